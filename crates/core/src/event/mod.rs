@@ -1,0 +1,149 @@
+//! Events: the immutable facts of a job's stream.
+//!
+//! [`payload`] has what each says, [`codec`] how it is kept. A payload's fields stand in alphabetical
+//! order, so that writing a struct gives canonical bytes; a test holds every kind to it.
+
+pub mod codec;
+pub mod payload;
+
+pub use codec::{DecodeError, EncodedEvent};
+pub use payload::*;
+
+use serde::Serialize;
+
+use crate::hash::Hash;
+use crate::id::EventId;
+use crate::lease::Fence;
+use crate::time::Timestamp;
+
+macro_rules! events {
+    ($($(#[$doc:meta])* $name:ident = $code:literal, $text:literal;)*) => {
+        /// One fact, by kind.
+        #[derive(Debug, Clone, PartialEq)]
+        pub enum Event {
+            $($(#[$doc])* $name(payload::$name),)*
+        }
+
+        /// The kinds of facts. The code is what stores keep, the name what people see; neither is ever
+        /// given to another kind.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum EventKind {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl EventKind {
+            /// Every kind.
+            pub const ALL: &'static [Self] = &[$(Self::$name),*];
+
+            /// Its number in stores.
+            #[must_use]
+            pub const fn code(self) -> u8 {
+                match self { $(Self::$name => $code,)* }
+            }
+
+            /// Its name in the API and in files.
+            #[must_use]
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$name => $text,)* }
+            }
+
+            /// The kind of a number; `None` for one that this build does not know.
+            #[must_use]
+            pub const fn from_code(code: u8) -> Option<Self> {
+                match code { $($code => Some(Self::$name),)* _ => None }
+            }
+        }
+
+        impl Event {
+            /// Its kind.
+            #[must_use]
+            pub const fn kind(&self) -> EventKind {
+                match self { $(Self::$name(_) => EventKind::$name,)* }
+            }
+
+            /// Its payload in canonical bytes.
+            #[must_use]
+            pub fn canonical(&self) -> Vec<u8> {
+                match self { $(Self::$name(payload) => crate::json::to_canonical(payload),)* }
+            }
+
+            pub(crate) fn from_payload(kind: EventKind, payload: &[u8]) -> Result<Self, serde_json::Error> {
+                match kind { $(EventKind::$name => serde_json::from_slice(payload).map(Self::$name),)* }
+            }
+        }
+
+        $(impl From<payload::$name> for Event {
+            fn from(payload: payload::$name) -> Self {
+                Self::$name(payload)
+            }
+        })*
+    };
+}
+
+events! {
+    /// A message was accepted.
+    JobCreated = 1, "job_created";
+    /// The plan was recorded; nothing runs before it.
+    PlanGenerated = 2, "plan_generated";
+    /// A worker took ownership.
+    JobClaimed = 3, "job_claimed";
+    /// Ownership was given back or taken away.
+    JobRequeued = 4, "job_requeued";
+    /// The job blocks.
+    JobWaiting = 5, "job_waiting";
+    /// What it was blocked on is over.
+    WaitCompleted = 6, "wait_completed";
+    /// Someone asked for the job's end while a worker held it.
+    JobCancelRequested = 7, "job_cancel_requested";
+    /// The job has its answer.
+    JobCompleted = 8, "job_completed";
+    /// The job has failed.
+    JobFailed = 9, "job_failed";
+    /// The job was cancelled.
+    JobCancelled = 10, "job_cancelled";
+    /// A try of a step began.
+    NodeStarted = 11, "node_started";
+    /// A step ended.
+    NodeFinished = 12, "node_finished";
+    /// A step failed and is tried again.
+    NodeRetryScheduled = 13, "node_retry_scheduled";
+    /// A step is not run.
+    NodeSkipped = 14, "node_skipped";
+    /// A permission to call a tool was taken.
+    ToolInvocationStarted = 15, "tool_invocation_started";
+    /// The outcome of that permission is known.
+    ToolInvocationFinished = 16, "tool_invocation_finished";
+    /// The effect is part of the job's history.
+    CommandCommitted = 17, "command_committed";
+    /// A durable timer was set.
+    TimerSet = 18, "timer_set";
+    /// A durable timer fired.
+    TimerFired = 19, "timer_fired";
+    /// The outcome of a call is unknown.
+    StepInDoubt = 20, "step_in_doubt";
+    /// The doubt has an answer.
+    InDoubtResolved = 21, "in_doubt_resolved";
+}
+
+impl Serialize for EventKind {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
+
+/// A fact as it stands in a job's stream.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Recorded {
+    /// Its place: 1, 2, … without gaps.
+    pub seq: u64,
+    /// Its author's name for it.
+    pub id: EventId,
+    /// The fence of its author; of the last claim, where the author had none.
+    pub fence: Fence,
+    /// The store's time of the write.
+    pub at: Timestamp,
+    /// The chain up to and with it.
+    pub hash: Hash,
+    /// What it says.
+    pub event: Event,
+}

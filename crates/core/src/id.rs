@@ -1,0 +1,253 @@
+//! Identifiers: a type for each, so that two of them are never confused.
+//!
+//! Ids are 128 bits, shown as a prefix and 26 Crockford base-32 characters (`job_01J…`). Nothing here
+//! makes randomness: an [`IdSource`] is given to whoever authors facts.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+const ALPHABET: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
+
+/// Why a text is not an identifier of the asked kind.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is not a {kind} id: expected `{prefix}_` and 26 characters of 0-9 A-Z without I, L, O, U")]
+pub struct ParseIdError {
+    text: String,
+    kind: &'static str,
+    prefix: &'static str,
+}
+
+/// Where new identifiers come from. Production uses time-ordered and random 128-bit values; a
+/// simulator uses its seed.
+pub trait IdSource: Send + Sync {
+    /// A unique value that grows with time, for ids that stores sort by.
+    fn ordered(&self) -> u128;
+    /// A unique value that cannot be guessed.
+    fn secret(&self) -> u128;
+}
+
+fn encode(value: u128, out: &mut String) {
+    for shift in (0..26u32).rev() {
+        let digit = (value >> (shift * 5)) & 31;
+        #[expect(clippy::cast_possible_truncation, reason = "five bits")]
+        out.push(char::from(ALPHABET[digit as usize]));
+    }
+}
+
+fn decode(text: &str) -> Option<u128> {
+    if text.len() != 26 {
+        return None;
+    }
+    let mut value: u128 = 0;
+    for (position, byte) in text.bytes().enumerate() {
+        let digit = ALPHABET.iter().position(|&a| a == byte.to_ascii_uppercase())?;
+        // 26 * 5 = 130 bits: the first character carries only three.
+        if position == 0 && digit > 7 {
+            return None;
+        }
+        value = (value << 5) | digit as u128;
+    }
+    Some(value)
+}
+
+macro_rules! ids {
+    ($($(#[$doc:meta])* $name:ident = $prefix:literal, $kind:literal;)*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(u128);
+
+        impl $name {
+            /// From its 128 bits.
+            #[must_use]
+            pub const fn from_u128(value: u128) -> Self {
+                Self(value)
+            }
+
+            /// Its 128 bits.
+            #[must_use]
+            pub const fn as_u128(self) -> u128 {
+                self.0
+            }
+
+            /// Big-endian bytes, which sort like the id.
+            #[must_use]
+            pub const fn to_bytes(self) -> [u8; 16] {
+                self.0.to_be_bytes()
+            }
+
+            /// From big-endian bytes; `None` unless there are exactly sixteen.
+            #[must_use]
+            pub fn from_slice(bytes: &[u8]) -> Option<Self> {
+                bytes.try_into().ok().map(|b| Self(u128::from_be_bytes(b)))
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                let mut text = String::with_capacity($prefix.len() + 27);
+                text.push_str($prefix);
+                text.push('_');
+                encode(self.0, &mut text);
+                f.pad(&text)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(self, f)
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = ParseIdError;
+
+            fn from_str(text: &str) -> Result<Self, ParseIdError> {
+                text.strip_prefix(concat!($prefix, "_"))
+                    .and_then(decode)
+                    .map(Self)
+                    .ok_or_else(|| ParseIdError { text: text.to_owned(), kind: $kind, prefix: $prefix })
+            }
+        }
+
+        impl Serialize for $name {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let text = String::deserialize(deserializer)?;
+                text.parse().map_err(serde::de::Error::custom)
+            }
+        }
+    )*};
+}
+
+ids! {
+    /// One message being worked on.
+    JobId = "job", "job";
+    /// One event, named by its author before it is written.
+    EventId = "ev", "event";
+    /// The public, unguessable name of an epoch.
+    AttemptId = "att", "attempt";
+    /// One permission to call a tool, named by its author before it is asked for.
+    PermitId = "permit", "permit";
+    /// One running process; never used again.
+    InstanceId = "inst", "instance";
+    /// One received signal.
+    SignalId = "sig", "signal";
+    /// The idempotency key of a tool invocation, and the invocation's id in the ledger.
+    IdempotencyKey = "key", "invocation";
+}
+
+macro_rules! names {
+    ($($(#[$doc:meta])* $name:ident;)*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(Arc<str>);
+
+        impl $name {
+            /// Wraps a name as it is; checks belong to whoever accepts it from outside.
+            #[must_use]
+            pub fn new(name: impl Into<Arc<str>>) -> Self {
+                Self(name.into())
+            }
+
+            /// The name as text.
+            #[must_use]
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(&self.0)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(self, f)
+            }
+        }
+
+        impl From<&str> for $name {
+            fn from(name: &str) -> Self {
+                Self(name.into())
+            }
+        }
+
+        impl std::borrow::Borrow<str> for $name {
+            fn borrow(&self) -> &str {
+                &self.0
+            }
+        }
+    )*};
+}
+
+names! {
+    /// A vertex of the plan, unique in it.
+    NodeId;
+    /// The name of an agent.
+    AgentName;
+    /// The name of a tool in an agent's profile.
+    ToolName;
+    /// A process that claims and executes.
+    WorkerId;
+    /// An ordered conversation with an agent.
+    SessionId;
+}
+
+impl IdempotencyKey {
+    /// The key of one call: a hash of job, step path and call ordinal (SPEC §5). It holds neither the
+    /// attempt nor the arguments, so that a downstream system sees the same key after a crash.
+    #[must_use]
+    pub fn derive(job: JobId, node: &NodeId, call: u32) -> Self {
+        let mut input = Vec::with_capacity(32 + node.as_str().len());
+        input.extend_from_slice(b"aetheris.key.1\0");
+        input.extend_from_slice(&job.to_bytes());
+        input.extend_from_slice(&call.to_be_bytes());
+        input.extend_from_slice(node.as_str().as_bytes());
+        let digest = crate::hash::Hash::of(&input);
+        let mut first = [0u8; 16];
+        first.copy_from_slice(&digest.as_bytes()[..16]);
+        Self(u128::from_be_bytes(first))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_survives_its_text_form_and_sorts_like_it() {
+        for value in [0, 1, 31, u128::MAX, u128::MAX / 3] {
+            let id = JobId::from_u128(value);
+            assert_eq!(id.to_string().parse::<JobId>().unwrap(), id);
+        }
+        assert!(JobId::from_u128(5).to_string() < JobId::from_u128(77).to_string());
+    }
+
+    #[test]
+    fn what_is_not_an_id_is_refused_with_its_text() {
+        for text in ["", "job_", "ev_00000000000000000000000000", "job_Z0000000000000000000000000", "job_0"] {
+            assert!(text.parse::<JobId>().unwrap_err().to_string().contains("26 characters"));
+        }
+    }
+
+    #[test]
+    fn a_key_depends_on_job_node_and_ordinal_only() {
+        let (job, node) = (JobId::from_u128(7), NodeId::from("a"));
+        let key = IdempotencyKey::derive(job, &node, 0);
+        assert_eq!(key, IdempotencyKey::derive(job, &node, 0));
+        assert_ne!(key, IdempotencyKey::derive(job, &node, 1));
+        assert_ne!(key, IdempotencyKey::derive(job, &NodeId::from("b"), 0));
+        assert_ne!(key, IdempotencyKey::derive(JobId::from_u128(8), &node, 0));
+    }
+}

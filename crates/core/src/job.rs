@@ -1,0 +1,165 @@
+//! The one job transition table (SPEC §3), as a total function.
+
+use serde::{Deserialize, Serialize};
+
+/// What a job is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum JobStatus {
+    /// Can be claimed, now or from a moment on.
+    Pending,
+    /// Owned by a worker under a lease.
+    Running,
+    /// Blocked for a short while; no lease, no slot.
+    Waiting,
+    /// Blocked for long; no lease, no slot.
+    Parked,
+    /// Ended with an answer.
+    Completed,
+    /// Ended with an error.
+    Failed,
+    /// Ended because someone asked for it.
+    Cancelled,
+}
+
+/// What moves a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum JobTrigger {
+    /// A worker takes ownership.
+    Claim,
+    /// The holder, or whoever reclaims, gives it back.
+    Requeue,
+    /// It blocks for a short while.
+    Wait,
+    /// It blocks for long.
+    Park,
+    /// What it was blocked on is over.
+    Unblock,
+    /// It has its answer.
+    Complete,
+    /// It has failed.
+    Fail,
+    /// It is cancelled.
+    Cancel,
+}
+
+/// A move that the table does not have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a {} job does not allow {trigger:?}", from.as_str())]
+pub struct IllegalJobMove {
+    /// Where the job was.
+    pub from: JobStatus,
+    /// What was asked.
+    pub trigger: JobTrigger,
+}
+
+impl JobStatus {
+    /// Every status, in the order of the table.
+    pub const ALL: [Self; 7] =
+        [Self::Pending, Self::Running, Self::Waiting, Self::Parked, Self::Completed, Self::Failed, Self::Cancelled];
+
+    /// Its name in the API, in files and on screens.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Running => "running",
+            Self::Waiting => "waiting",
+            Self::Parked => "parked",
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+        }
+    }
+
+    /// The status of that name.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|status| status.as_str() == name)
+    }
+
+    /// Whether nothing moves it any more.
+    #[must_use]
+    pub const fn is_terminal(self) -> bool {
+        match self {
+            Self::Pending | Self::Running | Self::Waiting | Self::Parked => false,
+            Self::Completed | Self::Failed | Self::Cancelled => true,
+        }
+    }
+
+    /// Whether it waits for something outside and holds neither lease nor slot.
+    #[must_use]
+    pub const fn is_blocked(self) -> bool {
+        match self {
+            Self::Waiting | Self::Parked => true,
+            Self::Pending | Self::Running | Self::Completed | Self::Failed | Self::Cancelled => false,
+        }
+    }
+
+    /// The table.
+    ///
+    /// # Errors
+    /// [`IllegalJobMove`] where the table has no such move.
+    pub const fn next(self, trigger: JobTrigger) -> Result<Self, IllegalJobMove> {
+        use JobTrigger as T;
+        match (self, trigger) {
+            (Self::Pending, T::Claim) => Ok(Self::Running),
+            (Self::Running, T::Requeue) | (Self::Waiting | Self::Parked, T::Unblock) => Ok(Self::Pending),
+            (Self::Running, T::Wait) => Ok(Self::Waiting),
+            (Self::Running, T::Park) => Ok(Self::Parked),
+            (Self::Running, T::Complete) => Ok(Self::Completed),
+            (Self::Pending | Self::Running | Self::Waiting | Self::Parked, T::Fail) => Ok(Self::Failed),
+            (Self::Pending | Self::Running | Self::Waiting | Self::Parked, T::Cancel) => Ok(Self::Cancelled),
+            (Self::Pending, T::Requeue | T::Wait | T::Park | T::Unblock | T::Complete)
+            | (Self::Running, T::Claim | T::Unblock)
+            | (Self::Waiting | Self::Parked, T::Claim | T::Requeue | T::Wait | T::Park | T::Complete)
+            | (
+                Self::Completed | Self::Failed | Self::Cancelled,
+                T::Claim | T::Requeue | T::Wait | T::Park | T::Unblock | T::Complete | T::Fail | T::Cancel,
+            ) => Err(IllegalJobMove { from: self, trigger }),
+        }
+    }
+}
+
+impl JobTrigger {
+    /// Every trigger, in the order of the table.
+    pub const ALL: [Self; 8] =
+        [Self::Claim, Self::Requeue, Self::Wait, Self::Park, Self::Unblock, Self::Complete, Self::Fail, Self::Cancel];
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_whole_grid_is_as_the_specification_lists_it() {
+        use JobStatus as S;
+        use JobTrigger as T;
+        let legal = [
+            (S::Pending, T::Claim, S::Running),
+            (S::Pending, T::Fail, S::Failed),
+            (S::Pending, T::Cancel, S::Cancelled),
+            (S::Running, T::Requeue, S::Pending),
+            (S::Running, T::Wait, S::Waiting),
+            (S::Running, T::Park, S::Parked),
+            (S::Running, T::Complete, S::Completed),
+            (S::Running, T::Fail, S::Failed),
+            (S::Running, T::Cancel, S::Cancelled),
+            (S::Waiting, T::Unblock, S::Pending),
+            (S::Waiting, T::Fail, S::Failed),
+            (S::Waiting, T::Cancel, S::Cancelled),
+            (S::Parked, T::Unblock, S::Pending),
+            (S::Parked, T::Fail, S::Failed),
+            (S::Parked, T::Cancel, S::Cancelled),
+        ];
+        let mut found = Vec::new();
+        for from in S::ALL {
+            for trigger in T::ALL {
+                if let Ok(to) = from.next(trigger) {
+                    found.push((from, trigger, to));
+                }
+            }
+        }
+        assert_eq!(found, legal);
+    }
+}

@@ -1,0 +1,390 @@
+//! The ledger of tool invocations: who may execute, decided by one row per idempotency key.
+//!
+//! A permission is one guarded change of that row (SPEC §5, commit A). Backends repeat the guard in
+//! their statement; the decision itself is here, once.
+
+use serde::{Deserialize, Serialize};
+
+use crate::hash::Hash;
+use crate::id::{IdempotencyKey, JobId, NodeId, PermitId, ToolName};
+use crate::lease::Fence;
+use crate::plan::EffectClass;
+use crate::time::{Span, Timestamp};
+
+/// What the ledger knows of an invocation's current permit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LedgerStatus {
+    /// Permitted; the call may have left.
+    Started,
+    /// Its effect is recorded.
+    Committed,
+    /// Refused by the other side before it acted; another permit may follow.
+    RefusedRetryable,
+    /// Refused by the other side for good.
+    RefusedPermanent,
+    /// Proved not to have left.
+    NotSent,
+    /// The outcome is unknown.
+    InDoubt,
+    /// The outcome stayed unknown and the step was given up.
+    FailedUnresolved,
+}
+
+/// What settles the current permit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LedgerTrigger {
+    /// The effect is recorded.
+    Commit,
+    /// The other side refused, and may accept later.
+    RefuseRetryable,
+    /// The other side refused for good.
+    RefusePermanent,
+    /// Nothing left.
+    NotSent,
+    /// The outcome is unknown.
+    Doubt,
+    /// It is proved that the call has not happened and can no longer arrive.
+    Disprove,
+    /// Given up.
+    GiveUp,
+}
+
+/// A row of the ledger.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LedgerRow {
+    /// What repeating the call would do.
+    pub class: EffectClass,
+    /// After this the permit's call can no longer arrive.
+    pub deadline: Timestamp,
+    /// Whether a doubt about the current permit was answered by "did not happen".
+    pub disproved: bool,
+    /// The fence the permit was given under.
+    pub fence: Fence,
+    /// Hash of the canonical arguments: they never change for one key.
+    pub input_hash: Hash,
+    /// The job.
+    pub job: JobId,
+    /// The idempotency key.
+    pub key: IdempotencyKey,
+    /// The node.
+    pub node: NodeId,
+    /// The number of the current permit: 1, 2, …
+    pub permit: u32,
+    /// Its author's name for it.
+    pub permit_id: PermitId,
+    /// What is known.
+    pub status: LedgerStatus,
+    /// The tool.
+    pub tool: ToolName,
+    /// When it was last changed.
+    pub updated_at: Timestamp,
+}
+
+/// A request for permission to call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PermitRequest {
+    /// What repeating the call would do.
+    pub class: EffectClass,
+    /// Hash of the canonical arguments.
+    pub input_hash: Hash,
+    /// The idempotency key.
+    pub key: IdempotencyKey,
+    /// How long after the write the call may still arrive.
+    pub lifetime: Span,
+    /// The node.
+    pub node: NodeId,
+    /// The number asked for.
+    pub permit: u32,
+    /// The author's name for it.
+    pub permit_id: PermitId,
+    /// The tool.
+    pub tool: ToolName,
+}
+
+/// A change of the current permit's status.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settle {
+    /// The idempotency key.
+    pub key: IdempotencyKey,
+    /// The permit it speaks of.
+    pub permit_id: PermitId,
+    /// What is known now.
+    pub trigger: LedgerTrigger,
+}
+
+/// Why the ledger refuses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum LedgerRefusal {
+    /// There is no row of that key.
+    #[error("the ledger has no invocation {0}")]
+    Missing(IdempotencyKey),
+    /// Another permit is the current one.
+    #[error("permit {asked} of invocation {key} is refused: the ledger is at permit {current} ({status:?})")]
+    OtherPermit {
+        /// The invocation.
+        key: IdempotencyKey,
+        /// The permit that was asked for or spoken of; 0 where only its id is known.
+        asked: u32,
+        /// The current one.
+        current: u32,
+        /// Its status.
+        status: LedgerStatus,
+    },
+    /// The same key came with other arguments.
+    #[error("invocation {0} was started with other arguments; the same key never stands for another call")]
+    ArgumentsDiffer(IdempotencyKey),
+    /// The table has no such change.
+    #[error("invocation {key} is {status:?}, which does not allow {trigger:?}")]
+    Illegal {
+        /// The invocation.
+        key: IdempotencyKey,
+        /// Its status.
+        status: LedgerStatus,
+        /// What was asked.
+        trigger: LedgerTrigger,
+    },
+    /// "Did not happen" is accepted only when the call can no longer arrive.
+    #[error(
+        "the call of invocation {key} can still arrive until {deadline}; only after that can it be said not to have happened"
+    )]
+    CanStillArrive {
+        /// The invocation.
+        key: IdempotencyKey,
+        /// The permit's deadline.
+        deadline: Timestamp,
+    },
+}
+
+impl LedgerStatus {
+    /// Every status, in the order of the table.
+    pub const ALL: [Self; 7] = [
+        Self::Started,
+        Self::Committed,
+        Self::RefusedRetryable,
+        Self::RefusedPermanent,
+        Self::NotSent,
+        Self::InDoubt,
+        Self::FailedUnresolved,
+    ];
+
+    /// Its name in the API and on screens.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Started => "started",
+            Self::Committed => "committed",
+            Self::RefusedRetryable => "refused_retryable",
+            Self::RefusedPermanent => "refused_permanent",
+            Self::NotSent => "not_sent",
+            Self::InDoubt => "in_doubt",
+            Self::FailedUnresolved => "failed_unresolved",
+        }
+    }
+
+    /// Whether a further permit may be given for the same key (SPEC §5, commit A).
+    #[must_use]
+    pub const fn allows_next_permit(self, class: EffectClass, disproved: bool) -> bool {
+        match (self, class) {
+            (Self::RefusedRetryable | Self::NotSent, _) | (Self::Started | Self::InDoubt, EffectClass::Idempotent) => {
+                true
+            }
+            (Self::InDoubt, EffectClass::AtMostOnce) => disproved,
+            (Self::Started, EffectClass::AtMostOnce)
+            | (Self::Started | Self::InDoubt, EffectClass::Pure)
+            | (Self::Committed | Self::RefusedPermanent | Self::FailedUnresolved, _) => false,
+        }
+    }
+
+    /// The table of settlements. `None` where it has no such change.
+    #[must_use]
+    pub const fn next(self, trigger: LedgerTrigger) -> Option<Self> {
+        use LedgerTrigger as T;
+        match (self, trigger) {
+            (Self::Started | Self::InDoubt, T::Commit) => Some(Self::Committed),
+            (Self::Started, T::RefuseRetryable) => Some(Self::RefusedRetryable),
+            (Self::Started, T::RefusePermanent) => Some(Self::RefusedPermanent),
+            (Self::Started, T::NotSent) => Some(Self::NotSent),
+            (Self::Started, T::Doubt) | (Self::InDoubt, T::Disprove) => Some(Self::InDoubt),
+            (Self::InDoubt, T::GiveUp) => Some(Self::FailedUnresolved),
+            (Self::Started, T::Disprove | T::GiveUp)
+            | (Self::InDoubt, T::RefuseRetryable | T::RefusePermanent | T::NotSent | T::Doubt)
+            | (
+                Self::Committed
+                | Self::RefusedRetryable
+                | Self::RefusedPermanent
+                | Self::NotSent
+                | Self::FailedUnresolved,
+                T::Commit | T::RefuseRetryable | T::RefusePermanent | T::NotSent | T::Doubt | T::Disprove | T::GiveUp,
+            ) => None,
+        }
+    }
+}
+
+impl LedgerTrigger {
+    /// Every trigger, in the order of the table.
+    pub const ALL: [Self; 7] = [
+        Self::Commit,
+        Self::RefuseRetryable,
+        Self::RefusePermanent,
+        Self::NotSent,
+        Self::Doubt,
+        Self::Disprove,
+        Self::GiveUp,
+    ];
+}
+
+/// Decides a permission: the row to write, if it is given.
+///
+/// # Errors
+/// [`LedgerRefusal`]; nothing is to be written then, and nothing may be called.
+pub fn grant(
+    job: JobId,
+    fence: Fence,
+    existing: Option<&LedgerRow>,
+    request: &PermitRequest,
+    now: Timestamp,
+) -> Result<LedgerRow, LedgerRefusal> {
+    if let Some(row) = existing {
+        let expected = row.permit.checked_add(1) == Some(request.permit);
+        if row.input_hash != request.input_hash {
+            return Err(LedgerRefusal::ArgumentsDiffer(request.key));
+        }
+        if !expected || row.job != job || !row.status.allows_next_permit(row.class, row.disproved) {
+            return Err(LedgerRefusal::OtherPermit {
+                key: request.key,
+                asked: request.permit,
+                current: row.permit,
+                status: row.status,
+            });
+        }
+    } else if request.permit != 1 {
+        return Err(LedgerRefusal::Missing(request.key));
+    }
+    Ok(LedgerRow {
+        class: existing.map_or(request.class, |row| row.class),
+        deadline: now.after(request.lifetime),
+        disproved: false,
+        fence,
+        input_hash: request.input_hash,
+        job,
+        key: request.key,
+        node: request.node.clone(),
+        permit: request.permit,
+        permit_id: request.permit_id,
+        status: LedgerStatus::Started,
+        tool: request.tool.clone(),
+        updated_at: now,
+    })
+}
+
+/// Decides a settlement: the row to write, if it is accepted.
+///
+/// # Errors
+/// [`LedgerRefusal`]; nothing is to be written then.
+pub fn settle(existing: Option<&LedgerRow>, change: &Settle, now: Timestamp) -> Result<LedgerRow, LedgerRefusal> {
+    let row = existing.ok_or(LedgerRefusal::Missing(change.key))?;
+    if row.permit_id != change.permit_id {
+        return Err(LedgerRefusal::OtherPermit { key: change.key, asked: 0, current: row.permit, status: row.status });
+    }
+    let status = row.status.next(change.trigger).filter(|_| !row.disproved).ok_or(LedgerRefusal::Illegal {
+        key: change.key,
+        status: row.status,
+        trigger: change.trigger,
+    })?;
+    let disproved = change.trigger == LedgerTrigger::Disprove;
+    if disproved && now < row.deadline {
+        return Err(LedgerRefusal::CanStillArrive { key: change.key, deadline: row.deadline });
+    }
+    Ok(LedgerRow { disproved, status, updated_at: now, ..row.clone() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(permit: u32, class: EffectClass) -> PermitRequest {
+        PermitRequest {
+            class,
+            input_hash: Hash::of(b"input"),
+            key: IdempotencyKey::from_u128(1),
+            lifetime: Span::from_micros(100),
+            node: NodeId::from("a"),
+            permit,
+            permit_id: PermitId::from_u128(u128::from(permit)),
+            tool: ToolName::from("t"),
+        }
+    }
+
+    fn granted(class: EffectClass) -> LedgerRow {
+        grant(JobId::from_u128(1), Fence::default(), None, &request(1, class), Timestamp::from_micros(0)).unwrap()
+    }
+
+    fn next(row: &LedgerRow) -> Result<LedgerRow, LedgerRefusal> {
+        let request = request(row.permit + 1, row.class);
+        grant(row.job, Fence::default(), Some(row), &request, Timestamp::from_micros(500))
+    }
+
+    fn after(row: &LedgerRow, trigger: LedgerTrigger, now: i64) -> Result<LedgerRow, LedgerRefusal> {
+        settle(Some(row), &Settle { key: row.key, permit_id: row.permit_id, trigger }, Timestamp::from_micros(now))
+    }
+
+    #[test]
+    fn one_permission_per_key_and_the_next_needs_a_reason() {
+        let row = granted(EffectClass::AtMostOnce);
+        assert!(matches!(next(&row), Err(LedgerRefusal::OtherPermit { .. })));
+        for trigger in [LedgerTrigger::RefuseRetryable, LedgerTrigger::NotSent] {
+            assert_eq!(next(&after(&row, trigger, 1).unwrap()).unwrap().permit, 2);
+        }
+        for trigger in [LedgerTrigger::Commit, LedgerTrigger::RefusePermanent, LedgerTrigger::Doubt] {
+            assert!(next(&after(&row, trigger, 1).unwrap()).is_err(), "{trigger:?}");
+        }
+        assert_eq!(next(&granted(EffectClass::Idempotent)).unwrap().permit, 2);
+    }
+
+    #[test]
+    fn did_not_happen_is_accepted_after_the_deadline_only_and_ends_the_permit() {
+        let doubt = after(&granted(EffectClass::AtMostOnce), LedgerTrigger::Doubt, 1).unwrap();
+        assert!(matches!(after(&doubt, LedgerTrigger::Disprove, 99), Err(LedgerRefusal::CanStillArrive { .. })));
+        let disproved = after(&doubt, LedgerTrigger::Disprove, 100).unwrap();
+        assert_eq!(next(&disproved).unwrap().permit, 2);
+        assert!(after(&disproved, LedgerTrigger::Commit, 101).is_err());
+    }
+
+    #[test]
+    fn a_key_never_stands_for_other_arguments_and_an_old_permit_changes_nothing() {
+        let row = after(&granted(EffectClass::AtMostOnce), LedgerTrigger::NotSent, 1).unwrap();
+        let other = PermitRequest { input_hash: Hash::of(b"other"), ..request(2, EffectClass::AtMostOnce) };
+        let refused = grant(row.job, Fence::default(), Some(&row), &other, Timestamp::from_micros(1));
+        assert_eq!(refused, Err(LedgerRefusal::ArgumentsDiffer(row.key)));
+        let second = next(&row).unwrap();
+        let late = Settle { key: row.key, permit_id: row.permit_id, trigger: LedgerTrigger::Commit };
+        assert!(matches!(settle(Some(&second), &late, row.deadline), Err(LedgerRefusal::OtherPermit { .. })));
+    }
+
+    #[test]
+    fn the_whole_grid_of_settlements() {
+        use LedgerStatus as S;
+        use LedgerTrigger as T;
+        let legal = [
+            (S::Started, T::Commit, S::Committed),
+            (S::Started, T::RefuseRetryable, S::RefusedRetryable),
+            (S::Started, T::RefusePermanent, S::RefusedPermanent),
+            (S::Started, T::NotSent, S::NotSent),
+            (S::Started, T::Doubt, S::InDoubt),
+            (S::InDoubt, T::Commit, S::Committed),
+            (S::InDoubt, T::Disprove, S::InDoubt),
+            (S::InDoubt, T::GiveUp, S::FailedUnresolved),
+        ];
+        let mut found = Vec::new();
+        for from in S::ALL {
+            for trigger in T::ALL {
+                if let Some(to) = from.next(trigger) {
+                    found.push((from, trigger, to));
+                }
+            }
+        }
+        assert_eq!(found, legal);
+    }
+}

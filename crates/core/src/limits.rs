@@ -1,0 +1,86 @@
+//! Every bound of the runtime in one file. Hitting one is a named error, never a retry.
+
+use crate::time::Span;
+
+/// Largest canonical payload of one event, message, tool input or result, in bytes.
+pub const PAYLOAD_BYTES_MAX: usize = 1024 * 1024;
+/// Deepest nesting of a JSON value that is accepted.
+pub const JSON_DEPTH_MAX: usize = 64;
+/// Largest agent file, in bytes.
+pub const AGENT_FILE_BYTES_MAX: usize = 1024 * 1024;
+/// Most nodes in one plan.
+pub const PLAN_NODES_MAX: usize = 10_000;
+/// Most tools in one agent.
+pub const AGENT_TOOLS_MAX: usize = 1_000;
+/// Longest name of an agent, tool or node, in bytes.
+pub const NAME_BYTES_MAX: usize = 64;
+/// Longest correlation key after rendering, in bytes.
+pub const CORRELATION_KEY_BYTES_MAX: usize = 512;
+/// Longest client idempotency key, in bytes.
+pub const CLIENT_KEY_BYTES_MAX: usize = 256;
+/// Most labels of a job, and the longest label key or value in bytes.
+pub const LABELS_MAX: usize = 32;
+/// Longest label key or value, in bytes.
+pub const LABEL_BYTES_MAX: usize = 128;
+/// Most events of one job.
+pub const JOB_EVENTS_MAX: u64 = 100_000;
+/// Most events of one unit of work.
+pub const UNIT_EVENTS_MAX: usize = 128;
+/// Most signals kept for waits that a job has not reached.
+pub const KEPT_SIGNALS_MAX: usize = 1_000;
+/// Most waits one job may open.
+pub const JOB_WAITS_MAX: usize = 10_000;
+/// Most tries of one step that a policy may ask for.
+pub const RETRY_ATTEMPTS_MAX: u32 = 100;
+/// Longest back-off between two tries.
+pub const BACKOFF_MAX: Span = Span::from_secs(24 * 3600);
+/// Longest timeout, deadline or sleep.
+pub const SPAN_MAX: Span = Span::from_secs(10 * 365 * 24 * 3600);
+/// Work of one template or condition, in the template engine's units.
+pub const TEMPLATE_FUEL: u64 = 50_000;
+/// Longest template or condition, in bytes.
+pub const TEMPLATE_BYTES_MAX: usize = 64 * 1024;
+/// Largest text a template may render, in bytes.
+pub const TEMPLATE_OUTPUT_BYTES_MAX: usize = PAYLOAD_BYTES_MAX;
+/// Longest error message that is kept, in bytes.
+pub const ERROR_MESSAGE_BYTES_MAX: usize = 2 * 1024;
+/// Longest note an operator may leave, in bytes.
+pub const NOTE_BYTES_MAX: usize = 4 * 1024;
+
+/// Reclaims in a row in which no node finished, after which a job fails as poison.
+pub const RECLAIMS_WITHOUT_PROGRESS_MAX: u32 = 3;
+/// A back-off up to this holds its slot; a longer one releases the job.
+pub const BACKOFF_HELD_MAX: Span = Span::from_millis(500);
+/// A checkpoint is written when this many events were appended since the last one.
+pub const CHECKPOINT_EVENTS: u64 = 512;
+
+/// Jobs of one page of a list.
+pub const PAGE_JOBS_MAX: usize = 500;
+/// Events of one page.
+pub const PAGE_EVENTS_MAX: usize = 1_000;
+/// Units of work that may wait for a store's writer.
+pub const WRITER_QUEUE_MAX: usize = 4_096;
+/// Units of work in one database transaction.
+pub const WRITER_BATCH_MAX: usize = 512;
+/// Rows one sweep of timers or expired leases handles at a time.
+pub const SWEEP_ROWS_MAX: usize = 256;
+/// Jobs one claim may take.
+pub const CLAIM_JOBS_MAX: usize = 512;
+/// Slots of one worker.
+pub const WORKER_SLOTS_MAX: usize = 4_096;
+/// Followers of one job that a process serves at once.
+pub const FOLLOWERS_MAX: usize = 10_000;
+/// Times a write whose expected sequence has moved is folded again and retried.
+pub const CONFLICT_RETRIES_MAX: u32 = 64;
+/// Longest single wait of a client for a job (`wait=` parameter).
+pub const LONG_POLL_MAX: Span = Span::from_secs(60);
+
+/// Time a step may take when nothing says otherwise.
+pub const STEP_TIMEOUT_DEFAULT: Span = Span::from_secs(300);
+/// Added to a call's timeout to make its permit's deadline: after it the call can no longer arrive.
+pub const PERMIT_MARGIN: Span = Span::from_secs(2);
+
+const _: () = assert!(UNIT_EVENTS_MAX < CHECKPOINT_EVENTS as usize);
+const _: () = assert!(WRITER_BATCH_MAX <= WRITER_QUEUE_MAX);
+const _: () = assert!(CLAIM_JOBS_MAX <= WORKER_SLOTS_MAX);
+const _: () = assert!(ERROR_MESSAGE_BYTES_MAX < PAYLOAD_BYTES_MAX);

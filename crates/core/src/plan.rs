@@ -1,0 +1,527 @@
+//! The plan: everything a job needs to be executed, recorded once and named by its hash.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::hash::Hash;
+use crate::id::{NodeId, ToolName};
+use crate::json::Json;
+use crate::retry::RetryPolicy;
+use crate::time::Span;
+
+/// What repeating a tool call would do to the outside world.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, Default)]
+#[serde(rename_all = "snake_case")]
+pub enum EffectClass {
+    /// Reads only: may run again until its result is recorded.
+    Pure,
+    /// May be called again, but only with the same idempotency key.
+    Idempotent,
+    /// Is sent at most once per recorded permission (the default: nothing else is safe to assume).
+    #[default]
+    AtMostOnce,
+}
+
+impl EffectClass {
+    /// Whether calls go through the ledger.
+    #[must_use]
+    pub const fn is_ledger(self) -> bool {
+        match self {
+            Self::Pure => false,
+            Self::Idempotent | Self::AtMostOnce => true,
+        }
+    }
+
+    /// Its name in files and events.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Pure => "pure",
+            Self::Idempotent => "idempotent",
+            Self::AtMostOnce => "at_most_once",
+        }
+    }
+}
+
+/// One way to settle a call whose outcome is unknown, tried in the order of the tool's list.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DoubtPolicy {
+    /// Give up: the step fails, the call stays on record as unresolved.
+    Fail,
+    /// Park until an operator answers.
+    Human,
+    /// Ask a pure tool with the idempotency key.
+    Reconcile(ToolName),
+    /// Wait for a late deposit.
+    Wait(Span),
+}
+
+/// How an HTTP tool is called. Texts are templates.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct HttpTool {
+    /// Body; the whole input when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub body: Option<Json>,
+    /// Headers beside those that the runtime sets.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub headers: BTreeMap<String, String>,
+    /// GET, POST, PUT, PATCH or DELETE.
+    pub method: String,
+    /// Statuses by which the other side says that it has not acted and will not (INTERFACE: 409).
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub refused_statuses: BTreeSet<u16>,
+    /// Address.
+    pub url: String,
+}
+
+/// How a tool is reached.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ToolKind {
+    /// A function registered from Rust code, built-ins included.
+    Function(String),
+    /// An HTTP request.
+    Http(HttpTool),
+}
+
+/// A tool as the plan pins it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Tool {
+    /// What repeating a call would do.
+    pub effect: EffectClass,
+    /// How it is reached.
+    pub kind: ToolKind,
+    /// What is done when a call's outcome is unknown. Empty means fail.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub on_in_doubt: Vec<DoubtPolicy>,
+    /// The time one call may take.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout: Option<Span>,
+    /// The author's name of its version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+}
+
+/// What kind of outside message ends a wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WaitType {
+    /// A person.
+    Human,
+    /// Any program.
+    Signal,
+    /// Only time.
+    Timer,
+    /// An outside system's callback.
+    Webhook,
+}
+
+impl WaitType {
+    /// Its name in files, requests and events.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Human => "human",
+            Self::Signal => "signal",
+            Self::Timer => "timer",
+            Self::Webhook => "webhook",
+        }
+    }
+}
+
+/// What happens when a wait's deadline passes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnDeadline {
+    /// The node goes on with this value as its output.
+    ContinueWith(Json),
+    /// The node fails, and with it the job.
+    Fail,
+}
+
+/// The form of a model's answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(rename_all = "snake_case")]
+pub enum AnswerFormat {
+    /// The text itself.
+    #[default]
+    Text,
+    /// The value that the text is JSON of; anything else is a retryable failure.
+    Json,
+}
+
+/// A model call. Texts are templates.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LlmNode {
+    /// The form of the answer.
+    pub format: AnswerFormat,
+    /// Most tokens of the answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_tokens: Option<u32>,
+    /// `provider/model`.
+    pub model: String,
+    /// The user's message.
+    pub prompt: String,
+    /// The system message.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub system: Option<String>,
+    /// Sampling temperature.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub temperature: Option<f64>,
+}
+
+/// A wait for an outside message.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct WaitNode {
+    /// What a signal must name; a template. Absent for a wait that only time ends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub correlation_key: Option<String>,
+    /// How long it lasts at most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<Span>,
+    /// What happens then.
+    pub on_deadline: OnDeadline,
+    /// Whether it is a long wait.
+    pub park: bool,
+    /// Why, for the people who are asked; a template.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// What ends it.
+    pub wait_type: WaitType,
+}
+
+/// What a node does.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NodeKind {
+    /// A gate: completes with `true` where its `when` holds, else it is skipped.
+    Condition,
+    /// A model call.
+    Llm(LlmNode),
+    /// A durable pause.
+    Sleep(Span),
+    /// A tool call with its input, whose texts are templates.
+    Tool {
+        /// The input.
+        input: Json,
+        /// The tool's name.
+        tool: ToolName,
+    },
+    /// A value built from templates.
+    Transform(Json),
+    /// A wait for an outside message.
+    Wait(WaitNode),
+}
+
+impl NodeKind {
+    /// Its name in files.
+    #[must_use]
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::Condition => "condition",
+            Self::Llm(_) => "llm",
+            Self::Sleep(_) => "sleep",
+            Self::Tool { .. } => "tool",
+            Self::Transform(_) => "transform",
+            Self::Wait(_) => "wait",
+        }
+    }
+}
+
+/// A vertex of the plan.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Node {
+    /// Its name, unique in the plan.
+    pub id: NodeId,
+    /// What it does.
+    pub kind: NodeKind,
+    /// What must be completed or skipped before it. Where all of them were skipped, it is skipped too.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub needs: Vec<NodeId>,
+    /// Its own retry policy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry: Option<RetryPolicy>,
+    /// The time one try may take.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout: Option<Span>,
+    /// The condition without which it is skipped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub when: Option<String>,
+}
+
+/// What a job may use up at most. Exceeding it fails the job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+pub struct Budget {
+    /// Most tokens of all model calls together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_tokens: Option<u64>,
+    /// Most permissions for tool calls, further tries included.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_tool_calls: Option<u32>,
+}
+
+/// The task graph of a job with everything it refers to.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    /// The job's result; a template. Absent: the output of the last node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answer: Option<Json>,
+    /// What the job may use up.
+    #[serde(default)]
+    pub budget: Budget,
+    /// The vertices, in the order of the file.
+    pub nodes: Vec<Node>,
+    /// The retry policy of nodes without their own.
+    #[serde(default)]
+    pub retry: RetryPolicy,
+    /// Version of this document's form.
+    pub schema_version: u32,
+    /// The timeout of nodes and tools without their own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step_timeout: Option<Span>,
+    /// The tools, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub tools: BTreeMap<ToolName, Tool>,
+}
+
+/// The form of plan documents that this build writes and executes.
+pub const PLAN_SCHEMA_VERSION: u32 = 1;
+
+/// Why a graph cannot be executed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum GraphError {
+    /// Two nodes have one name.
+    #[error("the id `{0}` is used by two nodes")]
+    DuplicateId(NodeId),
+    /// A need names no node.
+    #[error("node `{node}` needs `{need}`, which is not a node of this plan")]
+    UnknownNeed {
+        /// The node.
+        node: NodeId,
+        /// What it names.
+        need: NodeId,
+    },
+    /// Nodes need each other in a circle.
+    #[error("the nodes {} need each other in a circle", .0.iter().map(|n| format!("`{n}`")).collect::<Vec<_>>().join(" → "))]
+    Cycle(Vec<NodeId>),
+    /// A node calls a tool that the plan does not have.
+    #[error("node `{node}` calls the tool `{tool}`, which is not defined")]
+    UnknownTool {
+        /// The node.
+        node: NodeId,
+        /// What it names.
+        tool: ToolName,
+    },
+}
+
+/// A plan whose graph was checked, with its execution order.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CompiledPlan {
+    plan: Arc<Plan>,
+    hash: Hash,
+    order: Vec<usize>,
+    index: BTreeMap<NodeId, usize>,
+}
+
+impl Plan {
+    /// The hash of its canonical form.
+    #[must_use]
+    pub fn hash(&self) -> Hash {
+        Hash::of(&crate::json::to_canonical(self))
+    }
+
+    /// Checks the graph and computes the execution order: topological, ties in the order of the file.
+    ///
+    /// # Errors
+    /// All [`GraphError`]s at once.
+    pub fn compile(self: &Arc<Self>) -> Result<CompiledPlan, Vec<GraphError>> {
+        let mut errors = Vec::new();
+        let mut index = BTreeMap::new();
+        for (position, node) in self.nodes.iter().enumerate() {
+            if index.insert(node.id.clone(), position).is_some() {
+                errors.push(GraphError::DuplicateId(node.id.clone()));
+            }
+        }
+        for node in &self.nodes {
+            for need in node.needs.iter().filter(|need| !index.contains_key(*need)) {
+                errors.push(GraphError::UnknownNeed { node: node.id.clone(), need: need.clone() });
+            }
+            if let NodeKind::Tool { tool, .. } = &node.kind
+                && !self.tools.contains_key(tool)
+            {
+                errors.push(GraphError::UnknownTool { node: node.id.clone(), tool: tool.clone() });
+            }
+        }
+        if !errors.is_empty() {
+            return Err(errors);
+        }
+        let order = self.topological(&index);
+        if order.len() < self.nodes.len() {
+            return Err(vec![GraphError::Cycle(self.find_cycle(&index, &order))]);
+        }
+        Ok(CompiledPlan { hash: self.hash(), plan: Arc::clone(self), order, index })
+    }
+
+    /// Kahn's algorithm; nodes on or behind a circle are left out.
+    fn topological(&self, index: &BTreeMap<NodeId, usize>) -> Vec<usize> {
+        let mut missing: Vec<usize> = Vec::with_capacity(self.nodes.len());
+        let mut dependants: Vec<Vec<usize>> = vec![Vec::new(); self.nodes.len()];
+        for (position, node) in self.nodes.iter().enumerate() {
+            let needs: BTreeSet<usize> = node.needs.iter().filter_map(|need| index.get(need).copied()).collect();
+            for need in &needs {
+                dependants[*need].push(position);
+            }
+            missing.push(needs.len());
+        }
+        let mut ready: BTreeSet<usize> = (0..self.nodes.len()).filter(|n| missing[*n] == 0).collect();
+        let mut order = Vec::with_capacity(self.nodes.len());
+        while let Some(position) = ready.pop_first() {
+            order.push(position);
+            for dependant in &dependants[position] {
+                missing[*dependant] -= 1;
+                if missing[*dependant] == 0 {
+                    ready.insert(*dependant);
+                }
+            }
+        }
+        order
+    }
+
+    /// Walks needs that have no place in the order until a node comes again.
+    fn find_cycle(&self, index: &BTreeMap<NodeId, usize>, order: &[usize]) -> Vec<NodeId> {
+        let placed: BTreeSet<usize> = order.iter().copied().collect();
+        let mut path: Vec<usize> = Vec::new();
+        let mut at = (0..self.nodes.len()).find(|n| !placed.contains(n));
+        while let Some(position) = at {
+            if let Some(start) = path.iter().position(|p| *p == position) {
+                path.drain(..start);
+                path.push(position);
+                break;
+            }
+            path.push(position);
+            at = self.nodes[position]
+                .needs
+                .iter()
+                .filter_map(|need| index.get(need).copied())
+                .find(|n| !placed.contains(n));
+        }
+        path.reverse();
+        path.into_iter().map(|position| self.nodes[position].id.clone()).collect()
+    }
+}
+
+impl CompiledPlan {
+    /// The plan itself.
+    #[must_use]
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// Its hash.
+    #[must_use]
+    pub fn hash(&self) -> Hash {
+        self.hash
+    }
+
+    /// Its nodes in execution order.
+    pub fn ordered(&self) -> impl ExactSizeIterator<Item = &Node> {
+        self.order.iter().map(|position| &self.plan.nodes[*position])
+    }
+
+    /// The node at one place of the execution order.
+    #[must_use]
+    pub fn at(&self, place: usize) -> Option<&Node> {
+        self.order.get(place).map(|position| &self.plan.nodes[*position])
+    }
+
+    /// The node of one name.
+    #[must_use]
+    pub fn node(&self, id: &NodeId) -> Option<&Node> {
+        self.index.get(id).map(|position| &self.plan.nodes[*position])
+    }
+
+    /// The tool of one name.
+    #[must_use]
+    pub fn tool(&self, name: &ToolName) -> Option<&Tool> {
+        self.plan.tools.get(name)
+    }
+
+    /// The tool a node calls, where it calls one.
+    #[must_use]
+    pub fn tool_of(&self, node: &Node) -> Option<(&ToolName, &Tool)> {
+        match &node.kind {
+            NodeKind::Tool { tool, .. } => self.plan.tools.get_key_value(tool),
+            NodeKind::Condition
+            | NodeKind::Llm(_)
+            | NodeKind::Sleep(_)
+            | NodeKind::Transform(_)
+            | NodeKind::Wait(_) => None,
+        }
+    }
+
+    /// The retry policy that applies to a node: its own, else the agent's.
+    #[must_use]
+    pub fn retry_of<'a>(&'a self, node: &'a Node) -> &'a RetryPolicy {
+        node.retry.as_ref().unwrap_or(&self.plan.retry)
+    }
+
+    /// The time one try of a node may take: the narrowest setting wins in the order node, tool, agent,
+    /// server.
+    #[must_use]
+    pub fn timeout_of(&self, node: &Node, server: Span) -> Span {
+        let tool = self.tool_of(node).and_then(|(_, tool)| tool.timeout);
+        node.timeout.or(tool).or(self.plan.step_timeout).unwrap_or(server)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(edges: &[(&str, &[&str])]) -> Arc<Plan> {
+        let nodes = edges
+            .iter()
+            .map(|(id, needs)| Node {
+                id: NodeId::from(*id),
+                kind: NodeKind::Transform(Json::null()),
+                needs: needs.iter().map(|n| NodeId::from(*n)).collect(),
+                retry: None,
+                timeout: None,
+                when: None,
+            })
+            .collect();
+        Arc::new(Plan {
+            answer: None,
+            budget: Budget::default(),
+            nodes,
+            retry: RetryPolicy::default(),
+            schema_version: PLAN_SCHEMA_VERSION,
+            step_timeout: None,
+            tools: BTreeMap::new(),
+        })
+    }
+
+    #[test]
+    fn order_is_topological_and_keeps_the_file_order_between_equals() {
+        let compiled = plan(&[("d", &["b", "c"]), ("a", &[]), ("c", &["a"]), ("b", &["a"])]).compile().unwrap();
+        let order: Vec<&str> = compiled.ordered().map(|n| n.id.as_str()).collect();
+        assert_eq!(order, ["a", "c", "b", "d"]);
+    }
+
+    #[test]
+    fn circles_unknown_needs_and_duplicates_are_named() {
+        let errors = plan(&[("a", &["c"]), ("b", &["a"]), ("c", &["b"]), ("x", &["c"])]).compile().unwrap_err();
+        assert_eq!(errors.len(), 1);
+        assert!(errors[0].to_string().contains("circle"), "{}", errors[0]);
+        let errors = plan(&[("a", &["zz"]), ("a", &["yy"])]).compile().unwrap_err();
+        assert_eq!(errors.len(), 3);
+    }
+
+    #[test]
+    fn a_node_that_needs_itself_is_a_circle() {
+        assert!(matches!(plan(&[("a", &["a"])]).compile().unwrap_err()[0], GraphError::Cycle(_)));
+    }
+}

@@ -1,0 +1,107 @@
+//! The part of a job's row that is derived from its events, by the one fold.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::event::{EndCause, Failure, TimerId};
+use crate::hash::Hash;
+use crate::id::NodeId;
+use crate::job::JobStatus;
+use crate::plan::WaitType;
+use crate::state::{Ending, JobState};
+use crate::time::{Due, Timestamp};
+
+/// What a blocked job waits for, as lists show it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WaitingView {
+    /// What a signal must name.
+    pub correlation_key: Option<String>,
+    /// Whether it waits for the answer to a doubt.
+    pub doubt: bool,
+    /// The node.
+    pub node: NodeId,
+    /// Why, for people.
+    pub reason: Option<String>,
+    /// What ends it.
+    pub wait_type: WaitType,
+}
+
+/// The derived part of a job's row.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Projection {
+    /// Why its end was asked for.
+    pub end_requested: Option<EndCause>,
+    /// Why it failed, and at which node.
+    pub error: Option<(Failure, Option<NodeId>)>,
+    /// From when on it can be claimed.
+    pub not_before: Option<Due>,
+    /// Hash of its plan.
+    pub plan_hash: Option<Hash>,
+    /// What it is doing.
+    pub status: JobStatus,
+    /// What it waits for.
+    pub waiting: Option<WaitingView>,
+}
+
+/// A change of the timers of a job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TimerChange {
+    /// It is set.
+    Set {
+        /// When it is due.
+        due: Due,
+        /// Which.
+        timer: TimerId,
+    },
+    /// It is gone.
+    Cleared(TimerId),
+}
+
+impl Projection {
+    /// Derives it. `unstamped` says that the last events have no time yet, so that a delay is given as
+    /// one and the store makes the moment of it.
+    #[must_use]
+    pub fn of(state: &JobState, unstamped: bool) -> Self {
+        let not_before = match state.not_before_delay {
+            Some(delay) if unstamped => Some(Due::After(delay)),
+            Some(_) | None => state.not_before.map(Due::At),
+        };
+        let error = match &state.ending {
+            Some(Ending::Failed { error, node }) => Some((error.clone(), node.clone())),
+            Some(Ending::Answered(_) | Ending::Cancelled) | None => None,
+        };
+        let waiting = state.blocked.as_ref().map(|blocked| WaitingView {
+            correlation_key: blocked.correlation_key.clone(),
+            doubt: blocked.doubt,
+            node: blocked.node.clone(),
+            reason: blocked.reason.clone(),
+            wait_type: blocked.wait_type,
+        });
+        Self {
+            end_requested: state.end_requested,
+            error,
+            not_before,
+            plan_hash: state.plan.map(|plan| plan.hash),
+            status: state.status,
+            waiting,
+        }
+    }
+}
+
+/// The timers that a job has, with their moments; a store's timer rows must equal it.
+#[must_use]
+pub fn timers(state: &JobState) -> BTreeMap<TimerId, Timestamp> {
+    state.timers.iter().map(|(id, timer)| (id.clone(), timer.due)).collect()
+}
+
+/// What has to be written so that the timers of `before` become those of `after`, whose last events
+/// have no time yet. `set` names the timers that those events set.
+#[must_use]
+pub fn timer_changes(before: &[TimerId], after: &JobState, set: &[TimerId]) -> Vec<TimerChange> {
+    let gone = before.iter().filter(|id| !after.timers.contains_key(*id)).cloned().map(TimerChange::Cleared);
+    let new = set.iter().filter_map(|id| {
+        after.timers.get(id).map(|timer| TimerChange::Set { due: Due::After(timer.after), timer: id.clone() })
+    });
+    gone.chain(new).collect()
+}

@@ -1,0 +1,267 @@
+//! What may be done with a ledger or plain step after anything happened to it: SPEC §5's table as one
+//! pure function over what events, effect and ledger say of the current permit.
+
+use crate::event::{DoubtOutcome, InvocationOutcome};
+use crate::ledger::LedgerStatus;
+use crate::plan::EffectClass;
+use crate::state::{InvocationPhase, StepState};
+use crate::step::StepStatus;
+
+/// What the events say of a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Told {
+    /// Nothing: it has not started.
+    NotStarted,
+    /// It started, and has no ledger invocation.
+    StartedPlain,
+    /// Its tool may have been called under this permit, and no outcome is told.
+    Called {
+        /// The permit.
+        permit: u32,
+        /// What repeating the call would do.
+        class: EffectClass,
+    },
+    /// Its call under this permit is in doubt, and its policies have begun.
+    Doubted {
+        /// The permit.
+        permit: u32,
+    },
+    /// The doubt was answered: it happened.
+    Happened {
+        /// The permit.
+        permit: u32,
+    },
+    /// The doubt was answered: it did not happen, and cannot any more.
+    Disproved,
+    /// A failed try is over and the next one is due.
+    Retryable,
+    /// It ended with success.
+    Succeeded,
+    /// It ended with an error, or was skipped.
+    Ended,
+}
+
+/// What the effect store has for the step's key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EffectSeen {
+    /// The permit that it belongs to.
+    pub permit: u32,
+}
+
+/// What the ledger has for the step's key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LedgerSeen {
+    /// The current permit.
+    pub permit: u32,
+    /// What is known of it.
+    pub status: LedgerStatus,
+}
+
+/// What is to be done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Decision {
+    /// Use the recorded result; run nothing.
+    Inject,
+    /// It is over; run nothing.
+    Nothing,
+    /// Run the body. For ledger steps this asks for the next permit first.
+    Run,
+    /// Start the next try, as the retry policy says.
+    NextTry,
+    /// Write the missing events from the effect; run nothing.
+    CatchUp,
+    /// Write this outcome of the ledger into the events, then follow the retry policy.
+    CatchUpOutcome(InvocationOutcome),
+    /// Record that the outcome is unknown and begin the tool's policies.
+    EnterDoubt,
+    /// Go on with the tool's policies where they stood.
+    ResumeDoubt,
+    /// Call again with the same key under the next permit (idempotent tools only).
+    CallAgain,
+    /// What is stored contradicts itself: stop this job, report, run nothing.
+    Corrupt(&'static str),
+}
+
+/// What the events of a step say, for [`decide`].
+#[must_use]
+pub fn told(step: &StepState) -> Told {
+    match step.status {
+        StepStatus::Pending => Told::NotStarted,
+        StepStatus::Completed => Told::Succeeded,
+        StepStatus::Failed | StepStatus::Skipped => Told::Ended,
+        StepStatus::Retrying => Told::Retryable,
+        StepStatus::Running | StepStatus::Waiting | StepStatus::InDoubt => match &step.invocation {
+            None => Told::StartedPlain,
+            Some(invocation) => match invocation.phase {
+                InvocationPhase::Started if step.status == StepStatus::InDoubt => {
+                    Told::Doubted { permit: invocation.permit }
+                }
+                InvocationPhase::Started => Told::Called { permit: invocation.permit, class: invocation.class },
+                InvocationPhase::Resolved(DoubtOutcome::Happened) => Told::Happened { permit: invocation.permit },
+                InvocationPhase::Resolved(DoubtOutcome::DidNotHappen) => Told::Disproved,
+                // A further try has started and has not asked for its permit yet.
+                InvocationPhase::Finished(_) => Told::StartedPlain,
+                InvocationPhase::Resolved(DoubtOutcome::Unresolved) => Told::Doubted { permit: invocation.permit },
+            },
+        },
+    }
+}
+
+/// Decides. An effect or ledger row of an older permit than the events speak of is late evidence, not
+/// an outcome, and counts as absent; one of a newer permit contradicts commit A.
+#[must_use]
+pub fn decide(told: Told, effect: Option<EffectSeen>, ledger: Option<LedgerSeen>) -> Decision {
+    match told {
+        Told::Succeeded => Decision::Inject,
+        Told::Ended => Decision::Nothing,
+        Told::Retryable => Decision::NextTry,
+        Told::NotStarted => match (effect, ledger) {
+            (Some(_), _) => Decision::CatchUp,
+            (None, None) => Decision::Run,
+            (None, Some(_)) => Decision::Corrupt("the ledger has an invocation of a step that never started"),
+        },
+        Told::StartedPlain | Told::Disproved => Decision::Run,
+        Told::Happened { permit } => match current(permit, effect, ledger) {
+            Ok((Some(_), _)) => Decision::CatchUp,
+            Ok((None, _)) => Decision::Corrupt("a doubt was answered by \"happened\", and its effect is missing"),
+            Err(why) => Decision::Corrupt(why),
+        },
+        Told::Called { permit, class } => match current(permit, effect, ledger) {
+            Err(why) => Decision::Corrupt(why),
+            Ok((Some(_), _)) => Decision::CatchUp,
+            Ok((None, status)) => called_without_effect(class, status),
+        },
+        Told::Doubted { permit } => match current(permit, effect, ledger) {
+            Err(why) => Decision::Corrupt(why),
+            Ok((Some(_), _)) => Decision::CatchUp,
+            Ok((None, _)) => Decision::ResumeDoubt,
+        },
+    }
+}
+
+fn called_without_effect(class: EffectClass, ledger: Option<LedgerStatus>) -> Decision {
+    match ledger {
+        Some(LedgerStatus::Committed) => Decision::CatchUp,
+        Some(LedgerStatus::RefusedRetryable) => Decision::CatchUpOutcome(InvocationOutcome::RefusedRetryable),
+        Some(LedgerStatus::RefusedPermanent) => Decision::CatchUpOutcome(InvocationOutcome::RefusedPermanent),
+        Some(LedgerStatus::NotSent) => Decision::CatchUpOutcome(InvocationOutcome::NotSent),
+        Some(LedgerStatus::FailedUnresolved) => {
+            Decision::Corrupt("the ledger has given up a call that no event speaks of")
+        }
+        Some(LedgerStatus::Started | LedgerStatus::InDoubt) | None => match class {
+            EffectClass::Idempotent => Decision::CallAgain,
+            EffectClass::AtMostOnce => Decision::EnterDoubt,
+            EffectClass::Pure => Decision::Run,
+        },
+    }
+}
+
+/// What effect and ledger say of exactly this permit.
+fn current(
+    permit: u32,
+    effect: Option<EffectSeen>,
+    ledger: Option<LedgerSeen>,
+) -> Result<(Option<EffectSeen>, Option<LedgerStatus>), &'static str> {
+    if ledger.is_some_and(|row| row.permit > permit) || effect.is_some_and(|seen| seen.permit > permit) {
+        return Err("the ledger or the effect store knows a permit that no event speaks of");
+    }
+    Ok((effect.filter(|seen| seen.permit == permit), ledger.filter(|row| row.permit == permit).map(|row| row.status)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use EffectClass::{AtMostOnce, Idempotent};
+    use LedgerStatus as L;
+
+    const EFFECT: Option<EffectSeen> = Some(EffectSeen { permit: 2 });
+    const OLDER: Option<EffectSeen> = Some(EffectSeen { permit: 1 });
+
+    fn ledger(status: L) -> Option<LedgerSeen> {
+        Some(LedgerSeen { permit: 2, status })
+    }
+
+    fn called(class: EffectClass) -> Told {
+        Told::Called { permit: 2, class }
+    }
+
+    #[test]
+    fn finished_with_success_is_injected_whatever_else_is_there() {
+        for effect in [None, EFFECT, OLDER] {
+            for status in [None].into_iter().chain(L::ALL.map(Some)) {
+                assert_eq!(decide(Told::Succeeded, effect, status.and_then(ledger)), Decision::Inject);
+            }
+        }
+    }
+
+    #[test]
+    fn a_retryable_failure_is_tried_again_and_never_injected() {
+        assert_eq!(decide(Told::Retryable, EFFECT, ledger(L::Committed)), Decision::NextTry);
+        assert_eq!(decide(Told::Retryable, None, None), Decision::NextTry);
+    }
+
+    #[test]
+    fn started_with_an_effect_is_caught_up() {
+        for class in [AtMostOnce, Idempotent] {
+            for status in [None].into_iter().chain(L::ALL.map(Some)) {
+                assert_eq!(decide(called(class), EFFECT, status.and_then(ledger)), Decision::CatchUp);
+            }
+        }
+        assert_eq!(decide(called(AtMostOnce), None, ledger(L::Committed)), Decision::CatchUp);
+    }
+
+    #[test]
+    fn a_refusal_in_the_ledger_becomes_the_outcome() {
+        for (status, outcome) in [
+            (L::RefusedRetryable, InvocationOutcome::RefusedRetryable),
+            (L::RefusedPermanent, InvocationOutcome::RefusedPermanent),
+            (L::NotSent, InvocationOutcome::NotSent),
+        ] {
+            assert_eq!(decide(called(AtMostOnce), None, ledger(status)), Decision::CatchUpOutcome(outcome));
+        }
+    }
+
+    #[test]
+    fn an_open_call_is_in_doubt_with_the_ledger_or_without() {
+        for status in [None, ledger(L::Started), ledger(L::InDoubt)] {
+            assert_eq!(decide(called(AtMostOnce), None, status), Decision::EnterDoubt);
+            assert_eq!(decide(called(Idempotent), None, status), Decision::CallAgain);
+        }
+    }
+
+    #[test]
+    fn a_doubt_resumes_where_it_stood_until_an_effect_arrives() {
+        let told = Told::Doubted { permit: 2 };
+        assert_eq!(decide(told, None, ledger(L::InDoubt)), Decision::ResumeDoubt);
+        assert_eq!(decide(told, EFFECT, ledger(L::Committed)), Decision::CatchUp);
+        assert_eq!(decide(told, OLDER, ledger(L::InDoubt)), Decision::ResumeDoubt);
+    }
+
+    #[test]
+    fn plain_steps_and_steps_that_never_started_run() {
+        assert_eq!(decide(Told::StartedPlain, None, None), Decision::Run);
+        assert_eq!(decide(Told::NotStarted, None, None), Decision::Run);
+        assert_eq!(decide(Told::NotStarted, EFFECT, None), Decision::CatchUp);
+        assert!(matches!(decide(Told::NotStarted, None, ledger(L::Started)), Decision::Corrupt(_)));
+    }
+
+    #[test]
+    fn an_outcome_of_an_older_permit_is_late_evidence_only() {
+        assert_eq!(decide(called(AtMostOnce), OLDER, ledger(L::Started)), Decision::EnterDoubt);
+        let older = Some(LedgerSeen { permit: 1, status: L::Committed });
+        assert_eq!(decide(called(AtMostOnce), None, older), Decision::EnterDoubt);
+    }
+
+    #[test]
+    fn a_permit_without_its_event_is_corruption() {
+        let newer = Some(LedgerSeen { permit: 3, status: L::Started });
+        assert!(matches!(decide(called(AtMostOnce), None, newer), Decision::Corrupt(_)));
+        assert!(matches!(decide(Told::Happened { permit: 2 }, None, ledger(L::Committed)), Decision::Corrupt(_)));
+    }
+
+    #[test]
+    fn an_answered_doubt_is_caught_up_or_called_again() {
+        assert_eq!(decide(Told::Happened { permit: 2 }, EFFECT, ledger(L::Committed)), Decision::CatchUp);
+        assert_eq!(decide(Told::Disproved, None, ledger(L::InDoubt)), Decision::Run);
+    }
+}

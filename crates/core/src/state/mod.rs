@@ -1,0 +1,374 @@
+//! The one reducer: a job's state as a fold over its events.
+//!
+//! The job row, replay, the trace and the consistency check all come from [`JobState::apply`]. A run
+//! applies an event before it is written, to be refused early, and stamps it afterwards with the time
+//! that the store gave to it ([`JobState::stamp`]): everything but times is decided without a clock.
+
+mod apply;
+mod stamp;
+
+pub use apply::Illegal;
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::event::{Answer, DoubtOutcome, EndCause, Failure, InvocationOutcome, Source, StepResult, TimerId, WaitEnd};
+use crate::hash::Hash;
+use crate::id::{
+    AgentName, AttemptId, IdempotencyKey, InstanceId, JobId, NodeId, PermitId, SessionId, SignalId, ToolName, WorkerId,
+};
+use crate::job::JobStatus;
+use crate::json::Json;
+use crate::lease::Fence;
+use crate::plan::{EffectClass, WaitType};
+use crate::step::StepStatus;
+use crate::time::{Span, Timestamp};
+
+/// Where a step's output is.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Output {
+    /// It is the effect of this invocation.
+    Effect(IdempotencyKey),
+    /// It is this value.
+    Inline(Json),
+}
+
+/// What is known of an invocation's current permit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum InvocationPhase {
+    /// Permitted; nothing else is recorded.
+    Started,
+    /// Its outcome is recorded.
+    Finished(InvocationOutcome),
+    /// Its doubt was answered.
+    Resolved(DoubtOutcome),
+}
+
+/// A ledger step's invocation, as its events tell it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Invocation {
+    /// What repeating the call would do.
+    pub class: EffectClass,
+    /// After this the permit's call can no longer arrive.
+    pub deadline: Timestamp,
+    /// The input, rendered once.
+    pub input: Json,
+    /// The idempotency key.
+    pub key: IdempotencyKey,
+    /// How long the permit's call can still arrive.
+    pub lifetime: Span,
+    /// The number of the current permit.
+    pub permit: u32,
+    /// Its author's name for it.
+    pub permit_id: PermitId,
+    /// What is known of it.
+    pub phase: InvocationPhase,
+    /// The tool.
+    pub tool: ToolName,
+    /// Its version.
+    pub tool_version: Option<String>,
+}
+
+/// A doubt that is open, or was.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Doubt {
+    /// The place in the tool's list that is tried.
+    pub policy: u32,
+    /// Why the outcome is unknown.
+    pub reason: String,
+    /// Since when.
+    pub since: Timestamp,
+    /// Whether a wait of this policy has ended by time.
+    pub waited: bool,
+}
+
+/// One node being executed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StepState {
+    /// The doubt about its call.
+    pub doubt: Option<Doubt>,
+    /// Why its last try failed.
+    pub error: Option<Failure>,
+    /// When it ended.
+    pub finished_at: Option<Timestamp>,
+    /// Its call, for ledger steps.
+    pub invocation: Option<Invocation>,
+    /// Its output.
+    pub output: Option<Output>,
+    /// How it ended.
+    pub result: Option<StepResult>,
+    /// When its next try may begin.
+    pub retry_at: Option<Timestamp>,
+    /// How long it waits before that, from the event that says so.
+    pub retry_delay: Option<Span>,
+    /// Where its result came from.
+    pub source: Source,
+    /// When its first try began.
+    pub started_at: Option<Timestamp>,
+    /// What it is doing.
+    pub status: StepStatus,
+    /// Tries so far.
+    pub tries: u32,
+    /// What ended its wait.
+    pub wait_end: Option<WaitEnd>,
+}
+
+impl Default for StepState {
+    fn default() -> Self {
+        Self {
+            doubt: None,
+            error: None,
+            finished_at: None,
+            invocation: None,
+            output: None,
+            result: None,
+            retry_at: None,
+            retry_delay: None,
+            source: Source::Executed,
+            started_at: None,
+            status: StepStatus::Pending,
+            tries: 0,
+            wait_end: None,
+        }
+    }
+}
+
+/// What a job is blocked on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Blocked {
+    /// What a signal must name.
+    pub correlation_key: Option<String>,
+    /// Whether it waits for the answer to a doubt.
+    pub doubt: bool,
+    /// The node.
+    pub node: NodeId,
+    /// Why, for people.
+    pub reason: Option<String>,
+    /// Since when.
+    pub since: Timestamp,
+    /// What ends it.
+    pub wait_type: WaitType,
+}
+
+/// What became of a correlation key in this job.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WaitPhase {
+    /// A signal ended the wait.
+    Delivered {
+        /// Hash of its payload.
+        payload_hash: Hash,
+        /// Which.
+        signal: SignalId,
+    },
+    /// The job waits for it.
+    Open,
+    /// It ended without a signal.
+    Over,
+}
+
+/// A wait of this job, by its rendered correlation key.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WaitRecord {
+    /// The node.
+    pub node: NodeId,
+    /// What became of it.
+    pub phase: WaitPhase,
+    /// What ends it.
+    pub wait_type: WaitType,
+}
+
+/// A timer that is set: how long from which moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Timer {
+    /// How long after its event.
+    pub after: Span,
+    /// When it is due.
+    pub due: Timestamp,
+}
+
+/// The plan that a job follows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlanRef {
+    /// Hash of the plan document.
+    pub hash: Hash,
+    /// 1, and one more at each explicit re-planning.
+    pub version: u32,
+}
+
+/// Ownership as the events tell it. The lease's end is not in the events: it is renewed without one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ownership {
+    /// The public name of the epoch.
+    pub attempt_id: AttemptId,
+    /// The process.
+    pub instance: InstanceId,
+    /// The worker.
+    pub worker: WorkerId,
+}
+
+/// How a job ended.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ending {
+    /// With an answer.
+    Answered(Answer),
+    /// Because someone asked for it.
+    Cancelled,
+    /// With an error.
+    Failed {
+        /// Why.
+        error: Failure,
+        /// The node that failed.
+        node: Option<NodeId>,
+    },
+}
+
+/// A job, as its events tell it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct JobState {
+    /// The agent.
+    pub agent: AgentName,
+    /// Its version.
+    pub agent_version: String,
+    /// What it is blocked on.
+    pub blocked: Option<Blocked>,
+    /// When it was accepted.
+    pub created_at: Timestamp,
+    /// Why its end was asked for, while a worker holds it.
+    pub end_requested: Option<EndCause>,
+    /// How it ended.
+    pub ending: Option<Ending>,
+    /// The last claim.
+    pub fence: Fence,
+    /// The job.
+    pub id: JobId,
+    /// The client's labels.
+    pub labels: BTreeMap<String, String>,
+    /// The time of the last event.
+    pub last_at: Timestamp,
+    /// The message.
+    pub message: Json,
+    /// Claimable only from here on.
+    pub not_before: Option<Timestamp>,
+    /// How long after its last requeue it is claimable.
+    pub not_before_delay: Option<Span>,
+    /// Who holds it.
+    pub owner: Option<Ownership>,
+    /// Its plan.
+    pub plan: Option<PlanRef>,
+    /// Higher is earlier.
+    pub priority: i32,
+    /// Reclaims since a node last finished.
+    pub reclaims: u32,
+    /// The place of the last event.
+    pub seq: u64,
+    /// The conversation.
+    pub session: Option<SessionId>,
+    /// What it is doing.
+    pub status: JobStatus,
+    /// Its steps, as far as anything happened to them.
+    pub steps: BTreeMap<NodeId, StepState>,
+    /// Its timers.
+    #[serde(with = "timers_as_text")]
+    pub timers: BTreeMap<TimerId, Timer>,
+    /// Tokens used so far.
+    pub tokens: u64,
+    /// Permissions taken so far.
+    pub tool_calls: u32,
+    /// Its waits, by rendered correlation key.
+    pub waits: BTreeMap<String, WaitRecord>,
+}
+
+impl JobState {
+    /// The state of a job of which no event is known yet.
+    #[must_use]
+    pub fn new(id: JobId) -> Self {
+        Self {
+            agent: AgentName::from(""),
+            agent_version: String::new(),
+            blocked: None,
+            created_at: Timestamp::default(),
+            end_requested: None,
+            ending: None,
+            fence: Fence::default(),
+            id,
+            labels: BTreeMap::new(),
+            last_at: Timestamp::default(),
+            message: Json::null(),
+            not_before: None,
+            not_before_delay: None,
+            owner: None,
+            plan: None,
+            priority: 0,
+            reclaims: 0,
+            seq: 0,
+            session: None,
+            status: JobStatus::Pending,
+            steps: BTreeMap::new(),
+            timers: BTreeMap::new(),
+            tokens: 0,
+            tool_calls: 0,
+            waits: BTreeMap::new(),
+        }
+    }
+
+    /// Folds recorded events from the beginning of a stream.
+    ///
+    /// # Errors
+    /// [`Illegal`] names the first event that the tables refuse.
+    pub fn fold<'a>(id: JobId, events: impl IntoIterator<Item = &'a crate::event::Recorded>) -> Result<Self, Illegal> {
+        let mut state = Self::new(id);
+        for recorded in events {
+            state.replay(recorded)?;
+        }
+        Ok(state)
+    }
+
+    /// The hash of the canonical form of this state.
+    #[must_use]
+    pub fn hash(&self) -> Hash {
+        Hash::of(&crate::json::to_canonical(self))
+    }
+
+    /// The step of a node; pending where nothing happened to it.
+    #[must_use]
+    pub fn step_status(&self, node: &NodeId) -> StepStatus {
+        self.steps.get(node).map_or(StepStatus::Pending, |step| step.status)
+    }
+
+    /// The open wait's correlation key.
+    #[must_use]
+    pub fn open_key(&self) -> Option<&str> {
+        self.blocked.as_ref().and_then(|blocked| blocked.correlation_key.as_deref())
+    }
+}
+
+/// Timers' names are structured; as keys of a JSON object they are text.
+mod timers_as_text {
+    use std::collections::BTreeMap;
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    use super::{Timer, TimerId};
+
+    pub(super) fn serialize<S: Serializer>(
+        timers: &BTreeMap<TimerId, Timer>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        let text: BTreeMap<String, &Timer> = timers.iter().map(|(id, timer)| (id.to_string(), timer)).collect();
+        text.serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<BTreeMap<TimerId, Timer>, D::Error> {
+        BTreeMap::<String, Timer>::deserialize(deserializer)?
+            .into_iter()
+            .map(|(id, timer)| id.parse().map(|id| (id, timer)).map_err(serde::de::Error::custom))
+            .collect()
+    }
+}

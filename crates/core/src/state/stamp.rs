@@ -1,0 +1,72 @@
+//! Times: everything in the state that the store's clock decides, and nothing else.
+
+use super::JobState;
+use crate::event::{Event, TimerId};
+use crate::time::Timestamp;
+
+impl JobState {
+    /// Sets the times that `event` gives, for an event that was applied and written at `at`. Doing it
+    /// again changes nothing.
+    pub fn stamp(&mut self, event: &Event, at: Timestamp) {
+        self.last_at = at;
+        match event {
+            Event::JobCreated(_) => self.created_at = at,
+            Event::JobRequeued(_) => self.not_before = self.not_before_delay.map(|delay| at.after(delay)),
+            Event::JobWaiting(_) => {
+                if let Some(blocked) = &mut self.blocked {
+                    blocked.since = at;
+                }
+            }
+            Event::NodeStarted(started) => {
+                if let Some(step) = self.steps.get_mut(&started.node)
+                    && started.number == 1
+                {
+                    step.started_at = Some(at);
+                }
+            }
+            Event::NodeFinished(finished) => self.stamp_end(&finished.node, at),
+            Event::NodeSkipped(skipped) => self.stamp_end(&skipped.node, at),
+            Event::NodeRetryScheduled(scheduled) => {
+                if let Some(step) = self.steps.get_mut(&scheduled.node) {
+                    step.retry_at = step.retry_delay.map(|delay| at.after(delay));
+                }
+            }
+            Event::ToolInvocationStarted(started) => {
+                if let Some(invocation) = self.steps.get_mut(&started.node).and_then(|step| step.invocation.as_mut()) {
+                    invocation.deadline = at.after(invocation.lifetime);
+                }
+            }
+            Event::StepInDoubt(doubted) => {
+                if let Some(doubt) = self.steps.get_mut(&doubted.node).and_then(|step| step.doubt.as_mut())
+                    && doubted.policy == 0
+                {
+                    doubt.since = at;
+                }
+            }
+            Event::TimerSet(set) => self.stamp_timer(&set.timer, at),
+            Event::PlanGenerated(_)
+            | Event::JobClaimed(_)
+            | Event::WaitCompleted(_)
+            | Event::JobCancelRequested(_)
+            | Event::JobCompleted(_)
+            | Event::JobFailed(_)
+            | Event::JobCancelled(_)
+            | Event::ToolInvocationFinished(_)
+            | Event::CommandCommitted(_)
+            | Event::TimerFired(_)
+            | Event::InDoubtResolved(_) => {}
+        }
+    }
+
+    fn stamp_end(&mut self, node: &crate::id::NodeId, at: Timestamp) {
+        if let Some(step) = self.steps.get_mut(node) {
+            step.finished_at = Some(at);
+        }
+    }
+
+    fn stamp_timer(&mut self, timer: &TimerId, at: Timestamp) {
+        if let Some(timer) = self.timers.get_mut(timer) {
+            timer.due = at.after(timer.after);
+        }
+    }
+}

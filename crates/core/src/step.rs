@@ -1,0 +1,214 @@
+//! The one step transition table, as a total function.
+
+use serde::{Deserialize, Serialize};
+
+/// What a step (one node being executed in one job) is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StepStatus {
+    /// Not started.
+    Pending,
+    /// Started; its body may run.
+    Running,
+    /// Failed, to be tried again at a recorded moment.
+    Retrying,
+    /// Blocked on a signal or on time.
+    Waiting,
+    /// Its call started and the outcome is unknown.
+    InDoubt,
+    /// Ended with an output.
+    Completed,
+    /// Ended with an error.
+    Failed,
+    /// Never run, because its condition did not hold or all it needs were skipped.
+    Skipped,
+}
+
+/// What moves a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum StepTrigger {
+    /// A try begins.
+    Start,
+    /// A further permission is used within the same try, after proof that the earlier call has not
+    /// happened, or because the tool is idempotent.
+    Restart,
+    /// It ended with an output.
+    Succeed,
+    /// It ended with an error.
+    Fail,
+    /// It failed and is to be tried again.
+    ScheduleRetry,
+    /// It blocks.
+    Wait,
+    /// What it was blocked on is over.
+    Unblock,
+    /// Its outcome is unknown, or still unknown at the next policy.
+    Doubt,
+    /// The doubt has an answer.
+    Resolve,
+    /// It is not run.
+    Skip,
+}
+
+/// A move that the table does not have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a {} step does not allow {trigger:?}", from.as_str())]
+pub struct IllegalStepMove {
+    /// Where the step was.
+    pub from: StepStatus,
+    /// What was asked.
+    pub trigger: StepTrigger,
+}
+
+impl StepStatus {
+    /// Every status, in the order of the table.
+    pub const ALL: [Self; 8] = [
+        Self::Pending,
+        Self::Running,
+        Self::Retrying,
+        Self::Waiting,
+        Self::InDoubt,
+        Self::Completed,
+        Self::Failed,
+        Self::Skipped,
+    ];
+
+    /// Its name in the API and on screens.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Running => "running",
+            Self::Retrying => "retrying",
+            Self::Waiting => "waiting",
+            Self::InDoubt => "in_doubt",
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+            Self::Skipped => "skipped",
+        }
+    }
+
+    /// Whether nothing moves it any more.
+    #[must_use]
+    pub const fn is_terminal(self) -> bool {
+        match self {
+            Self::Pending | Self::Running | Self::Retrying | Self::Waiting | Self::InDoubt => false,
+            Self::Completed | Self::Failed | Self::Skipped => true,
+        }
+    }
+
+    /// The table.
+    ///
+    /// # Errors
+    /// [`IllegalStepMove`] where the table has no such move.
+    pub const fn next(self, trigger: StepTrigger) -> Result<Self, IllegalStepMove> {
+        use StepTrigger as T;
+        match (self, trigger) {
+            (Self::Pending | Self::Retrying, T::Start)
+            | (Self::Running, T::Restart)
+            | (Self::Waiting, T::Unblock)
+            | (Self::InDoubt, T::Resolve) => Ok(Self::Running),
+            (Self::Running, T::Succeed) => Ok(Self::Completed),
+            (Self::Pending | Self::Running | Self::InDoubt, T::Fail) => Ok(Self::Failed),
+            (Self::Running, T::ScheduleRetry) => Ok(Self::Retrying),
+            (Self::Running, T::Wait) => Ok(Self::Waiting),
+            (Self::Running | Self::InDoubt, T::Doubt) => Ok(Self::InDoubt),
+            (Self::Pending, T::Skip) => Ok(Self::Skipped),
+            (
+                Self::Pending,
+                T::Restart | T::Succeed | T::ScheduleRetry | T::Wait | T::Unblock | T::Doubt | T::Resolve,
+            )
+            | (Self::Running, T::Start | T::Unblock | T::Resolve | T::Skip)
+            | (
+                Self::Retrying,
+                T::Restart
+                | T::Succeed
+                | T::Fail
+                | T::ScheduleRetry
+                | T::Wait
+                | T::Unblock
+                | T::Doubt
+                | T::Resolve
+                | T::Skip,
+            )
+            | (
+                Self::Waiting,
+                T::Start
+                | T::Restart
+                | T::Succeed
+                | T::Fail
+                | T::ScheduleRetry
+                | T::Wait
+                | T::Doubt
+                | T::Resolve
+                | T::Skip,
+            )
+            | (Self::InDoubt, T::Start | T::Restart | T::Succeed | T::ScheduleRetry | T::Wait | T::Unblock | T::Skip)
+            | (
+                Self::Completed | Self::Failed | Self::Skipped,
+                T::Start
+                | T::Restart
+                | T::Succeed
+                | T::Fail
+                | T::ScheduleRetry
+                | T::Wait
+                | T::Unblock
+                | T::Doubt
+                | T::Resolve
+                | T::Skip,
+            ) => Err(IllegalStepMove { from: self, trigger }),
+        }
+    }
+}
+
+impl StepTrigger {
+    /// Every trigger, in the order of the table.
+    pub const ALL: [Self; 10] = [
+        Self::Start,
+        Self::Restart,
+        Self::Succeed,
+        Self::Fail,
+        Self::ScheduleRetry,
+        Self::Wait,
+        Self::Unblock,
+        Self::Doubt,
+        Self::Resolve,
+        Self::Skip,
+    ];
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_whole_grid() {
+        use StepStatus as S;
+        use StepTrigger as T;
+        let legal = [
+            (S::Pending, T::Start, S::Running),
+            (S::Pending, T::Fail, S::Failed),
+            (S::Pending, T::Skip, S::Skipped),
+            (S::Running, T::Restart, S::Running),
+            (S::Running, T::Succeed, S::Completed),
+            (S::Running, T::Fail, S::Failed),
+            (S::Running, T::ScheduleRetry, S::Retrying),
+            (S::Running, T::Wait, S::Waiting),
+            (S::Running, T::Doubt, S::InDoubt),
+            (S::Retrying, T::Start, S::Running),
+            (S::Waiting, T::Unblock, S::Running),
+            (S::InDoubt, T::Fail, S::Failed),
+            (S::InDoubt, T::Doubt, S::InDoubt),
+            (S::InDoubt, T::Resolve, S::Running),
+        ];
+        let mut found = Vec::new();
+        for from in S::ALL {
+            for trigger in T::ALL {
+                if let Ok(to) = from.next(trigger) {
+                    found.push((from, trigger, to));
+                }
+            }
+        }
+        assert_eq!(found, legal);
+    }
+}

@@ -1,0 +1,107 @@
+//! What the parser makes of a template.
+
+use serde_json::Value;
+
+/// A value that the scope provides.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Root {
+    Env(String),
+    Input,
+    JobAgent,
+    JobId,
+    JobSession,
+    Message,
+    Node(String),
+}
+
+/// An operator between two operands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Binary {
+    Add,
+    And,
+    Concat,
+    Div,
+    Eq,
+    FloorDiv,
+    Ge,
+    Gt,
+    In,
+    Le,
+    Lt,
+    Mul,
+    Ne,
+    NotIn,
+    Or,
+    Pow,
+    Rem,
+    Sub,
+}
+
+/// The arguments of a filter or test.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(crate) struct Args {
+    pub(crate) positional: Vec<Expr>,
+    pub(crate) named: Vec<(String, Expr)>,
+}
+
+/// An expression. Its depth is bounded by the parser, so walking it may recurse.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Expr {
+    Attr(Box<Expr>, String),
+    Binary(Binary, Box<Expr>, Box<Expr>),
+    Const(Value),
+    Filter { args: Args, input: Box<Expr>, name: String },
+    If { no: Option<Box<Expr>>, test: Box<Expr>, yes: Box<Expr> },
+    Item(Box<Expr>, Box<Expr>),
+    List(Vec<Expr>),
+    Local(String),
+    Map(Vec<(Expr, Expr)>),
+    Neg(Box<Expr>),
+    Not(Box<Expr>),
+    Range(Vec<Expr>),
+    Root(Root),
+    Slice { from: Option<Box<Expr>>, of: Box<Expr>, to: Option<Box<Expr>> },
+    Test { args: Args, input: Box<Expr>, name: String },
+}
+
+/// A piece of a template.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Stmt {
+    Emit(Expr),
+    For { body: Vec<Stmt>, filter: Option<Expr>, of: Expr, otherwise: Vec<Stmt>, targets: Vec<String> },
+    If { branches: Vec<(Expr, Vec<Stmt>)>, otherwise: Vec<Stmt> },
+    Set(String, Expr),
+    Text(String),
+}
+
+impl Expr {
+    /// The expression as its author would name it, for messages.
+    pub(crate) fn describe(&self) -> String {
+        match self {
+            Self::Attr(of, name) => format!("{}.{name}", of.describe()),
+            Self::Item(of, key) => match key.as_ref() {
+                Self::Const(value) => format!("{}[{value}]", of.describe()),
+                _ => format!("{}[…]", of.describe()),
+            },
+            Self::Local(name) => name.clone(),
+            Self::Root(root) => root.describe(),
+            _ => "(…)".to_owned(),
+        }
+    }
+}
+
+impl Root {
+    /// The name as its author would write it.
+    pub(crate) fn describe(&self) -> String {
+        match self {
+            Self::Env(name) => format!("env.{name}"),
+            Self::Input => "input".to_owned(),
+            Self::JobAgent => "job.agent".to_owned(),
+            Self::JobId => "job.id".to_owned(),
+            Self::JobSession => "job.session".to_owned(),
+            Self::Message => "message".to_owned(),
+            Self::Node(id) if id.contains('-') => format!("nodes[\"{id}\"].output"),
+            Self::Node(id) => format!("nodes.{id}.output"),
+        }
+    }
+}

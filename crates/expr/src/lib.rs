@@ -1,0 +1,216 @@
+//! Templates and conditions of agent files: a pure, total, bounded language.
+//!
+//! The language is the part of Jinja that plans need: `{{ value }}`, `{% if %}`, `{% for %}`,
+//! `{% set %}`, `{% raw %}`, comments, operators, the filters and tests of [`check_template`]'s messages,
+//! and `range`. Values are JSON and stay exact; a name that does not exist is an error, not an empty
+//! text; values other than texts are written as canonical JSON inside texts.
+//!
+//! Its parser and evaluator are its own, for reasons that were measured on general template engines:
+//! their parsers recurse without a bound over `not not …`, long filter chains and `elif` chains, so that
+//! an agent file could overflow the stack of a server; and their fuel counts steps, so that thirty
+//! doublings of a text take a gigabyte. Here the depth of trees is bounded when they are made, and every
+//! byte that is copied is charged before.
+//!
+//! Reading order: this file, `ast`, `lex`, `parse` and `statements`, then `eval`, `ops`, `filters`.
+
+mod ast;
+mod error;
+mod eval;
+mod filters;
+mod lex;
+mod meter;
+mod ops;
+mod parse;
+mod statements;
+mod tests;
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+
+use aetheris_core::id::{AgentName, JobId, NodeId, SessionId};
+use aetheris_core::json::{Json, JsonError};
+use aetheris_core::limits;
+use serde_json::Value;
+
+pub use crate::error::ExprError;
+
+use crate::ast::Stmt;
+use crate::eval::Eval;
+use crate::meter::{Meter, weight};
+use crate::parse::Names;
+
+/// The values that templates may name.
+#[derive(Debug, Clone, Default)]
+pub struct Scope {
+    /// `env.NAME`; only for a tool's url and headers.
+    pub env: Option<BTreeMap<String, String>>,
+    /// `input`; only in tools.
+    pub input: Option<Json>,
+    /// `job.id`, `job.agent`, `job.session`.
+    pub job: Option<JobNames>,
+    /// `message`.
+    pub message: Option<Json>,
+    /// `nodes.<id>.output` of completed nodes; null for skipped ones.
+    pub nodes: BTreeMap<NodeId, Json>,
+}
+
+/// What templates may know about their job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JobNames {
+    /// The agent.
+    pub agent: AgentName,
+    /// The job.
+    pub id: JobId,
+    /// The session, null in templates where there is none.
+    pub session: Option<SessionId>,
+}
+
+/// Where a template stands, which decides what it may name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// In the plan: `message`, `nodes`, `job`.
+    Plan,
+    /// In a tool's url or headers: `input`, `job`, `env`.
+    ToolAddress,
+    /// In a tool's body: `input`, `job`.
+    ToolBody,
+}
+
+/// What a template refers to.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct References {
+    /// Environment variables.
+    pub env: BTreeSet<String>,
+    /// Nodes.
+    pub nodes: BTreeSet<NodeId>,
+}
+
+impl References {
+    /// Adds what another template refers to.
+    pub fn extend(&mut self, other: Self) {
+        self.env.extend(other.env);
+        self.nodes.extend(other.nodes);
+    }
+}
+
+/// Renders every text inside a value; keys are taken literally. A text that is nothing but one
+/// `{{ … }}` becomes that value with its type.
+///
+/// # Errors
+/// [`ExprError`] of the first template that fails.
+pub fn render(template: &Json, scope: &Scope) -> Result<Json, ExprError> {
+    if !has_template(template) {
+        return Ok(template.clone());
+    }
+    let mut meter = Meter::new();
+    let value = render_value(template, scope, &mut meter)?;
+    Json::checked(value).map_err(|error| match error {
+        JsonError::Depth | JsonError::Size(_) => ExprError::TooLarge,
+        JsonError::Number(_) | JsonError::Syntax(_) => ExprError::failed(error.to_string()),
+    })
+}
+
+/// Renders one template to text.
+///
+/// # Errors
+/// [`ExprError`] says what is wrong with it.
+pub fn render_text(template: &str, scope: &Scope) -> Result<String, ExprError> {
+    if is_literal(template) {
+        return Ok(template.to_owned());
+    }
+    let statements = parsed(template, &mut Names::default())?;
+    let mut text = String::new();
+    Eval::new(scope, &mut Meter::new()).statements(&statements, &mut text)?;
+    Ok(text)
+}
+
+/// Whether a condition holds: an expression without braces, false for null, zero and what is empty.
+///
+/// # Errors
+/// [`ExprError`] says what is wrong with it.
+pub fn condition(expr: &str, scope: &Scope) -> Result<bool, ExprError> {
+    check_length(expr)?;
+    let expr = statements::condition(expr, &mut Names::default())?;
+    let mut meter = Meter::new();
+    let value = Eval::new(scope, &mut meter).expr(&expr)?;
+    Ok(ops::truth(&value))
+}
+
+/// Checks one template's syntax, filters, tests and names, and answers what it refers to.
+///
+/// # Errors
+/// [`ExprError`] says what is wrong with it.
+pub fn check_template(text: &str, place: Place) -> Result<References, ExprError> {
+    if is_literal(text) {
+        return Ok(References::default());
+    }
+    let mut names = Names { place: Some(place), ..Names::default() };
+    parsed(text, &mut names)?;
+    Ok(names.references)
+}
+
+/// Checks one condition as [`check_template`] does templates.
+///
+/// # Errors
+/// [`ExprError`] says what is wrong with it.
+pub fn check_condition(text: &str, place: Place) -> Result<References, ExprError> {
+    check_length(text)?;
+    let mut names = Names { place: Some(place), ..Names::default() };
+    statements::condition(text, &mut names)?;
+    Ok(names.references)
+}
+
+/// Whether a text is taken as it is.
+#[must_use]
+pub fn is_literal(text: &str) -> bool {
+    !text.as_bytes().windows(2).any(|pair| matches!(pair, b"{{" | b"{%" | b"{#"))
+}
+
+fn has_template(value: &Value) -> bool {
+    match value {
+        Value::String(text) => !is_literal(text),
+        Value::Array(items) => items.iter().any(has_template),
+        Value::Object(fields) => fields.values().any(has_template),
+        Value::Null | Value::Bool(_) | Value::Number(_) => false,
+    }
+}
+
+fn check_length(text: &str) -> Result<(), ExprError> {
+    if text.len() > limits::TEMPLATE_BYTES_MAX { Err(ExprError::TooLarge) } else { Ok(()) }
+}
+
+fn parsed(template: &str, names: &mut Names) -> Result<Vec<Stmt>, ExprError> {
+    check_length(template)?;
+    statements::template(template, names)
+}
+
+fn render_value(template: &Value, scope: &Scope, meter: &mut Meter) -> Result<Value, ExprError> {
+    match template {
+        Value::String(text) if !is_literal(text) => render_string(text, scope, meter),
+        Value::Array(items) => {
+            let items = items.iter().map(|item| render_value(item, scope, meter)).collect::<Result<Vec<_>, _>>()?;
+            Ok(Value::Array(items))
+        }
+        Value::Object(fields) => {
+            let fields = fields.iter().map(|(key, field)| Ok((key.clone(), render_value(field, scope, meter)?)));
+            Ok(Value::Object(fields.collect::<Result<_, ExprError>>()?))
+        }
+        Value::String(_) | Value::Null | Value::Bool(_) | Value::Number(_) => Ok(template.clone()),
+    }
+}
+
+fn render_string(text: &str, scope: &Scope, meter: &mut Meter) -> Result<Value, ExprError> {
+    meter.next_template();
+    let statements = parsed(text, &mut Names::default())?;
+    if let [Stmt::Emit(expr)] = statements.as_slice() {
+        let value = Eval::new(scope, meter).expr(expr)?;
+        meter.output(weight(&value))?;
+        return match value {
+            Cow::Borrowed(value) => Ok(value.clone()),
+            Cow::Owned(value) => Ok(value),
+        };
+    }
+    let mut out = String::new();
+    Eval::new(scope, meter).statements(&statements, &mut out)?;
+    Ok(Value::String(out))
+}

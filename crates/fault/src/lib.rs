@@ -1,0 +1,80 @@
+//! Where a process can be made to die, and where a known bug can be planted: for the proof that the
+//! runtime survives the one and its tests catch the other.
+//!
+//! Without the feature `faults` every function here is empty and constant, and no name of a point or
+//! a bug reaches the binary. The release is built without it.
+
+/// Ends the process with SIGKILL, or stops it with SIGSTOP, if this point was asked for by name and has
+/// been reached often enough. `AETHERIS_CRASH=name@hit@kill` (or `@stop`) asks.
+#[macro_export]
+macro_rules! crash_point {
+    ($($name:tt)*) => {{
+        #[cfg(feature = "faults")]
+        $crate::reached(&format!($($name)*));
+        #[cfg(not(feature = "faults"))]
+        let _ = || format!($($name)*);
+    }};
+}
+
+/// Whether a bug of the zoo is planted: `AETHERIS_BUG=name`. Constant `false` in a release.
+#[macro_export]
+macro_rules! planted {
+    ($name:literal) => {{
+        #[cfg(feature = "faults")]
+        let planted = $crate::is_planted($name);
+        #[cfg(not(feature = "faults"))]
+        let planted = false;
+        planted
+    }};
+}
+
+#[cfg(feature = "faults")]
+mod armed {
+    use std::sync::OnceLock;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    struct Order {
+        point: String,
+        hit: u32,
+        stop: bool,
+        seen: AtomicU32,
+    }
+
+    fn order() -> Option<&'static Order> {
+        static ORDER: OnceLock<Option<Order>> = OnceLock::new();
+        ORDER
+            .get_or_init(|| {
+                let text = std::env::var("AETHERIS_CRASH").ok()?;
+                let mut parts = text.rsplitn(3, '@');
+                let mode = parts.next()?.to_owned();
+                let hit = parts.next()?.parse().ok()?;
+                let point = parts.next()?.to_owned();
+                Some(Order { point, hit, stop: mode == "stop", seen: AtomicU32::new(0) })
+            })
+            .as_ref()
+    }
+
+    /// Dies or stops here if this hit of this point was asked for.
+    pub fn reached(point: &str) {
+        let Some(order) = order().filter(|order| order.point == point) else {
+            return;
+        };
+        if order.seen.fetch_add(1, Ordering::SeqCst) + 1 != order.hit {
+            return;
+        }
+        let signal = if order.stop { rustix::process::Signal::STOP } else { rustix::process::Signal::KILL };
+        // A process that cannot signal itself must not go on as if the point did not exist.
+        if rustix::process::kill_process(rustix::process::getpid(), signal).is_err() {
+            std::process::abort();
+        }
+    }
+
+    /// Whether this bug was asked for.
+    pub fn is_planted(bug: &str) -> bool {
+        static BUG: OnceLock<Option<String>> = OnceLock::new();
+        BUG.get_or_init(|| std::env::var("AETHERIS_BUG").ok()).as_deref() == Some(bug)
+    }
+}
+
+#[cfg(feature = "faults")]
+pub use armed::{is_planted, reached};

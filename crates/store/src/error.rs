@@ -1,0 +1,122 @@
+//! What can go wrong at a store, and what is known then.
+
+use std::fmt;
+
+use aetheris_core::id::JobId;
+use aetheris_core::lease::GuardRefusal;
+use aetheris_core::ledger::LedgerRefusal;
+
+/// What kind of trouble it is; retries are decided from this, never from a text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ErrorKind {
+    /// The store cannot be reached or is closing; it may be asked again.
+    Unavailable,
+    /// Its disk or a bound is full.
+    Full,
+    /// What it holds cannot be read or contradicts itself.
+    Corrupt,
+    /// The request itself is wrong: a fault of this program.
+    Invalid,
+}
+
+impl ErrorKind {
+    /// Its name in logs and answers.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Unavailable => "unavailable",
+            Self::Full => "full",
+            Self::Corrupt => "corrupt",
+            Self::Invalid => "invalid",
+        }
+    }
+}
+
+/// An operation of the store failed.
+#[derive(Debug)]
+pub struct StoreError {
+    /// What kind of trouble.
+    pub kind: ErrorKind,
+    /// The operation.
+    pub op: &'static str,
+    /// What lies behind it.
+    pub source: Box<dyn std::error::Error + Send + Sync>,
+}
+
+impl StoreError {
+    /// An error of one operation.
+    pub fn new(kind: ErrorKind, op: &'static str, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self { kind, op, source: source.into() }
+    }
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the store is {} ({}): {}", self.kind.as_str(), self.op, self.source)
+    }
+}
+
+impl std::error::Error for StoreError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(self.source.as_ref())
+    }
+}
+
+/// Why a unit of work was not written. Certain: nothing of it is there.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// The writer has not the right.
+    #[error(transparent)]
+    Guard(#[from] GuardRefusal),
+    /// Permissions need an unexpired lease.
+    #[error("the lease has expired; no permission is given")]
+    LeaseExpired,
+    /// Something else was written since the author looked.
+    #[error("the author has seen {expected} events, the job has {actual}")]
+    Sequence {
+        /// What the author has seen.
+        expected: u64,
+        /// What the job has.
+        actual: u64,
+    },
+    /// The ledger refuses.
+    #[error(transparent)]
+    Ledger(#[from] LedgerRefusal),
+    /// A signal is kept for the wait that was to begin.
+    #[error("a signal for `{0}` is kept; it is to be consumed instead of waiting")]
+    SignalKept(String),
+    /// The client's key names an earlier job with the same request.
+    #[error("the same request made {0} before")]
+    Duplicate(JobId),
+    /// The client's key names an earlier job with another request.
+    #[error("the same idempotency key came with another request; it belongs to {0}")]
+    KeyConflict(JobId),
+    /// There is no such job.
+    #[error("there is no such job")]
+    UnknownJob,
+    /// The plan document that the job names is not in the store.
+    #[error("the plan document is not in the store")]
+    UnknownPlan,
+    /// A bound of the store is reached.
+    #[error("the bound of {bound} {what} is reached")]
+    Bound {
+        /// How many.
+        bound: u64,
+        /// Of what.
+        what: &'static str,
+    },
+}
+
+/// Why a commit did not answer with success.
+#[derive(Debug, thiserror::Error)]
+pub enum CommitError {
+    /// It was refused; nothing of it is written.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// It failed; nothing of it is written.
+    #[error(transparent)]
+    Failed(StoreError),
+    /// It may have been written: [`crate::Store::settle`] says.
+    #[error("the outcome of a commit is unknown: {0}")]
+    Unknown(StoreError),
+}

@@ -1,0 +1,170 @@
+//! The store port: the one door for writes, claims and renewals, and the reads beside them.
+//!
+//! Reading order: [`unit`] (what one write is), [`claim`] (ownership), [`query`] (reads), [`error`]
+//! (what can go wrong, and what is known then), [`hints`] (wake-ups, which are never facts), [`system`]
+//! (the only file that reads clocks and entropy). [`memory`] is the reference model; [`faulty`] wraps
+//! any store with the failures that naive code does not survive. `CONTRACT.md` beside this crate has
+//! the numbered clauses that every backend keeps, and [`conformance`] proves them.
+
+pub mod claim;
+#[cfg(feature = "conformance")]
+pub mod conformance;
+pub mod error;
+pub mod faulty;
+pub mod hints;
+pub mod memory;
+pub mod query;
+pub mod system;
+pub mod unit;
+
+use std::future::Future;
+use std::pin::Pin;
+
+use aetheris_core::hash::Hash;
+use aetheris_core::id::{AgentName, InstanceId, JobId};
+use aetheris_core::lease::Fence;
+
+pub use claim::{ClaimIds, ClaimRequest, Claimed, Heartbeat, LeaseRenewal, Renewal};
+pub use error::{CommitError, ErrorKind, Refusal, StoreError};
+pub use hints::Hints;
+pub use query::{
+    AgentRow, DueTimers, EffectRow, EventRow, Evidence, History, JobFilter, JobPage, JobRow, KeptSignal, NewAgent,
+    PlanDocument, PutAgent, StoreStatus, TimerRow, WriterStats,
+};
+pub use unit::{Checkpoint, Committed, InboxWrite, LeaseChange, LedgerWrite, NewEffect, NewJob, Purpose, UnitOfWork};
+
+/// A boxed future: beside a disk or a network round trip its allocation is free.
+pub type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// Where facts live. Every method is safe to call from many tasks at once.
+///
+/// Nothing is answered before it is durable. A future of this trait is never to be dropped half-way:
+/// a task owns it, and no timeout surrounds it.
+pub trait Store: Send + Sync + 'static {
+    /// Writes one unit of work of one job: all of it, or nothing.
+    ///
+    /// # Errors
+    /// [`CommitError`] says whether it was refused, has failed, or may have been written.
+    fn commit(&self, unit: UnitOfWork) -> Boxed<'_, Result<Committed, CommitError>>;
+
+    /// Whether the unit with these ids was written: the answer to [`CommitError::Unknown`]. It waits for
+    /// any write in flight that could still bring it.
+    ///
+    /// # Errors
+    /// The store cannot be asked now.
+    fn settle(&self, unit: &UnitOfWork) -> Boxed<'_, Result<Option<Committed>, StoreError>>;
+
+    /// Takes ownership of claimable jobs: at most one per id pair given, highest priority first, then
+    /// oldest. May linger until some become claimable. The claim is durable when this answers.
+    ///
+    /// # Errors
+    /// The store cannot be asked now; nothing is known to be claimed, and what was claimed all the same
+    /// expires.
+    fn claim(&self, request: ClaimRequest) -> Boxed<'_, Result<Vec<Claimed>, StoreError>>;
+
+    /// Renews leases: each only where fence and worker match and it has not expired.
+    ///
+    /// # Errors
+    /// The store cannot be asked now; nothing is known of the leases.
+    fn heartbeat(&self, request: Heartbeat) -> Boxed<'_, Result<Vec<Renewal>, StoreError>>;
+
+    /// Puts an agent, with its plan document, in place of any of that name.
+    ///
+    /// # Errors
+    /// The store cannot be asked now.
+    fn put_agent(&self, agent: NewAgent) -> Boxed<'_, Result<PutAgent, StoreError>>;
+
+    /// Takes an agent away; jobs keep their plans. Whether there was one.
+    ///
+    /// # Errors
+    /// The store cannot be asked now.
+    fn delete_agent(&self, name: AgentName) -> Boxed<'_, Result<bool, StoreError>>;
+
+    /// All that is needed to fold a job, in one consistent read: from its newest checkpoint on, or from
+    /// the first event with `full`.
+    ///
+    /// # Errors
+    /// The store cannot be asked now, or what it has cannot be read.
+    fn history(&self, job: JobId, full: bool) -> Boxed<'_, Result<Option<History>, StoreError>>;
+
+    /// A job's row.
+    ///
+    /// # Errors
+    /// The store cannot be asked now.
+    fn job(&self, job: JobId) -> Boxed<'_, Result<Option<JobRow>, StoreError>>;
+
+    /// A page of jobs, newest first.
+    ///
+    /// # Errors
+    /// The store cannot be asked now.
+    fn jobs(&self, filter: JobFilter) -> Boxed<'_, Result<JobPage, StoreError>>;
+
+    /// A page of a job's events, from the one after `after` on.
+    ///
+    /// # Errors
+    /// The store cannot be asked now.
+    fn events(&self, job: JobId, after: u64, limit: usize) -> Boxed<'_, Result<Vec<EventRow>, StoreError>>;
+
+    /// An agent.
+    ///
+    /// # Errors
+    /// The store cannot be asked now.
+    fn agent(&self, name: AgentName) -> Boxed<'_, Result<Option<AgentRow>, StoreError>>;
+
+    /// All agents, by name.
+    ///
+    /// # Errors
+    /// The store cannot be asked now.
+    fn agents(&self) -> Boxed<'_, Result<Vec<AgentRow>, StoreError>>;
+
+    /// A plan document.
+    ///
+    /// # Errors
+    /// The store cannot be asked now.
+    fn plan(&self, hash: Hash) -> Boxed<'_, Result<Option<PlanDocument>, StoreError>>;
+
+    /// Invocations in doubt, oldest first.
+    ///
+    /// # Errors
+    /// The store cannot be asked now.
+    fn in_doubt(&self, limit: usize) -> Boxed<'_, Result<Vec<aetheris_core::ledger::LedgerRow>, StoreError>>;
+
+    /// What arrived for a permit that was not the current one any more.
+    ///
+    /// # Errors
+    /// The store cannot be asked now.
+    fn evidence(&self, job: JobId) -> Boxed<'_, Result<Vec<Evidence>, StoreError>>;
+
+    /// Timers that are due, and when the next one is.
+    ///
+    /// # Errors
+    /// The store cannot be asked now.
+    fn due_timers(&self, limit: usize) -> Boxed<'_, Result<DueTimers, StoreError>>;
+
+    /// A job's timer rows.
+    ///
+    /// # Errors
+    /// The store cannot be asked now.
+    fn timers(&self, job: JobId) -> Boxed<'_, Result<Vec<TimerRow>, StoreError>>;
+
+    /// Jobs whose lease has expired.
+    ///
+    /// # Errors
+    /// The store cannot be asked now.
+    fn expired(&self, limit: usize) -> Boxed<'_, Result<Vec<(JobId, Fence)>, StoreError>>;
+
+    /// Jobs held by one instance.
+    ///
+    /// # Errors
+    /// The store cannot be asked now.
+    fn held_by(&self, instance: InstanceId, limit: usize) -> Boxed<'_, Result<Vec<(JobId, Fence)>, StoreError>>;
+
+    /// The store's clock, counts and settings.
+    ///
+    /// # Errors
+    /// The store cannot be asked now.
+    fn status(&self) -> Boxed<'_, Result<StoreStatus, StoreError>>;
+
+    /// Wake-ups about jobs that this process has written.
+    fn hints(&self) -> &Hints;
+}

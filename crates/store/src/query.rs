@@ -1,0 +1,284 @@
+//! Rows as they are read, and the questions that are asked of a store.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use aetheris_core::agent::Agent;
+use aetheris_core::event::{EndCause, EventKind, Failure, Recorded, TimerId};
+use aetheris_core::hash::Hash;
+use aetheris_core::id::{AgentName, EventId, IdempotencyKey, JobId, NodeId, PermitId, SessionId, SignalId};
+use aetheris_core::job::JobStatus;
+use aetheris_core::json::Json;
+use aetheris_core::lease::{Fence, Holder};
+use aetheris_core::ledger::LedgerRow;
+use aetheris_core::plan::{Plan, WaitType};
+use aetheris_core::projection::WaitingView;
+use aetheris_core::time::Timestamp;
+
+use crate::unit::Checkpoint;
+
+/// A job's row: its projection, its ownership and what it was created with.
+#[derive(Debug, Clone, PartialEq)]
+pub struct JobRow {
+    /// The agent.
+    pub agent: AgentName,
+    /// Its version.
+    pub agent_version: String,
+    /// When it was accepted.
+    pub created_at: Timestamp,
+    /// Why its end was asked for.
+    pub end_requested: Option<EndCause>,
+    /// Why it failed, and at which node.
+    pub error: Option<(Failure, Option<NodeId>)>,
+    /// The last claim.
+    pub fence: Fence,
+    /// The chain's head.
+    pub head: Hash,
+    /// Who holds it.
+    pub holder: Option<Holder>,
+    /// The job.
+    pub id: JobId,
+    /// The client's labels.
+    pub labels: BTreeMap<String, String>,
+    /// Claimable only from here on.
+    pub not_before: Option<Timestamp>,
+    /// Hash of its plan.
+    pub plan_hash: Option<Hash>,
+    /// Higher is earlier.
+    pub priority: i32,
+    /// The place of the last event.
+    pub seq: u64,
+    /// The conversation.
+    pub session: Option<SessionId>,
+    /// What it is doing.
+    pub status: JobStatus,
+    /// When it was last written.
+    pub updated_at: Timestamp,
+    /// What it waits for.
+    pub waiting: Option<WaitingView>,
+}
+
+/// An event's row, with its bytes as stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EventRow {
+    /// The store's time of the write.
+    pub at: Timestamp,
+    /// The fence of its author.
+    pub fence: Fence,
+    /// The chain up to and with it.
+    pub hash: Hash,
+    /// Its author's name for it.
+    pub id: EventId,
+    /// The number of its kind.
+    pub kind: u8,
+    /// The payload's canonical bytes.
+    pub payload: Vec<u8>,
+    /// Their hash, as stored.
+    pub payload_hash: Hash,
+    /// The version of its payload's schema.
+    pub schema_version: u16,
+    /// Its place.
+    pub seq: u64,
+}
+
+impl EventRow {
+    /// Its kind's name, or its number where this build does not know it.
+    #[must_use]
+    pub fn kind_name(&self) -> String {
+        EventKind::from_code(self.kind)
+            .map_or_else(|| format!("unknown_{}", self.kind), |kind| kind.as_str().to_owned())
+    }
+
+    /// The event itself.
+    ///
+    /// # Errors
+    /// The row is of a later build or damaged.
+    pub fn decode(&self) -> Result<Recorded, aetheris_core::event::DecodeError> {
+        let event = aetheris_core::event::codec::decode(self.kind, self.schema_version, &self.payload)?;
+        Ok(Recorded { seq: self.seq, id: self.id, fence: self.fence, at: self.at, hash: self.hash, event })
+    }
+}
+
+/// A recorded effect.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EffectRow {
+    /// When it was put.
+    pub at: Timestamp,
+    /// The invocation.
+    pub key: IdempotencyKey,
+    /// The permit.
+    pub permit: u32,
+    /// What the tool answered.
+    pub result: Json,
+}
+
+/// A signal that waits for its wait.
+#[derive(Debug, Clone, PartialEq)]
+pub struct KeptSignal {
+    /// The wait it names.
+    pub key: String,
+    /// What it brings.
+    pub payload: Json,
+    /// When it came.
+    pub received_at: Timestamp,
+    /// Its id.
+    pub signal: SignalId,
+    /// What it claims to be.
+    pub wait_type: Option<WaitType>,
+}
+
+/// An outcome that came for a permit that was not the current one any more. Never an effect.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Evidence {
+    /// When it was put; given by the store.
+    pub at: Timestamp,
+    /// Whether it contradicts what the job went on with.
+    pub conflict: bool,
+    /// The invocation.
+    pub key: IdempotencyKey,
+    /// The node.
+    pub node: NodeId,
+    /// What came: `{"outcome": …, "result": …}`.
+    pub outcome: Json,
+    /// The permit's number.
+    pub permit: u32,
+    /// The permit's id; evidence is kept once per permit.
+    pub permit_id: PermitId,
+}
+
+/// All that is needed to fold a job.
+#[derive(Debug, Clone, PartialEq)]
+pub struct History {
+    /// A state to start from.
+    pub checkpoint: Option<Checkpoint>,
+    /// Recorded effects.
+    pub effects: Vec<EffectRow>,
+    /// Events after the checkpoint, or all.
+    pub events: Vec<Recorded>,
+    /// Signals for waits that the job has not reached.
+    pub kept: Vec<KeptSignal>,
+    /// The ledger's rows of this job.
+    pub ledger: Vec<LedgerRow>,
+    /// The row.
+    pub row: JobRow,
+}
+
+/// Which jobs are asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct JobFilter {
+    /// Of this agent.
+    pub agent: Option<AgentName>,
+    /// Older than this one.
+    pub before: Option<JobId>,
+    /// Blocked on a wait of this type; `Some(None)` for any.
+    pub blocked_on: Option<Option<WaitType>>,
+    /// With this label.
+    pub label: Option<(String, String)>,
+    /// At most so many; bounded by [`aetheris_core::limits::PAGE_JOBS_MAX`].
+    pub limit: usize,
+    /// Of this conversation.
+    pub session: Option<SessionId>,
+    /// In one of these states; empty for any.
+    pub statuses: Vec<JobStatus>,
+}
+
+/// A page of jobs, newest first.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct JobPage {
+    /// The rows.
+    pub jobs: Vec<JobRow>,
+    /// Where the next page begins, if there is one.
+    pub next: Option<JobId>,
+}
+
+/// An agent to be put.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewAgent {
+    /// The checked agent.
+    pub agent: Arc<Agent>,
+    /// The file as it came.
+    pub source: String,
+}
+
+/// What putting an agent did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PutAgent {
+    /// Whether there was none of that name.
+    pub created: bool,
+    /// Its hash.
+    pub hash: Hash,
+}
+
+/// A stored agent.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AgentRow {
+    /// The checked agent.
+    pub agent: Arc<Agent>,
+    /// Its hash.
+    pub hash: Hash,
+    /// The file as it came.
+    pub source: String,
+    /// When it was put.
+    pub updated_at: Timestamp,
+}
+
+/// A stored plan.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PlanDocument {
+    /// Its hash.
+    pub hash: Hash,
+    /// The plan.
+    pub plan: Arc<Plan>,
+}
+
+/// A timer's row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TimerRow {
+    /// When it is due.
+    pub due: Timestamp,
+    /// The job.
+    pub job: JobId,
+    /// Which.
+    pub timer: TimerId,
+}
+
+/// Timers that are due.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct DueTimers {
+    /// When the first one is due that is not yet, if there is one.
+    pub next: Option<Timestamp>,
+    /// The store's clock.
+    pub now: Timestamp,
+    /// Those that are due, oldest first.
+    pub timers: Vec<TimerRow>,
+}
+
+/// What a store's writer has done since the process began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct WriterStats {
+    /// Canonical bytes of event payloads, effects and row fields written.
+    pub bytes: u64,
+    /// Database transactions committed.
+    pub commits: u64,
+    /// Rows inserted, updated or deleted.
+    pub rows: u64,
+    /// Units of work accepted.
+    pub units: u64,
+}
+
+/// The store's clock, counts and settings.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StoreStatus {
+    /// `sqlite` or `memory`.
+    pub backend: &'static str,
+    /// The durability settings in force, for people.
+    pub durability: String,
+    /// The number of the store's life.
+    pub generation: u32,
+    /// Jobs by status.
+    pub jobs: BTreeMap<JobStatus, u64>,
+    /// The store's clock.
+    pub now: Timestamp,
+    /// What the writer has done.
+    pub writer: WriterStats,
+}

@@ -1,0 +1,73 @@
+//! Clocks and entropy: the only file of the library crates that reads them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use aetheris_core::id::IdSource;
+use aetheris_core::time::Timestamp;
+
+/// The clocks of a process. A simulator brings its own.
+pub trait Clock: Send + Sync {
+    /// Time since boot, sleep included: what a holder measures its lease with.
+    fn boot(&self) -> Duration;
+    /// The wall clock: what an embedded store makes its own clock of.
+    fn wall(&self) -> Timestamp;
+}
+
+/// The machine's clocks.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    fn boot(&self) -> Duration {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
+        let nanos = u32::try_from(now.tv_nsec).unwrap_or(0);
+        Duration::new(seconds, nanos)
+    }
+
+    fn wall(&self) -> Timestamp {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
+        Timestamp::from_micros(now.tv_sec.saturating_mul(1_000_000).saturating_add(now.tv_nsec / 1_000))
+    }
+}
+
+/// Identifiers from the machine's entropy: UUID version 7 where order helps, version 4 where secrecy
+/// does.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SystemIds;
+
+impl IdSource for SystemIds {
+    #[expect(clippy::disallowed_methods, reason = "the one place that makes them")]
+    fn ordered(&self) -> u128 {
+        uuid::Uuid::now_v7().as_u128()
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "the one place that makes them")]
+    fn secret(&self) -> u128 {
+        uuid::Uuid::new_v4().as_u128()
+    }
+}
+
+/// Clocks and identifiers of one process, handed to everything that authors facts.
+#[derive(Clone)]
+pub struct System {
+    /// The clocks.
+    pub clock: Arc<dyn Clock>,
+    /// The identifiers.
+    pub ids: Arc<dyn IdSource>,
+}
+
+impl System {
+    /// The machine's own.
+    #[must_use]
+    pub fn machine() -> Self {
+        Self { clock: Arc::new(SystemClock), ids: Arc::new(SystemIds) }
+    }
+}
+
+impl std::fmt::Debug for System {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("System")
+    }
+}
