@@ -1,1 +1,34 @@
-//! stub
+//! What travels over HTTP: requests, answers, and the stable error codes. No server, no store; the
+//! server and every client are written against this crate.
+//!
+//! Reading order: [`error`] (what goes wrong, and how it is said), [`agents`], [`jobs`] (messages and
+//! what became of them), [`acts`] (what is done to a job), [`waits`] (what waits for someone),
+//! [`evidence`] (events, replay, verify, trace), [`system`].
+//!
+//! Requests refuse unknown fields and name them. Answers may gain fields at any time: clients ignore
+//! what they do not know. Times are RFC 3339 in UTC, durations texts like `250ms`, `30s`, `24h`.
+
+pub mod acts;
+pub mod agents;
+pub mod error;
+pub mod evidence;
+pub mod jobs;
+pub mod raw;
+pub mod schema;
+pub mod system;
+pub mod waits;
+
+pub use acts::{CancelAnswer, Outcome, ResolveAnswer, ResolveRequest, SignalRequest, SignalResult, SignalStatus};
+pub use agents::{AgentList, AgentPut, AgentView};
+pub use error::{ErrorCode, Problem, ProblemError};
+pub use evidence::{
+    CheckView, EventPage, EventView, EvidenceView, ReplayView, TraceAttempt, TraceDoubt, TraceModel, TraceRun, TraceStep,
+    TraceTool, TraceView, VerifyView,
+};
+pub use jobs::{JobErrorView, JobList, JobView, MessageAnswer, MessageRequest, StepView, UsageView, WaitingView};
+pub use raw::Raw;
+pub use system::{LiveView, ReadyView};
+pub use waits::{InDoubtList, InDoubtView, WaitList, WaitView};
+
+/// The media type of errors.
+pub const PROBLEM_JSON: &str = "application/problem+json";

@@ -29,9 +29,9 @@ pub enum StepStatus {
 pub enum StepTrigger {
     /// A try begins.
     Start,
-    /// A further permission is used within the same try, after proof that the earlier call has not
-    /// happened, or because the tool is idempotent.
-    Restart,
+    /// A permission to call is taken within the try: its first, or a further one after proof that the
+    /// earlier call has not happened, or because the tool is idempotent.
+    Call,
     /// It ended with an output.
     Succeed,
     /// It ended with an error.
@@ -105,7 +105,7 @@ impl StepStatus {
         use StepTrigger as T;
         match (self, trigger) {
             (Self::Pending | Self::Retrying, T::Start)
-            | (Self::Running, T::Restart)
+            | (Self::Running, T::Call)
             | (Self::Waiting, T::Unblock)
             | (Self::InDoubt, T::Resolve) => Ok(Self::Running),
             (Self::Running, T::Succeed) => Ok(Self::Completed),
@@ -114,14 +114,11 @@ impl StepStatus {
             (Self::Running, T::Wait) => Ok(Self::Waiting),
             (Self::Running | Self::InDoubt, T::Doubt) => Ok(Self::InDoubt),
             (Self::Pending, T::Skip) => Ok(Self::Skipped),
-            (
-                Self::Pending,
-                T::Restart | T::Succeed | T::ScheduleRetry | T::Wait | T::Unblock | T::Doubt | T::Resolve,
-            )
+            (Self::Pending, T::Call | T::Succeed | T::ScheduleRetry | T::Wait | T::Unblock | T::Doubt | T::Resolve)
             | (Self::Running, T::Start | T::Unblock | T::Resolve | T::Skip)
             | (
                 Self::Retrying,
-                T::Restart
+                T::Call
                 | T::Succeed
                 | T::Fail
                 | T::ScheduleRetry
@@ -134,7 +131,7 @@ impl StepStatus {
             | (
                 Self::Waiting,
                 T::Start
-                | T::Restart
+                | T::Call
                 | T::Succeed
                 | T::Fail
                 | T::ScheduleRetry
@@ -143,11 +140,11 @@ impl StepStatus {
                 | T::Resolve
                 | T::Skip,
             )
-            | (Self::InDoubt, T::Start | T::Restart | T::Succeed | T::ScheduleRetry | T::Wait | T::Unblock | T::Skip)
+            | (Self::InDoubt, T::Start | T::Call | T::Succeed | T::ScheduleRetry | T::Wait | T::Unblock | T::Skip)
             | (
                 Self::Completed | Self::Failed | Self::Skipped,
                 T::Start
-                | T::Restart
+                | T::Call
                 | T::Succeed
                 | T::Fail
                 | T::ScheduleRetry
@@ -165,7 +162,7 @@ impl StepTrigger {
     /// Every trigger, in the order of the table.
     pub const ALL: [Self; 10] = [
         Self::Start,
-        Self::Restart,
+        Self::Call,
         Self::Succeed,
         Self::Fail,
         Self::ScheduleRetry,
@@ -189,7 +186,7 @@ mod tests {
             (S::Pending, T::Start, S::Running),
             (S::Pending, T::Fail, S::Failed),
             (S::Pending, T::Skip, S::Skipped),
-            (S::Running, T::Restart, S::Running),
+            (S::Running, T::Call, S::Running),
             (S::Running, T::Succeed, S::Completed),
             (S::Running, T::Fail, S::Failed),
             (S::Running, T::ScheduleRetry, S::Retrying),

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use crate::ast::{Args, Binary, Expr, Root, Stmt};
 use crate::error::ExprError;
 use crate::meter::{Meter, weight};
-use crate::{Scope, filters, ops, tests};
+use crate::{Scope, filters, ops, predicates};
 
 pub(crate) type Operand<'a> = Cow<'a, Value>;
 
@@ -227,7 +227,7 @@ impl<'a, 'm> Eval<'a, 'm> {
         let given = self.given(args)?;
         self.meter.value(&input)?;
         let with: Vec<&Value> = given.positional.iter().map(AsRef::as_ref).collect();
-        tests::holds(name, &input, &with).and_then(answer)
+        predicates::holds(name, &input, &with).and_then(answer)
     }
 
     /// Runs statements, appending to `out`.

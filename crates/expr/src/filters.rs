@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use crate::error::ExprError;
 use crate::eval::{Given, Operand, field};
 use crate::meter::{Meter, weight};
-use crate::{ops, tests};
+use crate::{ops, predicates};
 
 const TEXTS: [&str; 10] = ["upper", "lower", "capitalize", "title", "trim", "replace", "split", "lines", "urlencode", "fromjson"];
 const LISTS: [&str; 13] =
@@ -318,15 +318,15 @@ fn mapped<'a>(call: &Call<'_, 'a>, items: Vec<Operand<'a>>) -> Outcome<'a> {
 fn selected<'a>(call: &Call<'_, 'a>, items: Vec<Operand<'a>>) -> Outcome<'a> {
     let path = call.needed(0)?;
     let test = call.text(1)?;
-    if let Some(name) = test.filter(|name| !tests::names().contains(name)) {
-        return Err(ExprError::failed(format!("`{name}` is not a test: there are {}", tests::names().join(", "))));
+    if let Some(name) = test.filter(|name| !predicates::names().contains(name)) {
+        return Err(ExprError::failed(format!("`{name}` is not a test: there are {}", predicates::names().join(", "))));
     }
     let with: Vec<&Value> = call.at(2).into_iter().collect();
     let wanted = call.name == "selectattr";
     let mut kept = Vec::new();
     for item in items {
         let found = match (at_path(&item, Some(path)), test) {
-            (Ok(value), Some(test)) => tests::holds(test, &value, &with)?,
+            (Ok(value), Some(test)) => predicates::holds(test, &value, &with)?,
             (Ok(value), None) => ops::truth(&value),
             (Err(_), test) => test == Some("undefined"),
         };

@@ -22,7 +22,7 @@ mod meter;
 mod ops;
 mod parse;
 mod statements;
-mod tests;
+mod predicates;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};

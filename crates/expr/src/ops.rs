@@ -209,11 +209,18 @@ fn arithmetic(operator: Binary, left: &Value, right: &Value) -> Result<Value, Ex
         Binary::Add => a + b,
         Binary::Sub => a - b,
         Binary::Mul => a * b,
-        Binary::FloorDiv => a.div_euclid(b),
-        Binary::Rem => a.rem_euclid(b),
+        Binary::FloorDiv => (a / b).floor(),
+        Binary::Rem => a - b * (a / b).floor(),
         Binary::Pow => a.powf(b),
         _ => a / b,
     })
+}
+
+/// Division that rounds down, so that the remainder has the sign of the divisor.
+fn floor_div(a: i128, b: i128) -> Option<i128> {
+    let quotient = a.checked_div(b)?;
+    let inexact = a.checked_rem(b)? != 0;
+    if inexact && (a < 0) != (b < 0) { quotient.checked_sub(1) } else { Some(quotient) }
 }
 
 /// The exact result for integers, `None` where the operator leaves them, `Some(None)` on overflow.
@@ -222,8 +229,8 @@ fn whole(operator: Binary, a: i128, b: i128) -> Option<Option<i128>> {
         Binary::Add => Some(a.checked_add(b)),
         Binary::Sub => Some(a.checked_sub(b)),
         Binary::Mul => Some(a.checked_mul(b)),
-        Binary::FloorDiv => Some(a.checked_div_euclid(b)),
-        Binary::Rem => Some(a.checked_rem_euclid(b)),
+        Binary::FloorDiv => Some(floor_div(a, b)),
+        Binary::Rem => Some(floor_div(a, b).and_then(|quotient| a.checked_sub(quotient.checked_mul(b)?))),
         Binary::Pow if b >= 0 => Some(u32::try_from(b).ok().and_then(|b| a.checked_pow(b))),
         _ => None,
     }

@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::ast::{Args, Binary, Expr, Root};
 use crate::error::ExprError;
 use crate::lex::{Spot, Token};
-use crate::{Place, References, filters, tests};
+use crate::{Place, References, filters, predicates};
 
 /// Deepest tree of one template.
 pub(crate) const DEPTH_MAX: u32 = 100;
@@ -421,7 +421,7 @@ impl<'t> Parser<'t> {
                 parsed = self.node(depth, Expr::Filter { args, input: Box::new(parsed.expr), name })?;
             } else if self.skip_name("is") {
                 let negated = self.skip_name("not");
-                let name = self.known("test", &tests::names())?;
+                let name = self.known("test", &predicates::names())?;
                 let (depth, args) = self.test_args()?;
                 let depth = depth.max(parsed.depth);
                 parsed = self.node(depth, Expr::Test { args, input: Box::new(parsed.expr), name })?;

@@ -1,1 +1,71 @@
-//! stub
+//! One job under one lease, and every write that comes from outside a run. Deterministic, given store,
+//! clock, ids and ports.
+//!
+//! [`run`] is the protocol of a run, top to bottom. [`ops`] are the writes without an epoch: accepting
+//! messages, signals, cancels, answers to doubts, timers, taking back leases, late deposits. Both make
+//! their facts in a [`draft`], which the one reducer must accept before anything is written. [`ports`]
+//! is the outside world. Nothing here spawns a task that outlives its caller, or sees SQL.
+
+pub mod draft;
+pub mod error;
+pub mod load;
+pub mod ops;
+pub mod plans;
+pub mod ports;
+pub mod run;
+pub mod scope;
+
+use std::sync::Arc;
+
+use aetheris_core::limits;
+use aetheris_core::time::Span;
+use aetheris_store::Store;
+use aetheris_store::system::System;
+
+pub use error::OpError;
+pub use plans::Plans;
+pub use ports::{ModelAnswer, ModelError, ModelRequest, Models, ToolCall, ToolOutcome, Tools};
+
+/// What the server's configuration says about runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// The version of this code, recorded with each job.
+    pub execution_version: String,
+    /// Reclaims in a row without a finished node after which a job fails.
+    pub max_attempts: u32,
+    /// The time a step may take when neither node, tool nor agent says so.
+    pub step_timeout: Span,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            execution_version: env!("CARGO_PKG_VERSION").to_owned(),
+            max_attempts: limits::RECLAIMS_WITHOUT_PROGRESS_MAX,
+            step_timeout: limits::STEP_TIMEOUT_DEFAULT,
+        }
+    }
+}
+
+/// What every operation needs. Cheap to clone.
+#[derive(Clone)]
+pub struct Runtime {
+    /// Models.
+    pub models: Arc<dyn Models>,
+    /// Compiled plans.
+    pub plans: Plans,
+    /// Settings.
+    pub settings: Arc<Settings>,
+    /// Where facts live.
+    pub store: Arc<dyn Store>,
+    /// Clocks and identifiers.
+    pub system: System,
+    /// Tools.
+    pub tools: Arc<dyn Tools>,
+}
+
+impl std::fmt::Debug for Runtime {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Runtime").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}

@@ -1,7 +1,7 @@
 //! The store port: the one door for writes, claims and renewals, and the reads beside them.
 //!
 //! Reading order: [`unit`] (what one write is), [`claim`] (ownership), [`query`] (reads), [`error`]
-//! (what can go wrong, and what is known then), [`hints`] (wake-ups, which are never facts), [`system`]
+//! (what can go wrong, and what is known then), [`rules`] (what every backend asks before it writes), [`hints`] (wake-ups, which are never facts), [`system`]
 //! (the only file that reads clocks and entropy). [`memory`] is the reference model; [`faulty`] wraps
 //! any store with the failures that naive code does not survive. `CONTRACT.md` beside this crate has
 //! the numbered clauses that every backend keeps, and [`conformance`] proves them.
@@ -14,6 +14,7 @@ pub mod faulty;
 pub mod hints;
 pub mod memory;
 pub mod query;
+pub mod rules;
 pub mod system;
 pub mod unit;
 

@@ -216,6 +216,8 @@ pub struct AgentRow {
     pub agent: Arc<Agent>,
     /// Its hash.
     pub hash: Hash,
+    /// The hash of its plan.
+    pub plan_hash: Hash,
     /// The file as it came.
     pub source: String,
     /// When it was put.

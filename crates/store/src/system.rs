@@ -1,10 +1,11 @@
 //! Clocks and entropy: the only file of the library crates that reads them.
 
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 
 use aetheris_core::id::IdSource;
-use aetheris_core::time::Timestamp;
+use aetheris_core::time::{Span, Timestamp};
 
 /// The clocks of a process. A simulator brings its own.
 pub trait Clock: Send + Sync {
@@ -29,6 +30,44 @@ impl Clock for SystemClock {
     fn wall(&self) -> Timestamp {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
         Timestamp::from_micros(now.tv_sec.saturating_mul(1_000_000).saturating_add(now.tv_nsec / 1_000))
+    }
+}
+
+/// Clocks that move only when they are told to, for tests. Clones are the same clock.
+#[derive(Debug, Clone, Default)]
+pub struct ManualClock {
+    boot_us: Arc<AtomicU64>,
+    wall_us: Arc<AtomicI64>,
+}
+
+impl ManualClock {
+    /// A clock that stands at a moment.
+    #[must_use]
+    pub fn at(wall: Timestamp) -> Self {
+        let clock = Self::default();
+        clock.set_wall(wall);
+        clock
+    }
+
+    /// Lets time pass on both clocks.
+    pub fn advance(&self, by: Span) {
+        self.boot_us.fetch_add(by.micros(), Ordering::SeqCst);
+        self.wall_us.fetch_add(by.micros_i64(), Ordering::SeqCst);
+    }
+
+    /// Sets the wall clock alone, forwards or back.
+    pub fn set_wall(&self, wall: Timestamp) {
+        self.wall_us.store(wall.micros(), Ordering::SeqCst);
+    }
+}
+
+impl Clock for ManualClock {
+    fn boot(&self) -> Duration {
+        Duration::from_micros(self.boot_us.load(Ordering::SeqCst))
+    }
+
+    fn wall(&self) -> Timestamp {
+        Timestamp::from_micros(self.wall_us.load(Ordering::SeqCst))
     }
 }
 

@@ -358,11 +358,7 @@ impl JobState {
     fn invocation_started(&mut self, e: &event::ToolInvocationStarted) -> Result<(), Illegal> {
         self.refuse_when_ending()?;
         self.within_run()?;
-        if self.step_status(&e.node) != StepStatus::Running {
-            return Err(Illegal::Contradiction(format!("node `{}` calls its tool without having started", e.node)));
-        }
-        self.tool_calls = self.tool_calls.saturating_add(1);
-        let step = self.steps.entry(e.node.clone()).or_default();
+        let step = self.step(&e.node, StepTrigger::Call)?;
         let previous = step.invocation.take();
         let input = match (&previous, &e.input) {
             (None, Some(input)) if e.permit == 1 => input.clone(),

@@ -277,8 +277,6 @@ pub struct JobState {
     pub timers: BTreeMap<TimerId, Timer>,
     /// Tokens used so far.
     pub tokens: u64,
-    /// Permissions taken so far.
-    pub tool_calls: u32,
     /// Its waits, by rendered correlation key.
     pub waits: BTreeMap<String, WaitRecord>,
 }
@@ -311,7 +309,6 @@ impl JobState {
             steps: BTreeMap::new(),
             timers: BTreeMap::new(),
             tokens: 0,
-            tool_calls: 0,
             waits: BTreeMap::new(),
         }
     }

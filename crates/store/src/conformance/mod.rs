@@ -1,1 +1,100 @@
-//! stub
+//! The shared proof that a store keeps its contract.
+//!
+//! A backend gives a [`Harness`]: fresh isolated stores on a clock that the cases move. Nothing else.
+//! It instantiates [`conformance_suite!`](crate::conformance_suite) once, and a durable one
+//! [`durable_suite!`](crate::durable_suite) too; every case becomes a named test, and there is no way to
+//! leave one out. [`differential`] compares two stores under random operations.
+//!
+//! Each case is named after the clause of CONTRACT.md that it proves.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::missing_panics_doc,
+    reason = "these are tests, compiled for whoever has a store to prove; they fail by panicking"
+)]
+
+pub mod creation;
+pub mod differential;
+pub mod draft;
+pub mod durable;
+pub mod fencing;
+pub mod fixture;
+pub mod inbox;
+pub mod invocations;
+pub mod journal;
+pub mod lease;
+pub mod ledger;
+mod list;
+pub mod payloads;
+pub mod queries;
+pub mod sessions;
+pub mod snapshot;
+pub mod unknown;
+
+use std::any::Any;
+use std::sync::Arc;
+
+pub use draft::Draft;
+pub use fixture::{Fixture, Message, Run};
+
+use crate::system::Clock;
+use crate::{Boxed, Store};
+
+/// What a backend supplies.
+pub trait Harness: Send + Sync {
+    /// Opens a fresh, isolated store that takes its time from this clock.
+    fn open(&self, clock: Arc<dyn Clock>) -> Boxed<'_, Opened>;
+}
+
+/// What the harness of a store supplies whose facts outlive its process.
+pub trait Durable: Harness {
+    /// Closes the store and opens what it has left.
+    fn reopen(&self, opened: Opened, clock: Arc<dyn Clock>) -> Boxed<'_, Opened>;
+}
+
+/// An open store.
+pub struct Opened {
+    /// What has to live as long as the store: its folder, its database.
+    pub keep: Box<dyn Any + Send + Sync>,
+    /// The store.
+    pub store: Arc<dyn Store>,
+}
+
+/// The clauses of the contract, by the numbers that its text gives them.
+#[must_use]
+pub fn clauses() -> Vec<&'static str> {
+    let text = include_str!("../../CONTRACT.md");
+    text.lines().filter_map(|line| line.strip_prefix("- **")?.split_once("**")).map(|(number, _)| number).collect()
+}
+
+/// The clause that a case proves: the first part of its name.
+#[must_use]
+pub fn clause_of(case: &str) -> String {
+    case.split('_').next().unwrap_or_default().to_uppercase()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::{CASES, clause_of, clauses};
+
+    #[test]
+    fn every_clause_has_a_case_and_every_case_a_clause() {
+        let clauses: BTreeSet<String> = clauses().into_iter().map(str::to_owned).collect();
+        let cited: BTreeSet<String> = CASES.iter().map(|case| clause_of(case)).collect();
+        assert_eq!(clauses.difference(&cited).collect::<Vec<_>>(), Vec::<&String>::new(), "clauses without a case");
+        assert_eq!(cited.difference(&clauses).collect::<Vec<_>>(), Vec::<&String>::new(), "cases without a clause");
+    }
+
+    #[test]
+    fn names_are_unique() {
+        let unique: BTreeSet<_> = CASES.iter().collect();
+        assert_eq!(unique.len(), CASES.len());
+        assert!(CASES.len() >= 110, "{} cases", CASES.len());
+    }
+}
+
+pub use list::CASES;

@@ -1,1 +1,189 @@
-//! stub
+//! The store in memory: development mode, and the reference model that every backend is compared with.
+//!
+//! One mutex around plain maps. [`tables`] has what is kept, [`write`] the one door, [`own`] claims and
+//! renewals, [`read`] the questions. No rule is made here: they are those of the core and of
+//! [`crate::rules`].
+
+mod own;
+mod read;
+mod tables;
+#[cfg(all(test, feature = "conformance"))]
+mod tests;
+mod write;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use aetheris_core::hash::Hash;
+use aetheris_core::id::{AgentName, InstanceId, JobId};
+use aetheris_core::lease::Fence;
+use aetheris_core::ledger::LedgerRow;
+use tokio::sync::Notify;
+
+use crate::claim::{ClaimRequest, Claimed, Heartbeat, Renewal};
+use crate::error::{CommitError, StoreError};
+use crate::query::{
+    AgentRow, DueTimers, EventRow, Evidence, History, JobFilter, JobPage, JobRow, NewAgent, PlanDocument, PutAgent,
+    StoreStatus, TimerRow,
+};
+use crate::system::Clock;
+use crate::unit::{Committed, UnitOfWork};
+use crate::{Boxed, Hints, Store};
+use tables::Tables;
+
+/// A store that lives as long as its process.
+pub struct MemoryStore {
+    clock: Arc<dyn Clock>,
+    hints: Hints,
+    tables: Mutex<Tables>,
+    written: Notify,
+}
+
+impl MemoryStore {
+    /// An empty store on a clock.
+    #[must_use]
+    pub fn new(clock: Arc<dyn Clock>) -> Self {
+        Self { clock, hints: Hints::default(), tables: Mutex::default(), written: Notify::new() }
+    }
+
+    fn tables(&self) -> MutexGuard<'_, Tables> {
+        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn read<T: Send + 'static>(&self, question: impl FnOnce(&Tables) -> T) -> Boxed<'_, Result<T, StoreError>> {
+        let answer = question(&self.tables());
+        Box::pin(std::future::ready(Ok(answer)))
+    }
+
+    fn commit_now(&self, unit: UnitOfWork) -> Result<Committed, CommitError> {
+        let job = unit.job;
+        let committed = self.tables().commit(unit, self.clock.wall())?;
+        self.hints.written(job, committed.seq);
+        self.written.notify_waiters();
+        Ok(committed)
+    }
+
+    /// Claims, or waits for a write or for the next delayed job and tries again.
+    async fn claim_within(&self, request: ClaimRequest) -> Result<Vec<Claimed>, StoreError> {
+        let until = tokio::time::Instant::now() + request.linger.to_std();
+        loop {
+            let written = self.written.notified();
+            tokio::pin!(written);
+            written.as_mut().enable();
+            let sent_at = self.clock.boot();
+            let (claimed, next) = {
+                let mut tables = self.tables();
+                let claimed = tables.claim(&request, self.clock.wall(), sent_at)?;
+                (claimed, tables.next_claimable(self.clock.wall()))
+            };
+            for job in &claimed {
+                self.hints.written(job.job, job.history.as_ref().map_or(0, |history| history.row.seq));
+            }
+            let left = until.saturating_duration_since(tokio::time::Instant::now());
+            if !claimed.is_empty() || left.is_zero() {
+                return Ok(claimed);
+            }
+            let pause = next.map_or(left, |wait| wait.to_std().max(Duration::from_millis(1)).min(left));
+            tokio::select! {
+                () = written => {}
+                () = tokio::time::sleep(pause) => {}
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for MemoryStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("MemoryStore")
+    }
+}
+
+impl Store for MemoryStore {
+    fn commit(&self, unit: UnitOfWork) -> Boxed<'_, Result<Committed, CommitError>> {
+        Box::pin(async move { self.commit_now(unit) })
+    }
+
+    fn settle(&self, unit: &UnitOfWork) -> Boxed<'_, Result<Option<Committed>, StoreError>> {
+        self.read(|tables| tables.settle(unit))
+    }
+
+    fn claim(&self, request: ClaimRequest) -> Boxed<'_, Result<Vec<Claimed>, StoreError>> {
+        Box::pin(self.claim_within(request))
+    }
+
+    fn heartbeat(&self, request: Heartbeat) -> Boxed<'_, Result<Vec<Renewal>, StoreError>> {
+        Box::pin(async move {
+            let sent_at = self.clock.boot();
+            Ok(self.tables().heartbeat(&request, self.clock.wall(), sent_at))
+        })
+    }
+
+    fn put_agent(&self, agent: NewAgent) -> Boxed<'_, Result<PutAgent, StoreError>> {
+        Box::pin(async move { Ok(self.tables().put_agent(agent, self.clock.wall())) })
+    }
+
+    fn delete_agent(&self, name: AgentName) -> Boxed<'_, Result<bool, StoreError>> {
+        Box::pin(async move { Ok(self.tables().delete_agent(&name)) })
+    }
+
+    fn history(&self, job: JobId, full: bool) -> Boxed<'_, Result<Option<History>, StoreError>> {
+        let answer = self.tables().history(job, full);
+        Box::pin(std::future::ready(answer))
+    }
+
+    fn job(&self, job: JobId) -> Boxed<'_, Result<Option<JobRow>, StoreError>> {
+        self.read(|tables| tables.jobs.get(&job).map(|job| job.row.clone()))
+    }
+
+    fn jobs(&self, filter: JobFilter) -> Boxed<'_, Result<JobPage, StoreError>> {
+        self.read(|tables| tables.page(&filter))
+    }
+
+    fn events(&self, job: JobId, after: u64, limit: usize) -> Boxed<'_, Result<Vec<EventRow>, StoreError>> {
+        self.read(|tables| tables.events(job, after, limit))
+    }
+
+    fn agent(&self, name: AgentName) -> Boxed<'_, Result<Option<AgentRow>, StoreError>> {
+        self.read(|tables| tables.agents.get(&name).cloned())
+    }
+
+    fn agents(&self) -> Boxed<'_, Result<Vec<AgentRow>, StoreError>> {
+        self.read(|tables| tables.agents.values().cloned().collect())
+    }
+
+    fn plan(&self, hash: Hash) -> Boxed<'_, Result<Option<PlanDocument>, StoreError>> {
+        self.read(|tables| tables.plans.get(&hash).map(|plan| PlanDocument { hash, plan: Arc::clone(plan) }))
+    }
+
+    fn in_doubt(&self, limit: usize) -> Boxed<'_, Result<Vec<LedgerRow>, StoreError>> {
+        self.read(|tables| tables.in_doubt(limit))
+    }
+
+    fn evidence(&self, job: JobId) -> Boxed<'_, Result<Vec<Evidence>, StoreError>> {
+        self.read(|tables| tables.evidence(job))
+    }
+
+    fn due_timers(&self, limit: usize) -> Boxed<'_, Result<DueTimers, StoreError>> {
+        self.read(|tables| tables.due_timers(limit, tables.now(self.clock.wall())))
+    }
+
+    fn timers(&self, job: JobId) -> Boxed<'_, Result<Vec<TimerRow>, StoreError>> {
+        self.read(|tables| tables.timers(job))
+    }
+
+    fn expired(&self, limit: usize) -> Boxed<'_, Result<Vec<(JobId, Fence)>, StoreError>> {
+        self.read(|tables| tables.expired(limit, tables.now(self.clock.wall())))
+    }
+
+    fn held_by(&self, instance: InstanceId, limit: usize) -> Boxed<'_, Result<Vec<(JobId, Fence)>, StoreError>> {
+        self.read(|tables| tables.held_by(instance, limit))
+    }
+
+    fn status(&self) -> Boxed<'_, Result<StoreStatus, StoreError>> {
+        self.read(|tables| tables.status(self.clock.wall()))
+    }
+
+    fn hints(&self) -> &Hints {
+        &self.hints
+    }
+}

@@ -1,0 +1,140 @@
+//! What tools and models share in talking HTTP: one time limit, bounded bodies, causes in words.
+
+use std::error::Error;
+use std::future::Future;
+use std::time::Duration;
+
+use reqwest::{ClientBuilder, Response, Url};
+use tokio::time::Instant;
+
+use crate::BuildError;
+
+/// Longest quotation of a refusal's body.
+const QUOTE_CHARS_MAX: usize = 200;
+/// How long a refusal's body is waited for: its status is known, the words are a courtesy.
+const QUOTE_TIME: Duration = Duration::from_secs(1);
+/// Longest time to a connection.
+pub(crate) const CONNECT_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// A client without retries, redirects and proxies of its own, speaking HTTP/1.1 only: with it there is
+/// no retry of refused streams to be switched off.
+pub(crate) fn client_builder() -> Result<ClientBuilder, BuildError> {
+    Ok(reqwest::Client::builder()
+        .tls_backend_preconfigured(crate::tls::client_config()?)
+        .http1_only()
+        .no_proxy()
+        .redirect(reqwest::redirect::Policy::none())
+        .referer(false)
+        .retry(reqwest::retry::never())
+        .user_agent(concat!("aetheris/", env!("CARGO_PKG_VERSION")))
+        .connect_timeout(CONNECT_TIME_MAX))
+}
+
+/// The end of the time that a call may take.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Deadline(Instant);
+
+/// The time is over.
+#[derive(Debug)]
+pub(crate) struct Elapsed;
+
+impl Deadline {
+    /// So long from now.
+    pub(crate) fn after(time: Duration) -> Self {
+        let now = Instant::now();
+        // A time that the clock cannot count to is as good as a year.
+        Self(now.checked_add(time).unwrap_or(now + Duration::from_secs(365 * 24 * 3600)))
+    }
+
+    /// Runs something that is outside of this process until the time is over, and drops it then.
+    pub(crate) async fn within<T>(self, call: impl Future<Output = T>) -> Result<T, Elapsed> {
+        tokio::time::timeout_at(self.0, call).await.map_err(|_| Elapsed)
+    }
+}
+
+/// Why a body could not be read.
+#[derive(Debug)]
+pub(crate) enum BodyError {
+    Broken(String),
+    TooLarge(usize),
+}
+
+/// The whole body, if it is not larger than `max`.
+pub(crate) async fn read_body(response: &mut Response, max: usize) -> Result<Vec<u8>, BodyError> {
+    let announced = response.content_length().map_or(0, |length| usize::try_from(length).unwrap_or(usize::MAX));
+    if announced > max {
+        return Err(BodyError::TooLarge(max));
+    }
+    let mut body = Vec::with_capacity(announced);
+    while let Some(chunk) = response.chunk().await.map_err(|error| BodyError::Broken(cause(&error)))? {
+        if chunk.len() > max - body.len() {
+            return Err(BodyError::TooLarge(max));
+        }
+        body.extend_from_slice(&chunk);
+    }
+    Ok(body)
+}
+
+/// The beginning of a refusal's body on one line, as far as it comes soon; a body that breaks or stalls
+/// takes nothing away from the status.
+pub(crate) async fn quote(response: &mut Response, deadline: Deadline) -> String {
+    let deadline = Deadline(deadline.0.min(Instant::now() + QUOTE_TIME));
+    let mut body = Vec::new();
+    while body.len() < QUOTE_CHARS_MAX * 4 {
+        match deadline.within(response.chunk()).await {
+            Ok(Ok(Some(chunk))) => body.extend_from_slice(&chunk),
+            Ok(Ok(None) | Err(_)) | Err(Elapsed) => break,
+        }
+    }
+    one_line(&String::from_utf8_lossy(&body))
+}
+
+/// The cut of a quotation comes after secrets were taken out, so that no half of one is left.
+pub(crate) fn cut(text: &str) -> String {
+    match text.char_indices().nth(QUOTE_CHARS_MAX) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+fn one_line(text: &str) -> String {
+    text.split(|c: char| c.is_whitespace() || c.is_control())
+        .filter(|word| !word.is_empty())
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+/// The innermost cause in words. The errors around it repeat the URL, which may hold secrets.
+pub(crate) fn cause(error: &(dyn Error + 'static)) -> String {
+    let mut innermost = error;
+    while let Some(source) = innermost.source() {
+        innermost = source;
+    }
+    innermost.to_string()
+}
+
+/// The first error of a type among the causes.
+pub(crate) fn find<'a, E: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a E> {
+    let mut at = Some(error);
+    while let Some(error) = at {
+        if let Some(found) = error.downcast_ref::<E>() {
+            return Some(found);
+        }
+        // An input/output error carries its cause inside, and is asked for it differently.
+        if let Some(found) = error
+            .downcast_ref::<std::io::Error>()
+            .and_then(std::io::Error::get_ref)
+            .and_then(|inner| inner.downcast_ref::<E>())
+        {
+            return Some(found);
+        }
+        at = error.source();
+    }
+    None
+}
+
+/// Where a URL leads, without what may be secret in it.
+pub(crate) fn origin(url: &Url) -> String {
+    let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
+    format!("{}://{}{port}", url.scheme(), url.host_str().unwrap_or_default())
+}

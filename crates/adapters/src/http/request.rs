@@ -1,0 +1,170 @@
+//! What is sent: a tool's templates, rendered, with the headers that the runtime sets.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use aetheris_core::event::Failure;
+use aetheris_core::json::Json;
+use aetheris_core::plan::HttpTool;
+use aetheris_expr::{JobNames, Place, Scope};
+use aetheris_runtime::ports::ToolCall;
+use reqwest::header::{
+    ACCEPT, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue, TE, TRAILER,
+    TRANSFER_ENCODING, UPGRADE,
+};
+use reqwest::{Method, Request, Url};
+
+use crate::exchange::{cut, origin};
+use crate::guard::{Blocked, Guard};
+use crate::secret::{EnvSource, Scrubber};
+
+/// Headers by which HTTP frames its messages; they are not an author's to set.
+const FRAMING: [HeaderName; 8] = [CONNECTION, CONTENT_LENGTH, EXPECT, HOST, TE, TRAILER, TRANSFER_ENCODING, UPGRADE];
+
+/// A request that can be sent, and the words for it.
+pub(super) struct Prepared {
+    body: Option<Vec<u8>>,
+    /// The tool's own headers, which are for the origin that its author named.
+    headers: HeaderMap,
+    method: Method,
+    /// The runtime's headers.
+    names: HeaderMap,
+    /// Whether environment variables stand in the URL.
+    private_url: bool,
+    pub(super) scrubber: Scrubber,
+    pub(super) url: Url,
+}
+
+impl Prepared {
+    /// Renders everything. What fails here fails at every try.
+    pub(super) fn render(call: &ToolCall, tool: &HttpTool, env: &EnvSource) -> Result<Self, Failure> {
+        let about = |what: &str, problem: &str| format!("the {what} of tool `{}` {problem}", call.tool_name);
+        let method = super::method(&tool.method).ok_or_else(|| {
+            Failure::new("invalid_method", about("method", "is none of GET, POST, PUT, PATCH, DELETE"))
+        })?;
+        let url_names = names(&tool.url);
+        let header_names = tool.headers.values().flat_map(|header| names(header)).collect::<BTreeSet<_>>();
+        let mut values = BTreeMap::new();
+        for name in url_names.iter().chain(&header_names) {
+            let value = env.get(name).map_err(|problem| Failure::new("env_unavailable", problem))?;
+            values.insert(name.clone(), value);
+        }
+        let sent = values.iter().filter(|(name, _)| header_names.contains(*name)).map(|(_, value)| value.as_str());
+        let scrubber = Scrubber::new(values.values().map(String::as_str), sent);
+        let job = JobNames { agent: call.agent.clone(), id: call.job, session: call.session.clone() };
+        let mut scope = Scope { input: Some(call.input.clone()), job: Some(job), ..Scope::default() };
+        let body = body(tool, &method, &scope).map_err(|error| Failure::new("invalid_body", about("body", &error)))?;
+        scope.env = Some(values);
+        let rendered = aetheris_expr::render_text(&tool.url, &scope)
+            .map_err(|error| scrubber.text(&format!("cannot be rendered: {error}")))
+            .and_then(|text| Url::parse(text.trim()).map_err(|error| format!("is not a URL: {error}")));
+        let url = rendered.map_err(|problem| Failure::new("invalid_url", about("url", &problem)))?;
+        let headers = headers(tool, &scope)
+            .map_err(|(name, problem)| about(&format!("header `{name}`"), &scrubber.text(&problem)))
+            .map_err(|message| Failure::new("invalid_header", message))?;
+        let names = runtime_headers(call);
+        Ok(Self { body, headers, method, names, private_url: !url_names.is_empty(), scrubber, url })
+    }
+
+    /// The request itself.
+    pub(super) fn message(&self) -> Request {
+        let mut request = Request::new(self.method.clone(), self.url.clone());
+        let headers = request.headers_mut();
+        headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
+        if self.body.is_some() {
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        }
+        // The runtime's last: no author replaces the key or the fence.
+        for (name, value) in self.headers.iter().chain(&self.names) {
+            headers.insert(name, value.clone());
+        }
+        *request.body_mut() = self.body.clone().map(reqwest::Body::from);
+        request
+    }
+
+    /// Turns this into the request of the next hop. Another origin gets nothing that was meant for the
+    /// first one.
+    pub(super) fn redirect(&mut self, location: Url, guard: &Guard) -> Result<(), Failure> {
+        if let Err(blocked) = guard.check_url(&location) {
+            return Err(self.blocked(&blocked));
+        }
+        if location.origin() != self.url.origin() {
+            self.headers.clear();
+        }
+        self.url = location;
+        Ok(())
+    }
+
+    /// Whether a redirect of it can be followed.
+    pub(super) fn is_get(&self) -> bool {
+        self.method == Method::GET
+    }
+
+    /// A failure of this request in words: what was called, and what happened.
+    pub(super) fn failure(&self, code: &str, what: &str) -> Failure {
+        let path = if self.private_url { "" } else { self.url.path() };
+        let message = format!("{} {}{path} {what}", self.method, origin(&self.url));
+        Failure::new(code, self.scrubber.text(&message))
+    }
+
+    /// The same with a quotation from the answer.
+    pub(super) fn quoting(&self, code: &str, what: &str, quotation: &str) -> Failure {
+        if quotation.is_empty() {
+            return self.failure(code, what);
+        }
+        self.failure(code, &format!("{what}: {}", cut(&self.scrubber.text(quotation))))
+    }
+
+    pub(super) fn blocked(&self, blocked: &Blocked) -> Failure {
+        self.failure("blocked_address", &format!("is not allowed: {blocked}"))
+    }
+}
+
+/// The environment variables that a template names. One that cannot be read names none, and fails when it
+/// is rendered.
+fn names(template: &str) -> BTreeSet<String> {
+    aetheris_expr::check_template(template, Place::ToolAddress).map(|references| references.env).unwrap_or_default()
+}
+
+fn body(tool: &HttpTool, method: &Method, scope: &Scope) -> Result<Option<Vec<u8>>, String> {
+    let whole_input = || scope.input.clone().unwrap_or_else(Json::null);
+    let body = match &tool.body {
+        _ if method == Method::GET => None,
+        None if method == Method::DELETE => None,
+        None => Some(whole_input()),
+        Some(template) => {
+            Some(aetheris_expr::render(template, scope).map_err(|error| format!("cannot be rendered: {error}"))?)
+        }
+    };
+    Ok(body.map(|json| json.canonical()))
+}
+
+/// The tool's own headers, or the name of the one that is wrong and why.
+fn headers(tool: &HttpTool, scope: &Scope) -> Result<HeaderMap, (String, String)> {
+    let mut headers = HeaderMap::new();
+    for (name, template) in &tool.headers {
+        let wrong = |problem: &str| (name.clone(), problem.to_owned());
+        let key: HeaderName = name.parse().map_err(|_| wrong("has a name that HTTP does not allow"))?;
+        if FRAMING.contains(&key) {
+            return Err(wrong("belongs to the connection and cannot be set"));
+        }
+        let text = aetheris_expr::render_text(template, scope)
+            .map_err(|error| wrong(&format!("cannot be rendered: {error}")))?;
+        let mut value = HeaderValue::try_from(text).map_err(|_| wrong("has characters that HTTP does not allow"))?;
+        value.set_sensitive(true);
+        headers.insert(key, value);
+    }
+    Ok(headers)
+}
+
+/// What travels with every call. Names of jobs and nodes are plain by their own rules; a value that is
+/// not would be left out.
+fn runtime_headers(call: &ToolCall) -> HeaderMap {
+    let values = [
+        (HeaderName::from_static("idempotency-key"), call.key.to_string()),
+        (HeaderName::from_static("aetheris-attempt"), call.try_number.to_string()),
+        (HeaderName::from_static("aetheris-fence"), call.fence.to_string()),
+        (HeaderName::from_static("aetheris-job"), call.job.to_string()),
+        (HeaderName::from_static("aetheris-node"), call.node.to_string()),
+    ];
+    values.into_iter().filter_map(|(name, value)| Some((name, HeaderValue::try_from(value).ok()?))).collect()
+}

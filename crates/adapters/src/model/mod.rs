@@ -1,0 +1,152 @@
+//! Models by name: `provider/model`, where the provider is `scripted` or an endpoint of the configuration.
+
+mod openai;
+mod scripted;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use aetheris_core::event::Failure;
+use aetheris_runtime::ports::{ModelAnswer, ModelError, ModelRequest, Models};
+use futures_util::future::BoxFuture;
+
+use crate::BuildError;
+use crate::secret::Secret;
+use openai::Endpoint;
+pub use scripted::Script;
+use scripted::{SCRIPTED, Scripts};
+
+/// A server that speaks OpenAI's chat completions, as most do.
+///
+/// Its address is the operator's, so that the rules for tools' addresses do not apply to it: a model may
+/// well run on this machine.
+#[derive(Debug, Clone)]
+pub struct ModelEndpoint {
+    /// The key that it is sent as a bearer token.
+    pub api_key: Option<Secret>,
+    /// Where the key came from, for messages: the name of an environment variable.
+    pub api_key_env: Option<String>,
+    /// What `/chat/completions` is appended to.
+    pub base_url: String,
+    /// The provider's name, the part of `provider/model` before the first slash.
+    pub name: String,
+    /// Longest time of one call; a request may ask for less.
+    pub timeout: Duration,
+}
+
+/// The models of this process.
+#[derive(Debug)]
+pub struct ModelBook {
+    endpoints: BTreeMap<String, Endpoint>,
+    scripts: Scripts,
+}
+
+impl ModelBook {
+    /// Starts with the built-in scripts and no endpoint.
+    #[must_use]
+    pub fn builder() -> ModelBookBuilder {
+        ModelBookBuilder { endpoints: Vec::new(), scripts: Scripts::default() }
+    }
+
+    fn provider<'a>(&self, model: &'a str) -> Result<(Provider<'_>, &'a str), String> {
+        let (provider, model) = model
+            .split_once('/')
+            .filter(|(provider, model)| !provider.is_empty() && !model.is_empty())
+            .ok_or_else(|| format!("`{model}` does not name a model: expected `provider/model`"))?;
+        if provider == SCRIPTED {
+            self.scripts.knows(model)?;
+            return Ok((Provider::Scripted(&self.scripts), model));
+        }
+        match self.endpoints.get(provider) {
+            Some(endpoint) => Ok((Provider::Endpoint(endpoint), model)),
+            None => Err(format!(
+                "there is no model provider `{provider}`; `models` of the server's configuration has: {}",
+                listed(self.endpoints.keys().map(String::as_str).chain([SCRIPTED]))
+            )),
+        }
+    }
+}
+
+enum Provider<'a> {
+    Endpoint(&'a Endpoint),
+    Scripted(&'a Scripts),
+}
+
+impl Models for ModelBook {
+    fn complete(&self, request: ModelRequest) -> BoxFuture<'_, Result<ModelAnswer, ModelError>> {
+        Box::pin(async move {
+            let (provider, model) =
+                self.provider(&request.model).map_err(|problem| permanent("unknown_model", problem))?;
+            match provider {
+                Provider::Endpoint(endpoint) => endpoint.complete(model, &request).await,
+                Provider::Scripted(scripts) => scripts.complete(model, &request),
+            }
+        })
+    }
+
+    fn knows(&self, model: &str) -> Result<(), String> {
+        self.provider(model).map(drop)
+    }
+}
+
+/// Collects what a [`ModelBook`] is made of.
+#[derive(Debug)]
+pub struct ModelBookBuilder {
+    endpoints: Vec<ModelEndpoint>,
+    scripts: Scripts,
+}
+
+impl ModelBookBuilder {
+    /// Adds a provider.
+    #[must_use]
+    pub fn endpoint(mut self, endpoint: ModelEndpoint) -> Self {
+        self.endpoints.push(endpoint);
+        self
+    }
+
+    /// Adds `scripted/{name}`, in place of a built-in script of that name.
+    #[must_use]
+    pub fn script(mut self, name: impl Into<String>, script: Script) -> Self {
+        self.scripts.insert(name.into(), script);
+        self
+    }
+
+    /// The models.
+    ///
+    /// # Errors
+    /// Two providers have one name, an address is not one, or the HTTP client cannot be made.
+    pub fn build(self) -> Result<ModelBook, BuildError> {
+        let mut endpoints = BTreeMap::new();
+        if !self.endpoints.is_empty() {
+            let client = openai::client()?;
+            for endpoint in self.endpoints {
+                let name = endpoint.name.clone();
+                let is_taken = name == SCRIPTED || name.contains('/') || endpoints.contains_key(&name);
+                if is_taken {
+                    return Err(BuildError::NameTaken(name));
+                }
+                endpoints.insert(name, Endpoint::new(endpoint, client.clone())?);
+            }
+        }
+        Ok(ModelBook { endpoints, scripts: self.scripts })
+    }
+}
+
+fn permanent(code: &str, message: impl Into<String>) -> ModelError {
+    ModelError { error: Failure::new(code, message), retry_after: None, retryable: false }
+}
+
+fn retryable(code: &str, message: impl Into<String>) -> ModelError {
+    ModelError { error: Failure::new(code, message), retry_after: None, retryable: true }
+}
+
+fn listed<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    let mut text = String::new();
+    for (position, name) in names.enumerate() {
+        let comma = if position == 0 { "" } else { ", " };
+        // Writing to a text does not fail.
+        let _ = fmt::Write::write_fmt(&mut text, format_args!("{comma}`{name}`"));
+    }
+    text
+}

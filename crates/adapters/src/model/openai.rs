@@ -1,0 +1,231 @@
+//! Endpoints that speak OpenAI's chat completions.
+//!
+//! One request, no stream: an answer is recorded whole or not at all, and half of one is of no use to a
+//! step. What fails on the way is retryable, as asking again changes nothing but the bill; what the
+//! endpoint refuses for the request's own sake is not.
+
+use std::fmt;
+
+use aetheris_core::event::Usage;
+use aetheris_core::limits;
+use aetheris_core::plan::AnswerFormat;
+use aetheris_runtime::ports::{ModelAnswer, ModelError, ModelRequest};
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
+use reqwest::{Client, Response, StatusCode, Url};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{ModelEndpoint, permanent, retryable};
+use crate::BuildError;
+use crate::exchange::{BodyError, Deadline, Elapsed, cause, client_builder, cut, origin, quote, read_body};
+use crate::retry_after::retry_after;
+use crate::secret::Scrubber;
+
+/// Largest answer, in bytes: a text of the largest payload, and room for JSON's escapes around it.
+const ANSWER_BYTES_MAX: usize = 2 * limits::PAYLOAD_BYTES_MAX;
+
+/// The client that all endpoints share.
+pub(super) fn client() -> Result<Client, BuildError> {
+    client_builder()?.build().map_err(|error| BuildError::Client(error.to_string()))
+}
+
+/// A configured provider.
+pub(super) struct Endpoint {
+    authorization: Option<HeaderValue>,
+    client: Client,
+    config: ModelEndpoint,
+    scrubber: Scrubber,
+    url: Url,
+}
+
+impl Endpoint {
+    pub(super) fn new(config: ModelEndpoint, client: Client) -> Result<Self, BuildError> {
+        let problem = |problem: String| BuildError::BaseUrl { provider: config.name.clone(), problem };
+        let mut url = Url::parse(&config.base_url).map_err(|error| problem(error.to_string()))?;
+        if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
+            return Err(problem("it does not begin with http:// or https://".to_owned()));
+        }
+        if !url.username().is_empty() || url.password().is_some() || url.query().is_some() || url.fragment().is_some() {
+            return Err(problem("it must end with its path; keys belong into `api_key_env`".to_owned()));
+        }
+        let path = format!("{}/chat/completions", url.path().trim_end_matches('/'));
+        url.set_path(&path);
+        let key = config.api_key.as_ref().map(|key| key.expose().trim());
+        let mut authorization = key
+            .map(|key| HeaderValue::try_from(format!("Bearer {key}")))
+            .transpose()
+            .map_err(|_| problem("its key has characters that HTTP does not allow".to_owned()))?;
+        if let Some(value) = &mut authorization {
+            value.set_sensitive(true);
+        }
+        let scrubber = Scrubber::new(key, None);
+        Ok(Self { authorization, client, scrubber, url, config })
+    }
+
+    /// Asks once.
+    pub(super) async fn complete(&self, model: &str, request: &ModelRequest) -> Result<ModelAnswer, ModelError> {
+        let deadline = Deadline::after(request.timeout.min(self.config.timeout));
+        let mut call = self
+            .client
+            .post(self.url.clone())
+            .header(CONTENT_TYPE, "application/json")
+            .body(body(model, request).to_string());
+        if let Some(authorization) = &self.authorization {
+            call = call.header(AUTHORIZATION, authorization.clone());
+        }
+        let mut response = match deadline.within(call.send()).await {
+            Ok(Ok(response)) => response,
+            Ok(Err(error)) => return Err(self.unreachable(request, &error)),
+            Err(Elapsed) => return Err(self.timed_out(request)),
+        };
+        if !response.status().is_success() {
+            return Err(self.refused(request, response, deadline).await);
+        }
+        let body = match deadline.within(read_body(&mut response, ANSWER_BYTES_MAX)).await {
+            Ok(Ok(body)) => body,
+            Ok(Err(BodyError::Broken(cause))) => {
+                return Err(retryable(
+                    "model_answer_broken",
+                    self.words(request, &format!("answered, but broke off: {cause}")),
+                ));
+            }
+            Ok(Err(BodyError::TooLarge(max))) => {
+                let what = format!("answered with more than {max} bytes; lower `max_tokens`");
+                return Err(permanent("model_answer_too_large", self.words(request, &what)));
+            }
+            Err(Elapsed) => return Err(self.timed_out(request)),
+        };
+        self.answer(request, &body)
+    }
+
+    /// Reads an answer. One without content is retryable: models that sample give another one.
+    fn answer(&self, request: &ModelRequest, body: &[u8]) -> Result<ModelAnswer, ModelError> {
+        let unreadable = |what: &str| retryable("model_answer_unreadable", self.words(request, what));
+        let completion: Completion = serde_json::from_slice(body)
+            .map_err(|error| unreadable(&format!("answered what is not a chat completion: {error}")))?;
+        let choice = completion.choices.into_iter().next().ok_or_else(|| unreadable("answered without a choice"))?;
+        match choice.finish_reason.as_deref() {
+            Some("length") => {
+                let what =
+                    "answered up to its limit of tokens and was cut off; raise the node's `max_tokens` or ask for less";
+                return Err(permanent("model_answer_cut", self.words(request, what)));
+            }
+            Some("content_filter") => {
+                return Err(permanent("model_refused", self.words(request, "refused to answer: content filter")));
+            }
+            _ => {}
+        }
+        if let Some(refusal) = choice.message.refusal {
+            let what = format!("refused to answer: {}", cut(&refusal));
+            return Err(permanent("model_refused", self.words(request, &what)));
+        }
+        let text = choice.message.content.ok_or_else(|| unreadable("answered without content"))?;
+        let usage = completion.usage.map_or_else(
+            || Usage { completion_tokens: estimate(&text), prompt_tokens: estimate(&request.prompt) },
+            |usage| Usage { completion_tokens: usage.completion_tokens, prompt_tokens: usage.prompt_tokens },
+        );
+        let model =
+            completion.model.map_or_else(|| request.model.clone(), |model| format!("{}/{model}", self.config.name));
+        Ok(ModelAnswer { model, text, usage })
+    }
+
+    async fn refused(&self, request: &ModelRequest, mut response: Response, deadline: Deadline) -> ModelError {
+        let status = response.status();
+        let asked = retry_after(response.headers());
+        if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
+            // Its words are left out: some endpoints quote the key.
+            let what = format!("answered {}; {}", status.as_u16(), self.key_advice());
+            return permanent("model_unauthorized", self.words(request, &what));
+        }
+        let quotation = quote(&mut response, deadline).await;
+        let quotation = cut(&self.scrubber.text(&quotation));
+        let colon = if quotation.is_empty() { "" } else { ": " };
+        let words = self.words(request, &format!("answered {}{colon}{quotation}", status.as_u16()));
+        match status.as_u16() {
+            429 => ModelError { retry_after: asked, ..retryable("model_rate_limited", words) },
+            408 | 409 | 425 | 500.. => ModelError { retry_after: asked, ..retryable("model_unavailable", words) },
+            _ => permanent("model_request_refused", words),
+        }
+    }
+
+    fn key_advice(&self) -> String {
+        match (&self.config.api_key_env, &self.config.api_key) {
+            (Some(name), Some(_)) => format!("check the key in the environment variable `{name}`"),
+            (Some(name), None) => format!("the environment variable `{name}`, which names its key, is not set"),
+            (None, _) => format!("check `models.{}.api_key_env` of the server's configuration", self.config.name),
+        }
+    }
+
+    fn unreachable(&self, request: &ModelRequest, error: &reqwest::Error) -> ModelError {
+        let what = if error.is_connect() { "cannot be reached" } else { "broke the connection off" };
+        retryable("model_unreachable", self.words(request, &format!("{what}: {}", cause(error))))
+    }
+
+    fn timed_out(&self, request: &ModelRequest) -> ModelError {
+        let time = request.timeout.min(self.config.timeout);
+        retryable("model_timeout", self.words(request, &format!("did not answer within {time:?}")))
+    }
+
+    fn words(&self, request: &ModelRequest, what: &str) -> String {
+        self.scrubber.text(&format!("model `{}` at {} {what}", request.model, origin(&self.url)))
+    }
+}
+
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.config.fmt(f)
+    }
+}
+
+fn body(model: &str, request: &ModelRequest) -> Value {
+    let mut messages = Vec::new();
+    if let Some(system) = &request.system {
+        messages.push(json!({ "role": "system", "content": system }));
+    }
+    messages.push(json!({ "role": "user", "content": request.prompt }));
+    let mut body = json!({ "messages": messages, "model": model, "stream": false });
+    if let Some(max_tokens) = request.max_tokens {
+        body["max_tokens"] = json!(max_tokens);
+    }
+    if let Some(temperature) = request.temperature {
+        body["temperature"] = json!(temperature);
+    }
+    if request.format == AnswerFormat::Json {
+        body["response_format"] = json!({ "type": "json_object" });
+    }
+    body
+}
+
+/// Tokens of a text where the endpoint does not count: four bytes each, as a budget is better kept
+/// roughly than not at all.
+fn estimate(text: &str) -> u64 {
+    u64::try_from(text.len().div_ceil(4)).unwrap_or(u64::MAX)
+}
+
+#[derive(Deserialize)]
+struct Completion {
+    #[serde(default)]
+    choices: Vec<Choice>,
+    model: Option<String>,
+    usage: Option<Counted>,
+}
+
+#[derive(Deserialize)]
+struct Choice {
+    finish_reason: Option<String>,
+    message: Message,
+}
+
+#[derive(Deserialize)]
+struct Message {
+    content: Option<String>,
+    refusal: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Counted {
+    #[serde(default)]
+    completion_tokens: u64,
+    #[serde(default)]
+    prompt_tokens: u64,
+}

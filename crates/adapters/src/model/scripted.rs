@@ -1,0 +1,96 @@
+//! Models that answer by rule: for tests, first steps and the demonstration, without a network.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use aetheris_core::event::Usage;
+use aetheris_core::json::Json;
+use aetheris_core::plan::AnswerFormat;
+use aetheris_runtime::ports::{ModelAnswer, ModelError, ModelRequest};
+use serde_json::Value;
+
+/// The provider's name.
+pub(super) const SCRIPTED: &str = "scripted";
+
+/// What a prompt says that asks for a decision.
+const QUESTION: &str = "approve or reject";
+
+/// The built-in scripts: `echo` answers with the prompt; `approve` and `reject` with their names;
+/// `refund` with `approve` where the prompt asks to "approve or reject", else with the prompt.
+const BUILT_IN: [&str; 4] = ["approve", "echo", "refund", "reject"];
+
+type Rule = dyn Fn(&ModelRequest) -> Result<String, ModelError> + Send + Sync;
+
+/// How a scripted model answers. The answer to a request for JSON is made JSON: a text that is none is
+/// quoted. Usage counts words.
+#[derive(Clone)]
+pub struct Script(Arc<Rule>);
+
+impl Script {
+    /// Answers by a function of the request.
+    pub fn rule(rule: impl Fn(&ModelRequest) -> Result<String, ModelError> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(rule))
+    }
+
+    /// Gives these answers in turn, over all jobs together, and the last of them for ever.
+    pub fn replies(replies: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        let replies: Vec<String> = replies.into_iter().map(Into::into).collect();
+        let next = AtomicUsize::new(0);
+        Self::rule(move |_| {
+            let turn = next.fetch_add(1, Ordering::Relaxed).min(replies.len().saturating_sub(1));
+            Ok(replies.get(turn).cloned().unwrap_or_default())
+        })
+    }
+}
+
+impl fmt::Debug for Script {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Script")
+    }
+}
+
+/// The scripts by name, beside the built-in ones.
+#[derive(Debug, Default)]
+pub(super) struct Scripts(BTreeMap<String, Script>);
+
+impl Scripts {
+    pub(super) fn insert(&mut self, name: String, script: Script) {
+        self.0.insert(name, script);
+    }
+
+    pub(super) fn knows(&self, name: &str) -> Result<(), String> {
+        if self.0.contains_key(name) || BUILT_IN.contains(&name) {
+            return Ok(());
+        }
+        let names = super::listed(self.0.keys().map(String::as_str).chain(BUILT_IN));
+        Err(format!("there is no scripted model `{name}`; there are: {names}"))
+    }
+
+    pub(super) fn complete(&self, name: &str, request: &ModelRequest) -> Result<ModelAnswer, ModelError> {
+        let text = match self.0.get(name) {
+            Some(Script(rule)) => rule(request)?,
+            None => built_in(name, &request.prompt),
+        };
+        let text = match request.format {
+            AnswerFormat::Json if Json::parse(text.as_bytes()).is_err() => Value::String(text).to_string(),
+            AnswerFormat::Json | AnswerFormat::Text => text,
+        };
+        let asked = request.system.as_deref().map_or(0, words) + words(&request.prompt);
+        let usage = Usage { completion_tokens: words(&text), prompt_tokens: asked };
+        Ok(ModelAnswer { model: request.model.clone(), text, usage })
+    }
+}
+
+fn built_in(name: &str, prompt: &str) -> String {
+    match name {
+        "approve" | "reject" => name.to_owned(),
+        "refund" if prompt.to_lowercase().contains(QUESTION) => "approve".to_owned(),
+        _ => prompt.to_owned(),
+    }
+}
+
+pub(super) fn words(text: &str) -> u64 {
+    u64::try_from(text.split_whitespace().count()).unwrap_or(u64::MAX)
+}

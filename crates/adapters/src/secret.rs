@@ -1,0 +1,181 @@
+//! Values that must never be seen in events, logs or errors (INVARIANTS Z3).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+
+use aetheris_core::json::Json;
+use reqwest::Url;
+use serde_json::Value;
+
+/// Shorter values cannot be secrets, and taking them out would garble every message.
+const SECRET_BYTES_MIN: usize = 4;
+/// What an answer may echo without being a secret: a name of a region, a version.
+const ECHO_BYTES_MIN: usize = 8;
+
+const REDACTED: &str = "[redacted]";
+
+/// A text that is neither shown nor written anywhere.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(Arc<str>);
+
+impl Secret {
+    /// Wraps a text.
+    #[must_use]
+    pub fn new(text: impl Into<Arc<str>>) -> Self {
+        Self(text.into())
+    }
+
+    /// The text, for the one place that sends it.
+    #[must_use]
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(REDACTED)
+    }
+}
+
+type Read = dyn Fn(&str) -> Option<String> + Send + Sync;
+
+/// Where `env.NAME` of a tool's url and headers comes from: names that the operator allows, and who
+/// knows their values. A value is asked for at each send and kept nowhere.
+#[derive(Clone)]
+pub struct EnvSource {
+    allowed: BTreeSet<String>,
+    read: Arc<Read>,
+}
+
+impl EnvSource {
+    /// These names, read by `read`.
+    pub fn new(
+        allowed: impl IntoIterator<Item = String>,
+        read: impl Fn(&str) -> Option<String> + Send + Sync + 'static,
+    ) -> Self {
+        Self { allowed: allowed.into_iter().collect(), read: Arc::new(read) }
+    }
+
+    /// Exactly these values.
+    #[must_use]
+    pub fn fixed(values: BTreeMap<String, String>) -> Self {
+        Self::new(values.keys().cloned().collect::<Vec<_>>(), move |name| values.get(name).cloned())
+    }
+
+    /// The value of a name.
+    ///
+    /// # Errors
+    /// A sentence for people: the name is not allowed, or has no value here.
+    pub(crate) fn get(&self, name: &str) -> Result<String, String> {
+        if !self.allowed.contains(name) {
+            return Err(format!(
+                "`env.{name}` is not among the names that `tools.env` of the server's configuration allows"
+            ));
+        }
+        (self.read)(name).ok_or_else(|| format!("`env.{name}` is allowed but not set where this worker runs"))
+    }
+}
+
+impl Default for EnvSource {
+    fn default() -> Self {
+        Self::new([], |_| None)
+    }
+}
+
+impl fmt::Debug for EnvSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EnvSource").field("allowed", &self.allowed).finish_non_exhaustive()
+    }
+}
+
+/// Takes secrets out of texts that are about to be kept.
+#[derive(Default)]
+pub(crate) struct Scrubber {
+    /// Every form in which a secret may come back, the longest first.
+    forms: Vec<String>,
+    /// The secrets that an answer must not bring into the log.
+    echoes: Vec<String>,
+}
+
+impl Scrubber {
+    /// `secrets` must not be in messages; `sent` are those of them that travel in headers, which some
+    /// servers echo in their answers.
+    pub(crate) fn new<'a>(secrets: impl IntoIterator<Item = &'a str>, sent: impl IntoIterator<Item = &'a str>) -> Self {
+        let mut forms: Vec<String> =
+            secrets.into_iter().filter(|secret| secret.len() >= SECRET_BYTES_MIN).flat_map(forms).collect();
+        forms.sort_by_key(|form| std::cmp::Reverse(form.len()));
+        forms.dedup();
+        let echoes = sent.into_iter().filter(|secret| secret.len() >= ECHO_BYTES_MIN).map(str::to_owned).collect();
+        Self { forms, echoes }
+    }
+
+    /// The text without secrets.
+    pub(crate) fn text(&self, text: &str) -> String {
+        self.forms.iter().fold(text.to_owned(), |text, form| text.replace(form, REDACTED))
+    }
+
+    /// The value without secrets in its texts and keys.
+    pub(crate) fn json(&self, json: &Json) -> Json {
+        if self.echoes.is_empty() { json.clone() } else { Json::new(self.value(json.value().clone())) }
+    }
+
+    fn value(&self, value: Value) -> Value {
+        let clean = |text: String| self.echoes.iter().fold(text, |text, echo| text.replace(echo, REDACTED));
+        match value {
+            Value::String(text) => Value::String(clean(text)),
+            Value::Array(items) => items.into_iter().map(|item| self.value(item)).collect(),
+            Value::Object(fields) => fields.into_iter().map(|(key, field)| (clean(key), self.value(field))).collect(),
+            Value::Null | Value::Bool(_) | Value::Number(_) => value,
+        }
+    }
+}
+
+/// A secret as it is, as JSON writes it, as a URL's query writes it, and percent-encoded throughout.
+fn forms(secret: &str) -> Vec<String> {
+    let mut forms = vec![secret.to_owned()];
+    forms.push(Value::from(secret).to_string().trim_matches('"').to_owned());
+    if let Ok(mut url) = Url::parse("http://x/") {
+        url.set_query(Some(secret));
+        forms.extend(url.query().map(str::to_owned));
+        url.set_path(secret);
+        forms.push(url.path().trim_start_matches('/').to_owned());
+    }
+    forms.push(secret.bytes().fold(String::new(), |mut text, byte| {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => text.push(char::from(byte)),
+            _ => text.push_str(&format!("%{byte:02X}")),
+        }
+        text
+    }));
+    forms.retain(|form| form.len() >= SECRET_BYTES_MIN);
+    forms
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_is_taken_out_in_every_form() {
+        let secret = "pa ss\"w/ö?rd";
+        let scrubber = Scrubber::new([secret], [secret]);
+        for form in [secret, "pa ss\\\"w/ö?rd", "pa%20ss%22w/%C3%B6?rd", "pa%20ss%22w%2F%C3%B6%3Frd"] {
+            assert_eq!(scrubber.text(&format!("<{form}>")), "<[redacted]>", "{form}");
+        }
+        let echoed = serde_json::json!({"headers": [{"x": format!("Bearer {secret}")}], "n": 1});
+        assert_eq!(scrubber.value(echoed), serde_json::json!({"headers": [{"x": "Bearer [redacted]"}], "n": 1}));
+        assert_eq!(format!("{:?}", Secret::new("abc")), "[redacted]");
+    }
+
+    #[test]
+    fn a_name_that_is_not_allowed_is_never_read() {
+        let source = EnvSource::new(["A".to_owned()], |name| {
+            assert_eq!(name, "A", "only allowed names are asked for");
+            None
+        });
+        assert!(source.get("B").unwrap_err().contains("tools.env"));
+        assert!(source.get("A").unwrap_err().contains("not set"));
+    }
+}

@@ -1,0 +1,254 @@
+//! Models: scripts, and endpoints that answer, refuse, stall and break off.
+
+use aetheris_adapters::{BuildError, ModelBook, ModelEndpoint, Script, Secret};
+use aetheris_core::event::Usage;
+use aetheris_core::plan::AnswerFormat;
+use aetheris_core::time::Span;
+use aetheris_runtime::ports::{ModelAnswer, ModelError, ModelRequest, Models};
+use serde_json::{Value, json};
+
+use crate::peer::{Peer, Reply};
+use crate::{PATIENCE, SHORT};
+
+const KEY: &str = "sk-very-secret";
+
+fn request(model: &str, prompt: &str) -> ModelRequest {
+    ModelRequest {
+        format: AnswerFormat::Text,
+        max_tokens: None,
+        model: model.to_owned(),
+        prompt: prompt.to_owned(),
+        system: None,
+        temperature: None,
+        timeout: PATIENCE,
+    }
+}
+
+fn endpoint(base_url: impl Into<String>) -> ModelEndpoint {
+    ModelEndpoint {
+        api_key: Some(Secret::new(KEY)),
+        api_key_env: Some("SHOP_KEY".to_owned()),
+        base_url: base_url.into(),
+        name: "shop".to_owned(),
+        timeout: PATIENCE,
+    }
+}
+
+fn book(peer: &Peer) -> ModelBook {
+    ModelBook::builder().endpoint(endpoint(peer.url("/v1/"))).build().unwrap()
+}
+
+async fn ask(peer: &Peer) -> Result<ModelAnswer, ModelError> {
+    book(peer).complete(request("shop/org/small", "two words")).await
+}
+
+fn completion(content: &Value, finish: &str) -> String {
+    json!({
+        "id": "c1", "object": "chat.completion", "model": "org/small-2026",
+        "choices": [{ "index": 0, "finish_reason": finish, "message": { "role": "assistant", "content": content } }],
+        "usage": { "prompt_tokens": 9, "completion_tokens": 3, "total_tokens": 12 },
+    })
+    .to_string()
+}
+
+#[tokio::test]
+async fn an_answer_is_its_text_model_and_usage() {
+    let peer = Peer::answering("200 OK", "", &completion(&json!("approve\n"), "stop")).await;
+    let expected = ModelAnswer {
+        model: "shop/org/small-2026".to_owned(),
+        text: "approve\n".to_owned(),
+        usage: Usage { completion_tokens: 3, prompt_tokens: 9 },
+    };
+    assert_eq!(ask(&peer).await, Ok(expected));
+    let seen = peer.seen().pop().unwrap();
+    assert_eq!(seen.line(), "POST /v1/chat/completions HTTP/1.1");
+    assert_eq!(seen.header("authorization"), Some(format!("Bearer {KEY}").as_str()));
+    assert_eq!(
+        serde_json::from_str::<Value>(&seen.body).unwrap(),
+        json!({ "model": "org/small", "stream": false, "messages": [{ "role": "user", "content": "two words" }] })
+    );
+}
+
+#[tokio::test]
+async fn everything_that_is_asked_for_is_sent() {
+    let peer = Peer::answering("200 OK", "", &completion(&json!("{}"), "stop")).await;
+    let request = ModelRequest {
+        format: AnswerFormat::Json,
+        max_tokens: Some(50),
+        system: Some("Be brief.".to_owned()),
+        temperature: Some(0.5),
+        ..request("shop/m", "hi")
+    };
+    assert_eq!(book(&peer).complete(request).await.unwrap().text, "{}");
+    let expected = json!({
+        "model": "m", "stream": false, "max_tokens": 50, "temperature": 0.5,
+        "response_format": { "type": "json_object" },
+        "messages": [{ "role": "system", "content": "Be brief." }, { "role": "user", "content": "hi" }],
+    });
+    assert_eq!(serde_json::from_str::<Value>(&peer.seen().pop().unwrap().body).unwrap(), expected);
+}
+
+#[tokio::test]
+async fn a_refusal_is_retryable_where_asking_again_can_help() {
+    let cases = [
+        ("301 Moved", "model_request_refused", false),
+        ("400 Bad Request", "model_request_refused", false),
+        ("401 Unauthorized", "model_unauthorized", false),
+        ("402 Payment Required", "model_request_refused", false),
+        ("403 Forbidden", "model_unauthorized", false),
+        ("404 Not Found", "model_request_refused", false),
+        ("408 Request Timeout", "model_unavailable", true),
+        ("409 Conflict", "model_unavailable", true),
+        ("422 Unprocessable", "model_request_refused", false),
+        ("425 Too Early", "model_unavailable", true),
+        ("429 Too Many", "model_rate_limited", true),
+        ("500 Oops", "model_unavailable", true),
+        ("503 Unavailable", "model_unavailable", true),
+        ("529 Overloaded", "model_unavailable", true),
+    ];
+    for (status, code, retryable) in cases {
+        let body = json!({ "error": { "message": format!("no, {KEY} is wrong") } }).to_string();
+        let peer = Peer::answering(status, "retry-after: 4\r\nlocation: /x\r\n", &body).await;
+        let error = ask(&peer).await.unwrap_err();
+        assert_eq!((error.error.code.as_str(), error.retryable), (code, retryable), "{status}");
+        assert_eq!(error.retry_after, retryable.then_some(Span::from_secs(4)), "{status}");
+        let message = &error.error.message;
+        assert!(message.contains("shop/org/small") && message.contains(&status[..3]), "{message}");
+        assert!(!message.contains(KEY), "{message}");
+        let quoted = code != "model_unauthorized";
+        assert_eq!(message.contains("[redacted] is wrong"), quoted, "{message}");
+        assert_eq!(message.contains("SHOP_KEY"), !quoted, "{message}");
+        assert_eq!(peer.seen().len(), 1, "{status}: no retries and no redirects of our own");
+    }
+}
+
+#[tokio::test]
+async fn what_stalls_or_breaks_is_retryable() {
+    let truncated = b"HTTP/1.1 200 OK\r\ncontent-length: 999\r\n\r\n{\"choices\":".to_vec();
+    let cases: [(Reply, &str); 5] = [
+        (Reply::Stall(vec![]), "model_timeout"),
+        (Reply::Stall(truncated.clone()), "model_timeout"),
+        (Reply::Last(vec![]), "model_unreachable"),
+        (Reply::Last(b"HTTP/1.1 20".to_vec()), "model_unreachable"),
+        (Reply::Last(truncated), "model_answer_broken"),
+    ];
+    for (reply, code) in cases {
+        let peer = Peer::new(move |_| match &reply {
+            Reply::Bytes(bytes) => Reply::Bytes(bytes.clone()),
+            Reply::Last(bytes) => Reply::Last(bytes.clone()),
+            Reply::Stall(bytes) => Reply::Stall(bytes.clone()),
+        })
+        .await;
+        let mut request = request("shop/m", "hi");
+        if code == "model_timeout" {
+            request.timeout = SHORT;
+        }
+        let error = book(&peer).complete(request).await.unwrap_err();
+        assert_eq!((error.error.code.as_str(), error.retryable), (code, true), "{}", error.error.message);
+    }
+    let nobody = ModelBook::builder().endpoint(endpoint("http://127.0.0.1:1")).build().unwrap();
+    let error = nobody.complete(request("shop/m", "hi")).await.unwrap_err();
+    assert_eq!((error.error.code.as_str(), error.retryable), ("model_unreachable", true));
+    assert!(error.error.message.contains("cannot be reached"), "{}", error.error.message);
+}
+
+#[tokio::test]
+async fn the_endpoint_s_own_timeout_holds_too() {
+    let peer = Peer::new(|_| Reply::Stall(vec![])).await;
+    let config = ModelEndpoint { timeout: SHORT, ..endpoint(peer.url("")) };
+    let book = ModelBook::builder().endpoint(config).build().unwrap();
+    let error = book.complete(request("shop/m", "hi")).await.unwrap_err();
+    assert_eq!(error.error.code, "model_timeout");
+}
+
+#[tokio::test]
+async fn an_answer_that_is_none_says_why() {
+    let choice = |message: Value| json!({ "choices": [{ "message": message }] }).to_string();
+    let cases = [
+        ("not json".to_owned(), "model_answer_unreadable", true),
+        ("[]".to_owned(), "model_answer_unreadable", true),
+        ("{}".to_owned(), "model_answer_unreadable", true),
+        (json!({ "choices": [] }).to_string(), "model_answer_unreadable", true),
+        (json!({ "choices": [{}] }).to_string(), "model_answer_unreadable", true),
+        (choice(json!({ "content": null })), "model_answer_unreadable", true),
+        (choice(json!({ "content": { "a": 1 } })), "model_answer_unreadable", true),
+        (choice(json!({ "content": null, "refusal": "I won't" })), "model_refused", false),
+        (completion(&json!("half an ans"), "length"), "model_answer_cut", false),
+        (completion(&json!(""), "content_filter"), "model_refused", false),
+        ("x".repeat(3 << 20), "model_answer_too_large", false),
+    ];
+    for (body, code, retryable) in cases {
+        let peer = Peer::answering("200 OK", "", &body).await;
+        let error = ask(&peer).await.unwrap_err();
+        assert_eq!((error.error.code.as_str(), error.retryable), (code, retryable), "{:.80}", body);
+    }
+    let uncounted = Peer::answering("200 OK", "", &choice(json!({ "content": "" }))).await;
+    let answer = ask(&uncounted).await.unwrap();
+    assert_eq!(answer.usage, Usage { completion_tokens: 0, prompt_tokens: 3 });
+    assert_eq!((answer.text.as_str(), answer.model.as_str()), ("", "shop/org/small"));
+}
+
+#[tokio::test]
+async fn scripts_answer_by_their_rules() {
+    let book = ModelBook::builder()
+        .script("turns", Script::replies(["one", "two"]))
+        .script("rule", Script::rule(|request| Ok(format!("{} {}", request.prompt, request.prompt))))
+        .build()
+        .unwrap();
+    let cases = [
+        ("scripted/echo", "say this", "say this", 2, 2),
+        ("scripted/approve", "anything", "approve", 1, 1),
+        ("scripted/reject", "anything", "reject", 1, 1),
+        ("scripted/refund", "Refund 12? Answer Approve or Reject.", "approve", 6, 1),
+        ("scripted/refund", "hello", "hello", 1, 1),
+        ("scripted/turns", "", "one", 0, 1),
+        ("scripted/turns", "", "two", 0, 1),
+        ("scripted/turns", "", "two", 0, 1),
+        ("scripted/rule", "x", "x x", 1, 2),
+    ];
+    for (model, prompt, text, prompt_tokens, completion_tokens) in cases {
+        let usage = Usage { completion_tokens, prompt_tokens };
+        let expected = ModelAnswer { model: model.to_owned(), text: text.to_owned(), usage };
+        assert_eq!(book.complete(request(model, prompt)).await, Ok(expected), "{model}");
+    }
+    for (prompt, text) in [("plain", "\"plain\""), ("{\"a\": 1}", "{\"a\": 1}")] {
+        let request = ModelRequest { format: AnswerFormat::Json, ..request("scripted/echo", prompt) };
+        assert_eq!(book.complete(request).await.unwrap().text, text);
+    }
+}
+
+#[tokio::test]
+async fn an_unknown_model_is_named_with_what_there_is() {
+    let book = ModelBook::builder().endpoint(endpoint("http://127.0.0.1:1")).build().unwrap();
+    assert_eq!(book.knows("shop/any/model:7b"), Ok(()));
+    assert_eq!(book.knows("scripted/echo"), Ok(()));
+    for (model, words) in [
+        ("gpt", "provider/model"),
+        ("/x", "provider/model"),
+        ("shop/", "provider/model"),
+        ("other/m", "`shop`, `scripted`"),
+        ("scripted/nope", "`approve`, `echo`, `refund`, `reject`"),
+    ] {
+        let problem = book.knows(model).unwrap_err();
+        assert!(problem.contains(words), "{problem}");
+        let error = book.complete(request(model, "")).await.unwrap_err();
+        assert_eq!(
+            (error.error.code.as_str(), error.retryable, error.error.message),
+            ("unknown_model", false, problem)
+        );
+    }
+}
+
+#[test]
+fn a_wrong_endpoint_is_refused_without_its_key() {
+    for url in ["", "localhost", "ftp://x/", "http://", "http://user@x/", "http://x/?key=1"] {
+        let error = ModelBook::builder().endpoint(endpoint(url)).build().unwrap_err();
+        assert!(matches!(error, BuildError::BaseUrl { .. }), "{url}: {error}");
+    }
+    let twice = ModelBook::builder().endpoint(endpoint("http://x")).endpoint(endpoint("http://y")).build();
+    assert_eq!(twice.unwrap_err(), BuildError::NameTaken("shop".to_owned()));
+    let scripted = ModelEndpoint { name: "scripted".to_owned(), ..endpoint("http://x") };
+    assert!(ModelBook::builder().endpoint(scripted).build().is_err());
+    let book = ModelBook::builder().endpoint(endpoint("http://x")).build().unwrap();
+    assert!(!format!("{book:?}").contains(KEY), "{book:?}");
+}

@@ -1,0 +1,165 @@
+//! What tools can reach: names, rebinding, redirects. The forms of addresses are tested beside the guard.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use aetheris_adapters::{Lookup, Toolbox};
+use aetheris_core::plan::EffectClass;
+use aetheris_runtime::ports::Tools;
+use futures_util::future::BoxFuture;
+
+use crate::peer::{Peer, Reply, answer};
+use crate::{CLASSES, SHORT, dev, failure, http, http_call, kind};
+
+/// Answers by a rule, and counts how often it was asked.
+struct Names<F>(F, AtomicUsize);
+
+impl<F: Fn(usize, &str) -> Vec<SocketAddr> + Send + Sync> Lookup for Names<F> {
+    fn lookup(&self, name: String) -> BoxFuture<'static, io::Result<Vec<SocketAddr>>> {
+        let addresses = self.0(self.1.fetch_add(1, Ordering::SeqCst), &name);
+        Box::pin(std::future::ready(Ok(addresses)))
+    }
+}
+
+fn names(rule: impl Fn(usize, &str) -> Vec<SocketAddr> + Send + Sync + 'static) -> Arc<dyn Lookup> {
+    Arc::new(Names(rule, AtomicUsize::new(0)))
+}
+
+fn address(text: &str) -> SocketAddr {
+    format!("{text}:0").parse().unwrap()
+}
+
+#[tokio::test]
+async fn loopback_is_reached_only_where_it_is_allowed() {
+    let peer = Peer::answering("200 OK", "", "{}").await;
+    let port = peer.port();
+    let closed = Toolbox::builder().build().unwrap();
+    let urls = [
+        format!("http://127.0.0.1:{port}/"),
+        format!("http://127.1:{port}/"),
+        format!("http://2130706433:{port}/"),
+        format!("http://0x7f.0.0.1:{port}/"),
+        format!("http://[::ffff:127.0.0.1]:{port}/"),
+        format!("http://0.0.0.0:{port}/"),
+        format!("http://localhost:{port}/"),
+        format!("http://localhost.:{port}/"),
+        format!("http://user:password@127.0.0.1:{port}/"),
+        format!("https://127.0.0.1:{port}/"),
+        "file:///etc/hostname".to_owned(),
+        "ftp://8.8.8.8/".to_owned(),
+    ];
+    for url in urls {
+        for class in CLASSES {
+            let outcome = closed.call(http_call(class, http("GET", url.clone()))).await;
+            assert_eq!(kind(&outcome), "not sent, permanent", "{url} {class:?}: {outcome:?}");
+            assert_eq!(failure(&outcome).code, "blocked_address", "{url}");
+            assert!(!failure(&outcome).message.contains("password@"), "{outcome:?}");
+        }
+    }
+    assert_eq!(peer.connections(), 0);
+    let listed = Toolbox::builder().allow_networks(["127.0.0.0/8".parse().unwrap()]).build().unwrap();
+    for tools in [dev(), listed] {
+        for host in ["127.0.0.1", "127.1", "localhost"] {
+            let url = format!("http://{host}:{port}/");
+            assert_eq!(kind(&tools.call(http_call(EffectClass::Pure, http("GET", url))).await), "done", "{host}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_name_is_as_good_as_the_addresses_it_stands_for() {
+    let peer = Peer::answering("200 OK", "", "{}").await;
+    let url = format!("http://rebind.example:{}/", peer.port());
+    // Every answer is judged, whatever the one before it was: nothing looks a name up twice for one call.
+    let tools = Toolbox::builder()
+        .lookup(names(|_, name| {
+            assert_eq!(name, "rebind.example");
+            vec![address("127.0.0.1"), address("[::1]"), address("169.254.169.254")]
+        }))
+        .build()
+        .unwrap();
+    for class in CLASSES {
+        let outcome = tools.call(http_call(class, http("POST", url.clone()))).await;
+        assert_eq!(kind(&outcome), "not sent, permanent", "{class:?}");
+        assert_eq!(failure(&outcome).code, "blocked_address");
+        assert!(!failure(&outcome).message.contains("169.254"), "a message does not map the network");
+    }
+    assert_eq!(peer.connections(), 0);
+
+    let mixed = names(|_, _| vec![address("10.0.0.1"), address("127.0.0.1"), address("[fd00::1]")]);
+    let tools = Toolbox::builder().allow_loopback().lookup(mixed).build().unwrap();
+    assert_eq!(kind(&tools.call(http_call(EffectClass::AtMostOnce, http("POST", url.clone()))).await), "done");
+
+    let empty = Toolbox::builder().lookup(names(|_, _| vec![])).build().unwrap();
+    let outcome = empty.call(http_call(EffectClass::AtMostOnce, http("POST", url))).await;
+    assert_eq!(kind(&outcome), "not sent", "a name without addresses is no refusal: {outcome:?}");
+}
+
+#[tokio::test]
+async fn a_name_that_changes_between_two_calls_is_judged_again() {
+    let peer = Peer::new(|_| Reply::Last(answer("200 OK", "connection: close\r\n", "{}"))).await;
+    let url = format!("http://rebind.example:{}/", peer.port());
+    let rule = |asked: usize, _: &str| vec![address(if asked == 0 { "127.0.0.1" } else { "10.0.0.1" })];
+    let tools = Toolbox::builder().allow_loopback().lookup(names(rule)).build().unwrap();
+    assert_eq!(kind(&tools.call(http_call(EffectClass::AtMostOnce, http("GET", url.clone()))).await), "done");
+    let second = tools.call(http_call(EffectClass::AtMostOnce, http("GET", url))).await;
+    assert_eq!(failure(&second).code, "blocked_address");
+    assert_eq!(peer.connections(), 1);
+}
+
+#[tokio::test]
+async fn a_redirect_is_judged_like_a_first_address() {
+    let inside = Peer::inside().await;
+    let port = inside.port();
+    let locations = [
+        format!("http://127.0.0.2:{port}/"),
+        format!("http://127.2:{port}/"),
+        format!("http://2130706434:{port}/"),
+        format!("http://[::ffff:7f00:2]:{port}/"),
+        format!("http://[::1]:{port}/"),
+        format!("http://inside.example:{port}/"),
+        format!("//169.254.169.254:{port}/latest/meta-data"),
+        format!("http://user:pass@public.example:{port}/"),
+        "file:///etc/passwd".to_owned(),
+        "gopher://public.example/".to_owned(),
+    ];
+    // One address of this machine stands for the public ones; the rest of loopback does not.
+    let rule = |_: usize, name: &str| vec![address(if name == "public.example" { "127.0.0.1" } else { "127.0.0.2" })];
+    let tools =
+        Toolbox::builder().allow_networks(["127.0.0.1/32".parse().unwrap()]).lookup(names(rule)).build().unwrap();
+    for location in locations {
+        let header = format!("location: {location}\r\n");
+        let public = Peer::answering("302 Found", &header, "").await;
+        for class in [EffectClass::Pure, EffectClass::Idempotent] {
+            let url = format!("http://public.example:{}/", public.port());
+            let outcome = tools.call(http_call(class, http("GET", url))).await;
+            assert_eq!(kind(&outcome), "refused", "{location}: {outcome:?}");
+            assert_eq!(failure(&outcome).code, "blocked_address", "{location}");
+        }
+    }
+    assert_eq!(inside.connections(), 0);
+}
+
+#[tokio::test]
+async fn a_connection_that_takes_too_long_was_not_sent() {
+    struct Silent;
+    impl Lookup for Silent {
+        fn lookup(&self, _: String) -> BoxFuture<'static, io::Result<Vec<SocketAddr>>> {
+            Box::pin(std::future::pending())
+        }
+    }
+    let tools = Toolbox::builder().lookup(Arc::new(Silent)).build().unwrap();
+    let mut call = http_call(EffectClass::AtMostOnce, http("POST", "http://slow.example/"));
+    call.timeout = SHORT;
+    let outcome = tools.call(call).await;
+    assert_eq!((kind(&outcome), failure(&outcome).code.as_str()), ("not sent", "connect_timeout"));
+}
+
+#[tokio::test]
+async fn a_redirect_to_a_dead_end_may_be_tried_again() {
+    let peer = Peer::answering("302 Found", "location: http://127.0.0.1:1/\r\n", "").await;
+    let outcome = dev().call(http_call(EffectClass::Idempotent, http("GET", peer.url("/")))).await;
+    assert_eq!((kind(&outcome), failure(&outcome).code.as_str()), ("unknown", "connection_refused"));
+}

@@ -1,0 +1,257 @@
+//! What can only be checked when all nodes are known: the graph, references, reachability.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use aetheris_core::id::{NodeId, ToolName};
+use aetheris_core::json::Json;
+use aetheris_core::plan::{Budget, EffectClass, GraphError, Node, NodeKind, PLAN_SCHEMA_VERSION, Plan, Tool, ToolKind};
+use aetheris_core::retry::RetryPolicy;
+use aetheris_expr::Scope;
+
+use crate::error::{Code, Errors};
+use crate::nodes::Draft;
+use crate::read::suggestion;
+use crate::templates::{Use, Uses};
+
+/// Most circles that are reported of one file.
+const CIRCLES_MAX: usize = 20;
+
+/// Checks everything between nodes.
+pub(crate) fn check(drafts: &[Draft<'_>], tools: &BTreeSet<&str>, uses: &Uses, errors: &mut Errors) {
+    let mut graph = Graph::new(drafts);
+    graph.names(drafts, tools, errors);
+    let order = graph.circles(drafts, errors);
+    graph.references(drafts, uses, order.as_deref(), errors);
+    if let Some(order) = order {
+        graph.unreachable(drafts, &order, errors);
+    }
+    literal_keys(drafts, errors);
+}
+
+struct Graph {
+    /// For each draft the positions of its needs, unknown ones left out.
+    edges: Vec<Vec<usize>>,
+    index: BTreeMap<NodeId, usize>,
+}
+
+impl Graph {
+    fn new(drafts: &[Draft<'_>]) -> Self {
+        let mut index = BTreeMap::new();
+        for (position, draft) in drafts.iter().enumerate() {
+            if let Some((id, _)) = &draft.id {
+                index.entry(id.clone()).or_insert(position);
+            }
+        }
+        let edges = drafts.iter().map(|draft| draft.needs.iter().filter_map(|(need, _)| index.get(need).copied()).collect()).collect();
+        Self { edges, index }
+    }
+
+    /// The rules of the plan's own graph check, at the places of the file.
+    fn names(&self, drafts: &[Draft<'_>], tools: &BTreeSet<&str>, errors: &mut Errors) {
+        let nodes = drafts.iter().filter_map(|draft| {
+            let (id, _) = draft.id.as_ref()?;
+            Some(bare(id, draft.needs.iter().map(|(need, _)| need.clone()).collect(), draft.tool.as_ref().map(|(tool, _)| tool)))
+        });
+        let mut found = plan(nodes.collect(), tools).compile().err().unwrap_or_default();
+        let mut done = BTreeSet::new();
+        found.retain(|error| done.insert(error.to_string()));
+        for error in &found {
+            // Looking for the places of mistakes that are not reported would only take time.
+            if errors.is_full() {
+                return;
+            }
+            match error {
+                GraphError::DuplicateId(id) => {
+                    let same = drafts.iter().filter_map(|draft| draft.id.as_ref()).filter(|(other, _)| other == id);
+                    let first = same.clone().next().map_or(0, |(_, item)| item.line());
+                    for (_, item) in same.skip(1) {
+                        item.wrong(errors, Code::DuplicateId, format!("{error}, first on line {first}: ids are unique in a plan"));
+                    }
+                }
+                GraphError::UnknownNeed { node, need } => {
+                    let names: Vec<&str> = self.index.keys().map(NodeId::as_str).collect();
+                    let hint = hint(need.as_str(), &names);
+                    for item in places(drafts, node).flat_map(|draft| &draft.needs).filter(|(id, _)| id == need) {
+                        item.1.wrong(errors, Code::UnknownNeed, format!("{error}{hint}"));
+                    }
+                }
+                GraphError::UnknownTool { node, tool } => {
+                    let names: Vec<&str> = tools.iter().copied().collect();
+                    let hint = hint(tool.as_str(), &names);
+                    for item in places(drafts, node).filter_map(|draft| draft.tool.as_ref()).filter(|(name, _)| name == tool) {
+                        item.1.wrong(errors, Code::UnknownTool, format!("{error}{hint}"));
+                    }
+                }
+                // Circles are looked for once more, when nothing else hides them.
+                GraphError::Cycle(_) => {}
+            }
+        }
+    }
+
+    /// Reports circles one by one, opening each at one edge, until there are none. Answers the order of
+    /// the nodes, unless there was a circle.
+    fn circles(&mut self, drafts: &[Draft<'_>], errors: &mut Errors) -> Option<Vec<usize>> {
+        let ids: Vec<NodeId> = (0..drafts.len()).map(|position| NodeId::from(position.to_string().as_str())).collect();
+        for round in 0..CIRCLES_MAX {
+            let nodes = self.edges.iter().zip(&ids).map(|(edges, id)| bare(id, edges.iter().map(|to| ids[*to].clone()).collect(), None));
+            let found = match plan(nodes.collect(), &BTreeSet::new()).compile() {
+                Ok(compiled) => {
+                    let order = compiled.ordered().filter_map(|node| node.id.as_str().parse().ok()).collect();
+                    return (round == 0).then_some(order);
+                }
+                Err(found) => found,
+            };
+            let circle: Vec<usize> = found
+                .iter()
+                .find_map(|error| match error {
+                    GraphError::Cycle(circle) => Some(circle.iter().filter_map(|id| id.as_str().parse().ok()).collect()),
+                    _ => None,
+                })
+                .unwrap_or_default();
+            let members: BTreeSet<usize> = circle.iter().copied().collect();
+            let first = *members.first()?;
+            let names = circle.iter().filter_map(|at| drafts[*at].id.as_ref()).map(|(id, _)| id.clone()).collect();
+            let item = drafts[first].needs.iter().find(|(need, _)| self.index.get(need).is_some_and(|at| members.contains(at)));
+            let message = format!("{}: remove one of the needs", GraphError::Cycle(names));
+            item.map_or(&drafts[first].item, |(_, item)| item).wrong(errors, Code::Cycle, message);
+            self.edges[first].retain(|to| !members.contains(to));
+        }
+        None
+    }
+
+    /// Every node that a template names must exist, and be needed by the template's node, directly or
+    /// through others; else its output might not be there yet. After a circle nobody's needs are known.
+    fn references(&self, drafts: &[Draft<'_>], uses: &Uses, order: Option<&[usize]>, errors: &mut Errors) {
+        let upstream = order.map(|order| self.upstream(order));
+        let names: Vec<&str> = self.index.keys().map(NodeId::as_str).collect();
+        for place in &uses.list {
+            for id in &place.references.nodes {
+                let message = match (self.index.get(id), place.node, &upstream) {
+                    (None, _, _) => format!("refers to the node `{id}`, which is not in this plan{}", hint(id.as_str(), &names)),
+                    (Some(target), Some(node), _) if *target == node => "refers to the output of its own node".to_owned(),
+                    (Some(target), Some(node), Some(upstream)) if !upstream[node].has(*target) => {
+                        format!("refers to the node `{id}`, which it does not need, directly or through others: add `{id}` to its `needs`")
+                    }
+                    _ => continue,
+                };
+                report(place, drafts, message, errors);
+            }
+        }
+    }
+
+    /// For each node, all nodes that are certainly over before it starts.
+    fn upstream(&self, order: &[usize]) -> Vec<Bits> {
+        let mut sets = vec![Bits::new(self.edges.len()); self.edges.len()];
+        for node in order {
+            let mut set = std::mem::take(&mut sets[*node]);
+            for need in &self.edges[*node] {
+                set.add(*need);
+                set.join(&sets[*need]);
+            }
+            sets[*node] = set;
+        }
+        sets
+    }
+
+    /// A node can never run when its `when` is false whatever happens, or when it has needs and none of
+    /// them can ever run (a node whose needs were all skipped is skipped). A `when` counts as false
+    /// whatever happens if it names no node and is false without any value at hand: names other than
+    /// nodes are then errors, so that the answer cannot depend on them. Nodes on a circle, or behind
+    /// one, are not listed again: the circle was reported.
+    fn unreachable(&self, drafts: &[Draft<'_>], order: &[usize], errors: &mut Errors) {
+        let mut dead = vec![false; drafts.len()];
+        for node in order {
+            let draft = &drafts[*node];
+            let never = draft.when.as_ref().filter(|(text, _)| never_holds(text));
+            let behind = !draft.needs.is_empty()
+                && self.edges[*node].len() == draft.needs.len()
+                && self.edges[*node].iter().all(|need| dead[*need]);
+            dead[*node] = never.is_some() || behind;
+            let (item, why) = match (never, behind) {
+                (Some((_, item)), _) => (item, "its `when` is always false"),
+                (None, true) => (&draft.item, "none of the nodes it needs can run"),
+                (None, false) => continue,
+            };
+            let id = draft.id.as_ref().map_or("", |(id, _)| id.as_str());
+            item.wrong(errors, Code::UnreachableNode, format!("node `{id}` can never run: {why}; remove it"));
+        }
+    }
+}
+
+fn never_holds(when: &str) -> bool {
+    let names_none = aetheris_expr::check_condition(when, aetheris_expr::Place::Plan).is_ok_and(|found| found.nodes.is_empty());
+    names_none && aetheris_expr::condition(when, &Scope::default()) == Ok(false)
+}
+
+fn report(place: &Use, drafts: &[Draft<'_>], message: String, errors: &mut Errors) {
+    let id = place.node.and_then(|node| drafts[node].id.as_ref());
+    errors.of = id.map(|(id, _)| format!("node `{id}`"));
+    errors.add(place.path.clone(), place.line, Code::BadTemplate, message);
+    errors.of = None;
+}
+
+/// Waits of one job need different keys: a signal could not tell them apart.
+fn literal_keys(drafts: &[Draft<'_>], errors: &mut Errors) {
+    let mut seen: BTreeMap<&str, u32> = BTreeMap::new();
+    for (key, item) in drafts.iter().filter_map(|draft| draft.literal_key.as_ref()) {
+        if let Some(first) = seen.get(key) {
+            let message = format!("the wait on line {first} has the same key: each wait of a job needs its own");
+            item.wrong(errors, Code::DuplicateCorrelationKey, message);
+        } else {
+            seen.insert(key, item.line());
+        }
+    }
+}
+
+fn places<'d, 't>(drafts: &'d [Draft<'t>], node: &'d NodeId) -> impl Iterator<Item = &'d Draft<'t>> {
+    drafts.iter().filter(move |draft| draft.id.as_ref().is_some_and(|(id, _)| id == node))
+}
+
+fn hint(name: &str, names: &[&str]) -> String {
+    suggestion(name, names).map(|name| format!(", did you mean `{name}`?")).unwrap_or_default()
+}
+
+/// A node with nothing but what the graph check looks at.
+fn bare(id: &NodeId, needs: Vec<NodeId>, tool: Option<&ToolName>) -> Node {
+    let kind = match tool {
+        Some(tool) => NodeKind::Tool { input: Json::null(), tool: tool.clone() },
+        None => NodeKind::Transform(Json::null()),
+    };
+    Node { id: id.clone(), kind, needs, retry: None, timeout: None, when: None }
+}
+
+fn plan(nodes: Vec<Node>, tools: &BTreeSet<&str>) -> Arc<Plan> {
+    let tool = Tool { effect: EffectClass::Pure, kind: ToolKind::Function(String::new()), on_in_doubt: Vec::new(), timeout: None, version: None };
+    Arc::new(Plan {
+        answer: None,
+        budget: Budget::default(),
+        nodes,
+        retry: RetryPolicy::default(),
+        schema_version: PLAN_SCHEMA_VERSION,
+        step_timeout: None,
+        tools: tools.iter().map(|name| (ToolName::from(*name), tool.clone())).collect(),
+    })
+}
+
+/// A set of positions.
+#[derive(Debug, Clone, Default)]
+struct Bits(Vec<u64>);
+
+impl Bits {
+    fn new(size: usize) -> Self {
+        Self(vec![0; size.div_ceil(64)])
+    }
+
+    fn add(&mut self, at: usize) {
+        self.0[at / 64] |= 1 << (at % 64);
+    }
+
+    fn has(&self, at: usize) -> bool {
+        self.0[at / 64] & (1 << (at % 64)) != 0
+    }
+
+    fn join(&mut self, other: &Self) {
+        self.0.iter_mut().zip(&other.0).for_each(|(mine, theirs)| *mine |= theirs);
+    }
+}

@@ -1,0 +1,259 @@
+//! The nodes of a plan.
+
+use std::collections::BTreeSet;
+
+use aetheris_core::id::{NodeId, ToolName};
+use aetheris_core::json::Json;
+use aetheris_core::limits;
+use aetheris_core::plan::{AnswerFormat, LlmNode, Node, NodeKind, OnDeadline, WaitNode, WaitType};
+use aetheris_core::retry::RetryPolicy;
+
+use crate::error::{Code, Errors};
+use crate::read::{Fields, Item, check_name};
+use crate::settings;
+use crate::templates::{Uses, each};
+
+const KINDS: [(&str, Kind); 6] = [
+    ("tool", Kind::Tool),
+    ("llm", Kind::Llm),
+    ("wait", Kind::Wait),
+    ("sleep", Kind::Sleep),
+    ("condition", Kind::Condition),
+    ("transform", Kind::Transform),
+];
+const KINDS_NOT_YET: [&str; 4] = ["agent", "map", "job", "critic"];
+const FIELDS_NOT_YET: [&str; 6] = ["join", "on_failure", "validate", "critic", "max_refines", "compensate"];
+const TEMPERATURE_MAX: f64 = 2.0;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Condition,
+    Llm,
+    Sleep,
+    Tool,
+    Transform,
+    Wait,
+}
+
+/// A node as far as it could be read, with the places that later checks name.
+#[derive(Debug)]
+pub(crate) struct Draft<'t> {
+    pub(crate) id: Option<(NodeId, Item<'t>)>,
+    pub(crate) item: Item<'t>,
+    pub(crate) needs: Vec<(NodeId, Item<'t>)>,
+    pub(crate) node: Option<Node>,
+    pub(crate) tool: Option<(ToolName, Item<'t>)>,
+    pub(crate) when: Option<(&'t str, Item<'t>)>,
+    /// A wait's key where it is no template.
+    pub(crate) literal_key: Option<(&'t str, Item<'t>)>,
+}
+
+/// What nodes inherit.
+#[derive(Debug)]
+pub(crate) struct Defaults<'d> {
+    pub(crate) model: Option<&'d str>,
+    pub(crate) retry: &'d RetryPolicy,
+}
+
+/// Reads one node.
+pub(crate) fn read<'t>(index: usize, item: Item<'t>, defaults: &Defaults<'_>, uses: &mut Uses, errors: &mut Errors) -> Draft<'t> {
+    let mut draft = Draft { id: None, item: item.clone(), needs: Vec::new(), node: None, tool: None, when: None, literal_key: None };
+    let Some(mut fields) = item.fields(errors) else { return draft };
+    let id = fields.need("id", errors);
+    if let Some(text) = id.as_ref().and_then(|item| item.text(errors)) {
+        errors.of = Some(format!("node `{}`", crate::read::shortened(text)));
+        draft.id = id.map(|item| {
+            if let Err(message) = check_name(text, "-_", true) {
+                item.wrong(errors, Code::BadName, message);
+            }
+            (NodeId::from(text), item)
+        });
+    }
+    let mut reader = Reader { defaults, draft: &mut draft, errors, index, uses };
+    reader.node(&mut fields);
+    errors.of = None;
+    draft
+}
+
+struct Reader<'r, 't> {
+    defaults: &'r Defaults<'r>,
+    draft: &'r mut Draft<'t>,
+    errors: &'r mut Errors,
+    index: usize,
+    uses: &'r mut Uses,
+}
+
+impl<'t> Reader<'_, 't> {
+    fn node(&mut self, fields: &mut Fields<'t>) {
+        let kind_item = fields.need("kind", self.errors);
+        let kind = kind_item.as_ref().and_then(|item| item.choice(&KINDS, &KINDS_NOT_YET, self.errors));
+        self.needs(fields);
+        let when = self.when(fields);
+        let timeout = fields.take("timeout").and_then(|item| item.span(false, limits::SPAN_MAX, self.errors));
+        let retry = fields.take("retry").map(|item| settings::retry(&item, self.defaults.retry, self.errors));
+        fields.refuse(&FIELDS_NOT_YET, self.errors);
+        // The keys of an unknown kind are unknown too: its mistake is reported once.
+        let Some(kind) = kind else { return };
+        let kind = self.kind(kind, fields);
+        fields.finish(self.errors);
+        if let (Some(kind), Some((id, _))) = (kind, &self.draft.id) {
+            let needs = self.draft.needs.iter().map(|(need, _)| need.clone()).collect();
+            self.draft.node = Some(Node { id: id.clone(), kind, needs, retry, timeout, when });
+        }
+    }
+
+    fn needs(&mut self, fields: &mut Fields<'t>) {
+        let Some(item) = fields.take("needs") else { return };
+        let mut seen = BTreeSet::new();
+        for item in item.list(self.errors).unwrap_or_default() {
+            let Some(need) = item.text(self.errors) else { continue };
+            if seen.insert(need) {
+                self.draft.needs.push((NodeId::from(need), item));
+            } else {
+                item.wrong(self.errors, Code::BadValue, format!("`{need}` stands here twice: remove one"));
+            }
+        }
+    }
+
+    fn when(&mut self, fields: &mut Fields<'t>) -> Option<String> {
+        let item = fields.take("when")?;
+        let text = item.text(self.errors)?;
+        self.uses.condition(&item, text, self.index, self.errors);
+        self.draft.when = Some((text, item));
+        Some(text.to_owned())
+    }
+
+    fn kind(&mut self, kind: Kind, fields: &mut Fields<'t>) -> Option<NodeKind> {
+        match kind {
+            Kind::Tool => self.tool(fields),
+            Kind::Llm => self.llm(fields).map(NodeKind::Llm),
+            Kind::Wait => self.wait(fields).map(NodeKind::Wait),
+            Kind::Sleep => {
+                let item = fields.need("duration", self.errors)?;
+                item.span(false, limits::SPAN_MAX, self.errors).map(NodeKind::Sleep)
+            }
+            Kind::Condition => {
+                if self.draft.when.is_none() {
+                    fields.need("when", self.errors)?;
+                }
+                Some(NodeKind::Condition)
+            }
+            Kind::Transform => {
+                let item = fields.need("output", self.errors)?;
+                self.template(&item).map(NodeKind::Transform)
+            }
+        }
+    }
+
+    /// A value whose texts are templates.
+    fn template(&mut self, item: &Item<'t>) -> Option<Json> {
+        self.uses.value(item, Some(self.index), self.errors);
+        item.json(self.errors)
+    }
+
+    /// A text that is a template.
+    fn text(&mut self, item: Option<Item<'t>>) -> Option<String> {
+        let item = item?;
+        let text = item.text(self.errors)?;
+        self.uses.value(&item, Some(self.index), self.errors);
+        Some(text.to_owned())
+    }
+
+    fn tool(&mut self, fields: &mut Fields<'t>) -> Option<NodeKind> {
+        let input = match fields.take("input") {
+            Some(item) => self.template(&item),
+            None => Some(Json::new(serde_json::Value::Object(serde_json::Map::new()))),
+        };
+        let item = fields.need("tool", self.errors)?;
+        let tool = ToolName::from(item.text(self.errors)?);
+        self.draft.tool = Some((tool.clone(), item));
+        Some(NodeKind::Tool { input: input?, tool })
+    }
+
+    fn llm(&mut self, fields: &mut Fields<'t>) -> Option<LlmNode> {
+        let formats = [("text", AnswerFormat::Text), ("json", AnswerFormat::Json)];
+        let prompt = fields.need("prompt", self.errors);
+        let prompt = self.text(prompt);
+        let system = fields.take("system");
+        let system = self.text(system);
+        let format = fields.take("format").and_then(|item| item.choice(&formats, &[], self.errors)).unwrap_or_default();
+        let temperature = fields.take("temperature").and_then(|item| item.decimal(0.0, TEMPERATURE_MAX, self.errors));
+        let max_tokens = fields.take("max_tokens").and_then(|item| item.small(1, u32::MAX, self.errors));
+        let model = match fields.take("model") {
+            Some(item) => settings::model(&item, self.errors),
+            None => self.defaults.model.map(str::to_owned),
+        };
+        if model.is_none() && !fields.has("model") {
+            let message = "`model` is missing: name one here as `provider/model`, or one for the whole agent";
+            self.errors.add(format!("{}.model", fields.path), fields.line, Code::MissingKey, message);
+        }
+        Some(LlmNode { format, max_tokens, model: model?, prompt: prompt?, system, temperature })
+    }
+
+    fn wait(&mut self, fields: &mut Fields<'t>) -> Option<WaitNode> {
+        let types = [WaitType::Signal, WaitType::Human, WaitType::Webhook, WaitType::Timer].map(|wait| (wait.as_str(), wait));
+        let type_item = fields.need("wait_type", self.errors);
+        let wait_type = type_item.and_then(|item| item.choice(&types, &[], self.errors));
+        let park = fields.take("park").and_then(|item| item.boolean(self.errors)).unwrap_or(false);
+        let reason = fields.take("reason");
+        let reason = self.text(reason);
+        let deadline = fields.take("deadline").and_then(|item| item.span(false, limits::SPAN_MAX, self.errors));
+        let correlation_key = self.correlation_key(fields, wait_type);
+        let on_deadline = self.on_deadline(fields, wait_type);
+        if wait_type == Some(WaitType::Timer) && !fields.has("deadline") {
+            let message = "`deadline` is missing: only it ends a wait of the type timer";
+            self.errors.add(format!("{}.deadline", fields.path), fields.line, Code::MissingKey, message);
+        }
+        Some(WaitNode { correlation_key, deadline, on_deadline: on_deadline?, park, reason, wait_type: wait_type? })
+    }
+
+    fn correlation_key(&mut self, fields: &mut Fields<'t>, wait_type: Option<WaitType>) -> Option<String> {
+        let item = fields.take("correlation_key");
+        match (&item, wait_type) {
+            (None, Some(WaitType::Human | WaitType::Signal | WaitType::Webhook)) => {
+                let message = "`correlation_key` is missing: a signal must name it to end this wait";
+                self.errors.add(format!("{}.correlation_key", fields.path), fields.line, Code::MissingKey, message);
+            }
+            (Some(item), Some(WaitType::Timer)) => {
+                item.wrong(self.errors, Code::BadValue, "never applies: only time ends a wait of the type timer; remove it");
+            }
+            _ => {}
+        }
+        let item = item?;
+        let text = item.text(self.errors)?;
+        if aetheris_expr::is_literal(text) {
+            if text.is_empty() || text.len() > limits::CORRELATION_KEY_BYTES_MAX {
+                let message = format!("must have 1 to {} bytes", limits::CORRELATION_KEY_BYTES_MAX);
+                item.wrong(self.errors, Code::BadValue, message);
+            }
+            self.draft.literal_key = Some((text, item.clone()));
+        }
+        self.text(Some(item))
+    }
+
+    fn on_deadline(&mut self, fields: &mut Fields<'t>, wait_type: Option<WaitType>) -> Option<OnDeadline> {
+        let timed = fields.has("deadline");
+        let Some(item) = fields.take("on_deadline") else {
+            // A timer that has run out is what its node has waited for, not a failure.
+            let timer = wait_type == Some(WaitType::Timer);
+            return Some(if timer { OnDeadline::ContinueWith(Json::null()) } else { OnDeadline::Fail });
+        };
+        if !timed && wait_type != Some(WaitType::Timer) {
+            item.wrong(self.errors, Code::BadValue, "never applies: this wait has no `deadline`");
+        }
+        if matches!(item.tree.data, crate::tree::Data::Text(_)) {
+            return item.choice(&[("fail", ())], &[], self.errors).map(|()| OnDeadline::Fail);
+        }
+        let mut inner = item.fields(self.errors)?;
+        let value = inner.need("continue_with", self.errors);
+        inner.finish(self.errors);
+        let value = value?;
+        each(value.tree, value.path.clone(), &mut |path, line, text| {
+            if !aetheris_expr::is_literal(text) {
+                let message = "`continue_with` is a fixed value, in which templates are not rendered";
+                self.errors.add(path, line, Code::BadTemplate, message);
+            }
+        });
+        value.json(self.errors).map(OnDeadline::ContinueWith)
+    }
+}

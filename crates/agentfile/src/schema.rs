@@ -1,0 +1,200 @@
+//! The published JSON Schema of agent files, for editors and other programs. It says what [`crate::parse`]
+//! says about form; what needs the whole file (needs, references, circles) only `parse` can say.
+
+use aetheris_core::limits;
+use serde_json::{Map, Value, json};
+
+/// The JSON Schema (draft 2020-12) of agent files, as far as this build executes them.
+#[must_use]
+pub fn json_schema() -> Value {
+    json!({
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Aetheris agent file",
+        "type": "object",
+        "additionalProperties": false,
+        "required": ["agent", "plan"],
+        "properties": {
+            "agent": { "type": "string", "pattern": "^[a-z0-9-]{1,64}$", "description": "The agent's name." },
+            "version": {
+                "type": "string", "minLength": 1, "maxLength": limits::NAME_BYTES_MAX, "default": "1",
+                "description": "The author's name of this version."
+            },
+            "description": { "type": "string", "description": "What the agent is for." },
+            "planner": { "enum": ["static"], "default": "static", "description": "Who makes the plan of a job." },
+            "ownership": { "enum": ["job"], "default": "job", "description": "What a worker owns." },
+            "model": reference("model", "The model of llm nodes without their own."),
+            "max_parallel_steps": { "const": 0, "default": 0, "description": "0: one step at a time." },
+            "step_timeout": reference("duration", "The time one try of a step may take."),
+            "deadline": reference("duration", "The time a whole job may take."),
+            "retry": reference("retry", "The retry policy of nodes without their own."),
+            "budget": reference("budget", "What one job may use up."),
+            "tools": {
+                "type": "object",
+                "maxProperties": limits::AGENT_TOOLS_MAX,
+                "propertyNames": { "pattern": "^[A-Za-z0-9_.-]{1,64}$" },
+                "additionalProperties": reference("tool", "A tool by its name.")
+            },
+            "plan": reference("plan", "The graph of steps.")
+        },
+        "$defs": definitions()
+    })
+}
+
+fn reference(name: &str, description: &str) -> Value {
+    json!({ "$ref": format!("#/$defs/{name}"), "description": description })
+}
+
+fn definitions() -> Value {
+    json!({
+        "duration": { "type": "string", "pattern": "^\\s*[0-9]+(us|ms|s|m|h|d)\\s*$", "examples": ["250ms", "30s", "5m", "24h", "7d"] },
+        "id": { "type": "string", "pattern": "^[A-Za-z0-9_-]{1,64}$" },
+        "toolName": { "type": "string", "pattern": "^[A-Za-z0-9_.-]{1,64}$" },
+        "model": { "type": "string", "pattern": "^[^/\\s]+/\\S+$", "description": "provider/model" },
+        "template": { "type": "string", "description": "A text in which {{ … }} is replaced." },
+        "templates": { "description": "Any value; its texts are templates. A text that is one {{ … }} keeps the value's type." },
+        "condition": { "type": "string", "minLength": 1, "description": "An expression, without {{ }}." },
+        "retry": retry(),
+        "budget": {
+            "type": "object",
+            "additionalProperties": false,
+            "properties": {
+                "max_tokens": { "type": "integer", "minimum": 0 },
+                "max_tool_calls": { "type": "integer", "minimum": 0, "maximum": u32::MAX },
+                "on_exceeded": { "enum": ["fail"], "default": "fail" }
+            }
+        },
+        "tool": { "oneOf": [http_tool(), function_tool()] },
+        "onInDoubt": on_in_doubt(),
+        "plan": {
+            "type": "object",
+            "additionalProperties": false,
+            "required": ["nodes"],
+            "properties": {
+                "nodes": { "type": "array", "minItems": 1, "maxItems": limits::PLAN_NODES_MAX, "items": { "$ref": "#/$defs/node" } },
+                "answer": reference("templates", "The job's result; the output of the last node when absent.")
+            }
+        },
+        "node": { "oneOf": nodes() }
+    })
+}
+
+fn retry() -> Value {
+    json!({
+        "type": "object",
+        "additionalProperties": false,
+        "properties": {
+            "max_attempts": { "type": "integer", "minimum": 1, "maximum": limits::RETRY_ATTEMPTS_MAX, "default": 3 },
+            "backoff": { "$ref": "#/$defs/duration", "default": "200ms" },
+            "factor": { "type": "number", "minimum": 1, "maximum": 1000, "default": 2 },
+            "max_backoff": { "$ref": "#/$defs/duration", "default": "30s" },
+            "jitter": { "enum": ["full", "none"], "default": "full" },
+            "on_timeout": { "enum": ["retry", "fail"], "default": "retry" }
+        }
+    })
+}
+
+/// A closed object: `required` keys, and the keys it may have.
+fn object(required: &[&str], properties: Map<String, Value>) -> Value {
+    json!({ "type": "object", "additionalProperties": false, "required": required, "properties": properties })
+}
+
+fn with(common: &Value, own: &Value) -> Map<String, Value> {
+    [common, own].into_iter().filter_map(Value::as_object).flatten().map(|(key, value)| (key.clone(), value.clone())).collect()
+}
+
+fn tool_common() -> Value {
+    json!({
+        "effect": { "enum": ["pure", "idempotent", "at_most_once"], "default": "at_most_once" },
+        "version": { "type": "string" },
+        "timeout": { "$ref": "#/$defs/duration" },
+        "on_in_doubt": { "$ref": "#/$defs/onInDoubt" }
+    })
+}
+
+fn http_tool() -> Value {
+    let own = json!({
+        "kind": { "const": "http" },
+        "method": { "enum": ["GET", "POST", "PUT", "PATCH", "DELETE"] },
+        "url": { "type": "string", "pattern": "^([hH][tT][tT][pP][sS]?://.|[hH]?[tT]{0,2}[pP]?[sS]?:?/{0,2}\\{[{%#])" },
+        "headers": { "type": "object", "additionalProperties": { "$ref": "#/$defs/template" } },
+        "body": { "$ref": "#/$defs/templates" },
+        "refused_statuses": { "type": "array", "items": { "type": "integer", "minimum": 400, "maximum": 499, "not": { "enum": [408, 425, 429] } } }
+    });
+    object(&["kind", "method", "url"], with(&tool_common(), &own))
+}
+
+fn function_tool() -> Value {
+    let own = json!({ "kind": { "const": "function" }, "function": { "$ref": "#/$defs/toolName" } });
+    object(&["kind", "function"], with(&tool_common(), &own))
+}
+
+fn on_in_doubt() -> Value {
+    let step = |key: &str, of: &str| {
+        json!({
+            "type": "object", "additionalProperties": false, "required": [key],
+            "properties": { key: { "$ref": format!("#/$defs/{of}") } }
+        })
+    };
+    json!({
+        "description": "What is done when a call's outcome is unknown: fail, human, or a list tried in order.",
+        "default": "fail",
+        "oneOf": [
+            { "enum": ["fail", "human"] },
+            {
+                "type": "array", "minItems": 1,
+                "items": { "oneOf": [{ "enum": ["fail", "human"] }, step("wait", "duration"), step("reconcile", "toolName")] }
+            }
+        ]
+    })
+}
+
+fn nodes() -> Vec<Value> {
+    let common = json!({
+        "id": { "$ref": "#/$defs/id" },
+        "needs": { "type": "array", "uniqueItems": true, "items": { "$ref": "#/$defs/id" } },
+        "when": { "$ref": "#/$defs/condition" },
+        "timeout": { "$ref": "#/$defs/duration" },
+        "retry": { "$ref": "#/$defs/retry" }
+    });
+    let node = |kind: &str, required: &[&str], own: Value| {
+        let required: Vec<&str> = ["id", "kind"].iter().chain(required).copied().collect();
+        let mut properties = with(&common, &own);
+        properties.insert("kind".to_owned(), json!({ "const": kind }));
+        object(&required, properties)
+    };
+    vec![
+        node("tool", &["tool"], json!({ "tool": { "$ref": "#/$defs/toolName" }, "input": { "$ref": "#/$defs/templates" } })),
+        node("llm", &["prompt"], llm()),
+        node("wait", &["wait_type"], wait()),
+        node("sleep", &["duration"], json!({ "duration": { "$ref": "#/$defs/duration" } })),
+        node("condition", &["when"], json!({})),
+        node("transform", &["output"], json!({ "output": { "$ref": "#/$defs/templates" } })),
+    ]
+}
+
+fn llm() -> Value {
+    json!({
+        "prompt": { "$ref": "#/$defs/template" },
+        "system": { "$ref": "#/$defs/template" },
+        "model": { "$ref": "#/$defs/model" },
+        "temperature": { "type": "number", "minimum": 0, "maximum": 2 },
+        "max_tokens": { "type": "integer", "minimum": 1, "maximum": u32::MAX },
+        "format": { "enum": ["text", "json"], "default": "text" }
+    })
+}
+
+fn wait() -> Value {
+    json!({
+        "wait_type": { "enum": ["signal", "human", "webhook", "timer"] },
+        "correlation_key": { "$ref": "#/$defs/template" },
+        "park": { "type": "boolean", "default": false },
+        "deadline": { "$ref": "#/$defs/duration" },
+        "on_deadline": {
+            "oneOf": [
+                { "const": "fail" },
+                { "type": "object", "additionalProperties": false, "required": ["continue_with"], "properties": { "continue_with": true } }
+            ]
+        },
+        "reason": { "$ref": "#/$defs/template" }
+    })
+}

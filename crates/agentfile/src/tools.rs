@@ -1,0 +1,242 @@
+//! The `tools` of a file.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use aetheris_core::id::ToolName;
+use aetheris_core::limits;
+use aetheris_core::plan::{DoubtPolicy, EffectClass, HttpTool, Tool, ToolKind};
+use aetheris_expr::Place;
+
+use crate::error::{Code, Errors};
+use crate::read::{Fields, Item, check_name, suggestion};
+use crate::templates;
+use crate::tree::Data;
+
+const METHODS: [(&str, &str); 5] = [("GET", "GET"), ("POST", "POST"), ("PUT", "PUT"), ("PATCH", "PATCH"), ("DELETE", "DELETE")];
+const KINDS_NOT_YET: [&str; 6] = ["mcp", "process", "openapi", "grpc", "wasm", "agent"];
+/// Headers that the runtime or its HTTP client sets.
+const RESERVED: [&str; 5] = ["idempotency-key", "host", "content-length", "transfer-encoding", "connection"];
+/// Other client errors mean a refusal without being listed; these mean something else (INTERFACE).
+const NOT_REFUSALS: [u64; 3] = [408, 425, 429];
+
+/// What the file says about tools.
+#[derive(Debug, Default)]
+pub(crate) struct Tools<'t> {
+    /// Every name, even of tools that have mistakes.
+    pub(crate) names: BTreeSet<&'t str>,
+    pub(crate) tools: BTreeMap<ToolName, Tool>,
+    effects: BTreeMap<&'t str, EffectClass>,
+    reconcilers: Vec<(Item<'t>, &'t str)>,
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Function,
+    Http,
+}
+
+impl<'t> Tools<'t> {
+    /// Reads the mapping of tools.
+    pub(crate) fn read(item: &Item<'t>, errors: &mut Errors) -> Self {
+        let mut tools = Self::default();
+        let Some(entries) = item.entries(errors) else { return tools };
+        if entries.len() > limits::AGENT_TOOLS_MAX {
+            let message = format!("there are {} tools, more than the {} that an agent may have", entries.len(), limits::AGENT_TOOLS_MAX);
+            item.wrong(errors, Code::TooLarge, message);
+            return tools;
+        }
+        for (entry, item) in entries {
+            if let Err(message) = check_name(&entry.key, "-_.", true) {
+                errors.add(item.path.clone(), entry.line, Code::BadName, message);
+            }
+            tools.names.insert(&entry.key);
+            errors.of = Some(format!("tool `{}`", entry.key));
+            if let Some(tool) = tools.tool(&entry.key, &item, errors) {
+                tools.tools.insert(ToolName::from(entry.key.as_str()), tool);
+            }
+            errors.of = None;
+        }
+        tools.check_reconcilers(errors);
+        tools
+    }
+
+    fn tool(&mut self, name: &'t str, item: &Item<'t>, errors: &mut Errors) -> Option<Tool> {
+        let mut fields = item.fields(errors)?;
+        let kind_item = fields.need("kind", errors)?;
+        let kind = kind_item.choice(&[("http", Kind::Http), ("function", Kind::Function)], &KINDS_NOT_YET, errors)?;
+        let effect = self.effect(name, &mut fields, errors);
+        let timeout = fields.take("timeout").and_then(|item| item.span(false, limits::SPAN_MAX, errors));
+        let version = fields.take("version").and_then(|item| item.text(errors)).map(str::to_owned);
+        let on_in_doubt = fields.take("on_in_doubt").map(|item| self.doubt(&item, effect, errors)).unwrap_or_default();
+        let kind = match kind {
+            Kind::Http => http(&mut fields, errors).map(ToolKind::Http),
+            Kind::Function => {
+                let function = fields.need("function", errors).and_then(|item| item.name("-_.", true, errors));
+                function.map(|name| ToolKind::Function(name.to_owned()))
+            }
+        };
+        fields.finish(errors);
+        Some(Tool { effect: effect?, kind: kind?, on_in_doubt, timeout, version })
+    }
+
+    fn effect(&mut self, name: &'t str, fields: &mut Fields<'t>, errors: &mut Errors) -> Option<EffectClass> {
+        let classes = [EffectClass::Pure, EffectClass::Idempotent, EffectClass::AtMostOnce].map(|class| (class.as_str(), class));
+        let effect = match fields.take("effect") {
+            Some(item) => item.choice(&classes, &[], errors)?,
+            None => EffectClass::default(),
+        };
+        self.effects.insert(name, effect);
+        Some(effect)
+    }
+
+    fn doubt(&mut self, item: &Item<'t>, effect: Option<EffectClass>, errors: &mut Errors) -> Vec<DoubtPolicy> {
+        if let Some(class @ (EffectClass::Pure | EffectClass::Idempotent)) = effect {
+            let message = format!("never applies: a {} tool is simply called again; remove it", class.as_str());
+            item.wrong(errors, Code::BadValue, message);
+        }
+        let words = [("fail", DoubtWord::Fail), ("human", DoubtWord::Human)];
+        let mut policies = match &item.tree.data {
+            Data::List(_) => self.doubt_list(item, &words, errors),
+            _ => item.choice(&words, &[], errors).map(DoubtWord::policy).into_iter().collect(),
+        };
+        // Every list ends in `fail`, written or not: two files of equal meaning are equal.
+        if policies.last() == Some(&DoubtPolicy::Fail) {
+            policies.pop();
+        }
+        policies
+    }
+
+    fn doubt_list(&mut self, item: &Item<'t>, words: &[(&str, DoubtWord)], errors: &mut Errors) -> Vec<DoubtPolicy> {
+        let items = item.list(errors).unwrap_or_default();
+        if items.is_empty() {
+            item.wrong(errors, Code::BadValue, "is empty: write `fail`, or what is to be tried");
+        }
+        let mut policies = Vec::new();
+        for item in items {
+            if matches!(policies.last(), Some(DoubtPolicy::Fail | DoubtPolicy::Human)) {
+                item.wrong(errors, Code::BadValue, "is never reached: `fail` and `human` end the list");
+            }
+            let policy = match &item.tree.data {
+                Data::Text(_) => item.choice(words, &[], errors).map(DoubtWord::policy),
+                _ => self.doubt_step(&item, errors),
+            };
+            policies.extend(policy);
+        }
+        policies
+    }
+
+    /// `{ wait: 5s }` or `{ reconcile: tool }`.
+    fn doubt_step(&mut self, item: &Item<'t>, errors: &mut Errors) -> Option<DoubtPolicy> {
+        let mut fields = item.fields(errors)?;
+        let (wait, reconcile) = (fields.take("wait"), fields.take("reconcile"));
+        fields.finish(errors);
+        match (wait, reconcile) {
+            (Some(item), None) => item.span(false, limits::SPAN_MAX, errors).map(DoubtPolicy::Wait),
+            (None, Some(item)) => {
+                let name = item.text(errors)?;
+                self.reconcilers.push((item, name));
+                Some(DoubtPolicy::Reconcile(ToolName::from(name)))
+            }
+            _ => {
+                item.wrong(errors, Code::BadValue, "must have exactly one of `wait` and `reconcile`");
+                None
+            }
+        }
+    }
+
+    fn check_reconcilers(&self, errors: &mut Errors) {
+        for (item, name) in &self.reconcilers {
+            if !self.names.contains(name) {
+                let names: Vec<&str> = self.names.iter().copied().collect();
+                let hint = suggestion(name, &names).map(|name| format!(", did you mean `{name}`?")).unwrap_or_default();
+                item.wrong(errors, Code::UnknownTool, format!("the tool `{name}` is not defined{hint}"));
+            } else if let Some(class @ (EffectClass::Idempotent | EffectClass::AtMostOnce)) = self.effects.get(name) {
+                let message = format!("the tool `{name}` is {}: only a pure tool can be asked what happened", class.as_str());
+                item.wrong(errors, Code::BadValue, message);
+            }
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+enum DoubtWord {
+    Fail,
+    Human,
+}
+
+impl DoubtWord {
+    fn policy(self) -> DoubtPolicy {
+        match self {
+            Self::Fail => DoubtPolicy::Fail,
+            Self::Human => DoubtPolicy::Human,
+        }
+    }
+}
+
+fn http(fields: &mut Fields<'_>, errors: &mut Errors) -> Option<HttpTool> {
+    let method = fields.need("method", errors).and_then(|item| item.choice(&METHODS, &[], errors));
+    let url = fields.need("url", errors).and_then(|item| url(&item, errors));
+    let headers = fields.take("headers").map(|item| headers(&item, errors)).unwrap_or_default();
+    let body = fields.take("body").and_then(|item| {
+        templates::in_tool(&item, Place::ToolBody, errors);
+        item.json(errors)
+    });
+    let refused_statuses = fields.take("refused_statuses").map(|item| statuses(&item, errors)).unwrap_or_default();
+    Some(HttpTool { body, headers, method: method?.to_owned(), refused_statuses, url: url? })
+}
+
+fn url(item: &Item<'_>, errors: &mut Errors) -> Option<String> {
+    let url = item.text(errors)?;
+    templates::in_tool(item, Place::ToolAddress, errors);
+    // Only what stands before the first template is known here.
+    let literal = ["{{", "{%", "{#"].iter().filter_map(|opening| url.find(opening)).min();
+    let known = &url[..literal.unwrap_or(url.len())];
+    let lower = known.to_ascii_lowercase();
+    let possible = ["http://", "https://"].iter().any(|scheme| match lower.strip_prefix(scheme) {
+        Some(host) => literal.is_some() || !host.is_empty(),
+        None => literal.is_some() && scheme.starts_with(&lower),
+    });
+    if !possible {
+        item.wrong(errors, Code::BadValue, "must be an address that begins with http:// or https:// and a host");
+    } else if known.contains(|c: char| c.is_whitespace() || c.is_control()) {
+        item.wrong(errors, Code::BadValue, "must not contain white space: write %20");
+    }
+    Some(url.to_owned())
+}
+
+fn headers(item: &Item<'_>, errors: &mut Errors) -> BTreeMap<String, String> {
+    let mut headers = BTreeMap::new();
+    let mut seen = BTreeSet::new();
+    for (entry, item) in item.entries(errors).unwrap_or_default() {
+        let name = entry.key.to_ascii_lowercase();
+        let token = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
+        if name.is_empty() || !name.chars().all(token) {
+            errors.add(item.path.clone(), entry.line, Code::BadName, format!("{:?} is not a possible name of a header", entry.key));
+        } else if RESERVED.contains(&name.as_str()) || name.starts_with("aetheris-") {
+            let message = format!("the header `{}` is set by the runtime: remove it", entry.key);
+            errors.add(item.path.clone(), entry.line, Code::BadValue, message);
+        } else if !seen.insert(name) {
+            let message = format!("the header `{}` stands here twice: names do not differ by case", entry.key);
+            errors.add(item.path.clone(), entry.line, Code::DuplicateKey, message);
+        }
+        let Some(value) = item.text(errors) else { continue };
+        templates::in_tool(&item, Place::ToolAddress, errors);
+        if value.chars().any(|c| c.is_control() && c != '\t') {
+            item.wrong(errors, Code::BadValue, "must not contain line breaks or control characters");
+        }
+        headers.insert(entry.key.clone(), value.to_owned());
+    }
+    headers
+}
+
+fn statuses(item: &Item<'_>, errors: &mut Errors) -> BTreeSet<u16> {
+    let mut statuses = BTreeSet::new();
+    for item in item.list(errors).unwrap_or_default() {
+        let Some(status) = item.integer(400, 499, errors) else { continue };
+        if NOT_REFUSALS.contains(&status) {
+            item.wrong(errors, Code::BadValue, format!("{status} has a meaning of its own and cannot be a refusal"));
+        }
+        statuses.extend(u16::try_from(status));
+    }
+    statuses
+}

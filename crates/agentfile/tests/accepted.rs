@@ -1,0 +1,212 @@
+//! Files that are accepted, and what they mean.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use aetheris_agentfile::{json_schema, parse};
+use aetheris_core::agent::{Agent, Planner};
+use aetheris_core::id::ToolName;
+use aetheris_core::json::Json;
+use aetheris_core::plan::*;
+use aetheris_core::retry::{Jitter, OnTimeout, RetryPolicy};
+use aetheris_core::time::Span;
+use serde_json::json;
+
+const REFUND: &str = include_str!("fixtures/refund.yaml");
+
+fn accepted(source: &str) -> Agent {
+    parse(source).unwrap_or_else(|errors| panic!("{}", errors.iter().map(|e| format!("{e}\n")).collect::<String>()))
+}
+
+fn node(id: &str, kind: NodeKind, needs: &[&str]) -> Node {
+    Node { id: id.into(), kind, needs: needs.iter().map(|need| (*need).into()).collect(), retry: None, timeout: None, when: None }
+}
+
+fn http(method: &str, url: &str) -> HttpTool {
+    HttpTool { body: None, headers: BTreeMap::new(), method: method.into(), refused_statuses: BTreeSet::new(), url: url.into() }
+}
+
+fn reader(url: &str) -> Tool {
+    Tool { effect: EffectClass::Pure, kind: ToolKind::Http(http("GET", url)), on_in_doubt: vec![], timeout: None, version: None }
+}
+
+fn refund_tools() -> BTreeMap<ToolName, Tool> {
+    let body = json!({"order": "{{ input.order_id }}", "cents": "{{ input.cents }}"});
+    let refund = Tool {
+        effect: EffectClass::AtMostOnce,
+        kind: ToolKind::Http(HttpTool { body: Some(Json::new(body)), ..http("POST", "http://127.0.0.1:9000/refunds") }),
+        on_in_doubt: vec![DoubtPolicy::Wait(Span::from_secs(5)), DoubtPolicy::Reconcile("payments.lookup".into()), DoubtPolicy::Human],
+        timeout: Some(Span::from_secs(10)),
+        version: Some("2".into()),
+    };
+    BTreeMap::from([
+        ("orders.get".into(), reader("http://127.0.0.1:9000/orders/{{ input.order_id }}")),
+        ("payments.refund".into(), refund),
+        ("payments.lookup".into(), reader("http://127.0.0.1:9000/refunds/by-key/{{ input.idempotency_key }}")),
+    ])
+}
+
+fn refund_nodes() -> Vec<Node> {
+    let llm = LlmNode {
+        format: AnswerFormat::Text,
+        max_tokens: None,
+        model: "scripted/refund".into(),
+        prompt: "Refund {{ nodes.query_order.output.total }}? Answer approve or reject.".into(),
+        system: None,
+        temperature: None,
+    };
+    let wait = WaitNode {
+        correlation_key: Some("approve-{{ job.id }}".into()),
+        deadline: Some(Span::from_secs(24 * 3600)),
+        on_deadline: OnDeadline::Fail,
+        park: true,
+        reason: None,
+        wait_type: WaitType::Human,
+    };
+    let call = |tool: &str, input| NodeKind::Tool { input: Json::new(input), tool: tool.into() };
+    let refund = json!({"order_id": "{{ message.order_id }}", "cents": "{{ nodes.query_order.output.cents }}"});
+    vec![
+        node("query_order", call("orders.get", json!({"order_id": "{{ message.order_id }}"})), &[]),
+        node("decide", NodeKind::Llm(llm), &["query_order"]),
+        node("approval", NodeKind::Wait(wait), &["decide"]),
+        Node {
+            when: Some("nodes.approval.output.approved == true".into()),
+            ..node("send_refund", call("payments.refund", refund), &["approval"])
+        },
+    ]
+}
+
+#[test]
+fn the_example_of_the_interface_means_what_it_says() {
+    let agent = accepted(REFUND);
+    assert_eq!((agent.agent.as_str(), agent.version.as_str(), agent.planner), ("refund", "1", Planner::Static));
+    assert_eq!(agent.description, "Refunds an order after a human approves");
+    assert_eq!(agent.deadline, Some(Span::from_secs(72 * 3600)));
+    assert_eq!(agent.plan.nodes, refund_nodes());
+    assert_eq!(agent.plan.tools, refund_tools());
+    assert_eq!(agent.plan.answer, Some(Json::new(json!("{{ nodes.send_refund.output }}"))));
+    assert_eq!(agent.plan.budget, Budget { max_tokens: Some(20_000), max_tool_calls: Some(50) });
+    assert_eq!(agent.plan.retry, RetryPolicy::default());
+    assert_eq!(agent.plan.step_timeout, Some(Span::from_secs(30)));
+    let order: Vec<String> = agent.plan.compile().unwrap().ordered().map(|n| n.id.to_string()).collect();
+    assert_eq!(order, ["query_order", "decide", "approval", "send_refund"]);
+}
+
+#[test]
+fn json_and_yaml_of_equal_meaning_are_one_agent() {
+    let yaml = accepted(REFUND);
+    let json = json!({
+        "agent": "tiny", "version": "7", "description": "ünï \u{1f600} / \\ \" \t",
+        "plan": { "nodes": [{ "id": "a", "kind": "transform", "output": { "n": u64::MAX, "m": i64::MIN, "f": 1.5, "no": null, "l": [true, "x\ny"] } }] }
+    });
+    for text in [json.to_string(), serde_json::to_string_pretty(&json).unwrap(), serde_json::to_string_pretty(&json).unwrap().replace("  ", "\t")] {
+        let agent = accepted(&text);
+        assert_eq!(agent.description, "ünï \u{1f600} / \\ \" \t", "{text}");
+        assert_eq!(agent.plan.nodes[0].kind, NodeKind::Transform(Json::new(json["plan"]["nodes"][0]["output"].clone())));
+    }
+    let escaped = json.to_string().replace('\u{1f600}', "\\ud83d\\ude00").replace(" / ", " \\/ ");
+    assert_eq!(accepted(&escaped), accepted(&json.to_string()));
+    assert_ne!(yaml.hash(), accepted(&escaped).hash());
+}
+
+#[test]
+fn yaml_scalars_follow_the_core_schema_of_1_2() {
+    let agent = accepted(
+        "agent: a\nplan:\n  nodes:\n    - id: n\n      kind: transform\n      output: { a: no, b: on, c: yes, d: 0o17, e: 0xff, f: 1e3, \
+         g: ~, h: '1', i: 12:30, j: -7, k: 18446744073709551615, l: 1_000, m: +5, n: .5, o: \"true\", p: True }\n",
+    );
+    let expected = json!({"a": "no", "b": "on", "c": "yes", "d": 15, "e": 255, "f": 1000.0, "g": null, "h": "1", "i": "12:30",
+        "j": -7, "k": u64::MAX, "l": "1_000", "m": 5, "n": 0.5, "o": "true", "p": true});
+    assert_eq!(agent.plan.nodes[0].kind, NodeKind::Transform(Json::new(expected)));
+}
+
+#[test]
+fn everything_optional_is_read() {
+    let agent = accepted(include_str!("fixtures/everything.yaml"));
+    let plan = &agent.plan;
+    let expected = RetryPolicy {
+        backoff: Span::from_secs(1),
+        factor: 1.5,
+        jitter: Jitter::None,
+        max_attempts: 5,
+        max_backoff: Span::from_secs(60),
+        on_timeout: OnTimeout::Fail,
+    };
+    assert_eq!(plan.retry, expected);
+    let of = |id: &str| plan.nodes.iter().find(|node| node.id.as_str() == id).unwrap();
+    // What a node's policy does not say comes from the agent's.
+    assert_eq!(of("call").retry, Some(RetryPolicy { max_attempts: 9, ..expected }));
+    assert_eq!(of("call").timeout, Some(Span::from_millis(250)));
+    let NodeKind::Llm(llm) = &of("think").kind else { panic!() };
+    assert_eq!((llm.model.as_str(), llm.format, llm.max_tokens), ("other/m", AnswerFormat::Json, Some(100)));
+    assert_eq!((llm.temperature, llm.system.as_deref()), (Some(0.5), Some("Be brief, {{ job.agent }}.")));
+    assert_eq!(of("pause").kind, NodeKind::Sleep(Span::from_secs(90)));
+    assert_eq!(of("gate").kind, NodeKind::Condition);
+    let NodeKind::Wait(timer) = &of("timer").kind else { panic!() };
+    assert_eq!((timer.wait_type, &timer.on_deadline), (WaitType::Timer, &OnDeadline::ContinueWith(Json::null())));
+    let NodeKind::Wait(hook) = &of("hook").kind else { panic!() };
+    assert_eq!(hook.on_deadline, OnDeadline::ContinueWith(Json::new(json!({"late": true}))));
+    let tool = |name: &str| &plan.tools[name];
+    assert_eq!(tool("echo").kind, ToolKind::Function("builtin.echo".into()));
+    assert_eq!((tool("echo").effect, tool("echo").on_in_doubt.len()), (EffectClass::AtMostOnce, 0));
+    let ToolKind::Http(http) = &tool("post").kind else { panic!() };
+    assert_eq!(http.headers["X-Token"], "{{ env.TOKEN }}");
+    assert_eq!(http.refused_statuses, BTreeSet::from([409, 422]));
+    assert_eq!(tool("post").on_in_doubt, [DoubtPolicy::Wait(Span::from_secs(1))]);
+}
+
+fn validator() -> jsonschema::Validator {
+    let schema = json_schema();
+    assert!(jsonschema::meta::is_valid(&schema));
+    jsonschema::validator_for(&schema).unwrap()
+}
+
+/// The file as JSON, by a YAML reader that is not ours.
+fn as_json(yaml: &str) -> serde_json::Value {
+    serde_saphyr::from_str(yaml).unwrap()
+}
+
+#[test]
+fn the_schema_is_valid_and_accepts_the_examples() {
+    let validator = validator();
+    for yaml in [REFUND, include_str!("fixtures/everything.yaml")] {
+        let value = as_json(yaml);
+        let errors: Vec<String> = validator.iter_errors(&value).map(|e| format!("{}: {e}", e.instance_path())).collect();
+        assert!(errors.is_empty(), "{errors:#?}");
+        assert_eq!(accepted(yaml), accepted(&value.to_string()));
+    }
+}
+
+#[test]
+fn wrong_files_are_refused_by_schema_and_parser() {
+    let validator = validator();
+    let mut good = as_json(REFUND);
+    good["description"] = json!("changed");
+    assert!(validator.is_valid(&good));
+    let changes: [(&str, serde_json::Value); 14] = [
+        ("/agent", json!("Refund")),
+        ("/version", json!(1)),
+        ("/planner", json!("rules")),
+        ("/max_parallel_steps", json!(4)),
+        ("/deadline", json!("72 hours")),
+        ("/retry/max_attempts", json!(0)),
+        ("/budget", json!({"max_money": 3})),
+        ("/tools/orders.get/effect", json!("safe")),
+        ("/tools/orders.get/url", json!("ftp://x")),
+        ("/tools/payments.refund/on_in_doubt", json!([{"ask": "me"}])),
+        ("/plan/nodes/0/id", json!("a b")),
+        ("/plan/nodes/0/kind", json!("map")),
+        ("/plan/nodes/2/wait_type", json!("email")),
+        ("/plan/nodes", json!([])),
+    ];
+    for (pointer, value) in changes {
+        let mut bad = good.clone();
+        *bad.pointer_mut(pointer).unwrap() = value;
+        assert!(!validator.is_valid(&bad), "the schema accepts {pointer}");
+        assert!(parse(&bad.to_string()).is_err(), "the parser accepts {pointer}");
+    }
+    for key in ["surprise", "plans"] {
+        let mut bad = good.clone();
+        bad[key] = json!(1);
+        assert!(!validator.is_valid(&bad) && parse(&bad.to_string()).is_err());
+    }
+}

@@ -1,0 +1,295 @@
+//! Files that are refused: every mistake with its code, path and line, all at once.
+
+use aetheris_agentfile::{FileError, parse};
+use aetheris_core::limits;
+use proptest::prelude::*;
+
+const REFUND: &str = include_str!("fixtures/refund.yaml");
+
+fn refused(source: &str) -> Vec<FileError> {
+    parse(source).expect_err(source)
+}
+
+/// Whether a file has exactly these mistakes, given as `code path line`.
+fn expect(source: &str, expected: &[&str]) {
+    let errors = refused(source);
+    let found: Vec<String> = errors.iter().map(|e| format!("{} {} {}", e.code, e.path, e.line)).collect();
+    assert_eq!(found, expected, "{source}\n{errors:#?}");
+    assert!(errors.iter().all(|e| !e.message.is_empty()));
+}
+
+/// A file with these lines, from line 4, as its nodes.
+fn nodes(lines: &str) -> String {
+    format!("agent: a\nplan:\n  nodes:\n{lines}")
+}
+
+/// A file with these lines, from line 3, as its tools.
+fn tools(lines: &str) -> String {
+    format!("agent: a\ntools:\n{lines}plan: {{ nodes: [{{ id: n, kind: transform, output: 1 }}] }}\n")
+}
+
+#[test]
+fn keys_that_do_not_exist_are_refused_with_a_suggestion() {
+    expect(
+        "agent: a\nversoin: '1'\nplan:\n  nodes:\n    - { id: n, kind: transform, outptu: 1, output: 1 }\n  anwser: x\nzzz: 1\n",
+        &["unknown_key versoin 2", "unknown_key plan.nodes[0].outptu 5", "unknown_key plan.anwser 6", "unknown_key zzz 7"],
+    );
+    let errors = refused("agent: a\nversoin: '1'\nplan: { nodes: [{ id: n, kind: transform, outptu: 1, output: 1 }] }\n");
+    assert!(errors[0].message.contains("did you mean `version`?"), "{}", errors[0]);
+    assert!(errors[1].to_string().starts_with("line 3: plan.nodes[0].outptu: node `n`: "), "{}", errors[1]);
+}
+
+#[test]
+fn missing_and_mistyped_values_are_named() {
+    expect("description: x\n", &["missing_key agent 1", "missing_key plan 1"]);
+    expect("agent: 7\nversion: 1\nplan: []\n", &["wrong_type agent 1", "wrong_type version 2", "wrong_type plan 3"]);
+    expect("agent: a\nplan:\n  nodes: []\n", &["bad_value plan.nodes 3"]);
+    expect("agent: a\nplan:\n", &["wrong_type plan 2"]);
+    expect("agent: a\nplan: {}\n", &["missing_key plan.nodes 2"]);
+    expect(
+        &nodes("    - id: a\n    - kind: sleep\n      duration: 1s\n    - { id: c, kind: sleep }\n    - text\n"),
+        &["missing_key plan.nodes[0].kind 4", "missing_key plan.nodes[1].id 5", "missing_key plan.nodes[2].duration 7", "wrong_type plan.nodes[3] 8"],
+    );
+    expect(
+        &nodes("    - { id: a, kind: llm, prompt: p }\n    - { id: b, kind: llm, model: m }\n    - { id: c, kind: condition }\n"),
+        &[
+            "missing_key plan.nodes[0].model 4",
+            "missing_key plan.nodes[1].prompt 5",
+            "bad_value plan.nodes[1].model 5",
+            "missing_key plan.nodes[2].when 6",
+        ],
+    );
+}
+
+#[test]
+fn names_and_durations_have_their_forms() {
+    expect("agent: Refund\nplan: { nodes: [{ id: a b, kind: sleep, duration: 1s }] }\n", &["bad_name agent 1", "bad_name plan.nodes[0].id 2"]);
+    let long = "x".repeat(65);
+    expect(&format!("agent: {long}\nplan: {{ nodes: [{{ id: n, kind: sleep, duration: 1s }}] }}\n"), &["bad_name agent 1"]);
+    expect(&tools("  a/b: { kind: function, function: f }\n"), &["bad_name tools[\"a/b\"] 3"]);
+    expect(
+        "agent: a\ndeadline: 72 hours\nstep_timeout: 30\nretry: { backoff: 25h, max_backoff: 1w }\nplan:\n  nodes:\n    - { id: n, kind: sleep, duration: 0s, timeout: 4000d }\n",
+        &[
+            "bad_duration deadline 2",
+            "bad_duration step_timeout 3",
+            "bad_duration retry.backoff 4",
+            "bad_duration retry.max_backoff 4",
+            "bad_duration plan.nodes[0].timeout 7",
+            "bad_duration plan.nodes[0].duration 7",
+        ],
+    );
+}
+
+#[test]
+fn values_stay_within_their_bounds() {
+    expect(
+        "agent: a\nretry: { max_attempts: 101, factor: 0.5, jitter: some, on_timeout: 1 }\nbudget: { max_tokens: -1, max_tool_calls: 1.5, on_exceeded: stop }\nplan: { nodes: [{ id: n, kind: sleeep, duration: 1s }] }\n",
+        &[
+            "bad_value retry.max_attempts 2",
+            "bad_value retry.factor 2",
+            "bad_value retry.jitter 2",
+            "wrong_type retry.on_timeout 2",
+            "bad_value budget.max_tokens 3",
+            "bad_value budget.max_tool_calls 3",
+            "bad_value budget.on_exceeded 3",
+            "bad_value plan.nodes[0].kind 4",
+        ],
+    );
+    expect(&nodes("    - { id: n, kind: transform, output: 18446744073709551616 }\n"), &["bad_value plan.nodes[0].output 4"]);
+    expect(&nodes("    - { id: n, kind: transform, output: [.nan] }\n"), &["bad_value plan.nodes[0].output[0] 4"]);
+}
+
+#[test]
+fn what_this_build_does_not_execute_is_refused_by_name() {
+    expect(
+        "agent: a\nplanner: llm\nownership: task\nmax_parallel_steps: 2\nbudget:\n  on_exceeded: park\ntools:\n  m: { kind: mcp, server: x }\n  p: { kind: process }\nplan:\n  nodes:\n    - { id: a, kind: agent, tools: [m] }\n    - { id: b, kind: map }\n    - { id: c, kind: job }\n    - { id: d, kind: critic }\n    - id: e\n      kind: sleep\n      duration: 1s\n      join: any\n      on_failure: fail_safe\n      validate: {}\n      critic: x\n      max_refines: 2\n      compensate: a\n",
+        &[
+            "not_supported_yet planner 2",
+            "not_supported_yet ownership 3",
+            "not_supported_yet max_parallel_steps 4",
+            "not_supported_yet budget.on_exceeded 6",
+            "not_supported_yet tools.m.kind 8",
+            "not_supported_yet tools.p.kind 9",
+            "not_supported_yet plan.nodes[0].kind 12",
+            "not_supported_yet plan.nodes[1].kind 13",
+            "not_supported_yet plan.nodes[2].kind 14",
+            "not_supported_yet plan.nodes[3].kind 15",
+            "not_supported_yet plan.nodes[4].join 19",
+            "not_supported_yet plan.nodes[4].on_failure 20",
+            "not_supported_yet plan.nodes[4].validate 21",
+            "not_supported_yet plan.nodes[4].critic 22",
+            "not_supported_yet plan.nodes[4].max_refines 23",
+            "not_supported_yet plan.nodes[4].compensate 24",
+        ],
+    );
+}
+
+#[test]
+fn the_graph_is_checked() {
+    expect(
+        &nodes("    - { id: a, kind: sleep, duration: 1s, needs: [c] }\n    - { id: b, kind: sleep, duration: 1s, needs: [a] }\n    - { id: c, kind: sleep, duration: 1s, needs: [b] }\n    - { id: d, kind: sleep, duration: 1s, needs: [c] }\n    - { id: e, kind: sleep, duration: 1s, needs: [e] }\n"),
+        &["cycle plan.nodes[0].needs[0] 4", "cycle plan.nodes[4].needs[0] 8"],
+    );
+    expect(
+        &nodes("    - { id: aa, kind: sleep, duration: 1s }\n    - { id: aa, kind: tool, tool: x }\n    - { id: bb, kind: sleep, duration: 1s, needs: [aa, aaa, aa] }\n    - { id: bb, kind: sleep, duration: 1s, needs: 7 }\n"),
+        &[
+            "duplicate_id plan.nodes[1].id 5",
+            "unknown_tool plan.nodes[1].tool 5",
+            "bad_value plan.nodes[2].needs[2] 6",
+            "unknown_need plan.nodes[2].needs[1] 6",
+            "wrong_type plan.nodes[3].needs 7",
+            "duplicate_id plan.nodes[3].id 7",
+        ],
+    );
+    let errors = refused(&nodes("    - { id: order, kind: sleep, duration: 1s }\n    - { id: b, kind: sleep, duration: 1s, needs: [ordre] }\n"));
+    assert!(errors[0].message.contains("did you mean `order`?"), "{}", errors[0]);
+}
+
+#[test]
+fn nodes_that_can_never_run_are_refused() {
+    expect(
+        &nodes("    - { id: a, kind: sleep, duration: 1s, when: 'false' }\n    - { id: b, kind: sleep, duration: 1s, needs: [a] }\n    - { id: c, kind: sleep, duration: 1s, when: '1 > 2 and message.x' }\n    - { id: d, kind: sleep, duration: 1s, needs: [a, ok] }\n    - { id: ok, kind: sleep, duration: 1s, when: 'nodes.p.output.x is defined', needs: [p] }\n    - { id: p, kind: sleep, duration: 1s, when: 'message.go | default(false)' }\n"),
+        &["unreachable_node plan.nodes[0].when 4", "unreachable_node plan.nodes[1] 5", "unreachable_node plan.nodes[2].when 6"],
+    );
+}
+
+#[test]
+fn templates_are_checked_where_they_stand() {
+    expect(
+        &nodes("    - { id: a, kind: transform, output: { x: [\"{{ message. }}\"], y: \"{{ nodes.b.output }}\" } }\n    - id: b\n      kind: transform\n      when: \"{{ message.x }}\"\n      output: \"{{ nodes.b.output }} {{ nodes.zz.output }}\"\n    - id: c\n      kind: transform\n      output: |\n        {{ input.x }}\n    - { id: d, kind: transform, output: \"{{ env.HOME }}{{ foo }}\" }\n  answer: { x: \"{{ nodes.q.output }}\" }\n"),
+        &[
+            "bad_template plan.nodes[0].output.x[0] 4",
+            "bad_template plan.nodes[0].output.y 4",
+            "bad_template plan.nodes[1].when 7",
+            "bad_template plan.nodes[1].output 8",
+            "bad_template plan.nodes[1].output 8",
+            "bad_template plan.nodes[2].output 12",
+            "bad_template plan.nodes[3].output 13",
+            "bad_template plan.answer.x 14",
+        ],
+    );
+    let errors = refused(&nodes("    - { id: a-b, kind: sleep, duration: 1s }\n    - { id: c, kind: transform, needs: [a-b], output: \"{{ nodes.a-b.output }}\" }\n"));
+    assert!(errors[0].message.contains("nodes[\"a-b\"].output"), "{}", errors[0]);
+}
+
+#[test]
+fn references_through_other_nodes_are_upstream() {
+    let file = nodes("    - { id: a, kind: transform, output: 1 }\n    - { id: b, kind: transform, output: 1, needs: [a] }\n    - { id: c, kind: transform, output: '{{ nodes.a.output }}', needs: [b] }\n");
+    assert!(parse(&file).is_ok());
+}
+
+#[test]
+fn tools_are_checked() {
+    expect(
+        &tools("  a: { kind: http, method: get, url: 'ftp://x' }\n  b: { kind: http, method: GET, url: 'http://', headers: { Host: x, Idempotency-Key: k, aetheris-job: j, 'b d': e, X: 1, A: '1', a: '2' } }\n  c: { kind: function, effect: pure, on_in_doubt: human }\n  d:\n    kind: function\n    function: f\n    on_in_doubt: [human, fail, { reconcile: zzz }, { reconcile: d }, { wait: 1 }, {}, ask]\n  e: { kind: http, method: GET, url: 'http://h/{{ message }}', body: '{{ env.X }}', refused_statuses: [200, 429] }\n  f: { kind: http, method: GET, url: '{{ input.url }}', headers: { X: '{{ nodes.n.output }}' } }\n"),
+        &[
+            "bad_value tools.a.method 3",
+            "bad_value tools.a.url 3",
+            "bad_value tools.b.url 4",
+            "bad_value tools.b.headers.Host 4",
+            "bad_value tools.b.headers.Idempotency-Key 4",
+            "bad_value tools.b.headers.aetheris-job 4",
+            "bad_name tools.b.headers[\"b d\"] 4",
+            "wrong_type tools.b.headers.X 4",
+            "duplicate_key tools.b.headers.a 4",
+            "bad_value tools.c.on_in_doubt 5",
+            "missing_key tools.c.function 5",
+            "bad_value tools.d.on_in_doubt[1] 9",
+            "bad_value tools.d.on_in_doubt[2] 9",
+            "bad_duration tools.d.on_in_doubt[4].wait 9",
+            "bad_value tools.d.on_in_doubt[5] 9",
+            "bad_value tools.d.on_in_doubt[6] 9",
+            "unknown_tool tools.d.on_in_doubt[2].reconcile 9",
+            "bad_value tools.d.on_in_doubt[3].reconcile 9",
+            "bad_template tools.e.url 10",
+            "bad_template tools.e.body 10",
+            "bad_value tools.e.refused_statuses[0] 10",
+            "bad_value tools.e.refused_statuses[1] 10",
+            "bad_template tools.f.headers.X 11",
+        ],
+    );
+}
+
+#[test]
+fn waits_are_checked() {
+    expect(
+        &nodes("    - { id: a, kind: wait, wait_type: human }\n    - { id: b, kind: wait, wait_type: timer, correlation_key: k }\n    - { id: c, kind: wait, wait_type: signal, correlation_key: same, on_deadline: fail }\n    - { id: d, kind: wait, wait_type: signal, correlation_key: same, park: 1 }\n    - { id: e, kind: wait, wait_type: mail, correlation_key: x, deadline: 1s, on_deadline: { continue_with: '{{ message }}' } }\n"),
+        &[
+            "missing_key plan.nodes[0].correlation_key 4",
+            "bad_value plan.nodes[1].correlation_key 5",
+            "missing_key plan.nodes[1].deadline 5",
+            "bad_value plan.nodes[2].on_deadline 6",
+            "wrong_type plan.nodes[3].park 7",
+            "duplicate_correlation_key plan.nodes[3].correlation_key 7",
+            "bad_value plan.nodes[4].wait_type 8",
+            "bad_template plan.nodes[4].on_deadline.continue_with 8",
+        ],
+    );
+}
+
+#[test]
+fn what_is_not_a_plain_document_is_refused() {
+    expect("", &["syntax  1"]);
+    expect("# nothing\n", &["syntax  1"]);
+    expect("agent: a\nagent: b\nplan: { nodes: [{ id: n, kind: transform, output: { x: 1, x: 2 } }] }\n", &["duplicate_key agent 2", "duplicate_key plan.nodes[0].output.x 3"]);
+    expect("agent: [\n", &["syntax  1"]);
+    expect("agent: a\n\tplan: x\n", &["syntax  1"]);
+    expect("just text\n", &["wrong_type  1"]);
+    assert!(refused("agent: a\n---\nagent: b\n").iter().any(|e| e.code.as_str() == "syntax" && e.line >= 2));
+    assert!(refused("%YAML 1.2\n---\nagent: b\n").iter().any(|e| e.code.as_str() == "syntax"));
+    assert!(refused("agent: {{ name }}\n").iter().any(|e| e.message.contains("quotes")));
+    expect("agent: &x a\nplan: { nodes: [{ id: n, kind: transform, output: *x }] }\n", &["syntax agent 1", "syntax plan.nodes[0].output 2"]);
+    expect("agent: !!str a\nplan: { nodes: [{ id: n, kind: transform, output: 1 }] }\n", &["syntax agent 1"]);
+}
+
+#[test]
+fn bombs_are_refused_quickly() {
+    let mut bomb = "a: &a [x,x,x,x,x,x,x,x,x,x]\n".to_owned();
+    for (from, to) in ('a'..'i').zip('b'..='i') {
+        bomb.push_str(&format!("{to}: &{to} [*{from},*{from},*{from},*{from},*{from},*{from},*{from},*{from},*{from}]\n"));
+    }
+    assert!(refused(&bomb).iter().any(|e| e.code.as_str() == "syntax"));
+    expect(&"x".repeat(limits::AGENT_FILE_BYTES_MAX + 1), &["too_large  1"]);
+    for deep in ["[".repeat(500_000), "{a: ".repeat(200_000), "- ".repeat(400_000), "? ".repeat(400_000)] {
+        assert!(matches!(refused(&deep)[0].code.as_str(), "too_large" | "syntax"));
+    }
+    let nested = nodes(&format!("    - {{ id: n, kind: transform, output: {}1{} }}\n", "[".repeat(70), "]".repeat(70)));
+    assert_eq!(refused(&nested)[0].code.as_str(), "too_large");
+    let many: String = (0..=limits::PLAN_NODES_MAX).map(|n| format!("    - {{id: n{n}, kind: sleep, duration: 1s}}\n")).collect();
+    expect(&nodes(&many), &["too_large plan.nodes 4"]);
+    let wrong: String = (0..9_000).map(|n| format!("    - {{id: n{n}, kind: sleep, duration: 1s, needs: [a, b, c, d, e]}}\n")).collect();
+    assert!(refused(&nodes(&wrong)).len() <= 200);
+    let chain: String = (1..9_000).map(|n| format!("    - {{id: n{n}, kind: transform, output: '{{{{ nodes.n0.output }}}}', needs: [n{}]}}\n", n - 1)).collect();
+    assert!(parse(&nodes(&format!("    - {{id: n0, kind: sleep, duration: 1s}}\n{chain}"))).is_ok());
+}
+
+proptest! {
+    #[test]
+    fn no_text_makes_it_panic(text in "\\PC{0,200}") {
+        let _ = parse(&text);
+    }
+
+    #[test]
+    fn no_yaml_like_text_makes_it_panic(text in "(agent|plan|nodes|tools|kind|id|[-:{}\\[\\],&*!|>'\"#% \n\t]|[a-z0-9.]){0,80}") {
+        let _ = parse(&text);
+    }
+
+    #[test]
+    fn no_change_of_the_example_makes_it_panic(at in 0..REFUND.len(), length in 0usize..40, text in "\\PC{0,8}|[ \n:{}\\[\\]\"'&*-]{0,4}") {
+        let from = (0..=at).rev().find(|at| REFUND.is_char_boundary(*at)).unwrap_or(0);
+        let to = (from + length..=REFUND.len()).find(|at| REFUND.is_char_boundary(*at)).unwrap_or(REFUND.len());
+        let _ = parse(&format!("{}{text}{}", &REFUND[..from], &REFUND[to..]));
+    }
+
+    #[test]
+    fn every_mistake_has_a_line_of_the_file(cut in 0..REFUND.len()) {
+        prop_assume!(REFUND.is_char_boundary(cut));
+        let source = &REFUND[..cut];
+        if let Err(errors) = parse(source) {
+            prop_assert!(!errors.is_empty());
+            for error in errors {
+                prop_assert!(error.line >= 1 && error.line as usize <= source.lines().count() + 1, "{}", error);
+            }
+        }
+    }
+}

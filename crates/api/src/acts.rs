@@ -1,0 +1,102 @@
+//! What is done to a job from outside: signals, cancels, answers to doubts.
+
+use aetheris_core::event::EndCause;
+use aetheris_core::id::IdempotencyKey;
+use aetheris_core::job::JobStatus;
+use aetheris_core::plan::WaitType;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::raw::Raw;
+use crate::schema;
+
+/// A message that ends a wait.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SignalRequest {
+    /// The wait it names. Required; it is optional here so that its absence has a code of its own.
+    #[serde(default)]
+    #[schema(schema_with = schema::correlation_key, required = true)]
+    pub correlation_key: Option<String>,
+    /// What it brings: any JSON value, `null` where absent.
+    #[serde(default)]
+    #[schema(schema_with = schema::any, required = false)]
+    pub payload: Raw,
+    /// What it claims to be; refused where the wait is of another type.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(schema_with = schema::wait_type_or_null)]
+    pub wait_type: Option<WaitType>,
+}
+
+/// What became of a signal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum SignalStatus {
+    /// It ended the wait.
+    Delivered,
+    /// One with the same key had ended the wait before; nothing changed.
+    AlreadyDelivered,
+    /// It is kept until the job reaches its wait.
+    Kept,
+}
+
+/// The answer to a signal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SignalResult {
+    /// Whether the payload that counts, which is the first one, is the same.
+    pub payload_matches: bool,
+    /// What became of it.
+    pub status: SignalStatus,
+}
+
+/// The answer to a cancel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct CancelAnswer {
+    /// `cancel` where a worker holds the job and was asked to end it.
+    #[serde(default)]
+    #[schema(value_type = Option<String>)]
+    pub end_requested: Option<EndCause>,
+    /// What the job is doing now.
+    #[schema(schema_with = schema::job_status)]
+    pub status: JobStatus,
+}
+
+/// What an operator says of a call whose outcome is unknown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// The call has had its effect.
+    Happened,
+    /// It has not, and can no longer arrive. Accepted only after the permit's deadline.
+    DidNotHappen,
+}
+
+/// An operator's answer to a doubt.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ResolveRequest {
+    /// Why, for whoever reads the history.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(schema_with = schema::note_or_null)]
+    pub note: Option<String>,
+    /// The answer.
+    pub outcome: Outcome,
+    /// With `happened`: what the call answered; it becomes the step's output. `null` where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(schema_with = schema::any)]
+    pub result: Option<Raw>,
+}
+
+/// The answer to a resolve.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ResolveAnswer {
+    /// The invocation.
+    #[schema(schema_with = schema::invocation)]
+    pub invocation: IdempotencyKey,
+    /// What was recorded.
+    pub outcome: Outcome,
+    /// What the job is doing now.
+    #[schema(schema_with = schema::job_status)]
+    pub status: JobStatus,
+}
+

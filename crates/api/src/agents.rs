@@ -1,0 +1,60 @@
+//! Agents.
+
+use aetheris_core::hash::Hash;
+use aetheris_core::id::AgentName;
+use aetheris_core::time::{Span, Timestamp};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::schema;
+
+/// The answer to putting an agent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AgentPut {
+    /// Its name.
+    #[schema(schema_with = schema::agent_name)]
+    pub agent: AgentName,
+    /// The hash of its meaning.
+    #[schema(schema_with = schema::hash)]
+    pub hash: Hash,
+    /// The author's name of its version.
+    pub version: String,
+}
+
+/// A stored agent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AgentView {
+    /// Its name.
+    #[schema(schema_with = schema::agent_name)]
+    pub agent: AgentName,
+    /// The time a whole job may take.
+    #[schema(schema_with = schema::span_or_null)]
+    pub deadline: Option<Span>,
+    /// What it is for.
+    pub description: String,
+    /// The hash of its meaning.
+    #[schema(schema_with = schema::hash)]
+    pub hash: Hash,
+    /// How many nodes its plan has.
+    pub nodes: u32,
+    /// The hash of its plan.
+    #[schema(schema_with = schema::hash)]
+    pub plan_hash: Hash,
+    /// Who makes the plan of a job.
+    pub planner: String,
+    /// The file as it was put. Not in lists.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+    /// When it was put.
+    #[schema(schema_with = schema::time)]
+    pub updated_at: Timestamp,
+    /// The author's name of its version.
+    pub version: String,
+}
+
+/// All agents, by name.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AgentList {
+    /// The agents.
+    pub agents: Vec<AgentView>,
+}

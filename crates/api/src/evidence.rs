@@ -1,0 +1,291 @@
+//! What happened, and whether it still adds up: events, replay, verify, trace.
+
+use aetheris_core::event::{Source, StepResult};
+use aetheris_core::hash::Hash;
+use aetheris_core::id::{AgentName, AttemptId, EventId, IdempotencyKey, JobId, NodeId, SessionId, ToolName, WorkerId};
+use aetheris_core::job::JobStatus;
+use aetheris_core::json::Json;
+use aetheris_core::plan::EffectClass;
+use aetheris_core::step::StepStatus;
+use aetheris_core::time::Timestamp;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::jobs::{JobErrorView, UsageView};
+use crate::raw::Raw;
+use crate::schema;
+
+/// An immutable fact of a job's stream.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct EventView {
+    /// The store's time of the write.
+    #[schema(schema_with = schema::time)]
+    pub at: Timestamp,
+    /// The claim under which it was written, or the last one where its author had none.
+    pub epoch: u32,
+    /// The number of the store's life.
+    #[serde(default)]
+    pub generation: u32,
+    /// The chain up to and with it.
+    #[schema(schema_with = schema::hash)]
+    pub hash: Hash,
+    /// Its author's name for it.
+    #[schema(value_type = String)]
+    pub id: EventId,
+    /// What it says.
+    #[schema(schema_with = schema::any)]
+    pub payload: Raw,
+    /// Hash of the payload's canonical bytes.
+    #[schema(schema_with = schema::hash)]
+    pub payload_hash: Hash,
+    /// The version of its payload's schema.
+    #[serde(default)]
+    pub schema_version: u16,
+    /// Its place: 1, 2, … without gaps.
+    pub seq: u64,
+    /// Its kind.
+    #[serde(rename = "type")]
+    pub kind: String,
+}
+
+/// A page of events.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct EventPage {
+    /// The events, in order.
+    pub events: Vec<EventView>,
+    /// Give it as `after` to have the next page; `null` where this page reached the end.
+    pub next_after: Option<u64>,
+}
+
+/// A fold from the first event, compared with what is live.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ReplayView {
+    /// What differs, in words.
+    #[serde(default)]
+    pub differences: Vec<String>,
+    /// How many events were folded.
+    pub events: u64,
+    /// Hash of the state that the job goes on from.
+    #[schema(schema_with = schema::hash)]
+    pub live_state_hash: Hash,
+    /// Whether row, timers and state are what the events say.
+    pub matches: bool,
+    /// The state as folded from the first event.
+    #[schema(schema_with = schema::any)]
+    pub state: Json,
+    /// Its hash.
+    #[schema(schema_with = schema::hash)]
+    pub state_hash: Hash,
+}
+
+/// One thing that was looked at.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct CheckView {
+    /// What was found.
+    pub detail: String,
+    /// What was looked at.
+    pub name: String,
+    /// Whether it is as it must be.
+    pub ok: bool,
+}
+
+/// Whether what is stored of a job adds up.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct VerifyView {
+    /// Every check.
+    pub checks: Vec<CheckView>,
+    /// Whether all of them are ok.
+    pub valid: bool,
+}
+
+/// An outcome that came for a permit that was not the current one any more. Never an effect.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct EvidenceView {
+    /// When it came.
+    #[schema(schema_with = schema::time)]
+    pub at: Timestamp,
+    /// Whether it contradicts what the job went on with.
+    pub conflict: bool,
+    /// The invocation.
+    #[schema(schema_with = schema::invocation)]
+    pub invocation: IdempotencyKey,
+    /// The node.
+    #[schema(value_type = String)]
+    pub node_id: NodeId,
+    /// What came.
+    #[schema(schema_with = schema::any)]
+    pub outcome: Json,
+    /// The permit's number.
+    pub permit: u32,
+}
+
+/// What happened in a job: its runs, and its steps in the order of the plan.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct TraceView {
+    /// The agent.
+    #[schema(schema_with = schema::agent_name)]
+    pub agent: AgentName,
+    /// The agent's version.
+    pub agent_version: String,
+    /// When it was accepted.
+    #[schema(schema_with = schema::time)]
+    pub created_at: Timestamp,
+    /// Why it failed.
+    pub error: Option<JobErrorView>,
+    /// What came too late to be an effect.
+    pub evidence: Vec<EvidenceView>,
+    /// The job.
+    #[schema(schema_with = schema::job_id)]
+    pub job_id: JobId,
+    /// Hash of its plan.
+    #[schema(value_type = Option<String>)]
+    pub plan_hash: Option<Hash>,
+    /// Its claims.
+    pub runs: Vec<TraceRun>,
+    /// The conversation.
+    #[schema(value_type = Option<String>)]
+    pub session_id: Option<SessionId>,
+    /// What it is doing.
+    #[schema(schema_with = schema::job_status)]
+    pub status: JobStatus,
+    /// Its steps; `needs` makes the tree.
+    pub steps: Vec<TraceStep>,
+    /// When it was last written.
+    #[schema(schema_with = schema::time)]
+    pub updated_at: Timestamp,
+    /// What it has used up.
+    pub usage: UsageView,
+}
+
+/// One worker's time with a job.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct TraceRun {
+    /// The public name of the epoch.
+    #[schema(value_type = String)]
+    pub attempt_id: AttemptId,
+    /// When it began.
+    #[schema(schema_with = schema::time)]
+    pub claimed_at: Timestamp,
+    /// The event that ended it, with its reason.
+    pub ended_by: Option<String>,
+    /// When it ended.
+    #[schema(schema_with = schema::time_or_null)]
+    pub ended_at: Option<Timestamp>,
+    /// The claim's number.
+    pub epoch: u32,
+    /// The worker.
+    #[schema(value_type = String)]
+    pub worker: WorkerId,
+}
+
+/// One try of a step.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct TraceAttempt {
+    /// When it ended.
+    #[schema(schema_with = schema::time_or_null)]
+    pub ended_at: Option<Timestamp>,
+    /// The claim it ran under.
+    pub epoch: u32,
+    /// Why it failed.
+    pub error: Option<JobErrorView>,
+    /// 1, 2, …
+    pub number: u32,
+    /// When it began.
+    #[schema(schema_with = schema::time)]
+    pub started_at: Timestamp,
+}
+
+/// A step's call through the ledger.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct TraceTool {
+    /// What repeating the call would do.
+    #[schema(schema_with = schema::effect_class)]
+    pub effect: EffectClass,
+    /// Its id, for ledger steps.
+    #[schema(value_type = Option<String>)]
+    pub invocation: Option<IdempotencyKey>,
+    /// The tool.
+    #[schema(value_type = String)]
+    pub name: ToolName,
+    /// Permissions taken.
+    pub permits: u32,
+    /// Its version.
+    pub version: Option<String>,
+}
+
+/// A step's model call.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct TraceModel {
+    /// Tokens of the answer.
+    pub completion_tokens: u64,
+    /// `provider/model` as it answered.
+    pub model: String,
+    /// Hash of the request.
+    #[schema(schema_with = schema::hash)]
+    pub prompt_hash: Hash,
+    /// Tokens of the request.
+    pub prompt_tokens: u64,
+}
+
+/// A doubt about a step's call, open or answered.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct TraceDoubt {
+    /// Since when.
+    #[schema(schema_with = schema::time)]
+    pub at: Timestamp,
+    /// The operator's words.
+    pub note: Option<String>,
+    /// `happened`, `did_not_happen` or `unresolved`; nothing while it is open.
+    pub outcome: Option<String>,
+    /// The permission whose call is unknown.
+    pub permit: u32,
+    /// Why.
+    pub reason: String,
+    /// When it was answered.
+    #[schema(schema_with = schema::time_or_null)]
+    pub resolved_at: Option<Timestamp>,
+    /// Who answered: `late_deposit`, `reconcile`, `operator` or `policy`.
+    pub resolved_by: Option<String>,
+}
+
+/// A node of the plan and what happened to it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct TraceStep {
+    /// Its tries.
+    pub attempts: Vec<TraceAttempt>,
+    /// Doubts about its call.
+    pub doubts: Vec<TraceDoubt>,
+    /// `signal` or `time`, for waits and sleeps that have ended.
+    pub ended_by: Option<String>,
+    /// Why it failed.
+    pub error: Option<JobErrorView>,
+    /// When it ended.
+    #[schema(schema_with = schema::time_or_null)]
+    pub finished_at: Option<Timestamp>,
+    /// What it does: `tool`, `llm`, `wait`, …
+    pub kind: String,
+    /// Its model call.
+    pub model: Option<TraceModel>,
+    /// What must be over before it.
+    #[schema(value_type = Vec<String>)]
+    pub needs: Vec<NodeId>,
+    /// The node.
+    #[schema(value_type = String)]
+    pub node_id: NodeId,
+    /// How it ended.
+    #[schema(value_type = Option<String>)]
+    pub result: Option<StepResult>,
+    /// Why it was not run: `condition` or `upstream`.
+    pub skipped: Option<String>,
+    /// Where its result came from: `executed`, `caught_up`, `reconciled` or `resolved`.
+    #[schema(value_type = Option<String>)]
+    pub source: Option<Source>,
+    /// When its first try began.
+    #[schema(schema_with = schema::time_or_null)]
+    pub started_at: Option<Timestamp>,
+    /// What it is doing.
+    #[schema(schema_with = schema::step_status)]
+    pub status: StepStatus,
+    /// Its tool.
+    pub tool: Option<TraceTool>,
+}

@@ -1,0 +1,233 @@
+//! Messages, and the jobs that work on them.
+
+use std::collections::BTreeMap;
+
+use aetheris_core::event::EndCause;
+use aetheris_core::id::{AgentName, AttemptId, JobId, NodeId, SessionId, WorkerId};
+use aetheris_core::job::JobStatus;
+use aetheris_core::json::Json;
+use aetheris_core::plan::WaitType;
+use aetheris_core::step::StepStatus;
+use aetheris_core::time::{Span, Timestamp};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::raw::Raw;
+use crate::schema;
+
+/// A message for an agent.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MessageRequest {
+    /// The time the whole job may take; the agent's own where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(schema_with = schema::span_or_null)]
+    pub deadline: Option<Span>,
+    /// Labels to find it by.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schema(schema_with = schema::labels)]
+    pub labels: BTreeMap<String, String>,
+    /// The message: any JSON value.
+    #[schema(schema_with = schema::any)]
+    pub message: Raw,
+    /// Higher is earlier.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub priority: i32,
+    /// Not before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(schema_with = schema::time_or_null)]
+    pub run_at: Option<Timestamp>,
+    /// The conversation: its jobs run one after the other.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(schema_with = schema::session_or_null)]
+    pub session_id: Option<SessionId>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the form that serde asks for")]
+fn is_zero(priority: &i32) -> bool {
+    *priority == 0
+}
+
+impl MessageRequest {
+    /// A message with nothing else.
+    #[must_use]
+    pub fn new(message: &Json) -> Self {
+        Self {
+            deadline: None,
+            labels: BTreeMap::new(),
+            message: Raw::new(message),
+            priority: 0,
+            run_at: None,
+            session_id: None,
+        }
+    }
+}
+
+/// The job of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct MessageAnswer {
+    /// The job.
+    #[schema(schema_with = schema::job_id)]
+    pub job_id: JobId,
+    /// What it is doing.
+    #[schema(schema_with = schema::job_status)]
+    pub status: JobStatus,
+}
+
+/// Why a job failed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct JobErrorView {
+    /// Stable, snake case.
+    pub code: String,
+    /// For people.
+    pub message: String,
+    /// The node that failed, where it was one.
+    #[schema(value_type = Option<String>)]
+    pub node_id: Option<NodeId>,
+}
+
+/// What a blocked job waits for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct WaitingView {
+    /// What a signal must name.
+    pub correlation_key: Option<String>,
+    /// When the wait ends by itself. In lists of jobs it is left out.
+    #[schema(schema_with = schema::time_or_null)]
+    pub deadline: Option<Timestamp>,
+    /// Whether it waits for the answer to a doubt, which no signal gives.
+    pub doubt: bool,
+    /// The node.
+    #[schema(value_type = String)]
+    pub node_id: NodeId,
+    /// Why, for people.
+    pub reason: Option<String>,
+    /// Since when. In lists of jobs it is left out.
+    #[serde(default)]
+    #[schema(schema_with = schema::time_or_null)]
+    pub since: Option<Timestamp>,
+    /// What ends it.
+    #[schema(schema_with = schema::wait_type)]
+    pub wait_type: WaitType,
+}
+
+/// A step of a job.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct StepView {
+    /// Tries so far.
+    pub attempt: u32,
+    /// When it ended.
+    #[schema(schema_with = schema::time_or_null)]
+    pub finished_at: Option<Timestamp>,
+    /// When its first try began.
+    #[schema(schema_with = schema::time_or_null)]
+    pub started_at: Option<Timestamp>,
+    /// What it is doing.
+    #[schema(schema_with = schema::step_status)]
+    pub status: StepStatus,
+}
+
+/// What a job has used up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema, Default)]
+pub struct UsageView {
+    /// Tokens of all model calls.
+    pub tokens: u64,
+    /// Permissions for tool calls of ledger steps, further tries included.
+    pub tool_calls: u64,
+}
+
+/// A job. In lists `message`, `result`, `steps` and `usage` are left out.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct JobView {
+    /// The agent.
+    #[schema(schema_with = schema::agent_name)]
+    pub agent: AgentName,
+    /// The agent's version it was planned with.
+    pub agent_version: String,
+    /// The public name of the current claim.
+    #[schema(value_type = Option<String>)]
+    pub attempt_id: Option<AttemptId>,
+    /// When it was accepted.
+    #[schema(schema_with = schema::time)]
+    pub created_at: Timestamp,
+    /// Why its end was asked for, while a worker still holds it.
+    #[serde(default)]
+    #[schema(value_type = Option<String>)]
+    pub end_requested: Option<EndCause>,
+    /// Claims so far.
+    pub epoch: u32,
+    /// Why it failed.
+    pub error: Option<JobErrorView>,
+    /// The job.
+    #[schema(schema_with = schema::job_id)]
+    pub id: JobId,
+    /// The client's labels.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
+    /// The end of the holder's lease.
+    #[schema(schema_with = schema::time_or_null)]
+    pub lease_until: Option<Timestamp>,
+    /// The message.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(schema_with = schema::any)]
+    pub message: Option<Json>,
+    /// Claimable only from here on.
+    #[serde(default)]
+    #[schema(schema_with = schema::time_or_null)]
+    pub not_before: Option<Timestamp>,
+    /// Higher is earlier.
+    #[serde(default)]
+    pub priority: i32,
+    /// The answer; `null` until it is there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(schema_with = schema::any)]
+    pub result: Option<Json>,
+    /// The place of its last event.
+    #[serde(default)]
+    pub seq: u64,
+    /// The conversation.
+    #[schema(value_type = Option<String>)]
+    pub session_id: Option<SessionId>,
+    /// What it is doing.
+    #[schema(schema_with = schema::job_status)]
+    pub status: JobStatus,
+    /// Its steps by node, all of its plan.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<BTreeMap<String, StepView>>)]
+    pub steps: Option<BTreeMap<NodeId, StepView>>,
+    /// When it was last written.
+    #[schema(schema_with = schema::time)]
+    pub updated_at: Timestamp,
+    /// What it has used up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage: Option<UsageView>,
+    /// What it waits for.
+    pub waiting: Option<WaitingView>,
+    /// Who holds it.
+    #[schema(value_type = Option<String>)]
+    pub worker: Option<WorkerId>,
+}
+
+/// A page of jobs, newest first.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct JobList {
+    /// The jobs.
+    pub jobs: Vec<JobView>,
+    /// Give it as `cursor` to have the next page; `null` at the end.
+    pub next_cursor: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_field_is_refused_by_name_and_a_message_is_needed() {
+        let error = serde_json::from_str::<MessageRequest>(r#"{"message": 1, "colour": 2}"#).unwrap_err();
+        assert!(error.to_string().contains("unknown field `colour`"), "{error}");
+        let error = serde_json::from_str::<MessageRequest>("{}").unwrap_err();
+        assert!(error.to_string().contains("missing field `message`"), "{error}");
+        let request: MessageRequest = serde_json::from_str(r#"{"message": null, "deadline": "5m"}"#).unwrap();
+        assert_eq!((request.message.text(), request.deadline), ("null", Some(Span::from_secs(300))));
+        assert_eq!(serde_json::to_string(&request).unwrap(), r#"{"deadline":"5m","message":null}"#);
+    }
+}

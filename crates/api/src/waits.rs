@@ -1,0 +1,110 @@
+//! What waits for someone: open waits, and calls whose outcome is unknown.
+
+use aetheris_core::id::{AgentName, IdempotencyKey, JobId, NodeId, SessionId, ToolName};
+use aetheris_core::job::JobStatus;
+use aetheris_core::ledger::LedgerStatus;
+use aetheris_core::plan::{EffectClass, WaitType};
+use aetheris_core::time::{Span, Timestamp};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::evidence::EvidenceView;
+use crate::jobs::WaitingView;
+use crate::schema;
+
+/// A job that waits for someone.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct WaitView {
+    /// How long it has been waiting, in whole seconds.
+    #[schema(schema_with = schema::span)]
+    pub age: Span,
+    /// The agent.
+    #[schema(schema_with = schema::agent_name)]
+    pub agent: AgentName,
+    /// What a signal must name.
+    pub correlation_key: Option<String>,
+    /// When the wait ends by itself.
+    #[schema(schema_with = schema::time_or_null)]
+    pub deadline: Option<Timestamp>,
+    /// Whether it waits for the answer to a doubt: see the in-doubt list.
+    pub doubt: bool,
+    /// The job.
+    #[schema(schema_with = schema::job_id)]
+    pub job_id: JobId,
+    /// The node.
+    #[schema(value_type = String)]
+    pub node_id: NodeId,
+    /// Why, for people.
+    pub reason: Option<String>,
+    /// The conversation.
+    #[schema(value_type = Option<String>)]
+    pub session_id: Option<SessionId>,
+    /// Since when.
+    #[schema(schema_with = schema::time)]
+    pub since: Timestamp,
+    /// What ends it.
+    #[schema(schema_with = schema::wait_type)]
+    pub wait_type: WaitType,
+}
+
+/// A page of waits, newest job first.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct WaitList {
+    /// Give it as `cursor` to have the next page; `null` at the end.
+    pub next_cursor: Option<String>,
+    /// The waits.
+    pub waits: Vec<WaitView>,
+}
+
+/// A call that durably started and whose outcome is unknown.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct InDoubtView {
+    /// The agent.
+    #[schema(schema_with = schema::agent_name)]
+    pub agent: AgentName,
+    /// Before this the call can still arrive, and "did not happen" is refused.
+    #[schema(schema_with = schema::time)]
+    pub deadline: Timestamp,
+    /// What repeating the call would do.
+    #[schema(schema_with = schema::effect_class)]
+    pub effect: EffectClass,
+    /// What came too late to be an effect.
+    #[serde(default)]
+    pub evidence: Vec<EvidenceView>,
+    /// Its id, which is the idempotency key that the tool was given.
+    #[schema(schema_with = schema::invocation)]
+    pub invocation: IdempotencyKey,
+    /// The job.
+    #[schema(schema_with = schema::job_id)]
+    pub job_id: JobId,
+    /// What the job is doing.
+    #[schema(schema_with = schema::job_status)]
+    pub job_status: JobStatus,
+    /// The node.
+    #[schema(value_type = String)]
+    pub node_id: NodeId,
+    /// The number of the permission whose call is unknown.
+    pub permit: u32,
+    /// What is being done about it, of the tool's list `on_in_doubt`.
+    pub policy: Option<String>,
+    /// Why the outcome is unknown.
+    pub reason: Option<String>,
+    /// Since when.
+    #[schema(schema_with = schema::time)]
+    pub since: Timestamp,
+    /// What the ledger says.
+    #[schema(schema_with = schema::ledger_status)]
+    pub status: LedgerStatus,
+    /// The tool.
+    #[schema(value_type = String)]
+    pub tool: ToolName,
+    /// What the job waits for.
+    pub waiting: Option<WaitingView>,
+}
+
+/// The calls in doubt, oldest first.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct InDoubtList {
+    /// The calls.
+    pub invocations: Vec<InDoubtView>,
+}

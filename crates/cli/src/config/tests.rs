@@ -1,0 +1,203 @@
+//! Every kind of mistake with its place, and which layer wins.
+
+use std::path::Path;
+
+use super::*;
+use serde_json::json;
+
+fn read(text: &str) -> Result<Config, Vec<Mistake>> {
+    read_with(text, &[])
+}
+
+fn read_with(text: &str, vars: &[(&str, &str)]) -> Result<Config, Vec<Mistake>> {
+    from_text(Some((Path::new("aetheris.yaml"), text)), &Environment::of(vars), &[])
+}
+
+fn mistakes(text: &str) -> Vec<String> {
+    read(text).unwrap_err().iter().map(Mistake::to_string).collect()
+}
+
+#[track_caller]
+fn one(text: &str) -> String {
+    let mut found = mistakes(text);
+    assert_eq!(found.len(), 1, "{found:#?}");
+    found.remove(0)
+}
+
+#[test]
+fn the_defaults_are_a_configuration() {
+    let config = from_text(None, &Environment::default(), &[]).unwrap();
+    assert_eq!(config.jobstore.kind, StoreKind::Sqlite);
+    assert_eq!(config.jobstore.sqlite.path, Path::new("./data/aetheris.db"));
+    assert_eq!(config.server.listen.to_string(), "127.0.0.1:8080");
+    assert_eq!(config.worker.slots, 16);
+    assert_eq!(config.worker.lease_ttl, Span::from_secs(30));
+    assert_eq!(config.worker.chosen_id(), None);
+    assert_eq!(config.executor.step_timeout, Span::from_secs(300));
+    assert_eq!(config.limits.payload, 1024 * 1024);
+    assert_eq!(config.tools.http.allow, Vec::<String>::new());
+    assert_eq!(config.versions.execution, None);
+    assert!(config.models.is_empty());
+}
+
+#[test]
+fn a_file_may_write_hyphens_or_underscores() {
+    let config = read("worker:\n  lease-ttl: 20s\n  poll_interval: 500ms\n  heartbeat: 5s\nlimits: { payload: 64KiB }\n");
+    let config = config.unwrap();
+    assert_eq!(config.worker.lease_ttl, Span::from_secs(20));
+    assert_eq!(config.worker.poll_interval, Span::from_millis(500));
+    assert_eq!(config.limits.payload, 65_536);
+}
+
+#[test]
+fn the_interface_page_is_accepted() {
+    let text = r#"
+jobstore: { type: sqlite, sqlite: { path: ./x/aetheris.db } }
+effect_store: { enabled: true, type: same }
+invocation_ledger: { enabled: true, type: sqlite }
+wakeup_queue: { type: memory }
+server: { listen: "127.0.0.1:0" }
+worker: { id: auto, slots: 16, lease_ttl: 30s, heartbeat: 10s, poll_interval: 2s, drain_timeout: 20s, max_attempts: 3 }
+executor: { step_timeout: 5m, max_parallel_steps: 0 }
+tools: { http: { allow: [127.0.0.0/8] }, env: [PAYMENTS_TOKEN] }
+models: { local-one: { base_url: "http://127.0.0.1:9/v1", api_key_env: LOCAL_KEY, timeout: 30s } }
+limits: { payload: 1MiB }
+versions: { execution: "7", mismatch: warn }
+"#;
+    let config = read(text).unwrap();
+    let model = &config.models["local-one"];
+    assert_eq!(model.timeout, Span::from_secs(30));
+    assert_eq!(model.api_key(), Some(Secret::Env("LOCAL_KEY".to_owned())));
+    assert_eq!(config.tools.env, ["PAYMENTS_TOKEN"]);
+    assert_eq!(config.versions.execution.as_deref(), Some("7"));
+}
+
+#[test]
+fn unknown_keys_are_rejected_with_a_suggestion_and_their_line() {
+    assert_eq!(
+        one("worker:\n  slots: 4\n  lease_tl: 30s\n"),
+        "aetheris.yaml:3: worker.lease_tl: unknown key; did you mean `lease_ttl`?"
+    );
+    assert_eq!(
+        one("sever: { listen: \"127.0.0.1:1\" }\n"),
+        "aetheris.yaml:1: sever: unknown key; did you mean `server`?"
+    );
+    assert_eq!(one("limits:\n  banana: 1\n"), "aetheris.yaml:2: limits.banana: unknown key; known here: payload");
+    assert_eq!(
+        one("models:\n  a:\n    base_url: http://x\n    api_key: sk-1\n"),
+        "aetheris.yaml:4: models.a.api_key: unknown key; did you mean `api_key_env`?"
+    );
+}
+
+#[test]
+fn what_this_build_lacks_is_refused_by_name() {
+    let expected = [
+        ("jobstore: { type: postgres }", "jobstore.type: `postgres` is not supported yet by this build"),
+        ("wakeup_queue: { type: redis }", "wakeup_queue.type: `redis` is not supported yet by this build"),
+        ("executor:\n  claim: { batch-size: 10 }", "executor.claim.batch_size: task ownership, which this key"),
+        ("executor: { max_parallel_steps: 4 }", "executor.max_parallel_steps: 4 is not supported yet"),
+        ("versions: { mismatch: strict }", "versions.mismatch: `strict` is not supported yet by this build"),
+        ("effect_store: { enabled: false }", "effect_store.enabled: `false` is not supported yet by this build"),
+        ("effect_store: { type: postgres }", "effect_store.type: `postgres` is not supported yet by this build"),
+        ("effect_store: { type: memory }", "effect_store.type: `memory` beside a jobstore of type `sqlite` is not"),
+    ];
+    for (text, message) in expected {
+        let found = one(text);
+        assert!(found.contains(message), "{found}");
+    }
+    let secret = one("jobstore:\n  postgres: { dsn: \"postgres://user:hunter2@host/db\" }\n");
+    assert!(secret.starts_with("aetheris.yaml:2: jobstore.postgres.dsn: PostgreSQL is not"), "{secret}");
+    assert!(!secret.contains("hunter2"), "{secret}");
+}
+
+#[test]
+fn values_of_the_wrong_kind_say_what_is_expected() {
+    let expected = [
+        ("worker: { slots: many }", "worker.slots: expected a whole number from 1 to 4096, found \"many\""),
+        ("worker: { slots: 0 }", "worker.slots: expected a whole number from 1 to 4096, found 0"),
+        ("worker: { lease_ttl: 30 }", "worker.lease_ttl: 30 has no unit: write 30s or 30ms"),
+        ("worker: { lease_ttl: soon }", "worker.lease_ttl: `soon` is not a duration"),
+        ("worker: { poll_interval: 1us }", "worker.poll_interval: 1us is out of bounds: expected 10ms to 1m"),
+        ("limits: { payload: 2MiB }", "limits.payload: 2MiB is out of bounds: expected 1KiB to 1MiB"),
+        ("server: { listen: 8080 }", "server.listen: `8080` is not an address: expected IP:PORT"),
+        ("server: 8080", "server: expected a section with keys, found a number"),
+        ("worker: { slots: { a: 1 } }", "worker.slots: expected a value, found a section"),
+        ("worker:", "worker: has no value: write one, or remove the key"),
+        ("jobstore: { type: sqlit }", "jobstore.type: `sqlit` is not one of sqlite, memory; did you mean `sqlite`?"),
+        ("tools: { env: [\"A-B\"] }", "tools.env: expected the name of an environment variable"),
+        ("log: { format: xml }", "log.format: `xml` is not one of text, json"),
+        ("- a\n- b", "expected keys and values"),
+    ];
+    for (text, message) in expected {
+        let found = one(text);
+        assert!(found.starts_with("aetheris.yaml:1: ") && found.contains(message), "{found}");
+    }
+}
+
+#[test]
+fn keys_are_checked_against_each_other() {
+    assert_eq!(
+        one("worker:\n  lease_ttl: 30s\n  heartbeat: 15s\n"),
+        "aetheris.yaml:3: worker.heartbeat: 15s is too slow for a lease_ttl of 30s: it must be less than half, so \
+         that one lost heartbeat costs no lease"
+    );
+    assert!(one("worker:\n  lease_ttl: 5s\n").starts_with("aetheris.yaml:2: worker.heartbeat: 10s is too slow"));
+    assert!(one("worker:\n  lease-ttl: 20s\n  lease_ttl: 30s\n").contains(":3: worker.lease_ttl: stands twice: also in line 2"));
+    assert!(one("models: { a: { timeout: 1s } }").contains("models.a: has no base_url"));
+    assert!(one("models: { scripted: { base_url: http://x } }").contains("models.scripted: is built in"));
+    let both = "models: { a: { base_url: http://x, api_key_env: A, api_key_file: b } }";
+    assert!(one(both).contains("models.a: has both api_key_env and api_key_file"));
+}
+
+#[test]
+fn all_mistakes_come_at_once() {
+    let found = mistakes("worker:\n  slots: 0\n  lease: 1s\nserver:\n  listen: x\n");
+    assert_eq!(found.len(), 3, "{found:#?}");
+}
+
+#[test]
+fn malformed_files_name_a_line() {
+    let found = one("worker:\n  slots: 1\n  slots: 2\n");
+    assert!(found.starts_with("aetheris.yaml:3: "), "{found}");
+}
+
+#[test]
+fn the_environment_is_laid_over_the_file_and_flags_over_both() {
+    let vars = [("AETHERIS__WORKER__SLOTS", "8"), ("AETHERIS__TOOLS__ENV", "A,B"), ("AETHERIS_SERVER", "x")];
+    let flags = [Override { key: "server.listen", value: json!("127.0.0.1:9"), flag: "--listen" }];
+    let text = "worker: { slots: 4, heartbeat: 1s }\nserver: { listen: \"127.0.0.1:7\" }\n";
+    let path = Path::new("aetheris.yaml");
+    let config = from_text(Some((path, text)), &Environment::of(&vars), &flags).unwrap();
+    assert_eq!(config.worker.slots, 8);
+    assert_eq!(config.tools.env, ["A", "B"]);
+    assert_eq!(config.server.listen.port(), 9);
+    let origin = |key: &str| config.settings.iter().find(|s| s.key == key).unwrap().origin.to_string();
+    assert_eq!(origin("worker.slots"), "AETHERIS__WORKER__SLOTS");
+    assert_eq!(origin("worker.heartbeat"), "aetheris.yaml:1");
+    assert_eq!(origin("server.listen"), "--listen");
+    assert_eq!(origin("worker.lease_ttl"), "default");
+}
+
+#[test]
+fn mistakes_in_the_environment_name_the_variable() {
+    let found = |name: &str, text: &str| read_with("", &[(name, text)]).unwrap_err().remove(0).to_string();
+    assert_eq!(
+        found("AETHERIS__WORKER__SLOT", "1"),
+        "AETHERIS__WORKER__SLOT: worker.slot: unknown key; did you mean `slots`?"
+    );
+    assert!(found("AETHERIS__WORKER", "1").contains("is a section"));
+    assert!(found("AETHERIS__JOBSTORE__TYPE", "postgres").contains("not supported yet by this build"));
+}
+
+#[test]
+fn secrets_are_read_where_they_are_used() {
+    let env = Environment::of(&[("KEY", "s3cret")]);
+    assert_eq!(env.secret(&Secret::Env("KEY".to_owned())), Ok("s3cret".to_owned()));
+    assert!(env.secret(&Secret::Env("OTHER".to_owned())).unwrap_err().contains("OTHER is not set"));
+}
+
+#[test]
+fn a_file_that_cannot_be_read_says_so() {
+    let found = load(Some(Path::new("/does/not/exist.yaml")), &Environment::default(), &[]).unwrap_err();
+    assert!(found[0].to_string().starts_with("--config: /does/not/exist.yaml cannot be read"));
+}

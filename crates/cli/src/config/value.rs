@@ -1,0 +1,258 @@
+//! What a key takes, and reading it from a file's value or a variable's text.
+
+use std::net::SocketAddr;
+
+use aetheris_core::time::Span;
+use serde_json::Value;
+
+/// What a key takes.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Kind {
+    /// A whole number within bounds.
+    Count { min: u64, max: u64 },
+    /// A duration within bounds, as `30s`.
+    Span { min: Span, max: Span },
+    /// A number of bytes within bounds, as `1MiB`.
+    Size { min: u64, max: u64 },
+    /// `true` or `false`; `false` is not supported yet where `only_true`.
+    Switch { only_true: bool },
+    /// One of these; the second list are names of the format that this build does not have.
+    Choice { known: &'static [&'static str], not_yet: &'static [&'static str] },
+    /// An address and port.
+    Listen,
+    /// A list of networks, as `10.0.0.0/8`.
+    Networks,
+    /// The name of an environment variable.
+    EnvName,
+    /// A list of names of environment variables.
+    EnvNames,
+    /// An http or https URL.
+    Url,
+    /// Text that is not empty.
+    Text,
+    /// A key of the format for something that this build does not have.
+    NotYet { what: &'static str },
+}
+
+/// Why a value is refused.
+pub(super) type Refusal = String;
+
+/// The value in its normal form.
+pub(super) fn read(kind: Kind, value: &Value) -> Result<Value, Refusal> {
+    match kind {
+        Kind::Count { min, max } => count(value, min, max),
+        Kind::Span { min, max } => span(value, min, max),
+        Kind::Size { min, max } => size(value, min, max),
+        Kind::Switch { only_true } => switch(value, only_true),
+        Kind::Choice { known, not_yet } => choice(value, known, not_yet),
+        Kind::Listen => {
+            let text = text(value)?;
+            match text.parse::<SocketAddr>() {
+                Ok(_) => Ok(Value::from(text)),
+                Err(_) => Err(format!("`{text}` is not an address: expected IP:PORT, as 127.0.0.1:8080")),
+            }
+        }
+        Kind::Networks => list(value, network),
+        Kind::EnvName => env_name(&text(value)?).map(Value::from),
+        Kind::EnvNames => list(value, env_name),
+        Kind::Url => {
+            let text = text(value)?;
+            match reqwest::Url::parse(&text) {
+                Ok(url) if matches!(url.scheme(), "http" | "https") && url.password().is_none() => Ok(Value::from(text)),
+                Ok(url) if url.password().is_some() => {
+                    Err("must not contain a password: name a variable in api_key_env instead".to_owned())
+                }
+                Ok(_) | Err(_) => Err(format!("`{text}` is not an http or https URL")),
+            }
+        }
+        Kind::Text => text(value).map(Value::from),
+        Kind::NotYet { what } => Err(format!("{what} is not supported yet by this build: remove the key")),
+    }
+}
+
+fn text(value: &Value) -> Result<String, Refusal> {
+    match value {
+        Value::String(text) if !text.trim().is_empty() => Ok(text.clone()),
+        Value::Number(number) => Ok(number.to_string()),
+        Value::String(_) | Value::Null => Err("is empty: expected text".to_owned()),
+        Value::Bool(_) | Value::Array(_) | Value::Object(_) => Err(format!("expected text, found {}", name(value))),
+    }
+}
+
+fn count(value: &Value, min: u64, max: u64) -> Result<Value, Refusal> {
+    let number = match value {
+        Value::Number(number) => number.as_u64(),
+        Value::String(text) => text.trim().parse().ok(),
+        Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
+    };
+    match number {
+        Some(number) if (min..=max).contains(&number) => Ok(Value::from(number)),
+        Some(number) if max == 0 => Err(format!("{number} is not supported yet by this build: only 0 is")),
+        Some(_) | None => Err(format!("expected a whole number from {min} to {max}, found {}", shown(value))),
+    }
+}
+
+fn span(value: &Value, min: Span, max: Span) -> Result<Value, Refusal> {
+    if let Value::Number(number) = value {
+        return Err(format!("{number} has no unit: write {number}s or {number}ms"));
+    }
+    let span: Span = text(value)?.parse()?;
+    if span < min || span > max {
+        return Err(format!("{span} is out of bounds: expected {min} to {max}"));
+    }
+    Ok(Value::from(span.to_string()))
+}
+
+/// Units of sizes, largest first.
+const SIZES: [(&str, u64); 8] = [
+    ("GiB", 1 << 30),
+    ("MiB", 1 << 20),
+    ("KiB", 1 << 10),
+    ("GB", 1_000_000_000),
+    ("MB", 1_000_000),
+    ("KB", 1_000),
+    ("kB", 1_000),
+    ("B", 1),
+];
+
+/// A number of bytes, from `1MiB` or a bare number.
+pub(super) fn bytes(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (digits, unit) = text.split_at(split);
+    let unit = unit.trim_start();
+    let factor = if unit.is_empty() { 1 } else { SIZES.iter().find(|(name, _)| *name == unit)?.1 };
+    digits.parse::<u64>().ok()?.checked_mul(factor)
+}
+
+/// A number of bytes in the largest unit that divides it.
+pub(super) fn size_text(bytes: u64) -> String {
+    let unit = SIZES.iter().take(3).find(|(_, size)| bytes >= *size && bytes.is_multiple_of(*size));
+    unit.map_or_else(|| format!("{bytes}B"), |(name, size)| format!("{}{name}", bytes / size))
+}
+
+fn size(value: &Value, min: u64, max: u64) -> Result<Value, Refusal> {
+    let given = text(value)?;
+    let bytes = bytes(&given).ok_or_else(|| format!("`{given}` is not a size: expected 512KiB, 1MiB or bytes"))?;
+    if bytes < min || bytes > max {
+        return Err(format!("{given} is out of bounds: expected {} to {}", size_text(min), size_text(max)));
+    }
+    Ok(Value::from(size_text(bytes)))
+}
+
+fn switch(value: &Value, only_true: bool) -> Result<Value, Refusal> {
+    let on = match value {
+        Value::Bool(on) => Some(*on),
+        Value::String(text) => text.trim().parse().ok(),
+        Value::Null | Value::Number(_) | Value::Array(_) | Value::Object(_) => None,
+    };
+    match on {
+        Some(false) if only_true => {
+            Err("`false` is not supported yet by this build: it stands between a crash and a second call of a tool"
+                .to_owned())
+        }
+        Some(on) => Ok(Value::from(on)),
+        None => Err(format!("expected true or false, found {}", shown(value))),
+    }
+}
+
+fn choice(value: &Value, known: &[&str], not_yet: &[&str]) -> Result<Value, Refusal> {
+    let given = text(value)?;
+    let all = known.join(", ");
+    if known.contains(&given.as_str()) {
+        return Ok(Value::from(given));
+    }
+    if not_yet.contains(&given.as_str()) {
+        return Err(format!("`{given}` is not supported yet by this build: it has {all}"));
+    }
+    let hint = super::suggest::nearest(&given, known.iter().copied());
+    let hint = hint.map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
+    Err(format!("`{given}` is not one of {all}{hint}"))
+}
+
+fn list(value: &Value, item: fn(&str) -> Result<String, Refusal>) -> Result<Value, Refusal> {
+    let texts: Vec<String> = match value {
+        Value::Array(values) => values.iter().map(text).collect::<Result<_, _>>()?,
+        Value::String(line) => line.split(',').map(|part| part.trim().to_owned()).filter(|t| !t.is_empty()).collect(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => {
+            return Err(format!("expected a list, found {}", name(value)));
+        }
+    };
+    texts.iter().map(|text| item(text)).collect::<Result<Vec<String>, _>>().map(Value::from)
+}
+
+fn network(text: &str) -> Result<String, Refusal> {
+    let (address, prefix) = text.split_once('/').map_or((text, None), |(address, prefix)| (address, Some(prefix)));
+    let bits = match address.parse::<std::net::IpAddr>() {
+        Ok(std::net::IpAddr::V4(_)) => 32,
+        Ok(std::net::IpAddr::V6(_)) => 128,
+        Err(_) => return Err(format!("`{text}` is not a network: expected 10.0.0.0/8, 192.168.1.7 or fd00::/8")),
+    };
+    match prefix.map_or(Ok(bits), str::parse::<u8>) {
+        Ok(prefix) if prefix <= bits => Ok(format!("{address}/{prefix}")),
+        Ok(_) | Err(_) => Err(format!("`{text}` is not a network: the part after / is a number from 0 to {bits}")),
+    }
+}
+
+fn env_name(text: &str) -> Result<String, Refusal> {
+    let letters = text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+    let good = letters && !text.is_empty() && !text.starts_with(|c: char| c.is_ascii_digit());
+    if good {
+        return Ok(text.to_owned());
+    }
+    Err("expected the name of an environment variable, not a value: letters, digits and _".to_owned())
+}
+
+/// The kind of a value, for messages.
+pub(super) const fn name(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "nothing",
+        Value::Bool(_) => "a yes or no",
+        Value::Number(_) => "a number",
+        Value::String(_) => "text",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "a section",
+    }
+}
+
+fn shown(value: &Value) -> String {
+    match value {
+        Value::Bool(_) | Value::Number(_) | Value::String(_) => value.to_string(),
+        Value::Null | Value::Array(_) | Value::Object(_) => name(value).to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn sizes_are_read_and_written() {
+        assert_eq!(bytes("1MiB"), Some(1_048_576));
+        assert_eq!(bytes("64 KiB"), Some(65_536));
+        assert_eq!(bytes("2MB"), Some(2_000_000));
+        assert_eq!(bytes("17"), Some(17));
+        assert_eq!(bytes("1mib"), None);
+        assert_eq!(bytes("-1"), None);
+        assert_eq!(bytes("99999999999GiB"), None);
+        assert_eq!(size_text(1_048_576), "1MiB");
+        assert_eq!(size_text(1_500), "1500B");
+    }
+
+    #[test]
+    fn networks_keep_their_prefix_and_single_hosts_get_one() {
+        let kind = Kind::Networks;
+        assert_eq!(read(kind, &json!(["10.0.0.0/8", "::1"])), Ok(json!(["10.0.0.0/8", "::1/128"])));
+        assert_eq!(read(kind, &json!("127.0.0.1, 10.0.0.0/8")), Ok(json!(["127.0.0.1/32", "10.0.0.0/8"])));
+        assert!(read(kind, &json!(["10.0.0.0/33"])).is_err());
+        assert!(read(kind, &json!(["example.org"])).is_err());
+    }
+
+    #[test]
+    fn a_key_for_a_variables_name_takes_no_secret() {
+        assert_eq!(read(Kind::EnvName, &json!("OPENAI_API_KEY")), Ok(json!("OPENAI_API_KEY")));
+        let refusal = read(Kind::EnvName, &json!("sk-live-123")).unwrap_err();
+        assert!(!refusal.contains("sk-live"), "{refusal}");
+    }
+}

@@ -1,0 +1,325 @@
+//! What templates and conditions mean, and where they end.
+
+use std::collections::BTreeMap;
+
+use aetheris_core::id::JobId;
+use aetheris_core::json::Json;
+use aetheris_core::limits;
+use aetheris_expr::{ExprError, JobNames, Place, Scope, check_condition, check_template, condition, render, render_text};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+fn scope() -> Scope {
+    Scope {
+        env: None,
+        input: None,
+        job: Some(JobNames { agent: "refund".into(), id: JobId::from_u128(7), session: None }),
+        message: Some(Json::new(json!({
+            "name": "Ada", "n": 7, "big": u64::MAX, "small": i64::MIN, "f": 2.5, "whole": 2.0, "yes": true, "none": null,
+            "list": [3, 1, 2], "items": [{"k": "a", "v": 1}, {"k": "b", "v": 2}, {"k": "c"}], "o": {"b": 1, "a": [1, {"c": null}]},
+        }))),
+        nodes: BTreeMap::from([
+            ("a".into(), Json::new(json!({"approved": true, "cents": 1999}))),
+            ("a-b".into(), Json::new(json!("dash"))),
+            ("skipped".into(), Json::null()),
+        ]),
+    }
+}
+
+fn value(template: &str) -> Value {
+    render(&Json::new(json!(template)), &scope()).unwrap_or_else(|e| panic!("{template}: {e}")).value().clone()
+}
+
+fn text(template: &str) -> String {
+    render_text(template, &scope()).unwrap_or_else(|e| panic!("{template}: {e}"))
+}
+
+fn fails(template: &str) -> ExprError {
+    render_text(template, &scope()).expect_err(template)
+}
+
+#[test]
+fn a_whole_template_keeps_its_type() {
+    assert_eq!(value("{{ nodes.a.output.cents }}"), json!(1999));
+    assert_eq!(value("{{message.big}}"), json!(u64::MAX));
+    assert_eq!(value("{{ message.small }}"), json!(i64::MIN));
+    assert_eq!(value("{{ message.whole }}").to_string(), "2.0");
+    assert_eq!(value("{{ message.o }}"), json!({"b": 1, "a": [1, {"c": null}]}));
+    assert_eq!(value("{{ nodes.skipped.output }}"), Value::Null);
+    assert_eq!(value(" {{ message.n }}"), json!(" 7"));
+    assert_eq!(value("{{ message.n }}{{ message.n }}"), json!("77"));
+    assert_eq!(value("{{ message.n }}\n"), json!("7\n"));
+}
+
+#[test]
+fn values_are_rendered_wherever_they_stand_and_keys_are_literal() {
+    let template = Json::new(json!({"{{ x }}": ["{{ message.n }}", {"deep": "n={{ message.n }}"}, 5, null, true]}));
+    let expected = json!({"{{ x }}": [7, {"deep": "n=7"}, 5, null, true]});
+    assert_eq!(render(&template, &scope()).unwrap().value(), &expected);
+}
+
+#[test]
+fn text_forms_are_canonical_json() {
+    assert_eq!(text("{{ message.o }} {{ message.yes }} {{ message.none }} {{ message.whole }} {{ message.list }}"),
+        r#"{"a":[1,{"c":null}],"b":1} true null 2 [3,1,2]"#);
+    assert_eq!(text("{{ job.id }} {{ job.agent }} {{ job.session }}"), "job_00000000000000000000000007 refund null");
+    assert_eq!(text(r#"{{ nodes["a-b"].output }}/{{ nodes["a"]["output"]["cents"] }}"#), "dash/1999");
+}
+
+#[test]
+fn conditions_hold_or_do_not() {
+    for (expr, holds) in [
+        ("nodes.a.output.approved == true", true),
+        ("nodes.a.output.cents > 2000 or message.name == 'Ada'", true),
+        ("not message.yes", false),
+        ("message.n in message.list", false),
+        ("'d' in message.name and message.n not in [1, 2]", true),
+        ("message.none", false),
+        ("message.x is defined", false),
+        ("message.x | default(false)", false),
+        ("nodes.gone.output is not defined", true),
+        ("message.list | length == 3", true),
+        ("1 == 1.0 and 2 ** 3 == 8 and 7 // 2 == 3 and -7 % 3 == 2", true),
+        ("18446744073709551615 > 18446744073709551614", true),
+        ("18446744073709551615 == 18446744073709551615.0", false),
+        ("{'a': [1]} == {'a': [1.0]}", true),
+    ] {
+        assert_eq!(condition(expr, &scope()), Ok(holds), "{expr}");
+    }
+}
+
+#[test]
+fn statements_filters_and_tests_work() {
+    for (template, expected) in [
+        ("{% if message.n > 5 %}big{% elif message.n %}small{% else %}zero{% endif %}", "big"),
+        ("{% for x in message.list %}{{ x }}{% if not loop.last %},{% endif %}{% endfor %}", "3,1,2"),
+        ("{% for x in message.list if x > 1 %}{{ loop.index }}:{{ x }} {% else %}none{% endfor %}", "1:3 2:2 "),
+        ("{% for x in [] %}x{% else %}none{% endfor %}", "none"),
+        ("{% for k, v in message.o | items %}{{ k }}={{ v }};{% endfor %}", "a=[1,{\"c\":null}];b=1;"),
+        ("{% set x = message.n * 2 %}{{ x }}{# note #}", "14"),
+        ("a {{- ' b ' -}} c", "a b c"),
+        ("{% raw %}{{ x }}{% endraw %}", "{{ x }}"),
+        ("{{ message.items | map(attribute='k') | join('-') }}", "a-b-c"),
+        ("{{ message.items | selectattr('v', 'gt', 1) | map(attribute='k') | first }}", "b"),
+        ("{{ message.items | rejectattr('v') | length }}", "1"),
+        ("{{ message.list | sort | reverse | list }}", "[3,2,1]"),
+        ("{{ message.list | sum }} {{ message.list | min }} {{ message.list | max }}", "6 1 3"),
+        ("{{ [1, 1.0, 'a', 'a'] | unique | tojson }}", "[1,\"a\"]"),
+        ("{{ '7' | int + 1 }} {{ 2.567 | round(2) }} {{ -3 | abs }}", "8 2.57 3"),
+        ("{{ 'a b/ü' | urlencode }}", "a%20b%2F%C3%BC"),
+        ("{{ '{\"a\":[1]}' | fromjson | attrless | default('x') }}", ""),
+        ("{{ 'x,y' | split(',') | last }}{{ 'AbC' | lower | upper | capitalize }}", "yAbc"),
+        ("{{ message.name[1:] ~ message.list[-1] ~ message.list[:2] }}", "da2[3,1]"),
+        ("{{ 'yes' if message.yes else 'no' }}{{ 'x' if false }}", "yes"),
+        ("{{ range(3) | join }}{{ range(5, 1, -2) | join }}", "01253"),
+        ("{{ {'a': {'b': 1}} }}", "{\"a\":{\"b\":1}}"),
+        ("{{ 'tab\\t\\u00e9\\ud83d\\ude00' }}", "tab\té\u{1f600}"),
+    ] {
+        if template.contains("attrless") {
+            assert!(fails(template).to_string().contains("not a filter"));
+        } else {
+            assert_eq!(text(template), expected, "{template}");
+        }
+    }
+}
+
+#[test]
+fn missing_names_are_errors_that_name_them() {
+    for (template, name) in [
+        ("{{ message.a.b }}", "message.a"),
+        ("{{ message.name.first }}", "message.name.first"),
+        ("{{ message.list[9] }}", "message.list[9]"),
+        ("{{ nodes.gone.output }}", "nodes.gone.output"),
+        ("{{ nodes.skipped.output.x == true }}", "nodes.skipped.output.x"),
+        ("{{ foo }}", "foo"),
+        ("{{ job.nope }}", "job.nope"),
+        ("{% for x in message.list %}{{ x.y }}{% endfor %}", "x.y"),
+        ("{{ [] | first }}", "first of an empty list"),
+    ] {
+        assert_eq!(fails(template), ExprError::Undefined { name: name.into() }, "{template}");
+    }
+    assert_eq!(fails("{{ input }}"), ExprError::NotAllowedHere { name: "input".into() });
+    assert_eq!(fails("{{ env.HOME }}"), ExprError::NotAllowedHere { name: "env".into() });
+}
+
+#[test]
+fn places_decide_about_names() {
+    for (template, plan, body, address) in [
+        ("{{ message }}", true, false, false),
+        ("{{ nodes.a.output }}", true, false, false),
+        ("{{ job.id }}", true, true, true),
+        ("{{ input.x }}", false, true, true),
+        ("{{ env.X }}", false, false, true),
+    ] {
+        for (place, allowed) in [(Place::Plan, plan), (Place::ToolBody, body), (Place::ToolAddress, address)] {
+            let checked = check_template(template, place);
+            assert_eq!(checked.is_ok(), allowed, "{template} {place:?}");
+            assert!(allowed || matches!(checked, Err(ExprError::NotAllowedHere { .. })));
+        }
+    }
+}
+
+#[test]
+fn references_are_found_wherever_they_hide() {
+    let found = check_template(
+        "{% if false %}{{ nodes.a.output }}{% endif %}{{ message.x | default(nodes['b-c'].output) }}{% for x in nodes.d.output if nodes.e.output %}{{ [{'k': nodes.f.output}] }}{% endfor %}",
+        Place::Plan,
+    )
+    .unwrap();
+    let ids: Vec<&str> = found.nodes.iter().map(|id| id.as_str()).collect();
+    assert_eq!(ids, ["a", "b-c", "d", "e", "f"]);
+    assert!(check_template("{{ env.A }}{{ env['B'] }}", Place::ToolAddress).unwrap().env.iter().eq(["A", "B"]));
+    assert_eq!(check_condition("nodes.x.output.y is defined", Place::Plan).unwrap().nodes.len(), 1);
+}
+
+#[test]
+fn mistakes_are_explained() {
+    for (template, hint) in [
+        ("{{ nodes.a-b-2.output }}", "nodes[\"a-b-2\"].output"),
+        ("{{ nodes.a }}", "`.output`"),
+        ("{{ nodes }}", "nodes.<id>.output"),
+        ("{{ nodes[message.x].output }}", "nodes.<id>.output"),
+        ("{{ message.x | uper }}", "not a filter"),
+        ("{{ 1 is prime }}", "not a test"),
+        ("{{ now() }}", "not a function"),
+        ("{{ message.x() }}", "cannot be called"),
+        ("{% include 'x' %}", "not supported"),
+        ("{% macro x() %}{% endmacro %}", "not supported"),
+        ("{% if true %}", "not closed"),
+        ("{% endif %}", "closes nothing"),
+        ("{% for x of y %}{% endfor %}", "for name in list"),
+        ("{% set message = 1 %}", "meaning of its own"),
+        ("a\nb {{ 1 +", "line 2"),
+        ("{{ 1 < 2 < 3 }}", "chained"),
+        ("{{ 'abc }}", "not closed"),
+        ("{{ 18446744073709551616 }}", "exactly"),
+    ] {
+        let error = check_template(template, Place::Plan).expect_err(template).to_string();
+        assert!(error.contains(hint), "{template}: {error}");
+    }
+    assert!(check_condition("{{ message.x }}", Place::Plan).unwrap_err().to_string().contains("without"));
+    assert!(check_condition("", Place::Plan).is_err());
+}
+
+#[test]
+fn operations_that_do_not_fit_fail() {
+    for template in [
+        "{{ 1 / 0 }}", "{{ 18446744073709551615 + 1 }}", "{{ 10.0 ** 400 }}", "{{ 'a' + 1 }}", "{{ 'a' * 3 }}", "{{ [1] < [2] }}",
+        "{{ message.n | length }}", "{{ 'x' | int }}", "{{ 'nan' | float }}", "{{ 'inf' | float }}", "{% for x in 5 %}{% endfor %}",
+        "{{ {1: 2} }}", "{{ 'a' | replace('a') }}", "{{ 'a' | upper(1) }}", "{{ '[' | fromjson }}", "{{ range(1, 2, 0) }}",
+    ] {
+        assert!(matches!(fails(template), ExprError::Failed { .. }), "{template}: {:?}", fails(template));
+    }
+}
+
+#[test]
+fn every_bomb_ends_in_a_named_error() {
+    let doubling = format!("{{% set a = 'xxxxxxxxxxxxxxxx' %}}{}{{{{ a }}}}", "{% set a = a ~ a %}".repeat(40));
+    let lists = format!("{{% set a = [1] %}}{}{{{{ a }}}}", "{% set a = [a, a] %}".repeat(40));
+    for bomb in [
+        doubling.as_str(),
+        lists.as_str(),
+        "{% for a in range(1000) %}{% for b in range(1000) %}x{% endfor %}{% endfor %}",
+        "{{ range(1000000000) }}",
+        "{{ range(9223372036854775807) | join('x') }}",
+        "{% set s = range(20000) | join %}{% for i in range(10000) %}{{ s }}{% endfor %}",
+        "{% set s = range(9000) | join %}{{ s | replace('1', s) }}",
+        "{% set s = range(9000) | list %}{{ s | unique }}{{ s | unique }}{{ s | unique }}{{ s | unique }}",
+    ] {
+        assert_eq!(fails(bomb), ExprError::Budget, "{bomb:.60}");
+    }
+    for deep in [
+        "not ".repeat(16_000) + "x", "-".repeat(60_000) + "1", "(".repeat(60_000), "[".repeat(60_000), "1".to_owned() + &"|abs".repeat(16_000),
+        "1".to_owned() + &"+1".repeat(30_000), "message".to_owned() + &".a".repeat(30_000), "1 if ".repeat(10_000), "{1:".repeat(20_000),
+        "1".to_owned() + &" is odd".repeat(9_000), "x[".repeat(30_000), "range(".repeat(10_000), "1|default(".repeat(6_000),
+    ] {
+        assert!(check_condition(&deep, Place::Plan).is_err());
+        assert!(check_template(&format!("{{{{ {deep} }}}}"), Place::Plan).is_err());
+    }
+    for blocks in ["{%if 1%}".repeat(8_000), "{%for x in y%}".repeat(4_000), "{%raw%}".repeat(9_000), "{#".repeat(30_000), "{{".repeat(30_000)] {
+        assert!(check_template(&blocks, Place::Plan).is_err());
+    }
+    let elifs = format!("{{%if 0%}}{}{{%endif%}}", "{%elif 0%}".repeat(6_000));
+    assert_eq!(render_text(&elifs, &scope()), Ok(String::new()));
+    let long = "x{{ 1 }}".repeat(limits::TEMPLATE_BYTES_MAX);
+    assert_eq!(check_template(&long, Place::Plan), Err(ExprError::TooLarge));
+    assert_eq!(check_condition(&long, Place::Plan), Err(ExprError::TooLarge));
+}
+
+#[test]
+fn output_is_bounded_over_all_templates_of_a_value() {
+    let half = Json::new(json!("x".repeat(limits::TEMPLATE_OUTPUT_BYTES_MAX / 2 - 100)));
+    let scope = Scope { message: Some(half), ..Scope::default() };
+    assert!(render(&Json::new(json!("{{ message }}")), &scope).is_ok());
+    let three = Json::new(json!(["{{ message }}", "{{ message }}", "{{ message }}"]));
+    assert_eq!(render(&three, &scope), Err(ExprError::TooLarge));
+    assert_eq!(render_text("{{ message }}{{ message }}{{ message }}", &scope), Err(ExprError::TooLarge));
+}
+
+#[test]
+fn a_large_message_fits_the_budget() {
+    let items: Vec<Value> = (0..5_000).map(|n| json!({"id": n, "name": format!("item {n}")})).collect();
+    let scope = Scope { message: Some(Json::new(json!({ "items": items }))), ..Scope::default() };
+    let listed = render_text("{% for item in message.items %}{{ item.name }}\n{% endfor %}", &scope).unwrap();
+    assert_eq!(listed.lines().count(), 5_000);
+    assert_eq!(render_text("{{ message.items | length }}", &scope).unwrap(), "5000");
+}
+
+fn any_json() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<u64>().prop_map(Value::from),
+        any::<f64>().prop_filter_map("finite", |f| serde_json::Number::from_f64(f).map(Value::Number)),
+        "\\PC{0,12}".prop_map(Value::from),
+    ];
+    leaf.prop_recursive(5, 64, 8, |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..8).prop_map(Value::from),
+            prop::collection::btree_map("\\PC{0,6}", inner, 0..8).prop_map(|map| Value::Object(map.into_iter().collect())),
+        ]
+    })
+}
+
+proptest! {
+    #[test]
+    fn a_whole_template_gives_back_any_value_exactly(value in any_json()) {
+        let scope = Scope { message: Some(Json::new(value.clone())), ..Scope::default() };
+        let rendered = render(&Json::new(json!("{{ message }}")), &scope).unwrap();
+        prop_assert_eq!(rendered.value(), &value);
+        let nested = render(&Json::new(json!({"x": ["{{ message }}"]})), &scope).unwrap();
+        prop_assert_eq!(nested.value(), &json!({"x": [value]}));
+    }
+
+    #[test]
+    fn text_and_back_gives_any_value(value in any_json()) {
+        let scope = Scope { message: Some(Json::new(value.clone())), ..Scope::default() };
+        let rendered = render(&Json::new(json!("{{ message | tojson | fromjson == message }}")), &scope).unwrap();
+        prop_assert_eq!(rendered.value(), &json!(true));
+    }
+
+    #[test]
+    fn texts_without_braces_are_unchanged(text in "[^{]*") {
+        prop_assert_eq!(render_text(&text, &Scope::default()), Ok(text.clone()));
+        prop_assert_eq!(check_template(&text, Place::Plan).map(|found| found.nodes.len()), Ok(0));
+        let json = Json::new(json!({"k": text}));
+        prop_assert_eq!(render(&json, &Scope::default()), Ok(json));
+    }
+
+    #[test]
+    fn no_text_makes_it_panic(text in "\\PC{0,100}", tokens in "(\\{\\{|\\}\\}|\\{%|%\\}|\\{#|#\\}|-|if|for|in|set|x|message|nodes|\\.|\\[|\\]|\\(|\\)|'|\"|\\\\|u|[0-9]|e|\\||is|not|default|, |==|\\*\\*|/| |é|raw|endraw|endif|else){0,40}") {
+        for text in [&text, &tokens, &format!("{{{{ {tokens} }}}}"), &format!("{{% {tokens} %}}")] {
+            let _ = render_text(text, &scope());
+            let _ = render(&Json::new(json!(text)), &scope());
+            let _ = condition(text, &scope());
+        }
+    }
+
+    #[test]
+    fn what_renders_also_passes_the_check(tokens in "(\\{\\{ message\\.n \\}\\}|\\{% if message\\.yes %\\}|\\{% endif %\\}|\\{% else %\\}|text|\\{\\{ nodes\\.a\\.output \\| tojson \\}\\}){0,12}") {
+        if render_text(&tokens, &scope()).is_ok() {
+            prop_assert!(check_template(&tokens, Place::Plan).is_ok());
+        }
+    }
+}

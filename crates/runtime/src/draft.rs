@@ -1,0 +1,308 @@
+//! Facts that are to be written: accepted by the reducer, not yet by the store.
+//!
+//! A draft applies each event to its state at once, so that an illegal one is refused before it is
+//! sent. After the commit the same events are stamped with the store's time. If the store says that
+//! something else was written meanwhile, the draft is laid onto the newer state ([`Draft::rebase`]).
+
+use std::time::Duration;
+
+use aetheris_core::event::{EncodedEvent, Event, EventKind, TimerId};
+use aetheris_core::id::{EventId, IdSource};
+use aetheris_core::lease::Guard;
+use aetheris_core::projection::{self, Projection};
+use aetheris_core::state::{Illegal, JobState};
+use aetheris_core::{json, limits};
+use aetheris_store::{
+    Checkpoint, CommitError, Committed, ErrorKind, InboxWrite, LeaseChange, LedgerWrite, NewEffect, Purpose, Store,
+    StoreError, UnitOfWork,
+};
+
+/// One fact with everything that is written because of it.
+#[derive(Debug, Clone)]
+struct Entry {
+    effect: Option<NewEffect>,
+    event: Event,
+    id: EventId,
+    inbox: Option<InboxWrite>,
+    ledger: Option<LedgerWrite>,
+}
+
+/// A state and the facts that are to follow it.
+#[derive(Debug, Clone)]
+pub struct Draft {
+    entries: Vec<Entry>,
+    guard: Guard,
+    lease: LeaseChange,
+    no_signal_for: Option<String>,
+    /// The last place at which a checkpoint was written.
+    checkpoint_seq: u64,
+    /// The state before the first entry, if it is to be kept as a checkpoint.
+    checkpoint: Option<Checkpoint>,
+    seq: u64,
+    state: JobState,
+    timers: Vec<TimerId>,
+}
+
+/// What became of a draft that was laid onto a newer state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rebased {
+    /// Every fact still holds.
+    Whole,
+    /// From some fact on, the newer state does not allow them; those were dropped.
+    Cut,
+}
+
+impl Draft {
+    /// A draft on a state that is as the store has it.
+    #[must_use]
+    pub fn new(state: JobState, guard: Guard, checkpoint_seq: u64) -> Self {
+        let timers = state.timers.keys().cloned().collect();
+        Self {
+            entries: Vec::new(),
+            guard,
+            lease: LeaseChange::Keep,
+            no_signal_for: None,
+            checkpoint_seq,
+            checkpoint: None,
+            seq: state.seq,
+            state,
+            timers,
+        }
+    }
+
+    /// The state with all facts of the draft.
+    #[must_use]
+    pub fn state(&self) -> &JobState {
+        &self.state
+    }
+
+    /// The place at which the last checkpoint was written.
+    #[must_use]
+    pub fn checkpoint_seq(&self) -> u64 {
+        self.checkpoint_seq
+    }
+
+    /// How many facts are to be written.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether there is nothing to be written.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Whether it holds anything that must be durable before a body runs: more than the start of the
+    /// step itself.
+    #[must_use]
+    pub fn has_results(&self) -> bool {
+        self.entries.iter().any(|entry| entry.event.kind() != EventKind::NodeStarted)
+    }
+
+    /// Adds a fact.
+    ///
+    /// # Errors
+    /// The reducer refuses it; the draft is then not to be used any more.
+    pub fn push(&mut self, ids: &dyn IdSource, event: impl Into<Event>) -> Result<(), Illegal> {
+        self.push_entry(Entry { effect: None, event: event.into(), id: event_id(ids), inbox: None, ledger: None })
+    }
+
+    /// Adds a fact with its change of the ledger.
+    ///
+    /// # Errors
+    /// As [`Draft::push`].
+    pub fn push_with_ledger(
+        &mut self,
+        ids: &dyn IdSource,
+        event: impl Into<Event>,
+        ledger: LedgerWrite,
+    ) -> Result<(), Illegal> {
+        self.push_entry(Entry {
+            effect: None,
+            event: event.into(),
+            id: event_id(ids),
+            inbox: None,
+            ledger: Some(ledger),
+        })
+    }
+
+    /// Adds a fact with its effect and its change of the ledger.
+    ///
+    /// # Errors
+    /// As [`Draft::push`].
+    pub fn push_with_effect(
+        &mut self,
+        ids: &dyn IdSource,
+        event: impl Into<Event>,
+        effect: NewEffect,
+        ledger: LedgerWrite,
+    ) -> Result<(), Illegal> {
+        let (effect, ledger) = (Some(effect), Some(ledger));
+        self.push_entry(Entry { effect, event: event.into(), id: event_id(ids), inbox: None, ledger })
+    }
+
+    /// Adds a fact with its change of the inbox.
+    ///
+    /// # Errors
+    /// As [`Draft::push`].
+    pub fn push_with_inbox(
+        &mut self,
+        ids: &dyn IdSource,
+        event: impl Into<Event>,
+        inbox: InboxWrite,
+    ) -> Result<(), Illegal> {
+        self.push_entry(Entry {
+            effect: None,
+            event: event.into(),
+            id: event_id(ids),
+            inbox: Some(inbox),
+            ledger: None,
+        })
+    }
+
+    fn push_entry(&mut self, entry: Entry) -> Result<(), Illegal> {
+        if self.entries.is_empty() && self.seq >= self.checkpoint_seq + limits::CHECKPOINT_EVENTS {
+            self.checkpoint = Some(Checkpoint { seq: self.seq, state: json::to_canonical(&self.state) });
+        }
+        self.state.apply(&entry.event)?;
+        self.entries.push(entry);
+        Ok(())
+    }
+
+    /// The writer gives the job away with this draft.
+    pub fn release(&mut self) {
+        self.lease = LeaseChange::Release;
+    }
+
+    /// The draft is to be refused if a signal with this key is kept.
+    pub fn unless_signalled(&mut self, key: Option<String>) {
+        self.no_signal_for = key;
+    }
+
+    /// The unit of work that writes the draft. It can be made again as often as it has to be sent.
+    #[must_use]
+    pub fn unit(&self, purpose: Purpose, fallback: EventId) -> UnitOfWork {
+        let id = self.entries.first().map_or(fallback, |entry| entry.id);
+        let mut unit = UnitOfWork::new(id, self.state.id, purpose, self.guard);
+        unit.expected_seq = Some(self.seq);
+        unit.lease = self.lease;
+        unit.no_signal_for.clone_from(&self.no_signal_for);
+        unit.checkpoint.clone_from(&self.checkpoint);
+        let mut set = Vec::new();
+        for entry in &self.entries {
+            unit.events.push(EncodedEvent::new(entry.id, &entry.event));
+            unit.effects.extend(entry.effect.clone());
+            unit.inbox.extend(entry.inbox.clone());
+            unit.ledger.extend(entry.ledger.clone());
+            if let Event::TimerSet(timer) = &entry.event {
+                set.push(timer.timer.clone());
+            }
+        }
+        unit.timers = projection::timer_changes(&self.timers, &self.state, &set);
+        let requeued = self.entries.iter().any(|entry| entry.event.kind() == EventKind::JobRequeued);
+        unit.row = Some(Projection::of(&self.state, requeued));
+        unit
+    }
+
+    /// Takes in what the store says: the facts get their time and the draft is empty again.
+    pub fn written(&mut self, committed: &Committed) {
+        for entry in self.entries.drain(..) {
+            self.state.stamp(&entry.event, committed.at);
+        }
+        if let Some(checkpoint) = self.checkpoint.take() {
+            self.checkpoint_seq = checkpoint.seq;
+        }
+        self.seq = self.state.seq;
+        self.timers = self.state.timers.keys().cloned().collect();
+        self.lease = LeaseChange::Keep;
+        self.no_signal_for = None;
+    }
+
+    /// Lays the facts onto a newer state, as far as it allows them. A known outcome comes before
+    /// anything new in a draft, so it is never what is dropped.
+    pub fn rebase(&mut self, state: JobState) -> Rebased {
+        let entries = std::mem::take(&mut self.entries);
+        let (lease, no_signal_for) = (self.lease, self.no_signal_for.take());
+        *self = Self::new(state, self.guard, self.checkpoint_seq);
+        let total = entries.len();
+        for entry in entries {
+            let before = self.state.clone();
+            if self.push_entry(entry).is_err() {
+                self.state = before;
+                break;
+            }
+        }
+        if self.entries.len() < total {
+            return Rebased::Cut;
+        }
+        self.lease = lease;
+        self.no_signal_for = no_signal_for;
+        Rebased::Whole
+    }
+}
+
+fn event_id(ids: &dyn IdSource) -> EventId {
+    EventId::from_u128(ids.secret())
+}
+
+/// Why a draft was not written.
+#[derive(Debug, thiserror::Error)]
+pub enum WriteError {
+    /// The store refused it; nothing of it is written.
+    #[error(transparent)]
+    Refused(aetheris_store::Refusal),
+    /// It failed; nothing of it is written.
+    #[error(transparent)]
+    Failed(aetheris_store::StoreError),
+    /// It may have been written, and the store could not be asked.
+    #[error("the outcome of a write is unknown: {0}")]
+    Unknown(aetheris_store::StoreError),
+}
+
+/// Sends one unit until its outcome is known: an unknown commit is read back, and sent again only if it
+/// is not there. Bounded by [`SETTLE_TRIES_MAX`].
+///
+/// # Errors
+/// [`WriteError`] says what is known.
+pub async fn write(store: &dyn Store, mut unit: impl FnMut() -> UnitOfWork) -> Result<Committed, WriteError> {
+    let mut trouble = None;
+    for attempt in 0..SETTLE_TRIES_MAX {
+        match store.commit(unit()).await {
+            Ok(committed) => return Ok(committed),
+            Err(CommitError::Refused(refusal)) => return Err(WriteError::Refused(refusal)),
+            Err(CommitError::Failed(error)) => return Err(WriteError::Failed(error)),
+            Err(CommitError::Unknown(error)) => trouble = Some(error),
+        }
+        match settle(store, &unit()).await {
+            Ok(Some(committed)) => return Ok(committed),
+            Ok(None) => pause(attempt).await,
+            Err(error) => return Err(WriteError::Unknown(error)),
+        }
+    }
+    let never = || StoreError::new(ErrorKind::Unavailable, "commit", "no attempt was made");
+    Err(WriteError::Failed(trouble.unwrap_or_else(never)))
+}
+
+/// Asks what became of a unit, for as long as its bound allows.
+async fn settle(store: &dyn Store, unit: &UnitOfWork) -> Result<Option<Committed>, StoreError> {
+    let mut attempt = 0;
+    loop {
+        match store.settle(unit).await {
+            Ok(answer) => return Ok(answer),
+            Err(error) if attempt + 1 >= SETTLE_TRIES_MAX => return Err(error),
+            Err(_) => pause(attempt).await,
+        }
+        attempt += 1;
+    }
+}
+
+/// How often an unknown outcome is asked for.
+pub const SETTLE_TRIES_MAX: u32 = 12;
+
+/// Waits between two looks: 10 ms, doubled up to a second.
+async fn pause(attempt: u32) {
+    let millis = 10u64.saturating_mul(1 << attempt.min(7)).min(1_000);
+    tokio::time::sleep(Duration::from_millis(millis)).await;
+}

@@ -1,0 +1,119 @@
+//! What an operation from outside a run can answer beside success.
+
+use aetheris_core::event::DecodeError;
+use aetheris_core::id::{AgentName, IdempotencyKey, JobId};
+use aetheris_core::job::JobStatus;
+use aetheris_core::plan::WaitType;
+use aetheris_core::state::Illegal;
+use aetheris_core::time::Timestamp;
+use aetheris_store::{Refusal, StoreError};
+
+/// Why an operation was not done. Each variant has one stable code in the API.
+#[derive(Debug, thiserror::Error)]
+pub enum OpError {
+    /// There is no such agent.
+    #[error("there is no agent `{0}`; put its file first (aetheris agent put FILE)")]
+    AgentNotFound(AgentName),
+    /// There is no such job.
+    #[error("there is no job {0}")]
+    JobNotFound(JobId),
+    /// The job has no such invocation.
+    #[error("job {job} has no invocation {key}")]
+    InvocationNotFound {
+        /// The job.
+        job: JobId,
+        /// What was named.
+        key: IdempotencyKey,
+    },
+    /// The request is wrong.
+    #[error("{0}")]
+    InvalidRequest(String),
+    /// No wait of the job has that key.
+    #[error("job {job} has no wait with the correlation key `{key}`{}", waiting_for(.waiting))]
+    WrongCorrelationKey {
+        /// The job.
+        job: JobId,
+        /// What was named.
+        key: String,
+        /// What it waits for, if anything.
+        waiting: Option<String>,
+    },
+    /// The wait is of another type.
+    #[error("the wait `{key}` ends by a {} message, not by a {} one", .expected.as_str(), .given.as_str())]
+    WrongWaitType {
+        /// The wait's type.
+        expected: WaitType,
+        /// What was claimed.
+        given: WaitType,
+        /// The wait.
+        key: String,
+    },
+    /// The job has ended.
+    #[error("job {job} has ended: it is {}", .status.as_str())]
+    JobFinished {
+        /// The job.
+        job: JobId,
+        /// How.
+        status: JobStatus,
+    },
+    /// The wait ended in another way.
+    #[error("the wait `{0}` is over: it ended without a signal")]
+    WaitOver(String),
+    /// The state does not allow it.
+    #[error("{0}")]
+    StateConflict(String),
+    /// "Did not happen" came too early.
+    #[error("the call can still arrive until {0}; only after that can it be said not to have happened")]
+    CanStillArrive(Timestamp),
+    /// The client's key came with another request.
+    #[error("the same idempotency key came with another request before; it belongs to {0}")]
+    IdempotencyConflict(JobId),
+    /// Something is too large.
+    #[error("{0}")]
+    PayloadTooLarge(String),
+    /// A bound of the job is reached.
+    #[error("{0}")]
+    Bound(String),
+    /// The store cannot be asked.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The job's history cannot be folded.
+    #[error("the history of the job cannot be folded: {0}")]
+    Corrupt(String),
+}
+
+fn waiting_for(waiting: &Option<String>) -> String {
+    waiting.as_ref().map_or_else(String::new, |key| format!("; it waits for `{key}`"))
+}
+
+impl From<Illegal> for OpError {
+    fn from(illegal: Illegal) -> Self {
+        Self::StateConflict(illegal.to_string())
+    }
+}
+
+impl From<DecodeError> for OpError {
+    fn from(error: DecodeError) -> Self {
+        Self::Corrupt(error.to_string())
+    }
+}
+
+impl From<Refusal> for OpError {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::KeyConflict(job) => Self::IdempotencyConflict(job),
+            Refusal::Bound { .. } => Self::Bound(refusal.to_string()),
+            Refusal::Ledger(aetheris_core::ledger::LedgerRefusal::CanStillArrive { deadline, .. }) => {
+                Self::CanStillArrive(deadline)
+            }
+            Refusal::Guard(_)
+            | Refusal::LeaseExpired
+            | Refusal::Sequence { .. }
+            | Refusal::Ledger(_)
+            | Refusal::SignalKept(_)
+            | Refusal::Duplicate(_)
+            | Refusal::UnknownJob
+            | Refusal::UnknownPlan => Self::StateConflict(refusal.to_string()),
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! From stored rows to a job's state.
+
+use std::collections::BTreeMap;
+
+use aetheris_core::event::Recorded;
+use aetheris_core::id::{IdempotencyKey, JobId};
+use aetheris_core::ledger::LedgerRow;
+use aetheris_core::state::JobState;
+use aetheris_store::{EffectRow, History, JobRow, KeptSignal, Store};
+
+use crate::error::OpError;
+
+/// A job as it was read in one consistent look.
+#[derive(Debug, Clone)]
+pub struct Loaded {
+    /// The place of the newest checkpoint; 0 without one.
+    pub checkpoint_seq: u64,
+    /// Its recorded effects: the newest permit's of each key.
+    pub effects: BTreeMap<IdempotencyKey, EffectRow>,
+    /// Signals for waits that it has not reached.
+    pub kept: Vec<KeptSignal>,
+    /// Its ledger rows.
+    pub ledger: BTreeMap<IdempotencyKey, LedgerRow>,
+    /// Its row.
+    pub row: JobRow,
+    /// Its folded state.
+    pub state: JobState,
+}
+
+impl Loaded {
+    /// Folds a history.
+    ///
+    /// # Errors
+    /// [`OpError::Corrupt`] where the events cannot be folded.
+    pub fn fold(history: History) -> Result<Self, OpError> {
+        let corrupt = |why: String| OpError::Corrupt(why);
+        let (mut state, checkpoint_seq) = match &history.checkpoint {
+            Some(checkpoint) => {
+                let state = serde_json::from_slice(&checkpoint.state)
+                    .map_err(|e| corrupt(format!("its checkpoint cannot be read: {e}")))?;
+                (state, checkpoint.seq)
+            }
+            None => (JobState::new(history.row.id), 0),
+        };
+        fold_onto(&mut state, &history.events)?;
+        let mut effects: BTreeMap<IdempotencyKey, EffectRow> = BTreeMap::new();
+        for effect in history.effects {
+            if effects.get(&effect.key).is_none_or(|seen| seen.permit < effect.permit) {
+                effects.insert(effect.key, effect);
+            }
+        }
+        let ledger = history.ledger.into_iter().map(|row| (row.key, row)).collect();
+        Ok(Self { checkpoint_seq, effects, kept: history.kept, ledger, row: history.row, state })
+    }
+
+    /// Reads and folds a job.
+    ///
+    /// # Errors
+    /// It does not exist, cannot be read or cannot be folded.
+    pub async fn read(store: &dyn Store, job: JobId) -> Result<Self, OpError> {
+        let history = store.history(job, false).await?.ok_or(OpError::JobNotFound(job))?;
+        Self::fold(history)
+    }
+}
+
+fn fold_onto(state: &mut JobState, events: &[Recorded]) -> Result<(), OpError> {
+    for recorded in events {
+        state.replay(recorded).map_err(|e| OpError::Corrupt(format!("event {}: {e}", recorded.seq)))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,179 @@
+//! Late deposits: effects are facts, whoever brings them (SPEC §4).
+//!
+//! A worker that has lost its lease after its tool really answered deposits the outcome, naming key
+//! and permit. If the ledger still is at that permit and its outcome is open, it becomes the effect;
+//! where the job waits on that doubt, the same unit answers it and the job is pending again. Otherwise
+//! it is kept as late evidence: never an effect.
+
+use aetheris_core::event::{DoubtOutcome, InDoubtResolved, Resolver};
+use aetheris_core::id::{IdempotencyKey, JobId, NodeId, PermitId};
+use aetheris_core::json::Json;
+use aetheris_core::lease::Guard;
+use aetheris_core::ledger::{LedgerRow, LedgerStatus, LedgerTrigger, Settle};
+use aetheris_core::limits;
+use aetheris_core::time::Timestamp;
+use aetheris_store::{Evidence, LedgerWrite, NewEffect, Purpose, Refusal, UnitOfWork};
+
+use super::is_open_doubt;
+use crate::Runtime;
+use crate::draft::{self, Draft, WriteError};
+use crate::error::OpError;
+use crate::load::Loaded;
+
+/// A known outcome whose run has lost its right to write.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Deposit {
+    /// The job.
+    pub job: JobId,
+    /// The invocation.
+    pub key: IdempotencyKey,
+    /// The node.
+    pub node: NodeId,
+    /// What is known: a result, or that the permit was refused or never used.
+    pub outcome: DepositOutcome,
+    /// The permit's number.
+    pub permit: u32,
+    /// The permit's id.
+    pub permit_id: PermitId,
+}
+
+/// What a deposit brings.
+#[derive(Debug, Clone, PartialEq)]
+pub enum DepositOutcome {
+    /// The tool answered.
+    Done(Json),
+    /// The ledger learns this of the permit.
+    Settled(LedgerTrigger),
+}
+
+/// What became of a deposit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Deposited {
+    /// It is the effect now, or settles the permit.
+    Taken,
+    /// It is late evidence.
+    Evidence {
+        /// Whether it contradicts what the job went on with.
+        conflict: bool,
+    },
+}
+
+impl Runtime {
+    /// Deposits a late outcome. One commit, without a fence: the permit is its right.
+    ///
+    /// # Errors
+    /// [`OpError`]: the store cannot be asked; the outcome is then still only in this process.
+    pub async fn deposit(&self, deposit: &Deposit) -> Result<Deposited, OpError> {
+        for _ in 0..limits::CONFLICT_RETRIES_MAX {
+            let loaded = Loaded::read(self.store.as_ref(), deposit.job).await?;
+            let row = loaded.ledger.get(&deposit.key);
+            let open = row.filter(|row| row.permit_id == deposit.permit_id && is_open(row, &deposit.outcome));
+            let (unit, answer) = match open {
+                Some(_) => (self.taking(&loaded, deposit)?, Deposited::Taken),
+                None => {
+                    let conflict = contradicts(&loaded, row, deposit);
+                    (self.keeping_evidence(deposit, conflict), Deposited::Evidence { conflict })
+                }
+            };
+            match draft::write(self.store.as_ref(), || unit.clone()).await {
+                Ok(_) => {
+                    report(deposit, answer);
+                    return Ok(answer);
+                }
+                Err(WriteError::Refused(Refusal::Sequence { .. } | Refusal::Ledger(_))) => {}
+                Err(WriteError::Refused(refusal)) => return Err(refusal.into()),
+                Err(WriteError::Failed(error) | WriteError::Unknown(error)) => return Err(error.into()),
+            }
+        }
+        Err(OpError::StateConflict(format!("job {} is written too busily to deposit an outcome", deposit.job)))
+    }
+
+    fn taking(&self, loaded: &Loaded, deposit: &Deposit) -> Result<UnitOfWork, OpError> {
+        let Deposit { job, key, permit, permit_id, .. } = *deposit;
+        let mut unit = UnitOfWork::new(self.event_id(), job, Purpose::Deposit, Guard::Outside);
+        let (effect, trigger) = match &deposit.outcome {
+            DepositOutcome::Done(result) => {
+                (Some(NewEffect { key, permit, permit_id, result: result.clone() }), LedgerTrigger::Commit)
+            }
+            DepositOutcome::Settled(trigger) => (None, *trigger),
+        };
+        let doubted = loaded.state.steps.get(&deposit.node).is_some_and(is_open_doubt);
+        let settled = loaded.state.status.is_blocked() || loaded.state.status.is_terminal();
+        if let (true, true, Some(effect)) = (doubted, settled, effect.clone()) {
+            let mut draft = Draft::new(loaded.state.clone(), Guard::Outside, loaded.checkpoint_seq);
+            let event = InDoubtResolved {
+                by: Resolver::LateDeposit,
+                node: deposit.node.clone(),
+                note: None,
+                outcome: DoubtOutcome::Happened,
+                permit,
+            };
+            let ledger = LedgerWrite::Settle(Settle { key, permit_id, trigger });
+            draft.push_with_effect(self.system.ids.as_ref(), event, effect, ledger)?;
+            return Ok(draft.unit(Purpose::Deposit, unit.id));
+        }
+        // No event: the run that holds the job now, or the next one, finds the effect and catches up.
+        unit.effects.extend(effect);
+        unit.ledger.push(LedgerWrite::Settle(Settle { key, permit_id, trigger }));
+        unit.expected_seq = Some(loaded.state.seq);
+        Ok(unit)
+    }
+
+    fn keeping_evidence(&self, deposit: &Deposit, conflict: bool) -> UnitOfWork {
+        let outcome = match &deposit.outcome {
+            DepositOutcome::Done(result) => serde_json::json!({ "outcome": "success", "result": result.value() }),
+            DepositOutcome::Settled(trigger) => serde_json::json!({ "outcome": trigger }),
+        };
+        let mut unit = UnitOfWork::new(self.event_id(), deposit.job, Purpose::Deposit, Guard::Outside);
+        unit.evidence.push(Evidence {
+            at: Timestamp::default(),
+            conflict,
+            key: deposit.key,
+            node: deposit.node.clone(),
+            outcome: Json::new(outcome),
+            permit: deposit.permit,
+            permit_id: deposit.permit_id,
+        });
+        unit
+    }
+}
+
+/// Whether the ledger still lacks what the deposit brings. A doubt that has begun is ended by a result
+/// only: a refusal would have to prove that nothing happened.
+fn is_open(row: &LedgerRow, outcome: &DepositOutcome) -> bool {
+    match (row.status, outcome) {
+        (LedgerStatus::Started, _) => true,
+        (LedgerStatus::InDoubt, DepositOutcome::Done(_)) => !row.disproved,
+        (LedgerStatus::InDoubt, DepositOutcome::Settled(_))
+        | (
+            LedgerStatus::Committed
+            | LedgerStatus::RefusedRetryable
+            | LedgerStatus::RefusedPermanent
+            | LedgerStatus::NotSent
+            | LedgerStatus::FailedUnresolved,
+            _,
+        ) => false,
+    }
+}
+
+/// A result that the job did not go on with contradicts it: a second permit ran, or another result is
+/// recorded, or the doubt was answered by "did not happen".
+fn contradicts(loaded: &Loaded, row: Option<&LedgerRow>, deposit: &Deposit) -> bool {
+    let DepositOutcome::Done(result) = &deposit.outcome else {
+        return false;
+    };
+    let same = loaded.effects.get(&deposit.key).is_some_and(|effect| effect.result == *result);
+    let same_permit = row.is_some_and(|row| row.permit_id == deposit.permit_id);
+    !(same && same_permit)
+}
+
+fn report(deposit: &Deposit, answer: Deposited) {
+    let (job, node, permit) = (deposit.job, &deposit.node, deposit.permit);
+    match answer {
+        Deposited::Taken => tracing::info!(%job, %node, permit, "late outcome deposited"),
+        Deposited::Evidence { conflict: false } => tracing::info!(%job, %node, permit, "late outcome kept as evidence"),
+        Deposited::Evidence { conflict: true } => {
+            tracing::error!(%job, %node, permit, "late outcome contradicts the job's history; kept as evidence");
+        }
+    }
+}

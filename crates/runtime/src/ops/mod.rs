@@ -1,0 +1,137 @@
+//! Writes from outside a run: no epoch, but the sequence that was seen. Each reads the job, lets the
+//! core decide, and writes; where something else was written meanwhile it looks again.
+
+mod cancel;
+mod deposit;
+mod reclaim;
+mod replay;
+mod resolve;
+mod signal;
+mod submit;
+mod timer;
+
+pub use cancel::Cancelled;
+pub use deposit::{Deposit, DepositOutcome, Deposited};
+pub use reclaim::{Proof, Reclaimed};
+pub use replay::Replay;
+pub use resolve::Resolution;
+pub use signal::{Signal, SignalAnswer};
+pub use submit::{Submission, Submitted};
+pub(crate) use timer::deadline_exceeded;
+
+use std::collections::BTreeMap;
+
+use aetheris_core::event::{DoubtOutcome, Failure, JobFailed, StepInDoubt};
+use aetheris_core::id::{EventId, IdempotencyKey, JobId};
+use aetheris_core::lease::Guard;
+use aetheris_core::ledger::{LedgerRow, LedgerStatus, LedgerTrigger, Settle};
+use aetheris_core::limits;
+use aetheris_core::recovery::{self, Told};
+use aetheris_core::state::{Illegal, InvocationPhase, JobState};
+use aetheris_store::{Committed, LedgerWrite, Purpose, Refusal};
+
+use crate::Runtime;
+use crate::draft::{self, Draft, WriteError};
+use crate::error::OpError;
+use crate::load::Loaded;
+
+/// The ledger rows of one job.
+pub(crate) type Ledger = BTreeMap<IdempotencyKey, LedgerRow>;
+
+/// What an operation makes of a job: something to write, or an answer at once.
+enum Plan<T> {
+    /// Nothing is to be written.
+    Answer(T),
+    /// This is to be written; the answer holds when it is.
+    Write(Box<Draft>, T),
+}
+
+impl Runtime {
+    /// Reads a job, lets `decide` draft what follows, and writes it; looks again where the job has
+    /// moved on meanwhile. A read and one commit where nothing interferes.
+    async fn amend<T>(
+        &self,
+        job: JobId,
+        purpose: Purpose,
+        guard: Guard,
+        mut decide: impl FnMut(&Loaded, Draft) -> Result<Plan<T>, OpError>,
+    ) -> Result<T, OpError> {
+        for _ in 0..limits::CONFLICT_RETRIES_MAX {
+            let loaded = Loaded::read(self.store.as_ref(), job).await?;
+            let draft = Draft::new(loaded.state.clone(), guard, loaded.checkpoint_seq);
+            let (draft, answer) = match decide(&loaded, draft)? {
+                Plan::Answer(answer) => return Ok(answer),
+                Plan::Write(draft, answer) => (draft, answer),
+            };
+            match self.send(&draft, purpose).await {
+                Ok(_) => return Ok(answer),
+                Err(WriteError::Refused(Refusal::Sequence { .. })) => {}
+                Err(WriteError::Refused(refusal)) => return Err(refusal.into()),
+                Err(WriteError::Failed(error) | WriteError::Unknown(error)) => return Err(error.into()),
+            }
+        }
+        Err(OpError::StateConflict(format!("job {job} is written too busily; try again")))
+    }
+
+    async fn send(&self, draft: &Draft, purpose: Purpose) -> Result<Committed, WriteError> {
+        let fallback = self.event_id();
+        draft::write(self.store.as_ref(), || draft.unit(purpose, fallback)).await
+    }
+
+    pub(crate) fn event_id(&self) -> EventId {
+        EventId::from_u128(self.system.ids.secret())
+    }
+
+    /// Records that the outcome of every open call is unknown: the job is about to end, and the calls
+    /// stay in the in-doubt list (SPEC §3).
+    pub(crate) fn doubt_open_calls(&self, ledger: &Ledger, draft: &mut Draft, reason: &str) -> Result<(), Illegal> {
+        let open: Vec<_> = open_calls(draft.state());
+        for (node, permit) in open {
+            let Some(invocation) = draft.state().steps.get(&node).and_then(|step| step.invocation.clone()) else {
+                continue;
+            };
+            let started = ledger.get(&invocation.key).is_none_or(|row| row.status == LedgerStatus::Started);
+            let event = StepInDoubt { node, permit, policy: 0, reason: reason.to_owned() };
+            let change = Settle { key: invocation.key, permit_id: invocation.permit_id, trigger: LedgerTrigger::Doubt };
+            if started {
+                draft.push_with_ledger(self.system.ids.as_ref(), event, LedgerWrite::Settle(change))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Fails the job in a draft.
+    pub(crate) fn fail_job(&self, draft: &mut Draft, error: Failure) -> Result<(), Illegal> {
+        draft.push(self.system.ids.as_ref(), JobFailed { error, node: None })?;
+        draft.release();
+        Ok(())
+    }
+}
+
+fn open_calls(state: &JobState) -> Vec<(aetheris_core::id::NodeId, u32)> {
+    let called =
+        |(node, step): (&aetheris_core::id::NodeId, &aetheris_core::state::StepState)| match recovery::told(step) {
+            Told::Called { permit, .. } => Some((node.clone(), permit)),
+            Told::NotStarted
+            | Told::StartedPlain
+            | Told::Doubted { .. }
+            | Told::Happened { .. }
+            | Told::Disproved
+            | Told::Retryable
+            | Told::Succeeded
+            | Told::Ended => None,
+        };
+    state.steps.iter().filter_map(called).collect()
+}
+
+/// Whether a step's doubt is open.
+pub(crate) fn is_open_doubt(step: &aetheris_core::state::StepState) -> bool {
+    let open = |phase: InvocationPhase| match phase {
+        InvocationPhase::Started => true,
+        InvocationPhase::Finished(_)
+        | InvocationPhase::Resolved(DoubtOutcome::Happened | DoubtOutcome::DidNotHappen | DoubtOutcome::Unresolved) => {
+            false
+        }
+    };
+    step.status == aetheris_core::step::StepStatus::InDoubt && step.invocation.as_ref().is_some_and(|i| open(i.phase))
+}

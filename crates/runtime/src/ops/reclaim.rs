@@ -1,0 +1,95 @@
+//! Taking back a job whose holder is gone: by the end of its lease, or by proof of its death.
+
+use aetheris_core::event::{EndCause, Failure, JobCancelled, JobRequeued, RequeueReason};
+use aetheris_core::id::{InstanceId, JobId};
+use aetheris_core::job::JobStatus;
+use aetheris_core::lease::{Fence, Guard};
+use aetheris_store::{Purpose, Refusal};
+
+use super::deadline_exceeded;
+use crate::Runtime;
+use crate::draft::Draft;
+use crate::error::OpError;
+use crate::load::Loaded;
+
+/// Why a job may be taken from its holder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Proof {
+    /// Its lease has expired; the store checks it again.
+    Expired,
+    /// The holder was of this instance, which is proved dead.
+    Dead(InstanceId),
+}
+
+/// What became of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reclaimed {
+    /// It can be claimed again, or has ended as it had to.
+    Taken,
+    /// It was not as the proof says any more.
+    NotHeld,
+}
+
+impl Runtime {
+    /// Takes a job back. One commit, guarded in the store by the fence and the proof.
+    ///
+    /// # Errors
+    /// [`OpError`]: the job cannot be read or written.
+    pub async fn reclaim(&self, job: JobId, fence: Fence, proof: Proof) -> Result<Reclaimed, OpError> {
+        let guard = match proof {
+            Proof::Expired => Guard::Expired(fence),
+            Proof::Dead(instance) => Guard::Dead(fence, instance),
+        };
+        for _ in 0..aetheris_core::limits::CONFLICT_RETRIES_MAX {
+            let loaded = Loaded::read(self.store.as_ref(), job).await?;
+            if loaded.state.fence != fence || loaded.state.status != JobStatus::Running {
+                return Ok(Reclaimed::NotHeld);
+            }
+            let mut draft = Draft::new(loaded.state.clone(), guard, loaded.checkpoint_seq);
+            self.take_back(&loaded, &mut draft, proof)?;
+            draft.release();
+            match self.send(&draft, Purpose::Reclaim).await {
+                Ok(_) => return Ok(Reclaimed::Taken),
+                Err(crate::draft::WriteError::Refused(Refusal::Sequence { .. })) => {}
+                // Renewed, taken by someone else, or another process's: nothing of ours.
+                Err(crate::draft::WriteError::Refused(Refusal::Guard(_))) => return Ok(Reclaimed::NotHeld),
+                Err(crate::draft::WriteError::Refused(refusal)) => return Err(refusal.into()),
+                Err(crate::draft::WriteError::Failed(error) | crate::draft::WriteError::Unknown(error)) => {
+                    return Err(error.into());
+                }
+            }
+        }
+        Ok(Reclaimed::NotHeld)
+    }
+
+    fn take_back(&self, loaded: &Loaded, draft: &mut Draft, proof: Proof) -> Result<(), OpError> {
+        let ids = self.system.ids.as_ref();
+        let ending = "the job was ended while the outcome of the call was unknown";
+        match loaded.state.end_requested {
+            Some(EndCause::Cancel) => {
+                self.doubt_open_calls(&loaded.ledger, draft, ending)?;
+                draft.push(ids, JobCancelled {})?;
+            }
+            Some(EndCause::Deadline) => {
+                self.doubt_open_calls(&loaded.ledger, draft, ending)?;
+                self.fail_job(draft, deadline_exceeded())?;
+            }
+            None if loaded.state.reclaims + 1 >= self.settings.max_attempts => {
+                self.doubt_open_calls(&loaded.ledger, draft, ending)?;
+                let message = format!(
+                    "the job was taken back from a lost worker {} times in a row without a node finishing; it is not tried again",
+                    self.settings.max_attempts
+                );
+                self.fail_job(draft, Failure::new("attempts_exhausted", message))?;
+            }
+            None => {
+                let reason = match proof {
+                    Proof::Expired => RequeueReason::LeaseExpired,
+                    Proof::Dead(_) => RequeueReason::HolderDied,
+                };
+                draft.push(ids, JobRequeued { after_us: None, reason })?;
+            }
+        }
+        Ok(())
+    }
+}

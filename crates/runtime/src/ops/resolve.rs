@@ -1,0 +1,73 @@
+//! An operator answers a doubt.
+
+use aetheris_core::event::{DoubtOutcome, InDoubtResolved, Resolver};
+use aetheris_core::id::{IdempotencyKey, JobId};
+use aetheris_core::json::Json;
+use aetheris_core::lease::Guard;
+use aetheris_core::ledger::{LedgerTrigger, Settle};
+use aetheris_core::limits;
+use aetheris_store::{LedgerWrite, NewEffect, Purpose};
+
+use super::{Plan, is_open_doubt};
+use crate::Runtime;
+use crate::error::OpError;
+
+/// The answer to a doubt.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Resolution {
+    /// Whether the call had its effect, and with which result.
+    pub happened: Option<Json>,
+    /// The operator's words.
+    pub note: String,
+}
+
+impl Runtime {
+    /// Records an operator's answer to the doubt about one invocation. "Did not happen" is accepted
+    /// only when the permit's call can no longer arrive; the store checks that by its clock. One commit.
+    ///
+    /// # Errors
+    /// [`OpError`]: nothing of that name, no open doubt, too early, or no store.
+    pub async fn resolve(&self, job: JobId, key: IdempotencyKey, resolution: Resolution) -> Result<(), OpError> {
+        if resolution.note.len() > limits::NOTE_BYTES_MAX {
+            return Err(OpError::InvalidRequest("note: at most 4096 bytes are accepted".to_owned()));
+        }
+        let ids = self.system.ids.as_ref();
+        self.amend(job, Purpose::Resolve, Guard::Outside, |loaded, mut draft| {
+            let mut steps = loaded.state.steps.iter();
+            let found = steps.find_map(|(node, step)| {
+                step.invocation
+                    .as_ref()
+                    .filter(|invocation| invocation.key == key)
+                    .map(|i| (node.clone(), step, i.clone()))
+            });
+            let (node, step, invocation) = found.ok_or(OpError::InvocationNotFound { job, key })?;
+            if !is_open_doubt(step) {
+                return Err(OpError::StateConflict(format!(
+                    "invocation {key} (node `{node}`) is not in doubt; nothing is to be answered"
+                )));
+            }
+            let event = |outcome| InDoubtResolved {
+                by: Resolver::Operator,
+                node: node.clone(),
+                note: Some(resolution.note.clone()).filter(|note| !note.is_empty()),
+                outcome,
+                permit: invocation.permit,
+            };
+            let settle = |trigger| LedgerWrite::Settle(Settle { key, permit_id: invocation.permit_id, trigger });
+            match &resolution.happened {
+                Some(result) => {
+                    let (permit, permit_id) = (invocation.permit, invocation.permit_id);
+                    let effect = NewEffect { key, permit, permit_id, result: result.clone() };
+                    let event = event(DoubtOutcome::Happened);
+                    draft.push_with_effect(ids, event, effect, settle(LedgerTrigger::Commit))?;
+                }
+                None => {
+                    let event = event(DoubtOutcome::DidNotHappen);
+                    draft.push_with_ledger(ids, event, settle(LedgerTrigger::Disprove))?;
+                }
+            }
+            Ok(Plan::Write(Box::new(draft), ()))
+        })
+        .await
+    }
+}

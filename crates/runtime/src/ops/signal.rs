@@ -1,0 +1,160 @@
+//! Signals: what ends a wait, in the order of checks of SPEC §7.
+
+use std::collections::BTreeMap;
+
+use aetheris_core::event::{WaitCompleted, WaitEnd};
+use aetheris_core::id::{JobId, SignalId};
+use aetheris_core::json::Json;
+use aetheris_core::lease::Guard;
+use aetheris_core::plan::{CompiledPlan, NodeKind, WaitType};
+use aetheris_core::signal::{self, Incoming, Meets, Upcoming};
+use aetheris_core::step::StepStatus;
+use aetheris_core::{limits, state::JobState};
+use aetheris_store::{InboxWrite, Purpose, UnitOfWork};
+
+use crate::Runtime;
+use crate::draft::{self, Draft, WriteError};
+use crate::error::OpError;
+use crate::load::Loaded;
+use crate::scope;
+
+/// An outside message.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Signal {
+    /// The wait it names.
+    pub correlation_key: String,
+    /// What it brings.
+    pub payload: Json,
+    /// What it claims to be.
+    pub wait_type: Option<WaitType>,
+}
+
+/// What became of a signal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SignalAnswer {
+    /// It ended the wait.
+    Delivered,
+    /// One with the same key had ended the wait before.
+    AlreadyDelivered {
+        /// Whether its payload was the same.
+        payload_matches: bool,
+    },
+    /// It is kept until the job reaches its wait.
+    Kept {
+        /// Whether the kept payload, which is the first one, is the same.
+        payload_matches: bool,
+    },
+}
+
+impl Runtime {
+    /// Takes a signal. One durable commit, in which the inbox row, `wait_completed` and the job's
+    /// return to pending stand together; a job that is being claimed in the meantime is looked at again.
+    ///
+    /// # Errors
+    /// [`OpError`] as SPEC §7 orders the checks.
+    pub async fn signal(&self, job: JobId, incoming: Signal) -> Result<SignalAnswer, OpError> {
+        if incoming.correlation_key.len() > limits::CORRELATION_KEY_BYTES_MAX {
+            return Err(OpError::InvalidRequest("correlation_key: at most 512 bytes are accepted".to_owned()));
+        }
+        let id = SignalId::from_u128(self.system.ids.ordered());
+        for _ in 0..limits::CONFLICT_RETRIES_MAX {
+            let loaded = Loaded::read(self.store.as_ref(), job).await?;
+            let plan = match loaded.state.plan {
+                Some(plan) => Some(self.plans.get(self.store.as_ref(), plan.hash).await?),
+                None => None,
+            };
+            let upcoming = plan.as_deref().map(|plan| upcoming(&loaded, plan));
+            let question = Incoming {
+                key: incoming.correlation_key.clone(),
+                payload_hash: incoming.payload.hash(),
+                wait_type: incoming.wait_type,
+            };
+            let answer = match signal::meets(&loaded.state, upcoming.as_deref(), &question) {
+                Meets::Deliver(node) => {
+                    let by = WaitEnd::Signal { payload: incoming.payload.clone(), signal: id };
+                    let mut draft = Draft::new(loaded.state.clone(), Guard::Outside, loaded.checkpoint_seq);
+                    let row = receive(&incoming, id, true);
+                    draft.push_with_inbox(self.system.ids.as_ref(), WaitCompleted { by, node }, row)?;
+                    let fallback = self.event_id();
+                    let unit = || draft.unit(Purpose::Signal, fallback);
+                    draft::write(self.store.as_ref(), unit).await.map(|_| SignalAnswer::Delivered)
+                }
+                Meets::Keep => {
+                    if let Some(kept) = loaded.kept.iter().find(|kept| kept.key == incoming.correlation_key) {
+                        let payload_matches = kept.payload.hash() == question.payload_hash;
+                        return Ok(SignalAnswer::Kept { payload_matches });
+                    }
+                    let unit = || self.keeping(&loaded.state, &incoming, id);
+                    draft::write(self.store.as_ref(), unit).await.map(|_| SignalAnswer::Kept { payload_matches: true })
+                }
+                Meets::AlreadyDelivered { payload_matches } => {
+                    return Ok(SignalAnswer::AlreadyDelivered { payload_matches });
+                }
+                refused @ (Meets::JobFinished | Meets::WaitOver | Meets::WrongType(_) | Meets::WrongKey) => {
+                    return Err(refusal(&loaded.state, &incoming, &refused));
+                }
+            };
+            match answer {
+                Ok(answer) => return Ok(answer),
+                Err(WriteError::Refused(aetheris_store::Refusal::Sequence { .. })) => {}
+                Err(WriteError::Refused(refusal)) => return Err(refusal.into()),
+                Err(WriteError::Failed(error) | WriteError::Unknown(error)) => return Err(error.into()),
+            }
+        }
+        Err(OpError::StateConflict(format!("job {job} is written too busily; send the signal again")))
+    }
+
+    /// A unit without an event: it holds only while the job is as it was seen, so that a wait which
+    /// begins in the meantime is not missed.
+    fn keeping(&self, state: &JobState, incoming: &Signal, id: SignalId) -> UnitOfWork {
+        let mut unit = UnitOfWork::new(self.event_id(), state.id, Purpose::Signal, Guard::Outside);
+        unit.expected_seq = Some(state.seq);
+        unit.inbox.push(receive(incoming, id, false));
+        unit
+    }
+}
+
+fn receive(incoming: &Signal, signal: SignalId, delivered: bool) -> InboxWrite {
+    InboxWrite::Receive {
+        delivered,
+        key: incoming.correlation_key.clone(),
+        payload: incoming.payload.clone(),
+        signal,
+        wait_type: incoming.wait_type,
+    }
+}
+
+fn refusal(state: &JobState, incoming: &Signal, met: &Meets) -> OpError {
+    match met {
+        Meets::WaitOver => OpError::WaitOver(incoming.correlation_key.clone()),
+        Meets::WrongType(expected) => OpError::WrongWaitType {
+            expected: *expected,
+            given: incoming.wait_type.unwrap_or(*expected),
+            key: incoming.correlation_key.clone(),
+        },
+        Meets::WrongKey => OpError::WrongCorrelationKey {
+            job: state.id,
+            key: incoming.correlation_key.clone(),
+            waiting: state.open_key().map(str::to_owned),
+        },
+        Meets::Deliver(_) | Meets::AlreadyDelivered { .. } | Meets::Keep | Meets::JobFinished => {
+            OpError::JobFinished { job: state.id, status: state.status }
+        }
+    }
+}
+
+/// The waits that the job has not reached, with their keys where these can be computed already.
+fn upcoming(loaded: &Loaded, plan: &CompiledPlan) -> Vec<Upcoming> {
+    let names = scope::of(&loaded.state, &loaded.effects);
+    let pending = |node: &&aetheris_core::plan::Node| loaded.state.step_status(&node.id) == StepStatus::Pending;
+    let mut waits: BTreeMap<usize, Upcoming> = BTreeMap::new();
+    for (place, node) in plan.ordered().filter(pending).enumerate() {
+        if let NodeKind::Wait(wait) = &node.kind
+            && let Some(template) = &wait.correlation_key
+        {
+            let key = aetheris_expr::render_text(template, &names).ok();
+            waits.insert(place, Upcoming { key, wait_type: wait.wait_type });
+        }
+    }
+    waits.into_values().collect()
+}

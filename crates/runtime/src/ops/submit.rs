@@ -1,0 +1,165 @@
+//! Accepting a message: one commit makes the job, its first event, its plan and its deadline.
+
+use std::collections::BTreeMap;
+
+use aetheris_core::event::{JobCreated, PlanGenerated, TimerId, TimerSet};
+use aetheris_core::hash::Hash;
+use aetheris_core::id::{AgentName, JobId, SessionId};
+use aetheris_core::job::JobStatus;
+use aetheris_core::json::Json;
+use aetheris_core::lease::{Fence, Guard};
+use aetheris_core::limits;
+use aetheris_core::state::JobState;
+use aetheris_core::time::{Span, Timestamp};
+use aetheris_store::unit::ClientKey;
+use aetheris_store::{AgentRow, NewJob, Purpose, Refusal};
+
+use crate::Runtime;
+use crate::draft::{Draft, WriteError};
+use crate::error::OpError;
+
+/// A message for an agent.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Submission {
+    /// The client's name for it: sending it again makes no second job.
+    pub client_key: Option<String>,
+    /// The time the whole job may take; the agent's own where absent.
+    pub deadline: Option<Span>,
+    /// Labels to find it by.
+    pub labels: BTreeMap<String, String>,
+    /// The message.
+    pub message: Option<Json>,
+    /// Higher is earlier.
+    pub priority: i32,
+    /// Not before.
+    pub run_at: Option<Timestamp>,
+    /// The conversation.
+    pub session: Option<SessionId>,
+}
+
+/// The job of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Submitted {
+    /// Whether this call made it; `false` where an earlier one with the same key did.
+    pub created: bool,
+    /// The job.
+    pub job: JobId,
+    /// What it is doing.
+    pub status: JobStatus,
+}
+
+impl Submission {
+    fn check(&self) -> Result<(), OpError> {
+        let invalid = |what: &str| Err(OpError::InvalidRequest(what.to_owned()));
+        if self.labels.len() > limits::LABELS_MAX {
+            return invalid("labels: at most 32 are accepted");
+        }
+        let too_long = |text: &String| text.is_empty() || text.len() > limits::LABEL_BYTES_MAX;
+        if self.labels.iter().any(|(key, value)| too_long(key) || value.len() > limits::LABEL_BYTES_MAX) {
+            return invalid("labels: keys have 1 to 128 bytes, values up to 128");
+        }
+        if self.client_key.as_ref().is_some_and(|key| key.is_empty() || key.len() > limits::CLIENT_KEY_BYTES_MAX) {
+            return invalid("Idempotency-Key: 1 to 256 bytes are accepted");
+        }
+        if self.session.as_ref().is_some_and(|s| s.as_str().is_empty() || s.as_str().len() > limits::LABEL_BYTES_MAX) {
+            return invalid("session_id: 1 to 128 bytes are accepted");
+        }
+        if self.deadline.is_some_and(|span| span == Span::ZERO || span > limits::SPAN_MAX) {
+            return invalid("deadline: more than nothing and at most ten years");
+        }
+        Ok(())
+    }
+
+    /// Names everything that makes two requests the same.
+    fn body_hash(&self, message: &Json) -> Hash {
+        let body = serde_json::json!({
+            "deadline": self.deadline,
+            "labels": self.labels,
+            "message": message.value(),
+            "priority": self.priority,
+            "run_at": self.run_at,
+            "session": self.session,
+        });
+        Json::new(body).hash()
+    }
+}
+
+impl Runtime {
+    /// Accepts a message for an agent. One durable commit; when this answers, the job is never lost.
+    ///
+    /// # Errors
+    /// [`OpError`]: no such agent, a request out of bounds, a key that came with another request, or no
+    /// store.
+    pub async fn submit(&self, agent: &AgentName, submission: Submission) -> Result<Submitted, OpError> {
+        submission.check()?;
+        let row = self.store.agent(agent.clone()).await?.ok_or_else(|| OpError::AgentNotFound(agent.clone()))?;
+        let job = JobId::from_u128(self.system.ids.ordered());
+        let message = submission.message.clone().unwrap_or_else(Json::null);
+        let draft = self.first_facts(job, &row, &submission, &message)?;
+        let key = submission.client_key.as_ref();
+        let client_key = key.map(|key| ClientKey { body_hash: submission.body_hash(&message), key: key.clone() });
+        let new_job = NewJob {
+            agent: agent.clone(),
+            agent_version: row.agent.version.clone(),
+            client_key,
+            labels: submission.labels,
+            priority: submission.priority,
+            session: submission.session,
+        };
+        let fallback = self.event_id();
+        let unit = || {
+            let mut unit = draft.unit(Purpose::Create, fallback);
+            unit.create = Some(new_job.clone());
+            unit
+        };
+        match crate::draft::write(self.store.as_ref(), unit).await {
+            Ok(_) => Ok(Submitted { created: true, job, status: JobStatus::Pending }),
+            Err(WriteError::Refused(Refusal::Duplicate(earlier))) => {
+                let row = self.store.job(earlier).await?.ok_or(OpError::JobNotFound(earlier))?;
+                Ok(Submitted { created: false, job: earlier, status: row.status })
+            }
+            Err(WriteError::Refused(refusal)) => Err(refusal.into()),
+            Err(WriteError::Failed(error) | WriteError::Unknown(error)) => Err(error.into()),
+        }
+    }
+
+    /// `job_created`, `plan_generated` and the deadline: a job never exists without them.
+    fn first_facts(
+        &self,
+        job: JobId,
+        row: &AgentRow,
+        submission: &Submission,
+        message: &Json,
+    ) -> Result<Draft, OpError> {
+        let ids = self.system.ids.as_ref();
+        let mut state = JobState::new(job);
+        state.fence = Fence::default();
+        let mut draft = Draft::new(state, Guard::Outside, 0);
+        draft.push(
+            ids,
+            JobCreated {
+                agent: row.agent.agent.clone(),
+                agent_version: row.agent.version.clone(),
+                execution_version: self.settings.execution_version.clone(),
+                labels: submission.labels.clone(),
+                message: message.clone(),
+                priority: submission.priority,
+                run_at: submission.run_at,
+                session: submission.session.clone(),
+            },
+        )?;
+        draft.push(
+            ids,
+            PlanGenerated {
+                plan_hash: row.plan_hash,
+                plan_version: 1,
+                planner: row.agent.planner.as_str().to_owned(),
+                planner_version: self.settings.execution_version.clone(),
+            },
+        )?;
+        if let Some(deadline) = submission.deadline.or(row.agent.deadline) {
+            draft.push(ids, TimerSet { after_us: deadline.micros(), timer: TimerId::Deadline })?;
+        }
+        Ok(draft)
+    }
+}

@@ -1,0 +1,63 @@
+//! Timers: fired exactly once, by whichever process gets there first.
+
+use aetheris_core::event::{EndCause, Failure, JobCancelRequested, TimerFired, TimerId, WaitCompleted, WaitEnd};
+use aetheris_core::job::JobStatus;
+use aetheris_core::lease::Guard;
+use aetheris_core::time::Timestamp;
+use aetheris_store::{Purpose, TimerRow};
+
+use super::Plan;
+use crate::Runtime;
+use crate::draft::Draft;
+use crate::error::OpError;
+use crate::load::Loaded;
+
+impl Runtime {
+    /// Fires a timer that the store says is due at `now`, by its clock. Whether it did: someone else may
+    /// have been first, or the wait may have ended. One commit.
+    ///
+    /// # Errors
+    /// [`OpError`]: the job cannot be read or written.
+    pub async fn fire(&self, due: &TimerRow, now: Timestamp) -> Result<bool, OpError> {
+        self.amend(due.job, Purpose::Timer, Guard::Outside, |loaded, mut draft| {
+            let set = loaded.state.timers.get(&due.timer);
+            // It may have been set anew since it was listed: then it is due later.
+            if set.is_none_or(|timer| timer.due > now) {
+                return Ok(Plan::Answer(false));
+            }
+            draft.push(self.system.ids.as_ref(), TimerFired { timer: due.timer.clone() })?;
+            match &due.timer {
+                TimerId::Wait(node) | TimerId::Doubt(node) => {
+                    draft.push(self.system.ids.as_ref(), WaitCompleted { by: WaitEnd::Time, node: node.clone() })?;
+                }
+                TimerId::Deadline => self.deadline_passed(loaded, &mut draft)?,
+            }
+            Ok(Plan::Write(Box::new(draft), true))
+        })
+        .await
+    }
+
+    fn deadline_passed(&self, loaded: &Loaded, draft: &mut Draft) -> Result<(), OpError> {
+        match loaded.state.status {
+            JobStatus::Running if loaded.state.end_requested.is_some() => Ok(()),
+            JobStatus::Running => {
+                draft.push(self.system.ids.as_ref(), JobCancelRequested { cause: EndCause::Deadline })?;
+                Ok(())
+            }
+            JobStatus::Pending | JobStatus::Waiting | JobStatus::Parked => {
+                self.doubt_open_calls(
+                    &loaded.ledger,
+                    draft,
+                    "the job's deadline passed while the outcome of the call was unknown",
+                )?;
+                Ok(self.fail_job(draft, deadline_exceeded())?)
+            }
+            JobStatus::Completed | JobStatus::Failed | JobStatus::Cancelled => Ok(()),
+        }
+    }
+}
+
+/// Why a job fails at its deadline.
+pub(crate) fn deadline_exceeded() -> Failure {
+    Failure::new("deadline_exceeded", "the job's deadline passed before it ended")
+}

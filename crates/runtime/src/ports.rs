@@ -1,0 +1,134 @@
+//! The outside world as the runtime sees it: tools and models. Adapters implement these; replay never
+//! calls them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use aetheris_core::event::{Failure, Usage};
+use aetheris_core::id::{AgentName, IdempotencyKey, JobId, NodeId, SessionId, ToolName};
+use aetheris_core::json::Json;
+use aetheris_core::lease::Fence;
+use aetheris_core::plan::{AnswerFormat, Tool};
+use aetheris_core::time::Span;
+use aetheris_store::Boxed;
+
+/// One call of a tool, with everything that travels with it.
+#[derive(Debug, Clone)]
+pub struct ToolCall {
+    /// The agent, for templates of the tool.
+    pub agent: AgentName,
+    /// The fencing token; a tool that can compare refuses older ones.
+    pub fence: Fence,
+    /// The input, rendered once and the same at every try.
+    pub input: Json,
+    /// The job.
+    pub job: JobId,
+    /// The idempotency key, the same at every try.
+    pub key: IdempotencyKey,
+    /// The node.
+    pub node: NodeId,
+    /// The conversation, for templates of the tool.
+    pub session: Option<SessionId>,
+    /// The time it may take; the adapter ends the call then and says what is known.
+    pub timeout: Duration,
+    /// The tool as the plan pins it.
+    pub tool: Arc<Tool>,
+    /// Its name.
+    pub tool_name: ToolName,
+    /// The try of this step: 1, 2, …
+    pub try_number: u32,
+}
+
+/// What is known after a call (INTERFACE, HTTP tools).
+#[derive(Debug, Clone, PartialEq)]
+pub enum ToolOutcome {
+    /// It answered; this is its output.
+    Done(Json),
+    /// Proved: not a byte left, or it was refused by our own rules. `permanent` says that trying again
+    /// cannot help.
+    NotSent {
+        /// What happened.
+        error: Failure,
+        /// Whether trying again cannot help.
+        permanent: bool,
+    },
+    /// The other side refused before it acted, and may accept later.
+    RefusedRetryable {
+        /// What it said.
+        error: Failure,
+        /// When it asked to be called again.
+        retry_after: Option<Span>,
+    },
+    /// The other side refused for good.
+    RefusedPermanent(Failure),
+    /// It may or may not have acted. `timeout` says that our own timeout ended the call.
+    Unknown {
+        /// What happened.
+        error: Failure,
+        /// When it asked to be called again.
+        retry_after: Option<Span>,
+        /// Whether our own timeout ended the call.
+        timeout: bool,
+    },
+}
+
+/// Whoever calls tools.
+pub trait Tools: Send + Sync {
+    /// Calls once. The adapter has no retries of its own, keeps the timeout, and classifies what
+    /// happened by the tool's class. Dropping the future ends the call where it is; the runtime does
+    /// that to pure and idempotent calls only.
+    fn call(&self, call: ToolCall) -> Boxed<'_, ToolOutcome>;
+}
+
+/// A request to a model, every text rendered.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ModelRequest {
+    /// The form of the answer that is wanted.
+    pub format: AnswerFormat,
+    /// Most tokens of the answer.
+    pub max_tokens: Option<u32>,
+    /// `provider/model`.
+    pub model: String,
+    /// The user's message.
+    pub prompt: String,
+    /// The system message.
+    pub system: Option<String>,
+    /// Sampling temperature.
+    pub temperature: Option<f64>,
+    /// The time it may take.
+    pub timeout: Duration,
+}
+
+/// A model's answer.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ModelAnswer {
+    /// `provider/model` as it answered.
+    pub model: String,
+    /// The text.
+    pub text: String,
+    /// What it used.
+    pub usage: Usage,
+}
+
+/// Why a model gave no answer.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ModelError {
+    /// What happened.
+    pub error: Failure,
+    /// When it asked to be called again.
+    pub retry_after: Option<Span>,
+    /// Whether trying again may help.
+    pub retryable: bool,
+}
+
+/// Whoever calls models.
+pub trait Models: Send + Sync {
+    /// Asks once, without retries of its own, within the request's timeout.
+    fn complete(&self, request: ModelRequest) -> Boxed<'_, Result<ModelAnswer, ModelError>>;
+
+    /// Whether a model of that name is configured; `Err` says what is missing.
+    ///
+    /// # Errors
+    /// A sentence for people.
+    fn knows(&self, model: &str) -> Result<(), String>;
+}

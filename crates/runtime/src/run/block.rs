@@ -1,0 +1,159 @@
+//! Waits and sleeps: the job blocks, holding neither lease nor slot.
+
+use aetheris_core::event::{Failure, JobWaiting, StepResult, TimerId, TimerSet, WaitCompleted, WaitEnd};
+use aetheris_core::json::Json;
+use aetheris_core::limits;
+use aetheris_core::plan::{Node, OnDeadline, WaitNode, WaitType};
+use aetheris_core::time::Span;
+use aetheris_store::{InboxWrite, KeptSignal, Purpose};
+
+use super::{Run, RunEnd, Stop, Turn};
+use crate::draft::Rebased;
+
+impl Run<'_> {
+    pub(super) async fn sleep(&mut self, node: &Node, duration: Span) -> Result<Turn, Stop> {
+        if self.wait_end(node).is_some() {
+            return self.succeed(node, StepResult::Success, Json::null(), None);
+        }
+        let waiting = JobWaiting {
+            correlation_key: None,
+            doubt: false,
+            node: node.id.clone(),
+            park: false,
+            reason: Some(format!("sleeping for {duration}")),
+            wait_type: WaitType::Timer,
+        };
+        self.block(node, waiting, Some(duration), Arrival::None).await
+    }
+
+    pub(super) async fn wait(&mut self, node: &Node, wait: &WaitNode) -> Result<Turn, Stop> {
+        if let Some(end) = self.wait_end(node) {
+            return self.after_wait(node, wait, &end);
+        }
+        let render = |text: &String| aetheris_expr::render_text(text, &self.names);
+        let rendered = wait.correlation_key.as_ref().map(render).transpose();
+        let key = match rendered {
+            Ok(key) => key,
+            Err(error) => return self.fail_template(node, "its correlation key", &error),
+        };
+        let reason = match wait.reason.as_ref().map(render).transpose() {
+            Ok(reason) => reason,
+            Err(error) => return self.fail_template(node, "its reason", &error),
+        };
+        if let Some(wrong) = key.as_deref().and_then(|key| self.wrong_key(key)) {
+            self.fail_step(node, wrong, StepResult::PermanentFailure, None)?;
+            return Ok(Turn::Go);
+        }
+        let kept = key.as_ref().and_then(|key| self.kept.iter().find(|kept| kept.key == *key)).cloned();
+        let waiting = JobWaiting {
+            correlation_key: key,
+            doubt: false,
+            node: node.id.clone(),
+            park: wait.park,
+            reason,
+            wait_type: wait.wait_type,
+        };
+        // A kept signal that claims another type than this wait has stays unclaimed, and only the first
+        // of a key is kept: nothing else can be there.
+        let unclaimed = |kept: &KeptSignal| kept.wait_type.is_some_and(|claimed| claimed != wait.wait_type);
+        let arrival = match kept {
+            Some(kept) if unclaimed(&kept) => Arrival::None,
+            Some(kept) => Arrival::Kept(kept),
+            None => Arrival::Possible(waiting.correlation_key.clone()),
+        };
+        self.block(node, waiting, wait.deadline, arrival).await
+    }
+
+    fn wait_end(&self, node: &Node) -> Option<WaitEnd> {
+        self.state().steps.get(&node.id).and_then(|step| step.wait_end.clone())
+    }
+
+    fn after_wait(&mut self, node: &Node, wait: &WaitNode, end: &WaitEnd) -> Result<Turn, Stop> {
+        match (end, &wait.on_deadline) {
+            (WaitEnd::Signal { payload, .. }, _) => {
+                // The payload is stored in `wait_completed` and not a second time.
+                let (error, model, output, result) = (None, None, None, StepResult::Success);
+                let finished =
+                    aetheris_core::event::NodeFinished { error, model, node: node.id.clone(), output, result };
+                self.draft.push(self.ids(), finished)?;
+                self.name_output(&node.id, payload.clone());
+                Ok(Turn::Go)
+            }
+            (WaitEnd::Time, _) if wait.wait_type == WaitType::Timer => {
+                self.succeed(node, StepResult::Success, Json::null(), None)
+            }
+            (WaitEnd::Time, OnDeadline::ContinueWith(value)) => {
+                self.succeed(node, StepResult::Success, value.clone(), None)
+            }
+            (WaitEnd::Time, OnDeadline::Fail) => {
+                let failure = Failure::new("wait_timed_out", "nobody answered before the wait's deadline");
+                self.fail_step(node, failure, StepResult::PermanentFailure, None)?;
+                Ok(Turn::Go)
+            }
+        }
+    }
+
+    fn wrong_key(&self, key: &str) -> Option<Failure> {
+        if key.is_empty() || key.len() > limits::CORRELATION_KEY_BYTES_MAX {
+            let message = format!(
+                "the correlation key has {} bytes; 1 to {} are accepted",
+                key.len(),
+                limits::CORRELATION_KEY_BYTES_MAX
+            );
+            return Some(Failure::new("bad_correlation_key", message));
+        }
+        let used = self.state().waits.contains_key(key);
+        used.then(|| {
+            let message =
+                format!("the correlation key `{key}` was used by an earlier wait of this job; a key names one wait");
+            Failure::new("correlation_key_used", message)
+        })
+    }
+
+    /// Blocks the job and releases it; with a kept signal the wait is over in the same commit.
+    async fn block(
+        &mut self,
+        node: &Node,
+        waiting: JobWaiting,
+        span: Option<Span>,
+        arrival: Arrival,
+    ) -> Result<Turn, Stop> {
+        self.start(node)?;
+        self.draft.push(self.ids(), waiting)?;
+        match arrival {
+            Arrival::Kept(kept) => {
+                let by = WaitEnd::Signal { payload: kept.payload, signal: kept.signal };
+                let event = WaitCompleted { by, node: node.id.clone() };
+                self.draft.push_with_inbox(self.ids(), event, InboxWrite::Consume(kept.signal))?;
+            }
+            Arrival::None => self.set_timer(node, span)?,
+            Arrival::Possible(key) => {
+                self.set_timer(node, span)?;
+                self.draft.unless_signalled(key);
+            }
+        }
+        self.draft.release();
+        match self.flush(Purpose::Block).await? {
+            Rebased::Whole => Ok(Turn::End(RunEnd::Blocked)),
+            Rebased::Cut => Ok(Turn::Go),
+        }
+    }
+
+    fn set_timer(&mut self, node: &Node, span: Option<Span>) -> Result<(), Stop> {
+        if let Some(span) = span {
+            let timer = TimerId::Wait(node.id.clone());
+            self.draft.push(self.ids(), TimerSet { after_us: span.micros(), timer })?;
+        }
+        Ok(())
+    }
+}
+
+/// What may have come for a wait before it was reached.
+enum Arrival {
+    /// This signal: it ends the wait at once.
+    Kept(KeptSignal),
+    /// Nothing that could end it.
+    None,
+    /// Perhaps a signal with this key, since the inbox was read: the store is to look.
+    Possible(Option<String>),
+}

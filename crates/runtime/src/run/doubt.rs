@@ -1,0 +1,211 @@
+//! In doubt: the outcome of an `at_most_once` call is unknown, and the tool's policies are tried in order
+//! (SPEC §5). Nothing here ever calls the tool again without an answer that it has not happened.
+
+use aetheris_core::event::{
+    DoubtOutcome, Failure, InDoubtResolved, JobWaiting, Resolver, StepInDoubt, StepResult, TimerId, TimerSet,
+};
+use aetheris_core::id::ToolName;
+use aetheris_core::json::Json;
+use aetheris_core::ledger::{LedgerStatus, LedgerTrigger, Settle};
+use aetheris_core::plan::{DoubtPolicy, Node, WaitType};
+use aetheris_core::state::{Doubt, Invocation};
+use aetheris_core::time::{Span, Timestamp};
+use aetheris_store::{EffectRow, LedgerWrite, NewEffect, Purpose};
+
+use super::{Run, RunEnd, Stop, Turn};
+use crate::draft::Rebased;
+use crate::ports::ToolOutcome;
+
+/// What a reconcile tool said.
+enum Reconciled {
+    Happened(Json),
+    DidNotHappen,
+    /// It could not say, or could not be asked.
+    Unknown(String),
+}
+
+impl Run<'_> {
+    /// Records that the outcome is unknown, and begins the tool's policies.
+    pub(super) async fn enter_doubt(&mut self, node: &Node, reason: &str) -> Result<Turn, Stop> {
+        let invocation = self.open_invocation(node)?;
+        let event = StepInDoubt {
+            node: node.id.clone(),
+            permit: invocation.permit,
+            policy: 0,
+            reason: Failure::new("", reason).message,
+        };
+        let known = self
+            .ledger
+            .get(&invocation.key)
+            .is_some_and(|row| row.permit == invocation.permit && row.status == LedgerStatus::InDoubt);
+        if known {
+            self.draft.push(self.ids(), event)?;
+        } else {
+            let settle = settle(&invocation, LedgerTrigger::Doubt);
+            self.draft.push_with_ledger(self.ids(), event, settle)?;
+        }
+        self.follow_doubt(node).await
+    }
+
+    fn open_invocation(&self, node: &Node) -> Result<Invocation, Stop> {
+        let invocation = self.state().steps.get(&node.id).and_then(|step| step.invocation.clone());
+        invocation
+            .ok_or_else(|| Stop::Fault(Failure::new("corrupt_history", format!("node `{}` was never called", node.id))))
+    }
+
+    /// Tries the policy where the doubt stands.
+    pub(super) async fn follow_doubt(&mut self, node: &Node) -> Result<Turn, Stop> {
+        let invocation = self.open_invocation(node)?;
+        let Some(doubt) = self.state().steps.get(&node.id).and_then(|step| step.doubt.clone()) else {
+            return Err(Stop::Fault(Failure::new("corrupt_history", format!("node `{}` has no doubt", node.id))));
+        };
+        let place = usize::try_from(doubt.policy).unwrap_or(usize::MAX);
+        let policy = self.plan.tool_of(node).and_then(|(_, tool)| tool.on_in_doubt.get(place)).cloned();
+        match policy {
+            None | Some(DoubtPolicy::Fail) => self.give_up(node, &invocation, &doubt),
+            Some(DoubtPolicy::Human) => {
+                let reason = format!("did the call of `{}` happen? {}", invocation.tool, doubt.reason);
+                self.block_on_doubt(node, WaitType::Human, reason, None).await
+            }
+            Some(DoubtPolicy::Wait(_)) if doubt.waited => self.next_policy(node, &invocation, &doubt, &doubt.reason),
+            Some(DoubtPolicy::Wait(span)) => {
+                let reason = format!("waiting for a late answer of `{}`", invocation.tool);
+                self.block_on_doubt(node, WaitType::Timer, reason, Some(span)).await
+            }
+            Some(DoubtPolicy::Reconcile(tool)) => self.reconcile(node, &tool, &invocation, &doubt).await,
+        }
+    }
+
+    fn next_policy(&mut self, node: &Node, invocation: &Invocation, doubt: &Doubt, reason: &str) -> Result<Turn, Stop> {
+        let event = StepInDoubt {
+            node: node.id.clone(),
+            permit: invocation.permit,
+            policy: doubt.policy + 1,
+            reason: Failure::new("", reason).message,
+        };
+        self.draft.push(self.ids(), event)?;
+        Ok(Turn::Go)
+    }
+
+    /// The list is at its end: the step fails, the call stays on record as unresolved.
+    fn give_up(&mut self, node: &Node, invocation: &Invocation, doubt: &Doubt) -> Result<Turn, Stop> {
+        let event = self.resolved(node, invocation, Resolver::Policy, DoubtOutcome::Unresolved);
+        self.draft.push_with_ledger(self.ids(), event, settle(invocation, LedgerTrigger::GiveUp))?;
+        let message = format!("it is not known whether the call of `{}` happened: {}", invocation.tool, doubt.reason);
+        self.fail_step(node, Failure::new("in_doubt_unresolved", message), StepResult::PermanentFailure, None)?;
+        Ok(Turn::Go)
+    }
+
+    fn resolved(&self, node: &Node, invocation: &Invocation, by: Resolver, outcome: DoubtOutcome) -> InDoubtResolved {
+        InDoubtResolved { by, node: node.id.clone(), note: None, outcome, permit: invocation.permit }
+    }
+
+    async fn block_on_doubt(
+        &mut self,
+        node: &Node,
+        wait_type: WaitType,
+        reason: String,
+        span: Option<Span>,
+    ) -> Result<Turn, Stop> {
+        let park = wait_type == WaitType::Human;
+        let (correlation_key, doubt) = (None, true);
+        let event = JobWaiting { correlation_key, doubt, node: node.id.clone(), park, reason: Some(reason), wait_type };
+        self.draft.push(self.ids(), event)?;
+        if let Some(span) = span {
+            let timer = TimerId::Doubt(node.id.clone());
+            self.draft.push(self.ids(), TimerSet { after_us: span.micros(), timer })?;
+        }
+        self.draft.release();
+        match self.flush(Purpose::Block).await? {
+            Rebased::Whole => Ok(Turn::End(RunEnd::Blocked)),
+            Rebased::Cut => Ok(Turn::Go),
+        }
+    }
+
+    /// Asks a pure tool. "Happened" is believed at once; "did not happen" only when the permit's call can
+    /// no longer arrive, for which the job waits and asks again.
+    async fn reconcile(
+        &mut self,
+        node: &Node,
+        name: &ToolName,
+        invocation: &Invocation,
+        doubt: &Doubt,
+    ) -> Result<Turn, Stop> {
+        if self.flush(Purpose::Doubt).await? == Rebased::Cut {
+            return Ok(Turn::Go);
+        }
+        let Some(answer) = self.ask(node, name, invocation).await? else {
+            return Ok(Turn::Go);
+        };
+        match answer {
+            Reconciled::Happened(result) => self.reconciled(node, invocation, result),
+            Reconciled::DidNotHappen => {
+                let left = self.permit_left(node);
+                if left > Span::ZERO && !doubt.waited {
+                    let reason = format!(
+                        "`{name}` says that it did not happen; it is asked again when the call can no longer arrive"
+                    );
+                    return self.block_on_doubt(node, WaitType::Timer, reason, Some(left)).await;
+                }
+                let event = self.resolved(node, invocation, Resolver::Reconcile, DoubtOutcome::DidNotHappen);
+                self.draft.push_with_ledger(self.ids(), event, settle(invocation, LedgerTrigger::Disprove))?;
+                Ok(Turn::Go)
+            }
+            Reconciled::Unknown(why) => self.next_policy(node, invocation, doubt, &why),
+        }
+    }
+
+    fn reconciled(&mut self, node: &Node, invocation: &Invocation, result: Json) -> Result<Turn, Stop> {
+        let (key, permit, permit_id) = (invocation.key, invocation.permit, invocation.permit_id);
+        let effect = NewEffect { key, permit, permit_id, result: result.clone() };
+        let event = self.resolved(node, invocation, Resolver::Reconcile, DoubtOutcome::Happened);
+        self.draft.push_with_effect(self.ids(), event, effect, settle(invocation, LedgerTrigger::Commit))?;
+        self.effects.insert(key, EffectRow { at: Timestamp::default(), key, permit, result });
+        if let Some(row) = self.ledger.get_mut(&key) {
+            row.status = LedgerStatus::Committed;
+        }
+        Ok(Turn::Go)
+    }
+
+    /// `None` when the run was interrupted.
+    async fn ask(&mut self, node: &Node, name: &ToolName, invocation: &Invocation) -> Result<Option<Reconciled>, Stop> {
+        let input = serde_json::json!({
+            "idempotency_key": invocation.key,
+            "input": invocation.input.value(),
+            "tool": invocation.tool,
+        });
+        let Some(mut call) = self.tool_call(node, name, Json::new(input)) else {
+            return Ok(Some(Reconciled::Unknown(format!("the plan has no tool `{name}`"))));
+        };
+        call.timeout = call.tool.timeout.map_or(call.timeout, Span::to_std);
+        let Some(outcome) = self.droppable(call).await else {
+            return Ok(None);
+        };
+        Ok(Some(match outcome {
+            ToolOutcome::Done(answer) => read_answer(name, &answer),
+            ToolOutcome::NotSent { error, .. }
+            | ToolOutcome::RefusedRetryable { error, .. }
+            | ToolOutcome::RefusedPermanent(error)
+            | ToolOutcome::Unknown { error, .. } => {
+                Reconciled::Unknown(format!("`{name}` could not be asked: {}", error.message))
+            }
+        }))
+    }
+}
+
+fn settle(invocation: &Invocation, trigger: LedgerTrigger) -> LedgerWrite {
+    LedgerWrite::Settle(Settle { key: invocation.key, permit_id: invocation.permit_id, trigger })
+}
+
+/// `{"outcome": "happened" | "did_not_happen" | "unknown", "result"?}`; anything else is no answer.
+fn read_answer(name: &ToolName, answer: &Json) -> Reconciled {
+    match answer.get("outcome").and_then(serde_json::Value::as_str) {
+        Some("happened") => Reconciled::Happened(answer.get("result").cloned().map_or_else(Json::null, Json::new)),
+        Some("did_not_happen") => Reconciled::DidNotHappen,
+        Some("unknown") => Reconciled::Unknown(format!("`{name}` does not know")),
+        Some(other) => Reconciled::Unknown(format!(
+            "`{name}` answered the outcome `{other}`, which is none of happened, did_not_happen, unknown"
+        )),
+        None => Reconciled::Unknown(format!("`{name}` answered without an outcome")),
+    }
+}

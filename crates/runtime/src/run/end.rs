@@ -1,0 +1,140 @@
+//! How a run ends: with an answer, an error, a requested end, or by giving the job back.
+
+use aetheris_core::event::{
+    Answer, EndCause, Failure, JobCancelled, JobCompleted, JobFailed, JobRequeued, NodeSkipped, RequeueReason,
+    SkipReason,
+};
+use aetheris_core::id::NodeId;
+use aetheris_core::job::JobStatus;
+use aetheris_core::json::Json;
+use aetheris_core::lease::{Fence, Guard};
+use aetheris_core::step::StepStatus;
+use aetheris_store::Purpose;
+
+use super::{Run, RunEnd, Stop};
+use crate::Runtime;
+use crate::draft::{Draft, Rebased, WriteError};
+use crate::error::OpError;
+use crate::load::Loaded;
+use crate::ops::deadline_exceeded;
+
+impl Run<'_> {
+    pub(super) fn skip(&mut self, node: &NodeId, reason: SkipReason) -> Result<(), Stop> {
+        self.draft.push(self.ids(), NodeSkipped { node: node.clone(), reason })?;
+        self.name_output(node, Json::null());
+        Ok(())
+    }
+
+    /// Every node has ended well: the answer ends the job.
+    pub(super) async fn complete(&mut self) -> Result<RunEnd, Stop> {
+        let answer = match self.answer() {
+            Ok(answer) => answer,
+            Err(error) => {
+                let message = format!("the plan's answer cannot be made: {error}");
+                self.draft
+                    .push(self.ids(), JobFailed { error: Failure::new("template_error", message), node: None })?;
+                return self.finish().await;
+            }
+        };
+        self.draft.push(self.ids(), JobCompleted { answer })?;
+        self.finish().await
+    }
+
+    fn answer(&self) -> Result<Answer, aetheris_expr::ExprError> {
+        let completed = |node: &NodeId| self.state().step_status(node) == StepStatus::Completed;
+        match &self.plan.plan().answer {
+            None => {
+                let last = self.plan.ordered().last().map(|node| node.id.clone()).filter(completed);
+                Ok(last.map_or_else(|| Answer::Value(Json::null()), Answer::Node))
+            }
+            Some(template) => match template.as_str().and_then(whole_output).filter(completed) {
+                Some(node) => Ok(Answer::Node(node)),
+                None => aetheris_expr::render(template, &self.names).map(Answer::Value),
+            },
+        }
+    }
+
+    /// A node has failed, and the job with it.
+    pub(super) async fn fail(&mut self, node: &NodeId) -> Result<RunEnd, Stop> {
+        let told = self.state().steps.get(node).and_then(|step| step.error.clone());
+        let error = told.unwrap_or_else(|| Failure::new("step_failed", "the step failed"));
+        self.draft.push(self.ids(), JobFailed { error, node: Some(node.clone()) })?;
+        self.finish().await
+    }
+
+    /// Writes the terminal event and releases the lease with it. If the job's end was asked for in the
+    /// meantime, the newer state refuses the event and the job ends as was asked.
+    async fn finish(&mut self) -> Result<RunEnd, Stop> {
+        self.draft.release();
+        if self.flush(Purpose::Finish).await? == Rebased::Whole {
+            return Ok(RunEnd::Finished(self.state().status));
+        }
+        match self.state().end_requested {
+            Some(cause) => Box::pin(self.end_as_asked(cause)).await,
+            None => Err(Stop::Fault(Failure::new("illegal_transition", "the job changed while it was being ended"))),
+        }
+    }
+
+    /// The end that was asked for: calls whose outcome is unknown stay in the in-doubt list.
+    pub(super) async fn end_as_asked(&mut self, cause: EndCause) -> Result<RunEnd, Stop> {
+        let reason = "the job was ended while the outcome of the call was unknown";
+        self.rt.doubt_open_calls(&self.ledger, &mut self.draft, reason)?;
+        match cause {
+            EndCause::Cancel => self.draft.push(self.ids(), JobCancelled {})?,
+            EndCause::Deadline => self.draft.push(self.ids(), JobFailed { error: deadline_exceeded(), node: None })?,
+        }
+        self.finish().await
+    }
+
+    /// The worker shuts down: the job is pending again, never cancelled.
+    pub(super) async fn give_back(&mut self) -> Result<RunEnd, Stop> {
+        self.draft.push(self.ids(), JobRequeued { after_us: None, reason: RequeueReason::Draining })?;
+        self.draft.release();
+        match self.flush(Purpose::Requeue).await? {
+            Rebased::Whole => Ok(RunEnd::Requeued),
+            Rebased::Cut => match self.state().end_requested {
+                Some(cause) => self.end_as_asked(cause).await,
+                None => Err(Stop::Fault(Failure::new("illegal_transition", "the job changed while it was given back"))),
+            },
+        }
+    }
+
+    /// What is stored contradicts itself, or a bound is reached: the job is failed, with nothing of the
+    /// draft that led there.
+    pub(super) async fn fail_faulty(&mut self, failure: Failure) -> Result<RunEnd, OpError> {
+        tracing::error!(job = %self.state().id, code = %failure.code, message = %failure.message, "the job cannot go on");
+        self.deposit_owed().await?;
+        let loaded = Loaded::read(self.rt.store.as_ref(), self.state().id).await?;
+        fail_loaded(self.rt, loaded, self.lease.fence, failure).await
+    }
+}
+
+/// Seed 003 §4: nothing runs without a recorded plan, and this code has no planner to ask.
+pub(super) async fn fail_unplanned(rt: &Runtime, loaded: Loaded, fence: Fence) -> Result<RunEnd, OpError> {
+    let failure = Failure::new("no_plan", "the job has no recorded plan; nothing runs without one");
+    fail_loaded(rt, loaded, fence, failure).await
+}
+
+async fn fail_loaded(rt: &Runtime, loaded: Loaded, fence: Fence, failure: Failure) -> Result<RunEnd, OpError> {
+    let mut draft = Draft::new(loaded.state, Guard::Run(fence), loaded.checkpoint_seq);
+    rt.doubt_open_calls(
+        &loaded.ledger,
+        &mut draft,
+        "the job could not go on while the outcome of the call was unknown",
+    )?;
+    rt.fail_job(&mut draft, failure)?;
+    let fallback = rt.event_id();
+    match crate::draft::write(rt.store.as_ref(), || draft.unit(Purpose::Finish, fallback)).await {
+        Ok(_) => Ok(RunEnd::Finished(JobStatus::Failed)),
+        Err(WriteError::Refused(_)) => Ok(RunEnd::Lost),
+        Err(WriteError::Failed(error) | WriteError::Unknown(error)) => Err(error.into()),
+    }
+}
+
+/// The node whose whole output a template is, if it is nothing else: its result is then stored once.
+fn whole_output(template: &str) -> Option<NodeId> {
+    let inner = template.trim().strip_prefix("{{")?.strip_suffix("}}")?.trim();
+    let node = inner.strip_prefix("nodes.")?.strip_suffix(".output")?;
+    let plain = !node.is_empty() && node.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+    plain.then(|| NodeId::from(node))
+}

@@ -1,0 +1,329 @@
+//! Ledger steps: permission, call, outcome (SPEC §5).
+
+use std::time::Duration;
+
+use aetheris_core::event::{
+    CommandCommitted, DoubtOutcome, Failure, InDoubtResolved, InvocationOutcome, NodeFinished, Resolver, Source,
+    StepResult, ToolInvocationFinished, ToolInvocationStarted,
+};
+use aetheris_core::id::{IdempotencyKey, PermitId};
+use aetheris_core::json::Json;
+use aetheris_core::ledger::{LedgerStatus, LedgerTrigger, PermitRequest, Settle};
+use aetheris_core::limits;
+use aetheris_core::plan::{EffectClass, Node, NodeKind, Tool};
+use aetheris_core::retry::OnTimeout;
+use aetheris_core::step::StepStatus;
+use aetheris_core::time::{Span, Timestamp};
+use aetheris_store::{EffectRow, LedgerWrite, NewEffect, Purpose};
+
+use super::plain::overdue;
+use super::step::TryFailed;
+use super::{Run, Stop, Turn};
+use crate::draft::Rebased;
+use crate::ops::{Deposit, DepositOutcome};
+use crate::ports::{ToolCall, ToolOutcome};
+
+/// A permission that this run was given.
+struct Permit {
+    class: EffectClass,
+    id: PermitId,
+    key: IdempotencyKey,
+    number: u32,
+    /// The boot clock before commit A was sent.
+    sent_at: Duration,
+}
+
+impl Run<'_> {
+    /// Asks for the next permission, durably, and calls.
+    pub(super) async fn call_tool(&mut self, node: &Node) -> Result<Turn, Stop> {
+        let plan = std::sync::Arc::clone(&self.plan);
+        let Some((name, tool)) = plan.tool_of(node) else {
+            return Err(Stop::Fault(Failure::new("unknown_tool", format!("node `{}` has no tool", node.id))));
+        };
+        let previous = self.state().steps.get(&node.id).and_then(|step| step.invocation.clone());
+        let input = match &previous {
+            Some(invocation) => invocation.input.clone(),
+            None => match self.tool_input(node) {
+                Ok(input) => input,
+                Err(error) => return self.fail_template(node, "its input", &error),
+            },
+        };
+        let number = previous.as_ref().map_or(1, |invocation| invocation.permit.saturating_add(1));
+        self.start(node)?;
+        let permit = self.ask_permission(node, name, tool, &input, number)?;
+        let permit = Permit { sent_at: self.rt.system.clock.boot(), ..permit };
+        if !aetheris_fault::planted!("call-before-permission") && self.flush(Purpose::Permit).await? == Rebased::Cut {
+            return Ok(Turn::Go);
+        }
+        let Some(call) = self.tool_call(node, name, input) else {
+            return Err(Stop::Fault(Failure::new("unknown_tool", format!("the plan has no tool `{name}`"))));
+        };
+        let outcome = match self.too_late(&permit) {
+            Some(error) => Some(ToolOutcome::NotSent { error, permanent: false }),
+            None => self.call(call, permit.class).await,
+        };
+        match outcome {
+            Some(outcome) => self.record_outcome(node, &permit, outcome).await,
+            None => Ok(Turn::Go),
+        }
+    }
+
+    fn tool_input(&self, node: &Node) -> Result<Json, aetheris_expr::ExprError> {
+        match &node.kind {
+            NodeKind::Tool { input, .. } => aetheris_expr::render(input, &self.names),
+            NodeKind::Condition
+            | NodeKind::Llm(_)
+            | NodeKind::Sleep(_)
+            | NodeKind::Transform(_)
+            | NodeKind::Wait(_) => Ok(Json::null()),
+        }
+    }
+
+    fn ask_permission(
+        &mut self,
+        node: &Node,
+        name: &aetheris_core::id::ToolName,
+        tool: &Tool,
+        input: &Json,
+        number: u32,
+    ) -> Result<Permit, Stop> {
+        let mut key = self.key_of(node);
+        if aetheris_fault::planted!("key-with-attempt") {
+            key = IdempotencyKey::derive(self.state().id, &node.id, self.lease.fence.epoch);
+        }
+        let permit_id = PermitId::from_u128(self.ids().secret());
+        let lifetime = self.permit_lifetime(node, tool);
+        let event = ToolInvocationStarted {
+            effect: tool.effect,
+            input: (number == 1).then(|| input.clone()),
+            key,
+            lifetime_us: lifetime.micros(),
+            node: node.id.clone(),
+            permit: number,
+            permit_id,
+            tool: name.clone(),
+            tool_version: tool.version.clone(),
+        };
+        let request = PermitRequest {
+            class: tool.effect,
+            input_hash: input.hash(),
+            key,
+            lifetime,
+            node: node.id.clone(),
+            permit: number,
+            permit_id,
+            tool: name.clone(),
+        };
+        self.draft.push_with_ledger(self.ids(), event, LedgerWrite::Permit(request))?;
+        Ok(Permit { class: tool.effect, id: permit_id, key, number, sent_at: Duration::ZERO })
+    }
+
+    /// Right before the call leaves: what is left of the lease and of the permit, by this process's
+    /// boot clock from the moment commit A was sent.
+    fn too_late(&self, permit: &Permit) -> Option<Failure> {
+        if aetheris_fault::planted!("lease-not-checked-before-call") {
+            return None;
+        }
+        let spent = self.rt.system.clock.boot().saturating_sub(permit.sent_at);
+        if spent >= limits::PERMIT_MARGIN.to_std() {
+            return Some(Failure::new(
+                "permit_spent",
+                format!("writing the permission took {} ms; nothing was sent", spent.as_millis()),
+            ));
+        }
+        (!self.lease.is_safe(self.rt.system.clock.as_ref()))
+            .then(|| Failure::new("lease_spent", "too little was left of the lease; nothing was sent"))
+    }
+
+    /// Calls. What may be called again is dropped when the run is interrupted; an `at_most_once` call is
+    /// awaited to its own timeout, and given up only at a second request to stop.
+    async fn call(&self, call: ToolCall, class: EffectClass) -> Option<ToolOutcome> {
+        aetheris_fault::crash_point!("run.tool.before_call");
+        let outcome = match class {
+            EffectClass::Pure | EffectClass::Idempotent => self.droppable(call).await,
+            EffectClass::AtMostOnce => {
+                let limit = call.timeout + Duration::from_secs(1);
+                tokio::select! {
+                    biased;
+                    outcome = self.rt.tools.call(call) => Some(outcome),
+                    () = self.lease.abandon.cancelled() => None,
+                    () = tokio::time::sleep(limit) => Some(overdue(limit)),
+                }
+            }
+        };
+        aetheris_fault::crash_point!("run.tool.after_call");
+        outcome
+    }
+
+    /// Records what is known after a call; it is written before anything else runs.
+    async fn record_outcome(&mut self, node: &Node, permit: &Permit, outcome: ToolOutcome) -> Result<Turn, Stop> {
+        let on_timeout = self.plan.retry_of(node).on_timeout;
+        let (told, trigger, failed) = match outcome {
+            ToolOutcome::Done(result) => match Json::checked(result.value().clone()) {
+                Ok(result) => return self.record_effect(node, permit, result),
+                // It acted, and what it said cannot be kept: only a person can say what the result is.
+                Err(error) => {
+                    let failure =
+                        Failure::new("result_refused", format!("the tool's result cannot be recorded: {error}"));
+                    (InvocationOutcome::InDoubt, LedgerTrigger::Doubt, super::plain::failed(failure, None, false))
+                }
+            },
+            ToolOutcome::NotSent { error, permanent } => {
+                (InvocationOutcome::NotSent, LedgerTrigger::NotSent, super::plain::failed(error, None, !permanent))
+            }
+            ToolOutcome::RefusedRetryable { error, retry_after } => (
+                InvocationOutcome::RefusedRetryable,
+                LedgerTrigger::RefuseRetryable,
+                super::plain::failed(error, retry_after, true),
+            ),
+            ToolOutcome::RefusedPermanent(error) => (
+                InvocationOutcome::RefusedPermanent,
+                LedgerTrigger::RefusePermanent,
+                super::plain::failed(error, None, false),
+            ),
+            ToolOutcome::Unknown { error, retry_after, timeout } => {
+                let retryable = !(timeout && on_timeout == OnTimeout::Fail);
+                (InvocationOutcome::InDoubt, LedgerTrigger::Doubt, super::plain::failed(error, retry_after, retryable))
+            }
+        };
+        let unknown = told == InvocationOutcome::InDoubt;
+        if unknown && permit.class == EffectClass::AtMostOnce && !aetheris_fault::planted!("timeout-is-a-failure") {
+            return self.enter_doubt(node, &failed.error.message).await;
+        }
+        self.record_failure(node, permit, (told, trigger), failed).await
+    }
+
+    async fn record_failure(
+        &mut self,
+        node: &Node,
+        permit: &Permit,
+        (told, trigger): (InvocationOutcome, LedgerTrigger),
+        mut failed: TryFailed,
+    ) -> Result<Turn, Stop> {
+        let settle = |trigger| Settle { key: permit.key, permit_id: permit.id, trigger };
+        let event = ToolInvocationFinished {
+            error: Some(failed.error.clone()),
+            node: node.id.clone(),
+            outcome: told,
+            permit: permit.number,
+            source: Source::Executed,
+        };
+        self.draft.push_with_ledger(self.ids(), event, LedgerWrite::Settle(settle(trigger)))?;
+        if told == InvocationOutcome::InDoubt {
+            failed.on_exhaustion = Some(LedgerWrite::Settle(settle(LedgerTrigger::GiveUp)));
+        } else {
+            self.owe(node, permit, DepositOutcome::Settled(trigger));
+        }
+        self.after_failure(node, failed).await
+    }
+
+    /// The facts of a known effect. They ride with the next commit of this run, which comes before any
+    /// other body; if the lease is lost first, the effect is deposited.
+    fn record_effect(&mut self, node: &Node, permit: &Permit, result: Json) -> Result<Turn, Stop> {
+        let effect = NewEffect { key: permit.key, permit: permit.number, permit_id: permit.id, result: result.clone() };
+        let commit = Settle { key: permit.key, permit_id: permit.id, trigger: LedgerTrigger::Commit };
+        self.owe(node, permit, DepositOutcome::Done(result.clone()));
+        let row =
+            EffectRow { at: Timestamp::default(), key: permit.key, permit: permit.number, result: result.clone() };
+        self.effects.insert(permit.key, row);
+        let finished = ToolInvocationFinished {
+            error: None,
+            node: node.id.clone(),
+            outcome: InvocationOutcome::Committed,
+            permit: permit.number,
+            source: Source::Executed,
+        };
+        self.draft.push_with_effect(self.ids(), finished, effect, LedgerWrite::Settle(commit))?;
+        self.commit_command(node, result)?;
+        Ok(Turn::Go)
+    }
+
+    fn owe(&mut self, node: &Node, permit: &Permit, outcome: DepositOutcome) {
+        self.owed.push(Deposit {
+            job: self.state().id,
+            key: permit.key,
+            node: node.id.clone(),
+            outcome,
+            permit: permit.number,
+            permit_id: permit.id,
+        });
+    }
+
+    fn commit_command(&mut self, node: &Node, result: Json) -> Result<(), Stop> {
+        let result_hash = result.hash();
+        self.draft.push(self.ids(), CommandCommitted { node: node.id.clone(), result_hash })?;
+        let (error, model, output) = (None, None, None);
+        let finished =
+            NodeFinished { error, model, node: node.id.clone(), output, result: StepResult::SideEffectCommitted };
+        self.draft.push(self.ids(), finished)?;
+        self.name_output(&node.id, result);
+        Ok(())
+    }
+
+    /// Writes the missing events from the recorded effect. Nothing is run.
+    pub(super) fn catch_up(&mut self, node: &Node) -> Result<(), Stop> {
+        let key = self.key_of(node);
+        let missing = |what: &str| Stop::Fault(Failure::new("corrupt_history", format!("node `{}`: {what}", node.id)));
+        let effect = self
+            .effects
+            .get(&key)
+            .cloned()
+            .ok_or_else(|| missing("its ledger is committed and its effect is missing"))?;
+        let step =
+            self.state().steps.get(&node.id).cloned().ok_or_else(|| missing("it has an effect and never started"))?;
+        let invocation = step.invocation.ok_or_else(|| missing("it has an effect and was never called"))?;
+        let mut source = if step.source == Source::Executed { Source::CaughtUp } else { step.source };
+        if step.status == StepStatus::InDoubt {
+            let (by, outcome) = (Resolver::LateDeposit, DoubtOutcome::Happened);
+            let resolved =
+                InDoubtResolved { by, node: node.id.clone(), note: None, outcome, permit: invocation.permit };
+            self.draft.push(self.ids(), resolved)?;
+            source = Source::CaughtUp;
+        }
+        let finished = ToolInvocationFinished {
+            error: None,
+            node: node.id.clone(),
+            outcome: InvocationOutcome::Committed,
+            permit: invocation.permit,
+            source,
+        };
+        let open = self.ledger.get(&key).filter(|row| row.status != LedgerStatus::Committed);
+        match open.map(|row| Settle { key, permit_id: row.permit_id, trigger: LedgerTrigger::Commit }) {
+            Some(settle) => self.draft.push_with_ledger(self.ids(), finished, LedgerWrite::Settle(settle))?,
+            None => self.draft.push(self.ids(), finished)?,
+        }
+        self.commit_command(node, effect.result)
+    }
+
+    /// Writes an outcome that only the ledger knows into the events, and follows the retry policy.
+    pub(super) async fn catch_up_outcome(&mut self, node: &Node, outcome: InvocationOutcome) -> Result<Turn, Stop> {
+        let Some(invocation) = self.state().steps.get(&node.id).and_then(|step| step.invocation.clone()) else {
+            return Err(Stop::Fault(Failure::new("corrupt_history", format!("node `{}` was never called", node.id))));
+        };
+        let (error, retryable) = match outcome {
+            InvocationOutcome::NotSent => (Failure::new("not_sent", "the call never left"), true),
+            InvocationOutcome::RefusedRetryable => {
+                (Failure::new("refused", "the tool refused and may accept later"), true)
+            }
+            InvocationOutcome::RefusedPermanent | InvocationOutcome::Committed | InvocationOutcome::InDoubt => {
+                (Failure::new("refused", "the tool refused for good"), false)
+            }
+        };
+        let event = ToolInvocationFinished {
+            error: Some(error.clone()),
+            node: node.id.clone(),
+            outcome,
+            permit: invocation.permit,
+            source: Source::CaughtUp,
+        };
+        self.draft.push(self.ids(), event)?;
+        self.after_failure(node, super::plain::failed(error, None, retryable)).await
+    }
+
+    /// What is left until the current permit's call can no longer arrive, by the store's clock at the
+    /// last event.
+    pub(super) fn permit_left(&self, node: &Node) -> Span {
+        let invocation = self.state().steps.get(&node.id).and_then(|step| step.invocation.as_ref());
+        invocation.map_or(Span::ZERO, |invocation| invocation.deadline.since(self.state().last_at))
+    }
+}

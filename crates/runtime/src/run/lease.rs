@@ -1,0 +1,70 @@
+//! What a run knows of its lease: how much is left by the boot clock, and what it was told.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use aetheris_core::lease::Fence;
+use aetheris_store::system::Clock;
+use tokio_util::sync::CancellationToken;
+
+/// A run's hold on its job. The worker renews it, and tells the run through it what is wanted.
+#[derive(Debug)]
+pub struct Lease {
+    /// A second request to stop: calls that have left are given up as well.
+    pub abandon: CancellationToken,
+    /// The worker shuts down: nothing new starts, the job is given back.
+    pub drain: CancellationToken,
+    /// The job's end is asked for.
+    pub ending: CancellationToken,
+    /// The fence that every write carries.
+    pub fence: Fence,
+    /// The lease is lost.
+    pub lost: CancellationToken,
+    safe_until_us: AtomicU64,
+}
+
+impl Lease {
+    /// A lease that is safe until a moment of the boot clock: the sending of its last good renewal, and
+    /// its length less a margin.
+    #[must_use]
+    pub fn new(fence: Fence, safe_until: Duration, drain: CancellationToken, abandon: CancellationToken) -> Self {
+        Self {
+            abandon,
+            drain,
+            ending: CancellationToken::new(),
+            fence,
+            lost: CancellationToken::new(),
+            safe_until_us: AtomicU64::new(micros(safe_until)),
+        }
+    }
+
+    /// The worker has renewed it.
+    pub fn extend(&self, safe_until: Duration) {
+        self.safe_until_us.fetch_max(micros(safe_until), Ordering::AcqRel);
+    }
+
+    /// Until when nothing forbids a call to leave.
+    #[must_use]
+    pub fn safe_until(&self) -> Duration {
+        Duration::from_micros(self.safe_until_us.load(Ordering::Acquire))
+    }
+
+    /// Whether a call may still leave, by this process's own clock.
+    #[must_use]
+    pub fn is_safe(&self, clock: &dyn Clock) -> bool {
+        !self.lost.is_cancelled() && clock.boot() < self.safe_until()
+    }
+
+    /// Resolves when the run should stop what can be stopped.
+    pub(super) async fn interrupted(&self) {
+        tokio::select! {
+            () = self.lost.cancelled() => {}
+            () = self.ending.cancelled() => {}
+            () = self.drain.cancelled() => {}
+        }
+    }
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,315 @@
+//! A run: one job under one lease, from its claim to the moment it ends, blocks or is given back.
+//!
+//! ```text
+//! claim ─ fold ─┬─ what comes next? ── recovery decision ── step ─┐
+//!               └──────────────────────────────────────────────────┘ until done, blocked, given back or lost
+//! ```
+//!
+//! **Commits.** Facts gather in a [`Draft`] and are written before any body runs and before the run
+//! ends. A plain step's start and result go together, and the start of the next step rides along: a
+//! chain of n plain steps costs n commits, the last of which ends the job. A ledger step's permission
+//! (commit A) rides with the result of the step before: a chain of n ledger steps costs n+1. Transforms,
+//! conditions and skips cost none of their own. One commit is one round trip to the store's writer, and
+//! many runs share its fsync.
+//!
+//! **Losing the lease** shows in a refused write, or in [`Lease::lost`]. Nothing new starts then; pure,
+//! idempotent and model calls are dropped; a call of an `at_most_once` tool that has left is awaited to
+//! its own timeout, and its outcome is committed if the fence still holds, else deposited (SPEC §4).
+
+mod block;
+mod doubt;
+mod end;
+mod invoke;
+mod lease;
+mod plain;
+mod step;
+
+pub use lease::Lease;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use aetheris_core::event::Failure;
+use aetheris_core::id::{IdSource, IdempotencyKey, NodeId};
+use aetheris_core::job::JobStatus;
+use aetheris_core::json::Json;
+use aetheris_core::lease::Guard;
+use aetheris_core::limits;
+use aetheris_core::plan::CompiledPlan;
+use aetheris_core::schedule::{self, Next};
+use aetheris_core::state::{Illegal, JobState};
+use aetheris_expr::Scope;
+use aetheris_store::{Claimed, EffectRow, KeptSignal, Purpose, Refusal};
+
+use crate::draft::{self, Draft, Rebased, WriteError};
+use crate::error::OpError;
+use crate::load::Loaded;
+use crate::ops::{Deposit, Ledger};
+use crate::{Runtime, scope};
+
+/// How a run ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RunEnd {
+    /// The job has ended.
+    Finished(JobStatus),
+    /// The job waits for something outside.
+    Blocked,
+    /// The job is pending again.
+    Requeued,
+    /// The lease was lost; the job is someone else's.
+    Lost,
+}
+
+/// Why a run cannot go on.
+#[derive(Debug)]
+enum Stop {
+    /// The lease is lost.
+    Lost,
+    /// The store or the job's history gives no way on; the lease is left to expire.
+    Op(OpError),
+    /// The job itself cannot go on; it is failed.
+    Fault(Failure),
+}
+
+impl From<OpError> for Stop {
+    fn from(error: OpError) -> Self {
+        Self::Op(error)
+    }
+}
+
+impl From<Illegal> for Stop {
+    fn from(illegal: Illegal) -> Self {
+        Self::Fault(Failure::new("illegal_transition", illegal.to_string()))
+    }
+}
+
+/// What became of one step's turn.
+enum Turn {
+    /// The run goes on.
+    Go,
+    /// The run is over.
+    End(RunEnd),
+}
+
+/// A run in progress.
+struct Run<'r> {
+    draft: Draft,
+    effects: BTreeMap<IdempotencyKey, EffectRow>,
+    kept: Vec<KeptSignal>,
+    lease: &'r Lease,
+    ledger: Ledger,
+    names: Scope,
+    /// Outcomes that are known and not written yet; deposited if the lease is lost.
+    owed: Vec<Deposit>,
+    place: usize,
+    plan: Arc<CompiledPlan>,
+    rt: &'r Runtime,
+}
+
+/// Runs a claimed job until it ends, blocks, is given back or is lost.
+///
+/// # Errors
+/// The store cannot be asked or the job's history cannot be folded. The lease then expires and the job
+/// is taken back.
+pub async fn run_job(rt: &Runtime, claimed: Claimed, lease: &Lease) -> Result<RunEnd, OpError> {
+    let loaded = match claimed.history {
+        Some(history) => Loaded::fold(history)?,
+        None => Loaded::read(rt.store.as_ref(), claimed.job).await?,
+    };
+    if loaded.state.fence != claimed.fence || loaded.state.status != JobStatus::Running {
+        return Ok(RunEnd::Lost);
+    }
+    let Some(plan) = loaded.state.plan else {
+        return end::fail_unplanned(rt, loaded, claimed.fence).await;
+    };
+    let plan = rt.plans.get(rt.store.as_ref(), plan.hash).await?;
+    let mut run = Run::new(rt, lease, plan, loaded);
+    let stop = match run.drive().await {
+        Ok(end) => return Ok(end),
+        Err(stop) => stop,
+    };
+    match stop {
+        Stop::Lost => {
+            run.deposit_owed().await?;
+            Ok(RunEnd::Lost)
+        }
+        Stop::Fault(failure) => run.fail_faulty(failure).await,
+        Stop::Op(error) => {
+            run.deposit_owed().await?;
+            Err(error)
+        }
+    }
+}
+
+impl<'r> Run<'r> {
+    fn new(rt: &'r Runtime, lease: &'r Lease, plan: Arc<CompiledPlan>, loaded: Loaded) -> Self {
+        let names = scope::of(&loaded.state, &loaded.effects);
+        Self {
+            draft: Draft::new(loaded.state, Guard::Run(lease.fence), loaded.checkpoint_seq),
+            effects: loaded.effects,
+            kept: loaded.kept,
+            lease,
+            ledger: loaded.ledger,
+            names,
+            owed: Vec::new(),
+            place: 0,
+            plan,
+            rt,
+        }
+    }
+
+    fn state(&self) -> &JobState {
+        self.draft.state()
+    }
+
+    fn ids(&self) -> &'r dyn IdSource {
+        self.rt.system.ids.as_ref()
+    }
+
+    async fn drive(&mut self) -> Result<RunEnd, Stop> {
+        let plan = Arc::clone(&self.plan);
+        loop {
+            if let Some(end) = self.heed().await? {
+                return Ok(end);
+            }
+            let mut place = self.place;
+            let next = schedule::next(self.draft.state(), &plan, &mut place);
+            self.place = place;
+            match next {
+                Next::Done => return self.complete().await,
+                Next::Failed(node) => return self.fail(node).await,
+                Next::Skip(node, reason) => self.skip(&node.id, reason)?,
+                Next::Node(node) => match self.turn(node).await? {
+                    Turn::Go => {}
+                    Turn::End(end) => return Ok(end),
+                },
+            }
+            if self.draft.len() + EVENTS_OF_ONE_TURN_MAX > limits::UNIT_EVENTS_MAX {
+                self.flush(Purpose::Record).await?;
+            }
+        }
+    }
+
+    /// Does what the worker was told: a requested end, a drain, a lost lease.
+    async fn heed(&mut self) -> Result<Option<RunEnd>, Stop> {
+        if self.lease.lost.is_cancelled() && self.owed.is_empty() {
+            return Err(Stop::Lost);
+        }
+        if self.lease.ending.is_cancelled() && self.state().end_requested.is_none() {
+            self.flush(Purpose::Record).await?;
+            self.look_again().await?;
+        }
+        if let Some(cause) = self.state().end_requested {
+            return self.end_as_asked(cause).await.map(Some);
+        }
+        if self.lease.drain.is_cancelled() {
+            return self.give_back().await.map(Some);
+        }
+        Ok(None)
+    }
+
+    /// Writes the draft. A sequence that has moved under a valid fence is folded and the draft laid onto
+    /// it; [`Rebased::Cut`] says that not everything could be kept, and what comes next is to be decided
+    /// anew.
+    async fn flush(&mut self, purpose: Purpose) -> Result<Rebased, Stop> {
+        let mut result = Rebased::Whole;
+        for _ in 0..limits::CONFLICT_RETRIES_MAX {
+            if self.draft.is_empty() {
+                return Ok(result);
+            }
+            let fallback = self.rt.event_id();
+            match draft::write(self.rt.store.as_ref(), || self.draft.unit(purpose, fallback)).await {
+                Ok(committed) => {
+                    self.draft.written(&committed);
+                    self.owed.clear();
+                    return Ok(result);
+                }
+                Err(WriteError::Refused(Refusal::Sequence { .. })) => {
+                    let state = self.reload().await?;
+                    if self.draft.rebase(state) == Rebased::Cut {
+                        result = Rebased::Cut;
+                    }
+                    self.rename();
+                }
+                Err(WriteError::Refused(Refusal::SignalKept(_) | Refusal::Ledger(_))) => {
+                    let state = self.reload().await?;
+                    self.draft = Draft::new(state, Guard::Run(self.lease.fence), self.draft.checkpoint_seq());
+                    self.rename();
+                    self.deposit_owed().await?;
+                    return Ok(Rebased::Cut);
+                }
+                Err(WriteError::Refused(Refusal::Guard(_) | Refusal::LeaseExpired)) => return Err(Stop::Lost),
+                Err(WriteError::Refused(refusal)) => {
+                    return Err(Stop::Fault(Failure::new("write_refused", refusal.to_string())));
+                }
+                Err(WriteError::Failed(error) | WriteError::Unknown(error)) => self.bear(error).await?,
+            }
+        }
+        Err(Stop::Op(OpError::StateConflict("the job is written too busily for its own run".to_owned())))
+    }
+
+    /// A store that fails is asked again for as long as the lease is safe.
+    async fn bear(&self, error: aetheris_store::StoreError) -> Result<(), Stop> {
+        if !self.lease.is_safe(self.rt.system.clock.as_ref()) {
+            return Err(Stop::Op(error.into()));
+        }
+        tracing::warn!(job = %self.state().id, %error, "a write failed; trying again while the lease lasts");
+        tokio::select! {
+            () = self.lease.lost.cancelled() => Err(Stop::Lost),
+            () = tokio::time::sleep(STORE_RETRY) => Ok(()),
+        }
+    }
+
+    /// Reads the job again and takes in what others have written.
+    async fn look_again(&mut self) -> Result<(), Stop> {
+        let state = self.reload().await?;
+        self.draft.rebase(state);
+        self.rename();
+        Ok(())
+    }
+
+    async fn reload(&mut self) -> Result<JobState, Stop> {
+        let loaded = Loaded::read(self.rt.store.as_ref(), self.state().id).await?;
+        if loaded.state.fence != self.lease.fence || loaded.row.holder.is_none() {
+            return Err(Stop::Lost);
+        }
+        self.effects = loaded.effects;
+        self.kept = loaded.kept;
+        self.ledger = loaded.ledger;
+        Ok(loaded.state)
+    }
+
+    fn rename(&mut self) {
+        self.names = scope::of(self.draft.state(), &self.effects);
+        self.place = 0;
+    }
+
+    /// Makes a node's output known to templates.
+    fn name_output(&mut self, node: &NodeId, output: Json) {
+        self.names.nodes.insert(node.clone(), output);
+    }
+
+    /// Outcomes that could not be written in this run's right are deposited in the right of their permit.
+    async fn deposit_owed(&mut self) -> Result<(), OpError> {
+        for deposit in std::mem::take(&mut self.owed) {
+            let mut tries = 0;
+            while let Err(error) = self.rt.deposit(&deposit).await {
+                tries += 1;
+                if tries >= DEPOSIT_TRIES_MAX {
+                    return Err(error);
+                }
+                tracing::warn!(job = %deposit.job, node = %deposit.node, %error, "a late outcome could not be deposited; trying again");
+                tokio::time::sleep(STORE_RETRY).await;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The most facts that one turn adds to a draft before it writes.
+const EVENTS_OF_ONE_TURN_MAX: usize = 16;
+/// The pause before a store that failed is asked again.
+const STORE_RETRY: Duration = Duration::from_millis(100);
+/// How often a deposit is tried: ten minutes.
+const DEPOSIT_TRIES_MAX: u32 = 6_000;

@@ -1,0 +1,178 @@
+//! Plain steps: pure tools and models. No permission is asked; the result is recorded once, and after a
+//! crash before that the body runs again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use aetheris_core::event::{Failure, ModelRecord, StepResult};
+use aetheris_core::id::ToolName;
+use aetheris_core::json::Json;
+use aetheris_core::limits;
+use aetheris_core::plan::{AnswerFormat, LlmNode, Node};
+use aetheris_core::retry::OnTimeout;
+use aetheris_store::Purpose;
+
+use super::step::TryFailed;
+use super::{Run, Stop, Turn};
+use crate::draft::Rebased;
+use crate::ports::{ModelRequest, ToolCall, ToolOutcome};
+
+impl Run<'_> {
+    pub(super) async fn call_pure(&mut self, node: &Node, name: &ToolName, input: &Json) -> Result<Turn, Stop> {
+        let input = match aetheris_expr::render(input, &self.names) {
+            Ok(input) => input,
+            Err(error) => return self.fail_template(node, "its input", &error),
+        };
+        self.start(node)?;
+        if self.draft.has_results() && self.flush(Purpose::Record).await? == Rebased::Cut {
+            return Ok(Turn::Go);
+        }
+        let Some(call) = self.tool_call(node, name, input) else {
+            return Err(Stop::Fault(Failure::new("unknown_tool", format!("the plan has no tool `{name}`"))));
+        };
+        aetheris_fault::crash_point!("run.pure.before_call");
+        let Some(outcome) = self.droppable(call).await else {
+            return Ok(Turn::Go);
+        };
+        aetheris_fault::crash_point!("run.pure.after_call");
+        let on_timeout = self.plan.retry_of(node).on_timeout;
+        let failed = match outcome {
+            ToolOutcome::Done(output) => return self.succeed_within_bounds(node, output),
+            ToolOutcome::NotSent { error, permanent } => failed(error, None, !permanent),
+            ToolOutcome::RefusedRetryable { error, retry_after } => failed(error, retry_after, true),
+            ToolOutcome::RefusedPermanent(error) => failed(error, None, false),
+            ToolOutcome::Unknown { error, retry_after, timeout } => {
+                failed(error, retry_after, !(timeout && on_timeout == OnTimeout::Fail))
+            }
+        };
+        self.after_failure(node, failed).await
+    }
+
+    fn succeed_within_bounds(&mut self, node: &Node, output: Json) -> Result<Turn, Stop> {
+        match Json::checked(output.value().clone()) {
+            Ok(output) => self.succeed(node, StepResult::Pure, output, None),
+            Err(error) => {
+                let failure = Failure::new("result_refused", format!("the tool's result cannot be recorded: {error}"));
+                self.fail_step(node, failure, StepResult::PermanentFailure, None)?;
+                Ok(Turn::Go)
+            }
+        }
+    }
+
+    /// A call with everything that travels with it.
+    pub(super) fn tool_call(&self, node: &Node, name: &ToolName, input: Json) -> Option<ToolCall> {
+        let tool = self.plan.tool(name)?;
+        let state = self.state();
+        Some(ToolCall {
+            agent: state.agent.clone(),
+            fence: self.lease.fence,
+            input,
+            job: state.id,
+            key: self.key_of(node),
+            node: node.id.clone(),
+            session: state.session.clone(),
+            timeout: self.timeout_of(node),
+            tool: Arc::new(tool.clone()),
+            tool_name: name.clone(),
+            try_number: state.steps.get(&node.id).map_or(1, |step| step.tries),
+        })
+    }
+
+    /// Calls a tool whose call may be dropped; `None` when the run was interrupted.
+    pub(super) async fn droppable(&self, call: ToolCall) -> Option<ToolOutcome> {
+        let limit = call.timeout + ADAPTER_GRACE;
+        tokio::select! {
+            biased;
+            outcome = self.rt.tools.call(call) => Some(outcome),
+            () = self.lease.interrupted() => None,
+            () = tokio::time::sleep(limit) => Some(overdue(limit)),
+        }
+    }
+
+    pub(super) async fn ask_model(&mut self, node: &Node, llm: &LlmNode) -> Result<Turn, Stop> {
+        let request = match self.model_request(node, llm) {
+            Ok(request) => request,
+            Err(error) => return self.fail_template(node, "its prompt", &error),
+        };
+        self.start(node)?;
+        // A model takes seconds: the start is written even where it comes first, so that people see it.
+        if self.flush(Purpose::Record).await? == Rebased::Cut {
+            return Ok(Turn::Go);
+        }
+        let prompt_hash = prompt_hash(&request);
+        let limit = request.timeout + ADAPTER_GRACE;
+        aetheris_fault::crash_point!("run.model.before_call");
+        let answer = tokio::select! {
+            biased;
+            answer = self.rt.models.complete(request) => answer,
+            () = self.lease.interrupted() => return Ok(Turn::Go),
+            () = tokio::time::sleep(limit) => {
+                return self.after_failure(node, failed(overdue_failure(limit), None, true)).await;
+            }
+        };
+        aetheris_fault::crash_point!("run.model.after_call");
+        match answer {
+            Err(e) => self.after_failure(node, failed(e.error, e.retry_after, e.retryable)).await,
+            Ok(answer) => match model_output(llm.format, &answer.text) {
+                Ok(output) => {
+                    let record = ModelRecord { model: answer.model, prompt_hash, usage: answer.usage };
+                    self.succeed(node, StepResult::Pure, output, Some(record))
+                }
+                Err(error) => self.after_failure(node, failed(error, None, true)).await,
+            },
+        }
+    }
+
+    fn model_request(&self, node: &Node, llm: &LlmNode) -> Result<ModelRequest, aetheris_expr::ExprError> {
+        let render = |text: &String| aetheris_expr::render_text(text, &self.names);
+        Ok(ModelRequest {
+            format: llm.format,
+            max_tokens: llm.max_tokens,
+            model: llm.model.clone(),
+            prompt: render(&llm.prompt)?,
+            system: llm.system.as_ref().map(render).transpose()?,
+            temperature: llm.temperature,
+            timeout: self.timeout_of(node),
+        })
+    }
+}
+
+pub(super) fn failed(error: Failure, retry_after: Option<aetheris_core::time::Span>, retryable: bool) -> TryFailed {
+    TryFailed { error, on_exhaustion: None, retry_after, retryable }
+}
+
+/// What is known when an adapter has not kept its own timeout.
+pub(super) fn overdue(limit: Duration) -> ToolOutcome {
+    ToolOutcome::Unknown { error: overdue_failure(limit), retry_after: None, timeout: true }
+}
+
+fn overdue_failure(limit: Duration) -> Failure {
+    Failure::new("timeout", format!("no answer within {} ms", limit.as_millis()))
+}
+
+fn model_output(format: AnswerFormat, text: &str) -> Result<Json, Failure> {
+    match format {
+        AnswerFormat::Text if text.len() > limits::PAYLOAD_BYTES_MAX => {
+            Err(Failure::new("result_refused", format!("the model's answer has {} bytes", text.len())))
+        }
+        AnswerFormat::Text => Ok(Json::new(text.into())),
+        AnswerFormat::Json => Json::parse(text.trim().as_bytes()).map_err(|error| {
+            Failure::new("model_answer_not_json", format!("the model's answer was to be JSON: {error}"))
+        }),
+    }
+}
+
+fn prompt_hash(request: &ModelRequest) -> aetheris_core::hash::Hash {
+    let canonical = serde_json::json!({
+        "format": request.format,
+        "max_tokens": request.max_tokens,
+        "model": request.model,
+        "prompt": request.prompt,
+        "system": request.system,
+        "temperature": request.temperature,
+    });
+    Json::new(canonical).hash()
+}
+
+/// How much longer than its timeout an adapter may take to say so.
+const ADAPTER_GRACE: Duration = Duration::from_secs(1);

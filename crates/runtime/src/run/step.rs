@@ -1,0 +1,244 @@
+//! One step's turn: what recovery decides, and what its kind does.
+
+use std::time::Duration;
+
+use aetheris_core::event::{
+    Failure, NodeFinished, NodeRetryScheduled, NodeStarted, RequeueReason, SkipReason, StepResult,
+};
+use aetheris_core::id::IdempotencyKey;
+use aetheris_core::json::Json;
+use aetheris_core::limits;
+use aetheris_core::plan::{Node, NodeKind, Tool};
+use aetheris_core::recovery::{self, Decision, EffectSeen, LedgerSeen, Told};
+use aetheris_core::step::StepStatus;
+use aetheris_core::time::Span;
+use aetheris_store::{LedgerWrite, Purpose};
+
+use super::{Run, RunEnd, Stop, Turn};
+use crate::draft::Rebased;
+
+/// Why a try failed, and what may follow.
+pub(super) struct TryFailed {
+    pub(super) error: Failure,
+    /// Written with the end of the step, if no further try is allowed.
+    pub(super) on_exhaustion: Option<LedgerWrite>,
+    pub(super) retry_after: Option<Span>,
+    pub(super) retryable: bool,
+}
+
+impl Run<'_> {
+    pub(super) fn key_of(&self, node: &Node) -> IdempotencyKey {
+        IdempotencyKey::derive(self.state().id, &node.id, 0)
+    }
+
+    /// Decides from events, effect and ledger what may be done, and does it.
+    pub(super) async fn turn(&mut self, node: &Node) -> Result<Turn, Stop> {
+        let key = self.key_of(node);
+        let told = self.state().steps.get(&node.id).map_or(Told::NotStarted, recovery::told);
+        let effect = self.effects.get(&key).map(|effect| EffectSeen { permit: effect.permit });
+        let ledger = self.ledger.get(&key).map(|row| LedgerSeen { permit: row.permit, status: row.status });
+        match recovery::decide(told, effect, ledger) {
+            Decision::Inject | Decision::Nothing => Ok(Turn::Go),
+            Decision::Run => self.begin(node).await,
+            Decision::NextTry => self.next_try(node).await,
+            Decision::CatchUp => self.catch_up(node).map(|()| Turn::Go),
+            Decision::CatchUpOutcome(outcome) => self.catch_up_outcome(node, outcome).await,
+            Decision::EnterDoubt => {
+                let reason = "the run that called the tool ended before it could record the outcome";
+                self.enter_doubt(node, reason).await
+            }
+            Decision::ResumeDoubt => self.follow_doubt(node).await,
+            Decision::CallAgain => self.call_tool(node).await,
+            Decision::Corrupt(why) => {
+                let message = format!("node `{}`: {why}; nothing was run", node.id);
+                Err(Stop::Fault(Failure::new("corrupt_history", message)))
+            }
+        }
+    }
+
+    /// Starts the step, or goes on with one whose block is over or whose plain body was interrupted.
+    async fn begin(&mut self, node: &Node) -> Result<Turn, Stop> {
+        if self.state().step_status(&node.id) == StepStatus::Pending {
+            if let Some(condition) = &node.when {
+                match aetheris_expr::condition(condition, &self.names) {
+                    Ok(true) => {}
+                    Ok(false) => {
+                        self.skip(&node.id, SkipReason::Condition)?;
+                        return Ok(Turn::Go);
+                    }
+                    Err(error) => return self.fail_template(node, "its condition", &error),
+                }
+            }
+            if let Some(exceeded) = self.over_budget(node) {
+                self.fail_step(node, exceeded, StepResult::PermanentFailure, None)?;
+                return Ok(Turn::Go);
+            }
+        }
+        self.work(node).await
+    }
+
+    async fn work(&mut self, node: &Node) -> Result<Turn, Stop> {
+        match &node.kind {
+            NodeKind::Condition => {
+                self.start(node)?;
+                self.succeed(node, StepResult::Success, Json::new(true.into()), None)
+            }
+            NodeKind::Transform(template) => match aetheris_expr::render(template, &self.names) {
+                Ok(output) => {
+                    self.start(node)?;
+                    self.succeed(node, StepResult::Success, output, None)
+                }
+                Err(error) => self.fail_template(node, "its output", &error),
+            },
+            NodeKind::Sleep(duration) => self.sleep(node, *duration).await,
+            NodeKind::Wait(wait) => self.wait(node, wait).await,
+            NodeKind::Llm(llm) => self.ask_model(node, llm).await,
+            NodeKind::Tool { tool, input } => match self.plan.tool(tool).map(|tool| tool.effect.is_ledger()) {
+                Some(true) => self.call_tool(node).await,
+                Some(false) => self.call_pure(node, tool, input).await,
+                None => Err(Stop::Fault(Failure::new("unknown_tool", format!("the plan has no tool `{tool}`")))),
+            },
+        }
+    }
+
+    /// Records the start of a try, unless the step is on its way already.
+    pub(super) fn start(&mut self, node: &Node) -> Result<(), Stop> {
+        let step = self.state().steps.get(&node.id);
+        let tries = step.map_or(0, |step| step.tries);
+        match step.map_or(StepStatus::Pending, |step| step.status) {
+            StepStatus::Pending | StepStatus::Retrying => {
+                self.draft.push(self.ids(), NodeStarted { node: node.id.clone(), number: tries + 1 })?;
+                Ok(())
+            }
+            StepStatus::Running
+            | StepStatus::Waiting
+            | StepStatus::InDoubt
+            | StepStatus::Completed
+            | StepStatus::Failed
+            | StepStatus::Skipped => Ok(()),
+        }
+    }
+
+    /// Records a plain step's result.
+    pub(super) fn succeed(
+        &mut self,
+        node: &Node,
+        result: StepResult,
+        output: Json,
+        model: Option<aetheris_core::event::ModelRecord>,
+    ) -> Result<Turn, Stop> {
+        let event = NodeFinished { error: None, model, node: node.id.clone(), output: Some(output.clone()), result };
+        self.draft.push(self.ids(), event)?;
+        self.name_output(&node.id, output);
+        Ok(Turn::Go)
+    }
+
+    pub(super) fn fail_template(
+        &mut self,
+        node: &Node,
+        what: &str,
+        error: &aetheris_expr::ExprError,
+    ) -> Result<Turn, Stop> {
+        let failure = Failure::new("template_error", format!("{what} cannot be made: {error}"));
+        self.fail_step(node, failure, StepResult::PermanentFailure, None)?;
+        Ok(Turn::Go)
+    }
+
+    pub(super) fn fail_step(
+        &mut self,
+        node: &Node,
+        error: Failure,
+        result: StepResult,
+        ledger: Option<LedgerWrite>,
+    ) -> Result<(), Stop> {
+        let event = NodeFinished { error: Some(error), model: None, node: node.id.clone(), output: None, result };
+        match ledger {
+            Some(ledger) => self.draft.push_with_ledger(self.ids(), event, ledger)?,
+            None => self.draft.push(self.ids(), event)?,
+        }
+        Ok(())
+    }
+
+    /// A try has failed: the next one is scheduled durably, or the step fails.
+    pub(super) async fn after_failure(&mut self, node: &Node, failed: TryFailed) -> Result<Turn, Stop> {
+        let tries = self.state().steps.get(&node.id).map_or(0, |step| step.tries);
+        let policy = self.plan.retry_of(node).clone();
+        if !failed.retryable || !policy.allows_another(tries) {
+            let result = if failed.retryable { StepResult::RetryableFailure } else { StepResult::PermanentFailure };
+            self.fail_step(node, failed.error, result, failed.on_exhaustion)?;
+            return Ok(Turn::Go);
+        }
+        #[expect(clippy::cast_possible_truncation, reason = "the low half of a random value is as random")]
+        let random = self.ids().secret() as u64;
+        let delay = policy.delay(tries, random, failed.retry_after);
+        let event = NodeRetryScheduled { after_us: delay.micros(), error: failed.error, node: node.id.clone() };
+        self.draft.push(self.ids(), event)?;
+        if delay <= limits::BACKOFF_HELD_MAX {
+            self.flush(Purpose::Record).await?;
+            return Ok(Turn::Go);
+        }
+        let requeued =
+            aetheris_core::event::JobRequeued { after_us: Some(delay.micros()), reason: RequeueReason::Retry };
+        self.draft.push(self.ids(), requeued)?;
+        self.draft.release();
+        match self.flush(Purpose::Requeue).await? {
+            Rebased::Whole => Ok(Turn::End(RunEnd::Requeued)),
+            Rebased::Cut => Ok(Turn::Go),
+        }
+    }
+
+    /// Waits for what is left of the recorded delay, then starts the next try.
+    async fn next_try(&mut self, node: &Node) -> Result<Turn, Stop> {
+        let retry_at = self.state().steps.get(&node.id).and_then(|step| step.retry_at);
+        let left = retry_at.map_or(Span::ZERO, |at| at.since(self.state().last_at));
+        if left > Span::ZERO {
+            self.flush(Purpose::Record).await?;
+            tokio::select! {
+                () = self.lease.interrupted() => return Ok(Turn::Go),
+                () = tokio::time::sleep(left.to_std()) => {}
+            }
+        }
+        if let Some(exceeded) = self.over_budget(node) {
+            self.start(node)?;
+            self.fail_step(node, exceeded, StepResult::PermanentFailure, None)?;
+            return Ok(Turn::Go);
+        }
+        self.work(node).await
+    }
+
+    pub(super) fn timeout_of(&self, node: &Node) -> Duration {
+        self.plan.timeout_of(node, self.rt.settings.step_timeout).to_std()
+    }
+
+    /// Why the node may not start, if the job's budget is used up.
+    fn over_budget(&self, node: &Node) -> Option<Failure> {
+        let budget = self.plan.plan().budget;
+        let exceeded = |what: String| Some(Failure::new("budget_exceeded", what));
+        match &node.kind {
+            NodeKind::Llm(_) => budget
+                .max_tokens
+                .filter(|max| self.state().tokens >= *max)
+                .and_then(|max| exceeded(format!("the job has used {} of {max} tokens", self.state().tokens))),
+            NodeKind::Tool { .. } => budget
+                .max_tool_calls
+                .filter(|max| self.tool_calls() >= *max)
+                .and_then(|max| exceeded(format!("the job has made {} of {max} tool calls", self.tool_calls()))),
+            NodeKind::Condition | NodeKind::Sleep(_) | NodeKind::Transform(_) | NodeKind::Wait(_) => None,
+        }
+    }
+
+    /// Tool calls so far: permits of ledger steps, tries of pure ones.
+    fn tool_calls(&self) -> u32 {
+        let calls = |node: &Node| {
+            let step = self.state().steps.get(&node.id)?;
+            self.plan.tool_of(node)?;
+            Some(step.invocation.as_ref().map_or(step.tries, |invocation| invocation.permit))
+        };
+        self.plan.ordered().filter_map(calls).sum()
+    }
+
+    /// The time a permit lives: its call's timeout and the margin in which the call must leave.
+    pub(super) fn permit_lifetime(&self, node: &Node, _tool: &Tool) -> Span {
+        Span::from_std(self.timeout_of(node)).plus(limits::PERMIT_MARGIN)
+    }
+}

@@ -1,0 +1,1 @@
+DELETE FROM agents WHERE name = ?1

@@ -1,0 +1,1 @@
+SELECT 1 FROM agents WHERE name = ?1

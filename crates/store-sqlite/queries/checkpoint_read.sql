@@ -1,0 +1,1 @@
+SELECT seq, state FROM checkpoints WHERE job = ?1

@@ -1,0 +1,1 @@
+SELECT id, at, hash FROM events WHERE job = ?1 AND seq = ?2

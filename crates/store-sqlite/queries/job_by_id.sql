@@ -1,0 +1,3 @@
+SELECT num, seq, generation, epoch, status, head, updated_at, not_before, lease_until, attempt, instance, worker,
+       end_requested, plan_hash, error, waiting, id, agent, agent_version, priority, session, labels, created_at
+FROM jobs WHERE id = ?1

@@ -1,0 +1,1 @@
+SELECT num FROM jobs WHERE id = ?1

@@ -1,0 +1,1 @@
+SELECT min(delayed_until) FROM jobs WHERE delayed_until IS NOT NULL

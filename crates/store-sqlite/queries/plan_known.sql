@@ -1,0 +1,1 @@
+SELECT 1 FROM plans WHERE hash = ?1

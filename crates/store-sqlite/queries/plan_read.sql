@@ -1,0 +1,1 @@
+SELECT doc FROM plans WHERE hash = ?1

@@ -1,0 +1,1 @@
+DELETE FROM timers WHERE job = ?1 AND timer = ?2

@@ -1,0 +1,1 @@
+SELECT min(due) FROM timers WHERE due > ?1

@@ -1,0 +1,104 @@
+//! What goes wrong below the port, and which of the port's kinds it is.
+
+use aetheris_store::{CommitError, ErrorKind, StoreError};
+use rusqlite::ErrorCode;
+
+/// Trouble inside one operation.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Trouble {
+    /// SQLite says so.
+    #[error(transparent)]
+    Sql(#[from] rusqlite::Error),
+    /// A row cannot be read, or contradicts another.
+    #[error("{0}")]
+    Corrupt(String),
+    /// The request, or this program, is wrong.
+    #[error("{0}")]
+    Invalid(String),
+    /// It cannot be done now.
+    #[error("{0}")]
+    Unavailable(String),
+    /// The file is not one that this build may open.
+    #[error("{0}")]
+    Refused(String),
+}
+
+impl Trouble {
+    /// Its kind at the port.
+    pub(crate) fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Sql(error) => sql_kind(error),
+            Self::Corrupt(_) => ErrorKind::Corrupt,
+            Self::Invalid(_) | Self::Refused(_) => ErrorKind::Invalid,
+            Self::Unavailable(_) => ErrorKind::Unavailable,
+        }
+    }
+
+    /// As the port's error of an operation.
+    pub(crate) fn at(self, op: &'static str) -> StoreError {
+        StoreError::new(self.kind(), op, self)
+    }
+
+    /// Whether SQLite reports that the disk did not do what it was told. After a failed fsync nobody
+    /// knows what is on it, and asking again may lie.
+    pub(crate) fn is_fatal(&self) -> bool {
+        matches!(self, Self::Sql(error) if error.sqlite_error_code() == Some(ErrorCode::SystemIoFailure))
+    }
+
+    /// Whether another connection holds the write lock.
+    pub(crate) fn is_busy(&self) -> bool {
+        matches!(self, Self::Sql(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy))
+    }
+}
+
+fn sql_kind(error: &rusqlite::Error) -> ErrorKind {
+    match error.sqlite_error_code() {
+        Some(ErrorCode::DiskFull | ErrorCode::TooBig) => ErrorKind::Full,
+        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => ErrorKind::Corrupt,
+        Some(ErrorCode::ConstraintViolation | ErrorCode::TypeMismatch | ErrorCode::ApiMisuse) => ErrorKind::Invalid,
+        Some(_) => ErrorKind::Unavailable,
+        // Not from SQLite: a column of another type than the schema gives it.
+        None => ErrorKind::Corrupt,
+    }
+}
+
+/// The same trouble for another request of the same transaction.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{text}")]
+pub(crate) struct Shared {
+    kind: ErrorKind,
+    op: &'static str,
+    text: String,
+}
+
+impl Shared {
+    pub(crate) fn new(error: &Trouble, op: &'static str) -> Self {
+        Self { kind: error.kind(), op, text: error.to_string() }
+    }
+
+    pub(crate) fn error(&self) -> StoreError {
+        StoreError::new(self.kind, self.op, self.clone())
+    }
+}
+
+/// Why a unit of work is not applied.
+#[derive(Debug)]
+pub(crate) enum Stop {
+    /// The answer is certain and nothing of the unit was written: the transaction goes on.
+    Answer(CommitError),
+    /// Something of it may be written: the transaction has to be rolled back.
+    Broken(Trouble),
+}
+
+impl Stop {
+    /// The unit itself is wrong, which was seen before its first write.
+    pub(crate) fn invalid(text: impl Into<String>) -> Self {
+        Self::Answer(CommitError::Failed(Trouble::Invalid(text.into()).at("commit")))
+    }
+}
+
+impl<E: Into<Trouble>> From<E> for Stop {
+    fn from(trouble: E) -> Self {
+        Self::Broken(trouble.into())
+    }
+}

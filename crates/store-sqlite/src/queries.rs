@@ -1,0 +1,158 @@
+//! The registry: every statement that this store sends, one per file, and the place where a connection
+//! keeps them prepared.
+
+use rusqlite::{Connection, Params, Row, Statement};
+
+macro_rules! queries {
+    ($($name:ident = $file:literal;)*) => {
+        /// A statement, by the name of its file.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub(crate) enum Query {
+            $($name,)*
+        }
+
+        impl Query {
+            /// Every statement.
+            pub(crate) const ALL: &'static [Self] = &[$(Self::$name),*];
+
+            /// Its text.
+            pub(crate) const fn sql(self) -> &'static str {
+                match self { $(Self::$name => include_str!(concat!("../queries/", $file, ".sql")),)* }
+            }
+        }
+    };
+}
+
+queries! {
+    AgentDelete = "agent_delete";
+    AgentKnown = "agent_known";
+    AgentPut = "agent_put";
+    AgentRead = "agent_read";
+    AgentsAll = "agents_all";
+    Begin = "begin";
+    BeginRead = "begin_read";
+    CheckpointPut = "checkpoint_put";
+    CheckpointRead = "checkpoint_read";
+    ClientKey = "client_key";
+    Commit = "commit";
+    DataVersion = "data_version";
+    EffectInsert = "effect_insert";
+    EffectKnown = "effect_known";
+    EffectsByJob = "effects_by_job";
+    EventAt = "event_at";
+    EventInsert = "event_insert";
+    EventsPage = "events_page";
+    EvidenceAt = "evidence_at";
+    EvidenceByJob = "evidence_by_job";
+    EvidenceInsert = "evidence_insert";
+    InboxCount = "inbox_count";
+    InboxDeliver = "inbox_deliver";
+    InboxInsert = "inbox_insert";
+    InboxKept = "inbox_kept";
+    InboxKeptFor = "inbox_kept_for";
+    InboxState = "inbox_state";
+    JobById = "job_by_id";
+    JobByNum = "job_by_num";
+    JobClaim = "job_claim";
+    JobHot = "job_hot";
+    JobInsert = "job_insert";
+    JobNum = "job_num";
+    JobRenew = "job_renew";
+    JobTouch = "job_touch";
+    JobUpdate = "job_update";
+    JobsNextDelayed = "jobs_next_delayed";
+    JobsPage = "jobs_page";
+    JobsPageOfSession = "jobs_page_of_session";
+    JobsPageOfStatus = "jobs_page_of_status";
+    JobsPagePending = "jobs_page_pending";
+    JobsPageRunning = "jobs_page_running";
+    JobsPromote = "jobs_promote";
+    JobsReady = "jobs_ready";
+    LeasesExpired = "leases_expired";
+    LeasesOf = "leases_of";
+    LedgerByJob = "ledger_by_job";
+    LedgerByKey = "ledger_by_key";
+    LedgerInDoubt = "ledger_in_doubt";
+    LedgerInsert = "ledger_insert";
+    LedgerUpdate = "ledger_update";
+    MetaCounts = "meta_counts";
+    MetaRead = "meta_read";
+    MetaUpdate = "meta_update";
+    PlanKnown = "plan_known";
+    PlanPut = "plan_put";
+    PlanRead = "plan_read";
+    Rollback = "rollback";
+    SessionAdvance = "session_advance";
+    SessionEarlier = "session_earlier";
+    SessionHold = "session_hold";
+    TimerDelete = "timer_delete";
+    TimerPut = "timer_put";
+    TimersByJob = "timers_by_job";
+    TimersDue = "timers_due";
+    TimersNext = "timers_next";
+    WalCheckpoint = "wal_checkpoint";
+    WalPages = "wal_pages";
+}
+
+/// A connection's statements, each prepared at its first use and kept: finding one again is an index,
+/// where a cache by text would hash it at every use.
+pub(crate) struct Prepared<'c> {
+    conn: &'c Connection,
+    slots: Vec<Option<Statement<'c>>>,
+}
+
+impl<'c> Prepared<'c> {
+    pub(crate) fn new(conn: &'c Connection) -> Self {
+        Self { conn, slots: Query::ALL.iter().map(|_| None).collect() }
+    }
+
+    /// The connection itself, for what is no statement.
+    pub(crate) fn connection(&self) -> &'c Connection {
+        self.conn
+    }
+
+    /// A statement, ready to be run.
+    pub(crate) fn get(&mut self, query: Query) -> rusqlite::Result<&mut Statement<'c>> {
+        let slot = &mut self.slots[query as usize];
+        match slot {
+            Some(statement) => Ok(statement),
+            None => Ok(slot.insert(self.conn.prepare(query.sql())?)),
+        }
+    }
+
+    /// Runs a statement that answers with no rows; how many it changed.
+    pub(crate) fn run(&mut self, query: Query, params: impl Params) -> rusqlite::Result<usize> {
+        self.get(query)?.execute(params)
+    }
+
+    /// The first row, mapped, if there is one.
+    pub(crate) fn first<T, E: From<rusqlite::Error>>(
+        &mut self,
+        query: Query,
+        params: impl Params,
+        map: impl FnOnce(&Row<'_>) -> Result<T, E>,
+    ) -> Result<Option<T>, E> {
+        let mut rows = self.get(query)?.query(params)?;
+        rows.next()?.map(map).transpose()
+    }
+
+    /// All rows, mapped.
+    pub(crate) fn all<T, E: From<rusqlite::Error>>(
+        &mut self,
+        query: Query,
+        params: impl Params,
+        mut map: impl FnMut(&Row<'_>) -> Result<T, E>,
+    ) -> Result<Vec<T>, E> {
+        let mut rows = self.get(query)?.query(params)?;
+        let mut found = Vec::new();
+        while let Some(row) = rows.next()? {
+            found.push(map(row)?);
+        }
+        Ok(found)
+    }
+
+    /// Whether there is a row.
+    pub(crate) fn exists(&mut self, query: Query, params: impl Params) -> rusqlite::Result<bool> {
+        self.get(query)?.exists(params)
+    }
+}

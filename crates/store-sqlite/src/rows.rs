@@ -1,0 +1,299 @@
+//! Rows and what they are mapped to.
+
+use std::collections::BTreeMap;
+
+use aetheris_core::event::{Failure, TimerId};
+use aetheris_core::hash::Hash;
+use aetheris_core::id::{AgentName, EventId, IdempotencyKey, JobId, NodeId, PermitId, SessionId, SignalId, ToolName, WorkerId};
+use aetheris_core::job::JobStatus;
+use aetheris_core::json::Json;
+use aetheris_core::lease::{Fence, Holder};
+use aetheris_core::ledger::LedgerRow;
+use aetheris_core::projection::WaitingView;
+use aetheris_core::time::Timestamp;
+use aetheris_store::{Checkpoint, EffectRow, EventRow, Evidence, History, JobRow, KeptSignal, TimerRow};
+use rusqlite::Row;
+use rusqlite::types::{ToSqlOutput, ValueRef};
+use serde::{Deserialize, Serialize};
+
+use crate::codes::Code;
+use crate::error::Trouble;
+
+/// Canonical bytes bound as text without being looked at: they are UTF-8 by the way they were made.
+pub(crate) struct Text<'a>(pub(crate) &'a [u8]);
+
+impl rusqlite::ToSql for Text<'_> {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(ToSqlOutput::Borrowed(ValueRef::Text(self.0)))
+    }
+}
+
+fn corrupt(row: &Row<'_>, index: usize, what: &str) -> Trouble {
+    let column = row.as_ref().column_name(index).unwrap_or("?");
+    Trouble::Corrupt(format!("column `{column}` does not hold a {what}"))
+}
+
+/// The bytes of a text or blob column.
+pub(crate) fn bytes<'r>(row: &'r Row<'_>, index: usize) -> Result<&'r [u8], Trouble> {
+    match row.get_ref(index)? {
+        ValueRef::Text(bytes) | ValueRef::Blob(bytes) => Ok(bytes),
+        ValueRef::Null | ValueRef::Integer(_) | ValueRef::Real(_) => Err(corrupt(row, index, "text")),
+    }
+}
+
+fn maybe<T>(row: &Row<'_>, index: usize, read: impl FnOnce(&Row<'_>, usize) -> Result<T, Trouble>) -> Result<Option<T>, Trouble> {
+    match row.get_ref(index)? {
+        ValueRef::Null => Ok(None),
+        ValueRef::Integer(_) | ValueRef::Real(_) | ValueRef::Text(_) | ValueRef::Blob(_) => read(row, index).map(Some),
+    }
+}
+
+/// An id or hash.
+pub(crate) fn id<T>(row: &Row<'_>, index: usize, of: impl FnOnce(&[u8]) -> Option<T>) -> Result<T, Trouble> {
+    of(bytes(row, index)?).ok_or_else(|| corrupt(row, index, "id or hash"))
+}
+
+/// An enum's number.
+pub(crate) fn code<T: Code>(row: &Row<'_>, index: usize) -> Result<T, Trouble> {
+    T::of(row.get(index)?).ok_or_else(|| corrupt(row, index, T::WHAT))
+}
+
+/// An unsigned number.
+pub(crate) fn number<T: TryFrom<i64>>(row: &Row<'_>, index: usize) -> Result<T, Trouble> {
+    T::try_from(row.get::<_, i64>(index)?).map_err(|_| corrupt(row, index, "number in its range"))
+}
+
+/// A moment.
+pub(crate) fn time(row: &Row<'_>, index: usize) -> Result<Timestamp, Trouble> {
+    Ok(Timestamp::from_micros(row.get(index)?))
+}
+
+fn text<'r>(row: &'r Row<'_>, index: usize) -> Result<&'r str, Trouble> {
+    std::str::from_utf8(bytes(row, index)?).map_err(|_| corrupt(row, index, "UTF-8 text"))
+}
+
+/// JSON of this program's own making.
+pub(crate) fn json<T: for<'de> Deserialize<'de>>(what: &str, bytes: &[u8]) -> Result<T, Trouble> {
+    serde_json::from_slice(bytes).map_err(|e| Trouble::Corrupt(format!("{what} cannot be read: {e}")))
+}
+
+/// The columns generation and epoch.
+pub(crate) fn fence(row: &Row<'_>, index: usize) -> Result<Fence, Trouble> {
+    Ok(Fence { generation: number(row, index)?, epoch: number(row, index + 1)? })
+}
+
+/// The columns lease_until, attempt, instance and worker.
+fn holder(row: &Row<'_>, index: usize) -> Result<Option<Holder>, Trouble> {
+    let Some(lease_until) = maybe(row, index, time)? else {
+        return Ok(None);
+    };
+    Ok(Some(Holder {
+        attempt_id: id(row, index + 1, aetheris_core::id::AttemptId::from_slice)?,
+        instance: id(row, index + 2, aetheris_core::id::InstanceId::from_slice)?,
+        lease_until,
+        worker: WorkerId::from(text(row, index + 3)?),
+    }))
+}
+
+/// What a write has to know of its job.
+#[derive(Debug)]
+pub(crate) struct HotJob {
+    pub(crate) num: i64,
+    pub(crate) seq: u64,
+    pub(crate) fence: Fence,
+    pub(crate) status: JobStatus,
+    pub(crate) head: Hash,
+    pub(crate) not_before: Option<Timestamp>,
+    pub(crate) holder: Option<Holder>,
+    pub(crate) end_requested: Option<aetheris_core::event::EndCause>,
+    pub(crate) plan_hash: Option<Hash>,
+    /// Whether it has an error or waits, which most jobs never do.
+    pub(crate) has_texts: bool,
+    pub(crate) session: Option<SessionId>,
+    pub(crate) agent: AgentName,
+}
+
+/// A row of `job_hot.sql`.
+pub(crate) fn hot_job(row: &Row<'_>) -> Result<HotJob, Trouble> {
+    Ok(HotJob {
+        num: row.get(0)?,
+        seq: number(row, 1)?,
+        fence: fence(row, 2)?,
+        status: code(row, 4)?,
+        head: id(row, 5, Hash::from_slice)?,
+        not_before: maybe(row, 6, time)?,
+        holder: holder(row, 7)?,
+        end_requested: maybe(row, 11, code)?,
+        plan_hash: maybe(row, 12, |row, i| id(row, i, Hash::from_slice))?,
+        has_texts: row.get(13)?,
+        session: maybe(row, 14, |row, i| text(row, i).map(SessionId::from))?,
+        agent: AgentName::from(text(row, 15)?),
+    })
+}
+
+/// How an error stands in its column.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct ErrorText {
+    pub(crate) error: Failure,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) node: Option<NodeId>,
+}
+
+/// A row of `job_by_id.sql` and of the pages, and its number.
+pub(crate) fn job(row: &Row<'_>) -> Result<(i64, JobRow), Trouble> {
+    let error = maybe(row, 14, |row, i| json::<ErrorText>("a job's error", bytes(row, i)?))?;
+    let labels = maybe(row, 21, |row, i| json("a job's labels", bytes(row, i)?))?;
+    let job = JobRow {
+        agent: AgentName::from(text(row, 17)?),
+        agent_version: text(row, 18)?.to_owned(),
+        created_at: time(row, 22)?,
+        end_requested: maybe(row, 12, code)?,
+        error: error.map(|text| (text.error, text.node)),
+        fence: fence(row, 2)?,
+        head: id(row, 5, Hash::from_slice)?,
+        holder: holder(row, 8)?,
+        id: id(row, 16, JobId::from_slice)?,
+        labels: labels.unwrap_or_else(BTreeMap::new),
+        not_before: maybe(row, 7, time)?,
+        plan_hash: maybe(row, 13, |row, i| id(row, i, Hash::from_slice))?,
+        priority: number(row, 19)?,
+        seq: number(row, 1)?,
+        session: maybe(row, 20, |row, i| text(row, i).map(SessionId::from))?,
+        status: code(row, 4)?,
+        updated_at: time(row, 6)?,
+        waiting: maybe(row, 15, |row, i| json::<WaitingView>("what a job waits for", bytes(row, i)?))?,
+    };
+    Ok((row.get(0)?, job))
+}
+
+/// A row of `events_page.sql`.
+pub(crate) fn event(row: &Row<'_>) -> Result<EventRow, Trouble> {
+    Ok(EventRow {
+        seq: number(row, 0)?,
+        kind: number(row, 1)?,
+        schema_version: number(row, 2)?,
+        fence: fence(row, 3)?,
+        at: time(row, 5)?,
+        id: id(row, 6, EventId::from_slice)?,
+        payload_hash: id(row, 7, Hash::from_slice)?,
+        hash: id(row, 8, Hash::from_slice)?,
+        payload: bytes(row, 9)?.to_vec(),
+    })
+}
+
+/// A row of the ledger's statements.
+pub(crate) fn ledger(row: &Row<'_>) -> Result<LedgerRow, Trouble> {
+    Ok(LedgerRow {
+        class: code(row, 0)?,
+        deadline: time(row, 1)?,
+        disproved: row.get(2)?,
+        fence: fence(row, 3)?,
+        input_hash: id(row, 5, Hash::from_slice)?,
+        job: id(row, 6, JobId::from_slice)?,
+        key: id(row, 7, IdempotencyKey::from_slice)?,
+        node: NodeId::from(text(row, 8)?),
+        permit: number(row, 9)?,
+        permit_id: id(row, 10, PermitId::from_slice)?,
+        status: code(row, 11)?,
+        tool: ToolName::from(text(row, 12)?),
+        updated_at: time(row, 13)?,
+    })
+}
+
+/// An effect as it stands.
+#[derive(Debug)]
+pub(crate) struct RawEffect {
+    pub(crate) at: Timestamp,
+    pub(crate) key: IdempotencyKey,
+    pub(crate) permit: u32,
+    pub(crate) result: Vec<u8>,
+}
+
+/// A row of the effects' statements.
+pub(crate) fn effect(row: &Row<'_>) -> Result<RawEffect, Trouble> {
+    Ok(RawEffect {
+        at: time(row, 0)?,
+        key: id(row, 1, IdempotencyKey::from_slice)?,
+        permit: number(row, 2)?,
+        result: bytes(row, 3)?.to_vec(),
+    })
+}
+
+/// A kept signal as it stands: a key, bytes and the rest.
+#[derive(Debug)]
+pub(crate) struct RawSignal {
+    payload: Vec<u8>,
+    signal: KeptSignal,
+}
+
+/// A row of `inbox_kept.sql`.
+pub(crate) fn kept(row: &Row<'_>) -> Result<RawSignal, Trouble> {
+    let signal = KeptSignal {
+        key: text(row, 0)?.to_owned(),
+        payload: Json::null(),
+        received_at: time(row, 2)?,
+        signal: id(row, 3, SignalId::from_slice)?,
+        wait_type: maybe(row, 4, code)?,
+    };
+    Ok(RawSignal { payload: bytes(row, 1)?.to_vec(), signal })
+}
+
+/// A row of `evidence_by_job.sql`.
+pub(crate) fn evidence(row: &Row<'_>) -> Result<Evidence, Trouble> {
+    Ok(Evidence {
+        at: time(row, 0)?,
+        conflict: row.get(1)?,
+        key: id(row, 2, IdempotencyKey::from_slice)?,
+        node: NodeId::from(text(row, 3)?),
+        outcome: json("evidence", bytes(row, 4)?)?,
+        permit: number(row, 5)?,
+        permit_id: id(row, 6, PermitId::from_slice)?,
+    })
+}
+
+/// A row of the timers' statements.
+pub(crate) fn timer(row: &Row<'_>) -> Result<TimerRow, Trouble> {
+    let timer: TimerId = text(row, 2)?.parse().map_err(Trouble::Corrupt)?;
+    Ok(TimerRow { due: time(row, 0)?, job: id(row, 1, JobId::from_slice)?, timer })
+}
+
+/// A job with its fence.
+pub(crate) fn lease(row: &Row<'_>) -> Result<(JobId, Fence), Trouble> {
+    Ok((id(row, 0, JobId::from_slice)?, fence(row, 1)?))
+}
+
+/// A history whose payloads are still bytes: reading rows needs the database, parsing does not.
+#[derive(Debug)]
+pub(crate) struct RawHistory {
+    pub(crate) checkpoint: Option<Checkpoint>,
+    pub(crate) effects: Vec<RawEffect>,
+    pub(crate) events: Vec<EventRow>,
+    pub(crate) kept: Vec<RawSignal>,
+    pub(crate) ledger: Vec<LedgerRow>,
+    pub(crate) row: JobRow,
+}
+
+impl RawHistory {
+    /// Parses it.
+    pub(crate) fn decode(self) -> Result<History, Trouble> {
+        let events = self
+            .events
+            .iter()
+            .map(|event| event.decode().map_err(|e| Trouble::Corrupt(format!("event {}: {e}", event.seq))))
+            .collect::<Result<_, _>>()?;
+        let effects = self
+            .effects
+            .into_iter()
+            .map(|raw| {
+                let result = json("an effect", &raw.result)?;
+                Ok(EffectRow { at: raw.at, key: raw.key, permit: raw.permit, result })
+            })
+            .collect::<Result<_, Trouble>>()?;
+        let kept = self
+            .kept
+            .into_iter()
+            .map(|raw| Ok(KeptSignal { payload: json("a kept signal", &raw.payload)?, ..raw.signal }))
+            .collect::<Result<_, Trouble>>()?;
+        Ok(History { checkpoint: self.checkpoint, effects, events, kept, ledger: self.ledger, row: self.row })
+    }
+}

@@ -1,0 +1,230 @@
+//! Units of work as a runtime would write them: every event goes through the one reducer, and the row
+//! and the timers are derived from its state.
+
+use aetheris_core::event::{
+    Answer, CommandCommitted, DoubtOutcome, EncodedEvent, Event, InDoubtResolved, InvocationOutcome, JobCompleted,
+    JobRequeued, JobWaiting, NodeFinished, NodeStarted, RequeueReason, Resolver, Source, StepInDoubt, StepResult,
+    TimerId, ToolInvocationFinished, ToolInvocationStarted,
+};
+use aetheris_core::id::{IdempotencyKey, NodeId, PermitId, ToolName};
+use aetheris_core::job::JobStatus;
+use aetheris_core::json::Json;
+use aetheris_core::ledger::{LedgerTrigger, PermitRequest, Settle};
+use aetheris_core::plan::{EffectClass, WaitType};
+use aetheris_core::projection::{Projection, timer_changes};
+use aetheris_core::state::{Invocation, JobState};
+use aetheris_core::time::Span;
+
+use super::fixture::Ids;
+use crate::unit::{LeaseChange, LedgerWrite, NewEffect, UnitOfWork};
+
+/// How long after its permission a call may still arrive.
+pub const LIFETIME: Span = Span::from_secs(10);
+
+/// A unit being written.
+#[derive(Debug, Clone)]
+pub struct Draft {
+    /// The state with the unit's events.
+    pub state: JobState,
+    /// The unit as far as it is.
+    pub unit: UnitOfWork,
+    before: Vec<TimerId>,
+    ids: Ids,
+    seen: u64,
+    set: Vec<TimerId>,
+}
+
+impl Draft {
+    /// A draft on top of a folded state.
+    #[must_use]
+    pub fn new(unit: UnitOfWork, state: JobState, ids: Ids) -> Self {
+        let before = state.timers.keys().cloned().collect();
+        Self { before, ids, seen: state.seq, set: Vec::new(), state, unit }
+    }
+
+    /// Appends an event that the tables allow.
+    #[must_use]
+    pub fn event(mut self, event: impl Into<Event>) -> Self {
+        let event = event.into();
+        self.state.apply(&event).expect("the event follows from the state");
+        if let Event::TimerSet(set) = &event {
+            self.set.push(set.timer.clone());
+        }
+        let id = if self.unit.events.is_empty() { self.unit.id } else { self.ids.event() };
+        self.unit.events.push(EncodedEvent::new(id, &event));
+        self
+    }
+
+    /// Changes the unit by hand.
+    #[must_use]
+    pub fn with(mut self, change: impl FnOnce(&mut UnitOfWork)) -> Self {
+        change(&mut self.unit);
+        self
+    }
+
+    /// The unit, with the row and the timers that follow from its events.
+    #[must_use]
+    pub fn done(mut self) -> UnitOfWork {
+        if !self.unit.events.is_empty() {
+            self.unit.expected_seq = Some(self.seen);
+            self.unit.row = Some(Projection::of(&self.state, true));
+            self.unit.timers.extend(timer_changes(&self.before, &self.state, &self.set));
+            if self.state.status != JobStatus::Running {
+                self.unit.lease = LeaseChange::Release;
+            }
+        }
+        self.unit
+    }
+
+    /// A try of a step begins.
+    #[must_use]
+    pub fn start(self, node: &str) -> Self {
+        let node = NodeId::from(node);
+        let number = self.state.steps.get(&node).map_or(0, |step| step.tries) + 1;
+        self.event(NodeStarted { node, number })
+    }
+
+    /// A plain step ends well.
+    #[must_use]
+    pub fn finish(self, node: &str, output: Option<Json>, result: StepResult) -> Self {
+        self.event(NodeFinished { error: None, model: None, node: NodeId::from(node), output, result })
+    }
+
+    /// A plain step begins and ends.
+    #[must_use]
+    pub fn step(self, node: &str, output: Json) -> Self {
+        self.start(node).finish(node, Some(output), StepResult::Pure)
+    }
+
+    /// Asks for the next permission of a started step's call.
+    #[must_use]
+    pub fn permit(self, node: &str, class: EffectClass) -> Self {
+        let node = NodeId::from(node);
+        let before = self.state.steps.get(&node).and_then(|step| step.invocation.as_ref());
+        let input = Json::new(serde_json::json!({ "node": node.as_str() }));
+        let started = ToolInvocationStarted {
+            effect: class,
+            input: before.is_none().then(|| input.clone()),
+            key: IdempotencyKey::derive(self.unit.job, &node, 1),
+            lifetime_us: LIFETIME.micros(),
+            node: node.clone(),
+            permit: before.map_or(0, |invocation| invocation.permit) + 1,
+            permit_id: PermitId::from_u128(self.ids.next()),
+            tool: ToolName::from("tool"),
+            tool_version: None,
+        };
+        let request = PermitRequest {
+            class,
+            input_hash: input.hash(),
+            key: started.key,
+            lifetime: LIFETIME,
+            node,
+            permit: started.permit,
+            permit_id: started.permit_id,
+            tool: started.tool.clone(),
+        };
+        self.event(started).with(|unit| unit.ledger.push(LedgerWrite::Permit(request)))
+    }
+
+    /// A step begins and asks for its first permission.
+    #[must_use]
+    pub fn call(self, node: &str, class: EffectClass) -> Self {
+        self.start(node).permit(node, class)
+    }
+
+    /// The step's invocation.
+    #[must_use]
+    pub fn invocation(&self, node: &str) -> Invocation {
+        self.state.steps[node].invocation.clone().expect("the step has called")
+    }
+
+    /// Settles the step's current permit.
+    #[must_use]
+    pub fn settle(self, node: &str, trigger: LedgerTrigger) -> Self {
+        let Invocation { key, permit_id, .. } = self.invocation(node);
+        self.with(|unit| unit.ledger.push(LedgerWrite::Settle(Settle { key, permit_id, trigger })))
+    }
+
+    /// The step's call had its effect, which ends the step.
+    #[must_use]
+    pub fn committed(self, node: &str, result: Json) -> Self {
+        let Invocation { key, permit, permit_id, .. } = self.invocation(node);
+        let id = NodeId::from(node);
+        let finished = ToolInvocationFinished {
+            error: None,
+            node: id.clone(),
+            outcome: InvocationOutcome::Committed,
+            permit,
+            source: Source::Executed,
+        };
+        self.event(finished)
+            .event(CommandCommitted { node: id, result_hash: result.hash() })
+            .finish(node, None, StepResult::SideEffectCommitted)
+            .settle(node, LedgerTrigger::Commit)
+            .with(|unit| unit.effects.push(NewEffect { key, permit, permit_id, result }))
+    }
+
+    /// The step's call was refused, or did not leave; the step goes on.
+    #[must_use]
+    pub fn not_done(self, node: &str, outcome: InvocationOutcome) -> Self {
+        let trigger = match outcome {
+            InvocationOutcome::Committed => LedgerTrigger::Commit,
+            InvocationOutcome::RefusedRetryable => LedgerTrigger::RefuseRetryable,
+            InvocationOutcome::RefusedPermanent => LedgerTrigger::RefusePermanent,
+            InvocationOutcome::NotSent => LedgerTrigger::NotSent,
+            InvocationOutcome::InDoubt => LedgerTrigger::Doubt,
+        };
+        let (permit, id) = (self.invocation(node).permit, NodeId::from(node));
+        let finished = ToolInvocationFinished { error: None, node: id, outcome, permit, source: Source::Executed };
+        self.event(finished).settle(node, trigger)
+    }
+
+    /// The outcome of the step's call is unknown.
+    #[must_use]
+    pub fn doubt(self, node: &str) -> Self {
+        let permit = self.invocation(node).permit;
+        let reason = "the connection was lost".to_owned();
+        let doubt = StepInDoubt { node: NodeId::from(node), permit, policy: 0, reason };
+        self.event(doubt).settle(node, LedgerTrigger::Doubt)
+    }
+
+    /// The doubt has an answer.
+    #[must_use]
+    pub fn resolve(self, node: &str, outcome: DoubtOutcome) -> Self {
+        let permit = self.invocation(node).permit;
+        let trigger = match outcome {
+            DoubtOutcome::Happened => LedgerTrigger::Commit,
+            DoubtOutcome::DidNotHappen => LedgerTrigger::Disprove,
+            DoubtOutcome::Unresolved => LedgerTrigger::GiveUp,
+        };
+        let by = Resolver::Operator;
+        let resolved = InDoubtResolved { by, node: NodeId::from(node), note: None, outcome, permit };
+        self.event(resolved).settle(node, trigger)
+    }
+
+    /// The job blocks on a wait for a signal.
+    #[must_use]
+    pub fn wait(self, node: &str, key: &str, wait_type: WaitType, park: bool) -> Self {
+        let waiting = JobWaiting {
+            correlation_key: Some(key.to_owned()),
+            doubt: false,
+            node: NodeId::from(node),
+            park,
+            reason: Some("for a reason".to_owned()),
+            wait_type,
+        };
+        self.start(node).event(waiting).with(|unit| unit.no_signal_for = Some(key.to_owned()))
+    }
+
+    /// The job is given back.
+    #[must_use]
+    pub fn requeue(self, reason: RequeueReason, after: Option<Span>) -> Self {
+        self.event(JobRequeued { after_us: after.map(Span::micros), reason })
+    }
+
+    /// The job has its answer.
+    #[must_use]
+    pub fn complete(self) -> Self {
+        self.event(JobCompleted { answer: Answer::Value(Json::new(serde_json::json!("done"))) })
+    }
+}

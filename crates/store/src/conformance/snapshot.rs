@@ -1,0 +1,109 @@
+//! Everything that can be read of a store, to be compared.
+
+use aetheris_core::id::{InstanceId, JobId};
+use aetheris_core::lease::Fence;
+use aetheris_core::ledger::LedgerRow;
+use aetheris_core::limits;
+
+use crate::{
+    AgentRow, DueTimers, EventRow, Evidence, History, JobFilter, JobRow, PlanDocument, Store, StoreStatus, TimerRow,
+    WriterStats,
+};
+
+/// One job.
+#[derive(Debug, Clone, PartialEq)]
+pub struct JobSnapshot {
+    /// Its events as they are stored.
+    pub events: Vec<EventRow>,
+    /// What came too late.
+    pub evidence: Vec<Evidence>,
+    /// What a fold begins with.
+    pub folded: Option<History>,
+    /// Its rows, and all events.
+    pub full: Option<History>,
+    /// Its row.
+    pub row: Option<JobRow>,
+    /// Its timers.
+    pub timers: Vec<TimerRow>,
+}
+
+/// What is read across jobs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Overview {
+    /// Agents and their plans.
+    pub agents: Vec<(AgentRow, Option<PlanDocument>)>,
+    /// Invocations in doubt.
+    pub doubts: Vec<LedgerRow>,
+    /// Due timers.
+    pub due: DueTimers,
+    /// Expired leases.
+    pub expired: Vec<(JobId, Fence)>,
+    /// What each instance holds.
+    pub held: Vec<Vec<(JobId, Fence)>>,
+    /// All rows, newest first.
+    pub jobs: Vec<JobRow>,
+    /// Clock and counts, without what backends count differently.
+    pub status: StoreStatus,
+}
+
+/// Reads everything of one job.
+pub async fn of_job(store: &dyn Store, job: JobId) -> JobSnapshot {
+    JobSnapshot {
+        events: events(store, job).await,
+        evidence: store.evidence(job).await.unwrap(),
+        folded: store.history(job, false).await.unwrap(),
+        full: store.history(job, true).await.unwrap(),
+        row: store.job(job).await.unwrap(),
+        timers: store.timers(job).await.unwrap(),
+    }
+}
+
+/// Reads all events of one job, page by page.
+pub async fn events(store: &dyn Store, job: JobId) -> Vec<EventRow> {
+    let mut all: Vec<EventRow> = Vec::new();
+    loop {
+        let after = all.last().map_or(0, |row| row.seq);
+        let page = store.events(job, after, limits::PAGE_EVENTS_MAX).await.unwrap();
+        if page.is_empty() {
+            return all;
+        }
+        all.extend(page);
+    }
+}
+
+/// Reads all rows of jobs, page by page.
+pub async fn jobs(store: &dyn Store) -> Vec<JobRow> {
+    let mut all: Vec<JobRow> = Vec::new();
+    let mut filter = JobFilter { limit: limits::PAGE_JOBS_MAX, ..JobFilter::default() };
+    loop {
+        let page = store.jobs(filter.clone()).await.unwrap();
+        all.extend(page.jobs);
+        match page.next {
+            Some(next) => filter.before = Some(next),
+            None => return all,
+        }
+    }
+}
+
+/// Reads everything that is across jobs.
+pub async fn overview(store: &dyn Store, instances: &[InstanceId]) -> Overview {
+    let mut agents = Vec::new();
+    for row in store.agents().await.unwrap() {
+        let plan = store.plan(row.agent.plan.hash()).await.unwrap();
+        agents.push((row, plan));
+    }
+    let mut held = Vec::new();
+    for instance in instances {
+        held.push(store.held_by(*instance, limits::SWEEP_ROWS_MAX).await.unwrap());
+    }
+    let status = store.status().await.unwrap();
+    Overview {
+        agents,
+        doubts: store.in_doubt(limits::PAGE_JOBS_MAX).await.unwrap(),
+        due: store.due_timers(limits::SWEEP_ROWS_MAX).await.unwrap(),
+        expired: store.expired(limits::SWEEP_ROWS_MAX).await.unwrap(),
+        held,
+        jobs: jobs(store).await,
+        status: StoreStatus { backend: "", durability: String::new(), writer: WriterStats::default(), ..status },
+    }
+}

@@ -1,0 +1,106 @@
+//! Claims and renewals.
+
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use aetheris_core::event::{EncodedEvent, Event, JobClaimed};
+use aetheris_core::id::JobId;
+use aetheris_core::job::JobTrigger;
+use aetheris_core::lease::{Fence, Holder};
+use aetheris_core::limits;
+use aetheris_core::time::{Span, Timestamp};
+
+use super::tables::{GENERATION, Tables};
+use crate::claim::{ClaimIds, ClaimRequest, Claimed, Heartbeat, LeaseRenewal, Renewal};
+use crate::error::{ErrorKind, StoreError};
+use crate::rules;
+
+impl Tables {
+    pub(super) fn claim(
+        &mut self,
+        request: &ClaimRequest,
+        wall: Timestamp,
+        sent_at: Duration,
+    ) -> Result<Vec<Claimed>, StoreError> {
+        let now = self.now(wall);
+        let mut ready: Vec<(Reverse<i32>, JobId)> = self
+            .heads()
+            .filter(|(_, status, not_before, _)| rules::claimable(*status, *not_before, now))
+            .map(|(id, _, _, priority)| (Reverse(priority), id))
+            .collect();
+        ready.sort_unstable();
+        let taken: Vec<_> = ready.into_iter().zip(request.ids.iter().take(limits::CLAIM_JOBS_MAX)).collect();
+        if !taken.is_empty() {
+            self.tick(wall);
+            self.count(0, taken.len() * 2, 0);
+        }
+        taken.into_iter().map(|((_, job), ids)| self.take(job, *ids, request, now, sent_at)).collect()
+    }
+
+    /// Jobs that no earlier unfinished job of their session holds up, oldest first.
+    fn heads(&self) -> impl Iterator<Item = (JobId, aetheris_core::job::JobStatus, Option<Timestamp>, i32)> {
+        let mut busy = BTreeSet::new();
+        self.jobs.values().map(|job| &job.row).filter(|row| !row.status.is_terminal()).filter_map(move |row| {
+            let first = row.session.as_ref().is_none_or(|session| busy.insert((&row.agent, session)));
+            first.then_some((row.id, row.status, row.not_before, row.priority))
+        })
+    }
+
+    /// How long until the first delayed job may be claimed.
+    pub(super) fn next_claimable(&self, wall: Timestamp) -> Option<Span> {
+        let now = self.now(wall);
+        let delayed = self.heads().filter(|(_, status, at, _)| rules::claimable(*status, None, now) && at.is_some());
+        delayed.filter_map(|(_, _, at, _)| at).min().map(|at| at.since(now))
+    }
+
+    fn take(
+        &mut self,
+        id: JobId,
+        ids: ClaimIds,
+        request: &ClaimRequest,
+        now: Timestamp,
+        sent_at: Duration,
+    ) -> Result<Claimed, StoreError> {
+        let corrupt = |what| StoreError::new(ErrorKind::Corrupt, "claim", what);
+        let job = self.jobs.get_mut(&id).ok_or_else(|| corrupt("a job has gone".to_owned()))?;
+        let fence = Fence { generation: GENERATION, epoch: job.row.fence.epoch + 1 };
+        let lease_until = now.after(request.ttl);
+        let claimed = Event::from(JobClaimed {
+            attempt_id: ids.attempt,
+            instance: request.instance,
+            worker: request.worker.clone(),
+        });
+        job.row.status = job.row.status.next(JobTrigger::Claim).map_err(|illegal| corrupt(illegal.to_string()))?;
+        job.row.fence = fence;
+        job.row.not_before = None;
+        job.row.holder = Some(Holder {
+            attempt_id: ids.attempt,
+            instance: request.instance,
+            lease_until,
+            worker: request.worker.clone(),
+        });
+        job.row.updated_at = now;
+        job.append(EncodedEvent::new(ids.event, &claimed), now);
+        let history = self.history(id, false)?;
+        Ok(Claimed { attempt_id: ids.attempt, fence, history, job: id, lease_until, sent_at })
+    }
+
+    pub(super) fn heartbeat(&mut self, request: &Heartbeat, wall: Timestamp, sent_at: Duration) -> Vec<Renewal> {
+        let now = self.now(wall);
+        let mut renew = |lease: &LeaseRenewal| {
+            let row = self.jobs.get_mut(&lease.job).map(|job| &mut job.row).filter(|row| row.fence == lease.fence)?;
+            let holder = row.holder.as_mut().filter(|holder| holder.worker == request.worker && holder.is_live(now))?;
+            holder.lease_until = now.after(request.ttl);
+            Some(Renewal::Renewed { end_requested: row.end_requested.is_some(), job: lease.job, sent_at })
+        };
+        let answers: Vec<_> =
+            request.leases.iter().map(|lease| renew(lease).unwrap_or(Renewal::Refused(lease.job))).collect();
+        let renewed = answers.iter().filter(|answer| matches!(answer, Renewal::Renewed { .. })).count();
+        if renewed > 0 {
+            self.tick(wall);
+            self.count(0, renewed, 0);
+        }
+        answers
+    }
+}

@@ -1,0 +1,123 @@
+//! The questions.
+
+use std::collections::BTreeMap;
+
+use aetheris_core::id::{InstanceId, JobId};
+use aetheris_core::lease::Fence;
+use aetheris_core::ledger::LedgerRow;
+use aetheris_core::limits;
+use aetheris_core::time::Timestamp;
+
+use super::tables::{GENERATION, Tables};
+use crate::error::{ErrorKind, StoreError};
+use crate::query::{DueTimers, EventRow, Evidence, History, JobFilter, JobPage, JobRow, StoreStatus, TimerRow};
+use crate::rules;
+
+impl Tables {
+    pub(super) fn history(&self, id: JobId, full: bool) -> Result<Option<History>, StoreError> {
+        let Some(job) = self.jobs.get(&id) else {
+            return Ok(None);
+        };
+        let checkpoint = job.checkpoint.clone().filter(|_| !full);
+        let after = checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.seq);
+        let events = job.events.iter().filter(|row| row.seq > after).map(EventRow::decode).collect::<Result<_, _>>();
+        Ok(Some(History {
+            checkpoint,
+            effects: job.effects.values().cloned().collect(),
+            events: events.map_err(|error| StoreError::new(ErrorKind::Corrupt, "history", error))?,
+            kept: job.kept().cloned().collect(),
+            ledger: self.ledger.values().filter(|row| row.job == id).cloned().collect(),
+            row: job.row.clone(),
+        }))
+    }
+
+    pub(super) fn page(&self, filter: &JobFilter) -> JobPage {
+        let limit = filter.limit.min(limits::PAGE_JOBS_MAX);
+        let mut found = self.jobs.values().rev().map(|job| &job.row).filter(|row| fits(row, filter)).cloned();
+        let jobs: Vec<JobRow> = found.by_ref().take(limit).collect();
+        let next = found.next().and_then(|_| jobs.last()).map(|row| row.id);
+        JobPage { jobs, next }
+    }
+
+    pub(super) fn events(&self, job: JobId, after: u64, limit: usize) -> Vec<EventRow> {
+        let limit = limit.min(limits::PAGE_EVENTS_MAX);
+        let rows = self.jobs.get(&job).map(|job| job.events.as_slice()).unwrap_or_default();
+        rows.iter().filter(|row| row.seq > after).take(limit).cloned().collect()
+    }
+
+    pub(super) fn in_doubt(&self, limit: usize) -> Vec<LedgerRow> {
+        let mut rows: Vec<_> = self.ledger.values().filter(|row| rules::in_doubt(row)).cloned().collect();
+        rows.sort_by_key(|row| (row.updated_at, row.key));
+        rows.truncate(limit.min(limits::PAGE_JOBS_MAX));
+        rows
+    }
+
+    pub(super) fn evidence(&self, job: JobId) -> Vec<Evidence> {
+        let mut rows = self.jobs.get(&job).map(|job| job.evidence.clone()).unwrap_or_default();
+        rows.sort_by_key(|row| (row.at, row.permit_id));
+        rows
+    }
+
+    pub(super) fn timers(&self, job: JobId) -> Vec<TimerRow> {
+        let timers = self.jobs.get(&job).map(|job| job.timers.iter());
+        let rows = timers.into_iter().flatten().map(|(timer, due)| TimerRow { due: *due, job, timer: timer.clone() });
+        sorted(rows.collect())
+    }
+
+    pub(super) fn due_timers(&self, limit: usize, now: Timestamp) -> DueTimers {
+        let all = sorted(self.jobs.keys().flat_map(|job| self.timers(*job)).collect());
+        let next = all.iter().map(|row| row.due).find(|due| *due > now);
+        let limit = limit.min(limits::SWEEP_ROWS_MAX);
+        let timers = all.into_iter().filter(|row| row.due <= now).take(limit).collect();
+        DueTimers { next, now, timers }
+    }
+
+    pub(super) fn expired(&self, limit: usize, now: Timestamp) -> Vec<(JobId, Fence)> {
+        let holders = self.jobs.values().filter_map(|job| Some((job.row.holder.as_ref()?, &job.row)));
+        let mut rows: Vec<_> = holders
+            .filter(|(holder, _)| !holder.is_live(now))
+            .map(|(holder, row)| (holder.lease_until, row.id, row.fence))
+            .collect();
+        rows.sort_unstable();
+        rows.into_iter().take(limit.min(limits::SWEEP_ROWS_MAX)).map(|(_, id, fence)| (id, fence)).collect()
+    }
+
+    pub(super) fn held_by(&self, instance: InstanceId, limit: usize) -> Vec<(JobId, Fence)> {
+        let rows = self.jobs.values().map(|job| &job.row);
+        let held = rows.filter(|row| row.holder.as_ref().is_some_and(|holder| holder.instance == instance));
+        held.take(limit.min(limits::SWEEP_ROWS_MAX)).map(|row| (row.id, row.fence)).collect()
+    }
+
+    pub(super) fn status(&self, wall: Timestamp) -> StoreStatus {
+        let mut jobs = BTreeMap::new();
+        for job in self.jobs.values() {
+            *jobs.entry(job.row.status).or_insert(0) += 1;
+        }
+        StoreStatus {
+            backend: "memory",
+            durability: "none: everything ends with the process".to_owned(),
+            generation: GENERATION,
+            jobs,
+            now: self.now(wall),
+            writer: self.stats,
+        }
+    }
+}
+
+/// Oldest first; equal moments by job and name.
+fn sorted(mut rows: Vec<TimerRow>) -> Vec<TimerRow> {
+    rows.sort_by(|a, b| (a.due, a.job, &a.timer).cmp(&(b.due, b.job, &b.timer)));
+    rows
+}
+
+fn fits(row: &JobRow, filter: &JobFilter) -> bool {
+    let waits = |wanted: &Option<aetheris_core::plan::WaitType>| {
+        row.waiting.as_ref().is_some_and(|waiting| wanted.is_none_or(|wanted| waiting.wait_type == wanted))
+    };
+    filter.agent.as_ref().is_none_or(|agent| row.agent == *agent)
+        && filter.before.is_none_or(|before| row.id < before)
+        && filter.blocked_on.as_ref().is_none_or(waits)
+        && filter.label.as_ref().is_none_or(|(key, value)| row.labels.get(key) == Some(value))
+        && filter.session.as_ref().is_none_or(|session| row.session.as_ref() == Some(session))
+        && (filter.statuses.is_empty() || filter.statuses.contains(&row.status))
+}

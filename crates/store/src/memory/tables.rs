@@ -1,0 +1,93 @@
+//! What is kept.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use aetheris_core::event::TimerId;
+use aetheris_core::hash::Hash;
+use aetheris_core::id::{AgentName, IdempotencyKey, JobId};
+use aetheris_core::ledger::LedgerRow;
+use aetheris_core::plan::Plan;
+use aetheris_core::time::Timestamp;
+
+use crate::query::{AgentRow, EffectRow, EventRow, Evidence, JobRow, KeptSignal, WriterStats};
+use crate::unit::Checkpoint;
+
+/// The number of this store's life; there is no other, since it ends with its process.
+pub(super) const GENERATION: u32 = 1;
+
+/// Everything.
+#[derive(Debug, Default)]
+pub(super) struct Tables {
+    /// By name.
+    pub(super) agents: BTreeMap<AgentName, AgentRow>,
+    /// Clients' names for messages: the job each has made, and the hash of its request.
+    pub(super) client_keys: BTreeMap<(AgentName, String), (JobId, Hash)>,
+    /// The highest time that was stored.
+    pub(super) high: Timestamp,
+    /// By id, which is the order of creation.
+    pub(super) jobs: BTreeMap<JobId, Job>,
+    /// By idempotency key, of all jobs.
+    pub(super) ledger: BTreeMap<IdempotencyKey, LedgerRow>,
+    /// By hash.
+    pub(super) plans: BTreeMap<Hash, Arc<Plan>>,
+    /// What was written.
+    pub(super) stats: WriterStats,
+}
+
+/// A job with all its rows.
+#[derive(Debug)]
+pub(super) struct Job {
+    /// The newest folded state.
+    pub(super) checkpoint: Option<Checkpoint>,
+    /// By invocation and permit.
+    pub(super) effects: BTreeMap<(IdempotencyKey, u32), EffectRow>,
+    /// In order.
+    pub(super) events: Vec<EventRow>,
+    /// In the order they came.
+    pub(super) evidence: Vec<Evidence>,
+    /// In the order they came.
+    pub(super) inbox: Vec<InboxRow>,
+    /// The row.
+    pub(super) row: JobRow,
+    /// By name.
+    pub(super) timers: BTreeMap<TimerId, Timestamp>,
+}
+
+/// A signal that came.
+#[derive(Debug)]
+pub(super) struct InboxRow {
+    /// Whether a wait has had it.
+    pub(super) delivered: bool,
+    /// The signal.
+    pub(super) signal: KeptSignal,
+}
+
+impl Tables {
+    /// The store's clock: never below what was stored.
+    pub(super) fn now(&self, wall: Timestamp) -> Timestamp {
+        wall.max(self.high)
+    }
+
+    /// The store's clock for a write, which stores it.
+    pub(super) fn tick(&mut self, wall: Timestamp) -> Timestamp {
+        self.high = self.now(wall);
+        self.high
+    }
+
+    /// Counts a transaction.
+    pub(super) fn count(&mut self, units: u64, rows: usize, bytes: usize) {
+        let size = |n: usize| u64::try_from(n).unwrap_or(u64::MAX);
+        self.stats.commits += 1;
+        self.stats.units += units;
+        self.stats.rows += size(rows);
+        self.stats.bytes += size(bytes);
+    }
+}
+
+impl Job {
+    /// Signals that no wait has had yet.
+    pub(super) fn kept(&self) -> impl Iterator<Item = &KeptSignal> {
+        self.inbox.iter().filter(|row| !row.delivered).map(|row| &row.signal)
+    }
+}
