@@ -120,15 +120,11 @@ pub(crate) fn find<'a, E: Error + 'static>(error: &'a (dyn Error + 'static)) -> 
         if let Some(found) = error.downcast_ref::<E>() {
             return Some(found);
         }
-        // An input/output error carries its cause inside, and is asked for it differently.
-        if let Some(found) = error
-            .downcast_ref::<std::io::Error>()
-            .and_then(std::io::Error::get_ref)
-            .and_then(|inner| inner.downcast_ref::<E>())
-        {
-            return Some(found);
-        }
-        at = error.source();
+        // An input/output error does not name the error that it carries as its source.
+        at = match error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref) {
+            Some(carried) => Some(carried),
+            None => error.source(),
+        };
     }
     None
 }

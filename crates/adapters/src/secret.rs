@@ -111,6 +111,12 @@ impl Scrubber {
         Self { forms, echoes }
     }
 
+    /// Takes these texts out too, where they are not too short to be telling.
+    pub(crate) fn hide<'a>(&mut self, texts: impl IntoIterator<Item = &'a str>) {
+        self.forms.extend(texts.into_iter().filter(|text| text.len() >= SECRET_BYTES_MIN).map(str::to_owned));
+        self.forms.sort_by_key(|form| std::cmp::Reverse(form.len()));
+    }
+
     /// The text without secrets.
     pub(crate) fn text(&self, text: &str) -> String {
         self.forms.iter().fold(text.to_owned(), |text, form| text.replace(form, REDACTED))
@@ -132,7 +138,8 @@ impl Scrubber {
     }
 }
 
-/// A secret as it is, as JSON writes it, as a URL's query writes it, and percent-encoded throughout.
+/// A secret as it is, as JSON writes it, as a URL's host, path and query write it, and percent-encoded
+/// throughout.
 fn forms(secret: &str) -> Vec<String> {
     let mut forms = vec![secret.to_owned()];
     forms.push(Value::from(secret).to_string().trim_matches('"').to_owned());
@@ -149,6 +156,8 @@ fn forms(secret: &str) -> Vec<String> {
         }
         text
     }));
+    // Hosts lose their capitals.
+    forms.push(secret.to_lowercase());
     forms.retain(|form| form.len() >= SECRET_BYTES_MIN);
     forms
 }

@@ -126,7 +126,6 @@ impl Errors {
         self.list.is_empty()
     }
 
-
     /// All of them in the order of the file.
     pub(crate) fn into_sorted(mut self) -> Vec<FileError> {
         self.list.sort_by_key(|error| error.line);

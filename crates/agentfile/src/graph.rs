@@ -43,7 +43,10 @@ impl Graph {
                 index.entry(id.clone()).or_insert(position);
             }
         }
-        let edges = drafts.iter().map(|draft| draft.needs.iter().filter_map(|(need, _)| index.get(need).copied()).collect()).collect();
+        let edges = drafts
+            .iter()
+            .map(|draft| draft.needs.iter().filter_map(|(need, _)| index.get(need).copied()).collect())
+            .collect();
         Self { edges, index }
     }
 
@@ -51,7 +54,11 @@ impl Graph {
     fn names(&self, drafts: &[Draft<'_>], tools: &BTreeSet<&str>, errors: &mut Errors) {
         let nodes = drafts.iter().filter_map(|draft| {
             let (id, _) = draft.id.as_ref()?;
-            Some(bare(id, draft.needs.iter().map(|(need, _)| need.clone()).collect(), draft.tool.as_ref().map(|(tool, _)| tool)))
+            Some(bare(
+                id,
+                draft.needs.iter().map(|(need, _)| need.clone()).collect(),
+                draft.tool.as_ref().map(|(tool, _)| tool),
+            ))
         });
         let mut found = plan(nodes.collect(), tools).compile().err().unwrap_or_default();
         let mut done = BTreeSet::new();
@@ -66,7 +73,11 @@ impl Graph {
                     let same = drafts.iter().filter_map(|draft| draft.id.as_ref()).filter(|(other, _)| other == id);
                     let first = same.clone().next().map_or(0, |(_, item)| item.line());
                     for (_, item) in same.skip(1) {
-                        item.wrong(errors, Code::DuplicateId, format!("{error}, first on line {first}: ids are unique in a plan"));
+                        item.wrong(
+                            errors,
+                            Code::DuplicateId,
+                            format!("{error}, first on line {first}: ids are unique in a plan"),
+                        );
                     }
                 }
                 GraphError::UnknownNeed { node, need } => {
@@ -79,7 +90,9 @@ impl Graph {
                 GraphError::UnknownTool { node, tool } => {
                     let names: Vec<&str> = tools.iter().copied().collect();
                     let hint = hint(tool.as_str(), &names);
-                    for item in places(drafts, node).filter_map(|draft| draft.tool.as_ref()).filter(|(name, _)| name == tool) {
+                    for item in
+                        places(drafts, node).filter_map(|draft| draft.tool.as_ref()).filter(|(name, _)| name == tool)
+                    {
                         item.1.wrong(errors, Code::UnknownTool, format!("{error}{hint}"));
                     }
                 }
@@ -94,7 +107,11 @@ impl Graph {
     fn circles(&mut self, drafts: &[Draft<'_>], errors: &mut Errors) -> Option<Vec<usize>> {
         let ids: Vec<NodeId> = (0..drafts.len()).map(|position| NodeId::from(position.to_string().as_str())).collect();
         for round in 0..CIRCLES_MAX {
-            let nodes = self.edges.iter().zip(&ids).map(|(edges, id)| bare(id, edges.iter().map(|to| ids[*to].clone()).collect(), None));
+            let nodes = self
+                .edges
+                .iter()
+                .zip(&ids)
+                .map(|(edges, id)| bare(id, edges.iter().map(|to| ids[*to].clone()).collect(), None));
             let found = match plan(nodes.collect(), &BTreeSet::new()).compile() {
                 Ok(compiled) => {
                     let order = compiled.ordered().filter_map(|node| node.id.as_str().parse().ok()).collect();
@@ -105,14 +122,19 @@ impl Graph {
             let circle: Vec<usize> = found
                 .iter()
                 .find_map(|error| match error {
-                    GraphError::Cycle(circle) => Some(circle.iter().filter_map(|id| id.as_str().parse().ok()).collect()),
+                    GraphError::Cycle(circle) => {
+                        Some(circle.iter().filter_map(|id| id.as_str().parse().ok()).collect())
+                    }
                     _ => None,
                 })
                 .unwrap_or_default();
             let members: BTreeSet<usize> = circle.iter().copied().collect();
             let first = *members.first()?;
             let names = circle.iter().filter_map(|at| drafts[*at].id.as_ref()).map(|(id, _)| id.clone()).collect();
-            let item = drafts[first].needs.iter().find(|(need, _)| self.index.get(need).is_some_and(|at| members.contains(at)));
+            let item = drafts[first]
+                .needs
+                .iter()
+                .find(|(need, _)| self.index.get(need).is_some_and(|at| members.contains(at)));
             let message = format!("{}: remove one of the needs", GraphError::Cycle(names));
             item.map_or(&drafts[first].item, |(_, item)| item).wrong(errors, Code::Cycle, message);
             self.edges[first].retain(|to| !members.contains(to));
@@ -128,10 +150,16 @@ impl Graph {
         for place in &uses.list {
             for id in &place.references.nodes {
                 let message = match (self.index.get(id), place.node, &upstream) {
-                    (None, _, _) => format!("refers to the node `{id}`, which is not in this plan{}", hint(id.as_str(), &names)),
-                    (Some(target), Some(node), _) if *target == node => "refers to the output of its own node".to_owned(),
+                    (None, _, _) => {
+                        format!("refers to the node `{id}`, which is not in this plan{}", hint(id.as_str(), &names))
+                    }
+                    (Some(target), Some(node), _) if *target == node => {
+                        "refers to the output of its own node".to_owned()
+                    }
                     (Some(target), Some(node), Some(upstream)) if !upstream[node].has(*target) => {
-                        format!("refers to the node `{id}`, which it does not need, directly or through others: add `{id}` to its `needs`")
+                        format!(
+                            "refers to the node `{id}`, which it does not need, directly or through others: add `{id}` to its `needs`"
+                        )
                     }
                     _ => continue,
                 };
@@ -180,7 +208,8 @@ impl Graph {
 }
 
 fn never_holds(when: &str) -> bool {
-    let names_none = aetheris_expr::check_condition(when, aetheris_expr::Place::Plan).is_ok_and(|found| found.nodes.is_empty());
+    let names_none =
+        aetheris_expr::check_condition(when, aetheris_expr::Place::Plan).is_ok_and(|found| found.nodes.is_empty());
     names_none && aetheris_expr::condition(when, &Scope::default()) == Ok(false)
 }
 
@@ -222,7 +251,13 @@ fn bare(id: &NodeId, needs: Vec<NodeId>, tool: Option<&ToolName>) -> Node {
 }
 
 fn plan(nodes: Vec<Node>, tools: &BTreeSet<&str>) -> Arc<Plan> {
-    let tool = Tool { effect: EffectClass::Pure, kind: ToolKind::Function(String::new()), on_in_doubt: Vec::new(), timeout: None, version: None };
+    let tool = Tool {
+        effect: EffectClass::Pure,
+        kind: ToolKind::Function(String::new()),
+        on_in_doubt: Vec::new(),
+        timeout: None,
+        version: None,
+    };
     Arc::new(Plan {
         answer: None,
         budget: Budget::default(),

@@ -75,7 +75,11 @@ fn agent(root: &Item<'_>, errors: &mut Errors) -> Option<Agent> {
 fn version(item: &Item<'_>, errors: &mut Errors) -> Option<String> {
     let text = item.text(errors)?;
     if text.is_empty() || text.len() > limits::NAME_BYTES_MAX || text.chars().any(char::is_control) {
-        item.wrong(errors, Code::BadValue, format!("must have 1 to {} bytes and no control characters", limits::NAME_BYTES_MAX));
+        item.wrong(
+            errors,
+            Code::BadValue,
+            format!("must have 1 to {} bytes and no control characters", limits::NAME_BYTES_MAX),
+        );
     }
     Some(text.to_owned())
 }
@@ -92,7 +96,11 @@ fn not_yet(fields: &mut Fields<'_>, errors: &mut Errors) {
         && let Some(steps) = item.integer(0, u64::from(u32::MAX), errors)
         && steps > 0
     {
-        item.wrong(errors, Code::NotSupportedYet, "steps in parallel are not executed by this version yet: write 0, or remove the key");
+        item.wrong(
+            errors,
+            Code::NotSupportedYet,
+            "steps in parallel are not executed by this version yet: write 0, or remove the key",
+        );
     }
 }
 
@@ -113,7 +121,15 @@ fn plan(fields: &mut Fields<'_>, errors: &mut Errors) -> Option<Plan> {
     let drafts = drafts?;
     graph::check(&drafts, &tools.names, &uses, errors);
     let nodes: Option<Vec<Node>> = drafts.into_iter().map(|draft| draft.node).collect();
-    Some(Plan { answer, budget, nodes: nodes?, retry, schema_version: PLAN_SCHEMA_VERSION, step_timeout, tools: tools.tools })
+    Some(Plan {
+        answer,
+        budget,
+        nodes: nodes?,
+        retry,
+        schema_version: PLAN_SCHEMA_VERSION,
+        step_timeout,
+        tools: tools.tools,
+    })
 }
 
 fn answer(fields: &mut Fields<'_>, uses: &mut Uses, errors: &mut Errors) -> Option<Json> {
@@ -122,13 +138,19 @@ fn answer(fields: &mut Fields<'_>, uses: &mut Uses, errors: &mut Errors) -> Opti
     item.json(errors)
 }
 
-fn drafts<'t>(item: &Item<'t>, defaults: &Defaults<'_>, uses: &mut Uses, errors: &mut Errors) -> Option<Vec<Draft<'t>>> {
+fn drafts<'t>(
+    item: &Item<'t>,
+    defaults: &Defaults<'_>,
+    uses: &mut Uses,
+    errors: &mut Errors,
+) -> Option<Vec<Draft<'t>>> {
     let items = item.list(errors)?;
     if items.is_empty() {
         item.wrong(errors, Code::BadValue, "is empty: a plan needs at least one node");
     }
     if items.len() > limits::PLAN_NODES_MAX {
-        let message = format!("there are {} nodes, more than the {} that a plan may have", items.len(), limits::PLAN_NODES_MAX);
+        let message =
+            format!("there are {} nodes, more than the {} that a plan may have", items.len(), limits::PLAN_NODES_MAX);
         item.wrong(errors, Code::TooLarge, message);
         return None;
     }

@@ -56,8 +56,22 @@ pub(crate) struct Defaults<'d> {
 }
 
 /// Reads one node.
-pub(crate) fn read<'t>(index: usize, item: Item<'t>, defaults: &Defaults<'_>, uses: &mut Uses, errors: &mut Errors) -> Draft<'t> {
-    let mut draft = Draft { id: None, item: item.clone(), needs: Vec::new(), node: None, tool: None, when: None, literal_key: None };
+pub(crate) fn read<'t>(
+    index: usize,
+    item: Item<'t>,
+    defaults: &Defaults<'_>,
+    uses: &mut Uses,
+    errors: &mut Errors,
+) -> Draft<'t> {
+    let mut draft = Draft {
+        id: None,
+        item: item.clone(),
+        needs: Vec::new(),
+        node: None,
+        tool: None,
+        when: None,
+        literal_key: None,
+    };
     let Some(mut fields) = item.fields(errors) else { return draft };
     let id = fields.need("id", errors);
     if let Some(text) = id.as_ref().and_then(|item| item.text(errors)) {
@@ -191,7 +205,8 @@ impl<'t> Reader<'_, 't> {
     }
 
     fn wait(&mut self, fields: &mut Fields<'t>) -> Option<WaitNode> {
-        let types = [WaitType::Signal, WaitType::Human, WaitType::Webhook, WaitType::Timer].map(|wait| (wait.as_str(), wait));
+        let types =
+            [WaitType::Signal, WaitType::Human, WaitType::Webhook, WaitType::Timer].map(|wait| (wait.as_str(), wait));
         let type_item = fields.need("wait_type", self.errors);
         let wait_type = type_item.and_then(|item| item.choice(&types, &[], self.errors));
         let park = fields.take("park").and_then(|item| item.boolean(self.errors)).unwrap_or(false);
@@ -215,7 +230,11 @@ impl<'t> Reader<'_, 't> {
                 self.errors.add(format!("{}.correlation_key", fields.path), fields.line, Code::MissingKey, message);
             }
             (Some(item), Some(WaitType::Timer)) => {
-                item.wrong(self.errors, Code::BadValue, "never applies: only time ends a wait of the type timer; remove it");
+                item.wrong(
+                    self.errors,
+                    Code::BadValue,
+                    "never applies: only time ends a wait of the type timer; remove it",
+                );
             }
             _ => {}
         }

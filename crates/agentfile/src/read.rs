@@ -72,7 +72,11 @@ impl<'t> Item<'t> {
         };
         let value = number.as_u64().filter(|value| (least..=most).contains(value));
         if value.is_none() {
-            let range = if most >= u64::from(u32::MAX) { format!("{least} or more") } else { format!("between {least} and {most}") };
+            let range = if most >= u64::from(u32::MAX) {
+                format!("{least} or more")
+            } else {
+                format!("between {least} and {most}")
+            };
             self.wrong(errors, Code::BadValue, format!("{number} is not possible: it must be a whole number, {range}"));
         }
         value
@@ -91,7 +95,11 @@ impl<'t> Item<'t> {
         };
         let value = number.as_f64().filter(|value| (least..=most).contains(value));
         if value.is_none() {
-            self.wrong(errors, Code::BadValue, format!("{number} is not possible: it must be between {least} and {most}"));
+            self.wrong(
+                errors,
+                Code::BadValue,
+                format!("{number} is not possible: it must be between {least} and {most}"),
+            );
         }
         value
     }
@@ -112,7 +120,11 @@ impl<'t> Item<'t> {
         };
         match text.parse::<Span>() {
             Err(message) => self.wrong(errors, Code::BadDuration, message),
-            Ok(span) if span > most => self.wrong(errors, Code::BadDuration, format!("{text} is longer than {most}, the most that is possible")),
+            Ok(span) if span > most => self.wrong(
+                errors,
+                Code::BadDuration,
+                format!("{text} is longer than {most}, the most that is possible"),
+            ),
             Ok(Span::ZERO) if !zero => self.wrong(errors, Code::BadDuration, "must be longer than nothing"),
             Ok(span) => return Some(span),
         }
@@ -234,26 +246,39 @@ pub(crate) fn joined(path: &str, key: &str) -> String {
 
 /// Whether a name has only letters, digits and `extra` characters, within its length.
 pub(crate) fn check_name(text: &str, extra: &str, uppercase: bool) -> Result<(), String> {
-    let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || extra.contains(c) || (uppercase && c.is_ascii_uppercase());
+    let allowed = |c: char| {
+        c.is_ascii_lowercase() || c.is_ascii_digit() || extra.contains(c) || (uppercase && c.is_ascii_uppercase())
+    };
     if !text.is_empty() && text.len() <= limits::NAME_BYTES_MAX && text.chars().all(allowed) {
         return Ok(());
     }
     let letters = if uppercase { "A-Z a-z" } else { "a-z" };
     let extra: Vec<String> = extra.chars().map(String::from).collect();
-    Err(format!("`{}` is not a possible name: use 1 to {} characters of {letters} 0-9 {}", shortened(text), limits::NAME_BYTES_MAX, extra.join(" ")))
+    Err(format!(
+        "`{}` is not a possible name: use 1 to {} characters of {letters} 0-9 {}",
+        shortened(text),
+        limits::NAME_BYTES_MAX,
+        extra.join(" ")
+    ))
 }
 
 /// Text from the file for a message, cut where it is long.
 pub(crate) fn shortened(text: &str) -> String {
     const SHOWN_MAX: usize = 80;
-    if text.chars().count() <= SHOWN_MAX { text.to_owned() } else { text.chars().take(SHOWN_MAX).chain(['…']).collect() }
+    if text.chars().count() <= SHOWN_MAX {
+        text.to_owned()
+    } else {
+        text.chars().take(SHOWN_MAX).chain(['…']).collect()
+    }
 }
 
 fn listed(words: &[&str]) -> String {
     match words {
         [] => String::new(),
         [word] => format!("`{word}`"),
-        [head @ .., last] => format!("{} or `{last}`", head.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ")),
+        [head @ .., last] => {
+            format!("{} or `{last}`", head.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", "))
+        }
     }
 }
 

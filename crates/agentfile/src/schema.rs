@@ -99,7 +99,12 @@ fn object(required: &[&str], properties: Map<String, Value>) -> Value {
 }
 
 fn with(common: &Value, own: &Value) -> Map<String, Value> {
-    [common, own].into_iter().filter_map(Value::as_object).flatten().map(|(key, value)| (key.clone(), value.clone())).collect()
+    [common, own]
+        .into_iter()
+        .filter_map(Value::as_object)
+        .flatten()
+        .map(|(key, value)| (key.clone(), value.clone()))
+        .collect()
 }
 
 fn tool_common() -> Value {
@@ -163,7 +168,11 @@ fn nodes() -> Vec<Value> {
         object(&required, properties)
     };
     vec![
-        node("tool", &["tool"], json!({ "tool": { "$ref": "#/$defs/toolName" }, "input": { "$ref": "#/$defs/templates" } })),
+        node(
+            "tool",
+            &["tool"],
+            json!({ "tool": { "$ref": "#/$defs/toolName" }, "input": { "$ref": "#/$defs/templates" } }),
+        ),
         node("llm", &["prompt"], llm()),
         node("wait", &["wait_type"], wait()),
         node("sleep", &["duration"], json!({ "duration": { "$ref": "#/$defs/duration" } })),

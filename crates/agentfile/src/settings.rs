@@ -16,7 +16,8 @@ pub(crate) fn retry(item: &Item<'_>, base: &RetryPolicy, errors: &mut Errors) ->
     let Some(mut fields) = item.fields(errors) else { return policy };
     let jitters = [("full", Jitter::Full), ("none", Jitter::None)];
     let timeouts = [("retry", OnTimeout::Retry), ("fail", OnTimeout::Fail)];
-    if let Some(tries) = fields.take("max_attempts").and_then(|item| item.small(1, limits::RETRY_ATTEMPTS_MAX, errors)) {
+    if let Some(tries) = fields.take("max_attempts").and_then(|item| item.small(1, limits::RETRY_ATTEMPTS_MAX, errors))
+    {
         policy.max_attempts = tries;
     }
     if let Some(backoff) = fields.take("backoff").and_then(|item| item.span(true, limits::BACKOFF_MAX, errors)) {

@@ -37,7 +37,14 @@ impl Uses {
         self.keep(checked, &item.path, item.line(), Some(node), errors);
     }
 
-    fn keep(&mut self, checked: Result<References, ExprError>, path: &str, line: u32, node: Option<usize>, errors: &mut Errors) {
+    fn keep(
+        &mut self,
+        checked: Result<References, ExprError>,
+        path: &str,
+        line: u32,
+        node: Option<usize>,
+        errors: &mut Errors,
+    ) {
         match checked {
             Ok(references) if references.nodes.is_empty() => {}
             Ok(references) => self.list.push(Use { line, node, path: path.to_owned(), references }),

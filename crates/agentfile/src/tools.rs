@@ -12,7 +12,8 @@ use crate::read::{Fields, Item, check_name, suggestion};
 use crate::templates;
 use crate::tree::Data;
 
-const METHODS: [(&str, &str); 5] = [("GET", "GET"), ("POST", "POST"), ("PUT", "PUT"), ("PATCH", "PATCH"), ("DELETE", "DELETE")];
+const METHODS: [(&str, &str); 5] =
+    [("GET", "GET"), ("POST", "POST"), ("PUT", "PUT"), ("PATCH", "PATCH"), ("DELETE", "DELETE")];
 const KINDS_NOT_YET: [&str; 6] = ["mcp", "process", "openapi", "grpc", "wasm", "agent"];
 /// Headers that the runtime or its HTTP client sets.
 const RESERVED: [&str; 5] = ["idempotency-key", "host", "content-length", "transfer-encoding", "connection"];
@@ -41,7 +42,11 @@ impl<'t> Tools<'t> {
         let mut tools = Self::default();
         let Some(entries) = item.entries(errors) else { return tools };
         if entries.len() > limits::AGENT_TOOLS_MAX {
-            let message = format!("there are {} tools, more than the {} that an agent may have", entries.len(), limits::AGENT_TOOLS_MAX);
+            let message = format!(
+                "there are {} tools, more than the {} that an agent may have",
+                entries.len(),
+                limits::AGENT_TOOLS_MAX
+            );
             item.wrong(errors, Code::TooLarge, message);
             return tools;
         }
@@ -80,7 +85,8 @@ impl<'t> Tools<'t> {
     }
 
     fn effect(&mut self, name: &'t str, fields: &mut Fields<'t>, errors: &mut Errors) -> Option<EffectClass> {
-        let classes = [EffectClass::Pure, EffectClass::Idempotent, EffectClass::AtMostOnce].map(|class| (class.as_str(), class));
+        let classes =
+            [EffectClass::Pure, EffectClass::Idempotent, EffectClass::AtMostOnce].map(|class| (class.as_str(), class));
         let effect = match fields.take("effect") {
             Some(item) => item.choice(&classes, &[], errors)?,
             None => EffectClass::default(),
@@ -151,7 +157,8 @@ impl<'t> Tools<'t> {
                 let hint = suggestion(name, &names).map(|name| format!(", did you mean `{name}`?")).unwrap_or_default();
                 item.wrong(errors, Code::UnknownTool, format!("the tool `{name}` is not defined{hint}"));
             } else if let Some(class @ (EffectClass::Idempotent | EffectClass::AtMostOnce)) = self.effects.get(name) {
-                let message = format!("the tool `{name}` is {}: only a pure tool can be asked what happened", class.as_str());
+                let message =
+                    format!("the tool `{name}` is {}: only a pure tool can be asked what happened", class.as_str());
                 item.wrong(errors, Code::BadValue, message);
             }
         }
@@ -211,7 +218,12 @@ fn headers(item: &Item<'_>, errors: &mut Errors) -> BTreeMap<String, String> {
         let name = entry.key.to_ascii_lowercase();
         let token = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
         if name.is_empty() || !name.chars().all(token) {
-            errors.add(item.path.clone(), entry.line, Code::BadName, format!("{:?} is not a possible name of a header", entry.key));
+            errors.add(
+                item.path.clone(),
+                entry.line,
+                Code::BadName,
+                format!("{:?} is not a possible name of a header", entry.key),
+            );
         } else if RESERVED.contains(&name.as_str()) || name.starts_with("aetheris-") {
             let message = format!("the header `{}` is set by the runtime: remove it", entry.key);
             errors.add(item.path.clone(), entry.line, Code::BadValue, message);

@@ -49,7 +49,8 @@ impl Tree {
             Data::Text(text) => Value::String(text.clone()),
             Data::List(items) => Value::Array(items.iter().map(Self::to_json).collect()),
             Data::Map(entries) => {
-                let fields: Map<String, Value> = entries.iter().map(|entry| (entry.key.clone(), entry.value.to_json())).collect();
+                let fields: Map<String, Value> =
+                    entries.iter().map(|entry| (entry.key.clone(), entry.value.to_json())).collect();
                 Value::Object(fields)
             }
         }
@@ -84,7 +85,11 @@ struct Builder<'e> {
 /// Reads a file; `None` where no tree could be made at all.
 pub(crate) fn read(source: &str, errors: &mut Errors) -> Option<Tree> {
     if source.len() > limits::AGENT_FILE_BYTES_MAX {
-        let message = format!("the file has {} bytes, more than the {} that are accepted", source.len(), limits::AGENT_FILE_BYTES_MAX);
+        let message = format!(
+            "the file has {} bytes, more than the {} that are accepted",
+            source.len(),
+            limits::AGENT_FILE_BYTES_MAX
+        );
         errors.add("", 1, Code::TooLarge, message);
         return None;
     }
@@ -143,7 +148,12 @@ impl Builder<'_> {
             }
             Event::SequenceEnd | Event::MappingEnd => self.end(),
             Event::Alias(_) | Event::UnresolvedAlias(_) => {
-                self.errors.add(self.path(), at, Code::Syntax, "aliases (`*name`) are not accepted: write the value out");
+                self.errors.add(
+                    self.path(),
+                    at,
+                    Code::Syntax,
+                    "aliases (`*name`) are not accepted: write the value out",
+                );
                 self.value(Tree { data: Data::Null, line: at });
             }
             _ => {}
@@ -171,16 +181,30 @@ impl Builder<'_> {
 
     fn plainly(&mut self, at: u32, anchor: usize, tagged: bool) {
         if anchor != 0 {
-            self.errors.add(self.path(), at, Code::Syntax, "anchors (`&name`) are not accepted: write the value out where it is used");
+            self.errors.add(
+                self.path(),
+                at,
+                Code::Syntax,
+                "anchors (`&name`) are not accepted: write the value out where it is used",
+            );
         }
         if tagged {
-            self.errors.add(self.path(), at, Code::Syntax, "tags (`!name`) are not accepted: put texts in quotes instead");
+            self.errors.add(
+                self.path(),
+                at,
+                Code::Syntax,
+                "tags (`!name`) are not accepted: put texts in quotes instead",
+            );
         }
     }
 
     fn start(&mut self, open: Open, at: u32) -> Result<(), Stop> {
         if let Some(Open::Map { key: None, .. }) = self.open.last() {
-            return self.stop(at, Code::Syntax, "a key must be a text; if this is a template, put it in quotes: \"{{ … }}\"");
+            return self.stop(
+                at,
+                Code::Syntax,
+                "a key must be a text; if this is a template, put it in quotes: \"{{ … }}\"",
+            );
         }
         if self.open.len() >= limits::JSON_DEPTH_MAX {
             let message = format!("the file is nested deeper than {} levels", limits::JSON_DEPTH_MAX);
@@ -203,7 +227,10 @@ impl Builder<'_> {
         if let Some(Open::Map { key: key @ None, seen, .. }) = self.open.last_mut() {
             *key = Some((text.to_owned(), at));
             if let Some(first) = seen.insert(text.to_owned(), at) {
-                let message = format!("the key `{}` stands here a second time, first on line {first}: remove one of them", shortened(text));
+                let message = format!(
+                    "the key `{}` stands here a second time, first on line {first}: remove one of them",
+                    shortened(text)
+                );
                 self.errors.add(self.path(), at, Code::DuplicateKey, message);
             }
             return;
@@ -240,7 +267,9 @@ impl Builder<'_> {
         };
         number.map_or_else(
             || {
-                let message = format!("the number {text} cannot be kept exactly: put it in quotes, or choose one between -2^63 and 2^64-1");
+                let message = format!(
+                    "the number {text} cannot be kept exactly: put it in quotes, or choose one between -2^63 and 2^64-1"
+                );
                 self.errors.add(self.path(), at, Code::BadValue, message);
                 Data::Number(Number::from(0))
             },

@@ -1,4 +1,5 @@
 //! Files that are accepted, and what they mean.
+#![expect(clippy::panic, clippy::unwrap_used, reason = "a test fails by it")]
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,15 +19,34 @@ fn accepted(source: &str) -> Agent {
 }
 
 fn node(id: &str, kind: NodeKind, needs: &[&str]) -> Node {
-    Node { id: id.into(), kind, needs: needs.iter().map(|need| (*need).into()).collect(), retry: None, timeout: None, when: None }
+    Node {
+        id: id.into(),
+        kind,
+        needs: needs.iter().map(|need| (*need).into()).collect(),
+        retry: None,
+        timeout: None,
+        when: None,
+    }
 }
 
 fn http(method: &str, url: &str) -> HttpTool {
-    HttpTool { body: None, headers: BTreeMap::new(), method: method.into(), refused_statuses: BTreeSet::new(), url: url.into() }
+    HttpTool {
+        body: None,
+        headers: BTreeMap::new(),
+        method: method.into(),
+        refused_statuses: BTreeSet::new(),
+        url: url.into(),
+    }
 }
 
 fn reader(url: &str) -> Tool {
-    Tool { effect: EffectClass::Pure, kind: ToolKind::Http(http("GET", url)), on_in_doubt: vec![], timeout: None, version: None }
+    Tool {
+        effect: EffectClass::Pure,
+        kind: ToolKind::Http(http("GET", url)),
+        on_in_doubt: vec![],
+        timeout: None,
+        version: None,
+    }
 }
 
 fn refund_tools() -> BTreeMap<ToolName, Tool> {
@@ -34,7 +54,11 @@ fn refund_tools() -> BTreeMap<ToolName, Tool> {
     let refund = Tool {
         effect: EffectClass::AtMostOnce,
         kind: ToolKind::Http(HttpTool { body: Some(Json::new(body)), ..http("POST", "http://127.0.0.1:9000/refunds") }),
-        on_in_doubt: vec![DoubtPolicy::Wait(Span::from_secs(5)), DoubtPolicy::Reconcile("payments.lookup".into()), DoubtPolicy::Human],
+        on_in_doubt: vec![
+            DoubtPolicy::Wait(Span::from_secs(5)),
+            DoubtPolicy::Reconcile("payments.lookup".into()),
+            DoubtPolicy::Human,
+        ],
         timeout: Some(Span::from_secs(10)),
         version: Some("2".into()),
     };
@@ -98,10 +122,17 @@ fn json_and_yaml_of_equal_meaning_are_one_agent() {
         "agent": "tiny", "version": "7", "description": "ünï \u{1f600} / \\ \" \t",
         "plan": { "nodes": [{ "id": "a", "kind": "transform", "output": { "n": u64::MAX, "m": i64::MIN, "f": 1.5, "no": null, "l": [true, "x\ny"] } }] }
     });
-    for text in [json.to_string(), serde_json::to_string_pretty(&json).unwrap(), serde_json::to_string_pretty(&json).unwrap().replace("  ", "\t")] {
+    for text in [
+        json.to_string(),
+        serde_json::to_string_pretty(&json).unwrap(),
+        serde_json::to_string_pretty(&json).unwrap().replace("  ", "\t"),
+    ] {
         let agent = accepted(&text);
         assert_eq!(agent.description, "ünï \u{1f600} / \\ \" \t", "{text}");
-        assert_eq!(agent.plan.nodes[0].kind, NodeKind::Transform(Json::new(json["plan"]["nodes"][0]["output"].clone())));
+        assert_eq!(
+            agent.plan.nodes[0].kind,
+            NodeKind::Transform(Json::new(json["plan"]["nodes"][0]["output"].clone()))
+        );
     }
     let escaped = json.to_string().replace('\u{1f600}', "\\ud83d\\ude00").replace(" / ", " \\/ ");
     assert_eq!(accepted(&escaped), accepted(&json.to_string()));
@@ -170,7 +201,8 @@ fn the_schema_is_valid_and_accepts_the_examples() {
     let validator = validator();
     for yaml in [REFUND, include_str!("fixtures/everything.yaml")] {
         let value = as_json(yaml);
-        let errors: Vec<String> = validator.iter_errors(&value).map(|e| format!("{}: {e}", e.instance_path())).collect();
+        let errors: Vec<String> =
+            validator.iter_errors(&value).map(|e| format!("{}: {e}", e.instance_path())).collect();
         assert!(errors.is_empty(), "{errors:#?}");
         assert_eq!(accepted(yaml), accepted(&value.to_string()));
     }

@@ -1,4 +1,5 @@
 //! Files that are refused: every mistake with its code, path and line, all at once.
+#![expect(clippy::expect_used, reason = "a test fails by it")]
 
 use aetheris_agentfile::{FileError, parse};
 use aetheris_core::limits;
@@ -32,9 +33,15 @@ fn tools(lines: &str) -> String {
 fn keys_that_do_not_exist_are_refused_with_a_suggestion() {
     expect(
         "agent: a\nversoin: '1'\nplan:\n  nodes:\n    - { id: n, kind: transform, outptu: 1, output: 1 }\n  anwser: x\nzzz: 1\n",
-        &["unknown_key versoin 2", "unknown_key plan.nodes[0].outptu 5", "unknown_key plan.anwser 6", "unknown_key zzz 7"],
+        &[
+            "unknown_key versoin 2",
+            "unknown_key plan.nodes[0].outptu 5",
+            "unknown_key plan.anwser 6",
+            "unknown_key zzz 7",
+        ],
     );
-    let errors = refused("agent: a\nversoin: '1'\nplan: { nodes: [{ id: n, kind: transform, outptu: 1, output: 1 }] }\n");
+    let errors =
+        refused("agent: a\nversoin: '1'\nplan: { nodes: [{ id: n, kind: transform, outptu: 1, output: 1 }] }\n");
     assert!(errors[0].message.contains("did you mean `version`?"), "{}", errors[0]);
     assert!(errors[1].to_string().starts_with("line 3: plan.nodes[0].outptu: node `n`: "), "{}", errors[1]);
 }
@@ -48,10 +55,17 @@ fn missing_and_mistyped_values_are_named() {
     expect("agent: a\nplan: {}\n", &["missing_key plan.nodes 2"]);
     expect(
         &nodes("    - id: a\n    - kind: sleep\n      duration: 1s\n    - { id: c, kind: sleep }\n    - text\n"),
-        &["missing_key plan.nodes[0].kind 4", "missing_key plan.nodes[1].id 5", "missing_key plan.nodes[2].duration 7", "wrong_type plan.nodes[3] 8"],
+        &[
+            "missing_key plan.nodes[0].kind 4",
+            "missing_key plan.nodes[1].id 5",
+            "missing_key plan.nodes[2].duration 7",
+            "wrong_type plan.nodes[3] 8",
+        ],
     );
     expect(
-        &nodes("    - { id: a, kind: llm, prompt: p }\n    - { id: b, kind: llm, model: m }\n    - { id: c, kind: condition }\n"),
+        &nodes(
+            "    - { id: a, kind: llm, prompt: p }\n    - { id: b, kind: llm, model: m }\n    - { id: c, kind: condition }\n",
+        ),
         &[
             "missing_key plan.nodes[0].model 4",
             "missing_key plan.nodes[1].prompt 5",
@@ -63,9 +77,15 @@ fn missing_and_mistyped_values_are_named() {
 
 #[test]
 fn names_and_durations_have_their_forms() {
-    expect("agent: Refund\nplan: { nodes: [{ id: a b, kind: sleep, duration: 1s }] }\n", &["bad_name agent 1", "bad_name plan.nodes[0].id 2"]);
+    expect(
+        "agent: Refund\nplan: { nodes: [{ id: a b, kind: sleep, duration: 1s }] }\n",
+        &["bad_name agent 1", "bad_name plan.nodes[0].id 2"],
+    );
     let long = "x".repeat(65);
-    expect(&format!("agent: {long}\nplan: {{ nodes: [{{ id: n, kind: sleep, duration: 1s }}] }}\n"), &["bad_name agent 1"]);
+    expect(
+        &format!("agent: {long}\nplan: {{ nodes: [{{ id: n, kind: sleep, duration: 1s }}] }}\n"),
+        &["bad_name agent 1"],
+    );
     expect(&tools("  a/b: { kind: function, function: f }\n"), &["bad_name tools[\"a/b\"] 3"]);
     expect(
         "agent: a\ndeadline: 72 hours\nstep_timeout: 30\nretry: { backoff: 25h, max_backoff: 1w }\nplan:\n  nodes:\n    - { id: n, kind: sleep, duration: 0s, timeout: 4000d }\n",
@@ -95,7 +115,10 @@ fn values_stay_within_their_bounds() {
             "bad_value plan.nodes[0].kind 4",
         ],
     );
-    expect(&nodes("    - { id: n, kind: transform, output: 18446744073709551616 }\n"), &["bad_value plan.nodes[0].output 4"]);
+    expect(
+        &nodes("    - { id: n, kind: transform, output: 18446744073709551616 }\n"),
+        &["bad_value plan.nodes[0].output 4"],
+    );
     expect(&nodes("    - { id: n, kind: transform, output: [.nan] }\n"), &["bad_value plan.nodes[0].output[0] 4"]);
 }
 
@@ -127,11 +150,15 @@ fn what_this_build_does_not_execute_is_refused_by_name() {
 #[test]
 fn the_graph_is_checked() {
     expect(
-        &nodes("    - { id: a, kind: sleep, duration: 1s, needs: [c] }\n    - { id: b, kind: sleep, duration: 1s, needs: [a] }\n    - { id: c, kind: sleep, duration: 1s, needs: [b] }\n    - { id: d, kind: sleep, duration: 1s, needs: [c] }\n    - { id: e, kind: sleep, duration: 1s, needs: [e] }\n"),
+        &nodes(
+            "    - { id: a, kind: sleep, duration: 1s, needs: [c] }\n    - { id: b, kind: sleep, duration: 1s, needs: [a] }\n    - { id: c, kind: sleep, duration: 1s, needs: [b] }\n    - { id: d, kind: sleep, duration: 1s, needs: [c] }\n    - { id: e, kind: sleep, duration: 1s, needs: [e] }\n",
+        ),
         &["cycle plan.nodes[0].needs[0] 4", "cycle plan.nodes[4].needs[0] 8"],
     );
     expect(
-        &nodes("    - { id: aa, kind: sleep, duration: 1s }\n    - { id: aa, kind: tool, tool: x }\n    - { id: bb, kind: sleep, duration: 1s, needs: [aa, aaa, aa] }\n    - { id: bb, kind: sleep, duration: 1s, needs: 7 }\n"),
+        &nodes(
+            "    - { id: aa, kind: sleep, duration: 1s }\n    - { id: aa, kind: tool, tool: x }\n    - { id: bb, kind: sleep, duration: 1s, needs: [aa, aaa, aa] }\n    - { id: bb, kind: sleep, duration: 1s, needs: 7 }\n",
+        ),
         &[
             "duplicate_id plan.nodes[1].id 5",
             "unknown_tool plan.nodes[1].tool 5",
@@ -141,22 +168,32 @@ fn the_graph_is_checked() {
             "duplicate_id plan.nodes[3].id 7",
         ],
     );
-    let errors = refused(&nodes("    - { id: order, kind: sleep, duration: 1s }\n    - { id: b, kind: sleep, duration: 1s, needs: [ordre] }\n"));
+    let errors = refused(&nodes(
+        "    - { id: order, kind: sleep, duration: 1s }\n    - { id: b, kind: sleep, duration: 1s, needs: [ordre] }\n",
+    ));
     assert!(errors[0].message.contains("did you mean `order`?"), "{}", errors[0]);
 }
 
 #[test]
 fn nodes_that_can_never_run_are_refused() {
     expect(
-        &nodes("    - { id: a, kind: sleep, duration: 1s, when: 'false' }\n    - { id: b, kind: sleep, duration: 1s, needs: [a] }\n    - { id: c, kind: sleep, duration: 1s, when: '1 > 2 and message.x' }\n    - { id: d, kind: sleep, duration: 1s, needs: [a, ok] }\n    - { id: ok, kind: sleep, duration: 1s, when: 'nodes.p.output.x is defined', needs: [p] }\n    - { id: p, kind: sleep, duration: 1s, when: 'message.go | default(false)' }\n"),
-        &["unreachable_node plan.nodes[0].when 4", "unreachable_node plan.nodes[1] 5", "unreachable_node plan.nodes[2].when 6"],
+        &nodes(
+            "    - { id: a, kind: sleep, duration: 1s, when: 'false' }\n    - { id: b, kind: sleep, duration: 1s, needs: [a] }\n    - { id: c, kind: sleep, duration: 1s, when: '1 > 2 and message.x' }\n    - { id: d, kind: sleep, duration: 1s, needs: [a, ok] }\n    - { id: ok, kind: sleep, duration: 1s, when: 'nodes.p.output.x is defined', needs: [p] }\n    - { id: p, kind: sleep, duration: 1s, when: 'message.go | default(false)' }\n",
+        ),
+        &[
+            "unreachable_node plan.nodes[0].when 4",
+            "unreachable_node plan.nodes[1] 5",
+            "unreachable_node plan.nodes[2].when 6",
+        ],
     );
 }
 
 #[test]
 fn templates_are_checked_where_they_stand() {
     expect(
-        &nodes("    - { id: a, kind: transform, output: { x: [\"{{ message. }}\"], y: \"{{ nodes.b.output }}\" } }\n    - id: b\n      kind: transform\n      when: \"{{ message.x }}\"\n      output: \"{{ nodes.b.output }} {{ nodes.zz.output }}\"\n    - id: c\n      kind: transform\n      output: |\n        {{ input.x }}\n    - { id: d, kind: transform, output: \"{{ env.HOME }}{{ foo }}\" }\n  answer: { x: \"{{ nodes.q.output }}\" }\n"),
+        &nodes(
+            "    - { id: a, kind: transform, output: { x: [\"{{ message. }}\"], y: \"{{ nodes.b.output }}\" } }\n    - id: b\n      kind: transform\n      when: \"{{ message.x }}\"\n      output: \"{{ nodes.b.output }} {{ nodes.zz.output }}\"\n    - id: c\n      kind: transform\n      output: |\n        {{ input.x }}\n    - { id: d, kind: transform, output: \"{{ env.HOME }}{{ foo }}\" }\n  answer: { x: \"{{ nodes.q.output }}\" }\n",
+        ),
         &[
             "bad_template plan.nodes[0].output.x[0] 4",
             "bad_template plan.nodes[0].output.y 4",
@@ -168,20 +205,26 @@ fn templates_are_checked_where_they_stand() {
             "bad_template plan.answer.x 14",
         ],
     );
-    let errors = refused(&nodes("    - { id: a-b, kind: sleep, duration: 1s }\n    - { id: c, kind: transform, needs: [a-b], output: \"{{ nodes.a-b.output }}\" }\n"));
+    let errors = refused(&nodes(
+        "    - { id: a-b, kind: sleep, duration: 1s }\n    - { id: c, kind: transform, needs: [a-b], output: \"{{ nodes.a-b.output }}\" }\n",
+    ));
     assert!(errors[0].message.contains("nodes[\"a-b\"].output"), "{}", errors[0]);
 }
 
 #[test]
 fn references_through_other_nodes_are_upstream() {
-    let file = nodes("    - { id: a, kind: transform, output: 1 }\n    - { id: b, kind: transform, output: 1, needs: [a] }\n    - { id: c, kind: transform, output: '{{ nodes.a.output }}', needs: [b] }\n");
+    let file = nodes(
+        "    - { id: a, kind: transform, output: 1 }\n    - { id: b, kind: transform, output: 1, needs: [a] }\n    - { id: c, kind: transform, output: '{{ nodes.a.output }}', needs: [b] }\n",
+    );
     assert!(parse(&file).is_ok());
 }
 
 #[test]
 fn tools_are_checked() {
     expect(
-        &tools("  a: { kind: http, method: get, url: 'ftp://x' }\n  b: { kind: http, method: GET, url: 'http://', headers: { Host: x, Idempotency-Key: k, aetheris-job: j, 'b d': e, X: 1, A: '1', a: '2' } }\n  c: { kind: function, effect: pure, on_in_doubt: human }\n  d:\n    kind: function\n    function: f\n    on_in_doubt: [human, fail, { reconcile: zzz }, { reconcile: d }, { wait: 1 }, {}, ask]\n  e: { kind: http, method: GET, url: 'http://h/{{ message }}', body: '{{ env.X }}', refused_statuses: [200, 429] }\n  f: { kind: http, method: GET, url: '{{ input.url }}', headers: { X: '{{ nodes.n.output }}' } }\n"),
+        &tools(
+            "  a: { kind: http, method: get, url: 'ftp://x' }\n  b: { kind: http, method: GET, url: 'http://', headers: { Host: x, Idempotency-Key: k, aetheris-job: j, 'b d': e, X: 1, A: '1', a: '2' } }\n  c: { kind: function, effect: pure, on_in_doubt: human }\n  d:\n    kind: function\n    function: f\n    on_in_doubt: [human, fail, { reconcile: zzz }, { reconcile: d }, { wait: 1 }, {}, ask]\n  e: { kind: http, method: GET, url: 'http://h/{{ message }}', body: '{{ env.X }}', refused_statuses: [200, 429] }\n  f: { kind: http, method: GET, url: '{{ input.url }}', headers: { X: '{{ nodes.n.output }}' } }\n",
+        ),
         &[
             "bad_value tools.a.method 3",
             "bad_value tools.a.url 3",
@@ -213,7 +256,9 @@ fn tools_are_checked() {
 #[test]
 fn waits_are_checked() {
     expect(
-        &nodes("    - { id: a, kind: wait, wait_type: human }\n    - { id: b, kind: wait, wait_type: timer, correlation_key: k }\n    - { id: c, kind: wait, wait_type: signal, correlation_key: same, on_deadline: fail }\n    - { id: d, kind: wait, wait_type: signal, correlation_key: same, park: 1 }\n    - { id: e, kind: wait, wait_type: mail, correlation_key: x, deadline: 1s, on_deadline: { continue_with: '{{ message }}' } }\n"),
+        &nodes(
+            "    - { id: a, kind: wait, wait_type: human }\n    - { id: b, kind: wait, wait_type: timer, correlation_key: k }\n    - { id: c, kind: wait, wait_type: signal, correlation_key: same, on_deadline: fail }\n    - { id: d, kind: wait, wait_type: signal, correlation_key: same, park: 1 }\n    - { id: e, kind: wait, wait_type: mail, correlation_key: x, deadline: 1s, on_deadline: { continue_with: '{{ message }}' } }\n",
+        ),
         &[
             "missing_key plan.nodes[0].correlation_key 4",
             "bad_value plan.nodes[1].correlation_key 5",
@@ -231,14 +276,20 @@ fn waits_are_checked() {
 fn what_is_not_a_plain_document_is_refused() {
     expect("", &["syntax  1"]);
     expect("# nothing\n", &["syntax  1"]);
-    expect("agent: a\nagent: b\nplan: { nodes: [{ id: n, kind: transform, output: { x: 1, x: 2 } }] }\n", &["duplicate_key agent 2", "duplicate_key plan.nodes[0].output.x 3"]);
+    expect(
+        "agent: a\nagent: b\nplan: { nodes: [{ id: n, kind: transform, output: { x: 1, x: 2 } }] }\n",
+        &["duplicate_key agent 2", "duplicate_key plan.nodes[0].output.x 3"],
+    );
     expect("agent: [\n", &["syntax  1"]);
     expect("agent: a\n\tplan: x\n", &["syntax  1"]);
     expect("just text\n", &["wrong_type  1"]);
     assert!(refused("agent: a\n---\nagent: b\n").iter().any(|e| e.code.as_str() == "syntax" && e.line >= 2));
     assert!(refused("%YAML 1.2\n---\nagent: b\n").iter().any(|e| e.code.as_str() == "syntax"));
     assert!(refused("agent: {{ name }}\n").iter().any(|e| e.message.contains("quotes")));
-    expect("agent: &x a\nplan: { nodes: [{ id: n, kind: transform, output: *x }] }\n", &["syntax agent 1", "syntax plan.nodes[0].output 2"]);
+    expect(
+        "agent: &x a\nplan: { nodes: [{ id: n, kind: transform, output: *x }] }\n",
+        &["syntax agent 1", "syntax plan.nodes[0].output 2"],
+    );
     expect("agent: !!str a\nplan: { nodes: [{ id: n, kind: transform, output: 1 }] }\n", &["syntax agent 1"]);
 }
 
@@ -246,7 +297,9 @@ fn what_is_not_a_plain_document_is_refused() {
 fn bombs_are_refused_quickly() {
     let mut bomb = "a: &a [x,x,x,x,x,x,x,x,x,x]\n".to_owned();
     for (from, to) in ('a'..'i').zip('b'..='i') {
-        bomb.push_str(&format!("{to}: &{to} [*{from},*{from},*{from},*{from},*{from},*{from},*{from},*{from},*{from}]\n"));
+        bomb.push_str(&format!(
+            "{to}: &{to} [*{from},*{from},*{from},*{from},*{from},*{from},*{from},*{from},*{from}]\n"
+        ));
     }
     assert!(refused(&bomb).iter().any(|e| e.code.as_str() == "syntax"));
     expect(&"x".repeat(limits::AGENT_FILE_BYTES_MAX + 1), &["too_large  1"]);
@@ -255,11 +308,18 @@ fn bombs_are_refused_quickly() {
     }
     let nested = nodes(&format!("    - {{ id: n, kind: transform, output: {}1{} }}\n", "[".repeat(70), "]".repeat(70)));
     assert_eq!(refused(&nested)[0].code.as_str(), "too_large");
-    let many: String = (0..=limits::PLAN_NODES_MAX).map(|n| format!("    - {{id: n{n}, kind: sleep, duration: 1s}}\n")).collect();
+    let many: String =
+        (0..=limits::PLAN_NODES_MAX).map(|n| format!("    - {{id: n{n}, kind: sleep, duration: 1s}}\n")).collect();
     expect(&nodes(&many), &["too_large plan.nodes 4"]);
-    let wrong: String = (0..9_000).map(|n| format!("    - {{id: n{n}, kind: sleep, duration: 1s, needs: [a, b, c, d, e]}}\n")).collect();
+    let wrong: String = (0..9_000)
+        .map(|n| format!("    - {{id: n{n}, kind: sleep, duration: 1s, needs: [a, b, c, d, e]}}\n"))
+        .collect();
     assert!(refused(&nodes(&wrong)).len() <= 200);
-    let chain: String = (1..9_000).map(|n| format!("    - {{id: n{n}, kind: transform, output: '{{{{ nodes.n0.output }}}}', needs: [n{}]}}\n", n - 1)).collect();
+    let chain: String = (1..9_000)
+        .map(|n| {
+            format!("    - {{id: n{n}, kind: transform, output: '{{{{ nodes.n0.output }}}}', needs: [n{}]}}\n", n - 1)
+        })
+        .collect();
     assert!(parse(&nodes(&format!("    - {{id: n0, kind: sleep, duration: 1s}}\n{chain}"))).is_ok());
 }
 

@@ -56,13 +56,13 @@ impl Exit {
     #[must_use]
     pub fn of_problem(code: &str, status: u16) -> Self {
         match code {
-            "agent_not_found" | "job_not_found" => Self::NotFound,
+            "agent_not_found" | "job_not_found" | "invocation_not_found" | "not_found" => Self::NotFound,
             "job_finished" | "state_conflict" | "stale_attempt" | "idempotency_conflict" | "wait_over"
             | "in_doubt_unresolved" | "version_mismatch" => Self::Conflict,
             "invalid_agent" => Self::CheckFailed,
             "invalid_request" | "wrong_correlation_key" | "missing_correlation_key" | "not_supported_yet"
-            | "payload_too_large" | "unauthorized" | "forbidden" => Self::Usage,
-            "rate_limited" | "store_unavailable" => Self::Unreachable,
+            | "payload_too_large" | "unauthorized" | "forbidden" | "method_not_allowed" => Self::Usage,
+            "rate_limited" | "store_unavailable" | "overloaded" => Self::Unreachable,
             _ => Self::of_status(status),
         }
     }
@@ -97,6 +97,11 @@ mod tests {
     #[test]
     fn every_stable_code_has_an_exit() {
         let expected = [
+            ("invocation_not_found", 404, Exit::NotFound),
+            ("not_found", 404, Exit::NotFound),
+            ("method_not_allowed", 405, Exit::Usage),
+            ("overloaded", 503, Exit::Unreachable),
+            ("internal", 500, Exit::Failed),
             ("agent_not_found", 404, Exit::NotFound),
             ("job_not_found", 404, Exit::NotFound),
             ("invalid_agent", 422, Exit::CheckFailed),
@@ -119,6 +124,10 @@ mod tests {
         ];
         for (code, status, exit) in expected {
             assert_eq!(Exit::of_problem(code, status), exit, "{code}");
+        }
+        let named: Vec<&str> = expected.iter().map(|(code, _, _)| *code).collect();
+        for code in aetheris_api::ErrorCode::ALL {
+            assert!(named.contains(&code.as_str()), "{code}");
         }
     }
 

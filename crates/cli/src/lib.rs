@@ -1,1 +1,95 @@
-//! stub
+//! The program `aetheris`: a thin shell over the other crates.
+//!
+//! Reading order: `args` (the command line), [`config`] (what a server and a worker are told),
+//! [`commands`] (what is done), [`client`] (how a server is asked), [`render`] (what people read),
+//! [`exit`] and [`error`] (how it ends).
+//!
+//! Results go to stdout, everything else to stderr; with `--json` stdout has exactly one JSON value.
+//! No error is shown as a stack of calls: each says what happened, where, and what to do.
+
+pub mod args;
+pub mod client;
+pub mod commands;
+pub mod config;
+pub mod error;
+pub mod exit;
+pub mod logging;
+pub mod out;
+pub mod payload;
+pub mod render;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::args::{Args, Color};
+use crate::commands::Context;
+use crate::config::{Environment, stdout_is_terminal};
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::out::Out;
+use crate::render::Style;
+
+/// Most threads of the asynchronous runtime, however many cores there are, are its cores; this is the
+/// fewest.
+const THREADS_MIN: usize = 2;
+
+/// Runs the program with the arguments and the environment of this process.
+#[must_use]
+pub fn main() -> ExitCode {
+    // Fails only where one is installed already, which is as good.
+    let _installed = rustls::crypto::ring::default_provider().install_default();
+    start(std::env::args_os(), Environment::of_process()).into()
+}
+
+fn start(arguments: impl IntoIterator<Item = OsString>, env: Environment) -> Exit {
+    let args = match Args::try_parse_from(arguments) {
+        Ok(args) => args,
+        Err(refusal) => {
+            // Help goes to stdout and mistakes to stderr; if nobody reads it, nothing is lost.
+            let _unread = refusal.print();
+            return if refusal.use_stderr() { Exit::Usage } else { Exit::Done };
+        }
+    };
+    let live = stdout_is_terminal();
+    let color = match args.global.color {
+        Color::Always => true,
+        Color::Never => false,
+        Color::Auto => live && !env.no_color(),
+    };
+    let out = Out::of_process(args.global.json, live && !args.global.json, Style { color });
+    let context = Context::new(out.clone(), &args.global, env);
+    let ended = runtime().and_then(|runtime| {
+        let ended = runtime.block_on(Box::pin(commands::run(args, &context)));
+        runtime.shutdown_background();
+        ended
+    });
+    match ended {
+        Ok(exit) => exit,
+        Err(error) => report(&out, &error),
+    }
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime, Error> {
+    let cores = std::thread::available_parallelism().map_or(THREADS_MIN, std::num::NonZero::get);
+    let threads = cores.max(THREADS_MIN);
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build();
+    Ok(runtime.map_err(|error| anyhow::anyhow!("the threads of this process cannot be started: {error}"))?)
+}
+
+/// Says what went wrong, and how the program ends for it.
+fn report(out: &Out, error: &Error) -> Exit {
+    if let Error::OutputClosed = error {
+        return error.exit();
+    }
+    if out.json {
+        let value = serde_json::json!({ "error": { "code": error.code(), "message": error.to_string() } });
+        if out.value(&value).is_err() {
+            return error.exit();
+        }
+    }
+    let head = if out.style.color { "\u{1b}[31merror\u{1b}[0m" } else { "error" };
+    out.note(&format!("{head}: {error}"));
+    error.exit()
+}

@@ -1,1 +1,7 @@
-fn main() {}
+//! The program `aetheris`.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    aetheris_cli::main()
+}

@@ -94,7 +94,9 @@ impl<'a, 'm> Eval<'a, 'm> {
         let text = |text: String| Ok(Cow::Owned(Value::String(text)));
         let scope = self.scope;
         match root {
-            Root::Message => scope.message.as_ref().map(|json| Cow::Borrowed(json.value())).ok_or_else(|| absent("message")),
+            Root::Message => {
+                scope.message.as_ref().map(|json| Cow::Borrowed(json.value())).ok_or_else(|| absent("message"))
+            }
             Root::Input => scope.input.as_ref().map(|json| Cow::Borrowed(json.value())).ok_or_else(|| absent("input")),
             Root::Node(id) => {
                 let output = scope.nodes.get(id.as_str()).map(|json| Cow::Borrowed(json.value()));
@@ -111,7 +113,9 @@ impl<'a, 'm> Eval<'a, 'm> {
                 match root {
                     Root::JobId => text(job.id.to_string()),
                     Root::JobAgent => text(job.agent.to_string()),
-                    _ => Ok(Cow::Owned(job.session.as_ref().map_or(Value::Null, |name| Value::String(name.to_string())))),
+                    _ => {
+                        Ok(Cow::Owned(job.session.as_ref().map_or(Value::Null, |name| Value::String(name.to_string()))))
+                    }
                 }
             }
         }
@@ -136,7 +140,9 @@ impl<'a, 'm> Eval<'a, 'm> {
 
     fn integer(&mut self, expr: &'a Expr) -> Result<i64, ExprError> {
         let value = self.expr(expr)?;
-        value.as_i64().ok_or_else(|| ExprError::failed(format!("{} is not a whole number, which is needed here", ops::kind(&value))))
+        value.as_i64().ok_or_else(|| {
+            ExprError::failed(format!("{} is not a whole number, which is needed here", ops::kind(&value)))
+        })
     }
 
     fn binary(&mut self, operator: Binary, left: &'a Expr, right: &'a Expr) -> Result<Operand<'a>, ExprError> {
@@ -158,7 +164,12 @@ impl<'a, 'm> Eval<'a, 'm> {
         for (key, value) in entries {
             let key = match self.owned(key)? {
                 Value::String(key) => key,
-                other => return Err(ExprError::failed(format!("the key of an object must be a text, not {}", ops::kind(&other)))),
+                other => {
+                    return Err(ExprError::failed(format!(
+                        "the key of an object must be a text, not {}",
+                        ops::kind(&other)
+                    )));
+                }
             };
             map.insert(key, self.owned(value)?);
         }
@@ -188,7 +199,8 @@ impl<'a, 'm> Eval<'a, 'm> {
 
     pub(crate) fn given(&mut self, args: &'a Args) -> Result<Given<'a>, ExprError> {
         let positional = args.positional.iter().map(|arg| self.expr(arg)).collect::<Result<Vec<_>, _>>()?;
-        let named = args.named.iter().map(|(name, arg)| Ok((name.as_str(), self.expr(arg)?))).collect::<Result<Vec<_>, _>>()?;
+        let named =
+            args.named.iter().map(|(name, arg)| Ok((name.as_str(), self.expr(arg)?))).collect::<Result<Vec<_>, _>>()?;
         Ok(Given { named, positional })
     }
 
@@ -265,7 +277,12 @@ impl<'a, 'm> Eval<'a, 'm> {
         Ok(())
     }
 
-    fn branches(&mut self, branches: &'a [(Expr, Vec<Stmt>)], otherwise: &'a [Stmt], out: &mut String) -> Result<(), ExprError> {
+    fn branches(
+        &mut self,
+        branches: &'a [(Expr, Vec<Stmt>)],
+        otherwise: &'a [Stmt],
+        out: &mut String,
+    ) -> Result<(), ExprError> {
         for (test, body) in branches {
             if ops::truth(self.expr(test)?.as_ref()) {
                 return self.statements(body, out);
@@ -281,7 +298,12 @@ impl<'a, 'm> Eval<'a, 'm> {
         Ok(())
     }
 
-    fn items(&mut self, of: &'a Expr, filter: Option<&'a Expr>, targets: &'a [String]) -> Result<Vec<Operand<'a>>, ExprError> {
+    fn items(
+        &mut self,
+        of: &'a Expr,
+        filter: Option<&'a Expr>,
+        targets: &'a [String],
+    ) -> Result<Vec<Operand<'a>>, ExprError> {
         let list = self.expr(of)?;
         let all = ops::elements(list)?;
         self.meter.steps(all.len())?;
@@ -299,7 +321,13 @@ impl<'a, 'm> Eval<'a, 'm> {
         Ok(kept)
     }
 
-    fn repeat(&mut self, items: Vec<Operand<'a>>, targets: &'a [String], body: &'a [Stmt], out: &mut String) -> Result<(), ExprError> {
+    fn repeat(
+        &mut self,
+        items: Vec<Operand<'a>>,
+        targets: &'a [String],
+        body: &'a [Stmt],
+        out: &mut String,
+    ) -> Result<(), ExprError> {
         let length = items.len();
         for (index, item) in items.into_iter().enumerate() {
             self.meter.steps(2)?;

@@ -12,9 +12,23 @@ use crate::eval::{Given, Operand, field};
 use crate::meter::{Meter, weight};
 use crate::{ops, predicates};
 
-const TEXTS: [&str; 10] = ["upper", "lower", "capitalize", "title", "trim", "replace", "split", "lines", "urlencode", "fromjson"];
-const LISTS: [&str; 13] =
-    ["join", "first", "last", "reverse", "sort", "unique", "min", "max", "sum", "list", "map", "selectattr", "rejectattr"];
+const TEXTS: [&str; 10] =
+    ["upper", "lower", "capitalize", "title", "trim", "replace", "split", "lines", "urlencode", "fromjson"];
+const LISTS: [&str; 13] = [
+    "join",
+    "first",
+    "last",
+    "reverse",
+    "sort",
+    "unique",
+    "min",
+    "max",
+    "sum",
+    "list",
+    "map",
+    "selectattr",
+    "rejectattr",
+];
 const OTHERS: [&str; 12] =
     ["default", "d", "length", "count", "abs", "round", "int", "float", "string", "bool", "items", "tojson"];
 
@@ -37,7 +51,13 @@ pub(crate) fn apply<'a>(meter: &mut Meter, name: &str, input: Operand<'a>, given
     call.takes(usize::from(name == "round"), &[])?;
     match name {
         "length" | "count" => length(&input).map(Cow::Owned),
-        "abs" => if ops::compare(&input, &Value::from(0))?.is_lt() { ops::negate(&input).map(Cow::Owned) } else { Ok(input) },
+        "abs" => {
+            if ops::compare(&input, &Value::from(0))?.is_lt() {
+                ops::negate(&input).map(Cow::Owned)
+            } else {
+                Ok(input)
+            }
+        }
         "round" => round(&input, call.integer(0)?.unwrap_or(0)).map(Cow::Owned),
         "int" => whole(&input).map(Cow::Owned),
         "float" => decimal(&input).map(Cow::Owned),
@@ -73,12 +93,16 @@ impl<'a> Call<'_, 'a> {
         match self.at(place) {
             None => Ok(None),
             Some(Value::String(text)) => Ok(Some(text)),
-            Some(other) => Err(ExprError::failed(format!("the filter `{}` takes a text, not {}", self.name, ops::kind(other)))),
+            Some(other) => {
+                Err(ExprError::failed(format!("the filter `{}` takes a text, not {}", self.name, ops::kind(other))))
+            }
         }
     }
 
     fn needed(&self, place: usize) -> Result<&str, ExprError> {
-        self.text(place)?.ok_or_else(|| ExprError::failed(format!("the filter `{}` needs a text as argument {}", self.name, place + 1)))
+        self.text(place)?.ok_or_else(|| {
+            ExprError::failed(format!("the filter `{}` needs a text as argument {}", self.name, place + 1))
+        })
     }
 
     fn integer(&self, place: usize) -> Result<Option<i64>, ExprError> {
@@ -134,7 +158,8 @@ fn texts(meter: &mut Meter, call: &Call<'_, '_>, input: &Value) -> Result<Value,
         }
         "urlencode" => Value::String(encoded(&text)),
         _ => {
-            let json = Json::parse(text.as_bytes()).map_err(|error| ExprError::failed(format!("`fromjson`: {error}")))?;
+            let json =
+                Json::parse(text.as_bytes()).map_err(|error| ExprError::failed(format!("`fromjson`: {error}")))?;
             json.value().clone()
         }
     })
@@ -275,7 +300,8 @@ fn sorted<'a>(meter: &mut Meter, call: &Call<'_, 'a>, items: Vec<Operand<'a>>) -
     let rounds = usize::try_from(items.len().checked_ilog2().unwrap_or(0)).unwrap_or(0);
     meter.bytes(items.iter().map(|item| weight(item)).sum::<usize>().saturating_mul(rounds))?;
     meter.steps(items.len().saturating_mul(rounds) / 16)?;
-    let mut keyed = items.into_iter().map(|item| Ok((at_path(&item, path)?, item))).collect::<Result<Vec<_>, ExprError>>()?;
+    let mut keyed =
+        items.into_iter().map(|item| Ok((at_path(&item, path)?, item))).collect::<Result<Vec<_>, ExprError>>()?;
     let mut problem = None;
     keyed.sort_by(|(a, _), (b, _)| {
         ops::compare(a, b).unwrap_or_else(|error| {
@@ -386,7 +412,10 @@ fn decimal(input: &Value) -> Result<Value, ExprError> {
 }
 
 fn pairs(input: &Value) -> Result<Value, ExprError> {
-    let fields: &Map<String, Value> =
-        input.as_object().ok_or_else(|| ExprError::failed(format!("{} has no fields: an object does", ops::kind(input))))?;
-    Ok(Value::Array(fields.iter().map(|(key, value)| Value::Array(vec![Value::from(key.as_str()), value.clone()])).collect()))
+    let fields: &Map<String, Value> = input
+        .as_object()
+        .ok_or_else(|| ExprError::failed(format!("{} has no fields: an object does", ops::kind(input))))?;
+    Ok(Value::Array(
+        fields.iter().map(|(key, value)| Value::Array(vec![Value::from(key.as_str()), value.clone()])).collect(),
+    ))
 }

@@ -29,8 +29,8 @@ pub(crate) enum Part {
 }
 
 const SYMBOLS: [&str; 25] = [
-    "**", "//", "==", "!=", "<=", ">=", "{", "}", "[", "]", "(", ")", ".", ",", ":", "|", "~", "+", "-", "*", "/", "%", "<",
-    ">", "=",
+    "**", "//", "==", "!=", "<=", ">=", "{", "}", "[", "]", "(", ")", ".", ",", ":", "|", "~", "+", "-", "*", "/", "%",
+    "<", ">", "=",
 ];
 
 struct Cursor<'s> {
@@ -129,9 +129,9 @@ impl<'s> Cursor<'s> {
             if ahead.rest().starts_with(['-', '+']) {
                 ahead.advance(1);
             }
-            let closing = ahead.tokens(Some("%}")).ok().filter(|(tokens, _)| {
-                matches!(tokens.as_slice(), [Spot { token: Token::Name(name), .. }] if name == "endraw")
-            });
+            let closing = ahead.tokens(Some("%}")).ok().filter(
+                |(tokens, _)| matches!(tokens.as_slice(), [Spot { token: Token::Name(name), .. }] if name == "endraw"),
+            );
             if let Some((_, trims_after)) = closing {
                 self.advance(ahead.at - self.at);
                 let text = &self.source[start..end];
@@ -169,7 +169,10 @@ impl<'s> Cursor<'s> {
             let Some(first) = rest.chars().next() else {
                 return match end {
                     None => Ok((tokens, false)),
-                    Some(end) => Err(ExprError::syntax(format!("a `{{{}` is not closed by `{end}`", &end[..1].replace('}', "{")), start)),
+                    Some(end) => Err(ExprError::syntax(
+                        format!("a `{{{}` is not closed by `{end}`", &end[..1].replace('}', "{")),
+                        start,
+                    )),
                 };
             };
             let line = self.line;
@@ -239,7 +242,9 @@ impl<'s> Cursor<'s> {
         let mut text = String::new();
         loop {
             let rest = self.rest();
-            let end = rest.find([quote, '\\']).ok_or_else(|| ExprError::syntax(format!("a text is not closed by {quote}"), start))?;
+            let end = rest
+                .find([quote, '\\'])
+                .ok_or_else(|| ExprError::syntax(format!("a text is not closed by {quote}"), start))?;
             text.push_str(self.advance(end));
             if self.advance(1) != "\\" {
                 return Ok(Token::Text(text));
@@ -254,7 +259,12 @@ impl<'s> Cursor<'s> {
                 'f' => text.push('\u{c}'),
                 '\\' | '\'' | '"' | '/' => text.push(escaped),
                 'u' => text.push(self.unicode()?),
-                _ => return Err(ExprError::syntax(format!("`\\{escaped}` is not an escape: write `\\\\` for a backslash"), self.line)),
+                _ => {
+                    return Err(ExprError::syntax(
+                        format!("`\\{escaped}` is not an escape: write `\\\\` for a backslash"),
+                        self.line,
+                    ));
+                }
             }
         }
     }
@@ -262,7 +272,11 @@ impl<'s> Cursor<'s> {
     fn unicode(&mut self) -> Result<char, ExprError> {
         let wrong = |line| ExprError::syntax("`\\u` needs four hexadecimal digits that name a character", line);
         let mut unit = || {
-            let code = self.rest().get(..4).and_then(|hex| u32::from_str_radix(hex, 16).ok()).ok_or_else(|| wrong(self.line))?;
+            let code = self
+                .rest()
+                .get(..4)
+                .and_then(|hex| u32::from_str_radix(hex, 16).ok())
+                .ok_or_else(|| wrong(self.line))?;
             self.advance(4);
             Ok::<u32, ExprError>(code)
         };

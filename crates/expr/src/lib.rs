@@ -21,8 +21,8 @@ mod lex;
 mod meter;
 mod ops;
 mod parse;
-mod statements;
 mod predicates;
+mod statements;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};

@@ -99,7 +99,9 @@ pub(crate) fn position(at: i64, length: usize) -> Option<usize> {
 
 pub(crate) fn slice(value: &Value, from: Option<i64>, to: Option<i64>) -> Result<Value, ExprError> {
     let bounds = |length: usize| {
-        let place = |at: i64| if at >= 0 { usize::try_from(at).unwrap_or(length).min(length) } else { position(at, length).unwrap_or(0) };
+        let place = |at: i64| {
+            if at >= 0 { usize::try_from(at).unwrap_or(length).min(length) } else { position(at, length).unwrap_or(0) }
+        };
         let end = to.map_or(length, place);
         from.map_or(0, place).min(end)..end
     };
@@ -115,7 +117,9 @@ pub(crate) fn slice(value: &Value, from: Option<i64>, to: Option<i64>) -> Result
 
 pub(crate) fn int(value: i128) -> Result<Value, ExprError> {
     let number = i64::try_from(value).map(Number::from).or_else(|_| u64::try_from(value).map(Number::from));
-    number.map(Value::Number).map_err(|_| ExprError::failed("the result is outside the range of integers that are kept exactly"))
+    number
+        .map(Value::Number)
+        .map_err(|_| ExprError::failed("the result is outside the range of integers that are kept exactly"))
 }
 
 pub(crate) fn float(value: f64) -> Result<Value, ExprError> {
@@ -152,7 +156,9 @@ pub(crate) fn compare(left: &Value, right: &Value) -> Result<Ordering, ExprError
         (Value::String(a), Value::String(b)) => Some(a.cmp(b)),
         _ => Num::of(left).zip(Num::of(right)).and_then(|(a, b)| a.compare(b)),
     };
-    order.ok_or_else(|| ExprError::failed(format!("{} and {} have no order: compare numbers or texts", kind(left), kind(right))))
+    order.ok_or_else(|| {
+        ExprError::failed(format!("{} and {} have no order: compare numbers or texts", kind(left), kind(right)))
+    })
 }
 
 pub(crate) fn contains(container: &Value, item: &Value) -> Result<bool, ExprError> {
@@ -179,7 +185,9 @@ pub(crate) fn binary(operator: Binary, left: &Value, right: &Value) -> Result<Va
         Binary::And => Ok(Value::Bool(truth(left) && truth(right))),
         Binary::Or => Ok(Value::Bool(truth(left) || truth(right))),
         Binary::Add => add(left, right),
-        Binary::Div | Binary::FloorDiv | Binary::Mul | Binary::Pow | Binary::Rem | Binary::Sub => arithmetic(operator, left, right),
+        Binary::Div | Binary::FloorDiv | Binary::Mul | Binary::Pow | Binary::Rem | Binary::Sub => {
+            arithmetic(operator, left, right)
+        }
     }
 }
 
@@ -193,7 +201,11 @@ fn add(left: &Value, right: &Value) -> Result<Value, ExprError> {
 
 fn arithmetic(operator: Binary, left: &Value, right: &Value) -> Result<Value, ExprError> {
     let (Some(a), Some(b)) = (Num::of(left), Num::of(right)) else {
-        let message = format!("{} and {} cannot be calculated with: numbers can; texts are joined by `~`", kind(left), kind(right));
+        let message = format!(
+            "{} and {} cannot be calculated with: numbers can; texts are joined by `~`",
+            kind(left),
+            kind(right)
+        );
         return Err(ExprError::failed(message));
     };
     if matches!(operator, Binary::Div | Binary::FloorDiv | Binary::Rem) && b.float() == 0.0 {

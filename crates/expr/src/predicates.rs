@@ -6,8 +6,22 @@ use crate::error::ExprError;
 use crate::ops;
 
 const WITHOUT: [&str; 16] = [
-    "defined", "undefined", "none", "boolean", "true", "false", "number", "integer", "float", "string", "sequence", "mapping",
-    "iterable", "odd", "even", "empty",
+    "defined",
+    "undefined",
+    "none",
+    "boolean",
+    "true",
+    "false",
+    "number",
+    "integer",
+    "float",
+    "string",
+    "sequence",
+    "mapping",
+    "iterable",
+    "odd",
+    "even",
+    "empty",
 ];
 const WITH: [&str; 11] =
     ["eq", "equalto", "ne", "lt", "le", "gt", "ge", "in", "divisibleby", "startingwith", "endingwith"];
@@ -52,7 +66,11 @@ pub(crate) fn holds(name: &str, value: &Value, with: &[&Value]) -> Result<bool, 
 fn compared(name: &str, value: &Value, other: &Value) -> Result<bool, ExprError> {
     let texts = |check: fn(&str, &str) -> bool| match (value.as_str(), other.as_str()) {
         (Some(text), Some(part)) => Ok(check(text, part)),
-        _ => Err(ExprError::failed(format!("the test `{name}` compares texts, not {} and {}", ops::kind(value), ops::kind(other)))),
+        _ => Err(ExprError::failed(format!(
+            "the test `{name}` compares texts, not {} and {}",
+            ops::kind(value),
+            ops::kind(other)
+        ))),
     };
     match name {
         "ne" => Ok(!ops::equal(value, other)),

@@ -57,7 +57,8 @@ impl Reader<'_> {
     fn block(&mut self) -> Result<Vec<Stmt>, ExprError> {
         let locals = self.names.locals.len();
         let mut statements = Vec::new();
-        while let Some(part) = self.parts.next_if(|part| !matches!(word(part).0, "elif" | "else" | "endif" | "endfor")) {
+        while let Some(part) = self.parts.next_if(|part| !matches!(word(part).0, "elif" | "else" | "endif" | "endfor"))
+        {
             statements.push(match part {
                 Part::Text(text) => Stmt::Text(text),
                 Part::Emit(tokens, line) => Stmt::Emit(Parser::new(&tokens, line, self.names).whole()?),
@@ -167,6 +168,10 @@ impl Reader<'_> {
 
     fn close(&mut self, end: &str, opened: u32) -> Result<(), ExprError> {
         let (word, _, line) = self.divider(end, opened)?;
-        if word == end { Ok(()) } else { Err(ExprError::syntax(format!("`{{% {word} %}}` stands where `{{% {end} %}}` is expected"), line)) }
+        if word == end {
+            Ok(())
+        } else {
+            Err(ExprError::syntax(format!("`{{% {word} %}}` stands where `{{% {end} %}}` is expected"), line))
+        }
     }
 }

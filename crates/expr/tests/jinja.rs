@@ -22,7 +22,27 @@ fn ours(template: &str) -> Option<String> {
     render_text(template, &Scope { message: Some(Json::new(message())), ..Scope::default() }).ok()
 }
 
-const OPERANDS: &[&str] = &["message.n", "message.z", "message.s", "message.e", "message.o.x", "2", "-3", "1.5", "'q'", "(1 + 2)", "message.l[1]", "message.l[-1]", "(message.l | length)", "(message.s | upper)", "(message.l | sum)", "(message.l | first)", "(message.l | join('/'))", "(message.missing | default(4))", "message.missing"];
+const OPERANDS: &[&str] = &[
+    "message.n",
+    "message.z",
+    "message.s",
+    "message.e",
+    "message.o.x",
+    "2",
+    "-3",
+    "1.5",
+    "'q'",
+    "(1 + 2)",
+    "message.l[1]",
+    "message.l[-1]",
+    "(message.l | length)",
+    "(message.s | upper)",
+    "(message.l | sum)",
+    "(message.l | first)",
+    "(message.l | join('/'))",
+    "(message.missing | default(4))",
+    "message.missing",
+];
 const OPERATORS: &[&str] = &["+", "-", "*", "/", "//", "%", "**", "~"];
 const COMPARISONS: &[&str] = &["==", "!=", "<", "<=", ">", ">="];
 

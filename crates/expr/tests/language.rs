@@ -1,11 +1,14 @@
 //! What templates and conditions mean, and where they end.
+#![expect(clippy::panic, clippy::expect_used, reason = "a test fails by it")]
 
 use std::collections::BTreeMap;
 
 use aetheris_core::id::JobId;
 use aetheris_core::json::Json;
 use aetheris_core::limits;
-use aetheris_expr::{ExprError, JobNames, Place, Scope, check_condition, check_template, condition, render, render_text};
+use aetheris_expr::{
+    ExprError, JobNames, Place, Scope, check_condition, check_template, condition, render, render_text,
+};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -60,8 +63,10 @@ fn values_are_rendered_wherever_they_stand_and_keys_are_literal() {
 
 #[test]
 fn text_forms_are_canonical_json() {
-    assert_eq!(text("{{ message.o }} {{ message.yes }} {{ message.none }} {{ message.whole }} {{ message.list }}"),
-        r#"{"a":[1,{"c":null}],"b":1} true null 2 [3,1,2]"#);
+    assert_eq!(
+        text("{{ message.o }} {{ message.yes }} {{ message.none }} {{ message.whole }} {{ message.list }}"),
+        r#"{"a":[1,{"c":null}],"b":1} true null 2 [3,1,2]"#
+    );
     assert_eq!(text("{{ job.id }} {{ job.agent }} {{ job.session }}"), "job_00000000000000000000000007 refund null");
     assert_eq!(text(r#"{{ nodes["a-b"].output }}/{{ nodes["a"]["output"]["cents"] }}"#), "dash/1999");
 }
@@ -204,9 +209,22 @@ fn mistakes_are_explained() {
 #[test]
 fn operations_that_do_not_fit_fail() {
     for template in [
-        "{{ 1 / 0 }}", "{{ 18446744073709551615 + 1 }}", "{{ 10.0 ** 400 }}", "{{ 'a' + 1 }}", "{{ 'a' * 3 }}", "{{ [1] < [2] }}",
-        "{{ message.n | length }}", "{{ 'x' | int }}", "{{ 'nan' | float }}", "{{ 'inf' | float }}", "{% for x in 5 %}{% endfor %}",
-        "{{ {1: 2} }}", "{{ 'a' | replace('a') }}", "{{ 'a' | upper(1) }}", "{{ '[' | fromjson }}", "{{ range(1, 2, 0) }}",
+        "{{ 1 / 0 }}",
+        "{{ 18446744073709551615 + 1 }}",
+        "{{ 10.0 ** 400 }}",
+        "{{ 'a' + 1 }}",
+        "{{ 'a' * 3 }}",
+        "{{ [1] < [2] }}",
+        "{{ message.n | length }}",
+        "{{ 'x' | int }}",
+        "{{ 'nan' | float }}",
+        "{{ 'inf' | float }}",
+        "{% for x in 5 %}{% endfor %}",
+        "{{ {1: 2} }}",
+        "{{ 'a' | replace('a') }}",
+        "{{ 'a' | upper(1) }}",
+        "{{ '[' | fromjson }}",
+        "{{ range(1, 2, 0) }}",
     ] {
         assert!(matches!(fails(template), ExprError::Failed { .. }), "{template}: {:?}", fails(template));
     }
@@ -229,14 +247,30 @@ fn every_bomb_ends_in_a_named_error() {
         assert_eq!(fails(bomb), ExprError::Budget, "{bomb:.60}");
     }
     for deep in [
-        "not ".repeat(16_000) + "x", "-".repeat(60_000) + "1", "(".repeat(60_000), "[".repeat(60_000), "1".to_owned() + &"|abs".repeat(16_000),
-        "1".to_owned() + &"+1".repeat(30_000), "message".to_owned() + &".a".repeat(30_000), "1 if ".repeat(10_000), "{1:".repeat(20_000),
-        "1".to_owned() + &" is odd".repeat(9_000), "x[".repeat(30_000), "range(".repeat(10_000), "1|default(".repeat(6_000),
+        "not ".repeat(16_000) + "x",
+        "-".repeat(60_000) + "1",
+        "(".repeat(60_000),
+        "[".repeat(60_000),
+        "1".to_owned() + &"|abs".repeat(16_000),
+        "1".to_owned() + &"+1".repeat(30_000),
+        "message".to_owned() + &".a".repeat(30_000),
+        "1 if ".repeat(10_000),
+        "{1:".repeat(20_000),
+        "1".to_owned() + &" is odd".repeat(9_000),
+        "x[".repeat(30_000),
+        "range(".repeat(10_000),
+        "1|default(".repeat(6_000),
     ] {
         assert!(check_condition(&deep, Place::Plan).is_err());
         assert!(check_template(&format!("{{{{ {deep} }}}}"), Place::Plan).is_err());
     }
-    for blocks in ["{%if 1%}".repeat(8_000), "{%for x in y%}".repeat(4_000), "{%raw%}".repeat(9_000), "{#".repeat(30_000), "{{".repeat(30_000)] {
+    for blocks in [
+        "{%if 1%}".repeat(8_000),
+        "{%for x in y%}".repeat(4_000),
+        "{%raw%}".repeat(9_000),
+        "{#".repeat(30_000),
+        "{{".repeat(30_000),
+    ] {
         assert!(check_template(&blocks, Place::Plan).is_err());
     }
     let elifs = format!("{{%if 0%}}{}{{%endif%}}", "{%elif 0%}".repeat(6_000));
@@ -277,9 +311,19 @@ fn any_json() -> impl Strategy<Value = Value> {
     leaf.prop_recursive(5, 64, 8, |inner| {
         prop_oneof![
             prop::collection::vec(inner.clone(), 0..8).prop_map(Value::from),
-            prop::collection::btree_map("\\PC{0,6}", inner, 0..8).prop_map(|map| Value::Object(map.into_iter().collect())),
+            prop::collection::btree_map("\\PC{0,6}", inner, 0..8)
+                .prop_map(|map| Value::Object(map.into_iter().collect())),
         ]
     })
+}
+
+fn has_large_decimal(value: &Value) -> bool {
+    match value {
+        Value::Number(number) => number.is_f64() && number.as_f64().is_some_and(|f| f.abs() >= 9e15),
+        Value::Array(items) => items.iter().any(has_large_decimal),
+        Value::Object(fields) => fields.values().any(has_large_decimal),
+        _ => false,
+    }
 }
 
 proptest! {
@@ -294,6 +338,8 @@ proptest! {
 
     #[test]
     fn text_and_back_gives_any_value(value in any_json()) {
+        // Canonical JSON writes large whole decimals with the digits of an integer, and as one they are read back.
+        prop_assume!(!has_large_decimal(&value));
         let scope = Scope { message: Some(Json::new(value.clone())), ..Scope::default() };
         let rendered = render(&Json::new(json!("{{ message | tojson | fromjson == message }}")), &scope).unwrap();
         prop_assert_eq!(rendered.value(), &json!(true));

@@ -101,6 +101,12 @@ impl Draft {
         self.entries.iter().any(|entry| entry.event.kind() != EventKind::NodeStarted)
     }
 
+    /// Whether it sets a timer.
+    #[must_use]
+    pub fn sets_timer(&self) -> bool {
+        self.entries.iter().any(|entry| entry.event.kind() == EventKind::TimerSet)
+    }
+
     /// Adds a fact.
     ///
     /// # Errors
@@ -216,6 +222,15 @@ impl Draft {
         }
         self.seq = self.state.seq;
         self.timers = self.state.timers.keys().cloned().collect();
+        self.lease = LeaseChange::Keep;
+        self.no_signal_for = None;
+    }
+
+    /// Lays the facts onto a newer state up to the one that blocks the job, which is to be decided anew.
+    pub fn rebase_unblocked(&mut self, state: JobState) {
+        let blocks = self.entries.iter().position(|entry| entry.event.kind() == EventKind::JobWaiting);
+        self.entries.truncate(blocks.unwrap_or(self.entries.len()));
+        self.rebase(state);
         self.lease = LeaseChange::Keep;
         self.no_signal_for = None;
     }

@@ -14,6 +14,7 @@ pub mod plans;
 pub mod ports;
 pub mod run;
 pub mod scope;
+pub mod wakeups;
 
 use std::sync::Arc;
 
@@ -24,6 +25,7 @@ use aetheris_store::system::System;
 
 pub use error::OpError;
 pub use plans::Plans;
+pub use wakeups::Wakeups;
 pub use ports::{ModelAnswer, ModelError, ModelRequest, Models, ToolCall, ToolOutcome, Tools};
 
 /// What the server's configuration says about runs.
@@ -62,6 +64,8 @@ pub struct Runtime {
     pub system: System,
     /// Tools.
     pub tools: Arc<dyn Tools>,
+    /// Hints inside this process.
+    pub wakeups: Wakeups,
 }
 
 impl std::fmt::Debug for Runtime {

@@ -1,1 +1,28 @@
-//! stub
+//! The HTTP server: requests to operations of the runtime, rows to answers. It decides nothing that the
+//! runtime or the core decide.
+//!
+//! Reading order: [`state`] (what a server is made of), [`serve`] (connections, and what hostile ones
+//! may cost), [`routes`] (every call of the interface, each with its documentation: the OpenAPI document
+//! is made of the same list as the router), [`error`] (the one table from errors to codes), [`view`] and
+//! [`trace`] (rows to answers), [`follow`] (long polls and event streams), [`verify`] (whether what is
+//! stored of a job adds up).
+//!
+//! A request that arrived is worked on to its end in a task of its own, whatever becomes of its
+//! connection: a write is never dropped half-way.
+
+pub mod error;
+pub mod follow;
+pub mod routes;
+pub mod serve;
+pub mod state;
+pub mod trace;
+pub mod verify;
+pub mod view;
+
+mod answer;
+mod body;
+mod params;
+
+pub use routes::{openapi, router};
+pub use serve::serve;
+pub use state::{AppState, ReadyCheck};

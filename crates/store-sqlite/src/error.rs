@@ -1,6 +1,6 @@
 //! What goes wrong below the port, and which of the port's kinds it is.
 
-use aetheris_store::{CommitError, ErrorKind, StoreError};
+use aetheris_store::{CommitError, ErrorKind, Refusal, StoreError};
 use rusqlite::ErrorCode;
 
 /// Trouble inside one operation.
@@ -43,6 +43,15 @@ impl Trouble {
     /// knows what is on it, and asking again may lie.
     pub(crate) fn is_fatal(&self) -> bool {
         matches!(self, Self::Sql(error) if error.sqlite_error_code() == Some(ErrorCode::SystemIoFailure))
+    }
+
+    /// Whether SQLite answers a COMMIT so only when nothing of it was written.
+    pub(crate) fn is_before_commit(&self) -> bool {
+        let code = match self {
+            Self::Sql(error) => error.sqlite_error_code(),
+            Self::Corrupt(_) | Self::Invalid(_) | Self::Unavailable(_) | Self::Refused(_) => None,
+        };
+        matches!(code, Some(ErrorCode::DatabaseBusy | ErrorCode::DiskFull))
     }
 
     /// Whether another connection holds the write lock.
@@ -97,8 +106,20 @@ impl Stop {
     }
 }
 
-impl<E: Into<Trouble>> From<E> for Stop {
-    fn from(trouble: E) -> Self {
-        Self::Broken(trouble.into())
+impl From<Trouble> for Stop {
+    fn from(trouble: Trouble) -> Self {
+        Self::Broken(trouble)
+    }
+}
+
+impl From<rusqlite::Error> for Stop {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Broken(error.into())
+    }
+}
+
+impl From<Refusal> for Stop {
+    fn from(refusal: Refusal) -> Self {
+        Self::Answer(refusal.into())
     }
 }

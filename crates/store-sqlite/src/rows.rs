@@ -109,8 +109,8 @@ pub(crate) struct HotJob {
     pub(crate) plan_hash: Option<Hash>,
     /// Whether it has an error or waits, which most jobs never do.
     pub(crate) has_texts: bool,
-    pub(crate) session: Option<SessionId>,
-    pub(crate) agent: AgentName,
+    /// Whose turn it is to be claimed depends on the others of the same.
+    pub(crate) session: Option<(AgentName, SessionId)>,
 }
 
 /// A row of `job_hot.sql`.
@@ -126,8 +126,7 @@ pub(crate) fn hot_job(row: &Row<'_>) -> Result<HotJob, Trouble> {
         end_requested: maybe(row, 11, code)?,
         plan_hash: maybe(row, 12, |row, i| id(row, i, Hash::from_slice))?,
         has_texts: row.get(13)?,
-        session: maybe(row, 14, |row, i| text(row, i).map(SessionId::from))?,
-        agent: AgentName::from(text(row, 15)?),
+        session: maybe(row, 14, |row, i| Ok((AgentName::from(text(row, 15)?), SessionId::from(text(row, i)?))))?,
     })
 }
 
@@ -255,6 +254,11 @@ pub(crate) fn evidence(row: &Row<'_>) -> Result<Evidence, Trouble> {
 pub(crate) fn timer(row: &Row<'_>) -> Result<TimerRow, Trouble> {
     let timer: TimerId = text(row, 2)?.parse().map_err(Trouble::Corrupt)?;
     Ok(TimerRow { due: time(row, 0)?, job: id(row, 1, JobId::from_slice)?, timer })
+}
+
+/// A row of `checkpoint_read.sql`.
+pub(crate) fn checkpoint(row: &Row<'_>) -> Result<Checkpoint, Trouble> {
+    Ok(Checkpoint { seq: number(row, 0)?, state: bytes(row, 1)?.to_vec() })
 }
 
 /// A job with its fence.

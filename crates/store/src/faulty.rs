@@ -1,1 +1,471 @@
-//! stub
+//! Any store, with the failures that naive code does not survive.
+//!
+//! A store that answers is easy. This one also loses answers: of writes that happened, of writes that
+//! did not, and of writes that happen later. Which call meets which [`Fault`] is decided by a
+//! [`FaultPlan`]: a script per operation, and behind it a seed. The decision of the n-th call of an
+//! operation depends on nothing else, so that a run can be repeated.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use aetheris_core::hash::Hash;
+use aetheris_core::id::{AgentName, InstanceId, JobId};
+use aetheris_core::lease::Fence;
+use aetheris_core::ledger::LedgerRow;
+use aetheris_core::time::Span;
+use tokio::sync::Notify;
+
+use crate::claim::{ClaimRequest, Claimed, Heartbeat, Renewal};
+use crate::error::{CommitError, ErrorKind, StoreError};
+use crate::query::{
+    AgentRow, DueTimers, EventRow, Evidence, History, JobFilter, JobPage, JobRow, NewAgent, PlanDocument, PutAgent,
+    StoreStatus, TimerRow,
+};
+use crate::unit::{Committed, Purpose, UnitOfWork};
+use crate::{Boxed, Hints, Store};
+
+/// An operation that can meet a fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Op {
+    /// Putting or taking away an agent.
+    Agent,
+    /// A claim.
+    Claim,
+    /// A unit of that purpose.
+    Commit(Purpose),
+    /// A renewal.
+    Heartbeat,
+    /// Any question.
+    Read,
+    /// Asking what became of a unit.
+    Settle,
+}
+
+/// What happens to a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// It is executed, but its answer is lost: a commit is [`CommitError::Unknown`], a claim an error
+    /// although jobs are claimed.
+    After,
+    /// It fails, is known to have failed, and is not executed.
+    Before,
+    /// It is executed so much later, and answered then.
+    Delay(Span),
+    /// Its answer is lost at once, and it is executed so much later. Questions fail only.
+    Late(Span),
+    /// Its answer is lost, and it is never executed.
+    Lost,
+}
+
+/// Which fault, without its length: what is counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FaultKind {
+    /// [`Fault::After`].
+    After,
+    /// [`Fault::Before`].
+    Before,
+    /// [`Fault::Delay`].
+    Delay,
+    /// [`Fault::Late`].
+    Late,
+    /// [`Fault::Lost`].
+    Lost,
+}
+
+impl Fault {
+    /// Which it is.
+    #[must_use]
+    pub const fn kind(self) -> FaultKind {
+        match self {
+            Self::After => FaultKind::After,
+            Self::Before => FaultKind::Before,
+            Self::Delay(_) => FaultKind::Delay,
+            Self::Late(_) => FaultKind::Late,
+            Self::Lost => FaultKind::Lost,
+        }
+    }
+}
+
+/// How many of a thousand calls meet each fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Rates {
+    /// Executed, answer lost.
+    pub after: u16,
+    /// Failed.
+    pub before: u16,
+    /// Delayed.
+    pub delay: u16,
+    /// Executed later, answer lost.
+    pub late: u16,
+    /// Never executed, answer lost.
+    pub lost: u16,
+    /// The longest delay.
+    pub longest: Span,
+}
+
+impl Rates {
+    /// The same number of a thousand for every fault.
+    #[must_use]
+    pub const fn each(per_mille: u16, longest: Span) -> Self {
+        Self { after: per_mille, before: per_mille, delay: per_mille, late: per_mille, lost: per_mille, longest }
+    }
+}
+
+/// Which calls meet which faults.
+#[derive(Debug, Clone, Default)]
+pub struct FaultPlan {
+    scripts: BTreeMap<Op, VecDeque<Option<Fault>>>,
+    seeded: Option<(u64, Rates)>,
+}
+
+impl FaultPlan {
+    /// No faults.
+    #[must_use]
+    pub fn none() -> Self {
+        Self::default()
+    }
+
+    /// Faults drawn from a seed, for all operations.
+    #[must_use]
+    pub fn seeded(seed: u64, rates: Rates) -> Self {
+        Self { scripts: BTreeMap::new(), seeded: Some((seed, rates)) }
+    }
+
+    /// What the next calls of one operation meet, in order; behind it the seed decides, if there is one.
+    #[must_use]
+    pub fn script(mut self, op: Op, faults: impl IntoIterator<Item = Option<Fault>>) -> Self {
+        self.scripts.entry(op).or_default().extend(faults);
+        self
+    }
+
+    /// The fault of the n-th call of an operation.
+    fn decide(&mut self, op: Op, call: u64) -> Option<Fault> {
+        if let Some(scripted) = self.scripts.get_mut(&op).and_then(VecDeque::pop_front) {
+            return scripted;
+        }
+        let (seed, rates) = self.seeded?;
+        let random = mix(mix(seed ^ code(op)).wrapping_add(call));
+        let length = Span::from_micros(mix(random) % (rates.longest.micros() + 1));
+        let faults = [
+            (rates.after, Fault::After),
+            (rates.before, Fault::Before),
+            (rates.delay, Fault::Delay(length)),
+            (rates.late, Fault::Late(length)),
+            (rates.lost, Fault::Lost),
+        ];
+        let mut drawn = random % 1_000;
+        for (rate, fault) in faults {
+            match drawn.checked_sub(u64::from(rate)) {
+                Some(rest) => drawn = rest,
+                None => return Some(fault),
+            }
+        }
+        None
+    }
+}
+
+/// Spreads bits (SplitMix64).
+fn mix(seed: u64) -> u64 {
+    let mut z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// A number for each operation.
+fn code(op: Op) -> u64 {
+    match op {
+        Op::Agent => 1,
+        Op::Claim => 2,
+        Op::Heartbeat => 3,
+        Op::Read => 4,
+        Op::Settle => 5,
+        Op::Commit(purpose) => {
+            let place = Purpose::ALL.iter().position(|known| *known == purpose).unwrap_or(0);
+            16 + u64::try_from(place).unwrap_or(0)
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Decisions {
+    calls: BTreeMap<Op, u64>,
+    counts: BTreeMap<(Op, FaultKind), u64>,
+    plan: FaultPlan,
+}
+
+/// Writes that were answered and have not happened yet, by job.
+#[derive(Debug, Default)]
+struct InFlight {
+    jobs: Mutex<BTreeMap<JobId, usize>>,
+    landed: Notify,
+}
+
+impl InFlight {
+    fn jobs(&self) -> MutexGuard<'_, BTreeMap<JobId, usize>> {
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn leave(&self, job: JobId) {
+        *self.jobs().entry(job).or_insert(0) += 1;
+    }
+
+    fn land(&self, job: JobId) {
+        let mut jobs = self.jobs();
+        if let Some(count) = jobs.get_mut(&job) {
+            *count -= 1;
+            if *count == 0 {
+                jobs.remove(&job);
+            }
+        }
+        drop(jobs);
+        self.landed.notify_waiters();
+    }
+
+    async fn wait_for(&self, job: JobId) {
+        loop {
+            let landed = self.landed.notified();
+            tokio::pin!(landed);
+            landed.as_mut().enable();
+            if !self.jobs().contains_key(&job) {
+                return;
+            }
+            landed.await;
+        }
+    }
+}
+
+/// A store that fails as its plan says.
+pub struct FaultyStore {
+    decisions: Mutex<Decisions>,
+    in_flight: Arc<InFlight>,
+    inner: Arc<dyn Store>,
+}
+
+impl std::fmt::Debug for FaultyStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FaultyStore").field("counts", &self.counts()).finish_non_exhaustive()
+    }
+}
+
+impl FaultyStore {
+    /// Wraps a store.
+    #[must_use]
+    pub fn new(inner: Arc<dyn Store>, plan: FaultPlan) -> Self {
+        let decisions = Mutex::new(Decisions { plan, ..Decisions::default() });
+        Self { decisions, in_flight: Arc::default(), inner }
+    }
+
+    /// Replaces the plan: what a test calls when the trouble is to end, or to begin.
+    pub fn replan(&self, plan: FaultPlan) {
+        self.decisions().plan = plan;
+    }
+
+    /// How often each fault has happened to each operation.
+    #[must_use]
+    pub fn counts(&self) -> BTreeMap<(Op, FaultKind), u64> {
+        self.decisions().counts.clone()
+    }
+
+    /// How often one fault has happened, to whatever operation.
+    #[must_use]
+    pub fn happened(&self, kind: FaultKind) -> u64 {
+        self.decisions().counts.iter().filter(|((_, counted), _)| *counted == kind).map(|(_, count)| count).sum()
+    }
+
+    fn decisions(&self) -> MutexGuard<'_, Decisions> {
+        self.decisions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn decide(&self, op: Op) -> Option<Fault> {
+        let mut decisions = self.decisions();
+        let call = decisions.calls.entry(op).or_insert(0);
+        *call += 1;
+        let call = *call;
+        let fault = decisions.plan.decide(op, call);
+        if let Some(fault) = fault {
+            *decisions.counts.entry((op, fault.kind())).or_insert(0) += 1;
+        }
+        fault
+    }
+
+    async fn commit_faultily(&self, unit: UnitOfWork) -> Result<Committed, CommitError> {
+        let unknown = || Err(CommitError::Unknown(injected("commit")));
+        match self.decide(Op::Commit(unit.purpose)) {
+            None => self.inner.commit(unit).await,
+            Some(Fault::Before) => Err(CommitError::Failed(injected("commit"))),
+            Some(Fault::Lost) => unknown(),
+            Some(Fault::After) => match self.inner.commit(unit).await {
+                // A refusal is lost like every other answer.
+                Ok(_) | Err(_) => unknown(),
+            },
+            Some(Fault::Delay(by)) => {
+                tokio::time::sleep(by.to_std()).await;
+                self.inner.commit(unit).await
+            }
+            Some(Fault::Late(by)) => {
+                let (inner, in_flight, job) = (Arc::clone(&self.inner), Arc::clone(&self.in_flight), unit.job);
+                in_flight.leave(job);
+                self.later(by.to_std(), async move {
+                    drop(inner.commit(unit).await);
+                    in_flight.land(job);
+                });
+                unknown()
+            }
+        }
+    }
+
+    fn later(&self, by: Duration, call: impl Future<Output = ()> + Send + 'static) {
+        tokio::spawn(async move {
+            tokio::time::sleep(by).await;
+            call.await;
+        });
+    }
+
+    /// Any other call. `late` is what is executed when its answer is lost already.
+    async fn call<'a, T>(
+        &'a self,
+        (op, name): (Op, &'static str),
+        call: impl FnOnce(&'a dyn Store) -> Boxed<'a, Result<T, StoreError>> + Send,
+        late: impl FnOnce(Arc<dyn Store>) -> Option<Boxed<'static, ()>> + Send,
+    ) -> Result<T, StoreError> {
+        match self.decide(op) {
+            None => call(self.inner.as_ref()).await,
+            Some(Fault::Before | Fault::Lost) => Err(injected(name)),
+            Some(Fault::After) => {
+                drop(call(self.inner.as_ref()).await?);
+                Err(injected(name))
+            }
+            Some(Fault::Delay(by)) => {
+                tokio::time::sleep(by.to_std()).await;
+                call(self.inner.as_ref()).await
+            }
+            Some(Fault::Late(by)) => {
+                if let Some(call) = late(Arc::clone(&self.inner)) {
+                    self.later(by.to_std(), call);
+                }
+                Err(injected(name))
+            }
+        }
+    }
+
+    fn read<'a, T: Send + 'a>(
+        &'a self,
+        name: &'static str,
+        call: impl FnOnce(&'a dyn Store) -> Boxed<'a, Result<T, StoreError>> + Send + 'a,
+    ) -> Boxed<'a, Result<T, StoreError>> {
+        Box::pin(self.call((Op::Read, name), call, |_| None))
+    }
+}
+
+fn injected(op: &'static str) -> StoreError {
+    StoreError::new(ErrorKind::Unavailable, op, "a fault was injected")
+}
+
+impl Store for FaultyStore {
+    fn commit(&self, unit: UnitOfWork) -> Boxed<'_, Result<Committed, CommitError>> {
+        Box::pin(self.commit_faultily(unit))
+    }
+
+    fn settle(&self, unit: &UnitOfWork) -> Boxed<'_, Result<Option<Committed>, StoreError>> {
+        let unit = unit.clone();
+        Box::pin(async move {
+            self.call((Op::Settle, "settle"), |_| Box::pin(std::future::ready(Ok(()))), |_| None).await?;
+            self.in_flight.wait_for(unit.job).await;
+            self.inner.settle(&unit).await
+        })
+    }
+
+    fn claim(&self, request: ClaimRequest) -> Boxed<'_, Result<Vec<Claimed>, StoreError>> {
+        let again = ClaimRequest { linger: Span::ZERO, ..request.clone() };
+        let late = |inner: Arc<dyn Store>| -> Option<Boxed<'static, ()>> {
+            Some(Box::pin(async move { drop(inner.claim(again).await) }))
+        };
+        Box::pin(self.call((Op::Claim, "claim"), |inner| inner.claim(request), late))
+    }
+
+    fn heartbeat(&self, request: Heartbeat) -> Boxed<'_, Result<Vec<Renewal>, StoreError>> {
+        let again = request.clone();
+        let late = |inner: Arc<dyn Store>| -> Option<Boxed<'static, ()>> {
+            Some(Box::pin(async move { drop(inner.heartbeat(again).await) }))
+        };
+        Box::pin(self.call((Op::Heartbeat, "heartbeat"), |inner| inner.heartbeat(request), late))
+    }
+
+    fn put_agent(&self, agent: NewAgent) -> Boxed<'_, Result<PutAgent, StoreError>> {
+        let again = agent.clone();
+        let late = |inner: Arc<dyn Store>| -> Option<Boxed<'static, ()>> {
+            Some(Box::pin(async move { drop(inner.put_agent(again).await) }))
+        };
+        Box::pin(self.call((Op::Agent, "put_agent"), |inner| inner.put_agent(agent), late))
+    }
+
+    fn delete_agent(&self, name: AgentName) -> Boxed<'_, Result<bool, StoreError>> {
+        let again = name.clone();
+        let late = |inner: Arc<dyn Store>| -> Option<Boxed<'static, ()>> {
+            Some(Box::pin(async move { drop(inner.delete_agent(again).await) }))
+        };
+        Box::pin(self.call((Op::Agent, "delete_agent"), |inner| inner.delete_agent(name), late))
+    }
+
+    fn history(&self, job: JobId, full: bool) -> Boxed<'_, Result<Option<History>, StoreError>> {
+        self.read("history", move |inner| inner.history(job, full))
+    }
+
+    fn job(&self, job: JobId) -> Boxed<'_, Result<Option<JobRow>, StoreError>> {
+        self.read("job", move |inner| inner.job(job))
+    }
+
+    fn jobs(&self, filter: JobFilter) -> Boxed<'_, Result<JobPage, StoreError>> {
+        self.read("jobs", move |inner| inner.jobs(filter))
+    }
+
+    fn events(&self, job: JobId, after: u64, limit: usize) -> Boxed<'_, Result<Vec<EventRow>, StoreError>> {
+        self.read("events", move |inner| inner.events(job, after, limit))
+    }
+
+    fn agent(&self, name: AgentName) -> Boxed<'_, Result<Option<AgentRow>, StoreError>> {
+        self.read("agent", move |inner| inner.agent(name))
+    }
+
+    fn agents(&self) -> Boxed<'_, Result<Vec<AgentRow>, StoreError>> {
+        self.read("agents", move |inner| inner.agents())
+    }
+
+    fn plan(&self, hash: Hash) -> Boxed<'_, Result<Option<PlanDocument>, StoreError>> {
+        self.read("plan", move |inner| inner.plan(hash))
+    }
+
+    fn in_doubt(&self, limit: usize) -> Boxed<'_, Result<Vec<LedgerRow>, StoreError>> {
+        self.read("in_doubt", move |inner| inner.in_doubt(limit))
+    }
+
+    fn evidence(&self, job: JobId) -> Boxed<'_, Result<Vec<Evidence>, StoreError>> {
+        self.read("evidence", move |inner| inner.evidence(job))
+    }
+
+    fn due_timers(&self, limit: usize) -> Boxed<'_, Result<DueTimers, StoreError>> {
+        self.read("due_timers", move |inner| inner.due_timers(limit))
+    }
+
+    fn timers(&self, job: JobId) -> Boxed<'_, Result<Vec<TimerRow>, StoreError>> {
+        self.read("timers", move |inner| inner.timers(job))
+    }
+
+    fn expired(&self, limit: usize) -> Boxed<'_, Result<Vec<(JobId, Fence)>, StoreError>> {
+        self.read("expired", move |inner| inner.expired(limit))
+    }
+
+    fn held_by(&self, instance: InstanceId, limit: usize) -> Boxed<'_, Result<Vec<(JobId, Fence)>, StoreError>> {
+        self.read("held_by", move |inner| inner.held_by(instance, limit))
+    }
+
+    fn status(&self) -> Boxed<'_, Result<StoreStatus, StoreError>> {
+        self.read("status", move |inner| inner.status())
+    }
+
+    fn hints(&self) -> &Hints {
+        self.inner.hints()
+    }
+}

@@ -1,1 +1,190 @@
-//! stub
+//! The worker: claims jobs into its slots, holds their leases, runs them, and drains.
+//!
+//! Two parts, so that one cannot starve the other: [`Worker::run`] claims and runs; [`Keeper::run`]
+//! renews the leases and tells a run when its lease is lost. The keeper belongs on a thread of its own:
+//! steps that keep a processor busy must not cost a lease.
+//!
+//! A lease is safe for its length less a quarter, from the *sending* of its last good renewal, by the
+//! boot clock. A refused renewal ends the run at once; an error is retried until the lease is not safe.
+
+mod keeper;
+
+pub use keeper::Keeper;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use aetheris_core::id::{AttemptId, EventId, InstanceId, WorkerId};
+use aetheris_core::limits;
+use aetheris_core::time::Span;
+use aetheris_runtime::Runtime;
+use aetheris_runtime::run::{self, Lease, RunEnd};
+use aetheris_store::{ClaimIds, ClaimRequest, Claimed};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::keeper::Held;
+
+/// What a worker is configured with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkerOptions {
+    /// How often leases are renewed; at most a third of their length.
+    pub heartbeat: Span,
+    /// Its name.
+    pub id: WorkerId,
+    /// How long a lease lives without being renewed.
+    pub lease_ttl: Span,
+    /// How long a claim may wait for work that other processes make.
+    pub poll_interval: Span,
+    /// How many jobs it runs at once.
+    pub slots: usize,
+}
+
+/// Tokens by which a worker is told to stop.
+#[derive(Debug, Clone, Default)]
+pub struct StopSignals {
+    /// Give up calls that have left as well.
+    pub abandon: CancellationToken,
+    /// No new claims and steps; give back what runs.
+    pub drain: CancellationToken,
+}
+
+/// A process's hands.
+#[derive(Debug)]
+pub struct Worker {
+    held: Arc<Held>,
+    instance: InstanceId,
+    options: WorkerOptions,
+    rt: Runtime,
+    slots: Arc<Semaphore>,
+    stop: StopSignals,
+}
+
+/// The most jobs one claim asks for. Names are made for each, and more come with the next claim, which is
+/// served in the next commit.
+const JOBS_PER_CLAIM: usize = 64;
+
+/// How long a lease counts as safe after the sending of its renewal: three quarters of its length.
+pub(crate) fn safe_for(ttl: Span) -> Duration {
+    let whole = ttl.to_std();
+    whole - whole / 4
+}
+
+impl Worker {
+    /// A worker and the keeper of its leases.
+    #[must_use]
+    pub fn new(rt: Runtime, instance: InstanceId, options: WorkerOptions, stop: StopSignals) -> (Self, Keeper) {
+        let slots = options.slots.clamp(1, limits::WORKER_SLOTS_MAX);
+        let options = WorkerOptions { slots, ..options };
+        let held = Arc::new(Held::default());
+        let keeper = Keeper::new(rt.clone(), options.clone(), Arc::clone(&held));
+        let slots = Arc::new(Semaphore::new(slots));
+        (Self { held, instance, options, rt, slots, stop }, keeper)
+    }
+
+    /// Claims and runs until told to drain; returns when every run has ended.
+    pub async fn run(self) {
+        // Dropping the worker ends its runs with it: nothing of it outlives it.
+        let mut runs = JoinSet::new();
+        let mut trouble = 0u32;
+        while !self.stop.drain.is_cancelled() {
+            let Some(slots) = self.free_slots().await else {
+                break;
+            };
+            while let Some(ended) = runs.try_join_next() {
+                note_panic(ended);
+            }
+            match self.rt.store.claim(self.request(slots.num_permits())).await {
+                Ok(claimed) => {
+                    trouble = 0;
+                    self.launch(&mut runs, slots, claimed);
+                }
+                Err(error) => {
+                    trouble = trouble.saturating_add(1);
+                    tracing::warn!(%error, "claiming failed; trying again");
+                    self.pause(trouble).await;
+                }
+            }
+        }
+        while let Some(ended) = runs.join_next().await {
+            note_panic(ended);
+        }
+        self.held.close();
+    }
+
+    /// Waits for a free slot, then takes all that are free; `None` when the worker is to drain.
+    async fn free_slots(&self) -> Option<OwnedSemaphorePermit> {
+        let mut taken = tokio::select! {
+            biased;
+            () = self.stop.drain.cancelled() => return None,
+            permit = Arc::clone(&self.slots).acquire_owned() => permit.ok()?,
+        };
+        let more = self.slots.available_permits().min(JOBS_PER_CLAIM - 1);
+        let more = u32::try_from(more).unwrap_or(0);
+        if more > 0
+            && let Ok(rest) = Arc::clone(&self.slots).try_acquire_many_owned(more)
+        {
+            taken.merge(rest);
+        }
+        Some(taken)
+    }
+
+    fn request(&self, slots: usize) -> ClaimRequest {
+        let ids = self.rt.system.ids.as_ref();
+        let pair =
+            |_| ClaimIds { attempt: AttemptId::from_u128(ids.secret()), event: EventId::from_u128(ids.secret()) };
+        ClaimRequest {
+            ids: (0..slots).map(pair).collect(),
+            instance: self.instance,
+            linger: self.options.poll_interval,
+            ttl: self.options.lease_ttl,
+            worker: self.options.id.clone(),
+        }
+    }
+
+    /// Starts a run per claimed job, each with its slot; the slots that nothing was claimed for are free
+    /// again.
+    fn launch(&self, runs: &mut JoinSet<()>, mut slots: OwnedSemaphorePermit, claimed: Vec<Claimed>) {
+        for claimed in claimed {
+            let Some(slot) = slots.split(1) else {
+                // More than was asked for: it expires and is taken back.
+                tracing::error!(job = %claimed.job, "the store gave a job for which no slot was asked");
+                continue;
+            };
+            let (drain, abandon) = (self.stop.drain.clone(), self.stop.abandon.clone());
+            let safe_until = claimed.sent_at + safe_for(self.options.lease_ttl);
+            let lease = Arc::new(Lease::new(claimed.fence, safe_until, drain, abandon));
+            self.held.begin(claimed.job, Arc::clone(&lease));
+            self.rt.wakeups.run_began(claimed.job, lease.ending.clone());
+            let (rt, held) = (self.rt.clone(), Arc::clone(&self.held));
+            runs.spawn(async move {
+                let job = claimed.job;
+                let end = Box::pin(run::run_job(&rt, claimed, &lease)).await;
+                rt.wakeups.run_ended(job);
+                held.end(job);
+                drop(slot);
+                match end {
+                    Ok(RunEnd::Lost) => tracing::info!(%job, "the lease was lost; the run has ended"),
+                    Ok(RunEnd::Finished(_) | RunEnd::Blocked | RunEnd::Requeued) => {}
+                    Err(error) => tracing::error!(%job, %error, "the run has stopped; its lease is left to expire"),
+                }
+            });
+        }
+    }
+
+    async fn pause(&self, trouble: u32) {
+        let millis = 50u64.saturating_mul(1 << trouble.min(6)).min(2_000);
+        tokio::select! {
+            () = self.stop.drain.cancelled() => {}
+            () = tokio::time::sleep(Duration::from_millis(millis)) => {}
+        }
+    }
+}
+
+/// A run that panicked has left its lease, which expires; nothing of it was written by halves.
+fn note_panic(ended: Result<(), tokio::task::JoinError>) {
+    if let Err(error) = ended {
+        tracing::error!(%error, "a run broke off; its lease is left to expire");
+    }
+}

@@ -28,8 +28,8 @@ pub(super) struct Prepared {
     method: Method,
     /// The runtime's headers.
     names: HeaderMap,
-    /// Whether environment variables stand in the URL.
-    private_url: bool,
+    /// The URL as its author wrote it, where environment variables stand in it.
+    private_url: Option<String>,
     pub(super) scrubber: Scrubber,
     pub(super) url: Url,
 }
@@ -49,7 +49,7 @@ impl Prepared {
             values.insert(name.clone(), value);
         }
         let sent = values.iter().filter(|(name, _)| header_names.contains(*name)).map(|(_, value)| value.as_str());
-        let scrubber = Scrubber::new(values.values().map(String::as_str), sent);
+        let mut scrubber = Scrubber::new(values.values().map(String::as_str), sent);
         let job = JobNames { agent: call.agent.clone(), id: call.job, session: call.session.clone() };
         let mut scope = Scope { input: Some(call.input.clone()), job: Some(job), ..Scope::default() };
         let body = body(tool, &method, &scope).map_err(|error| Failure::new("invalid_body", about("body", &error)))?;
@@ -61,8 +61,14 @@ impl Prepared {
         let headers = headers(tool, &scope)
             .map_err(|(name, problem)| about(&format!("header `{name}`"), &scrubber.text(&problem)))
             .map_err(|message| Failure::new("invalid_header", message))?;
+        let private_url = (!url_names.is_empty()).then(|| tool.url.clone());
+        if private_url.is_some() {
+            // A secret may have become several parts of the URL, each of which tells a piece of it.
+            let parts = [url.host_str(), Some(url.path()), url.query()].into_iter().flatten();
+            scrubber.hide(parts.filter(|part| !tool.url.contains(part)));
+        }
         let names = runtime_headers(call);
-        Ok(Self { body, headers, method, names, private_url: !url_names.is_empty(), scrubber, url })
+        Ok(Self { body, headers, method, names, private_url, scrubber, url })
     }
 
     /// The request itself.
@@ -101,9 +107,11 @@ impl Prepared {
 
     /// A failure of this request in words: what was called, and what happened.
     pub(super) fn failure(&self, code: &str, what: &str) -> Failure {
-        let path = if self.private_url { "" } else { self.url.path() };
-        let message = format!("{} {}{path} {what}", self.method, origin(&self.url));
-        Failure::new(code, self.scrubber.text(&message))
+        let called = match &self.private_url {
+            Some(template) => template.split('?').next().unwrap_or_default().to_owned(),
+            None => format!("{}{}", origin(&self.url), self.url.path()),
+        };
+        Failure::new(code, format!("{} {called} {}", self.method, self.scrubber.text(what)))
     }
 
     /// The same with a quotation from the answer.

@@ -40,6 +40,13 @@ impl Seen {
 
 type Behaviour = dyn Fn(&Seen) -> Reply + Send + Sync;
 
+#[derive(Clone)]
+enum Manner {
+    End,
+    Greet(&'static str),
+    Serve(Arc<Behaviour>),
+}
+
 #[derive(Default)]
 struct Memory {
     connections: usize,
@@ -56,12 +63,12 @@ pub(crate) struct Peer {
 impl Peer {
     /// Reads requests and does with each what `behaviour` says.
     pub(crate) async fn new(behaviour: impl Fn(&Seen) -> Reply + Send + Sync + 'static) -> Self {
-        Self::start("127.0.0.1:0", Some(Arc::new(behaviour))).await
+        Self::start("127.0.0.1:0", Manner::Serve(Arc::new(behaviour))).await
     }
 
     /// Another address of this machine that is loopback too.
     pub(crate) async fn inside() -> Self {
-        Self::start("127.0.0.2:0", Some(Arc::new(|_| Reply::Bytes(answer("200 OK", "", "{}"))))).await
+        Self::start("127.0.0.2:0", Manner::Serve(Arc::new(|_| Reply::Bytes(answer("200 OK", "", "{}"))))).await
     }
 
     /// Gives every request one answer.
@@ -72,10 +79,15 @@ impl Peer {
 
     /// Ends every connection before anything is read.
     pub(crate) async fn deaf() -> Self {
-        Self::start("127.0.0.1:0", None).await
+        Self::start("127.0.0.1:0", Manner::End).await
     }
 
-    async fn start(at: &str, behaviour: Option<Arc<Behaviour>>) -> Self {
+    /// Speaks first, whoever calls.
+    pub(crate) async fn greeting(words: &'static str) -> Self {
+        Self::start("127.0.0.1:0", Manner::Greet(words)).await
+    }
+
+    async fn start(at: &str, manner: Manner) -> Self {
         let listener = TcpListener::bind(at).await.unwrap();
         let address = listener.local_addr().unwrap();
         let memory = Arc::new(Mutex::new(Memory::default()));
@@ -83,15 +95,23 @@ impl Peer {
         let shared = Arc::clone(&memory);
         tasks.spawn(async move {
             let mut connections = JoinSet::new();
-            while let Ok((stream, _)) = listener.accept().await {
+            while let Ok((mut stream, _)) = listener.accept().await {
                 let number = {
                     let mut memory = shared.lock().unwrap();
                     memory.connections += 1;
                     memory.connections
                 };
-                let Some(behaviour) = behaviour.clone() else { continue };
-                let memory = Arc::clone(&shared);
-                connections.spawn(async move { serve(stream, number, behaviour.as_ref(), &memory).await });
+                let (manner, memory) = (manner.clone(), Arc::clone(&shared));
+                connections.spawn(async move {
+                    match manner {
+                        Manner::End => {}
+                        Manner::Greet(words) => {
+                            let _ = stream.write_all(words.as_bytes()).await;
+                            let _ = stream.read_to_end(&mut Vec::new()).await;
+                        }
+                        Manner::Serve(behaviour) => serve(stream, number, behaviour.as_ref(), &memory).await,
+                    }
+                });
             }
         });
         Self { address, memory, _tasks: tasks }

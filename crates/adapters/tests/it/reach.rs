@@ -44,7 +44,6 @@ async fn loopback_is_reached_only_where_it_is_allowed() {
         format!("http://[::ffff:127.0.0.1]:{port}/"),
         format!("http://0.0.0.0:{port}/"),
         format!("http://localhost:{port}/"),
-        format!("http://localhost.:{port}/"),
         format!("http://user:password@127.0.0.1:{port}/"),
         format!("https://127.0.0.1:{port}/"),
         "file:///etc/hostname".to_owned(),

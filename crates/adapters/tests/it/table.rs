@@ -181,20 +181,31 @@ async fn what_never_left_is_not_sent() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         listener.local_addr().unwrap().port()
     };
-    let plain = Peer::answering("200 OK", "", "{}").await;
+    let deaf = Peer::deaf().await;
+    let garbage = Peer::greeting("HTTP/1.1 400 Bad Request\r\n\r\n").await;
     let cases = [
         (format!("http://127.0.0.1:{closed}/"), "connection_refused"),
-        (format!("https://127.0.0.1:{}/", plain.port()), "tls_failed"),
+        (garbage.url("/").replace("http:", "https:"), "tls_failed"),
+        (deaf.url("/").replace("http:", "https:"), "connect_failed"),
         ("http://name.invalid/".to_owned(), "dns_failed"),
     ];
     for (url, code) in cases {
         for class in CLASSES {
             let outcome = ask(class, http("POST", url.clone())).await;
             assert_eq!(kind(&outcome), "not sent", "{url} {class:?}: {outcome:?}");
-            assert_eq!(failure(&outcome).code, code, "{url} {class:?}");
+            assert_eq!(failure(&outcome).code, code, "{url} {class:?}: {outcome:?}");
         }
     }
-    assert!(plain.seen().is_empty());
+}
+
+#[tokio::test]
+async fn a_handshake_that_stalls_was_not_sent() {
+    let plain = Peer::answering("200 OK", "", "{}").await;
+    let mut call = http_call(EffectClass::AtMostOnce, http("POST", plain.url("/").replace("http:", "https:")));
+    call.timeout = SHORT;
+    let outcome = dev().call(call).await;
+    assert_eq!((kind(&outcome), failure(&outcome).code.as_str()), ("not sent", "connect_timeout"));
+    assert_eq!((plain.connections(), plain.seen().len()), (1, 0));
 }
 
 #[tokio::test]

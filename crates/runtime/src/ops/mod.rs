@@ -64,7 +64,12 @@ impl Runtime {
                 Plan::Write(draft, answer) => (draft, answer),
             };
             match self.send(&draft, purpose).await {
-                Ok(_) => return Ok(answer),
+                Ok(_) => {
+                    if draft.state().end_requested.is_some() {
+                        self.wakeups.end_requested(job);
+                    }
+                    return Ok(answer);
+                }
                 Err(WriteError::Refused(Refusal::Sequence { .. })) => {}
                 Err(WriteError::Refused(refusal)) => return Err(refusal.into()),
                 Err(WriteError::Failed(error) | WriteError::Unknown(error)) => return Err(error.into()),

@@ -113,7 +113,12 @@ impl Runtime {
             unit
         };
         match crate::draft::write(self.store.as_ref(), unit).await {
-            Ok(_) => Ok(Submitted { created: true, job, status: JobStatus::Pending }),
+            Ok(_) => {
+                if !draft.state().timers.is_empty() {
+                    self.wakeups.timer_set();
+                }
+                Ok(Submitted { created: true, job, status: JobStatus::Pending })
+            }
             Err(WriteError::Refused(Refusal::Duplicate(earlier))) => {
                 let row = self.store.job(earlier).await?.ok_or(OpError::JobNotFound(earlier))?;
                 Ok(Submitted { created: false, job: earlier, status: row.status })

@@ -221,6 +221,9 @@ impl<'r> Run<'r> {
             let fallback = self.rt.event_id();
             match draft::write(self.rt.store.as_ref(), || self.draft.unit(purpose, fallback)).await {
                 Ok(committed) => {
+                    if self.draft.sets_timer() {
+                        self.rt.wakeups.timer_set();
+                    }
                     self.draft.written(&committed);
                     self.owed.clear();
                     return Ok(result);
@@ -232,7 +235,14 @@ impl<'r> Run<'r> {
                     }
                     self.rename();
                 }
-                Err(WriteError::Refused(Refusal::SignalKept(_) | Refusal::Ledger(_))) => {
+                Err(WriteError::Refused(Refusal::SignalKept(_))) => {
+                    let state = self.reload().await?;
+                    self.draft.rebase_unblocked(state);
+                    self.rename();
+                    return Ok(Rebased::Cut);
+                }
+                // Someone has settled the call in the meantime: a deposit, or an operator.
+                Err(WriteError::Refused(Refusal::Ledger(_))) => {
                     let state = self.reload().await?;
                     self.draft = Draft::new(state, Guard::Run(self.lease.fence), self.draft.checkpoint_seq());
                     self.rename();

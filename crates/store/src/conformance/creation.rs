@@ -1,1 +1,165 @@
-//! Cases.
+//! C: agents and creation.
+
+use std::collections::BTreeMap;
+
+use aetheris_core::hash::Hash;
+use aetheris_core::id::{AgentName, SessionId};
+use aetheris_core::job::JobStatus;
+use aetheris_core::time::Span;
+
+use super::fixture::{agent, plan};
+use super::{Fixture, Message, snapshot};
+use crate::unit::{ClientKey, Purpose};
+use crate::{CommitError, Refusal};
+
+fn client_key(key: &str, body: &str) -> Option<ClientKey> {
+    Some(ClientKey { body_hash: Hash::of(body.as_bytes()), key: key.to_owned() })
+}
+
+pub async fn c1_creation_writes_everything_at_once(f: Fixture) {
+    let labels = BTreeMap::from([("team".to_owned(), "red".to_owned()), (String::new(), String::new())]);
+    let (run_at, session) = (Some(f.now().await.after(Span::from_secs(9))), Some(SessionId::from("s")));
+    let deadline = Some(Span::from_secs(60));
+    let message = Message { deadline, labels: labels.clone(), priority: -7, run_at, session, ..f.message() };
+    let committed = f.ok(f.creation(&message)).await;
+    let row = f.store().job(message.job).await.unwrap().unwrap();
+    assert_eq!((row.id, row.agent.as_str(), row.agent_version.as_str()), (message.job, "agent", "1"));
+    assert_eq!((row.labels, row.priority, row.session), (labels, -7, message.session));
+    assert_eq!((row.status, row.not_before, row.plan_hash), (JobStatus::Pending, run_at, Some(f.plan)));
+    assert_eq!((row.created_at, row.updated_at), (committed.at, committed.at));
+    assert_eq!((row.seq, row.head, row.holder), (committed.seq, committed.head, None));
+    assert_eq!((row.error, row.end_requested, row.waiting), (None, None, None));
+    assert_eq!((committed.seq, f.store().timers(message.job).await.unwrap().len()), (3, 1));
+}
+
+pub async fn c1_a_job_may_have_no_plan_yet(f: Fixture) {
+    let job = f.create(&Message { plan: None, ..f.message() }).await;
+    assert_eq!(f.store().job(job).await.unwrap().unwrap().plan_hash, None);
+}
+
+pub async fn c2_the_same_request_makes_one_job(f: Fixture) {
+    let first = Message { client_key: client_key("k", "body"), ..f.message() };
+    f.create(&first).await;
+    let again = Message { client_key: client_key("k", "body"), ..f.message() };
+    assert_eq!(f.refused(f.creation(&again)).await, Refusal::Duplicate(first.job));
+    assert_eq!(f.store().job(again.job).await.unwrap(), None);
+    assert_eq!(snapshot::jobs(f.store()).await.len(), 1);
+}
+
+pub async fn c2_another_request_under_the_same_key_is_a_conflict(f: Fixture) {
+    let first = Message { client_key: client_key("k", "body"), ..f.message() };
+    f.create(&first).await;
+    let other = Message { client_key: client_key("k", "other"), ..f.message() };
+    assert_eq!(f.refused(f.creation(&other)).await, Refusal::KeyConflict(first.job));
+    assert_eq!(f.store().job(other.job).await.unwrap(), None);
+}
+
+pub async fn c2_keys_are_per_agent_and_exact(f: Fixture) {
+    for (agent, key) in [("agent", "k"), ("other", "k"), ("agent", "K"), ("agent", ""), ("agent", "k ")] {
+        let client_key = client_key(key, "body");
+        f.create(&Message { agent: AgentName::from(agent), client_key, ..f.message() }).await;
+    }
+    assert_eq!(snapshot::jobs(f.store()).await.len(), 5);
+}
+
+pub async fn c2_a_refused_creation_leaves_its_key_free(f: Fixture) {
+    let client_key = client_key("k", "body");
+    let unknown = Some(Hash::of(b"unknown"));
+    let message = Message { client_key: client_key.clone(), plan: unknown, ..f.message() };
+    assert_eq!(f.refused(f.creation(&message)).await, Refusal::UnknownPlan);
+    f.create(&Message { client_key, ..f.message() }).await;
+}
+
+pub async fn c2_of_sixteen_equal_requests_one_makes_the_job(f: Fixture) {
+    let mut tasks = Vec::new();
+    for _ in 0..16 {
+        let message = Message { client_key: client_key("k", "body"), ..f.message() };
+        let (unit, store) = (f.creation(&message), f.shared());
+        tasks.push((message.job, tokio::spawn(async move { store.commit(unit).await })));
+    }
+    let (mut made, mut named) = (Vec::new(), Vec::new());
+    for (job, task) in tasks {
+        match task.await.unwrap() {
+            Ok(_) => made.push(job),
+            Err(CommitError::Refused(Refusal::Duplicate(first))) => named.push(first),
+            Err(other) => panic!("{other:?}"),
+        }
+    }
+    assert_eq!((made.len(), named.len()), (1, 15));
+    assert!(named.iter().all(|first| *first == made[0]));
+}
+
+pub async fn c3_a_plan_that_is_not_there_is_refused(f: Fixture) {
+    let message = Message { plan: Some(Hash::of(b"unknown")), ..f.message() };
+    assert_eq!(f.refused(f.creation(&message)).await, Refusal::UnknownPlan);
+    assert_eq!(f.store().job(message.job).await.unwrap(), None);
+    assert_eq!(f.claim_ids(1).await, []);
+}
+
+pub async fn c3_a_plan_recorded_later_must_be_there_too(f: Fixture) {
+    let job = f.create(&Message { plan: None, ..f.message() }).await;
+    let planned = |plan_hash| aetheris_core::event::PlanGenerated {
+        plan_hash,
+        plan_version: 1,
+        planner: "static".to_owned(),
+        planner_version: "1".to_owned(),
+    };
+    let guard = aetheris_core::lease::Guard::Outside;
+    let unknown = f.draft(job, Purpose::Record, guard).await.event(planned(Hash::of(b"unknown"))).done();
+    assert_eq!(f.refused(unknown).await, Refusal::UnknownPlan);
+    f.ok(f.draft(job, Purpose::Record, guard).await.event(planned(f.plan)).done()).await;
+    assert_eq!(f.store().job(job).await.unwrap().unwrap().plan_hash, Some(f.plan));
+}
+
+pub async fn c4_a_job_is_not_created_twice(f: Fixture) {
+    let message = f.message();
+    let unit = f.creation(&message);
+    f.ok(unit.clone()).await;
+    let before = snapshot::of_job(f.store(), message.job).await;
+    assert_eq!(f.refused(unit).await, Refusal::Sequence { expected: 0, actual: 2 });
+    assert_eq!(f.refused(f.creation(&message)).await, Refusal::Sequence { expected: 0, actual: 2 });
+    assert_eq!(snapshot::of_job(f.store(), message.job).await, before);
+}
+
+pub async fn c5_an_agent_is_put_read_and_replaced(f: Fixture) {
+    let first = agent("other", "1");
+    let put = f.store().put_agent(first.clone()).await.unwrap();
+    assert_eq!((put.created, put.hash), (true, first.agent.hash()));
+    f.advance(Span::from_secs(1));
+    let second = agent("other", "2");
+    let put = f.store().put_agent(second.clone()).await.unwrap();
+    assert_eq!((put.created, put.hash), (false, second.agent.hash()));
+    let row = f.store().agent(AgentName::from("other")).await.unwrap().unwrap();
+    assert_eq!((row.agent, row.hash, row.source), (second.agent.clone(), second.agent.hash(), second.source));
+    assert_eq!(row.updated_at, f.now().await);
+    for version in ["1", "2"] {
+        let expected = plan(&format!("other {version}"));
+        let stored = f.store().plan(expected.hash()).await.unwrap().unwrap();
+        assert_eq!((stored.hash, stored.plan), (expected.hash(), expected));
+    }
+}
+
+pub async fn c5_an_agent_put_again_is_the_same(f: Fixture) {
+    let put = f.store().put_agent(agent("agent", "1")).await.unwrap();
+    assert!(!put.created);
+    assert_eq!(f.store().agents().await.unwrap().len(), 1);
+}
+
+pub async fn c5_a_deleted_agent_leaves_jobs_and_plans(f: Fixture) {
+    let job = f.pending().await;
+    assert!(f.store().delete_agent(AgentName::from("agent")).await.unwrap());
+    assert!(!f.store().delete_agent(AgentName::from("agent")).await.unwrap());
+    assert_eq!(f.store().agent(AgentName::from("agent")).await.unwrap(), None);
+    assert!(f.store().plan(f.plan).await.unwrap().is_some());
+    assert_eq!(f.claim_ids(1).await, [job]);
+    assert!(f.store().put_agent(agent("agent", "1")).await.unwrap().created);
+}
+
+pub async fn c5_agents_are_listed_by_name(f: Fixture) {
+    for name in ["zoo", "b", "a", "B"] {
+        f.store().put_agent(agent(name, "1")).await.unwrap();
+    }
+    let names: Vec<String> =
+        f.store().agents().await.unwrap().iter().map(|row| row.agent.agent.to_string()).collect();
+    assert_eq!(names, ["B", "a", "agent", "b", "zoo"]);
+}

@@ -284,6 +284,12 @@ impl Fixture {
         Run { fence: claimed.fence, job }
     }
 
+    /// Claims this job, which is one of those that can be claimed; the others stay claimed.
+    pub async fn running_among(&self, job: JobId) -> Run {
+        let claimed = self.claim(64).await.into_iter().find(|claimed| claimed.job == job);
+        Run { fence: claimed.expect("the job can be claimed").fence, job }
+    }
+
     /// The job's state, folded from everything that is stored.
     pub async fn state(&self, job: JobId) -> JobState {
         state(self.store(), job).await

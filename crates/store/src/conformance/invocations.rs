@@ -1,1 +1,180 @@
-//! Cases.
+//! E6, E8 and E9: effects, evidence and the list of doubts.
+
+use aetheris_core::event::{DoubtOutcome, InvocationOutcome, JobCancelled};
+use aetheris_core::id::PermitId;
+use aetheris_core::json::Json;
+use aetheris_core::lease::Guard;
+use aetheris_core::ledger::{LedgerRefusal, LedgerStatus};
+use aetheris_core::plan::EffectClass;
+use aetheris_core::state::Invocation;
+use aetheris_core::time::Span;
+
+use super::draft::LIFETIME;
+use super::fencing::evidence;
+use super::{Fixture, Run, snapshot};
+use crate::unit::{NewEffect, Purpose, UnitOfWork};
+use crate::{EffectRow, Evidence, Refusal};
+
+fn text(text: &str) -> Json {
+    Json::new(serde_json::json!(text))
+}
+
+/// A run that has called a tool, and the call.
+async fn called(f: &Fixture, class: EffectClass) -> (Run, Invocation) {
+    let run = f.running().await;
+    let draft = f.of(run, Purpose::Permit).await.call("c", class);
+    let invocation = draft.invocation("c");
+    f.ok(draft.done()).await;
+    (run, invocation)
+}
+
+async fn effects(f: &Fixture, run: Run) -> Vec<EffectRow> {
+    f.store().history(run.job, false).await.unwrap().unwrap().effects
+}
+
+/// A unit that puts an outcome and nothing else.
+fn put(f: &Fixture, run: Run, of: &Invocation, result: &str) -> UnitOfWork {
+    let mut unit = f.plain(run, Purpose::Record);
+    let effect = NewEffect { key: of.key, permit: of.permit, permit_id: of.permit_id, result: text(result) };
+    unit.effects.push(effect);
+    unit
+}
+
+pub async fn e6_an_effect_is_recorded_with_its_events_and_ledger(f: Fixture) {
+    let (run, call) = called(&f, EffectClass::AtMostOnce).await;
+    f.advance(Span::from_secs(1));
+    let at = f.ok(f.of(run, Purpose::Record).await.committed("c", text("paid")).done()).await.at;
+    let history = f.store().history(run.job, false).await.unwrap().unwrap();
+    assert_eq!(history.effects, [EffectRow { at, key: call.key, permit: 1, result: text("paid") }]);
+    assert_eq!(history.ledger[0].status, LedgerStatus::Committed);
+}
+
+pub async fn e6_an_effect_put_again_stays_the_first(f: Fixture) {
+    let (run, call) = called(&f, EffectClass::AtMostOnce).await;
+    f.ok(f.of(run, Purpose::Record).await.committed("c", text("first")).done()).await;
+    let before = effects(&f, run).await;
+    f.advance(Span::from_secs(1));
+    f.ok(put(&f, run, &call, "second")).await;
+    assert_eq!(effects(&f, run).await, before);
+}
+
+pub async fn e6_an_effect_of_an_older_permit_is_refused(f: Fixture) {
+    let (run, first) = called(&f, EffectClass::Idempotent).await;
+    f.ok(f.of(run, Purpose::Permit).await.permit("c", EffectClass::Idempotent).done()).await;
+    let before = snapshot::of_job(f.store(), run.job).await;
+    let expected =
+        LedgerRefusal::OtherPermit { key: first.key, asked: 1, current: 2, status: LedgerStatus::Started };
+    assert_eq!(f.refused(put(&f, run, &first, "late")).await, Refusal::Ledger(expected));
+    assert_eq!(snapshot::of_job(f.store(), run.job).await, before);
+}
+
+pub async fn e6_an_effect_without_an_invocation_is_refused(f: Fixture) {
+    let (run, call) = called(&f, EffectClass::AtMostOnce).await;
+    let key = aetheris_core::id::IdempotencyKey::from_u128(5);
+    let unit = put(&f, run, &Invocation { key, ..call }, "nothing");
+    assert_eq!(f.refused(unit).await, Refusal::Ledger(LedgerRefusal::Missing(key)));
+}
+
+pub async fn e6_number_and_id_of_the_permit_must_both_fit(f: Fixture) {
+    let (run, call) = called(&f, EffectClass::AtMostOnce).await;
+    for wrong in [
+        Invocation { permit: 2, ..call.clone() },
+        Invocation { permit_id: PermitId::from_u128(5), ..call.clone() },
+    ] {
+        let refused = f.refused(put(&f, run, &wrong, "wrong")).await;
+        assert!(matches!(refused, Refusal::Ledger(LedgerRefusal::OtherPermit { .. })), "{refused:?}");
+    }
+    assert_eq!(effects(&f, run).await, []);
+}
+
+pub async fn e6_the_units_own_permission_counts(f: Fixture) {
+    let run = f.running().await;
+    let draft = f.of(run, Purpose::Record).await.call("c", EffectClass::AtMostOnce).committed("c", text("at once"));
+    f.ok(draft.done()).await;
+    assert_eq!(effects(&f, run).await.len(), 1);
+}
+
+pub async fn e6_an_effect_of_each_call_is_kept(f: Fixture) {
+    let run = f.running().await;
+    for node in ["a", "b", "c"] {
+        f.ok(f.of(run, Purpose::Permit).await.call(node, EffectClass::AtMostOnce).done()).await;
+        f.ok(f.of(run, Purpose::Record).await.committed(node, text(node)).done()).await;
+    }
+    let mut results: Vec<String> = effects(&f, run).await.iter().map(|row| row.result.to_string()).collect();
+    results.sort_unstable();
+    assert_eq!(results, ["\"a\"", "\"b\"", "\"c\""]);
+}
+
+/// A unit that puts evidence from outside.
+fn deposit(f: &Fixture, run: Run, evidence: Evidence) -> UnitOfWork {
+    let mut unit = UnitOfWork::new(f.ids.event(), run.job, Purpose::Deposit, Guard::Outside);
+    unit.evidence.push(evidence);
+    unit
+}
+
+pub async fn e8_evidence_is_kept_once_with_the_stores_time(f: Fixture) {
+    let (run, call) = called(&f, EffectClass::AtMostOnce).await;
+    let first = Evidence { key: call.key, conflict: true, ..evidence(PermitId::from_u128(1)) };
+    let at = f.ok(deposit(&f, run, first.clone())).await.at;
+    f.advance(Span::from_secs(1));
+    let again = Evidence { outcome: text("other"), conflict: false, ..first.clone() };
+    f.ok(deposit(&f, run, again)).await;
+    assert_eq!(f.store().evidence(run.job).await.unwrap(), [Evidence { at, ..first }]);
+    assert_eq!(effects(&f, run).await, []);
+}
+
+pub async fn e8_evidence_comes_in_the_order_it_came(f: Fixture) {
+    let (run, _) = called(&f, EffectClass::AtMostOnce).await;
+    for permit in [3, 1, 2] {
+        f.ok(deposit(&f, run, evidence(PermitId::from_u128(permit)))).await;
+        f.advance(Span::from_micros(1));
+    }
+    let rows = f.store().evidence(run.job).await.unwrap();
+    assert_eq!(rows.iter().map(|row| row.permit_id.as_u128()).collect::<Vec<_>>(), [3, 1, 2]);
+}
+
+pub async fn e8_evidence_of_an_ended_job_is_kept(f: Fixture) {
+    let (run, _) = called(&f, EffectClass::AtMostOnce).await;
+    f.ok(f.of(run, Purpose::Cancel).await.event(JobCancelled {}).done()).await;
+    f.ok(deposit(&f, run, evidence(PermitId::from_u128(1)))).await;
+    assert_eq!(f.store().evidence(run.job).await.unwrap().len(), 1);
+}
+
+pub async fn e9_doubts_are_listed_until_they_have_an_answer(f: Fixture) {
+    let mut runs = Vec::new();
+    for _ in 0..3 {
+        runs.push(called(&f, EffectClass::AtMostOnce).await.0);
+    }
+    let jobs = || async { f.store().in_doubt(8).await.unwrap().into_iter().map(|row| row.job).collect::<Vec<_>>() };
+    assert_eq!(jobs().await, []);
+    for place in [1, 0, 2] {
+        f.advance(Span::from_micros(1));
+        f.ok(f.of(runs[place], Purpose::Doubt).await.doubt("c").done()).await;
+    }
+    assert_eq!(jobs().await, [runs[1].job, runs[0].job, runs[2].job]);
+    assert_eq!(f.store().in_doubt(1).await.unwrap().len(), 1);
+    assert_eq!(f.store().in_doubt(0).await.unwrap(), []);
+    f.ok(f.of(runs[0], Purpose::Resolve).await.resolve("c", DoubtOutcome::Happened).done()).await;
+    assert_eq!(jobs().await, [runs[1].job, runs[2].job]);
+    f.advance(LIFETIME);
+    f.ok(f.of(runs[1], Purpose::Resolve).await.resolve("c", DoubtOutcome::DidNotHappen).done()).await;
+    assert_eq!(jobs().await, [runs[2].job]);
+    f.ok(f.of(runs[2], Purpose::Resolve).await.resolve("c", DoubtOutcome::Unresolved).done()).await;
+    assert_eq!(jobs().await, []);
+}
+
+pub async fn e9_a_cancelled_jobs_doubt_stays_on_the_list(f: Fixture) {
+    let (run, _) = called(&f, EffectClass::AtMostOnce).await;
+    f.ok(f.of(run, Purpose::Doubt).await.doubt("c").event(JobCancelled {}).done()).await;
+    assert_eq!(f.store().in_doubt(8).await.unwrap().len(), 1);
+}
+
+pub async fn e9_other_outcomes_are_no_doubts(f: Fixture) {
+    for outcome in
+        [InvocationOutcome::RefusedPermanent, InvocationOutcome::RefusedRetryable, InvocationOutcome::NotSent]
+    {
+        let (run, _) = called(&f, EffectClass::AtMostOnce).await;
+        f.ok(f.of(run, Purpose::Record).await.not_done("c", outcome).done()).await;
+    }
+    assert_eq!(f.store().in_doubt(8).await.unwrap(), []);
+}

@@ -15,22 +15,34 @@
     reason = "these are tests, compiled for whoever has a store to prove; they fail by panicking"
 )]
 
+#[expect(missing_docs, reason = "the name of a case says what it proves")]
 pub mod creation;
 pub mod differential;
 pub mod draft;
+#[expect(missing_docs, reason = "the name of a case says what it proves")]
 pub mod durable;
+#[expect(missing_docs, reason = "the name of a case says what it proves")]
 pub mod fencing;
 pub mod fixture;
+#[expect(missing_docs, reason = "the name of a case says what it proves")]
 pub mod inbox;
+#[expect(missing_docs, reason = "the name of a case says what it proves")]
 pub mod invocations;
+#[expect(missing_docs, reason = "the name of a case says what it proves")]
 pub mod journal;
+#[expect(missing_docs, reason = "the name of a case says what it proves")]
 pub mod lease;
+#[expect(missing_docs, reason = "the name of a case says what it proves")]
 pub mod ledger;
 mod list;
+#[expect(missing_docs, reason = "the name of a case says what it proves")]
 pub mod payloads;
+#[expect(missing_docs, reason = "the name of a case says what it proves")]
 pub mod queries;
+#[expect(missing_docs, reason = "the name of a case says what it proves")]
 pub mod sessions;
 pub mod snapshot;
+#[expect(missing_docs, reason = "the name of a case says what it proves")]
 pub mod unknown;
 
 use std::any::Any;

@@ -1,1 +1,217 @@
-//! Cases.
+//! Q: questions.
+
+use std::collections::BTreeMap;
+
+use aetheris_core::event::{JobCancelled, NodeSkipped, SkipReason};
+use aetheris_core::hash::Hash;
+use aetheris_core::id::{AgentName, InstanceId, JobId, NodeId, SessionId};
+use aetheris_core::job::JobStatus;
+use aetheris_core::lease::Guard;
+use aetheris_core::limits;
+use aetheris_core::plan::WaitType;
+use aetheris_core::time::Span;
+
+use super::{Fixture, Message, snapshot};
+use crate::JobFilter;
+use crate::unit::Purpose;
+
+async fn found(f: &Fixture, filter: JobFilter) -> Vec<JobId> {
+    let filter = JobFilter { limit: limits::PAGE_JOBS_MAX, ..filter };
+    f.store().jobs(filter).await.unwrap().jobs.into_iter().map(|row| row.id).collect()
+}
+
+pub async fn q1_pages_are_newest_first_without_gap_or_repetition(f: Fixture) {
+    let mut jobs = Vec::new();
+    for place in 0..7 {
+        jobs.push(f.pending().await);
+        // Jobs of one moment keep an order too.
+        f.advance(Span::from_micros(place / 3));
+    }
+    jobs.reverse();
+    for limit in 1..9 {
+        let (mut read, mut filter) = (Vec::new(), JobFilter { limit, ..JobFilter::default() });
+        loop {
+            let page = f.store().jobs(filter.clone()).await.unwrap();
+            assert!(page.jobs.len() <= limit);
+            assert!(page.next.is_none() || page.next == page.jobs.last().map(|row| row.id));
+            read.extend(page.jobs.iter().map(|row| row.id));
+            let Some(next) = page.next else { break };
+            filter.before = Some(next);
+        }
+        assert_eq!(read, jobs, "pages of {limit}");
+    }
+}
+
+pub async fn q1_a_page_that_is_the_last_names_no_other(f: Fixture) {
+    for _ in 0..4 {
+        f.pending().await;
+    }
+    let page = f.store().jobs(JobFilter { limit: 4, ..JobFilter::default() }).await.unwrap();
+    assert_eq!((page.jobs.len(), page.next), (4, None));
+}
+
+pub async fn q1_pages_are_stable_while_jobs_arrive(f: Fixture) {
+    let old = [f.pending().await, f.pending().await, f.pending().await];
+    let page = f.store().jobs(JobFilter { limit: 2, ..JobFilter::default() }).await.unwrap();
+    f.pending().await;
+    let rest = f.store().jobs(JobFilter { before: page.next, limit: 2, ..JobFilter::default() }).await.unwrap();
+    assert_eq!(rest.jobs.into_iter().map(|row| row.id).collect::<Vec<_>>(), [old[0]]);
+}
+
+pub async fn q1_a_page_is_bounded(f: Fixture) {
+    for _ in 0..=limits::PAGE_JOBS_MAX {
+        f.pending().await;
+    }
+    let page = f.store().jobs(JobFilter { limit: usize::MAX, ..JobFilter::default() }).await.unwrap();
+    assert_eq!(page.jobs.len(), limits::PAGE_JOBS_MAX);
+    assert!(page.next.is_some());
+    let none = f.store().jobs(JobFilter::default()).await.unwrap();
+    assert_eq!((none.jobs.len(), none.next), (0, None));
+    assert_eq!(snapshot::jobs(f.store()).await.len(), limits::PAGE_JOBS_MAX + 1);
+}
+
+pub async fn q2_by_status(f: Fixture) {
+    let cancelled = f.pending().await;
+    f.ok(f.draft(cancelled, Purpose::Cancel, Guard::Outside).await.event(JobCancelled {}).done()).await;
+    let running = f.running().await.job;
+    let pending = f.pending().await;
+    let by = |statuses: &[JobStatus]| JobFilter { statuses: statuses.to_vec(), ..JobFilter::default() };
+    assert_eq!(found(&f, by(&[JobStatus::Pending])).await, [pending]);
+    assert_eq!(found(&f, by(&[JobStatus::Running, JobStatus::Cancelled])).await, [running, cancelled]);
+    assert_eq!(found(&f, by(&[JobStatus::Failed])).await, []);
+    assert_eq!(found(&f, by(&[])).await, [pending, running, cancelled]);
+}
+
+pub async fn q2_by_agent_and_session(f: Fixture) {
+    let (agent, session) = (AgentName::from("other"), SessionId::from("s"));
+    let plain = f.pending().await;
+    let theirs = f.create(&Message { agent: agent.clone(), ..f.message() }).await;
+    let both = f.create(&Message { agent: agent.clone(), session: Some(session.clone()), ..f.message() }).await;
+    let talk = f.create(&Message { session: Some(session.clone()), ..f.message() }).await;
+    let of = |agent: Option<AgentName>, session: Option<SessionId>| JobFilter { agent, session, ..JobFilter::default() };
+    assert_eq!(found(&f, of(Some(agent.clone()), None)).await, [both, theirs]);
+    assert_eq!(found(&f, of(None, Some(session.clone()))).await, [talk, both]);
+    assert_eq!(found(&f, of(Some(agent), Some(session))).await, [both]);
+    assert_eq!(found(&f, of(Some(AgentName::from("agent")), None)).await, [talk, plain]);
+    assert_eq!(found(&f, of(Some(AgentName::from("Agent")), None)).await, []);
+}
+
+pub async fn q2_by_label(f: Fixture) {
+    let with = |pairs: &[(&str, &str)]| {
+        pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect::<BTreeMap<_, _>>()
+    };
+    let one = f.create(&Message { labels: with(&[("team", "red"), ("size", "s")]), ..f.message() }).await;
+    let two = f.create(&Message { labels: with(&[("team", "blue"), ("color", "red")]), ..f.message() }).await;
+    let three = f.create(&Message { labels: with(&[("team", "red")]), ..f.message() }).await;
+    let by = |key: &str, value: &str| JobFilter {
+        label: Some((key.to_owned(), value.to_owned())),
+        ..JobFilter::default()
+    };
+    assert_eq!(found(&f, by("team", "red")).await, [three, one]);
+    assert_eq!(found(&f, by("team", "blue")).await, [two]);
+    assert_eq!(found(&f, by("red", "team")).await, []);
+    assert_eq!(found(&f, by("team", "")).await, []);
+}
+
+pub async fn q2_by_what_they_wait_for(f: Fixture) {
+    let mut waits = Vec::new();
+    for (wait_type, park) in [(WaitType::Human, true), (WaitType::Signal, false), (WaitType::Human, false)] {
+        let run = f.running().await;
+        f.ok(f.of(run, Purpose::Block).await.wait("w", "key", wait_type, park).done()).await;
+        waits.push(run.job);
+    }
+    f.pending().await;
+    let by = |blocked_on| JobFilter { blocked_on: Some(blocked_on), ..JobFilter::default() };
+    assert_eq!(found(&f, by(Some(WaitType::Human))).await, [waits[2], waits[0]]);
+    assert_eq!(found(&f, by(Some(WaitType::Timer))).await, []);
+    assert_eq!(found(&f, by(None)).await, [waits[2], waits[1], waits[0]]);
+    let filter = JobFilter { statuses: vec![JobStatus::Parked], ..by(Some(WaitType::Human)) };
+    assert_eq!(found(&f, filter).await, [waits[0]]);
+}
+
+pub async fn q2_filters_hold_across_pages(f: Fixture) {
+    let mut expected = Vec::new();
+    for place in 0..9 {
+        let priority = place % 3;
+        let session = (priority == 1).then(|| SessionId::from("s"));
+        let job = f.create(&Message { session: session.clone(), ..f.message() }).await;
+        if session.is_some() {
+            expected.push(job);
+        }
+    }
+    expected.reverse();
+    let filter = JobFilter { limit: 2, session: Some(SessionId::from("s")), ..JobFilter::default() };
+    let first = f.store().jobs(filter.clone()).await.unwrap();
+    let second = f.store().jobs(JobFilter { before: first.next, ..filter }).await.unwrap();
+    let read: Vec<JobId> = first.jobs.iter().chain(&second.jobs).map(|row| row.id).collect();
+    assert_eq!((read, second.next), (expected, None));
+}
+
+pub async fn q3_events_come_after_a_place(f: Fixture) {
+    let job = f.running().await.job;
+    let places = |after, limit| {
+        let events = f.store().events(job, after, limit);
+        async move { events.await.unwrap().into_iter().map(|row| row.seq).collect::<Vec<_>>() }
+    };
+    assert_eq!(places(0, 9).await, [1, 2, 3]);
+    assert_eq!(places(1, 9).await, [2, 3]);
+    assert_eq!(places(0, 2).await, [1, 2]);
+    assert!(places(3, 9).await.is_empty());
+    assert!(places(u64::MAX >> 1, 9).await.is_empty());
+    assert!(places(0, 0).await.is_empty());
+}
+
+pub async fn q3_a_page_of_events_is_bounded(f: Fixture) {
+    let run = f.running().await;
+    for unit in 0..=limits::PAGE_EVENTS_MAX / limits::UNIT_EVENTS_MAX {
+        let mut draft = f.of(run, Purpose::Record).await;
+        for n in 0..limits::UNIT_EVENTS_MAX {
+            let node = NodeId::new(format!("n{unit}.{n}"));
+            draft = draft.event(NodeSkipped { node, reason: SkipReason::Upstream });
+        }
+        f.ok(draft.done()).await;
+    }
+    let page = f.store().events(run.job, 0, usize::MAX).await.unwrap();
+    assert_eq!(page.len(), limits::PAGE_EVENTS_MAX);
+    let all = snapshot::events(f.store(), run.job).await;
+    assert_eq!(all.len() as u64, f.state(run.job).await.seq);
+}
+
+pub async fn q4_what_is_not_there_is_none(f: Fixture) {
+    let (store, job) = (f.store(), JobId::from_u128(5));
+    assert_eq!(store.job(job).await.unwrap(), None);
+    assert_eq!(store.history(job, true).await.unwrap(), None);
+    assert_eq!(store.events(job, 0, 9).await.unwrap(), []);
+    assert_eq!(store.timers(job).await.unwrap(), []);
+    assert_eq!(store.evidence(job).await.unwrap(), []);
+    assert_eq!(store.agent(AgentName::from("nobody")).await.unwrap(), None);
+    assert!(!store.delete_agent(AgentName::from("nobody")).await.unwrap());
+    assert_eq!(store.plan(Hash::of(b"nothing")).await.unwrap(), None);
+    assert_eq!(store.in_doubt(9).await.unwrap(), []);
+    assert_eq!(store.expired(9).await.unwrap(), []);
+    assert_eq!(store.held_by(InstanceId::from_u128(5), 9).await.unwrap(), []);
+    let due = store.due_timers(9).await.unwrap();
+    assert_eq!((due.timers, due.next), (Vec::new(), None));
+    assert_eq!(f.claim(4).await, []);
+}
+
+pub async fn q5_the_status_counts_what_is_there(f: Fixture) {
+    let begin = f.now().await;
+    assert_eq!(f.store().status().await.unwrap().jobs, BTreeMap::new());
+    let run = f.running().await;
+    f.pending().await;
+    f.pending().await;
+    f.advance(Span::from_secs(7));
+    let status = f.store().status().await.unwrap();
+    assert_eq!(status.jobs, BTreeMap::from([(JobStatus::Pending, 2), (JobStatus::Running, 1)]));
+    assert_eq!((status.now.since(begin), status.generation), (Span::from_secs(7), run.fence.generation));
+}
+
+pub async fn q5_the_writer_counts_accepted_units(f: Fixture) {
+    let before = f.store().status().await.unwrap().writer;
+    let job = f.pending().await;
+    f.refused(f.creation(&Message { job, ..f.message() })).await;
+    let after = f.store().status().await.unwrap().writer;
+    assert_eq!(after.units - before.units, 1);
+    assert!(after.commits > before.commits && after.rows > before.rows && after.bytes > before.bytes);
+}

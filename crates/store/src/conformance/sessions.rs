@@ -1,1 +1,76 @@
-//! Cases.
+//! L8: the jobs of a session run one after the other.
+
+use aetheris_core::event::{JobCancelled, RequeueReason};
+use aetheris_core::id::{AgentName, JobId, SessionId};
+use aetheris_core::lease::Guard;
+use aetheris_core::plan::WaitType;
+use aetheris_core::time::Span;
+
+use super::{Fixture, Message};
+use crate::unit::Purpose;
+
+async fn in_session(f: &Fixture, session: &str) -> JobId {
+    f.create(&Message { session: Some(SessionId::from(session)), ..f.message() }).await
+}
+
+pub async fn l8_the_second_waits_for_the_first_to_end(f: Fixture) {
+    let (first, second) = (in_session(&f, "s").await, in_session(&f, "s").await);
+    assert_eq!(f.claim_ids(8).await, [first]);
+    assert_eq!(f.claim_ids(8).await, []);
+    let state = f.state(first).await;
+    let run = super::Run { fence: state.fence, job: first };
+    f.ok(f.of(run, Purpose::Finish).await.complete().done()).await;
+    assert_eq!(f.claim_ids(8).await, [second]);
+}
+
+pub async fn l8_a_blocked_job_holds_its_session(f: Fixture) {
+    let (first, second) = (in_session(&f, "s").await, in_session(&f, "s").await);
+    let run = f.take(first).await;
+    f.ok(f.of(run, Purpose::Block).await.wait("w", "key", WaitType::Signal, true).done()).await;
+    assert_eq!(f.claim_ids(8).await, []);
+    f.ok(f.draft(first, Purpose::Cancel, Guard::Outside).await.event(JobCancelled {}).done()).await;
+    assert_eq!(f.claim_ids(8).await, [second]);
+}
+
+pub async fn l8_a_delayed_job_holds_its_session(f: Fixture) {
+    let at = f.now().await.after(Span::from_secs(60));
+    let session = Some(SessionId::from("s"));
+    let first = f.create(&Message { run_at: Some(at), session, ..f.message() }).await;
+    let second = in_session(&f, "s").await;
+    assert_eq!(f.claim_ids(8).await, []);
+    f.advance(Span::from_secs(60));
+    assert_eq!(f.claim_ids(8).await, [first]);
+    let run = super::Run { fence: f.state(first).await.fence, job: first };
+    f.ok(f.of(run, Purpose::Requeue).await.requeue(RequeueReason::Draining, None).done()).await;
+    assert_eq!(f.claim_ids(8).await, [first], "the same job again, not {second}");
+}
+
+pub async fn l8_priority_does_not_overtake_within_a_session(f: Fixture) {
+    let session = Some(SessionId::from("s"));
+    let first = f.create(&Message { priority: -1, session: session.clone(), ..f.message() }).await;
+    f.create(&Message { priority: 9, session, ..f.message() }).await;
+    assert_eq!(f.claim_ids(8).await, [first]);
+}
+
+pub async fn l8_other_sessions_and_jobs_without_one_go_on(f: Fixture) {
+    let first = in_session(&f, "s").await;
+    in_session(&f, "s").await;
+    let (other, none) = (in_session(&f, "t").await, f.pending().await);
+    assert_eq!(f.claim_ids(8).await, [first, other, none]);
+}
+
+pub async fn l8_a_session_belongs_to_its_agent(f: Fixture) {
+    let first = in_session(&f, "s").await;
+    let agent = AgentName::from("other");
+    let second = f.create(&Message { agent, session: Some(SessionId::from("s")), ..f.message() }).await;
+    assert_eq!(f.claim_ids(8).await, [first, second]);
+}
+
+pub async fn l8_one_claim_takes_one_job_of_a_session(f: Fixture) {
+    let mut firsts = Vec::new();
+    for session in ["a", "b", "c"] {
+        firsts.push(in_session(&f, session).await);
+        in_session(&f, session).await;
+    }
+    assert_eq!(f.claim_ids(8).await, firsts);
+}

@@ -1,0 +1,149 @@
+//! B1, B2, B4, B5, B7: the event log and what is derived from it.
+
+use std::collections::BTreeMap;
+
+use aetheris_core::chain::Header;
+use aetheris_core::event::{EventKind, Recorded};
+use aetheris_core::hash::Hash;
+use aetheris_core::id::EventId;
+use aetheris_core::projection::{self, Projection};
+use aetheris_core::state::JobState;
+use aetheris_store::EventRow;
+
+use crate::facts::JobFacts;
+use crate::history::ClientHistory;
+use crate::invariant::Invariant::{B1, B2, B4, B5, B7};
+use crate::report::Tally;
+
+pub(crate) fn check(facts: &JobFacts, history: &ClientHistory, tally: &mut Tally) {
+    dense(facts, tally);
+    named_once(facts, history, tally);
+    chain(facts, tally);
+    terminal(facts, tally);
+    projected(facts, tally);
+}
+
+fn dense(facts: &JobFacts, tally: &mut Tally) {
+    let job = facts.row.id;
+    let gap = facts.events.iter().zip(1u64..).find(|(event, expected)| event.seq != *expected);
+    let last = facts.events.last().map_or(0, |event| event.seq);
+    let complete = last == facts.row.seq && last > 0;
+    tally.case(B1, gap.is_none() && complete, || match gap {
+        Some((event, expected)) => format!("{job}: event {} stands at place {expected}", event.seq),
+        None => format!("{job}: its row has {} events, its log {last}", facts.row.seq),
+    });
+}
+
+fn named_once(facts: &JobFacts, history: &ClientHistory, tally: &mut Tally) {
+    let job = facts.row.id;
+    let mut times: BTreeMap<EventId, u32> = BTreeMap::new();
+    for event in &facts.events {
+        *times.entry(event.id).or_default() += 1;
+    }
+    for (id, count) in &times {
+        tally.case(B2, *count == 1, || format!("{job}: {id} is there {count} times"));
+    }
+    for write in history.writes.iter().filter(|write| write.job == job) {
+        let count = times.get(&write.event).copied().unwrap_or(0);
+        let expected = if write.unknown { count <= 1 } else { count == 1 };
+        tally.case(B2, expected, || format!("{job}: {} was acknowledged and is there {count} times", write.event));
+    }
+}
+
+fn chain(facts: &JobFacts, tally: &mut Tally) {
+    let job = facts.row.id;
+    let mut previous = Hash::ZERO;
+    for event in &facts.events {
+        let wrong = broken(facts, event, &previous);
+        tally.case(B4, wrong.is_none(), || format!("{job} event {}: {}", event.seq, wrong.unwrap_or_default()));
+        previous = event.hash;
+    }
+    tally.case(B4, facts.row.head == previous, || format!("{job}: the row's head is not the last event's hash"));
+}
+
+fn broken(facts: &JobFacts, event: &EventRow, previous: &Hash) -> Option<String> {
+    if Hash::of(&event.payload) != event.payload_hash {
+        return Some("its payload does not have its hash".to_owned());
+    }
+    let header = Header {
+        job: facts.row.id,
+        seq: event.seq,
+        id: event.id,
+        kind: event.kind,
+        schema_version: event.schema_version,
+        fence: event.fence,
+        at: event.at,
+        payload_hash: event.payload_hash,
+    };
+    if header.chain(previous) != event.hash {
+        return Some("its hash does not follow from its header and the event before".to_owned());
+    }
+    match event.decode() {
+        Err(error) => Some(error.to_string()),
+        Ok(recorded) if recorded.event.canonical() != event.payload => {
+            Some("its payload is not in canonical form".to_owned())
+        }
+        Ok(_) => None,
+    }
+}
+
+const fn is_terminal(kind: EventKind) -> bool {
+    matches!(kind, EventKind::JobCompleted | EventKind::JobFailed | EventKind::JobCancelled)
+}
+
+/// Answers to doubts may follow an end: they change no state of the job.
+fn terminal(facts: &JobFacts, tally: &mut Tally) {
+    let kinds = || facts.events.iter().map(|event| (event.seq, EventKind::from_code(event.kind)));
+    let Some((end, _)) = kinds().find(|(_, kind)| kind.is_some_and(is_terminal)) else {
+        return;
+    };
+    let after = kinds().find(|(seq, kind)| *seq > end && *kind != Some(EventKind::InDoubtResolved));
+    tally.case(B5, after.is_none() && facts.row.status.is_terminal(), || {
+        let then = after.map_or_else(
+            || format!("its row is {}", facts.row.status.as_str()),
+            |(seq, kind)| format!("event {seq} is {}", kind.map_or("unknown", EventKind::as_str)),
+        );
+        format!("{}: event {end} has ended it, and {then}", facts.row.id)
+    });
+}
+
+fn projected(facts: &JobFacts, tally: &mut Tally) {
+    let Ok(events) = facts.decoded() else { return };
+    let Ok(state) = JobState::fold(facts.row.id, &events) else {
+        return;
+    };
+    let found = differences(facts, &state, &events);
+    tally.case(B7, found.is_empty(), || format!("{}: {}", facts.row.id, found.join("; ")));
+}
+
+fn differences(facts: &JobFacts, state: &JobState, events: &[Recorded]) -> Vec<String> {
+    let row = &facts.row;
+    let told = Projection::of(state, false);
+    let mut found = Vec::new();
+    let mut compare = |what: &str, told: String, stored: String| {
+        if told != stored {
+            found.push(format!("its {what} is {stored}, its events say {told}"));
+        }
+    };
+    compare("status", told.status.as_str().to_owned(), row.status.as_str().to_owned());
+    compare("fence", state.fence.to_string(), row.fence.to_string());
+    compare("plan", format!("{:?}", told.plan_hash), format!("{:?}", row.plan_hash));
+    compare("wait", format!("{:?}", told.waiting), format!("{:?}", row.waiting));
+    compare("requested end", format!("{:?}", told.end_requested), format!("{:?}", row.end_requested));
+    compare("error", format!("{:?}", told.error), format!("{:?}", row.error));
+    compare("delay", format!("{:?}", state.not_before), format!("{:?}", row.not_before));
+    compare("agent", state.agent.to_string(), row.agent.to_string());
+    compare("session", format!("{:?}", state.session), format!("{:?}", row.session));
+    let owner = state.owner.as_ref().map(|owner| owner.attempt_id);
+    let holder = row.holder.as_ref().map(|holder| holder.attempt_id);
+    compare("holder", format!("{owner:?}"), format!("{holder:?}"));
+    let created = events.first().map(|event| event.at);
+    compare("creation", format!("{created:?}"), format!("{:?}", Some(row.created_at)));
+    let mut stored: Vec<String> = facts.timers.iter().map(|row| format!("{} at {}", row.timer, row.due)).collect();
+    let mut timers: Vec<String> =
+        projection::timers(state).into_iter().map(|(id, due)| format!("{id} at {due}")).collect();
+    stored.sort();
+    timers.sort();
+    compare("timers", format!("{timers:?}"), format!("{stored:?}"));
+    found
+}

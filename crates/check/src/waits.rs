@@ -1,0 +1,116 @@
+//! E1, E2: signals and waits.
+
+use std::collections::BTreeMap;
+
+use aetheris_core::event::{Event, Recorded, WaitEnd};
+use aetheris_core::hash::Hash;
+
+use crate::facts::JobFacts;
+use crate::history::{ClientHistory, SignalAck};
+use crate::invariant::Invariant::{E1, E2};
+use crate::report::Tally;
+
+/// A wait of the stream.
+struct Wait {
+    ends: u32,
+    key: Option<String>,
+    /// Whether the job was claimed or ended after it.
+    left: bool,
+    seq: u64,
+}
+
+pub(crate) fn check(facts: &JobFacts, events: &[Recorded], history: &ClientHistory, tally: &mut Tally) {
+    ended_once(facts, events, tally);
+    let delivered = delivered(events);
+    acknowledged(facts, &delivered, history, tally);
+    not_forgotten(facts, &delivered, tally);
+}
+
+fn ended_once(facts: &JobFacts, events: &[Recorded], tally: &mut Tally) {
+    let mut waits: Vec<Wait> = Vec::new();
+    let mut stray = None;
+    for recorded in events {
+        match &recorded.event {
+            Event::JobWaiting(waiting) => {
+                let key = waiting.correlation_key.clone();
+                waits.push(Wait { ends: 0, key, left: false, seq: recorded.seq });
+            }
+            Event::WaitCompleted(_) => match waits.last_mut() {
+                Some(wait) => wait.ends += 1,
+                None => stray = Some(recorded.seq),
+            },
+            // A doubt is ended by its answer.
+            Event::InDoubtResolved(_) => {
+                if let Some(wait) = waits.last_mut().filter(|wait| wait.ends == 0 && !wait.left) {
+                    wait.ends = 1;
+                }
+            }
+            Event::JobClaimed(_) => {
+                if let Some(wait) = waits.last_mut() {
+                    wait.left = true;
+                }
+            }
+            _ => {}
+        }
+    }
+    let job = facts.row.id;
+    if let Some(seq) = stray {
+        tally.case(E2, false, || format!("{job} event {seq}: it ends a wait that never began"));
+    }
+    for wait in waits {
+        let holds = if wait.left { wait.ends == 1 } else { wait.ends <= 1 };
+        tally.case(E2, holds, || {
+            format!("{job} event {}: the wait for {:?} ended {} times", wait.seq, wait.key, wait.ends)
+        });
+    }
+}
+
+/// Payload hashes of delivered signals by the key of their wait.
+fn delivered(events: &[Recorded]) -> BTreeMap<String, Hash> {
+    let mut open: Option<String> = None;
+    let mut found = BTreeMap::new();
+    for recorded in events {
+        match &recorded.event {
+            Event::JobWaiting(waiting) => open.clone_from(&waiting.correlation_key),
+            Event::WaitCompleted(completed) => {
+                if let (WaitEnd::Signal { payload, .. }, Some(key)) = (&completed.by, open.take()) {
+                    found.insert(key, payload.hash());
+                }
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+fn acknowledged(facts: &JobFacts, delivered: &BTreeMap<String, Hash>, history: &ClientHistory, tally: &mut Tally) {
+    let job = facts.row.id;
+    for signal in history.signals.iter().filter(|signal| signal.job == job) {
+        let kept = facts.kept.iter().find(|kept| kept.key == signal.key).map(|kept| kept.payload.hash());
+        let found = match signal.ack {
+            SignalAck::Delivered => delivered.get(&signal.key).copied(),
+            SignalAck::Kept => delivered.get(&signal.key).copied().or(kept),
+        };
+        let same = signal.payload_hash.is_none_or(|hash| found == Some(hash));
+        tally.case(E1, found.is_some() && same, || {
+            let what = if found.is_some() { "another payload stands in its place" } else { "it is nowhere" };
+            format!("{job}: the signal `{}` was acknowledged ({:?}), and {what}", signal.key, signal.ack)
+        });
+    }
+}
+
+/// A signal is never kept beside the wait that it is for.
+fn not_forgotten(facts: &JobFacts, delivered: &BTreeMap<String, Hash>, tally: &mut Tally) {
+    let job = facts.row.id;
+    for key in delivered.keys() {
+        let twice = facts.kept.iter().any(|kept| kept.key == *key);
+        tally.case(E1, !twice, || format!("{job}: the signal `{key}` was delivered and is still kept"));
+    }
+    for kept in &facts.kept {
+        let meets = facts.row.waiting.as_ref().is_some_and(|waiting| {
+            waiting.correlation_key.as_deref() == Some(kept.key.as_str())
+                && kept.wait_type.is_none_or(|claimed| claimed == waiting.wait_type)
+        });
+        tally.case(E1, !meets, || format!("{job}: it waits for `{}`, and that signal lies in its inbox", kept.key));
+    }
+}

@@ -1,0 +1,473 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use aetheris_core::time::Span;
+use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+
+/// Where the client commands look for a server when nobody says otherwise.
+pub const SERVER_DEFAULT: &str = "http://127.0.0.1:8080";
+
+const MAIN_HELP: &str = "\
+Start here:
+  aetheris demo                              the refund story, with a real kill -9
+  aetheris dev --agent refund.yaml           a server and a worker on this machine
+  aetheris send refund '{\"order_id\": \"A-1\"}' --wait
+
+Exit codes: 0 done · 1 the job failed · 2 usage · 3 not found · 4 conflict · 5 server unreachable
+            6 a check found something wrong · 7 still running after --timeout";
+
+/// The arguments of one call of the program.
+#[derive(Debug, Parser)]
+#[command(name = "aetheris", version, about = "A durable execution runtime for AI agents", after_help = MAIN_HELP)]
+#[command(max_term_width = 100, disable_help_subcommand = true, propagate_version = false)]
+pub struct Args {
+    /// What holds for every command.
+    #[command(flatten)]
+    pub global: Global,
+    /// The command.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What holds for every command.
+#[derive(Debug, Clone, ClapArgs)]
+pub struct Global {
+    /// The server that client commands talk to
+    #[arg(long, global = true, env = "AETHERIS_SERVER", value_name = "URL", default_value = SERVER_DEFAULT)]
+    #[arg(help_heading = "Global options")]
+    pub server: String,
+    /// Print one JSON value on stdout instead of text
+    #[arg(long, global = true, help_heading = "Global options")]
+    pub json: bool,
+    /// When to colour the output
+    #[arg(long, global = true, value_name = "WHEN", default_value = "auto", help_heading = "Global options")]
+    pub color: Color,
+    /// More logs on stderr: -v info, -vv debug, -vvv trace
+    #[arg(short, long, global = true, action = clap::ArgAction::Count, help_heading = "Global options")]
+    pub verbose: u8,
+}
+
+/// When to colour.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Color {
+    /// On a terminal, unless `NO_COLOR` is set.
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run a server and a worker in one process, with SQLite in a folder
+    #[command(after_help = "Example:\n  aetheris dev --data ./data --agent refund.yaml\n\n\
+        Safe to kill at any instant and to start again on the same folder.")]
+    Dev(Dev),
+    /// Run the API, timers and sweeps
+    #[command(after_help = "Example:\n  aetheris serve --config aetheris.yaml")]
+    Serve(Configured),
+    /// Claim jobs and run their steps
+    #[command(after_help = "Example:\n  aetheris worker --config aetheris.yaml")]
+    Worker(Configured),
+    /// The refund story with a real kill -9, checked against the payment service's own log
+    #[command(after_help = "Example:\n  aetheris demo")]
+    Demo(Demo),
+    /// Measure this machine: steps, jobs, signals, beside bare database commits
+    #[command(after_help = "Example:\n  aetheris bench --quick")]
+    Bench(Bench),
+    /// Check, put or list agents
+    #[command(subcommand, after_help = "Example:\n  aetheris agent check refund.yaml")]
+    Agent(Agent),
+    /// Send a message to an agent
+    #[command(after_help = "Examples:\n  aetheris send refund '{\"order_id\": \"A-1\"}' --wait\n  \
+        aetheris send refund @message.json --key order-A-1\n  echo hello | aetheris send greeter -\n\n\
+        MESSAGE is JSON when it parses as JSON, else text. `-` reads stdin, `@FILE` reads a file.")]
+    Send(Send),
+    /// List jobs, newest first
+    #[command(after_help = "Example:\n  aetheris jobs --status parked --agent refund --limit 50")]
+    Jobs(Jobs),
+    /// Show a job: its steps, what it waits for, its result
+    #[command(after_help = "Example:\n  aetheris show JOB")]
+    Show(Job),
+    /// Follow a job's steps until it ends; exit 1 if it failed
+    #[command(after_help = "Example:\n  aetheris watch JOB")]
+    Watch(Watch),
+    /// Print a job's events
+    #[command(after_help = "Example:\n  aetheris events JOB --follow --after 12")]
+    Events(Events),
+    /// Show a job's steps with times, attempts, versions, and where each result came from
+    #[command(after_help = "Example:\n  aetheris trace JOB")]
+    Trace(Job),
+    /// Fold a job's events again and compare with its live state; exit 6 if they differ
+    #[command(after_help = "Example:\n  aetheris replay JOB")]
+    Replay(Job),
+    /// Check a job's hash chain and rows; exit 6 if something is wrong
+    #[command(after_help = "Example:\n  aetheris verify JOB")]
+    Verify(Job),
+    /// Answer what a job waits for
+    #[command(after_help = "Example:\n  aetheris signal JOB approve-JOB '{\"approved\": true}'\n\n\
+        PAYLOAD is JSON when it parses as JSON, else text. `-` reads stdin, `@FILE` reads a file.\n\
+        The same key again answers as the first time and changes nothing.")]
+    Signal(Signal),
+    /// Cancel a job
+    #[command(after_help = "Example:\n  aetheris cancel JOB")]
+    Cancel(Job),
+    /// List everything that waits for someone
+    #[command(after_help = "Example:\n  aetheris waits --type human")]
+    Waits(Waits),
+    /// List calls whose outcome is unknown, or resolve one
+    #[command(after_help = "Examples:\n  aetheris in-doubt\n  \
+        aetheris in-doubt resolve JOB INVOCATION --happened --result '{\"refund\": \"r-1\"}' --note 'in the bank log'\n  \
+        aetheris in-doubt resolve JOB INVOCATION --did-not-happen --note 'asked the bank'")]
+    InDoubt(InDoubt),
+    /// Check a data folder against the invariants; changes nothing; exit 6 if something is wrong
+    #[command(after_help = "Example:\n  aetheris check-consistency --data ./data")]
+    CheckConsistency(CheckConsistency),
+    /// Print what is guaranteed and what is not
+    #[command(after_help = "Example:\n  aetheris guarantees")]
+    Guarantees,
+    /// Show or check the configuration
+    #[command(subcommand, after_help = "Example:\n  aetheris config show --config aetheris.yaml")]
+    Config(Config),
+    /// Print a completion script for a shell
+    #[command(after_help = "Example:\n  aetheris completions bash > ~/.local/share/bash-completion/completions/aetheris")]
+    Completions(Completions),
+
+    /// Pause a job
+    #[command(hide = true)]
+    Pause(NotYet),
+    /// Resume a paused job
+    #[command(hide = true)]
+    Resume(NotYet),
+    /// Reopen a failed job
+    #[command(hide = true)]
+    Retry(NotYet),
+    /// Plan a job again
+    #[command(hide = true)]
+    Replan(NotYet),
+    /// Start a job from a step of another
+    #[command(hide = true)]
+    Fork(NotYet),
+    /// Explain why a job is where it is
+    #[command(hide = true)]
+    Why(NotYet),
+    /// Export a job's evidence
+    #[command(hide = true)]
+    Export(NotYet),
+    /// Check an installation
+    #[command(hide = true)]
+    Doctor(NotYet),
+    /// Run the evidence
+    #[command(hide = true)]
+    Prove(NotYet),
+    /// Migrate a store
+    #[command(hide = true)]
+    Migrate(NotYet),
+}
+
+impl Command {
+    /// The command's name, where it is one that this build does not have.
+    #[must_use]
+    pub const fn not_yet(&self) -> Option<&'static str> {
+        match self {
+            Self::Pause(_) => Some("pause"),
+            Self::Resume(_) => Some("resume"),
+            Self::Retry(_) => Some("retry"),
+            Self::Replan(_) => Some("replan"),
+            Self::Fork(_) => Some("fork"),
+            Self::Why(_) => Some("why"),
+            Self::Export(_) => Some("export"),
+            Self::Doctor(_) => Some("doctor"),
+            Self::Prove(_) => Some("prove"),
+            Self::Migrate(_) => Some("migrate"),
+            _ => None,
+        }
+    }
+}
+
+/// Arguments of `dev`.
+#[derive(Debug, Clone, ClapArgs)]
+pub struct Dev {
+    /// A configuration file
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// The folder for everything that is kept [default: ./data]
+    #[arg(long, value_name = "DIR", conflicts_with = "ephemeral")]
+    pub data: Option<PathBuf>,
+    /// Where to listen; port 0 takes a free one [default: 127.0.0.1:8080]
+    #[arg(long, value_name = "ADDR")]
+    pub listen: Option<String>,
+    /// An agent file to put at the start; may be repeated
+    #[arg(long = "agent", value_name = "FILE")]
+    pub agents: Vec<PathBuf>,
+    /// Keep nothing beyond this process
+    #[arg(long)]
+    pub ephemeral: bool,
+}
+
+/// Arguments of `serve` and `worker`.
+#[derive(Debug, Clone, ClapArgs)]
+pub struct Configured {
+    /// The configuration file
+    #[arg(long, value_name = "FILE")]
+    pub config: PathBuf,
+}
+
+/// Arguments of `demo`.
+#[derive(Debug, Clone, ClapArgs)]
+pub struct Demo {
+    /// Keep the folder with the database and the logs, and say where it is
+    #[arg(long)]
+    pub keep: bool,
+}
+
+/// Arguments of `bench`.
+#[derive(Debug, Clone, ClapArgs)]
+pub struct Bench {
+    /// The folder to measure in [default: a new one in the current folder, removed afterwards]
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+    /// Fewer rounds: rougher figures, sooner
+    #[arg(long)]
+    pub quick: bool,
+    /// Only the lines whose name contains this; may be repeated
+    #[arg(long, value_name = "NAME")]
+    pub only: Vec<String>,
+}
+
+/// Commands about agents.
+#[derive(Debug, Subcommand)]
+pub enum Agent {
+    /// Check agent files without a server; exit 6 if one has mistakes
+    #[command(after_help = "Example:\n  aetheris agent check agents/*.yaml")]
+    Check {
+        /// The agent files
+        #[arg(value_name = "FILE", required = true)]
+        files: Vec<PathBuf>,
+    },
+    /// Check agent files and put them on the server
+    #[command(after_help = "Example:\n  aetheris agent put refund.yaml")]
+    Put {
+        /// The agent files
+        #[arg(value_name = "FILE", required = true)]
+        files: Vec<PathBuf>,
+    },
+    /// List the server's agents
+    #[command(after_help = "Example:\n  aetheris agent list")]
+    List,
+}
+
+/// Arguments of `send`.
+#[derive(Debug, Clone, ClapArgs)]
+pub struct Send {
+    /// The agent
+    #[arg(value_name = "AGENT")]
+    pub agent: String,
+    /// The message: JSON or text, `-` for stdin, `@FILE` for a file
+    #[arg(value_name = "MESSAGE", allow_hyphen_values = true)]
+    pub message: String,
+    /// Wait for the job's end and print its result; exit 1 if it failed
+    #[arg(long)]
+    pub wait: bool,
+    /// With --wait: stop waiting after this time (exit 7); the job goes on
+    #[arg(long, value_name = "DURATION", requires = "wait")]
+    pub timeout: Option<Span>,
+    /// The session whose jobs run one after the other
+    #[arg(long, value_name = "SESSION")]
+    pub session: Option<String>,
+    /// Idempotency key: the same key again is the same job
+    #[arg(long, value_name = "KEY")]
+    pub key: Option<String>,
+    /// A label, as team=billing; may be repeated
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
+    pub labels: Vec<(String, String)>,
+    /// Fail the job if it has not ended after this time, as 72h
+    #[arg(long, value_name = "DURATION")]
+    pub deadline: Option<Span>,
+    /// Higher runs earlier
+    #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
+    pub priority: Option<i32>,
+}
+
+fn label(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        Some(_) | None => Err("expected KEY=VALUE, as team=billing".to_owned()),
+    }
+}
+
+/// Arguments of `jobs`.
+#[derive(Debug, Clone, ClapArgs)]
+pub struct Jobs {
+    /// Only jobs in this status
+    #[arg(long, value_name = "STATUS", value_parser = STATUSES)]
+    pub status: Option<String>,
+    /// Only jobs of this agent
+    #[arg(long, value_name = "AGENT")]
+    pub agent: Option<String>,
+    /// Only jobs of this session
+    #[arg(long, value_name = "SESSION")]
+    pub session: Option<String>,
+    /// Only jobs with this label
+    #[arg(long, value_name = "KEY=VALUE", value_parser = label)]
+    pub label: Option<(String, String)>,
+    /// At most so many
+    #[arg(long, value_name = "NUMBER", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=500))]
+    pub limit: u32,
+    /// All of them, page by page
+    #[arg(long, conflicts_with = "limit")]
+    pub all: bool,
+}
+
+const STATUSES: [&str; 7] = ["pending", "running", "waiting", "parked", "completed", "failed", "cancelled"];
+
+/// Arguments of commands about one job.
+#[derive(Debug, Clone, ClapArgs)]
+pub struct Job {
+    /// The job
+    #[arg(value_name = "JOB")]
+    pub job: String,
+}
+
+/// Arguments of `watch`.
+#[derive(Debug, Clone, ClapArgs)]
+pub struct Watch {
+    /// The job
+    #[arg(value_name = "JOB")]
+    pub job: String,
+    /// Stop watching after this time (exit 7); the job goes on
+    #[arg(long, value_name = "DURATION")]
+    pub timeout: Option<Span>,
+}
+
+/// Arguments of `events`.
+#[derive(Debug, Clone, ClapArgs)]
+pub struct Events {
+    /// The job
+    #[arg(value_name = "JOB")]
+    pub job: String,
+    /// Go on until the job ends
+    #[arg(long)]
+    pub follow: bool,
+    /// Only events after this one
+    #[arg(long, value_name = "SEQ", default_value_t = 0)]
+    pub after: u64,
+}
+
+/// Arguments of `signal`.
+#[derive(Debug, Clone, ClapArgs)]
+pub struct Signal {
+    /// The job
+    #[arg(value_name = "JOB")]
+    pub job: String,
+    /// The correlation key of the wait
+    #[arg(value_name = "KEY")]
+    pub key: String,
+    /// What the wait's node gets as its output: JSON or text, `-` for stdin, `@FILE` for a file
+    #[arg(value_name = "PAYLOAD", allow_hyphen_values = true)]
+    pub payload: String,
+    /// Refuse unless the wait is of this type
+    #[arg(long = "type", value_name = "TYPE", value_parser = SIGNAL_TYPES)]
+    pub wait_type: Option<String>,
+}
+
+const SIGNAL_TYPES: [&str; 3] = ["signal", "human", "webhook"];
+
+/// Arguments of `waits`.
+#[derive(Debug, Clone, ClapArgs)]
+pub struct Waits {
+    /// Only waits of this type
+    #[arg(long = "type", value_name = "TYPE", value_parser = SIGNAL_TYPES)]
+    pub wait_type: Option<String>,
+}
+
+/// Arguments of `in-doubt`.
+#[derive(Debug, ClapArgs)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct InDoubt {
+    /// What to do; the list without it.
+    #[command(subcommand)]
+    pub action: Option<InDoubtAction>,
+}
+
+/// Commands about calls whose outcome is unknown.
+#[derive(Debug, Subcommand)]
+pub enum InDoubtAction {
+    /// List them
+    List,
+    /// Say what became of one
+    #[command(after_help = "Example:\n  aetheris in-doubt resolve JOB INVOCATION --did-not-happen --note 'asked the bank'\n\n\
+        Say --did-not-happen only if the call has not happened and can no longer arrive: the tool is\n\
+        called again then. It is refused before the call's own deadline.")]
+    Resolve(Resolve),
+}
+
+/// Arguments of `in-doubt resolve`.
+#[derive(Debug, Clone, ClapArgs)]
+#[command(group = clap::ArgGroup::new("outcome").required(true))]
+pub struct Resolve {
+    /// The job
+    #[arg(value_name = "JOB")]
+    pub job: String,
+    /// The invocation, as the list names it
+    #[arg(value_name = "INVOCATION")]
+    pub invocation: String,
+    /// The call had its effect
+    #[arg(long, group = "outcome")]
+    pub happened: bool,
+    /// The call had no effect, and can no longer arrive
+    #[arg(long, group = "outcome")]
+    pub did_not_happen: bool,
+    /// With --happened: what the call answered, which becomes the step's output
+    #[arg(long, value_name = "JSON", requires = "happened")]
+    pub result: Option<String>,
+    /// How you know; kept with the job
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub note: String,
+}
+
+/// Arguments of `check-consistency`.
+#[derive(Debug, Clone, ClapArgs)]
+pub struct CheckConsistency {
+    /// The data folder
+    #[arg(long, value_name = "DIR")]
+    pub data: PathBuf,
+}
+
+/// Commands about the configuration.
+#[derive(Debug, Subcommand)]
+pub enum Config {
+    /// Print every key, its value and where that comes from
+    #[command(after_help = "Example:\n  AETHERIS__WORKER__SLOTS=4 aetheris config show")]
+    Show {
+        /// The configuration file
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
+    },
+    /// Check a configuration; exit 6 if it has mistakes
+    #[command(after_help = "Example:\n  aetheris config check --config aetheris.yaml")]
+    Check {
+        /// The configuration file
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
+    },
+}
+
+/// Arguments of `completions`.
+#[derive(Debug, Clone, ClapArgs)]
+pub struct Completions {
+    /// The shell
+    #[arg(value_name = "SHELL")]
+    pub shell: clap_complete::Shell,
+}
+
+/// Whatever follows a command that this build does not have.
+#[derive(Debug, Clone, ClapArgs)]
+pub struct NotYet {
+    /// Whatever was given.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
+    pub rest: Vec<String>,
+}

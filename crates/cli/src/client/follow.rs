@@ -1,0 +1,214 @@
+//! Following a job: its events in order, each once, over broken connections and restarted servers.
+//!
+//! A stream is taken up again after the last event seen. Where a server does not stream, it is asked
+//! again and again instead.
+
+use std::time::Duration;
+
+use aetheris_api::{EventPage, EventView, JobView};
+use aetheris_core::event::EventKind;
+use futures_util::StreamExt;
+use tokio::sync::mpsc::{Receiver, Sender, channel};
+use tokio::time::{Instant, sleep};
+
+use super::{Client, sse};
+use crate::error::Error;
+
+/// Between two questions to a server that does not stream.
+const POLL: Duration = Duration::from_millis(500);
+/// Between two tries to connect, at most.
+const PAUSE_MAX: Duration = Duration::from_secs(2);
+/// How long a server that was there may be away before it is given up.
+const AWAY_MAX: Duration = Duration::from_secs(60);
+/// Silence after which a connection is taken for dead and made anew.
+const SILENCE_MAX: Duration = Duration::from_secs(90);
+/// Events that wait for whoever follows.
+const QUEUE: usize = 256;
+
+/// Whether an event of this kind is a job's last.
+#[must_use]
+pub fn is_last(kind: &str) -> bool {
+    [EventKind::JobCompleted, EventKind::JobFailed, EventKind::JobCancelled].iter().any(|last| last.as_str() == kind)
+}
+
+/// The events of a job as they happen.
+#[derive(Debug)]
+pub struct Follow {
+    events: Receiver<Result<EventView, Error>>,
+}
+
+impl Follow {
+    /// Follows a job from the event after `after`, until its last event or until this is dropped.
+    #[must_use]
+    pub fn start(client: &Client, job: &str, after: u64) -> Self {
+        let (to, events) = channel(QUEUE);
+        let follower = Follower { client: client.clone(), job: job.to_owned(), after, to, was_there: false };
+        tokio::spawn(follower.run());
+        Self { events }
+    }
+
+    /// The next event; `None` after the last one.
+    ///
+    /// # Errors
+    /// What the server or the connection says, where it is no use to go on.
+    pub async fn next(&mut self) -> Result<Option<EventView>, Error> {
+        self.events.recv().await.transpose()
+    }
+
+    /// An event that is already here.
+    pub fn ready(&mut self) -> Option<Result<EventView, Error>> {
+        self.events.try_recv().ok()
+    }
+}
+
+struct Follower {
+    client: Client,
+    job: String,
+    after: u64,
+    to: Sender<Result<EventView, Error>>,
+    /// Whether the server has answered before.
+    was_there: bool,
+}
+
+/// How a connection ended.
+enum End {
+    /// The last event was seen, or nobody follows any more.
+    Over,
+    /// It broke; it is made anew.
+    Broken(Error),
+    /// The server does not stream.
+    NoStream,
+}
+
+impl Follower {
+    async fn run(mut self) {
+        let mut away_since: Option<Instant> = None;
+        let mut pause = Duration::from_millis(100);
+        let mut polls = false;
+        loop {
+            let before = self.after;
+            let end = if polls { self.poll().await } else { self.stream().await };
+            if self.after > before {
+                (away_since, pause) = (None, Duration::from_millis(100));
+            }
+            match end {
+                Ok(End::Over) => return,
+                Ok(End::NoStream) => polls = true,
+                Ok(End::Broken(error)) => {
+                    let since = *away_since.get_or_insert_with(Instant::now);
+                    if !self.was_there || since.elapsed() > AWAY_MAX {
+                        return self.fail(error).await;
+                    }
+                    tracing::info!(%error, "the connection is lost and made anew");
+                    sleep(pause).await;
+                    pause = (pause * 2).min(PAUSE_MAX);
+                }
+                Err(error) => return self.fail(error).await,
+            }
+        }
+    }
+
+    async fn fail(&self, error: Error) {
+        // Whoever followed may have gone; then nobody wants to know.
+        let _unheard = self.to.send(Err(error)).await;
+    }
+
+    async fn stream(&mut self) -> Result<End, Error> {
+        let url = self.client.url(&["api", "jobs", &self.job, "events", "stream"], &[]);
+        let request = self.client.http.get(url).header("accept", "text/event-stream");
+        let request = request.header("last-event-id", self.after.to_string());
+        let response = match request.send().await {
+            Ok(response) => response,
+            Err(error) => return Ok(End::Broken(self.client.unreachable(&error))),
+        };
+        let status = response.status().as_u16();
+        if !response.status().is_success() {
+            let bytes = response.bytes().await.unwrap_or_default();
+            return self.refused(status, &bytes);
+        }
+        self.was_there = true;
+        let mut pieces = response.bytes_stream();
+        let mut parser = sse::Parser::default();
+        loop {
+            let piece = tokio::select! {
+                piece = pieces.next() => piece,
+                () = sleep(SILENCE_MAX) => None,
+                () = self.to.closed() => return Ok(End::Over),
+            };
+            let piece = match piece {
+                Some(Ok(piece)) => piece,
+                Some(Err(error)) => return Ok(End::Broken(self.client.unreachable(&error))),
+                None => return self.ended().await,
+            };
+            let Some(messages) = parser.feed(&piece) else { return Ok(End::NoStream) };
+            for message in messages {
+                let Ok(event) = serde_json::from_str::<EventView>(&message.data) else { return Ok(End::NoStream) };
+                if self.pass_on(event).await {
+                    return Ok(End::Over);
+                }
+            }
+        }
+    }
+
+    fn refused(&self, status: u16, bytes: &[u8]) -> Result<End, Error> {
+        let error = self.client.problem("GET events/stream", status, bytes);
+        let code = if let Error::Problem(problem) = &error { problem.code.as_str() } else { "" };
+        match (code, status) {
+            ("job_not_found" | "unauthorized" | "forbidden" | "invalid_request", _) => Err(error),
+            ("overloaded", _) | (_, 404 | 405 | 406 | 501) => Ok(End::NoStream),
+            (_, 429 | 500..) => Ok(End::Broken(error)),
+            _ => Err(error),
+        }
+    }
+
+    /// The stream ended without a last event: it was seen before, or the server went away.
+    async fn ended(&self) -> Result<End, Error> {
+        match self.client.get::<JobView>(&["api", "jobs", &self.job], &[]).await {
+            Ok(job) if job.body.status.is_terminal() && job.body.seq <= self.after => Ok(End::Over),
+            Ok(_) => {
+                let reason = "the stream ended early".to_owned();
+                Ok(End::Broken(Error::Unreachable { server: self.client.server().to_owned(), reason }))
+            }
+            Err(error @ Error::Unreachable { .. }) => Ok(End::Broken(error)),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn poll(&mut self) -> Result<End, Error> {
+        loop {
+            let after = self.after.to_string();
+            let path = ["api", "jobs", &self.job, "events"];
+            let page = match self.client.get::<EventPage>(&path, &[("after", &after)]).await {
+                Ok(page) => page.body,
+                Err(error @ Error::Unreachable { .. }) => return Ok(End::Broken(error)),
+                Err(error) => return Err(error),
+            };
+            self.was_there = true;
+            let more = page.next_after.is_some() && !page.events.is_empty();
+            for event in page.events {
+                if self.pass_on(event).await {
+                    return Ok(End::Over);
+                }
+            }
+            if !more {
+                if let End::Over = self.ended().await? {
+                    return Ok(End::Over);
+                }
+                tokio::select! {
+                    () = sleep(POLL) => {}
+                    () = self.to.closed() => return Ok(End::Over),
+                }
+            }
+        }
+    }
+
+    /// Hands an event on, each once; whether that was all.
+    async fn pass_on(&mut self, event: EventView) -> bool {
+        if event.seq <= self.after {
+            return false;
+        }
+        self.after = event.seq;
+        let last = is_last(&event.kind);
+        self.to.send(Ok(event)).await.is_err() || last
+    }
+}

@@ -1,0 +1,168 @@
+//! The HTTP client of the commands: one connection pool, timeouts, and typed errors.
+
+mod follow;
+mod sse;
+
+use std::time::Duration;
+
+use aetheris_api::{ErrorCode, Problem};
+use reqwest::{Method, RequestBuilder, Url};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+pub use self::follow::{Follow, is_last};
+use crate::error::Error;
+
+/// Longest time for a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Longest time for an answer that is not a stream.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// An answer: as its type, and as it came.
+#[derive(Debug, Clone)]
+pub struct Answer<T> {
+    /// What it says.
+    pub body: T,
+    /// Its HTTP status.
+    pub status: u16,
+    bytes: Vec<u8>,
+}
+
+impl<T> Answer<T> {
+    /// The answer as the server wrote it, with fields that this program does not know.
+    ///
+    /// # Errors
+    /// [`Error::Internal`], which cannot be for an answer that was read as its type.
+    pub fn json(&self) -> Result<Value, Error> {
+        Ok(serde_json::from_slice(&self.bytes).map_err(anyhow::Error::from)?)
+    }
+}
+
+/// A client of one server.
+#[derive(Debug, Clone)]
+pub struct Client {
+    http: reqwest::Client,
+    base: Url,
+}
+
+impl Client {
+    /// A client of the server at a URL; nothing is sent yet.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] where it is no http or https URL.
+    pub fn new(server: &str) -> Result<Self, Error> {
+        let base = Url::parse(server).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
+        let Some(base) = base else {
+            return Err(Error::Usage(format!("`{server}` is not a server: expected a URL, as http://127.0.0.1:8080")));
+        };
+        let mut builder = reqwest::Client::builder().connect_timeout(CONNECT_TIMEOUT).tcp_nodelay(true);
+        if is_loopback(&base) {
+            builder = builder.no_proxy();
+        }
+        let http = builder.build().map_err(anyhow::Error::from)?;
+        Ok(Self { http, base })
+    }
+
+    /// The server, as it is named in messages.
+    #[must_use]
+    pub fn server(&self) -> &str {
+        self.base.as_str().trim_end_matches('/')
+    }
+
+    /// Reads.
+    ///
+    /// # Errors
+    /// What the server or the connection says.
+    pub async fn get<T: DeserializeOwned>(&self, path: &[&str], query: &[(&str, &str)]) -> Result<Answer<T>, Error> {
+        self.send(self.request(Method::GET, path, query)).await
+    }
+
+    /// Sends a value.
+    ///
+    /// # Errors
+    /// What the server or the connection says.
+    pub async fn post<T: DeserializeOwned>(
+        &self,
+        path: &[&str],
+        body: &impl Serialize,
+        headers: &[(&str, &str)],
+    ) -> Result<Answer<T>, Error> {
+        let mut request = self.request(Method::POST, path, &[]).json(body);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        self.send(request).await
+    }
+
+    /// Puts an agent file.
+    ///
+    /// # Errors
+    /// What the server or the connection says.
+    pub async fn put_file<T: DeserializeOwned>(&self, path: &[&str], text: String) -> Result<Answer<T>, Error> {
+        let request = self.request(Method::PUT, path, &[]).header("content-type", "application/yaml").body(text);
+        self.send(request).await
+    }
+
+    fn url(&self, path: &[&str], query: &[(&str, &str)]) -> Url {
+        let mut url = self.base.clone();
+        if let Ok(mut segments) = url.path_segments_mut() {
+            segments.pop_if_empty().extend(path);
+        }
+        if !query.is_empty() {
+            url.query_pairs_mut().extend_pairs(query);
+        }
+        url
+    }
+
+    fn request(&self, method: Method, path: &[&str], query: &[(&str, &str)]) -> RequestBuilder {
+        self.http.request(method, self.url(path, query)).timeout(ANSWER_TIMEOUT)
+    }
+
+    async fn send<T: DeserializeOwned>(&self, request: RequestBuilder) -> Result<Answer<T>, Error> {
+        let (http, request) = request.build_split();
+        let request = request.map_err(|error| Error::Usage(format!("the request cannot be made: {}", chain(&error))))?;
+        let call = format!("{} {}", request.method(), request.url().path());
+        let response = http.execute(request).await.map_err(|error| self.unreachable(&error))?;
+        let status = response.status();
+        let bytes = response.bytes().await.map_err(|error| self.unreachable(&error))?.to_vec();
+        if !status.is_success() {
+            return Err(self.problem(&call, status.as_u16(), &bytes));
+        }
+        match serde_json::from_slice(&bytes) {
+            Ok(body) => Ok(Answer { body, status: status.as_u16(), bytes }),
+            Err(error) => Err(self.unexpected(&call, error.to_string())),
+        }
+    }
+
+    fn problem(&self, call: &str, status: u16, bytes: &[u8]) -> Error {
+        match serde_json::from_slice::<Problem>(bytes) {
+            Ok(problem) => Error::Problem(Box::new(Problem { status, ..problem })),
+            Err(_) if status == ErrorCode::StoreUnavailable.status() => self.unexpected(call, "503 without a reason"),
+            Err(_) => self.unexpected(call, format!("status {status}")),
+        }
+    }
+
+    fn unexpected(&self, call: &str, reason: impl Into<String>) -> Error {
+        Error::Unexpected { server: self.server().to_owned(), call: call.to_owned(), reason: reason.into() }
+    }
+
+    fn unreachable(&self, error: &reqwest::Error) -> Error {
+        let reason = if error.is_timeout() { "it took too long".to_owned() } else { chain(error) };
+        Error::Unreachable { server: self.server().to_owned(), reason }
+    }
+}
+
+fn is_loopback(url: &Url) -> bool {
+    let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
+    host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+/// The last cause of an error, which is what happened.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut last = error;
+    while let Some(source) = last.source() {
+        last = source;
+    }
+    last.to_string()
+}

@@ -1,0 +1,129 @@
+//! What users are told when something does not work: what happened, where, and what to do.
+
+use std::path::PathBuf;
+
+use aetheris_api::Problem;
+
+use crate::config::Mistake;
+use crate::exit::Exit;
+
+/// Whatever ends a command early.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Arguments that cannot be right.
+    #[error("{0}")]
+    Usage(String),
+    /// A command or option that this build does not have.
+    #[error("`{0}` is not supported yet by this build")]
+    NotYet(&'static str),
+    /// The configuration has mistakes.
+    #[error("the configuration has {}:\n{}", counted(.0.len(), "mistake"), lines(.0))]
+    Config(Vec<Mistake>),
+    /// A file cannot be read.
+    #[error("{} cannot be read: {source}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// Nobody answers.
+    #[error("no answer from {server}: {reason}\nis `aetheris dev` running at {server}? --server or AETHERIS_SERVER names another")]
+    Unreachable {
+        /// The server.
+        server: String,
+        /// What the connection said.
+        reason: String,
+    },
+    /// The server answered something that is not of this interface.
+    #[error("{server} answered something unexpected to {call}: {reason}\nis it an Aetheris server of this version?")]
+    Unexpected {
+        /// The server.
+        server: String,
+        /// What was asked.
+        call: String,
+        /// What is wrong with the answer.
+        reason: String,
+    },
+    /// The server refused.
+    #[error("{}", refused(.0))]
+    Problem(Box<Problem>),
+    /// A server or worker process cannot start or go on because of the state it finds.
+    #[error("{0}")]
+    Conflict(String),
+    /// A failure with its exit and words already chosen.
+    #[error("{message}")]
+    Other {
+        /// What happened, and what to do.
+        message: String,
+        /// How the program ends.
+        exit: Exit,
+    },
+    /// Whoever read stdout has gone.
+    #[error("nobody reads the output")]
+    OutputClosed,
+    /// The output cannot be written.
+    #[error("the output cannot be written: {0}")]
+    Output(std::io::Error),
+    /// Anything else.
+    #[error("{0:#}")]
+    Internal(#[from] anyhow::Error),
+}
+
+impl Error {
+    /// How the program ends.
+    #[must_use]
+    pub fn exit(&self) -> Exit {
+        match self {
+            Self::Usage(_) | Self::NotYet(_) | Self::Config(_) | Self::File { .. } => Exit::Usage,
+            Self::Unreachable { .. } | Self::Unexpected { .. } => Exit::Unreachable,
+            Self::Problem(problem) => Exit::of_problem(problem.code.as_str(), problem.status),
+            Self::Conflict(_) => Exit::Conflict,
+            Self::Other { exit, .. } => *exit,
+            Self::OutputClosed => Exit::Done,
+            Self::Output(_) | Self::Internal(_) => Exit::Failed,
+        }
+    }
+
+    /// The stable code of the error, for `--json`.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Usage(_) | Self::File { .. } => "usage",
+            Self::NotYet(_) => "not_supported_yet",
+            Self::Config(_) => "invalid_config",
+            Self::Unreachable { .. } => "server_unreachable",
+            Self::Unexpected { .. } => "unexpected_answer",
+            Self::Problem(problem) => problem.code.as_str(),
+            Self::Conflict(_) => "state_conflict",
+            Self::Other { .. } | Self::OutputClosed | Self::Output(_) | Self::Internal(_) => "failed",
+        }
+    }
+}
+
+impl From<std::io::Error> for Error {
+    fn from(error: std::io::Error) -> Self {
+        match error.kind() {
+            std::io::ErrorKind::BrokenPipe => Self::OutputClosed,
+            _ => Self::Output(error),
+        }
+    }
+}
+
+/// `1 mistake`, `2 mistakes`.
+pub(crate) fn counted(count: usize, noun: &str) -> String {
+    if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
+}
+
+fn lines(mistakes: &[Mistake]) -> String {
+    mistakes.iter().map(|mistake| format!("  {mistake}")).collect::<Vec<_>>().join("\n")
+}
+
+fn refused(problem: &Problem) -> String {
+    let mut text = problem.to_string();
+    for error in &problem.errors {
+        let path = if error.path.is_empty() { String::new() } else { format!("{}: ", error.path) };
+        text.push_str(&format!("\n  line {}: {path}{}", error.line, error.message));
+    }
+    text
+}

@@ -1,0 +1,161 @@
+//! Jobs: the list, the page of one, what it waits for, and how it ended.
+
+use aetheris_api::{JobView, TraceStep, WaitingView};
+use aetheris_core::event::EndCause;
+use aetheris_core::plan::WaitType;
+
+use super::{Now, Style, Table, Tone, clock, cut, json_page, shell, steps, width};
+
+/// Widest cell of free text in a list.
+const TEXT_COLUMNS: usize = 48;
+
+/// The list of jobs.
+#[must_use]
+pub fn table(jobs: &[JobView], style: Style, now: Now) -> String {
+    let mut table = Table::new(&["JOB", "AGENT", "STATUS", "CREATED", "UPDATED", "ABOUT"]);
+    for job in jobs {
+        table.row(vec![
+            job.id.to_string(),
+            job.agent.to_string(),
+            style.job(job.status),
+            now.relative(job.created_at),
+            now.relative(job.updated_at),
+            about(job),
+        ]);
+    }
+    table.render(style)
+}
+
+/// What the last column says of a job: its error, what it waits for, or who holds it.
+fn about(job: &JobView) -> String {
+    if let Some(error) = &job.error {
+        let node = error.node_id.as_ref().map(|node| format!("{node}: ")).unwrap_or_default();
+        return cut(&format!("{node}{}", error.message), TEXT_COLUMNS);
+    }
+    if let Some(waiting) = &job.waiting {
+        return cut(&short_wait(waiting), TEXT_COLUMNS);
+    }
+    match &job.worker {
+        Some(worker) if !job.status.is_terminal() => cut(&format!("by {worker}"), TEXT_COLUMNS),
+        Some(_) | None => String::new(),
+    }
+}
+
+fn short_wait(waiting: &WaitingView) -> String {
+    match (&waiting.correlation_key, waiting.doubt) {
+        (_, true) => format!("{} is in doubt", waiting.node_id),
+        (Some(key), false) => format!("{} {key}", waiting.wait_type.as_str()),
+        (None, false) => format!("{} at {}", waiting.wait_type.as_str(), waiting.node_id),
+    }
+}
+
+/// The page of one job. `program` is how this program is called, for the commands that the page names.
+#[must_use]
+pub fn page(job: &JobView, plan: &[TraceStep], program: &str, style: Style, now: Now) -> String {
+    let mut text = format!("{}  {}\n", style.paint(Tone::Strong, &job.id.to_string()), style.job(job.status));
+    text.push_str(&fields(job, style, now));
+    let lines = steps::lines(job, plan);
+    if !lines.is_empty() {
+        text.push_str(&format!("\n{}\n", style.paint(Tone::Dim, "Steps")));
+        text.push_str(&steps::render(&lines, style, now));
+    }
+    if let Some(waiting) = &job.waiting {
+        text.push_str(&format!("\n{}", wait(job, waiting, program, style, now)));
+    }
+    if let Some(end) = ending(job, style) {
+        text.push_str(&format!("\n{end}"));
+    }
+    text
+}
+
+fn fields(job: &JobView, style: Style, now: Now) -> String {
+    let at = |time| format!("{} ({})", clock(time), now.relative(time));
+    let mut fields = vec![("agent", format!("{} version {}", job.agent, job.agent_version))];
+    if let Some(session) = &job.session_id {
+        fields.push(("session", session.to_string()));
+    }
+    if !job.labels.is_empty() {
+        let labels: Vec<String> = job.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        fields.push(("labels", cut(&labels.join(" "), 100)));
+    }
+    fields.push(("created", at(job.created_at)));
+    fields.push(("updated", at(job.updated_at)));
+    if let (Some(worker), Some(until)) = (&job.worker, job.lease_until) {
+        let lease = format!("{worker}, lease until {}, claim {}", at(until), job.epoch);
+        fields.push(("worker", lease));
+    }
+    if let (Some(not_before), false) = (job.not_before, job.status.is_terminal()) {
+        fields.push(("not before", at(not_before)));
+    }
+    match (job.end_requested, job.status.is_terminal()) {
+        (Some(EndCause::Cancel), false) => fields.push(("ending", "asked to cancel; its worker ends it".to_owned())),
+        (Some(EndCause::Deadline), false) => fields.push(("ending", "its deadline has passed".to_owned())),
+        (Some(_) | None, _) => {}
+    }
+    if let Some(usage) = &job.usage
+        && (usage.tokens > 0 || usage.tool_calls > 0)
+    {
+        fields.push(("usage", format!("{} tool calls, {} tokens", usage.tool_calls, usage.tokens)));
+    }
+    if let Some(message) = &job.message {
+        fields.push(("message", json_page(message.value(), 14)));
+    }
+    fields.iter().map(|(name, value)| format!("  {} {value}\n", style.paint(Tone::Dim, &format!("{name:<11}")))).collect()
+}
+
+/// What a job waits for, and the command that answers it.
+#[must_use]
+pub fn wait(job: &JobView, waiting: &WaitingView, program: &str, style: Style, now: Now) -> String {
+    let reason = waiting.reason.as_deref().map(|reason| format!(": {}", cut(reason, 200))).unwrap_or_default();
+    let since = waiting.since.map(|since| format!(", since {}", now.relative(since))).unwrap_or_default();
+    let until = waiting.deadline.map(|at| format!(", until {}", clock(at))).unwrap_or_default();
+    let node = &waiting.node_id;
+    let (what, answer) = match (waiting.doubt, &waiting.correlation_key) {
+        (true, _) => {
+            let what = format!("{node} is in doubt: its call has started and its outcome is unknown{reason}");
+            (what, Some(format!("{program} in-doubt")))
+        }
+        (false, Some(key)) if waiting.wait_type != WaitType::Timer => {
+            let what = format!("{node} waits for a {}{reason}", named(waiting.wait_type));
+            let payload = if waiting.wait_type == WaitType::Human { "{\"approved\": true}" } else { "{}" };
+            (what, Some(format!("{program} signal {} {} '{payload}'", job.id, shell(key))))
+        }
+        (false, Some(_) | None) => (format!("{node} waits for time{reason}"), None),
+    };
+    let mut text = format!("{}{since}{until}\n", style.paint(Tone::Attention, &what));
+    if let Some(answer) = answer {
+        text.push_str(&format!("  answer with: {answer}\n"));
+    }
+    text
+}
+
+const fn named(wait_type: WaitType) -> &'static str {
+    match wait_type {
+        WaitType::Human => "person",
+        WaitType::Signal => "signal",
+        WaitType::Timer => "timer",
+        WaitType::Webhook => "webhook",
+    }
+}
+
+/// How a job ended, if it has.
+#[must_use]
+pub fn ending(job: &JobView, style: Style) -> Option<String> {
+    if let Some(error) = &job.error {
+        let node = error.node_id.as_ref().map(|node| format!(" at {node}")).unwrap_or_default();
+        let head = style.paint(Tone::Bad, &format!("failed{node}: {}", error.code));
+        return Some(format!("{head}\n  {}\n", json_page(&error.message.as_str().into(), 2)));
+    }
+    let result = job.result.as_ref().filter(|_| job.status.as_str() == "completed")?;
+    Some(format!("{}\n  {}\n", style.paint(Tone::Good, "result"), json_page(result.value(), 2)))
+}
+
+/// The line over a live list.
+#[must_use]
+pub fn headline(job: &JobView, style: Style, now: Now) -> String {
+    let since = if job.status.is_terminal() { job.updated_at } else { now.0 };
+    let took = super::span(since.since(job.created_at));
+    let text = format!("{}  {} {}  {took}", job.id, job.agent, style.job(job.status));
+    debug_assert!(width(&text) > 0);
+    text
+}

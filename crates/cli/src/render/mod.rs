@@ -1,0 +1,17 @@
+//! What people read: tables, pages, lines. Nothing here talks to a server or reads a clock.
+
+pub mod events;
+pub mod evidence;
+pub mod jobs;
+pub mod steps;
+mod style;
+mod table;
+mod text;
+mod times;
+pub mod trace;
+pub mod waits;
+
+pub use self::style::{Style, Tone};
+pub use self::table::Table;
+pub use self::text::{cut, json_line, json_page, quoted, shell, width};
+pub use self::times::{Now, clock, elapsed, span};

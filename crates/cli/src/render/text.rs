@@ -1,0 +1,114 @@
+//! Short texts: widths, cuts, JSON on one line, words for a shell.
+
+use serde_json::Value;
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
+/// The columns a text takes on a terminal; colours take none.
+#[must_use]
+pub fn width(text: &str) -> usize {
+    if !text.contains('\u{1b}') {
+        return text.width();
+    }
+    let mut columns = 0;
+    let mut in_escape = false;
+    for c in text.chars() {
+        match (in_escape, c) {
+            (false, '\u{1b}') => in_escape = true,
+            (false, _) => columns += c.width().unwrap_or(0),
+            (true, 'm') => in_escape = false,
+            (true, _) => {}
+        }
+    }
+    columns
+}
+
+/// A text on one line, cut to so many columns, control characters shown as spaces: what others wrote
+/// must not move the cursor of whoever reads it.
+#[must_use]
+pub fn cut(text: &str, columns: usize) -> String {
+    let mut kept = String::new();
+    let mut used = 0;
+    for c in text.chars() {
+        let c = if c.is_control() { ' ' } else { c };
+        let wide = c.width().unwrap_or(0);
+        if used + wide > columns {
+            while used >= columns {
+                used -= kept.pop().and_then(char::width).unwrap_or(1).max(1);
+            }
+            kept.push('…');
+            break;
+        }
+        used += wide;
+        kept.push(c);
+    }
+    kept
+}
+
+/// A value on one line; text stands without quotes.
+#[must_use]
+pub fn json_line(value: &Value, columns: usize) -> String {
+    match value {
+        Value::String(text) => cut(text, columns),
+        other => cut(&other.to_string(), columns),
+    }
+}
+
+/// A value over several lines, each after the first with this indent; text stands without quotes.
+#[must_use]
+pub fn json_page(value: &Value, indent: usize) -> String {
+    let text = match value {
+        Value::String(text) => text.replace(|c: char| c.is_control() && c != '\n', " "),
+        other => serde_json::to_string_pretty(other).unwrap_or_default(),
+    };
+    text.replace('\n', &format!("\n{}", " ".repeat(indent)))
+}
+
+/// A word as a POSIX shell reads it.
+#[must_use]
+pub fn shell(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+,=".contains(c);
+    if !word.is_empty() && word.chars().all(plain) { word.to_owned() } else { quoted(word) }
+}
+
+/// A word in single quotes, as a POSIX shell reads it.
+#[must_use]
+pub fn quoted(word: &str) -> String {
+    format!("'{}'", word.replace('\'', "'\\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn widths_are_columns() {
+        assert_eq!(width("abc"), 3);
+        assert_eq!(width("日本"), 4);
+        assert_eq!(width("\u{1b}[31mred\u{1b}[0m"), 3);
+    }
+
+    #[test]
+    fn cuts_end_in_a_mark_and_fit() {
+        assert_eq!(cut("abcdef", 6), "abcdef");
+        assert_eq!(cut("abcdefg", 6), "abcde…");
+        assert_eq!(cut("日本語", 5), "日本…");
+        assert_eq!(cut("日本語", 4), "日…");
+        assert_eq!(cut("a\nb\u{1b}[2J", 20), "a b [2J");
+        assert_eq!(cut("ab", 0), "…");
+    }
+
+    #[test]
+    fn values_on_one_line() {
+        assert_eq!(json_line(&json!("hello"), 20), "hello");
+        assert_eq!(json_line(&json!({"a": [1, 2]}), 20), "{\"a\":[1,2]}");
+    }
+
+    #[test]
+    fn words_for_a_shell() {
+        assert_eq!(shell("approve-job_01"), "approve-job_01");
+        assert_eq!(shell("a b"), "'a b'");
+        assert_eq!(shell("it's"), "'it'\\''s'");
+        assert_eq!(shell(""), "''");
+    }
+}

@@ -1,0 +1,119 @@
+//! Moments and durations as people say them.
+
+use aetheris_core::time::{Span, Timestamp};
+
+/// The moment to which relative times refer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Now(pub Timestamp);
+
+impl Now {
+    /// The moment by this machine's clock: for display only, nothing is decided by it.
+    #[must_use]
+    pub fn of_this_machine() -> Self {
+        Self(Timestamp::from_micros(jiff::Timestamp::now().as_microsecond()))
+    }
+
+    /// How long ago a moment is, or how far ahead.
+    #[must_use]
+    pub fn relative(self, at: Timestamp) -> String {
+        let (ago, ahead) = (self.0.since(at), at.since(self.0));
+        if ahead >= Span::from_secs(1) {
+            format!("in {}", coarse(ahead))
+        } else if ago < Span::from_secs(1) {
+            "just now".to_owned()
+        } else {
+            format!("{} ago", coarse(ago))
+        }
+    }
+}
+
+const SECOND: u64 = 1_000_000;
+const MINUTE: u64 = 60 * SECOND;
+const HOUR: u64 = 60 * MINUTE;
+const DAY: u64 = 24 * HOUR;
+
+/// The largest unit only: `3s`, `5m`, `2h`, `4d`.
+fn coarse(span: Span) -> String {
+    match span.micros() {
+        0..SECOND => "0s".to_owned(),
+        us @ SECOND..MINUTE => format!("{}s", us / SECOND),
+        us @ MINUTE..HOUR => format!("{}m", us / MINUTE),
+        us @ HOUR..DAY => format!("{}h", us / HOUR),
+        us => format!("{}d", us / DAY),
+    }
+}
+
+/// A duration with as many digits as matter: `340µs`, `12.5ms`, `1.24s`, `2m 05s`, `3h 10m`, `2d 4h`.
+#[must_use]
+pub fn span(span: Span) -> String {
+    match span.micros() {
+        us @ 0..1_000 => format!("{us}µs"),
+        us @ 1_000..SECOND => format!("{}ms", decimals(us, 1_000)),
+        us @ SECOND..MINUTE => format!("{}s", decimals(us, SECOND)),
+        us @ MINUTE..HOUR => format!("{}m {:02}s", us / MINUTE, us % MINUTE / SECOND),
+        us @ HOUR..DAY => format!("{}h {:02}m", us / HOUR, us % HOUR / MINUTE),
+        us => format!("{}d {}h", us / DAY, us % DAY / HOUR),
+    }
+}
+
+/// Three significant digits.
+fn decimals(value: u64, unit: u64) -> String {
+    let (whole, rest) = (value / unit, value % unit);
+    match whole {
+        0..10 => format!("{whole}.{:02}", rest * 100 / unit),
+        10..100 => format!("{whole}.{}", rest * 10 / unit),
+        _ => whole.to_string(),
+    }
+}
+
+/// How long something took, or has taken until now.
+#[must_use]
+pub fn elapsed(from: Option<Timestamp>, to: Option<Timestamp>, now: Now) -> String {
+    from.map(|from| span(to.unwrap_or(now.0).since(from))).unwrap_or_default()
+}
+
+/// A moment in UTC to the second.
+#[must_use]
+pub fn clock(at: Timestamp) -> String {
+    let text = at.to_string();
+    match text.get(..19) {
+        Some(seconds) => format!("{}Z", seconds.replace('T', " ")),
+        None => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_relative_to_now() {
+        let now = Now(Timestamp::from_micros(1_000_000_000_000));
+        let back = |secs: i64| now.relative(Timestamp::from_micros(1_000_000_000_000 - secs * 1_000_000));
+        assert_eq!(back(0), "just now");
+        assert_eq!(back(3), "3s ago");
+        assert_eq!(back(61), "1m ago");
+        assert_eq!(back(7_300), "2h ago");
+        assert_eq!(back(200_000), "2d ago");
+        assert_eq!(back(-90), "in 1m");
+    }
+
+    #[test]
+    fn durations() {
+        let of = |us: u64| span(Span::from_micros(us));
+        assert_eq!(of(0), "0µs");
+        assert_eq!(of(340), "340µs");
+        assert_eq!(of(1_240), "1.24ms");
+        assert_eq!(of(12_540), "12.5ms");
+        assert_eq!(of(312_999), "312ms");
+        assert_eq!(of(1_249_999), "1.24s");
+        assert_eq!(of(125 * SECOND), "2m 05s");
+        assert_eq!(of(11_400 * SECOND), "3h 10m");
+        assert_eq!(of(52 * HOUR), "2d 4h");
+    }
+
+    #[test]
+    fn moments_to_the_second() {
+        assert_eq!(clock(Timestamp::from_micros(0)), "1970-01-01 00:00:00Z");
+    }
+}

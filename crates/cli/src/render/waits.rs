@@ -1,0 +1,80 @@
+//! What waits for someone: open waits, and calls whose outcome is unknown.
+
+use aetheris_api::{InDoubtView, WaitView};
+use aetheris_core::plan::WaitType;
+
+use super::{Now, Style, Table, Tone, clock, cut, shell, span};
+
+/// Widest cell of free text.
+const TEXT_COLUMNS: usize = 40;
+
+/// The list of open waits, and how the first one that can be answered is answered.
+#[must_use]
+pub fn table(waits: &[WaitView], program: &str, style: Style, now: Now) -> String {
+    let mut table = Table::new(&["JOB", "AGENT", "NODE", "TYPE", "KEY", "AGE", "UNTIL", "REASON"]);
+    for wait in waits {
+        table.row(vec![
+            wait.job_id.to_string(),
+            wait.agent.to_string(),
+            wait.node_id.to_string(),
+            if wait.doubt { "in doubt".to_owned() } else { wait.wait_type.as_str().to_owned() },
+            wait.correlation_key.as_deref().map(|key| cut(key, 64)).unwrap_or_default(),
+            span(wait.age),
+            wait.deadline.map(|at| now.relative(at)).unwrap_or_default(),
+            cut(wait.reason.as_deref().unwrap_or_default(), TEXT_COLUMNS),
+        ]);
+    }
+    let mut text = table.render(style);
+    let open = |wait: &&WaitView| !wait.doubt && wait.wait_type != WaitType::Timer;
+    if let Some((wait, key)) = waits.iter().find(open).and_then(|wait| Some((wait, wait.correlation_key.as_ref()?))) {
+        let answer = format!("{program} signal {} {} '{{\"approved\": true}}'", wait.job_id, shell(key));
+        text.push_str(&format!("\n{} {answer}\n", style.paint(Tone::Dim, "answer one with:")));
+    }
+    if waits.iter().any(|wait| wait.doubt) {
+        text.push_str(&format!("{} {program} in-doubt\n", style.paint(Tone::Dim, "what is in doubt:")));
+    }
+    text
+}
+
+/// The list of calls in doubt, and how one is resolved.
+#[must_use]
+pub fn in_doubt(calls: &[InDoubtView], program: &str, style: Style, now: Now) -> String {
+    let mut table = Table::new(&["JOB", "NODE", "TOOL", "CLASS", "SINCE", "CAN ARRIVE UNTIL", "POLICY", "REASON"]);
+    for call in calls {
+        let over = call.deadline <= now.0;
+        table.row(vec![
+            call.job_id.to_string(),
+            call.node_id.to_string(),
+            call.tool.to_string(),
+            call.effect.as_str().to_owned(),
+            now.relative(call.since),
+            if over { style.paint(Tone::Dim, "over") } else { clock(call.deadline) },
+            call.policy.clone().unwrap_or_default(),
+            cut(call.reason.as_deref().unwrap_or_default(), TEXT_COLUMNS),
+        ]);
+    }
+    let mut text = table.render(style);
+    for call in calls.iter().filter(|call| !call.evidence.is_empty()) {
+        let conflict = call.evidence.iter().any(|evidence| evidence.conflict);
+        let late = if conflict { "a late answer that contradicts the job" } else { "a late answer" };
+        let note = format!("{} {}: {late} has come; see the trace", call.job_id, call.node_id);
+        text.push_str(&format!("{}\n", style.paint(Tone::Attention, &note)));
+    }
+    if let Some(call) = calls.first() {
+        text.push_str(&resolve(call, program, style));
+    }
+    text
+}
+
+fn resolve(call: &InDoubtView, program: &str, style: Style) -> String {
+    let command = format!("{program} in-doubt resolve {} {}", call.job_id, call.invocation);
+    format!(
+        "\n{}\n  {command} --happened --result '{{…}}' --note 'how you know'\n  \
+         {command} --did-not-happen --note 'how you know'\n{}\n",
+        style.paint(Tone::Dim, "Ask the other side what became of the call, then say so; of the first one:"),
+        style.paint(
+            Tone::Dim,
+            "--did-not-happen means: it has not happened, and can no longer arrive. The tool is called again then."
+        ),
+    )
+}

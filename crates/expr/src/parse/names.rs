@@ -1,0 +1,138 @@
+//! What names mean, and which are allowed where.
+
+use aetheris_core::id::NodeId;
+use serde_json::Value;
+
+use super::{Parser, Result};
+use crate::Place;
+use crate::ast::{Expr, Root};
+use crate::error::ExprError;
+use crate::lex::Token;
+
+const RESERVED: [&str; 7] = ["message", "nodes", "job", "input", "env", "loop", "range"];
+const KEYWORDS: [&str; 12] =
+    ["and", "or", "not", "if", "else", "is", "in", "true", "false", "none", "recursive", "elif"];
+
+impl Parser<'_> {
+    /// What a word means where a value is expected.
+    pub(super) fn name(&mut self, name: &str) -> Result {
+        let expr = match name {
+            "true" | "True" => Expr::Const(Value::Bool(true)),
+            "false" | "False" => Expr::Const(Value::Bool(false)),
+            "none" | "None" | "null" => Expr::Const(Value::Null),
+            "range" => {
+                self.expect("(")?;
+                let (depth, items) = self.items(")")?;
+                if items.is_empty() || items.len() > 3 {
+                    return Err(self.wrong("`range` takes one to three numbers: start, end, step"));
+                }
+                return self.node(depth, Expr::Range(items));
+            }
+            _ if self.names.locals.iter().any(|local| local == name) => Expr::Local(name.to_owned()),
+            "message" | "nodes" | "job" | "input" | "env" => self.root(name)?,
+            _ if KEYWORDS.contains(&name) => {
+                return Err(self.wrong(format!("`{name}` is not expected here: a value is")));
+            }
+            _ if self.peek() == Some(&Token::Symbol("(")) => {
+                return Err(self.wrong(format!("`{name}` is not a function: the only one is `range`")));
+            }
+            _ => return Err(ExprError::Undefined { name: name.to_owned() }),
+        };
+        self.node(0, expr)
+    }
+
+    fn root(&mut self, name: &str) -> Result<Expr> {
+        let allowed = self.names.place.is_none_or(|place| match name {
+            "message" | "nodes" => place == Place::Plan,
+            "input" => place != Place::Plan,
+            "env" => place == Place::ToolAddress,
+            _ => true,
+        });
+        if !allowed {
+            return Err(ExprError::NotAllowedHere { name: name.to_owned() });
+        }
+        let root = match name {
+            "message" => Root::Message,
+            "input" => Root::Input,
+            "nodes" => self.node_output()?,
+            "env" => {
+                let variable = self.member("`env` must be followed by the name of a variable: `env.NAME`")?;
+                self.names.references.env.insert(variable.clone());
+                Root::Env(variable)
+            }
+            _ => match self.member("`job` must be followed by `.id`, `.agent` or `.session`")?.as_str() {
+                "id" => Root::JobId,
+                "agent" => Root::JobAgent,
+                "session" => Root::JobSession,
+                other => return Err(ExprError::Undefined { name: format!("job.{other}") }),
+            },
+        };
+        Ok(Expr::Root(root))
+    }
+
+    fn node_output(&mut self) -> Result<Root> {
+        let id = self.member("`nodes` must be followed by an id and `.output`: `nodes.<id>.output`")?;
+        if self.peek() == Some(&Token::Symbol("-")) {
+            let dashed = self.dashed(&id);
+            return Err(self.wrong(format!("an id with `-` is written in brackets: `nodes[\"{dashed}\"].output`")));
+        }
+        let hint = format!("`nodes.{id}` must be followed by `.output`");
+        if self.member(&hint)? != "output" {
+            return Err(self.wrong(hint));
+        }
+        self.names.references.nodes.insert(NodeId::from(id.as_str()));
+        Ok(Root::Node(id))
+    }
+
+    /// The id that the author of `nodes.a-b.output` has meant.
+    fn dashed(&self, first: &str) -> String {
+        let mut id = first.to_owned();
+        for spot in &self.tokens[self.at..] {
+            match &spot.token {
+                Token::Symbol("-") => id.push('-'),
+                Token::Name(part) if id.ends_with('-') => id.push_str(part),
+                Token::Number(part) if id.ends_with('-') => id.push_str(&part.to_string()),
+                Token::Name(_) | Token::Number(_) | Token::Symbol(_) | Token::Text(_) => break,
+            }
+        }
+        id
+    }
+
+    /// `.name` or `["name"]`, which must be there.
+    fn member(&mut self, hint: &str) -> Result<String> {
+        if self.skip(".") {
+            if let Some(Token::Name(name)) = self.peek() {
+                let name = name.clone();
+                self.at += 1;
+                return Ok(name);
+            }
+        } else if self.skip("[")
+            && let Some(Token::Text(name)) = self.peek()
+        {
+            let name = name.clone();
+            self.at += 1;
+            self.expect("]")?;
+            return Ok(name);
+        }
+        Err(self.wrong(hint))
+    }
+
+    /// The name a `for` or `set` gives.
+    pub(crate) fn new_name(&mut self) -> Result<String> {
+        match self.peek() {
+            Some(Token::Name(name)) if RESERVED.contains(&name.as_str()) || KEYWORDS.contains(&name.as_str()) => {
+                Err(self.wrong(format!("`{name}` has a meaning of its own: choose another name")))
+            }
+            Some(Token::Name(name)) => {
+                let name = name.clone();
+                self.at += 1;
+                Ok(name)
+            }
+            _ => Err(self.wrong("a name is missing")),
+        }
+    }
+
+    pub(crate) fn declare(&mut self, name: &str) {
+        self.names.locals.push(name.to_owned());
+    }
+}

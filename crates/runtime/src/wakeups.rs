@@ -1,0 +1,54 @@
+//! Hints inside one process. None of them is a fact: whoever waits for one also looks by itself.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use aetheris_core::id::JobId;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+/// Who is to be woken by what this process has written.
+#[derive(Debug, Clone, Default)]
+pub struct Wakeups {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    running: Mutex<BTreeMap<JobId, CancellationToken>>,
+    timers: Notify,
+}
+
+impl Wakeups {
+    /// A run of this process wants to hear that its job's end is asked for.
+    pub fn run_began(&self, job: JobId, ending: CancellationToken) {
+        self.running().insert(job, ending);
+    }
+
+    /// The run is over.
+    pub fn run_ended(&self, job: JobId) {
+        self.running().remove(&job);
+    }
+
+    /// A job's end was asked for; its run, if it is in this process, hears it now and not with its next
+    /// heartbeat.
+    pub fn end_requested(&self, job: JobId) {
+        if let Some(ending) = self.running().get(&job) {
+            ending.cancel();
+        }
+    }
+
+    /// A timer was set; it may be due before anything that was known.
+    pub fn timer_set(&self) {
+        self.inner.timers.notify_one();
+    }
+
+    /// Waits for the next [`Wakeups::timer_set`].
+    pub async fn timers_changed(&self) {
+        self.inner.timers.notified().await;
+    }
+
+    fn running(&self) -> std::sync::MutexGuard<'_, BTreeMap<JobId, CancellationToken>> {
+        self.inner.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,66 @@
+//! Requests' bodies, within their bounds of size and time. Any content type is taken for what the call
+//! asks for: people who type a request by hand forget the header.
+
+use std::time::Duration;
+
+use aetheris_api::ErrorCode;
+use aetheris_core::limits;
+use axum::body::Bytes;
+use axum::extract::{DefaultBodyLimit, FromRequest, Request};
+use axum::http::StatusCode;
+use serde::Deserialize;
+
+use crate::error::Failure;
+
+/// What may stand around a payload: labels, keys, whitespace.
+const ENVELOPE_BYTES_MAX: usize = 64 * 1024;
+/// The time a body may take to arrive.
+const BODY_TIME_MAX: Duration = Duration::from_secs(30);
+
+/// The bound of a body, for the router.
+pub(crate) fn limit() -> DefaultBodyLimit {
+    DefaultBodyLimit::max(limits::PAYLOAD_BYTES_MAX.max(limits::AGENT_FILE_BYTES_MAX) + ENVELOPE_BYTES_MAX)
+}
+
+/// A request's whole body.
+pub(crate) struct Whole(pub(crate) Bytes);
+
+impl<S: Send + Sync> FromRequest<S> for Whole {
+    type Rejection = Failure;
+
+    #[expect(clippy::disallowed_methods, reason = "surrounds the client's sending, not the store")]
+    async fn from_request(request: Request, state: &S) -> Result<Self, Failure> {
+        match tokio::time::timeout(BODY_TIME_MAX, Bytes::from_request(request, state)).await {
+            Ok(Ok(bytes)) => Ok(Self(bytes)),
+            Ok(Err(rejection)) if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE => {
+                Err(Failure::new(ErrorCode::PayloadTooLarge, "the body is larger than this server accepts"))
+            }
+            Ok(Err(rejection)) => Err(Failure::invalid(format!("the body cannot be read: {}", rejection.body_text()))),
+            Err(_) => Err(Failure::invalid("the body took too long to arrive")),
+        }
+    }
+}
+
+impl Whole {
+    /// Reads a request. Unknown fields, wrong types and broken JSON are told by what the parser says.
+    pub(crate) fn read<'de, T: Deserialize<'de>>(&'de self) -> Result<T, Failure> {
+        serde_json::from_slice(&self.0).map_err(|error| Failure::invalid(said(&error)))
+    }
+
+    /// For calls that take nothing: no body, or an empty object.
+    pub(crate) fn nothing(&self) -> Result<(), Failure> {
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Nothing {}
+        if self.0.is_empty() { Ok(()) } else { self.read::<Nothing>().map(|Nothing {}| ()) }
+    }
+}
+
+fn said(error: &serde_json::Error) -> String {
+    match error.classify() {
+        serde_json::error::Category::Data => format!("the request is not accepted: {error}"),
+        serde_json::error::Category::Syntax | serde_json::error::Category::Eof | serde_json::error::Category::Io => {
+            format!("the body is not valid JSON: {error}")
+        }
+    }
+}

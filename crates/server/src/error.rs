@@ -1,0 +1,115 @@
+//! From errors to problem details: the one table.
+
+use aetheris_api::{ErrorCode, PROBLEM_JSON, Problem, ProblemError};
+use aetheris_core::id::AgentName;
+use aetheris_core::json::JsonError;
+use aetheris_runtime::OpError;
+use aetheris_store::{ErrorKind, StoreError};
+use axum::body::Body;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+
+/// Seconds after which a client may ask again.
+const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
+
+/// A request that was not done, with what is said about it.
+#[derive(Debug)]
+pub struct Failure(Box<Problem>);
+
+impl Failure {
+    /// A failure of a kind.
+    #[must_use]
+    pub fn new(code: ErrorCode, detail: impl Into<String>) -> Self {
+        Self(Box::new(Problem::new(code, detail)))
+    }
+
+    /// What is said.
+    #[must_use]
+    pub fn problem(&self) -> &Problem {
+        &self.0
+    }
+
+    pub(crate) fn invalid(detail: impl Into<String>) -> Self {
+        Self::new(ErrorCode::InvalidRequest, detail)
+    }
+
+    pub(crate) fn overloaded() -> Self {
+        Self::new(ErrorCode::Overloaded, "as many jobs are followed as this server can; try again later")
+    }
+
+    pub(crate) fn no_such_agent(name: &str) -> Self {
+        OpError::AgentNotFound(AgentName::from(name)).into()
+    }
+
+    pub(crate) fn invalid_agent(detail: impl Into<String>, errors: Vec<ProblemError>) -> Self {
+        let mut problem = Problem::new(ErrorCode::InvalidAgent, detail);
+        problem.errors = errors;
+        Self(Box::new(problem))
+    }
+
+    /// A JSON value of a request that is not accepted; `field` is where it stood.
+    pub(crate) fn json(field: &str, error: &JsonError) -> Self {
+        let code = match error {
+            JsonError::Size(_) => ErrorCode::PayloadTooLarge,
+            JsonError::Syntax(_) | JsonError::Number(_) | JsonError::Depth => ErrorCode::InvalidRequest,
+        };
+        Self::new(code, format!("{field}: {error}"))
+    }
+}
+
+/// The table of operations' errors.
+#[must_use]
+pub fn code_of(error: &OpError) -> ErrorCode {
+    match error {
+        OpError::AgentNotFound(_) => ErrorCode::AgentNotFound,
+        OpError::JobNotFound(_) => ErrorCode::JobNotFound,
+        OpError::InvocationNotFound { .. } => ErrorCode::InvocationNotFound,
+        OpError::InvalidRequest(_) | OpError::WrongWaitType { .. } => ErrorCode::InvalidRequest,
+        OpError::WrongCorrelationKey { .. } => ErrorCode::WrongCorrelationKey,
+        OpError::JobFinished { .. } => ErrorCode::JobFinished,
+        OpError::WaitOver(_) => ErrorCode::WaitOver,
+        OpError::StateConflict(_) | OpError::CanStillArrive(_) | OpError::Bound(_) => ErrorCode::StateConflict,
+        OpError::IdempotencyConflict(_) => ErrorCode::IdempotencyConflict,
+        OpError::PayloadTooLarge(_) => ErrorCode::PayloadTooLarge,
+        OpError::Store(error) => code_of_store(error),
+        OpError::Corrupt(_) => ErrorCode::Internal,
+    }
+}
+
+/// What may pass by itself is said to be unavailable; what needs someone to look at it is not.
+fn code_of_store(error: &StoreError) -> ErrorCode {
+    match error.kind {
+        ErrorKind::Unavailable | ErrorKind::Full => ErrorCode::StoreUnavailable,
+        ErrorKind::Corrupt | ErrorKind::Invalid => ErrorCode::Internal,
+    }
+}
+
+impl From<OpError> for Failure {
+    fn from(error: OpError) -> Self {
+        Self::new(code_of(&error), error.to_string())
+    }
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        Self::new(code_of_store(&error), error.to_string())
+    }
+}
+
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response {
+        let problem = *self.0;
+        let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        if status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED {
+            tracing::warn!(code = problem.code.as_str(), detail = problem.detail, "a request failed");
+        }
+        let mut response = Response::new(Body::from(serde_json::to_vec(&problem).unwrap_or_default()));
+        *response.status_mut() = status;
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
+        if status == StatusCode::SERVICE_UNAVAILABLE {
+            headers.insert(header::RETRY_AFTER, RETRY_AFTER);
+        }
+        response
+    }
+}

@@ -1,0 +1,121 @@
+//! What is done to a job.
+
+use aetheris_api::{
+    CancelAnswer, ErrorCode, Outcome, ResolveAnswer, ResolveRequest, SignalRequest, SignalResult, SignalStatus,
+};
+use aetheris_core::event::EndCause;
+use aetheris_core::id::JobId;
+use aetheris_core::job::JobStatus;
+use aetheris_core::json::Json;
+use aetheris_runtime::OpError;
+use aetheris_runtime::ops::{Cancelled, Resolution, Signal, SignalAnswer};
+use axum::extract::State;
+use axum::http::StatusCode;
+
+use super::answers::{Common, Conflict, NoInvocation, NoJob, TooLarge};
+use crate::answer::{self, Answer};
+use crate::body::Whole;
+use crate::error::Failure;
+use crate::params::{InvocationPath, JobPath, Params};
+use crate::state::{App, Shared};
+
+/// Signal a job
+///
+/// Ends the wait whose correlation key it names. May be repeated for ever: the first payload counts.
+#[utoipa::path(post, path = "/api/jobs/{id}/signal", tag = "people", operation_id = "signal_job",
+    params(("id" = String, Path, description = "The job's id")),
+    request_body = SignalRequest,
+    responses(
+        (status = 200, body = SignalResult, description = "Delivered, now or before"),
+        (status = 202, body = SignalResult, description = "Kept for a wait that the job has not reached"),
+        Common, NoJob, Conflict, TooLarge))]
+pub(super) async fn signal(
+    State(app): State<Shared>,
+    JobPath(job): JobPath,
+    params: Params,
+    body: Whole,
+) -> Answer {
+    params.finish()?;
+    let request: SignalRequest = body.read()?;
+    let payload = request.payload.parse().map_err(|error| Failure::json("payload", &error))?;
+    let correlation_key = request.correlation_key.filter(|key| !key.is_empty()).ok_or_else(|| {
+        Failure::new(ErrorCode::MissingCorrelationKey, "correlation_key: a signal names the wait that it ends")
+    })?;
+    let signal = Signal { correlation_key, payload, wait_type: request.wait_type };
+    let (code, status, payload_matches) = match app.runtime().signal(job, signal).await? {
+        SignalAnswer::Delivered => (StatusCode::OK, SignalStatus::Delivered, true),
+        SignalAnswer::AlreadyDelivered { payload_matches } => {
+            (StatusCode::OK, SignalStatus::AlreadyDelivered, payload_matches)
+        }
+        SignalAnswer::Kept { payload_matches } => (StatusCode::ACCEPTED, SignalStatus::Kept, payload_matches),
+    };
+    answer::json(code, &SignalResult { payload_matches, status })
+}
+
+/// Cancel a job
+///
+/// At once where nobody holds it; else its holder is asked to end it.
+#[utoipa::path(post, path = "/api/jobs/{id}/cancel", tag = "jobs", operation_id = "cancel_job",
+    params(("id" = String, Path, description = "The job's id")),
+    responses(
+        (status = 200, body = CancelAnswer, description = "It was cancelled before"),
+        (status = 202, body = CancelAnswer, description = "It is cancelled, or its holder is asked to end it"),
+        Common, NoJob, Conflict, TooLarge))]
+pub(super) async fn cancel(
+    State(app): State<Shared>,
+    JobPath(job): JobPath,
+    params: Params,
+    body: Whole,
+) -> Answer {
+    params.finish()?;
+    body.nothing()?;
+    let (code, status, end_requested) = match app.runtime().cancel(job).await? {
+        Cancelled::Already => (StatusCode::OK, JobStatus::Cancelled, None),
+        Cancelled::Now => (StatusCode::ACCEPTED, JobStatus::Cancelled, None),
+        Cancelled::Requested => (StatusCode::ACCEPTED, JobStatus::Running, Some(EndCause::Cancel)),
+    };
+    answer::json(code, &CancelAnswer { end_requested, status })
+}
+
+/// Answer a doubt
+///
+/// An operator says whether a call whose outcome is unknown has happened. That it has not is accepted
+/// only when the call can no longer arrive.
+#[utoipa::path(post, path = "/api/jobs/{id}/in-doubt/{invocation}", tag = "people", operation_id = "resolve_in_doubt",
+    params(
+        ("id" = String, Path, description = "The job's id"),
+        ("invocation" = String, Path, description = "The invocation, as the in-doubt list has it")),
+    request_body = ResolveRequest,
+    responses(
+        (status = 202, body = ResolveAnswer, description = "Recorded"),
+        Common, NoInvocation, Conflict, TooLarge))]
+pub(super) async fn resolve(
+    State(app): State<Shared>,
+    InvocationPath(job, invocation): InvocationPath,
+    params: Params,
+    body: Whole,
+) -> Answer {
+    params.finish()?;
+    let request: ResolveRequest = body.read()?;
+    let outcome = request.outcome;
+    let resolution = Resolution { happened: happened(&request)?, note: request.note.unwrap_or_default() };
+    app.runtime().resolve(job, invocation, resolution).await?;
+    answer::json(StatusCode::ACCEPTED, &ResolveAnswer { invocation, outcome, status: status(&app, job).await? })
+}
+
+fn happened(request: &ResolveRequest) -> Result<Option<Json>, Failure> {
+    match (request.outcome, &request.result) {
+        (Outcome::Happened, None) => Ok(Some(Json::null())),
+        (Outcome::Happened, Some(result)) => {
+            result.parse().map(Some).map_err(|error| Failure::json("result", &error))
+        }
+        (Outcome::DidNotHappen, None) => Ok(None),
+        (Outcome::DidNotHappen, Some(_)) => {
+            Err(Failure::invalid("result: what did not happen has no result"))
+        }
+    }
+}
+
+async fn status(app: &App, job: JobId) -> Result<JobStatus, Failure> {
+    Ok(app.store().job(job).await?.ok_or(OpError::JobNotFound(job))?.status)
+}

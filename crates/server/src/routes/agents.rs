@@ -1,0 +1,128 @@
+//! Agents.
+
+use std::sync::Arc;
+
+use aetheris_agentfile::FileError;
+use aetheris_api::{AgentList, AgentPut, AgentView, ErrorCode, ProblemError};
+use aetheris_core::agent::Agent;
+use aetheris_core::id::AgentName;
+use aetheris_core::limits;
+use aetheris_store::NewAgent;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+
+use super::answers::{BadAgent, Common, NoAgent, TooLarge};
+use crate::answer::{self, Answer};
+use crate::body::Whole;
+use crate::error::Failure;
+use crate::params::{AgentPath, Params};
+use crate::state::Shared;
+use crate::view;
+
+/// All agents
+///
+/// By name, without their files.
+#[utoipa::path(get, path = "/api/agents", tag = "agents", operation_id = "list_agents",
+    responses((status = 200, body = AgentList), Common))]
+pub(super) async fn list(State(app): State<Shared>, params: Params) -> Answer {
+    params.finish()?;
+    let rows = app.store().agents().await?;
+    answer::ok(&AgentList { agents: rows.iter().map(|row| view::agent(row, false)).collect() })
+}
+
+/// One agent
+///
+/// With its file as it was put.
+#[utoipa::path(get, path = "/api/agents/{agent}", tag = "agents", operation_id = "get_agent",
+    params(("agent" = String, Path, description = "The agent's name")),
+    responses((status = 200, body = AgentView), Common, NoAgent))]
+pub(super) async fn get(State(app): State<Shared>, AgentPath(name): AgentPath, params: Params) -> Answer {
+    params.finish()?;
+    let row = app.store().agent(name.clone()).await?.ok_or_else(|| Failure::no_such_agent(name.as_str()))?;
+    answer::ok(&view::agent(&row, true))
+}
+
+/// Put an agent
+///
+/// The body is the agent's file, YAML or JSON, of any content type. Its name must be the path's. Jobs
+/// that exist keep the version they were planned with.
+#[utoipa::path(put, path = "/api/agents/{agent}", tag = "agents", operation_id = "put_agent",
+    params(("agent" = String, Path, description = "The agent's name")),
+    request_body(content = String, content_type = "application/yaml", description = "The agent's file"),
+    responses(
+        (status = 200, body = AgentPut, description = "It is in place of the earlier one"),
+        (status = 201, body = AgentPut, description = "It is there; there was none of that name"),
+        Common, TooLarge, BadAgent))]
+pub(super) async fn put(
+    State(app): State<Shared>,
+    AgentPath(name): AgentPath,
+    params: Params,
+    Whole(file): Whole,
+) -> Answer {
+    params.finish()?;
+    if file.len() > limits::AGENT_FILE_BYTES_MAX {
+        return Err(Failure::new(ErrorCode::PayloadTooLarge, "the file is larger than the 1 MiB that are accepted"));
+    }
+    let source = String::from_utf8(file.into()).map_err(|_| mistake("syntax", "", "the file is not UTF-8 text"))?;
+    // Reading a large file takes a while; other requests go on meanwhile.
+    let read = tokio::task::spawn_blocking(move || (aetheris_agentfile::parse(&source), source));
+    let (agent, source) = read.await.map_err(|_| Failure::new(ErrorCode::Internal, "the file cannot be read"))?;
+    let agent = agent.map_err(|errors| mistakes(&errors))?;
+    check(&app, &name, &agent)?;
+    let agent = Arc::new(agent);
+    let put = app.store().put_agent(NewAgent { agent: Arc::clone(&agent), source }).await?;
+    let status = if put.created { StatusCode::CREATED } else { StatusCode::OK };
+    answer::json(status, &AgentPut { agent: agent.agent.clone(), hash: put.hash, version: agent.version.clone() })
+}
+
+/// Delete an agent
+///
+/// Its jobs go on with the plans they have.
+#[utoipa::path(delete, path = "/api/agents/{agent}", tag = "agents", operation_id = "delete_agent",
+    params(("agent" = String, Path, description = "The agent's name")),
+    responses((status = 204, description = "It is gone"), Common, NoAgent))]
+pub(super) async fn delete(
+    State(app): State<Shared>,
+    AgentPath(name): AgentPath,
+    params: Params,
+) -> Result<Response, Failure> {
+    params.finish()?;
+    if app.store().delete_agent(name.clone()).await? {
+        Ok(StatusCode::NO_CONTENT.into_response())
+    } else {
+        Err(Failure::no_such_agent(name.as_str()))
+    }
+}
+
+/// What the file's own checks cannot know: the path, and what this server has.
+fn check(app: &Shared, name: &AgentName, agent: &Agent) -> Result<(), Failure> {
+    if agent.agent != *name {
+        let text = format!("the file's agent is `{}`, the path's is `{name}`; they must be the same", agent.agent);
+        return Err(mistake("name_mismatch", "agent", &text));
+    }
+    let problems = (app.state.check_agent)(agent);
+    if problems.is_empty() {
+        return Ok(());
+    }
+    let error = |message| ProblemError { path: String::new(), line: 1, code: "not_on_this_server".to_owned(), message };
+    let errors: Vec<_> = problems.into_iter().map(error).collect();
+    Err(Failure::invalid_agent("this server cannot execute the agent", errors))
+}
+
+fn mistake(code: &str, path: &str, message: &str) -> Failure {
+    let error = ProblemError { path: path.to_owned(), line: 1, code: code.to_owned(), message: message.to_owned() };
+    Failure::invalid_agent(message, vec![error])
+}
+
+fn mistakes(errors: &[FileError]) -> Failure {
+    let error = |error: &FileError| ProblemError {
+        path: error.path.clone(),
+        line: error.line,
+        code: error.code.as_str().to_owned(),
+        message: error.message.clone(),
+    };
+    let count = errors.len();
+    let detail = format!("the file has {count} mistake{}", if count == 1 { "" } else { "s" });
+    Failure::invalid_agent(detail, errors.iter().map(error).collect())
+}

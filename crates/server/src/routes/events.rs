@@ -1,0 +1,98 @@
+//! A job's events: pages, and a stream.
+
+use aetheris_api::{EventPage, EventView};
+use aetheris_core::id::JobId;
+use aetheris_core::limits;
+use aetheris_runtime::OpError;
+use axum::extract::State;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+
+use super::answers::{Common, NoJob};
+use crate::answer::{self, Answer};
+use crate::error::Failure;
+use crate::params::{JobPath, Params};
+use crate::state::{App, Shared};
+use crate::{follow, view};
+
+const PAGE_DEFAULT: usize = 100;
+/// Events read at a time, and the bytes of payloads after which a page ends: a page of large payloads
+/// is shorter than it was asked for.
+const EVENTS_AT_ONCE: usize = 64;
+const PAGE_BYTES_MAX: usize = 8 * 1024 * 1024;
+const LAST_EVENT_ID: &str = "last-event-id";
+
+/// A page of a job's events
+///
+/// In order, from the one after `after` on. A page may be shorter than `limit`; `next_after` says
+/// where the next one begins.
+#[utoipa::path(get, path = "/api/jobs/{id}/events", tag = "evidence", operation_id = "list_events",
+    params(
+        ("id" = String, Path, description = "The job's id"),
+        ("after" = Option<u64>, Query, description = "From the event after this place on; 0 by default"),
+        ("limit" = Option<u64>, Query, minimum = 1, description = "At most so many; 100 by default, never more than 1000")),
+    responses((status = 200, body = EventPage), Common, NoJob))]
+pub(super) async fn page(State(app): State<Shared>, JobPath(job): JobPath, mut params: Params) -> Answer {
+    let after = after(&mut params)?;
+    let limit = params.limit(PAGE_DEFAULT, limits::PAGE_EVENTS_MAX)?;
+    params.finish()?;
+    answer::ok(&read(&app, job, after, limit).await?)
+}
+
+async fn read(app: &App, job: JobId, after: u64, limit: usize) -> Result<EventPage, Failure> {
+    let last = app.store().job(job).await?.ok_or(OpError::JobNotFound(job))?.seq;
+    let (mut at, mut bytes) = (after, 0);
+    let mut events: Vec<EventView> = Vec::new();
+    while events.len() < limit && bytes < PAGE_BYTES_MAX && at < last {
+        let rows = app.store().events(job, at, EVENTS_AT_ONCE.min(limit - events.len())).await?;
+        let Some(newest) = rows.last() else {
+            break;
+        };
+        at = newest.seq;
+        bytes += rows.iter().map(|row| row.payload.len()).sum::<usize>();
+        events.extend(rows.iter().map(view::event));
+    }
+    let next_after = events.last().map(|event| event.seq).filter(|seq| *seq < last);
+    Ok(EventPage { events, next_after })
+}
+
+/// A job's events as they come
+///
+/// Server-sent events: `id` is the event's place, `event` its type, `data` the event. What is there
+/// comes first, then what happens, without gap or repetition; the stream ends after the event that
+/// ends the job. A client that comes back says in `Last-Event-ID` where it was.
+#[utoipa::path(get, path = "/api/jobs/{id}/events/stream", tag = "evidence", operation_id = "stream_events",
+    params(
+        ("id" = String, Path, description = "The job's id"),
+        ("after" = Option<u64>, Query, description = "From the event after this place on; 0 by default"),
+        ("Last-Event-ID" = Option<u64>, Header, description = "The same, and stronger: what was seen last")),
+    responses(
+        (status = 200, body = String, content_type = "text/event-stream",
+            description = "One `EventView` in each `data`"),
+        Common, NoJob))]
+pub(super) async fn stream(
+    State(app): State<Shared>,
+    JobPath(job): JobPath,
+    mut params: Params,
+    headers: HeaderMap,
+) -> Answer {
+    let asked = after(&mut params)?;
+    params.finish()?;
+    let after = last_seen(&headers)?.unwrap_or(asked);
+    app.store().job(job).await?.ok_or(OpError::JobNotFound(job))?;
+    let body = follow::stream(app, job, after)?;
+    let mut response = answer::typed(StatusCode::OK, HeaderValue::from_static("text/event-stream"), body);
+    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    Ok(response)
+}
+
+fn after(params: &mut Params) -> Result<u64, Failure> {
+    Ok(params.read("after", "the place of an event")?.unwrap_or(0))
+}
+
+fn last_seen(headers: &HeaderMap) -> Result<Option<u64>, Failure> {
+    let Some(value) = headers.get(LAST_EVENT_ID).filter(|value| !value.is_empty()) else {
+        return Ok(None);
+    };
+    let place = value.to_str().ok().and_then(|text| text.parse().ok());
+    place.map(Some).ok_or_else(|| Failure::invalid("Last-Event-ID: expected the place of an event"))
+}

@@ -1,0 +1,100 @@
+//! Jobs, one and many.
+
+use aetheris_api::{ErrorCode, JobList, JobView};
+use aetheris_core::id::{AgentName, JobId, SessionId};
+use aetheris_core::job::JobStatus;
+use aetheris_core::limits;
+use aetheris_runtime::OpError;
+use aetheris_runtime::load::Loaded;
+use aetheris_store::JobFilter;
+use axum::extract::State;
+
+use super::answers::{Common, NoJob};
+use crate::answer::{self, Answer};
+use crate::error::Failure;
+use crate::params::{Gone, JobPath, Params};
+use crate::state::{App, Shared};
+use crate::{follow, view};
+
+const PAGE_DEFAULT: usize = 50;
+
+/// A page of jobs
+///
+/// Newest first.
+#[utoipa::path(get, path = "/api/jobs", tag = "jobs", operation_id = "list_jobs",
+    params(
+        ("status" = Option<String>, Query,
+            description = "In one of these states, separated by commas: pending, running, waiting, parked, \
+                           completed, failed, cancelled. May be repeated"),
+        ("agent" = Option<String>, Query, description = "Of this agent"),
+        ("session_id" = Option<String>, Query, description = "Of this conversation"),
+        ("label" = Option<String>, Query, description = "With this label: `key:value` or `key=value`"),
+        ("limit" = Option<u64>, Query, minimum = 1, description = "At most so many; 50 by default, never more than 500"),
+        ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before")),
+    responses((status = 200, body = JobList), Common))]
+pub(super) async fn list(State(app): State<Shared>, mut params: Params) -> Answer {
+    let filter = JobFilter {
+        agent: params.one("agent")?.map(AgentName::new),
+        before: cursor(&mut params)?,
+        blocked_on: None,
+        label: params.one("label")?.map(|text| label(&text)).transpose()?,
+        limit: params.limit(PAGE_DEFAULT, limits::PAGE_JOBS_MAX)?,
+        session: params.one("session_id")?.map(SessionId::new),
+        statuses: statuses(&params.all("status"))?,
+    };
+    params.finish()?;
+    let page = app.store().jobs(filter).await?;
+    let jobs = page.jobs.iter().map(view::job_row).collect();
+    answer::ok(&JobList { jobs, next_cursor: page.next.map(|job| job.to_string()) })
+}
+
+/// One job
+///
+/// With its message, its steps and, when it has ended, its result or error.
+#[utoipa::path(get, path = "/api/jobs/{id}", tag = "jobs", operation_id = "get_job",
+    params(
+        ("id" = String, Path, description = "The job's id"),
+        ("wait" = Option<String>, Query, pattern = "^[0-9]{1,9}(us|ms|s|m|h|d)$",
+            description = "Answer when the job has ended, or when this time is over; at most 60s")),
+    responses((status = 200, body = JobView), Common, NoJob))]
+pub(super) async fn get(State(app): State<Shared>, JobPath(job): JobPath, mut params: Params, gone: Gone) -> Answer {
+    let wait = params.wait()?;
+    params.finish()?;
+    if let Some(wait) = wait {
+        follow::until_ended(&app, job, wait, &gone).await?.ok_or(OpError::JobNotFound(job))?;
+    }
+    answer::ok(&view(&app, job).await?)
+}
+
+async fn view(app: &App, job: JobId) -> Result<JobView, Failure> {
+    let loaded = Loaded::read(app.store(), job).await?;
+    let plan = match loaded.state.plan {
+        Some(plan) => Some(app.runtime().plans.get(app.store(), plan.hash).await?),
+        None => None,
+    };
+    Ok(view::job(&loaded, plan.as_deref()))
+}
+
+/// The place where a page begins.
+pub(super) fn cursor(params: &mut Params) -> Result<Option<JobId>, Failure> {
+    params.read("cursor", "the `next_cursor` of an earlier page")
+}
+
+fn label(text: &str) -> Result<(String, String), Failure> {
+    let split = text.find([':', '=']).filter(|at| *at > 0);
+    let (key, value) = split.map(|at| (&text[..at], &text[at + 1..])).ok_or_else(|| {
+        Failure::new(ErrorCode::InvalidRequest, format!("query: `label` is `{text}`; expected `key:value` or `key=value`"))
+    })?;
+    Ok((key.to_owned(), value.to_owned()))
+}
+
+fn statuses(texts: &[String]) -> Result<Vec<JobStatus>, Failure> {
+    let names = texts.iter().flat_map(|text| text.split(',')).map(str::trim).filter(|name| !name.is_empty());
+    let status = |name| {
+        JobStatus::parse(name).ok_or_else(|| {
+            let known = JobStatus::ALL.map(JobStatus::as_str).join(", ");
+            Failure::invalid(format!("query: `status` names `{name}`; expected one of {known}"))
+        })
+    };
+    names.map(status).collect()
+}

@@ -1,0 +1,72 @@
+//! The server itself.
+
+use aetheris_api::{CheckView, LiveView, ReadyView};
+use axum::extract::State;
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::Response;
+
+use crate::answer::{self, Answer};
+use crate::state::Shared;
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// Whether the process answers
+#[utoipa::path(get, path = "/livez", tag = "system", operation_id = "live",
+    responses((status = 200, body = LiveView)))]
+pub(super) async fn live() -> Answer {
+    answer::ok(&LiveView { live: true, version: VERSION.to_owned() })
+}
+
+/// Whether the server can do its work
+#[utoipa::path(get, path = "/readyz", tag = "system", operation_id = "ready",
+    responses(
+        (status = 200, body = ReadyView, description = "It can"),
+        (status = 503, body = ReadyView, description = "It cannot; the checks that are not `ok` say why")))]
+pub(super) async fn ready(State(app): State<Shared>) -> Answer {
+    let store = match app.store().status().await {
+        Ok(status) => Ok(format!("{}: {}", status.backend, status.durability)),
+        Err(error) => Err(error.to_string()),
+    };
+    let mut checks = vec![check("store", store)];
+    checks.extend(app.state.ready.iter().map(|ready| check(&ready.name, (ready.look)())));
+    if app.state.closing.is_cancelled() {
+        checks.push(check("server", Err("it is shutting down".to_owned())));
+    }
+    let ready = checks.iter().all(|check| check.ok);
+    let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    answer::json(status, &ReadyView { checks, ready })
+}
+
+fn check(name: &str, found: Result<String, String>) -> CheckView {
+    let ok = found.is_ok();
+    let detail = found.unwrap_or_else(|problem| problem);
+    CheckView { detail, name: name.to_owned(), ok }
+}
+
+/// This document
+#[utoipa::path(get, path = "/api/openapi.json", tag = "system", operation_id = "openapi",
+    responses((status = 200, body = Object, content_type = "application/json", description = "OpenAPI 3.1")))]
+pub(super) async fn openapi(State(app): State<Shared>) -> Response {
+    answer::ready_json(app.openapi.get().cloned().unwrap_or_default())
+}
+
+/// The JSON Schema of agent files
+#[utoipa::path(get, path = "/api/schema/agent", tag = "agents", operation_id = "agent_schema",
+    responses((status = 200, body = Object, content_type = "application/json", description = "JSON Schema 2020-12")))]
+pub(super) async fn agent_schema() -> Answer {
+    answer::ok(&aetheris_agentfile::json_schema())
+}
+
+/// A page for people who find the server in a browser.
+pub(super) async fn front() -> Response {
+    let page = format!(
+        "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\"><title>Aetheris</title>\n<h1>Aetheris {VERSION}</h1>\n\
+         <p>A durable execution runtime for AI agents.</p>\n<ul>\n\
+         <li><a href=\"/api/openapi.json\">/api/openapi.json</a>: every call</li>\n\
+         <li><a href=\"/api/schema/agent\">/api/schema/agent</a>: the form of agent files</li>\n\
+         <li><a href=\"/api/agents\">/api/agents</a>, <a href=\"/api/jobs\">/api/jobs</a>, \
+         <a href=\"/api/waits\">/api/waits</a>, <a href=\"/api/in-doubt\">/api/in-doubt</a></li>\n\
+         <li><a href=\"/readyz\">/readyz</a>: whether the server can do its work</li>\n</ul>\n</html>\n"
+    );
+    answer::typed(StatusCode::OK, HeaderValue::from_static("text/html; charset=utf-8"), page)
+}

@@ -1,0 +1,152 @@
+//! What waits for someone.
+
+use aetheris_api::{InDoubtList, InDoubtView, WaitList, WaitView};
+use aetheris_core::ledger::LedgerRow;
+use aetheris_core::limits;
+use aetheris_core::plan::{CompiledPlan, DoubtPolicy, WaitType};
+use aetheris_core::time::{Span, Timestamp};
+use aetheris_runtime::load::Loaded;
+use aetheris_store::{JobFilter, JobRow};
+use axum::extract::State;
+
+use super::answers::Common;
+use super::jobs::cursor;
+use crate::answer::{self, Answer};
+use crate::error::Failure;
+use crate::params::Params;
+use crate::state::{App, Shared};
+use crate::view;
+
+const PAGE_DEFAULT: usize = 50;
+/// Pages of blocked jobs that one answer looks through for those that wait for someone.
+const PAGES_MAX: usize = 8;
+
+/// What waits for someone
+///
+/// Newest job first. Without `wait_type`, everything but what only time ends.
+#[utoipa::path(get, path = "/api/waits", tag = "people", operation_id = "list_waits",
+    params(
+        ("wait_type" = Option<String>, Query, description = "human, signal, webhook or timer"),
+        ("limit" = Option<u64>, Query, minimum = 1, description = "At most so many; 50 by default, never more than 500"),
+        ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before")),
+    responses((status = 200, body = WaitList), Common))]
+pub(super) async fn list(State(app): State<Shared>, mut params: Params) -> Answer {
+    let wait_type = params.one("wait_type")?.map(|name| wait_type(&name)).transpose()?;
+    let limit = params.limit(PAGE_DEFAULT, limits::PAGE_JOBS_MAX)?;
+    let before = cursor(&mut params)?;
+    params.finish()?;
+    let filter = JobFilter { before, blocked_on: Some(wait_type), limit, ..JobFilter::default() };
+    let (rows, next_cursor) = blocked(&app, filter).await?;
+    let now = app.runtime().system.clock.wall();
+    let mut waits = Vec::with_capacity(rows.len());
+    for row in rows {
+        waits.extend(wait(&app, &row, now).await?);
+    }
+    answer::ok(&WaitList { next_cursor, waits })
+}
+
+fn wait_type(name: &str) -> Result<WaitType, Failure> {
+    let all = [WaitType::Human, WaitType::Signal, WaitType::Webhook, WaitType::Timer];
+    all.into_iter().find(|known| known.as_str() == name).ok_or_else(|| {
+        let known = all.map(WaitType::as_str).join(", ");
+        Failure::invalid(format!("query: `wait_type` is `{name}`; expected one of {known}"))
+    })
+}
+
+/// A page of rows that wait for the asked type, or for anything but time.
+async fn blocked(app: &App, mut filter: JobFilter) -> Result<(Vec<JobRow>, Option<String>), Failure> {
+    let any = filter.blocked_on == Some(None);
+    let limit = filter.limit;
+    let mut rows: Vec<JobRow> = Vec::new();
+    for _ in 0..PAGES_MAX {
+        let page = app.store().jobs(filter.clone()).await?;
+        let someone = |row: &JobRow| {
+            row.waiting.as_ref().is_some_and(|wait| wait.doubt || !any || wait.wait_type != WaitType::Timer)
+        };
+        rows.extend(page.jobs.into_iter().filter(someone));
+        filter.before = page.next;
+        filter.limit = limit.saturating_sub(rows.len());
+        if filter.before.is_none() || filter.limit == 0 {
+            break;
+        }
+    }
+    Ok((rows, filter.before.map(|job| job.to_string())))
+}
+
+/// One wait, with its times; nothing where it ended meanwhile.
+async fn wait(app: &App, row: &JobRow, now: Timestamp) -> Result<Option<WaitView>, Failure> {
+    let loaded = Loaded::read(app.store(), row.id).await?;
+    let Some(waiting) = view::waiting(&loaded) else {
+        return Ok(None);
+    };
+    let since = waiting.since.unwrap_or(loaded.row.updated_at);
+    let seconds = now.since(since).micros() / 1_000_000;
+    Ok(Some(WaitView {
+        age: Span::from_secs(seconds),
+        agent: loaded.row.agent,
+        correlation_key: waiting.correlation_key,
+        deadline: waiting.deadline,
+        doubt: waiting.doubt,
+        job_id: row.id,
+        node_id: waiting.node_id,
+        reason: waiting.reason,
+        session_id: loaded.row.session,
+        since,
+        wait_type: waiting.wait_type,
+    }))
+}
+
+/// Calls in doubt
+///
+/// Calls that durably started and whose outcome is unknown, oldest first.
+#[utoipa::path(get, path = "/api/in-doubt", tag = "people", operation_id = "list_in_doubt",
+    params(("limit" = Option<u64>, Query, minimum = 1, description = "At most so many; 100 by default, never more than 500")),
+    responses((status = 200, body = InDoubtList), Common))]
+pub(super) async fn in_doubt(State(app): State<Shared>, mut params: Params) -> Answer {
+    let limit = params.limit(2 * PAGE_DEFAULT, limits::PAGE_JOBS_MAX)?;
+    params.finish()?;
+    let mut invocations = Vec::new();
+    for row in app.store().in_doubt(limit).await? {
+        invocations.push(invocation(&app, &row).await?);
+    }
+    answer::ok(&InDoubtList { invocations })
+}
+
+async fn invocation(app: &App, row: &LedgerRow) -> Result<InDoubtView, Failure> {
+    let loaded = Loaded::read(app.store(), row.job).await?;
+    let evidence = app.store().evidence(row.job).await?;
+    let plan = match loaded.state.plan {
+        Some(plan) => Some(app.runtime().plans.get(app.store(), plan.hash).await?),
+        None => None,
+    };
+    let doubt = loaded.state.steps.get(&row.node).and_then(|step| step.doubt.as_ref());
+    let policy = plan.as_deref().zip(doubt).map(|(plan, doubt)| policy(plan, row, doubt.policy));
+    Ok(InDoubtView {
+        agent: loaded.row.agent.clone(),
+        deadline: row.deadline,
+        effect: row.class,
+        evidence: evidence.iter().filter(|late| late.key == row.key).map(view::evidence).collect(),
+        invocation: row.key,
+        job_id: row.job,
+        job_status: loaded.row.status,
+        node_id: row.node.clone(),
+        permit: row.permit,
+        policy,
+        reason: doubt.map(|doubt| doubt.reason.clone()),
+        since: doubt.map_or(row.updated_at, |doubt| doubt.since),
+        status: row.status,
+        tool: row.tool.clone(),
+        waiting: view::waiting(&loaded),
+    })
+}
+
+/// What is being done about a doubt, in the words of the agent's file.
+fn policy(plan: &CompiledPlan, row: &LedgerRow, place: u32) -> String {
+    let list = plan.plan().tools.get(&row.tool).map(|tool| tool.on_in_doubt.as_slice()).unwrap_or_default();
+    match usize::try_from(place).ok().and_then(|place| list.get(place)) {
+        Some(DoubtPolicy::Human) => "human".to_owned(),
+        Some(DoubtPolicy::Reconcile(tool)) => format!("reconcile: {tool}"),
+        Some(DoubtPolicy::Wait(span)) => format!("wait: {span}"),
+        Some(DoubtPolicy::Fail) | None => "fail".to_owned(),
+    }
+}

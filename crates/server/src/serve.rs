@@ -1,0 +1,125 @@
+//! Connections: accepted, bounded, and ended in good order.
+//!
+//! The framework's own accept loop sets no timer, so that a client that never finishes its headers
+//! keeps its connection for ever. This one gives headers, and the silence between two requests, ten
+//! seconds; a body thirty ([`crate::routes`]); and it serves a bounded number of connections at once.
+//!
+//! A request is worked on in a task of its own. When its client goes away, what waits for the client's
+//! sake ends ([`crate::follow`]); what writes goes on.
+
+use std::convert::Infallible;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use aetheris_api::ErrorCode;
+use axum::Router;
+use axum::body::Body;
+use axum::http::Request;
+use axum::response::{IntoResponse, Response};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tower::ServiceExt;
+
+use crate::error::Failure;
+use crate::params::Gone;
+use crate::routes;
+use crate::state::AppState;
+
+/// The time a request's headers may take, and the silence between two requests.
+const HEADER_TIME_MAX: Duration = Duration::from_secs(10);
+/// Connections served at once; further ones wait to be accepted.
+const CONNECTIONS_MAX: usize = 16_384;
+/// The time that requests under way have at the end.
+const DRAIN_TIME_MAX: Duration = Duration::from_secs(30);
+/// The pause after an accept that failed for want of file descriptors or memory.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Serves until `shutdown` is cancelled. Then nothing new is accepted, long polls and event streams
+/// end, and requests under way are answered.
+///
+/// # Errors
+/// None today: a failed accept is tried again.
+pub async fn serve(listener: TcpListener, mut state: AppState, shutdown: CancellationToken) -> io::Result<()> {
+    state.closing = shutdown.clone();
+    let router = routes::router(state);
+    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let (connections, requests) = (TaskTracker::new(), TaskTracker::new());
+    while let Some(stream) = accept(&listener, &shutdown).await {
+        let Some(place) = shutdown.run_until_cancelled(Arc::clone(&places).acquire_owned()).await else {
+            break;
+        };
+        let (router, shutdown, requests) = (router.clone(), shutdown.clone(), requests.clone());
+        connections.spawn(async move {
+            connection(stream, router, &shutdown, requests).await;
+            drop(place);
+        });
+    }
+    drop(listener);
+    connections.close();
+    requests.close();
+    drain(&connections, &requests).await;
+    Ok(())
+}
+
+/// The next connection; `None` at the end.
+async fn accept(listener: &TcpListener, shutdown: &CancellationToken) -> Option<TcpStream> {
+    loop {
+        match shutdown.run_until_cancelled(listener.accept()).await? {
+            Ok((stream, _)) => return Some(stream),
+            Err(error) => {
+                tracing::warn!(%error, "a connection cannot be accepted");
+                shutdown.run_until_cancelled(tokio::time::sleep(ACCEPT_PAUSE)).await?;
+            }
+        }
+    }
+}
+
+async fn connection(stream: TcpStream, router: Router, shutdown: &CancellationToken, requests: TaskTracker) {
+    if stream.set_nodelay(true).is_err() {
+        return;
+    }
+    let service = hyper::service::service_fn(move |request| answer(router.clone(), requests.clone(), request));
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(HEADER_TIME_MAX);
+    let mut serving = std::pin::pin!(http.serve_connection(TokioIo::new(stream), service));
+    tokio::select! {
+        // A connection that breaks is its client's affair.
+        _ = serving.as_mut() => return,
+        () = shutdown.cancelled() => serving.as_mut().graceful_shutdown(),
+    }
+    let _ = serving.await;
+}
+
+/// Works on one request in a task of its own. Dropping this, as when the client is gone, leaves the
+/// task to its end.
+async fn answer(
+    router: Router,
+    requests: TaskTracker,
+    request: Request<Incoming>,
+) -> Result<Response, Infallible> {
+    let client = CancellationToken::new();
+    let mut request = request.map(Body::new);
+    request.extensions_mut().insert(Gone(client.clone()));
+    let _until_here = client.drop_guard();
+    match requests.spawn(router.oneshot(request)).await {
+        Ok(answer) => answer,
+        Err(_) => Ok(Failure::new(ErrorCode::Internal, "the request could not be worked on").into_response()),
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "bounds the wait for tasks, which go on by themselves")]
+async fn drain(connections: &TaskTracker, requests: &TaskTracker) {
+    let both = async {
+        connections.wait().await;
+        requests.wait().await;
+    };
+    if tokio::time::timeout(DRAIN_TIME_MAX, both).await.is_err() {
+        tracing::warn!(connections = connections.len(), requests = requests.len(), "clients are left that did not read their answers");
+    }
+}

@@ -1,0 +1,87 @@
+//! What a server is made of.
+
+use std::sync::{Arc, OnceLock};
+
+use aetheris_core::agent::Agent;
+use aetheris_core::limits;
+use aetheris_runtime::Runtime;
+use aetheris_store::Store;
+use axum::body::Bytes;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::sync::CancellationToken;
+
+use crate::error::Failure;
+
+/// What this server cannot execute of an agent whose file is otherwise right: one text per problem.
+pub type AgentCheck = Arc<dyn Fn(&Agent) -> Vec<String> + Send + Sync>;
+
+/// One more thing that readiness depends on.
+#[derive(Clone)]
+pub struct ReadyCheck {
+    /// What is looked at, as the answer names it.
+    pub name: String,
+    /// Looks: what was found, or what is not ready.
+    pub look: Arc<dyn Fn() -> Result<String, String> + Send + Sync>,
+}
+
+/// What a server works with.
+#[derive(Clone)]
+pub struct AppState {
+    /// What is asked of an agent beside what its file says.
+    pub check_agent: AgentCheck,
+    /// Ends long polls and event streams. [`crate::serve()`] puts its own in its place.
+    pub closing: CancellationToken,
+    /// What readiness depends on beside the store.
+    pub ready: Vec<ReadyCheck>,
+    /// The operations.
+    pub runtime: Runtime,
+}
+
+impl AppState {
+    /// A server on a runtime, without further checks.
+    #[must_use]
+    pub fn new(runtime: Runtime) -> Self {
+        Self {
+            check_agent: Arc::new(|_| Vec::new()),
+            closing: CancellationToken::new(),
+            ready: Vec::new(),
+            runtime,
+        }
+    }
+}
+
+impl std::fmt::Debug for AppState {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AppState").field("runtime", &self.runtime).finish_non_exhaustive()
+    }
+}
+
+/// What handlers share.
+pub(crate) struct App {
+    followers: Arc<Semaphore>,
+    pub(crate) openapi: OnceLock<Bytes>,
+    pub(crate) state: AppState,
+}
+
+/// The handlers' handle on it.
+pub(crate) type Shared = Arc<App>;
+
+impl App {
+    pub(crate) fn new(state: AppState) -> Shared {
+        let followers = Arc::new(Semaphore::new(limits::FOLLOWERS_MAX));
+        Arc::new(Self { followers, openapi: OnceLock::new(), state })
+    }
+
+    pub(crate) fn runtime(&self) -> &Runtime {
+        &self.state.runtime
+    }
+
+    pub(crate) fn store(&self) -> &dyn Store {
+        self.state.runtime.store.as_ref()
+    }
+
+    /// A place among the followers, held as long as what is returned.
+    pub(crate) fn follower(&self) -> Result<OwnedSemaphorePermit, Failure> {
+        Arc::clone(&self.followers).try_acquire_owned().map_err(|_| Failure::overloaded())
+    }
+}

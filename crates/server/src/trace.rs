@@ -1,0 +1,227 @@
+//! What happened in a job, told from its events.
+
+use std::collections::BTreeMap;
+
+use aetheris_api::{TraceAttempt, TraceDoubt, TraceModel, TraceRun, TraceStep, TraceTool, TraceView};
+use aetheris_core::event::{
+    DoubtOutcome, Event, InDoubtResolved, JobClaimed, ModelRecord, NodeFinished, Recorded, Resolver, SkipReason, WaitEnd,
+};
+use aetheris_core::id::NodeId;
+use aetheris_core::plan::{CompiledPlan, Node, NodeKind};
+use aetheris_core::state::{JobState, StepState};
+use aetheris_core::step::StepStatus;
+use aetheris_runtime::OpError;
+use aetheris_store::{Evidence, History};
+
+use crate::view;
+
+/// What the state does not keep of a node.
+#[derive(Default)]
+struct Told {
+    attempts: Vec<TraceAttempt>,
+    doubts: Vec<TraceDoubt>,
+    ended_by: Option<&'static str>,
+    model: Option<TraceModel>,
+    skipped: Option<&'static str>,
+}
+
+#[derive(Default)]
+struct Story {
+    nodes: BTreeMap<NodeId, Told>,
+    runs: Vec<TraceRun>,
+}
+
+/// The trace of a job, from its full history.
+///
+/// # Errors
+/// The events cannot be folded.
+pub fn job(history: &History, plan: Option<&CompiledPlan>, evidence: &[Evidence]) -> Result<TraceView, OpError> {
+    let folded = JobState::fold(history.row.id, &history.events);
+    let state = folded.map_err(|illegal| OpError::Corrupt(illegal.to_string()))?;
+    let mut story = Story::default();
+    for recorded in &history.events {
+        story.tell(recorded);
+    }
+    let row = &history.row;
+    let nodes = plan.into_iter().flat_map(CompiledPlan::ordered);
+    Ok(TraceView {
+        agent: row.agent.clone(),
+        agent_version: row.agent_version.clone(),
+        created_at: row.created_at,
+        error: row.error.as_ref().map(|(error, node)| view::reason(error, node.clone())),
+        evidence: evidence.iter().map(view::evidence).collect(),
+        job_id: row.id,
+        plan_hash: row.plan_hash,
+        session_id: row.session.clone(),
+        status: row.status,
+        steps: nodes.map(|node| step(node, plan, &state, story.nodes.remove(&node.id).unwrap_or_default())).collect(),
+        runs: story.runs,
+        updated_at: row.updated_at,
+        usage: view::usage(&state),
+    })
+}
+
+impl Story {
+    fn of(&mut self, node: &NodeId) -> &mut Told {
+        self.nodes.entry(node.clone()).or_default()
+    }
+
+    fn tell(&mut self, recorded: &Recorded) {
+        let at = recorded.at;
+        match &recorded.event {
+            Event::JobClaimed(claim) => self.claimed(recorded, claim),
+            Event::JobRequeued(e) => self.run_ends(recorded, Some(e.reason.as_str())),
+            Event::JobWaiting(_) | Event::JobCompleted(_) | Event::JobFailed(_) | Event::JobCancelled(_) => {
+                self.run_ends(recorded, None);
+            }
+            Event::NodeStarted(e) => self.of(&e.node).attempts.push(TraceAttempt {
+                ended_at: None,
+                epoch: recorded.fence.epoch,
+                error: None,
+                number: e.number,
+                started_at: at,
+            }),
+            Event::NodeFinished(e) => self.finished(recorded, e),
+            Event::NodeRetryScheduled(e) => {
+                if let Some(attempt) = self.of(&e.node).attempts.last_mut() {
+                    attempt.ended_at = Some(at);
+                    attempt.error = Some(view::reason(&e.error, None));
+                }
+            }
+            Event::NodeSkipped(e) => {
+                self.of(&e.node).skipped = Some(match e.reason {
+                    SkipReason::Condition => "condition",
+                    SkipReason::Upstream => "upstream",
+                });
+            }
+            Event::WaitCompleted(e) => {
+                self.of(&e.node).ended_by = Some(match e.by {
+                    WaitEnd::Signal { .. } => "signal",
+                    WaitEnd::Time => "time",
+                });
+            }
+            Event::StepInDoubt(e) => self.doubted(recorded, &e.node, e.permit, &e.reason),
+            Event::InDoubtResolved(e) => self.resolved(recorded, e),
+            Event::JobCreated(_)
+            | Event::PlanGenerated(_)
+            | Event::JobCancelRequested(_)
+            | Event::ToolInvocationStarted(_)
+            | Event::ToolInvocationFinished(_)
+            | Event::CommandCommitted(_)
+            | Event::TimerSet(_)
+            | Event::TimerFired(_) => {}
+        }
+    }
+
+    fn claimed(&mut self, recorded: &Recorded, claim: &JobClaimed) {
+        self.runs.push(TraceRun {
+            attempt_id: claim.attempt_id,
+            claimed_at: recorded.at,
+            ended_by: None,
+            ended_at: None,
+            epoch: recorded.fence.epoch,
+            worker: claim.worker.clone(),
+        });
+    }
+
+    fn run_ends(&mut self, recorded: &Recorded, reason: Option<&str>) {
+        if let Some(run) = self.runs.last_mut().filter(|run| run.ended_at.is_none()) {
+            let kind = recorded.event.kind().as_str();
+            run.ended_at = Some(recorded.at);
+            run.ended_by = Some(reason.map_or_else(|| kind.to_owned(), |reason| format!("{kind}: {reason}")));
+        }
+    }
+
+    fn finished(&mut self, recorded: &Recorded, e: &NodeFinished) {
+        let told = self.of(&e.node);
+        if let Some(attempt) = told.attempts.last_mut() {
+            attempt.ended_at = Some(recorded.at);
+            attempt.error = e.error.as_ref().map(|error| view::reason(error, None));
+        }
+        told.model = e.model.as_ref().map(model);
+    }
+
+    fn doubted(&mut self, recorded: &Recorded, node: &NodeId, permit: u32, reason: &str) {
+        let doubts = &mut self.of(node).doubts;
+        // Further policies of one doubt say the same doubt again.
+        if doubts.iter().any(|doubt| doubt.permit == permit && doubt.resolved_at.is_none()) {
+            return;
+        }
+        doubts.push(TraceDoubt {
+            at: recorded.at,
+            note: None,
+            outcome: None,
+            permit,
+            reason: reason.to_owned(),
+            resolved_at: None,
+            resolved_by: None,
+        });
+    }
+
+    fn resolved(&mut self, recorded: &Recorded, e: &InDoubtResolved) {
+        let Some(doubt) = self.of(&e.node).doubts.iter_mut().rev().find(|doubt| doubt.permit == e.permit) else {
+            return;
+        };
+        let outcome = match e.outcome {
+            DoubtOutcome::Happened => "happened",
+            DoubtOutcome::DidNotHappen => "did_not_happen",
+            DoubtOutcome::Unresolved => "unresolved",
+        };
+        let by = match e.by {
+            Resolver::LateDeposit => "late_deposit",
+            Resolver::Reconcile => "reconcile",
+            Resolver::Operator => "operator",
+            Resolver::Policy => "policy",
+        };
+        doubt.note.clone_from(&e.note);
+        doubt.outcome = Some(outcome.to_owned());
+        doubt.resolved_at = Some(recorded.at);
+        doubt.resolved_by = Some(by.to_owned());
+    }
+}
+
+fn model(record: &ModelRecord) -> TraceModel {
+    TraceModel {
+        completion_tokens: record.usage.completion_tokens,
+        model: record.model.clone(),
+        prompt_hash: record.prompt_hash,
+        prompt_tokens: record.usage.prompt_tokens,
+    }
+}
+
+fn step(node: &Node, plan: Option<&CompiledPlan>, state: &JobState, told: Told) -> TraceStep {
+    let untouched = StepState::default();
+    let step = state.steps.get(&node.id).unwrap_or(&untouched);
+    TraceStep {
+        attempts: told.attempts,
+        doubts: told.doubts,
+        ended_by: told.ended_by.map(str::to_owned),
+        error: step.error.as_ref().map(|error| view::reason(error, None)),
+        finished_at: step.finished_at,
+        kind: node.kind.as_str().to_owned(),
+        model: told.model,
+        needs: node.needs.clone(),
+        node_id: node.id.clone(),
+        result: step.result,
+        skipped: told.skipped.map(str::to_owned),
+        source: (step.status == StepStatus::Completed).then_some(step.source),
+        started_at: step.started_at,
+        status: step.status,
+        tool: tool(node, plan, step),
+    }
+}
+
+fn tool(node: &Node, plan: Option<&CompiledPlan>, step: &StepState) -> Option<TraceTool> {
+    let NodeKind::Tool { tool: name, .. } = &node.kind else {
+        return None;
+    };
+    let tool = plan?.plan().tools.get(name)?;
+    let invocation = step.invocation.as_ref();
+    Some(TraceTool {
+        effect: tool.effect,
+        invocation: invocation.map(|invocation| invocation.key),
+        name: name.clone(),
+        permits: invocation.map_or(0, |invocation| invocation.permit),
+        version: invocation.map_or_else(|| tool.version.clone(), |invocation| invocation.tool_version.clone()),
+    })
+}

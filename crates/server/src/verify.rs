@@ -1,0 +1,240 @@
+//! Whether what is stored of a job adds up. The checks are functions over rows; only [`job`] asks the
+//! store. Nothing is ever changed.
+
+use std::collections::BTreeMap;
+
+use aetheris_api::CheckView;
+use aetheris_core::chain::Header;
+use aetheris_core::event::{Event, InvocationOutcome, Recorded};
+use aetheris_core::hash::Hash;
+use aetheris_core::id::{IdempotencyKey, JobId};
+use aetheris_core::ledger::{LedgerRow, LedgerStatus};
+use aetheris_core::state::{Invocation, InvocationPhase, JobState};
+use aetheris_runtime::{OpError, Runtime};
+use aetheris_store::{EffectRow, ErrorKind, EventRow, History, JobRow, StoreError};
+
+/// Events read at a time: their payloads stand in memory together.
+const EVENTS_AT_ONCE: usize = 64;
+/// Differences that one check names.
+const NAMED_MAX: usize = 5;
+
+/// Verifies a job.
+///
+/// # Errors
+/// No such job, or the store cannot be asked. What it has and cannot be read is a finding instead.
+pub async fn job(runtime: &Runtime, job: JobId) -> Result<Vec<CheckView>, OpError> {
+    let store = runtime.store.as_ref();
+    let row = store.job(job).await?.ok_or(OpError::JobNotFound(job))?;
+    let mut chain = Chain::new(job);
+    while chain.seq < row.seq {
+        let rows = store.events(job, chain.seq, EVENTS_AT_ONCE).await?;
+        if rows.is_empty() {
+            break;
+        }
+        // What was written after the row was read is not part of what it says.
+        rows.iter().filter(|event| event.seq <= row.seq).for_each(|event| chain.push(event));
+        if rows.last().is_some_and(|event| event.seq > row.seq) {
+            break;
+        }
+    }
+    let mut checks = chain.checks(&row);
+    checks.push(match runtime.replay(job).await {
+        Ok(replay) => check("replay", replay.events, "events fold to the state, the row and the timers", replay.differences),
+        Err(error) => unreadable("replay", error)?,
+    });
+    checks.push(match store.history(job, true).await.map_err(OpError::Store) {
+        Ok(Some(history)) => match JobState::fold(job, &history.events) {
+            Ok(state) => {
+                let found = ledger(&state, &history);
+                let rows = history.ledger.len() + history.effects.len();
+                check("ledger", u64::try_from(rows).unwrap_or(u64::MAX), "rows of ledger and effects agree with the events", found)
+            }
+            Err(illegal) => check("ledger", 0, "", vec![illegal.to_string()]),
+        },
+        Ok(None) => return Err(OpError::JobNotFound(job)),
+        Err(error) => unreadable("ledger", error)?,
+    });
+    Ok(checks)
+}
+
+/// A finding, where it is one; an error, where the store could not be asked.
+fn unreadable(name: &str, error: OpError) -> Result<CheckView, OpError> {
+    match error {
+        OpError::Corrupt(_) | OpError::Store(StoreError { kind: ErrorKind::Corrupt, .. }) => {
+            Ok(check(name, 0, "", vec![error.to_string()]))
+        }
+        other => Err(other),
+    }
+}
+
+fn check(name: &str, count: u64, what: &str, found: Vec<String>) -> CheckView {
+    let ok = found.is_empty();
+    let detail = if ok {
+        format!("{count} {what}")
+    } else {
+        let more = found.len().saturating_sub(NAMED_MAX);
+        let mut text = found.into_iter().take(NAMED_MAX).collect::<Vec<_>>().join("; ");
+        if more > 0 {
+            text.push_str(&format!("; and {more} more"));
+        }
+        text
+    };
+    CheckView { detail, name: name.to_owned(), ok }
+}
+
+/// What the stored bytes of a stream say, event by event: places, payloads, chain, readability.
+#[derive(Debug)]
+pub struct Chain {
+    broken: Vec<String>,
+    count: u64,
+    gaps: Vec<String>,
+    head: Hash,
+    job: JobId,
+    payloads: Vec<String>,
+    seq: u64,
+    unreadable: Vec<String>,
+}
+
+impl Chain {
+    /// Before the first event.
+    #[must_use]
+    pub fn new(job: JobId) -> Self {
+        let none = Vec::new;
+        let (broken, gaps, payloads, unreadable) = (none(), none(), none(), none());
+        Self { broken, count: 0, gaps, head: Hash::ZERO, job, payloads, seq: 0, unreadable }
+    }
+
+    /// Takes in the next stored event.
+    pub fn push(&mut self, row: &EventRow) {
+        let seq = row.seq;
+        if seq != self.seq + 1 {
+            self.gaps.push(format!("event {seq} follows event {}", self.seq));
+        }
+        if Hash::of(&row.payload) != row.payload_hash {
+            self.payloads.push(format!("the payload of event {seq} is not what its hash says"));
+        }
+        if let Err(error) = row.decode() {
+            self.unreadable.push(format!("event {seq}: {error}"));
+        }
+        let header = Header {
+            job: self.job,
+            seq,
+            id: row.id,
+            kind: row.kind,
+            schema_version: row.schema_version,
+            fence: row.fence,
+            at: row.at,
+            payload_hash: row.payload_hash,
+        };
+        if header.chain(&self.head) != row.hash {
+            self.broken.push(format!("the hash of event {seq} does not follow from its fields and the event before"));
+        }
+        self.count += 1;
+        self.head = row.hash;
+        self.seq = seq;
+    }
+
+    /// What was found, with the row's own word about the end of the stream.
+    #[must_use]
+    pub fn checks(self, row: &JobRow) -> Vec<CheckView> {
+        let mut head = Vec::new();
+        if self.seq != row.seq {
+            head.push(format!("the row says that event {} is the last one, the stream ends at {}", row.seq, self.seq));
+        }
+        if self.head != row.head {
+            head.push("the row's head is not the hash of the last event".to_owned());
+        }
+        vec![
+            check("sequence", self.count, "events without gap or repetition", self.gaps),
+            check("payloads", self.count, "payloads are what their hashes say", self.payloads),
+            check("chain", self.count, "events, each chained to the one before", self.broken),
+            check("head", self.seq, "is the last event, by the row and by the stream", head),
+            check("readable", self.count, "events can be read", self.unreadable),
+        ]
+    }
+}
+
+/// What ledger and effects say otherwise than the events.
+#[must_use]
+pub fn ledger(state: &JobState, history: &History) -> Vec<String> {
+    let mut found = Vec::new();
+    let rows: BTreeMap<IdempotencyKey, &LedgerRow> = history.ledger.iter().map(|row| (row.key, row)).collect();
+    let effects: BTreeMap<(IdempotencyKey, u32), &EffectRow> =
+        history.effects.iter().map(|effect| ((effect.key, effect.permit), effect)).collect();
+    let called: BTreeMap<IdempotencyKey, &Invocation> =
+        state.steps.values().filter_map(|step| step.invocation.as_ref()).map(|call| (call.key, call)).collect();
+    for call in called.values() {
+        match rows.get(&call.key) {
+            Some(row) => found.extend(differences(call, row)),
+            None => found.push(format!("invocation {} is in the events and not in the ledger", call.key)),
+        }
+    }
+    for row in rows.values() {
+        if !called.contains_key(&row.key) {
+            found.push(format!("invocation {} is in the ledger and not in the events", row.key));
+        }
+        let effect = effects.contains_key(&(row.key, row.permit));
+        if effect != (row.status == LedgerStatus::Committed) {
+            let has = if effect { "has an effect" } else { "has no effect" };
+            found.push(format!("invocation {} is {} and {has}", row.key, row.status.as_str()));
+        }
+    }
+    let stray = effects.keys().filter(|(key, _)| !rows.contains_key(key));
+    found.extend(stray.map(|(key, _)| format!("the effect of {key} has no row in the ledger")));
+    found.extend(history.events.iter().filter_map(|event| other_result(state, &effects, event)));
+    found
+}
+
+/// A recorded command whose effect is not the one that was recorded.
+fn other_result(
+    state: &JobState,
+    effects: &BTreeMap<(IdempotencyKey, u32), &EffectRow>,
+    recorded: &Recorded,
+) -> Option<String> {
+    let Event::CommandCommitted(e) = &recorded.event else {
+        return None;
+    };
+    let call = state.steps.get(&e.node)?.invocation.as_ref()?;
+    let effect = effects.get(&(call.key, call.permit));
+    let same = effect.is_some_and(|effect| effect.result.hash() == e.result_hash);
+    (!same).then(|| format!("event {} records another result than the effect of {} has", recorded.seq, call.key))
+}
+
+/// What the ledger says otherwise than the events of one invocation.
+fn differences(call: &Invocation, row: &LedgerRow) -> Vec<String> {
+    let mut found = Vec::new();
+    if (row.permit, row.permit_id) != (call.permit, call.permit_id) {
+        found.push(format!("the ledger is at permit {} of {}, the events at {}", row.permit, call.key, call.permit));
+    }
+    if row.input_hash != call.input.hash() {
+        found.push(format!("the ledger has other arguments of {} than the events", call.key));
+    }
+    if row.class != call.class || row.deadline != call.deadline {
+        found.push(format!("the ledger has another class or deadline of {} than the events", call.key));
+    }
+    if !fits(call.phase, row) {
+        found.push(format!("the ledger has {} as {}, the events as {:?}", call.key, row.status.as_str(), call.phase));
+    }
+    found
+}
+
+/// Whether a ledger's word fits what the events have recorded so far. The ledger may know more: an
+/// outcome is deposited before the job's next run records it.
+fn fits(phase: InvocationPhase, row: &LedgerRow) -> bool {
+    use aetheris_core::event::DoubtOutcome as D;
+    let status = row.status;
+    match phase {
+        InvocationPhase::Started => status != LedgerStatus::FailedUnresolved,
+        InvocationPhase::Finished(InvocationOutcome::Committed) | InvocationPhase::Resolved(D::Happened) => {
+            status == LedgerStatus::Committed
+        }
+        InvocationPhase::Finished(InvocationOutcome::RefusedRetryable) => status == LedgerStatus::RefusedRetryable,
+        InvocationPhase::Finished(InvocationOutcome::RefusedPermanent) => status == LedgerStatus::RefusedPermanent,
+        InvocationPhase::Finished(InvocationOutcome::NotSent) => status == LedgerStatus::NotSent,
+        InvocationPhase::Finished(InvocationOutcome::InDoubt) => {
+            matches!(status, LedgerStatus::InDoubt | LedgerStatus::Committed)
+        }
+        InvocationPhase::Resolved(D::DidNotHappen) => status == LedgerStatus::InDoubt && row.disproved,
+        InvocationPhase::Resolved(D::Unresolved) => status == LedgerStatus::FailedUnresolved,
+    }
+}

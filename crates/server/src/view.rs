@@ -1,0 +1,170 @@
+//! From rows and folded states to answers.
+
+use std::collections::BTreeMap;
+
+use aetheris_api::{
+    AgentView, EventView, EvidenceView, JobErrorView, JobView, Raw, StepView, UsageView, WaitingView,
+};
+use aetheris_core::event::{Answer, Failure as Reason, TimerId};
+use aetheris_core::id::NodeId;
+use aetheris_core::json::Json;
+use aetheris_core::plan::CompiledPlan;
+use aetheris_core::projection;
+use aetheris_core::state::{Ending, JobState, StepState};
+use aetheris_core::step::StepStatus;
+use aetheris_core::time::Timestamp;
+use aetheris_runtime::load::Loaded;
+use aetheris_runtime::scope;
+use aetheris_store::{AgentRow, EventRow, Evidence, JobRow};
+
+/// An agent. The file is given only where it is asked for.
+#[must_use]
+pub fn agent(row: &AgentRow, with_source: bool) -> AgentView {
+    AgentView {
+        agent: row.agent.agent.clone(),
+        deadline: row.agent.deadline,
+        description: row.agent.description.clone(),
+        hash: row.hash,
+        nodes: u32::try_from(row.agent.plan.nodes.len()).unwrap_or(u32::MAX),
+        plan_hash: row.plan_hash,
+        planner: row.agent.planner.as_str().to_owned(),
+        source: with_source.then(|| row.source.clone()),
+        updated_at: row.updated_at,
+        version: row.agent.version.clone(),
+    }
+}
+
+/// A job as lists show it: from its row alone.
+#[must_use]
+pub fn job_row(row: &JobRow) -> JobView {
+    let holder = row.holder.as_ref();
+    JobView {
+        agent: row.agent.clone(),
+        agent_version: row.agent_version.clone(),
+        attempt_id: holder.map(|holder| holder.attempt_id),
+        created_at: row.created_at,
+        end_requested: row.end_requested,
+        epoch: row.fence.epoch,
+        error: row.error.as_ref().map(|(error, node)| reason(error, node.clone())),
+        id: row.id,
+        labels: row.labels.clone(),
+        lease_until: holder.map(|holder| holder.lease_until),
+        message: None,
+        not_before: row.not_before,
+        priority: row.priority,
+        result: None,
+        seq: row.seq,
+        session_id: row.session.clone(),
+        status: row.status,
+        steps: None,
+        updated_at: row.updated_at,
+        usage: None,
+        waiting: row.waiting.as_ref().map(|waiting| of_projection(waiting, None, None)),
+        worker: holder.map(|holder| holder.worker.clone()),
+    }
+}
+
+/// A job with all that is known of it.
+#[must_use]
+pub fn job(loaded: &Loaded, plan: Option<&CompiledPlan>) -> JobView {
+    let state = &loaded.state;
+    JobView {
+        message: Some(state.message.clone()),
+        result: Some(result(loaded)),
+        steps: Some(steps(state, plan)),
+        usage: Some(usage(state)),
+        waiting: waiting(loaded),
+        ..job_row(&loaded.row)
+    }
+}
+
+/// The job's answer; `null` until it is there.
+fn result(loaded: &Loaded) -> Json {
+    match &loaded.state.ending {
+        Some(Ending::Answered(Answer::Value(value))) => value.clone(),
+        Some(Ending::Answered(Answer::Node(node))) => scope::output(&loaded.state, &loaded.effects, node),
+        Some(Ending::Cancelled | Ending::Failed { .. }) | None => Json::null(),
+    }
+}
+
+fn steps(state: &JobState, plan: Option<&CompiledPlan>) -> BTreeMap<NodeId, StepView> {
+    let untouched = StepView { attempt: 0, finished_at: None, started_at: None, status: StepStatus::Pending };
+    let planned = plan.into_iter().flat_map(CompiledPlan::ordered).map(|node| (node.id.clone(), untouched.clone()));
+    let mut steps: BTreeMap<NodeId, StepView> = planned.collect();
+    steps.extend(state.steps.iter().map(|(node, step)| (node.clone(), self::step(step))));
+    steps
+}
+
+fn step(step: &StepState) -> StepView {
+    StepView { attempt: step.tries, finished_at: step.finished_at, started_at: step.started_at, status: step.status }
+}
+
+/// What a job has used up.
+#[must_use]
+pub fn usage(state: &JobState) -> UsageView {
+    let calls = state.steps.values().filter_map(|step| step.invocation.as_ref());
+    UsageView { tokens: state.tokens, tool_calls: calls.map(|invocation| u64::from(invocation.permit)).sum() }
+}
+
+/// What a blocked job waits for, with its times.
+#[must_use]
+pub fn waiting(loaded: &Loaded) -> Option<WaitingView> {
+    let waiting = loaded.row.waiting.as_ref()?;
+    let since = loaded.state.blocked.as_ref().map(|blocked| blocked.since);
+    let node = waiting.node.clone();
+    let timer = if waiting.doubt { TimerId::Doubt(node) } else { TimerId::Wait(node) };
+    let deadline = loaded.state.timers.get(&timer).map(|timer| timer.due);
+    Some(of_projection(waiting, since, deadline))
+}
+
+fn of_projection(
+    waiting: &projection::WaitingView,
+    since: Option<Timestamp>,
+    deadline: Option<Timestamp>,
+) -> WaitingView {
+    WaitingView {
+        correlation_key: waiting.correlation_key.clone(),
+        deadline,
+        doubt: waiting.doubt,
+        node_id: waiting.node.clone(),
+        reason: waiting.reason.clone(),
+        since,
+        wait_type: waiting.wait_type,
+    }
+}
+
+/// Why something failed.
+#[must_use]
+pub fn reason(error: &Reason, node: Option<NodeId>) -> JobErrorView {
+    JobErrorView { code: error.code.clone(), message: error.message.clone(), node_id: node }
+}
+
+/// An event with its payload exactly as it is stored.
+#[must_use]
+pub fn event(row: &EventRow) -> EventView {
+    EventView {
+        at: row.at,
+        epoch: row.fence.epoch,
+        generation: row.fence.generation,
+        hash: row.hash,
+        id: row.id,
+        kind: row.kind_name(),
+        payload: Raw::from_bytes(&row.payload),
+        payload_hash: row.payload_hash,
+        schema_version: row.schema_version,
+        seq: row.seq,
+    }
+}
+
+/// What came too late to be an effect.
+#[must_use]
+pub fn evidence(row: &Evidence) -> EvidenceView {
+    EvidenceView {
+        at: row.at,
+        conflict: row.conflict,
+        invocation: row.key,
+        node_id: row.node.clone(),
+        outcome: row.outcome.clone(),
+        permit: row.permit,
+    }
+}

@@ -1,0 +1,175 @@
+//! Whether a unit of work is accepted: every check, in the order of the contract, before its first write.
+
+use aetheris_core::event::EventKind;
+use aetheris_core::job::JobStatus;
+use aetheris_core::lease::{self, Fence};
+use aetheris_core::ledger::{self, LedgerRow, PermitRequest};
+use aetheris_core::id::IdempotencyKey;
+use aetheris_store::{CommitError, Committed, InboxWrite, LeaseChange, LedgerWrite, Refusal, UnitOfWork, rules};
+use rusqlite::params;
+
+use crate::error::{Stop, Trouble};
+use crate::queries::Query;
+use crate::rows::{self, HotJob};
+use crate::tx::Tx;
+use crate::write;
+
+/// A change of the ledger that was granted: the row as it was found, and as it is to be.
+pub(crate) struct LedgerStep {
+    pub(crate) before: Option<LedgerRow>,
+    pub(crate) after: LedgerRow,
+}
+
+/// What the checks have found: all that the writes need.
+pub(crate) struct Decided {
+    /// The job as it is; none for a new one.
+    pub(crate) before: Option<HotJob>,
+    pub(crate) fence: Fence,
+    pub(crate) ledger: Vec<LedgerStep>,
+}
+
+/// Checks a unit and writes it, or leaves everything as it is.
+pub(crate) fn apply(tx: &mut Tx<'_, '_>, unit: &UnitOfWork) -> Result<Committed, Stop> {
+    rules::shape(unit).map_err(|error| Stop::Answer(CommitError::Failed(error)))?;
+    let decided = decide(tx, unit)?;
+    write::put(tx, unit, &decided).map_err(Stop::Broken)
+}
+
+fn decide(tx: &mut Tx<'_, '_>, unit: &UnitOfWork) -> Result<Decided, Stop> {
+    let id = unit.job.to_bytes();
+    let before = tx.sql.first(Query::JobHot, [&id[..]], rows::hot_job)?;
+    if before.is_none() && unit.create.is_none() {
+        return Err(Refusal::UnknownJob.into());
+    }
+    let fence = before.as_ref().map_or(rules::unclaimed(tx.generation), |job| job.fence);
+    let holder = before.as_ref().and_then(|job| job.holder.as_ref());
+    let seq = before.as_ref().map_or(0, |job| job.seq);
+    if !aetheris_fault::planted!("fence-not-checked") {
+        lease::admit(unit.guard, fence, holder, tx.now).map_err(Refusal::Guard)?;
+    }
+    rules::permission(unit, holder, tx.now)?;
+    if !aetheris_fault::planted!("sequence-not-checked") {
+        rules::sequence(unit, seq)?;
+    }
+    check_plan(tx, unit)?;
+    check_client_key(tx, unit)?;
+    let num = before.as_ref().map(|job| job.num);
+    if let (Some(key), Some(num)) = (&unit.no_signal_for, num)
+        && tx.sql.exists(Query::InboxKeptFor, params![num, key])?
+    {
+        return Err(Refusal::SignalKept(key.clone()).into());
+    }
+    let ledger = check_ledger(tx, unit, fence)?;
+    for effect in &unit.effects {
+        let row = current(tx, &ledger, effect.key)?;
+        rules::effect(row.filter(|row| row.job == unit.job).as_ref(), effect)?;
+    }
+    let kept = check_inbox(tx, unit, num)?;
+    rules::bounds(unit, seq, kept)?;
+    check_holding(unit, before.as_ref())?;
+    Ok(Decided { before, fence, ledger })
+}
+
+fn check_plan(tx: &mut Tx<'_, '_>, unit: &UnitOfWork) -> Result<(), Stop> {
+    if !unit.events.iter().any(|event| event.kind == EventKind::PlanGenerated) {
+        return Ok(());
+    }
+    match unit.row.as_ref().and_then(|row| row.plan_hash) {
+        Some(hash) if !tx.sql.exists(Query::PlanKnown, [&hash.as_bytes()[..]])? => Err(Refusal::UnknownPlan.into()),
+        Some(_) | None => Ok(()),
+    }
+}
+
+fn check_client_key(tx: &mut Tx<'_, '_>, unit: &UnitOfWork) -> Result<(), Stop> {
+    let Some((new, client)) = unit.create.as_ref().and_then(|new| Some((new, new.client_key.as_ref()?))) else {
+        return Ok(());
+    };
+    let found = tx.sql.first(Query::ClientKey, params![new.agent.as_str(), client.key], |row| {
+        let job = rows::id(row, 0, aetheris_core::id::JobId::from_slice)?;
+        Ok::<_, Trouble>((job, rows::id(row, 1, aetheris_core::hash::Hash::from_slice)?))
+    })?;
+    match found {
+        Some((job, hash)) if hash == client.body_hash => Err(Refusal::Duplicate(job).into()),
+        Some((job, _)) => Err(Refusal::KeyConflict(job).into()),
+        None => Ok(()),
+    }
+}
+
+/// The ledger's row of a key as the unit's changes so far leave it.
+fn current(tx: &mut Tx<'_, '_>, steps: &[LedgerStep], key: IdempotencyKey) -> Result<Option<LedgerRow>, Trouble> {
+    match steps.iter().rev().find(|step| step.after.key == key) {
+        Some(step) => Ok(Some(step.after.clone())),
+        None => tx.sql.first(Query::LedgerByKey, [&key.to_bytes()[..]], rows::ledger),
+    }
+}
+
+/// Each change sees those before it in the unit.
+fn check_ledger(tx: &mut Tx<'_, '_>, unit: &UnitOfWork, fence: Fence) -> Result<Vec<LedgerStep>, Stop> {
+    let mut steps = Vec::with_capacity(unit.ledger.len());
+    for write in &unit.ledger {
+        let step = match write {
+            LedgerWrite::Permit(request) => {
+                let before = current(tx, &steps, request.key)?;
+                let after = if aetheris_fault::planted!("ledger-not-arbitrated") {
+                    let asked = PermitRequest { permit: 1, ..request.clone() };
+                    ledger::grant(unit.job, fence, None, &asked, tx.now)
+                } else {
+                    ledger::grant(unit.job, fence, before.as_ref(), request, tx.now)
+                };
+                LedgerStep { before, after: after.map_err(Refusal::Ledger)? }
+            }
+            LedgerWrite::Settle(settle) => {
+                let before = current(tx, &steps, settle.key)?.filter(|row| row.job == unit.job);
+                let after = ledger::settle(before.as_ref(), settle, tx.now).map_err(Refusal::Ledger)?;
+                LedgerStep { before, after }
+            }
+        };
+        steps.push(step);
+    }
+    Ok(steps)
+}
+
+/// How many signals are kept with the unit. Nothing is counted for a unit that does not change it.
+fn check_inbox(tx: &mut Tx<'_, '_>, unit: &UnitOfWork, num: Option<i64>) -> Result<usize, Stop> {
+    if unit.inbox.is_empty() {
+        return Ok(0);
+    }
+    let (mut kept, mut received, mut consumed) = (0usize, Vec::new(), Vec::new());
+    if let Some(num) = num {
+        kept = tx.sql.first(Query::InboxCount, [num], |row| rows::number(row, 0))?.unwrap_or(0);
+    }
+    for write in &unit.inbox {
+        let (InboxWrite::Receive { signal, .. } | InboxWrite::Consume(signal)) = write;
+        let stored = match num {
+            Some(num) => tx.sql.first(Query::InboxState, params![num, &signal.to_bytes()[..]], |row| row.get(0))?,
+            None => None::<i64>,
+        };
+        match write {
+            InboxWrite::Receive { delivered: false, .. } if stored.is_none() && !received.contains(signal) => {
+                received.push(*signal);
+                kept += 1;
+            }
+            InboxWrite::Receive { .. } => {}
+            InboxWrite::Consume(_) => {
+                let there = stored == Some(0) || received.contains(signal);
+                if !there || consumed.contains(signal) {
+                    return Err(Stop::Answer(CommitError::Failed(rules::not_kept())));
+                }
+                consumed.push(*signal);
+                kept = kept.saturating_sub(1);
+            }
+        }
+    }
+    Ok(kept)
+}
+
+/// A running job has a holder, and nothing else has one: the table says so as well, but there it would
+/// end the whole transaction.
+fn check_holding(unit: &UnitOfWork, before: Option<&HotJob>) -> Result<(), Stop> {
+    let status = unit.row.as_ref().map(|row| row.status).or(before.map(|job| job.status));
+    let held = unit.lease == LeaseChange::Keep && before.is_some_and(|job| job.holder.is_some());
+    if held == (status == Some(JobStatus::Running)) {
+        return Ok(());
+    }
+    Err(Stop::invalid("a running job has a holder, and nothing else has one"))
+}

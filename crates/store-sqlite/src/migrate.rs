@@ -1,0 +1,75 @@
+//! The schema's history: numbered files, applied forwards only, by whoever opens the file first.
+
+use aetheris_core::event::EventKind;
+use aetheris_store::system::Clock;
+use rusqlite::{Connection, params};
+
+use crate::clock::{self, Mark};
+use crate::error::Trouble;
+
+/// The steps: the file of version n stands at n - 1.
+const MIGRATIONS: &[&str] = &[include_str!("../migrations/0001_init.sql")];
+/// Marks the file as one of ours: "aeth".
+const APPLICATION: i64 = 0x6165_7468;
+
+/// The version that this build writes and reads.
+pub(crate) fn newest() -> i64 {
+    i64::try_from(MIGRATIONS.len()).unwrap_or(i64::MAX)
+}
+
+/// Brings the schema up to date. Two processes may do it at once: the second finds it done.
+pub(crate) fn run(conn: &Connection, clock: &dyn Clock) -> Result<(), Trouble> {
+    conn.execute_batch("BEGIN IMMEDIATE")?;
+    match apply(conn, clock) {
+        Ok(()) => Ok(conn.execute_batch("COMMIT")?),
+        Err(trouble) => {
+            // The first trouble is the one to report.
+            drop(conn.execute_batch("ROLLBACK"));
+            Err(trouble)
+        }
+    }
+}
+
+fn apply(conn: &Connection, clock: &dyn Clock) -> Result<(), Trouble> {
+    let pragma = |name: &str| conn.query_row(&format!("PRAGMA {name}"), [], |row| row.get::<_, i64>(0));
+    let (version, application) = (pragma("user_version")?, pragma("application_id")?);
+    if version > newest() {
+        return Err(Trouble::Refused(format!(
+            "the database has schema version {version}; this build knows versions up to {}: it was written by a \
+             newer aetheris, which has to open it",
+            newest()
+        )));
+    }
+    let tables = conn.query_row("SELECT count(*) FROM sqlite_master", [], |row| row.get::<_, i64>(0))?;
+    if application != APPLICATION && tables > 0 {
+        return Err(Trouble::Refused("the file is a database of another program".to_owned()));
+    }
+    let done = usize::try_from(version).unwrap_or(0);
+    for (migration, number) in MIGRATIONS.iter().zip(1i64..).skip(done) {
+        conn.execute_batch(migration)?;
+        conn.pragma_update(None, "user_version", number)?;
+    }
+    if done == 0 {
+        conn.pragma_update(None, "application_id", APPLICATION)?;
+        let look = clock::look(clock, Mark { clock: 0, offset: i64::MIN, boot: 0 });
+        let mark = look.mark.unwrap_or(Mark { clock: look.now.micros(), offset: 0, boot: 0 });
+        conn.execute(
+            "INSERT INTO meta (id, generation, clock, clock_offset, clock_boot) VALUES (1, 1, ?1, ?2, ?3)",
+            params![mark.clock, mark.offset, mark.boot],
+        )?;
+    }
+    name_kinds(conn)
+}
+
+/// The names of this build's kinds, for people who look into the file.
+fn name_kinds(conn: &Connection) -> Result<(), Trouble> {
+    let known = conn.query_row("SELECT count(*) FROM event_kinds", [], |row| row.get::<_, i64>(0))?;
+    if usize::try_from(known).is_ok_and(|known| known >= EventKind::ALL.len()) {
+        return Ok(());
+    }
+    for kind in EventKind::ALL {
+        let named = params![kind.code(), kind.as_str()];
+        conn.execute("INSERT INTO event_kinds (code, name) VALUES (?1, ?2) ON CONFLICT (code) DO NOTHING", named)?;
+    }
+    Ok(())
+}

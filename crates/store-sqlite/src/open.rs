@@ -1,0 +1,131 @@
+//! Opening: where the file may be, how connections are set up, and the threads.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use aetheris_store::StoreError;
+use aetheris_store::system::{Clock, SystemClock};
+use rusqlite::{Connection, OpenFlags};
+
+use crate::error::Trouble;
+use crate::migrate;
+
+/// Told of an error after which the process must not go on.
+pub type Fatal = Arc<dyn Fn(&StoreError) + Send + Sync>;
+
+/// The exit status of a process whose disk failed: `EX_IOERR` of sysexits.
+const EXIT_IO: i32 = 74;
+/// How long opening waits for other processes.
+const BUSY: Duration = Duration::from_secs(10);
+
+/// How a store is opened.
+#[derive(Clone)]
+pub struct SqliteOptions {
+    /// The clocks.
+    pub clock: Arc<dyn Clock>,
+    /// Called when the disk did not do what it was told; not meant to return. The default logs one line and
+    /// ends the process.
+    pub on_fatal: Fatal,
+    /// The file, made if it is not there.
+    pub path: PathBuf,
+    /// Most pages of the file, for tests of a full disk; `None` for SQLite's own bound.
+    pub pages_max: Option<u32>,
+    /// Threads that read.
+    pub readers: usize,
+}
+
+impl SqliteOptions {
+    /// The machine's clocks, two readers, and an end of the process when the disk fails.
+    #[must_use]
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self {
+            clock: Arc::new(SystemClock),
+            on_fatal: Arc::new(end_process),
+            path: path.into(),
+            pages_max: None,
+            readers: 2,
+        }
+    }
+}
+
+impl std::fmt::Debug for SqliteOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SqliteOptions").field("path", &self.path).field("readers", &self.readers).finish_non_exhaustive()
+    }
+}
+
+#[expect(clippy::exit, reason = "after a failed fsync nothing this process says can be trusted")]
+fn end_process(error: &StoreError) {
+    tracing::error!(%error, "the disk failed; the process ends, and the next one recovers from what is on it");
+    std::process::exit(EXIT_IO);
+}
+
+/// The connection that writes, on a schema that is up to date.
+pub(crate) fn writer(options: &SqliteOptions) -> Result<Connection, Trouble> {
+    refuse_network(&options.path)?;
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let conn = Connection::open_with_flags(&options.path, flags)?;
+    conn.busy_timeout(BUSY)?;
+    let mode: String = conn.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
+    if mode != "wal" {
+        return Err(Trouble::Refused(format!("the journal cannot be a write-ahead log here, only `{mode}`")));
+    }
+    // What was answered is on disk: FULL fsyncs the log at every COMMIT. Checkpoints are the writer's own.
+    conn.execute_batch(
+        "PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 0; PRAGMA journal_size_limit = 67108864;
+         PRAGMA cache_size = -8192; PRAGMA temp_store = MEMORY;",
+    )?;
+    if let Some(pages) = options.pages_max {
+        conn.pragma_update(None, "max_page_count", pages)?;
+    }
+    migrate::run(&conn, options.clock.as_ref())?;
+    // From here on waiting is the turn's business.
+    conn.busy_timeout(Duration::ZERO)?;
+    Ok(conn)
+}
+
+/// A connection that cannot write.
+pub(crate) fn reader(path: &Path) -> Result<Connection, Trouble> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let conn = Connection::open_with_flags(path, flags)?;
+    conn.busy_timeout(BUSY)?;
+    conn.execute_batch("PRAGMA cache_size = -1024; PRAGMA temp_store = MEMORY;")?;
+    Ok(conn)
+}
+
+/// File systems whose locks and shared memory do not hold between hosts.
+#[cfg(target_os = "linux")]
+const NETWORK: [(u32, &str); 9] = [
+    (0x6969, "NFS"),
+    (0x517b, "SMB"),
+    (0xff53_4d42, "CIFS"),
+    (0xfe53_4d42, "SMB 2"),
+    (0x0102_1997, "9P"),
+    (0x5346_414f, "AFS"),
+    (0x6b41_4653, "AFS"),
+    (0x00c3_6400, "Ceph"),
+    (0x0bd0_0bd0, "Lustre"),
+];
+
+#[cfg(target_os = "linux")]
+fn refuse_network(path: &Path) -> Result<(), Trouble> {
+    let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let found = rustix::fs::statfs(folder)
+        .map_err(|e| Trouble::Unavailable(format!("cannot look at the folder {}: {e}", folder.display())))?;
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "magic numbers have 32 bits")]
+    let magic = found.f_type as u32;
+    match NETWORK.iter().find(|(number, _)| *number == magic) {
+        Some((_, name)) => Err(Trouble::Refused(format!(
+            "{} is on {name}, a network file system: its locks do not keep two hosts apart; use a local disk",
+            folder.display()
+        ))),
+        None => Ok(()),
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+#[expect(clippy::unnecessary_wraps, reason = "the signature of the other one")]
+fn refuse_network(_: &Path) -> Result<(), Trouble> {
+    Ok(())
+}

@@ -1,0 +1,78 @@
+//! Threads that read, each with a connection of its own that cannot write.
+
+use std::path::Path;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use aetheris_store::system::Clock;
+use aetheris_store::{ErrorKind, StoreError};
+use rusqlite::Connection;
+use tokio::sync::oneshot;
+
+use crate::error::Trouble;
+use crate::open;
+use crate::queries::Prepared;
+use crate::read::{Documents, Reads};
+
+type Question = Box<dyn for<'a, 'c> FnOnce(&'a mut Reads<'c>) + Send>;
+
+/// The readers of a store.
+pub(crate) struct Pool {
+    pub(crate) documents: Arc<Documents>,
+    questions: Option<Sender<Question>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Pool {
+    /// Opens the connections and starts the threads.
+    pub(crate) fn start(path: &Path, readers: usize, clock: &Arc<dyn Clock>) -> Result<Self, Trouble> {
+        let (questions, queue) = channel();
+        let queue = Arc::new(Mutex::new(queue));
+        let documents = Arc::new(Documents::default());
+        let mut threads = Vec::new();
+        for number in 0..readers.max(1) {
+            let conn = open::reader(path)?;
+            let (queue, clock, documents) = (Arc::clone(&queue), Arc::clone(clock), Arc::clone(&documents));
+            let body = move || serve(&conn, &queue, clock, documents);
+            let thread = std::thread::Builder::new().name(format!("store-read-{number}")).spawn(body);
+            threads.push(thread.map_err(|e| Trouble::Unavailable(format!("no thread to read: {e}")))?);
+        }
+        Ok(Self { documents, questions: Some(questions), threads })
+    }
+
+    /// Asks one of them.
+    pub(crate) async fn ask<T: Send + 'static>(
+        &self,
+        op: &'static str,
+        question: impl for<'a, 'c> FnOnce(&'a mut Reads<'c>) -> Result<T, Trouble> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let closing = || StoreError::new(ErrorKind::Unavailable, op, "the store is closing");
+        let (reply, answer) = oneshot::channel();
+        let question: Question = Box::new(move |reads| drop(reply.send(question(reads))));
+        let sent = self.questions.as_ref().ok_or_else(closing)?.send(question);
+        sent.map_err(|_| closing())?;
+        answer.await.map_err(|_| closing())?.map_err(|trouble| trouble.at(op))
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.questions = None;
+        for thread in self.threads.drain(..) {
+            drop(thread.join());
+        }
+    }
+}
+
+fn serve(conn: &Connection, queue: &Mutex<Receiver<Question>>, clock: Arc<dyn Clock>, documents: Arc<Documents>) {
+    let mut reads = Reads { clock, documents, sql: Prepared::new(conn) };
+    loop {
+        // Held while waiting: the others wait for the lock instead, and one of them has it next.
+        let next = queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        match next {
+            Ok(question) => question(&mut reads),
+            Err(_) => return,
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! The questions, each asked on a connection that cannot write.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use aetheris_core::agent::Agent;
+use aetheris_core::hash::Hash;
+use aetheris_core::id::{AgentName, InstanceId, JobId};
+use aetheris_core::job::JobStatus;
+use aetheris_core::lease::Fence;
+use aetheris_core::ledger::LedgerRow;
+use aetheris_core::limits;
+use aetheris_core::plan::Plan;
+use aetheris_core::time::Timestamp;
+use aetheris_store::system::Clock;
+use aetheris_store::{
+    AgentRow, DueTimers, EventRow, Evidence, JobRow, PlanDocument, TimerRow,
+};
+use rusqlite::{Row, params};
+
+use crate::clock;
+use crate::codes::{Code, count, int};
+use crate::error::Trouble;
+use crate::queries::{Prepared, Query};
+use crate::rows::{self, RawHistory};
+use crate::tx::Meta;
+
+/// So many parsed documents are kept of each kind.
+const DOCUMENTS_MAX: usize = 256;
+
+/// Parsed documents by hash: they never change under it.
+#[derive(Debug, Default)]
+pub(crate) struct Documents {
+    agents: Mutex<BTreeMap<Hash, Arc<Agent>>>,
+    plans: Mutex<BTreeMap<Hash, Arc<Plan>>>,
+}
+
+impl Documents {
+    /// A plan that was read before.
+    pub(crate) fn plan(&self, hash: Hash) -> Option<Arc<Plan>> {
+        find(&self.plans, hash)
+    }
+}
+
+fn find<T>(kept: &Mutex<BTreeMap<Hash, Arc<T>>>, hash: Hash) -> Option<Arc<T>> {
+    kept.lock().unwrap_or_else(PoisonError::into_inner).get(&hash).map(Arc::clone)
+}
+
+fn keep<T>(kept: &Mutex<BTreeMap<Hash, Arc<T>>>, hash: Hash, document: &Arc<T>) {
+    let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+    if kept.len() >= DOCUMENTS_MAX {
+        kept.pop_first();
+    }
+    kept.insert(hash, Arc::clone(document));
+}
+
+/// A reader: a connection's statements and what is shared between readers.
+pub(crate) struct Reads<'c> {
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) documents: Arc<Documents>,
+    pub(crate) sql: Prepared<'c>,
+}
+
+impl Reads<'_> {
+    /// Several statements on one state of the store.
+    pub(crate) fn at_once<T>(&mut self, ask: impl FnOnce(&mut Self) -> Result<T, Trouble>) -> Result<T, Trouble> {
+        self.sql.run(Query::BeginRead, [])?;
+        let answer = ask(self);
+        self.sql.run(Query::Commit, [])?;
+        answer
+    }
+
+    fn number(&mut self, job: JobId) -> Result<Option<i64>, Trouble> {
+        Ok(self.sql.first(Query::JobNum, [&job.to_bytes()[..]], |row| row.get(0))?)
+    }
+
+    /// The store's clock, inside a transaction.
+    pub(crate) fn now(&mut self) -> Result<(Timestamp, u32), Trouble> {
+        let meta = Meta::read(&mut self.sql)?;
+        Ok((clock::look(self.clock.as_ref(), meta.mark).now, meta.generation))
+    }
+
+    pub(crate) fn job(&mut self, job: JobId) -> Result<Option<JobRow>, Trouble> {
+        Ok(self.sql.first(Query::JobById, [&job.to_bytes()[..]], rows::job)?.map(|(_, row)| row))
+    }
+
+    pub(crate) fn history(&mut self, job: JobId, full: bool) -> Result<Option<RawHistory>, Trouble> {
+        self.at_once(|reads| {
+            let sql = &mut reads.sql;
+            let Some((num, row)) = sql.first(Query::JobById, [&job.to_bytes()[..]], rows::job)? else {
+                return Ok(None);
+            };
+            let checkpoint = if full { None } else { sql.first(Query::CheckpointRead, [num], rows::checkpoint)? };
+            let after = checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.seq);
+            let events = sql.all(Query::EventsPage, params![num, int(after), -1], rows::event)?;
+            let effects = sql.all(Query::EffectsByJob, [num], rows::effect)?;
+            let ledger = sql.all(Query::LedgerByJob, [num], rows::ledger)?;
+            let kept = sql.all(Query::InboxKept, [num], rows::kept)?;
+            Ok(Some(RawHistory { checkpoint, effects, events, kept, ledger, row }))
+        })
+    }
+
+    pub(crate) fn events(&mut self, job: JobId, after: u64, limit: usize) -> Result<Vec<EventRow>, Trouble> {
+        let Some(num) = self.number(job)? else {
+            return Ok(Vec::new());
+        };
+        let limit = count(limit.min(limits::PAGE_EVENTS_MAX));
+        self.sql.all(Query::EventsPage, params![num, int(after), limit], rows::event)
+    }
+
+    pub(crate) fn agent(&mut self, name: &AgentName) -> Result<Option<AgentRow>, Trouble> {
+        let documents = Arc::clone(&self.documents);
+        self.sql.first(Query::AgentRead, [name.as_str()], |row| agent(&documents, row))
+    }
+
+    pub(crate) fn agents(&mut self) -> Result<Vec<AgentRow>, Trouble> {
+        let documents = Arc::clone(&self.documents);
+        self.sql.all(Query::AgentsAll, [], |row| agent(&documents, row))
+    }
+
+    pub(crate) fn plan(&mut self, hash: Hash) -> Result<Option<PlanDocument>, Trouble> {
+        let plan = self.sql.first(Query::PlanRead, [&hash.as_bytes()[..]], |row| {
+            rows::json::<Plan>("a plan document", rows::bytes(row, 0)?)
+        })?;
+        let Some(plan) = plan.map(Arc::new) else {
+            return Ok(None);
+        };
+        keep(&self.documents.plans, hash, &plan);
+        Ok(Some(PlanDocument { hash, plan }))
+    }
+
+    pub(crate) fn in_doubt(&mut self, limit: usize) -> Result<Vec<LedgerRow>, Trouble> {
+        self.sql.all(Query::LedgerInDoubt, [count(limit.min(limits::PAGE_JOBS_MAX))], rows::ledger)
+    }
+
+    pub(crate) fn evidence(&mut self, job: JobId) -> Result<Vec<Evidence>, Trouble> {
+        match self.number(job)? {
+            Some(num) => self.sql.all(Query::EvidenceByJob, [num], rows::evidence),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    pub(crate) fn timers(&mut self, job: JobId) -> Result<Vec<TimerRow>, Trouble> {
+        self.sql.all(Query::TimersByJob, [&job.to_bytes()[..]], rows::timer)
+    }
+
+    pub(crate) fn due_timers(&mut self, limit: usize) -> Result<DueTimers, Trouble> {
+        self.at_once(|reads| {
+            let (now, _) = reads.now()?;
+            let limit = count(limit.min(limits::SWEEP_ROWS_MAX));
+            let timers = reads.sql.all(Query::TimersDue, params![now.micros(), limit], rows::timer)?;
+            let next = reads.sql.first(Query::TimersNext, [now.micros()], |row| row.get::<_, Option<i64>>(0))?;
+            Ok(DueTimers { next: next.flatten().map(Timestamp::from_micros), now, timers })
+        })
+    }
+
+    pub(crate) fn expired(&mut self, limit: usize) -> Result<Vec<(JobId, Fence)>, Trouble> {
+        self.at_once(|reads| {
+            let (now, _) = reads.now()?;
+            let limit = count(limit.min(limits::SWEEP_ROWS_MAX));
+            reads.sql.all(Query::LeasesExpired, params![now.micros(), limit], rows::lease)
+        })
+    }
+
+    pub(crate) fn held_by(&mut self, instance: InstanceId, limit: usize) -> Result<Vec<(JobId, Fence)>, Trouble> {
+        let limit = count(limit.min(limits::SWEEP_ROWS_MAX));
+        self.sql.all(Query::LeasesOf, params![&instance.to_bytes()[..], limit], rows::lease)
+    }
+
+    /// The clock, the generation and the jobs of each status that has any.
+    pub(crate) fn status(&mut self) -> Result<(Timestamp, u32, BTreeMap<JobStatus, u64>), Trouble> {
+        self.at_once(|reads| {
+            let (now, generation) = reads.now()?;
+            let jobs = reads.sql.first(Query::MetaCounts, [], |row| {
+                let mut jobs = BTreeMap::new();
+                for (column, status) in JobStatus::ALL.into_iter().enumerate() {
+                    jobs.insert(status, rows::number(row, column)?);
+                }
+                Ok::<_, Trouble>(jobs)
+            })?;
+            let mut jobs = jobs.unwrap_or_default();
+            jobs.retain(|_, count| *count > 0);
+            Ok((now, generation, jobs))
+        })
+    }
+}
+
+/// A row of the agents' statements.
+fn agent(documents: &Documents, row: &Row<'_>) -> Result<AgentRow, Trouble> {
+    let hash = rows::id(row, 0, Hash::from_slice)?;
+    let agent = match find(&documents.agents, hash) {
+        Some(agent) => agent,
+        None => {
+            let agent = Arc::new(rows::json::<Agent>("an agent", rows::bytes(row, 2)?)?);
+            keep(&documents.agents, hash, &agent);
+            agent
+        }
+    };
+    Ok(AgentRow {
+        agent,
+        hash,
+        plan_hash: rows::id(row, 1, Hash::from_slice)?,
+        source: row.get(3)?,
+        updated_at: rows::time(row, 4)?,
+    })
+}
+
+/// The statuses of a filter as a bit for each.
+pub(crate) fn mask(statuses: &[JobStatus]) -> i64 {
+    let all = if statuses.is_empty() { &JobStatus::ALL[..] } else { statuses };
+    all.iter().fold(0, |mask, status| mask | (1 << status.code()))
+}

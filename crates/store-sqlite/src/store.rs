@@ -1,0 +1,233 @@
+//! The port over the writer and the readers.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use aetheris_core::hash::Hash;
+use aetheris_core::id::{AgentName, InstanceId, JobId};
+use aetheris_core::lease::Fence;
+use aetheris_core::ledger::LedgerRow;
+use aetheris_core::limits;
+use aetheris_store::system::Clock;
+use aetheris_store::{
+    AgentRow, Boxed, ClaimRequest, Claimed, CommitError, Committed, DueTimers, ErrorKind, EventRow, Evidence,
+    Heartbeat, Hints, History, JobFilter, JobPage, JobRow, NewAgent, PlanDocument, PutAgent, Renewal, Store,
+    StoreError, StoreStatus, TimerRow, UnitOfWork,
+};
+use tokio::sync::{Semaphore, oneshot};
+
+use crate::claim::{RawClaim, Standing};
+use crate::error::Trouble;
+use crate::open::{self, SqliteOptions};
+use crate::pool::Pool;
+use crate::rows::RawHistory;
+use crate::stats::Stats;
+use crate::turn::Turn;
+use crate::writer::{self, Parts, Request};
+
+/// The embedded store: one file, one writing thread per process, readers beside it.
+pub struct SqliteStore {
+    clock: Arc<dyn Clock>,
+    hints: Hints,
+    pool: Pool,
+    requests: Option<Sender<Request>>,
+    slots: Arc<Semaphore>,
+    stats: Arc<Stats>,
+    writer: Option<JoinHandle<()>>,
+}
+
+impl SqliteStore {
+    /// Opens the file, brings its schema up to date and starts the threads.
+    ///
+    /// # Errors
+    /// The file cannot be opened, is of a newer build, or stands on a network file system.
+    pub fn open(options: SqliteOptions) -> Result<Self, StoreError> {
+        Self::start(options).map_err(|trouble| trouble.at("open"))
+    }
+
+    fn start(options: SqliteOptions) -> Result<Self, Trouble> {
+        let conn = open::writer(&options)?;
+        let turn = Turn::open(&options.path)?;
+        let pool = Pool::start(&options.path, options.readers, &options.clock)?;
+        let (requests, queue) = channel();
+        let slots = Arc::new(Semaphore::new(limits::WRITER_QUEUE_MAX));
+        let (stats, hints) = (Arc::<Stats>::default(), Hints::default());
+        let parts = Parts {
+            clock: Arc::clone(&options.clock),
+            fatal: options.on_fatal,
+            hints: hints.clone(),
+            requests: queue,
+            slots: Arc::clone(&slots),
+            stats: Arc::clone(&stats),
+            turn,
+        };
+        let thread = std::thread::Builder::new().name("store-write".to_owned());
+        let thread = thread.spawn(move || writer::run(&conn, parts));
+        let writer = thread.map_err(|e| Trouble::Unavailable(format!("no thread to write: {e}")))?;
+        Ok(Self { clock: options.clock, hints, pool, requests: Some(requests), slots, stats, writer: Some(writer) })
+    }
+
+    /// Hands a request to the writer, waiting for room in its queue.
+    async fn send(&self, op: &'static str, request: Request) -> Result<(), StoreError> {
+        let slot = self.slots.acquire().await.map_err(|_| closing(op))?;
+        // The writer gives it back when it takes the request.
+        slot.forget();
+        self.requests.as_ref().ok_or_else(|| closing(op))?.send(request).map_err(|_| closing(op))
+    }
+
+    async fn ask<T>(
+        &self,
+        op: &'static str,
+        request: impl FnOnce(oneshot::Sender<Result<T, StoreError>>) -> Request,
+    ) -> Result<T, StoreError> {
+        let (reply, answer) = oneshot::channel();
+        self.send(op, request(reply)).await?;
+        answer.await.map_err(|_| closing(op))?
+    }
+
+    async fn commit_unit(&self, unit: UnitOfWork) -> Result<Committed, CommitError> {
+        let (reply, answer) = oneshot::channel();
+        self.send("commit", Request::Commit(Box::new(unit), reply)).await.map_err(CommitError::Failed)?;
+        // A reply that is dropped without an answer: the writer has gone while it had the unit.
+        answer.await.map_err(|_| CommitError::Unknown(closing("commit")))?
+    }
+
+    async fn claim_jobs(&self, request: ClaimRequest) -> Result<Vec<Claimed>, StoreError> {
+        if request.ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let deadline = writer::deadline(request.linger);
+        let claimed: Vec<RawClaim> =
+            self.ask("claim", |reply| Request::Claim(Standing { deadline, reply, request })).await?;
+        Ok(claimed.into_iter().map(RawClaim::decode).collect())
+    }
+
+    async fn status_now(&self) -> Result<StoreStatus, StoreError> {
+        let (now, generation, jobs) = self.pool.ask("status", |reads| reads.status()).await?;
+        Ok(StoreStatus {
+            backend: "sqlite",
+            durability: "WAL, synchronous=FULL: an fsync before every answer".to_owned(),
+            generation,
+            jobs,
+            now,
+            writer: self.stats.read(),
+        })
+    }
+
+    async fn plan_document(&self, hash: Hash) -> Result<Option<PlanDocument>, StoreError> {
+        if let Some(plan) = self.pool.documents.plan(hash) {
+            return Ok(Some(PlanDocument { hash, plan }));
+        }
+        self.pool.ask("plan", move |reads| reads.plan(hash)).await
+    }
+}
+
+fn closing(op: &'static str) -> StoreError {
+    StoreError::new(ErrorKind::Unavailable, op, "the store is closing")
+}
+
+impl Drop for SqliteStore {
+    fn drop(&mut self) {
+        self.slots.close();
+        self.requests = None;
+        if let Some(writer) = self.writer.take() {
+            drop(writer.join());
+        }
+    }
+}
+
+impl std::fmt::Debug for SqliteStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("SqliteStore")
+    }
+}
+
+impl Store for SqliteStore {
+    fn commit(&self, unit: UnitOfWork) -> Boxed<'_, Result<Committed, CommitError>> {
+        Box::pin(self.commit_unit(unit))
+    }
+
+    fn settle(&self, unit: &UnitOfWork) -> Boxed<'_, Result<Option<Committed>, StoreError>> {
+        let unit = Box::new(unit.clone());
+        Box::pin(self.ask("settle", |reply| Request::Settle(unit, reply)))
+    }
+
+    fn claim(&self, request: ClaimRequest) -> Boxed<'_, Result<Vec<Claimed>, StoreError>> {
+        Box::pin(self.claim_jobs(request))
+    }
+
+    fn heartbeat(&self, request: Heartbeat) -> Boxed<'_, Result<Vec<Renewal>, StoreError>> {
+        let sent_at: Duration = self.clock.boot();
+        Box::pin(self.ask("heartbeat", move |reply| Request::Heartbeat(request, sent_at, reply)))
+    }
+
+    fn put_agent(&self, agent: NewAgent) -> Boxed<'_, Result<PutAgent, StoreError>> {
+        Box::pin(self.ask("put_agent", |reply| Request::PutAgent(agent, reply)))
+    }
+
+    fn delete_agent(&self, name: AgentName) -> Boxed<'_, Result<bool, StoreError>> {
+        Box::pin(self.ask("delete_agent", |reply| Request::DeleteAgent(name, reply)))
+    }
+
+    fn history(&self, job: JobId, full: bool) -> Boxed<'_, Result<Option<History>, StoreError>> {
+        Box::pin(self.pool.ask("history", move |reads| reads.history(job, full)?.map(RawHistory::decode).transpose()))
+    }
+
+    fn job(&self, job: JobId) -> Boxed<'_, Result<Option<JobRow>, StoreError>> {
+        Box::pin(self.pool.ask("job", move |reads| reads.job(job)))
+    }
+
+    fn jobs(&self, filter: JobFilter) -> Boxed<'_, Result<JobPage, StoreError>> {
+        Box::pin(self.pool.ask("jobs", move |reads| reads.jobs(&filter)))
+    }
+
+    fn events(&self, job: JobId, after: u64, limit: usize) -> Boxed<'_, Result<Vec<EventRow>, StoreError>> {
+        Box::pin(self.pool.ask("events", move |reads| reads.events(job, after, limit)))
+    }
+
+    fn agent(&self, name: AgentName) -> Boxed<'_, Result<Option<AgentRow>, StoreError>> {
+        Box::pin(self.pool.ask("agent", move |reads| reads.agent(&name)))
+    }
+
+    fn agents(&self) -> Boxed<'_, Result<Vec<AgentRow>, StoreError>> {
+        Box::pin(self.pool.ask("agents", |reads| reads.agents()))
+    }
+
+    fn plan(&self, hash: Hash) -> Boxed<'_, Result<Option<PlanDocument>, StoreError>> {
+        Box::pin(self.plan_document(hash))
+    }
+
+    fn in_doubt(&self, limit: usize) -> Boxed<'_, Result<Vec<LedgerRow>, StoreError>> {
+        Box::pin(self.pool.ask("in_doubt", move |reads| reads.in_doubt(limit)))
+    }
+
+    fn evidence(&self, job: JobId) -> Boxed<'_, Result<Vec<Evidence>, StoreError>> {
+        Box::pin(self.pool.ask("evidence", move |reads| reads.evidence(job)))
+    }
+
+    fn due_timers(&self, limit: usize) -> Boxed<'_, Result<DueTimers, StoreError>> {
+        Box::pin(self.pool.ask("due_timers", move |reads| reads.due_timers(limit)))
+    }
+
+    fn timers(&self, job: JobId) -> Boxed<'_, Result<Vec<TimerRow>, StoreError>> {
+        Box::pin(self.pool.ask("timers", move |reads| reads.timers(job)))
+    }
+
+    fn expired(&self, limit: usize) -> Boxed<'_, Result<Vec<(JobId, Fence)>, StoreError>> {
+        Box::pin(self.pool.ask("expired", move |reads| reads.expired(limit)))
+    }
+
+    fn held_by(&self, instance: InstanceId, limit: usize) -> Boxed<'_, Result<Vec<(JobId, Fence)>, StoreError>> {
+        Box::pin(self.pool.ask("held_by", move |reads| reads.held_by(instance, limit)))
+    }
+
+    fn status(&self) -> Boxed<'_, Result<StoreStatus, StoreError>> {
+        Box::pin(self.status_now())
+    }
+
+    fn hints(&self) -> &Hints {
+        &self.hints
+    }
+}

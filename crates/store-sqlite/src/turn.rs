@@ -1,0 +1,74 @@
+//! Fairness between the processes that share a file. SQLite's write lock has no queue: a busy writer takes
+//! it again before a waiting one has looked. So whoever waits shows it by a shared lock on a file beside
+//! the database, and a busy writer that finds it shown pauses before its next transaction.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use crate::error::Trouble;
+use crate::queries::{Prepared, Query};
+
+/// How long a busy writer stands back.
+const PAUSE: Duration = Duration::from_millis(2);
+/// How often a waiting one looks, a few times within such a pause.
+const LOOK: Duration = Duration::from_micros(300);
+
+/// The file of one process.
+pub(crate) struct Turn {
+    file: File,
+}
+
+impl Turn {
+    /// Opens the file beside the database.
+    pub(crate) fn open(database: &Path) -> Result<Self, Trouble> {
+        let mut name = database.as_os_str().to_owned();
+        name.push("-turn");
+        let path = PathBuf::from(name);
+        let file = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&path);
+        let file = file.map_err(|e| Trouble::Unavailable(format!("cannot open {}: {e}", path.display())))?;
+        Ok(Self { file })
+    }
+
+    /// Begins a write transaction, waiting for other processes up to `patience`.
+    pub(crate) fn begin(&self, sql: &mut Prepared<'_>, patience: Duration) -> Result<(), Trouble> {
+        match begin(sql) {
+            Err(trouble) if trouble.is_busy() => {}
+            other => return other,
+        }
+        // Without the lock the waiting is only less fair.
+        let shown = self.file.lock_shared();
+        let until = ticks() + patience;
+        let begun = loop {
+            std::thread::sleep(LOOK);
+            match begin(sql) {
+                Err(trouble) if trouble.is_busy() && ticks() < until => {}
+                other => break other,
+            }
+        };
+        if shown.is_ok() {
+            drop(self.file.unlock());
+        }
+        begun
+    }
+
+    /// Stands back if another process waits. Only for a writer that has its next transaction at hand.
+    pub(crate) fn stand_back(&self) {
+        match self.file.try_lock() {
+            Ok(()) => drop(self.file.unlock()),
+            Err(TryLockError::WouldBlock) => std::thread::sleep(PAUSE),
+            Err(TryLockError::Error(_)) => {}
+        }
+    }
+}
+
+fn begin(sql: &mut Prepared<'_>) -> Result<(), Trouble> {
+    sql.run(Query::Begin, [])?;
+    Ok(())
+}
+
+/// The monotonic clock, for how long a thread waits.
+#[expect(clippy::disallowed_methods, reason = "how long a thread waits decides nothing that is stored")]
+pub(crate) fn ticks() -> Instant {
+    Instant::now()
+}

@@ -1,0 +1,125 @@
+//! One write transaction: what it has read of the store's own row, and what it changes of it at its end.
+
+use aetheris_core::id::JobId;
+use aetheris_core::job::JobStatus;
+use aetheris_core::time::Timestamp;
+use aetheris_store::system::Clock;
+use rusqlite::params;
+
+use crate::clock::{self, Look, Mark};
+use crate::codes::{Code, STATUSES};
+use crate::error::Trouble;
+use crate::queries::{Prepared, Query};
+use crate::rows;
+
+/// The row of `meta`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Meta {
+    pub(crate) generation: u32,
+    pub(crate) mark: Mark,
+}
+
+impl Meta {
+    /// Reads it in the current transaction.
+    pub(crate) fn read(sql: &mut Prepared<'_>) -> Result<Self, Trouble> {
+        let found = sql.first(Query::MetaRead, [], |row| {
+            let mark = Mark { clock: row.get(1)?, offset: row.get(2)?, boot: row.get(3)? };
+            Ok::<_, Trouble>(Self { generation: rows::number(row, 0)?, mark })
+        })?;
+        found.ok_or_else(|| Trouble::Corrupt("the table `meta` is empty".to_owned()))
+    }
+}
+
+/// What a transaction has changed, for whoever hears of it after its COMMIT.
+#[derive(Debug, Default)]
+pub(crate) struct Changes {
+    /// Payload and row bytes.
+    pub(crate) bytes: u64,
+    /// Whether a job became claimable.
+    pub(crate) claimable: bool,
+    /// Jobs per status, by the status's number.
+    pub(crate) counts: [i64; STATUSES],
+    /// The first moment from which on a job written here can be claimed.
+    pub(crate) next_due: Option<Timestamp>,
+    /// Rows.
+    pub(crate) rows: u64,
+    /// Accepted units.
+    pub(crate) units: u64,
+    /// Jobs written, with the place of their last event.
+    pub(crate) written: Vec<(JobId, u64)>,
+}
+
+/// A write transaction after its BEGIN IMMEDIATE.
+pub(crate) struct Tx<'t, 'c> {
+    pub(crate) changes: Changes,
+    pub(crate) generation: u32,
+    /// The store's time: one for everything in the transaction.
+    pub(crate) now: Timestamp,
+    pub(crate) sql: &'t mut Prepared<'c>,
+    look: Look,
+    mark: Mark,
+}
+
+impl<'t, 'c> Tx<'t, 'c> {
+    /// Reads the store's row and its clock.
+    pub(crate) fn open(sql: &'t mut Prepared<'c>, clock: &dyn Clock) -> Result<Self, Trouble> {
+        let Meta { generation, mark } = Meta::read(sql)?;
+        let look = clock::look(clock, mark);
+        Ok(Self { changes: Changes::default(), generation, now: look.now, sql, look, mark })
+    }
+
+    /// How far the wall clock is behind the store's.
+    pub(crate) fn behind_us(&self) -> i64 {
+        self.look.behind_us
+    }
+
+    /// Runs a statement that must change exactly one row: the last wall behind the checks.
+    pub(crate) fn exactly_one(&mut self, query: Query, params: impl rusqlite::Params) -> Result<(), Trouble> {
+        let changed = self.sql.run(query, params)?;
+        self.changes.rows += 1;
+        if changed == 1 {
+            return Ok(());
+        }
+        Err(Trouble::Invalid(format!("{query:?} changed {changed} rows where its checks had found one")))
+    }
+
+    /// Runs a statement that may change rows; how many.
+    pub(crate) fn run(&mut self, query: Query, params: impl rusqlite::Params) -> Result<usize, Trouble> {
+        let changed = self.sql.run(query, params)?;
+        self.changes.rows += u64::try_from(changed).unwrap_or(0);
+        Ok(changed)
+    }
+
+    /// Counts a job's change of status.
+    pub(crate) fn moved(&mut self, from: Option<JobStatus>, to: JobStatus) {
+        if from == Some(to) {
+            return;
+        }
+        let mut count = |status: JobStatus, by: i64| {
+            if let Some(place) = usize::try_from(status.code()).ok().and_then(|at| self.changes.counts.get_mut(at)) {
+                *place += by;
+            }
+        };
+        if let Some(from) = from {
+            count(from, -1);
+        }
+        count(to, 1);
+    }
+
+    /// Writes what has changed of the store's own row. COMMIT comes next.
+    pub(crate) fn finish(mut self) -> Result<Changes, Trouble> {
+        let counted = self.changes.counts.iter().any(|count| *count != 0);
+        if self.changes.rows > 0 && (counted || self.look.mark.is_some()) {
+            let mark = self.look.mark.unwrap_or(self.mark);
+            let counts = self.changes.counts;
+            let [pending, running, waiting, parked, completed, failed, cancelled] = counts;
+            self.exactly_one(
+                Query::MetaUpdate,
+                params![
+                    mark.clock, mark.offset, mark.boot, pending, running, waiting, parked, completed, failed, cancelled
+                ],
+            )?;
+        }
+        Ok(self.changes)
+    }
+}

@@ -1,0 +1,331 @@
+//! The writes of an accepted unit. Each repeats in its statement what the checks have found.
+
+use aetheris_core::chain::Header;
+use aetheris_core::hash::Hash;
+use aetheris_core::id::{AgentName, JobId, SessionId};
+use aetheris_core::job::JobStatus;
+use aetheris_core::lease::{Fence, Guard};
+use aetheris_core::ledger::LedgerRow;
+use aetheris_core::projection::{Projection, TimerChange};
+use aetheris_core::time::Timestamp;
+use aetheris_store::{Committed, InboxWrite, LeaseChange, NewJob, UnitOfWork};
+use rusqlite::params;
+
+use crate::codes::{Code, int};
+use crate::commit::{Decided, LedgerStep};
+use crate::error::Trouble;
+use crate::queries::Query;
+use crate::rows::{ErrorText, HotJob, Text};
+use crate::tx::Tx;
+
+/// What an event's row has beside its payload, in bytes.
+const EVENT_ROW_BYTES: u64 = 104;
+/// What a touched job's row has new, in bytes.
+const TOUCH_BYTES: u64 = 48;
+
+/// Where the unit leaves the job's stream.
+struct After {
+    head: Hash,
+    seq: u64,
+}
+
+/// Writes a unit. An error leaves the transaction to be rolled back.
+pub(crate) fn put(tx: &mut Tx<'_, '_>, unit: &UnitOfWork, decided: &Decided) -> Result<Committed, Trouble> {
+    let (hashes, after) = chain(tx.now, unit, decided);
+    let num = match (&decided.before, &unit.create) {
+        (Some(job), _) => update(tx, unit, job, &after)?,
+        (None, Some(new)) => insert(tx, unit, new, decided.fence, &after)?,
+        (None, None) => return Err(Trouble::Invalid("a unit of no job came through its checks".to_owned())),
+    };
+    events(tx, unit, decided, num, &hashes)?;
+    for step in &decided.ledger {
+        ledger(tx, num, step)?;
+    }
+    effects(tx, unit, num)?;
+    inbox(tx, unit, num)?;
+    timers(tx, unit)?;
+    if let Some(checkpoint) = &unit.checkpoint {
+        tx.run(Query::CheckpointPut, params![num, int(checkpoint.seq), checkpoint.state])?;
+    }
+    tx.changes.units += 1;
+    tx.changes.written.push((unit.job, after.seq));
+    Ok(Committed { at: tx.now, head: after.head, seq: after.seq })
+}
+
+fn chain(at: Timestamp, unit: &UnitOfWork, decided: &Decided) -> (Vec<Hash>, After) {
+    let (mut seq, mut head) = decided.before.as_ref().map_or((0, Hash::ZERO), |job| (job.seq, job.head));
+    let hashes = unit.events.iter().map(|event| {
+        seq += 1;
+        head = Header::of(unit.job, seq, event, decided.fence, at).chain(&head);
+        head
+    });
+    let hashes = hashes.collect();
+    (hashes, After { head, seq })
+}
+
+fn events(
+    tx: &mut Tx<'_, '_>,
+    unit: &UnitOfWork,
+    decided: &Decided,
+    num: i64,
+    hashes: &[Hash],
+) -> Result<(), Trouble> {
+    let first = decided.before.as_ref().map_or(0, |job| job.seq) + 1;
+    let statement = tx.sql.get(Query::EventInsert)?;
+    for ((event, hash), seq) in unit.events.iter().zip(hashes).zip(first..) {
+        statement.execute(params![
+            num,
+            int(seq),
+            event.kind.code(),
+            event.schema_version,
+            decided.fence.generation,
+            decided.fence.epoch,
+            tx.now.micros(),
+            &event.id.to_bytes()[..],
+            &event.payload_hash.as_bytes()[..],
+            &hash.as_bytes()[..],
+            Text(&event.payload),
+        ])?;
+        tx.changes.rows += 1;
+        tx.changes.bytes += u64::try_from(event.payload.len()).unwrap_or(0) + EVENT_ROW_BYTES;
+    }
+    Ok(())
+}
+
+/// The derived columns as they are to be.
+struct Derived {
+    delayed_until: Option<Timestamp>,
+    error: Option<Vec<u8>>,
+    not_before: Option<Timestamp>,
+    ready: bool,
+    waiting: Option<Vec<u8>>,
+}
+
+fn derive(
+    tx: &mut Tx<'_, '_>,
+    job: JobId,
+    session: Option<&(AgentName, SessionId)>,
+    row: &Projection,
+) -> Result<Derived, Trouble> {
+    let not_before = row.not_before.map(|due| due.resolve(tx.now));
+    let pending = row.status == JobStatus::Pending;
+    let delayed_until = not_before.filter(|at| pending && *at > tx.now);
+    let mut ready = pending && delayed_until.is_none();
+    if ready && let Some((agent, session)) = session {
+        let earlier = params![agent.as_str(), session.as_str(), &job.to_bytes()[..]];
+        ready = !tx.sql.exists(Query::SessionEarlier, earlier)?;
+    }
+    tx.changes.claimable |= ready;
+    if let Some(at) = delayed_until {
+        tx.changes.next_due = Some(tx.changes.next_due.map_or(at, |next| next.min(at)));
+    }
+    let error = row.error.as_ref().map(|(error, node)| {
+        aetheris_core::json::to_canonical(&ErrorText { error: error.clone(), node: node.clone() })
+    });
+    let waiting = row.waiting.as_ref().map(aetheris_core::json::to_canonical);
+    Ok(Derived { delayed_until, error, not_before, ready, waiting })
+}
+
+fn insert(
+    tx: &mut Tx<'_, '_>,
+    unit: &UnitOfWork,
+    new: &NewJob,
+    fence: Fence,
+    after: &After,
+) -> Result<i64, Trouble> {
+    let row = unit.row.as_ref().ok_or_else(|| Trouble::Invalid("a new job has a row".to_owned()))?;
+    let session = new.session.as_ref().map(|session| (new.agent.clone(), session.clone()));
+    let derived = derive(tx, unit.job, session.as_ref(), row)?;
+    let labels = (!new.labels.is_empty()).then(|| aetheris_core::json::to_canonical(&new.labels));
+    let id = unit.job.to_bytes();
+    tx.exactly_one(
+        Query::JobInsert,
+        params![
+            int(after.seq),
+            fence.generation,
+            fence.epoch,
+            row.status.code(),
+            &after.head.as_bytes()[..],
+            tx.now.micros(),
+            derived.ready,
+            derived.delayed_until.map(Timestamp::micros),
+            derived.not_before.map(Timestamp::micros),
+            row.end_requested.map(Code::code),
+            row.waiting.as_ref().map(|waiting| waiting.wait_type.code()),
+            row.plan_hash.as_ref().map(|hash| &hash.as_bytes()[..]),
+            derived.error.as_deref().map(Text),
+            derived.waiting.as_deref().map(Text),
+            &id[..],
+            new.agent.as_str(),
+            new.agent_version,
+            new.priority,
+            new.session.as_ref().map(SessionId::as_str),
+            labels.as_deref().map(Text),
+            new.client_key.as_ref().map(|client| client.key.as_str()),
+            new.client_key.as_ref().map(|client| &client.body_hash.as_bytes()[..]),
+        ],
+    )?;
+    let num = tx.sql.connection().last_insert_rowid();
+    tx.moved(None, row.status);
+    tx.changes.bytes += 256;
+    if let Some((agent, session)) = &session {
+        // An id that sorts before those already there comes before them.
+        tx.run(Query::SessionHold, params![agent.as_str(), session.as_str(), &id[..]])?;
+        advance(tx, agent, session)?;
+    }
+    Ok(num)
+}
+
+/// Lets the first unfinished job of a session be claimed, if only its turn was missing.
+fn advance(tx: &mut Tx<'_, '_>, agent: &AgentName, session: &SessionId) -> Result<(), Trouble> {
+    let freed = tx.run(Query::SessionAdvance, params![agent.as_str(), session.as_str()])?;
+    tx.changes.claimable |= freed > 0;
+    Ok(())
+}
+
+/// Whether the row's derived part stays as it is: then its indexes need not be touched.
+fn unchanged(row: &Projection, job: &HotJob, now: Timestamp) -> bool {
+    row.status == job.status
+        && row.end_requested == job.end_requested
+        && row.plan_hash == job.plan_hash
+        && row.not_before.map(|due| due.resolve(now)) == job.not_before
+        && row.error.is_none()
+        && row.waiting.is_none()
+        && !job.has_texts
+}
+
+fn update(tx: &mut Tx<'_, '_>, unit: &UnitOfWork, job: &HotJob, after: &After) -> Result<i64, Trouble> {
+    // The guard's own fence, so that the statement finds nothing where the check was wrong.
+    let (fence, held) = match unit.guard {
+        Guard::Outside => (job.fence, false),
+        Guard::Run(fence) | Guard::Expired(fence) | Guard::Dead(fence, _) => (fence, true),
+    };
+    let planted = aetheris_fault::planted!("fence-not-checked");
+    let (fence, held) = if planted { (job.fence, false) } else { (fence, held) };
+    let seq = unit.expected_seq.filter(|_| !aetheris_fault::planted!("sequence-not-checked")).unwrap_or(job.seq);
+    tx.changes.bytes += TOUCH_BYTES;
+    let keeps = unit.lease == LeaseChange::Keep || job.holder.is_none();
+    let Some(row) = unit.row.as_ref().filter(|row| !keeps || !unchanged(row, job, tx.now)) else {
+        let head = &after.head.as_bytes()[..];
+        let touched =
+            params![int(after.seq), head, tx.now.micros(), job.num, int(seq), fence.generation, fence.epoch, held];
+        tx.exactly_one(Query::JobTouch, touched)?;
+        return Ok(job.num);
+    };
+    let derived = derive(tx, unit.job, job.session.as_ref(), row)?;
+    tx.exactly_one(
+        Query::JobUpdate,
+        params![
+            int(after.seq),
+            &after.head.as_bytes()[..],
+            tx.now.micros(),
+            job.num,
+            int(seq),
+            fence.generation,
+            fence.epoch,
+            held,
+            row.status.code(),
+            derived.ready,
+            derived.delayed_until.map(Timestamp::micros),
+            derived.not_before.map(Timestamp::micros),
+            row.end_requested.map(Code::code),
+            row.waiting.as_ref().map(|waiting| waiting.wait_type.code()),
+            row.plan_hash.as_ref().map(|hash| &hash.as_bytes()[..]),
+            derived.error.as_deref().map(Text),
+            derived.waiting.as_deref().map(Text),
+            unit.lease == LeaseChange::Keep,
+        ],
+    )?;
+    tx.moved(Some(job.status), row.status);
+    if let Some((agent, session)) = &job.session
+        && row.status.is_terminal()
+    {
+        advance(tx, agent, session)?;
+    }
+    Ok(job.num)
+}
+
+fn ledger(tx: &mut Tx<'_, '_>, num: i64, step: &LedgerStep) -> Result<(), Trouble> {
+    let LedgerRow { class, deadline, disproved, fence, input_hash, job: _, key, node, permit, permit_id, status, tool, updated_at } =
+        &step.after;
+    let (key, id) = (key.to_bytes(), permit_id.to_bytes());
+    let (hash, status) = (&input_hash.as_bytes()[..], status.code());
+    let (deadline, updated_at) = (deadline.micros(), updated_at.micros());
+    let (node, tool, class) = (node.as_str(), tool.as_str(), class.code());
+    tx.changes.bytes += 128;
+    match &step.before {
+        None => tx.exactly_one(
+            Query::LedgerInsert,
+            params![
+                &key[..], num, permit, &id[..], status, disproved, class, fence.generation, fence.epoch, deadline,
+                updated_at, hash, node, tool
+            ],
+        ),
+        Some(before) => tx.exactly_one(
+            Query::LedgerUpdate,
+            params![
+                &key[..], num, permit, &id[..], status, disproved, class, fence.generation, fence.epoch, deadline,
+                updated_at, hash, node, tool,
+                before.permit,
+                &before.permit_id.to_bytes()[..],
+                before.status.code(),
+                before.disproved,
+            ],
+        ),
+    }
+}
+
+fn effects(tx: &mut Tx<'_, '_>, unit: &UnitOfWork, num: i64) -> Result<(), Trouble> {
+    let at = tx.now.micros();
+    for effect in &unit.effects {
+        let (key, id) = (effect.key.to_bytes(), effect.permit_id.to_bytes());
+        let result = effect.result.canonical();
+        tx.run(Query::EffectInsert, params![num, &key[..], effect.permit, &id[..], at, Text(&result)])?;
+        tx.changes.bytes += u64::try_from(result.len()).unwrap_or(0) + 48;
+    }
+    for evidence in &unit.evidence {
+        let (key, id) = (evidence.key.to_bytes(), evidence.permit_id.to_bytes());
+        let (node, outcome) = (evidence.node.as_str(), evidence.outcome.canonical());
+        tx.run(
+            Query::EvidenceInsert,
+            params![&id[..], num, &key[..], evidence.permit, evidence.conflict, at, node, Text(&outcome)],
+        )?;
+        tx.changes.bytes += u64::try_from(outcome.len()).unwrap_or(0) + 64;
+    }
+    Ok(())
+}
+
+fn inbox(tx: &mut Tx<'_, '_>, unit: &UnitOfWork, num: i64) -> Result<(), Trouble> {
+    for write in &unit.inbox {
+        match write {
+            InboxWrite::Receive { delivered, key, payload, signal, wait_type } => {
+                let (id, payload) = (signal.to_bytes(), payload.canonical());
+                let wait_type = wait_type.map(Code::code);
+                let at = tx.now.micros();
+                tx.run(Query::InboxInsert, params![&id[..], num, delivered, wait_type, at, key, Text(&payload)])?;
+                tx.changes.bytes += u64::try_from(payload.len() + key.len()).unwrap_or(0) + 32;
+            }
+            InboxWrite::Consume(signal) => {
+                tx.exactly_one(Query::InboxDeliver, params![num, &signal.to_bytes()[..]])?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn timers(tx: &mut Tx<'_, '_>, unit: &UnitOfWork) -> Result<(), Trouble> {
+    let job = unit.job.to_bytes();
+    for change in &unit.timers {
+        match change {
+            TimerChange::Set { due, timer } => {
+                let due = due.resolve(tx.now).micros();
+                tx.run(Query::TimerPut, params![&job[..], timer.to_string(), due])?;
+                tx.changes.bytes += 40;
+            }
+            TimerChange::Cleared(timer) => {
+                tx.run(Query::TimerDelete, params![&job[..], timer.to_string()])?;
+            }
+        }
+    }
+    Ok(())
+}

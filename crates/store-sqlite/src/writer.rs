@@ -1,0 +1,438 @@
+//! The one writer of a process: a thread that owns the only connection which writes.
+//!
+//! Requests that wait when the thread comes round go into one transaction and one fsync. Each is decided
+//! on its own; a refused one leaves nothing, and SQL trouble in the middle rolls everything back and tries
+//! each request in a transaction of its own. Nobody is answered before COMMIT has returned. Claims that
+//! found nothing stay here and are served at the end of the transaction that makes jobs claimable.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
+use std::time::{Duration, Instant};
+
+use aetheris_core::id::AgentName;
+use aetheris_core::limits;
+use aetheris_core::time::Timestamp;
+use aetheris_store::system::Clock;
+use aetheris_store::{
+    CommitError, Committed, Heartbeat, Hints, NewAgent, PutAgent, Renewal, StoreError, UnitOfWork,
+};
+use rusqlite::Connection;
+use tokio::sync::{Semaphore, oneshot};
+
+use crate::claim::{self, Served, Standing};
+use crate::clock::JUMP_US;
+use crate::error::{Shared, Stop, Trouble};
+use crate::open::Fatal;
+use crate::queries::{Prepared, Query};
+use crate::stats::Stats;
+use crate::turn::{Turn, ticks};
+use crate::tx::{Changes, Tx};
+use crate::{agents, commit, heartbeat, settle};
+
+/// How long the thread looks for the next request before it sleeps: at one request in flight the next one
+/// comes within it, and waking a thread costs as much as the transaction's own work.
+const SPIN: Duration = Duration::from_micros(40);
+/// How long a transaction waits for those of other processes.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How often a standing claim looks whether another process has written.
+const LOOK: Duration = Duration::from_millis(50);
+/// Pages in the log that are not in the file yet, from which on they are copied.
+const CHECKPOINT_PAGES: i64 = 4_000;
+/// The log's length is asked for once in so many transactions.
+const CHECKPOINT_EVERY: u32 = 64;
+
+type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
+
+/// What is asked of the writer.
+pub(crate) enum Request {
+    Commit(Box<UnitOfWork>, oneshot::Sender<Result<Committed, CommitError>>),
+    Claim(Standing),
+    Heartbeat(Heartbeat, Duration, Reply<Vec<Renewal>>),
+    PutAgent(NewAgent, Reply<PutAgent>),
+    DeleteAgent(AgentName, Reply<bool>),
+    Settle(Box<UnitOfWork>, Reply<Option<Committed>>),
+}
+
+/// An answer that waits for its COMMIT.
+enum Answer {
+    Commit(Result<Committed, CommitError>),
+    Heartbeat(Vec<Renewal>),
+    PutAgent(PutAgent),
+    DeleteAgent(bool),
+    Settle(Option<Committed>),
+}
+
+/// A transaction that is over.
+struct Outcome {
+    answers: Vec<Answer>,
+    changes: Changes,
+    served: Option<Served>,
+}
+
+/// A transaction that came to nothing, or may have.
+struct Failure {
+    /// Whether it may have been written all the same.
+    unknown: bool,
+    /// Whether trying its requests one by one may help.
+    divisible: bool,
+    trouble: Trouble,
+}
+
+/// What the thread is given.
+pub(crate) struct Parts {
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) fatal: Fatal,
+    pub(crate) hints: Hints,
+    pub(crate) requests: Receiver<Request>,
+    pub(crate) slots: Arc<Semaphore>,
+    pub(crate) stats: Arc<Stats>,
+    pub(crate) turn: Turn,
+}
+
+/// The thread's body: runs until every sender has gone.
+pub(crate) fn run(conn: &Connection, parts: Parts) {
+    let mut writer = Writer {
+        claimable: true,
+        data_version: 0,
+        jumped: false,
+        next_due: None,
+        parts,
+        sql: Prepared::new(conn),
+        standing: Vec::new(),
+        transactions: 0,
+    };
+    while writer.round() {}
+}
+
+struct Writer<'c> {
+    /// There may be something to claim: asked for in vain it is cleared, a write or time sets it again.
+    claimable: bool,
+    data_version: i64,
+    /// The jump back of the wall clock is reported.
+    jumped: bool,
+    next_due: Option<Timestamp>,
+    parts: Parts,
+    sql: Prepared<'c>,
+    standing: Vec<Standing>,
+    transactions: u32,
+}
+
+impl Writer<'_> {
+    /// One transaction, if there is something to do. Whether the thread goes on.
+    fn round(&mut self) -> bool {
+        let Ok(first) = self.wait() else {
+            return false;
+        };
+        let (requests, last_look) = self.drain(first);
+        self.notice_time_and_others();
+        let claims = !self.standing.is_empty() && (self.claimable || last_look);
+        if !requests.is_empty() || claims {
+            self.transact(requests, claims);
+            self.checkpoint();
+        }
+        self.answer_the_overdue();
+        true
+    }
+
+    /// The next request; none when a standing claim is to be looked at.
+    fn wait(&self) -> Result<Option<Request>, ()> {
+        let spin_until = ticks() + SPIN;
+        loop {
+            match self.parts.requests.try_recv() {
+                Ok(request) => return Ok(Some(request)),
+                Err(TryRecvError::Disconnected) => return Err(()),
+                Err(TryRecvError::Empty) if ticks() < spin_until => std::hint::spin_loop(),
+                Err(TryRecvError::Empty) => break,
+            }
+        }
+        match self.patience() {
+            None => self.parts.requests.recv().map(Some).map_err(drop),
+            Some(patience) => match self.parts.requests.recv_timeout(patience) {
+                Ok(request) => Ok(Some(request)),
+                Err(RecvTimeoutError::Timeout) => Ok(None),
+                Err(RecvTimeoutError::Disconnected) => Err(()),
+            },
+        }
+    }
+
+    /// How long standing claims can be left alone.
+    fn patience(&self) -> Option<Duration> {
+        let deadline = self.standing.iter().map(|claim| claim.deadline).min()?;
+        let due = self.next_due.map_or(LOOK, |due| due.since(self.parts.clock.wall()).to_std());
+        Some(deadline.saturating_duration_since(ticks()).min(due).min(LOOK))
+    }
+
+    /// Takes what else waits, and whether a claim has to be answered in this round.
+    fn drain(&mut self, first: Option<Request>) -> (Vec<Request>, bool) {
+        let mut requests = Vec::new();
+        let mut taken = 0;
+        let mut next = first;
+        while let Some(request) = next.take() {
+            taken += 1;
+            match request {
+                Request::Claim(claim) => self.standing.push(claim),
+                other => requests.push(other),
+            }
+            if taken < limits::WRITER_BATCH_MAX {
+                next = self.parts.requests.try_recv().ok();
+            }
+        }
+        self.parts.slots.add_permits(taken);
+        if taken == limits::WRITER_BATCH_MAX {
+            self.parts.turn.stand_back();
+        }
+        let now = ticks();
+        (requests, self.standing.iter().any(|claim| claim.deadline <= now))
+    }
+
+    fn notice_time_and_others(&mut self) {
+        if self.standing.is_empty() || self.claimable {
+            return;
+        }
+        if self.next_due.is_some_and(|due| due <= self.parts.clock.wall()) {
+            self.claimable = true;
+            return;
+        }
+        // Changes with the writes of every connection but this one.
+        let version = self.sql.first(Query::DataVersion, [], |row| row.get::<_, i64>(0));
+        if let Ok(Some(version)) = version
+            && version != self.data_version
+        {
+            self.data_version = version;
+            self.claimable = true;
+        }
+    }
+
+    fn transact(&mut self, requests: Vec<Request>, claims: bool) {
+        let failure = match self.attempt(&requests, claims) {
+            Ok(outcome) => return self.finish(requests, outcome),
+            Err(failure) => failure,
+        };
+        let several = requests.len() > 1 || (claims && !requests.is_empty());
+        if !failure.divisible || !several {
+            return self.fail(requests, claims, &failure);
+        }
+        tracing::warn!(error = %failure.trouble, requests = requests.len(), "a batch is repeated one by one");
+        for request in requests {
+            let request = vec![request];
+            match self.attempt(&request, false) {
+                Ok(outcome) => self.finish(request, outcome),
+                Err(failure) => self.fail(request, false, &failure),
+            }
+        }
+        if claims {
+            match self.attempt(&[], true) {
+                Ok(outcome) => self.finish(Vec::new(), outcome),
+                Err(failure) => self.fail(Vec::new(), true, &failure),
+            }
+        }
+    }
+
+    /// BEGIN to COMMIT.
+    fn attempt(&mut self, requests: &[Request], claims: bool) -> Result<Outcome, Failure> {
+        // What is left of a lease is measured from before the transaction that gives it.
+        let sent_at = self.parts.clock.boot();
+        let begun = self.parts.turn.begin(&mut self.sql, PATIENCE);
+        begun.map_err(|trouble| Failure { unknown: false, divisible: false, trouble })?;
+        let applied = self.apply(requests, claims, sent_at);
+        let outcome = match applied {
+            Ok(outcome) => outcome,
+            Err(trouble) => {
+                self.roll_back();
+                return Err(Failure { unknown: false, divisible: true, trouble });
+            }
+        };
+        crash_points("before", requests, &outcome);
+        match self.sql.run(Query::Commit, []) {
+            Ok(_) => {
+                crash_points("after", requests, &outcome);
+                Ok(outcome)
+            }
+            Err(error) => Err(self.commit_failed(error.into())),
+        }
+    }
+
+    fn apply(&mut self, requests: &[Request], claims: bool, sent_at: Duration) -> Result<Outcome, Trouble> {
+        let mut tx = Tx::open(&mut self.sql, self.parts.clock.as_ref())?;
+        let jumped = tx.behind_us() > JUMP_US;
+        if jumped && !self.jumped {
+            let behind_ms = tx.behind_us() / 1_000;
+            tracing::warn!(behind_ms, "the wall clock was set back; the store's clock stands until it is past again");
+        }
+        self.jumped = jumped;
+        let mut answers = Vec::with_capacity(requests.len());
+        for request in requests {
+            answers.push(execute(&mut tx, request)?);
+        }
+        let wanted = claims || (!self.standing.is_empty() && tx.changes.claimable);
+        let served = if wanted { Some(claim::serve(&mut tx, &self.standing, sent_at)?) } else { None };
+        Ok(Outcome { answers, changes: tx.finish()?, served })
+    }
+
+    /// Whether anything of it is there, after COMMIT has answered with an error.
+    fn commit_failed(&mut self, trouble: Trouble) -> Failure {
+        let fatal = trouble.is_fatal();
+        if fatal {
+            // Nobody knows what is on the disk, and a second fsync may say that all is well.
+            (self.parts.fatal)(&Shared::new(&trouble, "commit").error());
+        }
+        // SQLite writes no commit record when it is busy or finds no room.
+        let nothing = self.roll_back() && !fatal && trouble.is_before_commit();
+        Failure { unknown: !nothing, divisible: nothing, trouble }
+    }
+
+    /// Whether the connection is out of its transaction.
+    fn roll_back(&mut self) -> bool {
+        // SQLite has rolled back by itself after some errors.
+        if self.sql.connection().is_autocommit() {
+            return true;
+        }
+        match self.sql.run(Query::Rollback, []) {
+            Ok(_) => true,
+            Err(error) => {
+                tracing::error!(%error, "a transaction could not be rolled back");
+                false
+            }
+        }
+    }
+
+    fn finish(&mut self, requests: Vec<Request>, outcome: Outcome) {
+        let Outcome { answers, changes, served } = outcome;
+        for (request, answer) in requests.into_iter().zip(answers) {
+            send(request, answer);
+        }
+        self.parts.stats.count(&changes);
+        self.claimable |= changes.claimable;
+        if let Some(due) = changes.next_due {
+            self.next_due = Some(self.next_due.map_or(due, |next| next.min(due)));
+        }
+        if let Some(Served { claims, exhausted, next_due }) = served {
+            self.claimable = !exhausted;
+            if exhausted {
+                self.next_due = next_due;
+            }
+            let standing = std::mem::take(&mut self.standing);
+            for (claim, jobs) in standing.into_iter().zip(claims) {
+                if jobs.is_empty() {
+                    self.standing.push(claim);
+                } else {
+                    drop(claim.reply.send(Ok(jobs)));
+                }
+            }
+        }
+        for (job, seq) in changes.written {
+            self.parts.hints.written(job, seq);
+        }
+    }
+
+    fn fail(&mut self, requests: Vec<Request>, claims: bool, failure: &Failure) {
+        let shared = Shared::new(&failure.trouble, "commit");
+        tracing::error!(error = %failure.trouble, unknown = failure.unknown, "a transaction failed");
+        for request in requests {
+            let error = shared.error();
+            match request {
+                Request::Commit(_, reply) if failure.unknown => drop(reply.send(Err(CommitError::Unknown(error)))),
+                Request::Commit(_, reply) => drop(reply.send(Err(CommitError::Failed(error)))),
+                Request::Claim(claim) => drop(claim.reply.send(Err(error))),
+                Request::Heartbeat(_, _, reply) => drop(reply.send(Err(error))),
+                Request::PutAgent(_, reply) => drop(reply.send(Err(error))),
+                Request::DeleteAgent(_, reply) => drop(reply.send(Err(error))),
+                Request::Settle(_, reply) => drop(reply.send(Err(error))),
+            }
+        }
+        if claims || failure.unknown {
+            for claim in std::mem::take(&mut self.standing) {
+                drop(claim.reply.send(Err(shared.error())));
+            }
+        }
+        self.claimable = true;
+    }
+
+    /// Claims whose time is over have been looked at in this round, and get what there is: nothing.
+    fn answer_the_overdue(&mut self) {
+        let now = ticks();
+        if self.standing.iter().all(|claim| claim.deadline > now && !claim.reply.is_closed()) {
+            return;
+        }
+        let standing = std::mem::take(&mut self.standing);
+        for claim in standing {
+            if claim.deadline <= now {
+                drop(claim.reply.send(Ok(Vec::new())));
+            } else if !claim.reply.is_closed() {
+                self.standing.push(claim);
+            }
+        }
+    }
+
+    /// Copies the log into the file, after everybody has been answered. SQLite's own way would do it inside
+    /// a COMMIT and keep a failed fsync to itself.
+    fn checkpoint(&mut self) {
+        self.transactions = self.transactions.wrapping_add(1);
+        if !self.transactions.is_multiple_of(CHECKPOINT_EVERY) {
+            return;
+        }
+        let pages = |row: &rusqlite::Row<'_>| Ok::<i64, Trouble>(row.get::<_, i64>(1)? - row.get::<_, i64>(2)?);
+        let copied = match self.sql.first(Query::WalPages, [], pages) {
+            Ok(waiting) if waiting.unwrap_or(0) < CHECKPOINT_PAGES => return,
+            Ok(_) => self.sql.first(Query::WalCheckpoint, [], pages),
+            Err(trouble) => Err(trouble),
+        };
+        match copied {
+            Ok(_) => {}
+            Err(trouble) if trouble.is_fatal() => (self.parts.fatal)(&Shared::new(&trouble, "checkpoint").error()),
+            Err(trouble) => tracing::warn!(error = %trouble, "the log could not be copied into the file"),
+        }
+    }
+}
+
+/// Decides one request. Trouble rolls the whole transaction back.
+fn execute(tx: &mut Tx<'_, '_>, request: &Request) -> Result<Answer, Trouble> {
+    match request {
+        Request::Commit(unit, _) => match commit::apply(tx, unit) {
+            Ok(committed) => Ok(Answer::Commit(Ok(committed))),
+            Err(Stop::Answer(answer)) => Ok(Answer::Commit(Err(answer))),
+            Err(Stop::Broken(trouble)) => Err(trouble),
+        },
+        Request::Heartbeat(request, sent_at, _) => heartbeat::renew(tx, request, *sent_at).map(Answer::Heartbeat),
+        Request::PutAgent(agent, _) => agents::put(tx, agent).map(Answer::PutAgent),
+        Request::DeleteAgent(name, _) => agents::delete(tx, name).map(Answer::DeleteAgent),
+        Request::Settle(unit, _) => settle::find(tx, unit).map(Answer::Settle),
+        Request::Claim(_) => Err(Trouble::Invalid("a claim stands beside the requests".to_owned())),
+    }
+}
+
+/// Whoever asked may have gone.
+fn send(request: Request, answer: Answer) {
+    match (request, answer) {
+        (Request::Commit(_, reply), Answer::Commit(answer)) => drop(reply.send(answer)),
+        (Request::Heartbeat(_, _, reply), Answer::Heartbeat(answer)) => drop(reply.send(Ok(answer))),
+        (Request::PutAgent(_, reply), Answer::PutAgent(answer)) => drop(reply.send(Ok(answer))),
+        (Request::DeleteAgent(_, reply), Answer::DeleteAgent(answer)) => drop(reply.send(Ok(answer))),
+        (Request::Settle(_, reply), Answer::Settle(answer)) => drop(reply.send(Ok(answer))),
+        // A dropped reply is an error to whoever waits for it.
+        _ => {}
+    }
+}
+
+/// Where the process can be made to die, once for everything in the transaction.
+fn crash_points(side: &str, requests: &[Request], outcome: &Outcome) {
+    for request in requests {
+        let purpose = match request {
+            Request::Commit(unit, _) => unit.purpose.as_str(),
+            Request::Heartbeat(..) => "heartbeat",
+            Request::PutAgent(..) => "put_agent",
+            Request::DeleteAgent(..) => "delete_agent",
+            Request::Claim(_) | Request::Settle(..) => continue,
+        };
+        aetheris_fault::crash_point!("store.{purpose}.{side}_commit");
+    }
+    for _ in outcome.served.iter().flat_map(|served| &served.claims).flatten() {
+        aetheris_fault::crash_point!("store.claim.{side}_commit");
+    }
+}
+
+/// When a claim that came now has to be answered.
+pub(crate) fn deadline(linger: aetheris_core::time::Span) -> Instant {
+    let now = ticks();
+    now.checked_add(linger.to_std()).unwrap_or_else(|| now + Duration::from_secs(3_600))
+}

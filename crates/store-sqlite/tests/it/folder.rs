@@ -1,0 +1,63 @@
+//! A folder per store, gone with it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use aetheris_store::Boxed;
+use aetheris_store::conformance::{Durable, Harness, Opened};
+use aetheris_store::system::Clock;
+use aetheris_store_sqlite::{SqliteOptions, SqliteStore};
+
+/// A folder of its own.
+pub struct Folder(PathBuf);
+
+impl Folder {
+    pub fn new() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let name = format!("aetheris-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    pub fn database(&self) -> PathBuf {
+        self.0.join("aetheris.db")
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        drop(std::fs::remove_dir_all(&self.0));
+    }
+}
+
+/// Stores in fresh folders.
+pub struct Folders;
+
+/// Options for a store in a folder, on a clock.
+pub fn options(folder: &Folder, clock: Arc<dyn Clock>) -> SqliteOptions {
+    SqliteOptions { clock, ..SqliteOptions::new(folder.database()) }
+}
+
+impl Harness for Folders {
+    fn open(&self, clock: Arc<dyn Clock>) -> Boxed<'_, Opened> {
+        let folder = Folder::new();
+        let store = SqliteStore::open(options(&folder, clock)).unwrap();
+        Box::pin(std::future::ready(Opened { keep: Box::new(folder), store: Arc::new(store) }))
+    }
+}
+
+impl Durable for Folders {
+    fn reopen(&self, opened: Opened, clock: Arc<dyn Clock>) -> Boxed<'_, Opened> {
+        let Opened { keep, store } = opened;
+        drop(store);
+        let folder = keep.downcast::<Folder>().unwrap();
+        let store = SqliteStore::open(options(&folder, clock)).unwrap();
+        Box::pin(std::future::ready(Opened { keep: folder, store: Arc::new(store) }))
+    }
+}

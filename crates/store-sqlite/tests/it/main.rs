@@ -1,0 +1,8 @@
+//! The SQLite store against the shared contract, and what only a file can get wrong.
+
+mod folder;
+
+mod conformance {
+    aetheris_store::conformance_suite!(crate::folder::Folders);
+    aetheris_store::durable_suite!(crate::folder::Folders);
+}

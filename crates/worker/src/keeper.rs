@@ -1,0 +1,128 @@
+//! The keeper of leases: renews all of a worker's in one statement, and ends runs that lose theirs.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use aetheris_core::id::JobId;
+use aetheris_runtime::Runtime;
+use aetheris_runtime::run::Lease;
+use aetheris_store::{Heartbeat, LeaseRenewal, Renewal};
+use tokio_util::sync::CancellationToken;
+
+use crate::{WorkerOptions, safe_for};
+
+/// The leases of a worker's runs.
+#[derive(Debug, Default)]
+pub(crate) struct Held {
+    closed: CancellationToken,
+    leases: Mutex<BTreeMap<JobId, Arc<Lease>>>,
+}
+
+impl Held {
+    pub(crate) fn begin(&self, job: JobId, lease: Arc<Lease>) {
+        self.leases().insert(job, lease);
+    }
+
+    pub(crate) fn end(&self, job: JobId) {
+        self.leases().remove(&job);
+    }
+
+    /// Every run has ended; the keeper may stop.
+    pub(crate) fn close(&self) {
+        self.closed.cancel();
+    }
+
+    fn snapshot(&self) -> Vec<(JobId, Arc<Lease>)> {
+        self.leases().iter().map(|(job, lease)| (*job, Arc::clone(lease))).collect()
+    }
+
+    fn leases(&self) -> std::sync::MutexGuard<'_, BTreeMap<JobId, Arc<Lease>>> {
+        self.leases.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Renews leases until its worker has ended.
+#[derive(Debug)]
+pub struct Keeper {
+    held: Arc<Held>,
+    options: WorkerOptions,
+    rt: Runtime,
+}
+
+impl Keeper {
+    pub(crate) fn new(rt: Runtime, options: WorkerOptions, held: Arc<Held>) -> Self {
+        Self { held, options, rt }
+    }
+
+    /// Renews at each heartbeat, sooner after an error, and between two of them ends every run whose
+    /// lease is not safe any more.
+    pub async fn run(self) {
+        let beat = self.options.heartbeat.to_std();
+        // Errors are retried often enough to have several tries before the lease is unsafe.
+        let retry = (beat / 8).max(Duration::from_millis(10));
+        let mut pause = beat;
+        loop {
+            tokio::select! {
+                () = self.held.closed.cancelled() => return,
+                () = tokio::time::sleep(self.until_unsafe(pause)) => {}
+            }
+            self.end_unsafe();
+            pause = if self.renew().await { beat } else { retry };
+        }
+    }
+
+    /// The pause, or less if a lease becomes unsafe before.
+    fn until_unsafe(&self, pause: Duration) -> Duration {
+        let now = self.rt.system.clock.boot();
+        let open = self.held.snapshot().into_iter().filter(|(_, lease)| !lease.lost.is_cancelled());
+        let first = open.map(|(_, lease)| lease.safe_until().saturating_sub(now)).min();
+        first.map_or(pause, |first| pause.min(first.max(Duration::from_millis(1))))
+    }
+
+    fn end_unsafe(&self) {
+        let clock = self.rt.system.clock.as_ref();
+        for (job, lease) in self.held.snapshot() {
+            if !lease.lost.is_cancelled() && !lease.is_safe(clock) {
+                tracing::warn!(%job, fence = %lease.fence, "the lease could not be renewed in time; its run ends");
+                lease.lost.cancel();
+            }
+        }
+    }
+
+    /// Renews everything that is not lost. Whether the store answered.
+    async fn renew(&self) -> bool {
+        let held: BTreeMap<JobId, Arc<Lease>> =
+            self.held.snapshot().into_iter().filter(|(_, lease)| !lease.lost.is_cancelled()).collect();
+        if held.is_empty() {
+            return true;
+        }
+        let leases = held.iter().map(|(job, lease)| LeaseRenewal { fence: lease.fence, job: *job }).collect();
+        let request = Heartbeat { leases, ttl: self.options.lease_ttl, worker: self.options.id.clone() };
+        let renewals = match self.rt.store.heartbeat(request).await {
+            Ok(renewals) => renewals,
+            Err(error) => {
+                tracing::warn!(%error, "renewing leases failed; trying again while they are safe");
+                return false;
+            }
+        };
+        for renewal in renewals {
+            match renewal {
+                Renewal::Renewed { end_requested, job, sent_at } => {
+                    if let Some(lease) = held.get(&job) {
+                        lease.extend(sent_at + safe_for(self.options.lease_ttl));
+                        if end_requested {
+                            lease.ending.cancel();
+                        }
+                    }
+                }
+                Renewal::Refused(job) => {
+                    if let Some(lease) = held.get(&job) {
+                        lease.lost.cancel();
+                    }
+                }
+            }
+        }
+        true
+    }
+}

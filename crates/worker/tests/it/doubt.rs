@@ -1,0 +1,203 @@
+//! Calls of unknown outcome: never sent again without proof or a person.
+
+use aetheris_core::event::Source;
+use aetheris_core::job::JobStatus;
+use aetheris_core::json::Json;
+use aetheris_core::ledger::LedgerStatus;
+use aetheris_core::state::Ending;
+use aetheris_core::step::StepStatus;
+use aetheris_runtime::OpError;
+use aetheris_runtime::ops::Resolution;
+use serde_json::json;
+
+use crate::world::{Act, TTL, World, done, hold, unknown};
+
+fn agent(policies: &str) -> String {
+    format!(
+        "agent: a\nversion: \"1\"\nplanner: static\ntools:\n  pay: {{ kind: function, function: f, timeout: 10s, on_in_doubt: {policies} }}\n\
+         \x20 look: {{ kind: function, function: f, effect: pure }}\nplan:\n  nodes:\n    - {{ id: n, kind: tool, tool: pay }}\n"
+    )
+}
+
+async fn in_doubt(policies: &str) -> (World, crate::world::Process, aetheris_core::id::JobId) {
+    let world = World::new();
+    world.put(&agent(policies)).await;
+    world.tools.next("pay", [Act::Say(unknown("connection reset"))]);
+    let process = world.start("w");
+    let job = world.submit("a", json!({})).await;
+    (world, process, job)
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_policy_the_step_fails_and_the_call_stays_on_record() {
+    let (world, _process, job) = in_doubt("fail").await;
+    let state = world.done(job).await;
+    let Some(Ending::Failed { error, .. }) = &state.ending else { panic!() };
+    assert_eq!((error.code.as_str(), world.tools.count("pay")), ("in_doubt_unresolved", 1));
+    let ledger = world.rt.store.history(job, true).await.unwrap().unwrap().ledger;
+    assert_eq!(ledger[0].status, LedgerStatus::FailedUnresolved);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_person_says_that_it_happened() {
+    let (world, _process, job) = in_doubt("human").await;
+    world.until(job, &[JobStatus::Parked]).await;
+    let listed = world.rt.store.in_doubt(10).await.unwrap();
+    assert_eq!(listed.len(), 1);
+    let answer = Resolution { happened: Some(Json::new(json!({ "id": 9 }))), note: "seen in the books".to_owned() };
+    world.rt.resolve(job, listed[0].key, answer).await.unwrap();
+    let state = world.done(job).await;
+    assert_eq!(world.result(job).await, json!({ "id": 9 }));
+    assert_eq!(state.steps["n"].source, Source::Resolved);
+    assert_eq!(world.tools.count("pay"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_person_says_that_it_did_not_happen_and_only_then_it_is_called_again() {
+    let (world, _process, job) = in_doubt("human").await;
+    world.until(job, &[JobStatus::Parked]).await;
+    let key = world.rt.store.in_doubt(10).await.unwrap()[0].key;
+    let answer = Resolution { happened: None, note: String::new() };
+    let early = world.rt.resolve(job, key, answer.clone()).await;
+    assert!(matches!(early, Err(OpError::CanStillArrive(_))), "{early:?}");
+    tokio::time::sleep(std::time::Duration::from_secs(12)).await;
+    world.rt.resolve(job, key, answer.clone()).await.unwrap();
+    let state = world.done(job).await;
+    assert_eq!((state.status, world.tools.count("pay")), (JobStatus::Completed, 2));
+    assert_eq!(state.steps["n"].invocation.as_ref().unwrap().permit, 2);
+    assert!(matches!(world.rt.resolve(job, key, answer).await, Err(OpError::StateConflict(_))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tool_is_asked_and_says_that_it_happened() {
+    let world = World::new();
+    world.put(&agent("[{ reconcile: look }, human]")).await;
+    world.tools.next("pay", [Act::Say(unknown("reset"))]);
+    world.tools.next("look", [Act::Say(done(json!({ "outcome": "happened", "result": { "id": 3 } })))]);
+    let _process = world.start("w");
+    let job = world.submit("a", json!({})).await;
+    let state = world.done(job).await;
+    assert_eq!(world.result(job).await, json!({ "id": 3 }));
+    assert_eq!(state.steps["n"].source, Source::Reconciled);
+    let asked = world.tools.calls_of("look");
+    let key = world.tools.calls_of("pay")[0].key;
+    assert_eq!(asked[0].input.get("idempotency_key"), Some(&json!(key.to_string())));
+}
+
+#[tokio::test(start_paused = true)]
+async fn did_not_happen_is_believed_only_after_the_permit_and_asked_again() {
+    let world = World::new();
+    world.put(&agent("[{ reconcile: look }]")).await;
+    world.tools.next("pay", [Act::Say(unknown("reset"))]);
+    let no = || Act::Say(done(json!({ "outcome": "did_not_happen" })));
+    world.tools.next("look", [no(), no()]);
+    let _process = world.start("w");
+    let job = world.submit("a", json!({})).await;
+    let state = world.done(job).await;
+    assert_eq!(state.status, JobStatus::Completed);
+    assert_eq!((world.tools.count("pay"), world.tools.count("look")), (2, 2));
+    assert!(state.last_at.since(state.created_at) >= aetheris_core::time::Span::from_secs(12));
+}
+
+#[tokio::test(start_paused = true)]
+async fn policies_are_tried_in_order_and_end_in_failure() {
+    let world = World::new();
+    world.put(&agent("[{ wait: 60s }, { reconcile: look }]")).await;
+    world.tools.next("pay", [Act::Say(unknown("reset"))]);
+    world.tools.next("look", [Act::Say(done(json!({ "outcome": "unknown" })))]);
+    let _process = world.start("w");
+    let job = world.submit("a", json!({})).await;
+    assert_eq!(world.until(job, &[JobStatus::Waiting]).await.step_status(&"n".into()), StepStatus::InDoubt);
+    let state = world.done(job).await;
+    assert_eq!((state.status, world.tools.count("pay"), world.tools.count("look")), (JobStatus::Failed, 1, 1));
+    let doubts = world.kinds(job).await.iter().filter(|kind| **kind == "step_in_doubt").count();
+    assert_eq!(doubts, 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_killed_worker_leaves_a_doubt_and_no_second_call() {
+    let world = World::new();
+    world.put(&agent("human")).await;
+    let (act, reached, _release) = hold(done(json!(1)));
+    world.tools.next("pay", [act]);
+    let first = world.start("first");
+    let job = world.submit("a", json!({})).await;
+    reached.notified().await;
+    first.kill();
+    let _second = world.start("second");
+    let state = world.until(job, &[JobStatus::Parked]).await;
+    assert_eq!((state.fence.epoch, state.reclaims, world.tools.count("pay")), (2, 1, 1));
+    let reasons = world.kinds(job).await;
+    assert!(reasons.contains(&"job_requeued") && reasons.contains(&"step_in_doubt"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_worker_deposits_and_the_waiting_doubt_is_over() {
+    let world = World::new();
+    world.put(&agent("[{ wait: 10m }, human]")).await;
+    let (act, reached, release) = hold(done(json!({ "id": 4 })));
+    world.tools.next("pay", [act]);
+    let first = world.start("first");
+    let job = world.submit("a", json!({})).await;
+    reached.notified().await;
+    first.freeze_keeper();
+    first.stop.drain.cancel();
+    // Slow: its call answers only after the lease has ended and another worker has taken over. The
+    // adapter's own limit is 10 s, so the answer has to come before the runtime gives the call up.
+    let _second = world.start("second");
+    let key = world.tools.calls_of("pay")[0].key;
+    tokio::time::sleep(std::time::Duration::from_secs(5)).await;
+    // Take the lease away as a partition would: another claim of a higher epoch.
+    let fence = world.state(job).await.fence;
+    let instance = world.rt.store.job(job).await.unwrap().unwrap().holder.unwrap().instance;
+    world.rt.reclaim(job, fence, aetheris_runtime::ops::Proof::Dead(instance)).await.unwrap();
+    world.until(job, &[JobStatus::Waiting]).await;
+    release.notify_one();
+    let state = world.done(job).await;
+    assert_eq!(state.status, JobStatus::Completed);
+    assert_eq!(world.result(job).await, json!({ "id": 4 }));
+    assert_eq!(world.tools.count("pay"), 1);
+    assert!(world.kinds(job).await.contains(&"in_doubt_resolved"));
+    let _ = (key, TTL);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_comes_after_a_second_permit_is_evidence_and_never_an_effect() {
+    let world = World::new();
+    world.put(&agent("human")).await;
+    let (act, reached, release) = hold(done(json!("late")));
+    world.tools.next("pay", [act, Act::Say(done(json!("second")))]);
+    let first = world.start("first");
+    let job = world.submit("a", json!({})).await;
+    reached.notified().await;
+    first.freeze_keeper();
+    first.stop.drain.cancel();
+    let _second = world.start("second");
+    let fence = world.state(job).await.fence;
+    let instance = world.rt.store.job(job).await.unwrap().unwrap().holder.unwrap().instance;
+    world.rt.reclaim(job, fence, aetheris_runtime::ops::Proof::Dead(instance)).await.unwrap();
+    world.until(job, &[JobStatus::Parked]).await;
+    // The runtime gives the call up at eleven seconds; the permit dies at twelve. Between the two the
+    // adapter answers late.
+    tokio::time::sleep(std::time::Duration::from_secs(10)).await;
+    let key = world.rt.store.in_doubt(10).await.unwrap()[0].key;
+    let no = Resolution { happened: None, note: String::new() };
+    assert!(world.rt.resolve(job, key, no).await.is_err());
+    let deposit = aetheris_runtime::ops::Deposit {
+        job,
+        key,
+        node: "n".into(),
+        outcome: aetheris_runtime::ops::DepositOutcome::Done(Json::new(json!("late"))),
+        permit: 1,
+        permit_id: world.rt.store.in_doubt(10).await.unwrap()[0].permit_id,
+    };
+    tokio::time::sleep(std::time::Duration::from_secs(3)).await;
+    world.rt.resolve(job, key, Resolution { happened: None, note: String::new() }).await.unwrap();
+    world.done(job).await;
+    assert_eq!(world.result(job).await, json!("second"));
+    world.rt.deposit(&deposit).await.unwrap();
+    let evidence = world.rt.store.evidence(job).await.unwrap();
+    assert_eq!((evidence.len(), evidence[0].conflict), (1, true));
+    assert_eq!(world.result(job).await, json!("second"));
+    release.notify_one();
+}

@@ -1,0 +1,105 @@
+//! How runs end from outside: cancel, drain, poison.
+
+use aetheris_core::event::Event;
+use aetheris_core::job::JobStatus;
+use aetheris_core::state::Ending;
+use aetheris_core::step::StepStatus;
+use aetheris_runtime::ops::Cancelled;
+use serde_json::json;
+
+use crate::world::{World, done, hold};
+
+const AGENT: &str = "agent: a\nversion: \"1\"\nplanner: static\nmodel: scripted/echo\ntools:\n  pay: { kind: function, function: f, timeout: 60s }\n  look: { kind: function, function: f, effect: pure, timeout: 60s }\nplan:\n  nodes:\n    - { id: n, kind: tool, tool: pay, when: \"message.pay\" }\n    - { id: m, kind: tool, tool: look, when: \"not message.pay\" }\n    - { id: last, kind: tool, tool: look, needs: [n, m] }\n";
+
+#[tokio::test(start_paused = true)]
+async fn a_cancel_waits_for_the_call_that_has_left_and_records_its_outcome() {
+    let world = World::new();
+    world.put(AGENT).await;
+    let (act, reached, release) = hold(done(json!(1)));
+    world.tools.next("pay", [act]);
+    let _process = world.start("w");
+    let job = world.submit("a", json!({ "pay": true })).await;
+    reached.notified().await;
+    assert_eq!(world.rt.cancel(job).await.unwrap(), Cancelled::Requested);
+    assert_eq!(world.rt.cancel(job).await.unwrap(), Cancelled::Requested);
+    release.notify_one();
+    let state = world.done(job).await;
+    assert_eq!(state.status, JobStatus::Cancelled);
+    assert_eq!(state.step_status(&"n".into()), StepStatus::Completed);
+    assert_eq!((world.tools.count("pay"), world.tools.count("look")), (1, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cancel_drops_a_pure_call() {
+    let world = World::new();
+    world.put(AGENT).await;
+    let (act, reached, _release) = hold(done(json!(1)));
+    world.tools.next("look", [act]);
+    let _process = world.start("w");
+    let job = world.submit("a", json!({ "pay": false })).await;
+    reached.notified().await;
+    world.rt.cancel(job).await.unwrap();
+    assert_eq!(world.done(job).await.status, JobStatus::Cancelled);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_gives_jobs_back_and_cancels_nothing() {
+    let world = World::new();
+    world.put(AGENT).await;
+    let (act, reached, release) = hold(done(json!(1)));
+    world.tools.next("pay", [act]);
+    let first = world.start("first");
+    let job = world.submit("a", json!({ "pay": true })).await;
+    reached.notified().await;
+    first.stop.drain.cancel();
+    release.notify_one();
+    let sweeps = first.sweeps.clone();
+    first.worker.await.unwrap();
+    sweeps.cancel();
+    let state = world.state(job).await;
+    assert_eq!((state.status, state.owner.is_none()), (JobStatus::Pending, true));
+    assert_eq!(state.step_status(&"n".into()), StepStatus::Completed);
+    let _second = world.start("second");
+    assert_eq!(world.done(job).await.status, JobStatus::Completed);
+    assert_eq!(world.tools.count("pay"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_kills_its_workers_ends_failed() {
+    let world = World::new();
+    world.put(AGENT).await;
+    for n in 0..3 {
+        let (act, reached, _release) = hold(done(json!(1)));
+        world.tools.next("look", [act]);
+        let process = world.start("w");
+        if n == 0 {
+            world.submit("a", json!({ "pay": false })).await;
+        }
+        reached.notified().await;
+        process.kill();
+    }
+    let _sweeps = world.start("last");
+    let page = world.rt.store.jobs(aetheris_store::JobFilter { limit: 1, ..Default::default() }).await.unwrap();
+    let state = world.done(page.jobs[0].id).await;
+    let Some(Ending::Failed { error, .. }) = &state.ending else { panic!("{:?}", state.ending) };
+    assert_eq!((error.code.as_str(), world.tools.count("look")), ("attempts_exhausted", 3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cancelled_job_whose_worker_died_keeps_its_unknown_call_in_the_list() {
+    let world = World::new();
+    world.put(AGENT).await;
+    let (act, reached, _release) = hold(done(json!(1)));
+    world.tools.next("pay", [act]);
+    let first = world.start("first");
+    let job = world.submit("a", json!({ "pay": true })).await;
+    reached.notified().await;
+    world.rt.cancel(job).await.unwrap();
+    first.kill();
+    let _second = world.start("second");
+    let state = world.done(job).await;
+    assert_eq!((state.status, state.step_status(&"n".into())), (JobStatus::Cancelled, StepStatus::InDoubt));
+    assert_eq!(world.rt.store.in_doubt(10).await.unwrap().len(), 1);
+    let events = world.events(job).await;
+    assert!(events.iter().any(|event| matches!(event, Event::StepInDoubt(_))));
+}

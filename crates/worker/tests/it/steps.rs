@@ -1,0 +1,171 @@
+//! Nodes, conditions, retries, budgets.
+
+use aetheris_core::event::{Failure, StepResult};
+use aetheris_core::job::JobStatus;
+use aetheris_core::state::Ending;
+use aetheris_core::step::StepStatus;
+use aetheris_core::time::Span;
+use aetheris_runtime::ToolOutcome;
+use serde_json::json;
+
+use crate::world::{Act, World, done, unknown};
+
+const HEAD: &str = "agent: a\nversion: \"1\"\nplanner: static\nmodel: scripted/echo\n";
+
+fn refused() -> Act {
+    let error = Failure::new("busy", "come back later");
+    Act::Say(ToolOutcome::RefusedRetryable { error, retry_after: None })
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_kind_of_node_in_one_plan() {
+    let world = World::new();
+    world
+        .put(&format!(
+            "{HEAD}tools:\n  look: {{ kind: function, function: f, effect: pure }}\n  book: {{ kind: function, function: f }}\n\
+             plan:\n  nodes:\n\
+             \x20   - {{ id: seen, kind: tool, tool: look, input: {{ n: \"{{{{ message.n }}}}\" }} }}\n\
+             \x20   - {{ id: said, kind: llm, needs: [seen], prompt: \"n is {{{{ nodes.seen.output.n }}}}\" }}\n\
+             \x20   - {{ id: nap, kind: sleep, needs: [said], duration: 90s }}\n\
+             \x20   - {{ id: gate, kind: condition, needs: [nap], when: \"message.n > 100\" }}\n\
+             \x20   - {{ id: big, kind: tool, needs: [gate], tool: book }}\n\
+             \x20   - {{ id: small, kind: tool, needs: [nap], when: \"message.n <= 100\", tool: book, input: {{ n: \"{{{{ nodes.seen.output.n }}}}\" }} }}\n\
+             \x20   - {{ id: sum, kind: transform, needs: [big, small], output: {{ big: \"{{{{ nodes.big.output }}}}\", small: \"{{{{ nodes.small.output.n }}}}\", said: \"{{{{ nodes.said.output }}}}\" }} }}\n\
+             \x20 answer: \"{{{{ nodes.sum.output }}}}\"\n"
+        ))
+        .await;
+    let _process = world.start("w");
+    let job = world.submit("a", json!({ "n": 7 })).await;
+    let state = world.done(job).await;
+    assert_eq!(world.result(job).await, json!({ "big": null, "small": 7, "said": "n is 7" }));
+    assert_eq!(state.step_status(&"gate".into()), StepStatus::Skipped);
+    assert_eq!(state.step_status(&"big".into()), StepStatus::Skipped);
+    assert_eq!(state.tokens, 10);
+    assert_eq!((world.tools.count("look"), world.tools.count("book")), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_call_is_tried_again_with_the_same_key_and_the_next_permit() {
+    let world = World::new();
+    world.put(&format!("{HEAD}tools:\n  t: {{ kind: function, function: f }}\nplan:\n  nodes:\n    - {{ id: n, kind: tool, tool: t }}\n")).await;
+    world.tools.next("t", [refused(), refused()]);
+    let _process = world.start("w");
+    let job = world.submit("a", json!({})).await;
+    let state = world.done(job).await;
+    assert_eq!(state.status, JobStatus::Completed);
+    let calls = world.tools.calls_of("t");
+    assert_eq!(calls.len(), 3);
+    assert!(calls.iter().all(|call| call.key == calls[0].key));
+    assert_eq!(calls.iter().map(|call| call.try_number).collect::<Vec<_>>(), [1, 2, 3]);
+    assert_eq!(state.steps["n"].invocation.as_ref().unwrap().permit, 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn tries_are_bounded_and_a_long_back_off_holds_no_slot() {
+    let world = World::new();
+    world
+        .put(&format!(
+            "{HEAD}retry: {{ max_attempts: 2, backoff: 1h, jitter: none }}\ntools:\n  t: {{ kind: function, function: f, effect: pure }}\n\
+             plan:\n  nodes:\n    - {{ id: n, kind: tool, tool: t }}\n"
+        ))
+        .await;
+    world.tools.next("t", [refused(), refused()]);
+    let _process = world.start("w");
+    let job = world.submit("a", json!({})).await;
+    let pending = world.until(job, &[JobStatus::Pending]).await;
+    let requeued = if pending.not_before.is_some() {
+        pending
+    } else {
+        loop {
+            let state = world.state(job).await;
+            if state.not_before.is_some() {
+                break state;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+        }
+    };
+    assert!(requeued.owner.is_none());
+    let state = world.done(job).await;
+    assert_eq!(state.status, JobStatus::Failed);
+    assert_eq!(state.steps["n"].result, Some(StepResult::RetryableFailure));
+    assert!(
+        state.last_at.since(state.created_at) >= Span::from_secs(30),
+        "{:?}",
+        state.last_at.since(state.created_at)
+    );
+    assert_eq!(world.tools.count("t"), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idempotent_call_of_unknown_outcome_is_sent_again_with_the_same_key() {
+    let world = World::new();
+    world
+        .put(&format!("{HEAD}tools:\n  t: {{ kind: function, function: f, effect: idempotent }}\nplan:\n  nodes:\n    - {{ id: n, kind: tool, tool: t }}\n"))
+        .await;
+    world.tools.next("t", [Act::Say(unknown("reset")), Act::Say(done(json!(5)))]);
+    let _process = world.start("w");
+    let job = world.submit("a", json!({})).await;
+    assert_eq!(world.done(job).await.status, JobStatus::Completed);
+    assert_eq!(world.result(job).await, json!(5));
+    let calls = world.tools.calls_of("t");
+    assert_eq!((calls.len(), calls[0].key), (2, calls[1].key));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_for_good_fails_the_job_and_names_the_node() {
+    let world = World::new();
+    world.put(&format!("{HEAD}tools:\n  t: {{ kind: function, function: f }}\nplan:\n  nodes:\n    - {{ id: n, kind: tool, tool: t }}\n    - {{ id: m, kind: tool, tool: t, needs: [n] }}\n")).await;
+    world.tools.next("t", [Act::Say(ToolOutcome::RefusedPermanent(Failure::new("no_funds", "the account is empty")))]);
+    let _process = world.start("w");
+    let job = world.submit("a", json!({})).await;
+    let state = world.done(job).await;
+    let Some(Ending::Failed { error, node }) = state.ending else { panic!("{:?}", state.ending) };
+    assert_eq!((error.code.as_str(), node), ("no_funds", Some("n".into())));
+    assert_eq!(world.tools.count("t"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_name_that_is_missing_fails_the_step_that_names_it() {
+    let world = World::new();
+    world
+        .put(&format!(
+            "{HEAD}plan:\n  nodes:\n    - {{ id: n, kind: transform, output: \"{{{{ message.no.such }}}}\" }}\n"
+        ))
+        .await;
+    let _process = world.start("w");
+    let job = world.submit("a", json!({})).await;
+    let Some(Ending::Failed { error, .. }) = world.done(job).await.ending else { panic!() };
+    assert_eq!(error.code, "template_error");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_budget_ends_the_job_before_the_call() {
+    let world = World::new();
+    world
+        .put(&format!(
+            "{HEAD}budget: {{ max_tool_calls: 2, on_exceeded: fail }}\ntools:\n  t: {{ kind: function, function: f }}\nplan:\n  nodes:\n\
+             \x20   - {{ id: a, kind: tool, tool: t }}\n    - {{ id: b, kind: tool, tool: t, needs: [a] }}\n    - {{ id: c, kind: tool, tool: t, needs: [b] }}\n"
+        ))
+        .await;
+    let _process = world.start("w");
+    let job = world.submit("a", json!({})).await;
+    let Some(Ending::Failed { error, .. }) = world.done(job).await.ending else { panic!() };
+    assert_eq!((error.code.as_str(), world.tools.count("t")), ("budget_exceeded", 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_longer_than_a_checkpoint_replays_from_it() {
+    let world = World::new();
+    let mut file = format!("{HEAD}tools:\n  t: {{ kind: function, function: f, effect: pure }}\nplan:\n  nodes:\n");
+    for n in 0..400 {
+        let needs = if n == 0 { String::new() } else { format!(", needs: [n{}]", n - 1) };
+        file.push_str(&format!("    - {{ id: n{n}, kind: tool, tool: t, input: {n}{needs} }}\n"));
+    }
+    world.put(&file).await;
+    let _process = world.start("w");
+    let job = world.submit("a", json!({})).await;
+    assert_eq!(world.done(job).await.status, JobStatus::Completed);
+    let history = world.rt.store.history(job, false).await.unwrap().unwrap();
+    assert!(history.checkpoint.is_some());
+    assert_eq!(world.result(job).await, json!(399));
+}

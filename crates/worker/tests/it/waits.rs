@@ -1,0 +1,151 @@
+//! Waits, signals in every order, deadlines.
+
+use aetheris_core::event::WaitEnd;
+use aetheris_core::job::JobStatus;
+use aetheris_core::state::Ending;
+use aetheris_core::step::StepStatus;
+use aetheris_runtime::OpError;
+use aetheris_runtime::ops::{Cancelled, SignalAnswer};
+use serde_json::json;
+
+use crate::world::{World, done, hold};
+
+fn approval(extra: &str) -> String {
+    format!(
+        "agent: a\nversion: \"1\"\nplanner: static\ntools:\n  t: {{ kind: function, function: f }}\nplan:\n  nodes:\n\
+         \x20   - {{ id: first, kind: tool, tool: t }}\n\
+         \x20   - {{ id: w, kind: wait, needs: [first], wait_type: human, correlation_key: \"ok-{{{{ job.id }}}}\", park: true{extra} }}\n\
+         \x20   - {{ id: last, kind: tool, tool: t, needs: [w], input: \"{{{{ nodes.w.output }}}}\" }}\n"
+    )
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_signal_ends_its_wait_once_and_for_ever() {
+    let world = World::new();
+    world.put(&approval("")).await;
+    let process = world.start("w");
+    let job = world.submit("a", json!({})).await;
+    let key = format!("ok-{job}");
+    let parked = world.until(job, &[JobStatus::Parked]).await;
+    assert!(parked.owner.is_none());
+    assert!(matches!(world.signal(job, "other", json!(1)).await, Err(OpError::WrongCorrelationKey { .. })));
+    assert_eq!(world.signal(job, &key, json!({ "yes": true })).await.unwrap(), SignalAnswer::Delivered);
+    world.done(job).await;
+    assert_eq!(world.result(job).await, json!({ "yes": true }));
+    for (payload, payload_matches) in [(json!({ "yes": true }), true), (json!(2), false)] {
+        let again = world.signal(job, &key, payload).await.unwrap();
+        assert_eq!(again, SignalAnswer::AlreadyDelivered { payload_matches });
+    }
+    let completed = world.kinds(job).await.iter().filter(|kind| **kind == "wait_completed").count();
+    assert_eq!(completed, 1);
+    process.kill();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_signal_before_its_wait_is_kept_and_consumed() {
+    let world = World::new();
+    world.put(&approval("")).await;
+    let (act, reached, release) = hold(done(json!(1)));
+    world.tools.next("t", [act]);
+    let _process = world.start("w");
+    let job = world.submit("a", json!({})).await;
+    reached.notified().await;
+    let key = format!("ok-{job}");
+    assert_eq!(world.signal(job, &key, json!("early")).await.unwrap(), SignalAnswer::Kept { payload_matches: true });
+    assert_eq!(world.signal(job, &key, json!("later")).await.unwrap(), SignalAnswer::Kept { payload_matches: false });
+    release.notify_one();
+    world.done(job).await;
+    assert_eq!(world.result(job).await, json!("early"));
+    assert_eq!(world.rt.store.history(job, true).await.unwrap().unwrap().kept, []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn signals_raced_at_one_wait_complete_it_once() {
+    let world = World::new();
+    world.put(&approval("")).await;
+    let _process = world.start("w");
+    let job = world.submit("a", json!({})).await;
+    let key = format!("ok-{job}");
+    world.until(job, &[JobStatus::Parked]).await;
+    let answers = futures_util::future::join_all((0..16).map(|n| world.signal(job, &key, json!(n)))).await;
+    let delivered = answers.iter().filter(|a| matches!(a, Ok(SignalAnswer::Delivered))).count();
+    assert_eq!((delivered, answers.iter().filter(|a| a.is_ok()).count()), (1, 16));
+    world.done(job).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_without_an_answer_fails_or_goes_on_as_its_plan_says() {
+    for (extra, status) in [
+        (", deadline: 10m, on_deadline: fail", JobStatus::Failed),
+        (", deadline: 10m, on_deadline: { continue_with: { yes: false } }", JobStatus::Completed),
+    ] {
+        let world = World::new();
+        world.put(&approval(extra)).await;
+        let _process = world.start("w");
+        let job = world.submit("a", json!({})).await;
+        let state = world.done(job).await;
+        assert_eq!(state.status, status);
+        assert_eq!(state.steps["w"].wait_end, Some(WaitEnd::Time));
+        let late = world.signal(job, &format!("ok-{job}"), json!(1)).await;
+        assert!(matches!(late, Err(OpError::JobFinished { .. })), "{late:?}");
+        if status == JobStatus::Completed {
+            assert_eq!(world.result(job).await, json!({ "yes": false }));
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_that_time_ended_is_over_for_signals() {
+    let world = World::new();
+    world.put(&approval(", deadline: 1s, on_deadline: { continue_with: 0 }")).await;
+    let (hold_act, reached, release) = hold(done(json!(1)));
+    world.tools.next("t", [crate::world::Act::Say(done(json!(0))), hold_act]);
+    let _process = world.start("w");
+    let job = world.submit("a", json!({})).await;
+    reached.notified().await;
+    assert!(matches!(world.signal(job, &format!("ok-{job}"), json!(1)).await, Err(OpError::WaitOver(_))));
+    release.notify_one();
+    world.done(job).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_deadline_of_a_job_ends_it_in_every_state() {
+    let file = approval("").replace("planner: static", "planner: static\ndeadline: 10m");
+    let world = World::new();
+    world.put(&file).await;
+    let process = world.start("w");
+    let parked = world.submit("a", json!({})).await;
+    let state = world.done(parked).await;
+    let Some(Ending::Failed { error, .. }) = &state.ending else { panic!() };
+    assert_eq!(error.code, "deadline_exceeded");
+    assert_eq!(state.step_status(&"w".into()), StepStatus::Waiting);
+    let (act, reached, release) = hold(done(json!(1)));
+    world.tools.next("t", [act]);
+    let running = world.submit("a", json!({})).await;
+    reached.notified().await;
+    tokio::time::sleep(std::time::Duration::from_secs(299)).await;
+    release.notify_one();
+    let state = world.until(running, &[JobStatus::Parked, JobStatus::Failed]).await;
+    assert_eq!(state.status, JobStatus::Parked);
+    world.done(running).await;
+    process.kill();
+}
+
+#[tokio::test(start_paused = true)]
+async fn cancelling_works_in_every_state_and_twice() {
+    let world = World::new();
+    world.put(&approval("")).await;
+    let _process = world.start("w");
+    let job = world.submit("a", json!({})).await;
+    world.until(job, &[JobStatus::Parked]).await;
+    assert_eq!(world.rt.cancel(job).await.unwrap(), Cancelled::Now);
+    assert_eq!(world.rt.cancel(job).await.unwrap(), Cancelled::Already);
+    assert_eq!(world.state(job).await.status, JobStatus::Cancelled);
+    let late = world.signal(job, &format!("ok-{job}"), json!(1)).await;
+    assert!(matches!(late, Err(OpError::JobFinished { .. })));
+    let done_job = world.submit("a", json!({})).await;
+    world.until(done_job, &[JobStatus::Parked]).await;
+    world.signal(done_job, &format!("ok-{done_job}"), json!(1)).await.unwrap();
+    world.done(done_job).await;
+    assert!(matches!(world.rt.cancel(done_job).await, Err(OpError::JobFinished { .. })));
+}
