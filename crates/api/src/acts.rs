@@ -16,15 +16,15 @@ use crate::schema;
 pub struct SignalRequest {
     /// The wait it names. Required; it is optional here so that its absence has a code of its own.
     #[serde(default)]
-    #[schema(schema_with = schema::correlation_key, required = true)]
+    #[schema(value_type = schema::CorrelationKey, required = true)]
     pub correlation_key: Option<String>,
     /// What it brings: any JSON value, `null` where absent.
     #[serde(default)]
-    #[schema(schema_with = schema::any, required = false)]
+    #[schema(value_type = schema::Any, required = false)]
     pub payload: Raw,
     /// What it claims to be; refused where the wait is of another type.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(schema_with = schema::wait_type_or_null)]
+    #[schema(value_type = Option<schema::Wait>)]
     pub wait_type: Option<WaitType>,
 }
 
@@ -54,10 +54,10 @@ pub struct SignalResult {
 pub struct CancelAnswer {
     /// `cancel` where a worker holds the job and was asked to end it.
     #[serde(default)]
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<schema::End>)]
     pub end_requested: Option<EndCause>,
     /// What the job is doing now.
-    #[schema(schema_with = schema::job_status)]
+    #[schema(value_type = schema::Status)]
     pub status: JobStatus,
 }
 
@@ -77,13 +77,13 @@ pub enum Outcome {
 pub struct ResolveRequest {
     /// Why, for whoever reads the history.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(schema_with = schema::note_or_null)]
+    #[schema(value_type = Option<schema::Note>)]
     pub note: Option<String>,
     /// The answer.
     pub outcome: Outcome,
     /// With `happened`: what the call answered; it becomes the step's output. `null` where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(schema_with = schema::any)]
+    #[schema(value_type = schema::Any)]
     pub result: Option<Raw>,
 }
 
@@ -91,12 +91,11 @@ pub struct ResolveRequest {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ResolveAnswer {
     /// The invocation.
-    #[schema(schema_with = schema::invocation)]
+    #[schema(value_type = schema::Invocation)]
     pub invocation: IdempotencyKey,
     /// What was recorded.
     pub outcome: Outcome,
     /// What the job is doing now.
-    #[schema(schema_with = schema::job_status)]
+    #[schema(value_type = schema::Status)]
     pub status: JobStatus,
 }
-

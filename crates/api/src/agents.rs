@@ -12,10 +12,10 @@ use crate::schema;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AgentPut {
     /// Its name.
-    #[schema(schema_with = schema::agent_name)]
+    #[schema(value_type = schema::Agent)]
     pub agent: AgentName,
     /// The hash of its meaning.
-    #[schema(schema_with = schema::hash)]
+    #[schema(value_type = schema::Digest)]
     pub hash: Hash,
     /// The author's name of its version.
     pub version: String,
@@ -25,20 +25,20 @@ pub struct AgentPut {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AgentView {
     /// Its name.
-    #[schema(schema_with = schema::agent_name)]
+    #[schema(value_type = schema::Agent)]
     pub agent: AgentName,
     /// The time a whole job may take.
-    #[schema(schema_with = schema::span_or_null)]
+    #[schema(value_type = Option<schema::Duration>)]
     pub deadline: Option<Span>,
     /// What it is for.
     pub description: String,
     /// The hash of its meaning.
-    #[schema(schema_with = schema::hash)]
+    #[schema(value_type = schema::Digest)]
     pub hash: Hash,
     /// How many nodes its plan has.
     pub nodes: u32,
     /// The hash of its plan.
-    #[schema(schema_with = schema::hash)]
+    #[schema(value_type = schema::Digest)]
     pub plan_hash: Hash,
     /// Who makes the plan of a job.
     pub planner: String,
@@ -46,7 +46,7 @@ pub struct AgentView {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
     /// When it was put.
-    #[schema(schema_with = schema::time)]
+    #[schema(value_type = schema::Time)]
     pub updated_at: Timestamp,
     /// The author's name of its version.
     pub version: String,

@@ -19,7 +19,7 @@ use crate::schema;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct EventView {
     /// The store's time of the write.
-    #[schema(schema_with = schema::time)]
+    #[schema(value_type = schema::Time)]
     pub at: Timestamp,
     /// The claim under which it was written, or the last one where its author had none.
     pub epoch: u32,
@@ -27,16 +27,16 @@ pub struct EventView {
     #[serde(default)]
     pub generation: u32,
     /// The chain up to and with it.
-    #[schema(schema_with = schema::hash)]
+    #[schema(value_type = schema::Digest)]
     pub hash: Hash,
     /// Its author's name for it.
     #[schema(value_type = String)]
     pub id: EventId,
     /// What it says.
-    #[schema(schema_with = schema::any)]
+    #[schema(value_type = schema::Any)]
     pub payload: Raw,
     /// Hash of the payload's canonical bytes.
-    #[schema(schema_with = schema::hash)]
+    #[schema(value_type = schema::Digest)]
     pub payload_hash: Hash,
     /// The version of its payload's schema.
     #[serde(default)]
@@ -66,15 +66,15 @@ pub struct ReplayView {
     /// How many events were folded.
     pub events: u64,
     /// Hash of the state that the job goes on from.
-    #[schema(schema_with = schema::hash)]
+    #[schema(value_type = schema::Digest)]
     pub live_state_hash: Hash,
     /// Whether row, timers and state are what the events say.
     pub matches: bool,
     /// The state as folded from the first event.
-    #[schema(schema_with = schema::any)]
+    #[schema(value_type = schema::Any)]
     pub state: Json,
     /// Its hash.
-    #[schema(schema_with = schema::hash)]
+    #[schema(value_type = schema::Digest)]
     pub state_hash: Hash,
 }
 
@@ -102,18 +102,18 @@ pub struct VerifyView {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct EvidenceView {
     /// When it came.
-    #[schema(schema_with = schema::time)]
+    #[schema(value_type = schema::Time)]
     pub at: Timestamp,
     /// Whether it contradicts what the job went on with.
     pub conflict: bool,
     /// The invocation.
-    #[schema(schema_with = schema::invocation)]
+    #[schema(value_type = schema::Invocation)]
     pub invocation: IdempotencyKey,
     /// The node.
     #[schema(value_type = String)]
     pub node_id: NodeId,
     /// What came.
-    #[schema(schema_with = schema::any)]
+    #[schema(value_type = schema::Any)]
     pub outcome: Json,
     /// The permit's number.
     pub permit: u32,
@@ -123,22 +123,22 @@ pub struct EvidenceView {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct TraceView {
     /// The agent.
-    #[schema(schema_with = schema::agent_name)]
+    #[schema(value_type = schema::Agent)]
     pub agent: AgentName,
     /// The agent's version.
     pub agent_version: String,
     /// When it was accepted.
-    #[schema(schema_with = schema::time)]
+    #[schema(value_type = schema::Time)]
     pub created_at: Timestamp,
     /// Why it failed.
     pub error: Option<JobErrorView>,
     /// What came too late to be an effect.
     pub evidence: Vec<EvidenceView>,
     /// The job.
-    #[schema(schema_with = schema::job_id)]
+    #[schema(value_type = schema::Job)]
     pub job_id: JobId,
     /// Hash of its plan.
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<schema::Digest>)]
     pub plan_hash: Option<Hash>,
     /// Its claims.
     pub runs: Vec<TraceRun>,
@@ -146,12 +146,12 @@ pub struct TraceView {
     #[schema(value_type = Option<String>)]
     pub session_id: Option<SessionId>,
     /// What it is doing.
-    #[schema(schema_with = schema::job_status)]
+    #[schema(value_type = schema::Status)]
     pub status: JobStatus,
     /// Its steps; `needs` makes the tree.
     pub steps: Vec<TraceStep>,
     /// When it was last written.
-    #[schema(schema_with = schema::time)]
+    #[schema(value_type = schema::Time)]
     pub updated_at: Timestamp,
     /// What it has used up.
     pub usage: UsageView,
@@ -164,12 +164,12 @@ pub struct TraceRun {
     #[schema(value_type = String)]
     pub attempt_id: AttemptId,
     /// When it began.
-    #[schema(schema_with = schema::time)]
+    #[schema(value_type = schema::Time)]
     pub claimed_at: Timestamp,
     /// The event that ended it, with its reason.
     pub ended_by: Option<String>,
     /// When it ended.
-    #[schema(schema_with = schema::time_or_null)]
+    #[schema(value_type = Option<schema::Time>)]
     pub ended_at: Option<Timestamp>,
     /// The claim's number.
     pub epoch: u32,
@@ -182,7 +182,7 @@ pub struct TraceRun {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TraceAttempt {
     /// When it ended.
-    #[schema(schema_with = schema::time_or_null)]
+    #[schema(value_type = Option<schema::Time>)]
     pub ended_at: Option<Timestamp>,
     /// The claim it ran under.
     pub epoch: u32,
@@ -191,7 +191,7 @@ pub struct TraceAttempt {
     /// 1, 2, …
     pub number: u32,
     /// When it began.
-    #[schema(schema_with = schema::time)]
+    #[schema(value_type = schema::Time)]
     pub started_at: Timestamp,
 }
 
@@ -199,10 +199,10 @@ pub struct TraceAttempt {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TraceTool {
     /// What repeating the call would do.
-    #[schema(schema_with = schema::effect_class)]
+    #[schema(value_type = schema::Effect)]
     pub effect: EffectClass,
     /// Its id, for ledger steps.
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<schema::Invocation>)]
     pub invocation: Option<IdempotencyKey>,
     /// The tool.
     #[schema(value_type = String)]
@@ -221,7 +221,7 @@ pub struct TraceModel {
     /// `provider/model` as it answered.
     pub model: String,
     /// Hash of the request.
-    #[schema(schema_with = schema::hash)]
+    #[schema(value_type = schema::Digest)]
     pub prompt_hash: Hash,
     /// Tokens of the request.
     pub prompt_tokens: u64,
@@ -231,7 +231,7 @@ pub struct TraceModel {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TraceDoubt {
     /// Since when.
-    #[schema(schema_with = schema::time)]
+    #[schema(value_type = schema::Time)]
     pub at: Timestamp,
     /// The operator's words.
     pub note: Option<String>,
@@ -242,7 +242,7 @@ pub struct TraceDoubt {
     /// Why.
     pub reason: String,
     /// When it was answered.
-    #[schema(schema_with = schema::time_or_null)]
+    #[schema(value_type = Option<schema::Time>)]
     pub resolved_at: Option<Timestamp>,
     /// Who answered: `late_deposit`, `reconcile`, `operator` or `policy`.
     pub resolved_by: Option<String>,
@@ -260,7 +260,7 @@ pub struct TraceStep {
     /// Why it failed.
     pub error: Option<JobErrorView>,
     /// When it ended.
-    #[schema(schema_with = schema::time_or_null)]
+    #[schema(value_type = Option<schema::Time>)]
     pub finished_at: Option<Timestamp>,
     /// What it does: `tool`, `llm`, `wait`, …
     pub kind: String,
@@ -273,18 +273,18 @@ pub struct TraceStep {
     #[schema(value_type = String)]
     pub node_id: NodeId,
     /// How it ended.
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<schema::Result>)]
     pub result: Option<StepResult>,
     /// Why it was not run: `condition` or `upstream`.
     pub skipped: Option<String>,
     /// Where its result came from: `executed`, `caught_up`, `reconciled` or `resolved`.
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<schema::Origin>)]
     pub source: Option<Source>,
     /// When its first try began.
-    #[schema(schema_with = schema::time_or_null)]
+    #[schema(value_type = Option<schema::Time>)]
     pub started_at: Option<Timestamp>,
     /// What it is doing.
-    #[schema(schema_with = schema::step_status)]
+    #[schema(value_type = schema::Step)]
     pub status: StepStatus,
     /// Its tool.
     pub tool: Option<TraceTool>,

@@ -21,25 +21,25 @@ use crate::schema;
 pub struct MessageRequest {
     /// The time the whole job may take; the agent's own where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(schema_with = schema::span_or_null)]
+    #[schema(value_type = Option<schema::Duration>)]
     pub deadline: Option<Span>,
     /// Labels to find it by.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    #[schema(schema_with = schema::labels)]
+    #[schema(value_type = schema::Labels)]
     pub labels: BTreeMap<String, String>,
     /// The message: any JSON value.
-    #[schema(schema_with = schema::any)]
+    #[schema(value_type = schema::Any)]
     pub message: Raw,
     /// Higher is earlier.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub priority: i32,
     /// Not before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(schema_with = schema::time_or_null)]
+    #[schema(value_type = Option<schema::Time>)]
     pub run_at: Option<Timestamp>,
     /// The conversation: its jobs run one after the other.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(schema_with = schema::session_or_null)]
+    #[schema(value_type = Option<schema::Session>)]
     pub session_id: Option<SessionId>,
 }
 
@@ -67,10 +67,10 @@ impl MessageRequest {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct MessageAnswer {
     /// The job.
-    #[schema(schema_with = schema::job_id)]
+    #[schema(value_type = schema::Job)]
     pub job_id: JobId,
     /// What it is doing.
-    #[schema(schema_with = schema::job_status)]
+    #[schema(value_type = schema::Status)]
     pub status: JobStatus,
 }
 
@@ -92,7 +92,7 @@ pub struct WaitingView {
     /// What a signal must name.
     pub correlation_key: Option<String>,
     /// When the wait ends by itself. In lists of jobs it is left out.
-    #[schema(schema_with = schema::time_or_null)]
+    #[schema(value_type = Option<schema::Time>)]
     pub deadline: Option<Timestamp>,
     /// Whether it waits for the answer to a doubt, which no signal gives.
     pub doubt: bool,
@@ -103,10 +103,10 @@ pub struct WaitingView {
     pub reason: Option<String>,
     /// Since when. In lists of jobs it is left out.
     #[serde(default)]
-    #[schema(schema_with = schema::time_or_null)]
+    #[schema(value_type = Option<schema::Time>)]
     pub since: Option<Timestamp>,
     /// What ends it.
-    #[schema(schema_with = schema::wait_type)]
+    #[schema(value_type = schema::Wait)]
     pub wait_type: WaitType,
 }
 
@@ -116,13 +116,13 @@ pub struct StepView {
     /// Tries so far.
     pub attempt: u32,
     /// When it ended.
-    #[schema(schema_with = schema::time_or_null)]
+    #[schema(value_type = Option<schema::Time>)]
     pub finished_at: Option<Timestamp>,
     /// When its first try began.
-    #[schema(schema_with = schema::time_or_null)]
+    #[schema(value_type = Option<schema::Time>)]
     pub started_at: Option<Timestamp>,
     /// What it is doing.
-    #[schema(schema_with = schema::step_status)]
+    #[schema(value_type = schema::Step)]
     pub status: StepStatus,
 }
 
@@ -139,7 +139,7 @@ pub struct UsageView {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct JobView {
     /// The agent.
-    #[schema(schema_with = schema::agent_name)]
+    #[schema(value_type = schema::Agent)]
     pub agent: AgentName,
     /// The agent's version it was planned with.
     pub agent_version: String,
@@ -147,39 +147,39 @@ pub struct JobView {
     #[schema(value_type = Option<String>)]
     pub attempt_id: Option<AttemptId>,
     /// When it was accepted.
-    #[schema(schema_with = schema::time)]
+    #[schema(value_type = schema::Time)]
     pub created_at: Timestamp,
     /// Why its end was asked for, while a worker still holds it.
     #[serde(default)]
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<schema::End>)]
     pub end_requested: Option<EndCause>,
     /// Claims so far.
     pub epoch: u32,
     /// Why it failed.
     pub error: Option<JobErrorView>,
     /// The job.
-    #[schema(schema_with = schema::job_id)]
+    #[schema(value_type = schema::Job)]
     pub id: JobId,
     /// The client's labels.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
     /// The end of the holder's lease.
-    #[schema(schema_with = schema::time_or_null)]
+    #[schema(value_type = Option<schema::Time>)]
     pub lease_until: Option<Timestamp>,
     /// The message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(schema_with = schema::any)]
+    #[schema(value_type = schema::Any)]
     pub message: Option<Json>,
     /// Claimable only from here on.
     #[serde(default)]
-    #[schema(schema_with = schema::time_or_null)]
+    #[schema(value_type = Option<schema::Time>)]
     pub not_before: Option<Timestamp>,
     /// Higher is earlier.
     #[serde(default)]
     pub priority: i32,
     /// The answer; `null` until it is there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(schema_with = schema::any)]
+    #[schema(value_type = schema::Any)]
     pub result: Option<Json>,
     /// The place of its last event.
     #[serde(default)]
@@ -188,14 +188,14 @@ pub struct JobView {
     #[schema(value_type = Option<String>)]
     pub session_id: Option<SessionId>,
     /// What it is doing.
-    #[schema(schema_with = schema::job_status)]
+    #[schema(value_type = schema::Status)]
     pub status: JobStatus,
     /// Its steps by node, all of its plan.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<BTreeMap<String, StepView>>)]
     pub steps: Option<BTreeMap<NodeId, StepView>>,
     /// When it was last written.
-    #[schema(schema_with = schema::time)]
+    #[schema(value_type = schema::Time)]
     pub updated_at: Timestamp,
     /// What it has used up.
     #[serde(default, skip_serializing_if = "Option::is_none")]

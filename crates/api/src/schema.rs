@@ -1,153 +1,149 @@
 //! Schemas of the core's types, for the OpenAPI document. Names come from the types themselves, so
 //! that the document cannot differ from what is accepted.
 
+use std::borrow::Cow;
+
+use aetheris_core::event::{EndCause, Source, StepResult};
 use aetheris_core::job::JobStatus;
 use aetheris_core::ledger::LedgerStatus;
 use aetheris_core::limits;
 use aetheris_core::plan::{EffectClass, WaitType};
 use aetheris_core::step::StepStatus;
 use utoipa::openapi::schema::{AdditionalProperties, Object, ObjectBuilder, Schema, SchemaType, Type};
-use utoipa::openapi::{KnownFormat, SchemaFormat};
+use utoipa::openapi::{KnownFormat, RefOr, SchemaFormat};
+use utoipa::{PartialSchema, ToSchema};
 
 /// The form of durations.
-const SPAN_PATTERN: &str = "^[0-9]{1,9}(us|ms|s|m|h|d)$";
-const ID_BODY: &str = "_[0-7][0-9A-HJKMNP-TV-Z]{25}$";
+pub const SPAN_PATTERN: &str = "^[0-9]{1,9}(us|ms|s|m|h|d)$";
+
+macro_rules! schemas {
+    ($($(#[$doc:meta])* $name:ident as $shown:literal = $schema:expr;)*) => {$(
+        $(#[$doc])*
+        #[derive(Debug)]
+        pub enum $name {}
+
+        impl PartialSchema for $name {
+            fn schema() -> RefOr<Schema> {
+                let object: Object = $schema;
+                RefOr::T(Schema::Object(object))
+            }
+        }
+
+        impl ToSchema for $name {
+            fn name() -> Cow<'static, str> {
+                Cow::Borrowed($shown)
+            }
+        }
+    )*};
+}
+
+schemas! {
+    /// An agent's name.
+    Agent as "AgentName" = pattern("An agent's name.", "^[a-z0-9-]{1,64}$");
+    /// Any JSON value.
+    Any as "Json" = ObjectBuilder::new().schema_type(SchemaType::AnyValue).description(Some("Any JSON value.")).build();
+    /// The wait that a signal names.
+    CorrelationKey as "CorrelationKey" = bounded(1, limits::CORRELATION_KEY_BYTES_MAX / 4);
+    /// What repeating a call would do.
+    Effect as "EffectClass" = names([EffectClass::Pure, EffectClass::Idempotent, EffectClass::AtMostOnce].map(EffectClass::as_str));
+    /// Why the end of a held job was asked for.
+    End as "EndCause" = names([EndCause::Cancel, EndCause::Deadline].map(|cause| match cause {
+        EndCause::Cancel => "cancel",
+        EndCause::Deadline => "deadline",
+    }));
+    /// A digest.
+    Digest as "Hash" = pattern("A SHA-256 digest.", "^[0-9a-f]{64}$");
+    /// The id of an invocation.
+    Invocation as "InvocationId" = pattern("The id of an invocation.", "^key_[0-7][0-9A-HJKMNP-TV-Z]{25}$");
+    /// A job's id.
+    Job as "JobId" = pattern("A job's id.", "^job_[0-7][0-9A-HJKMNP-TV-Z]{25}$");
+    /// What a job is doing.
+    Status as "JobStatus" = names(JobStatus::ALL.map(JobStatus::as_str));
+    /// Labels as they may be sent, within their bounds whatever the characters.
+    Labels as "Labels" = labels();
+    /// What is known of an invocation.
+    Ledger as "LedgerStatus" = names(LedgerStatus::ALL.map(LedgerStatus::as_str));
+    /// An operator's words.
+    Note as "Note" = bounded(0, limits::NOTE_BYTES_MAX / 4);
+    /// How a step ended.
+    Result as "StepResult" = names(RESULTS.map(result));
+    /// The name of a conversation, within its bounds whatever the characters.
+    Session as "SessionId" = bounded(1, limits::LABEL_BYTES_MAX / 4);
+    /// A duration.
+    Duration as "Duration" = duration();
+    /// Where a result came from.
+    Origin as "Source" = names([Source::Executed, Source::CaughtUp, Source::Reconciled, Source::Resolved].map(Source::as_str));
+    /// What a step is doing.
+    Step as "StepStatus" = names(StepStatus::ALL.map(StepStatus::as_str));
+    /// A moment.
+    Time as "Time" = text().format(Some(SchemaFormat::KnownFormat(KnownFormat::DateTime))).description(Some("A moment, in UTC.")).build();
+    /// What ends a wait.
+    Wait as "WaitType" = names([WaitType::Human, WaitType::Signal, WaitType::Timer, WaitType::Webhook].map(WaitType::as_str));
+}
+
+const RESULTS: [StepResult; 5] = [
+    StepResult::Success,
+    StepResult::Pure,
+    StepResult::SideEffectCommitted,
+    StepResult::RetryableFailure,
+    StepResult::PermanentFailure,
+];
+
+const fn result(result: StepResult) -> &'static str {
+    match result {
+        StepResult::Success => "success",
+        StepResult::Pure => "pure",
+        StepResult::SideEffectCommitted => "side_effect_committed",
+        StepResult::RetryableFailure => "retryable_failure",
+        StepResult::PermanentFailure => "permanent_failure",
+    }
+}
 
 fn text() -> ObjectBuilder {
     ObjectBuilder::new().schema_type(Type::String)
 }
 
-fn or_null(mut object: Object) -> Object {
-    if let SchemaType::Type(base) = &object.schema_type {
-        object.schema_type = SchemaType::Array(vec![base.clone(), Type::Null]);
-    }
-    if let Some(values) = &mut object.enum_values {
-        values.push(serde_json::Value::Null);
-    }
-    object
+fn pattern(description: &str, pattern: &str) -> Object {
+    text().description(Some(description)).pattern(Some(pattern)).build()
 }
 
-/// Any JSON value.
-#[must_use]
-pub fn any() -> Schema {
-    utoipa::openapi::schema::empty()
-}
-
-/// A moment.
-#[must_use]
-pub fn time() -> Object {
-    text().format(Some(SchemaFormat::KnownFormat(KnownFormat::DateTime))).build()
-}
-
-/// A moment, or nothing.
-#[must_use]
-pub fn time_or_null() -> Object {
-    or_null(time())
-}
-
-/// A duration.
-#[must_use]
-pub fn span() -> Object {
-    text().pattern(Some(SPAN_PATTERN)).examples([serde_json::json!("30s")]).build()
-}
-
-/// A duration, or nothing.
-#[must_use]
-pub fn span_or_null() -> Object {
-    or_null(span())
-}
-
-/// A job's id.
-#[must_use]
-pub fn job_id() -> Object {
-    text().pattern(Some(format!("^job{ID_BODY}"))).build()
-}
-
-/// The id of an invocation.
-#[must_use]
-pub fn invocation() -> Object {
-    text().pattern(Some(format!("^key{ID_BODY}"))).build()
-}
-
-/// An agent's name.
-#[must_use]
-pub fn agent_name() -> Object {
-    text().pattern(Some("^[a-z0-9-]{1,64}$")).build()
-}
-
-/// A text of an object's field, at least one byte long.
-#[must_use]
-pub fn session_or_null() -> Object {
-    or_null(text().min_length(Some(1)).max_length(Some(32)).build())
-}
-
-/// Labels as they may be sent: within the bounds in bytes whatever the characters.
-#[must_use]
-pub fn labels() -> Object {
-    let short = |bytes: usize| text().max_length(Some(bytes / 4));
-    let key = short(limits::LABEL_BYTES_MAX).min_length(Some(1)).build();
-    ObjectBuilder::new()
-        .schema_type(Type::Object)
-        .property_names(Some(key))
-        .additional_properties(Some(AdditionalProperties::from(short(limits::LABEL_BYTES_MAX))))
-        .max_properties(Some(limits::LABELS_MAX))
-        .build()
-}
-
-/// A digest.
-#[must_use]
-pub fn hash() -> Object {
-    text().pattern(Some("^[0-9a-f]{64}$")).build()
+fn bounded(least: usize, most: usize) -> Object {
+    let least = Some(least).filter(|least| *least > 0);
+    text().min_length(least).max_length(Some(most)).build()
 }
 
 fn names<'a>(names: impl IntoIterator<Item = &'a str>) -> Object {
     text().enum_values(Some(names)).build()
 }
 
-/// What a job is doing.
-#[must_use]
-pub fn job_status() -> Object {
-    names(JobStatus::ALL.map(JobStatus::as_str))
+fn duration() -> Object {
+    let description = "A duration: a whole number and its unit.";
+    let examples = ["250ms", "30s", "24h"].map(|text| serde_json::json!(text));
+    text().description(Some(description)).pattern(Some(SPAN_PATTERN)).examples(examples).build()
 }
 
-/// What a step is doing.
-#[must_use]
-pub fn step_status() -> Object {
-    names(StepStatus::ALL.map(StepStatus::as_str))
+fn labels() -> Object {
+    let value = text().max_length(Some(limits::LABEL_BYTES_MAX / 4));
+    ObjectBuilder::new()
+        .schema_type(Type::Object)
+        .property_names(Some(bounded(1, limits::LABEL_BYTES_MAX / 4)))
+        .additional_properties(Some(AdditionalProperties::from(value)))
+        .max_properties(Some(limits::LABELS_MAX))
+        .build()
 }
 
-/// What is known of an invocation.
-#[must_use]
-pub fn ledger_status() -> Object {
-    names(LedgerStatus::ALL.map(LedgerStatus::as_str))
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// What repeating a call would do.
-#[must_use]
-pub fn effect_class() -> Object {
-    names([EffectClass::Pure, EffectClass::Idempotent, EffectClass::AtMostOnce].map(EffectClass::as_str))
-}
-
-/// What ends a wait.
-#[must_use]
-pub fn wait_type() -> Object {
-    names([WaitType::Human, WaitType::Signal, WaitType::Timer, WaitType::Webhook].map(WaitType::as_str))
-}
-
-/// What ends a wait, or nothing.
-#[must_use]
-pub fn wait_type_or_null() -> Object {
-    or_null(wait_type())
-}
-
-/// The wait that a signal names.
-#[must_use]
-pub fn correlation_key() -> Object {
-    text().min_length(Some(1)).max_length(Some(limits::CORRELATION_KEY_BYTES_MAX / 4)).build()
-}
-
-/// An operator's words, or nothing.
-#[must_use]
-pub fn note_or_null() -> Object {
-    or_null(text().max_length(Some(limits::NOTE_BYTES_MAX / 4)).build())
+    #[test]
+    fn names_without_a_function_of_the_core_are_those_that_it_writes() {
+        for known in RESULTS {
+            assert_eq!(serde_json::to_value(known).unwrap(), result(known));
+        }
+        assert_eq!(
+            serde_json::to_value([EndCause::Cancel, EndCause::Deadline]).unwrap(),
+            serde_json::json!(["cancel", "deadline"])
+        );
+    }
 }

@@ -16,20 +16,20 @@ use crate::schema;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct WaitView {
     /// How long it has been waiting, in whole seconds.
-    #[schema(schema_with = schema::span)]
+    #[schema(value_type = schema::Duration)]
     pub age: Span,
     /// The agent.
-    #[schema(schema_with = schema::agent_name)]
+    #[schema(value_type = schema::Agent)]
     pub agent: AgentName,
     /// What a signal must name.
     pub correlation_key: Option<String>,
     /// When the wait ends by itself.
-    #[schema(schema_with = schema::time_or_null)]
+    #[schema(value_type = Option<schema::Time>)]
     pub deadline: Option<Timestamp>,
     /// Whether it waits for the answer to a doubt: see the in-doubt list.
     pub doubt: bool,
     /// The job.
-    #[schema(schema_with = schema::job_id)]
+    #[schema(value_type = schema::Job)]
     pub job_id: JobId,
     /// The node.
     #[schema(value_type = String)]
@@ -40,10 +40,10 @@ pub struct WaitView {
     #[schema(value_type = Option<String>)]
     pub session_id: Option<SessionId>,
     /// Since when.
-    #[schema(schema_with = schema::time)]
+    #[schema(value_type = schema::Time)]
     pub since: Timestamp,
     /// What ends it.
-    #[schema(schema_with = schema::wait_type)]
+    #[schema(value_type = schema::Wait)]
     pub wait_type: WaitType,
 }
 
@@ -60,25 +60,25 @@ pub struct WaitList {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct InDoubtView {
     /// The agent.
-    #[schema(schema_with = schema::agent_name)]
+    #[schema(value_type = schema::Agent)]
     pub agent: AgentName,
     /// Before this the call can still arrive, and "did not happen" is refused.
-    #[schema(schema_with = schema::time)]
+    #[schema(value_type = schema::Time)]
     pub deadline: Timestamp,
     /// What repeating the call would do.
-    #[schema(schema_with = schema::effect_class)]
+    #[schema(value_type = schema::Effect)]
     pub effect: EffectClass,
     /// What came too late to be an effect.
     #[serde(default)]
     pub evidence: Vec<EvidenceView>,
     /// Its id, which is the idempotency key that the tool was given.
-    #[schema(schema_with = schema::invocation)]
+    #[schema(value_type = schema::Invocation)]
     pub invocation: IdempotencyKey,
     /// The job.
-    #[schema(schema_with = schema::job_id)]
+    #[schema(value_type = schema::Job)]
     pub job_id: JobId,
     /// What the job is doing.
-    #[schema(schema_with = schema::job_status)]
+    #[schema(value_type = schema::Status)]
     pub job_status: JobStatus,
     /// The node.
     #[schema(value_type = String)]
@@ -90,10 +90,10 @@ pub struct InDoubtView {
     /// Why the outcome is unknown.
     pub reason: Option<String>,
     /// Since when.
-    #[schema(schema_with = schema::time)]
+    #[schema(value_type = schema::Time)]
     pub since: Timestamp,
     /// What the ledger says.
-    #[schema(schema_with = schema::ledger_status)]
+    #[schema(value_type = schema::Ledger)]
     pub status: LedgerStatus,
     /// The tool.
     #[schema(value_type = String)]

@@ -52,10 +52,10 @@ impl Report {
         self
     }
 
-    /// Whether anything contradicts an invariant.
+    /// Whether nothing contradicts an invariant; some may have had no case.
     #[must_use]
-    pub fn has_violations(&self) -> bool {
-        self.lines.iter().any(|line| line.violated > 0)
+    pub fn is_clean(&self) -> bool {
+        self.lines.iter().all(|line| line.violated == 0)
     }
 
     /// Whether every invariant held and had cases, or was excused from having some.

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use aetheris_core::time::Span;
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 
+use crate::commands::demo::PaymentsArgs;
+
 /// Where the client commands look for a server when nobody says otherwise.
 pub const SERVER_DEFAULT: &str = "http://127.0.0.1:8080";
 
@@ -75,6 +77,9 @@ pub enum Command {
     /// The refund story with a real kill -9, checked against the payment service's own log
     #[command(after_help = "Example:\n  aetheris demo")]
     Demo(Demo),
+    /// The payments service of `demo`
+    #[command(hide = true)]
+    DemoPayments(PaymentsArgs),
     /// Measure this machine: steps, jobs, signals, beside bare database commits
     #[command(after_help = "Example:\n  aetheris bench --quick")]
     Bench(Bench),
@@ -376,11 +381,13 @@ pub struct Signal {
 
 const SIGNAL_TYPES: [&str; 3] = ["signal", "human", "webhook"];
 
+const WAIT_TYPES: [&str; 4] = ["signal", "human", "webhook", "timer"];
+
 /// Arguments of `waits`.
 #[derive(Debug, Clone, ClapArgs)]
 pub struct Waits {
-    /// Only waits of this type
-    #[arg(long = "type", value_name = "TYPE", value_parser = SIGNAL_TYPES)]
+    /// Only waits of this type; without it, all but those that only time ends
+    #[arg(long = "type", value_name = "TYPE", value_parser = WAIT_TYPES)]
     pub wait_type: Option<String>,
 }
 

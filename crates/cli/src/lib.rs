@@ -13,10 +13,14 @@ pub mod commands;
 pub mod config;
 pub mod error;
 pub mod exit;
+mod lock;
 pub mod logging;
 pub mod out;
 pub mod payload;
 pub mod render;
+#[cfg(test)]
+mod tests;
+pub mod wiring;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

@@ -1,1 +1,10 @@
-//! stub
+//! Evidence: everything here tries to break the runtime and lets the checker decide.
+//!
+//! [`witness`] is a tool service that keeps its own log. [`drive`] starts real processes, kills or stops
+//! them at named points and drives their jobs to the end. [`zoo`] plants known bugs, one at a time, and
+//! shows that each is caught.
+
+pub mod drive;
+pub mod scratch;
+pub mod witness;
+pub mod zoo;

@@ -170,7 +170,8 @@ impl Draft {
 
     fn push_entry(&mut self, entry: Entry) -> Result<(), Illegal> {
         if self.entries.is_empty() && self.seq >= self.checkpoint_seq + limits::CHECKPOINT_EVENTS {
-            self.checkpoint = Some(Checkpoint { seq: self.seq, state: json::to_canonical(&self.state) });
+            let seq = self.seq + u64::from(aetheris_fault::planted!("checkpoint-ahead"));
+            self.checkpoint = Some(Checkpoint { seq, state: json::to_canonical(&self.state) });
         }
         self.state.apply(&entry.event)?;
         self.entries.push(entry);

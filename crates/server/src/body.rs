@@ -44,7 +44,11 @@ impl<S: Send + Sync> FromRequest<S> for Whole {
 impl Whole {
     /// Reads a request. Unknown fields, wrong types and broken JSON are told by what the parser says.
     pub(crate) fn read<'de, T: Deserialize<'de>>(&'de self) -> Result<T, Failure> {
-        serde_json::from_slice(&self.0).map_err(|error| Failure::invalid(said(&error)))
+        // The parser would take an array for an object whose fields it lists in order.
+        match self.0.iter().find(|byte| !byte.is_ascii_whitespace()) {
+            Some(b'{') | None => serde_json::from_slice(&self.0).map_err(|error| Failure::invalid(said(&error))),
+            Some(_) => Err(Failure::invalid("the body is not accepted: a request is a JSON object")),
+        }
     }
 
     /// For calls that take nothing: no body, or an empty object.

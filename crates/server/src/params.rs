@@ -41,7 +41,8 @@ async fn named<S: Send + Sync>(parts: &mut Parts, state: &S) -> Result<Named, Fa
 }
 
 fn job(text: &str) -> Result<JobId, Failure> {
-    text.parse().map_err(|error: aetheris_core::id::ParseIdError| Failure::new(ErrorCode::JobNotFound, error.to_string()))
+    text.parse()
+        .map_err(|error: aetheris_core::id::ParseIdError| Failure::new(ErrorCode::JobNotFound, error.to_string()))
 }
 
 impl<S: Send + Sync> FromRequestParts<S> for JobPath {

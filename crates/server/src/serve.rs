@@ -35,6 +35,8 @@ use crate::state::AppState;
 const HEADER_TIME_MAX: Duration = Duration::from_secs(10);
 /// Connections served at once; further ones wait to be accepted.
 const CONNECTIONS_MAX: usize = 16_384;
+/// What is buffered of a connection at most; longer headers are refused.
+const BUFFER_BYTES_MAX: usize = 64 * 1024;
 /// The time that requests under way have at the end.
 const DRAIN_TIME_MAX: Duration = Duration::from_secs(30);
 /// The pause after an accept that failed for want of file descriptors or memory.
@@ -86,7 +88,7 @@ async fn connection(stream: TcpStream, router: Router, shutdown: &CancellationTo
     }
     let service = hyper::service::service_fn(move |request| answer(router.clone(), requests.clone(), request));
     let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(HEADER_TIME_MAX);
+    http.timer(TokioTimer::new()).header_read_timeout(HEADER_TIME_MAX).max_buf_size(BUFFER_BYTES_MAX);
     let mut serving = std::pin::pin!(http.serve_connection(TokioIo::new(stream), service));
     tokio::select! {
         // A connection that breaks is its client's affair.
@@ -98,11 +100,7 @@ async fn connection(stream: TcpStream, router: Router, shutdown: &CancellationTo
 
 /// Works on one request in a task of its own. Dropping this, as when the client is gone, leaves the
 /// task to its end.
-async fn answer(
-    router: Router,
-    requests: TaskTracker,
-    request: Request<Incoming>,
-) -> Result<Response, Infallible> {
+async fn answer(router: Router, requests: TaskTracker, request: Request<Incoming>) -> Result<Response, Infallible> {
     let client = CancellationToken::new();
     let mut request = request.map(Body::new);
     request.extensions_mut().insert(Gone(client.clone()));
@@ -120,6 +118,10 @@ async fn drain(connections: &TaskTracker, requests: &TaskTracker) {
         requests.wait().await;
     };
     if tokio::time::timeout(DRAIN_TIME_MAX, both).await.is_err() {
-        tracing::warn!(connections = connections.len(), requests = requests.len(), "clients are left that did not read their answers");
+        tracing::warn!(
+            connections = connections.len(),
+            requests = requests.len(),
+            "clients are left that did not read their answers"
+        );
     }
 }

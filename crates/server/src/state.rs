@@ -41,12 +41,7 @@ impl AppState {
     /// A server on a runtime, without further checks.
     #[must_use]
     pub fn new(runtime: Runtime) -> Self {
-        Self {
-            check_agent: Arc::new(|_| Vec::new()),
-            closing: CancellationToken::new(),
-            ready: Vec::new(),
-            runtime,
-        }
+        Self { check_agent: Arc::new(|_| Vec::new()), closing: CancellationToken::new(), ready: Vec::new(), runtime }
     }
 }
 

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use aetheris_api::{TraceAttempt, TraceDoubt, TraceModel, TraceRun, TraceStep, TraceTool, TraceView};
 use aetheris_core::event::{
-    DoubtOutcome, Event, InDoubtResolved, JobClaimed, ModelRecord, NodeFinished, Recorded, Resolver, SkipReason, WaitEnd,
+    DoubtOutcome, Event, InDoubtResolved, JobClaimed, ModelRecord, NodeFinished, Recorded, Resolver, SkipReason,
+    WaitEnd,
 };
 use aetheris_core::id::NodeId;
 use aetheris_core::plan::{CompiledPlan, Node, NodeKind};

@@ -39,7 +39,9 @@ pub async fn job(runtime: &Runtime, job: JobId) -> Result<Vec<CheckView>, OpErro
     }
     let mut checks = chain.checks(&row);
     checks.push(match runtime.replay(job).await {
-        Ok(replay) => check("replay", replay.events, "events fold to the state, the row and the timers", replay.differences),
+        Ok(replay) => {
+            check("replay", replay.events, "events fold to the state, the row and the timers", replay.differences)
+        }
         Err(error) => unreadable("replay", error)?,
     });
     checks.push(match store.history(job, true).await.map_err(OpError::Store) {
@@ -47,7 +49,12 @@ pub async fn job(runtime: &Runtime, job: JobId) -> Result<Vec<CheckView>, OpErro
             Ok(state) => {
                 let found = ledger(&state, &history);
                 let rows = history.ledger.len() + history.effects.len();
-                check("ledger", u64::try_from(rows).unwrap_or(u64::MAX), "rows of ledger and effects agree with the events", found)
+                check(
+                    "ledger",
+                    u64::try_from(rows).unwrap_or(u64::MAX),
+                    "rows of ledger and effects agree with the events",
+                    found,
+                )
             }
             Err(illegal) => check("ledger", 0, "", vec![illegal.to_string()]),
         },

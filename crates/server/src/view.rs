@@ -2,9 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use aetheris_api::{
-    AgentView, EventView, EvidenceView, JobErrorView, JobView, Raw, StepView, UsageView, WaitingView,
-};
+use aetheris_api::{AgentView, EventView, EvidenceView, JobErrorView, JobView, Raw, StepView, UsageView, WaitingView};
 use aetheris_core::event::{Answer, Failure as Reason, TimerId};
 use aetheris_core::id::NodeId;
 use aetheris_core::json::Json;

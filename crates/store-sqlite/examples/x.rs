@@ -1,24 +1,46 @@
-#![allow(clippy::all, clippy::unwrap_used, clippy::print_stdout, clippy::expect_used, clippy::disallowed_methods, missing_docs, reason = "temporary")]
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+#![allow(
+    clippy::all,
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    clippy::expect_used,
+    clippy::disallowed_methods,
+    missing_docs,
+    reason = "temporary"
+)]
 use aetheris_core::event::*;
 use aetheris_core::id::*;
 use aetheris_core::json::Json;
 use aetheris_core::lease::Guard;
-use aetheris_core::time::Span;
 use aetheris_core::projection::Projection;
 use aetheris_core::state::JobState;
-use aetheris_store::*;
+use aetheris_core::time::Span;
 use aetheris_store::system::System;
+use aetheris_store::*;
 use aetheris_store_sqlite::*;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-fn pct(v: &mut Vec<Duration>, p: f64) -> Duration { v.sort(); v[((v.len() - 1) as f64 * p) as usize] }
-fn rss() -> String { std::fs::read_to_string("/proc/self/status").unwrap().lines().find(|l| l.starts_with("VmRSS")).unwrap().to_owned() }
+fn pct(v: &mut Vec<Duration>, p: f64) -> Duration {
+    v.sort();
+    v[((v.len() - 1) as f64 * p) as usize]
+}
+fn rss() -> String {
+    std::fs::read_to_string("/proc/self/status").unwrap().lines().find(|l| l.starts_with("VmRSS")).unwrap().to_owned()
+}
 
 fn create(sys: &System) -> UnitOfWork {
     let job = JobId::from_u128(sys.ids.ordered());
     let ev = |e: Event| EncodedEvent::new(EventId::from_u128(sys.ids.ordered()), &e);
-    let created = Event::from(JobCreated { agent: "a".into(), agent_version: "1".into(), execution_version: "1".into(), labels: Default::default(), message: Json::new(serde_json::json!({"text":"do it please"})), priority: 0, run_at: None, session: None });
+    let created = Event::from(JobCreated {
+        agent: "a".into(),
+        agent_version: "1".into(),
+        execution_version: "1".into(),
+        labels: Default::default(),
+        message: Json::new(serde_json::json!({"text":"do it please"})),
+        priority: 0,
+        run_at: None,
+        session: None,
+    });
     let first = ev(created.clone());
     let mut state = JobState::new(job);
     state.apply(&created).unwrap();
@@ -26,28 +48,57 @@ fn create(sys: &System) -> UnitOfWork {
     u.events = vec![first];
     u.expected_seq = Some(0);
     u.row = Some(Projection::of(&state, true));
-    u.create = Some(NewJob { agent: "a".into(), agent_version: "1".into(), client_key: None, labels: Default::default(), priority: 0, session: None });
+    u.create = Some(NewJob {
+        agent: "a".into(),
+        agent_version: "1".into(),
+        client_key: None,
+        labels: Default::default(),
+        priority: 0,
+        session: None,
+    });
     u
 }
 
 async fn claim(store: &SqliteStore, sys: &System, n: usize, linger: Span) -> Vec<Claimed> {
-    let ids = (0..n).map(|_| ClaimIds { attempt: AttemptId::from_u128(sys.ids.secret()), event: EventId::from_u128(sys.ids.ordered()) }).collect();
-    store.claim(ClaimRequest { ids, instance: InstanceId::from_u128(1), linger, ttl: Span::from_secs(30), worker: "w".into() }).await.unwrap()
+    let ids = (0..n)
+        .map(|_| ClaimIds {
+            attempt: AttemptId::from_u128(sys.ids.secret()),
+            event: EventId::from_u128(sys.ids.ordered()),
+        })
+        .collect();
+    store
+        .claim(ClaimRequest {
+            ids,
+            instance: InstanceId::from_u128(1),
+            linger,
+            ttl: Span::from_secs(30),
+            worker: "w".into(),
+        })
+        .await
+        .unwrap()
 }
 
 async fn steps(store: Arc<SqliteStore>, sys: System, c: Claimed, n: u64) -> Vec<Duration> {
     let mut lat = Vec::new();
     let h = c.history.unwrap();
-    let mut state = JobState::fold(c.job, &h.events).unwrap();
+    let state = JobState::fold(c.job, &h.events).unwrap();
+    let mut seq = state.seq;
     for i in 0..n {
         let node = NodeId::new(format!("node{i}"));
         let a = Event::from(NodeStarted { node: node.clone(), number: 1 });
-        let b = Event::from(NodeFinished { error: None, model: None, node, output: Some(Json::new(serde_json::json!({"n": i, "text": "some small result"}))), result: StepResult::Pure });
-        state.apply(&a).unwrap(); state.apply(&b).unwrap();
+        let b = Event::from(NodeFinished {
+            error: None,
+            model: None,
+            node,
+            output: Some(Json::new(serde_json::json!({"n": i, "text": "some small result"}))),
+            result: StepResult::Pure,
+        });
+
         let e = EncodedEvent::new(EventId::from_u128(sys.ids.ordered()), &a);
         let f = EncodedEvent::new(EventId::from_u128(sys.ids.ordered()), &b);
         let mut u = UnitOfWork::new(e.id, c.job, Purpose::Record, Guard::Run(c.fence));
-        u.expected_seq = Some(state.seq - 2);
+        u.expected_seq = Some(seq);
+        seq += 2;
         u.events = vec![e, f];
         u.row = Some(Projection::of(&state, true));
         let t = Instant::now();
@@ -59,17 +110,26 @@ async fn steps(store: Arc<SqliteStore>, sys: System, c: Claimed, n: u64) -> Vec<
 
 fn bare(dir: &str) -> Duration {
     let path = format!("{dir}/bare.db");
-    let _ = std::fs::remove_file(&path); let _ = std::fs::remove_file(format!("{path}-wal")); let _ = std::fs::remove_file(format!("{path}-shm"));
+    let _ = std::fs::remove_file(&path);
+    let _ = std::fs::remove_file(format!("{path}-wal"));
+    let _ = std::fs::remove_file(format!("{path}-shm"));
     let c = rusqlite::Connection::open(&path).unwrap();
-    c.execute_batch("pragma journal_mode=wal; pragma synchronous=full; create table t(id integer primary key, v blob)").unwrap();
+    c.execute_batch("pragma journal_mode=wal; pragma synchronous=full; create table t(id integer primary key, v blob)")
+        .unwrap();
     let mut v = Vec::new();
-    for _ in 0..3000 { let t = Instant::now(); c.prepare_cached("insert into t(v) values(?1)").unwrap().execute([vec![7u8; 500]]).unwrap(); v.push(t.elapsed()); }
+    for _ in 0..3000 {
+        let t = Instant::now();
+        c.prepare_cached("insert into t(v) values(?1)").unwrap().execute([vec![7u8; 500]]).unwrap();
+        v.push(t.elapsed());
+    }
     pct(&mut v, 0.5)
 }
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() {
-    let dir = "/work/xbench"; let _ = std::fs::remove_dir_all(dir); std::fs::create_dir_all(dir).unwrap();
+    let dir = "/work/xbench";
+    let _ = std::fs::remove_dir_all(dir);
+    std::fs::create_dir_all(dir).unwrap();
     println!("bare {:?}", bare(dir));
     let sys = System::machine();
     let store = Arc::new(SqliteStore::open(SqliteOptions::new(format!("{dir}/a.db"))).unwrap());
@@ -85,7 +145,10 @@ async fn main() {
     let mut lat = Vec::new();
     for _ in 0..500 {
         let (s, y) = (store.clone(), sys.clone());
-        let h = tokio::spawn(async move { claim(&s, &y, 1, Span::from_secs(5)).await; Instant::now() });
+        let h = tokio::spawn(async move {
+            claim(&s, &y, 1, Span::from_secs(5)).await;
+            Instant::now()
+        });
         tokio::time::sleep(Duration::from_millis(1)).await;
         let u = create(&sys);
         let t = Instant::now();
@@ -94,7 +157,9 @@ async fn main() {
     }
     println!("create to claimed by standing claim: p50 {:?} p99 {:?}", pct(&mut lat, 0.5), pct(&mut lat, 0.99));
     for n in [32usize, 256] {
-        for _ in 0..n { store.commit(create(&sys)).await.unwrap(); }
+        for _ in 0..n {
+            store.commit(create(&sys)).await.unwrap();
+        }
         let cs = claim(&store, &sys, n, Span::ZERO).await;
         assert_eq!(cs.len(), n);
         let before = store.status().await.unwrap().writer;
@@ -102,10 +167,22 @@ async fn main() {
         let per = 100_000 / n as u64;
         let hs: Vec<_> = cs.into_iter().map(|c| tokio::spawn(steps(store.clone(), sys.clone(), c, per))).collect();
         let mut lat = Vec::new();
-        for h in hs { lat.extend(h.await.unwrap()); }
+        for h in hs {
+            lat.extend(h.await.unwrap());
+        }
         let d = t.elapsed();
         let a = store.status().await.unwrap().writer;
-        println!("{n} in flight: {:.0} units/s, p50 {:?} p99 {:?} max {:?}; units/commit {:.1} bytes/unit {} rows/unit {:.2} {}", lat.len() as f64 / d.as_secs_f64(), pct(&mut lat, 0.5), pct(&mut lat, 0.99), pct(&mut lat, 1.0), (a.units - before.units) as f64 / (a.commits - before.commits) as f64, (a.bytes - before.bytes) / (a.units - before.units), (a.rows-before.rows) as f64 / (a.units-before.units) as f64, rss());
+        println!(
+            "{n} in flight: {:.0} units/s, p50 {:?} p99 {:?} max {:?}; units/commit {:.1} bytes/unit {} rows/unit {:.2} {}",
+            lat.len() as f64 / d.as_secs_f64(),
+            pct(&mut lat, 0.5),
+            pct(&mut lat, 0.99),
+            pct(&mut lat, 1.0),
+            (a.units - before.units) as f64 / (a.commits - before.commits) as f64,
+            (a.bytes - before.bytes) / (a.units - before.units),
+            (a.rows - before.rows) as f64 / (a.units - before.units) as f64,
+            rss()
+        );
     }
     // 10-step jobs, created and claimed as they go
     let n = 256usize;
@@ -123,6 +200,8 @@ async fn main() {
             }
         }));
     }
-    for h in hs { h.await.unwrap(); }
+    for h in hs {
+        h.await.unwrap();
+    }
     println!("jobs of 10 steps at 256: {:.0} steps/s {}", total as f64 * 10.0 / t.elapsed().as_secs_f64(), rss());
 }

@@ -117,8 +117,7 @@ fn take(
         lease_until: tx.now.after(request.ttl),
         worker: request.worker.clone(),
     };
-    let claimed =
-        JobClaimed { attempt_id: ids.attempt, instance: request.instance, worker: request.worker.clone() };
+    let claimed = JobClaimed { attempt_id: ids.attempt, instance: request.instance, worker: request.worker.clone() };
     let event = EncodedEvent::new(ids.event, &Event::from(claimed));
     let header = Header::of(row.id, before.seq + 1, &event, fence, tx.now);
     let hash = header.chain(&row.head);

@@ -59,8 +59,7 @@ pub(crate) fn look(clock: &dyn Clock, mark: Mark) -> Look {
         mark.clock
     };
     let now = wall.max(mark.clock).max(floor);
-    let stale =
-        rebooted || now > cap || offset > mark.offset || offset < mark.offset.saturating_sub(FALL_US);
+    let stale = rebooted || now > cap || offset > mark.offset || offset < mark.offset.saturating_sub(FALL_US);
     Look {
         now: Timestamp::from_micros(now),
         mark: stale.then_some(Mark { clock: now, offset, boot }),

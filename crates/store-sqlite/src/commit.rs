@@ -1,10 +1,10 @@
 //! Whether a unit of work is accepted: every check, in the order of the contract, before its first write.
 
 use aetheris_core::event::EventKind;
+use aetheris_core::id::IdempotencyKey;
 use aetheris_core::job::JobStatus;
 use aetheris_core::lease::{self, Fence};
 use aetheris_core::ledger::{self, LedgerRow, PermitRequest};
-use aetheris_core::id::IdempotencyKey;
 use aetheris_store::{CommitError, Committed, InboxWrite, LeaseChange, LedgerWrite, Refusal, UnitOfWork, rules};
 use rusqlite::params;
 

@@ -51,7 +51,10 @@ impl SqliteOptions {
 
 impl std::fmt::Debug for SqliteOptions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SqliteOptions").field("path", &self.path).field("readers", &self.readers).finish_non_exhaustive()
+        f.debug_struct("SqliteOptions")
+            .field("path", &self.path)
+            .field("readers", &self.readers)
+            .finish_non_exhaustive()
     }
 }
 

@@ -156,3 +156,76 @@ impl<'c> Prepared<'c> {
         self.get(query)?.exists(params)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn schema() -> Connection {
+        let conn = Connection::open_in_memory().unwrap();
+        conn.execute_batch(include_str!("../migrations/0001_init.sql")).unwrap();
+        conn
+    }
+
+    /// How SQLite would run a statement, one line per step.
+    fn plan(conn: &Connection, query: Query) -> String {
+        let mut statement = conn.prepare(&format!("EXPLAIN QUERY PLAN {}", query.sql())).unwrap();
+        for parameter in 1..=statement.parameter_count() {
+            statement.raw_bind_parameter(parameter, rusqlite::types::Null).unwrap();
+        }
+        let (mut rows, mut steps) = (statement.raw_query(), Vec::new());
+        while let Some(row) = rows.next().unwrap() {
+            steps.push(row.get::<_, String>(3).unwrap());
+        }
+        steps.join("; ")
+    }
+
+    #[test]
+    fn every_statement_prepares_and_every_file_is_one_of_them() {
+        let conn = schema();
+        for query in Query::ALL {
+            conn.prepare(query.sql()).unwrap_or_else(|error| panic!("{query:?}: {error}"));
+        }
+        let files = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/queries")).unwrap().count();
+        assert_eq!(files, Query::ALL.len());
+    }
+
+    #[test]
+    fn hot_statements_use_their_index_and_nothing_is_walked() {
+        let conn = schema();
+        for (query, index) in [
+            (Query::ClientKey, "jobs_client_key"),
+            (Query::EventAt, "events_job"),
+            (Query::EventsPage, "events_job"),
+            (Query::InboxCount, "inbox_kept"),
+            (Query::InboxKept, "inbox_kept"),
+            (Query::InboxKeptFor, "inbox_kept"),
+            (Query::InboxState, "inbox_signal"),
+            (Query::JobById, "jobs_id"),
+            (Query::JobHot, "jobs_id"),
+            (Query::JobRenew, "jobs_id"),
+            (Query::JobsNextDelayed, "jobs_delayed"),
+            (Query::JobsPageOfSession, "jobs_session"),
+            (Query::JobsPageOfStatus, "jobs_listed"),
+            (Query::JobsPromote, "jobs_delayed"),
+            (Query::JobsReady, "jobs_pending"),
+            (Query::LeasesExpired, "jobs_held"),
+            (Query::LedgerByJob, "ledger_job"),
+            (Query::LedgerInDoubt, "ledger_in_doubt"),
+            (Query::SessionAdvance, "jobs_session_open"),
+            (Query::SessionEarlier, "jobs_session_open"),
+            (Query::SessionHold, "jobs_session_open"),
+            (Query::TimersDue, "timers_due"),
+            (Query::TimersNext, "timers_due"),
+        ] {
+            let plan = plan(&conn, query);
+            assert!(plan.contains(index), "{query:?} does not use {index}: {plan}");
+            assert!(!plan.contains("SCAN") || plan.contains("INDEX"), "{query:?} walks a table: {plan}");
+        }
+        // In the order of its index, so that a page is as cheap in a large store as in a small one.
+        for query in [Query::JobsReady, Query::JobsPage, Query::JobsPageOfStatus, Query::TimersDue, Query::EventsPage] {
+            let plan = plan(&conn, query);
+            assert!(!plan.contains("TEMP B-TREE"), "{query:?} sorts: {plan}");
+        }
+    }
+}

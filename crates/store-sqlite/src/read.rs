@@ -13,9 +13,7 @@ use aetheris_core::limits;
 use aetheris_core::plan::Plan;
 use aetheris_core::time::Timestamp;
 use aetheris_store::system::Clock;
-use aetheris_store::{
-    AgentRow, DueTimers, EventRow, Evidence, JobRow, PlanDocument, TimerRow,
-};
+use aetheris_store::{AgentRow, DueTimers, EventRow, Evidence, JobRow, PlanDocument, TimerRow};
 use rusqlite::{Row, params};
 
 use crate::clock;

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use aetheris_core::event::{Failure, TimerId};
 use aetheris_core::hash::Hash;
-use aetheris_core::id::{AgentName, EventId, IdempotencyKey, JobId, NodeId, PermitId, SessionId, SignalId, ToolName, WorkerId};
+use aetheris_core::id::{
+    AgentName, EventId, IdempotencyKey, JobId, NodeId, PermitId, SessionId, SignalId, ToolName, WorkerId,
+};
 use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
 use aetheris_core::lease::{Fence, Holder};
@@ -41,7 +43,11 @@ pub(crate) fn bytes<'r>(row: &'r Row<'_>, index: usize) -> Result<&'r [u8], Trou
     }
 }
 
-fn maybe<T>(row: &Row<'_>, index: usize, read: impl FnOnce(&Row<'_>, usize) -> Result<T, Trouble>) -> Result<Option<T>, Trouble> {
+fn maybe<T>(
+    row: &Row<'_>,
+    index: usize,
+    read: impl FnOnce(&Row<'_>, usize) -> Result<T, Trouble>,
+) -> Result<Option<T>, Trouble> {
     match row.get_ref(index)? {
         ValueRef::Null => Ok(None),
         ValueRef::Integer(_) | ValueRef::Real(_) | ValueRef::Text(_) | ValueRef::Blob(_) => read(row, index).map(Some),

@@ -116,7 +116,16 @@ impl<'t, 'c> Tx<'t, 'c> {
             self.exactly_one(
                 Query::MetaUpdate,
                 params![
-                    mark.clock, mark.offset, mark.boot, pending, running, waiting, parked, completed, failed, cancelled
+                    mark.clock,
+                    mark.offset,
+                    mark.boot,
+                    pending,
+                    running,
+                    waiting,
+                    parked,
+                    completed,
+                    failed,
+                    cancelled
                 ],
             )?;
         }

@@ -63,13 +63,7 @@ fn chain(at: Timestamp, unit: &UnitOfWork, decided: &Decided) -> (Vec<Hash>, Aft
     (hashes, After { head, seq })
 }
 
-fn events(
-    tx: &mut Tx<'_, '_>,
-    unit: &UnitOfWork,
-    decided: &Decided,
-    num: i64,
-    hashes: &[Hash],
-) -> Result<(), Trouble> {
+fn events(tx: &mut Tx<'_, '_>, unit: &UnitOfWork, decided: &Decided, num: i64, hashes: &[Hash]) -> Result<(), Trouble> {
     let first = decided.before.as_ref().map_or(0, |job| job.seq) + 1;
     let statement = tx.sql.get(Query::EventInsert)?;
     for ((event, hash), seq) in unit.events.iter().zip(hashes).zip(first..) {
@@ -126,13 +120,7 @@ fn derive(
     Ok(Derived { delayed_until, error, not_before, ready, waiting })
 }
 
-fn insert(
-    tx: &mut Tx<'_, '_>,
-    unit: &UnitOfWork,
-    new: &NewJob,
-    fence: Fence,
-    after: &After,
-) -> Result<i64, Trouble> {
+fn insert(tx: &mut Tx<'_, '_>, unit: &UnitOfWork, new: &NewJob, fence: Fence, after: &After) -> Result<i64, Trouble> {
     let row = unit.row.as_ref().ok_or_else(|| Trouble::Invalid("a new job has a row".to_owned()))?;
     let session = new.session.as_ref().map(|session| (new.agent.clone(), session.clone()));
     let derived = derive(tx, unit.job, session.as_ref(), row)?;
@@ -246,8 +234,21 @@ fn update(tx: &mut Tx<'_, '_>, unit: &UnitOfWork, job: &HotJob, after: &After) -
 }
 
 fn ledger(tx: &mut Tx<'_, '_>, num: i64, step: &LedgerStep) -> Result<(), Trouble> {
-    let LedgerRow { class, deadline, disproved, fence, input_hash, job: _, key, node, permit, permit_id, status, tool, updated_at } =
-        &step.after;
+    let LedgerRow {
+        class,
+        deadline,
+        disproved,
+        fence,
+        input_hash,
+        job: _,
+        key,
+        node,
+        permit,
+        permit_id,
+        status,
+        tool,
+        updated_at,
+    } = &step.after;
     let (key, id) = (key.to_bytes(), permit_id.to_bytes());
     let (hash, status) = (&input_hash.as_bytes()[..], status.code());
     let (deadline, updated_at) = (deadline.micros(), updated_at.micros());
@@ -257,15 +258,39 @@ fn ledger(tx: &mut Tx<'_, '_>, num: i64, step: &LedgerStep) -> Result<(), Troubl
         None => tx.exactly_one(
             Query::LedgerInsert,
             params![
-                &key[..], num, permit, &id[..], status, disproved, class, fence.generation, fence.epoch, deadline,
-                updated_at, hash, node, tool
+                &key[..],
+                num,
+                permit,
+                &id[..],
+                status,
+                disproved,
+                class,
+                fence.generation,
+                fence.epoch,
+                deadline,
+                updated_at,
+                hash,
+                node,
+                tool
             ],
         ),
         Some(before) => tx.exactly_one(
             Query::LedgerUpdate,
             params![
-                &key[..], num, permit, &id[..], status, disproved, class, fence.generation, fence.epoch, deadline,
-                updated_at, hash, node, tool,
+                &key[..],
+                num,
+                permit,
+                &id[..],
+                status,
+                disproved,
+                class,
+                fence.generation,
+                fence.epoch,
+                deadline,
+                updated_at,
+                hash,
+                node,
+                tool,
                 before.permit,
                 &before.permit_id.to_bytes()[..],
                 before.status.code(),

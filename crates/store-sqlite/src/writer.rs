@@ -13,9 +13,7 @@ use aetheris_core::id::AgentName;
 use aetheris_core::limits;
 use aetheris_core::time::Timestamp;
 use aetheris_store::system::Clock;
-use aetheris_store::{
-    CommitError, Committed, Heartbeat, Hints, NewAgent, PutAgent, Renewal, StoreError, UnitOfWork,
-};
+use aetheris_store::{CommitError, Committed, Heartbeat, Hints, NewAgent, PutAgent, Renewal, StoreError, UnitOfWork};
 use rusqlite::Connection;
 use tokio::sync::{Semaphore, oneshot};
 
@@ -36,10 +34,11 @@ const SPIN: Duration = Duration::from_micros(40);
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How often a standing claim looks whether another process has written.
 const LOOK: Duration = Duration::from_millis(50);
-/// Pages in the log that are not in the file yet, from which on they are copied.
-const CHECKPOINT_PAGES: i64 = 4_000;
-/// The log's length is asked for once in so many transactions.
-const CHECKPOINT_EVERY: u32 = 64;
+/// Pages in the log that are not in the file yet, from which on they are copied. A log that is short
+/// enough to be written over soon costs an fsync less work than one that keeps growing.
+const CHECKPOINT_PAGES: i64 = 1_000;
+/// The log's length is asked for once in so many transactions: large ones are copied in larger pieces.
+const CHECKPOINT_EVERY: u32 = 16;
 
 type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
 
@@ -60,6 +59,14 @@ enum Answer {
     PutAgent(PutAgent),
     DeleteAgent(bool),
     Settle(Option<Committed>),
+}
+
+/// Whether a transaction serves standing claims.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Claims {
+    Always,
+    IfClaimable,
+    Never,
 }
 
 /// A transaction that is over.
@@ -125,8 +132,8 @@ impl Writer<'_> {
         };
         let (requests, last_look) = self.drain(first);
         self.notice_time_and_others();
-        let claims = !self.standing.is_empty() && (self.claimable || last_look);
-        if !requests.is_empty() || claims {
+        let claims = if self.claimable || last_look { Claims::Always } else { Claims::IfClaimable };
+        if !requests.is_empty() || (claims == Claims::Always && !self.standing.is_empty()) {
             self.transact(requests, claims);
             self.checkpoint();
         }
@@ -136,6 +143,11 @@ impl Writer<'_> {
 
     /// The next request; none when a standing claim is to be looked at.
     fn wait(&self) -> Result<Option<Request>, ()> {
+        if let Ok(request) = self.parts.requests.try_recv() {
+            // There is always more to do: others on this file get their turn.
+            self.parts.turn.stand_back();
+            return Ok(Some(request));
+        }
         let spin_until = ticks() + SPIN;
         loop {
             match self.parts.requests.try_recv() {
@@ -178,9 +190,6 @@ impl Writer<'_> {
             }
         }
         self.parts.slots.add_permits(taken);
-        if taken == limits::WRITER_BATCH_MAX {
-            self.parts.turn.stand_back();
-        }
         let now = ticks();
         (requests, self.standing.iter().any(|claim| claim.deadline <= now))
     }
@@ -203,56 +212,68 @@ impl Writer<'_> {
         }
     }
 
-    fn transact(&mut self, requests: Vec<Request>, claims: bool) {
-        let failure = match self.attempt(&requests, claims) {
-            Ok(outcome) => return self.finish(requests, outcome),
-            Err(failure) => failure,
+    fn transact(&mut self, requests: Vec<Request>, claims: Claims) {
+        let (requests, failure) = match self.attempt(requests, claims) {
+            Ok(()) => return,
+            Err(failed) => failed,
         };
-        let several = requests.len() > 1 || (claims && !requests.is_empty());
+        let several = requests.len() > 1 || (!self.standing.is_empty() && !requests.is_empty());
         if !failure.divisible || !several {
             return self.fail(requests, claims, &failure);
         }
         tracing::warn!(error = %failure.trouble, requests = requests.len(), "a batch is repeated one by one");
         for request in requests {
-            let request = vec![request];
-            match self.attempt(&request, false) {
-                Ok(outcome) => self.finish(request, outcome),
-                Err(failure) => self.fail(request, false, &failure),
+            if let Err((request, failure)) = self.attempt(vec![request], Claims::Never) {
+                self.fail(request, Claims::Never, &failure);
             }
         }
-        if claims {
-            match self.attempt(&[], true) {
-                Ok(outcome) => self.finish(Vec::new(), outcome),
-                Err(failure) => self.fail(Vec::new(), true, &failure),
-            }
+        if let Err((_, failure)) = self.attempt(Vec::new(), Claims::Always) {
+            self.fail(Vec::new(), Claims::Always, &failure);
         }
     }
 
-    /// BEGIN to COMMIT.
-    fn attempt(&mut self, requests: &[Request], claims: bool) -> Result<Outcome, Failure> {
+    /// BEGIN to COMMIT and the answers; the requests come back where that failed.
+    fn attempt(&mut self, requests: Vec<Request>, claims: Claims) -> Result<(), (Vec<Request>, Failure)> {
+        let outcome = match self.prepare(&requests, claims) {
+            Ok(outcome) => outcome,
+            Err(failure) => return Err((requests, failure)),
+        };
+        if aetheris_fault::planted!("reply-before-commit") {
+            self.finish(requests, outcome);
+            return self.commit(&[]).map_err(|failure| (Vec::new(), failure));
+        }
+        let points = crash_points(&requests, &outcome);
+        match self.commit(&points) {
+            Ok(()) => self.finish(requests, outcome),
+            Err(failure) => return Err((requests, failure)),
+        }
+        Ok(())
+    }
+
+    /// Everything up to the COMMIT.
+    fn prepare(&mut self, requests: &[Request], claims: Claims) -> Result<Outcome, Failure> {
         // What is left of a lease is measured from before the transaction that gives it.
         let sent_at = self.parts.clock.boot();
         let begun = self.parts.turn.begin(&mut self.sql, PATIENCE);
         begun.map_err(|trouble| Failure { unknown: false, divisible: false, trouble })?;
-        let applied = self.apply(requests, claims, sent_at);
-        let outcome = match applied {
-            Ok(outcome) => outcome,
-            Err(trouble) => {
-                self.roll_back();
-                return Err(Failure { unknown: false, divisible: true, trouble });
-            }
-        };
-        crash_points("before", requests, &outcome);
-        match self.sql.run(Query::Commit, []) {
-            Ok(_) => {
-                crash_points("after", requests, &outcome);
-                Ok(outcome)
-            }
-            Err(error) => Err(self.commit_failed(error.into())),
-        }
+        self.apply(requests, claims, sent_at).map_err(|trouble| {
+            self.roll_back();
+            Failure { unknown: false, divisible: true, trouble }
+        })
     }
 
-    fn apply(&mut self, requests: &[Request], claims: bool, sent_at: Duration) -> Result<Outcome, Trouble> {
+    fn commit(&mut self, points: &[&'static str]) -> Result<(), Failure> {
+        for purpose in points {
+            aetheris_fault::crash_point!("store.{purpose}.before_commit");
+        }
+        self.sql.run(Query::Commit, []).map_err(|error| self.commit_failed(error.into()))?;
+        for purpose in points {
+            aetheris_fault::crash_point!("store.{purpose}.after_commit");
+        }
+        Ok(())
+    }
+
+    fn apply(&mut self, requests: &[Request], claims: Claims, sent_at: Duration) -> Result<Outcome, Trouble> {
         let mut tx = Tx::open(&mut self.sql, self.parts.clock.as_ref())?;
         let jumped = tx.behind_us() > JUMP_US;
         if jumped && !self.jumped {
@@ -264,7 +285,12 @@ impl Writer<'_> {
         for request in requests {
             answers.push(execute(&mut tx, request)?);
         }
-        let wanted = claims || (!self.standing.is_empty() && tx.changes.claimable);
+        let wanted = match claims {
+            Claims::Always => true,
+            Claims::IfClaimable => tx.changes.claimable,
+            Claims::Never => false,
+        };
+        let wanted = wanted && !self.standing.is_empty();
         let served = if wanted { Some(claim::serve(&mut tx, &self.standing, sent_at)?) } else { None };
         Ok(Outcome { answers, changes: tx.finish()?, served })
     }
@@ -298,10 +324,10 @@ impl Writer<'_> {
 
     fn finish(&mut self, requests: Vec<Request>, outcome: Outcome) {
         let Outcome { answers, changes, served } = outcome;
+        self.parts.stats.count(&changes);
         for (request, answer) in requests.into_iter().zip(answers) {
             send(request, answer);
         }
-        self.parts.stats.count(&changes);
         self.claimable |= changes.claimable;
         if let Some(due) = changes.next_due {
             self.next_due = Some(self.next_due.map_or(due, |next| next.min(due)));
@@ -325,7 +351,7 @@ impl Writer<'_> {
         }
     }
 
-    fn fail(&mut self, requests: Vec<Request>, claims: bool, failure: &Failure) {
+    fn fail(&mut self, requests: Vec<Request>, claims: Claims, failure: &Failure) {
         let shared = Shared::new(&failure.trouble, "commit");
         tracing::error!(error = %failure.trouble, unknown = failure.unknown, "a transaction failed");
         for request in requests {
@@ -340,7 +366,7 @@ impl Writer<'_> {
                 Request::Settle(_, reply) => drop(reply.send(Err(error))),
             }
         }
-        if claims || failure.unknown {
+        if claims == Claims::Always || failure.unknown {
             for claim in std::mem::take(&mut self.standing) {
                 drop(claim.reply.send(Err(shared.error())));
             }
@@ -414,21 +440,20 @@ fn send(request: Request, answer: Answer) {
     }
 }
 
-/// Where the process can be made to die, once for everything in the transaction.
-fn crash_points(side: &str, requests: &[Request], outcome: &Outcome) {
-    for request in requests {
-        let purpose = match request {
-            Request::Commit(unit, _) => unit.purpose.as_str(),
-            Request::Heartbeat(..) => "heartbeat",
-            Request::PutAgent(..) => "put_agent",
-            Request::DeleteAgent(..) => "delete_agent",
-            Request::Claim(_) | Request::Settle(..) => continue,
-        };
-        aetheris_fault::crash_point!("store.{purpose}.{side}_commit");
+/// The names under which the process can be made to die around the COMMIT: one for each thing in it.
+fn crash_points(requests: &[Request], outcome: &Outcome) -> Vec<&'static str> {
+    if !cfg!(feature = "faults") {
+        return Vec::new();
     }
-    for _ in outcome.served.iter().flat_map(|served| &served.claims).flatten() {
-        aetheris_fault::crash_point!("store.claim.{side}_commit");
-    }
+    let names = requests.iter().filter_map(|request| match request {
+        Request::Commit(unit, _) => Some(unit.purpose.as_str()),
+        Request::Heartbeat(..) => Some("heartbeat"),
+        Request::PutAgent(..) => Some("put_agent"),
+        Request::DeleteAgent(..) => Some("delete_agent"),
+        Request::Claim(_) | Request::Settle(..) => None,
+    });
+    let claims = outcome.served.iter().flat_map(|served| &served.claims).flatten().map(|_| "claim");
+    names.chain(claims).collect()
 }
 
 /// When a claim that came now has to be answered.

@@ -5,6 +5,9 @@
 //! [`FaultPlan`]: a script per operation, and behind it a seed. The decision of the n-th call of an
 //! operation depends on nothing else, so that a run can be repeated.
 
+#[cfg(all(test, feature = "conformance"))]
+mod tests;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

@@ -15,6 +15,14 @@ pub struct Line {
     note: String,
 }
 
+impl Line {
+    /// Whether its step has not ended.
+    #[must_use]
+    pub const fn is_open(&self) -> bool {
+        !self.step.status.is_terminal()
+    }
+}
+
 /// The steps of a job in the order of its plan; without the plan, in the order of their start.
 #[must_use]
 pub fn lines(job: &JobView, plan: &[TraceStep]) -> Vec<Line> {

@@ -34,6 +34,7 @@ impl Runtime {
             match status {
                 JobStatus::Cancelled => Ok(Plan::Answer(Cancelled::Already)),
                 JobStatus::Completed | JobStatus::Failed => Err(OpError::JobFinished { job, status }),
+                JobStatus::Running if aetheris_fault::planted!("cancel-lost") => Ok(Plan::Answer(Cancelled::Requested)),
                 JobStatus::Running if loaded.state.end_requested.is_some() => Ok(Plan::Answer(Cancelled::Requested)),
                 JobStatus::Running => {
                     draft.push(ids, JobCancelRequested { cause: EndCause::Cancel })?;

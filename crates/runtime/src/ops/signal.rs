@@ -79,6 +79,9 @@ impl Runtime {
                     let unit = || draft.unit(Purpose::Signal, fallback);
                     draft::write(self.store.as_ref(), unit).await.map(|_| SignalAnswer::Delivered)
                 }
+                Meets::Keep if aetheris_fault::planted!("early-signal-refused") => {
+                    return Err(refusal(&loaded.state, &incoming, &Meets::WrongKey));
+                }
                 Meets::Keep => {
                     if let Some(kept) = loaded.kept.iter().find(|kept| kept.key == incoming.correlation_key) {
                         let payload_matches = kept.payload.hash() == question.payload_hash;

@@ -97,6 +97,7 @@ impl Runtime {
         let message = submission.message.clone().unwrap_or_else(Json::null);
         let draft = self.first_facts(job, &row, &submission, &message)?;
         let key = submission.client_key.as_ref();
+        let key = key.filter(|_| !aetheris_fault::planted!("client-key-ignored"));
         let client_key = key.map(|key| ClientKey { body_hash: submission.body_hash(&message), key: key.clone() });
         let new_job = NewJob {
             agent: agent.clone(),
@@ -153,15 +154,17 @@ impl Runtime {
                 session: submission.session.clone(),
             },
         )?;
-        draft.push(
-            ids,
-            PlanGenerated {
-                plan_hash: row.plan_hash,
-                plan_version: 1,
-                planner: row.agent.planner.as_str().to_owned(),
-                planner_version: self.settings.execution_version.clone(),
-            },
-        )?;
+        if !aetheris_fault::planted!("job-without-plan") {
+            draft.push(
+                ids,
+                PlanGenerated {
+                    plan_hash: row.plan_hash,
+                    plan_version: 1,
+                    planner: row.agent.planner.as_str().to_owned(),
+                    planner_version: self.settings.execution_version.clone(),
+                },
+            )?;
+        }
         if let Some(deadline) = submission.deadline.or(row.agent.deadline) {
             draft.push(ids, TimerSet { after_us: deadline.micros(), timer: TimerId::Deadline })?;
         }

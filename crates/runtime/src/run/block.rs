@@ -57,7 +57,7 @@ impl Run<'_> {
         // of a key is kept: nothing else can be there.
         let unclaimed = |kept: &KeptSignal| kept.wait_type.is_some_and(|claimed| claimed != wait.wait_type);
         let arrival = match kept {
-            Some(kept) if unclaimed(&kept) => Arrival::None,
+            Some(kept) if unclaimed(&kept) || aetheris_fault::planted!("write-only-inbox") => Arrival::None,
             Some(kept) => Arrival::Kept(kept),
             None => Arrival::Possible(waiting.correlation_key.clone()),
         };
@@ -129,7 +129,7 @@ impl Run<'_> {
             Arrival::None => self.set_timer(node, span)?,
             Arrival::Possible(key) => {
                 self.set_timer(node, span)?;
-                self.draft.unless_signalled(key);
+                self.draft.unless_signalled(key.filter(|_| !aetheris_fault::planted!("wait-without-looking")));
             }
         }
         self.draft.release();

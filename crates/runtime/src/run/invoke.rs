@@ -181,6 +181,9 @@ impl Run<'_> {
                 LedgerTrigger::RefusePermanent,
                 super::plain::failed(error, None, false),
             ),
+            ToolOutcome::Unknown { error, .. } if aetheris_fault::planted!("retry-any-error") => {
+                (InvocationOutcome::NotSent, LedgerTrigger::NotSent, super::plain::failed(error, None, true))
+            }
             ToolOutcome::Unknown { error, retry_after, timeout } => {
                 let retryable = !(timeout && on_timeout == OnTimeout::Fail);
                 (InvocationOutcome::InDoubt, LedgerTrigger::Doubt, super::plain::failed(error, retry_after, retryable))

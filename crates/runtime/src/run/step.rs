@@ -43,6 +43,7 @@ impl Run<'_> {
             Decision::NextTry => self.next_try(node).await,
             Decision::CatchUp => self.catch_up(node).map(|()| Turn::Go),
             Decision::CatchUpOutcome(outcome) => self.catch_up_outcome(node, outcome).await,
+            Decision::EnterDoubt if aetheris_fault::planted!("doubt-forgotten") => self.call_tool(node).await,
             Decision::EnterDoubt => {
                 let reason = "the run that called the tool ended before it could record the outcome";
                 self.enter_doubt(node, reason).await

@@ -29,12 +29,7 @@ use crate::state::{App, Shared};
         (status = 200, body = SignalResult, description = "Delivered, now or before"),
         (status = 202, body = SignalResult, description = "Kept for a wait that the job has not reached"),
         Common, NoJob, Conflict, TooLarge))]
-pub(super) async fn signal(
-    State(app): State<Shared>,
-    JobPath(job): JobPath,
-    params: Params,
-    body: Whole,
-) -> Answer {
+pub(super) async fn signal(State(app): State<Shared>, JobPath(job): JobPath, params: Params, body: Whole) -> Answer {
     params.finish()?;
     let request: SignalRequest = body.read()?;
     let payload = request.payload.parse().map_err(|error| Failure::json("payload", &error))?;
@@ -61,12 +56,7 @@ pub(super) async fn signal(
         (status = 200, body = CancelAnswer, description = "It was cancelled before"),
         (status = 202, body = CancelAnswer, description = "It is cancelled, or its holder is asked to end it"),
         Common, NoJob, Conflict, TooLarge))]
-pub(super) async fn cancel(
-    State(app): State<Shared>,
-    JobPath(job): JobPath,
-    params: Params,
-    body: Whole,
-) -> Answer {
+pub(super) async fn cancel(State(app): State<Shared>, JobPath(job): JobPath, params: Params, body: Whole) -> Answer {
     params.finish()?;
     body.nothing()?;
     let (code, status, end_requested) = match app.runtime().cancel(job).await? {
@@ -106,13 +96,9 @@ pub(super) async fn resolve(
 fn happened(request: &ResolveRequest) -> Result<Option<Json>, Failure> {
     match (request.outcome, &request.result) {
         (Outcome::Happened, None) => Ok(Some(Json::null())),
-        (Outcome::Happened, Some(result)) => {
-            result.parse().map(Some).map_err(|error| Failure::json("result", &error))
-        }
+        (Outcome::Happened, Some(result)) => result.parse().map(Some).map_err(|error| Failure::json("result", &error)),
         (Outcome::DidNotHappen, None) => Ok(None),
-        (Outcome::DidNotHappen, Some(_)) => {
-            Err(Failure::invalid("result: what did not happen has no result"))
-        }
+        (Outcome::DidNotHappen, Some(_)) => Err(Failure::invalid("result: what did not happen has no result")),
     }
 }
 

@@ -22,7 +22,8 @@ use crate::{trace, verify};
 pub(super) async fn replay(State(app): State<Shared>, JobPath(job): JobPath, params: Params) -> Answer {
     params.finish()?;
     let replay = app.runtime().replay(job).await?;
-    let state = serde_json::to_value(&replay.state).map_err(|error| Failure::from(OpError::Corrupt(error.to_string())))?;
+    let state =
+        serde_json::to_value(&replay.state).map_err(|error| Failure::from(OpError::Corrupt(error.to_string())))?;
     answer::ok(&ReplayView {
         matches: replay.differences.is_empty() && replay.state_hash == replay.live_state_hash,
         differences: replay.differences,

@@ -83,7 +83,10 @@ pub(super) fn cursor(params: &mut Params) -> Result<Option<JobId>, Failure> {
 fn label(text: &str) -> Result<(String, String), Failure> {
     let split = text.find([':', '=']).filter(|at| *at > 0);
     let (key, value) = split.map(|at| (&text[..at], &text[at + 1..])).ok_or_else(|| {
-        Failure::new(ErrorCode::InvalidRequest, format!("query: `label` is `{text}`; expected `key:value` or `key=value`"))
+        Failure::new(
+            ErrorCode::InvalidRequest,
+            format!("query: `label` is `{text}`; expected `key:value` or `key=value`"),
+        )
     })?;
     Ok((key.to_owned(), value.to_owned()))
 }

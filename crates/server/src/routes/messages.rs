@@ -71,7 +71,8 @@ fn client_key(headers: &HeaderMap) -> Result<Option<String>, Failure> {
     let Some(value) = values.next() else {
         return Ok(None);
     };
-    let text = value.to_str().map_err(|_| Failure::invalid("Idempotency-Key: visible ASCII characters are accepted"))?;
+    let text =
+        value.to_str().map_err(|_| Failure::invalid("Idempotency-Key: visible ASCII characters are accepted"))?;
     if values.next().is_some() {
         return Err(Failure::invalid("Idempotency-Key: it is given more than once"));
     }

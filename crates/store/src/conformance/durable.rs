@@ -15,8 +15,6 @@ use crate::{LeaseRenewal, Refusal, Renewal};
 pub async fn j13_every_kind_of_write_reads_the_same_after_opening_again(f: Fixture, harness: &dyn Durable) {
     let mut jobs = Vec::new();
     for write in WRITES {
-        let session = Some(SessionId::new(format!("{write:?}")));
-        jobs.push(f.create(&Message { deadline: Some(TTL), session, ..f.message() }).await);
         let run = busy(&f).await;
         let unit = unit(&f, run, write).await;
         if write == Write::ReclaimExpired {
@@ -24,6 +22,8 @@ pub async fn j13_every_kind_of_write_reads_the_same_after_opening_again(f: Fixtu
         }
         f.ok(unit).await;
         jobs.push(run.job);
+        let session = Some(SessionId::new(format!("{write:?}")));
+        jobs.push(f.create(&Message { deadline: Some(TTL), session, ..f.message() }).await);
         // None of them is to be what the next claims.
         f.claim(64).await;
     }

@@ -132,6 +132,43 @@ pub fn agent(name: &str, version: &str) -> NewAgent {
     NewAgent { agent: Arc::new(agent), source: format!("agent: {name}\nversion: {version}\n") }
 }
 
+/// The unit that accepts a message.
+#[must_use]
+pub fn create_unit(ids: &Ids, message: &Message) -> UnitOfWork {
+    let created = JobCreated {
+        agent: message.agent.clone(),
+        agent_version: "1".to_owned(),
+        execution_version: "1".to_owned(),
+        labels: message.labels.clone(),
+        message: message.message.clone(),
+        priority: message.priority,
+        run_at: message.run_at,
+        session: message.session.clone(),
+    };
+    let unit = UnitOfWork::new(ids.event(), message.job, Purpose::Create, Guard::Outside);
+    let mut draft = Draft::new(unit, JobState::new(message.job), ids.clone()).event(created);
+    if let Some(plan_hash) = message.plan {
+        draft = draft.event(PlanGenerated {
+            plan_hash,
+            plan_version: 1,
+            planner: "static".to_owned(),
+            planner_version: "1".to_owned(),
+        });
+    }
+    if let Some(deadline) = message.deadline {
+        draft = draft.event(TimerSet { after_us: deadline.micros(), timer: TimerId::Deadline });
+    }
+    draft.unit.create = Some(NewJob {
+        agent: message.agent.clone(),
+        agent_version: "1".to_owned(),
+        client_key: message.client_key.clone(),
+        labels: message.labels.clone(),
+        priority: message.priority,
+        session: message.session.clone(),
+    });
+    draft.done()
+}
+
 /// The worker of cases that have one.
 #[must_use]
 pub fn worker() -> WorkerId {
@@ -203,38 +240,7 @@ impl Fixture {
     /// The unit that accepts a message.
     #[must_use]
     pub fn creation(&self, message: &Message) -> UnitOfWork {
-        let created = JobCreated {
-            agent: message.agent.clone(),
-            agent_version: "1".to_owned(),
-            execution_version: "1".to_owned(),
-            labels: message.labels.clone(),
-            message: message.message.clone(),
-            priority: message.priority,
-            run_at: message.run_at,
-            session: message.session.clone(),
-        };
-        let unit = UnitOfWork::new(self.ids.event(), message.job, Purpose::Create, Guard::Outside);
-        let mut draft = Draft::new(unit, JobState::new(message.job), self.ids.clone()).event(created);
-        if let Some(plan_hash) = message.plan {
-            draft = draft.event(PlanGenerated {
-                plan_hash,
-                plan_version: 1,
-                planner: "static".to_owned(),
-                planner_version: "1".to_owned(),
-            });
-        }
-        if let Some(deadline) = message.deadline {
-            draft = draft.event(TimerSet { after_us: deadline.micros(), timer: TimerId::Deadline });
-        }
-        draft.unit.create = Some(NewJob {
-            agent: message.agent.clone(),
-            agent_version: "1".to_owned(),
-            client_key: message.client_key.clone(),
-            labels: message.labels.clone(),
-            priority: message.priority,
-            session: message.session.clone(),
-        });
-        draft.done()
+        create_unit(&self.ids, message)
     }
 
     /// Accepts a message.

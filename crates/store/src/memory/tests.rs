@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
-use crate::conformance::{Harness, Opened};
+use aetheris_core::time::Timestamp;
+
+use crate::conformance::{Durable, Harness, Opened, differential};
 use crate::memory::MemoryStore;
-use crate::system::Clock;
+use crate::system::{Clock, ManualClock};
 use crate::{Boxed, Store};
 
 struct Memory;
@@ -16,8 +18,29 @@ impl Harness for Memory {
     }
 }
 
+/// What this store has does not outlive its process; here it only goes on, which is enough to prove the
+/// cases themselves.
+impl Durable for Memory {
+    fn reopen(&self, opened: Opened, _clock: Arc<dyn Clock>) -> Boxed<'_, Opened> {
+        Box::pin(std::future::ready(opened))
+    }
+}
+
 mod conformance {
     use super::Memory;
 
     crate::conformance_suite!(Memory);
+    crate::durable_suite!(Memory);
+}
+
+#[tokio::test]
+async fn two_of_them_agree_under_random_operations() {
+    for seed in 1..=4 {
+        let clock = ManualClock::at(Timestamp::from_micros(1_780_000_000_000_000));
+        let a = MemoryStore::new(Arc::new(clock.clone()));
+        let b = MemoryStore::new(Arc::new(clock.clone()));
+        let report = differential::run(seed, 1_500, &a, &b, &clock).await;
+        assert!(report.missing().is_empty());
+        println!("{report:?}");
+    }
 }

@@ -13,7 +13,7 @@ pub(crate) struct Booking {
     /// The try of the step, as the caller counts.
     pub(crate) attempt: String,
     /// When, by the service's clock.
-    pub(crate) at: Timestamp,
+    pub(crate) at: String,
     /// How much.
     pub(crate) cents: i64,
     /// The caller's fencing token. This service records it and does not check it.
@@ -65,7 +65,8 @@ impl BookingLog {
     pub(super) fn book(&mut self, wish: Wish) -> io::Result<Booking> {
         let Wish { attempt, cents, fence, idempotency_key, order } = wish;
         let refund_id = format!("rf-{}", self.bookings.len() + 1);
-        let booking = Booking { attempt, at: Timestamp::now(), cents, fence, idempotency_key, order, refund_id };
+        let booking =
+            Booking { attempt, at: Timestamp::now().to_string(), cents, fence, idempotency_key, order, refund_id };
         let mut line = serde_json::to_vec(&Entry::Booked(booking.clone()))?;
         line.push(b'\n');
         self.file.write_all(&line)?;

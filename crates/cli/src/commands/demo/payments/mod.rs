@@ -27,8 +27,8 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
 use self::connection::Watched;
-use self::routes::Service;
 pub(super) use self::log::{Booking, read as read_log};
+use self::routes::Service;
 pub(super) use self::wire::{Command, Notice};
 use crate::error::Error;
 use crate::exit::Exit;

@@ -1,0 +1,201 @@
+//! C5, C7, C8: what became of every permission, in ledger, effects and events.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use aetheris_core::event::{DoubtOutcome, Event, InvocationOutcome, Recorded, StepResult, ToolInvocationStarted};
+use aetheris_core::hash::Hash;
+use aetheris_core::id::{IdempotencyKey, NodeId};
+use aetheris_core::job::JobStatus;
+use aetheris_core::ledger::{LedgerRow, LedgerStatus};
+use aetheris_core::plan::EffectClass;
+use aetheris_core::time::{Span, Timestamp};
+
+use crate::facts::JobFacts;
+use crate::invariant::Invariant::{C5, C7, C8};
+use crate::report::Tally;
+
+/// What the events say of one key.
+#[derive(Default)]
+struct Told {
+    answers: Vec<(u32, DoubtOutcome, Timestamp)>,
+    committed: Option<Hash>,
+    doubts: BTreeSet<u32>,
+    finished: BTreeMap<u32, InvocationOutcome>,
+    /// Whether `node_finished` came in the same write as `command_committed`.
+    ended_with_it: bool,
+    permits: Vec<(Timestamp, ToolInvocationStarted)>,
+}
+
+pub(crate) fn check(facts: &JobFacts, events: &[Recorded], tally: &mut Tally) {
+    let told = told(events);
+    for row in &facts.ledger {
+        let nothing = Told::default();
+        let said = told.get(&row.key).unwrap_or(&nothing);
+        let wrong = in_order(facts, row, said);
+        tally.case(C5, wrong.is_none(), || {
+            format!("{} node `{}`: {}", facts.row.id, row.node, wrong.unwrap_or_default())
+        });
+    }
+    for (key, said) in &told {
+        let row = facts.ledger.iter().find(|row| row.key == *key);
+        if row.is_none() {
+            tally.case(C5, false, || format!("{}: {key} was permitted and the ledger has no row", facts.row.id));
+        }
+        again_with_reason(facts, *key, said, tally);
+        agree(facts, (*key, said, row), tally);
+    }
+    one_outcome(facts, &told, tally);
+}
+
+/// The list of doubts that operators see is the ledger's.
+pub(crate) fn listed(doubts: &BTreeSet<IdempotencyKey>, listed: &BTreeSet<IdempotencyKey>, tally: &mut Tally) {
+    for key in doubts.union(listed) {
+        let both = doubts.contains(key) && listed.contains(key);
+        tally.case(C5, both, || format!("{key} is in doubt in the ledger or in the list of doubts, and not in both"));
+    }
+}
+
+fn told(events: &[Recorded]) -> BTreeMap<IdempotencyKey, Told> {
+    let mut keys: BTreeMap<&NodeId, IdempotencyKey> = BTreeMap::new();
+    let mut told: BTreeMap<IdempotencyKey, Told> = BTreeMap::new();
+    let mut committed_at: BTreeMap<&NodeId, Timestamp> = BTreeMap::new();
+    for recorded in events {
+        let at = recorded.at;
+        if let Event::ToolInvocationStarted(started) = &recorded.event {
+            keys.insert(&started.node, started.key);
+            told.entry(started.key).or_default().permits.push((at, started.clone()));
+            continue;
+        }
+        let Some(said) = node_of(&recorded.event).and_then(|node| keys.get(node)).and_then(|key| told.get_mut(key))
+        else {
+            continue;
+        };
+        match &recorded.event {
+            Event::ToolInvocationFinished(e) => {
+                said.finished.insert(e.permit, e.outcome);
+            }
+            Event::StepInDoubt(e) => {
+                said.doubts.insert(e.permit);
+            }
+            Event::InDoubtResolved(e) => said.answers.push((e.permit, e.outcome, at)),
+            Event::CommandCommitted(e) => {
+                said.committed = Some(e.result_hash);
+                committed_at.insert(&e.node, at);
+            }
+            Event::NodeFinished(e) if e.result == StepResult::SideEffectCommitted => {
+                said.ended_with_it = committed_at.get(&e.node) == Some(&at);
+            }
+            _ => {}
+        }
+    }
+    told
+}
+
+fn node_of(event: &Event) -> Option<&NodeId> {
+    match event {
+        Event::ToolInvocationFinished(e) => Some(&e.node),
+        Event::StepInDoubt(e) => Some(&e.node),
+        Event::InDoubtResolved(e) => Some(&e.node),
+        Event::CommandCommitted(e) => Some(&e.node),
+        Event::NodeFinished(e) => Some(&e.node),
+        _ => None,
+    }
+}
+
+fn answered(said: &Told, permit: u32, outcome: DoubtOutcome) -> bool {
+    said.answers.iter().any(|answer| (answer.0, answer.1) == (permit, outcome))
+}
+
+/// What is wrong with a ledger row, given what the events say of its key.
+fn in_order(facts: &JobFacts, row: &LedgerRow, said: &Told) -> Option<String> {
+    let (permit, status) = (row.permit, facts.row.status);
+    if said.permits.last().is_none_or(|(_, started)| started.permit != permit || started.permit_id != row.permit_id) {
+        return Some(format!("the ledger is at permit {permit}, its events are not"));
+    }
+    let unknown = said.finished.get(&permit) == Some(&InvocationOutcome::InDoubt);
+    let doubted = said.doubts.contains(&permit) || unknown;
+    let wrong = match row.status {
+        LedgerStatus::Started if status.is_terminal() || status.is_blocked() => {
+            "its call was started, nothing is known of it, and the job has gone on"
+        }
+        LedgerStatus::InDoubt if row.disproved && !answered(said, permit, DoubtOutcome::DidNotHappen) => {
+            "the ledger says that it did not happen, and no event does"
+        }
+        LedgerStatus::InDoubt if !doubted => "the ledger has it in doubt, and no event does",
+        LedgerStatus::FailedUnresolved if !unknown && !answered(said, permit, DoubtOutcome::Unresolved) => {
+            "the ledger has given it up, and no event does"
+        }
+        LedgerStatus::Started
+        | LedgerStatus::InDoubt
+        | LedgerStatus::FailedUnresolved
+        | LedgerStatus::Committed
+        | LedgerStatus::RefusedRetryable
+        | LedgerStatus::RefusedPermanent
+        | LedgerStatus::NotSent => return None,
+    };
+    Some(wrong.to_owned())
+}
+
+/// Every further permission of an `at_most_once` call has a recorded reason, and "did not happen" was not
+/// believed while the call could still arrive.
+fn again_with_reason(facts: &JobFacts, key: IdempotencyKey, said: &Told, tally: &mut Tally) {
+    let job = facts.row.id;
+    for (place, (_, started)) in said.permits.iter().enumerate() {
+        let ordered = usize::try_from(started.permit).is_ok_and(|permit| permit == place + 1);
+        let before = started.permit.saturating_sub(1);
+        let reason = before == 0
+            || started.effect != EffectClass::AtMostOnce
+            || matches!(
+                said.finished.get(&before),
+                Some(InvocationOutcome::RefusedRetryable | InvocationOutcome::NotSent)
+            )
+            || answered(said, before, DoubtOutcome::DidNotHappen);
+        tally.case(C5, ordered && reason, || {
+            format!("{job} node `{}`: permit {} of {key} was given without a reason", started.node, started.permit)
+        });
+    }
+    for (permit, outcome, at) in &said.answers {
+        let given = said.permits.iter().find(|(_, started)| started.permit == *permit);
+        if let (DoubtOutcome::DidNotHappen, Some((since, started))) = (outcome, given) {
+            let deadline = since.after(Span::from_micros(started.lifetime_us));
+            tally.case(C5, *at >= deadline, || {
+                format!("{job} node `{}`: \"did not happen\" at {at}, while it could until {deadline}", started.node)
+            });
+        }
+    }
+}
+
+fn agree(facts: &JobFacts, (key, said, row): (IdempotencyKey, &Told, Option<&LedgerRow>), tally: &mut Tally) {
+    let committed = row.is_some_and(|row| row.status == LedgerStatus::Committed);
+    if !committed && said.committed.is_none() {
+        return;
+    }
+    let permit = row.map_or(0, |row| row.permit);
+    let effect = facts.effects.iter().any(|effect| effect.key == key && effect.permit == permit);
+    // A job that ended in another way, or goes on, may not have taken the effect in yet.
+    let owed = said.committed.is_none() && facts.row.status == JobStatus::Completed;
+    let finished = said.finished.get(&permit) == Some(&InvocationOutcome::Committed);
+    let told = said.committed.is_none() || (finished && said.ended_with_it);
+    tally.case(C8, committed && effect && told && !owed, || {
+        format!(
+            "{} {key}: ledger committed: {committed}, effect: {effect}, its events whole: {}",
+            facts.row.id,
+            told && !owed
+        )
+    });
+}
+
+fn one_outcome(facts: &JobFacts, told: &BTreeMap<IdempotencyKey, Told>, tally: &mut Tally) {
+    let job = facts.row.id;
+    for effect in &facts.effects {
+        let key = effect.key;
+        let count = facts.effects.iter().filter(|other| other.key == key).count();
+        let used = told.get(&key).and_then(|said| said.committed);
+        let same = used.is_none_or(|hash| hash == effect.result.hash());
+        let row = facts.ledger.iter().find(|row| row.key == key);
+        let current = row.is_some_and(|row| row.permit == effect.permit && row.status == LedgerStatus::Committed);
+        tally.case(C7, count == 1 && same && current, || {
+            format!("{job} {key}: {count} effects, the one that was used: {same}, of the ledger's permit: {current}")
+        });
+    }
+}

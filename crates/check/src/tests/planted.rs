@@ -1,0 +1,243 @@
+//! One planted violation per invariant, at least.
+
+use aetheris_core::event::*;
+use aetheris_core::id::*;
+use aetheris_core::job::JobStatus;
+use aetheris_core::json::{self, Json};
+use aetheris_core::ledger::LedgerStatus;
+use aetheris_core::state::JobState;
+use aetheris_core::time::Span;
+use aetheris_store::{Checkpoint, KeptSignal};
+
+use super::report;
+use super::story::{self, JOB, Story, Told, at, fence, key, result, seen, whole};
+use crate::JobFacts;
+use crate::history::{AckedSignal, SignalAck, Submission, Write};
+use crate::invariant::Invariant::{self, *};
+use crate::witness::WitnessKind;
+
+fn is_found(id: Invariant, story: &Story, facts: &JobFacts) {
+    let found = report(facts, &story.witness, &story.history);
+    assert!(found.violated().contains(&id), "{id} is not violated:\n{found}");
+}
+
+/// Spoils what is told, and chains it again.
+fn in_story(id: Invariant, spoil: impl FnOnce(&mut Story)) {
+    let mut story = whole();
+    spoil(&mut story);
+    is_found(id, &story, &story.facts());
+}
+
+/// Spoils what is stored.
+fn in_facts(id: Invariant, spoil: impl FnOnce(&mut JobFacts)) {
+    let story = whole();
+    let mut facts = story.facts();
+    spoil(&mut facts);
+    is_found(id, &story, &facts);
+}
+
+#[test]
+fn ownership() {
+    in_story(A2, |s| s.events.iter_mut().filter(|told| told.epoch == 4).for_each(|told| told.epoch = 3));
+    in_story(A2, |s| {
+        let again = story::claimed(1);
+        s.events.iter_mut().filter(|t| t.epoch == 2).take(1).for_each(|t| t.event = again.clone().into());
+    });
+    in_story(A3, |s| s.first(EventKind::JobWaiting).epoch = 1);
+    in_story(A9, |s| {
+        let reclaim = JobRequeued { after_us: None, reason: RequeueReason::HolderDied };
+        let place = s.place(EventKind::WaitCompleted);
+        s.events.insert(place, Told { at: 65, epoch: 2, event: reclaim.into() });
+    });
+}
+
+#[test]
+fn the_log() {
+    in_facts(B1, |f| drop(f.events.remove(4)));
+    in_facts(B1, |f| drop(f.events.pop()));
+    in_facts(B2, |f| f.events[3].id = f.events[4].id);
+    in_story(B2, |s| s.history.writes.push(Write { event: EventId::from_u128(99), job: JOB, unknown: false }));
+    in_facts(B4, |f| f.events[2].payload.push(b' '));
+    in_facts(B4, |f| f.events[2].at = at(11));
+    in_facts(B4, |f| f.row.head = f.events[0].hash);
+    in_facts(B4, |f| f.events[5].kind = 200);
+    in_story(B5, |s| s.events.push(Told { at: 220, epoch: 4, event: JobCancelled {}.into() }));
+    in_facts(B5, |f| f.row.status = JobStatus::Running);
+    in_facts(B7, |f| f.row.status = JobStatus::Failed);
+    in_facts(B7, |f| f.row.plan_hash = None);
+}
+
+#[test]
+fn a_timer_row_that_no_event_set() {
+    let mut story = whole();
+    story.events.truncate(story.place(EventKind::TimerFired));
+    let mut facts = story.facts();
+    facts.timers[0].due = at(1);
+    is_found(B7, &story, &facts);
+}
+
+#[test]
+fn an_acknowledged_job_or_signal_that_is_gone() {
+    let job = JobId::from_u128(8);
+    in_story(B3, |s| s.history.submissions.push(Submission { client_key: None, job }));
+    in_story(B3, |s| {
+        let (ack, key) = (SignalAck::Kept, "k".to_owned());
+        s.history.signals.push(AckedSignal { ack, job, key, payload_hash: None });
+    });
+}
+
+#[test]
+fn bodies() {
+    in_story(C1, |s| s.witness.push(seen(WitnessKind::BodyStart, 26)));
+    in_story(C2, |s| s.witness[0].at = at(19));
+    in_story(C2, |s| s.witness[0].fence = fence(2));
+    in_story(C4, |s| s.witness[0].key = IdempotencyKey::derive(JOB, &NodeId::from("pay"), 1));
+    in_story(C6, |s| s.witness[0].at = at(31));
+    in_story(C7, |s| s.witness[1].result_hash = Some(Json::null().hash()));
+}
+
+#[test]
+fn a_second_body_of_an_at_most_once_call_under_another_permit() {
+    let mut story = whole();
+    let place = story.place(EventKind::ToolInvocationFinished);
+    let refused = story::finished("pay", InvocationOutcome::RefusedRetryable);
+    let again = story::permit("pay", 2);
+    let at = 22;
+    story.events.insert(place, Told { at, epoch: 1, event: again.into() });
+    story.events.insert(place, Told { at, epoch: 1, event: refused.into() });
+    story.witness.push(seen(WitnessKind::BodyStart, 27));
+    is_found(C1, &story, &story.facts());
+}
+
+#[test]
+fn outcomes() {
+    in_facts(C5, |f| f.ledger[0].status = LedgerStatus::Started);
+    in_facts(C5, |f| f.ledger[0].status = LedgerStatus::InDoubt);
+    in_facts(C5, |f| f.ledger[0].status = LedgerStatus::FailedUnresolved);
+    in_facts(C5, |f| f.ledger.clear());
+    in_facts(C5, |f| f.ledger[0].permit = 2);
+    in_facts(C7, |f| f.effects.push(f.effects[0].clone()));
+    in_facts(C7, |f| f.effects[0].result = Json::null());
+    in_facts(C8, |f| f.effects.clear());
+    in_facts(C8, |f| f.ledger[0].status = LedgerStatus::NotSent);
+    in_story(C8, |s| {
+        let place = s.place(EventKind::CommandCommitted);
+        s.events.remove(place);
+    });
+}
+
+#[test]
+fn a_permission_given_again_without_a_reason_and_a_doubt_answered_too_early() {
+    in_story(C5, |s| {
+        let place = s.place(EventKind::ToolInvocationFinished);
+        s.events.insert(place, Told { at: 22, epoch: 1, event: story::permit("pay", 2).into() });
+    });
+    in_story(C5, |s| {
+        let place = s.place(EventKind::ToolInvocationFinished);
+        let answer = InDoubtResolved {
+            by: Resolver::Operator,
+            node: NodeId::from("pay"),
+            note: None,
+            outcome: DoubtOutcome::DidNotHappen,
+            permit: 1,
+        };
+        s.events.insert(place, Told { at: 22, epoch: 1, event: answer.into() });
+    });
+    let doubts = [key("pay")].into();
+    let mut tally = crate::report::Tally::default();
+    crate::outcomes::listed(&doubts, &[].into(), &mut tally);
+    assert_eq!(tally.into_report().violated(), [C5]);
+}
+
+#[test]
+fn the_job_machine() {
+    in_story(D1, |s| {
+        let place = s.place(EventKind::JobRequeued);
+        s.events.remove(place);
+    });
+    in_story(D5, |s| s.first(EventKind::PlanGenerated).at = 11);
+    in_story(D5, |s| {
+        let job = JobId::from_u128(9);
+        s.history.submissions.push(Submission { client_key: Some("c".into()), job });
+    });
+    in_story(D7, |s| s.history.cancels = [JOB].into());
+    in_story(D8, |s| {
+        let place = s.place(EventKind::PlanGenerated);
+        let plan = s.events.remove(place);
+        s.events.push(plan);
+    });
+}
+
+#[test]
+fn a_cancel_that_ended_nothing() {
+    let mut story = whole();
+    story.events.truncate(story.place(EventKind::JobWaiting));
+    story.events.push(Told { at: 61, epoch: 2, event: JobCancelRequested { cause: EndCause::Cancel }.into() });
+    assert_eq!(story::status(&story), JobStatus::Running);
+    is_found(D7, &story, &story.facts());
+    story.events.push(Told { at: 62, epoch: 2, event: JobCancelled {}.into() });
+    let found = report(&story.facts(), &story.witness, &story.history);
+    assert!(!found.violated().contains(&D7), "{found}");
+}
+
+fn kept(name: &str) -> KeptSignal {
+    let signal = SignalId::from_u128(5);
+    KeptSignal { key: name.to_owned(), payload: result(), received_at: at(5), signal, wait_type: None }
+}
+
+#[test]
+fn signals_and_waits() {
+    in_story(E1, |s| s.history.signals[0].key = "other".into());
+    in_story(E1, |s| s.history.signals[0].payload_hash = Some(result().hash()));
+    in_facts(E1, |f| f.kept.push(kept("k")));
+    let mut story = whole();
+    story.events.truncate(story.place(EventKind::WaitCompleted));
+    story.history.signals.clear();
+    let mut facts = story.facts();
+    facts.kept.push(kept("k"));
+    is_found(E1, &story, &facts);
+    in_story(E2, |s| {
+        let place = s.place(EventKind::WaitCompleted);
+        let twice = s.events[place].clone();
+        s.events.insert(place, twice);
+    });
+    in_story(E2, |s| {
+        let place = s.place(EventKind::WaitCompleted);
+        s.events.remove(place);
+    });
+}
+
+#[test]
+fn timers_and_leases() {
+    in_story(E6, |s| s.first(EventKind::TimerFired).at = 189);
+    in_story(E6, |s| {
+        let place = s.place(EventKind::TimerFired);
+        let twice = s.events[place].clone();
+        s.events.insert(place, twice);
+    });
+    in_story(E6, |s| {
+        let delay = JobRequeued { after_us: Some(11), reason: RequeueReason::Retry };
+        s.first(EventKind::JobRequeued).event = delay.into();
+    });
+    let mut story = whole();
+    story.events.truncate(story.place(EventKind::JobRequeued));
+    let held = story.facts().row.holder;
+    assert!(held.is_some());
+    in_facts(E7, |f| f.row.holder = held);
+}
+
+#[test]
+fn a_checkpoint_of_another_state() {
+    let story = whole();
+    let mut facts = story.facts();
+    let events = facts.decoded().unwrap();
+    let mut state = JobState::fold(JOB, &events[..6]).unwrap();
+    facts.checkpoint = Some(Checkpoint { seq: 6, state: json::to_canonical(&state) });
+    let found = report(&facts, &story.witness, &story.history);
+    assert!(found.line(F5).is_some_and(crate::Line::is_proof), "{found}");
+    state.created_at = state.created_at.after(Span::from_micros(1));
+    facts.checkpoint = Some(Checkpoint { seq: 6, state: json::to_canonical(&state) });
+    is_found(F5, &story, &facts);
+    facts.checkpoint = Some(Checkpoint { seq: 7, state: json::to_canonical(&state) });
+    is_found(F5, &story, &facts);
+}

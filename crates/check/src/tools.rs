@@ -1,0 +1,149 @@
+//! C1, C2, C4, C6 and the witness's part of C7: what tools have seen, against what was permitted and
+//! recorded.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use aetheris_core::event::{DoubtOutcome, Event, InDoubtResolved, Recorded, Resolver};
+use aetheris_core::hash::Hash;
+use aetheris_core::id::{IdempotencyKey, JobId, NodeId};
+use aetheris_core::lease::Fence;
+use aetheris_core::plan::EffectClass;
+use aetheris_core::time::Timestamp;
+
+use crate::facts::JobFacts;
+use crate::invariant::Invariant::{C1, C2, C4, C6, C7};
+use crate::report::Tally;
+use crate::witness::{WitnessKind, WitnessLine};
+
+/// A permission, as the events tell it.
+struct Permit {
+    at: Timestamp,
+    class: EffectClass,
+    fence: Fence,
+    key: IdempotencyKey,
+}
+
+pub(crate) fn check(facts: &JobFacts, events: &[Recorded], witness: &[&WitnessLine], tally: &mut Tally) {
+    let permits = permits(events);
+    let mut bodies: BTreeMap<IdempotencyKey, Vec<&WitnessLine>> = BTreeMap::new();
+    for line in witness.iter().filter(|line| line.is_act()) {
+        bodies.entry(line.key).or_default().push(line);
+    }
+    for (key, bodies) in &bodies {
+        let permits: Vec<&Permit> = permits.iter().filter(|permit| permit.key == *key).collect();
+        once_per_permit(facts, events, (*key, bodies, &permits), tally);
+        permitted(facts, (bodies, &permits), tally);
+        silent_after_outcome(facts, events, (*key, bodies), tally);
+    }
+    same_key(facts, witness, tally);
+    answered(facts, events, witness, tally);
+}
+
+/// A body that names a job which is not there was not permitted by anything that is.
+pub(crate) fn known_jobs(seen: &BTreeSet<JobId>, witness: &[WitnessLine], tally: &mut Tally) {
+    for line in witness.iter().filter(|line| line.is_act() && !seen.contains(&line.job)) {
+        tally.case(C2, false, || format!("a body of `{}` ran for {}, which is not there", line.tool, line.job));
+    }
+}
+
+fn permits(events: &[Recorded]) -> Vec<Permit> {
+    let permit = |recorded: &Recorded| match &recorded.event {
+        Event::ToolInvocationStarted(started) => {
+            Some(Permit { at: recorded.at, class: started.effect, fence: recorded.fence, key: started.key })
+        }
+        _ => None,
+    };
+    events.iter().filter_map(permit).collect()
+}
+
+fn answers<'e>(events: &'e [Recorded], node: &NodeId) -> impl Iterator<Item = &'e InDoubtResolved> {
+    let node = node.clone();
+    events.iter().filter_map(move |recorded| match &recorded.event {
+        Event::InDoubtResolved(resolved) if resolved.node == node => Some(resolved),
+        _ => None,
+    })
+}
+
+fn once_per_permit(
+    facts: &JobFacts,
+    events: &[Recorded],
+    (key, bodies, permits): (IdempotencyKey, &[&WitnessLine], &[&Permit]),
+    tally: &mut Tally,
+) {
+    let under = |fence: Fence| permits.iter().filter(|permit| permit.fence == fence).count();
+    let fences: BTreeSet<Fence> = bodies.iter().map(|body| body.fence).collect();
+    let over = fences
+        .into_iter()
+        .find(|fence| bodies.iter().filter(|body| body.fence == *fence).count() > under(*fence).max(1));
+    let once = permits.iter().any(|permit| permit.class == EffectClass::AtMostOnce);
+    let disproved = bodies.first().map_or(0, |body| {
+        answers(events, &body.node).filter(|answer| answer.outcome == DoubtOutcome::DidNotHappen).count()
+    });
+    let too_often = once && bodies.len() > 1 + disproved;
+    tally.case(C1, over.is_none() && !too_often, || {
+        let node = bodies.first().map(|body| body.node.to_string()).unwrap_or_default();
+        let count = bodies.len();
+        format!("{} node `{node}`: {count} bodies ran for {key}, with {} permissions", facts.row.id, permits.len())
+    });
+}
+
+fn permitted(facts: &JobFacts, (bodies, permits): (&[&WitnessLine], &[&Permit]), tally: &mut Tally) {
+    for body in bodies {
+        let permit = permits.iter().any(|permit| permit.fence == body.fence && permit.at <= body.at);
+        tally.case(C2, permit, || {
+            let (job, node, fence, at) = (facts.row.id, &body.node, body.fence, body.at);
+            format!("{job} node `{node}`: a body began at {at} under fence {fence} without a permission before it")
+        });
+    }
+}
+
+/// A body that began after the outcome was recorded, by a run that had seen it: a later claim, or the
+/// same one. What an older run sends late is bounded by its permit, and is another invariant.
+fn silent_after_outcome(
+    facts: &JobFacts,
+    events: &[Recorded],
+    (key, bodies): (IdempotencyKey, &[&WitnessLine]),
+    tally: &mut Tally,
+) {
+    let Some(outcome) = facts.effects.iter().filter(|effect| effect.key == key).map(|effect| effect.at).min() else {
+        return;
+    };
+    let claims = events.iter().filter(|event| matches!(event.event, Event::JobClaimed(_)) && event.at <= outcome);
+    let holder = claims.map(|event| event.fence).max().unwrap_or_default();
+    for body in bodies {
+        tally.case(C6, body.at <= outcome || body.fence < holder, || {
+            let (job, node, at) = (facts.row.id, &body.node, body.at);
+            format!("{job} node `{node}`: a body began at {at}, after its outcome was recorded at {outcome}")
+        });
+    }
+}
+
+fn same_key(facts: &JobFacts, witness: &[&WitnessLine], tally: &mut Tally) {
+    let mut keys: BTreeMap<&NodeId, BTreeSet<IdempotencyKey>> = BTreeMap::new();
+    for line in witness {
+        keys.entry(&line.node).or_default().insert(line.key);
+    }
+    for (node, keys) in keys {
+        let expected = IdempotencyKey::derive(facts.row.id, node, 0);
+        tally.case(C4, keys.len() == 1 && keys.contains(&expected), || {
+            format!("{} node `{node}`: its bodies saw the keys {keys:?}, the call's is {expected}", facts.row.id)
+        });
+    }
+}
+
+/// What was recorded is what a body has answered, unless someone else brought the answer.
+fn answered(facts: &JobFacts, events: &[Recorded], witness: &[&WitnessLine], tally: &mut Tally) {
+    for effect in &facts.effects {
+        let ends = witness.iter().filter(|line| line.key == effect.key && line.kind == WitnessKind::BodyEnd);
+        let told: BTreeSet<Hash> = ends.clone().filter_map(|line| line.result_hash).collect();
+        let Some(node) = ends.map(|line| &line.node).next() else { continue };
+        let brought = answers(events, node)
+            .any(|answer| matches!(answer.by, Resolver::Operator | Resolver::Reconcile));
+        if brought || told.is_empty() {
+            continue;
+        }
+        tally.case(C7, told.contains(&effect.result.hash()), || {
+            format!("{} node `{node}`: its effect is none of the answers that its bodies gave", facts.row.id)
+        });
+    }
+}

@@ -1,0 +1,136 @@
+//! Chains of ten no-op steps, each recorded before the next begins: plain ones and ledger ones.
+
+use std::sync::Arc;
+
+use aetheris_core::event::EventKind;
+use aetheris_core::id::AgentName;
+use aetheris_core::job::JobStatus;
+use aetheris_store::WriterStats;
+use tokio::sync::Semaphore;
+
+use super::bare::Bare;
+use super::table::percentile;
+use super::world::World;
+use super::{Goal, Plan, Rows};
+use crate::error::Error;
+
+const STEPS: usize = 10;
+#[expect(clippy::cast_precision_loss, reason = "ten")]
+const STEPS_F: f64 = STEPS as f64;
+
+/// An agent file with a chain of no-op tool calls.
+pub(crate) fn chain(name: &str, effect: &str, steps: usize) -> String {
+    let mut file = format!(
+        "agent: {name}\nversion: \"1\"\nplanner: static\ntools:\n  noop: {{ kind: function, function: builtin.noop, effect: {effect} }}\nplan:\n  nodes:\n"
+    );
+    for n in 0..steps {
+        let needs = if n == 0 { String::new() } else { format!(", needs: [s{}]", n - 1) };
+        file.push_str(&format!("    - {{ id: s{n}, kind: tool, tool: noop, input: null{needs} }}\n"));
+    }
+    file
+}
+
+/// Measures plain and ledger chains, many at once and one at a time.
+pub(crate) async fn measure(plan: &Plan, bare: Bare, rows: &mut Rows) -> Result<(), Error> {
+    for (kind, effect, goal_ratio) in [("plain", "pure", 1.3), ("ledger", "at_most_once", 1.5)] {
+        let folder = plan.folder.join(format!("steps-{kind}"));
+        let world = Arc::new(World::start(&folder, 256)?);
+        let agent = world.put(&chain("chain", effect, STEPS)).await?;
+        throughput(plan, &world, &agent, kind, rows).await?;
+        one_at_a_time(plan, &world, &agent, (kind, goal_ratio), bare, rows).await?;
+        if let Some(world) = Arc::into_inner(world) {
+            world.end().await;
+        }
+    }
+    Ok(())
+}
+
+async fn throughput(plan: &Plan, world: &Arc<World>, agent: &AgentName, kind: &str, rows: &mut Rows) -> Result<(), Error> {
+    let jobs = plan.rounds(10_000);
+    in_flight(world, agent, 256, 1_000).await?;
+    let before = stats(world).await?;
+    let start = world.now();
+    in_flight(world, agent, 256, jobs).await?;
+    let seconds = (world.now() - start).as_secs_f64();
+    let after = stats(world).await?;
+    #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+    let steps = (jobs * STEPS) as f64;
+    let goal = if kind == "plain" { Goal::AtLeast(25_000.0) } else { Goal::None };
+    #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+    let per_step = |count: fn(&WriterStats) -> u64| (count(&after) - count(&before)) as f64 / steps;
+    let detail = format!(
+        "jobs of {STEPS}; a step, its share of creating, claiming and ending included: {:.3} fsyncs, {:.2} units, {:.2} rows",
+        per_step(|s| s.commits),
+        per_step(|s| s.units),
+        per_step(|s| s.rows)
+    );
+    rows.add(&format!("{kind} steps, 256 jobs in flight"), (steps / seconds, "steps/s"), goal, detail);
+    let bytes = per_step(|s| s.bytes);
+    rows.add(&format!("{kind} step, stored"), (bytes, "bytes"), Goal::AtMost(1_024.0), "payloads, headers, ledger and effect rows, and the share of the job's own rows");
+    Ok(())
+}
+
+/// Runs jobs with so many in flight.
+pub(crate) async fn in_flight(world: &Arc<World>, agent: &AgentName, width: usize, jobs: usize) -> Result<(), Error> {
+    let places = Arc::new(Semaphore::new(width));
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..jobs {
+        let place = Arc::clone(&places).acquire_owned().await.map_err(anyhow::Error::from)?;
+        let (world, agent) = (Arc::clone(world), agent.clone());
+        tasks.spawn(async move {
+            let job = world.submit(&agent).await?;
+            let row = world.ended(job).await?;
+            drop(place);
+            if row.status == JobStatus::Completed { Ok(()) } else { Err(Error::Internal(anyhow::anyhow!("{job} is {:?}", row.status))) }
+        });
+        while let Some(ended) = tasks.try_join_next() {
+            ended.map_err(anyhow::Error::from)??;
+        }
+    }
+    while let Some(ended) = tasks.join_next().await {
+        ended.map_err(anyhow::Error::from)??;
+    }
+    Ok(())
+}
+
+async fn one_at_a_time(
+    plan: &Plan,
+    world: &Arc<World>,
+    agent: &AgentName,
+    (kind, ratio): (&str, f64),
+    bare: Bare,
+    rows: &mut Rows,
+) -> Result<(), Error> {
+    let mut taken = Vec::new();
+    let mut units = 0;
+    for _ in 0..plan.rounds(300) {
+        let before = stats(world).await?.units;
+        let job = world.submit(agent).await?;
+        world.ended(job).await?;
+        units = stats(world).await?.units - before - 1;
+        taken.push(span_of(world, job).await?);
+    }
+    taken.sort_unstable();
+    let per_step = percentile(&taken, 50) / STEPS_F;
+    let detail = format!(
+        "median of {:.0} µs a step from the claim to the job's end; p99 {:.0} µs; {units} commits for {STEPS} steps",
+        per_step,
+        percentile(&taken, 99) / STEPS_F
+    );
+    rows.add(&format!("{kind} step, one job in flight"), (per_step / bare.commit_us, "bare commits"), Goal::AtMost(ratio), detail);
+    Ok(())
+}
+
+/// From the claim, after which the first step starts, to the job's end, by the store's clock.
+async fn span_of(world: &World, job: aetheris_core::id::JobId) -> Result<u64, Error> {
+    let events = world.store().events(job, 0, 1_000).await.map_err(anyhow::Error::from)?;
+    let at = |kind: EventKind| events.iter().find(|row| row.kind == kind.code()).map(|row| row.at);
+    match (at(EventKind::JobClaimed), at(EventKind::JobCompleted)) {
+        (Some(claimed), Some(completed)) => Ok(completed.since(claimed).micros()),
+        (None | Some(_), _) => Err(Error::Internal(anyhow::anyhow!("{job} has not completed"))),
+    }
+}
+
+async fn stats(world: &World) -> Result<WriterStats, Error> {
+    Ok(world.store().status().await.map_err(anyhow::Error::from)?.writer)
+}

@@ -1,0 +1,99 @@
+//! A process of the benchmark: the real store, worker and tools, in this process.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use aetheris_core::id::{AgentName, JobId};
+use aetheris_core::json::Json;
+use aetheris_runtime::ops::Submission;
+use aetheris_store::{NewAgent, Store};
+use aetheris_store::system::Clock;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::config::{self, Environment, Override};
+use crate::error::Error;
+use crate::wiring::Wired;
+
+/// The real parts, wired as `dev` wires them.
+pub(crate) struct World {
+    pub(crate) wired: Wired,
+    tasks: JoinSet<()>,
+    stop: CancellationToken,
+}
+
+impl World {
+    /// Opens a new database in a folder and starts worker and sweeps.
+    pub(crate) fn start(folder: &Path, slots: usize) -> Result<Self, Error> {
+        let mut flags = vec![Override {
+            key: "jobstore.sqlite.path",
+            value: serde_json::json!(folder.join("aetheris.db")),
+            flag: "--data",
+        }];
+        flags.push(Override { key: "worker.slots", value: serde_json::json!(slots), flag: "--slots" });
+        let config = config::from_text(None, &Environment::of(&[]), &flags).map_err(Error::Config)?;
+        let wired = Wired::new(config, &Environment::of(&[]), true)?;
+        let (mut tasks, stop) = (JoinSet::new(), CancellationToken::new());
+        wired.start_sweeps(&mut tasks, &stop);
+        wired.start_worker(&mut tasks)?;
+        Ok(Self { wired, tasks, stop })
+    }
+
+    pub(crate) fn store(&self) -> &dyn Store {
+        self.wired.rt.store.as_ref()
+    }
+
+    pub(crate) async fn put(&self, file: &str) -> Result<AgentName, Error> {
+        let agent = aetheris_agentfile::parse(file).map_err(|e| anyhow::anyhow!("the benchmark's agent is wrong: {e:?}"))?;
+        let name = agent.agent.clone();
+        let new = NewAgent { agent: Arc::new(agent), source: file.to_owned() };
+        self.store().put_agent(new).await.map_err(anyhow::Error::from)?;
+        Ok(name)
+    }
+
+    pub(crate) async fn submit(&self, agent: &AgentName) -> Result<JobId, Error> {
+        let submission = Submission { message: Some(Json::null()), ..Submission::default() };
+        Ok(self.wired.rt.submit(agent, submission).await.map_err(anyhow::Error::from)?.job)
+    }
+
+    /// Waits until a job has ended; answers its row.
+    pub(crate) async fn ended(&self, job: JobId) -> Result<aetheris_store::JobRow, Error> {
+        self.until(job, |row| row.status.is_terminal()).await
+    }
+
+    /// Waits until a job's row is as wanted.
+    pub(crate) async fn until(
+        &self,
+        job: JobId,
+        wanted: impl Fn(&aetheris_store::JobRow) -> bool,
+    ) -> Result<aetheris_store::JobRow, Error> {
+        let mut follower = self.store().hints().follow(job);
+        loop {
+            let row = self.store().job(job).await.map_err(anyhow::Error::from)?;
+            if let Some(row) = row.filter(&wanted) {
+                return Ok(row);
+            }
+            tokio::select! {
+                () = follower.changed() => {}
+                () = tokio::time::sleep(Duration::from_millis(500)) => {}
+            }
+        }
+    }
+
+    pub(crate) fn now(&self) -> Duration {
+        self.wired.rt.system.clock.boot()
+    }
+
+    /// Ends worker and sweeps.
+    pub(crate) async fn end(mut self) {
+        self.wired.stop.drain.cancel();
+        self.stop.cancel();
+        while self.tasks.join_next().await.is_some() {}
+    }
+}
+
+/// The machine's clock, for measuring.
+pub(crate) fn now() -> Duration {
+    aetheris_store::system::SystemClock.boot()
+}

@@ -1,0 +1,75 @@
+//! `config show` and `config check`.
+
+use serde_json::{Map, Value, json};
+
+use super::Context;
+use crate::args;
+use crate::config::{self, Origin};
+use crate::error::{Error, counted};
+use crate::exit::Exit;
+use crate::render::{Table, Tone, cut};
+
+/// Widest value in the table.
+const VALUE_COLUMNS: usize = 60;
+
+pub(super) fn run(command: &args::Config, context: &Context) -> Result<Exit, Error> {
+    match command {
+        args::Config::Show { config: file } => {
+            let config = config::load(file.as_deref(), &context.env, &[]).map_err(Error::Config)?;
+            show(&config, context)
+        }
+        args::Config::Check { config: file } => match config::load(file.as_deref(), &context.env, &[]) {
+            Ok(_) if context.out.json => {
+                context.out.value(&json!({ "ok": true, "errors": [] }))?;
+                Ok(Exit::Done)
+            }
+            Ok(_) => {
+                context.out.line("the configuration is good")?;
+                Ok(Exit::Done)
+            }
+            Err(mistakes) => wrong(&mistakes, context),
+        },
+    }
+}
+
+fn show(config: &config::Config, context: &Context) -> Result<Exit, Error> {
+    if context.out.json {
+        let entry = |setting: &config::Setting| {
+            (setting.key.clone(), json!({ "value": setting.value, "origin": setting.origin }))
+        };
+        let settings: Map<String, Value> = config.settings.iter().map(entry).collect();
+        context.out.value(&settings)?;
+        return Ok(Exit::Done);
+    }
+    let mut table = Table::new(&["KEY", "VALUE", "FROM"]);
+    for setting in &config.settings {
+        let value = match &setting.value {
+            Value::String(text) => text.clone(),
+            other => other.to_string(),
+        };
+        let origin = setting.origin.to_string();
+        let origin = match setting.origin {
+            Origin::Default => context.out.style.paint(Tone::Dim, &origin),
+            Origin::File { .. } | Origin::Env(_) | Origin::Flag(_) => origin,
+        };
+        table.row(vec![setting.key.clone(), cut(&value, VALUE_COLUMNS), origin]);
+    }
+    context.out.text(&table.render(context.out.style))?;
+    Ok(Exit::Done)
+}
+
+fn wrong(mistakes: &[config::Mistake], context: &Context) -> Result<Exit, Error> {
+    if context.out.json {
+        let errors: Vec<Value> = mistakes
+            .iter()
+            .map(|mistake| json!({ "origin": mistake.origin, "key": mistake.key, "message": mistake.message }))
+            .collect();
+        context.out.value(&json!({ "ok": false, "errors": errors }))?;
+        return Ok(Exit::CheckFailed);
+    }
+    for mistake in mistakes {
+        context.out.line(&mistake.to_string())?;
+    }
+    context.out.line(&counted(mistakes.len(), "mistake"))?;
+    Ok(Exit::CheckFailed)
+}

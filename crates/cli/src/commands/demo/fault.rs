@@ -1,0 +1,59 @@
+//! What can go otherwise than the demonstration claims.
+
+use super::process::Process;
+use crate::error::Error;
+
+/// Something is not as claimed.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Fault {
+    /// Something that was to happen has not.
+    #[error("not in time: {what}")]
+    NotInTime {
+        /// What.
+        what: String,
+    },
+    /// A process did not do what it was to do.
+    #[error("did not happen: {what}{}", quoted(.name, .last_words))]
+    Process {
+        /// Its last lines on stderr.
+        last_words: Vec<String>,
+        /// Which.
+        name: String,
+        /// What was to happen.
+        what: String,
+    },
+    /// The stage cannot be set.
+    #[error("{0}")]
+    Setup(String),
+    /// A call of the API was refused or not answered.
+    #[error("{what}: {source}")]
+    Api {
+        /// Why.
+        source: Box<Error>,
+        /// What was asked.
+        what: String,
+    },
+    /// The database's write lock could not be taken or given back.
+    #[error("the write lock of the store: {0}")]
+    Lock(#[from] rusqlite::Error),
+}
+
+impl Fault {
+    /// A call of the API that failed.
+    pub(super) fn api(what: &str, source: Error) -> Self {
+        Self::Api { source: Box::new(source), what: what.to_owned() }
+    }
+
+    /// The same fault with the last words of another process, which is the likelier cause.
+    pub(super) fn beside(self, process: &Process) -> Self {
+        process.fault(&self.to_string())
+    }
+}
+
+fn quoted(name: &str, last_words: &[String]) -> String {
+    if last_words.is_empty() {
+        return format!("\n    {name} wrote nothing on stderr");
+    }
+    let lines: String = last_words.iter().map(|line| format!("\n      {line}")).collect();
+    format!("\n    the last lines of {name} on stderr:{lines}")
+}

@@ -1,0 +1,70 @@
+//! A private folder for as long as it is needed.
+
+use std::fs::DirBuilder;
+use std::io::{Error, ErrorKind, Result};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+/// Names that are tried.
+const NAMES_MAX: u32 = 1_000;
+
+/// A new folder that only its owner can look into; dropping it removes it with everything in it.
+pub(super) struct Folder {
+    keep: bool,
+    path: PathBuf,
+}
+
+impl Folder {
+    /// Makes one among the system's temporary files.
+    pub(super) fn make() -> Result<Self> {
+        let parent = std::env::temp_dir();
+        for number in 0..NAMES_MAX {
+            let path = parent.join(format!("aetheris-demo-{}-{number}", std::process::id()));
+            match DirBuilder::new().mode(0o700).create(&path) {
+                Ok(()) => return Ok(Self { keep: false, path }),
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(Error::new(ErrorKind::AlreadyExists, format!("no free name in {}", parent.display())))
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// It stays.
+    pub(super) fn keep(&mut self) {
+        self.keep = true;
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        if !self.keep
+            && let Err(error) = std::fs::remove_dir_all(&self.path)
+        {
+            tracing::warn!(%error, folder = %self.path.display(), "the folder could not be removed");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn is_private_and_goes_with_its_content_unless_it_is_kept() {
+        let mut folder = Folder::make().unwrap();
+        let path = folder.path().to_owned();
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
+        std::fs::write(path.join("a"), "a").unwrap();
+        folder.keep();
+        drop(folder);
+        assert!(path.join("a").exists());
+        drop(Folder { keep: false, path: path.clone() });
+        assert!(!path.exists());
+    }
+}

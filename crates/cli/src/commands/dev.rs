@@ -1,0 +1,183 @@
+//! `dev`, `serve` and `worker`: processes that run until they are told to stop.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use aetheris_core::id::InstanceId;
+use aetheris_core::time::Span;
+use aetheris_store::NewAgent;
+use aetheris_store::system::System;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::Context;
+use crate::args;
+use crate::config::{Config, StoreKind};
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::lock::DataLock;
+use crate::out::Out;
+use crate::wiring::Wired;
+
+/// API, worker and sweeps in one process, on the database in a folder that is its own.
+///
+/// # Errors
+/// The folder is in use, an agent file is wrong, or the process cannot start.
+pub async fn run(given: &args::Dev, config: Config, context: &Context) -> Result<Exit, Error> {
+    let out = &context.out;
+    let instance = InstanceId::from_u128(System::machine().ids.secret());
+    // The folder is taken before the database is opened: a second process changes nothing.
+    let mut lock = match config.jobstore.kind {
+        StoreKind::Memory => None,
+        StoreKind::Sqlite => Some(DataLock::take(data_folder(&config), instance)?),
+    };
+    let wired = Wired { instance, ..Wired::new(config, &context.env, true)? };
+    for file in &given.agents {
+        put_agent(&wired, file).await?;
+    }
+    if let Some(lock) = &mut lock {
+        take_back(&wired, lock).await?;
+    }
+    let listener = wired.listen().await?;
+    let address = listener.local_addr().map_err(anyhow::Error::from)?;
+    let mut tasks = JoinSet::new();
+    let background = CancellationToken::new();
+    wired.start_sweeps(&mut tasks, &background);
+    wired.start_worker(&mut tasks)?;
+    start_server(&wired, listener, &mut tasks, &background);
+    out.text(&format!("aetheris dev: listening on http://{address}\n"))?;
+    until_stopped(&wired, &background, tasks, out).await
+}
+
+/// The folder of the database: what `--data` names, or where the configuration puts the file.
+fn data_folder(config: &Config) -> &Path {
+    let folder = config.jobstore.sqlite.path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    folder.unwrap_or(Path::new("."))
+}
+
+/// API, timers and sweeps.
+///
+/// # Errors
+/// The process cannot start.
+pub async fn serve(config: Config, context: &Context) -> Result<Exit, Error> {
+    let out = &context.out;
+    let wired = Wired::new(config, &context.env, false)?;
+    let listener = wired.listen().await?;
+    let address = listener.local_addr().map_err(anyhow::Error::from)?;
+    let mut tasks = JoinSet::new();
+    let background = CancellationToken::new();
+    wired.start_sweeps(&mut tasks, &background);
+    start_server(&wired, listener, &mut tasks, &background);
+    out.text(&format!("aetheris serve: listening on http://{address}\n"))?;
+    until_stopped(&wired, &background, tasks, out).await
+}
+
+/// Claims and executes. It also sweeps, so that workers alone take back what one of them has lost.
+///
+/// # Errors
+/// The process cannot start.
+pub async fn worker(config: Config, context: &Context) -> Result<Exit, Error> {
+    if config.jobstore.kind == StoreKind::Memory {
+        let message = "a worker shares a database with a server; jobstore.type memory is one process's own";
+        return Err(Error::Usage(message.to_owned()));
+    }
+    let out = &context.out;
+    let wired = Wired::new(config, &context.env, false)?;
+    let mut tasks = JoinSet::new();
+    let background = CancellationToken::new();
+    wired.start_sweeps(&mut tasks, &background);
+    wired.start_worker(&mut tasks)?;
+    out.text(&format!("aetheris worker: ready as {}\n", wired.worker_id()))?;
+    until_stopped(&wired, &background, tasks, out).await
+}
+
+async fn put_agent(wired: &Wired, file: &PathBuf) -> Result<(), Error> {
+    let source = std::fs::read_to_string(file).map_err(|source| Error::File { path: file.clone(), source })?;
+    let agent = aetheris_agentfile::parse(&source).map_err(|errors| {
+        let lines: Vec<String> = errors.iter().map(|e| format!("  {}:{}: {}: {}", file.display(), e.line, e.path, e.message)).collect();
+        Error::Usage(format!("{} is not a right agent file:\n{}", file.display(), lines.join("\n")))
+    })?;
+    let problems = (wired.check_agent())(&agent);
+    if !problems.is_empty() {
+        return Err(Error::Usage(format!("{} cannot be executed here:\n  {}", file.display(), problems.join("\n  "))));
+    }
+    wired.rt.store.put_agent(NewAgent { agent: Arc::new(agent), source }).await.map_err(anyhow::Error::from)?;
+    Ok(())
+}
+
+/// The lock proves that its earlier holders are dead: their jobs are pending again before the first
+/// claim.
+async fn take_back(wired: &Wired, lock: &mut DataLock) -> Result<(), Error> {
+    for dead in lock.predecessors().to_vec() {
+        let taken = aetheris_scheduler::reclaim_instance(&wired.rt, dead).await.map_err(anyhow::Error::from)?;
+        if taken > 0 {
+            tracing::info!(instance = %dead, jobs = taken, "took back the jobs of a predecessor that is dead");
+        }
+    }
+    lock.forget_predecessors()
+}
+
+/// Runs until SIGTERM or SIGINT, then drains: no new claims and steps, what runs ends, the rest is given
+/// back. A second signal gives up calls that have left as well.
+async fn until_stopped(
+    wired: &Wired,
+    background: &CancellationToken,
+    mut tasks: JoinSet<()>,
+    out: &Out,
+) -> Result<Exit, Error> {
+    let mut signals = StopRequests::new()?;
+    signals.next().await;
+    wired.stop.drain.cancel();
+    background.cancel();
+    announce(out, wired.config.worker.drain_timeout);
+    let abandon = wired.stop.abandon.clone();
+    let ended = async { while tasks.join_next().await.is_some() {} };
+    let insisted = async {
+        signals.next().await;
+        abandon.cancel();
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        () = ended => {}
+        () = insisted => {}
+    }
+    Ok(Exit::Done)
+}
+
+fn start_server(wired: &Wired, listener: TcpListener, tasks: &mut JoinSet<()>, background: &CancellationToken) {
+    let served = aetheris_server::serve(listener, wired.app_state(), background.clone());
+    tasks.spawn(async move {
+        if let Err(error) = served.await {
+            tracing::error!(%error, "the server has ended");
+        }
+    });
+}
+
+fn announce(out: &Out, drain_timeout: Span) {
+    out.note(&format!(
+        "stopping: nothing new starts, calls that have left are awaited (they keep their own timeouts; {drain_timeout} is the rest's). \
+         Stop again to give those up as well"
+    ));
+}
+
+/// Requests to stop: SIGTERM and SIGINT.
+struct StopRequests {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl StopRequests {
+    fn new() -> Result<Self, Error> {
+        let listen = |kind| signal(kind).map_err(anyhow::Error::from);
+        Ok(Self { interrupt: listen(SignalKind::interrupt())?, terminate: listen(SignalKind::terminate())? })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}

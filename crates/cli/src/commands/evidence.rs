@@ -1,0 +1,38 @@
+//! `trace`, `replay`, `verify`.
+
+use aetheris_api::{ReplayView, TraceView, VerifyView};
+
+use super::Context;
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::render;
+
+pub(super) async fn trace(job: &str, context: &Context) -> Result<Exit, Error> {
+    let answer = context.client()?.get::<TraceView>(&["api", "jobs", job, "trace"], &[]).await?;
+    if context.out.json {
+        context.out.value(&answer.json()?)?;
+    } else {
+        context.out.text(&render::trace::page(&answer.body, context.out.style, context.now()))?;
+    }
+    Ok(Exit::Done)
+}
+
+pub(super) async fn replay(job: &str, context: &Context) -> Result<Exit, Error> {
+    let answer = context.client()?.get::<ReplayView>(&["api", "jobs", job, "replay"], &[]).await?;
+    if context.out.json {
+        context.out.value(&answer.json()?)?;
+    } else {
+        context.out.text(&render::evidence::replay(&answer.body, context.out.style))?;
+    }
+    Ok(if answer.body.matches { Exit::Done } else { Exit::CheckFailed })
+}
+
+pub(super) async fn verify(job: &str, context: &Context) -> Result<Exit, Error> {
+    let answer = context.client()?.get::<VerifyView>(&["api", "jobs", job, "verify"], &[]).await?;
+    if context.out.json {
+        context.out.value(&answer.json()?)?;
+    } else {
+        context.out.text(&render::evidence::verify(&answer.body, context.out.style))?;
+    }
+    Ok(if answer.body.valid { Exit::Done } else { Exit::CheckFailed })
+}

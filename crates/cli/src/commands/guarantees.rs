@@ -1,0 +1,64 @@
+//! `guarantees`: what is promised, and what is not. Nothing here may be stronger than the specification.
+
+use serde_json::json;
+
+use super::Context;
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::render::Tone;
+
+/// What is promised.
+const GUARANTEED: [&str; 5] = [
+    "A call of an at_most_once tool is sent at most once per recorded permission.",
+    "A second permission needs proof or a person.",
+    "Where the outside outcome cannot be known, the job says so: it is in doubt.",
+    "Nothing that was accepted is lost.",
+    "Every decision can be replayed and audited.",
+];
+
+/// What is not.
+const NOT_GUARANTEED: [&str; 5] = [
+    "A process frozen between its last check and its send for longer than every bound: no runtime can promise \
+     that such a call does not arrive late. A tool that honours the key (Idempotency-Key) or the fence header \
+     (Aetheris-Fence) closes it.",
+    "Calls of idempotent tools may be sent again, always with the same key. Calls of pure tools may be sent again.",
+    "A crash before a model's answer is recorded asks the model again: tokens twice, no effect twice.",
+    "What the disk loses after it has said that it is written is lost. SQLite's processes share one host and no \
+     network file system.",
+    "With --ephemeral or a jobstore of type memory nothing outlives the process.",
+];
+
+pub(super) fn run(context: &Context) -> Result<Exit, Error> {
+    if context.out.json {
+        context.out.value(&json!({ "guaranteed": GUARANTEED, "not_guaranteed": NOT_GUARANTEED }))?;
+        return Ok(Exit::Done);
+    }
+    let style = context.out.style;
+    let mut text = format!("{}\n", style.paint(Tone::Strong, "What is guaranteed, exactly, and nothing stronger"));
+    text.extend(GUARANTEED.iter().map(|line| item(&style.paint(Tone::Good, "✓"), line)));
+    text.push_str(&format!("\n{}\n", style.paint(Tone::Strong, "What is not")));
+    text.extend(NOT_GUARANTEED.iter().map(|line| item(&style.paint(Tone::Attention, "–"), line)));
+    context.out.text(&text)?;
+    Ok(Exit::Done)
+}
+
+/// Columns of a line.
+const COLUMNS: usize = 96;
+
+/// A sign and a text in lines of a bounded width.
+fn item(sign: &str, text: &str) -> String {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let full = lines.last().is_some_and(|line| !line.is_empty() && line.len() + 1 + word.len() > COLUMNS);
+        if full {
+            lines.push(String::new());
+        }
+        if let Some(line) = lines.last_mut() {
+            if !line.is_empty() {
+                line.push(' ');
+            }
+            line.push_str(word);
+        }
+    }
+    format!("  {sign} {}\n", lines.join("\n    "))
+}

@@ -1,0 +1,157 @@
+//! What each command does. One file a command, or a few that belong together.
+
+mod agent;
+mod bench;
+mod check_consistency;
+mod config;
+pub mod demo;
+mod dev;
+mod evidence;
+mod follow;
+mod guarantees;
+mod jobs;
+mod send;
+mod signal;
+mod waits;
+
+use std::path::Path;
+
+use clap::CommandFactory;
+use serde_json::json;
+
+use crate::args::{self, Args, Command, Global};
+use crate::client::Client;
+use crate::config::{Config, Environment, Override};
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::logging;
+use crate::out::Out;
+use crate::render::{Now, shell};
+
+/// What every command works with.
+#[derive(Debug, Clone)]
+pub struct Context {
+    /// Where output goes.
+    pub out: Out,
+    /// The environment.
+    pub env: Environment,
+    /// The server of client commands.
+    pub server: String,
+    verbose: u8,
+}
+
+impl Context {
+    /// From what holds for every command.
+    #[must_use]
+    pub fn new(out: Out, global: &Global, env: Environment) -> Self {
+        Self { out, env, server: global.server.clone(), verbose: global.verbose }
+    }
+
+    /// A client of the server.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] where the server is no URL.
+    pub fn client(&self) -> Result<Client, Error> {
+        Client::new(&self.server)
+    }
+
+    /// How this program is called, for the commands that its output names.
+    #[must_use]
+    pub fn program(&self) -> String {
+        let by_itself = self.env.get("AETHERIS_SERVER").unwrap_or(args::SERVER_DEFAULT);
+        if self.server == by_itself { "aetheris".to_owned() } else { format!("aetheris --server {}", shell(&self.server)) }
+    }
+
+    /// The moment to which relative times refer.
+    #[must_use]
+    pub fn now(&self) -> Now {
+        Now::of_this_machine()
+    }
+
+    /// Reads the configuration and starts logging by it.
+    fn configured(&self, file: Option<&Path>, flags: &[Override]) -> Result<Config, Error> {
+        let config = crate::config::load(file, &self.env, flags).map_err(Error::Config)?;
+        self.start_logging(Some(&config))?;
+        Ok(config)
+    }
+
+    fn start_logging(&self, config: Option<&Config>) -> Result<(), Error> {
+        let color = self.out.style.color;
+        logging::start(self.verbose, &self.env, config.map(|config| &config.log), color)
+    }
+}
+
+/// Runs a command.
+///
+/// # Errors
+/// What went wrong, in words for its user.
+pub async fn run(args: Args, context: &Context) -> Result<Exit, Error> {
+    match args.command {
+        Command::Dev(given) => {
+            let config = context.configured(given.config.as_deref(), &dev_flags(&given))?;
+            Box::pin(dev::run(&given, config, context)).await
+        }
+        Command::Serve(given) => {
+            let config = context.configured(Some(&given.config), &[])?;
+            Box::pin(dev::serve(config, context)).await
+        }
+        Command::Worker(given) => {
+            let config = context.configured(Some(&given.config), &[])?;
+            Box::pin(dev::worker(config, context)).await
+        }
+        command => {
+            context.start_logging(None)?;
+            Box::pin(without_config(command, context)).await
+        }
+    }
+}
+
+async fn without_config(command: Command, context: &Context) -> Result<Exit, Error> {
+    match command {
+        Command::Demo(given) => demo::run(&given, &context.out).await,
+        Command::DemoPayments(given) => demo::run_payments(&given).await,
+        Command::Bench(given) => Box::pin(bench::run(&given, context)).await,
+        Command::CheckConsistency(given) => check_consistency::run(&given, context).await,
+        Command::Agent(agent) => agent::run(agent, context).await,
+        Command::Send(given) => send::run(given, context).await,
+        Command::Jobs(given) => jobs::list(&given, context).await,
+        Command::Show(given) => jobs::show(&given.job, context).await,
+        Command::Cancel(given) => jobs::cancel(&given.job, context).await,
+        Command::Watch(given) => follow::watch(&given, context).await,
+        Command::Events(given) => follow::events(&given, context).await,
+        Command::Trace(given) => evidence::trace(&given.job, context).await,
+        Command::Replay(given) => evidence::replay(&given.job, context).await,
+        Command::Verify(given) => evidence::verify(&given.job, context).await,
+        Command::Signal(given) => signal::run(&given, context).await,
+        Command::Waits(given) => waits::list(&given, context).await,
+        Command::InDoubt(given) => waits::in_doubt(given.action, context).await,
+        Command::Guarantees => guarantees::run(context),
+        Command::Config(given) => config::run(&given, context),
+        Command::Completions(given) => completions(given.shell, context),
+        other => Err(Error::NotYet(other.not_yet().unwrap_or("this command"))),
+    }
+}
+
+/// What the arguments of `dev` set in its configuration.
+fn dev_flags(dev: &args::Dev) -> Vec<Override> {
+    let mut flags = Vec::new();
+    if let Some(data) = &dev.data {
+        let path = data.join("aetheris.db");
+        flags.push(Override { key: "jobstore.type", value: json!("sqlite"), flag: "--data" });
+        flags.push(Override { key: "jobstore.sqlite.path", value: json!(path), flag: "--data" });
+    }
+    if dev.ephemeral {
+        flags.push(Override { key: "jobstore.type", value: json!("memory"), flag: "--ephemeral" });
+    }
+    if let Some(listen) = &dev.listen {
+        flags.push(Override { key: "server.listen", value: json!(listen), flag: "--listen" });
+    }
+    flags
+}
+
+fn completions(shell: clap_complete::Shell, context: &Context) -> Result<Exit, Error> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Args::command(), "aetheris", &mut script);
+    context.out.text(&String::from_utf8_lossy(&script))?;
+    Ok(Exit::Done)
+}

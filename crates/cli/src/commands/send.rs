@@ -1,0 +1,42 @@
+//! `send`.
+
+use aetheris_api::{MessageAnswer, MessageRequest};
+use aetheris_core::id::SessionId;
+
+use super::{Context, follow};
+use crate::args;
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::payload;
+
+pub(super) async fn run(given: args::Send, context: &Context) -> Result<Exit, Error> {
+    let client = context.client()?;
+    let message = payload::read(&given.message, std::io::stdin())?;
+    let request = MessageRequest {
+        deadline: given.deadline,
+        labels: given.labels.into_iter().collect(),
+        priority: given.priority.unwrap_or_default(),
+        session_id: given.session.map(SessionId::new),
+        ..MessageRequest::new(&message)
+    };
+    let headers: Vec<(&str, &str)> = given.key.as_deref().map(|key| ("idempotency-key", key)).into_iter().collect();
+    let path = ["api", "agents", &given.agent, "message"];
+    let answer = client.post::<MessageAnswer>(&path, &request, &headers).await?;
+    let job = answer.body.job_id.to_string();
+    if given.wait {
+        if answer.status == 200 {
+            context.out.note(&format!("{job} was sent before with this key"));
+        } else {
+            context.out.note(&format!("sent as {job}"));
+        }
+        return follow::until_end(&client, &job, given.timeout, follow::Show::Result, context).await;
+    }
+    if context.out.json {
+        context.out.value(&answer.json()?)?;
+        return Ok(Exit::Done);
+    }
+    context.out.line(&job)?;
+    let before = if answer.status == 200 { "sent before with this key; " } else { "" };
+    context.out.note(&format!("{before}follow it with: {} watch {job}", context.program()));
+    Ok(Exit::Done)
+}

@@ -1,0 +1,81 @@
+//! `waits` and `in-doubt`.
+
+use aetheris_api::{InDoubtList, Outcome, Raw, ResolveAnswer, ResolveRequest, WaitList};
+use serde_json::json;
+
+use super::{Context, jobs};
+use crate::args::{self, InDoubtAction};
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::payload;
+use crate::render;
+
+pub(super) async fn list(given: &args::Waits, context: &Context) -> Result<Exit, Error> {
+    let client = context.client()?;
+    let filter = given.wait_type.as_deref().map(|wait_type| ("wait_type", wait_type));
+    let mut cursor: Option<String> = None;
+    let (mut waits, mut raw) = (Vec::new(), Vec::new());
+    loop {
+        let mut query: Vec<(&str, &str)> = filter.into_iter().collect();
+        query.extend(cursor.as_deref().map(|cursor| ("cursor", cursor)));
+        let page = client.get::<WaitList>(&["api", "waits"], &query).await?;
+        if context.out.json {
+            raw.extend(jobs::items(page.json()?, "waits"));
+        }
+        waits.extend(page.body.waits);
+        cursor = page.body.next_cursor;
+        if cursor.is_none() {
+            break;
+        }
+    }
+    if context.out.json {
+        context.out.value(&json!({ "waits": raw }))?;
+    } else if waits.is_empty() {
+        context.out.note("nothing waits for anyone");
+    } else {
+        let text = render::waits::table(&waits, &context.program(), context.out.style, context.now());
+        context.out.text(&text)?;
+    }
+    Ok(Exit::Done)
+}
+
+pub(super) async fn in_doubt(action: Option<InDoubtAction>, context: &Context) -> Result<Exit, Error> {
+    match action {
+        None | Some(InDoubtAction::List) => list_in_doubt(context).await,
+        Some(InDoubtAction::Resolve(given)) => resolve(&given, context).await,
+    }
+}
+
+async fn list_in_doubt(context: &Context) -> Result<Exit, Error> {
+    let answer = context.client()?.get::<InDoubtList>(&["api", "in-doubt"], &[]).await?;
+    if context.out.json {
+        context.out.value(&answer.json()?)?;
+    } else if answer.body.invocations.is_empty() {
+        context.out.note("no call is in doubt");
+    } else {
+        let calls = &answer.body.invocations;
+        context.out.text(&render::waits::in_doubt(calls, &context.program(), context.out.style, context.now()))?;
+    }
+    Ok(Exit::Done)
+}
+
+async fn resolve(given: &args::Resolve, context: &Context) -> Result<Exit, Error> {
+    let result = given.result.as_deref().map(|text| payload::read_json(text, std::io::stdin())).transpose()?;
+    let request = ResolveRequest {
+        note: Some(given.note.clone()).filter(|note| !note.is_empty()),
+        outcome: if given.happened { Outcome::Happened } else { Outcome::DidNotHappen },
+        result: result.as_ref().map(Raw::new),
+    };
+    let path = ["api", "jobs", &given.job, "in-doubt", &given.invocation];
+    let answer = context.client()?.post::<ResolveAnswer>(&path, &request, &[]).await?;
+    if context.out.json {
+        context.out.value(&answer.json()?)?;
+        return Ok(Exit::Done);
+    }
+    let status = context.out.style.job(answer.body.status);
+    context.out.line(&match answer.body.outcome {
+        Outcome::Happened => format!("recorded: it happened. {} is {status}", given.job),
+        Outcome::DidNotHappen => format!("recorded: it did not happen. {} is {status}", given.job),
+    })?;
+    Ok(Exit::Done)
+}

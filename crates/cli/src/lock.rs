@@ -1,0 +1,139 @@
+//! The lock on a data folder, and what it proves.
+//!
+//! A `dev` process holds an exclusive lock on `DIR/aetheris.lock` for as long as it lives; the kernel
+//! releases it with the process, however that ends, and no child inherits it. Its file names the
+//! instances whose jobs may still be held: whoever gets the lock knows that they are dead, and takes
+//! their jobs back at once instead of waiting for leases (SPEC §4, proof of death).
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{Read, Seek, Write};
+use std::path::{Path, PathBuf};
+
+use aetheris_core::id::InstanceId;
+use serde::{Deserialize, Serialize};
+
+use crate::error::Error;
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Content {
+    /// Those that held the folder and may still hold jobs, oldest first; the last is the holder.
+    instances: Vec<InstanceId>,
+    /// The holder's process, for people.
+    pid: u32,
+}
+
+/// An exclusive hold on a data folder.
+#[derive(Debug)]
+pub struct DataLock {
+    file: File,
+    instance: InstanceId,
+    path: PathBuf,
+    predecessors: Vec<InstanceId>,
+}
+
+impl DataLock {
+    /// Takes the folder for this instance; its name is durable in the file when this returns.
+    ///
+    /// # Errors
+    /// Another process holds it, or the file cannot be written.
+    pub fn take(folder: &Path, instance: InstanceId) -> Result<Self, Error> {
+        let failed = |what: &str, e: &std::io::Error| Error::Internal(anyhow::anyhow!("{} cannot be {what}: {e}", folder.display()));
+        std::fs::create_dir_all(folder).map_err(|e| failed("made", &e))?;
+        let path = folder.join("aetheris.lock");
+        let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
+        let mut file = open.map_err(|e| failed("locked", &e))?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(held_by_another(folder, &mut file)),
+            Err(TryLockError::Error(e)) => return Err(failed("locked", &e)),
+        }
+        let predecessors = read(&mut file).unwrap_or_default().instances;
+        let mut lock = Self { file, instance, path, predecessors };
+        lock.write()?;
+        if let Ok(folder) = File::open(folder) {
+            folder.sync_all().map_err(|e| failed("synced", &e))?;
+        }
+        Ok(lock)
+    }
+
+    /// The instances that are proved dead and whose jobs are to be taken back.
+    #[must_use]
+    pub fn predecessors(&self) -> &[InstanceId] {
+        &self.predecessors
+    }
+
+    /// Their jobs are taken back: the file names this instance alone.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn forget_predecessors(&mut self) -> Result<(), Error> {
+        self.predecessors.clear();
+        self.write()
+    }
+
+    fn write(&mut self) -> Result<(), Error> {
+        let mut instances = self.predecessors.clone();
+        instances.push(self.instance);
+        let content = Content { instances, pid: std::process::id() };
+        let text = serde_json::to_vec(&content).map_err(anyhow::Error::from)?;
+        let written = self.file.rewind().and_then(|()| self.file.set_len(0)).and_then(|()| self.file.write_all(&text));
+        let synced = written.and_then(|()| self.file.sync_all());
+        Ok(synced.map_err(|e| anyhow::anyhow!("{} cannot be written: {e}", self.path.display()))?)
+    }
+}
+
+/// What the file says; `None` where it is empty or damaged: then leases expire as usual.
+fn read(file: &mut File) -> Option<Content> {
+    let mut text = String::new();
+    file.rewind().ok()?;
+    file.read_to_string(&mut text).ok()?;
+    serde_json::from_str(&text).ok()
+}
+
+fn held_by_another(folder: &Path, file: &mut File) -> Error {
+    let by = read(file).map_or_else(String::new, |content| format!(" (process {})", content.pid));
+    Error::Conflict(format!(
+        "{} is in use by another `aetheris dev`{by}. Stop that one, or give this one its own folder with --data; \
+         `aetheris worker --config FILE` shares a database on purpose",
+        folder.display()
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folder(name: &str) -> PathBuf {
+        let folder = std::env::temp_dir().join(format!("aetheris-lock-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        folder
+    }
+
+    #[test]
+    fn a_second_holder_is_refused_and_a_successor_learns_of_the_dead() {
+        let folder = folder("second");
+        let [first, second, third] = [1, 2, 3].map(InstanceId::from_u128);
+        let lock = DataLock::take(&folder, first).unwrap();
+        assert_eq!(lock.predecessors(), []);
+        let refused = DataLock::take(&folder, second).unwrap_err();
+        assert!(refused.to_string().contains("in use by another"), "{refused}");
+        drop(lock);
+        // Killed before it has taken its predecessor's jobs back: both are named.
+        drop(DataLock::take(&folder, second).unwrap());
+        let mut lock = DataLock::take(&folder, third).unwrap();
+        assert_eq!(lock.predecessors(), [first, second]);
+        lock.forget_predecessors().unwrap();
+        drop(lock);
+        assert_eq!(DataLock::take(&folder, first).unwrap().predecessors(), [third]);
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn a_damaged_file_proves_nothing() {
+        let folder = folder("damaged");
+        std::fs::write(folder.join("aetheris.lock"), b"{\"instances\": [\"inst_").unwrap();
+        assert_eq!(DataLock::take(&folder, InstanceId::from_u128(1)).unwrap().predecessors(), []);
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+}

@@ -1,0 +1,114 @@
+//! The command line.
+
+use clap::{CommandFactory, Parser};
+
+use crate::args::{Args, Color, Command, InDoubtAction};
+use aetheris_core::time::Span;
+
+fn parse(line: &str) -> Args {
+    Args::try_parse_from(words(line)).unwrap_or_else(|error| panic!("{line}: {error}"))
+}
+
+fn refused(line: &str) -> String {
+    match Args::try_parse_from(words(line)) {
+        Ok(_) => panic!("{line} was accepted"),
+        Err(error) => {
+            assert_eq!(error.exit_code(), 2, "{line}");
+            error.to_string()
+        }
+    }
+}
+
+fn words(line: &str) -> Vec<&str> {
+    std::iter::once("aetheris").chain(line.split_whitespace()).collect()
+}
+
+#[test]
+fn the_definition_is_consistent() {
+    Args::command().debug_assert();
+}
+
+#[test]
+fn every_shown_command_has_an_example_and_hidden_ones_are_not_shown() {
+    let help = Args::command().render_long_help().to_string();
+    for command in Args::command().get_subcommands() {
+        let name = command.get_name();
+        let after = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+        assert_eq!(command.is_hide_set(), !help.contains(&format!("\n  {name} ")), "{name}");
+        assert!(command.is_hide_set() || after.contains("aetheris "), "{name}");
+    }
+}
+
+#[test]
+fn global_options_stand_before_or_after_the_command() {
+    for line in ["--json --server http://h:1 -vv --color never jobs", "jobs --json --server http://h:1 -vv --color never"] {
+        let args = parse(line);
+        assert!(args.global.json, "{line}");
+        assert_eq!(args.global.server, "http://h:1", "{line}");
+        assert_eq!((args.global.verbose, args.global.color), (2, Color::Never), "{line}");
+    }
+}
+
+#[test]
+fn send_takes_all_its_options() {
+    let line = "send refund hello --wait --timeout 30s --session s1 --key k1 --label a=b --label c=d=e --deadline 72h --priority -3";
+    let Command::Send(send) = parse(line).command else { panic!("send was expected") };
+    assert_eq!((send.agent.as_str(), send.message.as_str(), send.wait), ("refund", "hello", true));
+    assert_eq!(send.timeout, Some(Span::from_secs(30)));
+    assert_eq!(send.deadline, Some(Span::from_secs(72 * 3600)));
+    assert_eq!((send.session.as_deref(), send.key.as_deref()), (Some("s1"), Some("k1")));
+    let labels = [("a".to_owned(), "b".to_owned()), ("c".to_owned(), "d=e".to_owned())];
+    assert_eq!(send.labels, labels);
+    assert_eq!(send.priority, Some(-3));
+    let Command::Send(send) = parse("send greeter -").command else { panic!("send was expected") };
+    assert_eq!(send.message, "-");
+}
+
+#[test]
+fn what_cannot_be_right_is_refused_with_exit_2() {
+    assert!(refused("send refund").contains("MESSAGE"));
+    assert!(refused("send refund hi --timeout 3s").contains("--wait"));
+    assert!(refused("send refund hi --label nonsense").contains("expected KEY=VALUE"));
+    assert!(refused("send refund hi --deadline soon").contains("is not a duration"));
+    assert!(refused("jobs --status done").contains("completed"));
+    assert!(refused("jobs --limit 0").contains("1..=500"));
+    assert!(refused("jobs --limit 5 --all").contains("--all"));
+    assert!(refused("watsh job_1").contains("watch"));
+    assert!(refused("in-doubt resolve J I").contains("--happened"));
+    assert!(refused("in-doubt resolve J I --happened --did-not-happen").contains("cannot be used with"));
+    assert!(refused("in-doubt resolve J I --did-not-happen --result 1").contains("--happened"));
+    assert!(refused("dev --data x --ephemeral").contains("--ephemeral"));
+    assert!(refused("check-consistency").contains("--data"));
+    assert!(refused("serve").contains("--config"));
+}
+
+#[test]
+fn dev_takes_several_agents() {
+    let Command::Dev(dev) = parse("dev --agent a.yaml --agent b.yaml --listen 127.0.0.1:0").command else {
+        panic!("dev was expected")
+    };
+    assert_eq!(dev.agents.len(), 2);
+    assert_eq!(dev.listen.as_deref(), Some("127.0.0.1:0"));
+    assert_eq!(dev.data, None);
+}
+
+#[test]
+fn in_doubt_lists_by_itself() {
+    let action = |line: &str| match parse(line).command {
+        Command::InDoubt(given) => given.action,
+        other => panic!("in-doubt was expected, not {other:?}"),
+    };
+    assert!(action("in-doubt").is_none());
+    assert!(matches!(action("in-doubt list"), Some(InDoubtAction::List)));
+    let resolve = action("in-doubt resolve J I --happened --result {} --note seen");
+    assert!(matches!(resolve, Some(InDoubtAction::Resolve(given)) if given.happened && given.note == "seen"));
+}
+
+#[test]
+fn commands_that_this_build_lacks_are_named_whatever_follows() {
+    for name in ["pause", "resume", "retry", "replan", "fork", "why", "export", "doctor", "prove", "migrate"] {
+        let args = parse(&format!("{name} job_1 --from node --anything"));
+        assert_eq!(args.command.not_yet(), Some(name));
+    }
+    assert_eq!(parse("jobs").command.not_yet(), None);
+}

@@ -1,0 +1,269 @@
+//! Commands against a small server: what they ask, what they print, how they end.
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::http::{HeaderMap, StatusCode};
+use axum::routing::{get, post, put};
+use serde_json::{Value, json};
+
+use super::samples::{JOB, KEY, event, hash, job, job_with, sse, step, trace, waiting};
+use super::server::{run, run_on, serve};
+use crate::exit::Exit;
+
+fn job_route(job: Value) -> Router {
+    let trace = trace(vec![step("query_order", "tool", "completed"), step("approval", "wait", "waiting")]);
+    Router::new()
+        .route("/api/jobs/{id}", get(move || async move { job.to_string() }))
+        .route("/api/jobs/{id}/trace", get(move || async move { trace.to_string() }))
+}
+
+fn stream(router: Router, events: &[Value]) -> Router {
+    let text: String = events.iter().map(sse).collect();
+    let answer = move || async move { ([("content-type", "text/event-stream")], text) };
+    router.route("/api/jobs/{id}/events/stream", get(answer))
+}
+
+#[tokio::test]
+async fn show_names_the_command_that_answers_a_wait() {
+    let url = serve(job_route(job_with("parked", json!({ "waiting": waiting() })))).await;
+    let ran = run(&url, &["show", JOB]).await;
+    assert_eq!(ran.exit(), Exit::Done);
+    let answer = format!("  answer with: aetheris signal {JOB} 'approve it' '{{\"approved\": true}}'\n");
+    assert!(ran.stdout.contains(&answer), "{}", ran.stdout);
+    assert!(ran.stdout.starts_with(&format!("{JOB}  parked\n")), "{}", ran.stdout);
+    assert!(ran.stdout.contains("\n  ✓ query_order  tool  12.5ms\n  · approval     wait  pending\n"), "{}", ran.stdout);
+}
+
+#[tokio::test]
+async fn json_is_one_value_with_what_only_the_server_knows() {
+    let url = serve(job_route(job("running"))).await;
+    let ran = run(&url, &["show", JOB, "--json"]).await;
+    assert_eq!(ran.json()["of_a_later_server"], true);
+}
+
+#[tokio::test]
+async fn send_prints_the_job_and_passes_everything_on() {
+    let message = |headers: HeaderMap, body: Bytes| async move {
+        let body: Value = serde_json::from_slice(&body).unwrap();
+        assert_eq!(headers["idempotency-key"], "k1");
+        let expected = json!({
+            "message": { "n": 1 }, "session_id": "s", "labels": { "a": "b" }, "deadline": "72h", "priority": 2,
+        });
+        assert_eq!(body, expected);
+        (StatusCode::ACCEPTED, json!({ "job_id": JOB, "status": "pending" }).to_string())
+    };
+    let url = serve(Router::new().route("/api/agents/{agent}/message", post(message))).await;
+    let options = ["--key", "k1", "--session", "s", "--label", "a=b", "--deadline", "72h", "--priority", "2"];
+    let words: Vec<&str> = ["send", "refund", "{\"n\": 1}"].into_iter().chain(options).collect();
+    let ran = run(&url, &words).await;
+    assert_eq!(ran.exit(), Exit::Done);
+    assert_eq!(ran.stdout, format!("{JOB}\n"));
+    assert!(ran.stderr.contains(&format!("aetheris watch {JOB}")), "{}", ran.stderr);
+}
+
+fn sent(router: Router) -> Router {
+    let answer = || async { (StatusCode::ACCEPTED, json!({ "job_id": JOB, "status": "pending" }).to_string()) };
+    router.route("/api/agents/{agent}/message", post(answer))
+}
+
+#[tokio::test]
+async fn send_wait_prints_the_result_alone() {
+    let done = job_with("completed", json!({ "result": { "refund": "r-1" } }));
+    let url = serve(sent(job_route(done))).await;
+    let ran = run(&url, &["send", "refund", "hi", "--wait"]).await;
+    assert_eq!(ran.exit(), Exit::Done);
+    assert_eq!(ran.stdout, "{\n  \"refund\": \"r-1\"\n}\n");
+}
+
+#[tokio::test]
+async fn send_wait_of_a_failed_job_is_exit_1() {
+    let error = json!({ "code": "permanent", "message": "it broke", "node_id": "pay" });
+    let url = serve(sent(job_route(job_with("failed", json!({ "error": error }))))).await;
+    let ran = run(&url, &["send", "refund", "hi", "--wait"]).await;
+    assert_eq!(ran.exit(), Exit::Failed);
+    assert_eq!(ran.stdout, "");
+    assert!(ran.stderr.contains("failed at pay: permanent\n  it broke"), "{}", ran.stderr);
+}
+
+#[tokio::test]
+async fn a_timeout_leaves_the_job_alone_and_is_exit_7() {
+    let url = serve(sent(stream(job_route(job("running")), &[]))).await;
+    let ran = run(&url, &["send", "refund", "hi", "--wait", "--timeout", "50ms"]).await;
+    assert_eq!(ran.exit(), Exit::StillRunning);
+    assert!(ran.stderr.contains("the job goes on"), "{}", ran.stderr);
+}
+
+/// A server whose job has ended as soon as it is asked for the second time.
+fn ending(first: Value, last: Value, events: &[Value]) -> Router {
+    let asked = std::sync::atomic::AtomicBool::new(false);
+    let asked = std::sync::Arc::new(asked);
+    let answer = move || async move {
+        if asked.swap(true, std::sync::atomic::Ordering::SeqCst) { last.to_string() } else { first.to_string() }
+    };
+    stream(Router::new().route("/api/jobs/{id}", get(answer)), events)
+}
+
+#[tokio::test]
+async fn watch_appends_lines_where_there_is_no_terminal() {
+    let events = [
+        event(5, "node_started", &json!({ "node": "pay", "try": 1 })),
+        event(6, "timer_set", &json!({ "timer": "wait:x", "after_us": 1 })),
+        event(7, "job_completed", &json!({ "answer": { "node": "pay" } })),
+    ];
+    let done = job_with("completed", json!({ "result": "ok", "seq": 7 }));
+    let url = serve(ending(job("running"), done, &events)).await;
+    let ran = run(&url, &["watch", JOB]).await;
+    assert_eq!(ran.exit(), Exit::Done);
+    let expected = "    5  09:30:00.500  node_started             pay\n    7  09:30:00.500  job_completed            \
+                    the output of pay\nresult\n  ok\n";
+    assert_eq!(ran.stdout, expected);
+}
+
+#[tokio::test]
+async fn watch_draws_over_itself_on_a_terminal() {
+    let events = [event(5, "job_failed", &json!({ "error": { "code": "boom", "message": "no" } }))];
+    let error = json!({ "code": "boom", "message": "no", "node_id": null });
+    let url = serve(ending(job("running"), job_with("failed", json!({ "error": error })), &events)).await;
+    let ran = run_on(&url, &["watch", JOB], true).await;
+    assert_eq!(ran.exit(), Exit::Failed);
+    assert!(ran.stdout.contains("\u{1b}[3A\r\u{1b}[J"), "{:?}", ran.stdout);
+    assert!(ran.stdout.ends_with("failed: boom\n  no\n"), "{:?}", ran.stdout);
+}
+
+#[tokio::test]
+async fn watch_json_is_the_job_at_its_end() {
+    let done = job_with("completed", json!({ "result": "ok" }));
+    let events = [event(5, "job_completed", &json!({ "answer": { "value": "ok" } }))];
+    let url = serve(ending(job("running"), done, &events)).await;
+    let ran = run(&url, &["watch", JOB, "--json"]).await;
+    assert_eq!(ran.json()["status"], "completed");
+}
+
+#[tokio::test]
+async fn events_are_read_page_by_page() {
+    let page = |query: axum::extract::RawQuery| async move {
+        match query.0.unwrap().as_str() {
+            "after=0&limit=1000" => json!({ "events": [event(1, "job_created", &json!({}))], "next_after": 1 }),
+            "after=1&limit=1000" => json!({ "events": [event(2, "job_cancelled", &json!({}))], "next_after": null }),
+            other => panic!("{other}"),
+        }
+        .to_string()
+    };
+    let url = serve(Router::new().route("/api/jobs/{id}/events", get(page))).await;
+    let ran = run(&url, &["events", JOB]).await;
+    assert_eq!(ran.stdout, "    1  09:30:00.500  job_created\n    2  09:30:00.500  job_cancelled\n");
+    let ran = run(&url, &["events", JOB, "--json"]).await;
+    assert_eq!(ran.json().as_array().unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn all_jobs_are_read_page_by_page() {
+    let page = |query: axum::extract::RawQuery| async move {
+        match query.0.unwrap().as_str() {
+            "status=parked&limit=500" => json!({ "jobs": [job("parked")], "next_cursor": "c" }),
+            "status=parked&limit=500&cursor=c" => json!({ "jobs": [job("parked")], "next_cursor": null }),
+            other => panic!("{other}"),
+        }
+        .to_string()
+    };
+    let url = serve(Router::new().route("/api/jobs", get(page))).await;
+    let ran = run(&url, &["jobs", "--all", "--status", "parked", "--json"]).await;
+    assert_eq!(ran.json()["jobs"].as_array().unwrap().len(), 2);
+    let ran = run(&url, &["jobs", "--all", "--status", "parked"]).await;
+    assert_eq!(ran.stdout.lines().count(), 3);
+}
+
+#[tokio::test]
+async fn checks_that_find_something_are_exit_6() {
+    let verify = json!({ "valid": false, "checks": [{ "name": "chain", "ok": false, "detail": "broken at 3" }] });
+    let replay = json!({
+        "events": 4, "state": {}, "state_hash": hash('a'), "live_state_hash": hash('b'), "matches": false,
+        "differences": ["status"],
+    });
+    let router = Router::new()
+        .route("/api/jobs/{id}/verify", get(move || async move { verify.to_string() }))
+        .route("/api/jobs/{id}/replay", get(move || async move { replay.to_string() }));
+    let url = serve(router).await;
+    let ran = run(&url, &["verify", JOB]).await;
+    assert_eq!(ran.exit(), Exit::CheckFailed);
+    assert_eq!(ran.stdout, "✗ chain  broken at 3\nnot valid: 1 of 1 checks failed\n");
+    let ran = run(&url, &["replay", JOB]).await;
+    assert_eq!(ran.exit(), Exit::CheckFailed);
+    assert!(ran.stdout.ends_with("✗ they differ; nothing was changed\n  status\n"), "{}", ran.stdout);
+}
+
+#[tokio::test]
+async fn a_signal_says_what_became_of_it() {
+    let signal = |body: Bytes| async move {
+        let body: Value = serde_json::from_slice(&body).unwrap();
+        assert_eq!(body, json!({ "correlation_key": "k", "payload": { "approved": true }, "wait_type": "human" }));
+        json!({ "status": "already_delivered", "payload_matches": false }).to_string()
+    };
+    let url = serve(Router::new().route("/api/jobs/{id}/signal", post(signal))).await;
+    let ran = run(&url, &["signal", JOB, "k", "{\"approved\": true}", "--type", "human"]).await;
+    assert_eq!(ran.stdout, "already delivered: nothing changed\n");
+    assert_eq!(ran.stderr, "the first payload counts, and it was another one\n");
+}
+
+#[tokio::test]
+async fn a_doubt_is_resolved_with_its_result() {
+    let resolve = |body: Bytes| async move {
+        let body: Value = serde_json::from_slice(&body).unwrap();
+        assert_eq!(body, json!({ "outcome": "happened", "result": { "r": 1 }, "note": "seen" }));
+        let answer = json!({ "invocation": KEY, "outcome": "happened", "status": "pending" });
+        (StatusCode::ACCEPTED, answer.to_string())
+    };
+    let url = serve(Router::new().route("/api/jobs/{id}/in-doubt/{invocation}", post(resolve))).await;
+    let words = ["in-doubt", "resolve", JOB, KEY, "--happened", "--result", "{\"r\": 1}", "--note", "seen"];
+    let ran = run(&url, &words).await;
+    assert_eq!(ran.stdout, format!("recorded: it happened. {JOB} is pending\n"));
+}
+
+#[tokio::test]
+async fn agent_files_are_checked_without_a_server_and_put_under_their_name() {
+    let folder = std::env::temp_dir().join(format!("aetheris-agents-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let good = folder.join("good.yaml");
+    let bad = folder.join("bad.yaml");
+    let text = "agent: greeter\nplan:\n  nodes:\n    - { id: hello, kind: transform, output: hi }\n";
+    std::fs::write(&good, text).unwrap();
+    std::fs::write(&bad, "agent: greeter\nplan:\n  nodes:\n    - { id: hello, kind: dance }\n").unwrap();
+    let (good, bad) = (good.to_str().unwrap(), bad.to_str().unwrap());
+    let nowhere = "http://127.0.0.1:1";
+
+    let ran = run(nowhere, &["agent", "check", bad]).await;
+    assert_eq!(ran.exit(), Exit::CheckFailed);
+    assert!(ran.stdout.starts_with(&format!("{bad}:4: plan.nodes[0].kind: ")), "{}", ran.stdout);
+    assert!(ran.stdout.ends_with("\n1 mistake\n"), "{}", ran.stdout);
+    let ran = run(nowhere, &["agent", "check", bad, "--json"]).await;
+    assert_eq!((ran.exit(), ran.json()["ok"].clone()), (Exit::CheckFailed, json!(false)));
+
+    let ran = run(nowhere, &["agent", "check", good]).await;
+    assert_eq!(ran.exit(), Exit::Done, "{}", ran.stdout);
+
+    let answer = || async {
+        let body = json!({ "agent": "greeter", "version": "1", "hash": hash('d') });
+        (StatusCode::CREATED, body.to_string())
+    };
+    let url = serve(Router::new().route("/api/agents/greeter", put(answer))).await;
+    let ran = run(&url, &["agent", "put", good]).await;
+    assert_eq!(ran.stdout, format!("greeter version 1 created, {}…\n", "d".repeat(12)));
+    assert_eq!(run(&url, &["agent", "put", bad]).await.exit(), Exit::CheckFailed);
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[tokio::test]
+async fn commands_without_a_server() {
+    let nowhere = "http://127.0.0.1:1";
+    let ran = run(nowhere, &["why", JOB]).await;
+    assert_eq!((ran.exit(), ran.error().as_str()), (Exit::Usage, "`why` is not supported yet by this build"));
+    let ran = run(nowhere, &["config", "show"]).await;
+    assert!(ran.stdout.contains("\nworker.lease_ttl"), "{}", ran.stdout);
+    let ran = run(nowhere, &["config", "check", "--config", "/does/not/exist"]).await;
+    assert_eq!(ran.exit(), Exit::CheckFailed);
+    let ran = run(nowhere, &["completions", "bash"]).await;
+    assert!(ran.stdout.contains("_aetheris"), "{}", ran.stdout);
+    let ran = run(nowhere, &["guarantees"]).await;
+    assert!(ran.stdout.contains("sent at most once per recorded permission"), "{}", ran.stdout);
+    assert!(ran.stdout.lines().all(|line| line.chars().count() <= 100), "{}", ran.stdout);
+}

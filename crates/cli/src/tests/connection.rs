@@ -1,0 +1,163 @@
+//! The client: what a server's answers and a connection's failures become.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::IntoResponse;
+use axum::routing::get;
+use serde_json::{Value, json};
+
+use super::samples::{JOB, event, job, problem, sse};
+use super::server::{run, serve};
+use crate::client::{Client, Follow};
+use crate::error::Error;
+use crate::exit::Exit;
+
+fn client(url: &str) -> Client {
+    let _installed = rustls::crypto::ring::default_provider().install_default();
+    Client::new(url).unwrap()
+}
+
+#[tokio::test]
+async fn a_problem_is_typed_and_its_words_are_shown() {
+    let answer = || async {
+        let body = problem("job_not_found", 404, "there is no job job_1").to_string();
+        (StatusCode::NOT_FOUND, [("content-type", "application/problem+json")], body)
+    };
+    let url = serve(Router::new().route("/api/jobs/{id}", get(answer))).await;
+    let ran = run(&url, &["show", JOB]).await;
+    assert_eq!(ran.exit(), Exit::NotFound);
+    assert_eq!(ran.error(), "there is no job job_1 (job_not_found)");
+}
+
+#[tokio::test]
+async fn mistakes_of_an_agent_file_are_all_shown() {
+    let mut body = problem("invalid_agent", 422, "the file has mistakes");
+    body["errors"] = json!([{ "path": "plan.nodes[0].tool", "line": 7, "code": "unknown_tool", "message": "no such tool" }]);
+    let answer = || async move { (StatusCode::UNPROCESSABLE_ENTITY, body.to_string()) };
+    let url = serve(Router::new().route("/api/agents", get(answer))).await;
+    let ran = run(&url, &["agent", "list"]).await;
+    assert_eq!(ran.exit(), Exit::CheckFailed);
+    assert!(ran.error().ends_with("\n  line 7: plan.nodes[0].tool: no such tool"), "{}", ran.error());
+}
+
+#[tokio::test]
+async fn nobody_there_is_exit_5_with_what_to_do() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    drop(listener);
+    let ran = run(&url, &["jobs"]).await;
+    assert_eq!(ran.exit(), Exit::Unreachable);
+    assert!(ran.error().contains(&format!("is `aetheris dev` running at {url}?")), "{}", ran.error());
+}
+
+#[tokio::test]
+async fn something_else_than_a_server_of_ours_is_named() {
+    let router = Router::new()
+        .route("/api/jobs", get(|| async { "<html>" }))
+        .route("/api/agents", get(|| async { (StatusCode::BAD_GATEWAY, "<html>") }));
+    let url = serve(router).await;
+    let ran = run(&url, &["jobs"]).await;
+    assert_eq!(ran.exit(), Exit::Unreachable);
+    assert!(ran.error().contains("something unexpected to GET /api/jobs"), "{}", ran.error());
+    let ran = run(&url, &["agent", "list"]).await;
+    assert!(ran.error().contains("status 502"), "{}", ran.error());
+}
+
+#[tokio::test]
+async fn names_are_escaped_and_a_path_before_the_api_is_kept() {
+    let echo = |request: Request| async move {
+        let uri = request.uri().to_string();
+        (StatusCode::BAD_REQUEST, problem("invalid_request", 400, &uri).to_string())
+    };
+    let url = serve(Router::new().fallback(echo)).await;
+    let ran = run(&format!("{url}/behind/"), &["show", "a/b?c"]).await;
+    assert_eq!(ran.error(), "/behind/api/jobs/a%2Fb%3Fc (invalid_request)");
+    assert_eq!(ran.exit(), Exit::Usage);
+    let ran = run(&url, &["jobs", "--label", "team=a&b"]).await;
+    assert_eq!(ran.error(), "/api/jobs?label=team%3Da%26b&limit=20 (invalid_request)");
+}
+
+#[test]
+fn a_server_that_is_no_url_is_usage() {
+    for text in ["localhost:8080", "ftp://host", "nonsense", ""] {
+        let error = Client::new(text).unwrap_err();
+        assert_eq!(error.exit(), Exit::Usage, "{text}");
+    }
+}
+
+fn history() -> Vec<Value> {
+    vec![
+        event(1, "job_created", &json!({ "agent": "refund" })),
+        event(2, "plan_generated", &json!({ "plan_version": 1 })),
+        event(3, "node_started", &json!({ "node": "a", "try": 1 })),
+        event(4, "job_completed", &json!({ "answer": { "node": "a" } })),
+    ]
+}
+
+async fn followed(url: &str, after: u64) -> Result<Vec<u64>, Error> {
+    let mut follow = Follow::start(&client(url), JOB, after);
+    let mut seen = Vec::new();
+    while let Some(event) = follow.next().await? {
+        seen.push(event.seq);
+    }
+    Ok(seen)
+}
+
+/// Breaks the first connection after two events, and repeats one afterwards.
+async fn broken_stream(State(calls): State<Arc<AtomicU32>>, headers: HeaderMap) -> impl IntoResponse {
+    let history = history();
+    let last: usize = headers["last-event-id"].to_str().unwrap().parse().unwrap();
+    let events = match calls.fetch_add(1, Ordering::SeqCst) {
+        0 => &history[..2],
+        _ => &history[last.saturating_sub(1)..],
+    };
+    (StatusCode::OK, [("content-type", "text/event-stream")], events.iter().map(sse).collect::<String>())
+}
+
+#[tokio::test]
+async fn a_broken_stream_is_taken_up_where_it_was() {
+    let calls = Arc::new(AtomicU32::new(0));
+    let router = Router::new()
+        .route("/api/jobs/{id}/events/stream", get(broken_stream))
+        .route("/api/jobs/{id}", get(|| async { job("running").to_string() }))
+        .with_state(Arc::clone(&calls));
+    let url = serve(router).await;
+    assert_eq!(followed(&url, 0).await.unwrap(), [1, 2, 3, 4]);
+    assert_eq!(calls.load(Ordering::SeqCst), 2);
+}
+
+#[tokio::test]
+async fn a_job_that_has_ended_before_is_not_followed_for_ever() {
+    let router = Router::new()
+        .route("/api/jobs/{id}/events/stream", get(|| async { ([("content-type", "text/event-stream")], Body::empty()) }))
+        .route("/api/jobs/{id}", get(|| async { job("completed").to_string() }));
+    let url = serve(router).await;
+    assert_eq!(followed(&url, 4).await.unwrap(), Vec::<u64>::new());
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_stream_is_asked_again_and_again() {
+    let calls = Arc::new(AtomicU32::new(0));
+    let page = |State(calls): State<Arc<AtomicU32>>| async move {
+        let (from, to) = if calls.fetch_add(1, Ordering::SeqCst) == 0 { (0, 2) } else { (2, 4) };
+        json!({ "events": history()[from..to], "next_after": null }).to_string()
+    };
+    let router = Router::new()
+        .route("/api/jobs/{id}/events", get(page))
+        .route("/api/jobs/{id}", get(|| async { job("running").to_string() }))
+        .with_state(calls);
+    let url = serve(router).await;
+    assert_eq!(followed(&url, 0).await.unwrap(), [1, 2, 3, 4]);
+}
+
+#[tokio::test]
+async fn a_job_that_does_not_exist_is_said_at_once() {
+    let answer = || async { (StatusCode::NOT_FOUND, problem("job_not_found", 404, "no").to_string()) };
+    let url = serve(Router::new().route("/api/jobs/{id}/events/stream", get(answer))).await;
+    assert_eq!(followed(&url, 0).await.unwrap_err().exit(), Exit::NotFound);
+}

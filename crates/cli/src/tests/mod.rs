@@ -1,0 +1,8 @@
+//! Tests over several modules: the command line, the client, and commands against a small server.
+
+mod arguments;
+mod commands;
+mod connection;
+mod samples;
+mod server;
+mod views;

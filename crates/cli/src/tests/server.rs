@@ -1,0 +1,85 @@
+//! A small server that gives canned answers, and a place that keeps what was printed.
+
+use std::io::Write;
+use std::sync::{Arc, Mutex};
+
+use axum::Router;
+use clap::Parser;
+
+use crate::args::Args;
+use crate::commands::{self, Context};
+use crate::config::Environment;
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::out::Out;
+use crate::render::Style;
+
+/// Serves on a free port until the test ends.
+pub(super) async fn serve(router: Router) -> String {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+    url
+}
+
+/// What was written.
+#[derive(Clone, Default)]
+pub(super) struct Kept(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Kept {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Kept {
+    pub(super) fn text(&self) -> String {
+        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+    }
+}
+
+/// How a command ended, and what it printed.
+pub(super) struct Ran {
+    pub(super) ended: Result<Exit, Error>,
+    pub(super) stdout: String,
+    pub(super) stderr: String,
+}
+
+impl Ran {
+    pub(super) fn exit(&self) -> Exit {
+        match &self.ended {
+            Ok(exit) => *exit,
+            Err(error) => error.exit(),
+        }
+    }
+
+    pub(super) fn error(&self) -> String {
+        self.ended.as_ref().unwrap_err().to_string()
+    }
+
+    pub(super) fn json(&self) -> serde_json::Value {
+        serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {}", self.stdout))
+    }
+}
+
+/// Runs a command against a server.
+pub(super) async fn run(server: &str, words: &[&str]) -> Ran {
+    run_on(server, words, false).await
+}
+
+/// The same on a terminal.
+pub(super) async fn run_on(server: &str, words: &[&str], live: bool) -> Ran {
+    let _installed = rustls::crypto::ring::default_provider().install_default();
+    let line = ["aetheris", "--server", server].into_iter().chain(words.iter().copied());
+    let args = Args::try_parse_from(line).unwrap();
+    let (stdout, stderr) = (Kept::default(), Kept::default());
+    let style = Style::default();
+    let out = Out::to(Box::new(stdout.clone()), Box::new(stderr.clone()), args.global.json, live, style);
+    let context = Context::new(out, &args.global, Environment::of(&[("AETHERIS_SERVER", server)]));
+    let ended = commands::run(args, &context).await;
+    Ran { ended, stdout: stdout.text(), stderr: stderr.text() }
+}

@@ -1,0 +1,153 @@
+//! Pages as people read them.
+
+use aetheris_api::{InDoubtView, JobView, TraceView, WaitView};
+use aetheris_core::time::Timestamp;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::samples::{JOB, KEY, job, job_with, step, trace, waiting};
+use crate::render::{self, Now, Style};
+
+fn typed<T: DeserializeOwned>(value: &Value) -> T {
+    serde_json::from_str(&value.to_string()).unwrap()
+}
+
+fn now() -> Now {
+    Now("2026-11-21T09:31:00Z".parse::<Timestamp>().unwrap())
+}
+
+#[test]
+fn the_page_of_a_job_that_waits() {
+    let mut view = job_with("parked", json!({ "waiting": waiting(), "labels": { "team": "billing" } }));
+    view["steps"]["approval"]["status"] = json!("waiting");
+    view["steps"]["approval"]["started_at"] = json!("2026-11-21T09:30:01Z");
+    let page = render::jobs::page(&typed::<JobView>(&view), &[], "aetheris", Style::default(), now());
+    let expected = format!(
+        "{JOB}  parked
+  agent       refund version 1
+  labels      team=billing
+  created     2026-11-21 09:30:00Z (1m ago)
+  updated     2026-11-21 09:30:01Z (59s ago)
+  usage       1 tool calls, 0 tokens
+  message     {{
+                \"order_id\": \"A-1\"
+              }}
+
+Steps
+  ✓ query_order    12.5ms
+  ◦ approval       waiting · 59.0s
+
+approval waits for a person: a refund of 20 EUR, since 59s ago, until 2026-11-22 09:30:00Z
+  answer with: aetheris signal {JOB} 'approve it' '{{\"approved\": true}}'
+"
+    );
+    assert_eq!(page, expected);
+}
+
+#[test]
+fn the_page_of_a_job_that_failed() {
+    let error = json!({ "code": "in_doubt_unresolved", "message": "nobody knows", "node_id": "pay" });
+    let view = typed::<JobView>(&job_with("failed", json!({ "error": error, "steps": null, "message": null })));
+    let page = render::jobs::page(&view, &[], "aetheris", Style::default(), now());
+    assert!(page.ends_with("\nfailed at pay: in_doubt_unresolved\n  nobody knows\n"), "{page}");
+}
+
+#[test]
+fn a_doubt_points_to_the_list() {
+    let mut doubt = waiting();
+    doubt["doubt"] = json!(true);
+    let view = typed::<JobView>(&job_with("parked", json!({ "waiting": doubt })));
+    let page = render::jobs::page(&view, &[], "aetheris --server http://h:1", Style::default(), now());
+    assert!(page.contains("approval is in doubt: its call has started and its outcome is unknown"), "{page}");
+    assert!(page.contains("answer with: aetheris --server http://h:1 in-doubt\n"), "{page}");
+}
+
+#[test]
+fn the_list_of_jobs() {
+    let error = json!({ "code": "boom", "message": "it broke", "node_id": "pay" });
+    let jobs: Vec<JobView> = vec![
+        typed(&job_with("failed", json!({ "error": error }))),
+        typed(&job_with("parked", json!({ "waiting": waiting() }))),
+    ];
+    let expected = format!(
+        "JOB                             AGENT   STATUS  CREATED  UPDATED  ABOUT
+{JOB}  refund  failed  1m ago   59s ago  pay: it broke
+{JOB}  refund  parked  1m ago   59s ago  human approve it
+"
+    );
+    assert_eq!(render::jobs::table(&jobs, Style::default(), now()), expected);
+}
+
+#[test]
+fn the_trace_says_where_results_came_from() {
+    let mut pay = step("pay", "tool", "completed");
+    pay["needs"] = json!(["query"]);
+    pay["source"] = json!("reconciled");
+    pay["started_at"] = json!("2026-11-21T09:30:00Z");
+    pay["finished_at"] = json!("2026-11-21T09:30:08Z");
+    pay["tool"] = json!({ "effect": "at_most_once", "invocation": KEY, "name": "payments.refund", "permits": 1, "version": "2" });
+    pay["doubts"] = json!([{
+        "at": "2026-11-21T09:30:05Z", "note": null, "outcome": "happened", "permit": 1, "reason": "the holder died",
+        "resolved_at": "2026-11-21T09:30:08Z", "resolved_by": "reconcile",
+    }]);
+    pay["attempts"] = json!([{
+        "ended_at": null, "epoch": 1, "error": null, "number": 1, "started_at": "2026-11-21T09:30:00Z",
+    }]);
+    let view: TraceView = typed(&trace(vec![step("query", "transform", "completed"), pay]));
+    let expected = format!(
+        "{JOB}  refund version 1  completed
+
+CLAIM  WORKER  FROM                  TOOK   ENDED BY
+    1  w-1     2026-11-21 09:30:00Z  4.00s  job_requeued: holder_died
+
+✓ query  transform  completed
+  ✓ pay  tool payments.refund version 2, at_most_once  completed  8.00s
+      result reconciled: the other side was asked and knew it
+      in doubt at 2026-11-21 09:30:05Z, permit 1: the holder died → happened by reconcile
+
+used 1 tool calls and 0 tokens
+"
+    );
+    assert_eq!(render::trace::page(&view, Style::default(), now()), expected);
+}
+
+#[test]
+fn the_list_of_waits() {
+    let wait = json!({
+        "age": "59s", "agent": "refund", "correlation_key": "k-1", "deadline": null, "doubt": false, "job_id": JOB,
+        "node_id": "approval", "reason": "look\nhere", "session_id": null, "since": "2026-11-21T09:30:01Z",
+        "wait_type": "human",
+    });
+    let waits: Vec<WaitView> = vec![typed(&wait)];
+    let expected = format!(
+        "JOB                             AGENT   NODE      TYPE   KEY  AGE    UNTIL  REASON
+{JOB}  refund  approval  human  k-1  59.0s         look here
+
+answer one with: aetheris signal {JOB} k-1 '{{\"approved\": true}}'
+"
+    );
+    assert_eq!(render::waits::table(&waits, "aetheris", Style::default(), now()), expected);
+}
+
+#[test]
+fn the_list_of_doubts_says_how_to_resolve_one() {
+    let call = json!({
+        "agent": "refund", "deadline": "2026-11-21T09:30:12Z", "effect": "at_most_once", "evidence": [],
+        "invocation": KEY, "job_id": JOB, "job_status": "parked", "node_id": "pay", "permit": 1, "policy": "human",
+        "reason": "timeout", "since": "2026-11-21T09:30:00Z", "status": "in_doubt", "tool": "payments.refund",
+        "waiting": null,
+    });
+    let calls: Vec<InDoubtView> = vec![typed(&call)];
+    let text = render::waits::in_doubt(&calls, "aetheris", Style::default(), now());
+    assert!(text.contains("payments.refund  at_most_once  1m ago  over              human   timeout\n"), "{text}");
+    assert!(text.contains(&format!("  aetheris in-doubt resolve {JOB} {KEY} --happened --result '{{…}}'")), "{text}");
+    assert!(text.contains(&format!("  aetheris in-doubt resolve {JOB} {KEY} --did-not-happen")), "{text}");
+}
+
+#[test]
+fn nothing_is_coloured_unless_it_is_wanted() {
+    let view: JobView = typed(&job("running"));
+    let plain = render::jobs::page(&view, &[], "aetheris", Style { color: false }, now());
+    let coloured = render::jobs::page(&view, &[], "aetheris", Style { color: true }, now());
+    assert!(!plain.contains('\u{1b}') && coloured.contains('\u{1b}'));
+}

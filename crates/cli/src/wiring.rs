@@ -1,0 +1,221 @@
+//! Where the parts of a process are put together: the only place that names a backend.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use aetheris_adapters::{EnvSource, IpNet, ModelBook, ModelEndpoint, Secret, Toolbox};
+use aetheris_core::agent::Agent;
+use aetheris_core::id::{InstanceId, WorkerId};
+use aetheris_core::plan::{NodeKind, ToolKind};
+use aetheris_runtime::{Models, Plans, Runtime, Settings, Wakeups};
+use aetheris_scheduler::SweepOptions;
+use aetheris_server::AppState;
+use aetheris_store::Store;
+use aetheris_store::memory::MemoryStore;
+use aetheris_store::system::System;
+use aetheris_store_sqlite::{SqliteOptions, SqliteStore};
+use aetheris_worker::{StopSignals, Worker, WorkerOptions};
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::config::{Config, Environment, StoreKind};
+use crate::error::Error;
+
+/// The parts that every kind of process has.
+pub struct Wired {
+    /// What configuration says.
+    pub config: Config,
+    /// This process; never used again.
+    pub instance: InstanceId,
+    /// The operations.
+    pub rt: Runtime,
+    /// Asks a running process to stop.
+    pub stop: StopSignals,
+    /// Its models.
+    pub models: Arc<ModelBook>,
+    /// Its tools.
+    pub toolbox: Arc<Toolbox>,
+}
+
+/// Opens the configured store.
+///
+/// # Errors
+/// It cannot be opened.
+pub fn open_store(config: &Config, system: &System) -> Result<Arc<dyn Store>, Error> {
+    match config.jobstore.kind {
+        StoreKind::Memory => Ok(Arc::new(MemoryStore::new(Arc::clone(&system.clock)))),
+        StoreKind::Sqlite => open_sqlite(&config.jobstore.sqlite.path, system),
+    }
+}
+
+/// Opens a database file.
+///
+/// # Errors
+/// Its folder cannot be made, or it cannot be opened.
+pub fn open_sqlite(path: &Path, system: &System) -> Result<Arc<dyn Store>, Error> {
+    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+        let failed = |error| anyhow::anyhow!("the folder {} cannot be made: {error}", folder.display());
+        std::fs::create_dir_all(folder).map_err(failed)?;
+    }
+    let options = SqliteOptions { clock: Arc::clone(&system.clock), ..SqliteOptions::new(path) };
+    let store = SqliteStore::open(options).map_err(|e| anyhow::anyhow!("{} cannot be opened: {e}", path.display()))?;
+    Ok(Arc::new(store))
+}
+
+impl Wired {
+    /// Puts the parts together. `allow_loopback` is what `dev` allows and nothing else does.
+    ///
+    /// # Errors
+    /// The store cannot be opened, or an adapter not be set up.
+    pub fn new(config: Config, env: &Environment, allow_loopback: bool) -> Result<Self, Error> {
+        let system = System::machine();
+        let store = open_store(&config, &system)?;
+        let toolbox = Arc::new(toolbox(&config, env, allow_loopback)?);
+        let models = Arc::new(models(&config, env)?);
+        let defaults = Settings::default();
+        let settings = Settings {
+            execution_version: config.versions.execution.clone().unwrap_or(defaults.execution_version),
+            max_attempts: config.worker.max_attempts,
+            step_timeout: config.executor.step_timeout,
+        };
+        let instance = InstanceId::from_u128(system.ids.secret());
+        let rt = Runtime {
+            models: Arc::clone(&models) as Arc<dyn Models>,
+            plans: Plans::default(),
+            settings: Arc::new(settings),
+            store,
+            system,
+            tools: Arc::clone(&toolbox) as Arc<dyn aetheris_runtime::Tools>,
+            wakeups: Wakeups::default(),
+        };
+        Ok(Self { config, instance, rt, stop: StopSignals::default(), models, toolbox })
+    }
+
+    /// What this process cannot execute of an agent whose file is right.
+    #[must_use]
+    pub fn check_agent(&self) -> Arc<dyn Fn(&Agent) -> Vec<String> + Send + Sync> {
+        let (toolbox, models) = (Arc::clone(&self.toolbox), Arc::clone(&self.models));
+        Arc::new(move |agent| {
+            let unknown_function = |(name, tool): (&_, &aetheris_core::plan::Tool)| match &tool.kind {
+                ToolKind::Function(function) if !toolbox.has_function(function) => {
+                    Some(format!("the tool `{name}` names the function `{function}`, which this server does not have"))
+                }
+                ToolKind::Function(_) | ToolKind::Http(_) => None,
+            };
+            let unknown_model = |node: &aetheris_core::plan::Node| match &node.kind {
+                NodeKind::Llm(llm) => models.knows(&llm.model).err().map(|why| format!("node `{}`: {why}", node.id)),
+                NodeKind::Condition
+                | NodeKind::Sleep(_)
+                | NodeKind::Tool { .. }
+                | NodeKind::Transform(_)
+                | NodeKind::Wait(_) => None,
+            };
+            let tools = agent.plan.tools.iter().filter_map(unknown_function);
+            tools.chain(agent.plan.nodes.iter().filter_map(unknown_model)).collect()
+        })
+    }
+
+    /// The worker's name: the configured one, or one of host and instance.
+    #[must_use]
+    pub fn worker_id(&self) -> WorkerId {
+        match self.config.worker.chosen_id() {
+            Some(id) => WorkerId::from(id),
+            None => {
+                let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+                WorkerId::new(format!("{host}-{}", self.instance))
+            }
+        }
+    }
+
+    /// Starts the sweeps: timers and expired leases.
+    pub fn start_sweeps(&self, tasks: &mut JoinSet<()>, stop: &CancellationToken) {
+        let ttl = self.config.worker.lease_ttl.to_std();
+        let poll = self.config.worker.poll_interval.to_std().min(Duration::from_secs(1));
+        let span = aetheris_core::time::Span::from_std;
+        let options = SweepOptions { leases: span((ttl / 4).min(Duration::from_secs(1))), timers: span(poll) };
+        tasks.spawn(aetheris_scheduler::fire_timers(self.rt.clone(), options, stop.clone()));
+        tasks.spawn(aetheris_scheduler::reclaim_expired(self.rt.clone(), options, stop.clone()));
+    }
+
+    /// Starts the worker, and its keeper on a thread of its own: steps that keep every processor of the
+    /// runtime busy must not cost a lease.
+    ///
+    /// # Errors
+    /// The keeper's thread cannot be started.
+    pub fn start_worker(&self, tasks: &mut JoinSet<()>) -> Result<(), Error> {
+        let worker = &self.config.worker;
+        let options = WorkerOptions {
+            heartbeat: worker.heartbeat,
+            id: self.worker_id(),
+            lease_ttl: worker.lease_ttl,
+            poll_interval: worker.poll_interval,
+            slots: worker.slots,
+        };
+        let (worker, keeper) = Worker::new(self.rt.clone(), self.instance, options, self.stop.clone());
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+        let runtime = runtime.map_err(|e| anyhow::anyhow!("the thread that keeps leases cannot be set up: {e}"))?;
+        let thread = std::thread::Builder::new().name("lease-keeper".to_owned());
+        let started = thread.spawn(move || runtime.block_on(keeper.run()));
+        started.map_err(|e| anyhow::anyhow!("the thread that keeps leases cannot be started: {e}"))?;
+        tasks.spawn(worker.run());
+        Ok(())
+    }
+
+    /// The state of the HTTP server.
+    #[must_use]
+    pub fn app_state(&self) -> AppState {
+        AppState { check_agent: self.check_agent(), ..AppState::new(self.rt.clone()) }
+    }
+
+    /// Listens where it is configured.
+    ///
+    /// # Errors
+    /// The address is taken or not ours.
+    pub async fn listen(&self) -> Result<TcpListener, Error> {
+        let address = self.config.server.listen;
+        TcpListener::bind(address).await.map_err(|error| match error.kind() {
+            std::io::ErrorKind::AddrInUse => Error::Conflict(format!(
+                "{address} is in use: another server is listening there. Stop it, or listen elsewhere: --listen 127.0.0.1:0 takes a free port"
+            )),
+            _ => Error::Internal(anyhow::anyhow!("{address} cannot be listened on: {error}")),
+        })
+    }
+}
+
+fn toolbox(config: &Config, env: &Environment, allow_loopback: bool) -> Result<Toolbox, Error> {
+    let mut networks = Vec::new();
+    for text in &config.tools.http.allow {
+        let network: IpNet = text.parse().map_err(|_| {
+            Error::Usage(format!("tools.http.allow: `{text}` is not a network: expected one as 10.0.0.0/8"))
+        })?;
+        networks.push(network);
+    }
+    let env = env.clone();
+    let source = EnvSource::new(config.tools.env.clone(), move |name| env.get(name).map(str::to_owned));
+    let builder = Toolbox::builder().allow_networks(networks).env(source);
+    let builder = if allow_loopback { builder.allow_loopback() } else { builder };
+    Ok(builder.build().map_err(anyhow::Error::from)?)
+}
+
+fn models(config: &Config, env: &Environment) -> Result<ModelBook, Error> {
+    let mut builder = ModelBook::builder();
+    for (name, model) in &config.models {
+        let api_key = match model.api_key() {
+            Some(reference) => {
+                let secret = env.secret(&reference).map_err(|why| Error::Usage(format!("models.{name}: {why}")))?;
+                Some(Secret::new(secret))
+            }
+            None => None,
+        };
+        builder = builder.endpoint(ModelEndpoint {
+            api_key,
+            api_key_env: model.api_key_env.clone(),
+            base_url: model.base_url.clone(),
+            name: name.clone(),
+            timeout: model.timeout.to_std(),
+        });
+    }
+    Ok(builder.build().map_err(anyhow::Error::from)?)
+}

@@ -1,0 +1,254 @@
+//! Scenarios that a runtime runs.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use aetheris_core::time::Timestamp;
+use aetheris_runtime::ops::{Proof, Reclaimed};
+use aetheris_runtime::run;
+use aetheris_store::system::{Clock, ManualClock, System};
+use anyhow::Result;
+
+use super::world::World;
+
+/// One call of one function in one class.
+fn one_call(function: &str, effect: &str, doubt: &str) -> String {
+    format!(
+        "agent: zoo\nretry: {{ max_attempts: 3, backoff: 1ms }}\nstep_timeout: 2s\ntools:\n  t: {{ kind: function, \
+         function: {function}, effect: {effect}{doubt} }}\n  look: {{ kind: function, function: look, effect: pure }}\n\
+         plan:\n  nodes:\n    - {{ id: call, kind: tool, tool: t, input: {{ n: 1 }} }}\n"
+    )
+}
+
+fn once(function: &str) -> String {
+    one_call(function, "at_most_once", "")
+}
+
+const WAIT: &str = "agent: zoo\nplan:\n  nodes:\n    - { id: ask, kind: wait, wait_type: signal, \
+                    correlation_key: \"k\" }\n";
+
+/// A held call, then a wait.
+const CALL_THEN_WAIT: &str = "agent: zoo\ntools:\n  t: { kind: function, function: held, effect: at_most_once }\n\
+                              plan:\n  nodes:\n    - { id: call, kind: tool, tool: t, input: {} }\n    \
+                              - { id: ask, kind: wait, wait_type: signal, correlation_key: \"k\", needs: [call] }\n";
+
+pub(super) async fn ledger(world: &World) -> Result<()> {
+    let file = "agent: zoo\ntools:\n  t: { kind: function, function: act, effect: at_most_once }\n  \
+                u: { kind: function, function: refuse, effect: idempotent }\nplan:\n  nodes:\n    \
+                - { id: one, kind: tool, tool: t, input: {} }\n    \
+                - { id: two, kind: tool, tool: u, input: {}, needs: [one] }\n";
+    let job = world.send(file).await?;
+    world.settle().await?;
+    world.expect_end(job, "completed", "").await
+}
+
+pub(super) async fn lost_answer(world: &World) -> Result<()> {
+    let job = world.send(&once("lost")).await?;
+    world.settle().await?;
+    world.expect_end(job, "failed", "in_doubt_unresolved").await
+}
+
+pub(super) async fn crash_in_body(world: &World) -> Result<()> {
+    let job = world.send(&once("held")).await?;
+    let fence = world.crash_in_body().await?;
+    world.expire(job, fence).await?;
+    world.tools.gate.add_permits(8);
+    world.settle().await?;
+    world.expect_end(job, "failed", "in_doubt_unresolved").await
+}
+
+pub(super) async fn cancel_after_crash(world: &World) -> Result<()> {
+    let job = world.send(&once("held")).await?;
+    let fence = world.crash_in_body().await?;
+    world.expire(job, fence).await?;
+    world.rt.cancel(job).await?;
+    world.told(|history| history.cancels.extend([job]));
+    world.settle().await?;
+    world.expect_end(job, "cancelled", "").await
+}
+
+/// A run that holds a body, and the same job in other hands before the body answers.
+pub(super) async fn late_answer(world: &World) -> Result<()> {
+    let job = world.send(&one_call("held", "at_most_once", ", on_in_doubt: [{ wait: 5s }, fail]")).await?;
+    let claimed = world.must_claim().await?;
+    let (fence, lease) = (claimed.fence, World::lease(&claimed));
+    let slow = run::run_job(&world.rt, claimed, &lease);
+    let meanwhile = async {
+        world.tools.begun.acquire().await?.forget();
+        world.expire(job, fence).await?;
+        lease.lost.cancel();
+        if let Some(claimed) = world.claim().await? {
+            world.run(claimed).await;
+        }
+        world.tools.gate.add_permits(1);
+        anyhow::Ok(())
+    };
+    if let Some((_, other)) = world.within(async { tokio::join!(slow, meanwhile) }).await {
+        other?;
+    }
+    world.settle().await?;
+    world.expect_end(job, "completed", "").await
+}
+
+/// The lease was renewed after the sweep had listed it.
+pub(super) async fn live_reclaim(world: &World) -> Result<()> {
+    let job = world.send(&once("held")).await?;
+    let claimed = world.must_claim().await?;
+    let (fence, lease) = (claimed.fence, World::lease(&claimed));
+    let held = run::run_job(&world.rt, claimed, &lease);
+    let sweep = async {
+        world.tools.begun.acquire().await?.forget();
+        let taken = world.rt.reclaim(job, fence, Proof::Expired).await?;
+        world.expect(taken == Reclaimed::NotHeld, "A9 a live lease was taken");
+        if let Some(claimed) = world.claim().await? {
+            world.run(claimed).await;
+        }
+        world.tools.gate.add_permits(8);
+        anyhow::Ok(())
+    };
+    if let Some((_, swept)) = world.within(async { tokio::join!(held, sweep) }).await {
+        swept?;
+    }
+    world.settle().await?;
+    world.expect_end(job, "completed", "").await
+}
+
+pub(super) async fn early_signal(world: &World) -> Result<()> {
+    let job = world.send(WAIT).await?;
+    world.signal(job, "k").await;
+    world.settle().await?;
+    world.expect_end(job, "completed", "").await
+}
+
+/// The run has read its inbox; the signal comes then; the wait comes last.
+pub(super) async fn raced_signal(world: &World) -> Result<()> {
+    let job = world.send(CALL_THEN_WAIT).await?;
+    let claimed = world.must_claim().await?;
+    let run = world.run(claimed);
+    let signal = async {
+        world.tools.begun.acquire().await?.forget();
+        world.signal(job, "k").await;
+        world.tools.gate.add_permits(1);
+        anyhow::Ok(())
+    };
+    let (_, signalled) = tokio::join!(run, signal);
+    signalled?;
+    world.settle().await?;
+    world.expect_end(job, "completed", "").await
+}
+
+pub(super) async fn two_signals(world: &World) -> Result<()> {
+    for _ in 0..12 {
+        let job = world.send(WAIT).await?;
+        let claimed = world.must_claim().await?;
+        world.run(claimed).await;
+        tokio::join!(world.signal(job, "k"), world.signal(job, "k"), world.signal(job, "k"));
+    }
+    world.settle().await
+}
+
+pub(super) async fn early_timer(world: &World) -> Result<()> {
+    let job = world.send("agent: zoo\nplan:\n  nodes:\n    - { id: nap, kind: sleep, duration: 5s }\n").await?;
+    let claimed = world.must_claim().await?;
+    world.run(claimed).await;
+    for timer in world.rt.store.timers(job).await? {
+        world.rt.fire(&timer, world.now()).await?;
+    }
+    world.settle().await?;
+    world.expect_end(job, "completed", "").await
+}
+
+pub(super) async fn cancel(world: &World) -> Result<()> {
+    let job = world.send(&once("held")).await?;
+    let claimed = world.must_claim().await?;
+    let run = world.run(claimed);
+    let cancel = async {
+        world.tools.begun.acquire().await?.forget();
+        world.rt.cancel(job).await?;
+        world.told(|history| history.cancels.extend([job]));
+        world.tools.gate.add_permits(1);
+        anyhow::Ok(())
+    };
+    let (_, cancelled) = tokio::join!(run, cancel);
+    cancelled?;
+    world.settle().await?;
+    world.expect_end(job, "cancelled", "").await
+}
+
+pub(super) async fn resend(world: &World) -> Result<()> {
+    world.put(&once("act")).await?;
+    for _ in 0..2 {
+        world.message(&"zoo".into(), Some("same".to_owned())).await?;
+    }
+    world.settle().await
+}
+
+pub(super) async fn checkpoint(world: &World) -> Result<()> {
+    let mut file = String::from("agent: zoo\nplan:\n  nodes:\n");
+    for node in 0..300 {
+        writeln!(file, "    - {{ id: n{node}, kind: transform, output: {node} }}")?;
+    }
+    let job = world.send(&file).await?;
+    world.settle().await?;
+    world.expect_end(job, "completed", "").await
+}
+
+/// The answer is lost before anything left: the reconcile tool says so, and is believed only when the
+/// permit's call can no longer arrive.
+pub(super) async fn reconcile(world: &World) -> Result<()> {
+    let doubt = ", on_in_doubt: [{ reconcile: look }, fail]";
+    let job = world.send(&one_call("held", "at_most_once", doubt)).await?;
+    let claimed = world.must_claim().await?;
+    let fence = claimed.fence;
+    // The permission is written and its run dies before the call: its body is the gate's, which never opens.
+    let lease = World::lease(&claimed);
+    let run = run::run_job(&world.rt, claimed, &lease);
+    let written = async {
+        while world.rt.store.history(job, false).await?.is_none_or(|history| history.ledger.is_empty()) {
+            tokio::task::yield_now().await;
+        }
+        anyhow::Ok(())
+    };
+    tokio::select! {
+        biased;
+        seen = written => seen?,
+        _ = run => {}
+    }
+    world.rt.reclaim(job, fence, Proof::Dead(aetheris_core::id::InstanceId::from_u128(1))).await?;
+    world.tools.gate.add_permits(8);
+    world.settle().await?;
+    world.expect_end(job, "completed", "").await
+}
+
+/// The boot clock leaps between the permission and the call.
+struct Leaping {
+    calls: AtomicU32,
+    inner: ManualClock,
+}
+
+impl Clock for Leaping {
+    fn boot(&self) -> Duration {
+        let late = self.calls.fetch_add(1, Ordering::SeqCst) > 0;
+        self.inner.boot() + if late { Duration::from_millis(1_900) } else { Duration::ZERO }
+    }
+
+    fn wall(&self) -> Timestamp {
+        self.inner.wall()
+    }
+}
+
+pub(super) async fn spent_lease(world: &World) -> Result<()> {
+    world.send(&once("act")).await?;
+    let claimed = world.must_claim().await?;
+    let mut rt = world.rt.clone();
+    let leaping = Leaping { calls: AtomicU32::new(0), inner: world.clock.clone() };
+    rt.system = System { clock: Arc::new(leaping), ids: Arc::clone(&rt.system.ids) };
+    // A lease that is safe for another second, and a clock that goes on by almost two.
+    let (drain, abandon) = Default::default();
+    let lease = run::Lease::new(claimed.fence, world.clock.boot() + Duration::from_secs(1), drain, abandon);
+    world.within(run::run_job(&rt, claimed, &lease)).await;
+    world.expect(world.tools.lines().is_empty(), "A7 a body began under a spent lease");
+    Ok(())
+}

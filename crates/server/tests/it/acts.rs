@@ -1,0 +1,80 @@
+use aetheris_core::time::Span;
+
+use crate::bed::Bed;
+
+#[tokio::test]
+async fn a_job_is_cancelled_at_once_on_request_and_once() {
+    let bed = Bed::with_agents().await;
+    let job = bed.send("approve", "1").await;
+    let path = format!("/api/jobs/{job}/cancel");
+    assert_eq!(bed.call("POST", &path, "").await.is(202)["status"], "cancelled");
+    assert_eq!(bed.call("POST", &path, "{}").await.is(200)["status"], "cancelled");
+
+    let held = bed.send("pay", "1").await;
+    let hand = bed.claim().await;
+    let path = format!("/api/jobs/{held}/cancel");
+    for _ in 0..2 {
+        let reply = bed.call("POST", &path, "").await;
+        assert_eq!(reply.is(202), &serde_json::json!({"end_requested": "cancel", "status": "running"}));
+    }
+    assert_eq!(bed.get(&format!("/api/jobs/{held}")).await.is(200)["end_requested"], "cancel");
+    drop(hand);
+
+    let done = bed.send("pay", "1").await;
+    let hand = bed.claim().await;
+    hand.called("send", 1.into()).await;
+    hand.complete("send").await;
+    let path = format!("/api/jobs/{done}/cancel");
+    assert!(bed.call("POST", &path, "").await.problem(409, "job_finished").contains("completed"));
+    bed.call("POST", &path, r#"{"force": true}"#).await.problem(400, "invalid_request");
+}
+
+#[tokio::test]
+async fn did_not_happen_is_accepted_after_the_deadline_only() {
+    let bed = Bed::with_agents().await;
+    let (job, key) = bed.doubted().await;
+    let path = format!("/api/jobs/{job}/in-doubt/{key}");
+    let no = r#"{"outcome": "did_not_happen", "note": "looked"}"#;
+    let early = bed.call("POST", &path, no).await;
+    assert!(early.problem(409, "state_conflict").contains("2026-11-21T09:01:00"), "{}", early.text);
+    bed.clock.advance(Span::from_secs(61));
+    let reply = bed.call("POST", &path, no).await;
+    assert_eq!(
+        reply.is(202),
+        &serde_json::json!({"invocation": key, "outcome": "did_not_happen", "status": "pending"})
+    );
+    bed.call("POST", &path, no).await.problem(409, "state_conflict");
+}
+
+#[tokio::test]
+async fn happened_is_accepted_at_once_with_its_result() {
+    let bed = Bed::with_agents().await;
+    let (job, key) = bed.doubted().await;
+    let path = format!("/api/jobs/{job}/in-doubt/{key}");
+    let wrong = [
+        (r"{}", "missing field `outcome`"),
+        (r#"{"outcome": "perhaps"}"#, "unknown variant"),
+        (r#"{"outcome": "did_not_happen", "result": 1}"#, "has no result"),
+        (r#"{"outcome": "happened", "who": "me"}"#, "unknown field `who`"),
+    ];
+    for (body, says) in wrong {
+        let reply = bed.call("POST", &path, body).await;
+        assert!(reply.problem(400, "invalid_request").contains(says), "{}", reply.text);
+    }
+    let long = format!(r#"{{"outcome": "happened", "note": "{}"}}"#, "n".repeat(4_097));
+    bed.call("POST", &path, long).await.problem(400, "invalid_request");
+    let elsewhere = format!("/api/jobs/{job}/in-doubt/key_00000000000000000000000000");
+    let yes = r#"{"outcome": "happened", "result": {"receipt": 3}}"#;
+    bed.call("POST", &elsewhere, yes).await.problem(404, "invocation_not_found");
+    bed.call("POST", &format!("/api/jobs/{job}/in-doubt/x"), yes).await.problem(404, "invocation_not_found");
+    let nobody = format!("/api/jobs/job_00000000000000000000000000/in-doubt/{key}");
+    bed.call("POST", &nobody, yes).await.problem(404, "job_not_found");
+
+    bed.call("POST", &path, yes).await.is(202);
+    let verify = bed.get(&format!("/api/jobs/{job}/verify")).await;
+    assert_eq!(verify.is(200)["valid"], true, "{}", verify.text);
+    assert_eq!(bed.get("/api/in-doubt").await.is(200)["invocations"].as_array().unwrap().len(), 0);
+    let trace = bed.get(&format!("/api/jobs/{job}/trace")).await;
+    let doubt = &trace.is(200)["steps"][0]["doubts"][0];
+    assert_eq!((doubt["outcome"].as_str(), doubt["resolved_by"].as_str()), (Some("happened"), Some("operator")));
+}

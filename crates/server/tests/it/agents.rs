@@ -1,0 +1,67 @@
+use std::sync::Arc;
+
+use aetheris_store::memory::MemoryStore;
+use aetheris_store::system::ManualClock;
+
+use crate::bed::{APPROVE, Bed};
+
+#[tokio::test]
+async fn an_agent_is_put_read_listed_and_deleted() {
+    let bed = Bed::new();
+    let first = bed.call("PUT", "/api/agents/approve", APPROVE).await;
+    let put = first.is(201);
+    assert_eq!((put["agent"].as_str(), put["version"].as_str()), (Some("approve"), Some("3")));
+    assert_eq!(put["hash"].as_str().unwrap().len(), 64);
+    let again = bed.call("PUT", "/api/agents/approve", APPROVE).await;
+    assert_eq!(again.is(200), put);
+
+    let one = bed.get("/api/agents/approve").await;
+    let view = one.is(200);
+    assert_eq!((view["source"].as_str(), view["nodes"].as_u64()), (Some(APPROVE), Some(2)));
+    let list = bed.get("/api/agents").await;
+    assert_eq!(list.is(200)["agents"][0]["agent"], "approve");
+    assert!(list.body["agents"][0].get("source").is_none());
+
+    let gone = bed.call("DELETE", "/api/agents/approve", "").await;
+    assert_eq!((gone.status.as_u16(), gone.text.as_str()), (204, ""));
+    bed.call("DELETE", "/api/agents/approve", "").await.problem(404, "agent_not_found");
+    let said = bed.get("/api/agents/approve").await;
+    assert!(said.problem(404, "agent_not_found").contains("aetheris agent put"));
+}
+
+#[tokio::test]
+async fn a_file_with_mistakes_is_refused_with_all_of_them() {
+    let bed = Bed::new();
+    let file = "agent: a\ncolour: red\nplan:\n  nodes:\n    - { id: x, kind: transform, output: 1, needs: [y] }\n";
+    let reply = bed.call("PUT", "/api/agents/a", file).await;
+    reply.problem(422, "invalid_agent");
+    let errors = reply.body["errors"].as_array().unwrap();
+    let found: Vec<_> = errors.iter().map(|e| (e["line"].as_u64().unwrap(), e["code"].as_str().unwrap())).collect();
+    assert_eq!(found, [(2, "unknown_key"), (5, "unknown_need")]);
+
+    let reply = bed.call("PUT", "/api/agents/other", APPROVE).await;
+    reply.problem(422, "invalid_agent");
+    assert_eq!(reply.body["errors"][0]["code"], "name_mismatch");
+    bed.call("PUT", "/api/agents/other", vec![0xff, 0xfe]).await.problem(422, "invalid_agent");
+    bed.call("PUT", "/api/agents/other", "").await.problem(422, "invalid_agent");
+    bed.get("/api/agents/other").await.problem(404, "agent_not_found");
+}
+
+#[tokio::test]
+async fn what_this_server_cannot_execute_is_refused() {
+    let clock = ManualClock::default();
+    let bed = Bed::on(clock.clone(), Arc::new(MemoryStore::new(Arc::new(clock))), |mut state| {
+        state.check_agent = Arc::new(|agent| vec![format!("{}: the function `x` is not registered", agent.agent)]);
+        state
+    });
+    let reply = bed.call("PUT", "/api/agents/approve", APPROVE).await;
+    reply.problem(422, "invalid_agent");
+    assert_eq!(reply.body["errors"][0]["message"], "approve: the function `x` is not registered");
+}
+
+#[tokio::test]
+async fn the_form_of_agent_files_is_published() {
+    let bed = Bed::new();
+    let reply = bed.get("/api/schema/agent").await;
+    assert_eq!(reply.is(200)["properties"]["agent"]["type"], "string");
+}

@@ -1,0 +1,159 @@
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::Request;
+use futures_util::StreamExt;
+use serde_json::Value;
+
+use crate::bed::Bed;
+
+#[tokio::test]
+async fn events_come_in_pages_as_they_are_stored() {
+    let bed = Bed::with_agents().await;
+    let job = bed.waiting().await;
+    let all = bed.get(&format!("/api/jobs/{job}/events")).await;
+    let events = all.is(200)["events"].as_array().unwrap();
+    let kinds: Vec<_> = events.iter().map(|event| event["type"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["job_created", "plan_generated", "job_claimed", "node_started", "job_waiting", "timer_set"]);
+    assert!(all.body["next_after"].is_null());
+    assert_eq!((events[0]["epoch"].as_u64(), events[5]["epoch"].as_u64()), (Some(0), Some(1)));
+    assert_eq!(events[0]["payload"]["message"]["order"], 7);
+    assert_eq!(events[0]["hash"].as_str().unwrap().len(), 64);
+
+    let page = bed.get(&format!("/api/jobs/{job}/events?after=1&limit=2")).await;
+    assert_eq!(page.is(200)["next_after"], 3);
+    assert_eq!(page.body["events"].as_array().unwrap()[..], events[1..3]);
+}
+
+/// Reads a stream until it ends, or until so many events are there.
+async fn read(bed: &Bed, path: &str, header: Option<&str>, most: usize) -> (Vec<(u64, String, Value)>, bool) {
+    let mut request = Request::get(path);
+    if let Some(last) = header {
+        request = request.header("Last-Event-ID", last);
+    }
+    let response = bed.raw(request.body(Body::empty()).unwrap()).await;
+    assert_eq!(response.status(), 200);
+    assert_eq!(response.headers()["content-type"], "text/event-stream");
+    let mut body = response.into_body().into_data_stream();
+    let mut text = String::new();
+    while let Some(chunk) = body.next().await {
+        text.push_str(std::str::from_utf8(&chunk.unwrap()).unwrap());
+        if parse(&text).len() >= most {
+            return (parse(&text), false);
+        }
+    }
+    (parse(&text), true)
+}
+
+fn parse(text: &str) -> Vec<(u64, String, Value)> {
+    let blocks = text.split("\n\n").filter(|block| block.starts_with("id: "));
+    let field = |block: &str, name: &str| {
+        let line = block.lines().find_map(|line| line.strip_prefix(name));
+        line.unwrap_or_else(|| panic!("{name} in {block}")).to_owned()
+    };
+    let event = |block| {
+        let data = serde_json::from_str(&field(block, "data: ")).unwrap();
+        (field(block, "id: ").parse().unwrap(), field(block, "event: "), data)
+    };
+    blocks.map(event).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_replays_then_follows_and_ends_with_the_job() {
+    let bed = Bed::with_agents().await;
+    let job = bed.waiting().await;
+    let path = format!("/api/jobs/{job}/events/stream");
+    let life = async {
+        let pause = || tokio::time::sleep(Duration::from_millis(50));
+        pause().await;
+        let signal = r#"{"correlation_key": "ok-7"}"#;
+        bed.call("POST", &format!("/api/jobs/{job}/signal"), signal).await.is(200);
+        let hand = bed.claim().await;
+        pause().await;
+        hand.finish("ask", None).await;
+        hand.run("tell", 1.into()).await;
+        pause().await;
+        hand.complete("tell").await;
+    };
+    let ((whole, whole_ended), (tail, tail_ended), ()) =
+        tokio::join!(read(&bed, &path, None, usize::MAX), read(&bed, &path, Some("4"), usize::MAX), life);
+    assert!(whole_ended && tail_ended);
+    let last = whole.last().unwrap();
+    assert_eq!(last.1, "job_completed");
+    assert_eq!(whole.iter().map(|event| event.0).collect::<Vec<_>>(), (1..=last.0).collect::<Vec<_>>());
+    assert_eq!(tail, whole[4..]);
+    assert!(whole.iter().all(|(seq, kind, data)| data["seq"] == *seq && data["type"] == *kind));
+
+    let (after, _) = read(&bed, &format!("{path}?after=8"), None, usize::MAX).await;
+    assert_eq!(after, whole[8..]);
+    let (header_wins, _) = read(&bed, &format!("{path}?after=1"), Some("8"), usize::MAX).await;
+    assert_eq!(header_wins, after);
+    let (nothing, ended) = read(&bed, &format!("{path}?after=1000"), None, usize::MAX).await;
+    assert!(nothing.is_empty() && ended);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_event_is_missed_or_told_twice_however_writes_fall() {
+    for writes_before in 0..6 {
+        let bed = Bed::new();
+        let nodes: String = (0..6).map(|n| format!("    - {{ id: n{n}, kind: transform, output: 1 }}\n")).collect();
+        bed.call("PUT", "/api/agents/six", format!("agent: six\nplan:\n  nodes:\n{nodes}")).await.is(201);
+        let job = bed.send("six", "1").await;
+        let hand = bed.claim().await;
+        for n in 0..writes_before {
+            hand.run(&format!("n{n}"), n.into()).await;
+        }
+        let path = format!("/api/jobs/{job}/events/stream");
+        let ((events, ended), ()) = tokio::join!(read(&bed, &path, None, usize::MAX), async {
+            for n in writes_before..6 {
+                tokio::task::yield_now().await;
+                hand.run(&format!("n{n}"), n.into()).await;
+            }
+            hand.complete("n5").await;
+        });
+        assert!(ended);
+        assert_eq!(events.iter().map(|event| event.0).collect::<Vec<_>>(), (1..=16).collect::<Vec<_>>());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_stream_says_that_it_is_there_and_ends_with_the_server() {
+    let bed = Bed::with_agents().await;
+    let job = bed.send("approve", "1").await;
+    let path = format!("/api/jobs/{job}/events/stream?after=100");
+    let response = bed.raw(Request::get(path).body(Body::empty()).unwrap()).await;
+    let mut body = response.into_body().into_data_stream();
+    let began = tokio::time::Instant::now();
+    let said = body.next().await.unwrap().unwrap();
+    assert!(said.starts_with(b":") && said.ends_with(b"\n\n"));
+    assert_eq!(began.elapsed().as_secs(), 15);
+    bed.state.closing.cancel();
+    assert!(body.next().await.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn followers_are_bounded_and_free_their_place() {
+    let bed = Bed::with_agents().await;
+    let job = bed.send("approve", "1").await;
+    let path = format!("/api/jobs/{job}/events/stream");
+    let open = async || bed.raw(Request::get(&path).body(Body::empty()).unwrap()).await;
+    let mut streams = Vec::new();
+    for _ in 0..aetheris_core::limits::FOLLOWERS_MAX {
+        streams.push(open().await);
+    }
+    let refused = bed.get(&path).await;
+    refused.problem(503, "overloaded");
+    assert_eq!(refused.headers["retry-after"], "1");
+    bed.get(&format!("/api/jobs/{job}?wait=1s")).await.problem(503, "overloaded");
+    streams.pop();
+    assert_eq!(open().await.status(), 200);
+}
+
+#[tokio::test]
+async fn a_wrong_place_is_refused() {
+    let bed = Bed::with_agents().await;
+    let job = bed.send("approve", "1").await;
+    let path = format!("/api/jobs/{job}/events/stream");
+    bed.call_with("GET", &path, &[("Last-Event-ID", "x")], "").await.problem(400, "invalid_request");
+    bed.get(&format!("{path}?after=x")).await.problem(400, "invalid_request");
+}

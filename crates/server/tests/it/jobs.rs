@@ -1,0 +1,152 @@
+use crate::bed::{Bed, moment};
+
+#[tokio::test]
+async fn a_job_is_shown_through_its_life() {
+    let bed = Bed::with_agents().await;
+    let job = bed.send("approve", r#"{"order": 7}"#).await;
+    let path = format!("/api/jobs/{job}");
+    let pending = bed.get(&path).await;
+    let view = pending.is(200);
+    for absent in ["worker", "attempt_id", "lease_until", "error", "waiting", "result", "session_id", "not_before"] {
+        assert!(view.as_object().unwrap().get(absent).is_some_and(serde_json::Value::is_null), "{absent}");
+    }
+    assert_eq!((view["id"].as_str(), view["epoch"].as_u64()), (Some(job.as_str()), Some(0)));
+    assert_eq!(
+        view["steps"]["ask"],
+        serde_json::json!({"attempt": 0, "finished_at": null, "started_at": null, "status": "pending"})
+    );
+
+    let hand = bed.claim().await;
+    let running = bed.get(&path).await;
+    assert_eq!((running.is(200)["status"].as_str(), running.body["worker"].as_str()), (Some("running"), Some("w1")));
+    assert!(running.body["attempt_id"].as_str().unwrap().starts_with("att_"));
+    assert_eq!(running.body["lease_until"].as_str().map(moment), Some(moment("2026-11-21T09:00:30Z")));
+
+    hand.wait("ask", "ok-7").await;
+    let parked = bed.get(&path).await;
+    assert_eq!(parked.is(200)["status"], "parked");
+    let waiting = &parked.body["waiting"];
+    assert_eq!((waiting["wait_type"].as_str(), waiting["correlation_key"].as_str()), (Some("human"), Some("ok-7")));
+    assert_eq!((waiting["node_id"].as_str(), waiting["reason"].as_str()), (Some("ask"), Some("Please look")));
+    assert_eq!(waiting["deadline"].as_str().map(moment), Some(moment("2026-11-22T09:00:00Z")));
+    assert!(parked.body["worker"].is_null());
+
+    let signal = r#"{"correlation_key": "ok-7", "payload": {"yes": true}}"#;
+    bed.call("POST", &format!("{path}/signal"), signal).await.is(200);
+    let hand = bed.claim().await;
+    hand.finish("ask", None).await;
+    hand.run("tell", serde_json::json!({"said": {"yes": true}})).await;
+    hand.complete("tell").await;
+    let done = bed.get(&path).await;
+    assert_eq!(done.is(200)["status"], "completed");
+    assert_eq!(done.body["result"], serde_json::json!({"said": {"yes": true}}));
+    assert_eq!(done.body["steps"]["ask"]["attempt"], 1);
+    assert_eq!(done.body["steps"]["tell"]["status"], "completed");
+    assert_eq!(done.body["epoch"], 2);
+    assert_eq!(done.body["usage"], serde_json::json!({"tokens": 0, "tool_calls": 0}));
+}
+
+#[tokio::test]
+async fn the_answer_of_a_called_tool_is_the_result() {
+    let bed = Bed::with_agents().await;
+    let job = bed.send("pay", "5").await;
+    let hand = bed.claim().await;
+    hand.called("send", serde_json::json!({"receipt": 9})).await;
+    hand.complete("send").await;
+    let reply = bed.get(&format!("/api/jobs/{job}")).await;
+    assert_eq!(reply.is(200)["result"], serde_json::json!({"receipt": 9}));
+    assert_eq!(reply.body["usage"]["tool_calls"], 1);
+}
+
+#[tokio::test]
+async fn what_is_no_job_is_not_found() {
+    let bed = Bed::with_agents().await;
+    for job in ["job_00000000000000000000000000", "nonsense", "job_x", "%20"] {
+        for call in ["", "/events", "/events/stream", "/replay", "/verify", "/trace"] {
+            bed.get(&format!("/api/jobs/{job}{call}")).await.problem(404, "job_not_found");
+        }
+        bed.call("POST", &format!("/api/jobs/{job}/cancel"), "").await.problem(404, "job_not_found");
+    }
+    bed.get("/api/jobs/job_00000000000000000000000000?wait=1s").await.problem(404, "job_not_found");
+    bed.get("/api/jobs/%ff").await.problem(400, "invalid_request");
+}
+
+#[tokio::test]
+async fn jobs_are_listed_newest_first_page_by_page() {
+    let bed = Bed::with_agents().await;
+    let mut sent = Vec::new();
+    for n in 0..5 {
+        sent.push(bed.send("approve", &n.to_string()).await);
+    }
+    sent.reverse();
+    let (mut cursor, mut found) = (String::new(), Vec::new());
+    loop {
+        let page = bed.get(&format!("/api/jobs?limit=2&cursor={cursor}")).await;
+        let jobs = page.is(200)["jobs"].as_array().unwrap();
+        assert!(jobs.len() <= 2);
+        found.extend(jobs.iter().map(|job| job["id"].as_str().unwrap().to_owned()));
+        assert!(jobs.iter().all(|job| job.get("steps").is_none() && job.get("message").is_none()));
+        match page.body["next_cursor"].as_str() {
+            Some(next) => cursor = next.to_owned(),
+            None => break,
+        }
+    }
+    assert_eq!(found, sent);
+}
+
+#[tokio::test]
+async fn jobs_are_found_by_what_they_are() {
+    let bed = Bed::with_agents().await;
+    let body = r#"{"message": 1, "session_id": "s 1", "labels": {"team": "a:b", "n": "2"}}"#;
+    bed.call("POST", "/api/agents/approve/message", body).await.is(202);
+    let parked = bed.send("approve", r#"{"order": 7}"#).await;
+    bed.call("POST", &format!("/api/jobs/{parked}/cancel"), "").await.is(202);
+    bed.send("pay", "1").await;
+    let count =
+        async |query: &str| bed.get(&format!("/api/jobs?{query}")).await.is(200)["jobs"].as_array().unwrap().len();
+    assert_eq!(count("").await, 3);
+    assert_eq!(count("agent=pay").await, 1);
+    assert_eq!(count("status=pending").await, 2);
+    assert_eq!(count("status=pending,cancelled").await, 3);
+    assert_eq!(count("status=completed&status=cancelled").await, 1);
+    assert_eq!(count("session_id=s%201").await, 1);
+    assert_eq!(count("label=team:a:b").await, 1);
+    assert_eq!(count("label=team%3Da:b").await, 1);
+    assert_eq!(count("label=n=2&status=pending&agent=approve").await, 1);
+    assert_eq!(count("label=n:3").await, 0);
+    let wrong = bed.get("/api/jobs?status=asleep").await;
+    assert!(wrong.problem(400, "invalid_request").contains("pending, running"));
+    for query in ["label=team", "label=:x", "state=pending"] {
+        bed.get(&format!("/api/jobs?{query}")).await.problem(400, "invalid_request");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_long_poll_answers_at_the_end_or_when_the_time_is_over() {
+    let bed = Bed::with_agents().await;
+    let job = bed.send("approve", "1").await;
+    let path = format!("/api/jobs/{job}?wait=20s");
+    let began = tokio::time::Instant::now();
+    assert_eq!(bed.get(&path).await.is(200)["status"], "pending");
+    assert_eq!(began.elapsed().as_secs(), 20);
+
+    let cancel = format!("/api/jobs/{job}/cancel");
+    let began = tokio::time::Instant::now();
+    let (reply, _) = tokio::join!(bed.get(&path), async {
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        bed.call("POST", &cancel, "").await.is(202);
+    });
+    assert_eq!(reply.is(200)["status"], "cancelled");
+    assert!(began.elapsed().as_millis() < 30, "a hint wakes it");
+    let ended = bed.get(&path).await;
+    assert_eq!(ended.is(200)["status"], "cancelled");
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_wait_is_longer_than_its_bound() {
+    let bed = Bed::with_agents().await;
+    let job = bed.send("approve", "1").await;
+    let began = tokio::time::Instant::now();
+    bed.get(&format!("/api/jobs/{job}?wait=24h")).await.is(200);
+    assert_eq!(began.elapsed().as_secs(), 60);
+}

@@ -1,0 +1,16 @@
+//! The server's calls against the store in memory.
+#![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on ends")]
+
+mod acts;
+mod agents;
+mod bed;
+mod document;
+mod events;
+mod evidence;
+mod jobs;
+mod limits;
+mod messages;
+mod people;
+mod serving;
+mod signals;
+mod system;

@@ -1,0 +1,110 @@
+use crate::bed::{Bed, moment};
+
+const PATH: &str = "/api/agents/approve/message";
+
+#[tokio::test]
+async fn a_message_makes_a_job_with_all_that_it_says() {
+    let bed = Bed::with_agents().await;
+    let body = r#"{"message": {"order": 7}, "session_id": "s", "priority": -3, "deadline": "1h",
+        "run_at": "2026-11-21T10:00:00+01:00", "labels": {"team": "a"}}"#;
+    let reply = bed.call("POST", PATH, body).await;
+    let answer = reply.is(202);
+    assert_eq!(answer.as_object().unwrap().len(), 2);
+    let job = bed.get(&format!("/api/jobs/{}", answer["job_id"].as_str().unwrap())).await;
+    let view = job.is(200);
+    assert_eq!((view["agent"].as_str(), view["agent_version"].as_str()), (Some("approve"), Some("3")));
+    assert_eq!((view["session_id"].as_str(), view["priority"].as_i64()), (Some("s"), Some(-3)));
+    assert_eq!(view["labels"]["team"], "a");
+    assert_eq!(view["not_before"].as_str().map(moment), Some(moment("2026-11-21T09:00:00Z")));
+    assert_eq!(view["message"]["order"], 7);
+}
+
+#[tokio::test]
+async fn wrong_messages_are_refused_with_the_reason() {
+    let bed = Bed::with_agents().await;
+    let cases = [
+        (r#"{"message": 1, "colour": 2}"#, "unknown field `colour`"),
+        ("{}", "missing field `message`"),
+        ("", "not valid JSON"),
+        (r#"{"message": [1, 2"#, "not valid JSON"),
+        (r#"["5m", {}, 1, 0, null, null]"#, "a request is a JSON object"),
+        (r#"{"message": 1} x"#, "not valid JSON"),
+        ("7", "a request is a JSON object"),
+        (r#"{"message": 1, "message": 2}"#, "duplicate field `message`"),
+        (r#"{"message": 1, "deadline": 5}"#, "invalid type"),
+        (r#"{"message": 1, "deadline": "5 parsecs"}"#, "is not a duration"),
+        (r#"{"message": 1, "deadline": "0s"}"#, "deadline"),
+        (r#"{"message": 1, "run_at": "tomorrow"}"#, "is not a time"),
+        (r#"{"message": 1, "priority": 99999999999}"#, "invalid value"),
+        (r#"{"message": 1, "labels": {"": "x"}}"#, "labels"),
+        (r#"{"message": 1, "session_id": ""}"#, "session_id"),
+        (r#"{"message": 18446744073709551616}"#, "message: the number 18446744073709551616 is outside"),
+        (r#"{"message": {"a": [-9223372036854775809]}}"#, "-9223372036854775809"),
+        (r#"{"message": 1e999}"#, "1e999"),
+    ];
+    for (body, says) in cases {
+        let reply = bed.call("POST", PATH, body).await;
+        let detail = reply.problem(400, "invalid_request");
+        assert!(detail.contains(says), "{body}: {detail}");
+    }
+    let deep = format!(r#"{{"message": {}{}}}"#, "[".repeat(65), "]".repeat(65));
+    assert!(bed.call("POST", PATH, deep).await.problem(400, "invalid_request").contains("nested deeper"));
+    let absurd = format!(r#"{{"message": {}"#, "[".repeat(200_000));
+    bed.call("POST", PATH, absurd).await.problem(400, "invalid_request");
+    bed.call("POST", "/api/agents/nobody/message", r#"{"message": 1}"#).await.problem(404, "agent_not_found");
+    bed.call("POST", &format!("{PATH}?wait=soon"), r#"{"message": 1}"#).await.problem(400, "invalid_request");
+    let said = bed.call("POST", &format!("{PATH}?colour=1"), r#"{"message": 1}"#).await;
+    assert!(said.problem(400, "invalid_request").contains("unknown parameter `colour`"));
+    assert_eq!(bed.get("/api/jobs").await.body["jobs"].as_array().unwrap().len(), 0);
+}
+
+#[tokio::test]
+async fn integers_arrive_exactly() {
+    let bed = Bed::with_agents().await;
+    let job = bed.send("pay", "[18446744073709551615, -9223372036854775808, 0.1]").await;
+    let reply = bed.get(&format!("/api/jobs/{job}")).await;
+    assert!(reply.text.contains("[18446744073709551615,-9223372036854775808,0.1]"), "{}", reply.text);
+}
+
+#[tokio::test]
+async fn the_same_key_makes_one_job() {
+    let bed = Bed::with_agents().await;
+    let send = async |agent: &str, key: &str, body: &'static str| {
+        bed.call_with("POST", &format!("/api/agents/{agent}/message"), &[("Idempotency-Key", key)], body).await
+    };
+    let first = send("approve", "k", r#"{"message": {"order": 1, "b": 2}}"#).await;
+    let again = send("approve", "k", r#"{ "message": {"b":2, "order":1} }"#).await;
+    assert_eq!(again.is(200), first.is(202));
+    let other = send("approve", "k", r#"{"message": {"order": 2}}"#).await;
+    assert!(other.problem(409, "idempotency_conflict").contains(first.body["job_id"].as_str().unwrap()));
+    let elsewhere = send("pay", "k", r#"{"message": {"order": 2}}"#).await;
+    assert_ne!(elsewhere.is(202)["job_id"], first.body["job_id"]);
+    send("approve", "", r#"{"message": 1}"#).await.problem(400, "invalid_request");
+    send("approve", &"k".repeat(257), r#"{"message": 1}"#).await.problem(400, "invalid_request");
+    send("approve", "ключ", r#"{"message": 1}"#).await.problem(400, "invalid_request");
+    let twice = [("Idempotency-Key", "a"), ("Idempotency-Key", "b")];
+    bed.call_with("POST", PATH, &twice, r#"{"message": 1}"#).await.problem(400, "invalid_request");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sender_may_wait_for_the_end() {
+    let bed = Bed::with_agents().await;
+    let path = format!("{PATH}?wait=10s");
+    let early = bed.call("POST", &path, r#"{"message": {"order": 1}}"#).await;
+    assert_eq!(early.is(202)["status"], "pending");
+    let first = bed.claim().await;
+    first.wait("ask", "ok-1").await;
+
+    let (answer, ()) = tokio::join!(bed.call("POST", &path, r#"{"message": {"order": 2}}"#), async {
+        tokio::task::yield_now().await;
+        let hand = bed.claim().await;
+        let path = format!("/api/jobs/{}/cancel", hand.job);
+        bed.call("POST", &path, "").await.is(202);
+        hand.write(aetheris_store::Purpose::Finish, |draft| {
+            draft.push(&aetheris_store::system::SystemIds, aetheris_core::event::JobCancelled {}).unwrap();
+            draft.release();
+        })
+        .await;
+    });
+    assert_eq!(answer.is(200)["status"], "cancelled");
+}

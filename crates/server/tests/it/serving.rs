@@ -1,0 +1,119 @@
+//! Real connections.
+
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::bed::Bed;
+
+struct Served {
+    address: std::net::SocketAddr,
+    ended: JoinHandle<std::io::Result<()>>,
+    shutdown: CancellationToken,
+}
+
+async fn served(bed: &Bed) -> Served {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let shutdown = CancellationToken::new();
+    let ended = tokio::spawn(aetheris_server::serve(listener, bed.state.clone(), shutdown.clone()));
+    Served { address, ended, shutdown }
+}
+
+impl Served {
+    async fn connect(&self, send: &str) -> TcpStream {
+        let mut stream = TcpStream::connect(self.address).await.unwrap();
+        stream.write_all(send.as_bytes()).await.unwrap();
+        stream
+    }
+}
+
+/// Reads until the other side closes.
+async fn rest(mut stream: TcpStream) -> String {
+    let mut text = Vec::new();
+    stream.read_to_end(&mut text).await.unwrap();
+    String::from_utf8(text).unwrap()
+}
+
+async fn until(stream: &mut TcpStream, marker: &str) -> String {
+    let mut text = String::new();
+    while !text.contains(marker) {
+        let mut buffer = [0; 4_096];
+        let count = stream.read(&mut buffer).await.unwrap();
+        assert!(count > 0, "closed after {text}");
+        text.push_str(std::str::from_utf8(&buffer[..count]).unwrap());
+    }
+    text
+}
+
+#[tokio::test]
+async fn requests_follow_each_other_on_one_connection() {
+    let bed = Bed::with_agents().await;
+    let served = served(&bed).await;
+    let mut stream = served.connect("GET /livez HTTP/1.1\r\nhost: a\r\n\r\n").await;
+    assert!(until(&mut stream, "\"live\":true").await.starts_with("HTTP/1.1 200 OK"));
+    let message = "POST /api/agents/pay/message HTTP/1.1\r\nhost: a\r\ncontent-length: 13\r\n\r\n{\"message\":1}";
+    stream.write_all(message.as_bytes()).await.unwrap();
+    assert!(until(&mut stream, "}").await.starts_with("HTTP/1.1 202"));
+    stream.write_all(b"GET /livez HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").await.unwrap();
+    assert!(rest(stream).await.starts_with("HTTP/1.1 200 OK"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_never_finishes_its_headers_is_cut_off() {
+    let bed = Bed::new();
+    let served = served(&bed).await;
+    let began = tokio::time::Instant::now();
+    assert!(!rest(served.connect("GET / HTTP/1.1\r\nhost: ").await).await.contains(" 200 "));
+    assert!(began.elapsed() < Duration::from_secs(12), "{:?}", began.elapsed());
+    assert_eq!(rest(served.connect("").await).await, "");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_never_comes_is_refused() {
+    let bed = Bed::new();
+    let served = served(&bed).await;
+    let message = "POST /api/agents/a/message HTTP/1.1\r\nhost: a\r\ncontent-length: 13\r\nconnection: close\r\n\r\n{";
+    let began = tokio::time::Instant::now();
+    let answer = rest(served.connect(message).await).await;
+    assert!(answer.contains("took too long"), "{answer}");
+    assert!(began.elapsed() < Duration::from_secs(40));
+}
+
+#[tokio::test]
+async fn at_the_end_polls_are_answered_and_streams_close() {
+    let bed = Bed::with_agents().await;
+    let job = bed.send("approve", "1").await;
+    let served = served(&bed).await;
+    let get = |path: String| format!("GET {path} HTTP/1.1\r\nhost: a\r\n\r\n");
+    let poll = served.connect(&get(format!("/api/jobs/{job}?wait=60s"))).await;
+    let mut stream = served.connect(&get(format!("/api/jobs/{job}/events/stream"))).await;
+    until(&mut stream, "event: plan_generated").await;
+    let idle = served.connect("").await;
+    // The poll has arrived when it follows; a second stream behind it says so.
+    until(&mut served.connect(&get(format!("/api/jobs/{job}/events/stream"))).await, "job_created").await;
+    served.shutdown.cancel();
+    assert!(rest(poll).await.contains("\"status\":\"pending\""));
+    rest(stream).await;
+    assert_eq!(rest(idle).await, "");
+    served.ended.await.unwrap().unwrap();
+    assert!(TcpStream::connect(served.address).await.is_err());
+}
+
+#[tokio::test]
+async fn a_client_that_goes_away_frees_its_place() {
+    let bed = Bed::with_agents().await;
+    let job = bed.send("approve", "1").await;
+    let served = served(&bed).await;
+    let mut stream = served.connect(&format!("GET /api/jobs/{job}/events/stream HTTP/1.1\r\nhost: a\r\n\r\n")).await;
+    until(&mut stream, "event: plan_generated").await;
+    let poll = served.connect(&format!("GET /api/jobs/{job}?wait=60s HTTP/1.1\r\nhost: a\r\n\r\n")).await;
+    drop((stream, poll));
+    // With nobody left, the server ends at once instead of waiting for the poll.
+    tokio::task::yield_now().await;
+    served.shutdown.cancel();
+    served.ended.await.unwrap().unwrap();
+}

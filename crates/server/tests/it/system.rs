@@ -1,0 +1,102 @@
+use std::sync::Arc;
+
+use aetheris_core::time::Span;
+use aetheris_server::ReadyCheck;
+use aetheris_store::Purpose;
+use aetheris_store::faulty::{Fault, FaultPlan, FaultyStore, Op};
+use aetheris_store::memory::MemoryStore;
+use aetheris_store::system::ManualClock;
+
+use crate::bed::{APPROVE, Bed};
+
+fn faulty(plan: FaultPlan) -> Bed {
+    let clock = ManualClock::at("2026-11-21T09:00:00Z".parse().unwrap());
+    let memory = Arc::new(MemoryStore::new(Arc::new(clock.clone())));
+    Bed::on(clock, Arc::new(FaultyStore::new(memory, plan)), |state| state)
+}
+
+#[tokio::test]
+async fn the_process_answers_and_says_what_is_not_ready() {
+    let bed = Bed::new();
+    assert_eq!(bed.get("/livez").await.is(200)["live"], true);
+    let ready = bed.get("/readyz").await;
+    assert_eq!(ready.is(200)["ready"], true);
+    assert_eq!(ready.body["checks"][0]["name"], "store");
+
+    let clock = ManualClock::default();
+    let check = |name: &str, found: Result<&'static str, &'static str>| ReadyCheck {
+        name: name.to_owned(),
+        look: Arc::new(move || found.map(str::to_owned).map_err(str::to_owned)),
+    };
+    let bed = Bed::on(clock.clone(), Arc::new(MemoryStore::new(Arc::new(clock))), |mut state| {
+        state.ready = vec![check("worker", Ok("16 slots")), check("scheduler", Err("it has not swept for 40s"))];
+        state
+    });
+    let ready = bed.get("/readyz").await;
+    assert_eq!(ready.is(503)["ready"], false);
+    let not: Vec<_> = ready.body["checks"].as_array().unwrap().iter().filter(|check| check["ok"] == false).collect();
+    assert_eq!((not.len(), not[0]["name"].as_str()), (1, Some("scheduler")));
+
+    let bed = faulty(FaultPlan::none().script(Op::Read, [Some(Fault::Before)]));
+    let ready = bed.get("/readyz").await;
+    assert_eq!(ready.is(503)["checks"][0]["ok"], false);
+    assert_eq!(bed.get("/readyz").await.is(200)["ready"], true);
+    bed.state.closing.cancel();
+    assert_eq!(bed.get("/readyz").await.is(503)["ready"], false);
+}
+
+#[tokio::test]
+async fn a_store_that_cannot_be_asked_is_503_everywhere() {
+    let job = "/api/jobs/job_00000000000000000000000000";
+    let reads = ["/api/agents", "/api/agents/a", "/api/jobs", job, "/api/waits", "/api/in-doubt"];
+    let more = ["/events", "/events/stream", "/replay", "/verify", "/trace"].map(|call| format!("{job}{call}"));
+    for path in reads.iter().map(ToString::to_string).chain(more) {
+        let bed = faulty(FaultPlan::none().script(Op::Read, [Some(Fault::Before)]));
+        let reply = bed.get(&path).await;
+        reply.problem(503, "store_unavailable");
+        assert_eq!(reply.headers["retry-after"], "1");
+    }
+    let bed = faulty(FaultPlan::none().script(Op::Agent, [Some(Fault::Before), None, Some(Fault::Before)]));
+    bed.call("PUT", "/api/agents/approve", APPROVE).await.problem(503, "store_unavailable");
+    bed.call("PUT", "/api/agents/approve", APPROVE).await.is(201);
+    bed.call("DELETE", "/api/agents/approve", "").await.problem(503, "store_unavailable");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_answer_of_a_write_is_settled_before_anything_is_said() {
+    let plan = FaultPlan::none()
+        .script(Op::Commit(Purpose::Create), [Some(Fault::After), Some(Fault::Late(Span::from_millis(5)))]);
+    let bed = faulty(plan);
+    bed.call("PUT", "/api/agents/approve", APPROVE).await.is(201);
+    for _ in 0..2 {
+        bed.send("approve", "1").await;
+    }
+    assert_eq!(bed.get("/api/jobs").await.is(200)["jobs"].as_array().unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn what_is_not_there_is_a_problem_too() {
+    let bed = Bed::new();
+    for path in ["/nothing", "/api", "/api/jobs/x/y/z", "/api/job"] {
+        assert!(bed.get(path).await.problem(404, "not_found").contains(path));
+    }
+    for (method, path) in [("POST", "/api/jobs"), ("PATCH", "/api/agents/a"), ("GET", "/api/agents/a/message")] {
+        let reply = bed.call(method, path, "").await;
+        reply.problem(405, "method_not_allowed");
+        assert!(!reply.headers["allow"].is_empty());
+    }
+    let job = "/api/jobs/job_00000000000000000000000000";
+    for call in ["pause", "resume", "retry", "replan", "fork"] {
+        let reply = bed.call("POST", &format!("{job}/{call}"), "").await;
+        assert!(reply.problem(501, "not_supported_yet").contains(call));
+    }
+    bed.get("/metrics").await.problem(501, "not_supported_yet");
+}
+
+#[tokio::test]
+async fn the_front_page_names_the_product() {
+    let bed = Bed::new();
+    let page = bed.get("/").await;
+    assert!(page.text.contains("Aetheris") && page.text.contains(env!("CARGO_PKG_VERSION")));
+    assert!(page.text.contains("/api/openapi.json"));
+}

@@ -1,0 +1,83 @@
+//! Many units in one transaction.
+
+use aetheris_core::json::Json;
+use aetheris_store::conformance::{Fixture, Run};
+use aetheris_store::{CommitError, ErrorKind, LeaseChange, Purpose};
+
+use crate::folder::Folders;
+
+async fn runs(fixture: &Fixture, count: usize) -> Vec<Run> {
+    for _ in 0..count {
+        fixture.pending().await;
+    }
+    let claimed = fixture.claim(count).await;
+    assert_eq!(claimed.len(), count);
+    claimed.into_iter().map(|claimed| Run { fence: claimed.fence, job: claimed.job }).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_bad_unit_among_many_is_refused_alone() {
+    let fixture = Fixture::open(&Folders).await;
+    let runs = runs(&fixture, 64).await;
+    let mut units = Vec::new();
+    for (number, run) in runs.iter().enumerate() {
+        let mut unit = fixture.of(*run, Purpose::Record).await.step("a", Json::null()).done();
+        match number % 8 {
+            3 => unit.expected_seq = Some(99),
+            // A fault of its author: a running job that nobody would hold.
+            5 => unit.lease = LeaseChange::Release,
+            _ => {}
+        }
+        units.push(unit);
+    }
+    let tasks: Vec<_> = units
+        .into_iter()
+        .map(|unit| {
+            let store = fixture.shared();
+            tokio::spawn(async move { store.commit(unit).await })
+        })
+        .collect();
+    for (number, task) in tasks.into_iter().enumerate() {
+        let answer = task.await.unwrap();
+        match number % 8 {
+            3 => assert!(matches!(answer, Err(CommitError::Refused(_))), "{answer:?}"),
+            5 => assert!(matches!(&answer, Err(CommitError::Failed(e)) if e.kind == ErrorKind::Invalid), "{answer:?}"),
+            _ => assert!(answer.is_ok(), "{answer:?}"),
+        }
+    }
+    for (number, run) in runs.iter().enumerate() {
+        let seq = fixture.store().job(run.job).await.unwrap().unwrap().seq;
+        assert_eq!(seq, if matches!(number % 8, 3 | 5) { 3 } else { 5 }, "job {number}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_is_claimed_by_a_standing_claim_in_the_commit_that_creates_it() {
+    let fixture = Fixture::open(&Folders).await;
+    let mut request = fixture.request(1);
+    request.linger = aetheris_core::time::Span::from_secs(20);
+    let store = fixture.shared();
+    let claim = tokio::spawn(async move { store.claim(request).await });
+    // The claim has looked, and stands, once another claim behind it has been answered.
+    assert!(fixture.claim(1).await.is_empty());
+    let before = fixture.store().status().await.unwrap().writer;
+    let job = fixture.pending().await;
+    let claimed = claim.await.unwrap().unwrap();
+    assert_eq!(claimed.first().map(|claimed| claimed.job), Some(job));
+    let after = fixture.store().status().await.unwrap().writer;
+    assert_eq!((after.commits - before.commits, after.units - before.units), (1, 1));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_whose_requester_has_gone_takes_nothing() {
+    let fixture = Fixture::open(&Folders).await;
+    let mut request = fixture.request(1);
+    request.linger = aetheris_core::time::Span::from_secs(20);
+    let store = fixture.shared();
+    let claim = tokio::spawn(async move { store.claim(request).await });
+    tokio::task::yield_now().await;
+    claim.abort();
+    drop(claim.await);
+    let job = fixture.pending().await;
+    assert_eq!(fixture.claim_ids(1).await, [job]);
+}

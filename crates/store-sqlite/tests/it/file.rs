@@ -1,0 +1,125 @@
+//! The file itself: who may open it, and what it is after that.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use aetheris_core::event::{EncodedEvent, Event, JobCreated};
+use aetheris_core::id::{AgentName, EventId, JobId};
+use aetheris_core::json::Json;
+use aetheris_core::lease::Guard;
+use aetheris_core::projection::Projection;
+use aetheris_core::state::JobState;
+use aetheris_store::conformance::fixture::agent;
+use aetheris_store::system::{ManualClock, SystemClock};
+use aetheris_store::{ErrorKind, NewJob, Purpose, Store, UnitOfWork};
+use aetheris_store_sqlite::SqliteStore;
+use rusqlite::Connection;
+
+use crate::folder::{Folder, options};
+
+fn open(folder: &Folder) -> Result<SqliteStore, aetheris_store::StoreError> {
+    SqliteStore::open(options(folder, Arc::new(SystemClock)))
+}
+
+#[test]
+fn a_database_of_a_newer_build_is_refused_and_left_alone() {
+    let folder = Folder::new();
+    drop(open(&folder).unwrap());
+    let conn = Connection::open(folder.database()).unwrap();
+    conn.pragma_update(None, "user_version", 99).unwrap();
+    let error = open(&folder).unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Invalid);
+    assert!(error.to_string().contains("schema version 99"), "{error}");
+    assert!(error.to_string().contains("newer aetheris"), "{error}");
+}
+
+#[test]
+fn a_database_of_another_program_is_refused_and_left_alone() {
+    let folder = Folder::new();
+    let conn = Connection::open(folder.database()).unwrap();
+    conn.execute_batch("CREATE TABLE theirs (a); INSERT INTO theirs VALUES (1)").unwrap();
+    let error = open(&folder).unwrap_err();
+    assert!(error.to_string().contains("another program"), "{error}");
+    let tables: i64 = conn.query_row("SELECT count(*) FROM sqlite_master", [], |row| row.get(0)).unwrap();
+    assert_eq!(tables, 1);
+}
+
+#[test]
+fn a_missing_folder_is_named() {
+    let folder = Folder::new();
+    let mut options = options(&folder, Arc::new(SystemClock));
+    options.path = folder.path().join("absent").join("aetheris.db");
+    let error = SqliteStore::open(options).unwrap_err();
+    assert!(error.to_string().contains("absent"), "{error}");
+}
+
+#[test]
+fn sixteen_openings_at_once_make_one_schema() {
+    let folder = Folder::new();
+    std::thread::scope(|scope| {
+        let all: Vec<_> = (0..16).map(|_| scope.spawn(|| open(&folder).unwrap())).collect();
+        for store in all {
+            drop(store.join().unwrap());
+        }
+    });
+    let conn = Connection::open(folder.database()).unwrap();
+    let number = |sql: &str| conn.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap();
+    assert_eq!(number("SELECT count(*) FROM meta"), 1);
+    assert_eq!(number("PRAGMA user_version"), 1);
+    assert_eq!(number("SELECT count(*) FROM event_kinds"), 21);
+}
+
+#[tokio::test]
+async fn the_settings_in_force_are_those_that_are_promised() {
+    let folder = Folder::new();
+    let store = open(&folder).unwrap();
+    store.put_agent(agent("agent", "1")).await.unwrap();
+    let conn = Connection::open(folder.database()).unwrap();
+    let mode: String = conn.query_row("PRAGMA journal_mode", [], |row| row.get(0)).unwrap();
+    assert_eq!(mode, "wal");
+    assert!(store.status().await.unwrap().durability.contains("synchronous=FULL"));
+}
+
+#[tokio::test]
+async fn a_person_with_a_shell_reads_names_and_times() {
+    let folder = Folder::new();
+    let clock = ManualClock::at("2026-11-21T09:30:00Z".parse().unwrap());
+    let store = SqliteStore::open(options(&folder, Arc::new(clock))).unwrap();
+    store.commit(creation()).await.unwrap();
+    let conn = Connection::open(folder.database()).unwrap();
+    let line = |sql: &str| conn.query_row(sql, [], |row| row.get::<_, String>(0)).unwrap();
+    let event = line("SELECT kind || ' ' || at || ' ' || fence || ' ' || (prev_hash <> hash) FROM job_events");
+    assert_eq!(event, "job_created 2026-11-21T09:30:00.000 1.0 1");
+    assert_eq!(line("SELECT status || ' ' || agent FROM job_list"), "pending agent");
+}
+
+fn creation() -> UnitOfWork {
+    let created = JobCreated {
+        agent: AgentName::from("agent"),
+        agent_version: "1".to_owned(),
+        execution_version: "1".to_owned(),
+        labels: BTreeMap::new(),
+        message: Json::null(),
+        priority: 0,
+        run_at: None,
+        session: None,
+    };
+    let new = NewJob {
+        agent: AgentName::from("agent"),
+        agent_version: "1".to_owned(),
+        client_key: None,
+        labels: BTreeMap::new(),
+        priority: 0,
+        session: None,
+    };
+    let (id, job) = (EventId::from_u128(1), JobId::from_u128(2));
+    let mut state = JobState::new(job);
+    let created = Event::from(created);
+    state.apply(&created).unwrap();
+    let mut unit = UnitOfWork::new(id, job, Purpose::Create, Guard::Outside);
+    unit.create = Some(new);
+    unit.events = vec![EncodedEvent::new(id, &created)];
+    unit.expected_seq = Some(0);
+    unit.row = Some(Projection::of(&state, true));
+    unit
+}

@@ -1,0 +1,87 @@
+//! Two stores on one file, as two processes have it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use aetheris_core::id::{InstanceId, JobId, WorkerId};
+use aetheris_core::json::Json;
+use aetheris_core::time::Span;
+use aetheris_store::conformance::{Fixture, Harness, Opened, Run};
+use aetheris_store::system::{Clock, SystemClock};
+use aetheris_store::{Boxed, Purpose, Store};
+use aetheris_store_sqlite::SqliteStore;
+
+use crate::folder::{Folder, options};
+
+/// A store on a folder that others have open as well.
+struct Shared(Arc<Folder>);
+
+impl Harness for Shared {
+    fn open(&self, _: Arc<dyn Clock>) -> Boxed<'_, Opened> {
+        let store = SqliteStore::open(options(&self.0, Arc::new(SystemClock))).unwrap();
+        Box::pin(std::future::ready(Opened { keep: Box::new(Arc::clone(&self.0)), store: Arc::new(store) }))
+    }
+}
+
+async fn work(fixture: Arc<Fixture>, store: Arc<dyn Store>, number: u128, jobs: usize) -> Vec<JobId> {
+    let mut done = Vec::new();
+    while done.len() < jobs {
+        let mut request = fixture.request(7);
+        request.instance = InstanceId::from_u128(number);
+        request.worker = WorkerId::new(format!("worker {number}"));
+        request.linger = Span::from_millis(200);
+        let claimed = store.claim(request).await.unwrap();
+        if claimed.is_empty() {
+            return done;
+        }
+        for claimed in claimed {
+            let run = Run { fence: claimed.fence, job: claimed.job };
+            let unit = fixture.of(run, Purpose::Finish).await.step("a", Json::null()).complete().done();
+            store.commit(unit).await.unwrap();
+            done.push(run.job);
+        }
+    }
+    done
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn two_stores_share_a_file_without_a_double_claim_or_a_gap() {
+    let folder = Arc::new(Folder::new());
+    let fixture = Arc::new(Fixture::open(&Shared(Arc::clone(&folder))).await);
+    let second = Shared(folder).open(Arc::new(SystemClock)).await;
+    let mut jobs = Vec::new();
+    for _ in 0..120 {
+        jobs.push(fixture.pending().await);
+    }
+    let tasks: Vec<_> = [fixture.shared(), Arc::clone(&second.store), fixture.shared(), Arc::clone(&second.store)]
+        .into_iter()
+        .zip(1u128..)
+        .map(|(store, number)| tokio::spawn(work(Arc::clone(&fixture), store, number, jobs.len())))
+        .collect();
+    let mut claims: BTreeMap<JobId, usize> = BTreeMap::new();
+    for task in tasks {
+        for job in task.await.unwrap() {
+            *claims.entry(job).or_insert(0) += 1;
+        }
+    }
+    assert!(claims.values().all(|count| *count == 1), "a job was claimed twice");
+    assert_eq!(claims.len(), jobs.len());
+    for job in jobs {
+        let history = second.store.history(job, true).await.unwrap().unwrap();
+        let places: Vec<u64> = history.events.iter().map(|event| event.seq).collect();
+        assert_eq!(places, (1..=history.row.seq).collect::<Vec<_>>());
+        assert_eq!(history.row.fence.epoch, 1);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_standing_claim_sees_what_another_store_has_written() {
+    let folder = Arc::new(Folder::new());
+    let fixture = Fixture::open(&Shared(Arc::clone(&folder))).await;
+    let second = Shared(folder).open(Arc::new(SystemClock)).await;
+    let mut request = fixture.request(1);
+    request.linger = Span::from_secs(20);
+    let claim = tokio::spawn(async move { second.store.claim(request).await });
+    let job = fixture.pending().await;
+    assert_eq!(claim.await.unwrap().unwrap().first().map(|claimed| claimed.job), Some(job));
+}

@@ -1,0 +1,430 @@
+//! The operations.
+
+use std::collections::BTreeMap;
+
+use aetheris_core::event::{
+    DoubtOutcome, EndCause, Failure, InvocationOutcome, JobCancelRequested, JobCancelled, JobFailed, JobWaiting,
+    RequeueReason, TimerFired, TimerId, TimerSet, WaitCompleted, WaitEnd,
+};
+use aetheris_core::hash::Hash;
+use aetheris_core::id::{AgentName, AttemptId, JobId, NodeId, PermitId, SessionId, SignalId};
+use aetheris_core::job::JobStatus;
+use aetheris_core::json::Json;
+use aetheris_core::lease::{Fence, Guard};
+use aetheris_core::plan::{EffectClass, WaitType};
+use aetheris_core::state::{InvocationPhase, JobState};
+use aetheris_core::step::StepStatus;
+use aetheris_core::time::Span;
+
+use super::compare::{answer, equal, renewal};
+use super::spoil::spoil;
+use super::world::{World, instance, worker};
+use crate::conformance::draft::LIFETIME;
+use crate::conformance::fencing::evidence;
+use crate::conformance::fixture::{Message, TTL, agent, create_unit};
+use crate::unit::{Checkpoint, ClientKey, InboxWrite, Purpose, UnitOfWork};
+use crate::{ClaimIds, ClaimRequest, Evidence, Heartbeat, LeaseRenewal};
+
+/// An operation, for the message of a difference.
+#[derive(Debug)]
+pub(super) struct Operation {
+    /// The jobs that it names.
+    pub(super) jobs: Vec<JobId>,
+    #[expect(dead_code, reason = "read by Debug, when two stores differ")]
+    kind: &'static str,
+    #[expect(dead_code, reason = "read by Debug, when two stores differ")]
+    sent: Box<dyn std::fmt::Debug + Send + Sync>,
+}
+
+impl Operation {
+    pub(super) fn named(kind: &'static str) -> Self {
+        Self { jobs: Vec::new(), kind, sent: Box::new(()) }
+    }
+
+    fn of<T>(kind: &'static str, jobs: Vec<JobId>, sent: &T) -> Self
+    where
+        T: Clone + std::fmt::Debug + Send + Sync + 'static,
+    {
+        Self { jobs, kind, sent: Box::new(sent.clone()) }
+    }
+}
+
+/// Jobs that are kept going at a time: few, so that much happens to each.
+const LIVE_MAX: usize = 8;
+
+/// Does something at random to both stores.
+pub(super) async fn step(world: &mut World<'_>) -> Operation {
+    loop {
+        let done = match world.random.below(40) {
+            0 => Some(put_agent(world).await),
+            1 => delete_agent(world).await,
+            2..=3 => create(world).await,
+            4..=8 => Some(claim(world).await),
+            9..=10 => heartbeat(world).await,
+            11..=13 => Some(advance(world)),
+            14 => settle(world).await,
+            _ => write(world).await,
+        };
+        if let Some(operation) = done {
+            return operation;
+        }
+    }
+}
+
+async fn put_agent(world: &mut World<'_>) -> Operation {
+    let name = format!("agent {}", world.random.below(3));
+    let new = agent(&name, &world.random.below(4).to_string());
+    let operation = Operation::of("put_agent", Vec::new(), &new);
+    if !world.plans.contains(&new.agent.plan) {
+        world.plans.push(new.agent.plan.clone());
+    }
+    let (first, second) = (world.a.put_agent(new.clone()).await.unwrap(), world.b.put_agent(new).await.unwrap());
+    equal(world, &operation, "the answers", &first, &second);
+    world.accepted("put_agent");
+    operation
+}
+
+async fn delete_agent(world: &mut World<'_>) -> Option<Operation> {
+    if !world.random.one_in(3) {
+        return None;
+    }
+    let name = AgentName::new(format!("agent {}", world.random.below(3)));
+    let operation = Operation::of("delete_agent", Vec::new(), &name);
+    let first = world.a.delete_agent(name.clone()).await.unwrap();
+    let second = world.b.delete_agent(name).await.unwrap();
+    equal(world, &operation, "the answers", &first, &second);
+    world.accepted("delete_agent");
+    Some(operation)
+}
+
+fn message(world: &mut World<'_>) -> Message {
+    let random = &mut world.random;
+    let agent = AgentName::new(format!("agent {}", random.below(3)));
+    let plan = random.pick(&world.plans).map(|plan| plan.hash()).filter(|_| !random.one_in(8));
+    let plan = if random.one_in(12) { Some(Hash::of(b"unknown")) } else { plan };
+    let team = ["red", "blue", ""][random.below(3)].to_owned();
+    let key = format!("key {}", world.jobs.len());
+    let client_key = random.one_in(2).then_some(ClientKey { body_hash: Hash::of(b"body"), key });
+    let run_at = crate::system::Clock::wall(world.clock).after(Span::from_secs(5));
+    Message {
+        agent,
+        client_key,
+        deadline: random.one_in(3).then_some(Span::from_secs(20)),
+        job: JobId::from_u128(world.ids.next()),
+        labels: BTreeMap::from([("team".to_owned(), team)]),
+        message: Json::new(serde_json::json!({ "n": random.below(9), "text": "é\u{0}🦀" })),
+        plan,
+        priority: [0, 0, 1, -1][random.below(4)],
+        run_at: random.one_in(4).then_some(run_at),
+        session: random.one_in(3).then_some(SessionId::new(format!("s{}", random.below(2)))),
+    }
+}
+
+async fn create(world: &mut World<'_>) -> Option<Operation> {
+    if world.live.len() >= LIVE_MAX && !world.random.one_in(6) {
+        return None;
+    }
+    let mut message = message(world);
+    if world.random.one_in(3)
+        && let Some((agent, key)) = world.random.pick(&world.client_keys).cloned()
+    {
+        let body_hash = if world.random.one_in(2) { key.body_hash } else { Hash::of(b"another body") };
+        (message.agent, message.client_key) = (agent, Some(ClientKey { body_hash, ..key }));
+    }
+    let mut unit = create_unit(&world.ids, &message);
+    if world.random.one_in(12) {
+        unit = spoil(world, unit).await;
+    }
+    let job = unit.job;
+    let (operation, accepted) = send(world, "create", unit).await;
+    if accepted && job == message.job {
+        world.jobs.push(job);
+        world.live.push(job);
+        world.client_keys.extend(message.client_key.map(|key| (message.agent, key)));
+    }
+    Some(operation)
+}
+
+async fn claim(world: &mut World<'_>) -> Operation {
+    let slots = 1 + world.random.below(3);
+    let pair = |_| ClaimIds { attempt: AttemptId::from_u128(world.ids.next()), event: world.ids.event() };
+    let ids = (0..slots).map(pair).collect();
+    let (who, ttl) = (world.random.below(3), if world.random.one_in(4) { Span::from_secs(5) } else { TTL });
+    let request = ClaimRequest { ids, instance: instance(who), linger: Span::ZERO, ttl, worker: worker(who) };
+    let first = world.a.claim(request.clone()).await.unwrap();
+    let second = world.b.claim(request.clone()).await.unwrap();
+    let jobs = first.iter().chain(&second).map(|claimed| claimed.job).collect();
+    let operation = Operation::of("claim", jobs, &request);
+    let told = |all: &[crate::Claimed]| -> Vec<_> {
+        all.iter().map(|claimed| (claimed.job, claimed.fence, claimed.attempt_id, claimed.lease_until)).collect()
+    };
+    equal(world, &operation, "the answers", &told(&first), &told(&second));
+    for (one, other) in first.iter().zip(&second) {
+        if let (Some(one), Some(other)) = (&one.history, &other.history) {
+            equal(world, &operation, "the histories", one, other);
+        }
+    }
+    world.runs.extend(first.iter().map(|claimed| (claimed.job, claimed.fence)));
+    if !first.is_empty() {
+        world.accepted("claim");
+    }
+    operation
+}
+
+async fn heartbeat(world: &mut World<'_>) -> Option<Operation> {
+    let who = world.random.below(3);
+    let mut leases = Vec::new();
+    for _ in 0..=world.random.below(4) {
+        let recent = world.runs.len().saturating_sub(8);
+        let (job, mut fence) = *world.random.pick(world.runs.get(recent..)?)?;
+        if world.random.one_in(10) {
+            fence = Fence { generation: fence.generation + 1, ..fence };
+        }
+        leases.push(LeaseRenewal { fence, job });
+    }
+    let jobs = leases.iter().map(|lease| lease.job).collect();
+    let request = Heartbeat { leases, ttl: TTL, worker: worker(who) };
+    let operation = Operation::of("heartbeat", jobs, &request);
+    let first: Vec<_> = world.a.heartbeat(request.clone()).await.unwrap().iter().map(renewal).collect();
+    let second: Vec<_> = world.b.heartbeat(request).await.unwrap().iter().map(renewal).collect();
+    equal(world, &operation, "the answers", &first, &second);
+    if first.iter().any(|(_, renewed)| renewed.is_some()) {
+        world.accepted("heartbeat");
+    }
+    Some(operation)
+}
+
+fn advance(world: &mut World<'_>) -> Operation {
+    let spans = [Span::from_micros(1), Span::from_millis(10), Span::from_secs(1), Span::from_secs(4), LIFETIME, TTL];
+    let longest = if world.random.one_in(3) { spans.len() } else { 4 };
+    let by = spans[world.random.below(longest)];
+    world.clock.advance(by);
+    world.accepted("advance");
+    Operation::of("advance", Vec::new(), &by)
+}
+
+async fn settle(world: &mut World<'_>) -> Option<Operation> {
+    let unit = world.random.pick(&world.sent).cloned()?;
+    let operation = Operation::of("settle", vec![unit.job], &unit);
+    let (first, second) = (world.a.settle(&unit).await.unwrap(), world.b.settle(&unit).await.unwrap());
+    equal(world, &operation, "the answers", &first, &second);
+    if first.is_some() {
+        world.accepted("settle");
+    }
+    Some(operation)
+}
+
+/// Sends a unit to both, and says whether it was accepted.
+async fn send(world: &mut World<'_>, kind: &'static str, unit: UnitOfWork) -> (Operation, bool) {
+    let operation = Operation::of(kind, vec![unit.job], &unit);
+    let first = world.a.commit(unit.clone()).await;
+    let second = world.b.commit(unit.clone()).await;
+    equal(world, &operation, "the answers", &answer(&first), &answer(&second));
+    world.sent.push(unit);
+    if world.sent.len() > 64 {
+        world.sent.remove(0);
+    }
+    match &first {
+        Ok(_) => world.accepted(kind),
+        Err(error) => world.not_accepted(error),
+    }
+    (operation, first.is_ok())
+}
+
+/// One unit of a job that is there.
+async fn write(world: &mut World<'_>) -> Option<Operation> {
+    let state = world.folded().await?;
+    let doubts = state.steps.values().any(|step| step.status == StepStatus::InDoubt);
+    let choice = if doubts && world.random.one_in(2) { 6 } else { world.random.below(14) };
+    let (kind, mut unit) = match choice {
+        0 => signal_keep(world, state),
+        1 => deposit(world, state),
+        2 => checkpoint(world, state),
+        3 => timer(world, state)?,
+        4 => cancel(world, state)?,
+        5 => signal_deliver(world, state).await?,
+        6 => resolve(world, state)?,
+        7 => reclaim(world, state)?,
+        _ => step_of_run(world, state)?,
+    };
+    if world.random.one_in(4) {
+        unit = spoil(world, unit).await;
+    }
+    Some(send(world, kind, unit).await.0)
+}
+
+type Written = (&'static str, UnitOfWork);
+
+fn guard_of(state: &JobState) -> Guard {
+    if state.status == JobStatus::Running { Guard::Run(state.fence) } else { Guard::Outside }
+}
+
+fn signal_keep(world: &mut World<'_>, state: JobState) -> Written {
+    let repeat = world.random.one_in(6).then(|| world.sent.iter().rev().find_map(received)).flatten();
+    let signal = repeat.unwrap_or_else(|| SignalId::from_u128(world.ids.next()));
+    let mut unit = UnitOfWork::new(world.ids.event(), state.id, Purpose::Signal, Guard::Outside);
+    unit.inbox.push(InboxWrite::Receive {
+        delivered: false,
+        key: format!("k{}", world.random.below(4)),
+        payload: Json::new(serde_json::json!({ "n": world.random.below(9) })),
+        signal,
+        wait_type: [None, Some(WaitType::Human)][world.random.below(2)],
+    });
+    ("signal_keep", unit)
+}
+
+fn received(unit: &UnitOfWork) -> Option<SignalId> {
+    unit.inbox.iter().find_map(|write| match write {
+        InboxWrite::Receive { signal, .. } => Some(*signal),
+        InboxWrite::Consume(_) => None,
+    })
+}
+
+fn deposit(world: &mut World<'_>, state: JobState) -> Written {
+    let mut unit = UnitOfWork::new(world.ids.event(), state.id, Purpose::Deposit, Guard::Outside);
+    let permit_id = PermitId::from_u128(u128::try_from(world.random.below(6)).unwrap() ^ state.id.as_u128());
+    unit.evidence.push(Evidence { conflict: world.random.one_in(2), ..evidence(permit_id) });
+    ("deposit", unit)
+}
+
+fn checkpoint(world: &mut World<'_>, state: JobState) -> Written {
+    let mut unit = UnitOfWork::new(world.ids.event(), state.id, Purpose::Record, guard_of(&state));
+    let bytes = aetheris_core::json::to_canonical(&state);
+    unit.checkpoint = Some(Checkpoint { seq: state.seq, state: bytes });
+    ("checkpoint", unit)
+}
+
+fn timer(world: &mut World<'_>, state: JobState) -> Option<Written> {
+    if state.status.is_terminal() {
+        return None;
+    }
+    let set: Vec<TimerId> = state.timers.keys().cloned().collect();
+    let draft = world.draft(state, Purpose::Timer, Guard::Outside);
+    if world.random.one_in(2) {
+        let timer = world.random.pick(&set)?.clone();
+        return Some(("timer_fire", draft.event(TimerFired { timer }).done()));
+    }
+    let timer = [TimerId::Deadline, TimerId::Wait(NodeId::from("n0"))][world.random.below(2)].clone();
+    let after_us = 1_000_000 * world.random.below(9) as u64;
+    Some(("timer_set", draft.event(TimerSet { after_us, timer }).done()))
+}
+
+fn cancel(world: &mut World<'_>, state: JobState) -> Option<Written> {
+    if state.status == JobStatus::Running && state.end_requested.is_none() && world.random.one_in(4) {
+        let draft = world.draft(state, Purpose::Cancel, Guard::Outside);
+        let cause = EndCause::Cancel;
+        return Some(("request_end", draft.event(JobCancelRequested { cause }).done()));
+    }
+    if state.status.is_terminal() || !world.random.one_in(6) {
+        return None;
+    }
+    let guard = guard_of(&state);
+    Some(("cancel", world.draft(state, Purpose::Cancel, guard).event(JobCancelled {}).done()))
+}
+
+async fn signal_deliver(world: &mut World<'_>, state: JobState) -> Option<Written> {
+    let blocked = state.blocked.clone().filter(|blocked| !blocked.doubt)?;
+    let key = blocked.correlation_key?;
+    let kept = world.a.history(state.id, false).await.unwrap()?.kept;
+    let first = kept.into_iter().find(|kept| kept.key == key);
+    let signal = first.as_ref().map_or_else(|| SignalId::from_u128(world.ids.next()), |kept| kept.signal);
+    let by = WaitEnd::Signal { payload: Json::null(), signal };
+    let completed = WaitCompleted { by, node: blocked.node };
+    let draft = world.draft(state, Purpose::Signal, Guard::Outside).event(completed);
+    let inbox = if first.is_some() {
+        InboxWrite::Consume(signal)
+    } else {
+        InboxWrite::Receive { delivered: true, key, payload: Json::null(), signal, wait_type: None }
+    };
+    Some(("signal_deliver", draft.with(|unit| unit.inbox.push(inbox)).done()))
+}
+
+fn resolve(world: &mut World<'_>, state: JobState) -> Option<Written> {
+    let node = nodes(&state, |step, _| step == StepStatus::InDoubt).pop()?;
+    let free = state.status == JobStatus::Running || state.blocked.as_ref()?.node.as_str() == node;
+    let outcomes = [DoubtOutcome::Happened, DoubtOutcome::DidNotHappen, DoubtOutcome::Unresolved];
+    let outcome = outcomes[world.random.below(3)];
+    let guard = guard_of(&state);
+    free.then(|| ("resolve", world.draft(state, Purpose::Resolve, guard).resolve(&node, outcome).done()))
+}
+
+fn reclaim(world: &mut World<'_>, state: JobState) -> Option<Written> {
+    let owner = state.owner.clone()?;
+    let (fence, dead) = (state.fence, world.random.one_in(4));
+    let guard = if dead { Guard::Dead(fence, owner.instance) } else { Guard::Expired(fence) };
+    let reason = if dead { RequeueReason::HolderDied } else { RequeueReason::LeaseExpired };
+    let unit = world.draft(state, Purpose::Reclaim, guard).requeue(reason, None).done();
+    Some((if dead { "reclaim_dead" } else { "reclaim_expired" }, unit))
+}
+
+/// The nodes of a small pool whose step and call are in some state.
+fn nodes(state: &JobState, fits: impl Fn(StepStatus, Option<InvocationPhase>) -> bool) -> Vec<String> {
+    let phase = |node: &str| Some(state.steps.get(node)?.invocation.as_ref()?.phase);
+    let all = (0..5).map(|n| format!("n{n}"));
+    all.filter(|node| fits(state.step_status(&NodeId::from(node.as_str())), phase(node))).collect()
+}
+
+/// What a worker writes of a job that it holds.
+fn step_of_run(world: &mut World<'_>, state: JobState) -> Option<Written> {
+    if state.status != JobStatus::Running {
+        return None;
+    }
+    let ending = state.end_requested.is_some() || state.plan.is_none();
+    let class = [EffectClass::AtMostOnce, EffectClass::Idempotent][world.random.below(2)];
+    let fresh = nodes(&state, |step, _| step == StepStatus::Pending);
+    let open = nodes(&state, |step, phase| step == StepStatus::Running && phase == Some(InvocationPhase::Started));
+    let called = nodes(&state, |step, phase| step == StepStatus::Running && phase.is_some());
+    let doubtful: Vec<_> = open.iter().filter(|node| state.steps[node.as_str()].doubt.is_none()).cloned().collect();
+    let (choice, place, key) = (world.random.below(12), world.random.below(60), world.random.below(6));
+    let one = |of: &[String]| of.get(place % of.len().max(1)).cloned();
+    let draft = |purpose| world.draft(state.clone(), purpose, Guard::Run(state.fence));
+    let value = Json::new(serde_json::json!({ "value": "ü" }));
+    match choice {
+        11 if key == 0 => Some(("finish", finish(&state, draft(Purpose::Finish)).done())),
+        0 | 1 if !ending => Some(("permit", draft(Purpose::Permit).call(&one(&fresh)?, class).done())),
+        2 | 11 if !ending => Some(("permit", draft(Purpose::Permit).permit(&one(&called)?, class).done())),
+        3 | 4 => Some(("record", draft(Purpose::Record).committed(&one(&open)?, value).done())),
+        5 if !ending => Some(("record", draft(Purpose::Record).step(&one(&fresh)?, value).done())),
+        6 => {
+            let outcome = [InvocationOutcome::NotSent, InvocationOutcome::RefusedRetryable];
+            let outcome = outcome[usize::from(class == EffectClass::Idempotent)];
+            Some(("not_done", draft(Purpose::Record).not_done(&one(&open)?, outcome).done()))
+        }
+        7 => {
+            let node = one(&doubtful)?;
+            let draft = draft(Purpose::Doubt).doubt(&node);
+            let blocks = !ending && class == EffectClass::AtMostOnce;
+            Some(("doubt", if blocks { draft.event(doubt_wait(&node)).done() } else { draft.done() }))
+        }
+        8 | 9 if !ending => {
+            let key = format!("k{key}");
+            let free = !state.waits.contains_key(&key);
+            let draft = free.then(|| draft(Purpose::Block))?;
+            Some(("block", draft.wait(&one(&fresh)?, &key, WaitType::Signal, class == EffectClass::Idempotent).done()))
+        }
+        10 => {
+            let after = (class == EffectClass::Idempotent).then_some(Span::from_secs(2));
+            Some(("requeue", draft(Purpose::Requeue).requeue(RequeueReason::Retry, after).done()))
+        }
+        _ => None,
+    }
+}
+
+fn finish(state: &JobState, draft: crate::conformance::Draft) -> crate::conformance::Draft {
+    let ended = state.steps.values().all(|step| step.status.is_terminal());
+    if ended && state.end_requested.is_none() {
+        return draft.complete();
+    }
+    draft.event(JobFailed { error: Failure::new("broken", "it is broken"), node: Some(NodeId::from("n0")) })
+}
+
+fn doubt_wait(node: &str) -> JobWaiting {
+    JobWaiting {
+        correlation_key: None,
+        doubt: true,
+        node: NodeId::from(node),
+        park: true,
+        reason: Some("nobody knows".to_owned()),
+        wait_type: WaitType::Human,
+    }
+}

@@ -1,0 +1,112 @@
+//! Two stores under the same random operations: equal answers and equal rows after each.
+//!
+//! One of the two is usually the reference model. Operations are written by the reducer, as a runtime
+//! would write them, and some are spoiled afterwards; a run ends only when every kind of operation has
+//! been accepted and every kind of refusal has been met. [`actions`] has the operations, [`spoil`] what
+//! is done to them, [`world`] what both stores are believed to hold.
+
+mod actions;
+mod compare;
+mod spoil;
+mod world;
+
+use std::collections::BTreeMap;
+
+use crate::Store;
+use crate::system::ManualClock;
+use world::World;
+
+/// Every kind of operation that a run has to have seen accepted.
+pub const OPERATIONS: [&str; 25] = [
+    "advance",
+    "block",
+    "cancel",
+    "checkpoint",
+    "claim",
+    "create",
+    "delete_agent",
+    "deposit",
+    "doubt",
+    "finish",
+    "heartbeat",
+    "not_done",
+    "permit",
+    "put_agent",
+    "reclaim_dead",
+    "reclaim_expired",
+    "record",
+    "request_end",
+    "requeue",
+    "resolve",
+    "settle",
+    "signal_deliver",
+    "signal_keep",
+    "timer_fire",
+    "timer_set",
+];
+
+/// Every way in which a run has to have seen a unit not accepted.
+pub const REFUSALS: [&str; 17] = [
+    "arguments_differ",
+    "bound",
+    "can_still_arrive",
+    "duplicate",
+    "illegal",
+    "invalid",
+    "key_conflict",
+    "lease_expired",
+    "missing",
+    "other_instance",
+    "other_permit",
+    "sequence",
+    "signal_kept",
+    "stale",
+    "still_live",
+    "unknown_job",
+    "unknown_plan",
+];
+
+/// What a run has done.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Operations accepted, by kind.
+    pub operations: BTreeMap<&'static str, u64>,
+    /// Units not accepted, by kind.
+    pub refusals: BTreeMap<&'static str, u64>,
+    /// Operations in all.
+    pub steps: usize,
+}
+
+impl Report {
+    /// The kinds that have not occurred.
+    #[must_use]
+    pub fn missing(&self) -> Vec<&'static str> {
+        let operations = OPERATIONS.iter().filter(|kind| !self.operations.contains_key(**kind));
+        let refusals = REFUSALS.iter().filter(|kind| !self.refusals.contains_key(**kind));
+        operations.chain(refusals).copied().collect()
+    }
+}
+
+/// How many jobs' rows are compared in full: those that an operation names after each, all of them this
+/// often. What lists show of all jobs is compared after each.
+const FULL_EVERY: usize = 32;
+
+/// Runs at least `steps` random operations on two fresh stores that share a clock, and goes on until
+/// everything in [`OPERATIONS`] and [`REFUSALS`] has occurred.
+///
+/// # Panics
+/// At the first difference, with the seed and the operation.
+pub async fn run(seed: u64, steps: usize, a: &dyn Store, b: &dyn Store, clock: &ManualClock) -> Report {
+    let mut world = World::new(seed, a, b, clock);
+    let bound = steps.saturating_mul(8).max(20_000);
+    while world.report.steps < steps || !world.report.missing().is_empty() {
+        let missing = world.report.missing();
+        assert!(world.report.steps < bound, "seed {seed}: after {bound} operations there was no {missing:?}");
+        world.report.steps += 1;
+        let operation = actions::step(&mut world).await;
+        let everything = world.report.steps.is_multiple_of(FULL_EVERY);
+        compare::rows(&world, &operation, everything).await;
+    }
+    compare::rows(&world, &actions::Operation::named("the end"), true).await;
+    world.report
+}

@@ -1,0 +1,94 @@
+//! What is done to a unit so that it is not accepted.
+
+use aetheris_core::hash::Hash;
+use aetheris_core::id::{IdempotencyKey, JobId, NodeId, PermitId, SignalId, ToolName};
+use aetheris_core::json::Json;
+use aetheris_core::lease::{Fence, Guard};
+use aetheris_core::ledger::{LedgerRow, LedgerTrigger, PermitRequest, Settle};
+use aetheris_core::limits;
+
+use super::world::{World, instance};
+use crate::conformance::draft::LIFETIME;
+use crate::conformance::fencing::evidence;
+use crate::unit::{InboxWrite, LedgerWrite, NewEffect, UnitOfWork};
+use crate::Evidence;
+
+/// Changes one thing of a unit, most often to something that is refused.
+pub(super) async fn spoil(world: &mut World<'_>, mut unit: UnitOfWork) -> UnitOfWork {
+    let missing = IdempotencyKey::from_u128(404);
+    let unknown = PermitId::from_u128(404);
+    let history = world.a.history(unit.job, false).await.unwrap();
+    let (fence, ledger, kept) = history
+        .map(|history| (history.row.fence, history.ledger, history.kept))
+        .unwrap_or_default();
+    match world.random.below(14) {
+        0 => unit.expected_seq = Some(unit.expected_seq.unwrap_or(0) + 1 + world.random.below(2) as u64),
+        1 => unit.guard = other_fence(world, unit.guard, fence),
+        2 => unit.guard = Guard::Expired(fence),
+        3 => unit.guard = Guard::Dead(fence, instance(world.random.below(3))),
+        4 => unit.job = JobId::from_u128(404),
+        5 => {
+            let settle = Settle { key: missing, permit_id: unknown, trigger: LedgerTrigger::Commit };
+            unit.ledger.push(LedgerWrite::Settle(settle));
+        }
+        6 => unit.ledger.extend(ledger_write(world, &ledger)),
+        7 => {
+            // Alone, so that nothing before the ledger refuses it.
+            unit = UnitOfWork::new(unit.id, unit.job, unit.purpose, Guard::Run(fence));
+            unit.ledger.extend(ledger_write(world, &ledger));
+        }
+        8 => {
+            let row = world.random.pick(&ledger);
+            let (key, permit) = row.map_or((missing, 1), |row| (row.key, row.permit));
+            let permit_id = row.map_or(unknown, |row| row.permit_id);
+            let permit = permit + u32::from(world.random.one_in(2));
+            unit.effects.push(NewEffect { key, permit, permit_id, result: Json::null() });
+        }
+        9 => unit.inbox.push(InboxWrite::Consume(SignalId::from_u128(404))),
+        10 => {
+            let outcome = Json::new(serde_json::json!("x".repeat(limits::PAYLOAD_BYTES_MAX + 8_192)));
+            unit.evidence.push(Evidence { outcome, ..evidence(PermitId::from_u128(world.ids.next())) });
+        }
+        11 => unit.no_signal_for = world.random.pick(&kept).map(|kept| kept.key.clone()),
+        12 => unit.guard = Guard::Outside,
+        _ => unit.id = world.ids.event(),
+    }
+    unit
+}
+
+fn other_fence(world: &mut World<'_>, guard: Guard, fence: Fence) -> Guard {
+    let given = match world.random.below(3) {
+        0 => Fence { epoch: fence.epoch + 1, ..fence },
+        1 => Fence { epoch: fence.epoch.saturating_sub(1), ..fence },
+        _ => Fence { generation: fence.generation + 1, ..fence },
+    };
+    match guard {
+        Guard::Expired(_) => Guard::Expired(given),
+        Guard::Dead(_, instance) => Guard::Dead(given, instance),
+        Guard::Outside | Guard::Run(_) => Guard::Run(given),
+    }
+}
+
+/// Some change of a row that is there, in whatever status it is.
+fn ledger_write(world: &mut World<'_>, ledger: &[LedgerRow]) -> Option<LedgerWrite> {
+    let row = world.random.pick(ledger)?.clone();
+    let permit_id = PermitId::from_u128(world.ids.next());
+    let request = PermitRequest {
+        class: row.class,
+        input_hash: row.input_hash,
+        key: row.key,
+        lifetime: LIFETIME,
+        node: NodeId::from("n0"),
+        permit: row.permit + 1,
+        permit_id,
+        tool: ToolName::from("tool"),
+    };
+    let trigger = *world.random.pick(&LedgerTrigger::ALL)?;
+    Some(match world.random.below(5) {
+        0 => LedgerWrite::Permit(PermitRequest { input_hash: Hash::of(b"other"), ..request }),
+        1 => LedgerWrite::Permit(PermitRequest { permit: row.permit, ..request }),
+        2 => LedgerWrite::Permit(request),
+        3 => LedgerWrite::Settle(Settle { key: row.key, permit_id, trigger }),
+        _ => LedgerWrite::Settle(Settle { key: row.key, permit_id: row.permit_id, trigger }),
+    })
+}

@@ -1,0 +1,126 @@
+//! What both stores are believed to hold, and where randomness comes from.
+
+use aetheris_core::id::{AgentName, InstanceId, JobId, WorkerId};
+use aetheris_core::lease::Fence;
+use aetheris_core::plan::Plan;
+use aetheris_core::state::JobState;
+use std::sync::Arc;
+
+use super::Report;
+use crate::conformance::Draft;
+use crate::conformance::fixture::{Ids, state};
+use crate::system::ManualClock;
+use crate::unit::{ClientKey, Purpose, UnitOfWork};
+use crate::{CommitError, Store};
+use aetheris_core::lease::Guard;
+
+/// SplitMix64.
+pub(super) struct Random(u64);
+
+impl Random {
+    /// A number below `bound`.
+    pub(super) fn below(&mut self, bound: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        let bound = u64::try_from(bound.max(1)).unwrap();
+        usize::try_from((z ^ (z >> 31)) % bound).unwrap()
+    }
+
+    /// True once in so many times.
+    pub(super) fn one_in(&mut self, times: usize) -> bool {
+        self.below(times) == 0
+    }
+
+    /// One of these, if there are any.
+    pub(super) fn pick<'a, T>(&mut self, from: &'a [T]) -> Option<&'a T> {
+        if from.is_empty() { None } else { from.get(self.below(from.len())) }
+    }
+}
+
+/// A run.
+pub(super) struct World<'a> {
+    pub(super) a: &'a dyn Store,
+    pub(super) b: &'a dyn Store,
+    /// Requests that have made a job.
+    pub(super) client_keys: Vec<(AgentName, ClientKey)>,
+    pub(super) clock: &'a ManualClock,
+    pub(super) ids: Ids,
+    /// Every job, oldest first.
+    pub(super) jobs: Vec<JobId>,
+    /// Those that had not ended when they were last looked at.
+    pub(super) live: Vec<JobId>,
+    pub(super) plans: Vec<Arc<Plan>>,
+    pub(super) random: Random,
+    pub(super) report: Report,
+    /// Every claim that was made.
+    pub(super) runs: Vec<(JobId, Fence)>,
+    pub(super) seed: u64,
+    /// Units that were sent, newest last.
+    pub(super) sent: Vec<UnitOfWork>,
+}
+
+/// The worker of a number.
+pub(super) fn worker(n: usize) -> WorkerId {
+    WorkerId::new(format!("worker {n}"))
+}
+
+/// The process of a number.
+pub(super) fn instance(n: usize) -> InstanceId {
+    InstanceId::from_u128(u128::try_from(n).unwrap() + 1)
+}
+
+/// All processes of a run.
+pub(super) fn instances() -> [InstanceId; 3] {
+    [instance(0), instance(1), instance(2)]
+}
+
+impl<'a> World<'a> {
+    pub(super) fn new(seed: u64, a: &'a dyn Store, b: &'a dyn Store, clock: &'a ManualClock) -> Self {
+        Self {
+            a,
+            b,
+            client_keys: Vec::new(),
+            clock,
+            ids: Ids::default(),
+            jobs: Vec::new(),
+            live: Vec::new(),
+            plans: Vec::new(),
+            random: Random(seed),
+            report: Report::default(),
+            runs: Vec::new(),
+            seed,
+            sent: Vec::new(),
+        }
+    }
+
+    /// A job's state; nearly always of one that has not ended.
+    pub(super) async fn folded(&mut self) -> Option<JobState> {
+        if self.random.one_in(24) {
+            let job = *self.random.pick(&self.jobs)?;
+            return Some(state(self.a, job).await);
+        }
+        let job = *self.random.pick(&self.live)?;
+        let folded = state(self.a, job).await;
+        if folded.status.is_terminal() {
+            self.live.retain(|live| *live != job);
+        }
+        Some(folded)
+    }
+
+    /// A unit on top of a state.
+    pub(super) fn draft(&self, state: JobState, purpose: Purpose, guard: Guard) -> Draft {
+        Draft::new(UnitOfWork::new(self.ids.event(), state.id, purpose, guard), state, self.ids.clone())
+    }
+
+    /// Counts an accepted operation.
+    pub(super) fn accepted(&mut self, kind: &'static str) {
+        *self.report.operations.entry(kind).or_insert(0) += 1;
+    }
+
+    /// Counts a unit that was not accepted.
+    pub(super) fn not_accepted(&mut self, error: &CommitError) {
+        *self.report.refusals.entry(super::compare::kind(error)).or_insert(0) += 1;
+    }
+}
