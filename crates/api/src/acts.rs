@@ -14,7 +14,8 @@ use crate::schema;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SignalRequest {
-    /// The wait it names. Required; it is optional here so that its absence has a code of its own.
+    // Required, but an option, so that its absence has a code of its own.
+    /// The wait it names.
     #[serde(default)]
     #[schema(value_type = schema::CorrelationKey, required = true)]
     pub correlation_key: Option<String>,

@@ -138,7 +138,9 @@ pub enum Command {
     #[command(subcommand, after_help = "Example:\n  aetheris config show --config aetheris.yaml")]
     Config(Config),
     /// Print a completion script for a shell
-    #[command(after_help = "Example:\n  aetheris completions bash > ~/.local/share/bash-completion/completions/aetheris")]
+    #[command(
+        after_help = "Example:\n  aetheris completions bash > ~/.local/share/bash-completion/completions/aetheris"
+    )]
     Completions(Completions),
 
     /// Pause a job
@@ -406,9 +408,11 @@ pub enum InDoubtAction {
     /// List them
     List,
     /// Say what became of one
-    #[command(after_help = "Example:\n  aetheris in-doubt resolve JOB INVOCATION --did-not-happen --note 'asked the bank'\n\n\
+    #[command(
+        after_help = "Example:\n  aetheris in-doubt resolve JOB INVOCATION --did-not-happen --note 'asked the bank'\n\n\
         Say --did-not-happen only if the call has not happened and can no longer arrive: the tool is\n\
-        called again then. It is refused before the call's own deadline.")]
+        called again then. It is refused before the call's own deadline."
+    )]
     Resolve(Resolve),
 }
 
@@ -429,7 +433,7 @@ pub struct Resolve {
     #[arg(long, group = "outcome")]
     pub did_not_happen: bool,
     /// With --happened: what the call answered, which becomes the step's output
-    #[arg(long, value_name = "JSON", requires = "happened")]
+    #[arg(long, value_name = "JSON", conflicts_with = "did_not_happen")]
     pub result: Option<String>,
     /// How you know; kept with the job
     #[arg(long, value_name = "TEXT", default_value = "")]

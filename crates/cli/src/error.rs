@@ -28,7 +28,9 @@ pub enum Error {
         source: std::io::Error,
     },
     /// Nobody answers.
-    #[error("no answer from {server}: {reason}\nis `aetheris dev` running at {server}? --server or AETHERIS_SERVER names another")]
+    #[error(
+        "no answer from {server}: {reason}\nis `aetheris dev` running at {server}? --server or AETHERIS_SERVER names another"
+    )]
     Unreachable {
         /// The server.
         server: String,

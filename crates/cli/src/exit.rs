@@ -57,11 +57,22 @@ impl Exit {
     pub fn of_problem(code: &str, status: u16) -> Self {
         match code {
             "agent_not_found" | "job_not_found" | "invocation_not_found" | "not_found" => Self::NotFound,
-            "job_finished" | "state_conflict" | "stale_attempt" | "idempotency_conflict" | "wait_over"
-            | "in_doubt_unresolved" | "version_mismatch" => Self::Conflict,
+            "job_finished"
+            | "state_conflict"
+            | "stale_attempt"
+            | "idempotency_conflict"
+            | "wait_over"
+            | "in_doubt_unresolved"
+            | "version_mismatch" => Self::Conflict,
             "invalid_agent" => Self::CheckFailed,
-            "invalid_request" | "wrong_correlation_key" | "missing_correlation_key" | "not_supported_yet"
-            | "payload_too_large" | "unauthorized" | "forbidden" | "method_not_allowed" => Self::Usage,
+            "invalid_request"
+            | "wrong_correlation_key"
+            | "missing_correlation_key"
+            | "not_supported_yet"
+            | "payload_too_large"
+            | "unauthorized"
+            | "forbidden"
+            | "method_not_allowed" => Self::Usage,
             "rate_limited" | "store_unavailable" | "overloaded" => Self::Unreachable,
             _ => Self::of_status(status),
         }

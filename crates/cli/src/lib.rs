@@ -23,6 +23,7 @@ mod tests;
 pub mod wiring;
 
 use std::ffi::OsString;
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -44,7 +45,14 @@ const THREADS_MIN: usize = 2;
 pub fn main() -> ExitCode {
     // Fails only where one is installed already, which is as good.
     let _installed = rustls::crypto::ring::default_provider().install_default();
+    std::panic::set_hook(Box::new(|panic| say_bug(&panic.to_string())));
     start(std::env::args_os(), Environment::of_process()).into()
+}
+
+/// A mistake of the program itself, in a few words instead of its stack.
+fn say_bug(panic: &str) {
+    // If stderr is gone as well, there is nobody left to tell.
+    let _unheard = writeln!(std::io::stderr(), "error: this is a bug of aetheris, please report it: {panic}");
 }
 
 fn start(arguments: impl IntoIterator<Item = OsString>, env: Environment) -> Exit {

@@ -33,8 +33,6 @@ use crate::state::AppState;
 
 /// The time a request's headers may take, and the silence between two requests.
 const HEADER_TIME_MAX: Duration = Duration::from_secs(10);
-/// Connections served at once; further ones wait to be accepted.
-const CONNECTIONS_MAX: usize = 16_384;
 /// What is buffered of a connection at most; longer headers are refused.
 const BUFFER_BYTES_MAX: usize = 64 * 1024;
 /// The time that requests under way have at the end.
@@ -49,8 +47,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// None today: a failed accept is tried again.
 pub async fn serve(listener: TcpListener, mut state: AppState, shutdown: CancellationToken) -> io::Result<()> {
     state.closing = shutdown.clone();
+    let places = Arc::new(Semaphore::new(state.connections_max.min(Semaphore::MAX_PERMITS)));
     let router = routes::router(state);
-    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let (connections, requests) = (TaskTracker::new(), TaskTracker::new());
     while let Some(stream) = accept(&listener, &shutdown).await {
         let Some(place) = shutdown.run_until_cancelled(Arc::clone(&places).acquire_owned()).await else {

@@ -12,6 +12,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::error::Failure;
 
+/// Connections served at once where nobody says otherwise.
+const CONNECTIONS_MAX: usize = 16_384;
+
 /// What this server cannot execute of an agent whose file is otherwise right: one text per problem.
 pub type AgentCheck = Arc<dyn Fn(&Agent) -> Vec<String> + Send + Sync>;
 
@@ -31,6 +34,9 @@ pub struct AppState {
     pub check_agent: AgentCheck,
     /// Ends long polls and event streams. [`crate::serve()`] puts its own in its place.
     pub closing: CancellationToken,
+    /// Connections served at once; further ones wait to be accepted. Each is a file descriptor, of which
+    /// the store and the tools need some as well.
+    pub connections_max: usize,
     /// What readiness depends on beside the store.
     pub ready: Vec<ReadyCheck>,
     /// The operations.
@@ -41,7 +47,9 @@ impl AppState {
     /// A server on a runtime, without further checks.
     #[must_use]
     pub fn new(runtime: Runtime) -> Self {
-        Self { check_agent: Arc::new(|_| Vec::new()), closing: CancellationToken::new(), ready: Vec::new(), runtime }
+        let closing = CancellationToken::new();
+        let check_agent: AgentCheck = Arc::new(|_| Vec::new());
+        Self { check_agent, closing, connections_max: CONNECTIONS_MAX, ready: Vec::new(), runtime }
     }
 }
 

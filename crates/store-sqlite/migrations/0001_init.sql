@@ -133,16 +133,16 @@ CREATE TABLE effects (
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE evidence (
-    permit_id BLOB PRIMARY KEY CHECK (length(permit_id) = 16),
     job INTEGER NOT NULL,
+    permit_id BLOB NOT NULL CHECK (length(permit_id) = 16),
     key BLOB NOT NULL,
     permit INTEGER NOT NULL,
     conflict INTEGER NOT NULL CHECK (conflict IN (0, 1)),
     at INTEGER NOT NULL,
     node TEXT NOT NULL,
-    outcome TEXT NOT NULL
+    outcome TEXT NOT NULL,
+    PRIMARY KEY (job, permit_id)
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX evidence_job ON evidence (job);
 
 CREATE TABLE inbox (
     num INTEGER PRIMARY KEY,

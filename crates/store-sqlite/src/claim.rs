@@ -180,28 +180,23 @@ fn write(tx: &mut Tx<'_, '_>, num: i64, row: &JobRow, holder: &Holder, before: B
 }
 
 /// The history of a job with few events, in the claim's own transaction. `epoch` is the number of claims
-/// before: where there was none, no run has left anything.
+/// before: where there was none, no run has asked for permission.
 fn short_history(sql: &mut Prepared<'_>, num: i64, row: JobRow, epoch: u32) -> Result<Option<RawHistory>, Trouble> {
     if row.seq > HISTORY_EVENTS_MAX {
         return Ok(None);
     }
-    let limit = params![num, 0, int(HISTORY_EVENTS_MAX)];
-    let events = sql.all(Query::EventsPage, limit, rows::event)?;
+    let checkpoint = sql.first(Query::CheckpointRead, [num], rows::checkpoint)?;
+    let after = checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.seq);
+    let events = sql.all(Query::EventsPage, params![num, int(after), int(HISTORY_EVENTS_MAX)], rows::event)?;
     let bytes: usize = events.iter().map(|event| event.payload.len()).sum();
     if bytes > HISTORY_BYTES_MAX {
         return Ok(None);
     }
     let kept = sql.all(Query::InboxKept, [num], rows::kept)?;
-    let mut history = RawHistory { checkpoint: None, effects: Vec::new(), events, kept, ledger: Vec::new(), row };
-    if epoch == 0 {
-        return Ok(Some(history));
-    }
-    history.ledger = sql.all(Query::LedgerByJob, [num], rows::ledger)?;
-    history.effects = sql.all(Query::EffectsByJob, [num], rows::effect)?;
-    // A checkpoint of so short a job is one that its author had a reason for.
-    if let Some(checkpoint) = sql.first(Query::CheckpointRead, [num], rows::checkpoint)? {
-        history.events.retain(|event| event.seq > checkpoint.seq);
-        history.checkpoint = Some(checkpoint);
+    let mut history = RawHistory { checkpoint, effects: Vec::new(), events, kept, ledger: Vec::new(), row };
+    if epoch > 0 {
+        history.ledger = sql.all(Query::LedgerByJob, [num], rows::ledger)?;
+        history.effects = sql.all(Query::EffectsByJob, [num], rows::effect)?;
     }
     Ok(Some(history))
 }

@@ -1,6 +1,7 @@
 //! Wake-ups inside one process. A hint says that a job was written; it may come twice or never, and
 //! whoever waits for one also looks at the store from time to time.
 
+#[expect(clippy::disallowed_types, reason = "lookups only; its order is never seen")]
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};

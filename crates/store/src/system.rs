@@ -1,7 +1,7 @@
 //! Clocks and entropy: the only file of the library crates that reads them.
 
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use aetheris_core::id::IdSource;

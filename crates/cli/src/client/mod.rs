@@ -121,7 +121,8 @@ impl Client {
 
     async fn send<T: DeserializeOwned>(&self, request: RequestBuilder) -> Result<Answer<T>, Error> {
         let (http, request) = request.build_split();
-        let request = request.map_err(|error| Error::Usage(format!("the request cannot be made: {}", chain(&error))))?;
+        let request =
+            request.map_err(|error| Error::Usage(format!("the request cannot be made: {}", chain(&error))))?;
         let call = format!("{} {}", request.method(), request.url().path());
         let response = http.execute(request).await.map_err(|error| self.unreachable(&error))?;
         let status = response.status();

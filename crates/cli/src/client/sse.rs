@@ -56,7 +56,8 @@ mod tests {
 
     #[test]
     fn messages_survive_any_cut() {
-        let stream = b": hello\n\nid: 1\nevent: job_created\ndata: {\"a\":\ndata: 1}\n\r\ndata:x\n\nid: 3\n\ndata: unfinished";
+        let stream =
+            b": hello\n\nid: 1\nevent: job_created\ndata: {\"a\":\ndata: 1}\n\r\ndata:x\n\nid: 3\n\ndata: unfinished";
         let expected = vec![Message { data: "{\"a\":\n1}".to_owned() }, Message { data: "x".to_owned() }];
         for cut in 0..stream.len() {
             let mut parser = Parser::default();

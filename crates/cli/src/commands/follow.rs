@@ -46,7 +46,8 @@ pub(super) async fn until_end(
 ) -> Result<Exit, Error> {
     let until = Instant::now() + timeout.map_or(FOREVER, Span::to_std);
     let first = jobs::get(client, job).await?.body;
-    let ended = if first.status.is_terminal() {
+    let ended_before = first.status.is_terminal();
+    let ended = if ended_before {
         true
     } else if context.out.live {
         live(client, first, until, context).await?
@@ -57,7 +58,11 @@ pub(super) async fn until_end(
     if context.out.json {
         context.out.value(&answer.json()?)?;
     } else if ended {
-        print_end(client, &answer.body, show, context).await?;
+        if context.out.live || (ended_before && show == Show::Steps) {
+            let plan = jobs::plan(client, job).await;
+            context.out.text(&format!("{}\n", picture(&answer.body, &plan, context)))?;
+        }
+        print_end(&answer.body, show, context)?;
     }
     if !ended {
         let command = format!("{} watch {job}", context.program());
@@ -67,7 +72,7 @@ pub(super) async fn until_end(
     Ok(if answer.body.status == JobStatus::Completed { Exit::Done } else { Exit::Failed })
 }
 
-async fn print_end(client: &Client, job: &JobView, show: Show, context: &Context) -> Result<(), Error> {
+fn print_end(job: &JobView, show: Show, context: &Context) -> Result<(), Error> {
     let style = context.out.style;
     if show == Show::Result && job.status == JobStatus::Completed {
         let result = job.result.as_ref().map_or(&serde_json::Value::Null, |result| result.value());
@@ -78,10 +83,6 @@ async fn print_end(client: &Client, job: &JobView, show: Show, context: &Context
         context.out.note(end.trim_end());
         return Ok(());
     }
-    if context.out.live {
-        let plan = jobs::plan(client, &job.id.to_string()).await;
-        context.out.text(&format!("{}\n", picture(job, &plan, context)))?;
-    }
     context.out.text(&end)
 }
 
@@ -91,7 +92,7 @@ async fn live(client: &Client, mut job: JobView, until: Instant, context: &Conte
     let plan = jobs::plan(client, &id).await;
     let mut follow = Follow::start(client, &id, job.seq);
     let mut screen = Screen { context, lines: 0 };
-    let mut over = false;
+    let (mut over, mut stale) = (false, false);
     loop {
         screen.draw(&picture(&job, &plan, context))?;
         if over || job.status.is_terminal() {
@@ -105,7 +106,7 @@ async fn live(client: &Client, mut job: JobView, until: Instant, context: &Conte
                 while let Some(more) = follow.ready() {
                     more?;
                 }
-                job = jobs::get(client, &id).await?.body;
+                stale = true;
             }
             () = sleep_until(tick.min(until)) => {
                 if Instant::now() >= until {
@@ -113,6 +114,18 @@ async fn live(client: &Client, mut job: JobView, until: Instant, context: &Conte
                 }
             }
         }
+        if stale && let Some(new) = refreshed(client, &id).await? {
+            (job, stale) = (new, false);
+        }
+    }
+}
+
+/// A job as it is now; nothing while the server is away, as whoever follows the job waits for it.
+async fn refreshed(client: &Client, job: &str) -> Result<Option<JobView>, Error> {
+    match jobs::get(client, job).await {
+        Ok(answer) => Ok(Some(answer.body)),
+        Err(Error::Unreachable { .. }) => Ok(None),
+        Err(error) => Err(error),
     }
 }
 
@@ -183,9 +196,9 @@ async fn plain(client: &Client, job: &JobView, until: Instant, show: Show, conte
             context.out.line(&render::events::line(&event, context.out.style))?;
         }
         if event.kind == "job_waiting" && event.seq > job.seq {
-            let job = jobs::get(client, &id).await?.body;
-            if let Some(waiting) = &job.waiting {
-                say_wait(&job, waiting, context);
+            let job = refreshed(client, &id).await?;
+            if let Some((job, waiting)) = job.as_ref().and_then(|job| Some((job, job.waiting.as_ref()?))) {
+                say_wait(job, waiting, context);
             }
         }
     }

@@ -1,11 +1,11 @@
 //! What each command does. One file a command, or a few that belong together.
 
 mod agent;
-mod bench;
-mod check_consistency;
+pub mod bench;
+pub mod check_consistency;
 mod config;
 pub mod demo;
-mod dev;
+pub mod dev;
 mod evidence;
 mod follow;
 mod guarantees;
@@ -59,7 +59,11 @@ impl Context {
     #[must_use]
     pub fn program(&self) -> String {
         let by_itself = self.env.get("AETHERIS_SERVER").unwrap_or(args::SERVER_DEFAULT);
-        if self.server == by_itself { "aetheris".to_owned() } else { format!("aetheris --server {}", shell(&self.server)) }
+        if self.server == by_itself {
+            "aetheris".to_owned()
+        } else {
+            format!("aetheris --server {}", shell(&self.server))
+        }
     }
 
     /// The moment to which relative times refer.

@@ -45,9 +45,8 @@ fn same_store(layers: &mut Layers, part: &str) {
     let (Some(kind), Some(store)) = (text(&key), text("jobstore.type")) else { return };
     if kind != "same" && kind != store {
         let origin = origin(layers, &[&key]);
-        let message = format!(
-            "`{kind}` beside a jobstore of type `{store}` is not supported yet by this build: write `same`"
-        );
+        let message =
+            format!("`{kind}` beside a jobstore of type `{store}` is not supported yet by this build: write `same`");
         layers.wrong(&origin, &key, message);
     }
 }

@@ -106,6 +106,13 @@ impl Layers {
         place.push(if chosen { entry.key.clone() } else { entry.key.replace('-', "_") });
         let dotted = place.join(".");
         let origin = at(path, entry.line);
+        if entry.key.contains('.') {
+            let message = format!("`{}` has a dot: write sections below each other", entry.key);
+            return self.wrong(&origin, &section.join("."), message);
+        }
+        if chosen && matches!(&entry.node, Node::Section(entries) if entries.is_empty()) {
+            return self.wrong(&origin, &dotted, "has nothing in it: write its keys, or remove it");
+        }
         match (keys::place(&place), &entry.node) {
             (Place::Leaf(_), Node::Value(Value::Null)) | (Place::Section, Node::Value(Value::Null)) => {
                 self.wrong(&origin, &dotted, "has no value: write one, or remove the key");
@@ -196,9 +203,7 @@ impl Layers {
     pub(super) fn names_below(&self, prefix: &str) -> Vec<String> {
         let set = self.settings.keys().map(String::as_str);
         let wrong = self.mistakes.iter().map(|mistake| mistake.key.as_str());
-        set.chain(wrong)
-            .filter_map(|key| Some(key.strip_prefix(prefix)?.split_once('.')?.0.to_owned()))
-            .collect()
+        set.chain(wrong).filter_map(|key| Some(key.strip_prefix(prefix)?.split_once('.')?.0.to_owned())).collect()
     }
 
     /// The values that hold, in the order of the table; chosen names in their own order.

@@ -25,8 +25,8 @@ use aetheris_core::time::Span;
 use serde::{Deserialize, Deserializer};
 
 pub use self::env::{Environment, stdout_is_terminal};
-pub use self::layers::{Origin, Override, Setting};
 use self::layers::{Layers, nested};
+pub use self::layers::{Origin, Override, Setting};
 
 /// One mistake in the configuration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -286,11 +286,7 @@ pub fn load(file: Option<&Path>, env: &Environment, flags: &[Override]) -> Resul
 ///
 /// # Errors
 /// Every mistake, in the order of the layers.
-pub fn from_text(
-    file: Option<(&Path, &str)>,
-    env: &Environment,
-    flags: &[Override],
-) -> Result<Config, Vec<Mistake>> {
+pub fn from_text(file: Option<(&Path, &str)>, env: &Environment, flags: &[Override]) -> Result<Config, Vec<Mistake>> {
     let mut layers = Layers::defaults();
     if let Some((path, text)) = file {
         layers.file(path, text);
@@ -304,8 +300,6 @@ pub fn from_text(
     let settings = layers.into_settings();
     match serde_json::from_value::<Config>(nested(&settings)) {
         Ok(config) => Ok(Config { settings, ..config }),
-        Err(error) => {
-            Err(vec![Mistake { origin: Origin::Default, key: String::new(), message: error.to_string() }])
-        }
+        Err(error) => Err(vec![Mistake { origin: Origin::Default, key: String::new(), message: error.to_string() }]),
     }
 }

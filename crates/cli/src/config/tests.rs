@@ -42,7 +42,8 @@ fn the_defaults_are_a_configuration() {
 
 #[test]
 fn a_file_may_write_hyphens_or_underscores() {
-    let config = read("worker:\n  lease-ttl: 20s\n  poll_interval: 500ms\n  heartbeat: 5s\nlimits: { payload: 64KiB }\n");
+    let config =
+        read("worker:\n  lease-ttl: 20s\n  poll_interval: 500ms\n  heartbeat: 5s\nlimits: { payload: 64KiB }\n");
     let config = config.unwrap();
     assert_eq!(config.worker.lease_ttl, Span::from_secs(20));
     assert_eq!(config.worker.poll_interval, Span::from_millis(500));
@@ -127,6 +128,10 @@ fn values_of_the_wrong_kind_say_what_is_expected() {
         ("tools: { env: [\"A-B\"] }", "tools.env: expected the name of an environment variable"),
         ("log: { format: xml }", "log.format: `xml` is not one of text, json"),
         ("- a\n- b", "expected keys and values"),
+        ("worker.slots: 4", "`worker.slots` has a dot: write sections below each other"),
+        ("models: { \"a.b\": { base_url: http://x } }", "models: `a.b` has a dot"),
+        ("models: { a: {} }", "models.a: has nothing in it"),
+        ("models: { A: { base_url: http://x } }", "models.A: the name of a provider has lower-case letters"),
     ];
     for (text, message) in expected {
         let found = one(text);
@@ -142,7 +147,10 @@ fn keys_are_checked_against_each_other() {
          that one lost heartbeat costs no lease"
     );
     assert!(one("worker:\n  lease_ttl: 5s\n").starts_with("aetheris.yaml:2: worker.heartbeat: 10s is too slow"));
-    assert!(one("worker:\n  lease-ttl: 20s\n  lease_ttl: 30s\n").contains(":3: worker.lease_ttl: stands twice: also in line 2"));
+    assert!(
+        one("worker:\n  lease-ttl: 40s\n  lease_ttl: 30s\n")
+            .contains(":3: worker.lease_ttl: stands twice: also in line 2")
+    );
     assert!(one("models: { a: { timeout: 1s } }").contains("models.a: has no base_url"));
     assert!(one("models: { scripted: { base_url: http://x } }").contains("models.scripted: is built in"));
     let both = "models: { a: { base_url: http://x, api_key_env: A, api_key_file: b } }";

@@ -55,16 +55,7 @@ pub(super) fn read(kind: Kind, value: &Value) -> Result<Value, Refusal> {
         Kind::Networks => list(value, network),
         Kind::EnvName => env_name(&text(value)?).map(Value::from),
         Kind::EnvNames => list(value, env_name),
-        Kind::Url => {
-            let text = text(value)?;
-            match reqwest::Url::parse(&text) {
-                Ok(url) if matches!(url.scheme(), "http" | "https") && url.password().is_none() => Ok(Value::from(text)),
-                Ok(url) if url.password().is_some() => {
-                    Err("must not contain a password: name a variable in api_key_env instead".to_owned())
-                }
-                Ok(_) | Err(_) => Err(format!("`{text}` is not an http or https URL")),
-            }
-        }
+        Kind::Url => url(&text(value)?).map(Value::from),
         Kind::Text => text(value).map(Value::from),
         Kind::NotYet { what } => Err(format!("{what} is not supported yet by this build: remove the key")),
     }
@@ -77,6 +68,17 @@ fn text(value: &Value) -> Result<String, Refusal> {
         Value::String(_) | Value::Null => Err("is empty: expected text".to_owned()),
         Value::Bool(_) | Value::Array(_) | Value::Object(_) => Err(format!("expected text, found {}", name(value))),
     }
+}
+
+/// What is refused is not shown: it may have a secret in it.
+fn url(text: &str) -> Result<String, Refusal> {
+    let Some(url) = reqwest::Url::parse(text).ok().filter(|url| matches!(url.scheme(), "http" | "https")) else {
+        return Err("expected an http or https URL, as https://host/v1".to_owned());
+    };
+    if url.username().is_empty() && url.password().is_none() {
+        return Ok(text.to_owned());
+    }
+    Err("must not contain a name or a password: name a variable in api_key_env instead".to_owned())
 }
 
 fn count(value: &Value, min: u64, max: u64) -> Result<Value, Refusal> {
@@ -247,6 +249,15 @@ mod tests {
         assert_eq!(read(kind, &json!("127.0.0.1, 10.0.0.0/8")), Ok(json!(["127.0.0.1/32", "10.0.0.0/8"])));
         assert!(read(kind, &json!(["10.0.0.0/33"])).is_err());
         assert!(read(kind, &json!(["example.org"])).is_err());
+    }
+
+    #[test]
+    fn a_url_has_no_secret_in_it() {
+        assert_eq!(read(Kind::Url, &json!("https://host/v1")), Ok(json!("https://host/v1")));
+        for text in ["https://token@host", "https://a:hunter2@host", "hunter2", "ftp://hunter2"] {
+            let refusal = read(Kind::Url, &json!(text)).unwrap_err();
+            assert!(!refusal.contains("hunter2") && !refusal.contains("token"), "{refusal}");
+        }
     }
 
     #[test]

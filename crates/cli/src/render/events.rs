@@ -121,14 +121,23 @@ mod tests {
     #[test]
     fn what_events_say_in_short() {
         let expected = [
-            ("job_created", r#"{"agent":"refund","agent_version":"1","message":{"order_id":"A-1"}}"#,
-             r#"refund 1 {"order_id":"A-1"}"#),
+            (
+                "job_created",
+                r#"{"agent":"refund","agent_version":"1","message":{"order_id":"A-1"}}"#,
+                r#"refund 1 {"order_id":"A-1"}"#,
+            ),
             ("job_requeued", r#"{"reason":"retry","after_us":1500000}"#, "retry, not before 1.50s"),
-            ("job_waiting", r#"{"node":"approval","wait_type":"human","correlation_key":"k-1","park":true}"#,
-             "approval human k-1"),
+            (
+                "job_waiting",
+                r#"{"node":"approval","wait_type":"human","correlation_key":"k-1","park":true}"#,
+                "approval human k-1",
+            ),
             ("job_waiting", r#"{"node":"pay","wait_type":"signal","doubt":true}"#, "pay is in doubt"),
-            ("wait_completed", r#"{"node":"approval","by":{"signal":{"payload":{"approved":true},"signal":"sig_1"}}}"#,
-             r#"approval by a signal: {"approved":true}"#),
+            (
+                "wait_completed",
+                r#"{"node":"approval","by":{"signal":{"payload":{"approved":true},"signal":"sig_1"}}}"#,
+                r#"approval by a signal: {"approved":true}"#,
+            ),
             ("wait_completed", r#"{"node":"nap","by":"time"}"#, "nap by time"),
             ("job_completed", r#"{"answer":{"node":"pay"}}"#, "the output of pay"),
             ("job_completed", r#"{"answer":{"value":"done"}}"#, "done"),

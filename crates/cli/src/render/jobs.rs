@@ -1,10 +1,10 @@
 //! Jobs: the list, the page of one, what it waits for, and how it ended.
 
-use aetheris_api::{JobView, TraceStep, WaitingView};
+use aetheris_api::{JobView, TraceStep, UsageView, WaitingView};
 use aetheris_core::event::EndCause;
 use aetheris_core::plan::WaitType;
 
-use super::{Now, Style, Table, Tone, clock, cut, json_page, shell, steps, width};
+use super::{Now, Style, Table, Tone, clock, coarse, cut, json_page, shell, steps};
 
 /// Widest cell of free text in a list.
 const TEXT_COLUMNS: usize = 48;
@@ -72,7 +72,7 @@ fn fields(job: &JobView, style: Style, now: Now) -> String {
     let at = |time| format!("{} ({})", clock(time), now.relative(time));
     let mut fields = vec![("agent", format!("{} version {}", job.agent, job.agent_version))];
     if let Some(session) = &job.session_id {
-        fields.push(("session", session.to_string()));
+        fields.push(("session", cut(session.as_str(), 100)));
     }
     if !job.labels.is_empty() {
         let labels: Vec<String> = job.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
@@ -95,19 +95,30 @@ fn fields(job: &JobView, style: Style, now: Now) -> String {
     if let Some(usage) = &job.usage
         && (usage.tokens > 0 || usage.tool_calls > 0)
     {
-        fields.push(("usage", format!("{} tool calls, {} tokens", usage.tool_calls, usage.tokens)));
+        fields.push(("usage", used(usage)));
     }
     if let Some(message) = &job.message {
         fields.push(("message", json_page(message.value(), 14)));
     }
-    fields.iter().map(|(name, value)| format!("  {} {value}\n", style.paint(Tone::Dim, &format!("{name:<11}")))).collect()
+    fields
+        .iter()
+        .map(|(name, value)| format!("  {} {value}\n", style.paint(Tone::Dim, &format!("{name:<11}"))))
+        .collect()
+}
+
+/// What a job has used up.
+#[must_use]
+pub fn used(usage: &UsageView) -> String {
+    let several = |count: u64| if count == 1 { "" } else { "s" };
+    let (calls, tokens) = (usage.tool_calls, usage.tokens);
+    format!("{calls} tool call{}, {tokens} token{}", several(calls), several(tokens))
 }
 
 /// What a job waits for, and the command that answers it.
 #[must_use]
 pub fn wait(job: &JobView, waiting: &WaitingView, program: &str, style: Style, now: Now) -> String {
     let reason = waiting.reason.as_deref().map(|reason| format!(": {}", cut(reason, 200))).unwrap_or_default();
-    let since = waiting.since.map(|since| format!(", since {}", now.relative(since))).unwrap_or_default();
+    let since = waiting.since.map(|since| format!(", for {}", coarse(now.0.since(since)))).unwrap_or_default();
     let until = waiting.deadline.map(|at| format!(", until {}", clock(at))).unwrap_or_default();
     let node = &waiting.node_id;
     let (what, answer) = match (waiting.doubt, &waiting.correlation_key) {
@@ -155,7 +166,5 @@ pub fn ending(job: &JobView, style: Style) -> Option<String> {
 pub fn headline(job: &JobView, style: Style, now: Now) -> String {
     let since = if job.status.is_terminal() { job.updated_at } else { now.0 };
     let took = super::span(since.since(job.created_at));
-    let text = format!("{}  {} {}  {took}", job.id, job.agent, style.job(job.status));
-    debug_assert!(width(&text) > 0);
-    text
+    format!("{}  {} {}  {took}", job.id, job.agent, style.job(job.status))
 }

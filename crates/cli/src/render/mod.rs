@@ -13,5 +13,5 @@ pub mod waits;
 
 pub use self::style::{Style, Tone};
 pub use self::table::Table;
-pub use self::text::{cut, json_line, json_page, quoted, shell, width};
-pub use self::times::{Now, clock, elapsed, span};
+pub use self::text::{cut, json_line, json_page, shell, width};
+pub use self::times::{Now, clock, coarse, elapsed, span};

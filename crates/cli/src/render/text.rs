@@ -26,21 +26,20 @@ pub fn width(text: &str) -> usize {
 /// must not move the cursor of whoever reads it.
 #[must_use]
 pub fn cut(text: &str, columns: usize) -> String {
+    let plain: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    if plain.width() <= columns {
+        return plain;
+    }
     let mut kept = String::new();
-    let mut used = 0;
-    for c in text.chars() {
-        let c = if c.is_control() { ' ' } else { c };
-        let wide = c.width().unwrap_or(0);
-        if used + wide > columns {
-            while used >= columns {
-                used -= kept.pop().and_then(char::width).unwrap_or(1).max(1);
-            }
-            kept.push('…');
+    let mut used = 1;
+    for c in plain.chars() {
+        used += c.width().unwrap_or(0);
+        if used > columns {
             break;
         }
-        used += wide;
         kept.push(c);
     }
+    kept.push('…');
     kept
 }
 
@@ -67,12 +66,28 @@ pub fn json_page(value: &Value, indent: usize) -> String {
 #[must_use]
 pub fn shell(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+,=".contains(c);
+    if word.chars().any(char::is_control) {
+        return escaped(word);
+    }
     if !word.is_empty() && word.chars().all(plain) { word.to_owned() } else { quoted(word) }
 }
 
+/// A word with control characters, so that it can be pasted and moves no cursor.
+fn escaped(word: &str) -> String {
+    let mut text = String::from("$'");
+    for c in word.chars() {
+        match c {
+            '\'' | '\\' => text.extend(['\\', c]),
+            c if c.is_control() => text.push_str(&format!("\\u{:04x}", u32::from(c))),
+            c => text.push(c),
+        }
+    }
+    text.push('\'');
+    text
+}
+
 /// A word in single quotes, as a POSIX shell reads it.
-#[must_use]
-pub fn quoted(word: &str) -> String {
+fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', "'\\''"))
 }
 
@@ -94,6 +109,7 @@ mod tests {
         assert_eq!(cut("abcdefg", 6), "abcde…");
         assert_eq!(cut("日本語", 5), "日本…");
         assert_eq!(cut("日本語", 4), "日…");
+        assert_eq!(cut("日本", 4), "日本");
         assert_eq!(cut("a\nb\u{1b}[2J", 20), "a b [2J");
         assert_eq!(cut("ab", 0), "…");
     }
@@ -110,5 +126,6 @@ mod tests {
         assert_eq!(shell("a b"), "'a b'");
         assert_eq!(shell("it's"), "'it'\\''s'");
         assert_eq!(shell(""), "''");
+        assert_eq!(shell("a\u{1b}[2J'b"), "$'a\\u001b[2J\\'b'");
     }
 }

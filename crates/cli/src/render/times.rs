@@ -33,7 +33,8 @@ const HOUR: u64 = 60 * MINUTE;
 const DAY: u64 = 24 * HOUR;
 
 /// The largest unit only: `3s`, `5m`, `2h`, `4d`.
-fn coarse(span: Span) -> String {
+#[must_use]
+pub fn coarse(span: Span) -> String {
     match span.micros() {
         0..SECOND => "0s".to_owned(),
         us @ SECOND..MINUTE => format!("{}s", us / SECOND),
@@ -66,10 +67,14 @@ fn decimals(value: u64, unit: u64) -> String {
     }
 }
 
-/// How long something took, or has taken until now.
+/// How long something took, or has taken until now; nothing where its beginning and its end were
+/// recorded at once, as the store's clock says nothing of it then.
 #[must_use]
 pub fn elapsed(from: Option<Timestamp>, to: Option<Timestamp>, now: Now) -> String {
-    from.map(|from| span(to.unwrap_or(now.0).since(from))).unwrap_or_default()
+    match from {
+        Some(from) if to != Some(from) => span(to.unwrap_or(now.0).since(from)),
+        Some(_) | None => String::new(),
+    }
 }
 
 /// A moment in UTC to the second.

@@ -1,12 +1,10 @@
-//! The trace of a job: its runs, then its steps as a tree with everything that happened to each.
-
-use std::collections::BTreeMap;
+//! The trace of a job: its runs, then its steps in the order of the plan with everything that happened
+//! to each.
 
 use aetheris_api::{TraceAttempt, TraceDoubt, TraceStep, TraceView};
 use aetheris_core::event::Source;
-use aetheris_core::id::NodeId;
 
-use super::{Now, Style, Table, Tone, clock, cut, elapsed};
+use super::{Now, Style, Table, Tone, clock, cut, elapsed, width};
 
 /// Widest cell of free text.
 const TEXT_COLUMNS: usize = 120;
@@ -20,18 +18,28 @@ pub fn page(trace: &TraceView, style: Style, now: Now) -> String {
         text.push_str(&format!("\n{}", runs(trace, style, now)));
     }
     text.push('\n');
-    let depths = depths(&trace.steps);
+    let names = trace.steps.iter().map(|step| width(step.node_id.as_str())).max().unwrap_or(0);
+    let mut before: Option<&TraceStep> = None;
     for step in &trace.steps {
-        text.push_str(&step_lines(step, depths.get(&step.node_id).copied().unwrap_or(0), style, now));
+        text.push_str(&format!("{}\n", headline(step, before, names, style, now)));
+        for (line, tone) in details(step, now) {
+            let line = cut(&line, TEXT_COLUMNS);
+            text.push_str(&format!("    {}\n", tone.map_or_else(|| line.clone(), |tone| style.paint(tone, &line))));
+        }
+        before = Some(step);
     }
     for evidence in &trace.evidence {
         let conflict = if evidence.conflict { ", which contradicts what the job went on with" } else { "" };
-        let line =
-            format!("late answer to permit {} of {} at {}{conflict}", evidence.permit, evidence.node_id, clock(evidence.at));
+        let line = format!(
+            "late answer to permit {} of {} at {}{conflict}",
+            evidence.permit,
+            evidence.node_id,
+            clock(evidence.at)
+        );
         text.push_str(&format!("{}\n", style.paint(Tone::Attention, &line)));
     }
     if trace.usage.tokens > 0 || trace.usage.tool_calls > 0 {
-        text.push_str(&format!("\nused {} tool calls and {} tokens\n", trace.usage.tool_calls, trace.usage.tokens));
+        text.push_str(&format!("\nused {}\n", super::jobs::used(&trace.usage)));
     }
     text
 }
@@ -50,58 +58,47 @@ fn runs(trace: &TraceView, style: Style, now: Now) -> String {
     table.render(style)
 }
 
-/// How deep each step stands below the plan's first ones.
-fn depths(steps: &[TraceStep]) -> BTreeMap<NodeId, usize> {
-    let mut depths: BTreeMap<NodeId, usize> = BTreeMap::new();
-    // A step stands after what it needs; where a list is in another order, further rounds settle it.
-    for _ in 0..steps.len().min(64) {
-        let mut changed = false;
-        for step in steps {
-            let depth = step.needs.iter().filter_map(|need| depths.get(need)).map(|above| above + 1).max().unwrap_or(0);
-            changed |= depths.insert(step.node_id.clone(), depth) != Some(depth);
-        }
-        if !changed {
-            break;
-        }
-    }
-    depths
+/// A step on one line. What it comes after is said where that is not simply the step before.
+fn headline(step: &TraceStep, before: Option<&TraceStep>, names: usize, style: Style, now: Now) -> String {
+    let tone = Style::step(step.status);
+    let source = match (&step.ended_by, step.source) {
+        (Some(by), _) => format!("ended by {by}"),
+        (None, Some(Source::Executed)) => Source::Executed.as_str().to_owned(),
+        (None, Some(_) | None) => String::new(),
+    };
+    let needs: Vec<&str> = step.needs.iter().map(|need| need.as_str()).collect();
+    let in_line = before.map(|before| before.node_id.as_str()).into_iter().eq(needs.iter().copied());
+    let after = if in_line || needs.is_empty() { String::new() } else { format!("after {}", needs.join(", ")) };
+    let parts = [
+        style.paint(Tone::Strong, &format!("{:names$}", step.node_id.as_str())),
+        style.paint(Tone::Dim, &what(step)),
+        style.paint(tone, &step.status.as_str().replace('_', " ")),
+        elapsed(step.started_at, step.finished_at, now),
+        style.paint(Tone::Dim, &source),
+        style.paint(Tone::Dim, &after),
+    ];
+    let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+    format!("{} {}", style.paint(tone, Style::glyph(step.status)), parts.join("  "))
 }
 
-fn step_lines(step: &TraceStep, depth: usize, style: Style, now: Now) -> String {
-    let indent = "  ".repeat(depth.min(12));
-    let tone = Style::step(step.status);
-    let mut head = vec![style.paint(Tone::Strong, step.node_id.as_str()), style.paint(Tone::Dim, &what(step))];
-    head.push(style.paint(tone, &step.status.as_str().replace('_', " ")));
-    head.push(elapsed(step.started_at, step.finished_at, now));
-    head.retain(|part| !part.is_empty());
-    let mut text = format!("{indent}{} {}\n", style.paint(tone, Style::glyph(step.status)), head.join("  "));
-    let mut below = |line: &str, tone: Option<Tone>| {
-        let line = cut(line, TEXT_COLUMNS);
-        let line = tone.map_or_else(|| line.clone(), |tone| style.paint(tone, &line));
-        text.push_str(&format!("{indent}    {line}\n"));
-    };
-    if let Some(source) = step.source {
-        below(&format!("result {}", origin(source)), (source != Source::Executed).then_some(Tone::Attention));
-    }
-    if let Some(by) = &step.ended_by {
-        below(&format!("ended by {by}"), None);
+/// What else is to be said of a step.
+fn details(step: &TraceStep, now: Now) -> Vec<(String, Option<Tone>)> {
+    let mut lines = Vec::new();
+    if let Some(source) = step.source.filter(|source| *source != Source::Executed) {
+        lines.push((format!("result {}", origin(source)), Some(Tone::Attention)));
     }
     if let Some(reason) = &step.skipped {
         let why = if reason == "condition" { "its condition did not hold" } else { "what it needs was skipped" };
-        below(&format!("not run: {why}"), Some(Tone::Dim));
+        lines.push((format!("not run: {why}"), Some(Tone::Dim)));
     }
     if step.attempts.len() > 1 || step.attempts.iter().any(|attempt| attempt.error.is_some()) {
-        for attempt in &step.attempts {
-            below(&attempt_line(attempt, now), Some(Tone::Dim));
-        }
+        lines.extend(step.attempts.iter().map(|attempt| (attempt_line(attempt, now), Some(Tone::Dim))));
     }
-    for doubt in &step.doubts {
-        below(&doubt_line(doubt), Some(Tone::Attention));
-    }
+    lines.extend(step.doubts.iter().map(|doubt| (doubt_line(doubt), Some(Tone::Attention))));
     if let Some(error) = &step.error {
-        below(&format!("{}: {}", error.code, error.message), Some(Tone::Bad));
+        lines.push((format!("{}: {}", error.code, error.message), Some(Tone::Bad)));
     }
-    text
+    lines
 }
 
 fn what(step: &TraceStep) -> String {

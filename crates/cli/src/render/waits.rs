@@ -3,7 +3,7 @@
 use aetheris_api::{InDoubtView, WaitView};
 use aetheris_core::plan::WaitType;
 
-use super::{Now, Style, Table, Tone, clock, cut, shell, span};
+use super::{Now, Style, Table, Tone, clock, coarse, cut, shell};
 
 /// Widest cell of free text.
 const TEXT_COLUMNS: usize = 40;
@@ -19,7 +19,7 @@ pub fn table(waits: &[WaitView], program: &str, style: Style, now: Now) -> Strin
             wait.node_id.to_string(),
             if wait.doubt { "in doubt".to_owned() } else { wait.wait_type.as_str().to_owned() },
             wait.correlation_key.as_deref().map(|key| cut(key, 64)).unwrap_or_default(),
-            span(wait.age),
+            coarse(wait.age),
             wait.deadline.map(|at| now.relative(at)).unwrap_or_default(),
             cut(wait.reason.as_deref().unwrap_or_default(), TEXT_COLUMNS),
         ]);

@@ -28,7 +28,7 @@ fn the_page_of_a_job_that_waits() {
   labels      team=billing
   created     2026-11-21 09:30:00Z (1m ago)
   updated     2026-11-21 09:30:01Z (59s ago)
-  usage       1 tool calls, 0 tokens
+  usage       1 tool call, 0 tokens
   message     {{
                 \"order_id\": \"A-1\"
               }}
@@ -37,7 +37,7 @@ Steps
   ✓ query_order    12.5ms
   ◦ approval       waiting · 59.0s
 
-approval waits for a person: a refund of 20 EUR, since 59s ago, until 2026-11-22 09:30:00Z
+approval waits for a person: a refund of 20 EUR, for 59s, until 2026-11-22 09:30:00Z
   answer with: aetheris signal {JOB} 'approve it' '{{\"approved\": true}}'
 "
     );
@@ -85,7 +85,8 @@ fn the_trace_says_where_results_came_from() {
     pay["source"] = json!("reconciled");
     pay["started_at"] = json!("2026-11-21T09:30:00Z");
     pay["finished_at"] = json!("2026-11-21T09:30:08Z");
-    pay["tool"] = json!({ "effect": "at_most_once", "invocation": KEY, "name": "payments.refund", "permits": 1, "version": "2" });
+    pay["tool"] =
+        json!({ "effect": "at_most_once", "invocation": KEY, "name": "payments.refund", "permits": 1, "version": "2" });
     pay["doubts"] = json!([{
         "at": "2026-11-21T09:30:05Z", "note": null, "outcome": "happened", "permit": 1, "reason": "the holder died",
         "resolved_at": "2026-11-21T09:30:08Z", "resolved_by": "reconcile",
@@ -93,7 +94,10 @@ fn the_trace_says_where_results_came_from() {
     pay["attempts"] = json!([{
         "ended_at": null, "epoch": 1, "error": null, "number": 1, "started_at": "2026-11-21T09:30:00Z",
     }]);
-    let view: TraceView = typed(&trace(vec![step("query", "transform", "completed"), pay]));
+    let mut tell = step("tell", "transform", "completed");
+    tell["needs"] = json!(["query"]);
+    tell["source"] = json!("executed");
+    let view: TraceView = typed(&trace(vec![step("query", "transform", "completed"), pay, tell]));
     let expected = format!(
         "{JOB}  refund version 1  completed
 
@@ -101,11 +105,12 @@ CLAIM  WORKER  FROM                  TOOK   ENDED BY
     1  w-1     2026-11-21 09:30:00Z  4.00s  job_requeued: holder_died
 
 ✓ query  transform  completed
-  ✓ pay  tool payments.refund version 2, at_most_once  completed  8.00s
-      result reconciled: the other side was asked and knew it
-      in doubt at 2026-11-21 09:30:05Z, permit 1: the holder died → happened by reconcile
+✓ pay    tool payments.refund version 2, at_most_once  completed  8.00s
+    result reconciled: the other side was asked and knew it
+    in doubt at 2026-11-21 09:30:05Z, permit 1: the holder died → happened by reconcile
+✓ tell   transform  completed  executed  after query
 
-used 1 tool calls and 0 tokens
+used 1 tool call, 0 tokens
 "
     );
     assert_eq!(render::trace::page(&view, Style::default(), now()), expected);
@@ -120,8 +125,8 @@ fn the_list_of_waits() {
     });
     let waits: Vec<WaitView> = vec![typed(&wait)];
     let expected = format!(
-        "JOB                             AGENT   NODE      TYPE   KEY  AGE    UNTIL  REASON
-{JOB}  refund  approval  human  k-1  59.0s         look here
+        "JOB                             AGENT   NODE      TYPE   KEY  AGE  UNTIL  REASON
+{JOB}  refund  approval  human  k-1  59s         look here
 
 answer one with: aetheris signal {JOB} k-1 '{{\"approved\": true}}'
 "

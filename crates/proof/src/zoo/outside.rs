@@ -1,8 +1,8 @@
 //! Scenarios beside a run: what a store must refuse, and a process that is killed.
 
-use aetheris_core::event::{EncodedEvent, Event, NodeStarted};
-use aetheris_core::hash::Hash;
+use aetheris_core::event::{EncodedEvent, Event, NodeStarted, ToolInvocationStarted};
 use aetheris_core::id::{EventId, IdempotencyKey, JobId, NodeId, PermitId, WorkerId};
+use aetheris_core::json::Json;
 use aetheris_core::lease::{Fence, Guard};
 use aetheris_core::ledger::PermitRequest;
 use aetheris_core::plan::EffectClass;
@@ -47,7 +47,7 @@ pub(super) async fn second_permit(world: &World) -> Result<()> {
         let mut unit = unit(world, job, Guard::Run(fence), Purpose::Permit);
         unit.ledger.push(LedgerWrite::Permit(PermitRequest {
             class: EffectClass::AtMostOnce,
-            input_hash: Hash::of(b"input"),
+            input_hash: Json::null().hash(),
             key: IdempotencyKey::derive(job, &NodeId::from("one"), 0),
             lifetime: Span::from_secs(1),
             node: NodeId::from("one"),
@@ -56,10 +56,32 @@ pub(super) async fn second_permit(world: &World) -> Result<()> {
             tool: "t".into(),
         }));
         unit.expected_seq = Some(world.row(job).await?.seq);
+        if number == 1 {
+            unit.events = permitted(&unit, job);
+        }
         given += u32::from(world.rt.store.commit(unit).await.is_ok());
     }
     world.expect(given < 2, "C1 the same permission was given twice");
     Ok(())
+}
+
+/// The events of a permission.
+fn permitted(unit: &UnitOfWork, job: JobId) -> Vec<EncodedEvent> {
+    let node = NodeId::from("one");
+    let started = NodeStarted { node: node.clone(), number: 1 };
+    let permit = ToolInvocationStarted {
+        effect: EffectClass::AtMostOnce,
+        input: Some(Json::null()),
+        key: IdempotencyKey::derive(job, &node, 0),
+        lifetime_us: 1_000_000,
+        node,
+        permit: 1,
+        permit_id: PermitId::from_u128(1),
+        tool: "t".into(),
+        tool_version: None,
+    };
+    let second = EventId::from_u128(unit.id.as_u128() ^ 1);
+    vec![EncodedEvent::new(unit.id, &started.into()), EncodedEvent::new(second, &permit.into())]
 }
 
 pub(super) async fn expired_heartbeat(world: &World) -> Result<()> {

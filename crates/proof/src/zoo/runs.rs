@@ -142,8 +142,19 @@ pub(super) async fn raced_signal(world: &World) -> Result<()> {
 pub(super) async fn two_signals(world: &World) -> Result<()> {
     for _ in 0..12 {
         let job = world.send(WAIT).await?;
-        let claimed = world.must_claim().await?;
-        world.run(claimed).await;
+        // What the round before has left pending, and then this one.
+        while let Some(claimed) = world.claim().await? {
+            world.run(claimed).await;
+        }
+        tokio::join!(world.signal(job, "k"), world.signal(job, "k"), world.signal(job, "k"));
+    }
+    world.settle().await
+}
+
+/// None of them has reached the job's wait yet: the first is kept, the others change nothing.
+pub(super) async fn two_early_signals(world: &World) -> Result<()> {
+    for _ in 0..12 {
+        let job = world.send(WAIT).await?;
         tokio::join!(world.signal(job, "k"), world.signal(job, "k"), world.signal(job, "k"));
     }
     world.settle().await
@@ -199,25 +210,9 @@ pub(super) async fn checkpoint(world: &World) -> Result<()> {
 /// permit's call can no longer arrive.
 pub(super) async fn reconcile(world: &World) -> Result<()> {
     let doubt = ", on_in_doubt: [{ reconcile: look }, fail]";
-    let job = world.send(&one_call("held", "at_most_once", doubt)).await?;
-    let claimed = world.must_claim().await?;
-    let fence = claimed.fence;
-    // The permission is written and its run dies before the call: its body is the gate's, which never opens.
-    let lease = World::lease(&claimed);
-    let run = run::run_job(&world.rt, claimed, &lease);
-    let written = async {
-        while world.rt.store.history(job, false).await?.is_none_or(|history| history.ledger.is_empty()) {
-            tokio::task::yield_now().await;
-        }
-        anyhow::Ok(())
-    };
-    tokio::select! {
-        biased;
-        seen = written => seen?,
-        _ = run => {}
-    }
+    let job = world.send(&one_call("unsent", "at_most_once", doubt)).await?;
+    let fence = world.crash_in_body().await?;
     world.rt.reclaim(job, fence, Proof::Dead(aetheris_core::id::InstanceId::from_u128(1))).await?;
-    world.tools.gate.add_permits(8);
     world.settle().await?;
     world.expect_end(job, "completed", "").await
 }

@@ -21,6 +21,7 @@ const MOMENT: Span = Span::from_millis(1);
 /// | `act` | acts and answers |
 /// | `lost` | acts, and its answer is lost |
 /// | `refuse` | refuses at the first call, then acts |
+/// | `unsent` | does nothing and never answers in the first claim, then acts |
 /// | `held` | acts, and answers when it is let go |
 /// | `look` | tells a reconciler what the log says |
 pub(super) struct Workbench {
@@ -73,6 +74,11 @@ impl Workbench {
                 ToolOutcome::Done(Json::new(json!({"outcome": "happened", "result": result.value()})))
             }
             "look" => ToolOutcome::Done(Json::new(json!({"outcome": "did_not_happen"}))),
+            // Killed before anything left; whoever comes later acts.
+            "unsent" if call.fence.epoch == 1 => {
+                self.begun.add_permits(1);
+                std::future::pending().await
+            }
             "refuse" if call.try_number == 1 => {
                 self.log(WitnessKind::Refused, &call, false, None);
                 ToolOutcome::RefusedRetryable { error: Failure::new("busy", "come back"), retry_after: None }

@@ -16,7 +16,7 @@ use aetheris_runtime::{OpError, Plans, Runtime, Settings, Wakeups};
 use aetheris_store::system::{Clock, ManualClock, System, SystemIds};
 use aetheris_store::{ClaimIds, ClaimRequest, Claimed, JobRow, NewAgent, Store};
 use aetheris_store_sqlite::{SqliteOptions, SqliteStore};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use tokio_util::sync::CancellationToken;
 
 use super::tools::Workbench;
@@ -184,7 +184,7 @@ impl World {
         };
         let run = run::run_job(&self.rt, claimed, &lease);
         tokio::select! {
-            _ = run => bail!("the run ended before its body was reached"),
+            _ = run => self.found("a run stopped"),
             () = begun => {}
             () = tokio::time::sleep(PATIENCE) => self.found("never ends"),
         }

@@ -117,3 +117,16 @@ async fn a_client_that_goes_away_frees_its_place() {
     served.shutdown.cancel();
     served.ended.await.unwrap().unwrap();
 }
+
+#[tokio::test(start_paused = true)]
+async fn connections_are_bounded_and_idle_ones_give_way() {
+    let mut bed = Bed::new();
+    bed.state.connections_max = 2;
+    let served = served(&bed).await;
+    let _idle = (served.connect("").await, served.connect("").await);
+    let began = tokio::time::Instant::now();
+    let mut third = served.connect("GET /livez HTTP/1.1\r\nhost: a\r\n\r\n").await;
+    until(&mut third, "\"live\":true").await;
+    assert!(began.elapsed() >= Duration::from_secs(9), "{:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(12), "{:?}", began.elapsed());
+}

@@ -10,10 +10,10 @@ use aetheris_store::system::Clock;
 use aetheris_store_sqlite::{SqliteOptions, SqliteStore};
 
 /// A folder of its own.
-pub struct Folder(PathBuf);
+pub(crate) struct Folder(PathBuf);
 
 impl Folder {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let name = format!("aetheris-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let path = std::env::temp_dir().join(name);
@@ -21,11 +21,11 @@ impl Folder {
         Self(path)
     }
 
-    pub fn database(&self) -> PathBuf {
+    pub(crate) fn database(&self) -> PathBuf {
         self.0.join("aetheris.db")
     }
 
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.0
     }
 }
@@ -37,10 +37,10 @@ impl Drop for Folder {
 }
 
 /// Stores in fresh folders.
-pub struct Folders;
+pub(crate) struct Folders;
 
 /// Options for a store in a folder, on a clock.
-pub fn options(folder: &Folder, clock: Arc<dyn Clock>) -> SqliteOptions {
+pub(crate) fn options(folder: &Folder, clock: Arc<dyn Clock>) -> SqliteOptions {
     SqliteOptions { clock, ..SqliteOptions::new(folder.database()) }
 }
 

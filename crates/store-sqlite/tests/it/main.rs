@@ -1,6 +1,9 @@
 //! The SQLite store against the shared contract, and what only a file can get wrong.
 
+#![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail by panicking")]
+
 mod batches;
+mod differential;
 mod file;
 mod folder;
 mod full;

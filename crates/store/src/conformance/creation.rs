@@ -159,7 +159,6 @@ pub async fn c5_agents_are_listed_by_name(f: Fixture) {
     for name in ["zoo", "b", "a", "B"] {
         f.store().put_agent(agent(name, "1")).await.unwrap();
     }
-    let names: Vec<String> =
-        f.store().agents().await.unwrap().iter().map(|row| row.agent.agent.to_string()).collect();
+    let names: Vec<String> = f.store().agents().await.unwrap().iter().map(|row| row.agent.agent.to_string()).collect();
     assert_eq!(names, ["B", "a", "agent", "b", "zoo"]);
 }

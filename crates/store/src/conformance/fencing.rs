@@ -118,8 +118,7 @@ pub async fn unit(f: &Fixture, run: Run, write: Write) -> UnitOfWork {
         Write::Cancel => f.of(run, Purpose::Cancel).await.event(JobCancelled {}).done(),
         Write::ReclaimExpired | Write::ReclaimDead => {
             let dead = write == Write::ReclaimDead;
-            let guard =
-                if dead { Guard::Dead(run.fence, fixture::instance()) } else { Guard::Expired(run.fence) };
+            let guard = if dead { Guard::Dead(run.fence, fixture::instance()) } else { Guard::Expired(run.fence) };
             let reason = if dead { RequeueReason::HolderDied } else { RequeueReason::LeaseExpired };
             f.draft(run.job, Purpose::Reclaim, guard).await.requeue(reason, None).done()
         }

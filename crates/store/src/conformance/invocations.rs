@@ -62,8 +62,7 @@ pub async fn e6_an_effect_of_an_older_permit_is_refused(f: Fixture) {
     let (run, first) = called(&f, EffectClass::Idempotent).await;
     f.ok(f.of(run, Purpose::Permit).await.permit("c", EffectClass::Idempotent).done()).await;
     let before = snapshot::of_job(f.store(), run.job).await;
-    let expected =
-        LedgerRefusal::OtherPermit { key: first.key, asked: 1, current: 2, status: LedgerStatus::Started };
+    let expected = LedgerRefusal::OtherPermit { key: first.key, asked: 1, current: 2, status: LedgerStatus::Started };
     assert_eq!(f.refused(put(&f, run, &first, "late")).await, Refusal::Ledger(expected));
     assert_eq!(snapshot::of_job(f.store(), run.job).await, before);
 }
@@ -77,10 +76,9 @@ pub async fn e6_an_effect_without_an_invocation_is_refused(f: Fixture) {
 
 pub async fn e6_number_and_id_of_the_permit_must_both_fit(f: Fixture) {
     let (run, call) = called(&f, EffectClass::AtMostOnce).await;
-    for wrong in [
-        Invocation { permit: 2, ..call.clone() },
-        Invocation { permit_id: PermitId::from_u128(5), ..call.clone() },
-    ] {
+    for wrong in
+        [Invocation { permit: 2, ..call.clone() }, Invocation { permit_id: PermitId::from_u128(5), ..call.clone() }]
+    {
         let refused = f.refused(put(&f, run, &wrong, "wrong")).await;
         assert!(matches!(refused, Refusal::Ledger(LedgerRefusal::OtherPermit { .. })), "{refused:?}");
     }

@@ -1,7 +1,9 @@
 //! J: the journal.
 
 use aetheris_core::chain::Header;
-use aetheris_core::event::{EncodedEvent, Event, EventKind, JobCancelled, JobClaimed, JobFailed, PlanGenerated, RequeueReason};
+use aetheris_core::event::{
+    EncodedEvent, Event, EventKind, JobCancelled, JobClaimed, JobFailed, PlanGenerated, RequeueReason,
+};
 use aetheris_core::hash::Hash;
 use aetheris_core::id::{AttemptId, IdempotencyKey, JobId, PermitId, SignalId};
 use aetheris_core::json::Json;
@@ -234,14 +236,15 @@ fn raw(f: &Fixture, run: Run, events: &[Event]) -> UnitOfWork {
 pub async fn j7_what_makes_no_sense_fails_as_invalid(f: Fixture) {
     let run = f.running().await;
     let cancelled = Event::from(JobCancelled {});
-    let claimed = Event::from(JobClaimed {
-        attempt_id: AttemptId::from_u128(1),
-        instance: instance(),
-        worker: worker(),
-    });
+    let claimed =
+        Event::from(JobClaimed { attempt_id: AttemptId::from_u128(1), instance: instance(), worker: worker() });
     let created = f.creation(&f.message());
     let mut wrong = vec![raw(&f, run, std::slice::from_ref(&cancelled))];
-    wrong.push(UnitOfWork { expected_seq: Some(3), id: f.ids.event(), ..raw(&f, run, std::slice::from_ref(&cancelled)) });
+    wrong.push(UnitOfWork {
+        expected_seq: Some(3),
+        id: f.ids.event(),
+        ..raw(&f, run, std::slice::from_ref(&cancelled))
+    });
     wrong.push(UnitOfWork { expected_seq: Some(3), ..raw(&f, run, &[claimed]) });
     wrong.push(UnitOfWork { create: None, ..created.clone() });
     wrong.push(UnitOfWork { row: None, ..created.clone() });
@@ -274,7 +277,10 @@ pub async fn j8_the_checks_have_an_order(f: Fixture) {
     f.advance(TTL);
     let permit = f.of(run, Purpose::Permit).await.call("c", EffectClass::AtMostOnce).done().ledger;
     // Everything is wrong with this unit; each check that is satisfied shows the next.
-    let large = JobFailed { error: aetheris_core::event::Failure { code: String::new(), message: "x".repeat(2 << 20) }, node: None };
+    let large = JobFailed {
+        error: aetheris_core::event::Failure { code: String::new(), message: "x".repeat(2 << 20) },
+        node: None,
+    };
     let mut unit = raw(&f, run, &[Event::from(planned(Hash::of(b"unknown"))), Event::from(large)]);
     let mut row = Projection::of(&f.state(run.job).await, true);
     row.plan_hash = Some(Hash::of(b"unknown"));

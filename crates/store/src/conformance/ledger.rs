@@ -2,9 +2,7 @@
 
 use aetheris_core::hash::Hash;
 use aetheris_core::id::{IdempotencyKey, NodeId, PermitId, ToolName};
-use aetheris_core::ledger::{
-    LedgerRefusal, LedgerRow, LedgerStatus, LedgerTrigger, PermitRequest, Settle,
-};
+use aetheris_core::ledger::{LedgerRefusal, LedgerRow, LedgerStatus, LedgerTrigger, PermitRequest, Settle};
 use aetheris_core::plan::EffectClass;
 use aetheris_core::time::Span;
 

@@ -203,6 +203,9 @@ macro_rules! conformance_list {
                 l9_a_lingering_claim_gets_the_next_of_a_session,
                 l9_a_lingering_claim_gets_a_job_whose_moment_comes,
                 l9_a_linger_ends_empty,
+                l13_a_claims_answer_is_what_was_written,
+            }
+            reclaim {
                 l10_a_lease_is_listed_from_its_end_on,
                 l10_the_longest_over_comes_first,
                 l11_held_jobs_are_listed_by_instance,
@@ -210,7 +213,6 @@ macro_rules! conformance_list {
                 l12_a_renewed_lease_is_not_taken_back,
                 l12_proof_of_death_takes_a_live_lease_of_that_instance_only,
                 l12_of_sixteen_reclaimers_one_succeeds,
-                l13_a_claims_answer_is_what_was_written,
             }
             sessions {
                 l8_the_second_waits_for_the_first_to_end,

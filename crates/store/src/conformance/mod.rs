@@ -40,6 +40,8 @@ pub mod payloads;
 #[expect(missing_docs, reason = "the name of a case says what it proves")]
 pub mod queries;
 #[expect(missing_docs, reason = "the name of a case says what it proves")]
+pub mod reclaim;
+#[expect(missing_docs, reason = "the name of a case says what it proves")]
 pub mod sessions;
 pub mod snapshot;
 #[expect(missing_docs, reason = "the name of a case says what it proves")]
@@ -50,6 +52,7 @@ use std::sync::Arc;
 
 pub use draft::Draft;
 pub use fixture::{Fixture, Message, Run};
+pub use list::CASES;
 
 use crate::system::Clock;
 use crate::{Boxed, Store};
@@ -108,5 +111,3 @@ mod tests {
         assert!(CASES.len() >= 110, "{} cases", CASES.len());
     }
 }
-
-pub use list::CASES;

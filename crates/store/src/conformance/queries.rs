@@ -88,7 +88,8 @@ pub async fn q2_by_agent_and_session(f: Fixture) {
     let theirs = f.create(&Message { agent: agent.clone(), ..f.message() }).await;
     let both = f.create(&Message { agent: agent.clone(), session: Some(session.clone()), ..f.message() }).await;
     let talk = f.create(&Message { session: Some(session.clone()), ..f.message() }).await;
-    let of = |agent: Option<AgentName>, session: Option<SessionId>| JobFilter { agent, session, ..JobFilter::default() };
+    let of =
+        |agent: Option<AgentName>, session: Option<SessionId>| JobFilter { agent, session, ..JobFilter::default() };
     assert_eq!(found(&f, of(Some(agent.clone()), None)).await, [both, theirs]);
     assert_eq!(found(&f, of(None, Some(session.clone()))).await, [talk, both]);
     assert_eq!(found(&f, of(Some(agent), Some(session))).await, [both]);
@@ -103,10 +104,8 @@ pub async fn q2_by_label(f: Fixture) {
     let one = f.create(&Message { labels: with(&[("team", "red"), ("size", "s")]), ..f.message() }).await;
     let two = f.create(&Message { labels: with(&[("team", "blue"), ("color", "red")]), ..f.message() }).await;
     let three = f.create(&Message { labels: with(&[("team", "red")]), ..f.message() }).await;
-    let by = |key: &str, value: &str| JobFilter {
-        label: Some((key.to_owned(), value.to_owned())),
-        ..JobFilter::default()
-    };
+    let by =
+        |key: &str, value: &str| JobFilter { label: Some((key.to_owned(), value.to_owned())), ..JobFilter::default() };
     assert_eq!(found(&f, by("team", "red")).await, [three, one]);
     assert_eq!(found(&f, by("team", "blue")).await, [two]);
     assert_eq!(found(&f, by("red", "team")).await, []);

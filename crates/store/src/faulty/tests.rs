@@ -1,5 +1,7 @@
 //! Each fault does what it says, and a seed is a run.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking")]
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,10 +43,7 @@ async fn before_fails_and_writes_nothing() {
     assert!(matches!(store.commit(unit.clone()).await, Err(CommitError::Failed(_))));
     assert_eq!(inner.job(unit.job).await.unwrap(), None);
     assert!(store.commit(unit).await.is_ok(), "the script is over");
-    assert_eq!(store.counts().into_iter().collect::<Vec<_>>(), [(
-        (Op::Commit(Purpose::Create), FaultKind::Before),
-        1
-    )]);
+    assert_eq!(store.counts().into_iter().collect::<Vec<_>>(), [((Op::Commit(Purpose::Create), FaultKind::Before), 1)]);
 }
 
 #[tokio::test]
@@ -100,9 +99,7 @@ async fn a_claim_may_have_happened() {
 async fn questions_and_renewals_fail_too() {
     let (f, _, store) = faulty(FaultPlan::none()).await;
     let run = f.running().await;
-    store.replan(
-        FaultPlan::none().script(Op::Read, [Some(Fault::Before)]).script(Op::Heartbeat, [Some(Fault::After)]),
-    );
+    store.replan(FaultPlan::none().script(Op::Read, [Some(Fault::Before)]).script(Op::Heartbeat, [Some(Fault::After)]));
     assert!(store.job(run.job).await.is_err());
     assert!(store.job(run.job).await.is_ok());
     let leases = vec![crate::LeaseRenewal { fence: run.fence, job: run.job }];
@@ -130,7 +127,11 @@ async fn outcomes(seed: u64) -> (Vec<String>, u64) {
                 break settled;
             }
         };
-        outcomes.push(format!("{} {}", answer.map_or_else(|error| error.to_string(), |_| String::new()), settled.is_some()));
+        outcomes.push(format!(
+            "{} {}",
+            answer.map_or_else(|error| error.to_string(), |_| String::new()),
+            settled.is_some()
+        ));
         assert_eq!(inner.settle(&unit).await.unwrap(), settled);
     }
     (outcomes, store.counts().values().sum())

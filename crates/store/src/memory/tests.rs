@@ -35,12 +35,11 @@ mod conformance {
 
 #[tokio::test]
 async fn two_of_them_agree_under_random_operations() {
-    for seed in 1..=4 {
+    for seed in [1, 2] {
         let clock = ManualClock::at(Timestamp::from_micros(1_780_000_000_000_000));
         let a = MemoryStore::new(Arc::new(clock.clone()));
         let b = MemoryStore::new(Arc::new(clock.clone()));
-        let report = differential::run(seed, 1_500, &a, &b, &clock).await;
+        let report = differential::run(seed, 1_000, &a, &b, &clock).await;
         assert!(report.missing().is_empty());
-        println!("{report:?}");
     }
 }

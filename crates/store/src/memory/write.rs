@@ -101,11 +101,11 @@ impl Tables {
     }
 
     fn write(&mut self, unit: UnitOfWork, now: Timestamp) -> Committed {
-        if let Some(new) = &unit.create {
-            if let Some(client) = &new.client_key {
-                let name = (new.agent.clone(), client.key.clone());
-                self.client_keys.insert(name, (unit.job, client.body_hash));
-            }
+        if let Some(new) = &unit.create
+            && let Some(client) = &new.client_key
+        {
+            let name = (new.agent.clone(), client.key.clone());
+            self.client_keys.insert(name, (unit.job, client.body_hash));
         }
         let created = unit.create.as_ref();
         let job = match created {
@@ -189,7 +189,8 @@ impl Tables {
         self.plans.entry(new.agent.plan.hash()).or_insert_with(|| Arc::clone(&new.agent.plan));
         self.count(0, 2, new.source.len());
         let name = new.agent.agent.clone();
-        let row = AgentRow { plan_hash: new.agent.plan.hash(), agent: new.agent, hash, source: new.source, updated_at: now };
+        let row =
+            AgentRow { plan_hash: new.agent.plan.hash(), agent: new.agent, hash, source: new.source, updated_at: now };
         let created = self.agents.insert(name, row).is_none();
         PutAgent { created, hash }
     }

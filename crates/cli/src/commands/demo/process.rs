@@ -101,6 +101,12 @@ impl Process {
         Fault::Process { last_words: self.err.last(LINES_SHOWN), name: self.name.clone(), what: what.to_owned() }
     }
 
+    /// Returns when the process has ended, by itself or by someone else's hand.
+    pub(super) fn ended(&self) -> impl Future<Output = ()> + use<> {
+        let mut kept = self.out.kept.clone();
+        async move { while kept.changed().await.is_ok() {} }
+    }
+
     /// Writes a line to its stdin.
     ///
     /// # Errors

@@ -69,7 +69,11 @@ impl<'s> Refund<'s> {
             }
             Ok(None)
         });
-        match found.await {
+        let found = tokio::select! {
+            found = found => found,
+            () = process.ended() => return Err(process.fault(&format!("{what}; the process has ended"))),
+        };
+        match found {
             Ok(Ok(Some(event))) => Ok(event),
             Ok(Ok(None)) => Err(process.fault(&format!("{what}; the job's events have ended"))),
             Ok(Err(error)) => Err(Fault::api(what, error)),
@@ -96,7 +100,9 @@ impl<'s> Refund<'s> {
         };
         let delivered = self.client.post::<SignalResult>(&["api", "jobs", &self.job, "signal"], &signal, &[]).await;
         delivered.map_err(|error| Fault::api("the signal that approves", error))?;
-        self.story.tell("approval", "a person says yes: signal delivered");
+        self.story.tell("approval", "a person says yes");
+        let called = |event: &EventView| of_refund(event, "tool_invocation_started");
+        self.until(worker, "the refund is permitted and called", called).await?;
         let (booking, connection) = payments.booked().await.map_err(|fault| fault.beside(worker))?;
         let Booking { refund_id, cents, fence, .. } = &booking;
         let what = format!("booked {refund_id} ({cents} cents, fence {fence}), on disk; its answer is held back");

@@ -1,15 +1,18 @@
 //! How the story is told: short lines with the time since its beginning.
 
 use aetheris_api::EventView;
+use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::out::Out;
-use crate::render::{Style, Tone, cut, events};
+use crate::render::{Style, Tone, cut, json_line};
 
 /// Columns of the name before a line.
 const WHO_COLUMNS: usize = 10;
 /// Columns of a line's text, at most.
-const TEXT_COLUMNS: usize = 110;
+const TEXT_COLUMNS: usize = 100;
+/// Columns of one value in it, at most.
+const VALUE_COLUMNS: usize = 80;
 
 /// The narrator. With `--json`, stdout is for the one value and the story goes to stderr.
 pub(super) struct Story {
@@ -62,13 +65,12 @@ impl Story {
         let tone = match event.kind.as_str() {
             "job_requeued" | "step_in_doubt" => Some(Tone::Attention),
             "in_doubt_resolved" | "job_completed" => Some(Tone::Good),
-            "job_waiting" | "wait_completed" | "job_claimed" => None,
-            "node_finished" if event.payload.text().contains("query_order") => None,
-            "node_finished" if event.payload.text().contains("\"decide\"") => None,
-            _ => return,
+            _ => None,
         };
-        let text = format!("#{:<3}{} {}", event.seq, event.kind, events::summary(&event.kind, event.payload.text()));
-        self.timed("event", &cut(&text, TEXT_COLUMNS), tone);
+        if let Some(words) = words(event) {
+            let text = cut(&format!("#{:<3}{} {words}", event.seq, event.kind), TEXT_COLUMNS);
+            self.timed("event", text.trim_end(), tone);
+        }
     }
 
     pub(super) fn paint(&self, tone: Tone, text: &str) -> String {
@@ -78,5 +80,28 @@ impl Story {
     /// Colour is chosen by stdout, to which nothing of this goes with `--json`.
     pub(super) fn style(&self) -> Style {
         if self.out.json { Style { color: false } } else { self.out.style }
+    }
+}
+
+/// What an event says; nothing for those that are not told.
+fn words(event: &EventView) -> Option<String> {
+    let said: Value = serde_json::from_str(event.payload.text()).unwrap_or_default();
+    let text = |key: &str| said.get(key).map(|value| json_line(value, VALUE_COLUMNS)).unwrap_or_default();
+    let node = text("node");
+    match event.kind.as_str() {
+        "job_claimed" => Some(format!("epoch {} for {}", event.epoch, text("worker"))),
+        "job_requeued" => Some(text("reason")),
+        "job_waiting" if text("doubt") == "true" => Some(format!("{node}: {}", text("reason"))),
+        "job_waiting" => Some(format!("{node}: for a person; no worker holds the job meanwhile")),
+        "node_finished" if node == "decide" => Some(format!("{node}: the model says {}", text("output"))),
+        "node_finished" if node == "query_order" => Some(node),
+        "tool_invocation_started" => Some(format!("{node}: permission {}, on disk before the call", text("permit"))),
+        "tool_invocation_finished" => Some(format!("{node}: {}, {}", text("outcome"), text("source"))),
+        "step_in_doubt" if text("policy") == "0" => Some(format!("{node}: {}", text("reason"))),
+        "step_in_doubt" => Some(format!("{node}: still; the next of its policies is tried")),
+        "in_doubt_resolved" => Some(format!("{node}: {}, says {}", text("outcome"), text("by"))),
+        "wait_completed" => Some(node),
+        "job_completed" => Some(String::new()),
+        _ => None,
     }
 }

@@ -235,7 +235,10 @@ async fn send(world: &mut World<'_>, kind: &'static str, unit: UnitOfWork) -> (O
 async fn write(world: &mut World<'_>) -> Option<Operation> {
     let state = world.folded().await?;
     let doubts = state.steps.values().any(|step| step.status == StepStatus::InDoubt);
-    let choice = if doubts && world.random.one_in(2) { 6 } else { world.random.below(14) };
+    let mut choice = if doubts && world.random.one_in(2) { 6 } else { world.random.below(14) };
+    if state.status == JobStatus::Running && world.random.one_in(2) {
+        choice = 13;
+    }
     let (kind, mut unit) = match choice {
         0 => signal_keep(world, state),
         1 => deposit(world, state),

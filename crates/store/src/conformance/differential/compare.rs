@@ -53,7 +53,13 @@ pub(super) fn renewal(renewal: &Renewal) -> (aetheris_core::id::JobId, Option<bo
 }
 
 /// Panics where the two differ, with all that is needed to see it again.
-pub(super) fn equal<T: PartialEq + std::fmt::Debug>(world: &World<'_>, operation: &Operation, what: &str, a: &T, b: &T) {
+pub(super) fn equal<T: PartialEq + std::fmt::Debug>(
+    world: &World<'_>,
+    operation: &Operation,
+    what: &str,
+    a: &T,
+    b: &T,
+) {
     if a == b {
         return;
     }

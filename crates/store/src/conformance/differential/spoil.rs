@@ -8,19 +8,18 @@ use aetheris_core::ledger::{LedgerRow, LedgerTrigger, PermitRequest, Settle};
 use aetheris_core::limits;
 
 use super::world::{World, instance};
+use crate::Evidence;
 use crate::conformance::draft::LIFETIME;
 use crate::conformance::fencing::evidence;
 use crate::unit::{InboxWrite, LedgerWrite, NewEffect, UnitOfWork};
-use crate::Evidence;
 
 /// Changes one thing of a unit, most often to something that is refused.
 pub(super) async fn spoil(world: &mut World<'_>, mut unit: UnitOfWork) -> UnitOfWork {
     let missing = IdempotencyKey::from_u128(404);
     let unknown = PermitId::from_u128(404);
     let history = world.a.history(unit.job, false).await.unwrap();
-    let (fence, ledger, kept) = history
-        .map(|history| (history.row.fence, history.ledger, history.kept))
-        .unwrap_or_default();
+    let (fence, ledger, kept) =
+        history.map(|history| (history.row.fence, history.ledger, history.kept)).unwrap_or_default();
     match world.random.below(14) {
         0 => unit.expected_seq = Some(unit.expected_seq.unwrap_or(0) + 1 + world.random.below(2) as u64),
         1 => unit.guard = other_fence(world, unit.guard, fence),
@@ -84,8 +83,8 @@ fn ledger_write(world: &mut World<'_>, ledger: &[LedgerRow]) -> Option<LedgerWri
         tool: ToolName::from("tool"),
     };
     let trigger = *world.random.pick(&LedgerTrigger::ALL)?;
-    Some(match world.random.below(5) {
-        0 => LedgerWrite::Permit(PermitRequest { input_hash: Hash::of(b"other"), ..request }),
+    Some(match world.random.below(6) {
+        0 | 5 => LedgerWrite::Permit(PermitRequest { input_hash: Hash::of(b"other"), ..request }),
         1 => LedgerWrite::Permit(PermitRequest { permit: row.permit, ..request }),
         2 => LedgerWrite::Permit(request),
         3 => LedgerWrite::Settle(Settle { key: row.key, permit_id, trigger }),

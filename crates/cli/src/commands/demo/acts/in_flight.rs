@@ -1,8 +1,8 @@
 //! The runtime is killed after the service has booked and before it has answered.
 
 use super::super::fault::Fault;
+use super::super::finding::{Expected, Finding};
 use super::super::refund::Refund;
-use super::super::report::{Expected, Finding};
 use super::super::stage::Stage;
 use super::{Act, REFUND};
 use crate::render::Tone;

@@ -5,7 +5,7 @@ mod slow;
 mod window;
 
 use super::fault::Fault;
-use super::report::Finding;
+use super::finding::Finding;
 use super::stage::Stage;
 
 /// An act.
@@ -41,11 +41,9 @@ impl Act {
     /// What would go wrong where a step without a recorded result is simply run again.
     pub(super) const fn naive(self) -> &'static str {
         match self {
-            Self::InFlight => "Running again whatever has no recorded result would send this refund a second time.",
-            Self::Window => {
-                "The answer was known to a process that is dead now: running the step again would book twice."
-            }
-            Self::Slow => "Taking a silent worker for a dead one and running its step again would book twice.",
+            Self::InFlight => "naive at-least-once finds no recorded result and sends the refund again: 2 bookings",
+            Self::Window => "naive at-least-once has lost the answer with the process and calls again: 2 bookings",
+            Self::Slow => "naive at-least-once takes silence for death and calls again: 2 bookings",
         }
     }
 

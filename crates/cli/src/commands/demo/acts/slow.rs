@@ -2,8 +2,9 @@
 //! the first one goes on as if nothing had happened, and gets its answer.
 
 use super::super::fault::Fault;
+use super::super::finding::{Expected, Finding};
+use super::super::lock::WriteLock;
 use super::super::refund::{Refund, of_refund};
-use super::super::report::{Expected, Finding};
 use super::super::stage::Stage;
 use super::{Act, PATIENT};
 use crate::render::Tone;
@@ -20,9 +21,14 @@ pub(super) async fn play(stage: &Stage<'_>) -> Result<Finding, Fault> {
     let mut refund = Refund::send(stage, &server).await?;
     let connection = refund.approve(&mut payments, &worker_a).await?;
 
+    // A process that is stopped while it writes stops everyone who shares its SQLite file, for as long as it
+    // is stopped: with the write lock in our hands it is not in the middle of one.
+    let lock = WriteLock::take(&stage.database())?;
     worker_a.pause().await?;
+    lock.release()?;
     stage.story.turn(Tone::Bad, "SIGSTOP", &format!("worker-a, pid {}: not dead, only slow", worker_a.id()));
     let worker_b = stage.worker("worker-b").await?;
+    stage.story.tell("demo", "waits for the lease of worker-a to end");
     refund.until(&worker_b, "the lease of worker-a ends", |event| event.kind == "job_requeued").await?;
     refund.until(&worker_b, "worker-b finds the call in doubt", |event| of_refund(event, "step_in_doubt")).await?;
     refund.until(&worker_b, "the job completes", |event| event.kind == "job_completed").await?;
@@ -36,13 +42,17 @@ pub(super) async fn play(stage: &Stage<'_>) -> Result<Finding, Fault> {
     }
     stage.story.turn(Tone::Active, "payments", "answers worker-a, at last");
     let what = "worker-a learns that it is too late and deposits its answer as evidence";
-    let line = worker_a.err_line(what, |line| line.contains("late outcome").then(|| line.to_owned())).await?;
-    stage.story.tell("worker-a", &format!("its log: {}", without_time(&line)));
+    let heard = worker_a.err_line(what, |line| {
+        for words in ["the lease could not be renewed", "late outcome"] {
+            if let Some(at) = line.find(words) {
+                stage
+                    .story
+                    .tell("worker-a", &format!("logs: {}", line[at..].split(" job=").next().unwrap_or_default()));
+            }
+        }
+        line.contains("late outcome").then_some(())
+    });
+    heard.await?;
     let expected = Expected { evidence: 1, requeued: "lease_expired" };
     Finding::of(Act::Slow, &refund.witness(&payments), &expected).await
-}
-
-/// A log line from its words on.
-fn without_time(line: &str) -> &str {
-    line.find("late outcome").map_or(line, |at| &line[at..])
 }

@@ -8,9 +8,9 @@
 use aetheris_api::EventPage;
 
 use super::super::fault::Fault;
+use super::super::finding::{Expected, Finding};
 use super::super::lock::WriteLock;
 use super::super::refund::{Refund, of_refund};
-use super::super::report::{Expected, Finding};
 use super::super::stage::Stage;
 use super::{Act, REFUND};
 use crate::render::Tone;

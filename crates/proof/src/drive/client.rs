@@ -1,0 +1,156 @@
+//! A client that asks until it is answered, as a careful one would: every request may be sent again.
+
+use std::time::Duration;
+
+use aetheris_check::{AckedSignal, SignalAck, Submission};
+use aetheris_core::id::JobId;
+use aetheris_core::json::Json;
+use anyhow::{Context, Result, bail};
+use reqwest::{Method, StatusCode};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+/// How long one request may take.
+const REQUEST: Duration = Duration::from_secs(5);
+/// The pause before the next try.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// A client of a server that may be gone for a while.
+#[derive(Debug, Clone)]
+pub struct Client {
+    http: reqwest::Client,
+    url: watch::Receiver<String>,
+}
+
+impl Client {
+    /// A client that learns from `url` where the server is now.
+    ///
+    /// # Errors
+    /// It cannot be set up.
+    pub fn new(url: watch::Receiver<String>) -> Result<Self> {
+        // Fails only where one is installed already, which is as good.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        Ok(Self { http: reqwest::Client::builder().timeout(REQUEST).no_proxy().build()?, url })
+    }
+
+    /// Sends until there is an answer that is not the server's own trouble.
+    ///
+    /// # Errors
+    /// The answer cannot be read.
+    pub async fn ask(&self, method: &Method, path: &str, body: Option<String>, key: Option<&str>) -> Result<(StatusCode, Value)> {
+        loop {
+            let url = format!("{}{path}", *self.url.borrow());
+            let mut request = self.http.request(method.clone(), url);
+            if let Some(body) = &body {
+                request = request.header("content-type", "application/json").body(body.clone());
+            }
+            if let Some(key) = key {
+                request = request.header("idempotency-key", key);
+            }
+            if let Ok(response) = request.send().await {
+                let status = response.status();
+                if let Ok(text) = response.text().await
+                    && !status.is_server_error()
+                {
+                    let value = serde_json::from_str(&text).with_context(|| format!("{method} {path}: {text}"))?;
+                    return Ok((status, value));
+                }
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    /// Puts an agent file.
+    ///
+    /// # Errors
+    /// It is refused.
+    pub async fn put(&self, agent: &str, file: &str) -> Result<()> {
+        let (status, body) = self.ask(&Method::PUT, &format!("/api/agents/{agent}"), Some(file.to_owned()), None).await?;
+        anyhow::ensure!(status.is_success(), "PUT {agent}: {status} {body}");
+        Ok(())
+    }
+
+    /// Sends a message under a key of its own.
+    ///
+    /// # Errors
+    /// It is refused.
+    pub async fn send(&self, agent: &str, key: &str) -> Result<Submission> {
+        let path = format!("/api/agents/{agent}/message");
+        let body = json!({"message": {"n": 1}}).to_string();
+        let (status, answer) = self.ask(&Method::POST, &path, Some(body), Some(key)).await?;
+        let job = answer["job_id"].as_str().with_context(|| format!("{path}: {status} {answer}"))?;
+        Ok(Submission { client_key: Some(key.to_owned()), job: job.parse()? })
+    }
+
+    /// A job as the server shows it.
+    ///
+    /// # Errors
+    /// It is not there.
+    pub async fn job(&self, job: JobId) -> Result<Value> {
+        let (status, answer) = self.ask(&Method::GET, &format!("/api/jobs/{job}"), None, None).await?;
+        if status != StatusCode::OK {
+            bail!("{job}: {status} {answer}");
+        }
+        Ok(answer)
+    }
+
+    /// Looks at a job until `until` says that it is as wanted.
+    ///
+    /// # Errors
+    /// It is not there.
+    pub async fn until(&self, job: JobId, until: impl Fn(&Value) -> bool) -> Result<Value> {
+        loop {
+            let seen = self.job(job).await?;
+            if until(&seen) {
+                return Ok(seen);
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    /// Sends a signal; what it was told.
+    ///
+    /// # Errors
+    /// It is refused.
+    pub async fn signal(&self, job: JobId, key: &str) -> Result<AckedSignal> {
+        let payload = json!({"approved": true});
+        let payload_hash = Some(Json::new(payload.clone()).hash());
+        let body = json!({"correlation_key": key, "payload": payload}).to_string();
+        let (status, answer) = self.ask(&Method::POST, &format!("/api/jobs/{job}/signal"), Some(body), None).await?;
+        let ack = match (status, answer["status"].as_str()) {
+            (StatusCode::OK, _) => SignalAck::Delivered,
+            (StatusCode::ACCEPTED, _) => SignalAck::Kept,
+            _ => bail!("signal to {job}: {status} {answer}"),
+        };
+        Ok(AckedSignal { ack, job, key: key.to_owned(), payload_hash })
+    }
+
+    /// Cancels a job.
+    ///
+    /// # Errors
+    /// It is refused.
+    pub async fn cancel(&self, job: JobId) -> Result<()> {
+        let (status, answer) = self.ask(&Method::POST, &format!("/api/jobs/{job}/cancel"), None, None).await?;
+        anyhow::ensure!(status.is_success(), "cancel of {job}: {status} {answer}");
+        Ok(())
+    }
+
+    /// Says of the job's call in doubt that it happened. A doubt that was answered meanwhile, by an answer
+    /// of ours that we did not see, is as good.
+    ///
+    /// # Errors
+    /// There is none, or the answer is refused.
+    pub async fn resolve(&self, job: JobId) -> Result<()> {
+        let (_, list) = self.ask(&Method::GET, "/api/in-doubt", None, None).await?;
+        let all = list["invocations"].as_array().cloned().unwrap_or_default();
+        let wanted = job.to_string();
+        let Some(key) = all.iter().find(|row| row["job_id"] == wanted.as_str()).and_then(|row| row["invocation"].as_str()) else {
+            return Ok(());
+        };
+        let body = json!({"outcome": "happened", "result": {"by": "operator"}, "note": "seen"}).to_string();
+        let (status, answer) =
+            self.ask(&Method::POST, &format!("/api/jobs/{job}/in-doubt/{key}"), Some(body), None).await?;
+        anyhow::ensure!(status.is_success() || status == StatusCode::CONFLICT, "resolve of {job}: {status} {answer}");
+        Ok(())
+    }
+}

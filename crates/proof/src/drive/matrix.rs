@@ -1,0 +1,198 @@
+//! One cell: the process dies or stands still at a point, and everything must end as if it had not.
+
+use std::future::Future;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use aetheris_check::{ClientHistory, Invariant};
+use aetheris_store::system::{Clock, SystemClock};
+use anyhow::{Context, Result, bail, ensure};
+use rustix::process::Signal;
+
+use super::cells::{Cell, Mode, Setting};
+use super::fleet::{Fleet, ready};
+use super::process::{Running, Started, was_killed};
+use super::stories::{STORIES, Story};
+
+/// How long a cell may take before it counts as stuck.
+const CELL: Duration = Duration::from_secs(60);
+/// How long the clients work before the first `dev` of a [`Setting::Successor`] is killed.
+const HEAD_START: Duration = Duration::from_millis(500);
+/// How long a stopped process stands still: past its lease, within its permits.
+const STANDSTILL: Duration = Duration::from_millis(2_200);
+/// What needs a crash to have cases, or the one job that is long enough.
+const CRASH_FREE: &[Invariant] = &[Invariant::A9];
+/// Of two workers, only some stories are played.
+const PARTIAL: &[Invariant] = &[Invariant::A9, Invariant::E6, Invariant::F5];
+
+/// Runs one cell.
+///
+/// # Errors
+/// The point was not reached, a job ended otherwise, an invariant does not hold, or nothing moves.
+#[expect(clippy::disallowed_methods, reason = "a cell that never ends has failed, and its processes are killed with it")]
+pub async fn run(program: PathBuf, cell: &Cell) -> Result<()> {
+    let fleet = Fleet::new(program)?;
+    let cell_run = async {
+        match (cell.setting, cell.mode) {
+            (Setting::TwoWorkers, Mode::Stop) => stopped(&fleet, cell).await,
+            (Setting::TwoWorkers, Mode::Kill) => deposited(&fleet, cell).await,
+            (Setting::Dev | Setting::Successor, _) => killed(&fleet, cell).await,
+        }
+    };
+    match tokio::time::timeout(CELL, Box::pin(cell_run)).await {
+        Ok(done) => done.with_context(|| format!("cell {cell}\n{}", fleet.tail())),
+        Err(_) => bail!("cell {cell}: stuck for {CELL:?}\n{}", fleet.tail()),
+    }
+}
+
+/// A whole run without a crash: what every cell must equal.
+///
+/// # Errors
+/// As [`run`].
+pub async fn crash_free(program: PathBuf) -> Result<String> {
+    let fleet = Fleet::new(program)?;
+    let agents = fleet.agents(STORIES)?;
+    let running = ready(&fleet.dev(&agents, None)).await?;
+    fleet.serve_at(&running)?;
+    let history = fleet.play(&fleet.client()?, STORIES).await?;
+    drop(running);
+    let report = fleet.check(&history, CRASH_FREE).await?;
+    Ok(report.to_string())
+}
+
+async fn killed(fleet: &Fleet, cell: &Cell) -> Result<()> {
+    let agents = fleet.agents(STORIES)?;
+    let first = match cell.setting {
+        Setting::Successor => None,
+        Setting::Dev | Setting::TwoWorkers => Some(cell.order()),
+    };
+    let client = fleet.client()?;
+    let guarded = async {
+        if first.is_none() {
+            let mut running = ready(&fleet.dev(&agents, None)).await?;
+            fleet.serve_at(&running)?;
+            tokio::time::sleep(HEAD_START).await;
+            running.signal(Signal::KILL)?;
+            running.wait().await?;
+        }
+        if let Started::Ready(mut armed) = fleet.dev(&agents, Some(cell.order())).start().await? {
+            fleet.serve_at(&armed)?;
+            let status = armed.wait().await?;
+            ensure!(was_killed(status), "the armed process ended by itself: {status}");
+        }
+        let running = ready(&fleet.dev(&agents, None)).await?;
+        fleet.serve_at(&running)?;
+        anyhow::Ok(running)
+    };
+    let played = fleet.play(&client, STORIES);
+    let (running, history) = both(guarded, played).await?;
+    drop(running);
+    fleet.check(&history, CRASH_FREE).await?;
+    Ok(())
+}
+
+/// Both, or the first failure. A workload that ends while the armed process still lives has not reached
+/// the point.
+async fn both(
+    guarded: impl Future<Output = Result<Running>>,
+    played: impl Future<Output = Result<ClientHistory>>,
+) -> Result<(Running, ClientHistory)> {
+    tokio::pin!(guarded, played);
+    tokio::select! {
+        running = &mut guarded => {
+            let running = running?;
+            Ok((running, played.await?))
+        }
+        history = &mut played => {
+            let history = history?;
+            // The last write may be the one that kills.
+            let patience = tokio::time::sleep(Duration::from_secs(1));
+            tokio::select! {
+                running = &mut guarded => Ok((running?, history)),
+                () = patience => bail!("the workload has ended and the point was not reached"),
+            }
+        }
+    }
+}
+
+fn chosen(names: &[&str]) -> Vec<Story> {
+    STORIES.iter().filter(|story| names.contains(&story.agent)).copied().collect()
+}
+
+/// A server on the folder, with the stories' agents put.
+async fn server(fleet: &Fleet, stories: &[Story]) -> Result<Running> {
+    let running = ready(&fleet.part("serve", None)).await?;
+    fleet.serve_at(&running)?;
+    let client = fleet.client()?;
+    for story in stories {
+        client.put(story.agent, &story.source(&fleet.witness_url())?).await?;
+    }
+    Ok(running)
+}
+
+/// Waits until the process stands still.
+async fn standing(worker: &Running) {
+    while !worker.is_stopped() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Stops a process where it holds no write lock, so that others can take its jobs.
+async fn stand_between_writes(worker: &Running) -> Result<()> {
+    loop {
+        worker.signal(Signal::STOP)?;
+        standing(worker).await;
+        if !worker.holds_write_lock()? {
+            return Ok(());
+        }
+        worker.signal(Signal::CONT)?;
+        tokio::time::sleep(Duration::from_millis(3)).await;
+    }
+}
+
+async fn stopped(fleet: &Fleet, cell: &Cell) -> Result<()> {
+    let stories = chosen(&["ledger", "signal", "early", "late", "cancel-running"]);
+    let server = server(fleet, &stories).await?;
+    let armed = ready(&fleet.part("worker", Some(cell.order()))).await?;
+    let client = fleet.client()?;
+    let take_over = async {
+        standing(&armed).await;
+        let started = SystemClock.boot();
+        let second = ready(&fleet.part("worker", None)).await?;
+        let left = STANDSTILL.saturating_sub(SystemClock.boot() - started);
+        tokio::time::sleep(left).await;
+        armed.signal(Signal::CONT)?;
+        anyhow::Ok(second)
+    };
+    let (second, history) = both(take_over, fleet.play(&client, &stories)).await?;
+    drop((server, armed, second));
+    fleet.check(&history, PARTIAL).await?;
+    Ok(())
+}
+
+/// A worker stands still while its call is under way and its job goes to another; when it goes on, it
+/// brings the outcome, and dies at that write.
+async fn deposited(fleet: &Fleet, cell: &Cell) -> Result<()> {
+    let stories = chosen(&["late"]);
+    let server = server(fleet, &stories).await?;
+    let mut armed = ready(&fleet.part("worker", Some(cell.order()))).await?;
+    let client = fleet.client()?;
+    let jobs = usize::try_from(stories.iter().map(|story| story.jobs).sum::<u32>())?;
+    let take_over = async {
+        while fleet.witness.lines()?.iter().filter(|line| line.is_act()).count() < jobs {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        stand_between_writes(&armed).await?;
+        let second = ready(&fleet.part("worker", None)).await?;
+        tokio::time::sleep(STANDSTILL).await;
+        armed.signal(Signal::CONT)?;
+        let status = armed.wait().await?;
+        ensure!(was_killed(status), "the armed worker ended by itself: {status}");
+        anyhow::Ok(second)
+    };
+    let (second, history) = both(take_over, fleet.play(&client, &stories)).await?;
+    drop((server, second));
+    let excused = [PARTIAL, &[Invariant::D7, Invariant::E1]].concat();
+    fleet.check(&history, &excused).await?;
+    Ok(())
+}

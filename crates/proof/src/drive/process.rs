@@ -1,0 +1,145 @@
+//! One process of the program under test.
+
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal};
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
+
+/// How long a process may take to say that it is ready.
+const START: Duration = Duration::from_secs(30);
+/// The signal that crash points send.
+const KILL: i32 = 9;
+
+/// How the program is started.
+#[derive(Debug, Clone)]
+pub struct Launch {
+    /// Its arguments.
+    pub args: Vec<String>,
+    /// `point@hit@mode`, where it is to die or stop.
+    pub crash: Option<String>,
+    /// Where its log goes.
+    pub log: PathBuf,
+    /// The program.
+    pub program: PathBuf,
+}
+
+/// A process that runs.
+#[derive(Debug)]
+pub struct Running {
+    child: Child,
+    /// The first line that it printed.
+    pub ready: String,
+}
+
+/// What starting came to.
+#[derive(Debug)]
+pub enum Started {
+    /// It is ready.
+    Ready(Running),
+    /// It was killed by the crash point before that.
+    Killed,
+}
+
+impl Launch {
+    /// Starts the program and waits for its first line.
+    ///
+    /// # Errors
+    /// It ended in another way than by a crash point, or says nothing.
+    pub async fn start(&self) -> Result<Started> {
+        let log = std::fs::File::options().create(true).append(true).open(&self.log)?;
+        let mut command = Command::new(&self.program);
+        command.args(&self.args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).kill_on_drop(true);
+        command.env_remove("AETHERIS_BUG").env_remove("AETHERIS_CRASH");
+        if let Some(crash) = &self.crash {
+            command.env("AETHERIS_CRASH", crash);
+        }
+        let mut child = command.spawn().with_context(|| format!("starting {}", self.program.display()))?;
+        let stdout = child.stdout.take().context("no stdout")?;
+        let mut lines = BufReader::new(stdout).lines();
+        let first = tokio::select! {
+            line = lines.next_line() => line?,
+            () = tokio::time::sleep(START) => bail!("{:?} said nothing within {START:?}", self.args),
+        };
+        let Some(ready) = first else {
+            let status = child.wait().await?;
+            if self.crash.is_some() && status.signal() == Some(KILL) {
+                return Ok(Started::Killed);
+            }
+            bail!("{:?} ended before it was ready: {status}\n{}", self.args, tail(&self.log));
+        };
+        // Whoever prints must not be stopped by a full pipe.
+        tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
+        Ok(Started::Ready(Running { child, ready }))
+    }
+}
+
+impl Running {
+    /// Where it listens, as its first line says.
+    ///
+    /// # Errors
+    /// The line does not say.
+    pub fn url(&self) -> Result<String> {
+        let at = self.ready.find("http://").with_context(|| format!("no address in `{}`", self.ready))?;
+        Ok(self.ready[at..].trim().to_owned())
+    }
+
+    /// Waits for its end.
+    ///
+    /// # Errors
+    /// The system does not say.
+    pub async fn wait(&mut self) -> Result<ExitStatus> {
+        Ok(self.child.wait().await?)
+    }
+
+    /// Sends it a signal.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn signal(&self, signal: Signal) -> Result<()> {
+        let pid = self.child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+        rustix::process::kill_process(pid.context("the process has ended")?, signal)?;
+        Ok(())
+    }
+
+    /// Whether it stands still, as `/proc` says.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        let Some(id) = self.child.id() else { return false };
+        let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
+        stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
+    }
+}
+
+impl Running {
+    /// Whether it holds the lock under which SQLite writes its log: byte 120 of the shared memory.
+    ///
+    /// # Errors
+    /// The system does not say.
+    pub fn holds_write_lock(&self) -> Result<bool> {
+        let pid = self.child.id().context("the process has ended")?.to_string();
+        let locks = std::fs::read_to_string("/proc/locks")?;
+        Ok(locks.lines().any(|line| {
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            fields.contains(&"WRITE") && fields.contains(&pid.as_str()) && fields.get(6) == Some(&"120")
+        }))
+    }
+}
+
+/// Whether a process was killed as crash points kill.
+#[must_use]
+pub fn was_killed(status: ExitStatus) -> bool {
+    status.signal() == Some(KILL)
+}
+
+/// The end of a log, for people.
+#[must_use]
+pub fn tail(log: &Path) -> String {
+    let text = std::fs::read_to_string(log).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(15)..].join("\n")
+}

@@ -1,0 +1,295 @@
+//! The workload: jobs that together reach every write, each with the one end that it must have, crash or
+//! no crash.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use aetheris_check::ClientHistory;
+use aetheris_core::id::JobId;
+use anyhow::{Result, ensure};
+use serde_json::{Value, json};
+
+use super::client::Client;
+
+/// What a client does with a story's job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Script {
+    /// Waits for its end.
+    Watch,
+    /// Sends the signal before the wait is reached.
+    SignalEarly,
+    /// Sends the signal when the job waits.
+    Signal,
+    /// Cancels it a while after it began.
+    CancelRunning,
+    /// Cancels it when it waits.
+    CancelWaiting,
+    /// Answers its doubt.
+    Resolve,
+}
+
+/// A job and its end.
+#[derive(Debug, Clone, Copy)]
+pub struct Story {
+    /// The agent's name.
+    pub agent: &'static str,
+    /// The code of the error that it ends with; empty for none.
+    pub code: &'static str,
+    /// The plan and tools of its agent; `URL` stands for the witness.
+    pub file: &'static str,
+    /// How many jobs of it are sent.
+    pub jobs: u32,
+    /// What a client does.
+    pub script: Script,
+    /// The status that it ends with.
+    pub status: &'static str,
+}
+
+const fn story(agent: &'static str, jobs: u32, script: Script, end: (&'static str, &'static str), file: &'static str) -> Story {
+    let (status, code) = end;
+    Story { agent, code, file, jobs, script, status }
+}
+
+const DONE: (&str, &str) = ("completed", "");
+
+/// A ledger tool whose doubts are settled by asking the witness.
+const LEDGER: &str = "\
+tools:
+  again: { kind: http, effect: idempotent, method: POST, url: URL/idempotent }
+  once: { kind: http, effect: at_most_once, method: POST, url: URL/once,
+          on_in_doubt: [{ reconcile: look }, { wait: 300ms }, { reconcile: look }] }
+  look: { kind: http, effect: pure, method: GET, url: \"URL/lookup/{{ input.idempotency_key }}\" }
+plan:
+  nodes:
+    - { id: one, kind: tool, tool: again, input: { n: 1 } }
+    - { id: two, kind: tool, tool: once, input: { n: 2 }, needs: [one] }
+    - { id: three, kind: tool, tool: again, input: { n: \"{{ nodes.two.output.input.n }}\" }, needs: [two] }
+  answer: \"{{ nodes.three.output.input.n }}\"
+";
+
+const PLAIN: &str = "\
+tools:
+  read: { kind: http, effect: pure, method: POST, url: URL/pure }
+plan:
+  nodes:
+    - { id: one, kind: tool, tool: read, input: { n: 1 } }
+    - { id: two, kind: transform, output: \"{{ nodes.one.output.input.n }}\", needs: [one] }
+    - { id: say, kind: llm, model: scripted/echo, prompt: \"n is {{ nodes.two.output }}\", needs: [two] }
+    - { id: over, kind: condition, needs: [say], when: \"nodes.two.output == 1\" }
+  answer: \"{{ nodes.say.output }}\"
+";
+
+const WAIT: &str = "\
+plan:
+  nodes:
+    - { id: ask, kind: wait, wait_type: human, correlation_key: \"ask-{{ job.id }}\", park: true }
+  answer: \"{{ nodes.ask.output.approved }}\"
+";
+
+/// Reads slowly before it waits, so that the signal is there first.
+const EARLY: &str = "\
+tools:
+  read: { kind: http, effect: pure, method: POST, url: \"URL/pure?ms=200\" }
+plan:
+  nodes:
+    - { id: one, kind: tool, tool: read, input: {} }
+    - { id: ask, kind: wait, wait_type: human, correlation_key: \"ask-{{ job.id }}\", needs: [one] }
+  answer: \"{{ nodes.ask.output.approved }}\"
+";
+
+const TIME: &str = "\
+plan:
+  nodes:
+    - { id: nap, kind: sleep, duration: 200ms }
+    - { id: ask, kind: wait, wait_type: signal, correlation_key: k, deadline: 200ms,
+        on_deadline: { continue_with: { late: true } }, needs: [nap] }
+  answer: \"{{ nodes.ask.output.late }}\"
+";
+
+/// Two refusals, each followed by a back-off that gives the job back.
+const RETRY: &str = "\
+retry: { max_attempts: 5, backoff: 600ms, factor: 1, jitter: none }
+tools:
+  flaky: { kind: http, effect: idempotent, method: POST, url: \"URL/flaky?fail=2\" }
+plan:
+  nodes:
+    - { id: one, kind: tool, tool: flaky, input: { n: 7 } }
+  answer: \"{{ nodes.one.output.input.n }}\"
+";
+
+const SLOW: &str = "\
+tools:
+  slow: { kind: http, effect: pure, method: POST, url: \"URL/pure?ms=8000\" }
+step_timeout: 20s
+plan:
+  nodes:
+    - { id: one, kind: tool, tool: slow, input: {} }
+";
+
+const LOST: &str = "\
+tools:
+  lost: { kind: http, effect: at_most_once, method: POST, url: \"URL/once?fail=9&status=500\"DOUBT }
+  look: { kind: http, effect: pure, method: GET, url: \"URL/lookup/{{ input.idempotency_key }}\" }
+plan:
+  nodes:
+    - { id: one, kind: tool, tool: lost, input: { n: 1 } }
+";
+
+const REFUSED: &str = "\
+tools:
+  refuse: { kind: http, effect: at_most_once, method: POST, url: URL/refuse,
+            on_in_doubt: [{ reconcile: look }] }
+  look: { kind: http, effect: pure, method: GET, url: \"URL/lookup/{{ input.idempotency_key }}\" }
+plan:
+  nodes:
+    - { id: one, kind: tool, tool: refuse, input: {} }
+";
+
+const DEADLINE: &str = "\
+deadline: 700ms
+plan:
+  nodes:
+    - { id: ask, kind: wait, wait_type: human, correlation_key: never }
+";
+
+/// Its answer takes a while, in which a worker can lose its lease.
+const LATE: &str = "\
+tools:
+  late: { kind: http, effect: at_most_once, method: POST, url: \"URL/slow?ms=700\",
+          on_in_doubt: [{ wait: 4s }, { reconcile: look }] }
+  look: { kind: http, effect: pure, method: GET, url: \"URL/lookup/{{ input.idempotency_key }}\" }
+step_timeout: 5s
+plan:
+  nodes:
+    - { id: one, kind: tool, tool: late, input: { n: 3 } }
+  answer: \"{{ nodes.one.output.input.n }}\"
+";
+
+/// The workload of every cell.
+pub const STORIES: &[Story] = &[
+    story("late", 2, Script::Watch, DONE, LATE),
+    story("plain", 3, Script::Watch, DONE, PLAIN),
+    story("ledger", 3, Script::Watch, DONE, LEDGER),
+    story("signal", 2, Script::Signal, DONE, WAIT),
+    story("early", 2, Script::SignalEarly, DONE, EARLY),
+    story("time", 2, Script::Watch, DONE, TIME),
+    story("retry", 2, Script::Watch, DONE, RETRY),
+    story("cancel-running", 2, Script::CancelRunning, ("cancelled", ""), SLOW),
+    story("cancel-waiting", 2, Script::CancelWaiting, ("cancelled", ""), WAIT),
+    story("doubt-fail", 2, Script::Watch, ("failed", "in_doubt_unresolved"), LOST),
+    story("doubt-ask", 2, Script::Watch, DONE, LOST),
+    story("doubt-wait", 1, Script::Watch, DONE, LOST),
+    story("doubt-human", 2, Script::Resolve, DONE, LOST),
+    story("refused", 1, Script::Watch, ("failed", "http_422"), REFUSED),
+    story("deadline", 2, Script::Watch, ("failed", "deadline_exceeded"), DEADLINE),
+    story("long", 1, Script::Watch, DONE, ""),
+];
+
+impl Story {
+    /// The agent's file.
+    ///
+    /// # Errors
+    /// Never, for text.
+    pub fn source(&self, witness: &str) -> Result<String> {
+        let mut file = format!("agent: {}\n", self.agent);
+        if self.agent == "long" {
+            file.push_str("plan:\n  nodes:\n");
+            for node in 0..300 {
+                writeln!(file, "    - {{ id: n{node}, kind: transform, output: {node} }}")?;
+            }
+            return Ok(file);
+        }
+        let doubt = match self.agent {
+            "doubt-ask" => ", on_in_doubt: [{ reconcile: look }]",
+            "doubt-wait" => ", on_in_doubt: [{ wait: 200ms }, { reconcile: look }]",
+            "doubt-human" => ", on_in_doubt: human",
+            _ => "",
+        };
+        if !self.file.contains("step_timeout") {
+            file.push_str("step_timeout: 1s\n");
+        }
+        file.push_str(&self.file.replace("URL", witness).replace("DOUBT", doubt));
+        Ok(file)
+    }
+
+    /// The answer that a completed job of it has.
+    #[must_use]
+    pub fn answer(&self) -> Value {
+        match self.agent {
+            "plain" => json!("n is 1"),
+            "ledger" => json!(2),
+            "signal" | "early" | "time" => json!(true),
+            "retry" => json!(7),
+            "late" => json!(3),
+            "doubt-ask" | "doubt-wait" => json!({"done": "once", "input": {"n": 1}}),
+            "doubt-human" => json!({"by": "operator"}),
+            "long" => json!(299),
+            _ => Value::Null,
+        }
+    }
+
+    /// Sends one job of the story and drives it to its end.
+    ///
+    /// # Errors
+    /// The end is another one.
+    pub async fn play(&self, client: &Client, key: &str) -> Result<ClientHistory> {
+        let mut history = ClientHistory::default();
+        let submission = client.send(self.agent, key).await?;
+        let job = submission.job;
+        history.submissions.push(submission);
+        self.act(client, job, &mut history).await?;
+        let end = client.until(job, |seen| is_terminal(seen)).await?;
+        self.judge(job, &end)?;
+        Ok(history)
+    }
+
+    async fn act(&self, client: &Client, job: JobId, history: &mut ClientHistory) -> Result<()> {
+        let waits = |seen: &Value| is_terminal(seen) || !seen["waiting"].is_null();
+        match self.script {
+            Script::Watch => {}
+            Script::SignalEarly => history.signals.push(client.signal(job, &format!("ask-{job}")).await?),
+            Script::Signal => {
+                client.until(job, waits).await?;
+                history.signals.push(client.signal(job, &format!("ask-{job}")).await?);
+            }
+            Script::CancelRunning => {
+                client.until(job, |seen| seen["status"] == "running" || is_terminal(seen)).await?;
+                // Long enough for heartbeats.
+                tokio::time::sleep(Duration::from_millis(700)).await;
+                client.cancel(job).await?;
+                history.cancels.insert(job);
+            }
+            Script::CancelWaiting => {
+                client.until(job, waits).await?;
+                client.cancel(job).await?;
+                history.cancels.insert(job);
+            }
+            Script::Resolve => {
+                client.until(job, |seen| is_terminal(seen) || seen["waiting"]["doubt"] == true).await?;
+                client.resolve(job).await?;
+            }
+        }
+        Ok(())
+    }
+
+    fn judge(&self, job: JobId, end: &Value) -> Result<()> {
+        let status = end["status"].as_str().unwrap_or_default();
+        let code = end["error"]["code"].as_str().unwrap_or_default();
+        ensure!(
+            (status, code) == (self.status, self.code),
+            "{} {job} ended {status} {code}, not {} {}: {}",
+            self.agent,
+            self.status,
+            self.code,
+            end["error"]
+        );
+        let answer = if status == "completed" { self.answer() } else { Value::Null };
+        let found = end.get("result").cloned().unwrap_or_default();
+        ensure!(found == answer, "{} {job} answered {found}, not {answer}", self.agent);
+        Ok(())
+    }
+}
+
+fn is_terminal(seen: &Value) -> bool {
+    matches!(seen["status"].as_str(), Some("completed" | "failed" | "cancelled"))
+}

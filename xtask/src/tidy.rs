@@ -1,0 +1,210 @@
+//! What the house demands and no compiler checks.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::say;
+
+/// Which of our crates each may depend on. ARCHITECTURE.md explains the layers; nothing points back.
+const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
+    ("fault", &[]),
+    ("core", &[]),
+    ("expr", &["core"]),
+    ("agentfile", &["core", "expr"]),
+    ("store", &["core", "fault"]),
+    ("api", &["core"]),
+    ("store-sqlite", &["core", "store", "fault"]),
+    ("runtime", &["core", "expr", "store", "fault"]),
+    ("check", &["core", "store"]),
+    ("scheduler", &["core", "store", "runtime", "fault"]),
+    ("worker", &["core", "store", "runtime", "fault"]),
+    ("adapters", &["core", "expr", "runtime", "fault"]),
+    ("server", &["agentfile", "api", "core", "runtime", "store"]),
+    (
+        "cli",
+        &[
+            "adapters",
+            "agentfile",
+            "api",
+            "check",
+            "core",
+            "expr",
+            "fault",
+            "runtime",
+            "scheduler",
+            "server",
+            "store",
+            "store-sqlite",
+            "worker",
+        ],
+    ),
+    (
+        "proof",
+        &[
+            "adapters",
+            "agentfile",
+            "check",
+            "cli",
+            "core",
+            "fault",
+            "runtime",
+            "scheduler",
+            "store",
+            "store-sqlite",
+            "worker",
+        ],
+    ),
+];
+
+/// What the root may hold: everything else has a better place.
+const ROOT: &[&str] = &[
+    ".cargo",
+    ".ci",
+    ".config",
+    ".git",
+    ".gitignore",
+    "ARCHITECTURE.md",
+    "CHANGELOG.md",
+    "Cargo.lock",
+    "Cargo.toml",
+    "LICENSE",
+    "README.md",
+    "TESTING.md",
+    "clippy.toml",
+    "crates",
+    "docs",
+    "rustfmt.toml",
+    "target",
+    "xtask",
+];
+
+const FILE_LINES_MAX: usize = 600;
+const FUNCTION_LINES_MAX: usize = 70;
+
+/// Runs every check; whether all passed.
+pub(crate) fn check(root: &Path) -> bool {
+    let mut problems = Vec::new();
+    root_files(root, &mut problems);
+    directions(root, &mut problems);
+    lengths(root, &mut problems);
+    for problem in &problems {
+        say(&format!("tidy: {problem}"));
+    }
+    problems.is_empty()
+}
+
+fn root_files(root: &Path, problems: &mut Vec<String>) {
+    for name in names(root) {
+        if !ROOT.contains(&name.as_str()) {
+            problems.push(format!(
+                "`{name}` has no place in the root; move it, or add it to xtask/src/tidy.rs with a reason"
+            ));
+        }
+    }
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut names: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}
+
+fn directions(root: &Path, problems: &mut Vec<String>) {
+    let allowed: BTreeMap<&str, &[&str]> = MAY_DEPEND_ON.iter().copied().collect();
+    for name in names(&root.join("crates")) {
+        let Some(may) = allowed.get(name.as_str()) else {
+            problems.push(format!("crates/{name} is not in the table of directions (xtask/src/tidy.rs)"));
+            continue;
+        };
+        let manifest = fs::read_to_string(root.join("crates").join(&name).join("Cargo.toml")).unwrap_or_default();
+        for dependency in own_dependencies(&manifest) {
+            if !may.contains(&dependency.as_str()) {
+                problems.push(format!("crates/{name} depends on `{dependency}`, which its layer may not"));
+            }
+        }
+    }
+}
+
+/// The project's own crates in `[dependencies]`; tests may use more.
+fn own_dependencies(manifest: &str) -> Vec<String> {
+    let section = manifest.lines().skip_while(|line| *line != "[dependencies]").skip(1);
+    let lines = section.take_while(|line| !line.starts_with('['));
+    lines
+        .filter_map(|line| line.strip_prefix("aetheris-"))
+        .filter_map(|line| line.split(['.', ' ', '=']).next())
+        .map(str::to_owned)
+        .collect()
+}
+
+fn lengths(root: &Path, problems: &mut Vec<String>) {
+    let ratchet = fs::read_to_string(root.join("xtask/ratchet.txt")).unwrap_or_default();
+    let mut allowed: BTreeMap<String, usize> = BTreeMap::new();
+    for line in ratchet.lines().filter(|line| !line.starts_with('#')) {
+        if let Some((what, lines)) = line.rsplit_once(' ') {
+            allowed.insert(what.to_owned(), lines.parse().unwrap_or(0));
+        }
+    }
+    let mut judge = |what: String, lines: usize, bound: usize, problems: &mut Vec<String>| {
+        let limit = allowed.remove(&what).unwrap_or(bound).max(bound);
+        if lines > limit {
+            problems.push(format!("{what} has {lines} lines, more than {limit}; split it"));
+        }
+    };
+    let mut files = Vec::new();
+    rust_files(&root.join("crates"), &mut files);
+    rust_files(&root.join("xtask"), &mut files);
+    for file in files {
+        let shown = file.strip_prefix(root).unwrap_or(&file).to_string_lossy().into_owned();
+        let text = fs::read_to_string(&file).unwrap_or_default();
+        let production: Vec<&str> = text.lines().take_while(|line| *line != "#[cfg(test)]").collect();
+        if !shown.contains("/tests/") {
+            judge(shown.clone(), production.len(), FILE_LINES_MAX, problems);
+        }
+        for (name, lines) in functions(&production) {
+            judge(format!("{shown}:{name}"), lines, FUNCTION_LINES_MAX, problems);
+        }
+    }
+    for (what, _) in allowed {
+        problems.push(format!(
+            "xtask/ratchet.txt allows more to {what}, which does not need it or is gone; take the line out"
+        ));
+    }
+}
+
+fn rust_files(folder: &Path, found: &mut Vec<PathBuf>) {
+    for name in names(folder) {
+        let path = folder.join(&name);
+        if path.is_dir() {
+            rust_files(&path, found);
+        } else if name.ends_with(".rs") {
+            found.push(path);
+        }
+    }
+}
+
+/// Functions with their lengths, by the layout that rustfmt gives: a body ends at the first line that is
+/// a closing brace with the indentation of the line that began it.
+fn functions(lines: &[&str]) -> Vec<(String, usize)> {
+    let mut found = Vec::new();
+    for (start, line) in lines.iter().enumerate() {
+        let text = line.trim_start();
+        let indent = &line[..line.len() - text.len()];
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let Some(at) = words.iter().position(|word| *word == "fn") else { continue };
+        let modifiers = ["pub", "pub(crate)", "pub(super)", "const", "async", "unsafe"];
+        if !words[..at].iter().all(|word| modifiers.contains(word)) || text.ends_with(';') {
+            continue;
+        }
+        let name: String = words
+            .get(at + 1)
+            .map(|w| w.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect())
+            .unwrap_or_default();
+        let closing = format!("{indent}}}");
+        if let Some(length) = lines[start..].iter().position(|line| *line == closing) {
+            found.push((name, length + 1));
+        }
+    }
+    found
+}
