@@ -137,8 +137,7 @@ fn answered(facts: &JobFacts, events: &[Recorded], witness: &[&WitnessLine], tal
         let ends = witness.iter().filter(|line| line.key == effect.key && line.kind == WitnessKind::BodyEnd);
         let told: BTreeSet<Hash> = ends.clone().filter_map(|line| line.result_hash).collect();
         let Some(node) = ends.map(|line| &line.node).next() else { continue };
-        let brought = answers(events, node)
-            .any(|answer| matches!(answer.by, Resolver::Operator | Resolver::Reconcile));
+        let brought = answers(events, node).any(|answer| matches!(answer.by, Resolver::Operator | Resolver::Reconcile));
         if brought || told.is_empty() {
             continue;
         }

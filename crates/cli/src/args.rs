@@ -22,7 +22,7 @@ Exit codes: 0 done · 1 the job failed · 2 usage · 3 not found · 4 conflict �
 /// The arguments of one call of the program.
 #[derive(Debug, Parser)]
 #[command(name = "aetheris", version, about = "A durable execution runtime for AI agents", after_help = MAIN_HELP)]
-#[command(max_term_width = 100, disable_help_subcommand = true, propagate_version = false)]
+#[command(max_term_width = 100, disable_help_subcommand = true)]
 pub struct Args {
     /// What holds for every command.
     #[command(flatten)]
@@ -36,7 +36,7 @@ pub struct Args {
 #[derive(Debug, Clone, ClapArgs)]
 pub struct Global {
     /// The server that client commands talk to
-    #[arg(long, global = true, env = "AETHERIS_SERVER", value_name = "URL", default_value = SERVER_DEFAULT)]
+    #[arg(long, global = true, env = "AETHERIS_SERVER", hide_env_values = true, value_name = "URL", default_value = SERVER_DEFAULT)]
     #[arg(help_heading = "Global options")]
     pub server: String,
     /// Print one JSON value on stdout instead of text

@@ -26,7 +26,8 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser};
 
 use crate::args::{Args, Color};
 use crate::commands::Context;
@@ -58,6 +59,10 @@ fn say_bug(panic: &str) {
 fn start(arguments: impl IntoIterator<Item = OsString>, env: Environment) -> Exit {
     let args = match Args::try_parse_from(arguments) {
         Ok(args) => args,
+        Err(refusal) if refusal.kind() == ErrorKind::MissingSubcommand => {
+            let _unread = write!(std::io::stderr(), "{}", Args::command().render_help());
+            return Exit::Usage;
+        }
         Err(refusal) => {
             // Help goes to stdout and mistakes to stderr; if nobody reads it, nothing is lost.
             let _unread = refusal.print();

@@ -74,14 +74,14 @@ impl Witness {
     /// The log cannot be opened, or no port be had.
     pub fn start(log: &Path) -> Result<Self> {
         let file = File::options().create(true).append(true).open(log).context("opening the witness log")?;
-        let memory =
-            Memory { calls: BTreeMap::new(), ended: BTreeMap::new(), file, started: BTreeMap::new() };
+        let memory = Memory { calls: BTreeMap::new(), ended: BTreeMap::new(), file, started: BTreeMap::new() };
         let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
         listener.set_nonblocking(true)?;
         let addr = listener.local_addr()?;
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let thread = std::thread::spawn(move || runtime.block_on(serve(listener, Arc::new(Mutex::new(memory)), stopped)));
+        let thread =
+            std::thread::spawn(move || runtime.block_on(serve(listener, Arc::new(Mutex::new(memory)), stopped)));
         Ok(Self { addr, log: log.to_owned(), stop: Some(stop), thread: Some(thread) })
     }
 
@@ -107,8 +107,7 @@ impl Drop for Witness {
 
 async fn serve(listener: std::net::TcpListener, memory: Shared, stopped: tokio::sync::oneshot::Receiver<()>) {
     let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
-    let app =
-        Router::new().route("/lookup/{key}", get(lookup)).route("/{tool}", any(call)).with_state(memory);
+    let app = Router::new().route("/lookup/{key}", get(lookup)).route("/{tool}", any(call)).with_state(memory);
     tokio::select! {
         _ = stopped => {}
         _ = axum::serve(listener, app) => {}

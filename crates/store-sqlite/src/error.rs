@@ -123,3 +123,39 @@ impl From<Refusal> for Stop {
         Self::Answer(refusal.into())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rusqlite::ffi;
+
+    use super::*;
+
+    fn sqlite(code: i32) -> Trouble {
+        Trouble::Sql(rusqlite::Error::SqliteFailure(ffi::Error::new(code), None))
+    }
+
+    #[test]
+    fn what_sqlite_says_has_the_kind_that_a_caller_acts_on() {
+        for (code, kind) in [
+            (ffi::SQLITE_BUSY, ErrorKind::Unavailable),
+            (ffi::SQLITE_BUSY_SNAPSHOT, ErrorKind::Unavailable),
+            (ffi::SQLITE_FULL, ErrorKind::Full),
+            (ffi::SQLITE_CORRUPT, ErrorKind::Corrupt),
+            (ffi::SQLITE_NOTADB, ErrorKind::Corrupt),
+            (ffi::SQLITE_CONSTRAINT_CHECK, ErrorKind::Invalid),
+            (ffi::SQLITE_IOERR_READ, ErrorKind::Unavailable),
+        ] {
+            assert_eq!(sqlite(code).kind(), kind, "{code}");
+        }
+    }
+
+    #[test]
+    fn a_disk_that_did_not_do_it_ends_the_process_and_a_full_or_busy_one_does_not() {
+        for code in [ffi::SQLITE_IOERR_FSYNC, ffi::SQLITE_IOERR_DIR_FSYNC, ffi::SQLITE_IOERR_WRITE, ffi::SQLITE_IOERR] {
+            assert!(sqlite(code).is_fatal() && !sqlite(code).is_before_commit(), "{code}");
+        }
+        for code in [ffi::SQLITE_FULL, ffi::SQLITE_BUSY] {
+            assert!(!sqlite(code).is_fatal() && sqlite(code).is_before_commit(), "{code}");
+        }
+    }
+}

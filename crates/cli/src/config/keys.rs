@@ -38,7 +38,8 @@ const TASKS: &str = "task ownership, which this key governs,";
 const POSTGRES: &str = "PostgreSQL";
 const REDIS: &str = "Redis";
 const HOUR: u64 = 3_600_000;
-const PAYLOAD_MAX: u64 = limits::PAYLOAD_BYTES_MAX as u64;
+/// The bound is a constant of the core in this build: another one would be accepted and not kept.
+const PAYLOAD: u64 = limits::PAYLOAD_BYTES_MAX as u64;
 
 /// The table, in the order in which `config show` prints it.
 pub(super) const KEYS: &[Key] = &[
@@ -91,7 +92,7 @@ pub(super) const KEYS: &[Key] = &[
     unset("models.*.api_key_env", Kind::EnvName),
     unset("models.*.api_key_file", Kind::Text),
     unset("models.*.timeout", millis(1, 24 * HOUR)),
-    key("limits.payload", Kind::Size { min: 1_024, max: PAYLOAD_MAX }, "1MiB"),
+    key("limits.payload", Kind::Size { min: PAYLOAD, max: PAYLOAD }, "1MiB"),
     unset("versions.execution", Kind::Text),
     key("versions.mismatch", Kind::Choice { known: &["warn"], not_yet: &["strict", "migrate"] }, "warn"),
     key("log.format", Kind::Choice { known: &["text", "json"], not_yet: &[] }, "text"),

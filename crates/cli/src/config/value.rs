@@ -136,6 +136,9 @@ pub(super) fn size_text(bytes: u64) -> String {
 fn size(value: &Value, min: u64, max: u64) -> Result<Value, Refusal> {
     let given = text(value)?;
     let bytes = bytes(&given).ok_or_else(|| format!("`{given}` is not a size: expected 512KiB, 1MiB or bytes"))?;
+    if bytes != min && min == max {
+        return Err(format!("{given} is not supported yet by this build: only {} is", size_text(min)));
+    }
     if bytes < min || bytes > max {
         return Err(format!("{given} is out of bounds: expected {} to {}", size_text(min), size_text(max)));
     }
@@ -240,6 +243,15 @@ mod tests {
         assert_eq!(bytes("99999999999GiB"), None);
         assert_eq!(size_text(1_048_576), "1MiB");
         assert_eq!(size_text(1_500), "1500B");
+    }
+
+    #[test]
+    fn sizes_have_bounds() {
+        let kind = Kind::Size { min: 1_024, max: 1 << 20 };
+        assert_eq!(read(kind, &json!("64KiB")), Ok(json!("64KiB")));
+        assert_eq!(read(kind, &json!(2_048)), Ok(json!("2KiB")));
+        assert_eq!(read(kind, &json!("2MiB")), Err("2MiB is out of bounds: expected 1KiB to 1MiB".to_owned()));
+        assert!(read(kind, &json!("much")).is_err());
     }
 
     #[test]

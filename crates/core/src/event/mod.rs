@@ -5,9 +5,11 @@
 
 pub mod codec;
 pub mod payload;
+mod timer_id;
 
 pub use codec::{DecodeError, EncodedEvent};
 pub use payload::*;
+pub use timer_id::TimerId;
 
 use serde::Serialize;
 

@@ -1,10 +1,10 @@
 //! What events say. Fields stand in alphabetical order (see the parent module).
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::timer_id::TimerId;
 use crate::hash::Hash;
 use crate::id::{
     AgentName, AttemptId, IdempotencyKey, InstanceId, NodeId, PermitId, SessionId, SignalId, ToolName, WorkerId,
@@ -459,52 +459,6 @@ pub struct CommandCommitted {
     pub node: NodeId,
     /// Hash of the effect's canonical result.
     pub result_hash: Hash,
-}
-
-/// A durable timer's name, unique in its job.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum TimerId {
-    /// The job's deadline.
-    Deadline,
-    /// A doubt's wait.
-    Doubt(NodeId),
-    /// A wait's deadline or a sleep's end.
-    Wait(NodeId),
-}
-
-impl fmt::Display for TimerId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Deadline => f.write_str("deadline"),
-            Self::Doubt(node) => write!(f, "doubt:{node}"),
-            Self::Wait(node) => write!(f, "wait:{node}"),
-        }
-    }
-}
-
-impl std::str::FromStr for TimerId {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text.split_once(':') {
-            None if text == "deadline" => Ok(Self::Deadline),
-            Some(("doubt", node)) => Ok(Self::Doubt(NodeId::from(node))),
-            Some(("wait", node)) => Ok(Self::Wait(NodeId::from(node))),
-            None | Some(_) => Err(format!("`{text}` is not a timer: expected deadline, doubt:NODE or wait:NODE")),
-        }
-    }
-}
-
-impl Serialize for TimerId {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for TimerId {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
-    }
 }
 
 /// A durable timer was set.

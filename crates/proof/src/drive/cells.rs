@@ -90,10 +90,7 @@ pub fn of_write(write: &str) -> Vec<Cell> {
         _ => Setting::Dev,
     };
     let sides = ["before_commit", "after_commit"];
-    sides
-        .iter()
-        .flat_map(|side| [1, 2].map(|hit| Cell::kill(format!("store.{write}.{side}"), hit, setting)))
-        .collect()
+    sides.iter().flat_map(|side| [1, 2].map(|hit| Cell::kill(format!("store.{write}.{side}"), hit, setting))).collect()
 }
 
 /// The cells around outside calls.
@@ -106,7 +103,8 @@ pub fn of_calls() -> Vec<Cell> {
 /// The cells in which a process stands still past its lease.
 #[must_use]
 pub fn of_stops() -> Vec<Cell> {
-    let stop = |point: &&str| Cell { point: (*point).to_owned(), hit: 1, mode: Mode::Stop, setting: Setting::TwoWorkers };
+    let stop =
+        |point: &&str| Cell { point: (*point).to_owned(), hit: 1, mode: Mode::Stop, setting: Setting::TwoWorkers };
     STOPS.iter().map(stop).collect()
 }
 

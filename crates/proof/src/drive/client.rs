@@ -37,7 +37,13 @@ impl Client {
     ///
     /// # Errors
     /// The answer cannot be read.
-    pub async fn ask(&self, method: &Method, path: &str, body: Option<String>, key: Option<&str>) -> Result<(StatusCode, Value)> {
+    pub async fn ask(
+        &self,
+        method: &Method,
+        path: &str,
+        body: Option<String>,
+        key: Option<&str>,
+    ) -> Result<(StatusCode, Value)> {
         loop {
             let url = format!("{}{path}", *self.url.borrow());
             let mut request = self.http.request(method.clone(), url);
@@ -65,7 +71,8 @@ impl Client {
     /// # Errors
     /// It is refused.
     pub async fn put(&self, agent: &str, file: &str) -> Result<()> {
-        let (status, body) = self.ask(&Method::PUT, &format!("/api/agents/{agent}"), Some(file.to_owned()), None).await?;
+        let (status, body) =
+            self.ask(&Method::PUT, &format!("/api/agents/{agent}"), Some(file.to_owned()), None).await?;
         anyhow::ensure!(status.is_success(), "PUT {agent}: {status} {body}");
         Ok(())
     }
@@ -144,7 +151,9 @@ impl Client {
         let (_, list) = self.ask(&Method::GET, "/api/in-doubt", None, None).await?;
         let all = list["invocations"].as_array().cloned().unwrap_or_default();
         let wanted = job.to_string();
-        let Some(key) = all.iter().find(|row| row["job_id"] == wanted.as_str()).and_then(|row| row["invocation"].as_str()) else {
+        let Some(key) =
+            all.iter().find(|row| row["job_id"] == wanted.as_str()).and_then(|row| row["invocation"].as_str())
+        else {
             return Ok(());
         };
         let body = json!({"outcome": "happened", "result": {"by": "operator"}, "note": "seen"}).to_string();

@@ -17,7 +17,7 @@ use crate::witness::Witness;
 
 /// Short leases, so that a cell takes seconds.
 const CONFIG: &str = "\
-worker: { lease_ttl: 1s, heartbeat: 250ms, poll_interval: 100ms, slots: 32, drain_timeout: 1s, max_attempts: 5 }
+worker: { lease_ttl: 1500ms, heartbeat: 250ms, poll_interval: 100ms, slots: 32, drain_timeout: 1s, max_attempts: 5 }
 tools: { http: { allow: [\"127.0.0.0/8\"] } }
 ";
 
@@ -157,7 +157,7 @@ impl Fleet {
 /// It is not.
 pub async fn ready(launch: &Launch) -> Result<Running> {
     match launch.start().await? {
-        Started::Ready(running) => Ok(running),
+        Started::Ready(running) => Ok(*running),
         Started::Killed => bail!("{:?} was killed before it was ready", launch.args),
     }
 }

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use aetheris_check::{ClientHistory, Invariant};
-use aetheris_store::system::{Clock, SystemClock};
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::Signal;
 
@@ -29,7 +28,10 @@ const PARTIAL: &[Invariant] = &[Invariant::A9, Invariant::E6, Invariant::F5];
 ///
 /// # Errors
 /// The point was not reached, a job ended otherwise, an invariant does not hold, or nothing moves.
-#[expect(clippy::disallowed_methods, reason = "a cell that never ends has failed, and its processes are killed with it")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a cell that never ends has failed, and its processes are killed with it"
+)]
 pub async fn run(program: PathBuf, cell: &Cell) -> Result<()> {
     let fleet = Fleet::new(program)?;
     let cell_run = async {
@@ -150,17 +152,24 @@ async fn stand_between_writes(worker: &Running) -> Result<()> {
     }
 }
 
+/// A second worker that stands still until it is needed: a process that stops may hold the lock that one
+/// needs to start.
+async fn waiting_worker(fleet: &Fleet) -> Result<Running> {
+    let worker = ready(&fleet.part("worker", None)).await?;
+    stand_between_writes(&worker).await?;
+    Ok(worker)
+}
+
 async fn stopped(fleet: &Fleet, cell: &Cell) -> Result<()> {
-    let stories = chosen(&["ledger", "signal", "early", "late", "cancel-running"]);
+    let stories = chosen(&["plain", "ledger", "signal", "early", "late", "cancel-running"]);
     let server = server(fleet, &stories).await?;
+    let second = waiting_worker(fleet).await?;
     let armed = ready(&fleet.part("worker", Some(cell.order()))).await?;
     let client = fleet.client()?;
     let take_over = async {
         standing(&armed).await;
-        let started = SystemClock.boot();
-        let second = ready(&fleet.part("worker", None)).await?;
-        let left = STANDSTILL.saturating_sub(SystemClock.boot() - started);
-        tokio::time::sleep(left).await;
+        second.signal(Signal::CONT)?;
+        tokio::time::sleep(STANDSTILL).await;
         armed.signal(Signal::CONT)?;
         anyhow::Ok(second)
     };
@@ -175,6 +184,7 @@ async fn stopped(fleet: &Fleet, cell: &Cell) -> Result<()> {
 async fn deposited(fleet: &Fleet, cell: &Cell) -> Result<()> {
     let stories = chosen(&["late"]);
     let server = server(fleet, &stories).await?;
+    let second = waiting_worker(fleet).await?;
     let mut armed = ready(&fleet.part("worker", Some(cell.order()))).await?;
     let client = fleet.client()?;
     let jobs = usize::try_from(stories.iter().map(|story| story.jobs).sum::<u32>())?;
@@ -183,7 +193,7 @@ async fn deposited(fleet: &Fleet, cell: &Cell) -> Result<()> {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         stand_between_writes(&armed).await?;
-        let second = ready(&fleet.part("worker", None)).await?;
+        second.signal(Signal::CONT)?;
         tokio::time::sleep(STANDSTILL).await;
         armed.signal(Signal::CONT)?;
         let status = armed.wait().await?;

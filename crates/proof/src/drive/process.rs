@@ -40,7 +40,7 @@ pub struct Running {
 #[derive(Debug)]
 pub enum Started {
     /// It is ready.
-    Ready(Running),
+    Ready(Box<Running>),
     /// It was killed by the crash point before that.
     Killed,
 }
@@ -74,7 +74,7 @@ impl Launch {
         };
         // Whoever prints must not be stopped by a full pipe.
         tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
-        Ok(Started::Ready(Running { child, ready }))
+        Ok(Started::Ready(Box::new(Running { child, ready })))
     }
 }
 

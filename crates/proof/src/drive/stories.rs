@@ -45,7 +45,13 @@ pub struct Story {
     pub status: &'static str,
 }
 
-const fn story(agent: &'static str, jobs: u32, script: Script, end: (&'static str, &'static str), file: &'static str) -> Story {
+const fn story(
+    agent: &'static str,
+    jobs: u32,
+    script: Script,
+    end: (&'static str, &'static str),
+    file: &'static str,
+) -> Story {
     let (status, code) = end;
     Story { agent, code, file, jobs, script, status }
 }
@@ -238,7 +244,7 @@ impl Story {
         let job = submission.job;
         history.submissions.push(submission);
         self.act(client, job, &mut history).await?;
-        let end = client.until(job, |seen| is_terminal(seen)).await?;
+        let end = client.until(job, is_terminal).await?;
         self.judge(job, &end)?;
         Ok(history)
     }

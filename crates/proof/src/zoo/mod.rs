@@ -5,9 +5,9 @@
 //! a store, clocks that move when they are told to, tools that keep a log.
 
 pub mod bugs;
-pub mod scenarios;
 pub mod outside;
 mod runs;
+pub mod scenarios;
 mod tools;
 pub mod world;
 

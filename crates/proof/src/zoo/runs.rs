@@ -74,7 +74,7 @@ pub(super) async fn late_answer(world: &World) -> Result<()> {
     let job = world.send(&one_call("held", "at_most_once", ", on_in_doubt: [{ wait: 5s }, fail]")).await?;
     let claimed = world.must_claim().await?;
     let (fence, lease) = (claimed.fence, World::lease(&claimed));
-    let slow = run::run_job(&world.rt, claimed, &lease);
+    let slow = Box::pin(run::run_job(&world.rt, claimed, &lease));
     let meanwhile = async {
         world.tools.begun.acquire().await?.forget();
         world.expire(job, fence).await?;
@@ -97,7 +97,7 @@ pub(super) async fn live_reclaim(world: &World) -> Result<()> {
     let job = world.send(&once("held")).await?;
     let claimed = world.must_claim().await?;
     let (fence, lease) = (claimed.fence, World::lease(&claimed));
-    let held = run::run_job(&world.rt, claimed, &lease);
+    let held = Box::pin(run::run_job(&world.rt, claimed, &lease));
     let sweep = async {
         world.tools.begun.acquire().await?.forget();
         let taken = world.rt.reclaim(job, fence, Proof::Expired).await?;
@@ -243,7 +243,7 @@ pub(super) async fn spent_lease(world: &World) -> Result<()> {
     // A lease that is safe for another second, and a clock that goes on by almost two.
     let (drain, abandon) = Default::default();
     let lease = run::Lease::new(claimed.fence, world.clock.boot() + Duration::from_secs(1), drain, abandon);
-    world.within(run::run_job(&rt, claimed, &lease)).await;
+    world.within(Box::pin(run::run_job(&rt, claimed, &lease))).await;
     world.expect(world.tools.lines().is_empty(), "A7 a body began under a spent lease");
     Ok(())
 }

@@ -149,7 +149,7 @@ impl World {
     /// Runs a claimed job; one that does not end is found.
     pub(super) async fn run(&self, claimed: Claimed) -> Option<RunEnd> {
         let lease = Self::lease(&claimed);
-        let run = run::run_job(&self.rt, claimed, &lease);
+        let run = Box::pin(run::run_job(&self.rt, claimed, &lease));
         match self.within(run).await? {
             Ok(end) => Some(end),
             Err(_) => {
@@ -182,7 +182,7 @@ impl World {
                 begun.forget();
             }
         };
-        let run = run::run_job(&self.rt, claimed, &lease);
+        let run = Box::pin(run::run_job(&self.rt, claimed, &lease));
         tokio::select! {
             _ = run => self.found("a run stopped"),
             () = begun => {}

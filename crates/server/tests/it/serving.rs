@@ -104,7 +104,7 @@ async fn at_the_end_polls_are_answered_and_streams_close() {
 }
 
 #[tokio::test]
-async fn a_client_that_goes_away_frees_its_place() {
+async fn clients_that_went_away_do_not_hold_up_the_end() {
     let bed = Bed::with_agents().await;
     let job = bed.send("approve", "1").await;
     let served = served(&bed).await;
@@ -112,7 +112,6 @@ async fn a_client_that_goes_away_frees_its_place() {
     until(&mut stream, "event: plan_generated").await;
     let poll = served.connect(&format!("GET /api/jobs/{job}?wait=60s HTTP/1.1\r\nhost: a\r\n\r\n")).await;
     drop((stream, poll));
-    // With nobody left, the server ends at once instead of waiting for the poll.
     tokio::task::yield_now().await;
     served.shutdown.cancel();
     served.ended.await.unwrap().unwrap();

@@ -28,5 +28,3 @@ async fn random_operations_agree_with_the_model() {
 async fn other_random_operations_agree_with_the_model() {
     agree(20_261_121).await;
 }
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many() { for seed in 100..112 { eprintln!("seed {seed}"); agree(seed).await; } }

@@ -233,6 +233,8 @@ impl Facts {
 mod tests {
     use super::*;
 
+    type Spoil = fn(&mut Facts);
+
     const EXPECTED: Expected = Expected { evidence: 1, requeued: "lease_expired" };
 
     fn as_claimed() -> Facts {
@@ -254,7 +256,7 @@ mod tests {
     #[test]
     fn every_claim_can_fail() {
         assert_eq!(as_claimed().differences(&EXPECTED), Vec::<String>::new());
-        let wrong: [(fn(&mut Facts), &str); 11] = [
+        let wrong: [(Spoil, &str); 11] = [
             (|facts| facts.booked.push("rf-2".to_owned()), "2 bookings"),
             (|facts| facts.status = JobStatus::Failed, "the job is failed"),
             (|facts| facts.refund = Some("rf-7".to_owned()), "rf-7"),

@@ -14,6 +14,9 @@ use crate::unit::{ClientKey, Purpose, UnitOfWork};
 use crate::{CommitError, Store};
 use aetheris_core::lease::Guard;
 
+/// How many events make a job long.
+const LONG: u64 = 60;
+
 /// SplitMix64.
 pub(super) struct Random(u64);
 
@@ -103,7 +106,8 @@ impl<'a> World<'a> {
         }
         let job = *self.random.pick(&self.live)?;
         let folded = state(self.a, job).await;
-        if folded.status.is_terminal() {
+        // What has ended is left alone, and so is what has become long: every look at it costs a fold.
+        if folded.status.is_terminal() || folded.seq > LONG {
             self.live.retain(|live| *live != job);
         }
         Some(folded)

@@ -1,0 +1,53 @@
+//! The names of durable timers.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::NodeId;
+
+/// A durable timer's name, unique in its job.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum TimerId {
+    /// The job's deadline.
+    Deadline,
+    /// A doubt's wait.
+    Doubt(NodeId),
+    /// A wait's deadline or a sleep's end.
+    Wait(NodeId),
+}
+
+impl fmt::Display for TimerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Deadline => f.write_str("deadline"),
+            Self::Doubt(node) => write!(f, "doubt:{node}"),
+            Self::Wait(node) => write!(f, "wait:{node}"),
+        }
+    }
+}
+
+impl std::str::FromStr for TimerId {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once(':') {
+            None if text == "deadline" => Ok(Self::Deadline),
+            Some(("doubt", node)) => Ok(Self::Doubt(NodeId::from(node))),
+            Some(("wait", node)) => Ok(Self::Wait(NodeId::from(node))),
+            None | Some(_) => Err(format!("`{text}` is not a timer: expected deadline, doubt:NODE or wait:NODE")),
+        }
+    }
+}
+
+impl Serialize for TimerId {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for TimerId {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+    }
+}

@@ -1,0 +1,6 @@
+//! Properties of the pure core, over arbitrary inputs.
+
+mod arbitrary;
+mod events;
+mod recovery;
+mod reducer;
