@@ -25,7 +25,7 @@ struct Content {
 
 /// An exclusive hold on a data folder.
 #[derive(Debug)]
-pub struct DataLock {
+pub(crate) struct DataLock {
     file: File,
     instance: InstanceId,
     path: PathBuf,
@@ -37,7 +37,7 @@ impl DataLock {
     ///
     /// # Errors
     /// Another process holds it, or the file cannot be written.
-    pub fn take(folder: &Path, instance: InstanceId) -> Result<Self, Error> {
+    pub(crate) fn take(folder: &Path, instance: InstanceId) -> Result<Self, Error> {
         let failed = |what: &str, e: &std::io::Error| Error::Internal(anyhow::anyhow!("{} cannot be {what}: {e}", folder.display()));
         std::fs::create_dir_all(folder).map_err(|e| failed("made", &e))?;
         let path = folder.join("aetheris.lock");
@@ -59,7 +59,7 @@ impl DataLock {
 
     /// The instances that are proved dead and whose jobs are to be taken back.
     #[must_use]
-    pub fn predecessors(&self) -> &[InstanceId] {
+    pub(crate) fn predecessors(&self) -> &[InstanceId] {
         &self.predecessors
     }
 
@@ -67,7 +67,7 @@ impl DataLock {
     ///
     /// # Errors
     /// The file cannot be written.
-    pub fn forget_predecessors(&mut self) -> Result<(), Error> {
+    pub(crate) fn forget_predecessors(&mut self) -> Result<(), Error> {
         self.predecessors.clear();
         self.write()
     }

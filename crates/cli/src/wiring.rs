@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aetheris_adapters::{EnvSource, IpNet, ModelBook, ModelEndpoint, Secret, Toolbox};
-use aetheris_core::agent::Agent;
 use aetheris_core::id::{InstanceId, WorkerId};
 use aetheris_core::plan::{NodeKind, ToolKind};
 use aetheris_runtime::{Models, Plans, Runtime, Settings, Wakeups};
 use aetheris_scheduler::SweepOptions;
 use aetheris_server::AppState;
+use aetheris_server::state::AgentCheck;
 use aetheris_store::Store;
 use aetheris_store::memory::MemoryStore;
 use aetheris_store::system::System;
@@ -95,7 +95,7 @@ impl Wired {
 
     /// What this process cannot execute of an agent whose file is right.
     #[must_use]
-    pub fn check_agent(&self) -> Arc<dyn Fn(&Agent) -> Vec<String> + Send + Sync> {
+    pub fn check_agent(&self) -> AgentCheck {
         let (toolbox, models) = (Arc::clone(&self.toolbox), Arc::clone(&self.models));
         Arc::new(move |agent| {
             let unknown_function = |(name, tool): (&_, &aetheris_core::plan::Tool)| match &tool.kind {

@@ -32,7 +32,6 @@ pub trait IdSource: Send + Sync {
 fn encode(value: u128, out: &mut String) {
     for shift in (0..26u32).rev() {
         let digit = (value >> (shift * 5)) & 31;
-        #[expect(clippy::cast_possible_truncation, reason = "five bits")]
         out.push(char::from(ALPHABET[digit as usize]));
     }
 }

@@ -80,7 +80,7 @@ pub const STEP_TIMEOUT_DEFAULT: Span = Span::from_secs(300);
 /// Added to a call's timeout to make its permit's deadline: after it the call can no longer arrive.
 pub const PERMIT_MARGIN: Span = Span::from_secs(2);
 
-const _: () = assert!(UNIT_EVENTS_MAX < CHECKPOINT_EVENTS as usize);
+const _: () = assert!((UNIT_EVENTS_MAX as u64) < CHECKPOINT_EVENTS);
 const _: () = assert!(WRITER_BATCH_MAX <= WRITER_QUEUE_MAX);
 const _: () = assert!(CLAIM_JOBS_MAX <= WORKER_SLOTS_MAX);
 const _: () = assert!(ERROR_MESSAGE_BYTES_MAX < PAYLOAD_BYTES_MAX);

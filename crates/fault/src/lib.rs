@@ -40,6 +40,7 @@ mod armed {
         seen: AtomicU32,
     }
 
+    #[expect(clippy::disallowed_methods, reason = "test builds only; it is asked from outside the process")]
     fn order() -> Option<&'static Order> {
         static ORDER: OnceLock<Option<Order>> = OnceLock::new();
         ORDER
@@ -70,6 +71,7 @@ mod armed {
     }
 
     /// Whether this bug was asked for.
+    #[expect(clippy::disallowed_methods, reason = "test builds only; it is asked from outside the process")]
     pub fn is_planted(bug: &str) -> bool {
         static BUG: OnceLock<Option<String>> = OnceLock::new();
         BUG.get_or_init(|| std::env::var("AETHERIS_BUG").ok()).as_deref() == Some(bug)

@@ -205,13 +205,35 @@ async fn main() {
     }
     println!("jobs of 10 steps at 256: {:.0} steps/s {}", total as f64 * 10.0 / t.elapsed().as_secs_f64(), rss());
 
+    println!(
+        "wal {} db {}",
+        std::fs::metadata(format!("{dir}/a.db-wal")).unwrap().len(),
+        std::fs::metadata(format!("{dir}/a.db")).unwrap().len()
+    );
     // starve: another store on the same file while this one is busy
     let other = Arc::new(SqliteStore::open(SqliteOptions::new(format!("{dir}/a.db"))).unwrap());
-    for _ in 0..64 { store.commit(create(&sys)).await.unwrap(); }
+    for _ in 0..64 {
+        store.commit(create(&sys)).await.unwrap();
+    }
     let cs = claim(&store, &sys, 64, Span::ZERO).await;
     let busy: Vec<_> = cs.into_iter().map(|c| tokio::spawn(steps(store.clone(), sys.clone(), c, 1000))).collect();
     let mut lat = Vec::new();
-    while !busy.iter().all(|b| b.is_finished()) { let u = create(&sys); let t = Instant::now(); other.commit(u).await.unwrap(); lat.push(t.elapsed()); }
-    println!("other store beside a busy one: {} commits, p50 {:?} p99 {:?} max {:?}", lat.len(), pct(&mut lat, 0.5), pct(&mut lat, 0.99), pct(&mut lat, 1.0));
-    println!("wal {} db {}", std::fs::metadata(format!("{dir}/a.db-wal")).unwrap().len(), std::fs::metadata(format!("{dir}/a.db")).unwrap().len());
+    while !busy.iter().all(|b| b.is_finished()) {
+        let u = create(&sys);
+        let t = Instant::now();
+        other.commit(u).await.unwrap();
+        lat.push(t.elapsed());
+    }
+    println!(
+        "other store beside a busy one: {} commits, p50 {:?} p99 {:?} max {:?}",
+        lat.len(),
+        pct(&mut lat, 0.5),
+        pct(&mut lat, 0.99),
+        pct(&mut lat, 1.0)
+    );
+    println!(
+        "wal {} db {}",
+        std::fs::metadata(format!("{dir}/a.db-wal")).unwrap().len(),
+        std::fs::metadata(format!("{dir}/a.db")).unwrap().len()
+    );
 }

@@ -92,6 +92,7 @@ queries! {
     TimersNext = "timers_next";
     WalCheckpoint = "wal_checkpoint";
     WalPages = "wal_pages";
+    WalRestart = "wal_restart";
 }
 
 /// A connection's statements, each prepared at its first use and kept: finding one again is an index,

@@ -39,6 +39,10 @@ const LOOK: Duration = Duration::from_millis(50);
 const CHECKPOINT_PAGES: i64 = 1_000;
 /// The log's length is asked for once in so many transactions: large ones are copied in larger pieces.
 const CHECKPOINT_EVERY: u32 = 16;
+/// Pages in the log, copied or not, from which on it is made to begin anew: 64 MiB.
+const RESTART_PAGES: i64 = 16_384;
+/// How long that waits for other writers and for readers.
+const RESTART_PATIENCE: Duration = Duration::from_millis(100);
 
 type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
 
@@ -397,17 +401,32 @@ impl Writer<'_> {
         if !self.transactions.is_multiple_of(CHECKPOINT_EVERY) {
             return;
         }
-        let pages = |row: &rusqlite::Row<'_>| Ok::<i64, Trouble>(row.get::<_, i64>(1)? - row.get::<_, i64>(2)?);
-        let copied = match self.sql.first(Query::WalPages, [], pages) {
-            Ok(waiting) if waiting.unwrap_or(0) < CHECKPOINT_PAGES => return,
-            Ok(_) => self.sql.first(Query::WalCheckpoint, [], pages),
-            Err(trouble) => Err(trouble),
-        };
-        match copied {
-            Ok(_) => {}
+        match copy_log(&mut self.sql) {
+            Ok(()) => {}
             Err(trouble) if trouble.is_fatal() => (self.parts.fatal)(&Shared::new(&trouble, "checkpoint").error()),
             Err(trouble) => tracing::warn!(error = %trouble, "the log could not be copied into the file"),
         }
+    }
+}
+
+fn copy_log(sql: &mut Prepared<'_>) -> Result<(), Trouble> {
+    let pages = |row: &rusqlite::Row<'_>| Ok::<(i64, i64), Trouble>((row.get(1)?, row.get(2)?));
+    let (log, copied) = sql.first(Query::WalPages, [], pages)?.unwrap_or((0, 0));
+    if log - copied < CHECKPOINT_PAGES {
+        return Ok(());
+    }
+    sql.first(Query::WalCheckpoint, [], pages)?;
+    if log < RESTART_PAGES {
+        return Ok(());
+    }
+    // Writers that take turns leave no moment at which all of the log is copied, and it would only grow. This
+    // waits for one, shortly; who is busy then is asked again at the next time.
+    sql.connection().busy_timeout(RESTART_PATIENCE)?;
+    let restarted = sql.first(Query::WalRestart, [], pages);
+    sql.connection().busy_timeout(Duration::ZERO)?;
+    match restarted {
+        Err(trouble) if !trouble.is_busy() => Err(trouble),
+        Ok(_) | Err(_) => Ok(()),
     }
 }
 

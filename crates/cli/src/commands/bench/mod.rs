@@ -22,7 +22,7 @@ use crate::args;
 use crate::error::Error;
 use crate::exit::Exit;
 
-pub(crate) use table::{Goal, Row, Rows};
+pub(crate) use table::{Goal, Rows};
 
 /// What is measured and how long.
 pub(crate) struct Plan {

@@ -46,7 +46,10 @@ impl Fault {
 
     /// The same fault with the last words of another process, which is the likelier cause.
     pub(super) fn beside(self, process: &Process) -> Self {
-        process.fault(&self.to_string())
+        match self {
+            Self::NotInTime { what } | Self::Process { what, .. } => process.fault(&what),
+            Self::Api { .. } | Self::Lock(_) | Self::Setup(_) => self,
+        }
     }
 }
 

@@ -76,8 +76,8 @@ fn obey(service: &Service) {
             return;
         };
         match serde_json::from_str(&line) {
-            Ok(Command::Hold) => service.hold(true),
-            Ok(Command::Release) => service.hold(false),
+            Ok(Command::Hold) => service.hold(),
+            Ok(Command::Release) => service.release(),
             Err(error) => tracing::warn!(%error, line, "a command that nobody knows"),
         }
     }

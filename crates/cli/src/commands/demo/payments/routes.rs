@@ -28,10 +28,16 @@ impl Service {
         Self { held: watch::Sender::new(false), log: Mutex::new(log), say }
     }
 
-    /// Holds answers to refunds back, or lets them go.
-    pub(super) fn hold(&self, held: bool) {
-        self.held.send_replace(held);
-        (self.say)(&Notice::Holding { held });
+    /// Holds answers to refunds back. When it is said, it is so.
+    pub(super) fn hold(&self) {
+        self.held.send_replace(true);
+        (self.say)(&Notice::Holding { held: true });
+    }
+
+    /// Lets answers go. It is said before what comes of it can be.
+    pub(super) fn release(&self) {
+        (self.say)(&Notice::Holding { held: false });
+        self.held.send_replace(false);
     }
 
     fn log(&self) -> std::sync::MutexGuard<'_, BookingLog> {
