@@ -38,7 +38,9 @@ impl DataLock {
     /// # Errors
     /// Another process holds it, or the file cannot be written.
     pub(crate) fn take(folder: &Path, instance: InstanceId) -> Result<Self, Error> {
-        let failed = |what: &str, e: &std::io::Error| Error::Internal(anyhow::anyhow!("{} cannot be {what}: {e}", folder.display()));
+        let failed = |what: &str, e: &std::io::Error| {
+            Error::Internal(anyhow::anyhow!("{} cannot be {what}: {e}", folder.display()))
+        };
         std::fs::create_dir_all(folder).map_err(|e| failed("made", &e))?;
         let path = folder.join("aetheris.lock");
         let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);

@@ -25,8 +25,8 @@ use aetheris_store::system::System;
 
 pub use error::OpError;
 pub use plans::Plans;
-pub use wakeups::Wakeups;
 pub use ports::{ModelAnswer, ModelError, ModelRequest, Models, ToolCall, ToolOutcome, Tools};
+pub use wakeups::Wakeups;
 
 /// What the server's configuration says about runs.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -118,7 +118,9 @@ pub async fn reclaim_instance(rt: &Runtime, dead: InstanceId) -> Result<usize, O
         let now = reclaim_all(rt, held, Proof::Dead(dead)).await;
         taken += now;
         if now == 0 {
-            return Err(OpError::StateConflict(format!("{found} jobs of the dead instance {dead} could not be taken back")));
+            return Err(OpError::StateConflict(format!(
+                "{found} jobs of the dead instance {dead} could not be taken back"
+            )));
         }
     }
 }

@@ -37,10 +37,7 @@ fn read(files: &[PathBuf]) -> Result<Vec<Checked<'_>>, Error> {
         let text = payload::file(path)?;
         Ok((text.clone(), aetheris_agentfile::parse(&text)))
     };
-    files
-        .iter()
-        .map(|path| read(path).map(|(text, parsed)| Checked { path, text, parsed }))
-        .collect()
+    files.iter().map(|path| read(path).map(|(text, parsed)| Checked { path, text, parsed })).collect()
 }
 
 fn check(files: &[PathBuf], context: &Context) -> Result<Exit, Error> {

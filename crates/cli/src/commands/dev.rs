@@ -96,7 +96,8 @@ pub async fn worker(config: Config, context: &Context) -> Result<Exit, Error> {
 async fn put_agent(wired: &Wired, file: &PathBuf) -> Result<(), Error> {
     let source = std::fs::read_to_string(file).map_err(|source| Error::File { path: file.clone(), source })?;
     let agent = aetheris_agentfile::parse(&source).map_err(|errors| {
-        let lines: Vec<String> = errors.iter().map(|e| format!("  {}:{}: {}: {}", file.display(), e.line, e.path, e.message)).collect();
+        let lines: Vec<String> =
+            errors.iter().map(|e| format!("  {}:{}: {}: {}", file.display(), e.line, e.path, e.message)).collect();
         Error::Usage(format!("{} is not a right agent file:\n{}", file.display(), lines.join("\n")))
     })?;
     let problems = (wired.check_agent())(&agent);

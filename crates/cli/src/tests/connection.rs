@@ -37,7 +37,8 @@ async fn a_problem_is_typed_and_its_words_are_shown() {
 #[tokio::test]
 async fn mistakes_of_an_agent_file_are_all_shown() {
     let mut body = problem("invalid_agent", 422, "the file has mistakes");
-    body["errors"] = json!([{ "path": "plan.nodes[0].tool", "line": 7, "code": "unknown_tool", "message": "no such tool" }]);
+    body["errors"] =
+        json!([{ "path": "plan.nodes[0].tool", "line": 7, "code": "unknown_tool", "message": "no such tool" }]);
     let answer = || async move { (StatusCode::UNPROCESSABLE_ENTITY, body.to_string()) };
     let url = serve(Router::new().route("/api/agents", get(answer))).await;
     let ran = run(&url, &["agent", "list"]).await;
@@ -134,7 +135,10 @@ async fn a_broken_stream_is_taken_up_where_it_was() {
 #[tokio::test]
 async fn a_job_that_has_ended_before_is_not_followed_for_ever() {
     let router = Router::new()
-        .route("/api/jobs/{id}/events/stream", get(|| async { ([("content-type", "text/event-stream")], Body::empty()) }))
+        .route(
+            "/api/jobs/{id}/events/stream",
+            get(|| async { ([("content-type", "text/event-stream")], Body::empty()) }),
+        )
         .route("/api/jobs/{id}", get(|| async { job("completed").to_string() }));
     let url = serve(router).await;
     assert_eq!(followed(&url, 4).await.unwrap(), Vec::<u64>::new());

@@ -50,10 +50,12 @@ async fn play(scenario: Scenario, bug: Option<&str>) -> Result<(Verdict, u128)> 
 
 async fn table() -> Result<ExitCode> {
     let mut out = std::io::stdout();
-    let mut wrong = 0;
+    let (mut wrong, mut clean) = (0u32, 0u32);
     for scenario in Scenario::ALL {
         let (verdict, _) = play(*scenario, None).await?;
-        if !verdict.caught_by.is_empty() {
+        if verdict.caught_by.is_empty() {
+            clean += 1;
+        } else {
             wrong += 1;
             writeln!(out, "without a bug, `{}` found: {}", scenario.as_str(), verdict.caught_by.join(", "))?;
         }
@@ -67,6 +69,7 @@ async fn table() -> Result<ExitCode> {
         wrong += u32::from(verdict.caught_by.is_empty());
         writeln!(out, "{:<names$}  {:<scenarios$}  {millis:>4} ms  {by}", bug.name, bug.scenario.as_str())?;
     }
-    writeln!(out, "bug zoo: {} bugs, {} scenarios clean without them, {wrong} wrong", BUGS.len(), Scenario::ALL.len())?;
+    let (bugs, scenarios) = (BUGS.len(), Scenario::ALL.len());
+    writeln!(out, "bug zoo: {bugs} bugs; {clean} of {scenarios} scenarios clean without them; {wrong} wrong")?;
     Ok(if wrong == 0 { ExitCode::SUCCESS } else { ExitCode::from(FOUND) })
 }

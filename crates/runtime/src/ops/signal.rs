@@ -10,7 +10,7 @@ use aetheris_core::plan::{CompiledPlan, NodeKind, WaitType};
 use aetheris_core::signal::{self, Incoming, Meets, Upcoming};
 use aetheris_core::step::StepStatus;
 use aetheris_core::{limits, state::JobState};
-use aetheris_store::{InboxWrite, Purpose, UnitOfWork};
+use aetheris_store::{InboxWrite, Purpose, Refusal, UnitOfWork};
 
 use crate::Runtime;
 use crate::draft::{self, Draft, WriteError};
@@ -99,7 +99,7 @@ impl Runtime {
             };
             match answer {
                 Ok(answer) => return Ok(answer),
-                Err(WriteError::Refused(aetheris_store::Refusal::Sequence { .. })) => {}
+                Err(WriteError::Refused(Refusal::Sequence { .. } | Refusal::SignalKept(_))) => {}
                 Err(WriteError::Refused(refusal)) => return Err(refusal.into()),
                 Err(WriteError::Failed(error) | WriteError::Unknown(error)) => return Err(error.into()),
             }
@@ -112,6 +112,8 @@ impl Runtime {
     fn keeping(&self, state: &JobState, incoming: &Signal, id: SignalId) -> UnitOfWork {
         let mut unit = UnitOfWork::new(self.event_id(), state.id, Purpose::Signal, Guard::Outside);
         unit.expected_seq = Some(state.seq);
+        // The first signal of a key is kept; one that arrives beside it looks again and finds it.
+        unit.no_signal_for = Some(incoming.correlation_key.clone());
         unit.inbox.push(receive(incoming, id, false));
         unit
     }

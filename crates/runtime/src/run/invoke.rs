@@ -33,6 +33,17 @@ struct Permit {
     sent_at: Duration,
 }
 
+/// Why a permitted call may not leave.
+enum TooLate {
+    /// Too little is left of the lease.
+    Lease,
+    /// Writing the permission took too long for the call to end within it.
+    Permit(Failure),
+}
+
+/// How often a run that waits for the renewal of its lease looks.
+const RENEWAL_LOOK: Duration = Duration::from_millis(10);
+
 impl Run<'_> {
     /// Asks for the next permission, durably, and calls.
     pub(super) async fn call_tool(&mut self, node: &Node) -> Result<Turn, Stop> {
@@ -48,6 +59,9 @@ impl Run<'_> {
                 Err(error) => return self.fail_template(node, "its input", &error),
             },
         };
+        if !self.await_safety().await? {
+            return Ok(Turn::Go);
+        }
         let number = previous.as_ref().map_or(1, |invocation| invocation.permit.saturating_add(1));
         self.start(node)?;
         let permit = self.ask_permission(node, name, tool, &input, number)?;
@@ -59,7 +73,8 @@ impl Run<'_> {
             return Err(Stop::Fault(Failure::new("unknown_tool", format!("the plan has no tool `{name}`"))));
         };
         let outcome = match self.too_late(&permit) {
-            Some(error) => Some(ToolOutcome::NotSent { error, permanent: false }),
+            Some(TooLate::Lease) => return self.give_up_permit(node, &permit),
+            Some(TooLate::Permit(error)) => Some(ToolOutcome::NotSent { error, permanent: false }),
             None => self.call(call, permit.class).await,
         };
         match outcome {
@@ -118,21 +133,52 @@ impl Run<'_> {
         Ok(Permit { class: tool.effect, id: permit_id, key, number, sent_at: Duration::ZERO })
     }
 
+    /// Waits until the lease is renewed, if too little of it is left to let a call leave; `false` where
+    /// the run is to stop instead.
+    async fn await_safety(&mut self) -> Result<bool, Stop> {
+        if aetheris_fault::planted!("lease-not-checked-before-call") {
+            return Ok(true);
+        }
+        while !self.lease.is_safe(self.rt.system.clock.as_ref()) {
+            self.flush(Purpose::Record).await?;
+            tokio::select! {
+                () = self.lease.interrupted() => return Ok(false),
+                () = tokio::time::sleep(RENEWAL_LOOK) => {}
+            }
+        }
+        Ok(true)
+    }
+
     /// Right before the call leaves: what is left of the lease and of the permit, by this process's
     /// boot clock from the moment commit A was sent.
-    fn too_late(&self, permit: &Permit) -> Option<Failure> {
+    fn too_late(&self, permit: &Permit) -> Option<TooLate> {
         if aetheris_fault::planted!("lease-not-checked-before-call") {
             return None;
         }
         let spent = self.rt.system.clock.boot().saturating_sub(permit.sent_at);
-        if spent >= limits::PERMIT_MARGIN.to_std() {
-            return Some(Failure::new(
-                "permit_spent",
-                format!("writing the permission took {} ms; nothing was sent", spent.as_millis()),
-            ));
+        if !self.lease.is_safe(self.rt.system.clock.as_ref()) {
+            return Some(TooLate::Lease);
         }
-        (!self.lease.is_safe(self.rt.system.clock.as_ref()))
-            .then(|| Failure::new("lease_spent", "too little was left of the lease; nothing was sent"))
+        (spent >= limits::PERMIT_MARGIN.to_std()).then(|| {
+            let message = format!("writing the permission took {} ms; nothing was sent", spent.as_millis());
+            TooLate::Permit(Failure::new("permit_spent", message))
+        })
+    }
+
+    /// The lease ran short while the permission was written: nothing was sent, which is no failure of
+    /// the step. The permit is recorded as unused, and the next one follows within the same try.
+    fn give_up_permit(&mut self, node: &Node, permit: &Permit) -> Result<Turn, Stop> {
+        let event = ToolInvocationFinished {
+            error: Some(Failure::new("lease_spent", "too little was left of the lease; nothing was sent")),
+            node: node.id.clone(),
+            outcome: InvocationOutcome::NotSent,
+            permit: permit.number,
+            source: Source::Executed,
+        };
+        let unused = Settle { key: permit.key, permit_id: permit.id, trigger: LedgerTrigger::NotSent };
+        self.draft.push_with_ledger(self.ids(), event, LedgerWrite::Settle(unused))?;
+        self.owe(node, permit, DepositOutcome::Settled(LedgerTrigger::NotSent));
+        Ok(Turn::Go)
     }
 
     /// Calls. What may be called again is dropped when the run is interrupted; an `at_most_once` call is

@@ -99,6 +99,8 @@ struct Run<'r> {
     kept: Vec<KeptSignal>,
     lease: &'r Lease,
     ledger: Ledger,
+    /// How often the ledger has refused in this run.
+    ledger_refusals: u32,
     names: Scope,
     /// Outcomes that are known and not written yet; deposited if the lease is lost.
     owed: Vec<Deposit>,
@@ -151,6 +153,7 @@ impl<'r> Run<'r> {
             kept: loaded.kept,
             lease,
             ledger: loaded.ledger,
+            ledger_refusals: 0,
             names,
             owed: Vec::new(),
             place: 0,
@@ -193,7 +196,9 @@ impl<'r> Run<'r> {
 
     /// Does what the worker was told: a requested end, a drain, a lost lease.
     async fn heed(&mut self) -> Result<Option<RunEnd>, Stop> {
-        if self.lease.lost.is_cancelled() && self.owed.is_empty() {
+        if self.lease.lost.is_cancelled() {
+            // What is known is written if the fence still holds; else it is deposited.
+            self.flush(Purpose::Record).await?;
             return Err(Stop::Lost);
         }
         if self.lease.ending.is_cancelled() && self.state().end_requested.is_none() {
@@ -242,7 +247,12 @@ impl<'r> Run<'r> {
                     return Ok(Rebased::Cut);
                 }
                 // Someone has settled the call in the meantime: a deposit, or an operator.
-                Err(WriteError::Refused(Refusal::Ledger(_))) => {
+                Err(WriteError::Refused(Refusal::Ledger(refusal))) => {
+                    self.ledger_refusals += 1;
+                    if self.ledger_refusals > LEDGER_REFUSALS_MAX {
+                        let message = format!("the ledger keeps refusing what the events call for: {refusal}");
+                        return Err(Stop::Fault(Failure::new("ledger_refused", message)));
+                    }
                     let state = self.reload().await?;
                     self.draft = Draft::new(state, Guard::Run(self.lease.fence), self.draft.checkpoint_seq());
                     self.rename();
@@ -322,6 +332,8 @@ impl<'r> Run<'r> {
 
 /// The most facts that one turn adds to a draft before it writes.
 const EVENTS_OF_ONE_TURN_MAX: usize = 16;
+/// How often the ledger may refuse in one run: each time someone has settled the call in between.
+const LEDGER_REFUSALS_MAX: u32 = 8;
 /// The pause before a store that failed is asked again.
 const STORE_RETRY: Duration = Duration::from_millis(100);
 /// How often a deposit is tried: ten minutes.

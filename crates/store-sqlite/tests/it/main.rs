@@ -1,6 +1,6 @@
 //! The SQLite store against the shared contract, and what only a file can get wrong.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail by panicking")]
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking")]
 
 mod batches;
 mod differential;

@@ -24,14 +24,18 @@ pub(crate) fn measure(plan: &Plan, rows: &mut Rows) -> Result<Bare, Error> {
     taken.sort_unstable();
     let commit_us = super::table::percentile(&taken, 50);
     let p99 = super::table::percentile(&taken, 99);
-    let detail = format!("one row of {STEP_BYTES} bytes a transaction, WAL, synchronous=FULL; p50 {commit_us:.0} µs, p99 {p99:.0} µs");
+    let detail = format!(
+        "one row of {STEP_BYTES} bytes a transaction, WAL, synchronous=FULL; p50 {commit_us:.0} µs, p99 {p99:.0} µs"
+    );
     rows.add("bare SQLite commits, one thread", (1e6 / commit_us, "/s"), Goal::None, detail);
     Ok(Bare { commit_us })
 }
 
 fn timed(path: &std::path::Path, rounds: usize) -> Result<Vec<u64>, rusqlite::Error> {
     let conn = Connection::open(path)?;
-    conn.execute_batch("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; CREATE TABLE t (id INTEGER PRIMARY KEY, body BLOB);")?;
+    conn.execute_batch(
+        "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; CREATE TABLE t (id INTEGER PRIMARY KEY, body BLOB);",
+    )?;
     let body = vec![7u8; STEP_BYTES];
     let mut insert = conn.prepare("INSERT INTO t (body) VALUES (?1)")?;
     let (mut begin, mut commit) = (conn.prepare("BEGIN IMMEDIATE")?, conn.prepare("COMMIT")?);

@@ -39,7 +39,8 @@ impl Dev {
             () = tokio::time::sleep(READY) => return Err(Error::Internal(anyhow::anyhow!("`aetheris dev` was not ready within 20 s"))),
         };
         let address = line.rsplit("http://").next().and_then(|text| text.parse().ok());
-        let address = address.ok_or_else(|| anyhow::anyhow!("`aetheris dev` said `{line}` instead of where it listens"))?;
+        let address =
+            address.ok_or_else(|| anyhow::anyhow!("`aetheris dev` said `{line}` instead of where it listens"))?;
         Ok(Self { address, child })
     }
 
@@ -85,7 +86,8 @@ impl Connection {
         };
         let text = String::from_utf8_lossy(&self.buffer[..head]).to_ascii_lowercase();
         let status = text.split(' ').nth(1).and_then(|s| s.parse().ok()).unwrap_or(0);
-        let length = text.lines().find_map(|line| line.strip_prefix("content-length:")).and_then(|v| v.trim().parse().ok());
+        let length =
+            text.lines().find_map(|line| line.strip_prefix("content-length:")).and_then(|v| v.trim().parse().ok());
         let length: usize = length.ok_or_else(|| anyhow::anyhow!("an answer without a length: {text}"))?;
         while self.buffer.len() < head + length {
             self.read().await?;

@@ -26,7 +26,12 @@ pub(crate) async fn measure(plan: &Plan, bare: Bare, rows: &mut Rows) -> Result<
     load(dev.address, 256, jobs).await?;
     #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
     let rate = jobs as f64 / (now() - start).as_secs_f64();
-    rows.add("jobs over HTTP, 256 in flight", (rate, "jobs/s"), Goal::AtLeast(7_500.0), "one step each, submitted and finished: POST …/message?wait=10s");
+    rows.add(
+        "jobs over HTTP, 256 in flight",
+        (rate, "jobs/s"),
+        Goal::AtLeast(7_500.0),
+        "one step each, submitted and finished: POST …/message?wait=10s",
+    );
     let mut connection = Connection::open(dev.address).await?;
     let mut taken = Vec::new();
     for _ in 0..plan.rounds(1_000) {

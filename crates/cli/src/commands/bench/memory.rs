@@ -20,7 +20,12 @@ pub(crate) async fn measure(plan: &Plan, rows: &mut Rows) -> Result<(), Error> {
     std::fs::create_dir_all(&folder).map_err(anyhow::Error::from)?;
     let dev = Dev::start(&folder, None, 16).await?;
     tokio::time::sleep(Duration::from_secs(1)).await;
-    rows.add("resident memory, empty", (resident_mib(dev.pid())?, "MiB"), Goal::AtMost(25.0), "`aetheris dev`, one second after its start");
+    rows.add(
+        "resident memory, empty",
+        (resident_mib(dev.pid())?, "MiB"),
+        Goal::AtMost(25.0),
+        "`aetheris dev`, one second after its start",
+    );
     dev.kill().await?;
     let world = Arc::new(World::start(&folder, 256)?);
     let agent = world.put(WAITING).await?;
@@ -33,9 +38,19 @@ pub(crate) async fn measure(plan: &Plan, rows: &mut Rows) -> Result<(), Error> {
     let before = processor_seconds(dev.pid())?;
     tokio::time::sleep(WATCHED).await;
     let used = processor_seconds(dev.pid())? - before;
-    rows.add("resident memory, 10,000 parked jobs", (resident_mib(dev.pid())?, "MiB"), Goal::AtMost(60.0), "each with a deadline");
+    rows.add(
+        "resident memory, 10,000 parked jobs",
+        (resident_mib(dev.pid())?, "MiB"),
+        Goal::AtMost(60.0),
+        "each with a deadline",
+    );
     let share = used / WATCHED.as_secs_f64() * 100.0;
-    rows.add("idle processor time, 10,000 parked jobs", (share, "%"), Goal::AtMost(1.0), "of one processor, over five seconds");
+    rows.add(
+        "idle processor time, 10,000 parked jobs",
+        (share, "%"),
+        Goal::AtMost(1.0),
+        "of one processor, over five seconds",
+    );
     dev.kill().await
 }
 

@@ -60,10 +60,17 @@ pub(crate) async fn measure(plan: &Plan, rows: &mut Rows) -> Result<(), Error> {
     let measured = killed_and_restarted(&folder, &file, &books).await;
     tool.abort();
     let (seconds, twice, bodies) = measured?;
-    let detail = format!("{JOBS} jobs in flight at the kill; from the start of the new process until every job has moved or asks a person about its call");
+    let detail = format!(
+        "{JOBS} jobs in flight at the kill; from the start of the new process until every job has moved or asks a person about its call"
+    );
     rows.add("restart after kill -9, all moving", (seconds, "s"), Goal::AtMost(1.0), detail);
     #[expect(clippy::cast_precision_loss, reason = "a count for people")]
-    rows.add("ledger bodies run twice", (twice as f64, "bodies"), Goal::AtMost(0.0), format!("of {bodies}, by the tool's own count"));
+    rows.add(
+        "ledger bodies run twice",
+        (twice as f64, "bodies"),
+        Goal::AtMost(0.0),
+        format!("of {bodies}, by the tool's own count"),
+    );
     Ok(())
 }
 
@@ -73,7 +80,10 @@ async fn killed_and_restarted(folder: &Path, file: &Path, books: &Shared) -> Res
     for _ in 0..JOBS {
         let (status, body) = connection.call("POST", "/api/agents/moving/message", "{\"message\":null}").await?;
         if status != 202 {
-            return Err(Error::Internal(anyhow::anyhow!("a job was not accepted: {status} {}", String::from_utf8_lossy(&body))));
+            return Err(Error::Internal(anyhow::anyhow!(
+                "a job was not accepted: {status} {}",
+                String::from_utf8_lossy(&body)
+            )));
         }
     }
     until(|| books.lock().unwrap_or_else(PoisonError::into_inner).bodies.len() == JOBS).await?;
@@ -96,7 +106,11 @@ async fn killed_and_restarted(folder: &Path, file: &Path, books: &Shared) -> Res
     dev.kill().await?;
     let books = books.lock().unwrap_or_else(PoisonError::into_inner);
     let bodies = books.bodies.values().map(Vec::len).sum();
-    let twice = books.bodies.values().map(|keys| keys.len() - keys.iter().collect::<std::collections::BTreeSet<_>>().len()).sum();
+    let twice = books
+        .bodies
+        .values()
+        .map(|keys| keys.len() - keys.iter().collect::<std::collections::BTreeSet<_>>().len())
+        .sum();
     Ok((seconds, twice, bodies))
 }
 

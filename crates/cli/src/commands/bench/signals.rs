@@ -23,12 +23,17 @@ pub(crate) async fn measure(plan: &Plan, bare: Bare, rows: &mut Rows) -> Result<
     let agent = world.put(WAITING).await?;
     let alone = resumes(plan, &world, &agent).await?;
     let goal = 2.0 * bare.commit_us + 400.0;
-    let detail = format!("goal: 2 bare commits + 0.4 ms; p99 {:.0} µs; until the job has ended", percentile(&alone, 99));
+    let detail =
+        format!("goal: 2 bare commits + 0.4 ms; p99 {:.0} µs; until the job has ended", percentile(&alone, 99));
     let median = percentile(&alone, 50);
     rows.add("signal to resumed", (median, "µs"), Goal::AtMost(goal), detail);
     park(&world, &agent, PARKED).await?;
     let crowded = resumes(plan, &world, &agent).await?;
-    let detail = format!("{PARKED} other jobs parked; the figure over the one without them; p50 {:.0} µs, p99 {:.0} µs", percentile(&crowded, 50), percentile(&crowded, 99));
+    let detail = format!(
+        "{PARKED} other jobs parked; the figure over the one without them; p50 {:.0} µs, p99 {:.0} µs",
+        percentile(&crowded, 50),
+        percentile(&crowded, 99)
+    );
     rows.add("signal to resumed, crowded", (percentile(&crowded, 50) / median, "times"), Goal::AtMost(1.5), detail);
     if let Some(world) = Arc::into_inner(world) {
         world.end().await;

@@ -45,7 +45,13 @@ pub(crate) async fn measure(plan: &Plan, bare: Bare, rows: &mut Rows) -> Result<
     Ok(())
 }
 
-async fn throughput(plan: &Plan, world: &Arc<World>, agent: &AgentName, kind: &str, rows: &mut Rows) -> Result<(), Error> {
+async fn throughput(
+    plan: &Plan,
+    world: &Arc<World>,
+    agent: &AgentName,
+    kind: &str,
+    rows: &mut Rows,
+) -> Result<(), Error> {
     let jobs = plan.rounds(10_000);
     in_flight(world, agent, 256, 1_000).await?;
     let before = stats(world).await?;
@@ -66,7 +72,12 @@ async fn throughput(plan: &Plan, world: &Arc<World>, agent: &AgentName, kind: &s
     );
     rows.add(&format!("{kind} steps, 256 jobs in flight"), (steps / seconds, "steps/s"), goal, detail);
     let bytes = per_step(|s| s.bytes);
-    rows.add(&format!("{kind} step, stored"), (bytes, "bytes"), Goal::AtMost(1_024.0), "payloads, headers, ledger and effect rows, and the share of the job's own rows");
+    rows.add(
+        &format!("{kind} step, stored"),
+        (bytes, "bytes"),
+        Goal::AtMost(1_024.0),
+        "payloads, headers, ledger and effect rows, and the share of the job's own rows",
+    );
     Ok(())
 }
 
@@ -81,7 +92,11 @@ pub(crate) async fn in_flight(world: &Arc<World>, agent: &AgentName, width: usiz
             let job = world.submit(&agent).await?;
             let row = world.ended(job).await?;
             drop(place);
-            if row.status == JobStatus::Completed { Ok(()) } else { Err(Error::Internal(anyhow::anyhow!("{job} is {:?}", row.status))) }
+            if row.status == JobStatus::Completed {
+                Ok(())
+            } else {
+                Err(Error::Internal(anyhow::anyhow!("{job} is {:?}", row.status)))
+            }
         });
         while let Some(ended) = tasks.try_join_next() {
             ended.map_err(anyhow::Error::from)??;
@@ -117,7 +132,12 @@ async fn one_at_a_time(
         per_step,
         percentile(&taken, 99) / STEPS_F
     );
-    rows.add(&format!("{kind} step, one job in flight"), (per_step / bare.commit_us, "bare commits"), Goal::AtMost(ratio), detail);
+    rows.add(
+        &format!("{kind} step, one job in flight"),
+        (per_step / bare.commit_us, "bare commits"),
+        Goal::AtMost(ratio),
+        detail,
+    );
     Ok(())
 }
 

@@ -49,7 +49,13 @@ impl Row {
 
 impl Rows {
     /// Adds a figure.
-    pub(crate) fn add(&mut self, name: &str, (value, unit): (f64, &'static str), goal: Goal, detail: impl Into<String>) {
+    pub(crate) fn add(
+        &mut self,
+        name: &str,
+        (value, unit): (f64, &'static str),
+        goal: Goal,
+        detail: impl Into<String>,
+    ) {
         self.rows.push(Row { name: name.to_owned(), value, unit, goal, detail: detail.into() });
     }
 }

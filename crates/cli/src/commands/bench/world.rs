@@ -7,8 +7,8 @@ use std::time::Duration;
 use aetheris_core::id::{AgentName, JobId};
 use aetheris_core::json::Json;
 use aetheris_runtime::ops::Submission;
-use aetheris_store::{NewAgent, Store};
 use aetheris_store::system::Clock;
+use aetheris_store::{NewAgent, Store};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -45,7 +45,8 @@ impl World {
     }
 
     pub(crate) async fn put(&self, file: &str) -> Result<AgentName, Error> {
-        let agent = aetheris_agentfile::parse(file).map_err(|e| anyhow::anyhow!("the benchmark's agent is wrong: {e:?}"))?;
+        let agent =
+            aetheris_agentfile::parse(file).map_err(|e| anyhow::anyhow!("the benchmark's agent is wrong: {e:?}"))?;
         let name = agent.agent.clone();
         let new = NewAgent { agent: Arc::new(agent), source: file.to_owned() };
         self.store().put_agent(new).await.map_err(anyhow::Error::from)?;
