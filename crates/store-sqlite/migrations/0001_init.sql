@@ -78,6 +78,8 @@ CREATE INDEX jobs_session ON jobs (session, id) WHERE session IS NOT NULL;
 CREATE INDEX jobs_session_open ON jobs (agent, session, id) WHERE session IS NOT NULL AND status < 4;
 CREATE UNIQUE INDEX jobs_client_key ON jobs (agent, client_key) WHERE client_key IS NOT NULL;
 
+-- A payload says its own hash: `payload_hash` is for one that stands here no more, or encrypted. The chain
+-- goes over the hash in either case, and over the row before, whose hash is not kept twice either.
 -- In order of arrival and not by job: the tails of many jobs would be as many pages in every commit.
 CREATE TABLE events (
     num INTEGER PRIMARY KEY,
@@ -89,7 +91,7 @@ CREATE TABLE events (
     epoch INTEGER NOT NULL,
     at INTEGER NOT NULL,
     id BLOB NOT NULL,
-    payload_hash BLOB NOT NULL,
+    payload_hash BLOB,
     hash BLOB NOT NULL,
     payload TEXT NOT NULL
 ) STRICT;

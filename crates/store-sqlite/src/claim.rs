@@ -141,13 +141,13 @@ fn take(
             fence.epoch,
             tx.now.micros(),
             &event.id.to_bytes()[..],
-            &event.payload_hash.as_bytes()[..],
+            None::<&[u8]>,
             &hash.as_bytes()[..],
             Text(&event.payload),
         ],
     )?;
     tx.moved(Some(JobStatus::Pending), JobStatus::Running);
-    tx.changes.bytes += u64::try_from(event.payload.len()).unwrap_or(0) + 200;
+    tx.changes.bytes += u64::try_from(event.payload.len()).unwrap_or(0) + 168;
     tx.changes.written.push((row.id, row.seq));
     let job = row.id;
     let history = short_history(tx.sql, num, row, before.epoch)?;

@@ -173,6 +173,8 @@ pub(crate) fn job(row: &Row<'_>) -> Result<(i64, JobRow), Trouble> {
 
 /// A row of `events_page.sql`.
 pub(crate) fn event(row: &Row<'_>) -> Result<EventRow, Trouble> {
+    let payload = bytes(row, 9)?.to_vec();
+    let stored = maybe(row, 7, |row, i| id(row, i, Hash::from_slice))?;
     Ok(EventRow {
         seq: number(row, 0)?,
         kind: number(row, 1)?,
@@ -180,9 +182,9 @@ pub(crate) fn event(row: &Row<'_>) -> Result<EventRow, Trouble> {
         fence: fence(row, 3)?,
         at: time(row, 5)?,
         id: id(row, 6, EventId::from_slice)?,
-        payload_hash: id(row, 7, Hash::from_slice)?,
+        payload_hash: stored.unwrap_or_else(|| Hash::of(&payload)),
         hash: id(row, 8, Hash::from_slice)?,
-        payload: bytes(row, 9)?.to_vec(),
+        payload,
     })
 }
 

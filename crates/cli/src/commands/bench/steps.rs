@@ -38,6 +38,7 @@ pub(crate) async fn measure(plan: &Plan, bare: Bare, rows: &mut Rows) -> Result<
         let agent = world.put(&chain("chain", effect, STEPS)).await?;
         throughput(plan, &world, &agent, kind, rows).await?;
         one_at_a_time(plan, &world, &agent, (kind, goal_ratio), bare, rows).await?;
+        stored(&world, (kind, effect), rows).await?;
         if let Some(world) = Arc::into_inner(world) {
             world.end().await;
         }
@@ -71,13 +72,28 @@ async fn throughput(
         per_step(|s| s.rows)
     );
     rows.add(&format!("{kind} steps, 256 jobs in flight"), (steps / seconds, "steps/s"), goal, detail);
-    let bytes = per_step(|s| s.bytes);
-    rows.add(
-        &format!("{kind} step, stored"),
-        (bytes, "bytes"),
-        Goal::AtMost(1_024.0),
-        "payloads, headers, ledger and effect rows, and the share of the job's own rows",
+    Ok(())
+}
+
+/// What one step adds: a job of ten less a job of one, over nine.
+async fn stored(world: &Arc<World>, (kind, effect): (&str, &str), rows: &mut Rows) -> Result<(), Error> {
+    let mut figures = Vec::new();
+    for steps in [1, STEPS] {
+        let agent = world.put(&chain("stored", effect, steps)).await?;
+        let before = stats(world).await?;
+        in_flight(world, &agent, 1, 10).await?;
+        let after = stats(world).await?;
+        figures.push((after.bytes - before.bytes, after.rows - before.rows, after.units - before.units));
+    }
+    #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+    let step = |one: u64, ten: u64| (ten - one) as f64 / 10.0 / (STEPS_F - 1.0);
+    let bytes = step(figures[0].0, figures[1].0);
+    let detail = format!(
+        "payloads, headers, ledger and effect rows, without indexes; {:.2} rows written, {:.2} commits",
+        step(figures[0].1, figures[1].1),
+        step(figures[0].2, figures[1].2)
     );
+    rows.add(&format!("{kind} step, stored"), (bytes, "bytes"), Goal::AtMost(1_024.0), detail);
     Ok(())
 }
 
