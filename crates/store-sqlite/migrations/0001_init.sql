@@ -188,7 +188,7 @@ CREATE VIEW job_events AS
 SELECT lower(hex(j.id)) AS job, e.seq, coalesce(k.name, 'unknown_' || e.kind) AS kind, e.schema_version,
        e.generation || '.' || e.epoch AS fence,
        strftime('%Y-%m-%dT%H:%M:%f', e.at / 1000000.0, 'unixepoch') AS at,
-       lower(hex(e.id)) AS id, e.payload, lower(hex(e.payload_hash)) AS payload_hash,
+       lower(hex(e.id)) AS id, e.payload,
        lower(hex(coalesce((SELECT p.hash FROM events p WHERE p.job = e.job AND p.seq = e.seq - 1), zeroblob(32))))
            AS prev_hash,
        lower(hex(e.hash)) AS hash

@@ -62,6 +62,7 @@ mod stats;
 mod store;
 mod turn;
 mod tx;
+mod wait;
 mod write;
 mod writer;
 

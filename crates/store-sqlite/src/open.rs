@@ -10,6 +10,7 @@ use rusqlite::{Connection, OpenFlags};
 
 use crate::error::Trouble;
 use crate::migrate;
+use crate::queries::Query;
 
 /// Told of an error after which the process must not go on.
 pub type Fatal = Arc<dyn Fn(&StoreError) + Send + Sync>;
@@ -94,6 +95,7 @@ pub(crate) fn reader(path: &Path) -> Result<Connection, Trouble> {
     let conn = Connection::open_with_flags(path, flags)?;
     conn.busy_timeout(BUSY)?;
     conn.execute_batch("PRAGMA cache_size = -1024; PRAGMA temp_store = MEMORY;")?;
+    conn.set_prepared_statement_cache_capacity(Query::ALL.len());
     Ok(conn)
 }
 

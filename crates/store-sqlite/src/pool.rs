@@ -1,4 +1,8 @@
-//! Threads that read, each with a connection of its own that cannot write.
+//! Reading: connections that cannot write.
+//!
+//! A look at a few rows is done where it is asked for ([`Pool::look`]): it takes microseconds, never waits
+//! for the writer, and handing it to another thread and back would cost ten times as much. What may read
+//! much goes to threads of its own ([`Pool::ask`]).
 
 use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -19,6 +23,8 @@ type Question = Box<dyn for<'a, 'c> FnOnce(&'a mut Reads<'c>) + Send>;
 
 /// The readers of a store.
 pub(crate) struct Pool {
+    clock: Arc<dyn Clock>,
+    direct: Vec<Mutex<Connection>>,
     pub(crate) documents: Arc<Documents>,
     questions: Option<Sender<Question>>,
     threads: Vec<JoinHandle<()>>,
@@ -38,7 +44,22 @@ impl Pool {
             let thread = std::thread::Builder::new().name(format!("store-read-{number}")).spawn(body);
             threads.push(thread.map_err(|e| Trouble::Unavailable(format!("no thread to read: {e}")))?);
         }
-        Ok(Self { documents, questions: Some(questions), threads })
+        let direct = (0..readers.max(1)).map(|_| open::reader(path).map(Mutex::new)).collect::<Result<_, _>>()?;
+        Ok(Self { clock: Arc::clone(clock), direct, documents, questions: Some(questions), threads })
+    }
+
+    /// Looks at a few rows, on this thread.
+    pub(crate) fn look<T>(
+        &self,
+        op: &'static str,
+        question: impl FnOnce(&mut Reads<'_>) -> Result<T, Trouble>,
+    ) -> Result<T, StoreError> {
+        let free = self.direct.iter().find_map(|conn| conn.try_lock().ok());
+        let conn = free.or_else(|| Some(self.direct.first()?.lock().unwrap_or_else(PoisonError::into_inner)));
+        let conn = conn.ok_or_else(|| StoreError::new(ErrorKind::Unavailable, op, "the store is closing"))?;
+        let (clock, documents) = (Arc::clone(&self.clock), Arc::clone(&self.documents));
+        let mut reads = Reads { clock, documents, sql: Prepared::new(&conn) };
+        question(&mut reads).map_err(|trouble| trouble.at(op))
     }
 
     /// Asks one of them.

@@ -1,7 +1,7 @@
 //! The registry: every statement that this store sends, one per file, and the place where a connection
 //! keeps them prepared.
 
-use rusqlite::{Connection, Params, Row, Statement};
+use rusqlite::{CachedStatement, Connection, Params, Row, Statement};
 
 macro_rules! queries {
     ($($name:ident = $file:literal;)*) => {
@@ -95,11 +95,11 @@ queries! {
     WalRestart = "wal_restart";
 }
 
-/// A connection's statements, each prepared at its first use and kept: finding one again is an index,
-/// where a cache by text would hash it at every use.
+/// A connection's statements, each prepared at its first use and kept: finding one again is an index. When
+/// this is dropped they stay with the connection, for the next one to find by their text.
 pub(crate) struct Prepared<'c> {
     conn: &'c Connection,
-    slots: Vec<Option<Statement<'c>>>,
+    slots: Vec<Option<CachedStatement<'c>>>,
 }
 
 impl<'c> Prepared<'c> {
@@ -117,7 +117,7 @@ impl<'c> Prepared<'c> {
         let slot = &mut self.slots[query as usize];
         match slot {
             Some(statement) => Ok(statement),
-            None => Ok(slot.insert(self.conn.prepare(query.sql())?)),
+            None => Ok(slot.insert(self.conn.prepare_cached(query.sql())?)),
         }
     }
 

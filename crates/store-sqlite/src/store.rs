@@ -22,9 +22,11 @@ use crate::claim::{RawClaim, Standing};
 use crate::error::Trouble;
 use crate::open::{self, SqliteOptions};
 use crate::pool::Pool;
+use crate::read::Reads;
 use crate::rows::RawHistory;
 use crate::stats::Stats;
 use crate::turn::Turn;
+use crate::wait::Waiting;
 use crate::writer::{self, Parts, Request};
 
 /// The embedded store: one file, one writing thread per process, readers beside it.
@@ -35,6 +37,7 @@ pub struct SqliteStore {
     requests: Option<Sender<Request>>,
     slots: Arc<Semaphore>,
     stats: Arc<Stats>,
+    waiting: Waiting,
     writer: Option<JoinHandle<()>>,
 }
 
@@ -66,7 +69,16 @@ impl SqliteStore {
         let thread = std::thread::Builder::new().name("store-write".to_owned());
         let thread = thread.spawn(move || writer::run(&conn, parts));
         let writer = thread.map_err(|e| Trouble::Unavailable(format!("no thread to write: {e}")))?;
-        Ok(Self { clock: options.clock, hints, pool, requests: Some(requests), slots, stats, writer: Some(writer) })
+        Ok(Self {
+            clock: options.clock,
+            hints,
+            pool,
+            requests: Some(requests),
+            slots,
+            stats,
+            waiting: Waiting::default(),
+            writer: Some(writer),
+        })
     }
 
     /// Hands a request to the writer, waiting for room in its queue.
@@ -89,9 +101,10 @@ impl SqliteStore {
 
     async fn commit_unit(&self, unit: UnitOfWork) -> Result<Committed, CommitError> {
         let (reply, answer) = oneshot::channel();
+        let waiting = self.waiting.begin();
         self.send("commit", Request::Commit(Box::new(unit), reply)).await.map_err(CommitError::Failed)?;
         // A reply that is dropped without an answer: the writer has gone while it had the unit.
-        answer.await.map_err(|_| CommitError::Unknown(closing("commit")))?
+        waiting.answer(answer).await.map_err(|_| CommitError::Unknown(closing("commit")))?
     }
 
     async fn claim_jobs(&self, request: ClaimRequest) -> Result<Vec<Claimed>, StoreError> {
@@ -120,7 +133,7 @@ impl SqliteStore {
         if let Some(plan) = self.pool.documents.plan(hash) {
             return Ok(Some(PlanDocument { hash, plan }));
         }
-        self.pool.ask("plan", move |reads| reads.plan(hash)).await
+        self.pool.look("plan", |reads| reads.plan(hash))
     }
 }
 
@@ -172,11 +185,18 @@ impl Store for SqliteStore {
     }
 
     fn history(&self, job: JobId, full: bool) -> Boxed<'_, Result<Option<History>, StoreError>> {
-        Box::pin(self.pool.ask("history", move |reads| reads.history(job, full)?.map(RawHistory::decode).transpose()))
+        Box::pin(async move {
+            if full {
+                // From the first event on it may be long.
+                let read = move |reads: &mut Reads<'_>| reads.history(job, true)?.map(RawHistory::decode).transpose();
+                return self.pool.ask("history", read).await;
+            }
+            self.pool.look("history", |reads| reads.history(job, false)?.map(RawHistory::decode).transpose())
+        })
     }
 
     fn job(&self, job: JobId) -> Boxed<'_, Result<Option<JobRow>, StoreError>> {
-        Box::pin(self.pool.ask("job", move |reads| reads.job(job)))
+        Box::pin(async move { self.pool.look("job", |reads| reads.job(job)) })
     }
 
     fn jobs(&self, filter: JobFilter) -> Boxed<'_, Result<JobPage, StoreError>> {
@@ -188,7 +208,7 @@ impl Store for SqliteStore {
     }
 
     fn agent(&self, name: AgentName) -> Boxed<'_, Result<Option<AgentRow>, StoreError>> {
-        Box::pin(self.pool.ask("agent", move |reads| reads.agent(&name)))
+        Box::pin(async move { self.pool.look("agent", |reads| reads.agent(&name)) })
     }
 
     fn agents(&self) -> Boxed<'_, Result<Vec<AgentRow>, StoreError>> {
@@ -208,19 +228,19 @@ impl Store for SqliteStore {
     }
 
     fn due_timers(&self, limit: usize) -> Boxed<'_, Result<DueTimers, StoreError>> {
-        Box::pin(self.pool.ask("due_timers", move |reads| reads.due_timers(limit)))
+        Box::pin(async move { self.pool.look("due_timers", |reads| reads.due_timers(limit)) })
     }
 
     fn timers(&self, job: JobId) -> Boxed<'_, Result<Vec<TimerRow>, StoreError>> {
-        Box::pin(self.pool.ask("timers", move |reads| reads.timers(job)))
+        Box::pin(async move { self.pool.look("timers", |reads| reads.timers(job)) })
     }
 
     fn expired(&self, limit: usize) -> Boxed<'_, Result<Vec<(JobId, Fence)>, StoreError>> {
-        Box::pin(self.pool.ask("expired", move |reads| reads.expired(limit)))
+        Box::pin(async move { self.pool.look("expired", |reads| reads.expired(limit)) })
     }
 
     fn held_by(&self, instance: InstanceId, limit: usize) -> Boxed<'_, Result<Vec<(JobId, Fence)>, StoreError>> {
-        Box::pin(self.pool.ask("held_by", move |reads| reads.held_by(instance, limit)))
+        Box::pin(async move { self.pool.look("held_by", |reads| reads.held_by(instance, limit)) })
     }
 
     fn status(&self) -> Boxed<'_, Result<StoreStatus, StoreError>> {

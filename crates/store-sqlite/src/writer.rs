@@ -29,7 +29,7 @@ use crate::{agents, commit, heartbeat, settle};
 
 /// How long the thread looks for the next request before it sleeps: at one request in flight the next one
 /// comes within it, and waking a thread costs as much as the transaction's own work.
-const SPIN: Duration = Duration::from_micros(40);
+const SPIN: Duration = Duration::from_micros(100);
 /// How long a transaction waits for those of other processes.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How often a standing claim looks whether another process has written.

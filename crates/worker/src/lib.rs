@@ -61,6 +61,10 @@ pub struct Worker {
     stop: StopSignals,
 }
 
+/// The longest that one claim waits for work. A claim under way is never broken off, so this is how long an
+/// idle worker takes to hear that it is to drain.
+const LINGER_MAX: Span = Span::from_millis(250);
+
 /// The most jobs one claim asks for. Names are made for each, and more come with the next claim, which is
 /// served in the next commit.
 const JOBS_PER_CLAIM: usize = 64;
@@ -99,6 +103,8 @@ impl Worker {
                 Ok(claimed) => {
                     trouble = 0;
                     self.launch(&mut runs, slots, claimed);
+                    // The runs first, then the next claim.
+                    tokio::task::yield_now().await;
                 }
                 Err(error) => {
                     trouble = trouble.saturating_add(1);
@@ -137,7 +143,7 @@ impl Worker {
         ClaimRequest {
             ids: (0..slots).map(pair).collect(),
             instance: self.instance,
-            linger: self.options.poll_interval,
+            linger: self.options.poll_interval.min(LINGER_MAX),
             ttl: self.options.lease_ttl,
             worker: self.options.id.clone(),
         }

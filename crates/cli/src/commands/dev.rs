@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use aetheris_core::id::InstanceId;
-use aetheris_core::time::Span;
 use aetheris_store::NewAgent;
 use aetheris_store::system::System;
 use tokio::net::TcpListener;
@@ -132,7 +131,10 @@ async fn until_stopped(
     signals.next().await;
     wired.stop.drain.cancel();
     background.cancel();
-    announce(out, wired.config.worker.drain_timeout);
+    out.note(
+        "stopping: nothing new starts and jobs are given back; calls that have left are awaited. Stop again to give those up",
+    );
+    let drain_timeout = wired.config.worker.drain_timeout;
     let abandon = wired.stop.abandon.clone();
     let ended = async { while tasks.join_next().await.is_some() {} };
     let insisted = async {
@@ -140,9 +142,18 @@ async fn until_stopped(
         abandon.cancel();
         std::future::pending::<()>().await;
     };
+    // A call that has left keeps its own timeout, however long; after this time people are told so.
+    let patient = async {
+        tokio::time::sleep(drain_timeout.to_std()).await;
+        out.note(&format!(
+            "still waiting after {drain_timeout}: calls of at_most_once tools that have left keep their own timeouts"
+        ));
+        std::future::pending::<()>().await;
+    };
     tokio::select! {
         () = ended => {}
         () = insisted => {}
+        () = patient => {}
     }
     Ok(Exit::Done)
 }
@@ -154,13 +165,6 @@ fn start_server(wired: &Wired, listener: TcpListener, tasks: &mut JoinSet<()>, b
             tracing::error!(%error, "the server has ended");
         }
     });
-}
-
-fn announce(out: &Out, drain_timeout: Span) {
-    out.note(&format!(
-        "stopping: nothing new starts, calls that have left are awaited (they keep their own timeouts; {drain_timeout} is the rest's). \
-         Stop again to give those up as well"
-    ));
 }
 
 /// Requests to stop: SIGTERM and SIGINT.

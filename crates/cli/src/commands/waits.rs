@@ -72,6 +72,9 @@ async fn resolve(given: &args::Resolve, context: &Context) -> Result<Exit, Error
         context.out.value(&answer.json()?)?;
         return Ok(Exit::Done);
     }
+    if given.happened && given.result.is_none() {
+        context.out.note("no --result was given: the step's result is null from here on");
+    }
     let status = context.out.style.job(answer.body.status);
     context.out.line(&match answer.body.outcome {
         Outcome::Happened => format!("recorded: it happened. {} is {status}", given.job),

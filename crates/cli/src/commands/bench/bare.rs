@@ -1,61 +1,94 @@
-//! What this machine's disk and SQLite can do: a transaction with the rows of a plain step (two inserted,
-//! one changed) and nothing of the runtime, with the settings of the store.
+//! What this machine's disk and SQLite can do: transactions of the size of a step, with the rows that a
+//! step writes and nothing of the runtime, with the settings of the store.
 
-use rusqlite::Connection;
+use std::path::Path;
+
+use aetheris_core::hash::Hash;
+use rusqlite::{Connection, params};
 
 use super::world::now;
 use super::{Goal, Plan, Rows};
 use crate::error::Error;
 
-/// The bytes of each inserted row: an event of a plain step with its header.
+/// The bytes of each inserted event: of a small one, with its header.
 const EVENT_BYTES: usize = 130;
+/// Transactions that are not counted, first.
+const WARM_UP: usize = 200;
 
 /// A bare commit's median, in microseconds.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bare {
-    pub(crate) commit_us: f64,
+    /// Of the size of a ledger step: five events, a row of the ledger inserted and one changed, an effect,
+    /// the job's row.
+    pub(crate) ledger_us: f64,
+    /// Of the size of a plain step: two events and the job's row.
+    pub(crate) plain_us: f64,
 }
 
 /// Measures bare commits.
 pub(crate) fn measure(plan: &Plan, rows: &mut Rows) -> Result<Bare, Error> {
     let folder = plan.folder.join("bare");
     std::fs::create_dir_all(&folder).map_err(anyhow::Error::from)?;
-    let mut taken = timed(&folder.join("bare.db"), plan.rounds(5_000)).map_err(anyhow::Error::from)?;
-    taken.sort_unstable();
-    let commit_us = super::table::percentile(&taken, 50);
-    let p99 = super::table::percentile(&taken, 99);
-    let detail = format!(
-        "two rows of {EVENT_BYTES} bytes inserted, one changed: as a plain step; WAL, synchronous=FULL; p50 {commit_us:.0} µs, p99 {p99:.0} µs"
-    );
-    rows.add("bare SQLite commits, one thread", (1e6 / commit_us, "/s"), Goal::None, detail);
-    Ok(Bare { commit_us })
+    let mut figures = Vec::new();
+    for (name, ledger) in [("plain", false), ("ledger", true)] {
+        let mut taken =
+            timed(&folder.join(format!("{name}.db")), plan.rounds(5_000), ledger).map_err(anyhow::Error::from)?;
+        taken.sort_unstable();
+        let (median, p99) = (super::table::percentile(&taken, 50), super::table::percentile(&taken, 99));
+        let written = if ledger { "8 rows inserted or changed in 4 tables" } else { "2 rows inserted, 1 changed" };
+        let detail = format!("{written}; WAL, synchronous=FULL; p50 {median:.0} µs, p99 {p99:.0} µs");
+        rows.add(&format!("bare commits, the size of a {name} step"), (1e6 / median, "/s"), Goal::None, detail);
+        figures.push(median);
+    }
+    Ok(Bare { ledger_us: figures[1], plain_us: figures[0] })
 }
 
-fn timed(path: &std::path::Path, rounds: usize) -> Result<Vec<u64>, rusqlite::Error> {
+fn timed(path: &Path, rounds: usize, ledger: bool) -> Result<Vec<u64>, rusqlite::Error> {
     let conn = Connection::open(path)?;
     conn.execute_batch(
         "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;
          CREATE TABLE e (id INTEGER PRIMARY KEY, job INTEGER, seq INTEGER, body BLOB);
          CREATE UNIQUE INDEX e_job ON e (job, seq);
          CREATE TABLE j (id INTEGER PRIMARY KEY, seq INTEGER, head BLOB);
+         CREATE TABLE l (key BLOB PRIMARY KEY, job INTEGER, status INTEGER, body BLOB) WITHOUT ROWID;
+         CREATE INDEX l_job ON l (job);
+         CREATE TABLE x (job INTEGER, key BLOB, body BLOB, PRIMARY KEY (job, key)) WITHOUT ROWID;
          INSERT INTO j VALUES (1, 0, zeroblob(32));",
     )?;
-    let body = vec![7u8; EVENT_BYTES];
+    let (event, row, effect) = (vec![7u8; EVENT_BYTES], vec![7u8; 90], vec![7u8; 30]);
     let mut insert = conn.prepare("INSERT INTO e (job, seq, body) VALUES (1, ?1, ?2)")?;
     let mut update = conn.prepare("UPDATE j SET seq = ?1 WHERE id = 1")?;
+    let mut grant = conn.prepare("INSERT INTO l VALUES (?1, 1, 0, ?2)")?;
+    let mut settle = conn.prepare("UPDATE l SET status = 1 WHERE key = ?1")?;
+    let mut put = conn.prepare("INSERT INTO x VALUES (1, ?1, ?2)")?;
     let (mut begin, mut commit) = (conn.prepare("BEGIN IMMEDIATE")?, conn.prepare("COMMIT")?);
     let mut taken = Vec::with_capacity(rounds);
-    for round in 0..rounds + 200 {
+    let events = if ledger { 5 } else { 2 };
+    let mut before = key(0);
+    for round in 0..rounds + WARM_UP {
+        let (seq, next) = (events * i64::try_from(round).unwrap_or(i64::MAX), key(round + 1));
         let start = now();
         begin.execute([])?;
-        let seq = 2 * i64::try_from(round).unwrap_or(i64::MAX);
-        insert.execute(rusqlite::params![seq, body])?;
-        insert.execute(rusqlite::params![seq + 1, body])?;
-        update.execute([seq + 1])?;
+        for number in 0..events {
+            insert.execute(params![seq + number, event])?;
+        }
+        if ledger {
+            // As in a chain: the outcome of one step and the permission of the next.
+            grant.execute(params![next, row])?;
+            settle.execute([&before])?;
+            put.execute(params![before, effect])?;
+        }
+        update.execute([seq])?;
         commit.execute([])?;
-        if round >= 200 {
+        if round >= WARM_UP {
             taken.push(u64::try_from((now() - start).as_micros()).unwrap_or(u64::MAX));
         }
+        before = next;
     }
     Ok(taken)
+}
+
+/// A key as a ledger has them: anywhere in its order.
+fn key(round: usize) -> Vec<u8> {
+    Hash::of(&round.to_be_bytes()).as_bytes()[..16].to_vec()
 }

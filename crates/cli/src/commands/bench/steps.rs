@@ -1,6 +1,7 @@
 //! Chains of ten no-op steps, each recorded before the next begins: plain ones and ledger ones.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use aetheris_core::event::EventKind;
 use aetheris_core::id::AgentName;
@@ -137,12 +138,16 @@ async fn one_at_a_time(
     for _ in 0..plan.rounds(300) {
         let before = stats(world).await?.units;
         let job = world.submit(agent).await?;
-        world.ended(job).await?;
+        // Nobody follows the job: a watcher that wakes at each step would be measured with it.
+        while !world.row(job).await?.status.is_terminal() {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
         units = stats(world).await?.units - before - 1;
         taken.push(span_of(world, job).await?);
     }
     taken.sort_unstable();
     let per_step = percentile(&taken, 50) / STEPS_F;
+    let bare_us = if kind == "ledger" { bare.ledger_us } else { bare.plain_us };
     let detail = format!(
         "median of {:.0} µs a step from the claim to the job's end; p99 {:.0} µs; {units} commits for {STEPS} steps",
         per_step,
@@ -150,7 +155,7 @@ async fn one_at_a_time(
     );
     rows.add(
         &format!("{kind} step, one job in flight"),
-        (per_step / bare.commit_us, "bare commits"),
+        (per_step / bare_us, "bare commits"),
         Goal::AtMost(ratio),
         detail,
     );

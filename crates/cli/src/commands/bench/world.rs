@@ -82,6 +82,12 @@ impl World {
         }
     }
 
+    /// A job's row.
+    pub(crate) async fn row(&self, job: JobId) -> Result<aetheris_store::JobRow, Error> {
+        let row = self.store().job(job).await.map_err(anyhow::Error::from)?;
+        Ok(row.ok_or_else(|| anyhow::anyhow!("{job} is gone"))?)
+    }
+
     pub(crate) fn now(&self) -> Duration {
         self.wired.rt.system.clock.boot()
     }
