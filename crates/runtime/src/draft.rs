@@ -34,6 +34,8 @@ pub struct Draft {
     guard: Guard,
     lease: LeaseChange,
     no_signal_for: Option<String>,
+    /// Changes of the ledger beside those of the facts.
+    settles: Vec<LedgerWrite>,
     /// The last place at which a checkpoint was written.
     checkpoint_seq: u64,
     /// The state before the first entry, if it is to be kept as a checkpoint.
@@ -62,6 +64,7 @@ impl Draft {
             guard,
             lease: LeaseChange::Keep,
             no_signal_for: None,
+            settles: Vec::new(),
             checkpoint_seq,
             checkpoint: None,
             seq: state.seq,
@@ -183,6 +186,11 @@ impl Draft {
         self.lease = LeaseChange::Release;
     }
 
+    /// Settles a permit that no fact of the draft speaks of, with the facts.
+    pub fn also_settle(&mut self, settle: LedgerWrite) {
+        self.settles.push(settle);
+    }
+
     /// The draft is to be refused if a signal with this key is kept.
     pub fn unless_signalled(&mut self, key: Option<String>) {
         self.no_signal_for = key;
@@ -207,6 +215,7 @@ impl Draft {
                 set.push(timer.timer.clone());
             }
         }
+        unit.ledger.extend(self.settles.iter().cloned());
         unit.timers = projection::timer_changes(&self.timers, &self.state, &set);
         let requeued = self.entries.iter().any(|entry| entry.event.kind() == EventKind::JobRequeued);
         unit.row = Some(Projection::of(&self.state, requeued));
@@ -225,6 +234,7 @@ impl Draft {
         self.timers = self.state.timers.keys().cloned().collect();
         self.lease = LeaseChange::Keep;
         self.no_signal_for = None;
+        self.settles.clear();
     }
 
     /// Lays the facts onto a newer state up to the one that blocks the job, which is to be decided anew.
@@ -241,6 +251,7 @@ impl Draft {
     pub fn rebase(&mut self, state: JobState) -> Rebased {
         let entries = std::mem::take(&mut self.entries);
         let (lease, no_signal_for) = (self.lease, self.no_signal_for.take());
+        let settles = std::mem::take(&mut self.settles);
         *self = Self::new(state, self.guard, self.checkpoint_seq);
         let total = entries.len();
         for entry in entries {
@@ -255,6 +266,7 @@ impl Draft {
         }
         self.lease = lease;
         self.no_signal_for = no_signal_for;
+        self.settles = settles;
         Rebased::Whole
     }
 }

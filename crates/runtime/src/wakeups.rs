@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use aetheris_core::id::JobId;
+use aetheris_core::lease::Fence;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -15,25 +16,28 @@ pub struct Wakeups {
 
 #[derive(Debug, Default)]
 struct Inner {
-    running: Mutex<BTreeMap<JobId, CancellationToken>>,
+    running: Mutex<BTreeMap<JobId, (Fence, CancellationToken)>>,
     timers: Notify,
 }
 
 impl Wakeups {
     /// A run of this process wants to hear that its job's end is asked for.
-    pub fn run_began(&self, job: JobId, ending: CancellationToken) {
-        self.running().insert(job, ending);
+    pub fn run_began(&self, job: JobId, fence: Fence, ending: CancellationToken) {
+        self.running().insert(job, (fence, ending));
     }
 
-    /// The run is over.
-    pub fn run_ended(&self, job: JobId) {
-        self.running().remove(&job);
+    /// The run under this fence is over; the job's next one may have begun already.
+    pub fn run_ended(&self, job: JobId, fence: Fence) {
+        let mut running = self.running();
+        if running.get(&job).is_some_and(|(began, _)| *began == fence) {
+            running.remove(&job);
+        }
     }
 
     /// A job's end was asked for; its run, if it is in this process, hears it now and not with its next
     /// heartbeat.
     pub fn end_requested(&self, job: JobId) {
-        if let Some(ending) = self.running().get(&job) {
+        if let Some((_, ending)) = self.running().get(&job) {
             ending.cancel();
         }
     }
@@ -48,7 +52,7 @@ impl Wakeups {
         self.inner.timers.notified().await;
     }
 
-    fn running(&self) -> std::sync::MutexGuard<'_, BTreeMap<JobId, CancellationToken>> {
+    fn running(&self) -> std::sync::MutexGuard<'_, BTreeMap<JobId, (Fence, CancellationToken)>> {
         self.inner.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

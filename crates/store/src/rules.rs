@@ -98,7 +98,9 @@ pub fn bounds(unit: &UnitOfWork, seq: u64, kept: usize) -> Result<(), Refusal> {
     if count > limits::UNIT_EVENTS_MAX {
         return bound(limits::UNIT_EVENTS_MAX, "events in one unit");
     }
-    if seq.saturating_add(u64::try_from(count).unwrap_or(u64::MAX)) > limits::JOB_EVENTS_MAX {
+    // What ends or frees a job is never refused for its length: only what makes it longer is.
+    let grows = unit.events.iter().any(|event| event.kind.grows());
+    if grows && seq.saturating_add(u64::try_from(count).unwrap_or(u64::MAX)) > limits::JOB_EVENTS_MAX {
         return Err(Refusal::Bound { bound: limits::JOB_EVENTS_MAX, what: "events of one job" });
     }
     let over = |bytes: usize| bytes > limits::PAYLOAD_BYTES_MAX;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use aetheris_core::id::JobId;
 use aetheris_runtime::Runtime;
 use aetheris_runtime::run::Lease;
-use aetheris_store::{Heartbeat, LeaseRenewal, Renewal};
+use aetheris_store::{Heartbeat, LeaseRenewal, Renewal, StoreError};
 use tokio_util::sync::CancellationToken;
 
 use crate::{WorkerOptions, safe_for};
@@ -20,12 +20,19 @@ pub(crate) struct Held {
 }
 
 impl Held {
+    /// Begins to keep a lease. An earlier one of the same job is lost: this claim came after it.
     pub(crate) fn begin(&self, job: JobId, lease: Arc<Lease>) {
-        self.leases().insert(job, lease);
+        if let Some(earlier) = self.leases().insert(job, lease) {
+            earlier.lost.cancel();
+        }
     }
 
-    pub(crate) fn end(&self, job: JobId) {
-        self.leases().remove(&job);
+    /// Keeps exactly this lease no more; the job's next run may have begun already.
+    pub(crate) fn end(&self, job: JobId, lease: &Arc<Lease>) {
+        let mut leases = self.leases();
+        if leases.get(&job).is_some_and(|held| Arc::ptr_eq(held, lease)) {
+            leases.remove(&job);
+        }
     }
 
     /// Every run has ended; the keeper may stop.
@@ -99,7 +106,7 @@ impl Keeper {
         }
         let leases = held.iter().map(|(job, lease)| LeaseRenewal { fence: lease.fence, job: *job }).collect();
         let request = Heartbeat { leases, ttl: self.options.lease_ttl, worker: self.options.id.clone() };
-        let renewals = match self.rt.store.heartbeat(request).await {
+        let renewals = match self.beat(request).await {
             Ok(renewals) => renewals,
             Err(error) => {
                 tracing::warn!(%error, "renewing leases failed; trying again while they are safe");
@@ -124,5 +131,17 @@ impl Keeper {
             }
         }
         true
+    }
+
+    /// Sends the renewals, and goes on ending runs whose leases become unsafe while the store takes its
+    /// time.
+    async fn beat(&self, request: Heartbeat) -> Result<Vec<Renewal>, StoreError> {
+        let mut beat = std::pin::pin!(self.rt.store.heartbeat(request));
+        loop {
+            tokio::select! {
+                renewals = &mut beat => return renewals,
+                () = tokio::time::sleep(self.until_unsafe(Duration::from_secs(1))) => self.end_unsafe(),
+            }
+        }
     }
 }

@@ -14,11 +14,11 @@ pub use keeper::Keeper;
 use std::sync::Arc;
 use std::time::Duration;
 
-use aetheris_core::id::{AttemptId, EventId, InstanceId, WorkerId};
+use aetheris_core::id::{AttemptId, EventId, InstanceId, JobId, WorkerId};
 use aetheris_core::limits;
 use aetheris_core::time::Span;
-use aetheris_runtime::Runtime;
 use aetheris_runtime::run::{self, Lease, RunEnd};
+use aetheris_runtime::{Runtime, Wakeups};
 use aetheris_store::{ClaimIds, ClaimRequest, Claimed};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
@@ -161,14 +161,12 @@ impl Worker {
             let (drain, abandon) = (self.stop.drain.clone(), self.stop.abandon.clone());
             let safe_until = claimed.sent_at + safe_for(self.options.lease_ttl);
             let lease = Arc::new(Lease::new(claimed.fence, safe_until, drain, abandon));
-            self.held.begin(claimed.job, Arc::clone(&lease));
-            self.rt.wakeups.run_began(claimed.job, lease.ending.clone());
-            let (rt, held) = (self.rt.clone(), Arc::clone(&self.held));
+            let kept = Kept::begin(self, claimed.job, &lease);
+            let rt = self.rt.clone();
             runs.spawn(async move {
                 let job = claimed.job;
                 let end = Box::pin(run::run_job(&rt, claimed, &lease)).await;
-                rt.wakeups.run_ended(job);
-                held.end(job);
+                drop(kept);
                 drop(slot);
                 match end {
                     Ok(RunEnd::Lost) => tracing::info!(%job, "the lease was lost; the run has ended"),
@@ -185,6 +183,30 @@ impl Worker {
             () = self.stop.drain.cancelled() => {}
             () = tokio::time::sleep(Duration::from_millis(millis)) => {}
         }
+    }
+}
+
+/// A run's lease being kept; dropping it, by a panic too, ends that, and the lease expires.
+struct Kept {
+    held: Arc<Held>,
+    job: JobId,
+    lease: Arc<Lease>,
+    wakeups: Wakeups,
+}
+
+impl Kept {
+    fn begin(worker: &Worker, job: JobId, lease: &Arc<Lease>) -> Self {
+        worker.held.begin(job, Arc::clone(lease));
+        worker.rt.wakeups.run_began(job, lease.fence, lease.ending.clone());
+        let (held, wakeups) = (Arc::clone(&worker.held), worker.rt.wakeups.clone());
+        Self { held, job, lease: Arc::clone(lease), wakeups }
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.wakeups.run_ended(self.job, self.lease.fence);
+        self.held.end(self.job, &self.lease);
     }
 }
 

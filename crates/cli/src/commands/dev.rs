@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use aetheris_core::id::InstanceId;
+use aetheris_runtime::OpError;
 use aetheris_store::NewAgent;
 use aetheris_store::system::System;
 use tokio::net::TcpListener;
@@ -111,9 +112,12 @@ async fn put_agent(wired: &Wired, file: &PathBuf) -> Result<(), Error> {
 /// claim.
 async fn take_back(wired: &Wired, lock: &mut DataLock) -> Result<(), Error> {
     for dead in lock.predecessors().to_vec() {
-        let taken = aetheris_scheduler::reclaim_instance(&wired.rt, dead).await.map_err(anyhow::Error::from)?;
-        if taken > 0 {
-            tracing::info!(instance = %dead, jobs = taken, "took back the jobs of a predecessor that is dead");
+        match aetheris_scheduler::reclaim_instance(&wired.rt, dead).await {
+            Ok(0) => {}
+            Ok(jobs) => tracing::info!(instance = %dead, jobs, "took back the jobs of a predecessor that is dead"),
+            // One job that cannot be read must not keep all others from running.
+            Err(OpError::StateConflict(why)) => tracing::error!(instance = %dead, %why, "left to expire"),
+            Err(error) => return Err(anyhow::Error::from(error).into()),
         }
     }
     lock.forget_predecessors()

@@ -127,6 +127,37 @@ events! {
     InDoubtResolved = 21, "in_doubt_resolved";
 }
 
+impl EventKind {
+    /// Whether it makes a job longer, and is bounded. What ends, frees or tells what has happened is never
+    /// refused for a job's length.
+    #[must_use]
+    pub const fn grows(self) -> bool {
+        match self {
+            Self::NodeStarted
+            | Self::NodeSkipped
+            | Self::NodeRetryScheduled
+            | Self::ToolInvocationStarted
+            | Self::JobWaiting => true,
+            Self::JobCreated
+            | Self::PlanGenerated
+            | Self::JobClaimed
+            | Self::JobRequeued
+            | Self::WaitCompleted
+            | Self::JobCancelRequested
+            | Self::JobCompleted
+            | Self::JobFailed
+            | Self::JobCancelled
+            | Self::NodeFinished
+            | Self::ToolInvocationFinished
+            | Self::CommandCommitted
+            | Self::TimerSet
+            | Self::TimerFired
+            | Self::StepInDoubt
+            | Self::InDoubtResolved => false,
+        }
+    }
+}
+
 impl Serialize for EventKind {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(self.as_str())

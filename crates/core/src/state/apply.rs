@@ -93,7 +93,7 @@ impl JobState {
         if (self.seq == 0) != matches!(event, Event::JobCreated(_)) {
             return Err(Illegal::Contradiction(format!("{} at place {}", event.kind().as_str(), self.seq + 1)));
         }
-        if self.seq >= limits::JOB_EVENTS_MAX {
+        if event.kind().grows() && self.seq >= limits::JOB_EVENTS_MAX {
             return Err(Illegal::Bound { bound: 100_000, what: "events" });
         }
         match event {
@@ -190,6 +190,7 @@ impl JobState {
     }
 
     fn requeued(&mut self, e: &event::JobRequeued) -> Result<(), Illegal> {
+        self.refuse_when_ending()?;
         self.move_job(JobTrigger::Requeue)?;
         match e.reason {
             RequeueReason::LeaseExpired | RequeueReason::HolderDied => self.reclaims += 1,

@@ -98,8 +98,7 @@ impl Runtime {
             DepositOutcome::Settled(trigger) => (None, *trigger),
         };
         let doubted = loaded.state.steps.get(&deposit.node).is_some_and(is_open_doubt);
-        let settled = loaded.state.status.is_blocked() || loaded.state.status.is_terminal();
-        if let (true, true, Some(effect)) = (doubted, settled, effect.clone()) {
+        if let (true, Some(effect)) = (doubted, effect.clone()) {
             let mut draft = Draft::new(loaded.state.clone(), Guard::Outside, loaded.checkpoint_seq);
             let event = InDoubtResolved {
                 by: Resolver::LateDeposit,
@@ -112,7 +111,8 @@ impl Runtime {
             draft.push_with_effect(self.system.ids.as_ref(), event, effect, ledger)?;
             return Ok(draft.unit(Purpose::Deposit, unit.id));
         }
-        // No event: the run that holds the job now, or the next one, finds the effect and catches up.
+        // No doubt is told yet and so no event: the run that holds the job, or the next one, finds the effect
+        // before it can tell one, and catches up.
         unit.effects.extend(effect);
         unit.ledger.push(LedgerWrite::Settle(Settle { key, permit_id, trigger }));
         unit.expected_seq = Some(loaded.state.seq);

@@ -21,13 +21,13 @@ pub(crate) use timer::deadline_exceeded;
 
 use std::collections::BTreeMap;
 
-use aetheris_core::event::{DoubtOutcome, Failure, JobFailed, StepInDoubt};
+use aetheris_core::event::{DoubtOutcome, Failure, InvocationOutcome, JobFailed, StepInDoubt};
 use aetheris_core::id::{EventId, IdempotencyKey, JobId};
 use aetheris_core::lease::Guard;
 use aetheris_core::ledger::{LedgerRow, LedgerStatus, LedgerTrigger, Settle};
 use aetheris_core::limits;
 use aetheris_core::recovery::{self, Told};
-use aetheris_core::state::{Illegal, InvocationPhase, JobState};
+use aetheris_core::state::{Illegal, Invocation, InvocationPhase, JobState};
 use aetheris_store::{Committed, LedgerWrite, Purpose, Refusal};
 
 use crate::Runtime;
@@ -103,6 +103,9 @@ impl Runtime {
                 draft.push_with_ledger(self.system.ids.as_ref(), event, LedgerWrite::Settle(change))?;
             }
         }
+        for settle in unanswered_retries(ledger, draft.state()) {
+            draft.also_settle(LedgerWrite::Settle(settle));
+        }
         Ok(())
     }
 
@@ -112,6 +115,18 @@ impl Runtime {
         draft.release();
         Ok(())
     }
+}
+
+/// Idempotent calls of unknown outcome that were to be tried again: nobody will, and nobody is asked.
+fn unanswered_retries(ledger: &Ledger, state: &JobState) -> Vec<Settle> {
+    let unended = state.steps.values().filter(|step| !step.status.is_terminal());
+    let unknown = |i: &&Invocation| i.phase == InvocationPhase::Finished(InvocationOutcome::InDoubt);
+    let still = |i: &&Invocation| {
+        ledger.get(&i.key).is_none_or(|row| row.permit < i.permit || row.status == LedgerStatus::InDoubt)
+    };
+    let invocations = unended.filter_map(|step| step.invocation.as_ref()).filter(unknown).filter(still);
+    let give_up = |i: &Invocation| Settle { key: i.key, permit_id: i.permit_id, trigger: LedgerTrigger::GiveUp };
+    invocations.map(give_up).collect()
 }
 
 fn open_calls(state: &JobState) -> Vec<(aetheris_core::id::NodeId, u32)> {

@@ -151,7 +151,20 @@ fn refusal(state: &JobState, incoming: &Signal, met: &Meets) -> OpError {
 /// The waits that the job has not reached, with their keys where these can be computed already.
 fn upcoming(loaded: &Loaded, plan: &CompiledPlan) -> Vec<Upcoming> {
     let names = scope::of(&loaded.state, &loaded.effects);
-    let pending = |node: &&aetheris_core::plan::Node| loaded.state.step_status(&node.id) == StepStatus::Pending;
+    // A wait that has started and not blocked yet, as after a drain, is not reached either.
+    let pending = |node: &&aetheris_core::plan::Node| match loaded.state.steps.get(&node.id) {
+        None => true,
+        Some(step) => match step.status {
+            StepStatus::Pending => true,
+            StepStatus::Running => step.wait_end.is_none(),
+            StepStatus::Retrying
+            | StepStatus::Waiting
+            | StepStatus::InDoubt
+            | StepStatus::Completed
+            | StepStatus::Failed
+            | StepStatus::Skipped => false,
+        },
+    };
     let mut waits: BTreeMap<usize, Upcoming> = BTreeMap::new();
     for (place, node) in plan.ordered().filter(pending).enumerate() {
         if let NodeKind::Wait(wait) = &node.kind

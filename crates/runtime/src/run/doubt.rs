@@ -134,6 +134,9 @@ impl Run<'_> {
         if self.flush(Purpose::Doubt).await? == Rebased::Cut {
             return Ok(Turn::Go);
         }
+        if self.state().end_requested.is_some() {
+            return Ok(Turn::Go);
+        }
         let Some(answer) = self.ask(node, name, invocation).await? else {
             return Ok(Turn::Go);
         };
@@ -200,7 +203,10 @@ fn settle(invocation: &Invocation, trigger: LedgerTrigger) -> LedgerWrite {
 /// `{"outcome": "happened" | "did_not_happen" | "unknown", "result"?}`; anything else is no answer.
 fn read_answer(name: &ToolName, answer: &Json) -> Reconciled {
     match answer.get("outcome").and_then(serde_json::Value::as_str) {
-        Some("happened") => Reconciled::Happened(answer.get("result").cloned().map_or_else(Json::null, Json::new)),
+        Some("happened") => match Json::checked(answer.get("result").cloned().unwrap_or_default()) {
+            Ok(result) => Reconciled::Happened(result),
+            Err(error) => Reconciled::Unknown(format!("what `{name}` answered cannot be recorded: {error}")),
+        },
         Some("did_not_happen") => Reconciled::DidNotHappen,
         Some("unknown") => Reconciled::Unknown(format!("`{name}` does not know")),
         Some(other) => Reconciled::Unknown(format!(

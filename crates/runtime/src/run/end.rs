@@ -5,7 +5,6 @@ use aetheris_core::event::{
     SkipReason,
 };
 use aetheris_core::id::NodeId;
-use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
 use aetheris_core::lease::{Fence, Guard};
 use aetheris_core::step::StepStatus;
@@ -122,10 +121,17 @@ async fn fail_loaded(rt: &Runtime, loaded: Loaded, fence: Fence, failure: Failur
         &mut draft,
         "the job could not go on while the outcome of the call was unknown",
     )?;
-    rt.fail_job(&mut draft, failure)?;
+    match draft.state().end_requested {
+        Some(EndCause::Cancel) => {
+            draft.push(rt.system.ids.as_ref(), JobCancelled {})?;
+            draft.release();
+        }
+        Some(EndCause::Deadline) => rt.fail_job(&mut draft, deadline_exceeded())?,
+        None => rt.fail_job(&mut draft, failure)?,
+    }
     let fallback = rt.event_id();
     match crate::draft::write(rt.store.as_ref(), || draft.unit(Purpose::Finish, fallback)).await {
-        Ok(_) => Ok(RunEnd::Finished(JobStatus::Failed)),
+        Ok(_) => Ok(RunEnd::Finished(draft.state().status)),
         Err(WriteError::Refused(_)) => Ok(RunEnd::Lost),
         Err(WriteError::Failed(error) | WriteError::Unknown(error)) => Err(error.into()),
     }

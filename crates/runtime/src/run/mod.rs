@@ -40,7 +40,7 @@ use aetheris_core::plan::CompiledPlan;
 use aetheris_core::schedule::{self, Next};
 use aetheris_core::state::{Illegal, JobState};
 use aetheris_expr::Scope;
-use aetheris_store::{Claimed, EffectRow, KeptSignal, Purpose, Refusal};
+use aetheris_store::{Claimed, Committed, EffectRow, KeptSignal, Purpose, Refusal};
 
 use crate::draft::{self, Draft, Rebased, WriteError};
 use crate::error::OpError;
@@ -219,54 +219,75 @@ impl<'r> Run<'r> {
     /// anew.
     async fn flush(&mut self, purpose: Purpose) -> Result<Rebased, Stop> {
         let mut result = Rebased::Whole;
-        for _ in 0..limits::CONFLICT_RETRIES_MAX {
-            if self.draft.is_empty() {
-                return Ok(result);
-            }
-            let fallback = self.rt.event_id();
+        let mut conflicts = 0;
+        let fallback = self.rt.event_id();
+        while !self.draft.is_empty() {
             match draft::write(self.rt.store.as_ref(), || self.draft.unit(purpose, fallback)).await {
-                Ok(committed) => {
-                    if self.draft.sets_timer() {
-                        self.rt.wakeups.timer_set();
-                    }
-                    self.draft.written(&committed);
-                    self.owed.clear();
-                    return Ok(result);
-                }
+                Ok(committed) => self.written(&committed),
                 Err(WriteError::Refused(Refusal::Sequence { .. })) => {
+                    conflicts += 1;
+                    if conflicts > limits::CONFLICT_RETRIES_MAX {
+                        let why = "the job is written too busily for its own run";
+                        return Err(Stop::Op(OpError::StateConflict(why.to_owned())));
+                    }
                     let state = self.reload().await?;
                     if self.draft.rebase(state) == Rebased::Cut {
                         result = Rebased::Cut;
                     }
                     self.rename();
                 }
-                Err(WriteError::Refused(Refusal::SignalKept(_))) => {
-                    let state = self.reload().await?;
-                    self.draft.rebase_unblocked(state);
-                    self.rename();
-                    return Ok(Rebased::Cut);
-                }
-                // Someone has settled the call in the meantime: a deposit, or an operator.
-                Err(WriteError::Refused(Refusal::Ledger(refusal))) => {
-                    self.ledger_refusals += 1;
-                    if self.ledger_refusals > LEDGER_REFUSALS_MAX {
-                        let message = format!("the ledger keeps refusing what the events call for: {refusal}");
-                        return Err(Stop::Fault(Failure::new("ledger_refused", message)));
+                Err(WriteError::Refused(refusal)) => return self.refused(refusal).await,
+                Err(WriteError::Failed(error)) => self.bear(error).await?,
+                Err(WriteError::Unknown(error)) => {
+                    self.bear(error).await?;
+                    // Whether it is there is asked before it is sent again.
+                    if let Ok(Some(committed)) = self.rt.store.settle(&self.draft.unit(purpose, fallback)).await {
+                        self.written(&committed);
                     }
-                    let state = self.reload().await?;
-                    self.draft = Draft::new(state, Guard::Run(self.lease.fence), self.draft.checkpoint_seq());
-                    self.rename();
-                    self.deposit_owed().await?;
-                    return Ok(Rebased::Cut);
                 }
-                Err(WriteError::Refused(Refusal::Guard(_) | Refusal::LeaseExpired)) => return Err(Stop::Lost),
-                Err(WriteError::Refused(refusal)) => {
-                    return Err(Stop::Fault(Failure::new("write_refused", refusal.to_string())));
-                }
-                Err(WriteError::Failed(error) | WriteError::Unknown(error)) => self.bear(error).await?,
             }
         }
-        Err(Stop::Op(OpError::StateConflict("the job is written too busily for its own run".to_owned())))
+        Ok(result)
+    }
+
+    fn written(&mut self, committed: &Committed) {
+        if self.draft.sets_timer() {
+            self.rt.wakeups.timer_set();
+        }
+        self.draft.written(committed);
+        self.owed.clear();
+    }
+
+    /// What a refusal other than a moved sequence means for the run.
+    async fn refused(&mut self, refusal: Refusal) -> Result<Rebased, Stop> {
+        match refusal {
+            Refusal::Guard(_) | Refusal::LeaseExpired => Err(Stop::Lost),
+            Refusal::SignalKept(_) => {
+                let state = self.reload().await?;
+                self.draft.rebase_unblocked(state);
+                self.rename();
+                Ok(Rebased::Cut)
+            }
+            // Someone has settled the call in the meantime: a deposit, or an operator.
+            Refusal::Ledger(refusal) => {
+                self.ledger_refusals += 1;
+                if self.ledger_refusals > LEDGER_REFUSALS_MAX {
+                    let message = format!("the ledger keeps refusing what the events call for: {refusal}");
+                    return Err(Stop::Fault(Failure::new("ledger_refused", message)));
+                }
+                let state = self.reload().await?;
+                self.draft = Draft::new(state, Guard::Run(self.lease.fence), self.draft.checkpoint_seq());
+                self.rename();
+                self.deposit_owed().await?;
+                Ok(Rebased::Cut)
+            }
+            Refusal::Sequence { .. }
+            | Refusal::Duplicate(_)
+            | Refusal::KeyConflict(_)
+            | Refusal::UnknownJob
+            | Refusal::UnknownPlan
+            | Refusal::Bound { .. } => Err(Stop::Fault(Failure::new("write_refused", refusal.to_string()))),
+        }
     }
 
     /// A store that fails is asked again for as long as the lease is safe.

@@ -178,6 +178,9 @@ impl Run<'_> {
             self.flush(Purpose::Record).await?;
             return Ok(Turn::Go);
         }
+        if self.state().end_requested.is_some() {
+            return Ok(Turn::Go);
+        }
         let requeued =
             aetheris_core::event::JobRequeued { after_us: Some(delay.micros()), reason: RequeueReason::Retry };
         self.draft.push(self.ids(), requeued)?;

@@ -201,3 +201,28 @@ async fn what_comes_after_a_second_permit_is_evidence_and_never_an_effect() {
     assert_eq!(world.result(job).await, json!("second"));
     release.notify_one();
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_deposit_while_the_doubt_is_being_asked_about_is_not_overlooked() {
+    let world = World::new();
+    world.put(&agent("[{ reconcile: look }, human]")).await;
+    world.tools.next("pay", [Act::Say(unknown("reset"))]);
+    let (act, reached, release) = hold(done(json!({ "outcome": "unknown" })));
+    world.tools.next("look", [act]);
+    let _process = world.start("w");
+    let job = world.submit("a", json!({})).await;
+    reached.notified().await;
+    let row = world.rt.store.in_doubt(10).await.unwrap().remove(0);
+    let deposit = aetheris_runtime::ops::Deposit {
+        job,
+        key: row.key,
+        node: "n".into(),
+        outcome: aetheris_runtime::ops::DepositOutcome::Done(Json::new(json!("late"))),
+        permit: row.permit,
+        permit_id: row.permit_id,
+    };
+    world.rt.deposit(&deposit).await.unwrap();
+    release.notify_one();
+    assert_eq!(world.done(job).await.status, JobStatus::Completed);
+    assert_eq!((world.result(job).await, world.tools.count("pay")), (json!("late"), 1));
+}

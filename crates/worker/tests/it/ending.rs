@@ -103,3 +103,38 @@ async fn a_cancelled_job_whose_worker_died_keeps_its_unknown_call_in_the_list() 
     let events = world.events(job).await;
     assert!(events.iter().any(|event| matches!(event, Event::StepInDoubt(_))));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_cancel_is_not_overtaken_by_a_long_back_off() {
+    let world = World::new();
+    let file = AGENT
+        .replace("model: scripted/echo", "retry: { max_attempts: 5, backoff: 1h, jitter: none, max_backoff: 24h }");
+    world.put(&file).await;
+    let error = aetheris_core::event::Failure::new("busy", "later");
+    let refused = aetheris_runtime::ToolOutcome::RefusedRetryable { error, retry_after: None };
+    let (act, reached, release) = hold(refused);
+    world.tools.next("pay", [act]);
+    let _process = world.start("w");
+    let job = world.submit("a", json!({ "pay": true })).await;
+    reached.notified().await;
+    world.rt.cancel(job).await.unwrap();
+    release.notify_one();
+    let state = world.done(job).await;
+    assert_eq!(state.status, JobStatus::Cancelled);
+    assert!(state.last_at.since(state.created_at) < aetheris_core::time::Span::from_secs(60));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_ends_during_a_back_off_leaves_nothing_to_be_asked() {
+    let world = World::new();
+    let file = "agent: a\nversion: \"1\"\nplanner: static\nretry: { backoff: 1h, jitter: none, max_backoff: 24h }\ntools:\n  t: { kind: function, function: f, effect: idempotent }\nplan:\n  nodes:\n    - { id: n, kind: tool, tool: t }\n";
+    world.put(file).await;
+    world.tools.next("t", [crate::world::Act::Say(crate::world::unknown("reset"))]);
+    let _process = world.start("w");
+    let job = world.submit("a", json!({})).await;
+    while world.state(job).await.not_before.is_none() {
+        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+    }
+    assert_eq!(world.rt.cancel(job).await.unwrap(), Cancelled::Now);
+    assert_eq!(world.rt.store.in_doubt(10).await.unwrap(), []);
+}

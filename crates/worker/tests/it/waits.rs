@@ -149,3 +149,23 @@ async fn cancelling_works_in_every_state_and_twice() {
     world.done(done_job).await;
     assert!(matches!(world.rt.cancel(done_job).await, Err(OpError::JobFinished { .. })));
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_run_after_a_kept_signal_keeps_its_lease() {
+    let world = World::new();
+    world.put(&approval("")).await;
+    let (first, reached, release) = hold(done(json!(1)));
+    let (second, reached_again, release_again) = hold(done(json!(2)));
+    world.tools.next("t", [first, second]);
+    let _process = world.start("w");
+    let job = world.submit("a", json!({})).await;
+    reached.notified().await;
+    world.signal(job, &format!("ok-{job}"), json!("early")).await.unwrap();
+    release.notify_one();
+    reached_again.notified().await;
+    // Longer than a lease: only its renewal keeps the job here.
+    tokio::time::sleep(std::time::Duration::from_secs(100)).await;
+    release_again.notify_one();
+    let state = world.done(job).await;
+    assert_eq!((state.status, state.fence.epoch, state.reclaims), (JobStatus::Completed, 2, 0));
+}
