@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use aetheris_core::event::{EncodedEvent, Event, JobCancelRequested, NodeSkipped, SkipReason, StepResult};
+use aetheris_core::event::{EncodedEvent, Event, JobCancelled, NodeSkipped, NodeStarted, SkipReason, StepResult};
 use aetheris_core::id::{AgentName, JobId, NodeId, PermitId, SessionId, SignalId, WorkerId};
 use aetheris_core::json::Json;
 use aetheris_core::lease::Guard;
@@ -167,7 +167,7 @@ pub async fn j6_the_events_of_a_unit_are_bounded(f: Fixture) {
 
 pub async fn j6_the_events_of_a_job_are_bounded(f: Fixture) {
     let job = f.pending().await;
-    let event = Event::from(JobCancelRequested { cause: aetheris_core::event::EndCause::Cancel });
+    let event = Event::from(NodeStarted { node: "n".into(), number: 1 });
     let mut seq = 2;
     // The store does not look into events: these fill a job without being folded.
     let fill = |seq: u64, count: u64| {
@@ -187,6 +187,12 @@ pub async fn j6_the_events_of_a_job_are_bounded(f: Fixture) {
         seq = f.ok(fill(seq, count)).await.seq;
     }
     assert!(matches!(f.refused(fill(seq, 1)).await, Refusal::Bound { .. }));
+    // What ends a job is never refused for its length.
+    let id = f.ids.event();
+    let mut unit = UnitOfWork::new(id, job, Purpose::Cancel, Guard::Outside);
+    unit.events.push(EncodedEvent::new(id, &Event::from(JobCancelled {})));
+    unit.expected_seq = Some(seq);
+    f.ok(unit).await;
 }
 
 pub async fn j6_kept_signals_are_bounded(f: Fixture) {

@@ -356,7 +356,9 @@ fn reclaim(world: &mut World<'_>, state: JobState) -> Option<Written> {
     let (fence, dead) = (state.fence, world.random.one_in(4));
     let guard = if dead { Guard::Dead(fence, owner.instance) } else { Guard::Expired(fence) };
     let reason = if dead { RequeueReason::HolderDied } else { RequeueReason::LeaseExpired };
-    let unit = world.draft(state, Purpose::Reclaim, guard).requeue(reason, None).done();
+    let draft = world.draft(state.clone(), Purpose::Reclaim, guard);
+    // A job whose end is asked for is ended by whoever takes it back.
+    let unit = if state.end_requested.is_some() { finish(&state, draft) } else { draft.requeue(reason, None) }.done();
     Some((if dead { "reclaim_dead" } else { "reclaim_expired" }, unit))
 }
 
@@ -405,7 +407,7 @@ fn step_of_run(world: &mut World<'_>, state: JobState) -> Option<Written> {
             let draft = free.then(|| draft(Purpose::Block))?;
             Some(("block", draft.wait(&one(&fresh)?, &key, WaitType::Signal, class == EffectClass::Idempotent).done()))
         }
-        10 => {
+        10 if state.end_requested.is_none() => {
             let after = (class == EffectClass::Idempotent).then_some(Span::from_secs(2));
             Some(("requeue", draft(Purpose::Requeue).requeue(RequeueReason::Retry, after).done()))
         }
