@@ -104,7 +104,7 @@ impl SqliteStore {
         let waiting = self.waiting.begin();
         self.send("commit", Request::Commit(Box::new(unit), reply)).await.map_err(CommitError::Failed)?;
         // A reply that is dropped without an answer: the writer has gone while it had the unit.
-        waiting.answer(answer).await.map_err(|_| CommitError::Unknown(closing("commit")))?
+        waiting.answer(answer).await.ok_or_else(|| CommitError::Unknown(closing("commit")))?
     }
 
     async fn claim_jobs(&self, request: ClaimRequest) -> Result<Vec<Claimed>, StoreError> {

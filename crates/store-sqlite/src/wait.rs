@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use tokio::sync::oneshot::{self, error::RecvError, error::TryRecvError};
+use tokio::sync::oneshot::{self, error::TryRecvError};
 
 use crate::turn::ticks;
 
@@ -37,8 +37,8 @@ impl Waiting {
 }
 
 impl Wait<'_> {
-    /// The answer, or the news that none will come.
-    pub(crate) async fn answer<T>(self, mut answer: oneshot::Receiver<T>) -> Result<T, RecvError> {
+    /// The answer; none where whoever was to give it has gone.
+    pub(crate) async fn answer<T>(self, mut answer: oneshot::Receiver<T>) -> Option<T> {
         let usual = Duration::from_micros(self.shared.usual_us.load(Ordering::Relaxed));
         if self.alone && usual < SPIN_MAX {
             let until = self.began + SPIN_MAX.min(usual * 2 + Duration::from_micros(50));
@@ -46,14 +46,14 @@ impl Wait<'_> {
                 match answer.try_recv() {
                     Ok(answer) => {
                         self.note();
-                        return Ok(answer);
+                        return Some(answer);
                     }
                     Err(TryRecvError::Empty) => std::hint::spin_loop(),
-                    Err(TryRecvError::Closed) => break,
+                    Err(TryRecvError::Closed) => return None,
                 }
             }
         }
-        let answer = answer.await;
+        let answer = answer.await.ok();
         self.note();
         answer
     }
@@ -86,12 +86,12 @@ mod tests {
         for wait in [first, second] {
             let (reply, answer) = oneshot::channel();
             let sender = std::thread::spawn(move || reply.send(7));
-            assert_eq!(wait.answer(answer).await, Ok(7));
+            assert_eq!(wait.answer(answer).await, Some(7));
             assert_eq!(sender.join().unwrap(), Ok(()));
         }
         let (reply, answer) = oneshot::channel::<u8>();
         drop(reply);
-        assert!(waiting.begin().answer(answer).await.is_err());
+        assert_eq!(waiting.begin().answer(answer).await, None);
         assert_eq!(waiting.waiting.load(Ordering::Relaxed), 0);
     }
 }

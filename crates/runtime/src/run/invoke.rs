@@ -41,9 +41,6 @@ enum TooLate {
     Permit(Failure),
 }
 
-/// How often a run that waits for the renewal of its lease looks.
-const RENEWAL_LOOK: Duration = Duration::from_millis(10);
-
 impl Run<'_> {
     /// Asks for the next permission, durably, and calls.
     pub(super) async fn call_tool(&mut self, node: &Node) -> Result<Turn, Stop> {
@@ -59,9 +56,7 @@ impl Run<'_> {
                 Err(error) => return self.fail_template(node, "its input", &error),
             },
         };
-        if !self.await_safety().await? {
-            return Ok(Turn::Go);
-        }
+        self.need_safety().await?;
         let number = previous.as_ref().map_or(1, |invocation| invocation.permit.saturating_add(1));
         self.start(node)?;
         let permit = self.ask_permission(node, name, tool, &input, number)?;
@@ -133,20 +128,15 @@ impl Run<'_> {
         Ok(Permit { class: tool.effect, id: permit_id, key, number, sent_at: Duration::ZERO })
     }
 
-    /// Waits until the lease is renewed, if too little of it is left to let a call leave; `false` where
-    /// the run is to stop instead.
-    async fn await_safety(&mut self) -> Result<bool, Stop> {
-        if aetheris_fault::planted!("lease-not-checked-before-call") {
-            return Ok(true);
+    /// With too little left of the lease nothing new starts: what is known is written, and the run ends as
+    /// one that has lost it.
+    async fn need_safety(&mut self) -> Result<(), Stop> {
+        let unchecked = aetheris_fault::planted!("lease-not-checked-before-call");
+        if unchecked || self.lease.is_safe(self.rt.system.clock.as_ref()) {
+            return Ok(());
         }
-        while !self.lease.is_safe(self.rt.system.clock.as_ref()) {
-            self.flush(Purpose::Record).await?;
-            tokio::select! {
-                () = self.lease.interrupted() => return Ok(false),
-                () = tokio::time::sleep(RENEWAL_LOOK) => {}
-            }
-        }
-        Ok(true)
+        self.flush(Purpose::Record).await?;
+        Err(Stop::Lost)
     }
 
     /// Right before the call leaves: what is left of the lease and of the permit, by this process's
