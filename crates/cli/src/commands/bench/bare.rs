@@ -18,9 +18,6 @@ const WARM_UP: usize = 200;
 /// A bare commit's median, in microseconds.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bare {
-    /// Of the size of a ledger step: five events, a row of the ledger inserted and one changed, an effect,
-    /// the job's row.
-    pub(crate) ledger_us: f64,
     /// Of the size of a plain step: two events and the job's row.
     pub(crate) plain_us: f64,
 }
@@ -40,7 +37,21 @@ pub(crate) fn measure(plan: &Plan, rows: &mut Rows) -> Result<Bare, Error> {
         rows.add(&format!("bare commits, the size of a {name} step"), (1e6 / median, "/s"), Goal::None, detail);
         figures.push(median);
     }
-    Ok(Bare { ledger_us: figures[1], plain_us: figures[0] })
+    Ok(Bare { plain_us: figures[0] })
+}
+
+/// A bare commit's median right now, in microseconds: machines drift within one run.
+pub(crate) fn now_us(plan: &Plan, ledger: bool) -> Result<f64, Error> {
+    let path = plan.folder.join("bare").join("again.db");
+    let mut taken = timed(&path, plan.rounds(2_000), ledger).map_err(anyhow::Error::from)?;
+    taken.sort_unstable();
+    for suffix in ["", "-wal", "-shm"] {
+        let file = plan.folder.join("bare").join(format!("again.db{suffix}"));
+        if file.exists() {
+            std::fs::remove_file(&file).map_err(anyhow::Error::from)?;
+        }
+    }
+    Ok(super::table::percentile(&taken, 50))
 }
 
 fn timed(path: &Path, rounds: usize, ledger: bool) -> Result<Vec<u64>, rusqlite::Error> {

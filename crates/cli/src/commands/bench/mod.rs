@@ -78,7 +78,7 @@ async fn measure(plan: &Plan, rows: &mut Rows, context: &Context) -> Result<(), 
     let bare = bare::measure(plan, rows)?;
     if plan.wants("steps") {
         note("steps");
-        steps::measure(plan, bare, rows).await?;
+        steps::measure(plan, rows).await?;
     }
     if plan.wants("http") {
         note("jobs over HTTP");

@@ -9,7 +9,7 @@ use aetheris_core::job::JobStatus;
 use aetheris_store::WriterStats;
 use tokio::sync::Semaphore;
 
-use super::bare::Bare;
+use super::bare;
 use super::table::percentile;
 use super::world::World;
 use super::{Goal, Plan, Rows};
@@ -32,13 +32,13 @@ pub(crate) fn chain(name: &str, effect: &str, steps: usize) -> String {
 }
 
 /// Measures plain and ledger chains, many at once and one at a time.
-pub(crate) async fn measure(plan: &Plan, bare: Bare, rows: &mut Rows) -> Result<(), Error> {
+pub(crate) async fn measure(plan: &Plan, rows: &mut Rows) -> Result<(), Error> {
     for (kind, effect, goal_ratio) in [("plain", "pure", 1.3), ("ledger", "at_most_once", 1.5)] {
         let folder = plan.folder.join(format!("steps-{kind}"));
         let world = Arc::new(World::start(&folder, 256)?);
         let agent = world.put(&chain("chain", effect, STEPS)).await?;
         throughput(plan, &world, &agent, kind, rows).await?;
-        one_at_a_time(plan, &world, &agent, (kind, goal_ratio), bare, rows).await?;
+        one_at_a_time(plan, &world, &agent, (kind, goal_ratio), rows).await?;
         stored(&world, (kind, effect), rows).await?;
         if let Some(world) = Arc::into_inner(world) {
             world.end().await;
@@ -130,11 +130,11 @@ async fn one_at_a_time(
     world: &Arc<World>,
     agent: &AgentName,
     (kind, ratio): (&str, f64),
-    bare: Bare,
     rows: &mut Rows,
 ) -> Result<(), Error> {
     let mut taken = Vec::new();
     let mut units = 0;
+    let before_us = bare::now_us(plan, kind == "ledger")?;
     for _ in 0..plan.rounds(300) {
         let before = stats(world).await?.units;
         let job = world.submit(agent).await?;
@@ -147,9 +147,9 @@ async fn one_at_a_time(
     }
     taken.sort_unstable();
     let per_step = percentile(&taken, 50) / (STEPS_F - 1.0);
-    let bare_us = if kind == "ledger" { bare.ledger_us } else { bare.plain_us };
+    let bare_us = f64::midpoint(before_us, bare::now_us(plan, kind == "ledger")?);
     let detail = format!(
-        "median of {:.0} µs from one step's record to the next; p99 {:.0} µs; {units} commits for {STEPS} steps",
+        "median of {:.0} µs from one step's record to the next; p99 {:.0} µs; {units} commits for {STEPS} steps; bare commits of its size right before and after: {bare_us:.0} µs",
         per_step,
         percentile(&taken, 99) / (STEPS_F - 1.0)
     );
