@@ -102,7 +102,7 @@ impl Run<'_> {
             key = IdempotencyKey::derive(self.state().id, &node.id, self.lease.fence.epoch);
         }
         let permit_id = PermitId::from_u128(self.ids().secret());
-        let lifetime = self.permit_lifetime(node, tool);
+        let lifetime = self.permit_lifetime(node);
         let event = ToolInvocationStarted {
             effect: tool.effect,
             input: (number == 1).then(|| input.clone()),

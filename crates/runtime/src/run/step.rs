@@ -8,7 +8,7 @@ use aetheris_core::event::{
 use aetheris_core::id::IdempotencyKey;
 use aetheris_core::json::Json;
 use aetheris_core::limits;
-use aetheris_core::plan::{Node, NodeKind, Tool};
+use aetheris_core::plan::{Node, NodeKind};
 use aetheris_core::recovery::{self, Decision, EffectSeen, LedgerSeen, Told};
 use aetheris_core::step::StepStatus;
 use aetheris_core::time::Span;
@@ -242,7 +242,7 @@ impl Run<'_> {
     }
 
     /// The time a permit lives: its call's timeout and the margin in which the call must leave.
-    pub(super) fn permit_lifetime(&self, node: &Node, _tool: &Tool) -> Span {
+    pub(super) fn permit_lifetime(&self, node: &Node) -> Span {
         Span::from_std(self.timeout_of(node)).plus(limits::PERMIT_MARGIN)
     }
 }
