@@ -66,8 +66,9 @@ async fn throughput(
     let goal = if kind == "plain" { Goal::AtLeast(25_000.0) } else { Goal::None };
     #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
     let per_step = |count: fn(&WriterStats) -> u64| (count(&after) - count(&before)) as f64 / steps;
+    let durability = world.store().status().await.map_err(anyhow::Error::from)?.durability;
     let detail = format!(
-        "jobs of {STEPS}; a step, its share of creating, claiming and ending included: {:.3} fsyncs, {:.2} units, {:.2} rows",
+        "{durability}; jobs of {STEPS}; a step, its share of creating, claiming and ending included: {:.3} fsyncs, {:.2} units, {:.2} rows",
         per_step(|s| s.commits),
         per_step(|s| s.units),
         per_step(|s| s.rows)
