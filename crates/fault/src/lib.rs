@@ -1,8 +1,10 @@
-//! Where a process can be made to die, and where a known bug can be planted: for the proof that the
-//! runtime survives the one and its tests catch the other.
+//! Where a process can be made to die, where a known bug can be planted and how its wall clock can be made
+//! to jump: for the proof that the runtime survives the first and the last, and its tests catch the second.
 //!
 //! Without the feature `faults` every function here is empty and constant, and no name of a point or
 //! a bug reaches the binary. The release is built without it.
+
+pub mod marks;
 
 /// Ends the process with SIGKILL, or stops it with SIGSTOP, if this point was asked for by name and has
 /// been reached often enough. `AETHERIS_CRASH=name@hit@kill` (or `@stop`) asks.
@@ -70,6 +72,18 @@ mod armed {
         }
     }
 
+    /// How far the wall clock of this process is to be off, in microseconds: what the file says that
+    /// `AETHERIS_CLOCK_OFFSET` names. Nothing where there is none. It is read at every look, so that the
+    /// clock can jump while the process runs.
+    #[must_use]
+    #[expect(clippy::disallowed_methods, reason = "test builds only; it is asked from outside the process")]
+    pub fn wall_offset_us() -> i64 {
+        static FILE: OnceLock<Option<String>> = OnceLock::new();
+        let file = FILE.get_or_init(|| std::env::var("AETHERIS_CLOCK_OFFSET").ok()).as_deref();
+        let text = file.and_then(|file| std::fs::read_to_string(file).ok());
+        text.and_then(|text| text.trim().parse().ok()).unwrap_or(0)
+    }
+
     /// Whether this bug was asked for.
     #[expect(clippy::disallowed_methods, reason = "test builds only; it is asked from outside the process")]
     pub fn is_planted(bug: &str) -> bool {
@@ -79,4 +93,4 @@ mod armed {
 }
 
 #[cfg(feature = "faults")]
-pub use armed::{is_planted, reached};
+pub use armed::{is_planted, reached, wall_offset_us};

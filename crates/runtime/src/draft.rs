@@ -172,7 +172,8 @@ impl Draft {
     }
 
     fn push_entry(&mut self, entry: Entry) -> Result<(), Illegal> {
-        if self.entries.is_empty() && self.seq >= self.checkpoint_seq + limits::CHECKPOINT_EVENTS {
+        let every = aetheris_fault::tuned!(CheckpointEvents, limits::CHECKPOINT_EVENTS);
+        if self.entries.is_empty() && self.seq >= self.checkpoint_seq + every {
             let seq = self.seq + u64::from(aetheris_fault::planted!("checkpoint-ahead"));
             self.checkpoint = Some(Checkpoint { seq, state: json::to_canonical(&self.state) });
         }
@@ -262,11 +263,13 @@ impl Draft {
             }
         }
         if self.entries.len() < total {
+            aetheris_fault::sometimes!(RebasedCut);
             return Rebased::Cut;
         }
         self.lease = lease;
         self.no_signal_for = no_signal_for;
         self.settles = settles;
+        aetheris_fault::sometimes!(RebasedWhole, total > 0);
         Rebased::Whole
     }
 }
@@ -304,8 +307,14 @@ pub async fn write(store: &dyn Store, mut unit: impl FnMut() -> UnitOfWork) -> R
             Err(CommitError::Unknown(error)) => trouble = Some(error),
         }
         match settle(store, &unit()).await {
-            Ok(Some(committed)) => return Ok(committed),
-            Ok(None) => pause(attempt).await,
+            Ok(Some(committed)) => {
+                aetheris_fault::sometimes!(SettledWritten);
+                return Ok(committed);
+            }
+            Ok(None) => {
+                aetheris_fault::sometimes!(SettledAbsent);
+                pause(attempt).await;
+            }
             Err(error) => return Err(WriteError::Unknown(error)),
         }
     }

@@ -36,6 +36,7 @@ impl Loaded {
         let corrupt = |why: String| OpError::Corrupt(why);
         let (mut state, checkpoint_seq) = match &history.checkpoint {
             Some(checkpoint) => {
+                aetheris_fault::sometimes!(CheckpointRead);
                 let state = serde_json::from_slice(&checkpoint.state)
                     .map_err(|e| corrupt(format!("its checkpoint cannot be read: {e}")))?;
                 (state, checkpoint.seq)

@@ -43,6 +43,7 @@ pub async fn fire_timers(rt: Runtime, options: SweepOptions, stop: CancellationT
             }
         };
         tokio::select! {
+            biased;
             () = stop.cancelled() => return,
             () = rt.wakeups.timers_changed() => {}
             () = tokio::time::sleep(pause) => {}
@@ -88,6 +89,7 @@ pub async fn reclaim_expired(rt: Runtime, options: SweepOptions, stop: Cancellat
             tracing::warn!(%error, "expired leases could not be looked at; trying again");
         }
         tokio::select! {
+            biased;
             () = stop.cancelled() => return,
             () = tokio::time::sleep(options.leases.to_std()) => {}
         }

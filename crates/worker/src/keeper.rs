@@ -71,6 +71,7 @@ impl Keeper {
         let mut pause = beat;
         loop {
             tokio::select! {
+                biased;
                 () = self.held.closed.cancelled() => return,
                 () = tokio::time::sleep(self.until_unsafe(pause)) => {}
             }
@@ -91,6 +92,7 @@ impl Keeper {
         let clock = self.rt.system.clock.as_ref();
         for (job, lease) in self.held.snapshot() {
             if !lease.lost.is_cancelled() && !lease.is_safe(clock) {
+                aetheris_fault::sometimes!(LeaseNotSafe);
                 tracing::warn!(%job, fence = %lease.fence, "the lease could not be renewed in time; its run ends");
                 lease.lost.cancel();
             }
@@ -124,6 +126,7 @@ impl Keeper {
                     }
                 }
                 Renewal::Refused(job) => {
+                    aetheris_fault::sometimes!(LeaseRefused);
                     if let Some(lease) = held.get(&job) {
                         lease.lost.cancel();
                     }
@@ -139,6 +142,7 @@ impl Keeper {
         let mut beat = std::pin::pin!(self.rt.store.heartbeat(request));
         loop {
             tokio::select! {
+                biased;
                 renewals = &mut beat => return renewals,
                 () = tokio::time::sleep(self.until_unsafe(Duration::from_secs(1))) => self.end_unsafe(),
             }

@@ -180,6 +180,7 @@ impl Worker {
     async fn pause(&self, trouble: u32) {
         let millis = 50u64.saturating_mul(1 << trouble.min(6)).min(2_000);
         tokio::select! {
+            biased;
             () = self.stop.drain.cancelled() => {}
             () = tokio::time::sleep(Duration::from_millis(millis)) => {}
         }

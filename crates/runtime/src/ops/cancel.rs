@@ -37,10 +37,12 @@ impl Runtime {
                 JobStatus::Running if aetheris_fault::planted!("cancel-lost") => Ok(Plan::Answer(Cancelled::Requested)),
                 JobStatus::Running if loaded.state.end_requested.is_some() => Ok(Plan::Answer(Cancelled::Requested)),
                 JobStatus::Running => {
+                    aetheris_fault::sometimes!(CancelOfHeld);
                     draft.push(ids, JobCancelRequested { cause: EndCause::Cancel })?;
                     Ok(Plan::Write(Box::new(draft), Cancelled::Requested))
                 }
                 JobStatus::Pending | JobStatus::Waiting | JobStatus::Parked => {
+                    aetheris_fault::sometimes!(CancelOfIdle);
                     self.doubt_open_calls(
                         &loaded.ledger,
                         &mut draft,

@@ -77,6 +77,8 @@ impl Runtime {
             };
             match draft::write(self.store.as_ref(), || unit.clone()).await {
                 Ok(_) => {
+                    aetheris_fault::sometimes!(DepositTaken, answer == Deposited::Taken);
+                    aetheris_fault::sometimes!(DepositWasEvidence, answer != Deposited::Taken);
                     report(deposit, answer);
                     return Ok(answer);
                 }
@@ -99,6 +101,7 @@ impl Runtime {
         };
         let doubted = loaded.state.steps.get(&deposit.node).is_some_and(is_open_doubt);
         if let (true, Some(effect)) = (doubted, effect.clone()) {
+            aetheris_fault::sometimes!(DepositEndedDoubt);
             let mut draft = Draft::new(loaded.state.clone(), Guard::Outside, loaded.checkpoint_seq);
             let event = InDoubtResolved {
                 by: Resolver::LateDeposit,

@@ -50,10 +50,16 @@ impl Runtime {
             self.take_back(&loaded, &mut draft, proof)?;
             draft.release();
             match self.send(&draft, Purpose::Reclaim).await {
-                Ok(_) => return Ok(Reclaimed::Taken),
+                Ok(_) => {
+                    aetheris_fault::sometimes!(Reclaimed);
+                    return Ok(Reclaimed::Taken);
+                }
                 Err(crate::draft::WriteError::Refused(Refusal::Sequence { .. })) => {}
                 // Renewed, taken by someone else, or another process's: nothing of ours.
-                Err(crate::draft::WriteError::Refused(Refusal::Guard(_))) => return Ok(Reclaimed::NotHeld),
+                Err(crate::draft::WriteError::Refused(Refusal::Guard(_))) => {
+                    aetheris_fault::sometimes!(ReclaimLate);
+                    return Ok(Reclaimed::NotHeld);
+                }
                 Err(crate::draft::WriteError::Refused(refusal)) => return Err(refusal.into()),
                 Err(crate::draft::WriteError::Failed(error) | crate::draft::WriteError::Unknown(error)) => {
                     return Err(error.into());
@@ -76,6 +82,7 @@ impl Runtime {
                 self.fail_job(draft, deadline_exceeded())?;
             }
             None if loaded.state.reclaims + 1 >= self.settings.max_attempts => {
+                aetheris_fault::sometimes!(PoisonJob);
                 self.doubt_open_calls(&loaded.ledger, draft, ending)?;
                 let message = format!(
                     "the job was taken back from a lost worker {} times in a row without a node finishing; it is not tried again",

@@ -88,9 +88,11 @@ impl Runtime {
                         return Ok(SignalAnswer::Kept { payload_matches });
                     }
                     let unit = || self.keeping(&loaded.state, &incoming, id);
+                    aetheris_fault::sometimes!(SignalKept);
                     draft::write(self.store.as_ref(), unit).await.map(|_| SignalAnswer::Kept { payload_matches: true })
                 }
                 Meets::AlreadyDelivered { payload_matches } => {
+                    aetheris_fault::sometimes!(SignalRepeated);
                     return Ok(SignalAnswer::AlreadyDelivered { payload_matches });
                 }
                 refused @ (Meets::JobFinished | Meets::WaitOver | Meets::WrongType(_) | Meets::WrongKey) => {

@@ -23,8 +23,10 @@ impl Runtime {
             let set = loaded.state.timers.get(&due.timer);
             // It may have been set anew since it was listed: then it is due later.
             if set.is_none_or(|timer| timer.due > now && !aetheris_fault::planted!("timer-fires-early")) {
+                aetheris_fault::sometimes!(TimerLate);
                 return Ok(Plan::Answer(false));
             }
+            aetheris_fault::sometimes!(TimerFired);
             draft.push(self.system.ids.as_ref(), TimerFired { timer: due.timer.clone() })?;
             match &due.timer {
                 TimerId::Wait(node) | TimerId::Doubt(node) => {
@@ -38,6 +40,7 @@ impl Runtime {
     }
 
     fn deadline_passed(&self, loaded: &Loaded, draft: &mut Draft) -> Result<(), OpError> {
+        aetheris_fault::sometimes!(DeadlineHit);
         match loaded.state.status {
             JobStatus::Running if loaded.state.end_requested.is_some() => Ok(()),
             JobStatus::Running => {

@@ -83,6 +83,7 @@ impl Run<'_> {
                 self.succeed(node, StepResult::Success, Json::null(), None)
             }
             (WaitEnd::Time, OnDeadline::ContinueWith(value)) => {
+                aetheris_fault::sometimes!(WaitTimedOut);
                 self.succeed(node, StepResult::Success, value.clone(), None)
             }
             (WaitEnd::Time, OnDeadline::Fail) => {
@@ -122,6 +123,7 @@ impl Run<'_> {
         self.draft.push(self.ids(), waiting)?;
         match arrival {
             Arrival::Kept(kept) => {
+                aetheris_fault::sometimes!(SignalConsumed);
                 let by = WaitEnd::Signal { payload: kept.payload, signal: kept.signal };
                 let event = WaitCompleted { by, node: node.id.clone() };
                 self.draft.push_with_inbox(self.ids(), event, InboxWrite::Consume(kept.signal))?;

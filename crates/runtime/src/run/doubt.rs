@@ -64,11 +64,13 @@ impl Run<'_> {
         match policy {
             None | Some(DoubtPolicy::Fail) => self.give_up(node, &invocation, &doubt),
             Some(DoubtPolicy::Human) => {
+                aetheris_fault::sometimes!(DoubtHuman);
                 let reason = format!("did the call of `{}` happen? {}", invocation.tool, doubt.reason);
                 self.block_on_doubt(node, WaitType::Human, reason, None).await
             }
             Some(DoubtPolicy::Wait(_)) if doubt.waited => self.next_policy(node, &invocation, &doubt, &doubt.reason),
             Some(DoubtPolicy::Wait(span)) => {
+                aetheris_fault::sometimes!(DoubtWait);
                 let reason = format!("waiting for a late answer of `{}`", invocation.tool);
                 self.block_on_doubt(node, WaitType::Timer, reason, Some(span)).await
             }
@@ -89,6 +91,7 @@ impl Run<'_> {
 
     /// The list is at its end: the step fails, the call stays on record as unresolved.
     fn give_up(&mut self, node: &Node, invocation: &Invocation, doubt: &Doubt) -> Result<Turn, Stop> {
+        aetheris_fault::sometimes!(DoubtGivenUp);
         let event = self.resolved(node, invocation, Resolver::Policy, DoubtOutcome::Unresolved);
         self.draft.push_with_ledger(self.ids(), event, settle(invocation, LedgerTrigger::GiveUp))?;
         let message = format!("it is not known whether the call of `{}` happened: {}", invocation.tool, doubt.reason);
@@ -140,11 +143,13 @@ impl Run<'_> {
         let Some(answer) = self.ask(node, name, invocation).await? else {
             return Ok(Turn::Go);
         };
+        aetheris_fault::sometimes!(DoubtReconciled);
         match answer {
             Reconciled::Happened(result) => self.reconciled(node, invocation, result),
             Reconciled::DidNotHappen => {
                 let left = self.permit_left(node);
                 if left > Span::ZERO && !doubt.waited && !aetheris_fault::planted!("disproof-believed-early") {
+                    aetheris_fault::sometimes!(DisproofTooEarly);
                     let reason = format!(
                         "`{name}` says that it did not happen; it is asked again when the call can no longer arrive"
                     );

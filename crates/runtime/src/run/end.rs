@@ -90,7 +90,10 @@ impl Run<'_> {
         self.draft.push(self.ids(), JobRequeued { after_us: None, reason: RequeueReason::Draining })?;
         self.draft.release();
         match self.flush(Purpose::Requeue).await? {
-            Rebased::Whole => Ok(RunEnd::Requeued),
+            Rebased::Whole => {
+                aetheris_fault::sometimes!(DrainedJob);
+                Ok(RunEnd::Requeued)
+            }
             Rebased::Cut => match self.state().end_requested {
                 Some(cause) => self.end_as_asked(cause).await,
                 None => Err(Stop::Fault(Failure::new("illegal_transition", "the job changed while it was given back"))),

@@ -68,8 +68,14 @@ impl Run<'_> {
             return Err(Stop::Fault(Failure::new("unknown_tool", format!("the plan has no tool `{name}`"))));
         };
         let outcome = match self.too_late(&permit) {
-            Some(TooLate::Lease) => return self.give_up_permit(node, &permit),
-            Some(TooLate::Permit(error)) => Some(ToolOutcome::NotSent { error, permanent: false }),
+            Some(TooLate::Lease) => {
+                aetheris_fault::sometimes!(LeaseSpentBeforeCall);
+                return self.give_up_permit(node, &permit);
+            }
+            Some(TooLate::Permit(error)) => {
+                aetheris_fault::sometimes!(PermitSpentBeforeCall);
+                Some(ToolOutcome::NotSent { error, permanent: false })
+            }
             None => self.call(call, permit.class).await,
         };
         match outcome {

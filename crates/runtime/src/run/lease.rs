@@ -58,6 +58,7 @@ impl Lease {
     /// Resolves when the run should stop what can be stopped.
     pub(super) async fn interrupted(&self) {
         tokio::select! {
+            biased;
             () = self.lost.cancelled() => {}
             () = self.ending.cancelled() => {}
             () = self.drain.cancelled() => {}

@@ -133,6 +133,7 @@ pub async fn run_job(rt: &Runtime, claimed: Claimed, lease: &Lease) -> Result<Ru
     };
     match stop {
         Stop::Lost => {
+            aetheris_fault::sometimes!(RunLost);
             run.deposit_owed().await?;
             Ok(RunEnd::Lost)
         }
@@ -261,8 +262,12 @@ impl<'r> Run<'r> {
     /// What a refusal other than a moved sequence means for the run.
     async fn refused(&mut self, refusal: Refusal) -> Result<Rebased, Stop> {
         match refusal {
-            Refusal::Guard(_) | Refusal::LeaseExpired => Err(Stop::Lost),
+            Refusal::Guard(_) | Refusal::LeaseExpired => {
+                aetheris_fault::sometimes!(StaleRefused);
+                Err(Stop::Lost)
+            }
             Refusal::SignalKept(_) => {
+                aetheris_fault::sometimes!(SignalRacedWait);
                 let state = self.reload().await?;
                 self.draft.rebase_unblocked(state);
                 self.rename();
@@ -270,6 +275,7 @@ impl<'r> Run<'r> {
             }
             // Someone has settled the call in the meantime: a deposit, or an operator.
             Refusal::Ledger(refusal) => {
+                aetheris_fault::sometimes!(RunMetSettledLedger);
                 self.ledger_refusals += 1;
                 if self.ledger_refusals > LEDGER_REFUSALS_MAX {
                     let message = format!("the ledger keeps refusing what the events call for: {refusal}");
@@ -297,6 +303,7 @@ impl<'r> Run<'r> {
         }
         tracing::warn!(job = %self.state().id, %error, "a write failed; trying again while the lease lasts");
         tokio::select! {
+            biased;
             () = self.lease.lost.cancelled() => Err(Stop::Lost),
             () = tokio::time::sleep(STORE_RETRY) => Ok(()),
         }

@@ -41,7 +41,10 @@ impl Run<'_> {
             Decision::Inject | Decision::Nothing => Ok(Turn::Go),
             Decision::Run => self.begin(node).await,
             Decision::NextTry => self.next_try(node).await,
-            Decision::CatchUp => self.catch_up(node).map(|()| Turn::Go),
+            Decision::CatchUp => {
+                aetheris_fault::sometimes!(CaughtUp);
+                self.catch_up(node).map(|()| Turn::Go)
+            }
             Decision::CatchUpOutcome(outcome) => self.catch_up_outcome(node, outcome).await,
             Decision::EnterDoubt if aetheris_fault::planted!("doubt-forgotten") => self.call_tool(node).await,
             Decision::EnterDoubt => {
@@ -49,7 +52,10 @@ impl Run<'_> {
                 self.enter_doubt(node, reason).await
             }
             Decision::ResumeDoubt => self.follow_doubt(node).await,
-            Decision::CallAgain => self.call_tool(node).await,
+            Decision::CallAgain => {
+                aetheris_fault::sometimes!(CalledAgain);
+                self.call_tool(node).await
+            }
             Decision::Corrupt(why) => {
                 let message = format!("node `{}`: {why}; nothing was run", node.id);
                 Err(Stop::Fault(Failure::new("corrupt_history", message)))
@@ -175,6 +181,7 @@ impl Run<'_> {
         let event = NodeRetryScheduled { after_us: delay.micros(), error: failed.error, node: node.id.clone() };
         self.draft.push(self.ids(), event)?;
         if delay <= limits::BACKOFF_HELD_MAX {
+            aetheris_fault::sometimes!(RetryHeld);
             self.flush(Purpose::Record).await?;
             return Ok(Turn::Go);
         }
@@ -186,7 +193,10 @@ impl Run<'_> {
         self.draft.push(self.ids(), requeued)?;
         self.draft.release();
         match self.flush(Purpose::Requeue).await? {
-            Rebased::Whole => Ok(Turn::End(RunEnd::Requeued)),
+            Rebased::Whole => {
+                aetheris_fault::sometimes!(RetryReleased);
+                Ok(Turn::End(RunEnd::Requeued))
+            }
             Rebased::Cut => Ok(Turn::Go),
         }
     }
@@ -198,6 +208,7 @@ impl Run<'_> {
         if left > Span::ZERO {
             self.flush(Purpose::Record).await?;
             tokio::select! {
+                biased;
                 () = self.lease.interrupted() => return Ok(Turn::Go),
                 () = tokio::time::sleep(left.to_std()) => {}
             }

@@ -85,6 +85,7 @@ impl MemoryStore {
             }
             let pause = next.map_or(left, |wait| wait.to_std().max(Duration::from_millis(1)).min(left));
             tokio::select! {
+                biased;
                 () = written => {}
                 () = tokio::time::sleep(pause) => {}
             }

@@ -1,0 +1,193 @@
+//! Marks: what must always hold, what must be reached sometimes, and what is never reached.
+//!
+//! `always!` and `unreachable!` stay in a release: they end the task that has met the impossible, and
+//! with it the run of one job, whose lease then expires; never the process. `sometimes!` is counted in
+//! builds with the feature `faults` only: a batch of simulated runs that never met a [`Mark`] has not
+//! tested it, and fails.
+
+macro_rules! marks {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// A rare state that tests must reach. One line each: what happens there.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum Mark {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl Mark {
+            /// Every mark.
+            pub const ALL: &'static [Self] = &[$(Self::$name),*];
+        }
+    };
+}
+
+marks! {
+    /// A call was made again under a further permit, with the same key.
+    CalledAgain,
+    /// A cancel met a job that somebody held.
+    CancelOfHeld,
+    /// A cancel met a job that nobody held.
+    CancelOfIdle,
+    /// A step was finished from a recorded effect.
+    CaughtUp,
+    /// A fold began from a checkpoint.
+    CheckpointRead,
+    /// A deadline ended a job.
+    DeadlineHit,
+    /// A late outcome became the effect.
+    DepositTaken,
+    /// A late outcome answered the doubt on which its job waited.
+    DepositEndedDoubt,
+    /// A late outcome became evidence only.
+    DepositWasEvidence,
+    /// "Did not happen" was told before the permit's deadline, and not believed yet.
+    DisproofTooEarly,
+    /// A doubt was given up at the end of its policies.
+    DoubtGivenUp,
+    /// A doubt waits for a person.
+    DoubtHuman,
+    /// A doubt was put to a tool.
+    DoubtReconciled,
+    /// A doubt waits for a late outcome.
+    DoubtWait,
+    /// A run was told to drain and gave its job back.
+    DrainedJob,
+    /// The keeper ended a run whose lease was not safe any more.
+    LeaseNotSafe,
+    /// A renewal was refused.
+    LeaseRefused,
+    /// A lease had run short between permission and call; nothing was sent.
+    LeaseSpentBeforeCall,
+    /// A permission took so long to be written that nothing was sent.
+    PermitSpentBeforeCall,
+    /// A job ended because its workers died too often.
+    PoisonJob,
+    /// A draft was laid onto a newer state and kept whole.
+    RebasedWhole,
+    /// A draft was laid onto a newer state and cut.
+    RebasedCut,
+    /// A lost job was taken back.
+    Reclaimed,
+    /// A sweep found that its job was taken back already.
+    ReclaimLate,
+    /// A job was released for a long back-off.
+    RetryReleased,
+    /// A short back-off was waited for in the slot.
+    RetryHeld,
+    /// A run met a ledger that someone else had settled.
+    RunMetSettledLedger,
+    /// A run that had lost its lease ended.
+    RunLost,
+    /// An unknown commit was found to be written.
+    SettledWritten,
+    /// An unknown commit was found not to be there, and was sent again.
+    SettledAbsent,
+    /// A signal came before its wait and was kept.
+    SignalKept,
+    /// A kept signal was consumed by its wait.
+    SignalConsumed,
+    /// A signal came again after it was delivered.
+    SignalRepeated,
+    /// A wait was about to begin, and a signal for it had just been kept.
+    SignalRacedWait,
+    /// A stale run was refused by its fence.
+    StaleRefused,
+    /// A timer fired.
+    TimerFired,
+    /// A timer was fired by someone else, or is no more.
+    TimerLate,
+    /// A deadline of a wait ended it.
+    WaitTimedOut,
+}
+
+/// Numbers that a test build may shrink, so that rare paths are met in small runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Knob {
+    /// Events between two checkpoints.
+    CheckpointEvents,
+    /// Rows that one sweep takes.
+    SweepRows,
+}
+
+/// Ends the task if what must hold does not: a fault of this program, told with its context. Stays in
+/// a release.
+#[macro_export]
+macro_rules! always {
+    ($holds:expr, $($context:tt)+) => {
+        assert!($holds, $($context)+)
+    };
+}
+
+/// Counts that a rare state was reached, where the condition holds. Nothing in a release.
+#[macro_export]
+macro_rules! sometimes {
+    ($mark:ident) => {
+        $crate::sometimes!($mark, true)
+    };
+    ($mark:ident, $reached:expr) => {{
+        #[cfg(feature = "faults")]
+        if $reached {
+            $crate::marks::reach($crate::marks::Mark::$mark);
+        }
+        #[cfg(not(feature = "faults"))]
+        let _ = || ($crate::marks::Mark::$mark, $reached);
+    }};
+}
+
+/// Ends the task at a place that cannot be reached. Stays in a release.
+#[macro_export]
+macro_rules! unreachable {
+    ($($context:tt)+) => {
+        ::core::panic!("a place that cannot be reached was reached: {}", format_args!($($context)+))
+    };
+}
+
+/// A number, or what a test build has made of it.
+#[macro_export]
+macro_rules! tuned {
+    ($knob:ident, $value:expr) => {{
+        #[cfg(feature = "faults")]
+        let tuned = $crate::marks::tuned($crate::marks::Knob::$knob).unwrap_or($value);
+        #[cfg(not(feature = "faults"))]
+        let tuned = $value;
+        tuned
+    }};
+}
+
+#[cfg(feature = "faults")]
+mod counted {
+    use std::cell::Cell;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::{Knob, Mark};
+
+    static REACHED: [AtomicU64; Mark::ALL.len()] = [const { AtomicU64::new(0) }; Mark::ALL.len()];
+
+    thread_local! {
+        static KNOBS: [Cell<Option<u64>>; 2] = const { [Cell::new(None), Cell::new(None)] };
+    }
+
+    /// Counts a mark.
+    pub fn reach(mark: Mark) {
+        REACHED[mark as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How often each mark was reached by this process.
+    #[must_use]
+    pub fn reached() -> Vec<(Mark, u64)> {
+        Mark::ALL.iter().map(|mark| (*mark, REACHED[*mark as usize].load(Ordering::Relaxed))).collect()
+    }
+
+    /// What this thread has made of a number.
+    #[must_use]
+    pub fn tuned(knob: Knob) -> Option<u64> {
+        KNOBS.with(|knobs| knobs[knob as usize].get())
+    }
+
+    /// Shrinks a number for this thread, or restores it.
+    pub fn tune(knob: Knob, value: Option<u64>) {
+        KNOBS.with(|knobs| knobs[knob as usize].set(value));
+    }
+}
+
+#[cfg(feature = "faults")]
+pub use counted::{reach, reached, tune, tuned};
