@@ -39,6 +39,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
             "worker",
         ],
     ),
+    ("fuzzing", &["adapters", "agentfile", "api", "check", "core", "expr", "runtime", "server", "store"]),
     (
         "proof",
         &[
@@ -74,6 +75,7 @@ const ROOT: &[&str] = &[
     "clippy.toml",
     "crates",
     "docs",
+    "fuzz",
     "rustfmt.toml",
     "target",
     "xtask",

@@ -17,7 +17,7 @@ mod exchange;
 pub mod guard;
 mod http;
 pub mod model;
-mod retry_after;
+pub mod retry_after;
 mod secret;
 mod tls;
 pub mod toolbox;

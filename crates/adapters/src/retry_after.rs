@@ -6,7 +6,8 @@ use reqwest::header::{DATE, HeaderMap, RETRY_AFTER};
 
 /// When an answer asks to be called again. A date is measured from the answer's own `Date`, so that no
 /// clock of ours is compared with the sender's; without one it says nothing.
-pub(crate) fn retry_after(headers: &HeaderMap) -> Option<Span> {
+#[must_use]
+pub fn retry_after(headers: &HeaderMap) -> Option<Span> {
     static PARSER: DateTimeParser = DateTimeParser::new();
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
     let asked = text(RETRY_AFTER)?;

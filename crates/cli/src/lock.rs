@@ -50,6 +50,7 @@ impl DataLock {
             Err(TryLockError::WouldBlock) => return Err(held_by_another(folder, &mut file)),
             Err(TryLockError::Error(e)) => return Err(failed("locked", &e)),
         }
+        aetheris_fault::crash_point!("start.locked");
         let predecessors = read(&mut file).unwrap_or_default().instances;
         let mut lock = Self { file, instance, path, predecessors };
         lock.write()?;
@@ -79,7 +80,10 @@ impl DataLock {
         instances.push(self.instance);
         let content = Content { instances, pid: std::process::id() };
         let text = serde_json::to_vec(&content).map_err(anyhow::Error::from)?;
-        let written = self.file.rewind().and_then(|()| self.file.set_len(0)).and_then(|()| self.file.write_all(&text));
+        let emptied = self.file.rewind().and_then(|()| self.file.set_len(0));
+        aetheris_fault::crash_point!("start.lock.emptied");
+        let written = emptied.and_then(|()| self.file.write_all(&text));
+        aetheris_fault::crash_point!("start.lock.written");
         let synced = written.and_then(|()| self.file.sync_all());
         Ok(synced.map_err(|e| anyhow::anyhow!("{} cannot be written: {e}", self.path.display()))?)
     }

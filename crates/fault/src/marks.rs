@@ -51,6 +51,8 @@ marks! {
     DoubtWait,
     /// A run was told to drain and gave its job back.
     DrainedJob,
+    /// A run was about to end its job, and something written meanwhile forbade it.
+    EndRefused,
     /// The keeper ended a run whose lease was not safe any more.
     LeaseNotSafe,
     /// A renewal was refused.

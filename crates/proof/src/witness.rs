@@ -9,8 +9,13 @@
 //! | `/slow` | acts and answers after `ms` (default 1000) |
 //! | `/refuse` | refuses with `status` (default 422) before it acts |
 //! | `/lookup/{key}` | says whether a body with that key has ended |
+//! | `/v1/chat/completions` | a model: says `re: ` and the question again |
 //!
-//! Every path takes `ms`, `fail`, `status` and `pure=true`, so that agent files write programs with it.
+//! Every path takes `ms`, `fail`, `refuse`, `status`, `how`, `bytes` and `pure=true`, so that agent files write
+//! programs with it: the first `refuse` calls of a key are refused before they act, the next `fail` calls act
+//! and are answered badly: with `status`, by a broken connection (`how=crash`), or by more than can be read
+//! (`how=huge`); `how=early` breaks the connection before anything acts. A good answer carries `bytes` of
+//! ballast.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -24,13 +29,15 @@ use aetheris_check::witness::{WitnessKind, WitnessLine, parse, parse_fence};
 use aetheris_core::hash::Hash;
 use aetheris_core::id::IdempotencyKey;
 use aetheris_core::json::Json;
+use aetheris_core::time::Timestamp;
 use aetheris_store::system::{Clock, SystemClock};
 use anyhow::{Context, Result};
 use axum::Router;
-use axum::body::Bytes;
+use axum::body::{Body, Bytes};
 use axum::extract::{Path as PathOf, Query, State};
 use axum::http::{HeaderMap, StatusCode};
-use axum::routing::{any, get};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{any, get, post};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -44,9 +51,15 @@ pub struct Witness {
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
+/// More than any reader takes.
+const HUGE: usize = 3 * 1024 * 1024;
+
 /// What the service remembers.
 struct Memory {
+    /// Calls that were refused, broken off early or answered badly.
+    bad: BTreeMap<IdempotencyKey, u32>,
     calls: BTreeMap<IdempotencyKey, u32>,
+    clock: Arc<dyn Clock>,
     ended: BTreeMap<IdempotencyKey, Value>,
     file: File,
     started: BTreeMap<IdempotencyKey, u32>,
@@ -57,14 +70,34 @@ type Shared = Arc<Mutex<Memory>>;
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct Program {
+    /// Ballast of a good answer.
+    bytes: Option<usize>,
     /// Calls of a key that act and are answered by an error.
     fail: Option<u32>,
+    /// How they are answered badly.
+    how: Option<How>,
     /// How long the answer is held.
     ms: Option<u64>,
     /// Whether the body changes nothing.
     pure: Option<bool>,
+    /// Calls of a key that are refused before they act.
+    refuse: Option<u32>,
     /// The status of errors and refusals.
     status: Option<u16>,
+}
+
+/// How a call is answered badly.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum How {
+    /// By a status.
+    Status,
+    /// By a connection that breaks, after it has acted.
+    Crash,
+    /// By a connection that breaks, and nothing has acted.
+    Early,
+    /// By more than can be read.
+    Huge,
 }
 
 impl Witness {
@@ -73,8 +106,17 @@ impl Witness {
     /// # Errors
     /// The log cannot be opened, or no port be had.
     pub fn start(log: &Path) -> Result<Self> {
+        Self::start_on(log, Arc::new(SystemClock))
+    }
+
+    /// The same on a clock that its lines are to be compared with.
+    ///
+    /// # Errors
+    /// The log cannot be opened, or no port be had.
+    pub fn start_on(log: &Path, clock: Arc<dyn Clock>) -> Result<Self> {
         let file = File::options().create(true).append(true).open(log).context("opening the witness log")?;
-        let memory = Memory { calls: BTreeMap::new(), ended: BTreeMap::new(), file, started: BTreeMap::new() };
+        let nothing = || BTreeMap::new();
+        let memory = Memory { bad: nothing(), calls: nothing(), clock, ended: BTreeMap::new(), file, started: nothing() };
         let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
         listener.set_nonblocking(true)?;
         let addr = listener.local_addr()?;
@@ -107,7 +149,11 @@ impl Drop for Witness {
 
 async fn serve(listener: std::net::TcpListener, memory: Shared, stopped: tokio::sync::oneshot::Receiver<()>) {
     let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
-    let app = Router::new().route("/lookup/{key}", get(lookup)).route("/{tool}", any(call)).with_state(memory);
+    let app = Router::new()
+        .route("/lookup/{key}", get(lookup))
+        .route("/v1/chat/completions", post(model))
+        .route("/{tool}", any(call))
+        .with_state(memory);
     tokio::select! {
         _ = stopped => {}
         _ = axum::serve(listener, app) => {}
@@ -127,6 +173,17 @@ async fn lookup(State(memory): State<Shared>, PathOf(key): PathOf<String>) -> (S
     (StatusCode::OK, answer.to_string())
 }
 
+/// A model that answers every question in the same way.
+async fn model(body: Bytes) -> (StatusCode, String) {
+    let question: Value = serde_json::from_slice(&body).unwrap_or_default();
+    let asked = question["messages"].as_array().and_then(|all| all.last()).and_then(|last| last["content"].as_str());
+    let text = format!("re: {}", asked.unwrap_or_default());
+    let message = json!({"role": "assistant", "content": text});
+    let usage = json!({"prompt_tokens": 3, "completion_tokens": 5});
+    let answer = json!({"choices": [{"message": message, "finish_reason": "stop"}], "model": "echo", "usage": usage});
+    (StatusCode::OK, answer.to_string())
+}
+
 /// The body runs on a task of its own: whoever called may be gone before it ends.
 async fn call(
     State(memory): State<Shared>,
@@ -134,15 +191,16 @@ async fn call(
     Query(program): Query<Program>,
     headers: HeaderMap,
     body: Bytes,
-) -> (StatusCode, String) {
+) -> Response {
     let program = preset(&tool, program);
-    let refused = program.status.filter(|_| program.fail.is_none());
-    let Some(line) = line(&tool, &program, refused.is_some(), &headers, &body) else {
-        return (StatusCode::BAD_REQUEST, json!({"error": "the runtime's headers are missing"}).to_string());
+    let at = lock(&memory).clock.wall();
+    let Some(line) = line(&tool, at, &program, &headers, &body) else {
+        return (StatusCode::BAD_REQUEST, json!({"error": "the runtime's headers are missing"}).to_string())
+            .into_response();
     };
-    match tokio::spawn(run(memory, program, refused, line, body)).await {
+    match tokio::spawn(run(memory, program, line, body)).await {
         Ok(answer) => answer,
-        Err(_) => (StatusCode::INTERNAL_SERVER_ERROR, String::new()),
+        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }
 }
 
@@ -155,19 +213,22 @@ fn preset(tool: &str, given: Program) -> Program {
         _ => Program::default(),
     };
     Program {
+        bytes: given.bytes,
         fail: given.fail.or(base.fail),
+        how: given.how,
         ms: given.ms.or(base.ms),
         pure: given.pure.or(base.pure),
+        refuse: given.refuse,
         status: given.status.or(base.status),
     }
 }
 
-fn line(tool: &str, program: &Program, refused: bool, headers: &HeaderMap, body: &Bytes) -> Option<WitnessLine> {
+fn line(tool: &str, at: Timestamp, program: &Program, headers: &HeaderMap, body: &Bytes) -> Option<WitnessLine> {
     let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     Some(WitnessLine {
-        kind: if refused { WitnessKind::Refused } else { WitnessKind::BodyStart },
-        acts: !refused && program.pure != Some(true),
-        at: SystemClock.wall(),
+        kind: WitnessKind::BodyStart,
+        acts: program.pure != Some(true),
+        at,
         attempt: header("aetheris-attempt")?.parse().ok()?,
         fence: parse_fence(header("aetheris-fence")?).ok()?,
         input_hash: Hash::of(body),
@@ -179,19 +240,53 @@ fn line(tool: &str, program: &Program, refused: bool, headers: &HeaderMap, body:
     })
 }
 
-async fn run(
-    memory: Shared,
-    program: Program,
-    refused: Option<u16>,
-    start: WitnessLine,
-    body: Bytes,
-) -> (StatusCode, String) {
-    let key = start.key;
-    if write(&memory, &start).is_err() {
-        return (StatusCode::INSUFFICIENT_STORAGE, String::new());
+/// What is done with a call before anything acts.
+enum Before {
+    /// It acts.
+    Act,
+    /// The connection breaks.
+    Break,
+    /// It is refused with a status.
+    Refuse(u16),
+}
+
+fn before(memory: &Shared, program: &Program, key: IdempotencyKey) -> Before {
+    let always = program.fail.is_none() && program.refuse.is_none();
+    if let Some(status) = program.status.filter(|_| always) {
+        return Before::Refuse(status);
     }
-    if let Some(status) = refused {
-        return (code(status), json!({"error": "refused"}).to_string());
+    let early = program.fail.filter(|_| program.how == Some(How::Early)).unwrap_or(0);
+    let refused = program.refuse.unwrap_or(0);
+    let mut memory = lock(memory);
+    let bad = memory.bad.entry(key).or_default();
+    if *bad >= refused.saturating_add(early) {
+        return Before::Act;
+    }
+    *bad += 1;
+    if *bad <= refused { Before::Refuse(program.status.unwrap_or(429)) } else { Before::Break }
+}
+
+/// An answer whose body never comes to its end.
+fn broken() -> Response {
+    let part = [Ok("{"), Err(std::io::Error::other("the tool died"))];
+    Response::new(Body::from_stream(futures_util::stream::iter(part)))
+}
+
+async fn run(memory: Shared, program: Program, start: WitnessLine, body: Bytes) -> Response {
+    let key = start.key;
+    match before(&memory, &program, key) {
+        Before::Act => {}
+        Before::Break => return broken(),
+        Before::Refuse(status) => {
+            let line = WitnessLine { kind: WitnessKind::Refused, acts: false, ..start };
+            return match write(&memory, &line) {
+                Ok(()) => (code(status), json!({"error": "refused"}).to_string()).into_response(),
+                Err(_) => StatusCode::INSUFFICIENT_STORAGE.into_response(),
+            };
+        }
+    }
+    if write(&memory, &start).is_err() {
+        return StatusCode::INSUFFICIENT_STORAGE.into_response();
     }
     let call = {
         let mut memory = lock(&memory);
@@ -202,17 +297,26 @@ async fn run(
     };
     tokio::time::sleep(Duration::from_millis(program.ms.unwrap_or(0))).await;
     let input: Value = serde_json::from_slice(&body).unwrap_or(Value::Null);
-    let result = json!({"done": start.tool, "input": input});
+    let mut result = json!({"done": start.tool, "input": input});
+    if let Some(bytes) = program.bytes {
+        result["ballast"] = "b".repeat(bytes).into();
+    }
     let result_hash = Some(Json::new(result.clone()).hash());
-    let end = WitnessLine { kind: WitnessKind::BodyEnd, at: SystemClock.wall(), result_hash, ..start };
+    let at = lock(&memory).clock.wall();
+    let end = WitnessLine { kind: WitnessKind::BodyEnd, at, result_hash, ..start };
     if write(&memory, &end).is_err() {
-        return (StatusCode::INSUFFICIENT_STORAGE, String::new());
+        return StatusCode::INSUFFICIENT_STORAGE.into_response();
     }
     lock(&memory).ended.insert(key, result.clone());
-    if call <= program.fail.unwrap_or(0) {
-        return (code(program.status.unwrap_or(503)), json!({"error": "flaky"}).to_string());
+    if call > program.fail.unwrap_or(0) {
+        return (StatusCode::OK, result.to_string()).into_response();
     }
-    (StatusCode::OK, result.to_string())
+    match program.how.unwrap_or(How::Status) {
+        How::Status => (code(program.status.unwrap_or(503)), json!({"error": "flaky"}).to_string()).into_response(),
+        How::Crash => broken(),
+        How::Huge => (StatusCode::OK, json!({"huge": "h".repeat(HUGE)}).to_string()).into_response(),
+        How::Early => (StatusCode::OK, result.to_string()).into_response(),
+    }
 }
 
 fn code(status: u16) -> StatusCode {

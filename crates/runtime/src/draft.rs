@@ -7,10 +7,12 @@
 use std::time::Duration;
 
 use aetheris_core::event::{EncodedEvent, Event, EventKind, TimerId};
+use aetheris_core::hash::Hash;
 use aetheris_core::id::{EventId, IdSource};
 use aetheris_core::lease::Guard;
 use aetheris_core::projection::{self, Projection};
 use aetheris_core::state::{Illegal, JobState};
+use aetheris_core::time::Timestamp;
 use aetheris_core::{json, limits};
 use aetheris_store::{
     Checkpoint, CommitError, Committed, ErrorKind, InboxWrite, LeaseChange, LedgerWrite, NewEffect, Purpose, Store,
@@ -177,7 +179,10 @@ impl Draft {
             let seq = self.seq + u64::from(aetheris_fault::planted!("checkpoint-ahead"));
             self.checkpoint = Some(Checkpoint { seq, state: json::to_canonical(&self.state) });
         }
-        self.state.apply(&entry.event)?;
+        let applied = self.state.apply(&entry.event);
+        if !aetheris_fault::planted!("reducer-not-asked") {
+            applied?;
+        }
         self.entries.push(entry);
         Ok(())
     }
@@ -304,7 +309,16 @@ pub async fn write(store: &dyn Store, mut unit: impl FnMut() -> UnitOfWork) -> R
             Ok(committed) => return Ok(committed),
             Err(CommitError::Refused(refusal)) => return Err(WriteError::Refused(refusal)),
             Err(CommitError::Failed(error)) => return Err(WriteError::Failed(error)),
+            Err(CommitError::Unknown(_)) if aetheris_fault::planted!("unknown-is-committed") => {
+                return Ok(Committed { at: Timestamp::default(), head: Hash::ZERO, seq: 0 });
+            }
+            Err(CommitError::Unknown(error)) if aetheris_fault::planted!("unknown-is-failed") => {
+                return Err(WriteError::Failed(error));
+            }
             Err(CommitError::Unknown(error)) => trouble = Some(error),
+        }
+        if aetheris_fault::planted!("blind-retry") {
+            blind_retry(store, unit()).await;
         }
         match settle(store, &unit()).await {
             Ok(Some(committed)) => {
@@ -320,6 +334,15 @@ pub async fn write(store: &dyn Store, mut unit: impl FnMut() -> UnitOfWork) -> R
     }
     let never = || StoreError::new(ErrorKind::Unavailable, "commit", "no attempt was made");
     Err(WriteError::Failed(trouble.unwrap_or_else(never)))
+}
+
+/// The planted bug: what was answered by an error is appended once more at the stream's end, whether or not
+/// it is there already.
+async fn blind_retry(store: &dyn Store, unit: UnitOfWork) {
+    if let Err(CommitError::Refused(aetheris_store::Refusal::Sequence { actual, .. })) = store.commit(unit.clone()).await
+    {
+        drop(store.commit(UnitOfWork { expected_seq: Some(actual), ..unit }).await);
+    }
 }
 
 /// Asks what became of a unit, for as long as its bound allows.

@@ -60,6 +60,9 @@ pub async fn fire_due(rt: &Runtime) -> Result<Option<Duration>, OpError> {
     loop {
         let due = rt.store.due_timers(limits::SWEEP_ROWS_MAX).await?;
         let (now, count) = (due.now, due.timers.len());
+        if count > 0 {
+            aetheris_fault::crash_point!("sweep.timers.listed");
+        }
         let fired = futures_util::stream::iter(due.timers)
             .map(|timer| async move {
                 match rt.fire(&timer, now).await {
@@ -102,6 +105,9 @@ pub async fn reclaim_expired(rt: Runtime, options: SweepOptions, stop: Cancellat
 /// The leases cannot be read.
 pub async fn sweep_expired(rt: &Runtime) -> Result<usize, OpError> {
     let expired = rt.store.expired(limits::SWEEP_ROWS_MAX).await?;
+    if !expired.is_empty() {
+        aetheris_fault::crash_point!("sweep.leases.listed");
+    }
     Ok(reclaim_all(rt, expired, Proof::Expired).await)
 }
 
@@ -116,6 +122,7 @@ pub async fn reclaim_instance(rt: &Runtime, dead: InstanceId) -> Result<usize, O
         if held.is_empty() {
             return Ok(taken);
         }
+        aetheris_fault::crash_point!("sweep.instance.listed");
         let found = held.len();
         let now = reclaim_all(rt, held, Proof::Dead(dead)).await;
         taken += now;

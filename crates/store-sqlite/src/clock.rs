@@ -58,7 +58,7 @@ pub(crate) fn look(clock: &dyn Clock, mark: Mark) -> Look {
     } else {
         mark.clock
     };
-    let now = wall.max(mark.clock).max(floor);
+    let now = if aetheris_fault::planted!("clock-goes-back") { wall } else { wall.max(mark.clock).max(floor) };
     let stale = rebooted || now > cap || offset > mark.offset || offset < mark.offset.saturating_sub(FALL_US);
     Look {
         now: Timestamp::from_micros(now),

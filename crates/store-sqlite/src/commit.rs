@@ -4,7 +4,7 @@ use aetheris_core::event::EventKind;
 use aetheris_core::id::IdempotencyKey;
 use aetheris_core::job::JobStatus;
 use aetheris_core::lease::{self, Fence};
-use aetheris_core::ledger::{self, LedgerRow, PermitRequest};
+use aetheris_core::ledger::LedgerRow;
 use aetheris_store::{CommitError, Committed, InboxWrite, LeaseChange, LedgerWrite, Refusal, UnitOfWork, rules};
 use rusqlite::params;
 
@@ -48,9 +48,7 @@ fn decide(tx: &mut Tx<'_, '_>, unit: &UnitOfWork) -> Result<Decided, Stop> {
         lease::admit(unit.guard, fence, holder, tx.now).map_err(Refusal::Guard)?;
     }
     rules::permission(unit, holder, tx.now)?;
-    if !aetheris_fault::planted!("sequence-not-checked") {
-        rules::sequence(unit, seq)?;
-    }
+    rules::sequence(unit, seq)?;
     check_plan(tx, unit)?;
     check_client_key(tx, unit)?;
     let num = before.as_ref().map(|job| job.num);
@@ -110,17 +108,12 @@ fn check_ledger(tx: &mut Tx<'_, '_>, unit: &UnitOfWork, fence: Fence) -> Result<
         let step = match write {
             LedgerWrite::Permit(request) => {
                 let before = current(tx, &steps, request.key)?;
-                let after = if aetheris_fault::planted!("ledger-not-arbitrated") {
-                    let asked = PermitRequest { permit: 1, ..request.clone() };
-                    ledger::grant(unit.job, fence, None, &asked, tx.now)
-                } else {
-                    ledger::grant(unit.job, fence, before.as_ref(), request, tx.now)
-                };
+                let after = rules::grant((unit.job, fence), before.as_ref(), request, tx.now);
                 LedgerStep { before, after: after.map_err(Refusal::Ledger)? }
             }
             LedgerWrite::Settle(settle) => {
                 let before = current(tx, &steps, settle.key)?.filter(|row| row.job == unit.job);
-                let after = ledger::settle(before.as_ref(), settle, tx.now).map_err(Refusal::Ledger)?;
+                let after = rules::settle(unit.job, before.as_ref(), settle, tx.now).map_err(Refusal::Ledger)?;
                 LedgerStep { before, after }
             }
         };

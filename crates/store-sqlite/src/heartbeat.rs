@@ -15,7 +15,11 @@ pub(crate) fn renew(tx: &mut Tx<'_, '_>, request: &Heartbeat, sent_at: Duration)
     let alive_after = if aetheris_fault::planted!("lease-never-expires-check") { i64::MIN } else { tx.now.micros() };
     let mut answers = Vec::with_capacity(request.leases.len());
     for lease in &request.leases {
-        let fence = lease.fence;
+        let mut fence = lease.fence;
+        if aetheris_fault::planted!("renewal-by-worker") {
+            let job = tx.sql.first(Query::JobHot, [&lease.job.to_bytes()[..]], crate::rows::hot_job)?;
+            fence = job.map_or(fence, |job| job.fence);
+        }
         let ended = tx.sql.first(
             Query::JobRenew,
             params![

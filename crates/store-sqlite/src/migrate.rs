@@ -21,7 +21,12 @@ pub(crate) fn newest() -> i64 {
 pub(crate) fn run(conn: &Connection, clock: &dyn Clock) -> Result<(), Trouble> {
     conn.execute_batch("BEGIN IMMEDIATE")?;
     match apply(conn, clock) {
-        Ok(()) => Ok(conn.execute_batch("COMMIT")?),
+        Ok(()) => {
+            aetheris_fault::crash_point!("store.migrate.before_commit");
+            conn.execute_batch("COMMIT")?;
+            aetheris_fault::crash_point!("store.migrate.after_commit");
+            Ok(())
+        }
         Err(trouble) => {
             // The first trouble is the one to report.
             drop(conn.execute_batch("ROLLBACK"));

@@ -83,6 +83,7 @@ pub(crate) fn writer(options: &SqliteOptions) -> Result<Connection, Trouble> {
     if let Some(pages) = options.pages_max {
         conn.pragma_update(None, "max_page_count", pages)?;
     }
+    aetheris_fault::crash_point!("store.open.before_migrate");
     migrate::run(&conn, options.clock.as_ref())?;
     // From here on waiting is the turn's business.
     conn.busy_timeout(Duration::ZERO)?;

@@ -7,7 +7,7 @@ use aetheris_core::job::JobStatus;
 use aetheris_core::lease::{Fence, Guard};
 use aetheris_core::ledger::LedgerRow;
 use aetheris_core::projection::{Projection, TimerChange};
-use aetheris_core::time::Timestamp;
+use aetheris_core::time::{Span, Timestamp};
 use aetheris_store::{Committed, InboxWrite, LeaseChange, NewJob, UnitOfWork};
 use rusqlite::params;
 
@@ -55,9 +55,10 @@ pub(crate) fn put(tx: &mut Tx<'_, '_>, unit: &UnitOfWork, decided: &Decided) -> 
 
 fn chain(at: Timestamp, unit: &UnitOfWork, decided: &Decided) -> (Vec<Hash>, After) {
     let (mut seq, mut head) = decided.before.as_ref().map_or((0, Hash::ZERO), |job| (job.seq, job.head));
+    let hashed_at = at.after(Span::from_micros(u64::from(aetheris_fault::planted!("hash-before-storing"))));
     let hashes = unit.events.iter().map(|event| {
         seq += 1;
-        head = Header::of(unit.job, seq, event, decided.fence, at).chain(&head);
+        head = Header::of(unit.job, seq, event, decided.fence, hashed_at).chain(&head);
         head
     });
     let hashes = hashes.collect();
@@ -105,9 +106,13 @@ fn derive(
 ) -> Result<Derived, Trouble> {
     let not_before = row.not_before.map(|due| due.resolve(tx.now));
     let pending = row.status == JobStatus::Pending;
-    let delayed_until = not_before.filter(|at| pending && *at > tx.now);
+    let delayed = pending && !aetheris_fault::planted!("delay-ignored");
+    let delayed_until = not_before.filter(|at| delayed && *at > tx.now);
     let mut ready = pending && delayed_until.is_none();
-    if ready && let Some((agent, session)) = session {
+    if ready
+        && let Some((agent, session)) = session
+        && !aetheris_fault::planted!("session-order-ignored")
+    {
         let earlier = params![agent.as_str(), session.as_str(), &job.to_bytes()[..]];
         ready = !tx.sql.exists(Query::SessionEarlier, earlier)?;
     }

@@ -248,7 +248,12 @@ impl Writer<'_> {
         }
         let points = crash_points(&requests, &outcome);
         match self.commit(&points) {
-            Ok(()) => self.finish(requests, outcome),
+            Ok(()) => {
+                self.finish(requests, outcome);
+                for purpose in points {
+                    aetheris_fault::crash_point!("store.{purpose}.answered");
+                }
+            }
             Err(failure) => return Err((requests, failure)),
         }
         Ok(())

@@ -53,12 +53,17 @@ pub enum Fault {
     After,
     /// It fails, is known to have failed, and is not executed.
     Before,
+    /// The connection breaks in mid-transaction, so much later: never executed, and of a commit nothing is
+    /// known.
+    Broken(Span),
     /// It is executed so much later, and answered then.
     Delay(Span),
     /// Its answer is lost at once, and it is executed so much later. Questions fail only.
     Late(Span),
     /// Its answer is lost, and it is never executed.
     Lost,
+    /// No connection is free for so long: it fails and is not executed.
+    PoolTimeout(Span),
 }
 
 /// Which fault, without its length: what is counted.
@@ -68,12 +73,16 @@ pub enum FaultKind {
     After,
     /// [`Fault::Before`].
     Before,
+    /// [`Fault::Broken`].
+    Broken,
     /// [`Fault::Delay`].
     Delay,
     /// [`Fault::Late`].
     Late,
     /// [`Fault::Lost`].
     Lost,
+    /// [`Fault::PoolTimeout`].
+    PoolTimeout,
 }
 
 impl Fault {
@@ -83,9 +92,11 @@ impl Fault {
         match self {
             Self::After => FaultKind::After,
             Self::Before => FaultKind::Before,
+            Self::Broken(_) => FaultKind::Broken,
             Self::Delay(_) => FaultKind::Delay,
             Self::Late(_) => FaultKind::Late,
             Self::Lost => FaultKind::Lost,
+            Self::PoolTimeout(_) => FaultKind::PoolTimeout,
         }
     }
 }
@@ -142,8 +153,7 @@ impl FaultPlan {
         self
     }
 
-    /// The fault of the n-th call of an operation.
-    fn decide(&mut self, op: Op, call: u64) -> Option<Fault> {
+    fn fault_of(&mut self, op: Op, call: u64) -> Option<Fault> {
         if let Some(scripted) = self.scripts.get_mut(&op).and_then(VecDeque::pop_front) {
             return scripted;
         }
@@ -165,6 +175,18 @@ impl FaultPlan {
             }
         }
         None
+    }
+}
+
+/// Whoever decides which call meets which fault; a [`FaultPlan`] is one.
+pub trait Decide: Send {
+    /// The fault of the n-th call of an operation.
+    fn decide(&mut self, op: Op, call: u64) -> Option<Fault>;
+}
+
+impl Decide for FaultPlan {
+    fn decide(&mut self, op: Op, call: u64) -> Option<Fault> {
+        self.fault_of(op, call)
     }
 }
 
@@ -191,11 +213,10 @@ fn code(op: Op) -> u64 {
     }
 }
 
-#[derive(Debug, Default)]
 struct Decisions {
     calls: BTreeMap<Op, u64>,
     counts: BTreeMap<(Op, FaultKind), u64>,
-    plan: FaultPlan,
+    plan: Box<dyn Decide>,
 }
 
 /// Writes that were answered and have not happened yet, by job.
@@ -256,13 +277,19 @@ impl FaultyStore {
     /// Wraps a store.
     #[must_use]
     pub fn new(inner: Arc<dyn Store>, plan: FaultPlan) -> Self {
-        let decisions = Mutex::new(Decisions { plan, ..Decisions::default() });
+        Self::decided_by(inner, Box::new(plan))
+    }
+
+    /// Wraps a store whose faults someone else decides.
+    #[must_use]
+    pub fn decided_by(inner: Arc<dyn Store>, plan: Box<dyn Decide>) -> Self {
+        let decisions = Mutex::new(Decisions { calls: BTreeMap::new(), counts: BTreeMap::new(), plan });
         Self { decisions, in_flight: Arc::default(), inner }
     }
 
     /// Replaces the plan: what a test calls when the trouble is to end, or to begin.
     pub fn replan(&self, plan: FaultPlan) {
-        self.decisions().plan = plan;
+        self.decisions().plan = Box::new(plan);
     }
 
     /// How often each fault has happened to each operation.
@@ -298,7 +325,15 @@ impl FaultyStore {
         match self.decide(Op::Commit(unit.purpose)) {
             None => self.inner.commit(unit).await,
             Some(Fault::Before) => Err(CommitError::Failed(injected("commit"))),
+            Some(Fault::PoolTimeout(by)) => {
+                tokio::time::sleep(by.to_std()).await;
+                Err(CommitError::Failed(injected("commit")))
+            }
             Some(Fault::Lost) => unknown(),
+            Some(Fault::Broken(by)) => {
+                tokio::time::sleep(by.to_std()).await;
+                unknown()
+            }
             Some(Fault::After) => match self.inner.commit(unit).await {
                 // A refusal is lost like every other answer.
                 Ok(_) | Err(_) => unknown(),
@@ -336,6 +371,10 @@ impl FaultyStore {
         match self.decide(op) {
             None => call(self.inner.as_ref()).await,
             Some(Fault::Before | Fault::Lost) => Err(injected(name)),
+            Some(Fault::Broken(by) | Fault::PoolTimeout(by)) => {
+                tokio::time::sleep(by.to_std()).await;
+                Err(injected(name))
+            }
             Some(Fault::After) => {
                 drop(call(self.inner.as_ref()).await?);
                 Err(injected(name))
@@ -375,7 +414,9 @@ impl Store for FaultyStore {
         let unit = unit.clone();
         Box::pin(async move {
             self.call((Op::Settle, "settle"), |_| Box::pin(std::future::ready(Ok(()))), |_| None).await?;
-            self.in_flight.wait_for(unit.job).await;
+            if !aetheris_fault::planted!("settle-too-early") {
+                self.in_flight.wait_for(unit.job).await;
+            }
             self.inner.settle(&unit).await
         })
     }

@@ -5,9 +5,10 @@
 //! signals, the ledger, effects, the inbox, [`bounds`]. The first that refuses is the answer.
 
 use aetheris_core::event::EventKind;
+use aetheris_core::id::JobId;
 use aetheris_core::job::JobStatus;
 use aetheris_core::lease::{Fence, Guard, Holder};
-use aetheris_core::ledger::{LedgerRefusal, LedgerRow, LedgerStatus};
+use aetheris_core::ledger::{self, LedgerRefusal, LedgerRow, LedgerStatus, PermitRequest, Settle};
 use aetheris_core::limits;
 use aetheris_core::time::Timestamp;
 
@@ -53,7 +54,7 @@ pub fn shape(unit: &UnitOfWork) -> Result<(), StoreError> {
 pub fn permission(unit: &UnitOfWork, holder: Option<&Holder>, now: Timestamp) -> Result<(), Refusal> {
     let asked = unit.ledger.iter().any(|write| matches!(write, LedgerWrite::Permit(_)));
     let live = matches!(unit.guard, Guard::Run(_)) && holder.is_some_and(|holder| holder.is_live(now));
-    if asked && !live { Err(Refusal::LeaseExpired) } else { Ok(()) }
+    if asked && !live && !aetheris_fault::planted!("permit-without-lease") { Err(Refusal::LeaseExpired) } else { Ok(()) }
 }
 
 /// Whether nothing was written since the author looked.
@@ -61,10 +62,46 @@ pub fn permission(unit: &UnitOfWork, holder: Option<&Holder>, now: Timestamp) ->
 /// # Errors
 /// [`Refusal::Sequence`].
 pub fn sequence(unit: &UnitOfWork, actual: u64) -> Result<(), Refusal> {
+    if aetheris_fault::planted!("sequence-not-checked") {
+        return Ok(());
+    }
     match unit.expected_seq {
         Some(expected) if expected != actual => Err(Refusal::Sequence { expected, actual }),
         Some(_) | None => Ok(()),
     }
+}
+
+/// Decides a permission against the row of its key, as the unit's changes so far leave it.
+///
+/// # Errors
+/// [`LedgerRefusal`].
+pub fn grant(
+    (job, fence): (JobId, Fence),
+    existing: Option<&LedgerRow>,
+    request: &PermitRequest,
+    now: Timestamp,
+) -> Result<LedgerRow, LedgerRefusal> {
+    if aetheris_fault::planted!("ledger-not-arbitrated") {
+        return ledger::grant(job, fence, None, &PermitRequest { permit: 1, ..request.clone() }, now);
+    }
+    ledger::grant(job, fence, existing, request, now)
+}
+
+/// Decides a settlement against the row of its key, as the unit's changes so far leave it. A row of another
+/// job counts as missing.
+///
+/// # Errors
+/// [`LedgerRefusal`].
+pub fn settle(
+    job: JobId,
+    existing: Option<&LedgerRow>,
+    change: &Settle,
+    now: Timestamp,
+) -> Result<LedgerRow, LedgerRefusal> {
+    let existing = existing.filter(|row| row.job == job);
+    let any = existing.filter(|_| aetheris_fault::planted!("older-permit-settles"));
+    let permit_id = any.map_or(change.permit_id, |row| row.permit_id);
+    ledger::settle(existing, &Settle { permit_id, ..*change }, now)
 }
 
 /// Whether an outcome is of the ledger's current permit. `row` is this job's row of the key, as it is
@@ -74,7 +111,8 @@ pub fn sequence(unit: &UnitOfWork, actual: u64) -> Result<(), Refusal> {
 /// [`Refusal::Ledger`].
 pub fn effect(row: Option<&LedgerRow>, effect: &NewEffect) -> Result<(), Refusal> {
     let row = row.ok_or(LedgerRefusal::Missing(effect.key))?;
-    if row.permit_id == effect.permit_id && row.permit == effect.permit {
+    let any = aetheris_fault::planted!("older-permit-settles");
+    if any || (row.permit_id == effect.permit_id && row.permit == effect.permit) {
         return Ok(());
     }
     let (current, status) = (row.permit, row.status);
@@ -129,7 +167,8 @@ pub const fn unclaimed(generation: u32) -> Fence {
 /// Whether a job of that status and moment can be claimed, its session aside.
 #[must_use]
 pub fn claimable(status: JobStatus, not_before: Option<Timestamp>, now: Timestamp) -> bool {
-    status == JobStatus::Pending && not_before.is_none_or(|at| at <= now)
+    let due = not_before.is_none_or(|at| at <= now) || aetheris_fault::planted!("delay-ignored");
+    status == JobStatus::Pending && due
 }
 
 /// Whether a row of the ledger is in the list of doubts: the outcome is unknown and nobody has answered.

@@ -29,7 +29,10 @@ impl Clock for SystemClock {
 
     fn wall(&self) -> Timestamp {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
-        Timestamp::from_micros(now.tv_sec.saturating_mul(1_000_000).saturating_add(now.tv_nsec / 1_000))
+        let micros = now.tv_sec.saturating_mul(1_000_000).saturating_add(now.tv_nsec / 1_000);
+        #[cfg(feature = "faults")]
+        let micros = micros.saturating_add(aetheris_fault::wall_offset_us());
+        Timestamp::from_micros(micros)
     }
 }
 

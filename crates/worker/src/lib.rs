@@ -102,6 +102,9 @@ impl Worker {
             match self.rt.store.claim(self.request(slots.num_permits())).await {
                 Ok(claimed) => {
                     trouble = 0;
+                    if !claimed.is_empty() {
+                        aetheris_fault::crash_point!("worker.claimed");
+                    }
                     self.launch(&mut runs, slots, claimed);
                     // The runs first, then the next claim.
                     tokio::task::yield_now().await;
@@ -116,6 +119,7 @@ impl Worker {
         while let Some(ended) = runs.join_next().await {
             note_panic(ended);
         }
+        aetheris_fault::crash_point!("worker.drained");
         self.held.close();
     }
 
@@ -159,13 +163,16 @@ impl Worker {
                 continue;
             };
             let (drain, abandon) = (self.stop.drain.clone(), self.stop.abandon.clone());
-            let safe_until = claimed.sent_at + safe_for(self.options.lease_ttl);
+            let late = aetheris_fault::planted!("lease-from-receipt");
+            let since = if late { self.rt.system.clock.boot() } else { claimed.sent_at };
+            let safe_until = since + safe_for(self.options.lease_ttl);
             let lease = Arc::new(Lease::new(claimed.fence, safe_until, drain, abandon));
             let kept = Kept::begin(self, claimed.job, &lease);
             let rt = self.rt.clone();
             runs.spawn(async move {
                 let job = claimed.job;
                 let end = Box::pin(run::run_job(&rt, claimed, &lease)).await;
+                aetheris_fault::crash_point!("worker.run_ended");
                 drop(kept);
                 drop(slot);
                 match end {

@@ -34,11 +34,14 @@ pub async fn run(given: &args::Dev, config: Config, context: &Context) -> Result
         StoreKind::Sqlite => Some(DataLock::take(data_folder(&config), instance)?),
     };
     let wired = Wired { instance, ..Wired::new(config, &context.env, true)? };
+    aetheris_fault::crash_point!("start.opened");
     for file in &given.agents {
         put_agent(&wired, file).await?;
     }
+    aetheris_fault::crash_point!("start.agents_put");
     if let Some(lock) = &mut lock {
         take_back(&wired, lock).await?;
+        aetheris_fault::crash_point!("start.taken_back");
     }
     let listener = wired.listen().await?;
     let address = listener.local_addr().map_err(anyhow::Error::from)?;
@@ -47,6 +50,7 @@ pub async fn run(given: &args::Dev, config: Config, context: &Context) -> Result
     wired.start_sweeps(&mut tasks, &background);
     wired.start_worker(&mut tasks)?;
     start_server(&wired, listener, &mut tasks, &background);
+    aetheris_fault::crash_point!("start.listening");
     out.text(&format!("aetheris dev: listening on http://{address}\n"))?;
     until_stopped(&wired, &background, tasks, out).await
 }
@@ -120,6 +124,7 @@ async fn take_back(wired: &Wired, lock: &mut DataLock) -> Result<(), Error> {
             Err(error) => return Err(anyhow::Error::from(error).into()),
         }
     }
+    aetheris_fault::crash_point!("start.forgetting");
     lock.forget_predecessors()
 }
 
@@ -133,6 +138,7 @@ async fn until_stopped(
 ) -> Result<Exit, Error> {
     let mut signals = StopRequests::new()?;
     signals.next().await;
+    aetheris_fault::crash_point!("stop.asked");
     wired.stop.drain.cancel();
     background.cancel();
     out.note(

@@ -10,6 +10,8 @@ mod evidence;
 mod follow;
 mod guarantees;
 mod jobs;
+mod outside;
+pub mod prove;
 mod send;
 mod signal;
 mod waits;
@@ -18,6 +20,8 @@ use std::path::Path;
 
 use clap::CommandFactory;
 use serde_json::json;
+
+pub use self::outside::ChildArgs;
 
 use crate::args::{self, Args, Command, Global};
 use crate::client::Client;

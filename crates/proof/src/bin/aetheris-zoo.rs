@@ -1,16 +1,26 @@
 //! `aetheris-zoo table` plants every bug of the zoo, one at a time, and prints what caught it.
+//! `aetheris-zoo --layers [--only WORD] [--seeds N] [--markdown FILE]` asks every layer for every bug, and prints
+//! which layer found it after how long; a bug that fewer than two have found is wrong.
 //! `aetheris-zoo run SCENARIO` plays one scenario in this process: exit 0 clean, 6 something was found.
+//! `aetheris-zoo hunt [SCENARIO]` plays one or all and tells what was found as `zoo::layers` says.
 
 use std::io::Write as _;
 use std::process::ExitCode;
+use std::time::Duration;
 
+use aetheris_proof::zoo::layers::{Hunt, Layer};
 use aetheris_proof::zoo::scenarios::Scenario;
 use aetheris_proof::zoo::{BUGS, Bug, Verdict, outside};
 use aetheris_store::system::{Clock, SystemClock};
 use anyhow::{Context, Result, bail};
+use futures_util::StreamExt;
 
 /// A check found something.
 const FOUND: u8 = 6;
+/// Bugs that are hunted at once.
+const AT_ONCE: usize = 2;
+/// How many layers have to find each bug.
+const LAYERS_MIN: usize = 2;
 
 #[tokio::main]
 async fn main() -> Result<ExitCode> {
@@ -23,8 +33,141 @@ async fn main() -> Result<ExitCode> {
             outside::accept(folder.as_ref()).await?;
             Ok(ExitCode::SUCCESS)
         }
-        _ => bail!("usage: aetheris-zoo [table | run SCENARIO]"),
+        ["hunt"] => hunt(Scenario::ALL).await,
+        ["hunt", name] => hunt(&[Scenario::parse(name).with_context(|| format!("there is no scenario `{name}`"))?]).await,
+        ["--layers", options @ ..] => layers(&Options::parse(options)?).await,
+        _ => bail!("usage: aetheris-zoo [table | --layers | run SCENARIO | hunt [SCENARIO]]"),
     }
+}
+
+/// What the table of layers is made of.
+struct Options {
+    markdown: Option<String>,
+    only: String,
+    seeds: u32,
+}
+
+impl Options {
+    fn parse(given: &[&str]) -> Result<Self> {
+        let mut options = Self { markdown: None, only: String::new(), seeds: 2_000 };
+        for pair in given.chunks(2) {
+            match pair {
+                ["--markdown", file] => options.markdown = Some((*file).to_owned()),
+                ["--only", word] => options.only = (*word).to_owned(),
+                ["--seeds", number] => options.seeds = number.parse().context("--seeds takes a number")?,
+                _ => bail!("usage: aetheris-zoo --layers [--only WORD] [--seeds N] [--markdown FILE]"),
+            }
+        }
+        Ok(options)
+    }
+}
+
+/// Plays scenarios until one finds something, and tells it in one line.
+async fn hunt(scenarios: &[Scenario]) -> Result<ExitCode> {
+    for scenario in scenarios {
+        let verdict = scenario.run().await?;
+        if !verdict.caught_by.is_empty() {
+            let what = verdict.caught_by.join(", ");
+            writeln!(std::io::stdout(), "{}", serde_json::json!({ "failed": true, "what": what }))?;
+            return Ok(ExitCode::from(FOUND));
+        }
+    }
+    writeln!(std::io::stdout(), "{}", serde_json::json!({ "failed": false, "scenarios": scenarios.len() }))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// One bug, and what every layer made of it; `None` where it is not one of the bug's layers.
+type Row = (&'static Bug, Vec<Option<Hunt>>);
+
+async fn layers(options: &Options) -> Result<ExitCode> {
+    let mut out = std::io::stdout();
+    let mut wrong = 0u32;
+    for layer in Layer::ALL {
+        match layer.hunt(None, options.seeds).await? {
+            Hunt::Found { what, .. } => {
+                wrong += 1;
+                writeln!(out, "without a bug, the layer {} found: {what}", layer.as_str())?;
+            }
+            Hunt::Nothing(took) => {
+                writeln!(out, "without a bug, the layer {} found nothing in {}", layer.as_str(), text(took))?;
+            }
+            Hunt::NotBuilt => writeln!(out, "the layer {} has not been built and is not asked", layer.as_str())?,
+        }
+    }
+    let wanted = BUGS.iter().filter(|bug| bug.name.contains(&options.only));
+    let mut rows = futures_util::stream::iter(wanted.map(|bug| every_layer(bug, options.seeds))).buffered(AT_ONCE);
+    let mut table = vec![cells_of_head()];
+    while let Some(row) = rows.next().await {
+        let row = row?;
+        wrong += u32::from(found_by(&row) < LAYERS_MIN);
+        let cells = cells_of(&row);
+        writeln!(out, "{}", cells.join(" | "))?;
+        table.push(cells);
+    }
+    write_aligned(&mut out, &table)?;
+    if let Some(file) = &options.markdown {
+        std::fs::write(file, markdown(&table))?;
+    }
+    writeln!(out, "bug zoo: {} bugs; {wrong} wrong", table.len() - 1)?;
+    Ok(if wrong == 0 { ExitCode::SUCCESS } else { ExitCode::from(FOUND) })
+}
+
+async fn every_layer(bug: &'static Bug, seeds: u32) -> Result<Row> {
+    let mut hunts = Vec::new();
+    for layer in Layer::ALL {
+        hunts.push(if bug.layers.contains(&layer) { Some(layer.hunt(Some(bug), seeds).await?) } else { None });
+    }
+    Ok((bug, hunts))
+}
+
+fn found_by((_, hunts): &Row) -> usize {
+    hunts.iter().flatten().filter(|hunt| matches!(hunt, Hunt::Found { .. })).count()
+}
+
+fn text(took: Duration) -> String {
+    format!("{:.1} s", took.as_secs_f64())
+}
+
+fn cells_of_head() -> Vec<String> {
+    let layers = Layer::ALL.iter().map(|layer| layer.as_str().to_owned());
+    std::iter::once("bug".to_owned()).chain(layers).chain(["first finding".to_owned()]).collect()
+}
+
+fn cells_of((bug, hunts): &Row) -> Vec<String> {
+    let mut cells = vec![bug.name.to_owned()];
+    let mut first = String::new();
+    for hunt in hunts {
+        cells.push(match hunt {
+            None => "-".to_owned(),
+            Some(Hunt::NotBuilt) => "not built".to_owned(),
+            Some(Hunt::Nothing(_)) => "no".to_owned(),
+            Some(Hunt::Found { what, took }) => {
+                if first.is_empty() {
+                    first = what.chars().take(72).collect();
+                }
+                text(*took)
+            }
+        });
+    }
+    cells.push(first);
+    cells
+}
+
+fn write_aligned(out: &mut impl std::io::Write, table: &[Vec<String>]) -> Result<()> {
+    let width = |place: usize| table.iter().filter_map(|row| row.get(place)).map(String::len).max().unwrap_or(0);
+    for row in table {
+        let cells = row.iter().enumerate().map(|(place, cell)| format!("{cell:<width$}", width = width(place)));
+        writeln!(out, "{}", cells.collect::<Vec<_>>().join("  ").trim_end())?;
+    }
+    Ok(())
+}
+
+fn markdown(table: &[Vec<String>]) -> String {
+    let line = |row: &Vec<String>| format!("| {} |\n", row.join(" | "));
+    let rule = table.first().map(|head| format!("|{}\n", "---|".repeat(head.len()))).unwrap_or_default();
+    let mut lines = table.iter().map(line);
+    let head = lines.next().unwrap_or_default();
+    head + &rule + &lines.collect::<String>()
 }
 
 async fn run(scenario: Scenario) -> Result<ExitCode> {

@@ -106,7 +106,7 @@ impl Fleet {
     }
 
     fn launch(&self, args: Vec<String>, crash: Option<String>) -> Launch {
-        Launch { args, crash, log: self.log(), program: self.program.clone() }
+        Launch { args, crash, env: Vec::new(), log: self.log(), program: self.program.clone() }
     }
 
     fn log(&self) -> PathBuf {

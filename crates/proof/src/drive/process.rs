@@ -22,6 +22,8 @@ pub struct Launch {
     pub args: Vec<String>,
     /// `point@hit@mode`, where it is to die or stop.
     pub crash: Option<String>,
+    /// What is added to its environment.
+    pub env: Vec<(String, String)>,
     /// Where its log goes.
     pub log: PathBuf,
     /// The program.
@@ -55,6 +57,7 @@ impl Launch {
         let mut command = Command::new(&self.program);
         command.args(&self.args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).kill_on_drop(true);
         command.env_remove("AETHERIS_BUG").env_remove("AETHERIS_CRASH");
+        command.envs(self.env.iter().map(|(name, value)| (name, value)));
         if let Some(crash) = &self.crash {
             command.env("AETHERIS_CRASH", crash);
         }
@@ -94,6 +97,14 @@ impl Running {
     /// The system does not say.
     pub async fn wait(&mut self) -> Result<ExitStatus> {
         Ok(self.child.wait().await?)
+    }
+
+    /// How it ended, if it has.
+    ///
+    /// # Errors
+    /// The system does not say.
+    pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
+        Ok(self.child.try_wait()?)
     }
 
     /// Sends it a signal.

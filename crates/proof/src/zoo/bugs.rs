@@ -1,5 +1,6 @@
-//! The list: every planted bug and the scenario that shows it.
+//! The list: every planted bug, the scenario that shows it, and the layers that can find it.
 
+use super::layers::Layer::{self, Conformance, Matrix, Scenario as Story, Simulation};
 use super::scenarios::Scenario;
 
 /// A planted bug.
@@ -11,36 +12,81 @@ pub struct Bug {
     pub what: &'static str,
     /// The smallest scenario that shows it.
     pub scenario: Scenario,
+    /// The layers that can find it; what they did find is a table that `aetheris-zoo --layers` makes.
+    pub layers: &'static [Layer],
 }
 
-const fn bug(name: &'static str, what: &'static str, scenario: Scenario) -> Bug {
-    Bug { name, what, scenario }
+/// Of a run: no store can show it alone.
+const RUN: &[Layer] = &[Story, Matrix, Simulation];
+/// Of a store: its contract forbids it.
+const STORE: &[Layer] = &[Story, Conformance, Matrix, Simulation];
+
+const fn run(name: &'static str, what: &'static str, scenario: Scenario) -> Bug {
+    Bug { name, what, scenario, layers: RUN }
+}
+
+const fn store(name: &'static str, what: &'static str, scenario: Scenario) -> Bug {
+    Bug { name, what, scenario, layers: STORE }
 }
 
 /// Every bug of the zoo.
 pub const BUGS: &[Bug] = &[
-    bug("call-before-permission", "the tool is called before its permission is durable", Scenario::Ledger),
-    bug("key-with-attempt", "the idempotency key contains the attempt", Scenario::Ledger),
-    bug("lease-not-checked-before-call", "a call leaves though the lease is spent", Scenario::SpentLease),
-    bug("timeout-is-a-failure", "a timed-out call counts as failed", Scenario::LostAnswer),
-    bug("retry-any-error", "an unknown outcome counts as not sent", Scenario::LostAnswer),
-    bug("doubt-forgotten", "after a crash in the call the step runs again", Scenario::CrashInBody),
-    bug("open-calls-forgotten", "a job ends over a call whose outcome is unknown", Scenario::CancelAfterCrash),
-    bug("deposit-dropped", "an answer that came after the lease was lost is thrown away", Scenario::LateAnswer),
-    bug("reclaim-ignores-lease", "a live holder's job is taken back", Scenario::LiveReclaim),
-    bug("early-signal-refused", "a signal before its wait is refused", Scenario::EarlySignal),
-    bug("write-only-inbox", "kept signals are never read", Scenario::EarlySignal),
-    bug("wait-without-looking", "a signal that comes while the job blocks is missed", Scenario::RacedSignal),
-    bug("timer-fires-early", "a timer is fired without looking at its time", Scenario::EarlyTimer),
-    bug("cancel-lost", "a cancel of a running job is answered and not written", Scenario::Cancel),
-    bug("job-without-plan", "a job is made without its plan", Scenario::Ledger),
-    bug("client-key-ignored", "the same message makes a second job", Scenario::Resend),
-    bug("checkpoint-ahead", "a checkpoint names the wrong place", Scenario::Checkpoint),
-    bug("disproof-believed-early", "\"did not happen\" is believed while it still can", Scenario::Reconcile),
-    bug("fence-not-checked", "a write with an old fence is accepted", Scenario::StaleWrite),
-    bug("sequence-not-checked", "a write that has missed another is accepted", Scenario::TwoSignals),
-    bug("ledger-not-arbitrated", "a second permission is given for the same call", Scenario::SecondPermit),
-    bug("claim-keeps-epoch", "a claim does not raise the epoch", Scenario::CrashInBody),
-    bug("lease-never-expires-check", "an expired lease is renewed", Scenario::ExpiredHeartbeat),
-    bug("reply-before-commit", "a message is acknowledged before it is durable", Scenario::Acknowledged),
+    run("call-before-permission", "the tool is called before its permission is durable", Scenario::Ledger),
+    run("key-with-attempt", "the idempotency key contains the attempt", Scenario::Ledger),
+    run("key-without-node", "two steps of a job have one idempotency key", Scenario::Ledger),
+    run("recall-with-new-key", "a call that is made again has another key", Scenario::Ledger),
+    run("lease-not-checked-before-call", "a call leaves though the lease is spent", Scenario::SpentLease),
+    run("lease-from-receipt", "what is left of a lease is measured from its answer", Scenario::LateClaim),
+    run("heartbeat-error-ignored", "a renewal that failed counts as made", Scenario::Unheard),
+    run("refused-renewal-ignored", "a run goes on after its renewal was refused", Scenario::TakenAway),
+    run("timeout-is-a-failure", "a timed-out call counts as failed", Scenario::LostOnlyAnswer),
+    run("retry-any-error", "an unknown outcome counts as not sent", Scenario::LostAnswer),
+    run("retry-budget-per-claim", "the tries of a step begin anew with each claim", Scenario::AlwaysBusy),
+    run("backoff-skipped", "the next try comes at once", Scenario::HeldBack),
+    run("doubt-forgotten", "after a crash in the call the step runs again", Scenario::CrashInBody),
+    run("open-calls-forgotten", "a job ends over a call whose outcome is unknown", Scenario::CancelAfterCrash),
+    run("reconcile-error-is-disproof", "no answer counts as \"did not happen\"", Scenario::ReconcileFails),
+    run("disproof-believed-early", "\"did not happen\" is believed while it still can", Scenario::Reconcile),
+    run("deposit-dropped", "an answer that came after the lease was lost is thrown away", Scenario::LateAnswer),
+    store("older-permit-settles", "an answer settles whatever permission is current", Scenario::OlderAnswer),
+    run("reclaim-ignores-lease", "a live holder's job is taken back", Scenario::LiveReclaim),
+    run("poison-job-for-ever", "a job that kills its workers is tried for ever", Scenario::Poison),
+    run("early-signal-refused", "a signal before its wait is refused", Scenario::EarlySignal),
+    run("write-only-inbox", "kept signals are never read", Scenario::EarlySignal),
+    run("signal-meets-any-wait", "a kept signal ends whichever wait comes first", Scenario::CrossedSignals),
+    run("second-signal-wins", "a second payload takes the place of the first", Scenario::TwoPayloads),
+    run("duplicate-signal-refused", "a repeated signal is refused once the job has ended", Scenario::LateDuplicate),
+    run("wait-without-looking", "a signal that comes while the job blocks is missed", Scenario::RacedSignal),
+    run("lease-kept-while-waiting", "a job that waits is still held", Scenario::PlainWait),
+    run("wait-deadline-forgotten", "a wait's deadline is not set", Scenario::WaitDeadline),
+    run("timer-fires-early", "a timer is fired without looking at its time", Scenario::EarlyTimer),
+    run("timer-deleted-first", "a timer is taken away before it has fired", Scenario::FailedFiring),
+    run("deadline-forgotten", "a job's deadline is not set", Scenario::Deadline),
+    run("deadline-ignored-while-blocked", "a deadline ends only jobs that run", Scenario::Deadline),
+    run("cancel-lost", "a cancel of a running job is answered and not written", Scenario::Cancel),
+    run("reducer-not-asked", "facts are laid onto a newer state whatever it says", Scenario::Cancel),
+    run("terminal-append-lost", "a job's end is not written by a run that is told to stop", Scenario::ToldToEnd),
+    run("drain-cancels", "a worker that stops cancels its jobs", Scenario::Drained),
+    run("job-without-plan", "a job is made without its plan", Scenario::Ledger),
+    run("plan-of-newest-version", "a run takes the agent's newest plan", Scenario::ChangedAgent),
+    run("client-key-ignored", "the same message makes a second job", Scenario::Resend),
+    run("checkpoint-ahead", "a checkpoint names the wrong place", Scenario::Checkpoint),
+    run("unknown-is-committed", "a write of unknown outcome counts as made", Scenario::LostWrites),
+    run("unknown-is-failed", "a write of unknown outcome counts as not made", Scenario::LostReplies),
+    run("blind-retry", "a write of unknown outcome is made again", Scenario::LostReplies),
+    run("append-error-ignored", "a write that failed counts as made", Scenario::FailedWrites),
+    store("settle-too-early", "a write under way is said not to be there", Scenario::LateWrite),
+    store("fence-not-checked", "a write with an old fence is accepted", Scenario::StaleWrite),
+    store("sequence-not-checked", "a write that has missed another is accepted", Scenario::TwoSignals),
+    store("ledger-not-arbitrated", "a second permission is given for the same call", Scenario::SecondPermit),
+    store("permit-without-lease", "a permission is given under an expired lease", Scenario::SpentPermit),
+    store("claim-keeps-epoch", "a claim does not raise the epoch", Scenario::CrashInBody),
+    store("lost-candidate", "the first job cannot be claimed, and that counts as no work", Scenario::BehindDelayed),
+    store("delay-ignored", "a delayed job is given at once", Scenario::Delayed),
+    store("session-order-ignored", "a session's jobs run side by side", Scenario::Conversation),
+    store("lease-never-expires-check", "an expired lease is renewed", Scenario::ExpiredHeartbeat),
+    store("renewal-by-worker", "a worker renews the lease of an older claim", Scenario::OlderRenewal),
+    store("clock-goes-back", "the store's time is the machine's", Scenario::ClockSetBack),
+    store("hash-before-storing", "the chain is over values that are stored otherwise", Scenario::Ledger),
+    store("reply-before-commit", "a message is acknowledged before it is durable", Scenario::Acknowledged),
 ];

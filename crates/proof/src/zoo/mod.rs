@@ -5,10 +5,16 @@
 //! a store, clocks that move when they are told to, tools that keep a log.
 
 pub mod bugs;
+mod failures;
+pub mod layers;
 pub mod outside;
+pub mod replies;
 mod runs;
 pub mod scenarios;
+mod shared;
+mod slow;
 mod tools;
+mod workers;
 pub mod world;
 
 pub use bugs::{BUGS, Bug};

@@ -12,7 +12,7 @@ use anyhow::{Context, Result};
 
 use super::world::{TTL, World};
 
-const PLAIN: &str = "agent: zoo\nplan:\n  nodes:\n    - { id: one, kind: transform, output: 1 }\n";
+pub(super) const PLAIN: &str = "agent: zoo\nplan:\n  nodes:\n    - { id: one, kind: transform, output: 1 }\n";
 
 /// A job that a first worker has lost and a second one holds.
 async fn lost(world: &World) -> Result<(JobId, Fence)> {

@@ -14,7 +14,7 @@ use anyhow::Result;
 use super::world::World;
 
 /// One call of one function in one class.
-fn one_call(function: &str, effect: &str, doubt: &str) -> String {
+pub(super) fn one_call(function: &str, effect: &str, doubt: &str) -> String {
     format!(
         "agent: zoo\nretry: {{ max_attempts: 3, backoff: 1ms }}\nstep_timeout: 2s\ntools:\n  t: {{ kind: function, \
          function: {function}, effect: {effect}{doubt} }}\n  look: {{ kind: function, function: look, effect: pure }}\n\
@@ -22,11 +22,11 @@ fn one_call(function: &str, effect: &str, doubt: &str) -> String {
     )
 }
 
-fn once(function: &str) -> String {
+pub(super) fn once(function: &str) -> String {
     one_call(function, "at_most_once", "")
 }
 
-const WAIT: &str = "agent: zoo\nplan:\n  nodes:\n    - { id: ask, kind: wait, wait_type: signal, \
+pub(super) const WAIT: &str = "agent: zoo\nplan:\n  nodes:\n    - { id: ask, kind: wait, wait_type: signal, \
                     correlation_key: \"k\" }\n";
 
 /// A held call, then a wait.

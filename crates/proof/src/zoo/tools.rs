@@ -22,6 +22,9 @@ const MOMENT: Span = Span::from_millis(1);
 /// | `lost` | acts, and its answer is lost |
 /// | `refuse` | refuses at the first call, then acts |
 /// | `unsent` | does nothing and never answers in the first claim, then acts |
+/// | `busy` | refuses, and may accept later |
+/// | `broken` | cannot say: a question that fails |
+/// | `stale` | in the first claim it answers when it is let go without having acted, then as `held` |
 /// | `held` | acts, and answers when it is let go |
 /// | `look` | tells a reconciler what the log says |
 pub(super) struct Workbench {
@@ -63,6 +66,14 @@ impl Workbench {
         self.clock.advance(MOMENT);
     }
 
+    /// Tells that a body has begun, and waits until it is let go.
+    async fn hold(&self) {
+        self.begun.add_permits(1);
+        if let Ok(go) = self.gate.acquire().await {
+            go.forget();
+        }
+    }
+
     fn has_acted(&self, call: &ToolCall) -> bool {
         self.lines().iter().any(|line| line.key == call.key && line.is_act())
     }
@@ -83,6 +94,15 @@ impl Workbench {
                 self.log(WitnessKind::Refused, &call, false, None);
                 ToolOutcome::RefusedRetryable { error: Failure::new("busy", "come back"), retry_after: None }
             }
+            "busy" => {
+                self.log(WitnessKind::Refused, &call, false, None);
+                ToolOutcome::RefusedRetryable { error: Failure::new("busy", "come back"), retry_after: None }
+            }
+            "broken" => ToolOutcome::RefusedPermanent(Failure::new("broken", "no answer")),
+            "stale" if call.fence.epoch == 1 => {
+                self.hold().await;
+                ToolOutcome::Done(Json::new(json!({"stale": true})))
+            }
             "lost" => {
                 self.log(WitnessKind::BodyStart, &call, true, None);
                 let error = Failure::new("timeout", "no answer came");
@@ -90,11 +110,8 @@ impl Workbench {
             }
             other => {
                 self.log(WitnessKind::BodyStart, &call, true, None);
-                if other == "held" {
-                    self.begun.add_permits(1);
-                    if let Ok(go) = self.gate.acquire().await {
-                        go.forget();
-                    }
+                if other == "held" || other == "stale" {
+                    self.hold().await;
                 }
                 self.log(WitnessKind::BodyEnd, &call, true, Some(&result));
                 ToolOutcome::Done(result)

@@ -13,8 +13,10 @@ use aetheris_core::time::{Span, Timestamp};
 use aetheris_runtime::ops::{Proof, Reclaimed, Signal, SignalAnswer, Submission as Message};
 use aetheris_runtime::run::{self, Lease, RunEnd};
 use aetheris_runtime::{OpError, Plans, Runtime, Settings, Wakeups};
+use aetheris_store::faulty::{Fault, FaultPlan, FaultyStore, Op};
+use aetheris_store::memory::MemoryStore;
 use aetheris_store::system::{Clock, ManualClock, System, SystemIds};
-use aetheris_store::{ClaimIds, ClaimRequest, Claimed, JobRow, NewAgent, Store};
+use aetheris_store::{ClaimIds, ClaimRequest, Claimed, JobRow, NewAgent, Purpose, Store};
 use aetheris_store_sqlite::{SqliteOptions, SqliteStore};
 use anyhow::{Context, Result};
 use tokio_util::sync::CancellationToken;
@@ -32,12 +34,23 @@ const ROUNDS: u32 = 12;
 /// A store, a runtime, tools, and clocks that move when they are told to.
 pub struct World {
     pub(super) clock: ManualClock,
+    /// What stands before the store: it fails when a scenario tells it to.
+    pub(super) faults: Arc<FaultyStore>,
     found: Mutex<BTreeSet<String>>,
     history: Mutex<ClientHistory>,
     instance: InstanceId,
     pub(super) rt: Runtime,
     pub(super) scratch: Scratch,
     pub(super) tools: Arc<Workbench>,
+}
+
+/// What a world keeps its jobs in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Backend {
+    /// The memory store.
+    Memory,
+    /// A file.
+    Sqlite,
 }
 
 /// What a scenario has shown.
@@ -53,10 +66,23 @@ impl World {
     /// # Errors
     /// The store cannot be opened.
     pub fn new() -> Result<Self> {
+        Self::on(Backend::Sqlite)
+    }
+
+    /// A fresh one on a store of that kind.
+    ///
+    /// # Errors
+    /// The store cannot be opened.
+    pub fn on(backend: Backend) -> Result<Self> {
         let scratch = Scratch::new("zoo")?;
         let clock = ManualClock::at(Timestamp::from_micros(1_800_000_000_000_000));
         clock.advance(Span::from_secs(1_000));
-        let store = open(&scratch, &clock)?;
+        let inner: Arc<dyn Store> = match backend {
+            Backend::Memory => Arc::new(MemoryStore::new(Arc::new(clock.clone()))),
+            Backend::Sqlite => open(&scratch, &clock)?,
+        };
+        let faults = Arc::new(FaultyStore::new(inner, FaultPlan::none()));
+        let store = Arc::clone(&faults) as Arc<dyn Store>;
         let tools = Workbench::new(clock.clone());
         let rt = Runtime {
             models: Arc::clone(&tools) as Arc<dyn aetheris_runtime::Models>,
@@ -68,7 +94,7 @@ impl World {
             wakeups: Wakeups::default(),
         };
         let (found, history) = (Mutex::default(), Mutex::default());
-        Ok(Self { clock, found, history, instance: InstanceId::from_u128(1), rt, scratch, tools })
+        Ok(Self { clock, faults, found, history, instance: InstanceId::from_u128(1), rt, scratch, tools })
     }
 
     /// Something is not as it must be.
@@ -120,6 +146,12 @@ impl World {
         };
         let key = key.to_owned();
         self.told(|history| history.signals.push(AckedSignal { ack, job, key, payload_hash }));
+    }
+
+    /// The next units of these purposes meet this fault, once each.
+    pub(super) fn fail_next(&self, purposes: &[Purpose], fault: Fault) {
+        let plan = purposes.iter().fold(FaultPlan::none(), |plan, p| plan.script(Op::Commit(*p), [Some(fault)]));
+        self.faults.replan(plan);
     }
 
     /// Claims one job.
@@ -220,6 +252,9 @@ impl World {
     pub(super) async fn expect_end(&self, job: JobId, status: &str, code: &str) -> Result<()> {
         let row = self.row(job).await?;
         let found = row.error.as_ref().map_or("", |(failure, _)| failure.code.as_str());
+        if found == "ledger_refused" {
+            self.found("C1 a permission was asked for that had been given: only the ledger kept the call from it");
+        }
         if (row.status.as_str(), found) != (status, code) {
             self.found(&format!("end: {} {found}", row.status.as_str()));
         }

@@ -67,7 +67,8 @@ impl Runtime {
         for _ in 0..limits::CONFLICT_RETRIES_MAX {
             let loaded = Loaded::read(self.store.as_ref(), deposit.job).await?;
             let row = loaded.ledger.get(&deposit.key);
-            let open = row.filter(|row| row.permit_id == deposit.permit_id && is_open(row, &deposit.outcome));
+            let any = aetheris_fault::planted!("older-permit-settles");
+            let open = row.filter(|row| (row.permit_id == deposit.permit_id || any) && is_open(row, &deposit.outcome));
             let (unit, answer) = match open {
                 Some(_) => (self.taking(&loaded, deposit)?, Deposited::Taken),
                 None => {
@@ -75,8 +76,10 @@ impl Runtime {
                     (self.keeping_evidence(deposit, conflict), Deposited::Evidence { conflict })
                 }
             };
+            aetheris_fault::crash_point!("ops.deposit.decided");
             match draft::write(self.store.as_ref(), || unit.clone()).await {
                 Ok(_) => {
+                    aetheris_fault::crash_point!("ops.deposit.written");
                     aetheris_fault::sometimes!(DepositTaken, answer == Deposited::Taken);
                     aetheris_fault::sometimes!(DepositWasEvidence, answer != Deposited::Taken);
                     report(deposit, answer);

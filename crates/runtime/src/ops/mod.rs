@@ -63,8 +63,10 @@ impl Runtime {
                 Plan::Answer(answer) => return Ok(answer),
                 Plan::Write(draft, answer) => (draft, answer),
             };
+            aetheris_fault::crash_point!("ops.{}.decided", purpose.as_str());
             match self.send(&draft, purpose).await {
                 Ok(_) => {
+                    aetheris_fault::crash_point!("ops.{}.written", purpose.as_str());
                     if draft.state().end_requested.is_some() {
                         self.wakeups.end_requested(job);
                     }

@@ -49,8 +49,10 @@ impl Runtime {
             let mut draft = Draft::new(loaded.state.clone(), guard, loaded.checkpoint_seq);
             self.take_back(&loaded, &mut draft, proof)?;
             draft.release();
+            aetheris_fault::crash_point!("ops.reclaim.decided");
             match self.send(&draft, Purpose::Reclaim).await {
                 Ok(_) => {
+                    aetheris_fault::crash_point!("ops.reclaim.written");
                     aetheris_fault::sometimes!(Reclaimed);
                     return Ok(Reclaimed::Taken);
                 }
@@ -81,7 +83,9 @@ impl Runtime {
                 self.doubt_open_calls(&loaded.ledger, draft, ending)?;
                 self.fail_job(draft, deadline_exceeded())?;
             }
-            None if loaded.state.reclaims + 1 >= self.settings.max_attempts => {
+            None if loaded.state.reclaims + 1 >= self.settings.max_attempts
+                && !aetheris_fault::planted!("poison-job-for-ever") =>
+            {
                 aetheris_fault::sometimes!(PoisonJob);
                 self.doubt_open_calls(&loaded.ledger, draft, ending)?;
                 let message = format!(

@@ -69,6 +69,7 @@ impl Runtime {
                 payload_hash: incoming.payload.hash(),
                 wait_type: incoming.wait_type,
             };
+            aetheris_fault::crash_point!("ops.signal.looked");
             let answer = match signal::meets(&loaded.state, upcoming.as_deref(), &question) {
                 Meets::Deliver(node) => {
                     let by = WaitEnd::Signal { payload: incoming.payload.clone(), signal: id };
@@ -83,13 +84,19 @@ impl Runtime {
                     return Err(refusal(&loaded.state, &incoming, &Meets::WrongKey));
                 }
                 Meets::Keep => {
-                    if let Some(kept) = loaded.kept.iter().find(|kept| kept.key == incoming.correlation_key) {
+                    let mut kept = loaded.kept.iter().filter(|_| !aetheris_fault::planted!("second-signal-wins"));
+                    if let Some(kept) = kept.find(|kept| kept.key == incoming.correlation_key) {
                         let payload_matches = kept.payload.hash() == question.payload_hash;
                         return Ok(SignalAnswer::Kept { payload_matches });
                     }
                     let unit = || self.keeping(&loaded.state, &incoming, id);
                     aetheris_fault::sometimes!(SignalKept);
                     draft::write(self.store.as_ref(), unit).await.map(|_| SignalAnswer::Kept { payload_matches: true })
+                }
+                Meets::AlreadyDelivered { .. }
+                    if loaded.state.status.is_terminal() && aetheris_fault::planted!("duplicate-signal-refused") =>
+                {
+                    return Err(refusal(&loaded.state, &incoming, &Meets::JobFinished));
                 }
                 Meets::AlreadyDelivered { payload_matches } => {
                     aetheris_fault::sometimes!(SignalRepeated);
@@ -100,7 +107,10 @@ impl Runtime {
                 }
             };
             match answer {
-                Ok(answer) => return Ok(answer),
+                Ok(answer) => {
+                    aetheris_fault::crash_point!("ops.signal.written");
+                    return Ok(answer);
+                }
                 Err(WriteError::Refused(Refusal::Sequence { .. } | Refusal::SignalKept(_))) => {}
                 Err(WriteError::Refused(refusal)) => return Err(refusal.into()),
                 Err(WriteError::Failed(error) | WriteError::Unknown(error)) => return Err(error.into()),
@@ -115,7 +125,8 @@ impl Runtime {
         let mut unit = UnitOfWork::new(self.event_id(), state.id, Purpose::Signal, Guard::Outside);
         unit.expected_seq = Some(state.seq);
         // The first signal of a key is kept; one that arrives beside it looks again and finds it.
-        unit.no_signal_for = Some(incoming.correlation_key.clone());
+        unit.no_signal_for =
+            Some(incoming.correlation_key.clone()).filter(|_| !aetheris_fault::planted!("second-signal-wins"));
         unit.inbox.push(receive(incoming, id, false));
         unit
     }

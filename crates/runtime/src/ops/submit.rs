@@ -96,6 +96,7 @@ impl Runtime {
         let job = JobId::from_u128(self.system.ids.ordered());
         let message = submission.message.clone().unwrap_or_else(Json::null);
         let draft = self.first_facts(job, &row, &submission, &message)?;
+        aetheris_fault::crash_point!("ops.create.decided");
         let key = submission.client_key.as_ref();
         let key = key.filter(|_| !aetheris_fault::planted!("client-key-ignored"));
         let client_key = key.map(|key| ClientKey { body_hash: submission.body_hash(&message), key: key.clone() });
@@ -115,6 +116,7 @@ impl Runtime {
         };
         match crate::draft::write(self.store.as_ref(), unit).await {
             Ok(_) => {
+                aetheris_fault::crash_point!("ops.create.written");
                 if !draft.state().timers.is_empty() {
                     self.wakeups.timer_set();
                 }
@@ -165,7 +167,8 @@ impl Runtime {
                 },
             )?;
         }
-        if let Some(deadline) = submission.deadline.or(row.agent.deadline) {
+        let deadline = submission.deadline.or(row.agent.deadline);
+        if let Some(deadline) = deadline.filter(|_| !aetheris_fault::planted!("deadline-forgotten")) {
             draft.push(ids, TimerSet { after_us: deadline.micros(), timer: TimerId::Deadline })?;
         }
         Ok(draft)

@@ -3,8 +3,9 @@
 use aetheris_core::event::{EndCause, Failure, JobCancelRequested, TimerFired, TimerId, WaitCompleted, WaitEnd};
 use aetheris_core::job::JobStatus;
 use aetheris_core::lease::Guard;
+use aetheris_core::projection::TimerChange;
 use aetheris_core::time::Timestamp;
-use aetheris_store::{Purpose, TimerRow};
+use aetheris_store::{Purpose, TimerRow, UnitOfWork};
 
 use super::Plan;
 use crate::Runtime;
@@ -19,6 +20,11 @@ impl Runtime {
     /// # Errors
     /// [`OpError`]: the job cannot be read or written.
     pub async fn fire(&self, due: &TimerRow, now: Timestamp) -> Result<bool, OpError> {
+        if aetheris_fault::planted!("timer-deleted-first") {
+            let mut unit = UnitOfWork::new(self.event_id(), due.job, Purpose::Timer, Guard::Outside);
+            unit.timers.push(TimerChange::Cleared(due.timer.clone()));
+            drop(self.store.commit(unit).await);
+        }
         self.amend(due.job, Purpose::Timer, Guard::Outside, |loaded, mut draft| {
             let set = loaded.state.timers.get(&due.timer);
             // It may have been set anew since it was listed: then it is due later.
@@ -47,6 +53,7 @@ impl Runtime {
                 draft.push(self.system.ids.as_ref(), JobCancelRequested { cause: EndCause::Deadline })?;
                 Ok(())
             }
+            JobStatus::Waiting | JobStatus::Parked if aetheris_fault::planted!("deadline-ignored-while-blocked") => Ok(()),
             JobStatus::Pending | JobStatus::Waiting | JobStatus::Parked => {
                 self.doubt_open_calls(
                     &loaded.ledger,

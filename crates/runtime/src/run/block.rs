@@ -44,7 +44,7 @@ impl Run<'_> {
             self.fail_step(node, wrong, StepResult::PermanentFailure, None)?;
             return Ok(Turn::Go);
         }
-        let kept = key.as_ref().and_then(|key| self.kept.iter().find(|kept| kept.key == *key)).cloned();
+        let kept = key.as_ref().and_then(|key| self.kept_for(key)).cloned();
         let waiting = JobWaiting {
             correlation_key: key,
             doubt: false,
@@ -62,6 +62,13 @@ impl Run<'_> {
             None => Arrival::Possible(waiting.correlation_key.clone()),
         };
         self.block(node, waiting, wait.deadline, arrival).await
+    }
+
+    /// The kept signal that names the wait's key: the first one, if there should ever be several.
+    fn kept_for(&self, key: &str) -> Option<&KeptSignal> {
+        let any = aetheris_fault::planted!("signal-meets-any-wait");
+        let mut kept = self.kept.iter().filter(|kept| kept.key == key || any);
+        if aetheris_fault::planted!("second-signal-wins") { kept.next_back() } else { kept.next() }
     }
 
     fn wait_end(&self, node: &Node) -> Option<WaitEnd> {
@@ -134,7 +141,10 @@ impl Run<'_> {
                 self.draft.unless_signalled(key.filter(|_| !aetheris_fault::planted!("wait-without-looking")));
             }
         }
-        self.draft.release();
+        if !aetheris_fault::planted!("lease-kept-while-waiting") {
+            self.draft.release();
+        }
+        aetheris_fault::crash_point!("run.block.drafted");
         match self.flush(Purpose::Block).await? {
             Rebased::Whole => Ok(Turn::End(RunEnd::Blocked)),
             Rebased::Cut => Ok(Turn::Go),
@@ -142,7 +152,7 @@ impl Run<'_> {
     }
 
     fn set_timer(&mut self, node: &Node, span: Option<Span>) -> Result<(), Stop> {
-        if let Some(span) = span {
+        if let Some(span) = span.filter(|_| !aetheris_fault::planted!("wait-deadline-forgotten")) {
             let timer = TimerId::Wait(node.id.clone());
             self.draft.push(self.ids(), TimerSet { after_us: span.micros(), timer })?;
         }

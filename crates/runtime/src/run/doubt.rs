@@ -44,6 +44,7 @@ impl Run<'_> {
             let settle = settle(&invocation, LedgerTrigger::Doubt);
             self.draft.push_with_ledger(self.ids(), event, settle)?;
         }
+        aetheris_fault::crash_point!("run.doubt.entered");
         self.follow_doubt(node).await
     }
 
@@ -186,11 +187,14 @@ impl Run<'_> {
             return Ok(Some(Reconciled::Unknown(format!("the plan has no tool `{name}`"))));
         };
         call.timeout = call.tool.timeout.map_or(call.timeout, Span::to_std);
+        aetheris_fault::crash_point!("run.reconcile.before_call");
         let Some(outcome) = self.droppable(call).await else {
             return Ok(None);
         };
+        aetheris_fault::crash_point!("run.reconcile.after_call");
         Ok(Some(match outcome {
             ToolOutcome::Done(answer) => read_answer(name, &answer),
+            _ if aetheris_fault::planted!("reconcile-error-is-disproof") => Reconciled::DidNotHappen,
             ToolOutcome::NotSent { error, .. }
             | ToolOutcome::RefusedRetryable { error, .. }
             | ToolOutcome::RefusedPermanent(error)

@@ -24,8 +24,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Every node has ended well: the answer ends the job.
-    pub(super) async fn complete(&mut self) -> Result<RunEnd, Stop> {
+    /// Every node has ended well: the answer ends the job. `None` when it is to go on after all.
+    pub(super) async fn complete(&mut self) -> Result<Option<RunEnd>, Stop> {
         let answer = match self.answer() {
             Ok(answer) => answer,
             Err(error) => {
@@ -53,29 +53,36 @@ impl Run<'_> {
         }
     }
 
-    /// A node has failed, and the job with it.
-    pub(super) async fn fail(&mut self, node: &NodeId) -> Result<RunEnd, Stop> {
+    /// A node has failed, and the job with it. `None` when it is to go on after all.
+    pub(super) async fn fail(&mut self, node: &NodeId) -> Result<Option<RunEnd>, Stop> {
         let told = self.state().steps.get(node).and_then(|step| step.error.clone());
         let error = told.unwrap_or_else(|| Failure::new("step_failed", "the step failed"));
         self.draft.push(self.ids(), JobFailed { error, node: Some(node.clone()) })?;
         self.finish().await
     }
 
-    /// Writes the terminal event and releases the lease with it. If the job's end was asked for in the
-    /// meantime, the newer state refuses the event and the job ends as was asked.
-    async fn finish(&mut self) -> Result<RunEnd, Stop> {
+    /// Writes the terminal event and releases the lease with it. `None` when the newer state refused it:
+    /// the job's end was asked for in the meantime, or the doubt that was given up has been answered. What
+    /// follows is then decided anew.
+    async fn finish(&mut self) -> Result<Option<RunEnd>, Stop> {
         self.draft.release();
-        if self.flush(Purpose::Finish).await? == Rebased::Whole {
-            return Ok(RunEnd::Finished(self.state().status));
+        aetheris_fault::crash_point!("run.end.drafted");
+        let asked_to_stop = self.lease.ending.is_cancelled() || self.lease.drain.is_cancelled();
+        if asked_to_stop && aetheris_fault::planted!("terminal-append-lost") {
+            return Ok(Some(RunEnd::Finished(self.state().status)));
         }
-        match self.state().end_requested {
-            Some(cause) => Box::pin(self.end_as_asked(cause)).await,
-            None => Err(Stop::Fault(Failure::new("illegal_transition", "the job changed while it was being ended"))),
+        match self.flush(Purpose::Finish).await? {
+            Rebased::Whole => Ok(Some(RunEnd::Finished(self.state().status))),
+            Rebased::Cut => {
+                aetheris_fault::sometimes!(EndRefused);
+                Ok(None)
+            }
         }
     }
 
     /// The end that was asked for: calls whose outcome is unknown stay in the in-doubt list.
-    pub(super) async fn end_as_asked(&mut self, cause: EndCause) -> Result<RunEnd, Stop> {
+    pub(super) async fn end_as_asked(&mut self, cause: EndCause) -> Result<Option<RunEnd>, Stop> {
+        aetheris_fault::crash_point!("run.end.asked");
         let reason = "the job was ended while the outcome of the call was unknown";
         self.rt.doubt_open_calls(&self.ledger, &mut self.draft, reason)?;
         match cause {
@@ -85,19 +92,22 @@ impl Run<'_> {
         self.finish().await
     }
 
-    /// The worker shuts down: the job is pending again, never cancelled.
-    pub(super) async fn give_back(&mut self) -> Result<RunEnd, Stop> {
+    /// The worker shuts down: the job is pending again, never cancelled. `None` when the newer state does
+    /// not allow it.
+    pub(super) async fn give_back(&mut self) -> Result<Option<RunEnd>, Stop> {
+        aetheris_fault::crash_point!("run.end.giving_back");
+        if aetheris_fault::planted!("drain-cancels") {
+            self.draft.push(self.ids(), JobCancelled {})?;
+            return self.finish().await;
+        }
         self.draft.push(self.ids(), JobRequeued { after_us: None, reason: RequeueReason::Draining })?;
         self.draft.release();
         match self.flush(Purpose::Requeue).await? {
             Rebased::Whole => {
                 aetheris_fault::sometimes!(DrainedJob);
-                Ok(RunEnd::Requeued)
+                Ok(Some(RunEnd::Requeued))
             }
-            Rebased::Cut => match self.state().end_requested {
-                Some(cause) => self.end_as_asked(cause).await,
-                None => Err(Stop::Fault(Failure::new("illegal_transition", "the job changed while it was given back"))),
-            },
+            Rebased::Cut => Ok(None),
         }
     }
 

@@ -67,6 +67,7 @@ impl Run<'_> {
         let Some(call) = self.tool_call(node, name, input) else {
             return Err(Stop::Fault(Failure::new("unknown_tool", format!("the plan has no tool `{name}`"))));
         };
+        aetheris_fault::crash_point!("run.tool.permitted");
         let outcome = match self.too_late(&permit) {
             Some(TooLate::Lease) => {
                 aetheris_fault::sometimes!(LeaseSpentBeforeCall);
@@ -259,6 +260,7 @@ impl Run<'_> {
         } else {
             self.owe(node, permit, DepositOutcome::Settled(trigger));
         }
+        aetheris_fault::crash_point!("run.tool.refused");
         self.after_failure(node, failed).await
     }
 
@@ -280,6 +282,7 @@ impl Run<'_> {
         };
         self.draft.push_with_effect(self.ids(), finished, effect, LedgerWrite::Settle(commit))?;
         self.commit_command(node, result)?;
+        aetheris_fault::crash_point!("run.tool.owed");
         Ok(Turn::Go)
     }
 

@@ -31,6 +31,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aetheris_core::event::Failure;
+use aetheris_core::hash::Hash;
 use aetheris_core::id::{IdSource, IdempotencyKey, NodeId};
 use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
@@ -115,6 +116,7 @@ struct Run<'r> {
 /// The store cannot be asked or the job's history cannot be folded. The lease then expires and the job
 /// is taken back.
 pub async fn run_job(rt: &Runtime, claimed: Claimed, lease: &Lease) -> Result<RunEnd, OpError> {
+    aetheris_fault::crash_point!("run.claimed");
     let loaded = match claimed.history {
         Some(history) => Loaded::fold(history)?,
         None => Loaded::read(rt.store.as_ref(), claimed.job).await?,
@@ -125,7 +127,12 @@ pub async fn run_job(rt: &Runtime, claimed: Claimed, lease: &Lease) -> Result<Ru
     let Some(plan) = loaded.state.plan else {
         return end::fail_unplanned(rt, loaded, claimed.fence).await;
     };
-    let plan = rt.plans.get(rt.store.as_ref(), plan.hash).await?;
+    let mut hash = plan.hash;
+    if aetheris_fault::planted!("plan-of-newest-version") {
+        hash = rt.store.agent(loaded.state.agent.clone()).await?.map_or(hash, |row| row.plan_hash);
+    }
+    let plan = rt.plans.get(rt.store.as_ref(), hash).await?;
+    aetheris_fault::crash_point!("run.loaded");
     let mut run = Run::new(rt, lease, plan, loaded);
     let stop = match run.drive().await {
         Ok(end) => return Ok(end),
@@ -181,8 +188,14 @@ impl<'r> Run<'r> {
             let next = schedule::next(self.draft.state(), &plan, &mut place);
             self.place = place;
             match next {
-                Next::Done => return self.complete().await,
-                Next::Failed(node) => return self.fail(node).await,
+                Next::Done => match self.complete().await? {
+                    Some(end) => return Ok(end),
+                    None => continue,
+                },
+                Next::Failed(node) => match self.fail(node).await? {
+                    Some(end) => return Ok(end),
+                    None => continue,
+                },
                 Next::Skip(node, reason) => self.skip(&node.id, reason)?,
                 Next::Node(node) => match self.turn(node).await? {
                     Turn::Go => {}
@@ -206,11 +219,13 @@ impl<'r> Run<'r> {
             self.flush(Purpose::Record).await?;
             self.look_again().await?;
         }
-        if let Some(cause) = self.state().end_requested {
-            return self.end_as_asked(cause).await.map(Some);
+        while let Some(cause) = self.state().end_requested {
+            if let Some(end) = self.end_as_asked(cause).await? {
+                return Ok(Some(end));
+            }
         }
         if self.lease.drain.is_cancelled() {
-            return self.give_back().await.map(Some);
+            return self.give_back().await;
         }
         Ok(None)
     }
@@ -238,6 +253,10 @@ impl<'r> Run<'r> {
                     self.rename();
                 }
                 Err(WriteError::Refused(refusal)) => return self.refused(refusal).await,
+                Err(WriteError::Failed(_)) if aetheris_fault::planted!("append-error-ignored") => {
+                    let (at, seq) = (self.state().last_at, self.state().seq);
+                    self.written(&Committed { at, head: Hash::ZERO, seq });
+                }
                 Err(WriteError::Failed(error)) => self.bear(error).await?,
                 Err(WriteError::Unknown(error)) => {
                     self.bear(error).await?;
@@ -341,6 +360,7 @@ impl<'r> Run<'r> {
     /// Outcomes that could not be written in this run's right are deposited in the right of their permit.
     async fn deposit_owed(&mut self) -> Result<(), OpError> {
         for deposit in std::mem::take(&mut self.owed) {
+            aetheris_fault::crash_point!("run.deposit.owed");
             if aetheris_fault::planted!("deposit-dropped") {
                 continue;
             }

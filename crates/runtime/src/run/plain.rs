@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aetheris_core::event::{Failure, ModelRecord, StepResult};
-use aetheris_core::id::ToolName;
+use aetheris_core::id::{IdempotencyKey, ToolName};
 use aetheris_core::json::Json;
 use aetheris_core::limits;
 use aetheris_core::plan::{AnswerFormat, LlmNode, Node};
@@ -68,7 +68,7 @@ impl Run<'_> {
             fence: self.lease.fence,
             input,
             job: state.id,
-            key: self.key_of(node),
+            key: self.key_sent(node),
             node: node.id.clone(),
             session: state.session.clone(),
             timeout: self.timeout_of(node),
@@ -76,6 +76,15 @@ impl Run<'_> {
             tool_name: name.clone(),
             try_number: state.steps.get(&node.id).map_or(1, |step| step.tries),
         })
+    }
+
+    /// The key that the tool is sent: the ledger's.
+    fn key_sent(&self, node: &Node) -> IdempotencyKey {
+        if aetheris_fault::planted!("recall-with-new-key") {
+            let tries = self.state().steps.get(&node.id).map_or(1, |step| step.tries);
+            return IdempotencyKey::derive(self.state().id, &node.id, tries.saturating_sub(1));
+        }
+        self.key_of(node)
     }
 
     /// Calls a tool whose call may be dropped; `None` when the run was interrupted.

@@ -28,6 +28,9 @@ pub(super) struct TryFailed {
 
 impl Run<'_> {
     pub(super) fn key_of(&self, node: &Node) -> IdempotencyKey {
+        if aetheris_fault::planted!("key-without-node") {
+            return IdempotencyKey::derive(self.state().id, &"node".into(), 0);
+        }
         IdempotencyKey::derive(self.state().id, &node.id, 0)
     }
 
@@ -170,7 +173,8 @@ impl Run<'_> {
     pub(super) async fn after_failure(&mut self, node: &Node, failed: TryFailed) -> Result<Turn, Stop> {
         let tries = self.state().steps.get(&node.id).map_or(0, |step| step.tries);
         let policy = self.plan.retry_of(node).clone();
-        if !failed.retryable || !policy.allows_another(tries) {
+        let spent = if aetheris_fault::planted!("retry-budget-per-claim") { tries.min(1) } else { tries };
+        if !failed.retryable || !policy.allows_another(spent) {
             let result = if failed.retryable { StepResult::RetryableFailure } else { StepResult::PermanentFailure };
             self.fail_step(node, failed.error, result, failed.on_exhaustion)?;
             return Ok(Turn::Go);
@@ -180,6 +184,7 @@ impl Run<'_> {
         let delay = policy.delay(tries, random, failed.retry_after);
         let event = NodeRetryScheduled { after_us: delay.micros(), error: failed.error, node: node.id.clone() };
         self.draft.push(self.ids(), event)?;
+        aetheris_fault::crash_point!("run.retry.scheduled");
         if delay <= limits::BACKOFF_HELD_MAX {
             aetheris_fault::sometimes!(RetryHeld);
             self.flush(Purpose::Record).await?;
@@ -205,7 +210,8 @@ impl Run<'_> {
     async fn next_try(&mut self, node: &Node) -> Result<Turn, Stop> {
         let retry_at = self.state().steps.get(&node.id).and_then(|step| step.retry_at);
         let left = retry_at.map_or(Span::ZERO, |at| at.since(self.state().last_at));
-        if left > Span::ZERO {
+        aetheris_fault::crash_point!("run.retry.due");
+        if left > Span::ZERO && !aetheris_fault::planted!("backoff-skipped") {
             self.flush(Purpose::Record).await?;
             tokio::select! {
                 biased;

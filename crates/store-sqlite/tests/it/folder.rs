@@ -14,9 +14,20 @@ pub(crate) struct Folder(PathBuf);
 
 impl Folder {
     pub(crate) fn new() -> Self {
+        Self::under(&std::env::temp_dir())
+    }
+
+    /// One on a file system in memory, where the machine has one: for suites of logic, in which nothing is lost
+    /// when a machine stops.
+    pub(crate) fn in_memory() -> Self {
+        let memory = Path::new("/dev/shm");
+        if memory.is_dir() { Self::under(memory) } else { Self::new() }
+    }
+
+    fn under(parent: &Path) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let name = format!("aetheris-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let path = std::env::temp_dir().join(name);
+        let path = parent.join(name);
         std::fs::create_dir_all(&path).unwrap();
         Self(path)
     }

@@ -41,6 +41,9 @@ macro_rules! conformance_expand {
             $crate::conformance::$family::$case(fixture, &harness).await;
         }
     )*)*};
+    ({runner} $($family:ident { $($case:ident,)* })*) => {
+        vec![$($((stringify!($case), |fixture| Box::pin($crate::conformance::$family::$case(fixture))),)*)*]
+    };
     ({names $($more:tt)*} $($family:ident { $($case:ident,)* })*) => {
         $crate::durable_list! { {all $($(stringify!($case),)*)*} }
     };
@@ -359,3 +362,13 @@ macro_rules! conformance_list {
 
 /// The names of all cases.
 pub const CASES: &[&str] = conformance_list! { {names} };
+
+/// Runs a case on a fresh store.
+pub type Case = fn(super::Fixture) -> std::pin::Pin<Box<dyn Future<Output = ()>>>;
+
+/// The cases of [`conformance_suite!`](crate::conformance_suite) by name, for whoever runs them otherwise than
+/// as tests.
+#[must_use]
+pub fn cases() -> Vec<(&'static str, Case)> {
+    conformance_list! { {runner} }
+}

@@ -52,7 +52,7 @@ use std::sync::Arc;
 
 pub use draft::Draft;
 pub use fixture::{Fixture, Message, Run};
-pub use list::CASES;
+pub use list::{CASES, Case, cases};
 
 use crate::system::Clock;
 use crate::{Boxed, Store};

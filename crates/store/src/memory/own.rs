@@ -24,8 +24,10 @@ impl Tables {
         sent_at: Duration,
     ) -> Result<Vec<Claimed>, StoreError> {
         let now = self.now(wall);
+        let looked_at = if aetheris_fault::planted!("lost-candidate") { 1 } else { usize::MAX };
         let mut ready: Vec<(Reverse<i32>, JobId)> = self
             .heads()
+            .take(looked_at)
             .filter(|(_, status, not_before, _)| rules::claimable(*status, *not_before, now))
             .map(|(id, _, _, priority)| (Reverse(priority), id))
             .collect();
@@ -43,6 +45,7 @@ impl Tables {
         let mut busy = BTreeSet::new();
         self.jobs.values().map(|job| &job.row).filter(|row| !row.status.is_terminal()).filter_map(move |row| {
             let first = row.session.as_ref().is_none_or(|session| busy.insert((&row.agent, session)));
+            let first = first || aetheris_fault::planted!("session-order-ignored");
             first.then_some((row.id, row.status, row.not_before, row.priority))
         })
     }
@@ -64,7 +67,8 @@ impl Tables {
     ) -> Result<Claimed, StoreError> {
         let corrupt = |what| StoreError::new(ErrorKind::Corrupt, "claim", what);
         let job = self.jobs.get_mut(&id).ok_or_else(|| corrupt("a job has gone".to_owned()))?;
-        let fence = Fence { generation: GENERATION, epoch: job.row.fence.epoch + 1 };
+        let step = u32::from(!aetheris_fault::planted!("claim-keeps-epoch"));
+        let fence = Fence { generation: GENERATION, epoch: job.row.fence.epoch + step };
         let lease_until = now.after(request.ttl);
         let claimed = Event::from(JobClaimed {
             attempt_id: ids.attempt,
@@ -88,9 +92,13 @@ impl Tables {
 
     pub(super) fn heartbeat(&mut self, request: &Heartbeat, wall: Timestamp, sent_at: Duration) -> Vec<Renewal> {
         let now = self.now(wall);
+        let any_fence = aetheris_fault::planted!("renewal-by-worker");
+        let expired_too = aetheris_fault::planted!("lease-never-expires-check");
         let mut renew = |lease: &LeaseRenewal| {
-            let row = self.jobs.get_mut(&lease.job).map(|job| &mut job.row).filter(|row| row.fence == lease.fence)?;
-            let holder = row.holder.as_mut().filter(|holder| holder.worker == request.worker && holder.is_live(now))?;
+            let row = self.jobs.get_mut(&lease.job).map(|job| &mut job.row);
+            let row = row.filter(|row| row.fence == lease.fence || any_fence)?;
+            let holder = row.holder.as_mut().filter(|holder| holder.worker == request.worker)?;
+            let holder = Some(holder).filter(|holder| holder.is_live(now) || expired_too)?;
             holder.lease_until = now.after(request.ttl);
             Some(Renewal::Renewed { end_requested: row.end_requested.is_some(), job: lease.job, sent_at })
         };

@@ -9,9 +9,9 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::acts::Act;
-use super::fault::Fault;
+use crate::commands::outside::{Fault, said};
 use super::payments::{self, Booking};
-use super::refund::{ORDER, Witness, of_refund, said};
+use super::refund::{ORDER, Witness, of_refund};
 use super::story::Story;
 use crate::render::Tone;
 

@@ -5,15 +5,11 @@
 //! service books every call that reaches it, so its own log is the proof: one refund, one booking.
 //!
 //! Reading order: `acts`, `refund` (the job), `stage` (who plays), `payments` (the outside world),
-//! `process`, `finding` (what is checked), `report`.
+//! `finding` (what is checked), `report`. Processes and locks are in `outside`.
 
 mod acts;
-mod fault;
 mod finding;
-mod folder;
-mod lock;
 mod payments;
-mod process;
 mod refund;
 mod report;
 mod stage;
@@ -22,17 +18,15 @@ mod story;
 use std::path::Path;
 
 use serde_json::{Value, json};
-use tokio::signal::unix::{SignalKind, signal};
 
 pub use self::payments::{PaymentsArgs, run as run_payments};
 
 use self::acts::Act;
-use self::fault::Fault;
 use self::finding::Finding;
-use self::folder::Folder;
 use self::report::{Control, Report};
 use self::stage::Stage;
 use self::story::Story;
+use super::outside::{Fault, Folder, asked_to_stop};
 use crate::args::Demo;
 use crate::client::Client;
 use crate::error::Error;
@@ -45,7 +39,7 @@ use crate::render::Tone;
 /// # Errors
 /// The stage cannot be set, or someone asks to stop. What was started is killed either way.
 pub async fn run(args: &Demo, out: &Out) -> Result<Exit, Error> {
-    let mut folder = Folder::make().map_err(|error| anyhow::anyhow!("no temporary folder can be made: {error}"))?;
+    let mut folder = Folder::make_in(&std::env::temp_dir(), "aetheris-demo").map_err(|error| anyhow::anyhow!("no temporary folder can be made: {error}"))?;
     let program = std::env::current_exe().map_err(anyhow::Error::from)?;
     let story = Story::begin(out);
     let played = tokio::select! {
@@ -124,21 +118,4 @@ async fn control(program: &Path, folder: &Path, story: &Story) -> Result<Control
         &format!("{calls} calls with the same idempotency key: {bookings} bookings. A second call would show."),
     );
     Ok(Control { bookings, calls })
-}
-
-/// Returns when the terminal or the system asks to stop.
-async fn asked_to_stop() -> Error {
-    let asked = || -> std::io::Result<_> {
-        Ok((signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?, signal(SignalKind::hangup())?))
-    };
-    let (mut interrupt, mut terminate, mut hangup) = match asked() {
-        Ok(asked) => asked,
-        Err(error) => return Error::Internal(error.into()),
-    };
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
-        _ = hangup.recv() => {}
-    }
-    Error::Other { message: "stopped; everything that was started is killed".to_owned(), exit: Exit::Failed }
 }

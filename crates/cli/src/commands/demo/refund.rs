@@ -7,9 +7,9 @@ use aetheris_core::json::Json;
 use aetheris_core::plan::WaitType;
 use serde_json::{Value, json};
 
-use super::fault::Fault;
+use crate::commands::outside::Fault;
 use super::payments::Booking;
-use super::process::{Process, within};
+use crate::commands::outside::{Process, said, within};
 use super::stage::{Payments, Server, Stage};
 use super::story::Story;
 use crate::client::{Client, Follow};
@@ -121,11 +121,6 @@ pub(super) struct Witness {
     pub(super) client: Client,
     pub(super) job: String,
     pub(super) log: PathBuf,
-}
-
-/// What an event says.
-pub(super) fn said(event: &EventView) -> Value {
-    serde_json::from_str(event.payload.text()).unwrap_or_default()
 }
 
 /// Whether it is this kind of event of the refund's step.

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use aetheris_api::AgentPut;
 use serde_json::{Value, json};
 
-use super::fault::Fault;
+use crate::commands::outside::Fault;
 use super::payments::{Booking, Command, Notice};
-use super::process::Process;
+use crate::commands::outside::{Process, Surroundings};
 use super::story::Story;
 use crate::client::Client;
 
@@ -55,7 +55,7 @@ impl<'s> Stage<'s> {
     pub(super) async fn payments(&self) -> Result<Payments, Fault> {
         let log = self.folder.join("payments.log");
         let args: [&OsStr; 3] = ["demo-payments".as_ref(), "--log".as_ref(), log.as_ref()];
-        let mut process = Process::start("payments", self.program, &args, &self.folder)?;
+        let mut process = Process::start("payments", self.program, &args, &self.folder, Surroundings::Nothing)?;
         let listening = process.line("the payments service listens", |line| match serde_json::from_str(line) {
             Ok(Notice::Listening { url }) => Some(url),
             Ok(Notice::Holding { .. } | Notice::Booked { .. } | Notice::Closed { .. }) | Err(_) => None,
@@ -99,7 +99,7 @@ impl<'s> Stage<'s> {
             "--agent".as_ref(),
             agent.as_ref(),
         ];
-        let process = Process::start(name, self.program, &args, &self.folder)?;
+        let process = Process::start(name, self.program, &args, &self.folder, Surroundings::Nothing)?;
         Self::serving(process, "aetheris dev: listening on ").await
     }
 
@@ -111,7 +111,7 @@ impl<'s> Stage<'s> {
         std::fs::create_dir(self.data()).map_err(|error| setup(&self.data(), &error))?;
         let config = self.config("serve", &json!({ "server": { "listen": "127.0.0.1:0" } }), &[])?;
         let args: [&OsStr; 3] = ["serve".as_ref(), "--config".as_ref(), config.as_ref()];
-        let process = Process::start("serve", self.program, &args, &self.folder)?;
+        let process = Process::start("serve", self.program, &args, &self.folder, Surroundings::Nothing)?;
         Self::serving(process, "aetheris serve: listening on ").await
     }
 
@@ -129,7 +129,7 @@ impl<'s> Stage<'s> {
         let tools = json!({ "http": { "allow": ["127.0.0.0/8"] } });
         let config = self.config(id, &json!({ "log": { "filter": "info" }, "tools": tools }), &[("id", id)])?;
         let args: [&OsStr; 3] = ["worker".as_ref(), "--config".as_ref(), config.as_ref()];
-        let mut process = Process::start(id, self.program, &args, &self.folder)?;
+        let mut process = Process::start(id, self.program, &args, &self.folder, Surroundings::Nothing)?;
         process.line("the worker is ready", |line| line.starts_with("aetheris worker: ready").then_some(())).await?;
         self.story.tell(id, &format!("pid {}, lease 1500 ms, heartbeat 300 ms", process.id()));
         Ok(process)

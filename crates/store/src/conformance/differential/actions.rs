@@ -132,8 +132,8 @@ async fn create(world: &mut World<'_>) -> Option<Operation> {
         (message.agent, message.client_key) = (agent, Some(ClientKey { body_hash, ..key }));
     }
     let mut unit = create_unit(&world.ids, &message);
-    if world.random.one_in(12) {
-        unit = spoil(world, unit).await;
+    if world.random.one_in(4) {
+        unit = spoil(world, "create", unit).await;
     }
     let job = unit.job;
     let (operation, accepted) = send(world, "create", unit).await;
@@ -224,6 +224,8 @@ async fn send(world: &mut World<'_>, kind: &'static str, unit: UnitOfWork) -> (O
     if world.sent.len() > 64 {
         world.sent.remove(0);
     }
+    let answered = super::compare::answer_kind(&first);
+    *world.report.answers.entry((kind, answered)).or_insert(0) += 1;
     match &first {
         Ok(_) => world.accepted(kind),
         Err(error) => world.not_accepted(error),
@@ -251,7 +253,7 @@ async fn write(world: &mut World<'_>) -> Option<Operation> {
         _ => step_of_run(world, state)?,
     };
     if world.random.one_in(4) {
-        unit = spoil(world, unit).await;
+        unit = spoil(world, kind, unit).await;
     }
     Some(send(world, kind, unit).await.0)
 }

@@ -35,6 +35,18 @@ pub(super) fn kind(error: &CommitError) -> &'static str {
     }
 }
 
+/// Which of [`super::ANSWERS`] it is.
+pub(super) fn answer_kind(answer: &Result<Committed, CommitError>) -> &'static str {
+    match answer.as_ref().map_err(kind) {
+        Ok(_) => "ok",
+        Err("stale" | "still_live" | "other_instance" | "lease_expired") => "stale",
+        Err("unknown_job" | "unknown_plan" | "missing") => "not_found",
+        Err("bound") => "limit",
+        Err("invalid") => "invalid",
+        Err(_) => "conflict",
+    }
+}
+
 /// An answer to a unit as far as it is to be equal: failures have texts of their own.
 pub(super) fn answer(answer: &Result<Committed, CommitError>) -> Result<Committed, String> {
     match answer {
@@ -76,6 +88,11 @@ pub(super) async fn rows(world: &World<'_>, operation: &Operation, everything: b
     let first = snapshot::overview(world.a, &instances()).await;
     let second = snapshot::overview(world.b, &instances()).await;
     equal(world, operation, "the lists", &first, &second);
+    jobs(world, operation, everything).await;
+}
+
+/// Compares the rows of jobs: those that the operation names, or all.
+pub(super) async fn jobs(world: &World<'_>, operation: &Operation, everything: bool) {
     let jobs = if everything { &world.jobs } else { &operation.jobs };
     for job in jobs {
         let first = snapshot::of_job(world.a, *job).await;

@@ -66,11 +66,17 @@ pub const REFUSALS: [&str; 17] = [
     "unknown_plan",
 ];
 
+/// The kinds of answers to a unit: accepted, an old fence or a lease that is over, something that was written
+/// in between, something that is not there, a bound, nonsense.
+pub const ANSWERS: [&str; 6] = ["ok", "stale", "conflict", "not_found", "limit", "invalid"];
+
 /// What a run has done.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Report {
     /// Operations accepted, by kind.
     pub operations: BTreeMap<&'static str, u64>,
+    /// Answers, by the kind of operation and the kind of answer: see [`ANSWERS`].
+    pub answers: BTreeMap<(&'static str, &'static str), u64>,
     /// Units not accepted, by kind.
     pub refusals: BTreeMap<&'static str, u64>,
     /// Operations in all.
@@ -78,6 +84,33 @@ pub struct Report {
 }
 
 impl Report {
+    /// Adds what another run has done.
+    pub fn add(&mut self, other: &Self) {
+        let sum = |into: &mut BTreeMap<&'static str, u64>, from: &BTreeMap<&'static str, u64>| {
+            from.iter().for_each(|(kind, count)| *into.entry(kind).or_insert(0) += count);
+        };
+        sum(&mut self.operations, &other.operations);
+        sum(&mut self.refusals, &other.refusals);
+        other.answers.iter().for_each(|(kind, count)| *self.answers.entry(*kind).or_insert(0) += count);
+        self.steps += other.steps;
+    }
+
+    /// How often an operation has had an answer.
+    pub(super) fn count(&self, kind: &'static str, answer: &'static str) -> u64 {
+        self.answers.get(&(kind, answer)).copied().unwrap_or(0)
+    }
+
+    /// What occurred less often than so: operations, refusals, and answers to each kind of unit.
+    #[must_use]
+    pub fn rarer_than(&self, often: u64) -> Vec<(&'static str, &'static str, u64)> {
+        let count = |of: &BTreeMap<&'static str, u64>, kind: &str| of.get(kind).copied().unwrap_or(0);
+        let operations = OPERATIONS.iter().map(|kind| (*kind, "", count(&self.operations, kind)));
+        let refusals = REFUSALS.iter().map(|kind| (*kind, "", count(&self.refusals, kind)));
+        let units = OPERATIONS.iter().filter(|kind| !NO_UNITS.contains(kind));
+        let answers = units.flat_map(|kind| ANSWERS.map(|answer| (*kind, answer, self.count(kind, answer))));
+        operations.chain(refusals).chain(answers).filter(|(_, _, count)| *count < often).collect()
+    }
+
     /// The kinds that have not occurred.
     #[must_use]
     pub fn missing(&self) -> Vec<&'static str> {
@@ -86,6 +119,9 @@ impl Report {
         operations.chain(refusals).copied().collect()
     }
 }
+
+/// Operations that are no units.
+pub(super) const NO_UNITS: [&str; 6] = ["advance", "claim", "delete_agent", "heartbeat", "put_agent", "settle"];
 
 /// How many jobs' rows are compared in full: those that an operation names after each, all of them this
 /// often. What lists show of all jobs is compared after each.
@@ -110,3 +146,34 @@ pub async fn run(seed: u64, steps: usize, a: &dyn Store, b: &dyn Store, clock: &
     compare::rows(&world, &actions::Operation::named("the end"), true).await;
     world.report
 }
+
+/// Runs exactly `steps` random operations on two fresh stores that share a clock, and adds what was done to a
+/// report over several seeds. Answers that are rare in the report are sought. The lists are compared every
+/// eighth time.
+///
+/// # Panics
+/// At the first difference, with the seed and the operation.
+pub async fn batch(
+    seed: u64,
+    steps: usize,
+    report: &mut Report,
+    (a, b): (&dyn Store, &dyn Store),
+    clock: &ManualClock,
+) {
+    let mut world = World::new(seed, a, b, clock);
+    world.sought = report.clone();
+    for step in 1..=steps {
+        world.report.steps += 1;
+        let operation = actions::step(&mut world).await;
+        if step.is_multiple_of(LISTS_EVERY) {
+            compare::rows(&world, &operation, step.is_multiple_of(FULL_EVERY)).await;
+        } else {
+            compare::jobs(&world, &operation, false).await;
+        }
+    }
+    compare::rows(&world, &actions::Operation::named("the end"), true).await;
+    report.add(&world.report);
+}
+
+/// How often [`batch`] compares what lists show.
+const LISTS_EVERY: usize = 8;

@@ -14,13 +14,21 @@ use crate::conformance::fencing::evidence;
 use crate::unit::{InboxWrite, LedgerWrite, NewEffect, UnitOfWork};
 
 /// Changes one thing of a unit, most often to something that is refused.
-pub(super) async fn spoil(world: &mut World<'_>, mut unit: UnitOfWork) -> UnitOfWork {
+pub(super) async fn spoil(world: &mut World<'_>, kind: &'static str, mut unit: UnitOfWork) -> UnitOfWork {
     let missing = IdempotencyKey::from_u128(404);
     let unknown = PermitId::from_u128(404);
     let history = world.a.history(unit.job, false).await.unwrap();
     let (fence, ledger, kept) =
         history.map(|history| (history.row.fence, history.ledger, history.kept)).unwrap_or_default();
-    match world.random.below(14) {
+    let way = match world.rare_answer(kind) {
+        Some("stale") => 1,
+        Some("conflict") => 0,
+        Some("not_found") => [4, 5][world.random.below(2)],
+        Some("limit") => 10,
+        Some("invalid") => 9,
+        Some(_) | None => world.random.below(14),
+    };
+    match way {
         0 => unit.expected_seq = Some(unit.expected_seq.unwrap_or(0) + 1 + world.random.below(2) as u64),
         1 => unit.guard = other_fence(world, unit.guard, fence),
         2 => unit.guard = Guard::Expired(fence),

@@ -1,6 +1,6 @@
 //! The runtime is killed after the service has booked and before it has answered.
 
-use super::super::fault::Fault;
+use crate::commands::outside::Fault;
 use super::super::finding::{Expected, Finding};
 use super::super::refund::Refund;
 use super::super::stage::Stage;

@@ -4,7 +4,7 @@ mod in_flight;
 mod slow;
 mod window;
 
-use super::fault::Fault;
+use crate::commands::outside::Fault;
 use super::finding::Finding;
 use super::stage::Stage;
 

@@ -1,9 +1,9 @@
 //! A worker is stopped for longer than its lease while its call is in flight; another one takes over; then
 //! the first one goes on as if nothing had happened, and gets its answer.
 
-use super::super::fault::Fault;
+use crate::commands::outside::Fault;
 use super::super::finding::{Expected, Finding};
-use super::super::lock::WriteLock;
+use crate::commands::outside::WriteLock;
 use super::super::refund::{Refund, of_refund};
 use super::super::stage::Stage;
 use super::{Act, PATIENT};

@@ -7,9 +7,9 @@
 
 use aetheris_api::EventPage;
 
-use super::super::fault::Fault;
+use crate::commands::outside::Fault;
 use super::super::finding::{Expected, Finding};
-use super::super::lock::WriteLock;
+use crate::commands::outside::WriteLock;
 use super::super::refund::{Refund, of_refund};
 use super::super::stage::Stage;
 use super::{Act, REFUND};

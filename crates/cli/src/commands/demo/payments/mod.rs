@@ -13,7 +13,6 @@
 //! Whoever started it speaks to it on stdin ([`wire::Command`]) and hears of what happens on stdout
 //! ([`wire::Notice`]). It ends when its stdin does.
 
-mod connection;
 mod log;
 mod routes;
 mod wire;
@@ -26,10 +25,10 @@ use std::sync::Arc;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
-use self::connection::Watched;
 pub(super) use self::log::{Booking, read as read_log};
 use self::routes::Service;
 pub(super) use self::wire::{Command, Notice};
+use super::super::outside::{Ended, Tag, Watched};
 use crate::error::Error;
 use crate::exit::Exit;
 
@@ -61,9 +60,9 @@ pub async fn run(args: &PaymentsArgs) -> Result<Exit, Error> {
         ended.send(())
     });
     say(&Notice::Listening { url: format!("http://{address}") });
-    let app = routes::router(service).into_make_service_with_connect_info::<connection::Tag>();
+    let app = routes::router(service).into_make_service_with_connect_info::<Tag>();
     tokio::select! {
-        served = axum::serve(Watched::new(listener, say), app) => served.map_err(anyhow::Error::from)?,
+        served = axum::serve(Watched::new(listener, ended_as), app) => served.map_err(anyhow::Error::from)?,
         _ended = end => {}
     }
     Ok(Exit::Done)
@@ -81,6 +80,11 @@ fn obey(service: &Service) {
             Err(error) => tracing::warn!(%error, line, "a command that nobody knows"),
         }
     }
+}
+
+/// Says how a connection ended that had asked for a refund.
+fn ended_as(Ended { answered, by_client, connection }: Ended) {
+    say(&Notice::Closed { answered, by_client, connection });
 }
 
 /// Says something on stdout. If nobody listens any more, stdin has ended as well.

@@ -9,7 +9,7 @@ use axum::{Json, Router};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
-use super::connection::Tag;
+use crate::commands::outside::Tag;
 use super::log::{Booking, BookingLog, Wish};
 use super::wire::Notice;
 
@@ -108,7 +108,7 @@ async fn refund(
         StatusCode::INTERNAL_SERVER_ERROR
     })?;
     let refund = Refund::of(&booking);
-    tag.asked_for_refund();
+    tag.watched();
     let mut held = service.held.subscribe();
     (service.say)(&Notice::Booked { booking, connection: tag.number() });
     let _released = held.wait_for(|held| !*held).await;

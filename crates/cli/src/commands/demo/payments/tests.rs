@@ -1,5 +1,5 @@
 use super::log::{BookingLog, Wish, read};
-use crate::commands::demo::folder::Folder;
+use crate::commands::outside::Folder;
 
 fn wish(key: &str) -> Wish {
     Wish {
@@ -13,7 +13,7 @@ fn wish(key: &str) -> Wish {
 
 #[test]
 fn a_key_is_booked_as_often_as_it_is_sent_and_the_log_goes_on_after_a_restart() {
-    let folder = Folder::make().unwrap();
+    let folder = Folder::make_in(&std::env::temp_dir(), "aetheris-payments").unwrap();
     let path = folder.path().join("payments.log");
     let mut log = BookingLog::open(&path).unwrap();
     log.book(wish("k")).unwrap();
@@ -30,7 +30,7 @@ fn a_key_is_booked_as_often_as_it_is_sent_and_the_log_goes_on_after_a_restart() 
 
 #[test]
 fn a_log_with_a_broken_line_is_not_read_as_shorter() {
-    let folder = Folder::make().unwrap();
+    let folder = Folder::make_in(&std::env::temp_dir(), "aetheris-payments").unwrap();
     let path = folder.path().join("payments.log");
     BookingLog::open(&path).unwrap().book(wish("k")).unwrap();
     let mut text = std::fs::read_to_string(&path).unwrap();

@@ -9,17 +9,16 @@ use std::path::{Path, PathBuf};
 const NAMES_MAX: u32 = 1_000;
 
 /// A new folder that only its owner can look into; dropping it removes it with everything in it.
-pub(super) struct Folder {
+pub(in crate::commands) struct Folder {
     keep: bool,
     path: PathBuf,
 }
 
 impl Folder {
-    /// Makes one among the system's temporary files.
-    pub(super) fn make() -> Result<Self> {
-        let parent = std::env::temp_dir();
+    /// Makes one in `parent`, with a name that begins as asked.
+    pub(in crate::commands) fn make_in(parent: &Path, name: &str) -> Result<Self> {
         for number in 0..NAMES_MAX {
-            let path = parent.join(format!("aetheris-demo-{}-{number}", std::process::id()));
+            let path = parent.join(format!("{name}-{}-{number}", std::process::id()));
             match DirBuilder::new().mode(0o700).create(&path) {
                 Ok(()) => return Ok(Self { keep: false, path }),
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
@@ -29,12 +28,12 @@ impl Folder {
         Err(Error::new(ErrorKind::AlreadyExists, format!("no free name in {}", parent.display())))
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(in crate::commands) fn path(&self) -> &Path {
         &self.path
     }
 
     /// It stays.
-    pub(super) fn keep(&mut self) {
+    pub(in crate::commands) fn keep(&mut self) {
         self.keep = true;
     }
 }
@@ -57,7 +56,7 @@ mod tests {
 
     #[test]
     fn is_private_and_goes_with_its_content_unless_it_is_kept() {
-        let mut folder = Folder::make().unwrap();
+        let mut folder = Folder::make_in(&std::env::temp_dir(), "aetheris-folder").unwrap();
         let path = folder.path().to_owned();
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
         std::fs::write(path.join("a"), "a").unwrap();

@@ -1,11 +1,11 @@
 //! What can go otherwise than the demonstration claims.
 
-use super::process::Process;
+use super::Process;
 use crate::error::Error;
 
 /// Something is not as claimed.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Fault {
+pub(in crate::commands) enum Fault {
     /// Something that was to happen has not.
     #[error("not in time: {what}")]
     NotInTime {
@@ -40,12 +40,12 @@ pub(super) enum Fault {
 
 impl Fault {
     /// A call of the API that failed.
-    pub(super) fn api(what: &str, source: Error) -> Self {
+    pub(in crate::commands) fn api(what: &str, source: Error) -> Self {
         Self::Api { source: Box::new(source), what: what.to_owned() }
     }
 
     /// The same fault with the last words of another process, which is the likelier cause.
-    pub(super) fn beside(self, process: &Process) -> Self {
+    pub(in crate::commands) fn beside(self, process: &Process) -> Self {
         match self {
             Self::NotInTime { what } | Self::Process { what, .. } => process.fault(&what),
             Self::Api { .. } | Self::Lock(_) | Self::Setup(_) => self,

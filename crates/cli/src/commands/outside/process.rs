@@ -1,4 +1,4 @@
-//! Processes that the demonstration starts, hears, pauses and kills. None of them outlives it.
+//! Processes that are started, heard, paused and killed. None of them outlives whoever started it.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -11,26 +11,47 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
 use tokio::sync::watch;
 
-use super::fault::Fault;
+use super::Fault;
 
 /// Longest wait for anything that is to happen.
-pub(super) const WAIT_MAX: Duration = Duration::from_secs(10);
+const WAIT_MAX: Duration = Duration::from_secs(30);
 /// Lines of a process that are kept in memory; its files have them all.
 const LINES_MAX: usize = 10_000;
 /// Lines that are shown of a process that did not do what it should.
 const LINES_SHOWN: usize = 12;
 
+/// What a process finds in its environment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::commands) enum Surroundings {
+    /// Nothing: settings for another server must not reach it.
+    Nothing,
+    /// What there is here, without this program's own settings.
+    Inherited,
+}
+
 /// Waits for something, not for ever.
 ///
 /// # Errors
 /// It has not happened in [`WAIT_MAX`].
-#[expect(clippy::disallowed_methods, reason = "surrounds waits for other processes; no database is asked in them")]
-pub(super) async fn within<T>(what: &str, future: impl Future<Output = T>) -> Result<T, Fault> {
-    tokio::time::timeout(WAIT_MAX, future).await.map_err(|_| Fault::NotInTime { what: what.to_owned() })
+pub(in crate::commands) async fn within<T>(what: &str, future: impl Future<Output = T>) -> Result<T, Fault> {
+    within_of(WAIT_MAX, what, future).await
 }
 
-/// A process of the demonstration. Dropping it kills it.
-pub(super) struct Process {
+/// The same with another bound.
+///
+/// # Errors
+/// It has not happened in `max`.
+#[expect(clippy::disallowed_methods, reason = "surrounds waits for other processes; no database is asked in them")]
+pub(in crate::commands) async fn within_of<T>(
+    max: Duration,
+    what: &str,
+    future: impl Future<Output = T>,
+) -> Result<T, Fault> {
+    tokio::time::timeout(max, future).await.map_err(|_| Fault::NotInTime { what: what.to_owned() })
+}
+
+/// A process. Dropping it kills it.
+pub(in crate::commands) struct Process {
     child: Child,
     err: Lines,
     name: String,
@@ -50,14 +71,24 @@ impl Process {
     ///
     /// # Errors
     /// It cannot be started.
-    pub(super) fn start(name: &str, program: &Path, args: &[&OsStr], folder: &Path) -> Result<Self, Fault> {
+    pub(in crate::commands) fn start(
+        name: &str,
+        program: &Path,
+        args: &[&OsStr],
+        folder: &Path,
+        surroundings: Surroundings,
+    ) -> Result<Self, Fault> {
         let failed = |error: std::io::Error| Fault::Setup(format!("{name} cannot be started: {error}"));
         let file = |kind: &str| -> std::io::Result<File> { File::create(named(folder, name, kind)) };
         let (out_file, err_file) = (file("stdout").map_err(failed)?, file("stderr").map_err(failed)?);
         let mut command = Command::new(program);
-        // Settings for another server must not reach this one, and Ctrl-C is for the demonstration, which
-        // then ends them all.
-        command.args(args).env_clear().process_group(0);
+        match surroundings {
+            Surroundings::Nothing => drop(command.env_clear()),
+            Surroundings::Inherited => without_settings(&mut command),
+        }
+        // It ends with this process. Ctrl-C is for this one alone, which then ends them all.
+        let parent = std::process::id().to_string();
+        command.args(["child", "--parent", &parent, "--"]).args(args).process_group(0);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().map_err(failed)?;
         let out = Lines::of(child.stdout.take(), out_file);
@@ -66,7 +97,7 @@ impl Process {
         Ok(Self { child, err, name: name.to_owned(), out, stdin })
     }
 
-    pub(super) fn id(&self) -> u32 {
+    pub(in crate::commands) fn id(&self) -> u32 {
         self.child.id()
     }
 
@@ -74,7 +105,7 @@ impl Process {
     ///
     /// # Errors
     /// It does not come in time, or the process ends without it.
-    pub(super) async fn line<T>(&mut self, what: &str, pick: impl FnMut(&str) -> Option<T>) -> Result<T, Fault> {
+    pub(in crate::commands) async fn line<T>(&mut self, what: &str, pick: impl FnMut(&str) -> Option<T>) -> Result<T, Fault> {
         let found = within(what, self.out.next(pick)).await;
         self.explained(what, found)
     }
@@ -83,7 +114,7 @@ impl Process {
     ///
     /// # Errors
     /// As [`Self::line`].
-    pub(super) async fn err_line<T>(&mut self, what: &str, pick: impl FnMut(&str) -> Option<T>) -> Result<T, Fault> {
+    pub(in crate::commands) async fn err_line<T>(&mut self, what: &str, pick: impl FnMut(&str) -> Option<T>) -> Result<T, Fault> {
         let found = within(what, self.err.next(pick)).await;
         self.explained(what, found)
     }
@@ -97,21 +128,54 @@ impl Process {
     }
 
     /// A fault with the last words of this process.
-    pub(super) fn fault(&self, what: &str) -> Fault {
+    pub(in crate::commands) fn fault(&self, what: &str) -> Fault {
         Fault::Process { last_words: self.err.last(LINES_SHOWN), name: self.name.clone(), what: what.to_owned() }
     }
 
     /// Returns when the process has ended, by itself or by someone else's hand.
-    pub(super) fn ended(&self) -> impl Future<Output = ()> + use<> {
+    pub(in crate::commands) fn ended(&self) -> impl Future<Output = ()> + use<> {
         let mut kept = self.out.kept.clone();
         async move { while kept.changed().await.is_ok() {} }
+    }
+
+    /// SIGTERM; returns its exit code when it has ended, `None` where a signal ended it.
+    ///
+    /// # Errors
+    /// It does not end.
+    pub(in crate::commands) async fn stop(mut self) -> Result<Option<i32>, Fault> {
+        // Fails only where it is gone already.
+        let _gone = rustix::process::kill_process(Pid::from_child(&self.child), Signal::TERM);
+        self.code("stopped by SIGTERM").await
+    }
+
+    /// Waits for its end, which comes by itself, and returns its exit code.
+    ///
+    /// # Errors
+    /// It does not end.
+    pub(in crate::commands) async fn code(&mut self, what: &str) -> Result<Option<i32>, Fault> {
+        let what = format!("{} ends, {what}", self.name);
+        if within(&what, self.ended()).await.is_err() {
+            return Err(self.fault(&what));
+        }
+        // Its outputs are closed: it is over, or about to be.
+        Ok(self.child.wait().map_err(|error| Fault::Setup(format!("{what}: {error}")))?.code())
+    }
+
+    /// What it has written on stderr, its last lines.
+    pub(in crate::commands) fn last_words(&self) -> String {
+        self.err.last(LINES_SHOWN).join("\n")
+    }
+
+    /// What it has written on stdout.
+    pub(in crate::commands) fn told(&self) -> String {
+        self.out.last(LINES_MAX).join("\n")
     }
 
     /// Writes a line to its stdin.
     ///
     /// # Errors
     /// It reads no more.
-    pub(super) fn tell(&mut self, line: &str) -> Result<(), Fault> {
+    pub(in crate::commands) fn tell(&mut self, line: &str) -> Result<(), Fault> {
         let told = self.stdin.as_mut().map(|stdin| writeln!(stdin, "{line}").and_then(|()| stdin.flush()));
         match told {
             Some(Ok(())) => Ok(()),
@@ -120,7 +184,7 @@ impl Process {
     }
 
     /// SIGKILL; returns when it is gone.
-    pub(super) fn kill(mut self) {
+    pub(in crate::commands) fn kill(mut self) {
         self.end();
     }
 
@@ -134,7 +198,7 @@ impl Process {
     ///
     /// # Errors
     /// It does not stop.
-    pub(super) async fn pause(&self) -> Result<(), Fault> {
+    pub(in crate::commands) async fn pause(&self) -> Result<(), Fault> {
         let what = format!("{} was to be stopped by SIGSTOP", self.name);
         let pid = Pid::from_child(&self.child);
         rustix::process::kill_process(pid, Signal::STOP).map_err(|_| self.fault(&what))?;
@@ -150,7 +214,7 @@ impl Process {
     ///
     /// # Errors
     /// It is gone.
-    pub(super) fn resume(&self) -> Result<(), Fault> {
+    pub(in crate::commands) fn resume(&self) -> Result<(), Fault> {
         let pid = Pid::from_child(&self.child);
         rustix::process::kill_process(pid, Signal::CONT)
             .map_err(|_| self.fault(&format!("{} was to go on by SIGCONT", self.name)))
@@ -160,6 +224,17 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         self.end();
+    }
+}
+
+/// The configuration that is meant comes in a file: variables must not lay themselves over it.
+fn without_settings(command: &mut Command) {
+    let settings = |name: &OsStr| {
+        let name = name.to_string_lossy();
+        name.starts_with("AETHERIS__") || ["AETHERIS_LOG", "AETHERIS_SERVER"].contains(&name.as_ref())
+    };
+    for (name, _) in std::env::vars_os().filter(|(name, _)| settings(name)) {
+        command.env_remove(name);
     }
 }
 

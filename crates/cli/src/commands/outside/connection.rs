@@ -13,18 +13,29 @@ use axum::serve::{IncomingStream, Listener};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::wire::Notice;
+/// How a connection ended.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::commands) struct Ended {
+    /// Whether an answer had been handed to the kernel, all of it, before.
+    pub(in crate::commands) answered: bool,
+    /// Whether the other side ended it.
+    pub(in crate::commands) by_client: bool,
+    /// Which.
+    pub(in crate::commands) connection: u64,
+}
+
+type Say = Arc<dyn Fn(Ended) + Send + Sync>;
 
 /// Accepts connections and numbers them.
-pub(super) struct Watched {
+pub(in crate::commands) struct Watched {
     listener: TcpListener,
     next: AtomicU64,
-    say: fn(&Notice),
+    say: Say,
 }
 
 impl Watched {
-    pub(super) fn new(listener: TcpListener, say: fn(&Notice)) -> Self {
-        Self { listener, next: AtomicU64::new(1), say }
+    pub(in crate::commands) fn new(listener: TcpListener, say: impl Fn(Ended) + Send + Sync + 'static) -> Self {
+        Self { listener, next: AtomicU64::new(1), say: Arc::new(say) }
     }
 }
 
@@ -35,8 +46,8 @@ impl Listener for Watched {
     async fn accept(&mut self) -> (Connection, SocketAddr) {
         let (stream, address) = Listener::accept(&mut self.listener).await;
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let tag = Tag(Arc::new(Facts { asked_for_refund: AtomicBool::new(false), number }));
-        (Connection { by_client: false, say: self.say, stream, tag, unsent: false, written: false }, address)
+        let tag = Tag(Arc::new(Facts { watched: AtomicBool::new(false), number }));
+        (Connection { by_client: false, say: Arc::clone(&self.say), stream, tag, unsent: false, written: false }, address)
     }
 
     fn local_addr(&self) -> io::Result<SocketAddr> {
@@ -46,22 +57,22 @@ impl Listener for Watched {
 
 /// What a handler knows of its connection.
 #[derive(Debug, Clone)]
-pub(super) struct Tag(Arc<Facts>);
+pub(in crate::commands) struct Tag(Arc<Facts>);
 
 #[derive(Debug)]
 struct Facts {
-    asked_for_refund: AtomicBool,
+    watched: AtomicBool,
     number: u64,
 }
 
 impl Tag {
-    pub(super) fn number(&self) -> u64 {
+    pub(in crate::commands) fn number(&self) -> u64 {
         self.0.number
     }
 
-    /// Its end will be told.
-    pub(super) fn asked_for_refund(&self) {
-        self.0.asked_for_refund.store(true, Ordering::Release);
+    /// Its end is to be told.
+    pub(in crate::commands) fn watched(&self) {
+        self.0.watched.store(true, Ordering::Release);
     }
 }
 
@@ -72,9 +83,9 @@ impl Connected<IncomingStream<'_, Watched>> for Tag {
 }
 
 /// A connection that remembers who ended it, and what had been written by then.
-pub(super) struct Connection {
+pub(in crate::commands) struct Connection {
     by_client: bool,
-    say: fn(&Notice),
+    say: Say,
     stream: TcpStream,
     tag: Tag,
     /// Something was written, or tried to, since the last flush.
@@ -119,9 +130,9 @@ impl AsyncWrite for Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        if self.tag.0.asked_for_refund.load(Ordering::Acquire) {
+        if self.tag.0.watched.load(Ordering::Acquire) {
             let answered = self.written && !self.unsent;
-            (self.say)(&Notice::Closed { answered, by_client: self.by_client, connection: self.tag.number() });
+            (self.say)(Ended { answered, by_client: self.by_client, connection: self.tag.number() });
         }
     }
 }

@@ -1,0 +1,252 @@
+//! What a search covers: programs, actors and how often each kind of trouble may strike.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use aetheris_core::id::{NodeId, ToolName};
+use aetheris_core::json::Json;
+use aetheris_core::plan::{
+    Budget, CompiledPlan, DoubtPolicy, EffectClass, Node, NodeKind, OnDeadline, PLAN_SCHEMA_VERSION, Plan, Tool,
+    ToolKind, WaitNode, WaitType,
+};
+use aetheris_core::retry::{Jitter, RetryPolicy};
+use aetheris_core::time::Span;
+
+use crate::bugs::Mutation;
+
+/// The most steps of one job.
+pub const STEPS_MAX: usize = 3;
+
+/// One step of a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// An `at_most_once` tool, and what is done when its outcome is unknown.
+    Once(&'static [Doubts]),
+    /// An idempotent tool; its refusals lead to a further try.
+    Idempotent,
+    /// A wait for a signal, with a deadline or without.
+    Wait {
+        /// Whether time ends it too.
+        deadline: bool,
+    },
+}
+
+/// An entry of a tool's list of policies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Doubts {
+    /// Wait for a late answer.
+    Wait,
+    /// Ask a pure tool.
+    Reconcile,
+    /// Ask a person.
+    Human,
+}
+
+/// A job's plan.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Program {
+    /// The compiled plan, as production executes it.
+    pub plan: CompiledPlan,
+    /// Its steps.
+    pub steps: Vec<Step>,
+    /// Ids of its nodes, by place.
+    pub nodes: Vec<NodeId>,
+}
+
+/// The bounds of a search.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Whether someone may cancel each job.
+    pub cancels: bool,
+    /// Processes that may die.
+    pub crashes: u8,
+    /// Jobs at once; each begins with any of the programs.
+    pub jobs: u8,
+    /// The planted mistake, if any.
+    pub mutation: Option<Mutation>,
+    /// What jobs may do.
+    pub programs: Vec<Program>,
+    /// Whether a dead holder may be proved dead, beside its lease expiring.
+    pub proof: bool,
+    /// Signals that are sent to each job.
+    pub signals: u8,
+    /// How often a run is so slow that its lease runs short.
+    pub slow: u8,
+    /// Whether an operation from outside may look at one moment and write at a later one.
+    pub slow_outside: bool,
+    /// Commits of runs whose outcome is unknown.
+    pub unknown: u8,
+    /// Workers.
+    pub workers: u8,
+}
+
+impl Config {
+    /// One job of the given programs, two workers, no trouble yet.
+    #[must_use]
+    pub fn calm(programs: &[&[Step]]) -> Self {
+        Self {
+            cancels: false,
+            crashes: 0,
+            jobs: 1,
+            mutation: None,
+            programs: programs.iter().filter_map(|steps| program(steps)).collect(),
+            proof: false,
+            signals: 0,
+            slow: 0,
+            slow_outside: false,
+            unknown: 0,
+            workers: 2,
+        }
+    }
+
+    /// What CI exhausts: 2 workers, 1 job, 2 steps, 2 crashes, 1 signal, 1 unknown commit, a cancel, a lease
+    /// that runs short.
+    #[must_use]
+    pub fn gate() -> Self {
+        Self {
+            cancels: true,
+            crashes: 2,
+            signals: 1,
+            slow: 1,
+            slow_outside: true,
+            unknown: 1,
+            ..Self::calm(&[
+                &[Step::Once(&[Doubts::Human]), Step::Wait { deadline: true }],
+                &[Step::Wait { deadline: true }, Step::Once(&[Doubts::Wait, Doubts::Reconcile])],
+                &[Step::Idempotent, Step::Wait { deadline: false }],
+            ])
+        }
+    }
+
+    /// More than can be exhausted in a gate: 3 workers, 2 jobs, 3 steps, 3 crashes.
+    #[must_use]
+    pub fn campaign() -> Self {
+        Self {
+            crashes: 3,
+            jobs: 2,
+            proof: true,
+            slow: 2,
+            unknown: 2,
+            workers: 3,
+            ..Self::gate().with(&[
+                &[Step::Idempotent, Step::Wait { deadline: true }, Step::Once(&[Doubts::Human])],
+                &[Step::Once(&[Doubts::Wait, Doubts::Reconcile]), Step::Wait { deadline: true }, Step::Idempotent],
+            ])
+        }
+    }
+
+    /// Everything once, on one step each: a few seconds.
+    #[must_use]
+    pub fn small() -> Self {
+        Self {
+            crashes: 1,
+            signals: 2,
+            slow: 1,
+            slow_outside: true,
+            cancels: true,
+            unknown: 1,
+            ..Self::calm(&[
+                &[Step::Once(&[Doubts::Wait, Doubts::Reconcile, Doubts::Human])],
+                &[Step::Idempotent],
+                &[Step::Wait { deadline: true }],
+            ])
+        }
+    }
+
+    /// The same with other programs.
+    #[must_use]
+    pub fn with(self, programs: &[&[Step]]) -> Self {
+        Self { programs: programs.iter().filter_map(|steps| program(steps)).collect(), ..self }
+    }
+
+    /// Whether this mistake is planted.
+    #[must_use]
+    pub fn has(&self, mutation: Mutation) -> bool {
+        self.mutation == Some(mutation)
+    }
+}
+
+impl Step {
+    /// What repeating its call would do; `None` for waits.
+    #[must_use]
+    pub const fn class(self) -> Option<EffectClass> {
+        match self {
+            Self::Once(_) => Some(EffectClass::AtMostOnce),
+            Self::Idempotent => Some(EffectClass::Idempotent),
+            Self::Wait { .. } => None,
+        }
+    }
+}
+
+/// The correlation key of the wait at a place.
+#[must_use]
+pub fn wait_key(node: u8) -> String {
+    format!("k{node}")
+}
+
+fn program(steps: &[Step]) -> Option<Program> {
+    let nodes: Vec<NodeId> = (0..steps.len()).map(|place| NodeId::from(format!("n{place}").as_str())).collect();
+    let mut tools = BTreeMap::new();
+    let mut list = Vec::new();
+    for (place, step) in steps.iter().enumerate() {
+        let tool = ToolName::from(format!("t{place}").as_str());
+        let kind = match step {
+            Step::Wait { deadline } => NodeKind::Wait(WaitNode {
+                correlation_key: u8::try_from(place).ok().map(wait_key),
+                deadline: deadline.then(|| Span::from_secs(60)),
+                on_deadline: OnDeadline::ContinueWith(Json::null()),
+                park: false,
+                reason: None,
+                wait_type: WaitType::Signal,
+            }),
+            Step::Once(_) | Step::Idempotent => NodeKind::Tool { input: Json::null(), tool: tool.clone() },
+        };
+        if let Some(effect) = step.class() {
+            tools.insert(tool, made(effect, *step));
+        }
+        let needs = place.checked_sub(1).map(|before| nodes[before].clone()).into_iter().collect();
+        list.push(Node { id: nodes[place].clone(), kind, needs, retry: None, timeout: None, when: None });
+    }
+    let retry = RetryPolicy { jitter: Jitter::None, max_attempts: 2, ..RetryPolicy::default() };
+    let plan = Plan {
+        answer: None,
+        budget: Budget::default(),
+        nodes: list,
+        retry,
+        schema_version: PLAN_SCHEMA_VERSION,
+        step_timeout: None,
+        tools,
+    };
+    let plan = Arc::new(plan).compile().ok()?;
+    Some(Program { plan, steps: steps.to_vec(), nodes })
+}
+
+fn made(effect: EffectClass, step: Step) -> Tool {
+    let policies = match step {
+        Step::Once(policies) => policies,
+        Step::Idempotent | Step::Wait { .. } => &[],
+    };
+    let on_in_doubt = policies.iter().map(|policy| match policy {
+        Doubts::Wait => DoubtPolicy::Wait(Span::from_secs(60)),
+        Doubts::Reconcile => DoubtPolicy::Reconcile(ToolName::from("ask")),
+        Doubts::Human => DoubtPolicy::Human,
+    });
+    Tool {
+        effect,
+        kind: ToolKind::Function("modelled".to_owned()),
+        on_in_doubt: on_in_doubt.collect(),
+        timeout: None,
+        version: None,
+    }
+}
+
+/// The kinds of steps that appear in some program; a search without waits cannot show signals.
+#[must_use]
+pub fn covers(config: &Config) -> BTreeSet<&'static str> {
+    let name = |step: &Step| match step {
+        Step::Once(_) => "at_most_once",
+        Step::Idempotent => "idempotent",
+        Step::Wait { .. } => "wait",
+    };
+    config.programs.iter().flat_map(|program| program.steps.iter().map(name)).collect()
+}

@@ -1,0 +1,27 @@
+//! Exhaustive search (layer L1): every interleaving of a few workers, the reclaimer, a signaller, timers, an
+//! operator and a canceller over one store, within small bounds.
+//!
+//! The decisions are those of production: [`aetheris_core::lease::admit`], the ledger's
+//! [`grant`](aetheris_core::ledger::grant) and [`settle`](aetheris_core::ledger::settle), the reducer
+//! [`JobState`](aetheris_core::state::JobState), [`decide`](aetheris_core::recovery::decide),
+//! [`meets`](aetheris_core::signal::meets), [`next`](aetheris_core::schedule::next), the retry policy and
+//! `aetheris_store::rules` are called, not copied. What is modelled is what surrounds them: processes that
+//! crash or are slow, leases that end, calls in the air, commits whose outcome is unknown.
+//!
+//! Time is not counted: a lease, a timer or a permit's deadline ends whenever it may.
+//!
+//! Reading order: [`state`] what there is, [`fact`] events in short form, [`store`] the one door, [`run`] what
+//! a worker writes next, [`outside`] the writers without a fence, [`system`] who may act, [`laws`] what must
+//! hold, [`bugs`] planted mistakes that the search has to find.
+
+pub mod bugs;
+pub mod config;
+pub mod fact;
+pub mod laws;
+pub mod outside;
+pub mod run;
+pub mod search;
+pub mod state;
+pub mod store;
+pub mod story;
+pub mod system;

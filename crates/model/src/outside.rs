@@ -1,0 +1,285 @@
+//! The writers that hold no fence: signals, timers, cancels, reclaims, answers to doubts, deposits. Each looks
+//! at the job and drafts one unit, which holds only while the job is as it was seen.
+
+use std::sync::LazyLock;
+
+use aetheris_core::hash::Hash;
+use aetheris_core::job::JobStatus;
+use aetheris_core::json::Json;
+use aetheris_core::ledger::{LedgerStatus, LedgerTrigger};
+use aetheris_core::limits;
+use aetheris_core::plan::WaitType;
+use aetheris_core::signal::{self, Incoming, Meets, Upcoming};
+use aetheris_core::step::StepStatus;
+
+use crate::bugs::Mutation;
+use crate::config::{Program, Step, wait_key};
+use crate::fact::{Answered, Fact, Outcome, Permit};
+use crate::laws::{Law, Sight, judge};
+use crate::run::{Draft, Stop};
+use crate::state::{Change, Entry, Inbox, Job, Known, Right, Unit};
+use crate::system::{Search, System};
+
+/// An operation from outside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Op {
+    /// Somebody cancels.
+    Cancel,
+    /// A timer that is due fires.
+    Fire {
+        /// Whether it belongs to a doubt.
+        doubt: bool,
+        /// The step.
+        node: u8,
+    },
+    /// A job whose lease has expired is taken back.
+    Reclaim,
+    /// A job whose holder is proved dead is taken back.
+    ReclaimDead,
+    /// An operator answers a doubt, truthfully.
+    Resolve {
+        /// Whether it happened.
+        happened: bool,
+        /// The step.
+        node: u8,
+    },
+    /// A client sends the signal, again if it was sent before.
+    Signal,
+}
+
+/// What an operation makes of a job.
+#[derive(Debug, Clone)]
+pub enum Look {
+    /// Nothing is to be done.
+    Nothing,
+    /// It is answered at once; the state may have learned of it.
+    Answered,
+    /// This is to be written.
+    Write(Box<Unit>),
+}
+
+static NULL: LazyLock<Hash> = LazyLock::new(|| Json::null().hash());
+
+/// Looks at the job and drafts what is to be written.
+pub fn look(search: &Search, system: &mut System, number: u8, op: Op) -> Look {
+    let job = system.jobs[usize::from(number)].clone();
+    let program = search.program(&job);
+    let drafted = match op {
+        Op::Signal => return send(search, system, number, &job, program),
+        Op::Cancel if search.config.has(Mutation::CancelLost) && job.status() == JobStatus::Running => {
+            system.jobs[usize::from(number)].cancelled = true;
+            return Look::Answered;
+        }
+        Op::Cancel => cancel(search, program, &job, number),
+        Op::Fire { doubt, node } => fire(search, program, &job, number, (doubt, node)),
+        Op::Reclaim => reclaim(search, program, &job, number, Right::Expired(job.view.fold.epoch())),
+        Op::ReclaimDead => reclaim(search, program, &job, number, Right::Dead(job.view.fold.epoch())),
+        Op::Resolve { happened, node } => resolve(search, program, &job, number, (happened, node)),
+    };
+    match drafted {
+        Ok(Some(unit)) => Look::Write(Box::new(unit)),
+        Ok(None) => Look::Nothing,
+        Err(_) => {
+            judge(search, system, Law::MovesAreLegal, false);
+            Look::Answered
+        }
+    }
+}
+
+/// Takes note of what an operation's unit means once it is written.
+pub fn wrote(search: &Search, system: &mut System, number: u8, op: Op, idle: bool) {
+    let job = &mut system.jobs[usize::from(number)];
+    match op {
+        Op::Cancel => {
+            job.cancelled = true;
+            if idle {
+                search.tally.see(Sight::CancelOfIdle);
+            }
+        }
+        Op::Resolve { happened, .. } => {
+            search.tally.see(if happened { Sight::DoubtHappened } else { Sight::DoubtDisproved });
+        }
+        Op::Fire { .. } | Op::Reclaim | Op::ReclaimDead | Op::Signal => {}
+    }
+}
+
+/// The wait that signals are for: the first of the program.
+#[must_use]
+pub fn signalled(program: &Program) -> Option<u8> {
+    let waits = program.steps.iter().position(|step| matches!(step, Step::Wait { .. }));
+    waits.and_then(|place| u8::try_from(place).ok())
+}
+
+fn upcoming(job: &Job, program: &Program) -> Vec<Upcoming> {
+    let mut waits = Vec::new();
+    for (node, step) in (0u8..).zip(&program.steps) {
+        let before = match job.view.fold.step(program, node) {
+            None => true,
+            Some(step) => match step.status {
+                StepStatus::Pending => true,
+                StepStatus::Running => step.wait_end.is_none(),
+                StepStatus::Retrying
+                | StepStatus::Waiting
+                | StepStatus::InDoubt
+                | StepStatus::Completed
+                | StepStatus::Failed
+                | StepStatus::Skipped => false,
+            },
+        };
+        if before && matches!(step, Step::Wait { .. }) {
+            waits.push(Upcoming { key: Some(wait_key(node)), wait_type: WaitType::Signal });
+        }
+    }
+    waits
+}
+
+fn send(search: &Search, system: &mut System, number: u8, job: &Job, program: &Program) -> Look {
+    let Some(node) = signalled(program) else {
+        return Look::Nothing;
+    };
+    let id = job.sent;
+    system.jobs[usize::from(number)].sent += 1;
+    let question = Incoming { key: wait_key(node), payload_hash: *NULL, wait_type: None };
+    let ended = job.status().is_terminal() && search.config.has(Mutation::EndBeforeDuplicate);
+    let meets = if ended {
+        Meets::JobFinished
+    } else {
+        signal::meets(job.view.fold.state(), Some(&upcoming(job, program)), &question)
+    };
+    if job.delivered != 0 {
+        let known = matches!(meets, Meets::AlreadyDelivered { payload_matches: true });
+        judge(search, system, Law::DuplicateIsKnown, known);
+    }
+    let mut unit = Unit::new(number, Right::Outside, Some(&job.view.fold));
+    match meets {
+        Meets::Deliver(_) => {
+            search.tally.see(Sight::SignalDelivered);
+            let inbox = Some(Inbox::Receive { delivered: true, signal: id });
+            let fact = Fact::WaitEnded { node, signal: Some(id) };
+            unit.entries.push(Entry { inbox, ..Entry::of(fact) });
+        }
+        Meets::Keep if job.view.kept.is_some() => return Look::Answered,
+        Meets::Keep => {
+            search.tally.see(Sight::SignalKept);
+            let inbox = Some(Inbox::Receive { delivered: false, signal: id });
+            unit.no_signal_for = Some(node);
+            unit.entries.push(Entry { effect: None, fact: None, inbox, ledger: None });
+        }
+        Meets::AlreadyDelivered { .. } => return Look::Answered,
+        Meets::JobFinished | Meets::WaitOver | Meets::WrongType(_) | Meets::WrongKey => {
+            search.tally.see(Sight::SignalTooLate);
+            return Look::Answered;
+        }
+    }
+    Look::Write(Box::new(unit))
+}
+
+fn draft<'s>(search: &'s Search, program: &'s Program, job: &Job, number: u8, right: Right) -> Draft<'s> {
+    Draft::new(search, program, &job.view, number, right)
+}
+
+type Drafted = Result<Option<Unit>, Stop>;
+
+fn cancel(search: &Search, program: &Program, job: &Job, number: u8) -> Drafted {
+    let mut draft = draft(search, program, job, number, Right::Outside);
+    match job.status() {
+        JobStatus::Completed | JobStatus::Failed | JobStatus::Cancelled => return Ok(None),
+        JobStatus::Running if job.view.fold.state().end_requested.is_some() => return Ok(None),
+        JobStatus::Running => draft.fact(Fact::EndRequested)?,
+        JobStatus::Pending | JobStatus::Waiting | JobStatus::Parked => {
+            draft.doubt_open_calls()?;
+            draft.fact(Fact::Cancelled)?;
+        }
+    }
+    Ok(Some(draft.unit))
+}
+
+fn fire(search: &Search, program: &Program, job: &Job, number: u8, (doubt, node): (bool, u8)) -> Drafted {
+    let due = job.due[usize::from(node)] & (1 << u8::from(doubt)) != 0;
+    let timer = crate::fact::timer(doubt, program.nodes[usize::from(node)].clone());
+    let set = job.view.fold.state().timers.contains_key(&timer);
+    if !set || !(due || search.config.has(Mutation::TimerFiresEarly)) {
+        return Ok(None);
+    }
+    let mut draft = draft(search, program, job, number, Right::Outside);
+    draft.fact(Fact::TimerFired { doubt, node })?;
+    draft.fact(Fact::WaitEnded { node, signal: None })?;
+    Ok(Some(draft.unit))
+}
+
+fn reclaim(search: &Search, program: &Program, job: &Job, number: u8, right: Right) -> Drafted {
+    if job.status() != JobStatus::Running {
+        return Ok(None);
+    }
+    let state = job.view.fold.state();
+    let mut draft = draft(search, program, job, number, right);
+    if state.end_requested.is_some() {
+        draft.doubt_open_calls()?;
+        draft.fact(Fact::Cancelled)?;
+    } else if state.reclaims + 1 >= limits::RECLAIMS_WITHOUT_PROGRESS_MAX {
+        draft.doubt_open_calls()?;
+        draft.fact(Fact::Failed)?;
+    } else {
+        draft.fact(Fact::Requeued { retry: false })?;
+    }
+    draft.unit.release = true;
+    Ok(Some(draft.unit))
+}
+
+fn resolve(search: &Search, program: &Program, job: &Job, number: u8, (happened, node): (bool, u8)) -> Drafted {
+    let Some(permit) = job.open_doubt(program, node) else {
+        return Ok(None);
+    };
+    let mut draft = draft(search, program, job, number, Right::Outside);
+    if happened {
+        let fact = Fact::Answered { answer: Answered::Happened, permit };
+        let ledger = Some(Change::Settle(permit, LedgerTrigger::Commit));
+        draft.push(Entry { effect: Some(permit), fact: Some(fact), inbox: None, ledger })?;
+    } else {
+        let fact = Fact::Answered { answer: Answered::DidNotHappen, permit };
+        draft.settling(fact, permit, LedgerTrigger::Disprove)?;
+    }
+    Ok(Some(draft.unit))
+}
+
+/// The unit that deposits a known outcome in the right of its permit.
+#[must_use]
+pub fn deposit(search: &Search, job: &Job, number: u8, known: Known) -> Option<Unit> {
+    let program = search.program(job);
+    let Known { outcome, permit } = known;
+    let place = usize::from(permit.node);
+    let any = search.config.has(Mutation::DepositOfAnyPermit);
+    let row = job.view.ledger[place].filter(|row| row.permit == permit || any);
+    let trigger = match outcome {
+        Outcome::Done => LedgerTrigger::Commit,
+        Outcome::Refused => LedgerTrigger::RefuseRetryable,
+        Outcome::NotSent | Outcome::Unused => LedgerTrigger::NotSent,
+        Outcome::Unknown => return None,
+    };
+    let done = outcome == Outcome::Done;
+    let open = row.is_some_and(|row| match row.status {
+        LedgerStatus::Started => true,
+        LedgerStatus::InDoubt => done && !row.disproved,
+        LedgerStatus::Committed
+        | LedgerStatus::RefusedRetryable
+        | LedgerStatus::RefusedPermanent
+        | LedgerStatus::NotSent
+        | LedgerStatus::FailedUnresolved => false,
+    });
+    if !open {
+        search.tally.see(Sight::DepositEvidence);
+        let mut unit = Unit::new(number, Right::Outside, None);
+        unit.evidence = Some(permit);
+        return Some(unit);
+    }
+    search.tally.see(Sight::DepositTaken);
+    let mut unit = Unit::new(number, Right::Outside, Some(&job.view.fold));
+    let doubted: Option<Permit> = job.open_doubt(program, permit.node).filter(|_| done);
+    let fact = doubted.map(|permit| Fact::Answered { answer: Answered::Happened, permit });
+    if fact.is_some() {
+        search.tally.see(Sight::DepositEndsDoubt);
+    }
+    let ledger = Some(Change::Settle(permit, trigger));
+    unit.entries.push(Entry { effect: done.then_some(permit), fact, inbox: None, ledger });
+    Some(unit)
+}

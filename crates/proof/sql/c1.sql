@@ -1,0 +1,17 @@
+-- C1: a body runs at most once per permission. Cases are keys that a tool has acted on. An at_most_once call
+-- may have one body, and one more for each proof that it had not happened.
+WITH under AS (
+    SELECT a.job, a.key, a.fence, count(*) AS bodies,
+           (SELECT count(*) FROM permits p WHERE p.job = a.job AND p.key = a.key AND p.fence = a.fence) AS given
+    FROM acts a WHERE a.known GROUP BY a.job, a.key, a.fence
+), keys AS (
+    SELECT job, key, sum(bodies) AS bodies, max(bodies > max(given, 1)) AS too_many FROM under GROUP BY job, key
+)
+SELECT k.job || ' ' || k.key AS place,
+       CASE WHEN k.too_many
+              OR (EXISTS (SELECT 1 FROM permits p WHERE p.job = k.job AND p.key = k.key AND p.effect = 'at_most_once')
+                  AND k.bodies > 1 + (SELECT count(*) FROM said s WHERE s.job = k.job AND s.kind = 'in_doubt_resolved'
+                      AND s.outcome = 'did_not_happen'
+                      AND s.node = (SELECT a.node FROM acts a WHERE a.job = k.job AND a.key = k.key ORDER BY a.line LIMIT 1)))
+            THEN k.bodies || ' bodies ran' END AS violation
+FROM keys k

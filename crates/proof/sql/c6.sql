@@ -1,0 +1,12 @@
+-- C6: no body after a recorded outcome, by a run that had seen it. Cases are bodies of calls with an outcome.
+WITH outcomes AS (
+    SELECT x.job, x.key, min(x.at) AS at FROM effects x GROUP BY x.job, x.key
+), held AS (
+    SELECT o.*, coalesce((SELECT max(e.fence) FROM events e WHERE e.kind = 'job_claimed' AND e.job = o.job AND e.at <= o.at), 0)
+               AS holder
+    FROM outcomes o
+)
+SELECT a.job || ' ' || a.line AS place,
+       CASE WHEN a.at > h.at AND a.fence >= h.holder THEN 'a body began after its outcome was recorded' END AS violation
+FROM acts a JOIN held h ON h.job = a.job AND h.key = a.key
+WHERE a.known

@@ -1,0 +1,371 @@
+//! Clients that send every request until it is answered, drive their jobs and keep what they were told.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use aetheris_check::{AckedSignal, ClientHistory, SignalAck, Submission};
+use aetheris_core::id::JobId;
+use aetheris_core::json::Json;
+use anyhow::{Context, Result, bail, ensure};
+use reqwest::{Method, StatusCode};
+use serde_json::{Value, json};
+
+use super::dice::Dice;
+use super::programs::{Program, SIGNAL_ADDS, SignalTime, Wait};
+
+/// How long one request may take.
+const REQUEST: Duration = Duration::from_millis(1_500);
+/// The pause before the next try.
+const PAUSE: Duration = Duration::from_millis(120);
+/// How often a client looks at its job.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// What became of a job.
+#[derive(Debug, Clone)]
+pub struct Outcome {
+    /// The agent.
+    pub agent: String,
+    /// The job.
+    pub job: JobId,
+    /// The number that it was sent.
+    pub n: i64,
+    /// Whether it was left waiting for a human.
+    pub left: bool,
+    /// What the server shows of it at the end.
+    pub view: Value,
+    /// Whether its cancel was answered well.
+    pub cancelled: bool,
+}
+
+/// Counts of what clients did.
+#[derive(Debug, Default)]
+pub struct Counts {
+    /// Requests that were answered.
+    pub answered: AtomicU64,
+    /// Requests of which nothing is known.
+    pub unknown: AtomicU64,
+    /// Messages that were sent a second time under their key.
+    pub resubmitted: AtomicU64,
+    /// Signals that were sent a second time.
+    pub repeated: AtomicU64,
+    /// Doubts that were answered by an operator.
+    pub resolved: AtomicU64,
+}
+
+/// Everything that the clients of a run share.
+#[derive(Debug)]
+pub struct Clients {
+    /// What they did.
+    pub counts: Counts,
+    api: SocketAddr,
+    history: Mutex<ClientHistory>,
+    http: reqwest::Client,
+    tools: String,
+    /// Set when nothing more is to be begun.
+    closing: AtomicBool,
+}
+
+impl Clients {
+    /// Clients of the server behind `api`; operators ask the tools at `tools` themselves.
+    ///
+    /// # Errors
+    /// The HTTP client cannot be set up.
+    pub fn new(api: SocketAddr, tools: String) -> Result<Arc<Self>> {
+        // Fails only where one is installed already, which is as good.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let http = reqwest::Client::builder().timeout(REQUEST).no_proxy().build()?;
+        let (counts, history) = (Counts::default(), Mutex::default());
+        Ok(Arc::new(Self { counts, api, history, http, tools, closing: AtomicBool::new(false) }))
+    }
+
+    /// Nothing more is begun.
+    pub fn close(&self) {
+        self.closing.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether nothing more is to be begun.
+    #[must_use]
+    pub fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::SeqCst)
+    }
+
+    /// What all clients were told.
+    #[must_use]
+    pub fn history(&self) -> ClientHistory {
+        let history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
+        ClientHistory { quiet: true, ..history.clone() }
+    }
+
+    fn told(&self, tell: impl FnOnce(&mut ClientHistory)) {
+        tell(&mut self.history.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Sends once. Nothing where no answer came that says anything about the request.
+    async fn try_once(&self, method: &Method, path: &str, body: Option<&Value>, key: Option<&str>) -> Option<(StatusCode, Value)> {
+        let url = format!("http://{}{path}", self.api);
+        let mut request = self.http.request(method.clone(), url);
+        if let Some(body) = body {
+            let text = body.as_str().map_or_else(|| body.to_string(), str::to_owned);
+            request = request.header("content-type", "application/json").body(text);
+        }
+        if let Some(key) = key {
+            request = request.header("idempotency-key", key);
+        }
+        let response = request.send().await.ok()?;
+        let status = response.status();
+        let text = response.text().await.ok()?;
+        if status.is_server_error() {
+            return None;
+        }
+        serde_json::from_str(&text).ok().map(|value| (status, value))
+    }
+
+    /// Sends until there is an answer that is not the server's own trouble.
+    pub async fn ask(&self, method: &Method, path: &str, body: Option<&Value>, key: Option<&str>) -> (StatusCode, Value) {
+        loop {
+            if let Some(answer) = self.try_once(method, path, body, key).await {
+                self.counts.answered.fetch_add(1, Ordering::Relaxed);
+                return answer;
+            }
+            self.counts.unknown.fetch_add(1, Ordering::Relaxed);
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    /// Puts a version of a program.
+    ///
+    /// # Errors
+    /// It is refused.
+    pub async fn put(&self, program: &Program, tools: &str, version: i64) -> Result<()> {
+        let source = Value::String(program.source(tools, version));
+        let path = format!("/api/agents/{}", program.agent);
+        let (status, answer) = self.ask(&Method::PUT, &path, Some(&source), None).await;
+        ensure!(status.is_success(), "PUT {}: {status} {answer}", program.agent);
+        Ok(())
+    }
+
+    /// Sends a message; the same key is the same message.
+    ///
+    /// # Errors
+    /// It is refused.
+    pub async fn submit(&self, agent: &str, key: &str, n: i64) -> Result<JobId> {
+        let path = format!("/api/agents/{agent}/message");
+        let body = json!({"message": {"n": n}, "labels": {"run": "chaos"}});
+        let (status, answer) = self.ask(&Method::POST, &path, Some(&body), Some(key)).await;
+        let job = answer["job_id"].as_str().with_context(|| format!("{path}: {status} {answer}"))?;
+        let job: JobId = job.parse()?;
+        self.told(|history| history.submissions.push(Submission { client_key: Some(key.to_owned()), job }));
+        Ok(job)
+    }
+
+    /// The same key with another message must be refused.
+    async fn contradict(&self, agent: &str, key: &str) -> Result<()> {
+        let path = format!("/api/agents/{agent}/message");
+        let (status, answer) = self.ask(&Method::POST, &path, Some(&json!({"message": {"n": -1}})), Some(key)).await;
+        ensure!(status == StatusCode::CONFLICT, "the key {key} with another message: {status} {answer}");
+        Ok(())
+    }
+
+    async fn view(&self, job: JobId) -> Result<Value> {
+        let (status, view) = self.ask(&Method::GET, &format!("/api/jobs/{job}"), None, None).await;
+        ensure!(status == StatusCode::OK, "{job}: {status} {view}");
+        Ok(view)
+    }
+
+    /// Sends a signal. What is refused because the wait or the job is over is an answer as well.
+    async fn signal(&self, job: JobId, node: &str) -> Result<()> {
+        let payload = json!({"n": SIGNAL_ADDS});
+        let payload_hash = Some(Json::new(payload.clone()).hash());
+        let key = format!("{node}-{job}");
+        let body = json!({"correlation_key": key, "payload": payload});
+        let (status, answer) = self.ask(&Method::POST, &format!("/api/jobs/{job}/signal"), Some(&body), None).await;
+        let ack = match (status, answer["code"].as_str()) {
+            (StatusCode::OK, _) => SignalAck::Delivered,
+            (StatusCode::ACCEPTED, _) => SignalAck::Kept,
+            (StatusCode::CONFLICT, Some("wait_over" | "job_finished")) => return Ok(()),
+            _ => bail!("signal {key}: {status} {answer}"),
+        };
+        self.told(|history| history.signals.push(AckedSignal { ack, job, key, payload_hash }));
+        Ok(())
+    }
+
+    async fn cancel(&self, job: JobId) -> Result<bool> {
+        let (status, answer) = self.ask(&Method::POST, &format!("/api/jobs/{job}/cancel"), None, None).await;
+        if status == StatusCode::CONFLICT {
+            return Ok(false);
+        }
+        ensure!(status.is_success(), "cancel of {job}: {status} {answer}");
+        self.told(|history| drop(history.cancels.insert(job)));
+        Ok(true)
+    }
+
+    /// An operator who asks the tool itself and answers the job's doubt; may have to come back.
+    async fn resolve(&self, job: JobId) -> Result<()> {
+        let (_, list) = self.ask(&Method::GET, "/api/in-doubt?limit=500", None, None).await;
+        let wanted = job.to_string();
+        let all = list["invocations"].as_array().cloned().unwrap_or_default();
+        let Some(key) = all.iter().find(|row| row["job_id"] == wanted.as_str()).and_then(|row| row["invocation"].as_str())
+        else {
+            return Ok(());
+        };
+        let Ok(response) = self.http.get(format!("{}/lookup/{key}", self.tools)).send().await else { return Ok(()) };
+        let said: Value = serde_json::from_str(&response.text().await.unwrap_or_default()).unwrap_or_default();
+        let answer = match said["outcome"].as_str() {
+            Some("happened") => json!({"outcome": "happened", "result": said["result"], "note": "in the tool's log"}),
+            Some("did_not_happen") => json!({"outcome": "did_not_happen", "note": "not in the tool's log"}),
+            _ => return Ok(()),
+        };
+        let (status, body) = self.ask(&Method::POST, &format!("/api/jobs/{job}/in-doubt/{key}"), Some(&answer), None).await;
+        // Too early, or answered meanwhile, by a request of ours whose answer was lost.
+        ensure!(status.is_success() || status == StatusCode::CONFLICT, "resolve of {job}: {status} {body}");
+        self.counts.resolved.fetch_add(u64::from(status.is_success()), Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Whether the server answers a request of its own.
+    pub async fn is_ready(&self) -> bool {
+        self.try_once(&Method::GET, "/readyz", None, None).await.is_some_and(|(status, _)| status == StatusCode::OK)
+    }
+}
+
+/// What a client does with one job.
+struct Script<'s> {
+    clients: &'s Clients,
+    dice: Dice,
+    job: JobId,
+    program: &'s Program,
+    signalled: BTreeMap<&'s str, bool>,
+}
+
+/// Sends one job of a program and drives it to its end, or to where it is left.
+///
+/// # Errors
+/// The server refused what it should have taken, or took what it should have refused.
+pub async fn drive(clients: &Clients, program: &Program, mut dice: Dice, key: &str) -> Result<Outcome> {
+    let n = i64::try_from(dice.within(1..1_000)).unwrap_or(1);
+    let job = clients.submit(&program.agent, key, n).await?;
+    let again = dice.chance(12);
+    if again {
+        clients.counts.resubmitted.fetch_add(1, Ordering::Relaxed);
+        let second = clients.submit(&program.agent, key, n).await?;
+        ensure!(second == job, "the key {key} was answered with {job} and {second}");
+    }
+    if dice.chance(3) {
+        clients.contradict(&program.agent, key).await?;
+    }
+    let mut script = Script { clients, dice, job, program, signalled: BTreeMap::new() };
+    let mut outcome = script.play(n).await?;
+    outcome.n = n;
+    if again {
+        let third = clients.submit(&program.agent, key, n).await?;
+        ensure!(third == job, "the key {key} was answered with {job} and, after its end, {third}");
+    }
+    Ok(outcome)
+}
+
+impl<'s> Script<'s> {
+    async fn play(&mut self, n: i64) -> Result<Outcome> {
+        let early = self.program.waits.iter().filter(|wait| wait.time == SignalTime::Early);
+        for wait in early.collect::<Vec<_>>() {
+            self.signal(wait).await?;
+        }
+        let cancel_in = self.dice.chance(6).then(|| self.dice.within(0..10));
+        let (mut looks, mut cancelled) = (0, false);
+        loop {
+            let view = self.clients.view(self.job).await?;
+            let ended = is_terminal(&view);
+            let left = !ended && self.is_left(&view);
+            if ended || left {
+                self.afterwards(ended).await?;
+                let (agent, job) = (self.program.agent.clone(), self.job);
+                return Ok(Outcome { agent, job, n, left, view, cancelled });
+            }
+            if cancel_in.is_some_and(|at| looks >= at) && !cancelled {
+                cancelled = self.clients.cancel(self.job).await?;
+            }
+            self.answer(&view).await?;
+            looks += 1;
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// Whether it waits for the human who does not come.
+    fn is_left(&self, view: &Value) -> bool {
+        let node = view["waiting"]["node_id"].as_str();
+        let doubt = view["waiting"]["doubt"] == true;
+        !doubt && self.program.waits.iter().any(|wait| Some(wait.node.as_str()) == node && wait.time == SignalTime::Never)
+    }
+
+    /// Answers what the job waits for.
+    async fn answer(&mut self, view: &Value) -> Result<()> {
+        let waiting = &view["waiting"];
+        if waiting["doubt"] == true && waiting["wait_type"] == "human" {
+            return self.clients.resolve(self.job).await;
+        }
+        let node = waiting["node_id"].as_str().unwrap_or_default();
+        let wait = self.program.waits.iter().find(|wait| wait.node == node && wait.time == SignalTime::AtWait);
+        if let Some(wait) = wait
+            && (wait.late.is_none() || self.dice.chance(30))
+        {
+            self.signal(wait).await?;
+        }
+        Ok(())
+    }
+
+    async fn signal(&mut self, wait: &'s Wait) -> Result<()> {
+        self.clients.signal(self.job, &wait.node).await?;
+        if self.dice.chance(25) {
+            self.clients.counts.repeated.fetch_add(1, Ordering::Relaxed);
+            self.clients.signal(self.job, &wait.node).await?;
+        }
+        self.signalled.insert(&wait.node, true);
+        Ok(())
+    }
+
+    /// What was delivered once is answered well for ever.
+    async fn afterwards(&mut self, ended: bool) -> Result<()> {
+        if !ended || !self.dice.chance(20) {
+            return Ok(());
+        }
+        for node in self.signalled.keys() {
+            self.clients.counts.repeated.fetch_add(1, Ordering::Relaxed);
+            self.clients.signal(self.job, node).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether a job has ended.
+#[must_use]
+pub fn is_terminal(view: &Value) -> bool {
+    matches!(view["status"].as_str(), Some("completed" | "failed" | "cancelled"))
+}
+
+impl Outcome {
+    /// What is wrong with how the job ended, if anything is.
+    #[must_use]
+    pub fn problem(&self, program: &Program) -> Option<String> {
+        let status = self.view["status"].as_str().unwrap_or_default();
+        let code = self.view["error"]["code"].as_str().unwrap_or_default();
+        let version = self.view["agent_version"].as_str().and_then(|text| text.parse().ok()).unwrap_or(0);
+        let answer = self.view["result"].as_i64();
+        let fine = match status {
+            "completed" => {
+                program.completes
+                    && !program.waits_for_ever()
+                    && answer.is_some_and(|answer| program.may_answer(self.n, version, answer))
+            }
+            "failed" => program.codes.contains(code),
+            "cancelled" => self.cancelled,
+            _ => self.left,
+        };
+        let Self { agent, job, n, .. } = self;
+        (!fine).then(|| {
+            let (result, error) = (&self.view["result"], &self.view["error"]);
+            format!("{agent} {job} (n {n}, version {version}) ended {status}, answer {result}, error {error}")
+        })
+    }
+}

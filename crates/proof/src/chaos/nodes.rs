@@ -1,0 +1,228 @@
+//! The processes of a run: started, killed, stopped, and kept alive.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex as StdMutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use rustix::process::Signal;
+use tokio::sync::{Mutex, watch};
+
+use super::nemesis::Log;
+use crate::drive::process::{Launch, Running, Started, was_killed};
+
+/// The exit status of a process whose disk failed.
+const EXIT_IO: i32 = 74;
+/// How often the keeper looks at the processes.
+const WATCH: Duration = Duration::from_millis(100);
+/// How long after a full disk a process may still end for it.
+const FULL_DISK_REACH: Duration = Duration::from_secs(10);
+
+/// What a process is there for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// The API, timers and sweeps.
+    Api,
+    /// Claims and runs.
+    Worker,
+}
+
+/// A process's place: it is filled again when the process dies.
+#[derive(Debug)]
+pub struct Node {
+    /// Its name in logs.
+    pub name: String,
+    /// What it is there for.
+    pub role: Role,
+    /// The worker's own name, while it runs; the nemesis log names it.
+    pub worker: StdMutex<String>,
+    armed: AtomicBool,
+    launch: Launch,
+    running: Mutex<Option<Running>>,
+    url: Option<watch::Sender<std::net::SocketAddr>>,
+}
+
+/// What is wanted of a new process.
+#[derive(Debug, Clone, Default)]
+pub struct Order {
+    /// The crash point at which it dies.
+    pub crash: Option<String>,
+    /// Killed so long after its start, ready or not.
+    pub killed_after: Option<Duration>,
+}
+
+impl Node {
+    /// A place that is empty. An API tells `url` where it is.
+    #[must_use]
+    pub fn new(name: String, role: Role, launch: Launch, url: Option<watch::Sender<std::net::SocketAddr>>) -> Arc<Self> {
+        let (armed, running, worker) = (AtomicBool::new(false), Mutex::new(None), StdMutex::default());
+        Arc::new(Self { name, role, worker, armed, launch, running, url })
+    }
+
+    /// Whom the nemesis log names: the worker as claims name it.
+    #[must_use]
+    pub fn target(&self) -> String {
+        let worker = self.worker.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if worker.is_empty() { self.name.clone() } else { worker }
+    }
+
+    /// Fills the place.
+    ///
+    /// # Errors
+    /// The process does not get ready.
+    pub async fn start(&self, order: &Order) -> Result<()> {
+        let mut place = self.running.lock().await;
+        self.fill(&mut place, order).await
+    }
+
+    async fn fill(&self, place: &mut Option<Running>, order: &Order) -> Result<()> {
+        let launch = Launch { crash: order.crash.clone(), ..self.launch.clone() };
+        let started = match order.killed_after {
+            // Dropping the start kills the process where it is.
+            Some(time) => tokio::select! {
+                started = launch.start() => started?,
+                () = tokio::time::sleep(time) => return Ok(()),
+            },
+            None => launch.start().await?,
+        };
+        self.armed.store(order.crash.is_some(), Ordering::SeqCst);
+        let Started::Ready(running) = started else { return Ok(()) };
+        if let Some(url) = &self.url {
+            let address = running.url()?;
+            url.send_replace(address.trim_start_matches("http://").parse().context("the address of the API")?);
+        }
+        if self.role == Role::Worker {
+            let name = running.ready.rsplit(' ').next().unwrap_or_default().trim().to_owned();
+            *self.worker.lock().unwrap_or_else(PoisonError::into_inner) = name;
+        }
+        *place = Some(*running);
+        Ok(())
+    }
+
+    /// Takes the place for as long as something is done to its process; nothing where somebody else has it.
+    pub async fn hold(&self) -> Option<Held<'_>> {
+        let place = self.running.try_lock().ok()?;
+        place.is_some().then_some(Held { node: self, place })
+    }
+}
+
+/// A node whose process nobody else touches.
+pub struct Held<'n> {
+    node: &'n Node,
+    place: tokio::sync::MutexGuard<'n, Option<Running>>,
+}
+
+impl Held<'_> {
+    /// Sends a signal; a process that has just died is left to the keeper.
+    pub fn signal(&self, signal: Signal) {
+        if let Some(running) = self.place.as_ref() {
+            let _ = running.signal(signal);
+        }
+    }
+
+    /// Whether it holds the lock under which the store is written.
+    #[must_use]
+    pub fn holds_write_lock(&self) -> bool {
+        self.place.as_ref().is_some_and(|running| running.holds_write_lock().unwrap_or(false))
+    }
+
+    /// Kills it and waits for its end.
+    pub async fn kill(&mut self) {
+        self.signal(Signal::KILL);
+        if let Some(mut running) = self.place.take() {
+            let _ = running.wait().await;
+        }
+    }
+
+    /// Asks it to stop, and to give up what it waits for after `patience`.
+    pub async fn drain(&mut self, patience: Duration) -> bool {
+        self.signal(Signal::TERM);
+        let Some(mut running) = self.place.take() else { return true };
+        tokio::select! {
+            _ = running.wait() => return true,
+            () = tokio::time::sleep(patience) => {}
+        }
+        let _ = running.signal(Signal::KILL);
+        let _ = running.wait().await;
+        false
+    }
+
+    /// Fills the place again.
+    ///
+    /// # Errors
+    /// The process does not get ready.
+    pub async fn start(&mut self, order: &Order) -> Result<()> {
+        self.node.fill(&mut self.place, order).await
+    }
+}
+
+/// Starts again what died; a death that nothing explains is a problem.
+pub async fn keep(nodes: Vec<Arc<Node>>, log: Log, stop: tokio_util::sync::CancellationToken, problems: Problems) {
+    while !stop.is_cancelled() {
+        for node in &nodes {
+            let Ok(mut place) = node.running.try_lock() else { continue };
+            let ended = match place.as_mut().map(Running::ended) {
+                None => None,
+                Some(Ok(None)) => continue,
+                Some(Ok(Some(status))) => Some(status),
+                Some(Err(error)) => {
+                    problems.add(format!("{}: {error}", node.name));
+                    None
+                }
+            };
+            let full = log.was_on("disk_full", FULL_DISK_REACH);
+            if let Some(status) = ended {
+                if node.armed.swap(false, Ordering::SeqCst) && was_killed(status) {
+                    log.once("crash_point", &node.target());
+                } else if status.code() == Some(EXIT_IO) && full {
+                    log.once("ended_by_full_disk", &node.target());
+                } else {
+                    problems.add(format!("{} ended by itself: {status}", node.name));
+                }
+            }
+            *place = None;
+            if let Err(error) = node.fill(&mut place, &Order::default()).await
+                && !full
+            {
+                problems.add(format!("{} did not start: {error:#}", node.name));
+            }
+        }
+        tokio::time::sleep(WATCH).await;
+    }
+}
+
+/// What went wrong outside the invariants. Clones are the same list.
+#[derive(Debug, Clone, Default)]
+pub struct Problems(Arc<StdMutex<Vec<String>>>);
+
+impl Problems {
+    /// One more.
+    pub fn add(&self, text: String) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(text);
+    }
+
+    /// All of them.
+    #[must_use]
+    pub fn all(&self) -> Vec<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// The configuration that all processes read.
+#[must_use]
+pub fn configuration(jobstore: &str, tools: std::net::SocketAddr) -> String {
+    format!(
+        "{jobstore}\
+         server: {{ listen: \"127.0.0.1:0\" }}\n\
+         worker: {{ lease_ttl: 2s, heartbeat: 400ms, poll_interval: 200ms, slots: 16, drain_timeout: 1s, max_attempts: 100 }}\n\
+         tools: {{ http: {{ allow: [\"127.0.0.0/8\"] }} }}\n\
+         models: {{ fake: {{ base_url: \"http://{tools}/v1\", timeout: 1500ms }} }}\n"
+    )
+}
+
+/// How a part is started.
+#[must_use]
+pub fn launch(program: PathBuf, part: &str, config: &str, env: Vec<(String, String)>, log: PathBuf) -> Launch {
+    Launch { args: vec![part.to_owned(), "--config".to_owned(), config.to_owned()], crash: None, env, log, program }
+}

@@ -1,0 +1,347 @@
+//! Programs that a seed draws: agents with steps of every kind, and what their jobs may come to.
+//!
+//! A job carries a number through its steps: each adds something, so that its answer shows that every step had
+//! the output of the one before, and the expected answer is plain addition.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+use super::dice::Dice;
+
+/// When a client sends the signal of a wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SignalTime {
+    /// As soon as the job is accepted.
+    Early,
+    /// When the job waits.
+    AtWait,
+    /// Never: it is left for a human.
+    Never,
+}
+
+/// A wait of a program.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wait {
+    /// What is added when it ends by time; none where only a signal ends it.
+    pub late: Option<i64>,
+    /// The node.
+    pub node: String,
+    /// When its signal is sent.
+    pub time: SignalTime,
+}
+
+/// A ledger step of a program, whose bodies are counted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Call {
+    /// The node.
+    pub node: String,
+    /// Whether its condition keeps it from running.
+    pub skipped: bool,
+}
+
+/// A program: an agent's file and what its jobs may come to.
+#[derive(Debug, Clone)]
+pub struct Program {
+    /// The agent's name.
+    pub agent: String,
+    /// Its ledger steps.
+    pub calls: Vec<Call>,
+    /// Codes of errors that its jobs may fail with, in spite of retries.
+    pub codes: BTreeSet<&'static str>,
+    /// Whether its jobs may complete.
+    pub completes: bool,
+    /// Time that its steps may spend sleeping, waiting and asking again, in milliseconds.
+    pub idle_ms: u64,
+    /// What a job's number may have grown by, of the first version.
+    pub adds: BTreeSet<i64>,
+    /// Its waits, in the order of its steps.
+    pub waits: Vec<Wait>,
+    body: String,
+    tools: String,
+    top: String,
+}
+
+/// What each version of a program adds beside the one before.
+const VERSION_ADDS: i64 = 1_000_000;
+/// What signals add.
+pub const SIGNAL_ADDS: i64 = 10_000;
+/// How long one try may take, in the programs.
+const STEP_MS: u64 = 1_500;
+/// What a permit adds to it, and a doubt has to wait for.
+const MARGIN_MS: u64 = 2_000;
+
+const LOOK: &str =
+    "  look: { kind: http, effect: pure, method: GET, url: \"URL/lookup/{{ input.idempotency_key }}\" }\n";
+
+/// A program while it is being drawn.
+struct Draw<'d> {
+    dice: &'d mut Dice,
+    /// The number so far, as an expression.
+    value: String,
+    /// The node before.
+    before: Option<String>,
+    program: Program,
+}
+
+impl Program {
+    /// Draws the program of a place in the list.
+    #[must_use]
+    pub fn draw(dice: &mut Dice, place: usize) -> Self {
+        let program = Self {
+            agent: format!("chaos-{place}"),
+            adds: BTreeSet::from([0]),
+            body: String::new(),
+            calls: Vec::new(),
+            codes: BTreeSet::new(),
+            completes: true,
+            idle_ms: 0,
+            tools: String::from(LOOK),
+            top: String::new(),
+            waits: Vec::new(),
+        };
+        let mut draw = Draw { dice, value: "message.n".to_owned(), before: None, program };
+        if place % 12 == 11 {
+            draw.program.top.push_str("deadline: 4s\n");
+            draw.program.codes.insert("deadline_exceeded");
+        }
+        let steps = draw.dice.within(2..7);
+        for step in 0..steps {
+            draw.step(usize::try_from(step).unwrap_or(0), place);
+        }
+        if place % 16 == 15 {
+            draw.refused();
+        }
+        let answer = &draw.value;
+        let answer = format!("  answer: \"{{{{ {answer} + VERSION }}}}\"\n");
+        draw.program.body.push_str(&answer);
+        draw.program
+    }
+
+    /// The agent's file of a version, with the tools at `url`.
+    #[must_use]
+    pub fn source(&self, url: &str, version: i64) -> String {
+        let retry = "retry: { max_attempts: 100, backoff: 80ms, factor: 2, max_backoff: 900ms }\n";
+        let (agent, top) = (&self.agent, &self.top);
+        let head = format!("agent: {agent}\nversion: \"{version}\"\nstep_timeout: {STEP_MS}ms\n{retry}{top}");
+        let tools = self.tools.replace("URL", url);
+        let plan = self.body.replace("VERSION", &((version - 1) * VERSION_ADDS).to_string());
+        format!("{head}tools:\n{tools}plan:\n  nodes:\n{plan}")
+    }
+
+    /// Whether a job of that version may answer so.
+    #[must_use]
+    pub fn may_answer(&self, n: i64, version: i64, answer: i64) -> bool {
+        self.adds.contains(&(answer - n - (version - 1) * VERSION_ADDS))
+    }
+
+    /// Whether its jobs are left waiting for a human.
+    #[must_use]
+    pub fn waits_for_ever(&self) -> bool {
+        self.waits.iter().any(|wait| wait.time == SignalTime::Never)
+    }
+}
+
+impl Draw<'_> {
+    fn adds(&mut self, all: &[i64]) {
+        let adds = &self.program.adds;
+        self.program.adds = adds.iter().flat_map(|one| all.iter().map(move |more| one + more)).collect();
+    }
+
+    fn node(&mut self, id: &str, text: &str) {
+        let needs = self.before.as_ref().map_or_else(String::new, |before| format!(", needs: [{before}]"));
+        // Writing to a text cannot fail.
+        let _ = writeln!(self.program.body, "    - {{ id: {id}, {text}{needs} }}");
+        self.before = Some(id.to_owned());
+    }
+
+    fn tool(&mut self, id: &str, text: &str) {
+        let _ = writeln!(self.program.tools, "  {id}: {{ kind: http, method: POST, {text} }}");
+    }
+
+    fn call(&mut self, id: &str, tool: &str, when: &str) {
+        let value = &self.value;
+        let text = format!("kind: tool, tool: {tool}, input: {{ n: \"{{{{ {value} + 1 }}}}\" }}{when}");
+        self.node(id, &text);
+    }
+
+    fn step(&mut self, step: usize, place: usize) {
+        let id = format!("n{step}");
+        // The first step of a program is of a kind that follows from its place: no kind is left out.
+        let kind = if step == 0 { u64::try_from(place % 12).unwrap_or(0) } else { self.dice.within(0..12) };
+        match kind {
+            0 => self.pure(&id),
+            1 | 2 => self.idempotent(&id),
+            3..=5 => self.once(&id),
+            6 => self.model(&id),
+            7 | 8 => self.wait(&id, place),
+            9 => self.sleep(&id),
+            10 => self.skipped(&id),
+            _ => self.transform(&id),
+        }
+    }
+
+    fn pure(&mut self, id: &str) {
+        let query = *self.dice.pick(&["", "?ms=120", "?fail=1&status=503", "?refuse=1&status=429", "?fail=1&how=crash"]);
+        self.tool(&format!("t-{id}"), &format!("effect: pure, url: \"URL/pure{query}\""));
+        self.call(id, &format!("t-{id}"), "");
+        self.value = format!("nodes.{id}.output.input.n");
+        self.adds(&[1]);
+    }
+
+    fn idempotent(&mut self, id: &str) {
+        let queries = [
+            "",
+            "?ms=60",
+            "?ms=700",
+            "?fail=1&status=500",
+            "?fail=2&status=503",
+            "?fail=1&how=crash",
+            "?fail=1&how=early",
+            "?fail=1&how=huge",
+            "?refuse=2&status=429",
+            "?bytes=120000",
+        ];
+        let query = *self.dice.pick(&queries);
+        self.tool(&format!("t-{id}"), &format!("effect: idempotent, url: \"URL/idempotent{query}\""));
+        self.call(id, &format!("t-{id}"), "");
+        self.value = format!("nodes.{id}.output.input.n");
+        self.program.calls.push(Call { node: id.to_owned(), skipped: false });
+        self.adds(&[1]);
+    }
+
+    fn once(&mut self, id: &str) {
+        let queries = ["", "?ms=80", "?ms=900", "?fail=1&status=500", "?fail=1&how=crash", "?fail=1&how=early"];
+        let query = *self.dice.pick(&queries);
+        let policies = [
+            ("", true),
+            (", on_in_doubt: [{ reconcile: look }]", true),
+            (", on_in_doubt: [{ reconcile: look }, { wait: 500ms }, { reconcile: look }]", true),
+            (", on_in_doubt: [{ wait: 300ms }, { reconcile: look }, human]", false),
+            (", on_in_doubt: human", false),
+        ];
+        let (policy, may_fail) = *self.dice.pick(&policies);
+        if may_fail {
+            self.program.codes.insert("in_doubt_unresolved");
+        }
+        self.tool(&format!("t-{id}"), &format!("effect: at_most_once, url: \"URL/once{query}\"{policy}"));
+        self.call(id, &format!("t-{id}"), "");
+        self.value = format!("nodes.{id}.output.input.n");
+        self.program.calls.push(Call { node: id.to_owned(), skipped: false });
+        self.program.idle_ms += 2 * (STEP_MS + MARGIN_MS) + 800;
+        self.adds(&[1]);
+    }
+
+    fn model(&mut self, id: &str) {
+        let text = "kind: llm, model: fake/echo, prompt: hello";
+        self.node(id, text);
+        let value = &self.value;
+        let sum = format!("kind: transform, output: \"{{{{ {value} + (nodes.{id}.output | length) }}}}\"");
+        self.node(&format!("{id}v"), &sum);
+        self.value = format!("nodes.{id}v.output");
+        self.adds(&[i64::try_from("re: hello".len()).unwrap_or(0)]);
+    }
+
+    fn wait(&mut self, id: &str, place: usize) {
+        let time = match self.dice.within(0..2) {
+            _ if place % 20 == 7 => SignalTime::Never,
+            0 => SignalTime::Early,
+            _ => SignalTime::AtWait,
+        };
+        let late = (time == SignalTime::AtWait && self.dice.chance(30)).then_some(77);
+        let park = if self.dice.chance(50) { ", park: true" } else { "" };
+        let kind = *self.dice.pick(&["human", "signal", "webhook"]);
+        let deadline = late.map_or_else(String::new, |late| {
+            format!(", deadline: 900ms, on_deadline: {{ continue_with: {{ n: {late} }} }}")
+        });
+        let key = format!("correlation_key: \"{id}-{{{{ job.id }}}}\"");
+        self.node(id, &format!("kind: wait, wait_type: {kind}, {key}{park}{deadline}"));
+        let value = &self.value;
+        let sum = format!("kind: transform, output: \"{{{{ {value} + nodes.{id}.output.n }}}}\"");
+        self.node(&format!("{id}v"), &sum);
+        self.value = format!("nodes.{id}v.output");
+        self.program.waits.push(Wait { late, node: id.to_owned(), time });
+        self.program.idle_ms += 900;
+        let ends: Vec<i64> = [SIGNAL_ADDS].into_iter().chain(late).collect();
+        self.adds(&ends);
+    }
+
+    fn sleep(&mut self, id: &str) {
+        let millis = self.dice.within(50..1_200);
+        if self.dice.chance(50) {
+            self.node(id, &format!("kind: sleep, duration: {millis}ms"));
+        } else {
+            let end = "on_deadline: { continue_with: { n: 0 } }";
+            self.node(id, &format!("kind: wait, wait_type: timer, deadline: {millis}ms, {end}"));
+        }
+        self.program.idle_ms += millis;
+    }
+
+    /// A call behind a condition that does not hold, and one behind a condition that does.
+    fn skipped(&mut self, id: &str) {
+        self.tool(&format!("t-{id}"), "effect: at_most_once, url: URL/once, on_in_doubt: human");
+        self.call(id, &format!("t-{id}"), ", when: \"message.n < 0\"");
+        self.program.calls.push(Call { node: id.to_owned(), skipped: true });
+        let value = &self.value;
+        let text = format!("kind: transform, output: \"{{{{ {value} }}}}\"");
+        // Not behind the skipped node alone: it would be skipped with it.
+        self.before = None;
+        let needs = value.strip_prefix("nodes.").and_then(|rest| rest.split('.').next()).map(str::to_owned);
+        self.before = needs;
+        self.node(&format!("{id}v"), &text);
+        self.value = format!("nodes.{id}v.output");
+    }
+
+    fn transform(&mut self, id: &str) {
+        let value = &self.value;
+        let text = format!("kind: transform, output: \"{{{{ {value} + 3 }}}}\", when: \"message.n >= 0\"");
+        self.node(id, &text);
+        self.value = format!("nodes.{id}.output");
+        self.adds(&[3]);
+    }
+
+    /// A last step that is always refused.
+    fn refused(&mut self) {
+        self.tool("t-no", "effect: at_most_once, url: URL/refuse, on_in_doubt: [{ reconcile: look }]");
+        self.call("no", "t-no", "");
+        self.program.completes = false;
+        self.program.codes.extend(["http_422", "in_doubt_unresolved"]);
+        self.program.idle_ms += 2 * (STEP_MS + MARGIN_MS);
+    }
+}
+
+/// The programs of a run by the names of their agents.
+#[must_use]
+pub fn draw_all(dice: &mut Dice, count: usize) -> BTreeMap<String, Program> {
+    let programs = (0..count).map(|place| Program::draw(dice, place));
+    programs.map(|program| (program.agent.clone(), program)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_drawn_file_is_a_right_one_and_every_kind_is_drawn() {
+        let mut all = String::new();
+        for seed in 0..20 {
+            for program in draw_all(&mut Dice::new(seed, 1), 48).values() {
+                let source = program.source("http://127.0.0.1:1", 2);
+                let parsed = aetheris_agentfile::parse(&source);
+                assert!(parsed.is_ok(), "{source}\n{:?}", parsed.err());
+                all.push_str(&source);
+            }
+        }
+        for word in ["at_most_once", "idempotent", "pure", "llm", "sleep", "timer", "wait", "when", "human", "reconcile"] {
+            assert!(all.contains(word), "{word}");
+        }
+    }
+
+    #[test]
+    fn the_answer_of_a_version_is_its_additions_and_no_other() {
+        let program = &draw_all(&mut Dice::new(3, 1), 12)["chaos-0"];
+        let add = *program.adds.first().unwrap();
+        assert!(program.may_answer(5, 1, 5 + add));
+        assert!(program.may_answer(5, 3, 5 + add + 2 * VERSION_ADDS));
+        assert!(!program.may_answer(5, 2, 5 + add));
+    }
+}

@@ -1,0 +1,145 @@
+//! Scenarios of what many hands do to one store: leases, fences, turns, clocks.
+
+use aetheris_core::id::{EventId, IdempotencyKey, NodeId, PermitId, SignalId, WorkerId};
+use aetheris_core::json::Json;
+use aetheris_core::lease::Guard;
+use aetheris_core::ledger::PermitRequest;
+use aetheris_core::plan::EffectClass;
+use aetheris_core::time::{Span, Timestamp};
+use aetheris_runtime::ops::{Signal, SignalAnswer, Submission};
+use aetheris_store::faulty::Fault;
+use aetheris_store::unit::InboxWrite;
+use aetheris_store::{CommitError, Heartbeat, LeaseRenewal, LedgerWrite, Purpose, Renewal, UnitOfWork};
+use anyhow::Result;
+
+use super::outside::PLAIN;
+use super::runs::{WAIT, once};
+use super::world::{TTL, World};
+
+/// A worker whose lease has expired asks for permission.
+pub(super) async fn spent_permit(world: &World) -> Result<()> {
+    let job = world.send(&once("act")).await?;
+    let fence = world.must_claim().await?.fence;
+    world.clock.advance(TTL);
+    let id = EventId::from_u128(world.rt.system.ids.secret());
+    let mut unit = UnitOfWork::new(id, job, Purpose::Permit, Guard::Run(fence));
+    unit.expected_seq = Some(world.row(job).await?.seq);
+    unit.ledger.push(LedgerWrite::Permit(PermitRequest {
+        class: EffectClass::AtMostOnce,
+        input_hash: Json::null().hash(),
+        key: IdempotencyKey::derive(job, &NodeId::from("call"), 0),
+        lifetime: Span::from_secs(1),
+        node: NodeId::from("call"),
+        permit: 1,
+        permit_id: PermitId::from_u128(1),
+        tool: "t".into(),
+    }));
+    let given = world.rt.store.commit(unit).await.is_ok();
+    world.expect(!given, "A5 a permission was given under an expired lease");
+    Ok(())
+}
+
+/// The same worker has lost its job and has it again; it renews the first of its two leases.
+pub(super) async fn older_renewal(world: &World) -> Result<()> {
+    let job = world.send(PLAIN).await?;
+    let first = world.must_claim().await?.fence;
+    world.expire(job, first).await?;
+    world.must_claim().await?;
+    let leases = vec![LeaseRenewal { fence: first, job }];
+    let renewed = world.rt.store.heartbeat(Heartbeat { leases, ttl: TTL, worker: WorkerId::from("w") }).await?;
+    let refused = matches!(renewed.first(), Some(Renewal::Refused(_)));
+    world.expect(refused, "A5 a lease of an older claim was renewed");
+    Ok(())
+}
+
+/// A message for later.
+pub(super) async fn delayed(world: &World) -> Result<()> {
+    world.put(PLAIN).await?;
+    let run_at = Some(world.now().after(Span::from_secs(60)));
+    world.rt.submit(&"zoo".into(), Submission { run_at, ..Submission::default() }).await?;
+    world.expect(world.claim().await?.is_none(), "E6 a delayed job was given before its time");
+    world.clock.advance(Span::from_secs(61));
+    world.expect(world.claim().await?.is_some(), "A8 a job that is due was not given");
+    Ok(())
+}
+
+/// A job that waits for its time stands before one that can run.
+pub(super) async fn behind_delayed(world: &World) -> Result<()> {
+    world.put(PLAIN).await?;
+    let run_at = Some(world.now().after(Span::from_secs(60)));
+    world.rt.submit(&"zoo".into(), Submission { run_at, ..Submission::default() }).await?;
+    let ready = world.message(&"zoo".into(), None).await?;
+    let claimed = world.claim().await?;
+    world.expect(claimed.is_some_and(|claimed| claimed.job == ready), "A8 a job that can run was not given");
+    Ok(())
+}
+
+/// Two messages of one conversation.
+pub(super) async fn conversation(world: &World) -> Result<()> {
+    world.put(PLAIN).await?;
+    let message = Submission { session: Some("s".into()), ..Submission::default() };
+    let first = world.rt.submit(&"zoo".into(), message.clone()).await?.job;
+    world.rt.submit(&"zoo".into(), message).await?;
+    let claimed = world.must_claim().await?;
+    world.expect(claimed.job == first, "D9 the later message of a session came first");
+    world.expect(world.claim().await?.is_none(), "D9 two jobs of one session ran at once");
+    Ok(())
+}
+
+/// The machine's clock is set back by an hour.
+pub(super) async fn clock_set_back(world: &World) -> Result<()> {
+    let job = world.send(WAIT).await?;
+    world.settle().await?;
+    let before = world.now();
+    world.clock.set_wall(Timestamp::from_micros(before.micros() - 3_600_000_000));
+    world.signal(job, "k").await;
+    world.settle().await?;
+    let events = world.rt.store.events(job, 0, 1_000).await?;
+    world.expect(events.is_sorted_by_key(|event| event.at), "A6 the store's clock went back");
+    world.expect_end(job, "completed", "").await
+}
+
+/// A write whose answer was lost lands after its author has asked for it.
+pub(super) async fn late_write(world: &World) -> Result<()> {
+    let job = world.send(WAIT).await?;
+    world.settle().await?;
+    let id = EventId::from_u128(world.rt.system.ids.secret());
+    let mut unit = UnitOfWork::new(id, job, Purpose::Signal, Guard::Outside);
+    unit.inbox.push(InboxWrite::Receive {
+        delivered: false,
+        key: "later".to_owned(),
+        payload: Json::null(),
+        signal: SignalId::from_u128(7),
+        wait_type: None,
+    });
+    world.fail_next(&[Purpose::Signal], Fault::Late(Span::from_millis(50)));
+    let sent = world.rt.store.commit(unit.clone()).await;
+    anyhow::ensure!(matches!(sent, Err(CommitError::Unknown(_))), "the answer was not lost");
+    let found = world.rt.store.settle(&unit).await?;
+    world.expect(found.is_some(), "B2 a write that was under way was said not to be there");
+    Ok(())
+}
+
+/// The same signal again, after the job that it was for has ended.
+pub(super) async fn late_duplicate(world: &World) -> Result<()> {
+    let job = world.send(WAIT).await?;
+    world.settle().await?;
+    world.signal(job, "k").await;
+    world.settle().await?;
+    world.expect_end(job, "completed", "").await?;
+    world.signal(job, "k").await;
+    Ok(())
+}
+
+/// Two signals of one wait with different payloads, before the wait is reached: the first one counts.
+pub(super) async fn two_payloads(world: &World) -> Result<()> {
+    let job = world.send(WAIT).await?;
+    world.signal(job, "k").await;
+    let payload = Json::new(serde_json::json!({"second": true}));
+    let second = Signal { correlation_key: "k".to_owned(), payload, wait_type: None };
+    let answer = world.rt.signal(job, second).await?;
+    let told = answer == SignalAnswer::Kept { payload_matches: false };
+    world.expect(told, "E4 a second payload was accepted beside the first");
+    world.settle().await?;
+    world.expect_end(job, "completed", "").await
+}

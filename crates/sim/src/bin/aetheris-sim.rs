@@ -1,0 +1,244 @@
+//! The simulation from a shell.
+//!
+//! ```text
+//! aetheris-sim run --seeds 12000      # a batch; fails on any violation and on any mark never reached
+//! aetheris-sim repeat 4711            # one seed, with its story
+//! ```
+
+#![expect(clippy::print_stdout, reason = "a command")]
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use aetheris_sim::batch::{self, Batch, Summary};
+use aetheris_sim::seed::{self, Outcome};
+use anyhow::{Context, Result};
+use clap::{Parser, Subcommand};
+
+/// Deterministic simulation of the production code: the same seed does the same for ever.
+#[derive(Debug, Parser)]
+#[command(name = "aetheris-sim", version)]
+struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run many seeds, those that once failed first.
+    Run {
+        /// How many fresh seeds.
+        #[arg(long, default_value_t = 2_000)]
+        seeds: u64,
+        /// The first of them; without it, the first that no recorded batch has run.
+        #[arg(long)]
+        from: Option<u64>,
+        /// On how many threads.
+        #[arg(long, default_value_t = 2)]
+        threads: usize,
+        /// Add the batch to the record if it is clean.
+        #[arg(long)]
+        record: bool,
+        /// Do not fail because a mark was never reached: for short batches.
+        #[arg(long)]
+        any_marks: bool,
+    },
+    /// Run one seed and tell its story.
+    Repeat {
+        /// The seed.
+        seed: u64,
+        /// Tell only lines that contain this text.
+        #[arg(long)]
+        only: Option<String>,
+    },
+    /// Run seeds until one fails; the last line is JSON.
+    Hunt {
+        /// At most so many seeds.
+        #[arg(long, default_value_t = 2_000)]
+        seeds: u64,
+        /// The first seed.
+        #[arg(long, default_value_t = 1)]
+        from: u64,
+        /// On how many threads.
+        #[arg(long, default_value_t = 2)]
+        threads: usize,
+    },
+    /// Print the hash of each seed's trace, to compare with another process.
+    Hashes {
+        /// The seeds.
+        seeds: Vec<u64>,
+    },
+}
+
+fn main() -> ExitCode {
+    let result = match Args::parse().command {
+        Command::Run { seeds, from, threads, record, any_marks } => run(seeds, from, threads, record, any_marks),
+        Command::Repeat { seed, only } => repeat(seed, only.as_deref()),
+        Command::Hunt { seeds, from, threads } => hunt(Batch { from, seeds, stop_at_failure: true, threads }),
+        Command::Hashes { seeds } => hashes(&seeds),
+    };
+    match result {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(6),
+        Err(error) => {
+            println!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(seeds: u64, from: Option<u64>, threads: usize, record: bool, any_marks: bool) -> Result<bool> {
+    let recorded = recorded()?;
+    let from = from.unwrap_or(recorded + 1);
+    let began = now();
+    let kept = regressions()?;
+    let mut failures = Vec::new();
+    seed::watch_panics();
+    for seed in &kept {
+        let outcome = seed::run(*seed)?;
+        if !outcome.tally.violations.is_empty() {
+            failures.push(outcome);
+        }
+    }
+    println!("{} seeds that once failed: {} fail now", kept.len(), failures.len());
+    let batch = Batch { from, seeds, stop_at_failure: false, threads };
+    let summary = batch::run(batch, |done, failed| {
+        if done % 1_000 == 0 {
+            println!("  {done} seeds, {failed} failed, {} s", began.elapsed().as_secs());
+        }
+    })?;
+    failures.extend(summary.failures.iter().cloned());
+    tell(&summary, from, began.elapsed());
+    for failure in failures.iter().take(3) {
+        story(failure)?;
+    }
+    let unreached = Summary::unreached();
+    if !unreached.is_empty() {
+        println!("marks never reached: {unreached:?}");
+    }
+    let clean = failures.is_empty() && (unreached.is_empty() || any_marks);
+    if clean && record {
+        append(&format!("{from} {} {}\n", from + seeds - 1, began.elapsed().as_secs()))?;
+    }
+    println!("{} seeds were run clean in recorded batches", self::recorded()?);
+    println!("{}", if clean { "clean" } else { "NOT CLEAN" });
+    Ok(clean)
+}
+
+fn tell(summary: &Summary, from: u64, took: Duration) {
+    let seconds = took.as_secs_f64().max(0.001);
+    #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
+    let rate = summary.seeds as f64 * 60.0 / seconds;
+    println!(
+        "{} seeds from {from} in {seconds:.0} s: {rate:.0} a minute, {} virtual hours",
+        summary.seeds,
+        summary.time.as_secs() / 3_600
+    );
+    let mishaps = summary.mishaps;
+    println!(
+        "{} jobs, {} bodies; {} deaths, {} stops, {} drains, {} clock jumps",
+        summary.jobs, summary.bodies, mishaps.deaths, mishaps.stops, mishaps.drains, mishaps.jumps
+    );
+    let cases: Vec<String> = summary.cases.iter().map(|(id, cases)| format!("{id} {cases}")).collect();
+    println!("cases: {}", cases.join(", "));
+    println!("{} of {} seeds failed", summary.failed, summary.seeds);
+}
+
+/// The words of a failure, the lines of its story that name what it names, and how to repeat it.
+fn story(outcome: &Outcome) -> Result<()> {
+    println!("\nseed {} failed:", outcome.seed);
+    for violation in outcome.tally.violations.iter().take(10) {
+        println!("  {violation}");
+    }
+    let folder = PathBuf::from("target/sim");
+    std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let file = folder.join(format!("{}.txt", outcome.seed));
+    std::fs::write(&file, &outcome.trace).with_context(|| format!("cannot write {}", file.display()))?;
+    println!("  its story: {}", file.display());
+    println!("  repeat it: cargo xtask sim repeat {}", outcome.seed);
+    Ok(())
+}
+
+fn repeat(seed: u64, only: Option<&str>) -> Result<bool> {
+    seed::watch_panics();
+    let outcome = seed::run(seed)?;
+    for line in outcome.trace.lines().filter(|line| only.is_none_or(|only| line.contains(only))) {
+        println!("{line}");
+    }
+    println!();
+    for violation in &outcome.tally.violations {
+        println!("{violation}");
+    }
+    println!("trace {}: {} violations", outcome.trace_hash, outcome.tally.violations.len());
+    Ok(outcome.tally.violations.is_empty())
+}
+
+fn hunt(batch: Batch) -> Result<bool> {
+    let began = now();
+    let summary = batch::run(batch, |_, _| {})?;
+    let first = summary.failures.first();
+    let what = first.and_then(|outcome| outcome.tally.violations.first()).cloned();
+    let told = serde_json::json!({
+        "failed": first.is_some(),
+        "seed": first.map(|outcome| outcome.seed),
+        "seeds": summary.seeds,
+        "seconds": began.elapsed().as_secs_f64(),
+        "what": what,
+    });
+    println!("{told}");
+    Ok(first.is_none())
+}
+
+fn hashes(seeds: &[u64]) -> Result<bool> {
+    seed::watch_panics();
+    for seed in seeds {
+        let outcome = seed::run(*seed)?;
+        println!("{seed} {} {}", outcome.trace_hash, outcome.trace.len());
+    }
+    Ok(true)
+}
+
+#[expect(clippy::disallowed_methods, reason = "how long a batch takes is told to people")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+fn data(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
+}
+
+/// Seeds that once failed, one a line, with the reason behind it; never taken away.
+fn regressions() -> Result<BTreeSet<u64>> {
+    let file = data("regressions.txt");
+    let text = std::fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
+    let seeds = text.lines().filter(|line| !line.starts_with('#') && !line.trim().is_empty());
+    seeds
+        .map(|line| {
+            let seed = line.split_whitespace().next().unwrap_or_default();
+            seed.parse().with_context(|| format!("{}: `{seed}` is not a seed", file.display()))
+        })
+        .collect()
+}
+
+/// How many seeds recorded batches have run.
+fn recorded() -> Result<u64> {
+    let file = data("clean.txt");
+    let text = std::fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
+    let mut total = 0;
+    for line in text.lines().filter(|line| !line.starts_with('#') && !line.trim().is_empty()) {
+        let mut numbers = line.split_whitespace().map(str::parse::<u64>);
+        if let (Some(Ok(from)), Some(Ok(to))) = (numbers.next(), numbers.next()) {
+            total += (to + 1).saturating_sub(from);
+        }
+    }
+    Ok(total)
+}
+
+fn append(line: &str) -> Result<()> {
+    use std::io::Write as _;
+    let file = data("clean.txt");
+    let mut open = std::fs::OpenOptions::new().append(true).open(&file)?;
+    open.write_all(line.as_bytes()).with_context(|| format!("cannot write {}", file.display()))
+}

@@ -1,0 +1,344 @@
+//! The processes of a run, and what befalls them: they die at any crossing or any moment, stand still and
+//! go on, drain, and come back, perhaps with another version.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use aetheris_core::id::{InstanceId, WorkerId};
+use aetheris_core::time::Span;
+use aetheris_runtime::{Runtime, Settings};
+use aetheris_scheduler::SweepOptions;
+use aetheris_store::Store;
+use aetheris_store::faulty::FaultyStore;
+use aetheris_testing::gate::{Ambush, Crossing, Fate, Life};
+use aetheris_testing::process::{Duties, Process, World};
+use aetheris_testing::random::{Random, SeededIds};
+use aetheris_testing::time::VirtualClock;
+use aetheris_worker::WorkerOptions;
+use tokio::sync::mpsc;
+
+use crate::services::{Outside, Services};
+use crate::tell;
+use crate::trace::Trace;
+use crate::weather::Weather;
+use crate::wire::Wire;
+
+/// What befell a process at a crossing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Befell {
+    fate: Fate,
+    member: usize,
+}
+
+/// The fates of one process, drawn at each crossing.
+struct Fates {
+    befell: mpsc::UnboundedSender<Befell>,
+    member: usize,
+    random: Mutex<Random>,
+    trace: Trace,
+    weather: Weather,
+    who: String,
+}
+
+impl Ambush for Fates {
+    fn at(&self, crossing: &Crossing) -> Fate {
+        if !self.weather.is_bad() {
+            return Fate::Pass;
+        }
+        let mut random = self.random.lock().unwrap_or_else(PoisonError::into_inner);
+        let dies = random.chance(self.weather.deaths);
+        // Frozen between its last check and its send, for longer than every bound, is what no runtime can
+        // promise anything about (guarantees); everywhere else it may stand still.
+        let stops = random.chance(self.weather.stops) && !matches!(crossing, Crossing::ToTool(..));
+        let fate = match (dies, stops) {
+            (true, _) => Fate::Die,
+            (false, true) => Fate::Stop,
+            (false, false) => return Fate::Pass,
+        };
+        tell!(self.trace, &self.who, "{} {crossing}", if dies { "dies" } else { "stands still" });
+        // The director lives as long as the run.
+        let _ = self.befell.send(Befell { fate, member: self.member });
+        fate
+    }
+}
+
+/// One process and what it is started with.
+struct Member {
+    clock: Arc<VirtualClock>,
+    duties: Duties,
+    incarnation: u32,
+    name: String,
+    process: Option<Process>,
+    random: Random,
+}
+
+/// What has befallen the processes, for the report.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Mishaps {
+    /// Processes that died.
+    pub deaths: u64,
+    /// Processes that were told to drain.
+    pub drains: u64,
+    /// Clocks that jumped.
+    pub jumps: u64,
+    /// Processes that stood still.
+    pub stops: u64,
+}
+
+struct Inner {
+    members: Vec<Member>,
+    mishaps: Mishaps,
+}
+
+/// Everything that a process is made from.
+#[derive(Clone)]
+pub struct Stage {
+    /// True time.
+    pub clock: Arc<VirtualClock>,
+    /// Where identifiers come from.
+    pub ids: SeededIds,
+    /// The outside world.
+    pub services: Arc<Services>,
+    /// The store, watched.
+    pub store: Arc<dyn Store>,
+    /// The store's own clock.
+    pub store_clock: Arc<VirtualClock>,
+    /// The trace.
+    pub trace: Trace,
+    /// The weather.
+    pub weather: Weather,
+}
+
+/// All processes of a run. Clones are the same cast.
+#[derive(Clone)]
+pub struct Cast {
+    befell: mpsc::UnboundedSender<Befell>,
+    inner: Arc<Mutex<Inner>>,
+    stage: Stage,
+    ttl: Span,
+}
+
+impl std::fmt::Debug for Cast {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Cast")
+    }
+}
+
+impl Cast {
+    /// Draws a cast and starts it, with the director that brings its members back.
+    #[must_use]
+    pub fn start(stage: Stage, random: &mut Random) -> Self {
+        let (befell, told) = mpsc::unbounded_channel();
+        let ttl = Span::from_millis(random.between(1_500, 20_000));
+        let workers = random.between(1, 4);
+        let others = random.between(1, 2);
+        let members = (0..workers + others).map(|place| draw_member(&stage, random, place, place < workers, ttl));
+        let inner = Inner { members: members.collect(), mishaps: Mishaps::default() };
+        let cast = Self { befell, inner: Arc::new(Mutex::new(inner)), stage, ttl };
+        let count = cast.inner().members.len();
+        (0..count).for_each(|member| cast.begin(member));
+        tokio::spawn(cast.clone().direct(told, random.fork()));
+        cast
+    }
+
+    /// How long leases live.
+    #[must_use]
+    pub fn ttl(&self) -> Span {
+        self.ttl
+    }
+
+    /// What has befallen the processes.
+    #[must_use]
+    pub fn mishaps(&self) -> Mishaps {
+        self.inner().mishaps
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A process that a client reaches: one that is not known to be dead. It may stand still, or die while
+    /// it answers.
+    #[must_use]
+    pub fn reach(&self, random: &mut Random) -> Option<Runtime> {
+        let inner = self.inner();
+        let alive = |member: &&Member| member.process.as_ref().is_some_and(|p| p.gate().life() != Life::Dead);
+        let alive: Vec<&Member> = inner.members.iter().filter(alive).collect();
+        random.pick(&alive).and_then(|member| member.process.as_ref()).map(|process| process.runtime().clone())
+    }
+
+    fn begin(&self, place: usize) {
+        let mut inner = self.inner();
+        let Some(member) = inner.members.get_mut(place) else { return };
+        member.incarnation += 1;
+        let who = format!("{}.{}", member.name, member.incarnation);
+        let wire = Wire::new(&who, member.random.fork(), self.stage.weather.clone(), self.stage.trace.clone());
+        let store = FaultyStore::decided_by(Arc::clone(&self.stage.store), Box::new(wire));
+        let world = World {
+            clock: Arc::clone(&member.clock),
+            ids: Arc::new(self.stage.ids.clone()),
+            models: Arc::new(Outside(Arc::clone(&self.stage.services))),
+            store: Arc::new(store),
+            tools: Arc::new(Outside(Arc::clone(&self.stage.services))),
+        };
+        let fates = Fates {
+            befell: self.befell.clone(),
+            member: place,
+            random: Mutex::new(member.random.fork()),
+            trace: self.stage.trace.clone(),
+            weather: self.stage.weather.clone(),
+            who: who.clone(),
+        };
+        let version = if member.random.chance(200) { "2" } else { "1" };
+        member.duties.settings.execution_version = version.to_owned();
+        let dead = member.process.take().map(|process| process.instance());
+        tell!(self.stage.trace, &who, "begins as version {version}");
+        let process = Process::start(&world, member.duties.clone(), Arc::new(fates));
+        if let Some(dead) = dead.filter(|_| member.random.chance(400)) {
+            tokio::spawn(take_back(process.runtime().clone(), dead));
+        }
+        member.process = Some(process);
+    }
+
+    /// Brings back what has fallen, and lets what stands still go on.
+    async fn direct(self, mut told: mpsc::UnboundedReceiver<Befell>, mut random: Random) {
+        while let Some(befell) = told.recv().await {
+            let pause = match befell.fate {
+                Fate::Die => random.between(0, 6_000),
+                Fate::Stop => random.between(0, self.ttl.to_std().as_millis().try_into().unwrap_or(5_000) * 2),
+                Fate::Pass => continue,
+            };
+            self.fallen(befell);
+            let cast = self.clone();
+            tokio::spawn(async move {
+                tokio::time::sleep(Duration::from_millis(pause)).await;
+                cast.recover(befell);
+            });
+        }
+    }
+
+    fn fallen(&self, befell: Befell) {
+        let mut inner = self.inner();
+        match befell.fate {
+            Fate::Die => inner.mishaps.deaths += 1,
+            Fate::Stop => inner.mishaps.stops += 1,
+            Fate::Pass => {}
+        }
+        let process = inner.members.get(befell.member).and_then(|member| member.process.as_ref());
+        if let (Fate::Die, Some(process)) = (befell.fate, process) {
+            process.kill();
+        }
+    }
+
+    fn recover(&self, befell: Befell) {
+        match befell.fate {
+            Fate::Die => self.begin(befell.member),
+            Fate::Stop => {
+                if let Some(member) = self.inner().members.get(befell.member)
+                    && let Some(process) = &member.process
+                {
+                    tell!(self.stage.trace, &format!("{}.{}", member.name, member.incarnation), "goes on");
+                    process.gate().set_stopped(false);
+                }
+            }
+            Fate::Pass => {}
+        }
+    }
+
+    /// Does something bad to someone now and then, until the weather clears up.
+    pub async fn plague(self, mut random: Random) {
+        let longest = self.stage.weather.nemesis;
+        while longest > 0 && self.stage.weather.is_bad() {
+            tokio::time::sleep(Duration::from_millis(random.between(1, longest))).await;
+            if !self.stage.weather.is_bad() {
+                return;
+            }
+            let count = u64::try_from(self.inner().members.len()).unwrap_or(1);
+            let member = usize::try_from(random.below(count)).unwrap_or(0);
+            match random.below(10) {
+                0..=3 => self.strike(member, Fate::Die),
+                4..=6 => self.strike(member, Fate::Stop),
+                7 => self.drain(member, random.chance(200)),
+                8 if self.stage.weather.jumps => {
+                    let by = i64::try_from(random.between(1, 600_000_000)).unwrap_or(0);
+                    let by = if random.chance(500) { by } else { -by };
+                    tell!(self.stage.trace, "nemesis", "the store's clock jumps by {by} us");
+                    self.inner().mishaps.jumps += 1;
+                    self.stage.store_clock.jump(by);
+                }
+                _ => {
+                    let by = i64::try_from(random.below(7_200_000_000)).unwrap_or(0) - 3_600_000_000;
+                    let mut inner = self.inner();
+                    if let Some(member) = inner.members.get(member) {
+                        tell!(self.stage.trace, &member.name, "its wall clock jumps by {by} us");
+                        member.clock.jump(by);
+                    }
+                    inner.mishaps.jumps += 1;
+                }
+            }
+        }
+    }
+
+    fn strike(&self, member: usize, fate: Fate) {
+        let inner = self.inner();
+        let Some(struck) = inner.members.get(member) else { return };
+        let Some(process) = struck.process.as_ref().filter(|process| process.gate().life() == Life::Running) else {
+            return;
+        };
+        let who = format!("{}.{}", struck.name, struck.incarnation);
+        match fate {
+            Fate::Die => process.gate().kill(),
+            Fate::Stop => process.gate().set_stopped(true),
+            Fate::Pass => return,
+        }
+        tell!(self.stage.trace, &who, "{}", if fate == Fate::Die { "is killed" } else { "is stopped" });
+        let _ = self.befell.send(Befell { fate, member });
+    }
+
+    fn drain(&self, place: usize, abandon: bool) {
+        let mut inner = self.inner();
+        let Some(member) = inner.members.get_mut(place) else { return };
+        let running = member.process.as_ref().is_some_and(|process| process.gate().life() == Life::Running);
+        let Some(mut process) = member.process.take_if(|_| running) else { return };
+        tell!(self.stage.trace, &format!("{}.{}", member.name, member.incarnation), "drains (abandon: {abandon})");
+        inner.mishaps.drains += 1;
+        drop(inner);
+        process.drain(abandon);
+        let cast = self.clone();
+        tokio::spawn(async move {
+            tokio::select! {
+                biased;
+                () = process.drained() => {}
+                () = tokio::time::sleep(Duration::from_secs(20)) => process.kill(),
+            }
+            drop(process);
+            cast.begin(place);
+        });
+    }
+}
+
+async fn take_back(rt: Runtime, dead: InstanceId) {
+    // What cannot be taken back now expires.
+    let _ = aetheris_scheduler::reclaim_instance(&rt, dead).await;
+}
+
+fn draw_member(stage: &Stage, random: &mut Random, place: u64, works: bool, ttl: Span) -> Member {
+    let rate = i64::try_from(random.below(400_000)).unwrap_or(0) - 200_000;
+    let rate = if stage.weather.drift { rate } else { 0 };
+    let offset = i64::try_from(random.below(7_200_000_000)).unwrap_or(0) - 3_600_000_000;
+    let name = if works { format!("w{place}") } else { format!("a{place}") };
+    let sweeps = SweepOptions { leases: Span::from_secs(1), timers: Span::from_secs(1) };
+    let worker = works.then(|| WorkerOptions {
+        heartbeat: Span::from_micros(ttl.micros() / 3),
+        id: WorkerId::from(name.as_str()),
+        lease_ttl: ttl,
+        poll_interval: Span::from_millis(random.between(20, 2_000)),
+        slots: usize::try_from(random.between(1, 4)).unwrap_or(1),
+    });
+    // Somebody must sweep: those that do not work do.
+    let sweeps = (!works || random.chance(400)).then_some(sweeps);
+    let settings = Settings { step_timeout: Span::from_secs(5), ..Settings::default() };
+    let duties = Duties { settings, sweeps, shares_hints: !stage.weather.deaf, worker };
+    let clock = stage.clock.skewed(rate, offset);
+    Member { clock, duties, incarnation: 0, name, process: None, random: random.fork() }
+}

@@ -1,0 +1,240 @@
+//! The people around the processes: customers that send messages and signals and repeat what was not
+//! answered, and an operator who answers doubts truthfully.
+
+use std::future::Future;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use aetheris_check::{AckedSignal, ClientHistory, SignalAck, Submission};
+use aetheris_core::id::{AgentName, JobId};
+use aetheris_core::json::Json;
+use aetheris_core::plan::WaitType;
+use aetheris_runtime::ops::{Resolution, Signal, SignalAnswer, Submission as Message};
+use aetheris_runtime::{OpError, Runtime};
+use aetheris_testing::random::Random;
+
+use crate::cast::{Cast, Stage};
+use crate::program::{Kind, Program};
+use crate::tell;
+
+/// A job as its customer sees it.
+#[derive(Debug, Clone)]
+pub struct Order {
+    /// Whether it was to be cancelled.
+    pub cancelled: bool,
+    /// The job.
+    pub job: JobId,
+    /// The message.
+    pub message: String,
+    /// What it runs.
+    pub program: Arc<Program>,
+}
+
+/// What all clients share.
+#[derive(Clone)]
+pub struct Crowd {
+    cast: Cast,
+    history: Arc<Mutex<ClientHistory>>,
+    orders: Arc<Mutex<Vec<Order>>>,
+    programs: Arc<Vec<Vec<Arc<Program>>>>,
+    stage: Stage,
+}
+
+/// How long a client waits for an answer before it asks someone else.
+const PATIENCE: Duration = Duration::from_secs(12);
+
+impl Crowd {
+    /// The clients of a run; `programs` are the versions of each agent.
+    #[must_use]
+    pub fn new(stage: Stage, cast: Cast, programs: Vec<Vec<Arc<Program>>>) -> Self {
+        Self { cast, history: Arc::default(), orders: Arc::default(), programs: Arc::new(programs), stage }
+    }
+
+    /// What they were told.
+    #[must_use]
+    pub fn history(&self) -> ClientHistory {
+        self.told().clone()
+    }
+
+    /// The jobs that were accepted.
+    #[must_use]
+    pub fn orders(&self) -> Vec<Order> {
+        self.orders.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn told(&self) -> MutexGuard<'_, ClientHistory> {
+        self.history.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks until somebody answers something certain.
+    async fn ask<T, F>(&self, random: &mut Random, what: &str, call: impl Fn(Runtime) -> F) -> Result<T, OpError>
+    where
+        F: Future<Output = Result<T, OpError>>,
+    {
+        loop {
+            if let Some(rt) = self.cast.reach(random) {
+                let answer = tokio::select! {
+                    biased;
+                    answer = call(rt) => Some(answer),
+                    () = tokio::time::sleep(PATIENCE) => None,
+                };
+                match answer {
+                    Some(Err(OpError::Store(_) | OpError::StateConflict(_))) | None => {
+                        tell!(self.stage.trace, "client", "{what}: no answer, once more");
+                    }
+                    Some(answer) => return answer,
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(random.between(50, 900))).await;
+        }
+    }
+
+    /// Puts the next version of an agent.
+    pub async fn put(&self, program: &Program) {
+        let file = program.file();
+        match aetheris_agentfile::parse(&file) {
+            Ok(agent) => {
+                let new = aetheris_store::NewAgent { agent: Arc::new(agent), source: file };
+                let stored = self.stage.store.put_agent(new).await.is_ok();
+                tell!(self.stage.trace, "client", "puts {} version {}: {stored}", program.name, program.version);
+            }
+            Err(errors) => tell!(self.stage.trace, "client", "REFUSED {}: {errors:?}", program.name),
+        }
+    }
+
+    /// One customer: sends a message, then whatever its job waits for, and perhaps a cancel.
+    pub async fn customer(self, number: u64, mut random: Random) {
+        tokio::time::sleep(Duration::from_millis(random.between(0, 15_000))).await;
+        let agent = usize::try_from(random.below(u64::try_from(self.programs.len()).unwrap_or(1))).unwrap_or(0);
+        let Some(versions) = self.programs.get(agent) else { return };
+        let Some(name) = versions.first().map(|program| AgentName::from(program.name.as_str())) else { return };
+        let text = format!("m{number}");
+        let key = random.chance(800).then(|| format!("c{number}"));
+        let session = random.chance(150).then(|| "s".into());
+        let message = Message {
+            client_key: key.clone(),
+            message: Some(Json::new(text.clone().into())),
+            session,
+            ..Message::default()
+        };
+        let sent = || message.clone();
+        let submitted = match &key {
+            // Sent again and again under its name until it is accepted.
+            Some(_) => self.ask(&mut random, "submit", |rt| submit(rt, name.clone(), sent())).await.ok(),
+            // Without a name it is sent once, and whoever hears nothing does not know.
+            None => match self.cast.reach(&mut random) {
+                Some(rt) => tokio::select! {
+                    biased;
+                    answer = submit(rt, name.clone(), sent()) => answer.ok(),
+                    () = tokio::time::sleep(PATIENCE) => None,
+                },
+                None => None,
+            },
+        };
+        let Some(job) = submitted else { return };
+        tell!(self.stage.trace, "client", "{} accepted", self.stage.trace.name(job));
+        self.told().submissions.push(Submission { client_key: key.clone(), job });
+        if key.is_some() && random.chance(200) {
+            // A client that has lost the answer.
+            if let Ok(again) = self.ask(&mut random, "submit again", |rt| submit(rt, name.clone(), sent())).await {
+                self.told().submissions.push(Submission { client_key: key, job: again });
+            }
+        }
+        self.follow(job, text, versions, random).await;
+    }
+
+    async fn follow(&self, job: JobId, message: String, versions: &[Arc<Program>], mut random: Random) {
+        let row = self.stage.store.job(job).await.ok().flatten();
+        let version = row.map(|row| row.agent_version).unwrap_or_default();
+        let Some(program) = versions.iter().find(|program| program.version.to_string() == version) else { return };
+        let cancelled = random.chance(80);
+        let order = Order { cancelled, job, message: message.clone(), program: Arc::clone(program) };
+        self.orders.lock().unwrap_or_else(PoisonError::into_inner).push(order);
+        let mut errands: Vec<std::pin::Pin<Box<dyn Future<Output = ()> + Send>>> = Vec::new();
+        for (place, step) in program.steps.iter().enumerate() {
+            let (deadline, human) = match step.kind {
+                Kind::Wait { deadline, human, .. } => (deadline, human),
+                Kind::Tool { .. } | Kind::Model | Kind::Timer(_) | Kind::Sleep(_) | Kind::Transform | Kind::Condition => {
+                    continue;
+                }
+            };
+            if deadline.is_some() && random.chance(300) {
+                continue;
+            }
+            let key = format!("k{place}-{message}");
+            for turn in 0..random.between(1, 2) {
+                let crowd = self.clone();
+                let (key, random) = (key.clone(), random.fork());
+                errands.push(Box::pin(crowd.send_signal(job, key, turn, human, random)));
+            }
+        }
+        if cancelled {
+            errands.push(Box::pin(self.clone().cancel(job, random.fork())));
+        }
+        futures_util::future::join_all(errands).await;
+    }
+
+    async fn send_signal(self, job: JobId, key: String, turn: u64, human: bool, mut random: Random) {
+        tokio::time::sleep(Duration::from_millis(random.between(0, 25_000))).await;
+        let payload = Json::new(format!("p{turn}-{key}").into());
+        let payload_hash = payload.hash();
+        let wait_type = match random.below(10) {
+            0..=6 => None,
+            _ if human => Some(WaitType::Human),
+            _ => Some(WaitType::Signal),
+        };
+        let signal = Signal { correlation_key: key.clone(), payload, wait_type };
+        let answer = self
+            .ask(&mut random, "signal", |rt| {
+                let signal = signal.clone();
+                async move { rt.signal(job, signal).await }
+            })
+            .await;
+        tell!(self.stage.trace, "client", "{} signal {key}: {answer:?}", self.stage.trace.name(job));
+        let (ack, counts) = match answer {
+            Ok(SignalAnswer::Delivered) => (SignalAck::Delivered, false),
+            Ok(SignalAnswer::AlreadyDelivered { payload_matches }) => (SignalAck::Delivered, payload_matches),
+            Ok(SignalAnswer::Kept { payload_matches }) => (SignalAck::Kept, payload_matches),
+            Err(_) => return,
+        };
+        let payload_hash = counts.then_some(payload_hash);
+        self.told().signals.push(AckedSignal { ack, job, key, payload_hash });
+    }
+
+    async fn cancel(self, job: JobId, mut random: Random) {
+        tokio::time::sleep(Duration::from_millis(random.between(0, 30_000))).await;
+        let answer = self.ask(&mut random, "cancel", |rt| async move { rt.cancel(job).await }).await;
+        tell!(self.stage.trace, "client", "{} cancel: {answer:?}", self.stage.trace.name(job));
+        if answer.is_ok() {
+            self.told().cancels.insert(job);
+        }
+    }
+
+    /// Answers doubts by looking at what the services have really done.
+    pub async fn operator(self, mut random: Random) {
+        loop {
+            tokio::time::sleep(Duration::from_millis(random.between(500, 5_000))).await;
+            let Ok(doubts) = self.stage.store.in_doubt(100).await else { continue };
+            for doubt in doubts {
+                let known = self.stage.services.known(doubt.key);
+                if random.chance(400) || (self.stage.weather.jumps && known.on_the_way > 0) {
+                    continue;
+                }
+                let happened = (known.acts > 0).then(|| Json::new(known.result.unwrap_or_default().into()));
+                let resolution = Resolution { happened, note: String::new() };
+                let Some(rt) = self.cast.reach(&mut random) else { continue };
+                let answer = tokio::select! {
+                    biased;
+                    answer = rt.resolve(doubt.job, doubt.key, resolution.clone()) => Some(answer.is_ok()),
+                    () = tokio::time::sleep(PATIENCE) => None,
+                };
+                let name = self.stage.trace.name(doubt.job);
+                tell!(self.stage.trace, "operator", "{name} happened: {}: {answer:?}", resolution.happened.is_some());
+            }
+        }
+    }
+}
+
+async fn submit(rt: Runtime, agent: AgentName, message: Message) -> Result<JobId, OpError> {
+    rt.submit(&agent, message).await.map(|submitted| submitted.job)
+}

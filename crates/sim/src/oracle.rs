@@ -1,0 +1,188 @@
+//! What must hold at the end of a run, from the store, the witness log and what clients were told:
+//! the invariants of the checker, and what this world knows beyond them, because it drew the programs
+//! and its operators tell the truth.
+
+use std::collections::BTreeMap;
+
+use aetheris_check::{ClientHistory, Report, check_store};
+use aetheris_core::event::{Answer, Event, Failure, WaitEnd};
+use aetheris_core::id::{IdempotencyKey, JobId};
+use aetheris_core::job::JobStatus;
+use aetheris_core::json::Json;
+use aetheris_core::plan::EffectClass;
+use aetheris_core::state::Ending;
+use aetheris_core::step::StepStatus;
+use aetheris_runtime::load::Loaded;
+use aetheris_store::{JobFilter, JobRow, Store};
+
+use crate::clients::Order;
+use crate::program::{Act, Kind, Policy, Program};
+use crate::services::Services;
+
+/// Cases of one invariant, and what contradicts it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// How many cases were looked at.
+    pub cases: BTreeMap<String, u64>,
+    /// What is wrong, in words.
+    pub violations: Vec<String>,
+}
+
+impl Tally {
+    /// Counts a case.
+    pub fn case(&mut self, id: &str, holds: bool, what: impl FnOnce() -> String) {
+        *self.cases.entry(id.to_owned()).or_default() += 1;
+        if !holds && self.violations.len() < 50 {
+            self.violations.push(format!("{id} {}", what()));
+        }
+    }
+
+    /// Takes in cases that someone else has counted.
+    pub fn add(&mut self, id: &str, cases: u64) {
+        *self.cases.entry(id.to_owned()).or_default() += cases;
+    }
+
+    fn take_report(&mut self, report: &Report) {
+        for line in &report.lines {
+            self.add(line.id.id(), line.examined);
+            self.violations.extend(line.violations.iter().map(|violation| format!("{} {violation}", line.id)));
+        }
+    }
+}
+
+/// Whether a job needs nothing more from the machine: it has ended, or a person is asked.
+#[must_use]
+pub fn is_quiet(row: &JobRow, orders: &[Order]) -> bool {
+    let asked = row.waiting.as_ref().is_some_and(|waiting| {
+        let person = waiting.wait_type == aetheris_core::plan::WaitType::Human && waiting.doubt;
+        // A message that was sent once and never heard of again has nobody who would answer its waits.
+        person || (!orders.iter().any(|order| order.job == row.id) && waiting.correlation_key.is_some())
+    });
+    row.status.is_terminal() || asked
+}
+
+/// All jobs of the store.
+pub async fn all_jobs(store: &dyn Store) -> Vec<JobRow> {
+    let mut jobs = Vec::new();
+    let mut before = None;
+    loop {
+        let limit = aetheris_core::limits::PAGE_JOBS_MAX;
+        let Ok(page) = store.jobs(JobFilter { before, limit, ..JobFilter::default() }).await else { return jobs };
+        jobs.extend(page.jobs);
+        before = page.next;
+        if before.is_none() {
+            return jobs;
+        }
+    }
+}
+
+/// Evaluates everything.
+pub async fn examine(
+    store: &dyn Store,
+    services: &Services,
+    orders: &[Order],
+    history: &ClientHistory,
+    tally: &mut Tally,
+) {
+    match check_store(store, &services.lines(), history).await {
+        Ok(report) => tally.take_report(&report),
+        Err(error) => tally.case("B3", false, || format!("the store cannot be read: {error}")),
+    }
+    for order in orders {
+        match Loaded::read(store, order.job).await {
+            Ok(loaded) => examine_job(&loaded, services, order, store, tally).await,
+            Err(error) => tally.case("B3", false, || format!("{} cannot be read: {error}", order.job)),
+        }
+    }
+}
+
+async fn examine_job(loaded: &Loaded, services: &Services, order: &Order, store: &dyn Store, tally: &mut Tally) {
+    for (place, step) in order.program.steps.iter().enumerate() {
+        if let Kind::Tool { class, .. } = &step.kind {
+            let key = IdempotencyKey::derive(order.job, &format!("n{place}").as_str().into(), 0);
+            let acts = services.known(key).acts;
+            let status = loaded.state.step_status(&format!("n{place}").as_str().into());
+            if *class == EffectClass::AtMostOnce {
+                tally.case("C1", acts <= 1, || format!("{} n{place}: it acted {acts} times", order.job));
+            }
+            if status == StepStatus::Completed && class.is_ledger() {
+                tally.case("C7", acts >= 1, || format!("{} n{place}: completed, and it never acted", order.job));
+            }
+            if status == StepStatus::Skipped || order.program.is_skipped(place) {
+                tally.case("C2", acts == 0, || format!("{} n{place}: skipped, and it acted {acts} times", order.job));
+            }
+        }
+    }
+    match (&loaded.state.ending, loaded.state.status) {
+        (Some(Ending::Answered(answer)), _) => {
+            let told = answer_of(loaded, answer);
+            let expected = expected(loaded.row.id, store, order).await;
+            tally.case("F6", expected.as_ref() == told.as_ref(), || {
+                format!("{}: it answered {told:?}, its program makes {expected:?}", order.job)
+            });
+        }
+        (Some(Ending::Failed { error, .. }), _) => {
+            let allowed = may_fail(&order.program, error, loaded);
+            tally.case("F6", allowed, || format!("{}: it failed with {}: {}", order.job, error.code, error.message));
+        }
+        (_, JobStatus::Cancelled) => {
+            tally.case("D7", order.cancelled, || format!("{}: cancelled, and nobody asked for it", order.job));
+        }
+        (None | Some(Ending::Cancelled), _) => {}
+    }
+}
+
+fn answer_of(loaded: &Loaded, answer: &Answer) -> Option<String> {
+    let value = match answer {
+        Answer::Value(value) => value.clone(),
+        Answer::Node(node) => aetheris_runtime::scope::output(&loaded.state, &loaded.effects, node),
+    };
+    value.value().as_str().map(str::to_owned)
+}
+
+/// The answer that the program makes, given what its waits ended with.
+async fn expected(job: JobId, store: &dyn Store, order: &Order) -> Option<String> {
+    let rows = store.events(job, 0, aetheris_core::limits::PAGE_EVENTS_MAX).await.ok()?;
+    let mut waits: BTreeMap<String, String> = BTreeMap::new();
+    for row in rows {
+        if let Event::WaitCompleted(wait) = row.decode().ok()?.event {
+            let text = match wait.by {
+                WaitEnd::Signal { payload, .. } => text_of(&payload),
+                WaitEnd::Time => "nobody".to_owned(),
+            };
+            waits.insert(wait.node.to_string(), text);
+        }
+    }
+    let outputs = order.program.outputs(&order.message, |place| waits.get(&format!("n{place}")).cloned())?;
+    Some(order.program.answer(&outputs))
+}
+
+fn text_of(payload: &Json) -> String {
+    payload.value().as_str().unwrap_or_default().to_owned()
+}
+
+/// Whether a job of a program may fail with this error.
+fn may_fail(program: &Program, error: &Failure, loaded: &Loaded) -> bool {
+    let tools = || {
+        program.steps.iter().filter_map(|step| match &step.kind {
+            Kind::Tool { act, class, policies, .. } => Some((*act, *class, policies)),
+            Kind::Model | Kind::Wait { .. } | Kind::Timer(_) | Kind::Sleep(_) | Kind::Transform | Kind::Condition => None,
+        })
+    };
+    match error.code.as_str() {
+        "refused_for_good" => tools().any(|(act, ..)| act == Act::Refuse),
+        // A refusal that only the ledger has kept is told in its own words.
+        "refused" => tools().any(|(act, ..)| act == Act::Refuse || matches!(act, Act::RefuseFirst(_))),
+        "busy" => tools().any(|(act, ..)| matches!(act, Act::RefuseFirst(_))),
+        "not_sent" | "permit_spent" | "lease_spent" => tools().next().is_some(),
+        "connection_lost" | "timeout" => tools().any(|(_, class, _)| class != EffectClass::AtMostOnce),
+        "model_busy" => program.steps.iter().any(|step| step.kind == Kind::Model),
+        "in_doubt_unresolved" => {
+            tools().any(|(_, class, policies)| class == EffectClass::AtMostOnce && !policies.contains(&Policy::Human))
+        }
+        "wait_timed_out" => program.steps.iter().any(|step| matches!(step.kind, Kind::Wait { go_on: false, .. })),
+        "deadline_exceeded" => program.deadline.is_some(),
+        "attempts_exhausted" => loaded.state.reclaims >= 2,
+        _ => false,
+    }
+}

@@ -1,0 +1,388 @@
+//! Programs: agents drawn from a seed, of everything that the kernel runs, with what each of their nodes
+//! must yield.
+//!
+//! Every output is a text that depends on the outputs before it, so that one wrong value anywhere changes
+//! the answer. What a tool does at each of its calls is part of the program ([`Act`]); what the network
+//! does to them is not.
+
+use std::fmt::Write as _;
+
+use aetheris_core::hash::Hash;
+use aetheris_core::plan::EffectClass;
+use aetheris_testing::random::Random;
+
+/// What a tool does when a call reaches it, apart from answering.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Act {
+    /// Acts and answers.
+    Good,
+    /// Refuses so many calls before it acts.
+    RefuseFirst(u32),
+    /// Refuses for good.
+    Refuse,
+    /// Acts, and so many of its answers are lost.
+    LoseFirst(u32),
+    /// Acts and takes longer than its timeout, so often.
+    SlowFirst(u32),
+}
+
+/// A policy for an unknown outcome.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Policy {
+    /// Wait so many milliseconds for a late answer.
+    Wait(u64),
+    /// Ask the tool's own lookup.
+    Reconcile,
+    /// Ask a person.
+    Human,
+}
+
+/// What a node does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Kind {
+    /// Calls a tool of its own.
+    Tool {
+        /// What it does.
+        act: Act,
+        /// Its class.
+        class: EffectClass,
+        /// What follows an unknown outcome; empty for `fail`.
+        policies: Vec<Policy>,
+        /// Its timeout in milliseconds.
+        timeout: u64,
+    },
+    /// Asks a model.
+    Model,
+    /// Waits for a signal.
+    Wait {
+        /// Ends it, in milliseconds.
+        deadline: Option<u64>,
+        /// What the job goes on with at the deadline; it fails without.
+        go_on: bool,
+        /// A long wait.
+        park: bool,
+        /// Whether it is a person's.
+        human: bool,
+    },
+    /// Waits for a moment, in milliseconds.
+    Timer(u64),
+    /// Sleeps, in milliseconds.
+    Sleep(u64),
+    /// Makes a text.
+    Transform,
+    /// A gate that lets through.
+    Condition,
+}
+
+/// One node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Step {
+    /// Back-off in milliseconds.
+    pub backoff: u64,
+    /// What it does.
+    pub kind: Kind,
+    /// Earlier nodes that it needs.
+    pub needs: Vec<usize>,
+    /// Tries in all.
+    pub tries: u32,
+    /// A condition that does not hold: it is skipped.
+    pub skipped: bool,
+}
+
+/// An agent of the simulation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Program {
+    /// The whole job's deadline in milliseconds.
+    pub deadline: Option<u64>,
+    /// Its name.
+    pub name: String,
+    /// Its nodes.
+    pub steps: Vec<Step>,
+    /// Its version.
+    pub version: u32,
+}
+
+/// What a name and a text make: every output of a program.
+#[must_use]
+pub fn output_of(name: &str, input: &str) -> String {
+    let hash = Hash::of(format!("{name}|{input}").as_bytes());
+    hash.to_string().chars().rev().take(10).collect()
+}
+
+impl Program {
+    /// Draws a program.
+    #[must_use]
+    pub fn draw(random: &mut Random, name: &str, version: u32) -> Self {
+        let count = match random.below(10) {
+            0 => random.between(8, 14),
+            1..=3 => 1,
+            _ => random.between(2, 6),
+        };
+        let mut steps: Vec<Step> = Vec::new();
+        for place in 0..usize::try_from(count).unwrap_or(1) {
+            let step = draw_step(random, place, &steps);
+            steps.push(step);
+        }
+        let deadline = random.chance(80).then(|| random.between(2_000, 90_000));
+        Self { deadline, name: name.to_owned(), steps, version }
+    }
+
+    /// Whether a node is skipped: its condition does not hold, or all of its needs were skipped.
+    #[must_use]
+    pub fn is_skipped(&self, place: usize) -> bool {
+        let Some(step) = self.steps.get(place) else { return false };
+        step.skipped || (!step.needs.is_empty() && step.needs.iter().all(|need| self.is_skipped(*need)))
+    }
+
+    /// The nodes whose outputs a node's input names: those that it needs and that yield a text.
+    fn sources(&self, place: usize) -> impl Iterator<Item = usize> {
+        let needs = self.steps.get(place).map_or(&[][..], |step| &step.needs[..]);
+        needs.iter().copied().filter(|need| self.yields_text(*need))
+    }
+
+    fn yields_text(&self, place: usize) -> bool {
+        let text = self.steps.get(place).is_some_and(|step| match step.kind {
+            Kind::Tool { .. } | Kind::Model | Kind::Wait { .. } | Kind::Transform => true,
+            Kind::Timer(_) | Kind::Sleep(_) | Kind::Condition => false,
+        });
+        text && !self.is_skipped(place)
+    }
+
+    /// What every node yields, given what each wait ended with; `None` where a wait has not ended.
+    pub fn outputs(&self, message: &str, wait: impl Fn(usize) -> Option<String>) -> Option<Vec<Option<String>>> {
+        let mut outputs: Vec<Option<String>> = Vec::new();
+        for (place, step) in self.steps.iter().enumerate() {
+            let input = self.input(place, message, &outputs);
+            let output = match &step.kind {
+                _ if self.is_skipped(place) => None,
+                Kind::Tool { .. } => Some(output_of(&format!("t{place}"), &input)),
+                Kind::Model => Some(output_of("model", &input)),
+                Kind::Transform => Some(format!("x{input}")),
+                Kind::Wait { .. } => Some(wait(place)?),
+                Kind::Timer(_) | Kind::Sleep(_) | Kind::Condition => None,
+            };
+            outputs.push(output);
+        }
+        Some(outputs)
+    }
+
+    fn input(&self, place: usize, message: &str, outputs: &[Option<String>]) -> String {
+        let mut input = format!("{message}.{place}");
+        for source in self.sources(place) {
+            if let Some(Some(output)) = outputs.get(source) {
+                input.push('-');
+                input.push_str(output);
+            }
+        }
+        input
+    }
+
+    /// The template that makes a node's input.
+    fn template(&self, place: usize) -> String {
+        let mut template = format!("{{{{ message }}}}.{place}");
+        for source in self.sources(place) {
+            let _ = write!(template, "-{{{{ nodes.n{source}.output }}}}");
+        }
+        template
+    }
+
+    /// The answer, given the outputs.
+    #[must_use]
+    pub fn answer(&self, outputs: &[Option<String>]) -> String {
+        let texts = (0..self.steps.len()).filter(|place| self.yields_text(*place));
+        let mut answer = String::from("end");
+        for output in texts.filter_map(|place| outputs.get(place).cloned().flatten()) {
+            answer.push('+');
+            answer.push_str(&output);
+        }
+        answer
+    }
+
+    /// How long a job of it may take where nothing fails, in milliseconds: a bound, not an estimate.
+    #[must_use]
+    pub fn longest(&self) -> u64 {
+        let per_step = |step: &Step| {
+            let body = match &step.kind {
+                Kind::Tool { timeout, policies, .. } => {
+                    let waits = policies.iter().map(|policy| match policy {
+                        Policy::Wait(ms) => *ms,
+                        Policy::Reconcile | Policy::Human => timeout + 4_000,
+                    });
+                    (timeout + 3_000) * u64::from(step.tries) + waits.sum::<u64>()
+                }
+                Kind::Model => 5_000 * u64::from(step.tries),
+                Kind::Wait { deadline, .. } => deadline.unwrap_or(0),
+                Kind::Timer(ms) | Kind::Sleep(ms) => *ms,
+                Kind::Transform | Kind::Condition => 0,
+            };
+            body + step.backoff * 8 * u64::from(step.tries)
+        };
+        self.steps.iter().map(per_step).sum()
+    }
+
+    /// The agent file.
+    #[must_use]
+    pub fn file(&self) -> String {
+        let mut file = format!("agent: {}\nversion: \"{}\"\nplanner: static\nmodel: sim/model\n", self.name, self.version);
+        if let Some(deadline) = self.deadline {
+            let _ = writeln!(file, "deadline: {deadline}ms");
+        }
+        let mut tools = String::new();
+        for (place, step) in self.steps.iter().enumerate() {
+            if let Kind::Tool { class, policies, timeout, .. } = &step.kind {
+                write_tool(&mut tools, (place, self.version), *class, policies, *timeout);
+            }
+        }
+        if !tools.is_empty() {
+            let _ = write!(file, "tools:\n{tools}");
+        }
+        file.push_str("plan:\n  nodes:\n");
+        for (place, step) in self.steps.iter().enumerate() {
+            self.write_step(&mut file, place, step);
+        }
+        let texts: Vec<usize> = (0..self.steps.len()).filter(|place| self.yields_text(*place)).collect();
+        let mut answer = String::from("end");
+        for place in texts {
+            let _ = write!(answer, "+{{{{ nodes.n{place}.output }}}}");
+        }
+        let _ = writeln!(file, "  answer: \"{answer}\"");
+        file
+    }
+
+    fn write_step(&self, file: &mut String, place: usize, step: &Step) {
+        let _ = write!(file, "    - {{ id: n{place}");
+        if !step.needs.is_empty() {
+            let needs: Vec<String> = step.needs.iter().map(|need| format!("n{need}")).collect();
+            let _ = write!(file, ", needs: [{}]", needs.join(", "));
+        }
+        if step.skipped && step.kind != Kind::Condition {
+            file.push_str(", when: \"message == 'nobody'\"");
+        }
+        if step.tries > 1 || step.backoff > 0 {
+            let (tries, backoff) = (step.tries, step.backoff);
+            let _ = write!(file, ", retry: {{ max_attempts: {tries}, backoff: {backoff}ms, factor: 2 }}");
+        }
+        let template = self.template(place);
+        match &step.kind {
+            Kind::Tool { .. } => {
+                let _ = write!(file, ", kind: tool, tool: t{place}, input: {{ v: \"{template}\" }}");
+            }
+            Kind::Model => {
+                let _ = write!(file, ", kind: llm, timeout: 2s, prompt: \"{template}\"");
+            }
+            Kind::Wait { deadline, go_on, park, human } => {
+                let wait_type = if *human { "human" } else { "signal" };
+                let _ = write!(file, ", kind: wait, wait_type: {wait_type}, correlation_key: \"k{place}-{{{{ message }}}}\"");
+                if let Some(deadline) = deadline {
+                    let _ = write!(file, ", deadline: {deadline}ms");
+                }
+                if *go_on {
+                    file.push_str(", on_deadline: { continue_with: nobody }");
+                }
+                if *park {
+                    file.push_str(", park: true");
+                }
+            }
+            Kind::Timer(ms) => {
+                let _ = write!(file, ", kind: wait, wait_type: timer, deadline: {ms}ms");
+            }
+            Kind::Sleep(ms) => {
+                let _ = write!(file, ", kind: sleep, duration: {ms}ms");
+            }
+            Kind::Transform => {
+                let _ = write!(file, ", kind: transform, output: \"x{template}\"");
+            }
+            Kind::Condition if step.skipped => file.push_str(", kind: condition, when: \"message == 'nobody'\""),
+            Kind::Condition => file.push_str(", kind: condition, when: \"message != 'nobody'\""),
+        }
+        file.push_str(" }\n");
+    }
+}
+
+fn write_tool(tools: &mut String, (place, version): (usize, u32), class: EffectClass, policies: &[Policy], timeout: u64) {
+    let effect = class.as_str();
+    let _ = write!(tools, "  t{place}: {{ kind: function, function: sim, effect: {effect}, version: \"{version}\", timeout: {timeout}ms");
+    if !policies.is_empty() {
+        let texts: Vec<String> = policies
+            .iter()
+            .map(|policy| match policy {
+                Policy::Wait(ms) => format!("{{ wait: {ms}ms }}"),
+                Policy::Reconcile => format!("{{ reconcile: look{place} }}"),
+                Policy::Human => "human".to_owned(),
+            })
+            .collect();
+        let _ = write!(tools, ", on_in_doubt: [{}]", texts.join(", "));
+    }
+    tools.push_str(" }\n");
+    if policies.contains(&Policy::Reconcile) {
+        let _ = writeln!(tools, "  look{place}: {{ kind: function, function: sim, effect: pure, timeout: 1s }}");
+    }
+}
+
+fn draw_step(random: &mut Random, place: usize, earlier: &[Step]) -> Step {
+    let mut needs: Vec<usize> = Vec::new();
+    if let Some(last) = place.checked_sub(1) {
+        if random.chance(750) {
+            needs.push(last);
+        }
+        for need in 0..last {
+            if random.chance(200) {
+                needs.insert(0, need);
+            }
+        }
+    }
+    needs.sort_unstable();
+    needs.dedup();
+    let kind = draw_kind(random);
+    let tries = u32::try_from(random.between(1, 4)).unwrap_or(1);
+    let backoff = match random.below(3) {
+        0 => random.between(10, 200),
+        1 => random.between(200, 700),
+        _ => random.between(700, 4_000),
+    };
+    // Skips are for plans in which something is left to do.
+    let skipped = !earlier.is_empty() && random.chance(70);
+    Step { backoff, kind, needs, tries, skipped }
+}
+
+fn draw_kind(random: &mut Random) -> Kind {
+    match random.below(100) {
+        0..=24 => draw_tool(random, EffectClass::AtMostOnce),
+        25..=36 => draw_tool(random, EffectClass::Idempotent),
+        37..=46 => draw_tool(random, EffectClass::Pure),
+        47..=54 => Kind::Model,
+        55..=74 => {
+            let deadline = random.chance(500).then(|| random.between(500, 40_000));
+            let go_on = deadline.is_some() && random.chance(700);
+            Kind::Wait { deadline, go_on, park: random.chance(300), human: random.chance(400) }
+        }
+        75..=80 => Kind::Timer(random.between(50, 20_000)),
+        81..=88 => Kind::Sleep(random.between(10, 20_000)),
+        89..=95 => Kind::Transform,
+        _ => Kind::Condition,
+    }
+}
+
+fn draw_tool(random: &mut Random, class: EffectClass) -> Kind {
+    let some = u32::try_from(random.between(1, 3)).unwrap_or(1);
+    let act = match random.below(20) {
+        0..=1 => Act::RefuseFirst(some),
+        2 => Act::Refuse,
+        3..=4 => Act::LoseFirst(some),
+        5 => Act::SlowFirst(some),
+        _ => Act::Good,
+    };
+    let mut policies = Vec::new();
+    if class == EffectClass::AtMostOnce {
+        if random.chance(300) {
+            policies.push(Policy::Wait(random.between(100, 8_000)));
+        }
+        if random.chance(500) {
+            policies.push(Policy::Reconcile);
+        }
+        if random.chance(500) {
+            policies.push(Policy::Human);
+        }
+    }
+    Kind::Tool { act, class, policies, timeout: random.between(300, 6_000) }
+}

@@ -1,0 +1,291 @@
+//! The store itself, watched: every write that it accepts is held against what can be checked at once.
+//! The full set of invariants is evaluated at the end of a run; these here name the moment.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use aetheris_core::event::EventKind;
+use aetheris_core::hash::Hash;
+use aetheris_core::id::{AgentName, InstanceId, JobId, WorkerId};
+use aetheris_core::lease::{Fence, Guard};
+use aetheris_core::ledger::LedgerRow;
+use aetheris_core::time::Timestamp;
+use aetheris_store::memory::MemoryStore;
+use aetheris_store::{
+    AgentRow, Boxed, ClaimRequest, Claimed, CommitError, Committed, DueTimers, EventRow, Evidence, Heartbeat, Hints,
+    History, JobFilter, JobPage, JobRow, LeaseChange, LedgerWrite, NewAgent, PlanDocument, PutAgent, Renewal, Store,
+    StoreError, StoreStatus, TimerRow, UnitOfWork,
+};
+
+use crate::tell;
+use crate::trace::Trace;
+
+/// What is known of a job from the writes that were accepted.
+#[derive(Debug, Clone, Default)]
+struct Seen {
+    ended: bool,
+    fence: Fence,
+    /// Who holds it and until when.
+    holder: Option<(WorkerId, Timestamp)>,
+    seq: u64,
+}
+
+/// An invariant that is checked at every write, and how often it was.
+#[derive(Debug, Clone, Default)]
+pub struct AtOnce {
+    /// Cases by invariant.
+    pub cases: BTreeMap<&'static str, u64>,
+    /// What contradicts one.
+    pub violations: Vec<String>,
+}
+
+impl AtOnce {
+    fn case(&mut self, id: &'static str, holds: bool, what: impl FnOnce() -> String) {
+        *self.cases.entry(id).or_default() += 1;
+        if !holds && self.violations.len() < 20 {
+            self.violations.push(format!("{id} {}", what()));
+        }
+    }
+}
+
+#[derive(Default)]
+struct Book {
+    found: AtOnce,
+    jobs: BTreeMap<JobId, Seen>,
+}
+
+/// A memory store and the book that is kept about it.
+pub struct Recorder {
+    book: Mutex<Book>,
+    inner: Arc<MemoryStore>,
+    trace: Trace,
+}
+
+impl std::fmt::Debug for Recorder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Recorder")
+    }
+}
+
+impl Recorder {
+    /// Watches a store.
+    #[must_use]
+    pub fn new(inner: Arc<MemoryStore>, trace: Trace) -> Self {
+        Self { book: Mutex::default(), inner, trace }
+    }
+
+    /// What was found.
+    #[must_use]
+    pub fn found(&self) -> AtOnce {
+        self.book().found.clone()
+    }
+
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn written(&self, unit: &UnitOfWork, committed: &Committed) {
+        let name = self.trace.name(unit.job);
+        let kinds: Vec<&str> =
+            unit.events.iter().map(|event| event.kind.as_str()).collect();
+        let who = match unit.guard {
+            Guard::Run(fence) => format!("run {fence}"),
+            Guard::Expired(fence) => format!("reclaim {fence}"),
+            Guard::Dead(fence, _) => format!("proof {fence}"),
+            Guard::Outside => "outside".to_owned(),
+        };
+        tell!(self.trace, "store", "{name} {} by {who}: {} -> {}", unit.purpose.as_str(), kinds.join(" "), committed.seq);
+        let mut book = self.book();
+        let Book { found, jobs } = &mut *book;
+        let seen = jobs.entry(unit.job).or_default();
+        let count = u64::try_from(unit.events.len()).unwrap_or(0);
+        found.case("B1", committed.seq == seen.seq + count, || {
+            format!("{name}: {count} events follow {} and end at {}", seen.seq, committed.seq)
+        });
+        found.case("B5", !seen.ended || count == 0 || kinds == ["in_doubt_resolved"], || {
+            format!("{name}: {kinds:?} follows its end")
+        });
+        check_right(found, seen, unit, committed, &name);
+        seen.seq = committed.seq;
+        let ended = [EventKind::JobCompleted, EventKind::JobFailed, EventKind::JobCancelled].map(EventKind::as_str);
+        seen.ended |= kinds.iter().any(|kind| ended.contains(kind));
+        if unit.lease == LeaseChange::Release {
+            seen.holder = None;
+        }
+        let blocked = kinds.contains(&EventKind::JobWaiting.as_str());
+        found.case("E7", !(blocked || seen.ended) || seen.holder.is_none(), || {
+            format!("{name}: blocked or ended, and held by {:?}", seen.holder)
+        });
+    }
+
+    fn claimed(&self, request: &ClaimRequest, claimed: &Claimed, at: Timestamp) {
+        let name = self.trace.name(claimed.job);
+        tell!(self.trace, "store", "{name} claimed by {} as {}", request.worker, claimed.fence);
+        let mut book = self.book();
+        let Book { found, jobs } = &mut *book;
+        let seen = jobs.entry(claimed.job).or_default();
+        found.case("A1", seen.holder.is_none(), || format!("{name}: claimed while {:?} holds it", seen.holder));
+        found.case("A2", claimed.fence.epoch == seen.fence.epoch + 1, || {
+            format!("{name}: fence {} after {}", claimed.fence, seen.fence)
+        });
+        found.case("B5", !seen.ended, || format!("{name}: claimed after its end"));
+        found.case("A1", claimed.lease_until > at, || format!("{name}: a lease that ends before it begins"));
+        seen.fence = claimed.fence;
+        seen.holder = Some((request.worker.clone(), claimed.lease_until));
+        seen.seq += 1;
+    }
+
+    fn renewed(&self, request: &Heartbeat, job: JobId, at: Timestamp) {
+        let name = self.trace.name(job);
+        let mut book = self.book();
+        let Book { found, jobs } = &mut *book;
+        let seen = jobs.entry(job).or_default();
+        let fence = request.leases.iter().find(|lease| lease.job == job).map(|lease| lease.fence);
+        let live = seen.holder.as_ref().is_some_and(|(worker, until)| *worker == request.worker && *until > at);
+        found.case("A5", live && fence == Some(seen.fence), || {
+            format!("{name}: {} renewed {fence:?} at {at}; held by {:?} as {}", request.worker, seen.holder, seen.fence)
+        });
+        if let Some((_, until)) = &mut seen.holder {
+            *until = at.after(request.ttl);
+        }
+    }
+
+    async fn now(&self) -> Timestamp {
+        self.inner.status().await.map(|status| status.now).unwrap_or_default()
+    }
+}
+
+/// Whether the author of a unit had the right to write it.
+fn check_right(found: &mut AtOnce, seen: &Seen, unit: &UnitOfWork, committed: &Committed, name: &str) {
+    let at = committed.at;
+    let until = seen.holder.as_ref().map(|(_, until)| *until);
+    match unit.guard {
+        Guard::Run(fence) => {
+            found.case("A4", fence == seen.fence && until.is_some(), || {
+                format!("{name}: written by {fence} while {} is current, held: {until:?}", seen.fence)
+            });
+            if unit.ledger.iter().any(|write| matches!(write, LedgerWrite::Permit(_))) {
+                found.case("A7", until.is_some_and(|until| until > at), || {
+                    format!("{name}: a permission at {at} under a lease that ended at {until:?}")
+                });
+            }
+        }
+        Guard::Expired(fence) => found.case("A9", fence == seen.fence && until.is_some_and(|u| u <= at), || {
+            format!("{name}: taken from {fence} at {at}; its lease ends at {until:?}")
+        }),
+        Guard::Dead(fence, _) => found.case("A9", fence == seen.fence && until.is_some(), || {
+            format!("{name}: taken from {fence}, which does not hold it")
+        }),
+        Guard::Outside => {}
+    }
+}
+
+impl Store for Recorder {
+    fn commit(&self, unit: UnitOfWork) -> Boxed<'_, Result<Committed, CommitError>> {
+        Box::pin(async move {
+            let known = unit.clone();
+            let committed = self.inner.commit(unit).await?;
+            self.written(&known, &committed);
+            Ok(committed)
+        })
+    }
+
+    fn settle(&self, unit: &UnitOfWork) -> Boxed<'_, Result<Option<Committed>, StoreError>> {
+        self.inner.settle(unit)
+    }
+
+    fn claim(&self, request: ClaimRequest) -> Boxed<'_, Result<Vec<Claimed>, StoreError>> {
+        Box::pin(async move {
+            let claimed = self.inner.claim(request.clone()).await?;
+            let now = self.now().await;
+            for job in &claimed {
+                self.claimed(&request, job, now);
+            }
+            Ok(claimed)
+        })
+    }
+
+    fn heartbeat(&self, request: Heartbeat) -> Boxed<'_, Result<Vec<Renewal>, StoreError>> {
+        Box::pin(async move {
+            let renewals = self.inner.heartbeat(request.clone()).await?;
+            let now = self.now().await;
+            for renewal in &renewals {
+                match renewal {
+                    Renewal::Renewed { job, .. } => self.renewed(&request, *job, now),
+                    Renewal::Refused(job) => {
+                        tell!(self.trace, "store", "{} not renewed for {}", self.trace.name(*job), request.worker);
+                    }
+                }
+            }
+            Ok(renewals)
+        })
+    }
+
+    fn put_agent(&self, agent: NewAgent) -> Boxed<'_, Result<PutAgent, StoreError>> {
+        self.inner.put_agent(agent)
+    }
+
+    fn delete_agent(&self, name: AgentName) -> Boxed<'_, Result<bool, StoreError>> {
+        self.inner.delete_agent(name)
+    }
+
+    fn history(&self, job: JobId, full: bool) -> Boxed<'_, Result<Option<History>, StoreError>> {
+        self.inner.history(job, full)
+    }
+
+    fn job(&self, job: JobId) -> Boxed<'_, Result<Option<JobRow>, StoreError>> {
+        self.inner.job(job)
+    }
+
+    fn jobs(&self, filter: JobFilter) -> Boxed<'_, Result<JobPage, StoreError>> {
+        self.inner.jobs(filter)
+    }
+
+    fn events(&self, job: JobId, after: u64, limit: usize) -> Boxed<'_, Result<Vec<EventRow>, StoreError>> {
+        self.inner.events(job, after, limit)
+    }
+
+    fn agent(&self, name: AgentName) -> Boxed<'_, Result<Option<AgentRow>, StoreError>> {
+        self.inner.agent(name)
+    }
+
+    fn agents(&self) -> Boxed<'_, Result<Vec<AgentRow>, StoreError>> {
+        self.inner.agents()
+    }
+
+    fn plan(&self, hash: Hash) -> Boxed<'_, Result<Option<PlanDocument>, StoreError>> {
+        self.inner.plan(hash)
+    }
+
+    fn in_doubt(&self, limit: usize) -> Boxed<'_, Result<Vec<LedgerRow>, StoreError>> {
+        self.inner.in_doubt(limit)
+    }
+
+    fn evidence(&self, job: JobId) -> Boxed<'_, Result<Vec<Evidence>, StoreError>> {
+        self.inner.evidence(job)
+    }
+
+    fn due_timers(&self, limit: usize) -> Boxed<'_, Result<DueTimers, StoreError>> {
+        self.inner.due_timers(limit)
+    }
+
+    fn timers(&self, job: JobId) -> Boxed<'_, Result<Vec<TimerRow>, StoreError>> {
+        self.inner.timers(job)
+    }
+
+    fn expired(&self, limit: usize) -> Boxed<'_, Result<Vec<(JobId, Fence)>, StoreError>> {
+        self.inner.expired(limit)
+    }
+
+    fn held_by(&self, instance: InstanceId, limit: usize) -> Boxed<'_, Result<Vec<(JobId, Fence)>, StoreError>> {
+        self.inner.held_by(instance, limit)
+    }
+
+    fn status(&self) -> Boxed<'_, Result<StoreStatus, StoreError>> {
+        self.inner.status()
+    }
+
+    fn hints(&self) -> &Hints {
+        self.inner.hints()
+    }
+}

@@ -1,0 +1,214 @@
+//! One run: a seed draws the world, faults rage, then the weather clears up and everything must come to
+//! its end.
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use aetheris_core::hash::Hash;
+use aetheris_fault::marks::{self, Knob};
+use aetheris_store::Store;
+use aetheris_store::memory::MemoryStore;
+use aetheris_testing::random::{Random, SeededIds};
+use aetheris_testing::time::VirtualClock;
+
+use crate::cast::{Cast, Mishaps, Stage};
+use crate::clients::Crowd;
+use crate::oracle::{self, Tally};
+use crate::program::Program;
+use crate::recorder::Recorder;
+use crate::services::Services;
+use crate::tell;
+use crate::trace::Trace;
+use crate::weather::Weather;
+
+/// What a run has shown.
+#[derive(Debug, Clone)]
+pub struct Outcome {
+    /// Bodies that acted.
+    pub bodies: u64,
+    /// Jobs that were accepted.
+    pub jobs: u64,
+    /// What befell the processes.
+    pub mishaps: Mishaps,
+    /// The seed.
+    pub seed: u64,
+    /// Cases and violations.
+    pub tally: Tally,
+    /// How much virtual time has passed.
+    pub time: Duration,
+    /// The story.
+    pub trace: String,
+    /// Its hash.
+    pub trace_hash: Hash,
+}
+
+thread_local! {
+    /// Panics of this thread's run: a task that panics takes only itself down.
+    static PANICS: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Lets every panic of a run be told as a violation instead of on stderr. Once per process.
+pub fn watch_panics() {
+    std::panic::set_hook(Box::new(|info| {
+        PANICS.with(|panics| panics.borrow_mut().push(info.to_string()));
+    }));
+}
+
+/// Runs a seed. Deterministic: nothing but the seed and the code decides anything in it.
+///
+/// # Errors
+/// The async runtime cannot be made.
+pub fn run(seed: u64) -> std::io::Result<Outcome> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?;
+    PANICS.with(|panics| panics.borrow_mut().clear());
+    let played = std::panic::catch_unwind(AssertUnwindSafe(|| runtime.block_on(play(seed))));
+    drop(runtime);
+    marks::tune(Knob::CheckpointEvents, None);
+    let panics = PANICS.with(|panics| std::mem::take(&mut *panics.borrow_mut()));
+    let mut outcome = played.unwrap_or_else(|_| Outcome {
+        bodies: 0,
+        jobs: 0,
+        mishaps: Mishaps::default(),
+        seed,
+        tally: Tally::default(),
+        time: Duration::ZERO,
+        trace: String::new(),
+        trace_hash: Hash::ZERO,
+    });
+    outcome.tally.case("PANIC", panics.is_empty(), || panics.join("; "));
+    Ok(outcome)
+}
+
+/// The longest that faults rage, in milliseconds.
+const STORM_MAX: u64 = 60_000;
+
+async fn play(seed: u64) -> Outcome {
+    let mut random = Random::new(seed);
+    let weather = Weather::draw(&mut random);
+    let clock = VirtualClock::new();
+    let trace = Trace::new(Arc::clone(&clock));
+    tell!(trace, "world", "seed {seed}: {weather:?}");
+    let every = random.chance(500).then(|| random.between(3, 20));
+    marks::tune(Knob::CheckpointEvents, every);
+    let store_clock = clock.skewed(0, 0);
+    let memory = Arc::new(MemoryStore::new(Arc::clone(&store_clock) as _));
+    let recorder = Arc::new(Recorder::new(memory, trace.clone()));
+    let services = Services::new(Arc::clone(&recorder) as _, random.fork(), weather.clone(), trace.clone());
+    let stage = Stage {
+        clock,
+        ids: SeededIds::new(random.next()),
+        services: Arc::clone(&services),
+        store: Arc::clone(&recorder) as Arc<dyn Store>,
+        store_clock,
+        trace: trace.clone(),
+        weather: weather.clone(),
+    };
+    let programs = draw_programs(&mut random);
+    let cast = Cast::start(stage.clone(), &mut random);
+    let crowd = Crowd::new(stage.clone(), cast.clone(), programs.clone());
+    for versions in &programs {
+        versions.iter().for_each(|program| services.learn(program));
+        if let Some(first) = versions.first() {
+            crowd.put(first).await;
+        }
+    }
+    let customers = draw_customers(&mut random);
+    let longest: u64 = programs.iter().flatten().map(|program| program.longest()).max().unwrap_or(0);
+    let mut people: Vec<Pin<Box<dyn Future<Output = ()> + Send>>> = Vec::new();
+    for number in 0..customers {
+        people.push(Box::pin(crowd.clone().customer(number, random.fork())));
+    }
+    for versions in &programs {
+        for later in versions.iter().skip(1) {
+            let (crowd, later, at) = (crowd.clone(), Arc::clone(later), random.between(500, 20_000));
+            people.push(Box::pin(async move {
+                tokio::time::sleep(Duration::from_millis(at)).await;
+                crowd.put(&later).await;
+            }));
+        }
+    }
+    let people = tokio::spawn(futures_util::future::join_all(people));
+    if random.chance(800) {
+        tokio::spawn(crowd.clone().operator(random.fork()));
+    }
+    tokio::spawn(cast.clone().plague(random.fork()));
+    let storm = random.between(5_000, STORM_MAX);
+    tokio::time::sleep(Duration::from_millis(storm)).await;
+    weather.clear_up();
+    tell!(trace, "world", "the weather clears up");
+    let bound = Duration::from_millis(bound(longest, customers, cast.ttl().to_std()));
+    let mut tally = Tally::default();
+    come_to_rest(&stage, &crowd, people, bound, &mut tally).await;
+    let (orders, mut history) = (crowd.orders(), crowd.history());
+    history.quiet = true;
+    oracle::examine(stage.store.as_ref(), &services, &orders, &history, &mut tally).await;
+    let found = recorder.found();
+    found.cases.iter().for_each(|(id, cases)| tally.add(id, *cases));
+    tally.violations.extend(found.violations);
+    let bodies = u64::try_from(services.lines().iter().filter(|line| line.is_act()).count()).unwrap_or(0);
+    let jobs = u64::try_from(oracle::all_jobs(stage.store.as_ref()).await.len()).unwrap_or(0);
+    let (mishaps, time, trace_hash) = (cast.mishaps(), trace.passed(), trace.hash());
+    Outcome { bodies, jobs, mishaps, seed, tally, time, trace: trace.text(), trace_hash }
+}
+
+fn draw_programs(random: &mut Random) -> Vec<Vec<Arc<Program>>> {
+    let agents = random.between(1, 3);
+    let draw = |agent: u64| {
+        let name = format!("agent-{agent}");
+        let versions = if random.chance(250) { 2 } else { 1 };
+        (1..=versions).map(|version| Arc::new(Program::draw(random, &name, version))).collect()
+    };
+    (0..agents).map(draw).collect()
+}
+
+fn draw_customers(random: &mut Random) -> u64 {
+    match random.below(20) {
+        0 => random.between(10, 40),
+        1..=5 => random.between(4, 9),
+        _ => random.between(1, 3),
+    }
+}
+
+/// How long after the last fault everything must be at rest, in milliseconds: the longest program, as
+/// often as jobs may stand in line for one slot, and the time of two leases and polls.
+fn bound(longest: u64, customers: u64, ttl: Duration) -> u64 {
+    let ttl = u64::try_from(ttl.as_millis()).unwrap_or(60_000);
+    let in_line = longest.saturating_mul(customers.min(6));
+    60_000 + 4 * ttl + in_line + 30_000
+}
+
+async fn come_to_rest(
+    stage: &Stage,
+    crowd: &Crowd,
+    people: tokio::task::JoinHandle<Vec<()>>,
+    bound: Duration,
+    tally: &mut Tally,
+) {
+    let begun = stage.trace.passed();
+    loop {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        let orders = crowd.orders();
+        let jobs = oracle::all_jobs(stage.store.as_ref()).await;
+        let quiet = people.is_finished() && jobs.iter().all(|row| oracle::is_quiet(row, &orders));
+        if quiet {
+            tally.case("H1", true, String::new);
+            tell!(stage.trace, "world", "everything is at rest");
+            return;
+        }
+        if stage.trace.passed() > begun + bound {
+            let stuck: Vec<String> = jobs
+                .iter()
+                .filter(|row| !oracle::is_quiet(row, &orders))
+                .map(|row| format!("{} is {} ({:?})", stage.trace.name(row.id), row.status.as_str(), row.waiting))
+                .collect();
+            tally.case("H1", false, || {
+                format!("not at rest {} s after the last fault: {}; clients done: {}", bound.as_secs(), stuck.join(", "), people.is_finished())
+            });
+            return;
+        }
+    }
+}

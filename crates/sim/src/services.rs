@@ -1,0 +1,332 @@
+//! The outside world of the simulation: tools and a model that outlive every process and log each body
+//! themselves, and the network on the way to them.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use aetheris_check::witness::{WitnessKind, WitnessLine};
+use aetheris_core::event::{Failure, Usage};
+use aetheris_core::id::IdempotencyKey;
+use aetheris_core::json::Json;
+use aetheris_core::time::{Span, Timestamp};
+use aetheris_runtime::{ModelAnswer, ModelError, ModelRequest, Models, ToolCall, ToolOutcome, Tools};
+use aetheris_store::{Boxed, Store};
+use aetheris_testing::random::Random;
+use futures_util::FutureExt;
+use serde_json::json;
+use tokio::sync::oneshot;
+
+use crate::program::{Act, Kind, Program, output_of};
+use crate::tell;
+use crate::trace::Trace;
+use crate::weather::Weather;
+
+/// What the service knows of one key.
+#[derive(Debug, Clone, Default)]
+pub struct Known {
+    /// How often it has acted.
+    pub acts: u32,
+    /// How many calls have reached it.
+    pub arrivals: u32,
+    /// Calls that came to nothing: refused, lost, timed out or not sent.
+    pub failures: u32,
+    /// Calls that are on their way to it.
+    pub on_the_way: u32,
+    /// What it has answered or would answer.
+    pub result: Option<String>,
+}
+
+#[derive(Default)]
+struct State {
+    keys: BTreeMap<IdempotencyKey, Known>,
+    lines: Vec<WitnessLine>,
+    model_bodies: u64,
+    model_failures: BTreeMap<String, u32>,
+    programs: BTreeMap<(String, String), Arc<Program>>,
+}
+
+/// Tools and models of the world.
+pub struct Services {
+    random: Mutex<Random>,
+    state: Mutex<State>,
+    store: Arc<dyn Store>,
+    trace: Trace,
+    weather: Weather,
+}
+
+/// What the network does to one call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// It arrives, and the answer comes back.
+    Good,
+    /// The connection is refused.
+    NotSent,
+    /// It is lost on the way.
+    LostGoing,
+    /// It arrives, and the connection breaks before the answer.
+    Broken,
+    /// It arrives, and the answer is lost in silence.
+    Silent,
+}
+
+impl Services {
+    /// The services of a world.
+    #[must_use]
+    pub fn new(store: Arc<dyn Store>, random: Random, weather: Weather, trace: Trace) -> Arc<Self> {
+        let (random, state) = (Mutex::new(random), Mutex::default());
+        Arc::new(Self { random, state, store, trace, weather })
+    }
+
+    /// Makes a program known: what its tools do.
+    pub fn learn(&self, program: &Arc<Program>) {
+        let key = (program.name.clone(), program.version.to_string());
+        self.state().programs.insert(key, Arc::clone(program));
+    }
+
+    /// The witness log.
+    #[must_use]
+    pub fn lines(&self) -> Vec<WitnessLine> {
+        self.state().lines.clone()
+    }
+
+    /// What it knows of a key.
+    #[must_use]
+    pub fn known(&self, key: IdempotencyKey) -> Known {
+        self.state().keys.get(&key).cloned().unwrap_or_default()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn random(&self) -> MutexGuard<'_, Random> {
+        self.random.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Bodies are logged by the store's clock, so that they can be put in order with what was written.
+    fn now(&self) -> Timestamp {
+        let status = self.store.status().now_or_never();
+        status.and_then(Result::ok).map(|status| status.now).unwrap_or_default()
+    }
+
+    fn way(&self) -> Way {
+        let mut random = self.random();
+        if !self.weather.is_bad() || !random.chance(self.weather.network) {
+            return Way::Good;
+        }
+        match random.below(4) {
+            0 => Way::NotSent,
+            1 => Way::LostGoing,
+            2 => Way::Broken,
+            _ => Way::Silent,
+        }
+    }
+
+    fn millis(&self, from: u64, to: u64) -> Duration {
+        Duration::from_millis(self.random().between(from, to))
+    }
+
+    fn act_of(&self, call: &ToolCall) -> Option<Act> {
+        let place: usize = call.tool_name.as_str().strip_prefix('t')?.parse().ok()?;
+        let state = self.state();
+        let version = call.tool.version.clone()?;
+        let program = state.programs.get(&(call.agent.to_string(), version))?;
+        match program.steps.get(place)?.kind {
+            Kind::Tool { act, .. } => Some(act),
+            Kind::Model | Kind::Wait { .. } | Kind::Timer(_) | Kind::Sleep(_) | Kind::Transform | Kind::Condition => {
+                None
+            }
+        }
+    }
+
+    fn log(&self, kind: WitnessKind, call: &ToolCall, result: Option<&Json>) {
+        let line = WitnessLine {
+            kind,
+            acts: call.tool.effect.is_ledger(),
+            at: self.now(),
+            attempt: call.try_number,
+            fence: call.fence,
+            input_hash: call.input.hash(),
+            job: call.job,
+            key: call.key,
+            node: call.node.clone(),
+            result_hash: result.map(Json::hash),
+            tool: call.tool_name.to_string(),
+        };
+        tell!(self.trace, "world", "{} `{}` {kind:?} under {}", self.trace.name(call.job), call.tool_name, call.fence);
+        self.state().lines.push(line);
+    }
+
+    fn note(&self, key: IdempotencyKey, change: impl FnOnce(&mut Known)) -> Known {
+        let mut state = self.state();
+        let known = state.keys.entry(key).or_default();
+        change(known);
+        known.clone()
+    }
+
+    /// A lookup: what became of a key, as far as the service knows.
+    fn look(&self, call: &ToolCall) -> ToolOutcome {
+        let asked = call.input.get("idempotency_key").and_then(serde_json::Value::as_str).unwrap_or_default();
+        let Ok(key) = asked.parse::<IdempotencyKey>() else {
+            return ToolOutcome::RefusedPermanent(Failure::new("bad_lookup", "the lookup names no key"));
+        };
+        let known = self.known(key);
+        let unsure = self.weather.is_bad() && self.random().chance(100);
+        let answer = if unsure {
+            json!({ "outcome": "unknown" })
+        } else if known.acts > 0 {
+            json!({ "outcome": "happened", "result": known.result })
+        } else if self.weather.jumps && known.on_the_way > 0 {
+            // Where the store's clock jumps, a deadline proves nothing about what is under way.
+            json!({ "outcome": "unknown" })
+        } else {
+            json!({ "outcome": "did_not_happen" })
+        };
+        ToolOutcome::Done(Json::new(answer))
+    }
+
+    /// What happens at the service when a call arrives: the outcome, and whether the answer is sent.
+    async fn serve(&self, call: &ToolCall) -> (ToolOutcome, bool) {
+        if call.tool_name.as_str().starts_with("look") {
+            return (self.look(call), true);
+        }
+        let Some(act) = self.act_of(call) else {
+            return (ToolOutcome::RefusedPermanent(Failure::new("unknown_tool", "no such service")), true);
+        };
+        let arrival = self.note(call.key, |known| known.arrivals += 1).arrivals;
+        match act {
+            Act::Refuse => {
+                self.log(WitnessKind::Refused, call, None);
+                return (ToolOutcome::RefusedPermanent(Failure::new("refused_for_good", "never")), true);
+            }
+            Act::RefuseFirst(times) if arrival <= times => {
+                self.log(WitnessKind::Refused, call, None);
+                let retry_after = (times > 1).then(|| Span::from_millis(300));
+                return (ToolOutcome::RefusedRetryable { error: Failure::new("busy", "later"), retry_after }, true);
+            }
+            Act::Good | Act::RefuseFirst(_) | Act::LoseFirst(_) | Act::SlowFirst(_) => {}
+        }
+        let input = call.input.get("v").and_then(serde_json::Value::as_str).unwrap_or_default();
+        let result = output_of(call.tool_name.as_str(), input);
+        self.note(call.key, |known| {
+            known.acts += 1;
+            known.result.get_or_insert_with(|| result.clone());
+        });
+        self.log(WitnessKind::BodyStart, call, None);
+        let slow = matches!(act, Act::SlowFirst(times) if arrival <= times);
+        let time = if slow { call.timeout + Duration::from_millis(700) } else { self.millis(0, 60) };
+        tokio::time::sleep(time).await;
+        let result = Json::new(result.into());
+        self.log(WitnessKind::BodyEnd, call, Some(&result));
+        let lost = matches!(act, Act::LoseFirst(times) if arrival <= times);
+        (ToolOutcome::Done(result), !lost)
+    }
+
+    async fn send(self: Arc<Self>, call: ToolCall, way: Way, reply: oneshot::Sender<ToolOutcome>) {
+        self.note(call.key, |known| known.on_the_way += 1);
+        // A connection that its caller has closed delivers nothing more.
+        let longest = u64::try_from(call.timeout.as_millis()).unwrap_or(300).min(800);
+        let transit = if self.weather.is_bad() { self.millis(0, longest) } else { self.millis(0, 3) };
+        tokio::time::sleep(transit).await;
+        self.note(call.key, |known| known.on_the_way -= 1);
+        let (outcome, answers) = self.serve(&call).await;
+        match way {
+            Way::Good if answers => {
+                let back = self.millis(0, 3);
+                tokio::time::sleep(back).await;
+                // Nobody may be there to hear it any more.
+                let _ = reply.send(outcome);
+            }
+            Way::Broken => {
+                let error = Failure::new("connection_lost", "the connection broke after sending");
+                let _ = reply.send(ToolOutcome::Unknown { error, retry_after: None, timeout: false });
+            }
+            // Kept open and silent until the caller's own timeout.
+            Way::Good | Way::NotSent | Way::LostGoing | Way::Silent => std::future::pending().await,
+        }
+    }
+
+    fn failed(&self, call: &ToolCall, outcome: &ToolOutcome) {
+        let failed = match outcome {
+            ToolOutcome::Done(_) => false,
+            ToolOutcome::NotSent { .. }
+            | ToolOutcome::RefusedRetryable { .. }
+            | ToolOutcome::RefusedPermanent(_)
+            | ToolOutcome::Unknown { .. } => true,
+        };
+        if failed {
+            self.note(call.key, |known| known.failures += 1);
+        }
+    }
+}
+
+impl std::fmt::Debug for Services {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Services")
+    }
+}
+
+/// The services as the processes reach them.
+#[derive(Debug, Clone)]
+pub struct Outside(pub Arc<Services>);
+
+impl Tools for Outside {
+    fn call(&self, call: ToolCall) -> Boxed<'_, ToolOutcome> {
+        let services = Arc::clone(&self.0);
+        Box::pin(async move {
+            let way = services.way();
+            let timed_out = ToolOutcome::Unknown {
+                error: Failure::new("timeout", "no answer in time"),
+                retry_after: None,
+                timeout: true,
+            };
+            let outcome = match way {
+                Way::NotSent => {
+                    let pause = services.millis(0, 20);
+                    tokio::time::sleep(pause).await;
+                    ToolOutcome::NotSent { error: Failure::new("not_sent", "connection refused"), permanent: false }
+                }
+                Way::LostGoing => {
+                    tokio::time::sleep(call.timeout).await;
+                    timed_out
+                }
+                Way::Good | Way::Broken | Way::Silent => {
+                    let (reply, answer) = oneshot::channel();
+                    tokio::spawn(Arc::clone(&services).send(call.clone(), way, reply));
+                    tokio::select! {
+                        biased;
+                        answer = answer => answer.unwrap_or(timed_out),
+                        () = tokio::time::sleep(call.timeout) => timed_out,
+                    }
+                }
+            };
+            services.failed(&call, &outcome);
+            outcome
+        })
+    }
+}
+
+impl Models for Outside {
+    fn complete(&self, request: ModelRequest) -> Boxed<'_, Result<ModelAnswer, ModelError>> {
+        let services = Arc::clone(&self.0);
+        Box::pin(async move {
+            let pause = services.millis(1, 400);
+            tokio::time::sleep(pause).await;
+            let fails = services.weather.is_bad() && services.random().chance(services.weather.network);
+            let mut state = services.state();
+            state.model_bodies += 1;
+            if fails {
+                *state.model_failures.entry(request.prompt).or_default() += 1;
+                let error = Failure::new("model_busy", "the model is busy");
+                return Err(ModelError { error, retry_after: None, retryable: true });
+            }
+            let text = output_of("model", &request.prompt);
+            Ok(ModelAnswer { model: request.model, text, usage: Usage { completion_tokens: 5, prompt_tokens: 9 } })
+        })
+    }
+
+    fn knows(&self, _model: &str) -> Result<(), String> {
+        Ok(())
+    }
+}

@@ -1,0 +1,62 @@
+//! How much goes wrong in one run. Every seed has a weather of its own: calm ones find what storms hide,
+//! and a storm of one kind finds what a little of everything does not.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use aetheris_testing::random::Random;
+
+/// The weather of a run; rates are of a thousand. Clones end together.
+#[derive(Debug, Clone)]
+pub struct Weather {
+    /// Whether processes share their hints or each part looks by itself.
+    pub deaf: bool,
+    /// Crossings at which a process dies.
+    pub deaths: u64,
+    /// Whether clocks drift.
+    pub drift: bool,
+    /// Whether the store's clock jumps.
+    pub jumps: bool,
+    /// Calls of tools and models that the network spoils.
+    pub network: u64,
+    /// How often the nemesis acts: the longest pause in milliseconds; 0 for never.
+    pub nemesis: u64,
+    /// Crossings at which a process stands still.
+    pub stops: u64,
+    /// Calls of the store that meet a fault.
+    pub store: u64,
+    /// The longest delay of a call of the store, in milliseconds.
+    pub store_delay: u64,
+    bad: Arc<AtomicBool>,
+}
+
+impl Weather {
+    /// Draws a weather.
+    #[must_use]
+    pub fn draw(random: &mut Random) -> Self {
+        let mut rate = |often: u64, most: u64| if random.chance(often) { random.between(1, most) } else { 0 };
+        Self {
+            store: rate(600, 120),
+            network: rate(600, 300),
+            deaths: rate(500, 12),
+            stops: rate(400, 8),
+            nemesis: rate(700, 15_000),
+            store_delay: rate(700, 2_500),
+            deaf: random.chance(300),
+            drift: random.chance(300),
+            jumps: random.chance(120),
+            bad: Arc::new(AtomicBool::new(true)),
+        }
+    }
+
+    /// Whether things go wrong.
+    #[must_use]
+    pub fn is_bad(&self) -> bool {
+        self.bad.load(Ordering::Relaxed)
+    }
+
+    /// Nothing goes wrong from here on.
+    pub fn clear_up(&self) {
+        self.bad.store(false, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,182 @@
+//! Where a simulated process meets the world. A process that is dead or stopped passes no gate: to
+//! everything outside it is as if the machine had taken it away between two instructions.
+
+use std::fmt;
+use std::sync::Arc;
+
+use aetheris_core::id::{NodeId, ToolName};
+use aetheris_store::Purpose;
+use tokio::sync::watch;
+
+/// An operation of the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Call {
+    /// Putting or taking away an agent.
+    Agent,
+    /// A claim.
+    Claim,
+    /// A unit of that purpose.
+    Commit(Purpose),
+    /// A renewal.
+    Heartbeat,
+    /// Any question, by name.
+    Read(&'static str),
+    /// Asking what became of a unit.
+    Settle,
+}
+
+/// A place at which a process and the world meet. Between two of them nothing outside can change, so a
+/// crash at each of them is a crash at every instruction that matters.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Crossing {
+    /// A request to the store is about to leave.
+    ToStore(Call),
+    /// The store's answer is about to be seen.
+    FromStore(Call),
+    /// A call of a tool is about to leave.
+    ToTool(NodeId, ToolName),
+    /// A tool's answer is about to be seen.
+    FromTool(NodeId, ToolName),
+    /// A question to a model is about to leave.
+    ToModel,
+    /// A model's answer is about to be seen.
+    FromModel,
+}
+
+impl fmt::Display for Crossing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let call = |f: &mut fmt::Formatter<'_>, call: &Call| match call {
+            Call::Agent => f.write_str("an agent"),
+            Call::Claim => f.write_str("a claim"),
+            Call::Commit(purpose) => write!(f, "the write `{}`", purpose.as_str()),
+            Call::Heartbeat => f.write_str("a heartbeat"),
+            Call::Read(what) => write!(f, "the read `{what}`"),
+            Call::Settle => f.write_str("asking about a write"),
+        };
+        match self {
+            Self::ToStore(what) => {
+                f.write_str("before ")?;
+                call(f, what)
+            }
+            Self::FromStore(what) => {
+                f.write_str("after ")?;
+                call(f, what)
+            }
+            Self::ToTool(node, tool) => write!(f, "before the call of `{tool}` in `{node}`"),
+            Self::FromTool(node, tool) => write!(f, "after the call of `{tool}` in `{node}`"),
+            Self::ToModel => f.write_str("before a question to a model"),
+            Self::FromModel => f.write_str("after a model's answer"),
+        }
+    }
+}
+
+/// What becomes of a process at a crossing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    /// It goes on.
+    Pass,
+    /// It dies: nothing of it happens any more.
+    Die,
+    /// It stands still until it is told to go on.
+    Stop,
+}
+
+/// Whoever decides the fate of a process. Asked at every crossing of a living one.
+pub trait Ambush: Send + Sync {
+    /// The fate at a crossing.
+    fn at(&self, crossing: &Crossing) -> Fate;
+}
+
+/// Nothing ever happens.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Peace;
+
+impl Ambush for Peace {
+    fn at(&self, _crossing: &Crossing) -> Fate {
+        Fate::Pass
+    }
+}
+
+/// Whether a process runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Life {
+    /// It runs.
+    Running,
+    /// It stands still.
+    Stopped,
+    /// It is no more.
+    Dead,
+}
+
+/// The gate of one process.
+#[derive(Clone)]
+pub struct Gate {
+    ambush: Arc<dyn Ambush>,
+    life: watch::Sender<Life>,
+}
+
+impl fmt::Debug for Gate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Gate").field("life", &self.life()).finish_non_exhaustive()
+    }
+}
+
+impl Gate {
+    /// The gate of a process that runs.
+    #[must_use]
+    pub fn new(ambush: Arc<dyn Ambush>) -> Self {
+        Self { ambush, life: watch::Sender::new(Life::Running) }
+    }
+
+    /// Whether the process runs.
+    #[must_use]
+    pub fn life(&self) -> Life {
+        *self.life.borrow()
+    }
+
+    /// Kills the process. It stays dead.
+    pub fn kill(&self) {
+        self.life.send_replace(Life::Dead);
+    }
+
+    /// Lets the process stand still, or go on. Nothing happens to a dead one.
+    pub fn set_stopped(&self, stopped: bool) {
+        let life = if stopped { Life::Stopped } else { Life::Running };
+        self.life.send_if_modified(|now| {
+            let changes = *now != Life::Dead && *now != life;
+            if changes {
+                *now = life;
+            }
+            changes
+        });
+    }
+
+    /// Resolves when the process is dead.
+    pub async fn died(&self) {
+        let mut life = self.life.subscribe();
+        // The sender lives as long as `self`.
+        let _ = life.wait_for(|life| *life == Life::Dead).await;
+    }
+
+    /// Passes at once, later, or never.
+    pub async fn cross(&self, crossing: Crossing) {
+        self.while_running().await;
+        match self.ambush.at(&crossing) {
+            Fate::Pass => return,
+            Fate::Die => self.kill(),
+            Fate::Stop => self.set_stopped(true),
+        }
+        self.while_running().await;
+    }
+
+    async fn while_running(&self) {
+        if self.life() == Life::Running {
+            return;
+        }
+        let mut life = self.life.subscribe();
+        let runs = life.wait_for(|life| *life == Life::Running).await.is_ok();
+        if !runs {
+            std::future::pending::<()>().await;
+        }
+    }
+}

@@ -1,0 +1,450 @@
+//! A world to test an agent in: a store in memory, virtual time, fakes, and processes that can be killed.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use aetheris_check::{AckedSignal, ClientHistory, Report, SignalAck};
+use aetheris_core::event::{Answer, Event};
+use aetheris_core::id::{AgentName, JobId, WorkerId};
+use aetheris_core::job::JobStatus;
+use aetheris_core::json::Json;
+use aetheris_core::state::{Ending, JobState};
+use aetheris_core::time::Span;
+use aetheris_runtime::load::Loaded;
+use aetheris_runtime::ops::{Cancelled, Resolution, Signal, SignalAnswer, Submission};
+use aetheris_runtime::{Models, OpError, Plans, Runtime, Settings, Tools, Wakeups, scope};
+use aetheris_scheduler::SweepOptions;
+use aetheris_store::memory::MemoryStore;
+use aetheris_store::system::System;
+use aetheris_store::{JobFilter, NewAgent, Store};
+use aetheris_worker::WorkerOptions;
+use serde_json::Value;
+
+use crate::doubts::{Doubt, Verdict};
+use crate::failed::Failed;
+use crate::gate::{Ambush, Peace};
+use crate::models::FakeModels;
+use crate::process::{Duties, Process, World};
+use crate::random::SeededIds;
+use crate::time::VirtualClock;
+use crate::tools::FakeTools;
+
+/// How long the lease of a process in a [`TestWorld`] lives without being renewed: the server's default.
+pub const LEASE: Span = Span::from_secs(30);
+
+/// Runs a test in virtual time: where nothing can happen before a moment, the clock goes there at once.
+/// For plain `#[test]` functions; under `#[tokio::test(start_paused = true)]` it is not needed.
+#[expect(clippy::expect_used, reason = "a test that gets no runtime cannot go on")]
+pub fn run<F: Future>(test: F) -> F::Output {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let runtime = builder.enable_time().start_paused(true).build().expect("a runtime of one thread");
+    runtime.block_on(test)
+}
+
+/// One store, its clients, its tools and its models. Processes are started in it one by one and die when
+/// they are told to, or dropped. To be made inside [`run`] or another runtime of one thread with paused time.
+pub struct TestWorld {
+    clock: Arc<VirtualClock>,
+    history: Mutex<ClientHistory>,
+    models: FakeModels,
+    /// The way of clients that no process stands in between.
+    rt: Runtime,
+    tools: FakeTools,
+    world: World,
+}
+
+impl std::fmt::Debug for TestWorld {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TestWorld").field("tools", &self.tools).finish_non_exhaustive()
+    }
+}
+
+impl TestWorld {
+    /// An empty world with these tools and models.
+    #[must_use]
+    pub fn new(tools: &FakeTools, models: &FakeModels) -> Self {
+        Self::with_adapters(tools, models, |fakes| fakes)
+    }
+
+    /// The same, with your own adapter between the processes and the fakes.
+    #[must_use]
+    pub fn with_adapters(
+        tools: &FakeTools,
+        models: &FakeModels,
+        adapter: impl FnOnce(Arc<dyn Tools>) -> Arc<dyn Tools>,
+    ) -> Self {
+        let clock = VirtualClock::new();
+        tools.keep_time(Arc::clone(&clock));
+        let world = World {
+            clock: Arc::clone(&clock),
+            ids: Arc::new(SeededIds::new(0)),
+            models: Arc::new(models.clone()) as Arc<dyn Models>,
+            store: Arc::new(MemoryStore::new(Arc::clone(&clock) as _)) as Arc<dyn Store>,
+            tools: adapter(Arc::new(tools.clone())),
+        };
+        let rt = Runtime {
+            models: Arc::clone(&world.models),
+            plans: Plans::default(),
+            settings: Arc::new(Settings::default()),
+            store: Arc::clone(&world.store),
+            system: System { clock: Arc::clone(&clock) as _, ids: Arc::clone(&world.ids) },
+            tools: Arc::clone(&world.tools),
+            wakeups: Wakeups::default(),
+        };
+        let history = Mutex::default();
+        Self { clock, history, models: models.clone(), rt, tools: tools.clone(), world }
+    }
+
+    /// Puts an agent from the text of its file.
+    ///
+    /// # Errors
+    /// The file's mistakes, or tools of it that there is no fake of.
+    pub async fn put(&self, file: &str) -> Result<AgentName, Failed> {
+        let agent = aetheris_agentfile::parse(file).map_err(|errors| {
+            let lines: Vec<String> = errors.iter().map(|error| format!("  {error}")).collect();
+            Failed::new(format!("the agent file is not accepted:\n{}", lines.join("\n")))
+        })?;
+        let lacking = agent.plan.tools.keys().filter(|tool| !self.tools.has(tool));
+        let lacking: Vec<String> = lacking.map(|tool| format!("`{tool}`")).collect();
+        if !lacking.is_empty() {
+            return Err(Failed::new(format!("the test has no fake of the agent's tools {}", lacking.join(", "))));
+        }
+        let name = agent.agent.clone();
+        self.rt.store.put_agent(NewAgent { agent: Arc::new(agent), source: file.to_owned() }).await?;
+        Ok(name)
+    }
+
+    /// Puts an agent from its file.
+    ///
+    /// # Errors
+    /// The file cannot be read, and as [`Self::put`].
+    pub async fn put_file(&self, path: impl AsRef<Path>) -> Result<AgentName, Failed> {
+        let path = path.as_ref();
+        let text = std::fs::read_to_string(path).map_err(|e| Failed::new(format!("{}: {e}", path.display())))?;
+        self.put(&text).await
+    }
+
+    /// What a process does here unless it is told otherwise: what `aetheris dev` does, with the server's
+    /// default lease of [`LEASE`].
+    #[must_use]
+    pub fn duties(name: &str) -> Duties {
+        let worker = WorkerOptions {
+            heartbeat: Span::from_secs(10),
+            id: WorkerId::from(name),
+            lease_ttl: LEASE,
+            poll_interval: Span::from_millis(250),
+            slots: 8,
+        };
+        let sweeps = Some(SweepOptions::default());
+        Duties { settings: Settings::default(), shares_hints: true, sweeps, worker: Some(worker) }
+    }
+
+    /// Starts a process. It runs until [`Process::kill`], or until it is dropped.
+    #[must_use]
+    pub fn start(&self, name: &str) -> Process {
+        self.start_with(Self::duties(name), Arc::new(Peace))
+    }
+
+    /// Starts a process with other duties, or with an ambush that decides at which crossing it dies.
+    #[must_use]
+    pub fn start_with(&self, duties: Duties, ambush: Arc<dyn Ambush>) -> Process {
+        Process::start(&self.world, duties, ambush)
+    }
+
+    /// Sends a message to an agent.
+    ///
+    /// # Errors
+    /// As [`Runtime::submit`].
+    pub async fn send(&self, agent: &str, message: Value) -> Result<JobId, Failed> {
+        let submission = Submission { message: Some(Json::new(message)), ..Submission::default() };
+        let job = self.rt.submit(&AgentName::from(agent), submission).await?.job;
+        self.note_submission(None, job);
+        Ok(job)
+    }
+
+    /// Sends a signal to the wait with this correlation key.
+    ///
+    /// # Errors
+    /// As [`Runtime::signal`].
+    pub async fn signal(&self, job: JobId, key: &str, payload: Value) -> Result<SignalAnswer, Failed> {
+        let payload = Json::new(payload);
+        let signal = Signal { correlation_key: key.to_owned(), payload: payload.clone(), wait_type: None };
+        let answer = self.rt.signal(job, signal).await?;
+        self.note_signal(job, key, &payload, answer);
+        Ok(answer)
+    }
+
+    /// Cancels a job.
+    ///
+    /// # Errors
+    /// As [`Runtime::cancel`].
+    pub async fn cancel(&self, job: JobId) -> Result<Cancelled, Failed> {
+        let cancelled = self.rt.cancel(job).await?;
+        self.history().cancels.insert(job);
+        Ok(cancelled)
+    }
+
+    /// The open doubts of a job, oldest first.
+    ///
+    /// # Errors
+    /// The store cannot be asked.
+    pub async fn doubts(&self, job: JobId) -> Result<Vec<Doubt>, Failed> {
+        let rows = self.rt.store.in_doubt(aetheris_core::limits::SWEEP_ROWS_MAX).await?;
+        let own = rows.into_iter().filter(|row| row.job == job);
+        Ok(own.map(|row| Doubt::new(&row, &self.tools)).collect())
+    }
+
+    /// Answers a doubt as an operator. "Did not happen" is waited with until the call can no longer arrive.
+    ///
+    /// # Errors
+    /// As [`Runtime::resolve`], or the verdict leaves the doubt open.
+    pub async fn resolve(&self, doubt: &Doubt, verdict: Verdict) -> Result<(), Failed> {
+        let Some(resolution) = verdict.resolution() else {
+            return Err(Failed::new(format!("the doubt about `{}` has no answer yet", doubt.tool)));
+        };
+        match self.rt.resolve(doubt.job, doubt.key, resolution.clone()).await {
+            Err(OpError::CanStillArrive(until)) => {
+                let now = self.rt.store.status().await?.now;
+                tokio::time::sleep(until.since(now).to_std()).await;
+                Ok(self.rt.resolve(doubt.job, doubt.key, resolution).await?)
+            }
+            answered => Ok(answered?),
+        }
+    }
+
+    /// Lets so much time pass.
+    pub async fn advance(&self, by: Duration) {
+        tokio::time::sleep(by).await;
+    }
+
+    /// How much time has passed since the world began.
+    #[must_use]
+    pub fn passed(&self) -> Duration {
+        self.clock.passed()
+    }
+
+    /// Waits until the job is in one of these states.
+    ///
+    /// # Errors
+    /// Nothing can bring it there any more; the text tells the job's story.
+    pub async fn until(&self, job: JobId, statuses: &[JobStatus]) -> Result<JobState, Failed> {
+        self.watch(job, |state| statuses.contains(&state.status).then(|| state.clone())).await
+    }
+
+    /// Waits until the job has ended.
+    ///
+    /// # Errors
+    /// As [`Self::until`].
+    pub async fn ended(&self, job: JobId) -> Result<JobState, Failed> {
+        self.watch(job, |state| state.status.is_terminal().then(|| state.clone())).await
+    }
+
+    /// What a job is doing, folded from its events.
+    ///
+    /// # Errors
+    /// There is no such job.
+    pub async fn state(&self, job: JobId) -> Result<JobState, Failed> {
+        Ok(Loaded::read(self.rt.store.as_ref(), job).await?.state)
+    }
+
+    /// The answer of a job that has completed.
+    ///
+    /// # Errors
+    /// It has not; the text tells its story.
+    pub async fn result(&self, job: JobId) -> Result<Value, Failed> {
+        let loaded = Loaded::read(self.rt.store.as_ref(), job).await?;
+        match &loaded.state.ending {
+            Some(Ending::Answered(Answer::Value(value))) => Ok(value.value().clone()),
+            Some(Ending::Answered(Answer::Node(node))) => {
+                Ok(scope::output(&loaded.state, &loaded.effects, node).value().clone())
+            }
+            Some(Ending::Cancelled | Ending::Failed { .. }) | None => {
+                let status = loaded.state.status.as_str();
+                Err(Failed::new(format!("{job} has no answer, it is {status}\n{}", self.story(job).await)))
+            }
+        }
+    }
+
+    /// The facts of a job, oldest first.
+    ///
+    /// # Errors
+    /// There is no such job, or it cannot be read.
+    pub async fn events(&self, job: JobId) -> Result<Vec<Event>, Failed> {
+        let history = self.rt.store.history(job, true).await?.ok_or(OpError::JobNotFound(job))?;
+        Ok(history.events.into_iter().map(|recorded| recorded.event).collect())
+    }
+
+    /// Checks everything that is stored against every invariant, with what the fakes have seen and clients
+    /// were told, and folds every job again from its first event.
+    ///
+    /// # Errors
+    /// What does not hold, in the invariants' words.
+    pub async fn check(&self) -> Result<Report, Failed> {
+        let missing: Vec<String> = self.tools.missing().iter().map(|tool| format!("`{tool}`")).collect();
+        if !missing.is_empty() {
+            return Err(Failed::new(format!("the test has no fake of the tools {}", missing.join(", "))));
+        }
+        let quiet = self.pace().await? == Pace::Never;
+        let history = ClientHistory { quiet, ..self.history().clone() };
+        let report = aetheris_check::check_store(self.rt.store.as_ref(), &self.tools.witness(), &history).await?;
+        if !report.is_clean() {
+            return Err(Failed::new(violations(&report)));
+        }
+        let filter = JobFilter { limit: aetheris_core::limits::PAGE_JOBS_MAX, ..JobFilter::default() };
+        for row in self.rt.store.jobs(filter).await?.jobs {
+            let replay = self.rt.replay(row.id).await?;
+            if !replay.differences.is_empty() {
+                return Err(Failed::new(format!("replay of {}: {}", row.id, replay.differences.join("; "))));
+            }
+        }
+        Ok(report)
+    }
+
+    /// The operations of a client that no process stands in between, and the store.
+    #[must_use]
+    pub fn runtime(&self) -> &Runtime {
+        &self.rt
+    }
+
+    /// The tools.
+    #[must_use]
+    pub fn tools(&self) -> &FakeTools {
+        &self.tools
+    }
+
+    /// The models.
+    #[must_use]
+    pub fn models(&self) -> &FakeModels {
+        &self.models
+    }
+
+    pub(crate) fn clock(&self) -> &Arc<VirtualClock> {
+        &self.clock
+    }
+
+    pub(crate) fn note_submission(&self, client_key: Option<String>, job: JobId) {
+        self.history().submissions.push(aetheris_check::Submission { client_key, job });
+    }
+
+    pub(crate) fn note_signal(&self, job: JobId, key: &str, payload: &Json, answer: SignalAnswer) {
+        let (ack, counts) = match answer {
+            SignalAnswer::Delivered => (SignalAck::Delivered, true),
+            SignalAnswer::AlreadyDelivered { payload_matches } => (SignalAck::Delivered, payload_matches),
+            SignalAnswer::Kept { payload_matches } => (SignalAck::Kept, payload_matches),
+        };
+        let payload_hash = counts.then(|| payload.hash());
+        self.history().signals.push(AckedSignal { ack, job, key: key.to_owned(), payload_hash });
+    }
+
+    fn history(&self) -> MutexGuard<'_, ClientHistory> {
+        self.history.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// When anything can happen next.
+    pub(crate) async fn pace(&self) -> Result<Pace, Failed> {
+        let store = &self.rt.store;
+        let status = store.status().await?;
+        let running = status.jobs.get(&JobStatus::Running).is_some_and(|count| *count > 0);
+        let due = store.due_timers(1).await?;
+        if running || !due.timers.is_empty() || self.tools.in_flight() > 0 || self.models.in_flight() > 0 {
+            return Ok(Pace::Busy);
+        }
+        let limit = aetheris_core::limits::PAGE_JOBS_MAX;
+        let filter = JobFilter { limit, statuses: vec![JobStatus::Pending], ..JobFilter::default() };
+        let pending = store.jobs(filter).await?;
+        let delays: Option<Vec<_>> = pending.jobs.iter().map(|row| row.not_before).collect();
+        let Some(delays) = delays.filter(|_| pending.next.is_none()) else { return Ok(Pace::Busy) };
+        match delays.into_iter().chain(due.next).min() {
+            None => Ok(Pace::Never),
+            Some(next) if next <= status.now => Ok(Pace::Busy),
+            Some(next) => Ok(Pace::After(next.since(status.now).to_std())),
+        }
+    }
+
+    /// Waits until `see` sees what it looks for in the job. While nothing can happen before a moment, the
+    /// clock is set to that moment.
+    ///
+    /// # Errors
+    /// Nothing can happen any more, or too much time has passed; the text tells the job's story.
+    pub async fn watch<T>(&self, job: JobId, mut see: impl FnMut(&JobState) -> Option<T>) -> Result<T, Failed> {
+        let mut follower = self.rt.store.hints().follow(job);
+        let (mut busy, mut idle) = (Duration::ZERO, 0);
+        loop {
+            let state = self.state(job).await?;
+            if let Some(seen) = see(&state) {
+                return Ok(seen);
+            }
+            tokio::select! {
+                biased;
+                () = follower.changed() => { idle = 0; continue; }
+                () = tokio::time::sleep(LOOK) => {}
+            }
+            match self.pace().await? {
+                Pace::Busy => busy += LOOK,
+                Pace::Never => idle += 1,
+                Pace::After(span) => {
+                    (busy, idle) = (Duration::ZERO, 0);
+                    tokio::time::advance(span).await;
+                }
+            }
+            if idle >= IDLE_LOOKS_MAX || busy >= BUSY_MAX {
+                return Err(self.stuck(&state, busy).await);
+            }
+        }
+    }
+
+    async fn stuck(&self, state: &JobState, busy: Duration) -> Failed {
+        let (job, status) = (state.id, state.status.as_str());
+        let waits = state.blocked.as_ref().map_or_else(String::new, |blocked| {
+            let what =
+                blocked.correlation_key.as_ref().map_or_else(String::new, |key| format!(" for the signal `{key}`"));
+            let doubt = if blocked.doubt { " for the answer to a doubt" } else { "" };
+            format!("; node `{}` waits{what}{doubt}", blocked.node)
+        });
+        let why = match busy {
+            Duration::ZERO => "nothing that is known can happen any more".to_owned(),
+            _ => format!("nothing has become of it in {} virtual hours (does a process run?)", busy.as_secs() / 3600),
+        };
+        Failed::new(format!("{job} is {status}{waits}: {why}\n{}", self.story(job).await))
+    }
+}
+
+/// When anything can happen next without a client or a test doing something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pace {
+    /// Now.
+    Busy,
+    /// After so much time.
+    After(Duration),
+    /// Not at all.
+    Never,
+}
+
+/// How long a look at a job that does not change is apart from the next.
+const LOOK: Duration = Duration::from_secs(1);
+/// After so many looks at a world in which nothing can happen, nobody will do anything.
+const IDLE_LOOKS_MAX: u32 = 60;
+/// How long a job may be busy without a write.
+const BUSY_MAX: Duration = Duration::from_secs(3 * 3_600);
+
+/// The violations of a report, one per line.
+pub(crate) fn violations(report: &Report) -> String {
+    let broken = report.lines.iter().filter(|line| line.violated > 0);
+    let lines = broken.flat_map(|line| {
+        let head = format!("{} does not hold: {}", line.id, line.what);
+        std::iter::once(head).chain(line.violations.iter().map(|violation| format!("  - {violation}")))
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+impl Verdict {
+    pub(crate) fn resolution(&self) -> Option<Resolution> {
+        let happened = match self {
+            Self::Happened(result) => Some(Json::new(result.clone())),
+            Self::DidNotHappen => None,
+            Self::NotYet | Self::Leave => return None,
+        };
+        Some(Resolution { happened, note: "answered by the test".to_owned() })
+    }
+}

@@ -1,0 +1,3 @@
+#![no_main]
+
+aetheris_fuzz::target!("retry_after");
