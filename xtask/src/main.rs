@@ -1,6 +1,8 @@
 //! The project's own commands: `cargo xtask ci` is what a person and the CI run alike, `cargo xtask tidy`
 //! checks what no compiler does. The standard library only.
 
+mod api_fuzz;
+mod fuzz;
 mod tidy;
 
 use std::path::{Path, PathBuf};
@@ -10,20 +12,34 @@ const HELP: &str = "\
 cargo xtask ci      format, tidy, clippy, every test: what has to pass before anything lands
 cargo xtask tidy    dependency direction, lengths, files of the root
 cargo xtask lint    format, tidy and clippy only
+cargo xtask sim     the simulation: run --seeds N | repeat SEED | hunt | hashes SEED...; run --help for more
+cargo xtask fuzz    every fuzzer for a while: [--seconds N] [--target T] [--input FILE]
+cargo xtask api-fuzz  schemathesis against a server: [--seconds N] [--max-examples N] [--seed N] [--kills]
+cargo xtask chaos   --minutes M --store sqlite [--seed N]: real processes under faults, judged by two checkers;
+                    exit 6 if something is wrong; the page is also in target/chaos
 ";
 
 fn main() -> ExitCode {
     let root = root();
     let done = match std::env::args().nth(1).as_deref() {
+        Some("chaos") => return chaos(&root),
+        Some("sim") => sim(&root, &arguments()),
         Some("ci") => lint(&root) && test(&root),
         Some("lint") => lint(&root),
         Some("tidy") => tidy::check(&root),
+        Some("fuzz") => fuzz::run(&root, &arguments()),
+        Some("api-fuzz") => api_fuzz::run(&root, &arguments()),
         Some(_) | None => {
             say(HELP);
             false
         }
     };
     if done { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// What stands behind the name of the command.
+fn arguments() -> Vec<String> {
+    std::env::args().skip(2).collect()
 }
 
 fn root() -> PathBuf {
@@ -50,6 +66,25 @@ fn test(root: &Path) -> bool {
     } else {
         run(root, &["test", "--workspace", "--locked", "--no-fail-fast"])
     }
+}
+
+/// Builds the program with its faults and the tool that hurts it, and runs the latter.
+fn chaos(root: &Path) -> ExitCode {
+    let build = ["build", "--package", "aetheris-proof", "--locked", "--bin", "aetheris-faulted", "--bin", "aetheris-chaos"];
+    if !run(root, &build) {
+        return ExitCode::FAILURE;
+    }
+    let program = root.join("target/debug/aetheris-chaos");
+    let status = Command::new(program).args(std::env::args().skip(2)).status();
+    let code = status.ok().and_then(|status| status.code()).and_then(|code| u8::try_from(code).ok());
+    code.map_or(ExitCode::FAILURE, ExitCode::from)
+}
+
+/// The simulation, optimised and with every assertion.
+fn sim(root: &Path, arguments: &[String]) -> bool {
+    let mut args = vec!["run", "--package", "aetheris-sim", "--profile", "proof", "--locked", "--quiet", "--"];
+    args.extend(arguments.iter().map(String::as_str));
+    run(root, &args)
 }
 
 fn step(name: &str, body: impl FnOnce() -> bool) -> bool {

@@ -9,7 +9,8 @@ use aetheris_core::json::Json;
 use aetheris_core::plan::WaitType;
 use aetheris_core::step::StepStatus;
 use aetheris_core::time::{Span, Timestamp};
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::ToSchema;
 
 use crate::raw::Raw;
@@ -31,7 +32,7 @@ pub struct MessageRequest {
     #[schema(value_type = schema::Any)]
     pub message: Raw,
     /// Higher is earlier.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, deserialize_with = "whole", skip_serializing_if = "is_zero")]
     pub priority: i32,
     /// Not before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -46,6 +47,17 @@ pub struct MessageRequest {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "the form that serde asks for")]
 fn is_zero(priority: &i32) -> bool {
     *priority == 0
+}
+
+/// A whole number, however it is written: to JSON Schema `3.0` is an integer, and some clients write it so.
+fn whole<'de, D: Deserializer<'de>>(deserializer: D) -> Result<i32, D::Error> {
+    let number = serde_json::Number::deserialize(deserializer)?;
+    let exact = number.as_i64().and_then(|number| i32::try_from(number).ok());
+    #[expect(clippy::cast_possible_truncation, reason = "compared with what it was")]
+    let from_double = |double: f64| Some(double as i32).filter(|whole| f64::from(*whole) == double);
+    exact.or_else(|| number.as_f64().and_then(from_double)).ok_or_else(|| {
+        D::Error::custom(format!("`priority` is {number}; expected a whole number from {} to {}", i32::MIN, i32::MAX))
+    })
 }
 
 impl MessageRequest {
@@ -219,6 +231,18 @@ pub struct JobList {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_priority_is_whole_however_it_is_written() {
+        for (text, priority) in [("3", 3), ("3.0", 3), ("-132732.0", -132_732), ("2e3", 2_000), ("0.0", 0)] {
+            let request: MessageRequest =
+                serde_json::from_str(&format!(r#"{{"message": 1, "priority": {text}}}"#)).unwrap();
+            assert_eq!(request.priority, priority, "{text}");
+        }
+        for text in ["1.5", "2147483648", "1e300", "-2147483649.0", "null", "\"3\""] {
+            assert!(serde_json::from_str::<MessageRequest>(&format!(r#"{{"message": 1, "priority": {text}}}"#)).is_err());
+        }
+    }
 
     #[test]
     fn an_unknown_field_is_refused_by_name_and_a_message_is_needed() {

@@ -27,7 +27,7 @@ pub mod witness;
 use std::collections::{BTreeMap, BTreeSet};
 
 use aetheris_core::id::{IdempotencyKey, JobId};
-use aetheris_store::{JobFilter, Store, StoreError};
+use aetheris_store::{ErrorKind, JobFilter, Store, StoreError};
 
 pub use facts::JobFacts;
 pub use history::{AckedSignal, ClientHistory, SignalAck, Submission};
@@ -61,7 +61,17 @@ pub async fn check_store(
         let limit = aetheris_core::limits::PAGE_JOBS_MAX;
         let page = store.jobs(JobFilter { before, limit, ..JobFilter::default() }).await?;
         for row in &page.jobs {
-            let Some(facts) = facts::read(store, row.id).await? else { continue };
+            let facts = match facts::read(store, row.id).await {
+                Ok(Some(facts)) => facts,
+                Ok(None) => continue,
+                Err(error) if error.kind == ErrorKind::Corrupt => {
+                    // Whatever is wrong with one job must not hide it, nor all others.
+                    tally.case(Invariant::B4, false, || format!("{}: {error}", row.id));
+                    seen.insert(row.id);
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
             let lines = by_job.get(&row.id).map_or(&[][..], Vec::as_slice);
             check_job(&facts, lines, history, &mut tally);
             seen.insert(row.id);

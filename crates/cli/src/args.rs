@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use aetheris_core::time::Span;
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 
+use crate::commands::ChildArgs;
 use crate::commands::demo::PaymentsArgs;
 
 /// Where the client commands look for a server when nobody says otherwise.
@@ -80,6 +81,16 @@ pub enum Command {
     /// The payments service of `demo`
     #[command(hide = true)]
     DemoPayments(PaymentsArgs),
+    /// Another call of this program, as a process that ends with the one that starts it
+    #[command(hide = true)]
+    Child(ChildArgs),
+    /// Prove the guarantees against your own configuration, with real kills; exit 6 if one does not hold
+    #[command(after_help = "Examples:\n  aetheris prove --config aetheris.yaml --report proof.md\n  \
+        aetheris prove --data ./data --quick\n  aetheris prove --only doubts --only stopped --keep\n\n\
+        Processes of this program are killed, stopped and locked out in a new folder beside your data;\n\
+        tools are fake, your data is not touched, no model is asked. Two to four minutes with the default\n\
+        configuration. The time is printed first; it grows with worker.lease_ttl.")]
+    Prove(Prove),
     /// Measure this machine: steps, jobs, signals, beside bare database commits
     #[command(after_help = "Example:\n  aetheris bench --quick")]
     Bench(Bench),
@@ -167,9 +178,6 @@ pub enum Command {
     /// Check an installation
     #[command(hide = true)]
     Doctor(NotYet),
-    /// Run the evidence
-    #[command(hide = true)]
-    Prove(NotYet),
     /// Migrate a store
     #[command(hide = true)]
     Migrate(NotYet),
@@ -188,7 +196,6 @@ impl Command {
             Self::Why(_) => Some("why"),
             Self::Export(_) => Some("export"),
             Self::Doctor(_) => Some("doctor"),
-            Self::Prove(_) => Some("prove"),
             Self::Migrate(_) => Some("migrate"),
             _ => None,
         }
@@ -229,6 +236,39 @@ pub struct Demo {
     /// Keep the folder with the database and the logs, and say where it is
     #[arg(long)]
     pub keep: bool,
+}
+
+/// Arguments of `prove`.
+#[derive(Debug, Clone, ClapArgs)]
+pub struct Prove {
+    /// A configuration file
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// The folder beside whose files it is done [default: that of jobstore.sqlite.path]
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+    /// Fewer rounds and leases of at most 4 s: less than a minute
+    #[arg(long)]
+    pub quick: bool,
+    /// Another worker.lease_ttl than the configured one, which the report says
+    #[arg(long, value_name = "DURATION", value_parser = lease)]
+    pub lease_ttl: Option<Span>,
+    /// Only the experiments whose name contains this; may be repeated
+    #[arg(long, value_name = "NAME")]
+    pub only: Vec<String>,
+    /// Write the report to a file, as markdown
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<PathBuf>,
+    /// Keep the folder with databases and logs; it is always kept where something does not hold
+    #[arg(long)]
+    pub keep: bool,
+}
+
+/// A lease as the configuration takes it.
+fn lease(text: &str) -> Result<Span, String> {
+    let span: Span = text.parse().map_err(|error| format!("{error}"))?;
+    let good = (Span::from_secs(1)..=Span::from_secs(3_600)).contains(&span);
+    if good { Ok(span) } else { Err("expected 1s to 1h".to_owned()) }
 }
 
 /// Arguments of `bench`.

@@ -54,3 +54,25 @@ impl Agent {
         Hash::of(&crate::json::to_canonical(self))
     }
 }
+
+#[cfg(test)]
+mod tests {
+
+    use super::*;
+
+    #[test]
+    fn an_agent_is_named_by_the_hash_of_its_canonical_form() {
+        let plan = r#"{"budget":{},"nodes":[],"schema_version":1,"retry":{"backoff":"1s","factor":2.0,"jitter":"full","max_attempts":3,"max_backoff":"30s","on_timeout":"retry"}}"#;
+        let agent = Agent {
+            agent: "a".into(),
+            deadline: None,
+            description: String::new(),
+            plan: Arc::new(serde_json::from_str(plan).unwrap()),
+            planner: Planner::Static,
+            version: "1".to_owned(),
+        };
+        assert_eq!(agent.hash(), Hash::of(&crate::json::to_canonical(&agent)));
+        assert_ne!(agent.hash(), Agent { version: "2".to_owned(), ..agent }.hash());
+        assert_eq!(serde_json::to_value(Planner::Static).unwrap(), Planner::Static.as_str());
+    }
+}

@@ -81,3 +81,28 @@ impl<'de> Deserialize<'de> for Hash {
         String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
     }
 }
+
+#[cfg(test)]
+mod tests {
+
+    use super::*;
+
+    #[test]
+    fn a_hash_is_sha_256_and_survives_its_text_form() {
+        let text = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        let hash = Hash::of(b"abc");
+        assert_eq!((hash.to_string(), format!("{hash:?}")), (text.to_owned(), text.to_owned()));
+        assert_eq!(text.parse::<Hash>().unwrap(), hash);
+        assert_eq!(serde_json::from_value::<Hash>(serde_json::to_value(hash).unwrap()).unwrap(), hash);
+        assert_eq!(Hash::from_slice(hash.as_bytes()), Some(hash));
+        assert_eq!(Hash::from_slice(&hash.as_bytes()[1..]), None);
+        assert_eq!(Hash::from_bytes([0; 32]), Hash::ZERO);
+    }
+
+    #[test]
+    fn what_is_not_a_hash_is_refused() {
+        for text in [String::new(), "0".repeat(63), "0".repeat(65), "g".repeat(64), "é".repeat(32)] {
+            assert!(text.parse::<Hash>().unwrap_err().contains("64 hexadecimal"), "{text}");
+        }
+    }
+}

@@ -249,4 +249,43 @@ mod tests {
         assert_ne!(key, IdempotencyKey::derive(job, &NodeId::from("b"), 0));
         assert_ne!(key, IdempotencyKey::derive(JobId::from_u128(8), &node, 0));
     }
+
+    #[test]
+    fn ids_have_one_text_and_one_order_of_bytes() {
+        let id = JobId::from_u128(0x0102_0304_0506_0708_090a_0b0c_0d0e_0f10);
+        assert_eq!(id.to_string(), "job_01081G81860W40J2GB1G6GW3RG");
+        assert_eq!(format!("{id:?}"), id.to_string());
+        assert_eq!("job_01081g81860w40j2gb1g6gw3rg".parse::<JobId>().unwrap(), id);
+        assert_eq!(id.to_bytes()[..3], [1, 2, 3]);
+        assert_eq!(JobId::from_slice(&id.to_bytes()), Some(id));
+        assert_eq!(JobId::from_slice(&id.to_bytes()[1..]), None);
+        assert_eq!(id.as_u128(), 0x0102_0304_0506_0708_090a_0b0c_0d0e_0f10);
+        assert_eq!("job_7ZZZZZZZZZZZZZZZZZZZZZZZZZ".parse::<JobId>().unwrap(), JobId::from_u128(u128::MAX));
+        for text in
+            ["job_80000000000000000000000000", "job_0000000000000000000000000U", "job_000000000000000000000000000"]
+        {
+            assert!(text.parse::<JobId>().is_err(), "{text}");
+        }
+        assert_eq!(serde_json::to_value(id).unwrap(), id.to_string());
+        assert_eq!(serde_json::from_value::<JobId>(id.to_string().into()).unwrap(), id);
+    }
+
+    /// Downstream systems keep keys: they must come out the same in every later version.
+    #[test]
+    fn a_key_is_the_hash_of_exactly_these_bytes() {
+        let mut bytes = b"aetheris.key.1\0".to_vec();
+        bytes.extend_from_slice(&7u128.to_be_bytes());
+        bytes.extend_from_slice(&2u32.to_be_bytes());
+        bytes.extend_from_slice(b"node");
+        let key = IdempotencyKey::derive(JobId::from_u128(7), &NodeId::from("node"), 2);
+        assert_eq!(key.to_bytes(), crate::hash::Hash::of(&bytes).as_bytes()[..16]);
+    }
+
+    #[test]
+    fn names_are_their_text() {
+        let name = NodeId::new("node");
+        assert_eq!((name.as_str(), name.to_string(), format!("{name:?}")), ("node", "node".into(), "node".into()));
+        assert_eq!(format!("{name:>6}"), "  node");
+        assert_eq!(std::collections::BTreeMap::from([(name, 1)]).get("node"), Some(&1));
+    }
 }

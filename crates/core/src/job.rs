@@ -162,4 +162,16 @@ mod tests {
         }
         assert_eq!(found, legal);
     }
+
+    #[test]
+    fn every_status_has_a_name_and_is_open_blocked_or_terminal() {
+        for status in JobStatus::ALL {
+            assert_eq!(JobStatus::parse(status.as_str()), Some(status));
+            assert_eq!(serde_json::to_value(status).unwrap(), status.as_str());
+        }
+        assert_eq!(JobStatus::parse("Running"), None);
+        let of = |is: fn(JobStatus) -> bool| JobStatus::ALL.into_iter().filter(|s| is(*s)).collect::<Vec<_>>();
+        assert_eq!(of(JobStatus::is_terminal), [JobStatus::Completed, JobStatus::Failed, JobStatus::Cancelled]);
+        assert_eq!(of(JobStatus::is_blocked), [JobStatus::Waiting, JobStatus::Parked]);
+    }
 }

@@ -331,4 +331,77 @@ mod tests {
         let large = Value::String("x".repeat(limits::PAYLOAD_BYTES_MAX));
         assert!(matches!(Json::checked(large), Err(JsonError::Size(_))));
     }
+
+    #[test]
+    fn every_kind_of_value_is_read_shown_and_written_alike() {
+        let text = r#"{"a":[null,true,-1,0.5,"x"],"b":{}}"#;
+        let json = Json::parse(text.as_bytes()).unwrap();
+        assert_eq!((json.to_string(), json.canonical()), (text.to_owned(), text.as_bytes().to_vec()));
+        assert_eq!(json.hash(), crate::hash::Hash::of(text.as_bytes()));
+        assert_eq!((json.value(), json["a"][1].as_bool()), (&*json, Some(true)));
+        assert_eq!(Json::from(Value::Null), Json::null());
+        assert_eq!(Json::null().to_string(), "null");
+        assert_eq!(format!("{:?}", Json::null()), "Null");
+        assert!(matches!(Json::parse(b"{"), Err(JsonError::Syntax(_))));
+    }
+
+    #[test]
+    fn doubles_change_form_where_the_rfc_says() {
+        for (value, form) in [
+            (1e20, "100000000000000000000"),
+            (1e21, "1e+21"),
+            (1.5e21, "1.5e+21"),
+            (1e-6, "0.000001"),
+            (1e-7, "1e-7"),
+            (1.25e-7, "1.25e-7"),
+            (12.5, "12.5"),
+            (-0.25, "-0.25"),
+            (10.0, "10"),
+            (1.0, "1"),
+            (5e-324, "5e-324"),
+            (f64::MAX, "1.7976931348623157e+308"),
+        ] {
+            assert_eq!(ecma_number(value), form);
+        }
+    }
+
+    #[test]
+    fn depth_is_counted_over_arrays_and_objects_and_not_in_texts() {
+        let mixed = |levels: usize| format!("{}1{}", "{\"a\":[".repeat(levels / 2), "]}".repeat(levels / 2));
+        assert!(Json::parse(mixed(64).as_bytes()).is_ok());
+        assert_eq!(Json::parse(mixed(66).as_bytes()), Err(JsonError::Depth));
+        assert!(Json::checked(serde_json::from_str(&mixed(64)).unwrap()).is_ok());
+        assert_eq!(Json::checked(serde_json::from_str(&mixed(66)).unwrap()), Err(JsonError::Depth));
+        let objects = format!("{}1{}", "{\"a\":".repeat(65), "}".repeat(65));
+        assert_eq!(Json::checked(serde_json::from_str(&objects).unwrap()), Err(JsonError::Depth));
+        let wide = format!("[{}[]]", "[],".repeat(200));
+        assert!(Json::parse(wide.as_bytes()).is_ok());
+        let quoted = format!("[\"{}\\\"{}\"]", "[".repeat(70), "[".repeat(70));
+        assert!(Json::parse(quoted.as_bytes()).is_ok(), "{quoted}");
+    }
+
+    #[test]
+    fn size_is_bounded_to_the_byte() {
+        let text = |bytes: usize| format!("\"{}\"", "x".repeat(bytes - 2));
+        let (fits, over) = (text(limits::PAYLOAD_BYTES_MAX), text(limits::PAYLOAD_BYTES_MAX + 1));
+        assert!(Json::parse(fits.as_bytes()).is_ok());
+        assert_eq!(Json::parse(over.as_bytes()), Err(JsonError::Size(over.len())));
+        assert!(Json::checked(serde_json::from_str(&fits).unwrap()).is_ok());
+        assert_eq!(Json::checked(serde_json::from_str(&over).unwrap()), Err(JsonError::Size(over.len())));
+    }
+
+    #[test]
+    fn numbers_are_looked_at_wherever_they_stand() {
+        let over = "18446744073709551616";
+        for text in [over.to_owned(), format!("[{over}]"), format!("{{\"a\":{over}}}"), format!("[1,\"x\\\\\",{over}]")]
+        {
+            assert_eq!(Json::parse(text.as_bytes()), Err(JsonError::Number(over.to_owned())), "{text}");
+        }
+        for text in ["[1e-400]", "[-1E+3]", "[0.1,18446744073709551615]", "[-9223372036854775808]"] {
+            assert!(Json::parse(text.as_bytes()).is_ok(), "{text}");
+        }
+        for text in ["-", "[1-]", "1.2.3", "[\"a", "\"\\"] {
+            assert!(matches!(Json::parse(text.as_bytes()), Err(JsonError::Syntax(_) | JsonError::Number(_))), "{text}");
+        }
+    }
 }

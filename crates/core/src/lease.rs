@@ -143,4 +143,40 @@ mod tests {
         assert_eq!(dead(9), Ok(()));
         assert!(matches!(dead(8), Err(GuardRefusal::OtherInstance(_))));
     }
+
+    #[test]
+    fn a_lease_lives_until_its_end_and_not_at_it() {
+        let holder = holder();
+        assert!(holder.is_live(Timestamp::from_micros(99)));
+        assert!(!holder.is_live(Timestamp::from_micros(100)));
+        assert!(!holder.is_live(Timestamp::from_micros(101)));
+    }
+
+    #[test]
+    fn whoever_takes_a_job_back_names_its_fence_and_its_holder() {
+        let now = Timestamp::from_micros(500);
+        let other = Fence { epoch: 3, ..FENCE };
+        let instance = InstanceId::from_u128(9);
+        let holder = holder();
+        for guard in [Guard::Expired(other), Guard::Dead(other, instance)] {
+            let refused = admit(guard, FENCE, Some(&holder), now);
+            assert_eq!(refused, Err(GuardRefusal::Stale { given: other, current: FENCE, held: true }));
+        }
+        for guard in [Guard::Run(FENCE), Guard::Expired(FENCE), Guard::Dead(FENCE, instance)] {
+            let refused = admit(guard, FENCE, None, now);
+            assert_eq!(refused, Err(GuardRefusal::Stale { given: FENCE, current: FENCE, held: false }));
+        }
+        assert_eq!(admit(Guard::Outside, FENCE, None, now), Ok(()));
+        assert_eq!(admit(Guard::Outside, FENCE, Some(&holder), now), Ok(()));
+    }
+
+    #[test]
+    fn fences_are_ordered_by_generation_then_epoch_and_shown_so() {
+        assert!(Fence { generation: 1, epoch: 9 } < Fence { generation: 2, epoch: 1 });
+        assert!(Fence { epoch: 3, ..FENCE } < FENCE);
+        assert_eq!(FENCE.to_string(), "1.4");
+        let stale = |held| GuardRefusal::Stale { given: FENCE, current: FENCE, held }.to_string();
+        assert!(stale(false).ends_with("held by nobody"));
+        assert!(stale(true).ends_with("at 1.4"));
+    }
 }

@@ -387,4 +387,95 @@ mod tests {
         }
         assert_eq!(found, legal);
     }
+
+    #[test]
+    fn the_whole_grid_of_further_permits() {
+        use EffectClass::{AtMostOnce, Idempotent, Pure};
+        use LedgerStatus as S;
+        let mut allowed = Vec::new();
+        for status in S::ALL {
+            for class in [Pure, Idempotent, AtMostOnce] {
+                for disproved in [false, true] {
+                    if status.allows_next_permit(class, disproved) {
+                        allowed.push((status, class, disproved));
+                    }
+                }
+            }
+        }
+        let mut expected = Vec::new();
+        for (status, classes) in [
+            (S::Started, &[Idempotent] as &[EffectClass]),
+            (S::RefusedRetryable, &[Pure, Idempotent, AtMostOnce]),
+            (S::NotSent, &[Pure, Idempotent, AtMostOnce]),
+            (S::InDoubt, &[Idempotent]),
+        ] {
+            expected.extend(classes.iter().flat_map(|class| [false, true].map(|d| (status, *class, d))));
+        }
+        expected.push((S::InDoubt, AtMostOnce, true));
+        assert_eq!(allowed, expected);
+    }
+
+    #[test]
+    fn a_permit_is_the_next_number_of_the_same_job() {
+        let (now, fence) = (Timestamp::from_micros(500), Fence { generation: 1, epoch: 2 });
+        let row = after(&granted(EffectClass::AtMostOnce), LedgerTrigger::NotSent, 1).unwrap();
+        let ask = |job, permit| grant(job, fence, Some(&row), &request(permit, EffectClass::AtMostOnce), now);
+        for (job, permit) in [(row.job, 1), (row.job, 3), (JobId::from_u128(2), 2)] {
+            let refused = LedgerRefusal::OtherPermit { key: row.key, asked: permit, current: 1, status: row.status };
+            assert_eq!(ask(job, permit), Err(refused));
+        }
+        let last = LedgerRow { permit: u32::MAX, ..row.clone() };
+        let over = grant(row.job, fence, Some(&last), &request(0, EffectClass::AtMostOnce), now);
+        assert!(matches!(over, Err(LedgerRefusal::OtherPermit { .. })));
+        let first = |permit| grant(row.job, fence, None, &request(permit, EffectClass::AtMostOnce), now);
+        assert_eq!(first(2), Err(LedgerRefusal::Missing(row.key)));
+        assert_eq!(first(0), Err(LedgerRefusal::Missing(row.key)));
+        let expected = LedgerRow {
+            deadline: Timestamp::from_micros(600),
+            fence,
+            permit: 2,
+            permit_id: PermitId::from_u128(2),
+            status: LedgerStatus::Started,
+            updated_at: now,
+            ..row.clone()
+        };
+        assert_eq!(ask(row.job, 2), Ok(expected));
+    }
+
+    #[test]
+    fn a_further_permit_keeps_the_class_and_forgets_the_disproof() {
+        let doubt = after(&granted(EffectClass::AtMostOnce), LedgerTrigger::Doubt, 1).unwrap();
+        assert!(!doubt.disproved);
+        let disproved = after(&doubt, LedgerTrigger::Disprove, 100).unwrap();
+        assert!(disproved.disproved);
+        let renamed = request(2, EffectClass::Idempotent);
+        let next =
+            grant(disproved.job, Fence::default(), Some(&disproved), &renamed, Timestamp::from_micros(500)).unwrap();
+        assert_eq!((next.class, next.disproved, next.status), (EffectClass::AtMostOnce, false, LedgerStatus::Started));
+    }
+
+    #[test]
+    fn a_settlement_names_what_it_changes_and_changes_nothing_else() {
+        let row = granted(EffectClass::AtMostOnce);
+        let doubt = after(&row, LedgerTrigger::Doubt, 7).unwrap();
+        let expected =
+            LedgerRow { status: LedgerStatus::InDoubt, updated_at: Timestamp::from_micros(7), ..row.clone() };
+        assert_eq!(doubt, expected);
+        let change = Settle { key: row.key, permit_id: row.permit_id, trigger: LedgerTrigger::GiveUp };
+        assert_eq!(settle(None, &change, row.deadline), Err(LedgerRefusal::Missing(row.key)));
+        let illegal =
+            LedgerRefusal::Illegal { key: row.key, status: LedgerStatus::Started, trigger: LedgerTrigger::GiveUp };
+        assert_eq!(settle(Some(&row), &change, row.deadline), Err(illegal));
+        // After a disproof the permit is over, whatever comes.
+        let disproved = after(&doubt, LedgerTrigger::Disprove, 100).unwrap();
+        for trigger in LedgerTrigger::ALL {
+            assert!(matches!(after(&disproved, trigger, 200), Err(LedgerRefusal::Illegal { .. })), "{trigger:?}");
+        }
+    }
+
+    #[test]
+    fn every_status_has_a_name_of_its_own() {
+        let names = LedgerStatus::ALL.map(|status| serde_json::to_value(status).unwrap());
+        assert_eq!(names, LedgerStatus::ALL.map(|status| serde_json::Value::from(status.as_str())));
+    }
 }

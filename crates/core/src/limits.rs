@@ -84,3 +84,18 @@ const _: () = assert!((UNIT_EVENTS_MAX as u64) < CHECKPOINT_EVENTS);
 const _: () = assert!(WRITER_BATCH_MAX <= WRITER_QUEUE_MAX);
 const _: () = assert!(CLAIM_JOBS_MAX <= WORKER_SLOTS_MAX);
 const _: () = assert!(ERROR_MESSAGE_BYTES_MAX < PAYLOAD_BYTES_MAX);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The documentation names these; a computed one is written out here once more.
+    #[test]
+    fn computed_bounds_are_the_documented_ones() {
+        assert_eq!((PAYLOAD_BYTES_MAX, AGENT_FILE_BYTES_MAX), (1_048_576, 1_048_576));
+        assert_eq!((TEMPLATE_BYTES_MAX, TEMPLATE_OUTPUT_BYTES_MAX), (65_536, 1_048_576));
+        assert_eq!((ERROR_MESSAGE_BYTES_MAX, NOTE_BYTES_MAX), (2_048, 4_096));
+        assert_eq!(BACKOFF_MAX, Span::from_secs(86_400));
+        assert_eq!(SPAN_MAX, Span::from_secs(315_360_000));
+    }
+}

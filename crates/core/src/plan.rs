@@ -524,4 +524,95 @@ mod tests {
     fn a_node_that_needs_itself_is_a_circle() {
         assert!(matches!(plan(&[("a", &["a"])]).compile().unwrap_err()[0], GraphError::Cycle(_)));
     }
+
+    #[test]
+    fn a_circle_is_shown_as_it_runs_and_without_what_leads_to_it() {
+        let errors = plan(&[("x", &["c"]), ("a", &["c"]), ("b", &["a"]), ("c", &["b", "ok"]), ("ok", &[])]);
+        let Err(errors) = errors.compile() else { panic!("no circle found") };
+        let GraphError::Cycle(nodes) = &errors[0] else { panic!("{errors:?}") };
+        let names: Vec<&str> = nodes.iter().map(NodeId::as_str).collect();
+        assert_eq!(names, ["c", "a", "b", "c"]);
+        assert_eq!(errors[0].to_string(), "the nodes `c` → `a` → `b` → `c` need each other in a circle");
+    }
+
+    #[test]
+    fn a_need_that_is_named_twice_is_one_need() {
+        let compiled = plan(&[("b", &["a", "a"]), ("a", &[])]).compile().unwrap();
+        assert_eq!(compiled.ordered().map(|node| node.id.as_str()).collect::<Vec<_>>(), ["a", "b"]);
+        assert_eq!(compiled.at(1).map(|node| node.id.as_str()), Some("b"));
+        assert_eq!(compiled.at(2), None);
+        assert_eq!(compiled.node(&"b".into()).map(|node| node.needs.len()), Some(2));
+        assert_eq!(compiled.node(&"z".into()), None);
+    }
+
+    fn tool(timeout: Option<Span>) -> Tool {
+        Tool {
+            effect: EffectClass::Pure,
+            kind: ToolKind::Function("f".to_owned()),
+            on_in_doubt: Vec::new(),
+            timeout,
+            version: None,
+        }
+    }
+
+    #[test]
+    fn a_tool_that_is_not_defined_is_named() {
+        let mut graph = Plan::clone(&plan(&[("a", &[])]));
+        graph.nodes[0].kind = NodeKind::Tool { input: Json::null(), tool: "t".into() };
+        let missing = GraphError::UnknownTool { node: "a".into(), tool: "t".into() };
+        assert_eq!(Arc::new(graph.clone()).compile().unwrap_err(), [missing]);
+        graph.tools.insert("t".into(), tool(None));
+        let compiled = Arc::new(graph.clone()).compile().unwrap();
+        let expected = ("t".into(), tool(None));
+        assert_eq!(compiled.tool_of(&graph.nodes[0]), Some((&expected.0, &expected.1)));
+        assert_eq!((compiled.tool(&"t".into()), compiled.tool(&"u".into())), (Some(&expected.1), None));
+        let plain = plan(&[("a", &[])]).compile().unwrap();
+        assert_eq!(plain.tool_of(&plain.plan().nodes[0]), None);
+    }
+
+    #[test]
+    fn the_narrowest_setting_holds() {
+        let secs = Span::from_secs;
+        let mut graph = Plan::clone(&plan(&[("a", &[])]));
+        graph.nodes[0].kind = NodeKind::Tool { input: Json::null(), tool: "t".into() };
+        graph.tools.insert("t".into(), tool(None));
+        let timeout = |graph: &Plan| {
+            let compiled = Arc::new(graph.clone()).compile().unwrap();
+            compiled.timeout_of(&graph.nodes[0], secs(4))
+        };
+        assert_eq!(timeout(&graph), secs(4));
+        graph.step_timeout = Some(secs(3));
+        assert_eq!(timeout(&graph), secs(3));
+        graph.tools.insert("t".into(), tool(Some(secs(2))));
+        assert_eq!(timeout(&graph), secs(2));
+        graph.nodes[0].timeout = Some(secs(1));
+        assert_eq!(timeout(&graph), secs(1));
+        let compiled = Arc::new(graph.clone()).compile().unwrap();
+        assert_eq!(compiled.retry_of(&graph.nodes[0]), &graph.retry);
+        let own = RetryPolicy { max_attempts: 9, ..RetryPolicy::default() };
+        graph.nodes[0].retry = Some(own.clone());
+        assert_eq!(compiled.retry_of(&graph.nodes[0]), &own);
+    }
+
+    #[test]
+    fn a_plan_is_named_by_the_hash_of_its_canonical_form() {
+        let (one, other) = (plan(&[("a", &[])]), plan(&[("b", &[])]));
+        assert_eq!(one.hash(), Hash::of(&crate::json::to_canonical(&one)));
+        assert_ne!(one.hash(), other.hash());
+        assert_eq!(one.compile().unwrap().hash(), one.hash());
+    }
+
+    #[test]
+    fn classes_types_and_kinds_have_their_names() {
+        use EffectClass::{AtMostOnce, Idempotent, Pure};
+        for class in [Pure, Idempotent, AtMostOnce] {
+            assert_eq!(serde_json::to_value(class).unwrap(), class.as_str());
+            assert_eq!(class.is_ledger(), class != Pure);
+        }
+        for wait in [WaitType::Human, WaitType::Signal, WaitType::Timer, WaitType::Webhook] {
+            assert_eq!(serde_json::to_value(wait).unwrap(), wait.as_str());
+        }
+        assert_eq!(NodeKind::Condition.as_str(), "condition");
+        assert_eq!(NodeKind::Sleep(Span::ZERO).as_str(), "sleep");
+    }
 }

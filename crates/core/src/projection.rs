@@ -105,3 +105,88 @@ pub fn timer_changes(before: &[TimerId], after: &JobState, set: &[TimerId]) -> V
     });
     gone.chain(new).collect()
 }
+
+#[cfg(test)]
+mod tests {
+
+    use super::*;
+    use crate::id::JobId;
+    use crate::state::{Blocked, PlanRef, Timer};
+    use crate::time::Span;
+
+    fn state() -> JobState {
+        let mut state = JobState::new(JobId::from_u128(1));
+        let timer = |after, due| Timer { after: Span::from_micros(after), due: Timestamp::from_micros(due) };
+        state.timers.insert(TimerId::Deadline, timer(5, 15));
+        state.timers.insert(TimerId::Wait("a".into()), timer(7, 17));
+        state
+    }
+
+    #[test]
+    fn a_row_is_what_its_state_says() {
+        let mut state = state();
+        let blank = Projection {
+            end_requested: None,
+            error: None,
+            not_before: None,
+            plan_hash: None,
+            status: JobStatus::Pending,
+            waiting: None,
+        };
+        assert_eq!(Projection::of(&state, false), blank);
+        state.status = JobStatus::Waiting;
+        state.end_requested = Some(EndCause::Deadline);
+        state.plan = Some(PlanRef { hash: Hash::of(b"plan"), version: 1 });
+        let error = Failure::new("code", "message");
+        state.ending = Some(Ending::Failed { error: error.clone(), node: Some("a".into()) });
+        state.blocked = Some(Blocked {
+            correlation_key: Some("key".to_owned()),
+            doubt: true,
+            node: "a".into(),
+            reason: Some("why".to_owned()),
+            since: Timestamp::from_micros(3),
+            wait_type: WaitType::Human,
+        });
+        let waiting = WaitingView {
+            correlation_key: Some("key".to_owned()),
+            doubt: true,
+            node: "a".into(),
+            reason: Some("why".to_owned()),
+            wait_type: WaitType::Human,
+        };
+        let full = Projection {
+            end_requested: Some(EndCause::Deadline),
+            error: Some((error, Some("a".into()))),
+            not_before: None,
+            plan_hash: Some(Hash::of(b"plan")),
+            status: JobStatus::Waiting,
+            waiting: Some(waiting),
+        };
+        assert_eq!(Projection::of(&state, false), full);
+        state.ending = Some(Ending::Cancelled);
+        assert_eq!(Projection::of(&state, false).error, None);
+    }
+
+    #[test]
+    fn a_delay_is_a_span_until_the_store_has_made_a_moment_of_it() {
+        let mut state = state();
+        let (moment, delay) = (Timestamp::from_micros(9), Span::from_micros(4));
+        state.not_before = Some(moment);
+        assert_eq!(Projection::of(&state, true).not_before, Some(Due::At(moment)));
+        state.not_before_delay = Some(delay);
+        assert_eq!(Projection::of(&state, true).not_before, Some(Due::After(delay)));
+        assert_eq!(Projection::of(&state, false).not_before, Some(Due::At(moment)));
+    }
+
+    #[test]
+    fn timers_are_written_when_they_are_set_and_cleared_when_they_are_gone() {
+        let state = state();
+        let wait = TimerId::Wait("a".into());
+        let rows = [(TimerId::Deadline, Timestamp::from_micros(15)), (wait.clone(), Timestamp::from_micros(17))];
+        assert_eq!(timers(&state), BTreeMap::from(rows));
+        let gone = TimerId::Doubt("a".into());
+        let changes = timer_changes(&[TimerId::Deadline, gone.clone()], &state, &[wait.clone(), gone.clone()]);
+        let set = TimerChange::Set { due: Due::After(Span::from_micros(7)), timer: wait };
+        assert_eq!(changes, [TimerChange::Cleared(gone), set]);
+    }
+}

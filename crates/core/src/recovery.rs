@@ -264,4 +264,61 @@ mod tests {
         assert_eq!(decide(Told::Happened { permit: 2 }, EFFECT, ledger(L::Committed)), Decision::CatchUp);
         assert_eq!(decide(Told::Disproved, None, ledger(L::InDoubt)), Decision::Run);
     }
+
+    fn step(status: StepStatus, phase: Option<InvocationPhase>) -> StepState {
+        let invocation = phase.map(|phase| crate::state::Invocation {
+            class: AtMostOnce,
+            deadline: crate::time::Timestamp::default(),
+            input: crate::json::Json::null(),
+            key: crate::id::IdempotencyKey::from_u128(1),
+            lifetime: crate::time::Span::ZERO,
+            permit: 2,
+            permit_id: crate::id::PermitId::from_u128(1),
+            phase,
+            tool: "t".into(),
+            tool_version: None,
+        });
+        StepState { invocation, status, ..StepState::default() }
+    }
+
+    #[test]
+    fn what_the_events_of_a_step_say_is_read_from_its_state() {
+        use InvocationPhase::{Finished, Resolved, Started};
+        use StepStatus as S;
+        for (status, expected) in [
+            (S::Pending, Told::NotStarted),
+            (S::Completed, Told::Succeeded),
+            (S::Failed, Told::Ended),
+            (S::Skipped, Told::Ended),
+            (S::Retrying, Told::Retryable),
+            (S::Running, Told::StartedPlain),
+            (S::Waiting, Told::StartedPlain),
+        ] {
+            assert_eq!(told(&step(status, None)), expected, "{status:?}");
+        }
+        for (status, phase, expected) in [
+            (S::Running, Started, called(AtMostOnce)),
+            (S::InDoubt, Started, Told::Doubted { permit: 2 }),
+            (S::Running, Resolved(DoubtOutcome::Happened), Told::Happened { permit: 2 }),
+            (S::Running, Resolved(DoubtOutcome::DidNotHappen), Told::Disproved),
+            (S::InDoubt, Resolved(DoubtOutcome::Unresolved), Told::Doubted { permit: 2 }),
+            (S::Running, Finished(InvocationOutcome::NotSent), Told::StartedPlain),
+        ] {
+            assert_eq!(told(&step(status, Some(phase))), expected, "{status:?} {phase:?}");
+        }
+    }
+
+    #[test]
+    fn only_the_current_permit_is_read_and_a_newer_one_is_corruption() {
+        for told in [called(AtMostOnce), Told::Doubted { permit: 2 }, Told::Happened { permit: 2 }] {
+            let newer = Some(EffectSeen { permit: 3 });
+            assert!(matches!(decide(told, newer, None), Decision::Corrupt(_)), "{told:?}");
+            let row = Some(LedgerSeen { permit: 3, status: L::Committed });
+            assert!(matches!(decide(told, EFFECT, row), Decision::Corrupt(_)), "{told:?}");
+        }
+        let given_up = decide(called(AtMostOnce), None, ledger(L::FailedUnresolved));
+        assert!(matches!(given_up, Decision::Corrupt(_)));
+        assert_eq!(decide(Told::Ended, EFFECT, ledger(L::Committed)), Decision::Nothing);
+        assert_eq!(decide(called(EffectClass::Pure), None, None), Decision::Run);
+    }
 }

@@ -117,4 +117,27 @@ mod tests {
         assert!(policy.allows_another(1));
         assert!(!policy.allows_another(2));
     }
+
+    #[test]
+    fn no_policy_goes_over_the_bounds_of_the_runtime() {
+        let policy =
+            RetryPolicy { max_attempts: u32::MAX, max_backoff: Span::from_secs(u64::MAX), ..RetryPolicy::default() };
+        assert!(policy.allows_another(limits::RETRY_ATTEMPTS_MAX - 1));
+        assert!(!policy.allows_another(limits::RETRY_ATTEMPTS_MAX));
+        let asked = Some(Span::from_secs(u64::MAX));
+        assert_eq!(policy.delay(1, 0, asked), limits::BACKOFF_MAX);
+        let exact = RetryPolicy { jitter: Jitter::None, ..policy };
+        assert_eq!(exact.delay(1_000, 0, None), limits::BACKOFF_MAX);
+    }
+
+    #[test]
+    fn jitter_spreads_evenly_from_nothing_to_the_delay() {
+        let policy = RetryPolicy { backoff: Span::from_micros(1_000), ..RetryPolicy::default() };
+        let half = 1u64 << 63;
+        assert_eq!(policy.delay(1, half, None), Span::from_micros(500));
+        assert_eq!(policy.delay(2, half, None), Span::from_micros(1_000));
+        assert_eq!(policy.delay(1, u64::MAX, None), Span::from_micros(999));
+        let shrinking = RetryPolicy { factor: 0.5, jitter: Jitter::None, ..policy };
+        assert_eq!(shrinking.delay(3, 0, None), Span::from_micros(1_000));
+    }
 }

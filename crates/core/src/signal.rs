@@ -83,3 +83,91 @@ pub fn meets(state: &JobState, upcoming: Option<&[Upcoming]>, signal: &Incoming)
         Meets::WrongKey
     }
 }
+
+#[cfg(test)]
+mod tests {
+
+    use super::*;
+    use crate::id::{JobId, SignalId};
+    use crate::job::JobStatus;
+    use crate::state::WaitRecord;
+
+    fn signal(key: &str, wait_type: Option<WaitType>) -> Incoming {
+        Incoming { key: key.to_owned(), payload_hash: Hash::of(b"payload"), wait_type }
+    }
+
+    fn upcoming(key: Option<&str>, wait_type: WaitType) -> Upcoming {
+        Upcoming { key: key.map(str::to_owned), wait_type }
+    }
+
+    /// A job with one wait, `k`, for a person.
+    fn job(status: JobStatus, phase: WaitPhase) -> JobState {
+        let mut state = JobState::new(JobId::from_u128(1));
+        state.status = status;
+        let record = WaitRecord { node: "a".into(), phase, wait_type: WaitType::Human };
+        state.waits.insert("k".to_owned(), record);
+        state
+    }
+
+    fn delivered(payload: &[u8]) -> WaitPhase {
+        WaitPhase::Delivered { payload_hash: Hash::of(payload), signal: SignalId::from_u128(1) }
+    }
+
+    #[test]
+    fn an_open_wait_gets_the_signal_that_names_it() {
+        let state = job(JobStatus::Waiting, WaitPhase::Open);
+        for claimed in [None, Some(WaitType::Human)] {
+            assert_eq!(meets(&state, Some(&[]), &signal("k", claimed)), Meets::Deliver("a".into()));
+        }
+        let wrong = signal("k", Some(WaitType::Webhook));
+        assert_eq!(meets(&state, Some(&[]), &wrong), Meets::WrongType(WaitType::Human));
+        assert_eq!(meets(&state, Some(&[]), &signal("other", None)), Meets::WrongKey);
+    }
+
+    #[test]
+    fn a_delivered_signal_is_remembered_for_ever() {
+        for status in [JobStatus::Running, JobStatus::Completed, JobStatus::Cancelled] {
+            let same = job(status, delivered(b"payload"));
+            let again = meets(&same, Some(&[]), &signal("k", None));
+            assert_eq!(again, Meets::AlreadyDelivered { payload_matches: true });
+            let other = meets(&job(status, delivered(b"else")), None, &signal("k", None));
+            assert_eq!(other, Meets::AlreadyDelivered { payload_matches: false });
+            let wrong = meets(&same, Some(&[]), &signal("k", Some(WaitType::Signal)));
+            assert_eq!(wrong, Meets::WrongType(WaitType::Human));
+        }
+    }
+
+    #[test]
+    fn a_wait_that_ended_otherwise_is_over_and_an_ended_job_is_finished() {
+        let over = |status| meets(&job(status, WaitPhase::Over), Some(&[]), &signal("k", None));
+        assert_eq!(over(JobStatus::Running), Meets::WaitOver);
+        assert_eq!(over(JobStatus::Failed), Meets::JobFinished);
+        let ended = job(JobStatus::Completed, WaitPhase::Over);
+        let ahead = [upcoming(Some("later"), WaitType::Human)];
+        assert_eq!(meets(&ended, Some(&ahead), &signal("later", None)), Meets::JobFinished);
+        assert_eq!(meets(&ended, None, &signal("later", None)), Meets::JobFinished);
+    }
+
+    #[test]
+    fn a_signal_for_a_wait_ahead_is_kept() {
+        let state = job(JobStatus::Running, WaitPhase::Over);
+        assert_eq!(meets(&state, None, &signal("later", None)), Meets::Keep);
+        let ahead = [upcoming(Some("x"), WaitType::Signal), upcoming(Some("later"), WaitType::Human)];
+        for claimed in [None, Some(WaitType::Human)] {
+            assert_eq!(meets(&state, Some(&ahead), &signal("later", claimed)), Meets::Keep);
+        }
+        let wrong = signal("later", Some(WaitType::Signal));
+        assert_eq!(meets(&state, Some(&ahead), &wrong), Meets::WrongType(WaitType::Human));
+        assert_eq!(meets(&state, Some(&ahead), &signal("never", None)), Meets::WrongKey);
+    }
+
+    #[test]
+    fn a_wait_whose_key_is_not_known_yet_may_be_the_one() {
+        let state = job(JobStatus::Running, WaitPhase::Over);
+        let ahead = [upcoming(Some("x"), WaitType::Signal), upcoming(None, WaitType::Human)];
+        for claimed in [None, Some(WaitType::Human)] {
+            assert_eq!(meets(&state, Some(&ahead), &signal("any", claimed)), Meets::Keep);
+        }
+        assert_eq!(meets(&state, Some(&ahead), &signal("any", Some(WaitType::Signal))), Meets::WrongKey);
+    }
+}

@@ -208,4 +208,13 @@ mod tests {
         }
         assert_eq!(found, legal);
     }
+
+    #[test]
+    fn every_status_has_a_name_and_three_are_ends() {
+        for status in StepStatus::ALL {
+            assert_eq!(serde_json::to_value(status).unwrap(), status.as_str());
+        }
+        let ends: Vec<StepStatus> = StepStatus::ALL.into_iter().filter(|status| status.is_terminal()).collect();
+        assert_eq!(ends, [StepStatus::Completed, StepStatus::Failed, StepStatus::Skipped]);
+    }
 }

@@ -220,4 +220,37 @@ mod tests {
         assert_eq!(at.to_string(), "2026-11-21T09:30:00.000001Z");
         assert_eq!(Due::After(Span::from_secs(1)).resolve(at).since(at), Span::from_secs(1));
     }
+
+    #[test]
+    fn moments_are_counted_without_overflow() {
+        let (at, later) = (Timestamp::from_micros(5), Timestamp::from_micros(9));
+        assert_eq!(later.micros(), 9);
+        assert_eq!((later.since(at), at.since(later)), (Span::from_micros(4), Span::ZERO));
+        assert_eq!(at.after(Span::from_micros(4)), later);
+        let last = Timestamp::from_micros(i64::MAX);
+        assert_eq!(last.after(Span::from_micros(1)), last);
+        assert_eq!(at.after(Span::from_micros(u64::MAX)), last);
+        assert_eq!(Span::from_micros(u64::MAX).micros_i64(), i64::MAX);
+        assert_eq!(Span::from_micros(7).micros_i64(), 7);
+        assert_eq!(
+            (Due::At(at).resolve(later), Due::After(Span::from_micros(1)).resolve(later)),
+            (at, Timestamp::from_micros(10))
+        );
+        assert_eq!(last.to_string(), format!("{}us", i64::MAX));
+        assert!("yesterday".parse::<Timestamp>().unwrap_err().contains("RFC 3339"));
+        assert_eq!(serde_json::from_str::<Timestamp>(&serde_json::to_string(&at).unwrap()).unwrap(), at);
+    }
+
+    #[test]
+    fn spans_are_counted_without_overflow() {
+        let (short, long) = (Span::from_millis(2), Span::from_secs(3));
+        assert_eq!((short.micros(), long.micros()), (2_000, 3_000_000));
+        assert_eq!(short.plus(long), Span::from_micros(3_002_000));
+        assert_eq!((long.minus(short), short.minus(long)), (Span::from_micros(2_998_000), Span::ZERO));
+        assert_eq!(long.to_std(), Duration::from_secs(3));
+        assert_eq!(Span::from_std(Duration::from_nanos(2_999)), Span::from_micros(2));
+        assert_eq!(Span::from_std(Duration::MAX), Span::from_micros(u64::MAX));
+        assert_eq!(serde_json::to_value(long).unwrap(), "3s");
+        assert_eq!(serde_json::from_str::<Span>("\"3s\"").unwrap(), long);
+    }
 }

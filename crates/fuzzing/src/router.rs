@@ -124,7 +124,7 @@ impl Talk {
                 assert_eq!(status, StatusCode::OK, "{job}{call}");
             }
             let (status, verdict) = self.ask("GET", &format!("/api/jobs/{job}/verify"), &[], b"").await.unwrap();
-            assert!(status == StatusCode::OK && verdict["ok"] == true, "{verdict}");
+            assert!(status == StatusCode::OK && verdict["valid"] == true, "{verdict}");
         }
         for list in ["/api/waits", "/api/in-doubt", "/api/agents"] {
             assert_eq!(self.ask("GET", list, &[], b"").await.unwrap().0, StatusCode::OK, "{list}");

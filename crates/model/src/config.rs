@@ -62,6 +62,8 @@ pub struct Config {
     pub crashes: u8,
     /// Jobs at once; each begins with any of the programs.
     pub jobs: u8,
+    /// Calls or answers that are lost on the way.
+    pub lost: u8,
     /// The planted mistake, if any.
     pub mutation: Option<Mutation>,
     /// What jobs may do.
@@ -88,6 +90,7 @@ impl Config {
             cancels: false,
             crashes: 0,
             jobs: 1,
+            lost: 1,
             mutation: None,
             programs: programs.iter().filter_map(|steps| program(steps)).collect(),
             proof: false,

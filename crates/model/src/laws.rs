@@ -97,6 +97,8 @@ listed! {
         TimerNotEarly = "E6 a timer fires when it is due, and not before";
         /// Blocked jobs.
         LeaseMeansRunning = "E7 exactly running jobs are held";
+        /// The ledger as the last wall.
+        RefusalIsRace = "C5 the ledger refuses a run only what was settled since the run has looked";
         /// Recovery.
         NeverCorrupt = "R1 recovery never finds a contradiction";
     }
@@ -335,7 +337,7 @@ pub fn properties(liveness: bool, sights: bool) -> Vec<Property<Search>> {
         UnknownIsSettled TerminalStays BodyOnce BodyOncePerPermit PermitBeforeCall DoubtIsListed NoIdleDoubt
         NoSilentFailure NoCallAfterOutcome OneOutcome OutcomeIsUsed RecordsAgree RefusalIsProved MovesAreLegal
         NoClaimAfterEnd CancelOrAnswer NoWaitOverKept OutcomeNotDropped DeliveredOnce DuplicateIsKnown TimerNotEarly
-        LeaseMeansRunning NeverCorrupt
+        LeaseMeansRunning RefusalIsRace NeverCorrupt
     }
     if sights {
         sometimes! {
@@ -354,19 +356,19 @@ pub fn properties(liveness: bool, sights: bool) -> Vec<Property<Search>> {
 /// Each is true of the end of every path and of nothing before it, so that no path is judged by a state that
 /// it only passes.
 fn eventually() -> Vec<Property<Search>> {
-    let at_rest = |name, condition| Property::eventually(name, condition);
+    let at_rest = Property::<Search>::eventually;
     vec![
-        at_rest("H1 nothing gets stuck: everything comes to rest with every job ended", |_, system| {
-            system.rests() && system.jobs.iter().all(|job| job.status().is_terminal())
+        at_rest("H1 nothing gets stuck: everything comes to rest with every job ended", |_, system: &System| {
+            system.ends_with(|job| job.status().is_terminal())
         }),
-        at_rest("D7 an accepted cancel ends the job", |_, system| {
-            system.rests() && system.jobs.iter().all(|job| !job.cancelled || job.status().is_terminal())
+        at_rest("D7 an accepted cancel ends the job", |_, system: &System| {
+            system.ends_with(|job| !job.cancelled || job.status().is_terminal())
         }),
-        at_rest("E1 an acknowledged signal is delivered, or its job has ended", |_, system| {
+        at_rest("E1 an acknowledged signal is delivered, or its job has ended", |_, system: &System| {
             let met = |job: &Job| job.acknowledged & !job.delivered == 0 || job.status().is_terminal();
-            system.rests() && system.jobs.iter().all(met)
+            system.ends_with(met)
         }),
-        at_rest("C5 every doubt is answered in the end", |_, system| {
+        at_rest("C5 every doubt is answered in the end", |_, system: &System| {
             let open = |job: &Job| {
                 (0..STEPS_MAX).any(|at| {
                     let open = |row: crate::state::Row| {
@@ -375,10 +377,10 @@ fn eventually() -> Vec<Property<Search>> {
                     job.view.ledger[at].is_some_and(open)
                 })
             };
-            system.rests() && !system.jobs.iter().any(open)
+            system.ends_with(|job| !open(job))
         }),
-        at_rest("E7 no lease is left behind", |_, system| {
-            system.rests() && system.jobs.iter().all(|job| !job.held)
+        at_rest("E7 no lease is left behind", |_, system: &System| {
+            system.ends_with(|job| !job.held)
         }),
     ]
 }

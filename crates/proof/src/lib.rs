@@ -2,8 +2,9 @@
 //!
 //! [`witness`] is a tool service that keeps its own log. [`drive`] starts real processes, kills or stops
 //! them at named points and drives their jobs to the end. [`zoo`] plants known bugs, one at a time, and
-//! shows that each is caught.
+//! shows that each is caught. [`chaos`] lets everything go wrong at once, drawn from a seed.
 
+pub mod chaos;
 pub mod drive;
 pub mod scratch;
 pub mod witness;

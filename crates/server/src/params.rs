@@ -118,13 +118,21 @@ impl Params {
         text.parse().map(Some).map_err(wrong)
     }
 
+    /// The value of a name that is a whole number from `least` on. The document calls it `int64`, so that
+    /// what is beyond is refused although it could be read.
+    pub(crate) fn number(&mut self, name: &str, least: u64) -> Result<Option<u64>, Failure> {
+        let expected = format!("a whole number from {least} to {}", i64::MAX);
+        let number = self.read::<u64>(name, &expected)?;
+        match number.filter(|number| *number < least || i64::try_from(*number).is_err()) {
+            Some(number) => Err(Failure::invalid(format!("query: `{name}` is {number}; expected {expected}"))),
+            None => Ok(number),
+        }
+    }
+
     /// The size of a page: at least one, at most the bound.
     pub(crate) fn limit(&mut self, default: usize, max: usize) -> Result<usize, Failure> {
-        match self.read::<u64>("limit", "a number from 1")? {
-            Some(0) => Err(Failure::invalid("query: `limit` is 0; expected a number from 1")),
-            Some(limit) => Ok(usize::try_from(limit).unwrap_or(max).min(max)),
-            None => Ok(default),
-        }
+        let limit = self.number("limit", 1)?;
+        Ok(limit.map_or(default, |limit| usize::try_from(limit).unwrap_or(max).min(max)))
     }
 
     /// How long to wait, at most the bound of one wait.

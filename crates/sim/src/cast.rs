@@ -81,6 +81,8 @@ pub struct Mishaps {
     pub drains: u64,
     /// Clocks that jumped.
     pub jumps: u64,
+    /// By how much the store's clock was set back in all: time by which everything may be late.
+    pub set_back: Duration,
     /// Processes that stood still.
     pub stops: u64,
 }
@@ -263,7 +265,10 @@ impl Cast {
                     let by = i64::try_from(random.between(1, 600_000_000)).unwrap_or(0);
                     let by = if random.chance(500) { by } else { -by };
                     tell!(self.stage.trace, "nemesis", "the store's clock jumps by {by} us");
-                    self.inner().mishaps.jumps += 1;
+                    let mut inner = self.inner();
+                    inner.mishaps.jumps += 1;
+                    inner.mishaps.set_back += Duration::from_micros(u64::try_from(-by).unwrap_or(0));
+                    drop(inner);
                     self.stage.store_clock.jump(by);
                 }
                 _ => {

@@ -50,9 +50,19 @@ impl Tally {
     }
 }
 
-/// Whether a job needs nothing more from the machine: it has ended, or a person is asked.
+/// The jobs that still need something from the machine: neither have they ended, nor is a person asked, nor
+/// do they stand behind a job of their session for which one is.
 #[must_use]
-pub fn is_quiet(row: &JobRow, orders: &[Order]) -> bool {
+pub fn restless<'j>(jobs: &'j [JobRow], orders: &[Order]) -> Vec<&'j JobRow> {
+    let held_up = |row: &JobRow| {
+        let before = |other: &&JobRow| other.id < row.id && other.agent == row.agent && other.session == row.session;
+        let mut earlier = jobs.iter().filter(before).filter(|other| !other.status.is_terminal());
+        row.session.is_some() && earlier.next().is_some()
+    };
+    jobs.iter().filter(|row| !is_quiet(row, orders) && !held_up(row)).collect()
+}
+
+fn is_quiet(row: &JobRow, orders: &[Order]) -> bool {
     let asked = row.waiting.as_ref().is_some_and(|waiting| {
         let person = waiting.wait_type == aetheris_core::plan::WaitType::Human && waiting.doubt;
         // A message that was sent once and never heard of again has nobody who would answer its waits.
@@ -175,8 +185,8 @@ fn may_fail(program: &Program, error: &Failure, loaded: &Loaded) -> bool {
         "refused" => tools().any(|(act, ..)| act == Act::Refuse || matches!(act, Act::RefuseFirst(_))),
         "busy" => tools().any(|(act, ..)| matches!(act, Act::RefuseFirst(_))),
         "not_sent" | "permit_spent" | "lease_spent" => tools().next().is_some(),
+        "timeout" | "model_busy" if program.steps.iter().any(|step| step.kind == Kind::Model) => true,
         "connection_lost" | "timeout" => tools().any(|(_, class, _)| class != EffectClass::AtMostOnce),
-        "model_busy" => program.steps.iter().any(|step| step.kind == Kind::Model),
         "in_doubt_unresolved" => {
             tools().any(|(_, class, policies)| class == EffectClass::AtMostOnce && !policies.contains(&Policy::Human))
         }

@@ -140,7 +140,7 @@ async fn play(seed: u64) -> Outcome {
     tokio::time::sleep(Duration::from_millis(storm)).await;
     weather.clear_up();
     tell!(trace, "world", "the weather clears up");
-    let bound = Duration::from_millis(bound(longest, customers, cast.ttl().to_std()));
+    let bound = Duration::from_millis(bound(longest, customers, cast.ttl().to_std())) + cast.mishaps().set_back;
     let mut tally = Tally::default();
     come_to_rest(&stage, &crowd, people, bound, &mut tally).await;
     let (orders, mut history) = (crowd.orders(), crowd.history());
@@ -193,16 +193,15 @@ async fn come_to_rest(
         tokio::time::sleep(Duration::from_millis(500)).await;
         let orders = crowd.orders();
         let jobs = oracle::all_jobs(stage.store.as_ref()).await;
-        let quiet = people.is_finished() && jobs.iter().all(|row| oracle::is_quiet(row, &orders));
-        if quiet {
+        let restless = oracle::restless(&jobs, &orders);
+        if people.is_finished() && restless.is_empty() {
             tally.case("H1", true, String::new);
             tell!(stage.trace, "world", "everything is at rest");
             return;
         }
         if stage.trace.passed() > begun + bound {
-            let stuck: Vec<String> = jobs
+            let stuck: Vec<String> = restless
                 .iter()
-                .filter(|row| !oracle::is_quiet(row, &orders))
                 .map(|row| format!("{} is {} ({:?})", stage.trace.name(row.id), row.status.as_str(), row.waiting))
                 .collect();
             tally.case("H1", false, || {

@@ -12,12 +12,14 @@ use aetheris_core::plan::WaitType;
 use aetheris_core::state::{Ending, JobState};
 use aetheris_runtime::OpError;
 use aetheris_runtime::ops::{Signal, Submission};
+use aetheris_store::NewAgent;
 use serde_json::Value;
 
 use crate::doubts::{Doubt, Verdict};
 use crate::failed::Failed;
 use crate::fleet::{Fleet, Trap};
 use crate::gate::{Crossing, Fate};
+use crate::reply::LATENCY;
 use crate::report::{CrashReport, Tally};
 use crate::script::{Outcome, Script, Waiting};
 use crate::story::moment;
@@ -29,12 +31,13 @@ use crate::world::{self, TestWorld};
 /// crash, or is in doubt where nobody could know better; every invariant holds over what is stored and what
 /// the tools have seen; the script's own check passes.
 ///
-/// Runs in virtual time on a thread of its own, so it may be called from anywhere.
+/// Runs in virtual time on threads of its own, so it may be called from anywhere; the functions of a script
+/// may be called by several of them at once.
 ///
 /// # Errors
 /// What does not hold, at which crossing, and the story of that run.
 pub fn crash_everywhere(agent: &str, message: Value, script: &Script) -> Result<CrashReport, Failed> {
-    everywhere(&Scene { agent, message, script }, Fate::Die)
+    everywhere(&Scene { agent: world::read_agent(agent)?, message, script }, Fate::Die)
 }
 
 /// The same with a process that is slow, not dead: it stands still at the crossing until its lease is over
@@ -43,12 +46,12 @@ pub fn crash_everywhere(agent: &str, message: Value, script: &Script) -> Result<
 /// # Errors
 /// As [`crash_everywhere`].
 pub fn stop_everywhere(agent: &str, message: Value, script: &Script) -> Result<CrashReport, Failed> {
-    everywhere(&Scene { agent, message, script }, Fate::Stop)
+    everywhere(&Scene { agent: world::read_agent(agent)?, message, script }, Fate::Stop)
 }
 
 /// What is the same in every run.
 struct Scene<'s> {
-    agent: &'s str,
+    agent: NewAgent,
     message: Value,
     script: &'s Script,
 }
@@ -58,7 +61,6 @@ struct Played {
     cases: u64,
     crossings: Vec<(Duration, Crossing)>,
     outcome: Outcome,
-    story: String,
 }
 
 /// A run that broke a promise: its words, and its story.
@@ -68,29 +70,46 @@ struct Broken {
 }
 
 fn everywhere(scene: &Scene<'_>, fate: Fate) -> Result<CrashReport, Failed> {
-    let all = || {
-        let plain = world::run(play(scene, fate, None));
-        let plain = plain.map_err(|broken| broken.told("without any crash"))?;
-        let places = places(&plain.crossings);
-        let (crossings, chosen) = (plain.crossings.len(), places.len());
-        let mut report = CrashReport { cases: 0, crossings, fate, left_out: crossings - chosen, rows: Vec::new() };
-        let mut broken: Vec<(usize, Broken)> = Vec::new();
-        for place in places {
-            let played = world::run(play(scene, fate, Some(place)));
-            match played.and_then(|played| judge(scene, &plain, place, &played).map(|tally| (tally, played.cases))) {
-                Ok((tally, cases)) => {
-                    report.cases += cases;
-                    report.add(plain.crossings[place].1.to_string(), tally);
-                }
-                Err(one) => broken.push((place, one)),
+    let plain = apart(|| world::run(play(scene, fate, None))).map_err(|broken| broken.told("without any crash"))?;
+    let places = places(&plain.crossings);
+    let (crossings, chosen) = (plain.crossings.len(), places.len());
+    let mut report = CrashReport { cases: 0, crossings, fate, left_out: crossings - chosen, rows: Vec::new() };
+    let mut broken: Vec<(usize, Broken)> = Vec::new();
+    for (place, played) in each_apart(&places, |place| world::run(play(scene, fate, Some((&plain, place))))) {
+        match played {
+            Ok(played) => {
+                report.cases += played.cases;
+                report.add(plain.crossings[place].1.to_string(), Tally::of(&played.outcome));
             }
+            Err(one) => broken.push((place, one)),
         }
-        told(fate, &plain, chosen, broken).map_or(Ok(report), Err)
-    };
-    // A runtime must not be made inside another one.
-    let ended = std::thread::scope(|scope| scope.spawn(all).join());
-    ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+    told(fate, &plain, chosen, broken).map_or(Ok(report), Err)
 }
+
+/// On a thread of its own: a runtime must not be made inside another one.
+fn apart<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| joined(scope.spawn(work)))
+}
+
+/// Each place's work, on as many threads as there are processors; the answers in the order of the places.
+fn each_apart<T: Send>(places: &[usize], work: impl Fn(usize) -> T + Sync) -> Vec<(usize, T)> {
+    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(THREADS_MAX);
+    let work = &work;
+    let mut done: Vec<(usize, T)> = std::thread::scope(|scope| {
+        let share = |of: usize| places.iter().skip(of).step_by(threads).map(move |place| (*place, work(*place)));
+        let started: Vec<_> = (0..threads).map(|of| scope.spawn(move || share(of).collect::<Vec<_>>())).collect();
+        started.into_iter().flat_map(joined).collect()
+    });
+    done.sort_by_key(|(place, _)| *place);
+    done
+}
+
+fn joined<T>(thread: std::thread::ScopedJoinHandle<'_, T>) -> T {
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+const THREADS_MAX: usize = 8;
 
 /// The failure of all broken runs together: the first one's story, and where the others broke.
 fn told(fate: Fate, plain: &Played, runs: usize, broken: Vec<(usize, Broken)>) -> Option<Failed> {
@@ -163,67 +182,72 @@ fn is_step(crossing: &Crossing) -> bool {
     }
 }
 
-/// Whether a run with a crash came out as it may.
-fn judge(scene: &Scene<'_>, plain: &Played, place: usize, played: &Played) -> Result<Tally, Broken> {
-    let broken = |why: String| Broken { story: played.story.clone(), why };
-    let same = played.crossings.get(..=place) == plain.crossings.get(..=place);
-    if !same {
-        return Err(broken(
-            "up to the crash this run differs from the one without it: tools, models and answers of a script \
-             must be deterministic"
-                .to_owned(),
-        ));
-    }
-    let (expected, found) = (&plain.outcome, &played.outcome);
-    if found.in_doubt {
-        return Ok(Tally { in_doubt: 1, ..Tally::default() });
-    }
-    let code = |outcome: &Outcome| outcome.error.as_ref().map(|error| error.code.clone());
-    let result = scene.script.results_differ || expected.result == found.result;
-    if expected.status != found.status || code(expected) != code(found) || !result {
-        return Err(broken(format!("the job is {found}; without the crash it is {expected}")));
-    }
-    Ok(match found.status {
-        JobStatus::Completed => Tally { completed: 1, ..Tally::default() },
-        JobStatus::Failed
-        | JobStatus::Cancelled
-        | JobStatus::Pending
-        | JobStatus::Running
-        | JobStatus::Waiting
-        | JobStatus::Parked => Tally { failed: 1, ..Tally::default() },
-    })
-}
-
-/// One run from the message to the quiet after it.
-async fn play(scene: &Scene<'_>, fate: Fate, at: Option<usize>) -> Result<Played, Broken> {
+/// One run from the message to the quiet after it, and whether it came out as it may.
+async fn play(scene: &Scene<'_>, fate: Fate, crash: Option<(&Played, usize)>) -> Result<Played, Broken> {
     let script = scene.script;
     let (tools, models) = ((script.tools)(), (script.models)());
     let world = Arc::new(TestWorld::with_adapters(&tools, &models, |fakes| (script.adapter)(fakes)));
-    let agent = world.put(scene.agent).await.map_err(Broken::early)?;
-    let trap = Trap::new(Arc::clone(world.clock()), fate, at);
+    let agent = world.put_agent(scene.agent.clone()).await.map_err(Broken::early)?;
+    let trap = Trap::new(Arc::clone(world.clock()), fate, crash.map(|(_, place)| place));
     let fleet = Fleet::start(&world, &trap);
     let job = submit(&world, &fleet, agent, scene.message.clone()).await.map_err(Broken::early)?;
     let driven = drive(&world, &fleet, job, script).await;
+    // The process that wrote the end is yet to see that it is written.
+    tokio::time::sleep(LATENCY).await;
     let crossings = trap.seen();
     fleet.settle(&trap).await;
     while tools.in_flight() > 0 {
         tokio::time::sleep(OPERATOR_PAUSE).await;
     }
-    let story = told_story(&world, job, &trap, fate).await;
-    let broken = |why: Failed| Broken { story: story.clone(), why: why.to_string() };
-    driven.map_err(broken)?;
-    let report = world.check().await.map_err(broken)?;
-    let outcome = outcome(&world, job).await.map_err(broken)?;
-    (script.check)(&outcome, &tools).map_err(|why| broken(Failed::new(why)))?;
+    let judged = match driven {
+        Ok(()) => judge(&world, job, scene, crossings, crash).await,
+        Err(failed) => Err(failed),
+    };
+    match judged {
+        Ok(played) => Ok(played),
+        Err(failed) => Err(Broken { story: told_story(&world, job, &trap, fate).await, why: failed.to_string() }),
+    }
+}
+
+/// Whether a run came out as it may.
+async fn judge(
+    world: &TestWorld,
+    job: JobId,
+    scene: &Scene<'_>,
+    crossings: Vec<(Duration, Crossing)>,
+    crash: Option<(&Played, usize)>,
+) -> Result<Played, Failed> {
+    if let Some((plain, place)) = crash
+        && crossings.get(..=place) != plain.crossings.get(..=place)
+    {
+        let why = "up to the crash this run differs from the one without it: tools, models and answers of a script \
+                   must be deterministic";
+        return Err(Failed::new(why));
+    }
+    let report = world.check().await?;
+    let outcome = outcome(world, job).await?;
+    if let Some((plain, _)) = crash {
+        as_without_crash(&plain.outcome, &outcome, scene.script.results_differ)?;
+    }
+    (scene.script.check)(&outcome, world.tools()).map_err(Failed::new)?;
     let cases = report.lines.iter().map(|line| line.examined).sum();
-    Ok(Played { cases, crossings, outcome, story })
+    Ok(Played { cases, crossings, outcome })
+}
+
+fn as_without_crash(plain: &Outcome, found: &Outcome, results_differ: bool) -> Result<(), Failed> {
+    let code = |outcome: &Outcome| outcome.error.as_ref().map(|error| error.code.clone());
+    let same_result = results_differ || plain.result == found.result;
+    // Nobody could know: that is a doubt, and no other end of the job.
+    if found.in_doubt || (plain.status == found.status && code(plain) == code(found) && same_result) {
+        return Ok(());
+    }
+    Err(Failed::new(format!("the job is {found}; without the crash it is {plain}")))
 }
 
 async fn told_story(world: &TestWorld, job: JobId, trap: &Trap, fate: Fate) -> String {
     let what = if fate == Fate::Stop { "stands still" } else { "dies" };
-    let struck = trap.struck_at().map(|(at, crossing)| format!("  {} ----- the process {what} {crossing}", moment(at)));
-    let story = world.story(job).await;
-    struck.map_or_else(|| story.clone(), |struck| format!("{story}\n{struck}"))
+    let struck = trap.struck_at().map(|(at, crossing)| (at, format!("----- the process {what} {crossing}")));
+    world.story_with(job, struck).await
 }
 
 /// Sends the message, again under the same client key where the process has died over it.
@@ -248,6 +272,14 @@ enum Moment {
     Doubts,
 }
 
+fn may_ask(status: JobStatus) -> bool {
+    match status {
+        JobStatus::Pending | JobStatus::Running => false,
+        JobStatus::Waiting | JobStatus::Parked => true,
+        JobStatus::Completed | JobStatus::Failed | JobStatus::Cancelled => true,
+    }
+}
+
 fn ask_of(state: &JobState, left: &BTreeSet<String>) -> Option<Moment> {
     if state.status.is_terminal() {
         return Some(Moment::Ended);
@@ -264,7 +296,7 @@ fn ask_of(state: &JobState, left: &BTreeSet<String>) -> Option<Moment> {
 async fn drive(world: &TestWorld, fleet: &Fleet, job: JobId, script: &Script) -> Result<(), Failed> {
     let mut left = BTreeSet::new();
     for _ in 0..ANSWERS_MAX {
-        match world.watch(job, |state| ask_of(state, &left)).await? {
+        match world.watch_in(job, may_ask, |state| ask_of(state, &left)).await? {
             Moment::Ended => return Ok(()),
             Moment::Doubts => {
                 if !answer_doubts(world, fleet, job, script).await? {

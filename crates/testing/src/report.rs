@@ -2,7 +2,10 @@
 
 use std::fmt;
 
+use aetheris_core::job::JobStatus;
+
 use crate::gate::Fate;
+use crate::script::Outcome;
 
 /// How the jobs of some runs came out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -20,6 +23,22 @@ impl Tally {
     #[must_use]
     pub fn runs(&self) -> usize {
         self.completed + self.failed + self.in_doubt
+    }
+
+    pub(crate) fn of(outcome: &Outcome) -> Self {
+        let mut tally = Self::default();
+        let count = match outcome.status {
+            _ if outcome.in_doubt => &mut tally.in_doubt,
+            JobStatus::Completed => &mut tally.completed,
+            JobStatus::Failed
+            | JobStatus::Cancelled
+            | JobStatus::Pending
+            | JobStatus::Running
+            | JobStatus::Waiting
+            | JobStatus::Parked => &mut tally.failed,
+        };
+        *count += 1;
+        tally
     }
 
     pub(crate) fn add(&mut self, other: Self) {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use aetheris_check::WitnessKind;
 use aetheris_core::id::JobId;
-use aetheris_core::time::Timestamp;
+use aetheris_core::time::{Span, Timestamp};
 
 use crate::time::BEGINNING;
 use crate::world::TestWorld;
@@ -15,7 +15,13 @@ const DETAIL_CHARS_MAX: usize = 110;
 impl TestWorld {
     /// The job's events and what its tools have seen, by time.
     pub async fn story(&self, job: JobId) -> String {
+        self.story_with(job, None).await
+    }
+
+    /// The same, with something else that happened.
+    pub(crate) async fn story_with(&self, job: JobId, also: Option<(Duration, String)>) -> String {
         let mut lines: Vec<(Timestamp, u8, String)> = Vec::new();
+        lines.extend(also.map(|(at, text)| (BEGINNING.after(Span::from_std(at)), 3, text)));
         let mut after = 0;
         while let Ok(page) = self.runtime().store.events(job, after, aetheris_core::limits::PAGE_EVENTS_MAX).await {
             let Some(last) = page.last() else { break };

@@ -15,6 +15,7 @@ use aetheris_runtime::load::Loaded;
 use aetheris_runtime::ops::{Cancelled, Resolution, Signal, SignalAnswer, Submission};
 use aetheris_runtime::{Models, OpError, Plans, Runtime, Settings, Tools, Wakeups, scope};
 use aetheris_scheduler::SweepOptions;
+use aetheris_store::hints::Follower;
 use aetheris_store::memory::MemoryStore;
 use aetheris_store::system::System;
 use aetheris_store::{JobFilter, NewAgent, Store};
@@ -30,8 +31,9 @@ use crate::random::SeededIds;
 use crate::time::VirtualClock;
 use crate::tools::FakeTools;
 
-/// How long the lease of a process in a [`TestWorld`] lives without being renewed: the server's default.
-pub const LEASE: Span = Span::from_secs(30);
+/// How long the lease of a process in a [`TestWorld`] lives without being renewed. A third of the server's
+/// default: most of what a crash costs a test is the asking of idle processes until the lease is over.
+pub const LEASE: Span = Span::from_secs(10);
 
 /// Runs a test in virtual time: where nothing can happen before a moment, the clock goes there at once.
 /// For plain `#[test]` functions; under `#[tokio::test(start_paused = true)]` it is not needed.
@@ -101,17 +103,18 @@ impl TestWorld {
     /// # Errors
     /// The file's mistakes, or tools of it that there is no fake of.
     pub async fn put(&self, file: &str) -> Result<AgentName, Failed> {
-        let agent = aetheris_agentfile::parse(file).map_err(|errors| {
-            let lines: Vec<String> = errors.iter().map(|error| format!("  {error}")).collect();
-            Failed::new(format!("the agent file is not accepted:\n{}", lines.join("\n")))
-        })?;
+        self.put_agent(read_agent(file)?).await
+    }
+
+    pub(crate) async fn put_agent(&self, new: NewAgent) -> Result<AgentName, Failed> {
+        let agent = &new.agent;
         let lacking = agent.plan.tools.keys().filter(|tool| !self.tools.has(tool));
         let lacking: Vec<String> = lacking.map(|tool| format!("`{tool}`")).collect();
         if !lacking.is_empty() {
             return Err(Failed::new(format!("the test has no fake of the agent's tools {}", lacking.join(", "))));
         }
         let name = agent.agent.clone();
-        self.rt.store.put_agent(NewAgent { agent: Arc::new(agent), source: file.to_owned() }).await?;
+        self.rt.store.put_agent(new).await?;
         Ok(name)
     }
 
@@ -125,12 +128,12 @@ impl TestWorld {
         self.put(&text).await
     }
 
-    /// What a process does here unless it is told otherwise: what `aetheris dev` does, with the server's
-    /// default lease of [`LEASE`].
+    /// What a process does here unless it is told otherwise: what `aetheris dev` does, with a lease
+    /// of [`LEASE`].
     #[must_use]
     pub fn duties(name: &str) -> Duties {
         let worker = WorkerOptions {
-            heartbeat: Span::from_secs(10),
+            heartbeat: Span::from_secs(3),
             id: WorkerId::from(name),
             lease_ttl: LEASE,
             poll_interval: Span::from_millis(250),
@@ -229,7 +232,7 @@ impl TestWorld {
     /// # Errors
     /// Nothing can bring it there any more; the text tells the job's story.
     pub async fn until(&self, job: JobId, statuses: &[JobStatus]) -> Result<JobState, Failed> {
-        self.watch(job, |state| statuses.contains(&state.status).then(|| state.clone())).await
+        self.watch_in(job, |status| statuses.contains(&status), |state| Some(state.clone())).await
     }
 
     /// Waits until the job has ended.
@@ -237,7 +240,7 @@ impl TestWorld {
     /// # Errors
     /// As [`Self::until`].
     pub async fn ended(&self, job: JobId) -> Result<JobState, Failed> {
-        self.watch(job, |state| state.status.is_terminal().then(|| state.clone())).await
+        self.watch_in(job, JobStatus::is_terminal, |state| Some(state.clone())).await
     }
 
     /// What a job is doing, folded from its events.
@@ -362,22 +365,42 @@ impl TestWorld {
         }
     }
 
-    /// Waits until `see` sees what it looks for in the job. While nothing can happen before a moment, the
-    /// clock is set to that moment.
+    /// Waits until `see` sees what it looks for in the job. It looks after each of the job's writes.
     ///
     /// # Errors
     /// Nothing can happen any more, or too much time has passed; the text tells the job's story.
-    pub async fn watch<T>(&self, job: JobId, mut see: impl FnMut(&JobState) -> Option<T>) -> Result<T, Failed> {
+    pub async fn watch<T>(&self, job: JobId, see: impl FnMut(&JobState) -> Option<T>) -> Result<T, Failed> {
+        self.watch_in(job, |_| true, see).await
+    }
+
+    /// The same, looking only while the job has a status that matters: folding a job at each of its writes
+    /// costs more than the writes.
+    pub(crate) async fn watch_in<T>(
+        &self,
+        job: JobId,
+        matters: impl Fn(JobStatus) -> bool,
+        mut see: impl FnMut(&JobState) -> Option<T>,
+    ) -> Result<T, Failed> {
         let mut follower = self.rt.store.hints().follow(job);
-        let (mut busy, mut idle) = (Duration::ZERO, 0);
         loop {
-            let state = self.state(job).await?;
-            if let Some(seen) = see(&state) {
+            let row = self.rt.store.job(job).await?.ok_or(OpError::JobNotFound(job))?;
+            if matters(row.status)
+                && let Some(seen) = see(&self.state(job).await?)
+            {
                 return Ok(seen);
             }
+            self.next_write(job, &mut follower).await?;
+        }
+    }
+
+    /// Waits until the job is written. While nothing can happen before a moment, the clock is set to that
+    /// moment.
+    async fn next_write(&self, job: JobId, follower: &mut Follower) -> Result<(), Failed> {
+        let (mut busy, mut idle) = (Duration::ZERO, 0);
+        loop {
             tokio::select! {
                 biased;
-                () = follower.changed() => { idle = 0; continue; }
+                () = follower.changed() => return Ok(()),
                 () = tokio::time::sleep(LOOK) => {}
             }
             match self.pace().await? {
@@ -389,7 +412,7 @@ impl TestWorld {
                 }
             }
             if idle >= IDLE_LOOKS_MAX || busy >= BUSY_MAX {
-                return Err(self.stuck(&state, busy).await);
+                return Err(self.stuck(&self.state(job).await?, busy).await);
             }
         }
     }
@@ -427,6 +450,15 @@ const LOOK: Duration = Duration::from_secs(1);
 const IDLE_LOOKS_MAX: u32 = 60;
 /// How long a job may be busy without a write.
 const BUSY_MAX: Duration = Duration::from_secs(3 * 3_600);
+
+/// Reads an agent file.
+pub(crate) fn read_agent(file: &str) -> Result<NewAgent, Failed> {
+    let agent = aetheris_agentfile::parse(file).map_err(|errors| {
+        let lines: Vec<String> = errors.iter().map(|error| format!("  {error}")).collect();
+        Failed::new(format!("the agent file is not accepted:\n{}", lines.join("\n")))
+    })?;
+    Ok(NewAgent { agent: Arc::new(agent), source: file.to_owned() })
+}
 
 /// The violations of a report, one per line.
 pub(crate) fn violations(report: &Report) -> String {

@@ -103,6 +103,10 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Error> {
             let config = context.configured(Some(&given.config), &[])?;
             Box::pin(dev::serve(config, context)).await
         }
+        Command::Prove(given) => {
+            let config = context.configured(given.config.as_deref(), &prove::flags(&given))?;
+            Box::pin(prove::run(&given, &config, context)).await
+        }
         Command::Worker(given) => {
             let config = context.configured(Some(&given.config), &[])?;
             Box::pin(dev::worker(config, context)).await
@@ -117,6 +121,7 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Error> {
 async fn without_config(command: Command, context: &Context) -> Result<Exit, Error> {
     match command {
         Command::Demo(given) => demo::run(&given, &context.out).await,
+        Command::Child(given) => outside::run_child(&given),
         Command::DemoPayments(given) => demo::run_payments(&given).await,
         Command::Bench(given) => Box::pin(bench::run(&given, context)).await,
         Command::CheckConsistency(given) => check_consistency::run(&given, context).await,

@@ -73,3 +73,42 @@ pub fn decode(kind: u8, schema_version: u16, payload: &[u8]) -> Result<Event, De
     }
     Event::from_payload(kind, payload).map_err(|source| DecodeError::Payload { kind, source })
 }
+
+#[cfg(test)]
+mod tests {
+
+    use super::*;
+    use crate::event::{JobCancelled, TimerFired, TimerId};
+
+    #[test]
+    fn an_event_survives_its_stored_form() {
+        let event = Event::from(TimerFired { timer: TimerId::Deadline });
+        let encoded = EncodedEvent::new(EventId::from_u128(1), &event);
+        assert_eq!((encoded.kind, encoded.schema_version), (EventKind::TimerFired, SCHEMA_VERSION));
+        assert_eq!(
+            (encoded.payload.as_slice(), encoded.payload_hash),
+            (br#"{"timer":"deadline"}"#.as_slice(), Hash::of(&encoded.payload))
+        );
+        assert_eq!(decode(encoded.kind.code(), SCHEMA_VERSION, &encoded.payload).unwrap(), event);
+    }
+
+    #[test]
+    fn what_a_later_build_wrote_is_refused() {
+        let cancelled = EventKind::JobCancelled.code();
+        assert!(decode(cancelled, SCHEMA_VERSION, b"{}").is_ok());
+        assert!(matches!(decode(0, SCHEMA_VERSION, b"{}"), Err(DecodeError::UnknownKind(0))));
+        for version in [SCHEMA_VERSION - 1, SCHEMA_VERSION + 1] {
+            assert!(matches!(decode(cancelled, version, b"{}"), Err(DecodeError::UnknownVersion { .. })));
+        }
+        assert!(matches!(decode(cancelled, SCHEMA_VERSION, b"{\"x\":1}"), Err(DecodeError::Payload { .. })));
+    }
+
+    #[test]
+    fn a_payload_is_bounded_with_its_envelope() {
+        let mut encoded = EncodedEvent::new(EventId::from_u128(1), &JobCancelled {}.into());
+        encoded.payload = vec![0; limits::PAYLOAD_BYTES_MAX + 4_096];
+        assert!(!encoded.is_too_large());
+        encoded.payload.push(0);
+        assert!(encoded.is_too_large());
+    }
+}

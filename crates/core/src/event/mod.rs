@@ -180,3 +180,34 @@ pub struct Recorded {
     /// What it says.
     pub event: Event,
 }
+
+#[cfg(test)]
+mod tests {
+
+    use super::*;
+
+    /// Stores keep the numbers for ever.
+    #[test]
+    fn kinds_keep_their_numbers_and_names() {
+        for (place, kind) in EventKind::ALL.iter().enumerate() {
+            let code = u8::try_from(place + 1).unwrap();
+            assert_eq!((kind.code(), EventKind::from_code(code)), (code, Some(*kind)));
+            assert_eq!(serde_json::to_value(kind).unwrap(), kind.as_str());
+        }
+        assert_eq!((EventKind::from_code(0), EventKind::from_code(22)), (None, None));
+        assert_eq!(EventKind::JobCreated.as_str(), "job_created");
+    }
+
+    #[test]
+    fn what_starts_something_makes_a_job_longer_and_nothing_else_does() {
+        let growing: Vec<EventKind> = EventKind::ALL.iter().copied().filter(|kind| kind.grows()).collect();
+        let expected = [
+            EventKind::JobWaiting,
+            EventKind::NodeStarted,
+            EventKind::NodeRetryScheduled,
+            EventKind::NodeSkipped,
+            EventKind::ToolInvocationStarted,
+        ];
+        assert_eq!(growing, expected);
+    }
+}

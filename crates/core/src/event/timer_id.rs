@@ -51,3 +51,25 @@ impl<'de> Deserialize<'de> for TimerId {
         String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
     }
 }
+
+#[cfg(test)]
+mod tests {
+
+    use super::*;
+
+    #[test]
+    fn a_timer_survives_its_text_form() {
+        for (timer, text) in [
+            (TimerId::Deadline, "deadline"),
+            (TimerId::Doubt("a".into()), "doubt:a"),
+            (TimerId::Wait("deadline".into()), "wait:deadline"),
+        ] {
+            assert_eq!((timer.to_string(), text.parse::<TimerId>().unwrap()), (text.to_owned(), timer.clone()));
+            assert_eq!(serde_json::to_value(&timer).unwrap(), text);
+            assert_eq!(serde_json::from_value::<TimerId>(text.into()).unwrap(), timer);
+        }
+        for text in ["", "wait", "sleep:a", "deadlines"] {
+            assert!(text.parse::<TimerId>().unwrap_err().contains("is not a timer"), "{text}");
+        }
+    }
+}

@@ -6,6 +6,8 @@
 
 mod apply;
 mod stamp;
+#[cfg(test)]
+mod tests;
 
 pub use apply::Illegal;
 

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use crate::arbitrary::event;
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(4_000))]
+    #![proptest_config(ProptestConfig::with_cases(crate::CASES))]
 
     /// Struct fields stand in alphabetical order: writing a payload gives the canonical bytes of its value.
     #[test]

@@ -3,5 +3,9 @@
 
 mod arbitrary;
 mod events;
+mod laws;
 mod recovery;
 mod reducer;
+
+/// Cases of one property.
+pub(crate) const CASES: u32 = 20_000;

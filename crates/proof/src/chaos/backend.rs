@@ -80,6 +80,15 @@ impl Sqlite {
         Ok(Self { folder, mounted })
     }
 
+    /// The folder as it is, on a disk that is shared and cannot be full.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub fn without_mount(folder: PathBuf) -> Result<Self> {
+        std::fs::create_dir_all(&folder)?;
+        Ok(Self { folder, mounted: false })
+    }
+
     fn database(&self) -> PathBuf {
         self.folder.join("aetheris.db")
     }

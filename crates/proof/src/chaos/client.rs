@@ -198,7 +198,9 @@ impl Clients {
             return Ok(false);
         }
         ensure!(status.is_success(), "cancel of {job}: {status} {answer}");
-        self.told(|history| drop(history.cancels.insert(job)));
+        self.told(|history| {
+            history.cancels.insert(job);
+        });
         Ok(true)
     }
 

@@ -87,18 +87,7 @@ impl Program {
     /// Draws the program of a place in the list.
     #[must_use]
     pub fn draw(dice: &mut Dice, place: usize) -> Self {
-        let program = Self {
-            agent: format!("chaos-{place}"),
-            adds: BTreeSet::from([0]),
-            body: String::new(),
-            calls: Vec::new(),
-            codes: BTreeSet::new(),
-            completes: true,
-            idle_ms: 0,
-            tools: String::from(LOOK),
-            top: String::new(),
-            waits: Vec::new(),
-        };
+        let program = Self::plain(&format!("chaos-{place}"));
         let mut draw = Draw { dice, value: "message.n".to_owned(), before: None, program };
         if place % 12 == 11 {
             draw.program.top.push_str("deadline: 4s\n");
@@ -115,6 +104,48 @@ impl Program {
         let answer = format!("  answer: \"{{{{ {answer} + VERSION }}}}\"\n");
         draw.program.body.push_str(&answer);
         draw.program
+    }
+
+    /// A program that is long enough for a checkpoint.
+    #[must_use]
+    pub fn long() -> Self {
+        let mut program = Self::plain("chaos-long");
+        program.body.push_str("    - { id: n0, kind: transform, output: \"{{ message.n }}\" }\n");
+        for node in 1..280 {
+            let before = node - 1;
+            let text = format!("    - {{ id: n{node}, kind: transform, output: {node}, needs: [n{before}] }}\n");
+            program.body.push_str(&text);
+        }
+        program.body.push_str("  answer: \"{{ nodes.n279.output + message.n + VERSION }}\"\n");
+        program.adds = BTreeSet::from([279]);
+        program
+    }
+
+    /// A program that keeps its slot for a while.
+    #[must_use]
+    pub fn slow() -> Self {
+        let mut program = Self::plain("chaos-slow");
+        program.tools.push_str("  wait: { kind: http, effect: idempotent, method: POST, url: \"URL/idempotent?ms=900\" }\n");
+        let node = "    - { id: n0, kind: tool, tool: wait, input: { n: \"{{ message.n }}\" } }\n";
+        program.body.push_str(node);
+        program.body.push_str("  answer: \"{{ nodes.n0.output.input.n + VERSION }}\"\n");
+        program.calls.push(Call { node: "n0".to_owned(), skipped: false });
+        program
+    }
+
+    fn plain(agent: &str) -> Self {
+        Self {
+            agent: agent.to_owned(),
+            adds: BTreeSet::from([0]),
+            body: String::new(),
+            calls: Vec::new(),
+            codes: BTreeSet::new(),
+            completes: true,
+            idle_ms: 0,
+            tools: String::from(LOOK),
+            top: String::new(),
+            waits: Vec::new(),
+        }
     }
 
     /// The agent's file of a version, with the tools at `url`.

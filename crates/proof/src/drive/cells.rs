@@ -22,6 +22,10 @@ pub enum Setting {
     Successor,
     /// A server, an armed worker, and a second worker that comes while the first stands still.
     TwoWorkers,
+    /// An armed server, and a worker that is killed in the middle: the server takes back what it has left.
+    Orphans,
+    /// One armed `dev` that is told to stop in the middle.
+    Drain,
 }
 
 /// One cell of the matrix.
@@ -39,8 +43,67 @@ pub struct Cell {
 
 /// The parts of a run outside the store that have a point before and after.
 const CALLS: [&str; 3] = ["run.tool", "run.pure", "run.model"];
+/// Points between writes and calls: where something is read, decided, answered or half done.
+const BETWEEN: [(&str, Setting); 56] = [
+    ("run.claimed", Setting::Dev),
+    ("run.loaded", Setting::Dev),
+    ("run.tool.permitted", Setting::Dev),
+    ("run.tool.owed", Setting::Dev),
+    ("run.tool.refused", Setting::Dev),
+    ("run.retry.scheduled", Setting::Dev),
+    ("run.retry.due", Setting::Dev),
+    ("run.block.drafted", Setting::Dev),
+    ("run.doubt.entered", Setting::Dev),
+    ("run.reconcile.before_call", Setting::Dev),
+    ("run.reconcile.after_call", Setting::Dev),
+    ("run.end.drafted", Setting::Dev),
+    ("run.end.asked", Setting::Dev),
+    ("run.end.giving_back", Setting::Drain),
+    ("run.deposit.owed", Setting::TwoWorkers),
+    ("ops.create.decided", Setting::Dev),
+    ("ops.create.written", Setting::Dev),
+    ("ops.signal.looked", Setting::Dev),
+    ("ops.signal.written", Setting::Dev),
+    ("ops.timer.decided", Setting::Dev),
+    ("ops.timer.written", Setting::Dev),
+    ("ops.cancel.decided", Setting::Dev),
+    ("ops.cancel.written", Setting::Dev),
+    ("ops.resolve.decided", Setting::Dev),
+    ("ops.resolve.written", Setting::Dev),
+    ("ops.reclaim.decided", Setting::Successor),
+    ("ops.reclaim.written", Setting::Successor),
+    ("ops.deposit.decided", Setting::TwoWorkers),
+    ("ops.deposit.written", Setting::TwoWorkers),
+    ("sweep.timers.listed", Setting::Dev),
+    ("sweep.leases.listed", Setting::Orphans),
+    ("sweep.instance.listed", Setting::Successor),
+    ("worker.claimed", Setting::Dev),
+    ("worker.run_ended", Setting::Dev),
+    ("worker.drained", Setting::Drain),
+    ("keeper.answered", Setting::Dev),
+    ("store.open.before_migrate", Setting::Dev),
+    ("store.migrate.before_commit", Setting::Dev),
+    ("store.migrate.after_commit", Setting::Dev),
+    ("store.create.answered", Setting::Dev),
+    ("store.claim.answered", Setting::Dev),
+    ("store.permit.answered", Setting::Dev),
+    ("store.record.answered", Setting::Dev),
+    ("store.block.answered", Setting::Dev),
+    ("store.signal.answered", Setting::Dev),
+    ("store.finish.answered", Setting::Dev),
+    ("start.locked", Setting::Dev),
+    ("start.lock.emptied", Setting::Successor),
+    ("start.lock.written", Setting::Successor),
+    ("start.opened", Setting::Dev),
+    ("start.agents_put", Setting::Dev),
+    ("start.taken_back", Setting::Successor),
+    ("start.forgetting", Setting::Successor),
+    ("start.listening", Setting::Dev),
+    ("stop.asked", Setting::Drain),
+    ("store.requeue.after_commit", Setting::Drain),
+];
 /// Where standing still is worst.
-const STOPS: [&str; 10] = [
+const STOPS: [&str; 16] = [
     "store.permit.after_commit",
     "run.tool.before_call",
     "run.tool.after_call",
@@ -51,6 +114,28 @@ const STOPS: [&str; 10] = [
     "store.block.after_commit",
     "store.heartbeat.before_commit",
     "store.heartbeat.after_commit",
+    "worker.claimed",
+    "run.tool.permitted",
+    "run.tool.owed",
+    "run.block.drafted",
+    "run.end.drafted",
+    "keeper.answered",
+];
+/// The first crashes of the gate's pairs: a permission, an answer, a result and a wait that are on their way.
+const FIRST: [&str; 4] =
+    ["store.permit.after_commit", "run.tool.after_call", "run.tool.owed", "store.block.before_commit"];
+/// The second ones: in what the next process does about the first.
+const SECOND: [&str; 10] = [
+    "start.lock.emptied",
+    "sweep.instance.listed",
+    "ops.reclaim.decided",
+    "store.reclaim.after_commit",
+    "start.forgetting",
+    "start.lock.written",
+    "store.claim.after_commit",
+    "run.loaded",
+    "run.doubt.entered",
+    "run.reconcile.after_call",
 ];
 
 impl Cell {
@@ -108,9 +193,34 @@ pub fn of_stops() -> Vec<Cell> {
     STOPS.iter().map(stop).collect()
 }
 
+/// The cells between writes and calls.
+#[must_use]
+pub fn between() -> Vec<Cell> {
+    BETWEEN.iter().map(|(point, setting)| Cell::kill((*point).to_owned(), 1, *setting)).collect()
+}
+
+/// A crash, and one in the process that comes after it.
+pub type Pair = (Cell, Cell);
+
+/// The pairs of the gate.
+#[must_use]
+pub fn pairs() -> Vec<Pair> {
+    let kill = |point: &&str| Cell::kill((*point).to_owned(), 1, Setting::Dev);
+    FIRST.iter().flat_map(|first| SECOND.iter().map(move |second| (kill(first), kill(second)))).collect()
+}
+
+/// Every pair of points that a `dev` passes on its own, the second also among those that only a successor does.
+#[must_use]
+pub fn all_pairs() -> Vec<Pair> {
+    let mut cells: Vec<Cell> = all().into_iter().filter(|cell| cell.mode == Mode::Kill && cell.hit == 1).collect();
+    cells.retain(|cell| matches!(cell.setting, Setting::Dev | Setting::Successor));
+    let first = cells.iter().filter(|cell| cell.setting == Setting::Dev);
+    first.flat_map(|first| cells.iter().map(move |second| (first.clone(), second.clone()))).collect()
+}
+
 /// The whole matrix.
 #[must_use]
 pub fn all() -> Vec<Cell> {
     let of_writes = writes().into_iter().flat_map(of_write);
-    of_writes.chain(of_calls()).chain(of_stops()).collect()
+    of_writes.chain(of_calls()).chain(between()).chain(of_stops()).collect()
 }

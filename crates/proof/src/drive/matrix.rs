@@ -8,7 +8,7 @@ use aetheris_check::{ClientHistory, Invariant};
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::Signal;
 
-use super::cells::{Cell, Mode, Setting};
+use super::cells::{Cell, Mode, Pair, Setting};
 use super::fleet::{Fleet, ready};
 use super::process::{Running, Started, was_killed};
 use super::stories::{STORIES, Story};
@@ -38,7 +38,8 @@ pub async fn run(program: PathBuf, cell: &Cell) -> Result<()> {
         match (cell.setting, cell.mode) {
             (Setting::TwoWorkers, Mode::Stop) => stopped(&fleet, cell).await,
             (Setting::TwoWorkers, Mode::Kill) => deposited(&fleet, cell).await,
-            (Setting::Dev | Setting::Successor, _) => killed(&fleet, cell).await,
+            (Setting::Orphans, _) => orphaned(&fleet, cell).await,
+            (Setting::Dev | Setting::Successor | Setting::Drain, _) => killed(&fleet, cell).await,
         }
     };
     match tokio::time::timeout(CELL, Box::pin(cell_run)).await {
@@ -64,13 +65,9 @@ pub async fn crash_free(program: PathBuf) -> Result<String> {
 
 async fn killed(fleet: &Fleet, cell: &Cell) -> Result<()> {
     let agents = fleet.agents(STORIES)?;
-    let first = match cell.setting {
-        Setting::Successor => None,
-        Setting::Dev | Setting::TwoWorkers => Some(cell.order()),
-    };
     let client = fleet.client()?;
     let guarded = async {
-        if first.is_none() {
+        if cell.setting == Setting::Successor {
             let mut running = ready(&fleet.dev(&agents, None)).await?;
             fleet.serve_at(&running)?;
             tokio::time::sleep(HEAD_START).await;
@@ -79,6 +76,10 @@ async fn killed(fleet: &Fleet, cell: &Cell) -> Result<()> {
         }
         if let Started::Ready(mut armed) = fleet.dev(&agents, Some(cell.order())).start().await? {
             fleet.serve_at(&armed)?;
+            if cell.setting == Setting::Drain {
+                tokio::time::sleep(HEAD_START).await;
+                armed.signal(Signal::TERM)?;
+            }
             let status = armed.wait().await?;
             ensure!(was_killed(status), "the armed process ended by itself: {status}");
         }
@@ -93,12 +94,88 @@ async fn killed(fleet: &Fleet, cell: &Cell) -> Result<()> {
     Ok(())
 }
 
+/// Runs one pair: a crash, and another one in the process that recovers from it. Whether the second point was
+/// reached; a recovery that does not come by it is as good.
+///
+/// # Errors
+/// As [`run`].
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a pair that never ends has failed, and its processes are killed with it"
+)]
+pub async fn run_pair(program: PathBuf, pair: &Pair) -> Result<bool> {
+    let fleet = Fleet::new(program)?;
+    let (first, second) = pair;
+    match tokio::time::timeout(CELL, Box::pin(killed_twice(&fleet, pair))).await {
+        Ok(done) => done.with_context(|| format!("pair {first} {second}\n{}", fleet.tail())),
+        Err(_) => bail!("pair {first} {second}: stuck for {CELL:?}\n{}", fleet.tail()),
+    }
+}
+
+async fn killed_twice(fleet: &Fleet, (first, second): &Pair) -> Result<bool> {
+    let agents = fleet.agents(STORIES)?;
+    let client = fleet.client()?;
+    let mut crashes = 0;
+    let guarded = async {
+        for cell in [first, second] {
+            if let Started::Ready(mut armed) = fleet.dev(&agents, Some(cell.order())).start().await? {
+                fleet.serve_at(&armed)?;
+                let status = armed.wait().await?;
+                ensure!(was_killed(status), "the armed process ended by itself: {status}");
+            }
+            crashes += 1;
+        }
+        let running = ready(&fleet.dev(&agents, None)).await?;
+        fleet.serve_at(&running)?;
+        anyhow::Ok(running)
+    };
+    let played = fleet.play(&client, STORIES);
+    let history = {
+        tokio::pin!(guarded, played);
+        tokio::select! {
+            running = &mut guarded => {
+                let _running = running?;
+                played.await?
+            }
+            history = &mut played => history?,
+        }
+    };
+    ensure!(crashes > 0, "the workload has ended and the first point was not reached");
+    fleet.check(&history, CRASH_FREE).await?;
+    Ok(crashes == 2)
+}
+
+/// A worker is killed in the middle; the server's sweep finds its leases, and dies over it.
+async fn orphaned(fleet: &Fleet, cell: &Cell) -> Result<()> {
+    let stories = chosen(&["plain", "ledger", "late"]);
+    let mut armed = armed_server(fleet, &stories, Some(cell.order())).await?;
+    let client = fleet.client()?;
+    let guarded = async {
+        let worker = ready(&fleet.part("worker", None)).await?;
+        while fleet.witness.lines()?.is_empty() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        worker.signal(Signal::KILL)?;
+        let status = armed.wait().await?;
+        ensure!(was_killed(status), "the armed server ended by itself: {status}");
+        let server = ready(&fleet.part("serve", None)).await?;
+        fleet.serve_at(&server)?;
+        let worker = ready(&fleet.part("worker", None)).await?;
+        anyhow::Ok((server, worker))
+    };
+    let (processes, history) = both(guarded, fleet.play(&client, &stories)).await?;
+    drop(processes);
+    let excused = [PARTIAL, &[Invariant::D7, Invariant::E1, Invariant::E2]].concat();
+    fleet.check(&history, &excused).await?;
+    Ok(())
+}
+
 /// Both, or the first failure. A workload that ends while the armed process still lives has not reached
 /// the point.
-async fn both(
-    guarded: impl Future<Output = Result<Running>>,
+async fn both<T>(
+    guarded: impl Future<Output = Result<T>>,
     played: impl Future<Output = Result<ClientHistory>>,
-) -> Result<(Running, ClientHistory)> {
+) -> Result<(T, ClientHistory)> {
     tokio::pin!(guarded, played);
     tokio::select! {
         running = &mut guarded => {
@@ -123,7 +200,11 @@ fn chosen(names: &[&str]) -> Vec<Story> {
 
 /// A server on the folder, with the stories' agents put.
 async fn server(fleet: &Fleet, stories: &[Story]) -> Result<Running> {
-    let running = ready(&fleet.part("serve", None)).await?;
+    armed_server(fleet, stories, None).await
+}
+
+async fn armed_server(fleet: &Fleet, stories: &[Story], crash: Option<String>) -> Result<Running> {
+    let running = ready(&fleet.part("serve", crash)).await?;
     fleet.serve_at(&running)?;
     let client = fleet.client()?;
     for story in stories {

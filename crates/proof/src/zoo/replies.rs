@@ -67,7 +67,7 @@ pub fn all() -> Vec<ReplyCell> {
 ///
 /// # Errors
 /// Something did not end as it had to, or an invariant does not hold.
-pub async fn run(cell: &ReplyCell) -> Result<bool> {
+pub async fn run(cell: ReplyCell) -> Result<bool> {
     let world = World::on(cell.backend)?;
     let calm = vec![None; cell.hit - 1];
     world.faults.replan(FaultPlan::none().script(cell.op, calm.into_iter().chain([Some(cell.fault)])));

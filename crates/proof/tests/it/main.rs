@@ -1,7 +1,8 @@
-//! Crash matrix, race of two workers and bug zoo, against real processes.
+//! Crash matrix, race of two workers, bug zoo and `prove`, against real processes.
 #![expect(clippy::unwrap_used, reason = "a test fails by it")]
 
 mod matrix;
+mod prove;
 mod race;
 mod zoo;
 

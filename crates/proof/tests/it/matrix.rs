@@ -4,13 +4,15 @@ use std::sync::Arc;
 
 use aetheris_proof::drive::cells::{self, Cell};
 use aetheris_proof::drive::matrix;
+use aetheris_proof::zoo::replies;
+use futures_util::StreamExt;
 use tokio::sync::Semaphore;
 
 /// Cells of one test that run at once: most of their time they wait.
 const AT_ONCE: usize = 4;
 
 /// How many cells the matrix has.
-const CELLS: usize = 86;
+const CELLS: usize = 148;
 
 fn green(cells: Vec<Cell>) {
     let failed = crate::block_on(async {
@@ -50,6 +52,84 @@ macro_rules! writes {
 writes! {
     create permit record finish block requeue doubt signal timer cancel reclaim deposit resolve
     claim heartbeat put_agent
+}
+
+#[test]
+fn between() {
+    green(cells::between());
+}
+
+#[test]
+fn pairs() {
+    let pairs = cells::pairs();
+    assert!(pairs.len() <= 40 && cells::all_pairs().len() >= 1_000);
+    let done = crate::block_on(async {
+        futures_util::stream::iter(pairs)
+            .map(|pair| async move { (matrix::run_pair(crate::program(), &pair).await, pair) })
+            .buffer_unordered(AT_ONCE)
+            .collect::<Vec<_>>()
+            .await
+    });
+    let failed: Vec<_> = done.iter().filter_map(|(done, _)| done.as_ref().err().map(|e| format!("{e:#}"))).collect();
+    assert!(failed.is_empty(), "{} pairs failed:\n\n{}", failed.len(), failed.join("\n\n"));
+    let twice = done.iter().filter(|(done, _)| matches!(done, Ok(true))).count();
+    println!("crash during recovery: {} pairs, {twice} crashed twice", done.len());
+    assert!(twice * 2 >= done.len(), "{twice} of {} pairs have crashed twice", done.len());
+}
+
+/// Modes three and four: every kind of write with its answer lost, on both stores.
+#[test]
+fn lost_answers() {
+    let cells = replies::all();
+    let done = crate::block_on(async {
+        let runs = cells.iter().map(|cell| async move { tokio::spawn(replies::run(*cell)).await.unwrap() });
+        futures_util::stream::iter(runs).buffer_unordered(AT_ONCE).collect::<Vec<_>>().await
+    });
+    let failed: Vec<_> = done.iter().filter_map(|done| done.as_ref().err().map(|e| format!("{e:#}"))).collect();
+    assert!(failed.is_empty(), "{} cells failed:\n\n{}", failed.len(), failed.join("\n"));
+    let met = done.iter().filter(|done| matches!(done, Ok(true))).count();
+    println!("lost answers: {} cells, {met} met their fault", done.len());
+}
+
+/// Every point that is in the code has a cell, and every cell's point is in the code.
+#[test]
+fn every_point_has_a_cell() {
+    let mut points = Vec::new();
+    let crates = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    for krate in ["cli", "runtime", "scheduler", "server", "store", "store-sqlite", "worker"] {
+        points_in(&crates.join(krate).join("src"), &mut points);
+    }
+    assert!(points.len() >= 45, "{} places", points.len());
+    let named: std::collections::BTreeSet<String> = cells::all().into_iter().map(|cell| cell.point).collect();
+    assert!(named.len() >= 70, "{} points", named.len());
+    let fits = |pattern: &str, point: &str| match pattern.split_once('{') {
+        None => pattern == point,
+        Some((start, rest)) => point.starts_with(start) && point.ends_with(rest.split_once('}').unwrap().1),
+    };
+    for pattern in &points {
+        assert!(named.iter().any(|point| fits(pattern, point)), "no cell for {pattern}");
+    }
+    for point in &named {
+        assert!(points.iter().any(|pattern| fits(pattern, point)), "no place for {point}");
+    }
+    println!("crash points: {} places in the code, {} points in cells", points.len(), named.len());
+}
+
+fn points_in(folder: &std::path::Path, points: &mut Vec<String>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            points_in(&path, points);
+        } else if path.extension().is_some_and(|ext| ext == "rs") {
+            let text = std::fs::read_to_string(&path).unwrap();
+            let mut rest = text.as_str();
+            while let Some((_, found)) = rest.split_once("crash_point!(\"") {
+                let (point, after) = found.split_once('"').unwrap();
+                points.push(point.to_owned());
+                rest = after;
+            }
+        }
+    }
 }
 
 #[test]

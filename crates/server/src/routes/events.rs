@@ -1,6 +1,6 @@
 //! A job's events: pages, and a stream.
 
-use aetheris_api::{EventPage, EventView};
+use aetheris_api::{EventPage, EventView, StreamedEvent};
 use aetheris_core::id::JobId;
 use aetheris_core::limits;
 use aetheris_runtime::OpError;
@@ -28,7 +28,7 @@ const LAST_EVENT_ID: &str = "last-event-id";
 #[utoipa::path(get, path = "/api/jobs/{id}/events", tag = "evidence", operation_id = "list_events",
     params(
         ("id" = String, Path, description = "The job's id"),
-        ("after" = Option<u64>, Query, description = "From the event after this place on; 0 by default"),
+        ("after" = Option<u64>, Query, minimum = 0, description = "From the event after this place on; 0 by default"),
         ("limit" = Option<u64>, Query, minimum = 1, description = "At most so many; 100 by default, never more than 1000")),
     responses((status = 200, body = EventPage), Common, NoJob))]
 pub(super) async fn page(State(app): State<Shared>, JobPath(job): JobPath, mut params: Params) -> Answer {
@@ -63,10 +63,10 @@ async fn read(app: &App, job: JobId, after: u64, limit: usize) -> Result<EventPa
 #[utoipa::path(get, path = "/api/jobs/{id}/events/stream", tag = "evidence", operation_id = "stream_events",
     params(
         ("id" = String, Path, description = "The job's id"),
-        ("after" = Option<u64>, Query, description = "From the event after this place on; 0 by default"),
-        ("Last-Event-ID" = Option<u64>, Header, description = "The same, and stronger: what was seen last")),
+        ("after" = Option<u64>, Query, minimum = 0, description = "From the event after this place on; 0 by default"),
+        ("Last-Event-ID" = Option<u64>, Header, nullable = false, minimum = 0, description = "The same, and stronger: what was seen last")),
     responses(
-        (status = 200, body = String, content_type = "text/event-stream",
+        (status = 200, body = StreamedEvent, content_type = "text/event-stream",
             description = "One `EventView` in each `data`"),
         Common, NoJob))]
 pub(super) async fn stream(
@@ -86,13 +86,13 @@ pub(super) async fn stream(
 }
 
 fn after(params: &mut Params) -> Result<u64, Failure> {
-    Ok(params.read("after", "the place of an event")?.unwrap_or(0))
+    Ok(params.number("after", 0)?.unwrap_or(0))
 }
 
 fn last_seen(headers: &HeaderMap) -> Result<Option<u64>, Failure> {
     let Some(value) = headers.get(LAST_EVENT_ID).filter(|value| !value.is_empty()) else {
         return Ok(None);
     };
-    let place = value.to_str().ok().and_then(|text| text.parse().ok());
+    let place = value.to_str().ok().and_then(|text| text.parse().ok()).filter(|place| i64::try_from(*place).is_ok());
     place.map(Some).ok_or_else(|| Failure::invalid("Last-Event-ID: expected the place of an event"))
 }

@@ -24,13 +24,14 @@ const PAGE_DEFAULT: usize = 50;
 #[utoipa::path(get, path = "/api/jobs", tag = "jobs", operation_id = "list_jobs",
     params(
         ("status" = Option<String>, Query,
+            pattern = "^ *(pending|running|waiting|parked|completed|failed|cancelled)?( *, *(pending|running|waiting|parked|completed|failed|cancelled)?)* *$",
             description = "In one of these states, separated by commas: pending, running, waiting, parked, \
                            completed, failed, cancelled. May be repeated"),
         ("agent" = Option<String>, Query, description = "Of this agent"),
         ("session_id" = Option<String>, Query, description = "Of this conversation"),
-        ("label" = Option<String>, Query, description = "With this label: `key:value` or `key=value`"),
+        ("label" = Option<String>, Query, pattern = "^$|^[^:=]+[:=]", description = "With this label: `key:value` or `key=value`"),
         ("limit" = Option<u64>, Query, minimum = 1, description = "At most so many; 50 by default, never more than 500"),
-        ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before")),
+        ("cursor" = Option<String>, Query, pattern = "^(job_[0-7][0-9A-HJKMNP-TV-Za-hjkmnp-tv-z]{25})?$", description = "`next_cursor` of the page before")),
     responses((status = 200, body = JobList), Common))]
 pub(super) async fn list(State(app): State<Shared>, mut params: Params) -> Answer {
     let filter = JobFilter {
@@ -54,7 +55,7 @@ pub(super) async fn list(State(app): State<Shared>, mut params: Params) -> Answe
 #[utoipa::path(get, path = "/api/jobs/{id}", tag = "jobs", operation_id = "get_job",
     params(
         ("id" = String, Path, description = "The job's id"),
-        ("wait" = Option<String>, Query, pattern = "^[0-9]{1,9}(us|ms|s|m|h|d)$",
+        ("wait" = Option<String>, Query, pattern = "^([0-9]{1,9}(us|ms|s|m|h|d))?$",
             description = "Answer when the job has ended, or when this time is over; at most 60s")),
     responses((status = 200, body = JobView), Common, NoJob))]
 pub(super) async fn get(State(app): State<Shared>, JobPath(job): JobPath, mut params: Params, gone: Gone) -> Answer {
@@ -92,7 +93,7 @@ fn label(text: &str) -> Result<(String, String), Failure> {
 }
 
 fn statuses(texts: &[String]) -> Result<Vec<JobStatus>, Failure> {
-    let names = texts.iter().flat_map(|text| text.split(',')).map(str::trim).filter(|name| !name.is_empty());
+    let names = texts.iter().flat_map(|text| text.split(',')).map(|name| name.trim_matches(' ')).filter(|name| !name.is_empty());
     let status = |name| {
         JobStatus::parse(name).ok_or_else(|| {
             let known = JobStatus::ALL.map(JobStatus::as_str).join(", ");

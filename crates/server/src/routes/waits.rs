@@ -26,9 +26,9 @@ const PAGES_MAX: usize = 8;
 /// Newest job first. Without `wait_type`, everything but what only time ends.
 #[utoipa::path(get, path = "/api/waits", tag = "people", operation_id = "list_waits",
     params(
-        ("wait_type" = Option<String>, Query, description = "human, signal, webhook or timer"),
+        ("wait_type" = Option<String>, Query, pattern = "^(human|signal|webhook|timer)?$", description = "human, signal, webhook or timer"),
         ("limit" = Option<u64>, Query, minimum = 1, description = "At most so many; 50 by default, never more than 500"),
-        ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before")),
+        ("cursor" = Option<String>, Query, pattern = "^(job_[0-7][0-9A-HJKMNP-TV-Za-hjkmnp-tv-z]{25})?$", description = "`next_cursor` of the page before")),
     responses((status = 200, body = WaitList), Common))]
 pub(super) async fn list(State(app): State<Shared>, mut params: Params) -> Answer {
     let wait_type = params.one("wait_type")?.map(|name| wait_type(&name)).transpose()?;

@@ -60,13 +60,13 @@ fn everything() -> (String, Script) {
                  \x20 pay: { kind: function, function: f, timeout: 10s, on_in_doubt: [{ wait: 30s }, { reconcile: books }, human] }\n\
                  \x20 books: { kind: function, function: f, effect: pure }\n";
     let nodes = "    - { id: a, kind: tool, tool: look, input: { id: \"{{ message.id }}\" } }\n\
-                 \x20   - { id: b, kind: llm, prompt: \"is {{ nodes.a.output }} good?\", needs: [a], retry: { max_tries: 3, backoff: 1s } }\n\
-                 \x20   - { id: c, kind: tool, tool: book, needs: [b], retry: { max_tries: 5, backoff: 2s } }\n\
+                 \x20   - { id: b, kind: llm, prompt: \"is {{ nodes.a.output }} good?\", needs: [a], retry: { max_attempts: 3, backoff: 1s } }\n\
+                 \x20   - { id: c, kind: tool, tool: book, needs: [b], retry: { max_attempts: 5, backoff: 2s } }\n\
                  \x20   - { id: d, kind: sleep, duration: 3d, needs: [c] }\n\
                  \x20   - { id: e, kind: wait, wait_type: signal, correlation_key: \"no-{{ job.id }}\", deadline: 1h, on_deadline: { continue_with: 1 }, needs: [d] }\n\
                  \x20   - { id: f, kind: wait, wait_type: human, correlation_key: \"yes-{{ job.id }}\", needs: [e] }\n\
                  \x20   - { id: g, kind: tool, tool: pay, needs: [f], input: { cents: \"{{ nodes.f.output.cents }}\" } }\n\
-                 \x20   - { id: h, kind: transform, value: \"{{ nodes.g.output }} {{ nodes.c.output }}\", needs: [g] }\n";
+                 \x20   - { id: h, kind: transform, output: \"{{ nodes.g.output }} {{ nodes.c.output }}\", needs: [g] }\n";
     let script = Script::new(|| {
         let busy = [Reply::refused("busy"), Reply::answer_lost(json!("booked"))];
         FakeTools::new()
@@ -158,7 +158,8 @@ fn a_service_that_does_not_look_at_keys_pays_twice_and_the_crossing_is_named() {
     });
     let failed = crash_everywhere(&pay("effect: idempotent"), json!({}), &script).unwrap_err().to_string();
     println!("{failed}");
-    assert!(failed.contains("The first one, where the process dies after the call of `pay` in `n`"), "{failed}");
+    assert!(failed.contains("The first one, where the process dies "), "{failed}");
+    assert!(failed.contains("the process dies after the call of `pay` in `n` (crossing "), "{failed}");
     assert!(failed.contains("paid 2 times") && failed.contains("----- the process dies"), "{failed}");
 }
 

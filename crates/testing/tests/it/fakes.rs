@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 async fn ends(tool: &str, tools: &FakeTools) -> Result<(JobStatus, TestWorld, JobId), Failed> {
     let world = TestWorld::new(tools, &FakeModels::new());
-    let retry = "retry: { max_tries: 4, backoff: 1s }";
+    let retry = "retry: { max_attempts: 4, backoff: 1s }";
     let file = format!(
         "agent: a\nplanner: static\n{retry}\ntools:\n  t: {{ kind: function, function: f, timeout: 10s, {tool} }}\n\
          plan:\n  nodes:\n    - {{ id: n, kind: tool, tool: t, input: {{ x: 1 }} }}\n"
@@ -78,7 +78,7 @@ async fn asked(models: &FakeModels, prompts: &[(&str, &str)]) -> Result<Vec<Resu
     let mut answers = Vec::new();
     for (place, (model, prompt)) in prompts.iter().enumerate() {
         let file = format!(
-            "agent: a{place}\nplanner: static\nmodel: {model}\nretry: {{ max_tries: 2, backoff: 1s }}\n\
+            "agent: a{place}\nplanner: static\nmodel: {model}\nretry: {{ max_attempts: 2, backoff: 1s }}\n\
              plan:\n  nodes:\n    - {{ id: n, kind: llm, prompt: \"{prompt}\", timeout: 5s }}\n"
         );
         world.put(&file).await?;

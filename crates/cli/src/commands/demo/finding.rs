@@ -9,10 +9,10 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::acts::Act;
-use crate::commands::outside::{Fault, said};
 use super::payments::{self, Booking};
 use super::refund::{ORDER, Witness, of_refund};
 use super::story::Story;
+use crate::commands::outside::{Fault, said};
 use crate::render::Tone;
 
 /// How the outcome of the call is found in every act.

@@ -39,7 +39,8 @@ use crate::render::Tone;
 /// # Errors
 /// The stage cannot be set, or someone asks to stop. What was started is killed either way.
 pub async fn run(args: &Demo, out: &Out) -> Result<Exit, Error> {
-    let mut folder = Folder::make_in(&std::env::temp_dir(), "aetheris-demo").map_err(|error| anyhow::anyhow!("no temporary folder can be made: {error}"))?;
+    let mut folder = Folder::make_in(&std::env::temp_dir(), "aetheris-demo")
+        .map_err(|error| anyhow::anyhow!("no temporary folder can be made: {error}"))?;
     let program = std::env::current_exe().map_err(anyhow::Error::from)?;
     let story = Story::begin(out);
     let played = tokio::select! {

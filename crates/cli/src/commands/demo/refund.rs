@@ -5,14 +5,14 @@ use std::path::PathBuf;
 use aetheris_api::{EventView, MessageAnswer, MessageRequest, SignalRequest, SignalResult, WaitList};
 use aetheris_core::json::Json;
 use aetheris_core::plan::WaitType;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::commands::outside::Fault;
 use super::payments::Booking;
-use crate::commands::outside::{Process, said, within};
 use super::stage::{Payments, Server, Stage};
 use super::story::Story;
 use crate::client::{Client, Follow};
+use crate::commands::outside::Fault;
+use crate::commands::outside::{Process, said, within};
 use crate::render::Tone;
 
 /// The order that is refunded.

@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use aetheris_api::AgentPut;
 use serde_json::{Value, json};
 
-use crate::commands::outside::Fault;
 use super::payments::{Booking, Command, Notice};
-use crate::commands::outside::{Process, Surroundings};
 use super::story::Story;
 use crate::client::Client;
+use crate::commands::outside::Fault;
+use crate::commands::outside::{Process, Surroundings};
 
 /// The address in the agent files, in whose place the service's own comes.
 const ADDRESS_IN_FILES: &str = "http://127.0.0.1:9000";

@@ -25,7 +25,7 @@ pub struct ChildArgs {
 ///
 /// # Errors
 /// Whoever started it has gone already, or the program cannot be started.
-pub fn run(args: &ChildArgs) -> Result<Exit, Error> {
+pub(in crate::commands) fn run(args: &ChildArgs) -> Result<Exit, Error> {
     #[cfg(target_os = "linux")]
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))
         .map_err(|error| anyhow::anyhow!("the end of the parent cannot be waited for: {error}"))?;

@@ -47,7 +47,10 @@ impl Listener for Watched {
         let (stream, address) = Listener::accept(&mut self.listener).await;
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let tag = Tag(Arc::new(Facts { watched: AtomicBool::new(false), number }));
-        (Connection { by_client: false, say: Arc::clone(&self.say), stream, tag, unsent: false, written: false }, address)
+        (
+            Connection { by_client: false, say: Arc::clone(&self.say), stream, tag, unsent: false, written: false },
+            address,
+        )
     }
 
     fn local_addr(&self) -> io::Result<SocketAddr> {

@@ -12,7 +12,8 @@ use aetheris_api::EventView;
 use serde_json::Value;
 use tokio::signal::unix::{SignalKind, signal};
 
-pub use self::child::{ChildArgs, run as run_child};
+pub use self::child::ChildArgs;
+pub(in crate::commands) use self::child::run as run_child;
 pub(in crate::commands) use self::connection::{Ended, Tag, Watched};
 pub(in crate::commands) use self::fault::Fault;
 pub(in crate::commands) use self::folder::Folder;

@@ -105,7 +105,11 @@ impl Process {
     ///
     /// # Errors
     /// It does not come in time, or the process ends without it.
-    pub(in crate::commands) async fn line<T>(&mut self, what: &str, pick: impl FnMut(&str) -> Option<T>) -> Result<T, Fault> {
+    pub(in crate::commands) async fn line<T>(
+        &mut self,
+        what: &str,
+        pick: impl FnMut(&str) -> Option<T>,
+    ) -> Result<T, Fault> {
         let found = within(what, self.out.next(pick)).await;
         self.explained(what, found)
     }
@@ -114,7 +118,11 @@ impl Process {
     ///
     /// # Errors
     /// As [`Self::line`].
-    pub(in crate::commands) async fn err_line<T>(&mut self, what: &str, pick: impl FnMut(&str) -> Option<T>) -> Result<T, Fault> {
+    pub(in crate::commands) async fn err_line<T>(
+        &mut self,
+        what: &str,
+        pick: impl FnMut(&str) -> Option<T>,
+    ) -> Result<T, Fault> {
         let found = within(what, self.err.next(pick)).await;
         self.explained(what, found)
     }

@@ -2,7 +2,8 @@
 //! may take.
 
 /// Asks the tool what became of a call.
-const LOOK: &str = "  look: { kind: http, effect: pure, method: GET, url: \"URL/lookup/{{ input.idempotency_key }}\" }\n";
+const LOOK: &str =
+    "  look: { kind: http, effect: pure, method: GET, url: \"URL/lookup/{{ input.idempotency_key }}\" }\n";
 
 /// One call that acts, with the given effect class, query and keys of its own.
 fn one_call(effect: &str, query: &str, keys: &str) -> String {
@@ -72,6 +73,14 @@ plan:
     - { id: nap, kind: sleep, duration: 1h }
 ";
 
+/// Steps of a job that is long enough for a checkpoint.
+const LONG_STEPS: usize = 300;
+
+fn long() -> String {
+    let step = |number| format!("    - {{ id: n{number}, kind: transform, output: {number} }}\n");
+    format!("plan:\n  nodes:\n{}", (0..LONG_STEPS).map(step).collect::<String>())
+}
+
 /// An agent of the experiments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Agent {
@@ -97,6 +106,8 @@ pub(super) enum Agent {
     Early,
     /// An unknown outcome that is waited for, for long.
     Late,
+    /// Enough steps for a checkpoint.
+    Long,
     /// A long sleep.
     Nap,
     /// A never-retry call whose answer can be held.
@@ -108,9 +119,6 @@ pub(super) enum Agent {
 }
 
 impl Agent {
-    /// Every agent.
-    pub(super) const ALL: &'static [Self] = &[Self::AgainFailing, Self::AgainHeld, Self::Ask, Self::Chain, Self::DoubtAsks, Self::DoubtFails, Self::DoubtPerson, Self::DoubtProof, Self::DoubtWaits, Self::Early, Self::Late, Self::Nap, Self::OnceAnswer, Self::OnceBody, Self::Times];
-
     /// Its name.
     pub(super) const fn name(self) -> &'static str {
         match self {
@@ -125,6 +133,7 @@ impl Agent {
             Self::DoubtWaits => "doubt-waits",
             Self::Early => "early",
             Self::Late => "late",
+            Self::Long => "long",
             Self::Nap => "nap",
             Self::OnceAnswer => "once-answer",
             Self::OnceBody => "once-body",
@@ -151,6 +160,7 @@ impl Agent {
             }
             Self::Early => EARLY.to_owned(),
             Self::Late => one_call("at_most_once", "?hold=answer", ", timeout: TIMEOUT, on_in_doubt: [{ wait: 1h }]"),
+            Self::Long => long(),
             Self::Nap => NAP.to_owned(),
             Self::OnceAnswer => one_call("at_most_once", "?hold=answer", ASK),
             Self::OnceBody => one_call("at_most_once", "?hold=body", ASK),
@@ -167,7 +177,25 @@ mod tests {
 
     #[test]
     fn every_agent_is_accepted() {
-        for agent in Agent::ALL {
+        let all = [
+            Agent::AgainFailing,
+            Agent::AgainHeld,
+            Agent::Ask,
+            Agent::Chain,
+            Agent::DoubtAsks,
+            Agent::DoubtFails,
+            Agent::DoubtPerson,
+            Agent::DoubtProof,
+            Agent::DoubtWaits,
+            Agent::Early,
+            Agent::Late,
+            Agent::Long,
+            Agent::Nap,
+            Agent::OnceAnswer,
+            Agent::OnceBody,
+            Agent::Times,
+        ];
+        for agent in all {
             let text = agent.file("http://127.0.0.1:9000", 60);
             aetheris_agentfile::parse(&text).unwrap_or_else(|errors| panic!("{text}\n{errors:?}"));
         }

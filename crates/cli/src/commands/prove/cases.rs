@@ -63,11 +63,6 @@ impl Cases {
         self.by.get(&guarantee).cloned().unwrap_or_default()
     }
 
-    /// Everything, in the order of the table.
-    pub(super) fn all(&self) -> impl Iterator<Item = (Guarantee, &Count)> {
-        self.by.iter().map(|(guarantee, count)| (*guarantee, count))
-    }
-
     /// How many cases were looked at.
     pub(super) fn examined(&self) -> u64 {
         self.by.values().map(|count| count.examined).sum()

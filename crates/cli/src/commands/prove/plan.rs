@@ -57,7 +57,8 @@ impl Plan {
             // As often within a lease as the user has it.
             let scaled = u128::from(heartbeat.micros()) * u128::from(lease.micros());
             let scaled = scaled / u128::from(worker.lease_ttl.micros().max(1));
-            heartbeat = Span::from_micros(u64::try_from(scaled).unwrap_or(u64::MAX)).max(Span::from_millis(100));
+            heartbeat =
+                Span::from_millis(u64::try_from(scaled / 1_000).unwrap_or(u64::MAX)).max(Span::from_millis(100));
             notes.push(format!("worker.heartbeat is {heartbeat} instead of {}, in proportion", worker.heartbeat));
         }
         let attempts = worker.max_attempts.max(ATTEMPTS_MIN);
@@ -67,7 +68,9 @@ impl Plan {
                 worker.max_attempts
             ));
         }
-        notes.push("models, tools.env, worker.id and log are not used: tools are fake, and no model is asked".to_owned());
+        notes.push(
+            "models, tools.env, worker.id and log are not used: tools are fake, and no model is asked".to_owned(),
+        );
         Ok(Self {
             beside,
             heartbeat: heartbeat.to_std(),

@@ -292,7 +292,8 @@ pub(super) async fn ended(client: &Client, jobs: &[JobId], max: Duration) -> Res
 /// One does not in time.
 pub(super) async fn waiting(client: &Client, jobs: &[JobId]) -> Result<(), Fault> {
     for id in jobs {
-        until(client, *id, ("every job waits", PATIENCE), |view| view.waiting.is_some()).await?;
+        until(client, *id, ("every job waits", PATIENCE), |view| view.waiting.is_some() || view.status.is_terminal())
+            .await?;
     }
     Ok(())
 }
@@ -354,4 +355,25 @@ pub(super) fn end(view: &JobView) -> String {
 
 fn setup(path: &Path, error: &std::io::Error) -> Fault {
     Fault::Setup(format!("{} cannot be made: {error}", path.display()))
+}
+
+/// The late answers of a job, as soon as there are any.
+///
+/// # Errors
+/// There are none in `max`.
+pub(super) async fn until_late(
+    client: &Client,
+    job: JobId,
+    max: Duration,
+) -> Result<Vec<aetheris_api::EvidenceView>, Fault> {
+    let looking = async {
+        loop {
+            let late = trace(client, job).await?.evidence;
+            if !late.is_empty() {
+                return Ok(late);
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    };
+    within_of(max, &format!("a late answer of {job} is kept"), looking).await?
 }

@@ -133,7 +133,8 @@ async fn create(world: &mut World<'_>) -> Option<Operation> {
     }
     let mut unit = create_unit(&world.ids, &message);
     if world.random.one_in(4) {
-        unit = spoil(world, "create", unit).await;
+        let rare = world.rare_answer("create");
+        unit = spoil(world, rare, unit).await;
     }
     let job = unit.job;
     let (operation, accepted) = send(world, "create", unit).await;
@@ -237,7 +238,7 @@ async fn send(world: &mut World<'_>, kind: &'static str, unit: UnitOfWork) -> (O
 async fn write(world: &mut World<'_>) -> Option<Operation> {
     let state = world.folded().await?;
     let doubts = state.steps.values().any(|step| step.status == StepStatus::InDoubt);
-    let mut choice = if doubts && world.random.one_in(2) { 6 } else { world.random.below(14) };
+    let mut choice = if doubts && world.random.one_in(2) { 6 } else { world.random.below(18) };
     if state.status == JobStatus::Running && world.random.one_in(2) {
         choice = 13;
     }
@@ -246,14 +247,17 @@ async fn write(world: &mut World<'_>) -> Option<Operation> {
         1 => deposit(world, state),
         2 => checkpoint(world, state),
         3 => timer(world, state)?,
-        4 => cancel(world, state)?,
+        4 | 14 | 15 => cancel(world, state)?,
         5 => signal_deliver(world, state).await?,
         6 => resolve(world, state)?,
-        7 => reclaim(world, state)?,
+        7 | 16 | 17 => reclaim(world, state)?,
         _ => step_of_run(world, state)?,
     };
-    if world.random.one_in(4) {
-        unit = spoil(world, kind, unit).await;
+    let rare = world.rare_answer(kind);
+    if rare.is_some() && world.random.one_in(2) {
+        unit = spoil(world, rare, unit).await;
+    } else if world.random.one_in(5) {
+        unit = spoil(world, None, unit).await;
     }
     Some(send(world, kind, unit).await.0)
 }
@@ -315,7 +319,7 @@ fn timer(world: &mut World<'_>, state: JobState) -> Option<Written> {
 }
 
 fn cancel(world: &mut World<'_>, state: JobState) -> Option<Written> {
-    if state.status == JobStatus::Running && state.end_requested.is_none() && world.random.one_in(4) {
+    if state.status == JobStatus::Running && state.end_requested.is_none() && world.random.one_in(2) {
         let draft = world.draft(state, Purpose::Cancel, Guard::Outside);
         let cause = EndCause::Cancel;
         return Some(("request_end", draft.event(JobCancelRequested { cause }).done()));
@@ -382,7 +386,7 @@ fn step_of_run(world: &mut World<'_>, state: JobState) -> Option<Written> {
     let open = nodes(&state, |step, phase| step == StepStatus::Running && phase == Some(InvocationPhase::Started));
     let called = nodes(&state, |step, phase| step == StepStatus::Running && phase.is_some());
     let doubtful: Vec<_> = open.iter().filter(|node| state.steps[node.as_str()].doubt.is_none()).cloned().collect();
-    let (choice, place, key) = (world.random.below(12), world.random.below(60), world.random.below(6));
+    let (choice, place, key) = (world.random.below(14), world.random.below(60), world.random.below(6));
     let one = |of: &[String]| of.get(place % of.len().max(1)).cloned();
     let draft = |purpose| world.draft(state.clone(), purpose, Guard::Run(state.fence));
     let value = Json::new(serde_json::json!({ "value": "ü" }));
@@ -397,7 +401,7 @@ fn step_of_run(world: &mut World<'_>, state: JobState) -> Option<Written> {
             let outcome = outcome[usize::from(class == EffectClass::Idempotent)];
             Some(("not_done", draft(Purpose::Record).not_done(&one(&open)?, outcome).done()))
         }
-        7 => {
+        7 | 12 | 13 => {
             let node = one(&doubtful)?;
             let draft = draft(Purpose::Doubt).doubt(&node);
             let blocks = !ending && class == EffectClass::AtMostOnce;

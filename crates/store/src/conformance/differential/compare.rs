@@ -91,8 +91,18 @@ pub(super) async fn rows(world: &World<'_>, operation: &Operation, everything: b
     jobs(world, operation, everything).await;
 }
 
+/// Compares the rows and timers of the jobs that an operation names.
+pub(super) async fn heads(world: &World<'_>, operation: &Operation) {
+    for job in &operation.jobs {
+        let (first, second) = (world.a.job(*job).await.unwrap(), world.b.job(*job).await.unwrap());
+        equal(world, operation, "the row of a job", &first, &second);
+        let (first, second) = (world.a.timers(*job).await.unwrap(), world.b.timers(*job).await.unwrap());
+        equal(world, operation, "the timers of a job", &first, &second);
+    }
+}
+
 /// Compares the rows of jobs: those that the operation names, or all.
-pub(super) async fn jobs(world: &World<'_>, operation: &Operation, everything: bool) {
+async fn jobs(world: &World<'_>, operation: &Operation, everything: bool) {
     let jobs = if everything { &world.jobs } else { &operation.jobs };
     for job in jobs {
         let first = snapshot::of_job(world.a, *job).await;

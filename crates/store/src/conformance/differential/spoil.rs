@@ -13,14 +13,15 @@ use crate::conformance::draft::LIFETIME;
 use crate::conformance::fencing::evidence;
 use crate::unit::{InboxWrite, LedgerWrite, NewEffect, UnitOfWork};
 
-/// Changes one thing of a unit, most often to something that is refused.
-pub(super) async fn spoil(world: &mut World<'_>, kind: &'static str, mut unit: UnitOfWork) -> UnitOfWork {
+/// Changes one thing of a unit, most often to something that is refused: so that it is answered in a given way,
+/// where there is one.
+pub(super) async fn spoil(world: &mut World<'_>, answer: Option<&'static str>, mut unit: UnitOfWork) -> UnitOfWork {
     let missing = IdempotencyKey::from_u128(404);
     let unknown = PermitId::from_u128(404);
     let history = world.a.history(unit.job, false).await.unwrap();
     let (fence, ledger, kept) =
         history.map(|history| (history.row.fence, history.ledger, history.kept)).unwrap_or_default();
-    let way = match world.rare_answer(kind) {
+    let way = match answer {
         Some("stale") => 1,
         Some("conflict") => 0,
         Some("not_found") => [4, 5][world.random.below(2)],
@@ -52,6 +53,12 @@ pub(super) async fn spoil(world: &mut World<'_>, kind: &'static str, mut unit: U
             unit.effects.push(NewEffect { key, permit, permit_id, result: Json::null() });
         }
         9 => unit.inbox.push(InboxWrite::Consume(SignalId::from_u128(404))),
+        10 if !unit.events.is_empty() && unit.create.is_none() => {
+            // More events than one unit may have.
+            let last = unit.events[unit.events.len() - 1].clone();
+            let more = limits::UNIT_EVENTS_MAX + 1 - unit.events.len();
+            unit.events.extend(std::iter::repeat_n(last, more));
+        }
         10 => {
             let outcome = Json::new(serde_json::json!("x".repeat(limits::PAYLOAD_BYTES_MAX + 8_192)));
             unit.evidence.push(Evidence { outcome, ..evidence(PermitId::from_u128(world.ids.next())) });

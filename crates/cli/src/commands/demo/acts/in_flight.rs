@@ -1,10 +1,10 @@
 //! The runtime is killed after the service has booked and before it has answered.
 
-use crate::commands::outside::Fault;
 use super::super::finding::{Expected, Finding};
 use super::super::refund::Refund;
 use super::super::stage::Stage;
 use super::{Act, REFUND};
+use crate::commands::outside::Fault;
 use crate::render::Tone;
 
 pub(super) async fn play(stage: &Stage<'_>) -> Result<Finding, Fault> {

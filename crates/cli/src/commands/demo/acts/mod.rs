@@ -4,9 +4,9 @@ mod in_flight;
 mod slow;
 mod window;
 
-use crate::commands::outside::Fault;
 use super::finding::Finding;
 use super::stage::Stage;
+use crate::commands::outside::Fault;
 
 /// An act.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

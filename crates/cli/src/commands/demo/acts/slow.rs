@@ -1,12 +1,12 @@
 //! A worker is stopped for longer than its lease while its call is in flight; another one takes over; then
 //! the first one goes on as if nothing had happened, and gets its answer.
 
-use crate::commands::outside::Fault;
 use super::super::finding::{Expected, Finding};
-use crate::commands::outside::WriteLock;
 use super::super::refund::{Refund, of_refund};
 use super::super::stage::Stage;
 use super::{Act, PATIENT};
+use crate::commands::outside::Fault;
+use crate::commands::outside::WriteLock;
 use crate::render::Tone;
 
 pub(super) async fn play(stage: &Stage<'_>) -> Result<Finding, Fault> {

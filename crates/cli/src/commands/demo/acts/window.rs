@@ -7,12 +7,12 @@
 
 use aetheris_api::EventPage;
 
-use crate::commands::outside::Fault;
 use super::super::finding::{Expected, Finding};
-use crate::commands::outside::WriteLock;
 use super::super::refund::{Refund, of_refund};
 use super::super::stage::Stage;
 use super::{Act, REFUND};
+use crate::commands::outside::Fault;
+use crate::commands::outside::WriteLock;
 use crate::render::Tone;
 
 pub(super) async fn play(stage: &Stage<'_>) -> Result<Finding, Fault> {

@@ -9,9 +9,9 @@ use axum::{Json, Router};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
-use crate::commands::outside::Tag;
 use super::log::{Booking, BookingLog, Wish};
 use super::wire::Notice;
+use crate::commands::outside::Tag;
 
 /// The price of every order.
 const CENTS: i64 = 4_990;

@@ -1,0 +1,104 @@
+//! A wait ends once: signals before it, after it, twice, and eight at once.
+
+use aetheris_api::SignalStatus;
+use aetheris_core::id::JobId;
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+
+use super::super::agents::Agent;
+use super::super::guarantee::Guarantee;
+use super::super::site::{self, PATIENCE, Server, Site};
+use crate::commands::outside::{Fault, said};
+use crate::error::Error;
+
+/// Signals that race for one wait.
+const RACERS: usize = 8;
+
+pub(super) async fn run(site: &mut Site<'_>) -> Result<(), Fault> {
+    let agents = [Agent::Ask, Agent::Early];
+    let count = site.plan.rounds(6, 3);
+    let server = site.dev(&agents).await?;
+    // Before the wait: the job reads for half a second first.
+    let early = site.send(&server, Agent::Early, site.plan.jobs(count)).await?;
+    for job in &early {
+        let answer = deliver(site, &server, *job, "first").await?;
+        let kept = answer == SignalStatus::Kept;
+        site.cases.case(Guarantee::Kept, kept, || format!("a signal before the wait of {job} was {answer:?}"));
+    }
+    // After it, and a second time with another payload.
+    let late = site.send(&server, Agent::Ask, count).await?;
+    site::waiting(&server.client, &late).await?;
+    for job in &late {
+        deliver(site, &server, *job, "first").await?;
+        again(site, &server, *job).await?;
+    }
+    // Many at once.
+    let raced = site.send(&server, Agent::Ask, count).await?;
+    site::waiting(&server.client, &raced).await?;
+    for job in &raced {
+        race(site, &server, *job).await?;
+    }
+    for view in site::ended(&server.client, &[early, late].concat(), PATIENCE).await? {
+        let events = site::events(&server.client, view.id).await?;
+        let good = site::answered(&view, &json!("first")) && site::count(&events, "wait_completed") == 1;
+        site.cases.case(Guarantee::EndsOnce, good, || site::end(&view));
+    }
+    server.process.stop().await?;
+    Ok(())
+}
+
+fn payload(n: &str) -> Value {
+    json!({ "n": n })
+}
+
+async fn deliver(site: &mut Site<'_>, server: &Server, job: JobId, n: &str) -> Result<SignalStatus, Fault> {
+    let key = format!("ask-{job}");
+    let answer = site::signal(&server.client, job, &key, &payload(n)).await;
+    let answer = answer.map_err(|error| Fault::api("a signal", error))?;
+    site.signalled(job, &key, answer, &payload(n));
+    Ok(answer.status)
+}
+
+/// The same signal again answers as the first time; another payload changes nothing.
+async fn again(site: &mut Site<'_>, server: &Server, job: JobId) -> Result<(), Fault> {
+    let key = format!("ask-{job}");
+    for (n, matches) in [("first", true), ("second", false)] {
+        let answer = site::signal(&server.client, job, &key, &payload(n)).await;
+        let good = match &answer {
+            Ok(answer) => answer.status == SignalStatus::AlreadyDelivered && answer.payload_matches == matches,
+            Err(Error::Problem(problem)) => problem.status == 409 && !matches,
+            Err(_) => false,
+        };
+        site.cases.case(Guarantee::EndsOnce, good, || format!("a repeated signal to {job} (`{n}`) was {answer:?}"));
+    }
+    Ok(())
+}
+
+/// Eight payloads at once: one of them ends the wait, and the job has that one.
+async fn race(site: &mut Site<'_>, server: &Server, job: JobId) -> Result<(), Fault> {
+    let key = format!("ask-{job}");
+    let sent = (0..RACERS).map(|number| {
+        let (client, key) = (server.client.clone(), key.clone());
+        async move { site::signal(&client, job, &key, &payload(&number.to_string())).await }
+    });
+    let answers = join_all(sent).await;
+    let winners: Vec<usize> = answers
+        .iter()
+        .enumerate()
+        .filter_map(|(number, answer)| match answer {
+            Ok(answer) => (answer.status == SignalStatus::Delivered).then_some(number),
+            Err(_) => None,
+        })
+        .collect();
+    let view = site::until(&server.client, job, ("the job ends", PATIENCE), |view| view.status.is_terminal()).await?;
+    let events = site::events(&server.client, job).await?;
+    let ends = events.iter().filter(|event| event.kind == "wait_completed" && said(event)["node"] == "ask").count();
+    let won = winners.first().is_some_and(|number| site::answered(&view, &json!(number.to_string())));
+    site.cases.case(Guarantee::EndsOnce, winners.len() == 1 && won && ends == 1, || {
+        format!("{RACERS} signals at once: {} delivered, {ends} ends of the wait, {}", winners.len(), site::end(&view))
+    });
+    if let Some(answer) = winners.first().and_then(|number| answers[*number].as_ref().ok().copied()) {
+        site.signalled(job, &key, answer, &payload(&winners[0].to_string()));
+    }
+    Ok(())
+}

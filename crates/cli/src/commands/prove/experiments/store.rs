@@ -1,0 +1,88 @@
+//! One process holds a data folder; and who waits for the database's lock loses nothing.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use serde_json::json;
+
+use super::super::agents::Agent;
+use super::super::guarantee::Guarantee;
+use super::super::site::{self, PATIENCE, Server, Site};
+use crate::commands::outside::{Fault, WriteLock};
+use crate::exit::Exit;
+
+/// A second process is refused while the first one lives, and needs nothing but its death.
+pub(super) async fn folder(site: &mut Site<'_>) -> Result<(), Fault> {
+    let mut server = site.dev(&[Agent::Ask]).await?;
+    for round in 0..site.plan.rounds(4, 2) {
+        let job = site.send(&server, Agent::Ask, 1).await?[0];
+        let mut second = site.start_dev(&[Agent::Ask])?;
+        let code = second.code("because the folder is in use").await?;
+        let words = second.last_words();
+        let refused = code == Some(i32::from(Exit::Conflict.code())) && words.contains("in use");
+        site.cases.case(Guarantee::Conditions, refused, || {
+            format!("a second process on the folder ended with {code:?}: {words}")
+        });
+        let view = site::job(&server.client, job).await;
+        site.cases.case(Guarantee::Conditions, view.is_ok(), || format!("the first process is disturbed: {view:?}"));
+        if round % 2 == 0 {
+            server.process.kill();
+        } else {
+            server.process.stop().await?;
+        }
+        server = site.dev(&[Agent::Ask]).await?;
+        let view = site::job(&server.client, job).await;
+        site.cases.case(Guarantee::Conditions, view.is_ok(), || format!("its successor lacks a job: {view:?}"));
+    }
+    server.process.stop().await?;
+    Ok(())
+}
+
+/// Another process holds the write lock for some seconds, while jobs run and messages come.
+pub(super) async fn lock(site: &mut Site<'_>) -> Result<(), Fault> {
+    let server = site.dev(&[Agent::Chain, Agent::Ask]).await?;
+    for _ in 0..site.plan.rounds(2, 1) {
+        let running = site.send(&server, Agent::Chain, site.plan.jobs(4)).await?;
+        // Held for less than a lease: what is meant is a backup or a shell, not a second death.
+        let held = (site.plan.lease / 4).min(Duration::from_millis(if site.plan.quick { 1_500 } else { 3_000 }));
+        let lock = WriteLock::take(&site.database())?;
+        let sent = (0..6).map(|number| {
+            let (client, key) = (server.client.clone(), format!("locked-{}-{number}", running[0]));
+            async move { (site::send(&client, Agent::Ask, &key).await, key) }
+        });
+        let sending = join_all(sent);
+        let holding = async {
+            tokio::time::sleep(held).await;
+            let read = site::job(&server.client, running[0]).await;
+            (lock.release(), read)
+        };
+        let (sent, (released, read)) = tokio::join!(sending, holding);
+        released?;
+        site.cases.case(Guarantee::Conditions, read.is_ok(), || format!("reads had to wait for a writer: {read:?}"));
+        for (answer, key) in sent {
+            locked_out(site, &server, answer, &key).await?;
+        }
+        for view in site::ended(&server.client, &running, PATIENCE).await? {
+            let good = site::answered(&view, &json!("2-4"));
+            site.cases.case(Guarantee::Conditions, good, || site::end(&view));
+        }
+    }
+    server.process.stop().await?;
+    Ok(())
+}
+
+/// What was acknowledged exists; what was not can be sent again and is made once.
+async fn locked_out(
+    site: &mut Site<'_>,
+    server: &Server,
+    answer: Result<aetheris_core::id::JobId, crate::error::Error>,
+    key: &str,
+) -> Result<(), Fault> {
+    let again = site::send(&server.client, Agent::Ask, key).await.map_err(|error| Fault::api("a message", error))?;
+    site.accepted(key, again);
+    if let Ok(job) = answer {
+        site.accepted(key, job);
+        site.cases.case(Guarantee::Kept, job == again, || format!("the message `{key}` is {job} and {again}"));
+    }
+    Ok(())
+}

@@ -1,0 +1,149 @@
+//! Events that speak of a ledger step's call.
+
+use super::*;
+use crate::event::CommandCommitted;
+use crate::job::JobStatus;
+use crate::state::{Doubt, InvocationPhase, Output};
+use crate::step::StepStatus;
+use crate::time::Span;
+
+fn committed() -> CommandCommitted {
+    CommandCommitted { node: "a".into(), result_hash: Hash::of(b"result") }
+}
+
+#[test]
+fn a_first_permit_brings_the_input_and_its_deadline() {
+    let story = Story::called();
+    let expected = Invocation {
+        class: EffectClass::AtMostOnce,
+        deadline: at(350),
+        input: json("input"),
+        key: IdempotencyKey::from_u128(6),
+        lifetime: Span::from_micros(300),
+        permit: 1,
+        permit_id: PermitId::from_u128(1),
+        phase: InvocationPhase::Started,
+        tool: "tool".into(),
+        tool_version: Some("2".to_owned()),
+    };
+    assert_eq!(story.invocation(), &expected);
+}
+
+#[test]
+fn permits_follow_each_other_under_one_key_and_one_input() {
+    let out_of_order = "is out of order";
+    let started = Story::started();
+    says(&started.refuses(ToolInvocationStarted { input: None, ..permit(1) }), out_of_order);
+    says(&started.refuses(permit(2)), out_of_order);
+    says(&started.refuses(ToolInvocationStarted { input: Some(json("input")), ..permit(2) }), out_of_order);
+    let refused = Story::called().then(outcome(1, InvocationOutcome::RefusedRetryable));
+    says(&refused.refuses(permit(1)), out_of_order);
+    says(&refused.refuses(ToolInvocationStarted { input: None, ..permit(1) }), out_of_order);
+    says(&refused.refuses(permit(3)), out_of_order);
+    let other = IdempotencyKey::from_u128(7);
+    says(&refused.refuses(ToolInvocationStarted { key: other, ..permit(2) }), out_of_order);
+    says(&refused.refuses(ToolInvocationStarted { input: Some(json("x")), ..permit(2) }), out_of_order);
+    let second = refused.then(permit(2));
+    assert_eq!((second.invocation().permit, second.invocation().phase), (2, InvocationPhase::Started));
+    assert_eq!((second.invocation().input.clone(), second.invocation().deadline), (json("input"), at(370)));
+}
+
+#[test]
+fn an_outcome_is_told_once_and_of_the_current_permit() {
+    let story = Story::called();
+    says(&story.refuses(outcome(2, InvocationOutcome::Committed)), "has an outcome already");
+    says(
+        &story.refuses(ToolInvocationFinished { node: "b".into(), ..outcome(1, InvocationOutcome::Committed) }),
+        "no invocation",
+    );
+    let told = story.then(outcome(1, InvocationOutcome::RefusedPermanent));
+    assert_eq!(told.invocation().phase, InvocationPhase::Finished(InvocationOutcome::RefusedPermanent));
+    assert_eq!(told.step("a").source, Source::CaughtUp);
+    says(&told.refuses(outcome(1, InvocationOutcome::Committed)), "has an outcome already");
+}
+
+#[test]
+fn the_command_of_a_recorded_effect_is_the_output_of_its_step() {
+    says(&Story::called().refuses(committed()), "has no effect");
+    let refused = Story::called().then(outcome(1, InvocationOutcome::NotSent));
+    says(&refused.refuses(committed()), "has no effect");
+    let story = Story::called().then(outcome(1, InvocationOutcome::Committed)).then(committed());
+    assert_eq!(story.step("a").output, Some(Output::Effect(IdempotencyKey::from_u128(6))));
+    // The end of the step does not put another output in its place.
+    let story = story.then(finished("a", StepResult::SideEffectCommitted));
+    assert_eq!(story.step("a").output, Some(Output::Effect(IdempotencyKey::from_u128(6))));
+}
+
+#[test]
+fn a_doubt_goes_through_its_policies_in_order() {
+    let not_open = "is not open";
+    says(&Story::called().refuses(doubt(2, 0)), not_open);
+    says(&Story::called().then(outcome(1, InvocationOutcome::NotSent)).refuses(doubt(1, 0)), not_open);
+    says(&Story::called().refuses(doubt(1, 1)), "is not at policy 1");
+    let first = Story::in_doubt();
+    let expected = Doubt { policy: 0, reason: "reason 0".to_owned(), since: at(60), waited: false };
+    assert_eq!((first.step("a").status, first.step("a").doubt.as_ref()), (StepStatus::InDoubt, Some(&expected)));
+    for policy in [0, 2] {
+        says(&first.refuses(doubt(1, policy)), "is not at policy");
+    }
+    let second = first.then(doubt(1, 1));
+    let expected = Doubt { policy: 1, reason: "reason 1".to_owned(), since: at(60), waited: false };
+    assert_eq!(second.step("a").doubt, Some(expected));
+}
+
+#[test]
+fn only_time_ends_the_wait_of_a_doubt_and_the_doubt_stays() {
+    says(&Story::called().refuses(doubt_waits()), "node `a` is not in doubt");
+    let waits = Story::in_doubt().then(timer_set(TimerId::Doubt(node("a")))).then(doubt_waits());
+    assert_eq!((waits.0.status, waits.step("a").status), (JobStatus::Waiting, StepStatus::InDoubt));
+    assert!(waits.0.blocked.as_ref().unwrap().doubt);
+    says(&waits.refuses(signalled("a")), "a signal never answers a doubt");
+    let over = waits.then(timed_out("a"));
+    assert!(over.step("a").doubt.as_ref().unwrap().waited);
+    assert_eq!((over.0.status, over.step("a").status), (JobStatus::Pending, StepStatus::InDoubt));
+    assert_eq!(over.step("a").wait_end, None);
+    assert!(over.0.timers.is_empty());
+}
+
+#[test]
+fn an_answer_to_a_doubt_says_who_gave_it_and_moves_the_step() {
+    says(&Story::in_doubt().refuses(resolved(2, Resolver::Operator, DoubtOutcome::Happened)), "is not in doubt");
+    for (by, source) in [
+        (Resolver::LateDeposit, Source::CaughtUp),
+        (Resolver::Policy, Source::CaughtUp),
+        (Resolver::Reconcile, Source::Reconciled),
+        (Resolver::Operator, Source::Resolved),
+    ] {
+        for (outcome, status) in [
+            (DoubtOutcome::Happened, StepStatus::Running),
+            (DoubtOutcome::DidNotHappen, StepStatus::Running),
+            (DoubtOutcome::Unresolved, StepStatus::InDoubt),
+        ] {
+            let story = Story::in_doubt().then(resolved(1, by, outcome));
+            assert_eq!((story.step("a").source, story.step("a").status), (source, status));
+            assert_eq!(story.invocation().phase, InvocationPhase::Resolved(outcome));
+        }
+    }
+}
+
+#[test]
+fn an_answer_ends_the_wait_for_it() {
+    let waits = Story::in_doubt().then(timer_set(TimerId::Doubt(node("a")))).then(doubt_waits());
+    let story = waits.then(resolved(1, Resolver::Operator, DoubtOutcome::Happened));
+    assert_eq!((story.0.status, story.0.blocked.as_ref()), (JobStatus::Pending, None));
+    assert!(story.0.timers.is_empty());
+}
+
+#[test]
+fn after_an_answer_only_what_it_says_can_follow() {
+    let happened = Story::in_doubt().then(resolved(1, Resolver::Reconcile, DoubtOutcome::Happened));
+    says(&happened.refuses(outcome(1, InvocationOutcome::NotSent)), "has an outcome already");
+    let caught_up = happened.then(outcome(1, InvocationOutcome::Committed));
+    assert_eq!(caught_up.invocation().phase, InvocationPhase::Finished(InvocationOutcome::Committed));
+    let disproved = Story::in_doubt().then(resolved(1, Resolver::Reconcile, DoubtOutcome::DidNotHappen));
+    says(&disproved.refuses(outcome(1, InvocationOutcome::Committed)), "has an outcome already");
+    let again = disproved.then(permit(2));
+    assert_eq!((again.step("a").doubt.as_ref(), again.invocation().permit), (None, 2));
+    let second = again.then(doubt(2, 0));
+    assert_eq!(second.step("a").doubt.as_ref().unwrap().since, at(90));
+}

@@ -1,0 +1,252 @@
+//! One planted contradiction per query, at least: what is told is spoiled and chained again, or what is stored
+//! is spoiled as it stands. Both checkers have to find it.
+
+use aetheris_check::Invariant::{self, *};
+use aetheris_check::history::Write;
+use aetheris_check::witness::WitnessKind;
+use aetheris_check::{AckedSignal, SignalAck, Submission};
+use aetheris_core::event::*;
+use aetheris_core::hash::Hash;
+use aetheris_core::id::*;
+use aetheris_core::json::Json;
+use aetheris_core::lease::Fence;
+use aetheris_core::time::Timestamp;
+
+use super::look;
+use super::story::{self, JOB, Story, Told, whole};
+
+/// Both find it, and neither finds more than the other: except after events that cannot be understood, where
+/// the Rust checker says nothing else of the job.
+async fn found(id: Invariant, story: &Story, spoil: &[&str]) {
+    let checked = look(story, spoil).await;
+    assert!(checked.rust.violated().contains(&id), "{id} is not violated in Rust:\n{}", checked.rust);
+    assert!(checked.sql[&id].violated > 0, "{id} is not violated in SQL, {spoil:?}: {:#?}", checked.sql[&id]);
+}
+
+async fn in_story(id: Invariant, spoil: impl FnOnce(&mut Story)) {
+    let mut story = whole();
+    spoil(&mut story);
+    found(id, &story, &[]).await;
+}
+
+async fn in_rows(id: Invariant, spoil: &str) {
+    found(id, &whole(), &[spoil]).await;
+}
+
+#[tokio::test]
+async fn ownership() {
+    in_story(A2, |s| s.events.iter_mut().filter(|told| told.epoch == 4).for_each(|told| told.epoch = 3)).await;
+    in_story(A2, |s| {
+        let again = s.place(EventKind::JobClaimed);
+        let second = s.events.iter().position(|told| told.epoch == 2).unwrap();
+        s.events[second].event = s.events[again].event.clone();
+    })
+    .await;
+    in_rows(A2, "UPDATE jobs SET epoch = 9").await;
+    in_story(A3, |s| s.first(EventKind::JobWaiting).epoch = 1).await;
+    in_story(A9, |s| {
+        let event = JobRequeued { after_us: None, reason: RequeueReason::HolderDied }.into();
+        let place = s.place(EventKind::WaitCompleted);
+        s.events.insert(place, Told { at: 65, epoch: 2, event });
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_log() {
+    in_rows(B1, "DELETE FROM events WHERE seq = 4").await;
+    in_rows(B1, "DELETE FROM events WHERE seq = (SELECT max(seq) FROM events)").await;
+    in_rows(B1, "UPDATE jobs SET seq = seq + 1").await;
+    in_rows(B2, "UPDATE events SET id = (SELECT id FROM events WHERE seq = 5) WHERE seq = 4").await;
+    in_story(B2, |s| s.history.writes.push(Write { event: EventId::from_u128(99), job: JOB, unknown: false })).await;
+    in_rows(B4, "UPDATE events SET at = at + 1 WHERE seq = 3").await;
+    in_rows(B4, "UPDATE events SET payload = payload || ' ' WHERE seq = 3").await;
+    in_rows(B4, "UPDATE jobs SET head = zeroblob(32)").await;
+    in_rows(B4, "UPDATE events SET kind = 200 WHERE seq = 6").await;
+    in_story(B5, |s| s.events.push(Told { at: 220, epoch: 4, event: JobCancelled {}.into() })).await;
+    in_rows(B5, "UPDATE jobs SET status = 0").await;
+}
+
+#[tokio::test]
+async fn acknowledgements() {
+    let job = JobId::from_u128(8);
+    in_story(B3, |s| s.history.submissions.push(Submission { client_key: None, job })).await;
+    in_story(B3, |s| {
+        let signal = AckedSignal { ack: SignalAck::Kept, job, key: "k".to_owned(), payload_hash: None };
+        s.history.signals.push(signal);
+    })
+    .await;
+    in_story(D5, |s| s.history.submissions.push(Submission { client_key: Some("c".into()), job })).await;
+}
+
+#[tokio::test]
+async fn bodies() {
+    in_story(C1, |s| s.witness.push(story::seen(WitnessKind::BodyStart, 26))).await;
+    in_story(C1, |s| {
+        let place = s.place(EventKind::ToolInvocationFinished);
+        let refused = story::finished(InvocationOutcome::RefusedRetryable).into();
+        s.events.insert(place, Told { at: 22, epoch: 1, event: story::permit(2).into() });
+        s.events.insert(place, Told { at: 22, epoch: 1, event: refused });
+        s.witness.push(story::seen(WitnessKind::BodyStart, 27));
+    })
+    .await;
+    in_story(C2, |s| s.witness[0].at = Timestamp::from_micros(19)).await;
+    in_story(C2, |s| s.witness[0].fence = Fence { generation: 1, epoch: 2 }).await;
+    in_story(C2, |s| s.witness[0].job = JobId::from_u128(99)).await;
+    in_story(C4, |s| s.witness[0].key = IdempotencyKey::derive(JOB, &NodeId::from("pay"), 1)).await;
+    in_story(C6, |s| s.witness[0].at = Timestamp::from_micros(31)).await;
+    in_story(C7, |s| s.witness[1].result_hash = Some(Json::null().hash())).await;
+}
+
+#[tokio::test]
+async fn outcomes() {
+    for status in [0, 5, 6] {
+        in_rows(C5, &format!("UPDATE ledger SET status = {status}")).await;
+    }
+    in_rows(C5, "DELETE FROM ledger").await;
+    in_rows(C5, "UPDATE ledger SET permit = 2").await;
+    in_rows(C5, "UPDATE ledger SET permit_id = zeroblob(16)").await;
+    in_rows(C5, "UPDATE ledger SET status = 5, disproved = 1").await;
+    in_story(C5, |s| {
+        let place = s.place(EventKind::ToolInvocationFinished);
+        s.events.insert(place, Told { at: 22, epoch: 1, event: story::permit(2).into() });
+    })
+    .await;
+    in_story(C5, |s| {
+        let place = s.place(EventKind::ToolInvocationFinished);
+        let (by, node, outcome) = (Resolver::Operator, NodeId::from("pay"), DoubtOutcome::DidNotHappen);
+        let event = InDoubtResolved { by, node, note: None, outcome, permit: 1 }.into();
+        s.events.insert(place, Told { at: 22, epoch: 1, event });
+    })
+    .await;
+    in_rows(C7, "UPDATE effects SET result = 'null'").await;
+    in_rows(C7, "UPDATE effects SET permit = 2").await;
+    in_rows(
+        C7,
+        "INSERT INTO effects (job, key, permit, permit_id, at, result)
+         SELECT job, key, 2, permit_id, at, result FROM effects",
+    )
+    .await;
+    in_rows(C8, "DELETE FROM effects").await;
+    in_rows(C8, "UPDATE ledger SET status = 4").await;
+    in_story(C8, |s| {
+        let place = s.place(EventKind::CommandCommitted);
+        s.events.remove(place);
+    })
+    .await;
+}
+
+/// A doubt that operators are not shown.
+#[test]
+fn a_doubt_that_is_not_listed() {
+    let evidence = crate::chaos::plain::Evidence::new().unwrap();
+    let doubt = "INSERT INTO ledger VALUES ('aa', 'bb', 'pay', 1, 'cc', 'in_doubt', 0)";
+    evidence.tables().execute_batch(doubt).unwrap();
+    let history = aetheris_check::ClientHistory { quiet: true, ..Default::default() };
+    evidence.load(&[], &history, &[], &[]).unwrap();
+    assert_eq!(evidence.check().unwrap()[&C5].violated, 1);
+}
+
+#[tokio::test]
+async fn the_job_machine() {
+    for (kind, from) in [
+        (EventKind::JobRequeued, "removed"),
+        (EventKind::NodeStarted, "removed"),
+        (EventKind::JobWaiting, "removed"),
+        (EventKind::JobClaimed, "twice"),
+        (EventKind::NodeFinished, "twice"),
+        (EventKind::WaitCompleted, "twice"),
+        (EventKind::JobCreated, "twice"),
+    ] {
+        in_story(D1, |s| {
+            let place = s.place(kind);
+            if from == "removed" {
+                s.events.remove(place);
+            } else {
+                let twice = s.events[place].clone();
+                s.events.insert(place, twice);
+            }
+        })
+        .await;
+    }
+    in_story(D5, |s| s.first(EventKind::PlanGenerated).at = 11).await;
+    in_story(D7, |s| s.history.cancels = [JOB].into()).await;
+    in_story(D8, |s| {
+        let place = s.place(EventKind::PlanGenerated);
+        let plan = s.events.remove(place);
+        s.events.push(plan);
+    })
+    .await;
+    in_story(D8, |s| {
+        let plan_hash = Hash::of(b"plan");
+        let (planner, planner_version) = ("static".into(), "1".into());
+        let plan = PlanGenerated { plan_hash, plan_version: 3, planner, planner_version };
+        s.first(EventKind::PlanGenerated).event = plan.into();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_cancel_that_ended_nothing() {
+    let mut story = whole();
+    story.events.truncate(story.place(EventKind::JobWaiting));
+    let asked = JobCancelRequested { cause: EndCause::Cancel };
+    story.events.push(Told { at: 61, epoch: 2, event: asked.into() });
+    found(D7, &story, &[]).await;
+    story.events.push(Told { at: 62, epoch: 2, event: JobCancelled {}.into() });
+    let checked = look(&story, &[]).await;
+    assert!(!checked.rust.violated().contains(&D7) && checked.sql[&D7].violated == 0);
+    assert_eq!(checked.sql[&D7].examined, 1);
+}
+
+/// A signal that is kept, in a row of the inbox.
+const KEPT: &str = "INSERT INTO inbox (signal, job, state, received_at, key, payload)
+    VALUES (zeroblob(16), 1, 0, 5, 'k', '{\"booked\":true}')";
+
+#[tokio::test]
+async fn signals_and_waits() {
+    in_story(E1, |s| s.history.signals[0].key = "other".into()).await;
+    in_story(E1, |s| s.history.signals[0].payload_hash = Some(story::result().hash())).await;
+    in_rows(E1, KEPT).await;
+    let mut waits = whole();
+    waits.events.truncate(waits.place(EventKind::WaitCompleted));
+    waits.history.signals.clear();
+    found(E1, &waits, &[KEPT]).await;
+    in_story(E2, |s| {
+        let place = s.place(EventKind::WaitCompleted);
+        let twice = s.events[place].clone();
+        s.events.insert(place, twice);
+    })
+    .await;
+    in_story(E2, |s| {
+        let place = s.place(EventKind::WaitCompleted);
+        s.events.remove(place);
+    })
+    .await;
+    in_story(E2, |s| {
+        let place = s.place(EventKind::JobWaiting);
+        s.events.remove(place);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn timers_and_leases() {
+    in_story(E6, |s| s.first(EventKind::TimerFired).at = 189).await;
+    in_story(E6, |s| {
+        let place = s.place(EventKind::TimerFired);
+        let twice = s.events[place].clone();
+        s.events.insert(place, twice);
+    })
+    .await;
+    in_story(E6, |s| {
+        let delay = JobRequeued { after_us: Some(11), reason: RequeueReason::Retry };
+        s.first(EventKind::JobRequeued).event = delay.into();
+    })
+    .await;
+    in_rows(
+        E7,
+        "UPDATE jobs SET lease_until = 9, attempt = zeroblob(16), instance = zeroblob(16), worker = 'w'",
+    )
+    .await;
+}

@@ -1,0 +1,179 @@
+"""What Schemathesis does not know of this server: which agents and jobs there are, and how a client behaves
+whose server is killed.
+
+* Ids that were made up are often replaced by those of jobs that exist, so that requests get beyond 404.
+* `wait=` is cut to 20 ms, or long polls of jobs that never end would be all that is done.
+* Event streams are asked of jobs that have ended: those end too. Others would be read for ever.
+* A broken connection is asked again, as a client does, while the server is started anew.
+
+Counts and what was acknowledged go to the folder AETHERIS_API_FUZZ at the end.
+"""
+
+import atexit
+import json
+import os
+import pathlib
+import threading
+import time
+from collections import Counter
+
+import requests
+import schemathesis
+import yaml
+from schemathesis import GenerationMode
+
+FOLDER = pathlib.Path(os.environ["AETHERIS_API_FUZZ"])
+AGENTS = {path.stem: yaml.safe_load(path.read_text()) for path in (FOLDER / "agents").glob("*.yaml")}
+RETRYABLE = {"store_unavailable", "overloaded"}
+RECONNECT_SECONDS = 30.0
+JOBS_REMEMBERED = 64
+
+lock = threading.Lock()
+statuses = Counter()
+operations = Counter()
+codes = Counter()
+broken = Counter()
+acknowledged = set()
+recent = []
+ended = []
+doubted = []
+turn = 0
+
+
+def next_turn():
+    global turn
+    with lock:
+        turn += 1
+        return turn
+
+
+def positive(case, *locations):
+    meta = case.meta
+    if meta is None:
+        return True
+    if meta.generation.mode != GenerationMode.POSITIVE:
+        return False
+    modes = {location.value: info.mode for location, info in meta.components.items()}
+    return all(modes.get(location, GenerationMode.POSITIVE) == GenerationMode.POSITIVE for location in locations)
+
+
+def one_of(choices, at):
+    return choices[at % len(choices)] if choices else None
+
+
+@schemathesis.hook
+def before_call(context, case, kwargs):
+    at = next_turn()
+    operation = case.operation.definition.raw.get("operationId")
+    path = case.path_parameters or {}
+    if not positive(case, "path", "query", "header", "body"):
+        return
+    if "id" in path and path["id"] not in acknowledged and (at % 8 or operation == "stream_events"):
+        known = ended if operation == "stream_events" else recent
+        with lock:
+            job = one_of(known, at)
+            pair = one_of(doubted, at)
+        if operation == "resolve_in_doubt" and pair:
+            path["id"], path["invocation"] = pair
+        elif job:
+            path["id"] = job
+    if "agent" in path and operation != "delete_agent" and path["agent"] not in AGENTS and at % 4:
+        path["agent"] = one_of(sorted(AGENTS), at)
+        if operation == "put_agent":
+            case.body = AGENTS[path["agent"]]
+    if operation == "signal_job" and isinstance(case.body, dict) and at % 2:
+        case.body["correlation_key"] = "ok"
+    if (case.query or {}).get("wait"):
+        case.query["wait"] = "20ms"
+
+
+def remember(value):
+    job = value.get("job_id")
+    if isinstance(job, str) and job.startswith("job_"):
+        acknowledged.add(job)
+        recent.append(job)
+        del recent[:-JOBS_REMEMBERED]
+    for row in value.get("jobs") or []:
+        if row.get("status") in ("completed", "failed", "cancelled"):
+            ended.append(row["id"])
+            del ended[:-JOBS_REMEMBERED]
+    for row in value.get("invocations") or []:
+        doubted.append((row["job_id"], row["invocation"]))
+        del doubted[:-JOBS_REMEMBERED]
+
+
+@schemathesis.hook
+def after_call(context, case, response):
+    operation = case.operation.definition.raw.get("operationId")
+    try:
+        value = json.loads(response.content)
+    except ValueError:
+        value = None
+    with lock:
+        statuses[response.status_code] += 1
+        operations[f"{operation} {response.status_code}"] += 1
+        if isinstance(value, dict):
+            if response.status_code < 300:
+                remember(value)
+            elif "code" in value:
+                codes[str(value["code"])] += 1
+
+
+@schemathesis.check
+def right_requests_are_refused_for_a_reason(ctx, response, case):
+    """What a schema of any JSON value cannot say, and nothing else: integers beyond 64 bits, keys of no wait."""
+    if response.status_code != 400 or case.meta is None or case.meta.generation.mode != GenerationMode.POSITIVE:
+        return
+    problem = json.loads(response.content)
+    if problem["code"] == "wrong_correlation_key":
+        return
+    detail = problem["detail"]
+    allowed = ("outside the range that is kept exactly", "deeper than", "waits for", "is of type", "wait_type")
+    assert any(words in detail for words in allowed), f"refused although the schema allows it: {detail}"
+
+
+@schemathesis.check
+def errors_are_told(ctx, response, case):
+    """Every error is a problem with a detail; a 5xx names a code that may be retried, and says when."""
+    if response.status_code < 400 or case.method.upper() == "HEAD":
+        return
+    problem = json.loads(response.content)
+    assert problem["status"] == response.status_code, "the problem names another status"
+    assert problem["detail"].strip(), "the problem has no detail"
+    if response.status_code >= 500 and response.status_code != 501:
+        assert problem["code"] in RETRYABLE, f"a 5xx with code {problem['code']}"
+        assert "retry-after" in response.headers, "a retryable 5xx without Retry-After"
+
+
+send = requests.Session.send
+
+
+def patient(self, request, **kwargs):
+    until = time.monotonic() + RECONNECT_SECONDS
+    while True:
+        try:
+            return send(self, request, **kwargs)
+        except (requests.ConnectionError, requests.exceptions.ChunkedEncodingError) as error:
+            with lock:
+                broken[type(error).__name__] += 1
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.05)
+
+
+if os.environ.get("AETHERIS_API_FUZZ_KILLS") == "1":
+    requests.Session.send = patient
+
+
+@atexit.register
+def write():
+    counts = {
+        "requests": sum(statuses.values()),
+        "broken_connections": sum(broken.values()),
+        "acknowledged_jobs": len(acknowledged),
+        "statuses": dict(sorted(statuses.items())),
+        "codes": dict(codes.most_common()),
+        "operations": dict(sorted(operations.items())),
+    }
+    (FOLDER / "counts.json").write_text(json.dumps(counts, indent=1))
+    (FOLDER / "acknowledged.txt").write_text("".join(f"{job}\n" for job in sorted(acknowledged)))

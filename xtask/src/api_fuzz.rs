@@ -1,0 +1,259 @@
+//! `cargo xtask api-fuzz`: Schemathesis against `aetheris dev`, all phases and checks; with `--kills` while
+//! the server is killed and started again on its folder. Afterwards the folder must add up and every
+//! acknowledged job must be there.
+
+use std::ffi::OsString;
+use std::fs;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
+
+use crate::say;
+
+const SECONDS_DEFAULT: u32 = 240;
+const EXAMPLES_DEFAULT: u32 = 400;
+/// How often a state is looked at that nothing announces: another process's end, or its port.
+const LOOK: Duration = Duration::from_millis(20);
+/// Looks for a server that starts: a minute.
+const LOOKS_MAX: u32 = 3_000;
+/// What the kills find besides: no server error is a named one that may be retried (`hooks.py` holds it to that).
+const KILLS: [&str; 2] = ["--exclude-checks", "not_a_server_error"];
+
+/// What was asked for.
+struct Asked {
+    examples: u32,
+    kills: bool,
+    seconds: u32,
+    seed: u32,
+    workers: u32,
+}
+
+/// Runs the command; whether nothing was found.
+pub(crate) fn run(root: &Path, arguments: &[String]) -> bool {
+    match asked(arguments).and_then(|asked| fuzz(root, &asked)) {
+        Ok(clean) => clean,
+        Err(why) => {
+            say(&format!(
+                "{why}\nusage: cargo xtask api-fuzz [--seconds N] [--max-examples N] [--seed N] [--workers N] [--kills]"
+            ));
+            false
+        }
+    }
+}
+
+fn asked(arguments: &[String]) -> Result<Asked, String> {
+    let mut asked =
+        Asked { examples: EXAMPLES_DEFAULT, kills: false, seconds: SECONDS_DEFAULT, seed: 1, workers: 2 };
+    let mut rest = arguments.iter();
+    while let Some(flag) = rest.next() {
+        if flag == "--kills" {
+            asked.kills = true;
+            continue;
+        }
+        let number = rest.next().and_then(|value| value.parse().ok()).ok_or_else(|| format!("{flag} needs a number"))?;
+        match flag.as_str() {
+            "--max-examples" => asked.examples = number,
+            "--seconds" => asked.seconds = number,
+            "--seed" => asked.seed = number,
+            "--workers" => asked.workers = number,
+            _ => return Err(format!("unknown flag `{flag}`")),
+        }
+    }
+    Ok(asked)
+}
+
+fn fuzz(root: &Path, asked: &Asked) -> Result<bool, String> {
+    let folder = root.join("target").join("api-fuzz");
+    let python = environment(root, &folder)?;
+    let built = cargo(root, &["build", "--quiet", "--locked", "-p", "aetheris-cli", "--bin", "aetheris"]);
+    if !built {
+        return Err("the server cannot be built".to_owned());
+    }
+    let server = Server::new(root, &folder)?;
+    let mut process = server.start()?;
+    let mut fuzzer = schemathesis(root, &folder, &python, &server, asked)?;
+    let (ended, kills) = attend(&server, &mut process, &mut fuzzer, asked)?;
+    let adds_up = stop(&mut process) && server.check();
+    let mut process = server.start()?;
+    let kept = python_script(root, &python, &server, &folder.join("acknowledged.txt"));
+    stop(&mut process);
+    say(&fs::read_to_string(folder.join("counts.json")).unwrap_or_default());
+    let shown = if asked.kills { format!(", {kills} kills") } else { String::new() };
+    say(&format!(
+        "api-fuzz: schemathesis {ended}{shown}, the folder {}, acknowledged jobs {}",
+        if adds_up { "adds up" } else { "DOES NOT ADD UP" },
+        if kept { "kept" } else { "LOST" }
+    ));
+    Ok(ended.success() && adds_up && kept)
+}
+
+fn cargo(root: &Path, arguments: &[&str]) -> bool {
+    Command::new("cargo").args(arguments).current_dir(root).status().is_ok_and(|status| status.success())
+}
+
+/// The Python of an environment with exactly the pinned packages.
+fn environment(root: &Path, folder: &Path) -> Result<PathBuf, String> {
+    let pinned = root.join("fuzz/api/requirements.txt");
+    let wanted = fs::read_to_string(&pinned).map_err(|error| format!("{}: {error}", pinned.display()))?;
+    let (venv, stamp) = (folder.join("venv"), folder.join("venv-holds.txt"));
+    let python = venv.join("bin/python");
+    if fs::read_to_string(&stamp).is_ok_and(|holds| holds == wanted) {
+        return Ok(python);
+    }
+    say("── installing schemathesis");
+    fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    let made = Command::new("python3").args(["-m", "venv", "--clear"]).arg(&venv).status();
+    if !made.is_ok_and(|status| status.success()) {
+        return Err("`python3 -m venv` does not work here; Python 3.10 or later with venv is needed".to_owned());
+    }
+    let installed =
+        Command::new(&python).args(["-m", "pip", "install", "--quiet", "--no-deps", "-r"]).arg(&pinned).status();
+    if !installed.is_ok_and(|status| status.success()) {
+        return Err("the packages of fuzz/api/requirements.txt cannot be installed".to_owned());
+    }
+    fs::write(stamp, wanted).map_err(|error| error.to_string())?;
+    Ok(python)
+}
+
+/// A server on a folder and a port of its own, which stay over its restarts.
+struct Server {
+    address: SocketAddr,
+    agents: Vec<PathBuf>,
+    binary: PathBuf,
+    data: PathBuf,
+    log: PathBuf,
+    /// Takes connections and never answers: calls to it end in doubt.
+    _silent: TcpListener,
+}
+
+impl Server {
+    fn new(root: &Path, folder: &Path) -> Result<Self, String> {
+        let text = |error: std::io::Error| error.to_string();
+        let data = folder.join("data");
+        if data.exists() {
+            fs::remove_dir_all(&data).map_err(text)?;
+        }
+        // The port is free again at once: nothing was accepted on it.
+        let address = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).map_err(text)?;
+        let silent = TcpListener::bind("127.0.0.1:0").map_err(text)?;
+        let port = silent.local_addr().map_err(text)?.port().to_string();
+        let agents = agents(&root.join("fuzz/api/agents"), &folder.join("agents"), &port).map_err(text)?;
+        let binary = root.join("target/debug/aetheris");
+        Ok(Self { address, agents, binary, data, log: folder.join("server.log"), _silent: silent })
+    }
+
+    fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Starts it, and waits until it takes connections.
+    fn start(&self) -> Result<Child, String> {
+        let text = |error: std::io::Error| error.to_string();
+        let log = fs::File::options().create(true).append(true).open(&self.log).map_err(text)?;
+        let mut command = Command::new(&self.binary);
+        command.arg("dev").arg("--data").arg(&self.data).arg("--listen").arg(self.address.to_string());
+        for agent in &self.agents {
+            command.arg("--agent").arg(agent);
+        }
+        command.stdout(Stdio::null()).stderr(log);
+        let mut process = command.spawn().map_err(text)?;
+        for _ in 0..LOOKS_MAX {
+            if TcpStream::connect(self.address).is_ok() {
+                return Ok(process);
+            }
+            if let Ok(Some(status)) = process.try_wait() {
+                return Err(format!("the server ended with {status}; see {}", self.log.display()));
+            }
+            sleep(LOOK);
+        }
+        stop(&mut process);
+        Err("the server does not take connections".to_owned())
+    }
+
+    /// Whether what is stored adds up.
+    fn check(&self) -> bool {
+        let mut check = Command::new(&self.binary);
+        check.arg("check-consistency").arg("--data").arg(&self.data);
+        check.status().is_ok_and(|status| status.success())
+    }
+}
+
+/// The agents of the run, with the port of this run.
+fn agents(from: &Path, to: &Path, silent_port: &str) -> std::io::Result<Vec<PathBuf>> {
+    fs::create_dir_all(to)?;
+    let mut files = Vec::new();
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let file = to.join(entry.file_name());
+        fs::write(&file, fs::read_to_string(entry.path())?.replace("SILENT_PORT", silent_port))?;
+        files.push(file);
+    }
+    Ok(files)
+}
+
+/// Kills a process, without a chance to end in good order; whether that went well.
+fn stop(process: &mut Child) -> bool {
+    process.kill().is_ok() && process.wait().is_ok()
+}
+
+fn schemathesis(root: &Path, folder: &Path, python: &Path, server: &Server, asked: &Asked) -> Result<Child, String> {
+    let code = root.join("fuzz/api");
+    let mut path = OsString::from(&code);
+    path.push(":");
+    let mut command = Command::new(python.with_file_name("schemathesis"));
+    command.arg("--config-file").arg(code.join("schemathesis.toml"));
+    command.arg("run").arg(format!("{}/api/openapi.json", server.url()));
+    for (flag, value) in [
+        ("--max-examples", asked.examples),
+        ("--max-time", asked.seconds),
+        ("--seed", asked.seed),
+        ("--workers", asked.workers),
+    ] {
+        command.arg(flag).arg(value.to_string());
+    }
+    command.args(["--checks", "all", "--generation-database", "none", "--no-color"]);
+    if asked.kills {
+        command.args(KILLS).env("AETHERIS_API_FUZZ_KILLS", "1");
+    }
+    command.env("SCHEMATHESIS_HOOKS", "hooks").env("PYTHONPATH", path).env("PYTHONDONTWRITEBYTECODE", "1");
+    command.env("AETHERIS_API_FUZZ", folder).current_dir(folder);
+    command.spawn().map_err(|error| format!("schemathesis cannot be started: {error}"))
+}
+
+/// Waits for the end of the fuzzer. With kills, the server dies every one to two seconds and is started
+/// again at once; how often.
+fn attend(
+    server: &Server,
+    process: &mut Child,
+    fuzzer: &mut Child,
+    asked: &Asked,
+) -> Result<(ExitStatus, u32), String> {
+    let (mut kills, mut looks) = (0, 0);
+    let mut dice = u64::from(asked.seed);
+    loop {
+        if let Some(status) = fuzzer.try_wait().map_err(|error| error.to_string())? {
+            return Ok((status, kills));
+        }
+        if let Ok(Some(status)) = process.try_wait() {
+            stop(fuzzer);
+            return Err(format!("the server ended by itself with {status}; see {}", server.log.display()));
+        }
+        sleep(LOOK);
+        looks += 1;
+        if asked.kills && looks > 50 + dice % 50 {
+            dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407) >> 1;
+            looks = 0;
+            kills += 1;
+            stop(process);
+            *process = server.start()?;
+        }
+    }
+}
+
+fn python_script(root: &Path, python: &Path, server: &Server, acknowledged: &Path) -> bool {
+    let mut script = Command::new(python);
+    script.arg(root.join("fuzz/api/acknowledged.py")).arg(server.url()).arg(acknowledged);
+    script.status().is_ok_and(|status| status.success())
+}
