@@ -44,15 +44,15 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> bool {
 }
 
 fn asked(arguments: &[String]) -> Result<Asked, String> {
-    let mut asked =
-        Asked { examples: EXAMPLES_DEFAULT, kills: false, seconds: SECONDS_DEFAULT, seed: 1, workers: 2 };
+    let mut asked = Asked { examples: EXAMPLES_DEFAULT, kills: false, seconds: SECONDS_DEFAULT, seed: 1, workers: 2 };
     let mut rest = arguments.iter();
     while let Some(flag) = rest.next() {
         if flag == "--kills" {
             asked.kills = true;
             continue;
         }
-        let number = rest.next().and_then(|value| value.parse().ok()).ok_or_else(|| format!("{flag} needs a number"))?;
+        let number =
+            rest.next().and_then(|value| value.parse().ok()).ok_or_else(|| format!("{flag} needs a number"))?;
         match flag.as_str() {
             "--max-examples" => asked.examples = number,
             "--seconds" => asked.seconds = number,
@@ -218,7 +218,7 @@ fn schemathesis(root: &Path, folder: &Path, python: &Path, server: &Server, aske
         command.args(KILLS).env("AETHERIS_API_FUZZ_KILLS", "1");
     }
     command.env("SCHEMATHESIS_HOOKS", "hooks").env("PYTHONPATH", path).env("PYTHONDONTWRITEBYTECODE", "1");
-    command.env("AETHERIS_API_FUZZ", folder).current_dir(folder);
+    command.env("AETHERIS_API_FUZZ", folder).env("AETHERIS_API_FUZZ_URL", server.url()).current_dir(folder);
     command.spawn().map_err(|error| format!("schemathesis cannot be started: {error}"))
 }
 

@@ -3,6 +3,11 @@
 
 mod api_fuzz;
 mod fuzz;
+mod mutants;
+mod release;
+mod security;
+mod shipped;
+mod supply;
 mod tidy;
 
 use std::path::{Path, PathBuf};
@@ -17,6 +22,9 @@ cargo xtask fuzz    every fuzzer for a while: [--seconds N] [--target T] [--inpu
 cargo xtask api-fuzz  schemathesis against a server: [--seconds N] [--max-examples N] [--seed N] [--kills]
 cargo xtask chaos   --minutes M --store sqlite [--seed N]: real processes under faults, judged by two checkers;
                     exit 6 if something is wrong; the page is also in target/chaos
+cargo xtask deny    licences, bans, duplicates and sources of every dependency; with cargo-deny too where it is installed
+cargo xtask mutants [--in-diff COMMIT] [arguments of cargo-mutants]: whether unit tests notice changes of the code
+cargo xtask release-check  crash points, planted bugs and their variables are not in the release
 ";
 
 fn main() -> ExitCode {
@@ -27,6 +35,9 @@ fn main() -> ExitCode {
         Some("ci") => lint(&root) && test(&root),
         Some("lint") => lint(&root),
         Some("tidy") => tidy::check(&root),
+        Some("deny") => supply::check(&root),
+        Some("mutants") => mutants::run(&root, &arguments()),
+        Some("release-check") => release::check(&root),
         Some("fuzz") => fuzz::run(&root, &arguments()),
         Some("api-fuzz") => api_fuzz::run(&root, &arguments()),
         Some(_) | None => {
@@ -70,7 +81,8 @@ fn test(root: &Path) -> bool {
 
 /// Builds the program with its faults and the tool that hurts it, and runs the latter.
 fn chaos(root: &Path) -> ExitCode {
-    let build = ["build", "--package", "aetheris-proof", "--locked", "--bin", "aetheris-faulted", "--bin", "aetheris-chaos"];
+    let build =
+        ["build", "--package", "aetheris-proof", "--locked", "--bin", "aetheris-faulted", "--bin", "aetheris-chaos"];
     if !run(root, &build) {
         return ExitCode::FAILURE;
     }

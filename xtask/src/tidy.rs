@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::say;
+use crate::{say, security};
 
 /// Which of our crates each may depend on. ARCHITECTURE.md explains the layers; nothing points back.
 const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
@@ -17,6 +17,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("store-sqlite", &["core", "store", "fault"]),
     ("runtime", &["core", "expr", "store", "fault"]),
     ("check", &["core", "store"]),
+    ("model", &["core", "store"]),
     ("scheduler", &["core", "store", "runtime", "fault"]),
     ("worker", &["core", "store", "runtime", "fault"]),
     ("adapters", &["core", "expr", "runtime", "fault"]),
@@ -56,6 +57,8 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
             "worker",
         ],
     ),
+    ("testing", &["agentfile", "check", "core", "runtime", "scheduler", "store", "worker"]),
+    ("sim", &["agentfile", "check", "core", "fault", "runtime", "scheduler", "store", "testing", "worker"]),
 ];
 
 /// What the root may hold: everything else has a better place.
@@ -71,9 +74,11 @@ const ROOT: &[&str] = &[
     "Cargo.toml",
     "LICENSE",
     "README.md",
+    "SECURITY.md",
     "TESTING.md",
     "clippy.toml",
     "crates",
+    "deny.toml",
     "docs",
     "fuzz",
     "rustfmt.toml",
@@ -90,6 +95,7 @@ pub(crate) fn check(root: &Path) -> bool {
     root_files(root, &mut problems);
     directions(root, &mut problems);
     lengths(root, &mut problems);
+    security::check(root, &mut problems);
     for problem in &problems {
         say(&format!("tidy: {problem}"));
     }
@@ -175,7 +181,8 @@ fn lengths(root: &Path, problems: &mut Vec<String>) {
     }
 }
 
-fn rust_files(folder: &Path, found: &mut Vec<PathBuf>) {
+/// Every Rust file below a folder.
+pub(crate) fn rust_files(folder: &Path, found: &mut Vec<PathBuf>) {
     for name in names(folder) {
         let path = folder.join(&name);
         if path.is_dir() {

@@ -15,6 +15,17 @@ use crate::jobs::{JobErrorView, UsageView};
 use crate::raw::Raw;
 use crate::schema;
 
+/// One message of an event stream, as the form of server-sent events has it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct StreamedEvent {
+    /// An [`EventView`] as JSON.
+    pub data: String,
+    /// The event's type.
+    pub event: String,
+    /// The event's place.
+    pub id: String,
+}
+
 /// An immutable fact of a job's stream.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct EventView {

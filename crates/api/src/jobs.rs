@@ -240,7 +240,9 @@ mod tests {
             assert_eq!(request.priority, priority, "{text}");
         }
         for text in ["1.5", "2147483648", "1e300", "-2147483649.0", "null", "\"3\""] {
-            assert!(serde_json::from_str::<MessageRequest>(&format!(r#"{{"message": 1, "priority": {text}}}"#)).is_err());
+            assert!(
+                serde_json::from_str::<MessageRequest>(&format!(r#"{{"message": 1, "priority": {text}}}"#)).is_err()
+            );
         }
     }
 

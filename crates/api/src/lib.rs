@@ -22,8 +22,8 @@ pub use acts::{CancelAnswer, Outcome, ResolveAnswer, ResolveRequest, SignalReque
 pub use agents::{AgentList, AgentPut, AgentView};
 pub use error::{ErrorCode, Problem, ProblemError};
 pub use evidence::{
-    CheckView, EventPage, EventView, EvidenceView, ReplayView, TraceAttempt, TraceDoubt, TraceModel, TraceRun,
-    TraceStep, TraceTool, TraceView, VerifyView,
+    CheckView, EventPage, EventView, EvidenceView, ReplayView, StreamedEvent, TraceAttempt, TraceDoubt, TraceModel,
+    TraceRun, TraceStep, TraceTool, TraceView, VerifyView,
 };
 pub use jobs::{JobErrorView, JobList, JobView, MessageAnswer, MessageRequest, StepView, UsageView, WaitingView};
 pub use raw::Raw;

@@ -40,6 +40,8 @@ macro_rules! schemas {
 schemas! {
     /// An agent's name.
     Agent as "AgentName" = pattern("An agent's name.", "^[a-z0-9-]{1,64}$");
+    /// An agent's file, as far as clients must know it to send one.
+    AgentFile as "AgentFile" = agent_file();
     /// Any JSON value.
     Any as "Json" = ObjectBuilder::new().schema_type(SchemaType::AnyValue).description(Some("Any JSON value.")).build();
     /// The wait that a signal names.
@@ -120,6 +122,17 @@ fn duration() -> Object {
     let description = "A duration: a whole number and its unit.";
     let examples = ["250ms", "30s", "24h"].map(|text| serde_json::json!(text));
     text().description(Some(description)).pattern(Some(SPAN_PATTERN)).examples(examples).build()
+}
+
+fn agent_file() -> Object {
+    ObjectBuilder::new()
+        .schema_type(Type::Object)
+        .description(Some("An agent's file; `/api/schema/agent` has the whole of its form."))
+        .property("agent", Agent::schema())
+        .required("agent")
+        .property("plan", ObjectBuilder::new().schema_type(Type::Object))
+        .required("plan")
+        .build()
 }
 
 fn labels() -> Object {

@@ -7,6 +7,7 @@ use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 
 use crate::commands::ChildArgs;
 use crate::commands::demo::PaymentsArgs;
+use crate::commands::prove::ProveArgs;
 
 /// Where the client commands look for a server when nobody says otherwise.
 pub const SERVER_DEFAULT: &str = "http://127.0.0.1:8080";
@@ -90,7 +91,7 @@ pub enum Command {
         Processes of this program are killed, stopped and locked out in a new folder beside your data;\n\
         tools are fake, your data is not touched, no model is asked. Two to four minutes with the default\n\
         configuration. The time is printed first; it grows with worker.lease_ttl.")]
-    Prove(Prove),
+    Prove(ProveArgs),
     /// Measure this machine: steps, jobs, signals, beside bare database commits
     #[command(after_help = "Example:\n  aetheris bench --quick")]
     Bench(Bench),
@@ -236,39 +237,6 @@ pub struct Demo {
     /// Keep the folder with the database and the logs, and say where it is
     #[arg(long)]
     pub keep: bool,
-}
-
-/// Arguments of `prove`.
-#[derive(Debug, Clone, ClapArgs)]
-pub struct Prove {
-    /// A configuration file
-    #[arg(long, value_name = "FILE")]
-    pub config: Option<PathBuf>,
-    /// The folder beside whose files it is done [default: that of jobstore.sqlite.path]
-    #[arg(long, value_name = "DIR")]
-    pub data: Option<PathBuf>,
-    /// Fewer rounds and leases of at most 4 s: less than a minute
-    #[arg(long)]
-    pub quick: bool,
-    /// Another worker.lease_ttl than the configured one, which the report says
-    #[arg(long, value_name = "DURATION", value_parser = lease)]
-    pub lease_ttl: Option<Span>,
-    /// Only the experiments whose name contains this; may be repeated
-    #[arg(long, value_name = "NAME")]
-    pub only: Vec<String>,
-    /// Write the report to a file, as markdown
-    #[arg(long, value_name = "FILE")]
-    pub report: Option<PathBuf>,
-    /// Keep the folder with databases and logs; it is always kept where something does not hold
-    #[arg(long)]
-    pub keep: bool,
-}
-
-/// A lease as the configuration takes it.
-fn lease(text: &str) -> Result<Span, String> {
-    let span: Span = text.parse().map_err(|error| format!("{error}"))?;
-    let good = (Span::from_secs(1)..=Span::from_secs(3_600)).contains(&span);
-    if good { Ok(span) } else { Err("expected 1s to 1h".to_owned()) }
 }
 
 /// Arguments of `bench`.

@@ -5,8 +5,9 @@
 //! instances whose jobs may still be held: whoever gets the lock knows that they are dead, and takes
 //! their jobs back at once instead of waiting for leases (SPEC §4, proof of death).
 
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, Write};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use aetheris_core::id::InstanceId;
@@ -41,7 +42,9 @@ impl DataLock {
         let failed = |what: &str, e: &std::io::Error| {
             Error::Internal(anyhow::anyhow!("{} cannot be {what}: {e}", folder.display()))
         };
-        std::fs::create_dir_all(folder).map_err(|e| failed("made", &e))?;
+        // Payloads stand in it: other users of the machine have no business there. A folder that exists keeps
+        // the permissions that its owner gave it.
+        DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(|e| failed("made", &e))?;
         let path = folder.join("aetheris.lock");
         let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
         let mut file = open.map_err(|e| failed("locked", &e))?;
@@ -133,6 +136,22 @@ mod tests {
         drop(lock);
         assert_eq!(DataLock::take(&folder, first).unwrap().predecessors(), [third]);
         std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn a_new_folder_is_its_owners_alone_and_an_old_one_stays_as_it_is() {
+        use std::os::unix::fs::PermissionsExt;
+        let parent = folder("private");
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        let made = parent.join("a/b");
+        drop(DataLock::take(&made, InstanceId::from_u128(1)).unwrap());
+        assert_eq!((mode(&made), mode(&parent.join("a"))), (0o700, 0o700));
+        let shared = parent.join("shared");
+        std::fs::create_dir(&shared).unwrap();
+        std::fs::set_permissions(&shared, std::fs::Permissions::from_mode(0o750)).unwrap();
+        drop(DataLock::take(&shared, InstanceId::from_u128(1)).unwrap());
+        assert_eq!(mode(&shared), 0o750);
+        std::fs::remove_dir_all(parent).unwrap();
     }
 
     #[test]

@@ -59,7 +59,8 @@ impl FromStr for Hash {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || format!("`{text}` is not a hash: expected 64 hexadecimal characters");
-        if text.len() != 64 || !text.is_ascii() {
+        // The digits are looked at here: the number parser below would take a sign for one.
+        if text.len() != 64 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
             return Err(wrong());
         }
         let mut bytes = [0u8; 32];

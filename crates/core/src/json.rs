@@ -270,9 +270,18 @@ fn check_number(literal: &str) -> Result<(), JsonError> {
     let exact = if literal.bytes().any(|b| matches!(b, b'.' | b'e' | b'E')) {
         literal.parse::<f64>().map_or(true, f64::is_finite)
     } else {
-        literal.parse::<i64>().is_ok() || literal.parse::<u64>().is_ok() || !literal.bytes().any(|b| b.is_ascii_digit())
+        literal.parse::<i64>().is_ok()
+            || literal.parse::<u64>().is_ok()
+            || !literal.bytes().any(|b| b.is_ascii_digit())
+            || is_written_double(literal)
     };
     if exact { Ok(()) } else { Err(JsonError::Number(literal.to_owned())) }
+}
+
+/// Whether these digits are what the canonical form makes of a double: up to 10^21 it has no exponent, so
+/// that `1e20` comes back as an integer of 21 digits. It is as exact as it was.
+fn is_written_double(literal: &str) -> bool {
+    literal.parse::<f64>().is_ok_and(|double| double.is_finite() && ecma_number(double) == literal)
 }
 
 #[cfg(test)]
@@ -316,6 +325,10 @@ mod tests {
     fn what_cannot_be_kept_exactly_is_refused() {
         for text in ["18446744073709551616", "[-9223372036854775809]", "{\"a\":1e999}"] {
             assert!(matches!(Json::parse(text.as_bytes()), Err(JsonError::Number(_))), "{text}");
+        }
+        // A double as the canonical form writes it is a double still.
+        for text in ["1e20", "123456789012345680000.0", "-36893488147419103000.0", "18446744073709552000"] {
+            assert_eq!(canonical(&canonical(text)), canonical(text));
         }
         assert_eq!(canonical(r#""18446744073709551616""#), r#""18446744073709551616""#);
     }

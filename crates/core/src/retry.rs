@@ -72,6 +72,10 @@ impl RetryPolicy {
         if let Some(asked) = retry_after {
             return asked.min(cap);
         }
+        // Nothing times a factor that has grown beyond all doubles is no number, and would become the cap.
+        if self.backoff == Span::ZERO {
+            return Span::ZERO;
+        }
         let exponent = i32::try_from(tries.saturating_sub(1)).unwrap_or(i32::MAX);
         #[expect(clippy::cast_precision_loss, reason = "a delay needs no exact microsecond")]
         let grown = self.backoff.micros() as f64 * self.factor.max(1.0).powi(exponent);
@@ -102,6 +106,14 @@ mod tests {
         assert_eq!(full.delay(1, 0, None), Span::ZERO);
         assert!(full.delay(1, u64::MAX, None) <= Span::from_millis(200));
         assert_eq!(full.delay(u32::MAX, u64::MAX, None).micros(), 29_999_999);
+    }
+
+    #[test]
+    fn no_back_off_stays_none_however_many_tries() {
+        let policy =
+            RetryPolicy { backoff: Span::ZERO, factor: 1000.0, jitter: Jitter::None, ..RetryPolicy::default() };
+        assert_eq!(policy.delay(100, 0, None), Span::ZERO);
+        assert_eq!(policy.delay(u32::MAX, 0, None), Span::ZERO);
     }
 
     #[test]

@@ -27,7 +27,9 @@ impl Timestamp {
     /// This moment and `by` later, at most the last moment that can be named.
     #[must_use]
     pub fn after(self, by: Span) -> Self {
-        Self(self.0.saturating_add(by.micros_i64()))
+        // Whole seconds: the calendar's last one cannot be named to its last microsecond.
+        let last = (jiff::Timestamp::MAX.as_second() * 1_000_000).max(self.0);
+        Self(self.0.saturating_add(by.micros_i64()).min(last))
     }
 
     /// How long from `earlier` to here; zero if it is not earlier.
@@ -212,6 +214,13 @@ mod tests {
         for text in ["", "5", "s", "5 s", "-1s", "1w", "99999999999999999999s", "99999999999999d"] {
             assert!(text.parse::<Span>().unwrap_err().contains("250ms"), "{text}");
         }
+    }
+
+    #[test]
+    fn however_late_a_moment_has_a_name_that_can_be_read() {
+        let late = Timestamp::from_micros(1).after(Span::from_micros(u64::MAX));
+        assert_eq!(late.to_string().parse::<Timestamp>(), Ok(late));
+        assert_eq!(late.after(Span::from_secs(1)), late);
     }
 
     #[test]

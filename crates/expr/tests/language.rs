@@ -54,6 +54,24 @@ fn a_whole_template_keeps_its_type() {
     assert_eq!(value("{{ message.n }}\n"), json!("7\n"));
 }
 
+/// Messages, answers of tools and words of models are data: braces in them mean nothing.
+#[test]
+fn what_a_template_brings_is_never_rendered_again() {
+    let hostile = "{{ env.SECRET }}{% for i in range(9) %}{{ job.id }}{% endfor %}";
+    let mut scope = scope();
+    scope.message = Some(Json::new(json!({ "text": hostile, "{{ message.text }}": hostile })));
+    scope.nodes.insert("model".into(), Json::new(json!({ "tool": hostile })));
+    for (template, expected) in [
+        ("{{ message.text }}", json!(hostile)),
+        ("said: {{ message.text }}", json!(format!("said: {hostile}"))),
+        ("{{ nodes.model.output.tool ~ '' }}", json!(hostile)),
+        ("{{ nodes.model.output }}", json!({ "tool": hostile })),
+        ("{{ '{{' ~ ' message.text ' ~ '}}' }}", json!("{{ message.text }}")),
+    ] {
+        assert_eq!(render(&Json::new(json!(template)), &scope).map(|json| json.value().clone()), Ok(expected), "{template}");
+    }
+}
+
 #[test]
 fn values_are_rendered_wherever_they_stand_and_keys_are_literal() {
     let template = Json::new(json!({"{{ x }}": ["{{ message.n }}", {"deep": "n={{ message.n }}"}, 5, null, true]}));

@@ -11,8 +11,8 @@ use aetheris_core::hash::Hash;
 use aetheris_core::id::{AttemptId, EventId, IdempotencyKey, InstanceId, JobId, NodeId, PermitId, SignalId};
 use aetheris_core::job::{JobStatus, JobTrigger};
 use aetheris_core::json::{Json, to_canonical};
-use aetheris_core::ledger::LedgerStatus;
 use aetheris_core::lease::Fence;
+use aetheris_core::ledger::LedgerStatus;
 use aetheris_core::plan::{EffectClass, WaitType};
 use aetheris_core::projection::{self, Projection};
 use aetheris_core::recovery::{self, Decision, EffectSeen, LedgerSeen, Told};
@@ -119,6 +119,19 @@ fn job_event(kind: EventKind, [a, b, c]: [u8; 3]) -> Option<Event> {
     })
 }
 
+fn called(node: NodeId, permit: u32, [b, c]: [u8; 2]) -> Event {
+    let outcomes = [
+        InvocationOutcome::Committed,
+        InvocationOutcome::RefusedRetryable,
+        InvocationOutcome::RefusedPermanent,
+        InvocationOutcome::NotSent,
+        InvocationOutcome::InDoubt,
+    ];
+    let sources = [Source::Executed, Source::CaughtUp, Source::Reconciled, Source::Resolved];
+    let error = optional(c, |_| Failure::new("code", "why"));
+    ToolInvocationFinished { error, node, outcome: of(&outcomes, c), permit, source: of(&sources, b / 4) }.into()
+}
+
 fn step_event(kind: EventKind, [a, b, c]: [u8; 3]) -> Option<Event> {
     let (node, permit) = (node(a), u32::from(b % 4));
     let failure = || Failure::new("code", "why");
@@ -141,10 +154,10 @@ fn step_event(kind: EventKind, [a, b, c]: [u8; 3]) -> Option<Event> {
             result: of(&results, c),
         }
         .into(),
-        EventKind::NodeRetryScheduled => {
-            NodeRetryScheduled { after_us: u64::from(c), error: failure(), node }.into()
+        EventKind::NodeRetryScheduled => NodeRetryScheduled { after_us: u64::from(c), error: failure(), node }.into(),
+        EventKind::NodeSkipped => {
+            NodeSkipped { node, reason: of(&[SkipReason::Condition, SkipReason::Upstream], b) }.into()
         }
-        EventKind::NodeSkipped => NodeSkipped { node, reason: of(&[SkipReason::Condition, SkipReason::Upstream], b) }.into(),
         EventKind::ToolInvocationStarted => ToolInvocationStarted {
             effect: of(&[EffectClass::AtMostOnce, EffectClass::Idempotent], c / 128),
             input: optional(b, value),
@@ -157,18 +170,7 @@ fn step_event(kind: EventKind, [a, b, c]: [u8; 3]) -> Option<Event> {
             tool_version: None,
         }
         .into(),
-        EventKind::ToolInvocationFinished => {
-            let outcomes = [
-                InvocationOutcome::Committed,
-                InvocationOutcome::RefusedRetryable,
-                InvocationOutcome::RefusedPermanent,
-                InvocationOutcome::NotSent,
-                InvocationOutcome::InDoubt,
-            ];
-            let sources = [Source::Executed, Source::CaughtUp, Source::Reconciled, Source::Resolved];
-            let (outcome, source) = (of(&outcomes, c), of(&sources, b / 4));
-            ToolInvocationFinished { error: optional(c, |_| failure()), node, outcome, permit, source }.into()
-        }
+        EventKind::ToolInvocationFinished => called(node, permit, [b, c]),
         EventKind::CommandCommitted => CommandCommitted { node, result_hash: Hash::of(&[b]) }.into(),
         EventKind::StepInDoubt => {
             StepInDoubt { node, permit, policy: u32::from(c % 3), reason: "lost".to_owned() }.into()

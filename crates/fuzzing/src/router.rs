@@ -103,7 +103,11 @@ impl Talk {
         if !parts.status.is_success() && method != Method::HEAD {
             assert_eq!(kind.as_deref(), Some("application/problem+json"), "{shown}");
             let problem: Problem = serde_json::from_slice(&bytes).expect(&shown);
-            assert_eq!((problem.status, problem.code.status()), (parts.status.as_u16(), parts.status.as_u16()), "{shown}");
+            assert_eq!(
+                (problem.status, problem.code.status()),
+                (parts.status.as_u16(), parts.status.as_u16()),
+                "{shown}"
+            );
             assert!(problem.code != ErrorCode::Internal && !problem.detail.is_empty(), "{shown}");
         }
         if let Some(job) = value["job_id"].as_str() {

@@ -192,7 +192,9 @@ pub fn signal(bytes: &[u8]) {
                 }
                 Meets::AlreadyDelivered { payload_matches } => {
                     let phase = record.map(|record| record.phase.clone());
-                    let Some(WaitPhase::Delivered { payload_hash, .. }) = phase else { panic!("nothing was delivered") };
+                    let Some(WaitPhase::Delivered { payload_hash, .. }) = phase else {
+                        panic!("nothing was delivered")
+                    };
                     assert_eq!(payload_matches, payload_hash == incoming.payload_hash);
                 }
                 Meets::Keep => assert!(record.is_none() && !state.status.is_terminal()),

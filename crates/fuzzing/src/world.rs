@@ -128,10 +128,8 @@ impl World {
     /// Runs what can be claimed, each job until it ends or blocks.
     pub async fn work(&self) {
         let ids = self.rt.system.ids.as_ref();
-        let pair = |_| ClaimIds {
-            attempt: AttemptId::from_u128(ids.secret()),
-            event: EventId::from_u128(ids.secret()),
-        };
+        let pair =
+            |_| ClaimIds { attempt: AttemptId::from_u128(ids.secret()), event: EventId::from_u128(ids.secret()) };
         let request = ClaimRequest {
             ids: (0..JOBS_AT_ONCE).map(pair).collect(),
             instance: InstanceId::from_u128(1),

@@ -1,5 +1,6 @@
 //! Planted mistakes of the protocol. Each is found by the search, in the smallest configuration that shows it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::{Config, Doubts, Step};
@@ -88,10 +89,7 @@ impl Mutation {
         let signals = |signals| Config { signals, slow_outside: true, ..Config::calm(WAIT) };
         let config = match self {
             Self::PermissionWithoutLease => Config { unknown: 1, ..slow(ONCE) },
-            Self::FenceNotChecked
-            | Self::RenewalRevives
-            | Self::LeaseNotChecked
-            | Self::OutcomeDropped => slow(ONCE),
+            Self::FenceNotChecked | Self::RenewalRevives | Self::LeaseNotChecked | Self::OutcomeDropped => slow(ONCE),
             Self::EpochNotRaised | Self::CalledAgainAfterCrash => crash(ONCE),
             Self::RenewalOfAnyFence => Config { slow: 2, ..slow(ONCE) },
             Self::ReclaimIgnoresLease
@@ -113,13 +111,16 @@ impl Mutation {
     /// Searches until it is found.
     #[must_use]
     pub fn hunt(self) -> Report {
-        run(self.config(), Bound { first: true, threads: 1, limit: Some(Duration::from_secs(60)) })
+        let bound = Bound { deep: false, first: true, threads: 1, limit: Some(Duration::from_secs(60)) };
+        run(self.config(), bound, &Arc::default())
     }
 }
 
 /// How long a search may go on.
 #[derive(Debug, Clone, Copy)]
 pub struct Bound {
+    /// Whether long paths come first; for searches that are not exhausted.
+    pub deep: bool,
     /// Whether it ends with the first breach.
     pub first: bool,
     /// The longest time.

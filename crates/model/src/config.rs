@@ -1,6 +1,6 @@
 //! What a search covers: programs, actors and how often each kind of trouble may strike.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use aetheris_core::id::{NodeId, ToolName};
@@ -41,6 +41,12 @@ pub enum Doubts {
     /// Ask a person.
     Human,
 }
+
+const ONCE: Step = Step::Once(&[Doubts::Human]);
+const ASKED: Step = Step::Once(&[Doubts::Wait, Doubts::Reconcile]);
+const IDEMPOTENT: Step = Step::Idempotent;
+const WAIT: Step = Step::Wait { deadline: true };
+const FOREVER: Step = Step::Wait { deadline: false };
 
 /// A job's plan.
 #[derive(Debug, Clone, PartialEq)]
@@ -102,57 +108,50 @@ impl Config {
         }
     }
 
-    /// What CI exhausts: 2 workers, 1 job, 2 steps, 2 crashes, 1 signal, 1 unknown commit, a cancel, a lease
-    /// that runs short.
+    /// What CI exhausts, with names: 2 workers, 1 job, 2 steps, 2 crashes, 1 signal, 1 unknown commit; and each
+    /// further kind of trouble with as much of the rest as can be exhausted.
     #[must_use]
-    pub fn gate() -> Self {
-        Self {
-            cancels: true,
-            crashes: 2,
-            signals: 1,
-            slow: 1,
-            slow_outside: true,
-            unknown: 1,
-            ..Self::calm(&[
-                &[Step::Once(&[Doubts::Human]), Step::Wait { deadline: true }],
-                &[Step::Wait { deadline: true }, Step::Once(&[Doubts::Wait, Doubts::Reconcile])],
-                &[Step::Idempotent, Step::Wait { deadline: false }],
-            ])
-        }
+    pub fn gate() -> Vec<(&'static str, Self)> {
+        let base = Self { crashes: 2, signals: 1, unknown: 1, ..Self::calm(&[]) };
+        let slow = Self { crashes: 1, slow: 1, unknown: 0, ..base.clone() };
+        vec![
+            ("crashes, at_most_once and wait", base.clone().with(&[&[ONCE, WAIT]])),
+            ("crashes, wait and at_most_once", base.clone().with(&[&[WAIT, ONCE]])),
+            ("crashes, idempotent and wait", base.with(&[&[IDEMPOTENT, FOREVER]])),
+            ("slow, at_most_once", slow.clone().with(&[&[ONCE], &[ASKED]])),
+            ("slow, idempotent", slow.clone().with(&[&[IDEMPOTENT]])),
+            ("slow, wait", Self { signals: 2, unknown: 1, ..slow.clone() }.with(&[&[WAIT]])),
+            ("races from outside", Self { slow: 0, slow_outside: true, cancels: true, ..slow }.with(&[&[ONCE, WAIT]])),
+            ("everything, one step", Self::small()),
+        ]
     }
 
     /// More than can be exhausted in a gate: 3 workers, 2 jobs, 3 steps, 3 crashes.
     #[must_use]
     pub fn campaign() -> Self {
         Self {
+            cancels: true,
             crashes: 3,
             jobs: 2,
             proof: true,
+            signals: 1,
             slow: 2,
+            slow_outside: true,
             unknown: 2,
             workers: 3,
-            ..Self::gate().with(&[
-                &[Step::Idempotent, Step::Wait { deadline: true }, Step::Once(&[Doubts::Human])],
-                &[Step::Once(&[Doubts::Wait, Doubts::Reconcile]), Step::Wait { deadline: true }, Step::Idempotent],
-            ])
+            ..Self::calm(&[&[IDEMPOTENT, WAIT, ONCE], &[ASKED, WAIT, IDEMPOTENT]])
         }
     }
 
-    /// Everything once, on one step each: a few seconds.
+    /// One step per job and a little of every trouble: a few seconds.
     #[must_use]
     pub fn small() -> Self {
         Self {
-            crashes: 1,
-            signals: 2,
-            slow: 1,
-            slow_outside: true,
             cancels: true,
+            signals: 2,
+            slow_outside: true,
             unknown: 1,
-            ..Self::calm(&[
-                &[Step::Once(&[Doubts::Wait, Doubts::Reconcile, Doubts::Human])],
-                &[Step::Idempotent],
-                &[Step::Wait { deadline: true }],
-            ])
+            ..Self::calm(&[&[Step::Once(&[Doubts::Wait, Doubts::Reconcile, Doubts::Human])], &[IDEMPOTENT], &[WAIT]])
         }
     }
 
@@ -241,15 +240,4 @@ fn made(effect: EffectClass, step: Step) -> Tool {
         timeout: None,
         version: None,
     }
-}
-
-/// The kinds of steps that appear in some program; a search without waits cannot show signals.
-#[must_use]
-pub fn covers(config: &Config) -> BTreeSet<&'static str> {
-    let name = |step: &Step| match step {
-        Step::Once(_) => "at_most_once",
-        Step::Idempotent => "idempotent",
-        Step::Wait { .. } => "wait",
-    };
-    config.programs.iter().flat_map(|program| program.steps.iter().map(name)).collect()
 }

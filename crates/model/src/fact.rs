@@ -3,10 +3,10 @@
 use std::sync::LazyLock;
 
 use aetheris_core::event::{
-    Answer, CommandCommitted, DoubtOutcome, EndCause, Event, Failure, InDoubtResolved, InvocationOutcome, JobCancelled,
-    JobClaimed, JobCancelRequested, JobCompleted, JobCreated, JobFailed, JobRequeued, JobWaiting, NodeFinished,
-    NodeRetryScheduled, NodeStarted, PlanGenerated, RequeueReason, Resolver, Source, StepInDoubt, StepResult, TimerFired,
-    TimerId, TimerSet, ToolInvocationFinished, ToolInvocationStarted, WaitCompleted, WaitEnd,
+    Answer, CommandCommitted, DoubtOutcome, EndCause, Event, Failure, InDoubtResolved, InvocationOutcome,
+    JobCancelRequested, JobCancelled, JobClaimed, JobCompleted, JobCreated, JobFailed, JobRequeued, JobWaiting,
+    NodeFinished, NodeRetryScheduled, NodeStarted, PlanGenerated, RequeueReason, Resolver, Source, StepInDoubt,
+    StepResult, TimerFired, TimerId, TimerSet, ToolInvocationFinished, ToolInvocationStarted, WaitCompleted, WaitEnd,
 };
 use aetheris_core::hash::Hash;
 use aetheris_core::id::{
@@ -298,12 +298,8 @@ impl Fact {
             Self::Finished { node, tool } => {
                 finished(node, None, if tool { StepResult::SideEffectCommitted } else { StepResult::Success }).into()
             }
-            Self::StepFailed(node) => {
-                finished(node, Some(NAMES.error.clone()), StepResult::PermanentFailure).into()
-            }
-            Self::Retry(node) => {
-                NodeRetryScheduled { after_us: 0, error: NAMES.error.clone(), node: id(node) }.into()
-            }
+            Self::StepFailed(node) => finished(node, Some(NAMES.error.clone()), StepResult::PermanentFailure).into(),
+            Self::Retry(node) => NodeRetryScheduled { after_us: 0, error: NAMES.error.clone(), node: id(node) }.into(),
             Self::Called(permit) => ToolInvocationStarted {
                 effect: program.steps[usize::from(permit.node)].class().unwrap_or(EffectClass::Pure),
                 input: (permit.number == 1).then(Json::null),

@@ -11,13 +11,15 @@
 //! Time is not counted: a lease, a timer or a permit's deadline ends whenever it may.
 //!
 //! Reading order: [`state`] what there is, [`fact`] events in short form, [`store`] the one door, [`run`] what
-//! a worker writes next, [`outside`] the writers without a fence, [`system`] who may act, [`laws`] what must
+//! a worker writes next, [`outside`] the writers without a fence, [`system`] the whole (`moves` who may act, `act` what comes of it), [`laws`] what must
 //! hold, [`bugs`] planted mistakes that the search has to find.
 
+mod act;
 pub mod bugs;
 pub mod config;
 pub mod fact;
 pub mod laws;
+mod moves;
 pub mod outside;
 pub mod run;
 pub mod search;

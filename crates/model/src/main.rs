@@ -3,11 +3,12 @@
 
 use std::io::Write as _;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use aetheris_model::bugs::{Bound, Mutation};
 use aetheris_model::config::Config;
-use aetheris_model::search::run;
+use aetheris_model::search::{Report, run, verdicts};
 use clap::{Parser, Subcommand};
 
 /// A check found something.
@@ -44,24 +45,38 @@ enum Command {
 
 fn main() -> anyhow::Result<ExitCode> {
     let Arguments { command, threads } = Arguments::parse();
-    let mut out = std::io::stdout();
-    let whole = Bound { first: false, limit: None, threads };
+    let whole = Bound { deep: false, first: false, limit: None, threads };
     let good = match command {
         Command::Bugs { name } => bugs(name.as_deref())?,
-        Command::Gate | Command::Small => {
-            let small = matches!(command, Command::Small);
-            let report = run(if small { Config::small() } else { Config::gate() }, whole);
-            writeln!(out, "{}", report.text())?;
-            report.proves()
-        }
         Command::Campaign { minutes } => {
             let limit = Some(Duration::from_secs(minutes * 60));
-            let report = run(Config::campaign(), Bound { limit, ..whole });
-            writeln!(out, "{}", report.text())?;
-            report.breaches.is_empty()
+            search(vec![("campaign", Config::campaign())], Bound { deep: true, limit, ..whole })?
         }
+        Command::Gate => search(Config::gate(), whole)?,
+        Command::Small => search(vec![("small", Config::small())], whole)?,
     };
     Ok(if good { ExitCode::SUCCESS } else { ExitCode::from(FOUND) })
+}
+
+/// Searches each configuration; whether all is as it should be: nothing broken, every sight seen, and all
+/// exhausted unless there was a limit.
+fn search(configs: Vec<(&str, Config)>, bound: Bound) -> anyhow::Result<bool> {
+    let mut out = std::io::stdout();
+    let tally = Arc::default();
+    let mut reports = Vec::new();
+    for (name, config) in configs {
+        let report = run(config, bound, &tally);
+        writeln!(out, "{name}: {}", report.text())?;
+        reports.push(report);
+    }
+    let (text, good) = verdicts(&reports, &tally);
+    let unique: usize = reports.iter().map(|report| report.unique).sum();
+    let made: usize = reports.iter().map(|report| report.states).sum();
+    let seconds: f64 = reports.iter().map(|report| report.took.as_secs_f64()).sum();
+    writeln!(out, "\n{text}\n{unique} unique states of {made} made, {seconds:.1} s")?;
+    let whole = good && reports.iter().all(Report::proves);
+    let sound = reports.iter().all(|report| report.breaches.is_empty());
+    Ok(if bound.limit.is_some() { sound } else { whole })
 }
 
 fn bugs(name: Option<&str>) -> anyhow::Result<bool> {

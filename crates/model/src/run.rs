@@ -100,8 +100,7 @@ impl<'s> Draft<'s> {
             };
             let permit = permit_of(u8::try_from(node).unwrap_or(0), invocation);
             let unknown = invocation.phase == InvocationPhase::Finished(InvocationOutcome::InDoubt);
-            let still =
-                row.is_none_or(|row| row.permit.number < permit.number || row.status == LedgerStatus::InDoubt);
+            let still = row.is_none_or(|row| row.permit.number < permit.number || row.status == LedgerStatus::InDoubt);
             if matches!(recovery::told(step), Told::Called { .. }) {
                 if row.is_none_or(|row| row.status == LedgerStatus::Started) {
                     self.settling(Fact::Doubt { permit, policy: 0 }, permit, LedgerTrigger::Doubt)?;
@@ -240,9 +239,10 @@ impl Draft<'_> {
             }
             return Ok(Turn::Write);
         }
-        let unknown = self.step(node).and_then(|step| step.invocation.as_ref()).is_some_and(|invocation| {
-            invocation.phase == InvocationPhase::Finished(InvocationOutcome::InDoubt)
-        });
+        let unknown = self
+            .step(node)
+            .and_then(|step| step.invocation.as_ref())
+            .is_some_and(|invocation| invocation.phase == InvocationPhase::Finished(InvocationOutcome::InDoubt));
         if unknown {
             self.settling(Fact::StepFailed(node), permit, LedgerTrigger::GiveUp)?;
         } else {
@@ -427,9 +427,7 @@ pub fn after_asking(
                 draft.ledger[usize::from(node)].map(|row| Row { status: LedgerStatus::Committed, ..row });
             draft.catch_up(node)?;
         }
-        Answered::DidNotHappen
-            if arrivable && !doubt.waited && !search.config.has(Mutation::DisproofBelievedEarly) =>
-        {
+        Answered::DidNotHappen if arrivable && !doubt.waited && !search.config.has(Mutation::DisproofBelievedEarly) => {
             draft.fact(Fact::Waiting { doubt: true, node })?;
             draft.fact(Fact::TimerSet { doubt: true, node })?;
             draft.give_away()?;

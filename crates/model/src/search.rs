@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aetheris_store::system::{Clock as _, SystemClock};
-use stateright::{Checker as _, Expectation, HasDiscoveries, Model as _};
+use stateright::{Checker, Expectation, HasDiscoveries, Model as _};
 
 use crate::bugs::Bound;
 use crate::config::Config;
-use crate::laws::{Law, Sight, Tally};
+use crate::laws::{Law, Sight, Tally, eventually};
 use crate::story;
 use crate::system::Search;
 
@@ -47,20 +47,26 @@ pub struct Breach {
     pub story: String,
 }
 
-/// Searches within a bound.
+/// Searches within a bound. Searches that share a tally cover what they cover together.
 #[must_use]
-pub fn run(config: Config, bound: Bound) -> Report {
-    let tally = Arc::new(Tally::default());
+pub fn run(config: Config, bound: Bound, tally: &Arc<Tally>) -> Report {
     let sights = config.mutation.is_none() && !bound.first;
-    let search = Search { config, liveness: true, sights, tally: Arc::clone(&tally) };
+    let search = Search { config, liveness: true, sights, tally: Arc::clone(tally) };
     let began = SystemClock.boot();
     let finish = if bound.first { HasDiscoveries::AnyFailures } else { HasDiscoveries::AllFailures };
     let mut builder = search.checker().threads(bound.threads).finish_when(finish);
     if let Some(limit) = bound.limit {
         builder = builder.timeout(limit);
     }
+    if bound.deep {
+        let checker = builder.spawn_dfs().join();
+        return report(&checker, bound, SystemClock.boot().saturating_sub(began), tally);
+    }
     let checker = builder.spawn_bfs().join();
-    let took = SystemClock.boot().saturating_sub(began);
+    report(&checker, bound, SystemClock.boot().saturating_sub(began), tally)
+}
+
+fn report(checker: &impl Checker<Search>, bound: Bound, took: Duration, tally: &Arc<Tally>) -> Report {
     let properties = checker.model().properties();
     let discoveries = checker.discoveries();
     let mut breaches = Vec::new();
@@ -93,47 +99,56 @@ pub fn run(config: Config, bound: Bound) -> Report {
         properties: counts,
         states: checker.state_count(),
         took,
-        tally,
+        tally: Arc::clone(tally),
         unique: checker.unique_state_count(),
     }
 }
 
+/// Every property with its verdict over all reports, which share one tally. A law that was judged on nothing
+/// counts as a sight that was never seen.
+#[must_use]
+pub fn verdicts(reports: &[Report], tally: &Tally) -> (String, bool) {
+    let mut text = String::new();
+    let broken = |name: &str| reports.iter().any(|report| report.breaches.iter().any(|breach| breach.law == name));
+    let mut good = reports.iter().all(|report| report.breaches.is_empty());
+    let mut line = |kind: &str, verdict: &str, count: Option<u64>, name: &str| {
+        good &= count != Some(0);
+        let count = count.map_or_else(String::new, |count| count.to_string());
+        let _ = writeln!(text, "{kind:<12}{verdict:<8}{count:>12}  {name}");
+    };
+    for law in Law::ALL {
+        let count = tally.examined(*law);
+        let verdict = if broken(law.as_str()) { "BROKEN" } else { "holds" };
+        line("always", verdict, Some(count).filter(|_| law.is_counted()), law.as_str());
+    }
+    for sight in Sight::ALL {
+        let count = tally.seen(*sight);
+        line("sometimes", if count == 0 { "NEVER" } else { "seen" }, Some(count), sight.as_str());
+    }
+    for property in eventually() {
+        let verdict = if broken(property.name) { "BROKEN" } else { "holds" };
+        line("eventually", verdict, None, property.name);
+    }
+    (text, good)
+}
+
 impl Report {
-    /// Whether every law holds on every state of an exhausted search in which everything was seen.
+    /// Whether every law holds on every state of an exhausted search.
     #[must_use]
     pub fn proves(&self) -> bool {
-        self.breaches.is_empty() && self.missing.is_empty() && self.exhausted
+        self.breaches.is_empty() && self.exhausted
     }
 
-    /// The report as text.
+    /// The size of the search, and the stories of what is broken.
     #[must_use]
     pub fn text(&self) -> String {
         let mut text = String::new();
-        let [always, sometimes, eventually] = self.properties;
-        for law in Law::ALL {
-            let broken = self.breaches.iter().any(|breach| breach.law == law.as_str());
-            let verdict = if broken { "BROKEN" } else { "holds" };
-            let _ = writeln!(text, "always      {verdict:<7}{:>12}  {}", self.tally.examined(*law), law.as_str());
-        }
-        for sight in Sight::ALL {
-            let count = self.tally.seen(*sight);
-            let verdict = if count == 0 { "never" } else { "seen" };
-            let _ = writeln!(text, "sometimes   {verdict:<7}{count:>12}  {}", sight.as_str());
-        }
         for breach in &self.breaches {
             let _ = writeln!(text, "\nBROKEN: {}\n{}", breach.law, breach.story);
         }
         let end = if self.exhausted { "exhausted" } else { "not exhausted" };
-        let _ = writeln!(
-            text,
-            "{} unique states of {} made, depth {}, {:.1} s, {end}; {always} always, {sometimes} sometimes, {eventually} eventually; {} broken, {} never seen",
-            self.unique,
-            self.states,
-            self.depth,
-            self.took.as_secs_f64(),
-            self.breaches.len(),
-            self.missing.len(),
-        );
+        let (unique, states, depth, took) = (self.unique, self.states, self.depth, self.took.as_secs_f64());
+        let _ = write!(text, "{unique} unique states of {states} made, depth {depth}, {took:.1} s, {end}");
         text
     }
 }

@@ -16,7 +16,7 @@ use aetheris_core::ledger::{LedgerRow, LedgerStatus, LedgerTrigger};
 use aetheris_core::plan::EffectClass;
 use aetheris_core::state::{Illegal, InvocationPhase, JobState, Output, StepState, WaitPhase};
 use aetheris_core::step::StepStatus;
-use aetheris_core::time::{Span, Timestamp};
+use aetheris_core::time::Span;
 
 use crate::config::{Program, STEPS_MAX, wait_key};
 use crate::fact::{self, Fact, NOW, Outcome, Permit};
@@ -62,18 +62,6 @@ impl Eq for Fold {}
 impl Hash for Fold {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.digest.hash(state);
-    }
-}
-
-impl PartialOrd for Fold {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Fold {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.digest.cmp(&other.digest)
     }
 }
 
@@ -256,7 +244,7 @@ impl Row {
 }
 
 /// What a run knows of its job: the fold, the ledger, effects, and the kept signal.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct View {
     /// Permits with an effect, by step.
     pub effects: [u8; STEPS_MAX],
@@ -510,10 +498,4 @@ impl Entry {
     pub const fn of(fact: Fact) -> Self {
         Self { effect: None, fact: Some(fact), inbox: None, ledger: None }
     }
-}
-
-/// A moment of the store's clock that lies before every deadline here.
-#[must_use]
-pub const fn now() -> Timestamp {
-    NOW
 }

@@ -1,13 +1,13 @@
 //! The one door: the checks of a commit in the order of the store's contract (J8), each made by production's
 //! own function, then all changes. Beside each stands the law that says what the check is for.
 
+use aetheris_core::hash::Hash;
 use aetheris_core::id::JobId;
+use aetheris_core::id::NodeId;
+use aetheris_core::json::Json;
 use aetheris_core::lease::{Guard, Holder, admit};
 use aetheris_core::ledger::{self, LedgerRow, LedgerTrigger, PermitRequest, Settle};
 use aetheris_core::plan::EffectClass;
-use aetheris_core::hash::Hash;
-use aetheris_core::id::NodeId;
-use aetheris_core::json::Json;
 use aetheris_store::{LedgerWrite, NewEffect, Purpose, UnitOfWork, rules};
 
 use crate::bugs::Mutation;

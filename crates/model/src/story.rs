@@ -58,9 +58,8 @@ fn shown(search: &Search, job: &Job) -> String {
 }
 
 fn said(system: &System, action: Action) -> String {
-    let name = |worker: usize| {
-        system.workers.get(worker).and_then(Option::as_ref).map_or_else(|| "nobody".to_owned(), named)
-    };
+    let name =
+        |worker: usize| system.workers.get(worker).and_then(Option::as_ref).map_or_else(|| "nobody".to_owned(), named);
     match action {
         Action::Arrive { job, node, number } => {
             format!("the call of job {job}, n{node}, permit {number} arrives: its body begins")

@@ -116,7 +116,8 @@ impl Witness {
     pub fn start_on(log: &Path, clock: Arc<dyn Clock>) -> Result<Self> {
         let file = File::options().create(true).append(true).open(log).context("opening the witness log")?;
         let nothing = || BTreeMap::new();
-        let memory = Memory { bad: nothing(), calls: nothing(), clock, ended: BTreeMap::new(), file, started: nothing() };
+        let memory =
+            Memory { bad: nothing(), calls: nothing(), clock, ended: BTreeMap::new(), file, started: nothing() };
         let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
         listener.set_nonblocking(true)?;
         let addr = listener.local_addr()?;

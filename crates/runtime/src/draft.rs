@@ -339,7 +339,8 @@ pub async fn write(store: &dyn Store, mut unit: impl FnMut() -> UnitOfWork) -> R
 /// The planted bug: what was answered by an error is appended once more at the stream's end, whether or not
 /// it is there already.
 async fn blind_retry(store: &dyn Store, unit: UnitOfWork) {
-    if let Err(CommitError::Refused(aetheris_store::Refusal::Sequence { actual, .. })) = store.commit(unit.clone()).await
+    if let Err(CommitError::Refused(aetheris_store::Refusal::Sequence { actual, .. })) =
+        store.commit(unit.clone()).await
     {
         drop(store.commit(UnitOfWork { expected_seq: Some(actual), ..unit }).await);
     }

@@ -7,7 +7,7 @@ use aetheris_api::ErrorCode;
 use aetheris_core::limits;
 use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, FromRequest, Request};
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use serde::Deserialize;
 
 use crate::error::Failure;
@@ -30,6 +30,7 @@ impl<S: Send + Sync> FromRequest<S> for Whole {
 
     #[expect(clippy::disallowed_methods, reason = "surrounds the client's sending, not the store")]
     async fn from_request(request: Request, state: &S) -> Result<Self, Failure> {
+        refuse_other_sites(request.headers())?;
         match tokio::time::timeout(BODY_TIME_MAX, Bytes::from_request(request, state)).await {
             Ok(Ok(bytes)) => Ok(Self(bytes)),
             Ok(Err(rejection)) if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE => {
@@ -37,6 +38,22 @@ impl<S: Send + Sync> FromRequest<S> for Whole {
             }
             Ok(Err(rejection)) => Err(Failure::invalid(format!("the body cannot be read: {}", rejection.body_text()))),
             Err(_) => Err(Failure::invalid("the body took too long to arrive")),
+        }
+    }
+}
+
+/// Any content type is taken, so that a page of any site could make a person's browser send what this
+/// server would do. A browser says where the page is from; programs say nothing.
+fn refuse_other_sites(headers: &HeaderMap) -> Result<(), Failure> {
+    let Some(origin) = headers.get(header::ORIGIN) else {
+        return Ok(());
+    };
+    let authority = origin.to_str().ok().and_then(|origin| origin.split_once("://")).map(|(_, authority)| authority);
+    let own = headers.get(header::HOST).and_then(|host: &HeaderValue| host.to_str().ok());
+    match (authority, own) {
+        (Some(authority), Some(own)) if authority.eq_ignore_ascii_case(own) => Ok(()),
+        _ => {
+            Err(Failure::invalid("the request comes from a page of another site, which may not ask for anything here"))
         }
     }
 }

@@ -10,7 +10,7 @@ use aetheris_runtime::{Runtime, Settings};
 use aetheris_scheduler::SweepOptions;
 use aetheris_store::Store;
 use aetheris_store::faulty::FaultyStore;
-use aetheris_testing::gate::{Ambush, Crossing, Fate, Life};
+use aetheris_testing::gate::{Ambush, Crossing, Fate, Gate, Life};
 use aetheris_testing::process::{Duties, Process, World};
 use aetheris_testing::random::{Random, SeededIds};
 use aetheris_testing::time::VirtualClock;
@@ -20,7 +20,7 @@ use tokio::sync::mpsc;
 use crate::services::{Outside, Services};
 use crate::tell;
 use crate::trace::Trace;
-use crate::weather::Weather;
+use crate::weather::{Hints, Weather};
 use crate::wire::Wire;
 
 /// What befell a process at a crossing.
@@ -199,6 +199,9 @@ impl Cast {
         if let Some(dead) = dead.filter(|_| member.random.chance(400)) {
             tokio::spawn(take_back(process.runtime().clone(), dead));
         }
+        if self.stage.weather.hints == Hints::Doubled {
+            tokio::spawn(rumour(process.runtime().clone(), process.gate().clone(), member.random.fork()));
+        }
         member.process = Some(process);
     }
 
@@ -207,7 +210,7 @@ impl Cast {
         while let Some(befell) = told.recv().await {
             let pause = match befell.fate {
                 Fate::Die => random.between(0, 6_000),
-                Fate::Stop => random.between(0, self.ttl.to_std().as_millis().try_into().unwrap_or(5_000) * 2),
+                Fate::Stop => self.standstill(&mut random),
                 Fate::Pass => continue,
             };
             self.fallen(befell);
@@ -217,6 +220,13 @@ impl Cast {
                 cast.recover(befell);
             });
         }
+    }
+
+    /// For how long a process stands still: often until just after its lease has ended, when whoever takes
+    /// its jobs over is about to do what it was about to do.
+    fn standstill(&self, random: &mut Random) -> u64 {
+        let ttl = u64::try_from(self.ttl.to_std().as_millis()).unwrap_or(5_000);
+        if random.chance(300) { ttl + random.below(2_500) } else { random.below(ttl * 2) }
     }
 
     fn fallen(&self, befell: Befell) {
@@ -322,6 +332,14 @@ impl Cast {
     }
 }
 
+/// Hints without a cause, and again.
+async fn rumour(rt: Runtime, gate: Gate, mut random: Random) {
+    while gate.life() != Life::Dead {
+        tokio::time::sleep(Duration::from_millis(random.between(1, 4_000))).await;
+        rt.wakeups.timer_set();
+    }
+}
+
 async fn take_back(rt: Runtime, dead: InstanceId) {
     // What cannot be taken back now expires.
     let _ = aetheris_scheduler::reclaim_instance(&rt, dead).await;
@@ -343,7 +361,7 @@ fn draw_member(stage: &Stage, random: &mut Random, place: u64, works: bool, ttl:
     // Somebody must sweep: those that do not work do.
     let sweeps = (!works || random.chance(400)).then_some(sweeps);
     let settings = Settings { step_timeout: Span::from_secs(5), ..Settings::default() };
-    let duties = Duties { settings, sweeps, shares_hints: !stage.weather.deaf, worker };
+    let duties = Duties { settings, sweeps, shares_hints: stage.weather.hints != Hints::Dropped, worker };
     let clock = stage.clock.skewed(rate, offset);
     Member { clock, duties, incarnation: 0, name, process: None, random: random.fork() }
 }

@@ -154,7 +154,12 @@ impl Crowd {
         for (place, step) in program.steps.iter().enumerate() {
             let (deadline, human) = match step.kind {
                 Kind::Wait { deadline, human, .. } => (deadline, human),
-                Kind::Tool { .. } | Kind::Model | Kind::Timer(_) | Kind::Sleep(_) | Kind::Transform | Kind::Condition => {
+                Kind::Tool { .. }
+                | Kind::Model
+                | Kind::Timer(_)
+                | Kind::Sleep(_)
+                | Kind::Transform
+                | Kind::Condition => {
                     continue;
                 }
             };
@@ -218,6 +223,11 @@ impl Crowd {
             for doubt in doubts {
                 let known = self.stage.services.known(doubt.key);
                 if random.chance(400) || (self.stage.weather.jumps && known.on_the_way > 0) {
+                    continue;
+                }
+                // Who looks before the call's deadline and finds nothing has seen nothing yet.
+                let now = self.stage.store.status().await.map(|status| status.now).unwrap_or_default();
+                if known.acts == 0 && now < doubt.deadline {
                     continue;
                 }
                 let happened = (known.acts > 0).then(|| Json::new(known.result.unwrap_or_default().into()));

@@ -7,10 +7,10 @@
 //! every write), [`cast`] (the processes), [`clients`] (who sends and answers), [`oracle`] (what is checked
 //! at the end), [`seed`] (one run), [`batch`] (many).
 
-
 pub mod batch;
 pub mod cast;
 pub mod clients;
+mod courses;
 pub mod oracle;
 pub mod program;
 pub mod recorder;

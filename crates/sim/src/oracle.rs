@@ -4,20 +4,23 @@
 
 use std::collections::BTreeMap;
 
-use aetheris_check::{ClientHistory, Report, check_store};
-use aetheris_core::event::{Answer, Event, Failure, WaitEnd};
+use aetheris_check::{ClientHistory, Report, WitnessKind, check_store};
+use aetheris_core::event::{Answer, Event, Failure, Recorded, WaitEnd};
 use aetheris_core::id::{IdempotencyKey, JobId};
 use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
 use aetheris_core::plan::EffectClass;
 use aetheris_core::state::Ending;
 use aetheris_core::step::StepStatus;
+use aetheris_core::time::{Span, Timestamp};
 use aetheris_runtime::load::Loaded;
 use aetheris_store::{JobFilter, JobRow, Store};
 
 use crate::clients::Order;
+use crate::courses;
 use crate::program::{Act, Kind, Policy, Program};
 use crate::services::Services;
+use crate::weather::Weather;
 
 /// Cases of one invariant, and what contradicts it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -86,27 +89,78 @@ pub async fn all_jobs(store: &dyn Store) -> Vec<JobRow> {
     }
 }
 
+/// Everything that is looked at.
+pub struct Evidence<'e> {
+    /// When the last fault was over, by the store's clock.
+    pub calm: Timestamp,
+    /// Processes that died, or gave up calls.
+    pub deaths: u64,
+    /// What clients were told.
+    pub history: &'e ClientHistory,
+    /// The jobs that clients know.
+    pub orders: &'e [Order],
+    /// The tools' and the model's own logs.
+    pub services: &'e Services,
+    /// The store.
+    pub store: &'e dyn Store,
+    /// What the run had to bear.
+    pub weather: &'e Weather,
+}
+
 /// Evaluates everything.
-pub async fn examine(
-    store: &dyn Store,
-    services: &Services,
-    orders: &[Order],
-    history: &ClientHistory,
-    tally: &mut Tally,
-) {
+pub async fn examine(evidence: &Evidence<'_>, tally: &mut Tally) {
+    let Evidence { history, orders, services, store, .. } = *evidence;
     match check_store(store, &services.lines(), history).await {
         Ok(report) => tally.take_report(&report),
         Err(error) => tally.case("B3", false, || format!("the store cannot be read: {error}")),
     }
+    let mut jobs = Vec::new();
+    for row in all_jobs(store).await {
+        match decoded(store, row.id).await {
+            Ok(events) => {
+                courses::reclaims(row.id, &events, tally);
+                jobs.push((row, events));
+            }
+            Err(error) => tally.case("B4", false, || format!("{}: {error}", row.id)),
+        }
+    }
+    courses::sessions(&jobs, tally);
+    delivered(evidence, tally).await;
     for order in orders {
         match Loaded::read(store, order.job).await {
-            Ok(loaded) => examine_job(&loaded, services, order, store, tally).await,
+            Ok(loaded) => match decoded(store, order.job).await {
+                Ok(events) => examine_job(evidence, &loaded, &events, order, tally),
+                Err(error) => tally.case("B4", false, || format!("{}: {error}", order.job)),
+            },
             Err(error) => tally.case("B3", false, || format!("{} cannot be read: {error}", order.job)),
         }
     }
 }
 
-async fn examine_job(loaded: &Loaded, services: &Services, order: &Order, store: &dyn Store, tally: &mut Tally) {
+/// An answer that reached a process which lived on is recorded, or kept as evidence: never dropped.
+async fn delivered(evidence: &Evidence<'_>, tally: &mut Tally) {
+    if evidence.deaths > 0 {
+        return;
+    }
+    for (job, key) in evidence.services.delivered() {
+        let Ok(Some(history)) = evidence.store.history(job, true).await else { continue };
+        let kept = evidence.store.evidence(job).await.unwrap_or_default();
+        let known = history.effects.iter().any(|effect| effect.key == key) || kept.iter().any(|kept| kept.key == key);
+        tally.case("C9", known, || format!("{job} {key}: its answer arrived and is nowhere"));
+    }
+}
+
+async fn decoded(store: &dyn Store, job: JobId) -> Result<Vec<Recorded>, String> {
+    let rows = store.events(job, 0, aetheris_core::limits::PAGE_EVENTS_MAX).await.map_err(|error| error.to_string())?;
+    rows.iter().map(|row| row.decode().map_err(|error| error.to_string())).collect()
+}
+
+fn examine_job(evidence: &Evidence<'_>, loaded: &Loaded, events: &[Recorded], order: &Order, tally: &mut Tally) {
+    let services = evidence.services;
+    let outputs = outputs(events, order);
+    asked_once(evidence, events, (order, &outputs), tally);
+    in_time(evidence, events, order, tally);
+    courses::tries(order.job, &order.program, events, evidence.weather.jumps, tally);
     for (place, step) in order.program.steps.iter().enumerate() {
         if let Kind::Tool { class, .. } = &step.kind {
             let key = IdempotencyKey::derive(order.job, &format!("n{place}").as_str().into(), 0);
@@ -126,8 +180,8 @@ async fn examine_job(loaded: &Loaded, services: &Services, order: &Order, store:
     match (&loaded.state.ending, loaded.state.status) {
         (Some(Ending::Answered(answer)), _) => {
             let told = answer_of(loaded, answer);
-            let expected = expected(loaded.row.id, store, order).await;
-            tally.case("F6", expected.as_ref() == told.as_ref(), || {
+            let expected = order.program.answer(&outputs);
+            tally.case("F6", told.as_ref() == Some(&expected), || {
                 format!("{}: it answered {told:?}, its program makes {expected:?}", order.job)
             });
         }
@@ -150,21 +204,80 @@ fn answer_of(loaded: &Loaded, answer: &Answer) -> Option<String> {
     value.value().as_str().map(str::to_owned)
 }
 
-/// The answer that the program makes, given what its waits ended with.
-async fn expected(job: JobId, store: &dyn Store, order: &Order) -> Option<String> {
-    let rows = store.events(job, 0, aetheris_core::limits::PAGE_EVENTS_MAX).await.ok()?;
+/// What the program's nodes yield, given what its waits ended with.
+fn outputs(events: &[Recorded], order: &Order) -> Vec<Option<String>> {
     let mut waits: BTreeMap<String, String> = BTreeMap::new();
-    for row in rows {
-        if let Event::WaitCompleted(wait) = row.decode().ok()?.event {
-            let text = match wait.by {
-                WaitEnd::Signal { payload, .. } => text_of(&payload),
+    for recorded in events {
+        if let Event::WaitCompleted(wait) = &recorded.event {
+            let text = match &wait.by {
+                WaitEnd::Signal { payload, .. } => text_of(payload),
                 WaitEnd::Time => "nobody".to_owned(),
             };
             waits.insert(wait.node.to_string(), text);
         }
     }
-    let outputs = order.program.outputs(&order.message, |place| waits.get(&format!("n{place}")).cloned())?;
-    Some(order.program.answer(&outputs))
+    order.program.outputs(&order.message, |place| waits.get(&format!("n{place}")).cloned())
+}
+
+/// No question is put again once its answer is recorded, by a run that could know it.
+fn asked_once(
+    evidence: &Evidence<'_>,
+    events: &[Recorded],
+    (order, outputs): (&Order, &[Option<String>]),
+    tally: &mut Tally,
+) {
+    // A run that was stopped may ask once more when it goes on; a question names no fence.
+    let stale = evidence.weather.stops > 0 || evidence.weather.nemesis > 0;
+    let lines = evidence.services.lines();
+    for (place, step) in order.program.steps.iter().enumerate() {
+        let node = format!("n{place}");
+        let finished = events.iter().find_map(|recorded| match &recorded.event {
+            Event::NodeFinished(finished) if finished.node.as_str() == node => Some((recorded.at, recorded.fence)),
+            _ => None,
+        });
+        let Some((at, fence)) = finished else { continue };
+        match &step.kind {
+            Kind::Model if !stale => {
+                let asked = evidence.services.asked(&order.program.input(place, &order.message, outputs));
+                tally.case("C6", asked.iter().all(|asked| *asked <= at), || {
+                    format!("{} {node}: the model was asked at {asked:?}, its answer was recorded at {at}", order.job)
+                });
+            }
+            Kind::Tool { class: EffectClass::Pure, .. } => {
+                let tool = format!("t{place}");
+                let mut late = lines
+                    .iter()
+                    .filter(|line| line.kind == WitnessKind::BodyStart && line.job == order.job && line.tool == tool);
+                let late = late.find(|line| line.at > at && line.fence >= fence);
+                tally.case("C6", late.is_none(), || {
+                    format!(
+                        "{} {node}: called at {:?}, after its answer was recorded at {at}",
+                        order.job,
+                        late.map(|line| line.at)
+                    )
+                });
+            }
+            Kind::Tool { .. }
+            | Kind::Model
+            | Kind::Wait { .. }
+            | Kind::Timer(_)
+            | Kind::Sleep(_)
+            | Kind::Transform
+            | Kind::Condition => {}
+        }
+    }
+}
+
+/// A job that has a deadline ends at it, or as soon after it as the faults are over and its calls are home.
+fn in_time(evidence: &Evidence<'_>, events: &[Recorded], order: &Order, tally: &mut Tally) {
+    let (Some(deadline), false) = (order.program.deadline, evidence.weather.jumps) else { return };
+    let Some(created) = events.first().map(|event| event.at) else { return };
+    let due = created.after(Span::from_millis(deadline)).max(evidence.calm);
+    let grace = Span::from_secs(25);
+    let last = events.iter().rev().find(|recorded| !matches!(recorded.event, Event::InDoubtResolved(_)));
+    tally.case("D7", last.is_some_and(|last| last.at <= due.after(grace)), || {
+        format!("{}: its deadline was {due}, and it went on until {:?}", order.job, last.map(|last| last.at))
+    });
 }
 
 fn text_of(payload: &Json) -> String {
@@ -176,7 +289,9 @@ fn may_fail(program: &Program, error: &Failure, loaded: &Loaded) -> bool {
     let tools = || {
         program.steps.iter().filter_map(|step| match &step.kind {
             Kind::Tool { act, class, policies, .. } => Some((*act, *class, policies)),
-            Kind::Model | Kind::Wait { .. } | Kind::Timer(_) | Kind::Sleep(_) | Kind::Transform | Kind::Condition => None,
+            Kind::Model | Kind::Wait { .. } | Kind::Timer(_) | Kind::Sleep(_) | Kind::Transform | Kind::Condition => {
+                None
+            }
         })
     };
     match error.code.as_str() {

@@ -148,8 +148,8 @@ impl Program {
         text && !self.is_skipped(place)
     }
 
-    /// What every node yields, given what each wait ended with; `None` where a wait has not ended.
-    pub fn outputs(&self, message: &str, wait: impl Fn(usize) -> Option<String>) -> Option<Vec<Option<String>>> {
+    /// What every node yields that yields a text, given what each wait ended with.
+    pub fn outputs(&self, message: &str, wait: impl Fn(usize) -> Option<String>) -> Vec<Option<String>> {
         let mut outputs: Vec<Option<String>> = Vec::new();
         for (place, step) in self.steps.iter().enumerate() {
             let input = self.input(place, message, &outputs);
@@ -158,15 +158,17 @@ impl Program {
                 Kind::Tool { .. } => Some(output_of(&format!("t{place}"), &input)),
                 Kind::Model => Some(output_of("model", &input)),
                 Kind::Transform => Some(format!("x{input}")),
-                Kind::Wait { .. } => Some(wait(place)?),
+                Kind::Wait { .. } => wait(place),
                 Kind::Timer(_) | Kind::Sleep(_) | Kind::Condition => None,
             };
             outputs.push(output);
         }
-        Some(outputs)
+        outputs
     }
 
-    fn input(&self, place: usize, message: &str, outputs: &[Option<String>]) -> String {
+    /// What a node is asked with, given the outputs before it.
+    #[must_use]
+    pub fn input(&self, place: usize, message: &str, outputs: &[Option<String>]) -> String {
         let mut input = format!("{message}.{place}");
         for source in self.sources(place) {
             if let Some(Some(output)) = outputs.get(source) {
@@ -223,7 +225,8 @@ impl Program {
     /// The agent file.
     #[must_use]
     pub fn file(&self) -> String {
-        let mut file = format!("agent: {}\nversion: \"{}\"\nplanner: static\nmodel: sim/model\n", self.name, self.version);
+        let mut file =
+            format!("agent: {}\nversion: \"{}\"\nplanner: static\nmodel: sim/model\n", self.name, self.version);
         if let Some(deadline) = self.deadline {
             let _ = writeln!(file, "deadline: {deadline}ms");
         }
@@ -272,7 +275,10 @@ impl Program {
             }
             Kind::Wait { deadline, go_on, park, human } => {
                 let wait_type = if *human { "human" } else { "signal" };
-                let _ = write!(file, ", kind: wait, wait_type: {wait_type}, correlation_key: \"k{place}-{{{{ message }}}}\"");
+                let _ = write!(
+                    file,
+                    ", kind: wait, wait_type: {wait_type}, correlation_key: \"k{place}-{{{{ message }}}}\""
+                );
                 if let Some(deadline) = deadline {
                     let _ = write!(file, ", deadline: {deadline}ms");
                 }
@@ -299,9 +305,18 @@ impl Program {
     }
 }
 
-fn write_tool(tools: &mut String, (place, version): (usize, u32), class: EffectClass, policies: &[Policy], timeout: u64) {
+fn write_tool(
+    tools: &mut String,
+    (place, version): (usize, u32),
+    class: EffectClass,
+    policies: &[Policy],
+    timeout: u64,
+) {
     let effect = class.as_str();
-    let _ = write!(tools, "  t{place}: {{ kind: function, function: sim, effect: {effect}, version: \"{version}\", timeout: {timeout}ms");
+    let _ = write!(
+        tools,
+        "  t{place}: {{ kind: function, function: sim, effect: {effect}, version: \"{version}\", timeout: {timeout}ms"
+    );
     if !policies.is_empty() {
         let texts: Vec<String> = policies
             .iter()

@@ -9,16 +9,17 @@ use aetheris_core::hash::Hash;
 use aetheris_core::id::{AgentName, InstanceId, JobId, WorkerId};
 use aetheris_core::lease::{Fence, Guard};
 use aetheris_core::ledger::LedgerRow;
-use aetheris_core::time::Timestamp;
+use aetheris_core::time::{Span, Timestamp};
 use aetheris_store::memory::MemoryStore;
 use aetheris_store::{
     AgentRow, Boxed, ClaimRequest, Claimed, CommitError, Committed, DueTimers, EventRow, Evidence, Heartbeat, Hints,
-    History, JobFilter, JobPage, JobRow, LeaseChange, LedgerWrite, NewAgent, PlanDocument, PutAgent, Renewal, Store,
-    StoreError, StoreStatus, TimerRow, UnitOfWork,
+    History, JobFilter, JobPage, JobRow, LeaseChange, LedgerWrite, NewAgent, PlanDocument, Purpose, PutAgent, Renewal,
+    Store, StoreError, StoreStatus, TimerRow, UnitOfWork,
 };
 
 use crate::tell;
 use crate::trace::Trace;
+use crate::weather::{Hints as HintWeather, Weather};
 
 /// What is known of a job from the writes that were accepted.
 #[derive(Debug, Clone, Default)]
@@ -59,6 +60,7 @@ pub struct Recorder {
     book: Mutex<Book>,
     inner: Arc<MemoryStore>,
     trace: Trace,
+    weather: Weather,
 }
 
 impl std::fmt::Debug for Recorder {
@@ -70,8 +72,8 @@ impl std::fmt::Debug for Recorder {
 impl Recorder {
     /// Watches a store.
     #[must_use]
-    pub fn new(inner: Arc<MemoryStore>, trace: Trace) -> Self {
-        Self { book: Mutex::default(), inner, trace }
+    pub fn new(inner: Arc<MemoryStore>, trace: Trace, weather: Weather) -> Self {
+        Self { book: Mutex::default(), inner, trace, weather }
     }
 
     /// What was found.
@@ -86,15 +88,21 @@ impl Recorder {
 
     fn written(&self, unit: &UnitOfWork, committed: &Committed) {
         let name = self.trace.name(unit.job);
-        let kinds: Vec<&str> =
-            unit.events.iter().map(|event| event.kind.as_str()).collect();
+        let kinds: Vec<&str> = unit.events.iter().map(|event| event.kind.as_str()).collect();
         let who = match unit.guard {
             Guard::Run(fence) => format!("run {fence}"),
             Guard::Expired(fence) => format!("reclaim {fence}"),
             Guard::Dead(fence, _) => format!("proof {fence}"),
             Guard::Outside => "outside".to_owned(),
         };
-        tell!(self.trace, "store", "{name} {} by {who}: {} -> {}", unit.purpose.as_str(), kinds.join(" "), committed.seq);
+        tell!(
+            self.trace,
+            "store",
+            "{name} {} by {who}: {} -> {}",
+            unit.purpose.as_str(),
+            kinds.join(" "),
+            committed.seq
+        );
         let mut book = self.book();
         let Book { found, jobs } = &mut *book;
         let seen = jobs.entry(unit.job).or_default();
@@ -150,6 +158,21 @@ impl Recorder {
         }
     }
 
+    /// A call that asked for a permission leaves: its lease must still be the job's, and live.
+    pub fn call_leaves(&self, job: JobId, fence: Fence, at: Timestamp, jumps: bool) {
+        let name = self.trace.name(job);
+        let mut book = self.book();
+        let Book { found, jobs } = &mut *book;
+        let seen = jobs.entry(job).or_default();
+        let live = seen.fence == fence && seen.holder.as_ref().is_some_and(|(_, until)| *until > at);
+        // Where the store's clock jumps, nobody can know that a lease has just ended.
+        if !jumps {
+            found.case("A7", live, || {
+                format!("{name}: a call leaves under {fence} at {at}; {:?} holds it as {}", seen.holder, seen.fence)
+            });
+        }
+    }
+
     async fn now(&self) -> Timestamp {
         self.inner.status().await.map(|status| status.now).unwrap_or_default()
     }
@@ -176,7 +199,9 @@ fn check_right(found: &mut AtOnce, seen: &Seen, unit: &UnitOfWork, committed: &C
         Guard::Dead(fence, _) => found.case("A9", fence == seen.fence && until.is_some(), || {
             format!("{name}: taken from {fence}, which does not hold it")
         }),
-        Guard::Outside => {}
+        Guard::Outside => {
+            found.case("A9", unit.purpose != Purpose::Reclaim, || format!("{name}: taken back without a proof"));
+        }
     }
 }
 
@@ -196,7 +221,13 @@ impl Store for Recorder {
 
     fn claim(&self, request: ClaimRequest) -> Boxed<'_, Result<Vec<Claimed>, StoreError>> {
         Box::pin(async move {
-            let claimed = self.inner.claim(request.clone()).await?;
+            let mut asked = request.clone();
+            if self.weather.hints == HintWeather::Dropped {
+                // Nothing tells a claim that lingers of new work: it has to come again.
+                tokio::time::sleep(asked.linger.to_std()).await;
+                asked.linger = Span::ZERO;
+            }
+            let claimed = self.inner.claim(asked).await?;
             let now = self.now().await;
             for job in &claimed {
                 self.claimed(&request, job, now);

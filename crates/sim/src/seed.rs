@@ -8,19 +8,24 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use aetheris_check::SignalAck;
 use aetheris_core::hash::Hash;
+use aetheris_core::json::Json;
 use aetheris_fault::marks::{self, Knob};
+use aetheris_runtime::ops::{Signal, SignalAnswer};
 use aetheris_store::Store;
 use aetheris_store::memory::MemoryStore;
+use aetheris_testing::gate::Peace;
+use aetheris_testing::process::{Duties, Process, World};
 use aetheris_testing::random::{Random, SeededIds};
 use aetheris_testing::time::VirtualClock;
 
 use crate::cast::{Cast, Mishaps, Stage};
 use crate::clients::Crowd;
-use crate::oracle::{self, Tally};
+use crate::oracle::{self, Evidence, Tally};
 use crate::program::Program;
 use crate::recorder::Recorder;
-use crate::services::Services;
+use crate::services::{Outside, Services};
 use crate::tell;
 use crate::trace::Trace;
 use crate::weather::Weather;
@@ -96,8 +101,8 @@ async fn play(seed: u64) -> Outcome {
     marks::tune(Knob::CheckpointEvents, every);
     let store_clock = clock.skewed(0, 0);
     let memory = Arc::new(MemoryStore::new(Arc::clone(&store_clock) as _));
-    let recorder = Arc::new(Recorder::new(memory, trace.clone()));
-    let services = Services::new(Arc::clone(&recorder) as _, random.fork(), weather.clone(), trace.clone());
+    let recorder = Arc::new(Recorder::new(memory, trace.clone(), weather.clone()));
+    let services = Services::new(Arc::clone(&recorder), random.fork(), weather.clone(), trace.clone());
     let stage = Stage {
         clock,
         ids: SeededIds::new(random.next()),
@@ -140,12 +145,17 @@ async fn play(seed: u64) -> Outcome {
     tokio::time::sleep(Duration::from_millis(storm)).await;
     weather.clear_up();
     tell!(trace, "world", "the weather clears up");
+    let calm = stage.store.status().await.map(|status| status.now).unwrap_or_default();
     let bound = Duration::from_millis(bound(longest, customers, cast.ttl().to_std())) + cast.mishaps().set_back;
     let mut tally = Tally::default();
     come_to_rest(&stage, &crowd, people, bound, &mut tally).await;
     let (orders, mut history) = (crowd.orders(), crowd.history());
     history.quiet = true;
-    oracle::examine(stage.store.as_ref(), &services, &orders, &history, &mut tally).await;
+    let deaths = cast.mishaps().deaths + cast.mishaps().drains;
+    repeat_everything(&stage, &crowd, &mut tally).await;
+    let (store, services) = (stage.store.as_ref(), services.as_ref());
+    let evidence = Evidence { calm, deaths, history: &history, orders: &orders, services, store, weather: &weather };
+    oracle::examine(&evidence, &mut tally).await;
     let found = recorder.found();
     found.cases.iter().for_each(|(id, cases)| tally.add(id, *cases));
     tally.violations.extend(found.violations);
@@ -153,6 +163,34 @@ async fn play(seed: u64) -> Outcome {
     let jobs = u64::try_from(oracle::all_jobs(stage.store.as_ref()).await.len()).unwrap_or(0);
     let (mishaps, time, trace_hash) = (cast.mishaps(), trace.passed(), trace.hash());
     Outcome { bodies, jobs, mishaps, seed, tally, time, trace: trace.text(), trace_hash }
+}
+
+/// Whatever was answered once is answered the same for ever: every delivered signal is sent again, when
+/// all is over.
+async fn repeat_everything(stage: &Stage, crowd: &Crowd, tally: &mut Tally) {
+    let world = World {
+        clock: Arc::clone(&stage.clock),
+        ids: Arc::new(stage.ids.clone()),
+        models: Arc::new(Outside(Arc::clone(&stage.services))),
+        store: Arc::clone(&stage.store),
+        tools: Arc::new(Outside(Arc::clone(&stage.services))),
+    };
+    let process = Process::start(&world, Duties::default(), Arc::new(Peace));
+    for signal in crowd.history().signals {
+        let before = stage.store.job(signal.job).await.ok().flatten().map(|row| (row.seq, row.status));
+        let again = Signal { correlation_key: signal.key.clone(), payload: Json::null(), wait_type: None };
+        let answer = process.runtime().signal(signal.job, again).await;
+        let after = stage.store.job(signal.job).await.ok().flatten().map(|row| (row.seq, row.status));
+        let ended = before.is_some_and(|(_, status)| status.is_terminal());
+        let same = match signal.ack {
+            SignalAck::Delivered => matches!(answer, Ok(SignalAnswer::AlreadyDelivered { .. })),
+            // Kept, and then consumed, or never, if the job ended before its wait.
+            SignalAck::Kept => answer.is_ok() || ended,
+        };
+        tally.case("E4", same && before == after, || {
+            format!("{} signal {} again: {answer:?}, {before:?} -> {after:?}", stage.trace.name(signal.job), signal.key)
+        });
+    }
 }
 
 fn draw_programs(random: &mut Random) -> Vec<Vec<Arc<Program>>> {
@@ -205,7 +243,12 @@ async fn come_to_rest(
                 .map(|row| format!("{} is {} ({:?})", stage.trace.name(row.id), row.status.as_str(), row.waiting))
                 .collect();
             tally.case("H1", false, || {
-                format!("not at rest {} s after the last fault: {}; clients done: {}", bound.as_secs(), stuck.join(", "), people.is_finished())
+                format!(
+                    "not at rest {} s after the last fault: {}; clients done: {}",
+                    bound.as_secs(),
+                    stuck.join(", "),
+                    people.is_finished()
+                )
             });
             return;
         }

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use aetheris_check::witness::{WitnessKind, WitnessLine};
 use aetheris_core::event::{Failure, Usage};
-use aetheris_core::id::IdempotencyKey;
+use aetheris_core::id::{IdempotencyKey, JobId};
 use aetheris_core::json::Json;
+use aetheris_core::plan::EffectClass;
 use aetheris_core::time::{Span, Timestamp};
 use aetheris_runtime::{ModelAnswer, ModelError, ModelRequest, Models, ToolCall, ToolOutcome, Tools};
 use aetheris_store::{Boxed, Store};
@@ -18,6 +19,7 @@ use serde_json::json;
 use tokio::sync::oneshot;
 
 use crate::program::{Act, Kind, Program, output_of};
+use crate::recorder::Recorder;
 use crate::tell;
 use crate::trace::Trace;
 use crate::weather::Weather;
@@ -39,9 +41,12 @@ pub struct Known {
 
 #[derive(Default)]
 struct State {
+    /// Answers of `at_most_once` calls that have reached their caller.
+    delivered: Vec<(JobId, IdempotencyKey)>,
     keys: BTreeMap<IdempotencyKey, Known>,
     lines: Vec<WitnessLine>,
-    model_bodies: u64,
+    /// Questions to the model: when, and which.
+    questions: Vec<(Timestamp, String)>,
     model_failures: BTreeMap<String, u32>,
     programs: BTreeMap<(String, String), Arc<Program>>,
 }
@@ -50,7 +55,7 @@ struct State {
 pub struct Services {
     random: Mutex<Random>,
     state: Mutex<State>,
-    store: Arc<dyn Store>,
+    store: Arc<Recorder>,
     trace: Trace,
     weather: Weather,
 }
@@ -73,7 +78,7 @@ enum Way {
 impl Services {
     /// The services of a world.
     #[must_use]
-    pub fn new(store: Arc<dyn Store>, random: Random, weather: Weather, trace: Trace) -> Arc<Self> {
+    pub fn new(store: Arc<Recorder>, random: Random, weather: Weather, trace: Trace) -> Arc<Self> {
         let (random, state) = (Mutex::new(random), Mutex::default());
         Arc::new(Self { random, state, store, trace, weather })
     }
@@ -88,6 +93,18 @@ impl Services {
     #[must_use]
     pub fn lines(&self) -> Vec<WitnessLine> {
         self.state().lines.clone()
+    }
+
+    /// Answers of `at_most_once` calls that have reached their caller.
+    #[must_use]
+    pub fn delivered(&self) -> Vec<(JobId, IdempotencyKey)> {
+        self.state().delivered.clone()
+    }
+
+    /// When the model was asked a question.
+    #[must_use]
+    pub fn asked(&self, prompt: &str) -> Vec<Timestamp> {
+        self.state().questions.iter().filter(|(_, asked)| asked == prompt).map(|(at, _)| *at).collect()
     }
 
     /// What it knows of a key.
@@ -247,9 +264,14 @@ impl Services {
         }
     }
 
-    fn failed(&self, call: &ToolCall, outcome: &ToolOutcome) {
+    fn arrived(&self, call: &ToolCall, outcome: &ToolOutcome) {
         let failed = match outcome {
-            ToolOutcome::Done(_) => false,
+            ToolOutcome::Done(_) => {
+                if call.tool.effect == EffectClass::AtMostOnce {
+                    self.state().delivered.push((call.job, call.key));
+                }
+                false
+            }
             ToolOutcome::NotSent { .. }
             | ToolOutcome::RefusedRetryable { .. }
             | ToolOutcome::RefusedPermanent(_)
@@ -275,6 +297,9 @@ impl Tools for Outside {
     fn call(&self, call: ToolCall) -> Boxed<'_, ToolOutcome> {
         let services = Arc::clone(&self.0);
         Box::pin(async move {
+            if call.tool.effect.is_ledger() {
+                services.store.call_leaves(call.job, call.fence, services.now(), services.weather.jumps);
+            }
             let way = services.way();
             let timed_out = ToolOutcome::Unknown {
                 error: Failure::new("timeout", "no answer in time"),
@@ -301,7 +326,7 @@ impl Tools for Outside {
                     }
                 }
             };
-            services.failed(&call, &outcome);
+            services.arrived(&call, &outcome);
             outcome
         })
     }
@@ -314,8 +339,9 @@ impl Models for Outside {
             let pause = services.millis(1, 400);
             tokio::time::sleep(pause).await;
             let fails = services.weather.is_bad() && services.random().chance(services.weather.network);
+            let now = services.now();
             let mut state = services.state();
-            state.model_bodies += 1;
+            state.questions.push((now, request.prompt.clone()));
             if fails {
                 *state.model_failures.entry(request.prompt).or_default() += 1;
                 let error = Failure::new("model_busy", "the model is busy");

@@ -6,15 +6,26 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use aetheris_testing::random::Random;
 
+/// What becomes of hints, which are never facts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hints {
+    /// They arrive.
+    Good,
+    /// None arrives: every part looks by itself, as parts of different processes do.
+    Dropped,
+    /// They come again, late and without a cause.
+    Doubled,
+}
+
 /// The weather of a run; rates are of a thousand. Clones end together.
 #[derive(Debug, Clone)]
 pub struct Weather {
-    /// Whether processes share their hints or each part looks by itself.
-    pub deaf: bool,
     /// Crossings at which a process dies.
     pub deaths: u64,
     /// Whether clocks drift.
     pub drift: bool,
+    /// What becomes of hints.
+    pub hints: Hints,
     /// Whether the store's clock jumps.
     pub jumps: bool,
     /// Calls of tools and models that the network spoils.
@@ -42,7 +53,11 @@ impl Weather {
             stops: rate(400, 8),
             nemesis: rate(700, 15_000),
             store_delay: rate(700, 2_500),
-            deaf: random.chance(300),
+            hints: match random.below(10) {
+                0..=2 => Hints::Dropped,
+                3..=5 => Hints::Doubled,
+                _ => Hints::Good,
+            },
             drift: random.chance(300),
             jumps: random.chance(120),
             bad: Arc::new(AtomicBool::new(true)),

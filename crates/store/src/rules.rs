@@ -54,7 +54,11 @@ pub fn shape(unit: &UnitOfWork) -> Result<(), StoreError> {
 pub fn permission(unit: &UnitOfWork, holder: Option<&Holder>, now: Timestamp) -> Result<(), Refusal> {
     let asked = unit.ledger.iter().any(|write| matches!(write, LedgerWrite::Permit(_)));
     let live = matches!(unit.guard, Guard::Run(_)) && holder.is_some_and(|holder| holder.is_live(now));
-    if asked && !live && !aetheris_fault::planted!("permit-without-lease") { Err(Refusal::LeaseExpired) } else { Ok(()) }
+    if asked && !live && !aetheris_fault::planted!("permit-without-lease") {
+        Err(Refusal::LeaseExpired)
+    } else {
+        Ok(())
+    }
 }
 
 /// Whether nothing was written since the author looked.
@@ -175,4 +179,271 @@ pub fn claimable(status: JobStatus, not_before: Option<Timestamp>, now: Timestam
 #[must_use]
 pub fn in_doubt(row: &LedgerRow) -> bool {
     row.status == LedgerStatus::InDoubt && !row.disproved
+}
+
+#[cfg(test)]
+mod tests {
+
+    use aetheris_core::event::{EncodedEvent, Event, JobCancelled, JobClaimed, NodeStarted, PlanGenerated};
+    use aetheris_core::hash::Hash;
+    use aetheris_core::id::{AttemptId, EventId, IdempotencyKey, InstanceId, PermitId, SignalId};
+    use aetheris_core::json::Json;
+    use aetheris_core::ledger::LedgerTrigger;
+    use aetheris_core::plan::EffectClass;
+    use aetheris_core::projection::Projection;
+    use aetheris_core::state::JobState;
+    use aetheris_core::time::Span;
+
+    use super::*;
+    use crate::query::Evidence;
+    use crate::unit::{NewJob, Purpose};
+
+    const JOB: JobId = JobId::from_u128(1);
+
+    fn at(micros: i64) -> Timestamp {
+        Timestamp::from_micros(micros)
+    }
+
+    fn event(id: u128, event: impl Into<Event>) -> EncodedEvent {
+        EncodedEvent::new(EventId::from_u128(id), &event.into())
+    }
+
+    fn cancelled(id: u128) -> EncodedEvent {
+        event(id, JobCancelled {})
+    }
+
+    /// Bytes do not matter to the shape: only the kind is looked at.
+    fn of_kind(id: u128, kind: EventKind) -> EncodedEvent {
+        EncodedEvent { kind, ..cancelled(id) }
+    }
+
+    fn planned(id: u128) -> EncodedEvent {
+        let plan = PlanGenerated {
+            plan_hash: Hash::ZERO,
+            plan_version: 1,
+            planner: "static".to_owned(),
+            planner_version: "0".to_owned(),
+        };
+        event(id, plan)
+    }
+
+    fn unit(events: Vec<EncodedEvent>) -> UnitOfWork {
+        let mut unit = UnitOfWork::new(EventId::from_u128(1), JOB, Purpose::Record, Guard::Outside);
+        unit.expected_seq = (!events.is_empty()).then_some(0);
+        unit.events = events;
+        unit
+    }
+
+    fn row(plan_hash: Option<Hash>) -> Projection {
+        Projection { plan_hash, ..Projection::of(&JobState::new(JOB), false) }
+    }
+
+    fn creation() -> UnitOfWork {
+        let mut unit = unit(vec![of_kind(1, EventKind::JobCreated)]);
+        unit.row = Some(row(None));
+        unit.create = Some(NewJob {
+            agent: "a".into(),
+            agent_version: "1".to_owned(),
+            client_key: None,
+            labels: std::collections::BTreeMap::new(),
+            priority: 0,
+            session: None,
+        });
+        unit
+    }
+
+    fn says(unit: &UnitOfWork, words: &str) {
+        let error = shape(unit).unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Invalid);
+        assert!(error.to_string().contains(words), "`{error}` does not say `{words}`");
+    }
+
+    #[test]
+    fn a_unit_that_makes_sense_has_a_shape() {
+        let claimed =
+            JobClaimed { attempt_id: AttemptId::from_u128(1), instance: InstanceId::from_u128(1), worker: "w".into() };
+        assert!(shape(&unit(vec![])).is_ok());
+        assert!(shape(&unit(vec![cancelled(1), cancelled(2)])).is_ok());
+        says(&unit(vec![cancelled(2)]), "has not the id");
+        says(&UnitOfWork { expected_seq: None, ..unit(vec![cancelled(1)]) }, "without the sequence");
+        assert!(shape(&UnitOfWork { expected_seq: Some(3), ..unit(vec![]) }).is_ok());
+        says(&unit(vec![cancelled(1), event(2, claimed)]), "only a claim");
+    }
+
+    #[test]
+    fn a_new_job_begins_with_its_creation_and_nothing_else_does() {
+        assert!(shape(&creation()).is_ok());
+        let begins = "begins with job_created";
+        says(&UnitOfWork { create: None, ..creation() }, begins);
+        says(&UnitOfWork { events: vec![cancelled(1)], ..creation() }, begins);
+        says(&UnitOfWork { events: vec![], ..creation() }, begins);
+        says(&unit(vec![cancelled(1), of_kind(2, EventKind::JobCreated)]), begins);
+        let twice = vec![of_kind(1, EventKind::JobCreated), of_kind(2, EventKind::JobCreated)];
+        says(&UnitOfWork { events: twice, ..creation() }, begins);
+        let has = "has a row and no events before it";
+        says(&UnitOfWork { row: None, ..creation() }, has);
+        says(&UnitOfWork { expected_seq: Some(1), ..creation() }, has);
+        assert!(shape(&UnitOfWork { expected_seq: Some(1), ..unit(vec![cancelled(1)]) }).is_ok());
+    }
+
+    #[test]
+    fn a_recorded_plan_is_named_in_the_row() {
+        let with = |row| UnitOfWork { row, ..unit(vec![planned(1)]) };
+        assert!(shape(&with(Some(row(Some(Hash::ZERO))))).is_ok());
+        says(&with(Some(row(None))), "named in the row");
+        says(&with(None), "named in the row");
+        assert!(shape(&UnitOfWork { row: Some(row(None)), ..unit(vec![cancelled(1)]) }).is_ok());
+    }
+
+    fn request() -> PermitRequest {
+        PermitRequest {
+            class: EffectClass::AtMostOnce,
+            input_hash: Hash::ZERO,
+            key: IdempotencyKey::from_u128(7),
+            lifetime: Span::from_micros(10),
+            node: "n".into(),
+            permit: 1,
+            permit_id: PermitId::from_u128(3),
+            tool: "t".into(),
+        }
+    }
+
+    fn granted() -> LedgerRow {
+        grant((JOB, Fence::default()), None, &request(), at(5)).unwrap()
+    }
+
+    #[test]
+    fn a_permission_needs_the_writers_own_living_lease() {
+        let holder = Holder {
+            attempt_id: AttemptId::from_u128(1),
+            instance: InstanceId::from_u128(2),
+            lease_until: at(100),
+            worker: "w".into(),
+        };
+        let asks = |guard, ledger: Vec<LedgerWrite>| UnitOfWork { guard, ledger, ..unit(vec![]) };
+        let run = Guard::Run(Fence::default());
+        let permit = || vec![LedgerWrite::Permit(request())];
+        assert_eq!(permission(&asks(run, permit()), Some(&holder), at(99)), Ok(()));
+        assert_eq!(permission(&asks(run, permit()), Some(&holder), at(100)), Err(Refusal::LeaseExpired));
+        assert_eq!(permission(&asks(run, permit()), None, at(99)), Err(Refusal::LeaseExpired));
+        for guard in [Guard::Outside, Guard::Expired(Fence::default())] {
+            assert_eq!(permission(&asks(guard, permit()), Some(&holder), at(99)), Err(Refusal::LeaseExpired));
+        }
+        let change = Settle { key: request().key, permit_id: request().permit_id, trigger: LedgerTrigger::Commit };
+        assert_eq!(permission(&asks(run, vec![LedgerWrite::Settle(change)]), Some(&holder), at(100)), Ok(()));
+        assert_eq!(permission(&asks(Guard::Outside, vec![]), None, at(100)), Ok(()));
+    }
+
+    #[test]
+    fn nothing_was_written_since_the_author_looked() {
+        let seen = |expected_seq| UnitOfWork { expected_seq, ..unit(vec![]) };
+        assert_eq!(sequence(&seen(Some(3)), 3), Ok(()));
+        assert_eq!(sequence(&seen(None), 3), Ok(()));
+        for actual in [2, 4] {
+            assert_eq!(sequence(&seen(Some(3)), actual), Err(Refusal::Sequence { expected: 3, actual }));
+        }
+    }
+
+    #[test]
+    fn a_row_of_another_job_counts_as_missing_and_an_outcome_is_of_the_current_permit() {
+        let row = granted();
+        assert_eq!(row.permit_id, request().permit_id);
+        let again = grant((JOB, Fence::default()), Some(&row), &request(), at(6));
+        assert!(matches!(again, Err(LedgerRefusal::OtherPermit { .. })));
+        let change = Settle { key: row.key, permit_id: row.permit_id, trigger: LedgerTrigger::Commit };
+        assert_eq!(settle(JOB, Some(&row), &change, at(6)).unwrap().status, LedgerStatus::Committed);
+        let other = settle(JobId::from_u128(2), Some(&row), &change, at(6));
+        assert_eq!(other, Err(LedgerRefusal::Missing(row.key)));
+        let old = Settle { permit_id: PermitId::from_u128(9), ..change };
+        assert!(matches!(settle(JOB, Some(&row), &old, at(6)), Err(LedgerRefusal::OtherPermit { .. })));
+        let outcome =
+            |permit, id| NewEffect { key: row.key, permit, permit_id: PermitId::from_u128(id), result: Json::null() };
+        assert_eq!(effect(Some(&row), &outcome(1, 3)), Ok(()));
+        assert_eq!(effect(None, &outcome(1, 3)), Err(LedgerRefusal::Missing(row.key).into()));
+        for (permit, id) in [(1, 4), (2, 3), (2, 4)] {
+            let current = LedgerRefusal::OtherPermit { key: row.key, asked: permit, current: 1, status: row.status };
+            assert_eq!(effect(Some(&row), &outcome(permit, id)), Err(current.into()));
+        }
+        assert_eq!(not_kept().kind, ErrorKind::Invalid);
+    }
+
+    #[test]
+    fn length_is_bounded_per_unit_and_per_job_and_an_end_is_never_refused_for_it() {
+        let many = |count: usize| unit((0..count).map(|id| cancelled(u128::try_from(id).unwrap())).collect());
+        let of_unit = Refusal::Bound { bound: 128, what: "events in one unit" };
+        assert_eq!(bounds(&many(limits::UNIT_EVENTS_MAX), 0, 0), Ok(()));
+        assert_eq!(bounds(&many(limits::UNIT_EVENTS_MAX + 1), 0, 0), Err(of_unit));
+        let grows = || unit(vec![cancelled(1), event(2, NodeStarted { node: "n".into(), number: 1 })]);
+        let of_job = Refusal::Bound { bound: limits::JOB_EVENTS_MAX, what: "events of one job" };
+        assert_eq!(bounds(&grows(), limits::JOB_EVENTS_MAX - 2, 0), Ok(()));
+        for seq in [limits::JOB_EVENTS_MAX - 1, limits::JOB_EVENTS_MAX, u64::MAX] {
+            assert_eq!(bounds(&grows(), seq, 0), Err(of_job.clone()));
+            assert_eq!(bounds(&many(1), seq, 0), Ok(()));
+        }
+        let kept = Refusal::Bound { bound: 1_000, what: "kept signals" };
+        assert_eq!(bounds(&unit(vec![]), 0, limits::KEPT_SIGNALS_MAX), Ok(()));
+        assert_eq!(bounds(&unit(vec![]), 0, limits::KEPT_SIGNALS_MAX + 1), Err(kept.clone()));
+        assert_eq!(bounds(&unit(vec![]), 0, limits::KEPT_SIGNALS_MAX + 2), Err(kept));
+    }
+
+    fn evidence(outcome: Json) -> Evidence {
+        let key = request().key;
+        let permit_id = request().permit_id;
+        Evidence { at: at(0), conflict: false, key, node: "n".into(), outcome, permit: 1, permit_id }
+    }
+
+    #[test]
+    fn payloads_are_bounded_wherever_they_stand() {
+        let too_large = Refusal::Bound { bound: 1_048_576, what: "payload bytes" };
+        // A text has two quotes around it.
+        let text = |bytes: usize| Json::new(serde_json::Value::String("x".repeat(bytes - 2)));
+        let max = limits::PAYLOAD_BYTES_MAX;
+        for (bytes, answer) in [(max, Ok(())), (max + 1, Err(too_large.clone())), (max + 2, Err(too_large))] {
+            let effect =
+                NewEffect { key: request().key, permit: 1, permit_id: request().permit_id, result: text(bytes) };
+            assert_eq!(bounds(&UnitOfWork { effects: vec![effect], ..unit(vec![]) }, 0, 0), answer);
+            let receive = InboxWrite::Receive {
+                delivered: false,
+                key: "k".to_owned(),
+                payload: text(bytes),
+                signal: SignalId::from_u128(1),
+                wait_type: None,
+            };
+            let consume = InboxWrite::Consume(SignalId::from_u128(2));
+            assert_eq!(bounds(&UnitOfWork { inbox: vec![consume, receive], ..unit(vec![]) }, 0, 0), answer);
+            let evidence = evidence(text(bytes + ENVELOPE_BYTES_MAX));
+            assert_eq!(bounds(&UnitOfWork { evidence: vec![evidence], ..unit(vec![]) }, 0, 0), answer);
+            let payload = vec![0; bytes + ENVELOPE_BYTES_MAX];
+            assert_eq!(bounds(&unit(vec![EncodedEvent { payload, ..cancelled(1) }]), 0, 0), answer);
+        }
+    }
+
+    #[test]
+    fn a_pending_job_is_claimable_when_its_moment_has_come() {
+        for status in JobStatus::ALL {
+            let pending = status == JobStatus::Pending;
+            assert_eq!(claimable(status, None, at(5)), pending);
+            assert_eq!(claimable(status, Some(at(5)), at(5)), pending);
+            assert_eq!(claimable(status, Some(at(4)), at(5)), pending);
+            assert!(!claimable(status, Some(at(6)), at(5)));
+        }
+        assert_eq!(unclaimed(3), Fence { generation: 3, epoch: 0 });
+    }
+
+    #[test]
+    fn a_doubt_is_open_until_it_is_answered() {
+        for status in LedgerStatus::ALL {
+            let open = LedgerRow { status, ..granted() };
+            assert_eq!(in_doubt(&open), status == LedgerStatus::InDoubt);
+            assert!(!in_doubt(&LedgerRow { disproved: true, ..open }));
+        }
+    }
+
+    #[test]
+    fn every_purpose_has_a_name_of_its_own() {
+        let names = Purpose::ALL.map(Purpose::as_str);
+        assert_eq!(names.iter().collect::<std::collections::BTreeSet<_>>().len(), names.len());
+        assert!(names.iter().all(|name| name.bytes().all(|b| b.is_ascii_lowercase())));
+        assert_eq!(Purpose::Permit.as_str(), "permit");
+    }
 }

@@ -17,6 +17,7 @@ type Rule = dyn Fn(&ModelRequest) -> Option<ModelReply> + Send + Sync;
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelReply {
     after: Duration,
+    usage: Option<Usage>,
     what: Said,
 }
 
@@ -29,7 +30,7 @@ enum Said {
 
 impl ModelReply {
     fn of(what: Said) -> Self {
-        Self { after: LATENCY, what }
+        Self { after: LATENCY, usage: None, what }
     }
 
     /// It says this. Texts are replies by themselves; so is a JSON value, whose text it says.
@@ -60,6 +61,13 @@ impl ModelReply {
     #[must_use]
     pub fn after(self, duration: Duration) -> Self {
         Self { after: duration, ..self }
+    }
+
+    /// Used so many tokens of the question and of the answer: for tests of budgets. Words are counted
+    /// otherwise.
+    #[must_use]
+    pub fn using(self, prompt_tokens: u64, completion_tokens: u64) -> Self {
+        Self { usage: Some(Usage { completion_tokens, prompt_tokens }), ..self }
     }
 }
 
@@ -199,7 +207,8 @@ impl Models for FakeModels {
                 Said::Text(text) => {
                     let words = |text: &str| u64::try_from(text.split_whitespace().count()).unwrap_or(u64::MAX);
                     let asked = words(&request.prompt) + request.system.as_deref().map_or(0, words);
-                    let usage = Usage { completion_tokens: words(&text), prompt_tokens: asked };
+                    let counted = Usage { completion_tokens: words(&text), prompt_tokens: asked };
+                    let usage = reply.usage.unwrap_or(counted);
                     Ok(ModelAnswer { model: request.model, text, usage })
                 }
             }

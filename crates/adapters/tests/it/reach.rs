@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use aetheris_adapters::{Lookup, Toolbox};
-use aetheris_core::plan::EffectClass;
+use aetheris_core::plan::{EffectClass, ToolKind};
 use aetheris_runtime::ports::Tools;
 use futures_util::future::BoxFuture;
 
 use crate::peer::{Peer, Reply, answer};
-use crate::{CLASSES, SHORT, dev, failure, http, http_call, kind};
+use crate::{CLASSES, SHORT, call_of, dev, failure, http, http_call, kind};
 
 /// Answers by a rule, and counts how often it was asked.
 struct Names<F>(F, AtomicUsize);
@@ -161,4 +161,46 @@ async fn a_redirect_to_a_dead_end_may_be_tried_again() {
     let peer = Peer::answering("302 Found", "location: http://127.0.0.1:1/\r\n", "").await;
     let outcome = dev().call(http_call(EffectClass::Idempotent, http("GET", peer.url("/")))).await;
     assert_eq!((kind(&outcome), failure(&outcome).code.as_str()), ("unknown", "connection_refused"));
+}
+
+#[tokio::test]
+async fn an_address_that_a_model_or_message_made_up_is_judged_as_it_was_rendered() {
+    let peer = Peer::answering("200 OK", "", "{}").await;
+    let tools = Toolbox::builder().build().unwrap();
+    for (url, host) in [
+        ("http://{{ input.host }}/", format!("127.0.0.1:{}", peer.port())),
+        ("http://{{ input.host }}/", format!("public.example@127.0.0.1:{}", peer.port())),
+        ("http://public.example{{ input.host }}/", format!("@127.0.0.1:{}", peer.port())),
+        ("{{ input.host }}", format!("http://[::ffff:127.0.0.1]:{}/", peer.port())),
+        ("{{ input.host }}", "file:///etc/passwd".to_owned()),
+    ] {
+        let kind_of_tool = ToolKind::Http(http("POST", url));
+        let call = call_of(EffectClass::AtMostOnce, kind_of_tool, serde_json::json!({ "host": host }));
+        let outcome = tools.call(call).await;
+        assert_eq!(kind(&outcome), "not sent, permanent", "{url} {host}: {outcome:?}");
+        assert_eq!(failure(&outcome).code, "blocked_address", "{url} {host}");
+    }
+    assert_eq!(peer.connections(), 0);
+}
+
+/// Variables are those of a process: the call is made by a child, which is this test once more.
+#[tokio::test]
+#[expect(clippy::disallowed_methods, reason = "a test whose subject is the environment")]
+async fn no_proxy_of_the_environment_is_asked() {
+    const TARGET: &str = "AETHERIS_TEST_TARGET";
+    if let Ok(url) = std::env::var(TARGET) {
+        assert_eq!(kind(&dev().call(http_call(EffectClass::AtMostOnce, http("POST", url))).await), "done");
+        return;
+    }
+    let (peer, proxy) = (Peer::answering("200 OK", "", "{}").await, Peer::answering("200 OK", "", "{}").await);
+    let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+    child.args(["--exact", "reach::no_proxy_of_the_environment_is_asked", "--nocapture"]);
+    child.env(TARGET, format!("http://127.0.0.1:{}/", peer.port()));
+    for name in ["http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"] {
+        child.env(name, format!("http://127.0.0.1:{}/", proxy.port()));
+    }
+    child.env_remove("no_proxy").env_remove("NO_PROXY");
+    let output = tokio::task::spawn_blocking(move || child.output()).await.unwrap().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    assert_eq!((peer.connections(), proxy.connections()), (1, 0));
 }

@@ -104,7 +104,10 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Error> {
             Box::pin(dev::serve(config, context)).await
         }
         Command::Prove(given) => {
-            let config = context.configured(given.config.as_deref(), &prove::flags(&given))?;
+            let config = given.config.as_deref();
+            let config = crate::config::load(config, &context.env, &prove::flags(&given)).map_err(Error::Config)?;
+            // The configured logs are those of servers and workers.
+            context.start_logging(None)?;
             Box::pin(prove::run(&given, &config, context)).await
         }
         Command::Worker(given) => {

@@ -445,8 +445,10 @@ impl JobState {
     }
 
     fn doubt_resolved(&mut self, e: &event::InDoubtResolved) -> Result<(), Illegal> {
+        let open = self.step_status(&e.node) == StepStatus::InDoubt;
         let invocation = self.invocation_of(&e.node)?;
-        if invocation.permit != e.permit {
+        // The step table alone would let "unresolved" follow another answer, or no doubt at all.
+        if invocation.permit != e.permit || !open {
             return Err(Illegal::Contradiction(format!("permit {} of node `{}` is not in doubt", e.permit, e.node)));
         }
         invocation.phase = InvocationPhase::Resolved(e.outcome);

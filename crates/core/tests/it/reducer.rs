@@ -24,7 +24,7 @@ fn fold_legal(events: &[Event]) -> (JobState, Vec<Event>) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(crate::CASES))]
+    #![proptest_config(ProptestConfig::with_cases(crate::CASES / 8))]
 
     #[test]
     fn arbitrary_streams_are_refused_and_never_panic(events in stream()) {

@@ -34,7 +34,9 @@ async fn main() -> Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         ["hunt"] => hunt(Scenario::ALL).await,
-        ["hunt", name] => hunt(&[Scenario::parse(name).with_context(|| format!("there is no scenario `{name}`"))?]).await,
+        ["hunt", name] => {
+            hunt(&[Scenario::parse(name).with_context(|| format!("there is no scenario `{name}`"))?]).await
+        }
         ["--layers", options @ ..] => layers(&Options::parse(options)?).await,
         _ => bail!("usage: aetheris-zoo [table | --layers | run SCENARIO | hunt [SCENARIO]]"),
     }

@@ -61,6 +61,9 @@ pub trait Backend: Send + Sync {
 /// The room that a database has, where nobody takes it away.
 const ROOM: &str = "size=6g";
 
+/// The name of the file system in lists of mounts.
+const SOURCE: &str = "aetheris-chaos";
+
 /// `SQLite` in a folder of its own; on a file system of its own where mounting is permitted, so that the disk
 /// can be full for it and for nobody else.
 #[derive(Debug)]
@@ -76,7 +79,7 @@ impl Sqlite {
     /// It cannot be made.
     pub fn prepare(folder: PathBuf) -> Result<Self> {
         std::fs::create_dir_all(&folder)?;
-        let mounted = mount(&["-t", "tmpfs", "-o", ROOM, "aetheris-chaos", &folder.display().to_string()]).is_ok();
+        let mounted = mount(&["-t", "tmpfs", "-o", ROOM, SOURCE, &folder.display().to_string()]).is_ok();
         Ok(Self { folder, mounted })
     }
 
@@ -94,7 +97,8 @@ impl Sqlite {
     }
 
     fn resize(&self, size: &str) -> Result<()> {
-        mount(&["-o", &format!("remount,{size}"), &self.folder.display().to_string()])
+        // With type and source: without them `mount` looks in a table that a namespace does not have.
+        mount(&["-t", "tmpfs", "-o", &format!("remount,{size}"), SOURCE, &self.folder.display().to_string()])
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -64,8 +64,6 @@ pub struct Clients {
     history: Mutex<ClientHistory>,
     http: reqwest::Client,
     tools: String,
-    /// Set when nothing more is to be begun.
-    closing: AtomicBool,
 }
 
 impl Clients {
@@ -78,18 +76,7 @@ impl Clients {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let http = reqwest::Client::builder().timeout(REQUEST).no_proxy().build()?;
         let (counts, history) = (Counts::default(), Mutex::default());
-        Ok(Arc::new(Self { counts, api, history, http, tools, closing: AtomicBool::new(false) }))
-    }
-
-    /// Nothing more is begun.
-    pub fn close(&self) {
-        self.closing.store(true, Ordering::SeqCst);
-    }
-
-    /// Whether nothing more is to be begun.
-    #[must_use]
-    pub fn is_closing(&self) -> bool {
-        self.closing.load(Ordering::SeqCst)
+        Ok(Arc::new(Self { counts, api, history, http, tools }))
     }
 
     /// What all clients were told.
@@ -104,7 +91,13 @@ impl Clients {
     }
 
     /// Sends once. Nothing where no answer came that says anything about the request.
-    async fn try_once(&self, method: &Method, path: &str, body: Option<&Value>, key: Option<&str>) -> Option<(StatusCode, Value)> {
+    async fn try_once(
+        &self,
+        method: &Method,
+        path: &str,
+        body: Option<&Value>,
+        key: Option<&str>,
+    ) -> Option<(StatusCode, Value)> {
         let url = format!("http://{}{path}", self.api);
         let mut request = self.http.request(method.clone(), url);
         if let Some(body) = body {
@@ -124,7 +117,13 @@ impl Clients {
     }
 
     /// Sends until there is an answer that is not the server's own trouble.
-    pub async fn ask(&self, method: &Method, path: &str, body: Option<&Value>, key: Option<&str>) -> (StatusCode, Value) {
+    pub async fn ask(
+        &self,
+        method: &Method,
+        path: &str,
+        body: Option<&Value>,
+        key: Option<&str>,
+    ) -> (StatusCode, Value) {
         loop {
             if let Some(answer) = self.try_once(method, path, body, key).await {
                 self.counts.answered.fetch_add(1, Ordering::Relaxed);
@@ -209,7 +208,8 @@ impl Clients {
         let (_, list) = self.ask(&Method::GET, "/api/in-doubt?limit=500", None, None).await;
         let wanted = job.to_string();
         let all = list["invocations"].as_array().cloned().unwrap_or_default();
-        let Some(key) = all.iter().find(|row| row["job_id"] == wanted.as_str()).and_then(|row| row["invocation"].as_str())
+        let Some(key) =
+            all.iter().find(|row| row["job_id"] == wanted.as_str()).and_then(|row| row["invocation"].as_str())
         else {
             return Ok(());
         };
@@ -220,7 +220,8 @@ impl Clients {
             Some("did_not_happen") => json!({"outcome": "did_not_happen", "note": "not in the tool's log"}),
             _ => return Ok(()),
         };
-        let (status, body) = self.ask(&Method::POST, &format!("/api/jobs/{job}/in-doubt/{key}"), Some(&answer), None).await;
+        let (status, body) =
+            self.ask(&Method::POST, &format!("/api/jobs/{job}/in-doubt/{key}"), Some(&answer), None).await;
         // Too early, or answered meanwhile, by a request of ours whose answer was lost.
         ensure!(status.is_success() || status == StatusCode::CONFLICT, "resolve of {job}: {status} {body}");
         self.counts.resolved.fetch_add(u64::from(status.is_success()), Ordering::Relaxed);
@@ -298,7 +299,8 @@ impl<'s> Script<'s> {
     fn is_left(&self, view: &Value) -> bool {
         let node = view["waiting"]["node_id"].as_str();
         let doubt = view["waiting"]["doubt"] == true;
-        !doubt && self.program.waits.iter().any(|wait| Some(wait.node.as_str()) == node && wait.time == SignalTime::Never)
+        !doubt
+            && self.program.waits.iter().any(|wait| Some(wait.node.as_str()) == node && wait.time == SignalTime::Never)
     }
 
     /// Answers what the job waits for.

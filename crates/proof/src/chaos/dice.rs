@@ -12,12 +12,12 @@ impl Dice {
     #[must_use]
     pub fn new(seed: u64, purpose: u64) -> Self {
         let mut dice = Self(seed ^ purpose.wrapping_mul(0x9E37_79B9_7F4A_7C15));
-        dice.next();
+        dice.roll();
         dice
     }
 
     /// The next number.
-    pub fn next(&mut self) -> u64 {
+    pub fn roll(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -28,7 +28,7 @@ impl Dice {
     /// One of a range; its start where it is empty.
     pub fn within(&mut self, range: Range<u64>) -> u64 {
         let width = range.end.saturating_sub(range.start).max(1);
-        range.start + self.next() % width
+        range.start + self.roll() % width
     }
 
     /// Whether something of so many in a hundred happens.
@@ -55,8 +55,8 @@ mod tests {
     #[test]
     fn the_same_seed_gives_the_same_numbers_and_every_place_is_reached() {
         let (mut one, mut other) = (Dice::new(7, 1), Dice::new(7, 1));
-        assert!((0..100).all(|_| one.next() == other.next()));
-        assert_ne!(Dice::new(7, 2).next(), Dice::new(7, 1).next());
+        assert!((0..100).all(|_| one.roll() == other.roll()));
+        assert_ne!(Dice::new(7, 2).roll(), Dice::new(7, 1).roll());
         let mut seen = [false; 5];
         for _ in 0..200 {
             let place = usize::try_from(one.within(0..5)).unwrap();

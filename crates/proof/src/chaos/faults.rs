@@ -51,7 +51,7 @@ pub const LEASE: Duration = Duration::from_secs(2);
 const STOP_TRIES: u32 = 40;
 
 /// A fault of a process, and how often it is drawn.
-const OF_PROCESSES: [(&str, u64); 10] = [
+const OF_PROCESSES: [(&str, u64); 11] = [
     ("worker_kill", 30),
     ("worker_kill_starting", 10),
     ("worker_crash_point", 14),
@@ -59,6 +59,7 @@ const OF_PROCESSES: [(&str, u64); 10] = [
     ("worker_pause_short", 12),
     ("worker_drain", 8),
     ("api_kill", 9),
+    ("api_kill_starting", 4),
     ("api_pause", 6),
     ("api_drain", 4),
     ("all_killed", 2),
@@ -87,6 +88,28 @@ fn draw(dice: &mut Dice, table: &[(&'static str, u64)]) -> &'static str {
     table[0].0
 }
 
+/// The faults of a table: each once, from a drawn one on, and then as they are drawn.
+struct Table {
+    first: usize,
+    list: &'static [(&'static str, u64)],
+    round: usize,
+}
+
+impl Table {
+    fn new(list: &'static [(&'static str, u64)], dice: &mut Dice) -> Self {
+        let first = dice.within(0..u64::try_from(list.len()).unwrap_or(1));
+        Self { first: usize::try_from(first).unwrap_or(0), list, round: 0 }
+    }
+
+    fn next(&mut self, dice: &mut Dice) -> &'static str {
+        self.round += 1;
+        if self.round <= self.list.len() {
+            return self.list[(self.first + self.round) % self.list.len()].0;
+        }
+        draw(dice, self.list)
+    }
+}
+
 /// All three hands, until they are stopped; what they have begun is ended before this returns.
 pub async fn hurt(world: Arc<World>, seed: u64, stop: CancellationToken) {
     let hands = [
@@ -110,13 +133,13 @@ async fn pause(stop: &CancellationToken, time: Duration) -> bool {
 }
 
 async fn processes(world: Arc<World>, mut dice: Dice, stop: CancellationToken) {
-    let mut under_way = JoinSet::new();
+    let (mut under_way, mut table) = (JoinSet::new(), Table::new(&OF_PROCESSES, &mut dice));
     while pause(&stop, dice.millis(450..1_000)).await {
-        let kind = draw(&mut dice, &OF_PROCESSES);
+        let kind = table.next(&mut dice);
         let role = if kind.starts_with("api") { Role::Api } else { Role::Worker };
         let all: Vec<_> = world.nodes.iter().filter(|node| node.role == role).cloned().collect();
         let node = Arc::clone(dice.pick(&all));
-        let dice = Dice::new(dice.next(), 1);
+        let dice = Dice::new(dice.roll(), 1);
         let world = Arc::clone(&world);
         under_way.spawn(async move { of_process(&world, kind, &node, dice).await });
         while under_way.try_join_next().is_some() {}
@@ -148,7 +171,7 @@ async fn of_process(world: &World, kind: &'static str, node: &Node, mut dice: Di
             held.drain(Duration::from_secs(8)).await;
             held.start(&Order::default()).await
         }
-        "worker_kill_starting" => {
+        "worker_kill_starting" | "api_kill_starting" => {
             held.kill().await;
             let killed_after = Some(dice.millis(2..180));
             let short = held.start(&Order { killed_after, ..Order::default() }).await;
@@ -248,8 +271,9 @@ async fn wires(world: Arc<World>, mut dice: Dice, stop: CancellationToken) {
 }
 
 async fn surroundings(world: Arc<World>, mut dice: Dice, stop: CancellationToken) {
+    let mut table = Table::new(&OF_THE_WORLD, &mut dice);
     while pause(&stop, dice.millis(1_000..2_600)).await {
-        let kind = draw(&mut dice, &OF_THE_WORLD);
+        let kind = table.next(&mut dice);
         if kind == "disk_full" && !world.backend.can_fill() {
             continue;
         }

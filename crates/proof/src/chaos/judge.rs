@@ -72,7 +72,8 @@ impl Checked {
         let rust = self.rust.lines.iter().filter(|line| line.violated > 0);
         let rust = rust.map(|line| format!("{} (Rust, {}): {}", line.id, line.violated, line.violations.join("; ")));
         let sql = self.sql.iter().filter(|(_, found)| found.violated > 0);
-        rust.chain(sql.map(|(id, found)| format!("{id} (SQL, {}): {}", found.violated, found.violations.join("; ")))).collect()
+        rust.chain(sql.map(|(id, found)| format!("{id} (SQL, {}): {}", found.violated, found.violations.join("; "))))
+            .collect()
     }
 
     /// How many cases contradict an invariant, by the Rust checker.

@@ -55,7 +55,12 @@ pub struct Order {
 impl Node {
     /// A place that is empty. An API tells `url` where it is.
     #[must_use]
-    pub fn new(name: String, role: Role, launch: Launch, url: Option<watch::Sender<std::net::SocketAddr>>) -> Arc<Self> {
+    pub fn new(
+        name: String,
+        role: Role,
+        launch: Launch,
+        url: Option<watch::Sender<std::net::SocketAddr>>,
+    ) -> Arc<Self> {
         let (armed, running, worker) = (AtomicBool::new(false), Mutex::new(None), StdMutex::default());
         Arc::new(Self { name, role, worker, armed, launch, running, url })
     }

@@ -103,7 +103,9 @@ impl Evidence {
         let (examined, violated): (i64, i64) = self.0.query_row(&count, [], |row| Ok((row.get(0)?, row.get(1)?)))?;
         let mut violations = Vec::new();
         if violated > 0 {
-            let list = format!("SELECT place || ': ' || violation FROM (\n{query}\n) WHERE violation IS NOT NULL LIMIT {TOLD_MAX}");
+            let list = format!(
+                "SELECT place || ': ' || violation FROM (\n{query}\n) WHERE violation IS NOT NULL LIMIT {TOLD_MAX}"
+            );
             let mut list = self.0.prepare(&list)?;
             let rows = list.query_map([], |row| row.get::<_, String>(0))?;
             violations = rows.collect::<Result<_, _>>()?;

@@ -111,13 +111,13 @@ impl Program {
     pub fn long() -> Self {
         let mut program = Self::plain("chaos-long");
         program.body.push_str("    - { id: n0, kind: transform, output: \"{{ message.n }}\" }\n");
-        for node in 1..280 {
+        for node in 1..340 {
             let before = node - 1;
             let text = format!("    - {{ id: n{node}, kind: transform, output: {node}, needs: [n{before}] }}\n");
             program.body.push_str(&text);
         }
-        program.body.push_str("  answer: \"{{ nodes.n279.output + message.n + VERSION }}\"\n");
-        program.adds = BTreeSet::from([279]);
+        program.body.push_str("  answer: \"{{ nodes.n339.output + message.n + VERSION }}\"\n");
+        program.adds = BTreeSet::from([339]);
         program
     }
 
@@ -125,7 +125,9 @@ impl Program {
     #[must_use]
     pub fn slow() -> Self {
         let mut program = Self::plain("chaos-slow");
-        program.tools.push_str("  wait: { kind: http, effect: idempotent, method: POST, url: \"URL/idempotent?ms=900\" }\n");
+        program
+            .tools
+            .push_str("  wait: { kind: http, effect: idempotent, method: POST, url: \"URL/idempotent?ms=900\" }\n");
         let node = "    - { id: n0, kind: tool, tool: wait, input: { n: \"{{ message.n }}\" } }\n";
         program.body.push_str(node);
         program.body.push_str("  answer: \"{{ nodes.n0.output.input.n + VERSION }}\"\n");
@@ -212,7 +214,8 @@ impl Draw<'_> {
     }
 
     fn pure(&mut self, id: &str) {
-        let query = *self.dice.pick(&["", "?ms=120", "?fail=1&status=503", "?refuse=1&status=429", "?fail=1&how=crash"]);
+        let query =
+            *self.dice.pick(&["", "?ms=120", "?fail=1&status=503", "?refuse=1&status=429", "?fail=1&how=crash"]);
         self.tool(&format!("t-{id}"), &format!("effect: pure, url: \"URL/pure{query}\""));
         self.call(id, &format!("t-{id}"), "");
         self.value = format!("nodes.{id}.output.input.n");
@@ -362,7 +365,9 @@ mod tests {
                 all.push_str(&source);
             }
         }
-        for word in ["at_most_once", "idempotent", "pure", "llm", "sleep", "timer", "wait", "when", "human", "reconcile"] {
+        for word in
+            ["at_most_once", "idempotent", "pure", "llm", "sleep", "timer", "wait", "when", "human", "reconcile"]
+        {
             assert!(all.contains(word), "{word}");
         }
     }

@@ -256,7 +256,7 @@ async fn spoiled(spoil: Spoil, caller: &mut TcpStream, server: &mut TcpStream, c
         Spoil::CutAfter | Spoil::ResetAfter => {
             server.write_all(call).await?;
             // The answer is on its way when it is lost.
-            let mut lost = [0; CHUNK];
+            let mut lost = vec![0; CHUNK];
             let _ = server.read(&mut lost).await?;
             if spoil == Spoil::ResetAfter {
                 caller.set_zero_linger()?;
@@ -265,7 +265,7 @@ async fn spoiled(spoil: Spoil, caller: &mut TcpStream, server: &mut TcpStream, c
         }
         Spoil::HalfOpen => {
             server.write_all(call).await?;
-            let mut lost = [0; CHUNK];
+            let mut lost = vec![0; CHUNK];
             let swallow = async { while server.read(&mut lost).await.is_ok_and(|read| read > 0) {} };
             let mut more = [0; 1];
             // Until the caller gives up, as one with a timeout does.

@@ -65,12 +65,21 @@ impl Page<'_> {
         let Self { store, seed, seconds, rest_seconds, workers, .. } = self;
         let verdict = if self.is_clean() { "nothing lost, nothing duplicated, both checkers agree" } else { "WRONG" };
         writeln!(out, "# Chaos on {store}, seed {seed}: {verdict}\n")?;
-        writeln!(out, "One API, {workers} workers, one store; {seconds:.0} s of faults, {rest_seconds:.1} s to come to rest.\n")?;
+        writeln!(
+            out,
+            "One API, {workers} workers, one store; {seconds:.0} s of faults, {rest_seconds:.1} s to come to rest.\n"
+        )?;
         self.write_counts(out)?;
         self.write_faults(out)?;
         self.write_invariants(out)?;
         writeln!(out, "\n## Verdict\n")?;
-        writeln!(out, "lost {}, duplicated {}, problems {}", self.jobs.lost, self.jobs.duplicated, self.problems.len())?;
+        writeln!(
+            out,
+            "lost {}, duplicated {}, problems {}",
+            self.jobs.lost,
+            self.jobs.duplicated,
+            self.problems.len()
+        )?;
         for problem in self.problems {
             writeln!(out, "* {problem}")?;
         }
@@ -85,9 +94,11 @@ impl Page<'_> {
         let (checked, counts) = (self.checked, self.counts);
         let jobs = checked.evidence.number("SELECT count(*) FROM jobs").unwrap_or(0);
         let events = checked.evidence.number("SELECT count(*) FROM events").unwrap_or(0);
-        let reclaims = "SELECT count(*) FROM events WHERE kind = 'job_requeued' AND payload ->> 'reason' = 'lease_expired'";
+        let reclaims =
+            "SELECT count(*) FROM events WHERE kind = 'job_requeued' AND payload ->> 'reason' = 'lease_expired'";
         let reclaims = checked.evidence.number(reclaims).unwrap_or(0);
-        let doubts = checked.evidence.number("SELECT count(DISTINCT key) FROM said WHERE kind = 'step_in_doubt'").unwrap_or(0);
+        let doubts =
+            checked.evidence.number("SELECT count(DISTINCT key) FROM said WHERE kind = 'step_in_doubt'").unwrap_or(0);
         writeln!(out, "| what | count |\n|---|---|")?;
         let ends = self.jobs.ends.iter().map(|(end, count)| format!("{end} {count}")).collect::<Vec<_>>().join(", ");
         writeln!(out, "| jobs | {jobs}: {ends} |")?;
@@ -98,7 +109,12 @@ impl Page<'_> {
         writeln!(out, "| second bodies after a recorded disproof | {} |", self.jobs.after_disproof)?;
         writeln!(out, "| signals | {}, {} sent again |", self.signals, of(&counts.repeated))?;
         writeln!(out, "| messages sent again under their key | {} |", of(&counts.resubmitted))?;
-        writeln!(out, "| requests | {} answered, {} with nothing known of them |", of(&counts.answered), of(&counts.unknown))?;
+        writeln!(
+            out,
+            "| requests | {} answered, {} with nothing known of them |",
+            of(&counts.answered),
+            of(&counts.unknown)
+        )?;
         let (p50, p99) = (percentile(self.recovery, 50), percentile(self.recovery, 99));
         let recovered = self.recovery.len();
         writeln!(out, "| from a worker's death to the next claim | {recovered} jobs, p50 {p50} ms, p99 {p99} ms |")
@@ -109,7 +125,11 @@ impl Page<'_> {
         let total: u64 = counts.values().sum();
         #[expect(clippy::cast_precision_loss, reason = "a count of faults, for people")]
         let rate = total as f64 * 60.0 / self.seconds.max(1.0);
-        writeln!(out, "\n## Faults: {total} of {} kinds, {rate:.0} a minute\n\n| fault | times |\n|---|---|", counts.len())?;
+        writeln!(
+            out,
+            "\n## Faults: {total} of {} kinds, {rate:.0} a minute\n\n| fault | times |\n|---|---|",
+            counts.len()
+        )?;
         for (fault, count) in counts {
             writeln!(out, "| {fault} | {count} |")?;
         }

@@ -42,6 +42,8 @@ const REST: Duration = Duration::from_millis(2 * 2_000 + 2 * 200 + 5_000);
 /// What is asked of a run.
 #[derive(Debug, Clone)]
 pub struct Options {
+    /// A bug of the zoo that the processes are to have: a run that finds nothing then has failed.
+    pub bug: Option<String>,
     /// How long faults go on.
     pub load: Duration,
     /// What everything is drawn from.
@@ -156,7 +158,8 @@ impl Run {
         host: &HostClock,
         url: watch::Sender<SocketAddr>,
     ) -> Result<Vec<Arc<Node>>> {
-        let env = vec![("AETHERIS_CLOCK_OFFSET".to_owned(), host.file().display().to_string())];
+        let mut env = vec![("AETHERIS_CLOCK_OFFSET".to_owned(), host.file().display().to_string())];
+        env.extend(options.bug.iter().map(|bug| ("AETHERIS_BUG".to_owned(), bug.clone())));
         let config = scratch.path().join("config.yaml").display().to_string();
         let launch = |part: &str, name: &str| {
             let log = scratch.path().join(format!("{name}.log"));
@@ -187,13 +190,20 @@ impl Run {
                 place = Arc::clone(&places).acquire_owned() => place,
             };
             let program = if number % 24 == 5 { "chaos-long".to_owned() } else { dice.pick(&names).clone() };
-            self.spawn(&mut jobs, &program, Dice::new(dice.next(), 3), format!("{}-{number}", options.seed), place.ok());
+            self.spawn(
+                &mut jobs,
+                &program,
+                Dice::new(dice.roll(), 3),
+                format!("{}-{number}", options.seed),
+                place.ok(),
+            );
         }
         jobs
     }
 
     fn spawn<T: Send + 'static>(&self, jobs: &mut JoinSet<()>, agent: &str, dice: Dice, key: String, place: T) {
-        let (world, outcomes, under_way) = (Arc::clone(&self.world), Arc::clone(&self.outcomes), Arc::clone(&self.under_way));
+        let (world, outcomes, under_way) =
+            (Arc::clone(&self.world), Arc::clone(&self.outcomes), Arc::clone(&self.under_way));
         let agent = agent.to_owned();
         jobs.spawn(async move {
             let program = &world.programs[&agent];
@@ -356,4 +366,3 @@ fn dump_faults(log: &Log, file: &Path) -> Result<()> {
     std::fs::write(file, lines?.join("\n"))?;
     Ok(())
 }
-

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use aetheris_check::{ClientHistory, Invariant};
+use aetheris_check::{ClientHistory, Invariant, WitnessKind};
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::Signal;
 
@@ -52,15 +52,22 @@ pub async fn run(program: PathBuf, cell: &Cell) -> Result<()> {
 ///
 /// # Errors
 /// As [`run`].
+#[expect(clippy::disallowed_methods, reason = "a run that never ends has failed, and its process is killed with it")]
 pub async fn crash_free(program: PathBuf) -> Result<String> {
     let fleet = Fleet::new(program)?;
-    let agents = fleet.agents(STORIES)?;
-    let running = ready(&fleet.dev(&agents, None)).await?;
-    fleet.serve_at(&running)?;
-    let history = fleet.play(&fleet.client()?, STORIES).await?;
-    drop(running);
-    let report = fleet.check(&history, CRASH_FREE).await?;
-    Ok(report.to_string())
+    let run = async {
+        let agents = fleet.agents(STORIES)?;
+        let running = ready(&fleet.dev(&agents, None)).await?;
+        fleet.serve_at(&running)?;
+        let history = fleet.play(&fleet.client()?, STORIES).await?;
+        drop(running);
+        let report = fleet.check(&history, CRASH_FREE).await?;
+        anyhow::Ok(report.to_string())
+    };
+    match tokio::time::timeout(CELL, Box::pin(run)).await {
+        Ok(done) => done.with_context(|| fleet.tail()),
+        Err(_) => bail!("without a crash: stuck for {CELL:?}\n{}", fleet.tail()),
+    }
 }
 
 async fn killed(fleet: &Fleet, cell: &Cell) -> Result<()> {
@@ -71,6 +78,7 @@ async fn killed(fleet: &Fleet, cell: &Cell) -> Result<()> {
             let mut running = ready(&fleet.dev(&agents, None)).await?;
             fleet.serve_at(&running)?;
             tokio::time::sleep(HEAD_START).await;
+            in_a_body(fleet).await?;
             running.signal(Signal::KILL)?;
             running.wait().await?;
         }
@@ -191,6 +199,18 @@ async fn both<T>(
                 () = patience => bail!("the workload has ended and the point was not reached"),
             }
         }
+    }
+}
+
+/// Waits until a body has begun and is not over: the process that called it holds its job.
+async fn in_a_body(fleet: &Fleet) -> Result<()> {
+    loop {
+        let lines = fleet.witness.lines()?;
+        let slow = |kind| lines.iter().filter(|line| line.tool == "slow" && line.kind == kind).count();
+        if slow(WitnessKind::BodyStart) > slow(WitnessKind::BodyEnd) {
+            return Ok(());
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 

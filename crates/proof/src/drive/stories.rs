@@ -123,6 +123,17 @@ plan:
   answer: \"{{ nodes.one.output.input.n }}\"
 ";
 
+/// Two refusals, each followed by a back-off for which the slot is held.
+const RETRY_HELD: &str = "\
+retry: { max_attempts: 5, backoff: 250ms, factor: 1, jitter: none }
+tools:
+  flaky: { kind: http, effect: idempotent, method: POST, url: \"URL/flaky?fail=2\" }
+plan:
+  nodes:
+    - { id: one, kind: tool, tool: flaky, input: { n: 7 } }
+  answer: \"{{ nodes.one.output.input.n }}\"
+";
+
 const SLOW: &str = "\
 tools:
   slow: { kind: http, effect: pure, method: POST, url: \"URL/pure?ms=8000\" }
@@ -180,6 +191,7 @@ pub const STORIES: &[Story] = &[
     story("early", 2, Script::SignalEarly, DONE, EARLY),
     story("time", 2, Script::Watch, DONE, TIME),
     story("retry", 2, Script::Watch, DONE, RETRY),
+    story("retry-held", 1, Script::Watch, DONE, RETRY_HELD),
     story("cancel-running", 2, Script::CancelRunning, ("cancelled", ""), SLOW),
     story("cancel-waiting", 2, Script::CancelWaiting, ("cancelled", ""), WAIT),
     story("doubt-fail", 2, Script::Watch, ("failed", "in_doubt_unresolved"), LOST),
@@ -225,7 +237,7 @@ impl Story {
             "plain" => json!("n is 1"),
             "ledger" => json!(2),
             "signal" | "early" | "time" => json!(true),
-            "retry" => json!(7),
+            "retry" | "retry-held" => json!(7),
             "late" => json!(3),
             "doubt-ask" | "doubt-wait" => json!({"done": "once", "input": {"n": 1}}),
             "doubt-human" => json!({"by": "operator"}),
@@ -246,6 +258,10 @@ impl Story {
         self.act(client, job, &mut history).await?;
         let end = client.until(job, is_terminal).await?;
         self.judge(job, &end)?;
+        if self.script == Script::Signal {
+            // The same again, after the end: it changes nothing, and is told so.
+            client.signal(job, &format!("ask-{job}")).await?;
+        }
         Ok(history)
     }
 

@@ -1,12 +1,11 @@
 //! Scenarios in which something does not answer, does not answer well, or comes too late.
 
-use aetheris_core::time::Span;
 use aetheris_runtime::run::{self, RunEnd};
 use aetheris_store::Purpose;
 use aetheris_store::faulty::{Fault, FaultPlan, Op};
 use anyhow::Result;
 
-use super::runs::{WAIT, one_call, once};
+use super::runs::{WAIT, once, one_call};
 use super::world::World;
 
 /// What the life of a job with one call and one wait writes.
@@ -170,7 +169,7 @@ pub(super) async fn older_answer(world: &World) -> Result<()> {
         let (_, released) = tokio::join!(world.run(second), release);
         released
     };
-    if let Some((_, other)) = world.within(async { tokio::join!(slow, others) }).await {
+    if let Some((_, other)) = world.within(Box::pin(async { tokio::join!(slow, others) })).await {
         other?;
     }
     world.settle().await?;
@@ -203,7 +202,7 @@ pub(super) async fn told_to_end(world: &World) -> Result<()> {
         world.tools.gate.add_permits(1);
         anyhow::Ok(())
     };
-    if let Some((_, cancelled)) = world.within(async { tokio::join!(run, cancel) }).await {
+    if let Some((_, cancelled)) = world.within(Box::pin(async { tokio::join!(run, cancel) })).await {
         cancelled?;
     }
     world.settle().await?;

@@ -149,9 +149,11 @@ async fn settle(world: &World) -> Result<()> {
 }
 
 /// Two jobs, so that every kind of write is made twice.
-const LIFE: &str = "agent: zoo\ntools:\n  t: { kind: function, function: act, effect: at_most_once }\n\
+const LIFE: &str = "agent: zoo\ntools:\n  t: { kind: function, function: act, effect: at_most_once }\n  \
+                    r: { kind: function, function: look, effect: pure }\n\
                     plan:\n  nodes:\n    - { id: one, kind: tool, tool: t, input: {} }\n    \
-                    - { id: ask, kind: wait, wait_type: signal, correlation_key: \"k\", needs: [one] }\n    \
+                    - { id: read, kind: tool, tool: r, input: {}, needs: [one] }\n    \
+                    - { id: ask, kind: wait, wait_type: signal, correlation_key: \"k\", needs: [read] }\n    \
                     - { id: nap, kind: sleep, duration: 2s, needs: [ask] }\n    \
                     - { id: two, kind: tool, tool: t, input: {}, needs: [nap] }\n    \
                     - { id: three, kind: tool, tool: t, input: {}, needs: [two] }\n";
@@ -236,12 +238,12 @@ async fn deposited(world: &World) -> Result<()> {
             world.tools.gate.add_permits(1);
             anyhow::Ok(())
         };
-        if let Some((_, other)) = world.within(async { tokio::join!(slow, meanwhile) }).await {
+        if let Some((_, other)) = world.within(Box::pin(async { tokio::join!(slow, meanwhile) })).await {
             other?;
         }
+        settle(world).await?;
         jobs.push(job);
     }
-    settle(world).await?;
     for job in jobs {
         world.expect_end(job, "completed", "").await?;
     }

@@ -85,7 +85,7 @@ pub(super) async fn late_answer(world: &World) -> Result<()> {
         world.tools.gate.add_permits(1);
         anyhow::Ok(())
     };
-    if let Some((_, other)) = world.within(async { tokio::join!(slow, meanwhile) }).await {
+    if let Some((_, other)) = world.within(Box::pin(async { tokio::join!(slow, meanwhile) })).await {
         other?;
     }
     world.settle().await?;
@@ -108,7 +108,7 @@ pub(super) async fn live_reclaim(world: &World) -> Result<()> {
         world.tools.gate.add_permits(8);
         anyhow::Ok(())
     };
-    if let Some((_, swept)) = world.within(async { tokio::join!(held, sweep) }).await {
+    if let Some((_, swept)) = world.within(Box::pin(async { tokio::join!(held, sweep) })).await {
         swept?;
     }
     world.settle().await?;

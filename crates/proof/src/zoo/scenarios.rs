@@ -141,10 +141,7 @@ impl Scenario {
     /// What its world keeps its jobs in: a file, but where a bug is the memory store's own, or the file's
     /// tables refuse what the bug does.
     const fn backend(self) -> Backend {
-        match self {
-            Self::BehindDelayed | Self::PlainWait => Backend::Memory,
-            _ => Backend::Sqlite,
-        }
+        if matches!(self, Self::BehindDelayed | Self::PlainWait) { Backend::Memory } else { Backend::Sqlite }
     }
 
     /// Plays it in a fresh world.

@@ -53,7 +53,9 @@ impl Runtime {
                 draft.push(self.system.ids.as_ref(), JobCancelRequested { cause: EndCause::Deadline })?;
                 Ok(())
             }
-            JobStatus::Waiting | JobStatus::Parked if aetheris_fault::planted!("deadline-ignored-while-blocked") => Ok(()),
+            JobStatus::Waiting | JobStatus::Parked if aetheris_fault::planted!("deadline-ignored-while-blocked") => {
+                Ok(())
+            }
             JobStatus::Pending | JobStatus::Waiting | JobStatus::Parked => {
                 self.doubt_open_calls(
                     &loaded.ledger,

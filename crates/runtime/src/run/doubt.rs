@@ -194,7 +194,14 @@ impl Run<'_> {
         aetheris_fault::crash_point!("run.reconcile.after_call");
         Ok(Some(match outcome {
             ToolOutcome::Done(answer) => read_answer(name, &answer),
-            _ if aetheris_fault::planted!("reconcile-error-is-disproof") => Reconciled::DidNotHappen,
+            ToolOutcome::NotSent { .. }
+            | ToolOutcome::RefusedRetryable { .. }
+            | ToolOutcome::RefusedPermanent(_)
+            | ToolOutcome::Unknown { .. }
+                if aetheris_fault::planted!("reconcile-error-is-disproof") =>
+            {
+                Reconciled::DidNotHappen
+            }
             ToolOutcome::NotSent { error, .. }
             | ToolOutcome::RefusedRetryable { error, .. }
             | ToolOutcome::RefusedPermanent(error)

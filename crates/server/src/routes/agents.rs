@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use aetheris_agentfile::FileError;
-use aetheris_api::{AgentList, AgentPut, AgentView, ErrorCode, ProblemError};
+use aetheris_api::{AgentList, AgentPut, AgentView, ErrorCode, ProblemError, schema};
 use aetheris_core::agent::Agent;
 use aetheris_core::id::AgentName;
 use aetheris_core::limits;
@@ -49,7 +49,7 @@ pub(super) async fn get(State(app): State<Shared>, AgentPath(name): AgentPath, p
 /// that exist keep the version they were planned with.
 #[utoipa::path(put, path = "/api/agents/{agent}", tag = "agents", operation_id = "put_agent",
     params(("agent" = String, Path, description = "The agent's name")),
-    request_body(content = String, content_type = "application/yaml", description = "The agent's file"),
+    request_body(content = schema::AgentFile, content_type = "application/yaml", description = "The agent's file"),
     responses(
         (status = 200, body = AgentPut, description = "It is in place of the earlier one"),
         (status = 201, body = AgentPut, description = "It is there; there was none of that name"),

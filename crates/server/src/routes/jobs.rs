@@ -93,7 +93,11 @@ fn label(text: &str) -> Result<(String, String), Failure> {
 }
 
 fn statuses(texts: &[String]) -> Result<Vec<JobStatus>, Failure> {
-    let names = texts.iter().flat_map(|text| text.split(',')).map(|name| name.trim_matches(' ')).filter(|name| !name.is_empty());
+    let names = texts
+        .iter()
+        .flat_map(|text| text.split(','))
+        .map(|name| name.trim_matches(' '))
+        .filter(|name| !name.is_empty());
     let status = |name| {
         JobStatus::parse(name).ok_or_else(|| {
             let known = JobStatus::ALL.map(JobStatus::as_str).join(", ");

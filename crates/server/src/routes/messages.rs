@@ -22,7 +22,7 @@ const IDEMPOTENCY_KEY: &str = "idempotency-key";
 #[utoipa::path(post, path = "/api/agents/{agent}/message", tag = "jobs", operation_id = "send_message",
     params(
         ("agent" = String, Path, description = "The agent's name"),
-        ("Idempotency-Key" = Option<String>, Header, min_length = 1, max_length = 256,
+        ("Idempotency-Key" = Option<String>, Header, nullable = false, min_length = 1, max_length = 256,
             description = "The client's name for the message, unique per agent"),
         ("wait" = Option<String>, Query, pattern = "^([0-9]{1,9}(us|ms|s|m|h|d))?$",
             description = "Wait for the job's end, at most so long and at most 60s: 200 with its status \

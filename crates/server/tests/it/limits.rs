@@ -61,7 +61,15 @@ async fn absurd_pages_and_cursors_are_harmless() {
     bed.get(&format!("/api/jobs/{job}/events?limit=4000000000&after=0")).await.is(200);
     let none = bed.get(&format!("/api/jobs/{job}/events?after=9223372036854775807")).await;
     assert_eq!(none.is(200)["events"].as_array().unwrap().len(), 0);
-    for query in ["limit=0", "limit=-1", "limit=x", "limit=9223372036854775808", "limit=99999999999999999999", "cursor=abc", "limit=1&limit=2"] {
+    for query in [
+        "limit=0",
+        "limit=-1",
+        "limit=x",
+        "limit=9223372036854775808",
+        "limit=99999999999999999999",
+        "cursor=abc",
+        "limit=1&limit=2",
+    ] {
         bed.get(&format!("/api/jobs?{query}")).await.problem(400, "invalid_request");
     }
     for query in ["limit=0", "after=-1", "after=x", "after=9223372036854775808", "before=1"] {

@@ -35,7 +35,7 @@ async fn wrong_messages_are_refused_with_the_reason() {
         (r#"{"message": 1, "deadline": "5 parsecs"}"#, "is not a duration"),
         (r#"{"message": 1, "deadline": "0s"}"#, "deadline"),
         (r#"{"message": 1, "run_at": "tomorrow"}"#, "is not a time"),
-        (r#"{"message": 1, "priority": 99999999999}"#, "invalid value"),
+        (r#"{"message": 1, "priority": 99999999999}"#, "expected a whole number"),
         (r#"{"message": 1, "labels": {"": "x"}}"#, "labels"),
         (r#"{"message": 1, "session_id": ""}"#, "session_id"),
         (r#"{"message": 18446744073709551616}"#, "message: the number 18446744073709551616 is outside"),
@@ -107,4 +107,30 @@ async fn a_sender_may_wait_for_the_end() {
         .await;
     });
     assert_eq!(answer.is(200)["status"], "cancelled");
+}
+
+#[tokio::test]
+async fn a_page_of_another_site_may_not_ask_for_anything() {
+    let bed = Bed::with_agents().await;
+    let job = bed.waiting().await;
+    let signal = format!("/api/jobs/{job}/signal");
+    let cancel = format!("/api/jobs/{job}/cancel");
+    let calls =
+        [(PATH, r#"{"message": 1}"#), (signal.as_str(), r#"{"correlation_key": "ok-7", "payload": 1}"#), (&cancel, "")];
+    for (path, body) in calls {
+        for origin in ["https://evil.example", "http://127.0.0.1:8081", "http://localhost:8080", "null", "8080"] {
+            // What a browser sends without asking first.
+            let headers = [("host", "127.0.0.1:8080"), ("origin", origin), ("content-type", "text/plain")];
+            let reply = bed.call_with("POST", path, &headers, body).await;
+            assert!(reply.problem(400, "invalid_request").contains("another site"), "{path} {origin}");
+        }
+        let reply = bed.call_with("POST", path, &[("origin", "http://evil.example")], body).await;
+        reply.problem(400, "invalid_request");
+    }
+    assert_eq!(bed.get(&format!("/api/jobs/{job}")).await.is(200)["status"], "parked");
+    let own = [("host", "127.0.0.1:8080"), ("origin", "http://127.0.0.1:8080")];
+    bed.call_with("POST", PATH, &own, r#"{"message": {"order": 9}}"#).await.is(202);
+    let read = bed.call_with("GET", &format!("/api/jobs/{job}"), &[("origin", "https://evil.example")], "").await;
+    read.is(200);
+    assert!(read.headers.keys().all(|name| !name.as_str().starts_with("access-control-")), "{:?}", read.headers);
 }

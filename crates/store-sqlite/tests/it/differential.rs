@@ -47,7 +47,8 @@ impl Drop for Noted {
             if let Ok(mut file) = std::fs::File::options().create(true).append(true).open(&path) {
                 drop(writeln!(file, "{}", self.0));
             }
-            eprintln!("seed {} failed: AETHERIS_SEED={} repeats it first; add it to KEPT", self.0, self.0);
+            let told = "repeats it first; it belongs into KEPT";
+            drop(writeln!(std::io::stderr(), "seed {} failed: AETHERIS_SEED={} {told}", self.0, self.0));
         }
     }
 }

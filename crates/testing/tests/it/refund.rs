@@ -101,3 +101,13 @@ fn a_refund_is_paid_once_wherever_the_process_is_slow() -> Result<(), Failed> {
     assert_eq!(report.total().completed, report.total().runs());
     Ok(())
 }
+
+#[test]
+fn the_page_shows_this_code() {
+    let (page, code) = (include_str!("../../../../docs/testing-your-agent.md"), include_str!("refund.rs"));
+    let shown: Vec<&str> = page.split("```rust\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+    assert_eq!(shown.len(), 3);
+    for block in shown {
+        assert!(code.contains(block), "this is not the code of refund.rs:\n{block}");
+    }
+}

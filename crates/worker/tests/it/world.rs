@@ -2,41 +2,22 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
-use aetheris_core::event::{Event, Failure, Usage};
+use aetheris_core::event::{Event, Failure};
 use aetheris_core::id::{InstanceId, JobId, WorkerId};
 use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
 use aetheris_core::state::JobState;
-use aetheris_core::time::{Span, Timestamp};
-use aetheris_runtime::ops::{Signal, SignalAnswer, Submission};
-use aetheris_runtime::{
-    ModelAnswer, ModelError, ModelRequest, Models, OpError, Plans, Runtime, Settings, ToolCall, ToolOutcome, Tools,
-    Wakeups,
-};
+use aetheris_core::time::Span;
+use aetheris_runtime::ops::{Signal, SignalAnswer};
+use aetheris_runtime::{OpError, Runtime, ToolCall, ToolOutcome, Tools, Wakeups};
 use aetheris_scheduler::SweepOptions;
-use aetheris_store::memory::MemoryStore;
-use aetheris_store::system::{Clock, System, SystemIds};
 use aetheris_store::{Boxed, NewAgent};
+use aetheris_testing::{FakeModels, FakeTools, ModelReply, TestWorld};
 use aetheris_worker::{StopSignals, Worker, WorkerOptions};
 use serde_json::Value;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
-
-/// Virtual time: what tokio's paused clock says.
-struct Virtual(tokio::time::Instant);
-
-impl Clock for Virtual {
-    fn boot(&self) -> Duration {
-        self.0.elapsed()
-    }
-
-    fn wall(&self) -> Timestamp {
-        let micros = i64::try_from(self.0.elapsed().as_micros()).unwrap();
-        Timestamp::from_micros(1_700_000_000_000_000 + micros)
-    }
-}
 
 /// What a tool does when it is called.
 pub(crate) enum Act {
@@ -85,21 +66,8 @@ impl Tools for Script {
     }
 }
 
-#[derive(Default)]
-pub(crate) struct Echo;
-
-impl Models for Echo {
-    fn complete(&self, request: ModelRequest) -> Boxed<'_, Result<ModelAnswer, ModelError>> {
-        let usage = Usage { completion_tokens: 3, prompt_tokens: 7 };
-        Box::pin(async move { Ok(ModelAnswer { model: request.model, text: request.prompt, usage }) })
-    }
-
-    fn knows(&self, _model: &str) -> Result<(), String> {
-        Ok(())
-    }
-}
-
 pub(crate) struct World {
+    inner: TestWorld,
     pub(crate) rt: Runtime,
     pub(crate) tools: Arc<Script>,
 }
@@ -129,18 +97,10 @@ pub(crate) const TTL: Span = Span::from_secs(30);
 
 impl World {
     pub(crate) fn new() -> Self {
-        let clock: Arc<dyn Clock> = Arc::new(Virtual(tokio::time::Instant::now()));
         let tools = Arc::new(Script::default());
-        let rt = Runtime {
-            models: Arc::new(Echo),
-            plans: Plans::default(),
-            settings: Arc::new(Settings::default()),
-            store: Arc::new(MemoryStore::new(Arc::clone(&clock))),
-            system: System { clock, ids: Arc::new(SystemIds) },
-            tools: Arc::clone(&tools) as Arc<dyn Tools>,
-            wakeups: Wakeups::default(),
-        };
-        Self { rt, tools }
+        let echo = FakeModels::new().rule(|request| Some(ModelReply::text(request.prompt.clone()).using(7, 3)));
+        let inner = TestWorld::with_adapters(&FakeTools::new(), &echo, |_| Arc::clone(&tools) as Arc<dyn Tools>);
+        Self { rt: inner.runtime().clone(), inner, tools }
     }
 
     pub(crate) async fn put(&self, file: &str) {
@@ -170,8 +130,7 @@ impl World {
     }
 
     pub(crate) async fn submit(&self, agent: &str, message: Value) -> JobId {
-        let submission = Submission { message: Some(Json::new(message)), ..Submission::default() };
-        self.rt.submit(&agent.into(), submission).await.unwrap().job
+        self.inner.send(agent, message).await.unwrap()
     }
 
     pub(crate) async fn signal(&self, job: JobId, key: &str, payload: Value) -> Result<SignalAnswer, OpError> {
@@ -181,49 +140,30 @@ impl World {
 
     /// Waits until the job is in one of these states.
     pub(crate) async fn until(&self, job: JobId, statuses: &[JobStatus]) -> JobState {
-        let mut follower = self.rt.store.hints().follow(job);
-        loop {
-            let state = self.state(job).await;
-            if statuses.contains(&state.status) {
-                return state;
-            }
-            tokio::select! {
-                () = follower.changed() => {}
-                () = tokio::time::sleep(Duration::from_secs(100 * 3_600)) => panic!("the job is still {:?}", state.status),
-            }
-        }
+        self.inner.until(job, statuses).await.unwrap()
     }
 
+    /// Waits until the job has ended; every invariant holds then, and replay finds no difference.
     pub(crate) async fn done(&self, job: JobId) -> JobState {
-        let end = self.until(job, &[JobStatus::Completed, JobStatus::Failed, JobStatus::Cancelled]).await;
-        let replay = self.rt.replay(job).await.unwrap();
-        assert_eq!(replay.differences, Vec::<String>::new());
+        let end = self.inner.ended(job).await.unwrap();
+        self.inner.check().await.unwrap();
         end
     }
 
     pub(crate) async fn state(&self, job: JobId) -> JobState {
-        aetheris_runtime::load::Loaded::read(self.rt.store.as_ref(), job).await.unwrap().state
+        self.inner.state(job).await.unwrap()
     }
 
     pub(crate) async fn kinds(&self, job: JobId) -> Vec<&'static str> {
-        let events = self.rt.store.events(job, 0, 1_000).await.unwrap();
-        events.iter().map(|row| row.decode().unwrap().event.kind().as_str()).collect()
+        self.events(job).await.iter().map(|event| event.kind().as_str()).collect()
     }
 
     pub(crate) async fn events(&self, job: JobId) -> Vec<Event> {
-        let events = self.rt.store.events(job, 0, 1_000).await.unwrap();
-        events.iter().map(|row| row.decode().unwrap().event).collect()
+        self.inner.events(job).await.unwrap()
     }
 
     pub(crate) async fn result(&self, job: JobId) -> Value {
-        let loaded = aetheris_runtime::load::Loaded::read(self.rt.store.as_ref(), job).await.unwrap();
-        match loaded.state.ending.clone().unwrap() {
-            aetheris_core::state::Ending::Answered(aetheris_core::event::Answer::Value(value)) => value.value().clone(),
-            aetheris_core::state::Ending::Answered(aetheris_core::event::Answer::Node(node)) => {
-                aetheris_runtime::scope::output(&loaded.state, &loaded.effects, &node).value().clone()
-            }
-            other => panic!("no answer: {other:?}"),
-        }
+        self.inner.result(job).await.unwrap()
     }
 }
 

@@ -85,7 +85,7 @@ impl Machine {
     /// The clock of the file system against this machine's.
     fn look_at_file_time(&mut self, file: &Path) {
         let Ok(stat) = rustix::fs::stat(file) else { return };
-        let written = Timestamp::from_micros(i64::from(stat.st_mtime).saturating_mul(1_000_000));
+        let written = Timestamp::from_micros(stat.st_mtime.saturating_mul(1_000_000));
         let now = SystemClock.wall();
         let apart = now.since(written).max(written.since(now)).to_std();
         if apart > Duration::from_secs(5) {

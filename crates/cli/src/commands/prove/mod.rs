@@ -8,6 +8,7 @@
 //! (the outside world), `experiments`, `report`.
 
 mod agents;
+mod args;
 mod cases;
 mod experiments;
 mod guarantee;
@@ -25,6 +26,7 @@ use futures_util::future::join_all;
 use serde_json::json;
 use tokio::time::Instant;
 
+pub use self::args::ProveArgs;
 use self::cases::Cases;
 use self::experiments::Experiment;
 use self::guarantee::Guarantee;
@@ -34,9 +36,8 @@ use self::report::{Done, Report, Verdict};
 use self::site::Site;
 use super::Context;
 use super::outside::{Fault, Folder, asked_to_stop};
-use crate::args::Prove;
 use crate::config::{Config, Override};
-use crate::error::Error;
+use crate::error::{Error, counted};
 use crate::exit::Exit;
 use crate::out::Out;
 use crate::render::Style;
@@ -47,7 +48,7 @@ const NAME_COLUMNS: usize = 11;
 const SECONDS_MAX: u64 = 15 * 60;
 
 /// What the arguments set in the configuration.
-pub(super) fn flags(given: &Prove) -> Vec<Override> {
+pub(super) fn flags(given: &ProveArgs) -> Vec<Override> {
     let Some(data) = &given.data else { return Vec::new() };
     let path = data.join("aetheris.db");
     vec![
@@ -61,7 +62,7 @@ pub(super) fn flags(given: &Prove) -> Vec<Override> {
 /// # Errors
 /// The configuration cannot be proved, nothing can be written beside the data, or someone asks to stop. What
 /// was started is killed either way.
-pub async fn run(given: &Prove, config: &Config, context: &Context) -> Result<Exit, Error> {
+pub async fn run(given: &ProveArgs, config: &Config, context: &Context) -> Result<Exit, Error> {
     let chosen = chosen(&given.only)?;
     let plan = Plan::new(given, config)?;
     if let Some(report) = &given.report {
@@ -78,8 +79,7 @@ pub async fn run(given: &Prove, config: &Config, context: &Context) -> Result<Ex
     let mut report = ran?;
     if given.keep || !report.proved {
         folder.keep();
-        let path = std::path::absolute(folder.path()).unwrap_or_else(|_| folder.path().to_owned());
-        report.evidence = Some(path.display().to_string());
+        report.evidence = Some(folder.path().display().to_string());
     }
     drop(folder);
     drop(beside);
@@ -171,8 +171,8 @@ async fn perform(plan: &Plan, chosen: &[Experiment], folder: &Path, teller: &Tel
     let began = Instant::now();
     let estimate = estimate(plan, chosen);
     teller.line(&format!(
-        "{} experiments in {}, about {estimate} s. Processes of this program are killed and stopped; your data is not touched.",
-        chosen.len(),
+        "{} in {}, about {estimate} s. Processes of this program are killed and stopped; your data is not touched.",
+        counted(chosen.len(), "experiment"),
         folder.display()
     ));
     if estimate > SECONDS_MAX {

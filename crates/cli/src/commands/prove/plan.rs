@@ -6,12 +6,14 @@ use std::time::Duration;
 use aetheris_core::time::Span;
 use serde_json::{Map, Value, json};
 
-use crate::args::Prove;
+use super::args::ProveArgs;
 use crate::config::{Config, StoreKind};
 use crate::error::Error;
 
 /// Reclaims that a job of an experiment survives: it is killed more often than a job of users ever is.
 const ATTEMPTS_MIN: u32 = 50;
+/// Calls of different kinds that experiments hold at once.
+const SLOTS_MIN: usize = 2;
 /// With `--quick`, leases are no longer than this.
 const QUICK_LEASE: Span = Span::from_millis(4_000);
 
@@ -39,7 +41,7 @@ impl Plan {
     ///
     /// # Errors
     /// The configuration has no store whose durability could be proved.
-    pub(super) fn new(given: &Prove, config: &Config) -> Result<Self, Error> {
+    pub(super) fn new(given: &ProveArgs, config: &Config) -> Result<Self, Error> {
         if config.jobstore.kind == StoreKind::Memory {
             return Err(Error::Usage(
                 "jobstore.type is memory: nothing outlives the process, and there is nothing to prove over a kill; \
@@ -48,7 +50,8 @@ impl Plan {
             ));
         }
         let folder = config.jobstore.sqlite.path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        let beside = folder.unwrap_or(Path::new(".")).to_owned();
+        // What is printed is to be found from anywhere.
+        let beside = std::path::absolute(folder.unwrap_or(Path::new("."))).map_err(anyhow::Error::from)?;
         let worker = &config.worker;
         let mut notes = Vec::new();
         let lease = lease(given, worker.lease_ttl, &mut notes);
@@ -68,6 +71,10 @@ impl Plan {
                 worker.max_attempts
             ));
         }
+        let slots = worker.slots.max(SLOTS_MIN);
+        if slots != worker.slots {
+            notes.push(format!("worker.slots is {slots} instead of {}: two calls are held at once", worker.slots));
+        }
         notes.push(
             "models, tools.env, worker.id and log are not used: tools are fake, and no model is asked".to_owned(),
         );
@@ -78,8 +85,8 @@ impl Plan {
             notes,
             program: std::env::current_exe().map_err(anyhow::Error::from)?,
             quick: given.quick,
-            settings: settings(config, (lease, heartbeat), attempts),
-            slots: worker.slots,
+            settings: settings(config, (lease, heartbeat), (slots, attempts)),
+            slots,
         })
     }
 
@@ -107,7 +114,7 @@ impl Plan {
 }
 
 /// The lease of the children, with a word about it where it is not the user's.
-fn lease(given: &Prove, configured: Span, notes: &mut Vec<String>) -> Span {
+fn lease(given: &ProveArgs, configured: Span, notes: &mut Vec<String>) -> Span {
     let (lease, why) = match given.lease_ttl {
         Some(lease) => (lease, "--lease-ttl"),
         None if given.quick && configured > QUICK_LEASE => (QUICK_LEASE, "--quick"),
@@ -120,7 +127,7 @@ fn lease(given: &Prove, configured: Span, notes: &mut Vec<String>) -> Span {
 }
 
 /// The user's settings as a file has them, with what experiments need laid over them.
-fn settings(config: &Config, (lease, heartbeat): (Span, Span), attempts: u32) -> Value {
+fn settings(config: &Config, (lease, heartbeat): (Span, Span), (slots, attempts): (usize, u32)) -> Value {
     let mut whole = Map::new();
     for setting in &config.settings {
         let Some((section, key)) = setting.key.split_once('.') else { continue };
@@ -136,6 +143,7 @@ fn settings(config: &Config, (lease, heartbeat): (Span, Span), attempts: u32) ->
     whole["worker"]["id"] = json!("auto");
     whole["worker"]["lease_ttl"] = json!(lease.to_string());
     whole["worker"]["heartbeat"] = json!(heartbeat.to_string());
+    whole["worker"]["slots"] = json!(slots);
     whole["worker"]["max_attempts"] = json!(attempts);
     whole
 }

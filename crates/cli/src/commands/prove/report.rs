@@ -9,6 +9,7 @@ use super::cases::{Cases, Count};
 use super::experiments::Experiment;
 use super::guarantee::Guarantee;
 use super::machine::Machine;
+use crate::error::counted;
 use crate::render::{Style, Table, Tone};
 
 /// What came of something.
@@ -171,9 +172,8 @@ impl Report {
     pub(super) fn summary(&self) -> String {
         let cases: u64 = self.experiments.iter().map(|one| one.examined).sum();
         let examined: u64 = self.invariants.iter().map(|line| line.examined).sum();
-        let count = self.experiments.len();
-        let found =
-            format!("{cases} cases in {count} experiments and {examined} of invariants, in {:.0} s", self.seconds);
+        let count = counted(self.experiments.len(), "experiment");
+        let found = format!("{cases} cases in {count} and {examined} of invariants, in {:.0} s", self.seconds);
         if self.proved {
             let what = if self.whole { "Every guarantee holds" } else { "What was asked for holds" };
             return format!("{what}: {found}.");
@@ -223,7 +223,7 @@ impl Report {
             table.row(vec![row.guarantee.id().to_owned(), row.cases.to_string(), verdict, row.promise.to_owned()]);
         }
         text.push_str(&format!("\n{}", table.render(style)));
-        let mut table = Table::new(&["INVARIANT", "", ">CASES", "VERDICT"]);
+        let mut table = Table::new(&["", "INVARIANT", ">CASES", "VERDICT"]);
         for line in &self.invariants {
             let verdict = of_line(line);
             let words = if verdict == Verdict::NotAsked { "no cases" } else { verdict.words() };

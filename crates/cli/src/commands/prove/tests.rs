@@ -1,3 +1,5 @@
+use aetheris_core::time::Span;
+
 use super::*;
 
 fn done(experiment: Experiment, cases: Cases) -> Done {
@@ -74,4 +76,55 @@ fn experiments_are_chosen_by_part_of_their_name() {
     assert_eq!(ids(&[]).unwrap().len(), Experiment::ALL.len());
     assert_eq!(ids(&["chain", "doub"]).unwrap(), ["doubts", "chain"]);
     assert!(ids(&["chian"]).unwrap_err().to_string().contains("there are accepted"));
+}
+
+/// The plan for a configuration and a command line.
+fn planned(yaml: &str, given: &ProveArgs) -> Result<Plan, Error> {
+    let file = Some((Path::new("aetheris.yaml"), yaml));
+    let config = crate::config::from_text(file, &crate::config::Environment::default(), &flags(given)).unwrap();
+    Plan::new(given, &config)
+}
+
+fn nothing_given() -> ProveArgs {
+    ProveArgs { config: None, data: None, quick: false, lease_ttl: None, only: Vec::new(), report: None, keep: false }
+}
+
+#[test]
+fn the_users_settings_hold_and_what_differs_is_told() {
+    let yaml = "worker: { lease_ttl: 20s, heartbeat: 5s, slots: 7, max_attempts: 60, poll_interval: 300ms }\n\
+                jobstore: { sqlite: { path: /srv/jobs/jobs.db } }\n";
+    let plan = planned(yaml, &nothing_given()).unwrap();
+    assert_eq!(plan.beside, Path::new("/srv/jobs"));
+    let settings = plan.settings(Path::new("/elsewhere/aetheris.db"));
+    assert_eq!(settings["jobstore"]["sqlite"]["path"], "/elsewhere/aetheris.db");
+    for (key, value) in [("lease_ttl", json!("20s")), ("heartbeat", json!("5s")), ("poll_interval", json!("300ms"))] {
+        assert_eq!(settings["worker"][key], value);
+    }
+    assert_eq!((plan.slots, plan.notes.len()), (7, 1), "{:?}", plan.notes);
+
+    let quick = planned(yaml, &ProveArgs { quick: true, ..nothing_given() }).unwrap();
+    let settings = quick.settings(Path::new("/elsewhere/aetheris.db"));
+    assert_eq!((&settings["worker"]["lease_ttl"], &settings["worker"]["heartbeat"]), (&json!("4s"), &json!("1s")));
+    assert!(quick.notes[0].contains("4s instead of 20s, because of --quick"), "{:?}", quick.notes);
+
+    let one_slot = planned("worker: { slots: 1 }\n", &nothing_given()).unwrap();
+    assert!(one_slot.notes.iter().any(|note| note.contains("worker.slots is 2 instead of 1")), "{:?}", one_slot.notes);
+}
+
+#[test]
+fn every_planned_configuration_is_one_that_the_program_takes() {
+    for (lease, quick) in [(None, false), (None, true), (Some(Span::from_secs(1)), false)] {
+        let plan = planned("", &ProveArgs { lease_ttl: lease, quick, ..nothing_given() }).unwrap();
+        let text = plan.settings(Path::new("/elsewhere/aetheris.db")).to_string();
+        let file = Some((Path::new("config.yaml"), text.as_str()));
+        crate::config::from_text(file, &crate::config::Environment::default(), &[]).unwrap();
+    }
+}
+
+#[test]
+fn memory_cannot_be_proved_over_a_kill() {
+    let refused = planned("jobstore: { type: memory }\n", &nothing_given()).err().unwrap();
+    assert_eq!(refused.exit(), Exit::Usage);
+    let data = ProveArgs { data: Some("/srv/data".into()), ..nothing_given() };
+    assert_eq!(planned("jobstore: { type: memory }\n", &data).unwrap().beside, Path::new("/srv/data"));
 }

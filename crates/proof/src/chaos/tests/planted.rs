@@ -244,9 +244,5 @@ async fn timers_and_leases() {
         s.first(EventKind::JobRequeued).event = delay.into();
     })
     .await;
-    in_rows(
-        E7,
-        "UPDATE jobs SET lease_until = 9, attempt = zeroblob(16), instance = zeroblob(16), worker = 'w'",
-    )
-    .await;
+    in_rows(E7, "UPDATE jobs SET lease_until = 9, attempt = zeroblob(16), instance = zeroblob(16), worker = 'w'").await;
 }

@@ -239,7 +239,7 @@ pub(super) fn whole() -> Story {
     let mut tell = |epoch: u32, at: i64, told: Vec<Event>| {
         events.extend(told.into_iter().map(|event| Told { at, epoch, event }));
     };
-    let node = NodeId::from;
+    let node = |name: &str| NodeId::from(name);
     let start = |name: &str| NodeStarted { node: node(name), number: 1 };
     let signal = WaitEnd::Signal { payload: Json::null(), signal: SignalId::from_u128(1) };
     tell(0, 10, vec![created().into(), planned().into()]);

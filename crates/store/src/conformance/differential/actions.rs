@@ -237,12 +237,38 @@ async fn send(world: &mut World<'_>, kind: &'static str, unit: UnitOfWork) -> (O
 /// One unit of a job that is there.
 async fn write(world: &mut World<'_>) -> Option<Operation> {
     let state = world.folded().await?;
+    // Of a few that are possible the one that is rarest so far.
+    let mut chosen: Option<Written> = None;
+    for _ in 0..CANDIDATES {
+        let Some(found) = candidate(world, state.clone()).await else { continue };
+        let so_far =
+            |world: &World<'_>, kind| super::ANSWERS.map(|answer| world.report.count(kind, answer)).iter().sum::<u64>();
+        let rarer = chosen.as_ref().is_none_or(|best| so_far(world, found.0) < so_far(world, best.0));
+        if rarer {
+            chosen = Some(found);
+        }
+    }
+    let (kind, mut unit) = chosen?;
+    let rare = world.rare_answer(kind);
+    if rare.is_some() && world.random.one_in(2) {
+        unit = spoil(world, rare, unit).await;
+    } else if world.random.one_in(5) {
+        unit = spoil(world, None, unit).await;
+    }
+    Some(send(world, kind, unit).await.0)
+}
+
+/// How many units are made for one to be sent.
+const CANDIDATES: usize = 3;
+
+/// A unit that could follow.
+async fn candidate(world: &mut World<'_>, state: JobState) -> Option<Written> {
     let doubts = state.steps.values().any(|step| step.status == StepStatus::InDoubt);
     let mut choice = if doubts && world.random.one_in(2) { 6 } else { world.random.below(18) };
     if state.status == JobStatus::Running && world.random.one_in(2) {
         choice = 13;
     }
-    let (kind, mut unit) = match choice {
+    Some(match choice {
         0 => signal_keep(world, state),
         1 => deposit(world, state),
         2 => checkpoint(world, state),
@@ -252,14 +278,7 @@ async fn write(world: &mut World<'_>) -> Option<Operation> {
         6 => resolve(world, state)?,
         7 | 16 | 17 => reclaim(world, state)?,
         _ => step_of_run(world, state)?,
-    };
-    let rare = world.rare_answer(kind);
-    if rare.is_some() && world.random.one_in(2) {
-        unit = spoil(world, rare, unit).await;
-    } else if world.random.one_in(5) {
-        unit = spoil(world, None, unit).await;
-    }
-    Some(send(world, kind, unit).await.0)
+    })
 }
 
 type Written = (&'static str, UnitOfWork);
@@ -386,7 +405,7 @@ fn step_of_run(world: &mut World<'_>, state: JobState) -> Option<Written> {
     let open = nodes(&state, |step, phase| step == StepStatus::Running && phase == Some(InvocationPhase::Started));
     let called = nodes(&state, |step, phase| step == StepStatus::Running && phase.is_some());
     let doubtful: Vec<_> = open.iter().filter(|node| state.steps[node.as_str()].doubt.is_none()).cloned().collect();
-    let (choice, place, key) = (world.random.below(14), world.random.below(60), world.random.below(6));
+    let (choice, place, key) = (world.random.below(17), world.random.below(60), world.random.below(6));
     let one = |of: &[String]| of.get(place % of.len().max(1)).cloned();
     let draft = |purpose| world.draft(state.clone(), purpose, Guard::Run(state.fence));
     let value = Json::new(serde_json::json!({ "value": "ü" }));
@@ -396,7 +415,7 @@ fn step_of_run(world: &mut World<'_>, state: JobState) -> Option<Written> {
         2 | 11 if !ending => Some(("permit", draft(Purpose::Permit).permit(&one(&called)?, class).done())),
         3 | 4 => Some(("record", draft(Purpose::Record).committed(&one(&open)?, value).done())),
         5 if !ending => Some(("record", draft(Purpose::Record).step(&one(&fresh)?, value).done())),
-        6 => {
+        6 | 14..=16 => {
             let outcome = [InvocationOutcome::NotSent, InvocationOutcome::RefusedRetryable];
             let outcome = outcome[usize::from(class == EffectClass::Idempotent)];
             Some(("not_done", draft(Purpose::Record).not_done(&one(&open)?, outcome).done()))

@@ -23,7 +23,7 @@ pub(super) async fn spoil(world: &mut World<'_>, answer: Option<&'static str>, m
         history.map(|history| (history.row.fence, history.ledger, history.kept)).unwrap_or_default();
     let way = match answer {
         Some("stale") => 1,
-        Some("conflict") => 0,
+        Some("conflict") => [0, 0, 7][world.random.below(3)],
         Some("not_found") => [4, 5][world.random.below(2)],
         Some("limit") => 10,
         Some("invalid") => 9,

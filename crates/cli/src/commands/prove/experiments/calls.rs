@@ -14,7 +14,7 @@ const AGENTS: [Agent; 2] = [Agent::OnceBody, Agent::OnceAnswer];
 pub(super) async fn run(site: &mut Site<'_>) -> Result<(), Fault> {
     let jobs = site.plan.jobs(4);
     let mut server = site.dev(&AGENTS).await?;
-    for _ in 0..site.plan.rounds(4, 1) {
+    for _ in 0..site.plan.rounds(8, 1) {
         server = in_the_body(site, server, jobs).await?;
         server = before_the_record(site, server, jobs).await?;
         server = after_the_record(site, server, jobs).await?;

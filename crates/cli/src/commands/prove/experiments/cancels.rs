@@ -14,7 +14,7 @@ const AGENTS: [Agent; 3] = [Agent::Ask, Agent::Nap, Agent::OnceAnswer];
 pub(super) async fn run(site: &mut Site<'_>) -> Result<(), Fault> {
     for kill in [false, true] {
         let server = site.dev(&AGENTS).await?;
-        let count = site.plan.rounds(4, 2);
+        let count = site.plan.rounds(6, 2);
         let mut jobs: Vec<JobId> = site.send(&server, Agent::Ask, count).await?;
         jobs.extend(site.send(&server, Agent::Nap, count).await?);
         site::waiting(&server.client, &jobs).await?;

@@ -25,7 +25,7 @@ pub(super) async fn run(site: &mut Site<'_>) -> Result<(), Fault> {
     // By key: the job that its first acknowledgement named.
     let mut jobs: BTreeMap<String, JobId> = BTreeMap::new();
     let mut unsignalled: Vec<JobId> = Vec::new();
-    for round in 0..site.plan.rounds(16, 5) {
+    for round in 0..site.plan.rounds(30, 5) {
         let server = site.dev(&[Agent::Ask]).await?;
         let waiting = std::mem::take(&mut unsignalled);
         let asked = ask(&server, round, &waiting);

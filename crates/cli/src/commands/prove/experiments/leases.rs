@@ -45,7 +45,7 @@ pub(super) async fn dead(site: &mut Site<'_>) -> Result<(), Fault> {
     let server = site.serve(&[Agent::OnceBody, Agent::AgainHeld]).await?;
     let first = site.worker().await?;
     site.tools.hold(true);
-    let count = site.plan.jobs(4).div_ceil(2);
+    let count = site.plan.jobs(4) / 2;
     let once_jobs = site.send(&server, Agent::OnceBody, count).await?;
     let again = site.send(&server, Agent::AgainHeld, count).await?;
     let all: Vec<JobId> = once_jobs.iter().chain(&again).copied().collect();
@@ -75,7 +75,7 @@ pub(super) async fn stopped(site: &mut Site<'_>) -> Result<(), Fault> {
     let server = site.serve(&[Agent::OnceAnswer, Agent::Late]).await?;
     let first = site.worker().await?;
     site.tools.hold(true);
-    let count = site.plan.jobs(4).div_ceil(2);
+    let count = site.plan.jobs(4) / 2;
     let settled = site.send(&server, Agent::OnceAnswer, count).await?;
     let late = site.send(&server, Agent::Late, count).await?;
     let all: Vec<JobId> = settled.iter().chain(&late).copied().collect();

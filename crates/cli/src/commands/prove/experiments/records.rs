@@ -120,7 +120,7 @@ async fn flip(site: &mut Site<'_>, jobs: &[JobId]) -> Result<(), Fault> {
     let copy = site.folder.join("damaged");
     copied(&site.data(), &copy)?;
     let database = copy.join("aetheris.db");
-    let flips = site.plan.rounds(24, 8);
+    let flips = site.plan.rounds(36, 8);
     for number in 0..flips {
         let job = jobs[number % jobs.len()];
         let way = [Way::Letter, Way::FirstByte, Way::Hash][number % DAMAGES];

@@ -16,7 +16,7 @@ const LIFE_MS: u128 = 700;
 
 pub(super) async fn run(site: &mut Site<'_>) -> Result<(), Fault> {
     let mut jobs: Vec<JobId> = Vec::new();
-    let kills = site.plan.rounds(14, 5);
+    let kills = site.plan.rounds(26, 5);
     for round in 0..kills {
         let server = site.dev(&[Agent::Chain]).await?;
         jobs.extend(site.send(&server, Agent::Chain, 3).await?);

@@ -16,7 +16,7 @@ const RACERS: usize = 8;
 
 pub(super) async fn run(site: &mut Site<'_>) -> Result<(), Fault> {
     let agents = [Agent::Ask, Agent::Early];
-    let count = site.plan.rounds(6, 3);
+    let count = site.plan.rounds(12, 3);
     let server = site.dev(&agents).await?;
     // Before the wait: the job reads for half a second first.
     let early = site.send(&server, Agent::Early, site.plan.jobs(count)).await?;

@@ -15,7 +15,7 @@ use crate::commands::outside::Fault;
 const NAP: Span = Span::from_millis(1_500);
 
 pub(super) async fn run(site: &mut Site<'_>) -> Result<(), Fault> {
-    let count = site.plan.rounds(12, 6);
+    let count = site.plan.rounds(24, 6);
     let server = site.dev(&[Agent::Times]).await?;
     let mut sent = Vec::new();
     for _ in 0..count {

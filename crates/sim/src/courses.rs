@@ -1,0 +1,86 @@
+//! What must hold in the course of every job, read from its events: tries and their delays, reclaims in a
+//! row, and the order within a session.
+
+use std::collections::BTreeMap;
+
+use aetheris_core::event::{Event, Recorded, RequeueReason};
+use aetheris_core::id::{JobId, NodeId};
+use aetheris_core::limits;
+use aetheris_core::time::{Span, Timestamp};
+use aetheris_store::JobRow;
+
+use crate::oracle::Tally;
+use crate::program::Program;
+
+/// Tries of one job's nodes: not more than allowed, and none before its delay is over.
+pub(crate) fn tries(job: JobId, program: &Program, events: &[Recorded], jumps: bool, tally: &mut Tally) {
+    let mut scheduled: BTreeMap<&NodeId, (u32, Timestamp)> = BTreeMap::new();
+    for recorded in events {
+        match &recorded.event {
+            Event::NodeRetryScheduled(retry) => {
+                let place: Option<usize> = retry.node.as_str().strip_prefix('n').and_then(|place| place.parse().ok());
+                let tries = place.and_then(|place| program.steps.get(place)).map_or(1, |step| step.tries);
+                let due = recorded.at.after(Span::from_micros(retry.after_us));
+                let entry = scheduled.entry(&retry.node).or_insert((0, due));
+                *entry = (entry.0 + 1, due);
+                let count = entry.0;
+                tally.case("D11", count < tries, || {
+                    format!("{job} {}: try {} is scheduled, {tries} are allowed", retry.node, count + 1)
+                });
+            }
+            Event::NodeStarted(started) if !jumps => {
+                if let Some((_, due)) = scheduled.get(&started.node) {
+                    // A short delay is waited for by the process's own timer, to the millisecond.
+                    let early = due.since(recorded.at);
+                    tally.case("E6", early <= Span::from_millis(2), || {
+                        format!("{job} {}: a try began {early} before its delay was over", started.node)
+                    });
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// A job that loses its workers is not tried for ever.
+pub(crate) fn reclaims(job: JobId, events: &[Recorded], tally: &mut Tally) {
+    let mut in_a_row = 0;
+    for recorded in events {
+        match &recorded.event {
+            Event::NodeFinished(_) => in_a_row = 0,
+            Event::JobRequeued(requeued) => match requeued.reason {
+                RequeueReason::LeaseExpired | RequeueReason::HolderDied => {
+                    in_a_row += 1;
+                    let most = limits::RECLAIMS_WITHOUT_PROGRESS_MAX;
+                    tally.case("D12", in_a_row < most, || {
+                        format!("{job}: taken back {in_a_row} times in a row and tried again; {most} is the end")
+                    });
+                }
+                RequeueReason::Retry | RequeueReason::Draining => {}
+            },
+            _ => {}
+        }
+    }
+}
+
+/// The jobs of a session run one after the other.
+pub(crate) fn sessions(jobs: &[(JobRow, Vec<Recorded>)], tally: &mut Tally) {
+    for (row, events) in jobs.iter().filter(|(row, _)| row.session.is_some()) {
+        let claimed = events.iter().find(|recorded| matches!(recorded.event, Event::JobClaimed(_)));
+        let Some(claimed) = claimed.map(|recorded| recorded.at) else { continue };
+        let same = |(other, _): &&(JobRow, Vec<Recorded>)| {
+            other.agent == row.agent && other.session == row.session && other.id < row.id
+        };
+        for (earlier, others) in jobs.iter().filter(same) {
+            let terminal = |recorded: &&Recorded| {
+                matches!(recorded.event, Event::JobCompleted(_) | Event::JobFailed(_) | Event::JobCancelled(_))
+            };
+            // One that was accepted after this one had begun is not before it.
+            let begun = earlier.created_at <= claimed;
+            let ended = others.iter().find(terminal).map(|recorded| recorded.at);
+            tally.case("D13", !begun || ended.is_some_and(|ended| ended <= claimed), || {
+                format!("{} was claimed at {claimed}; {} of its session ended at {ended:?}", row.id, earlier.id)
+            });
+        }
+    }
+}

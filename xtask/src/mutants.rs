@@ -1,0 +1,100 @@
+//! `cargo xtask mutants`: whether the unit tests notice when the code is changed.
+//!
+//! cargo-mutants is built once into `target/tools`. `.cargo/mutants.toml` says what is left out and why;
+//! `docs/mutants.md` has the results.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use crate::{say, step};
+
+const VERSION: &str = "27.1.0";
+/// Percent of the mutants that must be caught.
+const CAUGHT_MIN: usize = 90;
+/// Where none may be missed: who may act, write, call and answer.
+const NONE_MISSED: [&str; 6] = [
+    "crates/core/src/lease.rs",
+    "crates/core/src/ledger.rs",
+    "crates/core/src/signal.rs",
+    "crates/store/src/claim.rs",
+    "crates/store/src/rules.rs",
+    "crates/store/src/unit.rs",
+];
+/// What is mutated when nothing else is asked for.
+const DEFAULT: [&str; 2] = ["--package", "aetheris-core"];
+
+/// Arguments: `--in-diff REV` mutates only what has changed since a commit; everything else goes to
+/// cargo-mutants, as `--package aetheris-store --file crates/store/src/rules.rs` or `--shard 0/8`.
+pub(crate) fn run(root: &Path, arguments: &[String]) -> bool {
+    let tools = root.join("target/tools");
+    if !tools.join("bin/cargo-mutants").exists() && !install(root, &tools) {
+        return false;
+    }
+    let mut args: Vec<String> = Vec::new();
+    let mut rest = arguments.iter();
+    while let Some(argument) = rest.next() {
+        if argument == "--in-diff" {
+            let Some(diff) = rest.next().and_then(|revision| diff_since(root, revision)) else {
+                say("mutants: --in-diff wants a commit");
+                return false;
+            };
+            args.extend(["--in-diff".to_owned(), diff]);
+        } else {
+            args.push(argument.clone());
+        }
+    }
+    if !args.iter().any(|arg| arg == "--package" || arg == "-p") {
+        args.extend(DEFAULT.map(str::to_owned));
+    }
+    let output = root.join("target/mutants");
+    let done = step(&format!("cargo mutants {}", args.join(" ")), || {
+        let mut command = Command::new(tools.join("bin/cargo-mutants"));
+        command.args(["mutants", "--jobs", "1", "--no-shuffle", "--colors", "never", "--output"]).arg(&output);
+        // Nobody debugs a mutant; a build takes a third less.
+        command.args(&args).env("CARGO_PROFILE_DEV_DEBUG", "none").env("CARGO_PROFILE_TEST_DEBUG", "none");
+        // 2: some were missed; 3: some took too long. What that means is judged below.
+        command.current_dir(root).status().is_ok_and(|status| matches!(status.code(), Some(0 | 2 | 3)))
+    });
+    done && judge(&output.join("mutants.out"))
+}
+
+fn install(root: &Path, tools: &Path) -> bool {
+    step(&format!("cargo install cargo-mutants {VERSION}"), || {
+        let mut command = Command::new("cargo");
+        command.args(["install", "cargo-mutants", "--locked", "--version", VERSION, "--root"]).arg(tools);
+        command.arg("--target-dir").arg(tools.join("build")).current_dir(root);
+        command.status().is_ok_and(|status| status.success())
+    })
+}
+
+fn diff_since(root: &Path, revision: &str) -> Option<String> {
+    let path = root.join("target/mutants-in.diff");
+    let output = Command::new("git").args(["diff", revision, "--", "crates"]).current_dir(root).output().ok()?;
+    (output.status.success() && fs::write(&path, output.stdout).is_ok()).then(|| path.to_string_lossy().into_owned())
+}
+
+fn judge(results: &Path) -> bool {
+    let list = |name: &str| -> Vec<String> {
+        let text = fs::read_to_string(results.join(name)).unwrap_or_default();
+        text.lines().map(str::to_owned).collect()
+    };
+    let (caught, timeout) = (list("caught.txt"), list("timeout.txt"));
+    let (missed, unviable) = (list("missed.txt"), list("unviable.txt"));
+    let noticed = caught.len() + timeout.len();
+    let all = noticed + missed.len();
+    let in_fences = |mutant: &&String| NONE_MISSED.iter().any(|file| mutant.starts_with(file));
+    for mutant in &missed {
+        say(&format!("mutants: missed {mutant}"));
+    }
+    for mutant in missed.iter().filter(in_fences) {
+        say(&format!("mutants: none may be missed here: {mutant}"));
+    }
+    say(&format!(
+        "mutants: {all} that build: {noticed} noticed ({} of them by a timeout), {} missed; {} do not build",
+        timeout.len(),
+        missed.len(),
+        unviable.len()
+    ));
+    noticed * 100 >= all * CAUGHT_MIN && !missed.iter().any(|mutant| in_fences(&mutant))
+}

@@ -1,0 +1,132 @@
+//! `cargo xtask release-check`: what is only for tests is not in the program that is shipped.
+//!
+//! The names of crash points, planted bugs and their variables are read from the sources. The same search is
+//! made in the release build with the feature `faults`, with the same optimisation: a name that is not found
+//! there either would prove nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+use crate::{run, say, shipped};
+
+/// Shorter pieces stand in every program by chance.
+const PIECE_BYTES_MIN: usize = 7;
+
+/// Whether the release has none of them.
+pub(crate) fn check(root: &Path) -> bool {
+    match examine(root) {
+        Ok(problems) => {
+            for problem in &problems {
+                say(&format!("release-check: {problem}"));
+            }
+            problems.is_empty()
+        }
+        Err(why) => {
+            say(&format!("release-check: {why}"));
+            false
+        }
+    }
+}
+
+fn examine(root: &Path) -> Result<Vec<String>, String> {
+    let (crates, features) = shipped::crates(root)?;
+    let mut problems: Vec<String> =
+        features.iter().map(|feature| format!("the feature {feature} is active in the release")).collect();
+    let names = names(root, &crates)?;
+    let faulted = ["build", "--release", "--locked", "--package", "aetheris-proof", "--bin", "aetheris-faulted"];
+    let release = ["build", "--release", "--locked", "--package", "aetheris-cli", "--bin", "aetheris"];
+    if !run(root, &faulted) || !run(root, &release) {
+        return Err("the programs do not build".to_owned());
+    }
+    let read = |name: &str| fs::read(root.join("target/release").join(name)).map_err(|e| format!("{name}: {e}"));
+    let (faulted, release) = (found(&read("aetheris-faulted")?, &names), found(&read("aetheris")?, &names));
+    for (piece, name) in &names {
+        if release.contains(piece) {
+            problems.push(format!("`{piece}` of {name} is in the release"));
+        }
+        if !faulted.contains(piece) {
+            problems.push(format!("`{piece}` of {name} is not in the build with faults: its absence proves nothing"));
+        }
+    }
+    say(&format!(
+        "release-check: {} names from {} crates; {} found with faults, {} in the release",
+        names.len(),
+        crates.len(),
+        faulted.len(),
+        release.len()
+    ));
+    Ok(problems)
+}
+
+/// What to look for, and which name it is of: of a name with gaps, its longest piece.
+fn names(root: &Path, crates: &[String]) -> Result<BTreeMap<String, String>, String> {
+    let mut names = BTreeMap::new();
+    for (file, text) in shipped::sources(root, crates) {
+        // The crate that defines the macros has the names of the variables, and examples.
+        let found = if file.starts_with("crates/fault/") {
+            variables(&text)
+        } else {
+            let calls = ["crash_point!(", "planted!("];
+            calls.iter().flat_map(|call| shipped::first_literals(&text, call)).collect()
+        };
+        for name in found {
+            let piece = longest_piece(&name);
+            if piece.len() < PIECE_BYTES_MIN {
+                return Err(format!("{file}: `{name}` is too short to be told from chance; give it a longer name"));
+            }
+            names.insert(piece, format!("`{name}` ({file})"));
+        }
+    }
+    if names.is_empty() { Err("no names were found in the sources".to_owned()) } else { Ok(names) }
+}
+
+fn longest_piece(name: &str) -> String {
+    name.split(['{', '}']).step_by(2).max_by_key(|piece| piece.len()).unwrap_or_default().to_owned()
+}
+
+/// The names of environment variables among the literals of a text.
+fn variables(text: &str) -> Vec<String> {
+    let literals = text.split('"').filter(|literal| literal.starts_with("AETHERIS_"));
+    literals.filter(|name| name.bytes().all(|b| b.is_ascii_uppercase() || b == b'_')).map(str::to_owned).collect()
+}
+
+/// Which of the names stand in these bytes. One pass, whatever their number.
+fn found(bytes: &[u8], names: &BTreeMap<String, String>) -> BTreeSet<String> {
+    let mut by_start: BTreeMap<&[u8], Vec<&str>> = BTreeMap::new();
+    let mut starts = vec![false; 1 << 16];
+    let place = |pair: &[u8]| usize::from(pair[0]) << 8 | usize::from(pair[1]);
+    for name in names.keys() {
+        let start = &name.as_bytes()[..2];
+        by_start.entry(start).or_default().push(name);
+        starts[place(start)] = true;
+    }
+    let mut found = BTreeSet::new();
+    for (at, pair) in bytes.windows(2).enumerate() {
+        if starts[place(pair)] {
+            let here = by_start.get(pair).into_iter().flatten().filter(|name| bytes[at..].starts_with(name.as_bytes()));
+            found.extend(here.map(|name| (*name).to_owned()));
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_with_gaps_are_known_by_their_longest_piece() {
+        assert_eq!(longest_piece("store.{purpose}.before_commit"), ".before_commit");
+        assert_eq!(longest_piece("ops.{}.decided"), ".decided");
+        assert_eq!(longest_piece("start.locked"), "start.locked");
+        assert_eq!(variables("env::var(\"AETHERIS_BUG\") \"AETHERIS_x\" \"BUG\""), ["AETHERIS_BUG"]);
+    }
+
+    #[test]
+    fn names_are_found_wherever_they_stand() {
+        let names = ["first", "middle", "at-end", "absent"].map(|name| (name.to_owned(), String::new())).into();
+        let found = found(b"first\x00fimiddle\xff at-en at-end", &names);
+        assert_eq!(found.into_iter().collect::<Vec<_>>(), ["at-end", "first", "middle"]);
+    }
+}
