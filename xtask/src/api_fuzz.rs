@@ -14,6 +14,8 @@ use crate::say;
 
 const SECONDS_DEFAULT: u32 = 240;
 const EXAMPLES_DEFAULT: u32 = 400;
+/// One: Python 3.11 parses in one thread at a time, and Hypothesis parses ("AST constructor recursion depth").
+const WORKERS_DEFAULT: u32 = 1;
 /// How often a state is looked at that nothing announces: another process's end, or its port.
 const LOOK: Duration = Duration::from_millis(20);
 /// Looks for a server that starts: a minute.
@@ -44,7 +46,8 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> bool {
 }
 
 fn asked(arguments: &[String]) -> Result<Asked, String> {
-    let mut asked = Asked { examples: EXAMPLES_DEFAULT, kills: false, seconds: SECONDS_DEFAULT, seed: 1, workers: 2 };
+    let mut asked =
+        Asked { examples: EXAMPLES_DEFAULT, kills: false, seconds: SECONDS_DEFAULT, seed: 1, workers: WORKERS_DEFAULT };
     let mut rest = arguments.iter();
     while let Some(flag) = rest.next() {
         if flag == "--kills" {

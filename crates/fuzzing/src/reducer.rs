@@ -306,7 +306,8 @@ fn recovered(step: &aetheris_core::state::StepState) {
     for ledger in ledgers.into_iter().chain([None]) {
         for effect in [None, Some(EffectSeen { permit })] {
             let decision = recovery::decide(told, effect, ledger);
-            let runs = matches!(decision, Decision::Run | Decision::CallAgain | Decision::NextTry);
+            // A next try begins by this decision again, and finds its call still open.
+            let runs = matches!(decision, Decision::Run | Decision::CallAgain);
             let alive = !matches!(told, Told::Succeeded | Told::Ended);
             assert!(!(open && alive && runs), "{told:?} {ledger:?} {effect:?}: {decision:?}");
         }

@@ -149,6 +149,13 @@ impl Cast {
         self.ttl
     }
 
+    /// Whether every process runs: none is dead, stands still or drains.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        let runs = |member: &Member| member.process.as_ref().is_some_and(|p| p.gate().life() == Life::Running);
+        self.inner().members.iter().all(runs)
+    }
+
     /// What has befallen the processes.
     #[must_use]
     pub fn mishaps(&self) -> Mishaps {

@@ -50,6 +50,12 @@ impl Crowd {
         Self { cast, history: Arc::default(), orders: Arc::default(), programs: Arc::new(programs), stage }
     }
 
+    /// The processes that they reach.
+    #[must_use]
+    pub fn cast(&self) -> &Cast {
+        &self.cast
+    }
+
     /// What they were told.
     #[must_use]
     pub fn history(&self) -> ClientHistory {

@@ -142,11 +142,16 @@ async fn delivered(evidence: &Evidence<'_>, tally: &mut Tally) {
     if evidence.deaths > 0 {
         return;
     }
-    for (job, key) in evidence.services.delivered() {
+    for (job, key, fence) in evidence.services.delivered() {
         let Ok(Some(history)) = evidence.store.history(job, true).await else { continue };
         let kept = evidence.store.evidence(job).await.unwrap_or_default();
         let known = history.effects.iter().any(|effect| effect.key == key) || kept.iter().any(|kept| kept.key == key);
-        tally.case("C9", known, || format!("{job} {key}: its answer arrived and is nowhere"));
+        // A run that stood still past the call's timeout has told its doubt before it could hear the answer.
+        let doubted = history
+            .events
+            .iter()
+            .any(|recorded| recorded.fence == fence && matches!(recorded.event, Event::StepInDoubt(_)));
+        tally.case("C9", known || doubted, || format!("{job} {key}: its answer arrived and is nowhere"));
     }
 }
 
@@ -243,7 +248,7 @@ fn asked_once(
                     format!("{} {node}: the model was asked at {asked:?}, its answer was recorded at {at}", order.job)
                 });
             }
-            Kind::Tool { class: EffectClass::Pure, .. } => {
+            Kind::Tool { class: EffectClass::Pure, .. } if !evidence.weather.jumps => {
                 let tool = format!("t{place}");
                 let mut late = lines
                     .iter()

@@ -219,6 +219,8 @@ fn bound(longest: u64, customers: u64, ttl: Duration) -> u64 {
     60_000 + 4 * ttl + in_line + 30_000
 }
 
+/// Waits until every process runs again, clients have all their answers, and no job needs anything more; and
+/// then a little longer, for what a process that stood still may yet do.
 async fn come_to_rest(
     stage: &Stage,
     crowd: &Crowd,
@@ -227,30 +229,34 @@ async fn come_to_rest(
     tally: &mut Tally,
 ) {
     let begun = stage.trace.passed();
+    let mut quiet_looks = 0;
     loop {
-        tokio::time::sleep(Duration::from_millis(500)).await;
+        tokio::time::sleep(LOOK).await;
         let orders = crowd.orders();
         let jobs = oracle::all_jobs(stage.store.as_ref()).await;
         let restless = oracle::restless(&jobs, &orders);
-        if people.is_finished() && restless.is_empty() {
+        let at_rest = people.is_finished() && crowd.cast().is_whole() && restless.is_empty();
+        quiet_looks = if at_rest { quiet_looks + 1 } else { 0 };
+        if quiet_looks >= QUIET_LOOKS {
             tally.case("H1", true, String::new);
             tell!(stage.trace, "world", "everything is at rest");
             return;
         }
         if stage.trace.passed() > begun + bound {
-            let stuck: Vec<String> = restless
-                .iter()
-                .map(|row| format!("{} is {} ({:?})", stage.trace.name(row.id), row.status.as_str(), row.waiting))
-                .collect();
+            let told = |row: &&aetheris_store::JobRow| {
+                format!("{} is {} ({:?})", stage.trace.name(row.id), row.status.as_str(), row.waiting)
+            };
+            let stuck: Vec<String> = restless.iter().map(told).collect();
+            let (seconds, clients) = (bound.as_secs(), people.is_finished());
             tally.case("H1", false, || {
-                format!(
-                    "not at rest {} s after the last fault: {}; clients done: {}",
-                    bound.as_secs(),
-                    stuck.join(", "),
-                    people.is_finished()
-                )
+                format!("not at rest {seconds} s after the last fault: {}; clients done: {clients}", stuck.join(", "))
             });
             return;
         }
     }
 }
+
+/// How often it is looked whether everything is at rest.
+const LOOK: Duration = Duration::from_secs(1);
+/// How many looks in a row must find nothing to be done.
+const QUIET_LOOKS: u32 = 6;

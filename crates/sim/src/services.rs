@@ -9,6 +9,7 @@ use aetheris_check::witness::{WitnessKind, WitnessLine};
 use aetheris_core::event::{Failure, Usage};
 use aetheris_core::id::{IdempotencyKey, JobId};
 use aetheris_core::json::Json;
+use aetheris_core::lease::Fence;
 use aetheris_core::plan::EffectClass;
 use aetheris_core::time::{Span, Timestamp};
 use aetheris_runtime::{ModelAnswer, ModelError, ModelRequest, Models, ToolCall, ToolOutcome, Tools};
@@ -42,7 +43,7 @@ pub struct Known {
 #[derive(Default)]
 struct State {
     /// Answers of `at_most_once` calls that have reached their caller.
-    delivered: Vec<(JobId, IdempotencyKey)>,
+    delivered: Vec<(JobId, IdempotencyKey, Fence)>,
     keys: BTreeMap<IdempotencyKey, Known>,
     lines: Vec<WitnessLine>,
     /// Questions to the model: when, and which.
@@ -97,7 +98,7 @@ impl Services {
 
     /// Answers of `at_most_once` calls that have reached their caller.
     #[must_use]
-    pub fn delivered(&self) -> Vec<(JobId, IdempotencyKey)> {
+    pub fn delivered(&self) -> Vec<(JobId, IdempotencyKey, Fence)> {
         self.state().delivered.clone()
     }
 
@@ -268,7 +269,7 @@ impl Services {
         let failed = match outcome {
             ToolOutcome::Done(_) => {
                 if call.tool.effect == EffectClass::AtMostOnce {
-                    self.state().delivered.push((call.job, call.key));
+                    self.state().delivered.push((call.job, call.key, call.fence));
                 }
                 false
             }

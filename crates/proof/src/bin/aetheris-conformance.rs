@@ -61,7 +61,8 @@ fn failure(body: impl FnOnce() -> Result<()> + Send + 'static) -> Option<String>
     let (tell, told) = channel();
     let thread = std::thread::spawn(move || {
         let done = body();
-        drop(tell.send(()));
+        // Whoever waits may have given up.
+        let _ = tell.send(());
         done
     });
     match told.recv_timeout(PATIENCE) {
