@@ -111,6 +111,18 @@ pub struct Stage {
     pub weather: Weather,
 }
 
+impl Stage {
+    /// Lets the store take note of its clock.
+    async fn tick(&self) {
+        let file = "agent: tick\nplan:\n  nodes:\n    - { id: n, kind: transform, output: x }\n";
+        if let Ok(agent) = aetheris_agentfile::parse(file) {
+            let agent = aetheris_store::NewAgent { agent: Arc::new(agent), source: file.to_owned() };
+            let ticked = self.store.put_agent(agent).await.is_ok();
+            tell!(self.trace, "nemesis", "the store takes note of its clock: {ticked}");
+        }
+    }
+}
+
 /// All processes of a run. Clones are the same cast.
 #[derive(Clone)]
 pub struct Cast {
@@ -281,6 +293,8 @@ impl Cast {
                 8 if self.stage.weather.jumps => {
                     let by = i64::try_from(random.between(1, 600_000_000)).unwrap_or(0);
                     let by = if random.chance(500) { by } else { -by };
+                    // What the tools have logged until now is before what is written after the jump.
+                    self.stage.tick().await;
                     tell!(self.stage.trace, "nemesis", "the store's clock jumps by {by} us");
                     let mut inner = self.inner();
                     inner.mishaps.jumps += 1;

@@ -169,6 +169,22 @@ impl Gate {
         self.while_running().await;
     }
 
+    /// An answer comes home. A process that stands still has it before it when it goes on, before any timer
+    /// of its own: so it is given at once, and the next thing that the process sends waits instead. A dead
+    /// one never has it.
+    pub async fn come_home(&self, crossing: Crossing) {
+        if self.life() == Life::Running {
+            match self.ambush.at(&crossing) {
+                Fate::Pass => return,
+                Fate::Die => self.kill(),
+                Fate::Stop => self.set_stopped(true),
+            }
+        }
+        if self.life() == Life::Dead {
+            std::future::pending::<()>().await;
+        }
+    }
+
     async fn while_running(&self) {
         if self.life() == Life::Running {
             return;

@@ -188,7 +188,7 @@ impl Tools for ToolsLink {
             let (node, tool) = (call.node.clone(), call.tool_name.clone());
             self.gate.cross(Crossing::ToTool(node.clone(), tool.clone())).await;
             let outcome = self.inner.call(call).await;
-            self.gate.cross(Crossing::FromTool(node, tool)).await;
+            self.gate.come_home(Crossing::FromTool(node, tool)).await;
             outcome
         })
     }
@@ -219,7 +219,7 @@ impl Models for ModelsLink {
         Box::pin(async move {
             self.gate.cross(Crossing::ToModel).await;
             let answer = self.inner.complete(request).await;
-            self.gate.cross(Crossing::FromModel).await;
+            self.gate.come_home(Crossing::FromModel).await;
             answer
         })
     }
