@@ -3,6 +3,7 @@
 
 mod api_fuzz;
 mod fuzz;
+mod gate;
 mod mutants;
 mod release;
 mod security;
@@ -14,7 +15,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 const HELP: &str = "\
-cargo xtask ci      format, tidy, clippy, every test: what has to pass before anything lands
+cargo xtask ci      everything below but mutants, and every test: what has to pass before anything lands
+cargo xtask test    every test
 cargo xtask tidy    dependency direction, lengths, files of the root
 cargo xtask lint    format, tidy and clippy only
 cargo xtask sim     the simulation: run --seeds N | repeat SEED | hunt | hashes SEED...; run --help for more
@@ -24,20 +26,21 @@ cargo xtask chaos   --minutes M --store sqlite [--seed N]: real processes under 
                     exit 6 if something is wrong; the page is also in target/chaos
 cargo xtask deny    licences, bans, duplicates and sources of every dependency; with cargo-deny too where it is installed
 cargo xtask mutants [--in-diff COMMIT] [arguments of cargo-mutants]: whether unit tests notice changes of the code
-cargo xtask release-check  crash points, planted bugs and their variables are not in the release
+cargo xtask release-check [--same-profile]  crash points, planted bugs and their variables are not in the release
 ";
 
 fn main() -> ExitCode {
     let root = root();
     let done = match std::env::args().nth(1).as_deref() {
-        Some("chaos") => return chaos(&root),
+        Some("chaos") => return ExitCode::from(chaos(&root, &arguments())),
         Some("sim") => sim(&root, &arguments()),
-        Some("ci") => lint(&root) && test(&root),
+        Some("ci") => gate::check(&root),
         Some("lint") => lint(&root),
+        Some("test") => test(&root),
         Some("tidy") => tidy::check(&root),
         Some("deny") => supply::check(&root),
         Some("mutants") => mutants::run(&root, &arguments()),
-        Some("release-check") => release::check(&root),
+        Some("release-check") => release::check(&root, &arguments()),
         Some("fuzz") => fuzz::run(&root, &arguments()),
         Some("api-fuzz") => api_fuzz::run(&root, &arguments()),
         Some(_) | None => {
@@ -79,17 +82,17 @@ fn test(root: &Path) -> bool {
     }
 }
 
-/// Builds the program with its faults and the tool that hurts it, and runs the latter.
-fn chaos(root: &Path) -> ExitCode {
+/// Builds the program with its faults and the tool that hurts it, and runs the latter. Its exit code.
+fn chaos(root: &Path, arguments: &[String]) -> u8 {
     let build =
         ["build", "--package", "aetheris-proof", "--locked", "--bin", "aetheris-faulted", "--bin", "aetheris-chaos"];
     if !run(root, &build) {
-        return ExitCode::FAILURE;
+        return 1;
     }
     let program = root.join("target/debug/aetheris-chaos");
-    let status = Command::new(program).args(std::env::args().skip(2)).status();
+    let status = Command::new(program).args(arguments).current_dir(root).status();
     let code = status.ok().and_then(|status| status.code()).and_then(|code| u8::try_from(code).ok());
-    code.map_or(ExitCode::FAILURE, ExitCode::from)
+    code.unwrap_or(1)
 }
 
 /// The simulation, optimised and with every assertion.

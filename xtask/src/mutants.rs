@@ -21,8 +21,25 @@ const NONE_MISSED: [&str; 6] = [
     "crates/store/src/rules.rs",
     "crates/store/src/unit.rs",
 ];
+/// Survivors that no test can find and that the patterns of the configuration do not reach. Both stand inside a
+/// planted bug, which is constant false without the feature `faults`; the zoo runs them.
+const EXPLAINED: [&str; 2] = [
+    "delete field permit from struct PermitRequest expression in grant",
+    "delete field permit_id from struct Settle expression in settle",
+];
 /// What is mutated when nothing else is asked for.
-const DEFAULT: [&str; 2] = ["--package", "aetheris-core"];
+const DEFAULT: [&str; 10] = [
+    "--package",
+    "aetheris-core",
+    "--package",
+    "aetheris-store",
+    "--file",
+    "crates/core/src/**/*.rs",
+    "--file",
+    "crates/store/src/rules.rs",
+    "--file",
+    "crates/store/src/unit.rs",
+];
 
 /// Arguments: `--in-diff REV` mutates only what has changed since a commit; everything else goes to
 /// cargo-mutants, as `--package aetheris-store --file crates/store/src/rules.rs` or `--shard 0/8`.
@@ -53,6 +70,8 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> bool {
         command.args(["mutants", "--jobs", "1", "--no-shuffle", "--colors", "never", "--output"]).arg(&output);
         // Nobody debugs a mutant; a build takes a third less.
         command.args(&args).env("CARGO_PROFILE_DEV_DEBUG", "none").env("CARGO_PROFILE_TEST_DEBUG", "none");
+        // The copy that is mutated is another one each time; what it depends on is built once.
+        command.env("CARGO_TARGET_DIR", root.join("target/mutants/build"));
         // 2: some were missed; 3: some took too long. What that means is judged below.
         command.current_dir(root).status().is_ok_and(|status| matches!(status.code(), Some(0 | 2 | 3)))
     });
@@ -80,7 +99,8 @@ fn judge(results: &Path) -> bool {
         text.lines().map(str::to_owned).collect()
     };
     let (caught, timeout) = (list("caught.txt"), list("timeout.txt"));
-    let (missed, unviable) = (list("missed.txt"), list("unviable.txt"));
+    let (mut missed, unviable) = (list("missed.txt"), list("unviable.txt"));
+    missed.retain(|mutant| !EXPLAINED.iter().any(|explained| mutant.ends_with(explained)));
     let noticed = caught.len() + timeout.len();
     let all = noticed + missed.len();
     let in_fences = |mutant: &&String| NONE_MISSED.iter().any(|file| mutant.starts_with(file));

@@ -241,8 +241,8 @@ impl<'t> Reader<'_, 't> {
         let item = item?;
         let text = item.text(self.errors)?;
         if aetheris_expr::is_literal(text) {
-            if text.is_empty() || text.len() > limits::CORRELATION_KEY_BYTES_MAX {
-                let message = format!("must have 1 to {} bytes", limits::CORRELATION_KEY_BYTES_MAX);
+            if text.is_empty() || limits::is_longer(text, limits::CORRELATION_KEY_CHARS_MAX) {
+                let message = format!("must have 1 to {} characters", limits::CORRELATION_KEY_CHARS_MAX);
                 item.wrong(self.errors, Code::BadValue, message);
             }
             self.draft.literal_key = Some((text, item.clone()));

@@ -82,6 +82,11 @@ pub struct ResolveRequest {
     pub note: Option<String>,
     /// The answer.
     pub outcome: Outcome,
+    /// The permit that was looked at, as the in-doubt list has it. An answer about an earlier one is refused
+    /// with `state_conflict`; without it the answer is taken for whichever permit is in doubt when it arrives.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<u32>)]
+    pub permit: Option<u32>,
     /// With `happened`: what the call answered; it becomes the step's output. `null` where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = schema::Any)]

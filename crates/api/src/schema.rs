@@ -45,7 +45,7 @@ schemas! {
     /// Any JSON value.
     Any as "Json" = ObjectBuilder::new().schema_type(SchemaType::AnyValue).description(Some("Any JSON value.")).build();
     /// The wait that a signal names.
-    CorrelationKey as "CorrelationKey" = bounded(1, limits::CORRELATION_KEY_BYTES_MAX / 4);
+    CorrelationKey as "CorrelationKey" = bounded(1, limits::CORRELATION_KEY_CHARS_MAX);
     /// What repeating a call would do.
     Effect as "EffectClass" = names([EffectClass::Pure, EffectClass::Idempotent, EffectClass::AtMostOnce].map(EffectClass::as_str));
     /// Why the end of a held job was asked for.
@@ -61,16 +61,16 @@ schemas! {
     Job as "JobId" = pattern("A job's id.", "^job_[0-7][0-9A-HJKMNP-TV-Z]{25}$");
     /// What a job is doing.
     Status as "JobStatus" = names(JobStatus::ALL.map(JobStatus::as_str));
-    /// Labels as they may be sent, within their bounds whatever the characters.
+    /// Labels as they may be sent.
     Labels as "Labels" = labels();
     /// What is known of an invocation.
     Ledger as "LedgerStatus" = names(LedgerStatus::ALL.map(LedgerStatus::as_str));
     /// An operator's words.
-    Note as "Note" = bounded(0, limits::NOTE_BYTES_MAX / 4);
+    Note as "Note" = bounded(0, limits::NOTE_CHARS_MAX);
     /// How a step ended.
     Result as "StepResult" = names(RESULTS.map(result));
-    /// The name of a conversation, within its bounds whatever the characters.
-    Session as "SessionId" = bounded(1, limits::LABEL_BYTES_MAX / 4);
+    /// The name of a conversation.
+    Session as "SessionId" = bounded(1, limits::LABEL_CHARS_MAX);
     /// A duration.
     Duration as "Duration" = duration();
     /// Where a result came from.
@@ -136,10 +136,10 @@ fn agent_file() -> Object {
 }
 
 fn labels() -> Object {
-    let value = text().max_length(Some(limits::LABEL_BYTES_MAX / 4));
+    let value = text().max_length(Some(limits::LABEL_CHARS_MAX));
     ObjectBuilder::new()
         .schema_type(Type::Object)
-        .property_names(Some(bounded(1, limits::LABEL_BYTES_MAX / 4)))
+        .property_names(Some(bounded(1, limits::LABEL_CHARS_MAX)))
         .additional_properties(Some(AdditionalProperties::from(value)))
         .max_properties(Some(limits::LABELS_MAX))
         .build()

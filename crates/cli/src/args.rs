@@ -434,6 +434,9 @@ pub struct Resolve {
     /// The invocation, as the list names it
     #[arg(value_name = "INVOCATION")]
     pub invocation: String,
+    /// The permit that you looked at, as the list names it; the one in doubt now without it
+    #[arg(long, value_name = "NUMBER")]
+    pub permit: Option<u32>,
     /// The call had its effect
     #[arg(long, group = "outcome")]
     pub happened: bool,

@@ -14,14 +14,15 @@ pub const PLAN_NODES_MAX: usize = 10_000;
 pub const AGENT_TOOLS_MAX: usize = 1_000;
 /// Longest name of an agent, tool or node, in bytes.
 pub const NAME_BYTES_MAX: usize = 64;
-/// Longest correlation key after rendering, in bytes.
-pub const CORRELATION_KEY_BYTES_MAX: usize = 512;
-/// Longest client idempotency key, in bytes.
+/// Longest correlation key after rendering, in characters: what a schema's `maxLength` counts. UTF-8 has at
+/// most four bytes for each.
+pub const CORRELATION_KEY_CHARS_MAX: usize = 512;
+/// Longest client idempotency key, in bytes; over HTTP it is visible ASCII.
 pub const CLIENT_KEY_BYTES_MAX: usize = 256;
-/// Most labels of a job, and the longest label key or value in bytes.
+/// Most labels of a job.
 pub const LABELS_MAX: usize = 32;
-/// Longest label key or value, in bytes.
-pub const LABEL_BYTES_MAX: usize = 128;
+/// Longest label key or value and longest session name, in characters.
+pub const LABEL_CHARS_MAX: usize = 128;
 /// Most events of one job.
 pub const JOB_EVENTS_MAX: u64 = 100_000;
 /// Most events of one unit of work.
@@ -44,8 +45,14 @@ pub const TEMPLATE_BYTES_MAX: usize = 64 * 1024;
 pub const TEMPLATE_OUTPUT_BYTES_MAX: usize = PAYLOAD_BYTES_MAX;
 /// Longest error message that is kept, in bytes.
 pub const ERROR_MESSAGE_BYTES_MAX: usize = 2 * 1024;
-/// Longest note an operator may leave, in bytes.
-pub const NOTE_BYTES_MAX: usize = 4 * 1024;
+/// Longest note an operator may leave, in characters.
+pub const NOTE_CHARS_MAX: usize = 4 * 1024;
+
+/// Whether a text has more characters than `most`; a text of very many bytes is not counted to its end.
+#[must_use]
+pub fn is_longer(text: &str, most: usize) -> bool {
+    text.chars().nth(most).is_some()
+}
 
 /// Reclaims in a row in which no node finished, after which a job fails as poison.
 pub const RECLAIMS_WITHOUT_PROGRESS_MAX: u32 = 3;
@@ -94,8 +101,17 @@ mod tests {
     fn computed_bounds_are_the_documented_ones() {
         assert_eq!((PAYLOAD_BYTES_MAX, AGENT_FILE_BYTES_MAX), (1_048_576, 1_048_576));
         assert_eq!((TEMPLATE_BYTES_MAX, TEMPLATE_OUTPUT_BYTES_MAX), (65_536, 1_048_576));
-        assert_eq!((ERROR_MESSAGE_BYTES_MAX, NOTE_BYTES_MAX), (2_048, 4_096));
+        assert_eq!((ERROR_MESSAGE_BYTES_MAX, NOTE_CHARS_MAX), (2_048, 4_096));
         assert_eq!(BACKOFF_MAX, Span::from_secs(86_400));
         assert_eq!(SPAN_MAX, Span::from_secs(315_360_000));
+    }
+
+    #[test]
+    fn texts_are_as_long_as_their_characters() {
+        for character in ["a", "é", "\u{1f980}"] {
+            assert!(!is_longer(&character.repeat(LABEL_CHARS_MAX), LABEL_CHARS_MAX));
+            assert!(is_longer(&character.repeat(LABEL_CHARS_MAX + 1), LABEL_CHARS_MAX));
+        }
+        assert!(!is_longer("", 0));
     }
 }

@@ -21,6 +21,8 @@ macro_rules! marks {
 }
 
 marks! {
+    /// An operator's answer came when another permit was in doubt already.
+    AnswerForOldPermit,
     /// A call was made again under a further permit, with the same key.
     CalledAgain,
     /// A cancel met a job that somebody held.

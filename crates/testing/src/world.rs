@@ -477,6 +477,6 @@ impl Verdict {
             Self::DidNotHappen => None,
             Self::NotYet | Self::Leave => return None,
         };
-        Some(Resolution { happened, note: "answered by the test".to_owned() })
+        Some(Resolution { happened, note: "answered by the test".to_owned(), permit: None })
     }
 }

@@ -59,11 +59,25 @@ async fn list_in_doubt(context: &Context) -> Result<Exit, Error> {
     Ok(Exit::Done)
 }
 
+/// The permit that is in doubt now: an answer that is held up on its way is not to be taken for a later one.
+async fn permit_in_doubt(given: &args::Resolve, context: &Context) -> Result<Option<u32>, Error> {
+    let listed = context.client()?.get::<InDoubtList>(&["api", "in-doubt"], &[]).await?;
+    let named = |call: &&aetheris_api::InDoubtView| {
+        call.invocation.to_string() == given.invocation && call.job_id.to_string() == given.job
+    };
+    Ok(listed.body.invocations.iter().find(named).map(|call| call.permit))
+}
+
 async fn resolve(given: &args::Resolve, context: &Context) -> Result<Exit, Error> {
     let result = given.result.as_deref().map(|text| payload::read_json(text, std::io::stdin())).transpose()?;
+    let permit = match given.permit {
+        Some(permit) => Some(permit),
+        None => permit_in_doubt(given, context).await?,
+    };
     let request = ResolveRequest {
         note: Some(given.note.clone()).filter(|note| !note.is_empty()),
         outcome: if given.happened { Outcome::Happened } else { Outcome::DidNotHappen },
+        permit,
         result: result.as_ref().map(Raw::new),
     };
     let path = ["api", "jobs", &given.job, "in-doubt", &given.invocation];

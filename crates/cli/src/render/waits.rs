@@ -67,7 +67,7 @@ pub fn in_doubt(calls: &[InDoubtView], program: &str, style: Style, now: Now) ->
 }
 
 fn resolve(call: &InDoubtView, program: &str, style: Style) -> String {
-    let command = format!("{program} in-doubt resolve {} {}", call.job_id, call.invocation);
+    let command = format!("{program} in-doubt resolve {} {} --permit {}", call.job_id, call.invocation, call.permit);
     format!(
         "\n{}\n  {command} --happened --result '{{…}}' --note 'how you know'\n  \
          {command} --did-not-happen --note 'how you know'\n{}\n",

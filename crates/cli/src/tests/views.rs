@@ -145,7 +145,10 @@ fn the_list_of_doubts_says_how_to_resolve_one() {
     let calls: Vec<InDoubtView> = vec![typed(&call)];
     let text = render::waits::in_doubt(&calls, "aetheris", Style::default(), now());
     assert!(text.contains("payments.refund  at_most_once  1m ago  over              human   timeout\n"), "{text}");
-    assert!(text.contains(&format!("  aetheris in-doubt resolve {JOB} {KEY} --happened --result '{{…}}'")), "{text}");
+    assert!(
+        text.contains(&format!("  aetheris in-doubt resolve {JOB} {KEY} --permit 1 --happened --result '{{…}}'")),
+        "{text}"
+    );
     assert!(text.contains(&format!("  aetheris in-doubt resolve {JOB} {KEY} --did-not-happen")), "{text}");
 }
 

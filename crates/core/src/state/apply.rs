@@ -351,6 +351,12 @@ impl JobState {
     fn retry_scheduled(&mut self, e: &event::NodeRetryScheduled) -> Result<(), Illegal> {
         self.within_run()?;
         let step = self.step(&e.node, StepTrigger::ScheduleRetry)?;
+        if step.invocation.as_ref().is_some_and(Invocation::must_be_told) {
+            return Err(Illegal::Contradiction(format!(
+                "node `{}` cannot be tried again: the outcome of its call is not told",
+                e.node
+            )));
+        }
         step.error = Some(e.error.clone());
         step.retry_delay = Some(Span::from_micros(e.after_us));
         Ok(())
@@ -361,6 +367,12 @@ impl JobState {
         self.within_run()?;
         let step = self.step(&e.node, StepTrigger::Call)?;
         let previous = step.invocation.take();
+        if previous.as_ref().is_some_and(|earlier| !earlier.allows_next_permit()) {
+            return Err(Illegal::Contradiction(format!(
+                "permit {} of node `{}` cannot follow: the one before it does not allow another",
+                e.permit, e.node
+            )));
+        }
         let input = match (&previous, &e.input) {
             (None, Some(input)) if e.permit == 1 => input.clone(),
             (Some(earlier), None) if earlier.permit + 1 == e.permit && earlier.key == e.key => earlier.input.clone(),

@@ -208,18 +208,17 @@ impl Clients {
         let (_, list) = self.ask(&Method::GET, "/api/in-doubt?limit=500", None, None).await;
         let wanted = job.to_string();
         let all = list["invocations"].as_array().cloned().unwrap_or_default();
-        let Some(key) =
-            all.iter().find(|row| row["job_id"] == wanted.as_str()).and_then(|row| row["invocation"].as_str())
-        else {
-            return Ok(());
-        };
+        let Some(row) = all.iter().find(|row| row["job_id"] == wanted.as_str()) else { return Ok(()) };
+        let Some(key) = row["invocation"].as_str() else { return Ok(()) };
         let Ok(response) = self.http.get(format!("{}/lookup/{key}", self.tools)).send().await else { return Ok(()) };
         let said: Value = serde_json::from_str(&response.text().await.unwrap_or_default()).unwrap_or_default();
-        let answer = match said["outcome"].as_str() {
+        let mut answer = match said["outcome"].as_str() {
             Some("happened") => json!({"outcome": "happened", "result": said["result"], "note": "in the tool's log"}),
             Some("did_not_happen") => json!({"outcome": "did_not_happen", "note": "not in the tool's log"}),
             _ => return Ok(()),
         };
+        // What was looked at: held up on its way, the answer is not to be taken for a later permit.
+        answer["permit"] = row["permit"].clone();
         let (status, body) =
             self.ask(&Method::POST, &format!("/api/jobs/{job}/in-doubt/{key}"), Some(&answer), None).await;
         // Too early, or answered meanwhile, by a request of ours whose answer was lost.

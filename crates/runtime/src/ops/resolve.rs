@@ -19,6 +19,9 @@ pub struct Resolution {
     pub happened: Option<Json>,
     /// The operator's words.
     pub note: String,
+    /// The permit whose call the operator has looked at. An answer that arrives late is then never taken
+    /// for the next permit's; without it, it is taken for whichever is in doubt.
+    pub permit: Option<u32>,
 }
 
 impl Runtime {
@@ -28,8 +31,8 @@ impl Runtime {
     /// # Errors
     /// [`OpError`]: nothing of that name, no open doubt, too early, or no store.
     pub async fn resolve(&self, job: JobId, key: IdempotencyKey, resolution: Resolution) -> Result<(), OpError> {
-        if resolution.note.len() > limits::NOTE_BYTES_MAX {
-            return Err(OpError::InvalidRequest("note: at most 4096 bytes are accepted".to_owned()));
+        if limits::is_longer(&resolution.note, limits::NOTE_CHARS_MAX) {
+            return Err(OpError::InvalidRequest("note: at most 4096 characters are accepted".to_owned()));
         }
         let ids = self.system.ids.as_ref();
         self.amend(job, Purpose::Resolve, Guard::Outside, |loaded, mut draft| {
@@ -44,6 +47,13 @@ impl Runtime {
             if !is_open_doubt(step) {
                 return Err(OpError::StateConflict(format!(
                     "invocation {key} (node `{node}`) is not in doubt; nothing is to be answered"
+                )));
+            }
+            if let Some(asked) = resolution.permit.filter(|asked| *asked != invocation.permit) {
+                aetheris_fault::sometimes!(AnswerForOldPermit);
+                return Err(OpError::StateConflict(format!(
+                    "the answer is about permit {asked} of invocation {key} (node `{node}`); in doubt is permit {} now: look again",
+                    invocation.permit
                 )));
             }
             let event = |outcome| InDoubtResolved {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use aetheris_core::event::{WaitCompleted, WaitEnd};
+use aetheris_core::hash::Hash;
 use aetheris_core::id::{JobId, SignalId};
 use aetheris_core::json::Json;
 use aetheris_core::lease::Guard;
@@ -53,8 +54,8 @@ impl Runtime {
     /// # Errors
     /// [`OpError`] as SPEC §7 orders the checks.
     pub async fn signal(&self, job: JobId, incoming: Signal) -> Result<SignalAnswer, OpError> {
-        if incoming.correlation_key.len() > limits::CORRELATION_KEY_BYTES_MAX {
-            return Err(OpError::InvalidRequest("correlation_key: at most 512 bytes are accepted".to_owned()));
+        if limits::is_longer(&incoming.correlation_key, limits::CORRELATION_KEY_CHARS_MAX) {
+            return Err(OpError::InvalidRequest("correlation_key: at most 512 characters are accepted".to_owned()));
         }
         let id = SignalId::from_u128(self.system.ids.ordered());
         for _ in 0..limits::CONFLICT_RETRIES_MAX {
@@ -102,6 +103,12 @@ impl Runtime {
                     aetheris_fault::sometimes!(SignalRepeated);
                     return Ok(SignalAnswer::AlreadyDelivered { payload_matches });
                 }
+                // It was accepted before its wait was skipped, and is kept still: told the same for ever.
+                Meets::WrongKey if kept_before(&loaded, &incoming).is_some() => {
+                    let payload_matches =
+                        kept_before(&loaded, &incoming).is_some_and(|kept| kept == question.payload_hash);
+                    return Ok(SignalAnswer::Kept { payload_matches });
+                }
                 refused @ (Meets::JobFinished | Meets::WaitOver | Meets::WrongType(_) | Meets::WrongKey) => {
                     return Err(refusal(&loaded.state, &incoming, &refused));
                 }
@@ -130,6 +137,11 @@ impl Runtime {
         unit.inbox.push(receive(incoming, id, false));
         unit
     }
+}
+
+/// The hash of the payload that is kept under the same key.
+fn kept_before(loaded: &Loaded, incoming: &Signal) -> Option<Hash> {
+    loaded.kept.iter().find(|kept| kept.key == incoming.correlation_key).map(|kept| kept.payload.hash())
 }
 
 fn receive(incoming: &Signal, signal: SignalId, delivered: bool) -> InboxWrite {

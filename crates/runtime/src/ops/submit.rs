@@ -54,15 +54,15 @@ impl Submission {
         if self.labels.len() > limits::LABELS_MAX {
             return invalid("labels: at most 32 are accepted");
         }
-        let too_long = |text: &String| text.is_empty() || text.len() > limits::LABEL_BYTES_MAX;
-        if self.labels.iter().any(|(key, value)| too_long(key) || value.len() > limits::LABEL_BYTES_MAX) {
-            return invalid("labels: keys have 1 to 128 bytes, values up to 128");
+        let too_long = |text: &str| limits::is_longer(text, limits::LABEL_CHARS_MAX);
+        if self.labels.iter().any(|(key, value)| key.is_empty() || too_long(key) || too_long(value)) {
+            return invalid("labels: keys have 1 to 128 characters, values up to 128");
         }
         if self.client_key.as_ref().is_some_and(|key| key.is_empty() || key.len() > limits::CLIENT_KEY_BYTES_MAX) {
             return invalid("Idempotency-Key: 1 to 256 bytes are accepted");
         }
-        if self.session.as_ref().is_some_and(|s| s.as_str().is_empty() || s.as_str().len() > limits::LABEL_BYTES_MAX) {
-            return invalid("session_id: 1 to 128 bytes are accepted");
+        if self.session.as_ref().is_some_and(|s| s.as_str().is_empty() || too_long(s.as_str())) {
+            return invalid("session_id: 1 to 128 characters are accepted");
         }
         if self.deadline.is_some_and(|span| span == Span::ZERO || span > limits::SPAN_MAX) {
             return invalid("deadline: more than nothing and at most ten years");

@@ -102,11 +102,11 @@ impl Run<'_> {
     }
 
     fn wrong_key(&self, key: &str) -> Option<Failure> {
-        if key.is_empty() || key.len() > limits::CORRELATION_KEY_BYTES_MAX {
+        if key.is_empty() || limits::is_longer(key, limits::CORRELATION_KEY_CHARS_MAX) {
             let message = format!(
-                "the correlation key has {} bytes; 1 to {} are accepted",
-                key.len(),
-                limits::CORRELATION_KEY_BYTES_MAX
+                "the correlation key has {} characters; 1 to {} are accepted",
+                key.chars().count(),
+                limits::CORRELATION_KEY_CHARS_MAX
             );
             return Some(Failure::new("bad_correlation_key", message));
         }

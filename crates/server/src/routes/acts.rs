@@ -88,7 +88,8 @@ pub(super) async fn resolve(
     params.finish()?;
     let request: ResolveRequest = body.read()?;
     let outcome = request.outcome;
-    let resolution = Resolution { happened: happened(&request)?, note: request.note.unwrap_or_default() };
+    let (happened, permit) = (happened(&request)?, request.permit);
+    let resolution = Resolution { happened, note: request.note.unwrap_or_default(), permit };
     app.runtime().resolve(job, invocation, resolution).await?;
     answer::json(StatusCode::ACCEPTED, &ResolveAnswer { invocation, outcome, status: status(&app, job).await? })
 }

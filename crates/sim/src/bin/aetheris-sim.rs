@@ -111,7 +111,7 @@ fn run(seeds: u64, from: Option<u64>, threads: usize, record: bool, any_marks: b
     })?;
     failures.extend(summary.failures.iter().cloned());
     tell(&summary, from, began.elapsed());
-    for failure in failures.iter().take(3) {
+    for failure in &failures {
         story(failure)?;
     }
     let unreached = Summary::unreached();
@@ -149,7 +149,7 @@ fn tell(summary: &Summary, from: u64, took: Duration) {
 /// The words of a failure, the lines of its story that name what it names, and how to repeat it.
 fn story(outcome: &Outcome) -> Result<()> {
     println!("\nseed {} failed:", outcome.seed);
-    for violation in outcome.tally.violations.iter().take(10) {
+    for violation in outcome.tally.violations.iter().take(4) {
         println!("  {violation}");
     }
     let folder = PathBuf::from("target/sim");

@@ -44,7 +44,11 @@ async fn a_person_says_that_it_happened() {
     world.until(job, &[JobStatus::Parked]).await;
     let listed = world.rt.store.in_doubt(10).await.unwrap();
     assert_eq!(listed.len(), 1);
-    let answer = Resolution { happened: Some(Json::new(json!({ "id": 9 }))), note: "seen in the books".to_owned() };
+    let answer = Resolution {
+        happened: Some(Json::new(json!({ "id": 9 }))),
+        note: "seen in the books".to_owned(),
+        permit: None,
+    };
     world.rt.resolve(job, listed[0].key, answer).await.unwrap();
     let state = world.done(job).await;
     assert_eq!(world.result(job).await, json!({ "id": 9 }));
@@ -57,7 +61,7 @@ async fn a_person_says_that_it_did_not_happen_and_only_then_it_is_called_again()
     let (world, _process, job) = in_doubt("human").await;
     world.until(job, &[JobStatus::Parked]).await;
     let key = world.rt.store.in_doubt(10).await.unwrap()[0].key;
-    let answer = Resolution { happened: None, note: String::new() };
+    let answer = Resolution { happened: None, note: String::new(), permit: None };
     let early = world.rt.resolve(job, key, answer.clone()).await;
     assert!(matches!(early, Err(OpError::CanStillArrive(_))), "{early:?}");
     tokio::time::sleep(std::time::Duration::from_secs(12)).await;
@@ -181,7 +185,7 @@ async fn what_comes_after_a_second_permit_is_evidence_and_never_an_effect() {
     // adapter answers late.
     tokio::time::sleep(std::time::Duration::from_secs(10)).await;
     let key = world.rt.store.in_doubt(10).await.unwrap()[0].key;
-    let no = Resolution { happened: None, note: String::new() };
+    let no = Resolution { happened: None, note: String::new(), permit: None };
     assert!(world.rt.resolve(job, key, no).await.is_err());
     let deposit = aetheris_runtime::ops::Deposit {
         job,
@@ -192,7 +196,7 @@ async fn what_comes_after_a_second_permit_is_evidence_and_never_an_effect() {
         permit_id: world.rt.store.in_doubt(10).await.unwrap()[0].permit_id,
     };
     tokio::time::sleep(std::time::Duration::from_secs(3)).await;
-    world.rt.resolve(job, key, Resolution { happened: None, note: String::new() }).await.unwrap();
+    world.rt.resolve(job, key, Resolution { happened: None, note: String::new(), permit: None }).await.unwrap();
     world.done(job).await;
     assert_eq!(world.result(job).await, json!("second"));
     world.rt.deposit(&deposit).await.unwrap();
@@ -225,4 +229,49 @@ async fn a_deposit_while_the_doubt_is_being_asked_about_is_not_overlooked() {
     release.notify_one();
     assert_eq!(world.done(job).await.status, JobStatus::Completed);
     assert_eq!((world.result(job).await, world.tools.count("pay")), (json!("late"), 1));
+}
+
+/// Found by simulation (seed 16): the job failed with `illegal_transition`, and what a person had said was lost.
+#[tokio::test(start_paused = true)]
+async fn a_doubt_that_is_answered_while_its_run_gives_it_up_is_answered() {
+    let world = World::new();
+    world.put(&agent("[{ reconcile: look }]")).await;
+    world.tools.next("pay", [Act::Say(unknown("reset"))]);
+    let (act, reached, release) = hold(done(json!({ "outcome": "unknown" })));
+    world.tools.next("look", [act]);
+    let _process = world.start("w");
+    let job = world.submit("a", json!({})).await;
+    reached.notified().await;
+    let key = world.tools.calls_of("pay")[0].key;
+    let answer = Resolution { happened: Some(Json::new(json!({ "id": 9 }))), note: String::new(), permit: None };
+    world.rt.resolve(job, key, answer).await.unwrap();
+    release.notify_one();
+    let state = world.done(job).await;
+    assert_eq!((state.status, world.tools.count("pay")), (JobStatus::Completed, 1));
+    assert_eq!(world.result(job).await, json!({ "id": 9 }));
+}
+
+/// Found by simulation (seed 32330): "did not happen", said of the first call and held up on its way, was taken
+/// for the second, which had happened; the tool was called a third time.
+#[tokio::test(start_paused = true)]
+async fn an_answer_about_an_earlier_permit_is_not_taken_for_the_next() {
+    let world = World::new();
+    world.put(&agent("human")).await;
+    world.tools.next("pay", [Act::Say(unknown("reset")), Act::Say(unknown("reset"))]);
+    let _process = world.start("w");
+    let job = world.submit("a", json!({})).await;
+    world.until(job, &[JobStatus::Parked]).await;
+    tokio::time::sleep(std::time::Duration::from_secs(12)).await;
+    let key = world.tools.calls_of("pay")[0].key;
+    let no = Resolution { happened: None, note: String::new(), permit: Some(1) };
+    world.rt.resolve(job, key, no.clone()).await.unwrap();
+    world.until(job, &[JobStatus::Running, JobStatus::Pending]).await;
+    world.until(job, &[JobStatus::Parked]).await;
+    tokio::time::sleep(std::time::Duration::from_secs(12)).await;
+    let late = world.rt.resolve(job, key, no).await;
+    assert!(matches!(&late, Err(OpError::StateConflict(why)) if why.contains("permit 2")), "{late:?}");
+    assert_eq!(world.tools.count("pay"), 2);
+    let yes = Resolution { happened: Some(Json::new(json!(1))), note: String::new(), permit: Some(2) };
+    world.rt.resolve(job, key, yes).await.unwrap();
+    assert_eq!(world.done(job).await.status, JobStatus::Completed);
 }

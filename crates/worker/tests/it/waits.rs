@@ -169,3 +169,29 @@ async fn the_run_after_a_kept_signal_keeps_its_lease() {
     let state = world.done(job).await;
     assert_eq!((state.status, state.fence.epoch, state.reclaims), (JobStatus::Completed, 2, 0));
 }
+
+/// Found by simulation (seed 21987): the same signal was 202 first and 400 later.
+#[tokio::test(start_paused = true)]
+async fn a_signal_kept_for_a_wait_that_was_skipped_is_answered_the_same_for_ever() {
+    let world = World::new();
+    let file = "agent: a\nversion: \"1\"\nplanner: static\nplan:\n  nodes:\n\
+        \x20   - { id: w, kind: wait, wait_type: signal, correlation_key: first }\n\
+        \x20   - { id: s, kind: wait, needs: [w], when: \"message == 'nobody'\", wait_type: signal, correlation_key: second }\n\
+        \x20   - { id: z, kind: wait, needs: [w], wait_type: signal, correlation_key: third }\n";
+    world.put(file).await;
+    let _process = world.start("w");
+    let job = world.submit("a", json!("hello")).await;
+    world.until(job, &[JobStatus::Waiting]).await;
+    let kept = |payload_matches| SignalAnswer::Kept { payload_matches };
+    assert_eq!(world.signal(job, "second", json!(1)).await.unwrap(), kept(true));
+    world.signal(job, "first", json!(1)).await.unwrap();
+    loop {
+        let state = world.until(job, &[JobStatus::Waiting]).await;
+        if state.step_status(&"s".into()) == StepStatus::Skipped {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    assert_eq!(world.signal(job, "second", json!(1)).await.unwrap(), kept(true));
+    assert_eq!(world.signal(job, "second", json!(2)).await.unwrap(), kept(false));
+}
