@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::{api_fuzz, chaos, fuzz, lint, release, run, say, sim, supply, test};
+use crate::{chaos, lint, run, say, sim, supply, test};
 
 /// What the gate may take on two cores from a cold build; beyond it, it says so.
 const BUDGET: Duration = Duration::from_secs(45 * 60);
@@ -26,9 +26,6 @@ pub(crate) fn check(root: &Path) -> bool {
             run(root, &["run", "--package", "aetheris-model", "--locked", "--quiet", "--", "gate"])
         }));
         parts.push(part("chaos", || chaos(root, &words("--minutes 1 --store sqlite")) == 0));
-        parts.push(part("API fuzz", || api_fuzz::run(root, &words("--seconds 90"))));
-        parts.push(part("API fuzz under kills", || api_fuzz::run(root, &words("--seconds 45 --kills"))));
-        parts.push(part("fuzzers", || fuzz::run(root, &words("--seconds 5"))));
         parts.push(part("dependencies", || supply::check(root)));
         parts.push(part("release binary", || release::check(root, &[])));
     }

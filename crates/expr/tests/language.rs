@@ -68,7 +68,11 @@ fn what_a_template_brings_is_never_rendered_again() {
         ("{{ nodes.model.output }}", json!({ "tool": hostile })),
         ("{{ '{{' ~ ' message.text ' ~ '}}' }}", json!("{{ message.text }}")),
     ] {
-        assert_eq!(render(&Json::new(json!(template)), &scope).map(|json| json.value().clone()), Ok(expected), "{template}");
+        assert_eq!(
+            render(&Json::new(json!(template)), &scope).map(|json| json.value().clone()),
+            Ok(expected),
+            "{template}"
+        );
     }
 }
 

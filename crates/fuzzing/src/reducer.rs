@@ -264,6 +264,18 @@ fn moved(before: &JobState, after: &JobState, event: &Event) {
         assert!(step.tries - tries <= 1 && (step.tries > tries) == matches!(event, Event::NodeStarted(_)));
     }
     assert!(before.steps.keys().all(|node| after.steps.contains_key(node)), "a step has gone");
+    if let Event::ToolInvocationStarted(e) = event {
+        let earlier = before.steps.get(&e.node).and_then(|step| step.invocation.as_ref());
+        let repeats = earlier.is_some_and(|call| {
+            let known = [
+                InvocationPhase::Finished(InvocationOutcome::NotSent),
+                InvocationPhase::Finished(InvocationOutcome::RefusedRetryable),
+                InvocationPhase::Resolved(DoubtOutcome::DidNotHappen),
+            ];
+            call.class == EffectClass::AtMostOnce && !known.contains(&call.phase)
+        });
+        assert!(!repeats, "{}: a call that may have happened is permitted again", e.node);
+    }
     if before.status.is_terminal() {
         assert_eq!(before.ending, after.ending, "an ended job has another end");
     }
@@ -301,13 +313,13 @@ fn recovered(step: &aetheris_core::state::StepState) {
     let open = step.invocation.as_ref().is_some_and(|invocation| {
         invocation.class == EffectClass::AtMostOnce && invocation.phase == InvocationPhase::Started
     });
+    assert!(!open || step.status != StepStatus::Retrying, "a try is scheduled over an open call");
     let permit = step.invocation.as_ref().map_or(1, |invocation| invocation.permit);
     let ledgers = LedgerStatus::ALL.map(|status| Some(LedgerSeen { permit, status }));
     for ledger in ledgers.into_iter().chain([None]) {
         for effect in [None, Some(EffectSeen { permit })] {
             let decision = recovery::decide(told, effect, ledger);
-            // A next try begins by this decision again, and finds its call still open.
-            let runs = matches!(decision, Decision::Run | Decision::CallAgain);
+            let runs = matches!(decision, Decision::Run | Decision::NextTry | Decision::CallAgain);
             let alive = !matches!(told, Told::Succeeded | Told::Ended);
             assert!(!(open && alive && runs), "{told:?} {ledger:?} {effect:?}: {decision:?}");
         }

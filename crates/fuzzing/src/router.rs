@@ -155,7 +155,7 @@ impl Talk {
             body = after;
         }
         let body = fill(body);
-        self.ask(method, &path, &headers, body.as_bytes()).await;
+        self.ask(method, path, &headers, body.as_bytes()).await;
     }
 }
 

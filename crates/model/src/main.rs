@@ -39,6 +39,11 @@ enum Command {
     },
     /// 2 workers, 1 job, 2 steps, 2 crashes, 1 signal, 1 unknown commit: exhausted.
     Gate,
+    /// Plants one mistake, or none into the small configuration; the last line is JSON.
+    Hunt {
+        /// The mistake.
+        name: Option<String>,
+    },
     /// One step per job, everything once: exhausted in seconds.
     Small,
 }
@@ -53,6 +58,7 @@ fn main() -> anyhow::Result<ExitCode> {
             search(vec![("campaign", Config::campaign())], Bound { deep: true, limit, ..whole })?
         }
         Command::Gate => search(Config::gate(), whole)?,
+        Command::Hunt { name } => hunt(name.as_deref())?,
         Command::Small => search(vec![("small", Config::small())], whole)?,
     };
     Ok(if good { ExitCode::SUCCESS } else { ExitCode::from(FOUND) })
@@ -77,6 +83,20 @@ fn search(configs: Vec<(&str, Config)>, bound: Bound) -> anyhow::Result<bool> {
     let whole = good && reports.iter().all(Report::proves);
     let sound = reports.iter().all(|report| report.breaches.is_empty());
     Ok(if bound.limit.is_some() { sound } else { whole })
+}
+
+fn hunt(name: Option<&str>) -> anyhow::Result<bool> {
+    let report = match name {
+        None => run(Config::small(), Bound { deep: false, first: true, limit: None, threads: 1 }, &Arc::default()),
+        Some(name) => {
+            let mutation = Mutation::ALL.iter().find(|mutation| mutation.as_str() == name);
+            mutation.ok_or_else(|| anyhow::anyhow!("there is no mistake `{name}`"))?.hunt()
+        }
+    };
+    let what = report.breaches.first().map(|breach| breach.law);
+    let told = serde_json::json!({ "failed": what.is_some(), "states": report.unique, "what": what });
+    writeln!(std::io::stdout(), "{told}")?;
+    Ok(what.is_none())
 }
 
 fn bugs(name: Option<&str>) -> anyhow::Result<bool> {

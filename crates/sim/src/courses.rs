@@ -76,7 +76,7 @@ pub(crate) fn sessions(jobs: &[(JobRow, Vec<Recorded>)], tally: &mut Tally) {
                 matches!(recorded.event, Event::JobCompleted(_) | Event::JobFailed(_) | Event::JobCancelled(_))
             };
             // One that was accepted after this one had begun is not before it.
-            let begun = earlier.created_at <= claimed;
+            let begun = earlier.created_at < claimed;
             let ended = others.iter().find(terminal).map(|recorded| recorded.at);
             tally.case("D13", !begun || ended.is_some_and(|ended| ended <= claimed), || {
                 format!("{} was claimed at {claimed}; {} of its session ended at {ended:?}", row.id, earlier.id)

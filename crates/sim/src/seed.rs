@@ -123,19 +123,7 @@ async fn play(seed: u64) -> Outcome {
     }
     let customers = draw_customers(&mut random);
     let longest: u64 = programs.iter().flatten().map(|program| program.longest()).max().unwrap_or(0);
-    let mut people: Vec<Pin<Box<dyn Future<Output = ()> + Send>>> = Vec::new();
-    for number in 0..customers {
-        people.push(Box::pin(crowd.clone().customer(number, random.fork())));
-    }
-    for versions in &programs {
-        for later in versions.iter().skip(1) {
-            let (crowd, later, at) = (crowd.clone(), Arc::clone(later), random.between(500, 20_000));
-            people.push(Box::pin(async move {
-                tokio::time::sleep(Duration::from_millis(at)).await;
-                crowd.put(&later).await;
-            }));
-        }
-    }
+    let people = people(&crowd, &programs, customers, &mut random);
     let people = tokio::spawn(futures_util::future::join_all(people));
     if random.chance(800) {
         tokio::spawn(crowd.clone().operator(random.fork()));
@@ -164,6 +152,27 @@ async fn play(seed: u64) -> Outcome {
     let (mishaps, time, trace_hash) = (cast.mishaps(), trace.passed(), trace.hash());
     Outcome { bodies, jobs, mishaps, seed, tally, time, trace: trace.text(), trace_hash }
 }
+
+/// Everybody who wants something: the customers, and whoever puts later versions of the agents.
+fn people(crowd: &Crowd, programs: &[Vec<Arc<Program>>], customers: u64, random: &mut Random) -> Vec<Errand> {
+    let mut people: Vec<Errand> = Vec::new();
+    for number in 0..customers {
+        people.push(Box::pin(crowd.clone().customer(number, random.fork())));
+    }
+    for versions in programs {
+        for later in versions.iter().skip(1) {
+            let (crowd, later, at) = (crowd.clone(), Arc::clone(later), random.between(500, 20_000));
+            people.push(Box::pin(async move {
+                tokio::time::sleep(Duration::from_millis(at)).await;
+                crowd.put(&later).await;
+            }));
+        }
+    }
+    people
+}
+
+/// What somebody does.
+type Errand = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Whatever was answered once is answered the same for ever: every delivered signal is sent again, when
 /// all is over.

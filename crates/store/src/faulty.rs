@@ -414,9 +414,7 @@ impl Store for FaultyStore {
         let unit = unit.clone();
         Box::pin(async move {
             self.call((Op::Settle, "settle"), |_| Box::pin(std::future::ready(Ok(()))), |_| None).await?;
-            if !aetheris_fault::planted!("settle-too-early") {
-                self.in_flight.wait_for(unit.job).await;
-            }
+            self.in_flight.wait_for(unit.job).await;
             self.inner.settle(&unit).await
         })
     }

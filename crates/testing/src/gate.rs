@@ -2,11 +2,11 @@
 //! everything outside it is as if the machine had taken it away between two instructions.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use aetheris_core::id::{NodeId, ToolName};
 use aetheris_store::Purpose;
-use tokio::sync::watch;
+use tokio::sync::Notify;
 
 /// An operation of the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -112,7 +112,14 @@ pub enum Life {
 #[derive(Clone)]
 pub struct Gate {
     ambush: Arc<dyn Ambush>,
-    life: watch::Sender<Life>,
+    state: Arc<State>,
+}
+
+/// Whoever waits is woken in the order in which it came: a channel that wakes in a random order would make
+/// two runs of one seed differ.
+struct State {
+    changed: Notify,
+    life: Mutex<Life>,
 }
 
 impl fmt::Debug for Gate {
@@ -125,37 +132,50 @@ impl Gate {
     /// The gate of a process that runs.
     #[must_use]
     pub fn new(ambush: Arc<dyn Ambush>) -> Self {
-        Self { ambush, life: watch::Sender::new(Life::Running) }
+        Self { ambush, state: Arc::new(State { changed: Notify::new(), life: Mutex::new(Life::Running) }) }
     }
 
     /// Whether the process runs.
     #[must_use]
     pub fn life(&self) -> Life {
-        *self.life.borrow()
+        *self.state.life.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set(&self, life: Life) {
+        let mut now = self.state.life.lock().unwrap_or_else(PoisonError::into_inner);
+        // It stays dead.
+        if *now != Life::Dead && *now != life {
+            *now = life;
+            drop(now);
+            self.state.changed.notify_waiters();
+        }
+    }
+
+    async fn until(&self, wanted: Life) {
+        loop {
+            let changed = self.state.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            if self.life() == wanted {
+                return;
+            }
+            changed.await;
+        }
     }
 
     /// Kills the process. It stays dead.
     pub fn kill(&self) {
-        self.life.send_replace(Life::Dead);
+        self.set(Life::Dead);
     }
 
     /// Lets the process stand still, or go on. Nothing happens to a dead one.
     pub fn set_stopped(&self, stopped: bool) {
-        let life = if stopped { Life::Stopped } else { Life::Running };
-        self.life.send_if_modified(|now| {
-            let changes = *now != Life::Dead && *now != life;
-            if changes {
-                *now = life;
-            }
-            changes
-        });
+        self.set(if stopped { Life::Stopped } else { Life::Running });
     }
 
     /// Resolves when the process is dead.
     pub async fn died(&self) {
-        let mut life = self.life.subscribe();
-        // The sender lives as long as `self`.
-        let _ = life.wait_for(|life| *life == Life::Dead).await;
+        self.until(Life::Dead).await;
     }
 
     /// Passes at once, later, or never.
@@ -186,13 +206,8 @@ impl Gate {
     }
 
     async fn while_running(&self) {
-        if self.life() == Life::Running {
-            return;
-        }
-        let mut life = self.life.subscribe();
-        let runs = life.wait_for(|life| *life == Life::Running).await.is_ok();
-        if !runs {
-            std::future::pending::<()>().await;
+        if self.life() != Life::Running {
+            self.until(Life::Running).await;
         }
     }
 }

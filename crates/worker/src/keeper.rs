@@ -112,10 +112,6 @@ impl Keeper {
             Ok(renewals) => renewals,
             Err(error) => {
                 tracing::warn!(%error, "renewing leases failed; trying again while they are safe");
-                if aetheris_fault::planted!("heartbeat-error-ignored") {
-                    let until = self.rt.system.clock.boot() + safe_for(self.options.lease_ttl);
-                    held.values().for_each(|lease| lease.extend(until));
-                }
                 return false;
             }
         };
@@ -124,9 +120,7 @@ impl Keeper {
             match renewal {
                 Renewal::Renewed { end_requested, job, sent_at } => {
                     if let Some(lease) = held.get(&job) {
-                        let late = aetheris_fault::planted!("lease-from-receipt");
-                        let since = if late { self.rt.system.clock.boot() } else { sent_at };
-                        lease.extend(since + safe_for(self.options.lease_ttl));
+                        lease.extend(sent_at + safe_for(self.options.lease_ttl));
                         if end_requested {
                             lease.ending.cancel();
                         }
@@ -134,8 +128,7 @@ impl Keeper {
                 }
                 Renewal::Refused(job) => {
                     aetheris_fault::sometimes!(LeaseRefused);
-                    let kept_on = aetheris_fault::planted!("refused-renewal-ignored");
-                    if let Some(lease) = held.get(&job).filter(|_| !kept_on) {
+                    if let Some(lease) = held.get(&job) {
                         lease.lost.cancel();
                     }
                 }

@@ -163,9 +163,7 @@ impl Worker {
                 continue;
             };
             let (drain, abandon) = (self.stop.drain.clone(), self.stop.abandon.clone());
-            let late = aetheris_fault::planted!("lease-from-receipt");
-            let since = if late { self.rt.system.clock.boot() } else { claimed.sent_at };
-            let safe_until = since + safe_for(self.options.lease_ttl);
+            let safe_until = claimed.sent_at + safe_for(self.options.lease_ttl);
             let lease = Arc::new(Lease::new(claimed.fence, safe_until, drain, abandon));
             let kept = Kept::begin(self, claimed.job, &lease);
             let rt = self.rt.clone();

@@ -61,7 +61,8 @@ async fn list_in_doubt(context: &Context) -> Result<Exit, Error> {
 
 /// The permit that is in doubt now: an answer that is held up on its way is not to be taken for a later one.
 async fn permit_in_doubt(given: &args::Resolve, context: &Context) -> Result<Option<u32>, Error> {
-    let listed = context.client()?.get::<InDoubtList>(&["api", "in-doubt"], &[]).await?;
+    let of_job = [("job", given.job.as_str())];
+    let listed = context.client()?.get::<InDoubtList>(&["api", "in-doubt"], &of_job).await?;
     let named = |call: &&aetheris_api::InDoubtView| {
         call.invocation.to_string() == given.invocation && call.job_id.to_string() == given.job
     };

@@ -209,12 +209,22 @@ async fn a_signal_says_what_became_of_it() {
 async fn a_doubt_is_resolved_with_its_result() {
     let resolve = |body: Bytes| async move {
         let body: Value = serde_json::from_slice(&body).unwrap();
-        assert_eq!(body, json!({ "outcome": "happened", "result": { "r": 1 }, "note": "seen" }));
+        assert_eq!(body, json!({ "outcome": "happened", "permit": 2, "result": { "r": 1 }, "note": "seen" }));
         let answer = json!({ "invocation": KEY, "outcome": "happened", "status": "pending" });
         (StatusCode::ACCEPTED, answer.to_string())
     };
-    let url = serve(Router::new().route("/api/jobs/{id}/in-doubt/{invocation}", post(resolve))).await;
+    let call = json!({
+        "agent": "refund", "deadline": "2026-11-21T09:30:12Z", "effect": "at_most_once", "evidence": [],
+        "invocation": KEY, "job_id": JOB, "job_status": "parked", "node_id": "pay", "permit": 2, "policy": "human",
+        "reason": "timeout", "since": "2026-11-21T09:30:00Z", "status": "in_doubt", "tool": "payments.refund",
+        "waiting": null,
+    });
+    let listed = json!({ "invocations": [call] }).to_string();
+    let list = move || std::future::ready((StatusCode::OK, listed.clone()));
+    let routes = Router::new().route("/api/jobs/{id}/in-doubt/{invocation}", post(resolve));
+    let url = serve(routes.route("/api/in-doubt", get(list))).await;
     let words = ["in-doubt", "resolve", JOB, KEY, "--happened", "--result", "{\"r\": 1}", "--note", "seen"];
+    // The permit that is in doubt now goes with it.
     let ran = run(&url, &words).await;
     assert_eq!(ran.stdout, format!("recorded: it happened. {JOB} is pending\n"));
 }

@@ -149,7 +149,7 @@ fn the_list_of_doubts_says_how_to_resolve_one() {
         text.contains(&format!("  aetheris in-doubt resolve {JOB} {KEY} --permit 1 --happened --result '{{…}}'")),
         "{text}"
     );
-    assert!(text.contains(&format!("  aetheris in-doubt resolve {JOB} {KEY} --did-not-happen")), "{text}");
+    assert!(text.contains(&format!("  aetheris in-doubt resolve {JOB} {KEY} --permit 1 --did-not-happen")), "{text}");
 }
 
 #[test]

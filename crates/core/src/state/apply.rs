@@ -351,7 +351,7 @@ impl JobState {
     fn retry_scheduled(&mut self, e: &event::NodeRetryScheduled) -> Result<(), Illegal> {
         self.within_run()?;
         let step = self.step(&e.node, StepTrigger::ScheduleRetry)?;
-        if step.invocation.as_ref().is_some_and(Invocation::must_be_told) {
+        if step.invocation.as_ref().is_some_and(Invocation::is_open) {
             return Err(Illegal::Contradiction(format!(
                 "node `{}` cannot be tried again: the outcome of its call is not told",
                 e.node

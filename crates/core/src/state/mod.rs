@@ -23,6 +23,7 @@ use crate::id::{
 use crate::job::JobStatus;
 use crate::json::Json;
 use crate::lease::Fence;
+use crate::ledger::LedgerStatus;
 use crate::plan::{EffectClass, WaitType};
 use crate::step::StepStatus;
 use crate::time::{Span, Timestamp};
@@ -72,6 +73,39 @@ pub struct Invocation {
     pub tool: ToolName,
     /// Its version.
     pub tool_version: Option<String>,
+}
+
+impl Invocation {
+    /// What the ledger has of the current permit once it has all that the events have, and whether a doubt
+    /// about it was disproved.
+    const fn ledger(&self) -> (LedgerStatus, bool) {
+        match self.phase {
+            InvocationPhase::Started => (LedgerStatus::Started, false),
+            InvocationPhase::Finished(InvocationOutcome::Committed)
+            | InvocationPhase::Resolved(DoubtOutcome::Happened) => (LedgerStatus::Committed, false),
+            InvocationPhase::Finished(InvocationOutcome::RefusedRetryable) => (LedgerStatus::RefusedRetryable, false),
+            InvocationPhase::Finished(InvocationOutcome::RefusedPermanent) => (LedgerStatus::RefusedPermanent, false),
+            InvocationPhase::Finished(InvocationOutcome::NotSent) => (LedgerStatus::NotSent, false),
+            InvocationPhase::Finished(InvocationOutcome::InDoubt) => (LedgerStatus::InDoubt, false),
+            InvocationPhase::Resolved(DoubtOutcome::DidNotHappen) => (LedgerStatus::InDoubt, true),
+            InvocationPhase::Resolved(DoubtOutcome::Unresolved) => (LedgerStatus::FailedUnresolved, false),
+        }
+    }
+
+    /// Whether the events may go on with a further permit: the ledger's own rule, so that a history it would
+    /// not have allowed is refused without it too.
+    #[must_use]
+    pub const fn allows_next_permit(&self) -> bool {
+        let (status, disproved) = self.ledger();
+        status.allows_next_permit(self.class, disproved)
+    }
+
+    /// Whether the call may have left, must not be repeated, and nothing else is recorded of it: no try may
+    /// follow before its outcome or its doubt.
+    #[must_use]
+    pub const fn is_open(&self) -> bool {
+        matches!((self.phase, self.class), (InvocationPhase::Started, EffectClass::AtMostOnce))
+    }
 }
 
 /// A doubt that is open, or was.

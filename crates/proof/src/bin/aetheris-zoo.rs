@@ -1,14 +1,16 @@
 //! `aetheris-zoo table` plants every bug of the zoo, one at a time, and prints what caught it.
-//! `aetheris-zoo --layers [--only WORD] [--seeds N] [--markdown FILE]` asks every layer for every bug, and prints
-//! which layer found it after how long; a bug that fewer than two have found is wrong.
+//! `aetheris-zoo --layers [--only WORD] [--seeds N] [--sim PATH] [--markdown FILE] [--all]` asks the layers for every
+//! bug, and prints which found it after how long; a bug that fewer than two have found is wrong. The crash matrix,
+//! the slowest, is asked for a bug only if two others have not found it, or by `--all`.
 //! `aetheris-zoo run SCENARIO` plays one scenario in this process: exit 0 clean, 6 something was found.
 //! `aetheris-zoo hunt [SCENARIO]` plays one or all and tells what was found as `zoo::layers` says.
 
 use std::io::Write as _;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use aetheris_proof::zoo::layers::{Hunt, Layer};
+use aetheris_proof::zoo::layers::{Hunt, Layer, Means};
 use aetheris_proof::zoo::scenarios::Scenario;
 use aetheris_proof::zoo::{BUGS, Bug, Verdict, outside};
 use aetheris_store::system::{Clock, SystemClock};
@@ -19,6 +21,8 @@ use futures_util::StreamExt;
 const FOUND: u8 = 6;
 /// Bugs that are hunted at once.
 const AT_ONCE: usize = 2;
+/// The command that writes the table, as the table says it.
+const COMMAND: &str = "target/debug/aetheris-zoo --layers --markdown docs/bug-zoo.md";
 /// How many layers have to find each bug.
 const LAYERS_MIN: usize = 2;
 
@@ -44,20 +48,32 @@ async fn main() -> Result<ExitCode> {
 
 /// What the table of layers is made of.
 struct Options {
+    /// Ask every layer for every bug.
+    all: bool,
     markdown: Option<String>,
+    means: Means,
     only: String,
-    seeds: u32,
 }
 
 impl Options {
     fn parse(given: &[&str]) -> Result<Self> {
-        let mut options = Self { markdown: None, only: String::new(), seeds: 2_000 };
-        for pair in given.chunks(2) {
-            match pair {
-                ["--markdown", file] => options.markdown = Some((*file).to_owned()),
-                ["--only", word] => options.only = (*word).to_owned(),
-                ["--seeds", number] => options.seeds = number.parse().context("--seeds takes a number")?,
-                _ => bail!("usage: aetheris-zoo --layers [--only WORD] [--seeds N] [--markdown FILE]"),
+        let means = Means { seeds: 2_000, simulation: None };
+        let mut options = Self { all: false, markdown: None, means, only: String::new() };
+        let mut rest = given.iter();
+        while let Some(option) = rest.next() {
+            if *option == "--all" {
+                options.all = true;
+                continue;
+            }
+            let value = *rest.next().with_context(|| format!("{option} takes a value"))?;
+            match *option {
+                "--markdown" => options.markdown = Some(value.to_owned()),
+                "--only" => options.only = value.to_owned(),
+                "--seeds" => options.means.seeds = value.parse().context("--seeds takes a number")?,
+                "--sim" => options.means.simulation = Some(PathBuf::from(value)),
+                _ => bail!(
+                    "usage: aetheris-zoo --layers [--only WORD] [--seeds N] [--sim PATH] [--markdown FILE] [--all]"
+                ),
             }
         }
         Ok(options)
@@ -78,48 +94,58 @@ async fn hunt(scenarios: &[Scenario]) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// One bug, and what every layer made of it; `None` where it is not one of the bug's layers.
+/// One bug, and what every layer made of it; `None` where it was not asked.
 type Row = (&'static Bug, Vec<Option<Hunt>>);
 
 async fn layers(options: &Options) -> Result<ExitCode> {
     let mut out = std::io::stdout();
-    let mut wrong = 0u32;
+    let (mut wrong, mut clean) = (0u32, Vec::new());
     for layer in Layer::ALL {
-        match layer.hunt(None, options.seeds).await? {
+        clean.push(match layer.hunt(None, &options.means).await? {
             Hunt::Found { what, .. } => {
                 wrong += 1;
-                writeln!(out, "without a bug, the layer {} found: {what}", layer.as_str())?;
+                format!("the {} FOUND {what}", layer.as_str())
             }
-            Hunt::Nothing(took) => {
-                writeln!(out, "without a bug, the layer {} found nothing in {}", layer.as_str(), text(took))?;
-            }
-            Hunt::NotBuilt => writeln!(out, "the layer {} has not been built and is not asked", layer.as_str())?,
-        }
+            Hunt::Nothing(took) => format!("the {} found nothing in {}", layer.as_str(), text(took)),
+            Hunt::NotBuilt => format!("the {} has not been built and is not asked", layer.as_str()),
+        });
     }
+    let clean = format!("Without a bug: {}.", clean.join("; "));
+    writeln!(out, "{clean}")?;
+    let began = SystemClock.boot();
     let wanted = BUGS.iter().filter(|bug| bug.name.contains(&options.only));
-    let mut rows = futures_util::stream::iter(wanted.map(|bug| every_layer(bug, options.seeds))).buffered(AT_ONCE);
+    let mut rows = futures_util::stream::iter(wanted.map(|bug| every_layer(bug, options))).buffered(AT_ONCE);
     let mut table = vec![cells_of_head()];
+    let mut by_layer = [0u32; Layer::ALL.len()];
     while let Some(row) = rows.next().await {
         let row = row?;
         wrong += u32::from(found_by(&row) < LAYERS_MIN);
+        for (count, hunt) in by_layer.iter_mut().zip(&row.1) {
+            *count += u32::from(matches!(hunt, Some(Hunt::Found { .. })));
+        }
         let cells = cells_of(&row);
         writeln!(out, "{}", cells.join(" | "))?;
         table.push(cells);
     }
-    write_aligned(&mut out, &table)?;
+    let counted = Layer::ALL.iter().zip(by_layer).map(|(layer, count)| format!("{} {count}", layer.as_str()));
+    let (bugs, took) = (table.len() - 1, text(SystemClock.boot() - began));
+    let summary =
+        format!("{bugs} bugs in {took}; found by: {}; {wrong} wrong.", counted.collect::<Vec<_>>().join(", "));
+    writeln!(out, "{summary}")?;
     if let Some(file) = &options.markdown {
-        std::fs::write(file, markdown(&table))?;
+        std::fs::write(file, markdown(&clean, &summary, options.means.seeds, &table))?;
     }
-    writeln!(out, "bug zoo: {} bugs; {wrong} wrong", table.len() - 1)?;
     Ok(if wrong == 0 { ExitCode::SUCCESS } else { ExitCode::from(FOUND) })
 }
 
-async fn every_layer(bug: &'static Bug, seeds: u32) -> Result<Row> {
-    let mut hunts = Vec::new();
+async fn every_layer(bug: &'static Bug, options: &Options) -> Result<Row> {
+    let mut row = (bug, Vec::new());
     for layer in Layer::ALL {
-        hunts.push(if bug.layers.contains(&layer) { Some(layer.hunt(Some(bug), seeds).await?) } else { None });
+        let spared = layer == Layer::Matrix && found_by(&row) >= LAYERS_MIN && !options.all;
+        let asked = layer.can_find(bug) && !spared;
+        row.1.push(if asked { Some(layer.hunt(Some(bug), &options.means).await?) } else { None });
     }
-    Ok((bug, hunts))
+    Ok(row)
 }
 
 fn found_by((_, hunts): &Row) -> usize {
@@ -132,44 +158,64 @@ fn text(took: Duration) -> String {
 
 fn cells_of_head() -> Vec<String> {
     let layers = Layer::ALL.iter().map(|layer| layer.as_str().to_owned());
-    std::iter::once("bug".to_owned()).chain(layers).chain(["first finding".to_owned()]).collect()
+    ["bug", "what it is"].map(str::to_owned).into_iter().chain(layers).collect()
 }
 
 fn cells_of((bug, hunts): &Row) -> Vec<String> {
-    let mut cells = vec![bug.name.to_owned()];
-    let mut first = String::new();
-    for hunt in hunts {
+    let mut cells = vec![format!("`{}`", bug.name), bug.what.to_owned()];
+    for (layer, hunt) in Layer::ALL.iter().zip(hunts) {
         cells.push(match hunt {
-            None => "-".to_owned(),
+            None => String::new(),
             Some(Hunt::NotBuilt) => "not built".to_owned(),
-            Some(Hunt::Nothing(_)) => "no".to_owned(),
-            Some(Hunt::Found { what, took }) => {
-                if first.is_empty() {
-                    first = what.chars().take(72).collect();
-                }
-                text(*took)
+            Some(Hunt::Nothing(took)) => format!("nothing in {}", text(*took)),
+            Some(Hunt::Found { looked_at, took, what }) => {
+                let counted = match (layer, looked_at) {
+                    (Layer::Simulation, Some(seeds)) => format!("{seeds} seeds, "),
+                    (Layer::Search, Some(states)) => format!("{states} states, "),
+                    _ => String::new(),
+                };
+                format!("{counted}{}: {}", text(*took), short(*layer, what))
             }
         });
     }
-    cells.push(first);
     cells
 }
 
-fn write_aligned(out: &mut impl std::io::Write, table: &[Vec<String>]) -> Result<()> {
-    let width = |place: usize| table.iter().filter_map(|row| row.get(place)).map(String::len).max().unwrap_or(0);
-    for row in table {
-        let cells = row.iter().enumerate().map(|(place, cell)| format!("{cell:<width$}", width = width(place)));
-        writeln!(out, "{}", cells.collect::<Vec<_>>().join("  ").trim_end())?;
-    }
-    Ok(())
+/// What was found, in the words of a cell: the invariant, the case of the contract, the law, the crash.
+fn short(layer: Layer, what: &str) -> String {
+    let word = what.split([' ', ':', ',']).next().unwrap_or_default();
+    let told = match layer {
+        Layer::Scenario => what.split(": ").next().unwrap_or_default(),
+        Layer::Simulation => word,
+        Layer::Conformance if word == "comparison" => word,
+        Layer::Conformance => return format!("`{word}`"),
+        Layer::Search | Layer::Matrix => what,
+    };
+    // Names of jobs and keys are of no use in a table.
+    let words = told.split_whitespace().filter(|word| !word.starts_with("job_") && !word.starts_with("key_"));
+    words.collect::<Vec<_>>().join(" ").replace('|', "/").chars().take(80).collect()
 }
 
-fn markdown(table: &[Vec<String>]) -> String {
+fn markdown(clean: &str, summary: &str, seeds: u32, table: &[Vec<String>]) -> String {
     let line = |row: &Vec<String>| format!("| {} |\n", row.join(" | "));
     let rule = table.first().map(|head| format!("|{}\n", "---|".repeat(head.len()))).unwrap_or_default();
     let mut lines = table.iter().map(line);
     let head = lines.next().unwrap_or_default();
-    head + &rule + &lines.collect::<String>()
+    let rows: String = lines.collect();
+    format!(
+        "# Bug zoo\n\n\
+         Bugs that systems of this kind have had, planted one at a time into the production code, and which layers of\n\
+         [the tests](../TESTING.md) found each after how long. Every bug has to be found by at least {LAYERS_MIN} layers, and\n\
+         no layer may find anything without a bug. This file is written by\n\n\
+         ```sh\n{COMMAND}\n```\n\n\
+         * **scenario**: the smallest story that shows the bug, and the invariant that it breaks.\n\
+         * **simulation**: seeds until the first that fails, of at most {seeds}, and the invariant.\n\
+         * **conformance**: the case of the store's contract; only for bugs in a store.\n\
+         * **search**: the same mistake in the model of the exhaustive search, and the law that it breaks; only where the\n  \
+           model has a place for it.\n\
+         * **matrix**: real processes, lost answers and kills; asked only where two others have not found the bug.\n\n\
+         {clean}\n\n{summary}\n\n{head}{rule}{rows}"
+    )
 }
 
 async fn run(scenario: Scenario) -> Result<ExitCode> {

@@ -205,7 +205,7 @@ impl Clients {
 
     /// An operator who asks the tool itself and answers the job's doubt; may have to come back.
     async fn resolve(&self, job: JobId) -> Result<()> {
-        let (_, list) = self.ask(&Method::GET, "/api/in-doubt?limit=500", None, None).await;
+        let (_, list) = self.ask(&Method::GET, &format!("/api/in-doubt?job={job}"), None, None).await;
         let wanted = job.to_string();
         let all = list["invocations"].as_array().cloned().unwrap_or_default();
         let Some(row) = all.iter().find(|row| row["job_id"] == wanted.as_str()) else { return Ok(()) };

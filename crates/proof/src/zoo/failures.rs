@@ -188,27 +188,6 @@ pub(super) async fn drained(world: &World) -> Result<()> {
     world.expect_end(job, "completed", "").await
 }
 
-/// A cancel reaches the run with the answer of its renewal, as it does in a worker.
-pub(super) async fn told_to_end(world: &World) -> Result<()> {
-    let job = world.send(&once("held")).await?;
-    let claimed = world.must_claim().await?;
-    let lease = World::lease(&claimed);
-    let run = Box::pin(run::run_job(&world.rt, claimed, &lease));
-    let cancel = async {
-        world.tools.begun.acquire().await?.forget();
-        world.rt.cancel(job).await?;
-        world.told(|history| history.cancels.extend([job]));
-        lease.ending.cancel();
-        world.tools.gate.add_permits(1);
-        anyhow::Ok(())
-    };
-    if let Some((_, cancelled)) = world.within(Box::pin(async { tokio::join!(run, cancel) })).await {
-        cancelled?;
-    }
-    world.settle().await?;
-    world.expect_end(job, "cancelled", "").await
-}
-
 /// The tool acts, its answer is lost, and the policy allows one try.
 pub(super) async fn lost_only_answer(world: &World) -> Result<()> {
     let job = world.send(&once("lost").replace("max_attempts: 3, backoff: 1ms", "max_attempts: 1")).await?;

@@ -1,8 +1,9 @@
-//! The layers that hunt for a bug, each as a program beside this one that says what it has found.
+//! The layers that hunt for a bug, each as a program that says what it has found.
 //!
-//! Every program keeps one contract. It takes the bug from `AETHERIS_BUG`, ends with 0 when it has found
-//! nothing and with 6 when it has, and its last line of standard output is JSON: `failed`, `what` and, of the
-//! simulation, `seed`. `aetheris-sim hunt --seeds N` is asked only where it has been built.
+//! Every program keeps one contract. It takes the bug from `AETHERIS_BUG` (the search takes the name of the same
+//! mistake in its model), ends with 0 when it has found nothing and with 6 when it has, and its last line of
+//! standard output is JSON: `failed`, `what` and, of the simulation, `seeds`. One that has not been built is
+//! not asked.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -19,14 +20,16 @@ const FOUND: i32 = 6;
 /// A way to find bugs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Layer {
-    /// The smallest story that shows it, and the checker: `aetheris-zoo run`.
+    /// The smallest story that shows it, and the checker: `aetheris-zoo hunt`.
     Scenario,
-    /// Every clause of the store's contract, on memory and a file: `aetheris-conformance`.
-    Conformance,
-    /// Lost answers to every write, and processes that are killed: `aetheris-matrix hunt`.
-    Matrix,
     /// Seeds of the simulation: `aetheris-sim hunt`.
     Simulation,
+    /// Every clause of the store's contract, on memory and a file: `aetheris-conformance`.
+    Conformance,
+    /// The same mistake in the model of the exhaustive search: `aetheris-model hunt`.
+    Search,
+    /// Lost answers to every write, and processes that are killed: `aetheris-matrix hunt`.
+    Matrix,
 }
 
 /// What came of a hunt.
@@ -34,10 +37,12 @@ pub enum Layer {
 pub enum Hunt {
     /// It was found.
     Found {
+        /// Seeds or states that were looked at, where the layer counts them.
+        looked_at: Option<u64>,
+        /// How long it took, with the start of the program.
+        took: Duration,
         /// By what.
         what: String,
-        /// How long it took.
-        took: Duration,
     },
     /// Nothing was found in that time.
     Nothing(Duration),
@@ -50,46 +55,79 @@ pub enum Hunt {
 struct Told {
     failed: bool,
     #[serde(default)]
-    seed: Option<u64>,
+    seeds: Option<u64>,
+    #[serde(default)]
+    states: Option<u64>,
     #[serde(default)]
     what: Option<String>,
 }
 
+/// Where hunts look, and how long.
+#[derive(Debug, Clone)]
+pub struct Means {
+    /// The most seeds of the simulation.
+    pub seeds: u32,
+    /// The simulation, where it is not in its usual place.
+    pub simulation: Option<PathBuf>,
+}
+
 impl Layer {
-    /// Every layer, in the order in which they are asked.
-    pub const ALL: [Self; 4] = [Self::Scenario, Self::Conformance, Self::Matrix, Self::Simulation];
+    /// Every layer, in the order in which they are asked: the slowest last.
+    pub const ALL: [Self; 5] = [Self::Scenario, Self::Simulation, Self::Conformance, Self::Search, Self::Matrix];
 
     /// Its name.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Scenario => "scenario",
-            Self::Conformance => "conformance",
-            Self::Matrix => "matrix",
             Self::Simulation => "simulation",
+            Self::Conformance => "conformance",
+            Self::Search => "search",
+            Self::Matrix => "matrix",
+        }
+    }
+
+    /// Whether it can find the bug at all.
+    #[must_use]
+    pub fn can_find(self, bug: &Bug) -> bool {
+        match self {
+            Self::Scenario | Self::Simulation | Self::Matrix => true,
+            Self::Conformance => bug.in_store,
+            Self::Search => super::bugs::mutation(bug.name).is_some(),
         }
     }
 
     /// The program and its arguments.
-    fn call(self, bug: Option<&Bug>, seeds: u32) -> (&'static str, Vec<String>) {
-        match self {
+    fn call(self, bug: Option<&Bug>, means: &Means) -> Result<(PathBuf, Vec<String>)> {
+        let mut arguments = vec!["hunt".to_owned()];
+        let program = match self {
             Self::Scenario => {
-                let story = bug.map(|bug| vec!["hunt".to_owned(), bug.scenario.as_str().to_owned()]);
-                ("aetheris-zoo", story.unwrap_or_else(|| vec!["hunt".to_owned()]))
+                arguments.extend(bug.map(|bug| bug.scenario.as_str().to_owned()));
+                beside("aetheris-zoo")?
             }
-            Self::Conformance => ("aetheris-conformance", Vec::new()),
-            Self::Matrix => ("aetheris-matrix", vec!["hunt".to_owned()]),
-            Self::Simulation => ("aetheris-sim", vec!["hunt".to_owned(), "--seeds".to_owned(), seeds.to_string()]),
-        }
+            Self::Simulation => {
+                arguments.extend(["--seeds".to_owned(), means.seeds.to_string()]);
+                means.simulation.clone().map_or_else(simulation, Ok)?
+            }
+            Self::Conformance => {
+                arguments.clear();
+                beside("aetheris-conformance")?
+            }
+            Self::Search => {
+                arguments.extend(bug.and_then(|bug| super::bugs::mutation(bug.name)).map(str::to_owned));
+                beside("aetheris-model")?
+            }
+            Self::Matrix => beside("aetheris-matrix")?,
+        };
+        Ok((program, arguments))
     }
 
     /// Hunts for a bug, or runs without one.
     ///
     /// # Errors
     /// The program breaks its contract.
-    pub async fn hunt(self, bug: Option<&Bug>, seeds: u32) -> Result<Hunt> {
-        let (name, arguments) = self.call(bug, seeds);
-        let program = beside(name)?;
+    pub async fn hunt(self, bug: Option<&Bug>, means: &Means) -> Result<Hunt> {
+        let (program, arguments) = self.call(bug, means)?;
         if !program.exists() {
             return Ok(Hunt::NotBuilt);
         }
@@ -102,18 +140,23 @@ impl Layer {
         let output = command.kill_on_drop(true).output().await?;
         let took = SystemClock.boot() - started;
         let text = String::from_utf8_lossy(&output.stdout);
-        let last = text.lines().last().unwrap_or_default();
+        let (name, last) = (self.as_str(), text.lines().last().unwrap_or_default());
         let told: Told = serde_json::from_str(last).with_context(|| {
             format!("{name} has told nothing: {}: {last}\n{}", output.status, String::from_utf8_lossy(&output.stderr))
         })?;
         let status = output.status.code();
         ensure!(status == Some(if told.failed { FOUND } else { 0 }), "{name} ended with {}: {last}", output.status);
-        if !told.failed {
-            return Ok(Hunt::Nothing(took));
-        }
-        let seed = told.seed.map_or_else(String::new, |seed| format!(" (seed {seed})"));
-        Ok(Hunt::Found { what: told.what.unwrap_or_default() + &seed, took })
+        let looked_at = told.seeds.or(told.states);
+        let what = told.what.unwrap_or_default();
+        Ok(if told.failed { Hunt::Found { looked_at, took, what } } else { Hunt::Nothing(took) })
     }
+}
+
+/// The simulation: of the profile that is made for it, or of the same build.
+fn simulation() -> Result<PathBuf> {
+    let beside = beside("aetheris-sim")?;
+    let of_profile = beside.parent().and_then(|folder| folder.parent()).map(|target| target.join("proof/aetheris-sim"));
+    Ok(of_profile.filter(|program| program.exists()).unwrap_or(beside))
 }
 
 /// A program of the same build.

@@ -12,7 +12,6 @@ pub mod replies;
 mod runs;
 pub mod scenarios;
 mod shared;
-mod slow;
 mod tools;
 mod workers;
 pub mod world;

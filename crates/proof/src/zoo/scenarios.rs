@@ -73,12 +73,8 @@ scenarios! {
     HeldBack = "held-back", workers::held_back;
     /// The answer comes after the lease was lost.
     LateAnswer = "late-answer", runs::late_answer;
-    /// A claim is answered when most of its lease is over.
-    LateClaim = "late-claim", workers::late_claim;
     /// A signal comes again after its job has ended.
     LateDuplicate = "late-duplicate", shared::late_duplicate;
-    /// A write lands after its author has asked for it.
-    LateWrite = "late-write", shared::late_write;
     /// A chain of ledger steps.
     Ledger = "ledger", runs::ledger;
     /// A sweep takes a job whose lease was renewed meanwhile.
@@ -115,18 +111,12 @@ scenarios! {
     SpentPermit = "spent-permit", shared::spent_permit;
     /// A worker that has lost its job writes to it.
     StaleWrite = "stale-write", outside::stale_write;
-    /// A running job is taken from its worker.
-    TakenAway = "taken-away", workers::taken_away;
-    /// A cancel reaches the run with its renewal.
-    ToldToEnd = "told-to-end", failures::told_to_end;
     /// Clients send the signal of one wait at once, before it is reached.
     TwoEarlySignals = "two-early-signals", runs::two_early_signals;
     /// Two signals of one wait differ.
     TwoPayloads = "two-payloads", shared::two_payloads;
     /// Two clients send the signal of one wait at once.
     TwoSignals = "two-signals", runs::two_signals;
-    /// No renewal reaches the store.
-    Unheard = "unheard", workers::unheard;
     /// The wait's own deadline passes.
     WaitDeadline = "wait-deadline", failures::wait_deadline;
 }

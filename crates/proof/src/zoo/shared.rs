@@ -1,15 +1,13 @@
 //! Scenarios of what many hands do to one store: leases, fences, turns, clocks.
 
-use aetheris_core::id::{EventId, IdempotencyKey, NodeId, PermitId, SignalId, WorkerId};
+use aetheris_core::id::{EventId, IdempotencyKey, NodeId, PermitId, WorkerId};
 use aetheris_core::json::Json;
 use aetheris_core::lease::Guard;
 use aetheris_core::ledger::PermitRequest;
 use aetheris_core::plan::EffectClass;
 use aetheris_core::time::{Span, Timestamp};
 use aetheris_runtime::ops::{Signal, SignalAnswer, Submission};
-use aetheris_store::faulty::Fault;
-use aetheris_store::unit::InboxWrite;
-use aetheris_store::{CommitError, Heartbeat, LeaseRenewal, LedgerWrite, Purpose, Renewal, UnitOfWork};
+use aetheris_store::{Heartbeat, LeaseRenewal, LedgerWrite, Purpose, Renewal, UnitOfWork};
 use anyhow::Result;
 
 use super::outside::PLAIN;
@@ -97,27 +95,6 @@ pub(super) async fn clock_set_back(world: &World) -> Result<()> {
     let events = world.rt.store.events(job, 0, 1_000).await?;
     world.expect(events.is_sorted_by_key(|event| event.at), "A6 the store's clock went back");
     world.expect_end(job, "completed", "").await
-}
-
-/// A write whose answer was lost lands after its author has asked for it.
-pub(super) async fn late_write(world: &World) -> Result<()> {
-    let job = world.send(WAIT).await?;
-    world.settle().await?;
-    let id = EventId::from_u128(world.rt.system.ids.secret());
-    let mut unit = UnitOfWork::new(id, job, Purpose::Signal, Guard::Outside);
-    unit.inbox.push(InboxWrite::Receive {
-        delivered: false,
-        key: "later".to_owned(),
-        payload: Json::null(),
-        signal: SignalId::from_u128(7),
-        wait_type: None,
-    });
-    world.fail_next(&[Purpose::Signal], Fault::Late(Span::from_millis(50)));
-    let sent = world.rt.store.commit(unit.clone()).await;
-    anyhow::ensure!(matches!(sent, Err(CommitError::Unknown(_))), "the answer was not lost");
-    let found = world.rt.store.settle(&unit).await?;
-    world.expect(found.is_some(), "B2 a write that was under way was said not to be there");
-    Ok(())
 }
 
 /// The same signal again, after the job that it was for has ended.

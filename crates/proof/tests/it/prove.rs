@@ -18,6 +18,7 @@ fn prove(folder: &Path, bug: Option<&str>, only: &[&str]) -> Output {
     command.output().unwrap()
 }
 
+#[expect(clippy::panic, reason = "a test fails by it, with what the program said")]
 fn report(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout)
         .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)))

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use aetheris_core::event::{WaitCompleted, WaitEnd};
-use aetheris_core::hash::Hash;
 use aetheris_core::id::{JobId, SignalId};
 use aetheris_core::json::Json;
 use aetheris_core::lease::Guard;
@@ -103,14 +102,8 @@ impl Runtime {
                     aetheris_fault::sometimes!(SignalRepeated);
                     return Ok(SignalAnswer::AlreadyDelivered { payload_matches });
                 }
-                // It was accepted before its wait was skipped, and is kept still: told the same for ever.
-                Meets::WrongKey if kept_before(&loaded, &incoming).is_some() => {
-                    let payload_matches =
-                        kept_before(&loaded, &incoming).is_some_and(|kept| kept == question.payload_hash);
-                    return Ok(SignalAnswer::Kept { payload_matches });
-                }
                 refused @ (Meets::JobFinished | Meets::WaitOver | Meets::WrongType(_) | Meets::WrongKey) => {
-                    return Err(refusal(&loaded.state, &incoming, &refused));
+                    return kept_or_refused(&loaded, &incoming, &refused);
                 }
             };
             match answer {
@@ -139,9 +132,13 @@ impl Runtime {
     }
 }
 
-/// The hash of the payload that is kept under the same key.
-fn kept_before(loaded: &Loaded, incoming: &Signal) -> Option<Hash> {
-    loaded.kept.iter().find(|kept| kept.key == incoming.correlation_key).map(|kept| kept.payload.hash())
+/// A signal that was accepted before its wait was skipped is kept still, and is told the same for ever.
+fn kept_or_refused(loaded: &Loaded, incoming: &Signal, met: &Meets) -> Result<SignalAnswer, OpError> {
+    let kept = loaded.kept.iter().find(|kept| *met == Meets::WrongKey && kept.key == incoming.correlation_key);
+    match kept {
+        Some(kept) => Ok(SignalAnswer::Kept { payload_matches: kept.payload.hash() == incoming.payload.hash() }),
+        None => Err(refusal(&loaded.state, incoming, met)),
+    }
 }
 
 fn receive(incoming: &Signal, signal: SignalId, delivered: bool) -> InboxWrite {

@@ -67,10 +67,6 @@ impl Run<'_> {
     async fn finish(&mut self) -> Result<Option<RunEnd>, Stop> {
         self.draft.release();
         aetheris_fault::crash_point!("run.end.drafted");
-        let asked_to_stop = self.lease.ending.is_cancelled() || self.lease.drain.is_cancelled();
-        if asked_to_stop && aetheris_fault::planted!("terminal-append-lost") {
-            return Ok(Some(RunEnd::Finished(self.state().status)));
-        }
         match self.flush(Purpose::Finish).await? {
             Rebased::Whole => Ok(Some(RunEnd::Finished(self.state().status))),
             Rebased::Cut => {

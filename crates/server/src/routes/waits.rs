@@ -1,12 +1,13 @@
 //! What waits for someone.
 
 use aetheris_api::{InDoubtList, InDoubtView, WaitList, WaitView};
+use aetheris_core::id::JobId;
 use aetheris_core::ledger::LedgerRow;
 use aetheris_core::limits;
 use aetheris_core::plan::{CompiledPlan, DoubtPolicy, WaitType};
 use aetheris_core::time::{Span, Timestamp};
 use aetheris_runtime::load::Loaded;
-use aetheris_store::{JobFilter, JobRow};
+use aetheris_store::{JobFilter, JobRow, rules};
 use axum::extract::State;
 
 use super::answers::Common;
@@ -100,13 +101,23 @@ async fn wait(app: &App, row: &JobRow, now: Timestamp) -> Result<Option<WaitView
 ///
 /// Calls that durably started and whose outcome is unknown, oldest first.
 #[utoipa::path(get, path = "/api/in-doubt", tag = "people", operation_id = "list_in_doubt",
-    params(("limit" = Option<u64>, Query, minimum = 1, description = "At most so many; 100 by default, never more than 500")),
+    params(
+        ("job" = Option<String>, Query, pattern = "^(job_[0-7][0-9A-HJKMNP-TV-Za-hjkmnp-tv-z]{25})?$", description = "Of this job only"),
+        ("limit" = Option<u64>, Query, minimum = 1, description = "At most so many; 100 by default, never more than 500")),
     responses((status = 200, body = InDoubtList), Common))]
 pub(super) async fn in_doubt(State(app): State<Shared>, mut params: Params) -> Answer {
     let limit = params.limit(2 * PAGE_DEFAULT, limits::PAGE_JOBS_MAX)?;
+    let job: Option<JobId> = params.read("job", "the id of a job")?;
     params.finish()?;
+    let rows = match job {
+        None => app.store().in_doubt(limit).await?,
+        Some(job) => {
+            let ledger = app.store().history(job, false).await?.map(|history| history.ledger).unwrap_or_default();
+            ledger.into_iter().filter(rules::in_doubt).take(limit).collect()
+        }
+    };
     let mut invocations = Vec::new();
-    for row in app.store().in_doubt(limit).await? {
+    for row in rows {
         invocations.push(invocation(&app, &row).await?);
     }
     answer::ok(&InDoubtList { invocations })

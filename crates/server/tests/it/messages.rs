@@ -86,6 +86,31 @@ async fn the_same_key_makes_one_job() {
     bed.call_with("POST", PATH, &twice, r#"{"message": 1}"#).await.problem(400, "invalid_request");
 }
 
+/// What a document calls a length is in characters, whatever their bytes.
+#[tokio::test]
+async fn texts_are_as_long_as_the_document_says() {
+    let bed = Bed::with_agents().await;
+    let served = bed.get("/api/openapi.json").await;
+    let schemas = &served.is(200)["components"]["schemas"];
+    let longest = |schema: &serde_json::Value| usize::try_from(schema["maxLength"].as_u64().unwrap()).unwrap();
+    let session = longest(&schemas["SessionId"]);
+    let key = longest(&schemas["Labels"]["propertyNames"]);
+    let value = longest(&schemas["Labels"]["additionalProperties"]);
+    assert_eq!((session, key, value), (128, 128, 128));
+    assert_eq!((longest(&schemas["Note"]), longest(&schemas["CorrelationKey"])), (4_096, 512));
+    let send = async |session: usize, key: usize, value: usize, character: &str| {
+        let labels = serde_json::json!({ character.repeat(key): character.repeat(value) });
+        let body = serde_json::json!({ "message": 1, "session_id": character.repeat(session), "labels": labels });
+        bed.call("POST", PATH, body.to_string()).await
+    };
+    for character in ["s", "é", "\u{1f980}"] {
+        send(session, key, value, character).await.is(202);
+        send(session + 1, key, value, character).await.problem(400, "invalid_request");
+        send(session, key + 1, value, character).await.problem(400, "invalid_request");
+        send(session, key, value + 1, character).await.problem(400, "invalid_request");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_sender_may_wait_for_the_end() {
     let bed = Bed::with_agents().await;

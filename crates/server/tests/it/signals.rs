@@ -28,6 +28,8 @@ async fn malformed_then_missing_then_wrong() {
     }
     let long = format!(r#"{{"correlation_key": "{}"}}"#, "k".repeat(513));
     signal(&bed, &job, &long).await.problem(400, "invalid_request");
+    let longest = format!(r#"{{"correlation_key": "{}"}}"#, "é".repeat(512));
+    signal(&bed, &job, &longest).await.problem(400, "wrong_correlation_key");
     let reply = signal(&bed, &job, r#"{"correlation_key": "ok-8"}"#).await;
     assert!(reply.problem(400, "wrong_correlation_key").contains("it waits for `ok-7`"));
     signal(&bed, "job_00000000000000000000000000", r#"{"correlation_key": "x"}"#).await.problem(404, "job_not_found");

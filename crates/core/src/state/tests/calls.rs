@@ -48,6 +48,52 @@ fn permits_follow_each_other_under_one_key_and_one_input() {
     assert_eq!((second.invocation().input.clone(), second.invocation().deadline), (json("input"), at(370)));
 }
 
+/// The ledger refuses these too; a history is refused without one.
+#[test]
+fn a_further_permit_follows_only_what_the_ledger_allows() {
+    let cannot = "the one before it does not allow another";
+    says(&Story::called().refuses(permit(2)), cannot);
+    for (told, follows) in [
+        (InvocationOutcome::Committed, false),
+        (InvocationOutcome::RefusedRetryable, true),
+        (InvocationOutcome::RefusedPermanent, false),
+        (InvocationOutcome::NotSent, true),
+        (InvocationOutcome::InDoubt, false),
+    ] {
+        let story = Story::called().then(outcome(1, told));
+        if follows {
+            assert_eq!(story.then(permit(2)).invocation().permit, 2);
+        } else {
+            says(&story.refuses(permit(2)), cannot);
+        }
+    }
+    let happened = Story::in_doubt().then(resolved(1, Resolver::Reconcile, DoubtOutcome::Happened));
+    says(&happened.refuses(permit(2)), cannot);
+    let disproved = Story::in_doubt().then(resolved(1, Resolver::Operator, DoubtOutcome::DidNotHappen));
+    assert_eq!(disproved.then(permit(2)).invocation().permit, 2);
+}
+
+#[test]
+fn an_idempotent_call_is_called_again_while_its_outcome_is_unknown() {
+    let idempotent = |number| ToolInvocationStarted { effect: EffectClass::Idempotent, ..permit(number) };
+    let open = Story::started().then(idempotent(1));
+    assert_eq!(open.clone().then(idempotent(2)).invocation().permit, 2);
+    let unknown = open.clone().then(outcome(1, InvocationOutcome::InDoubt));
+    assert_eq!(unknown.then(idempotent(2)).invocation().permit, 2);
+    let known = open.clone().then(outcome(1, InvocationOutcome::Committed));
+    says(&known.refuses(idempotent(2)), "the one before it does not allow another");
+    assert_eq!(open.then(retry_scheduled("a")).step("a").status, StepStatus::Retrying);
+}
+
+#[test]
+fn no_try_follows_a_call_that_is_not_told() {
+    says(&Story::called().refuses(retry_scheduled("a")), "the outcome of its call is not told");
+    let refused = Story::called().then(outcome(1, InvocationOutcome::RefusedRetryable));
+    assert_eq!(refused.then(retry_scheduled("a")).step("a").status, StepStatus::Retrying);
+    let disproved = Story::in_doubt().then(resolved(1, Resolver::Operator, DoubtOutcome::DidNotHappen));
+    assert_eq!(disproved.then(retry_scheduled("a")).step("a").status, StepStatus::Retrying);
+}
+
 #[test]
 fn an_outcome_is_told_once_and_of_the_current_permit() {
     let story = Story::called();

@@ -12,7 +12,7 @@ use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
 use aetheris_core::lease::{Fence, Guard};
 use aetheris_core::plan::{EffectClass, WaitType};
-use aetheris_core::state::{InvocationPhase, JobState};
+use aetheris_core::state::{Invocation, InvocationPhase, JobState};
 use aetheris_core::step::StepStatus;
 use aetheris_core::time::Span;
 
@@ -250,7 +250,9 @@ async fn write(world: &mut World<'_>) -> Option<Operation> {
     }
     let (kind, mut unit) = chosen?;
     let rare = world.rare_answer(kind);
-    if rare.is_some() && world.random.one_in(2) {
+    // Of what seldom can follow at all, more is spoiled: each of its answers is to be seen often enough.
+    let seldom = matches!(kind, "finish" | "resolve") && world.random.one_in(2);
+    if rare.is_some() && (seldom || world.random.one_in(2)) {
         unit = spoil(world, rare, unit).await;
     } else if world.random.one_in(5) {
         unit = spoil(world, None, unit).await;
@@ -403,7 +405,9 @@ fn step_of_run(world: &mut World<'_>, state: JobState) -> Option<Written> {
     let class = [EffectClass::AtMostOnce, EffectClass::Idempotent][world.random.below(2)];
     let fresh = nodes(&state, |step, _| step == StepStatus::Pending);
     let open = nodes(&state, |step, phase| step == StepStatus::Running && phase == Some(InvocationPhase::Started));
-    let called = nodes(&state, |step, phase| step == StepStatus::Running && phase.is_some());
+    let again =
+        |node: &String| state.steps[node.as_str()].invocation.as_ref().is_some_and(Invocation::allows_next_permit);
+    let called: Vec<_> = nodes(&state, |step, _| step == StepStatus::Running).into_iter().filter(again).collect();
     let doubtful: Vec<_> = open.iter().filter(|node| state.steps[node.as_str()].doubt.is_none()).cloned().collect();
     let (choice, place, key) = (world.random.below(17), world.random.below(60), world.random.below(6));
     let one = |of: &[String]| of.get(place % of.len().max(1)).cloned();
