@@ -27,7 +27,6 @@ pub(crate) fn check(root: &Path) -> bool {
         }));
         parts.push(part("chaos", || chaos(root, &words("--minutes 1 --store sqlite")) == 0));
         parts.push(part("dependencies", || supply::check(root)));
-        parts.push(part("release binary", || release::check(root, &[])));
     }
     say("");
     for part in &parts {
