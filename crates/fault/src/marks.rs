@@ -108,8 +108,6 @@ marks! {
 pub enum Knob {
     /// Events between two checkpoints.
     CheckpointEvents,
-    /// Rows that one sweep takes.
-    SweepRows,
 }
 
 /// Ends the task if what must hold does not: a fault of this program, told with its context. Stays in
@@ -167,7 +165,7 @@ mod counted {
     static REACHED: [AtomicU64; Mark::ALL.len()] = [const { AtomicU64::new(0) }; Mark::ALL.len()];
 
     thread_local! {
-        static KNOBS: [Cell<Option<u64>>; 2] = const { [Cell::new(None), Cell::new(None)] };
+        static KNOBS: [Cell<Option<u64>>; 1] = const { [Cell::new(None)] };
     }
 
     /// Counts a mark.

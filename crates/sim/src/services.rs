@@ -48,7 +48,6 @@ struct State {
     lines: Vec<WitnessLine>,
     /// Questions to the model: when, and which.
     questions: Vec<(Timestamp, String)>,
-    model_failures: BTreeMap<String, u32>,
     programs: BTreeMap<(String, String), Arc<Program>>,
 }
 
@@ -344,7 +343,6 @@ impl Models for Outside {
             let mut state = services.state();
             state.questions.push((now, request.prompt.clone()));
             if fails {
-                *state.model_failures.entry(request.prompt).or_default() += 1;
                 let error = Failure::new("model_busy", "the model is busy");
                 return Err(ModelError { error, retry_after: None, retryable: true });
             }

@@ -173,11 +173,6 @@ impl Gate {
         self.set(if stopped { Life::Stopped } else { Life::Running });
     }
 
-    /// Resolves when the process is dead.
-    pub async fn died(&self) {
-        self.until(Life::Dead).await;
-    }
-
     /// Passes at once, later, or never.
     pub async fn cross(&self, crossing: Crossing) {
         self.while_running().await;
