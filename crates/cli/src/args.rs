@@ -89,7 +89,7 @@ pub enum Command {
     #[command(after_help = "Examples:\n  aetheris prove --config aetheris.yaml --report proof.md\n  \
         aetheris prove --data ./data --quick\n  aetheris prove --only doubts --only stopped --keep\n\n\
         Processes of this program are killed, stopped and locked out in a new folder beside your data;\n\
-        tools are fake, your data is not touched, no model is asked. Two to four minutes with the default\n\
+        tools are fake, your data is not touched, no model is asked. About two minutes with the default\n\
         configuration. The time is printed first; it grows with worker.lease_ttl.")]
     Prove(ProveArgs),
     /// Measure this machine: steps, jobs, signals, beside bare database commits
@@ -418,8 +418,9 @@ pub enum InDoubtAction {
     /// Say what became of one
     #[command(
         after_help = "Example:\n  aetheris in-doubt resolve JOB INVOCATION --did-not-happen --note 'asked the bank'\n\n\
-        Say --did-not-happen only if the call has not happened and can no longer arrive: the tool is\n\
-        called again then. It is refused before the call's own deadline."
+        Say --did-not-happen only if you have looked after the time that the list shows under CAN ARRIVE UNTIL:\n\
+        a call may still arrive after you have looked before it. The tool is called again then. It is refused\n\
+        before that time; when you have looked, only you know."
     )]
     Resolve(Resolve),
 }
@@ -462,7 +463,7 @@ pub struct CheckConsistency {
 /// Commands about the configuration.
 #[derive(Debug, Subcommand)]
 pub enum Config {
-    /// Print every key, its value and where that comes from
+    /// Print every key that has a value, the value and where it comes from
     #[command(after_help = "Example:\n  AETHERIS__WORKER__SLOTS=4 aetheris config show")]
     Show {
         /// The configuration file

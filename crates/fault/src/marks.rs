@@ -111,12 +111,14 @@ pub enum Knob {
 }
 
 /// Ends the task if what must hold does not: a fault of this program, told with its context. Stays in
-/// a release.
+/// a release; builds with the feature `faults` count how often it was asked.
 #[macro_export]
 macro_rules! always {
-    ($holds:expr, $($context:tt)+) => {
-        assert!($holds, $($context)+)
-    };
+    ($holds:expr, $($context:tt)+) => {{
+        #[cfg(feature = "faults")]
+        $crate::marks::examine();
+        assert!($holds, $($context)+);
+    }};
 }
 
 /// Counts that a rare state was reached, where the condition holds. Nothing in a release.
@@ -165,6 +167,7 @@ mod counted {
     static REACHED: [AtomicU64; Mark::ALL.len()] = [const { AtomicU64::new(0) }; Mark::ALL.len()];
 
     thread_local! {
+        static EXAMINED: Cell<u64> = const { Cell::new(0) };
         static KNOBS: [Cell<Option<u64>>; 1] = const { [Cell::new(None)] };
     }
 
@@ -177,6 +180,17 @@ mod counted {
     #[must_use]
     pub fn reached() -> Vec<(Mark, u64)> {
         Mark::ALL.iter().map(|mark| (*mark, REACHED[*mark as usize].load(Ordering::Relaxed))).collect()
+    }
+
+    /// Counts a look at what must always hold.
+    pub fn examine() {
+        EXAMINED.set(EXAMINED.get() + 1);
+    }
+
+    /// How often this thread has looked at what must always hold.
+    #[must_use]
+    pub fn examined() -> u64 {
+        EXAMINED.get()
     }
 
     /// What this thread has made of a number.
@@ -192,4 +206,4 @@ mod counted {
 }
 
 #[cfg(feature = "faults")]
-pub use counted::{reach, reached, tune, tuned};
+pub use counted::{examine, examined, reach, reached, tune, tuned};

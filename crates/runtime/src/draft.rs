@@ -15,8 +15,8 @@ use aetheris_core::state::{Illegal, JobState};
 use aetheris_core::time::Timestamp;
 use aetheris_core::{json, limits};
 use aetheris_store::{
-    Checkpoint, CommitError, Committed, ErrorKind, InboxWrite, LeaseChange, LedgerWrite, NewEffect, Purpose, Store,
-    StoreError, UnitOfWork,
+    Checkpoint, CommitError, Committed, InboxWrite, LeaseChange, LedgerWrite, NewEffect, Purpose, Store, StoreError,
+    UnitOfWork,
 };
 
 /// One fact with everything that is written because of it.
@@ -104,6 +104,11 @@ impl Draft {
     #[must_use]
     pub fn has_results(&self) -> bool {
         self.entries.iter().any(|entry| entry.event.kind() != EventKind::NodeStarted)
+    }
+
+    /// The effects that are to be written.
+    pub fn effects(&self) -> impl Iterator<Item = &NewEffect> {
+        self.entries.iter().filter_map(|entry| entry.effect.as_ref())
     }
 
     /// Whether it sets a timer.
@@ -229,7 +234,19 @@ impl Draft {
     }
 
     /// Takes in what the store says: the facts get their time and the draft is empty again.
+    ///
+    /// # Panics
+    /// The store has written the facts at another place than the draft's.
     pub fn written(&mut self, committed: &Committed) {
+        let unknown = aetheris_fault::planted!("unknown-is-committed");
+        let unchecked = aetheris_fault::planted!("sequence-not-checked");
+        aetheris_fault::always!(
+            committed.seq == self.state.seq || unknown || unchecked,
+            "job {}: a draft up to event {} was written up to event {}",
+            self.state.id,
+            self.state.seq,
+            committed.seq
+        );
         for entry in self.entries.drain(..) {
             self.state.stamp(&entry.event, committed.at);
         }
@@ -332,8 +349,10 @@ pub async fn write(store: &dyn Store, mut unit: impl FnMut() -> UnitOfWork) -> R
             Err(error) => return Err(WriteError::Unknown(error)),
         }
     }
-    let never = || StoreError::new(ErrorKind::Unavailable, "commit", "no attempt was made");
-    Err(WriteError::Failed(trouble.unwrap_or_else(never)))
+    let Some(error) = trouble else {
+        aetheris_fault::unreachable!("a unit was given up without having been sent");
+    };
+    Err(WriteError::Failed(error))
 }
 
 /// The planted bug: what was answered by an error is appended once more at the stream's end, whether or not

@@ -11,11 +11,14 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use serde::Deserialize;
 
 use crate::error::Failure;
+use crate::state::Shared;
 
 /// What may stand around a payload: labels, keys, whitespace.
 const ENVELOPE_BYTES_MAX: usize = 64 * 1024;
 /// The time a body may take to arrive.
 const BODY_TIME_MAX: Duration = Duration::from_secs(30);
+/// The time that a body under way has when the server ends.
+const LAST_BODY_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// The bound of a body, for the router.
 pub(crate) fn limit() -> DefaultBodyLimit {
@@ -25,19 +28,32 @@ pub(crate) fn limit() -> DefaultBodyLimit {
 /// A request's whole body.
 pub(crate) struct Whole(pub(crate) Bytes);
 
-impl<S: Send + Sync> FromRequest<S> for Whole {
+impl FromRequest<Shared> for Whole {
     type Rejection = Failure;
 
-    #[expect(clippy::disallowed_methods, reason = "surrounds the client's sending, not the store")]
-    async fn from_request(request: Request, state: &S) -> Result<Self, Failure> {
+    async fn from_request(request: Request, app: &Shared) -> Result<Self, Failure> {
         refuse_other_sites(request.headers())?;
-        match tokio::time::timeout(BODY_TIME_MAX, Bytes::from_request(request, state)).await {
-            Ok(Ok(bytes)) => Ok(Self(bytes)),
-            Ok(Err(rejection)) if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE => {
+        let last_call = async {
+            app.state.closing.cancelled().await;
+            tokio::time::sleep(LAST_BODY_TIME_MAX).await;
+        };
+        let body = tokio::select! {
+            biased;
+            body = Bytes::from_request(request, app) => body,
+            () = tokio::time::sleep(BODY_TIME_MAX) => {
+                return Err(Failure::invalid("the body took too long to arrive"));
+            }
+            () = last_call => {
+                let message = "the server ends and the body had not arrived; nothing was done, send it again";
+                return Err(Failure::new(ErrorCode::Overloaded, message));
+            }
+        };
+        match body {
+            Ok(bytes) => Ok(Self(bytes)),
+            Err(rejection) if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE => {
                 Err(Failure::new(ErrorCode::PayloadTooLarge, "the body is larger than this server accepts"))
             }
-            Ok(Err(rejection)) => Err(Failure::invalid(format!("the body cannot be read: {}", rejection.body_text()))),
-            Err(_) => Err(Failure::invalid("the body took too long to arrive")),
+            Err(rejection) => Err(Failure::invalid(format!("the body cannot be read: {}", rejection.body_text()))),
         }
     }
 }

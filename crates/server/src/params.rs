@@ -98,31 +98,32 @@ impl Params {
         found.into_iter().map(|(_, value)| value).collect()
     }
 
-    /// The value of a name that stands at most once. An empty one counts as absent.
-    pub(crate) fn one(&mut self, name: &str) -> Result<Option<String>, Failure> {
+    /// The value of a name that stands at most once.
+    fn single(&mut self, name: &str) -> Result<Option<String>, Failure> {
         let mut found = self.all(name);
         let value = found.pop();
         if found.is_empty() {
-            Ok(value.filter(|value| !value.is_empty()))
+            Ok(value)
         } else {
             Err(Failure::invalid(format!("query: `{name}` is given more than once")))
         }
     }
 
-    /// The value of a name, read.
+    /// The text of a name that stands at most once. An empty one counts as absent.
+    pub(crate) fn one(&mut self, name: &str) -> Result<Option<String>, Failure> {
+        Ok(self.single(name)?.filter(|value| !value.is_empty()))
+    }
+
+    /// The value of a name, read. An empty one counts as absent.
     pub(crate) fn read<T: FromStr>(&mut self, name: &str, expected: &str) -> Result<Option<T>, Failure> {
-        let Some(text) = self.one(name)? else {
-            return Ok(None);
-        };
-        let wrong = |_| Failure::invalid(format!("query: `{name}` is `{text}`; expected {expected}"));
-        text.parse().map(Some).map_err(wrong)
+        self.one(name)?.map(|text| read(name, &text, expected)).transpose()
     }
 
     /// The value of a name that is a whole number from `least` on. The document calls it `int64`, so that
     /// what is beyond is refused although it could be read.
     pub(crate) fn number(&mut self, name: &str, least: u64) -> Result<Option<u64>, Failure> {
         let expected = format!("a whole number from {least} to {}", i64::MAX);
-        let number = self.read::<u64>(name, &expected)?;
+        let number = self.single(name)?.map(|text| read::<u64>(name, &text, &expected)).transpose()?;
         match number.filter(|number| *number < least || i64::try_from(*number).is_err()) {
             Some(number) => Err(Failure::invalid(format!("query: `{name}` is {number}; expected {expected}"))),
             None => Ok(number),
@@ -148,6 +149,10 @@ impl Params {
             None => Ok(()),
         }
     }
+}
+
+fn read<T: FromStr>(name: &str, text: &str, expected: &str) -> Result<T, Failure> {
+    text.parse().map_err(|_| Failure::invalid(format!("query: `{name}` is `{text}`; expected {expected}")))
 }
 
 /// Ends when the client of a request is gone. Without a connection, never.

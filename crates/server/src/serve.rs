@@ -37,11 +37,14 @@ const HEADER_TIME_MAX: Duration = Duration::from_secs(10);
 const BUFFER_BYTES_MAX: usize = 64 * 1024;
 /// The time that requests under way have at the end.
 const DRAIN_TIME_MAX: Duration = Duration::from_secs(30);
+/// The time that clients then have to read their answers, or to finish the headers they have begun.
+const LAST_WORDS_TIME_MAX: Duration = Duration::from_secs(2);
 /// The pause after an accept that failed for want of file descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Serves until `shutdown` is cancelled. Then nothing new is accepted, long polls and event streams
-/// end, and requests under way are answered.
+/// end, and requests under way are answered. How long that takes is the requests' affair and not that of
+/// clients who dawdle: what has not arrived by then is refused or cut off within seconds.
 ///
 /// # Errors
 /// None today: a failed accept is tried again.
@@ -111,15 +114,15 @@ async fn answer(router: Router, requests: TaskTracker, request: Request<Incoming
 
 #[expect(clippy::disallowed_methods, reason = "bounds the wait for tasks, which go on by themselves")]
 async fn drain(connections: &TaskTracker, requests: &TaskTracker) {
-    let both = async {
-        connections.wait().await;
-        requests.wait().await;
-    };
-    if tokio::time::timeout(DRAIN_TIME_MAX, both).await.is_err() {
+    let worked = tokio::time::timeout(DRAIN_TIME_MAX, requests.wait()).await.is_ok();
+    let read = tokio::time::timeout(LAST_WORDS_TIME_MAX, connections.wait()).await.is_ok();
+    // What arrived in those last moments was worked on as well.
+    let last = tokio::time::timeout(LAST_WORDS_TIME_MAX, requests.wait()).await.is_ok();
+    if !(worked && read && last) {
         tracing::warn!(
             connections = connections.len(),
             requests = requests.len(),
-            "clients are left that did not read their answers"
+            "clients are left that did not finish their requests or did not read their answers"
         );
     }
 }

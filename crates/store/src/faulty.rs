@@ -2,29 +2,21 @@
 //!
 //! A store that answers is easy. This one also loses answers: of writes that happened, of writes that
 //! did not, and of writes that happen later. Which call meets which [`Fault`] is decided by a
-//! [`FaultPlan`]: a script per operation, and behind it a seed. The decision of the n-th call of an
-//! operation depends on nothing else, so that a run can be repeated.
+//! [`FaultPlan`], a script per operation, or by whoever else can [`Decide`].
 
 #[cfg(all(test, feature = "conformance"))]
 mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
-use aetheris_core::hash::Hash;
-use aetheris_core::id::{AgentName, InstanceId, JobId};
-use aetheris_core::lease::Fence;
-use aetheris_core::ledger::LedgerRow;
+use aetheris_core::id::{AgentName, JobId};
 use aetheris_core::time::Span;
 use tokio::sync::Notify;
 
 use crate::claim::{ClaimRequest, Claimed, Heartbeat, Renewal};
 use crate::error::{CommitError, ErrorKind, StoreError};
-use crate::query::{
-    AgentRow, DueTimers, EventRow, Evidence, History, JobFilter, JobPage, JobRow, NewAgent, PlanDocument, PutAgent,
-    StoreStatus, TimerRow,
-};
+use crate::query::{NewAgent, PutAgent};
 use crate::unit::{Committed, Purpose, UnitOfWork};
 use crate::{Boxed, Hints, Store};
 
@@ -101,36 +93,10 @@ impl Fault {
     }
 }
 
-/// How many of a thousand calls meet each fault.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Rates {
-    /// Executed, answer lost.
-    pub after: u16,
-    /// Failed.
-    pub before: u16,
-    /// Delayed.
-    pub delay: u16,
-    /// Executed later, answer lost.
-    pub late: u16,
-    /// Never executed, answer lost.
-    pub lost: u16,
-    /// The longest delay.
-    pub longest: Span,
-}
-
-impl Rates {
-    /// The same number of a thousand for every fault.
-    #[must_use]
-    pub const fn each(per_mille: u16, longest: Span) -> Self {
-        Self { after: per_mille, before: per_mille, delay: per_mille, late: per_mille, lost: per_mille, longest }
-    }
-}
-
-/// Which calls meet which faults.
+/// Which calls meet which faults: a script per operation.
 #[derive(Debug, Clone, Default)]
 pub struct FaultPlan {
     scripts: BTreeMap<Op, VecDeque<Option<Fault>>>,
-    seeded: Option<(u64, Rates)>,
 }
 
 impl FaultPlan {
@@ -140,81 +106,27 @@ impl FaultPlan {
         Self::default()
     }
 
-    /// Faults drawn from a seed, for all operations.
-    #[must_use]
-    pub fn seeded(seed: u64, rates: Rates) -> Self {
-        Self { scripts: BTreeMap::new(), seeded: Some((seed, rates)) }
-    }
-
-    /// What the next calls of one operation meet, in order; behind it the seed decides, if there is one.
+    /// What the next calls of one operation meet, in order.
     #[must_use]
     pub fn script(mut self, op: Op, faults: impl IntoIterator<Item = Option<Fault>>) -> Self {
         self.scripts.entry(op).or_default().extend(faults);
         self
     }
-
-    fn fault_of(&mut self, op: Op, call: u64) -> Option<Fault> {
-        if let Some(scripted) = self.scripts.get_mut(&op).and_then(VecDeque::pop_front) {
-            return scripted;
-        }
-        let (seed, rates) = self.seeded?;
-        let random = mix(mix(seed ^ code(op)).wrapping_add(call));
-        let length = Span::from_micros(mix(random) % (rates.longest.micros() + 1));
-        let faults = [
-            (rates.after, Fault::After),
-            (rates.before, Fault::Before),
-            (rates.delay, Fault::Delay(length)),
-            (rates.late, Fault::Late(length)),
-            (rates.lost, Fault::Lost),
-        ];
-        let mut drawn = random % 1_000;
-        for (rate, fault) in faults {
-            match drawn.checked_sub(u64::from(rate)) {
-                Some(rest) => drawn = rest,
-                None => return Some(fault),
-            }
-        }
-        None
-    }
 }
 
 /// Whoever decides which call meets which fault; a [`FaultPlan`] is one.
 pub trait Decide: Send {
-    /// The fault of the n-th call of an operation.
-    fn decide(&mut self, op: Op, call: u64) -> Option<Fault>;
+    /// The fault of the next call of an operation.
+    fn decide(&mut self, op: Op) -> Option<Fault>;
 }
 
 impl Decide for FaultPlan {
-    fn decide(&mut self, op: Op, call: u64) -> Option<Fault> {
-        self.fault_of(op, call)
-    }
-}
-
-/// Spreads bits (SplitMix64).
-fn mix(seed: u64) -> u64 {
-    let mut z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
-
-/// A number for each operation.
-fn code(op: Op) -> u64 {
-    match op {
-        Op::Agent => 1,
-        Op::Claim => 2,
-        Op::Heartbeat => 3,
-        Op::Read => 4,
-        Op::Settle => 5,
-        Op::Commit(purpose) => {
-            let place = Purpose::ALL.iter().position(|known| *known == purpose).unwrap_or(0);
-            16 + u64::try_from(place).unwrap_or(0)
-        }
+    fn decide(&mut self, op: Op) -> Option<Fault> {
+        self.scripts.get_mut(&op).and_then(VecDeque::pop_front).flatten()
     }
 }
 
 struct Decisions {
-    calls: BTreeMap<Op, u64>,
     counts: BTreeMap<(Op, FaultKind), u64>,
     plan: Box<dyn Decide>,
 }
@@ -283,7 +195,7 @@ impl FaultyStore {
     /// Wraps a store whose faults someone else decides.
     #[must_use]
     pub fn decided_by(inner: Arc<dyn Store>, plan: Box<dyn Decide>) -> Self {
-        let decisions = Mutex::new(Decisions { calls: BTreeMap::new(), counts: BTreeMap::new(), plan });
+        let decisions = Mutex::new(Decisions { counts: BTreeMap::new(), plan });
         Self { decisions, in_flight: Arc::default(), inner }
     }
 
@@ -310,10 +222,7 @@ impl FaultyStore {
 
     fn decide(&self, op: Op) -> Option<Fault> {
         let mut decisions = self.decisions();
-        let call = decisions.calls.entry(op).or_insert(0);
-        *call += 1;
-        let call = *call;
-        let fault = decisions.plan.decide(op, call);
+        let fault = decisions.plan.decide(op);
         if let Some(fault) = fault {
             *decisions.counts.entry((op, fault.kind())).or_insert(0) += 1;
         }
@@ -334,10 +243,11 @@ impl FaultyStore {
                 tokio::time::sleep(by.to_std()).await;
                 unknown()
             }
-            Some(Fault::After) => match self.inner.commit(unit).await {
+            Some(Fault::After) => {
                 // A refusal is lost like every other answer.
-                Ok(_) | Err(_) => unknown(),
-            },
+                drop(self.inner.commit(unit).await);
+                unknown()
+            }
             Some(Fault::Delay(by)) => {
                 tokio::time::sleep(by.to_std()).await;
                 self.inner.commit(unit).await
@@ -345,20 +255,13 @@ impl FaultyStore {
             Some(Fault::Late(by)) => {
                 let (inner, in_flight, job) = (Arc::clone(&self.inner), Arc::clone(&self.in_flight), unit.job);
                 in_flight.leave(job);
-                self.later(by.to_std(), async move {
+                later(by, async move {
                     drop(inner.commit(unit).await);
                     in_flight.land(job);
                 });
                 unknown()
             }
         }
-    }
-
-    fn later(&self, by: Duration, call: impl Future<Output = ()> + Send + 'static) {
-        tokio::spawn(async move {
-            tokio::time::sleep(by).await;
-            call.await;
-        });
     }
 
     /// Any other call. `late` is what is executed when its answer is lost already.
@@ -385,7 +288,7 @@ impl FaultyStore {
             }
             Some(Fault::Late(by)) => {
                 if let Some(call) = late(Arc::clone(&self.inner)) {
-                    self.later(by.to_std(), call);
+                    later(by, call);
                 }
                 Err(injected(name))
             }
@@ -399,6 +302,13 @@ impl FaultyStore {
     ) -> Boxed<'a, Result<T, StoreError>> {
         Box::pin(self.call((Op::Read, name), call, |_| None))
     }
+}
+
+fn later(by: Span, call: impl Future<Output = ()> + Send + 'static) {
+    tokio::spawn(async move {
+        tokio::time::sleep(by.to_std()).await;
+        call.await;
+    });
 }
 
 fn injected(op: &'static str) -> StoreError {
@@ -451,61 +361,7 @@ impl Store for FaultyStore {
         Box::pin(self.call((Op::Agent, "delete_agent"), |inner| inner.delete_agent(name), late))
     }
 
-    fn history(&self, job: JobId, full: bool) -> Boxed<'_, Result<Option<History>, StoreError>> {
-        self.read("history", move |inner| inner.history(job, full))
-    }
-
-    fn job(&self, job: JobId) -> Boxed<'_, Result<Option<JobRow>, StoreError>> {
-        self.read("job", move |inner| inner.job(job))
-    }
-
-    fn jobs(&self, filter: JobFilter) -> Boxed<'_, Result<JobPage, StoreError>> {
-        self.read("jobs", move |inner| inner.jobs(filter))
-    }
-
-    fn events(&self, job: JobId, after: u64, limit: usize) -> Boxed<'_, Result<Vec<EventRow>, StoreError>> {
-        self.read("events", move |inner| inner.events(job, after, limit))
-    }
-
-    fn agent(&self, name: AgentName) -> Boxed<'_, Result<Option<AgentRow>, StoreError>> {
-        self.read("agent", move |inner| inner.agent(name))
-    }
-
-    fn agents(&self) -> Boxed<'_, Result<Vec<AgentRow>, StoreError>> {
-        self.read("agents", move |inner| inner.agents())
-    }
-
-    fn plan(&self, hash: Hash) -> Boxed<'_, Result<Option<PlanDocument>, StoreError>> {
-        self.read("plan", move |inner| inner.plan(hash))
-    }
-
-    fn in_doubt(&self, limit: usize) -> Boxed<'_, Result<Vec<LedgerRow>, StoreError>> {
-        self.read("in_doubt", move |inner| inner.in_doubt(limit))
-    }
-
-    fn evidence(&self, job: JobId) -> Boxed<'_, Result<Vec<Evidence>, StoreError>> {
-        self.read("evidence", move |inner| inner.evidence(job))
-    }
-
-    fn due_timers(&self, limit: usize) -> Boxed<'_, Result<DueTimers, StoreError>> {
-        self.read("due_timers", move |inner| inner.due_timers(limit))
-    }
-
-    fn timers(&self, job: JobId) -> Boxed<'_, Result<Vec<TimerRow>, StoreError>> {
-        self.read("timers", move |inner| inner.timers(job))
-    }
-
-    fn expired(&self, limit: usize) -> Boxed<'_, Result<Vec<(JobId, Fence)>, StoreError>> {
-        self.read("expired", move |inner| inner.expired(limit))
-    }
-
-    fn held_by(&self, instance: InstanceId, limit: usize) -> Boxed<'_, Result<Vec<(JobId, Fence)>, StoreError>> {
-        self.read("held_by", move |inner| inner.held_by(instance, limit))
-    }
-
-    fn status(&self) -> Boxed<'_, Result<StoreStatus, StoreError>> {
-        self.read("status", move |inner| inner.status())
-    }
+    crate::questions_through!(read);
 
     fn hints(&self) -> &Hints {
         self.inner.hints()

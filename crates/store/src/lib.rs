@@ -16,6 +16,7 @@ pub mod memory;
 pub mod query;
 pub mod rules;
 pub mod system;
+mod through;
 pub mod unit;
 
 use std::future::Future;
@@ -168,4 +169,22 @@ pub trait Store: Send + Sync + 'static {
 
     /// Wake-ups about jobs that this process has written.
     fn hints(&self) -> &Hints;
+}
+
+/// The rows of all jobs, newest first, page by page. For tests and checks: a server asks for one page.
+///
+/// # Errors
+/// [`StoreError`] of any page.
+pub async fn every_job(store: &dyn Store) -> Result<Vec<JobRow>, StoreError> {
+    let mut jobs = Vec::new();
+    let mut before = None;
+    loop {
+        let limit = aetheris_core::limits::PAGE_JOBS_MAX;
+        let page = store.jobs(JobFilter { before, limit, ..JobFilter::default() }).await?;
+        jobs.extend(page.jobs);
+        before = page.next;
+        if before.is_none() {
+            return Ok(jobs);
+        }
+    }
 }

@@ -8,6 +8,7 @@ use aetheris_core::id::JobId;
 use aetheris_runtime::Runtime;
 use aetheris_runtime::run::Lease;
 use aetheris_store::{Heartbeat, LeaseRenewal, Renewal, StoreError};
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::{WorkerOptions, safe_for};
@@ -17,13 +18,21 @@ use crate::{WorkerOptions, safe_for};
 pub(crate) struct Held {
     closed: CancellationToken,
     leases: Mutex<BTreeMap<JobId, Arc<Lease>>>,
+    /// A lease has come that the keeper is to look at before its next beat.
+    short: Notify,
 }
 
 impl Held {
-    /// Begins to keep a lease. An earlier one of the same job is lost: this claim came after it.
-    pub(crate) fn begin(&self, job: JobId, lease: Arc<Lease>) {
+    /// Begins to keep a lease. An earlier one of the same job is lost: this claim came after it. A claim
+    /// that was long on its way brings a lease that may be spent before the next beat, at `next_beat` by
+    /// the boot clock at the latest: the keeper is told.
+    pub(crate) fn begin(&self, job: JobId, lease: Arc<Lease>, next_beat: Duration) {
+        let short = lease.safe_until() <= next_beat;
         if let Some(earlier) = self.leases().insert(job, lease) {
             earlier.lost.cancel();
+        }
+        if short {
+            self.short.notify_one();
         }
     }
 
@@ -73,6 +82,7 @@ impl Keeper {
             tokio::select! {
                 biased;
                 () = self.held.closed.cancelled() => return,
+                () = self.held.short.notified() => {}
                 () = tokio::time::sleep(self.until_unsafe(pause)) => {}
             }
             self.end_unsafe();
@@ -148,5 +158,38 @@ impl Keeper {
                 () = tokio::time::sleep(self.until_unsafe(Duration::from_secs(1))) => self.end_unsafe(),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use aetheris_core::id::WorkerId;
+    use aetheris_core::lease::Fence;
+    use aetheris_core::time::Span;
+    use aetheris_testing::{FakeModels, FakeTools, TestWorld};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_that_comes_nearly_spent_is_looked_at_before_the_next_beat() {
+        let rt = TestWorld::new(&FakeTools::new(), &FakeModels::new()).runtime().clone();
+        let beat = Span::from_secs(10);
+        let (id, poll_interval) = (WorkerId::from("w"), Span::from_secs(1));
+        let options = WorkerOptions { heartbeat: beat, id, lease_ttl: Span::from_secs(30), poll_interval, slots: 1 };
+        let held = Arc::new(Held::default());
+        let keeper = tokio::spawn(Keeper::new(rt.clone(), options, Arc::clone(&held)).run());
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        let now = rt.system.clock.boot();
+        let lease = |left| {
+            Arc::new(Lease::new(Fence::default(), now + left, CancellationToken::new(), CancellationToken::new()))
+        };
+        let (long, short) = (lease(Duration::from_secs(20)), lease(Duration::from_secs(2)));
+        held.begin(JobId::from_u128(1), Arc::clone(&long), now + beat.to_std());
+        held.begin(JobId::from_u128(2), Arc::clone(&short), now + beat.to_std());
+        // The store knows neither: whoever looks ends the runs.
+        short.lost.cancelled().await;
+        assert!(rt.system.clock.boot() <= now + Duration::from_secs(2));
+        held.close();
+        keeper.await.unwrap();
     }
 }

@@ -202,7 +202,8 @@ struct Kept {
 
 impl Kept {
     fn begin(worker: &Worker, job: JobId, lease: &Arc<Lease>) -> Self {
-        worker.held.begin(job, Arc::clone(lease));
+        let next_beat = worker.rt.system.clock.boot() + worker.options.heartbeat.to_std();
+        worker.held.begin(job, Arc::clone(lease), next_beat);
         worker.rt.wakeups.run_began(job, lease.fence, lease.ending.clone());
         let (held, wakeups) = (Arc::clone(&worker.held), worker.rt.wakeups.clone());
         Self { held, job, lease: Arc::clone(lease), wakeups }

@@ -141,7 +141,7 @@ async fn a_redirect_is_judged_like_a_first_address() {
     assert_eq!(inside.connections(), 0);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_connection_that_takes_too_long_was_not_sent() {
     struct Silent;
     impl Lookup for Silent {

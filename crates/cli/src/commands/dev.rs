@@ -45,6 +45,8 @@ pub async fn run(given: &args::Dev, config: Config, context: &Context) -> Result
     }
     let listener = wired.listen().await?;
     let address = listener.local_addr().map_err(anyhow::Error::from)?;
+    // Heard from here on: whoever has seen this process begin can end it in good order.
+    let signals = StopRequests::new()?;
     let mut tasks = JoinSet::new();
     let background = CancellationToken::new();
     wired.start_sweeps(&mut tasks, &background);
@@ -52,7 +54,7 @@ pub async fn run(given: &args::Dev, config: Config, context: &Context) -> Result
     start_server(&wired, listener, &mut tasks, &background);
     aetheris_fault::crash_point!("start.listening");
     out.text(&format!("aetheris dev: listening on http://{address}\n"))?;
-    until_stopped(&wired, &background, tasks, out).await
+    until_stopped(&wired, signals, &background, tasks, out).await
 }
 
 /// The folder of the database: what `--data` names, or where the configuration puts the file.
@@ -70,12 +72,13 @@ pub async fn serve(config: Config, context: &Context) -> Result<Exit, Error> {
     let wired = Wired::new(config, &context.env, false)?;
     let listener = wired.listen().await?;
     let address = listener.local_addr().map_err(anyhow::Error::from)?;
+    let signals = StopRequests::new()?;
     let mut tasks = JoinSet::new();
     let background = CancellationToken::new();
     wired.start_sweeps(&mut tasks, &background);
     start_server(&wired, listener, &mut tasks, &background);
     out.text(&format!("aetheris serve: listening on http://{address}\n"))?;
-    until_stopped(&wired, &background, tasks, out).await
+    until_stopped(&wired, signals, &background, tasks, out).await
 }
 
 /// Claims and executes. It also sweeps, so that workers alone take back what one of them has lost.
@@ -89,12 +92,13 @@ pub async fn worker(config: Config, context: &Context) -> Result<Exit, Error> {
     }
     let out = &context.out;
     let wired = Wired::new(config, &context.env, false)?;
+    let signals = StopRequests::new()?;
     let mut tasks = JoinSet::new();
     let background = CancellationToken::new();
     wired.start_sweeps(&mut tasks, &background);
     wired.start_worker(&mut tasks)?;
     out.text(&format!("aetheris worker: ready as {}\n", wired.worker_id()))?;
-    until_stopped(&wired, &background, tasks, out).await
+    until_stopped(&wired, signals, &background, tasks, out).await
 }
 
 async fn put_agent(wired: &Wired, file: &PathBuf) -> Result<(), Error> {
@@ -132,11 +136,11 @@ async fn take_back(wired: &Wired, lock: &mut DataLock) -> Result<(), Error> {
 /// back. A second signal gives up calls that have left as well.
 async fn until_stopped(
     wired: &Wired,
+    mut signals: StopRequests,
     background: &CancellationToken,
     mut tasks: JoinSet<()>,
     out: &Out,
 ) -> Result<Exit, Error> {
-    let mut signals = StopRequests::new()?;
     signals.next().await;
     aetheris_fault::crash_point!("stop.asked");
     wired.stop.drain.cancel();

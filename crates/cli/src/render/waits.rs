@@ -74,7 +74,7 @@ fn resolve(call: &InDoubtView, program: &str, style: Style) -> String {
         style.paint(Tone::Dim, "Ask the other side what became of the call, then say so; of the first one:"),
         style.paint(
             Tone::Dim,
-            "--did-not-happen means: it has not happened, and can no longer arrive. The tool is called again then."
+            "--did-not-happen means: looked at after CAN ARRIVE UNTIL, it has not happened. The tool is called again then."
         ),
     )
 }

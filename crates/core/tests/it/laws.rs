@@ -68,6 +68,9 @@ fn plan(nodes: &[(u8, Vec<u8>)]) -> Arc<Plan> {
     })
 }
 
+/// Moments with a year of four digits, in microseconds.
+const CALENDAR: std::ops::Range<i64> = -62_135_596_800_000_000..253_402_207_200_000_000;
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(crate::CASES))]
 
@@ -162,19 +165,19 @@ proptest! {
 
     /// Texts are read as one value or refused, and what is written is read as itself.
     #[test]
-    fn texts_of_values_are_exact(bits in any::<u128>(), micros in any::<u64>(), at in any::<i64>(), text in "[0-9a-fA-F+]{62,65}|\\PC{0,30}") {
+    fn texts_of_values_are_exact(bits in any::<u128>(), micros in any::<u64>(), at in any::<i64>(), calendar in CALENDAR, hex in "[0-9a-fA-F]{64}", text in "[0-9a-fA-F+]{62,65}|\\PC{0,30}") {
         let id = JobId::from_u128(bits);
         prop_assert_eq!(id.to_string().parse::<JobId>().unwrap(), id);
         prop_assert_eq!(JobId::from_slice(&id.to_bytes()), Some(id));
         let span = Span::from_micros(micros);
         prop_assert_eq!(span.to_string().parse::<Span>().unwrap(), span);
+        let moment = Timestamp::from_micros(calendar);
+        prop_assert_eq!(moment.to_string().parse::<Timestamp>(), Ok(moment));
+        let later = moment.after(span);
+        prop_assert_eq!(later.to_string().parse::<Timestamp>(), Ok(later));
         let moment = Timestamp::from_micros(at);
-        if let Ok(read) = moment.to_string().parse::<Timestamp>() {
-            prop_assert_eq!(read, moment);
-            let later = moment.after(span);
-            prop_assert_eq!(later.to_string().parse::<Timestamp>(), Ok(later));
-        }
         prop_assert!(moment.after(span) >= moment && moment.since(moment.after(span)) == Span::ZERO);
+        prop_assert_eq!(hex.parse::<Hash>().unwrap().to_string(), hex.to_lowercase());
         if let Ok(hash) = text.parse::<Hash>() {
             prop_assert_eq!(hash.to_string(), text.to_lowercase());
         }

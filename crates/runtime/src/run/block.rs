@@ -86,11 +86,8 @@ impl Run<'_> {
                 self.name_output(&node.id, payload.clone());
                 Ok(Turn::Go)
             }
-            (WaitEnd::Time, _) if wait.wait_type == WaitType::Timer => {
-                self.succeed(node, StepResult::Success, Json::null(), None)
-            }
             (WaitEnd::Time, OnDeadline::ContinueWith(value)) => {
-                aetheris_fault::sometimes!(WaitTimedOut);
+                aetheris_fault::sometimes!(WaitTimedOut, wait.wait_type != WaitType::Timer);
                 self.succeed(node, StepResult::Success, value.clone(), None)
             }
             (WaitEnd::Time, OnDeadline::Fail) => {

@@ -9,10 +9,10 @@ use aetheris_core::json::Json;
 use aetheris_core::ledger::{LedgerStatus, LedgerTrigger, Settle};
 use aetheris_core::plan::{DoubtPolicy, Node, WaitType};
 use aetheris_core::state::{Doubt, Invocation};
-use aetheris_core::time::{Span, Timestamp};
-use aetheris_store::{EffectRow, LedgerWrite, NewEffect, Purpose};
+use aetheris_core::time::Span;
+use aetheris_store::{LedgerWrite, NewEffect, Purpose};
 
-use super::{Run, RunEnd, Stop, Turn};
+use super::{Run, RunEnd, Stop, Turn, unwritten};
 use crate::draft::Rebased;
 use crate::ports::ToolOutcome;
 
@@ -141,6 +141,7 @@ impl Run<'_> {
         if self.state().end_requested.is_some() {
             return Ok(Turn::Go);
         }
+        self.need_safety().await?;
         let Some(answer) = self.ask(node, name, invocation).await? else {
             return Ok(Turn::Go);
         };
@@ -166,10 +167,10 @@ impl Run<'_> {
 
     fn reconciled(&mut self, node: &Node, invocation: &Invocation, result: Json) -> Result<Turn, Stop> {
         let (key, permit, permit_id) = (invocation.key, invocation.permit, invocation.permit_id);
-        let effect = NewEffect { key, permit, permit_id, result: result.clone() };
+        let effect = NewEffect { key, permit, permit_id, result };
+        self.effects.insert(key, unwritten(&effect));
         let event = self.resolved(node, invocation, Resolver::Reconcile, DoubtOutcome::Happened);
         self.draft.push_with_effect(self.ids(), event, effect, settle(invocation, LedgerTrigger::Commit))?;
-        self.effects.insert(key, EffectRow { at: Timestamp::default(), key, permit, result });
         if let Some(row) = self.ledger.get_mut(&key) {
             row.status = LedgerStatus::Committed;
         }

@@ -7,6 +7,7 @@ use aetheris_core::event::{
 use aetheris_core::id::NodeId;
 use aetheris_core::json::Json;
 use aetheris_core::lease::{Fence, Guard};
+use aetheris_core::state::JobState;
 use aetheris_core::step::StepStatus;
 use aetheris_store::Purpose;
 
@@ -68,7 +69,11 @@ impl Run<'_> {
         self.draft.release();
         aetheris_fault::crash_point!("run.end.drafted");
         match self.flush(Purpose::Finish).await? {
-            Rebased::Whole => Ok(Some(RunEnd::Finished(self.state().status))),
+            Rebased::Whole => {
+                let JobState { id, status, .. } = self.state();
+                aetheris_fault::always!(status.is_terminal(), "job {id}: its run has ended and it is {status:?}");
+                Ok(Some(RunEnd::Finished(*status)))
+            }
             Rebased::Cut => {
                 aetheris_fault::sometimes!(EndRefused);
                 Ok(None)

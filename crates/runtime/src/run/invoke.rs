@@ -13,12 +13,12 @@ use aetheris_core::limits;
 use aetheris_core::plan::{EffectClass, Node, NodeKind, Tool};
 use aetheris_core::retry::OnTimeout;
 use aetheris_core::step::StepStatus;
-use aetheris_core::time::{Span, Timestamp};
-use aetheris_store::{EffectRow, LedgerWrite, NewEffect, Purpose};
+use aetheris_core::time::Span;
+use aetheris_store::{LedgerWrite, NewEffect, Purpose};
 
 use super::plain::overdue;
 use super::step::TryFailed;
-use super::{Run, Stop, Turn};
+use super::{Run, Stop, Turn, unwritten};
 use crate::draft::Rebased;
 use crate::ops::{Deposit, DepositOutcome};
 use crate::ports::{ToolCall, ToolOutcome};
@@ -77,7 +77,10 @@ impl Run<'_> {
                 aetheris_fault::sometimes!(PermitSpentBeforeCall);
                 Some(ToolOutcome::NotSent { error, permanent: false })
             }
-            None => self.call(call, permit.class).await,
+            None => {
+                self.examine_permission(node, &permit, &call);
+                self.call(call, permit.class).await
+            }
         };
         match outcome {
             Some(outcome) => self.record_outcome(node, &permit, outcome).await,
@@ -92,7 +95,9 @@ impl Run<'_> {
             | NodeKind::Llm(_)
             | NodeKind::Sleep(_)
             | NodeKind::Transform(_)
-            | NodeKind::Wait(_) => Ok(Json::null()),
+            | NodeKind::Wait(_) => {
+                aetheris_fault::unreachable!("node `{}` asks for a permission and has no tool", node.id)
+            }
         }
     }
 
@@ -137,7 +142,7 @@ impl Run<'_> {
 
     /// With too little left of the lease nothing new starts: what is known is written, and the run ends as
     /// one that has lost it.
-    async fn need_safety(&mut self) -> Result<(), Stop> {
+    pub(super) async fn need_safety(&mut self) -> Result<(), Stop> {
         let unchecked = aetheris_fault::planted!("lease-not-checked-before-call");
         if unchecked || self.lease.is_safe(self.rt.system.clock.as_ref()) {
             return Ok(());
@@ -160,6 +165,38 @@ impl Run<'_> {
             let message = format!("writing the permission took {} ms; nothing was sent", spent.as_millis());
             TooLate::Permit(Failure::new("permit_spent", message))
         })
+    }
+
+    /// What the promise about effects stands on, looked at once more before the call leaves: its permission
+    /// is written and is the step's newest, the call carries the permission's key, and no effect is known.
+    fn examine_permission(&self, node: &Node, permit: &Permit, call: &ToolCall) {
+        let job = self.state().id;
+        let invocation = self.state().steps.get(&node.id).and_then(|step| step.invocation.as_ref());
+        aetheris_fault::always!(
+            self.draft.is_empty() || aetheris_fault::planted!("call-before-permission"),
+            "job {job}, node `{}`: a call leaves before its permission is written",
+            node.id
+        );
+        aetheris_fault::always!(
+            invocation.is_some_and(|newest| newest.permit_id == permit.id && newest.permit == permit.number),
+            "job {job}, node `{}`: a call leaves under permit {} and {invocation:?} is the newest",
+            node.id,
+            permit.number
+        );
+        let new_key = aetheris_fault::planted!("recall-with-new-key");
+        let attempt_key = aetheris_fault::planted!("key-with-attempt");
+        aetheris_fault::always!(
+            call.key == permit.key || new_key || attempt_key,
+            "job {job}, node `{}`: a call leaves with key {} and its permission has {}",
+            node.id,
+            call.key,
+            permit.key
+        );
+        aetheris_fault::always!(
+            !self.effects.contains_key(&permit.key),
+            "job {job}, node `{}`: a call leaves and its effect is recorded",
+            node.id
+        );
     }
 
     /// The lease ran short while the permission was written: nothing was sent, which is no failure of
@@ -270,9 +307,7 @@ impl Run<'_> {
         let effect = NewEffect { key: permit.key, permit: permit.number, permit_id: permit.id, result: result.clone() };
         let commit = Settle { key: permit.key, permit_id: permit.id, trigger: LedgerTrigger::Commit };
         self.owe(node, permit, DepositOutcome::Done(result.clone()));
-        let row =
-            EffectRow { at: Timestamp::default(), key: permit.key, permit: permit.number, result: result.clone() };
-        self.effects.insert(permit.key, row);
+        self.effects.insert(permit.key, unwritten(&effect));
         let finished = ToolInvocationFinished {
             error: None,
             node: node.id.clone(),
@@ -353,8 +388,9 @@ impl Run<'_> {
             InvocationOutcome::RefusedRetryable => {
                 (Failure::new("refused", "the tool refused and may accept later"), true)
             }
-            InvocationOutcome::RefusedPermanent | InvocationOutcome::Committed | InvocationOutcome::InDoubt => {
-                (Failure::new("refused", "the tool refused for good"), false)
+            InvocationOutcome::RefusedPermanent => (Failure::new("refused", "the tool refused for good"), false),
+            InvocationOutcome::Committed | InvocationOutcome::InDoubt => {
+                aetheris_fault::unreachable!("node `{}`: {outcome:?} is not caught up from the ledger alone", node.id)
             }
         };
         let event = ToolInvocationFinished {

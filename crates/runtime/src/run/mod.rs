@@ -40,8 +40,9 @@ use aetheris_core::limits;
 use aetheris_core::plan::CompiledPlan;
 use aetheris_core::schedule::{self, Next};
 use aetheris_core::state::{Illegal, JobState};
+use aetheris_core::time::Timestamp;
 use aetheris_expr::Scope;
-use aetheris_store::{Claimed, Committed, EffectRow, KeptSignal, Purpose, Refusal};
+use aetheris_store::{Claimed, Committed, EffectRow, KeptSignal, NewEffect, Purpose, Refusal};
 
 use crate::draft::{self, Draft, Rebased, WriteError};
 use crate::error::OpError;
@@ -132,6 +133,12 @@ pub async fn run_job(rt: &Runtime, claimed: Claimed, lease: &Lease) -> Result<Ru
         hash = rt.store.agent(loaded.state.agent.clone()).await?.map_or(hash, |row| row.plan_hash);
     }
     let plan = rt.plans.get(rt.store.as_ref(), hash).await?;
+    aetheris_fault::always!(
+        plan.hash() == hash,
+        "job {}: plan {hash} was asked for, {} came",
+        claimed.job,
+        plan.hash()
+    );
     aetheris_fault::crash_point!("run.loaded");
     let mut run = Run::new(rt, lease, plan, loaded);
     let stop = match run.drive().await {
@@ -219,15 +226,17 @@ impl<'r> Run<'r> {
             self.flush(Purpose::Record).await?;
             self.look_again().await?;
         }
-        while let Some(cause) = self.state().end_requested {
-            if let Some(end) = self.end_as_asked(cause).await? {
-                return Ok(Some(end));
+        loop {
+            let ended = match self.state().end_requested {
+                Some(cause) => self.end_as_asked(cause).await?,
+                None if self.lease.drain.is_cancelled() => self.give_back().await?,
+                None => return Ok(None),
+            };
+            // Where a newer state refused it, that is looked at before anything else.
+            if ended.is_some() {
+                return Ok(ended);
             }
         }
-        if self.lease.drain.is_cancelled() {
-            return self.give_back().await;
-        }
-        Ok(None)
     }
 
     /// Writes the draft. A sequence that has moved under a valid fence is folded and the draft laid onto
@@ -347,7 +356,12 @@ impl<'r> Run<'r> {
         Ok(loaded.state)
     }
 
+    /// Takes in what the draft's state says after the job was read again: with it the effects that the draft
+    /// is about to write, which the store cannot know.
     fn rename(&mut self) {
+        for effect in self.draft.effects() {
+            self.effects.insert(effect.key, unwritten(effect));
+        }
         self.names = scope::of(self.draft.state(), &self.effects);
         self.place = 0;
     }
@@ -376,6 +390,11 @@ impl<'r> Run<'r> {
         }
         Ok(())
     }
+}
+
+/// An effect as its row will be; the store gives it its time.
+fn unwritten(effect: &NewEffect) -> EffectRow {
+    EffectRow { at: Timestamp::default(), key: effect.key, permit: effect.permit, result: effect.result.clone() }
 }
 
 /// The most facts that one turn adds to a draft before it writes.

@@ -30,6 +30,7 @@ impl Run<'_> {
         let Some(call) = self.tool_call(node, name, input) else {
             return Err(Stop::Fault(Failure::new("unknown_tool", format!("the plan has no tool `{name}`"))));
         };
+        self.need_safety().await?;
         aetheris_fault::crash_point!("run.pure.before_call");
         let Some(outcome) = self.droppable(call).await else {
             return Ok(Turn::Go);
@@ -108,6 +109,7 @@ impl Run<'_> {
         if self.flush(Purpose::Record).await? == Rebased::Cut {
             return Ok(Turn::Go);
         }
+        self.need_safety().await?;
         let prompt_hash = prompt_hash(&request);
         let limit = request.timeout + ADAPTER_GRACE;
         aetheris_fault::crash_point!("run.model.before_call");

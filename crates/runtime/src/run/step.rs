@@ -120,12 +120,10 @@ impl Run<'_> {
                 self.draft.push(self.ids(), NodeStarted { node: node.id.clone(), number: tries + 1 })?;
                 Ok(())
             }
-            StepStatus::Running
-            | StepStatus::Waiting
-            | StepStatus::InDoubt
-            | StepStatus::Completed
-            | StepStatus::Failed
-            | StepStatus::Skipped => Ok(()),
+            StepStatus::Running | StepStatus::Waiting | StepStatus::InDoubt => Ok(()),
+            StepStatus::Completed | StepStatus::Failed | StepStatus::Skipped => {
+                aetheris_fault::unreachable!("node `{}` has ended and is started", node.id)
+            }
         }
     }
 

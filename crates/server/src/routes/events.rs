@@ -90,7 +90,7 @@ fn after(params: &mut Params) -> Result<u64, Failure> {
 }
 
 fn last_seen(headers: &HeaderMap) -> Result<Option<u64>, Failure> {
-    let Some(value) = headers.get(LAST_EVENT_ID).filter(|value| !value.is_empty()) else {
+    let Some(value) = headers.get(LAST_EVENT_ID) else {
         return Ok(None);
     };
     let place = value.to_str().ok().and_then(|text| text.parse().ok()).filter(|place| i64::try_from(*place).is_ok());

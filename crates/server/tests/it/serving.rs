@@ -83,6 +83,26 @@ async fn a_body_that_never_comes_is_refused() {
     assert!(began.elapsed() < Duration::from_secs(40));
 }
 
+#[tokio::test(start_paused = true)]
+async fn clients_that_drip_do_not_hold_up_the_end() {
+    let bed = Bed::new();
+    let served = served(&bed).await;
+    let post = "POST /api/agents/a/message HTTP/1.1\r\nhost: a\r\ncontent-length: 13\r\n";
+    let mut body = served.connect(&format!("{post}expect: 100-continue\r\n\r\n")).await;
+    // The server asks for the body: the request is being worked on.
+    until(&mut body, "100 Continue").await;
+    let headers = served.connect(post).await;
+    // Accepted after the two, so they are connections of the server by now.
+    until(&mut served.connect("GET /livez HTTP/1.1\r\nhost: a\r\n\r\n").await, "\"live\":true").await;
+    let began = tokio::time::Instant::now();
+    served.shutdown.cancel();
+    let refused = rest(body).await;
+    assert!(refused.starts_with("HTTP/1.1 503") && refused.contains("send it again"), "{refused}");
+    served.ended.await.unwrap().unwrap();
+    assert!(began.elapsed() <= Duration::from_secs(6), "{:?}", began.elapsed());
+    drop(headers);
+}
+
 #[tokio::test]
 async fn at_the_end_polls_are_answered_and_streams_close() {
     let bed = Bed::with_agents().await;
@@ -111,10 +131,17 @@ async fn clients_that_went_away_do_not_hold_up_the_end() {
     let mut stream = served.connect(&format!("GET /api/jobs/{job}/events/stream HTTP/1.1\r\nhost: a\r\n\r\n")).await;
     until(&mut stream, "event: plan_generated").await;
     let poll = served.connect(&format!("GET /api/jobs/{job}?wait=60s HTTP/1.1\r\nhost: a\r\n\r\n")).await;
+    // The poll has arrived when it follows; a second stream behind it says so.
+    until(
+        &mut served.connect(&format!("GET /api/jobs/{job}/events/stream HTTP/1.1\r\nhost: a\r\n\r\n")).await,
+        "job_created",
+    )
+    .await;
     drop((stream, poll));
-    tokio::task::yield_now().await;
+    let began = tokio::time::Instant::now();
     served.shutdown.cancel();
     served.ended.await.unwrap().unwrap();
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,6 +1,7 @@
 //! Many units in one transaction.
 
 use aetheris_core::json::Json;
+use aetheris_store::conformance::fixture::stands;
 use aetheris_store::conformance::{Fixture, Run};
 use aetheris_store::{CommitError, ErrorKind, LeaseChange, Purpose};
 
@@ -57,12 +58,13 @@ async fn a_job_is_claimed_by_a_standing_claim_in_the_commit_that_creates_it() {
     let mut request = fixture.request(1);
     request.linger = aetheris_core::time::Span::from_secs(20);
     let store = fixture.shared();
-    let claim = tokio::spawn(async move { store.claim(request).await });
-    // The claim has looked, and stands, once another claim behind it has been answered.
+    let mut claim = store.claim(request);
+    stands(&mut claim).await;
+    // It has looked once another claim behind it has been answered.
     assert!(fixture.claim(1).await.is_empty());
     let before = fixture.store().status().await.unwrap().writer;
     let job = fixture.pending().await;
-    let claimed = claim.await.unwrap().unwrap();
+    let claimed = claim.await.unwrap();
     assert_eq!(claimed.first().map(|claimed| claimed.job), Some(job));
     let after = fixture.store().status().await.unwrap().writer;
     assert_eq!((after.commits - before.commits, after.units - before.units), (1, 1));
@@ -74,10 +76,10 @@ async fn a_claim_whose_requester_has_gone_takes_nothing() {
     let mut request = fixture.request(1);
     request.linger = aetheris_core::time::Span::from_secs(20);
     let store = fixture.shared();
-    let claim = tokio::spawn(async move { store.claim(request).await });
-    tokio::task::yield_now().await;
-    claim.abort();
-    drop(claim.await);
+    let mut claim = store.claim(request);
+    stands(&mut claim).await;
+    assert!(fixture.claim(1).await.is_empty());
+    drop(claim);
     let job = fixture.pending().await;
     assert_eq!(fixture.claim_ids(1).await, [job]);
 }

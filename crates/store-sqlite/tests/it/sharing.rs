@@ -6,9 +6,10 @@ use std::sync::Arc;
 use aetheris_core::id::{InstanceId, JobId, WorkerId};
 use aetheris_core::json::Json;
 use aetheris_core::time::Span;
+use aetheris_store::conformance::fixture::stands;
 use aetheris_store::conformance::{Fixture, Harness, Opened, Run};
 use aetheris_store::system::{Clock, SystemClock};
-use aetheris_store::{Boxed, Purpose, Store};
+use aetheris_store::{Boxed, ClaimRequest, Purpose, Store};
 use aetheris_store_sqlite::SqliteStore;
 
 use crate::folder::{Folder, options};
@@ -81,7 +82,10 @@ async fn a_standing_claim_sees_what_another_store_has_written() {
     let second = Shared(folder).open(Arc::new(SystemClock)).await;
     let mut request = fixture.request(1);
     request.linger = Span::from_secs(20);
-    let claim = tokio::spawn(async move { second.store.claim(request).await });
+    let behind = ClaimRequest { linger: Span::ZERO, ..fixture.request(1) };
+    let mut claim = second.store.claim(request);
+    stands(&mut claim).await;
+    assert!(second.store.claim(behind).await.unwrap().is_empty());
     let job = fixture.pending().await;
-    assert_eq!(claim.await.unwrap().unwrap().first().map(|claimed| claimed.job), Some(job));
+    assert_eq!(claim.await.unwrap().first().map(|claimed| claimed.job), Some(job));
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Poll;
 
 use aetheris_core::agent::{Agent, Planner};
 use aetheris_core::event::{EndCause, Event, JobCancelRequested, JobCreated, PlanGenerated, TimerId, TimerSet};
@@ -19,7 +20,8 @@ use super::{Draft, Durable, Harness, Opened};
 use crate::system::ManualClock;
 use crate::unit::{ClientKey, Committed, LedgerWrite, NewJob, Purpose, UnitOfWork};
 use crate::{
-    ClaimIds, ClaimRequest, Claimed, CommitError, ErrorKind, Heartbeat, LeaseRenewal, NewAgent, Refusal, Renewal, Store,
+    Boxed, ClaimIds, ClaimRequest, Claimed, CommitError, ErrorKind, Heartbeat, LeaseRenewal, NewAgent, Refusal,
+    Renewal, Store,
 };
 
 /// How long leases live unless a case says otherwise.
@@ -380,4 +382,10 @@ pub fn invalid(answer: Result<Committed, CommitError>) {
         Err(CommitError::Failed(error)) if error.kind == ErrorKind::Invalid => {}
         other => panic!("an invalid unit was expected, not {other:?}"),
     }
+}
+
+/// Begins a claim that lingers: when this returns, it is in the store's hands and has got nothing yet.
+pub async fn stands<T>(claim: &mut Boxed<'_, T>) {
+    let pending = std::future::poll_fn(|cx| Poll::Ready(claim.as_mut().poll(cx).is_pending())).await;
+    assert!(pending, "the claim lingers");
 }

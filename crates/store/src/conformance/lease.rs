@@ -13,7 +13,7 @@ use aetheris_core::limits;
 use aetheris_core::plan::{EffectClass, WaitType};
 use aetheris_core::time::Span;
 
-use super::fixture::{TTL, instance, worker};
+use super::fixture::{TTL, instance, stands, worker};
 use super::{Fixture, Message, Run, snapshot};
 use crate::unit::Purpose;
 use crate::{Heartbeat, LeaseRenewal, Refusal, Renewal};
@@ -332,9 +332,10 @@ async fn lingering(f: Arc<Fixture>, happens: impl Future<Output = JobId> + Send)
     let mut request = f.request(2);
     request.linger = Span::from_secs(60);
     let store = f.shared();
-    let claim = tokio::spawn(async move { store.claim(request).await.unwrap() });
-    tokio::time::sleep(Duration::from_millis(50)).await;
-    assert!(!claim.is_finished(), "the claim lingers");
+    let mut claim = store.claim(request);
+    stands(&mut claim).await;
+    // A claim behind it has been answered: the first one has looked by then.
+    assert_eq!(f.claim(1).await, []);
     let begun = tokio::time::Instant::now();
     let job = happens.await;
     let claimed = claim.await.unwrap();

@@ -6,8 +6,7 @@ use aetheris_core::ledger::LedgerRow;
 use aetheris_core::limits;
 
 use crate::{
-    AgentRow, DueTimers, EventRow, Evidence, History, JobFilter, JobRow, PlanDocument, Store, StoreStatus, TimerRow,
-    WriterStats,
+    AgentRow, DueTimers, EventRow, Evidence, History, JobRow, PlanDocument, Store, StoreStatus, TimerRow, WriterStats,
 };
 
 /// One job.
@@ -71,18 +70,9 @@ pub async fn events(store: &dyn Store, job: JobId) -> Vec<EventRow> {
     }
 }
 
-/// Reads all rows of jobs, page by page.
+/// Reads all rows of jobs.
 pub async fn jobs(store: &dyn Store) -> Vec<JobRow> {
-    let mut all: Vec<JobRow> = Vec::new();
-    let mut filter = JobFilter { limit: limits::PAGE_JOBS_MAX, ..JobFilter::default() };
-    loop {
-        let page = store.jobs(filter.clone()).await.unwrap();
-        all.extend(page.jobs);
-        match page.next {
-            Some(next) => filter.before = Some(next),
-            None => return all,
-        }
-    }
+    crate::every_job(store).await.unwrap()
 }
 
 /// Reads everything that is across jobs.

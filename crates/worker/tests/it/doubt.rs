@@ -10,7 +10,7 @@ use aetheris_runtime::OpError;
 use aetheris_runtime::ops::Resolution;
 use serde_json::json;
 
-use crate::world::{Act, TTL, World, done, hold, unknown};
+use crate::world::{Act, World, done, hold, unknown};
 
 fn agent(policies: &str) -> String {
     format!(
@@ -149,7 +149,6 @@ async fn a_slow_worker_deposits_and_the_waiting_doubt_is_over() {
     // Slow: its call answers only after the lease has ended and another worker has taken over. The
     // adapter's own limit is 10 s, so the answer has to come before the runtime gives the call up.
     let _second = world.start("second");
-    let key = world.tools.calls_of("pay")[0].key;
     tokio::time::sleep(std::time::Duration::from_secs(5)).await;
     // Take the lease away as a partition would: another claim of a higher epoch.
     let fence = world.state(job).await.fence;
@@ -162,7 +161,6 @@ async fn a_slow_worker_deposits_and_the_waiting_doubt_is_over() {
     assert_eq!(world.result(job).await, json!({ "id": 4 }));
     assert_eq!(world.tools.count("pay"), 1);
     assert!(world.kinds(job).await.contains(&"in_doubt_resolved"));
-    let _ = (key, TTL);
 }
 
 #[tokio::test(start_paused = true)]
@@ -186,7 +184,8 @@ async fn what_comes_after_a_second_permit_is_evidence_and_never_an_effect() {
     tokio::time::sleep(std::time::Duration::from_secs(10)).await;
     let key = world.rt.store.in_doubt(10).await.unwrap()[0].key;
     let no = Resolution { happened: None, note: String::new(), permit: None };
-    assert!(world.rt.resolve(job, key, no).await.is_err());
+    let early = world.rt.resolve(job, key, no).await;
+    assert!(matches!(early, Err(OpError::CanStillArrive(_))), "{early:?}");
     let deposit = aetheris_runtime::ops::Deposit {
         job,
         key,

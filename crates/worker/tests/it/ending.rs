@@ -4,7 +4,10 @@ use aetheris_core::event::Event;
 use aetheris_core::job::JobStatus;
 use aetheris_core::state::Ending;
 use aetheris_core::step::StepStatus;
+use aetheris_core::time::Span;
 use aetheris_runtime::ops::Cancelled;
+use aetheris_store::Purpose;
+use aetheris_store::faulty::{Fault, FaultPlan, Op};
 use serde_json::json;
 
 use crate::world::{World, done, hold};
@@ -62,6 +65,27 @@ async fn a_drain_gives_jobs_back_and_cancels_nothing() {
     let _second = world.start("second");
     assert_eq!(world.done(job).await.status, JobStatus::Completed);
     assert_eq!(world.tools.count("pay"), 1);
+}
+
+/// The cancel comes through another process, so that the run hears of it only when it gives the job back. The
+/// outcome that it then writes is kept, and is what the answer names.
+#[tokio::test(start_paused = true)]
+async fn a_cancel_while_the_worker_drains_ends_the_job_with_all_that_is_known() {
+    let world = World::new();
+    world
+        .put("agent: a\nversion: \"1\"\nplanner: static\nmodel: scripted/echo\ntools:\n  pay: { kind: function, function: f }\nplan:\n  nodes:\n    - { id: n, kind: tool, tool: pay }\n  answer: { got: \"{{ nodes.n.output }}\" }\n")
+        .await;
+    let (act, reached, release) = hold(done(json!({ "id": 1 })));
+    world.tools.next("pay", [act]);
+    let process = world.start("w");
+    let job = world.submit("a", json!({})).await;
+    reached.notified().await;
+    assert_eq!(world.rt.cancel(job).await.unwrap(), Cancelled::Requested);
+    process.stop.drain.cancel();
+    release.notify_one();
+    let state = world.done(job).await;
+    assert_eq!(state.status, JobStatus::Cancelled);
+    assert_eq!(state.step_status(&"n".into()), StepStatus::Completed);
 }
 
 #[tokio::test(start_paused = true)]
@@ -137,4 +161,27 @@ async fn a_job_that_ends_during_a_back_off_leaves_nothing_to_be_asked() {
     }
     assert_eq!(world.rt.cancel(job).await.unwrap(), Cancelled::Now);
     assert_eq!(world.rt.store.in_doubt(10).await.unwrap(), []);
+}
+
+/// A plain body runs as often as it has to; but nothing new starts under a lease that is spent.
+#[tokio::test(start_paused = true)]
+async fn no_plain_body_begins_under_a_spent_lease() {
+    let world = World::new();
+    world
+        .put(
+            "agent: a\nversion: \"1\"\nplanner: static\nmodel: scripted/echo\ntools:\n  look: { kind: function, function: f, effect: pure }\n\
+             plan:\n  nodes:\n    - { id: n, kind: tool, tool: look }\n    - { id: m, kind: tool, tool: look, needs: [n] }\n",
+        )
+        .await;
+    // The write before the second body takes longer than the lease is safe, and nobody looks at the lease.
+    let slow = Fault::Delay(Span::from_secs(25));
+    let first = world.start_behind("first", FaultPlan::none().script(Op::Commit(Purpose::Record), [Some(slow)]));
+    first.freeze_keeper();
+    let job = world.submit("a", json!({})).await;
+    world.until(job, &[JobStatus::Running]).await;
+    let _second = world.start("second");
+    world.done(job).await;
+    let epochs: Vec<_> =
+        world.tools.calls_of("look").iter().map(|call| (call.node.to_string(), call.fence.epoch)).collect();
+    assert_eq!(epochs, [("n".to_owned(), 1), ("m".to_owned(), 2)]);
 }

@@ -95,6 +95,23 @@ async fn a_wait_without_an_answer_fails_or_goes_on_as_its_plan_says() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_timer_ends_as_its_plan_says() {
+    for (extra, result) in [("", json!(null)), (", on_deadline: { continue_with: 7 }", json!(7))] {
+        let world = World::new();
+        let wait = format!("{{ id: w, kind: wait, wait_type: timer, deadline: 1s{extra} }}");
+        world
+            .put(&format!(
+                "agent: a\nversion: \"1\"\nplanner: static\nmodel: scripted/echo\nplan:\n  nodes:\n    - {wait}\n"
+            ))
+            .await;
+        let _process = world.start("w");
+        let job = world.submit("a", json!({})).await;
+        assert_eq!(world.done(job).await.status, JobStatus::Completed);
+        assert_eq!(world.result(job).await, result);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_wait_that_time_ended_is_over_for_signals() {
     let world = World::new();
     world.put(&approval(", deadline: 1s, on_deadline: { continue_with: 0 }")).await;

@@ -12,6 +12,7 @@ use aetheris_core::time::Span;
 use aetheris_runtime::ops::{Signal, SignalAnswer};
 use aetheris_runtime::{OpError, Runtime, ToolCall, ToolOutcome, Tools, Wakeups};
 use aetheris_scheduler::SweepOptions;
+use aetheris_store::faulty::{FaultPlan, FaultyStore};
 use aetheris_store::{Boxed, NewAgent};
 use aetheris_testing::{FakeModels, FakeTools, ModelReply, TestWorld};
 use aetheris_worker::{StopSignals, Worker, WorkerOptions};
@@ -111,6 +112,11 @@ impl World {
 
     /// Starts worker, keeper and sweeps as one process of its own.
     pub(crate) fn start(&self, name: &str) -> Process {
+        self.start_behind(name, FaultPlan::none())
+    }
+
+    /// As [`World::start`], with a store that fails that process as a plan says.
+    pub(crate) fn start_behind(&self, name: &str, faults: FaultPlan) -> Process {
         let stop = StopSignals::default();
         let options = WorkerOptions {
             heartbeat: Span::from_secs(10),
@@ -121,7 +127,8 @@ impl World {
         };
         let instance = InstanceId::from_u128(self.rt.system.ids.secret());
         // Another process: its hints are its own.
-        let rt = Runtime { wakeups: Wakeups::default(), ..self.rt.clone() };
+        let store = Arc::new(FaultyStore::new(Arc::clone(&self.rt.store), faults));
+        let rt = Runtime { store, wakeups: Wakeups::default(), ..self.rt.clone() };
         let (worker, keeper) = Worker::new(rt.clone(), instance, options, stop.clone());
         let sweeps = CancellationToken::new();
         tokio::spawn(aetheris_scheduler::fire_timers(rt.clone(), SweepOptions::default(), sweeps.clone()));

@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::Serialize;
 
+use crate::commands::prove;
+
 /// What a figure is to be.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -113,8 +115,7 @@ impl fmt::Display for Rows {
 }
 
 /// Sorted durations to a percentile, in microseconds.
+#[expect(clippy::cast_precision_loss, reason = "a figure for people")]
 pub(crate) fn percentile(sorted: &[u64], percent: usize) -> f64 {
-    let place = (sorted.len() * percent / 100).min(sorted.len().saturating_sub(1));
-    #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
-    sorted.get(place).map_or(0.0, |micros| *micros as f64)
+    prove::percentile(sorted, percent) as f64
 }

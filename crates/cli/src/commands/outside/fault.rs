@@ -33,9 +33,9 @@ pub(in crate::commands) enum Fault {
         /// What was asked.
         what: String,
     },
-    /// The database's write lock could not be taken or given back.
-    #[error("the write lock of the store: {0}")]
-    Lock(#[from] rusqlite::Error),
+    /// The store's file could not be opened, locked, read or changed from outside.
+    #[error("the store's file: {0}")]
+    File(#[from] rusqlite::Error),
 }
 
 impl Fault {
@@ -48,7 +48,7 @@ impl Fault {
     pub(in crate::commands) fn beside(self, process: &Process) -> Self {
         match self {
             Self::NotInTime { what } | Self::Process { what, .. } => process.fault(&what),
-            Self::Api { .. } | Self::Lock(_) | Self::Setup(_) => self,
+            Self::Api { .. } | Self::File(_) | Self::Setup(_) => self,
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Processes that are started, heard, paused and killed. None of them outlives whoever started it.
 
+use std::collections::VecDeque;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -15,7 +16,7 @@ use super::Fault;
 
 /// Longest wait for anything that is to happen.
 const WAIT_MAX: Duration = Duration::from_secs(30);
-/// Lines of a process that are kept in memory; its files have them all.
+/// Lines of a process that are kept in memory, the last ones; its files have them all.
 const LINES_MAX: usize = 10_000;
 /// Lines that are shown of a process that did not do what it should.
 const LINES_SHOWN: usize = 12;
@@ -61,9 +62,27 @@ pub(in crate::commands) struct Process {
 
 /// What a process has written on one of its outputs.
 struct Lines {
-    kept: watch::Receiver<Vec<String>>,
-    /// How many of them have been looked at.
+    kept: watch::Receiver<Kept>,
+    /// How many lines have been looked at, or dropped before that.
     read: usize,
+}
+
+/// The last lines of an output.
+#[derive(Default)]
+struct Kept {
+    /// How many came before them.
+    dropped: usize,
+    lines: VecDeque<String>,
+}
+
+impl Kept {
+    fn push(&mut self, line: String) {
+        if self.lines.len() == LINES_MAX {
+            self.lines.pop_front();
+            self.dropped += 1;
+        }
+        self.lines.push_back(line);
+    }
 }
 
 impl Process {
@@ -253,17 +272,13 @@ fn named(folder: &Path, name: &str, kind: &str) -> PathBuf {
 impl Lines {
     /// Reads an output on a thread of its own until it ends.
     fn of(pipe: Option<impl Read + Send + 'static>, mut file: File) -> Self {
-        let (sender, kept) = watch::channel(Vec::new());
+        let (sender, kept) = watch::channel(Kept::default());
         if let Some(pipe) = pipe {
             std::thread::spawn(move || {
                 for line in BufReader::new(pipe).lines().map_while(Result::ok) {
                     // The file is for whoever looks afterwards; nothing depends on it.
                     let _written = writeln!(file, "{line}");
-                    sender.send_modify(|kept: &mut Vec<String>| {
-                        if kept.len() < LINES_MAX {
-                            kept.push(line);
-                        }
-                    });
+                    sender.send_modify(|kept| kept.push(line));
                 }
             });
         }
@@ -273,10 +288,14 @@ impl Lines {
     /// The next line that `pick` takes; `None` when the output has ended without one.
     async fn next<T>(&mut self, mut pick: impl FnMut(&str) -> Option<T>) -> Option<T> {
         loop {
-            while let Some(line) = self.kept.borrow_and_update().get(self.read) {
-                self.read += 1;
-                if let Some(found) = pick(line) {
-                    return Some(found);
+            {
+                let kept = self.kept.borrow_and_update();
+                self.read = self.read.max(kept.dropped);
+                while let Some(line) = kept.lines.get(self.read - kept.dropped) {
+                    self.read += 1;
+                    if let Some(found) = pick(line) {
+                        return Some(found);
+                    }
                 }
             }
             self.kept.changed().await.ok()?;
@@ -284,7 +303,32 @@ impl Lines {
     }
 
     fn last(&self, count: usize) -> Vec<String> {
-        let kept = self.kept.borrow();
-        kept.iter().skip(kept.len().saturating_sub(count)).cloned().collect()
+        let lines = &self.kept.borrow().lines;
+        lines.iter().skip(lines.len().saturating_sub(count)).cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Folder;
+    use super::*;
+
+    #[tokio::test]
+    async fn of_a_long_output_the_last_lines_are_kept_and_each_is_looked_at_once() {
+        let folder = Folder::make_in(&std::env::temp_dir(), "aetheris-lines").unwrap();
+        let file = File::create(folder.path().join("out")).unwrap();
+        let (output, mut input) = std::io::pipe().unwrap();
+        let mut lines = Lines::of(Some(output), file);
+        writeln!(input, "first").unwrap();
+        assert_eq!(lines.next(|line| Some(line.to_owned())).await.unwrap(), "first");
+        for number in 0..LINES_MAX + 5 {
+            writeln!(input, "{number}").unwrap();
+        }
+        drop(input);
+        let last = (LINES_MAX + 4).to_string();
+        assert_eq!(lines.next(|line| (line == last).then(|| line.to_owned())).await.unwrap(), last);
+        assert_eq!(lines.next(|line| Some(line.to_owned())).await, None);
+        let kept = lines.last(LINES_MAX);
+        assert_eq!((kept.len(), kept[0].as_str(), lines.last(1)), (LINES_MAX, "5", vec![last]));
     }
 }

@@ -24,10 +24,10 @@ plan:
   answer: \"{{ nodes.ask.output.n }}\"
 ";
 
-/// Reads slowly before it waits: a signal can be there first.
+/// Reads before it waits: while the body is held, a signal is there first.
 const EARLY: &str = "\
 tools:
-  read: { kind: http, effect: pure, method: POST, url: \"URL/read?ms=500\" }
+  read: { kind: http, effect: pure, method: POST, url: \"URL/read?hold=body\", timeout: TIMEOUT }
 plan:
   nodes:
     - { id: one, kind: tool, tool: read, input: {} }

@@ -156,7 +156,8 @@ fn since(began: Duration) -> u64 {
     u64::try_from(SystemClock.boot().saturating_sub(began).as_micros()).unwrap_or(u64::MAX)
 }
 
-fn percentile(sorted: &[u64], percent: usize) -> u64 {
+/// Sorted figures to a percentile; nothing is zero.
+pub(in crate::commands) fn percentile(sorted: &[u64], percent: usize) -> u64 {
     sorted.get((sorted.len() * percent / 100).min(sorted.len().saturating_sub(1))).copied().unwrap_or_default()
 }
 

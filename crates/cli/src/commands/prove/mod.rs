@@ -31,6 +31,7 @@ use self::cases::Cases;
 use self::experiments::Experiment;
 use self::guarantee::Guarantee;
 use self::machine::Machine;
+pub(in crate::commands) use self::machine::percentile;
 use self::plan::Plan;
 use self::report::{Done, Report, Verdict};
 use self::site::Site;

@@ -166,7 +166,7 @@ impl<'p> Site<'p> {
         self.history.submissions.push(Submission { client_key: Some(key.to_owned()), job });
     }
 
-    /// A signal was acknowledged. `counts` says whether its payload is the one that ends the wait.
+    /// A signal was acknowledged. Its payload is kept where the answer says that it is the one that ended the wait.
     pub(super) fn signalled(&mut self, job: JobId, key: &str, answer: SignalResult, payload: &Value) {
         let ack = match answer.status {
             SignalStatus::Delivered | SignalStatus::AlreadyDelivered => SignalAck::Delivered,

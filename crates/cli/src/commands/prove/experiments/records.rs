@@ -124,7 +124,7 @@ async fn flip(site: &mut Site<'_>, jobs: &[JobId]) -> Result<(), Fault> {
     for number in 0..flips {
         let job = jobs[number % jobs.len()];
         let way = [Way::Letter, Way::FirstByte, Way::Hash][number % DAMAGES];
-        let Some(byte) = chosen(&database, job, way, number)? else { continue };
+        let byte = chosen(&database, job, way, number)?;
         let before = damage(&database, &byte)?;
         let report = site::check(&database, &site.tools, &site.history).await?;
         let line = report.line(Invariant::B4);
@@ -153,7 +153,7 @@ fn copied(data: &Path, copy: &Path) -> Result<(), Fault> {
     Ok(())
 }
 
-fn chosen(database: &Path, job: JobId, way: Way, number: usize) -> Result<Option<Byte>, Fault> {
+fn chosen(database: &Path, job: JobId, way: Way, number: usize) -> Result<Byte, Fault> {
     let conn = Connection::open(database)?;
     // The view shows names; the table has rows.
     let hex = format!("{:032x}", job.as_u128());
@@ -161,7 +161,9 @@ fn chosen(database: &Path, job: JobId, way: Way, number: usize) -> Result<Option
         "SELECT e.num FROM events e JOIN jobs j ON j.num = e.job WHERE lower(hex(j.id)) = ?1 ORDER BY e.seq",
     )?;
     let events: Vec<i64> = rows.query_map([hex], |row| row.get(0))?.collect::<Result<_, _>>()?;
-    Ok((!events.is_empty()).then(|| Byte { way, event: events[number % events.len()] }))
+    let place = number.checked_rem(events.len());
+    let event = place.and_then(|place| events.get(place).copied());
+    event.map(|event| Byte { event, way }).ok_or_else(|| Fault::Setup(format!("the copy has no event of {job}")))
 }
 
 /// The column's bytes before one of them is changed.
@@ -192,4 +194,26 @@ fn write(conn: &Connection, byte: &Byte, bytes: &[u8]) -> Result<(), Fault> {
     let write = format!("UPDATE events SET {} = CAST(?1 AS {kind}) WHERE num = ?2", byte.way.column());
     conn.execute(&write, rusqlite::params![bytes, byte.event])?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::outside::Folder;
+
+    #[test]
+    fn a_job_without_an_event_is_not_passed_over() {
+        let folder = Folder::make_in(&std::env::temp_dir(), "aetheris-flip").unwrap();
+        let database = folder.path().join("aetheris.db");
+        let job = JobId::from_u128(7);
+        let conn = Connection::open(&database).unwrap();
+        let tables =
+            "CREATE TABLE jobs (num INTEGER, id BLOB); CREATE TABLE events (num INTEGER, job INTEGER, seq INTEGER)";
+        conn.execute_batch(tables).unwrap();
+        conn.execute("INSERT INTO jobs VALUES (1, ?1)", [job.to_bytes()]).unwrap();
+        let none = chosen(&database, job, Way::Hash, 3).err().unwrap();
+        assert!(none.to_string().contains(&job.to_string()), "{none}");
+        conn.execute_batch("INSERT INTO events VALUES (10, 1, 1), (11, 1, 2)").unwrap();
+        assert_eq!(chosen(&database, job, Way::Hash, 3).unwrap().event, 11);
+    }
 }

@@ -1,6 +1,7 @@
 //! A wait ends once: signals before it, after it, twice, and eight at once.
 
 use aetheris_api::SignalStatus;
+use aetheris_check::WitnessKind;
 use aetheris_core::id::JobId;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
@@ -18,13 +19,16 @@ pub(super) async fn run(site: &mut Site<'_>) -> Result<(), Fault> {
     let agents = [Agent::Ask, Agent::Early];
     let count = site.plan.rounds(12, 3);
     let server = site.dev(&agents).await?;
-    // Before the wait: the job reads for half a second first.
+    // Before the wait: every job is in a body that is held until all have their signals.
+    site.tools.hold(true);
     let early = site.send(&server, Agent::Early, site.plan.jobs(count)).await?;
+    site.tools.until(WitnessKind::BodyStart, &early, PATIENCE).await?;
     for job in &early {
         let answer = deliver(site, &server, *job, "first").await?;
         let kept = answer == SignalStatus::Kept;
         site.cases.case(Guarantee::Kept, kept, || format!("a signal before the wait of {job} was {answer:?}"));
     }
+    site.tools.hold(false);
     // After it, and a second time with another payload.
     let late = site.send(&server, Agent::Ask, count).await?;
     site::waiting(&server.client, &late).await?;

@@ -1,7 +1,5 @@
 //! Timers fire once and not early, over a kill -9.
 
-use std::time::Duration;
-
 use aetheris_core::time::Span;
 use aetheris_store::system::System;
 use serde_json::json;
@@ -24,9 +22,8 @@ pub(super) async fn run(site: &mut Site<'_>) -> Result<(), Fault> {
         sent.push((job, at));
     }
     let jobs: Vec<_> = sent.iter().map(|(job, _)| *job).collect();
+    // In the sleeps.
     site::waiting(&server.client, &jobs).await?;
-    // In the middle of the sleeps.
-    tokio::time::sleep(Duration::from_millis(500)).await;
     server.process.kill();
     let server = site.dev(&[Agent::Times]).await?;
     site::ended(&server.client, &jobs, PATIENCE).await?;

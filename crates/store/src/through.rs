@@ -1,0 +1,34 @@
+//! Stores that wrap another: their questions, each asked in the same way.
+
+/// Every question of [`Store`](crate::Store), asked through the wrapper's own method:
+/// `fn $read(&self, name, ask)`, where `ask` puts the question to the store inside. To stand in an
+/// `impl Store for` block.
+#[macro_export]
+macro_rules! questions_through {
+    ($read:ident) => {
+        $crate::questions_through! { $read:
+            agent(name: ::aetheris_core::id::AgentName) -> Option<$crate::AgentRow>;
+            agents() -> Vec<$crate::AgentRow>;
+            due_timers(limit: usize) -> $crate::DueTimers;
+            events(job: ::aetheris_core::id::JobId, after: u64, limit: usize) -> Vec<$crate::EventRow>;
+            evidence(job: ::aetheris_core::id::JobId) -> Vec<$crate::Evidence>;
+            expired(limit: usize) -> Vec<(::aetheris_core::id::JobId, ::aetheris_core::lease::Fence)>;
+            held_by(instance: ::aetheris_core::id::InstanceId, limit: usize)
+                -> Vec<(::aetheris_core::id::JobId, ::aetheris_core::lease::Fence)>;
+            history(job: ::aetheris_core::id::JobId, full: bool) -> Option<$crate::History>;
+            in_doubt(limit: usize) -> Vec<::aetheris_core::ledger::LedgerRow>;
+            job(job: ::aetheris_core::id::JobId) -> Option<$crate::JobRow>;
+            jobs(filter: $crate::JobFilter) -> $crate::JobPage;
+            plan(hash: ::aetheris_core::hash::Hash) -> Option<$crate::PlanDocument>;
+            status() -> $crate::StoreStatus;
+            timers(job: ::aetheris_core::id::JobId) -> Vec<$crate::TimerRow>;
+        }
+    };
+    ($read:ident: $($name:ident($($argument:ident: $type:ty),*) -> $answer:ty;)*) => {
+        $(
+            fn $name(&self, $($argument: $type),*) -> $crate::Boxed<'_, Result<$answer, $crate::StoreError>> {
+                self.$read(stringify!($name), move |inner| inner.$name($($argument),*))
+            }
+        )*
+    };
+}
