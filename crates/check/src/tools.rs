@@ -33,7 +33,7 @@ pub(crate) fn check(facts: &JobFacts, events: &[Recorded], witness: &[&WitnessLi
         let permits: Vec<&Permit> = permits.iter().filter(|permit| permit.key == *key).collect();
         once_per_permit(facts, events, (*key, bodies, &permits), tally);
         permitted(facts, (bodies, &permits), tally);
-        silent_after_outcome(facts, events, (*key, bodies), tally);
+        silent_after_outcome(facts, events, (*key, bodies, &permits), tally);
     }
     same_key(facts, witness, tally);
     answered(facts, events, witness, tally);
@@ -98,11 +98,12 @@ fn permitted(facts: &JobFacts, (bodies, permits): (&[&WitnessLine], &[&Permit]),
 }
 
 /// A body that began after the outcome was recorded, by a run that had seen it: a later claim, or the
-/// same one. What an older run sends late is bounded by its permit, and is another invariant.
+/// same one. What an older run sends late is bounded by its permit, and is another invariant; so is what
+/// was on its way to an idempotent tool when someone else said how an earlier call had ended.
 fn silent_after_outcome(
     facts: &JobFacts,
     events: &[Recorded],
-    (key, bodies): (IdempotencyKey, &[&WitnessLine]),
+    (key, bodies, permits): (IdempotencyKey, &[&WitnessLine], &[&Permit]),
     tally: &mut Tally,
 ) {
     let Some(outcome) = facts.effects.iter().filter(|effect| effect.key == key).map(|effect| effect.at).min() else {
@@ -110,8 +111,14 @@ fn silent_after_outcome(
     };
     let claims = events.iter().filter(|event| matches!(event.event, Event::JobClaimed(_)) && event.at <= outcome);
     let holder = claims.map(|event| event.fence).max().unwrap_or_default();
+    let idempotent = permits.iter().all(|permit| permit.class == EffectClass::Idempotent);
     for body in bodies {
-        tally.case(C6, body.at <= outcome || body.fence < holder, || {
+        let told = answers(events, &body.node).any(|answer| {
+            answer.outcome == DoubtOutcome::Happened && matches!(answer.by, Resolver::Operator | Resolver::LateDeposit)
+        });
+        let on_its_way = permits.iter().any(|permit| permit.fence == body.fence && permit.at <= outcome);
+        let unseen = body.fence < holder || (idempotent && told && on_its_way);
+        tally.case(C6, body.at <= outcome || unseen, || {
             let (job, node, at) = (facts.row.id, &body.node, body.at);
             format!("{job} node `{node}`: a body began at {at}, after its outcome was recorded at {outcome}")
         });

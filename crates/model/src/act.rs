@@ -121,7 +121,7 @@ impl Search {
         if self.fenced() && doomed(job, run) {
             // Whatever it is: the store refuses it.
             let mut unit = Unit::new(run.job, Right::Run(run.epoch), None);
-            unit.entries.push(Entry { effect: None, fact: None, inbox: None, ledger: None });
+            unit.entries.push(Entry::default());
             return Some(Ok(unit));
         }
         Some(next_unit(self, self.program(job), run))

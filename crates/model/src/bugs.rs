@@ -4,77 +4,61 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::{Config, Doubts, Step};
-use crate::search::{Report, run};
+use crate::search::{Bound, Report, run};
 
-macro_rules! mutations {
-    ($($(#[$doc:meta])* $name:ident = $text:literal;)*) => {
-        /// A mistake in the protocol.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-        pub enum Mutation { $($(#[$doc])* $name,)* }
-
-        impl Mutation {
-            /// All of them.
-            pub const ALL: &'static [Self] = &[$(Self::$name),*];
-
-            /// Its name in the table.
-            #[must_use]
-            pub const fn as_str(self) -> &'static str {
-                match self { $(Self::$name => $text,)* }
-            }
-        }
-    };
-}
-
-mutations! {
-    /// Neither the transaction that writes nor the run that reads again looks at the fence. (With one of the two
-    /// in place no stale write gets through: every reclaim and claim moves the log.)
-    FenceNotChecked = "fence-not-checked";
-    /// A claim keeps the epoch.
-    EpochNotRaised = "epoch-not-raised";
-    /// A renewal revives an expired lease.
-    RenewalRevives = "renewal-revives";
-    /// A renewal names no fence.
-    RenewalOfAnyFence = "renewal-of-any-fence";
-    /// A reclaim does not look at the lease.
-    ReclaimIgnoresLease = "reclaim-ignores-lease";
-    /// A permission is given without a live lease.
-    PermissionWithoutLease = "permission-without-lease";
-    /// A call leaves without a look at what is left of the lease.
-    LeaseNotChecked = "lease-not-checked-before-call";
-    /// A call leaves before its permission is written.
-    CallBeforePermission = "call-before-permission";
-    /// The ledger gives any permission that is asked for.
-    LedgerNotArbitrated = "ledger-not-arbitrated";
-    /// An open `at_most_once` call is made again after a crash.
-    CalledAgainAfterCrash = "called-again-after-crash";
-    /// A timeout counts as a call that did not happen.
-    TimeoutIsFailure = "timeout-is-failure";
-    /// "Did not happen" is believed while the call can still arrive.
-    DisproofBelievedEarly = "disproof-believed-early";
-    /// A job ends without a word on its open calls.
-    OpenCallsForgotten = "open-calls-forgotten";
-    /// A late outcome is dropped.
-    OutcomeDropped = "outcome-dropped";
-    /// A deposit is taken for whatever permit is current.
-    DepositOfAnyPermit = "deposit-of-any-permit";
-    /// An unknown commit counts as written.
-    UnknownIsWritten = "unknown-is-written";
-    /// An unknown commit counts as not written.
-    UnknownIsAbsent = "unknown-is-absent";
-    /// A write is taken although the log has moved.
-    SequenceNotChecked = "sequence-not-checked";
-    /// A timer's write is taken although the log has moved.
-    TimerWithoutSequence = "timer-without-sequence";
-    /// A timer fires before it is due.
-    TimerFiresEarly = "timer-fires-early";
-    /// A kept signal is never used.
-    SignalNotUsed = "signal-not-used";
-    /// A wait begins without a look at kept signals.
-    WaitWithoutLooking = "wait-without-looking";
-    /// A signal is asked whether the job has ended before whether it was delivered.
-    EndBeforeDuplicate = "end-before-duplicate";
-    /// A cancel of a held job is accepted and not written.
-    CancelLost = "cancel-lost";
+listed! {
+    /// A mistake in the protocol.
+    Mutation {
+        /// Neither the transaction that writes nor the run that reads again looks at the fence. (With one of the two
+        /// in place no stale write gets through: every reclaim and claim moves the log.)
+        FenceNotChecked = "fence-not-checked";
+        /// A claim keeps the epoch.
+        EpochNotRaised = "epoch-not-raised";
+        /// A renewal revives an expired lease.
+        RenewalRevives = "renewal-revives";
+        /// A renewal names no fence.
+        RenewalOfAnyFence = "renewal-of-any-fence";
+        /// A reclaim does not look at the lease.
+        ReclaimIgnoresLease = "reclaim-ignores-lease";
+        /// A permission is given without a live lease.
+        PermissionWithoutLease = "permission-without-lease";
+        /// A call leaves without a look at what is left of the lease.
+        LeaseNotChecked = "lease-not-checked-before-call";
+        /// A call leaves before its permission is written.
+        CallBeforePermission = "call-before-permission";
+        /// The ledger gives any permission that is asked for.
+        LedgerNotArbitrated = "ledger-not-arbitrated";
+        /// An open `at_most_once` call is made again after a crash.
+        CalledAgainAfterCrash = "called-again-after-crash";
+        /// A timeout counts as a call that did not happen.
+        TimeoutIsFailure = "timeout-is-failure";
+        /// "Did not happen" is believed while the call can still arrive.
+        DisproofBelievedEarly = "disproof-believed-early";
+        /// A job ends without a word on its open calls.
+        OpenCallsForgotten = "open-calls-forgotten";
+        /// A late outcome is dropped.
+        OutcomeDropped = "outcome-dropped";
+        /// A deposit is taken for whatever permit is current.
+        DepositOfAnyPermit = "deposit-of-any-permit";
+        /// An unknown commit counts as written.
+        UnknownIsWritten = "unknown-is-written";
+        /// An unknown commit counts as not written.
+        UnknownIsAbsent = "unknown-is-absent";
+        /// A write is taken although the log has moved.
+        SequenceNotChecked = "sequence-not-checked";
+        /// A timer's write is taken although the log has moved.
+        TimerWithoutSequence = "timer-without-sequence";
+        /// A timer fires before it is due.
+        TimerFiresEarly = "timer-fires-early";
+        /// A kept signal is never used.
+        SignalNotUsed = "signal-not-used";
+        /// A wait begins without a look at kept signals.
+        WaitWithoutLooking = "wait-without-looking";
+        /// A signal is asked whether the job has ended before whether it was delivered.
+        EndBeforeDuplicate = "end-before-duplicate";
+        /// A cancel of a held job is accepted and not written.
+        CancelLost = "cancel-lost";
+    }
 }
 
 impl Mutation {
@@ -114,17 +98,4 @@ impl Mutation {
         let bound = Bound { deep: false, first: true, threads: 1, limit: Some(Duration::from_secs(60)) };
         run(self.config(), bound, &Arc::default())
     }
-}
-
-/// How long a search may go on.
-#[derive(Debug, Clone, Copy)]
-pub struct Bound {
-    /// Whether long paths come first; for searches that are not exhausted.
-    pub deep: bool,
-    /// Whether it ends with the first breach.
-    pub first: bool,
-    /// The longest time.
-    pub limit: Option<Duration>,
-    /// Threads.
-    pub threads: usize,
 }

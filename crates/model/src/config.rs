@@ -112,7 +112,7 @@ impl Config {
     /// further kind of trouble with as much of the rest as can be exhausted.
     #[must_use]
     pub fn gate() -> Vec<(&'static str, Self)> {
-        let base = Self { crashes: 2, signals: 1, unknown: 1, ..Self::calm(&[]) };
+        let base = Self { crashes: 2, proof: true, signals: 1, unknown: 1, ..Self::calm(&[]) };
         let slow = Self { crashes: 1, slow: 1, unknown: 0, ..base.clone() };
         vec![
             ("crashes, at_most_once and wait", base.clone().with(&[&[ONCE, WAIT]])),

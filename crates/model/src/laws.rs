@@ -15,26 +15,20 @@ use crate::config::{Program, STEPS_MAX, wait_key};
 use crate::state::{Job, Phase, Run};
 use crate::system::{Search, System};
 
-macro_rules! listed {
+/// The laws, and each of them as a property of every state.
+macro_rules! laws {
     ($(#[$outer:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident = $text:literal;)* }) => {
-        $(#[$outer])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-        pub enum $name { $($(#[$doc])* $variant,)* }
+        listed! { $(#[$outer])* $name { $($(#[$doc])* $variant = $text;)* } }
 
-        impl $name {
-            /// All of them, in order.
-            pub const ALL: &'static [Self] = &[$(Self::$variant),*];
-
-            /// Its name in reports.
-            #[must_use]
-            pub const fn as_str(self) -> &'static str {
-                match self { $(Self::$variant => $text,)* }
-            }
+        fn always() -> Vec<Property<Search>> {
+            vec![$(Property::always($text, |_: &Search, system: &System| {
+                system.broken & (1 << ($name::$variant as u64)) == 0
+            })),*]
         }
     };
 }
 
-listed! {
+laws! {
     /// What always holds.
     Law {
         /// Fences decide who believes in a lease.
@@ -108,7 +102,9 @@ listed! {
     /// What is seen at least once, or the search has shown nothing.
     Sight {
         /// A lease was taken back.
-        Reclaimed = "a job is taken back";
+        Reclaimed = "a job is taken back because its lease is over";
+        /// No lease has to end where the holder is known to be dead.
+        ReclaimedDead = "a job is taken back because its holder is dead";
         /// Zombies.
         StaleRefused = "a write of a stale run is refused";
         /// The lease ended between claim and permission.
@@ -161,7 +157,7 @@ listed! {
         CancelOfIdle = "a job that nobody holds is cancelled";
         /// Renewal.
         Renewed = "a lease that ran short is renewed";
-        /// Poison.
+        /// Ends.
         Completed = "a job completes";
         /// Unused permits.
         PermitUnused = "a permission is given back unused";
@@ -169,10 +165,10 @@ listed! {
 }
 
 impl Law {
-    /// Whether it is judged where it holds, too; the others are judged only where they are broken.
+    /// Whether it is judged where it holds, too; the other one is judged only where it is broken.
     #[must_use]
     pub fn is_counted(self) -> bool {
-        !matches!(self, Self::NeverCorrupt | Self::RefusalIsRace)
+        self != Self::NeverCorrupt
     }
 }
 
@@ -324,42 +320,11 @@ fn wait_laws(job: &Job, node: u8, verdicts: &mut Vec<(Law, bool)>) {
     verdicts.push((Law::DeliveredOnce, job.delivered.count_ones() <= 1));
 }
 
-/// What always holds, what is sometimes seen, and what comes about in the end.
+/// What always holds, and what comes about in the end.
 #[must_use]
-pub fn properties(liveness: bool, sights: bool) -> Vec<Property<Search>> {
-    let mut list = Vec::new();
-    macro_rules! always {
-        ($($law:ident)*) => {
-            $(list.push(Property::always(Law::$law.as_str(), |_: &Search, system: &System| {
-                system.broken & (1 << (Law::$law as u64)) == 0
-            }));)*
-        };
-    }
-    macro_rules! sometimes {
-        ($($sight:ident)*) => {
-            $(list.push(Property::sometimes(Sight::$sight.as_str(), |search: &Search, _: &System| {
-                search.tally.seen(Sight::$sight) > 0
-            }));)*
-        };
-    }
-    always! {
-        OneHolder EpochGrows NoStaleWrite PermitNeedsLease RenewsOnlyLive CallsOnlySafe ReclaimsOnlyLost LogIsDense
-        UnknownIsSettled TerminalStays BodyOnce BodyOncePerPermit PermitBeforeCall DoubtIsListed NoIdleDoubt
-        NoSilentFailure NoCallAfterOutcome OneOutcome OutcomeIsUsed RecordsAgree RefusalIsProved MovesAreLegal
-        NoClaimAfterEnd CancelOrAnswer NoWaitOverKept OutcomeNotDropped DeliveredOnce DuplicateIsKnown TimerNotEarly
-        LeaseMeansRunning RefusalIsRace NeverCorrupt
-    }
-    if sights {
-        sometimes! {
-            Reclaimed StaleRefused LeaseRefused SequenceRefused Rebased WaitRaced SignalKept SignalConsumed
-            SignalDelivered SignalTooLate TimerFired DoubtEntered DoubtHappened DoubtDisproved DisprovedTooEarly
-            SecondPermit LateBody DepositTaken DepositEndsDoubt DepositEvidence CaughtUp UnknownWritten UnknownAbsent
-            LateCommit CancelOfHeld CancelOfIdle Renewed Completed PermitUnused
-        }
-    }
-    if liveness {
-        list.extend(eventually());
-    }
+pub fn properties() -> Vec<Property<Search>> {
+    let mut list = always();
+    list.extend(eventually());
     list
 }
 

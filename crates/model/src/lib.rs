@@ -14,6 +14,26 @@
 //! a worker writes next, [`outside`] the writers without a fence, [`system`] the whole (`moves` who may act, `act` what comes of it), [`laws`] what must
 //! hold, [`bugs`] planted mistakes that the search has to find.
 
+/// Names with their texts, and the list of them.
+macro_rules! listed {
+    ($(#[$outer:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident = $text:literal;)* }) => {
+        $(#[$outer])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum $name { $($(#[$doc])* $variant,)* }
+
+        impl $name {
+            /// All of them, in order.
+            pub const ALL: &'static [Self] = &[$(Self::$variant),*];
+
+            /// Its name in reports.
+            #[must_use]
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$variant => $text,)* }
+            }
+        }
+    };
+}
+
 mod act;
 pub mod bugs;
 pub mod config;

@@ -6,9 +6,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use aetheris_model::bugs::{Bound, Mutation};
+use aetheris_model::bugs::Mutation;
 use aetheris_model::config::Config;
-use aetheris_model::search::{Report, run, verdicts};
+use aetheris_model::search::{Bound, Report, run, verdicts};
 use clap::{Parser, Subcommand};
 
 /// A check found something.

@@ -163,7 +163,7 @@ fn send(search: &Search, system: &mut System, number: u8, job: &Job, program: &P
             search.tally.see(Sight::SignalKept);
             let inbox = Some(Inbox::Receive { delivered: false, signal: id });
             unit.no_signal_for = Some(node);
-            unit.entries.push(Entry { effect: None, fact: None, inbox, ledger: None });
+            unit.entries.push(Entry { inbox, ..Entry::default() });
         }
         Meets::AlreadyDelivered { .. } => return Look::Answered,
         Meets::JobFinished | Meets::WaitOver | Meets::WrongType(_) | Meets::WrongKey => {
@@ -234,7 +234,7 @@ fn resolve(search: &Search, program: &Program, job: &Job, number: u8, (happened,
     if happened {
         let fact = Fact::Answered { answer: Answered::Happened, permit };
         let ledger = Some(Change::Settle(permit, LedgerTrigger::Commit));
-        draft.push(Entry { effect: Some(permit), fact: Some(fact), inbox: None, ledger })?;
+        draft.push(Entry { effect: Some(permit), ledger, ..Entry::of(fact) })?;
     } else {
         let fact = Fact::Answered { answer: Answered::DidNotHappen, permit };
         draft.settling(fact, permit, LedgerTrigger::Disprove)?;
@@ -280,6 +280,6 @@ pub fn deposit(search: &Search, job: &Job, number: u8, known: Known) -> Option<U
         search.tally.see(Sight::DepositEndsDoubt);
     }
     let ledger = Some(Change::Settle(permit, trigger));
-    unit.entries.push(Entry { effect: done.then_some(permit), fact, inbox: None, ledger });
+    unit.entries.push(Entry { effect: done.then_some(permit), fact, ledger, ..Entry::default() });
     Some(unit)
 }

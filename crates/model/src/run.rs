@@ -107,7 +107,7 @@ impl<'s> Draft<'s> {
                 }
             } else if unknown && still && !step.status.is_terminal() {
                 let ledger = Some(Change::Settle(permit, LedgerTrigger::GiveUp));
-                self.push(Entry { effect: None, fact: None, inbox: None, ledger })?;
+                self.push(Entry { ledger, ..Entry::default() })?;
             }
         }
         Ok(())
@@ -185,7 +185,7 @@ impl Draft<'_> {
         match outcome {
             Outcome::Done => {
                 let ledger = Some(Change::Settle(permit, LedgerTrigger::Commit));
-                self.push(Entry { effect: Some(permit), fact: Some(told), inbox: None, ledger })?;
+                self.push(Entry { effect: Some(permit), ledger, ..Entry::of(told) })?;
                 self.command(permit.node)
             }
             Outcome::Unused => {
@@ -422,7 +422,7 @@ pub fn after_asking(
     match answer {
         Answered::Happened => {
             let ledger = Some(Change::Settle(permit, LedgerTrigger::Commit));
-            draft.push(Entry { effect: Some(permit), fact: Some(told), inbox: None, ledger })?;
+            draft.push(Entry { effect: Some(permit), ledger, ..Entry::of(told) })?;
             draft.ledger[usize::from(node)] =
                 draft.ledger[usize::from(node)].map(|row| Row { status: LedgerStatus::Committed, ..row });
             draft.catch_up(node)?;

@@ -5,13 +5,25 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aetheris_store::system::{Clock as _, SystemClock};
-use stateright::{Checker, Expectation, HasDiscoveries, Model as _};
+use stateright::{Checker, HasDiscoveries, Model as _};
 
-use crate::bugs::Bound;
 use crate::config::Config;
 use crate::laws::{Law, Sight, Tally, eventually};
 use crate::story;
 use crate::system::Search;
+
+/// How long a search may go on.
+#[derive(Debug, Clone, Copy)]
+pub struct Bound {
+    /// Whether long paths come first; for searches that are not exhausted.
+    pub deep: bool,
+    /// Whether it ends with the first breach.
+    pub first: bool,
+    /// The longest time.
+    pub limit: Option<Duration>,
+    /// Threads.
+    pub threads: usize,
+}
 
 /// What a search found.
 #[derive(Debug)]
@@ -22,16 +34,10 @@ pub struct Report {
     pub breaches: Vec<Breach>,
     /// Whether every state was visited.
     pub exhausted: bool,
-    /// Sights that were never seen.
-    pub missing: Vec<&'static str>,
-    /// Properties: always, sometimes, eventually.
-    pub properties: [usize; 3],
     /// States that were made, those that were known among them.
     pub states: usize,
     /// Time it took.
     pub took: Duration,
-    /// What was examined and seen.
-    pub tally: Arc<Tally>,
     /// Different states.
     pub unique: usize,
 }
@@ -50,8 +56,7 @@ pub struct Breach {
 /// Searches within a bound. Searches that share a tally cover what they cover together.
 #[must_use]
 pub fn run(config: Config, bound: Bound, tally: &Arc<Tally>) -> Report {
-    let sights = config.mutation.is_none() && !bound.first;
-    let search = Search { config, liveness: true, sights, tally: Arc::clone(tally) };
+    let search = Search { config, tally: Arc::clone(tally) };
     let began = SystemClock.boot();
     let finish = if bound.first { HasDiscoveries::AnyFailures } else { HasDiscoveries::AllFailures };
     let mut builder = search.checker().threads(bound.threads).finish_when(finish);
@@ -60,34 +65,19 @@ pub fn run(config: Config, bound: Bound, tally: &Arc<Tally>) -> Report {
     }
     if bound.deep {
         let checker = builder.spawn_dfs().join();
-        return report(&checker, bound, SystemClock.boot().saturating_sub(began), tally);
+        return report(&checker, bound, SystemClock.boot().saturating_sub(began));
     }
     let checker = builder.spawn_bfs().join();
-    report(&checker, bound, SystemClock.boot().saturating_sub(began), tally)
+    report(&checker, bound, SystemClock.boot().saturating_sub(began))
 }
 
-fn report(checker: &impl Checker<Search>, bound: Bound, took: Duration, tally: &Arc<Tally>) -> Report {
-    let properties = checker.model().properties();
+fn report(checker: &impl Checker<Search>, bound: Bound, took: Duration) -> Report {
     let discoveries = checker.discoveries();
     let mut breaches = Vec::new();
-    let mut missing = Vec::new();
-    let mut counts = [0; 3];
-    for property in &properties {
-        let found = discoveries.get(property.name);
-        match property.expectation {
-            Expectation::Always | Expectation::Eventually => {
-                counts[if property.expectation == Expectation::Always { 0 } else { 2 }] += 1;
-                if let Some(path) = found {
-                    let (story, steps) = story::tell(checker.model(), path.clone());
-                    breaches.push(Breach { law: property.name, steps, story });
-                }
-            }
-            Expectation::Sometimes => {
-                counts[1] += 1;
-                if found.is_none() {
-                    missing.push(property.name);
-                }
-            }
+    for property in checker.model().properties() {
+        if let Some(path) = discoveries.get(property.name) {
+            let (story, steps) = story::tell(checker.model(), path.clone());
+            breaches.push(Breach { law: property.name, steps, story });
         }
     }
     let timely = bound.limit.is_none_or(|limit| took < limit);
@@ -95,11 +85,8 @@ fn report(checker: &impl Checker<Search>, bound: Bound, took: Duration, tally: &
         breaches,
         depth: checker.max_depth(),
         exhausted: timely && !bound.first,
-        missing,
-        properties: counts,
         states: checker.state_count(),
         took,
-        tally: Arc::clone(tally),
         unique: checker.unique_state_count(),
     }
 }

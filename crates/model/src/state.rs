@@ -420,7 +420,7 @@ pub enum Inbox {
 }
 
 /// A fact with what is written because of it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Entry {
     /// The effect of this permit is recorded.
     pub effect: Option<Permit>,
@@ -495,7 +495,7 @@ impl Unit {
 impl Entry {
     /// A fact alone.
     #[must_use]
-    pub const fn of(fact: Fact) -> Self {
-        Self { effect: None, fact: Some(fact), inbox: None, ledger: None }
+    pub fn of(fact: Fact) -> Self {
+        Self { fact: Some(fact), ..Self::default() }
     }
 }

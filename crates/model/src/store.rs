@@ -213,7 +213,8 @@ fn judge_write(search: &Search, system: &mut System, job: &Job, unit: &Unit) {
         Right::Run(given) => judge(search, system, Law::NoStaleWrite, job.held && given == epoch),
         Right::Outside => {}
         Right::Expired(_) | Right::Dead(_) => {
-            search.tally.see(Sight::Reclaimed);
+            let dead = matches!(unit.right, Right::Dead(_));
+            search.tally.see(if dead { Sight::ReclaimedDead } else { Sight::Reclaimed });
             judge(search, system, Law::ReclaimsOnlyLost, job.held && (!job.live || !alive));
         }
     }

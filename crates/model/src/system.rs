@@ -116,10 +116,6 @@ pub enum Action {
 pub struct Search {
     /// The bounds.
     pub config: Config,
-    /// Whether the search judges what comes about in the end.
-    pub liveness: bool,
-    /// Whether every sight has to be seen.
-    pub sights: bool,
     /// What was examined and seen.
     pub tally: Arc<Tally>,
 }
@@ -139,8 +135,7 @@ impl System {
     }
 
     /// Whether nothing is on its way and nothing is to be done.
-    #[must_use]
-    pub fn rests(&self) -> bool {
+    fn rests(&self) -> bool {
         let still = |job: &Job| job.air.iter().all(|air| *air == 0);
         self.runs().next().is_none() && self.flights.is_empty() && self.pending.is_none() && self.jobs.iter().all(still)
     }
@@ -229,7 +224,7 @@ impl Model for Search {
     }
 
     fn properties(&self) -> Vec<Property<Self>> {
-        laws::properties(self.liveness, self.sights)
+        laws::properties()
     }
 }
 

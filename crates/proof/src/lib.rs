@@ -6,6 +6,17 @@
 
 pub mod chaos;
 pub mod drive;
+mod http;
 pub mod scratch;
 pub mod witness;
 pub mod zoo;
+
+use std::process::ExitCode;
+
+use aetheris_cli::exit::Exit;
+
+/// How the programs of this crate end: as the program under test does where a check has found something wrong.
+#[must_use]
+pub fn verdict(clean: bool) -> ExitCode {
+    if clean { Exit::Done } else { Exit::CheckFailed }.into()
+}

@@ -9,6 +9,7 @@ use aetheris_fault::marks::{self, Mark};
 
 use crate::cast::Mishaps;
 use crate::seed::{self, Outcome};
+use crate::tally::IDS;
 
 /// Which seeds are run.
 #[derive(Debug, Clone, Copy)]
@@ -29,7 +30,7 @@ pub struct Summary {
     /// Bodies that acted.
     pub bodies: u64,
     /// Cases by invariant.
-    pub cases: BTreeMap<String, u64>,
+    pub cases: BTreeMap<&'static str, u64>,
     /// Runs that failed, the first few, by seed.
     pub failures: Vec<Outcome>,
     /// How many failed.
@@ -58,7 +59,7 @@ impl Summary {
         self.mishaps.stops += outcome.mishaps.stops;
         self.time += outcome.time;
         for (id, cases) in &outcome.tally.cases {
-            *self.cases.entry(id.clone()).or_default() += cases;
+            *self.cases.entry(id).or_default() += cases;
         }
         if !outcome.tally.violations.is_empty() {
             self.failed += 1;
@@ -66,6 +67,12 @@ impl Summary {
             self.failures.sort_by_key(|outcome| outcome.seed);
             self.failures.truncate(FAILURES_KEPT_MAX);
         }
+    }
+
+    /// Invariants of which the batch had no case.
+    #[must_use]
+    pub fn unexamined(&self) -> Vec<&'static str> {
+        IDS.into_iter().filter(|id| self.cases.get(id).is_none_or(|cases| *cases == 0)).collect()
     }
 
     /// Marks that this process has never reached.

@@ -23,10 +23,17 @@ use crate::trace::Trace;
 use crate::weather::{Hints, Weather};
 use crate::wire::Wire;
 
-/// What befell a process at a crossing.
+/// What strikes a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Blow {
+    Death,
+    Standstill,
+}
+
+/// What befell a process, and whom.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Befell {
-    fate: Fate,
+    blow: Blow,
     member: usize,
 }
 
@@ -50,14 +57,14 @@ impl Ambush for Fates {
         // Frozen between its last check and its send, for longer than every bound, is what no runtime can
         // promise anything about (guarantees); everywhere else it may stand still.
         let stops = random.chance(self.weather.stops) && !matches!(crossing, Crossing::ToTool(..));
-        let fate = match (dies, stops) {
-            (true, _) => Fate::Die,
-            (false, true) => Fate::Stop,
+        let (fate, blow) = match (dies, stops) {
+            (true, _) => (Fate::Die, Blow::Death),
+            (false, true) => (Fate::Stop, Blow::Standstill),
             (false, false) => return Fate::Pass,
         };
         tell!(self.trace, &self.who, "{} {crossing}", if dies { "dies" } else { "stands still" });
         // The director lives as long as the run.
-        let _ = self.befell.send(Befell { fate, member: self.member });
+        let _ = self.befell.send(Befell { blow, member: self.member });
         fate
     }
 }
@@ -227,10 +234,9 @@ impl Cast {
     /// Brings back what has fallen, and lets what stands still go on.
     async fn direct(self, mut told: mpsc::UnboundedReceiver<Befell>, mut random: Random) {
         while let Some(befell) = told.recv().await {
-            let pause = match befell.fate {
-                Fate::Die => random.between(0, 6_000),
-                Fate::Stop => self.standstill(&mut random),
-                Fate::Pass => continue,
+            let pause = match befell.blow {
+                Blow::Death => random.between(0, 6_000),
+                Blow::Standstill => self.standstill(&mut random),
             };
             self.fallen(befell);
             let cast = self.clone();
@@ -250,21 +256,20 @@ impl Cast {
 
     fn fallen(&self, befell: Befell) {
         let mut inner = self.inner();
-        match befell.fate {
-            Fate::Die => inner.mishaps.deaths += 1,
-            Fate::Stop => inner.mishaps.stops += 1,
-            Fate::Pass => {}
+        match befell.blow {
+            Blow::Death => inner.mishaps.deaths += 1,
+            Blow::Standstill => inner.mishaps.stops += 1,
         }
         let process = inner.members.get(befell.member).and_then(|member| member.process.as_ref());
-        if let (Fate::Die, Some(process)) = (befell.fate, process) {
+        if let (Blow::Death, Some(process)) = (befell.blow, process) {
             process.kill();
         }
     }
 
     fn recover(&self, befell: Befell) {
-        match befell.fate {
-            Fate::Die => self.begin(befell.member),
-            Fate::Stop => {
+        match befell.blow {
+            Blow::Death => self.begin(befell.member),
+            Blow::Standstill => {
                 if let Some(member) = self.inner().members.get(befell.member)
                     && let Some(process) = &member.process
                 {
@@ -272,7 +277,6 @@ impl Cast {
                     process.gate().set_stopped(false);
                 }
             }
-            Fate::Pass => {}
         }
     }
 
@@ -287,8 +291,8 @@ impl Cast {
             let count = u64::try_from(self.inner().members.len()).unwrap_or(1);
             let member = usize::try_from(random.below(count)).unwrap_or(0);
             match random.below(10) {
-                0..=3 => self.strike(member, Fate::Die),
-                4..=6 => self.strike(member, Fate::Stop),
+                0..=3 => self.strike(member, Blow::Death),
+                4..=6 => self.strike(member, Blow::Standstill),
                 7 => self.drain(member, random.chance(200)),
                 8 if self.stage.weather.jumps => {
                     let by = i64::try_from(random.between(1, 600_000_000)).unwrap_or(0);
@@ -315,20 +319,25 @@ impl Cast {
         }
     }
 
-    fn strike(&self, member: usize, fate: Fate) {
+    fn strike(&self, member: usize, blow: Blow) {
         let inner = self.inner();
         let Some(struck) = inner.members.get(member) else { return };
         let Some(process) = struck.process.as_ref().filter(|process| process.gate().life() == Life::Running) else {
             return;
         };
         let who = format!("{}.{}", struck.name, struck.incarnation);
-        match fate {
-            Fate::Die => process.gate().kill(),
-            Fate::Stop => process.gate().set_stopped(true),
-            Fate::Pass => return,
-        }
-        tell!(self.stage.trace, &who, "{}", if fate == Fate::Die { "is killed" } else { "is stopped" });
-        let _ = self.befell.send(Befell { fate, member });
+        let told = match blow {
+            Blow::Death => {
+                process.gate().kill();
+                "is killed"
+            }
+            Blow::Standstill => {
+                process.gate().set_stopped(true);
+                "is stopped"
+            }
+        };
+        tell!(self.stage.trace, &who, "{told}");
+        let _ = self.befell.send(Befell { blow, member });
     }
 
     fn drain(&self, place: usize, abandon: bool) {

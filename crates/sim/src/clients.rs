@@ -5,13 +5,14 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use aetheris_check::{AckedSignal, ClientHistory, SignalAck, Submission};
+use aetheris_check::{ClientHistory, Submission};
 use aetheris_core::id::{AgentName, JobId};
 use aetheris_core::json::Json;
 use aetheris_core::plan::WaitType;
-use aetheris_runtime::ops::{Resolution, Signal, SignalAnswer, Submission as Message};
+use aetheris_runtime::ops::{Resolution, Signal, Submission as Message};
 use aetheris_runtime::{OpError, Runtime};
 use aetheris_testing::random::Random;
+use aetheris_testing::world::acked;
 
 use crate::cast::{Cast, Stage};
 use crate::program::{Kind, Program};
@@ -188,13 +189,12 @@ impl Crowd {
     async fn send_signal(self, job: JobId, key: String, turn: u64, human: bool, mut random: Random) {
         tokio::time::sleep(Duration::from_millis(random.between(0, 25_000))).await;
         let payload = Json::new(format!("p{turn}-{key}").into());
-        let payload_hash = payload.hash();
         let wait_type = match random.below(10) {
             0..=6 => None,
             _ if human => Some(WaitType::Human),
             _ => Some(WaitType::Signal),
         };
-        let signal = Signal { correlation_key: key.clone(), payload, wait_type };
+        let signal = Signal { correlation_key: key.clone(), payload: payload.clone(), wait_type };
         let answer = self
             .ask(&mut random, "signal", |rt| {
                 let signal = signal.clone();
@@ -202,14 +202,9 @@ impl Crowd {
             })
             .await;
         tell!(self.stage.trace, "client", "{} signal {key}: {answer:?}", self.stage.trace.name(job));
-        let (ack, counts) = match answer {
-            Ok(SignalAnswer::Delivered) => (SignalAck::Delivered, false),
-            Ok(SignalAnswer::AlreadyDelivered { payload_matches }) => (SignalAck::Delivered, payload_matches),
-            Ok(SignalAnswer::Kept { payload_matches }) => (SignalAck::Kept, payload_matches),
-            Err(_) => return,
-        };
-        let payload_hash = counts.then_some(payload_hash);
-        self.told().signals.push(AckedSignal { ack, job, key, payload_hash });
+        if let Ok(answer) = answer {
+            self.told().signals.push(acked(job, &key, &payload, answer));
+        }
     }
 
     async fn cancel(self, job: JobId, mut random: Random) {

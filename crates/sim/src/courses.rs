@@ -9,8 +9,8 @@ use aetheris_core::limits;
 use aetheris_core::time::{Span, Timestamp};
 use aetheris_store::JobRow;
 
-use crate::oracle::Tally;
 use crate::program::Program;
+use crate::tally::Tally;
 
 /// Tries of one job's nodes: not more than allowed, and none before its delay is over.
 pub(crate) fn tries(job: JobId, program: &Program, events: &[Recorded], jumps: bool, tally: &mut Tally) {

@@ -5,7 +5,7 @@
 //! Reading order: [`program`] (what is run, and what must come out), [`weather`] (how much goes wrong),
 //! [`wire`] and [`services`] (the store's and the tools' side of it), [`recorder`] (what is checked at
 //! every write), [`cast`] (the processes), [`clients`] (who sends and answers), [`oracle`] (what is checked
-//! at the end), [`seed`] (one run), [`batch`] (many).
+//! at the end), [`tally`] (how often), [`seed`] (one run), [`batch`] (many).
 
 pub mod batch;
 pub mod cast;
@@ -16,6 +16,7 @@ pub mod program;
 pub mod recorder;
 pub mod seed;
 pub mod services;
+pub mod tally;
 pub mod trace;
 pub mod weather;
 pub mod wire;

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use aetheris_check::{ClientHistory, Report, WitnessKind, check_store};
+use aetheris_check::{ClientHistory, WitnessKind, check_store};
 use aetheris_core::event::{Answer, Event, Failure, Recorded, WaitEnd};
 use aetheris_core::id::{IdempotencyKey, JobId};
 use aetheris_core::job::JobStatus;
@@ -14,47 +14,17 @@ use aetheris_core::state::Ending;
 use aetheris_core::step::StepStatus;
 use aetheris_core::time::{Span, Timestamp};
 use aetheris_runtime::load::Loaded;
-use aetheris_store::{JobFilter, JobRow, Store};
+use aetheris_store::{JobRow, Store, every_job};
 
 use crate::clients::Order;
 use crate::courses;
 use crate::program::{Act, Kind, Policy, Program};
 use crate::services::Services;
+use crate::tally::Tally;
 use crate::weather::Weather;
 
-/// Cases of one invariant, and what contradicts it.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Tally {
-    /// How many cases were looked at.
-    pub cases: BTreeMap<String, u64>,
-    /// What is wrong, in words.
-    pub violations: Vec<String>,
-}
-
-impl Tally {
-    /// Counts a case.
-    pub fn case(&mut self, id: &str, holds: bool, what: impl FnOnce() -> String) {
-        *self.cases.entry(id.to_owned()).or_default() += 1;
-        if !holds && self.violations.len() < 50 {
-            self.violations.push(format!("{id} {}", what()));
-        }
-    }
-
-    /// Takes in cases that someone else has counted.
-    pub fn add(&mut self, id: &str, cases: u64) {
-        *self.cases.entry(id.to_owned()).or_default() += cases;
-    }
-
-    fn take_report(&mut self, report: &Report) {
-        for line in &report.lines {
-            self.add(line.id.id(), line.examined);
-            self.violations.extend(line.violations.iter().map(|violation| format!("{} {violation}", line.id)));
-        }
-    }
-}
-
 /// The jobs that still need something from the machine: neither have they ended, nor is a person asked, nor
-/// do they stand behind a job of their session for which one is.
+/// do they stand behind a job of their session for which one is. One that has a deadline has to end in any case.
 #[must_use]
 pub fn restless<'j>(jobs: &'j [JobRow], orders: &[Order]) -> Vec<&'j JobRow> {
     let held_up = |row: &JobRow| {
@@ -62,31 +32,17 @@ pub fn restless<'j>(jobs: &'j [JobRow], orders: &[Order]) -> Vec<&'j JobRow> {
         let mut earlier = jobs.iter().filter(before).filter(|other| !other.status.is_terminal());
         row.session.is_some() && earlier.next().is_some()
     };
-    jobs.iter().filter(|row| !is_quiet(row, orders) && !held_up(row)).collect()
+    let timed = |row: &JobRow| orders.iter().any(|order| order.job == row.id && order.program.deadline.is_some());
+    let open = jobs.iter().filter(|row| !row.status.is_terminal());
+    open.filter(|row| timed(row) || (!is_quiet(row, orders) && !held_up(row))).collect()
 }
 
 fn is_quiet(row: &JobRow, orders: &[Order]) -> bool {
-    let asked = row.waiting.as_ref().is_some_and(|waiting| {
+    row.waiting.as_ref().is_some_and(|waiting| {
         let person = waiting.wait_type == aetheris_core::plan::WaitType::Human && waiting.doubt;
         // A message that was sent once and never heard of again has nobody who would answer its waits.
         person || (!orders.iter().any(|order| order.job == row.id) && waiting.correlation_key.is_some())
-    });
-    row.status.is_terminal() || asked
-}
-
-/// All jobs of the store.
-pub async fn all_jobs(store: &dyn Store) -> Vec<JobRow> {
-    let mut jobs = Vec::new();
-    let mut before = None;
-    loop {
-        let limit = aetheris_core::limits::PAGE_JOBS_MAX;
-        let Ok(page) = store.jobs(JobFilter { before, limit, ..JobFilter::default() }).await else { return jobs };
-        jobs.extend(page.jobs);
-        before = page.next;
-        if before.is_none() {
-            return jobs;
-        }
-    }
+    })
 }
 
 /// Everything that is looked at.
@@ -115,24 +71,28 @@ pub async fn examine(evidence: &Evidence<'_>, tally: &mut Tally) {
         Err(error) => tally.case("B3", false, || format!("the store cannot be read: {error}")),
     }
     let mut jobs = Vec::new();
-    for row in all_jobs(store).await {
-        match decoded(store, row.id).await {
-            Ok(events) => {
-                courses::reclaims(row.id, &events, tally);
-                jobs.push((row, events));
+    let rows = every_job(store).await.unwrap_or_else(|error| {
+        tally.case("B3", false, || format!("the jobs cannot be read: {error}"));
+        Vec::new()
+    });
+    for row in rows {
+        match store.history(row.id, true).await {
+            Ok(Some(history)) => {
+                courses::reclaims(row.id, &history.events, tally);
+                jobs.push((row, history.events));
             }
+            Ok(None) => tally.case("B3", false, || format!("{} is listed and cannot be found", row.id)),
             Err(error) => tally.case("B4", false, || format!("{}: {error}", row.id)),
         }
     }
     courses::sessions(&jobs, tally);
     delivered(evidence, tally).await;
+    let events: BTreeMap<JobId, &[Recorded]> = jobs.iter().map(|(row, events)| (row.id, events.as_slice())).collect();
     for order in orders {
-        match Loaded::read(store, order.job).await {
-            Ok(loaded) => match decoded(store, order.job).await {
-                Ok(events) => examine_job(evidence, &loaded, &events, order, tally),
-                Err(error) => tally.case("B4", false, || format!("{}: {error}", order.job)),
-            },
-            Err(error) => tally.case("B3", false, || format!("{} cannot be read: {error}", order.job)),
+        match (Loaded::read(store, order.job).await, events.get(&order.job)) {
+            (Ok(loaded), Some(events)) => examine_job(evidence, &loaded, events, order, tally),
+            (Err(error), _) => tally.case("B3", false, || format!("{} cannot be read: {error}", order.job)),
+            (Ok(_), None) => tally.case("B3", false, || format!("{} was accepted and is not listed", order.job)),
         }
     }
 }
@@ -143,8 +103,12 @@ async fn delivered(evidence: &Evidence<'_>, tally: &mut Tally) {
         return;
     }
     for (job, key, fence) in evidence.services.delivered() {
-        let Ok(Some(history)) = evidence.store.history(job, true).await else { continue };
-        let kept = evidence.store.evidence(job).await.unwrap_or_default();
+        let (Ok(Some(history)), Ok(kept)) =
+            (evidence.store.history(job, true).await, evidence.store.evidence(job).await)
+        else {
+            tally.case("B3", false, || format!("{job} cannot be read"));
+            continue;
+        };
         let known = history.effects.iter().any(|effect| effect.key == key) || kept.iter().any(|kept| kept.key == key);
         // A run that stood still past the call's timeout has told its doubt before it could hear the answer.
         let doubted = history
@@ -153,11 +117,6 @@ async fn delivered(evidence: &Evidence<'_>, tally: &mut Tally) {
             .any(|recorded| recorded.fence == fence && matches!(recorded.event, Event::StepInDoubt(_)));
         tally.case("C9", known || doubted, || format!("{job} {key}: its answer arrived and is nowhere"));
     }
-}
-
-async fn decoded(store: &dyn Store, job: JobId) -> Result<Vec<Recorded>, String> {
-    let rows = store.events(job, 0, aetheris_core::limits::PAGE_EVENTS_MAX).await.map_err(|error| error.to_string())?;
-    rows.iter().map(|row| row.decode().map_err(|error| error.to_string())).collect()
 }
 
 fn examine_job(evidence: &Evidence<'_>, loaded: &Loaded, events: &[Recorded], order: &Order, tally: &mut Tally) {

@@ -219,7 +219,7 @@ impl Program {
             };
             body + step.backoff * 8 * u64::from(step.tries)
         };
-        self.steps.iter().map(per_step).sum()
+        self.steps.iter().map(per_step).sum::<u64>() + self.deadline.unwrap_or(0)
     }
 
     /// The agent file.

@@ -5,18 +5,16 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use aetheris_core::event::EventKind;
-use aetheris_core::hash::Hash;
-use aetheris_core::id::{AgentName, InstanceId, JobId, WorkerId};
+use aetheris_core::id::{AgentName, JobId, WorkerId};
 use aetheris_core::lease::{Fence, Guard};
-use aetheris_core::ledger::LedgerRow;
 use aetheris_core::time::{Span, Timestamp};
 use aetheris_store::memory::MemoryStore;
 use aetheris_store::{
-    AgentRow, Boxed, ClaimRequest, Claimed, CommitError, Committed, DueTimers, EventRow, Evidence, Heartbeat, Hints,
-    History, JobFilter, JobPage, JobRow, LeaseChange, LedgerWrite, NewAgent, PlanDocument, Purpose, PutAgent, Renewal,
-    Store, StoreError, StoreStatus, TimerRow, UnitOfWork,
+    Boxed, ClaimRequest, Claimed, CommitError, Committed, Heartbeat, Hints, LeaseChange, LedgerWrite, NewAgent,
+    Purpose, PutAgent, Renewal, Store, StoreError, UnitOfWork,
 };
 
+use crate::tally::Tally;
 use crate::tell;
 use crate::trace::Trace;
 use crate::weather::{Hints as HintWeather, Weather};
@@ -31,27 +29,9 @@ struct Seen {
     seq: u64,
 }
 
-/// An invariant that is checked at every write, and how often it was.
-#[derive(Debug, Clone, Default)]
-pub struct AtOnce {
-    /// Cases by invariant.
-    pub cases: BTreeMap<&'static str, u64>,
-    /// What contradicts one.
-    pub violations: Vec<String>,
-}
-
-impl AtOnce {
-    fn case(&mut self, id: &'static str, holds: bool, what: impl FnOnce() -> String) {
-        *self.cases.entry(id).or_default() += 1;
-        if !holds && self.violations.len() < 20 {
-            self.violations.push(format!("{id} {}", what()));
-        }
-    }
-}
-
 #[derive(Default)]
 struct Book {
-    found: AtOnce,
+    found: Tally,
     jobs: BTreeMap<JobId, Seen>,
 }
 
@@ -78,7 +58,7 @@ impl Recorder {
 
     /// What was found.
     #[must_use]
-    pub fn found(&self) -> AtOnce {
+    pub fn found(&self) -> Tally {
         self.book().found.clone()
     }
 
@@ -158,7 +138,7 @@ impl Recorder {
         }
     }
 
-    /// A call that asked for a permission leaves: its lease must still be the job's, and live.
+    /// A call leaves: its lease must still be the job's, and live.
     pub fn call_leaves(&self, job: JobId, fence: Fence, at: Timestamp, jumps: bool) {
         let name = self.trace.name(job);
         let mut book = self.book();
@@ -173,13 +153,21 @@ impl Recorder {
         }
     }
 
+    fn read<'a, T>(
+        &'a self,
+        _name: &'static str,
+        ask: impl FnOnce(&'a dyn Store) -> Boxed<'a, Result<T, StoreError>>,
+    ) -> Boxed<'a, Result<T, StoreError>> {
+        ask(self.inner.as_ref())
+    }
+
     async fn now(&self) -> Timestamp {
         self.inner.status().await.map(|status| status.now).unwrap_or_default()
     }
 }
 
 /// Whether the author of a unit had the right to write it.
-fn check_right(found: &mut AtOnce, seen: &Seen, unit: &UnitOfWork, committed: &Committed, name: &str) {
+fn check_right(found: &mut Tally, seen: &Seen, unit: &UnitOfWork, committed: &Committed, name: &str) {
     let at = committed.at;
     let until = seen.holder.as_ref().map(|(_, until)| *until);
     match unit.guard {
@@ -260,61 +248,7 @@ impl Store for Recorder {
         self.inner.delete_agent(name)
     }
 
-    fn history(&self, job: JobId, full: bool) -> Boxed<'_, Result<Option<History>, StoreError>> {
-        self.inner.history(job, full)
-    }
-
-    fn job(&self, job: JobId) -> Boxed<'_, Result<Option<JobRow>, StoreError>> {
-        self.inner.job(job)
-    }
-
-    fn jobs(&self, filter: JobFilter) -> Boxed<'_, Result<JobPage, StoreError>> {
-        self.inner.jobs(filter)
-    }
-
-    fn events(&self, job: JobId, after: u64, limit: usize) -> Boxed<'_, Result<Vec<EventRow>, StoreError>> {
-        self.inner.events(job, after, limit)
-    }
-
-    fn agent(&self, name: AgentName) -> Boxed<'_, Result<Option<AgentRow>, StoreError>> {
-        self.inner.agent(name)
-    }
-
-    fn agents(&self) -> Boxed<'_, Result<Vec<AgentRow>, StoreError>> {
-        self.inner.agents()
-    }
-
-    fn plan(&self, hash: Hash) -> Boxed<'_, Result<Option<PlanDocument>, StoreError>> {
-        self.inner.plan(hash)
-    }
-
-    fn in_doubt(&self, limit: usize) -> Boxed<'_, Result<Vec<LedgerRow>, StoreError>> {
-        self.inner.in_doubt(limit)
-    }
-
-    fn evidence(&self, job: JobId) -> Boxed<'_, Result<Vec<Evidence>, StoreError>> {
-        self.inner.evidence(job)
-    }
-
-    fn due_timers(&self, limit: usize) -> Boxed<'_, Result<DueTimers, StoreError>> {
-        self.inner.due_timers(limit)
-    }
-
-    fn timers(&self, job: JobId) -> Boxed<'_, Result<Vec<TimerRow>, StoreError>> {
-        self.inner.timers(job)
-    }
-
-    fn expired(&self, limit: usize) -> Boxed<'_, Result<Vec<(JobId, Fence)>, StoreError>> {
-        self.inner.expired(limit)
-    }
-
-    fn held_by(&self, instance: InstanceId, limit: usize) -> Boxed<'_, Result<Vec<(JobId, Fence)>, StoreError>> {
-        self.inner.held_by(instance, limit)
-    }
-
-    fn status(&self) -> Boxed<'_, Result<StoreStatus, StoreError>> {
-        self.inner.status()
-    }
+    aetheris_store::questions_through!(read);
 
     fn hints(&self) -> &Hints {
         self.inner.hints()

@@ -13,8 +13,8 @@ use aetheris_core::hash::Hash;
 use aetheris_core::json::Json;
 use aetheris_fault::marks::{self, Knob};
 use aetheris_runtime::ops::{Signal, SignalAnswer};
-use aetheris_store::Store;
 use aetheris_store::memory::MemoryStore;
+use aetheris_store::{Store, every_job};
 use aetheris_testing::gate::Peace;
 use aetheris_testing::process::{Duties, Process, World};
 use aetheris_testing::random::{Random, SeededIds};
@@ -22,10 +22,11 @@ use aetheris_testing::time::VirtualClock;
 
 use crate::cast::{Cast, Mishaps, Stage};
 use crate::clients::Crowd;
-use crate::oracle::{self, Evidence, Tally};
+use crate::oracle::{self, Evidence};
 use crate::program::Program;
 use crate::recorder::Recorder;
 use crate::services::{Outside, Services};
+use crate::tally::Tally;
 use crate::tell;
 use crate::trace::Trace;
 use crate::weather::Weather;
@@ -70,6 +71,7 @@ pub fn watch_panics() {
 pub fn run(seed: u64) -> std::io::Result<Outcome> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?;
     PANICS.with(|panics| panics.borrow_mut().clear());
+    let examined = marks::examined();
     let played = std::panic::catch_unwind(AssertUnwindSafe(|| runtime.block_on(play(seed))));
     drop(runtime);
     marks::tune(Knob::CheckpointEvents, None);
@@ -84,6 +86,7 @@ pub fn run(seed: u64) -> std::io::Result<Outcome> {
         trace: String::new(),
         trace_hash: Hash::ZERO,
     });
+    outcome.tally.add("ALWAYS", marks::examined() - examined);
     outcome.tally.case("PANIC", panics.is_empty(), || panics.join("; "));
     Ok(outcome)
 }
@@ -144,11 +147,9 @@ async fn play(seed: u64) -> Outcome {
     let (store, services) = (stage.store.as_ref(), services.as_ref());
     let evidence = Evidence { calm, deaths, history: &history, orders: &orders, services, store, weather: &weather };
     oracle::examine(&evidence, &mut tally).await;
-    let found = recorder.found();
-    found.cases.iter().for_each(|(id, cases)| tally.add(id, *cases));
-    tally.violations.extend(found.violations);
+    tally.merge(recorder.found());
     let bodies = u64::try_from(services.lines().iter().filter(|line| line.is_act()).count()).unwrap_or(0);
-    let jobs = u64::try_from(oracle::all_jobs(stage.store.as_ref()).await.len()).unwrap_or(0);
+    let jobs = u64::try_from(every_job(stage.store.as_ref()).await.unwrap_or_default().len()).unwrap_or(0);
     let (mishaps, time, trace_hash) = (cast.mishaps(), trace.passed(), trace.hash());
     Outcome { bodies, jobs, mishaps, seed, tally, time, trace: trace.text(), trace_hash }
 }
@@ -242,7 +243,7 @@ async fn come_to_rest(
     loop {
         tokio::time::sleep(LOOK).await;
         let orders = crowd.orders();
-        let jobs = oracle::all_jobs(stage.store.as_ref()).await;
+        let Ok(jobs) = every_job(stage.store.as_ref()).await else { continue };
         let restless = oracle::restless(&jobs, &orders);
         let at_rest = people.is_finished() && crowd.cast().is_whole() && restless.is_empty();
         quiet_looks = if at_rest { quiet_looks + 1 } else { 0 };

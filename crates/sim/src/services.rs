@@ -32,8 +32,6 @@ pub struct Known {
     pub acts: u32,
     /// How many calls have reached it.
     pub arrivals: u32,
-    /// Calls that came to nothing: refused, lost, timed out or not sent.
-    pub failures: u32,
     /// Calls that are on their way to it.
     pub on_the_way: u32,
     /// What it has answered or would answer.
@@ -264,21 +262,10 @@ impl Services {
         }
     }
 
+    /// An answer has reached its caller.
     fn arrived(&self, call: &ToolCall, outcome: &ToolOutcome) {
-        let failed = match outcome {
-            ToolOutcome::Done(_) => {
-                if call.tool.effect == EffectClass::AtMostOnce {
-                    self.state().delivered.push((call.job, call.key, call.fence));
-                }
-                false
-            }
-            ToolOutcome::NotSent { .. }
-            | ToolOutcome::RefusedRetryable { .. }
-            | ToolOutcome::RefusedPermanent(_)
-            | ToolOutcome::Unknown { .. } => true,
-        };
-        if failed {
-            self.note(call.key, |known| known.failures += 1);
+        if call.tool.effect == EffectClass::AtMostOnce && matches!(outcome, ToolOutcome::Done(_)) {
+            self.state().delivered.push((call.job, call.key, call.fence));
         }
     }
 }
@@ -297,9 +284,7 @@ impl Tools for Outside {
     fn call(&self, call: ToolCall) -> Boxed<'_, ToolOutcome> {
         let services = Arc::clone(&self.0);
         Box::pin(async move {
-            if call.tool.effect.is_ledger() {
-                services.store.call_leaves(call.job, call.fence, services.now(), services.weather.jumps);
-            }
+            services.store.call_leaves(call.job, call.fence, services.now(), services.weather.jumps);
             let way = services.way();
             let timed_out = ToolOutcome::Unknown {
                 error: Failure::new("timeout", "no answer in time"),

@@ -31,7 +31,7 @@ impl Wire {
 }
 
 impl Decide for Wire {
-    fn decide(&mut self, op: Op, _call: u64) -> Option<Fault> {
+    fn decide(&mut self, op: Op) -> Option<Fault> {
         if self.weather.is_bad() && self.random.chance(self.weather.store) {
             let fault = match self.random.below(7) {
                 0 => Fault::After,

@@ -151,18 +151,6 @@ impl Gate {
         }
     }
 
-    async fn until(&self, wanted: Life) {
-        loop {
-            let changed = self.state.changed.notified();
-            tokio::pin!(changed);
-            changed.as_mut().enable();
-            if self.life() == wanted {
-                return;
-            }
-            changed.await;
-        }
-    }
-
     /// Kills the process. It stays dead.
     pub fn kill(&self) {
         self.set(Life::Dead);
@@ -173,14 +161,19 @@ impl Gate {
         self.set(if stopped { Life::Stopped } else { Life::Running });
     }
 
-    /// Passes at once, later, or never.
-    pub async fn cross(&self, crossing: Crossing) {
-        self.while_running().await;
-        match self.ambush.at(&crossing) {
-            Fate::Pass => return,
+    /// What befalls the process at a crossing.
+    fn meet(&self, crossing: &Crossing) {
+        match self.ambush.at(crossing) {
+            Fate::Pass => {}
             Fate::Die => self.kill(),
             Fate::Stop => self.set_stopped(true),
         }
+    }
+
+    /// Passes at once, later, or never.
+    pub async fn cross(&self, crossing: Crossing) {
+        self.while_running().await;
+        self.meet(&crossing);
         self.while_running().await;
     }
 
@@ -189,20 +182,23 @@ impl Gate {
     /// one never has it.
     pub async fn come_home(&self, crossing: Crossing) {
         if self.life() == Life::Running {
-            match self.ambush.at(&crossing) {
-                Fate::Pass => return,
-                Fate::Die => self.kill(),
-                Fate::Stop => self.set_stopped(true),
-            }
+            self.meet(&crossing);
         }
         if self.life() == Life::Dead {
             std::future::pending::<()>().await;
         }
     }
 
+    /// Waits until the process runs.
     async fn while_running(&self) {
-        if self.life() != Life::Running {
-            self.until(Life::Running).await;
+        loop {
+            let changed = self.state.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            if self.life() == Life::Running {
+                return;
+            }
+            changed.await;
         }
     }
 }

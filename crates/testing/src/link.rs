@@ -2,15 +2,11 @@
 
 use std::sync::Arc;
 
-use aetheris_core::hash::Hash;
-use aetheris_core::id::{AgentName, InstanceId, JobId};
-use aetheris_core::lease::Fence;
-use aetheris_core::ledger::LedgerRow;
+use aetheris_core::id::AgentName;
 use aetheris_runtime::{ModelAnswer, ModelError, ModelRequest, Models, ToolCall, ToolOutcome, Tools};
 use aetheris_store::{
-    AgentRow, Boxed, ClaimRequest, Claimed, CommitError, Committed, DueTimers, EventRow, Evidence, Heartbeat, Hints,
-    History, JobFilter, JobPage, JobRow, NewAgent, PlanDocument, PutAgent, Renewal, Store, StoreError, StoreStatus,
-    TimerRow, UnitOfWork,
+    Boxed, ClaimRequest, Claimed, CommitError, Committed, Heartbeat, Hints, NewAgent, PutAgent, Renewal, Store,
+    StoreError, UnitOfWork,
 };
 
 use crate::gate::{Call, Crossing, Gate};
@@ -101,61 +97,7 @@ impl Store for StoreLink {
         Box::pin(self.through(Call::Agent, Box::pin(async move { self.inner.delete_agent(name).await })))
     }
 
-    fn history(&self, job: JobId, full: bool) -> Boxed<'_, Result<Option<History>, StoreError>> {
-        self.read("history", move |inner| inner.history(job, full))
-    }
-
-    fn job(&self, job: JobId) -> Boxed<'_, Result<Option<JobRow>, StoreError>> {
-        self.read("job", move |inner| inner.job(job))
-    }
-
-    fn jobs(&self, filter: JobFilter) -> Boxed<'_, Result<JobPage, StoreError>> {
-        self.read("jobs", move |inner| inner.jobs(filter))
-    }
-
-    fn events(&self, job: JobId, after: u64, limit: usize) -> Boxed<'_, Result<Vec<EventRow>, StoreError>> {
-        self.read("events", move |inner| inner.events(job, after, limit))
-    }
-
-    fn agent(&self, name: AgentName) -> Boxed<'_, Result<Option<AgentRow>, StoreError>> {
-        self.read("agent", move |inner| inner.agent(name))
-    }
-
-    fn agents(&self) -> Boxed<'_, Result<Vec<AgentRow>, StoreError>> {
-        self.read("agents", |inner| inner.agents())
-    }
-
-    fn plan(&self, hash: Hash) -> Boxed<'_, Result<Option<PlanDocument>, StoreError>> {
-        self.read("plan", move |inner| inner.plan(hash))
-    }
-
-    fn in_doubt(&self, limit: usize) -> Boxed<'_, Result<Vec<LedgerRow>, StoreError>> {
-        self.read("in_doubt", move |inner| inner.in_doubt(limit))
-    }
-
-    fn evidence(&self, job: JobId) -> Boxed<'_, Result<Vec<Evidence>, StoreError>> {
-        self.read("evidence", move |inner| inner.evidence(job))
-    }
-
-    fn due_timers(&self, limit: usize) -> Boxed<'_, Result<DueTimers, StoreError>> {
-        self.read("due_timers", move |inner| inner.due_timers(limit))
-    }
-
-    fn timers(&self, job: JobId) -> Boxed<'_, Result<Vec<TimerRow>, StoreError>> {
-        self.read("timers", move |inner| inner.timers(job))
-    }
-
-    fn expired(&self, limit: usize) -> Boxed<'_, Result<Vec<(JobId, Fence)>, StoreError>> {
-        self.read("expired", move |inner| inner.expired(limit))
-    }
-
-    fn held_by(&self, instance: InstanceId, limit: usize) -> Boxed<'_, Result<Vec<(JobId, Fence)>, StoreError>> {
-        self.read("held_by", move |inner| inner.held_by(instance, limit))
-    }
-
-    fn status(&self) -> Boxed<'_, Result<StoreStatus, StoreError>> {
-        self.read("status", |inner| inner.status())
-    }
+    aetheris_store::questions_through!(read);
 
     fn hints(&self) -> &Hints {
         self.inner.hints()

@@ -194,15 +194,14 @@ impl Models for FakeModels {
             let _in_flight = InFlight(self);
             let none = || ModelReply::refused(&format!("the test has no answer for the prompt `{}`", request.prompt));
             let reply = rules.iter().find_map(|rule| rule(&request)).unwrap_or_else(none);
-            let wait = if reply.what == Said::Never { request.timeout } else { reply.after.min(request.timeout) };
+            let said = if reply.after > request.timeout { Said::Never } else { reply.what };
+            let wait = if said == Said::Never { request.timeout } else { reply.after };
             tokio::time::sleep(wait).await;
-            let overdue = reply.what == Said::Never || reply.after > request.timeout;
             let failed = |code: &str, why: String, retryable| {
                 Err(ModelError { error: Failure::new(code, why), retry_after: None, retryable })
             };
-            match reply.what {
-                _ if overdue => failed("timeout", format!("no answer within {} ms", wait.as_millis()), true),
-                Said::Never => failed("timeout", "no answer".to_owned(), true),
+            match said {
+                Said::Never => failed("timeout", format!("no answer within {} ms", wait.as_millis()), true),
                 Said::Nothing { retryable, why } => failed("model_refused", why, retryable),
                 Said::Text(text) => {
                     let words = |text: &str| u64::try_from(text.split_whitespace().count()).unwrap_or(u64::MAX);

@@ -132,12 +132,6 @@ impl Process {
         }
         self.sweeping.cancel();
     }
-
-    /// Whether the worker has ended.
-    #[must_use]
-    pub fn has_drained(&self) -> bool {
-        self.worker.as_ref().is_none_or(JoinHandle::is_finished)
-    }
 }
 
 impl Drop for Process {

@@ -294,8 +294,7 @@ impl TestWorld {
         if !report.is_clean() {
             return Err(Failed::new(violations(&report)));
         }
-        let filter = JobFilter { limit: aetheris_core::limits::PAGE_JOBS_MAX, ..JobFilter::default() };
-        for row in self.rt.store.jobs(filter).await?.jobs {
+        for row in aetheris_store::every_job(self.rt.store.as_ref()).await? {
             let replay = self.rt.replay(row.id).await?;
             if !replay.differences.is_empty() {
                 return Err(Failed::new(format!("replay of {}: {}", row.id, replay.differences.join("; "))));
@@ -331,13 +330,7 @@ impl TestWorld {
     }
 
     pub(crate) fn note_signal(&self, job: JobId, key: &str, payload: &Json, answer: SignalAnswer) {
-        let (ack, counts) = match answer {
-            SignalAnswer::Delivered => (SignalAck::Delivered, true),
-            SignalAnswer::AlreadyDelivered { payload_matches } => (SignalAck::Delivered, payload_matches),
-            SignalAnswer::Kept { payload_matches } => (SignalAck::Kept, payload_matches),
-        };
-        let payload_hash = counts.then(|| payload.hash());
-        self.history().signals.push(AckedSignal { ack, job, key: key.to_owned(), payload_hash });
+        self.history().signals.push(acked(job, key, payload, answer));
     }
 
     fn history(&self) -> MutexGuard<'_, ClientHistory> {
@@ -479,4 +472,15 @@ impl Verdict {
         };
         Some(Resolution { happened, note: "answered by the test".to_owned(), permit: None })
     }
+}
+
+/// What a client was told of a signal, with the payload where it is the one that counts.
+#[must_use]
+pub fn acked(job: JobId, key: &str, payload: &Json, answer: SignalAnswer) -> AckedSignal {
+    let (ack, counts) = match answer {
+        SignalAnswer::Delivered => (SignalAck::Delivered, true),
+        SignalAnswer::AlreadyDelivered { payload_matches } => (SignalAck::Delivered, payload_matches),
+        SignalAnswer::Kept { payload_matches } => (SignalAck::Kept, payload_matches),
+    };
+    AckedSignal { ack, job, key: key.to_owned(), payload_hash: counts.then(|| payload.hash()) }
 }

@@ -7,13 +7,11 @@ use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use aetheris_proof::chaos::run::{Options, run};
+use aetheris_proof::verdict;
 use aetheris_store::system::{Clock, SystemClock};
 use anyhow::{Context, Result, bail};
 
 const USAGE: &str = "usage: aetheris-chaos --minutes M [--store sqlite] [--seed N] [--bug NAME]";
-/// Something is wrong.
-const FOUND: u8 = 6;
-
 /// Set for a run that has a mount namespace of its own.
 const INSIDE: &str = "AETHERIS_CHAOS_INSIDE";
 
@@ -43,9 +41,9 @@ fn main() -> Result<ExitCode> {
     runtime.block_on(async {
         let options = options()?;
         writeln!(std::io::stderr(), "chaos on {}, seed {}, {:?}", options.store, options.seed, options.load)?;
-        let verdict = Box::pin(run(&options)).await?;
-        write!(std::io::stdout(), "{}", verdict.page)?;
-        Ok(if verdict.clean { ExitCode::SUCCESS } else { ExitCode::from(FOUND) })
+        let judged = Box::pin(run(&options)).await?;
+        write!(std::io::stdout(), "{}", judged.page)?;
+        Ok(verdict(judged.clean))
     })
 }
 

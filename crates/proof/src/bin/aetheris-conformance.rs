@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
+use aetheris_cli::exit::Exit;
 use aetheris_core::time::Timestamp;
 use aetheris_proof::scratch::Scratch;
 use aetheris_store::conformance::{Case, Fixture, Harness, Opened, cases, differential};
@@ -15,11 +16,9 @@ use aetheris_store::memory::MemoryStore;
 use aetheris_store::system::{Clock, ManualClock, SystemClock};
 use aetheris_store::{Boxed, Store};
 use aetheris_store_sqlite::{SqliteOptions, SqliteStore};
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use futures_util::FutureExt;
 
-/// Something failed.
-const FOUND: u8 = 6;
 /// How long a case may take before it counts as stuck.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Operations of the comparison, and of how many seeds.
@@ -132,11 +131,12 @@ fn main() -> Result<ExitCode> {
     let began = SystemClock.boot();
     let (cases, found) = first_failure(&word);
     let seconds = (SystemClock.boot() - began).as_secs_f64();
+    ensure!(cases > 0, "no case's name contains `{word}`");
     let failed = found.is_some();
     let line = serde_json::json!({ "cases": cases, "failed": failed, "seconds": seconds, "what": found });
     let mut out = std::io::stdout();
     writeln!(out, "{line}")?;
     out.flush()?;
     // A case that never ends must not keep the process.
-    std::process::exit(i32::from(if failed { FOUND } else { 0 }))
+    std::process::exit(i32::from(if failed { Exit::CheckFailed } else { Exit::Done }.code()))
 }

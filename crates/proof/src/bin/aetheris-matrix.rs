@@ -13,15 +13,14 @@ use std::process::ExitCode;
 
 use aetheris_proof::drive::cells::{self, Cell};
 use aetheris_proof::drive::matrix;
+use aetheris_proof::verdict;
 use aetheris_proof::zoo::replies;
 use aetheris_store::system::{Clock, SystemClock};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use futures_util::StreamExt;
 
 /// Cells that run at once: most of their time they wait.
 const AT_ONCE: usize = 5;
-/// A cell is not green.
-const FOUND: u8 = 6;
 /// The cells of a hunt.
 const HUNTED: [&str; 10] = [
     "store.permit.after_commit@1@kill",
@@ -60,6 +59,7 @@ fn program() -> Result<PathBuf> {
 async fn single(word: &str) -> Result<ExitCode> {
     let program = program()?;
     let cells: Vec<_> = cells::all().into_iter().filter(|cell| cell.order().contains(word)).collect();
+    ensure!(!cells.is_empty(), "no cell's name contains `{word}`");
     let (total, began) = (cells.len(), SystemClock.boot());
     let runs = cells.into_iter().map(|cell| {
         let program = program.clone();
@@ -73,13 +73,13 @@ async fn single(word: &str) -> Result<ExitCode> {
     let (mut out, mut green) = (std::io::stdout(), 0);
     while let Some((done, took)) = runs.next().await {
         let (result, cell) = done?;
-        let verdict = result.as_ref().map_or_else(|error| format!("FAILED\n{error:#}\n"), |()| "green".to_owned());
+        let shown = result.as_ref().map_or_else(|error| format!("FAILED\n{error:#}\n"), |()| "green".to_owned());
         green += usize::from(result.is_ok());
-        writeln!(out, "{:<44} {:>6} ms  {verdict}", cell.order(), took.as_millis())?;
+        writeln!(out, "{:<44} {:>6} ms  {shown}", cell.order(), took.as_millis())?;
     }
     let seconds = (SystemClock.boot() - began).as_secs();
     writeln!(out, "crash matrix: {total} cells, {green} green, {seconds} s")?;
-    Ok(if green == total { ExitCode::SUCCESS } else { ExitCode::from(FOUND) })
+    Ok(verdict(green == total))
 }
 
 /// A number from a seed and a place (SplitMix64).
@@ -99,6 +99,7 @@ async fn pairs(number: usize, seed: u64) -> Result<ExitCode> {
         drawn.sort_by_key(|(key, _)| *key);
         drawn.truncate(number);
     }
+    ensure!(!drawn.is_empty(), "no pair is to be run");
     let (total, began) = (drawn.len(), SystemClock.boot());
     let runs = drawn.into_iter().map(|(_, pair)| {
         let program = program.clone();
@@ -119,38 +120,38 @@ async fn pairs(number: usize, seed: u64) -> Result<ExitCode> {
         out,
         "crash during recovery: {total} of {possible} pairs (seed {seed}), {green} green, {twice} crashed twice, {seconds} s"
     )?;
-    Ok(if green == total { ExitCode::SUCCESS } else { ExitCode::from(FOUND) })
+    Ok(verdict(green == total))
 }
 
-/// Runs the cells of lost answers; what the failed ones say, how many there were, and how many met their fault.
-async fn replies_of(word: &str, first_only: bool) -> Result<(Vec<String>, usize, usize)> {
+/// Runs the cells of lost answers; what the failed ones say, and how many there were.
+async fn replies_of(word: &str, first_only: bool) -> Result<(Vec<String>, usize)> {
     let cells: Vec<_> = replies::all().into_iter().filter(|cell| cell.to_string().contains(word)).collect();
+    ensure!(!cells.is_empty(), "no cell's name contains `{word}`");
     let runs = cells.iter().map(|cell| tokio::spawn(replies::run(*cell)));
     let mut runs = futures_util::stream::iter(runs).buffered(AT_ONCE);
-    let (mut failed, mut done, mut met) = (Vec::new(), 0, 0);
+    let (mut failed, mut done) = (Vec::new(), 0);
     while let Some(result) = runs.next().await {
         done += 1;
-        match result? {
-            Ok(reached) => met += usize::from(reached),
-            Err(error) => failed.push(format!("{error:#}")),
+        if let Err(error) = result? {
+            failed.push(format!("{error:#}"));
         }
         if first_only && !failed.is_empty() {
             break;
         }
     }
-    Ok((failed, done, met))
+    Ok((failed, done))
 }
 
 async fn lost_answers(word: &str) -> Result<ExitCode> {
     let began = SystemClock.boot();
-    let (failed, done, met) = replies_of(word, false).await?;
+    let (failed, done) = replies_of(word, false).await?;
     let mut out = std::io::stdout();
     for error in &failed {
         writeln!(out, "FAILED {error}")?;
     }
     let (green, seconds) = (done - failed.len(), (SystemClock.boot() - began).as_secs());
-    writeln!(out, "lost answers: {done} cells, {green} green, {met} met their fault, {seconds} s")?;
-    Ok(if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(FOUND) })
+    writeln!(out, "lost answers: {done} cells, {green} green, {seconds} s")?;
+    Ok(verdict(failed.is_empty()))
 }
 
 async fn hunt() -> Result<ExitCode> {
@@ -160,18 +161,19 @@ async fn hunt() -> Result<ExitCode> {
     let failed = found.is_some();
     let line = serde_json::json!({ "failed": failed, "seconds": seconds, "what": found });
     writeln!(std::io::stdout(), "{line}")?;
-    Ok(if failed { ExitCode::from(FOUND) } else { ExitCode::SUCCESS })
+    Ok(verdict(!failed))
 }
 
 async fn find() -> Result<Option<String>> {
+    let cells: Vec<Cell> = cells::all().into_iter().filter(|cell| HUNTED.contains(&cell.order().as_str())).collect();
+    ensure!(cells.len() == HUNTED.len(), "{} of {} cells of a hunt exist", cells.len(), HUNTED.len());
     if let Some(found) = replies_of("", true).await?.0.pop() {
         return Ok(Some(format!("lost answer: {}", first_line(&found))));
     }
     let program = program()?;
     if let Err(error) = matrix::crash_free(program.clone()).await {
-        return Ok(Some(format!("no crash: {}", first_line(&format!("{error:#}")))));
+        return Ok(Some(format!("no crash: {}", first_line(&error.root_cause().to_string()))));
     }
-    let cells: Vec<Cell> = cells::all().into_iter().filter(|cell| HUNTED.contains(&cell.order().as_str())).collect();
     let runs = cells.into_iter().map(|cell| {
         let program = program.clone();
         async move { tokio::spawn(async move { (matrix::run(program, &cell).await, cell) }).await }
@@ -179,7 +181,7 @@ async fn find() -> Result<Option<String>> {
     let mut runs = futures_util::stream::iter(runs).buffer_unordered(AT_ONCE);
     while let Some(done) = runs.next().await {
         if let (Err(error), cell) = done? {
-            return Ok(Some(format!("{cell}: {}", first_line(&format!("{:#}", error.root_cause())))));
+            return Ok(Some(format!("{cell}: {}", first_line(&error.root_cause().to_string()))));
         }
     }
     Ok(None)

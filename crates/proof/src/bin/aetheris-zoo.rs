@@ -10,15 +10,14 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use aetheris_proof::verdict;
 use aetheris_proof::zoo::layers::{Hunt, Layer, Means};
 use aetheris_proof::zoo::scenarios::Scenario;
 use aetheris_proof::zoo::{BUGS, Bug, Verdict, outside};
 use aetheris_store::system::{Clock, SystemClock};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use futures_util::StreamExt;
 
-/// A check found something.
-const FOUND: u8 = 6;
 /// Bugs that are hunted at once.
 const AT_ONCE: usize = 2;
 /// The command that writes the table, as the table says it.
@@ -83,21 +82,23 @@ impl Options {
 /// Plays scenarios until one finds something, and tells it in one line.
 async fn hunt(scenarios: &[Scenario]) -> Result<ExitCode> {
     for scenario in scenarios {
-        let verdict = scenario.run().await?;
-        if !verdict.caught_by.is_empty() {
-            let what = verdict.caught_by.join(", ");
+        let caught_by = scenario.run().await?.caught_by;
+        if !caught_by.is_empty() {
+            let what = caught_by.join(", ");
             writeln!(std::io::stdout(), "{}", serde_json::json!({ "failed": true, "what": what }))?;
-            return Ok(ExitCode::from(FOUND));
+            return Ok(verdict(false));
         }
     }
     writeln!(std::io::stdout(), "{}", serde_json::json!({ "failed": false, "scenarios": scenarios.len() }))?;
-    Ok(ExitCode::SUCCESS)
+    Ok(verdict(true))
 }
 
 /// One bug, and what every layer made of it; `None` where it was not asked.
 type Row = (&'static Bug, Vec<Option<Hunt>>);
 
 async fn layers(options: &Options) -> Result<ExitCode> {
+    let wanted: Vec<&Bug> = BUGS.iter().filter(|bug| bug.name.contains(&options.only)).collect();
+    ensure!(!wanted.is_empty(), "no bug's name contains `{}`", options.only);
     let mut out = std::io::stdout();
     let (mut wrong, mut clean) = (0u32, Vec::new());
     for layer in Layer::ALL {
@@ -113,8 +114,8 @@ async fn layers(options: &Options) -> Result<ExitCode> {
     let clean = format!("Without a bug: {}.", clean.join("; "));
     writeln!(out, "{clean}")?;
     let began = SystemClock.boot();
-    let wanted = BUGS.iter().filter(|bug| bug.name.contains(&options.only));
-    let mut rows = futures_util::stream::iter(wanted.map(|bug| every_layer(bug, options))).buffered(AT_ONCE);
+    let mut rows =
+        futures_util::stream::iter(wanted.into_iter().map(|bug| every_layer(bug, options))).buffered(AT_ONCE);
     let mut table = vec![cells_of_head()];
     let mut by_layer = [0u32; Layer::ALL.len()];
     while let Some(row) = rows.next().await {
@@ -135,7 +136,7 @@ async fn layers(options: &Options) -> Result<ExitCode> {
     if let Some(file) = &options.markdown {
         std::fs::write(file, markdown(&clean, &summary, options.means.seeds, &table))?;
     }
-    Ok(if wrong == 0 { ExitCode::SUCCESS } else { ExitCode::from(FOUND) })
+    Ok(verdict(wrong == 0))
 }
 
 async fn every_layer(bug: &'static Bug, options: &Options) -> Result<Row> {
@@ -219,9 +220,9 @@ fn markdown(clean: &str, summary: &str, seeds: u32, table: &[Vec<String>]) -> St
 }
 
 async fn run(scenario: Scenario) -> Result<ExitCode> {
-    let verdict = scenario.run().await?;
-    writeln!(std::io::stdout(), "{}", serde_json::to_string(&verdict)?)?;
-    Ok(if verdict.caught_by.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(FOUND) })
+    let shown = scenario.run().await?;
+    writeln!(std::io::stdout(), "{}", serde_json::to_string(&shown)?)?;
+    Ok(verdict(shown.caught_by.is_empty()))
 }
 
 /// Plays a scenario in a process of its own, with a bug or without.
@@ -233,34 +234,34 @@ async fn play(scenario: Scenario, bug: Option<&str>) -> Result<(Verdict, u128)> 
         command.env("AETHERIS_BUG", bug);
     }
     let output = command.output().await?;
-    let verdict = serde_json::from_slice(&output.stdout).with_context(|| {
+    let shown = serde_json::from_slice(&output.stdout).with_context(|| {
         format!("`{}` with {bug:?} could not be played: {}", scenario.as_str(), String::from_utf8_lossy(&output.stderr))
     })?;
-    Ok((verdict, (SystemClock.boot() - started).as_millis()))
+    Ok((shown, (SystemClock.boot() - started).as_millis()))
 }
 
 async fn table() -> Result<ExitCode> {
     let mut out = std::io::stdout();
     let (mut wrong, mut clean) = (0u32, 0u32);
     for scenario in Scenario::ALL {
-        let (verdict, _) = play(*scenario, None).await?;
-        if verdict.caught_by.is_empty() {
+        let (Verdict { caught_by }, _) = play(*scenario, None).await?;
+        if caught_by.is_empty() {
             clean += 1;
         } else {
             wrong += 1;
-            writeln!(out, "without a bug, `{}` found: {}", scenario.as_str(), verdict.caught_by.join(", "))?;
+            writeln!(out, "without a bug, `{}` found: {}", scenario.as_str(), caught_by.join(", "))?;
         }
     }
     let width = |of: fn(&Bug) -> usize| BUGS.iter().map(of).max().unwrap_or(0);
     let (names, scenarios) = (width(|bug| bug.name.len()), width(|bug| bug.scenario.as_str().len()));
     writeln!(out, "{:<names$}  {:<scenarios$}  {:>7}  caught by", "bug", "scenario", "time")?;
     for bug in BUGS {
-        let (verdict, millis) = play(bug.scenario, Some(bug.name)).await?;
-        let by = if verdict.caught_by.is_empty() { "NOT CAUGHT".to_owned() } else { verdict.caught_by.join(", ") };
-        wrong += u32::from(verdict.caught_by.is_empty());
+        let (Verdict { caught_by }, millis) = play(bug.scenario, Some(bug.name)).await?;
+        let by = if caught_by.is_empty() { "NOT CAUGHT".to_owned() } else { caught_by.join(", ") };
+        wrong += u32::from(caught_by.is_empty());
         writeln!(out, "{:<names$}  {:<scenarios$}  {millis:>4} ms  {by}", bug.name, bug.scenario.as_str())?;
     }
     let (bugs, scenarios) = (BUGS.len(), Scenario::ALL.len());
     writeln!(out, "bug zoo: {bugs} bugs; {clean} of {scenarios} scenarios clean without them; {wrong} wrong")?;
-    Ok(if wrong == 0 { ExitCode::SUCCESS } else { ExitCode::from(FOUND) })
+    Ok(verdict(wrong == 0))
 }

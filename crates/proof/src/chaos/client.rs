@@ -9,17 +9,22 @@ use std::time::Duration;
 use aetheris_check::{AckedSignal, ClientHistory, SignalAck, Submission};
 use aetheris_core::id::JobId;
 use aetheris_core::json::Json;
+use aetheris_store::system::{Clock, SystemClock};
 use anyhow::{Context, Result, bail, ensure};
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use super::dice::Dice;
 use super::programs::{Program, SIGNAL_ADDS, SignalTime, Wait};
+use crate::http::Http;
 
 /// How long one request may take.
 const REQUEST: Duration = Duration::from_millis(1_500);
 /// The pause before the next try.
 const PAUSE: Duration = Duration::from_millis(120);
+/// How long a client goes on without an answer. What is done to an API is over in less, so that one that comes back
+/// answers: longer than a start may take, and the drain before it.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// How often a client looks at its job.
 const LOOK: Duration = Duration::from_millis(250);
 
@@ -62,7 +67,8 @@ pub struct Clients {
     pub counts: Counts,
     api: SocketAddr,
     history: Mutex<ClientHistory>,
-    http: reqwest::Client,
+    http: Http,
+    patience: Duration,
     tools: String,
 }
 
@@ -72,11 +78,12 @@ impl Clients {
     /// # Errors
     /// The HTTP client cannot be set up.
     pub fn new(api: SocketAddr, tools: String) -> Result<Arc<Self>> {
-        // Fails only where one is installed already, which is as good.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let http = reqwest::Client::builder().timeout(REQUEST).no_proxy().build()?;
+        Ok(Arc::new(Self::patient_for(PATIENCE, api, tools)?))
+    }
+
+    fn patient_for(patience: Duration, api: SocketAddr, tools: String) -> Result<Self> {
         let (counts, history) = (Counts::default(), Mutex::default());
-        Ok(Arc::new(Self { counts, api, history, http, tools }))
+        Ok(Self { counts, api, history, http: Http::new(REQUEST)?, patience, tools })
     }
 
     /// What all clients were told.
@@ -95,41 +102,32 @@ impl Clients {
         &self,
         method: &Method,
         path: &str,
-        body: Option<&Value>,
+        body: Option<&str>,
         key: Option<&str>,
     ) -> Option<(StatusCode, Value)> {
-        let url = format!("http://{}{path}", self.api);
-        let mut request = self.http.request(method.clone(), url);
-        if let Some(body) = body {
-            let text = body.as_str().map_or_else(|| body.to_string(), str::to_owned);
-            request = request.header("content-type", "application/json").body(text);
-        }
-        if let Some(key) = key {
-            request = request.header("idempotency-key", key);
-        }
-        let response = request.send().await.ok()?;
-        let status = response.status();
-        let text = response.text().await.ok()?;
-        if status.is_server_error() {
-            return None;
-        }
+        let (status, text) = self.http.send(method, &format!("http://{}{path}", self.api), body, key).await?;
         serde_json::from_str(&text).ok().map(|value| (status, value))
     }
 
     /// Sends until there is an answer that is not the server's own trouble.
+    ///
+    /// # Errors
+    /// There is none for longer than a server may be gone.
     pub async fn ask(
         &self,
         method: &Method,
         path: &str,
-        body: Option<&Value>,
+        body: Option<&str>,
         key: Option<&str>,
-    ) -> (StatusCode, Value) {
+    ) -> Result<(StatusCode, Value)> {
+        let began = SystemClock.boot();
         loop {
             if let Some(answer) = self.try_once(method, path, body, key).await {
                 self.counts.answered.fetch_add(1, Ordering::Relaxed);
-                return answer;
+                return Ok(answer);
             }
             self.counts.unknown.fetch_add(1, Ordering::Relaxed);
+            ensure!(SystemClock.boot() - began < self.patience, "{method} {path}: no answer for {:?}", self.patience);
             tokio::time::sleep(PAUSE).await;
         }
     }
@@ -139,9 +137,9 @@ impl Clients {
     /// # Errors
     /// It is refused.
     pub async fn put(&self, program: &Program, tools: &str, version: i64) -> Result<()> {
-        let source = Value::String(program.source(tools, version));
+        let source = program.source(tools, version);
         let path = format!("/api/agents/{}", program.agent);
-        let (status, answer) = self.ask(&Method::PUT, &path, Some(&source), None).await;
+        let (status, answer) = self.ask(&Method::PUT, &path, Some(&source), None).await?;
         ensure!(status.is_success(), "PUT {}: {status} {answer}", program.agent);
         Ok(())
     }
@@ -152,8 +150,8 @@ impl Clients {
     /// It is refused.
     pub async fn submit(&self, agent: &str, key: &str, n: i64) -> Result<JobId> {
         let path = format!("/api/agents/{agent}/message");
-        let body = json!({"message": {"n": n}, "labels": {"run": "chaos"}});
-        let (status, answer) = self.ask(&Method::POST, &path, Some(&body), Some(key)).await;
+        let body = json!({"message": {"n": n}, "labels": {"run": "chaos"}}).to_string();
+        let (status, answer) = self.ask(&Method::POST, &path, Some(&body), Some(key)).await?;
         let job = answer["job_id"].as_str().with_context(|| format!("{path}: {status} {answer}"))?;
         let job: JobId = job.parse()?;
         self.told(|history| history.submissions.push(Submission { client_key: Some(key.to_owned()), job }));
@@ -163,13 +161,14 @@ impl Clients {
     /// The same key with another message must be refused.
     async fn contradict(&self, agent: &str, key: &str) -> Result<()> {
         let path = format!("/api/agents/{agent}/message");
-        let (status, answer) = self.ask(&Method::POST, &path, Some(&json!({"message": {"n": -1}})), Some(key)).await;
+        let body = json!({"message": {"n": -1}}).to_string();
+        let (status, answer) = self.ask(&Method::POST, &path, Some(&body), Some(key)).await?;
         ensure!(status == StatusCode::CONFLICT, "the key {key} with another message: {status} {answer}");
         Ok(())
     }
 
     async fn view(&self, job: JobId) -> Result<Value> {
-        let (status, view) = self.ask(&Method::GET, &format!("/api/jobs/{job}"), None, None).await;
+        let (status, view) = self.ask(&Method::GET, &format!("/api/jobs/{job}"), None, None).await?;
         ensure!(status == StatusCode::OK, "{job}: {status} {view}");
         Ok(view)
     }
@@ -179,8 +178,8 @@ impl Clients {
         let payload = json!({"n": SIGNAL_ADDS});
         let payload_hash = Some(Json::new(payload.clone()).hash());
         let key = format!("{node}-{job}");
-        let body = json!({"correlation_key": key, "payload": payload});
-        let (status, answer) = self.ask(&Method::POST, &format!("/api/jobs/{job}/signal"), Some(&body), None).await;
+        let body = json!({"correlation_key": key, "payload": payload}).to_string();
+        let (status, answer) = self.ask(&Method::POST, &format!("/api/jobs/{job}/signal"), Some(&body), None).await?;
         let ack = match (status, answer["code"].as_str()) {
             (StatusCode::OK, _) => SignalAck::Delivered,
             (StatusCode::ACCEPTED, _) => SignalAck::Kept,
@@ -192,7 +191,7 @@ impl Clients {
     }
 
     async fn cancel(&self, job: JobId) -> Result<bool> {
-        let (status, answer) = self.ask(&Method::POST, &format!("/api/jobs/{job}/cancel"), None, None).await;
+        let (status, answer) = self.ask(&Method::POST, &format!("/api/jobs/{job}/cancel"), None, None).await?;
         if status == StatusCode::CONFLICT {
             return Ok(false);
         }
@@ -205,13 +204,14 @@ impl Clients {
 
     /// An operator who asks the tool itself and answers the job's doubt; may have to come back.
     async fn resolve(&self, job: JobId) -> Result<()> {
-        let (_, list) = self.ask(&Method::GET, &format!("/api/in-doubt?job={job}"), None, None).await;
+        let (_, list) = self.ask(&Method::GET, &format!("/api/in-doubt?job={job}"), None, None).await?;
         let wanted = job.to_string();
         let all = list["invocations"].as_array().cloned().unwrap_or_default();
         let Some(row) = all.iter().find(|row| row["job_id"] == wanted.as_str()) else { return Ok(()) };
         let Some(key) = row["invocation"].as_str() else { return Ok(()) };
-        let Ok(response) = self.http.get(format!("{}/lookup/{key}", self.tools)).send().await else { return Ok(()) };
-        let said: Value = serde_json::from_str(&response.text().await.unwrap_or_default()).unwrap_or_default();
+        let lookup = format!("{}/lookup/{key}", self.tools);
+        let Some((_, said)) = self.http.send(&Method::GET, &lookup, None, None).await else { return Ok(()) };
+        let said: Value = serde_json::from_str(&said).unwrap_or_default();
         let mut answer = match said["outcome"].as_str() {
             Some("happened") => json!({"outcome": "happened", "result": said["result"], "note": "in the tool's log"}),
             Some("did_not_happen") => json!({"outcome": "did_not_happen", "note": "not in the tool's log"}),
@@ -219,8 +219,9 @@ impl Clients {
         };
         // What was looked at: held up on its way, the answer is not to be taken for a later permit.
         answer["permit"] = row["permit"].clone();
-        let (status, body) =
-            self.ask(&Method::POST, &format!("/api/jobs/{job}/in-doubt/{key}"), Some(&answer), None).await;
+        let (status, body) = self
+            .ask(&Method::POST, &format!("/api/jobs/{job}/in-doubt/{key}"), Some(&answer.to_string()), None)
+            .await?;
         // Too early, or answered meanwhile, by a request of ours whose answer was lost.
         ensure!(status.is_success() || status == StatusCode::CONFLICT, "resolve of {job}: {status} {body}");
         self.counts.resolved.fetch_add(u64::from(status.is_success()), Ordering::Relaxed);
@@ -370,5 +371,19 @@ impl Outcome {
             let (result, error) = (&self.view["result"], &self.view["error"]);
             format!("{agent} {job} (n {n}, version {version}) ended {status}, answer {result}, error {error}")
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_api_that_does_not_come_back_is_not_waited_for_for_ever() {
+        let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let clients = Clients::patient_for(Duration::from_millis(200), nobody, String::new()).unwrap();
+        let error = clients.put(&Program::slow(), "http://127.0.0.1:9", 1).await.unwrap_err();
+        assert!(error.to_string().contains("PUT /api/agents/chaos-slow: no answer"), "{error}");
+        assert!(clients.counts.unknown.load(Ordering::Relaxed) >= 2);
     }
 }

@@ -17,7 +17,7 @@ use super::client::Clients;
 use super::clock::HostClock;
 use super::dice::Dice;
 use super::nemesis::Log;
-use super::nodes::{Held, Node, Order, Problems, Role};
+use super::nodes::{FULL_DISK_REACH, Held, Node, Order, Problems, Role};
 use super::programs::Program;
 use super::proxy::{Proxy, Spoil};
 
@@ -47,6 +47,8 @@ pub struct World {
 
 /// How long a lease is: what a long pause exceeds.
 pub const LEASE: Duration = Duration::from_secs(2);
+/// How long a process may take to stop when it is asked to: its calls are awaited.
+const DRAIN: Duration = Duration::from_secs(8);
 /// How often a process may be stopped again because it held the store's lock.
 const STOP_TRIES: u32 = 40;
 
@@ -110,15 +112,15 @@ impl Table {
     }
 }
 
-/// All three hands, until they are stopped; what they have begun is ended before this returns.
+/// All three hands, until they are stopped; what they have begun is ended before this returns. Dropped, they are
+/// dropped with it.
 pub async fn hurt(world: Arc<World>, seed: u64, stop: CancellationToken) {
-    let hands = [
-        tokio::spawn(processes(Arc::clone(&world), Dice::new(seed, 11), stop.clone())),
-        tokio::spawn(wires(Arc::clone(&world), Dice::new(seed, 12), stop.clone())),
-        tokio::spawn(surroundings(Arc::clone(&world), Dice::new(seed, 13), stop)),
-    ];
-    for hand in hands {
-        if let Err(error) = hand.await {
+    let mut hands = JoinSet::new();
+    hands.spawn(processes(Arc::clone(&world), Dice::new(seed, 11), stop.clone()));
+    hands.spawn(wires(Arc::clone(&world), Dice::new(seed, 12), stop.clone()));
+    hands.spawn(surroundings(Arc::clone(&world), Dice::new(seed, 13), stop));
+    while let Some(ended) = hands.join_next().await {
+        if let Err(error) = ended {
             world.problems.add(format!("a hand of the nemesis: {error}"));
         }
     }
@@ -168,8 +170,9 @@ async fn of_process(world: &World, kind: &'static str, node: &Node, mut dice: Di
             Ok(())
         }
         "worker_drain" | "api_drain" => {
-            held.drain(Duration::from_secs(8)).await;
-            held.start(&Order::default()).await
+            let drained = held.drain(DRAIN, &world.log).await;
+            let then = held.start(&Order::default()).await;
+            drained.and(then)
         }
         "worker_kill_starting" | "api_kill_starting" => {
             held.kill().await;
@@ -193,9 +196,9 @@ async fn of_process(world: &World, kind: &'static str, node: &Node, mut dice: Di
     }
     // A process that cannot start on a full disk is started by the keeper later.
     if let Err(error) = done
-        && !world.log.was_on("disk_full", Duration::from_secs(10))
+        && !world.log.was_on("disk_full", FULL_DISK_REACH)
     {
-        world.problems.add(format!("after {kind}, {} did not start: {error:#}", node.name));
+        world.problems.add(format!("{kind} of {}: {error:#}", node.name));
     }
 }
 
@@ -203,8 +206,7 @@ async fn of_process(world: &World, kind: &'static str, node: &Node, mut dice: Di
 /// it in hand stops everybody, which is a shorter run and no better one.
 async fn stopped(held: &mut Held<'_>, time: Duration) {
     for _ in 0..STOP_TRIES {
-        held.signal(Signal::STOP);
-        tokio::time::sleep(Duration::from_millis(2)).await;
+        held.stop().await;
         if !held.holds_write_lock() {
             break;
         }
@@ -227,7 +229,7 @@ async fn all_killed(world: &World) {
     }
     for mut held in all {
         if let Err(error) = held.start(&Order::default()).await
-            && !world.log.was_on("disk_full", Duration::from_secs(10))
+            && !world.log.was_on("disk_full", FULL_DISK_REACH)
         {
             world.problems.add(format!("after all were killed: {error:#}"));
         }
@@ -341,17 +343,37 @@ async fn replaced(world: &Arc<World>, dice: &mut Dice) -> anyhow::Result<()> {
 }
 
 /// Ends every fault: what was ordered is forgotten, the room is given back, the clock stands where it was
-/// furthest ahead.
+/// furthest ahead, and no process is to die at a crash point any more.
 ///
 /// # Errors
 /// One cannot be ended.
-pub fn heal(world: &World) -> anyhow::Result<()> {
+pub async fn heal(world: &World) -> anyhow::Result<()> {
     world.tools.calm();
     world.api.calm();
     if world.backend.can_fill() {
         world.backend.free()?;
     }
-    world.host.catch_up()
+    world.host.catch_up()?;
+    for node in world.nodes.iter().filter(|node| node.is_armed()) {
+        disarm(world, node).await;
+    }
+    Ok(())
+}
+
+/// Starts a process again that was to die at a crash point.
+async fn disarm(world: &World, node: &Node) {
+    let Some(mut held) = node.hold_soon().await else {
+        return world.problems.add(format!("{} keeps its crash point: it cannot be had", node.name));
+    };
+    // Where it has died of it, the keeper has started it again.
+    if !node.is_armed() {
+        return;
+    }
+    world.log.once("worker_kill", &node.target());
+    held.kill().await;
+    if let Err(error) = held.start(&Order::default()).await {
+        world.problems.add(format!("after its crash point was taken away, {}: {error:#}", node.name));
+    }
 }
 
 #[cfg(test)]

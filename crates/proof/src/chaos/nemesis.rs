@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use aetheris_core::time::Timestamp;
-use aetheris_store::system::{Clock, SystemClock};
+use aetheris_store::system::Clock;
 use serde::Serialize;
 
 /// One fault.
@@ -19,52 +19,45 @@ pub struct Fault {
     pub begin: Timestamp,
     /// When it was over; none where the run ended first.
     pub end: Option<Timestamp>,
-    /// When it began, since boot, in milliseconds: for times that must not jump.
-    pub boot_ms: u64,
+    /// When it was over, since boot: the other clock is made to jump.
+    #[serde(skip)]
+    pub over: Option<Duration>,
 }
 
 /// Faults in the order of their begin. Clones are the same log.
-#[derive(Debug, Clone, Default)]
+#[derive(Clone)]
 pub struct Log {
+    clock: Arc<dyn Clock>,
     lines: Arc<Mutex<Vec<Fault>>>,
-    clock: Arc<Mutex<Option<DynClock>>>,
 }
 
-#[derive(Clone)]
-struct DynClock(Arc<dyn Clock>);
-
-impl std::fmt::Debug for DynClock {
+impl std::fmt::Debug for Log {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Clock")
+        f.write_str("Log")
     }
 }
 
 impl Log {
-    /// From now on its times are of this clock.
-    pub fn tell_time_by(&self, clock: Arc<dyn Clock>) {
-        *self.clock.lock().unwrap_or_else(PoisonError::into_inner) = Some(DynClock(clock));
-    }
-
-    fn now(&self) -> Timestamp {
-        let clock = self.clock.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        clock.map_or_else(|| SystemClock.wall(), |clock| clock.0.wall())
+    /// An empty log that tells time by this clock.
+    #[must_use]
+    pub fn new(clock: Arc<dyn Clock>) -> Self {
+        Self { clock, lines: Arc::default() }
     }
 
     /// A fault begins; what is returned names it.
     #[must_use]
     pub fn begin(&self, fault: &str, target: &str) -> usize {
-        let begin = self.now();
-        let boot_ms = u64::try_from(SystemClock.boot().as_millis()).unwrap_or(u64::MAX);
+        let begin = self.clock.wall();
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
-        lines.push(Fault { fault: fault.to_owned(), target: target.to_owned(), begin, end: None, boot_ms });
+        lines.push(Fault { fault: fault.to_owned(), target: target.to_owned(), begin, end: None, over: None });
         lines.len() - 1
     }
 
     /// It is over.
     pub fn end(&self, fault: usize) {
-        let end = self.now();
+        let (end, over) = (self.clock.wall(), self.clock.boot());
         if let Some(line) = self.lines.lock().unwrap_or_else(PoisonError::into_inner).get_mut(fault) {
-            line.end = Some(end);
+            (line.end, line.over) = (Some(end), Some(over));
         }
     }
 
@@ -93,10 +86,34 @@ impl Log {
     /// Whether a kind of fault was on within the last while, or is.
     #[must_use]
     pub fn was_on(&self, fault: &str, within: Duration) -> bool {
-        let now = self.now();
+        let now = self.clock.boot();
         let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
-        let reach = i64::try_from(within.as_micros()).unwrap_or(i64::MAX);
-        let mut same = lines.iter().rev().filter(|line| line.fault == fault);
-        same.any(|line| line.end.is_none_or(|end| now.micros().saturating_sub(end.micros()) < reach))
+        let mut same = lines.iter().filter(|line| line.fault == fault);
+        same.any(|line| line.over.is_none_or(|over| now.saturating_sub(over) < within))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use aetheris_core::time::Span;
+    use aetheris_store::system::ManualClock;
+
+    use super::*;
+
+    #[test]
+    fn a_clock_that_jumps_neither_shortens_nor_lengthens_how_long_a_fault_reaches() {
+        let clock = ManualClock::at(Timestamp::from_micros(1_000_000_000));
+        let log = Log::new(Arc::new(clock.clone()));
+        let reach = Duration::from_secs(10);
+        assert!(!log.was_on("disk_full", reach));
+        let fault = log.begin("disk_full", "world");
+        clock.advance(Span::from_secs(60));
+        assert!(log.was_on("disk_full", reach) && !log.was_on("clock_back", reach));
+        log.end(fault);
+        clock.set_wall(Timestamp::from_micros(5_000_000_000));
+        assert!(log.was_on("disk_full", reach));
+        clock.set_wall(Timestamp::from_micros(0));
+        clock.advance(Span::from_secs(11));
+        assert!(!log.was_on("disk_full", reach));
     }
 }

@@ -1,11 +1,12 @@
 //! The processes of a run: started, killed, stopped, and kept alive.
 
 use std::path::PathBuf;
+use std::process::ExitStatus;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex as StdMutex, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail, ensure};
 use rustix::process::Signal;
 use tokio::sync::{Mutex, watch};
 
@@ -17,7 +18,13 @@ const EXIT_IO: i32 = 74;
 /// How often the keeper looks at the processes.
 const WATCH: Duration = Duration::from_millis(100);
 /// How long after a full disk a process may still end for it.
-const FULL_DISK_REACH: Duration = Duration::from_secs(10);
+pub(super) const FULL_DISK_REACH: Duration = Duration::from_secs(10);
+/// How often a node is asked for before it counts as one that cannot be had, and the pause between.
+const HOLDS: u32 = 100;
+const HOLD_PAUSE: Duration = Duration::from_millis(50);
+/// How often a process is looked at until it stands still, and the pause between: it may be in a write of its disk.
+const STOP_LOOKS: u32 = 1_000;
+const STOP_LOOK: Duration = Duration::from_millis(2);
 
 /// What a process is there for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,6 +117,36 @@ impl Node {
         let place = self.running.try_lock().ok()?;
         place.is_some().then_some(Held { node: self, place })
     }
+
+    /// The same as soon as it can be had; nothing where that takes too long.
+    pub async fn hold_soon(&self) -> Option<Held<'_>> {
+        for _ in 0..HOLDS {
+            if let Some(held) = self.hold().await {
+                return Some(held);
+            }
+            tokio::time::sleep(HOLD_PAUSE).await;
+        }
+        None
+    }
+
+    /// Whether its process is still to die at a crash point.
+    #[must_use]
+    pub fn is_armed(&self) -> bool {
+        self.armed.load(Ordering::SeqCst)
+    }
+
+    /// Whether a crash point or a full disk explains how its process ended; it is then written down.
+    fn is_explained(&self, ended: ExitStatus, log: &Log) -> bool {
+        if self.armed.swap(false, Ordering::SeqCst) && was_killed(ended) {
+            log.once("crash_point", &self.target());
+            return true;
+        }
+        let by_disk = ended.code() == Some(EXIT_IO) && log.was_on("disk_full", FULL_DISK_REACH);
+        if by_disk {
+            log.once("ended_by_full_disk", &self.target());
+        }
+        by_disk
+    }
 }
 
 /// A node whose process nobody else touches.
@@ -140,17 +177,41 @@ impl Held<'_> {
         }
     }
 
-    /// Asks it to stop, and to give up what it waits for after `patience`.
-    pub async fn drain(&mut self, patience: Duration) -> bool {
-        self.signal(Signal::TERM);
-        let Some(mut running) = self.place.take() else { return true };
-        tokio::select! {
-            _ = running.wait() => return true,
-            () = tokio::time::sleep(patience) => {}
+    /// Stops it, and waits until it stands still or has died.
+    pub async fn stop(&mut self) {
+        self.signal(Signal::STOP);
+        for _ in 0..STOP_LOOKS {
+            let Some(running) = self.place.as_mut() else { return };
+            if running.is_stopped() || !matches!(running.ended(), Ok(None)) {
+                return;
+            }
+            tokio::time::sleep(STOP_LOOK).await;
         }
-        let _ = running.signal(Signal::KILL);
-        let _ = running.wait().await;
-        false
+    }
+
+    /// Asks it to stop; where it has not after `patience`, it is killed.
+    ///
+    /// # Errors
+    /// It did not end in time, or did not end well, and nothing that was done to it explains that.
+    pub async fn drain(&mut self, patience: Duration, log: &Log) -> Result<()> {
+        self.signal(Signal::TERM);
+        let Some(mut running) = self.place.take() else { return Ok(()) };
+        let ended = tokio::select! {
+            ended = running.wait() => Some(ended?),
+            () = tokio::time::sleep(patience) => None,
+        };
+        let Some(ended) = ended else {
+            let _ = running.signal(Signal::KILL);
+            let _ = running.wait().await;
+            if log.was_on("disk_full", FULL_DISK_REACH) {
+                return Ok(());
+            }
+            bail!("asked to stop, it did not end within {patience:?}");
+        };
+        let explained =
+            ended.success() || self.node.is_explained(ended, log) || log.was_on("disk_full", FULL_DISK_REACH);
+        ensure!(explained, "asked to stop, it ended with {ended}");
+        Ok(())
     }
 
     /// Fills the place again.
@@ -177,14 +238,10 @@ pub async fn keep(nodes: Vec<Arc<Node>>, log: Log, stop: tokio_util::sync::Cance
                 }
             };
             let full = log.was_on("disk_full", FULL_DISK_REACH);
-            if let Some(status) = ended {
-                if node.armed.swap(false, Ordering::SeqCst) && was_killed(status) {
-                    log.once("crash_point", &node.target());
-                } else if status.code() == Some(EXIT_IO) && full {
-                    log.once("ended_by_full_disk", &node.target());
-                } else {
-                    problems.add(format!("{} ended by itself: {status}", node.name));
-                }
+            if let Some(status) = ended
+                && !node.is_explained(status, &log)
+            {
+                problems.add(format!("{} ended by itself: {status}", node.name));
             }
             *place = None;
             if let Err(error) = node.fill(&mut place, &Order::default()).await
@@ -230,4 +287,55 @@ pub fn configuration(jobstore: &str, tools: std::net::SocketAddr) -> String {
 #[must_use]
 pub fn launch(program: PathBuf, part: &str, config: &str, env: Vec<(String, String)>, log: PathBuf) -> Launch {
     Launch { args: vec![part.to_owned(), "--config".to_owned(), config.to_owned()], crash: None, env, log, program }
+}
+
+#[cfg(test)]
+mod tests {
+    use aetheris_core::time::Timestamp;
+    use aetheris_store::system::ManualClock;
+
+    use super::*;
+    use crate::scratch::Scratch;
+
+    /// A process that does this when it is told to stop, drained while the disk is full or not, and armed or not.
+    async fn drained(on_term: &str, full: bool, armed: bool) -> (Result<()>, Log) {
+        let scratch = Scratch::new("drained").unwrap();
+        let log = Log::new(Arc::new(ManualClock::at(Timestamp::from_micros(1_000_000))));
+        let script = format!("trap '{on_term}' TERM; echo ready; while :; do sleep 0.01; done");
+        let (args, env) = (vec!["-c".to_owned(), script], Vec::new());
+        let launch = Launch { args, crash: None, env, log: scratch.path().join("log"), program: "sh".into() };
+        let node = Node::new("node".to_owned(), Role::Api, launch, None);
+        node.start(&Order { crash: armed.then(|| "point@1@kill".to_owned()), ..Order::default() }).await.unwrap();
+        let _full = full.then(|| log.begin("disk_full", "world"));
+        let mut held = node.hold().await.unwrap();
+        (held.drain(Duration::from_secs(1), &log).await, log)
+    }
+
+    #[tokio::test]
+    async fn a_drain_that_does_not_end_well_is_told_where_nothing_explains_it() {
+        for (on_term, good) in
+            [("exit 0", true), ("exit 3", false), ("exit 74", false), (":", false), ("kill -9 $$", false)]
+        {
+            assert_eq!(drained(on_term, false, false).await.0.is_ok(), good, "{on_term}");
+            assert!(drained(on_term, true, false).await.0.is_ok(), "{on_term} on a full disk");
+        }
+        let (done, log) = drained("kill -9 $$", false, true).await;
+        assert!(done.is_ok() && log.counts()["crash_point"] == 1, "{done:?}");
+        assert!(drained("exit 3", false, true).await.0.is_err(), "a crash point kills");
+    }
+
+    #[tokio::test]
+    async fn a_process_stands_still_when_it_was_stopped() {
+        let scratch = Scratch::new("stopped").unwrap();
+        let args = vec!["-c".to_owned(), "echo ready; while :; do :; done".to_owned()];
+        let launch =
+            Launch { args, crash: None, env: Vec::new(), log: scratch.path().join("log"), program: "sh".into() };
+        let node = Node::new("node".to_owned(), Role::Api, launch, None);
+        node.start(&Order::default()).await.unwrap();
+        let mut held = node.hold().await.unwrap();
+        held.stop().await;
+        assert!(held.place.as_ref().unwrap().is_stopped());
+        assert!(node.hold().await.is_none(), "it is held");
+        held.kill().await;
+    }
 }

@@ -310,17 +310,15 @@ impl Draw<'_> {
         self.program.idle_ms += millis;
     }
 
-    /// A call behind a condition that does not hold, and one behind a condition that does.
+    /// A call behind a condition that does not hold, and a step that goes on without it.
     fn skipped(&mut self, id: &str) {
         self.tool(&format!("t-{id}"), "effect: at_most_once, url: URL/once, on_in_doubt: human");
         self.call(id, &format!("t-{id}"), ", when: \"message.n < 0\"");
         self.program.calls.push(Call { node: id.to_owned(), skipped: true });
         let value = &self.value;
         let text = format!("kind: transform, output: \"{{{{ {value} }}}}\"");
-        // Not behind the skipped node alone: it would be skipped with it.
-        self.before = None;
-        let needs = value.strip_prefix("nodes.").and_then(|rest| rest.split('.').next()).map(str::to_owned);
-        self.before = needs;
+        // Behind the step whose value it takes. Behind the skipped one it would be skipped with it.
+        self.before = value.strip_prefix("nodes.").and_then(|rest| rest.split('.').next()).map(str::to_owned);
         self.node(&format!("{id}v"), &text);
         self.value = format!("nodes.{id}v.output");
     }

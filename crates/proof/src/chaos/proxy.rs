@@ -295,6 +295,8 @@ async fn spoiled(spoil: Spoil, caller: &mut TcpStream, server: &mut TcpStream, c
 
 #[cfg(test)]
 mod tests {
+    use aetheris_store::system::SystemClock;
+
     use super::*;
 
     /// A server that answers each chunk with `ok` and counts them.
@@ -331,7 +333,7 @@ mod tests {
     #[tokio::test]
     async fn each_order_hits_one_call_and_what_was_forwarded_is_as_it_says() {
         let (_keep, upstream, count) = server().await;
-        let log = Log::default();
+        let log = Log::new(Arc::new(SystemClock));
         let proxy = Proxy::start("t", upstream, log.clone()).await.unwrap();
         let mut forwarded = 0;
         for (spoil, arrives, answered) in [
@@ -355,7 +357,7 @@ mod tests {
     #[tokio::test]
     async fn a_reset_is_told_from_a_close_and_a_port_that_is_down_refuses() {
         let (_keep, upstream, _) = server().await;
-        let proxy = Proxy::start("t", upstream, Log::default()).await.unwrap();
+        let proxy = Proxy::start("t", upstream, Log::new(Arc::new(SystemClock))).await.unwrap();
         proxy.order(Spoil::ResetAfter);
         assert_eq!(ask(proxy.addr).await.unwrap_err().kind(), std::io::ErrorKind::ConnectionReset);
         proxy.order(Spoil::CutAfter);

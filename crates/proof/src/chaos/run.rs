@@ -39,10 +39,14 @@ const STUCK: Duration = Duration::from_secs(60);
 /// human: two leases, two polls, and five seconds.
 const REST: Duration = Duration::from_millis(2 * 2_000 + 2 * 200 + 5_000);
 
+/// How long the last faults may take to end: a request is given up after a minute, a start after half of one.
+const HANDS: Duration = Duration::from_secs(150);
+
 /// What is asked of a run.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// A bug of the zoo that the processes are to have: a run that finds nothing then has failed.
+    /// A bug of the zoo that the processes are to have. The verdict does not know of it: a run that is clean has
+    /// missed it.
     pub bug: Option<String>,
     /// How long faults go on.
     pub load: Duration,
@@ -87,11 +91,12 @@ pub async fn run(options: &Options) -> Result<Verdict> {
     let run = Run::prepare(options).await?;
     let began = SystemClock.boot();
     let nemesis = CancellationToken::new();
-    let hands = tokio::spawn(faults::hurt(Arc::clone(&run.world), options.seed, nemesis.clone()));
+    let mut hands = JoinSet::new();
+    hands.spawn(faults::hurt(Arc::clone(&run.world), options.seed, nemesis.clone()));
     let watcher = tokio::spawn(stuck(Arc::clone(&run.world), run.background.clone()));
     let jobs = run.load(options).await;
     nemesis.cancel();
-    hands.await?;
+    put_down(hands, &run.world.problems).await?;
     let seconds = (SystemClock.boot() - began).as_secs_f64();
     let rest_seconds = run.rest(jobs).await?;
     run.tail_ok().await;
@@ -99,6 +104,16 @@ pub async fn run(options: &Options) -> Result<Verdict> {
     watcher.await?;
     run.stop().await;
     run.judge(options, seconds, rest_seconds).await
+}
+
+/// Waits until the hands of the nemesis have ended what they began. Where they do not, the run has failed: they are
+/// taken away, and it goes on to its judgement.
+async fn put_down(mut hands: JoinSet<()>, problems: &Problems) -> Result<()> {
+    tokio::select! {
+        ended = hands.join_next() => ended.transpose()?.unwrap_or_default(),
+        () = tokio::time::sleep(HANDS) => problems.add(format!("the nemesis has not ended within {HANDS:?}")),
+    }
+    Ok(())
 }
 
 /// Nothing moves for a minute: the run has failed.
@@ -127,8 +142,8 @@ impl Run {
         // Made before the processes: the witness and the nemesis tell time by it.
         drop(backend.open()?);
         let host = HostClock::new(path("clock"))?;
-        let (clock, log) = (backend.clock(&host)?, Log::default());
-        log.tell_time_by(Arc::clone(&clock));
+        let clock = backend.clock(&host)?;
+        let log = Log::new(Arc::clone(&clock));
         let witness = Witness::start_on(&path("witness.log"), clock)?;
         let (_, tools) = watch::channel(witness.addr);
         let tools = Proxy::start("tools", tools, log.clone()).await?;
@@ -221,7 +236,7 @@ impl Run {
 
     /// Ends every fault and waits until everything has ended, each job within its bound. In seconds.
     async fn rest(&self, mut jobs: JoinSet<()>) -> Result<f64> {
-        faults::heal(&self.world)?;
+        faults::heal(&self.world).await?;
         let began = SystemClock.boot();
         loop {
             tokio::select! {
@@ -268,14 +283,12 @@ impl Run {
     async fn stop(&self) {
         for node in &self.world.nodes {
             // The keeper has ended; whoever holds the place is about to leave it.
-            for _ in 0..100 {
-                if let Some(mut held) = node.hold().await {
-                    if !held.drain(LEASE * 10).await {
-                        self.world.problems.add(format!("{} did not stop when it was asked to", node.name));
-                    }
-                    break;
-                }
-                tokio::time::sleep(Duration::from_millis(50)).await;
+            let Some(mut held) = node.hold_soon().await else {
+                self.world.problems.add(format!("{} was not there to be stopped", node.name));
+                continue;
+            };
+            if let Err(error) = held.drain(LEASE * 10, &self.world.log).await {
+                self.world.problems.add(format!("{}: {error:#}", node.name));
             }
         }
     }
@@ -365,4 +378,19 @@ fn dump_faults(log: &Log, file: &Path) -> Result<()> {
     let lines: Result<Vec<String>, _> = log.lines().iter().map(serde_json::to_string).collect();
     std::fs::write(file, lines?.join("\n"))?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_nemesis_that_does_not_end_is_a_problem_of_the_run() {
+        for (hand, expected) in [(Duration::from_secs(20), 0), (Duration::MAX, 1)] {
+            let (mut hands, problems) = (JoinSet::new(), Problems::default());
+            hands.spawn(tokio::time::sleep(hand));
+            put_down(hands, &problems).await.unwrap();
+            assert_eq!(problems.all().len(), expected, "{hand:?}");
+        }
+    }
 }

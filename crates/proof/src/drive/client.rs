@@ -10,6 +10,8 @@ use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
+use crate::http::Http;
+
 /// How long one request may take.
 const REQUEST: Duration = Duration::from_secs(5);
 /// The pause before the next try.
@@ -18,7 +20,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// A client of a server that may be gone for a while.
 #[derive(Debug, Clone)]
 pub struct Client {
-    http: reqwest::Client,
+    http: Http,
     url: watch::Receiver<String>,
 }
 
@@ -28,9 +30,7 @@ impl Client {
     /// # Errors
     /// It cannot be set up.
     pub fn new(url: watch::Receiver<String>) -> Result<Self> {
-        // Fails only where one is installed already, which is as good.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        Ok(Self { http: reqwest::Client::builder().timeout(REQUEST).no_proxy().build()?, url })
+        Ok(Self { http: Http::new(REQUEST)?, url })
     }
 
     /// Sends until there is an answer that is not the server's own trouble.
@@ -41,26 +41,14 @@ impl Client {
         &self,
         method: &Method,
         path: &str,
-        body: Option<String>,
+        body: Option<&str>,
         key: Option<&str>,
     ) -> Result<(StatusCode, Value)> {
         loop {
             let url = format!("{}{path}", *self.url.borrow());
-            let mut request = self.http.request(method.clone(), url);
-            if let Some(body) = &body {
-                request = request.header("content-type", "application/json").body(body.clone());
-            }
-            if let Some(key) = key {
-                request = request.header("idempotency-key", key);
-            }
-            if let Ok(response) = request.send().await {
-                let status = response.status();
-                if let Ok(text) = response.text().await
-                    && !status.is_server_error()
-                {
-                    let value = serde_json::from_str(&text).with_context(|| format!("{method} {path}: {text}"))?;
-                    return Ok((status, value));
-                }
+            if let Some((status, text)) = self.http.send(method, &url, body, key).await {
+                let value = serde_json::from_str(&text).with_context(|| format!("{method} {path}: {text}"))?;
+                return Ok((status, value));
             }
             tokio::time::sleep(PAUSE).await;
         }
@@ -71,8 +59,7 @@ impl Client {
     /// # Errors
     /// It is refused.
     pub async fn put(&self, agent: &str, file: &str) -> Result<()> {
-        let (status, body) =
-            self.ask(&Method::PUT, &format!("/api/agents/{agent}"), Some(file.to_owned()), None).await?;
+        let (status, body) = self.ask(&Method::PUT, &format!("/api/agents/{agent}"), Some(file), None).await?;
         anyhow::ensure!(status.is_success(), "PUT {agent}: {status} {body}");
         Ok(())
     }
@@ -84,7 +71,7 @@ impl Client {
     pub async fn send(&self, agent: &str, key: &str) -> Result<Submission> {
         let path = format!("/api/agents/{agent}/message");
         let body = json!({"message": {"n": 1}}).to_string();
-        let (status, answer) = self.ask(&Method::POST, &path, Some(body), Some(key)).await?;
+        let (status, answer) = self.ask(&Method::POST, &path, Some(&body), Some(key)).await?;
         let job = answer["job_id"].as_str().with_context(|| format!("{path}: {status} {answer}"))?;
         Ok(Submission { client_key: Some(key.to_owned()), job: job.parse()? })
     }
@@ -123,7 +110,7 @@ impl Client {
         let payload = json!({"approved": true});
         let payload_hash = Some(Json::new(payload.clone()).hash());
         let body = json!({"correlation_key": key, "payload": payload}).to_string();
-        let (status, answer) = self.ask(&Method::POST, &format!("/api/jobs/{job}/signal"), Some(body), None).await?;
+        let (status, answer) = self.ask(&Method::POST, &format!("/api/jobs/{job}/signal"), Some(&body), None).await?;
         let ack = match (status, answer["status"].as_str()) {
             (StatusCode::OK, _) => SignalAck::Delivered,
             (StatusCode::ACCEPTED, _) => SignalAck::Kept,
@@ -158,7 +145,7 @@ impl Client {
         };
         let body = json!({"outcome": "happened", "result": {"by": "operator"}, "note": "seen"}).to_string();
         let (status, answer) =
-            self.ask(&Method::POST, &format!("/api/jobs/{job}/in-doubt/{key}"), Some(body), None).await?;
+            self.ask(&Method::POST, &format!("/api/jobs/{job}/in-doubt/{key}"), Some(&body), None).await?;
         anyhow::ensure!(status.is_success() || status == StatusCode::CONFLICT, "resolve of {job}: {status} {answer}");
         Ok(())
     }

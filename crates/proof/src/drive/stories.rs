@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use aetheris_check::ClientHistory;
+use aetheris_check::{ClientHistory, SignalAck};
 use aetheris_core::id::JobId;
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
@@ -259,8 +259,10 @@ impl Story {
         let end = client.until(job, is_terminal).await?;
         self.judge(job, &end)?;
         if self.script == Script::Signal {
-            // The same again, after the end: it changes nothing, and is told so.
-            client.signal(job, &format!("ask-{job}")).await?;
+            // The same again, after the end: it changes nothing, and is told that it was delivered.
+            let again = client.signal(job, &format!("ask-{job}")).await?;
+            ensure!(again.ack == SignalAck::Delivered, "{} {job}: the signal, sent again, was {again:?}", self.agent);
+            history.signals.push(again);
         }
         Ok(history)
     }

@@ -26,8 +26,9 @@ const LIFE: &str = "agent: zoo\ntools:\n  t: { kind: function, function: act, ef
                     - { id: nap, kind: sleep, duration: 2s, needs: [ask] }\n    \
                     - { id: two, kind: tool, tool: t, input: {}, needs: [nap] }\n";
 
-async fn live(world: &World, fault: Fault) -> Result<()> {
-    world.fail_next(&WRITES, fault);
+/// Lives a life in which the next of these writes meet a fault, once each.
+async fn live(world: &World, writes: &[Purpose], fault: Fault) -> Result<()> {
+    world.fail_next(writes, fault);
     let job = world.send(LIFE).await?;
     world.settle().await?;
     world.signal(job, "k").await;
@@ -35,24 +36,19 @@ async fn live(world: &World, fault: Fault) -> Result<()> {
     world.expect_end(job, "completed", "").await
 }
 
-/// Every kind of write is made once with its answer lost.
+/// Every kind of write of a life is made once with its answer lost.
 pub(super) async fn lost_replies(world: &World) -> Result<()> {
-    live(world, Fault::After).await
+    live(world, &WRITES, Fault::After).await
 }
 
-/// Every kind of write is lost once with its answer.
+/// Every kind of write of a life is lost once with its answer.
 pub(super) async fn lost_writes(world: &World) -> Result<()> {
-    live(world, Fault::Lost).await
+    live(world, &WRITES, Fault::Lost).await
 }
 
-/// Permissions and results fail once, and say so.
+/// Permissions, results and waits fail once, and say so.
 pub(super) async fn failed_writes(world: &World) -> Result<()> {
-    world.fail_next(&[Purpose::Permit, Purpose::Record, Purpose::Block], Fault::Before);
-    let job = world.send(LIFE).await?;
-    world.settle().await?;
-    world.signal(job, "k").await;
-    world.settle().await?;
-    world.expect_end(job, "completed", "").await
+    live(world, &[Purpose::Permit, Purpose::Record, Purpose::Block], Fault::Before).await
 }
 
 /// The agent is replaced while a job of its first version waits to run.

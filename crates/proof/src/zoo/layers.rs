@@ -8,14 +8,12 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use aetheris_cli::exit::Exit;
 use aetheris_store::system::{Clock, SystemClock};
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
 use super::Bug;
-
-/// A check found something.
-const FOUND: i32 = 6;
 
 /// A way to find bugs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -144,8 +142,8 @@ impl Layer {
         let told: Told = serde_json::from_str(last).with_context(|| {
             format!("{name} has told nothing: {}: {last}\n{}", output.status, String::from_utf8_lossy(&output.stderr))
         })?;
-        let status = output.status.code();
-        ensure!(status == Some(if told.failed { FOUND } else { 0 }), "{name} ended with {}: {last}", output.status);
+        let exit = if told.failed { Exit::CheckFailed } else { Exit::Done };
+        ensure!(output.status.code() == Some(i32::from(exit.code())), "{name} ended with {}: {last}", output.status);
         let looked_at = told.seeds.or(told.states);
         let what = told.what.unwrap_or_default();
         Ok(if told.failed { Hunt::Found { looked_at, took, what } } else { Hunt::Nothing(took) })

@@ -10,12 +10,12 @@ use aetheris_core::time::Span;
 use aetheris_store::{Heartbeat, LeaseRenewal, LedgerWrite, Purpose, Renewal, UnitOfWork};
 use anyhow::{Context, Result};
 
-use super::world::{TTL, World};
+use super::world::{TTL, World, parsed};
 
 pub(super) const PLAIN: &str = "agent: zoo\nplan:\n  nodes:\n    - { id: one, kind: transform, output: 1 }\n";
 
 /// A job that a first worker has lost and a second one holds.
-async fn lost(world: &World) -> Result<(JobId, Fence)> {
+pub(super) async fn lost(world: &World) -> Result<(JobId, Fence)> {
     let job = world.send(PLAIN).await?;
     let first = world.must_claim().await?.fence;
     world.expire(job, first).await?;
@@ -25,6 +25,30 @@ async fn lost(world: &World) -> Result<(JobId, Fence)> {
 
 fn unit(world: &World, job: JobId, guard: Guard, purpose: Purpose) -> UnitOfWork {
     UnitOfWork::new(EventId::from_u128(world.rt.system.ids.secret()), job, purpose, guard)
+}
+
+/// A unit that asks for the first permission of a step.
+pub(super) async fn asking(world: &World, job: JobId, fence: Fence, node: &str, id: PermitId) -> Result<UnitOfWork> {
+    let mut unit = unit(world, job, Guard::Run(fence), Purpose::Permit);
+    unit.expected_seq = Some(world.row(job).await?.seq);
+    unit.ledger.push(LedgerWrite::Permit(PermitRequest {
+        class: EffectClass::AtMostOnce,
+        input_hash: Json::null().hash(),
+        key: IdempotencyKey::derive(job, &NodeId::from(node), 0),
+        lifetime: Span::from_secs(1),
+        node: NodeId::from(node),
+        permit: 1,
+        permit_id: id,
+        tool: "t".into(),
+    }));
+    Ok(unit)
+}
+
+/// Whether the store refuses to renew a lease.
+pub(super) async fn renewal_refused(world: &World, job: JobId, fence: Fence) -> Result<bool> {
+    let leases = vec![LeaseRenewal { fence, job }];
+    let renewed = world.rt.store.heartbeat(Heartbeat { leases, ttl: TTL, worker: WorkerId::from("w") }).await?;
+    Ok(matches!(renewed.first(), Some(Renewal::Refused(_))))
 }
 
 pub(super) async fn stale_write(world: &World) -> Result<()> {
@@ -44,18 +68,7 @@ pub(super) async fn second_permit(world: &World) -> Result<()> {
     let fence = world.must_claim().await?.fence;
     let mut given = 0;
     for number in 1..=2 {
-        let mut unit = unit(world, job, Guard::Run(fence), Purpose::Permit);
-        unit.ledger.push(LedgerWrite::Permit(PermitRequest {
-            class: EffectClass::AtMostOnce,
-            input_hash: Json::null().hash(),
-            key: IdempotencyKey::derive(job, &NodeId::from("one"), 0),
-            lifetime: Span::from_secs(1),
-            node: NodeId::from("one"),
-            permit: 1,
-            permit_id: PermitId::from_u128(number),
-            tool: "t".into(),
-        }));
-        unit.expected_seq = Some(world.row(job).await?.seq);
+        let mut unit = asking(world, job, fence, "one", PermitId::from_u128(number)).await?;
         if number == 1 {
             unit.events = permitted(&unit, job);
         }
@@ -88,11 +101,7 @@ pub(super) async fn expired_heartbeat(world: &World) -> Result<()> {
     let job = world.send(PLAIN).await?;
     let fence = world.must_claim().await?.fence;
     world.clock.advance(TTL);
-    let leases = vec![LeaseRenewal { fence, job }];
-    let request = Heartbeat { leases, ttl: TTL, worker: WorkerId::from("w") };
-    let renewed = world.rt.store.heartbeat(request).await?;
-    let refused = matches!(renewed.first(), Some(Renewal::Refused(_)));
-    world.expect(refused, "A5 an expired lease was renewed");
+    world.expect(renewal_refused(world, job, fence).await?, "A5 an expired lease was renewed");
     Ok(())
 }
 
@@ -138,9 +147,7 @@ pub async fn accept(folder: &std::path::Path) -> Result<()> {
     let mut rt = world.rt.clone();
     let options = aetheris_store_sqlite::SqliteOptions::new(folder.join("db"));
     rt.store = std::sync::Arc::new(aetheris_store_sqlite::SqliteStore::open(options)?);
-    let agent = aetheris_agentfile::parse(PLAIN).map_err(|errors| anyhow::anyhow!("{errors:?}"))?;
-    let agent = aetheris_store::NewAgent { agent: std::sync::Arc::new(agent), source: PLAIN.to_owned() };
-    rt.store.put_agent(agent).await?;
+    rt.store.put_agent(parsed(PLAIN)?).await?;
     for _ in 0..MESSAGES {
         let job = rt.submit(&"zoo".into(), aetheris_runtime::ops::Submission::default()).await?.job;
         writeln!(std::io::stdout(), "{job}")?;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use aetheris_core::id::JobId;
 use aetheris_core::time::Timestamp;
 use aetheris_runtime::ops::{Proof, Reclaimed};
 use aetheris_runtime::run;
@@ -72,6 +73,14 @@ pub(super) async fn cancel_after_crash(world: &World) -> Result<()> {
 /// A run that holds a body, and the same job in other hands before the body answers.
 pub(super) async fn late_answer(world: &World) -> Result<()> {
     let job = world.send(&one_call("held", "at_most_once", ", on_in_doubt: [{ wait: 5s }, fail]")).await?;
+    answered_late(world, job).await?;
+    world.settle().await?;
+    world.expect_end(job, "completed", "").await
+}
+
+/// Runs the job that is claimed next, whose body is held and answers when the lease is over and another worker has
+/// had the job.
+pub(super) async fn answered_late(world: &World, job: JobId) -> Result<()> {
     let claimed = world.must_claim().await?;
     let (fence, lease) = (claimed.fence, World::lease(&claimed));
     let slow = Box::pin(run::run_job(&world.rt, claimed, &lease));
@@ -88,8 +97,7 @@ pub(super) async fn late_answer(world: &World) -> Result<()> {
     if let Some((_, other)) = world.within(Box::pin(async { tokio::join!(slow, meanwhile) })).await {
         other?;
     }
-    world.settle().await?;
-    world.expect_end(job, "completed", "").await
+    Ok(())
 }
 
 /// The lease was renewed after the sweep had listed it.

@@ -140,8 +140,8 @@ impl Scenario {
     /// It could not be played.
     pub async fn run(self) -> Result<Verdict> {
         let world = World::on(self.backend())?;
-        if self.play(&world).await.is_err() {
-            world.found("an operation failed");
+        if let Err(error) = self.play(&world).await {
+            world.found(&format!("an operation failed: {error:#}"));
         }
         world.verdict().await
     }

@@ -1,16 +1,12 @@
 //! Scenarios of what many hands do to one store: leases, fences, turns, clocks.
 
-use aetheris_core::id::{EventId, IdempotencyKey, NodeId, PermitId, WorkerId};
+use aetheris_core::id::PermitId;
 use aetheris_core::json::Json;
-use aetheris_core::lease::Guard;
-use aetheris_core::ledger::PermitRequest;
-use aetheris_core::plan::EffectClass;
 use aetheris_core::time::{Span, Timestamp};
 use aetheris_runtime::ops::{Signal, SignalAnswer, Submission};
-use aetheris_store::{Heartbeat, LeaseRenewal, LedgerWrite, Purpose, Renewal, UnitOfWork};
 use anyhow::Result;
 
-use super::outside::PLAIN;
+use super::outside::{PLAIN, asking, lost, renewal_refused};
 use super::runs::{WAIT, once};
 use super::world::{TTL, World};
 
@@ -19,19 +15,7 @@ pub(super) async fn spent_permit(world: &World) -> Result<()> {
     let job = world.send(&once("act")).await?;
     let fence = world.must_claim().await?.fence;
     world.clock.advance(TTL);
-    let id = EventId::from_u128(world.rt.system.ids.secret());
-    let mut unit = UnitOfWork::new(id, job, Purpose::Permit, Guard::Run(fence));
-    unit.expected_seq = Some(world.row(job).await?.seq);
-    unit.ledger.push(LedgerWrite::Permit(PermitRequest {
-        class: EffectClass::AtMostOnce,
-        input_hash: Json::null().hash(),
-        key: IdempotencyKey::derive(job, &NodeId::from("call"), 0),
-        lifetime: Span::from_secs(1),
-        node: NodeId::from("call"),
-        permit: 1,
-        permit_id: PermitId::from_u128(1),
-        tool: "t".into(),
-    }));
+    let unit = asking(world, job, fence, "call", PermitId::from_u128(1)).await?;
     let given = world.rt.store.commit(unit).await.is_ok();
     world.expect(!given, "A5 a permission was given under an expired lease");
     Ok(())
@@ -39,14 +23,8 @@ pub(super) async fn spent_permit(world: &World) -> Result<()> {
 
 /// The same worker has lost its job and has it again; it renews the first of its two leases.
 pub(super) async fn older_renewal(world: &World) -> Result<()> {
-    let job = world.send(PLAIN).await?;
-    let first = world.must_claim().await?.fence;
-    world.expire(job, first).await?;
-    world.must_claim().await?;
-    let leases = vec![LeaseRenewal { fence: first, job }];
-    let renewed = world.rt.store.heartbeat(Heartbeat { leases, ttl: TTL, worker: WorkerId::from("w") }).await?;
-    let refused = matches!(renewed.first(), Some(Renewal::Refused(_)));
-    world.expect(refused, "A5 a lease of an older claim was renewed");
+    let (job, first) = lost(world).await?;
+    world.expect(renewal_refused(world, job, first).await?, "A5 a lease of an older claim was renewed");
     Ok(())
 }
 

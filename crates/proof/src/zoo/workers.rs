@@ -9,13 +9,13 @@ use aetheris_core::time::{Span, Timestamp};
 use aetheris_runtime::ops::Submission;
 use aetheris_runtime::{Plans, Runtime, ToolCall, ToolOutcome, Tools, Wakeups};
 use aetheris_scheduler::SweepOptions;
+use aetheris_store::Boxed;
 use aetheris_store::memory::MemoryStore;
 use aetheris_store::system::{Clock, System};
-use aetheris_store::{Boxed, NewAgent};
 use aetheris_worker::{StopSignals, Worker, WorkerOptions};
 use anyhow::Result;
 
-use super::world::{TTL, World};
+use super::world::{TTL, World, parsed};
 
 /// The time that tokio's paused clock says.
 struct Virtual(tokio::time::Instant);
@@ -65,8 +65,7 @@ async fn calls_of_first_claim(world: &World, lasts: Duration) -> Result<Vec<Dura
         wakeups: Wakeups::default(),
         ..world.rt.clone()
     };
-    let agent = aetheris_agentfile::parse(AGENT).map_err(|errors| anyhow::anyhow!("{errors:?}"))?;
-    rt.store.put_agent(NewAgent { agent: Arc::new(agent), source: AGENT.to_owned() }).await?;
+    rt.store.put_agent(parsed(AGENT)?).await?;
     rt.submit(&"shop".into(), Submission::default()).await?;
     let options = WorkerOptions {
         heartbeat: Span::from_secs(10),

@@ -115,16 +115,16 @@ impl World {
 
     /// Puts an agent file and sends it a message.
     pub(super) async fn send(&self, file: &str) -> Result<JobId> {
-        self.put(file).await?;
-        let agent = agent_name(file)?;
-        self.message(&agent, None).await
+        let name = self.put(file).await?;
+        self.message(&name, None).await
     }
 
-    pub(super) async fn put(&self, file: &str) -> Result<()> {
-        let agent = aetheris_agentfile::parse(file).map_err(|errors| anyhow::anyhow!("{errors:?}"))?;
-        let agent = NewAgent { agent: Arc::new(agent), source: file.to_owned() };
+    /// Puts an agent file; the agent's name.
+    pub(super) async fn put(&self, file: &str) -> Result<AgentName> {
+        let agent = parsed(file)?;
+        let name = agent.agent.agent.clone();
         self.rt.store.put_agent(agent).await?;
-        Ok(())
+        Ok(name)
     }
 
     pub(super) async fn message(&self, agent: &AgentName, client_key: Option<String>) -> Result<JobId> {
@@ -291,7 +291,8 @@ fn open(scratch: &Scratch, clock: &ManualClock) -> Result<Arc<dyn Store>> {
     Ok(Arc::new(SqliteStore::open(options)?))
 }
 
-fn agent_name(file: &str) -> Result<AgentName> {
+/// An agent file as a store takes it.
+pub(super) fn parsed(file: &str) -> Result<NewAgent> {
     let agent = aetheris_agentfile::parse(file).map_err(|errors| anyhow::anyhow!("{errors:?}"))?;
-    Ok(agent.agent)
+    Ok(NewAgent { agent: Arc::new(agent), source: file.to_owned() })
 }

@@ -1,35 +1,24 @@
 //! The crash matrix: one test per write, one for the calls, one for standing still.
 
-use std::sync::Arc;
-
 use aetheris_proof::drive::cells::{self, Cell};
 use aetheris_proof::drive::matrix;
 use aetheris_proof::zoo::replies;
 use futures_util::StreamExt;
-use tokio::sync::Semaphore;
 
 /// Cells of one test that run at once: most of their time they wait.
 const AT_ONCE: usize = 4;
 
 /// How many cells the matrix has.
 const CELLS: usize = 148;
+/// In so many of the 40 pairs the second point is reached too: a recovery need not come by every one.
+const TWICE_MIN: usize = 36;
 
 fn green(cells: Vec<Cell>) {
     let failed = crate::block_on(async {
-        let slots = Arc::new(Semaphore::new(AT_ONCE));
-        let runs = cells.into_iter().map(|cell| {
-            let slots = Arc::clone(&slots);
-            tokio::spawn(async move {
-                let _slot = slots.acquire().await;
-                matrix::run(crate::program(), &cell).await.err().map(|error| format!("{error:#}"))
-            })
-        });
-        let runs: Vec<_> = runs.collect();
-        let mut failed = Vec::new();
-        for run in runs {
-            failed.extend(run.await.unwrap());
-        }
-        failed
+        let run = |cell: Cell| async move { matrix::run(crate::program(), &cell).await.err() };
+        let runs = cells.into_iter().map(|cell| async move { tokio::spawn(run(cell)).await.unwrap() });
+        let done = futures_util::stream::iter(runs).buffer_unordered(AT_ONCE).collect::<Vec<_>>().await;
+        done.iter().flatten().map(|error| format!("{error:#}")).collect::<Vec<_>>()
     });
     assert!(failed.is_empty(), "{} cells failed:\n\n{}", failed.len(), failed.join("\n\n"));
 }
@@ -62,7 +51,7 @@ fn between() {
 #[test]
 fn pairs() {
     let pairs = cells::pairs();
-    assert!(pairs.len() <= 40 && cells::all_pairs().len() >= 1_000);
+    assert!(pairs.len() == 40 && cells::all_pairs().len() >= 1_000);
     let done = crate::block_on(async {
         futures_util::stream::iter(pairs)
             .map(|pair| async move { (matrix::run_pair(crate::program(), &pair).await, pair) })
@@ -74,10 +63,10 @@ fn pairs() {
     assert!(failed.is_empty(), "{} pairs failed:\n\n{}", failed.len(), failed.join("\n\n"));
     let twice = done.iter().filter(|(done, _)| matches!(done, Ok(true))).count();
     println!("crash during recovery: {} pairs, {twice} crashed twice", done.len());
-    assert!(twice * 2 >= done.len(), "{twice} of {} pairs have crashed twice", done.len());
+    assert!(twice >= TWICE_MIN, "{twice} of {} pairs have crashed twice", done.len());
 }
 
-/// Modes three and four: every kind of write with its answer lost, on both stores.
+/// Modes three and four: every kind of commit and the claim with the answer lost, on both stores.
 #[test]
 fn lost_answers() {
     let cells = replies::all();
@@ -87,8 +76,7 @@ fn lost_answers() {
     });
     let failed: Vec<_> = done.iter().filter_map(|done| done.as_ref().err().map(|e| format!("{e:#}"))).collect();
     assert!(failed.is_empty(), "{} cells failed:\n\n{}", failed.len(), failed.join("\n"));
-    let met = done.iter().filter(|done| matches!(done, Ok(true))).count();
-    println!("lost answers: {} cells, {met} met their fault", done.len());
+    println!("lost answers: {} cells", done.len());
 }
 
 /// Every point that is in the code has a cell, and every cell's point is in the code.
@@ -96,8 +84,11 @@ fn lost_answers() {
 fn every_point_has_a_cell() {
     let mut points = Vec::new();
     let crates = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-    for krate in ["cli", "runtime", "scheduler", "server", "store", "store-sqlite", "worker"] {
-        points_in(&crates.join(krate).join("src"), &mut points);
+    for krate in std::fs::read_dir(crates).unwrap().map(|entry| entry.unwrap().path()) {
+        // The macro itself, and what is driven by it.
+        if !krate.ends_with("fault") && !krate.ends_with("proof") {
+            points_in(&krate.join("src"), &mut points);
+        }
     }
     assert!(points.len() >= 45, "{} places", points.len());
     let named: std::collections::BTreeSet<String> = cells::all().into_iter().map(|cell| cell.point).collect();

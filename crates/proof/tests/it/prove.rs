@@ -2,9 +2,16 @@
 
 use std::path::Path;
 use std::process::{Command, Output};
+use std::time::Duration;
 
 use aetheris_proof::scratch::Scratch;
 use serde_json::Value;
+
+/// How often processes are looked at.
+const LOOK: Duration = Duration::from_millis(20);
+/// How long processes may take until they are there, and until they are gone.
+const START: Duration = Duration::from_secs(60);
+const END: Duration = Duration::from_secs(10);
 
 /// Runs experiments of `prove` beside a folder.
 fn prove(folder: &Path, bug: Option<&str>, only: &[&str]) -> Output {
@@ -71,6 +78,19 @@ fn left(folder: &Path) -> Vec<String> {
     commands.filter(|command| command.contains(&folder)).collect()
 }
 
+/// Waits until something holds that the system tells of real processes; whether it came to that in time.
+fn within(bound: Duration, mut holds: impl FnMut() -> bool) -> bool {
+    let mut waited = Duration::ZERO;
+    while !holds() {
+        if waited >= bound {
+            return false;
+        }
+        std::thread::sleep(LOOK);
+        waited += LOOK;
+    }
+    true
+}
+
 #[test]
 fn its_processes_end_with_it_even_by_sigkill() {
     for signal in [rustix::process::Signal::TERM, rustix::process::Signal::KILL] {
@@ -81,18 +101,14 @@ fn its_processes_end_with_it_even_by_sigkill() {
         command.args(["prove", "--only", "slow", "--data"]).arg(&data);
         let mut proving = command.stdout(std::process::Stdio::null()).spawn().unwrap();
         let children = || left(&data).iter().filter(|command| command.contains("\0worker\0")).count();
-        // Real processes: they are there when the system says so.
-        while children() < 2 {
-            std::thread::sleep(std::time::Duration::from_millis(20));
+        let begun = within(START, || children() >= 2 || proving.try_wait().unwrap().is_some());
+        if !begun {
+            proving.kill().unwrap();
         }
+        assert!(begun && proving.try_wait().unwrap().is_none(), "{signal:?}: its workers were never there");
         rustix::process::kill_process(rustix::process::Pid::from_child(&proving), signal).unwrap();
-        proving.wait().unwrap();
-        let until = std::time::Duration::from_secs(10);
-        let mut waited = std::time::Duration::ZERO;
-        while !left(&data).is_empty() && waited < until {
-            std::thread::sleep(std::time::Duration::from_millis(20));
-            waited += std::time::Duration::from_millis(20);
-        }
+        assert!(within(END, || proving.try_wait().unwrap().is_some()), "{signal:?}: it has not ended");
+        within(END, || left(&data).is_empty());
         assert_eq!(left(&data), Vec::<String>::new(), "{signal:?}");
     }
 }

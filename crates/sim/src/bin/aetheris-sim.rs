@@ -30,9 +30,9 @@ enum Command {
     /// Run many seeds, those that once failed first.
     Run {
         /// How many fresh seeds.
-        #[arg(long, default_value_t = 2_000)]
+        #[arg(long, default_value_t = 2_000, value_parser = clap::value_parser!(u64).range(1..))]
         seeds: u64,
-        /// The first of them; without it, the first that no recorded batch has run.
+        /// The first of them; without it, the first behind all that recorded batches have run.
         #[arg(long)]
         from: Option<u64>,
         /// On how many threads.
@@ -41,7 +41,7 @@ enum Command {
         /// Add the batch to the record if it is clean.
         #[arg(long)]
         record: bool,
-        /// Do not fail because a mark was never reached: for short batches.
+        /// Do not fail because a mark was never reached or an invariant had no case: for short batches.
         #[arg(long)]
         any_marks: bool,
     },
@@ -90,8 +90,7 @@ fn main() -> ExitCode {
 }
 
 fn run(seeds: u64, from: Option<u64>, threads: usize, record: bool, any_marks: bool) -> Result<bool> {
-    let recorded = recorded()?;
-    let from = from.unwrap_or(recorded + 1);
+    let from = from.unwrap_or(recorded()?.last + 1);
     let began = now();
     let kept = regressions()?;
     let mut failures = Vec::new();
@@ -118,11 +117,15 @@ fn run(seeds: u64, from: Option<u64>, threads: usize, record: bool, any_marks: b
     if !unreached.is_empty() {
         println!("marks never reached: {unreached:?}");
     }
-    let clean = failures.is_empty() && (unreached.is_empty() || any_marks);
+    let unexamined = summary.unexamined();
+    if !unexamined.is_empty() {
+        println!("invariants without a case: {unexamined:?}");
+    }
+    let clean = failures.is_empty() && (any_marks || (unreached.is_empty() && unexamined.is_empty()));
     if clean && record {
         append(&format!("{from} {} {}\n", from + seeds - 1, began.elapsed().as_secs()))?;
     }
-    println!("{} seeds were run clean in recorded batches", self::recorded()?);
+    println!("{} seeds were run clean in recorded batches", recorded()?.total);
     println!("{}", if clean { "clean" } else { "NOT CLEAN" });
     Ok(clean)
 }
@@ -222,18 +225,26 @@ fn regressions() -> Result<BTreeSet<u64>> {
         .collect()
 }
 
-/// How many seeds recorded batches have run.
-fn recorded() -> Result<u64> {
+/// What recorded batches have run.
+struct Recorded {
+    /// The highest seed.
+    last: u64,
+    /// How many seeds.
+    total: u64,
+}
+
+fn recorded() -> Result<Recorded> {
     let file = data("clean.txt");
     let text = std::fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
-    let mut total = 0;
+    let mut recorded = Recorded { last: 0, total: 0 };
     for line in text.lines().filter(|line| !line.starts_with('#') && !line.trim().is_empty()) {
+        let wrong = || format!("{}: `{line}` is not two seeds and seconds", file.display());
         let mut numbers = line.split_whitespace().map(str::parse::<u64>);
-        if let (Some(Ok(from)), Some(Ok(to))) = (numbers.next(), numbers.next()) {
-            total += (to + 1).saturating_sub(from);
-        }
+        let (Some(Ok(from)), Some(Ok(to))) = (numbers.next(), numbers.next()) else { anyhow::bail!(wrong()) };
+        recorded.total += (to + 1).checked_sub(from).with_context(wrong)?;
+        recorded.last = recorded.last.max(to);
     }
-    Ok(total)
+    Ok(recorded)
 }
 
 fn append(line: &str) -> Result<()> {

@@ -1,0 +1,52 @@
+//! Cases of each invariant, and what contradicts them.
+
+use std::collections::BTreeMap;
+
+use aetheris_check::Report;
+
+/// The invariants that this crate looks at beside those of the checker. A batch in which one of them has no
+/// case has not tested it.
+pub const IDS: [&str; 22] = [
+    "A1", "A2", "A4", "A5", "A7", "A9", "ALWAYS", "B1", "B5", "C1", "C2", "C6", "C7", "C9", "D11", "D12", "D13", "D7",
+    "E4", "E7", "F6", "H1",
+];
+
+/// How many violations of one run are told.
+const TOLD_MAX: usize = 50;
+
+/// Cases of each invariant, and what contradicts them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// How many cases were looked at.
+    pub cases: BTreeMap<&'static str, u64>,
+    /// What is wrong, in words.
+    pub violations: Vec<String>,
+}
+
+impl Tally {
+    /// Counts a case.
+    pub fn case(&mut self, id: &'static str, holds: bool, what: impl FnOnce() -> String) {
+        self.add(id, 1);
+        if !holds && self.violations.len() < TOLD_MAX {
+            self.violations.push(format!("{id} {}", what()));
+        }
+    }
+
+    /// Takes in cases that someone else has counted.
+    pub fn add(&mut self, id: &'static str, cases: u64) {
+        *self.cases.entry(id).or_default() += cases;
+    }
+
+    /// Takes in what someone else has found.
+    pub fn merge(&mut self, other: Self) {
+        other.cases.into_iter().for_each(|(id, cases)| self.add(id, cases));
+        self.violations.extend(other.violations);
+    }
+
+    pub(crate) fn take_report(&mut self, report: &Report) {
+        for line in &report.lines {
+            self.add(line.id.id(), line.examined);
+            self.violations.extend(line.violations.iter().map(|violation| format!("{} {violation}", line.id)));
+        }
+    }
+}
