@@ -13,6 +13,7 @@ import atexit
 import json
 import os
 import pathlib
+import re
 import threading
 import time
 from collections import Counter
@@ -31,6 +32,8 @@ JOBS_REMEMBERED = 64
 TURNS_BETWEEN_LOOKS = 50
 # The time after which the first calls are in doubt: their tool's timeout and some more.
 DOUBT_SECONDS = 2.5
+
+DURATION = re.compile(r"\d{1,9}(us|ms|s|m|h|d)")
 
 lock = threading.Lock()
 statuses = Counter()
@@ -89,6 +92,9 @@ def before_call(context, case, kwargs):
         look()
     operation = case.operation.definition.raw.get("operationId")
     path = case.path_parameters or {}
+    # Also where something else in the request is wrong: it may be wrong in a way that the server lets pass.
+    if DURATION.fullmatch(str((case.query or {}).get("wait"))):
+        case.query["wait"] = "20ms"
     if not positive(case, "path", "query", "header", "body"):
         return
     streamed = operation == "stream_events"
@@ -106,8 +112,6 @@ def before_call(context, case, kwargs):
             case.body = AGENTS[path["agent"]]
     if operation == "signal_job" and isinstance(case.body, dict) and at % 2:
         case.body["correlation_key"] = "ok"
-    if (case.query or {}).get("wait"):
-        case.query["wait"] = "20ms"
 
 
 def remember(value):
@@ -144,15 +148,22 @@ def after_call(context, case, response):
 
 @schemathesis.check
 def right_requests_are_refused_for_a_reason(ctx, response, case):
-    """What a schema of any JSON value cannot say, and nothing else: integers beyond 64 bits, keys of no wait,
-    durations beyond ten years."""
+    """What a schema of any JSON value cannot say, and nothing else: integers beyond 64 bits or written as 7.0, keys
+    of no wait, durations beyond ten years."""
     if response.status_code != 400 or case.meta is None or case.meta.generation.mode != GenerationMode.POSITIVE:
         return
     problem = json.loads(response.content)
     if problem["code"] == "wrong_correlation_key":
         return
     detail = problem["detail"]
-    allowed = ("at most ten years", "outside the range that is kept exactly", "deeper than", " ends by a ", "has no result")
+    allowed = (
+        "at most ten years",
+        "outside the range that is kept exactly",
+        "deeper than",
+        " ends by a ",
+        "has no result",
+        ".0`, expected u32",
+    )
     assert any(words in detail for words in allowed), f"refused although the schema allows it: {detail}"
 
 

@@ -70,7 +70,7 @@ fn asked(arguments: &[String]) -> Result<Asked, String> {
 fn fuzz(root: &Path, asked: &Asked) -> Result<bool, String> {
     let folder = root.join("target").join("api-fuzz");
     let python = environment(root, &folder)?;
-    let built = cargo(root, &["build", "--quiet", "--locked", "-p", "aetheris-cli", "--bin", "aetheris"]);
+    let built = crate::run(root, &["build", "--quiet", "--locked", "-p", "aetheris-cli", "--bin", "aetheris"]);
     if !built {
         return Err("the server cannot be built".to_owned());
     }
@@ -78,10 +78,10 @@ fn fuzz(root: &Path, asked: &Asked) -> Result<bool, String> {
     let mut process = server.start()?;
     let mut fuzzer = schemathesis(root, &folder, &python, &server, asked)?;
     let (ended, kills) = attend(&server, &mut process, &mut fuzzer, asked)?;
-    let adds_up = stop(&mut process) && server.check();
-    let mut process = server.start()?;
+    let adds_up = process.stop() && server.check();
+    let process = server.start()?;
     let kept = python_script(root, &python, &server, &folder.join("acknowledged.txt"));
-    stop(&mut process);
+    drop(process);
     say(&fs::read_to_string(folder.join("counts.json")).unwrap_or_default());
     let shown = if asked.kills { format!(", {kills} kills") } else { String::new() };
     say(&format!(
@@ -90,10 +90,6 @@ fn fuzz(root: &Path, asked: &Asked) -> Result<bool, String> {
         if kept { "kept" } else { "LOST" }
     ));
     Ok(ended.success() && adds_up && kept)
-}
-
-fn cargo(root: &Path, arguments: &[&str]) -> bool {
-    Command::new("cargo").args(arguments).current_dir(root).status().is_ok_and(|status| status.success())
 }
 
 /// The Python of an environment with exactly the pinned packages.
@@ -152,7 +148,7 @@ impl Server {
     }
 
     /// Starts it, and waits until it takes connections.
-    fn start(&self) -> Result<Child, String> {
+    fn start(&self) -> Result<Running, String> {
         let text = |error: std::io::Error| error.to_string();
         let log = fs::File::options().create(true).append(true).open(&self.log).map_err(text)?;
         let mut command = Command::new(&self.binary);
@@ -161,17 +157,16 @@ impl Server {
             command.arg("--agent").arg(agent);
         }
         command.stdout(Stdio::null()).stderr(log);
-        let mut process = command.spawn().map_err(text)?;
+        let mut process = Running(command.spawn().map_err(text)?);
         for _ in 0..LOOKS_MAX {
             if TcpStream::connect(self.address).is_ok() {
                 return Ok(process);
             }
-            if let Ok(Some(status)) = process.try_wait() {
+            if let Ok(Some(status)) = process.0.try_wait() {
                 return Err(format!("the server ended with {status}; see {}", self.log.display()));
             }
             sleep(LOOK);
         }
-        stop(&mut process);
         Err("the server does not take connections".to_owned())
     }
 
@@ -196,12 +191,23 @@ fn agents(from: &Path, to: &Path, silent_port: &str) -> std::io::Result<Vec<Path
     Ok(files)
 }
 
-/// Kills a process, without a chance to end in good order; whether that went well.
-fn stop(process: &mut Child) -> bool {
-    process.kill().is_ok() && process.wait().is_ok()
+/// A process. Dropping it kills it.
+struct Running(Child);
+
+impl Running {
+    /// Kills it, without a chance to end in good order; whether that went well.
+    fn stop(&mut self) -> bool {
+        self.0.kill().is_ok() && self.0.wait().is_ok()
+    }
 }
 
-fn schemathesis(root: &Path, folder: &Path, python: &Path, server: &Server, asked: &Asked) -> Result<Child, String> {
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn schemathesis(root: &Path, folder: &Path, python: &Path, server: &Server, asked: &Asked) -> Result<Running, String> {
     let code = root.join("fuzz/api");
     let mut path = OsString::from(&code);
     path.push(":");
@@ -222,25 +228,24 @@ fn schemathesis(root: &Path, folder: &Path, python: &Path, server: &Server, aske
     }
     command.env("SCHEMATHESIS_HOOKS", "hooks").env("PYTHONPATH", path).env("PYTHONDONTWRITEBYTECODE", "1");
     command.env("AETHERIS_API_FUZZ", folder).env("AETHERIS_API_FUZZ_URL", server.url()).current_dir(folder);
-    command.spawn().map_err(|error| format!("schemathesis cannot be started: {error}"))
+    command.spawn().map(Running).map_err(|error| format!("schemathesis cannot be started: {error}"))
 }
 
 /// Waits for the end of the fuzzer. With kills, the server dies every one to two seconds and is started
 /// again at once; how often.
 fn attend(
     server: &Server,
-    process: &mut Child,
-    fuzzer: &mut Child,
+    process: &mut Running,
+    fuzzer: &mut Running,
     asked: &Asked,
 ) -> Result<(ExitStatus, u32), String> {
     let (mut kills, mut looks) = (0, 0);
     let mut dice = u64::from(asked.seed);
     loop {
-        if let Some(status) = fuzzer.try_wait().map_err(|error| error.to_string())? {
+        if let Some(status) = fuzzer.0.try_wait().map_err(|error| error.to_string())? {
             return Ok((status, kills));
         }
-        if let Ok(Some(status)) = process.try_wait() {
-            stop(fuzzer);
+        if let Ok(Some(status)) = process.0.try_wait() {
             return Err(format!("the server ended by itself with {status}; see {}", server.log.display()));
         }
         sleep(LOOK);
@@ -249,7 +254,7 @@ fn attend(
             dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407) >> 1;
             looks = 0;
             kills += 1;
-            stop(process);
+            process.stop();
             *process = server.start()?;
         }
     }
@@ -259,4 +264,18 @@ fn python_script(root: &Path, python: &Path, server: &Server, acknowledged: &Pat
     let mut script = Command::new(python);
     script.arg(root.join("fuzz/api/acknowledged.py")).arg(server.url()).arg(acknowledged);
     script.status().is_ok_and(|status| status.success())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_ends_with_whoever_holds_it() {
+        let running = Running(Command::new("sleep").arg("60").spawn().unwrap());
+        let place = PathBuf::from(format!("/proc/{}", running.0.id()));
+        assert!(place.exists());
+        drop(running);
+        assert!(!place.exists());
+    }
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::{chaos, lint, run, say, sim, supply, test};
+use crate::{api_fuzz, chaos, lint, release, run, say, sim, supply, test};
 
 /// What the gate may take on two cores from a cold build; beyond it, it says so.
 const BUDGET: Duration = Duration::from_secs(45 * 60);
@@ -26,7 +26,10 @@ pub(crate) fn check(root: &Path) -> bool {
         parts.push(part("exhaustive search", || {
             run(root, &["run", "--package", "aetheris-model", "--locked", "--quiet", "--", "gate"])
         }));
-        parts.push(part("chaos", || chaos(root, &words("--minutes 1 --store sqlite")) == 0));
+        parts.push(part("chaos", || chaos(root, &words("--minutes 3 --store sqlite")) == 0));
+        parts.push(part("API fuzz", || api_fuzz::run(root, &words("--seconds 240"))));
+        parts.push(part("API fuzz, kills", || api_fuzz::run(root, &words("--seconds 60 --kills"))));
+        parts.push(part("release", || release::check(root, &[])));
         parts.push(part("dependencies", || supply::check(root)));
     }
     say("");

@@ -15,7 +15,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 const HELP: &str = "\
-cargo xtask ci      lint, every test, simulation, exhaustive search, chaos, deny: what has to pass before anything lands
+cargo xtask ci      lint, every test, simulation, exhaustive search, chaos, API fuzz, release-check, deny: what has
+                    to pass before anything lands
 cargo xtask test    every test
 cargo xtask tidy    dependency direction, lengths, files of the root
 cargo xtask lint    format, tidy and clippy only

@@ -53,8 +53,7 @@ fn tests(root: &Path) -> BTreeSet<String> {
     found
 }
 
-/// The names of the functions under `#[test]` and `#[tokio::test…]`, and those of cases of the conformance
-/// suite, which a macro makes tests of.
+/// The names of the functions under `#[test]` and `#[tokio::test…]`.
 fn tests_of(text: &str) -> Vec<String> {
     let mut names = Vec::new();
     let mut marked = false;

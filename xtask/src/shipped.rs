@@ -34,7 +34,7 @@ pub(crate) fn crates(root: &Path) -> Result<(Vec<String>, Vec<String>), String> 
     Ok((crates, features))
 }
 
-/// The sources of these crates, tests left out: path and text.
+/// The sources of these crates, with the tests that stand in them and without those beside: path and text.
 pub(crate) fn sources(root: &Path, crates: &[String]) -> Vec<(String, String)> {
     let mut files = Vec::new();
     for name in crates {

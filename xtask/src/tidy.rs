@@ -166,7 +166,7 @@ fn lengths(root: &Path, problems: &mut Vec<String>) {
     for file in files {
         let shown = file.strip_prefix(root).unwrap_or(&file).to_string_lossy().into_owned();
         let text = fs::read_to_string(&file).unwrap_or_default();
-        let production: Vec<&str> = text.lines().take_while(|line| *line != "#[cfg(test)]").collect();
+        let production = production(&text);
         if !shown.contains("/tests/") {
             judge(shown.clone(), production.len(), FILE_LINES_MAX, problems);
         }
@@ -193,6 +193,14 @@ pub(crate) fn rust_files(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
+/// The lines before the unit tests, which stand at the end; the mere name of a module that holds them cuts nothing.
+fn production(text: &str) -> Vec<&str> {
+    let lines: Vec<&str> = text.lines().collect();
+    let tests = |pair: &[&str]| pair[0] == "#[cfg(test)]" && pair[1].ends_with('{');
+    let end = lines.windows(2).position(tests).unwrap_or(lines.len());
+    lines[..end].to_vec()
+}
+
 /// Functions with their lengths, by the layout that rustfmt gives: a body ends at the first line that is
 /// a closing brace with the indentation of the line that began it.
 fn functions(lines: &[&str]) -> Vec<(String, usize)> {
@@ -200,9 +208,10 @@ fn functions(lines: &[&str]) -> Vec<(String, usize)> {
     for (start, line) in lines.iter().enumerate() {
         let text = line.trim_start();
         let indent = &line[..line.len() - text.len()];
-        let words: Vec<&str> = text.split_whitespace().collect();
+        let seen_in = text.strip_prefix("pub(").and_then(|rest| rest.split_once(") "));
+        let words: Vec<&str> = seen_in.map_or(text, |(_, rest)| rest).split_whitespace().collect();
         let Some(at) = words.iter().position(|word| *word == "fn") else { continue };
-        let modifiers = ["pub", "pub(crate)", "pub(super)", "const", "async", "unsafe"];
+        let modifiers = ["pub", "const", "async", "unsafe"];
         if !words[..at].iter().all(|word| modifiers.contains(word)) || text.ends_with(';') {
             continue;
         }
@@ -216,4 +225,33 @@ fn functions(lines: &[&str]) -> Vec<(String, usize)> {
         }
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_tests_that_stand_in_the_file_end_what_is_measured() {
+        let text = "mod a;\n#[cfg(test)]\nmod tests;\n\nfn b() {\n}\n#[cfg(test)]\nmod more {\nfn c() {\n}\n}\n";
+        assert_eq!(production(text).len(), 6);
+        assert_eq!(production("fn b() {\n}\n").len(), 2);
+    }
+
+    #[test]
+    fn a_function_is_one_whoever_may_see_it() {
+        let heads = [
+            "fn a() {",
+            "pub fn b() {",
+            "pub(crate) async fn c() {",
+            "pub(super) const fn d() {",
+            "pub(in crate::commands) fn e() {",
+            "pub(in crate::commands) async fn f(",
+        ];
+        let text = heads.map(|head| format!("    {head}\n        1;\n    }}")).join("\n");
+        let lines: Vec<&str> = text.lines().collect();
+        let found = functions(&lines);
+        assert_eq!(found, ["a", "b", "c", "d", "e", "f"].map(|name| (name.to_owned(), 3)));
+        assert!(functions(&["let text = \"fn a() {", "}"]).is_empty());
+    }
 }
