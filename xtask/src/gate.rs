@@ -1,36 +1,59 @@
-//! The gate: everything that has to pass before anything lands, with the time that each part took.
+//! The gate: everything that has to pass before anything lands, with the time that each part took. What a part that
+//! failed said last stands at the end, where whoever reads only the end of a long log finds it.
 
+use std::collections::VecDeque;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::{api_fuzz, chaos, lint, release, run, say, sim, supply, test};
+use crate::say;
 
 /// What the gate may take on two cores from a cold build; beyond it, it says so.
 const BUDGET: Duration = Duration::from_secs(45 * 60);
+/// How many of the last lines of a part are told again if it fails.
+const TOLD_AGAIN: usize = 100;
+
+/// The parts: a name, and the command of this program that it is. The simulation has the same seeds for everybody, so
+/// that a failure is the change's; campaigns run fresh ones.
+const PARTS: [(&str, &str); 9] = [
+    ("format, tidy, clippy", "lint"),
+    ("every test", "test"),
+    ("simulation", "sim run --seeds 12000 --from 100001"),
+    ("exhaustive search", "model gate"),
+    ("chaos", "chaos --minutes 3 --store sqlite"),
+    ("API fuzz", "api-fuzz --seconds 240"),
+    ("API fuzz, kills", "api-fuzz --seconds 60 --kills"),
+    ("release", "release-check"),
+    ("dependencies", "deny"),
+];
 
 struct Part {
     name: &'static str,
+    command: &'static str,
     passed: bool,
     took: Duration,
+    said_last: VecDeque<String>,
 }
 
 /// Runs every part. Whoever is refused by the first, which is quick, sees that alone; else all are run, so
 /// that one look shows everything that is wrong.
 pub(crate) fn check(root: &Path) -> bool {
     let began = now();
-    let mut parts = vec![part("format, tidy, clippy", || lint(root))];
-    if parts.iter().all(|part| part.passed) {
-        parts.push(part("every test", || test(root)));
-        // The same seeds for everybody, so that a failure is the change's; campaigns run fresh ones.
-        parts.push(part("simulation", || sim(root, &words("run --seeds 12000 --from 100001"))));
-        parts.push(part("exhaustive search", || {
-            run(root, &["run", "--package", "aetheris-model", "--locked", "--quiet", "--", "gate"])
-        }));
-        parts.push(part("chaos", || chaos(root, &words("--minutes 3 --store sqlite")) == 0));
-        parts.push(part("API fuzz", || api_fuzz::run(root, &words("--seconds 240"))));
-        parts.push(part("API fuzz, kills", || api_fuzz::run(root, &words("--seconds 60 --kills"))));
-        parts.push(part("release", || release::check(root, &[])));
-        parts.push(part("dependencies", || supply::check(root)));
+    let mut parts: Vec<Part> = Vec::new();
+    for (name, command) in PARTS {
+        let lint_failed = parts.first().is_some_and(|first| !first.passed);
+        if !lint_failed {
+            parts.push(part(root, name, command));
+        }
+    }
+    let failed: Vec<&Part> = parts.iter().filter(|part| !part.passed).collect();
+    for part in &failed {
+        say(&format!("\n── {} FAILED (cargo xtask {}); it said last:\n", part.name, part.command));
+        for line in &part.said_last {
+            say(line);
+        }
     }
     say("");
     for part in &parts {
@@ -42,20 +65,64 @@ pub(crate) fn check(root: &Path) -> bool {
     if took > BUDGET {
         say(&format!("this is over its budget of {} minutes: make it faster", BUDGET.as_secs() / 60));
     }
-    parts.iter().all(|part| part.passed)
+    failed.is_empty()
 }
 
-fn part(name: &'static str, body: impl FnOnce() -> bool) -> Part {
+fn part(root: &Path, name: &'static str, command: &'static str) -> Part {
     let began = now();
-    let passed = body();
-    Part { name, passed, took: began.elapsed() }
+    let (passed, said_last) = said(root, command).unwrap_or_else(|error| (false, VecDeque::from([error.to_string()])));
+    Part { name, command, passed, took: began.elapsed(), said_last }
 }
 
-fn words(text: &str) -> Vec<String> {
-    text.split_whitespace().map(str::to_owned).collect()
+/// Runs a command of this program, passes on what it says, and keeps the end of it.
+fn said(root: &Path, command: &str) -> std::io::Result<(bool, VecDeque<String>)> {
+    let mut child = Command::new(std::env::current_exe()?)
+        .args(command.split_whitespace())
+        .current_dir(root)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    let (out, err) = (child.stdout.take(), child.stderr.take());
+    let last = Mutex::new(VecDeque::new());
+    std::thread::scope(|scope| {
+        scope.spawn(|| out.map(|from| pass_on(from, std::io::stdout(), &last)));
+        scope.spawn(|| err.map(|from| pass_on(from, std::io::stderr(), &last)));
+    });
+    let status = child.wait()?;
+    Ok((status.success(), last.into_inner().unwrap_or_else(PoisonError::into_inner)))
+}
+
+/// Passes on line by line. Whoever does not listen any more does not end the part.
+fn pass_on(from: impl Read, mut to: impl Write, last: &Mutex<VecDeque<String>>) {
+    let (mut from, mut line) = (BufReader::new(from), Vec::new());
+    while from.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
+        let _ = to.write_all(&line);
+        let text = String::from_utf8_lossy(&line).trim_end().to_owned();
+        let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.len() == TOLD_AGAIN {
+            last.pop_front();
+        }
+        last.push_back(text);
+        line.clear();
+    }
 }
 
 #[expect(clippy::disallowed_methods, reason = "how long the gate takes is told to people")]
 fn now() -> Instant {
     Instant::now()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_what_a_part_says_is_kept_and_all_of_it_passed_on() {
+        let all: String = (0..TOLD_AGAIN + 20).map(|number| format!("line {number}\n")).collect();
+        let (mut passed_on, last) = (Vec::new(), Mutex::new(VecDeque::new()));
+        pass_on(all.as_bytes(), &mut passed_on, &last);
+        assert_eq!(String::from_utf8(passed_on).unwrap(), all);
+        let last = last.into_inner().unwrap();
+        assert_eq!((last.len(), last[0].as_str()), (TOLD_AGAIN, "line 20"));
+    }
 }

@@ -21,6 +21,7 @@ cargo xtask test    every test
 cargo xtask tidy    dependency direction, lengths, files of the root
 cargo xtask lint    format, tidy and clippy only
 cargo xtask sim     the simulation: run --seeds N | repeat SEED | hunt | hashes SEED...; run --help for more
+cargo xtask model   the exhaustive search: gate | campaign | bugs; --help for more
 cargo xtask fuzz    every fuzzer for a while: [--seconds N] [--target T] [--input FILE]
 cargo xtask api-fuzz  schemathesis against a server: [--seconds N] [--max-examples N] [--seed N] [--kills]
 cargo xtask chaos   --minutes M --store sqlite [--seed N]: real processes under faults, judged by two checkers;
@@ -35,6 +36,7 @@ fn main() -> ExitCode {
     let done = match std::env::args().nth(1).as_deref() {
         Some("chaos") => return ExitCode::from(chaos(&root, &arguments())),
         Some("sim") => sim(&root, &arguments()),
+        Some("model") => model(&root, &arguments()),
         Some("ci") => gate::check(&root),
         Some("lint") => lint(&root),
         Some("test") => test(&root),
@@ -99,6 +101,13 @@ fn chaos(root: &Path, arguments: &[String]) -> u8 {
 /// The simulation, optimised and with every assertion.
 fn sim(root: &Path, arguments: &[String]) -> bool {
     let mut args = vec!["run", "--package", "aetheris-sim", "--profile", "proof", "--locked", "--quiet", "--"];
+    args.extend(arguments.iter().map(String::as_str));
+    run(root, &args)
+}
+
+/// The exhaustive search.
+fn model(root: &Path, arguments: &[String]) -> bool {
+    let mut args = vec!["run", "--package", "aetheris-model", "--locked", "--quiet", "--"];
     args.extend(arguments.iter().map(String::as_str));
     run(root, &args)
 }
