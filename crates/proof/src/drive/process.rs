@@ -128,18 +128,32 @@ impl Running {
 }
 
 impl Running {
-    /// Whether it holds the lock under which SQLite writes its log: byte 120 of the shared memory.
+    /// Whether it holds the lock under which SQLite writes its log.
     ///
     /// # Errors
     /// The system does not say.
     pub fn holds_write_lock(&self) -> Result<bool> {
-        let pid = self.child.id().context("the process has ended")?.to_string();
-        let locks = std::fs::read_to_string("/proc/locks")?;
-        Ok(locks.lines().any(|line| {
-            let fields: Vec<&str> = line.split_whitespace().collect();
-            fields.contains(&"WRITE") && fields.contains(&pid.as_str()) && fields.get(6) == Some(&"120")
-        }))
+        holds_write_lock(self.child.id().context("the process has ended")?)
     }
+}
+
+/// The lock is byte 120 of the shared memory. What is asked is the process's own files: the list of every lock of the
+/// system comes in pieces, and one that is let go between two pieces hides another.
+fn holds_write_lock(pid: u32) -> Result<bool> {
+    let is_it = |line: &str| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        fields.first() == Some(&"lock:") && fields.get(4) == Some(&"WRITE") && fields.get(7) == Some(&"120")
+    };
+    for file in std::fs::read_dir(format!("/proc/{pid}/fdinfo"))? {
+        match std::fs::read_to_string(file?.path()) {
+            Ok(text) if text.lines().any(is_it) => return Ok(true),
+            Ok(_) => {}
+            // Closed since it was listed.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(false)
 }
 
 /// Whether a process was killed as crash points kill.
@@ -154,4 +168,31 @@ pub fn tail(log: &Path) -> String {
     let text = std::fs::read_to_string(log).unwrap_or_default();
     let lines: Vec<&str> = text.lines().collect();
     lines[lines.len().saturating_sub(15)..].join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use rusqlite::Connection;
+
+    use super::*;
+    use crate::scratch::Scratch;
+
+    #[test]
+    fn the_write_lock_is_seen_while_it_is_held_and_no_longer() {
+        let scratch = Scratch::new("locks").unwrap();
+        let open = || {
+            let opened = Connection::open(scratch.path().join("store.db")).unwrap();
+            opened.execute_batch("PRAGMA journal_mode = WAL; CREATE TABLE IF NOT EXISTS t (a)").unwrap();
+            opened
+        };
+        let (writer, reader) = (open(), open());
+        let held = || holds_write_lock(std::process::id()).unwrap();
+        reader.execute_batch("BEGIN; SELECT * FROM t").unwrap();
+        assert!(!held(), "a reader does not hold it");
+        writer.execute_batch("BEGIN IMMEDIATE; INSERT INTO t VALUES (1)").unwrap();
+        assert!(held());
+        writer.execute_batch("COMMIT").unwrap();
+        assert!(!held());
+        assert!(holds_write_lock(u32::MAX).is_err(), "there is no such process");
+    }
 }
