@@ -1,6 +1,7 @@
 //! `cargo xtask api-fuzz`: Schemathesis against `aetheris dev`, all phases and checks; with `--kills` while
 //! the server is killed and started again on its folder. Afterwards the folder must add up and every
-//! acknowledged job must be there.
+//! acknowledged job must be there. Several generators run side by side, each with a server of its own: one is one
+//! core of Python, and two on one server would take each other's agents away.
 
 use std::ffi::OsString;
 use std::fs;
@@ -14,6 +15,8 @@ use crate::say;
 
 const SECONDS_DEFAULT: u32 = 240;
 const EXAMPLES_DEFAULT: u32 = 400;
+const GENERATORS_DEFAULT: u32 = 2;
+const GENERATORS_MAX: u32 = 64;
 /// One: Python 3.11 parses in one thread at a time, and Hypothesis parses ("AST constructor recursion depth").
 const WORKERS_DEFAULT: u32 = 1;
 /// How often a state is looked at that nothing announces: another process's end, or its port.
@@ -23,9 +26,14 @@ const LOOKS_MAX: u32 = 3_000;
 /// What the kills find besides: no server error is a named one that may be retried (`hooks.py` holds it to that).
 const KILLS: [&str; 2] = ["--exclude-checks", "not_a_server_error"];
 
+const USAGE: &str = "usage: cargo xtask api-fuzz [--seconds N] [--max-examples N] [--seed N] [--generators N] \
+                     [--workers N] [--kills]";
+
 /// What was asked for.
+#[derive(Clone, Copy)]
 struct Asked {
     examples: u32,
+    generators: u32,
     kills: bool,
     seconds: u32,
     seed: u32,
@@ -34,20 +42,28 @@ struct Asked {
 
 /// Runs the command; whether nothing was found.
 pub(crate) fn run(root: &Path, arguments: &[String]) -> bool {
-    match asked(arguments).and_then(|asked| fuzz(root, &asked)) {
-        Ok(clean) => clean,
+    let asked = match asked(arguments) {
+        Ok(asked) => asked,
         Err(why) => {
-            say(&format!(
-                "{why}\nusage: cargo xtask api-fuzz [--seconds N] [--max-examples N] [--seed N] [--workers N] [--kills]"
-            ));
-            false
+            say(&format!("{why}\n{USAGE}"));
+            return false;
         }
-    }
+    };
+    fuzz(root, &asked).unwrap_or_else(|why| {
+        say(&why);
+        false
+    })
 }
 
 fn asked(arguments: &[String]) -> Result<Asked, String> {
-    let mut asked =
-        Asked { examples: EXAMPLES_DEFAULT, kills: false, seconds: SECONDS_DEFAULT, seed: 1, workers: WORKERS_DEFAULT };
+    let mut asked = Asked {
+        examples: EXAMPLES_DEFAULT,
+        generators: GENERATORS_DEFAULT,
+        kills: false,
+        seconds: SECONDS_DEFAULT,
+        seed: 1,
+        workers: WORKERS_DEFAULT,
+    };
     let mut rest = arguments.iter();
     while let Some(flag) = rest.next() {
         if flag == "--kills" {
@@ -57,6 +73,8 @@ fn asked(arguments: &[String]) -> Result<Asked, String> {
         let number =
             rest.next().and_then(|value| value.parse().ok()).ok_or_else(|| format!("{flag} needs a number"))?;
         match flag.as_str() {
+            "--generators" if (1..=GENERATORS_MAX).contains(&number) => asked.generators = number,
+            "--generators" => return Err(format!("--generators is a number from 1 to {GENERATORS_MAX}")),
             "--max-examples" => asked.examples = number,
             "--seconds" => asked.seconds = number,
             "--seed" => asked.seed = number,
@@ -74,22 +92,55 @@ fn fuzz(root: &Path, asked: &Asked) -> Result<bool, String> {
     if !built {
         return Err("the server cannot be built".to_owned());
     }
-    let server = Server::new(root, &folder)?;
+    let folder = |number: u32| folder.join(format!("generator-{number}"));
+    let ended: Vec<Result<bool, String>> = std::thread::scope(|scope| {
+        let generators: Vec<_> = (0..asked.generators)
+            .map(|number| {
+                let (folder, python) = (folder(number), &python);
+                let asked = Asked { seed: asked.seed.wrapping_add(number), ..*asked };
+                scope.spawn(move || generate(root, &folder, python, &asked))
+            })
+            .collect();
+        let ended = generators.into_iter().map(|one| one.join().unwrap_or_else(|_| Err("a panic".to_owned())));
+        ended.collect()
+    });
+    for number in 0..asked.generators {
+        for file in ["schemathesis.log", "counts.json", "verdict.txt"] {
+            say(&fs::read_to_string(folder(number).join(file)).unwrap_or_default());
+        }
+    }
+    ended.into_iter().try_fold(true, |clean, one| Ok(clean && one?))
+}
+
+/// One generator against a server of its own; whether nothing was found.
+fn generate(root: &Path, folder: &Path, python: &Path, asked: &Asked) -> Result<bool, String> {
+    if folder.exists() {
+        fs::remove_dir_all(folder).map_err(|error| error.to_string())?;
+    }
+    fs::create_dir_all(folder).map_err(|error| error.to_string())?;
+    let server = Server::new(root, folder)?;
     let mut process = server.start()?;
-    let mut fuzzer = schemathesis(root, &folder, &python, &server, asked)?;
+    let mut fuzzer = schemathesis(root, folder, python, &server, asked)?;
     let (ended, kills) = attend(&server, &mut process, &mut fuzzer, asked)?;
-    let adds_up = process.stop() && server.check();
+    let adds_up = process.stop() && server.check(folder)?;
     let process = server.start()?;
-    let kept = python_script(root, &python, &server, &folder.join("acknowledged.txt"));
+    let kept = python_script(root, python, &server, folder)?;
     drop(process);
-    say(&fs::read_to_string(folder.join("counts.json")).unwrap_or_default());
     let shown = if asked.kills { format!(", {kills} kills") } else { String::new() };
-    say(&format!(
-        "api-fuzz: schemathesis {ended}{shown}, the folder {}, acknowledged jobs {}",
+    let verdict = format!(
+        "api-fuzz: seed {}, schemathesis {ended}{shown}, the folder {}, acknowledged jobs {}",
+        asked.seed,
         if adds_up { "adds up" } else { "DOES NOT ADD UP" },
         if kept { "kept" } else { "LOST" }
-    ));
+    );
+    fs::write(folder.join("verdict.txt"), verdict).map_err(|error| error.to_string())?;
     Ok(ended.success() && adds_up && kept)
+}
+
+/// Where the checks of a generator say what they have seen.
+fn log(folder: &Path) -> Result<fs::File, String> {
+    let file = folder.join("schemathesis.log");
+    fs::File::options().create(true).append(true).open(&file).map_err(|error| format!("{}: {error}", file.display()))
 }
 
 /// The Python of an environment with exactly the pinned packages.
@@ -131,9 +182,6 @@ impl Server {
     fn new(root: &Path, folder: &Path) -> Result<Self, String> {
         let text = |error: std::io::Error| error.to_string();
         let data = folder.join("data");
-        if data.exists() {
-            fs::remove_dir_all(&data).map_err(text)?;
-        }
         // The port is free again at once: nothing was accepted on it.
         let address = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).map_err(text)?;
         let silent = TcpListener::bind("127.0.0.1:0").map_err(text)?;
@@ -171,10 +219,10 @@ impl Server {
     }
 
     /// Whether what is stored adds up.
-    fn check(&self) -> bool {
+    fn check(&self, folder: &Path) -> Result<bool, String> {
         let mut check = Command::new(&self.binary);
-        check.arg("check-consistency").arg("--data").arg(&self.data);
-        check.status().is_ok_and(|status| status.success())
+        check.arg("check-consistency").arg("--data").arg(&self.data).stdout(log(folder)?).stderr(log(folder)?);
+        Ok(check.status().is_ok_and(|status| status.success()))
     }
 }
 
@@ -227,6 +275,7 @@ fn schemathesis(root: &Path, folder: &Path, python: &Path, server: &Server, aske
         command.args(KILLS).env("AETHERIS_API_FUZZ_KILLS", "1");
     }
     command.env("SCHEMATHESIS_HOOKS", "hooks").env("PYTHONPATH", path).env("PYTHONDONTWRITEBYTECODE", "1");
+    command.stdout(log(folder)?).stderr(log(folder)?);
     command.env("AETHERIS_API_FUZZ", folder).env("AETHERIS_API_FUZZ_URL", server.url()).current_dir(folder);
     command.spawn().map(Running).map_err(|error| format!("schemathesis cannot be started: {error}"))
 }
@@ -260,10 +309,11 @@ fn attend(
     }
 }
 
-fn python_script(root: &Path, python: &Path, server: &Server, acknowledged: &Path) -> bool {
+fn python_script(root: &Path, python: &Path, server: &Server, folder: &Path) -> Result<bool, String> {
     let mut script = Command::new(python);
-    script.arg(root.join("fuzz/api/acknowledged.py")).arg(server.url()).arg(acknowledged);
-    script.status().is_ok_and(|status| status.success())
+    script.arg(root.join("fuzz/api/acknowledged.py")).arg(server.url()).arg(folder.join("acknowledged.txt"));
+    script.stdout(log(folder)?).stderr(log(folder)?);
+    Ok(script.status().is_ok_and(|status| status.success()))
 }
 
 #[cfg(test)]

@@ -20,8 +20,9 @@ use futures_util::StreamExt;
 
 /// Bugs that are hunted at once.
 const AT_ONCE: usize = 2;
-/// The command that writes the table, as the table says it.
-const COMMAND: &str = "target/debug/aetheris-zoo --layers --markdown docs/bug-zoo.md";
+/// Between these lines of a file stands the table; everything around it is written by people.
+const BEGIN: &str = "<!-- the zoo: written by aetheris-zoo --layers --markdown -->\n";
+const END: &str = "<!-- the end of the zoo -->\n";
 /// How many layers have to find each bug.
 const LAYERS_MIN: usize = 2;
 
@@ -134,7 +135,8 @@ async fn layers(options: &Options) -> Result<ExitCode> {
         format!("{bugs} bugs in {took}; found by: {}; {wrong} wrong.", counted.collect::<Vec<_>>().join(", "));
     writeln!(out, "{summary}")?;
     if let Some(file) = &options.markdown {
-        std::fs::write(file, markdown(&clean, &summary, options.means.seeds, &table))?;
+        let text = std::fs::read_to_string(file).with_context(|| format!("reading {file}"))?;
+        std::fs::write(file, between(&text, &markdown(&clean, &summary, options.means.seeds, &table))?)?;
     }
     Ok(verdict(wrong == 0))
 }
@@ -197,6 +199,13 @@ fn short(layer: Layer, what: &str) -> String {
     words.collect::<Vec<_>>().join(" ").replace('|', "/").chars().take(80).collect()
 }
 
+/// A text with something else between its two lines.
+fn between(text: &str, what: &str) -> Result<String> {
+    let parts = text.split_once(BEGIN).and_then(|(before, rest)| Some((before, rest.split_once(END)?.1)));
+    let (before, after) = parts.with_context(|| format!("there are no lines `{}` and `{}`", BEGIN.trim(), END.trim()))?;
+    Ok(format!("{before}{BEGIN}{what}{END}{after}"))
+}
+
 fn markdown(clean: &str, summary: &str, seeds: u32, table: &[Vec<String>]) -> String {
     let line = |row: &Vec<String>| format!("| {} |\n", row.join(" | "));
     let rule = table.first().map(|head| format!("|{}\n", "---|".repeat(head.len()))).unwrap_or_default();
@@ -204,12 +213,7 @@ fn markdown(clean: &str, summary: &str, seeds: u32, table: &[Vec<String>]) -> St
     let head = lines.next().unwrap_or_default();
     let rows: String = lines.collect();
     format!(
-        "# Bug zoo\n\n\
-         Bugs that systems of this kind have had, planted one at a time into the production code, and which layers of\n\
-         [the tests](../TESTING.md) found each after how long. Every bug has to be found by at least {LAYERS_MIN} layers, and\n\
-         no layer may find anything without a bug. This file is written by\n\n\
-         ```sh\n{COMMAND}\n```\n\n\
-         * **scenario**: the smallest story that shows the bug, and the invariant that it breaks.\n\
+        "* **scenario**: the smallest story that shows the bug, and the invariant that it breaks.\n\
          * **simulation**: seeds until the first that fails, of at most {seeds}, and the invariant.\n\
          * **conformance**: the case of the store's contract; only for bugs in a store.\n\
          * **search**: the same mistake in the model of the exhaustive search, and the law that it breaks; only where the\n  \
