@@ -61,6 +61,9 @@ pub trait Backend: Send + Sync {
 /// The room that a database has, where nobody takes it away.
 const ROOM: &str = "size=6g";
 
+/// How often it is tried to shrink it to what is in it, each time with a page more.
+const FILL_TRIES: u64 = 200;
+
 /// The name of the file system in lists of mounts.
 const SOURCE: &str = "aetheris-chaos";
 
@@ -133,10 +136,11 @@ impl Backend for Sqlite {
 
     fn fill(&self) -> Result<()> {
         ensure!(self.mounted, "the folder is not a file system of its own");
-        // As large as what is in it: the next new page finds no room. It grows while it is being shrunk.
-        for _ in 0..50 {
+        // As large as what is in it: the next new page finds no room. It may grow while it is being shrunk, and
+        // faster than it can be shrunk; then a few pages are left, which it will use up.
+        for spare in 0..FILL_TRIES {
             let now = rustix::fs::statvfs(&self.folder)?;
-            let used = now.f_blocks.saturating_sub(now.f_bfree).saturating_mul(now.f_frsize);
+            let used = now.f_blocks.saturating_sub(now.f_bfree).saturating_add(spare).saturating_mul(now.f_frsize);
             if self.resize(&format!("size={used}")).is_ok() {
                 return Ok(());
             }

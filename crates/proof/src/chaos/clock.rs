@@ -85,8 +85,14 @@ impl Clock for HostClock {
 /// wall clock, and never less than what the store may have given before (see the store's own account of it).
 /// Written a second time here, so that evidence does not rest on the code that it is to judge.
 pub struct StoreClock {
-    conn: Mutex<Connection>,
     host: HostClock,
+    reader: Mutex<Reader>,
+}
+
+struct Reader {
+    conn: Connection,
+    /// The mark and the distance of the clocks as they were read last.
+    mark: Option<(i64, i64)>,
 }
 
 /// How far the store's clock runs before its mark is written again.
@@ -101,12 +107,23 @@ impl StoreClock {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let conn = Connection::open_with_flags(database, flags)?;
         conn.busy_timeout(Duration::from_secs(1))?;
-        Ok(Self { conn: Mutex::new(conn), host })
+        Ok(Self { host, reader: Mutex::new(Reader { conn, mark: None }) })
     }
 
+    /// What the file says; where nobody can read it now, as while the log is being recovered, nobody writes it
+    /// either, and what it said last still holds.
     fn mark(&self) -> Option<(i64, i64)> {
-        let conn = self.conn.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut statement = conn.prepare_cached("SELECT clock, clock_offset FROM meta").ok()?;
+        let mut reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(mark) = reader.read() {
+            reader.mark = Some(mark);
+        }
+        reader.mark
+    }
+}
+
+impl Reader {
+    fn read(&self) -> Option<(i64, i64)> {
+        let mut statement = self.conn.prepare_cached("SELECT clock, clock_offset FROM meta").ok()?;
         statement.query_row([], |row| Ok((row.get(0)?, row.get(1)?))).ok()
     }
 }
@@ -131,6 +148,19 @@ impl Clock for StoreClock {
 mod tests {
     use super::*;
     use crate::scratch::Scratch;
+
+    #[test]
+    fn a_store_that_cannot_be_read_for_a_while_does_not_take_its_time_back() {
+        let scratch = Scratch::new("mark").unwrap();
+        let database = scratch.path().join("store.db");
+        let store = Connection::open(&database).unwrap();
+        let ahead = SystemClock.wall().micros() + 3_600_000_000;
+        store.execute_batch(&format!("CREATE TABLE meta AS SELECT {ahead} AS clock, 0 AS clock_offset")).unwrap();
+        let clock = StoreClock::open(&database, HostClock::new(scratch.path().join("offset")).unwrap()).unwrap();
+        assert!(clock.wall().micros() >= ahead);
+        store.execute_batch("ALTER TABLE meta RENAME TO elsewhere").unwrap();
+        assert!(clock.wall().micros() >= ahead);
+    }
 
     #[test]
     fn it_jumps_and_catches_up_with_where_it_was_furthest_ahead() {

@@ -50,7 +50,7 @@ pub struct Program {
     pub codes: BTreeSet<&'static str>,
     /// Whether its jobs may complete.
     pub completes: bool,
-    /// Time that its steps may spend sleeping, waiting and asking again, in milliseconds.
+    /// Time that its steps may spend in their tools, sleeping, waiting and asking again, in milliseconds.
     pub idle_ms: u64,
     /// What a job's number may have grown by, of the first version.
     pub adds: BTreeSet<i64>,
@@ -69,6 +69,10 @@ pub const SIGNAL_ADDS: i64 = 10_000;
 const STEP_MS: u64 = 1_500;
 /// What a permit adds to it, and a doubt has to wait for.
 const MARGIN_MS: u64 = 2_000;
+/// The longest pause before a try, which a step has come to that failed for as long as its tool was away.
+const BACKOFF_MAX_MS: u64 = 900;
+/// Until a client has seen that a job waits, and answers.
+const ANSWER_MS: u64 = 400;
 
 const LOOK: &str =
     "  look: { kind: http, effect: pure, method: GET, url: \"URL/lookup/{{ input.idempotency_key }}\" }\n";
@@ -132,6 +136,7 @@ impl Program {
         program.body.push_str(node);
         program.body.push_str("  answer: \"{{ nodes.n0.output.input.n + VERSION }}\"\n");
         program.calls.push(Call { node: "n0".to_owned(), skipped: false });
+        program.idle_ms += tool_ms("?ms=900");
         program
     }
 
@@ -153,7 +158,8 @@ impl Program {
     /// The agent's file of a version, with the tools at `url`.
     #[must_use]
     pub fn source(&self, url: &str, version: i64) -> String {
-        let retry = "retry: { max_attempts: 100, backoff: 80ms, factor: 2, max_backoff: 900ms }\n";
+        let retry =
+            format!("retry: {{ max_attempts: 100, backoff: 80ms, factor: 2, max_backoff: {BACKOFF_MAX_MS}ms }}\n");
         let (agent, top) = (&self.agent, &self.top);
         let head = format!("agent: {agent}\nversion: \"{version}\"\nstep_timeout: {STEP_MS}ms\n{retry}{top}");
         let tools = self.tools.replace("URL", url);
@@ -219,6 +225,7 @@ impl Draw<'_> {
         self.tool(&format!("t-{id}"), &format!("effect: pure, url: \"URL/pure{query}\""));
         self.call(id, &format!("t-{id}"), "");
         self.value = format!("nodes.{id}.output.input.n");
+        self.program.idle_ms += tool_ms(query);
         self.adds(&[1]);
     }
 
@@ -240,6 +247,7 @@ impl Draw<'_> {
         self.call(id, &format!("t-{id}"), "");
         self.value = format!("nodes.{id}.output.input.n");
         self.program.calls.push(Call { node: id.to_owned(), skipped: false });
+        self.program.idle_ms += tool_ms(query);
         self.adds(&[1]);
     }
 
@@ -261,7 +269,7 @@ impl Draw<'_> {
         self.call(id, &format!("t-{id}"), "");
         self.value = format!("nodes.{id}.output.input.n");
         self.program.calls.push(Call { node: id.to_owned(), skipped: false });
-        self.program.idle_ms += 2 * (STEP_MS + MARGIN_MS) + 800;
+        self.program.idle_ms += tool_ms(query) + 2 * (STEP_MS + MARGIN_MS) + 800;
         self.adds(&[1]);
     }
 
@@ -294,7 +302,7 @@ impl Draw<'_> {
         self.node(&format!("{id}v"), &sum);
         self.value = format!("nodes.{id}v.output");
         self.program.waits.push(Wait { late, node: id.to_owned(), time });
-        self.program.idle_ms += 900;
+        self.program.idle_ms += 900 + ANSWER_MS;
         let ends: Vec<i64> = [SIGNAL_ADDS].into_iter().chain(late).collect();
         self.adds(&ends);
     }
@@ -341,6 +349,15 @@ impl Draw<'_> {
     }
 }
 
+/// How long a tool that is asked so may keep a step: in its bodies, and in the pauses after those that it spoils.
+fn tool_ms(query: &str) -> u64 {
+    let of = |name: &str| {
+        let mut pairs = query.trim_start_matches('?').split('&').filter_map(|pair| pair.split_once('='));
+        pairs.find(|(key, _)| *key == name).and_then(|(_, value)| value.parse().ok()).unwrap_or(0)
+    };
+    of("ms") + (of("fail") + of("refuse")) * (BACKOFF_MAX_MS + of("ms"))
+}
+
 /// The programs of a run by the names of their agents.
 #[must_use]
 pub fn draw_all(dice: &mut Dice, count: usize) -> BTreeMap<String, Program> {
@@ -368,6 +385,14 @@ mod tests {
         {
             assert!(all.contains(word), "{word}");
         }
+    }
+
+    #[test]
+    fn the_time_that_a_tool_takes_for_itself_is_no_fault_of_the_runtime() {
+        assert_eq!([tool_ms(""), tool_ms("?ms=700"), tool_ms("?bytes=120000")], [0, 700, 0]);
+        assert_eq!(tool_ms("?fail=2&status=503"), 2 * BACKOFF_MAX_MS);
+        assert_eq!(tool_ms("?refuse=1&status=429"), BACKOFF_MAX_MS);
+        assert_eq!(tool_ms("?ms=10&fail=1&how=crash"), 20 + BACKOFF_MAX_MS);
     }
 
     #[test]
