@@ -202,7 +202,8 @@ fn short(layer: Layer, what: &str) -> String {
 /// A text with something else between its two lines.
 fn between(text: &str, what: &str) -> Result<String> {
     let parts = text.split_once(BEGIN).and_then(|(before, rest)| Some((before, rest.split_once(END)?.1)));
-    let (before, after) = parts.with_context(|| format!("there are no lines `{}` and `{}`", BEGIN.trim(), END.trim()))?;
+    let (before, after) =
+        parts.with_context(|| format!("there are no lines `{}` and `{}`", BEGIN.trim(), END.trim()))?;
     Ok(format!("{before}{BEGIN}{what}{END}{after}"))
 }
 

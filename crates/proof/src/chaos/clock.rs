@@ -81,22 +81,42 @@ impl Clock for HostClock {
     }
 }
 
-/// The time that the `SQLite` store would give to a write now, worked out from what stands in its file: the
-/// wall clock, and never less than what the store may have given before (see the store's own account of it).
-/// Written a second time here, so that evidence does not rest on the code that it is to judge.
+/// The time of the `SQLite` store as the witness tells it, worked out from what stands in the store's file: never
+/// before anything that is stored, and never after anything that is stored later. Written a second time here, so that
+/// evidence does not rest on the code that it is to judge.
+///
+/// What the store has not stored it may take back: a second in which nothing was written is gone when the wall clock is
+/// then set back. So this clock does not go beyond what the store is bound to: the smaller of its mark and the slack, and
+/// of the boot clock and the mark's distance. And after the wall clock was set back, until the store has said with a new
+/// mark where it stands, it stands at what was stored last.
 pub struct StoreClock {
     host: HostClock,
     reader: Mutex<Reader>,
 }
 
+/// What stands in the store's file.
+#[derive(Debug, Clone, Copy)]
+struct Stored {
+    /// The mark.
+    clock: i64,
+    /// The time of the last event.
+    last: i64,
+    /// How far the wall clock was ahead of the boot clock at the mark.
+    offset: i64,
+}
+
 struct Reader {
     conn: Connection,
-    /// The mark and the distance of the clocks as they were read last.
-    mark: Option<(i64, i64)>,
+    /// What was told last.
+    told: i64,
+    /// What was read last.
+    stored: Option<Stored>,
 }
 
 /// How far the store's clock runs before its mark is written again.
 const SLACK_US: i64 = 100_000;
+/// How far the wall clock falls behind the boot clock before the store says so with a new mark.
+const FALL_US: i64 = 2_000;
 
 impl StoreClock {
     /// A clock over a database that exists.
@@ -107,24 +127,23 @@ impl StoreClock {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let conn = Connection::open_with_flags(database, flags)?;
         conn.busy_timeout(Duration::from_secs(1))?;
-        Ok(Self { host, reader: Mutex::new(Reader { conn, mark: None }) })
-    }
-
-    /// What the file says; where nobody can read it now, as while the log is being recovered, nobody writes it
-    /// either, and what it said last still holds.
-    fn mark(&self) -> Option<(i64, i64)> {
-        let mut reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(mark) = reader.read() {
-            reader.mark = Some(mark);
-        }
-        reader.mark
+        Ok(Self { host, reader: Mutex::new(Reader { conn, told: 0, stored: None }) })
     }
 }
 
 impl Reader {
-    fn read(&self) -> Option<(i64, i64)> {
-        let mut statement = self.conn.prepare_cached("SELECT clock, clock_offset FROM meta").ok()?;
-        statement.query_row([], |row| Ok((row.get(0)?, row.get(1)?))).ok()
+    /// Reads the file; where nobody can read it now, as while the log is being recovered, nobody writes it either, and
+    /// what it said last still holds.
+    fn look(&mut self) -> Option<Stored> {
+        self.stored = self.read().ok().or(self.stored);
+        self.stored
+    }
+
+    fn read(&self) -> rusqlite::Result<Stored> {
+        let sql = "SELECT clock, clock_offset, (SELECT at FROM events ORDER BY num DESC LIMIT 1) FROM meta";
+        self.conn.prepare_cached(sql)?.query_row([], |row| {
+            Ok(Stored { clock: row.get(0)?, offset: row.get(1)?, last: row.get::<_, Option<i64>>(2)?.unwrap_or(0) })
+        })
     }
 }
 
@@ -134,20 +153,85 @@ impl Clock for StoreClock {
     }
 
     fn wall(&self) -> Timestamp {
-        let wall = self.host.wall().micros();
-        let Some((clock, offset)) = self.mark() else { return Timestamp::from_micros(wall) };
-        let boot = i64::try_from(self.boot().as_micros()).unwrap_or(i64::MAX);
-        // Set back since the mark: what was stored after it may be as late as the old distance says.
-        let set_back = wall.saturating_sub(boot) < offset;
-        let floor = if set_back { boot.saturating_add(offset).min(clock.saturating_add(SLACK_US)) } else { clock };
-        Timestamp::from_micros(wall.max(clock).max(floor))
+        let mut reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
+        // The file first: a mark that is newer than the look at the wall clock would be taken for one from before.
+        let stored = reader.look();
+        let (wall, boot) = (self.host.wall().micros(), i64::try_from(self.boot().as_micros()).unwrap_or(i64::MAX));
+        let Some(Stored { clock, last, offset }) = stored else { return Timestamp::from_micros(wall) };
+        let set_back = wall.saturating_sub(boot) < offset.saturating_sub(FALL_US);
+        let now = if set_back { wall } else { boot.saturating_add(offset) };
+        let bound = now.min(clock.saturating_add(SLACK_US)).max(clock).max(last);
+        reader.told = reader.told.max(bound);
+        Timestamp::from_micros(reader.told)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use aetheris_core::id::JobId;
+    use aetheris_core::json::Json;
+    use aetheris_store::Store as _;
+    use aetheris_store::conformance::fixture::{self, Ids, Message};
+    use aetheris_store_sqlite::{SqliteOptions, SqliteStore};
+
+    use super::super::dice::Dice;
     use super::*;
     use crate::scratch::Scratch;
+
+    /// A store that tells time by this clock, and the witness's clock over it.
+    async fn store(scratch: &Scratch, host: &HostClock) -> (SqliteStore, Ids, Message) {
+        let options =
+            SqliteOptions { clock: Arc::new(host.clone()), ..SqliteOptions::new(scratch.path().join("store.db")) };
+        let store = SqliteStore::open(options).unwrap();
+        let agent = fixture::agent("refund", "1");
+        let (ids, plan, name) = (Ids::default(), agent.agent.plan.hash(), agent.agent.agent.clone());
+        store.put_agent(agent).await.unwrap();
+        let message = Message {
+            agent: name,
+            client_key: None,
+            deadline: None,
+            job: JobId::from_u128(0),
+            labels: BTreeMap::new(),
+            message: Json::new(serde_json::json!(1)),
+            plan: Some(plan),
+            priority: 0,
+            run_at: None,
+            session: None,
+        };
+        (store, ids, message)
+    }
+
+    #[tokio::test]
+    async fn what_is_told_is_never_before_what_is_stored_nor_after_what_is_stored_later() {
+        let scratch = Scratch::new("told").unwrap();
+        let host = HostClock::new(scratch.path().join("offset")).unwrap();
+        let (store, ids, mut message) = store(&scratch, &host).await;
+        let clock = StoreClock::open(&scratch.path().join("store.db"), host.clone()).unwrap();
+        let (mut dice, mut told, mut stood) = (Dice::new(1, 1), 0, 0);
+        for round in 0..4_000 {
+            let micros = i64::try_from(dice.within(0..3_000_000)).unwrap();
+            match dice.within(0..10) {
+                0 => host.jump(micros).unwrap(),
+                1 => host.jump(-micros).unwrap(),
+                2..5 => {
+                    message.job = JobId::from_u128(ids.next());
+                    store.commit(fixture::create_unit(&ids, &message)).await.unwrap();
+                    let at = clock.reader.lock().unwrap().read().unwrap().last;
+                    assert!(at >= told, "round {round}: {told} was told, and then {at} is stored");
+                    stood += u64::from(at == told);
+                    told = told.max(at);
+                }
+                _ => {
+                    let now = clock.wall().micros();
+                    assert!(now >= told, "round {round}: {told} was told or stored, and then {now} is told");
+                    told = now;
+                }
+            }
+        }
+        assert!(stood > 20, "the store's time has stood still {stood} times");
+    }
 
     #[test]
     fn a_store_that_cannot_be_read_for_a_while_does_not_take_its_time_back() {
@@ -155,7 +239,9 @@ mod tests {
         let database = scratch.path().join("store.db");
         let store = Connection::open(&database).unwrap();
         let ahead = SystemClock.wall().micros() + 3_600_000_000;
-        store.execute_batch(&format!("CREATE TABLE meta AS SELECT {ahead} AS clock, 0 AS clock_offset")).unwrap();
+        let tables =
+            format!("CREATE TABLE meta AS SELECT {ahead} AS clock, 0 AS clock_offset; CREATE TABLE events (num, at)");
+        store.execute_batch(&tables).unwrap();
         let clock = StoreClock::open(&database, HostClock::new(scratch.path().join("offset")).unwrap()).unwrap();
         assert!(clock.wall().micros() >= ahead);
         store.execute_batch("ALTER TABLE meta RENAME TO elsewhere").unwrap();
