@@ -48,8 +48,11 @@ impl Holder {
 pub enum Guard {
     /// The run that holds this fence.
     Run(Fence),
-    /// The API, timers and deposits: no fence, but the sequence they have seen.
+    /// The API and deposits: no fence, but the sequence they have seen.
     Outside,
+    /// A timer that is due at that moment: no fence, but the sequence that was seen, and the moment has come when it is
+    /// written. Whoever found it due may have read a clock that was set back since.
+    Due(Timestamp),
     /// Whoever takes back an expired lease.
     Expired(Fence),
     /// Whoever has proof that the holder's process is dead.
@@ -69,6 +72,9 @@ pub enum GuardRefusal {
         /// Whether anyone holds the job.
         held: bool,
     },
+    /// The moment has not come.
+    #[error("the timer is due at {0}, which has not come by the store's clock")]
+    NotDue(Timestamp),
     /// The lease has not expired.
     #[error("the lease lives until {0}")]
     StillLive(Timestamp),
@@ -90,6 +96,8 @@ pub fn admit(guard: Guard, current: Fence, holder: Option<&Holder>, now: Timesta
     };
     match guard {
         Guard::Outside => Ok(()),
+        Guard::Due(moment) if now < moment => Err(GuardRefusal::NotDue(moment)),
+        Guard::Due(_) => Ok(()),
         Guard::Run(given) => held_by(given).map(drop),
         Guard::Expired(given) => {
             let holder = held_by(given)?;
@@ -126,6 +134,15 @@ mod tests {
             assert!(matches!(admit(Guard::Run(given), FENCE, Some(&holder), now), Err(GuardRefusal::Stale { .. })));
         }
         assert!(matches!(admit(Guard::Run(FENCE), FENCE, None, now), Err(GuardRefusal::Stale { held: false, .. })));
+    }
+
+    #[test]
+    fn a_timer_is_fired_from_its_moment_on_whoever_holds_the_job() {
+        let moment = Timestamp::from_micros(100);
+        for holder in [None, Some(&holder())] {
+            let at = |micros| admit(Guard::Due(moment), FENCE, holder, Timestamp::from_micros(micros));
+            assert_eq!((at(99), at(100), at(101)), (Err(GuardRefusal::NotDue(moment)), Ok(()), Ok(())));
+        }
     }
 
     #[test]

@@ -99,6 +99,8 @@ marks! {
     TimerFired,
     /// A timer was fired by someone else, or is no more.
     TimerLate,
+    /// A timer was listed as due, and then the store's clock was set back.
+    TimerNotDue,
     /// A deadline of a wait ended it.
     WaitTimedOut,
 }

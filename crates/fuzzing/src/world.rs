@@ -151,7 +151,7 @@ impl World {
         let store = self.rt.store.as_ref();
         let due = store.due_timers(64).await.unwrap();
         for timer in &due.timers {
-            self.rt.fire(timer, due.now).await.expect("a due timer can be fired");
+            self.rt.fire(timer).await.expect("a due timer can be fired");
         }
     }
 }

@@ -3,6 +3,7 @@
 use aetheris_core::event::DecodeError;
 use aetheris_core::id::{AgentName, IdempotencyKey, JobId};
 use aetheris_core::job::JobStatus;
+use aetheris_core::lease::GuardRefusal;
 use aetheris_core::plan::WaitType;
 use aetheris_core::state::Illegal;
 use aetheris_core::time::Timestamp;
@@ -65,6 +66,9 @@ pub enum OpError {
     /// "Did not happen" came too early.
     #[error("the call can still arrive until {0}; only after that can it be said not to have happened")]
     CanStillArrive(Timestamp),
+    /// A timer was to be fired before its moment: the store's clock was set back since it was listed.
+    #[error("the timer is due at {0}, which has not come by the store's clock")]
+    NotDue(Timestamp),
     /// The client's key came with another request.
     #[error("the same idempotency key came with another request before; it belongs to {0}")]
     IdempotencyConflict(JobId),
@@ -101,6 +105,7 @@ impl From<DecodeError> for OpError {
 impl From<Refusal> for OpError {
     fn from(refusal: Refusal) -> Self {
         match refusal {
+            Refusal::Guard(GuardRefusal::NotDue(moment)) => Self::NotDue(moment),
             Refusal::KeyConflict(job) => Self::IdempotencyConflict(job),
             Refusal::Bound { .. } => Self::Bound(refusal.to_string()),
             Refusal::Ledger(aetheris_core::ledger::LedgerRefusal::CanStillArrive { deadline, .. }) => {

@@ -65,7 +65,7 @@ pub async fn fire_due(rt: &Runtime) -> Result<Option<Duration>, OpError> {
         }
         let fired = futures_util::stream::iter(due.timers)
             .map(|timer| async move {
-                match rt.fire(&timer, now).await {
+                match rt.fire(&timer).await {
                     Ok(_) => true,
                     Err(error) => {
                         tracing::warn!(job = %timer.job, timer = %timer.timer, %error, "a timer could not be fired");

@@ -68,7 +68,9 @@ pub fn code_of(error: &OpError) -> ErrorCode {
         OpError::WrongCorrelationKey { .. } => ErrorCode::WrongCorrelationKey,
         OpError::JobFinished { .. } => ErrorCode::JobFinished,
         OpError::WaitOver(_) => ErrorCode::WaitOver,
-        OpError::StateConflict(_) | OpError::CanStillArrive(_) | OpError::Bound(_) => ErrorCode::StateConflict,
+        OpError::StateConflict(_) | OpError::CanStillArrive(_) | OpError::NotDue(_) | OpError::Bound(_) => {
+            ErrorCode::StateConflict
+        }
         OpError::IdempotencyConflict(_) => ErrorCode::IdempotencyConflict,
         OpError::PayloadTooLarge(_) => ErrorCode::PayloadTooLarge,
         OpError::Store(error) => code_of_store(error),

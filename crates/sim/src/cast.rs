@@ -15,7 +15,7 @@ use aetheris_testing::process::{Duties, Process, World};
 use aetheris_testing::random::{Random, SeededIds};
 use aetheris_testing::time::VirtualClock;
 use aetheris_worker::WorkerOptions;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 
 use crate::services::{Outside, Services};
 use crate::tell;
@@ -106,6 +106,8 @@ pub struct Stage {
     pub clock: Arc<VirtualClock>,
     /// Where identifiers come from.
     pub ids: SeededIds,
+    /// Told whenever somebody has been told which timers are due.
+    pub listed: Arc<Notify>,
     /// The outside world.
     pub services: Arc<Services>,
     /// The store, watched.
@@ -116,18 +118,6 @@ pub struct Stage {
     pub trace: Trace,
     /// The weather.
     pub weather: Weather,
-}
-
-impl Stage {
-    /// Lets the store take note of its clock.
-    async fn tick(&self) {
-        let file = "agent: tick\nplan:\n  nodes:\n    - { id: n, kind: transform, output: x }\n";
-        if let Ok(agent) = aetheris_agentfile::parse(file) {
-            let agent = aetheris_store::NewAgent { agent: Arc::new(agent), source: file.to_owned() };
-            let ticked = self.store.put_agent(agent).await.is_ok();
-            tell!(self.trace, "nemesis", "the store takes note of its clock: {ticked}");
-        }
-    }
 }
 
 /// All processes of a run. Clones are the same cast.
@@ -297,8 +287,14 @@ impl Cast {
                 8 if self.stage.weather.jumps => {
                     let by = i64::try_from(random.between(1, 600_000_000)).unwrap_or(0);
                     let by = if random.chance(500) { by } else { -by };
-                    // What the tools have logged until now is before what is written after the jump.
-                    self.stage.tick().await;
+                    if by < 0 {
+                        // Between the moment that somebody has seen and what they write for it.
+                        let patience = Duration::from_millis(random.between(1, 5_000));
+                        drop(tokio::time::timeout(patience, self.stage.listed.notified()).await);
+                        if !self.stage.weather.is_bad() {
+                            return;
+                        }
+                    }
                     tell!(self.stage.trace, "nemesis", "the store's clock jumps by {by} us");
                     let mut inner = self.inner();
                     inner.mishaps.jumps += 1;

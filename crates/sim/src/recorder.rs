@@ -13,6 +13,8 @@ use aetheris_store::{
     Boxed, ClaimRequest, Claimed, CommitError, Committed, Heartbeat, Hints, LeaseChange, LedgerWrite, NewAgent,
     Purpose, PutAgent, Renewal, Store, StoreError, UnitOfWork,
 };
+use futures_util::FutureExt as _;
+use tokio::sync::Notify;
 
 use crate::tally::Tally;
 use crate::tell;
@@ -33,12 +35,15 @@ struct Seen {
 struct Book {
     found: Tally,
     jobs: BTreeMap<JobId, Seen>,
+    /// The last time that was stored.
+    stored: Timestamp,
 }
 
 /// A memory store and the book that is kept about it.
 pub struct Recorder {
     book: Mutex<Book>,
     inner: Arc<MemoryStore>,
+    listed: Arc<Notify>,
     trace: Trace,
     weather: Weather,
 }
@@ -50,10 +55,10 @@ impl std::fmt::Debug for Recorder {
 }
 
 impl Recorder {
-    /// Watches a store.
+    /// Watches a store. Whoever waits for `listed` is told when somebody has been told of timers that are due.
     #[must_use]
-    pub fn new(inner: Arc<MemoryStore>, trace: Trace, weather: Weather) -> Self {
-        Self { book: Mutex::default(), inner, trace, weather }
+    pub fn new(inner: Arc<MemoryStore>, listed: Arc<Notify>, trace: Trace, weather: Weather) -> Self {
+        Self { book: Mutex::default(), inner, listed, trace, weather }
     }
 
     /// What was found.
@@ -73,6 +78,7 @@ impl Recorder {
             Guard::Run(fence) => format!("run {fence}"),
             Guard::Expired(fence) => format!("reclaim {fence}"),
             Guard::Dead(fence, _) => format!("proof {fence}"),
+            Guard::Due(moment) => format!("timer of {moment}"),
             Guard::Outside => "outside".to_owned(),
         };
         tell!(
@@ -84,7 +90,8 @@ impl Recorder {
             committed.seq
         );
         let mut book = self.book();
-        let Book { found, jobs } = &mut *book;
+        book.stored = book.stored.max(committed.at);
+        let Book { found, jobs, .. } = &mut *book;
         let seen = jobs.entry(unit.job).or_default();
         let count = u64::try_from(unit.events.len()).unwrap_or(0);
         found.case("B1", committed.seq == seen.seq + count, || {
@@ -110,7 +117,8 @@ impl Recorder {
         let name = self.trace.name(claimed.job);
         tell!(self.trace, "store", "{name} claimed by {} as {}", request.worker, claimed.fence);
         let mut book = self.book();
-        let Book { found, jobs } = &mut *book;
+        book.stored = book.stored.max(at);
+        let Book { found, jobs, .. } = &mut *book;
         let seen = jobs.entry(claimed.job).or_default();
         found.case("A1", seen.holder.is_none(), || format!("{name}: claimed while {:?} holds it", seen.holder));
         found.case("A2", claimed.fence.epoch == seen.fence.epoch + 1, || {
@@ -126,7 +134,7 @@ impl Recorder {
     fn renewed(&self, request: &Heartbeat, job: JobId, at: Timestamp) {
         let name = self.trace.name(job);
         let mut book = self.book();
-        let Book { found, jobs } = &mut *book;
+        let Book { found, jobs, .. } = &mut *book;
         let seen = jobs.entry(job).or_default();
         let fence = request.leases.iter().find(|lease| lease.job == job).map(|lease| lease.fence);
         let live = seen.holder.as_ref().is_some_and(|(worker, until)| *worker == request.worker && *until > at);
@@ -142,7 +150,7 @@ impl Recorder {
     pub fn call_leaves(&self, job: JobId, fence: Fence, at: Timestamp, jumps: bool) {
         let name = self.trace.name(job);
         let mut book = self.book();
-        let Book { found, jobs } = &mut *book;
+        let Book { found, jobs, .. } = &mut *book;
         let seen = jobs.entry(job).or_default();
         let live = seen.fence == fence && seen.holder.as_ref().is_some_and(|(_, until)| *until > at);
         // Where the store's clock jumps, nobody can know that a lease has just ended.
@@ -153,16 +161,40 @@ impl Recorder {
         }
     }
 
-    fn read<'a, T>(
+    fn read<'a, T: Send + 'a>(
         &'a self,
-        _name: &'static str,
+        name: &'static str,
         ask: impl FnOnce(&'a dyn Store) -> Boxed<'a, Result<T, StoreError>>,
     ) -> Boxed<'a, Result<T, StoreError>> {
-        ask(self.inner.as_ref())
+        let asked = ask(self.inner.as_ref());
+        if name != "due_timers" || !self.weather.jumps {
+            return asked;
+        }
+        Box::pin(async move {
+            let answer = asked.await;
+            if self.inner.due_timers(1).await.is_ok_and(|due| !due.timers.is_empty()) {
+                self.listed.notify_waiters();
+                // Who waited for it comes first.
+                tokio::task::yield_now().await;
+            }
+            answer
+        })
     }
 
     async fn now(&self) -> Timestamp {
         self.inner.status().await.map(|status| status.now).unwrap_or_default()
+    }
+
+    /// By the store's clock, what is logged outside the store now is logged at this time: never before what is stored,
+    /// and never after what is stored later. Where that clock may be set back, it is the last time that was stored:
+    /// what was not stored the store may take back.
+    #[must_use]
+    pub fn outside_time(&self) -> Timestamp {
+        let stored = self.book().stored;
+        if self.weather.jumps {
+            return stored;
+        }
+        self.now().now_or_never().unwrap_or(stored)
     }
 }
 
@@ -187,6 +219,9 @@ fn check_right(found: &mut Tally, seen: &Seen, unit: &UnitOfWork, committed: &Co
         Guard::Dead(fence, _) => found.case("A9", fence == seen.fence && until.is_some(), || {
             format!("{name}: taken from {fence}, which does not hold it")
         }),
+        Guard::Due(moment) => {
+            found.case("E6", moment <= at, || format!("{name}: a timer of {moment} is fired at {at}"));
+        }
         Guard::Outside => {
             found.case("A9", unit.purpose != Purpose::Reclaim, || format!("{name}: taken back without a proof"));
         }

@@ -19,6 +19,7 @@ use aetheris_testing::gate::Peace;
 use aetheris_testing::process::{Duties, Process, World};
 use aetheris_testing::random::{Random, SeededIds};
 use aetheris_testing::time::VirtualClock;
+use tokio::sync::Notify;
 
 use crate::cast::{Cast, Mishaps, Stage};
 use crate::clients::Crowd;
@@ -104,11 +105,13 @@ async fn play(seed: u64) -> Outcome {
     marks::tune(Knob::CheckpointEvents, every);
     let store_clock = clock.skewed(0, 0);
     let memory = Arc::new(MemoryStore::new(Arc::clone(&store_clock) as _));
-    let recorder = Arc::new(Recorder::new(memory, trace.clone(), weather.clone()));
+    let listed = Arc::new(Notify::new());
+    let recorder = Arc::new(Recorder::new(memory, Arc::clone(&listed), trace.clone(), weather.clone()));
     let services = Services::new(Arc::clone(&recorder), random.fork(), weather.clone(), trace.clone());
     let stage = Stage {
         clock,
         ids: SeededIds::new(random.next()),
+        listed,
         services: Arc::clone(&services),
         store: Arc::clone(&recorder) as Arc<dyn Store>,
         store_clock,

@@ -13,9 +13,8 @@ use aetheris_core::lease::Fence;
 use aetheris_core::plan::EffectClass;
 use aetheris_core::time::{Span, Timestamp};
 use aetheris_runtime::{ModelAnswer, ModelError, ModelRequest, Models, ToolCall, ToolOutcome, Tools};
-use aetheris_store::{Boxed, Store};
+use aetheris_store::Boxed;
 use aetheris_testing::random::Random;
-use futures_util::FutureExt;
 use serde_json::json;
 use tokio::sync::oneshot;
 
@@ -121,8 +120,7 @@ impl Services {
 
     /// Bodies are logged by the store's clock, so that they can be put in order with what was written.
     fn now(&self) -> Timestamp {
-        let status = self.store.status().now_or_never();
-        status.and_then(Result::ok).map(|status| status.now).unwrap_or_default()
+        self.store.outside_time()
     }
 
     fn way(&self) -> Way {

@@ -192,7 +192,7 @@ fn unchanged(row: &Projection, job: &HotJob, now: Timestamp) -> bool {
 fn update(tx: &mut Tx<'_, '_>, unit: &UnitOfWork, job: &HotJob, after: &After) -> Result<i64, Trouble> {
     // The guard's own fence, so that the statement finds nothing where the check was wrong.
     let (fence, held) = match unit.guard {
-        Guard::Outside => (job.fence, false),
+        Guard::Outside | Guard::Due(_) => (job.fence, false),
         Guard::Run(fence) | Guard::Expired(fence) | Guard::Dead(fence, _) => (fence, true),
     };
     let planted = aetheris_fault::planted!("fence-not-checked");

@@ -173,7 +173,7 @@ pub(super) async fn early_timer(world: &World) -> Result<()> {
     let claimed = world.must_claim().await?;
     world.run(claimed).await;
     for timer in world.rt.store.timers(job).await? {
-        world.rt.fire(&timer, world.now()).await?;
+        world.rt.fire(&timer).await?;
     }
     world.settle().await?;
     world.expect_end(job, "completed", "").await

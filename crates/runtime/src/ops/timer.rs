@@ -4,7 +4,6 @@ use aetheris_core::event::{EndCause, Failure, JobCancelRequested, TimerFired, Ti
 use aetheris_core::job::JobStatus;
 use aetheris_core::lease::Guard;
 use aetheris_core::projection::TimerChange;
-use aetheris_core::time::Timestamp;
 use aetheris_store::{Purpose, TimerRow, UnitOfWork};
 
 use super::Plan;
@@ -14,21 +13,23 @@ use crate::error::OpError;
 use crate::load::Loaded;
 
 impl Runtime {
-    /// Fires a timer that the store says is due at `now`, by its clock. Whether it did: someone else may
-    /// have been first, or the wait may have ended. One commit.
+    /// Fires a timer that the store has listed as due. Whether it did: someone else may have been first, the wait
+    /// may have ended, or the store's clock was set back since, and it is due later. One commit.
     ///
     /// # Errors
     /// [`OpError`]: the job cannot be read or written.
-    pub async fn fire(&self, due: &TimerRow, now: Timestamp) -> Result<bool, OpError> {
+    pub async fn fire(&self, due: &TimerRow) -> Result<bool, OpError> {
         if aetheris_fault::planted!("timer-deleted-first") {
             let mut unit = UnitOfWork::new(self.event_id(), due.job, Purpose::Timer, Guard::Outside);
             unit.timers.push(TimerChange::Cleared(due.timer.clone()));
             drop(self.store.commit(unit).await);
         }
-        self.amend(due.job, Purpose::Timer, Guard::Outside, |loaded, mut draft| {
+        let early = aetheris_fault::planted!("timer-fires-early");
+        let guard = if early { Guard::Outside } else { Guard::Due(due.due) };
+        let fired = self.amend(due.job, Purpose::Timer, guard, |loaded, mut draft| {
             let set = loaded.state.timers.get(&due.timer);
-            // It may have been set anew since it was listed: then it is due later.
-            if set.is_none_or(|timer| timer.due > now && !aetheris_fault::planted!("timer-fires-early")) {
+            // It may have been set anew since it was listed: then it is due at another moment.
+            if set.is_none_or(|timer| timer.due != due.due && !early) {
                 aetheris_fault::sometimes!(TimerLate);
                 return Ok(Plan::Answer(false));
             }
@@ -41,8 +42,14 @@ impl Runtime {
                 TimerId::Deadline => self.deadline_passed(loaded, &mut draft)?,
             }
             Ok(Plan::Write(Box::new(draft), true))
-        })
-        .await
+        });
+        match fired.await {
+            Err(OpError::NotDue(_)) => {
+                aetheris_fault::sometimes!(TimerNotDue);
+                Ok(false)
+            }
+            fired => fired,
+        }
     }
 
     fn deadline_passed(&self, loaded: &Loaded, draft: &mut Draft) -> Result<(), OpError> {

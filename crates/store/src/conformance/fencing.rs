@@ -154,7 +154,7 @@ async fn refused(f: Fixture, write: Write, stale: Stale) {
                 Guard::Run(_) => Guard::Run(given),
                 Guard::Expired(_) => Guard::Expired(given),
                 Guard::Dead(_, instance) => Guard::Dead(given, instance),
-                Guard::Outside => Guard::Outside,
+                Guard::Outside | Guard::Due(_) => unit.guard,
             };
         }
     }

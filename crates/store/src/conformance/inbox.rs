@@ -4,7 +4,7 @@ use aetheris_core::event::{TimerFired, TimerId, TimerSet, WaitCompleted, WaitEnd
 use aetheris_core::id::{JobId, NodeId, SignalId};
 use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
-use aetheris_core::lease::Guard;
+use aetheris_core::lease::{Guard, GuardRefusal};
 use aetheris_core::plan::WaitType;
 use aetheris_core::projection::TimerChange;
 use aetheris_core::time::{Due, Span};
@@ -256,7 +256,25 @@ pub async fn i6_a_fired_timer_is_gone(f: Fixture) {
     let job = f.create(&super::Message { deadline, ..f.message() }).await;
     f.advance(Span::from_secs(1));
     let fired = TimerFired { timer: TimerId::Deadline };
-    f.ok(f.draft(job, Purpose::Timer, Guard::Outside).await.event(fired).done()).await;
+    let moment = f.now().await;
+    f.ok(f.draft(job, Purpose::Timer, Guard::Due(moment)).await.event(fired).done()).await;
     assert_eq!(f.store().due_timers(8).await.unwrap().timers, []);
     assert_eq!(f.store().timers(job).await.unwrap(), []);
+}
+
+pub async fn i7_a_timer_is_not_fired_before_its_moment_whatever_was_listed(f: Fixture) {
+    let deadline = Some(Span::from_secs(1));
+    let job = f.create(&super::Message { deadline, ..f.message() }).await;
+    let stored = f.now().await;
+    f.advance(Span::from_secs(1));
+    let listed = f.store().due_timers(8).await.unwrap();
+    assert_eq!(listed.timers.len(), 1);
+    // Nothing was stored at the moment of the list: the clock can be set back behind it.
+    f.clock.set_wall(stored);
+    let due = listed.timers[0].due;
+    let fired = TimerFired { timer: TimerId::Deadline };
+    let unit = f.draft(job, Purpose::Timer, Guard::Due(due)).await.event(fired).done();
+    assert_eq!(f.refused(unit.clone()).await, Refusal::Guard(GuardRefusal::NotDue(due)));
+    f.clock.set_wall(due);
+    assert_eq!(f.ok(unit).await.at, due);
 }

@@ -296,6 +296,7 @@ macro_rules! conformance_list {
                 i6_a_timer_is_due_from_its_moment_on,
                 i6_due_timers_come_oldest_first_and_bounded,
                 i6_a_fired_timer_is_gone,
+                i7_a_timer_is_not_fired_before_its_moment_whatever_was_listed,
             }
             creation {
                 c1_creation_writes_everything_at_once,

@@ -4,8 +4,10 @@ use aetheris_core::event::WaitEnd;
 use aetheris_core::job::JobStatus;
 use aetheris_core::state::Ending;
 use aetheris_core::step::StepStatus;
+use aetheris_core::time::Timestamp;
 use aetheris_runtime::OpError;
 use aetheris_runtime::ops::{Cancelled, SignalAnswer};
+use aetheris_store::TimerRow;
 use serde_json::json;
 
 use crate::world::{World, done, hold};
@@ -211,4 +213,24 @@ async fn a_signal_kept_for_a_wait_that_was_skipped_is_answered_the_same_for_ever
     }
     assert_eq!(world.signal(job, "second", json!(1)).await.unwrap(), kept(true));
     assert_eq!(world.signal(job, "second", json!(2)).await.unwrap(), kept(false));
+}
+
+/// Whoever lists the timers that are due may read a clock that is set back before they write.
+#[tokio::test(start_paused = true)]
+async fn a_timer_is_fired_at_its_moment_by_the_stores_clock_whatever_was_listed() {
+    let world = World::new();
+    world.put(&approval(", deadline: 1h, on_deadline: { continue_with: \"late\" }")).await;
+    let process = world.start("w");
+    let job = world.submit("a", json!({})).await;
+    let parked = world.until(job, &[JobStatus::Parked]).await;
+    let row = world.rt.store.timers(job).await.unwrap().remove(0);
+    let earlier = TimerRow { due: Timestamp::from_micros(row.due.micros() - 3_600_000_000), ..row.clone() };
+    for row in [&row, &earlier] {
+        assert!(!world.rt.fire(row).await.unwrap(), "{row:?}");
+    }
+    assert_eq!(world.state(job).await.seq, parked.seq);
+    world.done(job).await;
+    assert_eq!(world.result(job).await, json!("late"));
+    assert!(!world.rt.fire(&row).await.unwrap(), "it was fired");
+    process.kill();
 }

@@ -14,7 +14,7 @@ use aetheris_core::lease::{Fence, Guard};
 use aetheris_core::plan::{EffectClass, WaitType};
 use aetheris_core::state::{Invocation, InvocationPhase, JobState};
 use aetheris_core::step::StepStatus;
-use aetheris_core::time::Span;
+use aetheris_core::time::{Span, Timestamp};
 
 use super::compare::{answer, equal, renewal};
 use super::spoil::spoil;
@@ -328,12 +328,13 @@ fn timer(world: &mut World<'_>, state: JobState) -> Option<Written> {
     if state.status.is_terminal() {
         return None;
     }
-    let set: Vec<TimerId> = state.timers.keys().cloned().collect();
-    let draft = world.draft(state, Purpose::Timer, Guard::Outside);
     if world.random.one_in(2) {
-        let timer = world.random.pick(&set)?.clone();
+        let set: Vec<(TimerId, Timestamp)> = state.timers.iter().map(|(id, timer)| (id.clone(), timer.due)).collect();
+        let (timer, due) = world.random.pick(&set)?.clone();
+        let draft = world.draft(state, Purpose::Timer, Guard::Due(due));
         return Some(("timer_fire", draft.event(TimerFired { timer }).done()));
     }
+    let draft = world.draft(state, Purpose::Timer, Guard::Outside);
     let timer = [TimerId::Deadline, TimerId::Wait(NodeId::from("n0"))][world.random.below(2)].clone();
     let after_us = 1_000_000 * world.random.below(9) as u64;
     Some(("timer_set", draft.event(TimerSet { after_us, timer }).done()))

@@ -46,7 +46,7 @@ pub const OPERATIONS: [&str; 25] = [
 ];
 
 /// Every way in which a run has to have seen a unit not accepted.
-pub const REFUSALS: [&str; 17] = [
+pub const REFUSALS: [&str; 18] = [
     "arguments_differ",
     "bound",
     "can_still_arrive",
@@ -56,6 +56,7 @@ pub const REFUSALS: [&str; 17] = [
     "key_conflict",
     "lease_expired",
     "missing",
+    "not_due",
     "other_instance",
     "other_permit",
     "sequence",

@@ -80,7 +80,7 @@ fn other_fence(world: &mut World<'_>, guard: Guard, fence: Fence) -> Guard {
     match guard {
         Guard::Expired(_) => Guard::Expired(given),
         Guard::Dead(_, instance) => Guard::Dead(given, instance),
-        Guard::Outside | Guard::Run(_) => Guard::Run(given),
+        Guard::Due(_) | Guard::Outside | Guard::Run(_) => Guard::Run(given),
     }
 }
 
