@@ -290,7 +290,11 @@ impl Cast {
                     if by < 0 {
                         // Between the moment that somebody has seen and what they write for it.
                         let patience = Duration::from_millis(random.between(1, 5_000));
-                        drop(tokio::time::timeout(patience, self.stage.listed.notified()).await);
+                        tokio::select! {
+                            biased;
+                            () = self.stage.listed.notified() => {}
+                            () = tokio::time::sleep(patience) => {}
+                        }
                         if !self.stage.weather.is_bad() {
                             return;
                         }
