@@ -218,8 +218,11 @@ impl Story {
             return Ok(file);
         }
         let doubt = match self.agent {
-            "doubt-ask" => ", on_in_doubt: [{ reconcile: look }]",
-            "doubt-wait" => ", on_in_doubt: [{ wait: 200ms }, { reconcile: look }]",
+            // More than once: on a busy machine one question may come to no answer in its second.
+            "doubt-ask" => {
+                ", on_in_doubt: [{ reconcile: look }, { wait: 1s }, { reconcile: look }, { reconcile: look }]"
+            }
+            "doubt-wait" => ", on_in_doubt: [{ wait: 200ms }, { reconcile: look }, { wait: 1s }, { reconcile: look }]",
             "doubt-human" => ", on_in_doubt: human",
             _ => "",
         };
