@@ -2,13 +2,14 @@
 //! the invariants of the checker, and what this world knows beyond them, because it drew the programs
 //! and its operators tell the truth.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use aetheris_check::{ClientHistory, WitnessKind, check_store};
 use aetheris_core::event::{Answer, Event, Failure, Recorded, WaitEnd};
 use aetheris_core::id::{IdempotencyKey, JobId};
 use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
+use aetheris_core::lease::Fence;
 use aetheris_core::plan::EffectClass;
 use aetheris_core::state::Ending;
 use aetheris_core::step::StepStatus;
@@ -183,6 +184,14 @@ fn outputs(events: &[Recorded], order: &Order) -> Vec<Option<String>> {
     order.program.outputs(&order.message, |place| waits.get(&format!("n{place}")).cloned())
 }
 
+/// A node's tries that had begun by then.
+fn started<'e>(events: &'e [Recorded], node: &'e str, by: Timestamp) -> impl Iterator<Item = (Fence, u32)> + 'e {
+    events.iter().filter(move |recorded| recorded.at <= by).filter_map(move |recorded| match &recorded.event {
+        Event::NodeStarted(started) if started.node.as_str() == node => Some((recorded.fence, started.number)),
+        _ => None,
+    })
+}
+
 /// No question is put again once its answer is recorded, by a run that could know it.
 fn asked_once(
     evidence: &Evidence<'_>,
@@ -209,10 +218,15 @@ fn asked_once(
             }
             Kind::Tool { class: EffectClass::Pure, .. } if !evidence.weather.jumps => {
                 let tool = format!("t{place}");
-                let mut late = lines
+                let bodies = lines
                     .iter()
                     .filter(|line| line.kind == WitnessKind::BodyStart && line.job == order.job && line.tool == tool);
-                let late = late.find(|line| line.at > at && line.fence >= fence);
+                let mut tries: BTreeSet<(Fence, u32)> = started(events, &node, at).collect();
+                // A try that was given up may still be on its way, once: no later one may leave.
+                let late = bodies.filter(|line| line.fence >= fence).find(|line| {
+                    let known = tries.remove(&(line.fence, line.attempt));
+                    line.at > at && !known
+                });
                 tally.case("C6", late.is_none(), || {
                     format!(
                         "{} {node}: called at {:?}, after its answer was recorded at {at}",
