@@ -5,7 +5,7 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::sleep;
@@ -92,13 +92,15 @@ fn fuzz(root: &Path, asked: &Asked) -> Result<bool, String> {
     if !built {
         return Err("the server cannot be built".to_owned());
     }
-    let folder = |number: u32| folder.join(format!("generator-{number}"));
+    // One of its own for each way to run: what one has found is not taken away by the other.
+    let way = if asked.kills { "kills" } else { "generator" };
+    let folder = |number: u32| folder.join(format!("{way}-{number}"));
     let ended: Vec<Result<bool, String>> = std::thread::scope(|scope| {
         let generators: Vec<_> = (0..asked.generators)
             .map(|number| {
                 let (folder, python) = (folder(number), &python);
                 let asked = Asked { seed: asked.seed.wrapping_add(number), ..*asked };
-                scope.spawn(move || generate(root, &folder, python, &asked))
+                scope.spawn(move || generate(root, &folder, python, host(number), &asked))
             })
             .collect();
         let ended = generators.into_iter().map(|one| one.join().unwrap_or_else(|_| Err("a panic".to_owned())));
@@ -109,16 +111,23 @@ fn fuzz(root: &Path, asked: &Asked) -> Result<bool, String> {
             say(&fs::read_to_string(folder(number).join(file)).unwrap_or_default());
         }
     }
-    ended.into_iter().try_fold(true, |clean, one| Ok(clean && one?))
+    ended.into_iter().try_fold(true, |clean, one| Ok(one? && clean))
+}
+
+/// Where a generator's server listens: a port is free again while its server is killed, and another's is not to take
+/// it. Only Linux has more than one address of its own without being told.
+fn host(number: u32) -> Ipv4Addr {
+    let place = if cfg!(target_os = "linux") { number + 2 } else { 1 };
+    Ipv4Addr::from_bits(Ipv4Addr::new(127, 0, 0, 0).to_bits() + place)
 }
 
 /// One generator against a server of its own; whether nothing was found.
-fn generate(root: &Path, folder: &Path, python: &Path, asked: &Asked) -> Result<bool, String> {
+fn generate(root: &Path, folder: &Path, python: &Path, host: Ipv4Addr, asked: &Asked) -> Result<bool, String> {
     if folder.exists() {
         fs::remove_dir_all(folder).map_err(|error| error.to_string())?;
     }
     fs::create_dir_all(folder).map_err(|error| error.to_string())?;
-    let server = Server::new(root, folder)?;
+    let server = Server::new(root, folder, host)?;
     let mut process = server.start()?;
     let mut fuzzer = schemathesis(root, folder, python, &server, asked)?;
     let (ended, kills) = attend(&server, &mut process, &mut fuzzer, asked)?;
@@ -179,11 +188,11 @@ struct Server {
 }
 
 impl Server {
-    fn new(root: &Path, folder: &Path) -> Result<Self, String> {
+    fn new(root: &Path, folder: &Path, host: Ipv4Addr) -> Result<Self, String> {
         let text = |error: std::io::Error| error.to_string();
         let data = folder.join("data");
         // The port is free again at once: nothing was accepted on it.
-        let address = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).map_err(text)?;
+        let address = TcpListener::bind((host, 0)).and_then(|free| free.local_addr()).map_err(text)?;
         let silent = TcpListener::bind("127.0.0.1:0").map_err(text)?;
         let port = silent.local_addr().map_err(text)?.port().to_string();
         let agents = agents(&root.join("fuzz/api/agents"), &folder.join("agents"), &port).map_err(text)?;

@@ -5,13 +5,16 @@ use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::{Mutex, PoisonError};
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::say;
 
 /// What the gate may take on two cores from a cold build; beyond it, it says so.
 const BUDGET: Duration = Duration::from_secs(45 * 60);
+/// How long what a part has said may be on its way when the part has ended.
+const LAST_WORDS: Duration = Duration::from_secs(10);
 /// How many of the last lines of a part are told again if it fails.
 const TOLD_AGAIN: usize = 100;
 
@@ -41,11 +44,13 @@ struct Part {
 /// that one look shows everything that is wrong.
 pub(crate) fn check(root: &Path) -> bool {
     let began = now();
+    // Asked once: the path of a program that is built anew meanwhile says that it was deleted.
+    let Ok(program) = std::env::current_exe() else { return false };
     let mut parts: Vec<Part> = Vec::new();
     for (name, command) in PARTS {
         let lint_failed = parts.first().is_some_and(|first| !first.passed);
         if !lint_failed {
-            parts.push(part(root, name, command));
+            parts.push(part(root, &program, (name, command)));
         }
     }
     let failed: Vec<&Part> = parts.iter().filter(|part| !part.passed).collect();
@@ -68,28 +73,48 @@ pub(crate) fn check(root: &Path) -> bool {
     failed.is_empty()
 }
 
-fn part(root: &Path, name: &'static str, command: &'static str) -> Part {
+fn part(root: &Path, program: &Path, (name, command): (&'static str, &'static str)) -> Part {
     let began = now();
-    let (passed, said_last) = said(root, command).unwrap_or_else(|error| (false, VecDeque::from([error.to_string()])));
+    let done = said(root, program, command);
+    let (passed, said_last) = done.unwrap_or_else(|error| (false, VecDeque::from([error.to_string()])));
     Part { name, command, passed, took: began.elapsed(), said_last }
 }
 
+/// What a part has said last.
+type Last = Arc<Mutex<VecDeque<String>>>;
+
 /// Runs a command of this program, passes on what it says, and keeps the end of it.
-fn said(root: &Path, command: &str) -> std::io::Result<(bool, VecDeque<String>)> {
-    let mut child = Command::new(std::env::current_exe()?)
+fn said(root: &Path, program: &Path, command: &str) -> std::io::Result<(bool, VecDeque<String>)> {
+    let mut child = Command::new(program)
         .args(command.split_whitespace())
         .current_dir(root)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()?;
-    let (out, err) = (child.stdout.take(), child.stderr.take());
-    let last = Mutex::new(VecDeque::new());
-    std::thread::scope(|scope| {
-        scope.spawn(|| out.map(|from| pass_on(from, std::io::stdout(), &last)));
-        scope.spawn(|| err.map(|from| pass_on(from, std::io::stderr(), &last)));
-    });
+    let last = Last::default();
+    let (ended, ends) = std::sync::mpsc::channel();
+    if let Some(out) = child.stdout.take() {
+        listen(out, std::io::stdout(), &last, ended.clone());
+    }
+    if let Some(err) = child.stderr.take() {
+        listen(err, std::io::stderr(), &last, ended);
+    }
     let status = child.wait()?;
-    Ok((status.success(), last.into_inner().unwrap_or_else(PoisonError::into_inner)))
+    // Whoever has outlived the part and holds its pipes is not waited for.
+    let mut open = 2;
+    while open > 0 && ends.recv_timeout(LAST_WORDS).is_ok() {
+        open -= 1;
+    }
+    let said_last = std::mem::take(&mut *last.lock().unwrap_or_else(PoisonError::into_inner));
+    Ok((status.success(), said_last))
+}
+
+fn listen(from: impl Read + Send + 'static, to: impl Write + Send + 'static, last: &Last, ended: Sender<()>) {
+    let last = Arc::clone(last);
+    std::thread::spawn(move || {
+        pass_on(from, to, &last);
+        let _ = ended.send(());
+    });
 }
 
 /// Passes on line by line. Whoever does not listen any more does not end the part.

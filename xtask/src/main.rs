@@ -23,7 +23,8 @@ cargo xtask lint    format, tidy and clippy only
 cargo xtask sim     the simulation: run --seeds N | repeat SEED | hunt | hashes SEED...; run --help for more
 cargo xtask model   the exhaustive search: gate | campaign | bugs; --help for more
 cargo xtask fuzz    every fuzzer for a while: [--seconds N] [--target T] [--input FILE]
-cargo xtask api-fuzz  schemathesis against a server: [--seconds N] [--max-examples N] [--seed N] [--kills]
+cargo xtask api-fuzz  schemathesis against servers: [--seconds N] [--max-examples N] [--seed N] [--generators N]
+                    [--workers N] [--kills]
 cargo xtask chaos   --minutes M --store sqlite [--seed N]: real processes under faults, judged by two checkers;
                     exit 6 if something is wrong; the page is also in target/chaos
 cargo xtask deny    licences, bans, duplicates and sources of every dependency; with cargo-deny too where it is installed

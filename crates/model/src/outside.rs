@@ -201,7 +201,8 @@ fn fire(search: &Search, program: &Program, job: &Job, number: u8, (doubt, node)
     if !set || !(due || search.config.has(Mutation::TimerFiresEarly)) {
         return Ok(None);
     }
-    let mut draft = draft(search, program, job, number, Right::Outside);
+    let right = if due { Right::Due } else { Right::Outside };
+    let mut draft = draft(search, program, job, number, right);
     draft.fact(Fact::TimerFired { doubt, node })?;
     draft.fact(Fact::WaitEnded { node, signal: None })?;
     Ok(Some(draft.unit))

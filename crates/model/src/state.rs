@@ -381,6 +381,8 @@ pub enum Right {
     Run(u8),
     /// Anyone who has seen the sequence.
     Outside,
+    /// Whoever fires a timer whose moment has come: here, time does not go back.
+    Due,
     /// The reclaimer, because the lease of this epoch is over.
     Expired(u8),
     /// The reclaimer, because the process of this epoch is dead.

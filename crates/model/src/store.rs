@@ -74,6 +74,7 @@ pub fn commit(search: &Search, system: &mut System, unit: &Unit) -> Result<(), R
 
 fn guard(search: &Search, right: Right) -> Guard {
     match right {
+        Right::Due => Guard::Due(NOW),
         Right::Run(epoch) => Guard::Run(fact::fence(epoch)),
         Right::Outside => Guard::Outside,
         Right::Expired(_) if search.config.has(Mutation::ReclaimIgnoresLease) => Guard::Outside,
@@ -211,7 +212,7 @@ fn judge_write(search: &Search, system: &mut System, job: &Job, unit: &Unit) {
     let alive = system.runs().any(|run| run.job == unit.job && run.epoch == epoch);
     match unit.right {
         Right::Run(given) => judge(search, system, Law::NoStaleWrite, job.held && given == epoch),
-        Right::Outside => {}
+        Right::Outside | Right::Due => {}
         Right::Expired(_) | Right::Dead(_) => {
             let dead = matches!(unit.right, Right::Dead(_));
             search.tally.see(if dead { Sight::ReclaimedDead } else { Sight::Reclaimed });

@@ -66,7 +66,7 @@ pub async fn fire_due(rt: &Runtime) -> Result<Option<Duration>, OpError> {
         let fired = futures_util::stream::iter(due.timers)
             .map(|timer| async move {
                 match rt.fire(&timer).await {
-                    Ok(_) => true,
+                    Ok(fired) => fired,
                     Err(error) => {
                         tracing::warn!(job = %timer.job, timer = %timer.timer, %error, "a timer could not be fired");
                         false

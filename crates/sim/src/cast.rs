@@ -288,7 +288,7 @@ impl Cast {
                     let by = i64::try_from(random.between(1, 600_000_000)).unwrap_or(0);
                     let by = if random.chance(500) { by } else { -by };
                     if by < 0 {
-                        // Between the moment that somebody has seen and what they write for it.
+                        // After somebody has listed timers that are due, and before they write.
                         let patience = Duration::from_millis(random.between(1, 5_000));
                         tokio::select! {
                             biased;

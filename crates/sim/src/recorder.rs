@@ -185,9 +185,9 @@ impl Recorder {
         self.inner.status().await.map(|status| status.now).unwrap_or_default()
     }
 
-    /// By the store's clock, what is logged outside the store now is logged at this time: never before what is stored,
-    /// and never after what is stored later. Where that clock may be set back, it is the last time that was stored:
-    /// what was not stored the store may take back.
+    /// The time, by the store's clock, of a line that is logged outside the store now: never before what is stored, and
+    /// never after what is stored later. Where that clock may be set back, it is the last time that was stored: what
+    /// was not stored the store may take back.
     #[must_use]
     pub fn outside_time(&self) -> Timestamp {
         let stored = self.book().stored;
@@ -224,6 +224,8 @@ fn check_right(found: &mut Tally, seen: &Seen, unit: &UnitOfWork, committed: &Co
         }
         Guard::Outside => {
             found.case("A9", unit.purpose != Purpose::Reclaim, || format!("{name}: taken back without a proof"));
+            let fires = unit.events.iter().any(|event| event.kind == EventKind::TimerFired);
+            found.case("E6", !fires, || format!("{name}: a timer is fired without its moment"));
         }
     }
 }

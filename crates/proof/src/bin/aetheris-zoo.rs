@@ -101,6 +101,10 @@ async fn layers(options: &Options) -> Result<ExitCode> {
     let wanted: Vec<&Bug> = BUGS.iter().filter(|bug| bug.name.contains(&options.only)).collect();
     ensure!(!wanted.is_empty(), "no bug's name contains `{}`", options.only);
     let mut out = std::io::stdout();
+    if let Some(file) = &options.markdown {
+        // Before the hunt, which takes minutes.
+        written(file, "")?;
+    }
     let (mut wrong, mut clean) = (0u32, Vec::new());
     for layer in Layer::ALL {
         clean.push(match layer.hunt(None, &options.means).await? {
@@ -135,8 +139,7 @@ async fn layers(options: &Options) -> Result<ExitCode> {
         format!("{bugs} bugs in {took}; found by: {}; {wrong} wrong.", counted.collect::<Vec<_>>().join(", "));
     writeln!(out, "{summary}")?;
     if let Some(file) = &options.markdown {
-        let text = std::fs::read_to_string(file).with_context(|| format!("reading {file}"))?;
-        std::fs::write(file, between(&text, &markdown(&clean, &summary, options.means.seeds, &table))?)?;
+        std::fs::write(file, written(file, &markdown(&clean, &summary, options.means.seeds, &table))?)?;
     }
     Ok(verdict(wrong == 0))
 }
@@ -199,8 +202,9 @@ fn short(layer: Layer, what: &str) -> String {
     words.collect::<Vec<_>>().join(" ").replace('|', "/").chars().take(80).collect()
 }
 
-/// A text with something else between its two lines.
-fn between(text: &str, what: &str) -> Result<String> {
+/// What a file is to hold: its text, with something else between its two lines.
+fn written(file: &str, what: &str) -> Result<String> {
+    let text = std::fs::read_to_string(file).with_context(|| format!("reading {file}"))?;
     let parts = text.split_once(BEGIN).and_then(|(before, rest)| Some((before, rest.split_once(END)?.1)));
     let (before, after) =
         parts.with_context(|| format!("there are no lines `{}` and `{}`", BEGIN.trim(), END.trim()))?;

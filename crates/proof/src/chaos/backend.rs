@@ -137,7 +137,7 @@ impl Backend for Sqlite {
     fn fill(&self) -> Result<()> {
         ensure!(self.mounted, "the folder is not a file system of its own");
         // As large as what is in it: the next new page finds no room. It may grow while it is being shrunk, and
-        // faster than it can be shrunk; then a few pages are left, which it will use up.
+        // faster than it can be shrunk; then some pages are left, which it will use up: each try leaves one more.
         for spare in 0..FILL_TRIES {
             let now = rustix::fs::statvfs(&self.folder)?;
             let used = now.f_blocks.saturating_sub(now.f_bfree).saturating_add(spare).saturating_mul(now.f_frsize);

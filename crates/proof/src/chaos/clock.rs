@@ -82,8 +82,9 @@ impl Clock for HostClock {
 }
 
 /// The time of the `SQLite` store as the witness tells it, worked out from what stands in the store's file: never
-/// before anything that is stored, and never after anything that is stored later. Written a second time here, so that
-/// evidence does not rest on the code that it is to judge.
+/// before an event that is stored, and never after one whose transaction begins later. So a body is told between its
+/// permit, which was written before it was called, and its outcome, which is sent after it. Written a second time here,
+/// so that evidence does not rest on the code that it is to judge.
 ///
 /// What the store has not stored it may take back: a second in which nothing was written is gone when the wall clock is
 /// then set back. So this clock does not go beyond what the store is bound to: the smaller of its mark and the slack, and
@@ -132,8 +133,8 @@ impl StoreClock {
 }
 
 impl Reader {
-    /// Reads the file; where nobody can read it now, as while the log is being recovered, nobody writes it either, and
-    /// what it said last still holds.
+    /// Reads the file; where it cannot be read now, as while its log is being recovered and nobody writes, what it said
+    /// last is as much as is known.
     fn look(&mut self) -> Option<Stored> {
         self.stored = self.read().ok().or(self.stored);
         self.stored
@@ -156,11 +157,14 @@ impl Clock for StoreClock {
         let mut reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
         // The file first: a mark that is newer than the look at the wall clock would be taken for one from before.
         let stored = reader.look();
-        let (wall, boot) = (self.host.wall().micros(), i64::try_from(self.boot().as_micros()).unwrap_or(i64::MAX));
+        let boot = || i64::try_from(self.boot().as_micros()).unwrap_or(i64::MAX);
+        // The wall clock between two looks at the boot clock: what is told is bounded by the first, and a set-back
+        // that came after it is seen by the second.
+        let (before, wall, after) = (boot(), self.host.wall().micros(), boot());
         let Some(Stored { clock, last, offset }) = stored else { return Timestamp::from_micros(wall) };
-        let set_back = wall.saturating_sub(boot) < offset.saturating_sub(FALL_US);
-        let now = if set_back { wall } else { boot.saturating_add(offset) };
-        let bound = now.min(clock.saturating_add(SLACK_US)).max(clock).max(last);
+        let bound = before.saturating_add(offset).min(clock.saturating_add(SLACK_US));
+        let set_back = wall.saturating_sub(after) < offset.saturating_sub(FALL_US);
+        let bound = if set_back { bound.min(wall) } else { bound }.max(clock).max(last);
         reader.told = reader.told.max(bound);
         Timestamp::from_micros(reader.told)
     }
@@ -211,7 +215,9 @@ mod tests {
         let clock = StoreClock::open(&scratch.path().join("store.db"), host.clone()).unwrap();
         let (mut dice, mut told, mut stood) = (Dice::new(1, 1), 0, 0);
         for round in 0..4_000 {
-            let micros = i64::try_from(dice.within(0..3_000_000)).unwrap();
+            // Also by less than what the store lets pass.
+            let most = if dice.chance(30) { 3_000 } else { 3_000_000 };
+            let micros = i64::try_from(dice.within(0..most)).unwrap();
             match dice.within(0..10) {
                 0 => host.jump(micros).unwrap(),
                 1 => host.jump(-micros).unwrap(),

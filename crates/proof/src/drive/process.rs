@@ -133,27 +133,30 @@ impl Running {
     /// # Errors
     /// The system does not say.
     pub fn holds_write_lock(&self) -> Result<bool> {
-        holds_write_lock(self.child.id().context("the process has ended")?)
+        Ok(!write_locks(self.child.id().context("the process has ended")?)?.is_empty())
     }
 }
 
-/// The lock is byte 120 of the shared memory. What is asked is the process's own files: the list of every lock of the
-/// system comes in pieces, and one that is let go between two pieces hides another.
-fn holds_write_lock(pid: u32) -> Result<bool> {
-    let is_it = |line: &str| {
+/// The files, as device and inode, of which a process holds the lock under which SQLite writes: byte 120 of the shared
+/// memory. What is asked is the process's own files: the list of every lock of the system comes in pieces, and one that
+/// is let go between two pieces hides another.
+fn write_locks(pid: u32) -> Result<Vec<String>> {
+    let file_of = |line: &str| {
         let fields: Vec<&str> = line.split_whitespace().collect();
-        fields.first() == Some(&"lock:") && fields.get(4) == Some(&"WRITE") && fields.get(7) == Some(&"120")
+        let is_it =
+            fields.first() == Some(&"lock:") && fields.get(4) == Some(&"WRITE") && fields.get(7) == Some(&"120");
+        fields.get(6).filter(|_| is_it).map(|file| (*file).to_owned())
     };
+    let mut found = Vec::new();
     for file in std::fs::read_dir(format!("/proc/{pid}/fdinfo"))? {
         match std::fs::read_to_string(file?.path()) {
-            Ok(text) if text.lines().any(is_it) => return Ok(true),
-            Ok(_) => {}
+            Ok(text) => found.extend(text.lines().filter_map(file_of)),
             // Closed since it was listed.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
             Err(error) => return Err(error.into()),
         }
     }
-    Ok(false)
+    Ok(found)
 }
 
 /// Whether a process was killed as crash points kill.
@@ -172,6 +175,8 @@ pub fn tail(log: &Path) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::MetadataExt as _;
+
     use rusqlite::Connection;
 
     use super::*;
@@ -186,13 +191,15 @@ mod tests {
             opened
         };
         let (writer, reader) = (open(), open());
-        let held = || holds_write_lock(std::process::id()).unwrap();
+        // Other tests of this process have locks of their own.
+        let inode = format!(":{}", std::fs::metadata(scratch.path().join("store.db-shm")).unwrap().ino());
+        let held = || write_locks(std::process::id()).unwrap().iter().any(|file| file.ends_with(&inode));
         reader.execute_batch("BEGIN; SELECT * FROM t").unwrap();
         assert!(!held(), "a reader does not hold it");
         writer.execute_batch("BEGIN IMMEDIATE; INSERT INTO t VALUES (1)").unwrap();
         assert!(held());
         writer.execute_batch("COMMIT").unwrap();
         assert!(!held());
-        assert!(holds_write_lock(u32::MAX).is_err(), "there is no such process");
+        assert!(write_locks(u32::MAX).is_err(), "there is no such process");
     }
 }

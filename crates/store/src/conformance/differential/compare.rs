@@ -40,7 +40,7 @@ pub(super) fn kind(error: &CommitError) -> &'static str {
 pub(super) fn answer_kind(answer: &Result<Committed, CommitError>) -> &'static str {
     match answer.as_ref().map_err(kind) {
         Ok(_) => "ok",
-        Err("stale" | "still_live" | "not_due" | "other_instance" | "lease_expired") => "stale",
+        Err("stale" | "still_live" | "other_instance" | "lease_expired") => "stale",
         Err("unknown_job" | "unknown_plan" | "missing") => "not_found",
         Err("bound") => "limit",
         Err("invalid") => "invalid",
