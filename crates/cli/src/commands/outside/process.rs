@@ -159,10 +159,14 @@ impl Process {
         Fault::Process { last_words: self.err.last(LINES_SHOWN), name: self.name.clone(), what: what.to_owned() }
     }
 
-    /// Returns when the process has ended, by itself or by someone else's hand.
+    /// Returns when the process has ended, by itself or by someone else's hand, and all that it wrote is read.
     pub(in crate::commands) fn ended(&self) -> impl Future<Output = ()> + use<> {
-        let mut kept = self.out.kept.clone();
-        async move { while kept.changed().await.is_ok() {} }
+        let outputs = [self.out.kept.clone(), self.err.kept.clone()];
+        async move {
+            for mut kept in outputs {
+                while kept.changed().await.is_ok() {}
+            }
+        }
     }
 
     /// SIGTERM; returns its exit code when it has ended, `None` where a signal ended it.
@@ -312,6 +316,22 @@ impl Lines {
 mod tests {
     use super::super::Folder;
     use super::*;
+
+    #[tokio::test]
+    async fn the_last_words_of_a_process_are_there_when_its_end_is_told() {
+        let folder = Folder::make_in(&std::env::temp_dir(), "aetheris-words").unwrap();
+        let file = |name: &str| File::create(folder.path().join(name)).unwrap();
+        // What it wrote is read after its end: here, because it is written after it.
+        let script = "exec 1>&-; (sleep 0.2; echo in use >&2) & exit 4";
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let (out, err) = (child.stdout.take(), child.stderr.take());
+        let (out, err) = (Lines::of(out, file("out")), Lines::of(err, file("err")));
+        let mut process = Process { child, err, name: "it".to_owned(), out, stdin: None };
+        assert_eq!(process.code("by itself").await.unwrap(), Some(4));
+        assert_eq!(process.last_words(), "in use");
+    }
 
     #[tokio::test]
     async fn of_a_long_output_the_last_lines_are_kept_and_each_is_looked_at_once() {
