@@ -157,9 +157,12 @@ impl FromStr for Span {
         let trimmed = text.trim();
         let split = trimmed.find(|c: char| !c.is_ascii_digit()).ok_or_else(wrong)?;
         let (digits, unit) = trimmed.split_at(split);
-        let number: u64 = digits.parse().map_err(|_| wrong())?;
         let size = UNITS.iter().find(|(name, _)| *name == unit).map(|(_, size)| *size).ok_or_else(wrong)?;
-        number.checked_mul(size).map(Self).ok_or_else(wrong)
+        if digits.is_empty() {
+            return Err(wrong());
+        }
+        let micros = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(size));
+        micros.map(Self).ok_or_else(|| format!("`{text}` is too long for a duration: at most ten years, 3650d"))
     }
 }
 
@@ -211,8 +214,12 @@ mod tests {
 
     #[test]
     fn what_is_not_a_span_is_refused_with_an_example() {
-        for text in ["", "5", "s", "5 s", "-1s", "1w", "99999999999999999999s", "99999999999999d"] {
+        for text in ["", "5", "s", "5 s", "-1s", "1w", "99999999999999999999w"] {
             assert!(text.parse::<Span>().unwrap_err().contains("250ms"), "{text}");
+        }
+        for text in ["99999999999999999999s", "434142356d"] {
+            let error = text.parse::<Span>().unwrap_err();
+            assert!(error.contains(text) && error.contains("at most ten years"), "{error}");
         }
     }
 
