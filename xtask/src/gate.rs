@@ -26,7 +26,7 @@ const PARTS: [(&str, &str); 9] = [
     ("simulation", "sim run --seeds 12000 --from 100001"),
     ("exhaustive search", "model gate"),
     ("chaos", "chaos --minutes 3 --store sqlite"),
-    ("API fuzz", "api-fuzz --seconds 240"),
+    ("API fuzz", "api-fuzz --seconds 150"),
     ("API fuzz, kills", "api-fuzz --seconds 60 --kills"),
     ("release", "release-check"),
     ("dependencies", "deny"),
