@@ -221,8 +221,8 @@ fn arithmetic(operator: Binary, left: &Value, right: &Value) -> Result<Value, Ex
         Binary::Add => a + b,
         Binary::Sub => a - b,
         Binary::Mul => a * b,
-        Binary::FloorDiv => (a / b).floor(),
-        Binary::Rem => a - b * (a / b).floor(),
+        Binary::FloorDiv => float_floor_div(a, b).0,
+        Binary::Rem => float_floor_div(a, b).1,
         Binary::Pow => a.powf(b),
         _ => a / b,
     })
@@ -233,6 +233,21 @@ fn floor_div(a: i128, b: i128) -> Option<i128> {
     let quotient = a.checked_div(b)?;
     let inexact = a.checked_rem(b)? != 0;
     if inexact && (a < 0) != (b < 0) { quotient.checked_sub(1) } else { Some(quotient) }
+}
+
+/// The same of doubles, and the remainder. From the exact remainder: `a / b` may have been rounded up to the next whole
+/// number, as in `-3 // 7 ** -3`.
+fn float_floor_div(a: f64, b: f64) -> (f64, f64) {
+    let rem = a % b;
+    // Whole, but for rounding.
+    let quotient = ((a - rem) / b).round();
+    if rem == 0.0 {
+        (quotient, 0.0_f64.copysign(b))
+    } else if (rem < 0.0) == (b < 0.0) {
+        (quotient, rem)
+    } else {
+        (quotient - 1.0, rem + b)
+    }
 }
 
 /// The exact result for integers, `None` where the operator leaves them, `Some(None)` on overflow.

@@ -107,6 +107,7 @@ fn blocks_agree() {
         "{{ message.s | replace('a', 'b') }}{{ ' x ' | trim }}{{ 'y' if 7 is odd and 'a' in message.s and 2 in message.l }}",
         "{{ message.l[1:] | join }}{{ message.s[:-1] }}{{ message.s[-1:] }}{{ 'y' if 7 is divisibleby 7 and message.missing is not defined }}",
         "{{ 'x' if message.z else 'y' }}{{ 1 if not message.t else 2 }}{{ -message.n | abs }}{{ 2 + 3 * 4 - 5 // 2 }}{{ 1 ~ 2 + 3 }}",
+        "{{ (-3 // 7 ** -3) | int }}{{ (-3 % 0.5) | int }}{{ 7.25 % -2 }}{{ (7.25 // -2) | int }}{{ (5.5 // 2) | int }}",
     ] {
         assert_eq!(ours(template), theirs(template), "{template}");
     }
