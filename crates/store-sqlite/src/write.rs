@@ -1,4 +1,4 @@
-//! The writes of an accepted unit. Each repeats in its statement the fence and the sequence that the checks have found.
+//! The writes of an accepted unit. Each repeats in its statement what the checks have found, but for the moment of a timer.
 
 use aetheris_core::chain::Header;
 use aetheris_core::hash::Hash;
