@@ -65,6 +65,9 @@ pub const CHECKPOINT_EVENTS: u64 = 512;
 pub const PAGE_JOBS_MAX: usize = 500;
 /// Events of one page.
 pub const PAGE_EVENTS_MAX: usize = 1_000;
+/// Bytes of payloads after which a page of events ends: with the event that reaches them, so that a page has
+/// less than this and one payload.
+pub const PAGE_EVENTS_BYTES_MAX: usize = 1024 * 1024;
 /// Units of work that may wait for a store's writer.
 pub const WRITER_QUEUE_MAX: usize = 4_096;
 /// Units of work in one database transaction.

@@ -7,7 +7,7 @@ use aetheris_core::lease::GuardRefusal;
 use aetheris_core::plan::WaitType;
 use aetheris_core::state::Illegal;
 use aetheris_core::time::Timestamp;
-use aetheris_store::{Refusal, StoreError};
+use aetheris_store::{Refusal, StoreError, rules};
 
 /// Why an operation was not done. Each variant has one stable code in the API.
 #[derive(Debug, thiserror::Error)]
@@ -107,6 +107,9 @@ impl From<Refusal> for OpError {
         match refusal {
             Refusal::Guard(GuardRefusal::NotDue(moment)) => Self::NotDue(moment),
             Refusal::KeyConflict(job) => Self::IdempotencyConflict(job),
+            Refusal::Bound { bound, what: rules::PAYLOAD_BYTES } => Self::PayloadTooLarge(format!(
+                "in canonical form, with every number written out, the value is larger than the {bound} bytes that are accepted"
+            )),
             Refusal::Bound { .. } => Self::Bound(refusal.to_string()),
             Refusal::Ledger(aetheris_core::ledger::LedgerRefusal::CanStillArrive { deadline, .. }) => {
                 Self::CanStillArrive(deadline)

@@ -82,10 +82,7 @@ fn check_client_key(tx: &mut Tx<'_, '_>, unit: &UnitOfWork) -> Result<(), Stop> 
     let Some((new, client)) = unit.create.as_ref().and_then(|new| Some((new, new.client_key.as_ref()?))) else {
         return Ok(());
     };
-    let found = tx.sql.first(Query::ClientKey, params![new.agent.as_str(), client.key], |row| {
-        let job = rows::id(row, 0, aetheris_core::id::JobId::from_slice)?;
-        Ok::<_, Trouble>((job, rows::id(row, 1, aetheris_core::hash::Hash::from_slice)?))
-    })?;
+    let found = tx.sql.first(Query::ClientKey, params![new.agent.as_str(), client.key], rows::client_key)?;
     match found {
         Some((job, hash)) if hash == client.body_hash => Err(Refusal::Duplicate(job).into()),
         Some((job, _)) => Err(Refusal::KeyConflict(job).into()),

@@ -103,7 +103,21 @@ impl Reads<'_> {
             return Ok(Vec::new());
         };
         let limit = count(limit.min(limits::PAGE_EVENTS_MAX));
-        self.sql.all(Query::EventsPage, params![num, int(after), limit], rows::event)
+        let mut rows = self.sql.get(Query::EventsPage)?.query(params![num, int(after), limit])?;
+        let (mut events, mut bytes) = (Vec::new(), 0);
+        while bytes < limits::PAGE_EVENTS_BYTES_MAX
+            && let Some(row) = rows.next()?
+        {
+            let event: EventRow = rows::event(row)?;
+            bytes += event.payload.len();
+            events.push(event);
+        }
+        Ok(events)
+    }
+
+    /// The job of a client's key, and the hash of the request that made it.
+    pub(crate) fn client_key(&mut self, agent: &AgentName, key: &str) -> Result<Option<(JobId, Hash)>, Trouble> {
+        self.sql.first(Query::ClientKey, params![agent.as_str(), key], rows::client_key)
     }
 
     pub(crate) fn agent(&mut self, name: &AgentName) -> Result<Option<AgentRow>, Trouble> {

@@ -264,6 +264,11 @@ pub(crate) fn timer(row: &Row<'_>) -> Result<TimerRow, Trouble> {
     Ok(TimerRow { due: time(row, 0)?, job: id(row, 1, JobId::from_slice)?, timer })
 }
 
+/// A row of `client_key.sql`.
+pub(crate) fn client_key(row: &Row<'_>) -> Result<(JobId, Hash), Trouble> {
+    Ok((id(row, 0, JobId::from_slice)?, id(row, 1, Hash::from_slice)?))
+}
+
 /// A row of `checkpoint_read.sql`.
 pub(crate) fn checkpoint(row: &Row<'_>) -> Result<Checkpoint, Trouble> {
     Ok(Checkpoint { seq: number(row, 0)?, state: bytes(row, 1)?.to_vec() })

@@ -203,6 +203,10 @@ impl Store for SqliteStore {
         Box::pin(self.pool.ask("jobs", move |reads| reads.jobs(&filter)))
     }
 
+    fn client_key(&self, agent: AgentName, key: String) -> Boxed<'_, Result<Option<(JobId, Hash)>, StoreError>> {
+        Box::pin(async move { self.pool.look("client_key", |reads| reads.client_key(&agent, &key)) })
+    }
+
     fn events(&self, job: JobId, after: u64, limit: usize) -> Boxed<'_, Result<Vec<EventRow>, StoreError>> {
         Box::pin(self.pool.ask("events", move |reads| reads.events(job, after, limit)))
     }

@@ -101,7 +101,14 @@ pub trait Store: Send + Sync + 'static {
     /// The store cannot be asked now.
     fn jobs(&self, filter: JobFilter) -> Boxed<'_, Result<JobPage, StoreError>>;
 
-    /// A page of a job's events, from the one after `after` on.
+    /// The job that a client's key has made, and the hash of the request that made it.
+    ///
+    /// # Errors
+    /// The store cannot be asked now.
+    fn client_key(&self, agent: AgentName, key: String) -> Boxed<'_, Result<Option<(JobId, Hash)>, StoreError>>;
+
+    /// A page of a job's events, from the one after `after` on: it ends at `limit`, and with the event that brings
+    /// its payloads to [`aetheris_core::limits::PAGE_EVENTS_BYTES_MAX`]. An empty one is the last.
     ///
     /// # Errors
     /// The store cannot be asked now.

@@ -129,6 +129,9 @@ pub fn not_kept() -> StoreError {
     StoreError::new(ErrorKind::Invalid, "commit", "a signal is consumed that is not kept")
 }
 
+/// What [`Refusal::Bound`] calls the bound of one value in its canonical form.
+pub const PAYLOAD_BYTES: &str = "payload bytes";
+
 /// The bounds. `seq` is the place of the last event before the unit; `kept` the number of kept signals
 /// with it.
 ///
@@ -154,7 +157,7 @@ pub fn bounds(unit: &UnitOfWork, seq: u64, kept: usize) -> Result<(), Refusal> {
             InboxWrite::Consume(_) => false,
         });
     if large {
-        return bound(limits::PAYLOAD_BYTES_MAX, "payload bytes");
+        return bound(limits::PAYLOAD_BYTES_MAX, PAYLOAD_BYTES);
     }
     if kept > limits::KEPT_SIGNALS_MAX {
         return bound(limits::KEPT_SIGNALS_MAX, "kept signals");

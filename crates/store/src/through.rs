@@ -9,6 +9,8 @@ macro_rules! questions_through {
         $crate::questions_through! { $read:
             agent(name: ::aetheris_core::id::AgentName) -> Option<$crate::AgentRow>;
             agents() -> Vec<$crate::AgentRow>;
+            client_key(agent: ::aetheris_core::id::AgentName, key: String)
+                -> Option<(::aetheris_core::id::JobId, ::aetheris_core::hash::Hash)>;
             due_timers(limit: usize) -> $crate::DueTimers;
             events(job: ::aetheris_core::id::JobId, after: u64, limit: usize) -> Vec<$crate::EventRow>;
             evidence(job: ::aetheris_core::id::JobId) -> Vec<$crate::Evidence>;

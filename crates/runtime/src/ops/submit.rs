@@ -92,9 +92,13 @@ impl Runtime {
     /// store.
     pub async fn submit(&self, agent: &AgentName, submission: Submission) -> Result<Submitted, OpError> {
         submission.check()?;
-        let row = self.store.agent(agent.clone()).await?.ok_or_else(|| OpError::AgentNotFound(agent.clone()))?;
-        let job = JobId::from_u128(self.system.ids.ordered());
         let message = submission.message.clone().unwrap_or_else(Json::null);
+        let Some(row) = self.store.agent(agent.clone()).await? else {
+            // What was accepted stays accepted, also when its agent is gone.
+            let earlier = self.sent_before(agent, &submission, &message).await?;
+            return earlier.ok_or_else(|| OpError::AgentNotFound(agent.clone()));
+        };
+        let job = JobId::from_u128(self.system.ids.ordered());
         let draft = self.first_facts(job, &row, &submission, &message)?;
         aetheris_fault::crash_point!("ops.create.decided");
         let key = submission.client_key.as_ref();
@@ -122,13 +126,35 @@ impl Runtime {
                 }
                 Ok(Submitted { created: true, job, status: JobStatus::Pending })
             }
-            Err(WriteError::Refused(Refusal::Duplicate(earlier))) => {
-                let row = self.store.job(earlier).await?.ok_or(OpError::JobNotFound(earlier))?;
-                Ok(Submitted { created: false, job: earlier, status: row.status })
-            }
+            Err(WriteError::Refused(Refusal::Duplicate(earlier))) => self.earlier(earlier).await,
             Err(WriteError::Refused(refusal)) => Err(refusal.into()),
             Err(WriteError::Failed(error) | WriteError::Unknown(error)) => Err(error.into()),
         }
+    }
+
+    /// The job that the same request made before; nothing where it has no key, or one that is new.
+    ///
+    /// # Errors
+    /// [`OpError::IdempotencyConflict`]: the key came with another request. The store cannot be asked.
+    pub(crate) async fn sent_before(
+        &self,
+        agent: &AgentName,
+        submission: &Submission,
+        message: &Json,
+    ) -> Result<Option<Submitted>, OpError> {
+        let Some(key) = submission.client_key.clone() else {
+            return Ok(None);
+        };
+        match self.store.client_key(agent.clone(), key).await? {
+            Some((job, hash)) if hash == submission.body_hash(message) => self.earlier(job).await.map(Some),
+            Some((job, _)) => Err(OpError::IdempotencyConflict(job)),
+            None => Ok(None),
+        }
+    }
+
+    async fn earlier(&self, job: JobId) -> Result<Submitted, OpError> {
+        let row = self.store.job(job).await?.ok_or(OpError::JobNotFound(job))?;
+        Ok(Submitted { created: false, job, status: row.status })
     }
 
     /// `job_created`, `plan_generated` and the deadline: a job never exists without them.

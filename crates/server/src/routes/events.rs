@@ -15,10 +15,6 @@ use crate::state::{App, Shared};
 use crate::{follow, view};
 
 const PAGE_DEFAULT: usize = 100;
-/// Events read at a time, and the bytes of payloads after which a page ends: a page of large payloads
-/// is shorter than it was asked for.
-const EVENTS_AT_ONCE: usize = 64;
-const PAGE_BYTES_MAX: usize = 8 * 1024 * 1024;
 const LAST_EVENT_ID: &str = "last-event-id";
 
 /// A page of a job's events
@@ -40,17 +36,8 @@ pub(super) async fn page(State(app): State<Shared>, JobPath(job): JobPath, mut p
 
 async fn read(app: &App, job: JobId, after: u64, limit: usize) -> Result<EventPage, Failure> {
     let last = app.store().job(job).await?.ok_or(OpError::JobNotFound(job))?.seq;
-    let (mut at, mut bytes) = (after, 0);
-    let mut events: Vec<EventView> = Vec::new();
-    while events.len() < limit && bytes < PAGE_BYTES_MAX && at < last {
-        let rows = app.store().events(job, at, EVENTS_AT_ONCE.min(limit - events.len())).await?;
-        let Some(newest) = rows.last() else {
-            break;
-        };
-        at = newest.seq;
-        bytes += rows.iter().map(|row| row.payload.len()).sum::<usize>();
-        events.extend(rows.iter().map(view::event));
-    }
+    let rows = app.store().events(job, after, limit).await?;
+    let events: Vec<EventView> = rows.iter().map(view::event).collect();
     let next_after = events.last().map(|event| event.seq).filter(|seq| *seq < last);
     Ok(EventPage { events, next_after })
 }

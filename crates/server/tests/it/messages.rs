@@ -86,6 +86,20 @@ async fn the_same_key_makes_one_job() {
     bed.call_with("POST", PATH, &twice, r#"{"message": 1}"#).await.problem(400, "invalid_request");
 }
 
+/// A client that sends again what was accepted is told so, whatever became of the agent since.
+#[tokio::test]
+async fn a_key_is_known_when_its_agent_is_gone() {
+    let bed = Bed::with_agents().await;
+    let send =
+        async |key: &str, body: &'static str| bed.call_with("POST", PATH, &[("Idempotency-Key", key)], body).await;
+    let first = send("k", r#"{"message": {"order": 1}}"#).await;
+    bed.call("DELETE", "/api/agents/approve", "").await;
+    assert_eq!(send("k", r#"{"message": {"order": 1}}"#).await.is(200), first.is(202));
+    let other = send("k", r#"{"message": {"order": 2}}"#).await;
+    assert!(other.problem(409, "idempotency_conflict").contains(first.body["job_id"].as_str().unwrap()));
+    send("new", r#"{"message": {"order": 1}}"#).await.problem(404, "agent_not_found");
+}
+
 /// What a document calls a length is in characters, whatever their bytes.
 #[tokio::test]
 async fn texts_are_as_long_as_the_document_says() {

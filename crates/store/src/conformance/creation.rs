@@ -89,6 +89,18 @@ pub async fn c2_of_sixteen_equal_requests_one_makes_the_job(f: Fixture) {
     assert!(named.iter().all(|first| *first == made[0]));
 }
 
+pub async fn c2_a_key_can_be_asked_for_when_its_agent_is_gone(f: Fixture) {
+    let name = AgentName::from("agent");
+    let ask =
+        async |agent: &str, key: &str| f.store().client_key(AgentName::from(agent), key.to_owned()).await.unwrap();
+    assert_eq!(ask("agent", "k").await, None);
+    let first = Message { agent: name.clone(), client_key: client_key("k", "body"), ..f.message() };
+    f.create(&first).await;
+    f.store().delete_agent(name).await.unwrap();
+    assert_eq!(ask("agent", "k").await, Some((first.job, Hash::of(b"body"))));
+    assert_eq!((ask("other", "k").await, ask("agent", "K").await), (None, None));
+}
+
 pub async fn c3_a_plan_that_is_not_there_is_refused(f: Fixture) {
     let message = Message { plan: Some(Hash::of(b"unknown")), ..f.message() };
     assert_eq!(f.refused(f.creation(&message)).await, Refusal::UnknownPlan);

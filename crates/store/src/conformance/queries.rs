@@ -6,6 +6,7 @@ use aetheris_core::event::{JobCancelled, NodeSkipped, SkipReason};
 use aetheris_core::hash::Hash;
 use aetheris_core::id::{AgentName, InstanceId, JobId, NodeId, SessionId};
 use aetheris_core::job::JobStatus;
+use aetheris_core::json::Json;
 use aetheris_core::lease::Guard;
 use aetheris_core::limits;
 use aetheris_core::plan::WaitType;
@@ -174,6 +175,25 @@ pub async fn q3_a_page_of_events_is_bounded(f: Fixture) {
     assert_eq!(page.len(), limits::PAGE_EVENTS_MAX);
     let all = snapshot::events(f.store(), run.job).await;
     assert_eq!(all.len() as u64, f.state(run.job).await.seq);
+}
+
+pub async fn q3_a_page_of_events_is_bounded_in_bytes(f: Fixture) {
+    let run = f.running().await;
+    let large = Json::new("x".repeat(limits::PAGE_EVENTS_BYTES_MAX / 2).into());
+    for n in 0..4 {
+        f.ok(f.of(run, Purpose::Record).await.step(&format!("n{n}"), large.clone()).done()).await;
+    }
+    let page = f.store().events(run.job, 0, usize::MAX).await.unwrap();
+    let bytes: usize = page.iter().map(|row| row.payload.len()).sum();
+    let newest = page.last().map_or(0, |row| row.payload.len());
+    assert!(bytes >= limits::PAGE_EVENTS_BYTES_MAX && bytes - newest < limits::PAGE_EVENTS_BYTES_MAX, "{bytes}");
+    let all = snapshot::events(f.store(), run.job).await;
+    assert_eq!(all.len() as u64, f.state(run.job).await.seq);
+    // One event alone is given whatever its size.
+    let one = Json::new("x".repeat(limits::PAYLOAD_BYTES_MAX - 256).into());
+    f.ok(f.of(run, Purpose::Record).await.step("n9", one).done()).await;
+    let last = f.state(run.job).await.seq;
+    assert_eq!(f.store().events(run.job, last - 1, 9).await.unwrap().len(), 1);
 }
 
 pub async fn q4_what_is_not_there_is_none(f: Fixture) {

@@ -140,6 +140,10 @@ impl Store for MemoryStore {
         self.read(|tables| tables.page(&filter))
     }
 
+    fn client_key(&self, agent: AgentName, key: String) -> Boxed<'_, Result<Option<(JobId, Hash)>, StoreError>> {
+        self.read(|tables| tables.client_keys.get(&(agent, key)).copied())
+    }
+
     fn events(&self, job: JobId, after: u64, limit: usize) -> Boxed<'_, Result<Vec<EventRow>, StoreError>> {
         self.read(|tables| tables.events(job, after, limit))
     }

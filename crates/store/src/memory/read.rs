@@ -42,7 +42,13 @@ impl Tables {
     pub(super) fn events(&self, job: JobId, after: u64, limit: usize) -> Vec<EventRow> {
         let limit = limit.min(limits::PAGE_EVENTS_MAX);
         let rows = self.jobs.get(&job).map(|job| job.events.as_slice()).unwrap_or_default();
-        rows.iter().filter(|row| row.seq > after).take(limit).cloned().collect()
+        let mut bytes = 0;
+        let within = |row: &&EventRow| {
+            let room = bytes < limits::PAGE_EVENTS_BYTES_MAX;
+            bytes += row.payload.len();
+            room
+        };
+        rows.iter().filter(|row| row.seq > after).take(limit).take_while(within).cloned().collect()
     }
 
     pub(super) fn in_doubt(&self, limit: usize) -> Vec<LedgerRow> {
