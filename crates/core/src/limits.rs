@@ -29,6 +29,8 @@ pub const JOB_EVENTS_MAX: u64 = 100_000;
 pub const UNIT_EVENTS_MAX: usize = 128;
 /// Most signals kept for waits that a job has not reached.
 pub const KEPT_SIGNALS_MAX: usize = 1_000;
+/// Most bytes of their payloads: every look at the job brings them all.
+pub const KEPT_SIGNAL_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Most waits one job may open.
 pub const JOB_WAITS_MAX: usize = 10_000;
 /// Most tries of one step that a policy may ask for.
@@ -72,6 +74,13 @@ pub const PAGE_EVENTS_BYTES_MAX: usize = 1024 * 1024;
 pub const WRITER_QUEUE_MAX: usize = 4_096;
 /// Units of work in one database transaction.
 pub const WRITER_BATCH_MAX: usize = 512;
+/// Events of a history that a look at a job reads and parses where it is asked for; more are read by a thread of
+/// its own, because whoever asks may be a thread that serves everybody.
+pub const LOOK_EVENTS_MAX: u64 = 256;
+/// Bytes of such a history.
+pub const LOOK_BYTES_MAX: usize = 256 * 1024;
+/// Events of a history that comes with a claim, inside the transaction that writes.
+pub const CLAIM_EVENTS_MAX: u64 = 64;
 /// Rows one sweep of timers or expired leases handles at a time.
 pub const SWEEP_ROWS_MAX: usize = 256;
 /// Jobs one claim may take.
@@ -93,6 +102,7 @@ pub const PERMIT_MARGIN: Span = Span::from_secs(2);
 const _: () = assert!((UNIT_EVENTS_MAX as u64) < CHECKPOINT_EVENTS);
 const _: () = assert!(WRITER_BATCH_MAX <= WRITER_QUEUE_MAX);
 const _: () = assert!(CLAIM_JOBS_MAX <= WORKER_SLOTS_MAX);
+const _: () = assert!(PAYLOAD_BYTES_MAX <= KEPT_SIGNAL_BYTES_MAX);
 const _: () = assert!(ERROR_MESSAGE_BYTES_MAX < PAYLOAD_BYTES_MAX);
 
 #[cfg(test)]

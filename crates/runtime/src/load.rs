@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use aetheris_core::event::Recorded;
 use aetheris_core::id::{IdempotencyKey, JobId};
 use aetheris_core::ledger::LedgerRow;
+use aetheris_core::limits;
 use aetheris_core::state::JobState;
 use aetheris_store::{EffectRow, History, JobRow, KeptSignal, Store};
 
@@ -60,7 +61,12 @@ impl Loaded {
     /// It does not exist, cannot be read or cannot be folded.
     pub async fn read(store: &dyn Store, job: JobId) -> Result<Self, OpError> {
         let history = store.history(job, false).await?.ok_or(OpError::JobNotFound(job))?;
-        Self::fold(history)
+        if history.checkpoint.as_ref().is_none_or(|newest| newest.state.len() <= limits::LOOK_BYTES_MAX) {
+            return Self::fold(history);
+        }
+        // Parsing a large state takes long, and this thread may serve everybody.
+        let folded = tokio::task::spawn_blocking(|| Self::fold(history)).await;
+        folded.map_err(|e| OpError::Corrupt(format!("its checkpoint cannot be read: {e}")))?
     }
 }
 

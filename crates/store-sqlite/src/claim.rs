@@ -14,14 +14,10 @@ use tokio::sync::oneshot;
 
 use crate::codes::{count, int};
 use crate::error::Trouble;
+use crate::history::{self, Bound, Wanted};
 use crate::queries::{Prepared, Query};
 use crate::rows::{self, RawHistory, Text};
 use crate::tx::Tx;
-
-/// A claim brings the history of a job that has at most so many events: most have, and it saves a read.
-const HISTORY_EVENTS_MAX: u64 = 64;
-/// And at most so many bytes of payloads.
-const HISTORY_BYTES_MAX: usize = 256 * 1024;
 
 /// A claim whose answer is not due yet.
 pub(crate) struct Standing {
@@ -150,7 +146,10 @@ fn take(
     tx.changes.bytes += u64::try_from(event.payload.len()).unwrap_or(0) + 168;
     tx.changes.written.push((row.id, row.seq));
     let job = row.id;
-    let history = short_history(tx.sql, num, row, before.epoch)?;
+    // Most histories are short, and bringing them saves a read. Where there was no claim before, no run has asked
+    // for permission.
+    let wanted = Wanted { full: false, ledger: before.epoch > 0 };
+    let history = history::read(tx.sql, num, row, wanted, Bound::CLAIM)?;
     Ok(RawClaim { attempt: ids.attempt, fence, history, job, lease_until, sent_at })
 }
 
@@ -177,26 +176,4 @@ fn write(tx: &mut Tx<'_, '_>, num: i64, row: &JobRow, holder: &Holder, before: B
         before.epoch,
     ];
     tx.exactly_one(Query::JobClaim, params)
-}
-
-/// The history of a job with few events, in the claim's own transaction. `epoch` is the number of claims
-/// before: where there was none, no run has asked for permission.
-fn short_history(sql: &mut Prepared<'_>, num: i64, row: JobRow, epoch: u32) -> Result<Option<RawHistory>, Trouble> {
-    if row.seq > HISTORY_EVENTS_MAX {
-        return Ok(None);
-    }
-    let checkpoint = sql.first(Query::CheckpointRead, [num], rows::checkpoint)?;
-    let after = checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.seq);
-    let events = sql.all(Query::EventsPage, params![num, int(after), int(HISTORY_EVENTS_MAX)], rows::event)?;
-    let bytes: usize = events.iter().map(|event| event.payload.len()).sum();
-    if bytes > HISTORY_BYTES_MAX {
-        return Ok(None);
-    }
-    let kept = sql.all(Query::InboxKept, [num], rows::kept)?;
-    let mut history = RawHistory { checkpoint, effects: Vec::new(), events, kept, ledger: Vec::new(), row };
-    if epoch > 0 {
-        history.ledger = sql.all(Query::LedgerByJob, [num], rows::ledger)?;
-        history.effects = sql.all(Query::EffectsByJob, [num], rows::effect)?;
-    }
-    Ok(Some(history))
 }

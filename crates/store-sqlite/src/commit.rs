@@ -1,12 +1,13 @@
 //! Whether a unit of work is accepted: every check, in the order of the contract, before its first write.
 
 use aetheris_core::event::EventKind;
-use aetheris_core::id::IdempotencyKey;
+use aetheris_core::id::{IdempotencyKey, SignalId};
 use aetheris_core::job::JobStatus;
 use aetheris_core::lease::{self, Fence};
 use aetheris_core::ledger::LedgerRow;
+use aetheris_store::rules::Kept;
 use aetheris_store::{CommitError, Committed, InboxWrite, LeaseChange, LedgerWrite, Refusal, UnitOfWork, rules};
-use rusqlite::params;
+use rusqlite::{Row, params};
 
 use crate::error::{Stop, Trouble};
 use crate::queries::Query;
@@ -119,38 +120,45 @@ fn check_ledger(tx: &mut Tx<'_, '_>, unit: &UnitOfWork, fence: Fence) -> Result<
     Ok(steps)
 }
 
-/// How many signals are kept with the unit. Nothing is counted for a unit that does not change it.
-fn check_inbox(tx: &mut Tx<'_, '_>, unit: &UnitOfWork, num: Option<i64>) -> Result<usize, Stop> {
+/// What is kept with a unit that adds to it. Nothing is counted for one that does not.
+fn check_inbox(tx: &mut Tx<'_, '_>, unit: &UnitOfWork, num: Option<i64>) -> Result<Kept, Stop> {
     if unit.inbox.is_empty() {
-        return Ok(0);
+        return Ok(Kept::default());
     }
-    let (mut kept, mut received, mut consumed) = (0usize, Vec::new(), Vec::new());
+    let mut kept = Kept::default();
+    let mut received: Vec<(SignalId, usize)> = Vec::new();
+    let mut consumed = Vec::new();
     if let Some(num) = num {
-        kept = tx.sql.first(Query::InboxCount, [num], |row| rows::number(row, 0))?.unwrap_or(0);
+        let count =
+            |row: &Row<'_>| Ok::<_, Trouble>(Kept { bytes: rows::number(row, 1)?, count: rows::number(row, 0)? });
+        kept = tx.sql.first(Query::InboxCount, [num], count)?.unwrap_or_default();
     }
     for write in &unit.inbox {
         let (InboxWrite::Receive { signal, .. } | InboxWrite::Consume(signal)) = write;
+        let state = |row: &Row<'_>| Ok::<(i64, usize), Trouble>((row.get(0)?, rows::number(row, 2)?));
         let stored = match num {
-            Some(num) => tx.sql.first(Query::InboxState, params![num, &signal.to_bytes()[..]], |row| row.get(0))?,
-            None => None::<i64>,
+            Some(num) => tx.sql.first(Query::InboxState, params![num, &signal.to_bytes()[..]], state)?,
+            None => None,
         };
+        let before = received.iter().find(|(seen, _)| seen == signal).map(|(_, bytes)| *bytes);
         match write {
-            InboxWrite::Receive { delivered: false, .. } if stored.is_none() && !received.contains(signal) => {
-                received.push(*signal);
-                kept += 1;
+            InboxWrite::Receive { delivered: false, payload, .. } if stored.is_none() && before.is_none() => {
+                let bytes = payload.canonical().len();
+                received.push((*signal, bytes));
+                kept = Kept { bytes: kept.bytes + bytes, count: kept.count + 1 };
             }
             InboxWrite::Receive { .. } => {}
             InboxWrite::Consume(_) => {
-                let there = stored == Some(0) || received.contains(signal);
-                if !there || consumed.contains(signal) {
+                let there = stored.filter(|(state, _)| *state == 0).map(|(_, bytes)| bytes).or(before);
+                let Some(bytes) = there.filter(|_| !consumed.contains(signal)) else {
                     return Err(Stop::Answer(CommitError::Failed(rules::not_kept())));
-                }
+                };
                 consumed.push(*signal);
-                kept = kept.saturating_sub(1);
+                kept = Kept { bytes: kept.bytes.saturating_sub(bytes), count: kept.count.saturating_sub(1) };
             }
         }
     }
-    Ok(kept)
+    Ok(if received.is_empty() { Kept::default() } else { kept })
 }
 
 /// A running job has a holder, and nothing else has one: the table says so as well, but there it would

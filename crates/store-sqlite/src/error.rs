@@ -18,6 +18,9 @@ pub(crate) enum Trouble {
     /// It cannot be done now.
     #[error("{0}")]
     Unavailable(String),
+    /// The file is not the one that was opened any more.
+    #[error("{0}")]
+    Moved(String),
     /// The file is not one that this build may open.
     #[error("{0}")]
     Refused(String),
@@ -30,7 +33,7 @@ impl Trouble {
             Self::Sql(error) => sql_kind(error),
             Self::Corrupt(_) => ErrorKind::Corrupt,
             Self::Invalid(_) | Self::Refused(_) => ErrorKind::Invalid,
-            Self::Unavailable(_) => ErrorKind::Unavailable,
+            Self::Moved(_) | Self::Unavailable(_) => ErrorKind::Unavailable,
         }
     }
 
@@ -40,16 +43,20 @@ impl Trouble {
     }
 
     /// Whether SQLite reports that the disk did not do what it was told. After a failed fsync nobody
-    /// knows what is on it, and asking again may lie.
+    /// knows what is on it, and asking again may lie. The same where it was told to another file.
     pub(crate) fn is_fatal(&self) -> bool {
-        matches!(self, Self::Sql(error) if error.sqlite_error_code() == Some(ErrorCode::SystemIoFailure))
+        match self {
+            Self::Sql(error) => error.sqlite_error_code() == Some(ErrorCode::SystemIoFailure),
+            Self::Moved(_) => true,
+            Self::Corrupt(_) | Self::Invalid(_) | Self::Unavailable(_) | Self::Refused(_) => false,
+        }
     }
 
     /// Whether SQLite answers a COMMIT so only when nothing of it was written.
     pub(crate) fn is_before_commit(&self) -> bool {
         let code = match self {
             Self::Sql(error) => error.sqlite_error_code(),
-            Self::Corrupt(_) | Self::Invalid(_) | Self::Unavailable(_) | Self::Refused(_) => None,
+            Self::Corrupt(_) | Self::Invalid(_) | Self::Moved(_) | Self::Unavailable(_) | Self::Refused(_) => None,
         };
         matches!(code, Some(ErrorCode::DatabaseBusy | ErrorCode::DiskFull))
     }

@@ -10,7 +10,7 @@ use crate::error::Trouble;
 /// The steps: the file of version n stands at n - 1.
 const MIGRATIONS: &[&str] = &[include_str!("../migrations/0001_init.sql")];
 /// Marks the file as one of ours: "aeth".
-const APPLICATION: i64 = 0x6165_7468;
+pub(crate) const APPLICATION: i64 = 0x6165_7468;
 
 /// The version that this build writes and reads.
 pub(crate) fn newest() -> i64 {

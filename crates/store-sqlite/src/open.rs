@@ -9,8 +9,9 @@ use aetheris_store::system::{Clock, SystemClock};
 use rusqlite::{Connection, OpenFlags};
 
 use crate::error::Trouble;
-use crate::migrate;
+use crate::file::{self, Whose};
 use crate::queries::Query;
+use crate::{migrate, network};
 
 /// Told of an error after which the process must not go on.
 pub type Fatal = Arc<dyn Fn(&StoreError) + Send + Sync>;
@@ -67,7 +68,9 @@ fn end_process(error: &StoreError) {
 
 /// The connection that writes, on a schema that is up to date.
 pub(crate) fn writer(options: &SqliteOptions) -> Result<Connection, Trouble> {
-    refuse_network(&options.path)?;
+    network::refuse(&file::resolved(&options.path)?)?;
+    // Before anything is changed in it: a database of another program stays as it is.
+    let whose = file::whose(&options.path)?;
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let conn = Connection::open_with_flags(&options.path, flags)?;
     conn.busy_timeout(BUSY)?;
@@ -85,6 +88,10 @@ pub(crate) fn writer(options: &SqliteOptions) -> Result<Connection, Trouble> {
     }
     aetheris_fault::crash_point!("store.open.before_migrate");
     migrate::run(&conn, options.clock.as_ref())?;
+    if whose == Whose::Nobody {
+        // From here on the file itself says whose it is, and not only its log.
+        conn.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))?;
+    }
     // From here on waiting is the turn's business.
     conn.busy_timeout(Duration::ZERO)?;
     Ok(conn)
@@ -98,40 +105,4 @@ pub(crate) fn reader(path: &Path) -> Result<Connection, Trouble> {
     conn.execute_batch("PRAGMA cache_size = -1024; PRAGMA temp_store = MEMORY;")?;
     conn.set_prepared_statement_cache_capacity(Query::ALL.len());
     Ok(conn)
-}
-
-/// File systems whose locks and shared memory do not hold between hosts.
-#[cfg(target_os = "linux")]
-const NETWORK: [(u32, &str); 9] = [
-    (0x6969, "NFS"),
-    (0x517b, "SMB"),
-    (0xff53_4d42, "CIFS"),
-    (0xfe53_4d42, "SMB 2"),
-    (0x0102_1997, "9P"),
-    (0x5346_414f, "AFS"),
-    (0x6b41_4653, "AFS"),
-    (0x00c3_6400, "Ceph"),
-    (0x0bd0_0bd0, "Lustre"),
-];
-
-#[cfg(target_os = "linux")]
-fn refuse_network(path: &Path) -> Result<(), Trouble> {
-    let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let found = rustix::fs::statfs(folder)
-        .map_err(|e| Trouble::Unavailable(format!("cannot look at the folder {}: {e}", folder.display())))?;
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "magic numbers have 32 bits")]
-    let magic = found.f_type as u32;
-    match NETWORK.iter().find(|(number, _)| *number == magic) {
-        Some((_, name)) => Err(Trouble::Refused(format!(
-            "{} is on {name}, a network file system: its locks do not keep two hosts apart; use a local disk",
-            folder.display()
-        ))),
-        None => Ok(()),
-    }
-}
-
-#[cfg(not(target_os = "linux"))]
-#[expect(clippy::unnecessary_wraps, reason = "the signature of the other one")]
-fn refuse_network(_: &Path) -> Result<(), Trouble> {
-    Ok(())
 }

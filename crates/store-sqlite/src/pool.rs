@@ -1,8 +1,9 @@
 //! Reading: connections that cannot write.
 //!
 //! A look at a few rows is done where it is asked for ([`Pool::look`]): it takes microseconds, never waits
-//! for the writer, and handing it to another thread and back would cost ten times as much. What may read
-//! much goes to threads of its own ([`Pool::ask`]).
+//! for the writer, and handing it to another thread and back would cost ten times as much. Pages go to threads
+//! of their own ([`Pool::ask`]), and what has no bound, the history of a large job, to others again
+//! ([`Pool::ask_long`]): whoever reads one for seconds holds up nobody who asks for a page.
 
 use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -26,6 +27,7 @@ pub(crate) struct Pool {
     clock: Arc<dyn Clock>,
     direct: Vec<Mutex<Connection>>,
     pub(crate) documents: Arc<Documents>,
+    long: Option<Sender<Question>>,
     questions: Option<Sender<Question>>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -33,19 +35,24 @@ pub(crate) struct Pool {
 impl Pool {
     /// Opens the connections and starts the threads.
     pub(crate) fn start(path: &Path, readers: usize, clock: &Arc<dyn Clock>) -> Result<Self, Trouble> {
-        let (questions, queue) = channel();
-        let queue = Arc::new(Mutex::new(queue));
         let documents = Arc::new(Documents::default());
         let mut threads = Vec::new();
-        for number in 0..readers.max(1) {
-            let conn = open::reader(path)?;
-            let (queue, clock, documents) = (Arc::clone(&queue), Arc::clone(clock), Arc::clone(&documents));
-            let body = move || serve(&conn, &queue, clock, documents);
-            let thread = std::thread::Builder::new().name(format!("store-read-{number}")).spawn(body);
-            threads.push(thread.map_err(|e| Trouble::Unavailable(format!("no thread to read: {e}")))?);
-        }
+        let mut threads_of = |name: &str| {
+            let (questions, queue) = channel();
+            let queue = Arc::new(Mutex::new(queue));
+            for number in 0..readers.max(1) {
+                let conn = open::reader(path)?;
+                let (queue, clock, documents) = (Arc::clone(&queue), Arc::clone(clock), Arc::clone(&documents));
+                let body = move || serve(&conn, &queue, clock, documents);
+                let thread = std::thread::Builder::new().name(format!("store-{name}-{number}")).spawn(body);
+                threads.push(thread.map_err(|e| Trouble::Unavailable(format!("no thread to read: {e}")))?);
+            }
+            Ok::<_, Trouble>(questions)
+        };
+        let (questions, long) = (threads_of("read")?, threads_of("long")?);
         let direct = (0..readers.max(1)).map(|_| open::reader(path).map(Mutex::new)).collect::<Result<_, _>>()?;
-        Ok(Self { clock: Arc::clone(clock), direct, documents, questions: Some(questions), threads })
+        let (long, questions) = (Some(long), Some(questions));
+        Ok(Self { clock: Arc::clone(clock), direct, documents, long, questions, threads })
     }
 
     /// Looks at a few rows, on this thread.
@@ -62,24 +69,40 @@ impl Pool {
         question(&mut reads).map_err(|trouble| trouble.at(op))
     }
 
-    /// Asks one of them.
+    /// Asks one of the threads that read pages.
     pub(crate) async fn ask<T: Send + 'static>(
         &self,
         op: &'static str,
         question: impl for<'a, 'c> FnOnce(&'a mut Reads<'c>) -> Result<T, Trouble> + Send + 'static,
     ) -> Result<T, StoreError> {
-        let closing = || StoreError::new(ErrorKind::Unavailable, op, "the store is closing");
-        let (reply, answer) = oneshot::channel();
-        let question: Question = Box::new(move |reads| drop(reply.send(question(reads))));
-        let sent = self.questions.as_ref().ok_or_else(closing)?.send(question);
-        sent.map_err(|_| closing())?;
-        answer.await.map_err(|_| closing())?.map_err(|trouble| trouble.at(op))
+        ask(self.questions.as_ref(), op, question).await
     }
+
+    /// Asks one of the threads that read what may be long.
+    pub(crate) async fn ask_long<T: Send + 'static>(
+        &self,
+        op: &'static str,
+        question: impl for<'a, 'c> FnOnce(&'a mut Reads<'c>) -> Result<T, Trouble> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        ask(self.long.as_ref(), op, question).await
+    }
+}
+
+async fn ask<T: Send + 'static>(
+    queue: Option<&Sender<Question>>,
+    op: &'static str,
+    question: impl for<'a, 'c> FnOnce(&'a mut Reads<'c>) -> Result<T, Trouble> + Send + 'static,
+) -> Result<T, StoreError> {
+    let closing = || StoreError::new(ErrorKind::Unavailable, op, "the store is closing");
+    let (reply, answer) = oneshot::channel();
+    let question: Question = Box::new(move |reads| drop(reply.send(question(reads))));
+    queue.ok_or_else(closing)?.send(question).map_err(|_| closing())?;
+    answer.await.map_err(|_| closing())?.map_err(|trouble| trouble.at(op))
 }
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        self.questions = None;
+        (self.long, self.questions) = (None, None);
         for thread in self.threads.drain(..) {
             drop(thread.join());
         }

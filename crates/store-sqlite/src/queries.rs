@@ -33,6 +33,7 @@ queries! {
     BeginRead = "begin_read";
     CheckpointPut = "checkpoint_put";
     CheckpointRead = "checkpoint_read";
+    CheckpointSize = "checkpoint_size";
     ClientKey = "client_key";
     Commit = "commit";
     DataVersion = "data_version";
@@ -84,7 +85,6 @@ queries! {
     Rollback = "rollback";
     SessionAdvance = "session_advance";
     SessionEarlier = "session_earlier";
-    SessionHold = "session_hold";
     TimerDelete = "timer_delete";
     TimerPut = "timer_put";
     TimersByJob = "timers_by_job";
@@ -215,7 +215,6 @@ mod tests {
             (Query::LedgerInDoubt, "ledger_in_doubt"),
             (Query::SessionAdvance, "jobs_session_open"),
             (Query::SessionEarlier, "jobs_session_open"),
-            (Query::SessionHold, "jobs_session_open"),
             (Query::TimersDue, "timers_due"),
             (Query::TimersNext, "timers_due"),
         ] {

@@ -19,8 +19,9 @@ use rusqlite::{Row, params};
 use crate::clock;
 use crate::codes::{Code, count, int};
 use crate::error::Trouble;
+use crate::history::{self, Bound, Looked};
 use crate::queries::{Prepared, Query};
-use crate::rows::{self, RawHistory};
+use crate::rows;
 use crate::tx::Meta;
 
 /// So many parsed documents are kept of each kind.
@@ -82,20 +83,8 @@ impl Reads<'_> {
         Ok(self.sql.first(Query::JobById, [&job.to_bytes()[..]], rows::job)?.map(|(_, row)| row))
     }
 
-    pub(crate) fn history(&mut self, job: JobId, full: bool) -> Result<Option<RawHistory>, Trouble> {
-        self.at_once(|reads| {
-            let sql = &mut reads.sql;
-            let Some((num, row)) = sql.first(Query::JobById, [&job.to_bytes()[..]], rows::job)? else {
-                return Ok(None);
-            };
-            let checkpoint = if full { None } else { sql.first(Query::CheckpointRead, [num], rows::checkpoint)? };
-            let after = checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.seq);
-            let events = sql.all(Query::EventsPage, params![num, int(after), -1], rows::event)?;
-            let effects = sql.all(Query::EffectsByJob, [num], rows::effect)?;
-            let ledger = sql.all(Query::LedgerByJob, [num], rows::ledger)?;
-            let kept = sql.all(Query::InboxKept, [num], rows::kept)?;
-            Ok(Some(RawHistory { checkpoint, effects, events, kept, ledger, row }))
-        })
+    pub(crate) fn history(&mut self, job: JobId, full: bool, bound: Bound) -> Result<Looked, Trouble> {
+        self.at_once(|reads| history::look(&mut reads.sql, &job.to_bytes()[..], full, bound))
     }
 
     pub(crate) fn events(&mut self, job: JobId, after: u64, limit: usize) -> Result<Vec<EventRow>, Trouble> {

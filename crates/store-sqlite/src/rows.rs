@@ -233,6 +233,13 @@ pub(crate) struct RawSignal {
     signal: KeptSignal,
 }
 
+impl RawSignal {
+    /// The bytes that it brings.
+    pub(crate) fn bytes(&self) -> usize {
+        self.payload.len() + self.signal.key.len()
+    }
+}
+
 /// A row of `inbox_kept.sql`.
 pub(crate) fn kept(row: &Row<'_>) -> Result<RawSignal, Trouble> {
     let signal = KeptSignal {

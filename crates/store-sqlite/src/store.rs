@@ -20,10 +20,11 @@ use tokio::sync::{Semaphore, oneshot};
 
 use crate::claim::{RawClaim, Standing};
 use crate::error::Trouble;
+use crate::file::Identity;
+use crate::history::{Bound, Looked};
 use crate::open::{self, SqliteOptions};
 use crate::pool::Pool;
 use crate::read::Reads;
-use crate::rows::RawHistory;
 use crate::stats::Stats;
 use crate::turn::Turn;
 use crate::wait::Waiting;
@@ -60,6 +61,7 @@ impl SqliteStore {
         let parts = Parts {
             clock: Arc::clone(&options.clock),
             fatal: options.on_fatal,
+            file: Identity::of(&options.path)?,
             hints: hints.clone(),
             requests: queue,
             slots: Arc::clone(&slots),
@@ -129,6 +131,25 @@ impl SqliteStore {
         })
     }
 
+    /// A short one is read and parsed here; any other by a thread of its own, because this one may serve everybody.
+    async fn history_of(&self, job: JobId, full: bool) -> Result<Option<History>, StoreError> {
+        if !full {
+            let found = self.pool.look("history", |reads| match reads.history(job, false, Bound::LOOK)? {
+                Looked::Absent => Ok(Some(None)),
+                Looked::Found(raw) => raw.decode().map(|history| Some(Some(history))),
+                Looked::Much => Ok(None),
+            })?;
+            if let Some(history) = found {
+                return Ok(history);
+            }
+        }
+        let read = move |reads: &mut Reads<'_>| match reads.history(job, full, Bound::NONE)? {
+            Looked::Absent | Looked::Much => Ok(None),
+            Looked::Found(raw) => raw.decode().map(Some),
+        };
+        self.pool.ask_long("history", read).await
+    }
+
     async fn plan_document(&self, hash: Hash) -> Result<Option<PlanDocument>, StoreError> {
         if let Some(plan) = self.pool.documents.plan(hash) {
             return Ok(Some(PlanDocument { hash, plan }));
@@ -185,14 +206,7 @@ impl Store for SqliteStore {
     }
 
     fn history(&self, job: JobId, full: bool) -> Boxed<'_, Result<Option<History>, StoreError>> {
-        Box::pin(async move {
-            if full {
-                // From the first event on it may be long.
-                let read = move |reads: &mut Reads<'_>| reads.history(job, true)?.map(RawHistory::decode).transpose();
-                return self.pool.ask("history", read).await;
-            }
-            self.pool.look("history", |reads| reads.history(job, false)?.map(RawHistory::decode).transpose())
-        })
+        Box::pin(self.history_of(job, full))
     }
 
     fn job(&self, job: JobId) -> Boxed<'_, Result<Option<JobRow>, StoreError>> {

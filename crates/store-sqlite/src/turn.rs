@@ -3,10 +3,11 @@
 //! the database, and a busy writer that finds it shown pauses before its next transaction.
 
 use std::fs::{File, OpenOptions, TryLockError};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::error::Trouble;
+use crate::file::beside;
 use crate::queries::{Prepared, Query};
 
 /// How long a busy writer stands back.
@@ -22,31 +23,30 @@ pub(crate) struct Turn {
 impl Turn {
     /// Opens the file beside the database.
     pub(crate) fn open(database: &Path) -> Result<Self, Trouble> {
-        let mut name = database.as_os_str().to_owned();
-        name.push("-turn");
-        let path = PathBuf::from(name);
+        let path = beside(database, "-turn");
         let file = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&path);
         let file = file.map_err(|e| Trouble::Unavailable(format!("cannot open {}: {e}", path.display())))?;
         Ok(Self { file })
     }
 
-    /// Begins a write transaction, waiting for other processes up to `patience`.
-    pub(crate) fn begin(&self, sql: &mut Prepared<'_>, patience: Duration) -> Result<(), Trouble> {
+    /// Begins a write transaction, waiting for other processes until then.
+    pub(crate) fn begin(&self, sql: &mut Prepared<'_>, until: Instant) -> Result<(), Trouble> {
         match begin(sql) {
             Err(trouble) if trouble.is_busy() => {}
             other => return other,
         }
-        // Without the lock the waiting is only less fair.
-        let shown = self.file.lock_shared();
-        let until = ticks() + patience;
+        // Never waited for: another process may hold it for as long as it likes, and without it the waiting
+        // is only less fair.
+        let mut shown = false;
         let begun = loop {
+            shown = shown || self.file.try_lock_shared().is_ok();
             std::thread::sleep(LOOK);
             match begin(sql) {
                 Err(trouble) if trouble.is_busy() && ticks() < until => {}
                 other => break other,
             }
         };
-        if shown.is_ok() {
+        if shown {
             drop(self.file.unlock());
         }
         begun
@@ -71,4 +71,28 @@ fn begin(sql: &mut Prepared<'_>) -> Result<(), Trouble> {
 #[expect(clippy::disallowed_methods, reason = "how long a thread waits decides nothing that is stored")]
 pub(crate) fn ticks() -> Instant {
     Instant::now()
+}
+
+#[cfg(test)]
+mod tests {
+    use rusqlite::Connection;
+
+    use super::*;
+
+    #[test]
+    fn a_process_that_keeps_the_turn_to_itself_costs_others_no_more_than_their_patience() {
+        let folder = std::env::temp_dir().join(format!("aetheris-turn-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let database = folder.join("aetheris.db");
+        let (busy, conn) = (Connection::open(&database).unwrap(), Connection::open(&database).unwrap());
+        busy.execute_batch("BEGIN IMMEDIATE").unwrap();
+        conn.busy_timeout(Duration::ZERO).unwrap();
+        let (kept, turn) = (Turn::open(&database).unwrap(), Turn::open(&database).unwrap());
+        kept.file.lock().unwrap();
+        let mut sql = Prepared::new(&conn);
+        assert!(turn.begin(&mut sql, ticks()).unwrap_err().is_busy());
+        busy.execute_batch("ROLLBACK").unwrap();
+        turn.begin(&mut sql, ticks()).unwrap();
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
 }

@@ -2,7 +2,7 @@
 
 use aetheris_core::chain::Header;
 use aetheris_core::hash::Hash;
-use aetheris_core::id::{AgentName, JobId, SessionId};
+use aetheris_core::id::{AgentName, SessionId};
 use aetheris_core::job::JobStatus;
 use aetheris_core::lease::{Fence, Guard};
 use aetheris_core::ledger::LedgerRow;
@@ -98,9 +98,10 @@ struct Derived {
     waiting: Option<Vec<u8>>,
 }
 
+/// `num` is the job's place in the order of arrival; a new one has none yet.
 fn derive(
     tx: &mut Tx<'_, '_>,
-    job: JobId,
+    num: Option<i64>,
     session: Option<&(AgentName, SessionId)>,
     row: &Projection,
 ) -> Result<Derived, Trouble> {
@@ -113,7 +114,8 @@ fn derive(
         && let Some((agent, session)) = session
         && !aetheris_fault::planted!("session-order-ignored")
     {
-        let earlier = params![agent.as_str(), session.as_str(), &job.to_bytes()[..]];
+        // A new job comes behind all that are there, whatever its id says: that was made before.
+        let earlier = params![agent.as_str(), session.as_str(), num.unwrap_or(i64::MAX)];
         ready = !tx.sql.exists(Query::SessionEarlier, earlier)?;
     }
     tx.changes.claimable |= ready;
@@ -130,7 +132,7 @@ fn derive(
 fn insert(tx: &mut Tx<'_, '_>, unit: &UnitOfWork, new: &NewJob, fence: Fence, after: &After) -> Result<i64, Trouble> {
     let row = unit.row.as_ref().ok_or_else(|| Trouble::Invalid("a new job has a row".to_owned()))?;
     let session = new.session.as_ref().map(|session| (new.agent.clone(), session.clone()));
-    let derived = derive(tx, unit.job, session.as_ref(), row)?;
+    let derived = derive(tx, None, session.as_ref(), row)?;
     let labels = (!new.labels.is_empty()).then(|| aetheris_core::json::to_canonical(&new.labels));
     let id = unit.job.to_bytes();
     tx.exactly_one(
@@ -163,11 +165,6 @@ fn insert(tx: &mut Tx<'_, '_>, unit: &UnitOfWork, new: &NewJob, fence: Fence, af
     let num = tx.sql.connection().last_insert_rowid();
     tx.moved(None, row.status);
     tx.changes.bytes += 256;
-    if let Some((agent, session)) = &session {
-        // An id that sorts before those already there comes before them.
-        tx.run(Query::SessionHold, params![agent.as_str(), session.as_str(), &id[..]])?;
-        advance(tx, agent, session)?;
-    }
     Ok(num)
 }
 
@@ -207,7 +204,7 @@ fn update(tx: &mut Tx<'_, '_>, unit: &UnitOfWork, job: &HotJob, after: &After) -
         tx.exactly_one(Query::JobTouch, touched)?;
         return Ok(job.num);
     };
-    let derived = derive(tx, unit.job, job.session.as_ref(), row)?;
+    let derived = derive(tx, Some(job.num), job.session.as_ref(), row)?;
     tx.exactly_one(
         Query::JobUpdate,
         params![

@@ -20,6 +20,7 @@ use tokio::sync::{Semaphore, oneshot};
 use crate::claim::{self, Served, Standing};
 use crate::clock::JUMP_US;
 use crate::error::{Shared, Stop, Trouble};
+use crate::file::Identity;
 use crate::open::Fatal;
 use crate::queries::{Prepared, Query};
 use crate::stats::Stats;
@@ -30,7 +31,7 @@ use crate::{agents, commit, heartbeat, settle};
 /// How long the thread looks for the next request before it sleeps: at one request in flight the next one
 /// comes within it, and waking a thread costs as much as the transaction's own work.
 const SPIN: Duration = Duration::from_micros(100);
-/// How long a transaction waits for those of other processes.
+/// How long a batch waits for the transactions of other processes.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How often a standing claim looks whether another process has written.
 const LOOK: Duration = Duration::from_millis(50);
@@ -93,6 +94,7 @@ struct Failure {
 pub(crate) struct Parts {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) fatal: Fatal,
+    pub(crate) file: Identity,
     pub(crate) hints: Hints,
     pub(crate) requests: Receiver<Request>,
     pub(crate) slots: Arc<Semaphore>,
@@ -217,7 +219,9 @@ impl Writer<'_> {
     }
 
     fn transact(&mut self, requests: Vec<Request>, claims: Claims) {
-        let (requests, failure) = match self.attempt(requests, claims) {
+        // One patience for all: a batch that is repeated one by one must not wait again for each.
+        let until = ticks() + PATIENCE;
+        let (requests, failure) = match self.attempt(requests, claims, until) {
             Ok(()) => return,
             Err(failed) => failed,
         };
@@ -227,18 +231,23 @@ impl Writer<'_> {
         }
         tracing::warn!(error = %failure.trouble, requests = requests.len(), "a batch is repeated one by one");
         for request in requests {
-            if let Err((request, failure)) = self.attempt(vec![request], Claims::Never) {
+            if let Err((request, failure)) = self.attempt(vec![request], Claims::Never, until) {
                 self.fail(request, Claims::Never, &failure);
             }
         }
-        if let Err((_, failure)) = self.attempt(Vec::new(), Claims::Always) {
+        if let Err((_, failure)) = self.attempt(Vec::new(), Claims::Always, until) {
             self.fail(Vec::new(), Claims::Always, &failure);
         }
     }
 
     /// BEGIN to COMMIT and the answers; the requests come back where that failed.
-    fn attempt(&mut self, requests: Vec<Request>, claims: Claims) -> Result<(), (Vec<Request>, Failure)> {
-        let outcome = match self.prepare(&requests, claims) {
+    fn attempt(
+        &mut self,
+        requests: Vec<Request>,
+        claims: Claims,
+        until: Instant,
+    ) -> Result<(), (Vec<Request>, Failure)> {
+        let outcome = match self.prepare(&requests, claims, until) {
             Ok(outcome) => outcome,
             Err(failure) => return Err((requests, failure)),
         };
@@ -260,10 +269,10 @@ impl Writer<'_> {
     }
 
     /// Everything up to the COMMIT.
-    fn prepare(&mut self, requests: &[Request], claims: Claims) -> Result<Outcome, Failure> {
+    fn prepare(&mut self, requests: &[Request], claims: Claims, until: Instant) -> Result<Outcome, Failure> {
         // What is left of a lease is measured from before the transaction that gives it.
         let sent_at = self.parts.clock.boot();
-        let begun = self.parts.turn.begin(&mut self.sql, PATIENCE);
+        let begun = self.parts.turn.begin(&mut self.sql, until);
         begun.map_err(|trouble| Failure { unknown: false, divisible: false, trouble })?;
         self.apply(requests, claims, sent_at).map_err(|trouble| {
             self.roll_back();
@@ -276,6 +285,8 @@ impl Writer<'_> {
             aetheris_fault::crash_point!("store.{purpose}.before_commit");
         }
         self.sql.run(Query::Commit, []).map_err(|error| self.commit_failed(error.into()))?;
+        // Before anybody is answered: what went into a file that has gone is not there at the next start.
+        self.parts.file.check().map_err(|trouble| self.commit_failed(trouble))?;
         for purpose in points {
             aetheris_fault::crash_point!("store.{purpose}.after_commit");
         }

@@ -132,12 +132,21 @@ pub fn not_kept() -> StoreError {
 /// What [`Refusal::Bound`] calls the bound of one value in its canonical form.
 pub const PAYLOAD_BYTES: &str = "payload bytes";
 
-/// The bounds. `seq` is the place of the last event before the unit; `kept` the number of kept signals
-/// with it.
+/// The signals that a unit leaves kept for its job; none where it adds none, since what is there already was
+/// within the bounds of its time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Kept {
+    /// Bytes of their payloads.
+    pub bytes: usize,
+    /// How many.
+    pub count: usize,
+}
+
+/// The bounds. `seq` is the place of the last event before the unit.
 ///
 /// # Errors
 /// [`Refusal::Bound`].
-pub fn bounds(unit: &UnitOfWork, seq: u64, kept: usize) -> Result<(), Refusal> {
+pub fn bounds(unit: &UnitOfWork, seq: u64, kept: Kept) -> Result<(), Refusal> {
     let count = unit.events.len();
     let bound = |bound: usize, what| Err(Refusal::Bound { bound: u64::try_from(bound).unwrap_or(u64::MAX), what });
     if count > limits::UNIT_EVENTS_MAX {
@@ -159,8 +168,11 @@ pub fn bounds(unit: &UnitOfWork, seq: u64, kept: usize) -> Result<(), Refusal> {
     if large {
         return bound(limits::PAYLOAD_BYTES_MAX, PAYLOAD_BYTES);
     }
-    if kept > limits::KEPT_SIGNALS_MAX {
+    if kept.count > limits::KEPT_SIGNALS_MAX {
         return bound(limits::KEPT_SIGNALS_MAX, "kept signals");
+    }
+    if kept.bytes > limits::KEPT_SIGNAL_BYTES_MAX {
+        return bound(limits::KEPT_SIGNAL_BYTES_MAX, "bytes of kept signals");
     }
     Ok(())
 }
@@ -374,19 +386,24 @@ mod tests {
     fn length_is_bounded_per_unit_and_per_job_and_an_end_is_never_refused_for_it() {
         let many = |count: usize| unit((0..count).map(|id| cancelled(u128::try_from(id).unwrap())).collect());
         let of_unit = Refusal::Bound { bound: 128, what: "events in one unit" };
-        assert_eq!(bounds(&many(limits::UNIT_EVENTS_MAX), 0, 0), Ok(()));
-        assert_eq!(bounds(&many(limits::UNIT_EVENTS_MAX + 1), 0, 0), Err(of_unit));
+        assert_eq!(bounds(&many(limits::UNIT_EVENTS_MAX), 0, Kept::default()), Ok(()));
+        assert_eq!(bounds(&many(limits::UNIT_EVENTS_MAX + 1), 0, Kept::default()), Err(of_unit));
         let grows = || unit(vec![cancelled(1), event(2, NodeStarted { node: "n".into(), number: 1 })]);
         let of_job = Refusal::Bound { bound: limits::JOB_EVENTS_MAX, what: "events of one job" };
-        assert_eq!(bounds(&grows(), limits::JOB_EVENTS_MAX - 2, 0), Ok(()));
+        assert_eq!(bounds(&grows(), limits::JOB_EVENTS_MAX - 2, Kept::default()), Ok(()));
         for seq in [limits::JOB_EVENTS_MAX - 1, limits::JOB_EVENTS_MAX, u64::MAX] {
-            assert_eq!(bounds(&grows(), seq, 0), Err(of_job.clone()));
-            assert_eq!(bounds(&many(1), seq, 0), Ok(()));
+            assert_eq!(bounds(&grows(), seq, Kept::default()), Err(of_job.clone()));
+            assert_eq!(bounds(&many(1), seq, Kept::default()), Ok(()));
         }
-        let kept = Refusal::Bound { bound: 1_000, what: "kept signals" };
-        assert_eq!(bounds(&unit(vec![]), 0, limits::KEPT_SIGNALS_MAX), Ok(()));
-        assert_eq!(bounds(&unit(vec![]), 0, limits::KEPT_SIGNALS_MAX + 1), Err(kept.clone()));
-        assert_eq!(bounds(&unit(vec![]), 0, limits::KEPT_SIGNALS_MAX + 2), Err(kept));
+        let kept = |count, bytes| bounds(&unit(vec![]), 0, Kept { bytes, count });
+        let many = Refusal::Bound { bound: 1_000, what: "kept signals" };
+        assert_eq!(kept(limits::KEPT_SIGNALS_MAX, 0), Ok(()));
+        assert_eq!(kept(limits::KEPT_SIGNALS_MAX + 1, 0), Err(many.clone()));
+        assert_eq!(kept(limits::KEPT_SIGNALS_MAX + 2, 0), Err(many));
+        let large = Refusal::Bound { bound: 16_777_216, what: "bytes of kept signals" };
+        assert_eq!(kept(1, limits::KEPT_SIGNAL_BYTES_MAX), Ok(()));
+        assert_eq!(kept(1, limits::KEPT_SIGNAL_BYTES_MAX + 1), Err(large.clone()));
+        assert_eq!(kept(1, usize::MAX), Err(large));
     }
 
     fn evidence(outcome: Json) -> Evidence {
@@ -404,7 +421,7 @@ mod tests {
         for (bytes, answer) in [(max, Ok(())), (max + 1, Err(too_large.clone())), (max + 2, Err(too_large))] {
             let effect =
                 NewEffect { key: request().key, permit: 1, permit_id: request().permit_id, result: text(bytes) };
-            assert_eq!(bounds(&UnitOfWork { effects: vec![effect], ..unit(vec![]) }, 0, 0), answer);
+            assert_eq!(bounds(&UnitOfWork { effects: vec![effect], ..unit(vec![]) }, 0, Kept::default()), answer);
             let receive = InboxWrite::Receive {
                 delivered: false,
                 key: "k".to_owned(),
@@ -413,11 +430,14 @@ mod tests {
                 wait_type: None,
             };
             let consume = InboxWrite::Consume(SignalId::from_u128(2));
-            assert_eq!(bounds(&UnitOfWork { inbox: vec![consume, receive], ..unit(vec![]) }, 0, 0), answer);
+            assert_eq!(
+                bounds(&UnitOfWork { inbox: vec![consume, receive], ..unit(vec![]) }, 0, Kept::default()),
+                answer
+            );
             let evidence = evidence(text(bytes + ENVELOPE_BYTES_MAX));
-            assert_eq!(bounds(&UnitOfWork { evidence: vec![evidence], ..unit(vec![]) }, 0, 0), answer);
+            assert_eq!(bounds(&UnitOfWork { evidence: vec![evidence], ..unit(vec![]) }, 0, Kept::default()), answer);
             let payload = vec![0; bytes + ENVELOPE_BYTES_MAX];
-            assert_eq!(bounds(&unit(vec![EncodedEvent { payload, ..cancelled(1) }]), 0, 0), answer);
+            assert_eq!(bounds(&unit(vec![EncodedEvent { payload, ..cancelled(1) }]), 0, Kept::default()), answer);
         }
     }
 

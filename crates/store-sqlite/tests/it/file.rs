@@ -38,10 +38,77 @@ fn a_database_of_another_program_is_refused_and_left_alone() {
     let folder = Folder::new();
     let conn = Connection::open(folder.database()).unwrap();
     conn.execute_batch("CREATE TABLE theirs (a); INSERT INTO theirs VALUES (1)").unwrap();
+    drop(conn);
+    let before = std::fs::read(folder.database()).unwrap();
     let error = open(&folder).unwrap_err();
     assert!(error.to_string().contains("another program"), "{error}");
-    let tables: i64 = conn.query_row("SELECT count(*) FROM sqlite_master", [], |row| row.get(0)).unwrap();
-    assert_eq!(tables, 1);
+    assert_eq!(std::fs::read(folder.database()).unwrap(), before, "not one byte of it is ours to change");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "and no file stands beside it");
+}
+
+#[test]
+fn a_database_of_another_program_with_its_own_number_or_log_is_left_alone() {
+    for (mode, number) in [("delete", 7), ("wal", 0), ("wal", 7)] {
+        let folder = Folder::new();
+        let conn = Connection::open(folder.database()).unwrap();
+        conn.query_row(&format!("PRAGMA journal_mode = {mode}"), [], |_| Ok(())).unwrap();
+        conn.pragma_update(None, "application_id", number).unwrap();
+        conn.execute_batch("CREATE TABLE theirs (a); INSERT INTO theirs VALUES (1)").unwrap();
+        let before = std::fs::read(folder.database()).unwrap();
+        let error = open(&folder).unwrap_err();
+        assert!(error.to_string().contains("another program"), "{error}");
+        assert_eq!(std::fs::read(folder.database()).unwrap(), before, "{mode} {number}");
+        let now: String = conn.query_row("PRAGMA journal_mode", [], |row| row.get(0)).unwrap();
+        assert_eq!(now, mode);
+    }
+}
+
+#[test]
+fn a_file_that_is_no_database_is_named() {
+    let folder = Folder::new();
+    std::fs::write(folder.database(), "notes of somebody".repeat(100)).unwrap();
+    let error = open(&folder).unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Corrupt);
+    assert!(error.to_string().contains("no SQLite database"), "{error}");
+}
+
+/// Opens a store that says instead of ending the process.
+fn telling(folder: &Folder) -> (SqliteStore, std::sync::mpsc::Receiver<String>) {
+    let (tell, told) = std::sync::mpsc::channel();
+    let on_fatal = Arc::new(move |error: &aetheris_store::StoreError| drop(tell.send(error.to_string())));
+    let options = aetheris_store_sqlite::SqliteOptions { on_fatal, ..options(folder, Arc::new(SystemClock)) };
+    (SqliteStore::open(options).unwrap(), told)
+}
+
+#[tokio::test]
+async fn nothing_is_acknowledged_when_the_file_has_gone_or_is_another() {
+    for (name, replaced) in [("aetheris.db", false), ("aetheris.db-wal", false), ("aetheris.db", true)] {
+        let folder = Folder::new();
+        let (store, told) = telling(&folder);
+        store.put_agent(agent("agent", "1")).await.unwrap();
+        assert!(told.try_recv().is_err());
+        let path = folder.path().join(name);
+        std::fs::rename(&path, folder.path().join("elsewhere")).unwrap();
+        if replaced {
+            std::fs::write(&path, "").unwrap();
+        }
+        let error = store.put_agent(agent("agent", "2")).await.unwrap_err();
+        assert!(error.to_string().contains("while it was in use"), "{error}");
+        assert!(matches!(store.commit(creation()).await, Err(aetheris_store::CommitError::Unknown(_))));
+        assert!(told.recv().unwrap().contains(if replaced { "replaced" } else { "removed or moved away" }));
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_link_to_nothing_is_named_and_one_to_a_database_is_followed() {
+    let (folder, other) = (Folder::new(), Folder::new());
+    std::os::unix::fs::symlink(other.database(), folder.database()).unwrap();
+    let error = open(&folder).unwrap_err();
+    assert!(error.to_string().contains("leads to nothing"), "{error}");
+    drop(open(&other).unwrap());
+    drop(open(&folder).unwrap());
+    assert!(!folder.path().join("aetheris.db-wal").exists());
 }
 
 #[test]

@@ -7,6 +7,7 @@ mod differential;
 mod file;
 mod folder;
 mod full;
+mod large;
 mod sharing;
 
 mod conformance {

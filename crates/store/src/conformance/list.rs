@@ -120,6 +120,7 @@ macro_rules! conformance_list {
                 j6_the_events_of_a_unit_are_bounded,
                 j6_the_events_of_a_job_are_bounded,
                 j6_kept_signals_are_bounded,
+                j6_kept_bytes_are_bounded,
                 j6_a_result_of_nothing_is_a_result,
             }
             fencing {
@@ -219,6 +220,8 @@ macro_rules! conformance_list {
             }
             sessions {
                 l8_the_second_waits_for_the_first_to_end,
+                l8_earlier_is_what_was_written_earlier,
+                l8_a_delayed_job_waits_for_its_turn_when_its_moment_comes,
                 l8_a_blocked_job_holds_its_session,
                 l8_a_delayed_job_holds_its_session,
                 l8_priority_does_not_overtake_within_a_session,

@@ -213,6 +213,31 @@ pub async fn j6_kept_signals_are_bounded(f: Fixture) {
     assert_eq!(f.store().history(job, false).await.unwrap().unwrap().kept.len(), limits::KEPT_SIGNALS_MAX);
 }
 
+pub async fn j6_kept_bytes_are_bounded(f: Fixture) {
+    let job = f.pending().await;
+    let large = || Json::new(serde_json::Value::String("x".repeat(limits::PAYLOAD_BYTES_MAX - 2)));
+    let most = (limits::KEPT_SIGNAL_BYTES_MAX / limits::PAYLOAD_BYTES_MAX) as u128;
+    let outside = |write: Vec<InboxWrite>| {
+        let mut unit = UnitOfWork::new(f.ids.event(), job, Purpose::Signal, Guard::Outside);
+        unit.inbox = write;
+        unit
+    };
+    for n in 1..=most {
+        f.ok(outside(vec![receive(n, large())])).await;
+    }
+    let refused = f.refused(outside(vec![receive(most + 1, Json::null())])).await;
+    let bound = limits::KEPT_SIGNAL_BYTES_MAX as u64;
+    assert_eq!(refused, Refusal::Bound { bound, what: "bytes of kept signals" });
+    f.ok(outside(vec![receive(1, large())])).await;
+    let swap = vec![InboxWrite::Consume(SignalId::from_u128(1)), receive(most + 1, large())];
+    f.ok(outside(swap)).await;
+    let both = vec![InboxWrite::Consume(SignalId::from_u128(2)), InboxWrite::Consume(SignalId::from_u128(3))];
+    f.ok(outside(both)).await;
+    f.ok(outside(vec![receive(most + 2, Json::null())])).await;
+    let kept = f.store().history(job, false).await.unwrap().unwrap().kept;
+    assert_eq!(kept.len() as u128, most - 1);
+}
+
 pub async fn j6_a_result_of_nothing_is_a_result(f: Fixture) {
     let run = f.running().await;
     let draft = f.of(run, Purpose::Record).await.start("a").finish("a", Some(Json::null()), StepResult::Pure);

@@ -23,6 +23,34 @@ pub async fn l8_the_second_waits_for_the_first_to_end(f: Fixture) {
     assert_eq!(f.claim_ids(8).await, [second]);
 }
 
+pub async fn l8_earlier_is_what_was_written_earlier(f: Fixture) {
+    let session = Some(SessionId::from("s"));
+    let small = Message { session: session.clone(), ..f.message() };
+    let great = Message { session, ..f.message() };
+    assert!(small.job < great.job);
+    assert_eq!(f.create(&great).await, great.job);
+    let run = f.take(great.job).await;
+    // Its id was made first, and it comes second.
+    assert_eq!(f.create(&small).await, small.job);
+    assert_eq!(f.claim_ids(8).await, []);
+    f.ok(f.of(run, Purpose::Requeue).await.requeue(RequeueReason::Draining, None).done()).await;
+    let run = f.take(great.job).await;
+    f.ok(f.of(run, Purpose::Finish).await.complete().done()).await;
+    assert_eq!(f.claim_ids(8).await, [small.job]);
+}
+
+pub async fn l8_a_delayed_job_waits_for_its_turn_when_its_moment_comes(f: Fixture) {
+    let first = in_session(&f, "s").await;
+    let run = f.take(first).await;
+    let at = f.now().await.after(Span::from_secs(10));
+    let session = Some(SessionId::from("s"));
+    let second = f.create(&Message { run_at: Some(at), session, ..f.message() }).await;
+    f.advance(Span::from_secs(20));
+    assert_eq!(f.claim_ids(8).await, []);
+    f.ok(f.of(run, Purpose::Finish).await.complete().done()).await;
+    assert_eq!(f.claim_ids(8).await, [second]);
+}
+
 pub async fn l8_a_blocked_job_holds_its_session(f: Fixture) {
     let (first, second) = (in_session(&f, "s").await, in_session(&f, "s").await);
     let run = f.take(first).await;

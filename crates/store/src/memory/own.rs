@@ -1,7 +1,7 @@
 //! Claims and renewals.
 
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use aetheris_core::event::{EncodedEvent, Event, JobClaimed};
@@ -11,7 +11,7 @@ use aetheris_core::lease::{Fence, Holder};
 use aetheris_core::limits;
 use aetheris_core::time::{Span, Timestamp};
 
-use super::tables::{GENERATION, Tables};
+use super::tables::{GENERATION, Job, Tables};
 use crate::claim::{ClaimIds, ClaimRequest, Claimed, Heartbeat, LeaseRenewal, Renewal};
 use crate::error::{ErrorKind, StoreError};
 use crate::rules;
@@ -40,13 +40,21 @@ impl Tables {
         taken.into_iter().map(|((_, job), ids)| self.take(job, *ids, request, now, sent_at)).collect()
     }
 
-    /// Jobs that no earlier unfinished job of their session holds up, oldest first.
+    /// Jobs that no earlier unfinished job of their session holds up, by id.
     fn heads(&self) -> impl Iterator<Item = (JobId, aetheris_core::job::JobStatus, Option<Timestamp>, i32)> {
-        let mut busy = BTreeSet::new();
-        self.jobs.values().map(|job| &job.row).filter(|row| !row.status.is_terminal()).filter_map(move |row| {
-            let first = row.session.as_ref().is_none_or(|session| busy.insert((&row.agent, session)));
-            let first = first || aetheris_fault::planted!("session-order-ignored");
-            first.then_some((row.id, row.status, row.not_before, row.priority))
+        let open = || self.jobs.values().filter(|job| !job.row.status.is_terminal());
+        let mut first: BTreeMap<_, usize> = BTreeMap::new();
+        for job in open() {
+            if let Some(session) = &job.row.session {
+                let earliest = first.entry((&job.row.agent, session)).or_insert(job.arrival);
+                *earliest = job.arrival.min(*earliest);
+            }
+        }
+        open().filter_map(move |Job { arrival, row, .. }| {
+            let session = row.session.as_ref().and_then(|session| first.get(&(&row.agent, session)));
+            let next = session.is_none_or(|earliest| arrival == earliest);
+            let next = next || aetheris_fault::planted!("session-order-ignored");
+            next.then_some((row.id, row.status, row.not_before, row.priority))
         })
     }
 

@@ -25,7 +25,7 @@ pub(super) struct Tables {
     pub(super) client_keys: BTreeMap<(AgentName, String), (JobId, Hash)>,
     /// The highest time that was stored.
     pub(super) high: Timestamp,
-    /// By id, which is the order of creation.
+    /// By id. The order in which they came is in each of them: an id is made before its job is written.
     pub(super) jobs: BTreeMap<JobId, Job>,
     /// By idempotency key, of all jobs.
     pub(super) ledger: BTreeMap<IdempotencyKey, LedgerRow>,
@@ -38,6 +38,8 @@ pub(super) struct Tables {
 /// A job with all its rows.
 #[derive(Debug)]
 pub(super) struct Job {
+    /// How many jobs were there before it.
+    pub(super) arrival: usize,
     /// The newest folded state.
     pub(super) checkpoint: Option<Checkpoint>,
     /// By invocation and permit.

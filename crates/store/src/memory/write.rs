@@ -109,9 +109,10 @@ impl Tables {
             let name = (new.agent.clone(), client.key.clone());
             self.client_keys.insert(name, (unit.job, client.body_hash));
         }
+        let arrival = self.jobs.len();
         let created = unit.create.as_ref();
         let job = match created {
-            Some(new) => self.jobs.entry(unit.job).or_insert_with(|| Job::new(unit.job, new, now)),
+            Some(new) => self.jobs.entry(unit.job).or_insert_with(|| Job::new(unit.job, new, now, arrival)),
             // The job was looked up by the checks, under the same lock.
             None => match self.jobs.get_mut(&unit.job) {
                 Some(job) => job,
@@ -203,27 +204,33 @@ impl Tables {
     }
 }
 
-/// How many signals are kept with the unit.
-fn check_inbox(unit: &UnitOfWork, job: Option<&Job>) -> Result<usize, CommitError> {
+/// What is kept with a unit that adds to it.
+fn check_inbox(unit: &UnitOfWork, job: Option<&Job>) -> Result<rules::Kept, CommitError> {
     let known = |signal| job.is_some_and(|job| job.inbox.iter().any(|row| row.signal.signal == signal));
-    let mut kept: Vec<_> = job.map(|job| job.kept().map(|kept| kept.signal).collect()).unwrap_or_default();
+    let size = |kept: &KeptSignal| (kept.signal, kept.payload.canonical().len());
+    let mut kept: Vec<_> = job.map(|job| job.kept().map(size).collect()).unwrap_or_default();
+    let mut adds = false;
     for write in &unit.inbox {
+        let at = |signal| kept.iter().position(|(kept, _)| *kept == signal);
         match write {
-            InboxWrite::Receive { delivered: false, signal, .. } if !known(*signal) && !kept.contains(signal) => {
-                kept.push(*signal);
+            InboxWrite::Receive { delivered: false, signal, payload, .. }
+                if !known(*signal) && at(*signal).is_none() =>
+            {
+                kept.push((*signal, payload.canonical().len()));
+                adds = true;
             }
             InboxWrite::Receive { .. } => {}
             InboxWrite::Consume(signal) => {
-                let place = kept.iter().position(|kept| kept == signal);
-                kept.swap_remove(place.ok_or_else(|| CommitError::Failed(rules::not_kept()))?);
+                kept.swap_remove(at(*signal).ok_or_else(|| CommitError::Failed(rules::not_kept()))?);
             }
         }
     }
-    Ok(kept.len())
+    let all = rules::Kept { bytes: kept.iter().map(|(_, bytes)| bytes).sum(), count: kept.len() };
+    Ok(if adds { all } else { rules::Kept::default() })
 }
 
 impl Job {
-    fn new(id: aetheris_core::id::JobId, new: &NewJob, now: Timestamp) -> Self {
+    fn new(id: aetheris_core::id::JobId, new: &NewJob, now: Timestamp, arrival: usize) -> Self {
         let row = JobRow {
             agent: new.agent.clone(),
             agent_version: new.agent_version.clone(),
@@ -245,6 +252,7 @@ impl Job {
             waiting: None,
         };
         Self {
+            arrival,
             checkpoint: None,
             effects: BTreeMap::new(),
             events: Vec::new(),

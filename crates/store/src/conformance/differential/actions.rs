@@ -105,12 +105,14 @@ fn message(world: &mut World<'_>) -> Message {
     let team = ["red", "blue", ""][random.below(3)].to_owned();
     let key = format!("key {}", world.jobs.len());
     let client_key = random.one_in(2).then_some(ClientKey { body_hash: Hash::of(b"body"), key });
+    let late = random.one_in(5);
     let run_at = crate::system::Clock::wall(world.clock).after(Span::from_secs(5));
     Message {
         agent,
         client_key,
         deadline: random.one_in(3).then_some(Span::from_secs(20)),
-        job: JobId::from_u128(world.ids.next()),
+        // Ids are made before their jobs are written: some of them come late, behind greater ones.
+        job: JobId::from_u128(world.ids.next() ^ if late { 0x0010_0000_u128 << 96 } else { 0 }),
         labels: BTreeMap::from([("team".to_owned(), team)]),
         message: Json::new(serde_json::json!({ "n": random.below(9), "text": "é\u{0}🦀" })),
         plan,

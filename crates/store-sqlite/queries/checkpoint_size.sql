@@ -1,0 +1,1 @@
+SELECT seq, octet_length(state) FROM checkpoints WHERE job = ?1

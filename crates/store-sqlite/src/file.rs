@@ -1,0 +1,172 @@
+//! The file itself: where it may be, whose it is, and whether it is still the one that was opened.
+
+use std::fs::{self, File};
+use std::io::{self, Read as _};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use rusqlite::{Connection, OpenFlags};
+
+use crate::error::Trouble;
+use crate::migrate::APPLICATION;
+
+/// The first bytes of every database file.
+const MAGIC: &[u8] = b"SQLite format 3\0";
+/// The length of its header.
+const HEADER: usize = 100;
+/// Where the header has the application's number, most significant byte first.
+const APPLICATION_AT: usize = 68;
+
+/// What stands at a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Whose {
+    /// Nothing, or a file without a byte or a table.
+    Nobody,
+    /// A database of this program.
+    Ours,
+}
+
+/// Looks whose file it is, without changing a byte of it.
+pub(crate) fn whose(path: &Path) -> Result<Whose, Trouble> {
+    let mut header = Vec::with_capacity(HEADER);
+    let bytes = match File::open(path) {
+        Ok(file) => file.take(u64::try_from(HEADER).unwrap_or(0)).read_to_end(&mut header),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Whose::Nobody),
+        Err(error) => Err(error),
+    };
+    bytes.map_err(|e| Trouble::Unavailable(format!("{} cannot be read: {e}", path.display())))?;
+    if header.is_empty() {
+        return Ok(Whose::Nobody);
+    }
+    let number = header.get(APPLICATION_AT..APPLICATION_AT + 4);
+    let Some(number) = number.filter(|_| header.len() == HEADER && header.starts_with(MAGIC)) else {
+        return Err(Trouble::Corrupt("the file is no SQLite database, or its beginning is damaged".to_owned()));
+    };
+    let number = number.iter().fold(0, |number, byte| number << 8 | i64::from(*byte));
+    if number == APPLICATION {
+        return Ok(Whose::Ours);
+    }
+    // A database that was never copied out of its log has the number only there.
+    if number == 0 { look_inside(path) } else { Err(foreign()) }
+}
+
+fn foreign() -> Trouble {
+    Trouble::Refused("the file is a database of another program".to_owned())
+}
+
+fn look_inside(path: &Path) -> Result<Whose, Trouble> {
+    let conn = quiet(path)?;
+    let number = |sql: &str| conn.query_row(sql, [], |row| row.get::<_, i64>(0));
+    if number("PRAGMA application_id")? == APPLICATION {
+        return Ok(Whose::Ours);
+    }
+    if number("SELECT count(*) FROM sqlite_master")? > 0 { Err(foreign()) } else { Ok(Whose::Nobody) }
+}
+
+/// A connection that cannot write and, where no log stands beside the file, makes no file either.
+pub(crate) fn quiet(path: &Path) -> Result<Connection, Trouble> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    if beside(path, "-wal").exists() {
+        return Ok(Connection::open_with_flags(path, flags)?);
+    }
+    let uri = format!("file:{}?immutable=1", escaped(path));
+    Ok(Connection::open_with_flags(uri, flags | OpenFlags::SQLITE_OPEN_URI)?)
+}
+
+/// A path as it stands in a URI.
+fn escaped(path: &Path) -> String {
+    use std::os::unix::ffi::OsStrExt as _;
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/-_.~".contains(&byte);
+    let bytes = path.as_os_str().as_bytes().iter();
+    bytes.map(|byte| if plain(*byte) { char::from(*byte).to_string() } else { format!("%{byte:02X}") }).collect()
+}
+
+/// The file of that ending beside a database.
+pub(crate) fn beside(database: &Path, ending: &str) -> PathBuf {
+    let mut name = database.as_os_str().to_owned();
+    name.push(ending);
+    PathBuf::from(name)
+}
+
+/// Where a database really stands: SQLite follows links, and its log stands beside what they lead to.
+pub(crate) fn resolved(path: &Path) -> Result<PathBuf, Trouble> {
+    let unreadable =
+        |what: &Path, e: &io::Error| Trouble::Unavailable(format!("cannot look at the folder {}: {e}", what.display()));
+    if path.is_symlink() || path.exists() {
+        return fs::canonicalize(path)
+            .map_err(|e| Trouble::Unavailable(format!("{} leads to nothing that can be opened: {e}", path.display())));
+    }
+    let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let folder = fs::canonicalize(folder).map_err(|e| unreadable(folder, &e))?;
+    Ok(folder.join(path.file_name().unwrap_or_default()))
+}
+
+/// What stands at a path that was opened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// The file that was opened.
+    AsOpened,
+    /// Nothing: it was removed or moved away.
+    Gone,
+    /// Another file.
+    Replaced,
+    /// It cannot be looked at: the operating system's words.
+    Unknown(String),
+}
+
+/// The database and its log as they were opened. SQLite goes on writing into a file that was removed or moved
+/// away, and all that it then calls durable is lost with the process.
+#[derive(Debug, Clone)]
+pub(crate) struct Identity(Vec<(PathBuf, (u64, u64))>);
+
+impl Identity {
+    /// Of a database that is open: its log is there.
+    pub(crate) fn of(database: &Path) -> Result<Self, Trouble> {
+        let paths = [database.to_owned(), beside(&resolved(database)?, "-wal")];
+        let parts = paths.into_iter().map(|path| {
+            let number = number(&path);
+            let number = number.map_err(|e| Trouble::Unavailable(format!("cannot look at {}: {e}", path.display())))?;
+            Ok((path, number))
+        });
+        parts.collect::<Result<_, Trouble>>().map(Self)
+    }
+
+    /// What stands there now, of the database or else of its log.
+    pub(crate) fn look(&self) -> Found {
+        let parts = self.0.iter().map(|(path, opened)| match number(path) {
+            Ok(found) if found == *opened => Found::AsOpened,
+            Ok(_) => Found::Replaced,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Found::Gone,
+            Err(error) => Found::Unknown(error.to_string()),
+        });
+        let mut parts = parts;
+        parts.find(|found| *found != Found::AsOpened).unwrap_or(Found::AsOpened)
+    }
+
+    /// Nothing that was written is durable where another file stands, or none.
+    pub(crate) fn check(&self) -> Result<(), Trouble> {
+        let what = match self.look() {
+            Found::AsOpened | Found::Unknown(_) => return Ok(()),
+            Found::Gone => "was removed or moved away",
+            Found::Replaced => "was replaced by another file",
+        };
+        let path = self.0.first().map(|(path, _)| path.display().to_string()).unwrap_or_default();
+        Err(Trouble::Moved(format!("{path} (or its log) {what} while it was in use: nothing can be kept any more")))
+    }
+}
+
+/// Device and file number.
+fn number(path: &Path) -> io::Result<(u64, u64)> {
+    let found = fs::metadata(path)?;
+    Ok((found.dev(), found.ino()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_in_a_uri_means_itself() {
+        assert_eq!(escaped(Path::new("/a b/c?d#e%/é.db")), "/a%20b/c%3Fd%23e%25/%C3%A9.db");
+    }
+}

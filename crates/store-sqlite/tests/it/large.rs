@@ -1,0 +1,91 @@
+//! A large job: whoever looks at it holds up nobody else.
+
+use std::future::Future as _;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
+use aetheris_core::event::{EncodedEvent, Event, NodeFinished, StepResult};
+use aetheris_core::json::Json;
+use aetheris_store::conformance::{Fixture, Run};
+use aetheris_store::{InboxWrite, Purpose, UnitOfWork};
+
+use crate::folder::Folders;
+
+fn list(numbers: u64) -> Json {
+    Json::new(serde_json::Value::from((0..numbers).map(|n| n % 10).collect::<Vec<_>>()))
+}
+
+/// Appends so many results with so many numbers each. The store does not look into events.
+async fn append(fixture: &Fixture, run: Run, results: u64, numbers: u64) {
+    let event = Event::from(NodeFinished {
+        error: None,
+        model: None,
+        node: "n".into(),
+        output: Some(list(numbers)),
+        result: StepResult::Pure,
+    });
+    let mut seq = fixture.store().job(run.job).await.unwrap().unwrap().seq;
+    for _ in 0..results {
+        let id = fixture.ids.event();
+        let mut unit = UnitOfWork::new(id, run.job, Purpose::Record, run.guard());
+        unit.events.push(EncodedEvent::new(id, &event));
+        unit.expected_seq = Some(seq);
+        seq = fixture.ok(unit).await.seq;
+    }
+}
+
+/// Whether a question is answered by the thread that asks it, before anything else may happen there.
+async fn at_once(fixture: &Fixture, run: Run) -> bool {
+    let mut history = pin!(fixture.store().history(run.job, false));
+    let first = history.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+    if let Poll::Ready(history) = first {
+        assert!(history.unwrap().is_some());
+        return true;
+    }
+    assert!(history.await.unwrap().is_some());
+    false
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn a_large_history_is_read_and_parsed_by_a_thread_of_its_own() {
+    let fixture = Fixture::open(&Folders).await;
+    let run = fixture.running().await;
+    append(&fixture, run, 3, 10).await;
+    assert!(at_once(&fixture, run).await, "a short one costs no thread");
+    // Each is within what one look may bring, and together they are not.
+    append(&fixture, run, 1, 100_000).await;
+    assert!(at_once(&fixture, run).await);
+    append(&fixture, run, 1, 100_000).await;
+    assert!(!at_once(&fixture, run).await);
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn a_history_of_many_events_is_read_by_a_thread_of_its_own() {
+    let fixture = Fixture::open(&Folders).await;
+    let run = fixture.running().await;
+    let seq = fixture.state(run.job).await.seq;
+    append(&fixture, run, aetheris_core::limits::LOOK_EVENTS_MAX - seq, 1).await;
+    assert!(at_once(&fixture, run).await);
+    append(&fixture, run, 1, 1).await;
+    assert!(!at_once(&fixture, run).await);
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn kept_signals_count_as_part_of_the_history() {
+    let fixture = Fixture::open(&Folders).await;
+    let job = fixture.pending().await;
+    let mut unit = fixture.draft(job, Purpose::Signal, aetheris_core::lease::Guard::Outside).await.done();
+    for n in 1..=4 {
+        unit.inbox.push(InboxWrite::Receive {
+            delivered: false,
+            key: "k".to_owned(),
+            payload: list(50_000),
+            signal: aetheris_core::id::SignalId::from_u128(n),
+            wait_type: None,
+        });
+    }
+    fixture.ok(unit).await;
+    let claimed = fixture.claim(1).await.pop().unwrap();
+    assert!(claimed.history.is_none(), "a claim loads no more than it would of events");
+    assert!(!at_once(&fixture, Run { fence: claimed.fence, job }).await);
+}
