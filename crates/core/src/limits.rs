@@ -41,12 +41,17 @@ pub const BACKOFF_MAX: Span = Span::from_secs(24 * 3600);
 pub const SPAN_MAX: Span = Span::from_secs(10 * 365 * 24 * 3600);
 /// Work of one template or condition, in the template engine's units.
 pub const TEMPLATE_FUEL: u64 = 50_000;
+/// Work of all templates of one value together, in the same units: a value is rendered between two points at
+/// which other jobs of the thread go on, so that this, and not the number of its texts, is how long they wait.
+pub const VALUE_FUEL: u64 = 4 * TEMPLATE_FUEL;
 /// Longest template or condition, in bytes.
 pub const TEMPLATE_BYTES_MAX: usize = 64 * 1024;
 /// Largest text a template may render, in bytes.
 pub const TEMPLATE_OUTPUT_BYTES_MAX: usize = PAYLOAD_BYTES_MAX;
 /// Longest error message that is kept, in bytes.
 pub const ERROR_MESSAGE_BYTES_MAX: usize = 2 * 1024;
+/// Most of a model's words that an error quotes, in characters: enough to see what went wrong.
+pub const MODEL_WORDS_QUOTED_MAX: usize = 500;
 /// Longest note an operator may leave, in characters.
 pub const NOTE_CHARS_MAX: usize = 4 * 1024;
 
@@ -87,6 +92,8 @@ pub const SWEEP_ROWS_MAX: usize = 256;
 pub const CLAIM_JOBS_MAX: usize = 512;
 /// Slots of one worker.
 pub const WORKER_SLOTS_MAX: usize = 4_096;
+/// Processes of one database that listen at once, live ones and those that died since the last start.
+pub const PRESENCES_MAX: usize = 1_024;
 /// Followers of one job that a process serves at once.
 pub const FOLLOWERS_MAX: usize = 10_000;
 /// Times a write whose expected sequence has moved is folded again and retried.

@@ -25,8 +25,12 @@ pub enum ExprError {
         /// The first part of the name.
         name: String,
     },
-    /// It asks for more work than one template may do.
-    #[error("the template does more than {} units of work: use smaller loops and values", limits::TEMPLATE_FUEL)]
+    /// It asks for more work than one template, or all templates of one value, may do.
+    #[error(
+        "the template does more than {} units of work, or all templates of this value together more than {}: use smaller loops and values",
+        limits::TEMPLATE_FUEL,
+        limits::VALUE_FUEL
+    )]
     Budget,
     /// It is too long, or what it makes is too large or nested too deep.
     #[error(
@@ -36,6 +40,22 @@ pub enum ExprError {
         limits::JSON_DEPTH_MAX
     )]
     TooLarge,
+    /// A value would be, or be part of, the host of a tool's address.
+    #[error(
+        "`{name}` is part of the host, so that whoever sends it chooses whom the tool calls: write the host out, take it from `env.NAME`, or add `| raw` if that is meant"
+    )]
+    Host {
+        /// The value, as its author named it.
+        name: String,
+    },
+    /// A value would make another path of a tool's address.
+    #[error(
+        "a path segment that a template is part of {what}, which would call another address: check the value before, or add `| raw` if that is meant"
+    )]
+    Segment {
+        /// What is wrong with the segment.
+        what: &'static str,
+    },
     /// An operation does not fit the values it got.
     #[error("{message}")]
     Failed {
@@ -61,6 +81,7 @@ fn place(line: Option<u32>) -> String {
 fn allowed(name: &str) -> &'static str {
     match name {
         "env" => "environment variables exist only in a tool's url and headers",
+        "raw" => "this filter is for a tool's url, where values are percent-encoded",
         "input" => "it exists only in tools; use `message` or `nodes.<id>.output`",
         "message" | "nodes" => "it exists only in the plan; in a tool use `input`",
         _ => "no value of this name is at hand",

@@ -3,8 +3,11 @@
 
 use std::borrow::Cow;
 
+use aetheris_core::json::deeper_than;
+use aetheris_core::limits;
 use serde_json::{Map, Value};
 
+use crate::address::Address;
 use crate::ast::{Args, Binary, Expr, Root, Stmt};
 use crate::error::ExprError;
 use crate::meter::{Meter, weight};
@@ -15,6 +18,8 @@ pub(crate) type Operand<'a> = Cow<'a, Value>;
 /// One evaluation.
 #[derive(Debug)]
 pub(crate) struct Eval<'a, 'm> {
+    /// Of a tool's address: where it has come to.
+    pub(crate) address: Option<Address>,
     locals: Vec<(&'a str, Operand<'a>)>,
     pub(crate) meter: &'m mut Meter,
     scope: &'a Scope,
@@ -29,7 +34,7 @@ pub(crate) struct Given<'a> {
 
 impl<'a, 'm> Eval<'a, 'm> {
     pub(crate) fn new(scope: &'a Scope, meter: &'m mut Meter) -> Self {
-        Self { locals: Vec::new(), meter, scope }
+        Self { address: None, locals: Vec::new(), meter, scope }
     }
 
     pub(crate) fn expr(&mut self, expr: &'a Expr) -> Result<Operand<'a>, ExprError> {
@@ -66,7 +71,7 @@ impl<'a, 'm> Eval<'a, 'm> {
                 }
             }
             Expr::List(items) => {
-                let items = items.iter().map(|item| self.owned(item)).collect::<Result<Vec<_>, _>>()?;
+                let items = items.iter().map(|item| self.element(item)).collect::<Result<Vec<_>, _>>()?;
                 Ok(Cow::Owned(Value::Array(items)))
             }
             Expr::Map(entries) => self.map(entries),
@@ -76,15 +81,14 @@ impl<'a, 'm> Eval<'a, 'm> {
         }
     }
 
-    /// The value for itself, to be put into something new.
-    pub(crate) fn owned(&mut self, expr: &'a Expr) -> Result<Value, ExprError> {
+    /// The value for itself, to be put into a list or an object. The depth of a tree is bounded when it is
+    /// parsed; that of data is bounded here, before there is anything deeper that would have to be walked,
+    /// copied or dropped.
+    fn element(&mut self, expr: &'a Expr) -> Result<Value, ExprError> {
         let value = self.expr(expr)?;
-        self.own(value)
-    }
-
-    pub(crate) fn own(&mut self, value: Operand<'a>) -> Result<Value, ExprError> {
-        if let Cow::Borrowed(value) = &value {
-            self.meter.value(value)?;
+        self.meter.value(&value)?;
+        if deeper_than(&value, limits::JSON_DEPTH_MAX - 1) {
+            return Err(ExprError::TooLarge);
         }
         Ok(value.into_owned())
     }
@@ -162,7 +166,7 @@ impl<'a, 'm> Eval<'a, 'm> {
     fn map(&mut self, entries: &'a [(Expr, Expr)]) -> Result<Operand<'a>, ExprError> {
         let mut map = Map::new();
         for (key, value) in entries {
-            let key = match self.owned(key)? {
+            let key = match self.element(key)? {
                 Value::String(key) => key,
                 other => {
                     return Err(ExprError::failed(format!(
@@ -171,7 +175,7 @@ impl<'a, 'm> Eval<'a, 'm> {
                     )));
                 }
             };
-            map.insert(key, self.owned(value)?);
+            map.insert(key, self.element(value)?);
         }
         Ok(Cow::Owned(Value::Object(map)))
     }
@@ -248,16 +252,18 @@ impl<'a, 'm> Eval<'a, 'm> {
         for statement in statements {
             self.meter.steps(1)?;
             match statement {
-                Stmt::Text(text) => self.emit(text, out)?,
+                Stmt::Text(text) => {
+                    if let Some(address) = &mut self.address {
+                        address.literal(text)?;
+                    }
+                    self.emit(text, out)?;
+                }
                 Stmt::Emit(expr) => {
                     let value = self.expr(expr)?;
-                    match value.as_ref() {
-                        Value::String(text) => self.emit(text, out)?,
-                        other => {
-                            self.meter.value(other)?;
-                            self.emit(&ops::text(other), out)?;
-                        }
+                    if !value.is_string() {
+                        self.meter.value(&value)?;
                     }
+                    self.bring(expr, &ops::text(&value), out)?;
                 }
                 Stmt::Set(name, expr) => {
                     let value = self.expr(expr)?;
@@ -289,6 +295,17 @@ impl<'a, 'm> Eval<'a, 'm> {
             }
         }
         self.statements(otherwise, out)
+    }
+
+    fn bring(&mut self, expr: &'a Expr, text: &str, out: &mut String) -> Result<(), ExprError> {
+        match &mut self.address {
+            Some(address) => {
+                self.meter.bytes(text.len())?;
+                let text = address.value(expr, text)?;
+                self.emit(&text, out)
+            }
+            None => self.emit(text, out),
+        }
     }
 
     fn emit(&mut self, text: &str, out: &mut String) -> Result<(), ExprError> {

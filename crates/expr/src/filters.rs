@@ -29,8 +29,8 @@ const LISTS: [&str; 13] = [
     "selectattr",
     "rejectattr",
 ];
-const OTHERS: [&str; 12] =
-    ["default", "d", "length", "count", "abs", "round", "int", "float", "string", "bool", "items", "tojson"];
+const OTHERS: [&str; 13] =
+    ["default", "d", "length", "count", "abs", "round", "int", "float", "string", "bool", "items", "tojson", "raw"];
 
 type Outcome<'a> = Result<Operand<'a>, ExprError>;
 
@@ -63,6 +63,8 @@ pub(crate) fn apply<'a>(meter: &mut Meter, name: &str, input: Operand<'a>, given
         "float" => decimal(&input).map(Cow::Owned),
         "bool" => Ok(Cow::Owned(Value::Bool(ops::truth(&input)))),
         "items" => pairs(&input).map(Cow::Owned),
+        // What it means is decided where the value is written into an address.
+        "raw" => Ok(input),
         "tojson" => Ok(Cow::Owned(Value::String(Json::new(input.into_owned()).to_string()))),
         _ => Ok(Cow::Owned(Value::String(ops::text(&input).into_owned()))),
     }
@@ -186,7 +188,7 @@ fn titled(text: &str) -> String {
 }
 
 /// Percent-encodes all but RFC 3986's unreserved characters, so that a value stays one part of a URL.
-fn encoded(text: &str) -> String {
+pub(crate) fn encoded(text: &str) -> String {
     use std::fmt::Write as _;
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -345,7 +347,10 @@ fn selected<'a>(call: &Call<'_, 'a>, items: Vec<Operand<'a>>) -> Outcome<'a> {
     let path = call.needed(0)?;
     let test = call.text(1)?;
     if let Some(name) = test.filter(|name| !predicates::names().contains(name)) {
-        return Err(ExprError::failed(format!("`{name}` is not a test: there are {}", predicates::names().join(", "))));
+        return Err(ExprError::failed(format!(
+            "`{name}` is not a test; known tests are {}",
+            predicates::names().join(", ")
+        )));
     }
     let with: Vec<&Value> = call.at(2).into_iter().collect();
     let wanted = call.name == "selectattr";

@@ -11,8 +11,10 @@
 //! doublings of a text take a gigabyte. Here the depth of trees is bounded when they are made, and every
 //! byte that is copied is charged before.
 //!
-//! Reading order: this file, `ast`, `lex`, `parse` and `statements`, then `eval`, `ops`, `filters`.
+//! Reading order: this file, `ast`, `lex`, `parse` and `statements`, then `eval`, `ops`, `filters`, and
+//! `address` for what is different in a tool's url.
 
+mod address;
 mod ast;
 mod error;
 mod eval;
@@ -34,6 +36,7 @@ use serde_json::Value;
 
 pub use crate::error::ExprError;
 
+use crate::address::Address;
 use crate::ast::Stmt;
 use crate::eval::Eval;
 use crate::meter::{Meter, weight};
@@ -70,10 +73,12 @@ pub struct JobNames {
 pub enum Place {
     /// In the plan: `message`, `nodes`, `job`.
     Plan,
-    /// In a tool's url or headers: `input`, `job`, `env`.
+    /// In a tool's url: `input`, `job`, `env`, and the filter `raw`.
     ToolAddress,
     /// In a tool's body: `input`, `job`.
     ToolBody,
+    /// In a tool's headers: `input`, `job`, `env`.
+    ToolHeader,
 }
 
 /// What a template refers to.
@@ -106,7 +111,7 @@ pub fn render(template: &Json, scope: &Scope) -> Result<Json, ExprError> {
     let value = render_value(template, scope, &mut meter)?;
     Json::checked(value).map_err(|error| match error {
         JsonError::Depth | JsonError::Size(_) => ExprError::TooLarge,
-        JsonError::Number(_) | JsonError::Syntax(_) => ExprError::failed(error.to_string()),
+        JsonError::Number(_) | JsonError::Syntax(_) | JsonError::Twice(_) => ExprError::failed(error.to_string()),
     })
 }
 
@@ -115,12 +120,59 @@ pub fn render(template: &Json, scope: &Scope) -> Result<Json, ExprError> {
 /// # Errors
 /// [`ExprError`] says what is wrong with it.
 pub fn render_text(template: &str, scope: &Scope) -> Result<String, ExprError> {
+    Texts::new(scope).render(template)
+}
+
+/// Renders texts one by one within the bound of work of one value: for whoever must look at many of them.
+#[derive(Debug)]
+pub struct Texts<'s> {
+    meter: Meter,
+    scope: &'s Scope,
+}
+
+impl<'s> Texts<'s> {
+    /// None rendered yet.
+    #[must_use]
+    pub fn new(scope: &'s Scope) -> Self {
+        Self { meter: Meter::new(), scope }
+    }
+
+    /// Renders the next one as [`render_text`] does.
+    ///
+    /// # Errors
+    /// [`ExprError`] says what is wrong with it; [`ExprError::Budget`] also where those before it have used
+    /// up the work.
+    pub fn render(&mut self, template: &str) -> Result<String, ExprError> {
+        if is_literal(template) {
+            return Ok(template.to_owned());
+        }
+        self.meter.next_text();
+        let statements = parsed(template, &mut Names::default())?;
+        let mut text = String::new();
+        Eval::new(self.scope, &mut self.meter).statements(&statements, &mut text)?;
+        Ok(text)
+    }
+}
+
+/// Renders a tool's address. What its author wrote decides which endpoint it is: from the first `/` behind
+/// the host on, values are percent-encoded, but for `env.NAME` and those whose last filter is `raw` or
+/// `urlencode`.
+///
+/// # Errors
+/// [`ExprError`] says what is wrong with it; [`ExprError::Segment`] where a path segment that a template is
+/// part of is empty, `.` or `..`.
+pub fn render_address(template: &str, scope: &Scope) -> Result<String, ExprError> {
     if is_literal(template) {
         return Ok(template.to_owned());
     }
     let statements = parsed(template, &mut Names::default())?;
-    let mut text = String::new();
-    Eval::new(scope, &mut Meter::new()).statements(&statements, &mut text)?;
+    let (mut text, mut meter) = (String::new(), Meter::new());
+    let mut eval = Eval::new(scope, &mut meter);
+    eval.address = Some(Address::new());
+    eval.statements(&statements, &mut text)?;
+    if let Some(address) = eval.address {
+        address.end()?;
+    }
     Ok(text)
 }
 
@@ -146,6 +198,20 @@ pub fn check_template(text: &str, place: Place) -> Result<References, ExprError>
     }
     let mut names = Names { place: Some(place), ..Names::default() };
     parsed(text, &mut names)?;
+    Ok(names.references)
+}
+
+/// Checks a tool's address as [`check_template`] does, and that no value is part of its host which is neither
+/// `env.NAME` nor marked with the filter `raw`.
+///
+/// # Errors
+/// [`ExprError`] says what is wrong with it.
+pub fn check_address(text: &str) -> Result<References, ExprError> {
+    if is_literal(text) {
+        return Ok(References::default());
+    }
+    let mut names = Names { place: Some(Place::ToolAddress), ..Names::default() };
+    address::check_host(&parsed(text, &mut names)?)?;
     Ok(names.references)
 }
 

@@ -12,18 +12,33 @@ const BYTES_PER_UNIT: usize = 256;
 /// What one rendering may still do.
 #[derive(Debug)]
 pub(crate) struct Meter {
+    /// For the template that is rendered now.
     fuel: u64,
     output: usize,
+    /// For the templates of the same value that come after it.
+    reserve: u64,
 }
 
 impl Meter {
     pub(crate) fn new() -> Self {
-        Self { fuel: limits::TEMPLATE_FUEL, output: limits::TEMPLATE_OUTPUT_BYTES_MAX }
+        Self {
+            fuel: limits::TEMPLATE_FUEL,
+            output: limits::TEMPLATE_OUTPUT_BYTES_MAX,
+            reserve: limits::VALUE_FUEL - limits::TEMPLATE_FUEL,
+        }
     }
 
-    /// Work is bounded for each template, output for all templates of a value together.
+    /// Work is bounded for each template, and like output for all templates of a value together.
     pub(crate) fn next_template(&mut self) {
-        self.fuel = limits::TEMPLATE_FUEL;
+        let left = self.fuel.saturating_add(self.reserve);
+        self.fuel = left.min(limits::TEMPLATE_FUEL);
+        self.reserve = left - self.fuel;
+    }
+
+    /// Output is bounded for each text where they are not parts of one value.
+    pub(crate) fn next_text(&mut self) {
+        self.next_template();
+        self.output = limits::TEMPLATE_OUTPUT_BYTES_MAX;
     }
 
     pub(crate) fn steps(&mut self, count: usize) -> Result<(), ExprError> {

@@ -317,6 +317,9 @@ impl<'t> Parser<'t> {
         loop {
             if self.skip("|") {
                 let name = self.known("filter", &filters::names())?;
+                if name == "raw" && self.names.place.is_some_and(|place| place != Place::ToolAddress) {
+                    return Err(ExprError::NotAllowedHere { name });
+                }
                 let (depth, args) = if self.skip("(") { self.args()? } else { (0, Args::default()) };
                 let depth = depth.max(parsed.depth);
                 parsed = self.node(depth, Expr::Filter { args, input: Box::new(parsed.expr), name })?;
@@ -343,7 +346,7 @@ impl<'t> Parser<'t> {
                 Ok(name)
             }
             Some(Token::Name(name)) => {
-                Err(self.wrong(format!("`{name}` is not a {kind}: there are {}", names.join(", "))))
+                Err(self.wrong(format!("`{name}` is not a {kind}; known ones are {}", names.join(", "))))
             }
             _ => Err(self.wrong(format!("the name of a {kind} is missing"))),
         }

@@ -113,7 +113,12 @@ impl Reader<'_> {
                     return Ok(Stmt::If { branches, otherwise });
                 }
                 "endif" => return Ok(Stmt::If { branches, otherwise: Vec::new() }),
-                other => return Err(ExprError::syntax(format!("`{{% {other} %}}` stands inside `{{% if %}}`"), at)),
+                other => {
+                    return Err(ExprError::syntax(
+                        format!("`{{% {other} %}}` does not belong inside `{{% if %}}`"),
+                        at,
+                    ));
+                }
             }
         }
     }
@@ -143,7 +148,9 @@ impl Reader<'_> {
                 self.close("endfor", line)?;
                 otherwise
             }
-            other => return Err(ExprError::syntax(format!("`{{% {other} %}}` stands inside `{{% for %}}`"), at)),
+            other => {
+                return Err(ExprError::syntax(format!("`{{% {other} %}}` does not belong inside `{{% for %}}`"), at));
+            }
         };
         Ok(Stmt::For { body, filter, of, otherwise, targets })
     }
@@ -171,7 +178,7 @@ impl Reader<'_> {
         if word == end {
             Ok(())
         } else {
-            Err(ExprError::syntax(format!("`{{% {word} %}}` stands where `{{% {end} %}}` is expected"), line))
+            Err(ExprError::syntax(format!("expected `{{% {end} %}}`, not `{{% {word} %}}`"), line))
         }
     }
 }

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use aetheris_api::ErrorCode;
+use aetheris_core::json::without_mark;
 use aetheris_core::limits;
 use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, FromRequest, Request};
@@ -77,9 +78,10 @@ fn refuse_other_sites(headers: &HeaderMap) -> Result<(), Failure> {
 impl Whole {
     /// Reads a request. Unknown fields, wrong types and broken JSON are told by what the parser says.
     pub(crate) fn read<'de, T: Deserialize<'de>>(&'de self) -> Result<T, Failure> {
+        let text = without_mark(&self.0);
         // The parser would take an array for an object whose fields it lists in order.
-        match self.0.iter().find(|byte| !byte.is_ascii_whitespace()) {
-            Some(b'{') | None => serde_json::from_slice(&self.0).map_err(|error| Failure::invalid(said(&error))),
+        match text.iter().find(|byte| !byte.is_ascii_whitespace()) {
+            Some(b'{') | None => serde_json::from_slice(text).map_err(|error| Failure::invalid(said(&error))),
             Some(_) => Err(Failure::invalid("the body is not accepted: a request is a JSON object")),
         }
     }

@@ -51,7 +51,9 @@ impl Failure {
     pub(crate) fn json(field: &str, error: &JsonError) -> Self {
         let code = match error {
             JsonError::Size(_) => ErrorCode::PayloadTooLarge,
-            JsonError::Syntax(_) | JsonError::Number(_) | JsonError::Depth => ErrorCode::InvalidRequest,
+            JsonError::Syntax(_) | JsonError::Number(_) | JsonError::Depth | JsonError::Twice(_) => {
+                ErrorCode::InvalidRequest
+            }
         };
         Self::new(code, format!("{field}: {error}"))
     }

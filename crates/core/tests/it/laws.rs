@@ -82,17 +82,18 @@ proptest! {
         prop_assert_eq!(key(&a).to_string().parse::<IdempotencyKey>().unwrap(), key(&a));
     }
 
-    /// What is canonical is accepted, means the same, and is canonical still.
+    /// What is canonical is accepted, is the same value, and is canonical still.
     #[test]
     fn canonical_bytes_are_a_fixed_point_that_is_accepted(value in value()) {
         let json = Json::new(value.clone());
         let canonical = json.canonical();
         let again = Json::parse(&canonical);
-        prop_assert!(again.is_ok(), "{}: {:?}", json, again);
+        prop_assert_eq!(again.as_ref(), Ok(&json));
         prop_assert_eq!(again.unwrap().canonical(), canonical.clone());
         let loose = serde_json::to_vec_pretty(&value).unwrap();
         if let Ok(read) = Json::parse(&loose) {
             prop_assert_eq!(read.canonical(), canonical);
+            prop_assert_eq!(read, json);
         }
     }
 

@@ -45,7 +45,7 @@ impl Parser<'_> {
         let allowed = self.names.place.is_none_or(|place| match name {
             "message" | "nodes" => place == Place::Plan,
             "input" => place != Place::Plan,
-            "env" => place == Place::ToolAddress,
+            "env" => matches!(place, Place::ToolAddress | Place::ToolHeader),
             _ => true,
         });
         if !allowed {

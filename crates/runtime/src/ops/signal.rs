@@ -1,7 +1,5 @@
 //! Signals: what ends a wait, in the order of checks of SPEC §7.
 
-use std::collections::BTreeMap;
-
 use aetheris_core::event::{WaitCompleted, WaitEnd};
 use aetheris_core::id::{JobId, SignalId};
 use aetheris_core::json::Json;
@@ -10,6 +8,7 @@ use aetheris_core::plan::{CompiledPlan, NodeKind, WaitType};
 use aetheris_core::signal::{self, Incoming, Meets, Upcoming};
 use aetheris_core::step::StepStatus;
 use aetheris_core::{limits, state::JobState};
+use aetheris_expr::Texts;
 use aetheris_store::{InboxWrite, Purpose, Refusal, UnitOfWork};
 
 use crate::Runtime;
@@ -63,7 +62,10 @@ impl Runtime {
                 Some(plan) => Some(self.plans.get(self.store.as_ref(), plan.hash).await?),
                 None => None,
             };
-            let upcoming = plan.as_deref().map(|plan| upcoming(&loaded, plan));
+            let upcoming = match plan.as_deref() {
+                Some(plan) => Some(upcoming(&loaded, plan).await),
+                None => None,
+            };
             let question = Incoming {
                 key: incoming.correlation_key.clone(),
                 payload_hash: incoming.payload.hash(),
@@ -170,8 +172,9 @@ fn refusal(state: &JobState, incoming: &Signal, met: &Meets) -> OpError {
     }
 }
 
-/// The waits that the job has not reached, with their keys where these can be computed already.
-fn upcoming(loaded: &Loaded, plan: &CompiledPlan) -> Vec<Upcoming> {
+/// The waits that the job has not reached, with their keys where these can be computed already. All keys have
+/// the work of one value together: one that is beyond it is not known yet, so that a signal for it is kept.
+async fn upcoming(loaded: &Loaded, plan: &CompiledPlan) -> Vec<Upcoming> {
     let names = scope::of(&loaded.state, &loaded.effects);
     // A wait that has started and not blocked yet, as after a drain, is not reached either.
     let pending = |node: &&aetheris_core::plan::Node| match loaded.state.steps.get(&node.id) {
@@ -187,14 +190,20 @@ fn upcoming(loaded: &Loaded, plan: &CompiledPlan) -> Vec<Upcoming> {
             | StepStatus::Skipped => false,
         },
     };
-    let mut waits: BTreeMap<usize, Upcoming> = BTreeMap::new();
-    for (place, node) in plan.ordered().filter(pending).enumerate() {
+    let mut texts = Texts::new(&names);
+    let mut waits = Vec::new();
+    for node in plan.ordered().filter(pending) {
         if let NodeKind::Wait(wait) = &node.kind
             && let Some(template) = &wait.correlation_key
         {
-            let key = aetheris_expr::render_text(template, &names).ok();
-            waits.insert(place, Upcoming { key, wait_type: wait.wait_type });
+            waits.push(Upcoming { key: texts.render(template).ok(), wait_type: wait.wait_type });
+            if waits.len().is_multiple_of(KEYS_BETWEEN_YIELDS) {
+                tokio::task::yield_now().await;
+            }
         }
     }
-    waits.into_values().collect()
+    waits
 }
+
+/// Keys that are read and rendered before others on the thread go on.
+const KEYS_BETWEEN_YIELDS: usize = 64;

@@ -212,6 +212,8 @@ impl<'r> Run<'r> {
             if self.draft.len() + EVENTS_OF_ONE_TURN_MAX > limits::UNIT_EVENTS_MAX {
                 self.flush(Purpose::Record).await?;
             }
+            // A turn may have computed for as long as its templates are allowed to, without waiting for anything.
+            tokio::task::yield_now().await;
         }
     }
 

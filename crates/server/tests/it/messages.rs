@@ -19,6 +19,15 @@ async fn a_message_makes_a_job_with_all_that_it_says() {
     assert_eq!(view["message"]["order"], 7);
 }
 
+/// Some shells put a byte order mark before what they send.
+#[tokio::test]
+async fn a_byte_order_mark_is_no_part_of_a_request() {
+    let bed = Bed::with_agents().await;
+    bed.call("POST", PATH, "\u{feff}{\"message\": {\"order\": 7}}").await.is(202);
+    bed.call("POST", PATH, "\u{feff}[1]").await.problem(400, "invalid_request");
+    bed.call("POST", PATH, "\u{feff}").await.problem(400, "invalid_request");
+}
+
 #[tokio::test]
 async fn wrong_messages_are_refused_with_the_reason() {
     let bed = Bed::with_agents().await;
@@ -41,6 +50,7 @@ async fn wrong_messages_are_refused_with_the_reason() {
         (r#"{"message": 18446744073709551616}"#, "message: the number 18446744073709551616 is outside"),
         (r#"{"message": {"a": [-9223372036854775809]}}"#, "-9223372036854775809"),
         (r#"{"message": 1e999}"#, "1e999"),
+        (r#"{"message": [{"a": 1, "a": 2}]}"#, "message: the key \"a\" is there twice"),
     ];
     for (body, says) in cases {
         let reply = bed.call("POST", PATH, body).await;
