@@ -18,6 +18,8 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use reqwest::Url;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 
+use crate::own::AtPort;
+
 const fn v4(a: u8, b: u8, c: u8, d: u8, prefix: u8) -> Ipv4Net {
     Ipv4Net::new_assert(Ipv4Addr::new(a, b, c, d), prefix)
 }
@@ -74,7 +76,7 @@ const NAMED_V6: [(Ipv6Net, &str); 8] = [
 ];
 
 /// The well-known prefix by which networks without IPv4 reach public IPv4 addresses.
-const NAT64: Ipv6Net = v6(0x64, 0xff9b, 0, 96);
+pub(crate) const NAT64: Ipv6Net = v6(0x64, 0xff9b, 0, 96);
 
 /// Decides which addresses tools may reach.
 #[derive(Debug, Clone, Default)]
@@ -130,11 +132,9 @@ impl Guard {
         if !url.username().is_empty() || url.password().is_some() {
             return Err(Blocked { host, why: Why::UserInfo });
         }
-        // The URL parser has turned decimal, octal, hexadecimal and short forms into plain addresses.
-        let literal = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(&host);
-        match literal.parse::<IpAddr>() {
-            Ok(address) => self.check(address).map_err(|kind| Blocked { host, why: Why::Address(kind) }),
-            Err(_) => Ok(()),
+        match literal(url) {
+            Some(address) => self.check(address).map_err(|kind| Blocked { host, why: Why::Address(kind) }),
+            None => Ok(()),
         }
     }
 
@@ -162,6 +162,13 @@ impl Guard {
     }
 }
 
+/// The address that a URL has for its host. The URL parser has turned decimal, octal, hexadecimal and short
+/// forms into plain ones.
+pub(crate) fn literal(url: &Url) -> Option<IpAddr> {
+    let host = url.host_str().unwrap_or_default();
+    host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host).parse().ok()
+}
+
 fn named(networks: &[(Ipv6Net, &'static str)], address: Ipv6Addr) -> Option<&'static str> {
     networks.iter().find(|(network, _)| network.contains(&address)).map(|(_, kind)| *kind)
 }
@@ -180,6 +187,8 @@ pub struct Blocked {
 pub enum Why {
     /// The host is, or its name stands for, an address of this kind only.
     Address(&'static str),
+    /// A process of this store listens there.
+    Own,
     /// The scheme is neither http nor https.
     Scheme(String),
     /// It carries a user's name or password.
@@ -195,6 +204,9 @@ impl fmt::Display for Blocked {
                 "`{}` is at an address that tools must not reach ({kind}); `tools.http.allow` of the server's configuration lists networks beyond the public ones",
                 self.host
             ),
+            Why::Own => {
+                write!(f, "`{}` is where a server of this store listens, which no tool may call", self.host)
+            }
             Why::Scheme(scheme) => write!(f, "the scheme `{scheme}` is not http or https"),
             Why::UserInfo => f.write_str("the URL holds a user name or password; send them in a header"),
         }
@@ -223,23 +235,26 @@ impl Lookup for SystemLookup {
 pub(crate) struct GuardedResolver {
     pub(crate) guard: Guard,
     pub(crate) lookup: Arc<dyn Lookup>,
+    /// Own listeners at the port of the one call that this resolver is for.
+    pub(crate) own: Option<AtPort>,
 }
 
 impl Resolve for GuardedResolver {
     fn resolve(&self, name: Name) -> Resolving {
-        let (guard, host) = (self.guard.clone(), name.as_str().to_owned());
+        let (guard, own, host) = (self.guard.clone(), self.own.clone(), name.as_str().to_owned());
         let lookup = self.lookup.lookup(host.clone());
         Box::pin(async move {
             let mut refused = None;
             let mut allowed = Vec::new();
             for address in lookup.await? {
                 match guard.check(address.ip()) {
+                    Ok(()) if own.as_ref().is_some_and(|own| own.answers(address.ip())) => refused = Some(Why::Own),
                     Ok(()) => allowed.push(address),
-                    Err(kind) => refused = Some(kind),
+                    Err(kind) => refused = Some(Why::Address(kind)),
                 }
             }
             match refused {
-                Some(kind) if allowed.is_empty() => Err(Blocked { host, why: Why::Address(kind) }.into()),
+                Some(why) if allowed.is_empty() => Err(Blocked { host, why }.into()),
                 _ => Ok(Box::new(allowed.into_iter()) as Addrs),
             }
         })

@@ -9,7 +9,7 @@
 //! What is absent: no clock is read, no environment variable, no configuration file; values that must
 //! stay secret are handed in as [`Secret`] and [`EnvSource`].
 //!
-//! Reading order: [`guard`] (which addresses tools may reach), `http` (the table of INTERFACE, HTTP
+//! Reading order: [`guard`] (which networks tools may reach), `own` (which addresses they never reach), `http` (the table of INTERFACE, HTTP
 //! tools), [`toolbox`] and `builtin` (dispatch and functions), [`model`].
 
 mod builtin;
@@ -17,6 +17,7 @@ mod exchange;
 pub mod guard;
 mod http;
 pub mod model;
+mod own;
 pub mod retry_after;
 mod secret;
 mod tls;
@@ -26,6 +27,7 @@ pub use ipnet::IpNet;
 
 pub use guard::{Guard, Lookup};
 pub use model::{ModelBook, ModelEndpoint, Script};
+pub use own::OwnAddresses;
 pub use secret::{EnvSource, Secret};
 pub use tls::install_tls;
 pub use toolbox::{FunctionCall, Toolbox};

@@ -64,16 +64,23 @@ impl EnvSource {
         Self::new(values.keys().cloned().collect::<Vec<_>>(), move |name| values.get(name).cloned())
     }
 
+    /// Whether a name may be used at all.
+    ///
+    /// # Errors
+    /// A sentence for people.
+    pub(crate) fn allows(&self, name: &str) -> Result<(), String> {
+        if self.allowed.contains(name) {
+            return Ok(());
+        }
+        Err(format!("`env.{name}` is not among the names that `tools.env` of the server's configuration allows"))
+    }
+
     /// The value of a name.
     ///
     /// # Errors
     /// A sentence for people: the name is not allowed, or has no value here.
     pub(crate) fn get(&self, name: &str) -> Result<String, String> {
-        if !self.allowed.contains(name) {
-            return Err(format!(
-                "`env.{name}` is not among the names that `tools.env` of the server's configuration allows"
-            ));
-        }
+        self.allows(name)?;
         (self.read)(name).ok_or_else(|| format!("`env.{name}` is allowed but not set where this worker runs"))
     }
 }

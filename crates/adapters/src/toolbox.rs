@@ -9,7 +9,7 @@ use aetheris_core::event::Failure;
 use aetheris_core::id::{IdempotencyKey, JobId, NodeId, ToolName};
 use aetheris_core::json::Json;
 use aetheris_core::lease::Fence;
-use aetheris_core::plan::ToolKind;
+use aetheris_core::plan::{Tool, ToolKind};
 use aetheris_runtime::ports::{ToolCall, ToolOutcome, Tools};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -17,6 +17,7 @@ use futures_util::future::BoxFuture;
 use crate::exchange::{Deadline, Elapsed};
 use crate::guard::{Guard, Lookup, SystemLookup};
 use crate::http::HttpTools;
+use crate::own::{Nowhere, OwnAddresses};
 use crate::secret::EnvSource;
 use crate::{BuildError, IpNet, builtin};
 
@@ -56,6 +57,7 @@ impl Toolbox {
             functions: Vec::new(),
             guard: Guard::default(),
             lookup: Arc::new(SystemLookup),
+            own: Arc::new(Nowhere),
         }
     }
 
@@ -63,6 +65,21 @@ impl Toolbox {
     #[must_use]
     pub fn has_function(&self, name: &str) -> bool {
         self.functions.contains_key(name)
+    }
+
+    /// Why a tool of an agent could never be called from here, sentence by sentence: it names a function that
+    /// is not registered, an environment variable that is not allowed, or an address that is forbidden.
+    #[must_use]
+    pub fn unusable(&self, name: &ToolName, tool: &Tool) -> Vec<String> {
+        match &tool.kind {
+            ToolKind::Function(function) if !self.has_function(function) => {
+                vec![format!("the tool `{name}` names the function `{function}`, which this server does not have")]
+            }
+            ToolKind::Function(_) => Vec::new(),
+            ToolKind::Http(http) => {
+                self.http.unusable(http).into_iter().map(|why| format!("the tool `{name}`: {why}")).collect()
+            }
+        }
     }
 
     /// Calls a function. Its panic is caught where panics unwind; where they abort, the process ends, and
@@ -133,6 +150,7 @@ pub struct ToolboxBuilder {
     functions: Vec<(String, Function)>,
     guard: Guard,
     lookup: Arc<dyn Lookup>,
+    own: Arc<dyn OwnAddresses>,
 }
 
 impl ToolboxBuilder {
@@ -164,6 +182,13 @@ impl ToolboxBuilder {
         self
     }
 
+    /// Where the processes of this store listen: no tool reaches these addresses, whatever is allowed.
+    #[must_use]
+    pub fn own_addresses(mut self, own: Arc<dyn OwnAddresses>) -> Self {
+        self.own = own;
+        self
+    }
+
     /// Registers a function. It must not block its thread: it runs where other jobs do.
     #[must_use]
     pub fn function<F, R>(mut self, name: impl Into<String>, function: F) -> Self
@@ -190,7 +215,7 @@ impl ToolboxBuilder {
                 return Err(BuildError::NameTaken(name));
             }
         }
-        Ok(Toolbox { functions, http: HttpTools::new(self.guard, self.lookup, self.env)? })
+        Ok(Toolbox { functions, http: HttpTools::new(self.guard, self.lookup, self.own, self.env)? })
     }
 }
 

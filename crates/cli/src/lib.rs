@@ -17,6 +17,7 @@ mod lock;
 pub mod logging;
 pub mod out;
 pub mod payload;
+mod presence;
 pub mod render;
 #[cfg(test)]
 mod tests;

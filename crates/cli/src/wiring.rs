@@ -4,9 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use aetheris_adapters::{EnvSource, IpNet, ModelBook, ModelEndpoint, Secret, Toolbox};
+use aetheris_adapters::{EnvSource, IpNet, ModelBook, ModelEndpoint, OwnAddresses, Secret, Toolbox};
 use aetheris_core::id::{InstanceId, WorkerId};
-use aetheris_core::plan::{NodeKind, ToolKind};
+use aetheris_core::plan::NodeKind;
 use aetheris_runtime::{Models, Plans, Runtime, Settings, Wakeups};
 use aetheris_scheduler::SweepOptions;
 use aetheris_server::AppState;
@@ -16,12 +16,13 @@ use aetheris_store::memory::MemoryStore;
 use aetheris_store::system::System;
 use aetheris_store_sqlite::{SqliteOptions, SqliteStore};
 use aetheris_worker::{StopSignals, Worker, WorkerOptions};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{Config, Environment, StoreKind};
 use crate::error::Error;
+use crate::presence::Presence;
 
 /// The parts that every kind of process has.
 pub struct Wired {
@@ -35,6 +36,8 @@ pub struct Wired {
     pub stop: StopSignals,
     /// Its models.
     pub models: Arc<ModelBook>,
+    /// Where the processes of its store listen.
+    pub(crate) presence: Arc<Presence>,
     /// Its tools.
     pub toolbox: Arc<Toolbox>,
 }
@@ -72,7 +75,12 @@ impl Wired {
     pub fn new(config: Config, env: &Environment, allow_loopback: bool) -> Result<Self, Error> {
         let system = System::machine();
         let store = open_store(&config, &system)?;
-        let toolbox = Arc::new(toolbox(&config, env, allow_loopback)?);
+        let presence = Arc::new(match config.jobstore.kind {
+            StoreKind::Memory => Presence::default(),
+            StoreKind::Sqlite => Presence::beside(&config.jobstore.sqlite.path),
+        });
+        let own = Arc::clone(&presence) as Arc<dyn OwnAddresses>;
+        let toolbox = Arc::new(toolbox(&config, env, allow_loopback, own)?);
         let models = Arc::new(models(&config, env)?);
         let defaults = Settings::default();
         let settings = Settings {
@@ -90,31 +98,13 @@ impl Wired {
             tools: Arc::clone(&toolbox) as Arc<dyn aetheris_runtime::Tools>,
             wakeups: Wakeups::default(),
         };
-        Ok(Self { config, instance, rt, stop: StopSignals::default(), models, toolbox })
+        Ok(Self { config, instance, rt, stop: StopSignals::default(), models, presence, toolbox })
     }
 
-    /// What this process cannot execute of an agent whose file is right.
+    /// What this process cannot execute of an agent whose file is valid.
     #[must_use]
     pub fn check_agent(&self) -> AgentCheck {
-        let (toolbox, models) = (Arc::clone(&self.toolbox), Arc::clone(&self.models));
-        Arc::new(move |agent| {
-            let unknown_function = |(name, tool): (&_, &aetheris_core::plan::Tool)| match &tool.kind {
-                ToolKind::Function(function) if !toolbox.has_function(function) => {
-                    Some(format!("the tool `{name}` names the function `{function}`, which this server does not have"))
-                }
-                ToolKind::Function(_) | ToolKind::Http(_) => None,
-            };
-            let unknown_model = |node: &aetheris_core::plan::Node| match &node.kind {
-                NodeKind::Llm(llm) => models.knows(&llm.model).err().map(|why| format!("node `{}`: {why}", node.id)),
-                NodeKind::Condition
-                | NodeKind::Sleep(_)
-                | NodeKind::Tool { .. }
-                | NodeKind::Transform(_)
-                | NodeKind::Wait(_) => None,
-            };
-            let tools = agent.plan.tools.iter().filter_map(unknown_function);
-            tools.chain(agent.plan.nodes.iter().filter_map(unknown_model)).collect()
-        })
+        check_by(Arc::clone(&self.toolbox), Arc::clone(&self.models))
     }
 
     /// The worker's name: the configured one, or one of host and instance.
@@ -175,16 +165,53 @@ impl Wired {
     /// The address is taken or not ours.
     pub async fn listen(&self) -> Result<TcpListener, Error> {
         let address = self.config.server.listen;
-        TcpListener::bind(address).await.map_err(|error| match error.kind() {
+        let failed = |error: std::io::Error| match error.kind() {
             std::io::ErrorKind::AddrInUse => Error::Conflict(format!(
                 "{address} is in use: another server is listening there. Stop it, or listen elsewhere: --listen 127.0.0.1:0 takes a free port"
             )),
             _ => Error::Internal(anyhow::anyhow!("{address} cannot be listened on: {error}")),
-        })
+        };
+        let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }.map_err(failed)?;
+        socket.set_reuseaddr(true).and_then(|()| socket.bind(address)).map_err(failed)?;
+        // Every process of the store knows before anybody can connect: no tool of theirs may.
+        self.presence.announce(self.instance, socket.local_addr().map_err(failed)?)?;
+        socket.listen(BACKLOG).map_err(failed)
     }
 }
 
-fn toolbox(config: &Config, env: &Environment, allow_loopback: bool) -> Result<Toolbox, Error> {
+/// What a process with this configuration cannot execute of an agent, asked before there is a process.
+///
+/// # Errors
+/// An adapter cannot be set up.
+pub fn agent_check(config: &Config, env: &Environment, allow_loopback: bool) -> Result<AgentCheck, Error> {
+    let toolbox = toolbox(config, env, allow_loopback, Arc::new(Presence::default()))?;
+    Ok(check_by(Arc::new(toolbox), Arc::new(models(config, env)?)))
+}
+
+fn check_by(toolbox: Arc<Toolbox>, models: Arc<ModelBook>) -> AgentCheck {
+    Arc::new(move |agent| {
+        let unknown_model = |node: &aetheris_core::plan::Node| match &node.kind {
+            NodeKind::Llm(llm) => models.knows(&llm.model).err().map(|why| format!("node `{}`: {why}", node.id)),
+            NodeKind::Condition
+            | NodeKind::Sleep(_)
+            | NodeKind::Tool { .. }
+            | NodeKind::Transform(_)
+            | NodeKind::Wait(_) => None,
+        };
+        let tools = agent.plan.tools.iter().flat_map(|(name, tool)| toolbox.unusable(name, tool));
+        tools.chain(agent.plan.nodes.iter().filter_map(unknown_model)).collect()
+    })
+}
+
+/// Connections that may wait to be accepted.
+const BACKLOG: u32 = 1024;
+
+fn toolbox(
+    config: &Config,
+    env: &Environment,
+    allow_loopback: bool,
+    own: Arc<dyn OwnAddresses>,
+) -> Result<Toolbox, Error> {
     let mut networks = Vec::new();
     for text in &config.tools.http.allow {
         let network: IpNet = text.parse().map_err(|_| {
@@ -194,7 +221,7 @@ fn toolbox(config: &Config, env: &Environment, allow_loopback: bool) -> Result<T
     }
     let env = env.clone();
     let source = EnvSource::new(config.tools.env.clone(), move |name| env.get(name).map(str::to_owned));
-    let builder = Toolbox::builder().allow_networks(networks).env(source);
+    let builder = Toolbox::builder().allow_networks(networks).env(source).own_addresses(own);
     let builder = if allow_loopback { builder.allow_loopback() } else { builder };
     Ok(builder.build().map_err(anyhow::Error::from)?)
 }

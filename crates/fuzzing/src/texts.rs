@@ -66,6 +66,17 @@ fn scope() -> Scope {
     }
 }
 
+/// A template as it is, or many times behind one value: statements change what those before them have made,
+/// so that data grows although no statement is large.
+fn repeated(kind: u8, source: &str) -> String {
+    let times = usize::from(kind / 2 % 32) * 16;
+    if times == 0 || source.is_empty() {
+        return source.to_owned();
+    }
+    let most = (limits::TEMPLATE_BYTES_MAX / source.len()).max(1);
+    format!("{{%set a=1%}}{}{{{{ a }}}}", source.repeat(times.min(most)))
+}
+
 /// A template or a condition: bounded in its work and in what it makes, and the same each time.
 pub fn template(bytes: &[u8]) {
     let Some((kind, source)) = bytes.split_first().and_then(|(kind, rest)| text(rest).map(|rest| (*kind, rest))) else {
@@ -73,6 +84,7 @@ pub fn template(bytes: &[u8]) {
     };
     let scope = scope();
     if kind % 2 == 0 {
+        let source = &repeated(kind, source);
         let rendered = aetheris_expr::render_text(source, &scope);
         if let Ok(rendered) = &rendered {
             assert!(rendered.len() <= limits::TEMPLATE_OUTPUT_BYTES_MAX.max(source.len()));
@@ -82,7 +94,7 @@ pub fn template(bytes: &[u8]) {
         if let Ok(value) = value {
             assert!(value.canonical().len() <= limits::PAYLOAD_BYTES_MAX);
         }
-        for place in [Place::Plan, Place::ToolAddress, Place::ToolBody] {
+        for place in [Place::Plan, Place::ToolAddress, Place::ToolBody, Place::ToolHeader] {
             let _refused_or_not = aetheris_expr::check_template(source, place);
         }
     } else {
@@ -248,6 +260,7 @@ pub fn address(bytes: &[u8]) {
         }
         Err(blocked) => match blocked.why {
             Why::Address(_) => assert!(literal.is_some()),
+            Why::Own => panic!("a URL alone does not say who listens there"),
             Why::Scheme(scheme) => assert!(!matches!(scheme.as_str(), "http" | "https")),
             Why::UserInfo => assert!(!url.username().is_empty() || url.password().is_some()),
         },

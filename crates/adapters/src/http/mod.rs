@@ -22,7 +22,6 @@ mod request;
 mod verdict;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use aetheris_core::plan::{EffectClass, HttpTool};
 use aetheris_runtime::ports::{ToolCall, ToolOutcome};
@@ -30,7 +29,8 @@ use reqwest::{Client, Method, Response};
 
 use crate::BuildError;
 use crate::exchange::{CONNECT_TIME_MAX, Deadline, Elapsed, client_builder};
-use crate::guard::{Guard, GuardedResolver, Lookup};
+use crate::guard::{self, Blocked, Guard, GuardedResolver, Lookup, Why};
+use crate::own::{AtPort, OwnAddresses};
 use crate::secret::EnvSource;
 use request::Prepared;
 use verdict::{Redirect, Verdict};
@@ -42,17 +42,32 @@ const REDIRECTS_MAX: usize = 5;
 pub(crate) struct HttpTools {
     env: EnvSource,
     guard: Guard,
-    resolver: Arc<GuardedResolver>,
+    lookup: Arc<dyn Lookup>,
+    own: Arc<dyn OwnAddresses>,
     /// For pure and idempotent tools; keeps connections.
     shared: Client,
 }
 
 impl HttpTools {
-    pub(crate) fn new(guard: Guard, lookup: Arc<dyn Lookup>, env: EnvSource) -> Result<Self, BuildError> {
-        let resolver = Arc::new(GuardedResolver { guard: guard.clone(), lookup });
-        let shared = client_builder()?.dns_resolver(Arc::clone(&resolver));
+    pub(crate) fn new(
+        guard: Guard,
+        lookup: Arc<dyn Lookup>,
+        own: Arc<dyn OwnAddresses>,
+        env: EnvSource,
+    ) -> Result<Self, BuildError> {
+        let resolver = GuardedResolver { guard: guard.clone(), lookup: Arc::clone(&lookup), own: None };
+        let shared = client_builder()?.dns_resolver(Arc::new(resolver));
         let shared = shared.build().map_err(|error| BuildError::Client(error.to_string()))?;
-        Ok(Self { env, guard, resolver, shared })
+        Ok(Self { env, guard, lookup, own, shared })
+    }
+
+    /// Why a tool could never be called from here, as far as its file says so.
+    pub(crate) fn unusable(&self, tool: &HttpTool) -> Vec<String> {
+        let mut problems: Vec<String> =
+            request::all_names(tool).iter().filter_map(|name| self.env.allows(name).err()).collect();
+        let address = request::written_address(tool);
+        problems.extend(address.and_then(|url| self.guard.check_url(&url).err()).map(|blocked| blocked.to_string()));
+        problems
     }
 
     /// Calls once, within the call's timeout.
@@ -65,14 +80,11 @@ impl HttpTools {
         if let Err(blocked) = self.guard.check_url(&request.url) {
             return ToolOutcome::NotSent { error: request.blocked(&blocked), permanent: true };
         }
-        let client = match self.client(call.tool.effect, call.timeout) {
-            Ok(client) => client,
-            Err(error) => {
-                let error = request.failure("http_client", &error.to_string());
-                return ToolOutcome::NotSent { error, permanent: false };
-            }
-        };
         for hop in 0..=REDIRECTS_MAX {
+            let client = match self.client(call, &request) {
+                Ok(client) => client,
+                Err(outcome) => return verdict::after_hops(hop, outcome),
+            };
             let response = match self.send(&client, &request, deadline).await {
                 Ok(response) => response,
                 Err(outcome) => return verdict::after_hops(hop, outcome),
@@ -98,16 +110,37 @@ impl HttpTools {
         }
     }
 
-    fn client(&self, class: EffectClass, timeout: Duration) -> Result<Client, BuildError> {
-        match class {
-            EffectClass::Pure | EffectClass::Idempotent => Ok(self.shared.clone()),
-            EffectClass::AtMostOnce => client_builder()?
-                .dns_resolver(Arc::clone(&self.resolver))
-                .pool_max_idle_per_host(0)
-                .connect_timeout((timeout / 4 * 3).min(CONNECT_TIME_MAX))
-                .build()
-                .map_err(|error| BuildError::Client(error.to_string())),
+    /// The client of one hop. A port at which this store listens gets one of its own, whose resolver knows
+    /// the listeners: names are judged where they become addresses.
+    fn client(&self, call: &ToolCall, request: &Prepared) -> Result<Client, ToolOutcome> {
+        let not_sent =
+            |code: &str, what: &str| Err(ToolOutcome::NotSent { error: request.failure(code, what), permanent: false });
+        let own = match self.own.listening() {
+            Ok(listening) => request.url.port_or_known_default().and_then(|port| AtPort::of(&listening, port)),
+            Err(error) => {
+                let what = format!("was not sent: the addresses of this store's servers cannot be read: {error}");
+                return not_sent("own_addresses_unknown", &what);
+            }
+        };
+        if let (Some(own), Some(address)) = (&own, guard::literal(&request.url))
+            && own.answers(address)
+        {
+            let host = request.url.host_str().unwrap_or_default().to_owned();
+            let error = request.blocked(&Blocked { host, why: Why::Own });
+            return Err(ToolOutcome::NotSent { error, permanent: true });
         }
+        let at_most_once = call.tool.effect == EffectClass::AtMostOnce;
+        if !at_most_once && own.is_none() {
+            return Ok(self.shared.clone());
+        }
+        let connect = if at_most_once { call.timeout / 4 * 3 } else { call.timeout };
+        let resolver = GuardedResolver { guard: self.guard.clone(), lookup: Arc::clone(&self.lookup), own };
+        let built = client_builder().and_then(|builder| {
+            let builder = builder.dns_resolver(Arc::new(resolver)).pool_max_idle_per_host(0);
+            let built = builder.connect_timeout(connect.min(CONNECT_TIME_MAX)).build();
+            built.map_err(|error| BuildError::Client(error.to_string()))
+        });
+        built.or_else(|error| not_sent("http_client", &error.to_string()))
     }
 }
 

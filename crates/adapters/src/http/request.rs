@@ -54,7 +54,7 @@ impl Prepared {
         let mut scope = Scope { input: Some(call.input.clone()), job: Some(job), ..Scope::default() };
         let body = body(tool, &method, &scope).map_err(|error| Failure::new("invalid_body", about("body", &error)))?;
         scope.env = Some(values);
-        let rendered = aetheris_expr::render_text(&tool.url, &scope)
+        let rendered = aetheris_expr::render_address(&tool.url, &scope)
             .map_err(|error| scrubber.text(&format!("cannot be rendered: {error}")))
             .and_then(|text| Url::parse(text.trim()).map_err(|error| format!("is not a URL: {error}")));
         let url = rendered.map_err(|problem| Failure::new("invalid_url", about("url", &problem)))?;
@@ -131,6 +131,22 @@ impl Prepared {
 /// is rendered.
 fn names(template: &str) -> BTreeSet<String> {
     aetheris_expr::check_template(template, Place::ToolAddress).map(|references| references.env).unwrap_or_default()
+}
+
+/// Every environment variable that a tool names in its url and headers.
+pub(super) fn all_names(tool: &HttpTool) -> BTreeSet<String> {
+    tool.headers.values().chain([&tool.url]).flat_map(|template| names(template)).collect()
+}
+
+/// The address of a tool as far as its author wrote out the host; `None` where a template is part of it.
+pub(super) fn written_address(tool: &HttpTool) -> Option<Url> {
+    let end = ["{{", "{%", "{#"].iter().filter_map(|opening| tool.url.find(opening)).min();
+    let known = &tool.url[..end.unwrap_or(tool.url.len())];
+    let behind_scheme = known.split_once("://").map_or("", |(_, rest)| rest);
+    if end.is_some() && !behind_scheme.contains(['/', '?', '#']) {
+        return None;
+    }
+    Url::parse(known.trim()).ok()
 }
 
 fn body(tool: &HttpTool, method: &Method, scope: &Scope) -> Result<Option<Vec<u8>>, String> {

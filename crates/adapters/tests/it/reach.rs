@@ -1,11 +1,12 @@
 //! What tools can reach: names, rebinding, redirects. The forms of addresses are tested beside the guard.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use aetheris_adapters::{Lookup, Toolbox};
+use aetheris_adapters::{EnvSource, Lookup, OwnAddresses, Toolbox};
 use aetheris_core::plan::{EffectClass, ToolKind};
 use aetheris_runtime::ports::Tools;
 use futures_util::future::BoxFuture;
@@ -94,6 +95,85 @@ async fn a_name_is_as_good_as_the_addresses_it_stands_for() {
     let empty = Toolbox::builder().lookup(names(|_, _| vec![])).build().unwrap();
     let outcome = empty.call(http_call(EffectClass::AtMostOnce, http("POST", url))).await;
     assert_eq!(kind(&outcome), "not sent", "a name without addresses is no refusal: {outcome:?}");
+}
+
+/// What the processes of this store listen on.
+struct Own(Vec<SocketAddr>);
+
+impl OwnAddresses for Own {
+    fn listening(&self) -> io::Result<Vec<SocketAddr>> {
+        if self.0.is_empty() { Err(io::Error::other("gone")) } else { Ok(self.0.clone()) }
+    }
+}
+
+#[tokio::test]
+async fn no_tool_reaches_a_server_of_its_own_store() {
+    let server = Peer::answering("200 OK", "", "{}").await;
+    let port = server.port();
+    let other = Peer::answering("200 OK", "", "{}").await;
+    let location = format!("http://own.example:{port}/api");
+    let elsewhere =
+        Peer::new(move |_| Reply::Last(answer("302 Found", &format!("location: {location}\r\n"), ""))).await;
+    for wildcard in ["127.0.0.1", "0.0.0.0", "[::]"] {
+        let own = Own(vec![format!("{wildcard}:{port}").parse().unwrap(), "127.0.0.1:1".parse().unwrap()]);
+        let tools = Toolbox::builder()
+            .allow_loopback()
+            .allow_networks(["0.0.0.0/0".parse().unwrap(), "::/0".parse().unwrap()])
+            .lookup(names(|_, _| vec![address("127.0.0.1"), address("[::ffff:127.0.0.1]")]))
+            .own_addresses(Arc::new(own))
+            .build()
+            .unwrap();
+        for class in CLASSES {
+            for host in ["127.0.0.1", "127.1", "2130706433", "[::ffff:127.0.0.1]", "0.0.0.0", "own.example"] {
+                let outcome = tools.call(http_call(class, http("POST", format!("http://{host}:{port}/api")))).await;
+                assert_eq!(kind(&outcome), "not sent, permanent", "{wildcard} {host} {class:?}: {outcome:?}");
+                assert_eq!(failure(&outcome).code, "blocked_address");
+                assert!(failure(&outcome).message.contains("no tool may call"), "{outcome:?}");
+            }
+            let free = format!("http://own.example:{}/", other.port());
+            assert_eq!(kind(&tools.call(http_call(class, http("POST", free))).await), "done", "{class:?}");
+        }
+        for class in [EffectClass::Pure, EffectClass::Idempotent] {
+            let outcome = tools.call(http_call(class, http("GET", elsewhere.url("/")))).await;
+            assert_eq!((kind(&outcome), failure(&outcome).code.as_str()), ("refused", "blocked_address"), "{class:?}");
+        }
+    }
+    assert_eq!(server.connections(), 0);
+    let blind = Toolbox::builder().allow_loopback().own_addresses(Arc::new(Own(vec![]))).build().unwrap();
+    let outcome = blind.call(http_call(EffectClass::Pure, http("GET", other.url("/")))).await;
+    assert_eq!((kind(&outcome), failure(&outcome).code.as_str()), ("not sent", "own_addresses_unknown"));
+}
+
+#[tokio::test]
+async fn what_could_never_be_called_is_known_before() {
+    let env = EnvSource::fixed(BTreeMap::from([("KEY".to_owned(), "k".to_owned())]));
+    let tools = Toolbox::builder().env(env).build().unwrap();
+    let problems = |url: &str, header: &str| {
+        let mut tool = http("GET", url);
+        tool.headers.insert("X".to_owned(), header.to_owned());
+        let call = http_call(EffectClass::Pure, tool);
+        tools.unusable(&call.tool_name, &call.tool)
+    };
+    for (url, header, expected) in [
+        ("https://example.com/{{ env.OTHER }}", "{{ env.KEY }}", &["env.OTHER"][..]),
+        ("https://example.com/", "{{ env.A }}{{ env.B }}", &["env.A", "env.B"]),
+        ("http://10.0.0.1/{{ input.x }}", "", &["private"]),
+        ("http://169.254.169.254?x={{ input.x }}", "", &["metadata"]),
+        ("http://127.0.0.1:9000/", "{{ env.A }}", &["env.A", "loopback"]),
+        ("http://user@example.com/{{ input.x }}", "", &["user name"]),
+        // Nothing is known of these.
+        ("http://127.0.0.1{{ env.KEY }}", "", &[]),
+        ("{{ env.KEY }}/x", "{{ env.KEY }}", &[]),
+        ("http://{{ input.host | raw }}/", "", &[]),
+        ("http://localhost/", "", &[]),
+    ] {
+        let found = problems(url, header);
+        assert_eq!(found.len(), expected.len(), "{url} {header}: {found:?}");
+        assert!(found.iter().zip(expected).all(|(found, expected)| found.contains(expected)), "{found:?}");
+        assert!(found.iter().all(|found| found.starts_with("the tool `shop.send`: ")), "{found:?}");
+    }
+    let unknown = call_of(EffectClass::Pure, ToolKind::Function("nope".into()), serde_json::json!({}));
+    assert!(tools.unusable(&unknown.tool_name, &unknown.tool)[0].contains("`nope`"));
 }
 
 #[tokio::test]

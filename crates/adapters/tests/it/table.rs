@@ -115,6 +115,8 @@ async fn a_2xx_that_cannot_be_read_is_unknown() {
         answer("200 OK", "", "{} {}"),
         answer("200 OK", "", "{\"n\": 18446744073709551616}"),
         answer("200 OK", "", "{\"n\": 1e999}"),
+        answer("200 OK", "", "{\"cents\": 10, \"cents\": 1000}"),
+        answer("200 OK", "", &format!("[{}1]", "1e20,".repeat(100_000))),
         answer("200 OK", "", &deep),
         answer("200 OK", "", &huge),
         endless.into_bytes(),
