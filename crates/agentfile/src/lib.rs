@@ -99,7 +99,7 @@ fn not_yet(fields: &mut Fields<'_>, errors: &mut Errors) {
         item.wrong(
             errors,
             Code::NotSupportedYet,
-            "steps in parallel are not executed by this version yet: write 0, or remove the key",
+            "parallel steps are not supported by this version yet: write 0, or remove the key",
         );
     }
 }

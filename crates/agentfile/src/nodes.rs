@@ -124,7 +124,7 @@ impl<'t> Reader<'_, 't> {
             if seen.insert(need) {
                 self.draft.needs.push((NodeId::from(need), item));
             } else {
-                item.wrong(self.errors, Code::BadValue, format!("`{need}` stands here twice: remove one"));
+                item.wrong(self.errors, Code::BadValue, format!("`{need}` is listed twice: remove one"));
             }
         }
     }
@@ -260,8 +260,14 @@ impl<'t> Reader<'_, 't> {
         if !timed && wait_type != Some(WaitType::Timer) {
             item.wrong(self.errors, Code::BadValue, "never applies: this wait has no `deadline`");
         }
-        if matches!(item.tree.data, crate::tree::Data::Text(_)) {
-            return item.choice(&[("fail", ())], &[], self.errors).map(|()| OnDeadline::Fail);
+        if let crate::tree::Data::Text(text) = &item.tree.data {
+            if text == "fail" {
+                return Some(OnDeadline::Fail);
+            }
+            let shown = crate::read::shortened(text);
+            let message = format!("`{shown}` is not valid: write `fail`, or `{{ continue_with: VALUE }}`");
+            item.wrong(self.errors, Code::BadValue, message);
+            return None;
         }
         let mut inner = item.fields(self.errors)?;
         let value = inner.need("continue_with", self.errors);

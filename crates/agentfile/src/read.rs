@@ -77,7 +77,7 @@ impl<'t> Item<'t> {
             } else {
                 format!("between {least} and {most}")
             };
-            self.wrong(errors, Code::BadValue, format!("{number} is not possible: it must be a whole number, {range}"));
+            self.wrong(errors, Code::BadValue, format!("{number} is not valid: expected a whole number, {range}"));
         }
         value
     }
@@ -98,7 +98,7 @@ impl<'t> Item<'t> {
             self.wrong(
                 errors,
                 Code::BadValue,
-                format!("{number} is not possible: it must be between {least} and {most}"),
+                format!("{number} is not valid: expected a number between {least} and {most}"),
             );
         }
         value
@@ -123,9 +123,9 @@ impl<'t> Item<'t> {
             Ok(span) if span > most => self.wrong(
                 errors,
                 Code::BadDuration,
-                format!("{text} is longer than {most}, the most that is possible"),
+                format!("{text} is longer than {most}, the longest that is accepted"),
             ),
-            Ok(Span::ZERO) if !zero => self.wrong(errors, Code::BadDuration, "must be longer than nothing"),
+            Ok(Span::ZERO) if !zero => self.wrong(errors, Code::BadDuration, "must be longer than zero"),
             Ok(span) => return Some(span),
         }
         None
@@ -144,11 +144,12 @@ impl<'t> Item<'t> {
         }
         let all: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
         if not_yet.contains(&text) {
-            let message = format!("`{text}` is not executed by this version yet: use {}", listed(&all));
+            let message = format!("`{text}` is not supported by this version yet: use {}", listed(&all, "or"));
             self.wrong(errors, Code::NotSupportedYet, message);
         } else {
             let hint = suggestion(text, &all).map(|word| format!(", did you mean `{word}`?")).unwrap_or_default();
-            self.wrong(errors, Code::BadValue, format!("`{text}` is not possible: it must be {}{hint}", listed(&all)));
+            let text = shortened(text);
+            self.wrong(errors, Code::BadValue, format!("`{text}` is not valid: expected {}{hint}", listed(&all, "or")));
         }
         None
     }
@@ -216,7 +217,7 @@ impl<'t> Fields<'t> {
         for key in keys {
             self.known.push(key);
             for entry in self.entries.iter().filter(|entry| entry.key == *key) {
-                let message = format!("`{key}` is not executed by this version yet: remove it");
+                let message = format!("`{key}` is not supported by this version yet: remove it");
                 errors.add(joined(&self.path, key), entry.line, Code::NotSupportedYet, message);
             }
         }
@@ -226,8 +227,10 @@ impl<'t> Fields<'t> {
     pub(crate) fn finish(&self, errors: &mut Errors) {
         for entry in self.entries.iter().filter(|entry| !self.known.contains(&entry.key.as_str())) {
             let message = match suggestion(&entry.key, &self.known) {
-                Some(key) => format!("the key `{}` is not known here, did you mean `{key}`?", entry.key),
-                None => format!("the key `{}` is not known here: there are {}", entry.key, listed(&self.known)),
+                Some(key) => format!("the key `{}` is not known here; did you mean `{key}`?", entry.key),
+                None => {
+                    format!("the key `{}` is not known here; known keys are {}", entry.key, listed(&self.known, "and"))
+                }
             };
             errors.add(joined(&self.path, &entry.key), entry.line, Code::UnknownKey, message);
         }
@@ -255,7 +258,7 @@ pub(crate) fn check_name(text: &str, extra: &str, uppercase: bool) -> Result<(),
     let letters = if uppercase { "A-Z a-z" } else { "a-z" };
     let extra: Vec<String> = extra.chars().map(String::from).collect();
     Err(format!(
-        "`{}` is not a possible name: use 1 to {} characters of {letters} 0-9 {}",
+        "`{}` is not a valid name: use 1 to {} characters of {letters} 0-9 {}",
         shortened(text),
         limits::NAME_BYTES_MAX,
         extra.join(" ")
@@ -272,12 +275,12 @@ pub(crate) fn shortened(text: &str) -> String {
     }
 }
 
-fn listed(words: &[&str]) -> String {
+fn listed(words: &[&str], last_by: &str) -> String {
     match words {
         [] => String::new(),
         [word] => format!("`{word}`"),
         [head @ .., last] => {
-            format!("{} or `{last}`", head.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", "))
+            format!("{} {last_by} `{last}`", head.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", "))
         }
     }
 }

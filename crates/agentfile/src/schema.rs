@@ -121,11 +121,23 @@ fn http_tool() -> Value {
         "kind": { "const": "http" },
         "method": { "enum": ["GET", "POST", "PUT", "PATCH", "DELETE"] },
         "url": { "type": "string", "pattern": "^([hH][tT][tT][pP][sS]?://.|[hH]?[tT]{0,2}[pP]?[sS]?:?/{0,2}\\{[{%#])" },
-        "headers": { "type": "object", "additionalProperties": { "$ref": "#/$defs/template" } },
+        "headers": {
+            "type": "object",
+            "propertyNames": { "not": { "pattern": "^([cC][oO][nN][nN][eE][cC][tT][iI][oO][nN]|[cC][oO][nN][tT][eE][nN][tT]-[lL][eE][nN][gG][tT][hH]|[eE][xX][pP][eE][cC][tT]|[hH][oO][sS][tT]|[iI][dD][eE][mM][pP][oO][tT][eE][nN][cC][yY]-[kK][eE][yY]|[tT][eE]|[tT][rR][aA][iI][lL][eE][rR]|[tT][rR][aA][nN][sS][fF][eE][rR]-[eE][nN][cC][oO][dD][iI][nN][gG]|[uU][pP][gG][rR][aA][dD][eE])$" } },
+            "additionalProperties": { "$ref": "#/$defs/template" }
+        },
         "body": { "$ref": "#/$defs/templates" },
         "refused_statuses": { "type": "array", "items": { "type": "integer", "minimum": 400, "maximum": 499, "not": { "enum": [408, 425, 429] } } }
     });
-    object(&["kind", "method", "url"], with(&tool_common(), &own))
+    let mut tool = object(&["kind", "method", "url"], with(&tool_common(), &own));
+    tool["allOf"] = json!([
+        { "if": { "properties": { "method": { "const": "GET" } } }, "then": { "properties": { "body": false } } },
+        {
+            "if": { "required": ["effect"], "properties": { "effect": { "enum": ["pure", "idempotent"] } } },
+            "then": { "properties": { "refused_statuses": false } }
+        }
+    ]);
+    tool
 }
 
 fn function_tool() -> Value {

@@ -16,7 +16,17 @@ const METHODS: [(&str, &str); 5] =
     [("GET", "GET"), ("POST", "POST"), ("PUT", "PUT"), ("PATCH", "PATCH"), ("DELETE", "DELETE")];
 const KINDS_NOT_YET: [&str; 6] = ["mcp", "process", "openapi", "grpc", "wasm", "agent"];
 /// Headers that the runtime or its HTTP client sets.
-const RESERVED: [&str; 5] = ["idempotency-key", "host", "content-length", "transfer-encoding", "connection"];
+const RESERVED: [&str; 9] = [
+    "connection",
+    "content-length",
+    "expect",
+    "host",
+    "idempotency-key",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
 /// Other client errors mean a refusal without being listed; these mean something else (INTERFACE).
 const NOT_REFUSALS: [u64; 3] = [408, 425, 429];
 
@@ -74,7 +84,7 @@ impl<'t> Tools<'t> {
         let version = fields.take("version").and_then(|item| item.text(errors)).map(str::to_owned);
         let on_in_doubt = fields.take("on_in_doubt").map(|item| self.doubt(&item, effect, errors)).unwrap_or_default();
         let kind = match kind {
-            Kind::Http => http(&mut fields, errors).map(ToolKind::Http),
+            Kind::Http => http(&mut fields, effect, errors).map(ToolKind::Http),
             Kind::Function => {
                 let function = fields.need("function", errors).and_then(|item| item.name("-_.", true, errors));
                 function.map(|name| ToolKind::Function(name.to_owned()))
@@ -103,6 +113,10 @@ impl<'t> Tools<'t> {
         let words = [("fail", DoubtWord::Fail), ("human", DoubtWord::Human)];
         let mut policies = match &item.tree.data {
             Data::List(_) => self.doubt_list(item, &words, errors),
+            Data::Map(_) => {
+                item.wrong(errors, Code::WrongType, "must be a word or a list: put `[` and `]` around it");
+                Vec::new()
+            }
             _ => item.choice(&words, &[], errors).map(DoubtWord::policy).into_iter().collect(),
         };
         // Every list ends in `fail`, written or not: two files of equal meaning are equal.
@@ -180,21 +194,34 @@ impl DoubtWord {
     }
 }
 
-fn http(fields: &mut Fields<'_>, errors: &mut Errors) -> Option<HttpTool> {
+fn http(fields: &mut Fields<'_>, effect: Option<EffectClass>, errors: &mut Errors) -> Option<HttpTool> {
     let method = fields.need("method", errors).and_then(|item| item.choice(&METHODS, &[], errors));
     let url = fields.need("url", errors).and_then(|item| url(&item, errors));
     let headers = fields.take("headers").map(|item| headers(&item, errors)).unwrap_or_default();
     let body = fields.take("body").and_then(|item| {
+        if method == Some("GET") {
+            let message = "never applies: a GET sends no body; put what it needs into `url`, or use another method";
+            item.wrong(errors, Code::BadValue, message);
+        }
         templates::in_tool(&item, Place::ToolBody, errors);
         item.json(errors)
     });
-    let refused_statuses = fields.take("refused_statuses").map(|item| statuses(&item, errors)).unwrap_or_default();
+    let refused_statuses = fields.take("refused_statuses").map(|item| {
+        if let Some(class @ (EffectClass::Pure | EffectClass::Idempotent)) = effect {
+            let message = format!("never applies: no answer puts a {} tool in doubt; remove it", class.as_str());
+            item.wrong(errors, Code::BadValue, message);
+        }
+        statuses(&item, errors)
+    });
+    let refused_statuses = refused_statuses.unwrap_or_default();
     Some(HttpTool { body, headers, method: method?.to_owned(), refused_statuses, url: url? })
 }
 
 fn url(item: &Item<'_>, errors: &mut Errors) -> Option<String> {
     let url = item.text(errors)?;
-    templates::in_tool(item, Place::ToolAddress, errors);
+    if let Err(error) = aetheris_expr::check_address(url) {
+        item.wrong(errors, Code::BadTemplate, error.to_string());
+    }
     // Only what stands before the first template is known here.
     let literal = ["{{", "{%", "{#"].iter().filter_map(|opening| url.find(opening)).min();
     let known = &url[..literal.unwrap_or(url.len())];
@@ -228,11 +255,11 @@ fn headers(item: &Item<'_>, errors: &mut Errors) -> BTreeMap<String, String> {
             let message = format!("the header `{}` is set by the runtime: remove it", entry.key);
             errors.add(item.path.clone(), entry.line, Code::BadValue, message);
         } else if !seen.insert(name) {
-            let message = format!("the header `{}` stands here twice: names do not differ by case", entry.key);
+            let message = format!("the header `{}` is given twice; upper and lower case do not matter", entry.key);
             errors.add(item.path.clone(), entry.line, Code::DuplicateKey, message);
         }
         let Some(value) = item.text(errors) else { continue };
-        templates::in_tool(&item, Place::ToolAddress, errors);
+        templates::in_tool(&item, Place::ToolHeader, errors);
         if value.chars().any(|c| c.is_control() && c != '\t') {
             item.wrong(errors, Code::BadValue, "must not contain line breaks or control characters");
         }

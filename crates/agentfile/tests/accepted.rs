@@ -115,6 +115,16 @@ fn the_example_of_the_interface_means_what_it_says() {
     assert_eq!(order, ["query_order", "decide", "approval", "send_refund"]);
 }
 
+/// The example of the page is one that works.
+#[test]
+fn the_file_of_the_page_is_accepted() {
+    let page = include_str!("../../../docs/agent-file.md");
+    let files: Vec<&str> = page.split("```yaml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+    assert_eq!(files.len(), 1, "one whole file");
+    let agent = accepted(files[0]);
+    assert_eq!((agent.agent.as_str(), agent.plan.nodes.len(), agent.plan.tools.len()), ("refund", 4, 3));
+}
+
 #[test]
 fn json_and_yaml_of_equal_meaning_are_one_agent() {
     let yaml = accepted(REFUND);

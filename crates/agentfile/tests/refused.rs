@@ -245,12 +245,81 @@ fn tools_are_checked() {
             "unknown_tool tools.d.on_in_doubt[2].reconcile 9",
             "bad_value tools.d.on_in_doubt[3].reconcile 9",
             "bad_template tools.e.url 10",
+            "bad_value tools.e.body 10",
             "bad_template tools.e.body 10",
             "bad_value tools.e.refused_statuses[0] 10",
             "bad_value tools.e.refused_statuses[1] 10",
+            "bad_template tools.f.url 11",
             "bad_template tools.f.headers.X 11",
         ],
     );
+}
+
+/// What is written and would never be used is refused: nothing in a file is ignored.
+#[test]
+fn keys_of_tools_that_could_never_apply_are_refused() {
+    expect(
+        &tools(
+            "  a: { kind: http, method: GET, effect: pure, url: 'http://h/', body: 1, refused_statuses: [409] }\n  b: { kind: http, method: POST, effect: idempotent, url: 'http://h/', refused_statuses: [409] }\n  c: { kind: http, method: POST, url: 'http://h/', headers: { Expect: 100-continue, TE: trailers, trailer: X, UPGRADE: h2c } }\n  d: { kind: http, method: GET, url: 'http://h/', refused_statuses: [409] }\n",
+        ),
+        &[
+            "bad_value tools.a.body 3",
+            "bad_value tools.a.refused_statuses 3",
+            "bad_value tools.b.refused_statuses 4",
+            "bad_value tools.c.headers.Expect 5",
+            "bad_value tools.c.headers.TE 5",
+            "bad_value tools.c.headers.trailer 5",
+            "bad_value tools.c.headers.UPGRADE 5",
+        ],
+    );
+}
+
+#[test]
+fn a_host_from_a_template_says_so() {
+    let url = |url: &str| tools(&format!("  t: {{ kind: http, method: GET, url: \"{url}\" }}\n"));
+    for host in [
+        "{{ input.url }}",
+        "{{ input.scheme }}://h/",
+        "http://{{ input.host }}/x",
+        "http://h:{{ input.port }}",
+        "http://h{{ input.rest }}",
+        "http://{% if input.a %}{{ input.a }}{% endif %}/",
+        "http://h{% if input.a %}/{% endif %}{{ input.b }}",
+        "http://h{% for x in input.l %}{{ x }}/{% endfor %}",
+        "{{ env.BASE ~ input.path }}",
+        "{{ env.BASE }}{{ input.path }}",
+    ] {
+        expect(&url(host), &["bad_template tools.t.url 3"]);
+    }
+    for fine in [
+        "{{ env.BASE }}/orders/{{ input.id }}",
+        "http://h/{{ input.a }}?q={{ input.b }}#{{ input.c }}",
+        "http://h?q={{ input.a }}",
+        "{{ input.callback | raw }}",
+        "http://{{ input.host | raw }}/{{ input.id }}",
+        "http://h/{% if input.a %}{{ input.a }}{% else %}none{% endif %}",
+        "http://h{% if input.a %}/a{% else %}/b{% endif %}/{{ input.a }}",
+        "http://h{% for x in input.l %}/{{ x }}{% endfor %}",
+    ] {
+        assert!(parse(&url(fine)).is_ok(), "{fine}: {:?}", parse(&url(fine)));
+    }
+    for elsewhere in ["headers: { X: '{{ input.a | raw }}' }", "method: POST, body: '{{ input.a | raw }}'"] {
+        let file = tools(&format!("  t: {{ kind: http, method: GET, url: 'http://h/', {elsewhere} }}\n"));
+        assert!(
+            refused(&file.replace("method: GET, url: 'http://h/', method: POST", "url: 'http://h/', method: POST"))
+                .iter()
+                .all(|error| error.code.as_str() == "bad_template" && error.message.contains("`raw`"))
+        );
+    }
+}
+
+#[test]
+fn words_that_have_another_form_beside_them_name_it() {
+    let wait =
+        nodes("    - { id: a, kind: wait, wait_type: signal, correlation_key: k, deadline: 1s, on_deadline: later }\n");
+    assert!(refused(&wait)[0].message.contains("continue_with"), "{}", refused(&wait)[0]);
+    let doubt = tools("  t: { kind: function, function: f, on_in_doubt: { reconcile: t } }\n");
+    assert!(refused(&doubt)[0].message.contains("list"), "{}", refused(&doubt)[0]);
 }
 
 #[test]

@@ -2,16 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
-use aetheris_agentfile::FileError;
 use aetheris_api::{AgentList, AgentPut};
 use aetheris_core::agent::Agent;
-use serde_json::{Value, json};
 
 use super::Context;
+use super::agent_files::{self, Good, all_good, mistakes, report, shown};
 use crate::args;
 use crate::error::{Error, counted};
 use crate::exit::Exit;
-use crate::payload;
 use crate::render::{Table, Tone, cut};
 
 /// Widest description in the list.
@@ -25,28 +23,13 @@ pub(super) async fn run(command: args::Agent, context: &Context) -> Result<Exit,
     }
 }
 
-/// A file that was read, and what is in it.
-struct Checked<'f> {
-    path: &'f Path,
-    text: String,
-    parsed: Result<Agent, Vec<FileError>>,
-}
-
-fn read(files: &[PathBuf]) -> Result<Vec<Checked<'_>>, Error> {
-    let read = |path: &'_ PathBuf| {
-        let text = payload::file(path)?;
-        Ok((text.clone(), aetheris_agentfile::parse(&text)))
-    };
-    files.iter().map(|path| read(path).map(|(text, parsed)| Checked { path, text, parsed })).collect()
-}
-
 fn check(files: &[PathBuf], context: &Context) -> Result<Exit, Error> {
-    let files = read(files)?;
+    let files = agent_files::read(files);
     if context.out.json {
         context.out.value(&report(&files))?;
     } else {
-        for file in files.iter().filter_map(|file| Some((file, file.parsed.as_ref().ok()?))) {
-            context.out.line(&good(file.0.path, file.1, context))?;
+        for (file, read) in files.iter().filter_map(|file| Some((file, file.parsed.as_ref().ok()?))) {
+            context.out.line(&good(file.path, &read.agent, context))?;
         }
         for line in mistakes(&files) {
             context.out.line(&line)?;
@@ -55,46 +38,14 @@ fn check(files: &[PathBuf], context: &Context) -> Result<Exit, Error> {
     Ok(if all_good(&files) { Exit::Done } else { Exit::CheckFailed })
 }
 
-fn all_good(files: &[Checked<'_>]) -> bool {
-    files.iter().all(|file| file.parsed.is_ok())
-}
-
 fn good(path: &Path, agent: &Agent, context: &Context) -> String {
     let sign = context.out.style.paint(Tone::Good, "✓");
     let nodes = counted(agent.plan.nodes.len(), "node");
-    format!("{sign} {}: agent {} version {}, {nodes}", path.display(), agent.agent, agent.version)
-}
-
-/// Every mistake of every file on a line, and their count at the end.
-fn mistakes(files: &[Checked<'_>]) -> Vec<String> {
-    let mut lines = Vec::new();
-    for file in files {
-        for error in file.parsed.as_ref().err().into_iter().flatten() {
-            let path = if error.path.is_empty() { String::new() } else { format!("{}: ", error.path) };
-            lines.push(format!("{}:{}: {path}{}", file.path.display(), error.line, error.message));
-        }
-    }
-    if !lines.is_empty() {
-        lines.push(counted(lines.len(), "mistake"));
-    }
-    lines
-}
-
-fn report(files: &[Checked<'_>]) -> Value {
-    let files: Vec<Value> = files
-        .iter()
-        .map(|file| match &file.parsed {
-            Ok(agent) => json!({
-                "file": file.path, "ok": true, "agent": agent.agent, "version": agent.version, "errors": [],
-            }),
-            Err(errors) => json!({ "file": file.path, "ok": false, "errors": errors }),
-        })
-        .collect();
-    json!({ "ok": files.iter().all(|file| file["ok"] == true), "files": files })
+    format!("{sign} {}: agent {} version {}, {nodes}", shown(path), agent.agent, agent.version)
 }
 
 async fn put(files: &[PathBuf], context: &Context) -> Result<Exit, Error> {
-    let files = read(files)?;
+    let files = agent_files::read(files);
     if !all_good(&files) {
         if context.out.json {
             context.out.value(&report(&files))?;
@@ -106,8 +57,8 @@ async fn put(files: &[PathBuf], context: &Context) -> Result<Exit, Error> {
     let client = context.client()?;
     let mut answers = Vec::new();
     for file in files {
-        let Ok(agent) = file.parsed else { continue };
-        let answer = client.put_file::<AgentPut>(&["api", "agents", agent.agent.as_str()], file.text).await?;
+        let Ok(Good { agent, text }) = file.parsed else { continue };
+        let answer = client.put_file::<AgentPut>(&["api", "agents", agent.agent.as_str()], text).await?;
         if context.out.json {
             answers.push(answer.json()?);
         } else {

@@ -1,6 +1,6 @@
 //! `dev`, `serve` and `worker`: processes that run until they are told to stop.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use aetheris_core::id::InstanceId;
@@ -13,13 +13,14 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::Context;
+use super::agent_files::{self, Good};
 use crate::args;
 use crate::config::{Config, StoreKind};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::lock::DataLock;
 use crate::out::Out;
-use crate::wiring::Wired;
+use crate::wiring::{self, Wired};
 
 /// API, worker and sweeps in one process, on the database in a folder that is its own.
 ///
@@ -27,6 +28,7 @@ use crate::wiring::Wired;
 /// The folder is in use, an agent file is wrong, or the process cannot start.
 pub async fn run(given: &args::Dev, config: Config, context: &Context) -> Result<Exit, Error> {
     let out = &context.out;
+    let Some(agents) = agents(given, &config, context)? else { return Ok(Exit::CheckFailed) };
     let instance = InstanceId::from_u128(System::machine().ids.secret());
     // The folder is taken before the database is opened: a second process changes nothing.
     let mut lock = match config.jobstore.kind {
@@ -35,8 +37,8 @@ pub async fn run(given: &args::Dev, config: Config, context: &Context) -> Result
     };
     let wired = Wired { instance, ..Wired::new(config, &context.env, true)? };
     aetheris_fault::crash_point!("start.opened");
-    for file in &given.agents {
-        put_agent(&wired, file).await?;
+    for agent in agents {
+        wired.rt.store.put_agent(agent).await.map_err(anyhow::Error::from)?;
     }
     aetheris_fault::crash_point!("start.agents_put");
     if let Some(lock) = &mut lock {
@@ -101,19 +103,24 @@ pub async fn worker(config: Config, context: &Context) -> Result<Exit, Error> {
     until_stopped(&wired, signals, &background, tasks, out).await
 }
 
-async fn put_agent(wired: &Wired, file: &PathBuf) -> Result<(), Error> {
-    let source = std::fs::read_to_string(file).map_err(|source| Error::File { path: file.clone(), source })?;
-    let agent = aetheris_agentfile::parse(&source).map_err(|errors| {
-        let lines: Vec<String> =
-            errors.iter().map(|e| format!("  {}:{}: {}: {}", file.display(), e.line, e.path, e.message)).collect();
-        Error::Usage(format!("{} is not a right agent file:\n{}", file.display(), lines.join("\n")))
-    })?;
-    let problems = (wired.check_agent())(&agent);
-    if !problems.is_empty() {
-        return Err(Error::Usage(format!("{} cannot be executed here:\n  {}", file.display(), problems.join("\n  "))));
+/// The agents that are to be put, or every mistake of every file said: nothing is made before all are good.
+fn agents(given: &args::Dev, config: &Config, context: &Context) -> Result<Option<Vec<NewAgent>>, Error> {
+    let files = agent_files::read(&given.agents);
+    if !agent_files::all_good(&files) {
+        agent_files::mistakes(&files).iter().for_each(|line| context.out.note(line));
+        return Ok(None);
     }
-    wired.rt.store.put_agent(NewAgent { agent: Arc::new(agent), source }).await.map_err(anyhow::Error::from)?;
-    Ok(())
+    let check = wiring::agent_check(config, &context.env, true)?;
+    let (mut agents, mut good) = (Vec::new(), true);
+    for file in files {
+        let Ok(Good { agent, text }) = file.parsed else { continue };
+        for problem in check(&agent) {
+            good = false;
+            context.out.note(&format!("{}: {problem}", agent_files::shown(file.path)));
+        }
+        agents.push(NewAgent { agent: Arc::new(agent), source: text });
+    }
+    Ok(good.then_some(agents))
 }
 
 /// The lock proves that its earlier holders are dead: their jobs are pending again before the first

@@ -1,6 +1,7 @@
 //! What each command does. One file a command, or a few that belong together.
 
 mod agent;
+mod agent_files;
 pub mod bench;
 pub mod check_consistency;
 mod config;

@@ -30,7 +30,7 @@ impl Run<'_> {
         let answer = match self.answer() {
             Ok(answer) => answer,
             Err(error) => {
-                let message = format!("the plan's answer cannot be made: {error}");
+                let message = format!("the plan's answer cannot be rendered: {error}");
                 self.draft
                     .push(self.ids(), JobFailed { error: Failure::new("template_error", message), node: None })?;
                 return self.finish().await;

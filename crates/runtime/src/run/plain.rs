@@ -167,10 +167,42 @@ fn model_output(format: AnswerFormat, text: &str) -> Result<Json, Failure> {
             Err(Failure::new("result_refused", format!("the model's answer has {} bytes", text.len())))
         }
         AnswerFormat::Text => Ok(Json::new(text.into())),
-        AnswerFormat::Json => Json::parse(text.trim().as_bytes()).map_err(|error| {
-            Failure::new("model_answer_not_json", format!("the model's answer was to be JSON: {error}"))
+        AnswerFormat::Json => Json::parse(unfenced(text).as_bytes()).map_err(|error| {
+            let message =
+                format!("the model was asked for JSON, and its answer is not: {error}. It said: {}", quoted(text));
+            Failure::new("model_answer_not_json", message)
         }),
     }
+}
+
+/// What stands in the one fenced block that an answer is, as models write it however they are asked; else the
+/// answer.
+fn unfenced(text: &str) -> &str {
+    let text = text.trim();
+    let inside = text.strip_prefix("```").and_then(|text| text.strip_suffix("```"));
+    let block = inside.and_then(|inside| inside.split_once('\n')).filter(|(word, _)| {
+        let word = word.trim();
+        word.is_empty() || word.eq_ignore_ascii_case("json")
+    });
+    block.map_or(text, |(_, body)| body.trim())
+}
+
+/// The beginning of what a model said, on one line.
+fn quoted(text: &str) -> String {
+    let mut words = text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty());
+    let mut shown = String::new();
+    for word in words.by_ref() {
+        if !shown.is_empty() {
+            shown.push(' ');
+        }
+        shown.push_str(word);
+        if let Some((end, _)) = shown.char_indices().nth(limits::MODEL_WORDS_QUOTED_MAX) {
+            shown.truncate(end);
+            shown.push('…');
+            break;
+        }
+    }
+    if shown.is_empty() { "nothing".to_owned() } else { shown }
 }
 
 fn prompt_hash(request: &ModelRequest) -> aetheris_core::hash::Hash {
@@ -187,3 +219,39 @@ fn prompt_hash(request: &ModelRequest) -> aetheris_core::hash::Hash {
 
 /// How much longer than its timeout an adapter may take to say so.
 const ADAPTER_GRACE: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fenced_answer_is_what_stands_in_the_fence() {
+        for text in [
+            "{\"a\":1}",
+            " {\"a\":1}\n",
+            "```json\n{\"a\":1}\n```",
+            "```\n{\"a\": 1}```\n",
+            "\n```JSON \r\n{\"a\":1}\r\n```",
+        ] {
+            let output = model_output(AnswerFormat::Json, text).unwrap();
+            assert_eq!(output.to_string(), "{\"a\":1}", "{text}");
+        }
+        for text in
+            ["Here it is:\n```json\n1\n```", "```python\n1\n```", "```json\n1\n``` and more", "```", "```json 1```", ""]
+        {
+            assert!(model_output(AnswerFormat::Json, text).is_err(), "{text}");
+        }
+        assert_eq!(model_output(AnswerFormat::Text, "```\n1\n```").unwrap().as_str(), Some("```\n1\n```"));
+    }
+
+    #[test]
+    fn an_answer_that_is_not_json_is_shown() {
+        let said = |text: &str| model_output(AnswerFormat::Json, text).unwrap_err().message;
+        assert!(said("I cannot\n\tdo that").ends_with("It said: I cannot do that"), "{}", said("I cannot\n\tdo that"));
+        assert!(said(" ").ends_with("It said: nothing"));
+        for long in ["é".repeat(1_000_000), "word ".repeat(100_000)] {
+            let said = said(&long);
+            assert!(said.ends_with('…') && said.chars().count() < limits::MODEL_WORDS_QUOTED_MAX + 200, "{said:.80}");
+        }
+    }
+}

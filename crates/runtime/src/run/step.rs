@@ -147,7 +147,7 @@ impl Run<'_> {
         what: &str,
         error: &aetheris_expr::ExprError,
     ) -> Result<Turn, Stop> {
-        let failure = Failure::new("template_error", format!("{what} cannot be made: {error}"));
+        let failure = Failure::new("template_error", format!("{what} cannot be rendered: {error}"));
         self.fail_step(node, failure, StepResult::PermanentFailure, None)?;
         Ok(Turn::Go)
     }
