@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use crate::say;
 
 /// What the gate may take on two cores from a cold build; beyond it, it says so.
-const BUDGET: Duration = Duration::from_secs(45 * 60);
+const BUDGET: Duration = Duration::from_secs(28 * 60);
 /// How long what a part has said may be on its way when the part has ended.
 const LAST_WORDS: Duration = Duration::from_secs(10);
 /// How many of the last lines of a part are told again if it fails.

@@ -29,7 +29,7 @@ cargo xtask chaos   --minutes M --store sqlite [--seed N]: real processes under 
                     exit 6 if something is wrong; the page is also in target/chaos
 cargo xtask deny    licences, bans, duplicates and sources of every dependency; with cargo-deny too where it is installed
 cargo xtask mutants [--in-diff COMMIT] [arguments of cargo-mutants]: whether unit tests notice changes of the code
-cargo xtask release-check [--same-profile]  crash points, planted bugs and their variables are not in the release
+cargo xtask release-check [--release]  crash points, planted bugs and their variables are not in the shipped program
 ";
 
 fn main() -> ExitCode {

@@ -10,10 +10,10 @@ use aetheris_core::event::{EncodedEvent, Event, EventKind, TimerId};
 use aetheris_core::hash::Hash;
 use aetheris_core::id::{EventId, IdSource};
 use aetheris_core::lease::Guard;
+use aetheris_core::limits;
 use aetheris_core::projection::{self, Projection};
 use aetheris_core::state::{Illegal, JobState};
 use aetheris_core::time::Timestamp;
-use aetheris_core::{json, limits};
 use aetheris_store::{
     Checkpoint, CommitError, Committed, InboxWrite, LeaseChange, LedgerWrite, NewEffect, Purpose, Store, StoreError,
     UnitOfWork,
@@ -182,7 +182,7 @@ impl Draft {
         let every = aetheris_fault::tuned!(CheckpointEvents, limits::CHECKPOINT_EVENTS);
         if self.entries.is_empty() && self.seq >= self.checkpoint_seq + every {
             let seq = self.seq + u64::from(aetheris_fault::planted!("checkpoint-ahead"));
-            self.checkpoint = Some(Checkpoint { seq, state: json::to_canonical(&self.state) });
+            self.checkpoint = Some(Checkpoint::of(seq, &self.state));
         }
         let applied = self.state.apply(&entry.event);
         if !aetheris_fault::planted!("reducer-not-asked") {

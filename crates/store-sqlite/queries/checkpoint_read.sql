@@ -1,1 +1,1 @@
-SELECT seq, state FROM checkpoints WHERE job = ?1
+SELECT seq, state, version FROM checkpoints WHERE job = ?1 AND version = ?2

@@ -1,6 +1,7 @@
 //! A job's history, within a bound where whoever asks for it must not be held up.
 
 use aetheris_core::limits;
+use aetheris_core::state::JobState;
 use aetheris_store::JobRow;
 use rusqlite::params;
 
@@ -44,14 +45,15 @@ pub(crate) fn read(
 ) -> Result<Option<RawHistory>, Trouble> {
     let mut left = bound.bytes;
     let size = |row: &rusqlite::Row<'_>| Ok::<(u64, usize), Trouble>((rows::number(row, 0)?, rows::number(row, 1)?));
-    let newest = if wanted.full { None } else { sql.first(Query::CheckpointSize, [num], size)? };
+    let newest =
+        if wanted.full { None } else { sql.first(Query::CheckpointSize, params![num, JobState::VERSION], size)? };
     let (after, bytes) = newest.unwrap_or((0, 0));
     if row.seq.saturating_sub(after) > bound.events || bytes > left {
         return Ok(None);
     }
     left -= bytes;
     let checkpoint = match newest {
-        Some(_) => sql.first(Query::CheckpointRead, [num], rows::checkpoint)?,
+        Some(_) => sql.first(Query::CheckpointRead, params![num, JobState::VERSION], rows::checkpoint)?,
         None => None,
     };
     let Some(events) = within(sql, Query::EventsPage, params![num, int(after), -1], &mut left, |row| {

@@ -278,7 +278,7 @@ pub(crate) fn client_key(row: &Row<'_>) -> Result<(JobId, Hash), Trouble> {
 
 /// A row of `checkpoint_read.sql`.
 pub(crate) fn checkpoint(row: &Row<'_>) -> Result<Checkpoint, Trouble> {
-    Ok(Checkpoint { seq: number(row, 0)?, state: bytes(row, 1)?.to_vec() })
+    Ok(Checkpoint { seq: number(row, 0)?, state: bytes(row, 1)?.to_vec(), version: number(row, 2)? })
 }
 
 /// A job with its fence.

@@ -46,7 +46,7 @@ pub(crate) fn put(tx: &mut Tx<'_, '_>, unit: &UnitOfWork, decided: &Decided) -> 
     inbox(tx, unit, num)?;
     timers(tx, unit)?;
     if let Some(checkpoint) = &unit.checkpoint {
-        tx.run(Query::CheckpointPut, params![num, int(checkpoint.seq), checkpoint.state])?;
+        tx.run(Query::CheckpointPut, params![num, int(checkpoint.seq), checkpoint.version, checkpoint.state])?;
     }
     tx.changes.units += 1;
     tx.changes.written.push((unit.job, after.seq));

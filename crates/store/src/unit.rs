@@ -10,6 +10,7 @@ use aetheris_core::lease::Guard;
 use aetheris_core::ledger::{PermitRequest, Settle};
 use aetheris_core::plan::WaitType;
 use aetheris_core::projection::{Projection, TimerChange};
+use aetheris_core::state::JobState;
 use aetheris_core::time::Timestamp;
 
 use crate::query::Evidence;
@@ -168,6 +169,28 @@ pub struct Checkpoint {
     pub seq: u64,
     /// The state's canonical bytes.
     pub state: Vec<u8>,
+    /// The version of its form: [`JobState::VERSION`](aetheris_core::state::JobState::VERSION) of its author.
+    pub version: u16,
+}
+
+impl Checkpoint {
+    /// The checkpoint of a state that has been folded up to `seq`.
+    #[must_use]
+    pub fn of(seq: u64, state: &JobState) -> Self {
+        Self::from_bytes(seq, aetheris_core::json::to_canonical(state))
+    }
+
+    /// A checkpoint of this build's version with these bytes.
+    #[must_use]
+    pub const fn from_bytes(seq: u64, state: Vec<u8>) -> Self {
+        Self { seq, state, version: JobState::VERSION }
+    }
+
+    /// Whether this build can fold on from it.
+    #[must_use]
+    pub const fn is_readable(&self) -> bool {
+        self.version == JobState::VERSION
+    }
 }
 
 /// One write of one job. The store checks guard, sequence, ledger and inbox in the transaction that

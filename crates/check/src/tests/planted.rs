@@ -3,7 +3,7 @@
 use aetheris_core::event::*;
 use aetheris_core::id::*;
 use aetheris_core::job::JobStatus;
-use aetheris_core::json::{self, Json};
+use aetheris_core::json::Json;
 use aetheris_core::ledger::LedgerStatus;
 use aetheris_core::state::JobState;
 use aetheris_core::time::Span;
@@ -232,12 +232,12 @@ fn a_checkpoint_of_another_state() {
     let mut facts = story.facts();
     let events = facts.decoded().unwrap();
     let mut state = JobState::fold(JOB, &events[..6]).unwrap();
-    facts.checkpoint = Some(Checkpoint { seq: 6, state: json::to_canonical(&state) });
+    facts.checkpoint = Some(Checkpoint::of(6, &state));
     let found = report(&facts, &story.witness, &story.history);
     assert!(found.line(F5).is_some_and(crate::Line::is_proof), "{found}");
     state.created_at = state.created_at.after(Span::from_micros(1));
-    facts.checkpoint = Some(Checkpoint { seq: 6, state: json::to_canonical(&state) });
+    facts.checkpoint = Some(Checkpoint::of(6, &state));
     is_found(F5, &story, &facts);
-    facts.checkpoint = Some(Checkpoint { seq: 7, state: json::to_canonical(&state) });
+    facts.checkpoint = Some(Checkpoint::of(7, &state));
     is_found(F5, &story, &facts);
 }

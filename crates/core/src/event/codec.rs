@@ -1,12 +1,20 @@
 //! The stored form of events: a kind, a version of its schema, canonical bytes and their hash.
 
+use std::borrow::Cow;
+
+use serde_json::{Map, Value};
+
 use super::{Event, EventKind};
 use crate::hash::Hash;
 use crate::id::EventId;
 use crate::limits;
 
-/// The schema version that this build writes for every kind.
-pub const SCHEMA_VERSION: u16 = 1;
+/// Rewrites a payload of one version as one of the next.
+type Upcast = fn(&mut Map<String, Value>);
+
+/// The steps from a kind's version to its next, where more than optional fields has changed. None has yet. A step that was
+/// released is never changed and never removed: what was written is read for ever.
+const UPCASTS: &[(EventKind, u16, Upcast)] = &[];
 
 /// Why stored bytes are not an event that this build may fold.
 #[derive(Debug, thiserror::Error)]
@@ -15,7 +23,12 @@ pub enum DecodeError {
     #[error("the event kind {0} is unknown to this build; it was written by a newer one, or the row is damaged")]
     UnknownKind(u8),
     /// The schema version is of a later build.
-    #[error("{kind} has schema version {version}; this build reads up to {SCHEMA_VERSION}", kind = .kind.as_str())]
+    #[error(
+        "{kind} has schema version {version}; this build reads 1 to {newest}: it was written by a newer one, or the row \
+         is damaged",
+        kind = .kind.as_str(),
+        newest = .kind.schema_version()
+    )]
     UnknownVersion {
         /// The kind.
         kind: EventKind,
@@ -52,7 +65,8 @@ impl EncodedEvent {
     #[must_use]
     pub fn new(id: EventId, event: &Event) -> Self {
         let payload = event.canonical();
-        Self { id, kind: event.kind(), schema_version: SCHEMA_VERSION, payload_hash: Hash::of(&payload), payload }
+        let kind = event.kind();
+        Self { id, kind, schema_version: kind.schema_version(), payload_hash: Hash::of(&payload), payload }
     }
 
     /// Whether it exceeds the bound of one payload. The envelope of a bounded value may add a little.
@@ -62,16 +76,36 @@ impl EncodedEvent {
     }
 }
 
-/// Reads a stored payload.
+/// Reads a stored payload, of this build's version or of an older one.
 ///
 /// # Errors
 /// [`DecodeError`]; an event that is not understood is refused, never skipped.
 pub fn decode(kind: u8, schema_version: u16, payload: &[u8]) -> Result<Event, DecodeError> {
     let kind = EventKind::from_code(kind).ok_or(DecodeError::UnknownKind(kind))?;
-    if schema_version != SCHEMA_VERSION {
+    if schema_version == 0 || schema_version > kind.schema_version() {
         return Err(DecodeError::UnknownVersion { kind, version: schema_version });
     }
-    Event::from_payload(kind, payload).map_err(|source| DecodeError::Payload { kind, source })
+    let unreadable = |source| DecodeError::Payload { kind, source };
+    let payload = upcast(UPCASTS, kind, schema_version, payload).map_err(unreadable)?;
+    Event::from_payload(kind, &payload).map_err(unreadable)
+}
+
+/// The payload as the newest version has it.
+fn upcast<'a>(
+    steps: &[(EventKind, u16, Upcast)],
+    kind: EventKind,
+    version: u16,
+    payload: &'a [u8],
+) -> Result<Cow<'a, [u8]>, serde_json::Error> {
+    let mut due = steps.iter().filter(|(of, from, _)| *of == kind && *from >= version).peekable();
+    if due.peek().is_none() {
+        return Ok(Cow::Borrowed(payload));
+    }
+    let mut fields: Map<String, Value> = serde_json::from_slice(payload)?;
+    for (_, _, step) in due {
+        step(&mut fields);
+    }
+    serde_json::to_vec(&fields).map(Cow::Owned)
 }
 
 #[cfg(test)]
@@ -84,23 +118,37 @@ mod tests {
     fn an_event_survives_its_stored_form() {
         let event = Event::from(TimerFired { timer: TimerId::Deadline });
         let encoded = EncodedEvent::new(EventId::from_u128(1), &event);
-        assert_eq!((encoded.kind, encoded.schema_version), (EventKind::TimerFired, SCHEMA_VERSION));
+        let version = EventKind::TimerFired.schema_version();
+        assert_eq!((encoded.kind, encoded.schema_version), (EventKind::TimerFired, version));
         assert_eq!(
             (encoded.payload.as_slice(), encoded.payload_hash),
             (br#"{"timer":"deadline"}"#.as_slice(), Hash::of(&encoded.payload))
         );
-        assert_eq!(decode(encoded.kind.code(), SCHEMA_VERSION, &encoded.payload).unwrap(), event);
+        assert_eq!(decode(encoded.kind.code(), version, &encoded.payload).unwrap(), event);
     }
 
     #[test]
     fn what_a_later_build_wrote_is_refused() {
-        let cancelled = EventKind::JobCancelled.code();
-        assert!(decode(cancelled, SCHEMA_VERSION, b"{}").is_ok());
-        assert!(matches!(decode(0, SCHEMA_VERSION, b"{}"), Err(DecodeError::UnknownKind(0))));
-        for version in [SCHEMA_VERSION - 1, SCHEMA_VERSION + 1] {
+        let (cancelled, newest) = (EventKind::JobCancelled.code(), EventKind::JobCancelled.schema_version());
+        assert!(decode(cancelled, newest, b"{}").is_ok());
+        assert!(matches!(decode(0, newest, b"{}"), Err(DecodeError::UnknownKind(0))));
+        for version in [0, newest + 1, u16::MAX] {
             assert!(matches!(decode(cancelled, version, b"{}"), Err(DecodeError::UnknownVersion { .. })));
         }
-        assert!(matches!(decode(cancelled, SCHEMA_VERSION, b"{\"x\":1}"), Err(DecodeError::Payload { .. })));
+        assert!(matches!(decode(cancelled, newest, b"{\"x\":1}"), Err(DecodeError::Payload { .. })));
+    }
+
+    #[test]
+    fn an_older_payload_takes_every_step_from_its_version_on() {
+        let steps: &[(EventKind, u16, Upcast)] = &[
+            (EventKind::TimerFired, 1, |_| unreachable!("a step of another kind")),
+            (EventKind::JobCancelled, 1, |fields| drop(fields.insert("steps".to_owned(), Value::from("1")))),
+            (EventKind::JobCancelled, 2, |fields| drop(fields.insert("last".to_owned(), Value::from(2)))),
+        ];
+        let as_of = |version| upcast(steps, EventKind::JobCancelled, version, b"{\"kept\":true}").unwrap().into_owned();
+        assert_eq!(as_of(1), br#"{"kept":true,"last":2,"steps":"1"}"#);
+        assert_eq!(as_of(2), br#"{"kept":true,"last":2}"#);
+        assert_eq!(as_of(3), br#"{"kept":true}"#);
     }
 
     #[test]

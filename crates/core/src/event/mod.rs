@@ -19,7 +19,7 @@ use crate::lease::Fence;
 use crate::time::Timestamp;
 
 macro_rules! events {
-    ($($(#[$doc:meta])* $name:ident = $code:literal, $text:literal;)*) => {
+    ($($(#[$doc:meta])* $name:ident = $code:literal, $text:literal, $version:literal;)*) => {
         /// One fact, by kind.
         #[derive(Debug, Clone, PartialEq)]
         pub enum Event {
@@ -41,6 +41,12 @@ macro_rules! events {
             #[must_use]
             pub const fn code(self) -> u8 {
                 match self { $(Self::$name => $code,)* }
+            }
+
+            /// The version of its payload's schema that this build writes; it reads this one and all before it.
+            #[must_use]
+            pub const fn schema_version(self) -> u16 {
+                match self { $(Self::$name => $version,)* }
             }
 
             /// Its name in the API and in files.
@@ -82,49 +88,52 @@ macro_rules! events {
     };
 }
 
+// Number, name, version. A version is raised by one when the payload gains a field or a meaning, so that an older build
+// says who wrote it instead of "damaged". A field that is only added is optional: what older builds wrote is read by its
+// default. Any other change has a step in `codec::UPCASTS`.
 events! {
     /// A message was accepted.
-    JobCreated = 1, "job_created";
+    JobCreated = 1, "job_created", 1;
     /// The plan was recorded; nothing runs before it.
-    PlanGenerated = 2, "plan_generated";
+    PlanGenerated = 2, "plan_generated", 1;
     /// A worker took ownership.
-    JobClaimed = 3, "job_claimed";
+    JobClaimed = 3, "job_claimed", 1;
     /// Ownership was given back or taken away.
-    JobRequeued = 4, "job_requeued";
+    JobRequeued = 4, "job_requeued", 1;
     /// The job blocks.
-    JobWaiting = 5, "job_waiting";
+    JobWaiting = 5, "job_waiting", 1;
     /// What it was blocked on is over.
-    WaitCompleted = 6, "wait_completed";
+    WaitCompleted = 6, "wait_completed", 1;
     /// Someone asked for the job's end while a worker held it.
-    JobCancelRequested = 7, "job_cancel_requested";
+    JobCancelRequested = 7, "job_cancel_requested", 1;
     /// The job has its answer.
-    JobCompleted = 8, "job_completed";
+    JobCompleted = 8, "job_completed", 1;
     /// The job has failed.
-    JobFailed = 9, "job_failed";
+    JobFailed = 9, "job_failed", 1;
     /// The job was cancelled.
-    JobCancelled = 10, "job_cancelled";
+    JobCancelled = 10, "job_cancelled", 1;
     /// A try of a step began.
-    NodeStarted = 11, "node_started";
+    NodeStarted = 11, "node_started", 1;
     /// A step ended.
-    NodeFinished = 12, "node_finished";
+    NodeFinished = 12, "node_finished", 1;
     /// A step failed and is tried again.
-    NodeRetryScheduled = 13, "node_retry_scheduled";
+    NodeRetryScheduled = 13, "node_retry_scheduled", 1;
     /// A step is not run.
-    NodeSkipped = 14, "node_skipped";
+    NodeSkipped = 14, "node_skipped", 1;
     /// A permission to call a tool was taken.
-    ToolInvocationStarted = 15, "tool_invocation_started";
+    ToolInvocationStarted = 15, "tool_invocation_started", 1;
     /// The outcome of that permission is known.
-    ToolInvocationFinished = 16, "tool_invocation_finished";
+    ToolInvocationFinished = 16, "tool_invocation_finished", 1;
     /// The effect is part of the job's history.
-    CommandCommitted = 17, "command_committed";
+    CommandCommitted = 17, "command_committed", 1;
     /// A durable timer was set.
-    TimerSet = 18, "timer_set";
+    TimerSet = 18, "timer_set", 1;
     /// A durable timer fired.
-    TimerFired = 19, "timer_fired";
+    TimerFired = 19, "timer_fired", 1;
     /// The outcome of a call is unknown.
-    StepInDoubt = 20, "step_in_doubt";
+    StepInDoubt = 20, "step_in_doubt", 1;
     /// The doubt has an answer.
-    InDoubtResolved = 21, "in_doubt_resolved";
+    InDoubtResolved = 21, "in_doubt_resolved", 1;
 }
 
 impl EventKind {
@@ -196,6 +205,7 @@ mod tests {
         }
         assert_eq!((EventKind::from_code(0), EventKind::from_code(22)), (None, None));
         assert_eq!(EventKind::JobCreated.as_str(), "job_created");
+        assert!(EventKind::ALL.iter().all(|kind| kind.schema_version() >= 1));
     }
 
     #[test]

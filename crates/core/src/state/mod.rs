@@ -361,6 +361,10 @@ impl JobState {
         Ok(state)
     }
 
+    /// The version of the form in which a state is kept as a checkpoint. Raise it with every change of that form: a
+    /// checkpoint of another version is not read, and its job is folded from the first event.
+    pub const VERSION: u16 = 1;
+
     /// The hash of the canonical form of this state.
     #[must_use]
     pub fn hash(&self) -> Hash {

@@ -4,6 +4,7 @@
 mod arbitrary;
 mod doubts;
 mod events;
+mod golden;
 mod laws;
 mod recovery;
 mod reducer;

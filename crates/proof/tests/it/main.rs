@@ -1,6 +1,7 @@
 //! Crash matrix, race of two workers, bug zoo and `prove`, against real processes.
 #![expect(clippy::unwrap_used, reason = "a test fails by it")]
 
+mod golden;
 mod matrix;
 mod prove;
 mod race;

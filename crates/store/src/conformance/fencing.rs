@@ -133,7 +133,7 @@ pub async fn unit(f: &Fixture, run: Run, write: Write) -> UnitOfWork {
         }
         Write::Checkpoint => {
             let mut unit = f.plain(run, Purpose::Record);
-            unit.checkpoint = Some(Checkpoint { seq: f.state(run.job).await.seq, state: b"{}".to_vec() });
+            unit.checkpoint = Some(Checkpoint::from_bytes(f.state(run.job).await.seq, b"{}".to_vec()));
             unit
         }
     }

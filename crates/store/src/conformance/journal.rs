@@ -137,7 +137,7 @@ pub async fn j1_a_unit_that_has_not_seen_everything_is_refused(f: Fixture) {
 /// A unit that changes every table, on a job of [`super::fencing::busy`].
 async fn everything(f: &Fixture, run: Run) -> UnitOfWork {
     let mut unit = f.of(run, Purpose::Record).await.committed("c", Json::null()).done();
-    unit.checkpoint = Some(Checkpoint { seq: unit.expected_seq.unwrap(), state: b"{}".to_vec() });
+    unit.checkpoint = Some(Checkpoint::from_bytes(unit.expected_seq.unwrap(), b"{}".to_vec()));
     unit.evidence.push(evidence(PermitId::from_u128(1)));
     unit.inbox.push(InboxWrite::Receive {
         delivered: false,
@@ -382,7 +382,7 @@ pub async fn j9_a_renewal_is_no_write(f: Fixture) {
 
 fn checkpoint(f: &Fixture, run: Run, seq: u64, state: &str) -> UnitOfWork {
     let mut unit = f.plain(run, Purpose::Record);
-    unit.checkpoint = Some(Checkpoint { seq, state: state.as_bytes().to_vec() });
+    unit.checkpoint = Some(Checkpoint::from_bytes(seq, state.as_bytes().to_vec()));
     unit
 }
 
@@ -391,7 +391,7 @@ pub async fn j10_a_history_starts_from_the_newest_checkpoint(f: Fixture) {
     f.ok(checkpoint(&f, run, 3, "at three \u{0}")).await;
     f.ok(f.of(run, Purpose::Record).await.step("a", Json::null()).done()).await;
     let history = f.store().history(run.job, false).await.unwrap().unwrap();
-    assert_eq!(history.checkpoint, Some(Checkpoint { seq: 3, state: b"at three \x00".to_vec() }));
+    assert_eq!(history.checkpoint, Some(Checkpoint::from_bytes(3, b"at three \x00".to_vec())));
     assert_eq!(history.events.iter().map(|event| event.seq).collect::<Vec<_>>(), [4, 5]);
     let full = f.store().history(run.job, true).await.unwrap().unwrap();
     assert_eq!((full.checkpoint, full.events.len()), (None, 5));
@@ -409,10 +409,22 @@ pub async fn j10_a_checkpoint_may_come_with_its_events(f: Fixture) {
     let run = f.running().await;
     let draft = f.of(run, Purpose::Record).await.step("a", Json::null());
     let state = aetheris_core::json::to_canonical(&draft.state);
-    let unit = draft.with(|unit| unit.checkpoint = Some(Checkpoint { seq: 5, state: state.clone() })).done();
+    let unit = draft.with(|unit| unit.checkpoint = Some(Checkpoint::from_bytes(5, state.clone()))).done();
     f.ok(unit).await;
     let history = f.store().history(run.job, false).await.unwrap().unwrap();
-    assert_eq!((history.events.len(), history.checkpoint), (0, Some(Checkpoint { seq: 5, state })));
+    assert_eq!((history.events.len(), history.checkpoint), (0, Some(Checkpoint::from_bytes(5, state))));
+}
+
+pub async fn j10_a_checkpoint_of_another_version_is_as_if_absent(f: Fixture) {
+    let run = f.running().await;
+    let mut unit = checkpoint(&f, run, 3, "of another build");
+    unit.checkpoint.as_mut().unwrap().version += 1;
+    f.ok(unit).await;
+    let history = f.store().history(run.job, false).await.unwrap().unwrap();
+    assert_eq!((history.checkpoint, history.events[0].seq), (None, 1));
+    f.ok(checkpoint(&f, run, 3, "of this build")).await;
+    let history = f.store().history(run.job, false).await.unwrap().unwrap();
+    assert_eq!(history.checkpoint.map(|read| read.state), Some(b"of this build".to_vec()));
 }
 
 pub async fn j11_followers_of_a_job_are_woken(f: Fixture) {

@@ -98,6 +98,7 @@ macro_rules! conformance_list {
                 j10_a_history_starts_from_the_newest_checkpoint,
                 j10_an_older_checkpoint_never_replaces_a_newer_one,
                 j10_a_checkpoint_may_come_with_its_events,
+                j10_a_checkpoint_of_another_version_is_as_if_absent,
                 j11_followers_of_a_job_are_woken,
                 j12_a_refused_unit_disturbs_nobody_elses,
             }

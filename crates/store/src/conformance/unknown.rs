@@ -152,7 +152,7 @@ pub async fn u3_a_permission_alone_is_found(f: Fixture) {
 pub async fn u3_a_unit_without_a_name_is_not_found_and_may_be_repeated(f: Fixture) {
     let run = f.running().await;
     let mut unit = eventless(&f, run);
-    unit.checkpoint = Some(Checkpoint { seq: 3, state: b"{}".to_vec() });
+    unit.checkpoint = Some(Checkpoint::from_bytes(3, b"{}".to_vec()));
     f.ok(unit.clone()).await;
     assert_eq!(f.store().settle(&unit).await.unwrap(), None);
     let before = snapshot::of_job(f.store(), run.job).await;

@@ -18,7 +18,7 @@ impl Tables {
         let Some(job) = self.jobs.get(&id) else {
             return Ok(None);
         };
-        let checkpoint = job.checkpoint.clone().filter(|_| !full);
+        let checkpoint = job.checkpoint.clone().filter(|checkpoint| !full && checkpoint.is_readable());
         let after = checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.seq);
         let events = job.events.iter().filter(|row| row.seq > after).map(EventRow::decode).collect::<Result<_, _>>();
         Ok(Some(History {

@@ -145,7 +145,10 @@ impl Tables {
             }
         }
         if let Some(checkpoint) = unit.checkpoint
-            && job.checkpoint.as_ref().is_none_or(|newest| newest.seq < checkpoint.seq)
+            && job
+                .checkpoint
+                .as_ref()
+                .is_none_or(|newest| newest.seq < checkpoint.seq || newest.version != checkpoint.version)
         {
             job.checkpoint = Some(checkpoint);
         }

@@ -322,7 +322,7 @@ fn deposit(world: &mut World<'_>, state: JobState) -> Written {
 fn checkpoint(world: &mut World<'_>, state: JobState) -> Written {
     let mut unit = UnitOfWork::new(world.ids.event(), state.id, Purpose::Record, guard_of(&state));
     let bytes = aetheris_core::json::to_canonical(&state);
-    unit.checkpoint = Some(Checkpoint { seq: state.seq, state: bytes });
+    unit.checkpoint = Some(Checkpoint::from_bytes(state.seq, bytes));
     ("checkpoint", unit)
 }
 
