@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use aetheris_core::event::EndCause;
+use aetheris_core::event::{EndCause, PauseReason};
 use aetheris_core::id::{AgentName, AttemptId, JobId, NodeId, SessionId, WorkerId};
 use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
@@ -161,7 +161,7 @@ pub struct JobView {
     /// When it was accepted.
     #[schema(value_type = schema::Time)]
     pub created_at: Timestamp,
-    /// Why its end was asked for, while a worker still holds it.
+    /// Why the worker that still holds it was asked to stop: its end, or a pause.
     #[serde(default)]
     #[schema(value_type = Option<schema::End>)]
     pub end_requested: Option<EndCause>,
@@ -186,6 +186,9 @@ pub struct JobView {
     #[serde(default)]
     #[schema(value_type = Option<schema::Time>)]
     pub not_before: Option<Timestamp>,
+    /// Why it is held still, and since when; `null` where it is not.
+    #[serde(default)]
+    pub paused: Option<PausedView>,
     /// Higher is earlier.
     #[serde(default)]
     pub priority: i32,
@@ -217,6 +220,17 @@ pub struct JobView {
     /// Who holds it.
     #[schema(value_type = Option<String>)]
     pub worker: Option<WorkerId>,
+}
+
+/// Why a job is held still.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PausedView {
+    /// `operator`: someone asked for it; `restored`: the store was put back from a backup.
+    #[schema(value_type = schema::Pause)]
+    pub reason: PauseReason,
+    /// Since when.
+    #[schema(value_type = schema::Time)]
+    pub since: Timestamp,
 }
 
 /// A page of jobs, newest first.

@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use aetheris_core::event::{EndCause, Source, StepResult};
+use aetheris_core::event::{EndCause, PauseReason, Source, StepResult};
 use aetheris_core::job::JobStatus;
 use aetheris_core::ledger::LedgerStatus;
 use aetheris_core::limits;
@@ -48,10 +48,11 @@ schemas! {
     CorrelationKey as "CorrelationKey" = bounded(1, limits::CORRELATION_KEY_CHARS_MAX);
     /// What repeating a call would do.
     Effect as "EffectClass" = names([EffectClass::Pure, EffectClass::Idempotent, EffectClass::AtMostOnce].map(EffectClass::as_str));
-    /// Why the end of a held job was asked for.
-    End as "EndCause" = names([EndCause::Cancel, EndCause::Deadline].map(|cause| match cause {
+    /// Why the holder of a job was asked to stop.
+    End as "EndCause" = names([EndCause::Cancel, EndCause::Deadline, EndCause::Pause].map(|cause| match cause {
         EndCause::Cancel => "cancel",
         EndCause::Deadline => "deadline",
+        EndCause::Pause => "pause",
     }));
     /// A digest.
     Digest as "Hash" = pattern("A SHA-256 digest.", "^[0-9a-f]{64}$");
@@ -61,6 +62,8 @@ schemas! {
     Job as "JobId" = pattern("A job's id.", "^job_[0-7][0-9A-HJKMNP-TV-Z]{25}$");
     /// What a job is doing.
     Status as "JobStatus" = names(JobStatus::ALL.map(JobStatus::as_str));
+    /// Why a job is held still.
+    Pause as "PauseReason" = names(PauseReason::ALL.map(PauseReason::as_str));
     /// Labels as they may be sent.
     Labels as "Labels" = labels();
     /// What is known of an invocation.
@@ -155,8 +158,8 @@ mod tests {
             assert_eq!(serde_json::to_value(known).unwrap(), result(known));
         }
         assert_eq!(
-            serde_json::to_value([EndCause::Cancel, EndCause::Deadline]).unwrap(),
-            serde_json::json!(["cancel", "deadline"])
+            serde_json::to_value([EndCause::Cancel, EndCause::Deadline, EndCause::Pause]).unwrap(),
+            serde_json::json!(["cancel", "deadline", "pause"])
         );
     }
 }

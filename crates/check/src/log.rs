@@ -129,6 +129,8 @@ fn differences(facts: &JobFacts, state: &JobState, events: &[Recorded]) -> Vec<S
     compare("fence", state.fence.to_string(), row.fence.to_string());
     compare("plan", format!("{:?}", told.plan_hash), format!("{:?}", row.plan_hash));
     compare("wait", format!("{:?}", told.waiting), format!("{:?}", row.waiting));
+    let held = state.paused.map(|paused| (paused.reason, paused.since));
+    compare("pause", format!("{held:?}"), format!("{:?}", row.paused.map(|(reason, since)| (reason, Some(since)))));
     compare("requested end", format!("{:?}", told.end_requested), format!("{:?}", row.end_requested));
     compare("error", format!("{:?}", told.error), format!("{:?}", row.error));
     compare("delay", format!("{:?}", state.not_before), format!("{:?}", row.not_before));

@@ -20,6 +20,8 @@ pub enum JobStatus {
     Failed,
     /// Ended because someone asked for it.
     Cancelled,
+    /// Held still until someone resumes it; no lease, no slot. A wait or timer of it goes on.
+    Paused,
 }
 
 /// What moves a job.
@@ -41,6 +43,14 @@ pub enum JobTrigger {
     Fail,
     /// It is cancelled.
     Cancel,
+    /// It is held still.
+    Pause,
+    /// It goes on, and can be claimed.
+    Resume,
+    /// It goes on waiting for a short while.
+    ResumeWaiting,
+    /// It goes on waiting for long.
+    ResumeParked,
 }
 
 /// A move that the table does not have.
@@ -54,9 +64,17 @@ pub struct IllegalJobMove {
 }
 
 impl JobStatus {
-    /// Every status, in the order of the table.
-    pub const ALL: [Self; 7] =
-        [Self::Pending, Self::Running, Self::Waiting, Self::Parked, Self::Completed, Self::Failed, Self::Cancelled];
+    /// Every status, in the order of their numbers in stores.
+    pub const ALL: [Self; 8] = [
+        Self::Pending,
+        Self::Running,
+        Self::Waiting,
+        Self::Parked,
+        Self::Completed,
+        Self::Failed,
+        Self::Cancelled,
+        Self::Paused,
+    ];
 
     /// Its name in the API, in files and on screens.
     #[must_use]
@@ -69,6 +87,7 @@ impl JobStatus {
             Self::Completed => "completed",
             Self::Failed => "failed",
             Self::Cancelled => "cancelled",
+            Self::Paused => "paused",
         }
     }
 
@@ -82,17 +101,18 @@ impl JobStatus {
     #[must_use]
     pub const fn is_terminal(self) -> bool {
         match self {
-            Self::Pending | Self::Running | Self::Waiting | Self::Parked => false,
+            Self::Pending | Self::Running | Self::Waiting | Self::Parked | Self::Paused => false,
             Self::Completed | Self::Failed | Self::Cancelled => true,
         }
     }
 
-    /// Whether it waits for something outside and holds neither lease nor slot.
+    /// Whether it waits for something outside and holds neither lease nor slot. A paused job may have an open wait
+    /// too, but the end of it does not set the job going.
     #[must_use]
     pub const fn is_blocked(self) -> bool {
         match self {
             Self::Waiting | Self::Parked => true,
-            Self::Pending | Self::Running | Self::Completed | Self::Failed | Self::Cancelled => false,
+            Self::Pending | Self::Running | Self::Completed | Self::Failed | Self::Cancelled | Self::Paused => false,
         }
     }
 
@@ -104,18 +124,42 @@ impl JobStatus {
         use JobTrigger as T;
         match (self, trigger) {
             (Self::Pending, T::Claim) => Ok(Self::Running),
-            (Self::Running, T::Requeue) | (Self::Waiting | Self::Parked, T::Unblock) => Ok(Self::Pending),
-            (Self::Running, T::Wait) => Ok(Self::Waiting),
-            (Self::Running, T::Park) => Ok(Self::Parked),
+            (Self::Running, T::Requeue) | (Self::Waiting | Self::Parked, T::Unblock) | (Self::Paused, T::Resume) => {
+                Ok(Self::Pending)
+            }
+            (Self::Running, T::Wait) | (Self::Paused, T::ResumeWaiting) => Ok(Self::Waiting),
+            (Self::Running, T::Park) | (Self::Paused, T::ResumeParked) => Ok(Self::Parked),
             (Self::Running, T::Complete) => Ok(Self::Completed),
-            (Self::Pending | Self::Running | Self::Waiting | Self::Parked, T::Fail) => Ok(Self::Failed),
-            (Self::Pending | Self::Running | Self::Waiting | Self::Parked, T::Cancel) => Ok(Self::Cancelled),
+            // The end of a wait is recorded; the job stays where it is.
+            (Self::Paused, T::Unblock) | (Self::Pending | Self::Running | Self::Waiting | Self::Parked, T::Pause) => {
+                Ok(Self::Paused)
+            }
+            (Self::Pending | Self::Running | Self::Waiting | Self::Parked | Self::Paused, T::Fail) => Ok(Self::Failed),
+            (Self::Pending | Self::Running | Self::Waiting | Self::Parked | Self::Paused, T::Cancel) => {
+                Ok(Self::Cancelled)
+            }
             (Self::Pending, T::Requeue | T::Wait | T::Park | T::Unblock | T::Complete)
             | (Self::Running, T::Claim | T::Unblock)
             | (Self::Waiting | Self::Parked, T::Claim | T::Requeue | T::Wait | T::Park | T::Complete)
+            | (Self::Paused, T::Claim | T::Requeue | T::Wait | T::Park | T::Complete | T::Pause)
+            | (
+                Self::Pending | Self::Running | Self::Waiting | Self::Parked,
+                T::Resume | T::ResumeWaiting | T::ResumeParked,
+            )
             | (
                 Self::Completed | Self::Failed | Self::Cancelled,
-                T::Claim | T::Requeue | T::Wait | T::Park | T::Unblock | T::Complete | T::Fail | T::Cancel,
+                T::Claim
+                | T::Requeue
+                | T::Wait
+                | T::Park
+                | T::Unblock
+                | T::Complete
+                | T::Fail
+                | T::Cancel
+                | T::Pause
+                | T::Resume
+                | T::ResumeWaiting
+                | T::ResumeParked,
             ) => Err(IllegalJobMove { from: self, trigger }),
         }
     }
@@ -123,8 +167,20 @@ impl JobStatus {
 
 impl JobTrigger {
     /// Every trigger, in the order of the table.
-    pub const ALL: [Self; 8] =
-        [Self::Claim, Self::Requeue, Self::Wait, Self::Park, Self::Unblock, Self::Complete, Self::Fail, Self::Cancel];
+    pub const ALL: [Self; 12] = [
+        Self::Claim,
+        Self::Requeue,
+        Self::Wait,
+        Self::Park,
+        Self::Unblock,
+        Self::Complete,
+        Self::Fail,
+        Self::Cancel,
+        Self::Pause,
+        Self::Resume,
+        Self::ResumeWaiting,
+        Self::ResumeParked,
+    ];
 }
 
 #[cfg(test)]
@@ -139,18 +195,28 @@ mod tests {
             (S::Pending, T::Claim, S::Running),
             (S::Pending, T::Fail, S::Failed),
             (S::Pending, T::Cancel, S::Cancelled),
+            (S::Pending, T::Pause, S::Paused),
             (S::Running, T::Requeue, S::Pending),
             (S::Running, T::Wait, S::Waiting),
             (S::Running, T::Park, S::Parked),
             (S::Running, T::Complete, S::Completed),
             (S::Running, T::Fail, S::Failed),
             (S::Running, T::Cancel, S::Cancelled),
+            (S::Running, T::Pause, S::Paused),
             (S::Waiting, T::Unblock, S::Pending),
             (S::Waiting, T::Fail, S::Failed),
             (S::Waiting, T::Cancel, S::Cancelled),
+            (S::Waiting, T::Pause, S::Paused),
             (S::Parked, T::Unblock, S::Pending),
             (S::Parked, T::Fail, S::Failed),
             (S::Parked, T::Cancel, S::Cancelled),
+            (S::Parked, T::Pause, S::Paused),
+            (S::Paused, T::Unblock, S::Paused),
+            (S::Paused, T::Fail, S::Failed),
+            (S::Paused, T::Cancel, S::Cancelled),
+            (S::Paused, T::Resume, S::Pending),
+            (S::Paused, T::ResumeWaiting, S::Waiting),
+            (S::Paused, T::ResumeParked, S::Parked),
         ];
         let mut found = Vec::new();
         for from in S::ALL {

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::event::{EndCause, Failure, TimerId};
+use crate::event::{EndCause, Failure, PauseReason, TimerId};
 use crate::hash::Hash;
 use crate::id::NodeId;
 use crate::job::JobStatus;
 use crate::plan::WaitType;
 use crate::state::{Ending, JobState};
-use crate::time::{Due, Timestamp};
+use crate::time::{Due, Span, Timestamp};
 
 /// What a blocked job waits for, as lists show it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,6 +36,8 @@ pub struct Projection {
     pub error: Option<(Failure, Option<NodeId>)>,
     /// From when on it can be claimed.
     pub not_before: Option<Due>,
+    /// Why it is held still, and since when.
+    pub paused: Option<(PauseReason, Due)>,
     /// Hash of its plan.
     pub plan_hash: Option<Hash>,
     /// What it is doing.
@@ -82,6 +84,7 @@ impl Projection {
             end_requested: state.end_requested,
             error,
             not_before,
+            paused: state.paused.map(|paused| (paused.reason, paused.since.map_or(Due::After(Span::ZERO), Due::At))),
             plan_hash: state.plan.map(|plan| plan.hash),
             status: state.status,
             waiting,
@@ -112,7 +115,6 @@ mod tests {
     use super::*;
     use crate::id::JobId;
     use crate::state::{Blocked, PlanRef, Timer};
-    use crate::time::Span;
 
     fn state() -> JobState {
         let mut state = JobState::new(JobId::from_u128(1));
@@ -129,6 +131,7 @@ mod tests {
             end_requested: None,
             error: None,
             not_before: None,
+            paused: None,
             plan_hash: None,
             status: JobStatus::Pending,
             waiting: None,
@@ -158,6 +161,7 @@ mod tests {
             end_requested: Some(EndCause::Deadline),
             error: Some((error, Some("a".into()))),
             not_before: None,
+            paused: None,
             plan_hash: Some(Hash::of(b"plan")),
             status: JobStatus::Waiting,
             waiting: Some(waiting),

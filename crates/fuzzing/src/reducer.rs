@@ -95,8 +95,11 @@ fn job_event(kind: EventKind, [a, b, c]: [u8; 3]) -> Option<Event> {
             WaitCompleted { by: optional(b, signal).unwrap_or(WaitEnd::Time), node: node(a) }.into()
         }
         EventKind::JobCancelRequested => {
-            JobCancelRequested { cause: of(&[EndCause::Cancel, EndCause::Deadline], a) }.into()
+            JobCancelRequested { cause: of(&[EndCause::Cancel, EndCause::Deadline, EndCause::Pause], a) }.into()
         }
+        EventKind::JobPauseRequested => JobPauseRequested {}.into(),
+        EventKind::JobPaused => JobPaused { reason: of(&PauseReason::ALL, a) }.into(),
+        EventKind::JobResumed => JobResumed {}.into(),
         EventKind::JobCompleted => {
             JobCompleted { answer: of(&[Answer::Value(value(b)), Answer::Node(node(b))], a) }.into()
         }
@@ -190,6 +193,9 @@ fn step_event(kind: EventKind, [a, b, c]: [u8; 3]) -> Option<Event> {
         | EventKind::JobCompleted
         | EventKind::JobFailed
         | EventKind::JobCancelled
+        | EventKind::JobPauseRequested
+        | EventKind::JobPaused
+        | EventKind::JobResumed
         | EventKind::TimerSet
         | EventKind::TimerFired => return None,
     })
@@ -289,7 +295,8 @@ fn moved(before: &JobState, after: &JobState, event: &Event) {
 /// Whether the parts of a state agree with each other.
 fn coherent(state: &JobState) {
     assert_eq!(state.owner.is_some(), state.status == JobStatus::Running);
-    assert_eq!(state.blocked.is_some(), state.status.is_blocked());
+    assert_eq!(state.paused.is_some(), state.status == JobStatus::Paused);
+    assert!(state.blocked.is_some() == state.status.is_blocked() || state.paused.is_some());
     assert_eq!(state.ending.is_some(), state.status.is_terminal());
     let open = state.waits.values().filter(|wait| wait.phase == aetheris_core::state::WaitPhase::Open).count();
     assert_eq!(open, usize::from(state.open_key().is_some()));
@@ -304,6 +311,7 @@ fn coherent(state: &JobState) {
     }
     let row = Projection::of(state, false);
     assert_eq!((row.status, row.waiting.is_some()), (state.status, state.blocked.is_some()));
+    assert_eq!(row.paused.is_some(), row.status == JobStatus::Paused);
     assert_eq!(projection::timers(state).len(), state.timers.len());
 }
 

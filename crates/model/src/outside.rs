@@ -186,7 +186,7 @@ fn cancel(search: &Search, program: &Program, job: &Job, number: u8) -> Drafted 
         JobStatus::Completed | JobStatus::Failed | JobStatus::Cancelled => return Ok(None),
         JobStatus::Running if job.view.fold.state().end_requested.is_some() => return Ok(None),
         JobStatus::Running => draft.fact(Fact::EndRequested)?,
-        JobStatus::Pending | JobStatus::Waiting | JobStatus::Parked => {
+        JobStatus::Pending | JobStatus::Waiting | JobStatus::Parked | JobStatus::Paused => {
             draft.doubt_open_calls()?;
             draft.fact(Fact::Cancelled)?;
         }

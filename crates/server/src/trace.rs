@@ -72,6 +72,7 @@ impl Story {
         match &recorded.event {
             Event::JobClaimed(claim) => self.claimed(recorded, claim),
             Event::JobRequeued(e) => self.run_ends(recorded, Some(e.reason.as_str())),
+            Event::JobPaused(_) => self.run_ends(recorded, Some("paused")),
             Event::JobWaiting(_) | Event::JobCompleted(_) | Event::JobFailed(_) | Event::JobCancelled(_) => {
                 self.run_ends(recorded, None);
             }
@@ -106,6 +107,8 @@ impl Story {
             Event::JobCreated(_)
             | Event::PlanGenerated(_)
             | Event::JobCancelRequested(_)
+            | Event::JobPauseRequested(_)
+            | Event::JobResumed(_)
             | Event::ToolInvocationStarted(_)
             | Event::ToolInvocationFinished(_)
             | Event::CommandCommitted(_)

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use aetheris_api::{AgentView, EventView, EvidenceView, JobErrorView, JobView, Raw, StepView, UsageView, WaitingView};
+use aetheris_api::{
+    AgentView, EventView, EvidenceView, JobErrorView, JobView, PausedView, Raw, StepView, UsageView, WaitingView,
+};
 use aetheris_core::event::{Answer, Failure as Reason, TimerId};
 use aetheris_core::id::NodeId;
 use aetheris_core::json::Json;
@@ -49,6 +51,7 @@ pub fn job_row(row: &JobRow) -> JobView {
         lease_until: holder.map(|holder| holder.lease_until),
         message: None,
         not_before: row.not_before,
+        paused: row.paused.map(|(reason, since)| PausedView { reason, since }),
         priority: row.priority,
         result: None,
         seq: row.seq,

@@ -1,2 +1,107 @@
--- Checkpoints. A state is kept in the form of its author's build: one of another version is not read.
+-- What the second version of the schema adds. One section per topic.
+
+-- 1. Jobs can be paused: a status of its own (7), why and since when. SQLite cannot change a CHECK, so the table is
+-- written anew; its numbers, which everything else refers to, stay.
+ALTER TABLE meta ADD COLUMN paused INTEGER NOT NULL DEFAULT 0 CHECK (paused >= 0);
+INSERT INTO job_statuses (code, name) VALUES (7, 'paused');
+DROP VIEW job_events;
+DROP VIEW job_list;
+DROP VIEW ledger_list;
+
+-- What every write reads or changes stands first, so that it is found without walking the rest.
+-- `ready` says that the job can be claimed now; `delayed_until` that only time is missing. Both are
+-- for finding it; what people and the fold see is `not_before`.
+CREATE TABLE jobs_next (
+    num INTEGER PRIMARY KEY,
+    seq INTEGER NOT NULL CHECK (seq >= 0),
+    generation INTEGER NOT NULL CHECK (generation >= 1),
+    epoch INTEGER NOT NULL CHECK (epoch >= 0),
+    status INTEGER NOT NULL CHECK (status BETWEEN 0 AND 7),
+    head BLOB NOT NULL CHECK (length(head) = 32),
+    updated_at INTEGER NOT NULL,
+    ready INTEGER NOT NULL CHECK (ready IN (0, 1)),
+    delayed_until INTEGER,
+    not_before INTEGER,
+    lease_until INTEGER,
+    attempt BLOB,
+    instance BLOB,
+    worker TEXT,
+    end_requested INTEGER CHECK (end_requested IN (1, 2, 3)),
+    wait_type INTEGER CHECK (wait_type BETWEEN 0 AND 3),
+    plan_hash BLOB,
+    error TEXT,
+    waiting TEXT,
+    id BLOB NOT NULL CHECK (length(id) = 16),
+    agent TEXT NOT NULL,
+    agent_version TEXT NOT NULL,
+    priority INTEGER NOT NULL,
+    session TEXT,
+    labels TEXT,
+    client_key TEXT,
+    client_body BLOB,
+    created_at INTEGER NOT NULL,
+    pause_reason INTEGER CHECK (pause_reason IN (0, 1)),
+    paused_at INTEGER,
+    -- A running job has a holder, and nothing else has one.
+    CHECK ((status = 1) = (lease_until IS NOT NULL)),
+    CHECK ((lease_until IS NULL) = (attempt IS NULL)),
+    CHECK ((lease_until IS NULL) = (instance IS NULL)),
+    CHECK ((lease_until IS NULL) = (worker IS NULL)),
+    -- A paused job says why and since when, and nothing else does.
+    CHECK ((status = 7) = (pause_reason IS NOT NULL)),
+    CHECK ((pause_reason IS NULL) = (paused_at IS NULL)),
+    -- Only a pending job can be claimed, now or later, and never both.
+    CHECK (status = 0 OR (ready = 0 AND delayed_until IS NULL)),
+    CHECK (ready = 0 OR delayed_until IS NULL),
+    CHECK ((waiting IS NULL) = (wait_type IS NULL)),
+    CHECK ((client_key IS NULL) = (client_body IS NULL))
+) STRICT;
+INSERT INTO jobs_next (num, seq, generation, epoch, status, head, updated_at, ready, delayed_until, not_before, lease_until, attempt,
+                       instance, worker, end_requested, wait_type, plan_hash, error, waiting, id, agent, agent_version,
+                       priority, session, labels, client_key, client_body, created_at)
+SELECT num, seq, generation, epoch, status, head, updated_at, ready, delayed_until, not_before, lease_until, attempt,
+       instance, worker, end_requested, wait_type, plan_hash, error, waiting, id, agent, agent_version,
+       priority, session, labels, client_key, client_body, created_at
+FROM jobs;
+DROP TABLE jobs;
+ALTER TABLE jobs_next RENAME TO jobs;
+CREATE UNIQUE INDEX jobs_id ON jobs (id);
+CREATE INDEX jobs_pending ON jobs (ready, priority DESC, id) WHERE status = 0;
+CREATE INDEX jobs_delayed ON jobs (delayed_until) WHERE delayed_until IS NOT NULL;
+CREATE INDEX jobs_held ON jobs (lease_until, instance) WHERE lease_until IS NOT NULL;
+-- Completed jobs are most of a list, and pending and running ones few: both are found without it.
+CREATE INDEX jobs_listed ON jobs (status, id) WHERE status IN (2, 3, 5, 6, 7);
+CREATE INDEX jobs_session ON jobs (session, id) WHERE session IS NOT NULL;
+CREATE INDEX jobs_session_open ON jobs (agent, session) WHERE session IS NOT NULL AND status NOT IN (4, 5, 6);
+CREATE UNIQUE INDEX jobs_client_key ON jobs (agent, client_key) WHERE client_key IS NOT NULL;
+
+-- The views as they were, and why and since when a job is paused.
+CREATE VIEW job_events AS
+SELECT lower(hex(j.id)) AS job, e.seq, coalesce(k.name, 'unknown_' || e.kind) AS kind, e.schema_version,
+       e.generation || '.' || e.epoch AS fence,
+       strftime('%Y-%m-%dT%H:%M:%f', e.at / 1000000.0, 'unixepoch') AS at,
+       lower(hex(e.id)) AS id, e.payload,
+       lower(hex(coalesce((SELECT p.hash FROM events p WHERE p.job = e.job AND p.seq = e.seq - 1), zeroblob(32))))
+           AS prev_hash,
+       lower(hex(e.hash)) AS hash
+FROM events e JOIN jobs j ON j.num = e.job LEFT JOIN event_kinds k ON k.code = e.kind;
+
+CREATE VIEW job_list AS
+SELECT lower(hex(j.id)) AS job, s.name AS status, j.agent, j.agent_version, j.seq,
+       j.generation || '.' || j.epoch AS fence, j.worker, j.session, j.priority,
+       strftime('%Y-%m-%dT%H:%M:%f', j.created_at / 1000000.0, 'unixepoch') AS created_at,
+       strftime('%Y-%m-%dT%H:%M:%f', j.updated_at / 1000000.0, 'unixepoch') AS updated_at,
+       j.waiting, j.error,
+       CASE j.pause_reason WHEN 0 THEN 'operator' WHEN 1 THEN 'restored' END AS pause_reason,
+       strftime('%Y-%m-%dT%H:%M:%f', j.paused_at / 1000000.0, 'unixepoch') AS paused_at
+FROM jobs j JOIN job_statuses s ON s.code = j.status;
+
+CREATE VIEW ledger_list AS
+SELECT lower(hex(l.key)) AS key, lower(hex(j.id)) AS job, l.node, l.tool, l.permit, s.name AS status, l.disproved,
+       l.generation || '.' || l.epoch AS fence,
+       strftime('%Y-%m-%dT%H:%M:%f', l.deadline / 1000000.0, 'unixepoch') AS deadline,
+       strftime('%Y-%m-%dT%H:%M:%f', l.updated_at / 1000000.0, 'unixepoch') AS updated_at
+FROM ledger l JOIN jobs j ON j.num = l.job JOIN ledger_statuses s ON s.code = l.status;
+
+-- 2. Checkpoints. A state is kept in the form of its author's build: one of another version is not read.
 ALTER TABLE checkpoints ADD COLUMN version INTEGER NOT NULL DEFAULT 1;

@@ -1,6 +1,6 @@
 UPDATE jobs
 SET seq = ?1, head = ?2, updated_at = ?3, status = ?9, ready = ?10, delayed_until = ?11, not_before = ?12,
-    end_requested = ?13, wait_type = ?14, plan_hash = ?15, error = ?16, waiting = ?17,
+    end_requested = ?13, wait_type = ?14, plan_hash = ?15, error = ?16, waiting = ?17, pause_reason = ?19, paused_at = ?20,
     lease_until = CASE WHEN ?18 THEN lease_until END,
     attempt = CASE WHEN ?18 THEN attempt END,
     instance = CASE WHEN ?18 THEN instance END,

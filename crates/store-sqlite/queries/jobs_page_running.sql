@@ -1,5 +1,6 @@
 SELECT num, seq, generation, epoch, status, head, updated_at, not_before, lease_until, attempt, instance, worker,
-       end_requested, plan_hash, error, waiting, id, agent, agent_version, priority, session, labels, created_at
+       end_requested, plan_hash, error, waiting, id, agent, agent_version, priority, session, labels, created_at,
+       pause_reason, paused_at
 FROM jobs INDEXED BY jobs_held
 WHERE id < ?1 AND lease_until IS NOT NULL
   AND (?2 IS NULL OR agent = ?2) AND (?3 IS NULL OR session = ?3) AND (?4 >> status) & 1

@@ -2,7 +2,7 @@ UPDATE jobs
 SET delayed_until = NULL,
     ready = (session IS NULL OR NOT EXISTS (
         SELECT 1 FROM jobs AS earlier
-        WHERE earlier.agent = jobs.agent AND earlier.session = jobs.session AND earlier.session IS NOT NULL AND earlier.status < 4
+        WHERE earlier.agent = jobs.agent AND earlier.session = jobs.session AND earlier.session IS NOT NULL AND earlier.status NOT IN (4, 5, 6)
           AND earlier.num < jobs.num))
 WHERE num IN (
     SELECT num FROM jobs WHERE delayed_until IS NOT NULL AND delayed_until <= ?1 ORDER BY delayed_until LIMIT ?2)

@@ -1,1 +1,1 @@
-SELECT pending, running, waiting, parked, completed, failed, cancelled FROM meta WHERE id = 1
+SELECT pending, running, waiting, parked, completed, failed, cancelled, paused FROM meta WHERE id = 1

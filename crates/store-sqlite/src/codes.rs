@@ -1,6 +1,6 @@
 //! The numbers that stand for enums in rows. None is ever given to another meaning.
 
-use aetheris_core::event::EndCause;
+use aetheris_core::event::{EndCause, PauseReason};
 use aetheris_core::job::JobStatus;
 use aetheris_core::ledger::LedgerStatus;
 use aetheris_core::plan::{EffectClass, WaitType};
@@ -35,6 +35,7 @@ impl Code for JobStatus {
         (Self::Completed, 4),
         (Self::Failed, 5),
         (Self::Cancelled, 6),
+        (Self::Paused, 7),
     ];
     const WHAT: &'static str = "job status";
 }
@@ -63,8 +64,13 @@ impl Code for WaitType {
 }
 
 impl Code for EndCause {
-    const TABLE: &'static [(Self, i64)] = &[(Self::Cancel, 1), (Self::Deadline, 2)];
+    const TABLE: &'static [(Self, i64)] = &[(Self::Cancel, 1), (Self::Deadline, 2), (Self::Pause, 3)];
     const WHAT: &'static str = "end cause";
+}
+
+impl Code for PauseReason {
+    const TABLE: &'static [(Self, i64)] = &[(Self::Operator, 0), (Self::Restored, 1)];
+    const WHAT: &'static str = "reason of a pause";
 }
 
 /// A count or place as SQLite keeps it.
@@ -94,7 +100,8 @@ mod tests {
         complete(&LedgerStatus::ALL);
         complete(&[EffectClass::Pure, EffectClass::Idempotent, EffectClass::AtMostOnce]);
         complete(&[WaitType::Human, WaitType::Signal, WaitType::Timer, WaitType::Webhook]);
-        complete(&[EndCause::Cancel, EndCause::Deadline]);
-        assert_eq!(JobStatus::of(7), None);
+        complete(&[EndCause::Cancel, EndCause::Deadline, EndCause::Pause]);
+        complete(&PauseReason::ALL);
+        assert_eq!(JobStatus::of(8), None);
     }
 }

@@ -33,7 +33,8 @@ impl Reads<'_> {
         if filter.session.is_some() {
             return self.page(Query::JobsPageOfSession, filter, limit, None);
         }
-        let blocked = [JobStatus::Waiting, JobStatus::Parked];
+        // A paused job may have an open wait, which can end.
+        let blocked = [JobStatus::Waiting, JobStatus::Parked, JobStatus::Paused];
         let asked = match (filter.statuses.is_empty(), filter.blocked_on.is_some()) {
             (true, true) => &blocked[..],
             _ => &filter.statuses[..],
@@ -46,9 +47,11 @@ impl Reads<'_> {
             let query = match status {
                 JobStatus::Pending => Query::JobsPagePending,
                 JobStatus::Running => Query::JobsPageRunning,
-                JobStatus::Waiting | JobStatus::Parked | JobStatus::Failed | JobStatus::Cancelled => {
-                    Query::JobsPageOfStatus
-                }
+                JobStatus::Waiting
+                | JobStatus::Parked
+                | JobStatus::Failed
+                | JobStatus::Cancelled
+                | JobStatus::Paused => Query::JobsPageOfStatus,
                 JobStatus::Completed => Query::JobsPage,
             };
             found.extend(self.page(query, filter, limit, Some(status))?);

@@ -160,6 +160,7 @@ pub(crate) fn job(row: &Row<'_>) -> Result<(i64, JobRow), Trouble> {
         id: id(row, 16, JobId::from_slice)?,
         labels: labels.unwrap_or_else(BTreeMap::new),
         not_before: maybe(row, 7, time)?,
+        paused: maybe(row, 23, |row, i| Ok((code(row, i)?, time(row, i + 1)?)))?,
         plan_hash: maybe(row, 13, |row, i| id(row, i, Hash::from_slice))?,
         priority: number(row, 19)?,
         seq: number(row, 1)?,

@@ -112,7 +112,7 @@ impl<'t, 'c> Tx<'t, 'c> {
         if self.changes.rows > 0 && (counted || self.look.mark.is_some()) {
             let mark = self.look.mark.unwrap_or(self.mark);
             let counts = self.changes.counts;
-            let [pending, running, waiting, parked, completed, failed, cancelled] = counts;
+            let [pending, running, waiting, parked, completed, failed, cancelled, paused] = counts;
             self.exactly_one(
                 Query::MetaUpdate,
                 params![
@@ -125,7 +125,8 @@ impl<'t, 'c> Tx<'t, 'c> {
                     parked,
                     completed,
                     failed,
-                    cancelled
+                    cancelled,
+                    paused
                 ],
             )?;
         }

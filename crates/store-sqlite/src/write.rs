@@ -226,6 +226,8 @@ fn update(tx: &mut Tx<'_, '_>, unit: &UnitOfWork, job: &HotJob, after: &After) -
             derived.error.as_deref().map(Text),
             derived.waiting.as_deref().map(Text),
             unit.lease == LeaseChange::Keep,
+            row.paused.map(|(reason, _)| reason.code()),
+            row.paused.map(|(_, since)| since.resolve(tx.now).micros()),
         ],
     )?;
     tx.moved(Some(job.status), row.status);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use aetheris_core::agent::Agent;
-use aetheris_core::event::{EndCause, EventKind, Failure, Recorded, TimerId};
+use aetheris_core::event::{EndCause, EventKind, Failure, PauseReason, Recorded, TimerId};
 use aetheris_core::hash::Hash;
 use aetheris_core::id::{AgentName, EventId, IdempotencyKey, JobId, NodeId, PermitId, SessionId, SignalId};
 use aetheris_core::job::JobStatus;
@@ -42,6 +42,8 @@ pub struct JobRow {
     pub labels: BTreeMap<String, String>,
     /// Claimable only from here on.
     pub not_before: Option<Timestamp>,
+    /// Why it is held still, and since when.
+    pub paused: Option<(PauseReason, Timestamp)>,
     /// Hash of its plan.
     pub plan_hash: Option<Hash>,
     /// Higher is earlier.

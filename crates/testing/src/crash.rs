@@ -274,7 +274,8 @@ enum Moment {
 
 fn may_ask(status: JobStatus) -> bool {
     match status {
-        JobStatus::Pending | JobStatus::Running => false,
+        // Nobody can be asked about a paused job: it goes on when its author resumes it.
+        JobStatus::Pending | JobStatus::Running | JobStatus::Paused => false,
         JobStatus::Waiting | JobStatus::Parked => true,
         JobStatus::Completed | JobStatus::Failed | JobStatus::Cancelled => true,
     }

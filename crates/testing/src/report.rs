@@ -35,7 +35,8 @@ impl Tally {
             | JobStatus::Pending
             | JobStatus::Running
             | JobStatus::Waiting
-            | JobStatus::Parked => &mut tally.failed,
+            | JobStatus::Parked
+            | JobStatus::Paused => &mut tally.failed,
         };
         *count += 1;
         tally

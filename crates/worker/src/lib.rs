@@ -175,7 +175,7 @@ impl Worker {
                 drop(slot);
                 match end {
                     Ok(RunEnd::Lost) => tracing::info!(%job, "the lease was lost; the run has ended"),
-                    Ok(RunEnd::Finished(_) | RunEnd::Blocked | RunEnd::Requeued) => {}
+                    Ok(RunEnd::Finished(_) | RunEnd::Blocked | RunEnd::Paused | RunEnd::Requeued) => {}
                     Err(error) => tracing::error!(%job, %error, "the run has stopped; its lease is left to expire"),
                 }
             });

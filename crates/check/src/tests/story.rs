@@ -119,6 +119,7 @@ fn row(state: &JobState, events: &[EventRow], head: Hash) -> JobRow {
         session: None,
         status: told.status,
         updated_at: state.last_at,
+        paused: told.paused.map(|(reason, since)| (reason, since.resolve(Timestamp::default()))),
         waiting: told.waiting,
     }
 }

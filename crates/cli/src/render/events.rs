@@ -35,7 +35,12 @@ fn tone(kind: &str) -> Option<Tone> {
     match kind {
         "job_completed" => Some(Tone::Good),
         "job_failed" => Some(Tone::Bad),
-        "step_in_doubt" | "job_waiting" | "job_cancel_requested" | "node_retry_scheduled" => Some(Tone::Attention),
+        "step_in_doubt"
+        | "job_waiting"
+        | "job_cancel_requested"
+        | "job_pause_requested"
+        | "job_paused"
+        | "node_retry_scheduled" => Some(Tone::Attention),
         "job_cancelled" => Some(Tone::Dim),
         _ => None,
     }
@@ -57,7 +62,8 @@ pub fn summary(kind: &str, payload: &str) -> String {
         "job_cancel_requested" => words.get("cause"),
         "job_completed" => answer(&payload),
         "job_failed" => words.join(&["node", "error"]),
-        "job_cancelled" => String::new(),
+        "job_cancelled" | "job_pause_requested" | "job_resumed" => String::new(),
+        "job_paused" => words.get("reason"),
         "node_started" if payload["try"] == 1 => words.get("node"),
         "node_started" => format!("{} try {}", words.get("node"), words.get("try")),
         "node_finished" => words.join(&["node", "result", "output", "error"]),

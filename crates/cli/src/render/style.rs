@@ -51,7 +51,7 @@ impl Style {
         let tone = match status {
             JobStatus::Completed => Tone::Good,
             JobStatus::Failed => Tone::Bad,
-            JobStatus::Waiting | JobStatus::Parked => Tone::Attention,
+            JobStatus::Waiting | JobStatus::Parked | JobStatus::Paused => Tone::Attention,
             JobStatus::Running => Tone::Active,
             JobStatus::Pending | JobStatus::Cancelled => Tone::Dim,
         };

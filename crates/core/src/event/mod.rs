@@ -134,6 +134,13 @@ events! {
     StepInDoubt = 20, "step_in_doubt", 1;
     /// The doubt has an answer.
     InDoubtResolved = 21, "in_doubt_resolved", 1;
+    /// The job is held still.
+    JobPaused = 22, "job_paused", 1;
+    /// It goes on where it was.
+    JobResumed = 23, "job_resumed", 1;
+    // 24 is `signal_refused`'s.
+    /// Someone asked to hold the job still while a worker held it.
+    JobPauseRequested = 25, "job_pause_requested", 1;
 }
 
 impl EventKind {
@@ -162,7 +169,10 @@ impl EventKind {
             | Self::TimerSet
             | Self::TimerFired
             | Self::StepInDoubt
-            | Self::InDoubtResolved => false,
+            | Self::InDoubtResolved
+            | Self::JobPaused
+            | Self::JobResumed
+            | Self::JobPauseRequested => false,
         }
     }
 }
@@ -198,12 +208,13 @@ mod tests {
     /// Stores keep the numbers for ever.
     #[test]
     fn kinds_keep_their_numbers_and_names() {
-        for (place, kind) in EventKind::ALL.iter().enumerate() {
-            let code = u8::try_from(place + 1).unwrap();
-            assert_eq!((kind.code(), EventKind::from_code(code)), (code, Some(*kind)));
+        let codes: Vec<u8> = EventKind::ALL.iter().map(|kind| kind.code()).collect();
+        assert_eq!(codes, (1..=23).chain([25]).collect::<Vec<u8>>());
+        for kind in EventKind::ALL {
+            assert_eq!(EventKind::from_code(kind.code()), Some(*kind));
             assert_eq!(serde_json::to_value(kind).unwrap(), kind.as_str());
         }
-        assert_eq!((EventKind::from_code(0), EventKind::from_code(22)), (None, None));
+        assert_eq!((EventKind::from_code(0), EventKind::from_code(26)), (None, None));
         assert_eq!(EventKind::JobCreated.as_str(), "job_created");
         assert!(EventKind::ALL.iter().all(|kind| kind.schema_version() >= 1));
     }

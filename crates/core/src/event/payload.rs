@@ -172,15 +172,59 @@ pub struct JobCancelRequested {
     pub cause: EndCause,
 }
 
-/// Why a job is ended from outside its plan.
+/// Why a worker is asked to stop working on a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EndCause {
-    /// Someone asked for it.
+    /// Someone asked for the job's end.
     Cancel,
     /// Its deadline passed.
     Deadline,
+    /// Someone asked to hold it still. `job_pause_requested` says so, and never `job_cancel_requested`.
+    Pause,
 }
+
+/// Why a job is held still.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PauseReason {
+    /// Someone asked for it.
+    Operator,
+    /// The store was put back from a backup: what the job did since is not in it.
+    Restored,
+}
+
+impl PauseReason {
+    /// Every reason.
+    pub const ALL: [Self; 2] = [Self::Operator, Self::Restored];
+
+    /// Its name in events and on screens.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Operator => "operator",
+            Self::Restored => "restored",
+        }
+    }
+}
+
+/// Someone asked to hold the job still while a worker held it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct JobPauseRequested {}
+
+/// The job is held still.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct JobPaused {
+    /// Why.
+    pub reason: PauseReason,
+}
+
+/// The job goes on where it was.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct JobResumed {}
 
 /// Where the answer is.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -577,6 +621,9 @@ mod tests {
         for reason in
             [RequeueReason::Retry, RequeueReason::LeaseExpired, RequeueReason::HolderDied, RequeueReason::Draining]
         {
+            assert_eq!(serde_json::to_value(reason).unwrap(), reason.as_str());
+        }
+        for reason in PauseReason::ALL {
             assert_eq!(serde_json::to_value(reason).unwrap(), reason.as_str());
         }
         for source in [Source::Executed, Source::CaughtUp, Source::Reconciled, Source::Resolved] {

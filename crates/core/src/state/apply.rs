@@ -48,8 +48,8 @@ pub enum Illegal {
     /// The same correlation key was used by an earlier wait.
     #[error("the correlation key `{0}` was used by an earlier wait of this job; a key names one wait")]
     KeyUsed(String),
-    /// The job is to end: nothing new starts and it cannot complete.
-    #[error("the job is to end ({0:?}): nothing new starts and it cannot complete")]
+    /// The job is to end or to be held still: nothing new starts and it cannot complete.
+    #[error("the job is to stop ({0:?}): nothing new starts and it cannot complete")]
     Ending(event::EndCause),
     /// Anything else that contradicts the state.
     #[error("{0}")]
@@ -109,6 +109,9 @@ impl JobState {
                 self.end(JobTrigger::Fail, Ending::Failed { error: e.error.clone(), node: e.node.clone() })?;
             }
             Event::JobCancelled(_) => self.end(JobTrigger::Cancel, Ending::Cancelled)?,
+            Event::JobPauseRequested(_) => self.pause_requested()?,
+            Event::JobPaused(e) => self.paused(e)?,
+            Event::JobResumed(_) => self.resumed()?,
             Event::NodeStarted(e) => self.node_started(e)?,
             Event::NodeFinished(e) => self.node_finished(e)?,
             Event::NodeRetryScheduled(e) => self.retry_scheduled(e)?,
@@ -131,7 +134,7 @@ impl JobState {
         Ok(())
     }
 
-    fn move_job(&mut self, trigger: JobTrigger) -> Result<(), Illegal> {
+    pub(super) fn move_job(&mut self, trigger: JobTrigger) -> Result<(), Illegal> {
         self.status = self.status.next(trigger)?;
         Ok(())
     }
@@ -275,7 +278,12 @@ impl JobState {
     }
 
     fn end_requested(&mut self, e: &event::JobCancelRequested) -> Result<(), Illegal> {
-        if self.status != JobStatus::Running || self.end_requested.is_some() {
+        // A request to pause gives way to one that ends the job.
+        let first = match self.end_requested {
+            None | Some(event::EndCause::Pause) => true,
+            Some(event::EndCause::Cancel | event::EndCause::Deadline) => false,
+        };
+        if self.status != JobStatus::Running || !first || e.cause == event::EndCause::Pause {
             return Err(Illegal::Contradiction("an end is asked for once, of a running job".to_owned()));
         }
         self.end_requested = Some(e.cause);
@@ -303,6 +311,7 @@ impl JobState {
         self.owner = None;
         self.not_before = None;
         self.not_before_delay = None;
+        self.paused = None;
         self.ending = Some(ending);
         Ok(())
     }
@@ -470,7 +479,7 @@ impl JobState {
             DoubtOutcome::Unresolved => self.step(&e.node, StepTrigger::Doubt)?,
         };
         step.source = e.by.source();
-        if self.status.is_blocked() {
+        if self.blocked.is_some() {
             self.unblock(&e.node, WaitPhase::Over)?;
         }
         Ok(())

@@ -5,6 +5,7 @@
 //! that the store gave to it ([`JobState::stamp`]): everything but times is decided without a clock.
 
 mod apply;
+mod pause;
 mod stamp;
 #[cfg(test)]
 mod tests;
@@ -15,7 +16,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::event::{Answer, DoubtOutcome, EndCause, Failure, InvocationOutcome, Source, StepResult, TimerId, WaitEnd};
+use crate::event::{
+    Answer, DoubtOutcome, EndCause, Failure, InvocationOutcome, PauseReason, Source, StepResult, TimerId, WaitEnd,
+};
 use crate::hash::Hash;
 use crate::id::{
     AgentName, AttemptId, IdempotencyKey, InstanceId, JobId, NodeId, PermitId, SessionId, SignalId, ToolName, WorkerId,
@@ -246,6 +249,17 @@ pub struct Ownership {
     pub worker: WorkerId,
 }
 
+/// Why a job is held still, and what it goes back to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Paused {
+    /// Whether it was parked: what it is blocked on is a long wait.
+    pub parked: bool,
+    /// Why.
+    pub reason: PauseReason,
+    /// Since when; `None` until the store has given the time.
+    pub since: Option<Timestamp>,
+}
+
 /// How a job ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -274,7 +288,7 @@ pub struct JobState {
     pub blocked: Option<Blocked>,
     /// When it was accepted.
     pub created_at: Timestamp,
-    /// Why its end was asked for, while a worker holds it.
+    /// Why its end, or a pause, was asked for while a worker holds it.
     pub end_requested: Option<EndCause>,
     /// How it ended.
     pub ending: Option<Ending>,
@@ -294,6 +308,9 @@ pub struct JobState {
     pub not_before_delay: Option<Span>,
     /// Who holds it.
     pub owner: Option<Ownership>,
+    /// Why it is held still. Left out where it is not: a state has the hash that it had before there were pauses.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paused: Option<Paused>,
     /// Its plan.
     pub plan: Option<PlanRef>,
     /// Higher is earlier.
@@ -336,6 +353,7 @@ impl JobState {
             not_before: None,
             not_before_delay: None,
             owner: None,
+            paused: None,
             plan: None,
             priority: 0,
             reclaims: 0,

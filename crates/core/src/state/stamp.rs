@@ -17,6 +17,11 @@ impl JobState {
                     blocked.since = at;
                 }
             }
+            Event::JobPaused(_) => {
+                if let Some(paused) = &mut self.paused {
+                    paused.since = Some(at);
+                }
+            }
             Event::NodeStarted(started) => {
                 if let Some(step) = self.steps.get_mut(&started.node)
                     && started.number == 1
@@ -51,6 +56,8 @@ impl JobState {
             | Event::JobCompleted(_)
             | Event::JobFailed(_)
             | Event::JobCancelled(_)
+            | Event::JobPauseRequested(_)
+            | Event::JobResumed(_)
             | Event::ToolInvocationFinished(_)
             | Event::CommandCommitted(_)
             | Event::TimerFired(_)

@@ -80,6 +80,9 @@ fn job_events() -> impl Strategy<Value = Event> {
             WaitCompleted { by, node }.into()
         }),
         1 => select(vec![EndCause::Cancel, EndCause::Deadline]).prop_map(|cause| JobCancelRequested { cause }.into()),
+        2 => Just(JobPauseRequested {}.into()),
+        3 => select(PauseReason::ALL.to_vec()).prop_map(|reason| JobPaused { reason }.into()),
+        4 => Just(JobResumed {}.into()),
         1 => value().prop_map(|value| JobCompleted { answer: Answer::Value(value) }.into()),
         1 => (failure(), proptest::option::of(node())).prop_map(|(error, node)| JobFailed { error, node }.into()),
         1 => Just(JobCancelled {}.into()),

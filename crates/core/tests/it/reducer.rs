@@ -63,7 +63,9 @@ proptest! {
             prop_assert!(state.status.is_terminal());
         }
         prop_assert_eq!(state.owner.is_some(), state.status == aetheris_core::job::JobStatus::Running);
-        prop_assert_eq!(state.blocked.is_some(), state.status.is_blocked());
+        let paused = state.status == aetheris_core::job::JobStatus::Paused;
+        prop_assert_eq!(state.paused.is_some(), paused);
+        prop_assert!(state.blocked.is_some() == state.status.is_blocked() || paused);
     }
 
     #[test]

@@ -21,7 +21,7 @@ pub(crate) use timer::deadline_exceeded;
 
 use std::collections::BTreeMap;
 
-use aetheris_core::event::{DoubtOutcome, Failure, InvocationOutcome, JobFailed, StepInDoubt};
+use aetheris_core::event::{DoubtOutcome, EndCause, Failure, InvocationOutcome, JobFailed, StepInDoubt};
 use aetheris_core::id::{EventId, IdempotencyKey, JobId};
 use aetheris_core::lease::Guard;
 use aetheris_core::ledger::{LedgerRow, LedgerStatus, LedgerTrigger, Settle};
@@ -116,6 +116,14 @@ impl Runtime {
         draft.push(self.system.ids.as_ref(), JobFailed { error, node: None })?;
         draft.release();
         Ok(())
+    }
+}
+
+/// Whether a held job is to end. A pause that was asked for gives way to an end.
+fn is_ending(requested: Option<EndCause>) -> bool {
+    match requested {
+        Some(EndCause::Cancel | EndCause::Deadline) => true,
+        Some(EndCause::Pause) | None => false,
     }
 }
 

@@ -1,6 +1,6 @@
 //! Taking back a job whose holder is gone: by the end of its lease, or by proof of its death.
 
-use aetheris_core::event::{EndCause, Failure, JobCancelled, JobRequeued, RequeueReason};
+use aetheris_core::event::{EndCause, Failure, JobCancelled, JobPaused, JobRequeued, PauseReason, RequeueReason};
 use aetheris_core::id::{InstanceId, JobId};
 use aetheris_core::job::JobStatus;
 use aetheris_core::lease::{Fence, Guard};
@@ -83,6 +83,8 @@ impl Runtime {
                 self.doubt_open_calls(&loaded.ledger, draft, ending)?;
                 self.fail_job(draft, deadline_exceeded())?;
             }
+            // Held still by whoever finds it: nobody is to go on with it.
+            Some(EndCause::Pause) => draft.push(ids, JobPaused { reason: PauseReason::Operator })?,
             None if loaded.state.reclaims + 1 >= self.settings.max_attempts
                 && !aetheris_fault::planted!("poison-job-for-ever") =>
             {

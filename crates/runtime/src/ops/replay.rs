@@ -68,6 +68,8 @@ fn differences(state: &JobState, row: &JobRow, timers: &[TimerRow]) -> Vec<Strin
     compare("fence", state.fence.to_string(), row.fence.to_string());
     compare("plan", format!("{:?}", derived.plan_hash), format!("{:?}", row.plan_hash));
     compare("wait", format!("{:?}", derived.waiting), format!("{:?}", row.waiting));
+    let held = state.paused.map(|paused| (paused.reason, paused.since));
+    compare("pause", format!("{held:?}"), format!("{:?}", row.paused.map(|(reason, since)| (reason, Some(since)))));
     compare("requested end", format!("{:?}", derived.end_requested), format!("{:?}", row.end_requested));
     compare("error", format!("{:?}", derived.error), format!("{:?}", row.error));
     let holder = |worker: Option<String>| worker.unwrap_or_else(|| "nobody".to_owned());

@@ -6,7 +6,7 @@ use aetheris_core::lease::Guard;
 use aetheris_core::projection::TimerChange;
 use aetheris_store::{Purpose, TimerRow, UnitOfWork};
 
-use super::Plan;
+use super::{Plan, is_ending};
 use crate::Runtime;
 use crate::draft::Draft;
 use crate::error::OpError;
@@ -55,7 +55,7 @@ impl Runtime {
     fn deadline_passed(&self, loaded: &Loaded, draft: &mut Draft) -> Result<(), OpError> {
         aetheris_fault::sometimes!(DeadlineHit);
         match loaded.state.status {
-            JobStatus::Running if loaded.state.end_requested.is_some() => Ok(()),
+            JobStatus::Running if is_ending(loaded.state.end_requested) => Ok(()),
             JobStatus::Running => {
                 draft.push(self.system.ids.as_ref(), JobCancelRequested { cause: EndCause::Deadline })?;
                 Ok(())
@@ -63,7 +63,7 @@ impl Runtime {
             JobStatus::Waiting | JobStatus::Parked if aetheris_fault::planted!("deadline-ignored-while-blocked") => {
                 Ok(())
             }
-            JobStatus::Pending | JobStatus::Waiting | JobStatus::Parked => {
+            JobStatus::Pending | JobStatus::Waiting | JobStatus::Parked | JobStatus::Paused => {
                 self.doubt_open_calls(
                     &loaded.ledger,
                     draft,

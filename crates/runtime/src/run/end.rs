@@ -1,8 +1,8 @@
 //! How a run ends: with an answer, an error, a requested end, or by giving the job back.
 
 use aetheris_core::event::{
-    Answer, EndCause, Failure, JobCancelled, JobCompleted, JobFailed, JobRequeued, NodeSkipped, RequeueReason,
-    SkipReason,
+    Answer, EndCause, Event, Failure, JobCancelled, JobCompleted, JobFailed, JobPaused, JobRequeued, NodeSkipped,
+    PauseReason, RequeueReason, SkipReason,
 };
 use aetheris_core::id::NodeId;
 use aetheris_core::json::Json;
@@ -84,13 +84,26 @@ impl Run<'_> {
     /// The end that was asked for: calls whose outcome is unknown stay in the in-doubt list.
     pub(super) async fn end_as_asked(&mut self, cause: EndCause) -> Result<Option<RunEnd>, Stop> {
         aetheris_fault::crash_point!("run.end.asked");
+        let ends = match cause {
+            EndCause::Cancel => Event::from(JobCancelled {}),
+            EndCause::Deadline => JobFailed { error: deadline_exceeded(), node: None }.into(),
+            EndCause::Pause => return self.hold_still().await,
+        };
         let reason = "the job was ended while the outcome of the call was unknown";
         self.rt.doubt_open_calls(&self.ledger, &mut self.draft, reason)?;
-        match cause {
-            EndCause::Cancel => self.draft.push(self.ids(), JobCancelled {})?,
-            EndCause::Deadline => self.draft.push(self.ids(), JobFailed { error: deadline_exceeded(), node: None })?,
-        }
+        self.draft.push(self.ids(), ends)?;
         self.finish().await
+    }
+
+    /// The pause that was asked for. Whatever was known is written before it or with it. `None` when the newer state
+    /// does not allow it: the job's end was asked for since.
+    async fn hold_still(&mut self) -> Result<Option<RunEnd>, Stop> {
+        self.draft.push(self.ids(), JobPaused { reason: PauseReason::Operator })?;
+        self.draft.release();
+        match self.flush(Purpose::Requeue).await? {
+            Rebased::Whole => Ok(Some(RunEnd::Paused)),
+            Rebased::Cut => Ok(None),
+        }
     }
 
     /// The worker shuts down: the job is pending again, never cancelled. `None` when the newer state does
@@ -141,7 +154,8 @@ async fn fail_loaded(rt: &Runtime, loaded: Loaded, fence: Fence, failure: Failur
             draft.release();
         }
         Some(EndCause::Deadline) => rt.fail_job(&mut draft, deadline_exceeded())?,
-        None => rt.fail_job(&mut draft, failure)?,
+        // A job that cannot go on fails, paused or not.
+        Some(EndCause::Pause) | None => rt.fail_job(&mut draft, failure)?,
     }
     let fallback = rt.event_id();
     match crate::draft::write(rt.store.as_ref(), || draft.unit(Purpose::Finish, fallback)).await {

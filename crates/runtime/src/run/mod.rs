@@ -57,6 +57,8 @@ pub enum RunEnd {
     Finished(JobStatus),
     /// The job waits for something outside.
     Blocked,
+    /// The job is held still, as it was asked for.
+    Paused,
     /// The job is pending again.
     Requeued,
     /// The lease was lost; the job is someone else's.

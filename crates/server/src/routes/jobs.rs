@@ -24,9 +24,9 @@ const PAGE_DEFAULT: usize = 50;
 #[utoipa::path(get, path = "/api/jobs", tag = "jobs", operation_id = "list_jobs",
     params(
         ("status" = Option<String>, Query,
-            pattern = "^ *(pending|running|waiting|parked|completed|failed|cancelled)?( *, *(pending|running|waiting|parked|completed|failed|cancelled)?)* *$",
+            pattern = "^ *(pending|running|waiting|parked|completed|failed|cancelled|paused)?( *, *(pending|running|waiting|parked|completed|failed|cancelled|paused)?)* *$",
             description = "In one of these states, separated by commas: pending, running, waiting, parked, \
-                           completed, failed, cancelled. May be repeated"),
+                           completed, failed, cancelled, paused. May be repeated"),
         ("agent" = Option<String>, Query, description = "Of this agent"),
         ("session_id" = Option<String>, Query, description = "Of this conversation"),
         ("label" = Option<String>, Query, pattern = "^$|^[^:=]+[:=]", description = "With this label: `key:value` or `key=value`"),

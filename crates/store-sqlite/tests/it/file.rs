@@ -133,7 +133,7 @@ fn sixteen_openings_at_once_make_one_schema() {
     let number = |sql: &str| conn.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap();
     assert_eq!(number("SELECT count(*) FROM meta"), 1);
     assert_eq!(number("PRAGMA user_version"), 2);
-    assert_eq!(number("SELECT count(*) FROM event_kinds"), 21);
+    assert_eq!(number("SELECT count(*) FROM event_kinds"), 24);
 }
 
 #[tokio::test]

@@ -8,6 +8,7 @@ mod file;
 mod folder;
 mod full;
 mod large;
+mod migrate;
 mod sharing;
 
 mod conformance {

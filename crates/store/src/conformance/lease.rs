@@ -4,7 +4,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use aetheris_core::event::{Event, Failure, JobCancelled, JobFailed, RequeueReason, WaitCompleted, WaitEnd};
+use aetheris_core::event::{
+    Event, Failure, JobCancelled, JobFailed, JobPauseRequested, JobPaused, PauseReason, RequeueReason, WaitCompleted,
+    WaitEnd,
+};
 use aetheris_core::id::{JobId, NodeId, WorkerId};
 use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
@@ -90,6 +93,7 @@ async fn left(f: &Fixture, status: JobStatus) -> JobId {
         JobStatus::Completed => draft.complete(),
         JobStatus::Failed => draft.event(JobFailed { error: Failure::new("broken", "broken"), node: None }),
         JobStatus::Cancelled => draft.event(JobCancelled {}),
+        JobStatus::Paused => draft.event(JobPauseRequested {}).event(JobPaused { reason: PauseReason::Operator }),
         JobStatus::Pending | JobStatus::Running => panic!("a job that has left"),
     };
     f.ok(unit.done()).await;
@@ -107,6 +111,10 @@ pub async fn l1_a_waiting_job_is_not_claimed(f: Fixture) {
 
 pub async fn l1_a_parked_job_is_not_claimed(f: Fixture) {
     left(&f, JobStatus::Parked).await;
+}
+
+pub async fn l1_a_paused_job_is_not_claimed(f: Fixture) {
+    left(&f, JobStatus::Paused).await;
 }
 
 pub async fn l1_a_completed_job_is_not_claimed(f: Fixture) {

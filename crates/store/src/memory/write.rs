@@ -246,6 +246,7 @@ impl Job {
             id,
             labels: new.labels.clone(),
             not_before: None,
+            paused: None,
             plan_hash: None,
             priority: new.priority,
             seq: 0,
@@ -291,6 +292,7 @@ impl Job {
         row.end_requested = projection.end_requested;
         row.error = projection.error;
         row.not_before = projection.not_before.map(|due| due.resolve(now));
+        row.paused = projection.paused.map(|(reason, since)| (reason, since.resolve(now)));
         row.plan_hash = projection.plan_hash;
         row.status = projection.status;
         row.waiting = projection.waiting;

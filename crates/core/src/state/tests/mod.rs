@@ -2,6 +2,7 @@
 
 mod calls;
 mod jobs;
+mod pauses;
 mod steps;
 
 use super::{Illegal, Invocation, JobState, StepState};

@@ -1,0 +1,73 @@
+//! Databases of earlier builds: they open, and say what they said.
+
+use std::sync::Arc;
+
+use aetheris_core::id::JobId;
+use aetheris_core::job::JobStatus;
+use aetheris_store::system::SystemClock;
+use aetheris_store::{JobFilter, Store};
+use aetheris_store_sqlite::SqliteStore;
+use rusqlite::{Connection, params};
+
+use crate::folder::{Folder, options};
+
+/// A database as the first schema leaves it, with one job of each of its statuses, the second of a session.
+fn first_schema(folder: &Folder) {
+    let conn = Connection::open(folder.database()).unwrap();
+    conn.execute_batch(include_str!("../../migrations/0001_init.sql")).unwrap();
+    conn.execute_batch(
+        "PRAGMA journal_mode = WAL; PRAGMA user_version = 1; PRAGMA application_id = 1634038888;
+         INSERT INTO meta (id, generation, clock, clock_offset, clock_boot, pending, running, waiting, parked, completed,
+                           failed, cancelled) VALUES (1, 1, 50, 0, 0, 1, 1, 1, 1, 1, 1, 1);
+         INSERT INTO event_kinds (code, name) VALUES (1, 'job_created');",
+    )
+    .unwrap();
+    for status in 0i64..7 {
+        let held = (status == 1).then_some(status);
+        conn.execute(
+            "INSERT INTO jobs (num, seq, generation, epoch, status, head, updated_at, ready, lease_until, attempt,
+                               instance, worker, end_requested, id, agent, agent_version, priority, session, created_at)
+             VALUES (?1, 2, 1, ?2, ?2, zeroblob(32), 50, ?3, ?4, iif(?4 IS NULL, NULL, zeroblob(16)),
+                     iif(?4 IS NULL, NULL, zeroblob(16)), iif(?4 IS NULL, NULL, 'w'), ?4, ?5, 'agent', '1', 0, 's', 40)",
+            params![status + 3, status, i64::from(status == 0), held, JobId::from_u128(job(status)).to_bytes()],
+        )
+        .unwrap();
+    }
+}
+
+fn job(status: i64) -> u128 {
+    u128::from(status.unsigned_abs()) + 1
+}
+
+#[tokio::test]
+async fn a_database_of_the_first_schema_opens_and_says_what_it_said() {
+    let folder = Folder::new();
+    first_schema(&folder);
+    let store = SqliteStore::open(options(&folder, Arc::new(SystemClock))).unwrap();
+    let old = [
+        JobStatus::Pending,
+        JobStatus::Running,
+        JobStatus::Waiting,
+        JobStatus::Parked,
+        JobStatus::Completed,
+        JobStatus::Failed,
+        JobStatus::Cancelled,
+    ];
+    assert_eq!(store.status().await.unwrap().jobs, old.into_iter().map(|status| (status, 1)).collect());
+    for (number, status) in (0i64..).zip(old) {
+        let row = store.job(JobId::from_u128(job(number))).await.unwrap().unwrap();
+        assert_eq!((row.status, row.seq, row.paused, row.holder.is_some()), (status, 2, None, number == 1));
+        let filter = JobFilter { statuses: vec![status], limit: 9, ..JobFilter::default() };
+        let listed: Vec<JobId> = store.jobs(filter).await.unwrap().jobs.iter().map(|row| row.id).collect();
+        assert_eq!(listed, [row.id]);
+    }
+    drop(store);
+    let conn = Connection::open(folder.database()).unwrap();
+    let number = |sql: &str| conn.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap();
+    assert_eq!(number("PRAGMA user_version"), 2);
+    // What other tables call a job by is what it was.
+    assert_eq!(number("SELECT num FROM jobs WHERE status = 6"), 9);
+    assert_eq!(number("SELECT count(*) FROM job_list"), 7);
+    assert_eq!(number("SELECT count(*) FROM event_kinds WHERE name = 'job_paused'"), 1);
+    assert_eq!(number("SELECT count(*) FROM pragma_integrity_check WHERE integrity_check <> 'ok'"), 0);
+}
