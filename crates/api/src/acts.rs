@@ -62,6 +62,26 @@ pub struct CancelAnswer {
     pub status: JobStatus,
 }
 
+/// The answer to a pause.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PauseResult {
+    /// `pause` where a worker holds the job and was asked to let it go.
+    #[serde(default)]
+    #[schema(value_type = Option<schema::End>)]
+    pub end_requested: Option<EndCause>,
+    /// What the job is doing now.
+    #[schema(value_type = schema::Status)]
+    pub status: JobStatus,
+}
+
+/// The answer to a resume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ResumeResult {
+    /// What the job is doing now.
+    #[schema(value_type = schema::Status)]
+    pub status: JobStatus,
+}
+
 /// What an operator says of a call whose outcome is unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]

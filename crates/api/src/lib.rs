@@ -18,14 +18,19 @@ pub mod schema;
 pub mod system;
 pub mod waits;
 
-pub use acts::{CancelAnswer, Outcome, ResolveAnswer, ResolveRequest, SignalRequest, SignalResult, SignalStatus};
+pub use acts::{
+    CancelAnswer, Outcome, PauseResult, ResolveAnswer, ResolveRequest, ResumeResult, SignalRequest, SignalResult,
+    SignalStatus,
+};
 pub use agents::{AgentList, AgentPut, AgentView};
 pub use error::{ErrorCode, Problem, ProblemError};
 pub use evidence::{
     CheckView, EventPage, EventView, EvidenceView, ReplayView, StreamedEvent, TraceAttempt, TraceDoubt, TraceModel,
     TraceRun, TraceStep, TraceTool, TraceView, VerifyView,
 };
-pub use jobs::{JobErrorView, JobList, JobView, MessageAnswer, MessageRequest, StepView, UsageView, WaitingView};
+pub use jobs::{
+    JobErrorView, JobList, JobView, MessageAnswer, MessageRequest, PausedView, StepView, UsageView, WaitingView,
+};
 pub use raw::Raw;
 pub use system::{LiveView, ReadyView};
 pub use waits::{InDoubtList, InDoubtView, WaitList, WaitView};

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::evidence::EvidenceView;
-use crate::jobs::WaitingView;
+use crate::jobs::{PausedView, WaitingView};
 use crate::schema;
 
 /// A job that waits for someone.
@@ -34,6 +34,9 @@ pub struct WaitView {
     /// The node.
     #[schema(value_type = String)]
     pub node_id: NodeId,
+    /// Why its job is held still, and since when; what ends the wait counts all the same.
+    #[serde(default)]
+    pub paused: Option<PausedView>,
     /// Why, for people.
     pub reason: Option<String>,
     /// The conversation.

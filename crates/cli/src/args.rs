@@ -132,6 +132,14 @@ pub enum Command {
     /// Cancel a job
     #[command(after_help = "Example:\n  aetheris cancel JOB")]
     Cancel(Job),
+    /// Hold a job still until it is resumed
+    #[command(after_help = "Example:\n  aetheris pause JOB\n\n\
+        A job that a worker holds is let go when the calls that have left have ended. What arrives meanwhile is kept:\n\
+        signals, timers and answers to doubts count, and the job's deadline still ends it.")]
+    Pause(Job),
+    /// Let a paused job go on, or all that a restore has held
+    #[command(after_help = "Examples:\n  aetheris resume JOB\n  aetheris resume --all-restored --agent refund")]
+    Resume(Resume),
     /// List everything that waits for someone
     #[command(after_help = "Example:\n  aetheris waits --type human")]
     Waits(Waits),
@@ -155,12 +163,6 @@ pub enum Command {
     )]
     Completions(Completions),
 
-    /// Pause a job
-    #[command(hide = true)]
-    Pause(NotYet),
-    /// Resume a paused job
-    #[command(hide = true)]
-    Resume(NotYet),
     /// Reopen a failed job
     #[command(hide = true)]
     Retry(NotYet),
@@ -189,8 +191,6 @@ impl Command {
     #[must_use]
     pub const fn not_yet(&self) -> Option<&'static str> {
         match self {
-            Self::Pause(_) => Some("pause"),
-            Self::Resume(_) => Some("resume"),
             Self::Retry(_) => Some("retry"),
             Self::Replan(_) => Some("replan"),
             Self::Fork(_) => Some("fork"),
@@ -337,7 +337,7 @@ pub struct Jobs {
     pub all: bool,
 }
 
-const STATUSES: [&str; 7] = ["pending", "running", "waiting", "parked", "completed", "failed", "cancelled"];
+const STATUSES: [&str; 8] = ["pending", "running", "waiting", "parked", "completed", "failed", "cancelled", "paused"];
 
 /// Arguments of commands about one job.
 #[derive(Debug, Clone, ClapArgs)]
@@ -345,6 +345,21 @@ pub struct Job {
     /// The job
     #[arg(value_name = "JOB")]
     pub job: String,
+}
+
+/// Arguments of `resume`.
+#[derive(Debug, Clone, ClapArgs)]
+#[command(group = clap::ArgGroup::new("which").required(true))]
+pub struct Resume {
+    /// The job
+    #[arg(value_name = "JOB", group = "which")]
+    pub job: Option<String>,
+    /// Every job that is paused since the store was restored from a backup
+    #[arg(long, group = "which")]
+    pub all_restored: bool,
+    /// With --all-restored: only jobs of this agent
+    #[arg(long, value_name = "AGENT", conflicts_with = "job")]
+    pub agent: Option<String>,
 }
 
 /// Arguments of `watch`.

@@ -63,6 +63,16 @@ marks! {
     LeaseSpentBeforeCall,
     /// A permission took so long to be written that nothing was sent.
     PermitSpentBeforeCall,
+    /// A pause met a job that somebody held.
+    PauseOfHeld,
+    /// A pause met a job that nobody held.
+    PauseOfIdle,
+    /// A run let its job go, since a pause was asked for.
+    PausedByHolder,
+    /// A wait ended while its job was paused.
+    PausedWaitEnded,
+    /// A job was taken back, and is paused since that was asked for.
+    PausedByReclaim,
     /// A job ended because its workers died too often.
     PoisonJob,
     /// A draft was laid onto a newer state and kept whole.
@@ -73,6 +83,8 @@ marks! {
     Reclaimed,
     /// A sweep found that its job was taken back already.
     ReclaimLate,
+    /// A paused job was let go on.
+    Resumed,
     /// A job was released for a long back-off.
     RetryReleased,
     /// A short back-off was waited for in the slot.

@@ -51,7 +51,7 @@ pub fn job_row(row: &JobRow) -> JobView {
         lease_until: holder.map(|holder| holder.lease_until),
         message: None,
         not_before: row.not_before,
-        paused: row.paused.map(|(reason, since)| PausedView { reason, since }),
+        paused: paused(row),
         priority: row.priority,
         result: None,
         seq: row.seq,
@@ -63,6 +63,12 @@ pub fn job_row(row: &JobRow) -> JobView {
         waiting: row.waiting.as_ref().map(|waiting| of_projection(waiting, None, None)),
         worker: holder.map(|holder| holder.worker.clone()),
     }
+}
+
+/// Why a job is held still, if it is.
+#[must_use]
+pub fn paused(row: &JobRow) -> Option<PausedView> {
+    row.paused.map(|(reason, since)| PausedView { reason, since })
 }
 
 /// A job with all that is known of it.

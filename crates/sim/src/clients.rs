@@ -44,6 +44,9 @@ pub struct Crowd {
 /// How long a client waits for an answer before it asks someone else.
 const PATIENCE: Duration = Duration::from_secs(12);
 
+/// The longest that a job is held still, in milliseconds.
+pub(crate) const PAUSE_MAX: u64 = 20_000;
+
 impl Crowd {
     /// The clients of a run; `programs` are the versions of each agent.
     #[must_use]
@@ -183,7 +186,20 @@ impl Crowd {
         if cancelled {
             errands.push(Box::pin(self.clone().cancel(job, random.fork())));
         }
+        if random.chance(150) {
+            errands.push(Box::pin(self.clone().pause_and_resume(job, random.fork())));
+        }
         futures_util::future::join_all(errands).await;
+    }
+
+    /// Holds the job still for a while. Whoever pauses it sees to it that it goes on.
+    async fn pause_and_resume(self, job: JobId, mut random: Random) {
+        tokio::time::sleep(Duration::from_millis(random.between(0, 25_000))).await;
+        let answer = self.ask(&mut random, "pause", |rt| async move { rt.pause(job).await }).await;
+        tell!(self.stage.trace, "client", "{} pause: {answer:?}", self.stage.trace.name(job));
+        tokio::time::sleep(Duration::from_millis(random.between(0, PAUSE_MAX))).await;
+        let answer = self.ask(&mut random, "resume", |rt| async move { rt.resume(job).await }).await;
+        tell!(self.stage.trace, "client", "{} resume: {answer:?}", self.stage.trace.name(job));
     }
 
     async fn send_signal(self, job: JobId, key: String, turn: u64, human: bool, mut random: Random) {

@@ -22,7 +22,7 @@ use aetheris_testing::time::VirtualClock;
 use tokio::sync::Notify;
 
 use crate::cast::{Cast, Mishaps, Stage};
-use crate::clients::Crowd;
+use crate::clients::{self, Crowd};
 use crate::oracle::{self, Evidence};
 use crate::program::Program;
 use crate::recorder::Recorder;
@@ -225,11 +225,11 @@ fn draw_customers(random: &mut Random) -> u64 {
 }
 
 /// How long after the last fault everything must be at rest, in milliseconds: the longest program, as
-/// often as jobs may stand in line for one slot, and the time of two leases and polls.
+/// often as jobs may stand in line for one slot, the time of two leases and polls, and the longest pause.
 fn bound(longest: u64, customers: u64, ttl: Duration) -> u64 {
     let ttl = u64::try_from(ttl.as_millis()).unwrap_or(60_000);
     let in_line = longest.saturating_mul(customers.min(6));
-    60_000 + 4 * ttl + in_line + 30_000
+    60_000 + 4 * ttl + in_line + 30_000 + clients::PAUSE_MAX
 }
 
 /// Waits until every process runs again, clients have all their answers, and no job needs anything more; and

@@ -38,6 +38,8 @@ pub enum Purpose {
     Timer,
     /// The job's end is asked for.
     Cancel,
+    /// The job is held still, or goes on.
+    Pause,
     /// An expired lease is taken back.
     Reclaim,
     /// An outcome that came after the lease was lost.
@@ -48,7 +50,7 @@ pub enum Purpose {
 
 impl Purpose {
     /// Every purpose.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Create,
         Self::Permit,
         Self::Record,
@@ -59,6 +61,7 @@ impl Purpose {
         Self::Signal,
         Self::Timer,
         Self::Cancel,
+        Self::Pause,
         Self::Reclaim,
         Self::Deposit,
         Self::Resolve,
@@ -78,6 +81,7 @@ impl Purpose {
             Self::Signal => "signal",
             Self::Timer => "timer",
             Self::Cancel => "cancel",
+            Self::Pause => "pause",
             Self::Reclaim => "reclaim",
             Self::Deposit => "deposit",
             Self::Resolve => "resolve",

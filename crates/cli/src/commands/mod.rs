@@ -12,6 +12,7 @@ mod follow;
 mod guarantees;
 mod jobs;
 mod outside;
+mod pause;
 pub mod prove;
 mod send;
 mod signal;
@@ -133,6 +134,8 @@ async fn without_config(command: Command, context: &Context) -> Result<Exit, Err
         Command::Send(given) => send::run(given, context).await,
         Command::Jobs(given) => jobs::list(&given, context).await,
         Command::Show(given) => jobs::show(&given.job, context).await,
+        Command::Pause(given) => pause::pause(&given.job, context).await,
+        Command::Resume(given) => pause::resume(&given, context).await,
         Command::Cancel(given) => jobs::cancel(&given.job, context).await,
         Command::Watch(given) => follow::watch(&given, context).await,
         Command::Events(given) => follow::events(&given, context).await,

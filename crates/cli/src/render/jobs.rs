@@ -1,7 +1,7 @@
 //! Jobs: the list, the page of one, what it waits for, and how it ended.
 
-use aetheris_api::{JobView, TraceStep, UsageView, WaitingView};
-use aetheris_core::event::EndCause;
+use aetheris_api::{JobView, PausedView, TraceStep, UsageView, WaitingView};
+use aetheris_core::event::{EndCause, PauseReason};
 use aetheris_core::plan::WaitType;
 
 use super::{Now, Style, Table, Tone, clock, coarse, cut, json_page, shell, steps};
@@ -20,24 +20,38 @@ pub fn table(jobs: &[JobView], style: Style, now: Now) -> String {
             style.job(job.status),
             now.relative(job.created_at),
             now.relative(job.updated_at),
-            about(job),
+            about(job, now),
         ]);
     }
     table.render(style)
 }
 
-/// What the last column says of a job: its error, what it waits for, or who holds it.
-fn about(job: &JobView) -> String {
+/// What the last column says of a job: its error, why it is paused, what it waits for, or who holds it.
+fn about(job: &JobView, now: Now) -> String {
     if let Some(error) = &job.error {
         let node = error.node_id.as_ref().map(|node| format!("{node}: ")).unwrap_or_default();
         return cut(&format!("{node}{}", error.message), TEXT_COLUMNS);
     }
-    if let Some(waiting) = &job.waiting {
-        return cut(&short_wait(waiting), TEXT_COLUMNS);
+    let wait = job.waiting.as_ref().map(short_wait);
+    if let Some(paused) = &job.paused {
+        let why = paused_by(paused, now);
+        return cut(&wait.map_or_else(|| why.clone(), |wait| format!("{why}; {wait}")), TEXT_COLUMNS);
+    }
+    if let Some(wait) = wait {
+        return cut(&wait, TEXT_COLUMNS);
     }
     match &job.worker {
         Some(worker) if !job.status.is_terminal() => cut(&format!("by {worker}"), TEXT_COLUMNS),
         Some(_) | None => String::new(),
+    }
+}
+
+/// Why a job is held still, and since when.
+fn paused_by(paused: &PausedView, now: Now) -> String {
+    let since = now.relative(paused.since);
+    match paused.reason {
+        PauseReason::Operator => format!("paused by an operator {since}"),
+        PauseReason::Restored => format!("held since the restore {since}"),
     }
 }
 
@@ -58,6 +72,10 @@ pub fn page(job: &JobView, plan: &[TraceStep], program: &str, style: Style, now:
     if !lines.is_empty() {
         text.push_str(&format!("\n{}\n", style.paint(Tone::Dim, "Steps")));
         text.push_str(&steps::render(&lines, style, now));
+    }
+    if let Some(paused) = &job.paused {
+        let why = style.paint(Tone::Attention, &paused_by(paused, now));
+        text.push_str(&format!("\n{why}\n  let it go on with: {program} resume {}\n", job.id));
     }
     if let Some(waiting) = &job.waiting {
         text.push_str(&format!("\n{}", wait(job, waiting, program, style, now)));
@@ -167,5 +185,6 @@ pub fn ending(job: &JobView, style: Style) -> Option<String> {
 pub fn headline(job: &JobView, style: Style, now: Now) -> String {
     let since = if job.status.is_terminal() { job.updated_at } else { now.0 };
     let took = super::span(since.since(job.created_at));
-    format!("{}  {} {}  {took}", job.id, job.agent, style.job(job.status))
+    let why = job.paused.as_ref().map(|paused| format!("  {}", paused_by(paused, now))).unwrap_or_default();
+    format!("{}  {} {}  {took}{why}", job.id, job.agent, style.job(job.status))
 }

@@ -21,7 +21,7 @@ pub fn table(waits: &[WaitView], program: &str, style: Style, now: Now) -> Strin
             wait.correlation_key.as_deref().map(|key| cut(key, 64)).unwrap_or_default(),
             coarse(wait.age),
             wait.deadline.map(|at| now.relative(at)).unwrap_or_default(),
-            cut(wait.reason.as_deref().unwrap_or_default(), TEXT_COLUMNS),
+            cut(&reason(wait), TEXT_COLUMNS),
         ]);
     }
     let mut text = table.render(style);
@@ -34,6 +34,16 @@ pub fn table(waits: &[WaitView], program: &str, style: Style, now: Now) -> Strin
         text.push_str(&format!("{} {program} in-doubt\n", style.paint(Tone::Dim, "what is in doubt:")));
     }
     text
+}
+
+/// Why it waits, and whether its job is held still meanwhile.
+fn reason(wait: &WaitView) -> String {
+    let reason = wait.reason.as_deref().unwrap_or_default();
+    match wait.paused {
+        Some(_) if reason.is_empty() => "(paused)".to_owned(),
+        Some(_) => format!("(paused) {reason}"),
+        None => reason.to_owned(),
+    }
 }
 
 /// The list of calls in doubt, and how one is resolved.

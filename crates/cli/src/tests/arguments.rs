@@ -108,7 +108,7 @@ fn in_doubt_lists_by_itself() {
 
 #[test]
 fn commands_that_this_build_lacks_are_named_whatever_follows() {
-    for name in ["pause", "resume", "retry", "replan", "fork", "why", "export", "doctor", "migrate"] {
+    for name in ["retry", "replan", "fork", "why", "export", "doctor", "migrate"] {
         let args = parse(&format!("{name} job_1 --from node --anything"));
         assert_eq!(args.command.not_yet(), Some(name));
     }

@@ -240,7 +240,8 @@ async fn all_killed(world: &World) {
 /// A point inside a durable write or around a call, with how often it is passed first.
 fn crash_point(dice: &mut Dice) -> String {
     let mut points: Vec<String> = vec!["store.claim".into(), "store.heartbeat".into()];
-    let of_workers = |purpose: &&Purpose| !matches!(purpose.as_str(), "create" | "signal" | "cancel" | "resolve");
+    let of_workers =
+        |purpose: &&Purpose| !matches!(purpose.as_str(), "create" | "signal" | "cancel" | "pause" | "resolve");
     points.extend(Purpose::ALL.iter().filter(of_workers).map(|purpose| format!("store.{}", purpose.as_str())));
     points.extend(["run.tool", "run.pure", "run.model"].map(str::to_owned));
     let point = dice.pick(&points).clone();

@@ -44,7 +44,7 @@ pub struct Cell {
 /// The parts of a run outside the store that have a point before and after.
 const CALLS: [&str; 3] = ["run.tool", "run.pure", "run.model"];
 /// Points between writes and calls: where something is read, decided, answered or half done.
-const BETWEEN: [(&str, Setting); 56] = [
+const BETWEEN: [(&str, Setting); 58] = [
     ("run.claimed", Setting::Dev),
     ("run.loaded", Setting::Dev),
     ("run.tool.permitted", Setting::Dev),
@@ -68,6 +68,8 @@ const BETWEEN: [(&str, Setting); 56] = [
     ("ops.timer.written", Setting::Dev),
     ("ops.cancel.decided", Setting::Dev),
     ("ops.cancel.written", Setting::Dev),
+    ("ops.pause.decided", Setting::Dev),
+    ("ops.pause.written", Setting::Dev),
     ("ops.resolve.decided", Setting::Dev),
     ("ops.resolve.written", Setting::Dev),
     ("ops.reclaim.decided", Setting::Successor),

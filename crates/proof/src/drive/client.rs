@@ -129,6 +129,22 @@ impl Client {
         Ok(())
     }
 
+    /// Pauses a job and lets it go on again when it is paused. One that has ended meanwhile is left alone.
+    ///
+    /// # Errors
+    /// One of the two is refused.
+    pub async fn pause_and_resume(&self, job: JobId) -> Result<()> {
+        let (status, answer) = self.ask(&Method::POST, &format!("/api/jobs/{job}/pause"), None, None).await?;
+        if status == StatusCode::CONFLICT && answer["code"] == "job_finished" {
+            return Ok(());
+        }
+        anyhow::ensure!(status.is_success(), "pause of {job}: {status} {answer}");
+        self.until(job, |seen| seen["status"] == "paused").await?;
+        let (status, answer) = self.ask(&Method::POST, &format!("/api/jobs/{job}/resume"), None, None).await?;
+        anyhow::ensure!(status.is_success(), "resume of {job}: {status} {answer}");
+        Ok(())
+    }
+
     /// Says of the job's call in doubt that it happened. A doubt that was answered meanwhile, by an answer
     /// of ours that we did not see, is as good.
     ///

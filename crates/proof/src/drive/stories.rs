@@ -24,6 +24,10 @@ pub enum Script {
     CancelRunning,
     /// Cancels it when it waits.
     CancelWaiting,
+    /// Pauses it in the middle of a call, and lets it go on.
+    PauseRunning,
+    /// Pauses it when it waits, lets it go on, and sends the signal.
+    PauseWaiting,
     /// Answers its doubt.
     Resolve,
 }
@@ -143,6 +147,17 @@ plan:
     - { id: one, kind: tool, tool: slow, input: {} }
 ";
 
+/// Long enough for a pause to come in the middle of it.
+const LINGER: &str = "\
+tools:
+  linger: { kind: http, effect: pure, method: POST, url: \"URL/pure?ms=1500\" }
+step_timeout: 5s
+plan:
+  nodes:
+    - { id: one, kind: tool, tool: linger, input: { n: 5 } }
+  answer: \"{{ nodes.one.output.input.n }}\"
+";
+
 const LOST: &str = "\
 tools:
   lost: { kind: http, effect: at_most_once, method: POST, url: \"URL/once?fail=9&status=500\"DOUBT }
@@ -193,6 +208,8 @@ pub const STORIES: &[Story] = &[
     story("retry", 2, Script::Watch, DONE, RETRY),
     story("retry-held", 1, Script::Watch, DONE, RETRY_HELD),
     story("cancel-running", 2, Script::CancelRunning, ("cancelled", ""), SLOW),
+    story("pause-running", 1, Script::PauseRunning, DONE, LINGER),
+    story("pause-waiting", 1, Script::PauseWaiting, DONE, WAIT),
     story("cancel-waiting", 2, Script::CancelWaiting, ("cancelled", ""), WAIT),
     story("doubt-fail", 2, Script::Watch, ("failed", "in_doubt_unresolved"), LOST),
     story("doubt-ask", 2, Script::Watch, DONE, LOST),
@@ -239,7 +256,8 @@ impl Story {
         match self.agent {
             "plain" => json!("n is 1"),
             "ledger" => json!(2),
-            "signal" | "early" | "time" => json!(true),
+            "signal" | "early" | "time" | "pause-waiting" => json!(true),
+            "pause-running" => json!(5),
             "retry" | "retry-held" => json!(7),
             "late" => json!(3),
             "doubt-ask" | "doubt-wait" => json!({"done": "once", "input": {"n": 1}}),
@@ -285,6 +303,16 @@ impl Story {
                 tokio::time::sleep(Duration::from_millis(700)).await;
                 client.cancel(job).await?;
                 history.cancels.insert(job);
+            }
+            Script::PauseRunning => {
+                client.until(job, |seen| seen["status"] == "running" || is_terminal(seen)).await?;
+                tokio::time::sleep(Duration::from_millis(300)).await;
+                client.pause_and_resume(job).await?;
+            }
+            Script::PauseWaiting => {
+                client.until(job, waits).await?;
+                client.pause_and_resume(job).await?;
+                history.signals.push(client.signal(job, &format!("ask-{job}")).await?);
             }
             Script::CancelWaiting => {
                 client.until(job, waits).await?;

@@ -7,6 +7,7 @@ use std::fmt;
 use std::future::Future;
 
 use aetheris_core::id::JobId;
+use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
 use aetheris_core::time::Span;
 use aetheris_runtime::OpError;
@@ -85,6 +86,7 @@ async fn story(world: &World, op: Op) -> Result<()> {
         Op::Commit(Purpose::Requeue) => refused_once(world).await,
         Op::Commit(Purpose::Doubt) => asked(world).await,
         Op::Commit(Purpose::Cancel) => cancelled(world).await,
+        Op::Commit(Purpose::Pause) => paused(world).await,
         Op::Commit(Purpose::Reclaim) => taken_back(world).await,
         Op::Commit(Purpose::Deposit) => deposited(world).await,
         Op::Commit(Purpose::Resolve) => answered(world).await,
@@ -205,6 +207,28 @@ async fn cancelled(world: &World) -> Result<()> {
     settle(world).await?;
     for job in jobs {
         world.expect_end(job, "cancelled", "").await?;
+    }
+    Ok(())
+}
+
+/// A signal comes while the job is paused: it goes on when it is resumed, and not before.
+async fn paused(world: &World) -> Result<()> {
+    let jobs = [send(world, WAIT, "a").await?, send(world, WAIT, "b").await?];
+    settle(world).await?;
+    for job in jobs {
+        insist(|| world.rt.pause(job)).await?;
+        let signal = Signal { correlation_key: "k".to_owned(), payload: Json::null(), wait_type: None };
+        insist(|| world.rt.signal(job, signal.clone())).await?;
+    }
+    settle(world).await?;
+    for job in jobs {
+        let row = world.rt.store.job(job).await?;
+        ensure!(row.is_some_and(|row| row.status == JobStatus::Paused), "{job} did not stay paused");
+        insist(|| world.rt.resume(job)).await?;
+    }
+    settle(world).await?;
+    for job in jobs {
+        world.expect_end(job, "completed", "").await?;
     }
     Ok(())
 }

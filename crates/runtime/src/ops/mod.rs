@@ -3,6 +3,7 @@
 
 mod cancel;
 mod deposit;
+mod pause;
 mod reclaim;
 mod replay;
 mod resolve;
@@ -12,6 +13,7 @@ mod timer;
 
 pub use cancel::Cancelled;
 pub use deposit::{Deposit, DepositOutcome, Deposited};
+pub use pause::{PauseAnswer, ResumeAnswer};
 pub use reclaim::{Proof, Reclaimed};
 pub use replay::Replay;
 pub use resolve::Resolution;

@@ -84,7 +84,10 @@ impl Runtime {
                 self.fail_job(draft, deadline_exceeded())?;
             }
             // Held still by whoever finds it: nobody is to go on with it.
-            Some(EndCause::Pause) => draft.push(ids, JobPaused { reason: PauseReason::Operator })?,
+            Some(EndCause::Pause) => {
+                aetheris_fault::sometimes!(PausedByReclaim);
+                draft.push(ids, JobPaused { reason: PauseReason::Operator })?;
+            }
             None if loaded.state.reclaims + 1 >= self.settings.max_attempts
                 && !aetheris_fault::planted!("poison-job-for-ever") =>
             {

@@ -34,6 +34,7 @@ impl Runtime {
                 return Ok(Plan::Answer(false));
             }
             aetheris_fault::sometimes!(TimerFired);
+            aetheris_fault::sometimes!(PausedWaitEnded, loaded.state.status == JobStatus::Paused);
             draft.push(self.system.ids.as_ref(), TimerFired { timer: due.timer.clone() })?;
             match &due.timer {
                 TimerId::Wait(node) | TimerId::Doubt(node) => {

@@ -100,8 +100,11 @@ impl Run<'_> {
     async fn hold_still(&mut self) -> Result<Option<RunEnd>, Stop> {
         self.draft.push(self.ids(), JobPaused { reason: PauseReason::Operator })?;
         self.draft.release();
-        match self.flush(Purpose::Requeue).await? {
-            Rebased::Whole => Ok(Some(RunEnd::Paused)),
+        match self.flush(Purpose::Pause).await? {
+            Rebased::Whole => {
+                aetheris_fault::sometimes!(PausedByHolder);
+                Ok(Some(RunEnd::Paused))
+            }
             Rebased::Cut => Ok(None),
         }
     }

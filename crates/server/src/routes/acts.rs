@@ -1,14 +1,15 @@
 //! What is done to a job.
 
 use aetheris_api::{
-    CancelAnswer, ErrorCode, Outcome, ResolveAnswer, ResolveRequest, SignalRequest, SignalResult, SignalStatus,
+    CancelAnswer, ErrorCode, Outcome, PauseResult, ResolveAnswer, ResolveRequest, ResumeResult, SignalRequest,
+    SignalResult, SignalStatus,
 };
 use aetheris_core::event::EndCause;
 use aetheris_core::id::JobId;
 use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
 use aetheris_runtime::OpError;
-use aetheris_runtime::ops::{Cancelled, Resolution, Signal, SignalAnswer};
+use aetheris_runtime::ops::{Cancelled, PauseAnswer, Resolution, ResumeAnswer, Signal, SignalAnswer};
 use axum::extract::State;
 use axum::http::StatusCode;
 
@@ -65,6 +66,46 @@ pub(super) async fn cancel(State(app): State<Shared>, JobPath(job): JobPath, par
         Cancelled::Requested => (StatusCode::ACCEPTED, JobStatus::Running, Some(EndCause::Cancel)),
     };
     answer::json(code, &CancelAnswer { end_requested, status })
+}
+
+/// Pause a job
+///
+/// At once where nobody holds it; else its holder is asked to let it go when its calls have ended. A signal, a timer or
+/// an answer to a doubt is recorded while it is paused, and its deadline still ends it.
+#[utoipa::path(post, path = "/api/jobs/{id}/pause", tag = "jobs", operation_id = "pause_job",
+    params(("id" = String, Path, description = "The job's id")),
+    responses(
+        (status = 200, body = PauseResult, description = "It was paused before"),
+        (status = 202, body = PauseResult, description = "It is paused, or its holder is asked to let it go"),
+        Common, NoJob, Conflict, TooLarge))]
+pub(super) async fn pause(State(app): State<Shared>, JobPath(job): JobPath, params: Params, body: Whole) -> Answer {
+    params.finish()?;
+    body.nothing()?;
+    let (code, status, end_requested) = match app.runtime().pause(job).await? {
+        PauseAnswer::Already => (StatusCode::OK, JobStatus::Paused, None),
+        PauseAnswer::Now => (StatusCode::ACCEPTED, JobStatus::Paused, None),
+        PauseAnswer::Requested => (StatusCode::ACCEPTED, JobStatus::Running, Some(EndCause::Pause)),
+    };
+    answer::json(code, &PauseResult { end_requested, status })
+}
+
+/// Resume a paused job
+///
+/// It goes back to its wait, or is pending where it has none or its wait ended meanwhile.
+#[utoipa::path(post, path = "/api/jobs/{id}/resume", tag = "jobs", operation_id = "resume_job",
+    params(("id" = String, Path, description = "The job's id")),
+    responses(
+        (status = 200, body = ResumeResult, description = "It was not paused"),
+        (status = 202, body = ResumeResult, description = "It goes on"),
+        Common, NoJob, Conflict, TooLarge))]
+pub(super) async fn resume(State(app): State<Shared>, JobPath(job): JobPath, params: Params, body: Whole) -> Answer {
+    params.finish()?;
+    body.nothing()?;
+    let (code, status) = match app.runtime().resume(job).await? {
+        ResumeAnswer::Already(status) => (StatusCode::OK, status),
+        ResumeAnswer::Now(status) => (StatusCode::ACCEPTED, status),
+    };
+    answer::json(code, &ResumeResult { status })
 }
 
 /// Answer a doubt

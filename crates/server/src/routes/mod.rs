@@ -43,9 +43,7 @@ use crate::state::{App, AppState, Shared};
 struct Document;
 
 /// The calls of later builds: they are named, so that a client is told instead of left to guess.
-const NOT_YET: [(&str, &str); 6] = [
-    ("/api/jobs/{id}/pause", "pause"),
-    ("/api/jobs/{id}/resume", "resume"),
+const NOT_YET: [(&str, &str); 4] = [
     ("/api/jobs/{id}/retry", "retry"),
     ("/api/jobs/{id}/replan", "replan"),
     ("/api/jobs/{id}/fork", "fork"),
@@ -66,6 +64,8 @@ fn documented() -> OpenApiRouter<Shared> {
         .routes(routes!(evidence::trace))
         .routes(routes!(acts::signal))
         .routes(routes!(acts::cancel))
+        .routes(routes!(acts::pause))
+        .routes(routes!(acts::resume))
         .routes(routes!(acts::resolve))
         .routes(routes!(waits::list))
         .routes(routes!(waits::in_doubt))

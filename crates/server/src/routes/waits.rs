@@ -81,6 +81,7 @@ async fn wait(app: &App, row: &JobRow, now: Timestamp) -> Result<Option<WaitView
         return Ok(None);
     };
     let since = waiting.since.unwrap_or(loaded.row.updated_at);
+    let paused = view::paused(&loaded.row);
     let seconds = now.since(since).micros() / 1_000_000;
     Ok(Some(WaitView {
         age: Span::from_secs(seconds),
@@ -90,6 +91,7 @@ async fn wait(app: &App, row: &JobRow, now: Timestamp) -> Result<Option<WaitView
         doubt: waiting.doubt,
         job_id: row.id,
         node_id: waiting.node_id,
+        paused,
         reason: waiting.reason,
         session_id: loaded.row.session,
         since,

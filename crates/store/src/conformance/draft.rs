@@ -3,8 +3,8 @@
 
 use aetheris_core::event::{
     Answer, CommandCommitted, DoubtOutcome, EncodedEvent, Event, InDoubtResolved, InvocationOutcome, JobCompleted,
-    JobRequeued, JobWaiting, NodeFinished, NodeStarted, RequeueReason, Resolver, Source, StepInDoubt, StepResult,
-    TimerId, ToolInvocationFinished, ToolInvocationStarted,
+    JobPauseRequested, JobPaused, JobRequeued, JobWaiting, NodeFinished, NodeStarted, PauseReason, RequeueReason,
+    Resolver, Source, StepInDoubt, StepResult, TimerId, ToolInvocationFinished, ToolInvocationStarted,
 };
 use aetheris_core::id::{IdempotencyKey, NodeId, PermitId, ToolName};
 use aetheris_core::job::JobStatus;
@@ -220,6 +220,14 @@ impl Draft {
     #[must_use]
     pub fn requeue(self, reason: RequeueReason, after: Option<Span>) -> Self {
         self.event(JobRequeued { after_us: after.map(Span::micros), reason })
+    }
+
+    /// The job is held still; whoever holds it is asked first.
+    #[must_use]
+    pub fn pause(self) -> Self {
+        let asks = self.state.status == JobStatus::Running && self.state.end_requested.is_none();
+        let asked = if asks { self.event(JobPauseRequested {}) } else { self };
+        asked.event(JobPaused { reason: PauseReason::Operator })
     }
 
     /// The job has its answer.

@@ -23,6 +23,7 @@ pub enum Write {
     Signal,
     Timer,
     Cancel,
+    Pause,
     ReclaimExpired,
     ReclaimDead,
     Deposit,
@@ -31,7 +32,7 @@ pub enum Write {
 }
 
 /// Every write.
-pub const WRITES: [Write; 14] = [
+pub const WRITES: [Write; 15] = [
     Write::Permit,
     Write::Record,
     Write::Finish,
@@ -41,6 +42,7 @@ pub const WRITES: [Write; 14] = [
     Write::Signal,
     Write::Timer,
     Write::Cancel,
+    Write::Pause,
     Write::ReclaimExpired,
     Write::ReclaimDead,
     Write::Deposit,
@@ -116,6 +118,7 @@ pub async fn unit(f: &Fixture, run: Run, write: Write) -> UnitOfWork {
             f.of(run, Purpose::Timer).await.event(set).done()
         }
         Write::Cancel => f.of(run, Purpose::Cancel).await.event(JobCancelled {}).done(),
+        Write::Pause => f.of(run, Purpose::Pause).await.pause().done(),
         Write::ReclaimExpired | Write::ReclaimDead => {
             let dead = write == Write::ReclaimDead;
             let guard = if dead { Guard::Dead(run.fence, fixture::instance()) } else { Guard::Expired(run.fence) };
@@ -183,6 +186,7 @@ fenced! {
     l3_an_older_epoch_consumes_no_signal: Signal, Epoch;
     l3_an_older_epoch_sets_no_timer: Timer, Epoch;
     l3_an_older_epoch_does_not_cancel: Cancel, Epoch;
+    l3_an_older_epoch_does_not_pause: Pause, Epoch;
     l3_an_older_epoch_is_not_reclaimed: ReclaimExpired, Epoch;
     l3_an_older_epoch_is_not_reclaimed_by_proof: ReclaimDead, Epoch;
     l3_an_older_epoch_deposits_nothing: Deposit, Epoch;
@@ -197,6 +201,7 @@ fenced! {
     l3_another_generation_consumes_no_signal: Signal, Generation;
     l3_another_generation_sets_no_timer: Timer, Generation;
     l3_another_generation_does_not_cancel: Cancel, Generation;
+    l3_another_generation_does_not_pause: Pause, Generation;
     l3_another_generation_is_not_reclaimed: ReclaimExpired, Generation;
     l3_another_generation_is_not_reclaimed_by_proof: ReclaimDead, Generation;
     l3_another_generation_deposits_nothing: Deposit, Generation;
@@ -211,6 +216,7 @@ fenced! {
     l3_a_released_run_consumes_no_signal: Signal, Released;
     l3_a_released_run_sets_no_timer: Timer, Released;
     l3_a_released_run_does_not_cancel: Cancel, Released;
+    l3_a_released_run_does_not_pause: Pause, Released;
     l3_a_released_run_is_not_reclaimed: ReclaimExpired, Released;
     l3_a_released_run_is_not_reclaimed_by_proof: ReclaimDead, Released;
     l3_a_released_run_deposits_nothing: Deposit, Released;

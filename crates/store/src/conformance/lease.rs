@@ -4,10 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use aetheris_core::event::{
-    Event, Failure, JobCancelled, JobFailed, JobPauseRequested, JobPaused, PauseReason, RequeueReason, WaitCompleted,
-    WaitEnd,
-};
+use aetheris_core::event::{Event, Failure, JobCancelled, JobFailed, RequeueReason, WaitCompleted, WaitEnd};
 use aetheris_core::id::{JobId, NodeId, WorkerId};
 use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
@@ -93,7 +90,7 @@ async fn left(f: &Fixture, status: JobStatus) -> JobId {
         JobStatus::Completed => draft.complete(),
         JobStatus::Failed => draft.event(JobFailed { error: Failure::new("broken", "broken"), node: None }),
         JobStatus::Cancelled => draft.event(JobCancelled {}),
-        JobStatus::Paused => draft.event(JobPauseRequested {}).event(JobPaused { reason: PauseReason::Operator }),
+        JobStatus::Paused => draft.pause(),
         JobStatus::Pending | JobStatus::Running => panic!("a job that has left"),
     };
     f.ok(unit.done()).await;

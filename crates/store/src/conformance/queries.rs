@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use aetheris_core::event::{JobCancelled, NodeSkipped, SkipReason};
+use aetheris_core::event::{JobCancelled, JobResumed, NodeSkipped, PauseReason, SkipReason};
 use aetheris_core::hash::Hash;
 use aetheris_core::id::{AgentName, InstanceId, JobId, NodeId, SessionId};
 use aetheris_core::job::JobStatus;
@@ -127,6 +127,36 @@ pub async fn q2_by_what_they_wait_for(f: Fixture) {
     assert_eq!(found(&f, by(None)).await, [waits[2], waits[1], waits[0]]);
     let filter = JobFilter { statuses: vec![JobStatus::Parked], ..by(Some(WaitType::Human)) };
     assert_eq!(found(&f, filter).await, [waits[0]]);
+}
+
+pub async fn q2_what_is_paused(f: Fixture) {
+    let parked = f.running().await;
+    f.ok(f.of(parked, Purpose::Block).await.wait("w", "key", WaitType::Human, true).done()).await;
+    let (pending, held) = (f.pending().await, f.running().await);
+    f.pending().await;
+    for job in [parked.job, pending, held.job] {
+        f.advance(Span::from_secs(1));
+        let guard = if job == held.job { held.guard() } else { Guard::Outside };
+        f.ok(f.draft(job, Purpose::Pause, guard).await.pause().done()).await;
+        let row = f.store().job(job).await.unwrap().unwrap();
+        assert_eq!((row.status, row.holder), (JobStatus::Paused, None));
+        assert_eq!(row.paused, Some((PauseReason::Operator, f.now().await)));
+    }
+    let since = f.now().await;
+    f.advance(Span::from_secs(1));
+    // What happens to it meanwhile does not move the moment.
+    let at = aetheris_core::event::TimerSet { after_us: 1, timer: aetheris_core::event::TimerId::Deadline };
+    f.ok(f.draft(held.job, Purpose::Timer, Guard::Outside).await.event(at).done()).await;
+    assert_eq!(f.store().job(held.job).await.unwrap().unwrap().paused, Some((PauseReason::Operator, since)));
+    let by = JobFilter { statuses: vec![JobStatus::Paused], ..JobFilter::default() };
+    assert_eq!(found(&f, by).await, [held.job, pending, parked.job]);
+    // An open wait can be ended while its job is paused: it stays listed.
+    let waits = JobFilter { blocked_on: Some(Some(WaitType::Human)), ..JobFilter::default() };
+    assert_eq!(found(&f, waits).await, [parked.job]);
+    f.ok(f.draft(parked.job, Purpose::Pause, Guard::Outside).await.event(JobResumed {}).done()).await;
+    let row = f.store().job(parked.job).await.unwrap().unwrap();
+    assert_eq!((row.status, row.paused, row.waiting.is_some()), (JobStatus::Parked, None, true));
+    assert_eq!(f.store().status().await.unwrap().jobs[&JobStatus::Paused], 2);
 }
 
 pub async fn q2_filters_hold_across_pages(f: Fixture) {

@@ -1,6 +1,6 @@
 //! L8: the jobs of a session run one after the other.
 
-use aetheris_core::event::{JobCancelled, RequeueReason};
+use aetheris_core::event::{JobCancelled, JobResumed, RequeueReason};
 use aetheris_core::id::{AgentName, JobId, SessionId};
 use aetheris_core::lease::Guard;
 use aetheris_core::plan::WaitType;
@@ -58,6 +58,23 @@ pub async fn l8_a_blocked_job_holds_its_session(f: Fixture) {
     assert_eq!(f.claim_ids(8).await, []);
     f.ok(f.draft(first, Purpose::Cancel, Guard::Outside).await.event(JobCancelled {}).done()).await;
     assert_eq!(f.claim_ids(8).await, [second]);
+}
+
+pub async fn l8_a_paused_job_holds_its_session(f: Fixture) {
+    let (first, second) = (in_session(&f, "s").await, in_session(&f, "s").await);
+    f.ok(f.draft(first, Purpose::Pause, Guard::Outside).await.pause().done()).await;
+    assert_eq!(f.claim_ids(8).await, []);
+    let third = in_session(&f, "s").await;
+    assert_eq!(f.claim_ids(8).await, []);
+    f.ok(f.draft(first, Purpose::Pause, Guard::Outside).await.event(JobResumed {}).done()).await;
+    assert_eq!(f.claim_ids(8).await, [first]);
+    let run = super::Run { fence: f.state(first).await.fence, job: first };
+    f.ok(f.of(run, Purpose::Finish).await.complete().done()).await;
+    // One that was next in turn when it was paused holds up those behind it, and only those.
+    f.ok(f.draft(second, Purpose::Pause, Guard::Outside).await.pause().done()).await;
+    assert_eq!(f.claim_ids(8).await, []);
+    f.ok(f.draft(second, Purpose::Cancel, Guard::Outside).await.event(JobCancelled {}).done()).await;
+    assert_eq!(f.claim_ids(8).await, [third]);
 }
 
 pub async fn l8_a_delayed_job_holds_its_session(f: Fixture) {

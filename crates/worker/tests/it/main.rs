@@ -5,6 +5,7 @@
 mod commits;
 mod doubt;
 mod ending;
+mod pauses;
 mod steps;
 mod waits;
 mod world;

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use aetheris_core::event::{
-    DoubtOutcome, EndCause, Failure, InvocationOutcome, JobCancelRequested, JobCancelled, JobFailed, JobWaiting,
-    RequeueReason, TimerFired, TimerId, TimerSet, WaitCompleted, WaitEnd,
+    DoubtOutcome, EndCause, Failure, InvocationOutcome, JobCancelRequested, JobCancelled, JobFailed, JobPauseRequested,
+    JobResumed, JobWaiting, RequeueReason, TimerFired, TimerId, TimerSet, WaitCompleted, WaitEnd,
 };
 use aetheris_core::hash::Hash;
 use aetheris_core::id::{AgentName, AttemptId, JobId, NodeId, PermitId, SessionId, SignalId};
@@ -268,9 +268,12 @@ const CANDIDATES: usize = 3;
 /// A unit that could follow.
 async fn candidate(world: &mut World<'_>, state: JobState) -> Option<Written> {
     let doubts = state.steps.values().any(|step| step.status == StepStatus::InDoubt);
-    let mut choice = if doubts && world.random.one_in(2) { 6 } else { world.random.below(18) };
+    let mut choice = if doubts && world.random.one_in(2) { 6 } else { world.random.below(20) };
     if state.status == JobStatus::Running && world.random.one_in(2) {
         choice = 13;
+    }
+    if state.status == JobStatus::Paused && world.random.one_in(3) {
+        choice = 19;
     }
     Some(match choice {
         0 => signal_keep(world, state),
@@ -281,6 +284,8 @@ async fn candidate(world: &mut World<'_>, state: JobState) -> Option<Written> {
         5 => signal_deliver(world, state).await?,
         6 => resolve(world, state)?,
         7 | 16 | 17 => reclaim(world, state)?,
+        18 => pause(world, state)?,
+        19 => resume(world, state)?,
         _ => step_of_run(world, state)?,
     })
 }
@@ -353,6 +358,25 @@ fn cancel(world: &mut World<'_>, state: JobState) -> Option<Written> {
     }
     let guard = guard_of(&state);
     Some(("cancel", world.draft(state, Purpose::Cancel, guard).event(JobCancelled {}).done()))
+}
+
+fn pause(world: &mut World<'_>, state: JobState) -> Option<Written> {
+    let requested = state.end_requested;
+    let free = requested.is_none() || requested == Some(EndCause::Pause);
+    if state.status.is_terminal() || state.status == JobStatus::Paused || !free {
+        return None;
+    }
+    if state.status == JobStatus::Running && requested.is_none() && world.random.one_in(2) {
+        let draft = world.draft(state, Purpose::Pause, Guard::Outside);
+        return Some(("request_pause", draft.event(JobPauseRequested {}).done()));
+    }
+    let guard = guard_of(&state);
+    Some(("pause", world.draft(state, Purpose::Pause, guard).pause().done()))
+}
+
+fn resume(world: &mut World<'_>, state: JobState) -> Option<Written> {
+    let paused = state.status == JobStatus::Paused;
+    paused.then(|| ("resume", world.draft(state, Purpose::Pause, Guard::Outside).event(JobResumed {}).done()))
 }
 
 async fn signal_deliver(world: &mut World<'_>, state: JobState) -> Option<Written> {

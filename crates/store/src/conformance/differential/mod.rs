@@ -17,7 +17,7 @@ use crate::system::ManualClock;
 use world::World;
 
 /// Every kind of operation that a run has to have seen accepted.
-pub const OPERATIONS: [&str; 25] = [
+pub const OPERATIONS: [&str; 28] = [
     "advance",
     "block",
     "cancel",
@@ -30,14 +30,17 @@ pub const OPERATIONS: [&str; 25] = [
     "finish",
     "heartbeat",
     "not_done",
+    "pause",
     "permit",
     "put_agent",
     "reclaim_dead",
     "reclaim_expired",
     "record",
     "request_end",
+    "request_pause",
     "requeue",
     "resolve",
+    "resume",
     "settle",
     "signal_deliver",
     "signal_keep",

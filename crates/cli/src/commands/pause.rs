@@ -1,0 +1,91 @@
+//! `pause` and `resume`.
+
+use aetheris_api::{JobList, JobView, PauseResult, ResumeResult};
+use aetheris_core::event::PauseReason;
+use aetheris_core::limits;
+use serde_json::json;
+
+use super::Context;
+use crate::args;
+use crate::client::Client;
+use crate::error::Error;
+use crate::exit::Exit;
+
+pub(super) async fn pause(job: &str, context: &Context) -> Result<Exit, Error> {
+    let client = context.client()?;
+    let answer = client.post::<PauseResult>(&["api", "jobs", job, "pause"], &json!({}), &[]).await?;
+    if context.out.json {
+        context.out.value(&answer.json()?)?;
+        return Ok(Exit::Done);
+    }
+    let line = match answer.body.end_requested {
+        Some(_) => "asked to pause: no step starts any more, and the worker that holds it lets it go when its calls \
+                    have ended"
+            .to_owned(),
+        None => format!("{job} is {}", context.out.style.job(answer.body.status)),
+    };
+    context.out.line(&line)?;
+    Ok(Exit::Done)
+}
+
+pub(super) async fn resume(given: &args::Resume, context: &Context) -> Result<Exit, Error> {
+    let client = context.client()?;
+    match &given.job {
+        Some(job) => one(&client, job, context).await,
+        None => all_restored(&client, given.agent.as_deref(), context).await,
+    }
+}
+
+async fn one(client: &Client, job: &str, context: &Context) -> Result<Exit, Error> {
+    let answer = client.post::<ResumeResult>(&["api", "jobs", job, "resume"], &json!({}), &[]).await?;
+    if context.out.json {
+        context.out.value(&answer.json()?)?;
+    } else {
+        context.out.line(&format!("{job} is {}", context.out.style.job(answer.body.status)))?;
+    }
+    Ok(Exit::Done)
+}
+
+/// Resumes every job that a restore has held, page by page, newest first. It may be stopped and called again: what is
+/// resumed is not paused any more.
+async fn all_restored(client: &Client, agent: Option<&str>, context: &Context) -> Result<Exit, Error> {
+    let (mut resumed, mut refused) = (0usize, Vec::new());
+    let mut cursor: Option<String> = None;
+    loop {
+        let limit = limits::PAGE_JOBS_MAX.to_string();
+        let mut query = vec![("status", "paused"), ("limit", &limit)];
+        query.extend(agent.map(|agent| ("agent", agent)));
+        query.extend(cursor.as_deref().map(|cursor| ("cursor", cursor)));
+        let page = client.get::<JobList>(&["api", "jobs"], &query).await?.body;
+        for job in page.jobs.iter().filter(|job| is_restored(job)) {
+            let id = job.id.to_string();
+            match client.post::<ResumeResult>(&["api", "jobs", &id, "resume"], &json!({}), &[]).await {
+                Ok(_) => resumed += 1,
+                // Ended or gone meanwhile: the others are to go on.
+                Err(error @ Error::Problem(_)) => refused.push(format!("{id}: {error}")),
+                Err(error) => return Err(error),
+            }
+        }
+        cursor = page.next_cursor;
+        if cursor.is_none() {
+            break;
+        }
+        context.out.note(&format!("{resumed} resumed; going on"));
+    }
+    for line in &refused {
+        context.out.note(&format!("not resumed: {line}"));
+    }
+    if context.out.json {
+        context.out.value(&json!({ "refused": refused, "resumed": resumed }))?;
+    } else {
+        context.out.line(&format!("{resumed} restored jobs go on"))?;
+    }
+    Ok(if refused.is_empty() { Exit::Done } else { Exit::Conflict })
+}
+
+fn is_restored(job: &JobView) -> bool {
+    job.paused.is_some_and(|paused| match paused.reason {
+        PauseReason::Restored => true,
+        PauseReason::Operator => false,
+    })
+}

@@ -1,0 +1,97 @@
+//! Holding a job still and letting it go on: at once where nobody holds the job, by request where someone does.
+
+use aetheris_core::event::{EndCause, JobPauseRequested, JobPaused, JobResumed, PauseReason};
+use aetheris_core::id::JobId;
+use aetheris_core::job::JobStatus;
+use aetheris_core::lease::Guard;
+use aetheris_store::Purpose;
+
+use super::Plan;
+use crate::Runtime;
+use crate::error::OpError;
+
+/// What a pause did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PauseAnswer {
+    /// It was paused before; nothing changed.
+    Already,
+    /// It is paused.
+    Now,
+    /// Its holder is asked to let it go.
+    Requested,
+}
+
+/// What a resume did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ResumeAnswer {
+    /// It was not paused; nothing changed.
+    Already(JobStatus),
+    /// It goes on in this status.
+    Now(JobStatus),
+}
+
+impl Runtime {
+    /// Holds a job still until it is resumed. One commit; where a worker holds the job, the worker writes the pause
+    /// when its calls have ended, or whoever reclaims it.
+    ///
+    /// # Errors
+    /// [`OpError`]: no such job, it has ended or is to end, or no store.
+    pub async fn pause(&self, job: JobId) -> Result<PauseAnswer, OpError> {
+        let ids = self.system.ids.as_ref();
+        self.amend(job, Purpose::Pause, Guard::Outside, |loaded, mut draft| {
+            let status = loaded.state.status;
+            match (status, loaded.state.end_requested) {
+                (JobStatus::Paused, _) => Ok(Plan::Answer(PauseAnswer::Already)),
+                (JobStatus::Completed | JobStatus::Failed | JobStatus::Cancelled, _) => {
+                    Err(OpError::JobFinished { job, status })
+                }
+                (JobStatus::Running, Some(EndCause::Cancel | EndCause::Deadline)) => Err(OpError::StateConflict(
+                    format!("job {job} is being ended: its worker was asked to, and it cannot be paused any more"),
+                )),
+                (JobStatus::Running, Some(EndCause::Pause)) => Ok(Plan::Answer(PauseAnswer::Requested)),
+                (JobStatus::Running, None) => {
+                    aetheris_fault::sometimes!(PauseOfHeld);
+                    draft.push(ids, JobPauseRequested {})?;
+                    Ok(Plan::Write(Box::new(draft), PauseAnswer::Requested))
+                }
+                (JobStatus::Pending | JobStatus::Waiting | JobStatus::Parked, _) => {
+                    aetheris_fault::sometimes!(PauseOfIdle);
+                    draft.push(ids, JobPaused { reason: PauseReason::Operator })?;
+                    Ok(Plan::Write(Box::new(draft), PauseAnswer::Now))
+                }
+            }
+        })
+        .await
+    }
+
+    /// Lets a paused job go on: it waits again, or is pending where it did not wait or its wait ended meanwhile. One
+    /// commit.
+    ///
+    /// # Errors
+    /// [`OpError`]: no such job, it has ended, its worker has not let it go yet, or no store.
+    pub async fn resume(&self, job: JobId) -> Result<ResumeAnswer, OpError> {
+        let ids = self.system.ids.as_ref();
+        self.amend(job, Purpose::Pause, Guard::Outside, |loaded, mut draft| {
+            let status = loaded.state.status;
+            match (status, loaded.state.end_requested) {
+                (JobStatus::Completed | JobStatus::Failed | JobStatus::Cancelled, _) => {
+                    Err(OpError::JobFinished { job, status })
+                }
+                // Its bodies are ending: the run cannot take that back.
+                (JobStatus::Running, Some(EndCause::Pause)) => Err(OpError::StateConflict(format!(
+                    "job {job} is about to be paused: its worker has not let it go yet; resume it when it is paused"
+                ))),
+                (JobStatus::Pending | JobStatus::Running | JobStatus::Waiting | JobStatus::Parked, _) => {
+                    Ok(Plan::Answer(ResumeAnswer::Already(status)))
+                }
+                (JobStatus::Paused, _) => {
+                    aetheris_fault::sometimes!(Resumed);
+                    draft.push(ids, JobResumed {})?;
+                    let status = draft.state().status;
+                    Ok(Plan::Write(Box::new(draft), ResumeAnswer::Now(status)))
+                }
+            }
+        })
+        .await
+    }
+}

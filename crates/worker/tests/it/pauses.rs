@@ -1,0 +1,243 @@
+//! Holding a job still: from every state, with what arrives meanwhile.
+
+use aetheris_core::event::{Event, PauseReason};
+use aetheris_core::job::JobStatus;
+use aetheris_core::json::Json;
+use aetheris_core::step::StepStatus;
+use aetheris_core::time::Span;
+use aetheris_runtime::OpError;
+use aetheris_runtime::ops::{Cancelled, PauseAnswer, Resolution, ResumeAnswer, SignalAnswer};
+use aetheris_store::JobFilter;
+use serde_json::json;
+
+use crate::world::{World, done, hold, unknown};
+
+const AGENT: &str = "agent: a\nversion: \"1\"\nplanner: static\ntools:\n  pay: { kind: function, function: f, timeout: 60s, on_in_doubt: human }\n  look: { kind: function, function: f, effect: pure, timeout: 60s }\nplan:\n  nodes:\n    - { id: n, kind: tool, tool: pay, when: \"message.pay\" }\n    - { id: m, kind: tool, tool: look, when: \"not message.pay\" }\n    - { id: last, kind: tool, tool: look, needs: [n, m] }\n";
+
+const WAIT: &str = "agent: a\nversion: \"1\"\nplanner: static\ntools:\n  t: { kind: function, function: f }\nplan:\n  nodes:\n    - { id: w, kind: wait, wait_type: human, correlation_key: k, park: trueDEADLINE }\n    - { id: last, kind: tool, tool: t, needs: [w], input: \"{{ nodes.w.output }}\" }\n";
+
+fn wait(deadline: &str) -> String {
+    WAIT.replace("DEADLINE", deadline)
+}
+
+/// Long enough for every sweep, poll and lease.
+async fn a_while() {
+    tokio::time::sleep(std::time::Duration::from_secs(120)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pending_job_is_held_until_it_is_resumed() {
+    let world = World::new();
+    world.put(AGENT).await;
+    let job = world.submit("a", json!({ "pay": true })).await;
+    assert_eq!(world.rt.pause(job).await.unwrap(), PauseAnswer::Now);
+    assert_eq!(world.rt.pause(job).await.unwrap(), PauseAnswer::Already);
+    let _process = world.start("w");
+    a_while().await;
+    let state = world.state(job).await;
+    assert_eq!((state.status, world.tools.count("pay")), (JobStatus::Paused, 0));
+    assert_eq!(state.paused.map(|paused| paused.reason), Some(PauseReason::Operator));
+    assert_eq!(world.rt.resume(job).await.unwrap(), ResumeAnswer::Now(JobStatus::Pending));
+    assert_eq!(world.done(job).await.status, JobStatus::Completed);
+    assert!(matches!(world.rt.pause(job).await, Err(OpError::JobFinished { .. })));
+    assert!(matches!(world.rt.resume(job).await, Err(OpError::JobFinished { .. })));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pause_waits_for_the_call_that_has_left_and_records_its_outcome() {
+    let world = World::new();
+    world.put(AGENT).await;
+    let (act, reached, release) = hold(done(json!(1)));
+    world.tools.next("pay", [act]);
+    let _process = world.start("w");
+    let job = world.submit("a", json!({ "pay": true })).await;
+    reached.notified().await;
+    assert_eq!(world.rt.pause(job).await.unwrap(), PauseAnswer::Requested);
+    assert_eq!(world.rt.pause(job).await.unwrap(), PauseAnswer::Requested);
+    // Its bodies are ending: that cannot be taken back.
+    assert!(matches!(world.rt.resume(job).await, Err(OpError::StateConflict(_))));
+    release.notify_one();
+    let state = world.until(job, &[JobStatus::Paused]).await;
+    assert_eq!((state.step_status(&"n".into()), state.owner), (StepStatus::Completed, None));
+    a_while().await;
+    assert_eq!((world.tools.count("pay"), world.tools.count("look")), (1, 0));
+    world.rt.resume(job).await.unwrap();
+    assert_eq!(world.done(job).await.status, JobStatus::Completed);
+    assert_eq!((world.tools.count("pay"), world.tools.count("look")), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pause_drops_a_pure_call_which_runs_again() {
+    let world = World::new();
+    world.put(AGENT).await;
+    let (act, reached, _release) = hold(done(json!(1)));
+    world.tools.next("look", [act]);
+    let _process = world.start("w");
+    let job = world.submit("a", json!({ "pay": false })).await;
+    reached.notified().await;
+    world.rt.pause(job).await.unwrap();
+    world.until(job, &[JobStatus::Paused]).await;
+    world.rt.resume(job).await.unwrap();
+    assert_eq!(world.done(job).await.status, JobStatus::Completed);
+    assert_eq!(world.tools.count("look"), 3);
+}
+
+/// The request reaches the run with the answer to its heartbeat, where no hint can: another process wrote it.
+#[tokio::test(start_paused = true)]
+async fn a_holder_elsewhere_hears_of_a_pause_with_its_heartbeat() {
+    let world = World::new();
+    world.put(AGENT).await;
+    let (act, reached, _release) = hold(done(json!(1)));
+    world.tools.next("look", [act]);
+    let _process = world.start("w");
+    let job = world.submit("a", json!({ "pay": false })).await;
+    reached.notified().await;
+    let asked = world.state(job).await.last_at;
+    // `world.rt` is a process of its own: its wake-ups are not those of the worker.
+    world.rt.pause(job).await.unwrap();
+    let state = world.until(job, &[JobStatus::Paused]).await;
+    assert!(state.last_at.since(asked) < Span::from_secs(25), "{:?}", state.last_at.since(asked));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_whose_worker_died_is_paused_by_whoever_takes_it_back() {
+    let world = World::new();
+    world.put(AGENT).await;
+    let (act, reached, _release) = hold(done(json!(1)));
+    world.tools.next("pay", [act]);
+    let first = world.start("first");
+    let job = world.submit("a", json!({ "pay": true })).await;
+    reached.notified().await;
+    world.rt.pause(job).await.unwrap();
+    first.kill();
+    let _second = world.start("second");
+    let state = world.until(job, &[JobStatus::Paused]).await;
+    assert_eq!((state.fence.epoch, state.reclaims), (1, 0));
+    a_while().await;
+    assert_eq!(world.tools.count("pay"), 1);
+    // Its call is in doubt as soon as it goes on, and not called again.
+    world.rt.resume(job).await.unwrap();
+    world.until(job, &[JobStatus::Parked]).await;
+    assert_eq!((world.tools.count("pay"), world.rt.store.in_doubt(9).await.unwrap().len()), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_parked_job_goes_back_to_its_wait() {
+    let world = World::new();
+    world.put(&wait("")).await;
+    let _process = world.start("w");
+    let job = world.submit("a", json!({})).await;
+    world.until(job, &[JobStatus::Parked]).await;
+    world.rt.pause(job).await.unwrap();
+    assert_eq!(world.rt.resume(job).await.unwrap(), ResumeAnswer::Now(JobStatus::Parked));
+    assert_eq!(world.rt.resume(job).await.unwrap(), ResumeAnswer::Already(JobStatus::Parked));
+    world.signal(job, "k", json!(1)).await.unwrap();
+    assert_eq!(world.done(job).await.status, JobStatus::Completed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_signal_that_comes_while_a_job_is_paused_counts() {
+    let world = World::new();
+    world.put(&wait("")).await;
+    let _process = world.start("w");
+    let job = world.submit("a", json!({})).await;
+    world.until(job, &[JobStatus::Parked]).await;
+    world.rt.pause(job).await.unwrap();
+    assert_eq!(world.signal(job, "k", json!("yes")).await.unwrap(), SignalAnswer::Delivered);
+    let again = SignalAnswer::AlreadyDelivered { payload_matches: true };
+    assert_eq!(world.signal(job, "k", json!("yes")).await.unwrap(), again);
+    a_while().await;
+    assert_eq!((world.state(job).await.status, world.tools.count("t")), (JobStatus::Paused, 0));
+    assert_eq!(world.rt.resume(job).await.unwrap(), ResumeAnswer::Now(JobStatus::Pending));
+    assert_eq!(world.done(job).await.status, JobStatus::Completed);
+    assert_eq!(world.result(job).await, json!("yes"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_that_times_out_while_its_job_is_paused_is_over() {
+    let world = World::new();
+    world.put(&wait(", deadline: 30s, on_deadline: { continue_with: late }")).await;
+    let _process = world.start("w");
+    let job = world.submit("a", json!({})).await;
+    world.until(job, &[JobStatus::Parked]).await;
+    world.rt.pause(job).await.unwrap();
+    a_while().await;
+    let state = world.state(job).await;
+    assert_eq!((state.status, state.blocked), (JobStatus::Paused, None));
+    assert!(matches!(world.signal(job, "k", json!(1)).await, Err(OpError::WaitOver(_))));
+    world.rt.resume(job).await.unwrap();
+    assert_eq!(world.done(job).await.status, JobStatus::Completed);
+    assert_eq!(world.result(job).await, json!("late"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deadline_ends_a_paused_job_and_so_does_a_cancel() {
+    let world = World::new();
+    world.put(&wait("").replace("plan:", "deadline: 40s\nplan:")).await;
+    let _process = world.start("w");
+    let (late, unwanted) = (world.submit("a", json!({})).await, world.submit("a", json!({})).await);
+    for job in [late, unwanted] {
+        world.until(job, &[JobStatus::Parked]).await;
+        world.rt.pause(job).await.unwrap();
+    }
+    assert_eq!(world.rt.cancel(unwanted).await.unwrap(), Cancelled::Now);
+    assert_eq!(world.done(unwanted).await.status, JobStatus::Cancelled);
+    assert_eq!(world.done(late).await.status, JobStatus::Failed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cancel_outranks_a_pause_that_was_asked_for() {
+    let world = World::new();
+    world.put(AGENT).await;
+    let (act, reached, release) = hold(done(json!(1)));
+    world.tools.next("pay", [act]);
+    let _process = world.start("w");
+    let job = world.submit("a", json!({ "pay": true })).await;
+    reached.notified().await;
+    world.rt.pause(job).await.unwrap();
+    assert_eq!(world.rt.cancel(job).await.unwrap(), Cancelled::Requested);
+    assert!(matches!(world.rt.pause(job).await, Err(OpError::StateConflict(_))));
+    release.notify_one();
+    assert_eq!(world.done(job).await.status, JobStatus::Cancelled);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_doubt_is_answered_while_its_job_is_paused() {
+    let world = World::new();
+    world.put(AGENT).await;
+    world.tools.next("pay", [crate::world::Act::Say(unknown("reset"))]);
+    let _process = world.start("w");
+    let job = world.submit("a", json!({ "pay": true })).await;
+    world.until(job, &[JobStatus::Parked]).await;
+    world.rt.pause(job).await.unwrap();
+    let doubt = world.rt.store.in_doubt(9).await.unwrap().remove(0);
+    let happened = Some(Json::new(json!({ "id": 7 })));
+    let answer = Resolution { happened, note: "seen".to_owned(), permit: None };
+    world.rt.resolve(job, doubt.key, answer).await.unwrap();
+    a_while().await;
+    let state = world.state(job).await;
+    assert_eq!((state.status, state.blocked, world.tools.count("look")), (JobStatus::Paused, None, 0));
+    world.rt.resume(job).await.unwrap();
+    assert_eq!(world.done(job).await.status, JobStatus::Completed);
+    assert_eq!(world.tools.count("pay"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_paused_job_is_listed_and_its_history_says_when_and_why() {
+    let world = World::new();
+    world.put(&wait("")).await;
+    let _process = world.start("w");
+    let job = world.submit("a", json!({})).await;
+    world.until(job, &[JobStatus::Parked]).await;
+    world.rt.pause(job).await.unwrap();
+    let since = world.state(job).await.last_at;
+    let filter = JobFilter { limit: 9, statuses: vec![JobStatus::Paused], ..JobFilter::default() };
+    let page = world.rt.store.jobs(filter).await.unwrap();
+    assert_eq!((page.jobs.len(), page.jobs[0].paused), (1, Some((PauseReason::Operator, since))));
+    world.rt.resume(job).await.unwrap();
+    world.signal(job, "k", json!(1)).await.unwrap();
+    world.done(job).await;
+    let told = world.events(job).await;
+    assert!(told.iter().any(|event| matches!(event, Event::JobPaused(_))));
+    assert!(told.iter().any(|event| matches!(event, Event::JobResumed(_))));
+}
