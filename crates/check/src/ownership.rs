@@ -63,9 +63,11 @@ fn reclaims(facts: &JobFacts, events: &[Recorded], tally: &mut Tally) {
                 }
                 held = false;
             }
-            Event::JobWaiting(_) | Event::JobCompleted(_) | Event::JobFailed(_) | Event::JobCancelled(_) => {
-                held = false;
-            }
+            Event::JobWaiting(_)
+            | Event::JobPaused(_)
+            | Event::JobCompleted(_)
+            | Event::JobFailed(_)
+            | Event::JobCancelled(_) => held = false,
             _ => {}
         }
     }

@@ -151,6 +151,16 @@ pub enum Command {
     /// Check a data folder against the invariants; changes nothing; exit 6 if something is wrong
     #[command(after_help = "Example:\n  aetheris check-consistency --data ./data")]
     CheckConsistency(CheckConsistency),
+    /// Copy the database to a file, also while it is in use
+    #[command(after_help = "Example:\n  aetheris backup aetheris-monday.db --data ./data\n\n\
+        The copy is checked and durable when this ends. `aetheris restore` makes it a database again.")]
+    Backup(Backup),
+    /// Put a backup in the place of the database; its unfinished jobs are held until they are resumed
+    #[command(after_help = "Example:\n  aetheris restore aetheris-monday.db --data ./data\n\n\
+        Nothing may run on the folder. The database that is there is kept under another name. What jobs did after the\n\
+        backup is not in it: look at each before `aetheris resume JOB`, or let all go on with\n\
+        `aetheris resume --all-restored`.")]
+    Restore(Restore),
     /// Print what is guaranteed and what is not
     #[command(after_help = "Example:\n  aetheris guarantees")]
     Guarantees,
@@ -221,6 +231,9 @@ pub struct Dev {
     /// Keep nothing beyond this process
     #[arg(long)]
     pub ephemeral: bool,
+    /// The data folder was moved here and its original is gone: accept a database without the file beside it
+    #[arg(long, conflicts_with = "ephemeral")]
+    pub moved: bool,
 }
 
 /// Arguments of `serve` and `worker`.
@@ -229,6 +242,37 @@ pub struct Configured {
     /// The configuration file
     #[arg(long, value_name = "FILE")]
     pub config: PathBuf,
+    /// The data folder was moved here and its original is gone: accept a database without the file beside it
+    #[arg(long)]
+    pub moved: bool,
+}
+
+/// Arguments of `backup`.
+#[derive(Debug, Clone, ClapArgs)]
+pub struct Backup {
+    /// The file to write; it must not be there
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// The data folder [default: ./data]
+    #[arg(long, value_name = "DIR", conflicts_with = "config")]
+    pub data: Option<PathBuf>,
+    /// The configuration file that names the database
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+}
+
+/// Arguments of `restore`.
+#[derive(Debug, Clone, ClapArgs)]
+pub struct Restore {
+    /// The backup
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// The data folder to put it in [default: ./data]
+    #[arg(long, value_name = "DIR", conflicts_with = "config")]
+    pub data: Option<PathBuf>,
+    /// The configuration file that names the database
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
 }
 
 /// Arguments of `demo`.

@@ -13,6 +13,7 @@ pub mod commands;
 pub mod config;
 pub mod error;
 pub mod exit;
+mod life;
 mod lock;
 pub mod logging;
 pub mod out;

@@ -14,14 +14,15 @@ use aetheris_core::id::InstanceId;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
+use crate::life::Life;
 
 #[derive(Debug, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 struct Content {
     /// Those that held the folder and may still hold jobs, oldest first; the last is the holder.
     instances: Vec<InstanceId>,
-    /// The holder's process, for people.
-    pid: u32,
+    /// The holder's process.
+    #[serde(flatten)]
+    holder: Life,
 }
 
 /// An exclusive hold on a data folder.
@@ -54,7 +55,12 @@ impl DataLock {
             Err(TryLockError::Error(e)) => return Err(failed("locked", &e)),
         }
         aetheris_fault::crash_point!("start.locked");
-        let predecessors = read(&mut file).unwrap_or_default().instances;
+        let before = read(&mut file).unwrap_or_default();
+        // Its lock is on another file: this folder was copied while that process used the original.
+        if before.holder.is_another_alive() {
+            return Err(copied(folder, &before.holder));
+        }
+        let predecessors = before.instances;
         let mut lock = Self { file, instance, path, predecessors };
         lock.write()?;
         if let Ok(folder) = File::open(folder) {
@@ -81,7 +87,7 @@ impl DataLock {
     fn write(&mut self) -> Result<(), Error> {
         let mut instances = self.predecessors.clone();
         instances.push(self.instance);
-        let content = Content { instances, pid: std::process::id() };
+        let content = Content { instances, holder: Life::own() };
         let text = serde_json::to_vec(&content).map_err(anyhow::Error::from)?;
         let emptied = self.file.rewind().and_then(|()| self.file.set_len(0));
         aetheris_fault::crash_point!("start.lock.emptied");
@@ -101,11 +107,20 @@ fn read(file: &mut File) -> Option<Content> {
 }
 
 fn held_by_another(folder: &Path, file: &mut File) -> Error {
-    let by = read(file).map_or_else(String::new, |content| format!(" (process {})", content.pid));
+    let by = read(file).map_or_else(String::new, |content| format!(" (process {})", content.holder.pid()));
     Error::Conflict(format!(
         "{} is in use by another `aetheris dev`{by}. Stop that one, or give this one its own folder with --data; \
          `aetheris worker --config FILE` shares a database on purpose",
         folder.display()
+    ))
+}
+
+fn copied(folder: &Path, holder: &Life) -> Error {
+    Error::Conflict(format!(
+        "{} is a copy of a folder that process {} uses now: both would do the same jobs. End that process and take the \
+         original away, or make a copy with `aetheris backup FILE` and put it in place with `aetheris restore`",
+        folder.display(),
+        holder.pid()
     ))
 }
 
@@ -152,6 +167,34 @@ mod tests {
         drop(DataLock::take(&shared, InstanceId::from_u128(1)).unwrap());
         assert_eq!(mode(&shared), 0o750);
         std::fs::remove_dir_all(parent).unwrap();
+    }
+
+    /// A folder that is copied while it is in use has a lock of its own, which nobody holds: that its file names a
+    /// process which lives proves that it is a copy, and not that the process is dead.
+    #[test]
+    fn a_copy_of_a_folder_in_use_is_refused_until_its_holder_has_ended() {
+        let folder = folder("copied");
+        let mut holder = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let first = InstanceId::from_u128(1);
+        let content = Content { instances: vec![first], holder: Life::of(holder.id()) };
+        std::fs::write(folder.join("aetheris.lock"), serde_json::to_vec(&content).unwrap()).unwrap();
+        let refused = DataLock::take(&folder, InstanceId::from_u128(2)).unwrap_err().to_string();
+        assert!(refused.contains("is a copy of a folder that process"), "{refused}");
+        holder.kill().unwrap();
+        holder.wait().unwrap();
+        assert_eq!(DataLock::take(&folder, InstanceId::from_u128(2)).unwrap().predecessors(), [first]);
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    /// As the builds before wrote it.
+    #[test]
+    fn a_file_without_the_holders_beginning_names_the_dead_as_ever() {
+        let folder = folder("before");
+        let first = InstanceId::from_u128(1);
+        let text = format!("{{\"instances\": [\"{first}\"], \"pid\": 1}}");
+        std::fs::write(folder.join("aetheris.lock"), text).unwrap();
+        assert_eq!(DataLock::take(&folder, InstanceId::from_u128(2)).unwrap().predecessors(), [first]);
+        std::fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]

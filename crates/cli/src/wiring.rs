@@ -11,10 +11,11 @@ use aetheris_runtime::{Models, Plans, Runtime, Settings, Wakeups};
 use aetheris_scheduler::SweepOptions;
 use aetheris_server::AppState;
 use aetheris_server::state::AgentCheck;
-use aetheris_store::Store;
 use aetheris_store::memory::MemoryStore;
 use aetheris_store::system::System;
-use aetheris_store_sqlite::{SqliteOptions, SqliteStore};
+use aetheris_store::{ErrorKind, Store};
+pub use aetheris_store_sqlite::{Backed, Progress, Staged, backup, stage};
+use aetheris_store_sqlite::{Custody, SqliteOptions, SqliteStore};
 use aetheris_worker::{StopSignals, Worker, WorkerOptions};
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::task::JoinSet;
@@ -46,35 +47,65 @@ pub struct Wired {
 ///
 /// # Errors
 /// It cannot be opened.
-pub fn open_store(config: &Config, system: &System) -> Result<Arc<dyn Store>, Error> {
+pub fn open_store(config: &Config, system: &System, moved: bool) -> Result<Arc<dyn Store>, Error> {
     match config.jobstore.kind {
         StoreKind::Memory => Ok(Arc::new(MemoryStore::new(Arc::clone(&system.clock)))),
-        StoreKind::Sqlite => open_sqlite(&config.jobstore.sqlite.path, system),
+        StoreKind::Sqlite => {
+            let (folder, opening) = (system.ids.secret(), system.ids.secret());
+            let custody = Custody { folder, moved, opening };
+            open_database(&config.jobstore.sqlite.path, system, Some(custody))
+        }
     }
 }
 
-/// Opens a database file.
+/// Opens a database file to look at it, or a copy: the file beside it is not asked and not written.
 ///
 /// # Errors
 /// Its folder cannot be made, or it cannot be opened.
 pub fn open_sqlite(path: &Path, system: &System) -> Result<Arc<dyn Store>, Error> {
+    open_database(path, system, None)
+}
+
+fn open_database(path: &Path, system: &System, custody: Option<Custody>) -> Result<Arc<dyn Store>, Error> {
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         let failed = |error| anyhow::anyhow!("the folder {} cannot be made: {error}", folder.display());
         std::fs::create_dir_all(folder).map_err(failed)?;
     }
-    let options = SqliteOptions { clock: Arc::clone(&system.clock), ..SqliteOptions::new(path) };
-    let store = SqliteStore::open(options).map_err(|e| anyhow::anyhow!("{} cannot be opened: {e}", path.display()))?;
+    let options = SqliteOptions { clock: Arc::clone(&system.clock), custody, ..SqliteOptions::new(path) };
+    let store = SqliteStore::open(options).map_err(|error| {
+        let message = format!("{} cannot be opened: {error}", path.display());
+        match error.kind {
+            // The file is there and is not to be opened like this: its user has to do something.
+            ErrorKind::Invalid => Error::Conflict(message),
+            _ => Error::Internal(anyhow::anyhow!(message)),
+        }
+    })?;
     Ok(Arc::new(store))
 }
 
 impl Wired {
-    /// Puts the parts together. `allow_loopback` is what `dev` allows and nothing else does.
+    /// Puts the parts together. `allow_loopback` is what `dev` allows and nothing else does; `moved` says that the
+    /// data folder was moved and its original is gone.
     ///
     /// # Errors
     /// The store cannot be opened, or an adapter not be set up.
-    pub fn new(config: Config, env: &Environment, allow_loopback: bool) -> Result<Self, Error> {
+    pub fn new(config: Config, env: &Environment, allow_loopback: bool, moved: bool) -> Result<Self, Error> {
         let system = System::machine();
-        let store = open_store(&config, &system)?;
+        let store = open_store(&config, &system, moved)?;
+        Self::over(store, system, config, env, allow_loopback)
+    }
+
+    /// Puts the parts together over a store that is open.
+    ///
+    /// # Errors
+    /// An adapter cannot be set up.
+    pub fn over(
+        store: Arc<dyn Store>,
+        system: System,
+        config: Config,
+        env: &Environment,
+        allow_loopback: bool,
+    ) -> Result<Self, Error> {
         let presence = Arc::new(match config.jobstore.kind {
             StoreKind::Memory => Presence::default(),
             StoreKind::Sqlite => Presence::beside(&config.jobstore.sqlite.path),

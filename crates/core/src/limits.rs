@@ -68,6 +68,12 @@ pub const BACKOFF_HELD_MAX: Span = Span::from_millis(500);
 /// A checkpoint is written when this many events were appended since the last one.
 pub const CHECKPOINT_EVENTS: u64 = 512;
 
+/// Pages of one piece of a backup: 4 MiB.
+pub const BACKUP_STEP_PAGES: i32 = 1_024;
+/// Times in a row that a backup finds the database locked before it gives up, 20 ms apart.
+pub const BACKUP_WAITS_MAX: u32 = 500;
+/// Jobs that a restore holds at once.
+pub const RESTORE_HOLDS_MAX: usize = 64;
 /// Jobs of one page of a list.
 pub const PAGE_JOBS_MAX: usize = 500;
 /// Events of one page.

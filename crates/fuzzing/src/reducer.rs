@@ -105,10 +105,7 @@ fn job_event(kind: EventKind, [a, b, c]: [u8; 3]) -> Option<Event> {
         }
         EventKind::JobFailed => JobFailed { error: Failure::new("code", "why"), node: optional(a, node) }.into(),
         EventKind::JobCancelled => JobCancelled {}.into(),
-        EventKind::TimerSet => {
-            let after_us = if c == 255 { u64::MAX } else { u64::from(b) };
-            TimerSet { after_us, timer: timer(a) }.into()
-        }
+        EventKind::TimerSet => timer_set([a, b, c]),
         EventKind::TimerFired => TimerFired { timer: timer(a) }.into(),
         EventKind::NodeStarted
         | EventKind::NodeFinished
@@ -120,6 +117,11 @@ fn job_event(kind: EventKind, [a, b, c]: [u8; 3]) -> Option<Event> {
         | EventKind::StepInDoubt
         | EventKind::InDoubtResolved => return None,
     })
+}
+
+fn timer_set([a, b, c]: [u8; 3]) -> Event {
+    let after_us = if c == 255 { u64::MAX } else { u64::from(b) };
+    TimerSet { after_us, timer: timer(a) }.into()
 }
 
 fn called(node: NodeId, permit: u32, [b, c]: [u8; 2]) -> Event {

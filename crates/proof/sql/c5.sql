@@ -23,7 +23,7 @@ WITH ledger_rows AS (
 )
 SELECT job || ' ' || node AS place,
        CASE WHEN NOT is_current THEN 'the ledger is at permit ' || permit || ', its events are not'
-            WHEN status = 'started' AND job_status NOT IN ('pending', 'running') THEN 'nothing is known of its call, and the job has gone on'
+            WHEN status = 'started' AND job_status NOT IN ('pending', 'running', 'paused') THEN 'nothing is known of its call, and the job has gone on'
             WHEN status = 'in_doubt' AND disproved AND NOT disproof THEN 'the ledger says that it did not happen, and no event does'
             WHEN status = 'in_doubt' AND NOT doubted AND NOT unknown THEN 'the ledger has it in doubt, and no event does'
             WHEN status = 'failed_unresolved' AND NOT unknown AND NOT given_up THEN 'the ledger has given it up, and no event does'

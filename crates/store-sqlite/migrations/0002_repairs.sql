@@ -105,3 +105,11 @@ FROM ledger l JOIN jobs j ON j.num = l.job JOIN ledger_statuses s ON s.code = l.
 
 -- 2. Checkpoints. A state is kept in the form of its author's build: one of another version is not read.
 ALTER TABLE checkpoints ADD COLUMN version INTEGER NOT NULL DEFAULT 1;
+
+-- 3. What the folder has seen: the folder's name and that of the last opening, as the file beside the database has
+-- them; how many transactions have written without an event, which with the number of the last event says how far the
+-- database has come; and whether this is a backup, which only a restore makes usable.
+ALTER TABLE meta ADD COLUMN folder BLOB CHECK (folder IS NULL OR length(folder) = 16);
+ALTER TABLE meta ADD COLUMN opening BLOB CHECK (opening IS NULL OR length(opening) = 16);
+ALTER TABLE meta ADD COLUMN writes INTEGER NOT NULL DEFAULT 0 CHECK (writes >= 0);
+ALTER TABLE meta ADD COLUMN copied INTEGER NOT NULL DEFAULT 0 CHECK (copied IN (0, 1));

@@ -143,6 +143,7 @@ fn take(
         ],
     )?;
     tx.moved(Some(JobStatus::Pending), JobStatus::Running);
+    tx.changes.events += 1;
     tx.changes.bytes += u64::try_from(event.payload.len()).unwrap_or(0) + 168;
     tx.changes.written.push((row.id, row.seq));
     let job = row.id;

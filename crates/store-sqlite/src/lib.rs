@@ -40,6 +40,11 @@
 //! turned into ready ones in pieces. So a claim reads its jobs off the front of one index, however many others
 //! are delayed, blocked or behind in their session.
 //!
+//! # Copies
+//!
+//! `seen` keeps a file beside the database that tells the newest state of it from an older copy; `copy` makes backups
+//! and puts them back.
+//!
 //! Reading order: `migrations/0001_init.sql`, `store`, `writer`, `commit`, `write`, `claim`, `settle`,
 //! `clock`, `read`, `rows`. Every statement is a file under `queries`, registered in `queries.rs`.
 
@@ -48,6 +53,7 @@ mod claim;
 mod clock;
 mod codes;
 mod commit;
+mod copy;
 mod error;
 mod file;
 mod heartbeat;
@@ -60,6 +66,7 @@ mod pool;
 mod queries;
 mod read;
 mod rows;
+mod seen;
 mod settle;
 mod stats;
 mod store;
@@ -69,5 +76,7 @@ mod wait;
 mod write;
 mod writer;
 
+pub use copy::{Backed, Progress, Staged, backup, stage};
 pub use open::{Fatal, SqliteOptions};
+pub use seen::Custody;
 pub use store::SqliteStore;

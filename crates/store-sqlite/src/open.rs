@@ -11,6 +11,7 @@ use rusqlite::{Connection, OpenFlags};
 use crate::error::Trouble;
 use crate::file::{self, Whose};
 use crate::queries::Query;
+use crate::seen::Custody;
 use crate::{migrate, network};
 
 /// Told of an error after which the process must not go on.
@@ -19,13 +20,16 @@ pub type Fatal = Arc<dyn Fn(&StoreError) + Send + Sync>;
 /// The exit status of a process whose disk failed: `EX_IOERR` of sysexits.
 const EXIT_IO: i32 = 74;
 /// How long opening waits for other processes.
-const BUSY: Duration = Duration::from_secs(10);
+pub(crate) const BUSY: Duration = Duration::from_secs(10);
 
 /// How a store is opened.
 #[derive(Clone)]
 pub struct SqliteOptions {
     /// The clocks.
     pub clock: Arc<dyn Clock>,
+    /// How the file beside the database is kept, which tells an older database from the newest; `None` for whoever
+    /// only looks, and for copies.
+    pub custody: Option<Custody>,
     /// Called when the disk did not do what it was told; not meant to return. The default logs one line and
     /// ends the process.
     pub on_fatal: Fatal,
@@ -43,6 +47,7 @@ impl SqliteOptions {
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self {
             clock: Arc::new(SystemClock),
+            custody: None,
             on_fatal: Arc::new(end_process),
             path: path.into(),
             pages_max: None,

@@ -79,6 +79,7 @@ queries! {
     MetaCounts = "meta_counts";
     MetaRead = "meta_read";
     MetaUpdate = "meta_update";
+    MetaWrites = "meta_writes";
     PlanKnown = "plan_known";
     PlanPut = "plan_put";
     PlanRead = "plan_read";
@@ -164,7 +165,9 @@ mod tests {
 
     fn schema() -> Connection {
         let conn = Connection::open_in_memory().unwrap();
-        conn.execute_batch(include_str!("../migrations/0001_init.sql")).unwrap();
+        for migration in crate::migrate::MIGRATIONS {
+            conn.execute_batch(migration).unwrap();
+        }
         conn
     }
 

@@ -25,6 +25,7 @@ use crate::history::{Bound, Looked};
 use crate::open::{self, SqliteOptions};
 use crate::pool::Pool;
 use crate::read::Reads;
+use crate::seen::Seen;
 use crate::stats::Stats;
 use crate::turn::Turn;
 use crate::wait::Waiting;
@@ -53,6 +54,7 @@ impl SqliteStore {
 
     fn start(options: SqliteOptions) -> Result<Self, Trouble> {
         let conn = open::writer(&options)?;
+        let seen = options.custody.map(|custody| Seen::take(&conn, &options.path, custody)).transpose()?;
         let turn = Turn::open(&options.path)?;
         let pool = Pool::start(&options.path, options.readers, &options.clock)?;
         let (requests, queue) = channel();
@@ -64,6 +66,7 @@ impl SqliteStore {
             file: Identity::of(&options.path)?,
             hints: hints.clone(),
             requests: queue,
+            seen,
             slots: Arc::clone(&slots),
             stats: Arc::clone(&stats),
             turn,

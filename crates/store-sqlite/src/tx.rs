@@ -37,10 +37,14 @@ pub(crate) struct Changes {
     pub(crate) bytes: u64,
     /// Whether a job became claimable.
     pub(crate) claimable: bool,
+    /// Events.
+    pub(crate) events: u64,
     /// Jobs per status, by the status's number.
     pub(crate) counts: [i64; STATUSES],
     /// The first moment from which on a job written here can be claimed.
     pub(crate) next_due: Option<Timestamp>,
+    /// How far the database has come, where its folder is to know.
+    pub(crate) reached: Option<u64>,
     /// Rows.
     pub(crate) rows: u64,
     /// Accepted units.
@@ -109,7 +113,9 @@ impl<'t, 'c> Tx<'t, 'c> {
     /// Writes what has changed of the store's own row. COMMIT comes next.
     pub(crate) fn finish(mut self) -> Result<Changes, Trouble> {
         let counted = self.changes.counts.iter().any(|count| *count != 0);
-        if self.changes.rows > 0 && (counted || self.look.mark.is_some()) {
+        // The number of the last event tells of a write that has events; of others this row does.
+        let silent = self.changes.events == 0;
+        if self.changes.rows > 0 && (counted || silent || self.look.mark.is_some()) {
             let mark = self.look.mark.unwrap_or(self.mark);
             let counts = self.changes.counts;
             let [pending, running, waiting, parked, completed, failed, cancelled, paused] = counts;
@@ -126,7 +132,8 @@ impl<'t, 'c> Tx<'t, 'c> {
                     completed,
                     failed,
                     cancelled,
-                    paused
+                    paused,
+                    silent
                 ],
             )?;
         }

@@ -84,6 +84,7 @@ fn events(tx: &mut Tx<'_, '_>, unit: &UnitOfWork, decided: &Decided, num: i64, h
             Text(&event.payload),
         ])?;
         tx.changes.rows += 1;
+        tx.changes.events += 1;
         tx.changes.bytes += u64::try_from(event.payload.len()).unwrap_or(0) + EVENT_ROW_BYTES;
     }
     Ok(())

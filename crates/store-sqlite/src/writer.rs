@@ -23,6 +23,7 @@ use crate::error::{Shared, Stop, Trouble};
 use crate::file::Identity;
 use crate::open::Fatal;
 use crate::queries::{Prepared, Query};
+use crate::seen::Seen;
 use crate::stats::Stats;
 use crate::turn::{Turn, ticks};
 use crate::tx::{Changes, Tx};
@@ -97,6 +98,7 @@ pub(crate) struct Parts {
     pub(crate) file: Identity,
     pub(crate) hints: Hints,
     pub(crate) requests: Receiver<Request>,
+    pub(crate) seen: Option<Seen>,
     pub(crate) slots: Arc<Semaphore>,
     pub(crate) stats: Arc<Stats>,
     pub(crate) turn: Turn,
@@ -258,6 +260,9 @@ impl Writer<'_> {
         let points = crash_points(&requests, &outcome);
         match self.commit(&points) {
             Ok(()) => {
+                if let (Some(seen), Some(reached)) = (&mut self.parts.seen, outcome.changes.reached) {
+                    seen.note(reached);
+                }
                 self.finish(requests, outcome);
                 for purpose in points {
                     aetheris_fault::crash_point!("store.{purpose}.answered");
@@ -312,7 +317,12 @@ impl Writer<'_> {
         };
         let wanted = wanted && !self.standing.is_empty();
         let served = if wanted { Some(claim::serve(&mut tx, &self.standing, sent_at)?) } else { None };
-        Ok(Outcome { answers, changes: tx.finish()?, served })
+        let mut changes = tx.finish()?;
+        if changes.rows > 0 && self.parts.seen.is_some() {
+            let reached = |row: &rusqlite::Row<'_>| Ok::<i64, Trouble>(row.get(0)?);
+            changes.reached = self.sql.first(Query::MetaWrites, [], reached)?.map(i64::unsigned_abs);
+        }
+        Ok(Outcome { answers, changes, served })
     }
 
     /// Whether anything of it is there, after COMMIT has answered with an error.

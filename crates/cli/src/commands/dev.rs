@@ -35,7 +35,7 @@ pub async fn run(given: &args::Dev, config: Config, context: &Context) -> Result
         StoreKind::Memory => None,
         StoreKind::Sqlite => Some(DataLock::take(data_folder(&config), instance)?),
     };
-    let wired = Wired { instance, ..Wired::new(config, &context.env, true)? };
+    let wired = Wired { instance, ..Wired::new(config, &context.env, true, given.moved)? };
     aetheris_fault::crash_point!("start.opened");
     for agent in agents {
         wired.rt.store.put_agent(agent).await.map_err(anyhow::Error::from)?;
@@ -60,7 +60,7 @@ pub async fn run(given: &args::Dev, config: Config, context: &Context) -> Result
 }
 
 /// The folder of the database: what `--data` names, or where the configuration puts the file.
-fn data_folder(config: &Config) -> &Path {
+pub(super) fn data_folder(config: &Config) -> &Path {
     let folder = config.jobstore.sqlite.path.parent().filter(|folder| !folder.as_os_str().is_empty());
     folder.unwrap_or(Path::new("."))
 }
@@ -69,9 +69,9 @@ fn data_folder(config: &Config) -> &Path {
 ///
 /// # Errors
 /// The process cannot start.
-pub async fn serve(config: Config, context: &Context) -> Result<Exit, Error> {
+pub async fn serve(config: Config, moved: bool, context: &Context) -> Result<Exit, Error> {
     let out = &context.out;
-    let wired = Wired::new(config, &context.env, false)?;
+    let wired = Wired::new(config, &context.env, false, moved)?;
     let listener = wired.listen().await?;
     let address = listener.local_addr().map_err(anyhow::Error::from)?;
     let signals = StopRequests::new()?;
@@ -87,13 +87,13 @@ pub async fn serve(config: Config, context: &Context) -> Result<Exit, Error> {
 ///
 /// # Errors
 /// The process cannot start.
-pub async fn worker(config: Config, context: &Context) -> Result<Exit, Error> {
+pub async fn worker(config: Config, moved: bool, context: &Context) -> Result<Exit, Error> {
     if config.jobstore.kind == StoreKind::Memory {
         let message = "a worker shares a database with a server; jobstore.type memory is one process's own";
         return Err(Error::Usage(message.to_owned()));
     }
     let out = &context.out;
-    let wired = Wired::new(config, &context.env, false)?;
+    let wired = Wired::new(config, &context.env, false, moved)?;
     let signals = StopRequests::new()?;
     let mut tasks = JoinSet::new();
     let background = CancellationToken::new();

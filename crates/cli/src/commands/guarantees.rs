@@ -17,7 +17,7 @@ const GUARANTEED: [&str; 5] = [
 ];
 
 /// What is not.
-const NOT_GUARANTEED: [&str; 5] = [
+const NOT_GUARANTEED: [&str; 6] = [
     "A process frozen between its last check and its send for longer than every bound: no runtime can promise \
      that such a call does not arrive late. A tool that honours the key (Idempotency-Key) or the fence header \
      (Aetheris-Fence) closes it.",
@@ -26,6 +26,8 @@ const NOT_GUARANTEED: [&str; 5] = [
     "What the disk loses after it has said that it is written is lost. SQLite's processes share one host and no \
      network file system.",
     "With --ephemeral or a jobstore of type memory nothing outlives the process.",
+    "A data folder that is put back as a whole cannot be told from the newest one: what was done since is done again. \
+     `aetheris restore` puts a backup in place and holds what was unfinished in it.",
 ];
 
 pub(super) fn run(context: &Context) -> Result<Exit, Error> {

@@ -2,6 +2,7 @@
 
 mod agent;
 mod agent_files;
+mod backup;
 pub mod bench;
 pub mod check_consistency;
 mod config;
@@ -14,6 +15,7 @@ mod jobs;
 mod outside;
 mod pause;
 pub mod prove;
+mod restore;
 mod send;
 mod signal;
 mod waits;
@@ -27,7 +29,7 @@ pub use self::outside::ChildArgs;
 
 use crate::args::{self, Args, Command, Global};
 use crate::client::Client;
-use crate::config::{Config, Environment, Override};
+use crate::config::{Config, Environment, Override, StoreKind};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::logging;
@@ -103,7 +105,7 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Error> {
         }
         Command::Serve(given) => {
             let config = context.configured(Some(&given.config), &[])?;
-            Box::pin(dev::serve(config, context)).await
+            Box::pin(dev::serve(config, given.moved, context)).await
         }
         Command::Prove(given) => {
             let config = given.config.as_deref();
@@ -114,7 +116,15 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Error> {
         }
         Command::Worker(given) => {
             let config = context.configured(Some(&given.config), &[])?;
-            Box::pin(dev::worker(config, context)).await
+            Box::pin(dev::worker(config, given.moved, context)).await
+        }
+        Command::Backup(given) => {
+            let config = local(given.config.as_deref(), given.data.as_deref(), context)?;
+            Box::pin(backup::run(&given, &config, context)).await
+        }
+        Command::Restore(given) => {
+            let config = local(given.config.as_deref(), given.data.as_deref(), context)?;
+            Box::pin(restore::run(&given, config, context)).await
         }
         command => {
             context.start_logging(None)?;
@@ -152,14 +162,27 @@ async fn without_config(command: Command, context: &Context) -> Result<Exit, Err
     }
 }
 
+/// The configuration of a command about a data folder.
+fn local(file: Option<&Path>, data: Option<&Path>, context: &Context) -> Result<Config, Error> {
+    let config = crate::config::load(file, &context.env, &data_flags(data)).map_err(Error::Config)?;
+    context.start_logging(None)?;
+    if config.jobstore.kind == StoreKind::Memory {
+        return Err(Error::Usage("jobstore.type memory keeps nothing: there is no database to copy".to_owned()));
+    }
+    Ok(config)
+}
+
+/// What `--data` sets.
+fn data_flags(data: Option<&Path>) -> Vec<Override> {
+    let Some(data) = data else { return Vec::new() };
+    let path = data.join("aetheris.db");
+    let set = |key, value| Override { key, value, flag: "--data" };
+    vec![set("jobstore.type", json!("sqlite")), set("jobstore.sqlite.path", json!(path))]
+}
+
 /// What the arguments of `dev` set in its configuration.
 fn dev_flags(dev: &args::Dev) -> Vec<Override> {
-    let mut flags = Vec::new();
-    if let Some(data) = &dev.data {
-        let path = data.join("aetheris.db");
-        flags.push(Override { key: "jobstore.type", value: json!("sqlite"), flag: "--data" });
-        flags.push(Override { key: "jobstore.sqlite.path", value: json!(path), flag: "--data" });
-    }
+    let mut flags = data_flags(dev.data.as_deref());
     if dev.ephemeral {
         flags.push(Override { key: "jobstore.type", value: json!("memory"), flag: "--ephemeral" });
     }

@@ -3,6 +3,8 @@
 mod arguments;
 mod commands;
 mod connection;
+mod copies;
+mod pauses;
 mod samples;
 mod server;
 mod views;

@@ -80,9 +80,9 @@ fn job_events() -> impl Strategy<Value = Event> {
             WaitCompleted { by, node }.into()
         }),
         1 => select(vec![EndCause::Cancel, EndCause::Deadline]).prop_map(|cause| JobCancelRequested { cause }.into()),
-        2 => Just(JobPauseRequested {}.into()),
-        3 => select(PauseReason::ALL.to_vec()).prop_map(|reason| JobPaused { reason }.into()),
-        4 => Just(JobResumed {}.into()),
+        1 => Just(JobPauseRequested {}.into()),
+        1 => select(PauseReason::ALL.to_vec()).prop_map(|reason| JobPaused { reason }.into()),
+        1 => Just(JobResumed {}.into()),
         1 => value().prop_map(|value| JobCompleted { answer: Answer::Value(value) }.into()),
         1 => (failure(), proptest::option::of(node())).prop_map(|(error, node)| JobFailed { error, node }.into()),
         1 => Just(JobCancelled {}.into()),
@@ -140,7 +140,7 @@ fn step_events() -> impl Strategy<Value = Event> {
             reason: "r".to_owned()
         }
         .into()),
-        8 => (node(), 1u32..4, doubt, by).prop_map(|(node, permit, outcome, by)| InDoubtResolved {
+        16 => (node(), 1u32..4, doubt, by).prop_map(|(node, permit, outcome, by)| InDoubtResolved {
             by,
             node,
             note: None,

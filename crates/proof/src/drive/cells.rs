@@ -44,7 +44,7 @@ pub struct Cell {
 /// The parts of a run outside the store that have a point before and after.
 const CALLS: [&str; 3] = ["run.tool", "run.pure", "run.model"];
 /// Points between writes and calls: where something is read, decided, answered or half done.
-const BETWEEN: [(&str, Setting); 58] = [
+const BETWEEN: [(&str, Setting); 59] = [
     ("run.claimed", Setting::Dev),
     ("run.loaded", Setting::Dev),
     ("run.tool.permitted", Setting::Dev),
@@ -86,6 +86,7 @@ const BETWEEN: [(&str, Setting); 58] = [
     ("store.open.before_migrate", Setting::Dev),
     ("store.migrate.before_commit", Setting::Dev),
     ("store.migrate.after_commit", Setting::Dev),
+    ("store.seen.announced", Setting::Dev),
     ("store.create.answered", Setting::Dev),
     ("store.claim.answered", Setting::Dev),
     ("store.permit.answered", Setting::Dev),

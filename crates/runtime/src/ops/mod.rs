@@ -13,7 +13,7 @@ mod timer;
 
 pub use cancel::Cancelled;
 pub use deposit::{Deposit, DepositOutcome, Deposited};
-pub use pause::{PauseAnswer, ResumeAnswer};
+pub use pause::{Held, PauseAnswer, ResumeAnswer};
 pub use reclaim::{Proof, Reclaimed};
 pub use replay::Replay;
 pub use resolve::Resolution;

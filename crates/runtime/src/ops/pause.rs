@@ -1,6 +1,8 @@
 //! Holding a job still and letting it go on: at once where nobody holds the job, by request where someone does.
 
-use aetheris_core::event::{EndCause, JobPauseRequested, JobPaused, JobResumed, PauseReason};
+use aetheris_core::event::{
+    EndCause, Event, JobCancelled, JobFailed, JobPauseRequested, JobPaused, JobResumed, PauseReason,
+};
 use aetheris_core::id::JobId;
 use aetheris_core::job::JobStatus;
 use aetheris_core::lease::Guard;
@@ -30,7 +32,54 @@ pub enum ResumeAnswer {
     Now(JobStatus),
 }
 
+/// What a restore did with a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Held {
+    /// It had ended, or an operator had paused it before.
+    Already,
+    /// It is held until an operator resumes it.
+    Now,
+    /// Its end had been asked for: it has ended now.
+    Ended,
+}
+
 impl Runtime {
+    /// Holds a job of a restored store, which no process works on: what it did since the backup is not known here. One
+    /// commit.
+    ///
+    /// # Errors
+    /// [`OpError`]: no such job, or no store.
+    pub async fn hold_restored(&self, job: JobId) -> Result<Held, OpError> {
+        let ids = self.system.ids.as_ref();
+        self.amend(job, Purpose::Pause, Guard::Outside, |loaded, mut draft| {
+            let ends = match (loaded.state.status, loaded.state.end_requested) {
+                (JobStatus::Completed | JobStatus::Failed | JobStatus::Cancelled | JobStatus::Paused, _) => {
+                    return Ok(Plan::Answer(Held::Already));
+                }
+                (JobStatus::Running, Some(EndCause::Cancel)) => Some(Event::from(JobCancelled {})),
+                (JobStatus::Running, Some(EndCause::Deadline)) => {
+                    Some(JobFailed { error: super::deadline_exceeded(), node: None }.into())
+                }
+                (JobStatus::Running, Some(EndCause::Pause) | None)
+                | (JobStatus::Pending | JobStatus::Waiting | JobStatus::Parked, _) => None,
+            };
+            draft.release();
+            match ends {
+                Some(ends) => {
+                    let reason = "the job was ended while the outcome of the call was unknown";
+                    self.doubt_open_calls(&loaded.ledger, &mut draft, reason)?;
+                    draft.push(ids, ends)?;
+                    Ok(Plan::Write(Box::new(draft), Held::Ended))
+                }
+                None => {
+                    draft.push(ids, JobPaused { reason: PauseReason::Restored })?;
+                    Ok(Plan::Write(Box::new(draft), Held::Now))
+                }
+            }
+        })
+        .await
+    }
+
     /// Holds a job still until it is resumed. One commit; where a worker holds the job, the worker writes the pause
     /// when its calls have ended, or whoever reclaims it.
     ///

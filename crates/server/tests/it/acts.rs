@@ -29,6 +29,45 @@ async fn a_job_is_cancelled_at_once_on_request_and_once() {
     bed.call("POST", &path, r#"{"force": true}"#).await.problem(400, "invalid_request");
 }
 
+#[tokio::test]
+async fn a_job_is_paused_and_resumed_once_and_says_why_and_since_when() {
+    let bed = Bed::with_agents().await;
+    let job = bed.send("approve", "1").await;
+    let act = |act: &str| format!("/api/jobs/{job}/{act}");
+    assert_eq!(bed.call("POST", &act("resume"), "").await.is(200)["status"], "pending");
+    assert_eq!(bed.call("POST", &act("pause"), "").await.is(202)["status"], "paused");
+    bed.clock.advance(Span::from_secs(61));
+    assert_eq!(bed.call("POST", &act("pause"), "{}").await.is(200)["status"], "paused");
+    let listed = bed.get("/api/jobs?status=paused").await;
+    let paused = &listed.is(200)["jobs"][0]["paused"];
+    assert_eq!(paused["reason"], "operator");
+    assert_eq!(paused, &bed.get(&format!("/api/jobs/{job}")).await.is(200)["paused"]);
+    let since = paused["since"].as_str().unwrap().to_owned();
+    assert!(since.starts_with("2026-11-21T09:"), "{since}");
+    assert_eq!(bed.call("POST", &act("resume"), "").await.is(202)["status"], "pending");
+    assert_eq!(bed.get(&format!("/api/jobs/{job}")).await.is(200)["paused"], serde_json::Value::Null);
+    bed.call("POST", &act("pause"), r#"{"force": true}"#).await.problem(400, "invalid_request");
+    bed.call("POST", &act("cancel"), "").await.is(202);
+    for act in [act("pause"), act("resume")] {
+        assert!(bed.call("POST", &act, "").await.problem(409, "job_finished").contains("cancelled"));
+    }
+    bed.call("POST", "/api/jobs/job_00000000000000000000000000/pause", "").await.problem(404, "job_not_found");
+}
+
+#[tokio::test]
+async fn a_held_job_is_asked_to_pause_and_cannot_be_resumed_before_it_has() {
+    let bed = Bed::with_agents().await;
+    let held = bed.send("pay", "1").await;
+    let hand = bed.claim().await;
+    for _ in 0..2 {
+        let reply = bed.call("POST", &format!("/api/jobs/{held}/pause"), "").await;
+        assert_eq!(reply.is(202), &serde_json::json!({"end_requested": "pause", "status": "running"}));
+    }
+    assert_eq!(bed.get(&format!("/api/jobs/{held}")).await.is(200)["end_requested"], "pause");
+    bed.call("POST", &format!("/api/jobs/{held}/resume"), "").await.problem(409, "state_conflict");
+    drop(hand);
+}
+
 /// Found by chaos: with more calls in doubt than one list has, the newest could not be seen.
 #[tokio::test]
 async fn the_doubts_of_one_job_can_be_asked_for_and_an_answer_names_its_permit() {

@@ -63,6 +63,8 @@ async fn every_documented_call_exists_and_says_all_that_it_answers() {
         "post /api/agents/{agent}/message",
         "post /api/jobs/{id}/cancel",
         "post /api/jobs/{id}/in-doubt/{invocation}",
+        "post /api/jobs/{id}/pause",
+        "post /api/jobs/{id}/resume",
         "post /api/jobs/{id}/signal",
         "put /api/agents/{agent}",
     ];

@@ -132,7 +132,7 @@ pub async fn q2_by_what_they_wait_for(f: Fixture) {
 pub async fn q2_what_is_paused(f: Fixture) {
     let parked = f.running().await;
     f.ok(f.of(parked, Purpose::Block).await.wait("w", "key", WaitType::Human, true).done()).await;
-    let (pending, held) = (f.pending().await, f.running().await);
+    let (held, pending) = (f.running().await, f.pending().await);
     f.pending().await;
     for job in [parked.job, pending, held.job] {
         f.advance(Span::from_secs(1));
@@ -149,7 +149,7 @@ pub async fn q2_what_is_paused(f: Fixture) {
     f.ok(f.draft(held.job, Purpose::Timer, Guard::Outside).await.event(at).done()).await;
     assert_eq!(f.store().job(held.job).await.unwrap().unwrap().paused, Some((PauseReason::Operator, since)));
     let by = JobFilter { statuses: vec![JobStatus::Paused], ..JobFilter::default() };
-    assert_eq!(found(&f, by).await, [held.job, pending, parked.job]);
+    assert_eq!(found(&f, by).await, [pending, held.job, parked.job]);
     // An open wait can be ended while its job is paused: it stays listed.
     let waits = JobFilter { blocked_on: Some(Some(WaitType::Human)), ..JobFilter::default() };
     assert_eq!(found(&f, waits).await, [parked.job]);

@@ -33,7 +33,7 @@ impl World {
         }];
         flags.push(Override { key: "worker.slots", value: serde_json::json!(slots), flag: "--slots" });
         let config = config::from_text(None, &Environment::of(&[]), &flags).map_err(Error::Config)?;
-        let wired = Wired::new(config, &Environment::of(&[]), true)?;
+        let wired = Wired::new(config, &Environment::of(&[]), true, false)?;
         let (mut tasks, stop) = (JoinSet::new(), CancellationToken::new());
         wired.start_sweeps(&mut tasks, &stop);
         wired.start_worker(&mut tasks)?;

@@ -268,7 +268,7 @@ const CANDIDATES: usize = 3;
 /// A unit that could follow.
 async fn candidate(world: &mut World<'_>, state: JobState) -> Option<Written> {
     let doubts = state.steps.values().any(|step| step.status == StepStatus::InDoubt);
-    let mut choice = if doubts && world.random.one_in(2) { 6 } else { world.random.below(20) };
+    let mut choice = if doubts && world.random.one_in(2) { 6 } else { world.random.below(21) };
     if state.status == JobStatus::Running && world.random.one_in(2) {
         choice = 13;
     }
@@ -279,7 +279,7 @@ async fn candidate(world: &mut World<'_>, state: JobState) -> Option<Written> {
         0 => signal_keep(world, state),
         1 => deposit(world, state),
         2 => checkpoint(world, state),
-        3 => timer(world, state)?,
+        3 | 20 => timer(world, state)?,
         4 | 14 | 15 => cancel(world, state)?,
         5 => signal_deliver(world, state).await?,
         6 => resolve(world, state)?,

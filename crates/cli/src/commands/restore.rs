@@ -1,0 +1,110 @@
+//! `restore`: a backup becomes the database, and what was unfinished in it is held.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use aetheris_core::id::InstanceId;
+use aetheris_core::job::JobStatus;
+use aetheris_core::limits;
+use aetheris_runtime::Runtime;
+use aetheris_runtime::ops::Held;
+use aetheris_store::system::System;
+use aetheris_store::{JobFilter, JobPage};
+use futures_util::stream::{self, StreamExt, TryStreamExt};
+use serde_json::json;
+
+use super::Context;
+use super::backup::{blocking, teller};
+use crate::args;
+use crate::config::Config;
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::lock::DataLock;
+use crate::wiring::{self, Staged, Wired};
+
+/// Puts a backup in the place of the configured database. Nothing may run on it.
+///
+/// # Errors
+/// The folder is in use, the file is no backup, or something cannot be read or written.
+pub(super) async fn run(given: &args::Restore, config: Config, context: &Context) -> Result<Exit, Error> {
+    if !given.file.is_file() {
+        let message = format!("there is no file {}", given.file.display());
+        return Err(Error::Other { message, exit: Exit::NotFound });
+    }
+    let system = System::machine();
+    let database = config.jobstore.sqlite.path.clone();
+    let lock = DataLock::take(super::dev::data_folder(&config), InstanceId::from_u128(system.ids.secret()))?;
+    let (file, at, mut told) = (given.file.clone(), database.clone(), teller(&context.out, "restore"));
+    let clock = Arc::clone(&system.clock);
+    let staged = blocking(move || wiring::stage(&file, &at, clock.as_ref(), &mut told)).await?;
+    let staged = staged.map_err(|error| refused(&given.file, &error))?;
+    let held = hold(&staged, config, context).await?;
+    let (generation, jobs) = (staged.generation, staged.backed.jobs);
+    let now = system.clock.wall();
+    let aside = blocking(move || staged.put_in_place(now)).await?.map_err(|error| refused(&database, &error))?;
+    drop(lock);
+    if context.out.json {
+        let value =
+            json!({ "database": database, "generation": generation, "held": held, "jobs": jobs, "kept_aside": aside });
+        context.out.value(&value)?;
+        return Ok(Exit::Done);
+    }
+    let mut text = format!(
+        "restored {} into {}: generation {generation}, {jobs} jobs\n",
+        given.file.display(),
+        database.display()
+    );
+    if let Some(aside) = aside {
+        text.push_str(&format!("the database that was there is kept as {}\n", aside.display()));
+    }
+    text.push_str(&match held {
+        0 => "no job was unfinished\n".to_owned(),
+        held => format!(
+            "{held} unfinished jobs are held: what they did after the backup is not in it, and would be done again.\n\
+             Start the server, look at them, then let them go on:\n  aetheris jobs --status paused\n  \
+             aetheris resume JOB\n  aetheris resume --all-restored\n"
+        ),
+    });
+    context.out.text(&text)?;
+    Ok(Exit::Done)
+}
+
+fn refused(path: &Path, error: &aetheris_store::StoreError) -> Error {
+    let message = format!("{}: {error}", path.display());
+    match error.kind {
+        aetheris_store::ErrorKind::Invalid => Error::Conflict(message),
+        _ => Error::Internal(anyhow::anyhow!(message)),
+    }
+}
+
+/// Holds every unfinished job of the staged copy, in pages; how many.
+async fn hold(staged: &Staged, config: Config, context: &Context) -> Result<usize, Error> {
+    let system = System::machine();
+    let store = wiring::open_sqlite(&staged.path, &system)?;
+    let rt = Wired::over(store, system, config, &context.env, false)?.rt;
+    let (mut held, mut before) = (0, None);
+    loop {
+        let filter =
+            JobFilter { before, limit: limits::PAGE_JOBS_MAX, statuses: OPEN.to_vec(), ..JobFilter::default() };
+        let page = rt.store.jobs(filter).await.map_err(anyhow::Error::from)?;
+        held += hold_page(&rt, &page).await?;
+        before = page.next;
+        if before.is_none() {
+            return Ok(held);
+        }
+        context.out.note(&format!("{held} unfinished jobs held; going on"));
+    }
+}
+
+/// What a job may be that is to be held.
+const OPEN: [JobStatus; 4] = [JobStatus::Pending, JobStatus::Running, JobStatus::Waiting, JobStatus::Parked];
+
+async fn hold_page(rt: &Runtime, page: &JobPage) -> Result<usize, Error> {
+    let holds = page.jobs.iter().map(|row| rt.hold_restored(row.id));
+    let held: Vec<Held> = stream::iter(holds)
+        .buffer_unordered(limits::RESTORE_HOLDS_MAX)
+        .try_collect()
+        .await
+        .map_err(|error| anyhow::anyhow!("an unfinished job cannot be held, and nothing was changed: {error}"))?;
+    Ok(held.into_iter().filter(|held| *held == Held::Now).count())
+}

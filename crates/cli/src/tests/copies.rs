@@ -1,0 +1,204 @@
+//! Backups and restores of a real folder, without a server.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use aetheris_core::event::PauseReason;
+use aetheris_core::id::{AgentName, JobId};
+use aetheris_core::job::JobStatus;
+use aetheris_core::json::Json;
+use aetheris_runtime::ops::Submission;
+use aetheris_store::NewAgent;
+
+use super::server::{Ran, run};
+use crate::config::{self, Environment, Override};
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::wiring::Wired;
+
+const AGENT: &str = "agent: a\nplan:\n  nodes:\n    - { id: w, kind: wait, wait_type: human, correlation_key: k }\n";
+
+/// A folder of its own, gone with it.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("aetheris-copies-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn data(&self) -> PathBuf {
+        self.0.join("data")
+    }
+
+    fn file(&self, name: &str) -> String {
+        self.0.join(name).display().to_string()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _gone = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Opens a folder as `dev` does, but for the server and the worker.
+fn open(data: &Path, moved: bool) -> Result<Wired, Error> {
+    let _installed = rustls::crypto::ring::default_provider().install_default();
+    let path = data.join("aetheris.db");
+    let flags = [Override { key: "jobstore.sqlite.path", value: serde_json::json!(path), flag: "--data" }];
+    let config = config::from_text(None, &Environment::of(&[]), &flags).map_err(Error::Config)?;
+    Wired::new(config, &Environment::of(&[]), true, moved)
+}
+
+async fn submit(wired: &Wired) -> JobId {
+    let agent = Arc::new(aetheris_agentfile::parse(AGENT).unwrap());
+    wired.rt.store.put_agent(NewAgent { agent, source: AGENT.to_owned() }).await.unwrap();
+    let message = Submission { message: Some(Json::null()), ..Submission::default() };
+    wired.rt.submit(&AgentName::from("a"), message).await.unwrap().job
+}
+
+async fn status(wired: &Wired, job: JobId) -> (JobStatus, Option<PauseReason>) {
+    let row = wired.rt.store.job(job).await.unwrap().unwrap();
+    (row.status, row.paused.map(|(reason, _)| reason))
+}
+
+async fn local(words: &[&str]) -> Ran {
+    run("http://127.0.0.1:9", words).await
+}
+
+fn refused(opened: Result<Wired, Error>, words: &str) {
+    let error = opened.err().unwrap();
+    assert_eq!(error.exit(), Exit::Conflict, "{error}");
+    let text = error.to_string();
+    assert!(text.contains(words), "`{text}` does not say `{words}`");
+    assert!(text.contains("aetheris restore"), "{text}");
+}
+
+#[tokio::test]
+async fn a_backup_of_a_folder_in_use_is_put_back_and_holds_what_was_unfinished() {
+    let folder = Folder::new("whole");
+    let (data, file) = (folder.data().display().to_string(), folder.file("backup.db"));
+    let wired = open(&folder.data(), false).unwrap();
+    let (held, cancelled, mine) = (submit(&wired).await, submit(&wired).await, submit(&wired).await);
+    wired.rt.cancel(cancelled).await.unwrap();
+    wired.rt.pause(mine).await.unwrap();
+    let ran = local(&["backup", &file, "--data", &data]).await;
+    assert_eq!(ran.exit(), Exit::Done, "{:?}", ran.ended.err());
+    assert!(ran.stdout.contains("3 jobs, 2 of them unfinished; checked and durable"), "{}", ran.stdout);
+    let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&file).unwrap().permissions());
+    assert_eq!(mode & 0o777, 0o600);
+    // Never over a file.
+    assert_eq!(local(&["backup", &file, "--data", &data]).await.exit(), Exit::Conflict);
+    let later = submit(&wired).await;
+    // Never under a process.
+    let ran = local(&["restore", &file, "--data", &data]).await;
+    assert!(ran.exit() == Exit::Conflict && ran.error().contains("another process"), "{}", ran.error());
+    assert_eq!(status(&wired, later).await, (JobStatus::Pending, None));
+    drop(wired);
+    let ran = local(&["restore", &file, "--data", &data, "--json"]).await;
+    assert_eq!(ran.exit(), Exit::Done, "{:?}", ran.ended.err());
+    let told = ran.json();
+    assert_eq!((&told["generation"], &told["held"], &told["jobs"]), (&2.into(), &1.into(), &3.into()));
+    assert!(Path::new(told["kept_aside"].as_str().unwrap()).is_file());
+    let wired = open(&folder.data(), false).unwrap();
+    assert_eq!(status(&wired, held).await, (JobStatus::Paused, Some(PauseReason::Restored)));
+    assert_eq!(status(&wired, mine).await, (JobStatus::Paused, Some(PauseReason::Operator)));
+    assert_eq!(status(&wired, cancelled).await, (JobStatus::Cancelled, None));
+    assert!(wired.rt.store.job(later).await.unwrap().is_none());
+    wired.rt.resume(held).await.unwrap();
+    assert_eq!(status(&wired, held).await, (JobStatus::Pending, None));
+    drop(wired);
+    // Each restore begins a life of its own, also of the same backup.
+    let ran = local(&["restore", &file, "--data", &data, "--json"]).await;
+    assert_eq!(ran.json()["generation"], 3);
+}
+
+#[tokio::test]
+async fn a_backup_is_not_opened_by_itself() {
+    let folder = Folder::new("itself");
+    let (data, file) = (folder.data().display().to_string(), folder.file("backup.db"));
+    submit(&open(&folder.data(), false).unwrap()).await;
+    assert_eq!(local(&["backup", &file, "--data", &data]).await.exit(), Exit::Done);
+    for name in ["aetheris.db-wal", "aetheris.db-shm"] {
+        let _absent = std::fs::remove_file(folder.data().join(name));
+    }
+    std::fs::copy(&file, folder.data().join("aetheris.db")).unwrap();
+    refused(open(&folder.data(), false), "is a backup");
+    let other = folder.0.join("other");
+    std::fs::create_dir(&other).unwrap();
+    std::fs::copy(&file, other.join("aetheris.db")).unwrap();
+    refused(open(&other, true), "is a backup");
+}
+
+/// As an operator would with the database's own tools: the file of yesterday over the one of today.
+#[tokio::test]
+async fn an_older_database_in_its_folder_is_refused_until_it_is_restored() {
+    let folder = Folder::new("older");
+    let database = folder.data().join("aetheris.db");
+    let yesterday = folder.file("yesterday.db");
+    let wired = open(&folder.data(), false).unwrap();
+    let job = submit(&wired).await;
+    rusqlite::Connection::open(&database).unwrap().execute("VACUUM INTO ?1", [&yesterday]).unwrap();
+    submit(&wired).await;
+    drop(wired);
+    for name in ["aetheris.db", "aetheris.db-wal", "aetheris.db-shm"] {
+        let _absent = std::fs::remove_file(folder.data().join(name));
+    }
+    // Without its database at all it is not a new one.
+    refused(open(&folder.data(), false), "has seen another database here");
+    for name in ["aetheris.db", "aetheris.db-wal", "aetheris.db-shm"] {
+        let _absent = std::fs::remove_file(folder.data().join(name));
+    }
+    std::fs::copy(&yesterday, &database).unwrap();
+    refused(open(&folder.data(), false), "older than what");
+    refused(open(&folder.data(), true), "older than what");
+    let data = folder.data().display().to_string();
+    // The file in place is as good a source as any.
+    let own = database.display().to_string();
+    let ran = local(&["restore", &own, "--data", &data]).await;
+    assert_eq!(ran.exit(), Exit::Done, "{:?}", ran.ended.err());
+    assert!(ran.stdout.contains("1 unfinished jobs are held"), "{}", ran.stdout);
+    let wired = open(&folder.data(), false).unwrap();
+    assert_eq!(status(&wired, job).await, (JobStatus::Paused, Some(PauseReason::Restored)));
+}
+
+#[tokio::test]
+async fn a_database_without_its_file_was_moved_or_is_refused() {
+    let folder = Folder::new("moved");
+    let wired = open(&folder.data(), false).unwrap();
+    let job = submit(&wired).await;
+    drop(wired);
+    drop(open(&folder.data(), false).unwrap());
+    std::fs::remove_file(folder.data().join("aetheris.seen")).unwrap();
+    refused(open(&folder.data(), false), "was in use");
+    let wired = open(&folder.data(), true).unwrap();
+    assert_eq!(status(&wired, job).await, (JobStatus::Pending, None));
+    drop(wired);
+    // Said once: it is a folder like any other then.
+    drop(open(&folder.data(), false).unwrap());
+}
+
+#[tokio::test]
+async fn what_is_no_backup_changes_nothing() {
+    let folder = Folder::new("none");
+    let data = folder.data().display().to_string();
+    let wired = open(&folder.data(), false).unwrap();
+    let job = submit(&wired).await;
+    drop(wired);
+    let text = folder.file("text.db");
+    std::fs::write(&text, "not a database, and long enough to be read as one".repeat(100)).unwrap();
+    let foreign = folder.file("foreign.db");
+    rusqlite::Connection::open(&foreign).unwrap().execute_batch("CREATE TABLE t (a)").unwrap();
+    for file in [text, foreign] {
+        let ran = local(&["restore", &file, "--data", &data]).await;
+        assert!(ran.ended.is_err(), "{file}");
+    }
+    assert_eq!(local(&["restore", &folder.file("absent.db"), "--data", &data]).await.exit(), Exit::NotFound);
+    assert_eq!(local(&["backup", &folder.file("b.db"), "--data", "/nowhere"]).await.exit(), Exit::NotFound);
+    let wired = open(&folder.data(), false).unwrap();
+    assert_eq!(status(&wired, job).await, (JobStatus::Pending, None));
+    let left: Vec<_> = std::fs::read_dir(folder.data()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert!(left.iter().all(|name| !name.to_string_lossy().contains("restoring")), "{left:?}");
+}

@@ -1,0 +1,73 @@
+//! `pause` and `resume` against a small server, and how a paused job is shown.
+
+use std::sync::{Arc, Mutex};
+
+use axum::Router;
+use axum::extract::{Path, Query};
+use axum::http::StatusCode;
+use axum::routing::{get, post};
+use serde_json::{Value, json};
+
+use super::samples::{JOB, job_with, problem};
+use super::server::{run, serve};
+use crate::exit::Exit;
+
+fn paused(id: &str, reason: &str) -> Value {
+    job_with("paused", json!({ "id": id, "paused": { "reason": reason, "since": "2026-11-21T09:30:01Z" } }))
+}
+
+#[tokio::test]
+async fn a_paused_job_says_why_and_how_it_goes_on() {
+    let route = |job: Value| Router::new().route("/api/jobs/{id}", get(move || async move { job.to_string() }));
+    let url = serve(route(paused(JOB, "restored"))).await;
+    let shown = run(&url, &["show", JOB]).await.stdout;
+    assert!(shown.contains("held since the restore"), "{shown}");
+    assert!(shown.contains(&format!("let it go on with: aetheris resume {JOB}\n")), "{shown}");
+    let url = serve(route(job_with("running", json!({ "end_requested": "pause" })))).await;
+    let shown = run(&url, &["show", JOB]).await.stdout;
+    assert!(shown.contains("asked to pause"), "{shown}");
+}
+
+#[tokio::test]
+async fn a_held_job_is_asked_and_others_pause_at_once() {
+    for (answer, words) in [
+        (json!({ "end_requested": "pause", "status": "running" }), "asked to pause"),
+        (json!({ "end_requested": null, "status": "paused" }), "is paused"),
+    ] {
+        let route = post(move || async move { (StatusCode::ACCEPTED, answer.to_string()) });
+        let url = serve(Router::new().route("/api/jobs/{id}/pause", route)).await;
+        let ran = run(&url, &["pause", JOB]).await;
+        assert!(ran.exit() == Exit::Done && ran.stdout.contains(words), "{}", ran.stdout);
+    }
+}
+
+/// Two pages: what an operator has paused stays, what has ended meanwhile is told, and the others go on.
+#[tokio::test]
+async fn all_that_a_restore_has_held_is_resumed_page_by_page() {
+    let ids = [1, 2, 3, 4].map(|number| format!("job_01JD000000000000000000000{number}"));
+    let resumed = Arc::new(Mutex::new(Vec::new()));
+    let (told, pages) = (Arc::clone(&resumed), ids.clone());
+    let list = move |Query(query): Query<std::collections::BTreeMap<String, String>>| async move {
+        assert_eq!((query["status"].as_str(), query["agent"].as_str()), ("paused", "refund"));
+        let [one, two, three, four] = pages;
+        match query.get("cursor") {
+            None => json!({ "jobs": [paused(&one, "restored"), paused(&two, "operator")], "next_cursor": two }),
+            Some(_) => json!({ "jobs": [paused(&three, "restored"), paused(&four, "restored")], "next_cursor": null }),
+        }
+        .to_string()
+    };
+    let ended = ids[2].clone();
+    let resume = move |Path(id): Path<String>| async move {
+        told.lock().unwrap().push(id.clone());
+        if id == ended {
+            return (StatusCode::CONFLICT, problem("job_finished", 409, "it has ended").to_string());
+        }
+        (StatusCode::ACCEPTED, json!({ "status": "pending" }).to_string())
+    };
+    let router = Router::new().route("/api/jobs", get(list)).route("/api/jobs/{id}/resume", post(resume));
+    let url = serve(router).await;
+    let ran = run(&url, &["resume", "--all-restored", "--agent", "refund"]).await;
+    assert_eq!(*resumed.lock().unwrap(), [ids[0].clone(), ids[2].clone(), ids[3].clone()]);
+    assert_eq!((ran.exit(), ran.stdout.as_str()), (Exit::Conflict, "2 restored jobs go on\n"));
+    assert!(ran.stderr.contains(&format!("not resumed: {}", ids[2])), "{}", ran.stderr);
+}

@@ -1,0 +1,1 @@
+SELECT writes + (SELECT coalesce(max(num), 0) FROM events) FROM meta WHERE id = 1

@@ -1,0 +1,328 @@
+//! Copies of a database: a backup of one that may be in use, and putting one back.
+//!
+//! A backup reads one snapshot through SQLite's own copying, in pieces; whoever writes meanwhile is not held up, and only
+//! the log grows for so long. It is marked as a copy, checked, synced and then given its name, so that under that name
+//! there is never half of one.
+//!
+//! A restore makes the copy usable beside the database ([`stage`]): marked as in use, in the next generation, with no
+//! folder. Its unfinished jobs are then held by whoever can fold them, and [`Staged::put_in_place`] changes the names.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use aetheris_core::limits;
+use aetheris_core::time::Timestamp;
+use aetheris_store::StoreError;
+use aetheris_store::system::Clock;
+use rusqlite::backup::{Backup, StepResult};
+use rusqlite::{Connection, OpenFlags};
+
+use crate::error::Trouble;
+use crate::{migrate, open, seen};
+
+/// How long one piece waits for a lock before it is asked for again.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// How far a copy is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Progress {
+    /// Pages copied.
+    pub done: u64,
+    /// Pages in all.
+    pub of: u64,
+}
+
+/// What a backup holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Backed {
+    /// The file's size, in bytes.
+    pub bytes: u64,
+    /// The store's life that it is from.
+    pub generation: u32,
+    /// Jobs in it.
+    pub jobs: u64,
+    /// Those of them that had not ended.
+    pub unfinished: u64,
+}
+
+/// A copy that is being made: gone again if it is not finished.
+#[derive(Debug)]
+struct Part {
+    done: bool,
+    path: PathBuf,
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        if !self.done {
+            // What led here is what is told.
+            drop(std::fs::remove_file(&self.path));
+        }
+    }
+}
+
+/// Copies a database, which may be in use, to a file that is not there yet.
+///
+/// # Errors
+/// There is no such database, the file is there, or one of them cannot be read or written.
+pub fn backup(
+    database: &Path,
+    file: &Path,
+    clock: &dyn Clock,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Backed, StoreError> {
+    back_up(database, file, clock, progress).map_err(|trouble| trouble.at("backup"))
+}
+
+fn back_up(
+    database: &Path,
+    file: &Path,
+    clock: &dyn Clock,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Backed, Trouble> {
+    refuse_taken(file)?;
+    let mut part = Part { done: false, path: beside(file, &format!("part-{}", std::process::id())) };
+    let conn = copied(database, &part.path, clock, progress)?;
+    conn.execute_batch("UPDATE meta SET copied = 1, folder = NULL, opening = NULL")?;
+    let backed = finished(conn, &part.path)?;
+    refuse_taken(file)?;
+    // Fails where somebody has made the file since, instead of writing over it.
+    rustix::fs::renameat_with(rustix::fs::CWD, &part.path, rustix::fs::CWD, file, rustix::fs::RenameFlags::NOREPLACE)
+        .map_err(|error| Trouble::Unavailable(format!("{} cannot be named: {error}", file.display())))?;
+    part.done = true;
+    seen::sync_folder(file)?;
+    Ok(backed)
+}
+
+fn refuse_taken(file: &Path) -> Result<(), Trouble> {
+    if file.exists() {
+        return Err(Trouble::Refused(format!("{} exists; a backup is never written over a file", file.display())));
+    }
+    Ok(())
+}
+
+/// The name of a file that stands beside another while it is made.
+fn beside(file: &Path, end: &str) -> PathBuf {
+    let mut name = file.as_os_str().to_owned();
+    name.push("-");
+    name.push(end);
+    PathBuf::from(name)
+}
+
+/// Copies one snapshot of a database to a new file, page by page, and brings the copy's schema up to date.
+fn copied(
+    from: &Path,
+    to: &Path,
+    clock: &dyn Clock,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Connection, Trouble> {
+    let source = source(from)?;
+    // Its owner's alone from the first byte on.
+    let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(to);
+    made.map_err(|error| Trouble::Unavailable(format!("{} cannot be made: {error}", to.display())))?;
+    let mut conn =
+        Connection::open_with_flags(to, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+    conn.execute_batch("PRAGMA journal_mode = MEMORY; PRAGMA synchronous = OFF;")?;
+    // One snapshot: without it every write of another process would begin the copy anew.
+    source.execute_batch("BEGIN")?;
+    is_ours(&source, from)?;
+    let copy = Backup::new(&source, &mut conn)?;
+    let mut waited = 0u32;
+    loop {
+        let step = copy.step(limits::BACKUP_STEP_PAGES)?;
+        let at = copy.progress();
+        let pages = |count: i32| u64::from(count.unsigned_abs());
+        progress(Progress { done: pages(at.pagecount - at.remaining), of: pages(at.pagecount) });
+        match step {
+            StepResult::Done => break,
+            StepResult::More => waited = 0,
+            StepResult::Busy | StepResult::Locked if waited < limits::BACKUP_WAITS_MAX => {
+                waited += 1;
+                std::thread::sleep(PAUSE);
+            }
+            _ => return Err(Trouble::Unavailable(format!("{} is locked by another process", from.display()))),
+        }
+    }
+    drop(copy);
+    drop(source);
+    // One file, which needs no log beside it.
+    conn.execute_batch("PRAGMA journal_mode = DELETE")?;
+    migrate::run(&conn, clock)?;
+    Ok(conn)
+}
+
+/// A connection that reads the database; one on a medium that cannot be written is read as it stands.
+fn source(from: &Path) -> Result<Connection, Trouble> {
+    if !from.is_file() {
+        return Err(Trouble::Unavailable(format!("there is no database {}", from.display())));
+    }
+    open::reader(from)
+}
+
+fn is_ours(source: &Connection, from: &Path) -> Result<(), Trouble> {
+    let application = source.query_row("PRAGMA application_id", [], |row| row.get::<_, i64>(0));
+    match application {
+        Ok(found) if found == migrate::APPLICATION => {
+            // The read that the snapshot begins with.
+            source.query_row("SELECT count(*) FROM meta", [], |row| row.get::<_, i64>(0))?;
+            Ok(())
+        }
+        Ok(_) => Err(Trouble::Refused(format!("{} is not a database of this program", from.display()))),
+        Err(error) => Err(Trouble::Refused(format!("{} is not a database: {error}", from.display()))),
+    }
+}
+
+/// Checks a copy, closes it and makes it durable.
+fn finished(conn: Connection, path: &Path) -> Result<Backed, Trouble> {
+    let found: String = conn.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
+    if found != "ok" {
+        return Err(Trouble::Corrupt(format!("the copy does not pass SQLite's own check: {found}")));
+    }
+    let (generation, jobs, unfinished) = conn.query_row(
+        "SELECT generation, pending + running + waiting + parked + paused + completed + failed + cancelled,
+                pending + running + waiting + parked + paused FROM meta WHERE id = 1",
+        [],
+        |row| Ok((row.get(0)?, row.get::<_, i64>(1)?.unsigned_abs(), row.get::<_, i64>(2)?.unsigned_abs())),
+    )?;
+    conn.close().map_err(|(_, error)| error)?;
+    let synced = File::open(path).and_then(|file| {
+        file.sync_all()?;
+        file.metadata()
+    });
+    let bytes = synced.map_err(|e| Trouble::Unavailable(format!("{} cannot be synced: {e}", path.display())))?.len();
+    Ok(Backed { bytes, generation, jobs, unfinished })
+}
+
+/// A copy that can be put in the place of a database.
+#[derive(Debug)]
+pub struct Staged {
+    /// What it holds.
+    pub backed: Backed,
+    /// The generation that its jobs go on in: above every one that is known here.
+    pub generation: u32,
+    /// The file.
+    pub path: PathBuf,
+    database: PathBuf,
+    /// Held alone while the names change.
+    held: Option<File>,
+    part: Part,
+}
+
+/// Makes a usable copy of a backup beside the database that it is to replace. The database stays as it is.
+///
+/// # Errors
+/// A process has the database open, the file is no database of this program or a newer build's, or it cannot be
+/// copied.
+pub fn stage(
+    file: &Path,
+    database: &Path,
+    clock: &dyn Clock,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Staged, StoreError> {
+    staged(file, database, clock, progress).map_err(|trouble| trouble.at("restore"))
+}
+
+fn staged(
+    file: &Path,
+    database: &Path,
+    clock: &dyn Clock,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Staged, Trouble> {
+    let seen_path = seen::path_of(database);
+    let held = seen::alone(&seen_path)?;
+    let path = beside(database, "restoring");
+    for end in ["", "-wal", "-shm", "-turn", "-journal"] {
+        // What a restore that was cut short has left.
+        remove(&with_end(&path, end))?;
+    }
+    let part = Part { done: false, path: path.clone() };
+    let conn = copied(file, &path, clock, progress)?;
+    let before = [generation_of(database), seen::look(&seen_path).map(|seen| seen.generation)];
+    let own: u32 = conn.query_row("SELECT generation FROM meta WHERE id = 1", [], |row| row.get(0))?;
+    let highest = before.into_iter().flatten().fold(own, u32::max);
+    let generation =
+        highest.checked_add(1).ok_or_else(|| Trouble::Corrupt("there is no next generation".to_owned()))?;
+    conn.execute("UPDATE meta SET copied = 0, folder = NULL, opening = NULL, generation = ?1", [generation])?;
+    let backed = finished(conn, &path)?;
+    Ok(Staged { backed, database: database.to_owned(), generation, held, part, path })
+}
+
+fn with_end(path: &Path, end: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(end);
+    PathBuf::from(name)
+}
+
+fn remove(path: &Path) -> Result<(), Trouble> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(Trouble::Unavailable(format!("{} cannot be removed: {error}", path.display())))
+        }
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+/// The generation of a database, if it can be read: it may be damaged, which is why it is replaced.
+fn generation_of(database: &Path) -> Option<u32> {
+    let conn = database.is_file().then(|| open::reader(database).ok()).flatten()?;
+    conn.query_row("SELECT generation FROM meta WHERE id = 1", [], |row| row.get(0)).ok()
+}
+
+impl Staged {
+    /// Puts the copy in the database's place. What was there is kept under another name, which is the answer. Nobody
+    /// may have the copy open.
+    ///
+    /// # Errors
+    /// A file cannot be renamed or synced. Whatever was done, no process opens what is half in place.
+    pub fn put_in_place(mut self, now: Timestamp) -> Result<Option<PathBuf>, StoreError> {
+        self.rename(now).map_err(|trouble| trouble.at("restore"))
+    }
+
+    fn rename(&mut self, now: Timestamp) -> Result<Option<PathBuf>, Trouble> {
+        let conn = Connection::open_with_flags(&self.path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+        conn.query_row("PRAGMA journal_mode = DELETE", [], |row| row.get::<_, String>(0))?;
+        finished(conn, &self.path)?;
+        for end in ["-wal", "-shm", "-turn"] {
+            remove(&with_end(&self.path, end))?;
+        }
+        let aside = self.aside(now)?;
+        // A crash here leaves a folder without its database, and after the next line one that its file has not seen:
+        // both are refused at the next start, and the restore can be made again.
+        rename(&self.path, &self.database)?;
+        self.part.done = true;
+        remove(&seen::path_of(&self.database))?;
+        seen::sync_folder(&self.database)?;
+        self.held = None;
+        Ok(aside)
+    }
+
+    /// Gives the old database and its log other names.
+    fn aside(&self, now: Timestamp) -> Result<Option<PathBuf>, Trouble> {
+        if !self.database.exists() {
+            remove(&with_end(&self.database, "-wal"))?;
+            remove(&with_end(&self.database, "-shm"))?;
+            return Ok(None);
+        }
+        let stamp: String = now.to_string().chars().filter(char::is_ascii_alphanumeric).collect();
+        let aside = with_end(&self.database, &format!(".before-restore-{stamp}"));
+        if aside.exists() {
+            return Err(Trouble::Refused(format!("{} exists; try again", aside.display())));
+        }
+        // The log first: a database beside the log of another would be damaged by it.
+        for end in ["-wal", "-shm", ""] {
+            let old = with_end(&self.database, end);
+            if old.exists() {
+                rename(&old, &with_end(&aside, end))?;
+            }
+        }
+        seen::sync_folder(&self.database)?;
+        Ok(Some(aside))
+    }
+}
+
+fn rename(from: &Path, to: &Path) -> Result<(), Trouble> {
+    std::fs::rename(from, to)
+        .map_err(|e| Trouble::Unavailable(format!("{} cannot be renamed to {}: {e}", from.display(), to.display())))
+}
