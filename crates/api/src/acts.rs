@@ -92,6 +92,16 @@ pub enum Outcome {
     DidNotHappen,
 }
 
+/// What follows a call that did not happen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum AfterNo {
+    /// One more try, if the budget allows it.
+    Retry,
+    /// The step fails.
+    Fail,
+}
+
 /// An operator's answer to a doubt.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -111,6 +121,9 @@ pub struct ResolveRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = schema::Any)]
     pub result: Option<Raw>,
+    /// With `did_not_happen`: what follows. One more try where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub then: Option<AfterNo>,
 }
 
 /// The answer to a resolve.

@@ -19,8 +19,8 @@ pub mod system;
 pub mod waits;
 
 pub use acts::{
-    CancelAnswer, Outcome, PauseResult, ResolveAnswer, ResolveRequest, ResumeResult, SignalRequest, SignalResult,
-    SignalStatus,
+    AfterNo, CancelAnswer, Outcome, PauseResult, ResolveAnswer, ResolveRequest, ResumeResult, SignalRequest,
+    SignalResult, SignalStatus,
 };
 pub use agents::{AgentList, AgentPut, AgentView};
 pub use error::{ErrorCode, Problem, ProblemError};

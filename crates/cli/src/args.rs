@@ -506,9 +506,21 @@ pub struct Resolve {
     /// With --happened: what the call answered, which becomes the step's output
     #[arg(long, value_name = "JSON", conflicts_with = "did_not_happen")]
     pub result: Option<String>,
+    /// With --did-not-happen: what follows, one more try or the failure of the step [default: retry]
+    #[arg(long, value_name = "WHAT", value_enum, conflicts_with = "happened")]
+    pub then: Option<Then>,
     /// How you know; kept with the job
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub note: String,
+}
+
+/// What follows a call that did not happen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Then {
+    /// One more try
+    Retry,
+    /// The step fails
+    Fail,
 }
 
 /// Arguments of `check-consistency`.

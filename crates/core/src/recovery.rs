@@ -31,14 +31,30 @@ pub enum Told {
         /// The permit.
         permit: u32,
     },
-    /// The doubt was answered: it did not happen, and cannot any more.
-    Disproved,
+    /// The doubt was answered: it did not happen. That ended the try, and no further permit was given.
+    Disproved {
+        /// The permit.
+        permit: u32,
+        /// What follows where nothing else becomes known of it.
+        next: AfterDisproof,
+    },
     /// A failed try is over and the next one is due.
     Retryable,
     /// It ended with success.
     Succeeded,
     /// It ended with an error, or was skipped.
     Ended,
+}
+
+/// Where a step stands whose doubt was answered by "did not happen".
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AfterDisproof {
+    /// The end of the try is not recorded: a history of a build that did not end it.
+    EndTry,
+    /// The next try is scheduled.
+    NextTry,
+    /// The next try has begun and has not asked for its permit.
+    Begun,
 }
 
 /// What the effect store has for the step's key.
@@ -68,6 +84,8 @@ pub enum Decision {
     Run,
     /// Start the next try, as the retry policy says.
     NextTry,
+    /// Nothing happened: end the try, and let the retry policy decide about a next one.
+    EndTry,
     /// Write the missing events from the effect; run nothing.
     CatchUp,
     /// Write this outcome of the ledger into the events, then follow the retry policy.
@@ -89,7 +107,7 @@ pub fn told(step: &StepState) -> Told {
         StepStatus::Pending => Told::NotStarted,
         StepStatus::Completed => Told::Succeeded,
         StepStatus::Failed | StepStatus::Skipped => Told::Ended,
-        StepStatus::Retrying => Told::Retryable,
+        StepStatus::Retrying => disproved(step, AfterDisproof::NextTry).unwrap_or(Told::Retryable),
         StepStatus::Running | StepStatus::Waiting | StepStatus::InDoubt => match &step.invocation {
             None => Told::StartedPlain,
             Some(invocation) => match invocation.phase {
@@ -98,13 +116,22 @@ pub fn told(step: &StepState) -> Told {
                 }
                 InvocationPhase::Started => Told::Called { permit: invocation.permit, class: invocation.class },
                 InvocationPhase::Resolved(DoubtOutcome::Happened) => Told::Happened { permit: invocation.permit },
-                InvocationPhase::Resolved(DoubtOutcome::DidNotHappen) => Told::Disproved,
+                InvocationPhase::Resolved(DoubtOutcome::DidNotHappen) => {
+                    let next = if step.doubt.is_some() { AfterDisproof::EndTry } else { AfterDisproof::Begun };
+                    Told::Disproved { permit: invocation.permit, next }
+                }
                 // A further try has started and has not asked for its permit yet.
                 InvocationPhase::Finished(_) => Told::StartedPlain,
                 InvocationPhase::Resolved(DoubtOutcome::Unresolved) => Told::Doubted { permit: invocation.permit },
             },
         },
     }
+}
+
+fn disproved(step: &StepState, next: AfterDisproof) -> Option<Told> {
+    let invocation = step.invocation.as_ref()?;
+    let disproved = invocation.phase == InvocationPhase::Resolved(DoubtOutcome::DidNotHappen);
+    disproved.then_some(Told::Disproved { permit: invocation.permit, next })
 }
 
 /// Decides. An effect or ledger row of an older permit than the events speak of is late evidence, not
@@ -120,7 +147,14 @@ pub fn decide(told: Told, effect: Option<EffectSeen>, ledger: Option<LedgerSeen>
             (None, None) => Decision::Run,
             (None, Some(_)) => Decision::Corrupt("the ledger has an invocation of a step that never started"),
         },
-        Told::StartedPlain | Told::Disproved => Decision::Run,
+        Told::StartedPlain => Decision::Run,
+        Told::Disproved { permit, next } => match (current(permit, effect, ledger), next) {
+            (Err(why), _) => Decision::Corrupt(why),
+            (Ok((Some(_), _)), _) => Decision::CatchUp,
+            (Ok((None, _)), AfterDisproof::EndTry) => Decision::EndTry,
+            (Ok((None, _)), AfterDisproof::NextTry) => Decision::NextTry,
+            (Ok((None, _)), AfterDisproof::Begun) => Decision::Run,
+        },
         Told::Happened { permit } => match current(permit, effect, ledger) {
             Ok((Some(_), _)) => Decision::CatchUp,
             Ok((None, _)) => Decision::Corrupt("a doubt was answered by \"happened\", and its effect is missing"),
@@ -262,7 +296,16 @@ mod tests {
     #[test]
     fn an_answered_doubt_is_caught_up_or_called_again() {
         assert_eq!(decide(Told::Happened { permit: 2 }, EFFECT, ledger(L::Committed)), Decision::CatchUp);
-        assert_eq!(decide(Told::Disproved, None, ledger(L::InDoubt)), Decision::Run);
+        for (next, decision) in [
+            (AfterDisproof::EndTry, Decision::EndTry),
+            (AfterDisproof::NextTry, Decision::NextTry),
+            (AfterDisproof::Begun, Decision::Run),
+        ] {
+            let told = Told::Disproved { permit: 2, next };
+            assert_eq!(decide(told, None, ledger(L::InDoubt)), decision);
+            assert_eq!(decide(told, OLDER, ledger(L::InDoubt)), decision);
+            assert_eq!(decide(told, EFFECT, ledger(L::Committed)), Decision::CatchUp);
+        }
     }
 
     fn step(status: StepStatus, phase: Option<InvocationPhase>) -> StepState {
@@ -285,6 +328,7 @@ mod tests {
     fn what_the_events_of_a_step_say_is_read_from_its_state() {
         use InvocationPhase::{Finished, Resolved, Started};
         use StepStatus as S;
+        let disproved = |next| Told::Disproved { permit: 2, next };
         for (status, expected) in [
             (S::Pending, Told::NotStarted),
             (S::Completed, Told::Succeeded),
@@ -300,17 +344,24 @@ mod tests {
             (S::Running, Started, called(AtMostOnce)),
             (S::InDoubt, Started, Told::Doubted { permit: 2 }),
             (S::Running, Resolved(DoubtOutcome::Happened), Told::Happened { permit: 2 }),
-            (S::Running, Resolved(DoubtOutcome::DidNotHappen), Told::Disproved),
+            (S::Running, Resolved(DoubtOutcome::DidNotHappen), disproved(AfterDisproof::Begun)),
+            (S::Retrying, Resolved(DoubtOutcome::DidNotHappen), disproved(AfterDisproof::NextTry)),
+            (S::Retrying, Finished(InvocationOutcome::NotSent), Told::Retryable),
+            (S::Failed, Resolved(DoubtOutcome::DidNotHappen), Told::Ended),
             (S::InDoubt, Resolved(DoubtOutcome::Unresolved), Told::Doubted { permit: 2 }),
             (S::Running, Finished(InvocationOutcome::NotSent), Told::StartedPlain),
         ] {
             assert_eq!(told(&step(status, Some(phase))), expected, "{status:?} {phase:?}");
         }
+        let doubt = crate::state::Doubt { policy: 0, reason: String::new(), since: Default::default(), waited: false };
+        let old = StepState { doubt: Some(doubt), ..step(S::Running, Some(Resolved(DoubtOutcome::DidNotHappen))) };
+        assert_eq!(told(&old), disproved(AfterDisproof::EndTry));
     }
 
     #[test]
     fn only_the_current_permit_is_read_and_a_newer_one_is_corruption() {
-        for told in [called(AtMostOnce), Told::Doubted { permit: 2 }, Told::Happened { permit: 2 }] {
+        let disproved = Told::Disproved { permit: 2, next: AfterDisproof::NextTry };
+        for told in [called(AtMostOnce), Told::Doubted { permit: 2 }, Told::Happened { permit: 2 }, disproved] {
             let newer = Some(EffectSeen { permit: 3 });
             assert!(matches!(decide(told, newer, None), Decision::Corrupt(_)), "{told:?}");
             let row = Some(LedgerSeen { permit: 3, status: L::Committed });

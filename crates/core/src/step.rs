@@ -44,7 +44,7 @@ pub enum StepTrigger {
     Unblock,
     /// Its outcome is unknown, or still unknown at the next policy.
     Doubt,
-    /// The doubt has an answer.
+    /// The doubt has an answer; or an answer that ended a try is taken back by the call's own late success.
     Resolve,
     /// It is not run.
     Skip,
@@ -107,7 +107,7 @@ impl StepStatus {
             (Self::Pending | Self::Retrying, T::Start)
             | (Self::Running, T::Call)
             | (Self::Waiting, T::Unblock)
-            | (Self::InDoubt, T::Resolve) => Ok(Self::Running),
+            | (Self::InDoubt | Self::Running | Self::Retrying, T::Resolve) => Ok(Self::Running),
             (Self::Running, T::Succeed) => Ok(Self::Completed),
             (Self::Pending | Self::Running | Self::InDoubt, T::Fail) => Ok(Self::Failed),
             (Self::Running, T::ScheduleRetry) => Ok(Self::Retrying),
@@ -115,18 +115,10 @@ impl StepStatus {
             (Self::Running | Self::InDoubt, T::Doubt) => Ok(Self::InDoubt),
             (Self::Pending, T::Skip) => Ok(Self::Skipped),
             (Self::Pending, T::Call | T::Succeed | T::ScheduleRetry | T::Wait | T::Unblock | T::Doubt | T::Resolve)
-            | (Self::Running, T::Start | T::Unblock | T::Resolve | T::Skip)
+            | (Self::Running, T::Start | T::Unblock | T::Skip)
             | (
                 Self::Retrying,
-                T::Call
-                | T::Succeed
-                | T::Fail
-                | T::ScheduleRetry
-                | T::Wait
-                | T::Unblock
-                | T::Doubt
-                | T::Resolve
-                | T::Skip,
+                T::Call | T::Succeed | T::Fail | T::ScheduleRetry | T::Wait | T::Unblock | T::Doubt | T::Skip,
             )
             | (
                 Self::Waiting,
@@ -192,7 +184,9 @@ mod tests {
             (S::Running, T::ScheduleRetry, S::Retrying),
             (S::Running, T::Wait, S::Waiting),
             (S::Running, T::Doubt, S::InDoubt),
+            (S::Running, T::Resolve, S::Running),
             (S::Retrying, T::Start, S::Running),
+            (S::Retrying, T::Resolve, S::Running),
             (S::Waiting, T::Unblock, S::Running),
             (S::InDoubt, T::Fail, S::Failed),
             (S::InDoubt, T::Doubt, S::InDoubt),

@@ -239,6 +239,7 @@ fn resolve(search: &Search, program: &Program, job: &Job, number: u8, (happened,
     } else {
         let fact = Fact::Answered { answer: Answered::DidNotHappen, permit };
         draft.settling(fact, permit, LedgerTrigger::Disprove)?;
+        draft.fact(Fact::Retry(node))?;
     }
     Ok(Some(draft.unit))
 }

@@ -261,6 +261,10 @@ impl Draft<'_> {
         match recovery::decide(told, effect, ledger) {
             Decision::Inject | Decision::Nothing => Ok(Turn::Go),
             Decision::Run | Decision::NextTry | Decision::CallAgain => self.work(run, node, number),
+            Decision::EndTry => {
+                let permit = self.permit(number)?;
+                self.after_failure(permit, true)
+            }
             Decision::CatchUp => {
                 self.search.tally.see(Sight::CaughtUp);
                 self.catch_up(number)
@@ -432,7 +436,10 @@ pub fn after_asking(
             draft.fact(Fact::TimerSet { doubt: true, node })?;
             draft.give_away()?;
         }
-        Answered::DidNotHappen => draft.settling(told, permit, LedgerTrigger::Disprove)?,
+        Answered::DidNotHappen => {
+            draft.settling(told, permit, LedgerTrigger::Disprove)?;
+            draft.after_failure(permit, true)?;
+        }
         Answered::Unresolved => {
             let policy = u8::try_from(doubt.policy + 1).unwrap_or(u8::MAX);
             draft.fact(Fact::Doubt { permit, policy })?;

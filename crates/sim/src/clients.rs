@@ -248,7 +248,7 @@ impl Crowd {
                     continue;
                 }
                 let happened = (known.acts > 0).then(|| Json::new(known.result.unwrap_or_default().into()));
-                let resolution = Resolution { happened, note: String::new(), permit: Some(doubt.permit) };
+                let resolution = Resolution { happened, permit: Some(doubt.permit), ..Resolution::default() };
                 let Some(rt) = self.cast.reach(&mut random) else { continue };
                 let answer = tokio::select! {
                     biased;

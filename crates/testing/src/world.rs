@@ -470,7 +470,7 @@ impl Verdict {
             Self::DidNotHappen => None,
             Self::NotYet | Self::Leave => return None,
         };
-        Some(Resolution { happened, note: "answered by the test".to_owned(), permit: None })
+        Some(Resolution { happened, note: "answered by the test".to_owned(), ..Resolution::default() })
     }
 }
 

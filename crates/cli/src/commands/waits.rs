@@ -1,6 +1,6 @@
 //! `waits` and `in-doubt`.
 
-use aetheris_api::{InDoubtList, Outcome, Raw, ResolveAnswer, ResolveRequest, WaitList};
+use aetheris_api::{AfterNo, InDoubtList, Outcome, Raw, ResolveAnswer, ResolveRequest, WaitList};
 use serde_json::json;
 
 use super::{Context, jobs};
@@ -80,6 +80,10 @@ async fn resolve(given: &args::Resolve, context: &Context) -> Result<Exit, Error
         outcome: if given.happened { Outcome::Happened } else { Outcome::DidNotHappen },
         permit,
         result: result.as_ref().map(Raw::new),
+        then: given.then.map(|then| match then {
+            args::Then::Retry => AfterNo::Retry,
+            args::Then::Fail => AfterNo::Fail,
+        }),
     };
     let path = ["api", "jobs", &given.job, "in-doubt", &given.invocation];
     let answer = context.client()?.post::<ResolveAnswer>(&path, &request, &[]).await?;

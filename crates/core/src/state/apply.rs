@@ -154,6 +154,15 @@ impl JobState {
         }
     }
 
+    /// A try that "did not happen" has ended is ended in the unit of that answer, which may come from outside
+    /// while nobody holds the job.
+    fn within_run_or_disproof(&self, node: &NodeId) -> Result<(), Illegal> {
+        let step = self.steps.get(node);
+        let just = step.is_some_and(|step| step.doubt.is_some() && step.is_disproved());
+        let idle = matches!(self.status, JobStatus::Pending | JobStatus::Paused);
+        if idle && just { Ok(()) } else { self.within_run() }
+    }
+
     fn invocation_of(&mut self, node: &NodeId) -> Result<&mut Invocation, Illegal> {
         self.steps
             .get_mut(node)
@@ -326,6 +335,7 @@ impl JobState {
         step.tries += 1;
         step.retry_at = None;
         step.retry_delay = None;
+        step.doubt = None;
         if step.tries != e.number {
             return Err(Illegal::Contradiction(format!(
                 "node `{}` starts try {} after {}",
@@ -338,8 +348,12 @@ impl JobState {
     }
 
     fn node_finished(&mut self, e: &event::NodeFinished) -> Result<(), Illegal> {
-        self.within_run()?;
         let success = e.result.is_success();
+        if success {
+            self.within_run()?;
+        } else {
+            self.within_run_or_disproof(&e.node)?;
+        }
         let step = self.step(&e.node, if success { StepTrigger::Succeed } else { StepTrigger::Fail })?;
         step.error.clone_from(&e.error);
         step.result = Some(e.result);
@@ -358,7 +372,7 @@ impl JobState {
     }
 
     fn retry_scheduled(&mut self, e: &event::NodeRetryScheduled) -> Result<(), Illegal> {
-        self.within_run()?;
+        self.within_run_or_disproof(&e.node)?;
         let step = self.step(&e.node, StepTrigger::ScheduleRetry)?;
         if step.invocation.as_ref().is_some_and(Invocation::is_open) {
             return Err(Illegal::Contradiction(format!(
@@ -466,8 +480,14 @@ impl JobState {
     }
 
     fn doubt_resolved(&mut self, e: &event::InDoubtResolved) -> Result<(), Illegal> {
-        let open = self.step_status(&e.node) == StepStatus::InDoubt;
+        let status = self.step_status(&e.node);
         let invocation = self.invocation_of(&e.node)?;
+        // A success that came after "did not happen" takes that answer back, as long as no further permit was given.
+        let late = matches!(status, StepStatus::Running | StepStatus::Retrying)
+            && invocation.phase == InvocationPhase::Resolved(DoubtOutcome::DidNotHappen)
+            && e.by == event::Resolver::LateDeposit
+            && e.outcome == DoubtOutcome::Happened;
+        let open = status == StepStatus::InDoubt || late;
         // The step table alone would let "unresolved" follow another answer, or no doubt at all.
         if invocation.permit != e.permit || !open {
             return Err(Illegal::Contradiction(format!("permit {} of node `{}` is not in doubt", e.permit, e.node)));
@@ -479,6 +499,10 @@ impl JobState {
             DoubtOutcome::Unresolved => self.step(&e.node, StepTrigger::Doubt)?,
         };
         step.source = e.by.source();
+        if late {
+            step.retry_at = None;
+            step.retry_delay = None;
+        }
         if self.blocked.is_some() {
             self.unblock(&e.node, WaitPhase::Over)?;
         }

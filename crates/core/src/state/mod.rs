@@ -155,6 +155,14 @@ pub struct StepState {
     pub wait_end: Option<WaitEnd>,
 }
 
+impl StepState {
+    /// Whether "did not happen" was said of the current permit.
+    #[must_use]
+    pub fn is_disproved(&self) -> bool {
+        self.invocation.as_ref().is_some_and(|i| i.phase == InvocationPhase::Resolved(DoubtOutcome::DidNotHappen))
+    }
+}
+
 impl Default for StepState {
     fn default() -> Self {
         Self {

@@ -3,7 +3,7 @@
 use aetheris_core::event::InvocationOutcome;
 use aetheris_core::ledger::LedgerStatus;
 use aetheris_core::plan::EffectClass;
-use aetheris_core::recovery::{Decision, EffectSeen, LedgerSeen, Told, decide};
+use aetheris_core::recovery::{AfterDisproof, Decision, EffectSeen, LedgerSeen, Told, decide};
 
 fn all() -> Vec<(Told, Option<EffectSeen>, Option<LedgerSeen>)> {
     let called = |class| Told::Called { permit: 2, class };
@@ -14,7 +14,9 @@ fn all() -> Vec<(Told, Option<EffectSeen>, Option<LedgerSeen>)> {
         called(EffectClass::Idempotent),
         Told::Doubted { permit: 2 },
         Told::Happened { permit: 2 },
-        Told::Disproved,
+        Told::Disproved { permit: 2, next: AfterDisproof::EndTry },
+        Told::Disproved { permit: 2, next: AfterDisproof::NextTry },
+        Told::Disproved { permit: 2, next: AfterDisproof::Begun },
         Told::Retryable,
         Told::Succeeded,
         Told::Ended,
@@ -53,8 +55,14 @@ fn an_open_at_most_once_call_is_never_run_again_by_recovery() {
 fn what_has_a_current_effect_is_never_run() {
     for (told, effect, ledger) in all() {
         let current = effect == Some(EffectSeen { permit: 2 });
-        let asks =
-            matches!(told, Told::Called { .. } | Told::Doubted { .. } | Told::Happened { .. } | Told::NotStarted);
+        let asks = matches!(
+            told,
+            Told::Called { .. }
+                | Told::Doubted { .. }
+                | Told::Happened { .. }
+                | Told::Disproved { .. }
+                | Told::NotStarted
+        );
         if current && asks {
             let decision = decide(told, effect, ledger);
             assert!(matches!(decision, Decision::CatchUp | Decision::Corrupt(_)), "{told:?} {ledger:?}: {decision:?}");

@@ -268,7 +268,7 @@ async fn answered(world: &World) -> Result<()> {
     let doubts = world.rt.store.in_doubt(10).await?;
     for row in doubts {
         let happened = Some(Json::new(serde_json::json!({"by": "operator"})));
-        let answer = Resolution { happened, note: "seen".to_owned(), permit: None };
+        let answer = Resolution { happened, note: "seen".to_owned(), ..Resolution::default() };
         let ask = || async {
             match world.rt.resolve(row.job, row.key, answer.clone()).await {
                 // An answer of ours that was lost has settled it.

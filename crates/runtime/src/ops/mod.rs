@@ -16,7 +16,8 @@ pub use deposit::{Deposit, DepositOutcome, Deposited};
 pub use pause::{Held, PauseAnswer, ResumeAnswer};
 pub use reclaim::{Proof, Reclaimed};
 pub use replay::Replay;
-pub use resolve::Resolution;
+pub(crate) use resolve::not_happened;
+pub use resolve::{Resolution, Then};
 pub use signal::{Signal, SignalAnswer};
 pub use submit::{Submission, Submitted};
 pub(crate) use timer::deadline_exceeded;
@@ -149,7 +150,7 @@ fn open_calls(state: &JobState) -> Vec<(aetheris_core::id::NodeId, u32)> {
             | Told::StartedPlain
             | Told::Doubted { .. }
             | Told::Happened { .. }
-            | Told::Disproved
+            | Told::Disproved { .. }
             | Told::Retryable
             | Told::Succeeded
             | Told::Ended => None,

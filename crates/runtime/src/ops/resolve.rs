@@ -1,7 +1,9 @@
 //! An operator answers a doubt.
 
-use aetheris_core::event::{DoubtOutcome, InDoubtResolved, Resolver};
-use aetheris_core::id::{IdempotencyKey, JobId};
+use aetheris_core::event::{
+    DoubtOutcome, Failure, InDoubtResolved, NodeFinished, NodeRetryScheduled, Resolver, StepResult,
+};
+use aetheris_core::id::{IdempotencyKey, JobId, ToolName};
 use aetheris_core::json::Json;
 use aetheris_core::lease::Guard;
 use aetheris_core::ledger::{LedgerTrigger, Settle};
@@ -12,8 +14,18 @@ use super::{Plan, is_open_doubt};
 use crate::Runtime;
 use crate::error::OpError;
 
+/// What follows a call that did not happen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Then {
+    /// One more try, whatever the retry policy has left; the budget is asked before it calls.
+    #[default]
+    Retry,
+    /// The step fails.
+    Fail,
+}
+
 /// The answer to a doubt.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Resolution {
     /// Whether the call had its effect, and with which result.
     pub happened: Option<Json>,
@@ -22,11 +34,28 @@ pub struct Resolution {
     /// The permit whose call the operator has looked at. An answer that arrives late is then never taken
     /// for the next permit's; without it, it is taken for whichever is in doubt.
     pub permit: Option<u32>,
+    /// What follows if it did not happen.
+    pub then: Then,
+}
+
+impl Resolution {
+    /// The call happened, with this result.
+    #[must_use]
+    pub fn happened(result: Json) -> Self {
+        Self { happened: Some(result), ..Self::default() }
+    }
+
+    /// The call did not happen, and one more try is to follow.
+    #[must_use]
+    pub fn did_not_happen() -> Self {
+        Self::default()
+    }
 }
 
 impl Runtime {
     /// Records an operator's answer to the doubt about one invocation. "Did not happen" is accepted
-    /// only when the permit's call can no longer arrive; the store checks that by its clock. One commit.
+    /// only when the permit's call can no longer arrive; the store checks that by its clock. It ends the try, in
+    /// the same commit.
     ///
     /// # Errors
     /// [`OpError`]: nothing of that name, no open doubt, too early, or no store.
@@ -74,10 +103,24 @@ impl Runtime {
                 None => {
                     let event = event(DoubtOutcome::DidNotHappen);
                     draft.push_with_ledger(ids, event, settle(LedgerTrigger::Disprove))?;
+                    let node = node.clone();
+                    let error = not_happened(&invocation.tool, "a person said so");
+                    match resolution.then {
+                        Then::Retry => draft.push(ids, NodeRetryScheduled { after_us: 0, error, node })?,
+                        Then::Fail => {
+                            let (error, result) = (Some(error), StepResult::PermanentFailure);
+                            draft.push(ids, NodeFinished { error, model: None, node, output: None, result })?;
+                        }
+                    }
                 }
             }
             Ok(Plan::Write(Box::new(draft), ()))
         })
         .await
     }
+}
+
+/// Why a try ended whose call is said not to have happened.
+pub(crate) fn not_happened(tool: &ToolName, why: &str) -> Failure {
+    Failure::new("did_not_happen", format!("the call of `{tool}` did not happen: {why}"))
 }

@@ -14,6 +14,7 @@ use aetheris_store::{LedgerWrite, NewEffect, Purpose};
 
 use super::{Run, RunEnd, Stop, Turn, unwritten};
 use crate::draft::Rebased;
+use crate::ops::not_happened;
 use crate::ports::ToolOutcome;
 
 /// What a reconcile tool said.
@@ -159,10 +160,22 @@ impl Run<'_> {
                 }
                 let event = self.resolved(node, invocation, Resolver::Reconcile, DoubtOutcome::DidNotHappen);
                 self.draft.push_with_ledger(self.ids(), event, settle(invocation, LedgerTrigger::Disprove))?;
-                Ok(Turn::Go)
+                self.end_disproved_try(node, invocation, &doubt.reason).await
             }
             Reconciled::Unknown(why) => self.next_policy(node, invocation, doubt, &why),
         }
+    }
+
+    /// "Did not happen" ends the try: whether another follows is the retry policy's to say, in the same unit.
+    async fn end_disproved_try(&mut self, node: &Node, invocation: &Invocation, why: &str) -> Result<Turn, Stop> {
+        let error = not_happened(&invocation.tool, why);
+        self.after_failure(node, super::plain::failed(error, None, true)).await
+    }
+
+    /// Ends the try of a history whose build did not end it with the answer.
+    pub(super) async fn end_answered_try(&mut self, node: &Node) -> Result<Turn, Stop> {
+        let invocation = self.open_invocation(node)?;
+        self.end_disproved_try(node, &invocation, "an earlier version of this program recorded the answer").await
     }
 
     fn reconciled(&mut self, node: &Node, invocation: &Invocation, result: Json) -> Result<Turn, Stop> {

@@ -12,6 +12,7 @@ use aetheris_core::ledger::{LedgerStatus, LedgerTrigger, PermitRequest, Settle};
 use aetheris_core::limits;
 use aetheris_core::plan::{EffectClass, Node, NodeKind, Tool};
 use aetheris_core::retry::OnTimeout;
+use aetheris_core::state::InvocationPhase;
 use aetheris_core::step::StepStatus;
 use aetheris_core::time::Span;
 use aetheris_store::{LedgerWrite, NewEffect, Purpose};
@@ -86,6 +87,35 @@ impl Run<'_> {
             Some(outcome) => self.record_outcome(node, &permit, outcome).await,
             None => Ok(Turn::Go),
         }
+    }
+
+    /// Calls an idempotent tool again whose outcome is unknown, if the budget allows one more call; else the call
+    /// is given up.
+    pub(super) async fn call_again(&mut self, node: &Node) -> Result<Turn, Stop> {
+        let invocation = self.state().steps.get(&node.id).and_then(|step| step.invocation.clone());
+        let (Some(exceeded), Some(invocation)) = (self.over_budget(node), invocation) else {
+            return self.call_tool(node).await;
+        };
+        let settle = |trigger| Settle { key: invocation.key, permit_id: invocation.permit_id, trigger };
+        let event = ToolInvocationFinished {
+            error: Some(Failure::new(
+                "outcome_unknown",
+                "the run that called the tool ended before it could record the outcome",
+            )),
+            node: node.id.clone(),
+            outcome: InvocationOutcome::InDoubt,
+            permit: invocation.permit,
+            source: Source::CaughtUp,
+        };
+        let known = self.ledger.get(&invocation.key).is_some_and(|row| row.status == LedgerStatus::InDoubt);
+        if known {
+            self.draft.push(self.ids(), event)?;
+        } else {
+            self.draft.push_with_ledger(self.ids(), event, LedgerWrite::Settle(settle(LedgerTrigger::Doubt)))?;
+        }
+        let given_up = LedgerWrite::Settle(settle(LedgerTrigger::GiveUp));
+        self.fail_step(node, exceeded, StepResult::PermanentFailure, Some(given_up))?;
+        Ok(Turn::Go)
     }
 
     fn tool_input(&self, node: &Node) -> Result<Json, aetheris_expr::ExprError> {
@@ -356,7 +386,9 @@ impl Run<'_> {
             self.state().steps.get(&node.id).cloned().ok_or_else(|| missing("it has an effect and never started"))?;
         let invocation = step.invocation.ok_or_else(|| missing("it has an effect and was never called"))?;
         let mut source = if step.source == Source::Executed { Source::CaughtUp } else { step.source };
-        if step.status == StepStatus::InDoubt {
+        let disproved = step.status != StepStatus::InDoubt
+            && invocation.phase == InvocationPhase::Resolved(DoubtOutcome::DidNotHappen);
+        if step.status == StepStatus::InDoubt || disproved {
             let (by, outcome) = (Resolver::LateDeposit, DoubtOutcome::Happened);
             let resolved =
                 InDoubtResolved { by, node: node.id.clone(), note: None, outcome, permit: invocation.permit };

@@ -44,6 +44,7 @@ impl Run<'_> {
             Decision::Inject | Decision::Nothing => Ok(Turn::Go),
             Decision::Run => self.begin(node).await,
             Decision::NextTry => self.next_try(node).await,
+            Decision::EndTry => self.end_answered_try(node).await,
             Decision::CatchUp => {
                 aetheris_fault::sometimes!(CaughtUp);
                 self.catch_up(node).map(|()| Turn::Go)
@@ -57,7 +58,7 @@ impl Run<'_> {
             Decision::ResumeDoubt => self.follow_doubt(node).await,
             Decision::CallAgain => {
                 aetheris_fault::sometimes!(CalledAgain);
-                self.call_tool(node).await
+                self.call_again(node).await
             }
             Decision::Corrupt(why) => {
                 let message = format!("node `{}`: {why}; nothing was run", node.id);
@@ -230,7 +231,7 @@ impl Run<'_> {
     }
 
     /// Why the node may not start, if the job's budget is used up.
-    fn over_budget(&self, node: &Node) -> Option<Failure> {
+    pub(super) fn over_budget(&self, node: &Node) -> Option<Failure> {
         let budget = self.plan.plan().budget;
         let exceeded = |what: String| Some(Failure::new("budget_exceeded", what));
         match &node.kind {

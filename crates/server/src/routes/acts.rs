@@ -1,7 +1,7 @@
 //! What is done to a job.
 
 use aetheris_api::{
-    CancelAnswer, ErrorCode, Outcome, PauseResult, ResolveAnswer, ResolveRequest, ResumeResult, SignalRequest,
+    AfterNo, CancelAnswer, ErrorCode, Outcome, PauseResult, ResolveAnswer, ResolveRequest, ResumeResult, SignalRequest,
     SignalResult, SignalStatus,
 };
 use aetheris_core::event::EndCause;
@@ -9,7 +9,7 @@ use aetheris_core::id::JobId;
 use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
 use aetheris_runtime::OpError;
-use aetheris_runtime::ops::{Cancelled, PauseAnswer, Resolution, ResumeAnswer, Signal, SignalAnswer};
+use aetheris_runtime::ops::{Cancelled, PauseAnswer, Resolution, ResumeAnswer, Signal, SignalAnswer, Then};
 use axum::extract::State;
 use axum::http::StatusCode;
 
@@ -130,7 +130,12 @@ pub(super) async fn resolve(
     let request: ResolveRequest = body.read()?;
     let outcome = request.outcome;
     let (happened, permit) = (happened(&request)?, request.permit);
-    let resolution = Resolution { happened, note: request.note.unwrap_or_default(), permit };
+    let then = match (outcome, request.then) {
+        (Outcome::Happened, Some(_)) => return Err(Failure::invalid("then: what happened is not tried again")),
+        (_, None | Some(AfterNo::Retry)) => Then::Retry,
+        (_, Some(AfterNo::Fail)) => Then::Fail,
+    };
+    let resolution = Resolution { happened, note: request.note.unwrap_or_default(), permit, then };
     app.runtime().resolve(job, invocation, resolution).await?;
     answer::json(StatusCode::ACCEPTED, &ResolveAnswer { invocation, outcome, status: status(&app, job).await? })
 }

@@ -187,9 +187,47 @@ fn after_an_answer_only_what_it_says_can_follow() {
     let caught_up = happened.then(outcome(1, InvocationOutcome::Committed));
     assert_eq!(caught_up.invocation().phase, InvocationPhase::Finished(InvocationOutcome::Committed));
     let disproved = Story::in_doubt().then(resolved(1, Resolver::Reconcile, DoubtOutcome::DidNotHappen));
+    assert!(disproved.step("a").is_disproved() && !Story::in_doubt().step("a").is_disproved());
     says(&disproved.refuses(outcome(1, InvocationOutcome::Committed)), "has an outcome already");
     let again = disproved.then(permit(2));
     assert_eq!((again.step("a").doubt.as_ref(), again.invocation().permit), (None, 2));
     let second = again.then(doubt(2, 0));
     assert_eq!(second.step("a").doubt.as_ref().unwrap().since, at(90));
+}
+
+/// An answer comes from outside while nobody holds the job, and ends the try in its own unit.
+#[test]
+fn a_disproof_from_outside_ends_the_try_of_a_job_that_nobody_holds() {
+    let parked = Story::in_doubt().then(doubt_waits());
+    let answered = parked.then(resolved(1, Resolver::Operator, DoubtOutcome::DidNotHappen));
+    assert_eq!(answered.0.status, JobStatus::Pending);
+    says(&answered.refuses(finished("a", StepResult::SideEffectCommitted)), "while its job is pending");
+    assert_eq!(answered.clone().then(finished("a", StepResult::PermanentFailure)).step("a").status, StepStatus::Failed);
+    let retrying = answered.then(retry_scheduled("a"));
+    assert_eq!((retrying.0.status, retrying.step("a").status), (JobStatus::Pending, StepStatus::Retrying));
+    let happened = Story::in_doubt().then(doubt_waits()).then(resolved(1, Resolver::Operator, DoubtOutcome::Happened));
+    says(&happened.refuses(retry_scheduled("a")), "while its job is pending");
+    let begun = retrying.then(claimed()).then(node_started("a", 2));
+    assert_eq!(begun.step("a").doubt, None);
+}
+
+/// The call's own success takes "did not happen" back, as long as no further permit was given.
+#[test]
+fn a_late_success_takes_a_disproof_back_and_cancels_the_next_try() {
+    let no = || Story::in_doubt().then(resolved(1, Resolver::Reconcile, DoubtOutcome::DidNotHappen));
+    let late = resolved(1, Resolver::LateDeposit, DoubtOutcome::Happened);
+    for story in [no(), no().then(retry_scheduled("a")), no().then(retry_scheduled("a")).then(node_started("a", 2))] {
+        for by in [Resolver::Operator, Resolver::Reconcile, Resolver::Policy] {
+            says(&story.refuses(resolved(1, by, DoubtOutcome::Happened)), "is not in doubt");
+        }
+        says(&story.refuses(resolved(1, Resolver::LateDeposit, DoubtOutcome::Unresolved)), "is not in doubt");
+        says(&story.refuses(resolved(2, Resolver::LateDeposit, DoubtOutcome::Happened)), "is not in doubt");
+        let taken = story.then(late.clone());
+        let step = taken.step("a");
+        assert_eq!((step.status, step.retry_at, step.retry_delay), (StepStatus::Running, None, None));
+        assert_eq!(taken.invocation().phase, InvocationPhase::Resolved(DoubtOutcome::Happened));
+    }
+    let again = no().then(permit(2));
+    says(&again.refuses(late.clone()), "is not in doubt");
+    says(&no().then(finished("a", StepResult::PermanentFailure)).refuses(late), "is not in doubt");
 }

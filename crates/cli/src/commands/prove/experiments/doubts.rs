@@ -86,7 +86,13 @@ async fn resolve(server: &Server, job: JobId, outcome: Outcome) -> Result<(), Er
     let call = call.ok_or_else(|| anyhow::anyhow!("the call of {job} is not in the list of those in doubt"))?;
     let happened = outcome == Outcome::Happened;
     let result = happened.then(|| (&aetheris_core::json::Json::new(json!({ "done": SEEN }))).into());
-    let request = ResolveRequest { note: Some("a person of the experiment".to_owned()), outcome, permit: None, result };
+    let request = ResolveRequest {
+        note: Some("a person of the experiment".to_owned()),
+        outcome,
+        permit: None,
+        result,
+        then: None,
+    };
     let (job, call) = (job.to_string(), call.invocation.to_string());
     server.client.post::<ResolveAnswer>(&["api", "jobs", &job, "in-doubt", &call], &request, &[]).await?;
     Ok(())
