@@ -255,6 +255,7 @@ fn plan(nodes: Vec<Node>, tools: &BTreeSet<&str>) -> Arc<Plan> {
         effect: EffectClass::Pure,
         kind: ToolKind::Function(String::new()),
         on_in_doubt: Vec::new(),
+        refuses: false,
         timeout: None,
         version: None,
     };

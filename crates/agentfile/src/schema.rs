@@ -112,7 +112,8 @@ fn tool_common() -> Value {
         "effect": { "enum": ["pure", "idempotent", "at_most_once"], "default": "at_most_once" },
         "version": { "type": "string" },
         "timeout": { "$ref": "#/$defs/duration" },
-        "on_in_doubt": { "$ref": "#/$defs/onInDoubt" }
+        "on_in_doubt": { "$ref": "#/$defs/onInDoubt" },
+        "refuses": { "type": "boolean", "default": false, "description": "Asked about a call, it refuses every later one with that key and that or an earlier permit. For a pure tool that is no GET." }
     })
 }
 
@@ -152,14 +153,21 @@ fn on_in_doubt() -> Value {
             "properties": { key: { "$ref": format!("#/$defs/{of}") } }
         })
     };
+    let reconcile = json!({
+        "type": "object", "additionalProperties": false, "required": ["reconcile"],
+        "properties": {
+            "reconcile": { "$ref": "#/$defs/toolName" },
+            "settle": { "$ref": "#/$defs/duration", "default": "60s" }
+        }
+    });
     json!({
         "description": "What is done when a call's outcome is unknown: fail, human, or a list tried in order.",
-        "default": "fail",
+        "default": "human",
         "oneOf": [
             { "enum": ["fail", "human"] },
             {
                 "type": "array", "minItems": 1,
-                "items": { "oneOf": [{ "enum": ["fail", "human"] }, step("wait", "duration"), step("reconcile", "toolName")] }
+                "items": { "oneOf": [{ "enum": ["fail", "human"] }, step("wait", "duration"), reconcile] }
             }
         ]
     })

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use aetheris_core::id::ToolName;
 use aetheris_core::limits;
-use aetheris_core::plan::{DoubtPolicy, EffectClass, HttpTool, Tool, ToolKind};
+use aetheris_core::plan::{DoubtPolicy, EffectClass, HttpTool, Reconcile, Tool, ToolKind};
 use aetheris_expr::Place;
 
 use crate::error::{Code, Errors};
@@ -82,7 +82,12 @@ impl<'t> Tools<'t> {
         let effect = self.effect(name, &mut fields, errors);
         let timeout = fields.take("timeout").and_then(|item| item.span(false, limits::SPAN_MAX, errors));
         let version = fields.take("version").and_then(|item| item.text(errors)).map(str::to_owned);
-        let on_in_doubt = fields.take("on_in_doubt").map(|item| self.doubt(&item, effect, errors)).unwrap_or_default();
+        let on_in_doubt = match fields.take("on_in_doubt") {
+            Some(item) => self.doubt(&item, effect, errors),
+            None if effect == Some(EffectClass::AtMostOnce) => vec![DoubtPolicy::Human],
+            None => Vec::new(),
+        };
+        let refuses = fields.take("refuses");
         let kind = match kind {
             Kind::Http => http(&mut fields, effect, errors).map(ToolKind::Http),
             Kind::Function => {
@@ -90,8 +95,9 @@ impl<'t> Tools<'t> {
                 function.map(|name| ToolKind::Function(name.to_owned()))
             }
         };
+        let refuses = refuses.is_some_and(|item| refuses_permits(&item, effect, kind.as_ref(), errors));
         fields.finish(errors);
-        Some(Tool { effect: effect?, kind: kind?, on_in_doubt, timeout, version })
+        Some(Tool { effect: effect?, kind: kind?, on_in_doubt, refuses, timeout, version })
     }
 
     fn effect(&mut self, name: &'t str, fields: &mut Fields<'t>, errors: &mut Errors) -> Option<EffectClass> {
@@ -119,9 +125,12 @@ impl<'t> Tools<'t> {
             }
             _ => item.choice(&words, &[], errors).map(DoubtWord::policy).into_iter().collect(),
         };
-        // Every list ends in `fail`, written or not: two files of equal meaning are equal.
-        if policies.last() == Some(&DoubtPolicy::Fail) {
-            policies.pop();
+        // A list that does not say `fail` ends in `human`, written or not, and an end without it is `fail`: two files of
+        // equal meaning are equal.
+        match policies.last() {
+            Some(DoubtPolicy::Fail) => drop(policies.pop()),
+            Some(DoubtPolicy::Reconcile(_) | DoubtPolicy::Wait(_)) => policies.push(DoubtPolicy::Human),
+            Some(DoubtPolicy::Human) | None => {}
         }
         policies
     }
@@ -145,17 +154,29 @@ impl<'t> Tools<'t> {
         policies
     }
 
-    /// `{ wait: 5s }` or `{ reconcile: tool }`.
+    /// `{ wait: 5s }` or `{ reconcile: tool, settle: 60s }`.
     fn doubt_step(&mut self, item: &Item<'t>, errors: &mut Errors) -> Option<DoubtPolicy> {
         let mut fields = item.fields(errors)?;
         let (wait, reconcile) = (fields.take("wait"), fields.take("reconcile"));
+        let settle = match fields.take("settle") {
+            Some(item) if reconcile.is_none() => {
+                item.wrong(
+                    errors,
+                    Code::BadValue,
+                    "belongs to `reconcile`: it says from when on that tool's answer counts",
+                );
+                None
+            }
+            Some(item) => item.span(true, limits::SPAN_MAX, errors),
+            None => None,
+        };
         fields.finish(errors);
         match (wait, reconcile) {
             (Some(item), None) => item.span(false, limits::SPAN_MAX, errors).map(DoubtPolicy::Wait),
             (None, Some(item)) => {
                 let name = item.text(errors)?;
                 self.reconcilers.push((item, name));
-                Some(DoubtPolicy::Reconcile(ToolName::from(name)))
+                Some(DoubtPolicy::Reconcile(Reconcile { settle, tool: ToolName::from(name) }))
             }
             _ => {
                 item.wrong(errors, Code::BadValue, "must have exactly one of `wait` and `reconcile`");
@@ -192,6 +213,25 @@ impl DoubtWord {
             Self::Human => DoubtPolicy::Human,
         }
     }
+}
+
+/// `refuses: true` is a promise of a tool that is asked about calls: such a question changes what the other side does
+/// later, so it is no GET; repeating it changes nothing more, so it is pure.
+fn refuses_permits(item: &Item<'_>, effect: Option<EffectClass>, kind: Option<&ToolKind>, errors: &mut Errors) -> bool {
+    let refuses = item.boolean(errors).unwrap_or(false);
+    if !refuses {
+        return false;
+    }
+    if let Some(class @ (EffectClass::Idempotent | EffectClass::AtMostOnce)) = effect {
+        let message = format!("is for a pure tool that `reconcile` asks, and this one is {}", class.as_str());
+        item.wrong(errors, Code::BadValue, message);
+    }
+    if let Some(ToolKind::Http(http)) = kind
+        && http.method == "GET"
+    {
+        item.wrong(errors, Code::BadValue, "is not for a GET: the question makes the other side refuse later calls");
+    }
+    true
 }
 
 fn http(fields: &mut Fields<'_>, effect: Option<EffectClass>, errors: &mut Errors) -> Option<HttpTool> {

@@ -44,6 +44,7 @@ fn reader(url: &str) -> Tool {
         effect: EffectClass::Pure,
         kind: ToolKind::Http(http("GET", url)),
         on_in_doubt: vec![],
+        refuses: false,
         timeout: None,
         version: None,
     }
@@ -56,9 +57,10 @@ fn refund_tools() -> BTreeMap<ToolName, Tool> {
         kind: ToolKind::Http(HttpTool { body: Some(Json::new(body)), ..http("POST", "http://127.0.0.1:9000/refunds") }),
         on_in_doubt: vec![
             DoubtPolicy::Wait(Span::from_secs(5)),
-            DoubtPolicy::Reconcile("payments.lookup".into()),
+            DoubtPolicy::Reconcile(Reconcile::by("payments.lookup")),
             DoubtPolicy::Human,
         ],
+        refuses: false,
         timeout: Some(Span::from_secs(10)),
         version: Some("2".into()),
     };
@@ -193,6 +195,36 @@ fn everything_optional_is_read() {
     assert_eq!(http.headers["X-Token"], "{{ env.TOKEN }}");
     assert_eq!(http.refused_statuses, BTreeSet::from([409, 422]));
     assert_eq!(tool("post").on_in_doubt, [DoubtPolicy::Wait(Span::from_secs(1))]);
+}
+
+#[test]
+fn what_is_done_about_a_doubt_ends_in_a_person_unless_the_file_says_fail() {
+    let policies = |text: &str| {
+        let file = format!(
+            "agent: a\ntools:\n  pay: {{ kind: function, function: f{text} }}\n  look: {{ kind: function, function: f, effect: pure, refuses: true }}\nplan:\n  nodes:\n    - {{ id: n, kind: tool, tool: pay }}\n"
+        );
+        let agent = parse(&file).unwrap_or_else(|errors| panic!("{text}: {errors:?}"));
+        assert!(agent.plan.tools["look"].refuses && agent.plan.tools["look"].on_in_doubt.is_empty());
+        agent.plan.tools["pay"].on_in_doubt.clone()
+    };
+    let wait = DoubtPolicy::Wait(Span::from_secs(1));
+    let asks = |settle| DoubtPolicy::Reconcile(Reconcile { settle, ..Reconcile::by("look") });
+    for (text, expected) in [
+        ("", vec![DoubtPolicy::Human]),
+        (", on_in_doubt: human", vec![DoubtPolicy::Human]),
+        (", on_in_doubt: fail", vec![]),
+        (", on_in_doubt: [{ wait: 1s }]", vec![wait.clone(), DoubtPolicy::Human]),
+        (", on_in_doubt: [{ wait: 1s }, fail]", vec![wait]),
+        (
+            ", on_in_doubt: [{ reconcile: look, settle: 5s }, human]",
+            vec![asks(Some(Span::from_secs(5))), DoubtPolicy::Human],
+        ),
+        (", on_in_doubt: [{ reconcile: look, settle: 0s }, fail]", vec![asks(Some(Span::ZERO))]),
+        (", on_in_doubt: [{ reconcile: look }]", vec![asks(None), DoubtPolicy::Human]),
+        (", effect: idempotent", vec![]),
+    ] {
+        assert_eq!(policies(text), expected, "{text}");
+    }
 }
 
 fn validator() -> jsonschema::Validator {

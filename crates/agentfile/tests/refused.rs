@@ -212,6 +212,22 @@ fn templates_are_checked_where_they_stand() {
 }
 
 #[test]
+fn a_promise_to_refuse_is_for_pure_tools_that_are_no_get() {
+    expect(
+        &tools(
+            "  a: { kind: http, effect: pure, refuses: true, method: GET, url: 'http://h/' }\n  b: { kind: http, refuses: true, method: POST, url: 'http://h/' }\n  c: { kind: http, effect: pure, refuses: yes, method: POST, url: 'http://h/' }\n  d:\n    kind: function\n    function: f\n    on_in_doubt: [{ wait: 1s, settle: 1s }, { reconcile: a, settle: never }]\n",
+        ),
+        &[
+            "bad_value tools.a.refuses 3",
+            "bad_value tools.b.refuses 4",
+            "wrong_type tools.c.refuses 5",
+            "bad_value tools.d.on_in_doubt[0].settle 9",
+            "bad_duration tools.d.on_in_doubt[1].settle 9",
+        ],
+    );
+}
+
+#[test]
 fn references_through_other_nodes_are_upstream() {
     let file = nodes(
         "    - { id: a, kind: transform, output: 1 }\n    - { id: b, kind: transform, output: 1, needs: [a] }\n    - { id: c, kind: transform, output: '{{ nodes.a.output }}', needs: [b] }\n",

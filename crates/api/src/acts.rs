@@ -88,7 +88,8 @@ pub struct ResumeResult {
 pub enum Outcome {
     /// The call has had its effect.
     Happened,
-    /// It has not, and can no longer arrive. Accepted only after the permit's deadline.
+    /// It has not, and can no longer arrive. Accepted only after the permit's deadline and what settles after it, or
+    /// with `refused`.
     DidNotHappen,
 }
 
@@ -117,6 +118,10 @@ pub struct ResolveRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u32>)]
     pub permit: Option<u32>,
+    /// With `did_not_happen`: the other side now refuses this permit of this key and every earlier one. The answer
+    /// counts at once then.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub refused: bool,
     /// With `happened`: what the call answered; it becomes the step's output. `null` where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = schema::Any)]

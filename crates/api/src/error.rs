@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use aetheris_core::time::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -65,6 +66,8 @@ codes! {
     JobFinished = "job_finished", 409, "The job has ended";
     /// The state does not allow it.
     StateConflict = "state_conflict", 409, "The state does not allow this";
+    /// "Did not happen" came while the call could still arrive; `accepted_from` says when it is accepted.
+    TooEarly = "too_early", 409, "The call can still arrive";
     /// The writer is not the holder any more.
     StaleAttempt = "stale_attempt", 409, "Stale attempt";
     /// The idempotency key came with another request before.
@@ -100,6 +103,10 @@ impl fmt::Display for ErrorCode {
 /// An error: `application/problem+json` of RFC 9457.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Problem {
+    /// With `too_early`: from when on the answer is accepted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<crate::schema::Time>)]
+    pub accepted_from: Option<Timestamp>,
     /// A URI that names the kind of problem.
     #[serde(rename = "type", default)]
     pub type_uri: String,
@@ -135,6 +142,7 @@ impl Problem {
     #[must_use]
     pub fn new(code: ErrorCode, detail: impl Into<String>) -> Self {
         Self {
+            accepted_from: None,
             type_uri: format!("urn:aetheris:problem:{code}"),
             title: code.title().to_owned(),
             status: code.status(),
@@ -170,6 +178,7 @@ mod tests {
         ("missing_correlation_key", 400),
         ("job_finished", 409),
         ("state_conflict", 409),
+        ("too_early", 409),
         ("stale_attempt", 409),
         ("idempotency_conflict", 409),
         ("wait_over", 409),

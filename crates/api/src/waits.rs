@@ -8,6 +8,7 @@ use aetheris_core::time::{Span, Timestamp};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::acts::Outcome;
 use crate::evidence::EvidenceView;
 use crate::jobs::{PausedView, WaitingView};
 use crate::schema;
@@ -62,10 +63,17 @@ pub struct WaitList {
 /// A call that durably started and whose outcome is unknown.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct InDoubtView {
+    /// Before this "did not happen" is refused, unless the other side refuses the call: the deadline, and how long a call
+    /// may stand in the receiver's queue after it.
+    #[schema(value_type = schema::Time)]
+    pub accepted_from: Timestamp,
     /// The agent.
     #[schema(value_type = schema::Agent)]
     pub agent: AgentName,
-    /// Before this the call can still arrive, and "did not happen" is refused.
+    /// What a person has said of it after the job's end; kept with the job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answer: Option<Outcome>,
+    /// Before this the call can still arrive.
     #[schema(value_type = schema::Time)]
     pub deadline: Timestamp,
     /// What repeating the call would do.
@@ -92,6 +100,8 @@ pub struct InDoubtView {
     pub policy: Option<String>,
     /// Why the outcome is unknown.
     pub reason: Option<String>,
+    /// That permission as the tool was sent it in `Aetheris-Permit`: what the other side is to refuse.
+    pub sent_permit: String,
     /// Since when.
     #[schema(value_type = schema::Time)]
     pub since: Timestamp,

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use aetheris_core::disproof::Grounds;
 use aetheris_core::event::{DoubtOutcome, Event, InvocationOutcome, Recorded, StepResult, ToolInvocationStarted};
 use aetheris_core::hash::Hash;
 use aetheris_core::id::{IdempotencyKey, NodeId};
@@ -14,10 +15,19 @@ use crate::facts::JobFacts;
 use crate::invariant::Invariant::{C5, C7, C8};
 use crate::report::Tally;
 
+/// An answer to a doubt, and when it was written.
+struct Said {
+    at: Timestamp,
+    grounds: Option<Grounds>,
+    outcome: DoubtOutcome,
+    permit: u32,
+    settle: Span,
+}
+
 /// What the events say of one key.
 #[derive(Default)]
 struct Told {
-    answers: Vec<(u32, DoubtOutcome, Timestamp)>,
+    answers: Vec<Said>,
     committed: Option<Hash>,
     doubts: BTreeSet<u32>,
     finished: BTreeMap<u32, InvocationOutcome>,
@@ -77,7 +87,10 @@ fn told(events: &[Recorded]) -> BTreeMap<IdempotencyKey, Told> {
             Event::StepInDoubt(e) => {
                 said.doubts.insert(e.permit);
             }
-            Event::InDoubtResolved(e) => said.answers.push((e.permit, e.outcome, at)),
+            Event::InDoubtResolved(e) => {
+                let settle = Span::from_micros(e.settle_us.unwrap_or(0));
+                said.answers.push(Said { at, grounds: e.grounds, outcome: e.outcome, permit: e.permit, settle });
+            }
             Event::CommandCommitted(e) => {
                 said.committed = Some(e.result_hash);
                 committed_at.insert(&e.node, at);
@@ -103,7 +116,7 @@ fn node_of(event: &Event) -> Option<&NodeId> {
 }
 
 fn answered(said: &Told, permit: u32, outcome: DoubtOutcome) -> bool {
-    said.answers.iter().any(|answer| (answer.0, answer.1) == (permit, outcome))
+    said.answers.iter().any(|answer| (answer.permit, answer.outcome) == (permit, outcome))
 }
 
 /// What is wrong with a ledger row, given what the events say of its key.
@@ -154,10 +167,12 @@ fn again_with_reason(facts: &JobFacts, key: IdempotencyKey, said: &Told, tally: 
             format!("{job} node `{}`: permit {} of {key} was given without a reason", started.node, started.permit)
         });
     }
-    for (permit, outcome, at) in &said.answers {
+    for Said { at, grounds, outcome, permit, settle } in &said.answers {
         let given = said.permits.iter().find(|(_, started)| started.permit == *permit);
-        if let (DoubtOutcome::DidNotHappen, Some((since, started))) = (outcome, given) {
-            let deadline = since.after(Span::from_micros(started.lifetime_us));
+        // Who refuses the permit needs no clock; builds that recorded no grounds knew only this one.
+        let by_clock = grounds.is_none_or(Grounds::needs_time);
+        if let (DoubtOutcome::DidNotHappen, Some((since, started)), true) = (outcome, given, by_clock) {
+            let deadline = since.after(Span::from_micros(started.lifetime_us)).after(*settle);
             tally.case(C5, *at >= deadline, || {
                 format!("{job} node `{}`: \"did not happen\" at {at}, while it could until {deadline}", started.node)
             });
@@ -167,13 +182,15 @@ fn again_with_reason(facts: &JobFacts, key: IdempotencyKey, said: &Told, tally: 
 
 fn agree(facts: &JobFacts, (key, said, row): (IdempotencyKey, &Told, Option<&LedgerRow>), tally: &mut Tally) {
     let committed = row.is_some_and(|row| row.status == LedgerStatus::Committed);
+    let disproved = row.is_some_and(|row| answered(said, row.permit, DoubtOutcome::DidNotHappen));
     if !committed && said.committed.is_none() {
         return;
     }
     let permit = row.map_or(0, |row| row.permit);
     let effect = facts.effects.iter().any(|effect| effect.key == key && effect.permit == permit);
     // A job that ended in another way, or goes on, may not have taken the effect in yet.
-    let owed = said.committed.is_none() && facts.row.status == JobStatus::Completed;
+    // So may one whose step had ended by "did not happen" when the call's own success came.
+    let owed = said.committed.is_none() && facts.row.status == JobStatus::Completed && !disproved;
     let finished = said.finished.get(&permit) == Some(&InvocationOutcome::Committed);
     let told = said.committed.is_none() || (finished && said.ended_with_it);
     tally.case(C8, committed && effect && told && !owed, || {

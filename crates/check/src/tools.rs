@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use aetheris_core::disproof::Grounds;
 use aetheris_core::event::{DoubtOutcome, Event, InDoubtResolved, Recorded, Resolver};
 use aetheris_core::hash::Hash;
 use aetheris_core::id::{IdempotencyKey, JobId, NodeId};
@@ -76,9 +77,15 @@ fn once_per_permit(
         .into_iter()
         .find(|fence| bodies.iter().filter(|body| body.fence == *fence).count() > under(*fence).max(1));
     let once = permits.iter().any(|permit| permit.class == EffectClass::AtMostOnce);
-    let disproved = bodies.first().map_or(0, |body| {
-        answers(events, &body.node).filter(|answer| answer.outcome == DoubtOutcome::DidNotHappen).count()
-    });
+    // What a person said of the other side is his word. An answer by the clocks, or of a tool that refuses, is a proof:
+    // a body that runs all the same is a second one.
+    let person = |answer: &&InDoubtResolved| match answer.grounds {
+        None => answer.outcome == DoubtOutcome::DidNotHappen,
+        Some(Grounds::OperatorRefused) => true,
+        Some(Grounds::Clock) => answer.by == Resolver::Operator,
+        Some(Grounds::Refuses) => false,
+    };
+    let disproved = bodies.first().map_or(0, |body| answers(events, &body.node).filter(person).count());
     let too_often = once && bodies.len() > 1 + disproved;
     tally.case(C1, over.is_none() && !too_often, || {
         let node = bodies.first().map(|body| body.node.to_string()).unwrap_or_default();

@@ -467,6 +467,9 @@ pub struct InDoubt {
     /// What to do; the list without it.
     #[command(subcommand)]
     pub action: Option<InDoubtAction>,
+    /// The calls that their job's end left unresolved; an answer is kept with the job
+    #[arg(long)]
+    pub unresolved: bool,
 }
 
 /// Commands about calls whose outcome is unknown.
@@ -477,7 +480,8 @@ pub enum InDoubtAction {
     /// Say what became of one
     #[command(
         after_help = "Example:\n  aetheris in-doubt resolve JOB INVOCATION --did-not-happen --note 'asked the bank'\n\n\
-        Say --did-not-happen only if you have looked after the time that the list shows under CAN ARRIVE UNTIL:\n\
+        Say --did-not-happen only if you have looked after the time that the list shows under CAN ARRIVE UNTIL, or with\n\
+        --refused if the other side refuses this call from now on:\n\
         a call may still arrive after you have looked before it. The tool is called again then. It is refused\n\
         before that time; when you have looked, only you know."
     )]
@@ -503,6 +507,9 @@ pub struct Resolve {
     /// The call had no effect, and can no longer arrive
     #[arg(long, group = "outcome")]
     pub did_not_happen: bool,
+    /// With --did-not-happen: the other side now refuses this call, so that the answer counts at once
+    #[arg(long, conflicts_with = "happened")]
+    pub refused: bool,
     /// With --happened: what the call answered, which becomes the step's output
     #[arg(long, value_name = "JSON", conflicts_with = "did_not_happen")]
     pub result: Option<String>,

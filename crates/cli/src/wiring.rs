@@ -121,6 +121,7 @@ impl Wired {
         };
         let instance = InstanceId::from_u128(system.ids.secret());
         let rt = Runtime {
+            in_flight: aetheris_runtime::InFlight::default(),
             models: Arc::clone(&models) as Arc<dyn Models>,
             plans: Plans::default(),
             settings: Arc::new(settings),

@@ -137,6 +137,8 @@ ids! {
     PermitId = "permit", "permit";
     /// One running process; never used again.
     InstanceId = "inst", "instance";
+    /// One boot clock: a start of a machine, as a time namespace shows it.
+    BootId = "boot", "boot clock";
     /// One received signal.
     SignalId = "sig", "signal";
     /// The idempotency key of a tool invocation, and the invocation's id in the ledger.

@@ -9,7 +9,7 @@ use crate::hash::Hash;
 use crate::id::{IdempotencyKey, JobId, NodeId, PermitId, ToolName};
 use crate::lease::Fence;
 use crate::plan::EffectClass;
-use crate::time::{Span, Timestamp};
+use crate::time::{BootMoment, Reading, Span, Timestamp};
 
 /// What the ledger knows of an invocation's current permit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -54,9 +54,11 @@ pub enum LedgerTrigger {
 /// A row of the ledger.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LedgerRow {
+    /// The deadline on the boot clock that the permit was given by. None in rows of builds that did not keep it.
+    pub boot: Option<BootMoment>,
     /// What repeating the call would do.
     pub class: EffectClass,
-    /// After this the permit's call can no longer arrive.
+    /// After this, by the store's clock, the permit's call can no longer arrive.
     pub deadline: Timestamp,
     /// Whether a doubt about the current permit was answered by "did not happen".
     pub disproved: bool,
@@ -68,18 +70,39 @@ pub struct LedgerRow {
     pub job: JobId,
     /// The idempotency key.
     pub key: IdempotencyKey,
+    /// How long the permit's call can arrive. None in rows of builds that did not keep it.
+    pub lifetime: Option<Span>,
     /// The node.
     pub node: NodeId,
     /// The number of the current permit: 1, 2, …
     pub permit: u32,
     /// Its author's name for it.
     pub permit_id: PermitId,
+    /// When another boot clock first read the permit: from then on it has to run the whole lifetime before it can
+    /// say that the call can no longer arrive.
+    pub seen: Option<BootMoment>,
     /// What is known.
     pub status: LedgerStatus,
     /// The tool.
     pub tool: ToolName,
     /// When it was last changed.
     pub updated_at: Timestamp,
+}
+
+/// A permit as it travels: the number of the store's life, and of the permit within its key. Compared as a pair,
+/// so that a permit of before a restore is older than any after it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PermitNumber {
+    /// The generation that it was given in.
+    pub generation: u32,
+    /// 1, 2, …
+    pub number: u32,
+}
+
+impl std::fmt::Display for PermitNumber {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}.{}", self.generation, self.number)
+    }
 }
 
 /// A request for permission to call.
@@ -132,6 +155,9 @@ pub enum LedgerRefusal {
         /// Its status.
         status: LedgerStatus,
     },
+    /// A call of the key is known to have succeeded, and not under the current permit.
+    #[error("an earlier call of invocation {0} is known to have succeeded; nothing is called again")]
+    Succeeded(IdempotencyKey),
     /// The same key came with other arguments.
     #[error("invocation {0} was started with other arguments; the same key never stands for another call")]
     ArgumentsDiffer(IdempotencyKey),
@@ -147,13 +173,13 @@ pub enum LedgerRefusal {
     },
     /// "Did not happen" is accepted only when the call can no longer arrive.
     #[error(
-        "the call of invocation {key} can still arrive until {deadline}; only after that can it be said not to have happened"
+        "the call of invocation {key} can still arrive; that it has not happened is accepted from {accepted_from} on"
     )]
     CanStillArrive {
         /// The invocation.
         key: IdempotencyKey,
-        /// The permit's deadline.
-        deadline: Timestamp,
+        /// From when on it is accepted, by the store's clock.
+        accepted_from: Timestamp,
     },
 }
 
@@ -244,7 +270,7 @@ pub fn grant(
     fence: Fence,
     existing: Option<&LedgerRow>,
     request: &PermitRequest,
-    now: Timestamp,
+    now: Reading,
 ) -> Result<LedgerRow, LedgerRefusal> {
     if let Some(row) = existing {
         let expected = row.permit.checked_add(1) == Some(request.permit);
@@ -262,24 +288,29 @@ pub fn grant(
     } else if request.permit != 1 {
         return Err(LedgerRefusal::Missing(request.key));
     }
+    let boot = BootMoment { at: now.boot.at.plus(request.lifetime), ..now.boot };
     Ok(LedgerRow {
+        boot: Some(boot),
         class: existing.map_or(request.class, |row| row.class),
-        deadline: now.after(request.lifetime),
+        deadline: now.at.after(request.lifetime),
         disproved: false,
         fence,
         input_hash: request.input_hash,
         job,
         key: request.key,
+        lifetime: Some(request.lifetime),
         node: request.node.clone(),
         permit: request.permit,
         permit_id: request.permit_id,
+        seen: None,
         status: LedgerStatus::Started,
         tool: request.tool.clone(),
-        updated_at: now,
+        updated_at: now.at,
     })
 }
 
-/// Decides a settlement: the row to write, if it is accepted.
+/// Decides a settlement: the row to write, if it is accepted. A success is taken after "did not happen" too, as long
+/// as no further permit was given; that answer itself is not a settlement ([`crate::disproof`]).
 ///
 /// # Errors
 /// [`LedgerRefusal`]; nothing is to be written then.
@@ -288,21 +319,28 @@ pub fn settle(existing: Option<&LedgerRow>, change: &Settle, now: Timestamp) -> 
     if row.permit_id != change.permit_id {
         return Err(LedgerRefusal::OtherPermit { key: change.key, asked: 0, current: row.permit, status: row.status });
     }
-    let status = row.status.next(change.trigger).filter(|_| !row.disproved).ok_or(LedgerRefusal::Illegal {
+    let allowed = match change.trigger {
+        LedgerTrigger::Commit => true,
+        LedgerTrigger::Disprove => false,
+        LedgerTrigger::RefuseRetryable
+        | LedgerTrigger::RefusePermanent
+        | LedgerTrigger::NotSent
+        | LedgerTrigger::Doubt
+        | LedgerTrigger::GiveUp => !row.disproved,
+    };
+    let status = row.status.next(change.trigger).filter(|_| allowed).ok_or(LedgerRefusal::Illegal {
         key: change.key,
         status: row.status,
         trigger: change.trigger,
     })?;
-    let disproved = change.trigger == LedgerTrigger::Disprove;
-    if disproved && now < row.deadline {
-        return Err(LedgerRefusal::CanStillArrive { key: change.key, deadline: row.deadline });
-    }
-    Ok(LedgerRow { disproved, status, updated_at: now, ..row.clone() })
+    Ok(LedgerRow { disproved: false, status, updated_at: now, ..row.clone() })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::disproof::{Disproof, Grounds, disprove};
+    use crate::id::BootId;
 
     fn request(permit: u32, class: EffectClass) -> PermitRequest {
         PermitRequest {
@@ -318,16 +356,28 @@ mod tests {
     }
 
     fn granted(class: EffectClass) -> LedgerRow {
-        grant(JobId::from_u128(1), Fence::default(), None, &request(1, class), Timestamp::from_micros(0)).unwrap()
+        grant(JobId::from_u128(1), Fence::default(), None, &request(1, class), at(0)).unwrap()
+    }
+
+    /// Both clocks began together.
+    fn at(micros: u32) -> Reading {
+        let boot = BootMoment { at: Span::from_micros(micros.into()), of: BootId::from_u128(1) };
+        Reading { at: Timestamp::from_micros(micros.into()), boot }
     }
 
     fn next(row: &LedgerRow) -> Result<LedgerRow, LedgerRefusal> {
         let request = request(row.permit + 1, row.class);
-        grant(row.job, Fence::default(), Some(row), &request, Timestamp::from_micros(500))
+        grant(row.job, Fence::default(), Some(row), &request, at(500))
     }
 
-    fn after(row: &LedgerRow, trigger: LedgerTrigger, now: i64) -> Result<LedgerRow, LedgerRefusal> {
-        settle(Some(row), &Settle { key: row.key, permit_id: row.permit_id, trigger }, Timestamp::from_micros(now))
+    fn after(row: &LedgerRow, trigger: LedgerTrigger, now: u32) -> Result<LedgerRow, LedgerRefusal> {
+        let (key, permit_id) = (row.key, row.permit_id);
+        if trigger == LedgerTrigger::Disprove {
+            let (lifetime, settle) = (Span::ZERO, Span::ZERO);
+            let disproof = Disproof { asked: None, grounds: Grounds::Clock, key, lifetime, permit_id, settle };
+            return disprove(Some(row), &disproof, at(now));
+        }
+        settle(Some(row), &Settle { key, permit_id, trigger }, at(now).at)
     }
 
     #[test]
@@ -345,18 +395,27 @@ mod tests {
 
     #[test]
     fn did_not_happen_is_accepted_after_the_deadline_only_and_ends_the_permit() {
+        let unchecked = Settle {
+            key: IdempotencyKey::from_u128(1),
+            permit_id: PermitId::from_u128(1),
+            trigger: LedgerTrigger::Disprove,
+        };
         let doubt = after(&granted(EffectClass::AtMostOnce), LedgerTrigger::Doubt, 1).unwrap();
         assert!(matches!(after(&doubt, LedgerTrigger::Disprove, 99), Err(LedgerRefusal::CanStillArrive { .. })));
+        assert!(matches!(settle(Some(&doubt), &unchecked, at(999).at), Err(LedgerRefusal::Illegal { .. })));
         let disproved = after(&doubt, LedgerTrigger::Disprove, 100).unwrap();
         assert_eq!(next(&disproved).unwrap().permit, 2);
-        assert!(after(&disproved, LedgerTrigger::Commit, 101).is_err());
+        // The call's own success outweighs what was said of it.
+        let late = after(&disproved, LedgerTrigger::Commit, 101).unwrap();
+        assert_eq!((late.status, late.disproved), (LedgerStatus::Committed, false));
+        assert!(next(&late).is_err());
     }
 
     #[test]
     fn a_key_never_stands_for_other_arguments_and_an_old_permit_changes_nothing() {
         let row = after(&granted(EffectClass::AtMostOnce), LedgerTrigger::NotSent, 1).unwrap();
         let other = PermitRequest { input_hash: Hash::of(b"other"), ..request(2, EffectClass::AtMostOnce) };
-        let refused = grant(row.job, Fence::default(), Some(&row), &other, Timestamp::from_micros(1));
+        let refused = grant(row.job, Fence::default(), Some(&row), &other, at(1));
         assert_eq!(refused, Err(LedgerRefusal::ArgumentsDiffer(row.key)));
         let second = next(&row).unwrap();
         let late = Settle { key: row.key, permit_id: row.permit_id, trigger: LedgerTrigger::Commit };
@@ -417,7 +476,7 @@ mod tests {
 
     #[test]
     fn a_permit_is_the_next_number_of_the_same_job() {
-        let (now, fence) = (Timestamp::from_micros(500), Fence { generation: 1, epoch: 2 });
+        let (now, fence) = (at(500), Fence { generation: 1, epoch: 2 });
         let row = after(&granted(EffectClass::AtMostOnce), LedgerTrigger::NotSent, 1).unwrap();
         let ask = |job, permit| grant(job, fence, Some(&row), &request(permit, EffectClass::AtMostOnce), now);
         for (job, permit) in [(row.job, 1), (row.job, 3), (JobId::from_u128(2), 2)] {
@@ -431,12 +490,13 @@ mod tests {
         assert_eq!(first(2), Err(LedgerRefusal::Missing(row.key)));
         assert_eq!(first(0), Err(LedgerRefusal::Missing(row.key)));
         let expected = LedgerRow {
-            deadline: Timestamp::from_micros(600),
+            boot: Some(at(600).boot),
+            deadline: at(600).at,
             fence,
             permit: 2,
             permit_id: PermitId::from_u128(2),
             status: LedgerStatus::Started,
-            updated_at: now,
+            updated_at: now.at,
             ..row.clone()
         };
         assert_eq!(ask(row.job, 2), Ok(expected));
@@ -449,8 +509,7 @@ mod tests {
         let disproved = after(&doubt, LedgerTrigger::Disprove, 100).unwrap();
         assert!(disproved.disproved);
         let renamed = request(2, EffectClass::Idempotent);
-        let next =
-            grant(disproved.job, Fence::default(), Some(&disproved), &renamed, Timestamp::from_micros(500)).unwrap();
+        let next = grant(disproved.job, Fence::default(), Some(&disproved), &renamed, at(500)).unwrap();
         assert_eq!((next.class, next.disproved, next.status), (EffectClass::AtMostOnce, false, LedgerStatus::Started));
     }
 
@@ -466,11 +525,18 @@ mod tests {
         let illegal =
             LedgerRefusal::Illegal { key: row.key, status: LedgerStatus::Started, trigger: LedgerTrigger::GiveUp };
         assert_eq!(settle(Some(&row), &change, row.deadline), Err(illegal));
-        // After a disproof the permit is over, whatever comes.
+        // After a disproof the permit is over; only its own success is still taken.
         let disproved = after(&doubt, LedgerTrigger::Disprove, 100).unwrap();
-        for trigger in LedgerTrigger::ALL {
+        for trigger in LedgerTrigger::ALL.into_iter().filter(|trigger| *trigger != LedgerTrigger::Commit) {
             assert!(matches!(after(&disproved, trigger, 200), Err(LedgerRefusal::Illegal { .. })), "{trigger:?}");
         }
+    }
+
+    #[test]
+    fn permits_are_compared_as_a_pair() {
+        let permit = |generation, number| PermitNumber { generation, number };
+        assert!(permit(1, 10) < permit(2, 1) && permit(1, 2) < permit(1, 10));
+        assert_eq!(permit(1, 2).to_string(), "1.2");
     }
 
     #[test]

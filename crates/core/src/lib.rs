@@ -2,12 +2,13 @@
 //!
 //! Reading order: [`id`], [`time`], [`json`] (what values are), [`agent`] and [`plan`] (what is to be
 //! done), [`event`] and [`chain`] (what happened, and how it is kept), [`job`] and [`step`] (the two
-//! transition tables), [`state`] (the one reducer), [`ledger`] and [`lease`] (who may act),
+//! transition tables), [`state`] (the one reducer), [`ledger`], [`disproof`] and [`lease`] (who may act),
 //! [`recovery`] (what a step may do after anything happened to it), [`schedule`] (what comes next),
 //! [`signal`] (what an outside message meets), [`projection`] (the row that is derived from it all).
 
 pub mod agent;
 pub mod chain;
+pub mod disproof;
 pub mod event;
 pub mod hash;
 pub mod id;

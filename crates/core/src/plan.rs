@@ -1,5 +1,9 @@
 //! The plan: everything a job needs to be executed, recorded once and named by its hash.
 
+mod doubt;
+
+pub use doubt::{DoubtPolicy, Reconcile};
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -8,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::hash::Hash;
 use crate::id::{NodeId, ToolName};
 use crate::json::Json;
+use crate::limits;
 use crate::retry::RetryPolicy;
 use crate::time::Span;
 
@@ -45,20 +50,6 @@ impl EffectClass {
     }
 }
 
-/// One way to settle a call whose outcome is unknown, tried in the order of the tool's list.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum DoubtPolicy {
-    /// Give up: the step fails, the call stays on record as unresolved.
-    Fail,
-    /// Park until an operator answers.
-    Human,
-    /// Ask a pure tool with the idempotency key.
-    Reconcile(ToolName),
-    /// Wait for a late deposit.
-    Wait(Span),
-}
-
 /// How an HTTP tool is called. Texts are templates.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct HttpTool {
@@ -87,6 +78,19 @@ pub enum ToolKind {
     Http(HttpTool),
 }
 
+impl Tool {
+    /// How long after a permit's deadline the word of a person counts who looked and does not know that the other side
+    /// refuses: the longest that the tool's own list says.
+    #[must_use]
+    pub fn settle(&self) -> Span {
+        let settles = self.on_in_doubt.iter().filter_map(|policy| match policy {
+            DoubtPolicy::Reconcile(reconcile) => Some(reconcile.settle()),
+            DoubtPolicy::Fail | DoubtPolicy::Human | DoubtPolicy::Wait(_) => None,
+        });
+        settles.max().unwrap_or(limits::SETTLE_DEFAULT)
+    }
+}
+
 /// A tool as the plan pins it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Tool {
@@ -97,6 +101,10 @@ pub struct Tool {
     /// What is done when a call's outcome is unknown. Empty means fail.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub on_in_doubt: Vec<DoubtPolicy>,
+    /// Asked about a call, it refuses with "did not happen" every later call with that key and that or an earlier
+    /// permit. So its answer counts at once.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub refuses: bool,
     /// The time one call may take.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<Span>,
@@ -550,6 +558,7 @@ mod tests {
             effect: EffectClass::Pure,
             kind: ToolKind::Function("f".to_owned()),
             on_in_doubt: Vec::new(),
+            refuses: false,
             timeout,
             version: None,
         }

@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::id::BootId;
+
 /// A moment by the store's clock, in microseconds since 1970-01-01 UTC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Timestamp(i64);
@@ -68,6 +70,25 @@ impl<'de> Deserialize<'de> for Timestamp {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
     }
+}
+
+/// A moment of a boot clock: it counts while the machine sleeps, nobody can set it, and it means something only on
+/// the clock that it was read from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct BootMoment {
+    /// Time since the boot.
+    pub at: Span,
+    /// Which boot clock.
+    pub of: BootId,
+}
+
+/// What two clocks show at one moment: the store's, which can be set, and a boot clock, which cannot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Reading {
+    /// The store's clock.
+    pub at: Timestamp,
+    /// The boot clock.
+    pub boot: BootMoment,
 }
 
 /// A length of time in whole microseconds; written `250ms`, `30s`, `5m`, `24h`, `7d` where people read

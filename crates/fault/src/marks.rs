@@ -41,7 +41,9 @@ marks! {
     DepositEndedDoubt,
     /// A late outcome became evidence only.
     DepositWasEvidence,
-    /// "Did not happen" was told before the permit's deadline, and not believed yet.
+    /// A tool that was asked refuses the permit from now on, and was believed at once.
+    DisproofRefuses,
+    /// "Did not happen" was told while the call could still arrive, and not believed yet.
     DisproofTooEarly,
     /// A doubt was given up at the end of its policies.
     DoubtGivenUp,

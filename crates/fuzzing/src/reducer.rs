@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use aetheris_core::disproof::Grounds;
 use aetheris_core::event::*;
 use aetheris_core::hash::Hash;
 use aetheris_core::id::{AttemptId, EventId, IdempotencyKey, InstanceId, JobId, NodeId, PermitId, SignalId};
@@ -180,11 +181,7 @@ fn step_event(kind: EventKind, [a, b, c]: [u8; 3]) -> Option<Event> {
         EventKind::StepInDoubt => {
             StepInDoubt { node, permit, policy: u32::from(c % 3), reason: "lost".to_owned() }.into()
         }
-        EventKind::InDoubtResolved => {
-            let by = [Resolver::LateDeposit, Resolver::Reconcile, Resolver::Operator, Resolver::Policy];
-            let outcomes = [DoubtOutcome::Happened, DoubtOutcome::DidNotHappen, DoubtOutcome::Unresolved];
-            InDoubtResolved { by: of(&by, b / 4), node, note: None, outcome: of(&outcomes, c), permit }.into()
-        }
+        EventKind::InDoubtResolved => resolved(node, permit, [b, c]),
         EventKind::JobCreated
         | EventKind::PlanGenerated
         | EventKind::JobClaimed
@@ -201,6 +198,14 @@ fn step_event(kind: EventKind, [a, b, c]: [u8; 3]) -> Option<Event> {
         | EventKind::TimerSet
         | EventKind::TimerFired => return None,
     })
+}
+
+fn resolved(node: NodeId, permit: u32, [b, c]: [u8; 2]) -> Event {
+    let by = [Resolver::LateDeposit, Resolver::Reconcile, Resolver::Operator, Resolver::Policy];
+    let outcomes = [DoubtOutcome::Happened, DoubtOutcome::DidNotHappen, DoubtOutcome::Unresolved];
+    let (by, outcome) = (of(&by, b / 4), of(&outcomes, c));
+    let grounds = (outcome == DoubtOutcome::DidNotHappen).then_some(Grounds::Refuses);
+    InDoubtResolved { by, grounds, node, note: None, outcome, permit, result: None, settle_us: None }.into()
 }
 
 /// The event of four bytes.

@@ -114,6 +114,7 @@ impl World {
         let clock = ManualClock::at("2026-11-21T09:00:00Z".parse().unwrap());
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new(Arc::new(clock.clone())));
         let rt = Runtime {
+            in_flight: aetheris_runtime::InFlight::default(),
             models: Arc::new(Outside),
             plans: Plans::default(),
             settings: Arc::new(Settings::default()),

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use aetheris_core::id::{NodeId, ToolName};
 use aetheris_core::json::Json;
 use aetheris_core::plan::{
-    Budget, CompiledPlan, DoubtPolicy, EffectClass, Node, NodeKind, OnDeadline, PLAN_SCHEMA_VERSION, Plan, Tool,
-    ToolKind, WaitNode, WaitType,
+    Budget, CompiledPlan, DoubtPolicy, EffectClass, Node, NodeKind, OnDeadline, PLAN_SCHEMA_VERSION, Plan, Reconcile,
+    Tool, ToolKind, WaitNode, WaitType,
 };
 use aetheris_core::retry::{Jitter, RetryPolicy};
 use aetheris_core::time::Span;
@@ -230,13 +230,14 @@ fn made(effect: EffectClass, step: Step) -> Tool {
     };
     let on_in_doubt = policies.iter().map(|policy| match policy {
         Doubts::Wait => DoubtPolicy::Wait(Span::from_secs(60)),
-        Doubts::Reconcile => DoubtPolicy::Reconcile(ToolName::from("ask")),
+        Doubts::Reconcile => DoubtPolicy::Reconcile(Reconcile::by("ask")),
         Doubts::Human => DoubtPolicy::Human,
     });
     Tool {
         effect,
         kind: ToolKind::Function("modelled".to_owned()),
         on_in_doubt: on_in_doubt.collect(),
+        refuses: false,
         timeout: None,
         version: None,
     }

@@ -10,17 +10,20 @@ use aetheris_core::event::{
 };
 use aetheris_core::hash::Hash;
 use aetheris_core::id::{
-    AgentName, AttemptId, EventId, IdempotencyKey, InstanceId, JobId, NodeId, PermitId, SignalId, ToolName, WorkerId,
+    AgentName, AttemptId, BootId, EventId, IdempotencyKey, InstanceId, JobId, NodeId, PermitId, SignalId, ToolName,
+    WorkerId,
 };
 use aetheris_core::json::Json;
 use aetheris_core::lease::Fence;
 use aetheris_core::plan::{EffectClass, WaitType};
-use aetheris_core::time::{Span, Timestamp};
+use aetheris_core::time::{BootMoment, Reading, Span, Timestamp};
 
 use crate::config::{Program, STEPS_MAX, wait_key};
 
 /// The store's clock: it stands still, and what has ended ends before it.
 pub const NOW: Timestamp = Timestamp::from_micros(1_000_000);
+/// Both clocks: neither goes on, and nobody sets them.
+pub const READING: Reading = Reading { at: NOW, boot: BootMoment { at: Span::from_secs(1), of: BootId::from_u128(1) } };
 /// How long a permit's call can still arrive.
 pub const LIFETIME: Span = Span::from_secs(100);
 
@@ -338,6 +341,9 @@ impl Fact {
                     Answered::Unresolved => DoubtOutcome::Unresolved,
                 },
                 permit: u32::from(permit.number),
+                grounds: None,
+                result: None,
+                settle_us: None,
             }
             .into(),
             Self::Claimed(_)

@@ -239,7 +239,10 @@ fn resolve(search: &Search, program: &Program, job: &Job, number: u8, (happened,
     } else {
         let fact = Fact::Answered { answer: Answered::DidNotHappen, permit };
         draft.settling(fact, permit, LedgerTrigger::Disprove)?;
-        draft.fact(Fact::Retry(node))?;
+        // It ends the try; a job that has ended does nothing more.
+        if !job.status().is_terminal() {
+            draft.fact(Fact::Retry(node))?;
+        }
     }
     Ok(Some(draft.unit))
 }

@@ -16,7 +16,7 @@ use aetheris_core::ledger::{LedgerRow, LedgerStatus, LedgerTrigger};
 use aetheris_core::plan::EffectClass;
 use aetheris_core::state::{Illegal, InvocationPhase, JobState, Output, StepState, WaitPhase};
 use aetheris_core::step::StepStatus;
-use aetheris_core::time::Span;
+use aetheris_core::time::{BootMoment, Span};
 
 use crate::config::{Program, STEPS_MAX, wait_key};
 use crate::fact::{self, Fact, NOW, Outcome, Permit};
@@ -225,17 +225,22 @@ impl Row {
     /// The row as the ledger's functions want it.
     #[must_use]
     pub fn full(self, job: u8, class: EffectClass) -> LedgerRow {
+        let left = if self.passed { Span::ZERO } else { fact::LIFETIME };
+        let boot = fact::READING.boot;
         LedgerRow {
+            boot: Some(BootMoment { at: boot.at.plus(left), ..boot }),
             class,
-            deadline: if self.passed { NOW } else { NOW.after(fact::LIFETIME) },
+            deadline: NOW.after(left),
             disproved: self.disproved,
             fence: fact::fence(self.permit.by),
             input_hash: hash::Hash::ZERO,
             job: fact::job_id(job),
             key: fact::key_of(job, self.permit.node),
+            lifetime: Some(fact::LIFETIME),
             node: NodeId::from(""),
             permit: u32::from(self.permit.number),
             permit_id: self.permit.id(),
+            seen: None,
             status: self.status,
             tool: fact::tool(self.permit.node),
             updated_at: NOW,

@@ -1,6 +1,7 @@
 //! The one door: the checks of a commit in the order of the store's contract (J8), each made by production's
 //! own function, then all changes. Beside each stands the law that says what the check is for.
 
+use aetheris_core::disproof::{self, Disproof, Grounds};
 use aetheris_core::hash::Hash;
 use aetheris_core::id::JobId;
 use aetheris_core::id::NodeId;
@@ -8,11 +9,12 @@ use aetheris_core::json::Json;
 use aetheris_core::lease::{Guard, Holder, admit};
 use aetheris_core::ledger::{self, LedgerRow, LedgerTrigger, PermitRequest, Settle};
 use aetheris_core::plan::EffectClass;
+use aetheris_core::time::Span;
 use aetheris_store::{LedgerWrite, NewEffect, Purpose, UnitOfWork, rules};
 
 use crate::bugs::Mutation;
 use crate::config::{Program, STEPS_MAX};
-use crate::fact::{self, Fact, NOW, Outcome, Permit};
+use crate::fact::{self, Fact, NOW, Outcome, Permit, READING};
 use crate::laws::{Law, Sight, judge};
 use crate::state::{Change, Fold, Inbox, Job, Right, Row, Unit, replay};
 use crate::system::{Search, System};
@@ -140,6 +142,7 @@ fn check_ledger(search: &Search, program: &Program, job: &Job, unit: &Unit) -> R
         let existing = rows[place].map(|row| row.full(unit.job, class));
         let row = match change {
             Change::Ask(permit) => ask(search, job, (id, unit), existing.as_ref(), permit)?,
+            Change::Settle(permit, LedgerTrigger::Disprove) => disprove(search, unit.job, existing.as_ref(), permit)?,
             Change::Settle(permit, trigger) => settle(search, unit.job, existing.as_ref(), permit, trigger)?,
         };
         let passed = rows[place].is_some_and(|old| old.passed && old.permit == permit);
@@ -175,7 +178,7 @@ fn ask(
         ..row
     });
     let existing = loose.as_ref().or(existing);
-    let row = ledger::grant(id, fence, existing, &request, NOW).map_err(|_| Refused::Ledger)?;
+    let row = ledger::grant(id, fence, existing, &request, READING).map_err(|_| Refused::Ledger)?;
     if permit.number > 1 {
         search.tally.see(Sight::SecondPermit);
     }
@@ -190,20 +193,30 @@ fn settle(
     trigger: LedgerTrigger,
 ) -> Result<LedgerRow, Refused> {
     let change = Settle { key: fact::key_of(job, permit.node), permit_id: permit.id(), trigger };
-    let early = search.config.has(Mutation::DisproofBelievedEarly);
-    let now = existing.filter(|_| early).map_or(NOW, |row| row.deadline);
     let any = existing.cloned().filter(|_| search.config.has(Mutation::DepositOfAnyPermit)).map(|row| LedgerRow {
         permit: u32::from(permit.number),
         permit_id: permit.id(),
         ..row
     });
-    let row = ledger::settle(any.as_ref().or(existing), &change, now).map_err(|refusal| {
+    ledger::settle(any.as_ref().or(existing), &change, NOW).map_err(|_| Refused::Ledger)
+}
+
+fn disprove(search: &Search, job: u8, existing: Option<&LedgerRow>, permit: Permit) -> Result<LedgerRow, Refused> {
+    let early = search.config.has(Mutation::DisproofBelievedEarly);
+    let disproof = Disproof {
+        asked: None,
+        grounds: if early { Grounds::Refuses } else { Grounds::Clock },
+        key: fact::key_of(job, permit.node),
+        lifetime: fact::LIFETIME,
+        permit_id: permit.id(),
+        settle: Span::ZERO,
+    };
+    disproof::disprove(existing, &disproof, READING).map_err(|refusal| {
         if matches!(refusal, ledger::LedgerRefusal::CanStillArrive { .. }) {
             search.tally.see(Sight::DisprovedTooEarly);
         }
         Refused::Ledger
-    })?;
-    Ok(row)
+    })
 }
 
 /// What the checks are for, judged from the truth.

@@ -9,15 +9,17 @@
 //! | `/slow` | acts and answers after `ms` (default 1000) |
 //! | `/refuse` | refuses with `status` (default 422) before it acts |
 //! | `/lookup/{key}` | says whether a body with that key has ended |
+//! | `/settle` | says the same of a call in doubt; where it says no, it refuses that permit and those before it from then on |
 //! | `/v1/chat/completions` | a model: says `re: ` and the question again |
 //!
-//! Every path takes `ms`, `fail`, `refuse`, `status`, `how`, `bytes` and `pure=true`, so that agent files write
+//! Every path takes `queue`, `ms`, `fail`, `refuse`, `status`, `how`, `bytes` and `pure=true`, so that agent files write
 //! programs with it: the first `refuse` calls of a key are refused before they act, the next `fail` calls act
 //! and are answered badly: with `status`, by a broken connection (`how=crash`), or by more than can be read
-//! (`how=huge`); `how=early` breaks the connection before anything acts. A good answer carries `bytes` of
+//! (`how=huge`); `how=early` breaks the connection before anything acts. The first call of a key stands in the queue for
+//! `queue` milliseconds before anybody knows of it, whether its caller is still there or not. A good answer carries `bytes` of
 //! ballast.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::Write;
 use std::net::SocketAddr;
@@ -29,6 +31,7 @@ use aetheris_check::witness::{WitnessKind, WitnessLine, parse, parse_fence};
 use aetheris_core::hash::Hash;
 use aetheris_core::id::IdempotencyKey;
 use aetheris_core::json::Json;
+use aetheris_core::ledger::PermitNumber;
 use aetheris_core::time::Timestamp;
 use aetheris_store::system::{Clock, SystemClock};
 use anyhow::{Context, Result};
@@ -63,6 +66,10 @@ struct Memory {
     clock: Arc<dyn Clock>,
     ended: BTreeMap<IdempotencyKey, Value>,
     file: File,
+    /// Keys whose first call has stood in the queue.
+    queued: BTreeSet<IdempotencyKey>,
+    /// The highest permit of a key that is refused.
+    refused: BTreeMap<IdempotencyKey, PermitNumber>,
 }
 
 type Shared = Arc<Mutex<Memory>>;
@@ -80,6 +87,8 @@ struct Program {
     ms: Option<u64>,
     /// Whether the body changes nothing.
     pure: Option<bool>,
+    /// How long the first call of a key stands in the queue.
+    queue: Option<u64>,
     /// Calls of a key that are refused before they act.
     refuse: Option<u32>,
     /// The status of errors and refusals.
@@ -115,7 +124,15 @@ impl Witness {
     /// The log cannot be opened, or no port be had.
     pub fn start_on(log: &Path, clock: Arc<dyn Clock>) -> Result<Self> {
         let file = File::options().create(true).append(true).open(log).context("opening the witness log")?;
-        let memory = Memory { bad: BTreeMap::new(), calls: BTreeMap::new(), clock, ended: BTreeMap::new(), file };
+        let memory = Memory {
+            bad: BTreeMap::new(),
+            calls: BTreeMap::new(),
+            clock,
+            ended: BTreeMap::new(),
+            file,
+            queued: BTreeSet::new(),
+            refused: BTreeMap::new(),
+        };
         let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
         listener.set_nonblocking(true)?;
         let addr = listener.local_addr()?;
@@ -150,6 +167,7 @@ async fn serve(listener: std::net::TcpListener, memory: Shared, stopped: tokio::
     let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
     let app = Router::new()
         .route("/lookup/{key}", get(lookup))
+        .route("/settle", post(settle))
         .route("/v1/chat/completions", post(model))
         .route("/{tool}", any(call))
         .with_state(memory);
@@ -163,13 +181,41 @@ async fn lookup(State(memory): State<Shared>, PathOf(key): PathOf<String>) -> (S
     let Ok(key) = key.parse::<IdempotencyKey>() else {
         return (StatusCode::BAD_REQUEST, json!({"error": "not a key"}).to_string());
     };
-    let memory = lock(&memory);
-    let answer = match (memory.ended.get(&key), memory.calls.get(&key)) {
+    (StatusCode::OK, known(&lock(&memory), key).to_string())
+}
+
+#[derive(Debug, Deserialize)]
+struct Question {
+    idempotency_key: IdempotencyKey,
+    permit: String,
+}
+
+/// Where nothing has come of a call, nothing will.
+async fn settle(State(memory): State<Shared>, body: Bytes) -> (StatusCode, String) {
+    let question = serde_json::from_slice::<Question>(&body).ok();
+    let Some((key, permit)) = question.and_then(|asked| Some((asked.idempotency_key, permit(&asked.permit)?))) else {
+        return (StatusCode::BAD_REQUEST, json!({"error": "not a question"}).to_string());
+    };
+    let mut memory = lock(&memory);
+    let answer = known(&memory, key);
+    if answer["outcome"] == "did_not_happen" {
+        let refused = memory.refused.entry(key).or_insert(permit);
+        *refused = (*refused).max(permit);
+    }
+    (StatusCode::OK, answer.to_string())
+}
+
+fn permit(text: &str) -> Option<PermitNumber> {
+    let (generation, number) = text.split_once('.')?;
+    Some(PermitNumber { generation: generation.parse().ok()?, number: number.parse().ok()? })
+}
+
+fn known(memory: &Memory, key: IdempotencyKey) -> Value {
+    match (memory.ended.get(&key), memory.calls.get(&key)) {
         (Some(result), _) => json!({"outcome": "happened", "result": result}),
         (None, Some(_)) => json!({"outcome": "unknown"}),
         (None, None) => json!({"outcome": "did_not_happen"}),
-    };
-    (StatusCode::OK, answer.to_string())
+    }
 }
 
 /// A model that answers every question in the same way.
@@ -197,7 +243,8 @@ async fn call(
         return (StatusCode::BAD_REQUEST, json!({"error": "the runtime's headers are missing"}).to_string())
             .into_response();
     };
-    match tokio::spawn(run(memory, program, line, body)).await {
+    let permit = headers.get("aetheris-permit").and_then(|value| permit(value.to_str().ok()?));
+    match tokio::spawn(run(memory, program, (line, permit), body)).await {
         Ok(answer) => answer,
         Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }
@@ -217,6 +264,7 @@ fn preset(tool: &str, given: Program) -> Program {
         how: given.how,
         ms: given.ms.or(base.ms),
         pure: given.pure.or(base.pure),
+        queue: given.queue,
         refuse: given.refuse,
         status: given.status.or(base.status),
     }
@@ -271,8 +319,27 @@ fn broken() -> Response {
     Response::new(Body::from_stream(futures_util::stream::iter(part)))
 }
 
-async fn run(memory: Shared, program: Program, start: WitnessLine, body: Bytes) -> Response {
+async fn run(
+    memory: Shared,
+    program: Program,
+    (mut start, permit): (WitnessLine, Option<PermitNumber>),
+    body: Bytes,
+) -> Response {
     let key = start.key;
+    if let Some(millis) = program.queue
+        && lock(&memory).queued.insert(key)
+    {
+        tokio::time::sleep(Duration::from_millis(millis)).await;
+        start.at = lock(&memory).clock.wall();
+    }
+    let refused = lock(&memory).refused.get(&key).copied();
+    if refused.is_some_and(|refused| permit.is_none_or(|permit| permit <= refused)) {
+        let line = WitnessLine { kind: WitnessKind::Refused, acts: false, ..start };
+        return match write(&memory, &line) {
+            Ok(()) => (StatusCode::GONE, json!({"error": "this permit is refused"}).to_string()).into_response(),
+            Err(_) => StatusCode::INSUFFICIENT_STORAGE.into_response(),
+        };
+    }
     match before(&memory, &program, key) {
         Before::Act => {}
         Before::Break => return broken(),

@@ -63,8 +63,10 @@ pub enum OpError {
     /// The state does not allow it.
     #[error("{0}")]
     StateConflict(String),
-    /// "Did not happen" came too early.
-    #[error("the call can still arrive until {0}; only after that can it be said not to have happened")]
+    /// "Did not happen" came too early; it is accepted from this moment on.
+    #[error(
+        "the call can still arrive: that it has not happened is accepted from {0} on, or at once where the other side refuses the call"
+    )]
     CanStillArrive(Timestamp),
     /// A timer was to be fired before its moment: the store's clock was set back since it was listed.
     #[error("the timer is due at {0}, which has not come by the store's clock")]
@@ -111,8 +113,8 @@ impl From<Refusal> for OpError {
                 "in canonical form, with every number written out, the value is larger than the {bound} bytes that are accepted"
             )),
             Refusal::Bound { .. } => Self::Bound(refusal.to_string()),
-            Refusal::Ledger(aetheris_core::ledger::LedgerRefusal::CanStillArrive { deadline, .. }) => {
-                Self::CanStillArrive(deadline)
+            Refusal::Ledger(aetheris_core::ledger::LedgerRefusal::CanStillArrive { accepted_from, .. }) => {
+                Self::CanStillArrive(accepted_from)
             }
             Refusal::Guard(_)
             | Refusal::LeaseExpired

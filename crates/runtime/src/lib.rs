@@ -8,8 +8,10 @@
 
 pub mod draft;
 pub mod error;
+pub mod in_flight;
 pub mod load;
 pub mod ops;
+mod passing;
 pub mod plans;
 pub mod ports;
 pub mod run;
@@ -24,6 +26,7 @@ use aetheris_store::Store;
 use aetheris_store::system::System;
 
 pub use error::OpError;
+pub use in_flight::InFlight;
 pub use plans::Plans;
 pub use ports::{ModelAnswer, ModelError, ModelRequest, Models, ToolCall, ToolOutcome, Tools};
 pub use wakeups::Wakeups;
@@ -52,6 +55,8 @@ impl Default for Settings {
 /// What every operation needs. Cheap to clone.
 #[derive(Clone)]
 pub struct Runtime {
+    /// Calls of this process that are awaited.
+    pub in_flight: InFlight,
     /// Models.
     pub models: Arc<dyn Models>,
     /// Compiled plans.

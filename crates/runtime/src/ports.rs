@@ -8,6 +8,7 @@ use aetheris_core::event::{Failure, Usage};
 use aetheris_core::id::{AgentName, IdempotencyKey, JobId, NodeId, SessionId, ToolName};
 use aetheris_core::json::Json;
 use aetheris_core::lease::Fence;
+use aetheris_core::ledger::PermitNumber;
 use aetheris_core::plan::{AnswerFormat, Tool};
 use aetheris_core::time::Span;
 use aetheris_store::Boxed;
@@ -27,6 +28,8 @@ pub struct ToolCall {
     pub key: IdempotencyKey,
     /// The node.
     pub node: NodeId,
+    /// The permit that the call leaves under, of ledger tools: a tool that can compare refuses what it has refused.
+    pub permit: Option<PermitNumber>,
     /// The conversation, for templates of the tool.
     pub session: Option<SessionId>,
     /// The time it may take; the adapter ends the call then and says what is known.

@@ -70,9 +70,8 @@ pub fn code_of(error: &OpError) -> ErrorCode {
         OpError::WrongCorrelationKey { .. } => ErrorCode::WrongCorrelationKey,
         OpError::JobFinished { .. } => ErrorCode::JobFinished,
         OpError::WaitOver(_) => ErrorCode::WaitOver,
-        OpError::StateConflict(_) | OpError::CanStillArrive(_) | OpError::NotDue(_) | OpError::Bound(_) => {
-            ErrorCode::StateConflict
-        }
+        OpError::CanStillArrive(_) => ErrorCode::TooEarly,
+        OpError::StateConflict(_) | OpError::NotDue(_) | OpError::Bound(_) => ErrorCode::StateConflict,
         OpError::IdempotencyConflict(_) => ErrorCode::IdempotencyConflict,
         OpError::PayloadTooLarge(_) => ErrorCode::PayloadTooLarge,
         OpError::Store(error) => code_of_store(error),
@@ -90,7 +89,11 @@ fn code_of_store(error: &StoreError) -> ErrorCode {
 
 impl From<OpError> for Failure {
     fn from(error: OpError) -> Self {
-        Self::new(code_of(&error), error.to_string())
+        let mut problem = Problem::new(code_of(&error), error.to_string());
+        if let OpError::CanStillArrive(accepted_from) = error {
+            problem.accepted_from = Some(accepted_from);
+        }
+        Self(Box::new(problem))
     }
 }
 

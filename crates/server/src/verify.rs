@@ -232,8 +232,10 @@ fn fits(phase: InvocationPhase, row: &LedgerRow) -> bool {
     let status = row.status;
     match phase {
         InvocationPhase::Started => status != LedgerStatus::FailedUnresolved,
-        InvocationPhase::Finished(InvocationOutcome::Committed) | InvocationPhase::Resolved(D::Happened) => {
-            status == LedgerStatus::Committed
+        InvocationPhase::Finished(InvocationOutcome::Committed) => status == LedgerStatus::Committed,
+        // A person's answer about a call that the job's end had left unresolved is kept beside the row.
+        InvocationPhase::Resolved(D::Happened) => {
+            matches!(status, LedgerStatus::Committed | LedgerStatus::FailedUnresolved)
         }
         InvocationPhase::Finished(InvocationOutcome::RefusedRetryable) => status == LedgerStatus::RefusedRetryable,
         InvocationPhase::Finished(InvocationOutcome::RefusedPermanent) => status == LedgerStatus::RefusedPermanent,
@@ -241,7 +243,11 @@ fn fits(phase: InvocationPhase, row: &LedgerRow) -> bool {
         InvocationPhase::Finished(InvocationOutcome::InDoubt) => {
             matches!(status, LedgerStatus::InDoubt | LedgerStatus::Committed)
         }
-        InvocationPhase::Resolved(D::DidNotHappen) => status == LedgerStatus::InDoubt && row.disproved,
+        // The call's own late success outweighs that answer.
+        InvocationPhase::Resolved(D::DidNotHappen) => {
+            matches!(status, LedgerStatus::Committed | LedgerStatus::FailedUnresolved)
+                || (status == LedgerStatus::InDoubt && row.disproved)
+        }
         InvocationPhase::Resolved(D::Unresolved) => status == LedgerStatus::FailedUnresolved,
     }
 }

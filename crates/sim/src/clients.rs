@@ -8,14 +8,17 @@ use std::time::Duration;
 use aetheris_check::{ClientHistory, Submission};
 use aetheris_core::id::{AgentName, JobId};
 use aetheris_core::json::Json;
+use aetheris_core::ledger::PermitNumber;
 use aetheris_core::plan::WaitType;
-use aetheris_runtime::ops::{Resolution, Signal, Submission as Message};
+use aetheris_core::time::Span;
+use aetheris_runtime::ops::{Resolution, Signal, Submission as Message, Then};
 use aetheris_runtime::{OpError, Runtime};
 use aetheris_testing::random::Random;
 use aetheris_testing::world::acked;
 
 use crate::cast::{Cast, Stage};
 use crate::program::{Kind, Program};
+use crate::services::QUEUE_MS;
 use crate::tell;
 
 /// A job as its customer sees it.
@@ -239,16 +242,24 @@ impl Crowd {
             let Ok(doubts) = self.stage.store.in_doubt(100).await else { continue };
             for doubt in doubts {
                 let known = self.stage.services.known(doubt.key);
-                if random.chance(400) || (self.stage.weather.jumps && known.on_the_way > 0) {
+                if random.chance(400) {
                     continue;
                 }
-                // Who looks before the call's deadline and finds nothing has seen nothing yet.
+                let refused = known.acts == 0 && random.chance(300);
+                if refused {
+                    let (generation, number) = (doubt.fence.generation, doubt.permit);
+                    self.stage.services.refuse(doubt.key, Some(PermitNumber { generation, number }));
+                }
+                // Who looks while a call may still come and finds nothing has seen nothing yet.
                 let now = self.stage.store.status().await.map(|status| status.now).unwrap_or_default();
-                if known.acts == 0 && now < doubt.deadline {
+                let early = known.on_the_way > 0 || now < doubt.deadline.after(Span::from_millis(QUEUE_MS));
+                if known.acts == 0 && !refused && early {
                     continue;
                 }
                 let happened = (known.acts > 0).then(|| Json::new(known.result.unwrap_or_default().into()));
-                let resolution = Resolution { happened, permit: Some(doubt.permit), ..Resolution::default() };
+                let then = if random.chance(200) { Then::Fail } else { Then::Retry };
+                let resolution =
+                    Resolution { happened, permit: Some(doubt.permit), refused, then, ..Resolution::default() };
                 let Some(rt) = self.cast.reach(&mut random) else { continue };
                 let answer = tokio::select! {
                     biased;

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use aetheris_core::event::{Event, Recorded, RequeueReason};
+use aetheris_core::event::{DoubtOutcome, Event, Recorded, RequeueReason, Resolver};
 use aetheris_core::id::{JobId, NodeId};
 use aetheris_core::limits;
 use aetheris_core::time::{Span, Timestamp};
@@ -15,8 +15,15 @@ use crate::tally::Tally;
 /// Tries of one job's nodes: not more than allowed, and none before its delay is over.
 pub(crate) fn tries(job: JobId, program: &Program, events: &[Recorded], jumps: bool, tally: &mut Tally) {
     let mut scheduled: BTreeMap<&NodeId, (u32, Timestamp)> = BTreeMap::new();
+    let mut granted: Option<&NodeId> = None;
     for recorded in events {
         match &recorded.event {
+            // A person who says that it did not happen gives one more try, whatever the policy has left.
+            Event::InDoubtResolved(said)
+                if said.by == Resolver::Operator && said.outcome == DoubtOutcome::DidNotHappen =>
+            {
+                granted = Some(&said.node);
+            }
             Event::NodeRetryScheduled(retry) => {
                 let place: Option<usize> = retry.node.as_str().strip_prefix('n').and_then(|place| place.parse().ok());
                 let tries = place.and_then(|place| program.steps.get(place)).map_or(1, |step| step.tries);
@@ -24,7 +31,8 @@ pub(crate) fn tries(job: JobId, program: &Program, events: &[Recorded], jumps: b
                 let entry = scheduled.entry(&retry.node).or_insert((0, due));
                 *entry = (entry.0 + 1, due);
                 let count = entry.0;
-                tally.case("D11", count < tries, || {
+                let person = granted.take() == Some(&retry.node);
+                tally.case("D11", count < tries || person, || {
                     format!("{job} {}: try {} is scheduled, {tries} are allowed", retry.node, count + 1)
                 });
             }

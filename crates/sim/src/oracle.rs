@@ -284,6 +284,14 @@ fn may_fail(program: &Program, error: &Failure, loaded: &Loaded) -> bool {
         "in_doubt_unresolved" => {
             tools().any(|(_, class, policies)| class == EffectClass::AtMostOnce && !policies.contains(&Policy::Human))
         }
+        // An answer to a doubt ends the try; the last one, or a person who says so, ends the step.
+        "did_not_happen" => {
+            tools().any(|(_, class, policies)| class == EffectClass::AtMostOnce && !policies.is_empty())
+        }
+        "refused_permit" => tools().any(|(_, class, policies)| {
+            let refuses = |policy: &Policy| matches!(policy, Policy::Refuse | Policy::Human);
+            class == EffectClass::AtMostOnce && policies.iter().any(refuses)
+        }),
         "wait_timed_out" => program.steps.iter().any(|step| matches!(step.kind, Kind::Wait { go_on: false, .. })),
         "deadline_exceeded" => program.deadline.is_some(),
         "attempts_exhausted" => loaded.state.reclaims >= 2,

@@ -11,6 +11,8 @@ use aetheris_core::hash::Hash;
 use aetheris_core::plan::EffectClass;
 use aetheris_testing::random::Random;
 
+use crate::services::QUEUE_MS;
+
 /// What a tool does when a call reaches it, apart from answering.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Act {
@@ -31,8 +33,10 @@ pub enum Act {
 pub enum Policy {
     /// Wait so many milliseconds for a late answer.
     Wait(u64),
-    /// Ask the tool's own lookup.
-    Reconcile,
+    /// Ask the tool's own lookup, which only looks; what settles after the deadline, in milliseconds.
+    Reconcile(u64),
+    /// Ask the tool's own lookup, which refuses the permit from then on.
+    Refuse,
     /// Ask a person.
     Human,
 }
@@ -208,7 +212,8 @@ impl Program {
                 Kind::Tool { timeout, policies, .. } => {
                     let waits = policies.iter().map(|policy| match policy {
                         Policy::Wait(ms) => *ms,
-                        Policy::Reconcile | Policy::Human => timeout + 4_000,
+                        Policy::Reconcile(settle) => timeout + 4_000 + settle,
+                        Policy::Refuse | Policy::Human => timeout + 4_000,
                     });
                     (timeout + 3_000) * u64::from(step.tries) + waits.sum::<u64>()
                 }
@@ -317,19 +322,28 @@ fn write_tool(
         tools,
         "  t{place}: {{ kind: function, function: sim, effect: {effect}, version: \"{version}\", timeout: {timeout}ms"
     );
-    if !policies.is_empty() {
+    if class == EffectClass::AtMostOnce {
+        let end = policies.last().is_none_or(|last| *last != Policy::Human).then(|| "fail".to_owned());
         let texts: Vec<String> = policies
             .iter()
             .map(|policy| match policy {
                 Policy::Wait(ms) => format!("{{ wait: {ms}ms }}"),
-                Policy::Reconcile => format!("{{ reconcile: look{place} }}"),
+                Policy::Reconcile(settle) => format!("{{ reconcile: look{place}, settle: {settle}ms }}"),
+                Policy::Refuse => format!("{{ reconcile: refuse{place} }}"),
                 Policy::Human => "human".to_owned(),
             })
+            .chain(end)
             .collect();
         let _ = write!(tools, ", on_in_doubt: [{}]", texts.join(", "));
     }
     tools.push_str(" }\n");
-    if policies.contains(&Policy::Reconcile) {
+    if policies.contains(&Policy::Refuse) {
+        let _ = writeln!(
+            tools,
+            "  refuse{place}: {{ kind: function, function: sim, effect: pure, refuses: true, timeout: 1s }}"
+        );
+    }
+    if policies.iter().any(|policy| matches!(policy, Policy::Reconcile(_))) {
         let _ = writeln!(tools, "  look{place}: {{ kind: function, function: sim, effect: pure, timeout: 1s }}");
     }
 }
@@ -393,7 +407,9 @@ fn draw_tool(random: &mut Random, class: EffectClass) -> Kind {
             policies.push(Policy::Wait(random.between(100, 8_000)));
         }
         if random.chance(500) {
-            policies.push(Policy::Reconcile);
+            // A service that only looks bounds how long a call may stand in its queue; one that refuses needs no bound.
+            let settle = random.between(QUEUE_MS + 100, 20_000);
+            policies.push(if random.chance(600) { Policy::Reconcile(settle) } else { Policy::Refuse });
         }
         if random.chance(500) {
             policies.push(Policy::Human);

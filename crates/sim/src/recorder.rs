@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use aetheris_core::event::EventKind;
-use aetheris_core::id::{AgentName, JobId, WorkerId};
+use aetheris_core::id::{AgentName, JobId, PermitId, WorkerId};
 use aetheris_core::lease::{Fence, Guard};
 use aetheris_core::time::{Span, Timestamp};
 use aetheris_store::memory::MemoryStore;
@@ -15,6 +15,7 @@ use aetheris_store::{
 };
 use futures_util::FutureExt as _;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use crate::tally::Tally;
 use crate::tell;
@@ -35,6 +36,8 @@ struct Seen {
 struct Book {
     found: Tally,
     jobs: BTreeMap<JobId, Seen>,
+    /// When each permit was given, by true time, and how long its call can arrive.
+    permits: BTreeMap<PermitId, (Instant, Span)>,
     /// The last time that was stored.
     stored: Timestamp,
 }
@@ -51,6 +54,26 @@ pub struct Recorder {
 impl std::fmt::Debug for Recorder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Recorder")
+    }
+}
+
+/// No clock that can be set has a say here: what is disproved by the clocks is over by the time that has truly passed.
+fn in_true_time(found: &mut Tally, permits: &mut BTreeMap<PermitId, (Instant, Span)>, unit: &UnitOfWork, name: &str) {
+    let now = Instant::now();
+    for write in &unit.ledger {
+        match write {
+            LedgerWrite::Permit(asked) => {
+                permits.insert(asked.permit_id, (now, asked.lifetime));
+            }
+            LedgerWrite::Disprove(disproof) if disproof.grounds.needs_time() => {
+                let Some((given, lifetime)) = permits.get(&disproof.permit_id) else { continue };
+                let open = lifetime.plus(disproof.settle).to_std();
+                found.case("C5", now - *given >= open, || {
+                    format!("{name}: \"did not happen\" {:?} after a permit that was open for {open:?}", now - *given)
+                });
+            }
+            LedgerWrite::Disprove(_) | LedgerWrite::Settle(_) | LedgerWrite::See { .. } => {}
+        }
     }
 }
 
@@ -91,7 +114,8 @@ impl Recorder {
         );
         let mut book = self.book();
         book.stored = book.stored.max(committed.at);
-        let Book { found, jobs, .. } = &mut *book;
+        let Book { found, jobs, permits, .. } = &mut *book;
+        in_true_time(found, permits, unit, &name);
         let seen = jobs.entry(unit.job).or_default();
         let count = u64::try_from(unit.events.len()).unwrap_or(0);
         found.case("B1", committed.seq == seen.seq + count, || {

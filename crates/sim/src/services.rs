@@ -10,6 +10,7 @@ use aetheris_core::event::{Failure, Usage};
 use aetheris_core::id::{IdempotencyKey, JobId};
 use aetheris_core::json::Json;
 use aetheris_core::lease::Fence;
+use aetheris_core::ledger::PermitNumber;
 use aetheris_core::plan::EffectClass;
 use aetheris_core::time::{Span, Timestamp};
 use aetheris_runtime::{ModelAnswer, ModelError, ModelRequest, Models, ToolCall, ToolOutcome, Tools};
@@ -24,6 +25,9 @@ use crate::tell;
 use crate::trace::Trace;
 use crate::weather::Weather;
 
+/// How much longer than its caller's timeout a call may stand in the service's queue: less than any program's `settle`.
+pub const QUEUE_MS: u64 = 900;
+
 /// What the service knows of one key.
 #[derive(Debug, Clone, Default)]
 pub struct Known {
@@ -33,6 +37,8 @@ pub struct Known {
     pub arrivals: u32,
     /// Calls that are on their way to it.
     pub on_the_way: u32,
+    /// The highest permit that it refuses, with all before it.
+    pub refused: Option<PermitNumber>,
     /// What it has answered or would answer.
     pub result: Option<String>,
 }
@@ -171,6 +177,11 @@ impl Services {
         self.state().lines.push(line);
     }
 
+    /// Refuses this permit of the key and those before it from now on, as a service that is asked so does.
+    pub fn refuse(&self, key: IdempotencyKey, permit: Option<PermitNumber>) {
+        self.note(key, |known| known.refused = known.refused.max(permit));
+    }
+
     fn note(&self, key: IdempotencyKey, change: impl FnOnce(&mut Known)) -> Known {
         let mut state = self.state();
         let known = state.keys.entry(key).or_default();
@@ -184,16 +195,18 @@ impl Services {
         let Ok(key) = asked.parse::<IdempotencyKey>() else {
             return ToolOutcome::RefusedPermanent(Failure::new("bad_lookup", "the lookup names no key"));
         };
+        let refuses = call.tool.refuses;
+        let permit = call.input.get("permit").and_then(serde_json::Value::as_str).and_then(permit_of);
         let known = self.known(key);
         let unsure = self.weather.is_bad() && self.random().chance(100);
         let answer = if unsure {
             json!({ "outcome": "unknown" })
         } else if known.acts > 0 {
             json!({ "outcome": "happened", "result": known.result })
-        } else if self.weather.jumps && known.on_the_way > 0 {
-            // Where the store's clock jumps, a deadline proves nothing about what is under way.
-            json!({ "outcome": "unknown" })
         } else {
+            if refuses {
+                self.refuse(key, permit);
+            }
             json!({ "outcome": "did_not_happen" })
         };
         ToolOutcome::Done(Json::new(answer))
@@ -201,12 +214,17 @@ impl Services {
 
     /// What happens at the service when a call arrives: the outcome, and whether the answer is sent.
     async fn serve(&self, call: &ToolCall) -> (ToolOutcome, bool) {
-        if call.tool_name.as_str().starts_with("look") {
+        if ["look", "refuse"].iter().any(|name| call.tool_name.as_str().starts_with(name)) {
             return (self.look(call), true);
         }
         let Some(act) = self.act_of(call) else {
             return (ToolOutcome::RefusedPermanent(Failure::new("unknown_tool", "no such service")), true);
         };
+        if self.known(call.key).refused.is_some_and(|refused| call.permit.is_none_or(|permit| permit <= refused)) {
+            self.log(WitnessKind::Refused, call, None);
+            let error = Failure::new("refused_permit", "410: this permit is refused");
+            return (ToolOutcome::RefusedPermanent(error), true);
+        }
         let arrival = self.note(call.key, |known| known.arrivals += 1).arrivals;
         match act {
             Act::Refuse => {
@@ -238,9 +256,15 @@ impl Services {
 
     async fn send(self: Arc<Self>, call: ToolCall, way: Way, reply: oneshot::Sender<ToolOutcome>) {
         self.note(call.key, |known| known.on_the_way += 1);
-        // A connection that its caller has closed delivers nothing more.
-        let longest = u64::try_from(call.timeout.as_millis()).unwrap_or(300).min(800);
-        let transit = if self.weather.is_bad() { self.millis(0, longest) } else { self.millis(0, 3) };
+        let longest = u64::try_from(call.timeout.as_millis()).unwrap_or(300);
+        // A closed connection takes nothing back: what stands in the receiver's queue arrives, up to what settles.
+        let once = call.tool.effect == EffectClass::AtMostOnce;
+        let queued = once && self.weather.is_bad() && self.random().chance(100);
+        let transit = match (self.weather.is_bad(), queued) {
+            (true, true) => self.millis(longest, longest + QUEUE_MS),
+            (true, false) => self.millis(0, longest.min(800)),
+            (false, _) => self.millis(0, 3),
+        };
         tokio::time::sleep(transit).await;
         self.note(call.key, |known| known.on_the_way -= 1);
         let (outcome, answers) = self.serve(&call).await;
@@ -266,6 +290,12 @@ impl Services {
             self.state().delivered.push((call.job, call.key, call.fence));
         }
     }
+}
+
+/// `generation.n`, as a tool is told it.
+fn permit_of(text: &str) -> Option<PermitNumber> {
+    let (generation, number) = text.split_once('.')?;
+    Some(PermitNumber { generation: generation.parse().ok()?, number: number.parse().ok()? })
 }
 
 impl std::fmt::Debug for Services {

@@ -113,3 +113,15 @@ ALTER TABLE meta ADD COLUMN folder BLOB CHECK (folder IS NULL OR length(folder) 
 ALTER TABLE meta ADD COLUMN opening BLOB CHECK (opening IS NULL OR length(opening) = 16);
 ALTER TABLE meta ADD COLUMN writes INTEGER NOT NULL DEFAULT 0 CHECK (writes >= 0);
 ALTER TABLE meta ADD COLUMN copied INTEGER NOT NULL DEFAULT 0 CHECK (copied IN (0, 1));
+
+-- 4. The clocks of a permit. A deadline by a clock that can be set never alone says that a call can no longer arrive: the
+-- boot clock that the permit was given by, its deadline there, how long the permit lives, and the first reading by
+-- another boot clock. Rows of before have none of it, and begin with a first reading.
+ALTER TABLE ledger ADD COLUMN boot BLOB CHECK (length(boot) = 16);
+ALTER TABLE ledger ADD COLUMN boot_deadline INTEGER;
+ALTER TABLE ledger ADD COLUMN lifetime INTEGER;
+ALTER TABLE ledger ADD COLUMN seen_boot BLOB CHECK (length(seen_boot) = 16);
+ALTER TABLE ledger ADD COLUMN seen_at INTEGER;
+
+-- 5. Calls that their job's end left unresolved stay listed.
+CREATE INDEX ledger_unresolved ON ledger (updated_at, key) WHERE status IN (5, 6) AND disproved = 0;

@@ -88,6 +88,10 @@ mod tests {
     }
 
     impl Clock for Hands {
+        fn boot_id(&self) -> aetheris_core::id::BootId {
+            aetheris_core::id::BootId::from_u128(1)
+        }
+
         fn boot(&self) -> Duration {
             Duration::from_micros(self.boot.load(Ordering::Relaxed).unsigned_abs())
         }

@@ -99,6 +99,11 @@ fn current(tx: &mut Tx<'_, '_>, steps: &[LedgerStep], key: IdempotencyKey) -> Re
     }
 }
 
+/// Whether a success of the key is kept that the job's history did not go on with.
+fn succeeded(tx: &mut Tx<'_, '_>, unit: &UnitOfWork, key: IdempotencyKey) -> Result<bool, Trouble> {
+    Ok(tx.sql.exists(Query::EvidenceOfSuccess, params![&unit.job.to_bytes()[..], &key.to_bytes()[..]])?)
+}
+
 /// Each change sees those before it in the unit.
 fn check_ledger(tx: &mut Tx<'_, '_>, unit: &UnitOfWork, fence: Fence) -> Result<Vec<LedgerStep>, Stop> {
     let mut steps = Vec::with_capacity(unit.ledger.len());
@@ -106,13 +111,24 @@ fn check_ledger(tx: &mut Tx<'_, '_>, unit: &UnitOfWork, fence: Fence) -> Result<
         let step = match write {
             LedgerWrite::Permit(request) => {
                 let before = current(tx, &steps, request.key)?;
-                let after = rules::grant((unit.job, fence), before.as_ref(), request, tx.now);
+                let succeeded = before.is_some() && succeeded(tx, unit, request.key)?;
+                let after = rules::grant((unit.job, fence), before.as_ref(), request, succeeded, tx.reading());
                 LedgerStep { before, after: after.map_err(Refusal::Ledger)? }
             }
             LedgerWrite::Settle(settle) => {
                 let before = current(tx, &steps, settle.key)?.filter(|row| row.job == unit.job);
                 let after = rules::settle(unit.job, before.as_ref(), settle, tx.now).map_err(Refusal::Ledger)?;
                 LedgerStep { before, after }
+            }
+            LedgerWrite::Disprove(disproof) => {
+                let before = current(tx, &steps, disproof.key)?.filter(|row| row.job == unit.job);
+                let after = rules::disprove(unit.job, before.as_ref(), disproof, tx.reading());
+                LedgerStep { before, after: after.map_err(Refusal::Ledger)? }
+            }
+            LedgerWrite::See { key, permit_id } => {
+                let before = current(tx, &steps, *key)?.filter(|row| row.job == unit.job);
+                let after = rules::see(unit.job, before.as_ref(), (*key, *permit_id), tx.reading());
+                LedgerStep { before, after: after.map_err(Refusal::Ledger)? }
             }
         };
         steps.push(step);

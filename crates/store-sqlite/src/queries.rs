@@ -46,6 +46,7 @@ queries! {
     EvidenceAt = "evidence_at";
     EvidenceByJob = "evidence_by_job";
     EvidenceInsert = "evidence_insert";
+    EvidenceOfSuccess = "evidence_of_success";
     InboxCount = "inbox_count";
     InboxDeliver = "inbox_deliver";
     InboxInsert = "inbox_insert";
@@ -75,6 +76,7 @@ queries! {
     LedgerByKey = "ledger_by_key";
     LedgerInDoubt = "ledger_in_doubt";
     LedgerInsert = "ledger_insert";
+    LedgerUnresolved = "ledger_unresolved";
     LedgerUpdate = "ledger_update";
     MetaCounts = "meta_counts";
     MetaRead = "meta_read";
@@ -216,6 +218,7 @@ mod tests {
             (Query::LeasesExpired, "jobs_held"),
             (Query::LedgerByJob, "ledger_job"),
             (Query::LedgerInDoubt, "ledger_in_doubt"),
+            (Query::LedgerUnresolved, "ledger_unresolved"),
             (Query::SessionAdvance, "jobs_session_open"),
             (Query::SessionEarlier, "jobs_session_open"),
             (Query::TimersDue, "timers_due"),

@@ -134,6 +134,10 @@ impl Reads<'_> {
         self.sql.all(Query::LedgerInDoubt, [count(limit.min(limits::PAGE_JOBS_MAX))], rows::ledger)
     }
 
+    pub(crate) fn unresolved(&mut self, limit: usize) -> Result<Vec<LedgerRow>, Trouble> {
+        self.sql.all(Query::LedgerUnresolved, [count(limit.min(limits::PAGE_JOBS_MAX))], rows::ledger)
+    }
+
     pub(crate) fn evidence(&mut self, job: JobId) -> Result<Vec<Evidence>, Trouble> {
         match self.number(job)? {
             Some(num) => self.sql.all(Query::EvidenceByJob, [num], rows::evidence),

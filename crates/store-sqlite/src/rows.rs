@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use aetheris_core::event::{Failure, TimerId};
 use aetheris_core::hash::Hash;
 use aetheris_core::id::{
-    AgentName, EventId, IdempotencyKey, JobId, NodeId, PermitId, SessionId, SignalId, ToolName, WorkerId,
+    AgentName, BootId, EventId, IdempotencyKey, JobId, NodeId, PermitId, SessionId, SignalId, ToolName, WorkerId,
 };
 use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
 use aetheris_core::lease::{Fence, Holder};
 use aetheris_core::ledger::LedgerRow;
 use aetheris_core::projection::WaitingView;
-use aetheris_core::time::Timestamp;
+use aetheris_core::time::{BootMoment, Span, Timestamp};
 use aetheris_store::{Checkpoint, EffectRow, EventRow, Evidence, History, JobRow, KeptSignal, TimerRow};
 use rusqlite::Row;
 use rusqlite::types::{ToSqlOutput, ValueRef};
@@ -189,9 +189,22 @@ pub(crate) fn event(row: &Row<'_>) -> Result<EventRow, Trouble> {
     })
 }
 
+/// A boot clock's name and a moment of it, in two columns.
+fn boot_moment(row: &Row<'_>, at: usize) -> Result<Option<BootMoment>, Trouble> {
+    match row.get::<_, Option<i64>>(at + 1)? {
+        None => Ok(None),
+        Some(micros) => Ok(Some(BootMoment { at: span(micros), of: id(row, at, BootId::from_slice)? })),
+    }
+}
+
+fn span(micros: i64) -> Span {
+    Span::from_micros(u64::try_from(micros).unwrap_or(0))
+}
+
 /// A row of the ledger's statements.
 pub(crate) fn ledger(row: &Row<'_>) -> Result<LedgerRow, Trouble> {
     Ok(LedgerRow {
+        boot: boot_moment(row, 14)?,
         class: code(row, 0)?,
         deadline: time(row, 1)?,
         disproved: row.get(2)?,
@@ -199,9 +212,11 @@ pub(crate) fn ledger(row: &Row<'_>) -> Result<LedgerRow, Trouble> {
         input_hash: id(row, 5, Hash::from_slice)?,
         job: id(row, 6, JobId::from_slice)?,
         key: id(row, 7, IdempotencyKey::from_slice)?,
+        lifetime: row.get::<_, Option<i64>>(16)?.map(span),
         node: NodeId::from(text(row, 8)?),
         permit: number(row, 9)?,
         permit_id: id(row, 10, PermitId::from_slice)?,
+        seen: boot_moment(row, 17)?,
         status: code(row, 11)?,
         tool: ToolName::from(text(row, 12)?),
         updated_at: time(row, 13)?,

@@ -11,7 +11,7 @@ use rusqlite::params;
 use crate::codes::{count, int};
 use crate::error::Trouble;
 use crate::queries::Query;
-use crate::rows::{self, HotJob};
+use crate::rows::{self, HotJob, Text};
 use crate::tx::Tx;
 
 /// What the unit has left, if it was written.
@@ -67,7 +67,9 @@ fn by_names(tx: &mut Tx<'_, '_>, unit: &UnitOfWork, job: &HotJob) -> Result<Opti
         }
     }
     if let Some(effect) = unit.effects.first() {
-        let names = params![job.num, &effect.key.to_bytes()[..], effect.permit];
+        // Only its own: another author may have put another result under the same names.
+        let result = effect.result.canonical();
+        let names = params![job.num, &effect.key.to_bytes()[..], effect.permit, Text(&result)];
         let at = tx.sql.first(Query::EffectKnown, names, |row| rows::time(row, 0))?;
         if at.is_some() {
             return Ok(committed(at));

@@ -244,6 +244,10 @@ impl Store for SqliteStore {
         Box::pin(self.pool.ask("in_doubt", move |reads| reads.in_doubt(limit)))
     }
 
+    fn unresolved(&self, limit: usize) -> Boxed<'_, Result<Vec<LedgerRow>, StoreError>> {
+        Box::pin(self.pool.ask("unresolved", move |reads| reads.unresolved(limit)))
+    }
+
     fn evidence(&self, job: JobId) -> Boxed<'_, Result<Vec<Evidence>, StoreError>> {
         Box::pin(self.pool.ask("evidence", move |reads| reads.evidence(job)))
     }

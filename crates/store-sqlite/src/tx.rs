@@ -2,7 +2,7 @@
 
 use aetheris_core::id::JobId;
 use aetheris_core::job::JobStatus;
-use aetheris_core::time::Timestamp;
+use aetheris_core::time::{BootMoment, Reading, Timestamp};
 use aetheris_store::system::Clock;
 use rusqlite::params;
 
@@ -60,6 +60,8 @@ pub(crate) struct Tx<'t, 'c> {
     /// The store's time: one for everything in the transaction.
     pub(crate) now: Timestamp,
     pub(crate) sql: &'t mut Prepared<'c>,
+    /// The boot clock when it began.
+    boot: BootMoment,
     look: Look,
     mark: Mark,
 }
@@ -69,7 +71,13 @@ impl<'t, 'c> Tx<'t, 'c> {
     pub(crate) fn open(sql: &'t mut Prepared<'c>, clock: &dyn Clock) -> Result<Self, Trouble> {
         let Meta { generation, mark } = Meta::read(sql)?;
         let look = clock::look(clock, mark);
-        Ok(Self { changes: Changes::default(), generation, now: look.now, sql, look, mark })
+        let boot = clock.boot_moment();
+        Ok(Self { boot, changes: Changes::default(), generation, now: look.now, sql, look, mark })
+    }
+
+    /// Both clocks: one reading for everything in the transaction.
+    pub(crate) fn reading(&self) -> Reading {
+        Reading { at: self.now, boot: self.boot }
     }
 
     /// How far the wall clock is behind the store's.

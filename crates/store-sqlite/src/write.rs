@@ -9,7 +9,7 @@ use aetheris_core::ledger::LedgerRow;
 use aetheris_core::projection::{Projection, TimerChange};
 use aetheris_core::time::{Span, Timestamp};
 use aetheris_store::{Committed, InboxWrite, LeaseChange, NewJob, UnitOfWork};
-use rusqlite::params;
+use rusqlite::{ToSql, params};
 
 use crate::codes::{Code, int};
 use crate::commit::{Decided, LedgerStep};
@@ -242,6 +242,7 @@ fn update(tx: &mut Tx<'_, '_>, unit: &UnitOfWork, job: &HotJob, after: &After) -
 
 fn ledger(tx: &mut Tx<'_, '_>, num: i64, step: &LedgerStep) -> Result<(), Trouble> {
     let LedgerRow {
+        boot,
         class,
         deadline,
         disproved,
@@ -249,9 +250,11 @@ fn ledger(tx: &mut Tx<'_, '_>, num: i64, step: &LedgerStep) -> Result<(), Troubl
         input_hash,
         job: _,
         key,
+        lifetime,
         node,
         permit,
         permit_id,
+        seen,
         status,
         tool,
         updated_at,
@@ -260,51 +263,40 @@ fn ledger(tx: &mut Tx<'_, '_>, num: i64, step: &LedgerStep) -> Result<(), Troubl
     let (hash, status) = (&input_hash.as_bytes()[..], status.code());
     let (deadline, updated_at) = (deadline.micros(), updated_at.micros());
     let (node, tool, class) = (node.as_str(), tool.as_str(), class.code());
-    tx.changes.bytes += if step.before.is_none() { 128 } else { 16 };
-    match &step.before {
-        None => tx.exactly_one(
-            Query::LedgerInsert,
-            params![
-                &key[..],
-                num,
-                permit,
-                &id[..],
-                status,
-                disproved,
-                class,
-                fence.generation,
-                fence.epoch,
-                deadline,
-                updated_at,
-                hash,
-                node,
-                tool
-            ],
-        ),
-        Some(before) => tx.exactly_one(
-            Query::LedgerUpdate,
-            params![
-                &key[..],
-                num,
-                permit,
-                &id[..],
-                status,
-                disproved,
-                class,
-                fence.generation,
-                fence.epoch,
-                deadline,
-                updated_at,
-                hash,
-                node,
-                tool,
-                before.permit,
-                &before.permit_id.to_bytes()[..],
-                before.status.code(),
-                before.disproved,
-            ],
-        ),
-    }
+    let (boot, boot_deadline) = boot.map(|boot| (boot.of.to_bytes(), boot.at.micros_i64())).unzip();
+    let (seen_boot, seen_at) = seen.map(|seen| (seen.of.to_bytes(), seen.at.micros_i64())).unzip();
+    let lifetime = lifetime.map(Span::micros_i64);
+    tx.changes.bytes += if step.before.is_none() { 160 } else { 16 };
+    let (boot, seen_boot) = (boot.as_ref().map(|id| &id[..]), seen_boot.as_ref().map(|id| &id[..]));
+    let (key, id) = (&key[..], &id[..]);
+    let mut columns: Vec<&dyn ToSql> = vec![
+        &key,
+        &num,
+        permit,
+        &id,
+        &status,
+        disproved,
+        &class,
+        &fence.generation,
+        &fence.epoch,
+        &deadline,
+        &updated_at,
+        &hash,
+        &node,
+        &tool,
+        &boot,
+        &boot_deadline,
+        &lifetime,
+        &seen_boot,
+        &seen_at,
+    ];
+    let Some(before) = &step.before else {
+        return tx.exactly_one(Query::LedgerInsert, &columns[..]);
+    };
+    let (permit_id, status) = (before.permit_id.to_bytes(), before.status.code());
+    let permit_id = &permit_id[..];
+    columns.extend([&before.permit as &dyn ToSql, &permit_id, &status, &before.disproved]);
+    tx.exactly_one(Query::LedgerUpdate, &columns[..])
 }
 
 fn effects(tx: &mut Tx<'_, '_>, unit: &UnitOfWork, num: i64) -> Result<(), Trouble> {

@@ -138,6 +138,12 @@ pub trait Store: Send + Sync + 'static {
     /// The store cannot be asked now.
     fn in_doubt(&self, limit: usize) -> Boxed<'_, Result<Vec<aetheris_core::ledger::LedgerRow>, StoreError>>;
 
+    /// Calls whose outcome was unknown when their job ended, oldest first: given up, or still in doubt.
+    ///
+    /// # Errors
+    /// The store cannot be asked now.
+    fn unresolved(&self, limit: usize) -> Boxed<'_, Result<Vec<aetheris_core::ledger::LedgerRow>, StoreError>>;
+
     /// What arrived for a permit that was not the current one any more.
     ///
     /// # Errors

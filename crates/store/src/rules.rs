@@ -4,13 +4,14 @@
 //! [`aetheris_core::lease::admit`], [`permission`], [`sequence`], the plan and the client's key, kept
 //! signals, the ledger, effects, the inbox, [`bounds`]. The first that refuses is the answer.
 
+use aetheris_core::disproof::{self, Disproof};
 use aetheris_core::event::EventKind;
-use aetheris_core::id::JobId;
+use aetheris_core::id::{IdempotencyKey, JobId, PermitId};
 use aetheris_core::job::JobStatus;
 use aetheris_core::lease::{Fence, Guard, Holder};
 use aetheris_core::ledger::{self, LedgerRefusal, LedgerRow, LedgerStatus, PermitRequest, Settle};
 use aetheris_core::limits;
-use aetheris_core::time::Timestamp;
+use aetheris_core::time::{Reading, Timestamp};
 
 use crate::error::{ErrorKind, Refusal, StoreError};
 use crate::unit::{InboxWrite, LedgerWrite, NewEffect, UnitOfWork};
@@ -75,7 +76,9 @@ pub fn sequence(unit: &UnitOfWork, actual: u64) -> Result<(), Refusal> {
     }
 }
 
-/// Decides a permission against the row of its key, as the unit's changes so far leave it.
+/// Decides a permission against the row of its key, as the unit's changes so far leave it. `succeeded` says that the
+/// job has evidence of a success of the key that its history did not go on with: nothing is called again then. It may
+/// be looked up for further permits only.
 ///
 /// # Errors
 /// [`LedgerRefusal`].
@@ -83,10 +86,14 @@ pub fn grant(
     (job, fence): (JobId, Fence),
     existing: Option<&LedgerRow>,
     request: &PermitRequest,
-    now: Timestamp,
+    succeeded: bool,
+    now: Reading,
 ) -> Result<LedgerRow, LedgerRefusal> {
     if aetheris_fault::planted!("ledger-not-arbitrated") {
         return ledger::grant(job, fence, None, &PermitRequest { permit: 1, ..request.clone() }, now);
+    }
+    if succeeded && existing.is_some_and(|row| row.job == job) {
+        return Err(LedgerRefusal::Succeeded(request.key));
     }
     ledger::grant(job, fence, existing, request, now)
 }
@@ -106,6 +113,33 @@ pub fn settle(
     let any = existing.filter(|_| aetheris_fault::planted!("older-permit-settles"));
     let permit_id = any.map_or(change.permit_id, |row| row.permit_id);
     ledger::settle(existing, &Settle { permit_id, ..*change }, now)
+}
+
+/// Decides a disproof against the row of its key, as the unit's changes so far leave it. A row of another job counts
+/// as missing.
+///
+/// # Errors
+/// [`LedgerRefusal`].
+pub fn disprove(
+    job: JobId,
+    existing: Option<&LedgerRow>,
+    disproof: &Disproof,
+    now: Reading,
+) -> Result<LedgerRow, LedgerRefusal> {
+    disproof::disprove(existing.filter(|row| row.job == job), disproof, now)
+}
+
+/// Notes the first reading of the writing process's boot clock. A row of another job counts as missing.
+///
+/// # Errors
+/// [`LedgerRefusal`].
+pub fn see(
+    job: JobId,
+    existing: Option<&LedgerRow>,
+    (key, permit_id): (IdempotencyKey, PermitId),
+    now: Reading,
+) -> Result<LedgerRow, LedgerRefusal> {
+    disproof::see(existing.filter(|row| row.job == job), key, permit_id, now)
 }
 
 /// Whether an outcome is of the ledger's current permit. `row` is this job's row of the key, as it is
@@ -196,18 +230,25 @@ pub fn in_doubt(row: &LedgerRow) -> bool {
     row.status == LedgerStatus::InDoubt && !row.disproved
 }
 
+/// Whether a row of the ledger is in the list of calls that were left unresolved: nobody has said what became of the
+/// call, and its job has ended.
+#[must_use]
+pub fn unresolved(row: &LedgerRow, job: JobStatus) -> bool {
+    job.is_terminal() && (in_doubt(row) || row.status == LedgerStatus::FailedUnresolved)
+}
+
 #[cfg(test)]
 mod tests {
 
     use aetheris_core::event::{EncodedEvent, Event, JobCancelled, JobClaimed, NodeStarted, PlanGenerated};
     use aetheris_core::hash::Hash;
-    use aetheris_core::id::{AttemptId, EventId, IdempotencyKey, InstanceId, PermitId, SignalId};
+    use aetheris_core::id::{AttemptId, BootId, EventId, IdempotencyKey, InstanceId, PermitId, SignalId};
     use aetheris_core::json::Json;
     use aetheris_core::ledger::LedgerTrigger;
     use aetheris_core::plan::EffectClass;
     use aetheris_core::projection::Projection;
     use aetheris_core::state::JobState;
-    use aetheris_core::time::Span;
+    use aetheris_core::time::{BootMoment, Span};
 
     use super::*;
     use crate::query::Evidence;
@@ -324,7 +365,12 @@ mod tests {
     }
 
     fn granted() -> LedgerRow {
-        grant((JOB, Fence::default()), None, &request(), at(5)).unwrap()
+        grant((JOB, Fence::default()), None, &request(), false, reading(5)).unwrap()
+    }
+
+    fn reading(micros: i64) -> Reading {
+        let boot = BootMoment { at: Span::from_micros(micros.unsigned_abs()), of: BootId::from_u128(1) };
+        Reading { at: at(micros), boot }
     }
 
     #[test]
@@ -363,12 +409,27 @@ mod tests {
     fn a_row_of_another_job_counts_as_missing_and_an_outcome_is_of_the_current_permit() {
         let row = granted();
         assert_eq!(row.permit_id, request().permit_id);
-        let again = grant((JOB, Fence::default()), Some(&row), &request(), at(6));
+        let again = grant((JOB, Fence::default()), Some(&row), &request(), false, reading(6));
         assert!(matches!(again, Err(LedgerRefusal::OtherPermit { .. })));
         let change = Settle { key: row.key, permit_id: row.permit_id, trigger: LedgerTrigger::Commit };
         assert_eq!(settle(JOB, Some(&row), &change, at(6)).unwrap().status, LedgerStatus::Committed);
         let other = settle(JobId::from_u128(2), Some(&row), &change, at(6));
         assert_eq!(other, Err(LedgerRefusal::Missing(row.key)));
+        let (asked, grounds, lifetime, settle_) = (None, disproof::Grounds::Refuses, Span::ZERO, Span::ZERO);
+        let (key, permit_id) = (row.key, row.permit_id);
+        let disproof = Disproof { asked, grounds, key, lifetime, permit_id, settle: settle_ };
+        let doubt = LedgerRow { status: LedgerStatus::InDoubt, ..row.clone() };
+        assert!(disprove(JOB, Some(&doubt), &disproof, reading(6)).unwrap().disproved);
+        let missing = Err(LedgerRefusal::Missing(key));
+        assert_eq!(disprove(JobId::from_u128(2), Some(&doubt), &disproof, reading(6)), missing);
+        assert_eq!(see(JobId::from_u128(2), Some(&doubt), (key, permit_id), reading(6)), missing);
+        assert_eq!(see(JOB, Some(&doubt), (key, permit_id), reading(6)), Ok(doubt));
+        // A known success, whoever has called, ends the key of its job.
+        let unsent = LedgerRow { status: LedgerStatus::NotSent, ..row.clone() };
+        let second = PermitRequest { permit: 2, ..request() };
+        let next = |job, succeeded| grant((job, Fence::default()), Some(&unsent), &second, succeeded, reading(6));
+        assert_eq!(next(JOB, true), Err(LedgerRefusal::Succeeded(key)));
+        assert_eq!(next(JOB, false).unwrap().permit, 2);
         let old = Settle { permit_id: PermitId::from_u128(9), ..change };
         assert!(matches!(settle(JOB, Some(&row), &old, at(6)), Err(LedgerRefusal::OtherPermit { .. })));
         let outcome =
@@ -458,6 +519,10 @@ mod tests {
         for status in LedgerStatus::ALL {
             let open = LedgerRow { status, ..granted() };
             assert_eq!(in_doubt(&open), status == LedgerStatus::InDoubt);
+            for job in JobStatus::ALL {
+                let left = matches!(status, LedgerStatus::InDoubt | LedgerStatus::FailedUnresolved);
+                assert_eq!(unresolved(&open, job), left && job.is_terminal());
+            }
             assert!(!in_doubt(&LedgerRow { disproved: true, ..open }));
         }
     }

@@ -1,16 +1,23 @@
 //! Clocks and entropy: the only file of the library crates that reads them.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use aetheris_core::id::IdSource;
-use aetheris_core::time::{Span, Timestamp};
+use aetheris_core::hash::Hash;
+use aetheris_core::id::{BootId, IdSource};
+use aetheris_core::time::{BootMoment, Span, Timestamp};
 
 /// The clocks of a process. A simulator brings its own.
 pub trait Clock: Send + Sync {
     /// Time since boot, sleep included: what a holder measures its lease with.
     fn boot(&self) -> Duration;
+    /// Which boot clock that is: moments of another one cannot be compared with it.
+    fn boot_id(&self) -> BootId;
+    /// The boot clock's moment, with its name.
+    fn boot_moment(&self) -> BootMoment {
+        BootMoment { at: Span::from_std(self.boot()), of: self.boot_id() }
+    }
     /// The wall clock: what an embedded store makes its own clock of.
     fn wall(&self) -> Timestamp;
 }
@@ -19,7 +26,30 @@ pub trait Clock: Send + Sync {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemClock;
 
+/// The boot clock of this machine since its start, as this process's time namespace shows it. Where the kernel does not
+/// say which it is, it is taken for one that nobody else has.
+fn machine_boot_id() -> BootId {
+    static OF_THIS_PROCESS: OnceLock<BootId> = OnceLock::new();
+    *OF_THIS_PROCESS.get_or_init(|| {
+        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
+        let namespace = std::fs::read_link("/proc/self/ns/time");
+        match (boot, namespace) {
+            (Ok(boot), Ok(namespace)) => {
+                let name = format!("{} {}", boot.trim(), namespace.display());
+                let hash = Hash::of(name.as_bytes());
+                let (half, _) = hash.as_bytes().split_at(16);
+                BootId::from_slice(half).unwrap_or_else(|| BootId::from_u128(SystemIds.secret()))
+            }
+            (Err(_), _) | (_, Err(_)) => BootId::from_u128(SystemIds.secret()),
+        }
+    })
+}
+
 impl Clock for SystemClock {
+    fn boot_id(&self) -> BootId {
+        machine_boot_id()
+    }
+
     fn boot(&self) -> Duration {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
         let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
@@ -39,6 +69,7 @@ impl Clock for SystemClock {
 /// Clocks that move only when they are told to, for tests. Clones are the same clock.
 #[derive(Debug, Clone, Default)]
 pub struct ManualClock {
+    boot_id: Arc<AtomicU64>,
     boot_us: Arc<AtomicU64>,
     wall_us: Arc<AtomicI64>,
 }
@@ -58,6 +89,12 @@ impl ManualClock {
         self.wall_us.fetch_add(by.micros_i64(), Ordering::SeqCst);
     }
 
+    /// Starts the machine again: another boot clock, which begins at nothing.
+    pub fn reboot(&self) {
+        self.boot_id.fetch_add(1, Ordering::SeqCst);
+        self.boot_us.store(0, Ordering::SeqCst);
+    }
+
     /// Sets the wall clock alone, forwards or back.
     pub fn set_wall(&self, wall: Timestamp) {
         self.wall_us.store(wall.micros(), Ordering::SeqCst);
@@ -65,6 +102,10 @@ impl ManualClock {
 }
 
 impl Clock for ManualClock {
+    fn boot_id(&self) -> BootId {
+        BootId::from_u128(self.boot_id.load(Ordering::SeqCst).into())
+    }
+
     fn boot(&self) -> Duration {
         Duration::from_micros(self.boot_us.load(Ordering::SeqCst))
     }

@@ -24,6 +24,7 @@ macro_rules! questions_through {
             plan(hash: ::aetheris_core::hash::Hash) -> Option<$crate::PlanDocument>;
             status() -> $crate::StoreStatus;
             timers(job: ::aetheris_core::id::JobId) -> Vec<$crate::TimerRow>;
+            unresolved(limit: usize) -> Vec<::aetheris_core::ledger::LedgerRow>;
         }
     };
     ($read:ident: $($name:ident($($argument:ident: $type:ty),*) -> $answer:ty;)*) => {

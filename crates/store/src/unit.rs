@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use aetheris_core::disproof::Disproof;
 use aetheris_core::event::EncodedEvent;
 use aetheris_core::hash::Hash;
 use aetheris_core::id::{AgentName, EventId, IdempotencyKey, JobId, PermitId, SessionId, SignalId};
@@ -131,6 +132,15 @@ pub enum LedgerWrite {
     Permit(PermitRequest),
     /// The current permit's status is settled.
     Settle(Settle),
+    /// "Did not happen", whose grounds the store checks by its own clocks.
+    Disprove(Disproof),
+    /// The boot clock of the writing process is noted as having read the permit.
+    See {
+        /// The invocation.
+        key: IdempotencyKey,
+        /// The permit.
+        permit_id: PermitId,
+    },
 }
 
 /// A recorded outcome. One per key and permit; the first stays.

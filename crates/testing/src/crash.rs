@@ -363,7 +363,7 @@ async fn resolve(
         .await;
     match answer {
         // A late answer of the tool, or the same words a moment earlier, have ended the doubt.
-        Ok(()) | Err(OpError::StateConflict(_)) => Ok(()),
+        Ok(_) | Err(OpError::StateConflict(_)) => Ok(()),
         Err(OpError::CanStillArrive(until)) => {
             let now = world.runtime().store.status().await?.now;
             tokio::time::sleep(until.since(now).to_std()).await;

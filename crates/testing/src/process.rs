@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use aetheris_core::id::{IdSource, InstanceId};
-use aetheris_runtime::{Models, Plans, Runtime, Settings, Tools, Wakeups};
+use aetheris_runtime::{InFlight, Models, Plans, Runtime, Settings, Tools, Wakeups};
 use aetheris_scheduler::SweepOptions;
 use aetheris_store::Store;
 use aetheris_store::system::System;
@@ -62,6 +62,7 @@ impl Process {
     pub fn start(world: &World, duties: Duties, ambush: Arc<dyn Ambush>) -> Self {
         let gate = Gate::new(ambush);
         let rt = Runtime {
+            in_flight: InFlight::default(),
             models: Arc::new(ModelsLink::new(Arc::clone(&world.models), gate.clone())),
             plans: Plans::default(),
             settings: Arc::new(duties.settings),
@@ -75,7 +76,7 @@ impl Process {
         let mut tasks = Vec::new();
         let part = |shared: &Runtime| match duties.shares_hints {
             true => shared.clone(),
-            false => Runtime { wakeups: Wakeups::default(), ..shared.clone() },
+            false => Runtime { in_flight: InFlight::default(), wakeups: Wakeups::default(), ..shared.clone() },
         };
         if let Some(options) = duties.sweeps {
             tasks.push(tokio::spawn(aetheris_scheduler::fire_timers(part(&rt), options, sweeping.clone())));

@@ -54,6 +54,10 @@ impl VirtualClock {
 }
 
 impl Clock for VirtualClock {
+    fn boot_id(&self) -> aetheris_core::id::BootId {
+        aetheris_core::id::BootId::from_u128(1)
+    }
+
     fn boot(&self) -> Duration {
         self.boot_at(self.passed())
     }

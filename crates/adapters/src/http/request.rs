@@ -190,5 +190,10 @@ fn runtime_headers(call: &ToolCall) -> HeaderMap {
         (HeaderName::from_static("aetheris-job"), call.job.to_string()),
         (HeaderName::from_static("aetheris-node"), call.node.to_string()),
     ];
-    values.into_iter().filter_map(|(name, value)| Some((name, HeaderValue::try_from(value).ok()?))).collect()
+    let permit = call.permit.map(|permit| (HeaderName::from_static("aetheris-permit"), permit.to_string()));
+    values
+        .into_iter()
+        .chain(permit)
+        .filter_map(|(name, value)| Some((name, HeaderValue::try_from(value).ok()?)))
+        .collect()
 }

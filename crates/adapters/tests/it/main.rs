@@ -17,6 +17,7 @@ use aetheris_core::event::Failure;
 use aetheris_core::id::{IdempotencyKey, JobId, NodeId};
 use aetheris_core::json::Json;
 use aetheris_core::lease::Fence;
+use aetheris_core::ledger::PermitNumber;
 use aetheris_core::plan::{EffectClass, HttpTool, Tool, ToolKind};
 use aetheris_runtime::ports::{ToolCall, ToolOutcome, Tools};
 use serde_json::{Value, json};
@@ -47,9 +48,10 @@ fn call_of(effect: EffectClass, kind: ToolKind, input: Value) -> ToolCall {
         job,
         key: IdempotencyKey::derive(job, &node, 0),
         node,
+        permit: Some(PermitNumber { generation: 3, number: 2 }),
         session: None,
         timeout: PATIENCE,
-        tool: Arc::new(Tool { effect, kind, on_in_doubt: vec![], timeout: None, version: None }),
+        tool: Arc::new(Tool { effect, kind, on_in_doubt: vec![], refuses: false, timeout: None, version: None }),
         tool_name: "shop.send".into(),
         try_number: 2,
     }

@@ -140,6 +140,9 @@ fn a_permission_given_again_without_a_reason_and_a_doubt_answered_too_early() {
             note: None,
             outcome: DoubtOutcome::DidNotHappen,
             permit: 1,
+            grounds: None,
+            result: None,
+            settle_us: None,
         };
         s.events.insert(place, Told { at: 22, epoch: 1, event: answer.into() });
     });

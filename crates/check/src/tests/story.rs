@@ -187,6 +187,7 @@ pub(super) fn waiting(node: &str, key: Option<&str>, wait_type: WaitType) -> Job
 
 pub(super) fn ledger_row(status: LedgerStatus) -> LedgerRow {
     LedgerRow {
+        boot: None,
         class: EffectClass::AtMostOnce,
         deadline: at(1_020),
         disproved: false,
@@ -194,9 +195,11 @@ pub(super) fn ledger_row(status: LedgerStatus) -> LedgerRow {
         input_hash: Json::null().hash(),
         job: JOB,
         key: key("pay"),
+        lifetime: None,
         node: NodeId::from("pay"),
         permit: 1,
         permit_id: PermitId::from_u128(1),
+        seen: None,
         status,
         tool: ToolName::from("pay"),
         updated_at: at(30),

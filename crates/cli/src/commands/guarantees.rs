@@ -17,10 +17,13 @@ const GUARANTEED: [&str; 5] = [
 ];
 
 /// What is not.
-const NOT_GUARANTEED: [&str; 6] = [
+const NOT_GUARANTEED: [&str; 7] = [
     "A process frozen between its last check and its send for longer than every bound: no runtime can promise \
      that such a call does not arrive late. A tool that honours the key (Idempotency-Key) or the fence header \
      (Aetheris-Fence) closes it.",
+    "A receiver may act on a call long after we have given it up: it stood in a queue. A reconcile tool that only \
+     looks is asked after the deadline and `settle`; one with `refuses: true`, or a receiver that recognises the \
+     key, closes it.",
     "Calls of idempotent tools may be sent again, always with the same key. Calls of pure tools may be sent again.",
     "A crash before a model's answer is recorded asks the model again: tokens twice, no effect twice.",
     "What the disk loses after it has said that it is written is lost. SQLite's processes share one host and no \

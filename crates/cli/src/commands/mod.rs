@@ -154,7 +154,7 @@ async fn without_config(command: Command, context: &Context) -> Result<Exit, Err
         Command::Verify(given) => evidence::verify(&given.job, context).await,
         Command::Signal(given) => signal::run(&given, context).await,
         Command::Waits(given) => waits::list(&given, context).await,
-        Command::InDoubt(given) => waits::in_doubt(given.action, context).await,
+        Command::InDoubt(given) => waits::in_doubt(given.action, given.unresolved, context).await,
         Command::Guarantees => guarantees::run(context),
         Command::Config(given) => config::run(&given, context),
         Command::Completions(given) => completions(given.shell, context),

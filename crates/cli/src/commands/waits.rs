@@ -39,19 +39,24 @@ pub(super) async fn list(given: &args::Waits, context: &Context) -> Result<Exit,
     Ok(Exit::Done)
 }
 
-pub(super) async fn in_doubt(action: Option<InDoubtAction>, context: &Context) -> Result<Exit, Error> {
+pub(super) async fn in_doubt(
+    action: Option<InDoubtAction>,
+    unresolved: bool,
+    context: &Context,
+) -> Result<Exit, Error> {
     match action {
-        None | Some(InDoubtAction::List) => list_in_doubt(context).await,
+        None | Some(InDoubtAction::List) => list_in_doubt(unresolved, context).await,
         Some(InDoubtAction::Resolve(given)) => resolve(&given, context).await,
     }
 }
 
-async fn list_in_doubt(context: &Context) -> Result<Exit, Error> {
-    let answer = context.client()?.get::<InDoubtList>(&["api", "in-doubt"], &[]).await?;
+async fn list_in_doubt(unresolved: bool, context: &Context) -> Result<Exit, Error> {
+    let query: &[(&str, &str)] = if unresolved { &[("unresolved", "true")] } else { &[] };
+    let answer = context.client()?.get::<InDoubtList>(&["api", "in-doubt"], query).await?;
     if context.out.json {
         context.out.value(&answer.json()?)?;
     } else if answer.body.invocations.is_empty() {
-        context.out.note("no call is in doubt");
+        context.out.note(if unresolved { "no call was left unresolved" } else { "no call is in doubt" });
     } else {
         let calls = &answer.body.invocations;
         context.out.text(&render::waits::in_doubt(calls, &context.program(), context.out.style, context.now()))?;
@@ -79,6 +84,7 @@ async fn resolve(given: &args::Resolve, context: &Context) -> Result<Exit, Error
         note: Some(given.note.clone()).filter(|note| !note.is_empty()),
         outcome: if given.happened { Outcome::Happened } else { Outcome::DidNotHappen },
         permit,
+        refused: given.refused,
         result: result.as_ref().map(Raw::new),
         then: given.then.map(|then| match then {
             args::Then::Retry => AfterNo::Retry,

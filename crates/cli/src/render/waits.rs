@@ -1,6 +1,6 @@
 //! What waits for someone: open waits, and calls whose outcome is unknown.
 
-use aetheris_api::{InDoubtView, WaitView};
+use aetheris_api::{InDoubtView, Outcome, WaitView};
 use aetheris_core::plan::WaitType;
 
 use super::{Now, Style, Table, Tone, clock, coarse, cut, shell};
@@ -51,15 +51,19 @@ fn reason(wait: &WaitView) -> String {
 pub fn in_doubt(calls: &[InDoubtView], program: &str, style: Style, now: Now) -> String {
     let mut table = Table::new(&["JOB", "NODE", "TOOL", "CLASS", "SINCE", "CAN ARRIVE UNTIL", "POLICY", "REASON"]);
     for call in calls {
-        let over = call.deadline <= now.0;
+        let over = call.accepted_from <= now.0;
         table.row(vec![
             call.job_id.to_string(),
             call.node_id.to_string(),
             call.tool.to_string(),
             call.effect.as_str().to_owned(),
             now.relative(call.since),
-            if over { style.paint(Tone::Dim, "over") } else { clock(call.deadline) },
-            call.policy.clone().unwrap_or_default(),
+            if over { style.paint(Tone::Dim, "over") } else { clock(call.accepted_from) },
+            match call.answer {
+                Some(Outcome::Happened) => "answered: happened".to_owned(),
+                Some(Outcome::DidNotHappen) => "answered: did not happen".to_owned(),
+                None => call.policy.clone().unwrap_or_default(),
+            },
             cut(call.reason.as_deref().unwrap_or_default(), TEXT_COLUMNS),
         ]);
     }
@@ -84,7 +88,8 @@ fn resolve(call: &InDoubtView, program: &str, style: Style) -> String {
         style.paint(Tone::Dim, "Ask the other side what became of the call, then say so; of the first one:"),
         style.paint(
             Tone::Dim,
-            "--did-not-happen means: looked at after CAN ARRIVE UNTIL, it has not happened. The tool is called again then."
+            "--did-not-happen means: looked at after CAN ARRIVE UNTIL, it has not happened; with --refused: the other side \
+             refuses this call from now on. The tool is called again then, unless --then fail."
         ),
     )
 }

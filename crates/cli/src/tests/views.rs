@@ -137,9 +137,9 @@ answer one with: aetheris signal {JOB} k-1 '{{\"approved\": true}}'
 #[test]
 fn the_list_of_doubts_says_how_to_resolve_one() {
     let call = json!({
-        "agent": "refund", "deadline": "2026-11-21T09:30:12Z", "effect": "at_most_once", "evidence": [],
+        "accepted_from": "2026-11-21T09:30:12Z", "agent": "refund", "deadline": "2026-11-21T09:30:12Z", "effect": "at_most_once", "evidence": [],
         "invocation": KEY, "job_id": JOB, "job_status": "parked", "node_id": "pay", "permit": 1, "policy": "human",
-        "reason": "timeout", "since": "2026-11-21T09:30:00Z", "status": "in_doubt", "tool": "payments.refund",
+        "reason": "timeout", "sent_permit": "1.1", "since": "2026-11-21T09:30:00Z", "status": "in_doubt", "tool": "payments.refund",
         "waiting": null,
     });
     let calls: Vec<InDoubtView> = vec![typed(&call)];

@@ -133,7 +133,7 @@ events! {
     /// The outcome of a call is unknown.
     StepInDoubt = 20, "step_in_doubt", 1;
     /// The doubt has an answer.
-    InDoubtResolved = 21, "in_doubt_resolved", 1;
+    InDoubtResolved = 21, "in_doubt_resolved", 2;
     /// The job is held still.
     JobPaused = 22, "job_paused", 1;
     /// It goes on where it was.

@@ -9,6 +9,7 @@ pub use job::*;
 use serde::{Deserialize, Serialize};
 
 use super::timer_id::TimerId;
+use crate::disproof::Grounds;
 use crate::hash::Hash;
 use crate::id::{IdempotencyKey, NodeId, PermitId, ToolName};
 use crate::json::Json;
@@ -329,11 +330,14 @@ impl Resolver {
 }
 
 /// The doubt has an answer.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct InDoubtResolved {
     /// Who answered.
     pub by: Resolver,
+    /// Why "did not happen" could be believed. Absent in other answers and in events of builds that knew only one.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub grounds: Option<Grounds>,
     /// The node.
     pub node: NodeId,
     /// The operator's words.
@@ -343,4 +347,10 @@ pub struct InDoubtResolved {
     pub outcome: DoubtOutcome,
     /// The permit it speaks of.
     pub permit: u32,
+    /// With "happened" of a call that its job's end had left unresolved: what it answered.
+    #[serde(default, skip_serializing_if = "is_none", deserialize_with = "present")]
+    pub result: Option<Json>,
+    /// With `clock`: how long after the permit's deadline the question was asked at least.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub settle_us: Option<u64>,
 }

@@ -479,7 +479,24 @@ impl JobState {
         Ok(())
     }
 
+    /// An answer about a call that the job's end left unresolved is kept with it; the job does nothing more.
+    fn keeps_answer(&mut self, e: &event::InDoubtResolved) -> bool {
+        let ended = self.status.is_terminal() && e.by == event::Resolver::Operator;
+        let invocation = self.steps.get_mut(&e.node).and_then(|step| step.invocation.as_mut());
+        let left = |i: &&mut Invocation| {
+            i.permit == e.permit && i.is_left_unresolved() && e.outcome != DoubtOutcome::Unresolved
+        };
+        let Some(invocation) = invocation.filter(left).filter(|_| ended) else {
+            return false;
+        };
+        invocation.phase = InvocationPhase::Resolved(e.outcome);
+        true
+    }
+
     fn doubt_resolved(&mut self, e: &event::InDoubtResolved) -> Result<(), Illegal> {
+        if self.keeps_answer(e) {
+            return Ok(());
+        }
         let status = self.step_status(&e.node);
         let invocation = self.invocation_of(&e.node)?;
         // A success that came after "did not happen" takes that answer back, as long as no further permit was given.

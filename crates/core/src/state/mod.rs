@@ -103,6 +103,15 @@ impl Invocation {
         status.allows_next_permit(self.class, disproved)
     }
 
+    /// Whether nobody could say what became of the call, and it was given up.
+    #[must_use]
+    pub const fn is_left_unresolved(&self) -> bool {
+        matches!(
+            self.phase,
+            InvocationPhase::Resolved(DoubtOutcome::Unresolved) | InvocationPhase::Finished(InvocationOutcome::InDoubt)
+        )
+    }
+
     /// Whether the call may have left, must not be repeated, and nothing else is recorded of it: no try may
     /// follow before its outcome or its doubt.
     #[must_use]

@@ -145,7 +145,10 @@ fn step_events() -> impl Strategy<Value = Event> {
             node,
             note: None,
             outcome,
-            permit
+            permit,
+            grounds: None,
+            result: None,
+            settle_us: None,
         }
         .into()),
     ]

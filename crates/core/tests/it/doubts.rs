@@ -13,7 +13,17 @@ use aetheris_core::plan::EffectClass;
 use aetheris_core::state::JobState;
 
 fn answer(outcome: DoubtOutcome) -> Event {
-    InDoubtResolved { by: Resolver::Policy, node: NodeId::from("n"), note: None, outcome, permit: 1 }.into()
+    InDoubtResolved {
+        by: Resolver::Policy,
+        node: NodeId::from("n"),
+        note: None,
+        outcome,
+        permit: 1,
+        grounds: None,
+        result: None,
+        settle_us: None,
+    }
+    .into()
 }
 
 /// A job whose only step has called its tool.

@@ -209,12 +209,16 @@ impl Clients {
         let all = list["invocations"].as_array().cloned().unwrap_or_default();
         let Some(row) = all.iter().find(|row| row["job_id"] == wanted.as_str()) else { return Ok(()) };
         let Some(key) = row["invocation"].as_str() else { return Ok(()) };
-        let lookup = format!("{}/lookup/{key}", self.tools);
-        let Some((_, said)) = self.http.send(&Method::GET, &lookup, None, None).await else { return Ok(()) };
+        // Where the tool says no, it refuses the call from then on, so that the answer counts at once.
+        let ask = json!({"idempotency_key": key, "permit": row["sent_permit"]}).to_string();
+        let settle = format!("{}/settle", self.tools);
+        let Some((_, said)) = self.http.send(&Method::POST, &settle, Some(&ask), None).await else { return Ok(()) };
         let said: Value = serde_json::from_str(&said).unwrap_or_default();
         let mut answer = match said["outcome"].as_str() {
             Some("happened") => json!({"outcome": "happened", "result": said["result"], "note": "in the tool's log"}),
-            Some("did_not_happen") => json!({"outcome": "did_not_happen", "note": "not in the tool's log"}),
+            Some("did_not_happen") => {
+                json!({"outcome": "did_not_happen", "note": "refused by the tool", "refused": true})
+            }
             _ => return Ok(()),
         };
         // What was looked at: held up on its way, the answer is not to be taken for a later permit.

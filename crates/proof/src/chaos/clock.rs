@@ -71,6 +71,10 @@ impl HostClock {
 }
 
 impl Clock for HostClock {
+    fn boot_id(&self) -> aetheris_core::id::BootId {
+        SystemClock.boot_id()
+    }
+
     fn boot(&self) -> Duration {
         SystemClock.boot()
     }
@@ -149,6 +153,10 @@ impl Reader {
 }
 
 impl Clock for StoreClock {
+    fn boot_id(&self) -> aetheris_core::id::BootId {
+        self.host.boot_id()
+    }
+
     fn boot(&self) -> Duration {
         self.host.boot()
     }

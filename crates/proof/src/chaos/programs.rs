@@ -74,8 +74,11 @@ const BACKOFF_MAX_MS: u64 = 900;
 /// Until a client has seen that a job waits, and answers.
 const ANSWER_MS: u64 = 400;
 
-const LOOK: &str =
-    "  look: { kind: http, effect: pure, method: GET, url: \"URL/lookup/{{ input.idempotency_key }}\" }\n";
+/// Longer than a permit lives, and shorter than its program's `settle` allows for.
+const QUEUE: &str = "?queue=4000";
+
+const LOOK: &str = "  look: { kind: http, effect: pure, method: GET, url: \"URL/lookup/{{ input.idempotency_key }}\" }\n  \
+     settle: { kind: http, effect: pure, refuses: true, method: POST, url: URL/settle }\n";
 
 /// A program while it is being drawn.
 struct Draw<'d> {
@@ -252,16 +255,28 @@ impl Draw<'_> {
     }
 
     fn once(&mut self, id: &str) {
-        let queries = ["", "?ms=80", "?ms=900", "?fail=1&status=500", "?fail=1&how=crash", "?fail=1&how=early"];
+        let queries = ["", "?ms=80", "?ms=900", "?fail=1&status=500", "?fail=1&how=crash", "?fail=1&how=early", QUEUE];
         let query = *self.dice.pick(&queries);
-        let policies = [
-            ("", true),
-            (", on_in_doubt: [{ reconcile: look }]", true),
-            (", on_in_doubt: [{ reconcile: look }, { wait: 500ms }, { reconcile: look }]", true),
-            (", on_in_doubt: [{ wait: 300ms }, { reconcile: look }, human]", false),
+        // A tool that stands still and then goes on: who only looks has to be asked late enough, or refuse.
+        let queued = [
+            (", on_in_doubt: fail", true),
+            (", on_in_doubt: [{ reconcile: look, settle: 5s }, fail]", true),
+            (", on_in_doubt: [{ reconcile: settle }, fail]", true),
             (", on_in_doubt: human", false),
         ];
-        let (policy, may_fail) = *self.dice.pick(&policies);
+        let policies = [
+            (", on_in_doubt: fail", true),
+            (", on_in_doubt: [{ reconcile: look, settle: 300ms }, fail]", true),
+            (", on_in_doubt: [{ reconcile: settle }, { wait: 500ms }, { reconcile: settle }, fail]", true),
+            (
+                ", on_in_doubt: [{ reconcile: look, settle: 300ms }, { wait: 500ms }, { reconcile: look, settle: 300ms }, fail]",
+                true,
+            ),
+            (", on_in_doubt: [{ wait: 300ms }, { reconcile: look, settle: 300ms }, human]", false),
+            (", on_in_doubt: human", false),
+        ];
+        let (policy, may_fail) = if query == QUEUE { *self.dice.pick(&queued) } else { *self.dice.pick(&policies) };
+        self.program.codes.insert("did_not_happen");
         if may_fail {
             self.program.codes.insert("in_doubt_unresolved");
         }
@@ -341,7 +356,10 @@ impl Draw<'_> {
 
     /// A last step that is always refused.
     fn refused(&mut self) {
-        self.tool("t-no", "effect: at_most_once, url: URL/refuse, on_in_doubt: [{ reconcile: look }]");
+        self.tool(
+            "t-no",
+            "effect: at_most_once, url: URL/refuse, on_in_doubt: [{ reconcile: look, settle: 300ms }, fail]",
+        );
         self.call("no", "t-no", "");
         self.program.completes = false;
         self.program.codes.extend(["http_422", "in_doubt_unresolved"]);
@@ -355,7 +373,8 @@ fn tool_ms(query: &str) -> u64 {
         let mut pairs = query.trim_start_matches('?').split('&').filter_map(|pair| pair.split_once('='));
         pairs.find(|(key, _)| *key == name).and_then(|(_, value)| value.parse().ok()).unwrap_or(0)
     };
-    of("ms") + (of("fail") + of("refuse")) * (BACKOFF_MAX_MS + of("ms"))
+    let settle = if of("queue") > 0 { 5_000 } else { 0 };
+    of("ms") + of("queue") + settle + (of("fail") + of("refuse")) * (BACKOFF_MAX_MS + of("ms"))
 }
 
 /// The programs of a run by the names of their agents.

@@ -67,7 +67,7 @@ const LEDGER: &str = "\
 tools:
   again: { kind: http, effect: idempotent, method: POST, url: URL/idempotent }
   once: { kind: http, effect: at_most_once, method: POST, url: URL/once,
-          on_in_doubt: [{ reconcile: look }, { wait: 300ms }, { reconcile: look }] }
+          on_in_doubt: [{ reconcile: look, settle: 300ms }, { wait: 300ms }, { reconcile: look, settle: 300ms }, fail] }
   look: { kind: http, effect: pure, method: GET, url: \"URL/lookup/{{ input.idempotency_key }}\" }
 plan:
   nodes:
@@ -170,7 +170,7 @@ plan:
 const REFUSED: &str = "\
 tools:
   refuse: { kind: http, effect: at_most_once, method: POST, url: URL/refuse,
-            on_in_doubt: [{ reconcile: look }] }
+            on_in_doubt: [{ reconcile: look, settle: 300ms }, fail] }
   look: { kind: http, effect: pure, method: GET, url: \"URL/lookup/{{ input.idempotency_key }}\" }
 plan:
   nodes:
@@ -188,7 +188,7 @@ plan:
 const LATE: &str = "\
 tools:
   late: { kind: http, effect: at_most_once, method: POST, url: \"URL/slow?ms=700\",
-          on_in_doubt: [{ wait: 4s }, { reconcile: look }] }
+          on_in_doubt: [{ wait: 4s }, { reconcile: look, settle: 300ms }, fail] }
   look: { kind: http, effect: pure, method: GET, url: \"URL/lookup/{{ input.idempotency_key }}\" }
 step_timeout: 5s
 plan:
@@ -237,11 +237,13 @@ impl Story {
         let doubt = match self.agent {
             // More than once: on a busy machine one question may come to no answer in its second.
             "doubt-ask" => {
-                ", on_in_doubt: [{ reconcile: look }, { wait: 1s }, { reconcile: look }, { reconcile: look }]"
+                ", on_in_doubt: [{ reconcile: look, settle: 300ms }, { wait: 1s }, { reconcile: look, settle: 300ms }, { reconcile: look, settle: 300ms }, fail]"
             }
-            "doubt-wait" => ", on_in_doubt: [{ wait: 200ms }, { reconcile: look }, { wait: 1s }, { reconcile: look }]",
+            "doubt-wait" => {
+                ", on_in_doubt: [{ wait: 200ms }, { reconcile: look, settle: 300ms }, { wait: 1s }, { reconcile: look, settle: 300ms }, fail]"
+            }
             "doubt-human" => ", on_in_doubt: human",
-            _ => "",
+            _ => ", on_in_doubt: fail",
         };
         if !self.file.contains("step_timeout") {
             file.push_str("step_timeout: 1s\n");

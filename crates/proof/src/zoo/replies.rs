@@ -273,7 +273,7 @@ async fn answered(world: &World) -> Result<()> {
             match world.rt.resolve(row.job, row.key, answer.clone()).await {
                 // An answer of ours that was lost has settled it.
                 Err(OpError::StateConflict(_)) => Ok(()),
-                other => other,
+                other => other.map(drop),
             }
         };
         insist(ask).await?;

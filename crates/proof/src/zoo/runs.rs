@@ -232,6 +232,10 @@ struct Leaping {
 }
 
 impl Clock for Leaping {
+    fn boot_id(&self) -> aetheris_core::id::BootId {
+        self.inner.boot_id()
+    }
+
     fn boot(&self) -> Duration {
         let late = self.calls.fetch_add(1, Ordering::SeqCst) > 0;
         self.inner.boot() + if late { Duration::from_millis(1_900) } else { Duration::ZERO }

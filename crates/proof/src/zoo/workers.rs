@@ -21,6 +21,10 @@ use super::world::{TTL, World, parsed};
 struct Virtual(tokio::time::Instant);
 
 impl Clock for Virtual {
+    fn boot_id(&self) -> aetheris_core::id::BootId {
+        aetheris_core::id::BootId::from_u128(1)
+    }
+
     fn boot(&self) -> Duration {
         self.0.elapsed()
     }
@@ -58,6 +62,7 @@ async fn calls_of_first_claim(world: &World, lasts: Duration) -> Result<Vec<Dura
     let clock: Arc<dyn Clock> = Arc::new(Virtual(began));
     let tools = Arc::new(Refusing { began, calls: Mutex::default() });
     let rt = Runtime {
+        in_flight: aetheris_runtime::InFlight::default(),
         plans: Plans::default(),
         store: Arc::new(MemoryStore::new(Arc::clone(&clock))),
         system: System { clock, ids: Arc::clone(&world.rt.system.ids) },

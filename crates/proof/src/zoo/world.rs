@@ -85,6 +85,7 @@ impl World {
         let store = Arc::clone(&faults) as Arc<dyn Store>;
         let tools = Workbench::new(clock.clone());
         let rt = Runtime {
+            in_flight: aetheris_runtime::InFlight::default(),
             models: Arc::clone(&tools) as Arc<dyn aetheris_runtime::Models>,
             plans: Plans::default(),
             settings: Arc::new(Settings::default()),

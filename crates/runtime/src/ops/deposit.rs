@@ -2,8 +2,9 @@
 //!
 //! A worker that has lost its lease after its tool really answered deposits the outcome, naming key
 //! and permit. If the ledger still is at that permit and its outcome is open, it becomes the effect;
-//! where the job waits on that doubt, the same unit answers it and the job is pending again. Otherwise
-//! it is kept as late evidence: never an effect.
+//! where the job waits on that doubt, the same unit answers it and the job is pending again. A success is taken
+//! after "did not happen" too, as long as no further permit was given: the next try is cancelled, and an alert says so.
+//! Otherwise the outcome is kept as late evidence: never an effect.
 
 use aetheris_core::event::{DoubtOutcome, InDoubtResolved, Resolver};
 use aetheris_core::id::{IdempotencyKey, JobId, NodeId, PermitId};
@@ -11,6 +12,7 @@ use aetheris_core::json::Json;
 use aetheris_core::lease::Guard;
 use aetheris_core::ledger::{LedgerRow, LedgerStatus, LedgerTrigger, Settle};
 use aetheris_core::limits;
+use aetheris_core::state::StepState;
 use aetheris_core::time::Timestamp;
 use aetheris_store::{Evidence, LedgerWrite, NewEffect, Purpose, Refusal, UnitOfWork};
 
@@ -51,6 +53,8 @@ pub enum DepositOutcome {
 pub enum Deposited {
     /// It is the effect now, or settles the permit.
     Taken,
+    /// It is the effect now, although the call was said not to have happened: that answer was wrong.
+    TakenBack,
     /// It is late evidence.
     Evidence {
         /// Whether it contradicts what the job went on with.
@@ -70,7 +74,10 @@ impl Runtime {
             let any = aetheris_fault::planted!("older-permit-settles");
             let open = row.filter(|row| (row.permit_id == deposit.permit_id || any) && is_open(row, &deposit.outcome));
             let (unit, answer) = match open {
-                Some(_) => (self.taking(&loaded, deposit)?, Deposited::Taken),
+                Some(row) => {
+                    let answer = if row.disproved { Deposited::TakenBack } else { Deposited::Taken };
+                    (self.taking(&loaded, deposit, row.disproved)?, answer)
+                }
                 None => {
                     let conflict = contradicts(&loaded, row, deposit);
                     (self.keeping_evidence(deposit, conflict), Deposited::Evidence { conflict })
@@ -81,7 +88,7 @@ impl Runtime {
                 Ok(_) => {
                     aetheris_fault::crash_point!("ops.deposit.written");
                     aetheris_fault::sometimes!(DepositTaken, answer == Deposited::Taken);
-                    aetheris_fault::sometimes!(DepositWasEvidence, answer != Deposited::Taken);
+                    aetheris_fault::sometimes!(DepositWasEvidence, matches!(answer, Deposited::Evidence { .. }));
                     report(deposit, answer);
                     return Ok(answer);
                 }
@@ -93,7 +100,7 @@ impl Runtime {
         Err(OpError::StateConflict(format!("job {} is written too busily to deposit an outcome", deposit.job)))
     }
 
-    fn taking(&self, loaded: &Loaded, deposit: &Deposit) -> Result<UnitOfWork, OpError> {
+    fn taking(&self, loaded: &Loaded, deposit: &Deposit, disproved: bool) -> Result<UnitOfWork, OpError> {
         let Deposit { job, key, permit, permit_id, .. } = *deposit;
         let mut unit = UnitOfWork::new(self.event_id(), job, Purpose::Deposit, Guard::Outside);
         let (effect, trigger) = match &deposit.outcome {
@@ -102,7 +109,9 @@ impl Runtime {
             }
             DepositOutcome::Settled(trigger) => (None, *trigger),
         };
-        let doubted = loaded.state.steps.get(&deposit.node).is_some_and(is_open_doubt);
+        let alert = disproved.then(|| evidence(deposit, true));
+        let step = loaded.state.steps.get(&deposit.node);
+        let doubted = step.is_some_and(|step| is_open_doubt(step) || (disproved && awaits_next_try(step)));
         if let (true, Some(effect)) = (doubted, effect.clone()) {
             aetheris_fault::sometimes!(DepositEndedDoubt);
             let mut draft = Draft::new(loaded.state.clone(), Guard::Outside, loaded.checkpoint_seq);
@@ -112,44 +121,58 @@ impl Runtime {
                 note: None,
                 outcome: DoubtOutcome::Happened,
                 permit,
+                grounds: None,
+                result: None,
+                settle_us: None,
             };
             let ledger = LedgerWrite::Settle(Settle { key, permit_id, trigger });
             draft.push_with_effect(self.system.ids.as_ref(), event, effect, ledger)?;
-            return Ok(draft.unit(Purpose::Deposit, unit.id));
+            let mut unit = draft.unit(Purpose::Deposit, unit.id);
+            unit.evidence.extend(alert);
+            return Ok(unit);
         }
         // No doubt is told yet and so no event: the run that holds the job, or the next one, finds the effect
         // before it can tell one, and catches up.
         unit.effects.extend(effect);
+        unit.evidence.extend(alert);
         unit.ledger.push(LedgerWrite::Settle(Settle { key, permit_id, trigger }));
         unit.expected_seq = Some(loaded.state.seq);
         Ok(unit)
     }
 
     fn keeping_evidence(&self, deposit: &Deposit, conflict: bool) -> UnitOfWork {
-        let outcome = match &deposit.outcome {
-            DepositOutcome::Done(result) => serde_json::json!({ "outcome": "success", "result": result.value() }),
-            DepositOutcome::Settled(trigger) => serde_json::json!({ "outcome": trigger }),
-        };
         let mut unit = UnitOfWork::new(self.event_id(), deposit.job, Purpose::Deposit, Guard::Outside);
-        unit.evidence.push(Evidence {
-            at: Timestamp::default(),
-            conflict,
-            key: deposit.key,
-            node: deposit.node.clone(),
-            outcome: Json::new(outcome),
-            permit: deposit.permit,
-            permit_id: deposit.permit_id,
-        });
+        unit.evidence.push(evidence(deposit, conflict));
         unit
     }
+}
+
+fn evidence(deposit: &Deposit, conflict: bool) -> Evidence {
+    let outcome = match &deposit.outcome {
+        DepositOutcome::Done(result) => serde_json::json!({ "outcome": "success", "result": result.value() }),
+        DepositOutcome::Settled(trigger) => serde_json::json!({ "outcome": trigger }),
+    };
+    Evidence {
+        at: Timestamp::default(),
+        conflict,
+        key: deposit.key,
+        node: deposit.node.clone(),
+        outcome: Json::new(outcome),
+        permit: deposit.permit,
+        permit_id: deposit.permit_id,
+    }
+}
+
+/// Whether "did not happen" ended a try of the step, and neither has it ended nor was a further permit given.
+fn awaits_next_try(step: &StepState) -> bool {
+    step.is_disproved() && !step.status.is_terminal()
 }
 
 /// Whether the ledger still lacks what the deposit brings. A doubt that has begun is ended by a result
 /// only: a refusal would have to prove that nothing happened.
 fn is_open(row: &LedgerRow, outcome: &DepositOutcome) -> bool {
     match (row.status, outcome) {
-        (LedgerStatus::Started, _) => true,
-        (LedgerStatus::InDoubt, DepositOutcome::Done(_)) => !row.disproved,
+        (LedgerStatus::Started, _) | (LedgerStatus::InDoubt, DepositOutcome::Done(_)) => true,
         (LedgerStatus::InDoubt, DepositOutcome::Settled(_))
         | (
             LedgerStatus::Committed
@@ -163,23 +186,45 @@ fn is_open(row: &LedgerRow, outcome: &DepositOutcome) -> bool {
 }
 
 /// A result that the job did not go on with contradicts it: a second permit ran, or another result is
-/// recorded, or the doubt was answered by "did not happen".
+/// recorded. Results are compared as they are recorded: a number is the same however it was written.
 fn contradicts(loaded: &Loaded, row: Option<&LedgerRow>, deposit: &Deposit) -> bool {
     let DepositOutcome::Done(result) = &deposit.outcome else {
         return false;
     };
-    let same = loaded.effects.get(&deposit.key).is_some_and(|effect| effect.result == *result);
+    let recorded = loaded.effects.get(&deposit.key).map(|effect| &effect.result);
     let same_permit = row.is_some_and(|row| row.permit_id == deposit.permit_id);
-    !(same && same_permit)
+    !(same_permit && recorded.is_some_and(|recorded| is_same(recorded, result)))
+}
+
+fn is_same(recorded: &Json, brought: &Json) -> bool {
+    recorded.hash() == brought.hash()
 }
 
 fn report(deposit: &Deposit, answer: Deposited) {
     let (job, node, permit) = (deposit.job, &deposit.node, deposit.permit);
     match answer {
         Deposited::Taken => tracing::info!(%job, %node, permit, "late outcome deposited"),
+        Deposited::TakenBack => {
+            tracing::error!(%job, %node, permit, "a call succeeded that was said not to have happened; its outcome is recorded and not tried again");
+        }
         Deposited::Evidence { conflict: false } => tracing::info!(%job, %node, permit, "late outcome kept as evidence"),
         Deposited::Evidence { conflict: true } => {
             tracing::error!(%job, %node, permit, "late outcome contradicts the job's history; kept as evidence");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// FINDINGS A15: a late answer with `10.0` was said to contradict the `10` that was recorded of it.
+    #[test]
+    fn a_result_is_the_same_however_its_numbers_were_written() {
+        let (whole, point) = (Json::new(json!({ "paid": 10 })), Json::new(json!({ "paid": 10.0 })));
+        assert!(is_same(&whole, &point) && is_same(&point, &whole));
+        assert!(!is_same(&whole, &Json::new(json!({ "paid": 11 }))));
     }
 }

@@ -17,7 +17,7 @@ pub use pause::{Held, PauseAnswer, ResumeAnswer};
 pub use reclaim::{Proof, Reclaimed};
 pub use replay::Replay;
 pub(crate) use resolve::not_happened;
-pub use resolve::{Resolution, Then};
+pub use resolve::{Resolution, Resolved, Then};
 pub use signal::{Signal, SignalAnswer};
 pub use submit::{Submission, Submitted};
 pub(crate) use timer::deadline_exceeded;

@@ -1,18 +1,24 @@
 //! An operator answers a doubt.
 
+use aetheris_core::disproof::{self, Disproof, Grounds};
 use aetheris_core::event::{
-    DoubtOutcome, Failure, InDoubtResolved, NodeFinished, NodeRetryScheduled, Resolver, StepResult,
+    DoubtOutcome, Event, Failure, InDoubtResolved, NodeFinished, NodeRetryScheduled, Resolver, StepResult,
 };
 use aetheris_core::id::{IdempotencyKey, JobId, ToolName};
 use aetheris_core::json::Json;
 use aetheris_core::lease::Guard;
 use aetheris_core::ledger::{LedgerTrigger, Settle};
 use aetheris_core::limits;
-use aetheris_store::{LedgerWrite, NewEffect, Purpose};
+use aetheris_core::plan::{CompiledPlan, Tool};
+use aetheris_core::state::{Invocation, StepState};
+use aetheris_core::time::{Reading, Span, Timestamp};
+use aetheris_store::{LedgerWrite, NewEffect, Purpose, Refusal, UnitOfWork};
 
 use super::{Plan, is_open_doubt};
 use crate::Runtime;
+use crate::draft::{self, Draft, WriteError};
 use crate::error::OpError;
+use crate::load::Loaded;
 
 /// What follows a call that did not happen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -22,6 +28,15 @@ pub enum Then {
     Retry,
     /// The step fails.
     Fail,
+}
+
+/// What became of an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Resolved {
+    /// It is recorded.
+    Recorded,
+    /// The same answer was recorded before.
+    Already,
 }
 
 /// The answer to a doubt.
@@ -34,6 +49,8 @@ pub struct Resolution {
     /// The permit whose call the operator has looked at. An answer that arrives late is then never taken
     /// for the next permit's; without it, it is taken for whichever is in doubt.
     pub permit: Option<u32>,
+    /// Whether the other side now refuses the permit, so that the answer counts at once.
+    pub refused: bool,
     /// What follows if it did not happen.
     pub then: Then,
 }
@@ -54,69 +71,203 @@ impl Resolution {
 
 impl Runtime {
     /// Records an operator's answer to the doubt about one invocation. "Did not happen" is accepted
-    /// only when the permit's call can no longer arrive; the store checks that by its clock. It ends the try, in
-    /// the same commit.
+    /// only when the permit's call can no longer arrive, which the store checks by its own clocks, or when the other
+    /// side refuses the permit. It ends the try, in the same commit.
     ///
     /// # Errors
     /// [`OpError`]: nothing of that name, no open doubt, too early, or no store.
-    pub async fn resolve(&self, job: JobId, key: IdempotencyKey, resolution: Resolution) -> Result<(), OpError> {
+    pub async fn resolve(&self, job: JobId, key: IdempotencyKey, resolution: Resolution) -> Result<Resolved, OpError> {
         if limits::is_longer(&resolution.note, limits::NOTE_CHARS_MAX) {
             return Err(OpError::InvalidRequest("note: at most 4096 characters are accepted".to_owned()));
         }
-        let ids = self.system.ids.as_ref();
-        self.amend(job, Purpose::Resolve, Guard::Outside, |loaded, mut draft| {
-            let mut steps = loaded.state.steps.iter();
-            let found = steps.find_map(|(node, step)| {
-                step.invocation
-                    .as_ref()
-                    .filter(|invocation| invocation.key == key)
-                    .map(|i| (node.clone(), step, i.clone()))
-            });
-            let (node, step, invocation) = found.ok_or(OpError::InvocationNotFound { job, key })?;
-            if !is_open_doubt(step) {
-                return Err(OpError::StateConflict(format!(
-                    "invocation {key} (node `{node}`) is not in doubt; nothing is to be answered"
-                )));
+        let row = self.store.job(job).await?.ok_or(OpError::JobNotFound(job))?;
+        let plan = match row.plan_hash {
+            Some(hash) => Some(self.plans.get(self.store.as_ref(), hash).await?),
+            None => None,
+        };
+        let now = self.store.status().await?.now;
+        let decide = |loaded: &Loaded, draft| self.answered(loaded, draft, (plan.as_deref(), now), (key, &resolution));
+        let answer = self.amend(job, Purpose::Resolve, Guard::Outside, decide).await;
+        match answer {
+            Ok(()) => Ok(Resolved::Recorded),
+            Err(error @ OpError::CanStillArrive(_)) => {
+                self.note_reading(job, key).await?;
+                Err(error)
             }
-            if let Some(asked) = resolution.permit.filter(|asked| *asked != invocation.permit) {
-                aetheris_fault::sometimes!(AnswerForOldPermit);
-                return Err(OpError::StateConflict(format!(
-                    "the answer is about permit {asked} of invocation {key} (node `{node}`); in doubt is permit {} now: look again",
-                    invocation.permit
-                )));
+            Err(error @ OpError::StateConflict(_)) => {
+                let same = self.was_answered(job, key, &resolution).await?;
+                if same { Ok(Resolved::Already) } else { Err(error) }
             }
-            let event = |outcome| InDoubtResolved {
-                by: Resolver::Operator,
-                node: node.clone(),
-                note: Some(resolution.note.clone()).filter(|note| !note.is_empty()),
-                outcome,
-                permit: invocation.permit,
-            };
-            let settle = |trigger| LedgerWrite::Settle(Settle { key, permit_id: invocation.permit_id, trigger });
-            match &resolution.happened {
-                Some(result) => {
-                    let (permit, permit_id) = (invocation.permit, invocation.permit_id);
-                    let effect = NewEffect { key, permit, permit_id, result: result.clone() };
-                    let event = event(DoubtOutcome::Happened);
-                    draft.push_with_effect(ids, event, effect, settle(LedgerTrigger::Commit))?;
-                }
-                None => {
-                    let event = event(DoubtOutcome::DidNotHappen);
-                    draft.push_with_ledger(ids, event, settle(LedgerTrigger::Disprove))?;
-                    let node = node.clone();
-                    let error = not_happened(&invocation.tool, "a person said so");
-                    match resolution.then {
-                        Then::Retry => draft.push(ids, NodeRetryScheduled { after_us: 0, error, node })?,
-                        Then::Fail => {
-                            let (error, result) = (Some(error), StepResult::PermanentFailure);
-                            draft.push(ids, NodeFinished { error, model: None, node, output: None, result })?;
-                        }
-                    }
-                }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether a person has given the same answer about the same permit before.
+    async fn was_answered(&self, job: JobId, key: IdempotencyKey, given: &Resolution) -> Result<bool, OpError> {
+        let history = self.store.history(job, true).await?.ok_or(OpError::JobNotFound(job))?;
+        let mut nodes = history.events.iter().filter_map(|recorded| match &recorded.event {
+            Event::ToolInvocationStarted(started) if started.key == key => Some(&started.node),
+            _ => None,
+        });
+        let Some(node) = nodes.next() else { return Ok(false) };
+        let mut answers = history.events.iter().rev().filter_map(|recorded| match &recorded.event {
+            Event::InDoubtResolved(answer) if answer.node == *node && answer.by == Resolver::Operator => Some(answer),
+            _ => None,
+        });
+        let Some(said) = answers.find(|answer| given.permit.is_none_or(|permit| permit == answer.permit)) else {
+            return Ok(false);
+        };
+        let effect = history.effects.iter().find(|effect| effect.key == key && effect.permit == said.permit);
+        let recorded = said.result.as_ref().or(effect.map(|effect| &effect.result));
+        Ok(match (said.outcome, &given.happened) {
+            (DoubtOutcome::Happened, Some(result)) => recorded.is_some_and(|known| known.hash() == result.hash()),
+            (DoubtOutcome::DidNotHappen, None) => true,
+            (DoubtOutcome::Happened, None) | (DoubtOutcome::DidNotHappen, Some(_)) | (DoubtOutcome::Unresolved, _) => {
+                false
             }
-            Ok(Plan::Write(Box::new(draft), ()))
         })
-        .await
+    }
+
+    fn answered(
+        &self,
+        loaded: &Loaded,
+        mut draft: Draft,
+        (plan, now): (Option<&CompiledPlan>, Timestamp),
+        (key, resolution): (IdempotencyKey, &Resolution),
+    ) -> Result<Plan<()>, OpError> {
+        let job = loaded.state.id;
+        let mut steps = loaded.state.steps.iter();
+        let of_key = |step: &StepState| step.invocation.clone().filter(|invocation| invocation.key == key);
+        let found = steps.find_map(|(node, step)| Some((node, step, of_key(step)?)));
+        let (node, step, invocation) = found.ok_or(OpError::InvocationNotFound { job, key })?;
+        let kept = loaded.state.status.is_terminal() && invocation.is_left_unresolved();
+        if !is_open_doubt(step) && !kept {
+            return Err(OpError::StateConflict(format!(
+                "invocation {key} (node `{node}`) is not in doubt; nothing is to be answered"
+            )));
+        }
+        if let Some(asked) = resolution.permit.filter(|asked| *asked != invocation.permit) {
+            aetheris_fault::sometimes!(AnswerForOldPermit);
+            return Err(OpError::StateConflict(format!(
+                "the answer is about permit {asked} of invocation {key} (node `{node}`); in doubt is permit {} now: look again",
+                invocation.permit
+            )));
+        }
+        let event = InDoubtResolved {
+            by: Resolver::Operator,
+            grounds: None,
+            node: node.clone(),
+            note: Some(resolution.note.clone()).filter(|note| !note.is_empty()),
+            outcome: DoubtOutcome::Happened,
+            permit: invocation.permit,
+            result: None,
+            settle_us: None,
+        };
+        let tool = plan.and_then(|plan| plan.tool(&invocation.tool));
+        let settle = tool.map_or(limits::SETTLE_DEFAULT, Tool::settle);
+        if kept {
+            self.keep(loaded, &mut draft, (event, &invocation, settle, now), resolution)?;
+            return Ok(Plan::Write(Box::new(draft), ()));
+        }
+        match &resolution.happened {
+            Some(result) => {
+                let (permit, permit_id) = (invocation.permit, invocation.permit_id);
+                let effect = NewEffect { key, permit, permit_id, result: result.clone() };
+                let commit = LedgerWrite::Settle(Settle { key, permit_id, trigger: LedgerTrigger::Commit });
+                draft.push_with_effect(self.system.ids.as_ref(), event, effect, commit)?;
+            }
+            None => {
+                self.not_happened(loaded, &mut draft, (event, &invocation, settle), resolution)?;
+            }
+        }
+        Ok(Plan::Write(Box::new(draft), ()))
+    }
+
+    /// An answer about a call that the job's end left unresolved: it is kept with the job. The ledger's row stays as
+    /// it is.
+    fn keep(
+        &self,
+        loaded: &Loaded,
+        draft: &mut Draft,
+        (event, invocation, settle, now): (InDoubtResolved, &Invocation, Span, Timestamp),
+        resolution: &Resolution,
+    ) -> Result<(), OpError> {
+        let ids = self.system.ids.as_ref();
+        let Some(result) = &resolution.happened else {
+            let grounds = if resolution.refused { Grounds::OperatorRefused } else { Grounds::Clock };
+            let reading = Reading { at: now, boot: self.system.clock.boot_moment() };
+            if grounds.needs_time()
+                && let Some(row) = loaded.ledger.get(&invocation.key)
+                && (disproof::left(row, invocation.lifetime, settle, reading) > Span::ZERO
+                    || self.in_flight.has(invocation.permit_id))
+            {
+                let from = disproof::accepted_from(row, invocation.lifetime, settle, reading);
+                return Err(OpError::CanStillArrive(from));
+            }
+            let settle_us = grounds.needs_time().then_some(settle.micros());
+            let outcome = DoubtOutcome::DidNotHappen;
+            draft.push(ids, InDoubtResolved { grounds: Some(grounds), outcome, settle_us, ..event })?;
+            return Ok(());
+        };
+        draft.push(ids, InDoubtResolved { result: Some(result.clone()), ..event })?;
+        Ok(())
+    }
+
+    fn not_happened(
+        &self,
+        loaded: &Loaded,
+        draft: &mut Draft,
+        (event, invocation, settle): (InDoubtResolved, &Invocation, Span),
+        resolution: &Resolution,
+    ) -> Result<(), OpError> {
+        let (ids, node) = (self.system.ids.as_ref(), event.node.clone());
+        let (key, permit_id, lifetime) = (invocation.key, invocation.permit_id, invocation.lifetime);
+        let grounds = if resolution.refused { Grounds::OperatorRefused } else { Grounds::Clock };
+        if grounds.needs_time() && self.in_flight.has(permit_id) {
+            let now = Reading { at: loaded.state.last_at, boot: self.system.clock.boot_moment() };
+            let row = loaded.ledger.get(&key);
+            let from = row.map_or(invocation.deadline, |row| disproof::accepted_from(row, lifetime, settle, now));
+            return Err(OpError::CanStillArrive(from));
+        }
+        let event = InDoubtResolved {
+            grounds: Some(grounds),
+            outcome: DoubtOutcome::DidNotHappen,
+            settle_us: grounds.needs_time().then_some(settle.micros()),
+            ..event
+        };
+        let disproof = Disproof { asked: None, grounds, key, lifetime, permit_id, settle };
+        draft.push_with_ledger(ids, event, LedgerWrite::Disprove(disproof))?;
+        if loaded.state.status.is_terminal() {
+            // The answer is kept with the job, which does nothing more.
+            return Ok(());
+        }
+        let error = not_happened(&invocation.tool, "a person said so");
+        match resolution.then {
+            Then::Retry => draft.push(ids, NodeRetryScheduled { after_us: 0, error, node })?,
+            Then::Fail => {
+                let (error, result) = (Some(error), StepResult::PermanentFailure);
+                draft.push(ids, NodeFinished { error, model: None, node, output: None, result })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes that this boot clock has read the permit: one that did not give it has to run the whole lifetime from then
+    /// on before it can say that the call can no longer arrive.
+    async fn note_reading(&self, job: JobId, key: IdempotencyKey) -> Result<(), OpError> {
+        let loaded = Loaded::read(self.store.as_ref(), job).await?;
+        let boot = self.system.clock.boot_moment();
+        let Some(row) = loaded.ledger.get(&key).filter(|row| disproof::is_unseen(row, boot)) else {
+            return Ok(());
+        };
+        let mut unit = UnitOfWork::new(self.event_id(), job, Purpose::Resolve, Guard::Outside);
+        unit.ledger.push(LedgerWrite::See { key, permit_id: row.permit_id });
+        match draft::write(self.store.as_ref(), || unit.clone()).await {
+            // Another permit is the current one by now, which has readings of its own.
+            Ok(_) | Err(WriteError::Refused(Refusal::Ledger(_))) => Ok(()),
+            Err(WriteError::Refused(refusal)) => Err(refusal.into()),
+            Err(WriteError::Failed(error) | WriteError::Unknown(error)) => Err(error.into()),
+        }
     }
 }
 

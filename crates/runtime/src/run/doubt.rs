@@ -1,20 +1,21 @@
 //! In doubt: the outcome of an `at_most_once` call is unknown, and the tool's policies are tried in order
 //! (SPEC §5). Nothing here ever calls the tool again without an answer that it has not happened.
 
+use aetheris_core::disproof::{self, Disproof, Grounds};
 use aetheris_core::event::{
     DoubtOutcome, Failure, InDoubtResolved, JobWaiting, Resolver, StepInDoubt, StepResult, TimerId, TimerSet,
 };
 use aetheris_core::id::ToolName;
 use aetheris_core::json::Json;
-use aetheris_core::ledger::{LedgerStatus, LedgerTrigger, Settle};
-use aetheris_core::plan::{DoubtPolicy, Node, WaitType};
-use aetheris_core::state::{Doubt, Invocation};
-use aetheris_core::time::Span;
+use aetheris_core::ledger::{LedgerStatus, LedgerTrigger, PermitNumber, Settle};
+use aetheris_core::plan::{DoubtPolicy, Node, Reconcile, WaitType};
+use aetheris_core::state::{Doubt, Invocation, StepState};
+use aetheris_core::time::{Reading, Span};
 use aetheris_store::{LedgerWrite, NewEffect, Purpose};
 
 use super::{Run, RunEnd, Stop, Turn, unwritten};
 use crate::draft::Rebased;
-use crate::ops::not_happened;
+use crate::ops::{is_open_doubt, not_happened};
 use crate::ports::ToolOutcome;
 
 /// What a reconcile tool said.
@@ -24,6 +25,9 @@ enum Reconciled {
     /// It could not say, or could not be asked.
     Unknown(String),
 }
+
+/// When a call that is still awaited is looked at again, once no clock lets it arrive any more.
+const IN_FLIGHT_LOOK: Span = Span::from_secs(1);
 
 impl Run<'_> {
     /// Records that the outcome is unknown, and begins the tool's policies.
@@ -76,7 +80,7 @@ impl Run<'_> {
                 let reason = format!("waiting for a late answer of `{}`", invocation.tool);
                 self.block_on_doubt(node, WaitType::Timer, reason, Some(span)).await
             }
-            Some(DoubtPolicy::Reconcile(tool)) => self.reconcile(node, &tool, &invocation, &doubt).await,
+            Some(DoubtPolicy::Reconcile(whom)) => self.reconcile(node, &whom, &invocation, &doubt).await,
         }
     }
 
@@ -102,7 +106,17 @@ impl Run<'_> {
     }
 
     fn resolved(&self, node: &Node, invocation: &Invocation, by: Resolver, outcome: DoubtOutcome) -> InDoubtResolved {
-        InDoubtResolved { by, node: node.id.clone(), note: None, outcome, permit: invocation.permit }
+        let (grounds, note, result, settle_us) = (None, None, None, None);
+        InDoubtResolved {
+            by,
+            grounds,
+            node: node.id.clone(),
+            note,
+            outcome,
+            permit: invocation.permit,
+            result,
+            settle_us,
+        }
     }
 
     async fn block_on_doubt(
@@ -127,12 +141,13 @@ impl Run<'_> {
         }
     }
 
-    /// Asks a pure tool. "Happened" is believed at once; "did not happen" only when the permit's call can
-    /// no longer arrive, for which the job waits and asks again.
+    /// Asks a pure tool. "Happened" is believed at once, and "did not happen" of one that refuses the permit from then
+    /// on. Of one that only looks it counts only if it was asked when the permit's call could no longer arrive, for
+    /// which the job waits and asks again.
     async fn reconcile(
         &mut self,
         node: &Node,
-        name: &ToolName,
+        whom: &Reconcile,
         invocation: &Invocation,
         doubt: &Doubt,
     ) -> Result<Turn, Stop> {
@@ -142,28 +157,94 @@ impl Run<'_> {
         if self.state().end_requested.is_some() {
             return Ok(Turn::Go);
         }
+        let early = self.accepted_from.take().map_or(Span::ZERO, |from| from.since(self.state().last_at));
+        if early > Span::ZERO {
+            return self.ask_later(node, &whom.tool, early).await;
+        }
         self.need_safety().await?;
-        let Some(answer) = self.ask(node, name, invocation).await? else {
+        let asked = self.reading();
+        let Some(answer) = self.ask(node, &whom.tool, invocation).await? else {
             return Ok(Turn::Go);
         };
         aetheris_fault::sometimes!(DoubtReconciled);
         match answer {
             Reconciled::Happened(result) => self.reconciled(node, invocation, result),
-            Reconciled::DidNotHappen => {
-                let left = self.permit_left(node);
-                if left > Span::ZERO && !doubt.waited && !aetheris_fault::planted!("disproof-believed-early") {
-                    aetheris_fault::sometimes!(DisproofTooEarly);
-                    let reason = format!(
-                        "`{name}` says that it did not happen; it is asked again when the call can no longer arrive"
-                    );
-                    return self.block_on_doubt(node, WaitType::Timer, reason, Some(left)).await;
-                }
-                let event = self.resolved(node, invocation, Resolver::Reconcile, DoubtOutcome::DidNotHappen);
-                self.draft.push_with_ledger(self.ids(), event, settle(invocation, LedgerTrigger::Disprove))?;
-                self.end_disproved_try(node, invocation, &doubt.reason).await
+            Reconciled::DidNotHappen if self.plan.tool(&whom.tool).is_some_and(|tool| tool.refuses) => {
+                aetheris_fault::sometimes!(DisproofRefuses);
+                self.disprove(node, invocation, doubt, (Grounds::Refuses, Span::ZERO, asked)).await
             }
+            Reconciled::DidNotHappen => self.looked(node, whom, invocation, doubt, asked).await,
             Reconciled::Unknown(why) => self.next_policy(node, invocation, doubt, &why),
         }
+    }
+
+    /// A tool that only looks has not found the call.
+    async fn looked(
+        &mut self,
+        node: &Node,
+        whom: &Reconcile,
+        invocation: &Invocation,
+        doubt: &Doubt,
+        asked: Reading,
+    ) -> Result<Turn, Stop> {
+        // The row as the store has it now: what this run has written of it is not in what it has loaded.
+        self.look_again().await?;
+        let step = self.state().steps.get(&node.id);
+        let still = |step: &StepState| {
+            is_open_doubt(step) && step.invocation.as_ref().is_some_and(|now| now.permit_id == invocation.permit_id)
+        };
+        if !step.is_some_and(still) {
+            return Ok(Turn::Go);
+        }
+        let (settle, lifetime, permit) = (whom.settle(), invocation.lifetime, invocation.permit_id);
+        let Some(row) = self.ledger.get(&invocation.key).filter(|row| row.permit_id == permit) else {
+            return Ok(Turn::Go);
+        };
+        let flying = self.rt.in_flight.has(permit);
+        let open = disproof::left(row, lifetime, settle, asked) > Span::ZERO;
+        if (open || flying) && !aetheris_fault::planted!("disproof-believed-early") {
+            aetheris_fault::sometimes!(DisproofTooEarly);
+            let now = self.reading();
+            let left = disproof::left(row, lifetime, settle, now);
+            if disproof::is_unseen(row, now.boot) {
+                self.draft.also_settle(LedgerWrite::See { key: invocation.key, permit_id: permit });
+            }
+            return self.ask_later(node, &whom.tool, if flying { left.max(IN_FLIGHT_LOOK) } else { left }).await;
+        }
+        self.disprove(node, invocation, doubt, (Grounds::Clock, settle, asked)).await
+    }
+
+    /// What both clocks are known to show: the store's at the last event that this run knows, and this process's boot
+    /// clock.
+    fn reading(&self) -> Reading {
+        Reading { at: self.state().last_at, boot: self.rt.system.clock.boot_moment() }
+    }
+
+    async fn ask_later(&mut self, node: &Node, name: &ToolName, left: Span) -> Result<Turn, Stop> {
+        if left == Span::ZERO {
+            return Ok(Turn::Go);
+        }
+        let reason =
+            format!("`{name}` says that it did not happen; it is asked again when the call can no longer arrive");
+        self.block_on_doubt(node, WaitType::Timer, reason, Some(left)).await
+    }
+
+    async fn disprove(
+        &mut self,
+        node: &Node,
+        invocation: &Invocation,
+        doubt: &Doubt,
+        (grounds, settle, asked): (Grounds, Span, Reading),
+    ) -> Result<Turn, Stop> {
+        let event = InDoubtResolved {
+            grounds: Some(grounds),
+            settle_us: grounds.needs_time().then_some(settle.micros()),
+            ..self.resolved(node, invocation, Resolver::Reconcile, DoubtOutcome::DidNotHappen)
+        };
+        let (key, permit_id, lifetime) = (invocation.key, invocation.permit_id, invocation.lifetime);
+        let disproof = Disproof { asked: Some(asked), grounds, key, lifetime, permit_id, settle };
+        self.draft.push_with_ledger(self.ids(), event, LedgerWrite::Disprove(disproof))?;
+        self.end_disproved_try(node, invocation, &doubt.reason).await
     }
 
     /// "Did not happen" ends the try: whether another follows is the retry policy's to say, in the same unit.
@@ -192,9 +273,14 @@ impl Run<'_> {
 
     /// `None` when the run was interrupted.
     async fn ask(&mut self, node: &Node, name: &ToolName, invocation: &Invocation) -> Result<Option<Reconciled>, Stop> {
+        // A permit that this run does not find in what it has loaded is its own.
+        let row = self.ledger.get(&invocation.key).filter(|row| row.permit_id == invocation.permit_id);
+        let generation = row.map_or(self.lease.fence.generation, |row| row.fence.generation);
+        let permit = PermitNumber { generation, number: invocation.permit };
         let input = serde_json::json!({
             "idempotency_key": invocation.key,
             "input": invocation.input.value(),
+            "permit": permit.to_string(),
             "tool": invocation.tool,
         });
         let Some(mut call) = self.tool_call(node, name, Json::new(input)) else {

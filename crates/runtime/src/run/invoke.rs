@@ -8,13 +8,12 @@ use aetheris_core::event::{
 };
 use aetheris_core::id::{IdempotencyKey, PermitId};
 use aetheris_core::json::Json;
-use aetheris_core::ledger::{LedgerStatus, LedgerTrigger, PermitRequest, Settle};
+use aetheris_core::ledger::{LedgerStatus, LedgerTrigger, PermitNumber, PermitRequest, Settle};
 use aetheris_core::limits;
 use aetheris_core::plan::{EffectClass, Node, NodeKind, Tool};
 use aetheris_core::retry::OnTimeout;
 use aetheris_core::state::InvocationPhase;
 use aetheris_core::step::StepStatus;
-use aetheris_core::time::Span;
 use aetheris_store::{LedgerWrite, NewEffect, Purpose};
 
 use super::plain::overdue;
@@ -22,6 +21,7 @@ use super::step::TryFailed;
 use super::{Run, Stop, Turn, unwritten};
 use crate::draft::Rebased;
 use crate::ops::{Deposit, DepositOutcome};
+use crate::passing::pass;
 use crate::ports::{ToolCall, ToolOutcome};
 
 /// A permission that this run was given.
@@ -68,6 +68,8 @@ impl Run<'_> {
         let Some(call) = self.tool_call(node, name, input) else {
             return Err(Stop::Fault(Failure::new("unknown_tool", format!("the plan has no tool `{name}`"))));
         };
+        let travels = PermitNumber { generation: self.lease.fence.generation, number };
+        let call = ToolCall { permit: Some(travels), ..call };
         aetheris_fault::crash_point!("run.tool.permitted");
         let outcome = match self.too_late(&permit) {
             Some(TooLate::Lease) => {
@@ -80,7 +82,7 @@ impl Run<'_> {
             }
             None => {
                 self.examine_permission(node, &permit, &call);
-                self.call(call, permit.class).await
+                self.call(call, &permit).await
             }
         };
         match outcome {
@@ -247,9 +249,10 @@ impl Run<'_> {
 
     /// Calls. What may be called again is dropped when the run is interrupted; an `at_most_once` call is
     /// awaited to its own timeout, and given up only at a second request to stop.
-    async fn call(&self, call: ToolCall, class: EffectClass) -> Option<ToolOutcome> {
+    async fn call(&self, call: ToolCall, permit: &Permit) -> Option<ToolOutcome> {
         aetheris_fault::crash_point!("run.tool.before_call");
-        let outcome = match class {
+        let flight = self.rt.in_flight.leave(permit.id);
+        let outcome = match permit.class {
             EffectClass::Pure | EffectClass::Idempotent => self.droppable(call).await,
             EffectClass::AtMostOnce => {
                 let limit = call.timeout + Duration::from_secs(1);
@@ -257,10 +260,11 @@ impl Run<'_> {
                     biased;
                     outcome = self.rt.tools.call(call) => Some(outcome),
                     () = self.lease.abandon.cancelled() => None,
-                    () = tokio::time::sleep(limit) => Some(overdue(limit)),
+                    () = pass(self.rt.system.clock.as_ref(), limit) => Some(overdue(limit)),
                 }
             }
         };
+        drop(flight);
         aetheris_fault::crash_point!("run.tool.after_call");
         outcome
     }
@@ -390,8 +394,16 @@ impl Run<'_> {
             && invocation.phase == InvocationPhase::Resolved(DoubtOutcome::DidNotHappen);
         if step.status == StepStatus::InDoubt || disproved {
             let (by, outcome) = (Resolver::LateDeposit, DoubtOutcome::Happened);
-            let resolved =
-                InDoubtResolved { by, node: node.id.clone(), note: None, outcome, permit: invocation.permit };
+            let resolved = InDoubtResolved {
+                by,
+                node: node.id.clone(),
+                note: None,
+                outcome,
+                permit: invocation.permit,
+                grounds: None,
+                result: None,
+                settle_us: None,
+            };
             self.draft.push(self.ids(), resolved)?;
             source = Source::CaughtUp;
         }
@@ -434,12 +446,5 @@ impl Run<'_> {
         };
         self.draft.push(self.ids(), event)?;
         self.after_failure(node, super::plain::failed(error, None, retryable)).await
-    }
-
-    /// What is left until the current permit's call can no longer arrive, by the store's clock at the
-    /// last event.
-    pub(super) fn permit_left(&self, node: &Node) -> Span {
-        let invocation = self.state().steps.get(&node.id).and_then(|step| step.invocation.as_ref());
-        invocation.map_or(Span::ZERO, |invocation| invocation.deadline.since(self.state().last_at))
     }
 }

@@ -36,6 +36,7 @@ use aetheris_core::id::{IdSource, IdempotencyKey, NodeId};
 use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
 use aetheris_core::lease::Guard;
+use aetheris_core::ledger::LedgerRefusal;
 use aetheris_core::limits;
 use aetheris_core::plan::CompiledPlan;
 use aetheris_core::schedule::{self, Next};
@@ -98,6 +99,8 @@ enum Turn {
 
 /// A run in progress.
 struct Run<'r> {
+    /// From when on the store accepts that the call in doubt has not happened, where it has refused to before.
+    accepted_from: Option<Timestamp>,
     draft: Draft,
     effects: BTreeMap<IdempotencyKey, EffectRow>,
     kept: Vec<KeptSignal>,
@@ -165,6 +168,7 @@ impl<'r> Run<'r> {
     fn new(rt: &'r Runtime, lease: &'r Lease, plan: Arc<CompiledPlan>, loaded: Loaded) -> Self {
         let names = scope::of(&loaded.state, &loaded.effects);
         Self {
+            accepted_from: None,
             draft: Draft::new(loaded.state, Guard::Run(lease.fence), loaded.checkpoint_seq),
             effects: loaded.effects,
             kept: loaded.kept,
@@ -308,7 +312,15 @@ impl<'r> Run<'r> {
             // Someone has settled the call in the meantime: a deposit, or an operator.
             Refusal::Ledger(refusal) => {
                 aetheris_fault::sometimes!(RunMetSettledLedger);
-                self.ledger_refusals += 1;
+                match refusal {
+                    // The run waits for that moment, which bounds how often it is refused.
+                    LedgerRefusal::CanStillArrive { accepted_from, .. } => self.accepted_from = Some(accepted_from),
+                    LedgerRefusal::Missing(_)
+                    | LedgerRefusal::OtherPermit { .. }
+                    | LedgerRefusal::Succeeded(_)
+                    | LedgerRefusal::ArgumentsDiffer(_)
+                    | LedgerRefusal::Illegal { .. } => self.ledger_refusals += 1,
+                }
                 if self.ledger_refusals > LEDGER_REFUSALS_MAX {
                     let message = format!("the ledger keeps refusing what the events call for: {refusal}");
                     return Err(Stop::Fault(Failure::new("ledger_refused", message)));

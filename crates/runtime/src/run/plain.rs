@@ -15,6 +15,7 @@ use aetheris_store::Purpose;
 use super::step::TryFailed;
 use super::{Run, Stop, Turn};
 use crate::draft::Rebased;
+use crate::passing::pass;
 use crate::ports::{ModelRequest, ToolCall, ToolOutcome};
 
 impl Run<'_> {
@@ -71,6 +72,7 @@ impl Run<'_> {
             job: state.id,
             key: self.key_sent(node),
             node: node.id.clone(),
+            permit: None,
             session: state.session.clone(),
             timeout: self.timeout_of(node),
             tool: Arc::new(tool.clone()),
@@ -95,7 +97,7 @@ impl Run<'_> {
             biased;
             outcome = self.rt.tools.call(call) => Some(outcome),
             () = self.lease.interrupted() => None,
-            () = tokio::time::sleep(limit) => Some(overdue(limit)),
+            () = pass(self.rt.system.clock.as_ref(), limit) => Some(overdue(limit)),
         }
     }
 
@@ -117,7 +119,7 @@ impl Run<'_> {
             biased;
             answer = self.rt.models.complete(request) => answer,
             () = self.lease.interrupted() => return Ok(Turn::Go),
-            () = tokio::time::sleep(limit) => {
+            () = pass(self.rt.system.clock.as_ref(), limit) => {
                 return self.after_failure(node, failed(overdue_failure(limit), None, true)).await;
             }
         };

@@ -9,7 +9,7 @@ use aetheris_core::id::JobId;
 use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
 use aetheris_runtime::OpError;
-use aetheris_runtime::ops::{Cancelled, PauseAnswer, Resolution, ResumeAnswer, Signal, SignalAnswer, Then};
+use aetheris_runtime::ops::{Cancelled, PauseAnswer, Resolution, Resolved, ResumeAnswer, Signal, SignalAnswer, Then};
 use axum::extract::State;
 use axum::http::StatusCode;
 
@@ -110,15 +110,16 @@ pub(super) async fn resume(State(app): State<Shared>, JobPath(job): JobPath, par
 
 /// Answer a doubt
 ///
-/// An operator says whether a call whose outcome is unknown has happened. That it has not is accepted
-/// only when the call can no longer arrive.
+/// An operator says whether a call whose outcome is unknown has happened. That it has not is accepted only when the
+/// call can no longer arrive (409 `too_early` with `accepted_from` before), or when the other side refuses it.
 #[utoipa::path(post, path = "/api/jobs/{id}/in-doubt/{invocation}", tag = "people", operation_id = "resolve_in_doubt",
     params(
         ("id" = String, Path, description = "The job's id"),
         ("invocation" = String, Path, description = "The invocation, as the in-doubt list has it")),
     request_body = ResolveRequest,
     responses(
-        (status = 202, body = ResolveAnswer, description = "Recorded"),
+        (status = 200, body = ResolveAnswer, description = "The same answer was recorded before"),
+        (status = 202, body = ResolveAnswer, description = "Recorded; after the job's end it is kept with the job"),
         Common, NoInvocation, Conflict, TooLarge))]
 pub(super) async fn resolve(
     State(app): State<Shared>,
@@ -130,14 +131,21 @@ pub(super) async fn resolve(
     let request: ResolveRequest = body.read()?;
     let outcome = request.outcome;
     let (happened, permit) = (happened(&request)?, request.permit);
+    if request.refused && outcome == Outcome::Happened {
+        return Err(Failure::invalid("refused: belongs to `did_not_happen`"));
+    }
     let then = match (outcome, request.then) {
         (Outcome::Happened, Some(_)) => return Err(Failure::invalid("then: what happened is not tried again")),
         (_, None | Some(AfterNo::Retry)) => Then::Retry,
         (_, Some(AfterNo::Fail)) => Then::Fail,
     };
-    let resolution = Resolution { happened, note: request.note.unwrap_or_default(), permit, then };
-    app.runtime().resolve(job, invocation, resolution).await?;
-    answer::json(StatusCode::ACCEPTED, &ResolveAnswer { invocation, outcome, status: status(&app, job).await? })
+    let resolution =
+        Resolution { happened, note: request.note.unwrap_or_default(), permit, refused: request.refused, then };
+    let code = match app.runtime().resolve(job, invocation, resolution).await? {
+        Resolved::Recorded => StatusCode::ACCEPTED,
+        Resolved::Already => StatusCode::OK,
+    };
+    answer::json(code, &ResolveAnswer { invocation, outcome, status: status(&app, job).await? })
 }
 
 fn happened(request: &ResolveRequest) -> Result<Option<Json>, Failure> {

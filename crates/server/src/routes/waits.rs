@@ -1,10 +1,13 @@
 //! What waits for someone.
 
-use aetheris_api::{InDoubtList, InDoubtView, WaitList, WaitView};
+use aetheris_api::{InDoubtList, InDoubtView, Outcome, WaitList, WaitView};
+use aetheris_core::event::DoubtOutcome;
 use aetheris_core::id::JobId;
-use aetheris_core::ledger::LedgerRow;
+use aetheris_core::job::JobStatus;
+use aetheris_core::ledger::{LedgerRow, PermitNumber};
 use aetheris_core::limits;
 use aetheris_core::plan::{CompiledPlan, DoubtPolicy, WaitType};
+use aetheris_core::state::InvocationPhase;
 use aetheris_core::time::{Span, Timestamp};
 use aetheris_runtime::load::Loaded;
 use aetheris_store::{JobFilter, JobRow, rules};
@@ -101,28 +104,57 @@ async fn wait(app: &App, row: &JobRow, now: Timestamp) -> Result<Option<WaitView
 
 /// Calls in doubt
 ///
-/// Calls that durably started and whose outcome is unknown, oldest first.
+/// Calls that durably started and whose outcome is unknown, oldest first. A call that its job's end left unresolved
+/// stays listed with `unresolved=true`, and can be answered; the answer is kept with the job.
 #[utoipa::path(get, path = "/api/in-doubt", tag = "people", operation_id = "list_in_doubt",
     params(
         ("job" = Option<String>, Query, pattern = "^(job_[0-7][0-9A-HJKMNP-TV-Za-hjkmnp-tv-z]{25})?$", description = "Of this job only"),
+        ("unresolved" = Option<bool>, Query, description = "Only calls whose job has ended without an answer, those given up included; or only calls whose job goes on"),
         ("limit" = Option<u64>, Query, minimum = 1, description = "At most so many; 100 by default, never more than 500")),
     responses((status = 200, body = InDoubtList), Common))]
 pub(super) async fn in_doubt(State(app): State<Shared>, mut params: Params) -> Answer {
     let limit = params.limit(2 * PAGE_DEFAULT, limits::PAGE_JOBS_MAX)?;
     let job: Option<JobId> = params.read("job", "the id of a job")?;
+    let unresolved: Option<bool> = params.read("unresolved", "true or false")?;
     params.finish()?;
-    let rows = match job {
-        None => app.store().in_doubt(limit).await?,
-        Some(job) => {
-            let ledger = app.store().history(job, false).await?.map(|history| history.ledger).unwrap_or_default();
-            ledger.into_iter().filter(rules::in_doubt).take(limit).collect()
-        }
-    };
+    let rows = doubts(&app, job, unresolved, limit).await?;
     let mut invocations = Vec::new();
     for row in rows {
         invocations.push(invocation(&app, &row).await?);
     }
     answer::ok(&InDoubtList { invocations })
+}
+
+async fn doubts(
+    app: &App,
+    job: Option<JobId>,
+    unresolved: Option<bool>,
+    limit: usize,
+) -> Result<Vec<LedgerRow>, Failure> {
+    let wanted = |row: &LedgerRow, status: JobStatus| match unresolved {
+        Some(true) => rules::unresolved(row, status),
+        Some(false) => rules::in_doubt(row) && !status.is_terminal(),
+        None => rules::in_doubt(row),
+    };
+    if let Some(job) = job {
+        let Some(history) = app.store().history(job, false).await? else { return Ok(Vec::new()) };
+        let status = history.row.status;
+        return Ok(history.ledger.into_iter().filter(|row| wanted(row, status)).take(limit).collect());
+    }
+    match unresolved {
+        Some(true) => Ok(app.store().unresolved(limit).await?),
+        None => Ok(app.store().in_doubt(limit).await?),
+        Some(false) => {
+            let mut rows = Vec::new();
+            for row in app.store().in_doubt(limits::PAGE_JOBS_MAX).await? {
+                let status = app.store().job(row.job).await?.map(|job| job.status);
+                if status.is_some_and(|status| wanted(&row, status)) && rows.len() < limit {
+                    rows.push(row);
+                }
+            }
+            Ok(rows)
+        }
+    }
 }
 
 async fn invocation(app: &App, row: &LedgerRow) -> Result<InDoubtView, Failure> {
@@ -134,8 +166,23 @@ async fn invocation(app: &App, row: &LedgerRow) -> Result<InDoubtView, Failure> 
     };
     let doubt = loaded.state.steps.get(&row.node).and_then(|step| step.doubt.as_ref());
     let policy = plan.as_deref().zip(doubt).map(|(plan, doubt)| policy(plan, row, doubt.policy));
+    let tool = plan.as_deref().and_then(|plan| plan.tool(&row.tool));
+    let settle = tool.map_or(limits::SETTLE_DEFAULT, aetheris_core::plan::Tool::settle);
+    let said = loaded.state.steps.get(&row.node).and_then(|step| step.invocation.as_ref()).map(|call| call.phase);
+    let answer = match said {
+        Some(InvocationPhase::Resolved(DoubtOutcome::Happened)) => Some(Outcome::Happened),
+        Some(InvocationPhase::Resolved(DoubtOutcome::DidNotHappen)) => Some(Outcome::DidNotHappen),
+        Some(
+            InvocationPhase::Resolved(DoubtOutcome::Unresolved)
+            | InvocationPhase::Started
+            | InvocationPhase::Finished(_),
+        )
+        | None => None,
+    };
     Ok(InDoubtView {
+        accepted_from: row.deadline.after(settle),
         agent: loaded.row.agent.clone(),
+        answer,
         deadline: row.deadline,
         effect: row.class,
         evidence: evidence.iter().filter(|late| late.key == row.key).map(view::evidence).collect(),
@@ -146,6 +193,7 @@ async fn invocation(app: &App, row: &LedgerRow) -> Result<InDoubtView, Failure> 
         permit: row.permit,
         policy,
         reason: doubt.map(|doubt| doubt.reason.clone()),
+        sent_permit: PermitNumber { generation: row.fence.generation, number: row.permit }.to_string(),
         since: doubt.map_or(row.updated_at, |doubt| doubt.since),
         status: row.status,
         tool: row.tool.clone(),
@@ -158,7 +206,7 @@ fn policy(plan: &CompiledPlan, row: &LedgerRow, place: u32) -> String {
     let list = plan.plan().tools.get(&row.tool).map(|tool| tool.on_in_doubt.as_slice()).unwrap_or_default();
     match usize::try_from(place).ok().and_then(|place| list.get(place)) {
         Some(DoubtPolicy::Human) => "human".to_owned(),
-        Some(DoubtPolicy::Reconcile(tool)) => format!("reconcile: {tool}"),
+        Some(DoubtPolicy::Reconcile(whom)) => format!("reconcile: {}", whom.tool),
         Some(DoubtPolicy::Wait(span)) => format!("wait: {span}"),
         Some(DoubtPolicy::Fail) | None => "fail".to_owned(),
     }

@@ -93,14 +93,63 @@ async fn did_not_happen_is_accepted_after_the_deadline_only() {
     let path = format!("/api/jobs/{job}/in-doubt/{key}");
     let no = r#"{"outcome": "did_not_happen", "note": "looked"}"#;
     let early = bed.call("POST", &path, no).await;
-    assert!(early.problem(409, "state_conflict").contains("2026-11-21T09:01:00"), "{}", early.text);
+    // The deadline, and what settles after it.
+    assert!(early.problem(409, "too_early").contains("2026-11-21T09:02:00"), "{}", early.text);
+    assert!(early.body["accepted_from"].as_str().unwrap().starts_with("2026-11-21T09:02:00"), "{}", early.text);
     bed.clock.advance(Span::from_secs(61));
+    bed.call("POST", &path, no).await.problem(409, "too_early");
+    bed.clock.advance(Span::from_secs(60));
     let reply = bed.call("POST", &path, no).await;
     assert_eq!(
         reply.is(202),
         &serde_json::json!({"invocation": key, "outcome": "did_not_happen", "status": "pending"})
     );
-    bed.call("POST", &path, no).await.problem(409, "state_conflict");
+    // The same answer again changes nothing; another one contradicts it.
+    assert_eq!(bed.call("POST", &path, no).await.is(200)["outcome"], "did_not_happen");
+    bed.call("POST", &path, r#"{"outcome": "happened"}"#).await.problem(409, "state_conflict");
+}
+
+#[tokio::test]
+async fn that_the_other_side_refuses_the_call_is_accepted_at_once() {
+    let bed = Bed::with_agents().await;
+    let (job, key) = bed.doubted().await;
+    let path = format!("/api/jobs/{job}/in-doubt/{key}");
+    for (body, says) in [
+        (r#"{"outcome": "happened", "refused": true}"#, "refused: belongs to"),
+        (r#"{"outcome": "happened", "then": "fail"}"#, "then: what happened"),
+        (r#"{"outcome": "did_not_happen", "then": "wait"}"#, "unknown variant"),
+    ] {
+        let reply = bed.call("POST", &path, body).await;
+        assert!(reply.problem(400, "invalid_request").contains(says), "{}", reply.text);
+    }
+    let refused = r#"{"outcome": "did_not_happen", "refused": true, "then": "fail"}"#;
+    assert_eq!(bed.call("POST", &path, refused).await.is(202)["status"], "pending");
+    let steps = bed.get(&format!("/api/jobs/{job}")).await;
+    assert_eq!(steps.is(200)["steps"]["send"]["status"], "failed");
+    let verify = bed.get(&format!("/api/jobs/{job}/verify")).await;
+    assert_eq!(verify.is(200)["valid"], true, "{}", verify.text);
+}
+
+#[tokio::test]
+async fn what_a_jobs_end_leaves_unresolved_is_listed_and_answered() {
+    let bed = Bed::with_agents().await;
+    let (job, key) = bed.doubted().await;
+    let listed = async |unresolved: &str| {
+        let list = bed.get(&format!("/api/in-doubt?unresolved={unresolved}")).await;
+        let of_job = bed.get(&format!("/api/in-doubt?unresolved={unresolved}&job={job}")).await;
+        assert_eq!(list.is(200), of_job.is(200));
+        list.is(200)["invocations"].as_array().unwrap().len()
+    };
+    assert_eq!((listed("false").await, listed("true").await), (1, 0));
+    bed.call("POST", &format!("/api/jobs/{job}/cancel"), "").await.is(202);
+    assert_eq!((listed("false").await, listed("true").await), (0, 1));
+    let path = format!("/api/jobs/{job}/in-doubt/{key}");
+    let no = r#"{"outcome": "did_not_happen", "refused": true}"#;
+    assert_eq!(bed.call("POST", &path, no).await.is(202)["status"], "cancelled");
+    bed.call("POST", &path, no).await.is(200);
+    let verify = bed.get(&format!("/api/jobs/{job}/verify")).await;
+    assert_eq!(verify.is(200)["valid"], true, "{}", verify.text);
+    bed.get("/api/in-doubt?unresolved=x").await.problem(400, "invalid_request");
 }
 
 #[tokio::test]

@@ -118,6 +118,7 @@ impl Bed {
 
     pub(crate) fn on(clock: ManualClock, store: Arc<dyn Store>, change: impl FnOnce(AppState) -> AppState) -> Self {
         let runtime = Runtime {
+            in_flight: aetheris_runtime::InFlight::default(),
             models: Arc::new(Nobody),
             plans: Plans::default(),
             settings: Arc::new(Settings::default()),

@@ -1,6 +1,7 @@
 //! Units of work as a runtime would write them: every event goes through the one reducer, and the row
 //! and the timers are derived from its state.
 
+use aetheris_core::disproof::{Disproof, Grounds};
 use aetheris_core::event::{
     Answer, CommandCommitted, DoubtOutcome, EncodedEvent, Event, InDoubtResolved, InvocationOutcome, JobCompleted,
     JobPauseRequested, JobPaused, JobRequeued, JobWaiting, NodeFinished, NodeStarted, PauseReason, RequeueReason,
@@ -142,7 +143,7 @@ impl Draft {
     #[must_use]
     pub fn settle(self, node: &str, trigger: LedgerTrigger) -> Self {
         let Invocation { key, permit_id, .. } = self.invocation(node);
-        self.with(|unit| unit.ledger.push(LedgerWrite::Settle(Settle { key, permit_id, trigger })))
+        self.with(|unit| unit.ledger.push(settling(key, permit_id, trigger)))
     }
 
     /// The step's call had its effect, which ends the step.
@@ -192,14 +193,24 @@ impl Draft {
     #[must_use]
     pub fn resolve(self, node: &str, outcome: DoubtOutcome) -> Self {
         let permit = self.invocation(node).permit;
-        let trigger = match outcome {
-            DoubtOutcome::Happened => LedgerTrigger::Commit,
-            DoubtOutcome::DidNotHappen => LedgerTrigger::Disprove,
-            DoubtOutcome::Unresolved => LedgerTrigger::GiveUp,
+        let Invocation { key, permit_id, .. } = self.invocation(node);
+        let write = match outcome {
+            DoubtOutcome::Happened => settling(key, permit_id, LedgerTrigger::Commit),
+            DoubtOutcome::DidNotHappen => settling(key, permit_id, LedgerTrigger::Disprove),
+            DoubtOutcome::Unresolved => settling(key, permit_id, LedgerTrigger::GiveUp),
         };
         let by = Resolver::Operator;
-        let resolved = InDoubtResolved { by, node: NodeId::from(node), note: None, outcome, permit };
-        self.event(resolved).settle(node, trigger)
+        let resolved = InDoubtResolved {
+            by,
+            node: NodeId::from(node),
+            note: None,
+            outcome,
+            permit,
+            grounds: None,
+            result: None,
+            settle_us: None,
+        };
+        self.event(resolved).with(|unit| unit.ledger.push(write))
     }
 
     /// The job blocks on a wait for a signal.
@@ -234,5 +245,22 @@ impl Draft {
     #[must_use]
     pub fn complete(self) -> Self {
         self.event(JobCompleted { answer: Answer::Value(Json::new(serde_json::json!("done"))) })
+    }
+}
+
+/// The change of the ledger that a trigger stands for; "did not happen" by the clocks, with nothing to settle.
+#[must_use]
+pub fn settling(key: IdempotencyKey, permit_id: PermitId, trigger: LedgerTrigger) -> LedgerWrite {
+    match trigger {
+        LedgerTrigger::Disprove => {
+            let (asked, grounds, lifetime, settle) = (None, Grounds::Clock, LIFETIME, Span::ZERO);
+            LedgerWrite::Disprove(Disproof { asked, grounds, key, lifetime, permit_id, settle })
+        }
+        LedgerTrigger::Commit
+        | LedgerTrigger::RefuseRetryable
+        | LedgerTrigger::RefusePermanent
+        | LedgerTrigger::NotSent
+        | LedgerTrigger::Doubt
+        | LedgerTrigger::GiveUp => LedgerWrite::Settle(Settle { key, permit_id, trigger }),
     }
 }

@@ -167,6 +167,21 @@ pub async fn e9_a_cancelled_jobs_doubt_stays_on_the_list(f: Fixture) {
     assert_eq!(f.store().in_doubt(8).await.unwrap().len(), 1);
 }
 
+pub async fn e9_what_a_jobs_end_leaves_unresolved_stays_listed(f: Fixture) {
+    let (cancelled, _) = called(&f, EffectClass::AtMostOnce).await;
+    let (given_up, _) = called(&f, EffectClass::AtMostOnce).await;
+    let listed = || async { f.store().unresolved(8).await.unwrap().into_iter().map(|row| row.job).collect::<Vec<_>>() };
+    f.ok(f.of(given_up, Purpose::Doubt).await.doubt("c").done()).await;
+    f.ok(f.of(given_up, Purpose::Record).await.resolve("c", DoubtOutcome::Unresolved).done()).await;
+    assert_eq!(listed().await, []);
+    f.advance(Span::from_micros(1));
+    f.ok(f.of(cancelled, Purpose::Cancel).await.doubt("c").event(JobCancelled {}).done()).await;
+    assert_eq!(listed().await, [cancelled.job]);
+    f.ok(f.of(given_up, Purpose::Cancel).await.event(JobCancelled {}).done()).await;
+    assert_eq!(listed().await, [given_up.job, cancelled.job]);
+    assert_eq!(f.store().unresolved(1).await.unwrap().len(), 1);
+}
+
 pub async fn e9_other_outcomes_are_no_doubts(f: Fixture) {
     for outcome in
         [InvocationOutcome::RefusedPermanent, InvocationOutcome::RefusedRetryable, InvocationOutcome::NotSent]

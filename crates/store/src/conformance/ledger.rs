@@ -1,14 +1,16 @@
 //! E1 to E5 and E7: permissions and settlements, on the ledger alone.
 
+use aetheris_core::disproof::{Disproof, Grounds};
 use aetheris_core::hash::Hash;
 use aetheris_core::id::{IdempotencyKey, NodeId, PermitId, ToolName};
 use aetheris_core::ledger::{LedgerRefusal, LedgerRow, LedgerStatus, LedgerTrigger, PermitRequest, Settle};
 use aetheris_core::plan::EffectClass;
-use aetheris_core::time::Span;
+use aetheris_core::time::{BootMoment, Reading, Span};
 
-use super::draft::LIFETIME;
+use super::draft::{LIFETIME, settling};
 use super::fixture::refusal;
 use super::{Fixture, Run, snapshot};
+use crate::system::Clock as _;
 use crate::unit::LedgerWrite;
 use crate::{CommitError, Committed, Refusal};
 
@@ -33,7 +35,7 @@ async fn ask(f: &Fixture, run: Run, request: &PermitRequest) -> Result<Committed
 }
 
 async fn settle(f: &Fixture, run: Run, permit_id: PermitId, trigger: LedgerTrigger) -> Result<Committed, CommitError> {
-    f.ledger(run, LedgerWrite::Settle(Settle { key: KEY, permit_id, trigger })).await
+    f.ledger(run, settling(KEY, permit_id, trigger)).await
 }
 
 async fn row(f: &Fixture, run: Run) -> Option<LedgerRow> {
@@ -46,7 +48,9 @@ pub async fn e1_the_first_permission_is_given_and_read_back(f: Fixture) {
     f.advance(Span::from_secs(1));
     let asked = request(&f, 1, EffectClass::AtMostOnce);
     let at = ask(&f, run, &asked).await.unwrap().at;
+    let boot = f.clock.boot_moment();
     let expected = LedgerRow {
+        boot: Some(BootMoment { at: boot.at.plus(LIFETIME), ..boot }),
         class: asked.class,
         deadline: at.after(LIFETIME),
         disproved: false,
@@ -54,9 +58,11 @@ pub async fn e1_the_first_permission_is_given_and_read_back(f: Fixture) {
         input_hash: asked.input_hash,
         job: run.job,
         key: KEY,
+        lifetime: Some(LIFETIME),
         node: asked.node,
         permit: 1,
         permit_id: asked.permit_id,
+        seen: None,
         status: LedgerStatus::Started,
         tool: asked.tool,
         updated_at: at,
@@ -208,7 +214,7 @@ async fn settlements(f: Fixture, at: At) {
         let asked = PermitRequest { key, permit_id, ..request(f, 1, EffectClass::AtMostOnce) };
         f.ledger(run, LedgerWrite::Permit(asked)).await.unwrap();
         f.advance(LIFETIME);
-        let settle = |trigger| f.ledger(run, LedgerWrite::Settle(Settle { key, permit_id, trigger }));
+        let settle = |trigger| f.ledger(run, settling(key, permit_id, trigger));
         for step in path(at) {
             settle(*step).await.unwrap();
         }
@@ -216,7 +222,8 @@ async fn settlements(f: Fixture, at: At) {
         let before = read().await;
         let answer = settle(trigger).await;
         let after = read().await;
-        match before.status.next(trigger).filter(|_| at != At::Disproved) {
+        let late = trigger == LedgerTrigger::Commit;
+        match before.status.next(trigger).filter(|_| late || at != At::Disproved) {
             Some(status) => {
                 let disproved = trigger == LedgerTrigger::Disprove;
                 let expected = LedgerRow { disproved, status, updated_at: answer.unwrap().at, ..before };
@@ -307,13 +314,117 @@ pub async fn e5_did_not_happen_is_accepted_from_the_deadline_on(f: Fixture) {
     settle(&f, run, asked.permit_id, LedgerTrigger::Doubt).await.unwrap();
     f.advance(LIFETIME.minus(Span::from_micros(1)));
     let refused = refusal(settle(&f, run, asked.permit_id, LedgerTrigger::Disprove).await);
-    assert_eq!(refused, Refusal::Ledger(LedgerRefusal::CanStillArrive { key: KEY, deadline }));
+    assert_eq!(refused, Refusal::Ledger(LedgerRefusal::CanStillArrive { key: KEY, accepted_from: deadline }));
     f.advance(Span::from_micros(1));
     settle(&f, run, asked.permit_id, LedgerTrigger::Disprove).await.unwrap();
     assert!(row(&f, run).await.unwrap().disproved);
     ask(&f, run, &request(&f, 2, EffectClass::AtMostOnce)).await.unwrap();
     let refused = refusal(ask(&f, run, &request(&f, 3, EffectClass::AtMostOnce)).await);
     assert!(matches!(refused, Refusal::Ledger(LedgerRefusal::OtherPermit { .. })), "{refused:?}");
+}
+
+/// FINDINGS A3: the wall clock was set forward, and a call that was under way counted as one that cannot arrive.
+pub async fn e5_a_clock_that_is_set_forward_disproves_nothing(f: Fixture) {
+    let (run, asked) = in_doubt(&f).await;
+    f.clock.set_wall(f.clock.wall().after(Span::from_secs(3_600)));
+    let now = f.now().await;
+    let refused = refusal(settle(&f, run, asked.permit_id, LedgerTrigger::Disprove).await);
+    let accepted_from = now.after(LIFETIME);
+    assert_eq!(refused, Refusal::Ledger(LedgerRefusal::CanStillArrive { key: KEY, accepted_from }));
+    f.advance(LIFETIME);
+    settle(&f, run, asked.permit_id, LedgerTrigger::Disprove).await.unwrap();
+}
+
+/// A boot clock that did not give the permit runs the whole lifetime from its first reading of it.
+pub async fn e5_another_boot_runs_the_whole_lifetime_from_its_first_reading(f: Fixture) {
+    let (run, asked) = in_doubt(&f).await;
+    f.advance(LIFETIME);
+    f.clock.reboot();
+    let early = |answer| assert!(matches!(refusal(answer), Refusal::Ledger(LedgerRefusal::CanStillArrive { .. })));
+    early(settle(&f, run, asked.permit_id, LedgerTrigger::Disprove).await);
+    f.advance(LIFETIME);
+    early(settle(&f, run, asked.permit_id, LedgerTrigger::Disprove).await);
+    let see = || LedgerWrite::See { key: KEY, permit_id: asked.permit_id };
+    f.ledger(run, see()).await.unwrap();
+    let first = f.clock.boot_moment();
+    assert_eq!(row(&f, run).await.unwrap().seen, Some(first));
+    f.advance(LIFETIME.minus(Span::from_micros(1)));
+    f.ledger(run, see()).await.unwrap();
+    assert_eq!(row(&f, run).await.unwrap().seen, Some(first));
+    early(settle(&f, run, asked.permit_id, LedgerTrigger::Disprove).await);
+    f.advance(Span::from_micros(1));
+    settle(&f, run, asked.permit_id, LedgerTrigger::Disprove).await.unwrap();
+    assert!(row(&f, run).await.unwrap().disproved);
+}
+
+pub async fn e5_only_a_question_that_was_asked_late_enough_disproves(f: Fixture) {
+    let (run, asked) = in_doubt(&f).await;
+    let settle = Span::from_secs(60);
+    let reading = |at, boot| Reading { at, boot };
+    let disprove = |grounds, asked_at| {
+        let (key, lifetime, permit_id) = (KEY, LIFETIME, asked.permit_id);
+        f.ledger(run, LedgerWrite::Disprove(Disproof { asked: asked_at, grounds, key, lifetime, permit_id, settle }))
+    };
+    f.advance(LIFETIME.plus(settle).minus(Span::from_micros(1)));
+    let early = reading(f.now().await, f.clock.boot_moment());
+    f.advance(Span::from_micros(1));
+    let refused = refusal(disprove(Grounds::Clock, Some(early)).await);
+    assert!(matches!(refused, Refusal::Ledger(LedgerRefusal::CanStillArrive { .. })), "{refused:?}");
+    let late = reading(f.now().await, f.clock.boot_moment());
+    disprove(Grounds::Clock, Some(late)).await.unwrap();
+}
+
+pub async fn e5_who_refuses_the_permit_is_believed_at_once(f: Fixture) {
+    for grounds in [Grounds::Refuses, Grounds::OperatorRefused] {
+        let f = &f;
+        let run = f.running().await;
+        let key = IdempotencyKey::derive(run.job, &NodeId::from("c"), 1);
+        let permit_id = PermitId::from_u128(f.ids.next());
+        let asked = PermitRequest { key, permit_id, ..request(f, 1, EffectClass::AtMostOnce) };
+        f.ledger(run, LedgerWrite::Permit(asked)).await.unwrap();
+        f.ledger(run, settling(key, permit_id, LedgerTrigger::Doubt)).await.unwrap();
+        let disproof =
+            Disproof { asked: None, grounds, key, lifetime: LIFETIME, permit_id, settle: Span::from_secs(60) };
+        f.ledger(run, LedgerWrite::Disprove(disproof)).await.unwrap();
+        let rows = f.store().history(run.job, true).await.unwrap().unwrap().ledger;
+        assert!(rows[0].disproved);
+    }
+}
+
+/// A success that came after "did not happen" ends the key, and so does one of an earlier permit.
+pub async fn e2_nothing_is_called_again_once_any_call_is_known_to_have_succeeded(f: Fixture) {
+    let run = f.running().await;
+    let first = bring(&f, run, EffectClass::AtMostOnce, At::Disproved).await;
+    ask(&f, run, &request(&f, 2, EffectClass::AtMostOnce)).await.unwrap();
+    let second = row(&f, run).await.unwrap();
+    settle(&f, run, second.permit_id, LedgerTrigger::NotSent).await.unwrap();
+    let evidence = |conflict, permit_id| crate::Evidence {
+        at: f.clock.wall(),
+        conflict,
+        key: KEY,
+        node: NodeId::from("c"),
+        outcome: aetheris_core::json::Json::null(),
+        permit: 1,
+        permit_id,
+    };
+    let mut refused = f.plain(run, crate::Purpose::Deposit);
+    refused.evidence.push(evidence(false, second.permit_id));
+    f.ok(refused).await;
+    let mut succeeded = f.plain(run, crate::Purpose::Deposit);
+    succeeded.evidence.push(evidence(true, first.permit_id));
+    f.ok(succeeded).await;
+    let refused = refusal(ask(&f, run, &request(&f, 3, EffectClass::AtMostOnce)).await);
+    assert_eq!(refused, Refusal::Ledger(LedgerRefusal::Succeeded(KEY)));
+    assert_eq!(row(&f, run).await.unwrap().permit, 2);
+}
+
+/// A call in doubt, under permit 1.
+async fn in_doubt(f: &Fixture) -> (Run, PermitRequest) {
+    let run = f.running().await;
+    let asked = request(f, 1, EffectClass::AtMostOnce);
+    ask(f, run, &asked).await.unwrap();
+    settle(f, run, asked.permit_id, LedgerTrigger::Doubt).await.unwrap();
+    (run, asked)
 }
 
 pub async fn e7_another_jobs_unit_does_not_touch_the_row(f: Fixture) {

@@ -266,6 +266,11 @@ macro_rules! conformance_list {
                 e4_settlements_of_a_call_in_doubt,
                 e4_settlements_of_an_unresolved_call,
                 e4_settlements_of_a_disproved_call,
+                e5_a_clock_that_is_set_forward_disproves_nothing,
+                e5_another_boot_runs_the_whole_lifetime_from_its_first_reading,
+                e5_only_a_question_that_was_asked_late_enough_disproves,
+                e5_who_refuses_the_permit_is_believed_at_once,
+                e2_nothing_is_called_again_once_any_call_is_known_to_have_succeeded,
                 e4_an_older_permit_settles_nothing,
                 e4_a_missing_key_is_not_settled,
                 e4_changes_of_one_unit_see_each_other,
@@ -285,6 +290,7 @@ macro_rules! conformance_list {
                 e8_evidence_of_an_ended_job_is_kept,
                 e9_doubts_are_listed_until_they_have_an_answer,
                 e9_a_cancelled_jobs_doubt_stays_on_the_list,
+                e9_what_a_jobs_end_leaves_unresolved_stays_listed,
                 e9_other_outcomes_are_no_doubts,
             }
             inbox {
@@ -345,6 +351,7 @@ macro_rules! conformance_list {
                 u3_a_kept_signal_is_found,
                 u3_late_evidence_is_found,
                 u3_an_effect_alone_is_found,
+                u3_another_authors_effect_is_not_this_one,
                 u3_a_permission_alone_is_found,
                 u3_a_unit_without_a_name_is_not_found_and_may_be_repeated,
                 u4_settle_waits_for_a_write_in_flight,

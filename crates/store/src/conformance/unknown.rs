@@ -141,6 +141,23 @@ pub async fn u3_an_effect_alone_is_found(f: Fixture) {
     found(&f, unit).await;
 }
 
+/// FINDINGS A27: the effect of somebody else answered for a deposit with another result.
+pub async fn u3_another_authors_effect_is_not_this_one(f: Fixture) {
+    let run = f.running().await;
+    let draft = f.of(run, Purpose::Permit).await.call("c", EffectClass::AtMostOnce);
+    let call = draft.invocation("c");
+    f.ok(draft.done()).await;
+    let put = |result| {
+        let mut unit = eventless(&f, run);
+        unit.effects.push(NewEffect { key: call.key, permit: call.permit, permit_id: call.permit_id, result });
+        unit
+    };
+    let (theirs, mine) = (put(Json::new(serde_json::json!({ "by": "them" }))), put(Json::null()));
+    f.ok(theirs.clone()).await;
+    assert_eq!(f.store().settle(&mine).await.unwrap(), None);
+    assert!(f.store().settle(&theirs).await.unwrap().is_some());
+}
+
 pub async fn u3_a_permission_alone_is_found(f: Fixture) {
     let run = f.running().await;
     let draft = f.of(run, Purpose::Permit).await.call("c", EffectClass::AtMostOnce);

@@ -57,7 +57,7 @@ impl MemoryStore {
 
     fn commit_now(&self, unit: UnitOfWork) -> Result<Committed, CommitError> {
         let job = unit.job;
-        let committed = self.tables().commit(unit, self.clock.wall())?;
+        let committed = self.tables().commit(unit, self.clock.as_ref())?;
         self.hints.written(job, committed.seq);
         self.written.notify_waiters();
         Ok(committed)
@@ -162,6 +162,10 @@ impl Store for MemoryStore {
 
     fn in_doubt(&self, limit: usize) -> Boxed<'_, Result<Vec<LedgerRow>, StoreError>> {
         self.read(|tables| tables.in_doubt(limit))
+    }
+
+    fn unresolved(&self, limit: usize) -> Boxed<'_, Result<Vec<LedgerRow>, StoreError>> {
+        self.read(|tables| tables.unresolved(limit))
     }
 
     fn evidence(&self, job: JobId) -> Boxed<'_, Result<Vec<Evidence>, StoreError>> {

@@ -58,6 +58,15 @@ impl Tables {
         rows
     }
 
+    pub(super) fn unresolved(&self, limit: usize) -> Vec<LedgerRow> {
+        let ended =
+            |row: &&LedgerRow| self.jobs.get(&row.job).is_some_and(|job| rules::unresolved(row, job.row.status));
+        let mut rows: Vec<_> = self.ledger.values().filter(ended).cloned().collect();
+        rows.sort_by_key(|row| (row.updated_at, row.key));
+        rows.truncate(limit.min(limits::PAGE_JOBS_MAX));
+        rows
+    }
+
     pub(super) fn evidence(&self, job: JobId) -> Vec<Evidence> {
         let mut rows = self.jobs.get(&job).map(|job| job.evidence.clone()).unwrap_or_default();
         rows.sort_by_key(|row| (row.at, row.permit_id));

@@ -11,21 +11,23 @@ use aetheris_core::job::JobStatus;
 use aetheris_core::lease::{self, Fence};
 use aetheris_core::ledger::LedgerRow;
 use aetheris_core::projection::{Projection, TimerChange};
-use aetheris_core::time::{Span, Timestamp};
+use aetheris_core::time::{Reading, Span, Timestamp};
 
 use super::tables::{GENERATION, InboxRow, Job, Tables};
 use crate::error::{CommitError, Refusal};
 use crate::query::{AgentRow, EffectRow, EventRow, Evidence, JobRow, KeptSignal, NewAgent, PutAgent};
 use crate::rules;
+use crate::system::Clock;
 use crate::unit::{Committed, InboxWrite, LeaseChange, LedgerWrite, NewEffect, NewJob, UnitOfWork};
 
 /// Rows of the ledger as a unit leaves them.
 type Staged = BTreeMap<IdempotencyKey, LedgerRow>;
 
 impl Tables {
-    pub(super) fn commit(&mut self, unit: UnitOfWork, wall: Timestamp) -> Result<Committed, CommitError> {
+    pub(super) fn commit(&mut self, unit: UnitOfWork, clock: &dyn Clock) -> Result<Committed, CommitError> {
+        let wall = clock.wall();
         rules::shape(&unit).map_err(CommitError::Failed)?;
-        let staged = self.check(&unit, self.now(wall))?;
+        let staged = self.check(&unit, Reading { at: self.now(wall), boot: clock.boot_moment() })?;
         let now = self.tick(wall);
         let rows = 1 + unit.events.len() + unit.effects.len() + unit.inbox.len() + unit.timers.len() + staged.len();
         let bytes = unit.events.iter().map(|event| event.payload.len()).sum::<usize>()
@@ -36,7 +38,8 @@ impl Tables {
     }
 
     /// Every check, in the order of the contract. Changes nothing.
-    fn check(&self, unit: &UnitOfWork, now: Timestamp) -> Result<Staged, CommitError> {
+    fn check(&self, unit: &UnitOfWork, reading: Reading) -> Result<Staged, CommitError> {
+        let now = reading.at;
         let job = self.jobs.get(&unit.job);
         if job.is_none() && unit.create.is_none() {
             return Err(Refusal::UnknownJob.into());
@@ -56,7 +59,7 @@ impl Tables {
         {
             return Err(Refusal::SignalKept(key.clone()).into());
         }
-        let staged = self.check_ledger(unit, fence, now)?;
+        let staged = self.check_ledger(unit, fence, reading)?;
         for effect in &unit.effects {
             let row = staged.get(&effect.key).or_else(|| self.ledger.get(&effect.key));
             rules::effect(row.filter(|row| row.job == unit.job), effect)?;
@@ -84,17 +87,29 @@ impl Tables {
     }
 
     /// Each change sees those before it in the unit.
-    fn check_ledger(&self, unit: &UnitOfWork, fence: Fence, now: Timestamp) -> Result<Staged, Refusal> {
+    fn check_ledger(&self, unit: &UnitOfWork, fence: Fence, now: Reading) -> Result<Staged, Refusal> {
+        let succeeded = |key| {
+            let kept = self.jobs.get(&unit.job).map_or(&[][..], |job| &job.evidence);
+            kept.iter().any(|evidence| evidence.key == key && evidence.conflict)
+        };
         let mut staged = Staged::new();
         for write in &unit.ledger {
             let row = match write {
                 LedgerWrite::Permit(request) => {
                     let existing = staged.get(&request.key).or_else(|| self.ledger.get(&request.key));
-                    rules::grant((unit.job, fence), existing, request, now)?
+                    rules::grant((unit.job, fence), existing, request, succeeded(request.key), now)?
                 }
                 LedgerWrite::Settle(settle) => {
                     let existing = staged.get(&settle.key).or_else(|| self.ledger.get(&settle.key));
-                    rules::settle(unit.job, existing, settle, now)?
+                    rules::settle(unit.job, existing, settle, now.at)?
+                }
+                LedgerWrite::Disprove(disproof) => {
+                    let existing = staged.get(&disproof.key).or_else(|| self.ledger.get(&disproof.key));
+                    rules::disprove(unit.job, existing, disproof, now)?
+                }
+                LedgerWrite::See { key, permit_id } => {
+                    let existing = staged.get(key).or_else(|| self.ledger.get(key));
+                    rules::see(unit.job, existing, (*key, *permit_id), now)?
                 }
             };
             staged.insert(row.key, row);
@@ -175,14 +190,16 @@ impl Tables {
         };
         let effect = || {
             let put = unit.effects.first()?;
-            job.effects.get(&(put.key, put.permit)).map(|row| row.at)
+            // Only its own: another author may have put another result under the same names.
+            let row = job.effects.get(&(put.key, put.permit))?;
+            (row.result.canonical() == put.result.canonical()).then_some(row.at)
         };
         let permitted = || {
             unit.ledger.iter().find_map(|write| match write {
                 LedgerWrite::Permit(asked) => {
                     self.ledger.get(&asked.key).filter(|row| row.permit_id == asked.permit_id).map(|row| row.updated_at)
                 }
-                LedgerWrite::Settle(_) => None,
+                LedgerWrite::Settle(_) | LedgerWrite::Disprove(_) | LedgerWrite::See { .. } => None,
             })
         };
         let at = received.or_else(deposited).or_else(effect).or_else(permitted)?;

@@ -212,7 +212,7 @@ async fn a_doubt_is_answered_while_its_job_is_paused() {
     world.rt.pause(job).await.unwrap();
     let doubt = world.rt.store.in_doubt(9).await.unwrap().remove(0);
     let happened = Some(Json::new(json!({ "id": 7 })));
-    let answer = Resolution { happened, note: "seen".to_owned(), permit: None };
+    let answer = Resolution { happened, note: "seen".to_owned(), ..Resolution::default() };
     world.rt.resolve(job, doubt.key, answer).await.unwrap();
     a_while().await;
     let state = world.state(job).await;

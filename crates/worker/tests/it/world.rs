@@ -10,7 +10,7 @@ use aetheris_core::json::Json;
 use aetheris_core::state::JobState;
 use aetheris_core::time::Span;
 use aetheris_runtime::ops::{Signal, SignalAnswer};
-use aetheris_runtime::{OpError, Runtime, ToolCall, ToolOutcome, Tools, Wakeups};
+use aetheris_runtime::{InFlight, OpError, Runtime, ToolCall, ToolOutcome, Tools, Wakeups};
 use aetheris_scheduler::SweepOptions;
 use aetheris_store::faulty::{FaultPlan, FaultyStore};
 use aetheris_store::{Boxed, NewAgent};
@@ -128,7 +128,7 @@ impl World {
         let instance = InstanceId::from_u128(self.rt.system.ids.secret());
         // Another process: its hints are its own.
         let store = Arc::new(FaultyStore::new(Arc::clone(&self.rt.store), faults));
-        let rt = Runtime { store, wakeups: Wakeups::default(), ..self.rt.clone() };
+        let rt = Runtime { in_flight: InFlight::default(), store, wakeups: Wakeups::default(), ..self.rt.clone() };
         let (worker, keeper) = Worker::new(rt.clone(), instance, options, stop.clone());
         let sweeps = CancellationToken::new();
         tokio::spawn(aetheris_scheduler::fire_timers(rt.clone(), SweepOptions::default(), sweeps.clone()));

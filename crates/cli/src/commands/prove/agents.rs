@@ -15,7 +15,7 @@ fn one_call(effect: &str, query: &str, keys: &str) -> String {
 }
 
 /// Whatever is not known of a call whose answer never came is asked for.
-const ASK: &str = ", timeout: TIMEOUT, on_in_doubt: [{ reconcile: look }, human]";
+const ASK: &str = ", timeout: TIMEOUT, on_in_doubt: [{ reconcile: look, settle: 300ms }, human]";
 
 const ASK_PERSON: &str = "\
 plan:
@@ -54,7 +54,7 @@ tools:
   read: { kind: http, effect: pure, method: POST, url: \"URL/read?ms=10\" }
   again: { kind: http, effect: idempotent, method: POST, url: \"URL/act?ms=30\" }
   act: { kind: http, effect: at_most_once, method: POST, url: \"URL/act?ms=30\", timeout: 2s,
-         on_in_doubt: [{ reconcile: look }, { wait: 1s }, { reconcile: look }, { wait: 3s }, { reconcile: look }] }
+         on_in_doubt: [{ reconcile: look, settle: 300ms }, { wait: 1s }, { reconcile: look, settle: 300ms }, { wait: 3s }, { reconcile: look, settle: 300ms }, fail] }
   look: { kind: http, effect: pure, method: GET, url: \"URL/lookup/{{ input.idempotency_key }}\" }
 retry: { max_attempts: 10 }
 plan:
@@ -151,15 +151,25 @@ impl Agent {
             }
             Self::Ask => ASK_PERSON.to_owned(),
             Self::Chain => CHAIN.to_owned(),
-            Self::DoubtAsks => one_call("at_most_once", "?fail=1", &format!(", {quick}: [{{ reconcile: look }}]")),
+            Self::DoubtAsks => {
+                one_call("at_most_once", "?fail=1", &format!(", {quick}: [{{ reconcile: look, settle: 300ms }}, fail]"))
+            }
             Self::DoubtFails => one_call("at_most_once", "?fail=1", &format!(", {quick}: fail")),
             Self::DoubtPerson => one_call("at_most_once", "?fail=1", &format!(", {quick}: human")),
-            Self::DoubtProof => one_call("at_most_once", "?early=1", &format!(", {quick}: [{{ reconcile: look }}]")),
-            Self::DoubtWaits => {
-                one_call("at_most_once", "?fail=1", &format!(", {quick}: [{{ wait: 500ms }}, {{ reconcile: look }}]"))
-            }
+            Self::DoubtProof => one_call(
+                "at_most_once",
+                "?early=1",
+                &format!(", {quick}: [{{ reconcile: look, settle: 300ms }}, fail]"),
+            ),
+            Self::DoubtWaits => one_call(
+                "at_most_once",
+                "?fail=1",
+                &format!(", {quick}: [{{ wait: 500ms }}, {{ reconcile: look, settle: 300ms }}, fail]"),
+            ),
             Self::Early => EARLY.to_owned(),
-            Self::Late => one_call("at_most_once", "?hold=answer", ", timeout: TIMEOUT, on_in_doubt: [{ wait: 1h }]"),
+            Self::Late => {
+                one_call("at_most_once", "?hold=answer", ", timeout: TIMEOUT, on_in_doubt: [{ wait: 1h }, fail]")
+            }
             Self::Long => long(),
             Self::Nap => NAP.to_owned(),
             Self::OnceAnswer => one_call("at_most_once", "?hold=answer", ASK),

@@ -1,7 +1,7 @@
 //! Events that speak of a ledger step's call.
 
 use super::*;
-use crate::event::CommandCommitted;
+use crate::event::{CommandCommitted, JobFailed};
 use crate::job::JobStatus;
 use crate::state::{Doubt, InvocationPhase, Output};
 use crate::step::StepStatus;
@@ -230,4 +230,24 @@ fn a_late_success_takes_a_disproof_back_and_cancels_the_next_try() {
     let again = no().then(permit(2));
     says(&again.refuses(late.clone()), "is not in doubt");
     says(&no().then(finished("a", StepResult::PermanentFailure)).refuses(late), "is not in doubt");
+}
+
+/// The job does nothing more; whoever goes on with it later finds the answer.
+#[test]
+fn an_answer_about_a_call_that_was_left_unresolved_is_kept_after_the_end() {
+    let given_up = Story::in_doubt()
+        .then(resolved(1, Resolver::Policy, DoubtOutcome::Unresolved))
+        .then(finished("a", StepResult::PermanentFailure));
+    let yes = resolved(1, Resolver::Operator, DoubtOutcome::Happened);
+    says(&given_up.refuses(yes.clone()), "is not in doubt");
+    let ended = given_up.then(JobFailed { error: Failure::new("in_doubt_unresolved", "?"), node: Some(node("a")) });
+    says(&ended.refuses(resolved(2, Resolver::Operator, DoubtOutcome::Happened)), "is not in doubt");
+    says(&ended.refuses(resolved(1, Resolver::Operator, DoubtOutcome::Unresolved)), "is not in doubt");
+    says(&ended.refuses(resolved(1, Resolver::Reconcile, DoubtOutcome::Happened)), "is not in doubt");
+    for outcome in [DoubtOutcome::Happened, DoubtOutcome::DidNotHappen] {
+        let kept = ended.clone().then(resolved(1, Resolver::Operator, outcome));
+        assert_eq!(kept.invocation().phase, InvocationPhase::Resolved(outcome));
+        assert_eq!((kept.0.status, kept.step("a").status), (JobStatus::Failed, StepStatus::Failed));
+        says(&kept.refuses(yes.clone()), "is not in doubt");
+    }
 }

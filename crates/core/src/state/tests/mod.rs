@@ -191,7 +191,16 @@ fn doubt(number: u32, policy: u32) -> StepInDoubt {
 }
 
 fn resolved(number: u32, by: Resolver, outcome: DoubtOutcome) -> InDoubtResolved {
-    InDoubtResolved { by, node: "a".into(), note: None, outcome, permit: number }
+    InDoubtResolved {
+        by,
+        node: "a".into(),
+        note: None,
+        outcome,
+        permit: number,
+        grounds: None,
+        result: None,
+        settle_us: None,
+    }
 }
 
 fn timer_set(timer: TimerId) -> TimerSet {

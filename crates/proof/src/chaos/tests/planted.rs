@@ -115,7 +115,9 @@ async fn outcomes() {
     in_story(C5, |s| {
         let place = s.place(EventKind::ToolInvocationFinished);
         let (by, node, outcome) = (Resolver::Operator, NodeId::from("pay"), DoubtOutcome::DidNotHappen);
-        let event = InDoubtResolved { by, node, note: None, outcome, permit: 1 }.into();
+        let event =
+            InDoubtResolved { by, node, note: None, outcome, permit: 1, grounds: None, result: None, settle_us: None }
+                .into();
         s.events.insert(place, Told { at: 22, epoch: 1, event });
     })
     .await;

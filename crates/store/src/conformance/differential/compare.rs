@@ -25,6 +25,7 @@ pub(super) fn kind(error: &CommitError) -> &'static str {
         Refusal::Ledger(LedgerRefusal::Missing(_)) => "missing",
         Refusal::Ledger(LedgerRefusal::OtherPermit { .. }) => "other_permit",
         Refusal::Ledger(LedgerRefusal::ArgumentsDiffer(_)) => "arguments_differ",
+        Refusal::Ledger(LedgerRefusal::Succeeded(_)) => "succeeded",
         Refusal::Ledger(LedgerRefusal::Illegal { .. }) => "illegal",
         Refusal::Ledger(LedgerRefusal::CanStillArrive { .. }) => "can_still_arrive",
         Refusal::SignalKept(_) => "signal_kept",

@@ -1,14 +1,14 @@
 //! A small payments service: the outside world of the demonstration, in a process of its own.
 //!
 //! It books every `POST /refunds` that reaches it and never looks whether it has booked the same
-//! idempotency key before: a second call would be a second refund, and its log would show it. A booking is
-//! on disk before it is answered.
+//! idempotency key before: a second call would be a second refund, and its log would show it. What it refuses are calls
+//! of which it has said that they did not happen. Bookings and refusals are on disk before they are answered.
 //!
 //! | call | answer |
 //! |---|---|
 //! | `GET /orders/{id}` | the order |
-//! | `POST /refunds` | books, always; the answer can be held back |
-//! | `GET /refunds/by-key/{key}` | whether that key was booked |
+//! | `POST /refunds` | books, always, but for a refused permit (410); the answer can be held back |
+//! | `POST /refunds/lookup` | whether a key was booked; if not, refuses this and every earlier permit of it from now on |
 //!
 //! Whoever started it speaks to it on stdin ([`wire::Command`]) and hears of what happens on stdout
 //! ([`wire::Notice`]). It ends when its stdin does.

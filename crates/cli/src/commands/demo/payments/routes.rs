@@ -49,7 +49,7 @@ pub(super) fn router(service: Arc<Service>) -> Router {
     Router::new()
         .route("/orders/{id}", get(order))
         .route("/refunds", post(refund))
-        .route("/refunds/by-key/{key}", get(by_key))
+        .route("/refunds/lookup", post(lookup))
         .with_state(service)
 }
 
@@ -100,6 +100,7 @@ async fn refund(
         fence: header("aetheris-fence"),
         idempotency_key: header("idempotency-key"),
         order: request.order,
+        permit: header("aetheris-permit"),
     };
     let booked_by = Arc::clone(&service);
     let booked = tokio::task::spawn_blocking(move || booked_by.log().book(wish)).await;
@@ -107,6 +108,7 @@ async fn refund(
         tracing::error!(%error, "a booking could not be written");
         StatusCode::INTERNAL_SERVER_ERROR
     })?;
+    let booking = booking.ok_or(StatusCode::GONE)?;
     let refund = Refund::of(&booking);
     tag.watched();
     let mut held = service.held.subscribe();
@@ -123,10 +125,28 @@ enum Outcome {
     DidNotHappen,
 }
 
-async fn by_key(State(service): State<Arc<Service>>, Path(key): Path<String>) -> Json<Outcome> {
-    let outcome = match service.log().by_key(&key) {
-        Some(booking) => Outcome::Happened { result: Refund::of(booking) },
-        None => Outcome::DidNotHappen,
-    };
-    Json(outcome)
+/// What the runtime asks about a call.
+#[derive(Debug, Deserialize)]
+struct Question {
+    idempotency_key: String,
+    permit: String,
+}
+
+/// "Did not happen" is a promise here: the permit is refused before that is said.
+async fn lookup(
+    State(service): State<Arc<Service>>,
+    Json(question): Json<Question>,
+) -> Result<Json<Outcome>, StatusCode> {
+    let asked = Arc::clone(&service);
+    let looked = tokio::task::spawn_blocking(move || {
+        let mut log = asked.log();
+        let booking = log.look_and_refuse(&question.idempotency_key, &question.permit)?;
+        Ok::<_, std::io::Error>(booking.map(Refund::of))
+    });
+    let looked = looked.await.map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;
+    let refund = looked.map_err(|error| {
+        tracing::error!(%error, "a refusal could not be written");
+        StatusCode::INTERNAL_SERVER_ERROR
+    })?;
+    Ok(Json(refund.map_or(Outcome::DidNotHappen, |result| Outcome::Happened { result })))
 }

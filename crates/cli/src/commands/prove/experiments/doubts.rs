@@ -81,7 +81,7 @@ async fn listed(site: &mut Site<'_>, server: &Server, jobs: &[JobId], when: &str
     Ok(())
 }
 
-async fn resolve(server: &Server, job: JobId, outcome: Outcome) -> Result<(), Error> {
+async fn resolve(server: &Server, job: JobId, outcome: Outcome, refused: bool) -> Result<(), Error> {
     let call = site::doubt(&server.client, job).await.ok().flatten();
     let call = call.ok_or_else(|| anyhow::anyhow!("the call of {job} is not in the list of those in doubt"))?;
     let happened = outcome == Outcome::Happened;
@@ -90,6 +90,7 @@ async fn resolve(server: &Server, job: JobId, outcome: Outcome) -> Result<(), Er
         note: Some("a person of the experiment".to_owned()),
         outcome,
         permit: None,
+        refused,
         result,
         then: None,
     };
@@ -102,12 +103,12 @@ async fn resolve(server: &Server, job: JobId, outcome: Outcome) -> Result<(), Er
 async fn too_early(site: &mut Site<'_>, server: &Server, jobs: &[JobId]) -> Result<(), Fault> {
     for job in jobs {
         let Some(call) = site::doubt(&server.client, *job).await? else { continue };
-        let said = resolve(server, *job, Outcome::DidNotHappen).await;
-        let over = aetheris_store::system::System::machine().clock.wall() >= call.deadline;
+        let said = resolve(server, *job, Outcome::DidNotHappen, false).await;
+        let over = aetheris_store::system::System::machine().clock.wall() >= call.accepted_from;
         let refused = matches!(&said, Err(Error::Problem(problem)) if problem.status == 409);
         if !over {
             site.cases.case(Guarantee::Reasoned, refused, || {
-                format!("\"did not happen\" was taken for {job} before {}: {said:?}", call.deadline)
+                format!("\"did not happen\" was taken for {job} before {}: {said:?}", call.accepted_from)
             });
         }
     }
@@ -116,13 +117,8 @@ async fn too_early(site: &mut Site<'_>, server: &Server, jobs: &[JobId]) -> Resu
 
 async fn person_says(site: &mut Site<'_>, server: &Server, jobs: &[JobId], outcome: Outcome) -> Result<(), Fault> {
     for job in jobs {
-        if outcome == Outcome::DidNotHappen
-            && let Some(call) = site::doubt(&server.client, *job).await?
-        {
-            let left = call.deadline.since(aetheris_store::system::System::machine().clock.wall());
-            tokio::time::sleep(left.to_std() + std::time::Duration::from_millis(50)).await;
-        }
-        let said = resolve(server, *job, outcome).await;
+        // That the other side refuses the call needs no waiting.
+        let said = resolve(server, *job, outcome, outcome == Outcome::DidNotHappen).await;
         site.cases
             .case(Guarantee::Reasoned, said.is_ok(), || format!("what a person said of {job} was refused: {said:?}"));
     }
