@@ -115,22 +115,48 @@ pub(crate) fn cause(error: &(dyn Error + 'static)) -> String {
 
 /// The first error of a type among the causes.
 pub(crate) fn find<'a, E: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a E> {
-    let mut at = Some(error);
-    while let Some(error) = at {
-        if let Some(found) = error.downcast_ref::<E>() {
-            return Some(found);
-        }
-        // An input/output error does not name the error that it carries as its source.
-        at = match error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref) {
-            Some(carried) => Some(carried),
-            None => error.source(),
-        };
+    causes(error).find_map(|error| error.downcast_ref::<E>())
+}
+
+/// Whether this process, or its machine, has no open file left: nothing of the other side's.
+pub(crate) fn is_out_of_files(error: &(dyn Error + 'static)) -> bool {
+    /// `ENFILE` and `EMFILE`, which have the same numbers on every system that this runs on.
+    const OUT_OF_FILES: [i32; 2] = [23, 24];
+    let number = |error: &(dyn Error + 'static)| error.downcast_ref::<std::io::Error>()?.raw_os_error();
+    causes(error).filter_map(number).any(|number| OUT_OF_FILES.contains(&number))
+}
+
+/// The error and what lies behind it.
+fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    std::iter::successors(Some(error), |error| behind(*error))
+}
+
+/// What lies behind an error.
+fn behind<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'static)> {
+    // An input/output error does not name the error that it carries as its source.
+    match error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref) {
+        Some(carried) => Some(carried),
+        None => error.source(),
     }
-    None
 }
 
 /// Where a URL leads, without what may be secret in it.
 pub(crate) fn origin(url: &Url) -> String {
     let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
     format!("{}://{}{port}", url.scheme(), url.host_str().unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn want_of_files_is_told_however_deep_it_lies() {
+        let os = std::io::Error::from_raw_os_error;
+        for (number, ours) in [(23, true), (24, true), (111, false), (2, false)] {
+            assert_eq!(is_out_of_files(&os(number)), ours, "{number}");
+            assert_eq!(is_out_of_files(&std::io::Error::other(std::io::Error::other(os(number)))), ours, "{number}");
+        }
+        assert!(!is_out_of_files(&std::io::Error::other("no number")));
+    }
 }

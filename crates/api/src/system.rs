@@ -19,6 +19,9 @@ pub struct LiveView {
 pub struct ReadyView {
     /// What was looked at; those that are not `ok` say what is not ready.
     pub checks: Vec<CheckView>,
-    /// Whether all of it is.
+    /// What is not as it should be and keeps nothing from working: each begins with its code, `clock_ahead`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub degraded: Vec<String>,
+    /// Whether every check is `ok`.
     pub ready: bool,
 }

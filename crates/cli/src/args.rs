@@ -47,7 +47,7 @@ pub struct Global {
     /// When to colour the output
     #[arg(long, global = true, value_name = "WHEN", default_value = "auto", help_heading = "Global options")]
     pub color: Color,
-    /// More logs on stderr: -v info, -vv debug, -vvv trace
+    /// More logs on stderr: -v info, -vv debug, -vvv trace; AETHERIS_LOG takes a filter
     #[arg(short, long, global = true, action = clap::ArgAction::Count, help_heading = "Global options")]
     pub verbose: u8,
 }

@@ -21,11 +21,13 @@ pub enum Exit {
     CheckFailed,
     /// The time of `--timeout` is over and the job still goes on.
     StillRunning,
+    /// A part of a server process, without which it can do nothing, ended unasked, and the process with it.
+    Died,
 }
 
 impl Exit {
     /// Every code, in order.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Done,
         Self::Failed,
         Self::Usage,
@@ -34,6 +36,7 @@ impl Exit {
         Self::Unreachable,
         Self::CheckFailed,
         Self::StillRunning,
+        Self::Died,
     ];
 
     /// Its number.
@@ -48,6 +51,7 @@ impl Exit {
             Self::Unreachable => 5,
             Self::CheckFailed => 6,
             Self::StillRunning => 7,
+            Self::Died => 70,
         }
     }
 
@@ -102,7 +106,8 @@ mod tests {
     #[test]
     fn the_numbers_are_the_documented_ones() {
         let numbers: Vec<u8> = Exit::ALL.into_iter().map(Exit::code).collect();
-        assert_eq!(numbers, [0, 1, 2, 3, 4, 5, 6, 7]);
+        assert_eq!(i32::from(Exit::Died.code()), aetheris_store::vital::EXIT_DIED);
+        assert_eq!(numbers, [0, 1, 2, 3, 4, 5, 6, 7, 70]);
     }
 
     #[test]

@@ -20,6 +20,7 @@ pub mod out;
 pub mod payload;
 mod presence;
 pub mod render;
+mod supervise;
 #[cfg(test)]
 mod tests;
 pub mod wiring;
@@ -54,6 +55,9 @@ pub fn main() -> ExitCode {
 
 /// A mistake of the program itself, in a few words instead of its stack.
 fn say_bug(panic: &str) {
+    if logging::say_error(&format!("this is a bug of aetheris, please report it: {panic}")) {
+        return;
+    }
     // If stderr is gone as well, there is nobody left to tell.
     let _unheard = writeln!(std::io::stderr(), "error: this is a bug of aetheris, please report it: {panic}");
 }
@@ -84,10 +88,12 @@ fn start(arguments: impl IntoIterator<Item = OsString>, env: Environment) -> Exi
         runtime.shutdown_background();
         ended
     });
-    match ended {
+    let exit = match ended {
         Ok(exit) => exit,
         Err(error) => report(&out, &error),
-    }
+    };
+    logging::flush();
+    exit
 }
 
 fn runtime() -> Result<tokio::runtime::Runtime, Error> {
@@ -107,6 +113,10 @@ fn report(out: &Out, error: &Error) -> Exit {
         if out.value(&value).is_err() {
             return error.exit();
         }
+    }
+    if logging::is_json() {
+        logging::say_error(&error.to_string());
+        return error.exit();
     }
     let head = if out.style.color { "\u{1b}[31merror\u{1b}[0m" } else { "error" };
     out.note(&format!("{head}: {error}"));

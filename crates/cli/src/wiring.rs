@@ -6,24 +6,30 @@ use std::time::Duration;
 
 use aetheris_adapters::{EnvSource, IpNet, ModelBook, ModelEndpoint, OwnAddresses, Secret, Toolbox};
 use aetheris_core::id::{InstanceId, WorkerId};
+use aetheris_core::limits;
 use aetheris_core::plan::NodeKind;
+use aetheris_core::time::Span;
+use aetheris_runtime::pulse::Pulse;
 use aetheris_runtime::{Models, Plans, Runtime, Settings, Wakeups};
 use aetheris_scheduler::SweepOptions;
 use aetheris_server::AppState;
+use aetheris_server::ReadyCheck;
 use aetheris_server::state::AgentCheck;
 use aetheris_store::memory::MemoryStore;
 use aetheris_store::system::System;
+use aetheris_store::vital::{self, OnDeath, Vital};
 use aetheris_store::{ErrorKind, Store};
 pub use aetheris_store_sqlite::{Backed, Progress, Staged, backup, stage};
-use aetheris_store_sqlite::{Custody, SqliteOptions, SqliteStore};
+use aetheris_store_sqlite::{Custody, EXIT_IO, SqliteOptions, SqliteStore};
 use aetheris_worker::{StopSignals, Worker, WorkerOptions};
 use tokio::net::{TcpListener, TcpSocket};
-use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{Config, Environment, StoreKind};
 use crate::error::Error;
+use crate::logging;
 use crate::presence::Presence;
+use crate::supervise::Tasks;
 
 /// The parts that every kind of process has.
 pub struct Wired {
@@ -37,10 +43,27 @@ pub struct Wired {
     pub stop: StopSignals,
     /// Its models.
     pub models: Arc<ModelBook>,
+    /// Files that this process may have open.
+    pub open_files: u64,
     /// Where the processes of its store listen.
     pub(crate) presence: Arc<Presence>,
+    /// Signs of life of its loops.
+    pub pulses: Pulses,
     /// Its tools.
     pub toolbox: Arc<Toolbox>,
+    /// Whether it has a worker.
+    pub works: bool,
+}
+
+/// Signs of life of the loops of a process.
+#[derive(Debug, Clone, Default)]
+pub struct Pulses {
+    /// The one that renews leases.
+    pub keeper: Pulse,
+    /// The one that takes back jobs whose lease is over.
+    pub leases: Pulse,
+    /// The one that fires timers.
+    pub timers: Pulse,
 }
 
 /// Opens the configured store.
@@ -71,7 +94,19 @@ fn open_database(path: &Path, system: &System, custody: Option<Custody>) -> Resu
         let failed = |error| anyhow::anyhow!("the folder {} cannot be made: {error}", folder.display());
         std::fs::create_dir_all(folder).map_err(failed)?;
     }
-    let options = SqliteOptions { clock: Arc::clone(&system.clock), custody, ..SqliteOptions::new(path) };
+    let options = SqliteOptions {
+        clock: Arc::clone(&system.clock),
+        custody,
+        on_death: on_death(),
+        on_fatal: Arc::new(|error| {
+            vital::end_process(EXIT_IO, || {
+                let what = "the disk failed; the process ends, and the next one recovers from what is on it";
+                logging::say_error(&format!("{what}: {error}"));
+                logging::flush();
+            })
+        }),
+        ..SqliteOptions::new(path)
+    };
     let store = SqliteStore::open(options).map_err(|error| {
         let message = format!("{} cannot be opened: {error}", path.display());
         match error.kind {
@@ -82,6 +117,51 @@ fn open_database(path: &Path, system: &System, custody: Option<Custody>) -> Resu
     })?;
     Ok(Arc::new(store))
 }
+
+/// The end of a process of which a thread has ended that it needs: said, and done whether or not anybody hears.
+fn on_death() -> OnDeath {
+    Arc::new(|name| {
+        vital::end_process(vital::EXIT_DIED, || {
+            logging::say_error(&died(name));
+            logging::flush();
+        })
+    })
+}
+
+/// What is said where a thread or task has ended that must not.
+pub(crate) fn died(name: &str) -> String {
+    format!("`{name}` has ended unasked; the process ends, to be started again: what was accepted is on the disk")
+}
+
+/// Raises this process's soft limit of open files to the hard one, and says what it is then. Connections, tools and
+/// the store need one each, and the usual soft limit of 1,024 is for programs that use `select`.
+#[must_use]
+pub fn raise_open_files() -> u64 {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let wanted = limit.maximum.unwrap_or(OPEN_FILES_MAX).min(OPEN_FILES_MAX);
+    let current = limit.current.unwrap_or(u64::MAX);
+    if current >= wanted {
+        return current;
+    }
+    let raised = setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum: limit.maximum });
+    // Where it is forbidden, what there is has to do.
+    if raised.is_ok() { wanted } else { current }
+}
+
+/// Connections that may be served at once with so many open files: half of them, less what the store needs. The other
+/// half is for the tools.
+fn connections_max(open_files: u64) -> usize {
+    let half = usize::try_from(open_files / 2).unwrap_or(usize::MAX);
+    half.saturating_sub(OPEN_FILES_OF_THE_STORE).clamp(CONNECTIONS_MIN, aetheris_server::state::CONNECTIONS_MAX)
+}
+
+/// More open files than this are not asked for: each costs the kernel memory.
+const OPEN_FILES_MAX: u64 = 1 << 16;
+/// Open files that the store, the log and the runtime need.
+const OPEN_FILES_OF_THE_STORE: usize = 64;
+/// The fewest connections that a server serves at once, however few files it may open.
+const CONNECTIONS_MIN: usize = 16;
 
 impl Wired {
     /// Puts the parts together. `allow_loopback` is what `dev` allows and nothing else does; `moved` says that the
@@ -130,7 +210,8 @@ impl Wired {
             tools: Arc::clone(&toolbox) as Arc<dyn aetheris_runtime::Tools>,
             wakeups: Wakeups::default(),
         };
-        Ok(Self { config, instance, rt, stop: StopSignals::default(), models, presence, toolbox })
+        let (open_files, pulses, stop) = (raise_open_files(), Pulses::default(), StopSignals::default());
+        Ok(Self { config, instance, rt, stop, models, open_files, presence, pulses, toolbox, works: false })
     }
 
     /// What this process cannot execute of an agent whose file is valid.
@@ -152,13 +233,14 @@ impl Wired {
     }
 
     /// Starts the sweeps: timers and expired leases.
-    pub fn start_sweeps(&self, tasks: &mut JoinSet<()>, stop: &CancellationToken) {
+    pub fn start_sweeps(&self, tasks: &mut Tasks, stop: &CancellationToken) {
         let ttl = self.config.worker.lease_ttl.to_std();
         let poll = self.config.worker.poll_interval.to_std().min(Duration::from_secs(1));
-        let span = aetheris_core::time::Span::from_std;
+        let span = Span::from_std;
         let options = SweepOptions { leases: span((ttl / 4).min(Duration::from_secs(1))), timers: span(poll) };
-        tasks.spawn(aetheris_scheduler::fire_timers(self.rt.clone(), options, stop.clone()));
-        tasks.spawn(aetheris_scheduler::reclaim_expired(self.rt.clone(), options, stop.clone()));
+        let Pulses { timers, leases, .. } = self.pulses.clone();
+        tasks.spawn("timers", aetheris_scheduler::fire_timers(self.rt.clone(), options, timers, stop.clone()));
+        tasks.spawn("leases", aetheris_scheduler::reclaim_expired(self.rt.clone(), options, leases, stop.clone()));
     }
 
     /// Starts the worker, and its keeper on a thread of its own: steps that keep every processor of the
@@ -166,7 +248,7 @@ impl Wired {
     ///
     /// # Errors
     /// The keeper's thread cannot be started.
-    pub fn start_worker(&self, tasks: &mut JoinSet<()>) -> Result<(), Error> {
+    pub fn start_worker(&self, tasks: &mut Tasks) -> Result<(), Error> {
         let worker = &self.config.worker;
         let options = WorkerOptions {
             heartbeat: worker.heartbeat,
@@ -176,19 +258,53 @@ impl Wired {
             slots: worker.slots,
         };
         let (worker, keeper) = Worker::new(self.rt.clone(), self.instance, options, self.stop.clone());
+        let keeper = keeper.with_pulse(self.pulses.keeper.clone());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
         let runtime = runtime.map_err(|e| anyhow::anyhow!("the thread that keeps leases cannot be set up: {e}"))?;
         let thread = std::thread::Builder::new().name("lease-keeper".to_owned());
-        let started = thread.spawn(move || runtime.block_on(keeper.run()));
+        let started = thread.spawn(move || {
+            let vital = Vital::new("lease-keeper", &on_death());
+            runtime.block_on(keeper.run());
+            vital.release();
+        });
         started.map_err(|e| anyhow::anyhow!("the thread that keeps leases cannot be started: {e}"))?;
-        tasks.spawn(worker.run());
+        tasks.spawn("worker", worker.run());
         Ok(())
     }
 
     /// The state of the HTTP server.
     #[must_use]
     pub fn app_state(&self) -> AppState {
-        AppState { check_agent: self.check_agent(), ..AppState::new(self.rt.clone()) }
+        let mut ready = vec![self.beating("timers", &self.pulses.timers), self.beating("leases", &self.pulses.leases)];
+        if self.works {
+            ready.push(self.beating("lease-keeper", &self.pulses.keeper));
+        }
+        AppState {
+            check_agent: self.check_agent(),
+            connections_max: connections_max(self.open_files),
+            ready,
+            ..AppState::new(self.rt.clone())
+        }
+    }
+
+    /// Whether a loop has come round lately: within its longest pause, twice, and the time that a store which is busy
+    /// may take.
+    fn beating(&self, name: &str, pulse: &Pulse) -> ReadyCheck {
+        let (pulse, clock) = (pulse.clone(), Arc::clone(&self.rt.system.clock));
+        let patience = self.config.worker.heartbeat.to_std() * 2 + limits::PULSE_GRACE.to_std();
+        let began = clock.boot();
+        ReadyCheck {
+            name: name.to_owned(),
+            look: Arc::new(move || {
+                let silent = pulse.silent_for(clock.as_ref());
+                let since = silent.unwrap_or_else(|| clock.boot().saturating_sub(began));
+                let ago = Span::from_std(Duration::from_secs(since.as_secs()));
+                if since > patience {
+                    return Err(format!("it has not come round for {ago}"));
+                }
+                Ok(format!("it came round {ago} ago"))
+            }),
+        }
     }
 
     /// Listens where it is configured.
@@ -277,4 +393,27 @@ fn models(config: &Config, env: &Environment) -> Result<ModelBook, Error> {
         });
     }
     Ok(builder.build().map_err(anyhow::Error::from)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_leave_files_for_the_store_and_the_tools() {
+        for (files, connections) in [(0, 16), (256, 64), (1_024, 448), (4_096, 1_984), (65_536, 16_384)] {
+            assert_eq!(connections_max(files), connections, "{files}");
+        }
+        assert_eq!(connections_max(u64::MAX), 16_384);
+    }
+
+    #[test]
+    fn the_soft_limit_of_open_files_is_raised() {
+        let before = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+        let raised = raise_open_files();
+        let after = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+        assert_eq!(after.current.unwrap_or(u64::MAX), raised);
+        let wanted = before.maximum.unwrap_or(u64::MAX).min(OPEN_FILES_MAX);
+        assert!(raised >= wanted && after.maximum == before.maximum, "{before:?} {after:?}");
+    }
 }

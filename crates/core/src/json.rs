@@ -199,6 +199,35 @@ pub fn to_canonical<T: Serialize>(value: &T) -> Vec<u8> {
     out
 }
 
+/// [`to_canonical`] if it has at most `max` bytes: no more than that is ever made of a larger value.
+#[must_use]
+pub fn to_canonical_within<T: Serialize>(value: &T, max: usize) -> Option<Vec<u8>> {
+    let mut out = Bounded { bytes: Vec::with_capacity(128), max };
+    let mut serializer = serde_json::Serializer::with_formatter(&mut out, Canonical);
+    value.serialize(&mut serializer).ok()?;
+    Some(out.bytes)
+}
+
+/// Memory that takes so many bytes and no more.
+struct Bounded {
+    bytes: Vec<u8>,
+    max: usize,
+}
+
+impl io::Write for Bounded {
+    fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
+        if piece.len() > self.max - self.bytes.len() {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        self.bytes.extend_from_slice(piece);
+        Ok(piece.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 struct Canonical;
 
 impl serde_json::ser::Formatter for Canonical {

@@ -67,6 +67,30 @@ pub const RECLAIMS_WITHOUT_PROGRESS_MAX: u32 = 3;
 pub const BACKOFF_HELD_MAX: Span = Span::from_millis(500);
 /// A checkpoint is written when this many events were appended since the last one.
 pub const CHECKPOINT_EVENTS: u64 = 512;
+/// Largest checkpoint, in bytes: a larger state is not kept and its job is folded from further back. Writing it holds
+/// up the transactions of every other job, and a database takes no value of a gigabyte.
+pub const CHECKPOINT_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// How often the ledger may refuse in one run: each time someone has settled the call in between.
+pub const LEDGER_REFUSALS_MAX: u32 = 8;
+/// How often the deposit of a known outcome is tried while the store fails: with the pause between two tries, ten
+/// minutes. A second request to stop ends it.
+pub const DEPOSIT_TRIES_MAX: u32 = 6_000;
+/// How often a run may find that a signal is kept for the wait that it begins and that it did not see: each wait of
+/// the job may race with one.
+pub const KEPT_SIGNALS_MET_MAX: u32 = 10_000;
+/// How long a call that found no open file left in this process waits before it is tried again.
+pub const OUT_OF_FILES_PAUSE: Span = Span::from_secs(1);
+/// A plain step that runs longer than this has its start written while it runs, so that people see it.
+pub const START_SHOWN_AFTER: Span = Span::from_millis(100);
+/// How often a write that failed for want of the store is sent again while the lease lasts, once the worker is
+/// to stop: with the pause between two of them, five seconds.
+pub const DRAINING_WRITES_MAX: u32 = 50;
+/// Lines of the log that wait to be written, up to some kilobytes each; further ones are dropped and counted.
+pub const LOG_LINES_WAITING_MAX: usize = 4_096;
+/// Longest line of the log, in bytes.
+pub const LOG_LINE_BYTES_MAX: usize = 64 * 1024;
+/// Time the last lines of the log have to be written when the process ends.
+pub const LOG_LAST_WORDS_MAX: Span = Span::from_secs(1);
 
 /// Pages of one piece of a backup: 4 MiB.
 pub const BACKUP_STEP_PAGES: i32 = 1_024;
@@ -94,6 +118,13 @@ pub const LOOK_BYTES_MAX: usize = 256 * 1024;
 pub const CLAIM_EVENTS_MAX: u64 = 64;
 /// Rows one sweep of timers or expired leases handles at a time.
 pub const SWEEP_ROWS_MAX: usize = 256;
+/// How long a sweep leaves a row alone that could not be fired or taken back; doubled each time.
+pub const SWEEP_BACKOFF: Span = Span::from_secs(1);
+/// The longest that a sweep leaves such a row alone.
+pub const SWEEP_BACKOFF_MAX: Span = Span::from_secs(60);
+/// Rows that failed of which one sweep knows when to try them again, 100 bytes each; beyond, they are tried at
+/// every pass.
+pub const SWEEP_FAILED_MAX: usize = 10_000;
 /// Jobs one claim may take.
 pub const CLAIM_JOBS_MAX: usize = 512;
 /// Slots of one worker.
@@ -104,6 +135,14 @@ pub const PRESENCES_MAX: usize = 1_024;
 pub const FOLLOWERS_MAX: usize = 10_000;
 /// Times a write whose expected sequence has moved is folded again and retried.
 pub const CONFLICT_RETRIES_MAX: u32 = 64;
+/// How much longer than two of its pauses a loop may take to come round before readiness says so: it may wait for
+/// a busy store.
+pub const PULSE_GRACE: Span = Span::from_secs(15);
+/// How long readiness waits for the store's writer before it says that it is silent.
+pub const HEALTH_PATIENCE: Span = Span::from_secs(2);
+/// How far the store's clock may be ahead of the wall clock before readiness says so: more than two looks at
+/// two clocks differ by.
+pub const CLOCK_AHEAD_TOLD: Span = Span::from_secs(1);
 /// Longest single wait of a client for a job (`wait=` parameter).
 pub const LONG_POLL_MAX: Span = Span::from_secs(60);
 

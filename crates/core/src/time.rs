@@ -34,6 +34,12 @@ impl Timestamp {
         Self(self.0.saturating_add(by.micros_i64()).min(last))
     }
 
+    /// This moment and `by` earlier, at least the beginning of 1970.
+    #[must_use]
+    pub fn before(self, by: Span) -> Self {
+        Self(self.0.saturating_sub(by.micros_i64()).max(0))
+    }
+
     /// How long from `earlier` to here; zero if it is not earlier.
     #[must_use]
     pub fn since(self, earlier: Self) -> Span {

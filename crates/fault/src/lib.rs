@@ -6,8 +6,8 @@
 
 pub mod marks;
 
-/// Ends the process with SIGKILL, or stops it with SIGSTOP, if this point was asked for by name and has
-/// been reached often enough. `AETHERIS_CRASH=name@hit@kill` (or `@stop`) asks.
+/// Ends the process with SIGKILL, stops it with SIGSTOP, or panics, if this point was asked for by name and has
+/// been reached often enough. `AETHERIS_CRASH=name@hit@kill` (or `@stop`, `@panic`) asks.
 #[macro_export]
 macro_rules! crash_point {
     ($($name:tt)*) => {{
@@ -35,10 +35,16 @@ mod armed {
     use std::sync::OnceLock;
     use std::sync::atomic::{AtomicU32, Ordering};
 
+    enum Mode {
+        Kill,
+        Panic,
+        Stop,
+    }
+
     struct Order {
         point: String,
         hit: u32,
-        stop: bool,
+        mode: Mode,
         seen: AtomicU32,
     }
 
@@ -52,7 +58,12 @@ mod armed {
                 let mode = parts.next()?.to_owned();
                 let hit = parts.next()?.parse().ok()?;
                 let point = parts.next()?.to_owned();
-                Some(Order { point, hit, stop: mode == "stop", seen: AtomicU32::new(0) })
+                let mode = match mode.as_str() {
+                    "stop" => Mode::Stop,
+                    "panic" => Mode::Panic,
+                    _ => Mode::Kill,
+                };
+                Some(Order { point, hit, mode, seen: AtomicU32::new(0) })
             })
             .as_ref()
     }
@@ -61,6 +72,7 @@ mod armed {
     /// program's text: made into a `String` by the caller, a short one would become an instruction's operand,
     /// and no search of a binary could find it (`cargo xtask release-check`).
     #[inline(never)]
+    #[expect(clippy::panic, reason = "test builds only; it is what was asked for")]
     pub fn reached(point: std::fmt::Arguments<'_>) {
         let Some(order) = order().filter(|order| point.to_string() == order.point) else {
             return;
@@ -68,7 +80,11 @@ mod armed {
         if order.seen.fetch_add(1, Ordering::SeqCst) + 1 != order.hit {
             return;
         }
-        let signal = if order.stop { rustix::process::Signal::STOP } else { rustix::process::Signal::KILL };
+        let signal = match order.mode {
+            Mode::Kill => rustix::process::Signal::KILL,
+            Mode::Panic => panic!("the panic that was asked for at `{point}`"),
+            Mode::Stop => rustix::process::Signal::STOP,
+        };
         // A process that cannot signal itself must not go on as if the point did not exist.
         if rustix::process::kill_process(rustix::process::getpid(), signal).is_err() {
             std::process::abort();

@@ -107,6 +107,8 @@ marks! {
     SignalRepeated,
     /// A wait was about to begin, and a signal for it had just been kept.
     SignalRacedWait,
+    /// A plain step's body took so long that its start was written beside it.
+    StartShown,
     /// A stale run was refused by its fence.
     StaleRefused,
     /// A timer fired.

@@ -158,6 +158,7 @@ fn step_event(kind: EventKind, [a, b, c]: [u8; 3]) -> Option<Event> {
             node,
             output: optional(b, value),
             result: of(&results, c),
+            took_us: None,
         }
         .into(),
         EventKind::NodeRetryScheduled => NodeRetryScheduled { after_us: u64::from(c), error: failure(), node }.into(),

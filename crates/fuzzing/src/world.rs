@@ -150,7 +150,7 @@ impl World {
     pub async fn pass(&self, by: Span) {
         self.clock.advance(by);
         let store = self.rt.store.as_ref();
-        let due = store.due_timers(64).await.unwrap();
+        let due = store.due_timers(None, 64).await.unwrap();
         for timer in &due.timers {
             self.rt.fire(timer).await.expect("a due timer can be fired");
         }

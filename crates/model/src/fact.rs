@@ -295,7 +295,10 @@ impl Fact {
 
     fn step_event(self, job: u8, program: &Program) -> Event {
         let id = |node: u8| program.nodes[usize::from(node)].clone();
-        let finished = |node, error, result| NodeFinished { error, model: None, node: id(node), output: None, result };
+        let finished = |node, error, result| {
+            let (model, output, took_us) = (None, None, None);
+            NodeFinished { error, model, node: id(node), output, result, took_us }
+        };
         match self {
             Self::Started { node, number } => NodeStarted { node: id(node), number: u32::from(number) }.into(),
             Self::Finished { node, tool } => {

@@ -10,10 +10,10 @@ use aetheris_core::event::{EncodedEvent, Event, EventKind, TimerId};
 use aetheris_core::hash::Hash;
 use aetheris_core::id::{EventId, IdSource};
 use aetheris_core::lease::Guard;
-use aetheris_core::limits;
 use aetheris_core::projection::{self, Projection};
 use aetheris_core::state::{Illegal, JobState};
 use aetheris_core::time::Timestamp;
+use aetheris_core::{json, limits};
 use aetheris_store::{
     Checkpoint, CommitError, Committed, InboxWrite, LeaseChange, LedgerWrite, NewEffect, Purpose, Store, StoreError,
     UnitOfWork,
@@ -45,6 +45,8 @@ pub struct Draft {
     seq: u64,
     state: JobState,
     timers: Vec<TimerId>,
+    /// The place at which the state was found too large for a checkpoint; 0 if it was not.
+    too_large_at: u64,
 }
 
 /// What became of a draft that was laid onto a newer state.
@@ -72,6 +74,7 @@ impl Draft {
             seq: state.seq,
             state,
             timers,
+            too_large_at: 0,
         }
     }
 
@@ -180,9 +183,8 @@ impl Draft {
 
     fn push_entry(&mut self, entry: Entry) -> Result<(), Illegal> {
         let every = aetheris_fault::tuned!(CheckpointEvents, limits::CHECKPOINT_EVENTS);
-        if self.entries.is_empty() && self.seq >= self.checkpoint_seq + every {
-            let seq = self.seq + u64::from(aetheris_fault::planted!("checkpoint-ahead"));
-            self.checkpoint = Some(Checkpoint::of(seq, &self.state));
+        if self.entries.is_empty() && self.seq >= self.checkpoint_seq.max(self.too_large_at) + every {
+            self.make_checkpoint(limits::CHECKPOINT_BYTES_MAX);
         }
         let applied = self.state.apply(&entry.event);
         if !aetheris_fault::planted!("reducer-not-asked") {
@@ -190,6 +192,22 @@ impl Draft {
         }
         self.entries.push(entry);
         Ok(())
+    }
+
+    /// Keeps the state as a checkpoint if it is within its bound. If not, the job is folded from further back, and
+    /// it is looked at again when as many events have come as lie between two checkpoints.
+    fn make_checkpoint(&mut self, bytes_max: usize) {
+        match json::to_canonical_within(&self.state, bytes_max) {
+            Some(state) => {
+                let seq = self.seq + u64::from(aetheris_fault::planted!("checkpoint-ahead"));
+                self.checkpoint = Some(Checkpoint::from_bytes(seq, state));
+            }
+            None => {
+                let (job, seq) = (self.state.id, self.seq);
+                tracing::warn!(%job, seq, bytes_max, "the job's state is too large for a checkpoint; none is written");
+                self.too_large_at = self.seq;
+            }
+        }
     }
 
     /// The writer gives the job away with this draft.
@@ -275,7 +293,7 @@ impl Draft {
         let entries = std::mem::take(&mut self.entries);
         let (lease, no_signal_for) = (self.lease, self.no_signal_for.take());
         let settles = std::mem::take(&mut self.settles);
-        *self = Self::new(state, self.guard, self.checkpoint_seq);
+        *self = Self { too_large_at: self.too_large_at, ..Self::new(state, self.guard, self.checkpoint_seq) };
         let total = entries.len();
         for entry in entries {
             let before = self.state.clone();
@@ -385,4 +403,40 @@ pub const SETTLE_TRIES_MAX: u32 = 12;
 async fn pause(attempt: u32) {
     let millis = 10u64.saturating_mul(1 << attempt.min(7)).min(1_000);
     tokio::time::sleep(Duration::from_millis(millis)).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use aetheris_core::event::JobCancelled;
+    use aetheris_core::id::JobId;
+    use aetheris_core::json::Json;
+    use aetheris_store::system::SystemIds;
+
+    use super::*;
+
+    /// The checkpoint that rides with the next fact of a job whose message has so many bytes.
+    fn checkpoint(message: usize) -> (Draft, Option<Checkpoint>) {
+        let mut state = JobState::new(JobId::from_u128(1));
+        state.seq = limits::CHECKPOINT_EVENTS;
+        state.message = Json::new("x".repeat(message).into());
+        let mut draft = Draft::new(state, Guard::Outside, 0);
+        // Whether the reducer takes the fact is not the question here.
+        drop(draft.push(&SystemIds, JobCancelled {}));
+        let checkpoint = draft.checkpoint.clone();
+        (draft, checkpoint)
+    }
+
+    #[test]
+    fn a_state_that_is_too_large_is_not_kept_and_not_looked_at_again_at_once() {
+        let (draft, small) = checkpoint(1_000);
+        let small = small.unwrap();
+        assert_eq!((small.seq, draft.too_large_at), (limits::CHECKPOINT_EVENTS, 0));
+        assert!(small.state.len() < 3_000);
+        let (draft, large) = checkpoint(limits::CHECKPOINT_BYTES_MAX);
+        assert_eq!((large, draft.too_large_at), (None, limits::CHECKPOINT_EVENTS));
+        // The bound is that of the whole state, to the byte.
+        let room = limits::CHECKPOINT_BYTES_MAX - (small.state.len() - 1_000);
+        assert!(checkpoint(room).1.is_some_and(|kept| kept.state.len() == limits::CHECKPOINT_BYTES_MAX));
+        assert_eq!(checkpoint(room + 1).1, None);
+    }
 }

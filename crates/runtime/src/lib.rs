@@ -14,6 +14,7 @@ pub mod ops;
 mod passing;
 pub mod plans;
 pub mod ports;
+pub mod pulse;
 pub mod run;
 pub mod scope;
 pub mod wakeups;

@@ -75,6 +75,10 @@ pub enum ToolOutcome {
     },
 }
 
+/// The code of a [`ToolOutcome::NotSent`], or a [`ModelError`], that is nobody's but this process's: it has no open file
+/// left. The runtime waits and calls again, and no try is counted.
+pub const OUT_OF_FILES: &str = "out_of_files";
+
 /// Whoever calls tools.
 pub trait Tools: Send + Sync {
     /// Calls once. The adapter has no retries of its own, keeps the timeout, and classifies what

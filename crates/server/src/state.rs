@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use crate::error::Failure;
 
 /// Connections served at once where nobody says otherwise.
-const CONNECTIONS_MAX: usize = 16_384;
+pub const CONNECTIONS_MAX: usize = 16_384;
 
 /// What this server cannot execute of an agent whose file is otherwise right: one text per problem.
 pub type AgentCheck = Arc<dyn Fn(&Agent) -> Vec<String> + Send + Sync>;

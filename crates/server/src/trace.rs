@@ -11,6 +11,7 @@ use aetheris_core::id::NodeId;
 use aetheris_core::plan::{CompiledPlan, Node, NodeKind};
 use aetheris_core::state::{JobState, StepState};
 use aetheris_core::step::StepStatus;
+use aetheris_core::time::Span;
 use aetheris_runtime::OpError;
 use aetheris_store::{Evidence, History};
 
@@ -140,6 +141,9 @@ impl Story {
         let told = self.of(&e.node);
         if let Some(attempt) = told.attempts.last_mut() {
             attempt.ended_at = Some(recorded.at);
+            if let Some(took) = e.took_us {
+                attempt.started_at = attempt.started_at.min(recorded.at.before(Span::from_micros(took)));
+            }
             attempt.error = e.error.as_ref().map(|error| view::reason(error, None));
         }
         told.model = e.model.as_ref().map(model);

@@ -10,8 +10,8 @@ use aetheris_core::lease::{Fence, Guard};
 use aetheris_core::time::{Span, Timestamp};
 use aetheris_store::memory::MemoryStore;
 use aetheris_store::{
-    Boxed, ClaimRequest, Claimed, CommitError, Committed, Heartbeat, Hints, LeaseChange, LedgerWrite, NewAgent,
-    Purpose, PutAgent, Renewal, Store, StoreError, UnitOfWork,
+    Boxed, ClaimRequest, Claimed, CommitError, Committed, Health, Heartbeat, Hints, History, LeaseChange, LedgerWrite,
+    NewAgent, Purpose, PutAgent, Renewal, Store, StoreError, UnitOfWork,
 };
 use futures_util::FutureExt as _;
 use tokio::sync::Notify;
@@ -196,7 +196,7 @@ impl Recorder {
         }
         Box::pin(async move {
             let answer = asked.await;
-            if self.inner.due_timers(1).await.is_ok_and(|due| !due.timers.is_empty()) {
+            if self.inner.due_timers(None, 1).await.is_ok_and(|due| !due.timers.is_empty()) {
                 self.listed.notify_waiters();
                 // Who waited for it comes first.
                 tokio::task::yield_now().await;
@@ -310,6 +310,14 @@ impl Store for Recorder {
     }
 
     aetheris_store::questions_through!(read);
+
+    fn history(&self, job: JobId, full: bool) -> Boxed<'_, Result<Option<History>, StoreError>> {
+        self.read("history", move |inner| inner.history(job, full))
+    }
+
+    fn health(&self) -> Boxed<'_, Result<Health, StoreError>> {
+        self.read("health", |inner| inner.health())
+    }
 
     fn hints(&self) -> &Hints {
         self.inner.hints()

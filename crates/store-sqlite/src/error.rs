@@ -69,9 +69,12 @@ impl Trouble {
 
 fn sql_kind(error: &rusqlite::Error) -> ErrorKind {
     match error.sqlite_error_code() {
-        Some(ErrorCode::DiskFull | ErrorCode::TooBig) => ErrorKind::Full,
+        Some(ErrorCode::DiskFull) => ErrorKind::Full,
         Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => ErrorKind::Corrupt,
-        Some(ErrorCode::ConstraintViolation | ErrorCode::TypeMismatch | ErrorCode::ApiMisuse) => ErrorKind::Invalid,
+        // A value that is too big is so at every try.
+        Some(ErrorCode::ConstraintViolation | ErrorCode::TypeMismatch | ErrorCode::ApiMisuse | ErrorCode::TooBig) => {
+            ErrorKind::Invalid
+        }
         Some(_) => ErrorKind::Unavailable,
         // Not from SQLite: a column of another type than the schema gives it.
         None => ErrorKind::Corrupt,
@@ -150,6 +153,7 @@ mod tests {
             (ffi::SQLITE_CORRUPT, ErrorKind::Corrupt),
             (ffi::SQLITE_NOTADB, ErrorKind::Corrupt),
             (ffi::SQLITE_CONSTRAINT_CHECK, ErrorKind::Invalid),
+            (ffi::SQLITE_TOOBIG, ErrorKind::Invalid),
             (ffi::SQLITE_IOERR_READ, ErrorKind::Unavailable),
         ] {
             assert_eq!(sqlite(code).kind(), kind, "{code}");

@@ -5,6 +5,7 @@ use std::io::{self, Read as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
+use aetheris_store::FileHealth;
 use rusqlite::{Connection, OpenFlags};
 
 use crate::error::Trouble;
@@ -101,19 +102,6 @@ pub(crate) fn resolved(path: &Path) -> Result<PathBuf, Trouble> {
     Ok(folder.join(path.file_name().unwrap_or_default()))
 }
 
-/// What stands at a path that was opened.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Found {
-    /// The file that was opened.
-    AsOpened,
-    /// Nothing: it was removed or moved away.
-    Gone,
-    /// Another file.
-    Replaced,
-    /// It cannot be looked at: the operating system's words.
-    Unknown(String),
-}
-
 /// The database and its log as they were opened. SQLite goes on writing into a file that was removed or moved
 /// away, and all that it then calls durable is lost with the process.
 #[derive(Debug, Clone)]
@@ -132,23 +120,23 @@ impl Identity {
     }
 
     /// What stands there now, of the database or else of its log.
-    pub(crate) fn look(&self) -> Found {
+    pub(crate) fn look(&self) -> FileHealth {
         let parts = self.0.iter().map(|(path, opened)| match number(path) {
-            Ok(found) if found == *opened => Found::AsOpened,
-            Ok(_) => Found::Replaced,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Found::Gone,
-            Err(error) => Found::Unknown(error.to_string()),
+            Ok(found) if found == *opened => FileHealth::AsOpened,
+            Ok(_) => FileHealth::Replaced,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => FileHealth::Gone,
+            Err(error) => FileHealth::Unknown(error.to_string()),
         });
         let mut parts = parts;
-        parts.find(|found| *found != Found::AsOpened).unwrap_or(Found::AsOpened)
+        parts.find(|found| *found != FileHealth::AsOpened).unwrap_or(FileHealth::AsOpened)
     }
 
     /// Nothing that was written is durable where another file stands, or none.
     pub(crate) fn check(&self) -> Result<(), Trouble> {
         let what = match self.look() {
-            Found::AsOpened | Found::Unknown(_) => return Ok(()),
-            Found::Gone => "was removed or moved away",
-            Found::Replaced => "was replaced by another file",
+            FileHealth::AsOpened | FileHealth::Unknown(_) => return Ok(()),
+            FileHealth::Gone => "was removed or moved away",
+            FileHealth::Replaced => "was replaced by another file",
         };
         let path = self.0.first().map(|(path, _)| path.display().to_string()).unwrap_or_default();
         Err(Trouble::Moved(format!("{path} (or its log) {what} while it was in use: nothing can be kept any more")))

@@ -72,11 +72,12 @@ mod stats;
 mod store;
 mod turn;
 mod tx;
+mod vitals;
 mod wait;
 mod write;
 mod writer;
 
 pub use copy::{Backed, Progress, Staged, backup, stage};
-pub use open::{Fatal, SqliteOptions};
+pub use open::{EXIT_IO, Fatal, SqliteOptions};
 pub use seen::Custody;
 pub use store::SqliteStore;

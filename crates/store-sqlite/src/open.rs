@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use aetheris_store::StoreError;
 use aetheris_store::system::{Clock, SystemClock};
+use aetheris_store::vital::{self, OnDeath};
 use rusqlite::{Connection, OpenFlags};
 
 use crate::error::Trouble;
@@ -18,7 +19,7 @@ use crate::{migrate, network};
 pub type Fatal = Arc<dyn Fn(&StoreError) + Send + Sync>;
 
 /// The exit status of a process whose disk failed: `EX_IOERR` of sysexits.
-const EXIT_IO: i32 = 74;
+pub const EXIT_IO: i32 = 74;
 /// How long opening waits for other processes.
 pub(crate) const BUSY: Duration = Duration::from_secs(10);
 
@@ -33,6 +34,9 @@ pub struct SqliteOptions {
     /// Called when the disk did not do what it was told; not meant to return. The default logs one line and
     /// ends the process.
     pub on_fatal: Fatal,
+    /// Called with the name of a thread of the store that has ended unasked; not meant to return. The default says
+    /// so on stderr and ends the process.
+    pub on_death: OnDeath,
     /// The file, made if it is not there.
     pub path: PathBuf,
     /// Most pages of the file, for tests of a full disk; `None` for SQLite's own bound.
@@ -49,6 +53,7 @@ impl SqliteOptions {
             clock: Arc::new(SystemClock),
             custody: None,
             on_fatal: Arc::new(end_process),
+            on_death: Arc::new(vital::die),
             path: path.into(),
             pages_max: None,
             readers: 2,
@@ -65,10 +70,10 @@ impl std::fmt::Debug for SqliteOptions {
     }
 }
 
-#[expect(clippy::exit, reason = "after a failed fsync nothing this process says can be trusted")]
 fn end_process(error: &StoreError) {
-    tracing::error!(%error, "the disk failed; the process ends, and the next one recovers from what is on it");
-    std::process::exit(EXIT_IO);
+    vital::end_process(EXIT_IO, || {
+        tracing::error!(%error, "the disk failed; the process ends, and the next one recovers from what is on it");
+    })
 }
 
 /// The connection that writes, on a schema that is up to date.
@@ -110,4 +115,9 @@ pub(crate) fn reader(path: &Path) -> Result<Connection, Trouble> {
     conn.execute_batch("PRAGMA cache_size = -1024; PRAGMA temp_store = MEMORY;")?;
     conn.set_prepared_statement_cache_capacity(Query::ALL.len());
     Ok(conn)
+}
+
+/// The folder that a file is in.
+pub(crate) fn folder(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }

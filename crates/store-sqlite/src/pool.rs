@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use aetheris_store::system::Clock;
+use aetheris_store::vital::{OnDeath, Vital};
 use aetheris_store::{ErrorKind, StoreError};
 use rusqlite::Connection;
 use tokio::sync::oneshot;
@@ -34,7 +35,12 @@ pub(crate) struct Pool {
 
 impl Pool {
     /// Opens the connections and starts the threads.
-    pub(crate) fn start(path: &Path, readers: usize, clock: &Arc<dyn Clock>) -> Result<Self, Trouble> {
+    pub(crate) fn start(
+        path: &Path,
+        readers: usize,
+        clock: &Arc<dyn Clock>,
+        on_death: &OnDeath,
+    ) -> Result<Self, Trouble> {
         let documents = Arc::new(Documents::default());
         let mut threads = Vec::new();
         let mut threads_of = |name: &str| {
@@ -43,8 +49,14 @@ impl Pool {
             for number in 0..readers.max(1) {
                 let conn = open::reader(path)?;
                 let (queue, clock, documents) = (Arc::clone(&queue), Arc::clone(clock), Arc::clone(&documents));
-                let body = move || serve(&conn, &queue, clock, documents);
-                let thread = std::thread::Builder::new().name(format!("store-{name}-{number}")).spawn(body);
+                let name = format!("store-{name}-{number}");
+                let (on_death, watched) = (Arc::clone(on_death), name.clone());
+                let body = move || {
+                    let vital = Vital::new(watched, &on_death);
+                    serve(&conn, &queue, clock, documents);
+                    vital.release();
+                };
+                let thread = std::thread::Builder::new().name(name).spawn(body);
                 threads.push(thread.map_err(|e| Trouble::Unavailable(format!("no thread to read: {e}")))?);
             }
             Ok::<_, Trouble>(questions)
@@ -115,7 +127,10 @@ fn serve(conn: &Connection, queue: &Mutex<Receiver<Question>>, clock: Arc<dyn Cl
         // Held while waiting: the others wait for the lock instead, and one of them has it next.
         let next = queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
         match next {
-            Ok(question) => question(&mut reads),
+            Ok(question) => {
+                aetheris_fault::crash_point!("vital.store-read");
+                question(&mut reads);
+            }
             Err(_) => return,
         }
     }

@@ -92,6 +92,7 @@ queries! {
     TimerPut = "timer_put";
     TimersByJob = "timers_by_job";
     TimersDue = "timers_due";
+    TimersDueAfter = "timers_due_after";
     TimersNext = "timers_next";
     WalCheckpoint = "wal_checkpoint";
     WalPages = "wal_pages";
@@ -222,6 +223,7 @@ mod tests {
             (Query::SessionAdvance, "jobs_session_open"),
             (Query::SessionEarlier, "jobs_session_open"),
             (Query::TimersDue, "timers_due"),
+            (Query::TimersDueAfter, "timers_due"),
             (Query::TimersNext, "timers_due"),
         ] {
             let plan = plan(&conn, query);
@@ -229,7 +231,14 @@ mod tests {
             assert!(!plan.contains("SCAN") || plan.contains("INDEX"), "{query:?} walks a table: {plan}");
         }
         // In the order of its index, so that a page is as cheap in a large store as in a small one.
-        for query in [Query::JobsReady, Query::JobsPage, Query::JobsPageOfStatus, Query::TimersDue, Query::EventsPage] {
+        for query in [
+            Query::JobsReady,
+            Query::JobsPage,
+            Query::JobsPageOfStatus,
+            Query::TimersDue,
+            Query::TimersDueAfter,
+            Query::EventsPage,
+        ] {
             let plan = plan(&conn, query);
             assert!(!plan.contains("TEMP B-TREE"), "{query:?} sorts: {plan}");
         }

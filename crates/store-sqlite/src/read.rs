@@ -13,7 +13,7 @@ use aetheris_core::limits;
 use aetheris_core::plan::Plan;
 use aetheris_core::time::Timestamp;
 use aetheris_store::system::Clock;
-use aetheris_store::{AgentRow, DueTimers, EventRow, Evidence, JobRow, PlanDocument, TimerRow};
+use aetheris_store::{AgentRow, DueTimers, EventRow, Evidence, ExpiredLease, JobRow, PlanDocument, TimerRow};
 use rusqlite::{Row, params};
 
 use crate::clock;
@@ -149,27 +149,41 @@ impl Reads<'_> {
         self.sql.all(Query::TimersByJob, [&job.to_bytes()[..]], rows::timer)
     }
 
-    pub(crate) fn due_timers(&mut self, limit: usize) -> Result<DueTimers, Trouble> {
+    pub(crate) fn due_timers(&mut self, after: Option<&TimerRow>, limit: usize) -> Result<DueTimers, Trouble> {
         self.at_once(|reads| {
             let (now, _) = reads.now()?;
             let limit = count(limit.min(limits::SWEEP_ROWS_MAX));
-            let timers = reads.sql.all(Query::TimersDue, params![now.micros(), limit], rows::timer)?;
+            let timers = match after {
+                None => reads.sql.all(Query::TimersDue, params![now.micros(), limit], rows::timer)?,
+                Some(after) => {
+                    let job = after.job.to_bytes();
+                    let place = params![now.micros(), limit, after.due.micros(), &job[..], after.timer.to_string()];
+                    reads.sql.all(Query::TimersDueAfter, place, rows::timer)?
+                }
+            };
             let next = reads.sql.first(Query::TimersNext, [now.micros()], |row| row.get::<_, Option<i64>>(0))?;
             Ok(DueTimers { next: next.flatten().map(Timestamp::from_micros), now, timers })
         })
     }
 
-    pub(crate) fn expired(&mut self, limit: usize) -> Result<Vec<(JobId, Fence)>, Trouble> {
+    pub(crate) fn expired(&mut self, after: Option<ExpiredLease>, limit: usize) -> Result<Vec<ExpiredLease>, Trouble> {
         self.at_once(|reads| {
             let (now, _) = reads.now()?;
             let limit = count(limit.min(limits::SWEEP_ROWS_MAX));
-            reads.sql.all(Query::LeasesExpired, params![now.micros(), limit], rows::lease)
+            let (until, job) = after.map_or((i64::MIN, [0; 16]), |after| (after.until.micros(), after.job.to_bytes()));
+            reads.sql.all(Query::LeasesExpired, params![now.micros(), limit, until, &job[..]], rows::expired)
         })
     }
 
-    pub(crate) fn held_by(&mut self, instance: InstanceId, limit: usize) -> Result<Vec<(JobId, Fence)>, Trouble> {
+    pub(crate) fn held_by(
+        &mut self,
+        instance: InstanceId,
+        after: Option<JobId>,
+        limit: usize,
+    ) -> Result<Vec<(JobId, Fence)>, Trouble> {
         let limit = count(limit.min(limits::SWEEP_ROWS_MAX));
-        self.sql.all(Query::LeasesOf, params![&instance.to_bytes()[..], limit], rows::lease)
+        let after = after.map(|after| after.to_bytes().to_vec()).unwrap_or_default();
+        self.sql.all(Query::LeasesOf, params![&instance.to_bytes()[..], limit, after], rows::lease)
     }
 
     /// The clock, the generation and the jobs of each status that has any.

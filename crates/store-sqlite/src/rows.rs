@@ -13,7 +13,7 @@ use aetheris_core::lease::{Fence, Holder};
 use aetheris_core::ledger::LedgerRow;
 use aetheris_core::projection::WaitingView;
 use aetheris_core::time::{BootMoment, Span, Timestamp};
-use aetheris_store::{Checkpoint, EffectRow, EventRow, Evidence, History, JobRow, KeptSignal, TimerRow};
+use aetheris_store::{Checkpoint, EffectRow, EventRow, Evidence, ExpiredLease, History, JobRow, KeptSignal, TimerRow};
 use rusqlite::Row;
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use serde::{Deserialize, Serialize};
@@ -300,6 +300,11 @@ pub(crate) fn checkpoint(row: &Row<'_>) -> Result<Checkpoint, Trouble> {
 /// A job with its fence.
 pub(crate) fn lease(row: &Row<'_>) -> Result<(JobId, Fence), Trouble> {
     Ok((id(row, 0, JobId::from_slice)?, fence(row, 1)?))
+}
+
+pub(crate) fn expired(row: &Row<'_>) -> Result<ExpiredLease, Trouble> {
+    let (job, fence) = lease(row)?;
+    Ok(ExpiredLease { until: time(row, 3)?, job, fence })
 }
 
 /// A history whose payloads are still bytes: reading rows needs the database, parsing does not.

@@ -1,5 +1,6 @@
 //! The port over the writer and the readers.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
@@ -11,10 +12,11 @@ use aetheris_core::lease::Fence;
 use aetheris_core::ledger::LedgerRow;
 use aetheris_core::limits;
 use aetheris_store::system::Clock;
+use aetheris_store::vital::Vital;
 use aetheris_store::{
     AgentRow, Boxed, ClaimRequest, Claimed, CommitError, Committed, DueTimers, ErrorKind, EventRow, Evidence,
-    Heartbeat, Hints, History, JobFilter, JobPage, JobRow, NewAgent, PlanDocument, PutAgent, Renewal, Store,
-    StoreError, StoreStatus, TimerRow, UnitOfWork,
+    ExpiredLease, Health, Heartbeat, Hints, History, JobFilter, JobPage, JobRow, NewAgent, PlanDocument, PutAgent,
+    Renewal, Store, StoreError, StoreStatus, TimerRow, UnitOfWork, WriterHealth,
 };
 use tokio::sync::{Semaphore, oneshot};
 
@@ -28,17 +30,21 @@ use crate::read::Reads;
 use crate::seen::Seen;
 use crate::stats::Stats;
 use crate::turn::Turn;
+use crate::vitals::{Part, Vitals, has_room};
 use crate::wait::Waiting;
 use crate::writer::{self, Parts, Request};
 
 /// The embedded store: one file, one writing thread per process, readers beside it.
 pub struct SqliteStore {
     clock: Arc<dyn Clock>,
+    file: Identity,
+    folder: PathBuf,
     hints: Hints,
     pool: Pool,
     requests: Option<Sender<Request>>,
     slots: Arc<Semaphore>,
     stats: Arc<Stats>,
+    vitals: Arc<Vitals>,
     waiting: Waiting,
     writer: Option<JoinHandle<()>>,
 }
@@ -56,31 +62,42 @@ impl SqliteStore {
         let conn = open::writer(&options)?;
         let seen = options.custody.map(|custody| Seen::take(&conn, &options.path, custody)).transpose()?;
         let turn = Turn::open(&options.path)?;
-        let pool = Pool::start(&options.path, options.readers, &options.clock)?;
+        let pool = Pool::start(&options.path, options.readers, &options.clock, &options.on_death)?;
         let (requests, queue) = channel();
         let slots = Arc::new(Semaphore::new(limits::WRITER_QUEUE_MAX));
-        let (stats, hints) = (Arc::<Stats>::default(), Hints::default());
+        let (stats, hints, vitals) = (Arc::<Stats>::default(), Hints::default(), Arc::<Vitals>::default());
+        let file = Identity::of(&options.path)?;
         let parts = Parts {
             clock: Arc::clone(&options.clock),
             fatal: options.on_fatal,
-            file: Identity::of(&options.path)?,
+            file: file.clone(),
             hints: hints.clone(),
             requests: queue,
             seen,
             slots: Arc::clone(&slots),
             stats: Arc::clone(&stats),
             turn,
+            vitals: Arc::clone(&vitals),
         };
         let thread = std::thread::Builder::new().name("store-write".to_owned());
-        let thread = thread.spawn(move || writer::run(&conn, parts));
+        let on_death = options.on_death;
+        let body = move || {
+            let vital = Vital::new("store-write", &on_death);
+            writer::run(&conn, parts);
+            vital.release();
+        };
+        let thread = thread.spawn(body);
         let writer = thread.map_err(|e| Trouble::Unavailable(format!("no thread to write: {e}")))?;
         Ok(Self {
             clock: options.clock,
+            file,
+            folder: open::folder(&options.path).to_owned(),
             hints,
             pool,
             requests: Some(requests),
             slots,
             stats,
+            vitals,
             waiting: Waiting::default(),
             writer: Some(writer),
         })
@@ -151,6 +168,29 @@ impl SqliteStore {
             Looked::Found(raw) => raw.decode().map(Some),
         };
         self.pool.ask_long("history", read).await
+    }
+
+    /// Asks the writer for nothing, and for one small write where the last one failed for a reason that may be
+    /// over.
+    #[expect(clippy::disallowed_methods, reason = "bounds the wait for an answer, which may come unheard")]
+    async fn health_now(&self) -> Result<Health, StoreError> {
+        let write = self.vitals.may_be_over(|| has_room(&self.folder));
+        let asked = self.ask("health", |reply| Request::Probe(write, reply));
+        let answer = tokio::time::timeout(limits::HEALTH_PATIENCE.to_std(), asked).await;
+        let writer = match &answer {
+            Err(_) => WriterHealth::Silent(limits::HEALTH_PATIENCE),
+            // A transaction that failed was tried, and is among the last failures.
+            Ok(_) if self.writer.as_ref().is_some_and(|writer| !writer.is_finished()) => WriterHealth::Answers,
+            Ok(_) => WriterHealth::Gone,
+        };
+        let now = self.clock.boot();
+        Ok(Health {
+            clock_ahead: answer.ok().and_then(Result::ok).unwrap_or_default(),
+            file: Some(self.file.look()),
+            last_claim: self.vitals.last(Part::Claim, now),
+            last_write: self.vitals.last(Part::Write, now),
+            writer,
+        })
     }
 
     async fn plan_document(&self, hash: Hash) -> Result<Option<PlanDocument>, StoreError> {
@@ -252,24 +292,33 @@ impl Store for SqliteStore {
         Box::pin(self.pool.ask("evidence", move |reads| reads.evidence(job)))
     }
 
-    fn due_timers(&self, limit: usize) -> Boxed<'_, Result<DueTimers, StoreError>> {
-        Box::pin(async move { self.pool.look("due_timers", |reads| reads.due_timers(limit)) })
+    fn due_timers(&self, after: Option<TimerRow>, limit: usize) -> Boxed<'_, Result<DueTimers, StoreError>> {
+        Box::pin(async move { self.pool.look("due_timers", |reads| reads.due_timers(after.as_ref(), limit)) })
     }
 
     fn timers(&self, job: JobId) -> Boxed<'_, Result<Vec<TimerRow>, StoreError>> {
         Box::pin(async move { self.pool.look("timers", |reads| reads.timers(job)) })
     }
 
-    fn expired(&self, limit: usize) -> Boxed<'_, Result<Vec<(JobId, Fence)>, StoreError>> {
-        Box::pin(async move { self.pool.look("expired", |reads| reads.expired(limit)) })
+    fn expired(&self, after: Option<ExpiredLease>, limit: usize) -> Boxed<'_, Result<Vec<ExpiredLease>, StoreError>> {
+        Box::pin(async move { self.pool.look("expired", |reads| reads.expired(after, limit)) })
     }
 
-    fn held_by(&self, instance: InstanceId, limit: usize) -> Boxed<'_, Result<Vec<(JobId, Fence)>, StoreError>> {
-        Box::pin(async move { self.pool.look("held_by", |reads| reads.held_by(instance, limit)) })
+    fn held_by(
+        &self,
+        instance: InstanceId,
+        after: Option<JobId>,
+        limit: usize,
+    ) -> Boxed<'_, Result<Vec<(JobId, Fence)>, StoreError>> {
+        Box::pin(async move { self.pool.look("held_by", |reads| reads.held_by(instance, after, limit)) })
     }
 
     fn status(&self) -> Boxed<'_, Result<StoreStatus, StoreError>> {
         Box::pin(self.status_now())
+    }
+
+    fn health(&self) -> Boxed<'_, Result<Health, StoreError>> {
+        Box::pin(self.health_now())
     }
 
     fn hints(&self) -> &Hints {

@@ -64,6 +64,7 @@ pub(crate) struct Tx<'t, 'c> {
     boot: BootMoment,
     look: Look,
     mark: Mark,
+    mark_wanted: bool,
 }
 
 impl<'t, 'c> Tx<'t, 'c> {
@@ -72,7 +73,7 @@ impl<'t, 'c> Tx<'t, 'c> {
         let Meta { generation, mark } = Meta::read(sql)?;
         let look = clock::look(clock, mark);
         let boot = clock.boot_moment();
-        Ok(Self { boot, changes: Changes::default(), generation, now: look.now, sql, look, mark })
+        Ok(Self { boot, changes: Changes::default(), generation, now: look.now, sql, look, mark, mark_wanted: false })
     }
 
     /// Both clocks: one reading for everything in the transaction.
@@ -83,6 +84,11 @@ impl<'t, 'c> Tx<'t, 'c> {
     /// How far the wall clock is behind the store's.
     pub(crate) fn behind_us(&self) -> i64 {
         self.look.behind_us
+    }
+
+    /// Writes the clock's mark with this transaction, whether or not it is due: the smallest write there is.
+    pub(crate) fn write_mark(&mut self) {
+        self.mark_wanted = true;
     }
 
     /// Runs a statement that must change exactly one row: the last wall behind the checks.
@@ -123,7 +129,8 @@ impl<'t, 'c> Tx<'t, 'c> {
         let counted = self.changes.counts.iter().any(|count| *count != 0);
         // The number of the last event tells of a write that has events; of others this row does.
         let silent = self.changes.events == 0;
-        if self.changes.rows > 0 && (counted || silent || self.look.mark.is_some()) {
+        let due = counted || silent || self.look.mark.is_some();
+        if self.mark_wanted || (self.changes.rows > 0 && due) {
             let mark = self.look.mark.unwrap_or(self.mark);
             let counts = self.changes.counts;
             let [pending, running, waiting, parked, completed, failed, cancelled, paused] = counts;

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use aetheris_core::id::AgentName;
 use aetheris_core::limits;
-use aetheris_core::time::Timestamp;
+use aetheris_core::time::{Span, Timestamp};
 use aetheris_store::system::Clock;
 use aetheris_store::{CommitError, Committed, Heartbeat, Hints, NewAgent, PutAgent, Renewal, StoreError, UnitOfWork};
 use rusqlite::Connection;
@@ -27,6 +27,7 @@ use crate::seen::Seen;
 use crate::stats::Stats;
 use crate::turn::{Turn, ticks};
 use crate::tx::{Changes, Tx};
+use crate::vitals::{Part, Vitals};
 use crate::{agents, commit, heartbeat, settle};
 
 /// How long the thread looks for the next request before it sleeps: at one request in flight the next one
@@ -55,6 +56,8 @@ pub(crate) enum Request {
     Heartbeat(Heartbeat, Duration, Reply<Vec<Renewal>>),
     PutAgent(NewAgent, Reply<PutAgent>),
     DeleteAgent(AgentName, Reply<bool>),
+    /// Asks for nothing; with `true`, one small write is tried.
+    Probe(bool, Reply<Span>),
     Settle(Box<UnitOfWork>, Reply<Option<Committed>>),
 }
 
@@ -64,6 +67,7 @@ enum Answer {
     Heartbeat(Vec<Renewal>),
     PutAgent(PutAgent),
     DeleteAgent(bool),
+    Probe(Span),
     Settle(Option<Committed>),
 }
 
@@ -102,6 +106,7 @@ pub(crate) struct Parts {
     pub(crate) slots: Arc<Semaphore>,
     pub(crate) stats: Arc<Stats>,
     pub(crate) turn: Turn,
+    pub(crate) vitals: Arc<Vitals>,
 }
 
 /// The thread's body: runs until every sender has gone.
@@ -138,6 +143,7 @@ impl Writer<'_> {
         let Ok(first) = self.wait() else {
             return false;
         };
+        aetheris_fault::crash_point!("vital.store-write");
         let (requests, last_look) = self.drain(first);
         self.notice_time_and_others();
         let claims = if self.claimable || last_look { Claims::Always } else { Claims::IfClaimable };
@@ -355,6 +361,12 @@ impl Writer<'_> {
     fn finish(&mut self, requests: Vec<Request>, outcome: Outcome) {
         let Outcome { answers, changes, served } = outcome;
         self.parts.stats.count(&changes);
+        if changes.rows > 0 {
+            self.parts.vitals.worked(Part::Write);
+        }
+        if served.is_some() {
+            self.parts.vitals.worked(Part::Claim);
+        }
         for (request, answer) in requests.into_iter().zip(answers) {
             send(request, answer);
         }
@@ -383,6 +395,8 @@ impl Writer<'_> {
 
     fn fail(&mut self, requests: Vec<Request>, claims: Claims, failure: &Failure) {
         let shared = Shared::new(&failure.trouble, "commit");
+        let part = if requests.is_empty() { Part::Claim } else { Part::Write };
+        self.parts.vitals.failed(part, &failure.trouble, self.parts.clock.boot());
         tracing::error!(error = %failure.trouble, unknown = failure.unknown, "a transaction failed");
         for request in requests {
             let error = shared.error();
@@ -393,6 +407,7 @@ impl Writer<'_> {
                 Request::Heartbeat(_, _, reply) => drop(reply.send(Err(error))),
                 Request::PutAgent(_, reply) => drop(reply.send(Err(error))),
                 Request::DeleteAgent(_, reply) => drop(reply.send(Err(error))),
+                Request::Probe(_, reply) => drop(reply.send(Err(error))),
                 Request::Settle(_, reply) => drop(reply.send(Err(error))),
             }
         }
@@ -467,6 +482,12 @@ fn execute(tx: &mut Tx<'_, '_>, request: &Request) -> Result<Answer, Trouble> {
         Request::Heartbeat(request, sent_at, _) => heartbeat::renew(tx, request, *sent_at).map(Answer::Heartbeat),
         Request::PutAgent(agent, _) => agents::put(tx, agent).map(Answer::PutAgent),
         Request::DeleteAgent(name, _) => agents::delete(tx, name).map(Answer::DeleteAgent),
+        Request::Probe(write, _) => {
+            if *write {
+                tx.write_mark();
+            }
+            Ok(Answer::Probe(Span::from_micros(u64::try_from(tx.behind_us()).unwrap_or(0))))
+        }
         Request::Settle(unit, _) => settle::find(tx, unit).map(Answer::Settle),
         Request::Claim(_) => Err(Trouble::Invalid("a claim stands beside the requests".to_owned())),
     }
@@ -479,6 +500,7 @@ fn send(request: Request, answer: Answer) {
         (Request::Heartbeat(_, _, reply), Answer::Heartbeat(answer)) => drop(reply.send(Ok(answer))),
         (Request::PutAgent(_, reply), Answer::PutAgent(answer)) => drop(reply.send(Ok(answer))),
         (Request::DeleteAgent(_, reply), Answer::DeleteAgent(answer)) => drop(reply.send(Ok(answer))),
+        (Request::Probe(_, reply), Answer::Probe(answer)) => drop(reply.send(Ok(answer))),
         (Request::Settle(_, reply), Answer::Settle(answer)) => drop(reply.send(Ok(answer))),
         // A dropped reply is an error to whoever waits for it.
         _ => {}
@@ -495,7 +517,7 @@ fn crash_points(requests: &[Request], outcome: &Outcome) -> Vec<&'static str> {
         Request::Heartbeat(..) => Some("heartbeat"),
         Request::PutAgent(..) => Some("put_agent"),
         Request::DeleteAgent(..) => Some("delete_agent"),
-        Request::Claim(_) | Request::Settle(..) => None,
+        Request::Claim(_) | Request::Probe(..) | Request::Settle(..) => None,
     });
     let claims = outcome.served.iter().flat_map(|served| &served.claims).flatten().map(|_| "claim");
     names.chain(claims).collect()

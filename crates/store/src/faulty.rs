@@ -7,7 +7,7 @@
 #[cfg(all(test, feature = "conformance"))]
 mod tests;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use aetheris_core::id::{AgentName, JobId};
@@ -16,9 +16,9 @@ use tokio::sync::Notify;
 
 use crate::claim::{ClaimRequest, Claimed, Heartbeat, Renewal};
 use crate::error::{CommitError, ErrorKind, StoreError};
-use crate::query::{NewAgent, PutAgent};
+use crate::query::{History, NewAgent, PutAgent};
 use crate::unit::{Committed, Purpose, UnitOfWork};
-use crate::{Boxed, Hints, Store};
+use crate::{Boxed, Health, Hints, Store};
 
 /// An operation that can meet a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -50,6 +50,8 @@ pub enum Fault {
     Broken(Span),
     /// It is executed so much later, and answered then.
     Delay(Span),
+    /// It can never be done: [`ErrorKind::Invalid`], and not executed.
+    Impossible,
     /// Its answer is lost at once, and it is executed so much later. Questions fail only.
     Late(Span),
     /// Its answer is lost, and it is never executed.
@@ -69,6 +71,8 @@ pub enum FaultKind {
     Broken,
     /// [`Fault::Delay`].
     Delay,
+    /// [`Fault::Impossible`].
+    Impossible,
     /// [`Fault::Late`].
     Late,
     /// [`Fault::Lost`].
@@ -86,6 +90,7 @@ impl Fault {
             Self::Before => FaultKind::Before,
             Self::Broken(_) => FaultKind::Broken,
             Self::Delay(_) => FaultKind::Delay,
+            Self::Impossible => FaultKind::Impossible,
             Self::Late(_) => FaultKind::Late,
             Self::Lost => FaultKind::Lost,
             Self::PoolTimeout(_) => FaultKind::PoolTimeout,
@@ -175,8 +180,10 @@ impl InFlight {
 /// A store that fails as its plan says.
 pub struct FaultyStore {
     decisions: Mutex<Decisions>,
+    health: Mutex<Option<Health>>,
     in_flight: Arc<InFlight>,
     inner: Arc<dyn Store>,
+    unreadable: Mutex<BTreeSet<JobId>>,
 }
 
 impl std::fmt::Debug for FaultyStore {
@@ -196,12 +203,22 @@ impl FaultyStore {
     #[must_use]
     pub fn decided_by(inner: Arc<dyn Store>, plan: Box<dyn Decide>) -> Self {
         let decisions = Mutex::new(Decisions { counts: BTreeMap::new(), plan });
-        Self { decisions, in_flight: Arc::default(), inner }
+        Self { decisions, health: Mutex::default(), in_flight: Arc::default(), inner, unreadable: Mutex::default() }
     }
 
     /// Replaces the plan: what a test calls when the trouble is to end, or to begin.
     pub fn replan(&self, plan: FaultPlan) {
         self.decisions().plan = Box::new(plan);
+    }
+
+    /// What it says of its health from now on, whatever the store inside says.
+    pub fn report(&self, health: Health) {
+        *self.health.lock().unwrap_or_else(PoisonError::into_inner) = Some(health);
+    }
+
+    /// Makes these jobs unreadable, as damage does, or an older build that meets events it does not know.
+    pub fn damage(&self, jobs: impl IntoIterator<Item = JobId>) {
+        self.unreadable().extend(jobs);
     }
 
     /// How often each fault has happened to each operation.
@@ -214,6 +231,10 @@ impl FaultyStore {
     #[must_use]
     pub fn happened(&self, kind: FaultKind) -> u64 {
         self.decisions().counts.iter().filter(|((_, counted), _)| *counted == kind).map(|(_, count)| count).sum()
+    }
+
+    fn unreadable(&self) -> MutexGuard<'_, BTreeSet<JobId>> {
+        self.unreadable.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn decisions(&self) -> MutexGuard<'_, Decisions> {
@@ -234,6 +255,7 @@ impl FaultyStore {
         match self.decide(Op::Commit(unit.purpose)) {
             None => self.inner.commit(unit).await,
             Some(Fault::Before) => Err(CommitError::Failed(injected("commit"))),
+            Some(Fault::Impossible) => Err(CommitError::Failed(impossible("commit"))),
             Some(Fault::PoolTimeout(by)) => {
                 tokio::time::sleep(by.to_std()).await;
                 Err(CommitError::Failed(injected("commit")))
@@ -274,6 +296,7 @@ impl FaultyStore {
         match self.decide(op) {
             None => call(self.inner.as_ref()).await,
             Some(Fault::Before | Fault::Lost) => Err(injected(name)),
+            Some(Fault::Impossible) => Err(impossible(name)),
             Some(Fault::Broken(by) | Fault::PoolTimeout(by)) => {
                 tokio::time::sleep(by.to_std()).await;
                 Err(injected(name))
@@ -313,6 +336,10 @@ fn later(by: Span, call: impl Future<Output = ()> + Send + 'static) {
 
 fn injected(op: &'static str) -> StoreError {
     StoreError::new(ErrorKind::Unavailable, op, "a fault was injected")
+}
+
+fn impossible(op: &'static str) -> StoreError {
+    StoreError::new(ErrorKind::Invalid, op, "a fault was injected that stays")
 }
 
 impl Store for FaultyStore {
@@ -362,6 +389,21 @@ impl Store for FaultyStore {
     }
 
     crate::questions_through!(read);
+
+    fn history(&self, job: JobId, full: bool) -> Boxed<'_, Result<Option<History>, StoreError>> {
+        if self.unreadable().contains(&job) {
+            let error = StoreError::new(ErrorKind::Corrupt, "history", "the job was made unreadable");
+            return Box::pin(std::future::ready(Err(error)));
+        }
+        self.read("history", move |inner| inner.history(job, full))
+    }
+
+    fn health(&self) -> Boxed<'_, Result<Health, StoreError>> {
+        match self.health.lock().unwrap_or_else(PoisonError::into_inner).clone() {
+            Some(health) => Box::pin(std::future::ready(Ok(health))),
+            None => self.read("health", |inner| inner.health()),
+        }
+    }
 
     fn hints(&self) -> &Hints {
         self.inner.hints()

@@ -10,7 +10,15 @@ use aetheris_core::id::JobId;
 use tokio::sync::watch;
 
 #[expect(clippy::disallowed_types, reason = "lookups only; its order is never seen")]
-type Followed = HashMap<JobId, watch::Sender<u64>>;
+type Followed = HashMap<JobId, Entry>;
+
+/// A job that is followed, and by how many: counted here, under the lock, because a receiver is still counted by
+/// its sender while it is being dropped.
+#[derive(Debug)]
+struct Entry {
+    followers: usize,
+    sender: watch::Sender<u64>,
+}
 
 /// Who follows which job.
 #[derive(Debug, Clone, Default)]
@@ -37,15 +45,12 @@ impl Hints {
     #[must_use]
     pub fn follow(&self, job: JobId) -> Follower {
         let mut followed = self.inner.followed.lock().unwrap_or_else(PoisonError::into_inner);
-        let receiver = match followed.get(&job) {
-            Some(sender) => sender.subscribe(),
-            None => {
-                let (sender, receiver) = watch::channel(0);
-                followed.insert(job, sender);
-                self.inner.count.fetch_add(1, Ordering::Release);
-                receiver
-            }
-        };
+        let entry = followed.entry(job).or_insert_with(|| {
+            self.inner.count.fetch_add(1, Ordering::Release);
+            Entry { followers: 0, sender: watch::Sender::new(0) }
+        });
+        entry.followers += 1;
+        let receiver = entry.sender.subscribe();
         Follower { inner: Arc::clone(&self.inner), job, receiver }
     }
 
@@ -55,9 +60,9 @@ impl Hints {
             return;
         }
         let followed = self.inner.followed.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(sender) = followed.get(&job) {
+        if let Some(entry) = followed.get(&job) {
             // A write without an event is told as well: `send` always marks the value as changed.
-            sender.send_replace(seq);
+            entry.sender.send_replace(seq);
         }
     }
 }
@@ -74,10 +79,53 @@ impl Follower {
 impl Drop for Follower {
     fn drop(&mut self) {
         let mut followed = self.inner.followed.lock().unwrap_or_else(PoisonError::into_inner);
-        // This receiver is still counted while it is being dropped.
-        if followed.get(&self.job).is_some_and(|sender| sender.receiver_count() <= 1) {
+        let Some(entry) = followed.get_mut(&self.job) else {
+            return;
+        };
+        entry.followers = entry.followers.saturating_sub(1);
+        if entry.followers == 0 {
             followed.remove(&self.job);
             self.inner.count.fetch_sub(1, Ordering::Release);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+
+    use super::*;
+
+    #[test]
+    fn two_followers_that_end_together_leave_nothing() {
+        let (hints, start) = (Hints::default(), Barrier::new(2));
+        let rounds = 20_000;
+        let follow = || {
+            for round in 0..rounds {
+                let follower = hints.follow(JobId::from_u128(round));
+                start.wait();
+                drop(follower);
+            }
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(follow);
+            scope.spawn(follow);
+        });
+        assert_eq!(hints.inner.count.load(Ordering::Acquire), 0);
+        assert_eq!(hints.inner.followed.lock().unwrap().len(), 0);
+    }
+
+    #[tokio::test]
+    async fn every_follower_hears_and_the_last_one_takes_the_entry_with_it() {
+        let (hints, job) = (Hints::default(), JobId::from_u128(1));
+        let (mut first, mut second) = (hints.follow(job), hints.follow(job));
+        hints.written(job, 3);
+        first.changed().await;
+        second.changed().await;
+        drop(first);
+        hints.written(job, 4);
+        second.changed().await;
+        drop(second);
+        assert_eq!(hints.inner.followed.lock().unwrap().len(), 0);
     }
 }

@@ -1,8 +1,8 @@
 //! The store port: the one door for writes, claims and renewals, and the reads beside them.
 //!
 //! Reading order: [`unit`] (what one write is), [`claim`] (ownership), [`query`] (reads), [`error`]
-//! (what can go wrong, and what is known then), [`rules`] (what every backend asks before it writes), [`hints`] (wake-ups, which are never facts), [`system`]
-//! (the only file that reads clocks and entropy). [`memory`] is the reference model; [`faulty`] wraps
+//! (what can go wrong, and what is known then), [`rules`] (what every backend asks before it writes), [`hints`] (wake-ups, which are never facts), [`health`] (what readiness asks), [`system`]
+//! (the only file that reads clocks and entropy), [`vital`] (what a process cannot live without). [`memory`] is the reference model; [`faulty`] wraps
 //! any store with the failures that naive code does not survive. `CONTRACT.md` beside this crate has
 //! the numbered clauses that every backend keeps, and [`conformance`] proves them.
 
@@ -11,6 +11,7 @@ pub mod claim;
 pub mod conformance;
 pub mod error;
 pub mod faulty;
+pub mod health;
 pub mod hints;
 pub mod memory;
 pub mod query;
@@ -18,6 +19,7 @@ pub mod rules;
 pub mod system;
 mod through;
 pub mod unit;
+pub mod vital;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -28,10 +30,11 @@ use aetheris_core::lease::Fence;
 
 pub use claim::{ClaimIds, ClaimRequest, Claimed, Heartbeat, LeaseRenewal, Renewal};
 pub use error::{CommitError, ErrorKind, Refusal, StoreError};
+pub use health::{FailedWrite, FileHealth, Health, WriterHealth};
 pub use hints::Hints;
 pub use query::{
-    AgentRow, DueTimers, EffectRow, EventRow, Evidence, History, JobFilter, JobPage, JobRow, KeptSignal, NewAgent,
-    PlanDocument, PutAgent, StoreStatus, TimerRow, WriterStats,
+    AgentRow, DueTimers, EffectRow, EventRow, Evidence, ExpiredLease, History, JobFilter, JobPage, JobRow, KeptSignal,
+    NewAgent, PlanDocument, PutAgent, StoreStatus, TimerRow, WriterStats,
 };
 pub use unit::{Checkpoint, Committed, InboxWrite, LeaseChange, LedgerWrite, NewEffect, NewJob, Purpose, UnitOfWork};
 
@@ -150,11 +153,12 @@ pub trait Store: Send + Sync + 'static {
     /// The store cannot be asked now.
     fn evidence(&self, job: JobId) -> Boxed<'_, Result<Vec<Evidence>, StoreError>>;
 
-    /// Timers that are due, and when the next one is.
+    /// Timers that are due, in the order of their moments, those after `after` only; and when the next one is that
+    /// is not due yet.
     ///
     /// # Errors
     /// The store cannot be asked now.
-    fn due_timers(&self, limit: usize) -> Boxed<'_, Result<DueTimers, StoreError>>;
+    fn due_timers(&self, after: Option<TimerRow>, limit: usize) -> Boxed<'_, Result<DueTimers, StoreError>>;
 
     /// A job's timer rows.
     ///
@@ -162,23 +166,35 @@ pub trait Store: Send + Sync + 'static {
     /// The store cannot be asked now.
     fn timers(&self, job: JobId) -> Boxed<'_, Result<Vec<TimerRow>, StoreError>>;
 
-    /// Jobs whose lease has expired.
+    /// Leases that have expired, the longest over first, those after `after` only.
     ///
     /// # Errors
     /// The store cannot be asked now.
-    fn expired(&self, limit: usize) -> Boxed<'_, Result<Vec<(JobId, Fence)>, StoreError>>;
+    fn expired(&self, after: Option<ExpiredLease>, limit: usize) -> Boxed<'_, Result<Vec<ExpiredLease>, StoreError>>;
 
-    /// Jobs held by one instance.
+    /// Jobs held by one instance, by id, those after `after` only.
     ///
     /// # Errors
     /// The store cannot be asked now.
-    fn held_by(&self, instance: InstanceId, limit: usize) -> Boxed<'_, Result<Vec<(JobId, Fence)>, StoreError>>;
+    fn held_by(
+        &self,
+        instance: InstanceId,
+        after: Option<JobId>,
+        limit: usize,
+    ) -> Boxed<'_, Result<Vec<(JobId, Fence)>, StoreError>>;
 
     /// The store's clock, counts and settings.
     ///
     /// # Errors
     /// The store cannot be asked now.
     fn status(&self) -> Boxed<'_, Result<StoreStatus, StoreError>>;
+
+    /// Whether each of its parts can do its work now. Never longer than [`aetheris_core::limits::HEALTH_PATIENCE`]
+    /// for the writer.
+    ///
+    /// # Errors
+    /// The store cannot be asked now.
+    fn health(&self) -> Boxed<'_, Result<Health, StoreError>>;
 
     /// Wake-ups about jobs that this process has written.
     fn hints(&self) -> &Hints;

@@ -246,6 +246,17 @@ pub struct TimerRow {
     pub timer: TimerId,
 }
 
+/// A lease that is over while its job is still held. Ordered as it is listed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ExpiredLease {
+    /// When it ended.
+    pub until: Timestamp,
+    /// The job.
+    pub job: JobId,
+    /// The claim that it was of.
+    pub fence: Fence,
+}
+
 /// Timers that are due.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DueTimers {

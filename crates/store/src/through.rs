@@ -1,6 +1,6 @@
 //! Stores that wrap another: their questions, each asked in the same way.
 
-/// Every question of [`Store`](crate::Store), asked through the wrapper's own method:
+/// Every question of [`Store`](crate::Store) but `history` and `health`, asked through the wrapper's own method:
 /// `fn $read(&self, name, ask)`, where `ask` puts the question to the store inside. To stand in an
 /// `impl Store for` block.
 #[macro_export]
@@ -11,13 +11,16 @@ macro_rules! questions_through {
             agents() -> Vec<$crate::AgentRow>;
             client_key(agent: ::aetheris_core::id::AgentName, key: String)
                 -> Option<(::aetheris_core::id::JobId, ::aetheris_core::hash::Hash)>;
-            due_timers(limit: usize) -> $crate::DueTimers;
+            due_timers(after: Option<$crate::TimerRow>, limit: usize) -> $crate::DueTimers;
             events(job: ::aetheris_core::id::JobId, after: u64, limit: usize) -> Vec<$crate::EventRow>;
             evidence(job: ::aetheris_core::id::JobId) -> Vec<$crate::Evidence>;
-            expired(limit: usize) -> Vec<(::aetheris_core::id::JobId, ::aetheris_core::lease::Fence)>;
-            held_by(instance: ::aetheris_core::id::InstanceId, limit: usize)
+            expired(after: Option<$crate::ExpiredLease>, limit: usize) -> Vec<$crate::ExpiredLease>;
+            held_by(
+                instance: ::aetheris_core::id::InstanceId,
+                after: Option<::aetheris_core::id::JobId>,
+                limit: usize
+            )
                 -> Vec<(::aetheris_core::id::JobId, ::aetheris_core::lease::Fence)>;
-            history(job: ::aetheris_core::id::JobId, full: bool) -> Option<$crate::History>;
             in_doubt(limit: usize) -> Vec<::aetheris_core::ledger::LedgerRow>;
             job(job: ::aetheris_core::id::JobId) -> Option<$crate::JobRow>;
             jobs(filter: $crate::JobFilter) -> $crate::JobPage;

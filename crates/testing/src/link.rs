@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use aetheris_core::id::AgentName;
+use aetheris_core::id::{AgentName, JobId};
 use aetheris_runtime::{ModelAnswer, ModelError, ModelRequest, Models, ToolCall, ToolOutcome, Tools};
 use aetheris_store::{
-    Boxed, ClaimRequest, Claimed, CommitError, Committed, Heartbeat, Hints, NewAgent, PutAgent, Renewal, Store,
-    StoreError, UnitOfWork,
+    Boxed, ClaimRequest, Claimed, CommitError, Committed, Health, Heartbeat, Hints, History, NewAgent, PutAgent,
+    Renewal, Store, StoreError, UnitOfWork,
 };
 
 use crate::gate::{Call, Crossing, Gate};
@@ -98,6 +98,14 @@ impl Store for StoreLink {
     }
 
     aetheris_store::questions_through!(read);
+
+    fn history(&self, job: JobId, full: bool) -> Boxed<'_, Result<Option<History>, StoreError>> {
+        self.read("history", move |inner| inner.history(job, full))
+    }
+
+    fn health(&self) -> Boxed<'_, Result<Health, StoreError>> {
+        self.read("health", |inner| inner.health())
+    }
 
     fn hints(&self) -> &Hints {
         self.inner.hints()

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use aetheris_core::id::{IdSource, InstanceId};
+use aetheris_runtime::pulse::Pulse;
 use aetheris_runtime::{InFlight, Models, Plans, Runtime, Settings, Tools, Wakeups};
 use aetheris_scheduler::SweepOptions;
 use aetheris_store::Store;
@@ -79,8 +80,18 @@ impl Process {
             false => Runtime { in_flight: InFlight::default(), wakeups: Wakeups::default(), ..shared.clone() },
         };
         if let Some(options) = duties.sweeps {
-            tasks.push(tokio::spawn(aetheris_scheduler::fire_timers(part(&rt), options, sweeping.clone())));
-            tasks.push(tokio::spawn(aetheris_scheduler::reclaim_expired(part(&rt), options, sweeping.clone())));
+            tasks.push(tokio::spawn(aetheris_scheduler::fire_timers(
+                part(&rt),
+                options,
+                Pulse::default(),
+                sweeping.clone(),
+            )));
+            tasks.push(tokio::spawn(aetheris_scheduler::reclaim_expired(
+                part(&rt),
+                options,
+                Pulse::default(),
+                sweeping.clone(),
+            )));
         }
         let worker = duties.worker.map(|options| {
             let (worker, keeper) = Worker::new(part(&rt), instance, options, stop.clone());

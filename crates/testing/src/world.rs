@@ -344,7 +344,7 @@ impl TestWorld {
         let store = &self.rt.store;
         let status = store.status().await?;
         let running = status.jobs.get(&JobStatus::Running).is_some_and(|count| *count > 0);
-        let due = store.due_timers(1).await?;
+        let due = store.due_timers(None, 1).await?;
         if running || !due.timers.is_empty() || self.tools.in_flight() > 0 || self.models.in_flight() > 0 {
             return Ok(Pace::Busy);
         }

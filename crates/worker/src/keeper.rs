@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use aetheris_core::id::JobId;
 use aetheris_runtime::Runtime;
+use aetheris_runtime::pulse::Pulse;
 use aetheris_runtime::run::Lease;
 use aetheris_store::{Heartbeat, LeaseRenewal, Renewal, StoreError};
 use tokio::sync::Notify;
@@ -63,12 +64,19 @@ impl Held {
 pub struct Keeper {
     held: Arc<Held>,
     options: WorkerOptions,
+    pulse: Pulse,
     rt: Runtime,
 }
 
 impl Keeper {
     pub(crate) fn new(rt: Runtime, options: WorkerOptions, held: Arc<Held>) -> Self {
-        Self { held, options, rt }
+        Self { held, options, pulse: Pulse::default(), rt }
+    }
+
+    /// Shows its signs of life in this pulse: one with every look at its leases.
+    #[must_use]
+    pub fn with_pulse(self, pulse: Pulse) -> Self {
+        Self { pulse, ..self }
     }
 
     /// Renews at each heartbeat, sooner after an error, and between two of them ends every run whose
@@ -78,6 +86,7 @@ impl Keeper {
         // Errors are retried often enough to have several tries before the lease is unsafe.
         let retry = (beat / 8).max(Duration::from_millis(10));
         let mut pause = beat;
+        self.pulse.beat(self.rt.system.clock.as_ref());
         loop {
             tokio::select! {
                 biased;
@@ -85,6 +94,7 @@ impl Keeper {
                 () = self.held.short.notified() => {}
                 () = tokio::time::sleep(self.until_unsafe(pause)) => {}
             }
+            aetheris_fault::crash_point!("vital.lease-keeper");
             self.end_unsafe();
             pause = if self.renew().await { beat } else { retry };
         }
@@ -100,6 +110,7 @@ impl Keeper {
 
     fn end_unsafe(&self) {
         let clock = self.rt.system.clock.as_ref();
+        self.pulse.beat(clock);
         for (job, lease) in self.held.snapshot() {
             if !lease.lost.is_cancelled() && !lease.is_safe(clock) {
                 aetheris_fault::sometimes!(LeaseNotSafe);

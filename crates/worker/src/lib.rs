@@ -50,9 +50,11 @@ pub struct StopSignals {
     pub drain: CancellationToken,
 }
 
-/// A process's hands.
+/// Claims jobs into slots and runs them.
 #[derive(Debug)]
 pub struct Worker {
+    /// The last claim has answered.
+    claimed_last: CancellationToken,
     held: Arc<Held>,
     instance: InstanceId,
     options: WorkerOptions,
@@ -84,7 +86,7 @@ impl Worker {
         let held = Arc::new(Held::default());
         let keeper = Keeper::new(rt.clone(), options.clone(), Arc::clone(&held));
         let slots = Arc::new(Semaphore::new(slots));
-        (Self { held, instance, options, rt, slots, stop }, keeper)
+        (Self { claimed_last: CancellationToken::new(), held, instance, options, rt, slots, stop }, keeper)
     }
 
     /// Claims and runs until told to drain; returns when every run has ended.
@@ -93,6 +95,7 @@ impl Worker {
         let mut runs = JoinSet::new();
         let mut trouble = 0u32;
         while !self.stop.drain.is_cancelled() {
+            aetheris_fault::crash_point!("vital.worker");
             let Some(slots) = self.free_slots().await else {
                 break;
             };
@@ -116,10 +119,16 @@ impl Worker {
                 }
             }
         }
+        // From here on nothing is claimed any more, so that what is given back stays given back.
+        self.claimed_last.cancel();
+        if !runs.is_empty() {
+            tracing::info!(jobs = runs.len(), "draining: jobs are given back, calls that have left are awaited");
+        }
         while let Some(ended) = runs.join_next().await {
             note_panic(ended);
         }
         aetheris_fault::crash_point!("worker.drained");
+        tracing::info!("drained");
         self.held.close();
     }
 
@@ -164,7 +173,9 @@ impl Worker {
             };
             let (drain, abandon) = (self.stop.drain.clone(), self.stop.abandon.clone());
             let safe_until = claimed.sent_at + safe_for(self.options.lease_ttl);
-            let lease = Arc::new(Lease::new(claimed.fence, safe_until, drain, abandon));
+            let lease = Lease::new(claimed.fence, safe_until, drain, abandon);
+            let lease = Arc::new(lease.given_back_after(self.claimed_last.clone()));
+            tracing::info!(job = %claimed.job, fence = %claimed.fence, "claimed");
             let kept = Kept::begin(self, claimed.job, &lease);
             let rt = self.rt.clone();
             runs.spawn(async move {
@@ -174,8 +185,12 @@ impl Worker {
                 drop(kept);
                 drop(slot);
                 match end {
-                    Ok(RunEnd::Lost) => tracing::info!(%job, "the lease was lost; the run has ended"),
-                    Ok(RunEnd::Finished(_) | RunEnd::Blocked | RunEnd::Paused | RunEnd::Requeued) => {}
+                    Ok(RunEnd::Lost) => tracing::warn!(%job, "the lease was lost; the run has ended"),
+                    // The run itself says how a job has ended, and why.
+                    Ok(RunEnd::Finished(_)) => {}
+                    Ok(RunEnd::Blocked) => tracing::info!(%job, "waiting"),
+                    Ok(RunEnd::Paused) => tracing::info!(%job, "paused"),
+                    Ok(RunEnd::Requeued) => tracing::info!(%job, "given back"),
                     Err(error) => tracing::error!(%job, %error, "the run has stopped; its lease is left to expire"),
                 }
             });

@@ -5,12 +5,12 @@ use std::io::ErrorKind;
 use aetheris_core::json::Json;
 use aetheris_core::limits;
 use aetheris_core::plan::{EffectClass, HttpTool};
-use aetheris_runtime::ports::ToolOutcome;
+use aetheris_runtime::ports::{OUT_OF_FILES, ToolOutcome};
 use reqwest::header::LOCATION;
 use reqwest::{Response, StatusCode, Url};
 
 use super::request::Prepared;
-use crate::exchange::{BodyError, Deadline, Elapsed, cause, find, quote, read_body};
+use crate::exchange::{BodyError, Deadline, Elapsed, cause, find, is_out_of_files, quote, read_body};
 use crate::guard::Blocked;
 use crate::retry_after::retry_after;
 
@@ -130,6 +130,9 @@ pub(super) fn of_error(error: &reqwest::Error, request: &Prepared) -> ToolOutcom
         let error = request.failure("invalid_request", &format!("is not a request that can be sent: {cause}"));
         return ToolOutcome::NotSent { error, permanent: true };
     }
+    if is_out_of_files(error) {
+        return ToolOutcome::NotSent { error: request.failure(OUT_OF_FILES, NO_FILES), permanent: false };
+    }
     if error.is_connect() {
         let (code, what) = connect_failure(error);
         let error = request.failure(code, &format!("was not sent: {what}: {cause}"));
@@ -138,6 +141,9 @@ pub(super) fn of_error(error: &reqwest::Error, request: &Prepared) -> ToolOutcom
     let error = request.failure("connection_broken", &format!("was sent, and no answer came: {cause}"));
     ToolOutcome::Unknown { error, retry_after: None, timeout: false }
 }
+
+/// What is said where a call could not leave because this process may open no further file.
+const NO_FILES: &str = "was not sent: this process has no open file left (see `ulimit -n`); it waits for one";
 
 fn connect_failure(error: &reqwest::Error) -> (&'static str, &'static str) {
     if error.is_timeout() {

@@ -9,7 +9,7 @@ use std::fmt;
 use aetheris_core::event::Usage;
 use aetheris_core::limits;
 use aetheris_core::plan::AnswerFormat;
-use aetheris_runtime::ports::{ModelAnswer, ModelError, ModelRequest};
+use aetheris_runtime::ports::{ModelAnswer, ModelError, ModelRequest, OUT_OF_FILES};
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use reqwest::{Client, Response, StatusCode, Url};
 use serde::Deserialize;
@@ -17,7 +17,9 @@ use serde_json::{Value, json};
 
 use super::{ModelEndpoint, permanent, retryable};
 use crate::BuildError;
-use crate::exchange::{BodyError, Deadline, Elapsed, cause, client_builder, cut, origin, quote, read_body};
+use crate::exchange::{
+    BodyError, Deadline, Elapsed, cause, client_builder, cut, is_out_of_files, origin, quote, read_body,
+};
 use crate::retry_after::retry_after;
 use crate::secret::Scrubber;
 
@@ -157,6 +159,10 @@ impl Endpoint {
     }
 
     fn unreachable(&self, request: &ModelRequest, error: &reqwest::Error) -> ModelError {
+        if is_out_of_files(error) {
+            let what = "was not asked: this process has no open file left (see `ulimit -n`)";
+            return retryable(OUT_OF_FILES, self.words(request, what));
+        }
         let what = if error.is_connect() { "cannot be reached" } else { "broke the connection off" };
         retryable("model_unreachable", self.words(request, &format!("{what}: {}", cause(error))))
     }

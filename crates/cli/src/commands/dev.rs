@@ -6,10 +6,9 @@ use std::sync::Arc;
 use aetheris_core::id::InstanceId;
 use aetheris_runtime::OpError;
 use aetheris_store::NewAgent;
-use aetheris_store::system::System;
+use aetheris_store::system::{Clock, System, SystemClock};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::Context;
@@ -19,8 +18,10 @@ use crate::config::{Config, StoreKind};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::lock::DataLock;
+use crate::logging;
 use crate::out::Out;
-use crate::wiring::{self, Wired};
+use crate::supervise::{Ended, Tasks};
+use crate::wiring::{self, Wired, died};
 
 /// API, worker and sweeps in one process, on the database in a folder that is its own.
 ///
@@ -35,7 +36,7 @@ pub async fn run(given: &args::Dev, config: Config, context: &Context) -> Result
         StoreKind::Memory => None,
         StoreKind::Sqlite => Some(DataLock::take(data_folder(&config), instance)?),
     };
-    let wired = Wired { instance, ..Wired::new(config, &context.env, true, given.moved)? };
+    let wired = Wired { instance, works: true, ..Wired::new(config, &context.env, true, given.moved)? };
     aetheris_fault::crash_point!("start.opened");
     for agent in agents {
         wired.rt.store.put_agent(agent).await.map_err(anyhow::Error::from)?;
@@ -49,13 +50,13 @@ pub async fn run(given: &args::Dev, config: Config, context: &Context) -> Result
     let address = listener.local_addr().map_err(anyhow::Error::from)?;
     // Heard from here on: whoever has seen this process begin can end it in good order.
     let signals = StopRequests::new()?;
-    let mut tasks = JoinSet::new();
+    let mut tasks = Tasks::default();
     let background = CancellationToken::new();
     wired.start_sweeps(&mut tasks, &background);
     wired.start_worker(&mut tasks)?;
     start_server(&wired, listener, &mut tasks, &background);
     aetheris_fault::crash_point!("start.listening");
-    out.text(&format!("aetheris dev: listening on http://{address}\n"))?;
+    announce(out, &wired, &format!("aetheris dev: listening on http://{address}"), Some(address));
     until_stopped(&wired, signals, &background, tasks, out).await
 }
 
@@ -75,11 +76,11 @@ pub async fn serve(config: Config, moved: bool, context: &Context) -> Result<Exi
     let listener = wired.listen().await?;
     let address = listener.local_addr().map_err(anyhow::Error::from)?;
     let signals = StopRequests::new()?;
-    let mut tasks = JoinSet::new();
+    let mut tasks = Tasks::default();
     let background = CancellationToken::new();
     wired.start_sweeps(&mut tasks, &background);
     start_server(&wired, listener, &mut tasks, &background);
-    out.text(&format!("aetheris serve: listening on http://{address}\n"))?;
+    announce(out, &wired, &format!("aetheris serve: listening on http://{address}"), Some(address));
     until_stopped(&wired, signals, &background, tasks, out).await
 }
 
@@ -95,11 +96,11 @@ pub async fn worker(config: Config, moved: bool, context: &Context) -> Result<Ex
     let out = &context.out;
     let wired = Wired::new(config, &context.env, false, moved)?;
     let signals = StopRequests::new()?;
-    let mut tasks = JoinSet::new();
+    let mut tasks = Tasks::default();
     let background = CancellationToken::new();
     wired.start_sweeps(&mut tasks, &background);
     wired.start_worker(&mut tasks)?;
-    out.text(&format!("aetheris worker: ready as {}\n", wired.worker_id()))?;
+    announce(out, &wired, &format!("aetheris worker: ready as {}", wired.worker_id()), None);
     until_stopped(&wired, signals, &background, tasks, out).await
 }
 
@@ -140,24 +141,40 @@ async fn take_back(wired: &Wired, lock: &mut DataLock) -> Result<(), Error> {
 }
 
 /// Runs until SIGTERM or SIGINT, then drains: no new claims and steps, what runs ends, the rest is given
-/// back. A second signal gives up calls that have left as well.
+/// back. A second signal gives up calls that have left as well. A task that ends before that ends the process too:
+/// it drains in the same way, for as long as `worker.drain_timeout` at most.
 async fn until_stopped(
     wired: &Wired,
     mut signals: StopRequests,
     background: &CancellationToken,
-    mut tasks: JoinSet<()>,
+    mut tasks: Tasks,
     out: &Out,
 ) -> Result<Exit, Error> {
-    signals.next().await;
-    aetheris_fault::crash_point!("stop.asked");
+    let died = tokio::select! {
+        biased;
+        ended = tasks.next() => ended,
+        () = signals.next() => None,
+    };
+    match died {
+        None => {
+            aetheris_fault::crash_point!("stop.asked");
+            logging::say(out, STOPPING);
+        }
+        Some(ended) => {
+            logging::say_error(&died_text(ended));
+        }
+    }
     wired.stop.drain.cancel();
     background.cancel();
-    out.note(
-        "stopping: nothing new starts and jobs are given back; calls that have left are awaited. Stop again to give those up",
-    );
     let drain_timeout = wired.config.worker.drain_timeout;
     let abandon = wired.stop.abandon.clone();
-    let ended = async { while tasks.join_next().await.is_some() {} };
+    let ended = async {
+        let mut panicked = None;
+        while let Some(ended) = tasks.next().await {
+            panicked = panicked.or(Some(ended).filter(|ended| ended.panicked));
+        }
+        panicked
+    };
     let insisted = async {
         signals.next().await;
         abandon.cancel();
@@ -166,22 +183,60 @@ async fn until_stopped(
     // A call that has left keeps its own timeout, however long; after this time people are told so.
     let patient = async {
         tokio::time::sleep(drain_timeout.to_std()).await;
-        out.note(&format!(
-            "still waiting after {drain_timeout}: calls of at_most_once tools that have left keep their own timeouts"
-        ));
+        if died.is_some() {
+            return;
+        }
+        logging::say(
+            out,
+            &format!(
+                "still waiting after {drain_timeout}: calls of at_most_once tools that have left keep their own timeouts"
+            ),
+        );
         std::future::pending::<()>().await;
     };
-    tokio::select! {
-        () = ended => {}
-        () = insisted => {}
-        () = patient => {}
+    let panicked = tokio::select! {
+        panicked = ended => panicked,
+        () = insisted => None,
+        () = patient => None,
+    };
+    if let Some(ended) = panicked {
+        logging::say_error(&died_text(ended));
     }
-    Ok(Exit::Done)
+    tracing::info!("stopped");
+    Ok(if died.or(panicked).is_some() { Exit::Died } else { Exit::Done })
 }
 
-fn start_server(wired: &Wired, listener: TcpListener, tasks: &mut JoinSet<()>, background: &CancellationToken) {
+fn died_text(ended: Ended) -> String {
+    let how = if ended.panicked { " by a bug" } else { "" };
+    format!("{}{how}", died(ended.name))
+}
+
+/// Says that the process is ready, on stdout for whoever started it and in the log. Nobody has to read it.
+fn announce(out: &Out, wired: &Wired, ready: &str, address: Option<std::net::SocketAddr>) {
+    let url = address.map(|address| format!("http://{address}"));
+    let line = if logging::is_json() {
+        serde_json::json!({ "level": "INFO", "listening": url, "message": ready, "timestamp": SystemClock.wall().to_string() })
+            .to_string()
+    } else {
+        ready.to_owned()
+    };
+    if let Err(error) = out.line(&line) {
+        tracing::debug!(%error, "stdout cannot be written");
+    }
+    let store = match wired.config.jobstore.kind {
+        StoreKind::Memory => "memory".to_owned(),
+        StoreKind::Sqlite => wired.config.jobstore.sqlite.path.display().to_string(),
+    };
+    let (instance, version) = (wired.instance, env!("CARGO_PKG_VERSION"));
+    tracing::info!(%instance, version, store, listening = url.unwrap_or_default(), open_files = wired.open_files, "started");
+}
+
+const STOPPING: &str = "stopping: nothing new starts and jobs are given back; calls that have left are awaited. Stop again to give those up";
+
+fn start_server(wired: &Wired, listener: TcpListener, tasks: &mut Tasks, background: &CancellationToken) {
     let served = aetheris_server::serve(listener, wired.app_state(), background.clone());
-    tasks.spawn(async move {
+    tasks.spawn("server", async move {
+        aetheris_fault::crash_point!("vital.server");
         if let Err(error) = served.await {
             tracing::error!(%error, "the server has ended");
         }

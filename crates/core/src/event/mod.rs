@@ -115,7 +115,7 @@ events! {
     /// A try of a step began.
     NodeStarted = 11, "node_started", 1;
     /// A step ended.
-    NodeFinished = 12, "node_finished", 1;
+    NodeFinished = 12, "node_finished", 2;
     /// A step failed and is tried again.
     NodeRetryScheduled = 13, "node_retry_scheduled", 1;
     /// A step is not run.

@@ -147,6 +147,10 @@ pub struct NodeFinished {
     pub output: Option<Json>,
     /// How it ended.
     pub result: StepResult,
+    /// How long its body took, by the boot clock of its process: for plain steps, whose start may be written
+    /// with their end. In microseconds.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub took_us: Option<u64>,
 }
 
 /// A step failed and is tried again.

@@ -2,7 +2,7 @@
 
 use super::JobState;
 use crate::event::{Event, TimerId};
-use crate::time::Timestamp;
+use crate::time::{Span, Timestamp};
 
 impl JobState {
     /// Sets the times that `event` gives, for an event that was applied and written at `at`. Doing it
@@ -29,8 +29,8 @@ impl JobState {
                     step.started_at = Some(at);
                 }
             }
-            Event::NodeFinished(finished) => self.stamp_end(&finished.node, at),
-            Event::NodeSkipped(skipped) => self.stamp_end(&skipped.node, at),
+            Event::NodeFinished(finished) => self.stamp_end(&finished.node, at, finished.took_us),
+            Event::NodeSkipped(skipped) => self.stamp_end(&skipped.node, at, None),
             Event::NodeRetryScheduled(scheduled) => {
                 if let Some(step) = self.steps.get_mut(&scheduled.node) {
                     step.retry_at = step.retry_delay.map(|delay| at.after(delay));
@@ -65,9 +65,14 @@ impl JobState {
         }
     }
 
-    fn stamp_end(&mut self, node: &crate::id::NodeId, at: Timestamp) {
+    /// A start that was written with the end, or while the body ran, is dated back by what the body took.
+    fn stamp_end(&mut self, node: &crate::id::NodeId, at: Timestamp, took_us: Option<u64>) {
         if let Some(step) = self.steps.get_mut(node) {
             step.finished_at = Some(at);
+            if let Some(took) = took_us {
+                let began = at.before(Span::from_micros(took));
+                step.started_at = Some(step.started_at.map_or(began, |started| started.min(began)));
+            }
         }
     }
 

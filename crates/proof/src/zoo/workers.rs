@@ -7,6 +7,7 @@ use aetheris_core::event::Failure;
 use aetheris_core::id::{InstanceId, WorkerId};
 use aetheris_core::time::{Span, Timestamp};
 use aetheris_runtime::ops::Submission;
+use aetheris_runtime::pulse::Pulse;
 use aetheris_runtime::{Plans, Runtime, ToolCall, ToolOutcome, Tools, Wakeups};
 use aetheris_scheduler::SweepOptions;
 use aetheris_store::Boxed;
@@ -81,7 +82,7 @@ async fn calls_of_first_claim(world: &World, lasts: Duration) -> Result<Vec<Dura
     };
     let (worker, keeper) = Worker::new(rt.clone(), InstanceId::from_u128(1), options, StopSignals::default());
     let stop = tokio_util::sync::CancellationToken::new();
-    let sweep = aetheris_scheduler::reclaim_expired(rt, SweepOptions::default(), stop);
+    let sweep = aetheris_scheduler::reclaim_expired(rt, SweepOptions::default(), Pulse::default(), stop);
     tokio::select! {
         () = worker.run() => anyhow::bail!("the worker has ended"),
         () = keeper.run() => anyhow::bail!("the keeper has ended"),

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by it")]
 
 mod golden;
+mod life;
 mod matrix;
 mod prove;
 mod race;

@@ -37,6 +37,7 @@ use crate::Runtime;
 use crate::draft::{self, Draft, WriteError};
 use crate::error::OpError;
 use crate::load::Loaded;
+use crate::run;
 
 /// The ledger rows of one job.
 pub(crate) type Ledger = BTreeMap<IdempotencyKey, LedgerRow>;
@@ -70,6 +71,9 @@ impl Runtime {
             match self.send(&draft, purpose).await {
                 Ok(_) => {
                     aetheris_fault::crash_point!("ops.{}.written", purpose.as_str());
+                    if draft.state().status.is_terminal() {
+                        run::note_end(draft.state());
+                    }
                     if draft.state().end_requested.is_some() {
                         self.wakeups.end_requested(job);
                     }
@@ -80,7 +84,7 @@ impl Runtime {
                 Err(WriteError::Failed(error) | WriteError::Unknown(error)) => return Err(error.into()),
             }
         }
-        Err(OpError::StateConflict(format!("job {job} is written too busily; try again")))
+        Err(OpError::StateConflict(format!("job {job} keeps changing; try again")))
     }
 
     async fn send(&self, draft: &Draft, purpose: Purpose) -> Result<Committed, WriteError> {

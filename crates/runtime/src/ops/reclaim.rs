@@ -54,6 +54,9 @@ impl Runtime {
                 Ok(_) => {
                     aetheris_fault::crash_point!("ops.reclaim.written");
                     aetheris_fault::sometimes!(Reclaimed);
+                    if draft.state().status.is_terminal() {
+                        crate::run::note_end(draft.state());
+                    }
                     return Ok(Reclaimed::Taken);
                 }
                 Err(crate::draft::WriteError::Refused(Refusal::Sequence { .. })) => {}

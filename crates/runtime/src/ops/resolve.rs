@@ -246,7 +246,7 @@ impl Runtime {
             Then::Retry => draft.push(ids, NodeRetryScheduled { after_us: 0, error, node })?,
             Then::Fail => {
                 let (error, result) = (Some(error), StepResult::PermanentFailure);
-                draft.push(ids, NodeFinished { error, model: None, node, output: None, result })?;
+                draft.push(ids, NodeFinished { error, model: None, node, output: None, result, took_us: None })?;
             }
         }
         Ok(())

@@ -80,8 +80,14 @@ impl Run<'_> {
             (WaitEnd::Signal { payload, .. }, _) => {
                 // The payload is stored in `wait_completed` and not a second time.
                 let (error, model, output, result) = (None, None, None, StepResult::Success);
-                let finished =
-                    aetheris_core::event::NodeFinished { error, model, node: node.id.clone(), output, result };
+                let finished = aetheris_core::event::NodeFinished {
+                    error,
+                    model,
+                    node: node.id.clone(),
+                    output,
+                    result,
+                    took_us: None,
+                };
                 self.draft.push(self.ids(), finished)?;
                 self.name_output(&node.id, payload.clone());
                 Ok(Turn::Go)

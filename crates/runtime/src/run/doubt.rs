@@ -39,6 +39,10 @@ impl Run<'_> {
             policy: 0,
             reason: Failure::new("", reason).message,
         };
+        tracing::warn!(
+            job = %self.state().id, node = %node.id, key = %invocation.key, permit = invocation.permit, reason,
+            "the outcome of a call is in doubt"
+        );
         let known = self
             .ledger
             .get(&invocation.key)

@@ -7,7 +7,7 @@ use aetheris_core::event::{
 use aetheris_core::id::NodeId;
 use aetheris_core::json::Json;
 use aetheris_core::lease::{Fence, Guard};
-use aetheris_core::state::JobState;
+use aetheris_core::state::{Ending, JobState};
 use aetheris_core::step::StepStatus;
 use aetheris_store::Purpose;
 
@@ -72,6 +72,7 @@ impl Run<'_> {
             Rebased::Whole => {
                 let JobState { id, status, .. } = self.state();
                 aetheris_fault::always!(status.is_terminal(), "job {id}: its run has ended and it is {status:?}");
+                note_end(self.state());
                 Ok(Some(RunEnd::Finished(*status)))
             }
             Rebased::Cut => {
@@ -116,6 +117,11 @@ impl Run<'_> {
         if aetheris_fault::planted!("drain-cancels") {
             self.draft.push(self.ids(), JobCancelled {})?;
             return self.finish().await;
+        }
+        tokio::select! {
+            biased;
+            () = self.lease.lost.cancelled() => {}
+            () = self.lease.give_back.cancelled() => {}
         }
         self.draft.push(self.ids(), JobRequeued { after_us: None, reason: RequeueReason::Draining })?;
         self.draft.release();
@@ -162,9 +168,26 @@ async fn fail_loaded(rt: &Runtime, loaded: Loaded, fence: Fence, failure: Failur
     }
     let fallback = rt.event_id();
     match crate::draft::write(rt.store.as_ref(), || draft.unit(Purpose::Finish, fallback)).await {
-        Ok(_) => Ok(RunEnd::Finished(draft.state().status)),
+        Ok(_) => {
+            note_end(draft.state());
+            Ok(RunEnd::Finished(draft.state().status))
+        }
         Err(WriteError::Refused(_)) => Ok(RunEnd::Lost),
         Err(WriteError::Failed(error) | WriteError::Unknown(error)) => Err(error.into()),
+    }
+}
+
+/// One line per job that has ended, with its reason.
+pub(crate) fn note_end(state: &JobState) {
+    let (job, agent, status) = (state.id, &state.agent, state.status.as_str());
+    match &state.ending {
+        Some(Ending::Failed { error, node }) => {
+            let node = node.as_ref().map(NodeId::as_str);
+            tracing::warn!(%job, %agent, status, code = %error.code, node, reason = %error.message, "the job has ended");
+        }
+        Some(Ending::Answered(_) | Ending::Cancelled) | None => {
+            tracing::info!(%job, %agent, status, "the job has ended")
+        }
     }
 }
 

@@ -22,7 +22,7 @@ use super::{Run, Stop, Turn, unwritten};
 use crate::draft::Rebased;
 use crate::ops::{Deposit, DepositOutcome};
 use crate::passing::pass;
-use crate::ports::{ToolCall, ToolOutcome};
+use crate::ports::{OUT_OF_FILES, ToolCall, ToolOutcome};
 
 /// A permission that this run was given.
 struct Permit {
@@ -74,7 +74,8 @@ impl Run<'_> {
         let outcome = match self.too_late(&permit) {
             Some(TooLate::Lease) => {
                 aetheris_fault::sometimes!(LeaseSpentBeforeCall);
-                return self.give_up_permit(node, &permit);
+                let error = Failure::new("lease_spent", "too little was left of the lease; nothing was sent");
+                return self.give_up_permit(node, &permit, error);
             }
             Some(TooLate::Permit(error)) => {
                 aetheris_fault::sometimes!(PermitSpentBeforeCall);
@@ -231,11 +232,12 @@ impl Run<'_> {
         );
     }
 
-    /// The lease ran short while the permission was written: nothing was sent, which is no failure of
-    /// the step. The permit is recorded as unused, and the next one follows within the same try.
-    fn give_up_permit(&mut self, node: &Node, permit: &Permit) -> Result<Turn, Stop> {
+    /// Nothing was sent, for a reason of this process: the lease ran short while the permission was written, or no
+    /// file was left for a connection. That is no failure of the step. The permit is recorded as unused, and the next
+    /// one follows within the same try.
+    fn give_up_permit(&mut self, node: &Node, permit: &Permit, error: Failure) -> Result<Turn, Stop> {
         let event = ToolInvocationFinished {
-            error: Some(Failure::new("lease_spent", "too little was left of the lease; nothing was sent")),
+            error: Some(error),
             node: node.id.clone(),
             outcome: InvocationOutcome::NotSent,
             permit: permit.number,
@@ -282,6 +284,10 @@ impl Run<'_> {
                     (InvocationOutcome::InDoubt, LedgerTrigger::Doubt, super::plain::failed(failure, None, false))
                 }
             },
+            ToolOutcome::NotSent { error, .. } if error.code == OUT_OF_FILES => {
+                self.wait_for_files(node, &error).await;
+                return self.give_up_permit(node, permit, error);
+            }
             ToolOutcome::NotSent { error, permanent } => {
                 (InvocationOutcome::NotSent, LedgerTrigger::NotSent, super::plain::failed(error, None, !permanent))
             }
@@ -370,8 +376,14 @@ impl Run<'_> {
         let result_hash = result.hash();
         self.draft.push(self.ids(), CommandCommitted { node: node.id.clone(), result_hash })?;
         let (error, model, output) = (None, None, None);
-        let finished =
-            NodeFinished { error, model, node: node.id.clone(), output, result: StepResult::SideEffectCommitted };
+        let finished = NodeFinished {
+            error,
+            model,
+            node: node.id.clone(),
+            output,
+            result: StepResult::SideEffectCommitted,
+            took_us: None,
+        };
         self.draft.push(self.ids(), finished)?;
         self.name_output(&node.id, result);
         Ok(())

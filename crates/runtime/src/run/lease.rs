@@ -16,6 +16,9 @@ pub struct Lease {
     pub drain: CancellationToken,
     /// The job's end is asked for.
     pub ending: CancellationToken,
+    /// The job may be given back: the worker claims nothing any more that it would only claim again. By itself that
+    /// is so as soon as it drains.
+    pub(super) give_back: CancellationToken,
     /// The fence that every write carries.
     pub fence: Fence,
     /// The lease is lost.
@@ -30,12 +33,19 @@ impl Lease {
     pub fn new(fence: Fence, safe_until: Duration, drain: CancellationToken, abandon: CancellationToken) -> Self {
         Self {
             abandon,
+            give_back: drain.clone(),
             drain,
             ending: CancellationToken::new(),
             fence,
             lost: CancellationToken::new(),
             safe_until_us: AtomicU64::new(micros(safe_until)),
         }
+    }
+
+    /// The job may be given back only after this.
+    #[must_use]
+    pub fn given_back_after(self, give_back: CancellationToken) -> Self {
+        Self { give_back, ..self }
     }
 
     /// The worker has renewed it.

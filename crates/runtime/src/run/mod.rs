@@ -24,6 +24,7 @@ mod lease;
 mod plain;
 mod step;
 
+pub(crate) use end::note_end;
 pub use lease::Lease;
 
 use std::collections::BTreeMap;
@@ -43,7 +44,7 @@ use aetheris_core::schedule::{self, Next};
 use aetheris_core::state::{Illegal, JobState};
 use aetheris_core::time::Timestamp;
 use aetheris_expr::Scope;
-use aetheris_store::{Claimed, Committed, EffectRow, KeptSignal, NewEffect, Purpose, Refusal};
+use aetheris_store::{Claimed, Committed, EffectRow, ErrorKind, KeptSignal, NewEffect, Purpose, Refusal, StoreError};
 
 use crate::draft::{self, Draft, Rebased, WriteError};
 use crate::error::OpError;
@@ -102,6 +103,8 @@ struct Run<'r> {
     /// From when on the store accepts that the call in doubt has not happened, where it has refused to before.
     accepted_from: Option<Timestamp>,
     draft: Draft,
+    /// Writes that failed since the worker is to stop.
+    draining_writes: u32,
     effects: BTreeMap<IdempotencyKey, EffectRow>,
     kept: Vec<KeptSignal>,
     lease: &'r Lease,
@@ -114,6 +117,8 @@ struct Run<'r> {
     place: usize,
     plan: Arc<CompiledPlan>,
     rt: &'r Runtime,
+    /// How often a wait was refused for a signal that was kept for it.
+    signals_met: u32,
 }
 
 /// Runs a claimed job until it ends, blocks, is given back or is lost.
@@ -170,6 +175,7 @@ impl<'r> Run<'r> {
         Self {
             accepted_from: None,
             draft: Draft::new(loaded.state, Guard::Run(lease.fence), loaded.checkpoint_seq),
+            draining_writes: 0,
             effects: loaded.effects,
             kept: loaded.kept,
             lease,
@@ -180,6 +186,7 @@ impl<'r> Run<'r> {
             place: 0,
             plan,
             rt,
+            signals_met: 0,
         }
     }
 
@@ -234,7 +241,7 @@ impl<'r> Run<'r> {
             self.flush(Purpose::Record).await?;
             self.look_again().await?;
         }
-        loop {
+        for _ in 0..limits::CONFLICT_RETRIES_MAX {
             let ended = match self.state().end_requested {
                 Some(cause) => self.end_as_asked(cause).await?,
                 None if self.lease.drain.is_cancelled() => self.give_back().await?,
@@ -245,6 +252,13 @@ impl<'r> Run<'r> {
                 return Ok(ended);
             }
         }
+        Err(self.too_busy())
+    }
+
+    /// Others write the job faster than its own run can.
+    fn too_busy(&self) -> Stop {
+        let job = self.state().id;
+        Stop::Op(OpError::StateConflict(format!("job {job} keeps changing while its run writes it")))
     }
 
     /// Writes the draft. A sequence that has moved under a valid fence is folded and the draft laid onto
@@ -260,8 +274,7 @@ impl<'r> Run<'r> {
                 Err(WriteError::Refused(Refusal::Sequence { .. })) => {
                     conflicts += 1;
                     if conflicts > limits::CONFLICT_RETRIES_MAX {
-                        let why = "the job is written too busily for its own run";
-                        return Err(Stop::Op(OpError::StateConflict(why.to_owned())));
+                        return Err(self.too_busy());
                     }
                     let state = self.reload().await?;
                     if self.draft.rebase(state) == Rebased::Cut {
@@ -274,9 +287,9 @@ impl<'r> Run<'r> {
                     let (at, seq) = (self.state().last_at, self.state().seq);
                     self.written(&Committed { at, head: Hash::ZERO, seq });
                 }
-                Err(WriteError::Failed(error)) => self.bear(error).await?,
+                Err(WriteError::Failed(error)) => self.retry_while_leased(WriteFailed::Absent(error)).await?,
                 Err(WriteError::Unknown(error)) => {
-                    self.bear(error).await?;
+                    self.retry_while_leased(WriteFailed::Unknown(error)).await?;
                     // Whether it is there is asked before it is sent again.
                     if let Ok(Some(committed)) = self.rt.store.settle(&self.draft.unit(purpose, fallback)).await {
                         self.written(&committed);
@@ -304,6 +317,11 @@ impl<'r> Run<'r> {
             }
             Refusal::SignalKept(_) => {
                 aetheris_fault::sometimes!(SignalRacedWait);
+                self.signals_met += 1;
+                if self.signals_met > limits::KEPT_SIGNALS_MET_MAX {
+                    let why = "the store keeps a signal for a wait and does not show it";
+                    return Err(Stop::Op(OpError::Corrupt(why.to_owned())));
+                }
                 let state = self.reload().await?;
                 self.draft.rebase_unblocked(state);
                 self.rename();
@@ -321,7 +339,7 @@ impl<'r> Run<'r> {
                     | LedgerRefusal::ArgumentsDiffer(_)
                     | LedgerRefusal::Illegal { .. } => self.ledger_refusals += 1,
                 }
-                if self.ledger_refusals > LEDGER_REFUSALS_MAX {
+                if self.ledger_refusals > limits::LEDGER_REFUSALS_MAX {
                     let message = format!("the ledger keeps refusing what the events call for: {refusal}");
                     return Err(Stop::Fault(Failure::new("ledger_refused", message)));
                 }
@@ -340,15 +358,31 @@ impl<'r> Run<'r> {
         }
     }
 
-    /// A store that fails is asked again for as long as the lease is safe.
-    async fn bear(&self, error: aetheris_store::StoreError) -> Result<(), Stop> {
-        if !self.lease.is_safe(self.rt.system.clock.as_ref()) {
+    /// A write that failed for want of the store is sent again for as long as the lease is safe; once the worker is to
+    /// stop, [`limits::DRAINING_WRITES_MAX`] times at most, and no more at a second request. One that no store can
+    /// take is not: the job fails, without it.
+    async fn retry_while_leased(&mut self, error: WriteFailed) -> Result<(), Stop> {
+        let job = self.state().id;
+        let error = match error {
+            WriteFailed::Absent(error) if is_permanent(&error) => {
+                let message = format!("what the job has to write can never be written: {error}");
+                return Err(Stop::Fault(Failure::new("write_impossible", message)));
+            }
+            // It may be there: the next run looks.
+            WriteFailed::Unknown(error) if is_permanent(&error) => return Err(Stop::Op(error.into())),
+            WriteFailed::Absent(error) | WriteFailed::Unknown(error) => error,
+        };
+        let draining = self.lease.drain.is_cancelled();
+        self.draining_writes += u32::from(draining);
+        let given_up = self.lease.abandon.is_cancelled() || self.draining_writes > limits::DRAINING_WRITES_MAX;
+        if given_up || !self.lease.is_safe(self.rt.system.clock.as_ref()) {
             return Err(Stop::Op(error.into()));
         }
-        tracing::warn!(job = %self.state().id, %error, "a write failed; trying again while the lease lasts");
+        tracing::warn!(%job, %error, "a write failed; trying again while the lease lasts");
         tokio::select! {
             biased;
             () = self.lease.lost.cancelled() => Err(Stop::Lost),
+            () = self.lease.abandon.cancelled() => Err(Stop::Op(error.into())),
             () = tokio::time::sleep(STORE_RETRY) => Ok(()),
         }
     }
@@ -397,7 +431,8 @@ impl<'r> Run<'r> {
             let mut tries = 0;
             while let Err(error) = self.rt.deposit(&deposit).await {
                 tries += 1;
-                if tries >= DEPOSIT_TRIES_MAX {
+                let permanent = matches!(&error, OpError::Store(error) if is_permanent(error));
+                if permanent || tries >= limits::DEPOSIT_TRIES_MAX || self.lease.abandon.is_cancelled() {
                     return Err(error);
                 }
                 tracing::warn!(job = %deposit.job, node = %deposit.node, %error, "a late outcome could not be deposited; trying again");
@@ -408,6 +443,22 @@ impl<'r> Run<'r> {
     }
 }
 
+/// A write that was not acknowledged, and what is known of it.
+enum WriteFailed {
+    /// Nothing of it is there.
+    Absent(StoreError),
+    /// It may be there.
+    Unknown(StoreError),
+}
+
+/// Whether asking again cannot help.
+fn is_permanent(error: &StoreError) -> bool {
+    match error.kind {
+        ErrorKind::Corrupt | ErrorKind::Invalid => true,
+        ErrorKind::Full | ErrorKind::Unavailable => false,
+    }
+}
+
 /// An effect as its row will be; the store gives it its time.
 fn unwritten(effect: &NewEffect) -> EffectRow {
     EffectRow { at: Timestamp::default(), key: effect.key, permit: effect.permit, result: effect.result.clone() }
@@ -415,9 +466,5 @@ fn unwritten(effect: &NewEffect) -> EffectRow {
 
 /// The most facts that one turn adds to a draft before it writes.
 const EVENTS_OF_ONE_TURN_MAX: usize = 16;
-/// How often the ledger may refuse in one run: each time someone has settled the call in between.
-const LEDGER_REFUSALS_MAX: u32 = 8;
 /// The pause before a store that failed is asked again.
 const STORE_RETRY: Duration = Duration::from_millis(100);
-/// How often a deposit is tried: ten minutes.
-const DEPOSIT_TRIES_MAX: u32 = 6_000;

@@ -16,7 +16,7 @@ use super::step::TryFailed;
 use super::{Run, Stop, Turn};
 use crate::draft::Rebased;
 use crate::passing::pass;
-use crate::ports::{ModelRequest, ToolCall, ToolOutcome};
+use crate::ports::{ModelRequest, OUT_OF_FILES, ToolCall, ToolOutcome};
 
 impl Run<'_> {
     pub(super) async fn call_pure(&mut self, node: &Node, name: &ToolName, input: &Json) -> Result<Turn, Stop> {
@@ -33,13 +33,19 @@ impl Run<'_> {
         };
         self.need_safety().await?;
         aetheris_fault::crash_point!("run.pure.before_call");
-        let Some(outcome) = self.droppable(call).await else {
+        let began = self.rt.system.clock.boot();
+        let Some(outcome) = self.perform_shown(call).await? else {
             return Ok(Turn::Go);
         };
         aetheris_fault::crash_point!("run.pure.after_call");
+        let took = self.took_since(began);
         let on_timeout = self.plan.retry_of(node).on_timeout;
         let failed = match outcome {
-            ToolOutcome::Done(output) => return self.succeed_within_bounds(node, output),
+            ToolOutcome::Done(output) => return self.succeed_within_bounds(node, output, took),
+            ToolOutcome::NotSent { error, .. } if error.code == OUT_OF_FILES => {
+                self.wait_for_files(node, &error).await;
+                return Ok(Turn::Go);
+            }
             ToolOutcome::NotSent { error, permanent } => failed(error, None, !permanent),
             ToolOutcome::RefusedRetryable { error, retry_after } => failed(error, retry_after, true),
             ToolOutcome::RefusedPermanent(error) => failed(error, None, false),
@@ -47,12 +53,54 @@ impl Run<'_> {
                 failed(error, retry_after, !(timeout && on_timeout == OnTimeout::Fail))
             }
         };
-        self.after_failure(node, failed).await
+        self.after_failure(node, TryFailed { took_us: Some(took), ..failed }).await
     }
 
-    fn succeed_within_bounds(&mut self, node: &Node, output: Json) -> Result<Turn, Stop> {
+    /// Calls a pure tool. If it takes longer than [`limits::START_SHOWN_AFTER`] and the step's start is not written
+    /// yet, that is written while it runs, so that people see what the job is doing. `None` when the run was
+    /// interrupted, or the start could not be kept: the body then counts for nothing, and is run again.
+    async fn perform_shown(&mut self, call: ToolCall) -> Result<Option<ToolOutcome>, Stop> {
+        let (rt, lease, limit) = (self.rt, self.lease, call.timeout + ADAPTER_GRACE);
+        let mut body = Box::pin(async move {
+            tokio::select! {
+                biased;
+                outcome = rt.tools.call(call) => Some(outcome),
+                () = lease.interrupted() => None,
+                () = pass(rt.system.clock.as_ref(), limit) => Some(overdue(limit)),
+            }
+        });
+        tokio::select! {
+            biased;
+            outcome = &mut body => return Ok(outcome),
+            () = tokio::time::sleep(limits::START_SHOWN_AFTER.to_std()) => {}
+        }
+        if self.draft.is_empty() {
+            return Ok(body.await);
+        }
+        aetheris_fault::sometimes!(StartShown);
+        // A write that ends the run ends the body with it.
+        let (written, outcome) = tokio::try_join!(self.flush(Purpose::Record), async { Ok::<_, Stop>(body.await) })?;
+        Ok(outcome.filter(|_| written == Rebased::Whole))
+    }
+
+    fn took_since(&self, began: Duration) -> u64 {
+        u64::try_from(self.rt.system.clock.boot().saturating_sub(began).as_micros()).unwrap_or(u64::MAX)
+    }
+
+    /// This process has no open file for the call: nobody's failure, and no try. Waits before the step is looked at
+    /// again.
+    pub(super) async fn wait_for_files(&self, node: &Node, error: &Failure) {
+        tracing::warn!(job = %self.state().id, node = %node.id, error = %error.message, "a call could not leave; trying again");
+        tokio::select! {
+            biased;
+            () = self.lease.interrupted() => {}
+            () = tokio::time::sleep(limits::OUT_OF_FILES_PAUSE.to_std()) => {}
+        }
+    }
+
+    fn succeed_within_bounds(&mut self, node: &Node, output: Json, took: u64) -> Result<Turn, Stop> {
         match Json::checked(output.value().clone()) {
-            Ok(output) => self.succeed(node, StepResult::Pure, output, None),
+            Ok(output) => self.succeed_after(node, StepResult::Pure, output, None, Some(took)),
             Err(error) => {
                 let failure = Failure::new("result_refused", format!("the tool's result cannot be recorded: {error}"));
                 self.fail_step(node, failure, StepResult::PermanentFailure, None)?;
@@ -112,7 +160,7 @@ impl Run<'_> {
             return Ok(Turn::Go);
         }
         self.need_safety().await?;
-        let prompt_hash = prompt_hash(&request);
+        let (prompt_hash, began) = (prompt_hash(&request), self.rt.system.clock.boot());
         let limit = request.timeout + ADAPTER_GRACE;
         aetheris_fault::crash_point!("run.model.before_call");
         let answer = tokio::select! {
@@ -124,12 +172,17 @@ impl Run<'_> {
             }
         };
         aetheris_fault::crash_point!("run.model.after_call");
+        let took = self.took_since(began);
         match answer {
+            Err(e) if e.error.code == OUT_OF_FILES => {
+                self.wait_for_files(node, &e.error).await;
+                Ok(Turn::Go)
+            }
             Err(e) => self.after_failure(node, failed(e.error, e.retry_after, e.retryable)).await,
             Ok(answer) => match model_output(llm.format, &answer.text) {
                 Ok(output) => {
                     let record = ModelRecord { model: answer.model, prompt_hash, usage: answer.usage };
-                    self.succeed(node, StepResult::Pure, output, Some(record))
+                    self.succeed_after(node, StepResult::Pure, output, Some(record), Some(took))
                 }
                 Err(error) => self.after_failure(node, failed(error, None, true)).await,
             },
@@ -151,7 +204,7 @@ impl Run<'_> {
 }
 
 pub(super) fn failed(error: Failure, retry_after: Option<aetheris_core::time::Span>, retryable: bool) -> TryFailed {
-    TryFailed { error, on_exhaustion: None, retry_after, retryable }
+    TryFailed { error, on_exhaustion: None, retry_after, retryable, took_us: None }
 }
 
 /// What is known when an adapter has not kept its own timeout.

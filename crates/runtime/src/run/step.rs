@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use aetheris_core::event::{
-    Failure, NodeFinished, NodeRetryScheduled, NodeStarted, RequeueReason, SkipReason, StepResult,
+    Failure, ModelRecord, NodeFinished, NodeRetryScheduled, NodeStarted, RequeueReason, SkipReason, StepResult,
 };
 use aetheris_core::id::IdempotencyKey;
 use aetheris_core::json::Json;
@@ -14,6 +14,7 @@ use aetheris_core::step::StepStatus;
 use aetheris_core::time::Span;
 use aetheris_store::{LedgerWrite, Purpose};
 
+use super::plain::failed;
 use super::{Run, RunEnd, Stop, Turn};
 use crate::draft::Rebased;
 
@@ -24,6 +25,8 @@ pub(super) struct TryFailed {
     pub(super) on_exhaustion: Option<LedgerWrite>,
     pub(super) retry_after: Option<Span>,
     pub(super) retryable: bool,
+    /// How long the body took, if that is told with the step's end.
+    pub(super) took_us: Option<u64>,
 }
 
 impl Run<'_> {
@@ -118,6 +121,7 @@ impl Run<'_> {
         let tries = step.map_or(0, |step| step.tries);
         match step.map_or(StepStatus::Pending, |step| step.status) {
             StepStatus::Pending | StepStatus::Retrying => {
+                tracing::debug!(job = %self.state().id, node = %node.id, number = tries + 1, "a step starts");
                 self.draft.push(self.ids(), NodeStarted { node: node.id.clone(), number: tries + 1 })?;
                 Ok(())
             }
@@ -134,11 +138,25 @@ impl Run<'_> {
         node: &Node,
         result: StepResult,
         output: Json,
-        model: Option<aetheris_core::event::ModelRecord>,
+        model: Option<ModelRecord>,
     ) -> Result<Turn, Stop> {
-        let event = NodeFinished { error: None, model, node: node.id.clone(), output: Some(output.clone()), result };
+        self.succeed_after(node, result, output, model, None)
+    }
+
+    /// Records a plain step's result, with how long its body took.
+    pub(super) fn succeed_after(
+        &mut self,
+        node: &Node,
+        result: StepResult,
+        output: Json,
+        model: Option<ModelRecord>,
+        took_us: Option<u64>,
+    ) -> Result<Turn, Stop> {
+        tracing::debug!(job = %self.state().id, node = %node.id, took_us, "a step has completed");
+        let output_named = output.clone();
+        let event = NodeFinished { error: None, model, node: node.id.clone(), output: Some(output), result, took_us };
         self.draft.push(self.ids(), event)?;
-        self.name_output(&node.id, output);
+        self.name_output(&node.id, output_named);
         Ok(Turn::Go)
     }
 
@@ -160,8 +178,15 @@ impl Run<'_> {
         result: StepResult,
         ledger: Option<LedgerWrite>,
     ) -> Result<(), Stop> {
-        let event = NodeFinished { error: Some(error), model: None, node: node.id.clone(), output: None, result };
-        match ledger {
+        self.fail_step_after(node, result, TryFailed { on_exhaustion: ledger, ..failed(error, None, false) })
+    }
+
+    fn fail_step_after(&mut self, node: &Node, result: StepResult, failed: TryFailed) -> Result<(), Stop> {
+        let TryFailed { error, on_exhaustion, took_us, .. } = failed;
+        tracing::debug!(job = %self.state().id, node = %node.id, code = %error.code, reason = %error.message, "a step has failed");
+        let event =
+            NodeFinished { error: Some(error), model: None, node: node.id.clone(), output: None, result, took_us };
+        match on_exhaustion {
             Some(ledger) => self.draft.push_with_ledger(self.ids(), event, ledger)?,
             None => self.draft.push(self.ids(), event)?,
         }
@@ -175,12 +200,16 @@ impl Run<'_> {
         let spent = if aetheris_fault::planted!("retry-budget-per-claim") { tries.min(1) } else { tries };
         if !failed.retryable || !policy.allows_another(spent) {
             let result = if failed.retryable { StepResult::RetryableFailure } else { StepResult::PermanentFailure };
-            self.fail_step(node, failed.error, result, failed.on_exhaustion)?;
+            self.fail_step_after(node, result, failed)?;
             return Ok(Turn::Go);
         }
         #[expect(clippy::cast_possible_truncation, reason = "the low half of a random value is as random")]
         let random = self.ids().secret() as u64;
         let delay = policy.delay(tries, random, failed.retry_after);
+        tracing::info!(
+            job = %self.state().id, node = %node.id, tries, delay_ms = delay.micros() / 1_000, code = %failed.error.code,
+            reason = %failed.error.message, "a step is tried again"
+        );
         let event = NodeRetryScheduled { after_us: delay.micros(), error: failed.error, node: node.id.clone() };
         self.draft.push(self.ids(), event)?;
         aetheris_fault::crash_point!("run.retry.scheduled");

@@ -1,6 +1,8 @@
 //! The server itself.
 
 use aetheris_api::{CheckView, LiveView, ReadyView};
+use aetheris_core::limits;
+use aetheris_store::{FailedWrite, FileHealth, Health, WriterHealth};
 use axum::extract::State;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::Response;
@@ -28,13 +30,57 @@ pub(super) async fn ready(State(app): State<Shared>) -> Answer {
         Err(error) => Err(error.to_string()),
     };
     let mut checks = vec![check("store", store)];
+    let mut degraded = Vec::new();
+    match app.store().health().await {
+        Ok(health) => {
+            checks.extend(of_store(&health));
+            degraded.extend(clock_ahead(&health));
+        }
+        Err(error) => checks.push(check("writer", Err(error.to_string()))),
+    }
     checks.extend(app.state.ready.iter().map(|ready| check(&ready.name, (ready.look)())));
     if app.state.closing.is_cancelled() {
         checks.push(check("server", Err("it is shutting down".to_owned())));
     }
     let ready = checks.iter().all(|check| check.ok);
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    answer::json(status, &ReadyView { checks, ready })
+    answer::json(status, &ReadyView { checks, degraded, ready })
+}
+
+/// The store's parts, one check each.
+fn of_store(health: &Health) -> Vec<CheckView> {
+    let writer = match health.writer {
+        WriterHealth::Answers => Ok("it answers".to_owned()),
+        WriterHealth::Silent(patience) => {
+            Err(format!("no answer within {patience}: it waits for another process, or hangs"))
+        }
+        WriterHealth::Gone => Err("it has ended; restart the process".to_owned()),
+    };
+    let last = |what: &str, failed: &Option<FailedWrite>| match failed {
+        None => Ok("none has failed since one worked".to_owned()),
+        Some(failed) => Err(format!("the last {what} failed {} ago: {}", failed.age, failed.error)),
+    };
+    let mut checks = vec![
+        check("writer", writer),
+        check("writes", last("write", &health.last_write)),
+        check("claims", last("claim", &health.last_claim)),
+    ];
+    let file = health.file.as_ref().map(|file| match file {
+        FileHealth::AsOpened => Ok("the one that was opened".to_owned()),
+        FileHealth::Gone => Err("the database file was removed or moved away; put it back and restart".to_owned()),
+        FileHealth::Replaced => Err("another file stands where the database was opened; restart".to_owned()),
+        FileHealth::Unknown(why) => Err(format!("the database file cannot be looked at: {why}")),
+    });
+    checks.extend(file.map(|file| check("file", file)));
+    checks
+}
+
+/// The store's clock goes on from its mark more slowly until the wall clock has caught up: nothing is wrong, but
+/// what is due comes late by this much.
+fn clock_ahead(health: &Health) -> Option<String> {
+    let ahead = health.clock_ahead;
+    (ahead > limits::CLOCK_AHEAD_TOLD)
+        .then(|| format!("clock_ahead: the store's clock is {ahead} ahead of the wall clock"))
 }
 
 fn check(name: &str, found: Result<String, String>) -> CheckView {

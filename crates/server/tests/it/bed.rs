@@ -367,7 +367,14 @@ pub(crate) fn started(node: &str) -> NodeStarted {
 
 pub(crate) fn finished(node: &str, output: Option<Value>) -> NodeFinished {
     let output = output.map(Json::new);
-    NodeFinished { error: None, model: None, node: NodeId::from(node), output, result: StepResult::Success }
+    NodeFinished {
+        error: None,
+        model: None,
+        node: NodeId::from(node),
+        output,
+        result: StepResult::Success,
+        took_us: None,
+    }
 }
 
 /// The moment of the bed's beginning, and later ones.

@@ -79,7 +79,7 @@ async fn a_wait_that_ended_otherwise_is_over() {
     let bed = Bed::with_agents().await;
     let job = bed.waiting().await;
     bed.clock.advance(aetheris_core::time::Span::from_secs(86_401));
-    let due = bed.store.due_timers(10).await.unwrap();
+    let due = bed.store.due_timers(None, 10).await.unwrap();
     assert!(bed.state.runtime.fire(&due.timers[0]).await.unwrap());
     signal(&bed, &job, r#"{"correlation_key": "ok-7"}"#).await.problem(409, "wait_over");
     signal(&bed, &job, r#"{"correlation_key": "ok-8"}"#).await.problem(400, "wrong_correlation_key");

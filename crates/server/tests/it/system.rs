@@ -2,10 +2,10 @@ use std::sync::Arc;
 
 use aetheris_core::time::Span;
 use aetheris_server::ReadyCheck;
-use aetheris_store::Purpose;
 use aetheris_store::faulty::{Fault, FaultPlan, FaultyStore, Op};
 use aetheris_store::memory::MemoryStore;
 use aetheris_store::system::ManualClock;
+use aetheris_store::{ErrorKind, FailedWrite, FileHealth, Health, Purpose, Store, WriterHealth};
 
 use crate::bed::{APPROVE, Bed};
 
@@ -99,4 +99,43 @@ async fn the_front_page_names_the_product() {
     let page = bed.get("/").await;
     assert!(page.text.contains("Aetheris") && page.text.contains(env!("CARGO_PKG_VERSION")));
     assert!(page.text.contains("/api/openapi.json"));
+}
+
+#[tokio::test]
+async fn each_part_of_the_store_that_does_not_work_is_named() {
+    let clock = ManualClock::at("2026-11-21T09:00:00Z".parse().unwrap());
+    let memory = Arc::new(MemoryStore::new(Arc::new(clock.clone())));
+    let store = Arc::new(FaultyStore::new(memory, FaultPlan::none()));
+    let bed = Bed::on(clock, Arc::clone(&store) as Arc<dyn Store>, |state| state);
+    let failed = || {
+        let error = "the disk is full".to_owned();
+        Some(FailedWrite { age: Span::from_secs(7), error, kind: ErrorKind::Full })
+    };
+    let good = Health::good;
+    let ill = [
+        ("writer", "no answer within 2s", Health { writer: WriterHealth::Silent(Span::from_secs(2)), ..good() }),
+        ("writer", "it has ended", Health { writer: WriterHealth::Gone, ..good() }),
+        ("writes", "failed 7s ago: the disk is full", Health { last_write: failed(), ..good() }),
+        ("claims", "failed 7s ago: the disk is full", Health { last_claim: failed(), ..good() }),
+        ("file", "was removed", Health { file: Some(FileHealth::Gone), ..good() }),
+        ("file", "another file", Health { file: Some(FileHealth::Replaced), ..good() }),
+        ("file", "no permission", Health { file: Some(FileHealth::Unknown("no permission".to_owned())), ..good() }),
+    ];
+    for (name, detail, health) in ill {
+        store.report(health);
+        let ready = bed.get("/readyz").await;
+        assert_eq!(ready.is(503)["ready"], false);
+        let not: Vec<_> =
+            ready.body["checks"].as_array().unwrap().iter().filter(|check| check["ok"] == false).collect();
+        assert_eq!((not.len(), not[0]["name"].as_str()), (1, Some(name)), "{}", ready.text);
+        assert!(not[0]["detail"].as_str().unwrap().contains(detail), "{}", ready.text);
+        // Whether the process lives is another question, and asks no store.
+        bed.get("/livez").await.is(200);
+    }
+    store.report(Health { file: Some(FileHealth::AsOpened), clock_ahead: Span::from_secs(90), ..good() });
+    let ready = bed.get("/readyz").await;
+    assert_eq!(ready.is(200)["ready"], true);
+    assert!(ready.body["degraded"][0].as_str().unwrap().starts_with("clock_ahead: "), "{}", ready.text);
+    store.report(good());
+    assert_eq!(bed.get("/readyz").await.is(200).get("degraded"), None);
 }

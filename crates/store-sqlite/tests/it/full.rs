@@ -31,7 +31,11 @@ async fn a_full_disk_is_told_and_loses_nothing() {
         let mut message = fixture.message();
         message.message = Json::new(serde_json::json!("x".repeat(size)));
         match fixture.shared().commit(fixture.creation(&message)).await {
-            Ok(committed) => accepted.push((message.job, committed)),
+            Ok(committed) => {
+                accepted.push((message.job, committed));
+                // What has just worked is not remembered as failing.
+                assert_eq!(fixture.store().health().await.unwrap().last_write, None);
+            }
             Err(CommitError::Failed(error)) => {
                 assert_eq!(error.kind, ErrorKind::Full, "{error}");
                 full += 1;

@@ -23,6 +23,7 @@ async fn append(fixture: &Fixture, run: Run, results: u64, numbers: u64) {
         node: "n".into(),
         output: Some(list(numbers)),
         result: StepResult::Pure,
+        took_us: None,
     });
     let mut seq = fixture.store().job(run.job).await.unwrap().unwrap().seq;
     for _ in 0..results {

@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use aetheris_core::id::{InstanceId, JobId, WorkerId};
 use aetheris_core::json::Json;
+use aetheris_core::limits;
 use aetheris_core::time::Span;
 use aetheris_store::conformance::fixture::stands;
 use aetheris_store::conformance::{Fixture, Harness, Opened, Run};
 use aetheris_store::system::{Clock, SystemClock};
-use aetheris_store::{Boxed, ClaimRequest, Purpose, Store};
+use aetheris_store::{Boxed, ClaimRequest, FileHealth, Health, Purpose, Store, WriterHealth};
 use aetheris_store_sqlite::SqliteStore;
 
 use crate::folder::{Folder, options};
@@ -88,4 +89,18 @@ async fn a_standing_claim_sees_what_another_store_has_written() {
     assert!(second.store.claim(behind).await.unwrap().is_empty());
     let job = fixture.pending().await;
     assert_eq!(claim.await.unwrap().first().map(|claimed| claimed.job), Some(job));
+}
+
+#[tokio::test]
+async fn a_writer_that_waits_for_another_process_is_silent_and_then_answers_again() {
+    let folder = Folder::new();
+    let store = SqliteStore::open(options(&folder, Arc::new(SystemClock))).unwrap();
+    assert_eq!(store.health().await.unwrap().writer, WriterHealth::Answers);
+    let other = rusqlite::Connection::open(folder.database()).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    assert_eq!(store.health().await.unwrap().writer, WriterHealth::Silent(limits::HEALTH_PATIENCE));
+    other.execute_batch("ROLLBACK").unwrap();
+    let health = store.health().await.unwrap();
+    let clock_ahead = health.clock_ahead;
+    assert_eq!(health, Health { clock_ahead, file: Some(FileHealth::AsOpened), ..Health::good() });
 }

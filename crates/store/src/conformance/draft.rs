@@ -88,7 +88,7 @@ impl Draft {
     /// A plain step ends well.
     #[must_use]
     pub fn finish(self, node: &str, output: Option<Json>, result: StepResult) -> Self {
-        self.event(NodeFinished { error: None, model: None, node: NodeId::from(node), output, result })
+        self.event(NodeFinished { error: None, model: None, node: NodeId::from(node), output, result, took_us: None })
     }
 
     /// A plain step begins and ends.

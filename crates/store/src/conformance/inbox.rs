@@ -209,7 +209,7 @@ pub async fn i5_a_job_that_ends_has_no_timers_left(f: Fixture) {
     assert_eq!(f.store().timers(job).await.unwrap().len(), 1);
     f.ok(f.of(run, Purpose::Finish).await.complete().done()).await;
     assert_eq!(f.store().timers(job).await.unwrap(), []);
-    assert_eq!(f.store().due_timers(8).await.unwrap().next, None);
+    assert_eq!(f.store().due_timers(None, 8).await.unwrap().next, None);
 }
 
 pub async fn i6_a_timer_is_due_from_its_moment_on(f: Fixture) {
@@ -217,10 +217,10 @@ pub async fn i6_a_timer_is_due_from_its_moment_on(f: Fixture) {
     let job = f.create(&super::Message { deadline: Some(deadline), ..f.message() }).await;
     let due = f.now().await.after(deadline);
     f.advance(deadline.minus(TICK));
-    let answer = f.store().due_timers(8).await.unwrap();
+    let answer = f.store().due_timers(None, 8).await.unwrap();
     assert_eq!((answer.timers, answer.next, answer.now.after(TICK)), (Vec::new(), Some(due), due));
     f.advance(TICK);
-    let answer = f.store().due_timers(8).await.unwrap();
+    let answer = f.store().due_timers(None, 8).await.unwrap();
     assert_eq!((answer.timers, answer.next), (vec![TimerRow { due, job, timer: TimerId::Deadline }], None));
 }
 
@@ -243,11 +243,16 @@ pub async fn i6_due_timers_come_oldest_first_and_bounded(f: Fixture) {
         row(one, wait_timer("b"), 3),
         row(two, wait_timer("z"), 3),
     ];
-    let answer = f.store().due_timers(8).await.unwrap();
+    let answer = f.store().due_timers(None, 8).await.unwrap();
     assert_eq!((answer.timers.as_slice(), answer.next), (expected.as_slice(), Some(at(10))));
     for limit in [0, 2] {
-        let answer = f.store().due_timers(limit).await.unwrap();
+        let answer = f.store().due_timers(None, limit).await.unwrap();
         assert_eq!((answer.timers.as_slice(), answer.next), (&expected[..limit], Some(at(10))));
+    }
+    // Page by page, each after the last one of the page before.
+    for (place, row) in expected.iter().enumerate() {
+        let answer = f.store().due_timers(Some(row.clone()), 8).await.unwrap();
+        assert_eq!((answer.timers.as_slice(), answer.next), (&expected[place + 1..], Some(at(10))));
     }
 }
 
@@ -258,7 +263,7 @@ pub async fn i6_a_fired_timer_is_gone(f: Fixture) {
     let fired = TimerFired { timer: TimerId::Deadline };
     let moment = f.now().await;
     f.ok(f.draft(job, Purpose::Timer, Guard::Due(moment)).await.event(fired).done()).await;
-    assert_eq!(f.store().due_timers(8).await.unwrap().timers, []);
+    assert_eq!(f.store().due_timers(None, 8).await.unwrap().timers, []);
     assert_eq!(f.store().timers(job).await.unwrap(), []);
 }
 
@@ -267,7 +272,7 @@ pub async fn i7_a_timer_is_not_fired_before_its_moment_whatever_was_listed(f: Fi
     let job = f.create(&super::Message { deadline, ..f.message() }).await;
     let stored = f.now().await;
     f.advance(Span::from_secs(1));
-    let listed = f.store().due_timers(8).await.unwrap();
+    let listed = f.store().due_timers(None, 8).await.unwrap();
     assert_eq!(listed.timers.len(), 1);
     // Nothing was stored at the moment of the list: the clock can be set back behind it.
     f.clock.set_wall(stored);

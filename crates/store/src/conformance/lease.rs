@@ -98,7 +98,7 @@ async fn left(f: &Fixture, status: JobStatus) -> JobId {
     assert_eq!((row.status, row.holder), (status, None));
     f.advance(Span::from_secs(24 * 3600));
     assert_eq!(f.claim_ids(8).await, []);
-    assert_eq!(f.store().expired(8).await.unwrap(), []);
+    assert_eq!(f.store().expired(None, 8).await.unwrap(), []);
     run.job
 }
 

@@ -237,9 +237,9 @@ pub async fn q4_what_is_not_there_is_none(f: Fixture) {
     assert!(!store.delete_agent(AgentName::from("nobody")).await.unwrap());
     assert_eq!(store.plan(Hash::of(b"nothing")).await.unwrap(), None);
     assert_eq!(store.in_doubt(9).await.unwrap(), []);
-    assert_eq!(store.expired(9).await.unwrap(), []);
-    assert_eq!(store.held_by(InstanceId::from_u128(5), 9).await.unwrap(), []);
-    let due = store.due_timers(9).await.unwrap();
+    assert_eq!(store.expired(None, 9).await.unwrap(), []);
+    assert_eq!(store.held_by(InstanceId::from_u128(5), None, 9).await.unwrap(), []);
+    let due = store.due_timers(None, 9).await.unwrap();
     assert_eq!((due.timers, due.next), (Vec::new(), None));
     assert_eq!(f.claim(4).await, []);
 }

@@ -1,8 +1,8 @@
 //! L10 to L12: leases that are over, and who takes jobs back.
 
 use aetheris_core::event::RequeueReason;
-use aetheris_core::id::InstanceId;
-use aetheris_core::lease::{Guard, GuardRefusal};
+use aetheris_core::id::{InstanceId, JobId};
+use aetheris_core::lease::{Fence, Guard, GuardRefusal};
 use aetheris_core::time::Span;
 
 use super::fixture::{TTL, instance};
@@ -12,14 +12,18 @@ use crate::unit::Purpose;
 
 const TICK: Span = Span::from_micros(1);
 
+async fn expired(f: &Fixture, limit: usize) -> Vec<(JobId, Fence)> {
+    f.store().expired(None, limit).await.unwrap().iter().map(|lease| (lease.job, lease.fence)).collect()
+}
+
 pub async fn l10_a_lease_is_listed_from_its_end_on(f: Fixture) {
     let run = f.running().await;
     f.advance(TTL.minus(TICK));
-    assert_eq!(f.store().expired(8).await.unwrap(), []);
+    assert_eq!(f.store().expired(None, 8).await.unwrap(), []);
     f.advance(TICK);
-    assert_eq!(f.store().expired(8).await.unwrap(), [(run.job, run.fence)]);
+    assert_eq!(expired(&f, 8).await, [(run.job, run.fence)]);
     f.reclaim(run).await;
-    assert_eq!(f.store().expired(8).await.unwrap(), []);
+    assert_eq!(f.store().expired(None, 8).await.unwrap(), []);
 }
 
 pub async fn l10_the_longest_over_comes_first(f: Fixture) {
@@ -35,9 +39,16 @@ pub async fn l10_the_longest_over_comes_first(f: Fixture) {
     }
     f.advance(TTL);
     let expected: Vec<_> = [1, 2, 0, 3].into_iter().map(|place| (runs[place].job, runs[place].fence)).collect();
-    assert_eq!(f.store().expired(8).await.unwrap(), expected);
-    assert_eq!(f.store().expired(2).await.unwrap(), expected[..2]);
-    assert_eq!(f.store().expired(0).await.unwrap(), []);
+    assert_eq!(expired(&f, 8).await, expected);
+    assert_eq!(expired(&f, 2).await, expected[..2]);
+    assert_eq!(expired(&f, 0).await, []);
+    // Page by page, each after the last one of the page before.
+    let (mut after, mut paged) = (None, Vec::new());
+    while let Some(lease) = f.store().expired(after, 1).await.unwrap().pop() {
+        paged.push((lease.job, lease.fence));
+        after = Some(lease);
+    }
+    assert_eq!(paged, expected);
 }
 
 pub async fn l11_held_jobs_are_listed_by_instance(f: Fixture) {
@@ -53,13 +64,14 @@ pub async fn l11_held_jobs_are_listed_by_instance(f: Fixture) {
         held.push((claimed.job, claimed.fence));
     }
     f.advance(TTL.plus(TTL));
-    assert_eq!(f.store().held_by(instance(), 8).await.unwrap(), mine);
-    assert_eq!(f.store().held_by(other, 8).await.unwrap(), theirs);
-    assert_eq!(f.store().held_by(other, 1).await.unwrap(), theirs[..1]);
-    assert_eq!(f.store().held_by(InstanceId::from_u128(9), 8).await.unwrap(), []);
+    assert_eq!(f.store().held_by(instance(), None, 8).await.unwrap(), mine);
+    assert_eq!(f.store().held_by(other, None, 8).await.unwrap(), theirs);
+    assert_eq!(f.store().held_by(other, None, 1).await.unwrap(), theirs[..1]);
+    assert_eq!(f.store().held_by(instance(), Some(mine[0].0), 8).await.unwrap(), mine[1..]);
+    assert_eq!(f.store().held_by(InstanceId::from_u128(9), None, 8).await.unwrap(), []);
     let run = Run { fence: mine[0].1, job: mine[0].0 };
     f.ok(f.of(run, Purpose::Finish).await.complete().done()).await;
-    assert_eq!(f.store().held_by(instance(), 8).await.unwrap(), mine[1..]);
+    assert_eq!(f.store().held_by(instance(), None, 8).await.unwrap(), mine[1..]);
 }
 
 pub async fn l12_a_live_lease_is_not_taken_back(f: Fixture) {

@@ -6,7 +6,8 @@ use aetheris_core::ledger::LedgerRow;
 use aetheris_core::limits;
 
 use crate::{
-    AgentRow, DueTimers, EventRow, Evidence, History, JobRow, PlanDocument, Store, StoreStatus, TimerRow, WriterStats,
+    AgentRow, DueTimers, EventRow, Evidence, ExpiredLease, History, JobRow, PlanDocument, Store, StoreStatus, TimerRow,
+    WriterStats,
 };
 
 /// One job.
@@ -36,7 +37,7 @@ pub struct Overview {
     /// Due timers.
     pub due: DueTimers,
     /// Expired leases.
-    pub expired: Vec<(JobId, Fence)>,
+    pub expired: Vec<ExpiredLease>,
     /// What each instance holds.
     pub held: Vec<Vec<(JobId, Fence)>>,
     /// All rows, newest first.
@@ -84,14 +85,14 @@ pub async fn overview(store: &dyn Store, instances: &[InstanceId]) -> Overview {
     }
     let mut held = Vec::new();
     for instance in instances {
-        held.push(store.held_by(*instance, limits::SWEEP_ROWS_MAX).await.unwrap());
+        held.push(store.held_by(*instance, None, limits::SWEEP_ROWS_MAX).await.unwrap());
     }
     let status = store.status().await.unwrap();
     Overview {
         agents,
         doubts: store.in_doubt(limits::PAGE_JOBS_MAX).await.unwrap(),
-        due: store.due_timers(limits::SWEEP_ROWS_MAX).await.unwrap(),
-        expired: store.expired(limits::SWEEP_ROWS_MAX).await.unwrap(),
+        due: store.due_timers(None, limits::SWEEP_ROWS_MAX).await.unwrap(),
+        expired: store.expired(None, limits::SWEEP_ROWS_MAX).await.unwrap(),
         held,
         jobs: jobs(store).await,
         status: StoreStatus { backend: "", durability: String::new(), writer: WriterStats::default(), ..status },

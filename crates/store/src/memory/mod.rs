@@ -23,12 +23,12 @@ use tokio::sync::Notify;
 use crate::claim::{ClaimRequest, Claimed, Heartbeat, Renewal};
 use crate::error::{CommitError, StoreError};
 use crate::query::{
-    AgentRow, DueTimers, EventRow, Evidence, History, JobFilter, JobPage, JobRow, NewAgent, PlanDocument, PutAgent,
-    StoreStatus, TimerRow,
+    AgentRow, DueTimers, EventRow, Evidence, ExpiredLease, History, JobFilter, JobPage, JobRow, NewAgent, PlanDocument,
+    PutAgent, StoreStatus, TimerRow,
 };
 use crate::system::Clock;
 use crate::unit::{Committed, UnitOfWork};
-use crate::{Boxed, Hints, Store};
+use crate::{Boxed, Health, Hints, Store};
 use tables::Tables;
 
 /// A store that lives as long as its process.
@@ -172,24 +172,33 @@ impl Store for MemoryStore {
         self.read(|tables| tables.evidence(job))
     }
 
-    fn due_timers(&self, limit: usize) -> Boxed<'_, Result<DueTimers, StoreError>> {
-        self.read(|tables| tables.due_timers(limit, tables.now(self.clock.wall())))
+    fn due_timers(&self, after: Option<TimerRow>, limit: usize) -> Boxed<'_, Result<DueTimers, StoreError>> {
+        self.read(|tables| tables.due_timers(after.as_ref(), limit, tables.now(self.clock.wall())))
     }
 
     fn timers(&self, job: JobId) -> Boxed<'_, Result<Vec<TimerRow>, StoreError>> {
         self.read(|tables| tables.timers(job))
     }
 
-    fn expired(&self, limit: usize) -> Boxed<'_, Result<Vec<(JobId, Fence)>, StoreError>> {
-        self.read(|tables| tables.expired(limit, tables.now(self.clock.wall())))
+    fn expired(&self, after: Option<ExpiredLease>, limit: usize) -> Boxed<'_, Result<Vec<ExpiredLease>, StoreError>> {
+        self.read(|tables| tables.expired(after, limit, tables.now(self.clock.wall())))
     }
 
-    fn held_by(&self, instance: InstanceId, limit: usize) -> Boxed<'_, Result<Vec<(JobId, Fence)>, StoreError>> {
-        self.read(|tables| tables.held_by(instance, limit))
+    fn held_by(
+        &self,
+        instance: InstanceId,
+        after: Option<JobId>,
+        limit: usize,
+    ) -> Boxed<'_, Result<Vec<(JobId, Fence)>, StoreError>> {
+        self.read(|tables| tables.held_by(instance, after, limit))
     }
 
     fn status(&self) -> Boxed<'_, Result<StoreStatus, StoreError>> {
         self.read(|tables| tables.status(self.clock.wall()))
+    }
+
+    fn health(&self) -> Boxed<'_, Result<Health, StoreError>> {
+        self.read(|_| Health::good())
     }
 
     fn hints(&self) -> &Hints {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use aetheris_core::event::TimerId;
 use aetheris_core::id::{InstanceId, JobId};
 use aetheris_core::lease::Fence;
 use aetheris_core::ledger::LedgerRow;
@@ -10,7 +11,9 @@ use aetheris_core::time::Timestamp;
 
 use super::tables::{GENERATION, Tables};
 use crate::error::{ErrorKind, StoreError};
-use crate::query::{DueTimers, EventRow, Evidence, History, JobFilter, JobPage, JobRow, StoreStatus, TimerRow};
+use crate::query::{
+    DueTimers, EventRow, Evidence, ExpiredLease, History, JobFilter, JobPage, JobRow, StoreStatus, TimerRow,
+};
 use crate::rules;
 
 impl Tables {
@@ -79,26 +82,29 @@ impl Tables {
         sorted(rows.collect())
     }
 
-    pub(super) fn due_timers(&self, limit: usize, now: Timestamp) -> DueTimers {
+    pub(super) fn due_timers(&self, after: Option<&TimerRow>, limit: usize, now: Timestamp) -> DueTimers {
         let all = sorted(self.jobs.keys().flat_map(|job| self.timers(*job)).collect());
         let next = all.iter().map(|row| row.due).find(|due| *due > now);
         let limit = limit.min(limits::SWEEP_ROWS_MAX);
-        let timers = all.into_iter().filter(|row| row.due <= now).take(limit).collect();
+        let due = all.into_iter().filter(|row| row.due <= now);
+        let timers = due.filter(|row| after.is_none_or(|after| place(after) < place(row))).take(limit).collect();
         DueTimers { next, now, timers }
     }
 
-    pub(super) fn expired(&self, limit: usize, now: Timestamp) -> Vec<(JobId, Fence)> {
+    pub(super) fn expired(&self, after: Option<ExpiredLease>, limit: usize, now: Timestamp) -> Vec<ExpiredLease> {
         let holders = self.jobs.values().filter_map(|job| Some((job.row.holder.as_ref()?, &job.row)));
         let mut rows: Vec<_> = holders
             .filter(|(holder, _)| !holder.is_live(now))
-            .map(|(holder, row)| (holder.lease_until, row.id, row.fence))
+            .map(|(holder, row)| ExpiredLease { until: holder.lease_until, job: row.id, fence: row.fence })
+            .filter(|lease| after.is_none_or(|after| (after.until, after.job) < (lease.until, lease.job)))
             .collect();
         rows.sort_unstable();
-        rows.into_iter().take(limit.min(limits::SWEEP_ROWS_MAX)).map(|(_, id, fence)| (id, fence)).collect()
+        rows.truncate(limit.min(limits::SWEEP_ROWS_MAX));
+        rows
     }
 
-    pub(super) fn held_by(&self, instance: InstanceId, limit: usize) -> Vec<(JobId, Fence)> {
-        let rows = self.jobs.values().map(|job| &job.row);
+    pub(super) fn held_by(&self, instance: InstanceId, after: Option<JobId>, limit: usize) -> Vec<(JobId, Fence)> {
+        let rows = self.jobs.values().map(|job| &job.row).filter(|row| after.is_none_or(|after| after < row.id));
         let held = rows.filter(|row| row.holder.as_ref().is_some_and(|holder| holder.instance == instance));
         held.take(limit.min(limits::SWEEP_ROWS_MAX)).map(|row| (row.id, row.fence)).collect()
     }
@@ -121,8 +127,12 @@ impl Tables {
 
 /// Oldest first; equal moments by job and name.
 fn sorted(mut rows: Vec<TimerRow>) -> Vec<TimerRow> {
-    rows.sort_by(|a, b| (a.due, a.job, &a.timer).cmp(&(b.due, b.job, &b.timer)));
+    rows.sort_by(|a, b| place(a).cmp(&place(b)));
     rows
+}
+
+fn place(row: &TimerRow) -> (Timestamp, JobId, &TimerId) {
+    (row.due, row.job, &row.timer)
 }
 
 fn fits(row: &JobRow, filter: &JobFilter) -> bool {

@@ -6,6 +6,7 @@ mod commits;
 mod disproof;
 mod doubt;
 mod ending;
+mod life;
 mod pauses;
 mod steps;
 mod waits;

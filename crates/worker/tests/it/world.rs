@@ -4,16 +4,17 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
 
 use aetheris_core::event::{Event, Failure};
-use aetheris_core::id::{InstanceId, JobId, WorkerId};
+use aetheris_core::id::{AttemptId, EventId, InstanceId, JobId, WorkerId};
 use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
 use aetheris_core::state::JobState;
 use aetheris_core::time::Span;
 use aetheris_runtime::ops::{Signal, SignalAnswer};
+use aetheris_runtime::pulse::Pulse;
 use aetheris_runtime::{InFlight, OpError, Runtime, ToolCall, ToolOutcome, Tools, Wakeups};
 use aetheris_scheduler::SweepOptions;
 use aetheris_store::faulty::{FaultPlan, FaultyStore};
-use aetheris_store::{Boxed, NewAgent};
+use aetheris_store::{Boxed, ClaimIds, ClaimRequest, NewAgent, Store};
 use aetheris_testing::{FakeModels, FakeTools, ModelReply, TestWorld};
 use aetheris_worker::{StopSignals, Worker, WorkerOptions};
 use serde_json::Value;
@@ -75,6 +76,7 @@ pub(crate) struct World {
 
 pub(crate) struct Process {
     pub(crate) stop: StopSignals,
+    pub(crate) store: Arc<FaultyStore>,
     pub(crate) sweeps: CancellationToken,
     pub(crate) worker: tokio::task::JoinHandle<()>,
     keeper: tokio::task::JoinHandle<()>,
@@ -95,6 +97,13 @@ impl Process {
 }
 
 pub(crate) const TTL: Span = Span::from_secs(30);
+
+impl Process {
+    /// The operations of the process, on its own way to the store.
+    pub(crate) fn runtime(&self, world: &World) -> Runtime {
+        Runtime { store: Arc::clone(&self.store) as _, wakeups: Wakeups::default(), ..world.rt.clone() }
+    }
+}
 
 impl World {
     pub(crate) fn new() -> Self {
@@ -128,12 +137,44 @@ impl World {
         let instance = InstanceId::from_u128(self.rt.system.ids.secret());
         // Another process: its hints are its own.
         let store = Arc::new(FaultyStore::new(Arc::clone(&self.rt.store), faults));
-        let rt = Runtime { in_flight: InFlight::default(), store, wakeups: Wakeups::default(), ..self.rt.clone() };
+        let wakeups = Wakeups::default();
+        let shared: Arc<dyn Store> = Arc::clone(&store) as _;
+        let rt = Runtime { in_flight: InFlight::default(), store: shared, wakeups, ..self.rt.clone() };
         let (worker, keeper) = Worker::new(rt.clone(), instance, options, stop.clone());
         let sweeps = CancellationToken::new();
-        tokio::spawn(aetheris_scheduler::fire_timers(rt.clone(), SweepOptions::default(), sweeps.clone()));
-        tokio::spawn(aetheris_scheduler::reclaim_expired(rt, SweepOptions::default(), sweeps.clone()));
-        Process { stop, sweeps, worker: tokio::spawn(worker.run()), keeper: tokio::spawn(keeper.run()) }
+        tokio::spawn(aetheris_scheduler::fire_timers(
+            rt.clone(),
+            SweepOptions::default(),
+            Pulse::default(),
+            sweeps.clone(),
+        ));
+        tokio::spawn(aetheris_scheduler::reclaim_expired(
+            rt,
+            SweepOptions::default(),
+            Pulse::default(),
+            sweeps.clone(),
+        ));
+        Process { stop, store, sweeps, worker: tokio::spawn(worker.run()), keeper: tokio::spawn(keeper.run()) }
+    }
+
+    /// Claims everything that can be claimed for a process that does nothing with it; its name.
+    pub(crate) async fn claim_all(&self) -> InstanceId {
+        let instance = InstanceId::from_u128(self.rt.system.ids.secret());
+        loop {
+            let ids = self.rt.system.ids.as_ref();
+            let pair =
+                |_| ClaimIds { attempt: AttemptId::from_u128(ids.secret()), event: EventId::from_u128(ids.secret()) };
+            let request = ClaimRequest {
+                ids: (0..64).map(pair).collect(),
+                instance,
+                linger: Span::ZERO,
+                ttl: TTL,
+                worker: WorkerId::from("gone"),
+            };
+            if self.rt.store.claim(request).await.unwrap().is_empty() {
+                return instance;
+            }
+        }
     }
 
     pub(crate) async fn submit(&self, agent: &str, message: Value) -> JobId {

@@ -9,17 +9,17 @@ use aetheris_core::json::Json;
 use aetheris_runtime::ops::Submission;
 use aetheris_store::system::Clock;
 use aetheris_store::{NewAgent, Store};
-use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{self, Environment, Override};
 use crate::error::Error;
+use crate::supervise::Tasks;
 use crate::wiring::Wired;
 
 /// The real parts, wired as `dev` wires them.
 pub(crate) struct World {
     pub(crate) wired: Wired,
-    tasks: JoinSet<()>,
+    tasks: Tasks,
     stop: CancellationToken,
 }
 
@@ -34,7 +34,7 @@ impl World {
         flags.push(Override { key: "worker.slots", value: serde_json::json!(slots), flag: "--slots" });
         let config = config::from_text(None, &Environment::of(&[]), &flags).map_err(Error::Config)?;
         let wired = Wired::new(config, &Environment::of(&[]), true, false)?;
-        let (mut tasks, stop) = (JoinSet::new(), CancellationToken::new());
+        let (mut tasks, stop) = (Tasks::default(), CancellationToken::new());
         wired.start_sweeps(&mut tasks, &stop);
         wired.start_worker(&mut tasks)?;
         Ok(Self { wired, tasks, stop })
@@ -96,7 +96,7 @@ impl World {
     pub(crate) async fn end(mut self) {
         self.wired.stop.drain.cancel();
         self.stop.cancel();
-        while self.tasks.join_next().await.is_some() {}
+        while self.tasks.next().await.is_some() {}
     }
 }
 

@@ -61,7 +61,14 @@ fn what_is_absent_stays_absent() {
         wait_type: WaitType::Timer,
     };
     assert_eq!(text(&wait), r#"{"node":"a","park":true,"wait_type":"timer"}"#);
-    let finished = NodeFinished { error: None, model: None, node: "a".into(), output: None, result: StepResult::Pure };
+    let finished = NodeFinished {
+        error: None,
+        model: None,
+        node: "a".into(),
+        output: None,
+        result: StepResult::Pure,
+        took_us: None,
+    };
     assert_eq!(text(&finished), r#"{"node":"a","result":"pure"}"#);
     let null = NodeFinished { output: Some(Json::null()), ..finished };
     assert_eq!(text(&null), r#"{"node":"a","output":null,"result":"pure"}"#);

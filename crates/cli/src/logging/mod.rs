@@ -1,0 +1,146 @@
+//! Logs: always on stderr, so that stdout has results only, and never in anybody's way ([`sink`]).
+//!
+//! With `log.format: json` every line of a server process is one JSON object: what it logs, what it says when it
+//! starts and stops, and its last words.
+
+mod sink;
+
+use std::sync::OnceLock;
+
+use aetheris_core::limits;
+use aetheris_store::system::{Clock, SystemClock};
+use tracing_subscriber::EnvFilter;
+
+use self::sink::Sink;
+use crate::config::{Environment, Log, LogFormat};
+use crate::error::Error;
+use crate::out::Out;
+
+/// The variable that chooses what is logged, as `info,aetheris_worker=debug`.
+pub const VARIABLE: &str = "AETHERIS_LOG";
+
+/// What a process says of its own beginning and end with `log.format: json`: no filter takes it away.
+const PROCESS: &str = "process";
+
+struct Started {
+    json: bool,
+    sink: Sink,
+}
+
+static STARTED: OnceLock<Started> = OnceLock::new();
+
+/// Starts logging: `-v` wins over the variable, the variable over the configuration. Where nobody says anything,
+/// servers and workers, which have a configuration, log at `info`, and commands warnings only.
+///
+/// # Errors
+/// [`Error::Usage`] for a filter that makes no sense; the thread that writes cannot be started.
+pub fn start(verbose: u8, env: &Environment, log: Option<&Log>, color: bool) -> Result<(), Error> {
+    let default = if log.is_some() { "info" } else { "warn" };
+    let filter = filter(verbose, env.get(VARIABLE), log.and_then(|log| log.filter.as_deref()), default)?;
+    let filter = match format!("{PROCESS}=info").parse() {
+        Ok(always) => filter.add_directive(always),
+        Err(_) => filter,
+    };
+    let json = log.is_some_and(|log| log.format == LogFormat::Json);
+    if STARTED.get().is_none() {
+        let sink = Sink::start(std::io::stderr(), move |lines| lost(lines, json))
+            .map_err(|error| anyhow::anyhow!("the thread that writes the log cannot be started: {error}"))?;
+        // In one process with several commands, as tests have, the first one decides.
+        let _already_started = STARTED.set(Started { json, sink });
+    }
+    let Some(started) = STARTED.get() else {
+        return Ok(());
+    };
+    // What cannot be written is dropped; `tracing` would else tell stderr, and panic where that fails.
+    let lines = tracing_subscriber::fmt().with_env_filter(filter).log_internal_errors(false);
+    let lines = lines.with_writer(move || &started.sink);
+    let _already_started = if started.json {
+        tracing::subscriber::set_global_default(lines.json().flatten_event(true).finish())
+    } else {
+        tracing::subscriber::set_global_default(lines.with_ansi(color).finish())
+    };
+    Ok(())
+}
+
+/// Whether the lines of this process are JSON objects.
+#[must_use]
+pub fn is_json() -> bool {
+    STARTED.get().is_some_and(|started| started.json)
+}
+
+/// Says something on stderr about the process itself, whatever the filter. Nobody waits for its being read.
+pub fn say(out: &Out, line: &str) {
+    match STARTED.get() {
+        Some(started) if started.json => tracing::info!(target: PROCESS, "{line}"),
+        Some(started) => started.sink.line(format!("{line}\n").as_bytes()),
+        None => out.note(line),
+    }
+}
+
+/// Says on stderr what ended the process, or a part of it. False where logging has not begun.
+pub fn say_error(line: &str) -> bool {
+    match STARTED.get() {
+        Some(started) if started.json => tracing::error!(target: PROCESS, "{line}"),
+        Some(started) => started.sink.line(format!("error: {line}\n").as_bytes()),
+        None => return false,
+    }
+    true
+}
+
+/// Waits until what was logged is written: at the end of the process, for a moment at most.
+pub fn flush() {
+    if let Some(started) = STARTED.get() {
+        started.sink.flush(limits::LOG_LAST_WORDS_MAX.to_std());
+    }
+}
+
+fn lost(lines: u64, json: bool) -> String {
+    let message = format!("{lines} lines of the log were dropped: it could not be written");
+    if !json {
+        return format!("{message}\n");
+    }
+    let line = serde_json::json!({
+        "timestamp": SystemClock.wall().to_string(), "level": "WARN", "message": message, "target": PROCESS,
+    });
+    format!("{line}\n")
+}
+
+fn filter(
+    verbose: u8,
+    variable: Option<&str>,
+    configured: Option<&str>,
+    default: &'static str,
+) -> Result<EnvFilter, Error> {
+    let (text, place) = match (verbose, variable, configured) {
+        (1, _, _) => ("info", "-v"),
+        (2, _, _) => ("debug", "-vv"),
+        (3.., _, _) => ("trace", "-vvv"),
+        (0, Some(text), _) => (text, VARIABLE),
+        (0, None, Some(text)) => (text, "log.filter"),
+        (0, None, None) => (default, "default"),
+    };
+    EnvFilter::try_new(text).map_err(|error| Error::Usage(format!("{place}: `{text}` is not a log filter: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_decides() {
+        let shown = |filter: EnvFilter| filter.to_string();
+        assert_eq!(shown(filter(0, None, None, "warn").unwrap()), "warn");
+        assert_eq!(shown(filter(0, None, Some("error"), "info").unwrap()), "error");
+        assert_eq!(shown(filter(0, Some("debug"), Some("error"), "info").unwrap()), "debug");
+        assert_eq!(shown(filter(1, Some("debug"), None, "info").unwrap()), "info");
+        let error = filter(0, Some("a=b=c"), None, "info").unwrap_err().to_string();
+        assert!(error.starts_with("AETHERIS_LOG: `a=b=c` is not a log filter"), "{error}");
+    }
+
+    #[test]
+    fn dropped_lines_are_told_in_the_form_of_the_log() {
+        assert!(lost(3, false).starts_with("3 lines of the log were dropped"));
+        let line: serde_json::Value = serde_json::from_str(lost(3, true).trim_end()).unwrap();
+        assert_eq!((line["level"].as_str(), line["target"].as_str()), (Some("WARN"), Some(PROCESS)));
+    }
+}

@@ -1,0 +1,111 @@
+//! What the writer remembers of its last write and its last claim, for those who ask how the store is.
+
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use aetheris_core::time::Span;
+use aetheris_store::{ErrorKind, FailedWrite};
+
+use crate::error::Trouble;
+
+/// What can fail while the rest works.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Part {
+    Claim,
+    Write,
+}
+
+/// The last failure of each part, until it works again.
+#[derive(Debug, Default)]
+pub(crate) struct Vitals {
+    claim: Mutex<Option<Failed>>,
+    write: Mutex<Option<Failed>>,
+}
+
+#[derive(Debug, Clone)]
+struct Failed {
+    at: Duration,
+    error: String,
+    kind: ErrorKind,
+}
+
+impl Vitals {
+    /// It failed at this moment of the boot clock. A request that is itself wrong says nothing about the store.
+    pub(crate) fn failed(&self, part: Part, trouble: &Trouble, at: Duration) {
+        let kind = trouble.kind();
+        if kind != ErrorKind::Invalid {
+            *self.part(part) = Some(Failed { at, error: trouble.to_string(), kind });
+        }
+    }
+
+    /// It worked.
+    pub(crate) fn worked(&self, part: Part) {
+        *self.part(part) = None;
+    }
+
+    /// Whether trying a write would tell more than is known: the last one failed for a reason that may be over.
+    /// A disk is full until it has room again, even where one more page finds a place.
+    pub(crate) fn may_be_over(&self, has_room: impl FnOnce() -> bool) -> bool {
+        let kind = self.part(Part::Write).as_ref().map(|failed| failed.kind);
+        match kind {
+            None | Some(ErrorKind::Corrupt | ErrorKind::Invalid) => false,
+            Some(ErrorKind::Unavailable) => true,
+            Some(ErrorKind::Full) => has_room(),
+        }
+    }
+
+    /// The failure, if it has not worked since.
+    pub(crate) fn last(&self, part: Part, now: Duration) -> Option<FailedWrite> {
+        let failed = self.part(part).clone()?;
+        let age = Span::from_std(now.saturating_sub(failed.at));
+        Some(FailedWrite { age, error: failed.error, kind: failed.kind })
+    }
+
+    fn part(&self, part: Part) -> MutexGuard<'_, Option<Failed>> {
+        let part = match part {
+            Part::Claim => &self.claim,
+            Part::Write => &self.write,
+        };
+        part.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether the file system of a folder has room for what is usually written in a while. Where it cannot be
+/// asked, a write finds out.
+pub(crate) fn has_room(folder: &Path) -> bool {
+    rustix::fs::statvfs(folder).map_or(true, |found| found.f_bavail.saturating_mul(found.f_frsize) >= ROOM_BYTES_MIN)
+}
+
+/// The room that a disk must have again before it is not full any more: a few of the largest units.
+const ROOM_BYTES_MIN: u64 = 16 * 1024 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_is_remembered_until_it_works_again_and_a_wrong_request_is_none() {
+        let (vitals, now) = (Vitals::default(), Duration::from_secs(100));
+        vitals.failed(Part::Write, &Trouble::Invalid("no such column".to_owned()), now);
+        assert_eq!(vitals.last(Part::Write, now), None);
+        vitals.failed(Part::Claim, &Trouble::Corrupt("a row".to_owned()), now);
+        assert_eq!((vitals.last(Part::Write, now), vitals.may_be_over(|| true)), (None, false));
+        let failed = vitals.last(Part::Claim, now + Duration::from_secs(7)).unwrap();
+        assert_eq!((failed.age, failed.kind, failed.error.as_str()), (Span::from_secs(7), ErrorKind::Corrupt, "a row"));
+        vitals.worked(Part::Claim);
+        assert_eq!(vitals.last(Part::Claim, now), None);
+    }
+
+    #[test]
+    fn a_full_disk_is_tried_again_when_it_has_room_and_a_damaged_one_by_real_writes_only() {
+        let (vitals, now) = (Vitals::default(), Duration::ZERO);
+        let full = rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_FULL), None);
+        vitals.failed(Part::Write, &full.into(), now);
+        assert!(!vitals.may_be_over(|| false) && vitals.may_be_over(|| true));
+        vitals.failed(Part::Write, &Trouble::Unavailable("busy".to_owned()), now);
+        assert!(vitals.may_be_over(|| false));
+        vitals.failed(Part::Write, &Trouble::Corrupt("a page".to_owned()), now);
+        assert!(!vitals.may_be_over(|| true));
+    }
+}

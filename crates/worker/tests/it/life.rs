@@ -1,0 +1,201 @@
+//! A process in trouble, or at its end: nothing is tried for ever, and what fails holds up nobody else.
+
+use aetheris_core::event::{Event, Failure, RequeueReason};
+use aetheris_core::job::JobStatus;
+use aetheris_core::limits;
+use aetheris_core::state::Ending;
+use aetheris_core::step::StepStatus;
+use aetheris_runtime::ToolOutcome;
+use aetheris_runtime::ports::OUT_OF_FILES;
+use aetheris_store::Purpose;
+use aetheris_store::faulty::{Fault, FaultKind, FaultPlan, Op};
+use serde_json::json;
+
+use crate::world::{TTL, World, done, hold};
+
+const LOOK: &str = "agent: a\nversion: \"1\"\nplanner: static\nmodel: scripted/echo\ntools:\n  look: { kind: function, function: f, effect: pure, timeout: 60s }\nplan:\n  nodes:\n    - { id: n, kind: tool, tool: look }\n    - { id: m, kind: tool, tool: look, needs: [n] }\n";
+const PAY: &str = "agent: a\nversion: \"1\"\nplanner: static\nmodel: scripted/echo\ntools:\n  pay: { kind: function, function: f, timeout: 60s }\nplan:\n  nodes:\n    - { id: n, kind: tool, tool: pay, retry: { max_attempts: 1 } }\n";
+const SLEEP: &str =
+    "agent: s\nversion: \"1\"\nplanner: static\nplan:\n  nodes:\n    - { id: n, kind: sleep, duration: 5s }\n";
+
+#[tokio::test(start_paused = true)]
+async fn a_unit_that_can_never_be_written_fails_its_job_and_no_other() {
+    let world = World::new();
+    world.put(LOOK).await;
+    // The first result; the job's end, in a unit of its own, is another one.
+    let faults = FaultPlan::none().script(Op::Commit(Purpose::Record), [Some(Fault::Impossible)]);
+    let process = world.start_behind("w", faults);
+    let first = world.submit("a", json!(1)).await;
+    let state = world.done(first).await;
+    let Some(Ending::Failed { error, .. }) = &state.ending else { panic!("{:?}", state.ending) };
+    assert_eq!((error.code.as_str(), process.store.happened(FaultKind::Impossible)), ("write_impossible", 1));
+    let second = world.submit("a", json!(1)).await;
+    assert_eq!(world.done(second).await.status, JobStatus::Completed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_ends_where_nothing_can_ever_be_written() {
+    let world = World::new();
+    world.put(LOOK).await;
+    let always = |purpose| (Op::Commit(purpose), vec![Some(Fault::Impossible); 1_000]);
+    let faults = [Purpose::Record, Purpose::Finish].map(always);
+    let faults = faults.into_iter().fold(FaultPlan::none(), |plan, (op, faults)| plan.script(op, faults));
+    let process = world.start_behind("w", faults);
+    let job = world.submit("a", json!(1)).await;
+    // Each claim fails at its first write and once more at saying so; the third reclaim ends the job.
+    let state = world.done(job).await;
+    let Some(Ending::Failed { error, .. }) = &state.ending else { panic!("{:?}", state.ending) };
+    assert_eq!((error.code.as_str(), process.store.happened(FaultKind::Impossible)), ("attempts_exhausted", 6));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_is_to_stop_does_not_wait_for_a_store_for_ever() {
+    let world = World::new();
+    world.put(LOOK).await;
+    let (act, reached, release) = hold(done(json!(1)));
+    world.tools.next("look", [act]);
+    let process = world.start("w");
+    let job = world.submit("a", json!(1)).await;
+    reached.notified().await;
+    let never = vec![Some(Fault::Before); 100_000];
+    let gone = [Purpose::Record, Purpose::Requeue, Purpose::Finish].into_iter();
+    process.store.replan(gone.fold(FaultPlan::none(), |plan, purpose| plan.script(Op::Commit(purpose), never.clone())));
+    process.stop.drain.cancel();
+    release.notify_one();
+    process.worker.await.unwrap();
+    let tries = process.store.happened(FaultKind::Before);
+    assert!((2..=u64::from(limits::DRAINING_WRITES_MAX) + 2).contains(&tries), "{tries} tries");
+    // The lease is left to expire, and the job goes on elsewhere.
+    let _second = world.start("second");
+    assert_eq!(world.done(job).await.status, JobStatus::Completed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_drains_claims_nothing_that_it_gives_back() {
+    let world = World::new();
+    world.put(LOOK).await;
+    let mut held = Vec::new();
+    for _ in 0..5 {
+        let (act, reached, release) = hold(done(json!(1)));
+        world.tools.next("look", [act]);
+        held.push((reached, release));
+    }
+    let process = world.start("w");
+    let mut jobs = Vec::new();
+    for n in 0..5 {
+        jobs.push(world.submit("a", json!(n)).await);
+    }
+    for (reached, _) in &held {
+        reached.notified().await;
+    }
+    process.stop.drain.cancel();
+    process.sweeps.cancel();
+    process.worker.await.unwrap();
+    for job in jobs {
+        let events = world.events(job).await;
+        let claims = events.iter().filter(|event| matches!(event, Event::JobClaimed(_))).count();
+        let given_back = |event: &&Event| matches!(event, Event::JobRequeued(e) if e.reason == RequeueReason::Draining);
+        assert_eq!((claims, events.iter().filter(given_back).count()), (1, 1));
+        assert_eq!(world.state(job).await.status, JobStatus::Pending);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn timers_of_jobs_that_cannot_be_read_hold_up_no_other() {
+    let world = World::new();
+    world.put(SLEEP).await;
+    let process = world.start("w");
+    let mut bad = Vec::new();
+    for n in 0..limits::SWEEP_ROWS_MAX + 1 {
+        bad.push(world.submit("s", json!(n)).await);
+    }
+    for job in &bad {
+        world.until(*job, &[JobStatus::Waiting]).await;
+    }
+    process.store.damage(bad.iter().copied());
+    // Its timer is the last of all.
+    let good = world.submit("s", json!("good")).await;
+    assert_eq!(world.done(good).await.status, JobStatus::Completed);
+    for job in bad {
+        assert_eq!(world.state(job).await.status, JobStatus::Waiting);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn leases_of_jobs_that_cannot_be_read_hold_up_no_other() {
+    let world = World::new();
+    world.put(LOOK).await;
+    let many = limits::SWEEP_ROWS_MAX + 1;
+    let mut bad = Vec::new();
+    for n in 0..=many {
+        bad.push(world.submit("a", json!(n)).await);
+    }
+    // All are claimed by a process that is gone at once.
+    let instance = world.claim_all().await;
+    let good = bad.pop().unwrap();
+    let process = world.start("w");
+    process.store.damage(bad.iter().copied());
+    let rt = process.runtime(&world);
+    assert!(aetheris_scheduler::reclaim_instance(&rt, instance).await.is_err());
+    assert_eq!(world.until(good, &[JobStatus::Completed]).await.status, JobStatus::Completed);
+    // The same by the end of their leases: the good one is among the last of the list.
+    let late = world.submit("a", json!("late")).await;
+    process.stop.drain.cancel();
+    process.worker.await.unwrap();
+    world.claim_all().await;
+    tokio::time::sleep(TTL.to_std()).await;
+    assert_eq!(
+        aetheris_scheduler::sweep_expired(&rt).await.unwrap(),
+        usize::from(world.state(late).await.owner.is_none())
+    );
+    assert_eq!(world.state(late).await.status, JobStatus::Pending);
+}
+
+#[tokio::test(start_paused = true)]
+async fn want_of_open_files_is_nobodys_try() {
+    let none = || ToolOutcome::NotSent { error: Failure::new(OUT_OF_FILES, "no file"), permanent: false };
+    for (agent, tool) in
+        [(LOOK.replace("tool: look }", "tool: look, retry: { max_attempts: 1 } }"), "look"), (PAY.to_owned(), "pay")]
+    {
+        let world = World::new();
+        world.put(&agent).await;
+        world.tools.next(tool, (0..20).map(|_| crate::world::Act::Say(none())));
+        let _process = world.start("w");
+        let job = world.submit("a", json!(1)).await;
+        let state = world.done(job).await;
+        let step = &state.steps["n"];
+        assert_eq!((state.status, step.status, step.tries), (JobStatus::Completed, StepStatus::Completed, 1), "{tool}");
+        assert!(world.tools.count(tool) > 20);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plain_step_that_takes_long_is_seen_while_it_runs_and_says_how_long_it_took() {
+    let world = World::new();
+    world.put(LOOK).await;
+    let (act, reached, release) = hold(done(json!(1)));
+    world.tools.next("look", [act]);
+    let _process = world.start("w");
+    let job = world.submit("a", json!(1)).await;
+    reached.notified().await;
+    // Nothing else is written by then: the claim's first step has only begun.
+    while world.state(job).await.step_status(&"n".into()) != StepStatus::Running {
+        tokio::time::sleep(limits::START_SHOWN_AFTER.to_std()).await;
+    }
+    tokio::time::sleep(std::time::Duration::from_secs(7)).await;
+    release.notify_one();
+    let state = world.done(job).await;
+    let (slow, quick) = (&state.steps["n"], &state.steps["m"]);
+    let took = |event: &Event| match event {
+        Event::NodeFinished(e) => e.took_us,
+        _ => None,
+    };
+    let took: Vec<u64> = world.events(job).await.iter().filter_map(took).collect();
+    assert!(took.len() == 2 && took[0] >= 7_000_000 && took[1] < 100_000, "{took:?}");
+    let lasted =
+        |step: &aetheris_core::state::StepState| step.finished_at.unwrap().since(step.started_at.unwrap()).micros();
+    assert!(lasted(slow) >= took[0] && lasted(quick) >= took[1], "{} {}", lasted(slow), lasted(quick));
+    // One that is quick costs no write of its own.
+    let starts = world.kinds(job).await.iter().filter(|kind| **kind == "node_started").count();
+    assert_eq!(starts, 2);
+}
