@@ -126,6 +126,7 @@ mod tests {
             ("missing_correlation_key", 400, Exit::Usage),
             ("job_finished", 409, Exit::Conflict),
             ("state_conflict", 409, Exit::Conflict),
+            ("too_early", 409, Exit::Conflict),
             ("stale_attempt", 409, Exit::Conflict),
             ("idempotency_conflict", 409, Exit::Conflict),
             ("wait_over", 409, Exit::Conflict),

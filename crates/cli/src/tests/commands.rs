@@ -214,10 +214,10 @@ async fn a_doubt_is_resolved_with_its_result() {
         (StatusCode::ACCEPTED, answer.to_string())
     };
     let call = json!({
-        "agent": "refund", "deadline": "2026-11-21T09:30:12Z", "effect": "at_most_once", "evidence": [],
-        "invocation": KEY, "job_id": JOB, "job_status": "parked", "node_id": "pay", "permit": 2, "policy": "human",
-        "reason": "timeout", "since": "2026-11-21T09:30:00Z", "status": "in_doubt", "tool": "payments.refund",
-        "waiting": null,
+        "accepted_from": "2026-11-21T09:31:12Z", "agent": "refund", "deadline": "2026-11-21T09:30:12Z",
+        "effect": "at_most_once", "evidence": [], "invocation": KEY, "job_id": JOB, "job_status": "parked", "node_id": "pay", "permit": 2, "policy": "human",
+        "reason": "timeout", "sent_permit": "1.2", "since": "2026-11-21T09:30:00Z", "status": "in_doubt",
+        "tool": "payments.refund", "waiting": null,
     });
     let listed = json!({ "invocations": [call] }).to_string();
     let list = move || std::future::ready((StatusCode::OK, listed.clone()));
