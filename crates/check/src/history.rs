@@ -22,6 +22,15 @@ pub struct ClientHistory {
     pub writes: Vec<Write>,
 }
 
+impl ClientHistory {
+    /// Whether it says nothing about any job.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        let Self { cancels, quiet: _, signals, submissions, writes } = self;
+        cancels.is_empty() && signals.is_empty() && submissions.is_empty() && writes.is_empty()
+    }
+}
+
 /// A message that was accepted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Submission {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use aetheris_core::chain::Header;
-use aetheris_core::event::{EventKind, Recorded};
+use aetheris_core::event::{DecodeError, EventKind, Recorded};
 use aetheris_core::hash::Hash;
 use aetheris_core::id::EventId;
 use aetheris_core::projection::{self, Projection};
@@ -15,12 +15,14 @@ use crate::history::ClientHistory;
 use crate::invariant::Invariant::{B1, B2, B4, B5, B7};
 use crate::report::Tally;
 
-pub(crate) fn check(facts: &JobFacts, history: &ClientHistory, tally: &mut Tally) {
+/// An event as it is understood, or why it is not.
+type Decoded = Result<Recorded, DecodeError>;
+
+pub(crate) fn check(facts: &JobFacts, decoded: &[Decoded], history: &ClientHistory, tally: &mut Tally) {
     dense(facts, tally);
     named_once(facts, history, tally);
-    chain(facts, tally);
+    chain(facts, decoded, tally);
     terminal(facts, tally);
-    projected(facts, tally);
 }
 
 fn dense(facts: &JobFacts, tally: &mut Tally) {
@@ -50,18 +52,18 @@ fn named_once(facts: &JobFacts, history: &ClientHistory, tally: &mut Tally) {
     }
 }
 
-fn chain(facts: &JobFacts, tally: &mut Tally) {
+fn chain(facts: &JobFacts, decoded: &[Decoded], tally: &mut Tally) {
     let job = facts.row.id;
     let mut previous = Hash::ZERO;
-    for event in &facts.events {
-        let wrong = broken(facts, event, &previous);
+    for (event, decoded) in facts.events.iter().zip(decoded) {
+        let wrong = broken(facts, event, decoded, &previous);
         tally.case(B4, wrong.is_none(), || format!("{job} event {}: {}", event.seq, wrong.unwrap_or_default()));
         previous = event.hash;
     }
     tally.case(B4, facts.row.head == previous, || format!("{job}: the row's head is not the last event's hash"));
 }
 
-fn broken(facts: &JobFacts, event: &EventRow, previous: &Hash) -> Option<String> {
+fn broken(facts: &JobFacts, event: &EventRow, decoded: &Decoded, previous: &Hash) -> Option<String> {
     if Hash::of(&event.payload) != event.payload_hash {
         return Some("its payload does not have its hash".to_owned());
     }
@@ -78,7 +80,7 @@ fn broken(facts: &JobFacts, event: &EventRow, previous: &Hash) -> Option<String>
     if header.chain(previous) != event.hash {
         return Some("its hash does not follow from its header and the event before".to_owned());
     }
-    match event.decode() {
+    match decoded {
         Err(error) => Some(error.to_string()),
         Ok(recorded) if recorded.event.canonical() != event.payload => {
             Some("its payload is not in canonical form".to_owned())
@@ -107,12 +109,12 @@ fn terminal(facts: &JobFacts, tally: &mut Tally) {
     });
 }
 
-fn projected(facts: &JobFacts, tally: &mut Tally) {
-    let Ok(events) = facts.decoded() else { return };
-    let Ok(state) = JobState::fold(facts.row.id, &events) else {
+/// B7, of events that are all understood.
+pub(crate) fn projected(facts: &JobFacts, events: &[Recorded], tally: &mut Tally) {
+    let Ok(state) = JobState::fold(facts.row.id, events) else {
         return;
     };
-    let found = differences(facts, &state, &events);
+    let found = differences(facts, &state, events);
     tally.case(B7, found.is_empty(), || format!("{}: {}", facts.row.id, found.join("; ")));
 }
 

@@ -38,6 +38,10 @@ impl Line {
 /// The result of a check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Report {
+    /// How many events were looked at.
+    pub events: u64,
+    /// How many jobs.
+    pub jobs: u64,
     /// One line per invariant.
     pub lines: Vec<Line>,
 }
@@ -140,7 +144,18 @@ impl Tally {
         }
     }
 
-    pub(crate) fn into_report(mut self) -> Report {
+    /// Adds what another has counted.
+    pub(crate) fn add(&mut self, other: Self) {
+        for (id, more) in other.found {
+            let found = self.found.entry(id).or_default();
+            found.examined += more.examined;
+            found.violated += more.violated;
+            let room = VIOLATIONS_TOLD_MAX.saturating_sub(found.violations.len());
+            found.violations.extend(more.violations.into_iter().take(room));
+        }
+    }
+
+    pub(crate) fn into_report(mut self, jobs: u64, events: u64) -> Report {
         let line = |id: &Invariant| {
             let found = self.found.remove(id).unwrap_or_default();
             Line {
@@ -152,6 +167,6 @@ impl Tally {
                 violations: found.violations,
             }
         };
-        Report { lines: Invariant::ALL.iter().map(line).collect() }
+        Report { events, jobs, lines: Invariant::ALL.iter().map(line).collect() }
     }
 }

@@ -24,7 +24,7 @@ struct Permit {
     key: IdempotencyKey,
 }
 
-pub(crate) fn check(facts: &JobFacts, events: &[Recorded], witness: &[&WitnessLine], tally: &mut Tally) {
+pub(crate) fn check(facts: &JobFacts, events: &[Recorded], witness: &[WitnessLine], tally: &mut Tally) {
     let permits = permits(events);
     let mut bodies: BTreeMap<IdempotencyKey, Vec<&WitnessLine>> = BTreeMap::new();
     for line in witness.iter().filter(|line| line.is_act()) {
@@ -132,7 +132,7 @@ fn silent_after_outcome(
     }
 }
 
-fn same_key(facts: &JobFacts, witness: &[&WitnessLine], tally: &mut Tally) {
+fn same_key(facts: &JobFacts, witness: &[WitnessLine], tally: &mut Tally) {
     let mut keys: BTreeMap<&NodeId, BTreeSet<IdempotencyKey>> = BTreeMap::new();
     for line in witness {
         keys.entry(&line.node).or_default().insert(line.key);
@@ -146,7 +146,7 @@ fn same_key(facts: &JobFacts, witness: &[&WitnessLine], tally: &mut Tally) {
 }
 
 /// What was recorded is what a body has answered, unless someone else brought the answer.
-fn answered(facts: &JobFacts, events: &[Recorded], witness: &[&WitnessLine], tally: &mut Tally) {
+fn answered(facts: &JobFacts, events: &[Recorded], witness: &[WitnessLine], tally: &mut Tally) {
     for effect in &facts.effects {
         let ends = witness.iter().filter(|line| line.key == effect.key && line.kind == WitnessKind::BodyEnd);
         let told: BTreeSet<Hash> = ends.clone().filter_map(|line| line.result_hash).collect();

@@ -13,6 +13,7 @@ pub mod commands;
 pub mod config;
 pub mod error;
 pub mod exit;
+mod folder;
 mod life;
 mod lock;
 pub mod logging;

@@ -5,9 +5,8 @@
 //! instances whose jobs may still be held: whoever gets the lock knows that they are dead, and takes
 //! their jobs back at once instead of waiting for leases (SPEC §4, proof of death).
 
-use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, Write};
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use aetheris_core::id::InstanceId;
@@ -43,9 +42,7 @@ impl DataLock {
         let failed = |what: &str, e: &std::io::Error| {
             Error::Internal(anyhow::anyhow!("{} cannot be {what}: {e}", folder.display()))
         };
-        // Payloads stand in it: other users of the machine have no business there. A folder that exists keeps
-        // the permissions that its owner gave it.
-        DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(|e| failed("made", &e))?;
+        crate::folder::make(folder).map_err(|e| failed("made", &e))?;
         let path = folder.join("aetheris.lock");
         let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
         let mut file = open.map_err(|e| failed("locked", &e))?;

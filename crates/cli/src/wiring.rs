@@ -90,9 +90,9 @@ pub fn open_sqlite(path: &Path, system: &System) -> Result<Arc<dyn Store>, Error
 }
 
 fn open_database(path: &Path, system: &System, custody: Option<Custody>) -> Result<Arc<dyn Store>, Error> {
-    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+    if let Some(folder) = path.parent() {
         let failed = |error| anyhow::anyhow!("the folder {} cannot be made: {error}", folder.display());
-        std::fs::create_dir_all(folder).map_err(failed)?;
+        crate::folder::make(folder).map_err(failed)?;
     }
     let options = SqliteOptions {
         clock: Arc::clone(&system.clock),

@@ -100,6 +100,10 @@ pub const BACKUP_WAITS_MAX: u32 = 500;
 pub const RESTORE_HOLDS_MAX: usize = 64;
 /// Jobs of one page of a list.
 pub const PAGE_JOBS_MAX: usize = 500;
+/// Jobs of which a check reads everything at once.
+pub const DOSSIERS_MAX: usize = 64;
+/// Bytes after which such a reading ends behind the job that has reached them.
+pub const DOSSIERS_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Events of one page.
 pub const PAGE_EVENTS_MAX: usize = 1_000;
 /// Bytes of payloads after which a page of events ends: with the event that reaches them, so that a page has
@@ -143,6 +147,10 @@ pub const HEALTH_PATIENCE: Span = Span::from_secs(2);
 /// How far the store's clock may be ahead of the wall clock before readiness says so: more than two looks at
 /// two clocks differ by.
 pub const CLOCK_AHEAD_TOLD: Span = Span::from_secs(1);
+/// A step forward of the wall clock against the boot clock that a store believes at once; a longer one has to stand.
+pub const CLOCK_STEP_MAX: Span = Span::from_secs(60);
+/// How long, by the boot clock.
+pub const CLOCK_STEP_STANDS: Span = Span::from_secs(10);
 /// Longest single wait of a client for a job (`wait=` parameter).
 pub const LONG_POLL_MAX: Span = Span::from_secs(60);
 

@@ -125,3 +125,30 @@ ALTER TABLE ledger ADD COLUMN seen_at INTEGER;
 
 -- 5. Calls that their job's end left unresolved stay listed.
 CREATE INDEX ledger_unresolved ON ledger (updated_at, key) WHERE status IN (5, 6) AND disproved = 0;
+
+-- 6. Clock: which boot clock the mark was taken by. Null where an older build has taken it.
+ALTER TABLE meta ADD COLUMN clock_boot_id BLOB CHECK (clock_boot_id IS NULL OR length(clock_boot_id) = 16);
+
+-- 7. Sessions: their jobs run in the order in which they came. A database of before may have jobs marked as ready by
+-- their ids.
+UPDATE jobs SET ready = (num = (
+    SELECT min(first.num) FROM jobs AS first
+    WHERE first.agent = jobs.agent AND first.session = jobs.session AND first.session IS NOT NULL AND first.status NOT IN (4, 5, 6)))
+WHERE session IS NOT NULL AND status = 0 AND delayed_until IS NULL;
+
+-- 8. Lists: each filter that the interface offers finds its page in an index, newest first. Only what a job has from its
+-- creation on, and what it is when it has come to rest, has an index: none is touched by a step. Those that hold now are
+-- few (`jobs_held`), and those that can be claimed are found by priority (`jobs_pending`). A tenant will stand first.
+DROP INDEX jobs_listed;
+CREATE INDEX jobs_listed ON jobs (status, id) WHERE status NOT IN (0, 1);
+CREATE INDEX jobs_agent ON jobs (agent, id);
+CREATE INDEX jobs_agent_listed ON jobs (agent, status, id) WHERE status IN (2, 3, 5, 6, 7);
+CREATE INDEX jobs_blocked ON jobs (wait_type, id) WHERE wait_type IS NOT NULL;
+CREATE TABLE job_labels (
+    key TEXT NOT NULL,
+    value TEXT NOT NULL,
+    job BLOB NOT NULL CHECK (length(job) = 16),
+    PRIMARY KEY (key, value, job)
+) STRICT, WITHOUT ROWID;
+INSERT INTO job_labels (key, value, job)
+SELECT label.key, label.value, jobs.id FROM jobs, json_each(jobs.labels) AS label WHERE jobs.labels IS NOT NULL;

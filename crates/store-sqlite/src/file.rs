@@ -64,10 +64,19 @@ fn look_inside(path: &Path) -> Result<Whose, Trouble> {
     if number("SELECT count(*) FROM sqlite_master")? > 0 { Err(foreign()) } else { Ok(Whose::Nobody) }
 }
 
-/// A connection that cannot write and, where no log stands beside the file, makes no file either.
+/// A connection that cannot write and makes no file.
 pub(crate) fn quiet(path: &Path) -> Result<Connection, Trouble> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    if beside(path, "-wal").exists() {
+    let path = &resolved(path)?;
+    let (log, index) = (beside(path, "-wal"), beside(path, "-shm"));
+    if fs::metadata(&log).is_ok_and(|log| log.len() > 0) && !index.exists() {
+        return Err(Trouble::Unavailable(format!(
+            "{} stands there without {}: copy both, or let a process open the database once",
+            log.display(),
+            index.display()
+        )));
+    }
+    if index.exists() && log.exists() {
         return Ok(Connection::open_with_flags(path, flags)?);
     }
     let uri = format!("file:{}?immutable=1", escaped(path));
@@ -110,7 +119,15 @@ pub(crate) struct Identity(Vec<(PathBuf, (u64, u64))>);
 impl Identity {
     /// Of a database that is open: its log is there.
     pub(crate) fn of(database: &Path) -> Result<Self, Trouble> {
-        let paths = [database.to_owned(), beside(&resolved(database)?, "-wal")];
+        Self::all([database.to_owned(), beside(&resolved(database)?, "-wal")])
+    }
+
+    /// Of a database that is only read: there may be no log.
+    pub(crate) fn alone(database: &Path) -> Result<Self, Trouble> {
+        Self::all([database.to_owned()])
+    }
+
+    fn all<const PARTS: usize>(paths: [PathBuf; PARTS]) -> Result<Self, Trouble> {
         let parts = paths.into_iter().map(|path| {
             let number = number(&path);
             let number = number.map_err(|e| Trouble::Unavailable(format!("cannot look at {}: {e}", path.display())))?;
@@ -141,6 +158,35 @@ impl Identity {
         let path = self.0.first().map(|(path, _)| path.display().to_string()).unwrap_or_default();
         Err(Trouble::Moved(format!("{path} (or its log) {what} while it was in use: nothing can be kept any more")))
     }
+}
+
+/// A file that nobody had open when it was looked at.
+#[derive(Debug)]
+pub(crate) struct Still {
+    path: PathBuf,
+    then: Option<(i64, i64, u64)>,
+}
+
+impl Still {
+    /// As it is now.
+    pub(crate) fn of(path: &Path) -> Self {
+        Self { path: path.to_owned(), then: changed(path) }
+    }
+
+    /// Whether it is as it was, and nobody has it open.
+    pub(crate) fn check(&self) -> Result<(), Trouble> {
+        if !beside(&self.path, "-wal").exists() && changed(&self.path) == self.then {
+            return Ok(());
+        }
+        let path = self.path.display();
+        Err(Trouble::Unavailable(format!("{path} was opened by another process while it was read: run it again")))
+    }
+}
+
+/// When a file was last written, and its length.
+fn changed(path: &Path) -> Option<(i64, i64, u64)> {
+    let found = fs::metadata(path).ok()?;
+    Some((found.mtime(), found.mtime_nsec(), found.len()))
 }
 
 /// Device and file number.

@@ -30,8 +30,8 @@
 //!
 //! # Time
 //!
-//! `clock` makes the store's clock of the host's: never below the highest value stored, by whichever process,
-//! without writing it with every transaction.
+//! `aetheris_store::clock` makes the store's clock of the host's: never below the highest value stored, by whichever
+//! process, without writing it with every transaction. `presence` keeps processes with other clocks away.
 //!
 //! # What can be claimed
 //!
@@ -46,14 +46,14 @@
 //! and puts them back.
 //!
 //! Reading order: `migrations/0001_init.sql`, `store`, `writer`, `commit`, `write`, `claim`, `settle`,
-//! `clock`, `read`, `rows`. Every statement is a file under `queries`, registered in `queries.rs`.
+//! `read`, `rows`. Every statement is a file under `queries`, registered in `queries.rs`.
 
 mod agents;
 mod claim;
-mod clock;
 mod codes;
 mod commit;
 mod copy;
+mod dossier;
 mod error;
 mod file;
 mod heartbeat;
@@ -63,6 +63,7 @@ mod migrate;
 mod network;
 mod open;
 mod pool;
+mod presence;
 mod queries;
 mod read;
 mod rows;
@@ -74,6 +75,7 @@ mod turn;
 mod tx;
 mod vitals;
 mod wait;
+mod wal;
 mod write;
 mod writer;
 

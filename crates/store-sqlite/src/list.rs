@@ -1,10 +1,11 @@
 //! Pages of jobs. Which index serves a filter is decided here and named in the statement.
 
+use aetheris_core::event::EventKind;
 use aetheris_core::id::{AgentName, SessionId};
 use aetheris_core::job::JobStatus;
 use aetheris_core::limits;
-use aetheris_store::{JobFilter, JobPage, JobRow};
-use rusqlite::types::Null;
+use aetheris_core::plan::WaitType;
+use aetheris_store::{JobFilter, JobPage, JobRow, WaitPage, WaitRow};
 use rusqlite::{ToSql, params};
 
 use crate::codes::{Code, count};
@@ -13,6 +14,8 @@ use crate::queries::Query;
 use crate::read::{Reads, mask};
 use crate::rows;
 
+/// So many jobs are looked through for what no index finds.
+const FEW: u64 = 5_000;
 /// Greater than every id.
 const LAST: [u8; 17] = [0xff; 17];
 
@@ -20,69 +23,169 @@ impl Reads<'_> {
     pub(crate) fn jobs(&mut self, filter: &JobFilter) -> Result<JobPage, Trouble> {
         let limit = filter.limit.min(limits::PAGE_JOBS_MAX);
         let mut jobs = self.at_once(|reads| reads.candidates(filter, limit + 1))?;
-        jobs.sort_by_key(|row| std::cmp::Reverse(row.id));
+        newest(&mut jobs, limit + 1);
         let more = jobs.len() > limit;
         jobs.truncate(limit);
         let next = jobs.last().map(|row| row.id).filter(|_| more);
         Ok(JobPage { jobs, next })
     }
 
-    /// The newest jobs that fit, from one index or from one per status. Most jobs of a store have
-    /// completed: only who asks for those, or for all, walks along every job.
+    /// Blocked jobs with the times of their waits: the moment of the event that began it, which is among the last, and
+    /// its timer.
+    pub(crate) fn waits(&mut self, filter: &JobFilter) -> Result<WaitPage, Trouble> {
+        let filter = JobFilter { blocked_on: Some(filter.blocked_on.flatten()), ..filter.clone() };
+        let JobPage { jobs, next } = self.jobs(&filter)?;
+        let mut waits = Vec::with_capacity(jobs.len());
+        for row in jobs {
+            let id = row.id.to_bytes();
+            let began = params![&id[..], EventKind::JobWaiting.code()];
+            let since = self.sql.first(Query::EventLastOf, began, |found| rows::time(found, 0))?;
+            let deadline = match row.wait_timer() {
+                Some(timer) => {
+                    let named = params![&id[..], timer.to_string()];
+                    self.sql.first(Query::TimerDue, named, |found| rows::time(found, 0))?
+                }
+                None => None,
+            };
+            waits.push(WaitRow { deadline, since: since.unwrap_or(row.updated_at), row });
+        }
+        Ok(WaitPage { next, waits })
+    }
+
+    /// The newest jobs that fit: from the one index whose first columns are what is asked for or, where several states
+    /// are, from one for each.
     fn candidates(&mut self, filter: &JobFilter, limit: usize) -> Result<Vec<JobRow>, Trouble> {
         if filter.session.is_some() {
-            return self.page(Query::JobsPageOfSession, filter, limit, None);
+            return self.page(Query::JobsPageOfSession, filter, limit, Part::Whole);
         }
-        // A paused job may have an open wait, which can end.
-        let blocked = [JobStatus::Waiting, JobStatus::Parked, JobStatus::Paused];
-        let asked = match (filter.statuses.is_empty(), filter.blocked_on.is_some()) {
-            (true, true) => &blocked[..],
-            _ => &filter.statuses[..],
-        };
-        if asked.is_empty() || asked.contains(&JobStatus::Completed) {
-            return self.page(Query::JobsPage, filter, limit, None);
+        if filter.label.is_some() && !self.are_few(filter)? {
+            return self.page(Query::JobsPageOfLabel, filter, limit, Part::Whole);
+        }
+        if filter.statuses.is_empty() {
+            return match (filter.blocked_on, &filter.agent) {
+                (Some(_), _) => self.blocked(filter, limit),
+                (None, Some(_)) => self.page(Query::JobsPageOfAgent, filter, limit, Part::Whole),
+                (None, None) => self.page(Query::JobsPage, filter, limit, Part::Whole),
+            };
         }
         let mut found = Vec::new();
-        for status in JobStatus::ALL.into_iter().filter(|status| asked.contains(status)) {
-            let query = match status {
-                JobStatus::Pending => Query::JobsPagePending,
-                JobStatus::Running => Query::JobsPageRunning,
-                JobStatus::Waiting
-                | JobStatus::Parked
-                | JobStatus::Failed
-                | JobStatus::Cancelled
-                | JobStatus::Paused => Query::JobsPageOfStatus,
-                JobStatus::Completed => Query::JobsPage,
-            };
-            found.extend(self.page(query, filter, limit, Some(status))?);
+        for status in JobStatus::ALL.into_iter().filter(|status| filter.statuses.contains(status)) {
+            found.extend(self.of_status(filter, limit, status)?);
         }
         Ok(found)
     }
 
-    fn page(
-        &mut self,
-        query: Query,
-        filter: &JobFilter,
-        limit: usize,
-        status: Option<JobStatus>,
-    ) -> Result<Vec<JobRow>, Trouble> {
+    fn of_status(&mut self, filter: &JobFilter, limit: usize, status: JobStatus) -> Result<Vec<JobRow>, Trouble> {
+        let part = Part::Status(status);
+        match (status, &filter.agent) {
+            (JobStatus::Pending, None) => self.pending(filter, limit),
+            (JobStatus::Pending, Some(_)) if self.count(&[status])? <= FEW => self.pending(filter, limit),
+            (JobStatus::Running, _) => self.page(Query::JobsPageRunning, filter, limit, part),
+            // Most jobs of an agent have completed, unless they wait for their turn.
+            (JobStatus::Pending | JobStatus::Completed, Some(_)) => {
+                self.page(Query::JobsPageOfAgent, filter, limit, part)
+            }
+            (
+                JobStatus::Waiting | JobStatus::Parked | JobStatus::Failed | JobStatus::Cancelled | JobStatus::Paused,
+                Some(_),
+            ) => self.page(Query::JobsPageOfAgentStatus, filter, limit, part),
+            (
+                JobStatus::Waiting
+                | JobStatus::Parked
+                | JobStatus::Completed
+                | JobStatus::Failed
+                | JobStatus::Cancelled
+                | JobStatus::Paused,
+                None,
+            ) => self.page(Query::JobsPageOfStatus, filter, limit, part),
+        }
+    }
+
+    /// Pending jobs stand by priority; there are few different ones.
+    fn pending(&mut self, filter: &JobFilter, limit: usize) -> Result<Vec<JobRow>, Trouble> {
+        let mut found = Vec::new();
+        for ready in [false, true] {
+            let mut below = i64::MAX;
+            while let Some(priority) = self.next_priority(ready, below)? {
+                found.extend(self.page(Query::JobsPagePending, filter, limit, Part::Pending { ready, priority })?);
+                below = priority;
+                newest(&mut found, limit);
+            }
+        }
+        Ok(found)
+    }
+
+    fn next_priority(&mut self, ready: bool, below: i64) -> Result<Option<i64>, Trouble> {
+        let found =
+            self.sql.first(Query::PendingPriority, params![ready, below], |row| row.get::<_, Option<i64>>(0))?;
+        Ok(found.flatten())
+    }
+
+    /// Jobs that wait for one thing, or for any.
+    fn blocked(&mut self, filter: &JobFilter, limit: usize) -> Result<Vec<JobRow>, Trouble> {
+        let all = [WaitType::Human, WaitType::Signal, WaitType::Timer, WaitType::Webhook];
+        let mut found = Vec::new();
+        for wait_type in all.into_iter().filter(|of| filter.blocked_on.flatten().is_none_or(|asked| asked == *of)) {
+            let filter = JobFilter { blocked_on: Some(Some(wait_type)), ..filter.clone() };
+            found.extend(self.page(Query::JobsPageOfWait, &filter, limit, Part::Whole)?);
+        }
+        Ok(found)
+    }
+
+    /// Whether so few jobs are in the asked states that they are looked through for the rest of the filter.
+    fn are_few(&mut self, filter: &JobFilter) -> Result<bool, Trouble> {
+        Ok(!filter.statuses.is_empty() && self.count(&filter.statuses)? <= FEW)
+    }
+
+    fn count(&mut self, statuses: &[JobStatus]) -> Result<u64, Trouble> {
+        let counts = self.counts()?;
+        Ok(statuses.iter().filter_map(|status| counts.get(status)).sum())
+    }
+
+    fn page(&mut self, query: Query, filter: &JobFilter, limit: usize, part: Part) -> Result<Vec<JobRow>, Trouble> {
         let before = filter.before.map(aetheris_core::id::JobId::to_bytes);
         let before = before.as_ref().map_or(&LAST[..], |id| &id[..]);
         let (label, value) = filter.label.as_ref().map(|(key, value)| (key.as_str(), value.as_str())).unzip();
         let blocked = filter.blocked_on.is_some();
         let wait_type = filter.blocked_on.flatten().map(Code::code);
+        let status = part.status();
         let statuses = status.map_or_else(|| mask(&filter.statuses), |status| mask(&[status]));
         let agent = filter.agent.as_ref().map(AgentName::as_str);
         let session = filter.session.as_ref().map(SessionId::as_str);
         let limit = count(limit);
         let fixed = params![before, agent, session, statuses, blocked, wait_type, label, value, limit];
-        // Only one of the statements names the status by itself.
-        let number = status.map(Code::code);
         let mut all: Vec<&dyn ToSql> = fixed.to_vec();
-        if query == Query::JobsPageOfStatus {
-            all.push(number.as_ref().map_or(&Null as &dyn ToSql, |number| number));
+        let number = status.map(Code::code);
+        match (&part, query) {
+            (Part::Pending { ready, priority }, _) => all.extend([ready as &dyn ToSql, priority]),
+            (Part::Status(_), Query::JobsPageOfAgentStatus | Query::JobsPageOfStatus) => all.push(&number),
+            (Part::Status(_) | Part::Whole, _) => {}
         }
         let found = self.sql.all(query, &all[..], rows::job)?;
         Ok(found.into_iter().map(|(_, row)| row).collect())
     }
+}
+
+/// Which part of what fits one statement finds.
+#[derive(Debug, Clone, Copy)]
+enum Part {
+    Pending { ready: bool, priority: i64 },
+    Status(JobStatus),
+    Whole,
+}
+
+impl Part {
+    fn status(self) -> Option<JobStatus> {
+        match self {
+            Self::Pending { .. } => Some(JobStatus::Pending),
+            Self::Status(status) => Some(status),
+            Self::Whole => None,
+        }
+    }
+}
+
+/// Keeps no more than the newest.
+fn newest(jobs: &mut Vec<JobRow>, limit: usize) {
+    jobs.sort_by_key(|row| std::cmp::Reverse(row.id));
+    jobs.truncate(limit);
 }

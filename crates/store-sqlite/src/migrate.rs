@@ -4,7 +4,6 @@ use aetheris_core::event::EventKind;
 use aetheris_store::system::Clock;
 use rusqlite::{Connection, params};
 
-use crate::clock::{self, Mark};
 use crate::error::Trouble;
 
 /// The steps: the file of version n stands at n - 1.
@@ -36,6 +35,19 @@ pub(crate) fn run(conn: &Connection, clock: &dyn Clock) -> Result<(), Trouble> {
     }
 }
 
+/// Refuses a schema of another version than this build's: nothing is brought up to date where nothing is written.
+pub(crate) fn is_newest(conn: &Connection) -> Result<(), Trouble> {
+    let version: i64 = conn.query_row("PRAGMA user_version", [], |row| row.get(0))?;
+    if version == newest() {
+        return Ok(());
+    }
+    let advice = if version > newest() { "a newer aetheris has to read it" } else { "open it once with this aetheris" };
+    Err(Trouble::Refused(format!(
+        "the database has schema version {version}, and this build reads version {}: {advice}",
+        newest()
+    )))
+}
+
 fn apply(conn: &Connection, clock: &dyn Clock) -> Result<(), Trouble> {
     let pragma = |name: &str| conn.query_row(&format!("PRAGMA {name}"), [], |row| row.get::<_, i64>(0));
     let (version, application) = (pragma("user_version")?, pragma("application_id")?);
@@ -57,11 +69,11 @@ fn apply(conn: &Connection, clock: &dyn Clock) -> Result<(), Trouble> {
     }
     if done == 0 {
         conn.pragma_update(None, "application_id", APPLICATION)?;
-        let look = clock::look(clock, Mark { clock: 0, offset: i64::MIN, boot: 0 });
-        let mark = look.mark.unwrap_or(Mark { clock: look.now.micros(), offset: 0, boot: 0 });
+        let now = clock.wall().micros();
+        // Its distance to the boot clock is told with the first write.
         conn.execute(
-            "INSERT INTO meta (id, generation, clock, clock_offset, clock_boot) VALUES (1, 1, ?1, ?2, ?3)",
-            params![mark.clock, mark.offset, mark.boot],
+            "INSERT INTO meta (id, generation, clock, clock_offset, clock_boot) VALUES (1, 1, ?1, ?2, 0)",
+            params![now, now],
         )?;
     }
     name_kinds(conn)

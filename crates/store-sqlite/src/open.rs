@@ -76,11 +76,15 @@ fn end_process(error: &StoreError) {
     })
 }
 
+/// Whether the file may be opened, and whose it is. Nothing is changed, so that a database of another program stays
+/// as it is.
+pub(crate) fn admit(path: &Path) -> Result<Whose, Trouble> {
+    network::refuse(&file::resolved(path)?)?;
+    file::whose(path)
+}
+
 /// The connection that writes, on a schema that is up to date.
-pub(crate) fn writer(options: &SqliteOptions) -> Result<Connection, Trouble> {
-    network::refuse(&file::resolved(&options.path)?)?;
-    // Before anything is changed in it: a database of another program stays as it is.
-    let whose = file::whose(&options.path)?;
+pub(crate) fn writer(options: &SqliteOptions, whose: Whose) -> Result<Connection, Trouble> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let conn = Connection::open_with_flags(&options.path, flags)?;
     conn.busy_timeout(BUSY)?;
@@ -110,7 +114,15 @@ pub(crate) fn writer(options: &SqliteOptions) -> Result<Connection, Trouble> {
 /// A connection that cannot write.
 pub(crate) fn reader(path: &Path) -> Result<Connection, Trouble> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let conn = Connection::open_with_flags(path, flags)?;
+    prepared(Connection::open_with_flags(path, flags)?)
+}
+
+/// A connection that cannot write and makes no file.
+pub(crate) fn quiet_reader(path: &Path) -> Result<Connection, Trouble> {
+    prepared(file::quiet(path)?)
+}
+
+fn prepared(conn: Connection) -> Result<Connection, Trouble> {
     conn.busy_timeout(BUSY)?;
     conn.execute_batch("PRAGMA cache_size = -1024; PRAGMA temp_store = MEMORY;")?;
     conn.set_prepared_statement_cache_capacity(Query::ALL.len());

@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use aetheris_store::system::Clock;
+use aetheris_store::clock::StoreClock;
 use aetheris_store::vital::{OnDeath, Vital};
 use aetheris_store::{ErrorKind, StoreError};
 use rusqlite::Connection;
@@ -25,7 +25,7 @@ type Question = Box<dyn for<'a, 'c> FnOnce(&'a mut Reads<'c>) + Send>;
 
 /// The readers of a store.
 pub(crate) struct Pool {
-    clock: Arc<dyn Clock>,
+    clock: Arc<StoreClock>,
     direct: Vec<Mutex<Connection>>,
     pub(crate) documents: Arc<Documents>,
     long: Option<Sender<Question>>,
@@ -38,7 +38,26 @@ impl Pool {
     pub(crate) fn start(
         path: &Path,
         readers: usize,
-        clock: &Arc<dyn Clock>,
+        clock: &Arc<StoreClock>,
+        on_death: &OnDeath,
+    ) -> Result<Self, Trouble> {
+        Self::with(&|| open::reader(path), readers, clock, on_death)
+    }
+
+    /// The same without making a file.
+    pub(crate) fn quiet(
+        path: &Path,
+        readers: usize,
+        clock: &Arc<StoreClock>,
+        on_death: &OnDeath,
+    ) -> Result<Self, Trouble> {
+        Self::with(&|| open::quiet_reader(path), readers, clock, on_death)
+    }
+
+    fn with(
+        open: &dyn Fn() -> Result<Connection, Trouble>,
+        readers: usize,
+        clock: &Arc<StoreClock>,
         on_death: &OnDeath,
     ) -> Result<Self, Trouble> {
         let documents = Arc::new(Documents::default());
@@ -47,7 +66,7 @@ impl Pool {
             let (questions, queue) = channel();
             let queue = Arc::new(Mutex::new(queue));
             for number in 0..readers.max(1) {
-                let conn = open::reader(path)?;
+                let conn = open()?;
                 let (queue, clock, documents) = (Arc::clone(&queue), Arc::clone(clock), Arc::clone(&documents));
                 let name = format!("store-{name}-{number}");
                 let (on_death, watched) = (Arc::clone(on_death), name.clone());
@@ -62,7 +81,7 @@ impl Pool {
             Ok::<_, Trouble>(questions)
         };
         let (questions, long) = (threads_of("read")?, threads_of("long")?);
-        let direct = (0..readers.max(1)).map(|_| open::reader(path).map(Mutex::new)).collect::<Result<_, _>>()?;
+        let direct = (0..readers.max(1)).map(|_| open().map(Mutex::new)).collect::<Result<_, _>>()?;
         let (long, questions) = (Some(long), Some(questions));
         Ok(Self { clock: Arc::clone(clock), direct, documents, long, questions, threads })
     }
@@ -112,16 +131,24 @@ async fn ask<T: Send + 'static>(
     answer.await.map_err(|_| closing())?.map_err(|trouble| trouble.at(op))
 }
 
-impl Drop for Pool {
-    fn drop(&mut self) {
+impl Pool {
+    /// Ends the threads and closes the connections.
+    pub(crate) fn close(&mut self) {
         (self.long, self.questions) = (None, None);
         for thread in self.threads.drain(..) {
             drop(thread.join());
         }
+        self.direct.clear();
     }
 }
 
-fn serve(conn: &Connection, queue: &Mutex<Receiver<Question>>, clock: Arc<dyn Clock>, documents: Arc<Documents>) {
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+fn serve(conn: &Connection, queue: &Mutex<Receiver<Question>>, clock: Arc<StoreClock>, documents: Arc<Documents>) {
     let mut reads = Reads { clock, documents, sql: Prepared::new(conn) };
     loop {
         // Held while waiting: the others wait for the lock instead, and one of them has it next.

@@ -42,6 +42,7 @@ queries! {
     EffectsByJob = "effects_by_job";
     EventAt = "event_at";
     EventInsert = "event_insert";
+    EventLastOf = "event_last_of";
     EventsPage = "events_page";
     EvidenceAt = "evidence_at";
     EvidenceByJob = "evidence_by_job";
@@ -62,14 +63,21 @@ queries! {
     JobRenew = "job_renew";
     JobTouch = "job_touch";
     JobUpdate = "job_update";
+    JobsArrived = "jobs_arrived";
+    JobsEnd = "jobs_end";
     JobsNextDelayed = "jobs_next_delayed";
     JobsPage = "jobs_page";
+    JobsPageOfAgent = "jobs_page_of_agent";
+    JobsPageOfAgentStatus = "jobs_page_of_agent_status";
+    JobsPageOfLabel = "jobs_page_of_label";
     JobsPageOfSession = "jobs_page_of_session";
     JobsPageOfStatus = "jobs_page_of_status";
+    JobsPageOfWait = "jobs_page_of_wait";
     JobsPagePending = "jobs_page_pending";
     JobsPageRunning = "jobs_page_running";
     JobsPromote = "jobs_promote";
     JobsReady = "jobs_ready";
+    LabelInsert = "label_insert";
     LeasesExpired = "leases_expired";
     LeasesOf = "leases_of";
     LedgerByJob = "ledger_by_job";
@@ -82,6 +90,7 @@ queries! {
     MetaRead = "meta_read";
     MetaUpdate = "meta_update";
     MetaWrites = "meta_writes";
+    PendingPriority = "pending_priority";
     PlanKnown = "plan_known";
     PlanPut = "plan_put";
     PlanRead = "plan_read";
@@ -89,6 +98,7 @@ queries! {
     SessionAdvance = "session_advance";
     SessionEarlier = "session_earlier";
     TimerDelete = "timer_delete";
+    TimerDue = "timer_due";
     TimerPut = "timer_put";
     TimersByJob = "timers_by_job";
     TimersDue = "timers_due";
@@ -97,6 +107,7 @@ queries! {
     WalCheckpoint = "wal_checkpoint";
     WalPages = "wal_pages";
     WalRestart = "wal_restart";
+    WalTruncate = "wal_truncate";
 }
 
 /// A connection's statements, each prepared at its first use and kept: finding one again is an index. When
@@ -203,6 +214,7 @@ mod tests {
         for (query, index) in [
             (Query::ClientKey, "jobs_client_key"),
             (Query::EventAt, "events_job"),
+            (Query::EventLastOf, "events_job (job=?)"),
             (Query::EventsPage, "events_job"),
             (Query::InboxCount, "inbox_kept"),
             (Query::InboxKept, "inbox_kept"),
@@ -212,8 +224,15 @@ mod tests {
             (Query::JobHot, "jobs_id"),
             (Query::JobRenew, "jobs_id"),
             (Query::JobsNextDelayed, "jobs_delayed"),
-            (Query::JobsPageOfSession, "jobs_session"),
-            (Query::JobsPageOfStatus, "jobs_listed"),
+            (Query::JobsPageOfAgent, "jobs_agent (agent=? AND id<?)"),
+            (Query::JobsPageOfAgentStatus, "jobs_agent_listed (agent=? AND status=? AND id<?)"),
+            (Query::JobsPageOfLabel, "PRIMARY KEY (key=? AND value=? AND job<?)"),
+            (Query::JobsPageOfSession, "jobs_session (session=? AND id<?)"),
+            (Query::JobsPageOfWait, "jobs_blocked (wait_type=? AND id<?)"),
+            (Query::JobsPagePending, "jobs_pending (ready=? AND priority=? AND id<?)"),
+            (Query::JobsPageRunning, "jobs_held"),
+            (Query::PendingPriority, "jobs_pending (ready=? AND priority<?)"),
+            (Query::JobsPageOfStatus, "jobs_listed (status=? AND id<?)"),
             (Query::JobsPromote, "jobs_delayed"),
             (Query::JobsReady, "jobs_pending"),
             (Query::LeasesExpired, "jobs_held"),
@@ -232,12 +251,19 @@ mod tests {
         }
         // In the order of its index, so that a page is as cheap in a large store as in a small one.
         for query in [
-            Query::JobsReady,
+            Query::EventsPage,
             Query::JobsPage,
+            Query::JobsPageOfAgent,
+            Query::JobsPageOfAgentStatus,
+            Query::JobsPageOfLabel,
+            Query::JobsPageOfSession,
             Query::JobsPageOfStatus,
+            Query::JobsPageOfWait,
+            Query::JobsPagePending,
+            Query::JobsReady,
+            Query::LedgerInDoubt,
             Query::TimersDue,
             Query::TimersDueAfter,
-            Query::EventsPage,
         ] {
             let plan = plan(&conn, query);
             assert!(!plan.contains("TEMP B-TREE"), "{query:?} sorts: {plan}");

@@ -12,11 +12,10 @@ use aetheris_core::ledger::LedgerRow;
 use aetheris_core::limits;
 use aetheris_core::plan::Plan;
 use aetheris_core::time::Timestamp;
-use aetheris_store::system::Clock;
+use aetheris_store::clock::StoreClock;
 use aetheris_store::{AgentRow, DueTimers, EventRow, Evidence, ExpiredLease, JobRow, PlanDocument, TimerRow};
 use rusqlite::{Row, params};
 
-use crate::clock;
 use crate::codes::{Code, count, int};
 use crate::error::Trouble;
 use crate::history::{self, Bound, Looked};
@@ -55,7 +54,7 @@ fn keep<T>(kept: &Mutex<BTreeMap<Hash, Arc<T>>>, hash: Hash, document: &Arc<T>) 
 
 /// A reader: a connection's statements and what is shared between readers.
 pub(crate) struct Reads<'c> {
-    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) clock: Arc<StoreClock>,
     pub(crate) documents: Arc<Documents>,
     pub(crate) sql: Prepared<'c>,
 }
@@ -76,7 +75,7 @@ impl Reads<'_> {
     /// The store's clock, inside a transaction.
     pub(crate) fn now(&mut self) -> Result<(Timestamp, u32), Trouble> {
         let meta = Meta::read(&mut self.sql)?;
-        Ok((clock::look(self.clock.as_ref(), meta.mark).now, meta.generation))
+        Ok((self.clock.look(Some(meta.mark)).now, meta.generation))
     }
 
     pub(crate) fn job(&mut self, job: JobId) -> Result<Option<JobRow>, Trouble> {
@@ -186,18 +185,23 @@ impl Reads<'_> {
         self.sql.all(Query::LeasesOf, params![&instance.to_bytes()[..], limit, after], rows::lease)
     }
 
+    /// The jobs of each status.
+    pub(crate) fn counts(&mut self) -> Result<BTreeMap<JobStatus, u64>, Trouble> {
+        let jobs = self.sql.first(Query::MetaCounts, [], |row| {
+            let mut jobs = BTreeMap::new();
+            for (column, status) in JobStatus::ALL.into_iter().enumerate() {
+                jobs.insert(status, rows::number(row, column)?);
+            }
+            Ok::<_, Trouble>(jobs)
+        })?;
+        Ok(jobs.unwrap_or_default())
+    }
+
     /// The clock, the generation and the jobs of each status that has any.
     pub(crate) fn status(&mut self) -> Result<(Timestamp, u32, BTreeMap<JobStatus, u64>), Trouble> {
         self.at_once(|reads| {
             let (now, generation) = reads.now()?;
-            let jobs = reads.sql.first(Query::MetaCounts, [], |row| {
-                let mut jobs = BTreeMap::new();
-                for (column, status) in JobStatus::ALL.into_iter().enumerate() {
-                    jobs.insert(status, rows::number(row, column)?);
-                }
-                Ok::<_, Trouble>(jobs)
-            })?;
-            let mut jobs = jobs.unwrap_or_default();
+            let mut jobs = reads.counts()?;
             jobs.retain(|_, count| *count > 0);
             Ok((now, generation, jobs))
         })

@@ -43,7 +43,8 @@ pub(crate) fn bytes<'r>(row: &'r Row<'_>, index: usize) -> Result<&'r [u8], Trou
     }
 }
 
-fn maybe<T>(
+/// A column that may be null.
+pub(crate) fn maybe<T>(
     row: &Row<'_>,
     index: usize,
     read: impl FnOnce(&Row<'_>, usize) -> Result<T, Trouble>,

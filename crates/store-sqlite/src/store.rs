@@ -1,6 +1,6 @@
 //! The port over the writer and the readers.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
@@ -11,21 +11,24 @@ use aetheris_core::id::{AgentName, InstanceId, JobId};
 use aetheris_core::lease::Fence;
 use aetheris_core::ledger::LedgerRow;
 use aetheris_core::limits;
+use aetheris_store::clock::StoreClock;
 use aetheris_store::system::Clock;
-use aetheris_store::vital::Vital;
+use aetheris_store::vital::{self, OnDeath, Vital};
 use aetheris_store::{
-    AgentRow, Boxed, ClaimRequest, Claimed, CommitError, Committed, DueTimers, ErrorKind, EventRow, Evidence,
+    AgentRow, Boxed, ClaimRequest, Claimed, CommitError, Committed, Dossiers, DueTimers, ErrorKind, EventRow, Evidence,
     ExpiredLease, Health, Heartbeat, Hints, History, JobFilter, JobPage, JobRow, NewAgent, PlanDocument, PutAgent,
-    Renewal, Store, StoreError, StoreStatus, TimerRow, UnitOfWork, WriterHealth,
+    Renewal, Store, StoreError, StoreStatus, TimerRow, UnitOfWork, WaitPage, WriterHealth,
 };
 use tokio::sync::{Semaphore, oneshot};
 
 use crate::claim::{RawClaim, Standing};
 use crate::error::Trouble;
-use crate::file::Identity;
+use crate::file::{self, Identity, Still, Whose};
 use crate::history::{Bound, Looked};
+use crate::migrate;
 use crate::open::{self, SqliteOptions};
 use crate::pool::Pool;
+use crate::presence::Presence;
 use crate::read::Reads;
 use crate::seen::Seen;
 use crate::stats::Stats;
@@ -41,9 +44,11 @@ pub struct SqliteStore {
     folder: PathBuf,
     hints: Hints,
     pool: Pool,
+    _presence: Option<Presence>,
     requests: Option<Sender<Request>>,
     slots: Arc<Semaphore>,
     stats: Arc<Stats>,
+    still: Option<Still>,
     vitals: Arc<Vitals>,
     waiting: Waiting,
     writer: Option<JoinHandle<()>>,
@@ -59,16 +64,19 @@ impl SqliteStore {
     }
 
     fn start(options: SqliteOptions) -> Result<Self, Trouble> {
-        let conn = open::writer(&options)?;
+        let clock = Arc::new(StoreClock::new(Arc::clone(&options.clock)));
+        let whose = open::admit(&options.path)?;
+        let presence = Presence::take(&options.path, options.clock.boot_id())?;
+        let conn = open::writer(&options, whose)?;
         let seen = options.custody.map(|custody| Seen::take(&conn, &options.path, custody)).transpose()?;
         let turn = Turn::open(&options.path)?;
-        let pool = Pool::start(&options.path, options.readers, &options.clock, &options.on_death)?;
+        let pool = Pool::start(&options.path, options.readers, &clock, &options.on_death)?;
         let (requests, queue) = channel();
         let slots = Arc::new(Semaphore::new(limits::WRITER_QUEUE_MAX));
         let (stats, hints, vitals) = (Arc::<Stats>::default(), Hints::default(), Arc::<Vitals>::default());
         let file = Identity::of(&options.path)?;
         let parts = Parts {
-            clock: Arc::clone(&options.clock),
+            clock,
             fatal: options.on_fatal,
             file: file.clone(),
             hints: hints.clone(),
@@ -94,13 +102,61 @@ impl SqliteStore {
             folder: open::folder(&options.path).to_owned(),
             hints,
             pool,
+            _presence: Some(presence),
             requests: Some(requests),
             slots,
             stats,
+            still: None,
             vitals,
             waiting: Waiting::default(),
             writer: Some(writer),
         })
+    }
+
+    /// Opens a database for reading: makes and changes nothing, so that it may stand in a folder that cannot be
+    /// written, and may be in use. Every write fails.
+    ///
+    /// # Errors
+    /// There is no database of this program, or of an older or newer build, or it cannot be read.
+    pub fn open_read_only(path: &Path, clock: &Arc<dyn Clock>, readers: usize) -> Result<Self, StoreError> {
+        let pool = || {
+            let whose = file::whose(path)?;
+            if whose == Whose::Nobody {
+                return Err(Trouble::Refused("it is empty: there is no database in it".to_owned()));
+            }
+            let unlogged = !file::beside(path, "-wal").exists();
+            migrate::is_newest(&open::quiet_reader(path)?)?;
+            let store_clock = Arc::new(StoreClock::new(Arc::clone(clock)));
+            let on_death: OnDeath = Arc::new(vital::die);
+            let pool = Pool::quiet(path, readers, &store_clock, &on_death)?;
+            Ok((Identity::alone(path)?, pool, unlogged))
+        };
+        let (file, pool, unlogged) = pool().map_err(|trouble| trouble.at("open"))?;
+        let still = unlogged.then(|| file::Still::of(path));
+        Ok(Self {
+            clock: Arc::clone(clock),
+            file,
+            folder: open::folder(path).to_owned(),
+            hints: Hints::default(),
+            pool,
+            _presence: None,
+            requests: None,
+            slots: Arc::new(Semaphore::new(limits::WRITER_QUEUE_MAX)),
+            stats: Arc::default(),
+            still,
+            vitals: Arc::default(),
+            waiting: Waiting::default(),
+            writer: None,
+        })
+    }
+
+    /// Whether what a store that was opened for reading has read was of one piece: where no log stood beside the file,
+    /// it was read without locks, and nobody may have opened it meanwhile.
+    ///
+    /// # Errors
+    /// The file was written meanwhile: what was read says nothing.
+    pub fn was_left_alone(&self) -> Result<(), StoreError> {
+        self.still.as_ref().map_or(Ok(()), |still| still.check().map_err(|trouble| trouble.at("read")))
     }
 
     /// Hands a request to the writer, waiting for room in its queue.
@@ -208,6 +264,8 @@ fn closing(op: &'static str) -> StoreError {
 impl Drop for SqliteStore {
     fn drop(&mut self) {
         self.slots.close();
+        // The writer is the last to close the file: only then the log is copied into it and taken away.
+        self.pool.close();
         self.requests = None;
         if let Some(writer) = self.writer.take() {
             drop(writer.join());
@@ -252,6 +310,10 @@ impl Store for SqliteStore {
         Box::pin(self.history_of(job, full))
     }
 
+    fn dossiers(&self, from: u64, to: u64) -> Boxed<'_, Result<Dossiers, StoreError>> {
+        Box::pin(self.pool.ask_long("check", move |reads| reads.dossiers(from, to)))
+    }
+
     fn job(&self, job: JobId) -> Boxed<'_, Result<Option<JobRow>, StoreError>> {
         Box::pin(async move { self.pool.look("job", |reads| reads.job(job)) })
     }
@@ -262,6 +324,10 @@ impl Store for SqliteStore {
 
     fn client_key(&self, agent: AgentName, key: String) -> Boxed<'_, Result<Option<(JobId, Hash)>, StoreError>> {
         Box::pin(async move { self.pool.look("client_key", |reads| reads.client_key(&agent, &key)) })
+    }
+
+    fn waits(&self, filter: JobFilter) -> Boxed<'_, Result<WaitPage, StoreError>> {
+        Box::pin(self.pool.ask("waits", move |reads| reads.waits(&filter)))
     }
 
     fn events(&self, job: JobId, after: u64, limit: usize) -> Boxed<'_, Result<Vec<EventRow>, StoreError>> {

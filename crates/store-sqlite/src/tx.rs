@@ -1,12 +1,11 @@
 //! One write transaction: what it has read of the store's own row, and what it changes of it at its end.
 
-use aetheris_core::id::JobId;
+use aetheris_core::id::{BootId, JobId};
 use aetheris_core::job::JobStatus;
-use aetheris_core::time::{BootMoment, Reading, Timestamp};
-use aetheris_store::system::Clock;
+use aetheris_core::time::{Reading, Timestamp};
+use aetheris_store::clock::{Look, Mark, StoreClock};
 use rusqlite::params;
 
-use crate::clock::{self, Look, Mark};
 use crate::codes::{Code, STATUSES};
 use crate::error::Trouble;
 use crate::queries::{Prepared, Query};
@@ -23,7 +22,8 @@ impl Meta {
     /// Reads it in the current transaction.
     pub(crate) fn read(sql: &mut Prepared<'_>) -> Result<Self, Trouble> {
         let found = sql.first(Query::MetaRead, [], |row| {
-            let mark = Mark { clock: row.get(1)?, offset: row.get(2)?, boot: row.get(3)? };
+            let boot_id = rows::maybe(row, 4, |row, i| rows::id(row, i, BootId::from_slice))?;
+            let mark = Mark { boot: row.get(3)?, boot_id, clock: row.get(1)?, offset: row.get(2)? };
             Ok::<_, Trouble>(Self { generation: rows::number(row, 0)?, mark })
         })?;
         found.ok_or_else(|| Trouble::Corrupt("the table `meta` is empty".to_owned()))
@@ -60,8 +60,6 @@ pub(crate) struct Tx<'t, 'c> {
     /// The store's time: one for everything in the transaction.
     pub(crate) now: Timestamp,
     pub(crate) sql: &'t mut Prepared<'c>,
-    /// The boot clock when it began.
-    boot: BootMoment,
     look: Look,
     mark: Mark,
     mark_wanted: bool,
@@ -69,21 +67,25 @@ pub(crate) struct Tx<'t, 'c> {
 
 impl<'t, 'c> Tx<'t, 'c> {
     /// Reads the store's row and its clock.
-    pub(crate) fn open(sql: &'t mut Prepared<'c>, clock: &dyn Clock) -> Result<Self, Trouble> {
+    pub(crate) fn open(sql: &'t mut Prepared<'c>, clock: &StoreClock) -> Result<Self, Trouble> {
         let Meta { generation, mark } = Meta::read(sql)?;
-        let look = clock::look(clock, mark);
-        let boot = clock.boot_moment();
-        Ok(Self { boot, changes: Changes::default(), generation, now: look.now, sql, look, mark, mark_wanted: false })
+        let look = clock.look(Some(mark));
+        Ok(Self { changes: Changes::default(), generation, now: look.now, sql, look, mark, mark_wanted: false })
     }
 
     /// Both clocks: one reading for everything in the transaction.
     pub(crate) fn reading(&self) -> Reading {
-        Reading { at: self.now, boot: self.boot }
+        self.look.reading()
     }
 
-    /// How far the wall clock is behind the store's.
-    pub(crate) fn behind_us(&self) -> i64 {
-        self.look.behind_us
+    /// What the clock was when the transaction began.
+    pub(crate) fn look(&self) -> Look {
+        self.look
+    }
+
+    /// The mark that the transaction leaves, if it writes.
+    pub(crate) fn mark(&self) -> Mark {
+        self.look.mark.unwrap_or(self.mark)
     }
 
     /// Writes the clock's mark with this transaction, whether or not it is due: the smallest write there is.
@@ -131,7 +133,8 @@ impl<'t, 'c> Tx<'t, 'c> {
         let silent = self.changes.events == 0;
         let due = counted || silent || self.look.mark.is_some();
         if self.mark_wanted || (self.changes.rows > 0 && due) {
-            let mark = self.look.mark.unwrap_or(self.mark);
+            let mark = self.mark();
+            let boot_id = mark.boot_id.map(BootId::to_bytes);
             let counts = self.changes.counts;
             let [pending, running, waiting, parked, completed, failed, cancelled, paused] = counts;
             self.exactly_one(
@@ -148,7 +151,8 @@ impl<'t, 'c> Tx<'t, 'c> {
                     failed,
                     cancelled,
                     paused,
-                    silent
+                    silent,
+                    boot_id.as_ref().map(|bytes| &bytes[..]),
                 ],
             )?;
         }

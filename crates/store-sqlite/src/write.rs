@@ -164,6 +164,10 @@ fn insert(tx: &mut Tx<'_, '_>, unit: &UnitOfWork, new: &NewJob, fence: Fence, af
         ],
     )?;
     let num = tx.sql.connection().last_insert_rowid();
+    for (key, value) in &new.labels {
+        tx.exactly_one(Query::LabelInsert, params![key, value, &id[..]])?;
+        tx.changes.bytes += u64::try_from(key.len() + value.len() + id.len()).unwrap_or(0);
+    }
     tx.moved(None, row.status);
     tx.changes.bytes += 256;
     Ok(num)

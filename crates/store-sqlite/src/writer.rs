@@ -12,13 +12,12 @@ use std::time::{Duration, Instant};
 use aetheris_core::id::AgentName;
 use aetheris_core::limits;
 use aetheris_core::time::{Span, Timestamp};
-use aetheris_store::system::Clock;
+use aetheris_store::clock::{Look, Mark, StoreClock};
 use aetheris_store::{CommitError, Committed, Heartbeat, Hints, NewAgent, PutAgent, Renewal, StoreError, UnitOfWork};
 use rusqlite::Connection;
 use tokio::sync::{Semaphore, oneshot};
 
 use crate::claim::{self, Served, Standing};
-use crate::clock::JUMP_US;
 use crate::error::{Shared, Stop, Trouble};
 use crate::file::Identity;
 use crate::open::Fatal;
@@ -28,7 +27,7 @@ use crate::stats::Stats;
 use crate::turn::{Turn, ticks};
 use crate::tx::{Changes, Tx};
 use crate::vitals::{Part, Vitals};
-use crate::{agents, commit, heartbeat, settle};
+use crate::{agents, commit, heartbeat, settle, wal};
 
 /// How long the thread looks for the next request before it sleeps: at one request in flight the next one
 /// comes within it, and waking a thread costs as much as the transaction's own work.
@@ -37,15 +36,10 @@ const SPIN: Duration = Duration::from_micros(100);
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How often a standing claim looks whether another process has written.
 const LOOK: Duration = Duration::from_millis(50);
-/// Pages in the log that are not in the file yet, from which on they are copied. A log that is short
-/// enough to be written over soon costs an fsync less work than one that keeps growing.
-const CHECKPOINT_PAGES: i64 = 1_000;
 /// The log's length is asked for once in so many transactions: large ones are copied in larger pieces.
 const CHECKPOINT_EVERY: u32 = 16;
-/// Pages in the log, copied or not, from which on it is made to begin anew: 64 MiB.
-const RESTART_PAGES: i64 = 16_384;
-/// How long that waits for other writers and for readers.
-const RESTART_PATIENCE: Duration = Duration::from_millis(100);
+/// A step of the wall clock of more than this is reported.
+const STEP: Span = Span::from_secs(60);
 
 type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
 
@@ -95,9 +89,29 @@ struct Failure {
     trouble: Trouble,
 }
 
+/// Which steps of the wall clock are reported already.
+#[derive(Debug, Default)]
+struct Steps {
+    back: bool,
+    forward: bool,
+}
+
+impl Steps {
+    fn tell(&mut self, look: Look) {
+        let (ahead, behind) = (look.ahead(), look.behind());
+        if ahead > STEP && !self.back {
+            tracing::warn!(%ahead, "the wall clock was set back; the store's clock goes on at nine tenths of its pace");
+        }
+        if behind > STEP && !self.forward {
+            tracing::warn!(%behind, "the wall clock was set forward; it is believed when it has stood for ten seconds");
+        }
+        (self.back, self.forward) = (ahead > STEP, behind > STEP);
+    }
+}
+
 /// What the thread is given.
 pub(crate) struct Parts {
-    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) clock: Arc<StoreClock>,
     pub(crate) fatal: Fatal,
     pub(crate) file: Identity,
     pub(crate) hints: Hints,
@@ -114,26 +128,29 @@ pub(crate) fn run(conn: &Connection, parts: Parts) {
     let mut writer = Writer {
         claimable: true,
         data_version: 0,
-        jumped: false,
+        mark: None,
         next_due: None,
         parts,
         sql: Prepared::new(conn),
         standing: Vec::new(),
+        steps: Steps::default(),
         transactions: 0,
     };
     while writer.round() {}
+    writer.leave();
 }
 
 struct Writer<'c> {
     /// There may be something to claim: asked for in vain it is cleared, a write or time sets it again.
     claimable: bool,
     data_version: i64,
-    /// The jump back of the wall clock is reported.
-    jumped: bool,
+    /// The clock's mark as the last transaction has left it.
+    mark: Option<Mark>,
     next_due: Option<Timestamp>,
     parts: Parts,
     sql: Prepared<'c>,
     standing: Vec<Standing>,
+    steps: Steps,
     transactions: u32,
 }
 
@@ -184,7 +201,7 @@ impl Writer<'_> {
     /// How long standing claims can be left alone.
     fn patience(&self) -> Option<Duration> {
         let deadline = self.standing.iter().map(|claim| claim.deadline).min()?;
-        let due = self.next_due.map_or(LOOK, |due| due.since(self.parts.clock.wall()).to_std());
+        let due = self.next_due.map_or(LOOK, |due| due.since(self.now()).to_std());
         Some(deadline.saturating_duration_since(ticks()).min(due).min(LOOK))
     }
 
@@ -208,11 +225,16 @@ impl Writer<'_> {
         (requests, self.standing.iter().any(|claim| claim.deadline <= now))
     }
 
+    /// The store's clock, without a look at its row.
+    fn now(&self) -> Timestamp {
+        self.parts.clock.look(self.mark).now
+    }
+
     fn notice_time_and_others(&mut self) {
         if self.standing.is_empty() || self.claimable {
             return;
         }
-        if self.next_due.is_some_and(|due| due <= self.parts.clock.wall()) {
+        if self.next_due.is_some_and(|due| due <= self.now()) {
             self.claimable = true;
             return;
         }
@@ -282,7 +304,7 @@ impl Writer<'_> {
     /// Everything up to the COMMIT.
     fn prepare(&mut self, requests: &[Request], claims: Claims, until: Instant) -> Result<Outcome, Failure> {
         // What is left of a lease is measured from before the transaction that gives it.
-        let sent_at = self.parts.clock.boot();
+        let sent_at = self.parts.clock.clocks().boot();
         let begun = self.parts.turn.begin(&mut self.sql, until);
         begun.map_err(|trouble| Failure { unknown: false, divisible: false, trouble })?;
         self.apply(requests, claims, sent_at).map_err(|trouble| {
@@ -306,12 +328,8 @@ impl Writer<'_> {
 
     fn apply(&mut self, requests: &[Request], claims: Claims, sent_at: Duration) -> Result<Outcome, Trouble> {
         let mut tx = Tx::open(&mut self.sql, self.parts.clock.as_ref())?;
-        let jumped = tx.behind_us() > JUMP_US;
-        if jumped && !self.jumped {
-            let behind_ms = tx.behind_us() / 1_000;
-            tracing::warn!(behind_ms, "the wall clock was set back; the store's clock stands until it is past again");
-        }
-        self.jumped = jumped;
+        self.steps.tell(tx.look());
+        self.mark = Some(tx.mark());
         let mut answers = Vec::with_capacity(requests.len());
         for request in requests {
             answers.push(execute(&mut tx, request)?);
@@ -396,7 +414,7 @@ impl Writer<'_> {
     fn fail(&mut self, requests: Vec<Request>, claims: Claims, failure: &Failure) {
         let shared = Shared::new(&failure.trouble, "commit");
         let part = if requests.is_empty() { Part::Claim } else { Part::Write };
-        self.parts.vitals.failed(part, &failure.trouble, self.parts.clock.boot());
+        self.parts.vitals.failed(part, &failure.trouble, self.parts.clock.clocks().boot());
         tracing::error!(error = %failure.trouble, unknown = failure.unknown, "a transaction failed");
         for request in requests {
             let error = shared.error();
@@ -435,6 +453,14 @@ impl Writer<'_> {
         }
     }
 
+    /// The end of the thread: the file alone has everything, for whoever copies it.
+    fn leave(&mut self) {
+        let whole = self.parts.file.check().and_then(|()| wal::empty(&mut self.sql));
+        if let Err(trouble) = whole {
+            tracing::warn!(error = %trouble, "the log could not be copied into the file; the next start does it");
+        }
+    }
+
     /// Copies the log into the file, after everybody has been answered. SQLite's own way would do it inside
     /// a COMMIT and keep a failed fsync to itself.
     fn checkpoint(&mut self) {
@@ -442,32 +468,11 @@ impl Writer<'_> {
         if !self.transactions.is_multiple_of(CHECKPOINT_EVERY) {
             return;
         }
-        match copy_log(&mut self.sql) {
+        match wal::copy(&mut self.sql) {
             Ok(()) => {}
             Err(trouble) if trouble.is_fatal() => (self.parts.fatal)(&Shared::new(&trouble, "checkpoint").error()),
             Err(trouble) => tracing::warn!(error = %trouble, "the log could not be copied into the file"),
         }
-    }
-}
-
-fn copy_log(sql: &mut Prepared<'_>) -> Result<(), Trouble> {
-    let pages = |row: &rusqlite::Row<'_>| Ok::<(i64, i64), Trouble>((row.get(1)?, row.get(2)?));
-    let (log, copied) = sql.first(Query::WalPages, [], pages)?.unwrap_or((0, 0));
-    if log - copied < CHECKPOINT_PAGES {
-        return Ok(());
-    }
-    sql.first(Query::WalCheckpoint, [], pages)?;
-    if log < RESTART_PAGES {
-        return Ok(());
-    }
-    // Writers that take turns leave no moment at which all of the log is copied, and it would only grow. This
-    // waits for one, shortly; who is busy then is asked again at the next time.
-    sql.connection().busy_timeout(RESTART_PATIENCE)?;
-    let restarted = sql.first(Query::WalRestart, [], pages);
-    sql.connection().busy_timeout(Duration::ZERO)?;
-    match restarted {
-        Err(trouble) if !trouble.is_busy() => Err(trouble),
-        Ok(_) | Err(_) => Ok(()),
     }
 }
 
@@ -486,7 +491,7 @@ fn execute(tx: &mut Tx<'_, '_>, request: &Request) -> Result<Answer, Trouble> {
             if *write {
                 tx.write_mark();
             }
-            Ok(Answer::Probe(Span::from_micros(u64::try_from(tx.behind_us()).unwrap_or(0))))
+            Ok(Answer::Probe(tx.look().ahead()))
         }
         Request::Settle(unit, _) => settle::find(tx, unit).map(Answer::Settle),
         Request::Claim(_) => Err(Trouble::Invalid("a claim stands beside the requests".to_owned())),

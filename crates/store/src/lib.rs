@@ -1,12 +1,13 @@
 //! The store port: the one door for writes, claims and renewals, and the reads beside them.
 //!
 //! Reading order: [`unit`] (what one write is), [`claim`] (ownership), [`query`] (reads), [`error`]
-//! (what can go wrong, and what is known then), [`rules`] (what every backend asks before it writes), [`hints`] (wake-ups, which are never facts), [`health`] (what readiness asks), [`system`]
+//! (what can go wrong, and what is known then), [`rules`] (what every backend asks before it writes), [`hints`] (wake-ups, which are never facts), [`health`] (what readiness asks), [`clock`] (what a store makes of a host's clocks), [`system`]
 //! (the only file that reads clocks and entropy), [`vital`] (what a process cannot live without). [`memory`] is the reference model; [`faulty`] wraps
 //! any store with the failures that naive code does not survive. `CONTRACT.md` beside this crate has
 //! the numbered clauses that every backend keeps, and [`conformance`] proves them.
 
 pub mod claim;
+pub mod clock;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 pub mod error;
@@ -33,8 +34,9 @@ pub use error::{CommitError, ErrorKind, Refusal, StoreError};
 pub use health::{FailedWrite, FileHealth, Health, WriterHealth};
 pub use hints::Hints;
 pub use query::{
-    AgentRow, DueTimers, EffectRow, EventRow, Evidence, ExpiredLease, History, JobFilter, JobPage, JobRow, KeptSignal,
-    NewAgent, PlanDocument, PutAgent, StoreStatus, TimerRow, WriterStats,
+    AgentRow, Dossier, Dossiers, DueTimers, EffectRow, EventRow, Evidence, ExpiredLease, History, JobFilter, JobPage,
+    JobRow, KeptSignal, NewAgent, PlanDocument, PutAgent, StoreStatus, TimerRow, Unreadable, WaitPage, WaitRow,
+    WriterStats,
 };
 pub use unit::{Checkpoint, Committed, InboxWrite, LeaseChange, LedgerWrite, NewEffect, NewJob, Purpose, UnitOfWork};
 
@@ -92,6 +94,13 @@ pub trait Store: Send + Sync + 'static {
     /// The store cannot be asked now, or what it has cannot be read.
     fn history(&self, job: JobId, full: bool) -> Boxed<'_, Result<Option<History>, StoreError>>;
 
+    /// Everything about the jobs that came as number `from` and later, below `to`, each as it is at one moment. It may
+    /// stop earlier, behind a large one: `next` is the first that was not read.
+    ///
+    /// # Errors
+    /// The store cannot be asked now. A job that cannot be read is among the answers.
+    fn dossiers(&self, from: u64, to: u64) -> Boxed<'_, Result<Dossiers, StoreError>>;
+
     /// A job's row.
     ///
     /// # Errors
@@ -109,6 +118,13 @@ pub trait Store: Send + Sync + 'static {
     /// # Errors
     /// The store cannot be asked now.
     fn client_key(&self, agent: AgentName, key: String) -> Boxed<'_, Result<Option<(JobId, Hash)>, StoreError>>;
+
+    /// A page of blocked jobs, with the times of their waits and without their histories. Of a filter that does not ask
+    /// for blocked jobs, those that are.
+    ///
+    /// # Errors
+    /// The store cannot be asked now.
+    fn waits(&self, filter: JobFilter) -> Boxed<'_, Result<WaitPage, StoreError>>;
 
     /// A page of a job's events, from the one after `after` on: it ends at `limit`, and with the event that brings
     /// its payloads to [`aetheris_core::limits::PAGE_EVENTS_BYTES_MAX`]. An empty one is the last.

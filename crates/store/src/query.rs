@@ -15,6 +15,7 @@ use aetheris_core::plan::{Plan, WaitType};
 use aetheris_core::projection::WaitingView;
 use aetheris_core::time::Timestamp;
 
+use crate::error::StoreError;
 use crate::unit::Checkpoint;
 
 /// A job's row: its projection, its ownership and what it was created with.
@@ -165,6 +166,47 @@ pub struct History {
     pub row: JobRow,
 }
 
+/// Everything that a store has about one job, read at once, with its events as they are stored.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Dossier {
+    /// The newest checkpoint.
+    pub checkpoint: Option<Checkpoint>,
+    /// Recorded effects.
+    pub effects: Vec<EffectRow>,
+    /// Its events, with their bytes as stored.
+    pub events: Vec<EventRow>,
+    /// Late evidence.
+    pub evidence: Vec<Evidence>,
+    /// Signals that wait for their wait.
+    pub kept: Vec<KeptSignal>,
+    /// Its ledger rows.
+    pub ledger: Vec<LedgerRow>,
+    /// Its row.
+    pub row: JobRow,
+    /// Its timers.
+    pub timers: Vec<TimerRow>,
+}
+
+/// A job that is there and cannot be read.
+#[derive(Debug)]
+pub struct Unreadable {
+    /// Why.
+    pub error: StoreError,
+    /// The job.
+    pub job: JobId,
+}
+
+/// Jobs in the order of their arrival.
+#[derive(Debug)]
+pub struct Dossiers {
+    /// The first arrival that is not there yet.
+    pub end: u64,
+    /// The jobs that were asked for, as far as they were read.
+    pub jobs: Vec<Result<Dossier, Unreadable>>,
+    /// The first arrival that was not read.
+    pub next: u64,
+}
+
 /// Which jobs are asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct JobFilter {
@@ -191,6 +233,36 @@ pub struct JobPage {
     pub jobs: Vec<JobRow>,
     /// Where the next page begins, if there is one.
     pub next: Option<JobId>,
+}
+
+/// A blocked job, and since and until when it waits.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WaitRow {
+    /// When time ends the wait, if it does.
+    pub deadline: Option<Timestamp>,
+    /// The job.
+    pub row: JobRow,
+    /// When it began to wait.
+    pub since: Timestamp,
+}
+
+/// A page of blocked jobs, newest first.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct WaitPage {
+    /// Where the next page begins, if there is one.
+    pub next: Option<JobId>,
+    /// The jobs.
+    pub waits: Vec<WaitRow>,
+}
+
+impl JobRow {
+    /// The timer that ends the wait of a blocked job, if one does.
+    #[must_use]
+    pub fn wait_timer(&self) -> Option<TimerId> {
+        let waiting = self.waiting.as_ref()?;
+        let node = waiting.node.clone();
+        Some(if waiting.doubt { TimerId::Doubt(node) } else { TimerId::Wait(node) })
+    }
 }
 
 /// An agent to be put.

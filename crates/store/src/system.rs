@@ -32,7 +32,11 @@ fn machine_boot_id() -> BootId {
     static OF_THIS_PROCESS: OnceLock<BootId> = OnceLock::new();
     *OF_THIS_PROCESS.get_or_init(|| {
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
-        let namespace = std::fs::read_link("/proc/self/ns/time");
+        let namespace = match std::fs::read_link("/proc/self/ns/time") {
+            // A kernel without time namespaces has one boot clock for all.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(std::path::PathBuf::new()),
+            found => found,
+        };
         match (boot, namespace) {
             (Ok(boot), Ok(namespace)) => {
                 let name = format!("{} {}", boot.trim(), namespace.display());

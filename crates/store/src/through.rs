@@ -11,6 +11,7 @@ macro_rules! questions_through {
             agents() -> Vec<$crate::AgentRow>;
             client_key(agent: ::aetheris_core::id::AgentName, key: String)
                 -> Option<(::aetheris_core::id::JobId, ::aetheris_core::hash::Hash)>;
+            dossiers(from: u64, to: u64) -> $crate::Dossiers;
             due_timers(after: Option<$crate::TimerRow>, limit: usize) -> $crate::DueTimers;
             events(job: ::aetheris_core::id::JobId, after: u64, limit: usize) -> Vec<$crate::EventRow>;
             evidence(job: ::aetheris_core::id::JobId) -> Vec<$crate::Evidence>;
@@ -28,6 +29,7 @@ macro_rules! questions_through {
             status() -> $crate::StoreStatus;
             timers(job: ::aetheris_core::id::JobId) -> Vec<$crate::TimerRow>;
             unresolved(limit: usize) -> Vec<::aetheris_core::ledger::LedgerRow>;
+            waits(filter: $crate::JobFilter) -> $crate::WaitPage;
         }
     };
     ($read:ident: $($name:ident($($argument:ident: $type:ty),*) -> $answer:ty;)*) => {

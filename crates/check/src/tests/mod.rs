@@ -12,10 +12,9 @@ use crate::{JobFacts, check_job};
 /// Evaluates one job, with what its tools have seen and its clients were told.
 fn report(facts: &JobFacts, witness: &[WitnessLine], history: &ClientHistory) -> Report {
     let mut tally = Tally::default();
-    let lines: Vec<&WitnessLine> = witness.iter().collect();
-    check_job(facts, &lines, history, &mut tally);
+    check_job(facts, witness, history, &mut tally);
     crate::acknowledged::exist(&[facts.row.id].into(), history, &mut tally);
-    tally.into_report()
+    tally.into_report(1, facts.events.len() as u64)
 }
 
 #[test]

@@ -149,7 +149,7 @@ fn a_permission_given_again_without_a_reason_and_a_doubt_answered_too_early() {
     let doubts = [key("pay")].into();
     let mut tally = crate::report::Tally::default();
     crate::outcomes::listed(&doubts, &[].into(), &mut tally);
-    assert_eq!(tally.into_report().violated(), [C5]);
+    assert_eq!(tally.into_report(1, 0).violated(), [C5]);
 }
 
 #[test]
@@ -233,7 +233,7 @@ fn timers_and_leases() {
 fn a_checkpoint_of_another_state() {
     let story = whole();
     let mut facts = story.facts();
-    let events = facts.decoded().unwrap();
+    let events = facts.events.iter().map(aetheris_store::EventRow::decode).collect::<Result<Vec<_>, _>>().unwrap();
     let mut state = JobState::fold(JOB, &events[..6]).unwrap();
     facts.checkpoint = Some(Checkpoint::of(6, &state));
     let found = report(&facts, &story.witness, &story.history);

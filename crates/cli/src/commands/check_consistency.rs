@@ -1,13 +1,23 @@
-//! `check-consistency`: the invariants, evaluated over a database. Reads only.
+//! `check-consistency`: the invariants, evaluated over a database. Reads only, and makes no file.
 
-use aetheris_check::ClientHistory;
-use aetheris_store::system::System;
+use std::io::IsTerminal as _;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use aetheris_check::{ClientHistory, Report, Survey};
+use aetheris_store::system::SystemClock;
+use aetheris_store::{ErrorKind, Store, StoreError};
+use aetheris_store_sqlite::SqliteStore;
+use tokio::task::JoinSet;
 
 use super::Context;
 use crate::args;
-use crate::error::Error;
+use crate::error::{Error, counted};
 use crate::exit::Exit;
-use crate::wiring;
+
+/// How often the progress is told.
+const TOLD_EVERY: Duration = Duration::from_millis(500);
 
 /// Checks the database of a data folder. It may be in use.
 ///
@@ -19,16 +29,106 @@ pub async fn run(given: &args::CheckConsistency, context: &Context) -> Result<Ex
         let message = format!("there is no database {}: name the folder that `dev --data` was given", path.display());
         return Err(Error::Other { message, exit: Exit::NotFound });
     }
-    let store = wiring::open_sqlite(&path, &System::machine())?;
-    let history = ClientHistory::default();
-    let report = aetheris_check::check_store(store.as_ref(), &[], &history).await.map_err(anyhow::Error::from)?;
+    let report = check(&path).await.map_err(|error| unreadable(&path, &error))?;
     // A database alone has no witness log and not every kind of case: what is not there cannot be wrong.
     let absent = report.unexamined();
     let report = report.excuse(&absent);
     if context.out.json {
         context.out.value(&report)?;
     } else {
-        context.out.text(&report.to_string())?;
+        let count = |count: u64, noun| counted(usize::try_from(count).unwrap_or(usize::MAX), noun);
+        let (jobs, events) = (count(report.jobs, "job"), count(report.events, "event"));
+        let verdict = if report.is_clean() { "all holds" } else { "NOT all holds" };
+        context.out.text(&format!("{report}\n{jobs}, {events} in {}: {verdict}\n", path.display()))?;
     }
     Ok(if report.is_clean() { Exit::Done } else { Exit::CheckFailed })
+}
+
+fn unreadable(path: &Path, error: &StoreError) -> Error {
+    let exit = if error.kind == ErrorKind::Corrupt { Exit::CheckFailed } else { Exit::Failed };
+    Error::Other { message: format!("{} cannot be checked: {}", path.display(), error.source), exit }
+}
+
+async fn check(path: &Path) -> Result<Report, StoreError> {
+    let hands = std::thread::available_parallelism().map_or(1, usize::from);
+    let clock: Arc<dyn aetheris_store::system::Clock> = Arc::new(SystemClock);
+    let store = Arc::new(SqliteStore::open_read_only(path, &clock, hands)?);
+    let survey = Arc::new(Survey::new(&[], &ClientHistory::default()));
+    let mut tasks = JoinSet::new();
+    // One reads while another checks what it has read.
+    for _ in 0..hands * 2 {
+        let (store, survey) = (Arc::clone(&store), Arc::clone(&survey));
+        tasks.spawn(async move { survey.take_part(store.as_ref()).await });
+    }
+    let mut parts = Vec::new();
+    let mut progress = Progress::begin();
+    while !tasks.is_empty() {
+        tokio::select! {
+            part = tasks.join_next() => match part {
+                Some(Ok(part)) => parts.push(part?),
+                Some(Err(e)) => return Err(StoreError::new(ErrorKind::Corrupt, "check", e)),
+                None => break,
+            },
+            () = tokio::time::sleep(TOLD_EVERY) => progress.tell(&survey),
+        }
+    }
+    progress.end();
+    let report = survey.conclude(store.as_ref() as &dyn Store, parts).await?;
+    store.was_left_alone()?;
+    Ok(report)
+}
+
+/// One line on stderr that is drawn again, where that is a terminal.
+struct Progress {
+    began: std::time::Instant,
+    drawn: bool,
+    shown: bool,
+}
+
+impl Progress {
+    #[expect(clippy::disallowed_methods, reason = "how long a check takes is told to a person and decides nothing")]
+    fn begin() -> Self {
+        Self { began: std::time::Instant::now(), drawn: false, shown: std::io::stderr().is_terminal() }
+    }
+
+    fn tell(&mut self, survey: &Survey) {
+        let (done, Some(of)) = survey.progress() else { return };
+        if self.shown {
+            self.drawn = true;
+            eprint(&format!("\r\u{1b}[K{}", line(done.min(of), of, self.began.elapsed())));
+        }
+    }
+
+    fn end(&self) {
+        if self.drawn {
+            eprint("\r\u{1b}[K");
+        }
+    }
+}
+
+/// How far it has come, how fast it is, and how long the rest takes.
+fn line(done: u64, of: u64, took: Duration) -> String {
+    let rate = u64::try_from(u128::from(done) * 1_000 / took.as_millis().max(1)).unwrap_or(u64::MAX);
+    let left = of.saturating_sub(done).checked_div(rate);
+    let left = left.map_or_else(String::new, |left| format!(", {} left", aetheris_core::time::Span::from_secs(left)));
+    format!("{done} of {of} jobs, {rate} a second{left}")
+}
+
+fn eprint(text: &str) {
+    use std::io::Write as _;
+    // A terminal that has gone loses nothing.
+    let mut stderr = std::io::stderr();
+    let _unheard = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn progress_says_how_far_how_fast_and_how_long() {
+        let told = line(500_000, 2_000_000, Duration::from_secs(25));
+        assert_eq!(told, "500000 of 2000000 jobs, 20000 a second, 75s left");
+        assert_eq!(line(0, 7, Duration::ZERO), "0 of 7 jobs, 0 a second");
+    }
 }

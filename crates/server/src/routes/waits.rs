@@ -10,7 +10,7 @@ use aetheris_core::plan::{CompiledPlan, DoubtPolicy, WaitType};
 use aetheris_core::state::InvocationPhase;
 use aetheris_core::time::{Span, Timestamp};
 use aetheris_runtime::load::Loaded;
-use aetheris_store::{JobFilter, JobRow, rules};
+use aetheris_store::{JobFilter, WaitRow, rules};
 use axum::extract::State;
 
 use super::answers::Common;
@@ -42,10 +42,7 @@ pub(super) async fn list(State(app): State<Shared>, mut params: Params) -> Answe
     let filter = JobFilter { before, blocked_on: Some(wait_type), limit, ..JobFilter::default() };
     let (rows, next_cursor) = blocked(&app, filter).await?;
     let now = app.runtime().system.clock.wall();
-    let mut waits = Vec::with_capacity(rows.len());
-    for row in rows {
-        waits.extend(wait(&app, &row, now).await?);
-    }
+    let waits = rows.into_iter().filter_map(|row| wait(row, now)).collect();
     answer::ok(&WaitList { next_cursor, waits })
 }
 
@@ -58,16 +55,16 @@ fn wait_type(name: &str) -> Result<WaitType, Failure> {
 }
 
 /// A page of rows that wait for the asked type, or for anything but time.
-async fn blocked(app: &App, mut filter: JobFilter) -> Result<(Vec<JobRow>, Option<String>), Failure> {
+async fn blocked(app: &App, mut filter: JobFilter) -> Result<(Vec<WaitRow>, Option<String>), Failure> {
     let any = filter.blocked_on == Some(None);
     let limit = filter.limit;
-    let mut rows: Vec<JobRow> = Vec::new();
+    let mut rows: Vec<WaitRow> = Vec::new();
     for _ in 0..PAGES_MAX {
-        let page = app.store().jobs(filter.clone()).await?;
-        let someone = |row: &JobRow| {
-            row.waiting.as_ref().is_some_and(|wait| wait.doubt || !any || wait.wait_type != WaitType::Timer)
+        let page = app.store().waits(filter.clone()).await?;
+        let someone = |wait: &WaitRow| {
+            wait.row.waiting.as_ref().is_some_and(|wait| wait.doubt || !any || wait.wait_type != WaitType::Timer)
         };
-        rows.extend(page.jobs.into_iter().filter(someone));
+        rows.extend(page.waits.into_iter().filter(someone));
         filter.before = page.next;
         filter.limit = limit.saturating_sub(rows.len());
         if filter.before.is_none() || filter.limit == 0 {
@@ -77,29 +74,26 @@ async fn blocked(app: &App, mut filter: JobFilter) -> Result<(Vec<JobRow>, Optio
     Ok((rows, filter.before.map(|job| job.to_string())))
 }
 
-/// One wait, with its times; nothing where it ended meanwhile.
-async fn wait(app: &App, row: &JobRow, now: Timestamp) -> Result<Option<WaitView>, Failure> {
-    let loaded = Loaded::read(app.store(), row.id).await?;
-    let Some(waiting) = view::waiting(&loaded) else {
-        return Ok(None);
-    };
-    let since = waiting.since.unwrap_or(loaded.row.updated_at);
-    let paused = view::paused(&loaded.row);
+/// One wait, with its times.
+fn wait(wait: WaitRow, now: Timestamp) -> Option<WaitView> {
+    let WaitRow { deadline, row, since } = wait;
+    let paused = view::paused(&row);
+    let waiting = row.waiting?;
     let seconds = now.since(since).micros() / 1_000_000;
-    Ok(Some(WaitView {
+    Some(WaitView {
         age: Span::from_secs(seconds),
-        agent: loaded.row.agent,
+        agent: row.agent,
         correlation_key: waiting.correlation_key,
-        deadline: waiting.deadline,
+        deadline,
         doubt: waiting.doubt,
         job_id: row.id,
-        node_id: waiting.node_id,
+        node_id: waiting.node,
         paused,
         reason: waiting.reason,
-        session_id: loaded.row.session,
+        session_id: row.session,
         since,
         wait_type: waiting.wait_type,
-    }))
+    })
 }
 
 /// Calls in doubt

@@ -213,6 +213,35 @@ pub async fn j5_the_clock_does_not_run_backwards(f: Fixture) {
     assert_eq!(f.store().job(job).await.unwrap().unwrap().created_at, at);
 }
 
+pub async fn j5_a_clock_that_was_set_back_goes_on(f: Fixture) {
+    let run = f.running().await;
+    let at = f.now().await;
+    f.clock.set_wall(Timestamp::from_micros(at.micros() - 3_600_000_000));
+    f.ok(f.of(run, Purpose::Record).await.step("a", Json::null()).done()).await;
+    // What waits for a second does not wait for an hour: expiry, timers and delays all ask the same clock.
+    f.advance(Span::from_secs(10));
+    let now = f.now().await;
+    assert_eq!(now, at.after(Span::from_secs(9)));
+    let committed = f.ok(f.of(run, Purpose::Record).await.step("b", Json::null()).done()).await;
+    assert_eq!(committed.at, now);
+    f.advance(Span::from_secs(4 * 3600));
+    f.advance(Span::from_secs(20 * 3600));
+    assert!(f.now().await < at.after(Span::from_secs(24 * 3600)), "they have met at the wall clock");
+    assert_eq!(f.store().expired(None, 8).await.unwrap().len(), 1);
+}
+
+pub async fn j5_a_wall_clock_that_was_wrong_for_a_moment_moves_nothing(f: Fixture) {
+    let run = f.running().await;
+    let at = f.now().await;
+    f.clock.set_wall(at.after(Span::from_secs(86_400)));
+    let committed = f.ok(f.of(run, Purpose::Record).await.step("a", Json::null()).done()).await;
+    assert_eq!(committed.at, at);
+    assert_eq!(f.store().expired(None, 8).await.unwrap().len(), 0);
+    f.clock.set_wall(at);
+    f.advance(Span::from_secs(1));
+    assert_eq!(f.now().await, at.after(Span::from_secs(1)));
+}
+
 pub async fn j5_events_have_the_fence_of_the_last_claim(f: Fixture) {
     let run = f.running().await;
     f.advance(TTL);

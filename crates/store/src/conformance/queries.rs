@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use aetheris_core::event::{JobCancelled, JobResumed, NodeSkipped, PauseReason, SkipReason};
+use aetheris_core::event::{JobCancelled, JobResumed, NodeSkipped, PauseReason, SkipReason, TimerId, TimerSet};
 use aetheris_core::hash::Hash;
 use aetheris_core::id::{AgentName, InstanceId, JobId, NodeId, SessionId};
 use aetheris_core::job::JobStatus;
@@ -157,6 +157,31 @@ pub async fn q2_what_is_paused(f: Fixture) {
     let row = f.store().job(parked.job).await.unwrap().unwrap();
     assert_eq!((row.status, row.paused, row.waiting.is_some()), (JobStatus::Parked, None, true));
     assert_eq!(f.store().status().await.unwrap().jobs[&JobStatus::Paused], 2);
+}
+
+pub async fn q6_waits_have_their_times(f: Fixture) {
+    let run = f.running().await;
+    let timer = TimerSet { after_us: 60_000_000, timer: TimerId::Wait("w".into()) };
+    let bounded = f.of(run, Purpose::Block).await.wait("w", "key", WaitType::Human, true).event(timer).done();
+    let first = f.ok(bounded).await.at;
+    f.advance(Span::from_secs(5));
+    let open = f.running().await;
+    let second = f.ok(f.of(open, Purpose::Block).await.wait("w", "other", WaitType::Signal, false).done()).await.at;
+    f.pending().await;
+    // What is written to a job that waits does not begin its wait anew.
+    f.advance(Span::from_secs(5));
+    f.ok(crate::UnitOfWork::new(f.ids.event(), run.job, Purpose::Signal, Guard::Outside)).await;
+    let waits = async |filter: JobFilter| {
+        let page = f.store().waits(JobFilter { limit: 8, ..filter }).await.unwrap();
+        assert_eq!(page.next, None);
+        page.waits.into_iter().map(|wait| (wait.row.id, wait.since, wait.deadline)).collect::<Vec<_>>()
+    };
+    let (bounded, open) = ((run.job, first, Some(first.after(Span::from_secs(60)))), (open.job, second, None));
+    assert_eq!(waits(JobFilter::default()).await, [open, bounded]);
+    let human = JobFilter { blocked_on: Some(Some(WaitType::Human)), ..JobFilter::default() };
+    assert_eq!(waits(human).await, [bounded]);
+    let page = f.store().waits(JobFilter { limit: 1, ..JobFilter::default() }).await.unwrap();
+    assert_eq!((page.waits.len(), page.next), (1, Some(open.0)));
 }
 
 pub async fn q2_filters_hold_across_pages(f: Fixture) {

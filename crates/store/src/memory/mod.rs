@@ -18,13 +18,15 @@ use aetheris_core::hash::Hash;
 use aetheris_core::id::{AgentName, InstanceId, JobId};
 use aetheris_core::lease::Fence;
 use aetheris_core::ledger::LedgerRow;
+use aetheris_core::time::Timestamp;
 use tokio::sync::Notify;
 
 use crate::claim::{ClaimRequest, Claimed, Heartbeat, Renewal};
+use crate::clock::{Look, StoreClock};
 use crate::error::{CommitError, StoreError};
 use crate::query::{
-    AgentRow, DueTimers, EventRow, Evidence, ExpiredLease, History, JobFilter, JobPage, JobRow, NewAgent, PlanDocument,
-    PutAgent, StoreStatus, TimerRow,
+    AgentRow, Dossiers, DueTimers, EventRow, Evidence, ExpiredLease, History, JobFilter, JobPage, JobRow, NewAgent,
+    PlanDocument, PutAgent, StoreStatus, TimerRow, WaitPage,
 };
 use crate::system::Clock;
 use crate::unit::{Committed, UnitOfWork};
@@ -33,7 +35,7 @@ use tables::Tables;
 
 /// A store that lives as long as its process.
 pub struct MemoryStore {
-    clock: Arc<dyn Clock>,
+    clock: StoreClock,
     hints: Hints,
     tables: Mutex<Tables>,
     written: Notify,
@@ -43,7 +45,12 @@ impl MemoryStore {
     /// An empty store on a clock.
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>) -> Self {
-        Self { clock, hints: Hints::default(), tables: Mutex::default(), written: Notify::new() }
+        Self {
+            clock: StoreClock::new(clock),
+            hints: Hints::default(),
+            tables: Mutex::default(),
+            written: Notify::new(),
+        }
     }
 
     fn tables(&self) -> MutexGuard<'_, Tables> {
@@ -55,9 +62,19 @@ impl MemoryStore {
         Box::pin(std::future::ready(Ok(answer)))
     }
 
+    fn write<T>(&self, change: impl FnOnce(&mut Tables, Look) -> T) -> T {
+        let mut tables = self.tables();
+        let look = self.clock.look(tables.mark);
+        change(&mut tables, look)
+    }
+
+    fn now(&self, tables: &Tables) -> Timestamp {
+        self.clock.look(tables.mark).now
+    }
+
     fn commit_now(&self, unit: UnitOfWork) -> Result<Committed, CommitError> {
         let job = unit.job;
-        let committed = self.tables().commit(unit, self.clock.as_ref())?;
+        let committed = self.write(|tables, look| tables.commit(unit, look))?;
         self.hints.written(job, committed.seq);
         self.written.notify_waiters();
         Ok(committed)
@@ -70,12 +87,11 @@ impl MemoryStore {
             let written = self.written.notified();
             tokio::pin!(written);
             written.as_mut().enable();
-            let sent_at = self.clock.boot();
-            let (claimed, next) = {
-                let mut tables = self.tables();
-                let claimed = tables.claim(&request, self.clock.wall(), sent_at)?;
-                (claimed, tables.next_claimable(self.clock.wall()))
-            };
+            let sent_at = self.clock.clocks().boot();
+            let (claimed, next) = self.write(|tables, look| {
+                let claimed = tables.claim(&request, look, sent_at)?;
+                Ok::<_, StoreError>((claimed, tables.next_claimable(look)))
+            })?;
             for job in &claimed {
                 self.hints.written(job.job, job.history.as_ref().map_or(0, |history| history.row.seq));
             }
@@ -114,22 +130,26 @@ impl Store for MemoryStore {
 
     fn heartbeat(&self, request: Heartbeat) -> Boxed<'_, Result<Vec<Renewal>, StoreError>> {
         Box::pin(async move {
-            let sent_at = self.clock.boot();
-            Ok(self.tables().heartbeat(&request, self.clock.wall(), sent_at))
+            let sent_at = self.clock.clocks().boot();
+            Ok(self.write(|tables, look| tables.heartbeat(&request, look, sent_at)))
         })
     }
 
     fn put_agent(&self, agent: NewAgent) -> Boxed<'_, Result<PutAgent, StoreError>> {
-        Box::pin(async move { Ok(self.tables().put_agent(agent, self.clock.wall())) })
+        Box::pin(async move { Ok(self.write(|tables, look| tables.put_agent(agent, look))) })
     }
 
     fn delete_agent(&self, name: AgentName) -> Boxed<'_, Result<bool, StoreError>> {
-        Box::pin(async move { Ok(self.tables().delete_agent(&name)) })
+        Box::pin(async move { Ok(self.write(|tables, look| tables.delete_agent(&name, look))) })
     }
 
     fn history(&self, job: JobId, full: bool) -> Boxed<'_, Result<Option<History>, StoreError>> {
         let answer = self.tables().history(job, full);
         Box::pin(std::future::ready(answer))
+    }
+
+    fn dossiers(&self, from: u64, to: u64) -> Boxed<'_, Result<Dossiers, StoreError>> {
+        self.read(|tables| tables.dossiers(from, to))
     }
 
     fn job(&self, job: JobId) -> Boxed<'_, Result<Option<JobRow>, StoreError>> {
@@ -142,6 +162,10 @@ impl Store for MemoryStore {
 
     fn client_key(&self, agent: AgentName, key: String) -> Boxed<'_, Result<Option<(JobId, Hash)>, StoreError>> {
         self.read(|tables| tables.client_keys.get(&(agent, key)).copied())
+    }
+
+    fn waits(&self, filter: JobFilter) -> Boxed<'_, Result<WaitPage, StoreError>> {
+        self.read(|tables| tables.waits(&filter))
     }
 
     fn events(&self, job: JobId, after: u64, limit: usize) -> Boxed<'_, Result<Vec<EventRow>, StoreError>> {
@@ -173,7 +197,7 @@ impl Store for MemoryStore {
     }
 
     fn due_timers(&self, after: Option<TimerRow>, limit: usize) -> Boxed<'_, Result<DueTimers, StoreError>> {
-        self.read(|tables| tables.due_timers(after.as_ref(), limit, tables.now(self.clock.wall())))
+        self.read(|tables| tables.due_timers(after.as_ref(), limit, self.now(tables)))
     }
 
     fn timers(&self, job: JobId) -> Boxed<'_, Result<Vec<TimerRow>, StoreError>> {
@@ -181,7 +205,7 @@ impl Store for MemoryStore {
     }
 
     fn expired(&self, after: Option<ExpiredLease>, limit: usize) -> Boxed<'_, Result<Vec<ExpiredLease>, StoreError>> {
-        self.read(|tables| tables.expired(after, limit, tables.now(self.clock.wall())))
+        self.read(|tables| tables.expired(after, limit, self.now(tables)))
     }
 
     fn held_by(
@@ -194,7 +218,7 @@ impl Store for MemoryStore {
     }
 
     fn status(&self) -> Boxed<'_, Result<StoreStatus, StoreError>> {
-        self.read(|tables| tables.status(self.clock.wall()))
+        self.read(|tables| tables.status(self.now(tables)))
     }
 
     fn health(&self) -> Boxed<'_, Result<Health, StoreError>> {

@@ -13,6 +13,7 @@ use aetheris_core::time::{Span, Timestamp};
 
 use super::tables::{GENERATION, Job, Tables};
 use crate::claim::{ClaimIds, ClaimRequest, Claimed, Heartbeat, LeaseRenewal, Renewal};
+use crate::clock::Look;
 use crate::error::{ErrorKind, StoreError};
 use crate::rules;
 
@@ -20,10 +21,10 @@ impl Tables {
     pub(super) fn claim(
         &mut self,
         request: &ClaimRequest,
-        wall: Timestamp,
+        look: Look,
         sent_at: Duration,
     ) -> Result<Vec<Claimed>, StoreError> {
-        let now = self.now(wall);
+        let now = look.now;
         let looked_at = if aetheris_fault::planted!("lost-candidate") { 1 } else { usize::MAX };
         let mut ready: Vec<(Reverse<i32>, JobId)> = self
             .heads()
@@ -34,7 +35,7 @@ impl Tables {
         ready.sort_unstable();
         let taken: Vec<_> = ready.into_iter().zip(request.ids.iter().take(limits::CLAIM_JOBS_MAX)).collect();
         if !taken.is_empty() {
-            self.tick(wall);
+            self.tick(look);
             self.count(0, taken.len() * 2, 0);
         }
         taken.into_iter().map(|((_, job), ids)| self.take(job, *ids, request, now, sent_at)).collect()
@@ -59,8 +60,8 @@ impl Tables {
     }
 
     /// How long until the first delayed job may be claimed.
-    pub(super) fn next_claimable(&self, wall: Timestamp) -> Option<Span> {
-        let now = self.now(wall);
+    pub(super) fn next_claimable(&self, look: Look) -> Option<Span> {
+        let now = look.now;
         let delayed = self.heads().filter(|(_, status, at, _)| rules::claimable(*status, None, now) && at.is_some());
         delayed.filter_map(|(_, _, at, _)| at).min().map(|at| at.since(now))
     }
@@ -98,8 +99,8 @@ impl Tables {
         Ok(Claimed { attempt_id: ids.attempt, fence, history, job: id, lease_until, sent_at })
     }
 
-    pub(super) fn heartbeat(&mut self, request: &Heartbeat, wall: Timestamp, sent_at: Duration) -> Vec<Renewal> {
-        let now = self.now(wall);
+    pub(super) fn heartbeat(&mut self, request: &Heartbeat, look: Look, sent_at: Duration) -> Vec<Renewal> {
+        let now = look.now;
         let any_fence = aetheris_fault::planted!("renewal-by-worker");
         let expired_too = aetheris_fault::planted!("lease-never-expires-check");
         let mut renew = |lease: &LeaseRenewal| {
@@ -114,7 +115,7 @@ impl Tables {
             request.leases.iter().map(|lease| renew(lease).unwrap_or(Renewal::Refused(lease.job))).collect();
         let renewed = answers.iter().filter(|answer| matches!(answer, Renewal::Renewed { .. })).count();
         if renewed > 0 {
-            self.tick(wall);
+            self.tick(look);
             self.count(0, renewed, 0);
         }
         answers

@@ -2,17 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use aetheris_core::event::TimerId;
+use aetheris_core::event::{EventKind, TimerId};
 use aetheris_core::id::{InstanceId, JobId};
 use aetheris_core::lease::Fence;
 use aetheris_core::ledger::LedgerRow;
 use aetheris_core::limits;
 use aetheris_core::time::Timestamp;
 
-use super::tables::{GENERATION, Tables};
+use super::tables::{GENERATION, Job, Tables};
 use crate::error::{ErrorKind, StoreError};
 use crate::query::{
-    DueTimers, EventRow, Evidence, ExpiredLease, History, JobFilter, JobPage, JobRow, StoreStatus, TimerRow,
+    Dossier, Dossiers, DueTimers, EventRow, Evidence, ExpiredLease, History, JobFilter, JobPage, JobRow, StoreStatus,
+    TimerRow, WaitPage, WaitRow,
 };
 use crate::rules;
 
@@ -32,6 +33,39 @@ impl Tables {
             ledger: self.ledger.values().filter(|row| row.job == id).cloned().collect(),
             row: job.row.clone(),
         }))
+    }
+
+    pub(super) fn waits(&self, filter: &JobFilter) -> WaitPage {
+        let filter = JobFilter { blocked_on: Some(filter.blocked_on.flatten()), ..filter.clone() };
+        let JobPage { jobs, next } = self.page(&filter);
+        let wait = |row: JobRow| {
+            let job = self.jobs.get(&row.id);
+            let began = |event: &&EventRow| event.kind == EventKind::JobWaiting.code();
+            let since =
+                job.and_then(|job| job.events.iter().rev().find(began)).map_or(row.updated_at, |event| event.at);
+            let deadline = job.zip(row.wait_timer()).and_then(|(job, timer)| job.timers.get(&timer).copied());
+            WaitRow { deadline, row, since }
+        };
+        WaitPage { next, waits: jobs.into_iter().map(wait).collect() }
+    }
+
+    pub(super) fn dossiers(&self, from: u64, to: u64) -> Dossiers {
+        let end = u64::try_from(self.jobs.len()).unwrap_or(u64::MAX);
+        let mut jobs: Vec<_> =
+            self.jobs.values().map(|job| (u64::try_from(job.arrival).unwrap_or(u64::MAX), job)).collect();
+        jobs.retain(|(arrival, _)| (from..to).contains(arrival));
+        jobs.sort_unstable_by_key(|(arrival, _)| *arrival);
+        let dossier = |job: &Job| Dossier {
+            checkpoint: job.checkpoint.clone().filter(crate::Checkpoint::is_readable),
+            effects: job.effects.values().cloned().collect(),
+            events: job.events.clone(),
+            evidence: self.evidence(job.row.id),
+            kept: job.kept().cloned().collect(),
+            ledger: self.ledger.values().filter(|row| row.job == job.row.id).cloned().collect(),
+            row: job.row.clone(),
+            timers: self.timers(job.row.id),
+        };
+        Dossiers { end, jobs: jobs.into_iter().map(|(_, job)| Ok(dossier(job))).collect(), next: to }
     }
 
     pub(super) fn page(&self, filter: &JobFilter) -> JobPage {
@@ -109,7 +143,7 @@ impl Tables {
         held.take(limit.min(limits::SWEEP_ROWS_MAX)).map(|row| (row.id, row.fence)).collect()
     }
 
-    pub(super) fn status(&self, wall: Timestamp) -> StoreStatus {
+    pub(super) fn status(&self, now: Timestamp) -> StoreStatus {
         let mut jobs = BTreeMap::new();
         for job in self.jobs.values() {
             *jobs.entry(job.row.status).or_insert(0) += 1;
@@ -119,7 +153,7 @@ impl Tables {
             durability: "none: everything ends with the process".to_owned(),
             generation: GENERATION,
             jobs,
-            now: self.now(wall),
+            now,
             writer: self.stats,
         }
     }

@@ -10,6 +10,7 @@ use aetheris_core::ledger::LedgerRow;
 use aetheris_core::plan::Plan;
 use aetheris_core::time::Timestamp;
 
+use crate::clock::{Look, Mark};
 use crate::query::{AgentRow, EffectRow, EventRow, Evidence, JobRow, KeptSignal, WriterStats};
 use crate::unit::Checkpoint;
 
@@ -23,12 +24,12 @@ pub(super) struct Tables {
     pub(super) agents: BTreeMap<AgentName, AgentRow>,
     /// Clients' names for messages: the job each has made, and the hash of its request.
     pub(super) client_keys: BTreeMap<(AgentName, String), (JobId, Hash)>,
-    /// The highest time that was stored.
-    pub(super) high: Timestamp,
     /// By id. The order in which they came is in each of them: an id is made before its job is written.
     pub(super) jobs: BTreeMap<JobId, Job>,
     /// By idempotency key, of all jobs.
     pub(super) ledger: BTreeMap<IdempotencyKey, LedgerRow>,
+    /// What is kept of the clock.
+    pub(super) mark: Option<Mark>,
     /// By hash.
     pub(super) plans: BTreeMap<Hash, Arc<Plan>>,
     /// What was written.
@@ -66,18 +67,10 @@ pub(super) struct InboxRow {
 }
 
 impl Tables {
-    /// The store's clock: never below what was stored.
-    pub(super) fn now(&self, wall: Timestamp) -> Timestamp {
-        if aetheris_fault::planted!("clock-goes-back") {
-            return wall;
-        }
-        wall.max(self.high)
-    }
-
     /// The store's clock for a write, which stores it.
-    pub(super) fn tick(&mut self, wall: Timestamp) -> Timestamp {
-        self.high = self.now(wall);
-        self.high
+    pub(super) fn tick(&mut self, look: Look) -> Timestamp {
+        self.mark = look.mark.or(self.mark);
+        look.now
     }
 
     /// Counts a transaction.

@@ -14,21 +14,20 @@ use aetheris_core::projection::{Projection, TimerChange};
 use aetheris_core::time::{Reading, Span, Timestamp};
 
 use super::tables::{GENERATION, InboxRow, Job, Tables};
+use crate::clock::Look;
 use crate::error::{CommitError, Refusal};
 use crate::query::{AgentRow, EffectRow, EventRow, Evidence, JobRow, KeptSignal, NewAgent, PutAgent};
 use crate::rules;
-use crate::system::Clock;
 use crate::unit::{Committed, InboxWrite, LeaseChange, LedgerWrite, NewEffect, NewJob, UnitOfWork};
 
 /// Rows of the ledger as a unit leaves them.
 type Staged = BTreeMap<IdempotencyKey, LedgerRow>;
 
 impl Tables {
-    pub(super) fn commit(&mut self, unit: UnitOfWork, clock: &dyn Clock) -> Result<Committed, CommitError> {
-        let wall = clock.wall();
+    pub(super) fn commit(&mut self, unit: UnitOfWork, look: Look) -> Result<Committed, CommitError> {
         rules::shape(&unit).map_err(CommitError::Failed)?;
-        let staged = self.check(&unit, Reading { at: self.now(wall), boot: clock.boot_moment() })?;
-        let now = self.tick(wall);
+        let staged = self.check(&unit, look.reading())?;
+        let now = self.tick(look);
         let rows = 1 + unit.events.len() + unit.effects.len() + unit.inbox.len() + unit.timers.len() + staged.len();
         let bytes = unit.events.iter().map(|event| event.payload.len()).sum::<usize>()
             + unit.effects.iter().map(|effect| effect.result.canonical().len()).sum::<usize>();
@@ -206,8 +205,8 @@ impl Tables {
         Some(Committed { at, head: job.row.head, seq: job.row.seq })
     }
 
-    pub(super) fn put_agent(&mut self, new: NewAgent, wall: Timestamp) -> PutAgent {
-        let now = self.tick(wall);
+    pub(super) fn put_agent(&mut self, new: NewAgent, look: Look) -> PutAgent {
+        let now = self.tick(look);
         let hash = new.agent.hash();
         self.plans.entry(new.agent.plan.hash()).or_insert_with(|| Arc::clone(&new.agent.plan));
         self.count(0, 2, new.source.len());
@@ -218,7 +217,8 @@ impl Tables {
         PutAgent { created, hash }
     }
 
-    pub(super) fn delete_agent(&mut self, name: &AgentName) -> bool {
+    pub(super) fn delete_agent(&mut self, name: &AgentName, look: Look) -> bool {
+        self.tick(look);
         self.count(0, 1, 0);
         self.agents.remove(name).is_some()
     }

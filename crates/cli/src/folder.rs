@@ -1,0 +1,49 @@
+//! A data folder that is there after a power loss.
+
+use std::fs::{DirBuilder, File};
+use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::Path;
+
+/// Makes a folder and those above it that are missing. Payloads stand in it: other users of the machine have no
+/// business there. One that exists keeps the permissions that its owner gave it.
+///
+/// A new name is durable when the folder that it stands in is synced: else the first start after a power loss finds no
+/// folder, and nothing of what was accepted.
+///
+/// # Errors
+/// It cannot be made, or the disk did not keep it.
+pub(crate) fn make(folder: &Path) -> io::Result<()> {
+    if folder.as_os_str().is_empty() || folder.is_dir() {
+        return Ok(());
+    }
+    let parent = folder.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    make(parent)?;
+    match DirBuilder::new().mode(0o700).create(folder) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && folder.is_dir() => Ok(()),
+        Err(error) => Err(error),
+        Ok(()) => File::open(parent)?.sync_all(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn missing_folders_are_made_for_their_owner_alone_and_others_are_left() {
+        use std::os::unix::fs::PermissionsExt as _;
+
+        let top = std::env::temp_dir().join(format!("aetheris-folder-{}", std::process::id()));
+        std::fs::create_dir(&top).unwrap();
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        let before = mode(&top);
+        let folder = top.join("a").join("b");
+        make(&folder).unwrap();
+        make(&folder).unwrap();
+        assert_eq!((mode(&top), mode(&top.join("a")), mode(&folder)), (before, 0o700, 0o700));
+        std::fs::write(folder.join("file"), "").unwrap();
+        assert!(make(&folder.join("file").join("c")).is_err());
+        std::fs::remove_dir_all(&top).unwrap();
+    }
+}

@@ -1,0 +1,1 @@
+SELECT num, id FROM jobs WHERE num >= ?1 AND num < ?2 ORDER BY num

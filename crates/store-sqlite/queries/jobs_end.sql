@@ -1,0 +1,1 @@
+SELECT coalesce(max(num), 0) + 1 FROM jobs

@@ -1,0 +1,1 @@
+INSERT INTO job_labels (key, value, job) VALUES (?1, ?2, ?3)

@@ -1,0 +1,1 @@
+SELECT due FROM timers WHERE job = ?1 AND timer = ?2
