@@ -109,7 +109,10 @@ impl<'s> Stage<'s> {
     /// It does not come to serve.
     pub(super) async fn serve(&self) -> Result<Server, Fault> {
         std::fs::create_dir(self.data()).map_err(|error| setup(&self.data(), &error))?;
-        let config = self.config("serve", &json!({ "server": { "listen": "127.0.0.1:0" } }), &[])?;
+        // A server that may not reach the tools of an agent refuses its file.
+        let tools = json!({ "http": { "allow": ["127.0.0.0/8"] } });
+        let settings = json!({ "server": { "listen": "127.0.0.1:0" }, "tools": tools });
+        let config = self.config("serve", &settings, &[])?;
         let args: [&OsStr; 3] = ["serve".as_ref(), "--config".as_ref(), config.as_ref()];
         let process = Process::start("serve", self.program, &args, &self.folder, Surroundings::Nothing)?;
         Self::serving(process, "aetheris serve: listening on ").await
