@@ -39,7 +39,7 @@ macro_rules! writes {
 }
 
 writes! {
-    create permit record finish block requeue doubt signal timer cancel reclaim deposit resolve
+    create permit record finish block requeue doubt signal timer cancel pause reclaim deposit resolve
     claim heartbeat put_agent
 }
 
@@ -97,7 +97,8 @@ fn every_point_has_a_cell() {
         None => pattern == point,
         Some((start, rest)) => point.starts_with(start) && point.ends_with(rest.split_once('}').unwrap().1),
     };
-    for pattern in &points {
+    // A part that ends by itself is no crash of the process: `life` ends each of them.
+    for pattern in points.iter().filter(|pattern| !pattern.starts_with("vital.")) {
         assert!(named.iter().any(|point| fits(pattern, point)), "no cell for {pattern}");
     }
     for point in &named {
