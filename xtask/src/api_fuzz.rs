@@ -87,7 +87,7 @@ fn asked(arguments: &[String]) -> Result<Asked, String> {
 
 fn fuzz(root: &Path, asked: &Asked) -> Result<bool, String> {
     let folder = root.join("target").join("api-fuzz");
-    let python = environment(root, &folder)?;
+    let python = environment(&root.join("fuzz/api/requirements.txt"), &folder)?;
     let built = crate::run(root, &["build", "--quiet", "--locked", "-p", "aetheris-cli", "--bin", "aetheris"]);
     if !built {
         return Err("the server cannot be built".to_owned());
@@ -152,25 +152,24 @@ fn log(folder: &Path) -> Result<fs::File, String> {
     fs::File::options().create(true).append(true).open(&file).map_err(|error| format!("{}: {error}", file.display()))
 }
 
-/// The Python of an environment with exactly the pinned packages.
-fn environment(root: &Path, folder: &Path) -> Result<PathBuf, String> {
-    let pinned = root.join("fuzz/api/requirements.txt");
-    let wanted = fs::read_to_string(&pinned).map_err(|error| format!("{}: {error}", pinned.display()))?;
+/// The Python of an environment with exactly the pinned packages; those that have hashes are held to them.
+pub(crate) fn environment(pinned: &Path, folder: &Path) -> Result<PathBuf, String> {
+    let wanted = fs::read_to_string(pinned).map_err(|error| format!("{}: {error}", pinned.display()))?;
     let (venv, stamp) = (folder.join("venv"), folder.join("venv-holds.txt"));
     let python = venv.join("bin/python");
     if fs::read_to_string(&stamp).is_ok_and(|holds| holds == wanted) {
         return Ok(python);
     }
-    say("── installing schemathesis");
+    say(&format!("── installing what {} names", pinned.display()));
     fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     let made = Command::new("python3").args(["-m", "venv", "--clear"]).arg(&venv).status();
     if !made.is_ok_and(|status| status.success()) {
         return Err("`python3 -m venv` does not work here; Python 3.10 or later with venv is needed".to_owned());
     }
     let installed =
-        Command::new(&python).args(["-m", "pip", "install", "--quiet", "--no-deps", "-r"]).arg(&pinned).status();
+        Command::new(&python).args(["-m", "pip", "install", "--quiet", "--no-deps", "-r"]).arg(pinned).status();
     if !installed.is_ok_and(|status| status.success()) {
-        return Err("the packages of fuzz/api/requirements.txt cannot be installed".to_owned());
+        return Err(format!("the packages of {} cannot be installed", pinned.display()));
     }
     fs::write(stamp, wanted).map_err(|error| error.to_string())?;
     Ok(python)

@@ -20,7 +20,7 @@ const TOLD_AGAIN: usize = 100;
 
 /// The parts: a name, and the command of this program that it is. The simulation has the same seeds for everybody, so
 /// that a failure is the change's; campaigns run fresh ones.
-const PARTS: [(&str, &str); 9] = [
+const PARTS: [(&str, &str); 10] = [
     ("format, tidy, clippy", "lint"),
     ("every test", "test"),
     ("simulation", "sim run --seeds 12000 --from 100001"),
@@ -28,6 +28,7 @@ const PARTS: [(&str, &str); 9] = [
     ("chaos", "chaos --minutes 3 --store sqlite"),
     ("API fuzz", "api-fuzz --seconds 150"),
     ("API fuzz, kills", "api-fuzz --seconds 60 --kills"),
+    ("API clients", "api-clients"),
     ("release", "release-check"),
     ("dependencies", "deny"),
 ];

@@ -1,6 +1,7 @@
 //! The project's own commands: `cargo xtask ci` is what a person and the CI run alike, `cargo xtask tidy`
 //! checks what no compiler does. The standard library only.
 
+mod api_clients;
 mod api_fuzz;
 mod fuzz;
 mod gate;
@@ -15,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 const HELP: &str = "\
-cargo xtask ci      lint, every test, simulation, exhaustive search, chaos, API fuzz, release-check, deny: what has
+cargo xtask ci      lint, every test, simulation, exhaustive search, chaos, API fuzz, API clients, release-check, deny: what has
                     to pass before anything lands
 cargo xtask test    every test
 cargo xtask tidy    dependency direction, lengths, files of the root
@@ -25,6 +26,7 @@ cargo xtask model   the exhaustive search: gate | campaign | bugs; --help for mo
 cargo xtask fuzz    every fuzzer for a while: [--seconds N] [--target T] [--input FILE]
 cargo xtask api-fuzz  schemathesis against servers: [--seconds N] [--max-examples N] [--seed N] [--generators N]
                     [--workers N] [--kills]
+cargo xtask api-clients  the OpenAPI document, validated by others; a Python and a TypeScript client made of it drive a job
 cargo xtask chaos   --minutes M --store sqlite [--seed N]: real processes under faults, judged by two checkers;
                     exit 6 if something is wrong; the page is also in target/chaos
 cargo xtask deny    licences, bans, duplicates and sources of every dependency; with cargo-deny too where it is installed
@@ -46,6 +48,7 @@ fn main() -> ExitCode {
         Some("mutants") => mutants::run(&root, &arguments()),
         Some("release-check") => release::check(&root, &arguments()),
         Some("fuzz") => fuzz::run(&root, &arguments()),
+        Some("api-clients") => api_clients::run(&root),
         Some("api-fuzz") => api_fuzz::run(&root, &arguments()),
         Some(_) | None => {
             say(HELP);

@@ -82,6 +82,10 @@ codes! {
     VersionMismatch = "version_mismatch", 409, "Version mismatch";
     /// Something is larger than the limits.
     PayloadTooLarge = "payload_too_large", 413, "Too large";
+    /// Path and query are longer than the limits.
+    UriTooLong = "uri_too_long", 414, "Path too long";
+    /// The headers are larger than the limits.
+    HeadersTooLarge = "headers_too_large", 431, "Headers too large";
     /// Too many requests.
     RateLimited = "rate_limited", 429, "Too many requests";
     /// Who asks is not known.
@@ -90,7 +94,7 @@ codes! {
     Forbidden = "forbidden", 403, "Forbidden";
     /// The store cannot be asked now.
     StoreUnavailable = "store_unavailable", 503, "The store is not available";
-    /// The server follows as many jobs as it can.
+    /// The server follows as many jobs, or holds as many bytes, as it can.
     Overloaded = "overloaded", 503, "Too busy";
 }
 
@@ -186,6 +190,8 @@ mod tests {
         ("not_supported_yet", 501),
         ("version_mismatch", 409),
         ("payload_too_large", 413),
+        ("uri_too_long", 414),
+        ("headers_too_large", 431),
         ("rate_limited", 429),
         ("unauthorized", 401),
         ("forbidden", 403),

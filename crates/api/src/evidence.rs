@@ -26,11 +26,10 @@ pub struct StreamedEvent {
     pub id: String,
 }
 
-/// An immutable fact of a job's stream.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+/// An immutable fact of a job's stream. Its schema is [`crate::events::AnyEvent`]: a form for each kind.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EventView {
     /// The store's time of the write.
-    #[schema(value_type = schema::Time)]
     pub at: Timestamp,
     /// The claim under which it was written, or the last one where its author had none.
     pub epoch: u32,
@@ -38,16 +37,12 @@ pub struct EventView {
     #[serde(default)]
     pub generation: u32,
     /// The chain up to and with it.
-    #[schema(value_type = schema::Digest)]
     pub hash: Hash,
     /// Its author's name for it.
-    #[schema(value_type = String)]
     pub id: EventId,
     /// What it says.
-    #[schema(value_type = schema::Any)]
     pub payload: Raw,
     /// Hash of the payload's canonical bytes.
-    #[schema(value_type = schema::Digest)]
     pub payload_hash: Hash,
     /// The version of its payload's schema.
     #[serde(default)]
@@ -63,6 +58,7 @@ pub struct EventView {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct EventPage {
     /// The events, in order.
+    #[schema(value_type = Vec<crate::events::AnyEvent>)]
     pub events: Vec<EventView>,
     /// Give it as `after` to have the next page; `null` where this page reached the end.
     pub next_after: Option<u64>,

@@ -147,7 +147,7 @@ pub struct UsageView {
     pub tool_calls: u64,
 }
 
-/// A job. In lists `message`, `result`, `steps` and `usage` are left out.
+/// A job. In lists `message`, `result`, `steps`, `usage` and `waits` are left out.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct JobView {
     /// The agent.
@@ -215,8 +215,11 @@ pub struct JobView {
     /// What it has used up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<UsageView>,
-    /// What it waits for.
+    /// What it waits for: where that is more than one thing, the oldest.
     pub waiting: Option<WaitingView>,
+    /// All that it waits for, the oldest first. In lists it is left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waits: Option<Vec<WaitingView>>,
     /// Who holds it.
     #[schema(value_type = Option<String>)]
     pub worker: Option<WorkerId>,

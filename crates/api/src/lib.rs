@@ -3,7 +3,7 @@
 //!
 //! Reading order: [`error`] (what goes wrong, and how it is said), [`agents`], [`jobs`] (messages and
 //! what became of them), [`acts`] (what is done to a job), [`waits`] (what waits for someone),
-//! [`evidence`] (events, replay, verify, trace), [`system`].
+//! [`evidence`] (events, replay, verify, trace), [`mod@events`] (what each kind of event says), [`system`].
 //!
 //! Requests refuse unknown fields and name them. Answers may gain fields at any time: clients ignore
 //! what they do not know. Times are RFC 3339 in UTC, durations texts like `250ms`, `30s`, `24h`.
@@ -11,6 +11,7 @@
 pub mod acts;
 pub mod agents;
 pub mod error;
+pub mod events;
 pub mod evidence;
 pub mod jobs;
 pub mod raw;

@@ -12,9 +12,8 @@ use aetheris_core::time::Span;
 use aetheris_runtime::pulse::Pulse;
 use aetheris_runtime::{Models, Plans, Runtime, Settings, Wakeups};
 use aetheris_scheduler::SweepOptions;
-use aetheris_server::AppState;
-use aetheris_server::ReadyCheck;
 use aetheris_server::state::AgentCheck;
+use aetheris_server::{AppState, Hosts, ReadyCheck};
 use aetheris_store::memory::MemoryStore;
 use aetheris_store::system::System;
 use aetheris_store::vital::{self, OnDeath, Vital};
@@ -279,9 +278,13 @@ impl Wired {
         if self.works {
             ready.push(self.beating("lease-keeper", &self.pulses.keeper));
         }
+        let server = &self.config.server;
+        // Whoever is out of reach is not to be reached by a name that someone else chose.
+        let hosts = if server.listen.ip().is_loopback() { Hosts::Own(server.hosts.clone()) } else { Hosts::Any };
         AppState {
             check_agent: self.check_agent(),
             connections_max: connections_max(self.open_files),
+            hosts,
             ready,
             ..AppState::new(self.rt.clone())
         }

@@ -151,6 +151,30 @@ pub const CLOCK_AHEAD_TOLD: Span = Span::from_secs(1);
 pub const CLOCK_STEP_MAX: Span = Span::from_secs(60);
 /// How long, by the boot clock.
 pub const CLOCK_STEP_STANDS: Span = Span::from_secs(10);
+/// What may stand around a payload in a request's body, in bytes: labels, keys, whitespace.
+pub const BODY_ENVELOPE_BYTES_MAX: usize = 64 * 1024;
+/// First bytes of a body that count against no common bound: connections are bounded, and small requests do not
+/// wait for large ones.
+pub const BODY_BYTES_FREE: usize = 16 * 1024;
+/// Bytes of all requests' bodies beyond their first ones that a server holds at once, finished or not.
+pub const BODIES_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Largest answer that counts against no common bound, in bytes.
+pub const ANSWER_BYTES_FREE: usize = 16 * 1024;
+/// Bytes of larger answers that a server holds at once until their clients have taken them; those of followers are
+/// among them.
+pub const ANSWERS_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Questions that read much and are answered at once: each may hold a page or two. Further ones wait.
+pub const READS_AT_ONCE: usize = 4;
+/// Jobs that a server replays or verifies at once: each is in memory as a whole until its answer is taken.
+pub const REPLAYS_AT_ONCE: usize = 2;
+/// Bytes of jobs' outlines that a server keeps, so that the next question reads only what is new.
+pub const OUTLINES_BYTES_MAX: usize = 32 * 1024 * 1024;
+/// A connection that has something to take and does not take [`WRITE_STALL_BYTES`] within this time is ended.
+pub const WRITE_STALL_MAX: Span = Span::from_secs(30);
+/// See [`WRITE_STALL_MAX`].
+pub const WRITE_STALL_BYTES: usize = 16 * 1024;
+/// Longest path and query of a request, in bytes.
+pub const URI_BYTES_MAX: usize = 8 * 1024;
 /// Longest single wait of a client for a job (`wait=` parameter).
 pub const LONG_POLL_MAX: Span = Span::from_secs(60);
 
@@ -166,6 +190,8 @@ const _: () = assert!((UNIT_EVENTS_MAX as u64) < CHECKPOINT_EVENTS);
 const _: () = assert!(WRITER_BATCH_MAX <= WRITER_QUEUE_MAX);
 const _: () = assert!(CLAIM_JOBS_MAX <= WORKER_SLOTS_MAX);
 const _: () = assert!(PAYLOAD_BYTES_MAX <= KEPT_SIGNAL_BYTES_MAX);
+const _: () = assert!(PAYLOAD_BYTES_MAX + BODY_ENVELOPE_BYTES_MAX < BODIES_BYTES_MAX);
+const _: () = assert!(READS_AT_ONCE * (PAGE_EVENTS_BYTES_MAX + PAYLOAD_BYTES_MAX) < ANSWERS_BYTES_MAX);
 const _: () = assert!(ERROR_MESSAGE_BYTES_MAX < PAYLOAD_BYTES_MAX);
 
 #[cfg(test)]

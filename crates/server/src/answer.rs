@@ -8,17 +8,22 @@ use serde::Serialize;
 use crate::error::Failure;
 use aetheris_api::ErrorCode;
 
-const JSON: HeaderValue = HeaderValue::from_static("application/json");
+pub(crate) const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// What a handler answers.
 pub(crate) type Answer = Result<Response, Failure>;
 
 /// A JSON answer.
 pub(crate) fn json(status: StatusCode, value: &impl Serialize) -> Answer {
+    Ok(typed(status, JSON, Bytes::from(encoded(value)?)))
+}
+
+/// A value as JSON.
+pub(crate) fn encoded(value: &impl Serialize) -> Result<Vec<u8>, Failure> {
     let mut bytes = Vec::with_capacity(512);
     serde_json::to_writer(&mut bytes, value)
         .map_err(|error| Failure::new(ErrorCode::Internal, format!("the answer cannot be written: {error}")))?;
-    Ok(typed(status, JSON, Bytes::from(bytes)))
+    Ok(bytes)
 }
 
 /// A JSON answer that all went well.

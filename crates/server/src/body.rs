@@ -6,57 +6,93 @@ use std::time::Duration;
 use aetheris_api::ErrorCode;
 use aetheris_core::json::without_mark;
 use aetheris_core::limits;
-use axum::body::Bytes;
-use axum::extract::{DefaultBodyLimit, FromRequest, Request};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::body::{Body, HttpBody};
+use axum::extract::{FromRequest, Request};
+use axum::http::{HeaderMap, HeaderValue, header};
+use futures_util::StreamExt;
 use serde::Deserialize;
+use tokio::sync::OwnedSemaphorePermit;
 
 use crate::error::Failure;
 use crate::state::Shared;
 
-/// What may stand around a payload: labels, keys, whitespace.
-const ENVELOPE_BYTES_MAX: usize = 64 * 1024;
 /// The time a body may take to arrive.
 const BODY_TIME_MAX: Duration = Duration::from_secs(30);
 /// The time that a body under way has when the server ends.
 const LAST_BODY_TIME_MAX: Duration = Duration::from_secs(1);
 
-/// The bound of a body, for the router.
-pub(crate) fn limit() -> DefaultBodyLimit {
-    DefaultBodyLimit::max(limits::PAYLOAD_BYTES_MAX.max(limits::AGENT_FILE_BYTES_MAX) + ENVELOPE_BYTES_MAX)
+/// How long room for a large body is waited for.
+const PATIENCE: Duration = Duration::from_millis(250);
+/// Largest body.
+const BODY_BYTES_MAX: usize =
+    max(limits::PAYLOAD_BYTES_MAX, limits::AGENT_FILE_BYTES_MAX) + limits::BODY_ENVELOPE_BYTES_MAX;
+
+const fn max(a: usize, b: usize) -> usize {
+    if a > b { a } else { b }
 }
 
-/// A request's whole body.
-pub(crate) struct Whole(pub(crate) Bytes);
+/// A request's whole body. While it is held its bytes count.
+pub(crate) struct Whole {
+    bytes: Vec<u8>,
+    _room: Vec<OwnedSemaphorePermit>,
+}
 
 impl FromRequest<Shared> for Whole {
     type Rejection = Failure;
 
     async fn from_request(request: Request, app: &Shared) -> Result<Self, Failure> {
         refuse_other_sites(request.headers())?;
+        let declared = request.body().size_hint().exact();
+        let declared = declared.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
+        if declared.is_some_and(|bytes| bytes > BODY_BYTES_MAX) {
+            return Err(too_large());
+        }
         let last_call = async {
             app.state.closing.cancelled().await;
             tokio::time::sleep(LAST_BODY_TIME_MAX).await;
         };
-        let body = tokio::select! {
+        tokio::select! {
             biased;
-            body = Bytes::from_request(request, app) => body,
-            () = tokio::time::sleep(BODY_TIME_MAX) => {
-                return Err(Failure::invalid("the body took too long to arrive"));
-            }
+            whole = collect(app, request.into_body(), declared) => whole,
+            () = tokio::time::sleep(BODY_TIME_MAX) => Err(Failure::invalid("the body took too long to arrive")),
             () = last_call => {
                 let message = "the server ends and the body had not arrived; nothing was done, send it again";
-                return Err(Failure::new(ErrorCode::Overloaded, message));
+                Err(Failure::new(ErrorCode::Overloaded, message))
             }
-        };
-        match body {
-            Ok(bytes) => Ok(Self(bytes)),
-            Err(rejection) if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE => {
-                Err(Failure::new(ErrorCode::PayloadTooLarge, "the body is larger than this server accepts"))
-            }
-            Err(rejection) => Err(Failure::invalid(format!("the body cannot be read: {}", rejection.body_text()))),
         }
     }
+}
+
+/// Takes a body in. Its first bytes are free; for all that it has said to come, room is made at once, so that bodies do
+/// not wait for each other half-way.
+async fn collect(app: &Shared, body: Body, declared: Option<usize>) -> Result<Whole, Failure> {
+    let (mut bytes, mut held) = (Vec::new(), Vec::new());
+    let mut room = limits::BODY_BYTES_FREE;
+    let mut chunks = body.into_data_stream();
+    while let Some(chunk) = chunks.next().await {
+        let chunk = chunk.map_err(|error| Failure::invalid(format!("the body cannot be read: {error}")))?;
+        let arrived = bytes.len() + chunk.len();
+        if arrived > BODY_BYTES_MAX {
+            return Err(too_large());
+        }
+        if arrived > room {
+            let wanted = declared.unwrap_or(arrived).max(arrived);
+            held.push(app.bodies.take(wanted - room, PATIENCE).await.ok_or_else(crowded)?);
+            room = wanted;
+            bytes.reserve_exact(wanted - bytes.len());
+        }
+        bytes.extend_from_slice(&chunk);
+    }
+    Ok(Whole { bytes, _room: held })
+}
+
+fn too_large() -> Failure {
+    Failure::new(ErrorCode::PayloadTooLarge, "the body is larger than this server accepts")
+}
+
+fn crowded() -> Failure {
+    let message = "as many large bodies are arriving as this server can hold; nothing was done, send it again";
+    Failure::new(ErrorCode::Overloaded, message)
 }
 
 /// Any content type is taken, so that a page of any site could make a person's browser send what this
@@ -76,9 +112,14 @@ fn refuse_other_sites(headers: &HeaderMap) -> Result<(), Failure> {
 }
 
 impl Whole {
+    /// Its bytes. They count no longer.
+    pub(crate) fn into_bytes(self) -> Vec<u8> {
+        self.bytes
+    }
+
     /// Reads a request. Unknown fields, wrong types and broken JSON are told by what the parser says.
     pub(crate) fn read<'de, T: Deserialize<'de>>(&'de self) -> Result<T, Failure> {
-        let text = without_mark(&self.0);
+        let text = without_mark(&self.bytes);
         // The parser would take an array for an object whose fields it lists in order.
         match text.iter().find(|byte| !byte.is_ascii_whitespace()) {
             Some(b'{') | None => serde_json::from_slice(text).map_err(|error| Failure::invalid(said(&error))),
@@ -91,7 +132,7 @@ impl Whole {
         #[derive(Deserialize)]
         #[serde(deny_unknown_fields)]
         struct Nothing {}
-        if self.0.is_empty() { Ok(()) } else { self.read::<Nothing>().map(|Nothing {}| ()) }
+        if self.bytes.is_empty() { Ok(()) } else { self.read::<Nothing>().map(|Nothing {}| ()) }
     }
 }
 

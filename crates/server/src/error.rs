@@ -37,6 +37,10 @@ impl Failure {
         Self::new(ErrorCode::Overloaded, "as many jobs are followed as this server can; try again later")
     }
 
+    pub(crate) fn rate_limited(detail: &str) -> Self {
+        Self::new(ErrorCode::RateLimited, detail)
+    }
+
     pub(crate) fn no_such_agent(name: &str) -> Self {
         OpError::AgentNotFound(AgentName::from(name)).into()
     }
@@ -87,6 +91,12 @@ fn code_of_store(error: &StoreError) -> ErrorCode {
     }
 }
 
+impl From<Problem> for Failure {
+    fn from(problem: Problem) -> Self {
+        Self(Box::new(problem))
+    }
+}
+
 impl From<OpError> for Failure {
     fn from(error: OpError) -> Self {
         let mut problem = Problem::new(code_of(&error), error.to_string());
@@ -114,7 +124,7 @@ impl IntoResponse for Failure {
         *response.status_mut() = status;
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
-        if status == StatusCode::SERVICE_UNAVAILABLE {
+        if matches!(status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS) {
             headers.insert(header::RETRY_AFTER, RETRY_AFTER);
         }
         response

@@ -17,6 +17,7 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::error::Failure;
 use crate::params::Gone;
+use crate::reading::{QUICK, Reading, aside};
 use crate::state::{App, Shared};
 use crate::view;
 
@@ -26,7 +27,7 @@ const POLL_RELOOK: Duration = Duration::from_millis(500);
 const STREAM_RELOOK: Duration = Duration::from_secs(1);
 /// How long a stream is silent at most.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
-/// Events read at a time: their payloads stand in memory together.
+/// Events sent at a time, as far as a page's bytes allow.
 const EVENTS_AT_ONCE: usize = 64;
 
 /// Waits until a job has ended or the time is over; its row then. `None` where there is no such job.
@@ -74,9 +75,16 @@ struct Tail {
 }
 
 enum Look {
-    Events(Vec<EventRow>),
+    Events(Chunk),
     Nothing,
     Over,
+}
+
+/// Events as they are sent.
+struct Chunk {
+    bytes: Bytes,
+    ended: bool,
+    last: u64,
 }
 
 impl Tail {
@@ -86,7 +94,11 @@ impl Tail {
         let silent_until = Instant::now() + KEEP_ALIVE;
         while !self.ended {
             match self.look().await.ok()? {
-                Look::Events(rows) => return Some(self.encode(&rows)),
+                Look::Events(chunk) => {
+                    self.after = chunk.last;
+                    self.ended = chunk.ended;
+                    return Some(chunk.bytes);
+                }
                 Look::Over => return None,
                 Look::Nothing => {}
             }
@@ -111,36 +123,52 @@ impl Tail {
                 return Ok(Look::Over);
             };
             if row.seq > after {
-                return app.store().events(job, after, EVENTS_AT_ONCE).await.map(Look::Events);
+                return chunk(&app, job, after).await;
             }
             Ok(if row.status.is_terminal() { Look::Over } else { Look::Nothing })
         });
         looking.await.unwrap_or(Ok(Look::Over))
     }
+}
 
-    fn encode(&mut self, rows: &[EventRow]) -> Bytes {
-        let mut out = Vec::with_capacity(rows.len() * 512);
-        for row in rows {
-            let event = view::event(row);
-            let data = serde_json::to_string(&event).unwrap_or_default();
-            let text = [
-                "id: ",
-                &row.seq.to_string(),
-                "\nevent: ",
-                &event.kind,
-                "\ndata: ",
-                &data.replace(['\n', '\r'], " "),
-                "\n\n",
-            ];
-            text.iter().for_each(|part| out.extend_from_slice(part.as_bytes()));
-            self.after = row.seq;
-            self.ended = is_last(row);
-            if self.ended {
-                break;
-            }
+/// The next events as bytes. Where there is no room for them, nothing: the stream looks again.
+async fn chunk(app: &Shared, job: JobId, after: u64) -> Result<Look, StoreError> {
+    let Ok(reading) = Reading::begin(app).await else {
+        return Ok(Look::Nothing);
+    };
+    let rows = app.store().events(job, after, EVENTS_AT_ONCE).await?;
+    let Some(newest) = rows.last().map(|row| row.seq) else {
+        return Ok(Look::Over);
+    };
+    let ending = rows.iter().find(|row| is_last(row)).map(|row| row.seq);
+    let last = ending.unwrap_or(newest);
+    let large = rows.iter().map(|row| row.payload.len()).sum::<usize>() > QUICK;
+    let make = move || {
+        let mut out = Vec::new();
+        for row in rows.into_iter().take_while(|row| row.seq <= last) {
+            encode(&row, &mut out);
         }
-        Bytes::from(out)
+        out
+    };
+    let Ok(out) = (if large { aside(make).await } else { Ok(make()) }) else {
+        return Ok(Look::Nothing);
+    };
+    Ok(match reading.hold(out).await {
+        Ok(bytes) => Look::Events(Chunk { bytes, ended: ending.is_some(), last }),
+        Err(_) => Look::Nothing,
+    })
+}
+
+fn encode(row: &EventRow, out: &mut Vec<u8>) {
+    let event = view::event(row);
+    out.extend_from_slice(format!("id: {}\nevent: {}\ndata: ", row.seq, event.kind).as_bytes());
+    let data = out.len();
+    if serde_json::to_writer(&mut *out, &event).is_err() {
+        out.truncate(data);
     }
+    // A line's end would end the field.
+    out[data..].iter_mut().filter(|byte| matches!(byte, b'\n' | b'\r')).for_each(|byte| *byte = b' ');
+    out.extend_from_slice(b"\n\n");
 }
 
 /// Whether an event ends its job.

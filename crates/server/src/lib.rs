@@ -2,9 +2,10 @@
 //! runtime or the core decide.
 //!
 //! Reading order: [`state`] (what a server is made of), [`serve`] (connections, and what hostile ones
-//! may cost), [`routes`] (every call of the interface, each with its documentation: the OpenAPI document
+//! may cost; `wire`, `linger`, `host` and `body` are its parts), [`routes`] (every call of the interface, each with its documentation: the OpenAPI document
 //! is made of the same list as the router), [`error`] (the one table from errors to codes), [`view`] and
-//! [`trace`] (rows to answers), [`follow`] (long polls and event streams), [`verify`] (whether what is
+//! [`trace`] (rows to answers), `outline` (jobs without what is large in them), `reading` (how many large
+//! answers at once), [`follow`] (long polls and event streams), [`verify`] (whether what is
 //! stored of a job adds up).
 //!
 //! A request that arrived is worked on to its end in a task of its own, whatever becomes of its
@@ -21,8 +22,14 @@ pub mod view;
 
 mod answer;
 mod body;
+mod host;
+mod linger;
+mod outline;
 mod params;
+mod reading;
+mod wire;
 
+pub use host::Hosts;
 pub use routes::{openapi, router};
 pub use serve::serve;
 pub use state::{AppState, ReadyCheck};

@@ -2,7 +2,8 @@
 //!
 //! The framework's own accept loop sets no timer, so that a client that never finishes its headers
 //! keeps its connection for ever. This one gives headers, and the silence between two requests, ten
-//! seconds; a body thirty ([`crate::routes`]); and it serves a bounded number of connections at once.
+//! seconds; a body thirty ([`crate::routes`]); an answer that is not taken thirty (`wire`); and it serves a bounded
+//! number of connections at once.
 //!
 //! A request is worked on in a task of its own. When its client goes away, what waits for the client's
 //! sake ends ([`crate::follow`]); what writes goes on.
@@ -13,6 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aetheris_api::ErrorCode;
+use aetheris_core::limits;
 use axum::Router;
 use axum::body::Body;
 use axum::http::Request;
@@ -27,9 +29,11 @@ use tokio_util::task::TaskTracker;
 use tower::ServiceExt;
 
 use crate::error::Failure;
+use crate::linger::Lingering;
 use crate::params::Gone;
 use crate::routes;
 use crate::state::AppState;
+use crate::wire::{self, Wire};
 
 /// The time a request's headers may take, and the silence between two requests.
 const HEADER_TIME_MAX: Duration = Duration::from_secs(10);
@@ -87,10 +91,12 @@ async fn connection(stream: TcpStream, router: Router, shutdown: &CancellationTo
     if stream.set_nodelay(true).is_err() {
         return;
     }
-    let service = hyper::service::service_fn(move |request| answer(router.clone(), requests.clone(), request));
+    let closing = shutdown.clone();
+    let service =
+        hyper::service::service_fn(move |request| answer(router.clone(), requests.clone(), closing.clone(), request));
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(HEADER_TIME_MAX).max_buf_size(BUFFER_BYTES_MAX);
-    let mut serving = std::pin::pin!(http.serve_connection(TokioIo::new(stream), service));
+    let mut serving = std::pin::pin!(http.serve_connection(TokioIo::new(Wire::new(stream)), service));
     tokio::select! {
         // A connection that breaks is its client's affair.
         _ = serving.as_mut() => return,
@@ -101,9 +107,19 @@ async fn connection(stream: TcpStream, router: Router, shutdown: &CancellationTo
 
 /// Works on one request in a task of its own. Dropping this, as when the client is gone, leaves the
 /// task to its end.
-async fn answer(router: Router, requests: TaskTracker, request: Request<Incoming>) -> Result<Response, Infallible> {
+async fn answer(
+    router: Router,
+    requests: TaskTracker,
+    closing: CancellationToken,
+    request: Request<Incoming>,
+) -> Result<Response, Infallible> {
     let client = CancellationToken::new();
-    let mut request = request.map(Body::new);
+    let (parts, body) = request.into_parts();
+    let body = Lingering::around(&parts.headers, Body::new(body), &closing);
+    let mut request = Request::from_parts(parts, body);
+    if request.uri().path_and_query().is_some_and(|asked| asked.as_str().len() > limits::URI_BYTES_MAX) {
+        return Ok(Failure::from(wire::uri_too_long()).into_response());
+    }
     request.extensions_mut().insert(Gone(client.clone()));
     let _until_here = client.drop_guard();
     match requests.spawn(router.oneshot(request)).await {

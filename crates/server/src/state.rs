@@ -11,6 +11,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use crate::error::Failure;
+use crate::host::Hosts;
+use crate::outline::Outlines;
+use crate::reading::Room;
 
 /// Connections served at once where nobody says otherwise.
 pub const CONNECTIONS_MAX: usize = 16_384;
@@ -37,6 +40,8 @@ pub struct AppState {
     /// Connections served at once; further ones wait to be accepted. Each is a file descriptor, of which
     /// the store and the tools need some as well.
     pub connections_max: usize,
+    /// The names under which it answers.
+    pub hosts: Hosts,
     /// What readiness depends on beside the store.
     pub ready: Vec<ReadyCheck>,
     /// The operations.
@@ -49,7 +54,7 @@ impl AppState {
     pub fn new(runtime: Runtime) -> Self {
         let closing = CancellationToken::new();
         let check_agent: AgentCheck = Arc::new(|_| Vec::new());
-        Self { check_agent, closing, connections_max: CONNECTIONS_MAX, ready: Vec::new(), runtime }
+        Self { check_agent, closing, connections_max: CONNECTIONS_MAX, hosts: Hosts::Any, ready: Vec::new(), runtime }
     }
 }
 
@@ -61,8 +66,17 @@ impl std::fmt::Debug for AppState {
 
 /// What handlers share.
 pub(crate) struct App {
+    /// Bytes of large answers on their way.
+    pub(crate) answers: Room,
+    /// Bytes of large bodies.
+    pub(crate) bodies: Room,
     followers: Arc<Semaphore>,
     pub(crate) openapi: OnceLock<Bytes>,
+    pub(crate) outlines: Outlines,
+    /// Questions that may read much.
+    pub(crate) reads: Room,
+    /// Jobs that are in memory as a whole.
+    pub(crate) replays: Room,
     pub(crate) state: AppState,
 }
 
@@ -72,7 +86,16 @@ pub(crate) type Shared = Arc<App>;
 impl App {
     pub(crate) fn new(state: AppState) -> Shared {
         let followers = Arc::new(Semaphore::new(limits::FOLLOWERS_MAX));
-        Arc::new(Self { followers, openapi: OnceLock::new(), state })
+        Arc::new(Self {
+            answers: Room::new(limits::ANSWERS_BYTES_MAX),
+            bodies: Room::new(limits::BODIES_BYTES_MAX),
+            followers,
+            openapi: OnceLock::new(),
+            outlines: Outlines::default(),
+            reads: Room::new(limits::READS_AT_ONCE),
+            replays: Room::new(limits::REPLAYS_AT_ONCE),
+            state,
+        })
     }
 
     pub(crate) fn runtime(&self) -> &Runtime {

@@ -7,15 +7,15 @@ use aetheris_core::event::{
     DoubtOutcome, Event, InDoubtResolved, JobClaimed, ModelRecord, NodeFinished, Recorded, Resolver, SkipReason,
     WaitEnd,
 };
-use aetheris_core::id::NodeId;
+use aetheris_core::id::{JobId, NodeId};
 use aetheris_core::plan::{CompiledPlan, Node, NodeKind};
 use aetheris_core::state::{JobState, StepState};
 use aetheris_core::step::StepStatus;
 use aetheris_core::time::Span;
 use aetheris_runtime::OpError;
-use aetheris_store::{Evidence, History};
+use aetheris_store::{EventRow, Evidence, JobRow};
 
-use crate::view;
+use crate::{outline, view};
 
 /// What the state does not keep of a node.
 #[derive(Default)]
@@ -33,34 +33,59 @@ struct Story {
     runs: Vec<TraceRun>,
 }
 
-/// The trace of a job, from its full history.
-///
-/// # Errors
-/// The events cannot be folded.
-pub fn job(history: &History, plan: Option<&CompiledPlan>, evidence: &[Evidence]) -> Result<TraceView, OpError> {
-    let folded = JobState::fold(history.row.id, &history.events);
-    let state = folded.map_err(|illegal| OpError::Corrupt(illegal.to_string()))?;
-    let mut story = Story::default();
-    for recorded in &history.events {
-        story.tell(recorded);
+/// A job's trace, event by event.
+pub struct Tracing {
+    state: JobState,
+    story: Story,
+}
+
+impl Tracing {
+    /// Before the first event.
+    #[must_use]
+    pub fn new(job: JobId) -> Self {
+        Self { state: JobState::new(job), story: Story::default() }
     }
-    let row = &history.row;
-    let nodes = plan.into_iter().flat_map(CompiledPlan::ordered);
-    Ok(TraceView {
-        agent: row.agent.clone(),
-        agent_version: row.agent_version.clone(),
-        created_at: row.created_at,
-        error: row.error.as_ref().map(|(error, node)| view::reason(error, node.clone())),
-        evidence: evidence.iter().map(view::evidence).collect(),
-        job_id: row.id,
-        plan_hash: row.plan_hash,
-        session_id: row.session.clone(),
-        status: row.status,
-        steps: nodes.map(|node| step(node, plan, &state, story.nodes.remove(&node.id).unwrap_or_default())).collect(),
-        runs: story.runs,
-        updated_at: row.updated_at,
-        usage: view::usage(&state),
-    })
+
+    /// The place of the last event that was told.
+    #[must_use]
+    pub fn seq(&self) -> u64 {
+        self.state.seq
+    }
+
+    /// Takes in the next stored event. What is large in it is forgotten.
+    ///
+    /// # Errors
+    /// It cannot be read or folded.
+    pub fn push(&mut self, row: &EventRow) -> Result<(), OpError> {
+        let unreadable = |why: String| OpError::Corrupt(format!("event {}: {why}", row.seq));
+        let recorded = row.decode().map_err(|error| unreadable(error.to_string()))?;
+        self.state.replay(&recorded).map_err(|illegal| unreadable(illegal.to_string()))?;
+        self.story.tell(&recorded);
+        outline::forget_values(&mut self.state, &recorded.event, true);
+        Ok(())
+    }
+
+    /// The trace, of the job's row at the same place.
+    #[must_use]
+    pub fn view(mut self, row: &JobRow, plan: Option<&CompiledPlan>, evidence: &[Evidence]) -> TraceView {
+        let nodes = plan.into_iter().flat_map(CompiledPlan::ordered);
+        let mut told = |node: &Node| self.story.nodes.remove(&node.id).unwrap_or_default();
+        TraceView {
+            agent: row.agent.clone(),
+            agent_version: row.agent_version.clone(),
+            created_at: row.created_at,
+            error: row.error.as_ref().map(|(error, node)| view::reason(error, node.clone())),
+            evidence: evidence.iter().map(view::evidence).collect(),
+            job_id: row.id,
+            plan_hash: row.plan_hash,
+            session_id: row.session.clone(),
+            status: row.status,
+            steps: nodes.map(|node| step(node, plan, &self.state, told(node))).collect(),
+            runs: self.story.runs,
+            updated_at: row.updated_at,
+            usage: view::usage(&self.state),
+        }
+    }
 }
 
 impl Story {

@@ -5,16 +5,13 @@ use std::collections::BTreeMap;
 use aetheris_api::{
     AgentView, EventView, EvidenceView, JobErrorView, JobView, PausedView, Raw, StepView, UsageView, WaitingView,
 };
-use aetheris_core::event::{Answer, Failure as Reason, TimerId};
+use aetheris_core::event::{Failure as Reason, TimerId};
 use aetheris_core::id::NodeId;
-use aetheris_core::json::Json;
 use aetheris_core::plan::CompiledPlan;
 use aetheris_core::projection;
-use aetheris_core::state::{Ending, JobState, StepState};
+use aetheris_core::state::{JobState, StepState};
 use aetheris_core::step::StepStatus;
 use aetheris_core::time::Timestamp;
-use aetheris_runtime::load::Loaded;
-use aetheris_runtime::scope;
 use aetheris_store::{AgentRow, EventRow, Evidence, JobRow};
 
 /// An agent. The file is given only where it is asked for.
@@ -61,6 +58,7 @@ pub fn job_row(row: &JobRow) -> JobView {
         updated_at: row.updated_at,
         usage: None,
         waiting: row.waiting.as_ref().map(|waiting| of_projection(waiting, None, None)),
+        waits: None,
         worker: holder.map(|holder| holder.worker.clone()),
     }
 }
@@ -71,26 +69,16 @@ pub fn paused(row: &JobRow) -> Option<PausedView> {
     row.paused.map(|(reason, since)| PausedView { reason, since })
 }
 
-/// A job with all that is known of it.
+/// A job with all that is known of it but its message and its result.
 #[must_use]
-pub fn job(loaded: &Loaded, plan: Option<&CompiledPlan>) -> JobView {
-    let state = &loaded.state;
+pub fn job(row: &JobRow, state: &JobState, plan: Option<&CompiledPlan>) -> JobView {
+    let waiting = waiting(row, state);
     JobView {
-        message: Some(state.message.clone()),
-        result: Some(result(loaded)),
         steps: Some(steps(state, plan)),
         usage: Some(usage(state)),
-        waiting: waiting(loaded),
-        ..job_row(&loaded.row)
-    }
-}
-
-/// The job's answer; `null` until it is there.
-fn result(loaded: &Loaded) -> Json {
-    match &loaded.state.ending {
-        Some(Ending::Answered(Answer::Value(value))) => value.clone(),
-        Some(Ending::Answered(Answer::Node(node))) => scope::output(&loaded.state, &loaded.effects, node),
-        Some(Ending::Cancelled | Ending::Failed { .. }) | None => Json::null(),
+        waits: Some(waiting.iter().cloned().collect()),
+        waiting,
+        ..job_row(row)
     }
 }
 
@@ -115,12 +103,12 @@ pub fn usage(state: &JobState) -> UsageView {
 
 /// What a blocked job waits for, with its times.
 #[must_use]
-pub fn waiting(loaded: &Loaded) -> Option<WaitingView> {
-    let waiting = loaded.row.waiting.as_ref()?;
-    let since = loaded.state.blocked.as_ref().map(|blocked| blocked.since);
+pub fn waiting(row: &JobRow, state: &JobState) -> Option<WaitingView> {
+    let waiting = row.waiting.as_ref()?;
+    let since = state.blocked.as_ref().map(|blocked| blocked.since);
     let node = waiting.node.clone();
     let timer = if waiting.doubt { TimerId::Doubt(node) } else { TimerId::Wait(node) };
-    let deadline = loaded.state.timers.get(&timer).map(|timer| timer.due);
+    let deadline = state.timers.get(&timer).map(|timer| timer.due);
     Some(of_projection(waiting, since, deadline))
 }
 

@@ -39,6 +39,7 @@ queries! {
     DataVersion = "data_version";
     EffectInsert = "effect_insert";
     EffectKnown = "effect_known";
+    EffectNewest = "effect_newest";
     EffectsByJob = "effects_by_job";
     EventAt = "event_at";
     EventInsert = "event_insert";

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use aetheris_core::agent::Agent;
 use aetheris_core::hash::Hash;
-use aetheris_core::id::{AgentName, InstanceId, JobId};
+use aetheris_core::id::{AgentName, IdempotencyKey, InstanceId, JobId};
 use aetheris_core::job::JobStatus;
 use aetheris_core::lease::Fence;
 use aetheris_core::ledger::LedgerRow;
@@ -13,14 +13,16 @@ use aetheris_core::limits;
 use aetheris_core::plan::Plan;
 use aetheris_core::time::Timestamp;
 use aetheris_store::clock::StoreClock;
-use aetheris_store::{AgentRow, DueTimers, EventRow, Evidence, ExpiredLease, JobRow, PlanDocument, TimerRow};
+use aetheris_store::{
+    AgentRow, DueTimers, EffectRow, EventRow, Evidence, ExpiredLease, JobRow, PlanDocument, TimerRow,
+};
 use rusqlite::{Row, params};
 
 use crate::codes::{Code, count, int};
 use crate::error::Trouble;
 use crate::history::{self, Bound, Looked};
 use crate::queries::{Prepared, Query};
-use crate::rows;
+use crate::rows::{self, RawEffect};
 use crate::tx::Meta;
 
 /// So many parsed documents are kept of each kind.
@@ -101,6 +103,14 @@ impl Reads<'_> {
             events.push(event);
         }
         Ok(events)
+    }
+
+    pub(crate) fn effect(&mut self, job: JobId, key: IdempotencyKey) -> Result<Option<EffectRow>, Trouble> {
+        let Some(num) = self.number(job)? else {
+            return Ok(None);
+        };
+        let effect = self.sql.first(Query::EffectNewest, params![num, &key.to_bytes()[..]], rows::effect)?;
+        effect.map(RawEffect::decode).transpose()
     }
 
     /// The job of a client's key, and the hash of the request that made it.

@@ -233,6 +233,14 @@ pub(crate) struct RawEffect {
     pub(crate) result: Vec<u8>,
 }
 
+impl RawEffect {
+    /// Parses it.
+    pub(crate) fn decode(self) -> Result<EffectRow, Trouble> {
+        let result = json("an effect", &self.result)?;
+        Ok(EffectRow { at: self.at, key: self.key, permit: self.permit, result })
+    }
+}
+
 /// A row of the effects' statements.
 pub(crate) fn effect(row: &Row<'_>) -> Result<RawEffect, Trouble> {
     Ok(RawEffect {
@@ -327,14 +335,7 @@ impl RawHistory {
             .iter()
             .map(|event| event.decode().map_err(|e| Trouble::Corrupt(format!("event {}: {e}", event.seq))))
             .collect::<Result<_, _>>()?;
-        let effects = self
-            .effects
-            .into_iter()
-            .map(|raw| {
-                let result = json("an effect", &raw.result)?;
-                Ok(EffectRow { at: raw.at, key: raw.key, permit: raw.permit, result })
-            })
-            .collect::<Result<_, Trouble>>()?;
+        let effects = self.effects.into_iter().map(RawEffect::decode).collect::<Result<_, Trouble>>()?;
         let kept = self
             .kept
             .into_iter()

@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use aetheris_core::hash::Hash;
-use aetheris_core::id::{AgentName, InstanceId, JobId};
+use aetheris_core::id::{AgentName, IdempotencyKey, InstanceId, JobId};
 use aetheris_core::lease::Fence;
 use aetheris_core::ledger::LedgerRow;
 use aetheris_core::limits;
@@ -15,9 +15,9 @@ use aetheris_store::clock::StoreClock;
 use aetheris_store::system::Clock;
 use aetheris_store::vital::{self, OnDeath, Vital};
 use aetheris_store::{
-    AgentRow, Boxed, ClaimRequest, Claimed, CommitError, Committed, Dossiers, DueTimers, ErrorKind, EventRow, Evidence,
-    ExpiredLease, Health, Heartbeat, Hints, History, JobFilter, JobPage, JobRow, NewAgent, PlanDocument, PutAgent,
-    Renewal, Store, StoreError, StoreStatus, TimerRow, UnitOfWork, WaitPage, WriterHealth,
+    AgentRow, Boxed, ClaimRequest, Claimed, CommitError, Committed, Dossiers, DueTimers, EffectRow, ErrorKind,
+    EventRow, Evidence, ExpiredLease, Health, Heartbeat, Hints, History, JobFilter, JobPage, JobRow, NewAgent,
+    PlanDocument, PutAgent, Renewal, Store, StoreError, StoreStatus, TimerRow, UnitOfWork, WaitPage, WriterHealth,
 };
 use tokio::sync::{Semaphore, oneshot};
 
@@ -328,6 +328,10 @@ impl Store for SqliteStore {
 
     fn waits(&self, filter: JobFilter) -> Boxed<'_, Result<WaitPage, StoreError>> {
         Box::pin(self.pool.ask("waits", move |reads| reads.waits(&filter)))
+    }
+
+    fn effect(&self, job: JobId, key: IdempotencyKey) -> Boxed<'_, Result<Option<EffectRow>, StoreError>> {
+        Box::pin(self.pool.ask("effect", move |reads| reads.effect(job, key)))
     }
 
     fn events(&self, job: JobId, after: u64, limit: usize) -> Boxed<'_, Result<Vec<EventRow>, StoreError>> {

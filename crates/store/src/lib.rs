@@ -26,7 +26,7 @@ use std::future::Future;
 use std::pin::Pin;
 
 use aetheris_core::hash::Hash;
-use aetheris_core::id::{AgentName, InstanceId, JobId};
+use aetheris_core::id::{AgentName, IdempotencyKey, InstanceId, JobId};
 use aetheris_core::lease::Fence;
 
 pub use claim::{ClaimIds, ClaimRequest, Claimed, Heartbeat, LeaseRenewal, Renewal};
@@ -125,6 +125,12 @@ pub trait Store: Send + Sync + 'static {
     /// # Errors
     /// The store cannot be asked now.
     fn waits(&self, filter: JobFilter) -> Boxed<'_, Result<WaitPage, StoreError>>;
+
+    /// The effect of an invocation: the newest permit's, if it has one.
+    ///
+    /// # Errors
+    /// The store cannot be asked now, or what it has cannot be read.
+    fn effect(&self, job: JobId, key: IdempotencyKey) -> Boxed<'_, Result<Option<EffectRow>, StoreError>>;
 
     /// A page of a job's events, from the one after `after` on: it ends at `limit`, and with the event that brings
     /// its payloads to [`aetheris_core::limits::PAGE_EVENTS_BYTES_MAX`]. An empty one is the last.

@@ -13,6 +13,8 @@ macro_rules! questions_through {
                 -> Option<(::aetheris_core::id::JobId, ::aetheris_core::hash::Hash)>;
             dossiers(from: u64, to: u64) -> $crate::Dossiers;
             due_timers(after: Option<$crate::TimerRow>, limit: usize) -> $crate::DueTimers;
+            effect(job: ::aetheris_core::id::JobId, key: ::aetheris_core::id::IdempotencyKey)
+                -> Option<$crate::EffectRow>;
             events(job: ::aetheris_core::id::JobId, after: u64, limit: usize) -> Vec<$crate::EventRow>;
             evidence(job: ::aetheris_core::id::JobId) -> Vec<$crate::Evidence>;
             expired(after: Option<$crate::ExpiredLease>, limit: usize) -> Vec<$crate::ExpiredLease>;

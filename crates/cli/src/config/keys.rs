@@ -60,6 +60,7 @@ pub(super) const KEYS: &[Key] = &[
     key("wakeup_queue.type", Kind::Choice { known: &["memory"], not_yet: &["postgres", "redis"] }, "memory"),
     not_yet("wakeup_queue.redis.addr", REDIS),
     key("server.listen", Kind::Listen, "127.0.0.1:8080"),
+    key("server.hosts", Kind::HostNames, ""),
     key("worker.id", Kind::Text, "auto"),
     key("worker.slots", Kind::Count { min: 1, max: limits::WORKER_SLOTS_MAX as u64 }, "16"),
     key("worker.lease_ttl", millis(1_000, HOUR), "30s"),

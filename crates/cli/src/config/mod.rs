@@ -127,6 +127,8 @@ pub struct WakeupQueue {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Server {
+    /// Names under which a server that listens on loopback answers beside `localhost` and addresses.
+    pub hosts: Vec<String>,
     /// Address and port; port 0 takes a free one.
     pub listen: SocketAddr,
 }

@@ -26,6 +26,8 @@ pub(super) enum Kind {
     EnvName,
     /// A list of names of environment variables.
     EnvNames,
+    /// A list of names of hosts.
+    HostNames,
     /// An http or https URL.
     Url,
     /// Text that is not empty.
@@ -55,6 +57,7 @@ pub(super) fn read(kind: Kind, value: &Value) -> Result<Value, Refusal> {
         Kind::Networks => list(value, network),
         Kind::EnvName => env_name(&text(value)?).map(Value::from),
         Kind::EnvNames => list(value, env_name),
+        Kind::HostNames => list(value, host_name),
         Kind::Url => url(&text(value)?).map(Value::from),
         Kind::Text => text(value).map(Value::from),
         Kind::NotYet { what } => Err(format!("{what} is not supported yet by this build: remove the key")),
@@ -206,6 +209,15 @@ fn env_name(text: &str) -> Result<String, Refusal> {
         return Ok(text.to_owned());
     }
     Err("expected the name of an environment variable, not a value: letters, digits and _".to_owned())
+}
+
+fn host_name(text: &str) -> Result<String, Refusal> {
+    let good = !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_'));
+    if good {
+        Ok(text.to_owned())
+    } else {
+        Err(format!("`{text}` is not the name of a host: expected box.example, without scheme and port"))
+    }
 }
 
 /// The kind of a value, for messages.

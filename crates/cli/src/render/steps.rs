@@ -1,5 +1,7 @@
 //! The list of a job's steps.
 
+use std::collections::BTreeMap;
+
 use aetheris_api::{JobView, StepView, TraceStep};
 use aetheris_core::id::NodeId;
 
@@ -27,20 +29,23 @@ impl Line {
 #[must_use]
 pub fn lines(job: &JobView, plan: &[TraceStep]) -> Vec<Line> {
     let Some(steps) = &job.steps else { return Vec::new() };
-    let place = |node: &NodeId| plan.iter().position(|planned| planned.node_id == *node);
-    let mut lines: Vec<Line> = steps
+    // A plan may have ten thousand nodes: each is looked up once.
+    let places: BTreeMap<&NodeId, (usize, &TraceStep)> =
+        plan.iter().enumerate().map(|(place, planned)| (&planned.node_id, (place, planned))).collect();
+    let mut lines: Vec<(Option<usize>, Line)> = steps
         .iter()
         .map(|(node, step)| {
-            let planned = plan.iter().find(|planned| planned.node_id == *node);
+            let (place, planned) = places.get(node).copied().unzip();
             let what = planned.map(what).unwrap_or_default();
-            Line { node: node.clone(), what, step: step.clone(), note: planned.map(note).unwrap_or_default() }
+            let note = planned.map(note).unwrap_or_default();
+            (place, Line { node: node.clone(), what, step: step.clone(), note })
         })
         .collect();
-    lines.sort_by(|a, b| {
-        let key = |line: &Line| (place(&line.node), line.step.started_at.is_none(), line.step.started_at);
-        key(a).cmp(&key(b)).then_with(|| a.node.cmp(&b.node))
+    lines.sort_by(|(a_place, a), (b_place, b)| {
+        let started = |line: &Line| (line.step.started_at.is_none(), line.step.started_at);
+        a_place.cmp(b_place).then_with(|| started(a).cmp(&started(b))).then_with(|| a.node.cmp(&b.node))
     });
-    lines
+    lines.into_iter().map(|(_, line)| line).collect()
 }
 
 fn what(step: &TraceStep) -> String {

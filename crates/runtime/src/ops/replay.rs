@@ -34,15 +34,17 @@ impl Runtime {
     pub async fn replay(&self, job: JobId) -> Result<Replay, OpError> {
         let store = self.store.as_ref();
         for _ in 0..aetheris_core::limits::CONFLICT_RETRIES_MAX {
-            let full = store.history(job, true).await?.ok_or(OpError::JobNotFound(job))?;
-            let timers = store.timers(job).await?;
+            // One after the other: a job may be large, and is in memory once.
             let live = Loaded::read(store, job).await?;
+            let (live_seq, live_state_hash, row) = (live.state.seq, live.state.hash(), live.row);
+            let timers = store.timers(job).await?;
+            let full = store.history(job, true).await?.ok_or(OpError::JobNotFound(job))?;
             let full = Loaded::fold(full)?;
-            if full.state.seq != live.state.seq {
+            if full.state.seq != live_seq {
                 continue;
             }
-            let (state_hash, live_state_hash) = (full.state.hash(), live.state.hash());
-            let mut differences = differences(&full.state, &live.row, &timers);
+            let state_hash = full.state.hash();
+            let mut differences = differences(&full.state, &row, &timers);
             if state_hash != live_state_hash {
                 differences.push(
                     "the state from the newest checkpoint differs from the one folded from the first event".to_owned(),

@@ -17,6 +17,7 @@ use crate::answer::{self, Answer};
 use crate::body::Whole;
 use crate::error::Failure;
 use crate::params::{AgentPath, Params};
+use crate::reading::Reading;
 use crate::state::Shared;
 use crate::view;
 
@@ -24,11 +25,12 @@ use crate::view;
 ///
 /// By name, without their files.
 #[utoipa::path(get, path = "/api/agents", tag = "agents", operation_id = "list_agents",
-    responses((status = 200, body = AgentList), Common))]
+    responses((status = 200, body = AgentList, description = "The agents"), Common))]
 pub(super) async fn list(State(app): State<Shared>, params: Params) -> Answer {
     params.finish()?;
+    let reading = Reading::begin(&app).await?;
     let rows = app.store().agents().await?;
-    answer::ok(&AgentList { agents: rows.iter().map(|row| view::agent(row, false)).collect() })
+    reading.ok(&AgentList { agents: rows.iter().map(|row| view::agent(row, false)).collect() }).await
 }
 
 /// One agent
@@ -36,11 +38,12 @@ pub(super) async fn list(State(app): State<Shared>, params: Params) -> Answer {
 /// With its file as it was put.
 #[utoipa::path(get, path = "/api/agents/{agent}", tag = "agents", operation_id = "get_agent",
     params(("agent" = String, Path, description = "The agent's name")),
-    responses((status = 200, body = AgentView), Common, NoAgent))]
+    responses((status = 200, body = AgentView, description = "The agent"), Common, NoAgent))]
 pub(super) async fn get(State(app): State<Shared>, AgentPath(name): AgentPath, params: Params) -> Answer {
     params.finish()?;
+    let reading = Reading::begin(&app).await?;
     let row = app.store().agent(name.clone()).await?.ok_or_else(|| Failure::no_such_agent(name.as_str()))?;
-    answer::ok(&view::agent(&row, true))
+    reading.ok(&view::agent(&row, true)).await
 }
 
 /// Put an agent
@@ -49,22 +52,20 @@ pub(super) async fn get(State(app): State<Shared>, AgentPath(name): AgentPath, p
 /// that exist keep the version they were planned with.
 #[utoipa::path(put, path = "/api/agents/{agent}", tag = "agents", operation_id = "put_agent",
     params(("agent" = String, Path, description = "The agent's name")),
-    request_body(content = schema::AgentFile, content_type = "application/yaml", description = "The agent's file"),
+    request_body(
+        content((schema::AgentFile = "application/json"), (schema::AgentFile = "application/yaml")),
+        description = "The agent's file"),
     responses(
         (status = 200, body = AgentPut, description = "It is in place of the earlier one"),
         (status = 201, body = AgentPut, description = "It is there; there was none of that name"),
         Common, TooLarge, BadAgent))]
-pub(super) async fn put(
-    State(app): State<Shared>,
-    AgentPath(name): AgentPath,
-    params: Params,
-    Whole(file): Whole,
-) -> Answer {
+pub(super) async fn put(State(app): State<Shared>, AgentPath(name): AgentPath, params: Params, body: Whole) -> Answer {
     params.finish()?;
+    let file = body.into_bytes();
     if file.len() > limits::AGENT_FILE_BYTES_MAX {
         return Err(Failure::new(ErrorCode::PayloadTooLarge, "the file is larger than the 1 MiB that are accepted"));
     }
-    let source = String::from_utf8(file.into()).map_err(|_| mistake("syntax", "", "the file is not UTF-8 text"))?;
+    let source = String::from_utf8(file).map_err(|_| mistake("syntax", "", "the file is not UTF-8 text"))?;
     // Reading a large file takes a while; other requests go on meanwhile.
     let read = tokio::task::spawn_blocking(move || (aetheris_agentfile::parse(&source), source));
     let (agent, source) = read.await.map_err(|_| Failure::new(ErrorCode::Internal, "the file cannot be read"))?;

@@ -22,8 +22,12 @@ macro_rules! problems {
 problems! {
     /// What any call that asks the store may answer.
     Common: "400" => "The request is malformed; `detail` says where",
+        "414" => "Path and query are longer than is accepted (`uri_too_long`)",
+        "431" => "The headers are larger than is accepted (`headers_too_large`)",
         "500" => "What is stored cannot be read",
-        "503" => "The store is not available, or as many jobs are followed as can be";
+        "503" => "The store is not available, or as much is under way as the server can hold; `Retry-After` says when to ask again";
+    /// What a call that asks nothing of the store may answer.
+    Plain: "400" => "The request asks for a name that is not this server's";
     /// The job of the path does not exist.
     NoJob: "404" => "There is no such job (`job_not_found`)";
     /// The job or invocation of the path does not exist.
@@ -34,6 +38,8 @@ problems! {
     Conflict: "409" => "The state does not allow it; `code` says why";
     /// Something is too large.
     TooLarge: "413" => "The body, or a value in it, is larger than is accepted (`payload_too_large`)";
+    /// As many as can are being made.
+    TooMany: "429" => "As many of these are under way as this server does at once; `Retry-After` says when to ask again (`rate_limited`)";
     /// The agent file has mistakes.
     BadAgent: "422" => "The file has mistakes; `errors` lists all of them with path and line (`invalid_agent`)";
 }

@@ -1,7 +1,6 @@
 //! A job's events: pages, and a stream.
 
 use aetheris_api::{EventPage, EventView, StreamedEvent};
-use aetheris_core::id::JobId;
 use aetheris_core::limits;
 use aetheris_runtime::OpError;
 use axum::extract::State;
@@ -11,7 +10,8 @@ use super::answers::{Common, NoJob};
 use crate::answer::{self, Answer};
 use crate::error::Failure;
 use crate::params::{JobPath, Params};
-use crate::state::{App, Shared};
+use crate::reading::Reading;
+use crate::state::Shared;
 use crate::{follow, view};
 
 const PAGE_DEFAULT: usize = 100;
@@ -26,20 +26,21 @@ const LAST_EVENT_ID: &str = "last-event-id";
         ("id" = String, Path, description = "The job's id"),
         ("after" = Option<u64>, Query, minimum = 0, description = "From the event after this place on; 0 by default"),
         ("limit" = Option<u64>, Query, minimum = 1, description = "At most so many; 100 by default, never more than 1000")),
-    responses((status = 200, body = EventPage), Common, NoJob))]
+    responses((status = 200, body = EventPage, description = "A page of events"), Common, NoJob))]
 pub(super) async fn page(State(app): State<Shared>, JobPath(job): JobPath, mut params: Params) -> Answer {
     let after = after(&mut params)?;
     let limit = params.limit(PAGE_DEFAULT, limits::PAGE_EVENTS_MAX)?;
     params.finish()?;
-    answer::ok(&read(&app, job, after, limit).await?)
-}
-
-async fn read(app: &App, job: JobId, after: u64, limit: usize) -> Result<EventPage, Failure> {
+    let reading = Reading::begin(&app).await?;
     let last = app.store().job(job).await?.ok_or(OpError::JobNotFound(job))?.seq;
     let rows = app.store().events(job, after, limit).await?;
-    let events: Vec<EventView> = rows.iter().map(view::event).collect();
-    let next_after = events.last().map(|event| event.seq).filter(|seq| *seq < last);
-    Ok(EventPage { events, next_after })
+    let bytes = rows.iter().map(|row| row.payload.len()).sum();
+    let make = move || {
+        let events: Vec<EventView> = rows.iter().map(view::event).collect();
+        let next_after = events.last().map(|event| event.seq).filter(|seq| *seq < last);
+        answer::encoded(&EventPage { events, next_after })
+    };
+    reading.made(bytes, make).await
 }
 
 /// A job's events as they come

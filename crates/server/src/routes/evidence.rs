@@ -1,37 +1,73 @@
 //! What happened, and whether it still adds up.
 
-use aetheris_api::{ReplayView, TraceView, VerifyView};
-use aetheris_core::json::Json;
-use aetheris_runtime::OpError;
-use axum::extract::State;
+use std::time::Duration;
 
-use super::answers::{Common, Conflict, NoJob};
+use aetheris_api::{ReplayView, TraceView, VerifyView};
+use aetheris_core::hash::Hash;
+use aetheris_core::limits;
+use aetheris_core::state::JobState;
+use aetheris_runtime::OpError;
+use aetheris_runtime::ops::Replay;
+use axum::extract::State;
+use axum::http::StatusCode;
+use serde::Serialize;
+use tokio::runtime::Handle;
+
+use super::answers::{Common, Conflict, NoJob, TooMany};
 use crate::answer::{self, Answer};
 use crate::error::Failure;
 use crate::params::{JobPath, Params};
+use crate::reading::{Reading, aside, counted};
 use crate::state::Shared;
 use crate::{trace, verify};
+
+/// How long a verification waits for its turn.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Replay a job
 ///
 /// Folds its events from the first one again and compares the result with what is live. A difference
-/// is reported, never repaired.
+/// is reported, never repaired. Two jobs are replayed at once; who comes third is told so.
 #[utoipa::path(get, path = "/api/jobs/{id}/replay", tag = "evidence", operation_id = "replay_job",
     params(("id" = String, Path, description = "The job's id")),
-    responses((status = 200, body = ReplayView), Common, NoJob, Conflict))]
+    responses((status = 200, body = ReplayView, description = "What the fold gives, and whether it is what is live"), Common, NoJob, Conflict, TooMany))]
 pub(super) async fn replay(State(app): State<Shared>, JobPath(job): JobPath, params: Params) -> Answer {
     params.finish()?;
-    let replay = app.runtime().replay(job).await?;
-    let state =
-        serde_json::to_value(&replay.state).map_err(|error| Failure::from(OpError::Corrupt(error.to_string())))?;
-    answer::ok(&ReplayView {
-        matches: replay.differences.is_empty() && replay.state_hash == replay.live_state_hash,
-        differences: replay.differences,
-        events: replay.events,
-        live_state_hash: replay.live_state_hash,
-        state: Json::new(state),
-        state_hash: replay.state_hash,
-    })
+    let place = app.replays.try_one().ok_or_else(|| {
+        Failure::rate_limited("as many jobs are replayed as this server can at once; try again later")
+    })?;
+    let (runtime, handle) = (app.runtime().clone(), Handle::current());
+    // Folded and written on a thread of its own: a long history is many megabytes.
+    let bytes = aside(move || {
+        let replay = handle.block_on(runtime.replay(job))?;
+        answer::encoded(&Replayed::of(&replay))
+    });
+    let body = counted(bytes.await??, place);
+    Ok(answer::typed(StatusCode::OK, answer::JSON, body))
+}
+
+/// A [`ReplayView`] whose state is written from where it is.
+#[derive(Serialize)]
+struct Replayed<'a> {
+    differences: &'a [String],
+    events: u64,
+    live_state_hash: Hash,
+    matches: bool,
+    state: &'a JobState,
+    state_hash: Hash,
+}
+
+impl<'a> Replayed<'a> {
+    fn of(replay: &'a Replay) -> Self {
+        Self {
+            differences: &replay.differences,
+            events: replay.events,
+            live_state_hash: replay.live_state_hash,
+            matches: replay.differences.is_empty() && replay.state_hash == replay.live_state_hash,
+            state: &replay.state,
+            state_hash: replay.state_hash,
+        }
+    }
 }
 
 /// Verify a job
@@ -40,10 +76,13 @@ pub(super) async fn replay(State(app): State<Shared>, JobPath(job): JobPath, par
 /// anything.
 #[utoipa::path(get, path = "/api/jobs/{id}/verify", tag = "evidence", operation_id = "verify_job",
     params(("id" = String, Path, description = "The job's id")),
-    responses((status = 200, body = VerifyView), Common, NoJob, Conflict))]
+    responses((status = 200, body = VerifyView, description = "What was checked, and what was found"), Common, NoJob, Conflict, TooMany))]
 pub(super) async fn verify(State(app): State<Shared>, JobPath(job): JobPath, params: Params) -> Answer {
     params.finish()?;
-    let checks = verify::job(app.runtime(), job).await?;
+    let busy = || Failure::rate_limited("as many jobs are verified as this server can at once; try again later");
+    let _place = app.replays.take(1, PATIENCE).await.ok_or_else(busy)?;
+    let (runtime, handle) = (app.runtime().clone(), Handle::current());
+    let checks = aside(move || handle.block_on(verify::job(&runtime, job))).await??;
     answer::ok(&VerifyView { valid: checks.iter().all(|check| check.ok), checks })
 }
 
@@ -53,14 +92,29 @@ pub(super) async fn verify(State(app): State<Shared>, JobPath(job): JobPath, par
 /// result came from.
 #[utoipa::path(get, path = "/api/jobs/{id}/trace", tag = "evidence", operation_id = "trace_job",
     params(("id" = String, Path, description = "The job's id")),
-    responses((status = 200, body = TraceView), Common, NoJob))]
+    responses((status = 200, body = TraceView, description = "The trace"), Common, NoJob))]
 pub(super) async fn trace(State(app): State<Shared>, JobPath(job): JobPath, params: Params) -> Answer {
     params.finish()?;
-    let history = app.store().history(job, true).await?.ok_or(OpError::JobNotFound(job))?;
+    let reading = Reading::begin(&app).await?;
+    let row = app.store().job(job).await?.ok_or(OpError::JobNotFound(job))?;
+    let mut tracing = trace::Tracing::new(job);
+    while tracing.seq() < row.seq {
+        let rows = app.store().events(job, tracing.seq(), limits::PAGE_EVENTS_MAX).await?;
+        if rows.is_empty() {
+            return Err(OpError::Corrupt(format!("event {} is missing", tracing.seq() + 1)).into());
+        }
+        let last = row.seq;
+        let told = aside(move || {
+            let mut page = rows.iter().filter(|event| event.seq <= last);
+            page.try_for_each(|event| tracing.push(event)).map(|()| tracing)
+        });
+        tracing = told.await??;
+    }
     let evidence = app.store().evidence(job).await?;
-    let plan = match history.row.plan_hash {
+    let plan = match row.plan_hash {
         Some(hash) => Some(app.runtime().plans.get(app.store(), hash).await?),
         None => None,
     };
-    answer::ok(&trace::job(&history, plan.as_deref(), &evidence)?)
+    let bytes = aside(move || answer::encoded(&tracing.view(&row, plan.as_deref(), &evidence))).await??;
+    Ok(answer::typed(StatusCode::OK, answer::JSON, reading.hold(bytes).await?))
 }

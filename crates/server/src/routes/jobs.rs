@@ -1,22 +1,25 @@
 //! Jobs, one and many.
 
-use aetheris_api::{ErrorCode, JobList, JobView};
+use aetheris_api::{ErrorCode, JobList, JobView, Raw};
 use aetheris_core::id::{AgentName, JobId, SessionId};
 use aetheris_core::job::JobStatus;
 use aetheris_core::limits;
 use aetheris_runtime::OpError;
-use aetheris_runtime::load::Loaded;
 use aetheris_store::JobFilter;
 use axum::extract::State;
+use serde::Serialize;
 
 use super::answers::{Common, NoJob};
 use crate::answer::{self, Answer};
 use crate::error::Failure;
 use crate::params::{Gone, JobPath, Params};
-use crate::state::{App, Shared};
-use crate::{follow, view};
+use crate::reading::Reading;
+use crate::state::Shared;
+use crate::{follow, outline, view};
 
 const PAGE_DEFAULT: usize = 50;
+/// About what one step takes in an answer.
+const STEP_BYTES: usize = 128;
 
 /// A page of jobs
 ///
@@ -32,7 +35,7 @@ const PAGE_DEFAULT: usize = 50;
         ("label" = Option<String>, Query, pattern = "^$|^[^:=]+[:=]", description = "With this label: `key:value` or `key=value`"),
         ("limit" = Option<u64>, Query, minimum = 1, description = "At most so many; 50 by default, never more than 500"),
         ("cursor" = Option<String>, Query, pattern = "^(job_[0-7][0-9A-HJKMNP-TV-Za-hjkmnp-tv-z]{25})?$", description = "`next_cursor` of the page before")),
-    responses((status = 200, body = JobList), Common))]
+    responses((status = 200, body = JobList, description = "A page of jobs"), Common))]
 pub(super) async fn list(State(app): State<Shared>, mut params: Params) -> Answer {
     let filter = JobFilter {
         agent: params.one("agent")?.map(AgentName::new),
@@ -44,9 +47,10 @@ pub(super) async fn list(State(app): State<Shared>, mut params: Params) -> Answe
         statuses: statuses(&params.all("status"))?,
     };
     params.finish()?;
+    let reading = Reading::begin(&app).await?;
     let page = app.store().jobs(filter).await?;
     let jobs = page.jobs.iter().map(view::job_row).collect();
-    answer::ok(&JobList { jobs, next_cursor: page.next.map(|job| job.to_string()) })
+    reading.ok(&JobList { jobs, next_cursor: page.next.map(|job| job.to_string()) }).await
 }
 
 /// One job
@@ -57,23 +61,35 @@ pub(super) async fn list(State(app): State<Shared>, mut params: Params) -> Answe
         ("id" = String, Path, description = "The job's id"),
         ("wait" = Option<String>, Query, pattern = "^([0-9]{1,9}(us|ms|s|m|h|d))?$",
             description = "Answer when the job has ended, or when this time is over; at most 60s")),
-    responses((status = 200, body = JobView), Common, NoJob))]
+    responses((status = 200, body = JobView, description = "The job"), Common, NoJob))]
 pub(super) async fn get(State(app): State<Shared>, JobPath(job): JobPath, mut params: Params, gone: Gone) -> Answer {
     let wait = params.wait()?;
     params.finish()?;
     if let Some(wait) = wait {
         follow::until_ended(&app, job, wait, &gone).await?.ok_or(OpError::JobNotFound(job))?;
     }
-    answer::ok(&view(&app, job).await?)
-}
-
-async fn view(app: &App, job: JobId) -> Result<JobView, Failure> {
-    let loaded = Loaded::read(app.store(), job).await?;
-    let plan = match loaded.state.plan {
+    let (mut outlined, reading) = outline::read(&app, job).await?;
+    let plan = match outlined.state().plan {
         Some(plan) => Some(app.runtime().plans.get(app.store(), plan.hash).await?),
         None => None,
     };
-    Ok(view::job(&loaded, plan.as_deref()))
+    let result = outlined.result(app.store()).await?;
+    let steps = outlined.state().steps.len() * STEP_BYTES;
+    let bytes = outlined.message().text().len() + result.text().len() + steps;
+    let make = move || {
+        let view = view::job(&outlined.row, outlined.state(), plan.as_deref());
+        answer::encoded(&Shown { message: outlined.message(), result: &result, view: &view })
+    };
+    reading.made(bytes, make).await
+}
+
+/// A job with its message and result, as their text.
+#[derive(Serialize)]
+struct Shown<'a> {
+    message: &'a Raw,
+    result: &'a Raw,
+    #[serde(flatten)]
+    view: &'a JobView,
 }
 
 /// The place where a page begins.

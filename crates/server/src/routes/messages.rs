@@ -53,6 +53,7 @@ pub(super) async fn send(
         run_at: request.run_at,
         session: request.session_id,
     };
+    drop(body);
     let submitted = app.runtime().submit(&agent, submission).await?;
     let mut status = submitted.status;
     if let Some(wait) = wait

@@ -18,8 +18,8 @@ use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::body;
 use crate::error::Failure;
+use crate::host;
 use crate::state::{App, AppState, Shared};
 
 #[derive(OpenApi)]
@@ -28,10 +28,13 @@ use crate::state::{App, AppState, Shared};
         title = "Aetheris",
         description = "A durable execution runtime for AI agents. Errors are problem details (RFC 9457) \
                        with a stable `code`; unknown fields of requests are refused by name; answers may \
-                       gain fields.",
+                       gain fields. This build asks nobody who he is: whoever reaches the server may do \
+                       everything. It listens on loopback by default, and there it answers to its own names only.",
         license(name = "Apache-2.0", identifier = "Apache-2.0"),
     ),
-    components(schemas(Problem, aetheris_api::EventView)),
+    servers((url = "/", description = "The server that this document came from; http://127.0.0.1:8080 by default")),
+    security(()),
+    components(schemas(Problem, aetheris_api::events::AnyEvent)),
     tags(
         (name = "agents", description = "Named profiles that say how messages become plans"),
         (name = "jobs", description = "Messages being worked on"),
@@ -87,9 +90,9 @@ pub fn router(state: AppState) -> Router {
     }
     router
         .route("/", get(system::front))
+        .route_layer(axum::middleware::from_fn_with_state(Shared::clone(&app), host::check))
         .fallback(any(not_found))
         .method_not_allowed_fallback(method_not_allowed)
-        .layer(body::limit())
         .with_state(app)
 }
 

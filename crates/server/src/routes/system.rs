@@ -7,6 +7,7 @@ use axum::extract::State;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::Response;
 
+use super::answers::Plain;
 use crate::answer::{self, Answer};
 use crate::state::Shared;
 
@@ -14,7 +15,7 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Whether the process answers
 #[utoipa::path(get, path = "/livez", tag = "system", operation_id = "live",
-    responses((status = 200, body = LiveView)))]
+    responses((status = 200, body = LiveView, description = "It does"), Plain))]
 pub(super) async fn live() -> Answer {
     answer::ok(&LiveView { live: true, version: VERSION.to_owned() })
 }
@@ -23,7 +24,7 @@ pub(super) async fn live() -> Answer {
 #[utoipa::path(get, path = "/readyz", tag = "system", operation_id = "ready",
     responses(
         (status = 200, body = ReadyView, description = "It can"),
-        (status = 503, body = ReadyView, description = "It cannot; the checks that are not `ok` say why")))]
+        (status = 503, body = ReadyView, description = "It cannot; the checks that are not `ok` say why"), Plain))]
 pub(super) async fn ready(State(app): State<Shared>) -> Answer {
     let store = match app.store().status().await {
         Ok(status) => Ok(format!("{}: {}", status.backend, status.durability)),
@@ -91,14 +92,14 @@ fn check(name: &str, found: Result<String, String>) -> CheckView {
 
 /// This document
 #[utoipa::path(get, path = "/api/openapi.json", tag = "system", operation_id = "openapi",
-    responses((status = 200, body = Object, content_type = "application/json", description = "OpenAPI 3.1")))]
+    responses((status = 200, body = Object, content_type = "application/json", description = "OpenAPI 3.1"), Plain))]
 pub(super) async fn openapi(State(app): State<Shared>) -> Response {
     answer::ready_json(app.openapi.get().cloned().unwrap_or_default())
 }
 
 /// The JSON Schema of agent files
 #[utoipa::path(get, path = "/api/schema/agent", tag = "agents", operation_id = "agent_schema",
-    responses((status = 200, body = Object, content_type = "application/json", description = "JSON Schema 2020-12")))]
+    responses((status = 200, body = Object, content_type = "application/json", description = "JSON Schema 2020-12"), Plain))]
 pub(super) async fn agent_schema() -> Answer {
     answer::ok(&aetheris_agentfile::json_schema())
 }

@@ -18,6 +18,7 @@ use super::jobs::cursor;
 use crate::answer::{self, Answer};
 use crate::error::Failure;
 use crate::params::Params;
+use crate::reading::Reading;
 use crate::state::{App, Shared};
 use crate::view;
 
@@ -33,17 +34,18 @@ const PAGES_MAX: usize = 8;
         ("wait_type" = Option<String>, Query, pattern = "^(human|signal|webhook|timer)?$", description = "human, signal, webhook or timer"),
         ("limit" = Option<u64>, Query, minimum = 1, description = "At most so many; 50 by default, never more than 500"),
         ("cursor" = Option<String>, Query, pattern = "^(job_[0-7][0-9A-HJKMNP-TV-Za-hjkmnp-tv-z]{25})?$", description = "`next_cursor` of the page before")),
-    responses((status = 200, body = WaitList), Common))]
+    responses((status = 200, body = WaitList, description = "A page of what waits"), Common))]
 pub(super) async fn list(State(app): State<Shared>, mut params: Params) -> Answer {
     let wait_type = params.one("wait_type")?.map(|name| wait_type(&name)).transpose()?;
     let limit = params.limit(PAGE_DEFAULT, limits::PAGE_JOBS_MAX)?;
     let before = cursor(&mut params)?;
     params.finish()?;
     let filter = JobFilter { before, blocked_on: Some(wait_type), limit, ..JobFilter::default() };
+    let reading = Reading::begin(&app).await?;
     let (rows, next_cursor) = blocked(&app, filter).await?;
     let now = app.runtime().system.clock.wall();
     let waits = rows.into_iter().filter_map(|row| wait(row, now)).collect();
-    answer::ok(&WaitList { next_cursor, waits })
+    reading.ok(&WaitList { next_cursor, waits }).await
 }
 
 fn wait_type(name: &str) -> Result<WaitType, Failure> {
@@ -105,7 +107,7 @@ fn wait(wait: WaitRow, now: Timestamp) -> Option<WaitView> {
         ("job" = Option<String>, Query, pattern = "^(job_[0-7][0-9A-HJKMNP-TV-Za-hjkmnp-tv-z]{25})?$", description = "Of this job only"),
         ("unresolved" = Option<bool>, Query, description = "Only calls whose job has ended without an answer, those given up included; or only calls whose job goes on"),
         ("limit" = Option<u64>, Query, minimum = 1, description = "At most so many; 100 by default, never more than 500")),
-    responses((status = 200, body = InDoubtList), Common))]
+    responses((status = 200, body = InDoubtList, description = "The calls in doubt"), Common))]
 pub(super) async fn in_doubt(State(app): State<Shared>, mut params: Params) -> Answer {
     let limit = params.limit(2 * PAGE_DEFAULT, limits::PAGE_JOBS_MAX)?;
     let job: Option<JobId> = params.read("job", "the id of a job")?;
@@ -191,7 +193,7 @@ async fn invocation(app: &App, row: &LedgerRow) -> Result<InDoubtView, Failure> 
         since: doubt.map_or(row.updated_at, |doubt| doubt.since),
         status: row.status,
         tool: row.tool.clone(),
-        waiting: view::waiting(&loaded),
+        waiting: view::waiting(&loaded.row, &loaded.state),
     })
 }
 

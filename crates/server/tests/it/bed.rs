@@ -361,6 +361,18 @@ impl Hand {
     }
 }
 
+/// A job with so many outputs of 300 KiB.
+pub(crate) async fn large_job(bed: &Bed, nodes: usize) -> String {
+    let plan: String = (0..nodes).map(|n| format!("    - {{ id: n{n}, kind: transform, output: 1 }}\n")).collect();
+    bed.call("PUT", "/api/agents/large", format!("agent: large\nplan:\n  nodes:\n{plan}")).await.is(201);
+    let job = bed.send("large", "1").await;
+    let hand = bed.claim().await;
+    for n in 0..nodes {
+        hand.run(&format!("n{n}"), "x".repeat(300 * 1024).into()).await;
+    }
+    job
+}
+
 pub(crate) fn started(node: &str) -> NodeStarted {
     NodeStarted { node: NodeId::from(node), number: 1 }
 }

@@ -150,3 +150,50 @@ async fn no_wait_is_longer_than_its_bound() {
     bed.get(&format!("/api/jobs/{job}?wait=24h")).await.is(200);
     assert_eq!(began.elapsed().as_secs(), 60);
 }
+
+/// What is large is left out of what is kept of a job, and is in the answer all the same.
+#[tokio::test]
+async fn large_values_are_shown_whole() {
+    let large = |letter: &str| serde_json::Value::from(letter.repeat(100_000));
+    let bed = Bed::with_agents().await;
+    let job = bed.send("approve", &format!(r#"{{"order": 7, "text": {}}}"#, large("m"))).await;
+    let hand = bed.claim().await;
+    hand.wait("ask", "ok-7").await;
+    let path = format!("/api/jobs/{job}");
+    assert_eq!(bed.get(&path).await.is(200)["message"]["text"], large("m"));
+    let signal = format!(r#"{{"correlation_key": "ok-7", "payload": {}}}"#, large("p"));
+    bed.call("POST", &format!("{path}/signal"), signal).await.is(200);
+    bed.get(&path).await.is(200);
+    let hand = bed.claim().await;
+    hand.finish("ask", None).await;
+    hand.run("tell", large("t")).await;
+    let running = bed.get(&path).await;
+    assert_eq!(
+        (running.is(200)["status"].as_str(), &running.body["result"]),
+        (Some("running"), &serde_json::Value::Null)
+    );
+    // The answer of a wait is its signal's payload.
+    hand.complete("ask").await;
+    for _ in 0..2 {
+        let done = bed.get(&path).await;
+        assert_eq!(done.is(200)["result"], large("p"));
+        assert_eq!(done.body["message"]["text"], large("m"));
+    }
+
+    let job = bed.send("pay", "5").await;
+    let hand = bed.claim().await;
+    hand.called("send", large("e")).await;
+    hand.complete("send").await;
+    assert_eq!(bed.get(&format!("/api/jobs/{job}")).await.is(200)["result"], large("e"));
+}
+
+#[tokio::test]
+async fn all_that_a_job_waits_for_is_listed() {
+    let bed = Bed::with_agents().await;
+    let job = bed.waiting().await;
+    let waiting = bed.get(&format!("/api/jobs/{job}")).await;
+    assert_eq!(waiting.is(200)["waits"], serde_json::json!([waiting.body["waiting"]]));
+    let none = bed.send("pay", "1").await;
+    assert_eq!(bed.get(&format!("/api/jobs/{none}")).await.is(200)["waits"], serde_json::json!([]));
+    assert!(bed.get("/api/jobs").await.is(200)["jobs"][0].get("waits").is_none());
+}

@@ -1,4 +1,13 @@
-use crate::bed::{APPROVE, Bed};
+use std::convert::Infallible;
+use std::time::Duration;
+
+use aetheris_core::limits;
+use axum::body::{Body, Bytes};
+use axum::http::Request;
+use futures_util::{StreamExt, stream};
+use tower::ServiceExt;
+
+use crate::bed::{APPROVE, Bed, large_job};
 
 const MIB: usize = 1024 * 1024;
 
@@ -26,8 +35,7 @@ async fn what_is_too_large_in_canonical_form_is_413_too() {
     let bed = Bed::with_agents().await;
     let numbers = format!("[{}]", vec!["1e20"; 150_000].join(","));
     let message = format!(r#"{{"message": {numbers}}}"#);
-    let said = bed.call("POST", "/api/agents/approve/message", message).await;
-    assert!(said.problem(413, "payload_too_large").contains("canonical form"));
+    bed.call("POST", "/api/agents/approve/message", message).await.problem(413, "payload_too_large");
     let job = bed.waiting().await;
     let signal = format!(r#"{{"correlation_key": "ok-7", "payload": {numbers}}}"#);
     bed.call("POST", &format!("/api/jobs/{job}/signal"), signal).await.problem(413, "payload_too_large");
@@ -47,13 +55,7 @@ async fn a_body_of_unknown_length_is_bounded_too() {
 #[tokio::test]
 async fn a_page_of_large_events_is_shorter_and_goes_on() {
     let bed = Bed::new();
-    let nodes: String = (0..40).map(|n| format!("    - {{ id: n{n}, kind: transform, output: 1 }}\n")).collect();
-    bed.call("PUT", "/api/agents/large", format!("agent: large\nplan:\n  nodes:\n{nodes}")).await.is(201);
-    let job = bed.send("large", "1").await;
-    let hand = bed.claim().await;
-    for n in 0..40 {
-        hand.run(&format!("n{n}"), "x".repeat(300 * 1024).into()).await;
-    }
+    let job = large_job(&bed, 40).await;
     let (mut after, mut seen, mut pages) = (0, Vec::new(), Vec::new());
     loop {
         let page = bed.get(&format!("/api/jobs/{job}/events?after={after}&limit=1000")).await;
@@ -93,4 +95,86 @@ async fn absurd_pages_and_cursors_are_harmless() {
     for query in ["limit=0", "after=-1", "after=x", "after=9223372036854775808", "before=1"] {
         bed.get(&format!("/api/jobs/{job}/events?{query}")).await.problem(400, "invalid_request");
     }
+}
+
+/// A body of which this has arrived, and no more comes.
+fn unfinished(bytes: usize) -> Body {
+    let arrived = stream::iter([Ok::<_, Infallible>(Bytes::from(vec![b' '; bytes]))]);
+    Body::from_stream(arrived.chain(stream::pending()))
+}
+
+#[tokio::test(start_paused = true)]
+async fn unfinished_bodies_are_bounded_and_small_requests_go_on() {
+    let bed = Bed::with_agents().await;
+    let path = "/api/agents/approve/message";
+    let post = |body| bed.router.clone().oneshot(Request::post(path).body(body).unwrap());
+    let most = limits::BODIES_BYTES_MAX / (MIB - limits::BODY_BYTES_FREE);
+    let mut arriving: Vec<_> = (0..most).map(|_| tokio::spawn(post(unfinished(MIB)))).collect();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(arriving.iter().all(|request| !request.is_finished()));
+    let refused = bed.call("POST", path, unfinished(MIB)).await;
+    assert!(refused.problem(503, "overloaded").contains("send it again"));
+    assert_eq!(refused.headers["retry-after"], "1");
+    bed.call("POST", path, r#"{"message": 1}"#).await.is(202);
+    // Whoever goes away makes room.
+    arriving.swap_remove(0).abort();
+    let whole = format!(r#"{{"message": "{}"}}"#, "x".repeat(MIB - 2));
+    bed.call("POST", path, whole).await.is(202);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_clients_have_not_taken_is_bounded_and_small_answers_go_on() {
+    let bed = Bed::new();
+    let job = large_job(&bed, 8).await;
+    let path = format!("/api/jobs/{job}/events/stream");
+    let mut taken = Vec::new();
+    loop {
+        let mut stream = bed.raw(Request::get(&path).body(Body::empty()).unwrap()).await.into_body().into_data_stream();
+        tokio::select! {
+            biased;
+            chunk = stream.next() => taken.push((chunk.unwrap().unwrap(), stream)),
+            () = tokio::time::sleep(Duration::from_secs(5)) => break,
+        }
+    }
+    let bytes: usize = taken.iter().map(|(chunk, _)| chunk.len()).sum();
+    assert!(bytes <= limits::ANSWERS_BYTES_MAX && bytes > limits::ANSWERS_BYTES_MAX - 2 * MIB, "{bytes}");
+    bed.get(&format!("/api/jobs/{job}/events")).await.problem(503, "overloaded");
+    bed.get("/livez").await.is(200);
+    bed.get(&format!("/api/jobs/{job}")).await.is(200);
+    taken.pop();
+    bed.get(&format!("/api/jobs/{job}/events")).await.is(200);
+}
+
+#[tokio::test]
+async fn two_jobs_are_replayed_at_once() {
+    let bed = Bed::with_agents().await;
+    let job = bed.waiting().await;
+    let path = format!("/api/jobs/{job}/replay");
+    let ask = async || bed.raw(Request::get(&path).body(Body::empty()).unwrap()).await;
+    let mut unread = vec![ask().await, ask().await];
+    let refused = bed.get(&path).await;
+    refused.problem(429, "rate_limited");
+    assert_eq!(refused.headers["retry-after"], "1");
+    unread.pop();
+    bed.get(&path).await.is(200);
+}
+
+#[tokio::test]
+async fn a_name_that_is_not_the_servers_own_is_refused() {
+    let clock = aetheris_store::system::ManualClock::default();
+    let store = std::sync::Arc::new(aetheris_store::memory::MemoryStore::new(std::sync::Arc::new(clock.clone())));
+    let bed = Bed::on(clock, store, |mut state| {
+        state.hosts = aetheris_server::Hosts::Own(vec!["box.example".to_owned()]);
+        state
+    });
+    let ask = async |host: &str| bed.call_with("GET", "/api/jobs", &[("host", host)], "").await;
+    for own in ["localhost:8080", "127.0.0.1:8080", "[::1]:8080", "box.example"] {
+        ask(own).await.is(200);
+    }
+    bed.get("/api/jobs").await.is(200);
+    let said = ask("evil.example:8080").await;
+    let detail = said.problem(400, "invalid_request");
+    assert!(detail.contains("evil.example") && detail.contains("server.hosts"), "{detail}");
+    let headers = [("host", "evil.example"), ("origin", "http://evil.example")];
+    bed.call_with("PUT", "/api/agents/approve", &headers, APPROVE).await.problem(400, "invalid_request");
 }

@@ -7,7 +7,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::bed::Bed;
+use crate::bed::{Bed, large_job};
 
 struct Served {
     address: std::net::SocketAddr,
@@ -155,4 +155,73 @@ async fn connections_are_bounded_and_idle_ones_give_way() {
     until(&mut third, "\"live\":true").await;
     assert!(began.elapsed() >= Duration::from_secs(9), "{:?}", began.elapsed());
     assert!(began.elapsed() < Duration::from_secs(12), "{:?}", began.elapsed());
+}
+
+/// What is answered to a request that is refused, whose client may be cut off when it has heard why.
+async fn bare(request: &str, code: &str) -> (String, serde_json::Value) {
+    let bed = Bed::with_agents().await;
+    let served = served(&bed).await;
+    let said = until(&mut served.connect(request).await, &format!("\"code\":\"{code}\"}}")).await;
+    let (head, body) = said.split_once("\r\n\r\n").unwrap();
+    let head = head.to_lowercase();
+    assert!(head.contains("content-type: application/problem+json"), "{said}");
+    assert!(head.contains(&format!("content-length: {}", body.len())), "{said}");
+    (head, serde_json::from_str(body).unwrap())
+}
+
+#[tokio::test]
+async fn what_is_not_http_is_told_so_in_words() {
+    let long = "x".repeat(200_000);
+    let cases = [
+        ("GET / HTTP/1.1\r\nhost: a\r\nno header\r\n\r\n".to_owned(), 400, "invalid_request"),
+        ("NONSENSE\r\n\r\n".to_owned(), 400, "invalid_request"),
+        (format!("GET / HTTP/1.1\r\nhost: a\r\nlong: {long}\r\n\r\n"), 431, "headers_too_large"),
+        (format!("GET /?{} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n", &long[..9_000]), 414, "uri_too_long"),
+    ];
+    for (request, status, code) in cases {
+        let (head, problem) = bare(&request, code).await;
+        assert!(head.starts_with(&format!("http/1.1 {status} ")), "{head}");
+        assert_eq!((problem["status"].as_u64(), problem["code"].as_str()), (Some(status), Some(code)));
+    }
+}
+
+#[tokio::test]
+async fn a_body_that_is_declared_too_large_is_refused_before_it_comes() {
+    let post =
+        "POST /api/agents/approve/message HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-length: 9000000\r\n";
+    for more in ["\r\n", "expect: 100-continue\r\n\r\n"] {
+        let (head, problem) = bare(&format!("{post}{more}"), "payload_too_large").await;
+        assert!(head.starts_with("http/1.1 413 "), "{head}");
+        assert_eq!(problem["code"], "payload_too_large");
+    }
+}
+
+/// Whoever sends it all the same is not cut off before the answer is there.
+#[tokio::test]
+async fn a_client_that_sends_what_is_refused_hears_why() {
+    let bed = Bed::new();
+    let served = served(&bed).await;
+    let large = "x".repeat(8_000_000);
+    let post =
+        format!("POST /api/agents/a/message HTTP/1.1\r\nhost: a\r\ncontent-length: {}\r\n\r\n{large}", large.len());
+    let mut stream = served.connect(&post).await;
+    until(&mut stream, "payload_too_large").await;
+    stream.write_all(b"GET /livez HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
+    until(&mut stream, "\"live\":true").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_does_not_take_its_answer_is_cut_off() {
+    let mut bed = Bed::new();
+    bed.state.connections_max = 1;
+    let job = large_job(&bed, 40).await;
+    let served = served(&bed).await;
+    let began = tokio::time::Instant::now();
+    let stream = format!("GET /api/jobs/{job}/events/stream HTTP/1.1\r\nhost: a\r\n\r\n");
+    let idle = served.connect(&stream).await;
+    // There is one place: the next is served when the first is gone.
+    let mut next = served.connect("GET /livez HTTP/1.1\r\nhost: a\r\n\r\n").await;
+    until(&mut next, "\"live\":true").await;
+    assert!(began.elapsed() >= Duration::from_secs(30), "{:?}", began.elapsed());
+    drop(idle);
 }

@@ -378,6 +378,7 @@ macro_rules! conformance_list {
                 q4_what_is_not_there_is_none,
                 q5_the_status_counts_what_is_there,
                 q5_the_writer_counts_accepted_units,
+                q7_one_effect_is_read_by_its_key,
             }
         }
     };

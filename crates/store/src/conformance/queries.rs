@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use aetheris_core::event::{JobCancelled, JobResumed, NodeSkipped, PauseReason, SkipReason, TimerId, TimerSet};
 use aetheris_core::hash::Hash;
-use aetheris_core::id::{AgentName, InstanceId, JobId, NodeId, SessionId};
+use aetheris_core::id::{AgentName, IdempotencyKey, InstanceId, JobId, NodeId, SessionId};
 use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
 use aetheris_core::lease::Guard;
 use aetheris_core::limits;
-use aetheris_core::plan::WaitType;
+use aetheris_core::plan::{EffectClass, WaitType};
 use aetheris_core::time::Span;
 
 use super::{Fixture, Message, snapshot};
@@ -288,4 +288,21 @@ pub async fn q5_the_writer_counts_accepted_units(f: Fixture) {
     let after = f.store().status().await.unwrap().writer;
     assert_eq!(after.units - before.units, 1);
     assert!(after.commits > before.commits && after.rows > before.rows && after.bytes > before.bytes);
+}
+
+pub async fn q7_one_effect_is_read_by_its_key(f: Fixture) {
+    let run = f.running().await;
+    for node in ["a", "b"] {
+        f.ok(f.of(run, Purpose::Permit).await.call(node, EffectClass::AtMostOnce).done()).await;
+        let result = Json::new(format!("of {node}").into());
+        f.ok(f.of(run, Purpose::Record).await.committed(node, result).done()).await;
+    }
+    let all = f.store().history(run.job, true).await.unwrap().unwrap().effects;
+    assert_eq!(all.len(), 2);
+    for effect in all {
+        assert_eq!(f.store().effect(run.job, effect.key).await.unwrap(), Some(effect));
+    }
+    let unknown = IdempotencyKey::from_u128(9);
+    assert_eq!(f.store().effect(run.job, unknown).await.unwrap(), None);
+    assert_eq!(f.store().effect(JobId::from_u128(5), unknown).await.unwrap(), None);
 }

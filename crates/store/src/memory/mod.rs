@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use aetheris_core::hash::Hash;
-use aetheris_core::id::{AgentName, InstanceId, JobId};
+use aetheris_core::id::{AgentName, IdempotencyKey, InstanceId, JobId};
 use aetheris_core::lease::Fence;
 use aetheris_core::ledger::LedgerRow;
 use aetheris_core::time::Timestamp;
@@ -25,8 +25,8 @@ use crate::claim::{ClaimRequest, Claimed, Heartbeat, Renewal};
 use crate::clock::{Look, StoreClock};
 use crate::error::{CommitError, StoreError};
 use crate::query::{
-    AgentRow, Dossiers, DueTimers, EventRow, Evidence, ExpiredLease, History, JobFilter, JobPage, JobRow, NewAgent,
-    PlanDocument, PutAgent, StoreStatus, TimerRow, WaitPage,
+    AgentRow, Dossiers, DueTimers, EffectRow, EventRow, Evidence, ExpiredLease, History, JobFilter, JobPage, JobRow,
+    NewAgent, PlanDocument, PutAgent, StoreStatus, TimerRow, WaitPage,
 };
 use crate::system::Clock;
 use crate::unit::{Committed, UnitOfWork};
@@ -166,6 +166,13 @@ impl Store for MemoryStore {
 
     fn waits(&self, filter: JobFilter) -> Boxed<'_, Result<WaitPage, StoreError>> {
         self.read(|tables| tables.waits(&filter))
+    }
+
+    fn effect(&self, job: JobId, key: IdempotencyKey) -> Boxed<'_, Result<Option<EffectRow>, StoreError>> {
+        self.read(|tables| {
+            let effects = &tables.jobs.get(&job)?.effects;
+            effects.range((key, 0)..=(key, u32::MAX)).next_back().map(|(_, effect)| effect.clone())
+        })
     }
 
     fn events(&self, job: JobId, after: u64, limit: usize) -> Boxed<'_, Result<Vec<EventRow>, StoreError>> {

@@ -73,7 +73,7 @@ impl Connection {
     /// Sends a request and returns status and body.
     pub(crate) async fn call(&mut self, method: &str, path: &str, body: &str) -> Result<(u16, Vec<u8>), Error> {
         let request = format!(
-            "{method} {path} HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+            "{method} {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
             body.len()
         );
         self.stream.write_all(request.as_bytes()).await.map_err(anyhow::Error::from)?;

@@ -47,7 +47,7 @@ pub(crate) async fn measure(plan: &Plan, bare: Bare, rows: &mut Rows) -> Result<
     dev.kill().await
 }
 
-async fn finish_one(connection: &mut Connection) -> Result<(), Error> {
+pub(crate) async fn finish_one(connection: &mut Connection) -> Result<(), Error> {
     let (status, body) = connection.call("POST", "/api/agents/single/message?wait=10s", "{\"message\":null}").await?;
     if status == 200 && body.windows(9).any(|w| w == b"completed") {
         return Ok(());

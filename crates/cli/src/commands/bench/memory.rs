@@ -54,14 +54,20 @@ pub(crate) async fn measure(plan: &Plan, rows: &mut Rows) -> Result<(), Error> {
     dev.kill().await
 }
 
-fn resident_mib(pid: u32) -> Result<f64, Error> {
+/// The memory that a process has now.
+pub(crate) fn resident_mib(pid: u32) -> Result<f64, Error> {
+    status_mib(pid, "VmRSS:")
+}
+
+/// A figure of memory of a process, by its name in `/proc`.
+pub(crate) fn status_mib(pid: u32, name: &str) -> Result<f64, Error> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).map_err(anyhow::Error::from)?;
     let kib: Option<f64> = status
         .lines()
-        .find_map(|line| line.strip_prefix("VmRSS:"))
+        .find_map(|line| line.strip_prefix(name))
         .and_then(|rest| rest.split_whitespace().next())
         .and_then(|kib| kib.parse().ok());
-    Ok(kib.ok_or_else(|| anyhow::anyhow!("process {pid} tells no resident memory"))? / 1_024.0)
+    Ok(kib.ok_or_else(|| anyhow::anyhow!("process {pid} tells no {name}"))? / 1_024.0)
 }
 
 /// User and system time of a process, in seconds.

@@ -8,6 +8,7 @@ mod bare;
 mod child;
 mod http;
 mod memory;
+mod readers;
 mod replay;
 mod restart;
 mod signals;
@@ -95,6 +96,10 @@ async fn measure(plan: &Plan, rows: &mut Rows, context: &Context) -> Result<(), 
     if plan.wants("restart") {
         note("a restart after kill -9");
         restart::measure(plan, rows).await?;
+    }
+    if plan.wants("readers") {
+        note("readers of a large job");
+        readers::measure(plan, rows).await?;
     }
     if plan.wants("memory") {
         note("memory and idle work");

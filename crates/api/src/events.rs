@@ -1,0 +1,389 @@
+//! The forms of events, for the OpenAPI document: one schema for each kind and its payload, told apart by `type`.
+//!
+//! The table stands beside the payloads of the core and is held to them by a test: the same kinds, the same fields, and
+//! of each the same that must be there.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use aetheris_core::disproof::Grounds;
+use aetheris_core::event::{EventKind, InvocationOutcome, RequeueReason};
+use utoipa::openapi::schema::{
+    AdditionalProperties, AnyOfBuilder, Discriminator, Object, ObjectBuilder, OneOfBuilder, Schema, Type,
+};
+use utoipa::openapi::{Ref, RefOr};
+use utoipa::{PartialSchema, ToSchema};
+
+use crate::schema;
+
+type Form = RefOr<Schema>;
+
+/// A field of a payload: its name, whether it is always there, what it holds.
+type Field = (&'static str, bool, fn() -> Form);
+
+const MUST: bool = true;
+const MAY: bool = false;
+
+/// What each kind of event says.
+const PAYLOADS: &[(EventKind, &[Field])] = &[
+    (
+        EventKind::JobCreated,
+        &[
+            ("agent", MUST, text),
+            ("agent_version", MUST, text),
+            ("execution_version", MUST, text),
+            ("labels", MAY, texts),
+            ("message", MUST, any),
+            ("priority", MAY, whole),
+            ("run_at", MAY, named::<schema::Time>),
+            ("session", MAY, text),
+        ],
+    ),
+    (
+        EventKind::PlanGenerated,
+        &[
+            ("plan_hash", MUST, named::<schema::Digest>),
+            ("plan_version", MUST, count),
+            ("planner", MUST, text),
+            ("planner_version", MUST, text),
+        ],
+    ),
+    (EventKind::JobClaimed, &[("attempt_id", MUST, text), ("instance", MUST, text), ("worker", MUST, text)]),
+    (EventKind::JobRequeued, &[("after_us", MAY, count), ("reason", MUST, requeue_reason)]),
+    (
+        EventKind::JobWaiting,
+        &[
+            ("correlation_key", MAY, text),
+            ("doubt", MAY, yes_or_no),
+            ("node", MUST, text),
+            ("park", MAY, yes_or_no),
+            ("reason", MAY, text),
+            ("wait_type", MUST, named::<schema::Wait>),
+        ],
+    ),
+    (EventKind::WaitCompleted, &[("by", MUST, wait_end), ("node", MUST, text)]),
+    (EventKind::JobCancelRequested, &[("cause", MUST, named::<schema::End>)]),
+    (EventKind::JobCompleted, &[("answer", MUST, answer)]),
+    (EventKind::JobFailed, &[("error", MUST, failure), ("node", MAY, text)]),
+    (EventKind::JobCancelled, &[]),
+    (EventKind::NodeStarted, &[("node", MUST, text), ("try", MUST, count)]),
+    (
+        EventKind::NodeFinished,
+        &[
+            ("error", MAY, failure),
+            ("model", MAY, model),
+            ("node", MUST, text),
+            ("output", MAY, any),
+            ("result", MUST, named::<schema::Result>),
+            ("took_us", MAY, count),
+        ],
+    ),
+    (EventKind::NodeRetryScheduled, &[("after_us", MUST, count), ("error", MUST, failure), ("node", MUST, text)]),
+    (EventKind::NodeSkipped, &[("node", MUST, text), ("reason", MUST, skip_reason)]),
+    (
+        EventKind::ToolInvocationStarted,
+        &[
+            ("effect", MUST, named::<schema::Effect>),
+            ("input", MAY, any),
+            ("key", MUST, text),
+            ("lifetime_us", MUST, count),
+            ("node", MUST, text),
+            ("permit", MUST, count),
+            ("permit_id", MUST, text),
+            ("tool", MUST, text),
+            ("tool_version", MAY, text),
+        ],
+    ),
+    (
+        EventKind::ToolInvocationFinished,
+        &[
+            ("error", MAY, failure),
+            ("node", MUST, text),
+            ("outcome", MUST, outcome),
+            ("permit", MUST, count),
+            ("source", MAY, named::<schema::Origin>),
+        ],
+    ),
+    (EventKind::CommandCommitted, &[("node", MUST, text), ("result_hash", MUST, named::<schema::Digest>)]),
+    (EventKind::TimerSet, &[("after_us", MUST, count), ("timer", MUST, text)]),
+    (EventKind::TimerFired, &[("timer", MUST, text)]),
+    (
+        EventKind::StepInDoubt,
+        &[("node", MUST, text), ("permit", MUST, count), ("policy", MUST, count), ("reason", MUST, text)],
+    ),
+    (
+        EventKind::InDoubtResolved,
+        &[
+            ("by", MUST, resolver),
+            ("grounds", MAY, grounds),
+            ("node", MUST, text),
+            ("note", MAY, text),
+            ("outcome", MUST, doubt_outcome),
+            ("permit", MUST, count),
+            ("result", MAY, any),
+            ("settle_us", MAY, count),
+        ],
+    ),
+    (EventKind::JobPaused, &[("reason", MUST, named::<schema::Pause>)]),
+    (EventKind::JobResumed, &[]),
+    (EventKind::JobPauseRequested, &[]),
+];
+
+/// An event of any kind.
+#[derive(Debug)]
+pub enum AnyEvent {}
+
+impl PartialSchema for AnyEvent {
+    fn schema() -> Form {
+        let mut kinds = OneOfBuilder::new();
+        let mut mapping = BTreeMap::new();
+        for (kind, _) in PAYLOADS {
+            let form = Ref::from_schema_name(event_name(*kind));
+            mapping.insert(kind.as_str().to_owned(), form.ref_location.clone());
+            kinds = kinds.item(form);
+        }
+        let mapping = mapping.into_iter().collect::<Vec<_>>();
+        kinds
+            .item(Ref::from_schema_name(OTHER))
+            .description(Some("An immutable fact of a job's stream. Its `type` says what its `payload` has."))
+            .discriminator(Some(Discriminator::with_mapping("type", mapping)))
+            .into()
+    }
+}
+
+impl ToSchema for AnyEvent {
+    fn name() -> Cow<'static, str> {
+        Cow::Borrowed("EventView")
+    }
+
+    fn schemas(schemas: &mut Vec<(String, Form)>) {
+        for (kind, fields) in PAYLOADS {
+            let payload = payload_name(*kind);
+            schemas
+                .push((event_name(*kind), event(&names_of([kind.as_str()]), Ref::from_schema_name(&payload).into())));
+            schemas.push((payload, object(fields, &format!("What `{}` says.", kind.as_str())).into()));
+        }
+        for (name, form) in [
+            reference::<schema::Any>(),
+            reference::<schema::Digest>(),
+            reference::<schema::Effect>(),
+            reference::<schema::End>(),
+            reference::<schema::Origin>(),
+            reference::<schema::Pause>(),
+            reference::<schema::Result>(),
+            reference::<schema::Time>(),
+            reference::<schema::Wait>(),
+        ] {
+            schemas.push((name, form));
+        }
+        let unknown = ObjectBuilder::new().schema_type(Type::String).pattern(Some("^unknown_[0-9]+$")).build();
+        schemas.push((OTHER.to_owned(), event(&unknown, any())));
+    }
+}
+
+/// What this build does not know.
+const OTHER: &str = "OtherEvent";
+
+fn camel(kind: EventKind) -> String {
+    let upper = |word: &str| word[..1].to_uppercase() + &word[1..];
+    kind.as_str().split('_').map(upper).collect()
+}
+
+fn event_name(kind: EventKind) -> String {
+    format!("{}Event", camel(kind))
+}
+
+fn payload_name(kind: EventKind) -> String {
+    format!("{}Payload", camel(kind))
+}
+
+/// What every event has, with the type and the payload of one kind.
+fn event(kind: &Object, payload: Form) -> Form {
+    let described = |text: &str, form: ObjectBuilder| form.description(Some(text)).build();
+    let fields: [(&str, Form); 10] = [
+        ("at", named::<schema::Time>()),
+        (
+            "epoch",
+            described("The claim under which it was written, or the last one where its author had none.", number())
+                .into(),
+        ),
+        ("generation", described("The number of the store's life.", number()).into()),
+        ("hash", named::<schema::Digest>()),
+        ("id", described("Its author's name for it.", ObjectBuilder::new().schema_type(Type::String)).into()),
+        ("payload", payload),
+        ("payload_hash", named::<schema::Digest>()),
+        ("schema_version", described("The version of its payload's schema.", number()).into()),
+        ("seq", described("Its place: 1, 2, … without gaps.", number()).into()),
+        ("type", kind.clone().into()),
+    ];
+    let whole = fields.into_iter().fold(ObjectBuilder::new().schema_type(Type::Object), |object, (name, form)| {
+        object.property(name, form).required(name)
+    });
+    whole.into()
+}
+
+fn object(fields: &[Field], description: &str) -> Object {
+    let object = ObjectBuilder::new().schema_type(Type::Object).description(Some(description));
+    let all = fields.iter().fold(object, |object, (name, must, form)| {
+        let object = object.property(*name, form());
+        if *must { object.required(*name) } else { object }
+    });
+    all.build()
+}
+
+fn named<T: ToSchema>() -> Form {
+    Ref::from_schema_name(T::name()).into()
+}
+
+fn reference<T: ToSchema>() -> (String, Form) {
+    (T::name().into_owned(), T::schema())
+}
+
+fn any() -> Form {
+    named::<schema::Any>()
+}
+
+fn text() -> Form {
+    ObjectBuilder::new().schema_type(Type::String).into()
+}
+
+fn texts() -> Form {
+    let values = AdditionalProperties::from(ObjectBuilder::new().schema_type(Type::String));
+    ObjectBuilder::new().schema_type(Type::Object).additional_properties(Some(values)).into()
+}
+
+fn number() -> ObjectBuilder {
+    ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(0))
+}
+
+fn count() -> Form {
+    number().into()
+}
+
+fn whole() -> Form {
+    ObjectBuilder::new().schema_type(Type::Integer).into()
+}
+
+fn yes_or_no() -> Form {
+    ObjectBuilder::new().schema_type(Type::Boolean).into()
+}
+
+fn names_of<'a>(names: impl IntoIterator<Item = &'a str>) -> Object {
+    ObjectBuilder::new().schema_type(Type::String).enum_values(Some(names)).build()
+}
+
+fn requeue_reason() -> Form {
+    let all = [RequeueReason::Retry, RequeueReason::LeaseExpired, RequeueReason::HolderDied, RequeueReason::Draining];
+    names_of(all.map(RequeueReason::as_str)).into()
+}
+
+fn skip_reason() -> Form {
+    names_of(["condition", "upstream"]).into()
+}
+
+fn outcome() -> Form {
+    names_of(OUTCOMES.map(|(_, name)| name)).into()
+}
+
+const OUTCOMES: [(InvocationOutcome, &str); 5] = [
+    (InvocationOutcome::Committed, "committed"),
+    (InvocationOutcome::RefusedRetryable, "refused_retryable"),
+    (InvocationOutcome::RefusedPermanent, "refused_permanent"),
+    (InvocationOutcome::NotSent, "not_sent"),
+    (InvocationOutcome::InDoubt, "in_doubt"),
+];
+
+fn resolver() -> Form {
+    names_of(["late_deposit", "reconcile", "operator", "policy"]).into()
+}
+
+fn grounds() -> Form {
+    names_of([Grounds::Clock, Grounds::OperatorRefused, Grounds::Refuses].map(Grounds::as_str)).into()
+}
+
+fn doubt_outcome() -> Form {
+    names_of(["happened", "did_not_happen", "unresolved"]).into()
+}
+
+fn failure() -> Form {
+    object(&[("code", MUST, text), ("message", MUST, text)], "Why it failed: a stable code, and a text for people.")
+        .into()
+}
+
+fn usage() -> Form {
+    object(&[("completion_tokens", MUST, count), ("prompt_tokens", MUST, count)], "What a model call used.").into()
+}
+
+fn model() -> Form {
+    let fields: [Field; 3] =
+        [("model", MUST, text), ("prompt_hash", MUST, named::<schema::Digest>), ("usage", MUST, usage)];
+    object(&fields, "Which model answered what.").into()
+}
+
+fn signal() -> Form {
+    object(&[("payload", MUST, any), ("signal", MUST, text)], "What a signal brought.").into()
+}
+
+fn wait_end() -> Form {
+    let by_signal = object(&[("signal", MUST, signal)], "A signal.");
+    AnyOfBuilder::new().item(by_signal).item(names_of(["time"])).into()
+}
+
+fn answer() -> Form {
+    let node = object(&[("node", MUST, text)], "It is this node's output.");
+    let value = object(&[("value", MUST, any)], "It is this value.");
+    AnyOfBuilder::new().item(node).item(value).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use aetheris_core::event::codec;
+
+    use super::*;
+
+    /// What the parser of a kind says of a payload.
+    fn refusal(kind: EventKind, payload: &str) -> String {
+        codec::decode(kind.code(), kind.schema_version(), payload.as_bytes())
+            .err()
+            .map(|error| error.to_string())
+            .unwrap_or_default()
+    }
+
+    /// The names that stand in backticks behind `mark`.
+    fn named_behind(text: &str, mark: &str) -> BTreeSet<String> {
+        let names = text.split_once(mark).map(|(_, names)| names).unwrap_or_default();
+        names.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn every_kind_has_a_form_and_every_form_the_fields_of_its_kind() {
+        let known: Vec<EventKind> = PAYLOADS.iter().map(|(kind, _)| *kind).collect();
+        assert_eq!(known, EventKind::ALL, "a kind without a form here, or in another place");
+        for (kind, fields) in PAYLOADS {
+            let told = refusal(*kind, r#"{"~": 0}"#);
+            let expected = named_behind(&told, "expected");
+            let found: BTreeSet<String> = fields.iter().map(|(name, _, _)| (*name).to_owned()).collect();
+            assert_eq!(found, expected, "{}: {told}", kind.as_str());
+        }
+    }
+
+    #[test]
+    fn what_a_form_holds_to_be_there_is_there() {
+        for (kind, fields) in PAYLOADS {
+            let missing = named_behind(&refusal(*kind, "{}"), "missing field");
+            let first: BTreeSet<String> =
+                fields.iter().find(|(_, must, _)| *must).map(|(name, _, _)| (*name).to_owned()).into_iter().collect();
+            assert!(first.is_empty() == missing.is_empty(), "{}: {missing:?}", kind.as_str());
+            assert!(missing.iter().all(|name| fields.iter().any(|(field, must, _)| field == name && *must)));
+        }
+    }
+
+    #[test]
+    fn names_without_a_function_of_the_core_are_those_that_it_writes() {
+        for (outcome, name) in OUTCOMES {
+            assert_eq!(serde_json::to_value(outcome).unwrap(), name);
+        }
+    }
+}

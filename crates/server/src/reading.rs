@@ -1,0 +1,130 @@
+//! Answers that may be large: so many are made at once, and so many bytes of them wait for their clients. Whoever
+//! finds no place waits a while, without holding anything, and is then told to come again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use aetheris_api::ErrorCode;
+use aetheris_core::limits;
+use axum::body::Bytes;
+use axum::http::StatusCode;
+use serde::Serialize;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::answer::{self, Answer};
+use crate::error::Failure;
+use crate::state::Shared;
+
+/// How long a place, or room, is waited for.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Bytes that are read or written where they are asked for; more of them keep a thread busy that others wait for.
+pub(crate) const QUICK: usize = 32 * 1024;
+
+/// A bound that many share.
+#[derive(Debug, Clone)]
+pub(crate) struct Room(Arc<Semaphore>);
+
+impl Room {
+    /// For so many places, or bytes.
+    pub(crate) fn new(size: usize) -> Self {
+        Self(Arc::new(Semaphore::new(size.min(Semaphore::MAX_PERMITS))))
+    }
+
+    /// One, if there is one now.
+    pub(crate) fn try_one(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.0).try_acquire_owned().ok()
+    }
+
+    /// So many, after at most this time.
+    pub(crate) async fn take(&self, size: usize, patience: Duration) -> Option<OwnedSemaphorePermit> {
+        let size = u32::try_from(size).unwrap_or(u32::MAX);
+        tokio::select! {
+            biased;
+            taken = Arc::clone(&self.0).acquire_many_owned(size) => taken.ok(),
+            () = tokio::time::sleep(patience) => None,
+        }
+    }
+}
+
+/// Bytes that count against a bound until the last piece of them is gone.
+struct Counted {
+    bytes: Vec<u8>,
+    _room: OwnedSemaphorePermit,
+}
+
+impl AsRef<[u8]> for Counted {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// Bytes for as long as they hold room.
+pub(crate) fn counted(bytes: Vec<u8>, room: OwnedSemaphorePermit) -> Bytes {
+    Bytes::from_owner(Counted { bytes, _room: room })
+}
+
+/// A place among the answers that are being made.
+pub(crate) struct Reading {
+    app: Shared,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Reading {
+    /// Waits for a place.
+    ///
+    /// # Errors
+    /// There was none for a while.
+    pub(crate) async fn begin(app: &Shared) -> Result<Self, Failure> {
+        let place = app.reads.take(1, PATIENCE).await.ok_or_else(busy)?;
+        Ok(Self { app: Arc::clone(app), _place: place })
+    }
+
+    /// Bytes to be sent, counted as long as they are held.
+    ///
+    /// # Errors
+    /// Clients take what they have asked for too slowly, and there was no room for more.
+    pub(crate) async fn hold(self, bytes: Vec<u8>) -> Result<Bytes, Failure> {
+        if bytes.len() <= limits::ANSWER_BYTES_FREE {
+            return Ok(Bytes::from(bytes));
+        }
+        let size = bytes.len().min(limits::ANSWERS_BYTES_MAX);
+        let room = self.app.answers.take(size, PATIENCE).await.ok_or_else(busy)?;
+        Ok(counted(bytes, room))
+    }
+
+    /// A JSON answer that all went well, made of about so many bytes.
+    ///
+    /// # Errors
+    /// It cannot be made, or as [`Reading::hold`].
+    pub(crate) async fn made(
+        self,
+        of: usize,
+        make: impl FnOnce() -> Result<Vec<u8>, Failure> + Send + 'static,
+    ) -> Answer {
+        let bytes = if of > QUICK { aside(make).await?? } else { make()? };
+        Ok(answer::typed(StatusCode::OK, answer::JSON, self.hold(bytes).await?))
+    }
+
+    /// A JSON answer that all went well, of a value that is not large.
+    ///
+    /// # Errors
+    /// As [`Reading::hold`].
+    pub(crate) async fn ok(self, value: &impl Serialize) -> Answer {
+        let bytes = answer::encoded(value)?;
+        Ok(answer::typed(StatusCode::OK, answer::JSON, self.hold(bytes).await?))
+    }
+}
+
+fn busy() -> Failure {
+    Failure::new(ErrorCode::Overloaded, "as many answers are on their way as this server can hold; try again later")
+}
+
+/// Work that keeps a processor busy for long, on a thread of its own.
+///
+/// # Errors
+/// It broke off.
+pub(crate) async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Failure> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|_| Failure::new(ErrorCode::Internal, "the request could not be worked on"))
+}
