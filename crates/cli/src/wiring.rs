@@ -107,11 +107,11 @@ fn open_database(path: &Path, system: &System, custody: Option<Custody>) -> Resu
         ..SqliteOptions::new(path)
     };
     let store = SqliteStore::open(options).map_err(|error| {
-        let message = format!("{} cannot be opened: {error}", path.display());
+        let path = path.display();
         match error.kind {
             // The file is there and is not to be opened like this: its user has to do something.
-            ErrorKind::Invalid => Error::Conflict(message),
-            _ => Error::Internal(anyhow::anyhow!(message)),
+            ErrorKind::Invalid => Error::Conflict(format!("{path} cannot be opened: {}", error.source)),
+            _ => Error::Internal(anyhow::anyhow!("{path} cannot be opened: {error}")),
         }
     })?;
     Ok(Arc::new(store))

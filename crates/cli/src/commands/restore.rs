@@ -58,7 +58,7 @@ pub(super) async fn run(given: &args::Restore, config: Config, context: &Context
         text.push_str(&format!("the database that was there is kept as {}\n", aside.display()));
     }
     text.push_str(&match held {
-        0 => "no job was unfinished\n".to_owned(),
+        0 => "no unfinished job had to be held\n".to_owned(),
         held => format!(
             "{held} unfinished jobs are held: what they did after the backup is not in it, and would be done again.\n\
              Start the server, look at them, then let them go on:\n  aetheris jobs --status paused\n  \
@@ -70,10 +70,10 @@ pub(super) async fn run(given: &args::Restore, config: Config, context: &Context
 }
 
 fn refused(path: &Path, error: &aetheris_store::StoreError) -> Error {
-    let message = format!("{}: {error}", path.display());
+    let path = path.display();
     match error.kind {
-        aetheris_store::ErrorKind::Invalid => Error::Conflict(message),
-        _ => Error::Internal(anyhow::anyhow!(message)),
+        aetheris_store::ErrorKind::Invalid => Error::Conflict(format!("{path}: {}", error.source)),
+        _ => Error::Internal(anyhow::anyhow!("{path}: {error}")),
     }
 }
 
