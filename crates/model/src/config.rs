@@ -72,6 +72,8 @@ pub struct Config {
     pub lost: u8,
     /// The planted mistake, if any.
     pub mutation: Option<Mutation>,
+    /// How often someone pauses each job; a paused one is resumed at some moment.
+    pub pauses: u8,
     /// What jobs may do.
     pub programs: Vec<Program>,
     /// Whether a dead holder may be proved dead, beside its lease expiring.
@@ -98,6 +100,7 @@ impl Config {
             jobs: 1,
             lost: 1,
             mutation: None,
+            pauses: 0,
             programs: programs.iter().filter_map(|steps| program(steps)).collect(),
             proof: false,
             signals: 0,
@@ -123,6 +126,7 @@ impl Config {
             ("slow, wait", Self { signals: 2, unknown: 1, ..slow.clone() }.with(&[&[WAIT]])),
             ("races from outside", Self { slow: 0, slow_outside: true, cancels: true, ..slow }.with(&[&[ONCE, WAIT]])),
             ("everything, one step", Self::small()),
+            ("pauses, one step", Self::paused()),
         ]
     }
 
@@ -133,6 +137,7 @@ impl Config {
             cancels: true,
             crashes: 3,
             jobs: 2,
+            pauses: 1,
             proof: true,
             signals: 1,
             slow: 2,
@@ -153,6 +158,13 @@ impl Config {
             unknown: 1,
             ..Self::calm(&[&[Step::Once(&[Doubts::Wait, Doubts::Reconcile, Doubts::Human])], &[IDEMPOTENT], &[WAIT]])
         }
+    }
+
+    /// One step per job, which is paused at any moment, cancelled, signalled, and loses its worker.
+    #[must_use]
+    pub fn paused() -> Self {
+        let trouble = Self { cancels: true, crashes: 1, pauses: 1, signals: 1, ..Self::calm(&[]) };
+        trouble.with(&[&[ONCE], &[IDEMPOTENT], &[WAIT]])
     }
 
     /// The same with other programs.

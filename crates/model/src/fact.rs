@@ -4,9 +4,10 @@ use std::sync::LazyLock;
 
 use aetheris_core::event::{
     Answer, CommandCommitted, DoubtOutcome, EndCause, Event, Failure, InDoubtResolved, InvocationOutcome,
-    JobCancelRequested, JobCancelled, JobClaimed, JobCompleted, JobCreated, JobFailed, JobRequeued, JobWaiting,
-    NodeFinished, NodeRetryScheduled, NodeStarted, PlanGenerated, RequeueReason, Resolver, Source, StepInDoubt,
-    StepResult, TimerFired, TimerId, TimerSet, ToolInvocationFinished, ToolInvocationStarted, WaitCompleted, WaitEnd,
+    JobCancelRequested, JobCancelled, JobClaimed, JobCompleted, JobCreated, JobFailed, JobPauseRequested, JobPaused,
+    JobRequeued, JobResumed, JobWaiting, NodeFinished, NodeRetryScheduled, NodeStarted, PauseReason, PlanGenerated,
+    RequeueReason, Resolver, Source, StepInDoubt, StepResult, TimerFired, TimerId, TimerSet, ToolInvocationFinished,
+    ToolInvocationStarted, WaitCompleted, WaitEnd,
 };
 use aetheris_core::hash::Hash;
 use aetheris_core::id::{
@@ -90,6 +91,12 @@ pub enum Fact {
     },
     /// `job_cancel_requested`
     EndRequested,
+    /// `job_pause_requested`
+    PauseRequested,
+    /// `job_paused`
+    Paused,
+    /// `job_resumed`
+    Resumed,
     /// `job_completed`
     Completed,
     /// `job_failed`
@@ -276,6 +283,9 @@ impl Fact {
                 WaitCompleted { by, node: id(node) }.into()
             }
             Self::EndRequested => JobCancelRequested { cause: EndCause::Cancel }.into(),
+            Self::PauseRequested => JobPauseRequested {}.into(),
+            Self::Paused => JobPaused { reason: PauseReason::Operator }.into(),
+            Self::Resumed => JobResumed {}.into(),
             Self::Completed => JobCompleted { answer: Answer::Value(Json::null()) }.into(),
             Self::Failed => JobFailed { error: NAMES.error.clone(), node: None }.into(),
             Self::Cancelled => JobCancelled {}.into(),
@@ -338,11 +348,7 @@ impl Fact {
                 by: Resolver::Operator,
                 node: id(permit.node),
                 note: None,
-                outcome: match answer {
-                    Answered::Happened => DoubtOutcome::Happened,
-                    Answered::DidNotHappen => DoubtOutcome::DidNotHappen,
-                    Answered::Unresolved => DoubtOutcome::Unresolved,
-                },
+                outcome: outcome_of(answer),
                 permit: u32::from(permit.number),
                 grounds: None,
                 result: None,
@@ -354,12 +360,23 @@ impl Fact {
             | Self::Waiting { .. }
             | Self::WaitEnded { .. }
             | Self::EndRequested
+            | Self::PauseRequested
+            | Self::Paused
+            | Self::Resumed
             | Self::Completed
             | Self::Failed
             | Self::Cancelled
             | Self::TimerSet { .. }
             | Self::TimerFired { .. } => self.event(job, program),
         }
+    }
+}
+
+const fn outcome_of(answer: Answered) -> DoubtOutcome {
+    match answer {
+        Answered::Happened => DoubtOutcome::Happened,
+        Answered::DidNotHappen => DoubtOutcome::DidNotHappen,
+        Answered::Unresolved => DoubtOutcome::Unresolved,
     }
 }
 

@@ -155,6 +155,12 @@ listed! {
         CancelOfHeld = "a held job is cancelled";
         /// Cancel.
         CancelOfIdle = "a job that nobody holds is cancelled";
+        /// Pause.
+        PauseOfHeld = "a held job is asked to pause";
+        /// Pause.
+        Paused = "a job is paused";
+        /// Resume.
+        Resumed = "a paused job goes on";
         /// Renewal.
         Renewed = "a lease that ran short is renewed";
         /// Ends.

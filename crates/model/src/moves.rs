@@ -91,6 +91,13 @@ impl Search {
         if self.config.cancels && !job.cancelled && !status.is_terminal() {
             operations.push(Op::Cancel);
         }
+        let free = job.view.fold.state().end_requested.is_none();
+        if job.pauses < self.config.pauses && free && !status.is_terminal() && status != JobStatus::Paused {
+            operations.push(Op::Pause);
+        }
+        if status == JobStatus::Paused {
+            operations.push(Op::Resume);
+        }
         for (node, step) in (0u8..).zip(&self.program(job).steps) {
             self.step_actions(system.lost > 0, job, (number, node), *step, (actions, &mut operations));
         }
@@ -101,7 +108,14 @@ impl Search {
                 Op::Resolve { happened: false, node } => {
                     job.view.ledger[usize::from(node)].is_some_and(|row| !row.passed)
                 }
-                Op::Resolve { .. } | Op::Cancel | Op::Fire { .. } | Op::Reclaim | Op::ReclaimDead | Op::Signal => false,
+                Op::Resolve { .. }
+                | Op::Cancel
+                | Op::Fire { .. }
+                | Op::Pause
+                | Op::Reclaim
+                | Op::ReclaimDead
+                | Op::Resume
+                | Op::Signal => false,
             };
             if self.config.slow_outside && system.pending.is_none() && !early {
                 actions.push(Action::Pend(number, op));

@@ -3,6 +3,7 @@
 
 use std::sync::LazyLock;
 
+use aetheris_core::event::EndCause;
 use aetheris_core::hash::Hash;
 use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
@@ -32,6 +33,8 @@ pub enum Op {
         /// The step.
         node: u8,
     },
+    /// Somebody holds the job still.
+    Pause,
     /// A job whose lease has expired is taken back.
     Reclaim,
     /// A job whose holder is proved dead is taken back.
@@ -43,6 +46,8 @@ pub enum Op {
         /// The step.
         node: u8,
     },
+    /// Somebody lets a paused job go on.
+    Resume,
     /// A client sends the signal, again if it was sent before.
     Signal,
 }
@@ -71,6 +76,8 @@ pub fn look(search: &Search, system: &mut System, number: u8, op: Op) -> Look {
             return Look::Answered;
         }
         Op::Cancel => cancel(search, program, &job, number),
+        Op::Pause => pause(search, program, &job, number),
+        Op::Resume => resume(search, program, &job, number),
         Op::Fire { doubt, node } => fire(search, program, &job, number, (doubt, node)),
         Op::Reclaim => reclaim(search, program, &job, number, Right::Expired(job.view.fold.epoch())),
         Op::ReclaimDead => reclaim(search, program, &job, number, Right::Dead(job.view.fold.epoch())),
@@ -99,7 +106,8 @@ pub fn wrote(search: &Search, system: &mut System, number: u8, op: Op, idle: boo
         Op::Resolve { happened, .. } => {
             search.tally.see(if happened { Sight::DoubtHappened } else { Sight::DoubtDisproved });
         }
-        Op::Fire { .. } | Op::Reclaim | Op::ReclaimDead | Op::Signal => {}
+        Op::Pause => job.pauses += 1,
+        Op::Fire { .. } | Op::Reclaim | Op::ReclaimDead | Op::Resume | Op::Signal => {}
     }
 }
 
@@ -184,13 +192,33 @@ fn cancel(search: &Search, program: &Program, job: &Job, number: u8) -> Drafted 
     let mut draft = draft(search, program, job, number, Right::Outside);
     match job.status() {
         JobStatus::Completed | JobStatus::Failed | JobStatus::Cancelled => return Ok(None),
-        JobStatus::Running if job.view.fold.state().end_requested.is_some() => return Ok(None),
+        JobStatus::Running if job.view.fold.state().end_requested == Some(EndCause::Cancel) => return Ok(None),
         JobStatus::Running => draft.fact(Fact::EndRequested)?,
         JobStatus::Pending | JobStatus::Waiting | JobStatus::Parked | JobStatus::Paused => {
             draft.doubt_open_calls()?;
             draft.fact(Fact::Cancelled)?;
         }
     }
+    Ok(Some(draft.unit))
+}
+
+fn pause(search: &Search, program: &Program, job: &Job, number: u8) -> Drafted {
+    let mut draft = draft(search, program, job, number, Right::Outside);
+    match job.status() {
+        JobStatus::Completed | JobStatus::Failed | JobStatus::Cancelled | JobStatus::Paused => return Ok(None),
+        JobStatus::Running if job.view.fold.state().end_requested.is_some() => return Ok(None),
+        JobStatus::Running => draft.fact(Fact::PauseRequested)?,
+        JobStatus::Pending | JobStatus::Waiting | JobStatus::Parked => draft.fact(Fact::Paused)?,
+    }
+    Ok(Some(draft.unit))
+}
+
+fn resume(search: &Search, program: &Program, job: &Job, number: u8) -> Drafted {
+    if job.status() != JobStatus::Paused {
+        return Ok(None);
+    }
+    let mut draft = draft(search, program, job, number, Right::Outside);
+    draft.fact(Fact::Resumed)?;
     Ok(Some(draft.unit))
 }
 
@@ -214,7 +242,9 @@ fn reclaim(search: &Search, program: &Program, job: &Job, number: u8, right: Rig
     }
     let state = job.view.fold.state();
     let mut draft = draft(search, program, job, number, right);
-    if state.end_requested.is_some() {
+    if state.end_requested == Some(EndCause::Pause) {
+        draft.fact(Fact::Paused)?;
+    } else if state.end_requested.is_some() {
         draft.doubt_open_calls()?;
         draft.fact(Fact::Cancelled)?;
     } else if state.reclaims + 1 >= limits::RECLAIMS_WITHOUT_PROGRESS_MAX {

@@ -1,7 +1,7 @@
 //! What a worker writes next: the run of production, with its decisions made by `schedule::next`,
 //! `recovery::decide`, the retry policy and the reducer, on what the run has seen.
 
-use aetheris_core::event::{InvocationOutcome, WaitEnd};
+use aetheris_core::event::{EndCause, InvocationOutcome, WaitEnd};
 use aetheris_core::ledger::{LedgerStatus, LedgerTrigger};
 use aetheris_core::plan::{DoubtPolicy, EffectClass, Node, NodeKind};
 use aetheris_core::recovery::{self, Decision, EffectSeen, LedgerSeen, Told};
@@ -157,6 +157,10 @@ pub fn next_unit(search: &Search, program: &Program, run: &Run) -> Result<Unit, 
         return Ok(draft.unit);
     }
     loop {
+        if draft.state.end_requested == Some(EndCause::Pause) {
+            draft.end(Fact::Paused)?;
+            return Ok(draft.unit);
+        }
         if draft.state.end_requested.is_some() {
             draft.doubt_open_calls()?;
             draft.end(Fact::Cancelled)?;

@@ -7,7 +7,7 @@
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use aetheris_core::event::{DoubtOutcome, Event, InvocationOutcome, Recorded, WaitEnd};
+use aetheris_core::event::{DoubtOutcome, EndCause, Event, InvocationOutcome, Recorded, WaitEnd};
 use aetheris_core::hash;
 use aetheris_core::id::NodeId;
 use aetheris_core::job::JobStatus;
@@ -31,7 +31,7 @@ pub struct Fold {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Digest {
     blocked: u8,
-    ending: bool,
+    ending: u8,
     epoch: u32,
     reclaims: u32,
     status: JobStatus,
@@ -149,7 +149,11 @@ fn digest(state: &JobState, nodes: &[NodeId]) -> Digest {
     let blocked = state.blocked.as_ref();
     Digest {
         blocked: blocked.and_then(|b| place(&b.node).map(|n| 1 + 2 * n + u8::from(b.doubt))).unwrap_or(0),
-        ending: state.end_requested.is_some(),
+        ending: state.end_requested.map_or(0, |cause| match cause {
+            EndCause::Cancel => 1,
+            EndCause::Deadline => 2,
+            EndCause::Pause => 3,
+        }),
         epoch: state.fence.epoch,
         reclaims: state.reclaims,
         status: state.status,
@@ -274,6 +278,8 @@ pub struct Job {
     pub cancelled: bool,
     /// Delivered signals.
     pub delivered: u8,
+    /// How often someone has paused it.
+    pub pauses: u8,
     /// Timers that are due: waits and doubts, by step.
     pub due: [u8; STEPS_MAX],
     /// Late outcomes, by step.

@@ -116,6 +116,8 @@ fn named(run: &Run) -> String {
 fn operation(op: Op) -> String {
     match op {
         Op::Cancel => "someone cancels".to_owned(),
+        Op::Pause => "someone pauses it".to_owned(),
+        Op::Resume => "someone resumes it".to_owned(),
         Op::Fire { node, .. } => format!("the timer of n{node} fires"),
         Op::Reclaim => "the reclaimer takes it back: its lease is over".to_owned(),
         Op::ReclaimDead => "the reclaimer takes it back: its holder is dead".to_owned(),

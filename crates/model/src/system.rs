@@ -246,6 +246,7 @@ impl Search {
                 air: [0; STEPS_MAX],
                 bodies: [0; STEPS_MAX],
                 cancelled: false,
+                pauses: 0,
                 delivered: 0,
                 due: [0; STEPS_MAX],
                 evidence: [0; STEPS_MAX],

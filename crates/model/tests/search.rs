@@ -19,6 +19,16 @@ fn every_law_holds_on_every_state_of_the_small_configuration() {
 }
 
 #[test]
+fn every_law_holds_whenever_a_job_is_paused() {
+    let tally = Arc::new(Tally::default());
+    let report = run(Config::paused(), WHOLE, &tally);
+    assert!(report.exhausted && report.breaches.is_empty(), "{}", report.text());
+    for sight in [Sight::PauseOfHeld, Sight::Paused, Sight::Resumed, Sight::CancelOfHeld, Sight::SignalDelivered] {
+        assert!(tally.seen(sight) > 0, "not seen: {}", report.text());
+    }
+}
+
+#[test]
 fn a_search_is_the_same_twice() {
     let size = || {
         let config = Config { unknown: 0, ..Config::small() };
