@@ -69,11 +69,13 @@ fn apply(conn: &Connection, clock: &dyn Clock) -> Result<(), Trouble> {
     }
     if done == 0 {
         conn.pragma_update(None, "application_id", APPLICATION)?;
-        let now = clock.wall().micros();
-        // Its distance to the boot clock is told with the first write.
+        // The first mark is as true as all that follow: what passes is counted from its boot clock on.
+        let (now, moment) = (clock.wall().micros(), clock.boot_moment());
+        let boot = moment.at.micros_i64();
         conn.execute(
-            "INSERT INTO meta (id, generation, clock, clock_offset, clock_boot) VALUES (1, 1, ?1, ?2, 0)",
-            params![now, now],
+            "INSERT INTO meta (id, generation, clock, clock_offset, clock_boot, clock_boot_id)
+             VALUES (1, 1, ?1, ?2, ?3, ?4)",
+            params![now, now.saturating_sub(boot), boot, &moment.of.to_bytes()[..]],
         )?;
     }
     name_kinds(conn)

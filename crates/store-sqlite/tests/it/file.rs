@@ -148,6 +148,18 @@ async fn the_settings_in_force_are_those_that_are_promised() {
 }
 
 #[tokio::test]
+async fn a_new_database_begins_at_the_wall_clock_however_long_the_machine_has_run() {
+    let folder = Folder::new();
+    let clock = ManualClock::at("2026-11-21T09:30:00Z".parse().unwrap());
+    clock.advance(aetheris_core::time::Span::from_secs(1_000_000));
+    let store = SqliteStore::open(options(&folder, Arc::new(clock.clone()))).unwrap();
+    assert_eq!(store.status().await.unwrap().now, aetheris_store::system::Clock::wall(&clock));
+    let committed = store.commit(creation()).await.unwrap();
+    assert_eq!(committed.at, aetheris_store::system::Clock::wall(&clock));
+    assert_eq!(store.health().await.unwrap().clock_ahead, aetheris_core::time::Span::ZERO);
+}
+
+#[tokio::test]
 async fn a_person_with_a_shell_reads_names_and_times() {
     let folder = Folder::new();
     let clock = ManualClock::at("2026-11-21T09:30:00Z".parse().unwrap());

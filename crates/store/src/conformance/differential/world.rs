@@ -15,7 +15,7 @@ use crate::{CommitError, Store};
 use aetheris_core::lease::Guard;
 
 /// How often each answer to each kind of unit is sought within a seed.
-const SOUGHT: u64 = 2;
+const SOUGHT: u64 = 3;
 /// How many events make a job long.
 const LONG: u64 = 60;
 
