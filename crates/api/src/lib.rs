@@ -3,7 +3,8 @@
 //!
 //! Reading order: [`error`] (what goes wrong, and how it is said), [`agents`], [`jobs`] (messages and
 //! what became of them), [`acts`] (what is done to a job), [`waits`] (what waits for someone),
-//! [`evidence`] (events, replay, verify, trace), [`mod@events`] (what each kind of event says), [`system`].
+//! [`evidence`] (events, replay, verify, trace), [`mod@events`] (what each kind of event says), [`steps`] (what steps were
+//! given and gave), [`why`], [`system`].
 //!
 //! Requests refuse unknown fields and name them. Answers may gain fields at any time: clients ignore
 //! what they do not know. Times are RFC 3339 in UTC, durations texts like `250ms`, `30s`, `24h`.
@@ -16,8 +17,10 @@ pub mod evidence;
 pub mod jobs;
 pub mod raw;
 pub mod schema;
+pub mod steps;
 pub mod system;
 pub mod waits;
+pub mod why;
 
 pub use acts::{
     AfterNo, CancelAnswer, Outcome, PauseResult, ResolveAnswer, ResolveRequest, ResumeResult, SignalRequest,
@@ -33,8 +36,10 @@ pub use jobs::{
     JobErrorView, JobList, JobView, MessageAnswer, MessageRequest, PausedView, StepView, UsageView, WaitingView,
 };
 pub use raw::Raw;
+pub use steps::{StepPage, StepValuesView, ValueOrigin, ValueView};
 pub use system::{LiveView, ReadyView};
 pub use waits::{InDoubtList, InDoubtView, WaitList, WaitView};
+pub use why::{WhyCode, WhyView};
 
 /// The media type of errors.
 pub const PROBLEM_JSON: &str = "application/problem+json";

@@ -13,7 +13,7 @@ const ALPHABET: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
 
 /// Why a text is not an identifier of the asked kind.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is not a {kind} id: expected `{prefix}_` and 26 characters of 0-9 A-Z without I, L, O, U")]
+#[error("`{text}` is not {kind} id: expected `{prefix}_` and 26 characters of 0-9 A-Z without I, L, O, U")]
 pub struct ParseIdError {
     text: String,
     kind: &'static str,
@@ -128,21 +128,21 @@ macro_rules! ids {
 
 ids! {
     /// One message being worked on.
-    JobId = "job", "job";
+    JobId = "job", "a job";
     /// One event, named by its author before it is written.
-    EventId = "ev", "event";
+    EventId = "ev", "an event";
     /// The public, unguessable name of an epoch.
-    AttemptId = "att", "attempt";
+    AttemptId = "att", "an attempt";
     /// One permission to call a tool, named by its author before it is asked for.
-    PermitId = "permit", "permit";
+    PermitId = "permit", "a permit";
     /// One running process; never used again.
-    InstanceId = "inst", "instance";
+    InstanceId = "inst", "an instance";
     /// One boot clock: a start of a machine, as a time namespace shows it.
-    BootId = "boot", "boot clock";
+    BootId = "boot", "a boot clock";
     /// One received signal.
-    SignalId = "sig", "signal";
+    SignalId = "sig", "a signal";
     /// The idempotency key of a tool invocation, and the invocation's id in the ledger.
-    IdempotencyKey = "key", "invocation";
+    IdempotencyKey = "key", "an invocation";
 }
 
 macro_rules! names {

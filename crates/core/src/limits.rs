@@ -104,6 +104,14 @@ pub const PAGE_JOBS_MAX: usize = 500;
 pub const DOSSIERS_MAX: usize = 64;
 /// Bytes after which such a reading ends behind the job that has reached them.
 pub const DOSSIERS_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// Steps of one page of values: each may have to be rendered.
+pub const PAGE_STEPS_MAX: usize = 200;
+/// Bytes of values in one page of steps; the page ends with the step that exceeds it.
+pub const PAGE_VALUES_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// Bytes of a step's value that are shown where nobody asks for more.
+pub const VALUE_SHOWN_BYTES: usize = 2 * 1024;
+/// Pages of steps that are made at once: rendering takes a processor.
+pub const STEP_PAGES_AT_ONCE_MAX: usize = 2;
 /// Events of one page.
 pub const PAGE_EVENTS_MAX: usize = 1_000;
 /// Bytes of payloads after which a page of events ends: with the event that reaches them, so that a page has

@@ -9,6 +9,7 @@
 pub mod draft;
 pub mod error;
 pub mod in_flight;
+pub mod inputs;
 pub mod load;
 pub mod ops;
 mod passing;

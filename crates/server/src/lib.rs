@@ -27,6 +27,8 @@ mod linger;
 mod outline;
 mod params;
 mod reading;
+mod steps;
+mod why;
 mod wire;
 
 pub use host::Hosts;

@@ -132,8 +132,18 @@ impl Params {
 
     /// The size of a page: at least one, at most the bound.
     pub(crate) fn limit(&mut self, default: usize, max: usize) -> Result<usize, Failure> {
-        let limit = self.number("limit", 1)?;
-        Ok(limit.map_or(default, |limit| usize::try_from(limit).unwrap_or(max).min(max)))
+        self.bounded("limit", default, max)
+    }
+
+    /// A number of at least one, at most the bound.
+    pub(crate) fn bounded(&mut self, name: &str, default: usize, max: usize) -> Result<usize, Failure> {
+        let number = self.number(name, 1)?;
+        Ok(number.map_or(default, |number| usize::try_from(number).unwrap_or(max).min(max)))
+    }
+
+    /// Whether a name is `true`; absent it is not.
+    pub(crate) fn flag(&mut self, name: &str) -> Result<bool, Failure> {
+        Ok(self.read::<bool>(name, "true or false")?.unwrap_or(false))
     }
 
     /// How long to wait, at most the bound of one wait.

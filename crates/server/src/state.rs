@@ -77,6 +77,8 @@ pub(crate) struct App {
     pub(crate) reads: Room,
     /// Jobs that are in memory as a whole.
     pub(crate) replays: Room,
+    /// Pages of step values that are being made.
+    pub(crate) step_pages: Room,
     pub(crate) state: AppState,
 }
 
@@ -95,6 +97,7 @@ impl App {
             reads: Room::new(limits::READS_AT_ONCE),
             replays: Room::new(limits::REPLAYS_AT_ONCE),
             state,
+            step_pages: Room::new(limits::STEP_PAGES_AT_ONCE_MAX),
         })
     }
 

@@ -7,6 +7,7 @@ mod events;
 mod evidence;
 mod jobs;
 mod messages;
+mod steps;
 mod system;
 mod waits;
 
@@ -65,6 +66,8 @@ fn documented() -> OpenApiRouter<Shared> {
         .routes(routes!(evidence::replay))
         .routes(routes!(evidence::verify))
         .routes(routes!(evidence::trace))
+        .routes(routes!(steps::list))
+        .routes(routes!(steps::why))
         .routes(routes!(acts::signal))
         .routes(routes!(acts::cancel))
         .routes(routes!(acts::pause))

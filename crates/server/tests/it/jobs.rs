@@ -62,7 +62,7 @@ async fn the_answer_of_a_called_tool_is_the_result() {
 async fn what_is_no_job_is_not_found() {
     let bed = Bed::with_agents().await;
     for job in ["job_00000000000000000000000000", "nonsense", "job_x", "%20"] {
-        for call in ["", "/events", "/events/stream", "/replay", "/verify", "/trace"] {
+        for call in ["", "/events", "/events/stream", "/replay", "/verify", "/trace", "/steps", "/why"] {
             bed.get(&format!("/api/jobs/{job}{call}")).await.problem(404, "job_not_found");
         }
         bed.call("POST", &format!("/api/jobs/{job}/cancel"), "").await.problem(404, "job_not_found");

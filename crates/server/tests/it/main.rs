@@ -13,4 +13,5 @@ mod messages;
 mod people;
 mod serving;
 mod signals;
+mod steps;
 mod system;

@@ -1,0 +1,62 @@
+//! What the steps of a job were given, and what they gave.
+
+use aetheris_core::id::NodeId;
+use aetheris_core::json::Json;
+use aetheris_core::step::StepStatus;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::schema;
+
+/// Where a shown value comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ValueOrigin {
+    /// From the job's record.
+    Recorded,
+    /// Rendered again, from recorded values, for this answer.
+    Rendered,
+}
+
+/// A value, or the beginning of one that is larger than was asked for.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ValueView {
+    /// How many bytes it has as JSON.
+    pub bytes: u64,
+    /// Why it cannot be rendered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// Where it comes from.
+    pub from: ValueOrigin,
+    /// Its beginning, where it is too large.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
+    /// The value, where it is small enough.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = schema::Any)]
+    pub value: Option<Json>,
+}
+
+/// A step with its values.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct StepValuesView {
+    /// What it was given. A plain step's is not recorded: it is rendered again where that is asked for.
+    pub input: Option<ValueView>,
+    /// The node.
+    #[schema(value_type = String)]
+    pub node_id: NodeId,
+    /// What it gave.
+    pub output: Option<ValueView>,
+    /// What it is doing.
+    #[schema(value_type = schema::Step)]
+    pub status: StepStatus,
+}
+
+/// A page of steps in the order of the plan; steps that have not begun are left out.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct StepPage {
+    /// Give it as `cursor` to have the next page; `null` at the end.
+    pub next_cursor: Option<String>,
+    /// The steps.
+    pub steps: Vec<StepValuesView>,
+}

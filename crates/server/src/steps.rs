@@ -1,0 +1,120 @@
+//! The values of steps: what is recorded as it is, and inputs of plain steps rendered again.
+//!
+//! The input of a plain step is not stored. Its templates name recorded values only, so rendering them
+//! again gives what the step was given, within the same bounds.
+
+use aetheris_api::{StepPage, StepValuesView, ValueOrigin, ValueView};
+use aetheris_core::id::NodeId;
+use aetheris_core::json::Json;
+use aetheris_core::limits;
+use aetheris_core::plan::{CompiledPlan, Node};
+use aetheris_core::state::StepState;
+use aetheris_core::step::StepStatus;
+use aetheris_runtime::inputs::Inputs;
+use aetheris_runtime::load::Loaded;
+use aetheris_runtime::scope;
+use serde_json::Value;
+
+/// What is asked of the values of a job's steps.
+#[derive(Debug, Clone)]
+pub(crate) struct Asked {
+    /// Bytes of one value that are shown.
+    pub(crate) bytes: usize,
+    /// Only steps after this one, in the order of the plan.
+    pub(crate) after: Option<NodeId>,
+    /// At most so many.
+    pub(crate) limit: usize,
+    /// Only this one.
+    pub(crate) node: Option<NodeId>,
+    /// Whether inputs that are not recorded are rendered again.
+    pub(crate) render: bool,
+}
+
+/// A page of steps that have begun. It takes a processor: it belongs on a thread of its own.
+pub(crate) fn page(loaded: &Loaded, plan: &CompiledPlan, asked: &Asked) -> StepPage {
+    let names = asked.render.then(|| Inputs::of_job(loaded));
+    let begun = |node: &&Node| {
+        loaded.state.steps.get(&node.id).is_some_and(|step| step.status != StepStatus::Pending)
+            && asked.node.as_ref().is_none_or(|only| *only == node.id)
+    };
+    let mut after = plan.ordered().filter(begun).skip_while(|node| Some(&node.id) != asked.after.as_ref()).skip(1);
+    let mut from_start = plan.ordered().filter(begun);
+    let nodes: &mut dyn Iterator<Item = &Node> = if asked.after.is_some() { &mut after } else { &mut from_start };
+    let (mut steps, mut bytes) = (Vec::new(), 0);
+    let mut nodes = nodes.peekable();
+    while steps.len() < asked.limit && bytes < limits::PAGE_VALUES_BYTES_MAX {
+        let Some(node) = nodes.next() else { break };
+        let Some(step) = loaded.state.steps.get(&node.id) else { continue };
+        let values = step_values(loaded, node, step, names.as_ref(), asked.bytes);
+        bytes += shown(values.input.as_ref()) + shown(values.output.as_ref());
+        steps.push(values);
+    }
+    let more = nodes.peek().is_some();
+    let next_cursor = steps.last().filter(|_| more).map(|last: &StepValuesView| last.node_id.to_string());
+    StepPage { next_cursor, steps }
+}
+
+/// Bytes of a value that are in the answer.
+fn shown(value: Option<&ValueView>) -> usize {
+    value.map_or(0, |value| match &value.text {
+        Some(text) => text.len(),
+        None => usize::try_from(value.bytes).unwrap_or(usize::MAX),
+    })
+}
+
+fn step_values(loaded: &Loaded, node: &Node, step: &StepState, names: Option<&Inputs>, most: usize) -> StepValuesView {
+    let completed = step.status == StepStatus::Completed;
+    let output = completed.then(|| scope::output(&loaded.state, &loaded.effects, &node.id));
+    let input = match &step.invocation {
+        Some(invocation) => Some(view(ValueOrigin::Recorded, &invocation.input, most)),
+        None => names.and_then(|names| names.render(node)).map(|input| match input {
+            Ok(input) => view(ValueOrigin::Rendered, &input, most),
+            Err(error) => {
+                ValueView { bytes: 0, error: Some(error), from: ValueOrigin::Rendered, text: None, value: None }
+            }
+        }),
+    };
+    StepValuesView {
+        input,
+        node_id: node.id.clone(),
+        output: output.map(|output| view(ValueOrigin::Recorded, &output, most)),
+        status: step.status,
+    }
+}
+
+fn view(from: ValueOrigin, value: &Json, most: usize) -> ValueView {
+    let text = value.value().to_string();
+    let bytes = u64::try_from(text.len()).unwrap_or(u64::MAX);
+    if text.len() <= most {
+        return ValueView { bytes, error: None, from, text: None, value: Some(value.clone()) };
+    }
+    let beginning = match value.value() {
+        Value::String(text) => beginning(text, most),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => beginning(&text, most),
+    };
+    ValueView { bytes, error: None, from, text: Some(beginning), value: None }
+}
+
+/// At most so many bytes, without half a character.
+fn beginning(text: &str, most: usize) -> String {
+    let mut end = most.min(text.len());
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text[..end].to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_is_whole_or_has_a_beginning() {
+        let small = view(ValueOrigin::Recorded, &Json::new(serde_json::json!({"a": 1})), 7);
+        assert_eq!((small.value.is_some(), small.text, small.bytes), (true, None, 7));
+        let large = view(ValueOrigin::Recorded, &Json::new(serde_json::json!({"a": 12})), 7);
+        assert_eq!((large.value, large.text.as_deref(), large.bytes), (None, Some("{\"a\":12"), 8));
+        let text = view(ValueOrigin::Rendered, &Json::new("äöüäöü".into()), 5);
+        assert_eq!(text.text.as_deref(), Some("äö"));
+    }
+}

@@ -1,0 +1,148 @@
+use serde_json::json;
+
+use crate::bed::{Bed, moment};
+
+/// An agent with plain steps only.
+const ASK: &str = r#"
+agent: ask
+tools:
+  look: { kind: function, function: builtin.echo, effect: pure }
+plan:
+  nodes:
+    - { id: look, kind: tool, tool: look, input: { order: "{{ message.order }}" } }
+    - { id: decide, kind: llm, needs: [look], model: scripted/approve, prompt: "Refund {{ nodes.look.output.cents }}?" }
+    - { id: nap, kind: sleep, needs: [decide], duration: 1h }
+"#;
+
+#[tokio::test]
+async fn inputs_of_plain_steps_are_rendered_again_and_say_so() {
+    let bed = Bed::new();
+    bed.call("PUT", "/api/agents/ask", ASK).await.is(201);
+    let job = bed.send("ask", r#"{"order": "A-1"}"#).await;
+    let path = format!("/api/jobs/{job}/steps");
+    assert_eq!(bed.get(&path).await.is(200), &json!({ "next_cursor": null, "steps": [] }));
+    let hand = bed.claim().await;
+    hand.run("look", json!({ "cents": 4990 })).await;
+    hand.run("decide", json!("approve")).await;
+    let plain = bed.get(&path).await;
+    let look = &plain.is(200)["steps"][0];
+    let output = json!({ "bytes": 14, "from": "recorded", "value": { "cents": 4990 } });
+    assert_eq!(look, &json!({ "input": null, "node_id": "look", "output": output, "status": "completed" }));
+    let rendered = bed.get(&format!("{path}?render=true")).await;
+    let steps = rendered.is(200)["steps"].as_array().unwrap();
+    assert_eq!(steps.len(), 2, "what has not begun is left out");
+    assert_eq!(steps[0]["input"], json!({ "bytes": 15, "from": "rendered", "value": { "order": "A-1" } }));
+    assert_eq!(steps[1]["input"]["value"], json!({ "prompt": "Refund 4990?" }));
+}
+
+#[tokio::test]
+async fn the_input_of_a_called_tool_is_the_recorded_one() {
+    let bed = Bed::with_agents().await;
+    let job = bed.send("pay", "5").await;
+    let hand = bed.claim().await;
+    hand.called("send", json!({ "receipt": 9 })).await;
+    let reply = bed.get(&format!("/api/jobs/{job}/steps?node=send")).await;
+    let step = &reply.is(200)["steps"][0];
+    assert_eq!(step["input"], json!({ "bytes": 11, "from": "recorded", "value": { "cents": 5 } }));
+    assert_eq!(step["output"]["value"], json!({ "receipt": 9 }));
+    let other = bed.get(&format!("/api/jobs/{job}/steps?node=other")).await;
+    assert_eq!(other.is(200)["steps"], json!([]));
+}
+
+#[tokio::test]
+async fn values_are_bounded_and_steps_come_page_by_page() {
+    let bed = Bed::new();
+    bed.call("PUT", "/api/agents/ask", ASK).await.is(201);
+    let job = bed.send("ask", r#"{"order": "A-1"}"#).await;
+    let hand = bed.claim().await;
+    hand.run("look", json!({ "cents": 1, "text": "x".repeat(5_000) })).await;
+    hand.run("decide", json!("approve")).await;
+    let path = format!("/api/jobs/{job}/steps");
+    let output = bed.get(&format!("{path}?limit=1")).await;
+    let page = output.is(200);
+    assert_eq!(page["next_cursor"], "look");
+    let shown = &page["steps"][0]["output"];
+    assert_eq!((shown["text"].as_str().map(str::len), shown["bytes"].as_u64()), (Some(2_048), Some(5_021)));
+    assert!(shown.get("value").is_none());
+    let rest = bed.get(&format!("{path}?limit=1&cursor=look")).await;
+    assert_eq!((&rest.is(200)["steps"][0]["node_id"], &rest.body["next_cursor"]), (&json!("decide"), &json!(null)));
+    let whole = bed.get(&format!("{path}?bytes=10000&node=look")).await;
+    assert_eq!(whole.is(200)["steps"][0]["output"]["value"]["cents"], 1);
+    bed.get(&format!("{path}?render=perhaps")).await.problem(400, "invalid_request");
+    bed.get(&format!("{path}?bytes=0")).await.problem(400, "invalid_request");
+}
+
+async fn why(bed: &Bed, job: &str) -> serde_json::Value {
+    let reply = bed.get(&format!("/api/jobs/{job}/why")).await;
+    let reasons = reply.is(200).as_array().unwrap();
+    for reason in reasons {
+        assert!(reason["detail"].as_str().is_some_and(|text| !text.is_empty()), "{reason}");
+        assert!(reason["do"].as_str().is_some_and(|text| text.starts_with("aetheris ")), "{reason}");
+        assert!(reason["since"].is_string(), "{reason}");
+    }
+    reasons[0].clone()
+}
+
+#[tokio::test]
+async fn a_pending_job_says_why() {
+    let bed = Bed::with_agents().await;
+    let ready = bed.send("approve", r#"{"order": 1}"#).await;
+    assert_eq!(why(&bed, &ready).await["code"], "no_worker");
+    let _hand = bed.claim().await;
+    let next = bed.send("approve", r#"{"order": 2}"#).await;
+    assert_eq!(why(&bed, &next).await["code"], "no_slot");
+
+    let later = r#"{"message": 1, "run_at": "2026-11-21T10:00:00Z"}"#;
+    let later = bed.call("POST", "/api/agents/approve/message", later).await;
+    let later = why(&bed, later.is(202)["job_id"].as_str().unwrap()).await;
+    assert_eq!(later["code"], "not_before");
+    assert_eq!(later["until"].as_str().map(moment), Some(moment("2026-11-21T10:00:00Z")));
+}
+
+#[tokio::test]
+async fn a_job_behind_its_session_names_the_one_before() {
+    let bed = Bed::with_agents().await;
+    let body = r#"{"message": {"order": 7}, "session_id": "s"}"#;
+    let first = bed.call("POST", "/api/agents/approve/message", body).await;
+    let second = bed.call("POST", "/api/agents/approve/message", body).await;
+    let first = first.is(202)["job_id"].as_str().unwrap();
+    let second = second.is(202)["job_id"].as_str().unwrap();
+    let reason = why(&bed, second).await;
+    assert_eq!(reason["code"], "session_busy");
+    assert!(reason["detail"].as_str().unwrap().contains(first), "{reason}");
+    bed.claim().await.wait("ask", "ok-7").await;
+    let reason = why(&bed, second).await;
+    assert!(reason["detail"].as_str().unwrap().contains("is parked"), "{reason}");
+    assert_eq!(reason["do"], format!("aetheris why {first}"));
+}
+
+#[tokio::test]
+async fn a_job_that_is_held_blocked_or_ended_says_why() {
+    let bed = Bed::with_agents().await;
+    let job = bed.send("approve", r#"{"order": 7}"#).await;
+    let hand = bed.claim().await;
+    let held = why(&bed, &job).await;
+    assert_eq!(held["code"], "held_by");
+    assert!(held["detail"].as_str().unwrap().starts_with("w1 holds it"), "{held}");
+    bed.clock.advance(aetheris_core::time::Span::from_secs(31));
+    assert_eq!(why(&bed, &job).await["code"], "lease_expired_unreclaimed");
+    drop(hand);
+
+    let bed = Bed::with_agents().await;
+    let waiting = bed.waiting().await;
+    let reason = why(&bed, &waiting).await;
+    assert_eq!(reason["code"], "waiting_approval");
+    assert_eq!(reason["detail"], "ask waits for a person: Please look");
+    assert_eq!(reason["do"], format!("aetheris signal {waiting} ok-7 PAYLOAD"));
+    assert_eq!(reason["until"].as_str().map(moment), Some(moment("2026-11-22T09:00:00Z")));
+    let (doubted, _) = bed.doubted().await;
+    let reason = why(&bed, &doubted).await;
+    assert_eq!(reason["code"], "in_doubt");
+    assert!(reason["detail"].as_str().unwrap().ends_with("the answer was lost"), "{reason}");
+    bed.call("POST", &format!("/api/jobs/{waiting}/pause"), "").await.is(202);
+    let reason = why(&bed, &waiting).await;
+    assert_eq!((&reason["code"], &reason["do"]), (&json!("paused_by"), &json!(format!("aetheris resume {waiting}"))));
+    bed.call("POST", &format!("/api/jobs/{waiting}/cancel"), "").await.is(202);
+    let reason = why(&bed, &waiting).await;
+    assert_eq!((&reason["code"], &reason["detail"]), (&json!("ended"), &json!("cancelled")));
+}
