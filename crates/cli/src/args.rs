@@ -1,5 +1,7 @@
 //! The command line.
 
+mod refusal;
+
 use std::path::PathBuf;
 
 use aetheris_core::time::Span;
@@ -9,14 +11,15 @@ use crate::commands::ChildArgs;
 use crate::commands::demo::PaymentsArgs;
 use crate::commands::prove::ProveArgs;
 
+pub use self::refusal::parse;
+
 /// Where the client commands look for a server when nobody says otherwise.
 pub const SERVER_DEFAULT: &str = "http://127.0.0.1:8080";
 
 const MAIN_HELP: &str = "\
 Start here:
-  aetheris demo                              the refund story, with a real kill -9
-  aetheris dev --agent refund.yaml           a server and a worker on this machine
-  aetheris send refund '{\"order_id\": \"A-1\"}' --wait
+  aetheris demo                a refund, with a real kill -9 in the middle
+  aetheris init greeter        a working agent, its configuration, and the commands to try it
 
 Exit codes: 0 done · 1 the job failed · 2 usage · 3 not found · 4 conflict · 5 server unreachable
             6 a check found something wrong · 7 still running after --timeout";
@@ -24,7 +27,7 @@ Exit codes: 0 done · 1 the job failed · 2 usage · 3 not found · 4 conflict �
 /// The arguments of one call of the program.
 #[derive(Debug, Parser)]
 #[command(name = "aetheris", version, about = "A durable execution runtime for AI agents", after_help = MAIN_HELP)]
-#[command(max_term_width = 100, disable_help_subcommand = true)]
+#[command(max_term_width = 100)]
 pub struct Args {
     /// What holds for every command.
     #[command(flatten)]
@@ -37,10 +40,9 @@ pub struct Args {
 /// What holds for every command.
 #[derive(Debug, Clone, ClapArgs)]
 pub struct Global {
-    /// The server that client commands talk to
-    #[arg(long, global = true, env = "AETHERIS_SERVER", hide_env_values = true, value_name = "URL", default_value = SERVER_DEFAULT)]
-    #[arg(help_heading = "Global options")]
-    pub server: String,
+    /// The server that client commands talk to [env: AETHERIS_SERVER] [default: http://127.0.0.1:8080]
+    #[arg(long, global = true, value_name = "URL", help_heading = "Global options")]
+    pub server: Option<String>,
     /// Print one JSON value on stdout instead of text
     #[arg(long, global = true, help_heading = "Global options")]
     pub json: bool,
@@ -66,6 +68,9 @@ pub enum Color {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Write a working agent and its configuration, and print the commands to try it
+    #[command(after_help = "Example:\n  aetheris init greeter\n\nFiles that are there are never overwritten.")]
+    Init(Init),
     /// Run a server and a worker in one process, with SQLite in a folder
     #[command(after_help = "Example:\n  aetheris dev --data ./data --agent refund.yaml\n\n\
         Safe to kill at any instant and to start again on the same folder.")]
@@ -96,28 +101,33 @@ pub enum Command {
     #[command(after_help = "Example:\n  aetheris bench --quick")]
     Bench(Bench),
     /// Check, put or list agents
-    #[command(subcommand, after_help = "Example:\n  aetheris agent check refund.yaml")]
+    #[command(subcommand, arg_required_else_help = true, after_help = "Example:\n  aetheris agent check refund.yaml")]
     Agent(Agent),
     /// Send a message to an agent
-    #[command(after_help = "Examples:\n  aetheris send refund '{\"order_id\": \"A-1\"}' --wait\n  \
+    #[command(after_help = "Examples:\n  aetheris send greeter '{\"name\": \"Ada\"}' --wait\n  \
         aetheris send refund @message.json --key order-A-1\n  echo hello | aetheris send greeter -\n\n\
-        MESSAGE is JSON when it parses as JSON, else text. `-` reads stdin, `@FILE` reads a file.")]
+        MESSAGE is JSON when it parses as JSON, else text; what begins with { or [ and is not JSON is refused\n\
+        unless --text. `-` reads stdin, `@FILE` reads a file.")]
     Send(Send),
     /// List jobs, newest first
     #[command(after_help = "Example:\n  aetheris jobs --status parked --agent refund --limit 50")]
     Jobs(Jobs),
     /// Show a job: its steps, what it waits for, its result
-    #[command(after_help = "Example:\n  aetheris show JOB")]
-    Show(Job),
+    #[command(after_help = "Examples:\n  aetheris show JOB\n  aetheris show JOB --full")]
+    Show(Told),
+    /// Explain why a job is where it is: what it waits for, since when, and what helps
+    #[command(after_help = "Example:\n  aetheris why JOB")]
+    Why(Job),
     /// Follow a job's steps until it ends; exit 1 if it failed
     #[command(after_help = "Example:\n  aetheris watch JOB")]
     Watch(Watch),
     /// Print a job's events
-    #[command(after_help = "Example:\n  aetheris events JOB --follow --after 12")]
+    #[command(after_help = "Example:\n  aetheris events JOB --follow --after 12\n\n\
+        With --json it is one list; with --json --follow one event a line, as it happens.")]
     Events(Events),
     /// Show a job's steps with times, attempts, versions, and where each result came from
-    #[command(after_help = "Example:\n  aetheris trace JOB")]
-    Trace(Job),
+    #[command(after_help = "Examples:\n  aetheris trace JOB\n  aetheris trace JOB --full")]
+    Trace(Told),
     /// Fold a job's events again and compare with its live state; exit 6 if they differ
     #[command(after_help = "Example:\n  aetheris replay JOB")]
     Replay(Job),
@@ -126,7 +136,8 @@ pub enum Command {
     Verify(Job),
     /// Answer what a job waits for
     #[command(after_help = "Example:\n  aetheris signal JOB approve-JOB '{\"approved\": true}'\n\n\
-        PAYLOAD is JSON when it parses as JSON, else text. `-` reads stdin, `@FILE` reads a file.\n\
+        PAYLOAD is JSON when it parses as JSON, else text; what begins with { or [ and is not JSON is refused\n\
+        unless --text. `-` reads stdin, `@FILE` reads a file.\n\
         The same key again answers as the first time and changes nothing.")]
     Signal(Signal),
     /// Cancel a job
@@ -165,7 +176,11 @@ pub enum Command {
     #[command(after_help = "Example:\n  aetheris guarantees")]
     Guarantees,
     /// Show or check the configuration
-    #[command(subcommand, after_help = "Example:\n  aetheris config show --config aetheris.yaml")]
+    #[command(
+        subcommand,
+        arg_required_else_help = true,
+        after_help = "Example:\n  aetheris config show --config aetheris.yaml"
+    )]
     Config(Config),
     /// Print a completion script for a shell
     #[command(
@@ -182,9 +197,6 @@ pub enum Command {
     /// Start a job from a step of another
     #[command(hide = true)]
     Fork(NotYet),
-    /// Explain why a job is where it is
-    #[command(hide = true)]
-    Why(NotYet),
     /// Export a job's evidence
     #[command(hide = true)]
     Export(NotYet),
@@ -204,13 +216,23 @@ impl Command {
             Self::Retry(_) => Some("retry"),
             Self::Replan(_) => Some("replan"),
             Self::Fork(_) => Some("fork"),
-            Self::Why(_) => Some("why"),
             Self::Export(_) => Some("export"),
             Self::Doctor(_) => Some("doctor"),
             Self::Migrate(_) => Some("migrate"),
             _ => None,
         }
     }
+}
+
+/// Arguments of `init`.
+#[derive(Debug, Clone, ClapArgs)]
+pub struct Init {
+    /// The agent's name [default: greeter]
+    #[arg(value_name = "NAME")]
+    pub name: Option<String>,
+    /// The folder [default: one with the agent's name]
+    #[arg(value_name = "DIR")]
+    pub dir: Option<PathBuf>,
 }
 
 /// Arguments of `dev`.
@@ -292,7 +314,7 @@ pub struct Bench {
     /// Fewer rounds: rougher figures, sooner
     #[arg(long)]
     pub quick: bool,
-    /// Only the lines whose name contains this; may be repeated
+    /// Only these parts: steps, http, signals, replay, restart, memory; may be repeated
     #[arg(long, value_name = "NAME")]
     pub only: Vec<String>,
 }
@@ -328,6 +350,9 @@ pub struct Send {
     /// The message: JSON or text, `-` for stdin, `@FILE` for a file
     #[arg(value_name = "MESSAGE", allow_hyphen_values = true)]
     pub message: String,
+    /// Take MESSAGE for text, also where it begins like JSON
+    #[arg(long)]
+    pub text: bool,
     /// Wait for the job's end and print its result; exit 1 if it failed
     #[arg(long)]
     pub wait: bool,
@@ -406,6 +431,17 @@ pub struct Resume {
     pub agent: Option<String>,
 }
 
+/// Arguments of `show` and `trace`.
+#[derive(Debug, Clone, ClapArgs)]
+pub struct Told {
+    /// The job
+    #[arg(value_name = "JOB")]
+    pub job: String,
+    /// Inputs and outputs of steps whole; inputs that are not recorded are rendered again and marked
+    #[arg(long)]
+    pub full: bool,
+}
+
 /// Arguments of `watch`.
 #[derive(Debug, Clone, ClapArgs)]
 pub struct Watch {
@@ -443,6 +479,9 @@ pub struct Signal {
     /// What the wait's node gets as its output: JSON or text, `-` for stdin, `@FILE` for a file
     #[arg(value_name = "PAYLOAD", allow_hyphen_values = true)]
     pub payload: String,
+    /// Take PAYLOAD for text, also where it begins like JSON
+    #[arg(long)]
+    pub text: bool,
     /// Refuse unless the wait is of this type
     #[arg(long = "type", value_name = "TYPE", value_parser = SIGNAL_TYPES)]
     pub wait_type: Option<String>,
@@ -495,9 +534,9 @@ pub struct Resolve {
     /// The job
     #[arg(value_name = "JOB")]
     pub job: String,
-    /// The invocation, as the list names it
+    /// The invocation, as the list names it; not needed where the job has one call in doubt
     #[arg(value_name = "INVOCATION")]
-    pub invocation: String,
+    pub invocation: Option<String>,
     /// The permit that you looked at, as the list names it; the one in doubt now without it
     #[arg(long, value_name = "NUMBER")]
     pub permit: Option<u32>,

@@ -117,6 +117,16 @@ pub(crate) fn counted(count: usize, noun: &str) -> String {
     if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
 }
 
+impl Error {
+    /// What happened, without its code, which stands beside it.
+    #[must_use]
+    pub fn message(&self) -> String {
+        let text = self.to_string();
+        let code = format!(" ({})", self.code());
+        text.replacen(&code, "", usize::from(matches!(self, Self::Problem(_))))
+    }
+}
+
 fn lines(mistakes: &[Mistake]) -> String {
     mistakes.iter().map(|mistake| format!("  {mistake}")).collect::<Vec<_>>().join("\n")
 }

@@ -19,7 +19,9 @@ mod lock;
 pub mod logging;
 pub mod out;
 pub mod payload;
+mod pid;
 mod presence;
+mod progress;
 pub mod render;
 mod supervise;
 #[cfg(test)]
@@ -30,12 +32,9 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
 
-use clap::error::ErrorKind;
-use clap::{CommandFactory, Parser};
-
-use crate::args::{Args, Color};
+use crate::args::Color;
 use crate::commands::Context;
-use crate::config::{Environment, stdout_is_terminal};
+use crate::config::{Environment, stdout_is_terminal, stdout_size};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::out::Out;
@@ -64,12 +63,8 @@ fn say_bug(panic: &str) {
 }
 
 fn start(arguments: impl IntoIterator<Item = OsString>, env: Environment) -> Exit {
-    let args = match Args::try_parse_from(arguments) {
+    let args = match args::parse(arguments) {
         Ok(args) => args,
-        Err(refusal) if refusal.kind() == ErrorKind::MissingSubcommand => {
-            let _unread = write!(std::io::stderr(), "{}", Args::command().render_help());
-            return Exit::Usage;
-        }
         Err(refusal) => {
             // Help goes to stdout and mistakes to stderr; if nobody reads it, nothing is lost.
             let _unread = refusal.print();
@@ -82,7 +77,8 @@ fn start(arguments: impl IntoIterator<Item = OsString>, env: Environment) -> Exi
         Color::Never => false,
         Color::Auto => live && !env.no_color(),
     };
-    let out = Out::of_process(args.global.json, live && !args.global.json, Style { color });
+    let columns = if live { stdout_size().map(|(columns, _)| columns) } else { None };
+    let out = Out::of_process(args.global.json, live && !args.global.json, Style { color, columns });
     let context = Context::new(out.clone(), &args.global, env);
     let ended = runtime().and_then(|runtime| {
         let ended = runtime.block_on(Box::pin(commands::run(args, &context)));
@@ -110,7 +106,7 @@ fn report(out: &Out, error: &Error) -> Exit {
         return error.exit();
     }
     if out.json {
-        let value = serde_json::json!({ "error": { "code": error.code(), "message": error.to_string() } });
+        let value = serde_json::json!({ "error": { "code": error.code(), "message": error.message() } });
         if out.value(&value).is_err() {
             return error.exit();
         }
@@ -120,6 +116,6 @@ fn report(out: &Out, error: &Error) -> Exit {
         return error.exit();
     }
     let head = if out.style.color { "\u{1b}[31merror\u{1b}[0m" } else { "error" };
-    out.note(&format!("{head}: {error}"));
+    out.note(&format!("{head}: {}", render::safe::lines(&error.to_string())));
     error.exit()
 }

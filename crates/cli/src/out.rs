@@ -5,9 +5,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
 
+use crate::config::{stderr_is_terminal, stdout_size};
 use crate::error::Error;
-use crate::render::Style;
+use crate::render::{Style, cut, safe};
 
+/// Columns and rows of a terminal, asked now.
+type SizeNow = fn() -> Option<(usize, usize)>;
 type Sink = Arc<Mutex<Box<dyn Write + Send>>>;
 
 /// The program's two outputs and how they look.
@@ -19,8 +22,12 @@ pub struct Out {
     pub json: bool,
     /// Whether stdout is a terminal, where lines can be drawn again.
     pub live: bool,
-    /// How text is coloured.
+    /// How text looks.
     pub style: Style,
+    /// Whether somebody sees stderr while the command works.
+    pub watched: bool,
+    /// Columns and rows of the terminal now, where that can change.
+    size: Option<SizeNow>,
 }
 
 impl std::fmt::Debug for Out {
@@ -33,7 +40,8 @@ impl Out {
     /// The process's own outputs.
     #[must_use]
     pub fn of_process(json: bool, live: bool, style: Style) -> Self {
-        Self::to(Box::new(std::io::stdout()), Box::new(std::io::stderr()), json, live, style)
+        let out = Self::to(Box::new(std::io::stdout()), Box::new(std::io::stderr()), json, live, style);
+        Self { watched: stderr_is_terminal(), size: Some(stdout_size), ..out }
     }
 
     /// Outputs that go elsewhere.
@@ -45,7 +53,23 @@ impl Out {
         live: bool,
         style: Style,
     ) -> Self {
-        Self { stdout: Arc::new(Mutex::new(stdout)), stderr: Arc::new(Mutex::new(stderr)), json, live, style }
+        let (stdout, stderr) = (Arc::new(Mutex::new(stdout)), Arc::new(Mutex::new(stderr)));
+        Self { stdout, stderr, json, live, style, watched: false, size: None }
+    }
+
+    /// How text looks at this moment: whoever draws again asks again, as a terminal changes its size.
+    #[must_use]
+    pub fn style_now(&self) -> Style {
+        match self.size.filter(|_| self.style.columns.is_some()) {
+            Some(size) => Style { columns: size().map(|(columns, _)| columns), ..self.style },
+            None => self.style,
+        }
+    }
+
+    /// Rows of the terminal at this moment.
+    #[must_use]
+    pub fn rows_now(&self) -> Option<usize> {
+        self.size.and_then(|size| size()).map(|(_, rows)| rows)
     }
 
     /// Writes text to stdout as it is.
@@ -73,12 +97,30 @@ impl Out {
     /// [`Error::OutputClosed`] where nobody reads any more.
     pub fn value(&self, value: &impl Serialize) -> Result<(), Error> {
         let text = serde_json::to_string_pretty(value).map_err(anyhow::Error::from)?;
-        self.line(&text)
+        self.line(&safe::json(&text))
+    }
+
+    /// Writes one JSON value of several, on a line of its own.
+    ///
+    /// # Errors
+    /// [`Error::OutputClosed`] where nobody reads any more.
+    pub fn json_line(&self, value: &impl Serialize) -> Result<(), Error> {
+        let text = serde_json::to_string(value).map_err(anyhow::Error::from)?;
+        self.line(&safe::json(&text))
     }
 
     /// Says something on stderr; if nobody listens, nothing is lost.
     pub fn note(&self, line: &str) {
         let mut sink = self.stderr.lock().unwrap_or_else(PoisonError::into_inner);
         let _unheard = sink.write_all(format!("{line}\n").as_bytes()).and_then(|()| sink.flush());
+    }
+
+    /// Draws the one line of progress on stderr, over the one before; nothing of it is left by an empty one.
+    pub fn progress(&self, line: &str) {
+        if self.watched {
+            let mut sink = self.stderr.lock().unwrap_or_else(PoisonError::into_inner);
+            let line = cut(line, self.style_now().columns.unwrap_or(80).saturating_sub(1));
+            let _unheard = sink.write_all(format!("\r{line}\u{1b}[K").as_bytes()).and_then(|()| sink.flush());
+        }
     }
 }

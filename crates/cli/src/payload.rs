@@ -8,16 +8,43 @@ use serde_json::Value;
 
 use crate::error::Error;
 
-/// Reads an argument: `-` is stdin, `@FILE` a file, everything else stands for itself. The text is JSON
-/// when it parses as JSON, else text.
+/// How a text that is not JSON is taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// As JSON where it is JSON, as text elsewhere; what begins like JSON and is not is a slip of quoting.
+    Either,
+    /// As text, whatever it looks like.
+    Text,
+}
+
+impl Form {
+    /// What `--text` says.
+    #[must_use]
+    pub const fn of_flag(text: bool) -> Self {
+        if text { Self::Text } else { Self::Either }
+    }
+}
+
+/// Reads the argument called `name`: `-` is stdin, `@FILE` a file, everything else stands for itself. The
+/// text is JSON when it parses as JSON, else text.
 ///
 /// # Errors
-/// [`Error::File`] where it cannot be read, [`Error::Usage`] where it is JSON beyond the limits.
-pub fn read(argument: &str, stdin: impl Read) -> Result<Json, Error> {
+/// [`Error::File`] where it cannot be read; [`Error::Usage`] where it is JSON beyond the limits, or begins
+/// with `{` or `[` and is not JSON.
+pub fn read(name: &str, argument: &str, form: Form, stdin: impl Read) -> Result<Json, Error> {
     let text = text(argument, stdin)?;
+    if form == Form::Text {
+        return checked(Value::from(text));
+    }
     match Json::parse(text.as_bytes()) {
         Ok(json) => Ok(json),
-        Err(JsonError::Syntax(_)) => checked(Value::from(text)),
+        Err(JsonError::Syntax(why)) => match text.trim_start().chars().next() {
+            Some(open @ ('{' | '[')) => Err(Error::Usage(format!(
+                "{name} begins with `{open}` and is not JSON: {why}\n\
+                 nothing was sent. Check the quotes, as in '{{\"approved\": true}}', or add --text to send it as text"
+            ))),
+            Some(_) | None => checked(Value::from(text)),
+        },
         Err(error) => Err(Error::Usage(error.to_string())),
     }
 }
@@ -39,10 +66,10 @@ fn text(argument: &str, mut stdin: impl Read) -> Result<String, Error> {
     let text = match argument.strip_prefix('@') {
         Some(path) => file(Path::new(path))?,
         None if argument == "-" => {
-            let mut text = String::new();
-            let read = stdin.read_to_string(&mut text);
-            read.map_err(|source| Error::File { path: PathBuf::from("stdin"), source })?;
-            text
+            let mut bytes = Vec::new();
+            let path = PathBuf::from("stdin");
+            stdin.read_to_end(&mut bytes).map_err(|source| Error::File { path: path.clone(), source })?;
+            utf8(bytes, &path)?
         }
         None => return Ok(argument.to_owned()),
     };
@@ -55,7 +82,18 @@ fn text(argument: &str, mut stdin: impl Read) -> Result<String, Error> {
 /// # Errors
 /// [`Error::File`].
 pub fn file(path: &Path) -> Result<String, Error> {
-    std::fs::read_to_string(path).map_err(|source| Error::File { path: path.to_owned(), source })
+    let bytes = std::fs::read(path).map_err(|source| Error::File { path: path.to_owned(), source })?;
+    utf8(bytes, path)
+}
+
+/// Text without the byte order mark that some editors and shells put before it.
+fn utf8(bytes: Vec<u8>, path: &Path) -> Result<String, Error> {
+    let utf16 = bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]);
+    match String::from_utf8(bytes) {
+        Ok(text) => Ok(text.strip_prefix('\u{feff}').map_or_else(|| text.clone(), str::to_owned)),
+        Err(_) if utf16 => Err(Error::Usage(format!("{} is UTF-16: save it as UTF-8", path.display()))),
+        Err(_) => Err(Error::Usage(format!("{} is not UTF-8 text", path.display()))),
+    }
 }
 
 #[cfg(test)]
@@ -64,7 +102,7 @@ mod tests {
     use serde_json::json;
 
     fn given(argument: &str) -> Value {
-        read(argument, std::io::empty()).unwrap().value().clone()
+        read("MESSAGE", argument, Form::Either, std::io::empty()).unwrap().value().clone()
     }
 
     #[test]
@@ -73,25 +111,49 @@ mod tests {
         assert_eq!(given("17"), json!(17));
         assert_eq!(given("\"quoted\""), json!("quoted"));
         assert_eq!(given("hello there"), json!("hello there"));
-        assert_eq!(given("{not json"), json!("{not json"));
         assert_eq!(given(""), json!(""));
     }
 
     #[test]
+    fn what_begins_like_json_and_is_not_is_a_slip_of_quoting() {
+        for text in ["{approved: true}", "{not json", " [1, 2", "{'a': 1}", "{\"a\": 1} x"] {
+            let error = read("PAYLOAD", text, Form::Either, std::io::empty()).unwrap_err();
+            assert_eq!(error.exit(), crate::exit::Exit::Usage, "{text}");
+            assert!(error.to_string().starts_with("PAYLOAD begins with `"), "{error}");
+            assert!(error.to_string().contains("--text"), "{error}");
+            let taken = read("PAYLOAD", text, Form::Text, std::io::empty()).unwrap();
+            assert_eq!(taken.value(), &json!(text));
+        }
+        assert_eq!(read("PAYLOAD", "17", Form::Text, std::io::empty()).unwrap().value(), &json!("17"));
+    }
+
+    #[test]
+    fn a_byte_order_mark_is_no_part_of_the_text() {
+        let value = |bytes: &[u8]| read("MESSAGE", "-", Form::Either, bytes);
+        assert_eq!(value(b"\xef\xbb\xbf{\"a\": 1}\r\n").unwrap().value(), &json!({"a": 1}));
+        assert_eq!(value(b"\xef\xbb\xbfhello").unwrap().value(), &json!("hello"));
+        assert_eq!(value(b"\xff\xfe{\0").unwrap_err().to_string(), "stdin is UTF-16: save it as UTF-8");
+        assert_eq!(value(b"\xc3(").unwrap_err().to_string(), "stdin is not UTF-8 text");
+    }
+
+    #[test]
     fn stdin_and_files() {
-        let value = read("-", "hello\n".as_bytes()).unwrap();
+        let value = read("MESSAGE", "-", Form::Either, "hello\n".as_bytes()).unwrap();
         assert_eq!(value.value(), &json!("hello"));
         let path = std::env::temp_dir().join(format!("aetheris-payload-{}.json", std::process::id()));
         std::fs::write(&path, "{\"a\": [1]}\n").unwrap();
         assert_eq!(given(&format!("@{}", path.display())), json!({"a": [1]}));
         std::fs::remove_file(&path).unwrap();
-        let error = read("@/does/not/exist", std::io::empty()).unwrap_err();
+        let error = read("MESSAGE", "@/does/not/exist", Form::Either, std::io::empty()).unwrap_err();
         assert!(error.to_string().starts_with("/does/not/exist cannot be read"), "{error}");
     }
 
     #[test]
     fn json_beyond_the_limits_is_not_taken_for_text() {
-        assert!(matches!(read("18446744073709551616", std::io::empty()), Err(Error::Usage(_))));
+        assert!(matches!(
+            read("MESSAGE", "18446744073709551616", Form::Either, std::io::empty()),
+            Err(Error::Usage(_))
+        ));
         assert!(matches!(read_json("not json", std::io::empty()), Err(Error::Usage(_))));
     }
 }

@@ -31,20 +31,37 @@ pub fn is_last(kind: &str) -> bool {
     [EventKind::JobCompleted, EventKind::JobFailed, EventKind::JobCancelled].iter().any(|last| last.as_str() == kind)
 }
 
+/// What whoever follows a job is told.
+#[derive(Debug, Clone, PartialEq)]
+pub enum News {
+    /// The server does not answer; it is asked again and again.
+    Away {
+        /// When it is given up.
+        give_up: Instant,
+        /// What the connection said.
+        reason: String,
+    },
+    /// It answers again.
+    Back,
+    /// An event of the job.
+    Event(Box<EventView>),
+}
+
 /// The events of a job as they happen.
 #[derive(Debug)]
 pub struct Follow {
-    events: Receiver<Result<EventView, Error>>,
+    news: Receiver<Result<News, Error>>,
 }
 
 impl Follow {
     /// Follows a job from the event after `after`, until its last event or until this is dropped.
     #[must_use]
     pub fn start(client: &Client, job: &str, after: u64) -> Self {
-        let (to, events) = channel(QUEUE);
-        let follower = Follower { client: client.clone(), job: job.to_owned(), after, to, was_there: false };
+        let (to, news) = channel(QUEUE);
+        let job = job.to_owned();
+        let follower = Follower { client: client.clone(), job, after, away: false, to, was_there: false };
         tokio::spawn(follower.run());
-        Self { events }
+        Self { news }
     }
 
     /// The next event; `None` after the last one.
@@ -52,12 +69,26 @@ impl Follow {
     /// # Errors
     /// What the server or the connection says, where it is no use to go on.
     pub async fn next(&mut self) -> Result<Option<EventView>, Error> {
-        self.events.recv().await.transpose()
+        loop {
+            match self.news().await? {
+                Some(News::Event(event)) => return Ok(Some(*event)),
+                Some(News::Away { .. } | News::Back) => {}
+                None => return Ok(None),
+            }
+        }
     }
 
-    /// An event that is already here.
-    pub fn ready(&mut self) -> Option<Result<EventView, Error>> {
-        self.events.try_recv().ok()
+    /// The next event, or that the server has gone or is back; `None` after the last event.
+    ///
+    /// # Errors
+    /// What the server or the connection says, where it is no use to go on.
+    pub async fn news(&mut self) -> Result<Option<News>, Error> {
+        self.news.recv().await.transpose()
+    }
+
+    /// News that are already here.
+    pub fn ready(&mut self) -> Option<Result<News, Error>> {
+        self.news.try_recv().ok()
     }
 }
 
@@ -65,7 +96,9 @@ struct Follower {
     client: Client,
     job: String,
     after: u64,
-    to: Sender<Result<EventView, Error>>,
+    /// Whether it was told that the server does not answer.
+    away: bool,
+    to: Sender<Result<News, Error>>,
     /// Whether the server has answered before.
     was_there: bool,
 }
@@ -76,6 +109,8 @@ enum End {
     Over,
     /// It broke; it is made anew.
     Broken(Error),
+    /// It ended before the last event, and the server is there; it is made anew.
+    Cut(Error),
     /// The server does not stream.
     NoStream,
 }
@@ -91,20 +126,42 @@ impl Follower {
             if self.after > before {
                 (away_since, pause) = (None, Duration::from_millis(100));
             }
+            let quiet = matches!(end, Ok(End::Cut(_)));
             match end {
                 Ok(End::Over) => return,
                 Ok(End::NoStream) => polls = true,
-                Ok(End::Broken(error)) => {
+                Ok(End::Broken(error) | End::Cut(error)) => {
                     let since = *away_since.get_or_insert_with(Instant::now);
                     if !self.was_there || since.elapsed() > AWAY_MAX {
                         return self.fail(error).await;
                     }
-                    tracing::info!(%error, "the connection is lost and made anew");
+                    if !quiet {
+                        self.gone(&error, since + AWAY_MAX).await;
+                    }
                     sleep(pause).await;
                     pause = (pause * 2).min(PAUSE_MAX);
                 }
                 Err(error) => return self.fail(error).await,
             }
+        }
+    }
+
+    /// Says once that the server does not answer.
+    async fn gone(&mut self, error: &Error, give_up: Instant) {
+        if !std::mem::replace(&mut self.away, true) {
+            let reason = match error {
+                Error::Unreachable { reason, .. } => reason.clone(),
+                other => other.to_string(),
+            };
+            let _unheard = self.to.send(Ok(News::Away { give_up, reason })).await;
+        }
+    }
+
+    /// The server has answered.
+    async fn there(&mut self) {
+        self.was_there = true;
+        if std::mem::take(&mut self.away) {
+            let _unheard = self.to.send(Ok(News::Back)).await;
         }
     }
 
@@ -126,7 +183,7 @@ impl Follower {
             let bytes = response.bytes().await.unwrap_or_default();
             return self.refused(status, &bytes);
         }
-        self.was_there = true;
+        self.there().await;
         let mut pieces = response.bytes_stream();
         let mut parser = sse::Parser::default();
         loop {
@@ -167,7 +224,7 @@ impl Follower {
             Ok(job) if job.body.status.is_terminal() && job.body.seq <= self.after => Ok(End::Over),
             Ok(_) => {
                 let reason = "the stream ended early".to_owned();
-                Ok(End::Broken(Error::Unreachable { server: self.client.server().to_owned(), reason }))
+                Ok(End::Cut(Error::Unreachable { server: self.client.server().to_owned(), reason }))
             }
             Err(error @ Error::Unreachable { .. }) => Ok(End::Broken(error)),
             Err(error) => Err(error),
@@ -183,7 +240,7 @@ impl Follower {
                 Err(error @ Error::Unreachable { .. }) => return Ok(End::Broken(error)),
                 Err(error) => return Err(error),
             };
-            self.was_there = true;
+            self.there().await;
             let more = page.next_after.is_some() && !page.events.is_empty();
             for event in page.events {
                 if self.pass_on(event).await {
@@ -209,6 +266,6 @@ impl Follower {
         }
         self.after = event.seq;
         let last = is_last(&event.kind);
-        self.to.send(Ok(event)).await.is_err() || last
+        self.to.send(Ok(News::Event(Box::new(event)))).await.is_err() || last
     }
 }

@@ -10,12 +10,16 @@ use reqwest::{Method, RequestBuilder, Url};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use tokio::time::Instant;
 
-pub use self::follow::{Follow, is_last};
+pub use self::follow::{Follow, News, is_last};
 use crate::error::Error;
+use crate::out::Out;
 
 /// Longest time for a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long an answer may take before a terminal is told that it is waited for.
+const SILENCE_MAX: Duration = Duration::from_secs(2);
 /// Longest time for an answer that is not a stream.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -40,10 +44,20 @@ impl<T> Answer<T> {
 }
 
 /// A client of one server.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Client {
     http: reqwest::Client,
     base: Url,
+    /// The server without name and password, as messages call it.
+    shown: String,
+    /// Where a long wait is shown.
+    out: Option<Out>,
+}
+
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Client").field("server", &self.shown).finish_non_exhaustive()
+    }
 }
 
 impl Client {
@@ -54,20 +68,27 @@ impl Client {
     pub fn new(server: &str) -> Result<Self, Error> {
         let base = Url::parse(server).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
         let Some(base) = base else {
-            return Err(Error::Usage(format!("`{server}` is not a server: expected a URL, as http://127.0.0.1:8080")));
+            let shown = without_secret(server);
+            return Err(Error::Usage(format!("`{shown}` is not a server: expected a URL, as http://127.0.0.1:8080")));
         };
         let mut builder = reqwest::Client::builder().connect_timeout(CONNECT_TIMEOUT).tcp_nodelay(true);
         if is_loopback(&base) {
             builder = builder.no_proxy();
         }
         let http = builder.build().map_err(anyhow::Error::from)?;
-        Ok(Self { http, base })
+        Ok(Self { http, shown: without_secret(server), base, out: None })
     }
 
-    /// The server, as it is named in messages.
+    /// The same client, which shows there that an answer takes long.
+    #[must_use]
+    pub fn told_on(self, out: &Out) -> Self {
+        Self { out: Some(out.clone()), ..self }
+    }
+
+    /// The server, as it is named in messages: never with the password that its URL may have.
     #[must_use]
     pub fn server(&self) -> &str {
-        self.base.as_str().trim_end_matches('/')
+        &self.shown
     }
 
     /// Reads.
@@ -124,15 +145,39 @@ impl Client {
         let request =
             request.map_err(|error| Error::Usage(format!("the request cannot be made: {}", chain(&error))))?;
         let call = format!("{} {}", request.method(), request.url().path());
-        let response = http.execute(request).await.map_err(|error| self.unreachable(&error))?;
-        let status = response.status();
-        let bytes = response.bytes().await.map_err(|error| self.unreachable(&error))?.to_vec();
+        let answered = async {
+            let response = http.execute(request).await?;
+            let status = response.status();
+            Ok((status, response.bytes().await?.to_vec()))
+        };
+        let (status, bytes) = self.waited(&call, answered).await.map_err(|error| self.unreachable(&error))?;
         if !status.is_success() {
             return Err(self.problem(&call, status.as_u16(), &bytes));
         }
         match serde_json::from_slice(&bytes) {
             Ok(body) => Ok(Answer { body, status: status.as_u16(), bytes }),
             Err(error) => Err(self.unexpected(&call, error.to_string())),
+        }
+    }
+
+    /// Waits for an answer, and says so where it takes long.
+    async fn waited<T>(&self, call: &str, answer: impl Future<Output = T>) -> T {
+        let Some(out) = self.out.as_ref().filter(|out| out.watched) else { return answer.await };
+        let began = Instant::now();
+        let mut answer = std::pin::pin!(answer);
+        let mut said = false;
+        loop {
+            let pause = if said { Duration::from_secs(1) } else { SILENCE_MAX };
+            tokio::select! {
+                answer = &mut answer => {
+                    if said {
+                        out.progress("");
+                    }
+                    return answer;
+                }
+                () = tokio::time::sleep(pause) => said = true,
+            }
+            out.progress(&format!("waiting for {} to answer {call}, {}s", self.shown, began.elapsed().as_secs()));
         }
     }
 
@@ -151,6 +196,20 @@ impl Client {
     fn unreachable(&self, error: &reqwest::Error) -> Error {
         let reason = if error.is_timeout() { "it took too long".to_owned() } else { chain(error) };
         Error::Unreachable { server: self.server().to_owned(), reason }
+    }
+}
+
+/// A server's URL for messages: without the name and the password that may stand in it. Of a text that is
+/// no URL nothing before the last `@` is kept.
+#[must_use]
+pub fn without_secret(server: &str) -> String {
+    match Url::parse(server) {
+        Ok(mut url) if url.has_host() => {
+            // Neither can be refused where there is a host.
+            let _cleared = (url.set_username(""), url.set_password(None));
+            url.as_str().trim_end_matches('/').to_owned()
+        }
+        Ok(_) | Err(_) => server.rsplit('@').next().unwrap_or_default().to_owned(),
     }
 }
 

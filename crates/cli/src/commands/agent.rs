@@ -10,10 +10,8 @@ use super::agent_files::{self, Good, all_good, mistakes, report, shown};
 use crate::args;
 use crate::error::{Error, counted};
 use crate::exit::Exit;
+use crate::render::safe::one_line;
 use crate::render::{Table, Tone, cut};
-
-/// Widest description in the list.
-const DESCRIPTION_COLUMNS: usize = 60;
 
 pub(super) async fn run(command: args::Agent, context: &Context) -> Result<Exit, Error> {
     match command {
@@ -86,14 +84,14 @@ async fn list(context: &Context) -> Result<Exit, Error> {
         context.out.note(&format!("no agents yet: {} agent put FILE", context.program()));
         return Ok(Exit::Done);
     }
-    let mut table = Table::new(&["AGENT", "VERSION", ">NODES", "UPDATED", "DESCRIPTION"]);
+    let mut table = Table::new(&["AGENT", "VERSION", ">NODES", "UPDATED", "~DESCRIPTION"]);
     for agent in &answer.body.agents {
         table.row(vec![
             agent.agent.to_string(),
             agent.version.clone(),
             agent.nodes.to_string(),
             context.now().relative(agent.updated_at),
-            cut(&agent.description, DESCRIPTION_COLUMNS),
+            one_line(&agent.description),
         ]);
     }
     context.out.text(&table.render(context.out.style))?;

@@ -7,10 +7,8 @@ use crate::args;
 use crate::config::{self, Origin};
 use crate::error::{Error, counted};
 use crate::exit::Exit;
-use crate::render::{Table, Tone, cut};
-
-/// Widest value in the table.
-const VALUE_COLUMNS: usize = 60;
+use crate::render::safe::one_line;
+use crate::render::{Table, Tone};
 
 pub(super) fn run(command: &args::Config, context: &Context) -> Result<Exit, Error> {
     match command {
@@ -19,17 +17,35 @@ pub(super) fn run(command: &args::Config, context: &Context) -> Result<Exit, Err
             show(&config, context)
         }
         args::Config::Check { config: file } => match config::load(file.as_deref(), &context.env, &[]) {
-            Ok(_) if context.out.json => {
-                context.out.value(&json!({ "ok": true, "errors": [] }))?;
-                Ok(Exit::Done)
-            }
-            Ok(_) => {
-                context.out.line("the configuration is good")?;
+            Ok(config) => {
+                let missing = missing_secrets(&config, context);
+                if !missing.is_empty() {
+                    return wrong(&missing, context);
+                }
+                if context.out.json {
+                    context.out.value(&json!({ "ok": true, "errors": [] }))?;
+                } else {
+                    context.out.line("the configuration is valid")?;
+                }
                 Ok(Exit::Done)
             }
             Err(mistakes) => wrong(&mistakes, context),
         },
     }
+}
+
+/// Keys of models that cannot be read here: a server with this configuration would not start.
+fn missing_secrets(config: &config::Config, context: &Context) -> Vec<config::Mistake> {
+    let missing = |(name, model): (&String, &config::Model)| {
+        let message = context.env.secret(&model.api_key()?).err()?;
+        let origin = |leaf: &str| {
+            let key = format!("models.{name}.{leaf}");
+            config.settings.iter().find(|setting| setting.key == key).map(|setting| (key, setting.origin.clone()))
+        };
+        let (key, origin) = origin("api_key_env").or_else(|| origin("api_key_file"))?;
+        Some(config::Mistake { origin, key, message })
+    };
+    config.models.iter().filter_map(missing).collect()
 }
 
 fn show(config: &config::Config, context: &Context) -> Result<Exit, Error> {
@@ -41,7 +57,7 @@ fn show(config: &config::Config, context: &Context) -> Result<Exit, Error> {
         context.out.value(&settings)?;
         return Ok(Exit::Done);
     }
-    let mut table = Table::new(&["KEY", "VALUE", "FROM"]);
+    let mut table = Table::new(&["KEY", "~VALUE", "FROM"]);
     for setting in &config.settings {
         let value = match &setting.value {
             Value::String(text) => text.clone(),
@@ -52,7 +68,7 @@ fn show(config: &config::Config, context: &Context) -> Result<Exit, Error> {
             Origin::Default => context.out.style.paint(Tone::Dim, &origin),
             Origin::File { .. } | Origin::Env(_) | Origin::Flag(_) => origin,
         };
-        table.row(vec![setting.key.clone(), cut(&value, VALUE_COLUMNS), origin]);
+        table.row(vec![setting.key.clone(), one_line(&value), origin]);
     }
     context.out.text(&table.render(context.out.style))?;
     Ok(Exit::Done)

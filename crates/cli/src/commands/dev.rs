@@ -20,6 +20,8 @@ use crate::exit::Exit;
 use crate::lock::DataLock;
 use crate::logging;
 use crate::out::Out;
+use crate::pid::PidFile;
+use crate::progress::Progress;
 use crate::supervise::{Ended, Tasks};
 use crate::wiring::{self, Wired, died};
 
@@ -36,7 +38,10 @@ pub async fn run(given: &args::Dev, config: Config, context: &Context) -> Result
         StoreKind::Memory => None,
         StoreKind::Sqlite => Some(DataLock::take(data_folder(&config), instance)?),
     };
+    let _pid = lock.as_ref().map(|_| PidFile::write(data_folder(&config)));
+    let opening = Progress::of(out, "opening the database");
     let wired = Wired { instance, works: true, ..Wired::new(config, &context.env, true, given.moved)? };
+    drop(opening);
     aetheris_fault::crash_point!("start.opened");
     for agent in agents {
         wired.rt.store.put_agent(agent).await.map_err(anyhow::Error::from)?;
@@ -72,7 +77,9 @@ pub(super) fn data_folder(config: &Config) -> &Path {
 /// The process cannot start.
 pub async fn serve(config: Config, moved: bool, context: &Context) -> Result<Exit, Error> {
     let out = &context.out;
+    let opening = Progress::of(out, "opening the database");
     let wired = Wired::new(config, &context.env, false, moved)?;
+    drop(opening);
     let listener = wired.listen().await?;
     let address = listener.local_addr().map_err(anyhow::Error::from)?;
     let signals = StopRequests::new()?;
@@ -94,7 +101,9 @@ pub async fn worker(config: Config, moved: bool, context: &Context) -> Result<Ex
         return Err(Error::Usage(message.to_owned()));
     }
     let out = &context.out;
+    let opening = Progress::of(out, "opening the database");
     let wired = Wired::new(config, &context.env, false, moved)?;
+    drop(opening);
     let signals = StopRequests::new()?;
     let mut tasks = Tasks::default();
     let background = CancellationToken::new();

@@ -2,17 +2,20 @@
 
 use aetheris_api::{ReplayView, TraceView, VerifyView};
 
-use super::Context;
+use super::{Context, jobs};
+use crate::args;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::render;
 
-pub(super) async fn trace(job: &str, context: &Context) -> Result<Exit, Error> {
-    let answer = context.client()?.get::<TraceView>(&["api", "jobs", job, "trace"], &[]).await?;
+pub(super) async fn trace(given: &args::Told, context: &Context) -> Result<Exit, Error> {
+    let (client, job) = (context.client()?, given.job.as_str());
+    let answer = client.get::<TraceView>(&["api", "jobs", job, "trace"], &[]).await?;
     if context.out.json {
         context.out.value(&answer.json()?)?;
     } else {
-        context.out.text(&render::trace::page(&answer.body, context.out.style, context.now()))?;
+        let values = jobs::values(&client, job, given.full).await?;
+        context.out.text(&render::trace::page(&answer.body, &values, context.out.style, context.now()))?;
     }
     Ok(Exit::Done)
 }

@@ -9,10 +9,10 @@ use tokio::time::{Instant, sleep_until};
 
 use super::{Context, jobs};
 use crate::args;
-use crate::client::{Client, Follow};
+use crate::client::{Client, Follow, News};
 use crate::error::Error;
 use crate::exit::Exit;
-use crate::render::{self, steps};
+use crate::render::{self, Now, Style, Tone, Values, steps, width, wrap};
 
 /// How often a live list is drawn again while nothing happens.
 const TICK: Duration = Duration::from_secs(1);
@@ -60,13 +60,14 @@ pub(super) async fn until_end(
     } else if ended {
         if context.out.live || (ended_before && show == Show::Steps) {
             let plan = jobs::plan(client, job).await;
-            context.out.text(&format!("{}\n", picture(&answer.body, &plan, context)))?;
+            let text = picture(&answer.body, &plan, context.out.style_now(), context.now(), context);
+            context.out.text(&format!("{text}\n"))?;
         }
         print_end(&answer.body, show, context)?;
     }
     if !ended {
         let command = format!("{} watch {job}", context.program());
-        context.out.note(&format!("the time is over and the job goes on; follow it with: {command}"));
+        context.out.note(&format!("timed out; the job is still running. Follow it with: {command}"));
         return Ok(Exit::StillRunning);
     }
     Ok(if answer.body.status == JobStatus::Completed { Exit::Done } else { Exit::Failed })
@@ -86,27 +87,37 @@ fn print_end(job: &JobView, show: Show, context: &Context) -> Result<(), Error> 
     context.out.text(&end)
 }
 
+/// What a live list shows.
+struct Live {
+    /// Since when the server does not answer, when it is given up, and what the connection said.
+    away: Option<(Now, Instant, String)>,
+    job: JobView,
+    plan: Vec<TraceStep>,
+    /// Whether the job is not as it is shown.
+    stale: bool,
+}
+
 /// A list of steps that is drawn again in place; whether the job ended.
-async fn live(client: &Client, mut job: JobView, until: Instant, context: &Context) -> Result<bool, Error> {
+async fn live(client: &Client, job: JobView, until: Instant, context: &Context) -> Result<bool, Error> {
     let id = job.id.to_string();
     let plan = jobs::plan(client, &id).await;
     let mut follow = Follow::start(client, &id, job.seq);
-    let mut screen = Screen { context, lines: 0 };
-    let (mut over, mut stale) = (false, false);
+    let mut screen = Screen { context, text: String::new() };
+    let mut shown = Live { away: None, job, plan, stale: false };
+    let mut over = false;
     loop {
-        screen.draw(&picture(&job, &plan, context))?;
-        if over || job.status.is_terminal() {
+        screen.draw(&shown.picture(client.server(), context))?;
+        if over || shown.job.status.is_terminal() {
             screen.clear()?;
             return Ok(true);
         }
         let tick = Instant::now() + TICK;
         tokio::select! {
-            event = follow.next() => {
-                over = event?.is_none();
+            news = follow.news() => {
+                over = !shown.take(news?, context);
                 while let Some(more) = follow.ready() {
-                    more?;
+                    shown.take(Some(more?), context);
                 }
-                stale = true;
             }
             () = sleep_until(tick.min(until)) => {
                 if Instant::now() >= until {
@@ -114,9 +125,41 @@ async fn live(client: &Client, mut job: JobView, until: Instant, context: &Conte
                 }
             }
         }
-        if stale && let Some(new) = refreshed(client, &id).await? {
-            (job, stale) = (new, false);
+        if shown.stale
+            && shown.away.is_none()
+            && let Some(new) = refreshed(client, &id).await?
+        {
+            (shown.job, shown.stale) = (new, false);
         }
+    }
+}
+
+impl Live {
+    /// Takes news; whether there can be more.
+    fn take(&mut self, news: Option<News>, context: &Context) -> bool {
+        match news {
+            None => {
+                self.stale = true;
+                return false;
+            }
+            Some(News::Event(_)) => self.stale = true,
+            Some(News::Back) => (self.away, self.stale) = (None, true),
+            Some(News::Away { give_up, reason }) => self.away = Some((context.now(), give_up, reason)),
+        }
+        true
+    }
+
+    /// The list, as it was when the server was heard last.
+    fn picture(&self, server: &str, context: &Context) -> String {
+        let style = context.out.style_now();
+        let now = self.away.as_ref().map_or_else(|| context.now(), |(since, _, _)| *since);
+        let mut text = picture(&self.job, &self.plan, style, now, context);
+        if let Some((_, give_up, reason)) = &self.away {
+            let left = give_up.saturating_duration_since(Instant::now()).as_secs();
+            let line = format!("no answer from {server}: {reason}; trying again, for {left}s more");
+            text.push_str(&format!("{}\n", style.paint(Tone::Bad, &wrap(&line, style.columns, 0, 2))));
+        }
+        text
     }
 }
 
@@ -129,19 +172,24 @@ async fn refreshed(client: &Client, job: &str) -> Result<Option<JobView>, Error>
     }
 }
 
+/// Lines of a live list that are not steps.
+const OTHER_LINES: usize = 8;
+
 /// The text of a live list.
-fn picture(job: &JobView, plan: &[TraceStep], context: &Context) -> String {
-    let (style, now) = (context.out.style, context.now());
+fn picture(job: &JobView, plan: &[TraceStep], style: Style, now: Now, context: &Context) -> String {
     let mut lines = steps::lines(job, plan);
-    let left_out = lines.len().saturating_sub(LIVE_STEPS_MAX);
+    // What is higher than the terminal cannot be drawn over.
+    let rows = context.out.rows_now().unwrap_or(usize::MAX);
+    let most = rows.saturating_sub(OTHER_LINES).clamp(1, LIVE_STEPS_MAX);
+    let left_out = lines.len().saturating_sub(most);
     if left_out > 0 {
         let active = lines.iter().position(steps::Line::is_open).unwrap_or(lines.len());
-        let from = active.saturating_sub(LIVE_STEPS_MAX / 2).min(left_out);
+        let from = active.saturating_sub(most / 2).min(left_out);
         lines = lines.split_off(from);
-        lines.truncate(LIVE_STEPS_MAX);
+        lines.truncate(most);
     }
     let mut text = format!("{}\n", render::jobs::headline(job, style, now));
-    text.push_str(&steps::render(&lines, style, now));
+    text.push_str(&steps::render(&lines, &Values::default(), style, now));
     if left_out > 0 {
         text.push_str(&format!("  … and {left_out} more\n"));
     }
@@ -154,27 +202,34 @@ fn picture(job: &JobView, plan: &[TraceStep], context: &Context) -> String {
 /// The part of a terminal that is drawn again.
 struct Screen<'c> {
     context: &'c Context,
-    lines: usize,
+    /// What was drawn last.
+    text: String,
 }
 
 impl Screen<'_> {
-    /// Draws over what was drawn before. Lines are not wrapped meanwhile, so that their number is known.
+    /// Draws over what was drawn before.
     fn draw(&mut self, text: &str) -> Result<(), Error> {
         let back = self.back();
-        self.lines = text.matches('\n').count();
-        self.context.out.text(&format!("{back}\u{1b}[?7l{text}\u{1b}[?7h"))
+        text.clone_into(&mut self.text);
+        self.context.out.text(&format!("{back}{text}"))
     }
 
     /// Takes away what was drawn.
     fn clear(&mut self) -> Result<(), Error> {
         let back = self.back();
-        self.lines = 0;
+        self.text.clear();
         self.context.out.text(&back)
     }
 
     fn back(&self) -> String {
-        if self.lines == 0 { String::new() } else { format!("\u{1b}[{}A\r\u{1b}[J", self.lines) }
+        let rows: usize = self.text.lines().map(|line| rows(line, self.context.out.style_now().columns)).sum();
+        if rows == 0 { String::new() } else { format!("\u{1b}[{rows}A\r\u{1b}[J") }
     }
+}
+
+/// The rows that a line takes on a terminal, which breaks it where it ends.
+fn rows(line: &str, columns: Option<usize>) -> usize {
+    columns.map_or(1, |columns| width(line).div_ceil(columns.max(1)).max(1))
 }
 
 /// What happens, line by line; whether the job ended.
@@ -187,11 +242,12 @@ async fn plain(client: &Client, job: &JobView, until: Instant, show: Show, conte
     let after = if quiet { job.seq } else { 0 };
     let mut follow = Follow::start(client, &id, after);
     loop {
-        let event = tokio::select! {
-            event = follow.next() => event?,
+        let news = tokio::select! {
+            news = follow.news() => news?,
             () = sleep_until(until) => return Ok(false),
         };
-        let Some(event) = event else { return Ok(true) };
+        let Some(news) = news else { return Ok(true) };
+        let Some(event) = event_or_note(news, client, context) else { continue };
         if !quiet && is_told(&event.kind) {
             context.out.line(&render::events::line(&event, context.out.style))?;
         }
@@ -202,6 +258,20 @@ async fn plain(client: &Client, job: &JobView, until: Instant, show: Show, conte
             }
         }
     }
+}
+
+/// An event; what else is told of a server that goes and comes is said on stderr.
+fn event_or_note(news: News, client: &Client, context: &Context) -> Option<EventView> {
+    let server = client.server();
+    match news {
+        News::Event(event) => return Some(*event),
+        News::Back => context.out.note(&format!("{server} answers again")),
+        News::Away { give_up, reason } => {
+            let left = give_up.saturating_duration_since(Instant::now()).as_secs();
+            context.out.note(&format!("no answer from {server}: {reason}; trying again for {left}s"));
+        }
+    }
+    None
 }
 
 fn say_wait(job: &JobView, waiting: &aetheris_api::WaitingView, context: &Context) {
@@ -218,15 +288,17 @@ fn is_told(kind: &str) -> bool {
 
 pub(super) async fn events(given: &args::Events, context: &Context) -> Result<Exit, Error> {
     let client = context.client()?;
-    let mut shown = Shown { context, values: Vec::new() };
+    let mut shown = Shown { context, at_once: given.follow, values: Vec::new() };
     if given.follow {
         // A job that does not exist is said at once, before anything is followed.
         jobs::get(&client, &given.job).await?;
         let mut follow = Follow::start(&client, &given.job, given.after);
-        while let Some(event) = follow.next().await? {
-            shown.event(event)?;
+        while let Some(news) = follow.news().await? {
+            if let Some(event) = event_or_note(news, &client, context) {
+                shown.event(event)?;
+            }
         }
-        return shown.end();
+        return Ok(Exit::Done);
     }
     let mut after = given.after;
     loop {
@@ -245,17 +317,23 @@ pub(super) async fn events(given: &args::Events, context: &Context) -> Result<Ex
     }
 }
 
-/// Events as they are printed: each at once, or all in one value.
+/// Events as they are printed: each on a line at once, or all in one value.
 struct Shown<'c> {
     context: &'c Context,
+    /// Whether nobody knows how many there will be: with `--json` each is a value on a line then.
+    at_once: bool,
     values: Vec<EventView>,
 }
 
 impl Shown<'_> {
     fn event(&mut self, event: EventView) -> Result<(), Error> {
-        if self.context.out.json {
-            self.values.push(event);
-            return Ok(());
+        match (self.context.out.json, self.at_once) {
+            (true, true) => return self.context.out.json_line(&event),
+            (true, false) => {
+                self.values.push(event);
+                return Ok(());
+            }
+            (false, _) => {}
         }
         self.context.out.line(&render::events::line(&event, self.context.out.style))
     }

@@ -5,7 +5,7 @@ use serde_json::json;
 use super::Context;
 use crate::error::Error;
 use crate::exit::Exit;
-use crate::render::Tone;
+use crate::render::{Style, Tone, wrap};
 
 /// What is promised.
 const GUARANTEED: [&str; 5] = [
@@ -20,10 +20,10 @@ const GUARANTEED: [&str; 5] = [
 const NOT_GUARANTEED: [&str; 7] = [
     "A process frozen between its last check and its send for longer than every bound: no runtime can promise \
      that such a call does not arrive late. A tool that honours the key (Idempotency-Key) or the fence header \
-     (Aetheris-Fence) closes it.",
+     (Aetheris-Fence) closes this gap.",
     "A receiver may act on a call long after we have given it up: it stood in a queue. A reconcile tool that only \
      looks is asked after the deadline and `settle`; one with `refuses: true`, or a receiver that recognises the \
-     key, closes it.",
+     key, closes this gap.",
     "Calls of idempotent tools may be sent again, always with the same key. Calls of pure tools may be sent again.",
     "A crash before a model's answer is recorded asks the model again: tokens twice, no effect twice.",
     "What the disk loses after it has said that it is written is lost. SQLite's processes share one host and no \
@@ -40,30 +40,18 @@ pub(super) fn run(context: &Context) -> Result<Exit, Error> {
     }
     let style = context.out.style;
     let mut text = format!("{}\n", style.paint(Tone::Strong, "What is guaranteed, exactly, and nothing stronger"));
-    text.extend(GUARANTEED.iter().map(|line| item(&style.paint(Tone::Good, "✓"), line)));
+    text.extend(GUARANTEED.iter().map(|line| item(&style.paint(Tone::Good, "✓"), line, style)));
     text.push_str(&format!("\n{}\n", style.paint(Tone::Strong, "What is not")));
-    text.extend(NOT_GUARANTEED.iter().map(|line| item(&style.paint(Tone::Attention, "–"), line)));
+    text.extend(NOT_GUARANTEED.iter().map(|line| item(&style.paint(Tone::Attention, "–"), line, style)));
     context.out.text(&text)?;
     Ok(Exit::Done)
 }
 
-/// Columns of a line.
+/// Most columns of a line.
 const COLUMNS: usize = 96;
 
 /// A sign and a text in lines of a bounded width.
-fn item(sign: &str, text: &str) -> String {
-    let mut lines = vec![String::new()];
-    for word in text.split(' ') {
-        let full = lines.last().is_some_and(|line| !line.is_empty() && line.len() + 1 + word.len() > COLUMNS);
-        if full {
-            lines.push(String::new());
-        }
-        if let Some(line) = lines.last_mut() {
-            if !line.is_empty() {
-                line.push(' ');
-            }
-            line.push_str(word);
-        }
-    }
-    format!("  {sign} {}\n", lines.join("\n    "))
+fn item(sign: &str, text: &str, style: Style) -> String {
+    let columns = style.columns.map_or(COLUMNS, |columns| columns.min(COLUMNS));
+    format!("  {sign} {}\n", wrap(text, Some(columns), 4, 4))
 }

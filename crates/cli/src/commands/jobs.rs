@@ -1,6 +1,11 @@
 //! `jobs`, `show`, `cancel`.
 
-use aetheris_api::{CancelAnswer, JobList, JobView, TraceStep, TraceView};
+use std::collections::BTreeMap;
+
+use aetheris_api::{CancelAnswer, JobList, JobView, StepPage, StepValuesView, TraceStep, TraceView, WhyCode, WhyView};
+use aetheris_core::id::JobId;
+use aetheris_core::job::JobStatus;
+use aetheris_core::limits;
 use serde_json::{Value, json};
 
 use super::Context;
@@ -8,7 +13,8 @@ use crate::args;
 use crate::client::{Answer, Client};
 use crate::error::Error;
 use crate::exit::Exit;
-use crate::render;
+use crate::render::jobs::Beside;
+use crate::render::{self, Values};
 
 /// Jobs asked for at a time where all are wanted.
 const PAGE: &str = "500";
@@ -48,11 +54,26 @@ pub(super) async fn list(given: &args::Jobs, context: &Context) -> Result<Exit, 
         context.out.note("no jobs");
         return Ok(Exit::Done);
     }
-    context.out.text(&render::jobs::table(&jobs, context.out.style, context.now()))?;
+    let why = why_pending(&client, &jobs).await;
+    context.out.text(&render::jobs::table(&jobs, &why, context.out.style, context.now()))?;
     if cursor.is_some() {
         context.out.note("there are more: --limit or --all shows them");
     }
     Ok(Exit::Done)
+}
+
+/// Pending jobs of a list whose reasons are asked for: each is a question of its own.
+const REASONS_MAX: usize = 20;
+
+/// Why the first pending jobs of a list are pending.
+async fn why_pending(client: &Client, jobs: &[JobView]) -> BTreeMap<JobId, WhyView> {
+    let mut why = BTreeMap::new();
+    for job in jobs.iter().filter(|job| job.status == JobStatus::Pending).take(REASONS_MAX) {
+        let first = reasons(client, &job.id.to_string()).await.into_iter().next();
+        // It may have been claimed meanwhile: its row says that it is pending.
+        why.extend(first.filter(|reason| reason.code != WhyCode::HeldBy).map(|reason| (job.id, reason)));
+    }
+    why
 }
 
 /// The items of a page as the server wrote them.
@@ -79,15 +100,67 @@ pub(super) async fn plan(client: &Client, job: &str) -> Vec<TraceStep> {
     }
 }
 
-pub(super) async fn show(job: &str, context: &Context) -> Result<Exit, Error> {
-    let client = context.client()?;
-    let answer = get(&client, job).await?;
+/// What the steps of a job were given and gave, beginnings or whole; nothing where the server cannot say.
+pub(super) async fn values(client: &Client, job: &str, full: bool) -> Result<Values, Error> {
+    let bytes = if full { limits::PAYLOAD_BYTES_MAX } else { limits::VALUE_SHOWN_BYTES }.to_string();
+    let mut query = vec![("bytes", bytes), ("render", full.to_string())];
+    let mut values = Values { full, ..Values::default() };
+    loop {
+        let asked: Vec<(&str, &str)> = query.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        let page = match client.get::<StepPage>(&["api", "jobs", job, "steps"], &asked).await {
+            Ok(page) => page.body,
+            Err(Error::Problem(problem)) if problem.status != 404 => return Err(Error::Problem(problem)),
+            Err(error) => {
+                tracing::debug!(%error, "no values of steps");
+                return Ok(values);
+            }
+        };
+        values.steps.extend(page.steps.into_iter().map(|step| (step.node_id.clone(), step)));
+        let Some(cursor) = page.next_cursor else { return Ok(values) };
+        query.truncate(2);
+        query.push(("cursor", cursor));
+    }
+}
+
+/// Why a job is where it is; nothing where the server cannot say.
+async fn reasons(client: &Client, job: &str) -> Vec<WhyView> {
+    match client.get::<Vec<WhyView>>(&["api", "jobs", job, "why"], &[]).await {
+        Ok(reasons) => reasons.body,
+        Err(error) => {
+            tracing::debug!(%error, "no reasons");
+            Vec::new()
+        }
+    }
+}
+
+pub(super) async fn why(job: &str, context: &Context) -> Result<Exit, Error> {
+    let answer = context.client()?.get::<Vec<WhyView>>(&["api", "jobs", job, "why"], &[]).await?;
     if context.out.json {
         context.out.value(&answer.json()?)?;
+    } else {
+        let page = render::why::page(&answer.body, &context.program(), context.out.style, context.now());
+        context.out.text(&page)?;
+    }
+    Ok(Exit::Done)
+}
+
+pub(super) async fn show(given: &args::Told, context: &Context) -> Result<Exit, Error> {
+    let (client, job) = (context.client()?, given.job.as_str());
+    let answer = get(&client, job).await?;
+    if context.out.json {
+        let mut value = answer.json()?;
+        if given.full {
+            let steps: Vec<StepValuesView> = values(&client, job, true).await?.steps.into_values().collect();
+            value["step_values"] = serde_json::to_value(steps).map_err(anyhow::Error::from)?;
+        }
+        context.out.value(&value)?;
         return Ok(Exit::Done);
     }
-    let plan = plan(&client, job).await;
-    let page = render::jobs::page(&answer.body, &plan, &context.program(), context.out.style, context.now());
+    let pending = answer.body.status == JobStatus::Pending;
+    let why = if pending { reasons(&client, job).await } else { Vec::new() };
+    let values = values(&client, job, given.full).await?;
+    let beside = Beside { plan: plan(&client, job).await, values, why };
+    let page = render::jobs::page(&answer.body, &beside, &context.program(), context.out.style, context.now());
     context.out.text(&page)?;
     Ok(Exit::Done)
 }

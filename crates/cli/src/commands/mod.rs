@@ -11,6 +11,7 @@ pub mod dev;
 mod evidence;
 mod follow;
 mod guarantees;
+mod init;
 mod jobs;
 mod outside;
 mod pause;
@@ -36,6 +37,9 @@ use crate::logging;
 use crate::out::Out;
 use crate::render::{Now, shell};
 
+/// The variable that names the server of client commands.
+const SERVER_VARIABLE: &str = "AETHERIS_SERVER";
+
 /// What every command works with.
 #[derive(Debug, Clone)]
 pub struct Context {
@@ -52,7 +56,9 @@ impl Context {
     /// From what holds for every command.
     #[must_use]
     pub fn new(out: Out, global: &Global, env: Environment) -> Self {
-        Self { out, env, server: global.server.clone(), verbose: global.verbose }
+        let server = global.server.as_deref().or_else(|| env.get(SERVER_VARIABLE)).unwrap_or(args::SERVER_DEFAULT);
+        let server = server.to_owned();
+        Self { out, env, server, verbose: global.verbose }
     }
 
     /// A client of the server.
@@ -60,17 +66,17 @@ impl Context {
     /// # Errors
     /// [`Error::Usage`] where the server is no URL.
     pub fn client(&self) -> Result<Client, Error> {
-        Client::new(&self.server)
+        Ok(Client::new(&self.server)?.told_on(&self.out))
     }
 
     /// How this program is called, for the commands that its output names.
     #[must_use]
     pub fn program(&self) -> String {
-        let by_itself = self.env.get("AETHERIS_SERVER").unwrap_or(args::SERVER_DEFAULT);
+        let by_itself = self.env.get(SERVER_VARIABLE).unwrap_or(args::SERVER_DEFAULT);
         if self.server == by_itself {
             "aetheris".to_owned()
         } else {
-            format!("aetheris --server {}", shell(&self.server))
+            format!("aetheris --server {}", shell(&crate::client::without_secret(&self.server)))
         }
     }
 
@@ -143,18 +149,20 @@ async fn without_config(command: Command, context: &Context) -> Result<Exit, Err
         Command::Agent(agent) => agent::run(agent, context).await,
         Command::Send(given) => send::run(given, context).await,
         Command::Jobs(given) => jobs::list(&given, context).await,
-        Command::Show(given) => jobs::show(&given.job, context).await,
+        Command::Show(given) => jobs::show(&given, context).await,
+        Command::Why(given) => jobs::why(&given.job, context).await,
         Command::Pause(given) => pause::pause(&given.job, context).await,
         Command::Resume(given) => pause::resume(&given, context).await,
         Command::Cancel(given) => jobs::cancel(&given.job, context).await,
         Command::Watch(given) => follow::watch(&given, context).await,
         Command::Events(given) => follow::events(&given, context).await,
-        Command::Trace(given) => evidence::trace(&given.job, context).await,
+        Command::Trace(given) => evidence::trace(&given, context).await,
         Command::Replay(given) => evidence::replay(&given.job, context).await,
         Command::Verify(given) => evidence::verify(&given.job, context).await,
         Command::Signal(given) => signal::run(&given, context).await,
         Command::Waits(given) => waits::list(&given, context).await,
         Command::InDoubt(given) => waits::in_doubt(given.action, given.unresolved, context).await,
+        Command::Init(given) => init::run(&given, context),
         Command::Guarantees => guarantees::run(context),
         Command::Config(given) => config::run(&given, context),
         Command::Completions(given) => completions(given.shell, context),

@@ -7,11 +7,11 @@ use super::{Context, follow};
 use crate::args;
 use crate::error::Error;
 use crate::exit::Exit;
-use crate::payload;
+use crate::payload::{self, Form};
 
 pub(super) async fn run(given: args::Send, context: &Context) -> Result<Exit, Error> {
     let client = context.client()?;
-    let message = payload::read(&given.message, std::io::stdin())?;
+    let message = payload::read("MESSAGE", &given.message, Form::of_flag(given.text), std::io::stdin())?;
     let request = MessageRequest {
         deadline: given.deadline,
         labels: given.labels.into_iter().collect(),

@@ -7,11 +7,11 @@ use super::Context;
 use crate::args;
 use crate::error::Error;
 use crate::exit::Exit;
-use crate::payload;
+use crate::payload::{self, Form};
 use crate::render::Tone;
 
 pub(super) async fn run(given: &args::Signal, context: &Context) -> Result<Exit, Error> {
-    let payload = payload::read(&given.payload, std::io::stdin())?;
+    let payload = payload::read("PAYLOAD", &given.payload, Form::of_flag(given.text), std::io::stdin())?;
     let types = [WaitType::Human, WaitType::Signal, WaitType::Webhook];
     let request = SignalRequest {
         correlation_key: Some(given.key.clone()),

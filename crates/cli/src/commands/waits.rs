@@ -64,22 +64,35 @@ async fn list_in_doubt(unresolved: bool, context: &Context) -> Result<Exit, Erro
     Ok(Exit::Done)
 }
 
-/// The permit that is in doubt now: an answer that is held up on its way is not to be taken for a later one.
-async fn permit_in_doubt(given: &args::Resolve, context: &Context) -> Result<Option<u32>, Error> {
+/// The invocation that is answered, and its permit that is in doubt now: an answer that is held up on its
+/// way is not to be taken for a later one.
+async fn call_in_doubt(given: &args::Resolve, context: &Context) -> Result<(String, Option<u32>), Error> {
+    if let (Some(invocation), Some(_)) = (&given.invocation, given.permit) {
+        return Ok((invocation.clone(), given.permit));
+    }
     let of_job = [("job", given.job.as_str())];
     let listed = context.client()?.get::<InDoubtList>(&["api", "in-doubt"], &of_job).await?;
-    let named = |call: &&aetheris_api::InDoubtView| {
-        call.invocation.to_string() == given.invocation && call.job_id.to_string() == given.job
-    };
-    Ok(listed.body.invocations.iter().find(named).map(|call| call.permit))
+    let calls: Vec<_> = listed.body.invocations.iter().filter(|call| call.job_id.to_string() == given.job).collect();
+    match (&given.invocation, calls.as_slice()) {
+        (Some(invocation), calls) => {
+            let permit = calls.iter().find(|call| call.invocation.to_string() == *invocation).map(|call| call.permit);
+            Ok((invocation.clone(), permit))
+        }
+        (None, [only]) => Ok((only.invocation.to_string(), Some(given.permit.unwrap_or(only.permit)))),
+        (None, []) => {
+            Err(Error::Other { message: format!("no call of {} is in doubt", given.job), exit: Exit::NotFound })
+        }
+        (None, several) => {
+            let names: Vec<String> =
+                several.iter().map(|call| format!("  {} {}", call.invocation, call.node_id)).collect();
+            Err(Error::Usage(format!("{} has several calls in doubt: name one of\n{}", given.job, names.join("\n"))))
+        }
+    }
 }
 
 async fn resolve(given: &args::Resolve, context: &Context) -> Result<Exit, Error> {
     let result = given.result.as_deref().map(|text| payload::read_json(text, std::io::stdin())).transpose()?;
-    let permit = match given.permit {
-        Some(permit) => Some(permit),
-        None => permit_in_doubt(given, context).await?,
-    };
+    let (invocation, permit) = call_in_doubt(given, context).await?;
     let request = ResolveRequest {
         note: Some(given.note.clone()).filter(|note| !note.is_empty()),
         outcome: if given.happened { Outcome::Happened } else { Outcome::DidNotHappen },
@@ -91,7 +104,7 @@ async fn resolve(given: &args::Resolve, context: &Context) -> Result<Exit, Error
             args::Then::Fail => AfterNo::Fail,
         }),
     };
-    let path = ["api", "jobs", &given.job, "in-doubt", &given.invocation];
+    let path = ["api", "jobs", &given.job, "in-doubt", &invocation];
     let answer = context.client()?.post::<ResolveAnswer>(&path, &request, &[]).await?;
     if context.out.json {
         context.out.value(&answer.json()?)?;

@@ -35,7 +35,10 @@ fn heartbeat(layers: &mut Layers) {
 
 /// The place of the first key that someone has set.
 fn origin(layers: &Layers, keys: &[&str]) -> Origin {
-    let set = |key: &&str| layers.get(key).map(|setting| setting.origin.clone());
+    let set = |key: &&str| {
+        let wrong = || layers.mistakes.iter().find(|mistake| mistake.key == *key).map(|mistake| mistake.origin.clone());
+        layers.get(key).map(|setting| setting.origin.clone()).or_else(wrong)
+    };
     keys.iter().filter_map(set).find(|origin| *origin != Origin::Default).unwrap_or(Origin::Default)
 }
 

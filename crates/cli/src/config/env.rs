@@ -73,6 +73,19 @@ impl Environment {
     }
 }
 
+/// Columns and rows of the terminal that stdout is, as they are now.
+#[must_use]
+pub fn stdout_size() -> Option<(usize, usize)> {
+    let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?;
+    (size.ws_col > 0 && size.ws_row > 0).then_some((size.ws_col.into(), size.ws_row.into()))
+}
+
+/// Whether stderr is a terminal.
+#[must_use]
+pub fn stderr_is_terminal() -> bool {
+    std::io::stderr().is_terminal()
+}
+
 /// Whether stdout is a terminal.
 #[must_use]
 pub fn stdout_is_terminal() -> bool {

@@ -24,9 +24,10 @@ use std::path::{Path, PathBuf};
 use aetheris_core::time::Span;
 use serde::{Deserialize, Deserializer};
 
-pub use self::env::{Environment, stdout_is_terminal};
+pub use self::env::{Environment, stderr_is_terminal, stdout_is_terminal, stdout_size};
 use self::layers::{Layers, nested};
 pub use self::layers::{Origin, Override, Setting};
+pub(crate) use self::suggest::nearest;
 
 /// One mistake in the configuration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -209,3 +209,46 @@ fn a_file_that_cannot_be_read_says_so() {
     let found = load(Some(Path::new("/does/not/exist.yaml")), &Environment::default(), &[]).unwrap_err();
     assert!(found[0].to_string().starts_with("--config: /does/not/exist.yaml cannot be read"));
 }
+
+const PAGE: &str = include_str!("../../../../docs/configuration.md");
+
+#[test]
+fn the_page_has_every_key_with_its_default() {
+    let rows = PAGE.lines().filter_map(|line| line.strip_prefix("| `"));
+    let told: Vec<(String, String)> = rows
+        .map(|row| {
+            let mut cells = row.split(" | ");
+            let mut cell = || cells.next().unwrap_or_default().trim_matches('`').to_owned();
+            (cell(), cell())
+        })
+        .collect();
+    let known = |key: &&super::keys::Key| !matches!(key.kind, super::value::Kind::NotYet { .. });
+    let default = |key: &super::keys::Key| match key.default {
+        None | Some("") => "none".to_owned(),
+        Some(value) => value.to_owned(),
+    };
+    let expected: Vec<(String, String)> =
+        super::keys::KEYS.iter().filter(known).map(|key| (key.path.replace('*', "NAME"), default(key))).collect();
+    assert_eq!(told, expected);
+    for key in super::keys::KEYS.iter().filter(|key| !known(key)) {
+        let name = key.path.strip_prefix("executor.").unwrap_or(key.path);
+        assert!(PAGE.contains(&format!("`{name}`")), "docs/configuration.md does not name {}", key.path);
+    }
+}
+
+#[test]
+fn the_pages_example_is_a_configuration_and_names_every_section() {
+    let example = PAGE.split("```yaml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let file = std::path::Path::new("aetheris.yaml");
+    let config = from_text(Some((file, example)), &Environment::of(&[]), &[]).unwrap();
+    let set = |key: &&super::keys::Key| {
+        config.settings.iter().any(|setting| setting.key == key.path && setting.origin != Origin::Default)
+    };
+    let left_out: Vec<&str> = super::keys::KEYS
+        .iter()
+        .filter(|key| !matches!(key.kind, super::value::Kind::NotYet { .. }) && !key.path.contains('*') && !set(key))
+        .map(|key| key.path)
+        .collect();
+    assert!(left_out.is_empty(), "{left_out:?}");
+    assert_eq!(config.models.len(), 2);
+}

@@ -4,25 +4,35 @@ use aetheris_api::EventView;
 use aetheris_core::time::{Span, Timestamp};
 use serde_json::Value;
 
+use super::safe::one_line;
 use super::{Style, Tone, cut, json_line, span};
 
-/// Widest summary.
-const SUMMARY_COLUMNS: usize = 96;
-/// Widest value inside a summary.
-const VALUE_COLUMNS: usize = 48;
+/// Columns before what an event says.
+const BEFORE: usize = 46;
+/// Columns before it where it has a line of its own.
+const INDENT: usize = 7;
+/// Fewest columns for it on the line of its event.
+const SUMMARY_MIN: usize = 30;
 
-/// One event on one line: its place, its time, its kind, and what it says in short.
+/// One event: its place, its time, its kind, and what it says in short, which has a line of its own where
+/// the terminal is narrow.
 #[must_use]
 pub fn line(event: &EventView, style: Style) -> String {
-    let kind = format!("{:<24}", event.kind);
+    let kind = format!("{:<24}", one_line(&event.kind));
+    let summary = summary(&event.kind, event.payload.text());
+    let summary = match style.columns {
+        None => format!(" {summary}"),
+        Some(columns) if columns >= BEFORE + SUMMARY_MIN => format!(" {}", cut(&summary, columns - BEFORE)),
+        Some(_) if summary.is_empty() => String::new(),
+        Some(_) => format!("\n{}{}", " ".repeat(INDENT), style.fit(&summary, INDENT)),
+    };
     let text = format!(
-        "{:>5}  {}  {} {}",
+        "{:>5}  {}  {}",
         event.seq,
         style.paint(Tone::Dim, &time(event.at)),
         tone(&event.kind).map_or_else(|| kind.clone(), |tone| style.paint(tone, &kind)),
-        summary(&event.kind, event.payload.text()),
     );
-    text.trim_end().to_owned()
+    format!("{text}{summary}").trim_end().to_owned()
 }
 
 /// The time of day to the millisecond, in UTC.
@@ -49,7 +59,7 @@ fn tone(kind: &str) -> Option<Tone> {
 /// What an event says in short; for kinds that this program does not know, its payload.
 #[must_use]
 pub fn summary(kind: &str, payload: &str) -> String {
-    let Ok(payload) = serde_json::from_str::<Value>(payload) else { return cut(payload, SUMMARY_COLUMNS) };
+    let Ok(payload) = serde_json::from_str::<Value>(payload) else { return one_line(payload) };
     let words = Words(&payload);
     let text = match kind {
         "job_created" => words.join(&["agent", "agent_version", "message"]),
@@ -78,12 +88,12 @@ pub fn summary(kind: &str, payload: &str) -> String {
         "in_doubt_resolved" => format!("{} by {}", words.join(&["node", "outcome", "note"]), words.get("by")),
         _ => payload.to_string(),
     };
-    cut(&text, SUMMARY_COLUMNS)
+    one_line(&text)
 }
 
 fn wait_completed(payload: &Value, words: &Words<'_>) -> String {
     match payload["by"].get("signal") {
-        Some(signal) => format!("{} by a signal: {}", words.get("node"), json_line(&signal["payload"], VALUE_COLUMNS)),
+        Some(signal) => format!("{} by a signal: {}", words.get("node"), json_line(&signal["payload"])),
         None => format!("{} by time", words.get("node")),
     }
 }
@@ -91,8 +101,8 @@ fn wait_completed(payload: &Value, words: &Words<'_>) -> String {
 fn answer(payload: &Value) -> String {
     let answer = &payload["answer"];
     match answer.get("node") {
-        Some(node) => format!("the output of {}", json_line(node, VALUE_COLUMNS)),
-        None => json_line(answer.get("value").unwrap_or(&Value::Null), VALUE_COLUMNS),
+        Some(node) => format!("the output of {}", json_line(node)),
+        None => json_line(answer.get("value").unwrap_or(&Value::Null)),
     }
 }
 
@@ -106,7 +116,7 @@ impl Words<'_> {
                 let text = |key: &str| error.get(key).and_then(Value::as_str).unwrap_or_default();
                 format!("{}: {}", text("code"), text("message"))
             }
-            Some(value) => json_line(value, VALUE_COLUMNS),
+            Some(value) => json_line(value),
         }
     }
 

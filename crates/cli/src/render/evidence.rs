@@ -2,7 +2,8 @@
 
 use aetheris_api::{CheckView, ReplayView, VerifyView};
 
-use super::{Style, Tone, cut};
+use super::safe::one_line;
+use super::{Style, Tone, wrap};
 
 /// The outcome of a replay.
 #[must_use]
@@ -16,7 +17,7 @@ pub fn replay(replay: &ReplayView, style: Style) -> String {
     }
     text.push_str(&format!("{}\n", style.paint(Tone::Bad, "✗ they differ; nothing was changed")));
     for difference in &replay.differences {
-        text.push_str(&format!("  {}\n", cut(difference, 400)));
+        text.push_str(&format!("  {}\n", wrap(&one_line(difference), style.columns, 2, 4)));
     }
     text
 }
@@ -40,7 +41,9 @@ pub fn checks(checks: &[CheckView], style: Style) -> String {
     let names = checks.iter().map(|check| super::width(&check.name)).max().unwrap_or(0);
     let line = |check: &CheckView| {
         let sign = if check.ok { style.paint(Tone::Good, "✓") } else { style.paint(Tone::Bad, "✗") };
-        let line = format!("{sign} {:names$}  {}", check.name, style.paint(Tone::Dim, &cut(&check.detail, 400)));
+        let used = names + 4;
+        let detail = wrap(&one_line(&check.detail), style.columns, used, used.min(8));
+        let line = format!("{sign} {:names$}  {}", check.name, style.paint(Tone::Dim, &detail));
         format!("{}\n", line.trim_end())
     };
     checks.iter().map(line).collect()

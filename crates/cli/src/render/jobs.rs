@@ -1,18 +1,22 @@
 //! Jobs: the list, the page of one, what it waits for, and how it ended.
 
-use aetheris_api::{JobView, PausedView, TraceStep, UsageView, WaitingView};
+use std::collections::BTreeMap;
+
+use aetheris_api::{JobView, PausedView, TraceStep, UsageView, WaitingView, WhyView};
 use aetheris_core::event::{EndCause, PauseReason};
+use aetheris_core::id::JobId;
 use aetheris_core::plan::WaitType;
 
-use super::{Now, Style, Table, Tone, clock, coarse, cut, json_page, shell, steps};
+use super::safe::one_line;
+use super::{Now, Style, Table, Tone, Values, clock, coarse, json_page, shell, steps, wrap};
 
-/// Widest cell of free text in a list.
-const TEXT_COLUMNS: usize = 48;
+/// Columns before the value of a field.
+const FIELD: usize = 14;
 
-/// The list of jobs.
+/// The list of jobs, with reasons of those that are pending.
 #[must_use]
-pub fn table(jobs: &[JobView], style: Style, now: Now) -> String {
-    let mut table = Table::new(&["JOB", "AGENT", "STATUS", "CREATED", "UPDATED", "ABOUT"]);
+pub fn table(jobs: &[JobView], why: &BTreeMap<JobId, WhyView>, style: Style, now: Now) -> String {
+    let mut table = Table::new(&["JOB", "AGENT", "STATUS", "CREATED", "UPDATED", "~ABOUT"]);
     for job in jobs {
         table.row(vec![
             job.id.to_string(),
@@ -20,7 +24,7 @@ pub fn table(jobs: &[JobView], style: Style, now: Now) -> String {
             style.job(job.status),
             now.relative(job.created_at),
             now.relative(job.updated_at),
-            about(job, now),
+            why.get(&job.id).map_or_else(|| about(job, now), |reason| super::why::line(reason, now)),
         ]);
     }
     table.render(style)
@@ -30,18 +34,18 @@ pub fn table(jobs: &[JobView], style: Style, now: Now) -> String {
 fn about(job: &JobView, now: Now) -> String {
     if let Some(error) = &job.error {
         let node = error.node_id.as_ref().map(|node| format!("{node}: ")).unwrap_or_default();
-        return cut(&format!("{node}{}", error.message), TEXT_COLUMNS);
+        return one_line(&format!("{node}{}", error.message));
     }
     let wait = job.waiting.as_ref().map(short_wait);
     if let Some(paused) = &job.paused {
         let why = paused_by(paused, now);
-        return cut(&wait.map_or_else(|| why.clone(), |wait| format!("{why}; {wait}")), TEXT_COLUMNS);
+        return one_line(&wait.map_or_else(|| why.clone(), |wait| format!("{why}; {wait}")));
     }
     if let Some(wait) = wait {
-        return cut(&wait, TEXT_COLUMNS);
+        return one_line(&wait);
     }
     match &job.worker {
-        Some(worker) if !job.status.is_terminal() => cut(&format!("by {worker}"), TEXT_COLUMNS),
+        Some(worker) if !job.status.is_terminal() => one_line(&format!("by {worker}")),
         Some(_) | None => String::new(),
     }
 }
@@ -63,15 +67,26 @@ fn short_wait(waiting: &WaitingView) -> String {
     }
 }
 
+/// What is known of a job beside its own view.
+#[derive(Debug, Clone, Default)]
+pub struct Beside {
+    /// Its steps in the order of the plan.
+    pub plan: Vec<TraceStep>,
+    /// What its steps were given and gave.
+    pub values: Values,
+    /// Why it is where it is, where its status does not say it.
+    pub why: Vec<WhyView>,
+}
+
 /// The page of one job. `program` is how this program is called, for the commands that the page names.
 #[must_use]
-pub fn page(job: &JobView, plan: &[TraceStep], program: &str, style: Style, now: Now) -> String {
+pub fn page(job: &JobView, beside: &Beside, program: &str, style: Style, now: Now) -> String {
     let mut text = format!("{}  {}\n", style.paint(Tone::Strong, &job.id.to_string()), style.job(job.status));
-    text.push_str(&fields(job, style, now));
-    let lines = steps::lines(job, plan);
+    text.push_str(&fields(job, &beside.why, style, now));
+    let lines = steps::lines(job, &beside.plan);
     if !lines.is_empty() {
         text.push_str(&format!("\n{}\n", style.paint(Tone::Dim, "Steps")));
-        text.push_str(&steps::render(&lines, style, now));
+        text.push_str(&steps::render(&lines, &beside.values, style, now));
     }
     if let Some(paused) = &job.paused {
         let why = style.paint(Tone::Attention, &paused_by(paused, now));
@@ -86,15 +101,15 @@ pub fn page(job: &JobView, plan: &[TraceStep], program: &str, style: Style, now:
     text
 }
 
-fn fields(job: &JobView, style: Style, now: Now) -> String {
+fn fields(job: &JobView, why: &[WhyView], style: Style, now: Now) -> String {
     let at = |time| format!("{} ({})", clock(time), now.relative(time));
     let mut fields = vec![("agent", format!("{} version {}", job.agent, job.agent_version))];
     if let Some(session) = &job.session_id {
-        fields.push(("session", cut(session.as_str(), 100)));
+        fields.push(("session", one_line(session.as_str())));
     }
     if !job.labels.is_empty() {
         let labels: Vec<String> = job.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
-        fields.push(("labels", cut(&labels.join(" "), 100)));
+        fields.push(("labels", one_line(&labels.join(" "))));
     }
     fields.push(("created", at(job.created_at)));
     fields.push(("updated", at(job.updated_at)));
@@ -102,6 +117,7 @@ fn fields(job: &JobView, style: Style, now: Now) -> String {
         let lease = format!("{worker}, lease until {}, claim {}", at(until), job.epoch);
         fields.push(("worker", lease));
     }
+    fields.extend(why.iter().map(|reason| ("why", super::why::line(reason, now))));
     if let (Some(not_before), false) = (job.not_before, job.status.is_terminal()) {
         fields.push(("not before", at(not_before)));
     }
@@ -117,11 +133,14 @@ fn fields(job: &JobView, style: Style, now: Now) -> String {
         fields.push(("usage", used(usage)));
     }
     if let Some(message) = &job.message {
-        fields.push(("message", json_page(message.value(), 14)));
+        fields.push(("message", json_page(message.value(), FIELD)));
     }
     fields
         .iter()
-        .map(|(name, value)| format!("  {} {value}\n", style.paint(Tone::Dim, &format!("{name:<11}"))))
+        .map(|(name, value)| {
+            let value = if value.contains('\n') { value.clone() } else { wrap(value, style.columns, FIELD, FIELD) };
+            format!("  {} {value}\n", style.paint(Tone::Dim, &format!("{name:<11}")))
+        })
         .collect()
 }
 
@@ -136,9 +155,9 @@ pub fn used(usage: &UsageView) -> String {
 /// What a job waits for, and the command that answers it.
 #[must_use]
 pub fn wait(job: &JobView, waiting: &WaitingView, program: &str, style: Style, now: Now) -> String {
-    let reason = waiting.reason.as_deref().map(|reason| format!(": {}", cut(reason, 200))).unwrap_or_default();
-    let since = waiting.since.map(|since| format!(", for {}", coarse(now.0.since(since)))).unwrap_or_default();
-    let until = waiting.deadline.map(|at| format!(", until {}", clock(at))).unwrap_or_default();
+    let reason = waiting.reason.as_deref().map(|reason| format!(": {}", one_line(reason))).unwrap_or_default();
+    let since = waiting.since.map(|since| format!("waiting for {}", coarse(now.0.since(since))));
+    let until = waiting.deadline.map(|at| format!("until {}", clock(at)));
     let node = &waiting.node_id;
     let (what, answer) = match (waiting.doubt, &waiting.correlation_key) {
         (true, _) => {
@@ -152,8 +171,13 @@ pub fn wait(job: &JobView, waiting: &WaitingView, program: &str, style: Style, n
         }
         (false, Some(_) | None) => (format!("{node} waits for time{reason}"), None),
     };
-    let mut text = format!("{}{since}{until}\n", style.paint(Tone::Attention, &what));
+    let mut text = format!("{}\n", style.paint(Tone::Attention, &wrap(&what, style.columns, 0, 2)));
+    let times: Vec<String> = [since, until].into_iter().flatten().collect();
+    if !times.is_empty() {
+        text.push_str(&format!("  {}\n", wrap(&times.join(", "), style.columns, 2, 2)));
+    }
     if let Some(answer) = answer {
+        // On one line whatever the width: a terminal that breaks it copies it whole.
         text.push_str(&format!("  answer with: {answer}\n"));
     }
     text

@@ -3,15 +3,21 @@
 pub mod events;
 pub mod evidence;
 pub mod jobs;
+pub mod safe;
 pub mod steps;
 mod style;
 mod table;
 mod text;
 mod times;
 pub mod trace;
+mod values;
 pub mod waits;
+pub mod why;
+mod wrap;
 
 pub use self::style::{Style, Tone};
 pub use self::table::Table;
 pub use self::text::{cut, json_line, json_page, shell, width};
 pub use self::times::{Now, clock, coarse, elapsed, span};
+pub use self::values::Values;
+pub use self::wrap::{flow, wrap};

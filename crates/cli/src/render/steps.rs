@@ -5,7 +5,14 @@ use std::collections::BTreeMap;
 use aetheris_api::{JobView, StepView, TraceStep};
 use aetheris_core::id::NodeId;
 
-use super::{Now, Style, Tone, elapsed, width};
+use super::{Now, Style, Tone, Values, cut, elapsed, width};
+
+/// Fewest columns of a name.
+const COLUMN_MIN: usize = 12;
+
+fn padded(text: &str, columns: usize) -> String {
+    format!("{text}{}", " ".repeat(columns.saturating_sub(width(text))))
+}
 
 /// A step with what is known of its place in the plan.
 #[derive(Debug, Clone)]
@@ -62,19 +69,21 @@ fn note(step: &TraceStep) -> String {
     }
 }
 
-/// The list, one line a step, indented.
+/// The list, one line a step, indented, with its values below it where they are known.
 #[must_use]
-pub fn render(lines: &[Line], style: Style, now: Now) -> String {
+pub fn render(lines: &[Line], values: &Values, style: Style, now: Now) -> String {
     let column = |cell: fn(&Line) -> &str| lines.iter().map(|line| width(cell(line))).max().unwrap_or(0);
-    let (nodes, whats) = (column(|line| line.node.as_str()), column(|line| &line.what));
+    // A third of a narrow terminal for names, a third for what the steps do, the rest for how they are.
+    let third = style.columns.map_or(usize::MAX, |columns| (columns / 3).max(COLUMN_MIN));
+    let (nodes, whats) = (column(|line| line.node.as_str()).min(third), column(|line| &line.what).min(third));
     let mut text = String::new();
     for line in lines {
         let tone = Style::step(line.step.status);
         let status = if line.step.status.as_str() == "completed" { "" } else { line.step.status.as_str() };
         let took = elapsed(line.step.started_at, line.step.finished_at, now);
         let tries = if line.step.attempt > 1 { format!("try {}", line.step.attempt) } else { String::new() };
-        let node = format!("{:nodes$}", line.node.as_str());
-        let what = format!("{:whats$}", line.what);
+        let node = padded(&cut(line.node.as_str(), nodes), nodes);
+        let what = padded(&cut(&line.what, whats), whats);
         let rest: Vec<&str> =
             [status, took.as_str(), tries.as_str(), line.note.as_str()].into_iter().filter(|t| !t.is_empty()).collect();
         let row = format!(
@@ -82,10 +91,11 @@ pub fn render(lines: &[Line], style: Style, now: Now) -> String {
             style.paint(tone, Style::glyph(line.step.status)),
             style.paint(if tone == Tone::Dim { Tone::Dim } else { Tone::Strong }, &node),
             style.paint(Tone::Dim, &what),
-            rest.join(" · "),
+            style.fit(&rest.join(" · "), nodes + whats + 8),
         );
         text.push_str(row.trim_end());
         text.push('\n');
+        text.push_str(&values.below(&line.node, style));
     }
     text
 }

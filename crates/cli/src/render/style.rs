@@ -1,7 +1,13 @@
-//! Colour: a few tones with a meaning each.
+//! How text looks: the width it may have, and colour, of which a few tones have a meaning each.
 
 use aetheris_core::job::JobStatus;
 use aetheris_core::step::StepStatus;
+
+use super::cut;
+use super::safe::one_line;
+
+/// Fewest columns that a text is cut to, however narrow the terminal is.
+const FIT_MIN: usize = 12;
 
 /// What a colour says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,14 +26,25 @@ pub enum Tone {
     Strong,
 }
 
-/// Whether text is coloured.
+/// How text looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Style {
-    /// Whether it is.
+    /// Whether it is coloured.
     pub color: bool,
+    /// The columns of the terminal; nothing where there is none, and then nothing is cut or wrapped.
+    pub columns: Option<usize>,
 }
 
 impl Style {
+    /// What others wrote, on one line and within the terminal, of whose line `used` columns are taken.
+    #[must_use]
+    pub fn fit(self, text: &str, used: usize) -> String {
+        match self.columns {
+            Some(columns) => cut(text, columns.saturating_sub(used).max(FIT_MIN)),
+            None => one_line(text),
+        }
+    }
+
     /// Text in a tone.
     #[must_use]
     pub fn paint(self, tone: Tone, text: &str) -> String {
@@ -92,8 +109,9 @@ mod tests {
 
     #[test]
     fn colour_only_where_it_is_wanted() {
-        assert_eq!(Style { color: false }.job(JobStatus::Failed), "failed");
-        assert_eq!(Style { color: true }.job(JobStatus::Failed), "\u{1b}[31mfailed\u{1b}[0m");
-        assert_eq!(Style { color: true }.paint(Tone::Good, ""), "");
+        let of = |color| Style { color, columns: None };
+        assert_eq!(of(false).job(JobStatus::Failed), "failed");
+        assert_eq!(of(true).job(JobStatus::Failed), "\u{1b}[31mfailed\u{1b}[0m");
+        assert_eq!(of(true).paint(Tone::Good, ""), "");
     }
 }

@@ -3,6 +3,8 @@
 use serde_json::Value;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
+use super::safe::{self, is_format};
+
 /// The columns a text takes on a terminal; colours take none.
 #[must_use]
 pub fn width(text: &str) -> usize {
@@ -22,11 +24,10 @@ pub fn width(text: &str) -> usize {
     columns
 }
 
-/// A text on one line, cut to so many columns, control characters shown as spaces: what others wrote
-/// must not move the cursor of whoever reads it.
+/// A text on one line, cut to so many columns, and harmless for the screen.
 #[must_use]
 pub fn cut(text: &str, columns: usize) -> String {
-    let plain: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let plain = safe::one_line(text);
     if plain.width() <= columns {
         return plain;
     }
@@ -45,10 +46,10 @@ pub fn cut(text: &str, columns: usize) -> String {
 
 /// A value on one line; text stands without quotes.
 #[must_use]
-pub fn json_line(value: &Value, columns: usize) -> String {
+pub fn json_line(value: &Value) -> String {
     match value {
-        Value::String(text) => cut(text, columns),
-        other => cut(&other.to_string(), columns),
+        Value::String(text) => safe::one_line(text),
+        other => safe::json(&other.to_string()),
     }
 }
 
@@ -56,8 +57,8 @@ pub fn json_line(value: &Value, columns: usize) -> String {
 #[must_use]
 pub fn json_page(value: &Value, indent: usize) -> String {
     let text = match value {
-        Value::String(text) => text.replace(|c: char| c.is_control() && c != '\n', " "),
-        other => serde_json::to_string_pretty(other).unwrap_or_default(),
+        Value::String(text) => safe::lines(text),
+        other => safe::json(&serde_json::to_string_pretty(other).unwrap_or_default()),
     };
     text.replace('\n', &format!("\n{}", " ".repeat(indent)))
 }
@@ -66,19 +67,21 @@ pub fn json_page(value: &Value, indent: usize) -> String {
 #[must_use]
 pub fn shell(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+,=".contains(c);
-    if word.chars().any(char::is_control) {
+    if word.chars().any(|c| c.is_control() || is_format(c)) {
         return escaped(word);
     }
     if !word.is_empty() && word.chars().all(plain) { word.to_owned() } else { quoted(word) }
 }
 
-/// A word with control characters, so that it can be pasted and moves no cursor.
+/// A word with control or format characters, so that it can be pasted and moves no cursor.
 fn escaped(word: &str) -> String {
     let mut text = String::from("$'");
     for c in word.chars() {
         match c {
             '\'' | '\\' => text.extend(['\\', c]),
-            c if c.is_control() => text.push_str(&format!("\\u{:04x}", u32::from(c))),
+            c if (c.is_control() || is_format(c)) && u32::from(c) <= 0xffff => safe::escape(c, &mut text),
+            // Beyond the first plane a shell wants one escape, not the two that JSON has.
+            c if is_format(c) => text.push_str(&format!("\\U{:08x}", u32::from(c))),
             c => text.push(c),
         }
     }
@@ -94,7 +97,6 @@ fn quoted(word: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     #[test]
     fn widths_are_columns() {
@@ -115,17 +117,12 @@ mod tests {
     }
 
     #[test]
-    fn values_on_one_line() {
-        assert_eq!(json_line(&json!("hello"), 20), "hello");
-        assert_eq!(json_line(&json!({"a": [1, 2]}), 20), "{\"a\":[1,2]}");
-    }
-
-    #[test]
     fn words_for_a_shell() {
         assert_eq!(shell("approve-job_01"), "approve-job_01");
         assert_eq!(shell("a b"), "'a b'");
         assert_eq!(shell("it's"), "'it'\\''s'");
         assert_eq!(shell(""), "''");
         assert_eq!(shell("a\u{1b}[2J'b"), "$'a\\u001b[2J\\'b'");
+        assert_eq!(shell("a\u{202e}b\u{e0041}"), "$'a\\u202eb\\U000e0041'");
     }
 }

@@ -4,14 +4,12 @@
 use aetheris_api::{TraceAttempt, TraceDoubt, TraceStep, TraceView};
 use aetheris_core::event::Source;
 
-use super::{Now, Style, Table, Tone, clock, cut, elapsed, width};
-
-/// Widest cell of free text.
-const TEXT_COLUMNS: usize = 120;
+use super::safe::one_line;
+use super::{Now, Style, Table, Tone, Values, clock, elapsed, flow, width, wrap};
 
 /// The whole trace.
 #[must_use]
-pub fn page(trace: &TraceView, style: Style, now: Now) -> String {
+pub fn page(trace: &TraceView, values: &Values, style: Style, now: Now) -> String {
     let head = style.paint(Tone::Strong, &trace.job_id.to_string());
     let mut text = format!("{head}  {} version {}  {}\n", trace.agent, trace.agent_version, style.job(trace.status));
     if !trace.runs.is_empty() {
@@ -23,9 +21,10 @@ pub fn page(trace: &TraceView, style: Style, now: Now) -> String {
     for step in &trace.steps {
         text.push_str(&format!("{}\n", headline(step, before, names, style, now)));
         for (line, tone) in details(step, now) {
-            let line = cut(&line, TEXT_COLUMNS);
+            let line = wrap(&one_line(&line), style.columns, 4, 6);
             text.push_str(&format!("    {}\n", tone.map_or_else(|| line.clone(), |tone| style.paint(tone, &line))));
         }
+        text.push_str(&values.below(&step.node_id, style));
         before = Some(step);
     }
     for evidence in &trace.evidence {
@@ -45,7 +44,7 @@ pub fn page(trace: &TraceView, style: Style, now: Now) -> String {
 }
 
 fn runs(trace: &TraceView, style: Style, now: Now) -> String {
-    let mut table = Table::new(&[">CLAIM", "WORKER", "FROM", "TOOK", "ENDED BY"]);
+    let mut table = Table::new(&[">CLAIM", "WORKER", "FROM", "TOOK", "~ENDED BY"]);
     for run in &trace.runs {
         table.row(vec![
             run.epoch.to_string(),
@@ -78,7 +77,9 @@ fn headline(step: &TraceStep, before: Option<&TraceStep>, names: usize, style: S
         style.paint(Tone::Dim, &after),
     ];
     let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
-    format!("{} {}", style.paint(tone, Style::glyph(step.status)), parts.join("  "))
+    let columns = style.columns.map(|columns| columns.saturating_sub(2));
+    let parts = flow(&parts, "  ", columns, 4);
+    format!("{} {parts}", style.paint(tone, Style::glyph(step.status)))
 }
 
 /// What else is to be said of a step.

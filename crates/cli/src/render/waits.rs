@@ -3,25 +3,23 @@
 use aetheris_api::{InDoubtView, Outcome, WaitView};
 use aetheris_core::plan::WaitType;
 
-use super::{Now, Style, Table, Tone, clock, coarse, cut, shell};
-
-/// Widest cell of free text.
-const TEXT_COLUMNS: usize = 40;
+use super::safe::one_line;
+use super::{Now, Style, Table, Tone, clock, coarse, shell, wrap};
 
 /// The list of open waits, and how the first one that can be answered is answered.
 #[must_use]
 pub fn table(waits: &[WaitView], program: &str, style: Style, now: Now) -> String {
-    let mut table = Table::new(&["JOB", "AGENT", "NODE", "TYPE", "KEY", "AGE", "UNTIL", "REASON"]);
+    let mut table = Table::new(&["JOB", "AGENT", "NODE", "TYPE", "KEY", "AGE", "UNTIL", "~REASON"]);
     for wait in waits {
         table.row(vec![
             wait.job_id.to_string(),
             wait.agent.to_string(),
             wait.node_id.to_string(),
             if wait.doubt { "in doubt".to_owned() } else { wait.wait_type.as_str().to_owned() },
-            wait.correlation_key.as_deref().map(|key| cut(key, 64)).unwrap_or_default(),
+            wait.correlation_key.as_deref().map(one_line).unwrap_or_default(),
             coarse(wait.age),
             wait.deadline.map(|at| now.relative(at)).unwrap_or_default(),
-            cut(&reason(wait), TEXT_COLUMNS),
+            one_line(&reason(wait)),
         ]);
     }
     let mut text = table.render(style);
@@ -49,7 +47,7 @@ fn reason(wait: &WaitView) -> String {
 /// The list of calls in doubt, and how one is resolved.
 #[must_use]
 pub fn in_doubt(calls: &[InDoubtView], program: &str, style: Style, now: Now) -> String {
-    let mut table = Table::new(&["JOB", "NODE", "TOOL", "CLASS", "SINCE", "CAN ARRIVE UNTIL", "POLICY", "REASON"]);
+    let mut table = Table::new(&["JOB", "NODE", "TOOL", "CLASS", "SINCE", "CAN ARRIVE UNTIL", "POLICY", "~REASON"]);
     for call in calls {
         let over = call.accepted_from <= now.0;
         table.row(vec![
@@ -64,14 +62,14 @@ pub fn in_doubt(calls: &[InDoubtView], program: &str, style: Style, now: Now) ->
                 Some(Outcome::DidNotHappen) => "answered: did not happen".to_owned(),
                 None => call.policy.clone().unwrap_or_default(),
             },
-            cut(call.reason.as_deref().unwrap_or_default(), TEXT_COLUMNS),
+            one_line(call.reason.as_deref().unwrap_or_default()),
         ]);
     }
     let mut text = table.render(style);
     for call in calls.iter().filter(|call| !call.evidence.is_empty()) {
         let conflict = call.evidence.iter().any(|evidence| evidence.conflict);
         let late = if conflict { "a late answer that contradicts the job" } else { "a late answer" };
-        let note = format!("{} {}: {late} has come; see the trace", call.job_id, call.node_id);
+        let note = format!("{} {}: {late} has arrived; see the trace", call.job_id, call.node_id);
         text.push_str(&format!("{}\n", style.paint(Tone::Attention, &note)));
     }
     if let Some(call) = calls.first() {
@@ -82,14 +80,14 @@ pub fn in_doubt(calls: &[InDoubtView], program: &str, style: Style, now: Now) ->
 
 fn resolve(call: &InDoubtView, program: &str, style: Style) -> String {
     let command = format!("{program} in-doubt resolve {} {} --permit {}", call.job_id, call.invocation, call.permit);
+    let dim = |text| style.paint(Tone::Dim, &wrap(text, style.columns, 0, 0));
     format!(
         "\n{}\n  {command} --happened --result '{{…}}' --note 'how you know'\n  \
          {command} --did-not-happen --note 'how you know'\n{}\n",
-        style.paint(Tone::Dim, "Ask the other side what became of the call, then say so; of the first one:"),
-        style.paint(
-            Tone::Dim,
-            "--did-not-happen means: looked at after CAN ARRIVE UNTIL, it has not happened; with --refused: the other side \
-             refuses this call from now on. The tool is called again then, unless --then fail."
+        dim("Find out from the other side what became of the call, then record it. For the first one:"),
+        dim(
+            "--did-not-happen means: you looked after CAN ARRIVE UNTIL and it had not happened; with --refused: the \
+             other side refuses this call from now on. The tool is then called again, unless --then fail."
         ),
     )
 }

@@ -35,6 +35,57 @@ async fn show_names_the_command_that_answers_a_wait() {
 }
 
 #[tokio::test]
+async fn show_has_the_values_of_steps_and_says_which_are_rendered() {
+    let page = |query: axum::extract::RawQuery| async move {
+        let input = match query.0.unwrap().as_str() {
+            "bytes=2048&render=false" => Value::Null,
+            "bytes=1048576&render=true" => json!({ "bytes": 15, "from": "rendered", "value": { "order": "A-1" } }),
+            other => panic!("{other}"),
+        };
+        let output = json!({ "bytes": 14, "from": "recorded", "value": { "cents": 4990 } });
+        let step = json!({ "input": input, "node_id": "query_order", "output": output, "status": "completed" });
+        json!({ "steps": [step], "next_cursor": null }).to_string()
+    };
+    let url = serve(job_route(job("running")).route("/api/jobs/{id}/steps", get(page))).await;
+    for command in ["show", "trace"] {
+        let ran = run(&url, &[command, JOB]).await;
+        assert!(ran.stdout.contains("\n      out  {\"cents\":4990}\n"), "{}", ran.stdout);
+        assert!(!ran.stdout.contains("rendered"), "{}", ran.stdout);
+        let ran = run(&url, &[command, JOB, "--full"]).await;
+        let expected = "      in   (rendered) {\n             \"order\": \"A-1\"\n           }\n";
+        assert!(ran.stdout.contains(expected), "{}", ran.stdout);
+    }
+    let ran = run(&url, &["show", JOB, "--full", "--json"]).await;
+    assert_eq!(ran.json()["step_values"][0]["input"]["from"], "rendered");
+}
+
+#[tokio::test]
+async fn a_pending_job_says_why_wherever_it_is_shown() {
+    let why = json!([{
+        "code": "session_busy", "detail": "job_1 of the same session is parked and comes first",
+        "do": "aetheris why job_1", "since": "2026-11-21T09:30:00Z",
+    }]);
+    let list = json!({ "jobs": [job("pending")], "next_cursor": null });
+    let router = job_route(job("pending"))
+        .route("/api/jobs", get(move || async move { list.to_string() }))
+        .route("/api/jobs/{id}/why", get(move || async move { why.to_string() }));
+    let url = serve(router).await;
+    let ran = run(&url, &["why", JOB]).await;
+    assert!(
+        ran.stdout.starts_with(
+            "session_busy  job_1 of the same session is parked and comes first\n  since 2026-11-21 09:30:00Z ("
+        ),
+        "{}",
+        ran.stdout
+    );
+    assert!(ran.stdout.ends_with("\n  aetheris why job_1\n"), "{}", ran.stdout);
+    for command in [["jobs", "--all"], ["show", JOB]] {
+        let ran = run(&url, &command).await;
+        assert!(ran.stdout.contains("job_1 of the same session is parked and comes first"), "{}", ran.stdout);
+    }
+}
+
+#[tokio::test]
 async fn json_is_one_value_with_what_only_the_server_knows() {
     let url = serve(job_route(job("running"))).await;
     let ran = run(&url, &["show", JOB, "--json"]).await;
@@ -90,7 +141,7 @@ async fn a_timeout_leaves_the_job_alone_and_is_exit_7() {
     let url = serve(sent(stream(job_route(job("running")), &[]))).await;
     let ran = run(&url, &["send", "refund", "hi", "--wait", "--timeout", "50ms"]).await;
     assert_eq!(ran.exit(), Exit::StillRunning);
-    assert!(ran.stderr.contains("the job goes on"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("the job is still running"), "{}", ran.stderr);
 }
 
 /// A server whose job has ended as soon as it is asked for the second time.
@@ -206,6 +257,65 @@ async fn a_signal_says_what_became_of_it() {
 }
 
 #[tokio::test]
+async fn a_slip_of_quoting_uses_up_no_approval() {
+    let payload = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let kept = std::sync::Arc::clone(&payload);
+    let signal = move |body: Bytes| async move {
+        let body: Value = serde_json::from_slice(&body).unwrap();
+        kept.lock().unwrap().push(body["payload"].clone());
+        json!({ "status": "delivered", "payload_matches": true }).to_string()
+    };
+    let url = serve(Router::new().route("/api/jobs/{id}/signal", post(signal))).await;
+    let ran = run(&url, &["signal", JOB, "k", "{approved: true}"]).await;
+    assert_eq!(ran.exit(), Exit::Usage);
+    assert!(ran.error().contains("nothing was sent"), "{}", ran.error());
+    let ran = run(&url, &["send", "refund", "[1, 2"]).await;
+    assert!(ran.exit() == Exit::Usage && ran.error().starts_with("MESSAGE begins with `[`"), "{}", ran.error());
+    let ran = run(&url, &["signal", JOB, "k", "{approved: true}", "--text"]).await;
+    assert_eq!(ran.exit(), Exit::Done);
+    assert_eq!(*payload.lock().unwrap(), [json!("{approved: true}")]);
+}
+
+#[tokio::test]
+async fn followed_events_are_a_json_value_each() {
+    let events = [event(5, "node_started", &json!({ "node": "pay" })), event(6, "job_completed", &json!({}))];
+    let url = serve(stream(job_route(job("running")), &events)).await;
+    let ran = run(&url, &["events", JOB, "--follow", "--json"]).await;
+    assert_eq!(ran.exit(), Exit::Done);
+    let seqs: Vec<Value> =
+        ran.stdout.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["seq"].clone()).collect();
+    assert_eq!(seqs, [json!(5), json!(6)]);
+}
+
+#[tokio::test]
+async fn no_error_of_json_says_its_code_twice() {
+    let problem = super::samples::problem("job_not_found", 404, "there is no job job_1").to_string();
+    let answer = move || std::future::ready((StatusCode::NOT_FOUND, problem.clone()));
+    let url = serve(Router::new().route("/api/jobs/{id}", get(answer))).await;
+    let error = run(&url, &["show", JOB]).await.ended.unwrap_err();
+    assert_eq!((error.code(), error.message().as_str()), ("job_not_found", "there is no job job_1"));
+}
+
+#[tokio::test]
+async fn what_is_to_be_copied_is_whole_on_a_narrow_terminal() {
+    let mut waiting = waiting();
+    waiting["reason"] = json!("a refund of 20 EUR for a customer who has written to us three times in a single week");
+    let events = [event(5, "job_failed", &json!({ "error": { "code": "boom", "message": "no" } }))];
+    let error = json!({ "code": "boom", "message": "no", "node_id": null });
+    let first = job_with("parked", json!({ "waiting": waiting }));
+    let url = serve(ending(first, job_with("failed", json!({ "error": error })), &events)).await;
+    let ran = run_on(&url, &["watch", JOB], true).await;
+    let answer = format!("  answer with: aetheris signal {JOB} 'approve it' '{{\"approved\": true}}'\n");
+    assert!(ran.stdout.contains(&answer), "{:?}", ran.stdout);
+    assert!(!ran.stdout.contains("\u{1b}[?7l"), "{:?}", ran.stdout);
+    // Head, two steps, the wait in two lines, its times, and the command, which the terminal breaks into two.
+    assert!(ran.stdout.contains("\u{1b}[8A\r\u{1b}[J"), "{:?}", ran.stdout);
+    for line in ran.stdout.lines().filter(|line| !line.contains("answer with")) {
+        assert!(crate::render::width(line) <= super::server::COLUMNS, "{line:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_doubt_is_resolved_with_its_result() {
     let resolve = |body: Bytes| async move {
         let body: Value = serde_json::from_slice(&body).unwrap();
@@ -227,6 +337,10 @@ async fn a_doubt_is_resolved_with_its_result() {
     // The permit that is in doubt now goes with it.
     let ran = run(&url, &words).await;
     assert_eq!(ran.stdout, format!("recorded: it happened. {JOB} is pending\n"));
+    // The only call of a job that is in doubt need not be named.
+    let words = ["in-doubt", "resolve", JOB, "--happened", "--result", "{\"r\": 1}", "--note", "seen"];
+    let ran = run(&url, &words).await;
+    assert_eq!(ran.stdout, format!("recorded: it happened. {JOB} is pending\n"), "{:?}", ran.ended);
 }
 
 #[tokio::test]
@@ -265,12 +379,18 @@ async fn agent_files_are_checked_without_a_server_and_put_under_their_name() {
 #[tokio::test]
 async fn commands_without_a_server() {
     let nowhere = "http://127.0.0.1:1";
-    let ran = run(nowhere, &["why", JOB]).await;
-    assert_eq!((ran.exit(), ran.error().as_str()), (Exit::Usage, "`why` is not supported yet by this build"));
+    let ran = run(nowhere, &["fork", JOB]).await;
+    assert_eq!((ran.exit(), ran.error().as_str()), (Exit::Usage, "`fork` is not supported yet by this build"));
     let ran = run(nowhere, &["config", "show"]).await;
     assert!(ran.stdout.contains("\nworker.lease_ttl"), "{}", ran.stdout);
     let ran = run(nowhere, &["config", "check", "--config", "/does/not/exist"]).await;
     assert_eq!(ran.exit(), Exit::CheckFailed);
+    let file = std::env::temp_dir().join(format!("aetheris-config-{}.yaml", std::process::id()));
+    std::fs::write(&file, "models:\n  local: { base_url: 'http://h/v1', api_key_env: AETHERIS_UNSET_KEY }\n").unwrap();
+    let ran = run(nowhere, &["config", "check", "--config", file.to_str().unwrap()]).await;
+    assert_eq!(ran.exit(), Exit::CheckFailed);
+    assert!(ran.stdout.contains("the environment variable AETHERIS_UNSET_KEY is not set"), "{}", ran.stdout);
+    std::fs::remove_file(&file).unwrap();
     let ran = run(nowhere, &["completions", "bash"]).await;
     assert!(ran.stdout.contains("_aetheris"), "{}", ran.stdout);
     let ran = run(nowhere, &["guarantees"]).await;

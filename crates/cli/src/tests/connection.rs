@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::samples::{JOB, event, job, problem, sse};
 use super::server::{run, serve};
-use crate::client::{Client, Follow};
+use crate::client::{Client, Follow, News};
 use crate::error::Error;
 use crate::exit::Exit;
 
@@ -81,6 +81,97 @@ async fn names_are_escaped_and_a_path_before_the_api_is_kept() {
     assert_eq!(ran.exit(), Exit::Usage);
     let ran = run(&url, &["jobs", "--label", "team=a&b"]).await;
     assert_eq!(ran.error(), "/api/jobs?label=team%3Da%26b&limit=20 (invalid_request)");
+}
+
+#[tokio::test]
+async fn a_password_in_the_servers_url_is_printed_nowhere() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let host = listener.local_addr().unwrap().to_string();
+    drop(listener);
+    let commands: [&[&str]; 5] = [
+        &["jobs"],
+        &["send", "refund", "hi", "--wait"],
+        &["watch", JOB],
+        &["agent", "list", "--json"],
+        &["events", JOB, "--follow", "--json"],
+    ];
+    for words in commands {
+        let ran = run(&format!("http://operator:hunter2@{host}/"), words).await;
+        let error = ran.ended.unwrap_err();
+        let all = [ran.stdout, ran.stderr, error.to_string(), error.message(), format!("{error:?}")].concat();
+        assert!(!all.contains("hunter2") && !all.contains("operator"), "{words:?}: {all}");
+        assert!(all.contains(&format!("http://{host}")), "{words:?}: {all}");
+    }
+    for text in ["operator:hunter2@host:8080", "operator:hunter2@", "ftp://operator:hunter2@host", "//a:hunter2@"] {
+        let error = Client::new(text).unwrap_err();
+        assert!(!error.to_string().contains("hunter2"), "{error}");
+    }
+    let client = client("http://operator:hunter2@host");
+    assert!(!format!("{client:?}").contains("hunter2"));
+}
+
+#[tokio::test]
+async fn the_commands_to_copy_have_no_password() {
+    let sent = || async { (StatusCode::ACCEPTED, json!({ "job_id": JOB, "status": "pending" }).to_string()) };
+    let url = serve(Router::new().route("/api/agents/{agent}/message", axum::routing::post(sent))).await;
+    let with_password = url.replace("http://", "http://operator:hunter2@");
+    let ran = super::server::run_elsewhere(&with_password, &["send", "refund", "hi"]).await;
+    assert_eq!(ran.exit(), Exit::Done, "{:?}", ran.ended);
+    assert!(ran.stderr.contains(&format!("aetheris --server {url} watch {JOB}")), "{}", ran.stderr);
+    assert!(!ran.stderr.contains("hunter2"), "{}", ran.stderr);
+}
+
+/// One life of a server on this address, which streams these events and then nothing: its connections end
+/// with its runtime.
+async fn life(address: std::net::SocketAddr, events: &[Value]) -> tokio::runtime::Runtime {
+    let text: String = events.iter().map(sse).collect();
+    let stream = move || {
+        let begun = futures_util::stream::once(std::future::ready(Ok::<_, std::io::Error>(text.clone())));
+        let open = futures_util::StreamExt::chain(begun, futures_util::stream::pending());
+        async move { ([("content-type", "text/event-stream")], Body::from_stream(open)) }
+    };
+    let router = Router::new().route("/api/jobs/{id}/events/stream", get(stream));
+    // The life before may not have closed its socket yet.
+    let listener = loop {
+        match std::net::TcpListener::bind(address) {
+            Ok(listener) => break listener,
+            Err(_) => tokio::task::yield_now().await,
+        }
+    };
+    listener.set_nonblocking(true).unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    runtime.spawn(async move {
+        let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+        axum::serve(listener, router).await.unwrap();
+    });
+    runtime
+}
+
+#[tokio::test]
+async fn whoever_follows_is_told_at_once_that_the_server_has_gone_and_that_it_is_back() {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let mut first = Some(life(free, &history()[..2]).await);
+    let mut follow = Follow::start(&client(&format!("http://{free}")), JOB, 0);
+    let mut seen = Vec::new();
+    let mut second = None;
+    while let Some(news) = follow.news().await.unwrap() {
+        seen.push(match news {
+            News::Event(event) => event.seq.to_string(),
+            News::Away { reason, .. } => {
+                assert!(!reason.is_empty());
+                second = Some(life(free, &history()[2..]).await);
+                "away".to_owned()
+            }
+            News::Back => "back".to_owned(),
+        });
+        if seen.len() == 2
+            && let Some(first) = first.take()
+        {
+            first.shutdown_background();
+        }
+    }
+    assert_eq!(seen, ["1", "2", "away", "back", "3", "4"]);
+    second.unwrap().shutdown_background();
 }
 
 #[test]

@@ -14,6 +14,9 @@ use crate::exit::Exit;
 use crate::out::Out;
 use crate::render::Style;
 
+/// Columns of the terminal of [`run_on`].
+pub(super) const COLUMNS: usize = 80;
+
 /// Serves on a free port until the test ends.
 pub(super) async fn serve(router: Router) -> String {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -71,15 +74,24 @@ pub(super) async fn run(server: &str, words: &[&str]) -> Ran {
     run_on(server, words, false).await
 }
 
+/// The same where nothing but the command line names the server.
+pub(super) async fn run_elsewhere(server: &str, words: &[&str]) -> Ran {
+    run_in(server, words, false, &Environment::of(&[])).await
+}
+
 /// The same on a terminal.
 pub(super) async fn run_on(server: &str, words: &[&str], live: bool) -> Ran {
+    run_in(server, words, live, &Environment::of(&[("AETHERIS_SERVER", server)])).await
+}
+
+async fn run_in(server: &str, words: &[&str], live: bool, env: &Environment) -> Ran {
     let _installed = rustls::crypto::ring::default_provider().install_default();
     let line = ["aetheris", "--server", server].into_iter().chain(words.iter().copied());
     let args = Args::try_parse_from(line).unwrap();
     let (stdout, stderr) = (Kept::default(), Kept::default());
-    let style = Style::default();
+    let style = Style { columns: live.then_some(COLUMNS), ..Style::default() };
     let out = Out::to(Box::new(stdout.clone()), Box::new(stderr.clone()), args.global.json, live, style);
-    let context = Context::new(out, &args.global, Environment::of(&[("AETHERIS_SERVER", server)]));
+    let context = Context::new(out, &args.global, env.clone());
     let ended = commands::run(args, &context).await;
     Ran { ended, stdout: stdout.text(), stderr: stderr.text() }
 }

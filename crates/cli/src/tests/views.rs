@@ -1,12 +1,15 @@
 //! Pages as people read them.
 
+use std::collections::BTreeMap;
+
 use aetheris_api::{InDoubtView, JobView, TraceView, WaitView};
 use aetheris_core::time::Timestamp;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::samples::{JOB, KEY, job, job_with, step, trace, waiting};
-use crate::render::{self, Now, Style};
+use crate::render::jobs::Beside;
+use crate::render::{self, Now, Style, Values};
 
 fn typed<T: DeserializeOwned>(value: &Value) -> T {
     serde_json::from_str(&value.to_string()).unwrap()
@@ -21,7 +24,7 @@ fn the_page_of_a_job_that_waits() {
     let mut view = job_with("parked", json!({ "waiting": waiting(), "labels": { "team": "billing" } }));
     view["steps"]["approval"]["status"] = json!("waiting");
     view["steps"]["approval"]["started_at"] = json!("2026-11-21T09:30:01Z");
-    let page = render::jobs::page(&typed::<JobView>(&view), &[], "aetheris", Style::default(), now());
+    let page = render::jobs::page(&typed::<JobView>(&view), &Beside::default(), "aetheris", Style::default(), now());
     let expected = format!(
         "{JOB}  parked
   agent       refund version 1
@@ -37,7 +40,8 @@ Steps
   ✓ query_order    12.5ms
   ◦ approval       waiting · 59.0s
 
-approval waits for a person: a refund of 20 EUR, for 59s, until 2026-11-22 09:30:00Z
+approval waits for a person: a refund of 20 EUR
+  waiting for 59s, until 2026-11-22 09:30:00Z
   answer with: aetheris signal {JOB} 'approve it' '{{\"approved\": true}}'
 "
     );
@@ -48,7 +52,7 @@ approval waits for a person: a refund of 20 EUR, for 59s, until 2026-11-22 09:30
 fn the_page_of_a_job_that_failed() {
     let error = json!({ "code": "in_doubt_unresolved", "message": "nobody knows", "node_id": "pay" });
     let view = typed::<JobView>(&job_with("failed", json!({ "error": error, "steps": null, "message": null })));
-    let page = render::jobs::page(&view, &[], "aetheris", Style::default(), now());
+    let page = render::jobs::page(&view, &Beside::default(), "aetheris", Style::default(), now());
     assert!(page.ends_with("\nfailed at pay: in_doubt_unresolved\n  nobody knows\n"), "{page}");
 }
 
@@ -57,7 +61,7 @@ fn a_doubt_points_to_the_list() {
     let mut doubt = waiting();
     doubt["doubt"] = json!(true);
     let view = typed::<JobView>(&job_with("parked", json!({ "waiting": doubt })));
-    let page = render::jobs::page(&view, &[], "aetheris --server http://h:1", Style::default(), now());
+    let page = render::jobs::page(&view, &Beside::default(), "aetheris --server http://h:1", Style::default(), now());
     assert!(page.contains("approval is in doubt: its call has started and its outcome is unknown"), "{page}");
     assert!(page.contains("answer with: aetheris --server http://h:1 in-doubt\n"), "{page}");
 }
@@ -75,7 +79,7 @@ fn the_list_of_jobs() {
 {JOB}  refund  parked  1m ago   59s ago  human approve it
 "
     );
-    assert_eq!(render::jobs::table(&jobs, Style::default(), now()), expected);
+    assert_eq!(render::jobs::table(&jobs, &BTreeMap::new(), Style::default(), now()), expected);
 }
 
 #[test]
@@ -113,7 +117,7 @@ CLAIM  WORKER  FROM                  TOOK   ENDED BY
 used 1 tool call, 0 tokens
 "
     );
-    assert_eq!(render::trace::page(&view, Style::default(), now()), expected);
+    assert_eq!(render::trace::page(&view, &Values::default(), Style::default(), now()), expected);
 }
 
 #[test]
@@ -155,7 +159,58 @@ fn the_list_of_doubts_says_how_to_resolve_one() {
 #[test]
 fn nothing_is_coloured_unless_it_is_wanted() {
     let view: JobView = typed(&job("running"));
-    let plain = render::jobs::page(&view, &[], "aetheris", Style { color: false }, now());
-    let coloured = render::jobs::page(&view, &[], "aetheris", Style { color: true }, now());
+    let plain = render::jobs::page(&view, &Beside::default(), "aetheris", Style::default(), now());
+    let coloured =
+        render::jobs::page(&view, &Beside::default(), "aetheris", Style { color: true, columns: None }, now());
     assert!(!plain.contains('\u{1b}') && coloured.contains('\u{1b}'));
+}
+
+/// Every page that has long texts in it, at one width.
+fn pages(columns: usize) -> Vec<String> {
+    let style = Style { color: false, columns: Some(columns) };
+    let long = "a reason that is long, of somebody who wrote it without knowing how wide anybody's terminal is";
+    let mut wait = waiting();
+    wait["reason"] = json!(long);
+    let error = json!({ "code": "boom", "message": long, "node_id": "pay" });
+    let jobs: Vec<JobView> = vec![
+        typed(&job_with("failed", json!({ "error": error }))),
+        typed(&job_with("parked", json!({ "waiting": wait }))),
+    ];
+    let waits: Vec<WaitView> = vec![typed(&json!({
+        "age": "59s", "agent": "refund", "correlation_key": "k-1", "deadline": null, "doubt": false, "job_id": JOB,
+        "node_id": "approval", "reason": long, "session_id": null, "since": "2026-11-21T09:30:01Z",
+        "wait_type": "human",
+    }))];
+    let doubts: Vec<InDoubtView> = vec![typed(&json!({
+        "agent": "refund", "deadline": "2026-11-21T09:31:12Z", "effect": "at_most_once", "evidence": [],
+        "invocation": KEY, "job_id": JOB, "job_status": "parked", "node_id": "pay", "permit": 1, "policy": "human",
+        "reason": long, "since": "2026-11-21T09:30:00Z", "status": "in_doubt", "tool": "payments.refund",
+        "waiting": null,
+    }))];
+    let mut pay = step("pay", "tool", "failed");
+    pay["error"] = json!({ "code": "boom", "message": long, "node_id": null });
+    pay["tool"] =
+        json!({ "effect": "at_most_once", "invocation": KEY, "name": "payments.refund", "permits": 1, "version": "2" });
+    let trace: TraceView = typed(&trace(vec![step("query", "transform", "completed"), pay]));
+    vec![
+        render::jobs::table(&jobs, &BTreeMap::new(), style, now()),
+        render::jobs::page(&jobs[1], &Beside::default(), "aetheris", style, now()),
+        render::waits::table(&waits, "aetheris", style, now()),
+        render::waits::in_doubt(&doubts, "aetheris", style, now()),
+        render::trace::page(&trace, &Values::default(), style, now()),
+    ]
+}
+
+#[test]
+fn no_page_is_wider_than_the_terminal_and_nothing_to_copy_is_cut() {
+    for columns in [60, 80, 120, 200] {
+        for page in pages(columns) {
+            for line in page.lines() {
+                let command = line.contains("aetheris ");
+                assert!(command || render::width(line) <= columns, "{columns}: {line:?}\n{page}");
+                assert!(!command || !line.contains('…') || line.contains("'{…}'"), "{columns}: {line:?}");
+            }
+            assert!(page.contains(JOB), "{page}");
+        }
+    }
 }

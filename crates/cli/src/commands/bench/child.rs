@@ -25,6 +25,8 @@ impl Dev {
     pub(crate) async fn start(folder: &Path, agent: Option<&Path>, slots: usize) -> Result<Self, Error> {
         let program = std::env::current_exe().map_err(anyhow::Error::from)?;
         let mut command = Command::new(program);
+        // It ends with this process, however this one ends.
+        command.args(["child", "--parent", &std::process::id().to_string(), "--"]);
         command.arg("dev").arg("--data").arg(folder).args(["--listen", "127.0.0.1:0"]);
         if let Some(agent) = agent {
             command.arg("--agent").arg(agent);

@@ -16,9 +16,10 @@ mod steps;
 mod table;
 mod world;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::Context;
+use super::outside::{Folder, asked_to_stop};
 use crate::args;
 use crate::error::Error;
 use crate::exit::Exit;
@@ -29,14 +30,26 @@ pub(crate) use table::{Goal, Rows};
 pub(crate) struct Plan {
     /// Where databases are made.
     pub(crate) folder: PathBuf,
-    only: Vec<String>,
+    parts: Vec<&'static str>,
     /// Fewer rounds.
     pub(crate) quick: bool,
 }
 
+/// What can be measured, as `--only` names it.
+const PARTS: [&str; 6] = ["steps", "http", "signals", "replay", "restart", "memory"];
+
+/// The parts whose names contain one of these; all without any.
+fn chosen(only: &[String]) -> Result<Vec<&'static str>, Error> {
+    if let Some(unknown) = only.iter().find(|only| !PARTS.iter().any(|part| part.contains(only.as_str()))) {
+        return Err(Error::Usage(format!("--only: nothing is called `{unknown}`; there are {}", PARTS.join(", "))));
+    }
+    let wanted = |part: &&str| only.is_empty() || only.iter().any(|only| part.contains(only.as_str()));
+    Ok(PARTS.into_iter().filter(wanted).collect())
+}
+
 impl Plan {
     fn wants(&self, name: &str) -> bool {
-        self.only.is_empty() || self.only.iter().any(|only| name.contains(only.as_str()))
+        self.parts.contains(&name)
     }
 
     /// A count of rounds: a fifth where it is to be quick.
@@ -53,22 +66,32 @@ pub async fn run(given: &args::Bench, context: &Context) -> Result<Exit, Error> 
     if cfg!(debug_assertions) {
         context.out.note("this is a debug build: its figures say nothing. Build with --release");
     }
-    let folder = match &given.data {
-        Some(folder) => folder.clone(),
-        None => PathBuf::from(format!("aetheris-bench-{}", std::process::id())),
+    let parts = chosen(&given.only)?;
+    let cannot = |error| anyhow::anyhow!("the folder to measure in cannot be made: {error}");
+    // Removed when this ends, however it ends.
+    let (_removed, folder) = match &given.data {
+        Some(folder) => {
+            std::fs::create_dir_all(folder).map_err(cannot)?;
+            (None, folder.clone())
+        }
+        None => {
+            let made = Folder::make_in(Path::new("."), "aetheris-bench").map_err(cannot)?;
+            let path = made.path().to_owned();
+            (Some(made), path)
+        }
     };
-    std::fs::create_dir_all(&folder).map_err(|e| anyhow::anyhow!("{} cannot be made: {e}", folder.display()))?;
-    let plan = Plan { folder, only: given.only.clone(), quick: given.quick };
+    let plan = Plan { folder, parts, quick: given.quick };
     let mut rows = Rows::default();
-    let measured = Box::pin(measure(&plan, &mut rows, context)).await;
-    if given.data.is_none() {
-        std::fs::remove_dir_all(&plan.folder).map_err(|e| anyhow::anyhow!("{} is left: {e}", plan.folder.display()))?;
+    // What is measured holds this thread for long: the request to stop is heard by another one.
+    let stopped = tokio::spawn(asked_to_stop());
+    tokio::select! {
+        measured = Box::pin(measure(&plan, &mut rows, context)) => measured?,
+        stop = stopped => return Err(stop.map_err(anyhow::Error::from)?),
     }
-    measured?;
     if context.out.json {
         context.out.value(&rows)?;
     } else {
-        context.out.text(&rows.to_string())?;
+        context.out.text(&rows.table().render(context.out.style))?;
     }
     Ok(Exit::Done)
 }
@@ -85,7 +108,7 @@ async fn measure(plan: &Plan, rows: &mut Rows, context: &Context) -> Result<(), 
         note("jobs over HTTP");
         http::measure(plan, bare, rows).await?;
     }
-    if plan.wants("signal") {
+    if plan.wants("signals") {
         note("signals");
         signals::measure(plan, bare, rows).await?;
     }
@@ -106,4 +129,22 @@ async fn measure(plan: &Plan, rows: &mut Rows, context: &Context) -> Result<(), 
         memory::measure(plan, rows).await?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_part_is_refused_before_anything_is_measured() {
+        let only = |names: &[&str]| chosen(&names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
+        assert_eq!(only(&[]).unwrap(), PARTS);
+        assert_eq!(only(&["signal", "step"]).unwrap(), ["steps", "signals"]);
+        let error = only(&["steps", "nope"]).unwrap_err();
+        assert_eq!(error.exit(), Exit::Usage);
+        assert_eq!(
+            error.to_string(),
+            "--only: nothing is called `nope`; there are steps, http, signals, replay, restart, memory"
+        );
+    }
 }

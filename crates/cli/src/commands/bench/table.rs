@@ -1,10 +1,9 @@
 //! The rows of a benchmark, and how they are read.
 
-use std::fmt;
-
 use serde::Serialize;
 
 use crate::commands::prove;
+use crate::render::Table;
 
 /// What a figure is to be.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -80,9 +79,10 @@ fn number(value: f64) -> String {
     }
 }
 
-impl fmt::Display for Rows {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut lines = vec![["what", "figure", "goal", "", "how"].map(str::to_owned)];
+impl Rows {
+    /// The figures as a table.
+    pub(crate) fn table(&self) -> Table {
+        let mut table = Table::new(&["what", ">figure", ">goal", "", "~how"]);
         for row in &self.rows {
             let goal = match row.goal {
                 Goal::AtLeast(goal) => format!("≥ {}", number(goal)),
@@ -95,22 +95,9 @@ impl fmt::Display for Rows {
                 None => "",
             };
             let figure = format!("{} {}", number(row.value), row.unit);
-            lines.push([row.name.clone(), figure, goal, verdict.to_owned(), row.detail.clone()]);
+            table.row(vec![row.name.clone(), figure, goal, verdict.to_owned(), row.detail.clone()]);
         }
-        let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
-        let widths = [width(0), width(1), width(2), width(3)];
-        for line in &lines {
-            let [name, figure, goal, verdict, detail] = line;
-            let text = format!(
-                "{name:<w0$}  {figure:>w1$}  {goal:>w2$}  {verdict:<w3$}  {detail}",
-                w0 = widths[0],
-                w1 = widths[1],
-                w2 = widths[2],
-                w3 = widths[3]
-            );
-            writeln!(f, "{}", text.trim_end())?;
-        }
-        Ok(())
+        table
     }
 }
 

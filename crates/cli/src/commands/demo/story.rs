@@ -45,12 +45,17 @@ impl Story {
 
     /// Who does what.
     pub(super) fn tell(&self, who: &str, what: &str) {
-        self.timed(who, &cut(what, TEXT_COLUMNS), None);
+        self.timed(who, &self.fit(what), None);
     }
 
     /// The same, for the turns of the story.
     pub(super) fn turn(&self, tone: Tone, who: &str, what: &str) {
-        self.timed(who, &cut(what, TEXT_COLUMNS), Some(tone));
+        self.timed(who, &self.fit(what), Some(tone));
+    }
+
+    /// What is left of a line behind its time and who did it.
+    fn fit(&self, text: &str) -> String {
+        cut(&self.style().fit(text, 7 + 2 + WHO_COLUMNS + 2), TEXT_COLUMNS)
     }
 
     fn timed(&self, who: &str, what: &str, tone: Option<Tone>) {
@@ -68,7 +73,7 @@ impl Story {
             _ => None,
         };
         if let Some(words) = words(event) {
-            let text = cut(&format!("#{:<3}{} {words}", event.seq, event.kind), TEXT_COLUMNS);
+            let text = self.fit(&format!("#{:<3}{} {words}", event.seq, event.kind));
             self.timed("event", text.trim_end(), tone);
         }
     }
@@ -79,14 +84,14 @@ impl Story {
 
     /// Colour is chosen by stdout, to which nothing of this goes with `--json`.
     pub(super) fn style(&self) -> Style {
-        if self.out.json { Style { color: false } } else { self.out.style }
+        if self.out.json { Style::default() } else { self.out.style }
     }
 }
 
 /// What an event says; nothing for those that are not told.
 fn words(event: &EventView) -> Option<String> {
     let said: Value = serde_json::from_str(event.payload.text()).unwrap_or_default();
-    let text = |key: &str| said.get(key).map(|value| json_line(value, VALUE_COLUMNS)).unwrap_or_default();
+    let text = |key: &str| said.get(key).map(|value| cut(&json_line(value), VALUE_COLUMNS)).unwrap_or_default();
     let node = text("node");
     match event.kind.as_str() {
         "job_claimed" => Some(format!("epoch {} for {}", event.epoch, text("worker"))),

@@ -4,9 +4,14 @@ use std::fs::DirBuilder;
 use std::io::{Error, ErrorKind, Result};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Names that are tried.
 const NAMES_MAX: u32 = 1_000;
+
+/// How often a folder is tried to be removed while files appear in it, and the pause between two tries.
+const REMOVALS_MAX: u32 = 20;
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// A new folder that only its owner can look into; dropping it removes it with everything in it.
 pub(in crate::commands) struct Folder {
@@ -40,9 +45,19 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        if !self.keep
-            && let Err(error) = std::fs::remove_dir_all(&self.path)
-        {
+        if self.keep {
+            return;
+        }
+        let mut removed = std::fs::remove_dir_all(&self.path);
+        // A process that was just killed may still have made a file meanwhile.
+        for _ in 0..REMOVALS_MAX {
+            match &removed {
+                Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty => std::thread::sleep(PAUSE),
+                Ok(()) | Err(_) => break,
+            }
+            removed = std::fs::remove_dir_all(&self.path);
+        }
+        if let Err(error) = removed {
             tracing::warn!(%error, folder = %self.path.display(), "the folder could not be removed");
         }
     }

@@ -157,7 +157,7 @@ impl Teller {
     }
 
     fn style(&self) -> Style {
-        if self.out.json { Style { color: false } } else { self.out.style }
+        if self.out.json { Style::default() } else { self.out.style }
     }
 
     fn done(&self, done: &Done) {

@@ -1,0 +1,67 @@
+//! `init`: a working agent, its configuration, and the commands to try it.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use super::Context;
+use crate::args;
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::render::{Tone, shell};
+
+/// The agent's file; `NAME` stands for its name.
+const AGENT: &str = include_str!("../../init/agent.yaml");
+/// The configuration.
+const CONFIG: &str = include_str!("../../init/aetheris.yaml");
+
+/// The agent's name where nobody gives one.
+const NAME: &str = "greeter";
+
+/// Writes both files into a folder, which is made where it is not there. A file that is there stays.
+///
+/// # Errors
+/// The name is no agent's, a file is there already, or the folder cannot be written.
+pub(super) fn run(given: &args::Init, context: &Context) -> Result<Exit, Error> {
+    let name = given.name.as_deref().unwrap_or(NAME);
+    let agent = AGENT.replace("NAME", name);
+    if aetheris_agentfile::parse(&agent).is_err() {
+        return Err(Error::Usage(format!("`{name}` is not the name of an agent: expected 1 to 64 of a-z 0-9 -")));
+    }
+    let folder = given.dir.clone().unwrap_or_else(|| PathBuf::from(name));
+    let files = [(folder.join(format!("{name}.yaml")), agent.as_str()), (folder.join("aetheris.yaml"), CONFIG)];
+    if let Some((path, _)) = files.iter().find(|(path, _)| path.exists()) {
+        return Err(Error::Conflict(format!("{} exists: nothing was written", path.display())));
+    }
+    let cannot = |path: &Path, error| Error::Other {
+        message: format!("{} cannot be written: {error}", path.display()),
+        exit: Exit::Failed,
+    };
+    std::fs::create_dir_all(&folder).map_err(|error| cannot(&folder, error))?;
+    for (path, text) in &files {
+        // Whoever made it meanwhile keeps it.
+        let made = std::fs::File::create_new(path).and_then(|mut file| file.write_all(text.as_bytes()));
+        made.map_err(|error| cannot(path, error))?;
+    }
+    if context.out.json {
+        let files: Vec<&PathBuf> = files.iter().map(|(path, _)| path).collect();
+        context.out.value(&serde_json::json!({ "agent": name, "files": files }))?;
+        return Ok(Exit::Done);
+    }
+    context.out.text(&told(name, &folder, context))?;
+    Ok(Exit::Done)
+}
+
+/// The commands, each on a line to copy.
+fn told(name: &str, folder: &Path, context: &Context) -> String {
+    let dim = |text: &str| context.out.style.paint(Tone::Dim, text);
+    let enter = format!("cd {}", shell(&folder.display().to_string()));
+    format!(
+        "made {name}.yaml and aetheris.yaml in {}\n\n\
+         {}\n  {enter}\n  aetheris dev --config aetheris.yaml --agent {name}.yaml\n\n\
+         {}\n  {enter}\n  JOB=$(aetheris send {name} '{{\"name\": \"Ada\"}}')\n  aetheris show $JOB\n  \
+         aetheris signal $JOB approve-$JOB '{{\"approved\": true}}'\n  aetheris watch $JOB\n",
+        folder.display(),
+        dim("In one terminal, the server:"),
+        dim("In another one:"),
+    )
+}

@@ -1,0 +1,31 @@
+//! The number of the process that has a data folder, where people and scripts can read it.
+
+use std::path::{Path, PathBuf};
+
+/// The file in the data folder.
+const NAME: &str = "aetheris.pid";
+
+/// The file, for as long as the process runs; after a kill it stays until the next start. Only whoever
+/// holds the folder's lock may have one.
+#[derive(Debug)]
+pub(crate) struct PidFile {
+    path: PathBuf,
+}
+
+impl PidFile {
+    /// Writes it. Nothing depends on it: where it cannot be written, that is only said.
+    pub(crate) fn write(folder: &Path) -> Self {
+        let path = folder.join(NAME);
+        if let Err(error) = std::fs::write(&path, format!("{}\n", std::process::id())) {
+            tracing::warn!(%error, path = %path.display(), "the process's number could not be written");
+        }
+        Self { path }
+    }
+}
+
+impl Drop for PidFile {
+    fn drop(&mut self) {
+        // It may have been taken away already.
+        let _gone = std::fs::remove_file(&self.path);
+    }
+}
