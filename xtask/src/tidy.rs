@@ -80,6 +80,7 @@ const ROOT: &[&str] = &[
     "crates",
     "deny.toml",
     "docs",
+    "examples",
     "fuzz",
     "rustfmt.toml",
     "target",

@@ -1,0 +1,77 @@
+use std::path::Path;
+
+use crate::markdown::{Block, blocks};
+use crate::terminal::{Desk, Folder};
+
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+
+/// A copy of an example below a folder, with the ports that are free here.
+fn copy(example: &str, folder: &Path, desk: &Desk) {
+    let to = folder.join("examples").join(example);
+    std::fs::create_dir_all(&to).unwrap();
+    for file in std::fs::read_dir(Path::new(ROOT).join("examples").join(example)).unwrap() {
+        let path = file.unwrap().path();
+        if path.is_file() {
+            let text = desk.local(&std::fs::read_to_string(&path).unwrap());
+            std::fs::write(to.join(path.file_name().unwrap()), text).unwrap();
+        }
+    }
+}
+
+/// Types what the page of the examples says of one of them; what was printed by each block of the client.
+fn typed(example: &str, folder: &Folder, ports: &[u16]) -> Vec<String> {
+    let mut desk = Desk::new(&folder.0, ports);
+    copy(example, &folder.0, &desk);
+    let page = std::fs::read_to_string(Path::new(ROOT).join("examples/README.md")).unwrap();
+    let mut printed = Vec::new();
+    for block in blocks(&page, Some(example)) {
+        match block.name.as_str() {
+            "client" => printed.push(desk.run(&block)),
+            _ => desk.start(&block),
+        }
+    }
+    printed
+}
+
+#[test]
+fn the_refund_example_books_each_refund_once() {
+    let folder = Folder::new("refund");
+    let printed = typed("refund", &folder, &[8080, 9000]);
+    assert!(printed[0].contains("\"refund_id\": \"rf-1\""), "{}", printed[0]);
+    assert!(printed[1].contains("\"refund_id\": \"rf-2\""), "{}", printed[1]);
+    assert!(printed[1].contains("reconciled: the other side was asked and knew it"), "{}", printed[1]);
+    let book = std::fs::read_to_string(folder.0.join("examples/refund/bookings.jsonl")).unwrap();
+    assert_eq!(book.lines().count(), 2, "{book}");
+}
+
+#[test]
+fn the_triage_example_stores_what_a_person_has_seen() {
+    let folder = Folder::new("triage");
+    let printed = typed("triage", &folder, &[8080, 9100]);
+    assert!(printed[0].contains("\"answered\": \"Ada\""), "{}", printed[0]);
+}
+
+/// A refusal stands: a call that comes after "did not happen" is not booked.
+#[test]
+fn the_payments_service_refuses_what_it_has_denied() {
+    let folder = Folder::new("refusal");
+    let mut desk = Desk::new(&folder.0, &[9000]);
+    copy("refund", &folder.0, &desk);
+    let block = |name: &str, lines: &[&str]| Block {
+        language: "sh".to_owned(),
+        name: name.to_owned(),
+        lines: lines.iter().map(|line| (*line).to_owned()).collect(),
+    };
+    desk.start(&block("service", &["cd examples/refund", "python3 payments.py --port 9000 --book b.jsonl"]));
+    let ask = r#"curl -s -X POST localhost:9000/refunds/outcome -d '{"idempotency_key": "k", "permit": "1.1"}'"#;
+    let send = |permit: &str| {
+        format!(
+            "curl -s -o out -w '%{{http_code}}' -X POST localhost:9000/refunds -H 'Idempotency-Key: k' \
+             -H 'Aetheris-Permit: {permit}' -d '{{\"cents\": 1}}'"
+        )
+    };
+    assert!(desk.run(&block("client", &[ask])).contains("did_not_happen"));
+    assert!(desk.run(&block("client", &[send("1.1").as_str()])).contains("410"));
+    assert!(desk.run(&block("client", &[send("1.2").as_str()])).contains("201"));
+    assert!(desk.run(&block("client", &[ask])).contains("\"happened\""));
+}

@@ -1,0 +1,54 @@
+use std::process::Command;
+
+use crate::markdown::Block;
+use crate::terminal::{Desk, Folder};
+
+/// The commands that `init` prints, in the order of its terminals.
+fn printed_commands(folder: &Folder) -> Vec<Vec<String>> {
+    let made = Command::new(env!("CARGO_BIN_EXE_aetheris")).args(["init", "hello"]).current_dir(&folder.0).output();
+    let made = made.unwrap();
+    assert!(made.status.success(), "{made:?}");
+    let text = String::from_utf8(made.stdout).unwrap();
+    let mut terminals = Vec::new();
+    for line in text.lines() {
+        match line.strip_prefix("  ") {
+            Some(command) => terminals.last_mut().map_or((), |lines: &mut Vec<String>| lines.push(command.to_owned())),
+            None if line.ends_with(':') => terminals.push(Vec::new()),
+            None => {}
+        }
+    }
+    terminals
+}
+
+#[test]
+fn what_init_writes_runs_as_it_says() {
+    let folder = Folder::new("init");
+    let terminals = printed_commands(&folder);
+    assert_eq!(terminals.len(), 2, "{terminals:?}");
+    let mut desk = Desk::new(&folder.0, &[8080]);
+    let block = |name: &str, lines: &[String]| Block {
+        language: "sh".to_owned(),
+        name: name.to_owned(),
+        lines: lines.to_vec(),
+    };
+    desk.start(&block("server", &terminals[0]));
+    let printed = desk.run(&block("client", &terminals[1]));
+    assert!(printed.contains("\"text\": \"Hello Ada, welcome!\""), "{printed}");
+    assert!(printed.contains("hello completed"), "{printed}");
+
+    let again = Command::new(env!("CARGO_BIN_EXE_aetheris")).args(["init", "hello"]).current_dir(&folder.0).output();
+    let again = again.unwrap();
+    assert_eq!(again.status.code(), Some(4), "{again:?}");
+    assert!(String::from_utf8(again.stderr).unwrap().contains("exists: nothing was written"));
+    // Killed at any instant, and by its own number alone.
+    let pid = std::fs::read_to_string(folder.0.join("hello/data/aetheris.pid")).unwrap();
+    assert!(pid.trim().parse::<u32>().is_ok(), "{pid}");
+}
+
+#[test]
+fn a_name_that_is_no_agents_is_refused_and_nothing_is_written() {
+    let folder = Folder::new("init-name");
+    let made = Command::new(env!("CARGO_BIN_EXE_aetheris")).args(["init", "No Name"]).current_dir(&folder.0).output();
+    assert_eq!(made.unwrap().status.code(), Some(2));
+    assert_eq!(std::fs::read_dir(&folder.0).unwrap().count(), 0);
+}

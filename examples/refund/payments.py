@@ -1,0 +1,105 @@
+"""The payments service of the example `refund`, in one file and without dependencies.
+
+It books every refund that it accepts in a file, one JSON object a line. It knows its callers by their
+`Idempotency-Key`: a key is booked at most once, and a key that was reported as "did not happen" is refused
+from then on (410), so that a late call cannot be booked after all.
+"""
+
+import argparse
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+ORDERS = {
+    "A-1": {"cents": 4990, "total": "49.90 EUR"},
+    "A-2": {"cents": 1250, "total": "12.50 EUR"},
+}
+
+
+def permit_of(text):
+    """`generation.n` as a pair, which is how permits compare."""
+    generation, number = text.split(".")
+    return int(generation), int(number)
+
+
+class Book:
+    """What is booked and what is refused, under one lock."""
+
+    def __init__(self, path):
+        self.lock = threading.Lock()
+        self.path = path
+        self.booked = {}
+        self.refused = {}
+        self.hold = threading.Event()
+
+    def refund(self, key, permit, body):
+        with self.lock:
+            if key in self.booked:
+                return 200, self.booked[key]
+            if key in self.refused and permit <= self.refused[key]:
+                return 410, {"error": "reported as not happened; refused since"}
+            refund = {"refund_id": f"rf-{len(self.booked) + 1}", **body}
+            with open(self.path, "a", encoding="utf-8") as file:
+                file.write(json.dumps({"key": key, **refund}) + "\n")
+            self.booked[key] = refund
+            return 201, refund
+
+    def outcome(self, key, permit):
+        with self.lock:
+            if key in self.booked:
+                return {"outcome": "happened", "result": self.booked[key]}
+            self.refused[key] = max(permit, self.refused.get(key, permit))
+            return {"outcome": "did_not_happen"}
+
+
+class Handler(BaseHTTPRequestHandler):
+    book: Book
+
+    def do_GET(self):
+        order = ORDERS.get(self.path.removeprefix("/orders/"))
+        self.answer(*((200, order) if order else (404, {"error": "no such order"})))
+
+    def do_POST(self):
+        length = int(self.headers.get("Content-Length", 0))
+        body = json.loads(self.rfile.read(length) or b"{}")
+        if self.path == "/refunds":
+            permit = permit_of(self.headers.get("Aetheris-Permit", "1.1"))
+            status, refund = self.book.refund(self.headers["Idempotency-Key"], permit, body)
+            if self.book.hold.is_set():
+                self.book.hold.clear()
+                self.close_connection = True  # booked, and nobody is told
+                return
+            self.answer(status, refund)
+        elif self.path == "/refunds/outcome":
+            self.answer(200, self.book.outcome(body["idempotency_key"], permit_of(body.get("permit", "1.1"))))
+        elif self.path == "/control/hold":
+            self.book.hold.set()
+            self.answer(200, {"hold": "the next refund is booked and not answered"})
+        else:
+            self.answer(404, {"error": "nothing here"})
+
+    def answer(self, status, value):
+        body = json.dumps(value).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *args):
+        pass
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--port", type=int, default=9000)
+    parser.add_argument("--book", default="bookings.jsonl")
+    given = parser.parse_args()
+    Handler.book = Book(given.book)
+    server = ThreadingHTTPServer(("127.0.0.1", given.port), Handler)
+    print(f"payments: listening on http://127.0.0.1:{server.server_address[1]}", flush=True)
+    server.serve_forever()
+
+
+if __name__ == "__main__":
+    main()
