@@ -63,7 +63,7 @@ class Handler(BaseHTTPRequestHandler):
         length = int(self.headers.get("Content-Length", 0))
         body = json.loads(self.rfile.read(length) or b"{}")
         if self.path == "/refunds":
-            permit = permit_of(self.headers.get("Aetheris-Permit", "1.1"))
+            permit = permit_of(self.headers["Aetheris-Permit"])
             status, refund = self.book.refund(self.headers["Idempotency-Key"], permit, body)
             if self.book.hold.is_set():
                 self.book.hold.clear()
@@ -71,7 +71,7 @@ class Handler(BaseHTTPRequestHandler):
                 return
             self.answer(status, refund)
         elif self.path == "/refunds/outcome":
-            self.answer(200, self.book.outcome(body["idempotency_key"], permit_of(body.get("permit", "1.1"))))
+            self.answer(200, self.book.outcome(body["idempotency_key"], permit_of(body["permit"])))
         elif self.path == "/control/hold":
             self.book.hold.set()
             self.answer(200, {"hold": "the next refund is booked and not answered"})

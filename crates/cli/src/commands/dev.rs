@@ -240,7 +240,7 @@ fn announce(out: &Out, wired: &Wired, ready: &str, address: Option<std::net::Soc
     tracing::info!(%instance, version, store, listening = url.unwrap_or_default(), open_files = wired.open_files, "started");
 }
 
-const STOPPING: &str = "stopping: nothing new starts and jobs are given back; calls that have left are awaited. Stop again to give those up";
+const STOPPING: &str = "stopping: no new claims, jobs are given back, calls that have left are awaited. Stop again to stop waiting for them";
 
 fn start_server(wired: &Wired, listener: TcpListener, tasks: &mut Tasks, background: &CancellationToken) {
     let served = aetheris_server::serve(listener, wired.app_state(), background.clone());

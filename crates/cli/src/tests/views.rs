@@ -182,9 +182,9 @@ fn pages(columns: usize) -> Vec<String> {
         "wait_type": "human",
     }))];
     let doubts: Vec<InDoubtView> = vec![typed(&json!({
-        "agent": "refund", "deadline": "2026-11-21T09:31:12Z", "effect": "at_most_once", "evidence": [],
+        "accepted_from": "2026-11-21T09:32:12Z", "agent": "refund", "deadline": "2026-11-21T09:31:12Z", "effect": "at_most_once", "evidence": [],
         "invocation": KEY, "job_id": JOB, "job_status": "parked", "node_id": "pay", "permit": 1, "policy": "human",
-        "reason": long, "since": "2026-11-21T09:30:00Z", "status": "in_doubt", "tool": "payments.refund",
+        "reason": long, "sent_permit": "1.1", "since": "2026-11-21T09:30:00Z", "status": "in_doubt", "tool": "payments.refund",
         "waiting": null,
     }))];
     let mut pay = step("pay", "tool", "failed");

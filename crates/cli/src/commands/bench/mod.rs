@@ -30,26 +30,54 @@ pub(crate) use table::{Goal, Rows};
 pub(crate) struct Plan {
     /// Where databases are made.
     pub(crate) folder: PathBuf,
-    parts: Vec<&'static str>,
+    parts: Vec<Part>,
     /// Fewer rounds.
     pub(crate) quick: bool,
 }
 
-/// What can be measured, as `--only` names it.
-const PARTS: [&str; 6] = ["steps", "http", "signals", "replay", "restart", "memory"];
+/// What can be measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Steps,
+    Http,
+    Signals,
+    Replay,
+    Restart,
+    Readers,
+    Memory,
+}
+
+impl Part {
+    const ALL: [Self; 7] =
+        [Self::Steps, Self::Http, Self::Signals, Self::Replay, Self::Restart, Self::Readers, Self::Memory];
+
+    /// As `--only` names it.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Steps => "steps",
+            Self::Http => "http",
+            Self::Signals => "signals",
+            Self::Replay => "replay",
+            Self::Restart => "restart",
+            Self::Readers => "readers",
+            Self::Memory => "memory",
+        }
+    }
+}
 
 /// The parts whose names contain one of these; all without any.
-fn chosen(only: &[String]) -> Result<Vec<&'static str>, Error> {
-    if let Some(unknown) = only.iter().find(|only| !PARTS.iter().any(|part| part.contains(only.as_str()))) {
-        return Err(Error::Usage(format!("--only: nothing is called `{unknown}`; there are {}", PARTS.join(", "))));
+fn chosen(only: &[String]) -> Result<Vec<Part>, Error> {
+    if let Some(unknown) = only.iter().find(|only| !Part::ALL.iter().any(|part| part.name().contains(only.as_str()))) {
+        let names = Part::ALL.map(Part::name).join(", ");
+        return Err(Error::Usage(format!("--only: nothing is called `{unknown}`; there are {names}")));
     }
-    let wanted = |part: &&str| only.is_empty() || only.iter().any(|only| part.contains(only.as_str()));
-    Ok(PARTS.into_iter().filter(wanted).collect())
+    let wanted = |part: &Part| only.is_empty() || only.iter().any(|only| part.name().contains(only.as_str()));
+    Ok(Part::ALL.into_iter().filter(wanted).collect())
 }
 
 impl Plan {
-    fn wants(&self, name: &str) -> bool {
-        self.parts.contains(&name)
+    fn wants(&self, part: Part) -> bool {
+        self.parts.contains(&part)
     }
 
     /// A count of rounds: a fifth where it is to be quick.
@@ -100,31 +128,31 @@ async fn measure(plan: &Plan, rows: &mut Rows, context: &Context) -> Result<(), 
     let note = |what: &str| context.out.note(&format!("measuring {what}…"));
     note("bare commits");
     let bare = bare::measure(plan, rows)?;
-    if plan.wants("steps") {
+    if plan.wants(Part::Steps) {
         note("steps");
         steps::measure(plan, rows).await?;
     }
-    if plan.wants("http") {
+    if plan.wants(Part::Http) {
         note("jobs over HTTP");
         http::measure(plan, bare, rows).await?;
     }
-    if plan.wants("signals") {
+    if plan.wants(Part::Signals) {
         note("signals");
         signals::measure(plan, bare, rows).await?;
     }
-    if plan.wants("replay") {
+    if plan.wants(Part::Replay) {
         note("replay");
         replay::measure(plan, rows).await?;
     }
-    if plan.wants("restart") {
+    if plan.wants(Part::Restart) {
         note("a restart after kill -9");
         restart::measure(plan, rows).await?;
     }
-    if plan.wants("readers") {
+    if plan.wants(Part::Readers) {
         note("readers of a large job");
         readers::measure(plan, rows).await?;
     }
-    if plan.wants("memory") {
+    if plan.wants(Part::Memory) {
         note("memory and idle work");
         memory::measure(plan, rows).await?;
     }
@@ -138,13 +166,13 @@ mod tests {
     #[test]
     fn an_unknown_part_is_refused_before_anything_is_measured() {
         let only = |names: &[&str]| chosen(&names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
-        assert_eq!(only(&[]).unwrap(), PARTS);
-        assert_eq!(only(&["signal", "step"]).unwrap(), ["steps", "signals"]);
+        assert_eq!(only(&[]).unwrap(), Part::ALL);
+        assert_eq!(only(&["signal", "step"]).unwrap(), [Part::Steps, Part::Signals]);
         let error = only(&["steps", "nope"]).unwrap_err();
         assert_eq!(error.exit(), Exit::Usage);
         assert_eq!(
             error.to_string(),
-            "--only: nothing is called `nope`; there are steps, http, signals, replay, restart, memory"
+            "--only: nothing is called `nope`; there are steps, http, signals, replay, restart, readers, memory"
         );
     }
 }
