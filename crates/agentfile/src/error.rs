@@ -12,6 +12,8 @@ pub enum Code {
     BadDuration,
     /// A name with characters that it must not have, or too long.
     BadName,
+    /// A JSON Schema that is wrong, or beyond what is accepted.
+    BadSchema,
     /// A template or condition that cannot work.
     BadTemplate,
     /// A value that its key does not take.
@@ -51,6 +53,7 @@ impl Code {
         match self {
             Self::BadDuration => "bad_duration",
             Self::BadName => "bad_name",
+            Self::BadSchema => "bad_schema",
             Self::BadTemplate => "bad_template",
             Self::BadValue => "bad_value",
             Self::Cycle => "cycle",

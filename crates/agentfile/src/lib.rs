@@ -58,6 +58,7 @@ fn agent(root: &Item<'_>, errors: &mut Errors) -> Option<Agent> {
     let name = fields.need("agent", errors).and_then(|item| item.name("-", false, errors));
     let version = fields.take("version").and_then(|item| version(&item, errors));
     let description = fields.take("description").and_then(|item| item.text(errors)).unwrap_or_default();
+    let message_schema = fields.take("message_schema").and_then(|item| settings::schema(&item, errors));
     not_yet(&mut fields, errors);
     let deadline = fields.take("deadline").and_then(|item| item.span(false, limits::SPAN_MAX, errors));
     let plan = plan(&mut fields, errors);
@@ -66,6 +67,7 @@ fn agent(root: &Item<'_>, errors: &mut Errors) -> Option<Agent> {
         agent: AgentName::from(name?),
         deadline,
         description: description.to_owned(),
+        message_schema: message_schema.map(|(json, _)| json),
         plan: Arc::new(plan?),
         planner: Planner::Static,
         version: version.unwrap_or_else(|| VERSION_DEFAULT.to_owned()),

@@ -7,6 +7,7 @@ use aetheris_core::json::Json;
 use aetheris_core::limits;
 use aetheris_core::plan::{AnswerFormat, LlmNode, Node, NodeKind, OnDeadline, WaitNode, WaitType};
 use aetheris_core::retry::RetryPolicy;
+use aetheris_schema::Schema;
 
 use crate::error::{Code, Errors};
 use crate::read::{Fields, Item, check_name};
@@ -213,13 +214,33 @@ impl<'t> Reader<'_, 't> {
         let reason = fields.take("reason");
         let reason = self.text(reason);
         let deadline = fields.take("deadline").and_then(|item| item.span(false, limits::SPAN_MAX, self.errors));
+        let schema = self.schema(fields, wait_type);
         let correlation_key = self.correlation_key(fields, wait_type);
-        let on_deadline = self.on_deadline(fields, wait_type);
+        let on_deadline = self.on_deadline(fields, wait_type, schema.as_ref().map(|(_, schema)| schema));
+        let schema = schema.map(|(json, _)| json);
         if wait_type == Some(WaitType::Timer) && !fields.has("deadline") {
             let message = "`deadline` is missing: only it ends a wait of the type timer";
             self.errors.add(format!("{}.deadline", fields.path), fields.line, Code::MissingKey, message);
         }
-        Some(WaitNode { correlation_key, deadline, on_deadline: on_deadline?, park, reason, wait_type: wait_type? })
+        Some(WaitNode {
+            correlation_key,
+            deadline,
+            on_deadline: on_deadline?,
+            park,
+            reason,
+            schema,
+            wait_type: wait_type?,
+        })
+    }
+
+    /// The JSON Schema of the payload.
+    fn schema(&mut self, fields: &mut Fields<'t>, wait_type: Option<WaitType>) -> Option<(Json, Schema)> {
+        let item = fields.take("schema")?;
+        if wait_type == Some(WaitType::Timer) {
+            let message = "never applies: only time ends a wait of the type timer; remove it";
+            item.wrong(self.errors, Code::BadValue, message);
+        }
+        settings::schema(&item, self.errors)
     }
 
     fn correlation_key(&mut self, fields: &mut Fields<'t>, wait_type: Option<WaitType>) -> Option<String> {
@@ -250,7 +271,12 @@ impl<'t> Reader<'_, 't> {
         self.text(Some(item))
     }
 
-    fn on_deadline(&mut self, fields: &mut Fields<'t>, wait_type: Option<WaitType>) -> Option<OnDeadline> {
+    fn on_deadline(
+        &mut self,
+        fields: &mut Fields<'t>,
+        wait_type: Option<WaitType>,
+        schema: Option<&Schema>,
+    ) -> Option<OnDeadline> {
         let timed = fields.has("deadline");
         let Some(item) = fields.take("on_deadline") else {
             // A timer that has run out is what its node has waited for, not a failure.
@@ -279,6 +305,11 @@ impl<'t> Reader<'_, 't> {
                 self.errors.add(path, line, Code::BadTemplate, message);
             }
         });
-        value.json(self.errors).map(OnDeadline::ContinueWith)
+        let json = value.json(self.errors)?;
+        for violation in schema.map(|schema| schema.violations(&json)).unwrap_or_default() {
+            let message = format!("does not fit the wait's `schema`: {}", violation.message);
+            value.at(&violation.path).wrong(self.errors, Code::BadValue, message);
+        }
+        Some(OnDeadline::ContinueWith(json))
     }
 }

@@ -136,6 +136,29 @@ impl<'t> Item<'t> {
         Json::checked(self.tree.to_json()).map_err(|error| self.wrong(errors, Code::TooLarge, error.to_string())).ok()
     }
 
+    /// The value that a JSON pointer leads to inside this one, or the last one on the way to it.
+    pub(crate) fn at(&self, pointer: &str) -> Item<'t> {
+        let mut item = self.clone();
+        for part in pointer.split('/').skip(1) {
+            let key = part.replace("~1", "/").replace("~0", "~");
+            let next = match &item.tree.data {
+                Data::Map(entries) => entries
+                    .iter()
+                    .find(|entry| entry.key == key)
+                    .map(|entry| Item { path: joined(&item.path, &key), tree: &entry.value }),
+                Data::List(items) => key
+                    .parse::<usize>()
+                    .ok()
+                    .and_then(|index| items.get(index))
+                    .map(|tree| Item { path: format!("{}[{key}]", item.path), tree }),
+                Data::Null | Data::Bool(_) | Data::Number(_) | Data::Text(_) => None,
+            };
+            let Some(next) = next else { break };
+            item = next;
+        }
+        item
+    }
+
     /// One of several words, some of which this build does not execute.
     pub(crate) fn choice<T: Copy>(&self, words: &[(&str, T)], not_yet: &[&str], errors: &mut Errors) -> Option<T> {
         let text = self.text(errors)?;

@@ -20,6 +20,7 @@ pub fn json_schema() -> Value {
                 "description": "The author's name of this version."
             },
             "description": { "type": "string", "description": "What the agent is for." },
+            "message_schema": reference("schema", "The JSON Schema of messages."),
             "planner": { "enum": ["static"], "default": "static", "description": "Who makes the plan of a job." },
             "ownership": { "enum": ["job"], "default": "job", "description": "What a worker owns." },
             "model": reference("model", "The model of llm nodes without their own."),
@@ -52,6 +53,10 @@ fn definitions() -> Value {
         "model": { "type": "string", "pattern": "^[^/\\s]+/\\S+$", "description": "provider/model" },
         "template": { "type": "string", "description": "A text in which {{ … }} is replaced." },
         "templates": { "description": "Any value; its texts are templates. A text that is one {{ … }} keeps the value's type." },
+        "schema": {
+            "type": ["object", "boolean"],
+            "description": "A JSON Schema, draft 2020-12, without references to anything outside of it."
+        },
         "condition": { "type": "string", "minLength": 1, "description": "An expression, without {{ }}." },
         "retry": retry(),
         "budget": {
@@ -224,6 +229,7 @@ fn wait() -> Value {
                 { "type": "object", "additionalProperties": false, "required": ["continue_with"], "properties": { "continue_with": true } }
             ]
         },
-        "reason": { "$ref": "#/$defs/template" }
+        "reason": { "$ref": "#/$defs/template" },
+        "schema": { "$ref": "#/$defs/schema" }
     })
 }

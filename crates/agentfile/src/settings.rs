@@ -1,8 +1,10 @@
 //! Small settings that stand at several places: retry policies, budgets, models.
 
+use aetheris_core::json::Json;
 use aetheris_core::limits;
 use aetheris_core::plan::Budget;
 use aetheris_core::retry::{Jitter, OnTimeout, RetryPolicy};
+use aetheris_schema::Schema;
 
 use crate::error::{Code, Errors};
 use crate::read::Item;
@@ -49,6 +51,21 @@ pub(crate) fn budget(item: &Item<'_>, errors: &mut Errors) -> Budget {
     }
     fields.finish(errors);
     Budget { max_tokens, max_tool_calls }
+}
+
+/// A JSON Schema, and what it can be asked.
+pub(crate) fn schema(item: &Item<'_>, errors: &mut Errors) -> Option<(Json, Schema)> {
+    let json = item.json(errors)?;
+    match Schema::compile(&json) {
+        Ok(schema) => Some((json, schema)),
+        Err(problems) => {
+            for problem in problems {
+                let place = item.at(&problem.path);
+                place.wrong(errors, Code::BadSchema, problem.message);
+            }
+            None
+        }
+    }
 }
 
 /// `provider/model`.

@@ -86,6 +86,7 @@ fn refund_nodes() -> Vec<Node> {
         on_deadline: OnDeadline::Fail,
         park: true,
         reason: None,
+        schema: None,
         wait_type: WaitType::Human,
     };
     let call = |tool: &str, input| NodeKind::Tool { input: Json::new(input), tool: tool.into() };

@@ -330,6 +330,21 @@ fn a_host_from_a_template_says_so() {
 }
 
 #[test]
+fn schemas_are_checked_where_they_are() {
+    expect(
+        "agent: a\nmessage_schema:\n  type: object\n  requred: [x]\n  properties:\n    x: { type: strin }\nplan:\n  nodes:\n    - id: n\n      kind: wait\n      wait_type: human\n      correlation_key: k\n      schema: { $ref: 'http://x/y.json' }\n    - id: m\n      kind: wait\n      wait_type: human\n      correlation_key: l\n      schema: { required: [approved], properties: { approved: { type: boolean } } }\n      deadline: 1h\n      on_deadline: { continue_with: { approved: 'no' } }\n    - { id: t, kind: wait, wait_type: timer, deadline: 1s, schema: true }\n",
+        &[
+            "bad_schema message_schema.requred 4",
+            "bad_schema plan.nodes[0].schema[\"$ref\"] 13",
+            "bad_value plan.nodes[1].on_deadline.continue_with.approved 20",
+            "bad_value plan.nodes[2].schema 21",
+        ],
+    );
+    let wrong = "agent: a\nmessage_schema: { properties: { x: { type: strin } } }\nplan: { nodes: [{ id: n, kind: transform, output: 1 }] }\n";
+    expect(wrong, &["bad_schema message_schema.properties.x.type 2"]);
+}
+
+#[test]
 fn words_that_have_another_form_beside_them_name_it() {
     let wait =
         nodes("    - { id: a, kind: wait, wait_type: signal, correlation_key: k, deadline: 1s, on_deadline: later }\n");

@@ -58,6 +58,8 @@ codes! {
     InvalidAgent = "invalid_agent", 422, "The agent file has mistakes";
     /// The request is malformed or out of bounds.
     InvalidRequest = "invalid_request", 400, "Invalid request";
+    /// A message or payload does not fit its schema; `errors` lists where.
+    InvalidPayload = "invalid_payload", 400, "The payload does not fit the schema";
     /// No wait of the job has that correlation key.
     WrongCorrelationKey = "wrong_correlation_key", 400, "Wrong correlation key";
     /// A signal without a correlation key.
@@ -131,9 +133,9 @@ pub struct Problem {
 /// One mistake of several.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ProblemError {
-    /// Where, as keys and positions.
+    /// Where: of a file as keys and positions, of a payload as a JSON pointer.
     pub path: String,
-    /// The line, counted from 1.
+    /// The line of the file, counted from 1; 0 where there is no file.
     pub line: u32,
     /// What kind of mistake.
     pub code: String,

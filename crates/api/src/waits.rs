@@ -2,6 +2,7 @@
 
 use aetheris_core::id::{AgentName, IdempotencyKey, JobId, NodeId, SessionId, ToolName};
 use aetheris_core::job::JobStatus;
+use aetheris_core::json::Json;
 use aetheris_core::ledger::LedgerStatus;
 use aetheris_core::plan::{EffectClass, WaitType};
 use aetheris_core::time::{Span, Timestamp};
@@ -14,7 +15,7 @@ use crate::jobs::{PausedView, WaitingView};
 use crate::schema;
 
 /// A job that waits for someone.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct WaitView {
     /// How long it has been waiting, in whole seconds.
     #[schema(value_type = schema::Duration)]
@@ -40,6 +41,10 @@ pub struct WaitView {
     pub paused: Option<PausedView>,
     /// Why, for people.
     pub reason: Option<String>,
+    /// The JSON Schema that the payload must fit, where the agent's file has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<schema::Any>)]
+    pub schema: Option<Json>,
     /// The conversation.
     #[schema(value_type = Option<String>)]
     pub session_id: Option<SessionId>,
@@ -52,7 +57,7 @@ pub struct WaitView {
 }
 
 /// A page of waits, newest job first.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct WaitList {
     /// Give it as `cursor` to have the next page; `null` at the end.
     pub next_cursor: Option<String>,

@@ -22,7 +22,7 @@ struct Wait {
 pub(crate) fn check(facts: &JobFacts, events: &[Recorded], history: &ClientHistory, tally: &mut Tally) {
     ended_once(facts, events, tally);
     let delivered = delivered(events);
-    acknowledged(facts, &delivered, history, tally);
+    acknowledged(facts, &delivered, &refused(events), history, tally);
     not_forgotten(facts, &delivered, tally);
 }
 
@@ -83,7 +83,22 @@ fn delivered(events: &[Recorded]) -> BTreeMap<String, Hash> {
     found
 }
 
-fn acknowledged(facts: &JobFacts, delivered: &BTreeMap<String, Hash>, history: &ClientHistory, tally: &mut Tally) {
+/// Payload hashes of kept signals that did not fit their wait, by its key.
+fn refused(events: &[Recorded]) -> BTreeMap<String, Hash> {
+    let refused = events.iter().filter_map(|recorded| match &recorded.event {
+        Event::SignalRefused(refused) => Some((refused.correlation_key.clone(), refused.payload_hash)),
+        _ => None,
+    });
+    refused.collect()
+}
+
+fn acknowledged(
+    facts: &JobFacts,
+    delivered: &BTreeMap<String, Hash>,
+    refused: &BTreeMap<String, Hash>,
+    history: &ClientHistory,
+    tally: &mut Tally,
+) {
     let job = facts.row.id;
     for signal in history.signals.iter().filter(|signal| signal.job == job) {
         let kept = facts.kept.iter().find(|kept| kept.key == signal.key).map(|kept| kept.payload.hash());
@@ -91,6 +106,9 @@ fn acknowledged(facts: &JobFacts, delivered: &BTreeMap<String, Hash>, history: &
             SignalAck::Delivered => delivered.get(&signal.key).copied(),
             SignalAck::Kept => delivered.get(&signal.key).copied().or(kept),
         };
+        // Said to be kept, and told to be refused when its wait was reached.
+        let told = refused.get(&signal.key).copied().filter(|_| signal.ack == SignalAck::Kept);
+        let found = if told.is_some() && told == signal.payload_hash { told } else { found.or(told) };
         let same = signal.payload_hash.is_none_or(|hash| found == Some(hash));
         tally.case(E1, found.is_some() && same, || {
             let what = if found.is_some() { "another payload stands in its place" } else { "it is nowhere" };

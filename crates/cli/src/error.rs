@@ -135,7 +135,8 @@ fn refused(problem: &Problem) -> String {
     let mut text = problem.to_string();
     for error in &problem.errors {
         let path = if error.path.is_empty() { String::new() } else { format!("{}: ", error.path) };
-        text.push_str(&format!("\n  line {}: {path}{}", error.line, error.message));
+        let line = if error.line == 0 { String::new() } else { format!("line {}: ", error.line) };
+        text.push_str(&format!("\n  {line}{path}{}", error.message));
     }
     text
 }

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::hash::Hash;
 use crate::id::AgentName;
+use crate::json::Json;
 use crate::plan::Plan;
 use crate::time::Span;
 
@@ -39,6 +40,9 @@ pub struct Agent {
     /// What it is for.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub description: String,
+    /// The JSON Schema of its messages: one that does not fit is refused at the send.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message_schema: Option<Json>,
     /// The graph that its static planner records.
     pub plan: Arc<Plan>,
     /// Who makes the plan.
@@ -67,6 +71,7 @@ mod tests {
             agent: "a".into(),
             deadline: None,
             description: String::new(),
+            message_schema: None,
             plan: Arc::new(serde_json::from_str(plan).unwrap()),
             planner: Planner::Static,
             version: "1".to_owned(),

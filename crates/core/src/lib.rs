@@ -22,6 +22,7 @@ pub mod projection;
 pub mod recovery;
 pub mod retry;
 pub mod schedule;
+pub mod schema;
 pub mod signal;
 pub mod state;
 pub mod step;

@@ -48,6 +48,19 @@ pub const VALUE_FUEL: u64 = 4 * TEMPLATE_FUEL;
 pub const TEMPLATE_BYTES_MAX: usize = 64 * 1024;
 /// Largest text a template may render, in bytes.
 pub const TEMPLATE_OUTPUT_BYTES_MAX: usize = PAYLOAD_BYTES_MAX;
+/// Largest JSON Schema in an agent file, in bytes of canonical JSON.
+pub const SCHEMA_BYTES_MAX: usize = 64 * 1024;
+/// Most subschemas and listed values of one schema with its references followed: one part of a value may be asked
+/// about each of them.
+pub const SCHEMA_PARTS_MAX: usize = 10_000;
+/// Most patterns of one schema.
+pub const SCHEMA_PATTERNS_MAX: usize = 100;
+/// Largest compiled pattern, and as much again for its cache, in bytes.
+pub const SCHEMA_PATTERN_BYTES_MAX: usize = 256 * 1024;
+/// Parts of a value times parts of a schema, beyond which only that it does not fit is said, and not where.
+pub const SCHEMA_DETAIL_WORK_MAX: usize = 100_000;
+/// Most mistakes that are said of one value or schema.
+pub const SCHEMA_VIOLATIONS_MAX: usize = 20;
 /// Longest error message that is kept, in bytes.
 pub const ERROR_MESSAGE_BYTES_MAX: usize = 2 * 1024;
 /// Most of a model's words that an error quotes, in characters: enough to see what went wrong.

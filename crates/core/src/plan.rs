@@ -197,6 +197,9 @@ pub struct WaitNode {
     /// Why, for the people who are asked; a template.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// The JSON Schema of the payload that ends it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schema: Option<Json>,
     /// What ends it.
     pub wait_type: WaitType,
 }

@@ -50,6 +50,17 @@ fn timer(byte: u8) -> TimerId {
     of(&[TimerId::Deadline, TimerId::Doubt(node(byte / 3)), TimerId::Wait(node(byte / 3))], byte)
 }
 
+fn refused([a, b, c]: [u8; 3]) -> Event {
+    SignalRefused {
+        correlation_key: of(&["k", "l", "m"], b).to_owned(),
+        node: node(a),
+        payload_hash: value(c).hash(),
+        signal: SignalId::from_u128(c.into()),
+        violations: Vec::new(),
+    }
+    .into()
+}
+
 fn job_event(kind: EventKind, [a, b, c]: [u8; 3]) -> Option<Event> {
     let wait_types = [WaitType::Human, WaitType::Signal, WaitType::Timer, WaitType::Webhook];
     Some(match kind {
@@ -95,6 +106,7 @@ fn job_event(kind: EventKind, [a, b, c]: [u8; 3]) -> Option<Event> {
             let signal = |b| WaitEnd::Signal { payload: value(b), signal: SignalId::from_u128(c.into()) };
             WaitCompleted { by: optional(b, signal).unwrap_or(WaitEnd::Time), node: node(a) }.into()
         }
+        EventKind::SignalRefused => refused([a, b, c]),
         EventKind::JobCancelRequested => {
             JobCancelRequested { cause: of(&[EndCause::Cancel, EndCause::Deadline, EndCause::Pause], a) }.into()
         }
@@ -189,6 +201,7 @@ fn step_event(kind: EventKind, [a, b, c]: [u8; 3]) -> Option<Event> {
         | EventKind::JobRequeued
         | EventKind::JobWaiting
         | EventKind::WaitCompleted
+        | EventKind::SignalRefused
         | EventKind::JobCancelRequested
         | EventKind::JobCompleted
         | EventKind::JobFailed

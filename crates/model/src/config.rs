@@ -211,6 +211,7 @@ fn program(steps: &[Step]) -> Option<Program> {
                 on_deadline: OnDeadline::ContinueWith(Json::null()),
                 park: false,
                 reason: None,
+                schema: None,
                 wait_type: WaitType::Signal,
             }),
             Step::Once(_) | Step::Idempotent => NodeKind::Tool { input: Json::null(), tool: tool.clone() },

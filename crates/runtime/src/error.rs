@@ -5,6 +5,7 @@ use aetheris_core::id::{AgentName, IdempotencyKey, JobId};
 use aetheris_core::job::JobStatus;
 use aetheris_core::lease::GuardRefusal;
 use aetheris_core::plan::WaitType;
+use aetheris_core::schema::{self, Violation};
 use aetheris_core::state::Illegal;
 use aetheris_core::time::Timestamp;
 use aetheris_store::{Refusal, StoreError, rules};
@@ -29,6 +30,14 @@ pub enum OpError {
     /// The request is wrong.
     #[error("{0}")]
     InvalidRequest(String),
+    /// A message or payload does not fit its schema.
+    #[error("{what} does not fit the schema: {}", schema::sentence(.violations))]
+    InvalidPayload {
+        /// In what.
+        violations: Vec<Violation>,
+        /// What was judged.
+        what: &'static str,
+    },
     /// No wait of the job has that key.
     #[error("job {job} has no wait with the correlation key `{key}`{}", waiting_for(.waiting))]
     WrongCorrelationKey {

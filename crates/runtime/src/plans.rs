@@ -1,20 +1,25 @@
-//! Compiled plans by hash. Plans never change, so a cache needs no care but a bound.
+//! Compiled plans by hash, and compiled schemas. Neither ever changes, so a cache needs no care but a bound.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use aetheris_core::hash::Hash;
+use aetheris_core::json::Json;
 use aetheris_core::plan::CompiledPlan;
+use aetheris_core::schema::Violation;
+use aetheris_schema::Schema;
 use aetheris_store::Store;
 
 use crate::error::OpError;
 
 const CACHED_PLANS_MAX: usize = 256;
+const CACHED_SCHEMAS_MAX: usize = 64;
 
 /// The plans of one process.
 #[derive(Debug, Clone, Default)]
 pub struct Plans {
     cached: Arc<Mutex<BTreeMap<Hash, Arc<CompiledPlan>>>>,
+    schemas: Arc<Mutex<BTreeMap<Hash, Arc<Schema>>>>,
 }
 
 impl Plans {
@@ -44,7 +49,48 @@ impl Plans {
         Ok(compiled)
     }
 
+    /// In what a value does not fit a schema; nothing where it does. Work that takes long is done beside the
+    /// tasks of this thread.
+    ///
+    /// # Errors
+    /// The schema was accepted by another build and this one cannot read it.
+    pub fn violations(&self, schema: &Json, value: &Json) -> Result<Vec<Violation>, OpError> {
+        aside(|| {
+            let schema = self.schema(schema)?;
+            Ok(schema.violations(value))
+        })
+    }
+
+    fn schema(&self, json: &Json) -> Result<Arc<Schema>, OpError> {
+        let hash = json.hash();
+        let known = self.schemas.lock().unwrap_or_else(PoisonError::into_inner).get(&hash).map(Arc::clone);
+        if let Some(schema) = known {
+            return Ok(schema);
+        }
+        let compiled = Schema::compile(json).map_err(|problems| {
+            let all: Vec<String> = problems.into_iter().map(|problem| problem.message).collect();
+            OpError::Corrupt(format!("a schema cannot be read by this build: {}", all.join("; ")))
+        })?;
+        let compiled = Arc::new(compiled);
+        let mut cached = self.schemas.lock().unwrap_or_else(PoisonError::into_inner);
+        if cached.len() >= CACHED_SCHEMAS_MAX {
+            cached.pop_first();
+        }
+        cached.insert(hash, Arc::clone(&compiled));
+        Ok(compiled)
+    }
+
     fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<Hash, Arc<CompiledPlan>>> {
         self.cached.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Lets the other tasks of this thread go on elsewhere meanwhile, where there are other threads.
+fn aside<T>(work: impl FnOnce() -> T) -> T {
+    let flavor = tokio::runtime::Handle::try_current().map(|runtime| runtime.runtime_flavor());
+    if matches!(flavor, Ok(tokio::runtime::RuntimeFlavor::MultiThread)) {
+        tokio::task::block_in_place(work)
+    } else {
+        work()
     }
 }

@@ -45,6 +45,7 @@ fn is_rows_own(error: &OpError) -> bool {
         OpError::AgentNotFound(_)
         | OpError::JobNotFound(_)
         | OpError::InvocationNotFound { .. }
+        | OpError::InvalidPayload { .. }
         | OpError::InvalidRequest(_)
         | OpError::WrongCorrelationKey { .. }
         | OpError::WrongWaitType { .. }

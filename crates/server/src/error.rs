@@ -3,6 +3,7 @@
 use aetheris_api::{ErrorCode, PROBLEM_JSON, Problem, ProblemError};
 use aetheris_core::id::AgentName;
 use aetheris_core::json::JsonError;
+use aetheris_core::schema::Violation;
 use aetheris_runtime::OpError;
 use aetheris_store::{ErrorKind, StoreError};
 use axum::body::Body;
@@ -71,6 +72,7 @@ pub fn code_of(error: &OpError) -> ErrorCode {
         OpError::JobNotFound(_) => ErrorCode::JobNotFound,
         OpError::InvocationNotFound { .. } => ErrorCode::InvocationNotFound,
         OpError::InvalidRequest(_) | OpError::WrongWaitType { .. } => ErrorCode::InvalidRequest,
+        OpError::InvalidPayload { .. } => ErrorCode::InvalidPayload,
         OpError::WrongCorrelationKey { .. } => ErrorCode::WrongCorrelationKey,
         OpError::JobFinished { .. } => ErrorCode::JobFinished,
         OpError::WaitOver(_) => ErrorCode::WaitOver,
@@ -102,9 +104,16 @@ impl From<OpError> for Failure {
         let mut problem = Problem::new(code_of(&error), error.to_string());
         if let OpError::CanStillArrive(accepted_from) = error {
             problem.accepted_from = Some(accepted_from);
+        } else if let OpError::InvalidPayload { violations, .. } = error {
+            problem.errors = violations.into_iter().map(violation).collect();
         }
         Self(Box::new(problem))
     }
+}
+
+fn violation(violation: Violation) -> ProblemError {
+    let Violation { message, path } = violation;
+    ProblemError { path, line: 0, code: "does_not_fit".to_owned(), message }
 }
 
 impl From<StoreError> for Failure {

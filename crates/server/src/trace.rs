@@ -135,6 +135,7 @@ impl Story {
             | Event::JobCancelRequested(_)
             | Event::JobPauseRequested(_)
             | Event::JobResumed(_)
+            | Event::SignalRefused(_)
             | Event::ToolInvocationStarted(_)
             | Event::ToolInvocationFinished(_)
             | Event::CommandCommitted(_)

@@ -172,7 +172,7 @@ pub enum InboxWrite {
         /// What it claims to be.
         wait_type: Option<WaitType>,
     },
-    /// A kept signal is delivered in this unit.
+    /// A kept signal is kept no longer: this unit delivers it, or says that it does not fit its wait.
     Consume(SignalId),
 }
 

@@ -45,7 +45,8 @@ fn tone(kind: &str) -> Option<Tone> {
     match kind {
         "job_completed" => Some(Tone::Good),
         "job_failed" => Some(Tone::Bad),
-        "step_in_doubt"
+        "signal_refused"
+        | "step_in_doubt"
         | "job_waiting"
         | "job_cancel_requested"
         | "job_pause_requested"
@@ -69,6 +70,7 @@ pub fn summary(kind: &str, payload: &str) -> String {
         "job_waiting" if payload.get("doubt").is_some() => format!("{} is in doubt", words.get("node")),
         "job_waiting" => words.join(&["node", "wait_type", "correlation_key", "reason"]),
         "wait_completed" => wait_completed(&payload, &words),
+        "signal_refused" => format!("{} {}", words.join(&["node", "correlation_key"]), violations(&payload)),
         "job_cancel_requested" => words.get("cause"),
         "job_completed" => answer(&payload),
         "job_failed" => words.join(&["node", "error"]),
@@ -89,6 +91,20 @@ pub fn summary(kind: &str, payload: &str) -> String {
         _ => payload.to_string(),
     };
     one_line(&text)
+}
+
+/// The first thing by which a payload does not fit, and how many more there are.
+fn violations(payload: &Value) -> String {
+    let all = payload["violations"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let said = |violation: &Value| {
+        let text = |key: &str| violation[key].as_str().unwrap_or_default().to_owned();
+        format!("{} {}", text("path"), text("message")).trim_start().to_owned()
+    };
+    match all {
+        [] => "does not fit the schema".to_owned(),
+        [one] => said(one),
+        [first, more @ ..] => format!("{} (and {} more)", said(first), more.len()),
+    }
 }
 
 fn wait_completed(payload: &Value, words: &Words<'_>) -> String {
@@ -155,6 +171,11 @@ mod tests {
                 r#"approval by a signal: {"approved":true}"#,
             ),
             ("wait_completed", r#"{"node":"nap","by":"time"}"#, "nap by time"),
+            (
+                "signal_refused",
+                r#"{"node":"approval","correlation_key":"k-1","violations":[{"path":"/approved","message":"is no boolean"},{"path":"","message":"x"}]}"#,
+                "approval k-1 /approved is no boolean (and 1 more)",
+            ),
             ("job_completed", r#"{"answer":{"node":"pay"}}"#, "the output of pay"),
             ("job_completed", r#"{"answer":{"value":"done"}}"#, "done"),
             ("job_failed", r#"{"node":"pay","error":{"code":"boom","message":"it broke"}}"#, "pay boom: it broke"),

@@ -138,7 +138,8 @@ events! {
     JobPaused = 22, "job_paused", 1;
     /// It goes on where it was.
     JobResumed = 23, "job_resumed", 1;
-    // 24 is `signal_refused`'s.
+    /// A kept signal does not fit the schema of its wait; it ends nothing.
+    SignalRefused = 24, "signal_refused", 1;
     /// Someone asked to hold the job still while a worker held it.
     JobPauseRequested = 25, "job_pause_requested", 1;
 }
@@ -172,7 +173,8 @@ impl EventKind {
             | Self::InDoubtResolved
             | Self::JobPaused
             | Self::JobResumed
-            | Self::JobPauseRequested => false,
+            | Self::JobPauseRequested
+            | Self::SignalRefused => false,
         }
     }
 }
@@ -209,7 +211,7 @@ mod tests {
     #[test]
     fn kinds_keep_their_numbers_and_names() {
         let codes: Vec<u8> = EventKind::ALL.iter().map(|kind| kind.code()).collect();
-        assert_eq!(codes, (1..=23).chain([25]).collect::<Vec<u8>>());
+        assert_eq!(codes, (1..=25).collect::<Vec<u8>>());
         for kind in EventKind::ALL {
             assert_eq!(EventKind::from_code(kind.code()), Some(*kind));
             assert_eq!(serde_json::to_value(kind).unwrap(), kind.as_str());

@@ -103,6 +103,7 @@ impl JobState {
             Event::JobRequeued(e) => self.requeued(e)?,
             Event::JobWaiting(e) => self.waiting(e)?,
             Event::WaitCompleted(e) => self.wait_completed(e)?,
+            Event::SignalRefused(e) => self.signal_refused(e)?,
             Event::JobCancelRequested(e) => self.end_requested(e)?,
             Event::JobCompleted(e) => self.completed(&e.answer)?,
             Event::JobFailed(e) => {
@@ -261,6 +262,15 @@ impl JobState {
     fn close_key(&mut self, key: Option<&str>, phase: WaitPhase) {
         if let Some(record) = key.and_then(|key| self.waits.get_mut(key)) {
             record.phase = phase;
+        }
+    }
+
+    /// It changes nothing: the wait that it names goes on.
+    fn signal_refused(&self, e: &event::SignalRefused) -> Result<(), Illegal> {
+        let named = |blocked: &Blocked| blocked.correlation_key.as_deref() == Some(e.correlation_key.as_str());
+        match &self.blocked {
+            Some(blocked) if blocked.node == e.node && named(blocked) => Ok(()),
+            Some(_) | None => Err(Illegal::Contradiction(format!("the job does not wait for `{}`", e.correlation_key))),
         }
     }
 

@@ -52,6 +52,7 @@ impl JobState {
             Event::PlanGenerated(_)
             | Event::JobClaimed(_)
             | Event::WaitCompleted(_)
+            | Event::SignalRefused(_)
             | Event::JobCancelRequested(_)
             | Event::JobCompleted(_)
             | Event::JobFailed(_)

@@ -86,6 +86,16 @@ fn job_events() -> impl Strategy<Value = Event> {
         1 => value().prop_map(|value| JobCompleted { answer: Answer::Value(value) }.into()),
         1 => (failure(), proptest::option::of(node())).prop_map(|(error, node)| JobFailed { error, node }.into()),
         1 => Just(JobCancelled {}.into()),
+        5 => (select(vec!["k", "l"]), node(), value()).prop_map(|(key, node, value)| {
+            SignalRefused {
+                correlation_key: key.to_owned(),
+                node,
+                payload_hash: value.hash(),
+                signal: SignalId::from_u128(1),
+                violations: Vec::new(),
+            }
+            .into()
+        }),
         3 => (0u64..9, timer()).prop_map(|(after_us, timer)| TimerSet { after_us, timer }.into()),
         3 => timer().prop_map(|timer| TimerFired { timer }.into()),
     ]
@@ -162,15 +172,17 @@ pub(crate) fn event() -> impl Strategy<Value = Event> {
 /// Events in the order of a stream that begins as every stream does. Those that are told so get the numbers that
 /// the state asks for ([`fitted`]): drawn alone, hardly any call or doubt would ever be legal.
 pub(crate) fn stream() -> impl Strategy<Value = Vec<(Event, bool)>> {
-    (created(), proptest::collection::vec((event(), proptest::bool::weighted(0.8)), 0..80)).prop_map(|(first, rest)| {
-        let plan = PlanGenerated {
-            plan_hash: Hash::of(b"plan"),
-            plan_version: 1,
-            planner: "static".to_owned(),
-            planner_version: "0".to_owned(),
-        };
-        [(first, false), (plan.into(), false)].into_iter().chain(rest).collect()
-    })
+    (created(), proptest::collection::vec((event(), proptest::bool::weighted(0.8)), 0..100)).prop_map(
+        |(first, rest)| {
+            let plan = PlanGenerated {
+                plan_hash: Hash::of(b"plan"),
+                plan_version: 1,
+                planner: "static".to_owned(),
+                planner_version: "0".to_owned(),
+            };
+            [(first, false), (plan.into(), false)].into_iter().chain(rest).collect()
+        },
+    )
 }
 
 /// The event with the try, permit, policy and node that come next.
@@ -200,6 +212,13 @@ pub(crate) fn fitted(event: Event, state: &JobState) -> Event {
         Event::InDoubtResolved(mut resolved) => {
             resolved.permit = permit(&resolved.node);
             resolved.into()
+        }
+        Event::SignalRefused(mut refused) => {
+            if let Some(blocked) = &state.blocked {
+                refused.node = blocked.node.clone();
+                refused.correlation_key = blocked.correlation_key.clone().unwrap_or_default();
+            }
+            refused.into()
         }
         Event::WaitCompleted(mut completed) => {
             completed.node = state.blocked.as_ref().map_or(completed.node, |blocked| blocked.node.clone());

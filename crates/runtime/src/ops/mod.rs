@@ -18,7 +18,7 @@ pub use reclaim::{Proof, Reclaimed};
 pub use replay::Replay;
 pub(crate) use resolve::not_happened;
 pub use resolve::{Resolution, Resolved, Then};
-pub use signal::{Signal, SignalAnswer};
+pub use signal::{Signal, SignalAnswer, schema_of};
 pub use submit::{Submission, Submitted};
 pub(crate) use timer::deadline_exceeded;
 

@@ -4,7 +4,7 @@ use aetheris_core::event::{WaitCompleted, WaitEnd};
 use aetheris_core::id::{JobId, SignalId};
 use aetheris_core::json::Json;
 use aetheris_core::lease::Guard;
-use aetheris_core::plan::{CompiledPlan, NodeKind, WaitType};
+use aetheris_core::plan::{CompiledPlan, Node, NodeKind, WaitType};
 use aetheris_core::signal::{self, Incoming, Meets, Upcoming};
 use aetheris_core::step::StepStatus;
 use aetheris_core::{limits, state::JobState};
@@ -62,17 +62,16 @@ impl Runtime {
                 Some(plan) => Some(self.plans.get(self.store.as_ref(), plan.hash).await?),
                 None => None,
             };
-            let upcoming = match plan.as_deref() {
-                Some(plan) => Some(upcoming(&loaded, plan).await),
-                None => None,
-            };
+            let ahead = upcoming(&loaded, plan.as_deref()).await;
             let question = Incoming {
                 key: incoming.correlation_key.clone(),
                 payload_hash: incoming.payload.hash(),
                 wait_type: incoming.wait_type,
             };
             aetheris_fault::crash_point!("ops.signal.looked");
-            let answer = match signal::meets(&loaded.state, upcoming.as_deref(), &question) {
+            let met = signal::meets(&loaded.state, ahead.as_ref().map(|ahead| ahead.waits.as_slice()), &question);
+            self.refuse_misfit(plan.as_deref(), ahead.as_ref(), &met, &incoming)?;
+            let answer = match met {
                 Meets::Deliver(node) => {
                     let by = WaitEnd::Signal { payload: incoming.payload.clone(), signal: id };
                     let mut draft = Draft::new(loaded.state.clone(), Guard::Outside, loaded.checkpoint_seq);
@@ -119,6 +118,28 @@ impl Runtime {
             }
         }
         Err(OpError::StateConflict(format!("job {job} is written too busily; send the signal again")))
+    }
+
+    /// A wait that a payload ends, or that its key names for certain, says what the payload must be.
+    fn refuse_misfit(
+        &self,
+        plan: Option<&CompiledPlan>,
+        ahead: Option<&Ahead<'_>>,
+        met: &Meets,
+        incoming: &Signal,
+    ) -> Result<(), OpError> {
+        let node = match met {
+            Meets::Deliver(node) => plan.and_then(|plan| plan.node(node)),
+            Meets::Keep => ahead.and_then(|ahead| ahead.named(&incoming.correlation_key)),
+            Meets::AlreadyDelivered { .. }
+            | Meets::JobFinished
+            | Meets::WaitOver
+            | Meets::WrongType(_)
+            | Meets::WrongKey => None,
+        };
+        let Some(schema) = node.and_then(schema_of) else { return Ok(()) };
+        let violations = self.plans.violations(schema, &incoming.payload)?;
+        if violations.is_empty() { Ok(()) } else { Err(OpError::InvalidPayload { violations, what: "the payload" }) }
     }
 
     /// A unit without an event: it holds only while the job is as it was seen, so that a wait which
@@ -172,12 +193,28 @@ fn refusal(state: &JobState, incoming: &Signal, met: &Meets) -> OpError {
     }
 }
 
+/// The waits that a job has not reached.
+struct Ahead<'p> {
+    nodes: Vec<&'p Node>,
+    /// Of each node, in the same order.
+    waits: Vec<Upcoming>,
+}
+
+impl<'p> Ahead<'p> {
+    /// The wait that a key names for certain.
+    fn named(&self, key: &str) -> Option<&'p Node> {
+        let place = self.waits.iter().position(|wait| wait.key.as_deref() == Some(key))?;
+        self.nodes.get(place).copied()
+    }
+}
+
 /// The waits that the job has not reached, with their keys where these can be computed already. All keys have
 /// the work of one value together: one that is beyond it is not known yet, so that a signal for it is kept.
-async fn upcoming(loaded: &Loaded, plan: &CompiledPlan) -> Vec<Upcoming> {
+async fn upcoming<'p>(loaded: &Loaded, plan: Option<&'p CompiledPlan>) -> Option<Ahead<'p>> {
+    let plan = plan?;
     let names = scope::of(&loaded.state, &loaded.effects);
     // A wait that has started and not blocked yet, as after a drain, is not reached either.
-    let pending = |node: &&aetheris_core::plan::Node| match loaded.state.steps.get(&node.id) {
+    let pending = |node: &&Node| match loaded.state.steps.get(&node.id) {
         None => true,
         Some(step) => match step.status {
             StepStatus::Pending => true,
@@ -191,18 +228,32 @@ async fn upcoming(loaded: &Loaded, plan: &CompiledPlan) -> Vec<Upcoming> {
         },
     };
     let mut texts = Texts::new(&names);
-    let mut waits = Vec::new();
+    let mut ahead = Ahead { nodes: Vec::new(), waits: Vec::new() };
     for node in plan.ordered().filter(pending) {
         if let NodeKind::Wait(wait) = &node.kind
             && let Some(template) = &wait.correlation_key
         {
-            waits.push(Upcoming { key: texts.render(template).ok(), wait_type: wait.wait_type });
-            if waits.len().is_multiple_of(KEYS_BETWEEN_YIELDS) {
+            ahead.nodes.push(node);
+            ahead.waits.push(Upcoming { key: texts.render(template).ok(), wait_type: wait.wait_type });
+            if ahead.waits.len().is_multiple_of(KEYS_BETWEEN_YIELDS) {
                 tokio::task::yield_now().await;
             }
         }
     }
-    waits
+    Some(ahead)
+}
+
+/// What the payload of a wait must fit.
+#[must_use]
+pub fn schema_of(node: &Node) -> Option<&Json> {
+    match &node.kind {
+        NodeKind::Wait(wait) => wait.schema.as_ref(),
+        NodeKind::Condition
+        | NodeKind::Llm(_)
+        | NodeKind::Sleep(_)
+        | NodeKind::Tool { .. }
+        | NodeKind::Transform(_) => None,
+    }
 }
 
 /// Keys that are read and rendered before others on the thread go on.

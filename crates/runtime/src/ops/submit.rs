@@ -65,7 +65,7 @@ impl Submission {
             return invalid("session_id: 1 to 128 characters are accepted");
         }
         if self.deadline.is_some_and(|span| span == Span::ZERO || span > limits::SPAN_MAX) {
-            return invalid("deadline: more than nothing and at most ten years");
+            return invalid("deadline: must be longer than zero and at most ten years");
         }
         Ok(())
     }
@@ -98,6 +98,14 @@ impl Runtime {
             let earlier = self.sent_before(agent, &submission, &message).await?;
             return earlier.ok_or_else(|| OpError::AgentNotFound(agent.clone()));
         };
+        if let Some(schema) = &row.agent.message_schema {
+            let violations = self.plans.violations(schema, &message)?;
+            if !violations.is_empty() {
+                // What was accepted before stays accepted, whatever the agent asks for by now.
+                let earlier = self.sent_before(agent, &submission, &message).await?;
+                return earlier.ok_or(OpError::InvalidPayload { violations, what: "the message" });
+            }
+        }
         let job = JobId::from_u128(self.system.ids.ordered());
         let draft = self.first_facts(job, &row, &submission, &message)?;
         aetheris_fault::crash_point!("ops.create.decided");

@@ -1,9 +1,10 @@
 //! Waits and sleeps: the job blocks, holding neither lease nor slot.
 
-use aetheris_core::event::{Failure, JobWaiting, StepResult, TimerId, TimerSet, WaitCompleted, WaitEnd};
+use aetheris_core::event::{Failure, JobWaiting, SignalRefused, StepResult, TimerId, TimerSet, WaitCompleted, WaitEnd};
 use aetheris_core::json::Json;
 use aetheris_core::limits;
 use aetheris_core::plan::{Node, OnDeadline, WaitNode, WaitType};
+use aetheris_core::schema::Violation;
 use aetheris_core::time::Span;
 use aetheris_store::{InboxWrite, KeptSignal, Purpose};
 
@@ -58,7 +59,13 @@ impl Run<'_> {
         let unclaimed = |kept: &KeptSignal| kept.wait_type.is_some_and(|claimed| claimed != wait.wait_type);
         let arrival = match kept {
             Some(kept) if unclaimed(&kept) || aetheris_fault::planted!("write-only-inbox") => Arrival::None,
-            Some(kept) => Arrival::Kept(kept),
+            Some(kept) => {
+                let violations = match &wait.schema {
+                    Some(schema) => self.rt.plans.violations(schema, &kept.payload)?,
+                    None => Vec::new(),
+                };
+                if violations.is_empty() { Arrival::Kept(kept) } else { Arrival::Misfit(kept, violations) }
+            }
             None => Arrival::Possible(waiting.correlation_key.clone()),
         };
         self.block(node, waiting, wait.deadline, arrival).await
@@ -138,6 +145,17 @@ impl Run<'_> {
                 let event = WaitCompleted { by, node: node.id.clone() };
                 self.draft.push_with_inbox(self.ids(), event, InboxWrite::Consume(kept.signal))?;
             }
+            Arrival::Misfit(kept, violations) => {
+                let event = SignalRefused {
+                    correlation_key: kept.key,
+                    node: node.id.clone(),
+                    payload_hash: kept.payload.hash(),
+                    signal: kept.signal,
+                    violations,
+                };
+                self.draft.push_with_inbox(self.ids(), event, InboxWrite::Consume(kept.signal))?;
+                self.set_timer(node, span)?;
+            }
             Arrival::None => self.set_timer(node, span)?,
             Arrival::Possible(key) => {
                 self.set_timer(node, span)?;
@@ -167,6 +185,8 @@ impl Run<'_> {
 enum Arrival {
     /// This signal: it ends the wait at once.
     Kept(KeptSignal),
+    /// This signal, which does not fit the wait's schema: the wait goes on.
+    Misfit(KeptSignal, Vec<Violation>),
     /// Nothing that could end it.
     None,
     /// Perhaps a signal with this key, since the inbox was read: the store is to look.

@@ -44,7 +44,10 @@ pub(super) async fn list(State(app): State<Shared>, mut params: Params) -> Answe
     let reading = Reading::begin(&app).await?;
     let (rows, next_cursor) = blocked(&app, filter).await?;
     let now = app.runtime().system.clock.wall();
-    let waits = rows.into_iter().filter_map(|row| wait(row, now)).collect();
+    let mut waits = Vec::with_capacity(rows.len());
+    for row in rows {
+        waits.extend(wait(&app, row, now).await?);
+    }
     reading.ok(&WaitList { next_cursor, waits }).await
 }
 
@@ -76,13 +79,20 @@ async fn blocked(app: &App, mut filter: JobFilter) -> Result<(Vec<WaitRow>, Opti
     Ok((rows, filter.before.map(|job| job.to_string())))
 }
 
-/// One wait, with its times.
-fn wait(wait: WaitRow, now: Timestamp) -> Option<WaitView> {
+/// One wait, with its times and what its payload must fit.
+async fn wait(app: &App, wait: WaitRow, now: Timestamp) -> Result<Option<WaitView>, Failure> {
     let WaitRow { deadline, row, since } = wait;
     let paused = view::paused(&row);
-    let waiting = row.waiting?;
+    let Some(waiting) = row.waiting else { return Ok(None) };
+    let plan = match row.plan_hash {
+        Some(hash) => Some(app.runtime().plans.get(app.store(), hash).await?),
+        None => None,
+    };
+    // A doubt is answered in another way.
+    let node = plan.as_deref().and_then(|plan| plan.node(&waiting.node)).filter(|_| !waiting.doubt);
+    let schema = node.and_then(aetheris_runtime::ops::schema_of).cloned();
     let seconds = now.since(since).micros() / 1_000_000;
-    Some(WaitView {
+    Ok(Some(WaitView {
         age: Span::from_secs(seconds),
         agent: row.agent,
         correlation_key: waiting.correlation_key,
@@ -92,10 +102,11 @@ fn wait(wait: WaitRow, now: Timestamp) -> Option<WaitView> {
         node_id: waiting.node,
         paused,
         reason: waiting.reason,
+        schema,
         session_id: row.session,
         since,
         wait_type: waiting.wait_type,
-    })
+    }))
 }
 
 /// Calls in doubt

@@ -74,6 +74,71 @@ async fn early_signals_are_kept_and_the_first_payload_counts() {
     signal(&bed, &job, mismatch).await.problem(400, "invalid_request");
 }
 
+/// An agent with a schema for its messages and one for the payload of its wait.
+const STRICT: &str = r#"
+agent: strict
+message_schema: { type: object, required: [order], properties: { order: { type: integer } } }
+plan:
+  nodes:
+    - id: ask
+      kind: wait
+      wait_type: human
+      correlation_key: "ok-{{ message.order }}"
+      schema: { type: object, required: [approved], properties: { approved: { type: boolean } } }
+"#;
+
+#[tokio::test]
+async fn a_payload_that_does_not_fit_uses_up_nothing() {
+    let bed = Bed::with_agents().await;
+    bed.call("PUT", "/api/agents/strict", STRICT).await.is(201);
+    let job = bed.send("strict", r#"{"order": 7}"#).await;
+    let misfits = [r#""{approved: true}""#, r#"{"approved": "yes"}"#, "{}"];
+    // Before the wait is reached, by its key alone.
+    for payload in misfits {
+        let body = format!(r#"{{"correlation_key": "ok-7", "payload": {payload}}}"#);
+        let reply = signal(&bed, &job, &body).await;
+        assert!(reply.problem(400, "invalid_payload").contains("the payload does not fit the schema"));
+        let errors = reply.body["errors"].as_array().unwrap();
+        assert!(!errors.is_empty() && errors.iter().all(|error| error["code"] == "does_not_fit"), "{errors:?}");
+    }
+    let hand = bed.claim().await;
+    hand.wait("ask", "ok-7").await;
+    let waits = bed.get("/api/waits").await;
+    assert_eq!(waits.is(200)["waits"][0]["schema"]["required"], serde_json::json!(["approved"]));
+    for payload in misfits {
+        let body = format!(r#"{{"correlation_key": "ok-7", "payload": {payload}}}"#);
+        signal(&bed, &job, &body).await.problem(400, "invalid_payload");
+    }
+    let path = signal(&bed, &job, r#"{"correlation_key": "ok-7", "payload": {"approved": 1}}"#).await;
+    assert_eq!(path.body["errors"][0]["path"], "/approved");
+    let yes = r#"{"correlation_key": "ok-7", "payload": {"approved": true}}"#;
+    assert_eq!(signal(&bed, &job, yes).await.is(200)["status"], "delivered");
+    // What was delivered is remembered, whatever comes again.
+    let again = signal(&bed, &job, r#"{"correlation_key": "ok-7", "payload": 1}"#).await;
+    assert_eq!(again.is(200)["status"], "already_delivered");
+}
+
+#[tokio::test]
+async fn a_message_that_does_not_fit_makes_no_job() {
+    let bed = Bed::with_agents().await;
+    bed.call("PUT", "/api/agents/strict", STRICT).await.is(201);
+    let send = async |key: &str, body: &'static str| {
+        bed.call_with("POST", "/api/agents/strict/message", &[("Idempotency-Key", key)], body).await
+    };
+    for body in [r#"{"message": {}}"#, r#"{"message": {"order": "7"}}"#, r#"{"message": null}"#] {
+        let reply = send("k", body).await;
+        assert!(reply.problem(400, "invalid_payload").contains("the message does not fit the schema"));
+    }
+    assert_eq!(bed.get("/api/jobs").await.body["jobs"].as_array().unwrap().len(), 0);
+    // Refused, a key is not used up; accepted, it is asked before the schema.
+    let first = send("k", r#"{"message": {"order": 7}}"#).await.is(202).clone();
+    let stricter = STRICT.replace("order: { type: integer }", "order: { const: 8 }");
+    bed.call("PUT", "/api/agents/strict", stricter).await.is(200);
+    assert_eq!(send("k", r#"{"message": {"order": 7}}"#).await.is(200)["job_id"], first["job_id"]);
+    send("k", r#"{"message": {"order": "9"}}"#).await.problem(409, "idempotency_conflict");
+    send("l", r#"{"message": {"order": 7}}"#).await.problem(400, "invalid_payload");
+}
+
 #[tokio::test]
 async fn a_wait_that_ended_otherwise_is_over() {
     let bed = Bed::with_agents().await;

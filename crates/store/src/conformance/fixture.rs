@@ -127,6 +127,7 @@ pub fn agent(name: &str, version: &str) -> NewAgent {
         agent: AgentName::from(name),
         deadline: None,
         description: String::new(),
+        message_schema: None,
         plan: plan(&format!("{name} {version}")),
         planner: Planner::Static,
         version: version.to_owned(),

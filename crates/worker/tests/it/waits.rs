@@ -61,6 +61,54 @@ async fn a_signal_before_its_wait_is_kept_and_consumed() {
     assert_eq!(world.rt.store.history(job, true).await.unwrap().unwrap().kept, []);
 }
 
+/// Before the wait's key is known nothing is known of its schema either: the signal is kept. It does not fit when the
+/// wait is reached, and ends nothing.
+#[tokio::test(start_paused = true)]
+async fn a_kept_signal_that_does_not_fit_uses_up_nothing() {
+    let world = World::new();
+    let schema = ", schema: { type: object, required: [yes] }";
+    let file = approval(schema).replace("ok-{{ job.id }}", "ok-{{ nodes.first.output }}");
+    assert!(file.contains("nodes.first.output") && file.contains("schema"));
+    world.put(&file).await;
+    let (act, reached, release) = hold(done(json!("7")));
+    world.tools.next("t", [act]);
+    let _process = world.start("w");
+    let job = world.submit("a", json!({})).await;
+    reached.notified().await;
+    let kept = world.signal(job, "ok-7", json!("{yes: true}")).await.unwrap();
+    assert_eq!(kept, SignalAnswer::Kept { payload_matches: true });
+    release.notify_one();
+    world.until(job, &[JobStatus::Parked]).await;
+    let kinds = world.kinds(job).await;
+    assert_eq!(kinds.iter().filter(|kind| **kind == "signal_refused").count(), 1, "{kinds:?}");
+    assert!(!kinds.contains(&"wait_completed"));
+    assert_eq!(world.rt.store.history(job, true).await.unwrap().unwrap().kept, []);
+    let refused = world.signal(job, "ok-7", json!("{yes: true}")).await;
+    assert!(matches!(refused, Err(OpError::InvalidPayload { .. })), "{refused:?}");
+    assert_eq!(world.signal(job, "ok-7", json!({ "yes": 1 })).await.unwrap(), SignalAnswer::Delivered);
+    world.done(job).await;
+    assert_eq!(world.result(job).await, json!({ "yes": 1 }));
+}
+
+/// One that fits is consumed as without a schema, and one whose wait is known is refused at once.
+#[tokio::test(start_paused = true)]
+async fn a_kept_signal_that_fits_ends_its_wait() {
+    let world = World::new();
+    world.put(&approval(", schema: { type: object, required: [yes] }")).await;
+    let (act, reached, release) = hold(done(json!(1)));
+    world.tools.next("t", [act]);
+    let _process = world.start("w");
+    let job = world.submit("a", json!({})).await;
+    reached.notified().await;
+    let key = format!("ok-{job}");
+    assert!(matches!(world.signal(job, &key, json!(1)).await, Err(OpError::InvalidPayload { .. })));
+    let kept = world.signal(job, &key, json!({ "yes": 2 })).await.unwrap();
+    assert_eq!(kept, SignalAnswer::Kept { payload_matches: true });
+    release.notify_one();
+    world.done(job).await;
+    assert_eq!(world.result(job).await, json!({ "yes": 2 }));
+}
+
 #[tokio::test(start_paused = true)]
 async fn signals_raced_at_one_wait_complete_it_once() {
     let world = World::new();

@@ -9,6 +9,7 @@ use crate::hash::Hash;
 use crate::id::{AgentName, AttemptId, InstanceId, NodeId, SessionId, SignalId, WorkerId};
 use crate::json::Json;
 use crate::plan::WaitType;
+use crate::schema::Violation;
 
 /// A message was accepted.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -189,6 +190,23 @@ impl PauseReason {
             Self::Restored => "restored",
         }
     }
+}
+
+/// A kept signal does not fit the schema of its wait, which is reached only now: it ends nothing, and a later one is
+/// accepted. What it brought stays in the inbox.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SignalRefused {
+    /// The wait it names.
+    pub correlation_key: String,
+    /// The wait's node.
+    pub node: NodeId,
+    /// Hash of what it brought.
+    pub payload_hash: Hash,
+    /// Its id.
+    pub signal: SignalId,
+    /// In what it does not fit, as far as that is said.
+    pub violations: Vec<Violation>,
 }
 
 /// Someone asked to hold the job still while a worker held it.

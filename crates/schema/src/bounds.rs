@@ -1,0 +1,242 @@
+//! What a schema may be, beyond what the standard says: known keywords only, references only into itself and
+//! never in a circle, and bounded however its references multiply.
+
+use std::collections::BTreeMap;
+
+use aetheris_core::json::Json;
+use aetheris_core::limits;
+use serde_json::{Map, Value};
+
+use crate::Problem;
+
+/// Keywords whose value is a schema.
+const ONE: [&str; 11] = [
+    "additionalProperties",
+    "contains",
+    "contentSchema",
+    "else",
+    "if",
+    "items",
+    "not",
+    "propertyNames",
+    "then",
+    "unevaluatedItems",
+    "unevaluatedProperties",
+];
+/// Keywords whose value is a list of schemas.
+const LISTS: [&str; 4] = ["allOf", "anyOf", "oneOf", "prefixItems"];
+/// Keywords whose value has a schema for each name.
+const MAPS: [&str; 4] = ["$defs", "dependentSchemas", "patternProperties", "properties"];
+/// Keywords whose value is no schema.
+const PLAIN: [&str; 33] = [
+    "$comment",
+    "$schema",
+    "const",
+    "contentEncoding",
+    "contentMediaType",
+    "default",
+    "dependentRequired",
+    "deprecated",
+    "description",
+    "enum",
+    "examples",
+    "exclusiveMaximum",
+    "exclusiveMinimum",
+    "format",
+    "maxContains",
+    "maxItems",
+    "maxLength",
+    "maxProperties",
+    "maximum",
+    "minContains",
+    "minItems",
+    "minLength",
+    "minProperties",
+    "minimum",
+    "multipleOf",
+    "pattern",
+    "readOnly",
+    "required",
+    "title",
+    "type",
+    "uniqueItems",
+    "writeOnly",
+    "$ref",
+];
+/// Keywords of the standard by which a schema reaches beyond what can be bounded when it is put.
+const REFUSED: [&str; 7] =
+    ["$anchor", "$dynamicAnchor", "$dynamicRef", "$id", "$recursiveAnchor", "$recursiveRef", "$vocabulary"];
+const DIALECT: &str = "https://json-schema.org/draft/2020-12/schema";
+/// Deepest chain of references, each leading to the next.
+const REFERENCES_DEEP_MAX: usize = 32;
+
+/// How many subschemas one part of a value may be asked about.
+pub(crate) fn check(schema: &Json) -> Result<usize, Vec<Problem>> {
+    let size = schema.canonical().len();
+    if size > limits::SCHEMA_BYTES_MAX {
+        let message = format!("the schema has {size} bytes, more than the {} accepted", limits::SCHEMA_BYTES_MAX);
+        return Err(vec![Problem { message, path: String::new() }]);
+    }
+    let mut walk = Walk { deep: 0, known: BTreeMap::new(), patterns: 0, problems: Vec::new(), root: schema.value() };
+    let parts = walk.schema(schema.value(), "");
+    if parts > limits::SCHEMA_PARTS_MAX {
+        let message = format!(
+            "with its references followed, the schema has more than the {} parts accepted",
+            limits::SCHEMA_PARTS_MAX
+        );
+        walk.wrong("", message);
+    }
+    if walk.patterns > limits::SCHEMA_PATTERNS_MAX {
+        let message = format!("the schema has more than the {} patterns accepted", limits::SCHEMA_PATTERNS_MAX);
+        walk.wrong("", message);
+    }
+    if walk.problems.is_empty() { Ok(parts) } else { Err(walk.problems) }
+}
+
+struct Walk<'s> {
+    /// References that are being followed.
+    deep: usize,
+    /// The parts behind a reference; `None` while they are counted.
+    known: BTreeMap<&'s str, Option<usize>>,
+    patterns: usize,
+    problems: Vec<Problem>,
+    root: &'s Value,
+}
+
+impl<'s> Walk<'s> {
+    fn wrong(&mut self, path: &str, message: impl Into<String>) {
+        let problem = Problem { message: message.into(), path: path.to_owned() };
+        if self.problems.len() < limits::SCHEMA_VIOLATIONS_MAX && !self.problems.contains(&problem) {
+            self.problems.push(problem);
+        }
+    }
+
+    /// Checks one schema and all below it, and counts its parts.
+    fn schema(&mut self, schema: &'s Value, path: &str) -> usize {
+        match schema {
+            Value::Bool(_) => 1,
+            Value::Object(keywords) => keywords.iter().fold(1usize, |parts, (keyword, value)| {
+                parts.saturating_add(self.keyword(keywords, keyword, value, &below(path, keyword)))
+            }),
+            Value::Null | Value::Number(_) | Value::String(_) | Value::Array(_) => {
+                self.wrong(path, "a schema is an object, `true` or `false`");
+                1
+            }
+        }
+    }
+
+    fn keyword(&mut self, all: &'s Map<String, Value>, keyword: &str, value: &'s Value, path: &str) -> usize {
+        match keyword {
+            "$ref" => self.reference(value, path),
+            "$schema" => {
+                if value.as_str().map(|text| text.trim_end_matches('#')) != Some(DIALECT) {
+                    self.wrong(path, format!("only {DIALECT} is supported"));
+                }
+                0
+            }
+            "enum" => value.as_array().map_or(0, Vec::len),
+            "pattern" => {
+                self.patterns += 1;
+                1
+            }
+            _ if ONE.contains(&keyword) => self.schema(value, path),
+            _ if LISTS.contains(&keyword) => match value {
+                Value::Array(items) => items.iter().enumerate().fold(0, |parts: usize, (index, item)| {
+                    parts.saturating_add(self.schema(item, &below(path, &index.to_string())))
+                }),
+                // What is not of the right type is the library's to say.
+                _ => 0,
+            },
+            _ if MAPS.contains(&keyword) => self.named(keyword, value, path),
+            _ if PLAIN.contains(&keyword) => 1,
+            _ if REFUSED.contains(&keyword) => {
+                self.wrong(path, format!("`{keyword}` is not supported: refer to `$defs` by `#/$defs/NAME`"));
+                0
+            }
+            _ => {
+                let near = nearest(keyword).filter(|near| !all.contains_key(*near));
+                let hint = near.map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
+                let shown: String = keyword.chars().take(64).collect();
+                self.wrong(path, format!("`{shown}` is not a keyword of JSON Schema 2020-12{hint}"));
+                0
+            }
+        }
+    }
+
+    fn named(&mut self, keyword: &str, value: &'s Value, path: &str) -> usize {
+        let Value::Object(named) = value else { return 0 };
+        if keyword == "patternProperties" {
+            self.patterns += named.len();
+        }
+        let mut parts = 0usize;
+        for (name, schema) in named {
+            let of = self.schema(schema, &below(path, name));
+            // Definitions count where they are referred to.
+            if keyword != "$defs" {
+                parts = parts.saturating_add(of);
+            }
+        }
+        parts
+    }
+
+    fn reference(&mut self, value: &'s Value, path: &str) -> usize {
+        // Not a text: the library says so.
+        let Value::String(to) = value else { return 0 };
+        match self.known.get(to.as_str()) {
+            Some(Some(parts)) => return *parts,
+            Some(None) => {
+                self.wrong(path, "leads back to itself: schemas that contain themselves are not supported");
+                return 0;
+            }
+            None => {}
+        }
+        let Some(target) = self.target(to) else {
+            let shown: String = to.chars().take(128).collect();
+            self.wrong(path, format!("`{shown}` leads nowhere: a reference has the form `#/$defs/NAME`"));
+            return 0;
+        };
+        if self.deep >= REFERENCES_DEEP_MAX {
+            self.wrong(path, format!("references are nested deeper than {REFERENCES_DEEP_MAX} levels"));
+            return 0;
+        }
+        self.known.insert(to, None);
+        self.deep += 1;
+        let parts = self.schema(target, to.trim_start_matches('#'));
+        self.deep -= 1;
+        self.known.insert(to, Some(parts));
+        parts
+    }
+
+    /// What a pointer into this schema leads to. Characters that a URL would encode are not decoded: such a
+    /// reference leads nowhere.
+    fn target(&self, to: &str) -> Option<&'s Value> {
+        let pointer = to.strip_prefix('#').filter(|pointer| !pointer.contains('%'))?;
+        // The whole schema would contain itself.
+        if pointer.is_empty() { None } else { self.root.pointer(pointer) }
+    }
+}
+
+fn below(path: &str, key: &str) -> String {
+    format!("{path}/{}", key.replace('~', "~0").replace('/', "~1"))
+}
+
+/// The keyword that differs least by its letters, if it is near.
+fn nearest(word: &str) -> Option<&'static str> {
+    let mut all = ONE.into_iter().chain(LISTS).chain(MAPS).chain(PLAIN);
+    all.find(|known| known.eq_ignore_ascii_case(word) || one_change(known, word) || one_change(word, known))
+}
+
+/// Whether `long` is `short` with one letter more, or as long with one letter or two neighbours changed.
+fn one_change(long: &str, short: &str) -> bool {
+    let (long, short): (Vec<char>, Vec<char>) = (long.chars().take(64).collect(), short.chars().take(64).collect());
+    let front = long.iter().zip(&short).take_while(|(a, b)| a == b).count();
+    let back = |from: usize, to: usize| long[from..].eq(&short[to..]);
+    if long.len() == short.len() + 1 {
+        return back(front + 1, front);
+    }
+    if long.len() != short.len() || front == long.len() {
+        return false;
+    }
+    let swapped = front + 1 < long.len() && long[front] == short[front + 1] && long[front + 1] == short[front];
+    back(front + 1, front + 1) || (swapped && back(front + 2, front + 2))
+}

@@ -1,0 +1,199 @@
+//! What schemas are accepted, and what they say.
+#![expect(clippy::panic, clippy::expect_used, reason = "a test fails by it")]
+
+use aetheris_core::json::Json;
+use aetheris_core::limits;
+use aetheris_schema::Schema;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+fn compiled(schema: Value) -> Schema {
+    Schema::compile(&Json::new(schema.clone())).unwrap_or_else(|problems| panic!("{schema}: {problems:?}"))
+}
+
+/// The paths of a schema's problems, and their words.
+fn refused(schema: Value) -> (Vec<String>, String) {
+    let problems = Schema::compile(&Json::new(schema.clone())).expect_err(&schema.to_string());
+    let words = problems.iter().map(|problem| problem.message.clone()).collect::<Vec<_>>().join("; ");
+    (problems.into_iter().map(|problem| problem.path).collect(), words)
+}
+
+fn paths(schema: &Schema, value: Value) -> Vec<String> {
+    schema.violations(&Json::new(value)).into_iter().map(|violation| violation.path).collect()
+}
+
+#[test]
+fn values_fit_or_it_is_said_where_they_do_not() {
+    let schema = compiled(json!({
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "type": "object",
+        "required": ["approved"],
+        "additionalProperties": false,
+        "properties": {
+            "approved": { "type": "boolean" },
+            "note": { "$ref": "#/$defs/text" },
+            "lines": { "type": "array", "items": { "$ref": "#/$defs/text" }, "maxItems": 3 }
+        },
+        "$defs": { "text": { "type": "string", "pattern": "^[a-z ]*$", "maxLength": 10 } }
+    }));
+    assert_eq!(paths(&schema, json!({ "approved": true, "note": "fine", "lines": ["a", "b"] })), Vec::<String>::new());
+    assert_eq!(paths(&schema, json!("{approved: true}")), [""]);
+    assert_eq!(paths(&schema, json!({ "note": "x" })), [""]);
+    let mut wrong = paths(&schema, json!({ "approved": 1, "note": "NO", "lines": ["a", 7] }));
+    wrong.sort();
+    assert_eq!(wrong, ["/approved", "/lines/1", "/note"]);
+    // Whole doubles are integers, as everywhere.
+    assert_eq!(paths(&compiled(json!({ "type": "integer" })), json!(3.0)), Vec::<String>::new());
+    assert_eq!(paths(&compiled(json!(true)), json!(null)), Vec::<String>::new());
+    assert_eq!(paths(&compiled(json!(false)), json!(null)), [""]);
+}
+
+#[test]
+fn what_is_said_does_not_repeat_the_value() {
+    let schema = compiled(json!({ "properties": { "key": { "type": "integer" }, "all": { "const": "x" } } }));
+    let said = schema.violations(&Json::new(json!({ "key": "s3cr3t", "all": "y".repeat(100_000) })));
+    assert_eq!(said.len(), 2);
+    assert!(said.iter().all(|violation| !violation.message.contains("s3cr3t") && violation.message.len() < 1_000));
+}
+
+#[test]
+fn mistakes_are_bounded_in_number_and_in_work() {
+    let schema = compiled(json!({ "items": { "type": "integer", "minimum": 3 } }));
+    assert_eq!(paths(&schema, json!(vec!["x"; 1_000])).len(), limits::SCHEMA_VIOLATIONS_MAX);
+    assert_eq!(paths(&schema, json!(vec!["x"; 200_000])), [""]);
+    assert_eq!(paths(&schema, json!(vec![3; 200_000])), Vec::<String>::new());
+}
+
+#[test]
+fn what_reaches_beyond_the_schema_is_refused() {
+    for (schema, path) in [
+        (json!({ "$ref": "http://127.0.0.1:1/schema.json" }), "/$ref"),
+        (json!({ "$ref": "file:///etc/passwd" }), "/$ref"),
+        (json!({ "items": { "$ref": "other.json#/x" } }), "/items/$ref"),
+        (json!({ "$ref": "#/$defs/none" }), "/$ref"),
+        (json!({ "$ref": "#named" }), "/$ref"),
+        (json!({ "$ref": "#" }), "/$ref"),
+        (json!({ "$id": "http://example.com/", "type": "object" }), "/$id"),
+        (json!({ "$dynamicRef": "#x" }), "/$dynamicRef"),
+        (json!({ "properties": { "a": { "$anchor": "x" } } }), "/properties/a/$anchor"),
+        (json!({ "$schema": "http://json-schema.org/draft-07/schema#" }), "/$schema"),
+    ] {
+        assert_eq!(refused(schema.clone()).0, [path], "{schema}");
+    }
+}
+
+#[test]
+fn keywords_that_the_standard_would_ignore_are_refused() {
+    let (paths, words) =
+        refused(json!({ "type": "object", "requred": ["a"], "properties": { "a": { "Type": "string" } } }));
+    assert_eq!(paths, ["/properties/a/Type", "/requred"]);
+    assert!(words.contains("did you mean `required`?"), "{words}");
+    assert!(!words.contains("did you mean `type`? "), "{words}");
+    // Names and values of the author's own are no keywords.
+    let own = json!({
+        "properties": { "requred": true, "$ref": true, "$id": { "const": { "$ref": "http://x" } } },
+        "enum": [{ "$id": 1 }], "default": { "nope": 1 }, "examples": [{ "$ref": "x" }]
+    });
+    compiled(own);
+}
+
+#[test]
+fn schemas_that_are_wrong_are_refused_where_they_are_wrong() {
+    assert_eq!(refused(json!({ "properties": { "a": { "type": "strin" } } })).0, ["/properties/a/type"]);
+    assert_eq!(refused(json!({ "minLength": -1 })).0, ["/minLength"]);
+    assert_eq!(refused(json!({ "required": "a" })).0, ["/required"]);
+    assert_eq!(refused(json!({ "items": 7 })).0, ["/items"]);
+    assert_eq!(refused(json!("text")).0, [""]);
+    assert!(!refused(json!({ "pattern": "(" })).0.is_empty());
+    // Only what matches in linear time.
+    assert!(!refused(json!({ "pattern": "(a)\\1" })).0.is_empty());
+    assert!(!refused(json!({ "pattern": "(?=a)" })).0.is_empty());
+}
+
+#[test]
+fn every_bomb_is_refused_when_it_is_put() {
+    let doubling = |refer: fn(usize) -> Value| {
+        let mut definitions: serde_json::Map<String, Value> =
+            (0..30).map(|level| (format!("d{level}"), refer(level + 1))).collect();
+        definitions.insert("d30".to_owned(), json!({ "type": "string" }));
+        json!({ "$ref": "#/$defs/d0", "$defs": definitions })
+    };
+    for bomb in [
+        doubling(|level| json!({ "allOf": vec![json!({ "$ref": format!("#/$defs/d{level}") }); 2] })),
+        doubling(|level| json!({ "anyOf": vec![json!({ "$ref": format!("#/$defs/d{level}") }); 2] })),
+        doubling(|level| {
+            let to = json!({ "$ref": format!("#/$defs/d{level}") });
+            json!({ "properties": { "a": to, "b": to } })
+        }),
+    ] {
+        assert!(refused(bomb).1.contains("parts"));
+    }
+    let recursive =
+        json!({ "$ref": "#/$defs/t", "$defs": { "t": { "properties": { "l": { "$ref": "#/$defs/t" } } } } });
+    assert!(refused(recursive).1.contains("itself"));
+    let chain: serde_json::Map<String, Value> =
+        (0..1_000).map(|n| (format!("d{n}"), json!({ "$ref": format!("#/$defs/d{}", n + 1) }))).collect();
+    assert!(refused(json!({ "$ref": "#/$defs/d0", "$defs": chain })).1.contains("deep"));
+    assert!(refused(json!({ "description": "x".repeat(limits::SCHEMA_BYTES_MAX) })).1.contains("bytes"));
+    let patterns: Vec<Value> =
+        (0..=limits::SCHEMA_PATTERNS_MAX).map(|n| json!({ "pattern": format!("a{n}") })).collect();
+    assert!(refused(json!({ "allOf": patterns })).1.contains("patterns"));
+    assert!(!refused(json!({ "pattern": "((a{100}){100}){100}" })).0.is_empty());
+    let values: Vec<Value> = (0..limits::SCHEMA_PARTS_MAX).map(|n| json!(n)).collect();
+    assert!(refused(json!({ "enum": values })).1.contains("parts"));
+}
+
+#[test]
+fn a_pattern_takes_linear_time() {
+    let schema = compiled(json!({ "type": "string", "pattern": "^(a+)+$" }));
+    assert_eq!(paths(&schema, json!("a".repeat(500_000) + "!")), [""]);
+}
+
+proptest! {
+    /// Whatever the schema says, judging ends, and what is valid has no violation.
+    #[test]
+    fn judging_never_panics(schema in any_schema(), value in any_value()) {
+        if let Ok(schema) = Schema::compile(&Json::new(schema)) {
+            let violations = schema.violations(&Json::new(value));
+            prop_assert!(violations.len() <= limits::SCHEMA_VIOLATIONS_MAX);
+        }
+    }
+}
+
+fn any_value() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        "[a-c]{0,3}".prop_map(Value::from)
+    ];
+    leaf.prop_recursive(4, 16, 4, |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            prop::collection::btree_map("[a-c]", inner, 0..4).prop_map(|map| Value::Object(map.into_iter().collect())),
+        ]
+    })
+}
+
+fn any_schema() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        any::<bool>().prop_map(Value::from),
+        Just(json!({ "type": "string" })),
+        Just(json!({ "$ref": "#/$defs/a" })),
+        Just(json!({ "pattern": "^[ab]*$" })),
+        Just(json!({ "enum": [1, "a", null] })),
+        any_value(),
+    ];
+    leaf.prop_recursive(3, 16, 3, |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 1..3).prop_map(|all| json!({ "allOf": all })),
+            prop::collection::vec(inner.clone(), 1..3).prop_map(|any| json!({ "anyOf": any })),
+            inner.clone().prop_map(|not| json!({ "not": not })),
+            inner.clone().prop_map(|items| json!({ "items": items, "uniqueItems": true })),
+            prop::collection::btree_map("[a-c]", inner.clone(), 0..3)
+                .prop_map(|map| json!({ "properties": map, "unevaluatedProperties": false })),
+            prop::collection::btree_map("[a-c]", inner, 0..3)
+                .prop_map(|map| json!({ "$defs": map, "$ref": "#/$defs/a" })),
+        ]
+    })
+}
