@@ -74,6 +74,8 @@ impl Exit {
             | "missing_correlation_key"
             | "not_supported_yet"
             | "payload_too_large"
+            | "uri_too_long"
+            | "headers_too_large"
             | "unauthorized"
             | "forbidden"
             | "method_not_allowed" => Self::Usage,
@@ -135,6 +137,8 @@ mod tests {
             ("version_mismatch", 409, Exit::Conflict),
             ("payload_too_large", 413, Exit::Usage),
             ("rate_limited", 429, Exit::Unreachable),
+            ("uri_too_long", 414, Exit::Usage),
+            ("headers_too_large", 431, Exit::Usage),
             ("unauthorized", 401, Exit::Usage),
             ("forbidden", 403, Exit::Usage),
             ("store_unavailable", 503, Exit::Unreachable),
