@@ -136,6 +136,8 @@ mod tests {
             ("not_supported_yet", 501, Exit::Usage),
             ("version_mismatch", 409, Exit::Conflict),
             ("payload_too_large", 413, Exit::Usage),
+            ("uri_too_long", 414, Exit::Usage),
+            ("headers_too_large", 431, Exit::Usage),
             ("rate_limited", 429, Exit::Unreachable),
             ("uri_too_long", 414, Exit::Usage),
             ("headers_too_large", 431, Exit::Usage),
