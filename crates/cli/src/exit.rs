@@ -69,7 +69,8 @@ impl Exit {
             | "in_doubt_unresolved"
             | "version_mismatch" => Self::Conflict,
             "invalid_agent" => Self::CheckFailed,
-            "invalid_request"
+            "invalid_payload"
+            | "invalid_request"
             | "wrong_correlation_key"
             | "missing_correlation_key"
             | "not_supported_yet"
@@ -123,6 +124,7 @@ mod tests {
             ("agent_not_found", 404, Exit::NotFound),
             ("job_not_found", 404, Exit::NotFound),
             ("invalid_agent", 422, Exit::CheckFailed),
+            ("invalid_payload", 400, Exit::Usage),
             ("invalid_request", 400, Exit::Usage),
             ("wrong_correlation_key", 400, Exit::Usage),
             ("missing_correlation_key", 400, Exit::Usage),
