@@ -180,6 +180,7 @@ mod tests {
         ("method_not_allowed", 405),
         ("invalid_agent", 422),
         ("invalid_request", 400),
+        ("invalid_payload", 400),
         ("wrong_correlation_key", 400),
         ("missing_correlation_key", 400),
         ("job_finished", 409),

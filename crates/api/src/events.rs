@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use aetheris_core::disproof::Grounds;
 use aetheris_core::event::{EventKind, InvocationOutcome, RequeueReason};
 use utoipa::openapi::schema::{
-    AdditionalProperties, AnyOfBuilder, Discriminator, Object, ObjectBuilder, OneOfBuilder, Schema, Type,
+    AdditionalProperties, AnyOfBuilder, ArrayBuilder, Discriminator, Object, ObjectBuilder, OneOfBuilder, Schema, Type,
 };
 use utoipa::openapi::{Ref, RefOr};
 use utoipa::{PartialSchema, ToSchema};
@@ -126,6 +126,16 @@ const PAYLOADS: &[(EventKind, &[Field])] = &[
     ),
     (EventKind::JobPaused, &[("reason", MUST, named::<schema::Pause>)]),
     (EventKind::JobResumed, &[]),
+    (
+        EventKind::SignalRefused,
+        &[
+            ("correlation_key", MUST, text),
+            ("node", MUST, text),
+            ("payload_hash", MUST, named::<schema::Digest>),
+            ("signal", MUST, text),
+            ("violations", MUST, violations),
+        ],
+    ),
     (EventKind::JobPauseRequested, &[]),
 ];
 
@@ -275,6 +285,12 @@ fn names_of<'a>(names: impl IntoIterator<Item = &'a str>) -> Object {
 fn requeue_reason() -> Form {
     let all = [RequeueReason::Retry, RequeueReason::LeaseExpired, RequeueReason::HolderDied, RequeueReason::Draining];
     names_of(all.map(RequeueReason::as_str)).into()
+}
+
+fn violations() -> Form {
+    let one =
+        object(&[("message", MUST, text), ("path", MUST, text)], "Where a value does not fit its schema, and how.");
+    ArrayBuilder::new().items(one).into()
 }
 
 fn skip_reason() -> Form {

@@ -141,8 +141,6 @@ mod tests {
             ("uri_too_long", 414, Exit::Usage),
             ("headers_too_large", 431, Exit::Usage),
             ("rate_limited", 429, Exit::Unreachable),
-            ("uri_too_long", 414, Exit::Usage),
-            ("headers_too_large", 431, Exit::Usage),
             ("unauthorized", 401, Exit::Usage),
             ("forbidden", 403, Exit::Usage),
             ("store_unavailable", 503, Exit::Unreachable),

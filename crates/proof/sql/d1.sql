@@ -30,8 +30,10 @@ WITH waits AS (
     SELECT job, seq, lag(step_state, 1, 'pending') OVER (PARTITION BY job, payload ->> 'node' ORDER BY seq) AS step_before
     FROM moved WHERE step_state IS NOT NULL
 ), both AS (
-    SELECT m.*, coalesce(l.job_state, 'none') AS job_before, s.step_before
+    SELECT m.*, coalesce(l.job_state, 'none') AS job_before, s.step_before,
+           d.kind = 'in_doubt_resolved' AND d.payload ->> 'outcome' = 'did_not_happen' AS disproved_before
     FROM job_moves m LEFT JOIN moved l ON l.job = m.job AND l.seq = m.last_move
+    LEFT JOIN moved d ON d.job = m.job AND d.seq = m.seq - 1
     LEFT JOIN step_moves s ON s.job = m.job AND s.seq = m.seq
 )
 SELECT job || ' ' || seq AS place,
@@ -47,9 +49,12 @@ SELECT job || ' ' || seq AS place,
                 WHEN 'job_failed' THEN job_before IN ('pending', 'running', 'waiting')
                 WHEN 'job_cancelled' THEN job_before IN ('pending', 'running', 'waiting')
                 WHEN 'node_started' THEN job_before = 'running' AND step_before IN ('pending', 'retrying')
-                WHEN 'node_finished' THEN job_before = 'running' AND (step_before = 'running'
+                WHEN 'node_finished' THEN (job_before = 'running' OR (job_before = 'pending' AND disproved_before))
+                    AND (step_before = 'running'
                     OR (payload ->> 'result' IN ('retryable_failure', 'permanent_failure') AND step_before IN ('pending', 'in_doubt')))
-                WHEN 'node_retry_scheduled' THEN job_before = 'running' AND step_before = 'running'
+                -- What was disproved from outside ends its try in the same unit, before anybody holds the job again.
+                WHEN 'node_retry_scheduled' THEN step_before = 'running' AND (job_before = 'running'
+                    OR (job_before = 'pending' AND disproved_before))
                 WHEN 'node_skipped' THEN job_before = 'running' AND step_before = 'pending'
                 WHEN 'tool_invocation_started' THEN job_before = 'running' AND step_before = 'running'
                 WHEN 'tool_invocation_finished' THEN job_before = 'running'

@@ -71,13 +71,18 @@ pub(crate) fn reclaims(job: JobId, events: &[Recorded], tally: &mut Tally) {
     }
 }
 
+fn first_claim(events: &[Recorded]) -> Option<Timestamp> {
+    let claimed = events.iter().find(|recorded| matches!(recorded.event, Event::JobClaimed(_)));
+    claimed.map(|recorded| recorded.at)
+}
+
 /// The jobs of a session run one after the other.
 pub(crate) fn sessions(jobs: &[(JobRow, Vec<Recorded>)], tally: &mut Tally) {
     for (row, events) in jobs.iter().filter(|(row, _)| row.session.is_some()) {
-        let claimed = events.iter().find(|recorded| matches!(recorded.event, Event::JobClaimed(_)));
-        let Some(claimed) = claimed.map(|recorded| recorded.at) else { continue };
+        let Some(claimed) = first_claim(events) else { continue };
         let same = |(other, _): &&(JobRow, Vec<Recorded>)| {
-            other.agent == row.agent && other.session == row.session && other.id < row.id
+            let session = other.agent == row.agent && other.session == row.session;
+            session && other.id != row.id && other.created_at <= row.created_at
         };
         for (earlier, others) in jobs.iter().filter(same) {
             let terminal = |recorded: &&Recorded| {
@@ -86,7 +91,10 @@ pub(crate) fn sessions(jobs: &[(JobRow, Vec<Recorded>)], tally: &mut Tally) {
             // One that was accepted after this one had begun is not before it.
             let begun = earlier.created_at < claimed;
             let ended = others.iter().find(terminal).map(|recorded| recorded.at);
-            tally.case("D13", !begun || ended.is_some_and(|ended| ended <= claimed), || {
+            // Of two that arrived in one moment either may be the earlier one, but then the other is judged by it.
+            let later = earlier.created_at == row.created_at
+                && first_claim(others).is_none_or(|other| other > claimed || other == claimed && earlier.id > row.id);
+            tally.case("D13", !begun || later || ended.is_some_and(|ended| ended <= claimed), || {
                 format!("{} was claimed at {claimed}; {} of its session ended at {ended:?}", row.id, earlier.id)
             });
         }

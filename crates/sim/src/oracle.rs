@@ -29,7 +29,13 @@ use crate::weather::Weather;
 #[must_use]
 pub fn restless<'j>(jobs: &'j [JobRow], orders: &[Order]) -> Vec<&'j JobRow> {
     let held_up = |row: &JobRow| {
-        let before = |other: &&JobRow| other.id < row.id && other.agent == row.agent && other.session == row.session;
+        let before = |other: &&JobRow| {
+            // Arrival decides, which the time of a row tells but for those of one moment.
+            other.id != row.id
+                && other.created_at <= row.created_at
+                && other.agent == row.agent
+                && other.session == row.session
+        };
         let mut earlier = jobs.iter().filter(before).filter(|other| !other.status.is_terminal());
         row.session.is_some() && earlier.next().is_some()
     };

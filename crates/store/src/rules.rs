@@ -4,7 +4,7 @@
 //! [`aetheris_core::lease::admit`], [`permission`], [`sequence`], the plan and the client's key, kept
 //! signals, the ledger, effects, the inbox, [`bounds`]. The first that refuses is the answer.
 
-use aetheris_core::disproof::{self, Disproof};
+use aetheris_core::disproof::{self, Disproof, Grounds};
 use aetheris_core::event::EventKind;
 use aetheris_core::id::{IdempotencyKey, JobId, PermitId};
 use aetheris_core::job::JobStatus;
@@ -126,7 +126,11 @@ pub fn disprove(
     disproof: &Disproof,
     now: Reading,
 ) -> Result<LedgerRow, LedgerRefusal> {
-    disproof::disprove(existing.filter(|row| row.job == job), disproof, now)
+    let existing = existing.filter(|row| row.job == job);
+    if aetheris_fault::planted!("disproof-believed-early") {
+        return disproof::disprove(existing, &Disproof { grounds: Grounds::Refuses, ..*disproof }, now);
+    }
+    disproof::disprove(existing, disproof, now)
 }
 
 /// Notes the first reading of the writing process's boot clock. A row of another job counts as missing.

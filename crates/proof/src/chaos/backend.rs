@@ -167,7 +167,10 @@ impl Backend for Sqlite {
         std::fs::create_dir_all(folder)?;
         for entry in std::fs::read_dir(&self.folder)? {
             let entry = entry?;
-            std::fs::copy(entry.path(), folder.join(entry.file_name()))?;
+            // What stands beside the files of the store belongs to processes that have gone.
+            if entry.file_type()?.is_file() {
+                std::fs::copy(entry.path(), folder.join(entry.file_name()))?;
+            }
         }
         Ok(())
     }

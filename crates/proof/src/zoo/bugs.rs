@@ -87,7 +87,7 @@ pub const BUGS: &[Bug] = &[
     run("deadline-forgotten", "a job's deadline is not set", Scenario::Deadline),
     run("deadline-ignored-while-blocked", "a deadline ends only jobs that run", Scenario::Deadline),
     run("cancel-lost", "a cancel of a running job is answered and not written", Scenario::Cancel),
-    run("reducer-not-asked", "facts are laid onto a newer state whatever it says", Scenario::Cancel),
+    run("reducer-not-asked", "facts are laid onto a newer state whatever it says", Scenario::OvertakenAnswer),
     run("drain-cancels", "a worker that stops cancels its jobs", Scenario::Drained),
     run("job-without-plan", "a job is made without its plan", Scenario::Ledger),
     run("plan-of-newest-version", "a run takes the agent's newest plan", Scenario::ChangedAgent),

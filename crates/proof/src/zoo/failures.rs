@@ -73,7 +73,7 @@ pub(super) async fn always_busy(world: &World) -> Result<()> {
 
 /// The answer is lost, and whoever is asked about it cannot say.
 pub(super) async fn reconcile_fails(world: &World) -> Result<()> {
-    let file = one_call("lost", "at_most_once", ", on_in_doubt: [{ reconcile: look }, fail]");
+    let file = one_call("lost", "at_most_once", ", on_in_doubt: [{ reconcile: look, settle: 1ms }, fail]");
     let job = world.send(&file.replace("function: look", "function: broken")).await?;
     world.settle().await?;
     world.expect_end(job, "failed", "in_doubt_unresolved").await
@@ -142,7 +142,9 @@ pub(super) async fn poison(world: &World) -> Result<()> {
 
 /// The call of the first permission answers after a second one was given, and while its call is under way.
 pub(super) async fn older_answer(world: &World) -> Result<()> {
-    let job = world.send(&one_call("stale", "at_most_once", ", on_in_doubt: [{ reconcile: look }, fail]")).await?;
+    // The first call is still in flight in this process: only a tool that refuses it from now on is believed.
+    let file = one_call("stale", "at_most_once", ", on_in_doubt: [{ reconcile: look }, fail]");
+    let job = world.send(&file.replace("effect: pure", "effect: pure, refuses: true")).await?;
     let claimed = world.must_claim().await?;
     let (fence, lease) = (claimed.fence, World::lease(&claimed));
     let slow = async {

@@ -188,7 +188,7 @@ async fn refused_once(world: &World) -> Result<()> {
 }
 
 async fn asked(world: &World) -> Result<()> {
-    let file = one_call("lost", "at_most_once", ", on_in_doubt: [{ reconcile: look }, fail]");
+    let file = one_call("lost", "at_most_once", ", on_in_doubt: [{ reconcile: look, settle: 1ms }, fail]");
     let jobs = [send(world, &file, "a").await?, send(world, &file, "b").await?];
     settle(world).await?;
     for job in jobs {

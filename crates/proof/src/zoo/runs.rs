@@ -24,7 +24,7 @@ pub(super) fn one_call(function: &str, effect: &str, doubt: &str) -> String {
 }
 
 pub(super) fn once(function: &str) -> String {
-    one_call(function, "at_most_once", "")
+    one_call(function, "at_most_once", ", on_in_doubt: fail")
 }
 
 pub(super) const WAIT: &str = "agent: zoo\nplan:\n  nodes:\n    - { id: ask, kind: wait, wait_type: signal, \
@@ -217,7 +217,7 @@ pub(super) async fn checkpoint(world: &World) -> Result<()> {
 /// The answer is lost before anything left: the reconcile tool says so, and is believed only when the
 /// permit's call can no longer arrive.
 pub(super) async fn reconcile(world: &World) -> Result<()> {
-    let doubt = ", on_in_doubt: [{ reconcile: look }, fail]";
+    let doubt = ", on_in_doubt: [{ reconcile: look, settle: 1ms }, fail]";
     let job = world.send(&one_call("unsent", "at_most_once", doubt)).await?;
     let fence = world.crash_in_body().await?;
     world.rt.reclaim(job, fence, Proof::Dead(aetheris_core::id::InstanceId::from_u128(1))).await?;

@@ -91,6 +91,8 @@ scenarios! {
     OlderAnswer = "older-answer", failures::older_answer;
     /// A worker renews the lease of an older claim of its own.
     OlderRenewal = "older-renewal", shared::older_renewal;
+    /// A job's end is asked for between its answer and the write of it.
+    OvertakenAnswer = "overtaken-answer", shared::overtaken_answer;
     /// A job waits, and is told what it waits for.
     PlainWait = "plain-wait", failures::plain_wait;
     /// A job kills every worker that takes it.

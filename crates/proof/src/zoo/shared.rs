@@ -1,9 +1,14 @@
 //! Scenarios of what many hands do to one store: leases, fences, turns, clocks.
 
-use aetheris_core::id::PermitId;
+use aetheris_core::event::{Answer, JobCompleted};
+use aetheris_core::id::{EventId, PermitId};
 use aetheris_core::json::Json;
+use aetheris_core::lease::Guard;
 use aetheris_core::time::{Span, Timestamp};
+use aetheris_runtime::draft::{self, Draft};
+use aetheris_runtime::load::Loaded;
 use aetheris_runtime::ops::{Signal, SignalAnswer, Submission};
+use aetheris_store::Purpose;
 use anyhow::Result;
 
 use super::outside::{PLAIN, asking, lost, renewal_refused};
@@ -26,6 +31,28 @@ pub(super) async fn older_renewal(world: &World) -> Result<()> {
     let (job, first) = lost(world).await?;
     world.expect(renewal_refused(world, job, first).await?, "A5 a lease of an older claim was renewed");
     Ok(())
+}
+
+/// An answer was decided on, and the job's end was asked for before it is written.
+pub(super) async fn overtaken_answer(world: &World) -> Result<()> {
+    let job = world.send(PLAIN).await?;
+    let fence = world.must_claim().await?.fence;
+    let store = world.rt.store.as_ref();
+    let (loaded, ids) = (Loaded::read(store, job).await?, world.rt.system.ids.as_ref());
+    let mut draft = Draft::new(loaded.state, Guard::Run(fence), loaded.checkpoint_seq);
+    draft.push(ids, JobCompleted { answer: Answer::Value(Json::null()) })?;
+    draft.release();
+    world.rt.cancel(job).await?;
+    world.told(|history| history.cancels.extend([job]));
+    draft.rebase(Loaded::read(store, job).await?.state);
+    if draft.is_empty() {
+        world.expire(job, fence).await?;
+    } else {
+        let id = EventId::from_u128(ids.secret());
+        draft::write(store, || draft.unit(Purpose::Finish, id)).await?;
+    }
+    world.settle().await?;
+    world.expect_end(job, "cancelled", "").await
 }
 
 /// A message for later.

@@ -366,7 +366,7 @@ fn pause(world: &mut World<'_>, state: JobState) -> Option<Written> {
     if state.status.is_terminal() || state.status == JobStatus::Paused || !free {
         return None;
     }
-    if state.status == JobStatus::Running && requested.is_none() && world.random.one_in(2) {
+    if state.status == JobStatus::Running && requested.is_none() && !world.random.one_in(4) {
         let draft = world.draft(state, Purpose::Pause, Guard::Outside);
         return Some(("request_pause", draft.event(JobPauseRequested {}).done()));
     }
