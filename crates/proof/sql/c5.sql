@@ -41,11 +41,13 @@ SELECT job || ' ' || node || ' ' || permit,
 FROM given
 UNION ALL
 SELECT s.job || ' ' || s.node || ' ' || s.seq,
-       CASE WHEN s.at < p.at + p.lifetime_us AND coalesce(e.payload ->> 'grounds', 'clock') = 'clock'
+       CASE WHEN s.at < p.at + p.lifetime_us + coalesce(e.payload ->> 'settle_us', 0)
             THEN '"did not happen", while it still could' END
 FROM said s JOIN permits p ON p.job = s.job AND p.key = s.key AND p.permit = s.permit
 JOIN events e ON e.job = s.job AND e.seq = s.seq
 WHERE s.kind = 'in_doubt_resolved' AND s.outcome = 'did_not_happen'
+  -- Who refuses the permit needs no clock; builds that recorded no grounds knew only this one.
+  AND coalesce(e.payload ->> 'grounds', 'clock') = 'clock'
 UNION ALL
 SELECT key, CASE WHEN count(*) <> 2 THEN 'it is in doubt in the ledger or in the list of doubts, and not in both' END
 FROM (SELECT key FROM ledger WHERE status = 'in_doubt' AND NOT disproved UNION ALL SELECT DISTINCT key FROM listed_doubts)

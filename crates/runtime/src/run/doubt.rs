@@ -130,6 +130,10 @@ impl Run<'_> {
         reason: String,
         span: Option<Span>,
     ) -> Result<Turn, Stop> {
+        // Asked for while the tool was asked: the job does not block any more, it is held still or ends.
+        if self.state().end_requested.is_some() {
+            return Ok(Turn::Go);
+        }
         let park = wait_type == WaitType::Human;
         let (correlation_key, doubt) = (None, true);
         let event = JobWaiting { correlation_key, doubt, node: node.id.clone(), park, reason: Some(reason), wait_type };
