@@ -290,8 +290,9 @@ fn may_fail(program: &Program, error: &Failure, loaded: &Loaded) -> bool {
         "in_doubt_unresolved" => {
             tools().any(|(_, class, policies)| class == EffectClass::AtMostOnce && !policies.contains(&Policy::Human))
         }
-        // An answer to a doubt ends the try; the last one, or a person who says so, ends the step.
-        "did_not_happen" => {
+        // An answer to a doubt ends the try; the last one, or a person who says so, ends the step. So does a success that
+        // arrives all the same, after the next permit was given.
+        "did_not_happen" | "succeeded_before" => {
             tools().any(|(_, class, policies)| class == EffectClass::AtMostOnce && !policies.is_empty())
         }
         "refused_permit" => tools().any(|(_, class, policies)| {

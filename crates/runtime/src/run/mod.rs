@@ -340,8 +340,7 @@ impl<'r> Run<'r> {
                     | LedgerRefusal::Illegal { .. } => self.ledger_refusals += 1,
                 }
                 if self.ledger_refusals > limits::LEDGER_REFUSALS_MAX {
-                    let message = format!("the ledger keeps refusing what the events call for: {refusal}");
-                    return Err(Stop::Fault(Failure::new("ledger_refused", message)));
+                    return Err(Stop::Fault(refused_for_good(&refusal)));
                 }
                 let state = self.reload().await?;
                 self.draft = Draft::new(state, Guard::Run(self.lease.fence), self.draft.checkpoint_seq());
@@ -468,3 +467,21 @@ fn unwritten(effect: &NewEffect) -> EffectRow {
 const EVENTS_OF_ONE_TURN_MAX: usize = 16;
 /// The pause before a store that failed is asked again.
 const STORE_RETRY: Duration = Duration::from_millis(100);
+
+/// Why a call is never permitted. Of a key of which a call has succeeded after it was said not to have happened, that is
+/// an end like others; of anything else it contradicts the job's history.
+fn refused_for_good(refusal: &LedgerRefusal) -> Failure {
+    match refusal {
+        LedgerRefusal::Succeeded(_) => {
+            let look = "its result is kept as late evidence, which `aetheris trace` shows";
+            Failure::new("succeeded_before", format!("{refusal}; {look}"))
+        }
+        LedgerRefusal::CanStillArrive { .. }
+        | LedgerRefusal::Missing(_)
+        | LedgerRefusal::OtherPermit { .. }
+        | LedgerRefusal::ArgumentsDiffer(_)
+        | LedgerRefusal::Illegal { .. } => {
+            Failure::new("ledger_refused", format!("the ledger keeps refusing what the events call for: {refusal}"))
+        }
+    }
+}
