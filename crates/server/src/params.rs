@@ -114,9 +114,9 @@ impl Params {
         Ok(self.single(name)?.filter(|value| !value.is_empty()))
     }
 
-    /// The value of a name, read. An empty one counts as absent.
+    /// The value of a name, read. An empty one is refused like any other that is not as expected.
     pub(crate) fn read<T: FromStr>(&mut self, name: &str, expected: &str) -> Result<Option<T>, Failure> {
-        self.one(name)?.map(|text| read(name, &text, expected)).transpose()
+        self.single(name)?.map(|text| read(name, &text, expected)).transpose()
     }
 
     /// The value of a name that is a whole number from `least` on. The document calls it `int64`, so that

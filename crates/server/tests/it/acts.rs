@@ -150,6 +150,8 @@ async fn what_a_jobs_end_leaves_unresolved_is_listed_and_answered() {
     let verify = bed.get(&format!("/api/jobs/{job}/verify")).await;
     assert_eq!(verify.is(200)["valid"], true, "{}", verify.text);
     bed.get("/api/in-doubt?unresolved=x").await.problem(400, "invalid_request");
+    bed.get("/api/in-doubt?unresolved=").await.problem(400, "invalid_request");
+    bed.get("/api/in-doubt?job=").await.problem(400, "invalid_request");
 }
 
 #[tokio::test]
