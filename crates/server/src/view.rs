@@ -12,7 +12,7 @@ use aetheris_core::projection;
 use aetheris_core::state::{JobState, StepState};
 use aetheris_core::step::StepStatus;
 use aetheris_core::time::Timestamp;
-use aetheris_store::{AgentRow, EventRow, Evidence, JobRow};
+use aetheris_store::{AgentRow, EventRow, Evidence, JobRow, WaitRow};
 
 /// An agent. The file is given only where it is asked for.
 #[must_use]
@@ -110,6 +110,13 @@ pub fn waiting(row: &JobRow, state: &JobState) -> Option<WaitingView> {
     let timer = if waiting.doubt { TimerId::Doubt(node) } else { TimerId::Wait(node) };
     let deadline = state.timers.get(&timer).map(|timer| timer.due);
     Some(of_projection(waiting, since, deadline))
+}
+
+/// The same of a row that has them beside it.
+#[must_use]
+pub fn waiting_since(wait: &WaitRow) -> Option<WaitingView> {
+    let waiting = wait.row.waiting.as_ref()?;
+    Some(of_projection(waiting, Some(wait.since), wait.deadline))
 }
 
 fn of_projection(

@@ -3,12 +3,13 @@
 use aetheris_core::event::EventKind;
 use aetheris_core::id::{AgentName, SessionId};
 use aetheris_core::job::JobStatus;
+use aetheris_core::ledger::LedgerRow;
 use aetheris_core::limits;
 use aetheris_core::plan::WaitType;
-use aetheris_store::{JobFilter, JobPage, JobRow, WaitPage, WaitRow};
+use aetheris_store::{DoubtFilter, DoubtRow, EventRow, JobFilter, JobPage, JobRow, Told, WaitPage, WaitRow};
 use rusqlite::{ToSql, params};
 
-use crate::codes::{Code, count};
+use crate::codes::{Code, count, int};
 use crate::error::Trouble;
 use crate::queries::Query;
 use crate::read::{Reads, mask};
@@ -37,19 +38,62 @@ impl Reads<'_> {
         let JobPage { jobs, next } = self.jobs(&filter)?;
         let mut waits = Vec::with_capacity(jobs.len());
         for row in jobs {
-            let id = row.id.to_bytes();
-            let began = params![&id[..], EventKind::JobWaiting.code()];
-            let since = self.sql.first(Query::EventLastOf, began, |found| rows::time(found, 0))?;
-            let deadline = match row.wait_timer() {
-                Some(timer) => {
-                    let named = params![&id[..], timer.to_string()];
-                    self.sql.first(Query::TimerDue, named, |found| rows::time(found, 0))?
-                }
-                None => None,
-            };
-            waits.push(WaitRow { deadline, since: since.unwrap_or(row.updated_at), row });
+            waits.push(self.wait(row)?);
         }
         Ok(WaitPage { next, waits })
+    }
+
+    fn wait(&mut self, row: JobRow) -> Result<WaitRow, Trouble> {
+        let id = row.id.to_bytes();
+        let began = params![&id[..], EventKind::JobWaiting.code()];
+        let since = self.sql.first(Query::EventLastOf, began, |found| rows::time(found, 0))?;
+        let deadline = match row.wait_timer() {
+            Some(timer) => {
+                let named = params![&id[..], timer.to_string()];
+                self.sql.first(Query::TimerDue, named, |found| rows::time(found, 0))?
+            }
+            None => None,
+        };
+        Ok(WaitRow { deadline, since: since.unwrap_or(row.updated_at), row })
+    }
+
+    /// Calls in doubt, with what their jobs' newest events tell of them.
+    pub(crate) fn doubts(&mut self, filter: &DoubtFilter) -> Result<Vec<DoubtRow>, Trouble> {
+        self.at_once(|reads| {
+            let calls = match (filter.job, filter.unresolved) {
+                (Some(job), _) => match reads.number(job)? {
+                    Some(num) => reads.sql.all(Query::LedgerByJob, [num], rows::ledger)?,
+                    None => Vec::new(),
+                },
+                (None, None) => reads.in_doubt(filter.limit)?,
+                (None, Some(true)) => reads.unresolved(filter.limit)?,
+                (None, Some(false)) => reads.in_doubt_open(filter.limit)?,
+            };
+            let mut doubts = Vec::new();
+            for call in calls {
+                let Some(row) = reads.job(call.job)? else { continue };
+                if filter.wants(&call, row.status) && doubts.len() < filter.limit.min(limits::PAGE_JOBS_MAX) {
+                    doubts.push(reads.doubt(call, row)?);
+                }
+            }
+            doubts.sort_by_key(|doubt| (doubt.call.updated_at, doubt.call.key));
+            Ok(doubts)
+        })
+    }
+
+    fn doubt(&mut self, call: LedgerRow, row: JobRow) -> Result<DoubtRow, Trouble> {
+        let num = self.number(call.job)?;
+        let (mut told, mut before) = (Told::default(), i64::MAX);
+        while let Some(event) = self.sql.first(Query::EventDoubtBefore, params![num, before], rows::event)? {
+            let event: EventRow = event;
+            if !told.take(&call, &event) {
+                break;
+            }
+            before = int(event.seq);
+        }
+        let mut evidence = self.evidence(call.job)?;
+        evidence.retain(|late| late.key == call.key);
+        Ok(DoubtRow { call, evidence, told, wait: self.wait(row)? })
     }
 
     /// The newest jobs that fit: from the one index whose first columns are what is asked for or, where several states

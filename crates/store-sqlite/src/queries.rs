@@ -43,6 +43,7 @@ queries! {
     EffectsByJob = "effects_by_job";
     EventAt = "event_at";
     EventInsert = "event_insert";
+    EventDoubtBefore = "event_doubt_before";
     EventLastOf = "event_last_of";
     EventsPage = "events_page";
     EvidenceAt = "evidence_at";
@@ -84,6 +85,7 @@ queries! {
     LedgerByJob = "ledger_by_job";
     LedgerByKey = "ledger_by_key";
     LedgerInDoubt = "ledger_in_doubt";
+    LedgerInDoubtOpen = "ledger_in_doubt_open";
     LedgerInsert = "ledger_insert";
     LedgerUnresolved = "ledger_unresolved";
     LedgerUpdate = "ledger_update";
@@ -215,6 +217,7 @@ mod tests {
         for (query, index) in [
             (Query::ClientKey, "jobs_client_key"),
             (Query::EventAt, "events_job"),
+            (Query::EventDoubtBefore, "events_job (job=? AND seq<?)"),
             (Query::EventLastOf, "events_job (job=?)"),
             (Query::EventsPage, "events_job"),
             (Query::InboxCount, "inbox_kept"),
@@ -239,6 +242,7 @@ mod tests {
             (Query::LeasesExpired, "jobs_held"),
             (Query::LedgerByJob, "ledger_job"),
             (Query::LedgerInDoubt, "ledger_in_doubt"),
+            (Query::LedgerInDoubtOpen, "ledger_in_doubt"),
             (Query::LedgerUnresolved, "ledger_unresolved"),
             (Query::SessionAdvance, "jobs_session_open"),
             (Query::SessionEarlier, "jobs_session_open"),

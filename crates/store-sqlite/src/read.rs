@@ -70,7 +70,7 @@ impl Reads<'_> {
         answer
     }
 
-    fn number(&mut self, job: JobId) -> Result<Option<i64>, Trouble> {
+    pub(crate) fn number(&mut self, job: JobId) -> Result<Option<i64>, Trouble> {
         Ok(self.sql.first(Query::JobNum, [&job.to_bytes()[..]], |row| row.get(0))?)
     }
 
@@ -141,6 +141,10 @@ impl Reads<'_> {
 
     pub(crate) fn in_doubt(&mut self, limit: usize) -> Result<Vec<LedgerRow>, Trouble> {
         self.sql.all(Query::LedgerInDoubt, [count(limit.min(limits::PAGE_JOBS_MAX))], rows::ledger)
+    }
+
+    pub(crate) fn in_doubt_open(&mut self, limit: usize) -> Result<Vec<LedgerRow>, Trouble> {
+        self.sql.all(Query::LedgerInDoubtOpen, [count(limit.min(limits::PAGE_JOBS_MAX))], rows::ledger)
     }
 
     pub(crate) fn unresolved(&mut self, limit: usize) -> Result<Vec<LedgerRow>, Trouble> {

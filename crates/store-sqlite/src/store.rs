@@ -15,9 +15,10 @@ use aetheris_store::clock::StoreClock;
 use aetheris_store::system::Clock;
 use aetheris_store::vital::{self, OnDeath, Vital};
 use aetheris_store::{
-    AgentRow, Boxed, ClaimRequest, Claimed, CommitError, Committed, Dossiers, DueTimers, EffectRow, ErrorKind,
-    EventRow, Evidence, ExpiredLease, Health, Heartbeat, Hints, History, JobFilter, JobPage, JobRow, NewAgent,
-    PlanDocument, PutAgent, Renewal, Store, StoreError, StoreStatus, TimerRow, UnitOfWork, WaitPage, WriterHealth,
+    AgentRow, Boxed, ClaimRequest, Claimed, CommitError, Committed, Dossiers, DoubtFilter, DoubtRow, DueTimers,
+    EffectRow, ErrorKind, EventRow, Evidence, ExpiredLease, Health, Heartbeat, Hints, History, JobFilter, JobPage,
+    JobRow, NewAgent, PlanDocument, PutAgent, Renewal, Store, StoreError, StoreStatus, TimerRow, UnitOfWork, WaitPage,
+    WriterHealth,
 };
 use tokio::sync::{Semaphore, oneshot};
 
@@ -348,6 +349,10 @@ impl Store for SqliteStore {
 
     fn plan(&self, hash: Hash) -> Boxed<'_, Result<Option<PlanDocument>, StoreError>> {
         Box::pin(self.plan_document(hash))
+    }
+
+    fn doubts(&self, filter: DoubtFilter) -> Boxed<'_, Result<Vec<DoubtRow>, StoreError>> {
+        Box::pin(self.pool.ask("doubts", move |reads| reads.doubts(&filter)))
     }
 
     fn in_doubt(&self, limit: usize) -> Boxed<'_, Result<Vec<LedgerRow>, StoreError>> {

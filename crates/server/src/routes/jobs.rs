@@ -34,7 +34,7 @@ const STEP_BYTES: usize = 128;
         ("session_id" = Option<String>, Query, description = "Of this conversation"),
         ("label" = Option<String>, Query, pattern = "^$|^[^:=]+[:=]", description = "With this label: `key:value` or `key=value`"),
         ("limit" = Option<u64>, Query, minimum = 1, description = "At most so many; 50 by default, never more than 500"),
-        ("cursor" = Option<String>, Query, pattern = "^(job_[0-7][0-9A-HJKMNP-TV-Za-hjkmnp-tv-z]{25})?$", description = "`next_cursor` of the page before")),
+        ("cursor" = Option<String>, Query, pattern = "^job_[0-7][0-9A-HJKMNP-TV-Za-hjkmnp-tv-z]{25}$", description = "`next_cursor` of the page before")),
     responses((status = 200, body = JobList, description = "A page of jobs"), Common))]
 pub(super) async fn list(State(app): State<Shared>, mut params: Params) -> Answer {
     let filter = JobFilter {
@@ -59,7 +59,7 @@ pub(super) async fn list(State(app): State<Shared>, mut params: Params) -> Answe
 #[utoipa::path(get, path = "/api/jobs/{id}", tag = "jobs", operation_id = "get_job",
     params(
         ("id" = String, Path, description = "The job's id"),
-        ("wait" = Option<String>, Query, pattern = "^([0-9]{1,9}(us|ms|s|m|h|d))?$",
+        ("wait" = Option<String>, Query, pattern = "^[0-9]{1,9}(us|ms|s|m|h|d)$",
             description = "Answer when the job has ended, or when this time is over; at most 60s")),
     responses((status = 200, body = JobView, description = "The job"), Common, NoJob))]
 pub(super) async fn get(State(app): State<Shared>, JobPath(job): JobPath, mut params: Params, gone: Gone) -> Answer {

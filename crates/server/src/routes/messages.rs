@@ -24,7 +24,7 @@ const IDEMPOTENCY_KEY: &str = "idempotency-key";
         ("agent" = String, Path, description = "The agent's name"),
         ("Idempotency-Key" = Option<String>, Header, nullable = false, min_length = 1, max_length = 256,
             description = "The client's name for the message, unique per agent"),
-        ("wait" = Option<String>, Query, pattern = "^([0-9]{1,9}(us|ms|s|m|h|d))?$",
+        ("wait" = Option<String>, Query, pattern = "^[0-9]{1,9}(us|ms|s|m|h|d)$",
             description = "Wait for the job's end, at most so long and at most 60s: 200 with its status \
                            when it has ended, 202 when the time is over")),
     request_body = MessageRequest,

@@ -3,14 +3,11 @@
 use aetheris_api::{InDoubtList, InDoubtView, Outcome, WaitList, WaitView};
 use aetheris_core::event::DoubtOutcome;
 use aetheris_core::id::JobId;
-use aetheris_core::job::JobStatus;
 use aetheris_core::ledger::{LedgerRow, PermitNumber};
 use aetheris_core::limits;
 use aetheris_core::plan::{CompiledPlan, DoubtPolicy, WaitType};
-use aetheris_core::state::InvocationPhase;
 use aetheris_core::time::{Span, Timestamp};
-use aetheris_runtime::load::Loaded;
-use aetheris_store::{JobFilter, WaitRow, rules};
+use aetheris_store::{DoubtFilter, DoubtRow, JobFilter, WaitRow};
 use axum::extract::State;
 
 use super::answers::Common;
@@ -31,9 +28,9 @@ const PAGES_MAX: usize = 8;
 /// Newest job first. Without `wait_type`, everything but what only time ends.
 #[utoipa::path(get, path = "/api/waits", tag = "people", operation_id = "list_waits",
     params(
-        ("wait_type" = Option<String>, Query, pattern = "^(human|signal|webhook|timer)?$", description = "human, signal, webhook or timer"),
+        ("wait_type" = Option<String>, Query, pattern = "^(human|signal|webhook|timer)$", description = "human, signal, webhook or timer"),
         ("limit" = Option<u64>, Query, minimum = 1, description = "At most so many; 50 by default, never more than 500"),
-        ("cursor" = Option<String>, Query, pattern = "^(job_[0-7][0-9A-HJKMNP-TV-Za-hjkmnp-tv-z]{25})?$", description = "`next_cursor` of the page before")),
+        ("cursor" = Option<String>, Query, pattern = "^job_[0-7][0-9A-HJKMNP-TV-Za-hjkmnp-tv-z]{25}$", description = "`next_cursor` of the page before")),
     responses((status = 200, body = WaitList, description = "A page of what waits"), Common))]
 pub(super) async fn list(State(app): State<Shared>, mut params: Params) -> Answer {
     let wait_type = params.one("wait_type")?.map(|name| wait_type(&name)).transpose()?;
@@ -115,7 +112,7 @@ async fn wait(app: &App, wait: WaitRow, now: Timestamp) -> Result<Option<WaitVie
 /// stays listed with `unresolved=true`, and can be answered; the answer is kept with the job.
 #[utoipa::path(get, path = "/api/in-doubt", tag = "people", operation_id = "list_in_doubt",
     params(
-        ("job" = Option<String>, Query, pattern = "^(job_[0-7][0-9A-HJKMNP-TV-Za-hjkmnp-tv-z]{25})?$", description = "Of this job only"),
+        ("job" = Option<String>, Query, pattern = "^job_[0-7][0-9A-HJKMNP-TV-Za-hjkmnp-tv-z]{25}$", description = "Of this job only"),
         ("unresolved" = Option<bool>, Query, description = "Only calls whose job has ended without an answer, those given up included; or only calls whose job goes on"),
         ("limit" = Option<u64>, Query, minimum = 1, description = "At most so many; 100 by default, never more than 500")),
     responses((status = 200, body = InDoubtList, description = "The calls in doubt"), Common))]
@@ -124,87 +121,47 @@ pub(super) async fn in_doubt(State(app): State<Shared>, mut params: Params) -> A
     let job: Option<JobId> = params.read("job", "the id of a job")?;
     let unresolved: Option<bool> = params.read("unresolved", "true or false")?;
     params.finish()?;
-    let rows = doubts(&app, job, unresolved, limit).await?;
-    let mut invocations = Vec::new();
-    for row in rows {
-        invocations.push(invocation(&app, &row).await?);
+    let doubts = app.store().doubts(DoubtFilter { job, limit, unresolved }).await?;
+    let mut invocations = Vec::with_capacity(doubts.len());
+    for doubt in doubts {
+        invocations.push(invocation(&app, doubt).await?);
     }
     answer::ok(&InDoubtList { invocations })
 }
 
-async fn doubts(
-    app: &App,
-    job: Option<JobId>,
-    unresolved: Option<bool>,
-    limit: usize,
-) -> Result<Vec<LedgerRow>, Failure> {
-    let wanted = |row: &LedgerRow, status: JobStatus| match unresolved {
-        Some(true) => rules::unresolved(row, status),
-        Some(false) => rules::in_doubt(row) && !status.is_terminal(),
-        None => rules::in_doubt(row),
-    };
-    if let Some(job) = job {
-        let Some(history) = app.store().history(job, false).await? else { return Ok(Vec::new()) };
-        let status = history.row.status;
-        return Ok(history.ledger.into_iter().filter(|row| wanted(row, status)).take(limit).collect());
-    }
-    match unresolved {
-        Some(true) => Ok(app.store().unresolved(limit).await?),
-        None => Ok(app.store().in_doubt(limit).await?),
-        Some(false) => {
-            let mut rows = Vec::new();
-            for row in app.store().in_doubt(limits::PAGE_JOBS_MAX).await? {
-                let status = app.store().job(row.job).await?.map(|job| job.status);
-                if status.is_some_and(|status| wanted(&row, status)) && rows.len() < limit {
-                    rows.push(row);
-                }
-            }
-            Ok(rows)
-        }
-    }
-}
-
-async fn invocation(app: &App, row: &LedgerRow) -> Result<InDoubtView, Failure> {
-    let loaded = Loaded::read(app.store(), row.job).await?;
-    let evidence = app.store().evidence(row.job).await?;
-    let plan = match loaded.state.plan {
-        Some(plan) => Some(app.runtime().plans.get(app.store(), plan.hash).await?),
+async fn invocation(app: &App, doubt: DoubtRow) -> Result<InDoubtView, Failure> {
+    let DoubtRow { call, evidence, told, wait } = doubt;
+    let plan = match wait.row.plan_hash {
+        Some(hash) => Some(app.runtime().plans.get(app.store(), hash).await?),
         None => None,
     };
-    let doubt = loaded.state.steps.get(&row.node).and_then(|step| step.doubt.as_ref());
-    let policy = plan.as_deref().zip(doubt).map(|(plan, doubt)| policy(plan, row, doubt.policy));
-    let tool = plan.as_deref().and_then(|plan| plan.tool(&row.tool));
+    let policy = plan.as_deref().zip(told.asked.as_ref()).map(|(plan, asked)| policy(plan, &call, asked.policy));
+    let tool = plan.as_deref().and_then(|plan| plan.tool(&call.tool));
     let settle = tool.map_or(limits::SETTLE_DEFAULT, aetheris_core::plan::Tool::settle);
-    let said = loaded.state.steps.get(&row.node).and_then(|step| step.invocation.as_ref()).map(|call| call.phase);
-    let answer = match said {
-        Some(InvocationPhase::Resolved(DoubtOutcome::Happened)) => Some(Outcome::Happened),
-        Some(InvocationPhase::Resolved(DoubtOutcome::DidNotHappen)) => Some(Outcome::DidNotHappen),
-        Some(
-            InvocationPhase::Resolved(DoubtOutcome::Unresolved)
-            | InvocationPhase::Started
-            | InvocationPhase::Finished(_),
-        )
-        | None => None,
+    let answer = match told.answer {
+        Some(DoubtOutcome::Happened) => Some(Outcome::Happened),
+        Some(DoubtOutcome::DidNotHappen) => Some(Outcome::DidNotHappen),
+        Some(DoubtOutcome::Unresolved) | None => None,
     };
     Ok(InDoubtView {
-        accepted_from: row.deadline.after(settle),
-        agent: loaded.row.agent.clone(),
+        accepted_from: call.deadline.after(settle),
+        agent: wait.row.agent.clone(),
         answer,
-        deadline: row.deadline,
-        effect: row.class,
-        evidence: evidence.iter().filter(|late| late.key == row.key).map(view::evidence).collect(),
-        invocation: row.key,
-        job_id: row.job,
-        job_status: loaded.row.status,
-        node_id: row.node.clone(),
-        permit: row.permit,
+        deadline: call.deadline,
+        effect: call.class,
+        evidence: evidence.iter().map(view::evidence).collect(),
+        invocation: call.key,
+        job_id: call.job,
+        job_status: wait.row.status,
+        node_id: call.node,
+        permit: call.permit,
         policy,
-        reason: doubt.map(|doubt| doubt.reason.clone()),
-        sent_permit: PermitNumber { generation: row.fence.generation, number: row.permit }.to_string(),
-        since: doubt.map_or(row.updated_at, |doubt| doubt.since),
-        status: row.status,
-        tool: row.tool.clone(),
-        waiting: view::waiting(&loaded.row, &loaded.state),
+        sent_permit: PermitNumber { generation: call.fence.generation, number: call.permit }.to_string(),
+        since: told.asked.as_ref().map_or(call.updated_at, |asked| asked.since),
+        reason: told.asked.map(|asked| asked.reason),
+        status: call.status,
+        tool: call.tool,
+        waiting: view::waiting_since(&wait),
     })
 }
 

@@ -183,10 +183,14 @@ impl Draft {
     /// The outcome of the step's call is unknown.
     #[must_use]
     pub fn doubt(self, node: &str) -> Self {
+        self.asks(node, 0, "the connection was lost").settle(node, LedgerTrigger::Doubt)
+    }
+
+    /// The next policy of a doubt is tried.
+    #[must_use]
+    pub fn asks(self, node: &str, policy: u32, reason: &str) -> Self {
         let permit = self.invocation(node).permit;
-        let reason = "the connection was lost".to_owned();
-        let doubt = StepInDoubt { node: NodeId::from(node), permit, policy: 0, reason };
-        self.event(doubt).settle(node, LedgerTrigger::Doubt)
+        self.event(StepInDoubt { node: NodeId::from(node), permit, policy, reason: reason.to_owned() })
     }
 
     /// The doubt has an answer.

@@ -1,7 +1,7 @@
 //! E6, E8 and E9: effects, evidence and the list of doubts.
 
 use aetheris_core::event::{DoubtOutcome, InvocationOutcome, JobCancelled};
-use aetheris_core::id::PermitId;
+use aetheris_core::id::{JobId, PermitId};
 use aetheris_core::json::Json;
 use aetheris_core::lease::Guard;
 use aetheris_core::ledger::{LedgerRefusal, LedgerStatus};
@@ -13,7 +13,7 @@ use super::draft::LIFETIME;
 use super::fencing::evidence;
 use super::{Fixture, Run, snapshot};
 use crate::unit::{NewEffect, Purpose, UnitOfWork};
-use crate::{EffectRow, Evidence, Refusal};
+use crate::{Asked, DoubtFilter, DoubtRow, EffectRow, Evidence, Refusal, Told};
 
 fn text(text: &str) -> Json {
     Json::new(serde_json::json!(text))
@@ -190,4 +190,51 @@ pub async fn e9_other_outcomes_are_no_doubts(f: Fixture) {
         f.ok(f.of(run, Purpose::Record).await.not_done("c", outcome).done()).await;
     }
     assert_eq!(f.store().in_doubt(8).await.unwrap(), []);
+}
+
+async fn doubts(f: &Fixture, unresolved: Option<bool>, job: Option<JobId>) -> Vec<DoubtRow> {
+    f.store().doubts(DoubtFilter { job, limit: 8, unresolved }).await.unwrap()
+}
+
+pub async fn q8_doubts_say_what_their_history_tells(f: Fixture) {
+    let (run, call) = called(&f, EffectClass::AtMostOnce).await;
+    let (other, _) = called(&f, EffectClass::AtMostOnce).await;
+    let since = f.ok(f.of(run, Purpose::Doubt).await.doubt("c").done()).await.at;
+    f.advance(Span::from_secs(1));
+    f.ok(f.of(run, Purpose::Doubt).await.asks("c", 1, "the lookup knows nothing").done()).await;
+    f.advance(Span::from_secs(1));
+    f.ok(f.of(other, Purpose::Doubt).await.doubt("c").done()).await;
+    f.ok(deposit(&f, run, evidence(PermitId::from_u128(1)))).await;
+    let found = doubts(&f, None, None).await;
+    let rows: Vec<_> = found.iter().map(|doubt| (doubt.call.job, doubt.wait.row.id)).collect();
+    assert_eq!(rows, [(run.job, run.job), (other.job, other.job)]);
+    let asked = Asked { policy: 1, reason: "the lookup knows nothing".to_owned(), since };
+    assert_eq!(found[0].told, Told { answer: None, asked: Some(asked.clone()) });
+    assert_eq!(found[1].told.asked.as_ref().map(|asked| asked.policy), Some(0));
+    assert_eq!((found[0].call.key, found[1].evidence.len()), (call.key, 0));
+    assert_eq!(doubts(&f, None, Some(run.job)).await, found[..1]);
+    assert_eq!(doubts(&f, None, Some(JobId::from_u128(5))).await, []);
+    f.ok(f.of(run, Purpose::Cancel).await.resolve("c", DoubtOutcome::Unresolved).event(JobCancelled {}).done()).await;
+    let left = doubts(&f, Some(true), None).await;
+    assert_eq!(left[0].told, Told { answer: Some(DoubtOutcome::Unresolved), asked: Some(asked) });
+}
+
+pub async fn q8_doubts_are_found_by_whether_their_job_goes_on(f: Fixture) {
+    let (ended, _) = called(&f, EffectClass::AtMostOnce).await;
+    let (open, _) = called(&f, EffectClass::AtMostOnce).await;
+    f.ok(f.of(ended, Purpose::Doubt).await.doubt("c").event(JobCancelled {}).done()).await;
+    f.advance(Span::from_micros(1));
+    f.ok(f.of(open, Purpose::Doubt).await.doubt("c").done()).await;
+    for (unresolved, expected) in
+        [(None, vec![ended.job, open.job]), (Some(false), vec![open.job]), (Some(true), vec![ended.job])]
+    {
+        let jobs = |found: Vec<DoubtRow>| found.into_iter().map(|doubt| doubt.call.job).collect::<Vec<_>>();
+        assert_eq!(jobs(doubts(&f, unresolved, None).await), expected, "{unresolved:?}");
+        for job in [ended.job, open.job] {
+            let of_job: Vec<_> = expected.iter().copied().filter(|listed| *listed == job).collect();
+            assert_eq!(jobs(doubts(&f, unresolved, Some(job)).await), of_job, "{unresolved:?}");
+        }
+    }
+    let one = DoubtFilter { job: None, limit: 1, unresolved: None };
+    assert_eq!(f.store().doubts(one).await.unwrap().len(), 1);
 }

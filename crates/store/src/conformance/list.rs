@@ -294,6 +294,8 @@ macro_rules! conformance_list {
                 e9_a_cancelled_jobs_doubt_stays_on_the_list,
                 e9_what_a_jobs_end_leaves_unresolved_stays_listed,
                 e9_other_outcomes_are_no_doubts,
+                q8_doubts_say_what_their_history_tells,
+                q8_doubts_are_found_by_whether_their_job_goes_on,
             }
             inbox {
                 i1_a_signal_is_kept_until_it_is_consumed,

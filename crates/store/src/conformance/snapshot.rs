@@ -2,12 +2,11 @@
 
 use aetheris_core::id::{InstanceId, JobId};
 use aetheris_core::lease::Fence;
-use aetheris_core::ledger::LedgerRow;
 use aetheris_core::limits;
 
 use crate::{
-    AgentRow, DueTimers, EventRow, Evidence, ExpiredLease, History, JobRow, PlanDocument, Store, StoreStatus, TimerRow,
-    WriterStats,
+    AgentRow, DoubtFilter, DoubtRow, DueTimers, EventRow, Evidence, ExpiredLease, History, JobRow, PlanDocument, Store,
+    StoreStatus, TimerRow, WriterStats,
 };
 
 /// One job.
@@ -32,8 +31,10 @@ pub struct JobSnapshot {
 pub struct Overview {
     /// Agents and their plans.
     pub agents: Vec<(AgentRow, Option<PlanDocument>)>,
-    /// Invocations in doubt.
-    pub doubts: Vec<LedgerRow>,
+    /// Calls in doubt.
+    pub doubts: Vec<DoubtRow>,
+    /// Calls that their job's end has left unresolved.
+    pub unresolved: Vec<DoubtRow>,
     /// Due timers.
     pub due: DueTimers,
     /// Expired leases.
@@ -88,9 +89,14 @@ pub async fn overview(store: &dyn Store, instances: &[InstanceId]) -> Overview {
         held.push(store.held_by(*instance, None, limits::SWEEP_ROWS_MAX).await.unwrap());
     }
     let status = store.status().await.unwrap();
+    let doubts = async |unresolved| {
+        let filter = DoubtFilter { job: None, limit: limits::PAGE_JOBS_MAX, unresolved };
+        store.doubts(filter).await.unwrap()
+    };
     Overview {
         agents,
-        doubts: store.in_doubt(limits::PAGE_JOBS_MAX).await.unwrap(),
+        doubts: doubts(None).await,
+        unresolved: doubts(Some(true)).await,
         due: store.due_timers(None, limits::SWEEP_ROWS_MAX).await.unwrap(),
         expired: store.expired(None, limits::SWEEP_ROWS_MAX).await.unwrap(),
         held,

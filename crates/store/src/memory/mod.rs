@@ -23,6 +23,7 @@ use tokio::sync::Notify;
 
 use crate::claim::{ClaimRequest, Claimed, Heartbeat, Renewal};
 use crate::clock::{Look, StoreClock};
+use crate::doubt::{DoubtFilter, DoubtRow};
 use crate::error::{CommitError, StoreError};
 use crate::query::{
     AgentRow, Dossiers, DueTimers, EffectRow, EventRow, Evidence, ExpiredLease, History, JobFilter, JobPage, JobRow,
@@ -189,6 +190,10 @@ impl Store for MemoryStore {
 
     fn plan(&self, hash: Hash) -> Boxed<'_, Result<Option<PlanDocument>, StoreError>> {
         self.read(|tables| tables.plans.get(&hash).map(|plan| PlanDocument { hash, plan: Arc::clone(plan) }))
+    }
+
+    fn doubts(&self, filter: DoubtFilter) -> Boxed<'_, Result<Vec<DoubtRow>, StoreError>> {
+        self.read(|tables| tables.doubts(&filter))
     }
 
     fn in_doubt(&self, limit: usize) -> Boxed<'_, Result<Vec<LedgerRow>, StoreError>> {

@@ -10,6 +10,7 @@ use aetheris_core::limits;
 use aetheris_core::time::Timestamp;
 
 use super::tables::{GENERATION, Job, Tables};
+use crate::doubt::{DoubtFilter, DoubtRow, Told};
 use crate::error::{ErrorKind, StoreError};
 use crate::query::{
     Dossier, Dossiers, DueTimers, EventRow, Evidence, ExpiredLease, History, JobFilter, JobPage, JobRow, StoreStatus,
@@ -38,15 +39,38 @@ impl Tables {
     pub(super) fn waits(&self, filter: &JobFilter) -> WaitPage {
         let filter = JobFilter { blocked_on: Some(filter.blocked_on.flatten()), ..filter.clone() };
         let JobPage { jobs, next } = self.page(&filter);
-        let wait = |row: JobRow| {
-            let job = self.jobs.get(&row.id);
-            let began = |event: &&EventRow| event.kind == EventKind::JobWaiting.code();
-            let since =
-                job.and_then(|job| job.events.iter().rev().find(began)).map_or(row.updated_at, |event| event.at);
-            let deadline = job.zip(row.wait_timer()).and_then(|(job, timer)| job.timers.get(&timer).copied());
-            WaitRow { deadline, row, since }
-        };
-        WaitPage { next, waits: jobs.into_iter().map(wait).collect() }
+        WaitPage { next, waits: jobs.into_iter().map(|row| self.wait(row)).collect() }
+    }
+
+    fn wait(&self, row: JobRow) -> WaitRow {
+        let job = self.jobs.get(&row.id);
+        let began = |event: &&EventRow| event.kind == EventKind::JobWaiting.code();
+        let since = job.and_then(|job| job.events.iter().rev().find(began)).map_or(row.updated_at, |event| event.at);
+        let deadline = job.zip(row.wait_timer()).and_then(|(job, timer)| job.timers.get(&timer).copied());
+        WaitRow { deadline, row, since }
+    }
+
+    pub(super) fn doubts(&self, filter: &DoubtFilter) -> Vec<DoubtRow> {
+        let of = |call: &LedgerRow| self.jobs.get(&call.job);
+        let wanted = |call: &&LedgerRow| of(call).is_some_and(|job| filter.wants(call, job.row.status));
+        let mut calls: Vec<_> = self.ledger.values().filter(wanted).cloned().collect();
+        calls.sort_by_key(|row| (row.updated_at, row.key));
+        calls.truncate(filter.limit.min(limits::PAGE_JOBS_MAX));
+        let mut rows = Vec::with_capacity(calls.len());
+        for call in calls {
+            let Some(job) = of(&call) else { continue };
+            let mut told = Told::default();
+            let tells = |row: &&EventRow| Told::KINDS.iter().any(|kind| kind.code() == row.kind);
+            for event in job.events.iter().rev().filter(tells) {
+                if !told.take(&call, event) {
+                    break;
+                }
+            }
+            let mut evidence = self.evidence(call.job);
+            evidence.retain(|late| late.key == call.key);
+            rows.push(DoubtRow { evidence, told, wait: self.wait(job.row.clone()), call });
+        }
+        rows
     }
 
     pub(super) fn dossiers(&self, from: u64, to: u64) -> Dossiers {

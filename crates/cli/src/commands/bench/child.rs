@@ -32,7 +32,10 @@ impl Dev {
             command.arg("--agent").arg(agent);
         }
         command.env("AETHERIS__WORKER__SLOTS", slots.to_string());
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit()).kill_on_drop(true);
+        // It logs as it does by default, and what it logs is no figure.
+        let log = folder.join("dev.log");
+        let log = std::fs::File::options().create(true).append(true).open(log).map_err(anyhow::Error::from)?;
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).kill_on_drop(true);
         let mut child = command.spawn().map_err(anyhow::Error::from)?;
         let stdout = child.stdout.take().ok_or_else(|| anyhow::anyhow!("the child has no output"))?;
         let mut lines = BufReader::new(stdout).lines();

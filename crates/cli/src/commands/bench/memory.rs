@@ -10,7 +10,7 @@ use super::{Goal, Plan, Rows};
 use crate::error::Error;
 
 const PARKED: usize = 10_000;
-const WAITING: &str = "agent: waiting\nversion: \"1\"\nplanner: static\nplan:\n  nodes:\n    - { id: w, kind: wait, wait_type: human, correlation_key: go, park: true, deadline: 24h, on_deadline: fail }\n";
+pub(crate) const WAITING: &str = "agent: waiting\nversion: \"1\"\nplanner: static\nplan:\n  nodes:\n    - { id: w, kind: wait, wait_type: human, correlation_key: go, park: true, deadline: 24h, on_deadline: fail }\n";
 /// How long the idle process is watched.
 const WATCHED: Duration = Duration::from_secs(5);
 

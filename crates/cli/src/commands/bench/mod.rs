@@ -7,6 +7,7 @@
 mod bare;
 mod child;
 mod http;
+mod large;
 mod memory;
 mod readers;
 mod replay;
@@ -45,11 +46,12 @@ enum Part {
     Restart,
     Readers,
     Memory,
+    Large,
 }
 
 impl Part {
-    const ALL: [Self; 7] =
-        [Self::Steps, Self::Http, Self::Signals, Self::Replay, Self::Restart, Self::Readers, Self::Memory];
+    const ALL: [Self; 8] =
+        [Self::Steps, Self::Http, Self::Signals, Self::Replay, Self::Restart, Self::Readers, Self::Memory, Self::Large];
 
     /// As `--only` names it.
     const fn name(self) -> &'static str {
@@ -61,17 +63,20 @@ impl Part {
             Self::Restart => "restart",
             Self::Readers => "readers",
             Self::Memory => "memory",
+            Self::Large => "large",
         }
     }
 }
 
-/// The parts whose names contain one of these; all without any.
+/// The parts whose names contain one of these; without any all but the large store, whose making takes minutes.
 fn chosen(only: &[String]) -> Result<Vec<Part>, Error> {
     if let Some(unknown) = only.iter().find(|only| !Part::ALL.iter().any(|part| part.name().contains(only.as_str()))) {
         let names = Part::ALL.map(Part::name).join(", ");
         return Err(Error::Usage(format!("--only: nothing is called `{unknown}`; there are {names}")));
     }
-    let wanted = |part: &Part| only.is_empty() || only.iter().any(|only| part.name().contains(only.as_str()));
+    let wanted = |part: &Part| {
+        if only.is_empty() { *part != Part::Large } else { only.iter().any(|only| part.name().contains(only.as_str())) }
+    };
     Ok(Part::ALL.into_iter().filter(wanted).collect())
 }
 
@@ -156,6 +161,10 @@ async fn measure(plan: &Plan, rows: &mut Rows, context: &Context) -> Result<(), 
         note("memory and idle work");
         memory::measure(plan, rows).await?;
     }
+    if plan.wants(Part::Large) {
+        note("a store of many jobs");
+        large::measure(plan, rows, note).await?;
+    }
     Ok(())
 }
 
@@ -166,13 +175,13 @@ mod tests {
     #[test]
     fn an_unknown_part_is_refused_before_anything_is_measured() {
         let only = |names: &[&str]| chosen(&names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
-        assert_eq!(only(&[]).unwrap(), Part::ALL);
+        assert_eq!(only(&[]).unwrap(), Part::ALL[..Part::ALL.len() - 1]);
         assert_eq!(only(&["signal", "step"]).unwrap(), [Part::Steps, Part::Signals]);
         let error = only(&["steps", "nope"]).unwrap_err();
         assert_eq!(error.exit(), Exit::Usage);
         assert_eq!(
             error.to_string(),
-            "--only: nothing is called `nope`; there are steps, http, signals, replay, restart, readers, memory"
+            "--only: nothing is called `nope`; there are steps, http, signals, replay, restart, readers, memory, large"
         );
     }
 }

@@ -1,0 +1,93 @@
+//! Calls in doubt as people see them: the ledger's row, and what the job's history tells of the doubt, found from its
+//! newest event back and without folding it.
+
+use aetheris_core::event::{DoubtOutcome, Event, EventKind, Recorded};
+use aetheris_core::id::JobId;
+use aetheris_core::job::JobStatus;
+use aetheris_core::ledger::LedgerRow;
+use aetheris_core::time::Timestamp;
+
+use crate::query::{EventRow, Evidence, WaitRow};
+use crate::rules;
+
+/// Which doubts are asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DoubtFilter {
+    /// Of this job.
+    pub job: Option<JobId>,
+    /// At most so many; bounded by [`aetheris_core::limits::PAGE_JOBS_MAX`].
+    pub limit: usize,
+    /// Those that their job's end has left unresolved, given up or in doubt; or in doubt in a job that goes on. Without
+    /// it, all that are in doubt.
+    pub unresolved: Option<bool>,
+}
+
+impl DoubtFilter {
+    /// Whether a row of the ledger, of a job in this state, is asked for.
+    #[must_use]
+    pub fn wants(&self, row: &LedgerRow, job: JobStatus) -> bool {
+        let listed = match self.unresolved {
+            Some(true) => rules::unresolved(row, job),
+            Some(false) => rules::in_doubt(row) && !job.is_terminal(),
+            None => rules::in_doubt(row),
+        };
+        listed && self.job.is_none_or(|asked| asked == row.job)
+    }
+}
+
+/// A call in doubt.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DoubtRow {
+    /// The call.
+    pub call: LedgerRow,
+    /// What arrived for it too late to be its effect.
+    pub evidence: Vec<Evidence>,
+    /// What its job's history tells of it.
+    pub told: Told,
+    /// Its job, and since and until when that waits, if it does.
+    pub wait: WaitRow,
+}
+
+/// What a job's history tells of a doubt.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Told {
+    /// The answer, if there is one.
+    pub answer: Option<DoubtOutcome>,
+    /// The doubt itself.
+    pub asked: Option<Asked>,
+}
+
+/// A doubt, as its newest event has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Asked {
+    /// The place in the tool's list of policies that is tried now.
+    pub policy: u32,
+    /// Why the outcome is unknown, for people.
+    pub reason: String,
+    /// When the doubt began.
+    pub since: Timestamp,
+}
+
+impl Told {
+    /// The kinds of events that tell of doubts.
+    pub const KINDS: [EventKind; 2] = [EventKind::StepInDoubt, EventKind::InDoubtResolved];
+
+    /// Takes in an event older than all before. Whether an older one can tell more. One that cannot be read tells
+    /// nothing: its call is listed all the same, and does not keep the others from being listed.
+    pub fn take(&mut self, call: &LedgerRow, row: &EventRow) -> bool {
+        let Ok(Recorded { event, .. }) = row.decode() else { return false };
+        if let Event::StepInDoubt(doubt) = &event
+            && (&doubt.node, doubt.permit) == (&call.node, call.permit)
+        {
+            let newest = || Asked { policy: doubt.policy, reason: doubt.reason.clone(), since: row.at };
+            self.asked.get_or_insert_with(newest).since = row.at;
+            return doubt.policy > 0;
+        }
+        if let Event::InDoubtResolved(answer) = &event
+            && (&answer.node, answer.permit) == (&call.node, call.permit)
+        {
+            self.answer.get_or_insert(answer.outcome);
+        }
+        true
+    }
+}
