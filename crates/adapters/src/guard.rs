@@ -247,8 +247,9 @@ impl Resolve for GuardedResolver {
             let mut refused = None;
             let mut allowed = Vec::new();
             for address in lookup.await? {
+                let answers = own.as_ref().map_or(Ok(false), |own| own.answers(address.ip()));
                 match guard.check(address.ip()) {
-                    Ok(()) if own.as_ref().is_some_and(|own| own.answers(address.ip())) => refused = Some(Why::Own),
+                    Ok(()) if answers? => refused = Some(Why::Own),
                     Ok(()) => allowed.push(address),
                     Err(kind) => refused = Some(Why::Address(kind)),
                 }

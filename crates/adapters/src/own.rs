@@ -6,6 +6,7 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 
+use crate::exchange::is_out_of_files;
 use crate::guard::NAT64;
 
 /// Knows at which addresses the live processes of this store listen.
@@ -39,11 +40,16 @@ impl AtPort {
     }
 
     /// Whether one of them answers at this address.
-    pub(crate) fn answers(&self, address: IpAddr) -> bool {
+    ///
+    /// # Errors
+    /// No file is left to find it out with.
+    pub(crate) fn answers(&self, address: IpAddr) -> io::Result<bool> {
         let address = plain(address);
         // "Any address" as a target is this machine, by whatever listens there.
-        address.is_unspecified()
-            || self.0.iter().any(|own| *own == address || (own.is_unspecified() && is_local(address)))
+        if address.is_unspecified() || self.0.contains(&address) {
+            return Ok(true);
+        }
+        Ok(self.0.iter().any(IpAddr::is_unspecified) && is_local(address)?)
     }
 }
 
@@ -59,11 +65,12 @@ fn plain(address: IpAddr) -> IpAddr {
 }
 
 /// Whether an address is one of this machine's: only those can be bound. What cannot be found out counts as
-/// one.
-fn is_local(address: IpAddr) -> bool {
+/// one, unless a further try can find it out.
+fn is_local(address: IpAddr) -> io::Result<bool> {
     match UdpSocket::bind((address, 0)) {
-        Ok(_) => true,
-        Err(error) => error.kind() != io::ErrorKind::AddrNotAvailable,
+        Ok(_) => Ok(true),
+        Err(error) if is_out_of_files(&error) => Err(error),
+        Err(error) => Ok(error.kind() != io::ErrorKind::AddrNotAvailable),
     }
 }
 
@@ -74,7 +81,7 @@ mod tests {
     fn own(listener: &str, target: &str) -> bool {
         let listener: SocketAddr = listener.parse().unwrap();
         let target: SocketAddr = target.parse().unwrap();
-        AtPort::of(&[listener], target.port()).is_some_and(|own| own.answers(target.ip()))
+        AtPort::of(&[listener], target.port()).is_some_and(|own| own.answers(target.ip()).unwrap())
     }
 
     #[test]

@@ -62,6 +62,9 @@ fn say_bug(panic: &str) {
     let _unheard = writeln!(std::io::stderr(), "error: this is a bug of aetheris, please report it: {panic}");
 }
 
+/// How long the end of a process waits for its store to be closed.
+const CLOSING_MAX: std::time::Duration = std::time::Duration::from_secs(5);
+
 fn start(arguments: impl IntoIterator<Item = OsString>, env: Environment) -> Exit {
     let args = match args::parse(arguments) {
         Ok(args) => args,
@@ -80,9 +83,17 @@ fn start(arguments: impl IntoIterator<Item = OsString>, env: Environment) -> Exi
     let columns = if live { stdout_size().map(|(columns, _)| columns) } else { None };
     let out = Out::of_process(args.global.json, live && !args.global.json, Style { color, columns });
     let context = Context::new(out.clone(), &args.global, env);
+    let opens_store =
+        matches!(args.command, args::Command::Dev(_) | args::Command::Serve(_) | args::Command::Worker(_));
     let ended = runtime().and_then(|runtime| {
         let ended = runtime.block_on(Box::pin(commands::run(args, &context)));
-        runtime.shutdown_background();
+        if opens_store {
+            // Tasks of clients that are still there have the store in their hands. Only when the last of them is gone,
+            // it copies its log into the database, which then is the one file that holds everything.
+            runtime.shutdown_timeout(CLOSING_MAX);
+        } else {
+            runtime.shutdown_background();
+        }
         ended
     });
     let exit = match ended {

@@ -106,10 +106,37 @@ impl Json {
         to_canonical(self)
     }
 
+    /// About how much memory the value takes, in bytes: an estimate that is the same on every machine. Small objects take
+    /// up to eighty times their text.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        memory(&self.0)
+    }
+
     /// The hash of its canonical bytes.
     #[must_use]
     pub fn hash(&self) -> crate::hash::Hash {
         crate::hash::Hash::of(&self.canonical())
+    }
+}
+
+/// What holds one value, its key in an object, and the smallest object that is not empty: the map keeps eleven places at
+/// a time, of which about six are in use.
+const VALUE_BYTES: usize = 32;
+const ENTRY_BYTES: usize = 112;
+const OBJECT_BYTES: usize = 640;
+
+fn memory(value: &Value) -> usize {
+    match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) => VALUE_BYTES,
+        Value::String(text) => VALUE_BYTES + text.len(),
+        // A list that grew has room for up to twice its items.
+        Value::Array(items) => items.iter().map(memory).sum::<usize>() + VALUE_BYTES * (1 + items.len()),
+        Value::Object(fields) if fields.is_empty() => VALUE_BYTES,
+        Value::Object(fields) => {
+            let inside: usize = fields.iter().map(|(key, value)| key.len() + memory(value) - VALUE_BYTES).sum();
+            VALUE_BYTES + inside + OBJECT_BYTES.max(ENTRY_BYTES * fields.len())
+        }
     }
 }
 

@@ -25,6 +25,9 @@ pub const LABELS_MAX: usize = 32;
 pub const LABEL_CHARS_MAX: usize = 128;
 /// Most events of one job.
 pub const JOB_EVENTS_MAX: u64 = 100_000;
+/// Most memory of the values that one job keeps, in bytes as [`crate::json::Json::memory`] has them: whoever goes on with
+/// the job has them all. No step starts beyond it, so that it is exceeded by one value at most.
+pub const JOB_MEMORY_MAX: usize = 512 * 1024 * 1024;
 /// Most events of one unit of work.
 pub const UNIT_EVENTS_MAX: usize = 128;
 /// Most signals kept for waits that a job has not reached.
@@ -57,6 +60,13 @@ pub const SCHEMA_PARTS_MAX: usize = 10_000;
 pub const SCHEMA_PATTERNS_MAX: usize = 100;
 /// Largest compiled pattern, and as much again for its cache, in bytes.
 pub const SCHEMA_PATTERN_BYTES_MAX: usize = 256 * 1024;
+/// Parts of a value times parts of a schema, beyond which the value is not judged: about half a second's work.
+pub const SCHEMA_WORK_MAX: usize = 10_000_000;
+/// Bytes of a value's texts times bytes of a schema's compiled patterns, beyond which it is not judged: about half a
+/// second's work where each pattern has to be walked state by state.
+pub const SCHEMA_PATTERN_WORK_MAX: usize = 4_000_000_000;
+/// Values whose judging may take long that are judged at the same time.
+pub const JUDGED_AT_ONCE: usize = 1;
 /// Parts of a value times parts of a schema, beyond which only that it does not fit is said, and not where.
 pub const SCHEMA_DETAIL_WORK_MAX: usize = 100_000;
 /// Most mistakes that are said of one value or schema.
@@ -186,6 +196,8 @@ pub const ANSWER_BYTES_FREE: usize = 16 * 1024;
 pub const ANSWERS_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Questions that read much and are answered at once: each may hold a page or two. Further ones wait.
 pub const READS_AT_ONCE: usize = 4;
+/// Answers that are made and wait for clients to take others before there is room for them; more are refused at once.
+pub const ANSWERS_WAITING_MAX: usize = 8;
 /// Jobs that a server replays or verifies at once: each is in memory as a whole until its answer is taken.
 pub const REPLAYS_AT_ONCE: usize = 2;
 /// Bytes of jobs' outlines that a server keeps, so that the next question reads only what is new.

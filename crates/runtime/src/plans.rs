@@ -5,10 +5,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use aetheris_core::hash::Hash;
 use aetheris_core::json::Json;
+use aetheris_core::limits;
 use aetheris_core::plan::CompiledPlan;
 use aetheris_core::schema::Violation;
 use aetheris_schema::Schema;
 use aetheris_store::Store;
+use tokio::sync::Semaphore;
 
 use crate::error::OpError;
 
@@ -16,10 +18,21 @@ const CACHED_PLANS_MAX: usize = 256;
 const CACHED_SCHEMAS_MAX: usize = 64;
 
 /// The plans of one process.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Plans {
     cached: Arc<Mutex<BTreeMap<Hash, Arc<CompiledPlan>>>>,
+    judging: Arc<Semaphore>,
     schemas: Arc<Mutex<BTreeMap<Hash, Arc<Schema>>>>,
+}
+
+impl Default for Plans {
+    fn default() -> Self {
+        Self {
+            cached: Arc::default(),
+            judging: Arc::new(Semaphore::new(limits::JUDGED_AT_ONCE)),
+            schemas: Arc::default(),
+        }
+    }
 }
 
 impl Plans {
@@ -50,15 +63,19 @@ impl Plans {
     }
 
     /// In what a value does not fit a schema; nothing where it does. Work that takes long is done beside the
-    /// tasks of this thread.
+    /// tasks of this thread, one value after the other, so that those who only send values leave a processor to
+    /// everybody else.
     ///
     /// # Errors
     /// The schema was accepted by another build and this one cannot read it.
-    pub fn violations(&self, schema: &Json, value: &Json) -> Result<Vec<Violation>, OpError> {
-        aside(|| {
-            let schema = self.schema(schema)?;
-            Ok(schema.violations(value))
-        })
+    pub async fn violations(&self, schema: &Json, value: &Json) -> Result<Vec<Violation>, OpError> {
+        let schema = aside(|| self.schema(schema))?;
+        if !schema.takes_long(value) {
+            return Ok(schema.violations(value));
+        }
+        // Nobody closes it.
+        let _turn = self.judging.acquire().await;
+        Ok(aside(|| schema.violations(value)))
     }
 
     fn schema(&self, json: &Json) -> Result<Arc<Schema>, OpError> {

@@ -34,10 +34,10 @@ impl Wakeups {
         }
     }
 
-    /// A job's end was asked for; its run, if it is in this process, hears it now and not with its next
-    /// heartbeat.
-    pub fn end_requested(&self, job: JobId) {
-        if let Some((_, ending)) = self.running().get(&job) {
+    /// The end of a job was asked for while it ran under this fence; that run, if it is in this process, hears it now
+    /// and not with its next heartbeat. A later one has nothing to end.
+    pub fn end_requested(&self, job: JobId, fence: Fence) {
+        if let Some((_, ending)) = self.running().get(&job).filter(|(began, _)| *began == fence) {
             ending.cancel();
         }
     }
@@ -54,5 +54,22 @@ impl Wakeups {
 
     fn running(&self) -> std::sync::MutexGuard<'_, BTreeMap<JobId, (Fence, CancellationToken)>> {
         self.inner.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_that_is_heard_late_ends_no_later_run() {
+        let (wakeups, job) = (Wakeups::default(), JobId::from_u128(1));
+        let [first, second] = [1, 2].map(|epoch| Fence { generation: 1, epoch });
+        let ending = CancellationToken::new();
+        wakeups.run_began(job, second, ending.clone());
+        wakeups.end_requested(job, first);
+        assert!(!ending.is_cancelled());
+        wakeups.end_requested(job, second);
+        assert!(ending.is_cancelled());
     }
 }

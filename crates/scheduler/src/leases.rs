@@ -91,8 +91,8 @@ impl Sweep {
     async fn pass(&mut self, rt: &Runtime) -> Result<usize, OpError> {
         let (mut after, mut taken) = (None, 0);
         loop {
-            self.pulse.beat(rt.system.clock.as_ref());
             let expired = rt.store.expired(after, limits::SWEEP_ROWS_MAX).await?;
+            self.pulse.beat(rt.system.clock.as_ref());
             if !expired.is_empty() {
                 aetheris_fault::crash_point!("sweep.leases.listed");
             }

@@ -56,8 +56,8 @@ impl Sweep {
     async fn pass(&mut self, rt: &Runtime) -> Result<Option<Duration>, OpError> {
         let (mut after, mut left) = (None, false);
         loop {
-            self.pulse.beat(rt.system.clock.as_ref());
             let due = rt.store.due_timers(after, limits::SWEEP_ROWS_MAX).await?;
+            self.pulse.beat(rt.system.clock.as_ref());
             if !due.timers.is_empty() {
                 aetheris_fault::crash_point!("sweep.timers.listed");
             }

@@ -70,16 +70,25 @@ const DIALECT: &str = "https://json-schema.org/draft/2020-12/schema";
 /// Deepest chain of references, each leading to the next.
 const REFERENCES_DEEP_MAX: usize = 32;
 
-/// How many subschemas one part of a value may be asked about.
-pub(crate) fn check(schema: &Json) -> Result<usize, Vec<Problem>> {
+/// What judging one part of a value may cost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Size {
+    /// Subschemas that it may be asked about.
+    pub(crate) parts: usize,
+    /// Compiled patterns that it may be matched with, in bytes.
+    pub(crate) patterns: usize,
+}
+
+/// How many subschemas one part of a value may be asked about, and how large the patterns are.
+pub(crate) fn check(schema: &Json) -> Result<Size, Vec<Problem>> {
     let size = schema.canonical().len();
     if size > limits::SCHEMA_BYTES_MAX {
         let message = format!("the schema has {size} bytes, more than the {} accepted", limits::SCHEMA_BYTES_MAX);
         return Err(vec![Problem { message, path: String::new() }]);
     }
     let mut walk = Walk { deep: 0, known: BTreeMap::new(), patterns: 0, problems: Vec::new(), root: schema.value() };
-    let parts = walk.schema(schema.value(), "");
-    if parts > limits::SCHEMA_PARTS_MAX {
+    let whole = walk.schema(schema.value(), "");
+    if whole.parts > limits::SCHEMA_PARTS_MAX {
         let message = format!(
             "with its references followed, the schema has more than the {} parts accepted",
             limits::SCHEMA_PARTS_MAX
@@ -90,14 +99,24 @@ pub(crate) fn check(schema: &Json) -> Result<usize, Vec<Problem>> {
         let message = format!("the schema has more than the {} patterns accepted", limits::SCHEMA_PATTERNS_MAX);
         walk.wrong("", message);
     }
-    if walk.problems.is_empty() { Ok(parts) } else { Err(walk.problems) }
+    if walk.problems.is_empty() { Ok(whole) } else { Err(walk.problems) }
+}
+
+impl Size {
+    const NONE: Self = Self { parts: 0, patterns: 0 };
+    const ONE: Self = Self { parts: 1, patterns: 0 };
+
+    fn plus(self, other: Self) -> Self {
+        let parts = self.parts.saturating_add(other.parts);
+        Self { parts, patterns: self.patterns.saturating_add(other.patterns) }
+    }
 }
 
 struct Walk<'s> {
     /// References that are being followed.
     deep: usize,
     /// The parts behind a reference; `None` while they are counted.
-    known: BTreeMap<&'s str, Option<usize>>,
+    known: BTreeMap<&'s str, Option<Size>>,
     patterns: usize,
     problems: Vec<Problem>,
     root: &'s Value,
@@ -112,99 +131,108 @@ impl<'s> Walk<'s> {
     }
 
     /// Checks one schema and all below it, and counts its parts.
-    fn schema(&mut self, schema: &'s Value, path: &str) -> usize {
+    fn schema(&mut self, schema: &'s Value, path: &str) -> Size {
         match schema {
-            Value::Bool(_) => 1,
-            Value::Object(keywords) => keywords.iter().fold(1usize, |parts, (keyword, value)| {
-                parts.saturating_add(self.keyword(keywords, keyword, value, &below(path, keyword)))
+            Value::Bool(_) => Size::ONE,
+            Value::Object(keywords) => keywords.iter().fold(Size::ONE, |size, (keyword, value)| {
+                size.plus(self.keyword(keywords, keyword, value, &below(path, keyword)))
             }),
             Value::Null | Value::Number(_) | Value::String(_) | Value::Array(_) => {
                 self.wrong(path, "a schema is an object, `true` or `false`");
-                1
+                Size::ONE
             }
         }
     }
 
-    fn keyword(&mut self, all: &'s Map<String, Value>, keyword: &str, value: &'s Value, path: &str) -> usize {
+    fn keyword(&mut self, all: &'s Map<String, Value>, keyword: &str, value: &'s Value, path: &str) -> Size {
         match keyword {
             "$ref" => self.reference(value, path),
             "$schema" => {
                 if value.as_str().map(|text| text.trim_end_matches('#')) != Some(DIALECT) {
                     self.wrong(path, format!("only {DIALECT} is supported"));
                 }
-                0
+                Size::NONE
             }
-            "enum" => value.as_array().map_or(0, Vec::len),
+            "enum" => Size { parts: value.as_array().map_or(0, Vec::len), patterns: 0 },
             "pattern" => {
                 self.patterns += 1;
-                1
+                Size { parts: 1, patterns: value.as_str().map_or(0, |pattern| self.pattern(pattern)) }
             }
             _ if ONE.contains(&keyword) => self.schema(value, path),
             _ if LISTS.contains(&keyword) => match value {
-                Value::Array(items) => items.iter().enumerate().fold(0, |parts: usize, (index, item)| {
-                    parts.saturating_add(self.schema(item, &below(path, &index.to_string())))
+                Value::Array(items) => items.iter().enumerate().fold(Size::NONE, |size, (index, item)| {
+                    size.plus(self.schema(item, &below(path, &index.to_string())))
                 }),
                 // What is not of the right type is the library's to say.
-                _ => 0,
+                _ => Size::NONE,
             },
             _ if MAPS.contains(&keyword) => self.named(keyword, value, path),
-            _ if PLAIN.contains(&keyword) => 1,
+            _ if PLAIN.contains(&keyword) => Size::ONE,
             _ if REFUSED.contains(&keyword) => {
                 self.wrong(path, format!("`{keyword}` is not supported: refer to `$defs` by `#/$defs/NAME`"));
-                0
+                Size::NONE
             }
             _ => {
                 let near = nearest(keyword).filter(|near| !all.contains_key(*near));
                 let hint = near.map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
                 let shown: String = keyword.chars().take(64).collect();
                 self.wrong(path, format!("`{shown}` is not a keyword of JSON Schema 2020-12{hint}"));
-                0
+                Size::NONE
             }
         }
     }
 
-    fn named(&mut self, keyword: &str, value: &'s Value, path: &str) -> usize {
-        let Value::Object(named) = value else { return 0 };
-        if keyword == "patternProperties" {
-            self.patterns += named.len();
-        }
-        let mut parts = 0usize;
+    fn named(&mut self, keyword: &str, value: &'s Value, path: &str) -> Size {
+        let Value::Object(named) = value else { return Size::NONE };
+        let mut size = Size::NONE;
         for (name, schema) in named {
             let of = self.schema(schema, &below(path, name));
             // Definitions count where they are referred to.
             if keyword != "$defs" {
-                parts = parts.saturating_add(of);
+                size = size.plus(of);
+            }
+            if keyword == "patternProperties" {
+                self.patterns += 1;
+                size.patterns = size.patterns.saturating_add(self.pattern(name));
             }
         }
-        parts
+        size
     }
 
-    fn reference(&mut self, value: &'s Value, path: &str) -> usize {
+    fn reference(&mut self, value: &'s Value, path: &str) -> Size {
         // Not a text: the library says so.
-        let Value::String(to) = value else { return 0 };
+        let Value::String(to) = value else { return Size::NONE };
         match self.known.get(to.as_str()) {
-            Some(Some(parts)) => return *parts,
+            Some(Some(size)) => return *size,
             Some(None) => {
                 self.wrong(path, "leads back to itself: schemas that contain themselves are not supported");
-                return 0;
+                return Size::NONE;
             }
             None => {}
         }
         let Some(target) = self.target(to) else {
             let shown: String = to.chars().take(128).collect();
             self.wrong(path, format!("`{shown}` leads nowhere: a reference has the form `#/$defs/NAME`"));
-            return 0;
+            return Size::NONE;
         };
         if self.deep >= REFERENCES_DEEP_MAX {
             self.wrong(path, format!("references are nested deeper than {REFERENCES_DEEP_MAX} levels"));
-            return 0;
+            return Size::NONE;
         }
         self.known.insert(to, None);
         self.deep += 1;
-        let parts = self.schema(target, to.trim_start_matches('#'));
+        let size = self.schema(target, to.trim_start_matches('#'));
         self.deep -= 1;
-        self.known.insert(to, Some(parts));
-        parts
+        self.known.insert(to, Some(size));
+        size
+    }
+
+    /// How large a pattern is when it is compiled, rounded up. One that cannot be compiled is refused when the
+    /// schema is; more than may be there are not tried.
+    fn pattern(&self, pattern: &str) -> usize {
+        const SIZES: [usize; 4] = [1_024, 4 * 1_024, 16 * 1_024, 64 * 1_024];
+        let fits = |size: &usize| self.patterns <= limits::SCHEMA_PATTERNS_MAX && crate::compiles(pattern, *size);
+        SIZES.into_iter().find(fits).unwrap_or(limits::SCHEMA_PATTERN_BYTES_MAX)
     }
 
     /// What a pointer into this schema leads to. Characters that a URL would encode are not decoded: such a

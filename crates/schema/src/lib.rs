@@ -15,6 +15,11 @@ use aetheris_core::schema::Violation;
 use jsonschema::{Draft, PatternOptions, ValidationError, Validator};
 use serde_json::Value;
 
+use crate::bounds::Size;
+
+/// The share of the most that judging may cost, beyond which it takes long.
+const LONG: usize = 100;
+
 /// Why a schema is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
@@ -27,9 +32,18 @@ pub struct Problem {
 /// A schema that can be asked.
 #[derive(Debug)]
 pub struct Schema {
-    /// Subschemas that one part of a value may be asked about.
-    parts: usize,
+    /// What judging one part of a value may cost.
+    size: Size,
     validator: Validator,
+}
+
+/// What judging a value may cost, at worst.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Work {
+    /// Parts of the value times parts of the schema.
+    parts: usize,
+    /// Bytes of its texts times bytes of the compiled patterns.
+    patterns: usize,
 }
 
 impl Schema {
@@ -38,25 +52,41 @@ impl Schema {
     /// # Errors
     /// What is wrong with it, all that is known.
     pub fn compile(schema: &Json) -> Result<Self, Vec<Problem>> {
-        let parts = bounds::check(schema)?;
-        let patterns = PatternOptions::regex()
-            .size_limit(limits::SCHEMA_PATTERN_BYTES_MAX)
-            .dfa_size_limit(limits::SCHEMA_PATTERN_BYTES_MAX);
-        let options = jsonschema::options().with_draft(Draft::Draft202012).offline().with_pattern_options(patterns);
-        match options.build(schema.value()) {
-            Ok(validator) => Ok(Self { parts, validator }),
+        let size = bounds::check(schema)?;
+        match build(schema.value(), limits::SCHEMA_PATTERN_BYTES_MAX) {
+            Ok(validator) => Ok(Self { size, validator }),
             Err(error) => Err(vec![Problem { message: words(&error), path: error.instance_path().to_string() }]),
         }
     }
 
+    /// Whether judging a value may take longer than other work of its thread should wait for.
+    #[must_use]
+    pub fn takes_long(&self, value: &Json) -> bool {
+        let work = self.work(value);
+        work.parts > limits::SCHEMA_WORK_MAX / LONG || work.patterns > limits::SCHEMA_PATTERN_WORK_MAX / LONG
+    }
+
+    fn work(&self, value: &Json) -> Work {
+        let (mut parts, mut bytes) = (0, 0);
+        measure(value.value(), &mut parts, &mut bytes);
+        Work { parts: self.size.parts.saturating_mul(parts), patterns: self.size.patterns.saturating_mul(bytes) }
+    }
+
     /// In what a value does not fit; nothing where it does. At most a few of its mistakes, and of a large value
-    /// only that there is one: finding all would take more memory than the value.
+    /// only that there is one: finding all would take more memory than the value. A value whose judging could take
+    /// more than a moment does not fit.
     #[must_use]
     pub fn violations(&self, value: &Json) -> Vec<Violation> {
+        let work = self.work(value);
+        if work.parts > limits::SCHEMA_WORK_MAX || work.patterns > limits::SCHEMA_PATTERN_WORK_MAX {
+            let what = if work.parts > limits::SCHEMA_WORK_MAX { "parts" } else { "patterns" };
+            let message = format!("the value is too large to be judged by the {what} of this schema in bounded time");
+            return vec![Violation { message, path: String::new() }];
+        }
         if self.validator.is_valid(value.value()) {
             return Vec::new();
         }
-        if nodes(value.value()).saturating_mul(self.parts) > limits::SCHEMA_DETAIL_WORK_MAX {
+        if work.parts > limits::SCHEMA_DETAIL_WORK_MAX {
             let message = "does not fit the schema; the value is too large for its mistakes to be listed".to_owned();
             return vec![Violation { message, path: String::new() }];
         }
@@ -75,10 +105,29 @@ fn words(error: &ValidationError<'_>) -> String {
     }
 }
 
-fn nodes(value: &Value) -> usize {
+/// Adds the parts of a value and the bytes of its texts, names of fields included.
+fn measure(value: &Value, parts: &mut usize, bytes: &mut usize) {
+    *parts += 1;
     match value {
-        Value::Array(items) => 1 + items.iter().map(nodes).sum::<usize>(),
-        Value::Object(fields) => 1 + fields.values().map(nodes).sum::<usize>(),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => 1,
+        Value::Array(items) => items.iter().for_each(|item| measure(item, parts, bytes)),
+        Value::Object(fields) => {
+            for (name, field) in fields {
+                *bytes += name.len();
+                measure(field, parts, bytes);
+            }
+        }
+        Value::String(text) => *bytes += text.len(),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
+}
+
+fn build(schema: &Value, pattern_bytes: usize) -> Result<Validator, ValidationError<'static>> {
+    let patterns = PatternOptions::regex().size_limit(pattern_bytes).dfa_size_limit(pattern_bytes);
+    let options = jsonschema::options().with_draft(Draft::Draft202012).offline().with_pattern_options(patterns);
+    options.build(schema).map_err(ValidationError::to_owned)
+}
+
+/// Whether a pattern takes at most so many bytes when it is compiled.
+fn compiles(pattern: &str, bytes: usize) -> bool {
+    build(&serde_json::json!({ "pattern": pattern }), bytes).is_ok()
 }

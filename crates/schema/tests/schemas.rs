@@ -149,6 +149,28 @@ fn a_pattern_takes_linear_time() {
     assert_eq!(paths(&schema, json!("a".repeat(500_000) + "!")), [""]);
 }
 
+/// Patterns are walked in the text's length times their own size, which an author chooses, and a sender the text.
+#[test]
+fn what_patterns_and_parts_cost_is_bounded() {
+    let heavy: Vec<Value> = (0..100).map(|n| json!({ "pattern": format!("[ab]*a[ab]{{400}}c{n}") })).collect();
+    let schema = compiled(json!({ "anyOf": heavy }));
+    let said = schema.violations(&Json::new(json!("ab".repeat(30_000))));
+    assert!(said[0].message.contains("too large to be judged by the patterns"), "{said:?}");
+    // A field's name is matched as well.
+    let names = compiled(json!({ "patternProperties": { "[ab]*a[ab]{1000}c": true } }));
+    assert!(!names.violations(&Json::new(json!({ "ab".repeat(200_000): 1 }))).is_empty());
+    assert_eq!(names.violations(&Json::new(json!({ "ab".repeat(1_000): 1 }))), []);
+    let schema = compiled(json!({ "allOf": vec![json!({ "uniqueItems": true }); 2_000] }));
+    let said = schema.violations(&Json::new(json!((0..100_000).collect::<Vec<_>>())));
+    assert!(said[0].message.contains("too large to be judged by the parts"), "{said:?}");
+    // What people write is far below it.
+    let usual = compiled(json!({ "items": { "properties": {
+        "mail": { "pattern": "^[\\w.+-]+@[\\w-]+\\.[\\w.]+$" }, "sku": { "pattern": "^[A-Z]{3}-\\d{4,8}$" },
+    } } }));
+    let orders = vec![json!({ "mail": "ada.lovelace@example.com", "sku": "ABC-12345" }); 10_000];
+    assert_eq!(usual.violations(&Json::new(json!(orders))), []);
+}
+
 proptest! {
     /// Whatever the schema says, judging ends, and what is valid has no violation.
     #[test]

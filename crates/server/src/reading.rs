@@ -33,7 +33,13 @@ impl Room {
 
     /// One, if there is one now.
     pub(crate) fn try_one(&self) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.0).try_acquire_owned().ok()
+        self.try_take(1)
+    }
+
+    /// So many, if there are so many now.
+    fn try_take(&self, size: usize) -> Option<OwnedSemaphorePermit> {
+        let size = u32::try_from(size).unwrap_or(u32::MAX);
+        Arc::clone(&self.0).try_acquire_many_owned(size).ok()
     }
 
     /// So many, after at most this time.
@@ -89,7 +95,14 @@ impl Reading {
             return Ok(Bytes::from(bytes));
         }
         let size = bytes.len().min(limits::ANSWERS_BYTES_MAX);
-        let room = self.app.answers.take(size, PATIENCE).await.ok_or_else(busy)?;
+        if let Some(room) = self.app.answers.try_take(size) {
+            return Ok(counted(bytes, room));
+        }
+        // Whoever waits for slow clients keeps nobody from asking for what needs no room.
+        let Self { app, _place: place } = self;
+        let _seat = app.answers_waiting.try_one().ok_or_else(busy)?;
+        drop(place);
+        let room = app.answers.take(size, PATIENCE).await.ok_or_else(busy)?;
         Ok(counted(bytes, room))
     }
 

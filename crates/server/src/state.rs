@@ -68,6 +68,8 @@ impl std::fmt::Debug for AppState {
 pub(crate) struct App {
     /// Bytes of large answers on their way.
     pub(crate) answers: Room,
+    /// Answers that wait for that room.
+    pub(crate) answers_waiting: Room,
     /// Bytes of large bodies.
     pub(crate) bodies: Room,
     followers: Arc<Semaphore>,
@@ -90,6 +92,7 @@ impl App {
         let followers = Arc::new(Semaphore::new(limits::FOLLOWERS_MAX));
         Arc::new(Self {
             answers: Room::new(limits::ANSWERS_BYTES_MAX),
+            answers_waiting: Room::new(limits::ANSWERS_WAITING_MAX),
             bodies: Room::new(limits::BODIES_BYTES_MAX),
             followers,
             openapi: OnceLock::new(),

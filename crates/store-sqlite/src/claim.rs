@@ -74,7 +74,7 @@ pub(crate) fn serve(tx: &mut Tx<'_, '_>, standing: &[Standing], sent_at: Duratio
             let nums = tx.sql.all(Query::JobsReady, [count(ids.len())], |row| row.get::<_, i64>(0))?;
             exhausted = nums.len() < ids.len();
             for (num, ids) in nums.into_iter().zip(ids) {
-                taken.push(take(tx, num, *ids, &claim.request, sent_at)?);
+                taken.extend(take(tx, num, *ids, &claim.request, sent_at)?);
             }
         }
         claims.push(taken);
@@ -83,10 +83,10 @@ pub(crate) fn serve(tx: &mut Tx<'_, '_>, standing: &[Standing], sent_at: Duratio
     Ok(Served { claims, exhausted, next_due })
 }
 
-/// Due jobs go over to those that can be claimed, a bounded number at a time.
+/// Due jobs go over to those that can be claimed, a bounded number in one transaction: heartbeats and commits wait for
+/// its end. Those that are left are due, so that whoever finds nothing to claim is served again at once.
 fn promote(tx: &mut Tx<'_, '_>) -> Result<(), Trouble> {
-    let bound = count(limits::WRITER_BATCH_MAX);
-    while tx.run(Query::JobsPromote, params![tx.now.micros(), bound])? == limits::WRITER_BATCH_MAX {}
+    tx.run(Query::JobsPromote, params![tx.now.micros(), count(limits::WRITER_BATCH_MAX)])?;
     Ok(())
 }
 
@@ -101,9 +101,13 @@ fn take(
     ids: ClaimIds,
     request: &ClaimRequest,
     sent_at: Duration,
-) -> Result<RawClaim, Trouble> {
-    let found = tx.sql.first(Query::JobByNum, [num], rows::job)?;
-    let (_, mut row) = found.ok_or_else(|| Trouble::Corrupt(format!("job number {num} has gone")))?;
+) -> Result<Option<RawClaim>, Trouble> {
+    let mut row = match tx.sql.first(Query::JobByNum, [num], rows::job) {
+        Ok(found) => found.ok_or_else(|| Trouble::Corrupt(format!("job number {num} has gone")))?.1,
+        // One row that cannot be read costs nobody else a claim.
+        Err(Trouble::Corrupt(why)) => return set_aside(tx, num, &why).map(|()| None),
+        Err(trouble) => return Err(trouble),
+    };
     let before = Before { epoch: row.fence.epoch, seq: row.seq };
     let step = u32::from(!aetheris_fault::planted!("claim-keeps-epoch"));
     let fence = Fence { generation: tx.generation, epoch: before.epoch + step };
@@ -150,8 +154,20 @@ fn take(
     // Most histories are short, and bringing them saves a read. Where there was no claim before, no run has asked
     // for permission.
     let wanted = Wanted { full: false, ledger: before.epoch > 0 };
-    let history = history::read(tx.sql, num, row, wanted, Bound::CLAIM)?;
-    Ok(RawClaim { attempt: ids.attempt, fence, history, job, lease_until, sent_at })
+    let history = match history::read(tx.sql, num, row, wanted, Bound::CLAIM) {
+        Ok(history) => history,
+        // The run asks for it again and is told.
+        Err(Trouble::Corrupt(_)) => None,
+        Err(trouble) => return Err(trouble),
+    };
+    Ok(Some(RawClaim { attempt: ids.attempt, fence, history, job, lease_until, sent_at }))
+}
+
+/// A job whose row cannot be read is looked at again later.
+fn set_aside(tx: &mut Tx<'_, '_>, num: i64, why: &str) -> Result<(), Trouble> {
+    tracing::error!(number = num, why, "a pending job cannot be read, and is not claimed");
+    let until = tx.now.after(limits::SWEEP_BACKOFF_MAX);
+    tx.exactly_one(Query::JobSetAside, params![num, until.micros()])
 }
 
 /// What the claim's statement expects to find.

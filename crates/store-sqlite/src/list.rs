@@ -205,8 +205,16 @@ impl Reads<'_> {
             (Part::Status(_), Query::JobsPageOfAgentStatus | Query::JobsPageOfStatus) => all.push(&number),
             (Part::Status(_) | Part::Whole, _) => {}
         }
-        let found = self.sql.all(query, &all[..], rows::job)?;
-        Ok(found.into_iter().map(|(_, row)| row).collect())
+        // A job that cannot be read is not listed, and keeps no other from being listed.
+        let found = self.sql.all(query, &all[..], |row| match rows::job(row) {
+            Ok((_, job)) => Ok(Some(job)),
+            Err(Trouble::Corrupt(why)) => {
+                tracing::error!(why, "a job that cannot be read is left out of a list");
+                Ok(None)
+            }
+            Err(trouble) => Err(trouble),
+        })?;
+        Ok(found.into_iter().flatten().collect())
     }
 }
 

@@ -77,6 +77,7 @@ queries! {
     JobsPageOfWait = "jobs_page_of_wait";
     JobsPagePending = "jobs_page_pending";
     JobsPageRunning = "jobs_page_running";
+    JobSetAside = "job_set_aside";
     JobsPromote = "jobs_promote";
     JobsReady = "jobs_ready";
     LabelInsert = "label_insert";

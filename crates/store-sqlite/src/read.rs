@@ -165,15 +165,31 @@ impl Reads<'_> {
     pub(crate) fn due_timers(&mut self, after: Option<&TimerRow>, limit: usize) -> Result<DueTimers, Trouble> {
         self.at_once(|reads| {
             let (now, _) = reads.now()?;
-            let limit = count(limit.min(limits::SWEEP_ROWS_MAX));
-            let timers = match after {
-                None => reads.sql.all(Query::TimersDue, params![now.micros(), limit], rows::timer)?,
-                Some(after) => {
-                    let job = after.job.to_bytes();
-                    let place = params![now.micros(), limit, after.due.micros(), &job[..], after.timer.to_string()];
-                    reads.sql.all(Query::TimersDueAfter, place, rows::timer)?
+            let limit = limit.min(limits::SWEEP_ROWS_MAX);
+            let mut place = after.map(|after| (after.due, after.job.to_bytes().to_vec(), after.timer.to_string()));
+            let mut timers = Vec::new();
+            // A row that cannot be read is passed over: it is no timer of this build, and holds up no other.
+            while timers.len() < limit {
+                let wanted = limit - timers.len();
+                let found = match &place {
+                    None => reads.sql.all(Query::TimersDue, params![now.micros(), count(wanted)], rows::raw_timer)?,
+                    Some((due, job, timer)) => {
+                        let place = params![now.micros(), count(wanted), due.micros(), job, timer];
+                        reads.sql.all(Query::TimersDueAfter, place, rows::raw_timer)?
+                    }
+                };
+                let more = found.len() == wanted;
+                place = found.last().cloned();
+                for (due, job, timer) in found {
+                    match rows::parsed_timer(due, &job, &timer) {
+                        Ok(timer) => timers.push(timer),
+                        Err(why) => tracing::error!(why, timer, "a timer that is due cannot be read"),
+                    }
                 }
-            };
+                if !more {
+                    break;
+                }
+            }
             let next = reads.sql.first(Query::TimersNext, [now.micros()], |row| row.get::<_, Option<i64>>(0))?;
             Ok(DueTimers { next: next.flatten().map(Timestamp::from_micros), now, timers })
         })

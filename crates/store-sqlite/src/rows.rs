@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use aetheris_core::event::{Failure, TimerId};
+use aetheris_core::event::Failure;
 use aetheris_core::hash::Hash;
 use aetheris_core::id::{
     AgentName, BootId, EventId, IdempotencyKey, JobId, NodeId, PermitId, SessionId, SignalId, ToolName, WorkerId,
@@ -292,8 +292,19 @@ pub(crate) fn evidence(row: &Row<'_>) -> Result<Evidence, Trouble> {
 
 /// A row of the timers' statements.
 pub(crate) fn timer(row: &Row<'_>) -> Result<TimerRow, Trouble> {
-    let timer: TimerId = text(row, 2)?.parse().map_err(Trouble::Corrupt)?;
-    Ok(TimerRow { due: time(row, 0)?, job: id(row, 1, JobId::from_slice)?, timer })
+    let (due, job, timer) = raw_timer(row)?;
+    parsed_timer(due, &job, &timer).map_err(Trouble::Corrupt)
+}
+
+/// The same, of which nothing but the types of its columns was looked at: the moment, the job, and the timer.
+pub(crate) fn raw_timer(row: &Row<'_>) -> Result<(Timestamp, Vec<u8>, String), Trouble> {
+    Ok((time(row, 0)?, bytes(row, 1)?.to_vec(), text(row, 2)?.to_owned()))
+}
+
+/// A timer out of its columns.
+pub(crate) fn parsed_timer(due: Timestamp, job: &[u8], timer: &str) -> Result<TimerRow, String> {
+    let id = JobId::from_slice(job).ok_or_else(|| "its job has no id".to_owned())?;
+    Ok(TimerRow { due, job: id, timer: timer.parse()? })
 }
 
 /// A row of `client_key.sql`.

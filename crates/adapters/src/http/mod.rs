@@ -24,11 +24,11 @@ mod verdict;
 use std::sync::Arc;
 
 use aetheris_core::plan::{EffectClass, HttpTool};
-use aetheris_runtime::ports::{ToolCall, ToolOutcome};
+use aetheris_runtime::ports::{OUT_OF_FILES, ToolCall, ToolOutcome};
 use reqwest::{Client, Method, Response};
 
 use crate::BuildError;
-use crate::exchange::{CONNECT_TIME_MAX, Deadline, Elapsed, client_builder};
+use crate::exchange::{CONNECT_TIME_MAX, Deadline, Elapsed, client_builder, is_out_of_files};
 use crate::guard::{self, Blocked, Guard, GuardedResolver, Lookup, Why};
 use crate::own::{AtPort, OwnAddresses};
 use crate::secret::EnvSource;
@@ -117,13 +117,11 @@ impl HttpTools {
             |code: &str, what: &str| Err(ToolOutcome::NotSent { error: request.failure(code, what), permanent: false });
         let own = match self.own.listening() {
             Ok(listening) => request.url.port_or_known_default().and_then(|port| AtPort::of(&listening, port)),
-            Err(error) => {
-                let what = format!("was not sent: the addresses of this store's servers cannot be read: {error}");
-                return not_sent("own_addresses_unknown", &what);
-            }
+            Err(error) => return Err(own_unknown(request, &error)),
         };
-        if let (Some(own), Some(address)) = (&own, guard::literal(&request.url))
-            && own.answers(address)
+        let literal = own.as_ref().zip(guard::literal(&request.url));
+        if let Some((own, address)) = literal
+            && own.answers(address).map_err(|error| own_unknown(request, &error))?
         {
             let host = request.url.host_str().unwrap_or_default().to_owned();
             let error = request.blocked(&Blocked { host, why: Why::Own });
@@ -142,6 +140,14 @@ impl HttpTools {
         });
         built.or_else(|error| not_sent("http_client", &error.to_string()))
     }
+}
+
+/// Nothing is called while it is not known where this store's own servers listen. That no file could be opened is
+/// nobody's try.
+fn own_unknown(request: &Prepared, error: &std::io::Error) -> ToolOutcome {
+    let code = if is_out_of_files(error) { OUT_OF_FILES } else { "own_addresses_unknown" };
+    let what = format!("was not sent: the addresses of this store's servers cannot be read: {error}");
+    ToolOutcome::NotSent { error: request.failure(code, &what), permanent: false }
 }
 
 /// The methods that tools may use.

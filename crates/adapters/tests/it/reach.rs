@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use aetheris_adapters::{EnvSource, Lookup, OwnAddresses, Toolbox};
 use aetheris_core::plan::{EffectClass, ToolKind};
-use aetheris_runtime::ports::Tools;
+use aetheris_runtime::ports::{OUT_OF_FILES, Tools};
 use futures_util::future::BoxFuture;
 
 use crate::peer::{Peer, Reply, answer};
@@ -104,6 +104,26 @@ impl OwnAddresses for Own {
     fn listening(&self) -> io::Result<Vec<SocketAddr>> {
         if self.0.is_empty() { Err(io::Error::other("gone")) } else { Ok(self.0.clone()) }
     }
+}
+
+/// A process that has no open file left.
+struct OutOfFiles;
+
+impl OwnAddresses for OutOfFiles {
+    fn listening(&self) -> io::Result<Vec<SocketAddr>> {
+        Err(io::Error::from_raw_os_error(24))
+    }
+}
+
+#[tokio::test]
+async fn that_no_file_is_left_to_find_out_who_listens_is_nobodys_try() {
+    let peer = Peer::answering("200 OK", "", "{}").await;
+    let tools = Toolbox::builder().allow_loopback().own_addresses(Arc::new(OutOfFiles)).build().unwrap();
+    for class in CLASSES {
+        let outcome = tools.call(http_call(class, http("POST", peer.url("/")))).await;
+        assert_eq!((kind(&outcome), failure(&outcome).code.as_str()), ("not sent", OUT_OF_FILES), "{class:?}");
+    }
+    assert_eq!(peer.connections(), 0);
 }
 
 #[tokio::test]

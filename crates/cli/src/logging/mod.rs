@@ -3,6 +3,7 @@
 //! With `log.format: json` every line of a server process is one JSON object: what it logs, what it says when it
 //! starts and stops, and its last words.
 
+mod fields;
 mod sink;
 
 use std::sync::OnceLock;
@@ -11,6 +12,7 @@ use aetheris_core::limits;
 use aetheris_store::system::{Clock, SystemClock};
 use tracing_subscriber::EnvFilter;
 
+use self::fields::OneLine;
 use self::sink::Sink;
 use crate::config::{Environment, Log, LogFormat};
 use crate::error::Error;
@@ -57,7 +59,7 @@ pub fn start(verbose: u8, env: &Environment, log: Option<&Log>, color: bool) -> 
     let _already_started = if started.json {
         tracing::subscriber::set_global_default(lines.json().flatten_event(true).finish())
     } else {
-        tracing::subscriber::set_global_default(lines.with_ansi(color).finish())
+        tracing::subscriber::set_global_default(lines.with_ansi(color).fmt_fields(OneLine::default()).finish())
     };
     Ok(())
 }

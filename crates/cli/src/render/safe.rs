@@ -35,6 +35,16 @@ pub fn json(text: &str) -> String {
     shown
 }
 
+/// A text on one line in which every character that controls something is written as `\u001b`.
+#[must_use]
+pub fn escaped(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_control() || is_format(c) { escape(c, &mut shown) } else { shown.push(c) }
+    }
+    shown
+}
+
 fn shown(text: &str, control: impl Fn(char) -> Option<&'static str>) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {

@@ -70,7 +70,7 @@ impl Runtime {
             };
             aetheris_fault::crash_point!("ops.signal.looked");
             let met = signal::meets(&loaded.state, ahead.as_ref().map(|ahead| ahead.waits.as_slice()), &question);
-            self.refuse_misfit(plan.as_deref(), ahead.as_ref(), &met, &incoming)?;
+            self.refuse_misfit(plan.as_deref(), ahead.as_ref(), &met, &incoming).await?;
             let answer = match met {
                 Meets::Deliver(node) => {
                     let by = WaitEnd::Signal { payload: incoming.payload.clone(), signal: id };
@@ -121,7 +121,7 @@ impl Runtime {
     }
 
     /// A wait that a payload ends, or that its key names for certain, says what the payload must be.
-    fn refuse_misfit(
+    async fn refuse_misfit(
         &self,
         plan: Option<&CompiledPlan>,
         ahead: Option<&Ahead<'_>>,
@@ -138,7 +138,7 @@ impl Runtime {
             | Meets::WrongKey => None,
         };
         let Some(schema) = node.and_then(schema_of) else { return Ok(()) };
-        let violations = self.plans.violations(schema, &incoming.payload)?;
+        let violations = self.plans.violations(schema, &incoming.payload).await?;
         if violations.is_empty() { Ok(()) } else { Err(OpError::InvalidPayload { violations, what: "the payload" }) }
     }
 

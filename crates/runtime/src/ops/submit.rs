@@ -99,7 +99,7 @@ impl Runtime {
             return earlier.ok_or_else(|| OpError::AgentNotFound(agent.clone()));
         };
         if let Some(schema) = &row.agent.message_schema {
-            let violations = self.plans.violations(schema, &message)?;
+            let violations = self.plans.violations(schema, &message).await?;
             if !violations.is_empty() {
                 // What was accepted before stays accepted, whatever the agent asks for by now.
                 let earlier = self.sent_before(agent, &submission, &message).await?;

@@ -61,7 +61,7 @@ impl Run<'_> {
             Some(kept) if unclaimed(&kept) || aetheris_fault::planted!("write-only-inbox") => Arrival::None,
             Some(kept) => {
                 let violations = match &wait.schema {
-                    Some(schema) => self.rt.plans.violations(schema, &kept.payload)?,
+                    Some(schema) => self.rt.plans.violations(schema, &kept.payload).await?,
                     None => Vec::new(),
                 };
                 if violations.is_empty() { Arrival::Kept(kept) } else { Arrival::Misfit(kept, violations) }

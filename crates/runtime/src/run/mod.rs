@@ -111,6 +111,8 @@ struct Run<'r> {
     ledger: Ledger,
     /// How often the ledger has refused in this run.
     ledger_refusals: u32,
+    /// What the outputs of its steps take.
+    memory: usize,
     names: Scope,
     /// Outcomes that are known and not written yet; deposited if the lease is lost.
     owed: Vec<Deposit>,
@@ -181,6 +183,7 @@ impl<'r> Run<'r> {
             lease,
             ledger: loaded.ledger,
             ledger_refusals: 0,
+            memory: memory(&names),
             names,
             owed: Vec::new(),
             place: 0,
@@ -412,11 +415,13 @@ impl<'r> Run<'r> {
             self.effects.insert(effect.key, unwritten(effect));
         }
         self.names = scope::of(self.draft.state(), &self.effects);
+        self.memory = memory(&self.names);
         self.place = 0;
     }
 
     /// Makes a node's output known to templates.
     fn name_output(&mut self, node: &NodeId, output: Json) {
+        self.memory += output.memory();
         self.names.nodes.insert(node.clone(), output);
     }
 
@@ -484,4 +489,9 @@ fn refused_for_good(refusal: &LedgerRefusal) -> Failure {
             Failure::new("ledger_refused", format!("the ledger keeps refusing what the events call for: {refusal}"))
         }
     }
+}
+
+/// What the outputs of a job's steps take.
+fn memory(names: &Scope) -> usize {
+    names.nodes.values().map(Json::memory).sum()
 }

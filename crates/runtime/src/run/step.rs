@@ -83,7 +83,7 @@ impl Run<'_> {
                     Err(error) => return self.fail_template(node, "its condition", &error),
                 }
             }
-            if let Some(exceeded) = self.over_budget(node) {
+            if let Some(exceeded) = self.over_budget(node).or_else(|| self.over_memory()) {
                 self.fail_step(node, exceeded, StepResult::PermanentFailure, None)?;
                 return Ok(Turn::Go);
             }
@@ -274,6 +274,19 @@ impl Run<'_> {
                 .and_then(|max| exceeded(format!("the job has made {} of {max} tool calls", self.tool_calls()))),
             NodeKind::Condition | NodeKind::Sleep(_) | NodeKind::Transform(_) | NodeKind::Wait(_) => None,
         }
+    }
+
+    /// Whether the job keeps so much that nothing may be added to it.
+    fn over_memory(&self) -> Option<Failure> {
+        let max = limits::JOB_MEMORY_MAX;
+        (self.memory > max).then(|| {
+            let what = format!(
+                "the outputs of its steps take about {} MiB of memory, and at most {} MiB are kept; keep large data elsewhere and pass on where it is",
+                self.memory >> 20,
+                max >> 20
+            );
+            Failure::new("job_too_large", what)
+        })
     }
 
     /// Tool calls so far: permits of ledger steps, tries of pure ones.

@@ -141,6 +141,23 @@ async fn what_clients_have_not_taken_is_bounded_and_small_answers_go_on() {
     bed.get(&format!("/api/jobs/{job}/events")).await.problem(503, "overloaded");
     bed.get("/livez").await.is(200);
     bed.get(&format!("/api/jobs/{job}")).await.is(200);
+    // Those who wait until others have taken theirs keep nobody from a small answer, however many they are.
+    let large = || async {
+        let reply = bed.get(&format!("/api/jobs/{job}/events")).await;
+        assert_eq!(reply.status, 503, "{}", reply.text);
+    };
+    let waiting =
+        futures_util::future::join_all((0..limits::READS_AT_ONCE + limits::ANSWERS_WAITING_MAX).map(|_| large()));
+    tokio::pin!(waiting);
+    let small = async {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        bed.get(&format!("/api/jobs/{job}/events?limit=1&after=1")).await.is(200);
+    };
+    tokio::select! {
+        _ = &mut waiting => panic!("a small answer waited for the large ones"),
+        () = small => {}
+    }
+    waiting.await;
     taken.pop();
     bed.get(&format!("/api/jobs/{job}/events")).await.is(200);
 }

@@ -9,6 +9,7 @@ mod folder;
 mod full;
 mod large;
 mod migrate;
+mod poison;
 mod reading;
 mod sharing;
 

@@ -169,3 +169,21 @@ async fn a_job_longer_than_a_checkpoint_replays_from_it() {
     assert!(history.checkpoint.is_some());
     assert_eq!(world.result(job).await, json!(399));
 }
+
+/// Whoever goes on with a job has all its values in memory: without a bound, a plan of many steps and one small message
+/// end the process, and end it again at every start.
+#[tokio::test(start_paused = true)]
+async fn a_job_keeps_no_more_than_a_process_can_hold() {
+    let world = World::new();
+    let nodes: String =
+        (0..16).map(|n| format!("    - {{ id: n{n}, kind: transform, output: \"{{{{ message }}}}\" }}\n")).collect();
+    world.put(&format!("{HEAD}plan:\n  nodes:\n{nodes}    - {{ id: pay, kind: tool, tool: pay, needs: [n15] }}\ntools:\n  pay: {{ kind: function, function: f }}\n")).await;
+    let _process = world.start("w");
+    let small = vec![json!({ "a": 1 }); 60_000];
+    let job = world.submit("a", json!(small)).await;
+    let state = world.done(job).await;
+    let Some(Ending::Failed { error, .. }) = &state.ending else { panic!("{:?}", state.ending) };
+    assert_eq!((error.code.as_str(), world.tools.count("pay")), ("job_too_large", 0), "{}", error.message);
+    let kept: usize = state.steps.values().filter(|step| step.status == StepStatus::Completed).count();
+    assert!((8..16).contains(&kept), "{kept}");
+}
