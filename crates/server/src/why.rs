@@ -1,6 +1,6 @@
 //! Why a job is where it is: a function of its row, its state and what else the store holds.
 
-use aetheris_api::{WhyCode, WhyView};
+use aetheris_api::{Command, WhyCode, WhyView};
 use aetheris_core::event::{EndCause, PauseReason};
 use aetheris_core::job::JobStatus;
 use aetheris_core::plan::WaitType;
@@ -78,7 +78,7 @@ fn paused(row: &JobRow) -> Vec<WhyView> {
         PauseReason::Operator => (WhyCode::PausedBy, "somebody has paused it"),
         PauseReason::Restored => (WhyCode::RestoredHold, "the store was restored: look at what it did since, first"),
     };
-    let advice = format!("aetheris resume {}", row.id);
+    let advice = Command::Resume(row.id).to_string();
     vec![WhyView { code, detail: detail.to_owned(), advice, since, until: None }]
 }
 
@@ -88,7 +88,7 @@ fn ended(row: &JobRow) -> WhyView {
         Some((error, None)) => format!("{}: {}: {}", row.status.as_str(), error.code, error.message),
         None => row.status.as_str().to_owned(),
     };
-    let advice = format!("aetheris trace {}", row.id);
+    let advice = Command::Trace(row.id).to_string();
     WhyView { code: WhyCode::Ended, detail, advice, since: row.updated_at, until: None }
 }
 
@@ -96,37 +96,32 @@ fn blocked(row: &JobRow, state: &JobState) -> WhyView {
     let Some(waiting) = view::waiting(row, state) else {
         // Its row says that it waits and not for what: what is stored does not add up.
         let detail = "its record does not say what it waits for".to_owned();
-        let advice = format!("aetheris verify {}", row.id);
+        let advice = Command::Verify(row.id).to_string();
         return WhyView { code: WhyCode::WaitingSignal, detail, advice, since: row.updated_at, until: None };
     };
     let node = &waiting.node_id;
     let reason = waiting.reason.as_deref().map(|reason| format!(": {reason}")).unwrap_or_default();
-    let key = waiting.correlation_key.as_deref().unwrap_or_default();
-    let signal = format!("aetheris signal {} {key} PAYLOAD", row.id);
-    let (code, detail, advice) = match (waiting.doubt, waiting.wait_type) {
+    let advice = waiting.answer(row.id).unwrap_or(Command::Watch(row.id)).to_string();
+    let (code, detail) = match (waiting.doubt, waiting.wait_type) {
         (true, _) => {
             let doubt = state.steps.get(node).and_then(|step| step.doubt.as_ref());
             let why = doubt.map(|doubt| format!(": {}", doubt.reason)).unwrap_or_default();
-            let detail = format!("{node} has made a call whose outcome is unknown{why}");
-            (WhyCode::InDoubt, detail, "aetheris in-doubt".to_owned())
+            (WhyCode::InDoubt, format!("{node} has made a call whose outcome is unknown{why}"))
         }
-        (false, WaitType::Human) => (WhyCode::WaitingApproval, format!("{node} waits for a person{reason}"), signal),
-        (false, WaitType::Signal) => (WhyCode::WaitingSignal, format!("{node} waits for a signal{reason}"), signal),
-        (false, WaitType::Webhook) => (WhyCode::WaitingSignal, format!("{node} waits for a webhook{reason}"), signal),
-        (false, WaitType::Timer) => {
-            let detail = format!("{node} waits for time to pass{reason}");
-            (WhyCode::WaitingTime, detail, format!("aetheris watch {}", row.id))
-        }
+        (false, WaitType::Human) => (WhyCode::WaitingApproval, format!("{node} waits for a person{reason}")),
+        (false, WaitType::Signal) => (WhyCode::WaitingSignal, format!("{node} waits for a signal{reason}")),
+        (false, WaitType::Webhook) => (WhyCode::WaitingSignal, format!("{node} waits for a webhook{reason}")),
+        (false, WaitType::Timer) => (WhyCode::WaitingTime, format!("{node} waits for time to pass{reason}")),
     };
     let since = waiting.since.unwrap_or(row.updated_at);
     WhyView { code, detail, advice, since, until: waiting.deadline }
 }
 
 fn held(row: &JobRow, state: &JobState, now: Timestamp) -> WhyView {
-    let advice = format!("aetheris watch {}", row.id);
+    let advice = Command::Watch(row.id).to_string();
     let Some(holder) = &row.holder else {
         let detail = "it is claimed, and its holder is not recorded".to_owned();
-        let advice = format!("aetheris verify {}", row.id);
+        let advice = Command::Verify(row.id).to_string();
         return WhyView { code: WhyCode::HeldBy, detail, advice, since: row.updated_at, until: None };
     };
     let step = state.steps.iter().find(|(_, step)| step.status == StepStatus::Running);
@@ -160,7 +155,7 @@ fn pending(row: &JobRow, state: &JobState, around: &Around) -> Vec<WhyView> {
         reasons.push(WhyView {
             code: WhyCode::SessionBusy,
             detail: format!("its session is busy: {} is {} and comes first", before.id, before.status.as_str()),
-            advice: format!("aetheris why {}", before.id),
+            advice: Command::Why(before.id).to_string(),
             since: row.created_at,
             until: None,
         });
@@ -171,11 +166,11 @@ fn pending(row: &JobRow, state: &JobState, around: &Around) -> Vec<WhyView> {
     let since = row.not_before.map_or(row.updated_at, |at| at.max(row.updated_at));
     let (code, detail, advice) = if around.running == 0 {
         let detail = "it is ready, and no worker holds any job: one that runs takes it within its poll_interval";
-        (WhyCode::NoWorker, detail.to_owned(), "aetheris worker --config FILE".to_owned())
+        (WhyCode::NoWorker, detail.to_owned(), Command::Worker.to_string())
     } else {
         let held = around.running;
         let detail = format!("it is ready and takes the next free slot; workers hold {held} other jobs");
-        (WhyCode::NoSlot, detail, "aetheris jobs --status running".to_owned())
+        (WhyCode::NoSlot, detail, Command::Running.to_string())
     };
     vec![WhyView { code, detail, advice, since, until: None }]
 }
@@ -183,7 +178,7 @@ fn pending(row: &JobRow, state: &JobState, around: &Around) -> Vec<WhyView> {
 /// It is claimable later: after a back-off, or because it was sent so.
 fn later(row: &JobRow, state: &JobState, at: Timestamp) -> WhyView {
     let retrying = state.steps.iter().find(|(_, step)| step.status == StepStatus::Retrying);
-    let advice = format!("aetheris trace {}", row.id);
+    let advice = Command::Trace(row.id).to_string();
     match retrying {
         Some((node, step)) => {
             let error = step.error.as_ref().map(|error| format!(": {}: {}", error.code, error.message));
@@ -192,7 +187,7 @@ fn later(row: &JobRow, state: &JobState, at: Timestamp) -> WhyView {
         }
         None => {
             let detail = "it was sent for later".to_owned();
-            let advice = format!("aetheris cancel {}", row.id);
+            let advice = Command::Cancel(row.id).to_string();
             WhyView { code: WhyCode::NotBefore, detail, advice, since: row.created_at, until: Some(at) }
         }
     }

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use aetheris_api::Command;
 use aetheris_store::system::System;
 use serde_json::json;
 use tokio::time::Instant;
@@ -47,7 +48,8 @@ pub(super) async fn run(given: &args::Backup, config: &Config, context: &Context
         copied.jobs,
         copied.unfinished
     ))?;
-    context.out.note(&format!("put it back with: aetheris restore {} --data DIR", given.file.display()));
+    let file = given.file.display().to_string();
+    context.out.note(&format!("put it back with: {}", Command::Restore { file: &file }));
     Ok(Exit::Done)
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use aetheris_api::{EventPage, EventView, JobView, TraceStep};
+use aetheris_api::{Command, EventPage, EventView, JobView, TraceStep};
 use aetheris_core::job::JobStatus;
 use aetheris_core::time::Span;
 use tokio::time::{Instant, sleep_until};
@@ -66,7 +66,7 @@ pub(super) async fn until_end(
         print_end(&answer.body, show, context)?;
     }
     if !ended {
-        let command = format!("{} watch {job}", context.program());
+        let command = Command::Watch(answer.body.id).line(&context.program());
         context.out.note(&format!("timed out; the job is still running. Follow it with: {command}"));
         return Ok(Exit::StillRunning);
     }

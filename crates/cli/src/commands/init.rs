@@ -3,11 +3,13 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use aetheris_api::shell::word;
+
 use super::Context;
 use crate::args;
 use crate::error::Error;
 use crate::exit::Exit;
-use crate::render::{Tone, shell};
+use crate::render::Tone;
 
 /// The agent's file; `NAME` stands for its name.
 const AGENT: &str = include_str!("../../init/agent.yaml");
@@ -54,7 +56,7 @@ pub(super) fn run(given: &args::Init, context: &Context) -> Result<Exit, Error> 
 /// The commands, each on a line to copy.
 fn told(name: &str, folder: &Path, context: &Context) -> String {
     let dim = |text: &str| context.out.style.paint(Tone::Dim, text);
-    let enter = format!("cd {}", shell(&folder.display().to_string()));
+    let enter = format!("cd {}", word(&folder.display().to_string()));
     format!(
         "made {name}.yaml and aetheris.yaml in {}\n\n\
          {}\n  {enter}\n  aetheris dev --config aetheris.yaml --agent {name}.yaml\n\n\

@@ -23,6 +23,7 @@ mod waits;
 
 use std::path::Path;
 
+use aetheris_api::shell::word;
 use clap::CommandFactory;
 use serde_json::json;
 
@@ -35,7 +36,7 @@ use crate::error::Error;
 use crate::exit::Exit;
 use crate::logging;
 use crate::out::Out;
-use crate::render::{Now, shell};
+use crate::render::Now;
 
 /// The variable that names the server of client commands.
 const SERVER_VARIABLE: &str = "AETHERIS_SERVER";
@@ -76,7 +77,7 @@ impl Context {
         if self.server == by_itself {
             "aetheris".to_owned()
         } else {
-            format!("aetheris --server {}", shell(&crate::client::without_secret(&self.server)))
+            format!("aetheris --server {}", word(&crate::client::without_secret(&self.server)))
         }
     }
 

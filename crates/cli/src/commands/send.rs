@@ -1,6 +1,6 @@
 //! `send`.
 
-use aetheris_api::{MessageAnswer, MessageRequest};
+use aetheris_api::{Command, MessageAnswer, MessageRequest};
 use aetheris_core::id::SessionId;
 
 use super::{Context, follow};
@@ -37,6 +37,7 @@ pub(super) async fn run(given: args::Send, context: &Context) -> Result<Exit, Er
     }
     context.out.line(&job)?;
     let before = if answer.status == 200 { "sent before with this key; " } else { "" };
-    context.out.note(&format!("{before}follow it with: {} watch {job}", context.program()));
+    let watch = Command::Watch(answer.body.job_id).line(&context.program());
+    context.out.note(&format!("{before}follow it with: {watch}"));
     Ok(Exit::Done)
 }

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use aetheris_api::{JobView, PausedView, TraceStep, UsageView, WaitingView, WhyView};
+use aetheris_api::{Command, JobView, PausedView, TraceStep, UsageView, WaitingView, WhyView};
 use aetheris_core::event::{EndCause, PauseReason};
 use aetheris_core::id::JobId;
 use aetheris_core::plan::WaitType;
 
 use super::safe::one_line;
-use super::{Now, Style, Table, Tone, Values, clock, coarse, json_page, shell, steps, wrap};
+use super::{Now, Style, Table, Tone, Values, clock, coarse, json_page, steps, wrap};
 
 /// Columns before the value of a field.
 const FIELD: usize = 14;
@@ -90,7 +90,8 @@ pub fn page(job: &JobView, beside: &Beside, program: &str, style: Style, now: No
     }
     if let Some(paused) = &job.paused {
         let why = style.paint(Tone::Attention, &paused_by(paused, now));
-        text.push_str(&format!("\n{why}\n  let it go on with: {program} resume {}\n", job.id));
+        let command = Command::Resume(job.id).line(program);
+        text.push_str(&format!("\n{why}\n  let it go on with: {command}\n"));
     }
     if let Some(waiting) = &job.waiting {
         text.push_str(&format!("\n{}", wait(job, waiting, program, style, now)));
@@ -159,37 +160,23 @@ pub fn wait(job: &JobView, waiting: &WaitingView, program: &str, style: Style, n
     let since = waiting.since.map(|since| format!("waiting for {}", coarse(now.0.since(since))));
     let until = waiting.deadline.map(|at| format!("until {}", clock(at)));
     let node = &waiting.node_id;
-    let (what, answer) = match (waiting.doubt, &waiting.correlation_key) {
-        (true, _) => {
-            let what = format!("{node} is in doubt: its call has started and its outcome is unknown{reason}");
-            (what, Some(format!("{program} in-doubt")))
-        }
-        (false, Some(key)) if waiting.wait_type != WaitType::Timer => {
-            let what = format!("{node} waits for a {}{reason}", named(waiting.wait_type));
-            let payload = if waiting.wait_type == WaitType::Human { "{\"approved\": true}" } else { "{}" };
-            (what, Some(format!("{program} signal {} {} '{payload}'", job.id, shell(key))))
-        }
-        (false, Some(_) | None) => (format!("{node} waits for time{reason}"), None),
+    let what = match (waiting.doubt, waiting.wait_type) {
+        (true, _) => format!("{node} is in doubt: its call has started and its outcome is unknown{reason}"),
+        (false, WaitType::Human) => format!("{node} waits for a person{reason}"),
+        (false, WaitType::Signal) => format!("{node} waits for a signal{reason}"),
+        (false, WaitType::Webhook) => format!("{node} waits for a webhook{reason}"),
+        (false, WaitType::Timer) => format!("{node} waits for time{reason}"),
     };
     let mut text = format!("{}\n", style.paint(Tone::Attention, &wrap(&what, style.columns, 0, 2)));
     let times: Vec<String> = [since, until].into_iter().flatten().collect();
     if !times.is_empty() {
         text.push_str(&format!("  {}\n", wrap(&times.join(", "), style.columns, 2, 2)));
     }
-    if let Some(answer) = answer {
+    if let Some(answer) = waiting.answer(job.id) {
         // On one line whatever the width: a terminal that breaks it copies it whole.
-        text.push_str(&format!("  answer with: {answer}\n"));
+        text.push_str(&format!("  answer with: {}\n", answer.line(program)));
     }
     text
-}
-
-const fn named(wait_type: WaitType) -> &'static str {
-    match wait_type {
-        WaitType::Human => "person",
-        WaitType::Signal => "signal",
-        WaitType::Timer => "timer",
-        WaitType::Webhook => "webhook",
-    }
 }
 
 /// How a job ended, if it has.

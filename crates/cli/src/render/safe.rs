@@ -1,16 +1,7 @@
 //! What others wrote, made harmless for a screen: nothing of it moves the cursor, changes a colour or
 //! shows its letters in another order than they are stored in.
 
-/// Whether a character controls how others are shown and is not seen itself: the category `Cf` of Unicode
-/// (writing direction, joiners, invisible operators, tags), and the separators of lines and paragraphs.
-#[must_use]
-pub fn is_format(c: char) -> bool {
-    matches!(c,
-        '\u{ad}' | '\u{61c}' | '\u{6dd}' | '\u{70f}' | '\u{8e2}' | '\u{180e}' | '\u{feff}' | '\u{110bd}' | '\u{110cd}'
-        | '\u{600}'..='\u{605}' | '\u{890}'..='\u{891}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
-        | '\u{2060}'..='\u{206f}' | '\u{fff9}'..='\u{fffb}' | '\u{13430}'..='\u{1343f}' | '\u{1bca0}'..='\u{1bca3}'
-        | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
-}
+pub use aetheris_api::shell::is_format;
 
 /// A text on one line: control characters are spaces, format characters are written as `\u202e`.
 #[must_use]
@@ -57,8 +48,8 @@ fn shown(text: &str, control: impl Fn(char) -> Option<&'static str>) -> String {
     shown
 }
 
-/// The form that JSON and shells (`$'…'`) read.
-pub(super) fn escape(c: char, into: &mut String) {
+/// The form that JSON reads.
+fn escape(c: char, into: &mut String) {
     for unit in c.encode_utf16(&mut [0; 2]) {
         into.push_str(&format!("\\u{unit:04x}"));
     }

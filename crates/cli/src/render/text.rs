@@ -1,9 +1,9 @@
-//! Short texts: widths, cuts, JSON on one line, words for a shell.
+//! Short texts: widths, cuts, JSON on one line.
 
 use serde_json::Value;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-use super::safe::{self, is_format};
+use super::safe;
 
 /// The columns a text takes on a terminal; colours take none.
 #[must_use]
@@ -63,37 +63,6 @@ pub fn json_page(value: &Value, indent: usize) -> String {
     text.replace('\n', &format!("\n{}", " ".repeat(indent)))
 }
 
-/// A word as a POSIX shell reads it.
-#[must_use]
-pub fn shell(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+,=".contains(c);
-    if word.chars().any(|c| c.is_control() || is_format(c)) {
-        return escaped(word);
-    }
-    if !word.is_empty() && word.chars().all(plain) { word.to_owned() } else { quoted(word) }
-}
-
-/// A word with control or format characters, so that it can be pasted and moves no cursor.
-fn escaped(word: &str) -> String {
-    let mut text = String::from("$'");
-    for c in word.chars() {
-        match c {
-            '\'' | '\\' => text.extend(['\\', c]),
-            c if (c.is_control() || is_format(c)) && u32::from(c) <= 0xffff => safe::escape(c, &mut text),
-            // Beyond the first plane a shell wants one escape, not the two that JSON has.
-            c if is_format(c) => text.push_str(&format!("\\U{:08x}", u32::from(c))),
-            c => text.push(c),
-        }
-    }
-    text.push('\'');
-    text
-}
-
-/// A word in single quotes, as a POSIX shell reads it.
-fn quoted(word: &str) -> String {
-    format!("'{}'", word.replace('\'', "'\\''"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -114,15 +83,5 @@ mod tests {
         assert_eq!(cut("日本", 4), "日本");
         assert_eq!(cut("a\nb\u{1b}[2J", 20), "a b [2J");
         assert_eq!(cut("ab", 0), "…");
-    }
-
-    #[test]
-    fn words_for_a_shell() {
-        assert_eq!(shell("approve-job_01"), "approve-job_01");
-        assert_eq!(shell("a b"), "'a b'");
-        assert_eq!(shell("it's"), "'it'\\''s'");
-        assert_eq!(shell(""), "''");
-        assert_eq!(shell("a\u{1b}[2J'b"), "$'a\\u001b[2J\\'b'");
-        assert_eq!(shell("a\u{202e}b\u{e0041}"), "$'a\\u202eb\\U000e0041'");
     }
 }

@@ -1,10 +1,9 @@
 //! What waits for someone: open waits, and calls whose outcome is unknown.
 
-use aetheris_api::{InDoubtView, Outcome, WaitView};
-use aetheris_core::plan::WaitType;
+use aetheris_api::{Command, InDoubtView, Outcome, WaitView};
 
 use super::safe::one_line;
-use super::{Now, Style, Table, Tone, clock, coarse, shell, wrap};
+use super::{Now, Style, Table, Tone, clock, coarse, wrap};
 
 /// The list of open waits, and how the first one that can be answered is answered.
 #[must_use]
@@ -23,13 +22,12 @@ pub fn table(waits: &[WaitView], program: &str, style: Style, now: Now) -> Strin
         ]);
     }
     let mut text = table.render(style);
-    let open = |wait: &&WaitView| !wait.doubt && wait.wait_type != WaitType::Timer;
-    if let Some((wait, key)) = waits.iter().find(open).and_then(|wait| Some((wait, wait.correlation_key.as_ref()?))) {
-        let answer = format!("{program} signal {} {} '{{\"approved\": true}}'", wait.job_id, shell(key));
-        text.push_str(&format!("\n{} {answer}\n", style.paint(Tone::Dim, "answer one with:")));
+    if let Some(answer) = waits.iter().filter(|wait| !wait.doubt).find_map(WaitView::answer) {
+        text.push_str(&format!("\n{} {}\n", style.paint(Tone::Dim, "answer one with:"), answer.line(program)));
     }
     if waits.iter().any(|wait| wait.doubt) {
-        text.push_str(&format!("{} {program} in-doubt\n", style.paint(Tone::Dim, "what is in doubt:")));
+        let command = Command::InDoubt.line(program);
+        text.push_str(&format!("{} {command}\n", style.paint(Tone::Dim, "what is in doubt:")));
     }
     text
 }
@@ -79,7 +77,7 @@ pub fn in_doubt(calls: &[InDoubtView], program: &str, style: Style, now: Now) ->
 }
 
 fn resolve(call: &InDoubtView, program: &str, style: Style) -> String {
-    let command = format!("{program} in-doubt resolve {} {} --permit {}", call.job_id, call.invocation, call.permit);
+    let command = Command::Resolve { invocation: call.invocation, job: call.job_id, permit: call.permit }.line(program);
     let dim = |text| style.paint(Tone::Dim, &wrap(text, style.columns, 0, 0));
     format!(
         "\n{}\n  {command} --happened --result '{{…}}' --note 'how you know'\n  \

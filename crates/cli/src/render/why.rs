@@ -18,7 +18,8 @@ fn paragraph(reason: &WhyView, program: &str, style: Style, now: Now) -> String 
     let times = format!("since {} ({}){until}", clock(reason.since), now.relative(reason.since));
     let times = wrap(&times, style.columns, 2, 2);
     // On one line whatever the width: a terminal that breaks it copies it whole.
-    let advice = one_line(&reason.advice).replacen("aetheris", program, 1);
+    let advice = one_line(&reason.advice);
+    let advice = advice.strip_prefix("aetheris ").map_or_else(|| advice.clone(), |words| format!("{program} {words}"));
     format!("{}  {detail}\n  {}\n  {advice}\n", style.paint(Tone::Strong, &code), style.paint(Tone::Dim, &times))
 }
 

@@ -95,6 +95,14 @@ fn dev_takes_several_agents() {
 }
 
 #[test]
+fn a_key_may_begin_like_an_option() {
+    let Command::Signal(signal) = parse("signal -- J --server=http://evil {}").command else {
+        panic!("signal was expected")
+    };
+    assert_eq!((signal.job.as_str(), signal.key.as_str(), signal.payload.as_str()), ("J", "--server=http://evil", "{}"));
+}
+
+#[test]
 fn in_doubt_lists_by_itself() {
     let action = |line: &str| match parse(line).command {
         Command::InDoubt(given) => given.action,

@@ -344,6 +344,33 @@ async fn a_doubt_is_resolved_with_its_result() {
 }
 
 #[tokio::test]
+async fn no_key_gets_out_of_the_command_that_names_it() {
+    let mut wait = waiting();
+    wait["correlation_key"] = json!("x; touch PWNED #\u{1b}[2J'");
+    let why = json!([{
+        "code": "waiting_approval", "detail": "ask waits for aetheris \u{1b}[2J", "since": "2026-11-21T09:30:00Z",
+        "do": "aetheris signal job_1 'the aetheris key' '{}'",
+    }]);
+    let mut listed = wait.clone();
+    for (name, value) in [("age", "5s"), ("agent", "refund"), ("job_id", JOB)] {
+        listed[name] = json!(value);
+    }
+    let waits = json!({ "waits": [listed], "next_cursor": null });
+    let router = job_route(job_with("parked", json!({ "waiting": wait })))
+        .route("/api/waits", get(move || async move { waits.to_string() }))
+        .route("/api/jobs/{id}/why", get(move || async move { why.to_string() }));
+    let url = serve(router).await;
+    let command = format!("aetheris signal {JOB} $'x; touch PWNED #\\u001b[2J\\047' '{{\"approved\": true}}'\n");
+    for words in [vec!["show", JOB], vec!["waits"]] {
+        let ran = run(&url, &words).await;
+        assert!(ran.stdout.contains(&command), "{words:?}: {}", ran.stdout);
+        assert!(!ran.stdout.contains('\u{1b}'), "{:?}", ran.stdout);
+    }
+    let ran = run(&url, &["why", JOB]).await;
+    assert!(ran.stdout.ends_with("\n  aetheris signal job_1 'the aetheris key' '{}'\n"), "{}", ran.stdout);
+}
+
+#[tokio::test]
 async fn agent_files_are_checked_without_a_server_and_put_under_their_name() {
     let folder = std::env::temp_dir().join(format!("aetheris-agents-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
