@@ -20,7 +20,7 @@ pub enum WhyCode {
     LeaseExpiredUnreclaimed,
     /// It can be claimed, and every worker that holds jobs holds others.
     NoSlot,
-    /// It can be claimed, and no worker holds any job.
+    /// It can be claimed, and no worker holds any job. Idle workers are not seen: one may be about to claim it.
     NoWorker,
     /// It was sent for later.
     NotBefore,

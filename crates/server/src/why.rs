@@ -7,19 +7,17 @@ use aetheris_core::plan::WaitType;
 use aetheris_core::state::{JobState, StepState};
 use aetheris_core::step::StepStatus;
 use aetheris_core::time::Timestamp;
-use aetheris_store::{JobFilter, JobRow, Store, StoreError};
+use aetheris_store::{FailedWrite, JobRow, Store, StoreError};
 
 use crate::view;
-
-/// The states in which a job stands before later ones of its session.
-const OPEN: [JobStatus; 5] =
-    [JobStatus::Running, JobStatus::Waiting, JobStatus::Parked, JobStatus::Paused, JobStatus::Pending];
 
 /// What else than the job itself has a say.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Around {
-    /// An earlier job of the session that has not ended.
+    /// The job of its session whose turn it is, if it is an earlier one.
     pub(crate) before: Option<JobRow>,
+    /// The last claim that this process made, if it failed; looked at where nobody holds any job.
+    pub(crate) failed_claim: Option<FailedWrite>,
     /// The store's clock.
     pub(crate) now: Timestamp,
     /// Jobs that workers hold.
@@ -31,34 +29,19 @@ impl Around {
     pub(crate) async fn read(store: &dyn Store, row: &JobRow) -> Result<Self, StoreError> {
         let status = store.status().await?;
         let running = status.jobs.get(&JobStatus::Running).copied().unwrap_or(0);
-        let before = match (&row.session, row.status) {
-            (Some(_), JobStatus::Pending) => earlier(store, row).await?,
-            (Some(_) | None, _) => None,
-        };
-        Ok(Self { before, now: status.now, running })
-    }
-}
-
-/// The job of the same session that this one waits for: one that has begun, else the oldest that has not.
-async fn earlier(store: &dyn Store, row: &JobRow) -> Result<Option<JobRow>, StoreError> {
-    for status in OPEN {
-        let filter = JobFilter {
-            agent: Some(row.agent.clone()),
-            limit: aetheris_core::limits::PAGE_JOBS_MAX,
-            session: row.session.clone(),
-            statuses: vec![status],
-            ..JobFilter::default()
-        };
-        let others = store.jobs(filter).await?.jobs.into_iter().filter(|other| other.id != row.id);
-        let oldest = match status {
-            JobStatus::Pending => others.filter(|other| other.id < row.id).min_by_key(|other| other.id),
-            _ => others.min_by_key(|other| other.id),
-        };
-        if oldest.is_some() {
-            return Ok(oldest);
+        let pending = row.status == JobStatus::Pending;
+        let before = if pending { store.ahead_in_session(row.id).await? } else { None };
+        let around = Self { before, failed_claim: None, now: status.now, running };
+        if !pending || running > 0 || !around.is_ready(row) {
+            return Ok(around);
         }
+        Ok(Self { failed_claim: store.health().await?.last_claim, ..around })
     }
-    Ok(None)
+
+    /// Whether nothing keeps a pending job from being claimed.
+    fn is_ready(&self, row: &JobRow) -> bool {
+        self.before.is_none() && row.not_before.is_none_or(|at| at <= self.now)
+    }
 }
 
 /// The reasons, the one that counts most first. A job is never without one.
@@ -164,14 +147,25 @@ fn pending(row: &JobRow, state: &JobState, around: &Around) -> Vec<WhyView> {
         return reasons;
     }
     let since = row.not_before.map_or(row.updated_at, |at| at.max(row.updated_at));
-    let (code, detail, advice) = if around.running == 0 {
-        let detail = "it is ready, and no worker holds any job: one that runs takes it within its poll_interval";
-        (WhyCode::NoWorker, detail.to_owned(), Command::Worker.to_string())
-    } else {
-        let held = around.running;
-        let detail = format!("it is ready and takes the next free slot; workers hold {held} other jobs");
-        (WhyCode::NoSlot, detail, Command::Running.to_string())
+    let (code, detail, advice) = match (around.running, &around.failed_claim) {
+        (0, Some(failed)) => {
+            let detail = format!(
+                "it is ready, and no worker holds any job: the last claim here failed {} ago: {}",
+                failed.age, failed.error
+            );
+            (WhyCode::NoWorker, detail, Command::Worker)
+        }
+        (0, None) => {
+            let detail = "it is ready, and no worker holds any job; idle workers are not seen here: one that runs takes \
+                          it within its poll_interval";
+            (WhyCode::NoWorker, detail.to_owned(), Command::Worker)
+        }
+        (held, Some(_) | None) => {
+            let detail = format!("it is ready and takes the next free slot; workers hold {held} other jobs");
+            (WhyCode::NoSlot, detail, Command::Running)
+        }
     };
+    let advice = advice.to_string();
     vec![WhyView { code, detail, advice, since, until: None }]
 }
 

@@ -100,6 +100,7 @@ queries! {
     PlanRead = "plan_read";
     Rollback = "rollback";
     SessionAdvance = "session_advance";
+    SessionAhead = "session_ahead";
     SessionEarlier = "session_earlier";
     TimerDelete = "timer_delete";
     TimerDue = "timer_due";
@@ -246,6 +247,7 @@ mod tests {
             (Query::LedgerInDoubtOpen, "ledger_in_doubt"),
             (Query::LedgerUnresolved, "ledger_unresolved"),
             (Query::SessionAdvance, "jobs_session_open"),
+            (Query::SessionAhead, "jobs_session_open (agent=? AND session=? AND rowid<?)"),
             (Query::SessionEarlier, "jobs_session_open"),
             (Query::TimersDue, "timers_due"),
             (Query::TimersDueAfter, "timers_due"),
@@ -268,6 +270,7 @@ mod tests {
             Query::JobsPagePending,
             Query::JobsReady,
             Query::LedgerInDoubt,
+            Query::SessionAhead,
             Query::TimersDue,
             Query::TimersDueAfter,
         ] {

@@ -84,6 +84,10 @@ impl Reads<'_> {
         Ok(self.sql.first(Query::JobById, [&job.to_bytes()[..]], rows::job)?.map(|(_, row)| row))
     }
 
+    pub(crate) fn ahead_in_session(&mut self, job: JobId) -> Result<Option<JobRow>, Trouble> {
+        Ok(self.sql.first(Query::SessionAhead, [&job.to_bytes()[..]], rows::job)?.map(|(_, row)| row))
+    }
+
     pub(crate) fn history(&mut self, job: JobId, full: bool, bound: Bound) -> Result<Looked, Trouble> {
         self.at_once(|reads| history::look(&mut reads.sql, &job.to_bytes()[..], full, bound))
     }

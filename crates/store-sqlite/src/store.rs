@@ -319,6 +319,10 @@ impl Store for SqliteStore {
         Box::pin(async move { self.pool.look("job", |reads| reads.job(job)) })
     }
 
+    fn ahead_in_session(&self, job: JobId) -> Boxed<'_, Result<Option<JobRow>, StoreError>> {
+        Box::pin(async move { self.pool.look("ahead_in_session", |reads| reads.ahead_in_session(job)) })
+    }
+
     fn jobs(&self, filter: JobFilter) -> Boxed<'_, Result<JobPage, StoreError>> {
         Box::pin(self.pool.ask("jobs", move |reads| reads.jobs(&filter)))
     }

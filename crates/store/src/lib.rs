@@ -109,6 +109,12 @@ pub trait Store: Send + Sync + 'static {
     /// The store cannot be asked now.
     fn job(&self, job: JobId) -> Boxed<'_, Result<Option<JobRow>, StoreError>>;
 
+    /// The job that holds this one up in its session: the first unfinished one of them all, if it came before this one.
+    ///
+    /// # Errors
+    /// The store cannot be asked now.
+    fn ahead_in_session(&self, job: JobId) -> Boxed<'_, Result<Option<JobRow>, StoreError>>;
+
     /// A page of jobs, newest first.
     ///
     /// # Errors

@@ -9,6 +9,7 @@ macro_rules! questions_through {
         $crate::questions_through! { $read:
             agent(name: ::aetheris_core::id::AgentName) -> Option<$crate::AgentRow>;
             agents() -> Vec<$crate::AgentRow>;
+            ahead_in_session(job: ::aetheris_core::id::JobId) -> Option<$crate::JobRow>;
             client_key(agent: ::aetheris_core::id::AgentName, key: String)
                 -> Option<(::aetheris_core::id::JobId, ::aetheris_core::hash::Hash)>;
             dossiers(from: u64, to: u64) -> $crate::Dossiers;

@@ -6,6 +6,7 @@ use aetheris_api::{CancelAnswer, JobList, JobView, StepPage, StepValuesView, Tra
 use aetheris_core::id::JobId;
 use aetheris_core::job::JobStatus;
 use aetheris_core::limits;
+use futures_util::{StreamExt, stream};
 use serde_json::{Value, json};
 
 use super::Context;
@@ -65,15 +66,18 @@ pub(super) async fn list(given: &args::Jobs, context: &Context) -> Result<Exit, 
 /// Pending jobs of a list whose reasons are asked for: each is a question of its own.
 const REASONS_MAX: usize = 20;
 
+/// So many of these questions are asked at once: half of what a server answers of this kind, so that others are served.
+const REASONS_AT_ONCE: usize = limits::READS_AT_ONCE / 2;
+
 /// Why the first pending jobs of a list are pending.
 async fn why_pending(client: &Client, jobs: &[JobView]) -> BTreeMap<JobId, WhyView> {
-    let mut why = BTreeMap::new();
-    for job in jobs.iter().filter(|job| job.status == JobStatus::Pending).take(REASONS_MAX) {
-        let first = reasons(client, &job.id.to_string()).await.into_iter().next();
+    let pending = jobs.iter().filter(|job| job.status == JobStatus::Pending).map(|job| job.id).take(REASONS_MAX);
+    let asked = stream::iter(pending).map(|job| async move {
+        let first = reasons(client, &job.to_string()).await.into_iter().next();
         // It may have been claimed meanwhile: its row says that it is pending.
-        why.extend(first.filter(|reason| reason.code != WhyCode::HeldBy).map(|reason| (job.id, reason)));
-    }
-    why
+        Some((job, first.filter(|reason| reason.code != WhyCode::HeldBy)?))
+    });
+    asked.buffer_unordered(REASONS_AT_ONCE).filter_map(std::future::ready).collect().await
 }
 
 /// The items of a page as the server wrote them.

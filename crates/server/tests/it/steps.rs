@@ -1,6 +1,13 @@
+use std::sync::Arc;
+
+use aetheris_core::time::Span;
+use aetheris_store::faulty::{FaultPlan, FaultyStore};
+use aetheris_store::memory::MemoryStore;
+use aetheris_store::system::ManualClock;
+use aetheris_store::{ErrorKind, FailedWrite, Health, Store};
 use serde_json::json;
 
-use crate::bed::{Bed, moment};
+use crate::bed::{APPROVE, Bed, moment};
 
 /// An agent with plain steps only.
 const ASK: &str = r#"
@@ -167,4 +174,45 @@ async fn a_commands_words_are_quoted_whatever_the_key_is() {
     bed.claim().await.wait("ask", "--server=http://evil").await;
     let expected = format!("aetheris signal -- {job} --server=http://evil '{{\"approved\": true}}'");
     assert_eq!(why(&bed, &job).await["do"], expected);
+}
+
+#[tokio::test]
+async fn a_job_waits_only_for_jobs_of_its_session_that_came_before() {
+    let bed = Bed::with_agents().await;
+    let body = r#"{"message": {"order": 7}, "session_id": "s"}"#;
+    let mut jobs = Vec::new();
+    for _ in 0..3 {
+        let sent = bed.call("POST", "/api/agents/approve/message", body).await;
+        jobs.push(sent.is(202)["job_id"].as_str().unwrap().to_owned());
+    }
+    bed.call("POST", &format!("/api/jobs/{}/pause", jobs[1]), "").await.is(202);
+    let first = why(&bed, &jobs[0]).await;
+    assert_eq!(first["code"], "no_worker", "{first}");
+    // The first unfinished one comes first, whatever stands between.
+    let third = why(&bed, &jobs[2]).await;
+    assert_eq!(third["do"], format!("aetheris why {}", jobs[0]), "{third}");
+    bed.call("POST", &format!("/api/jobs/{}/cancel", jobs[0]), "").await.is(202);
+    let third = why(&bed, &jobs[2]).await;
+    assert!(third["detail"].as_str().unwrap().contains("is paused"), "{third}");
+    assert_eq!(third["do"], format!("aetheris why {}", jobs[1]), "{third}");
+}
+
+#[tokio::test]
+async fn who_may_claim_a_ready_job_is_said_as_far_as_it_is_known() {
+    let clock = ManualClock::at("2026-11-21T09:00:00Z".parse().unwrap());
+    let memory = Arc::new(MemoryStore::new(Arc::new(clock.clone())));
+    let store = Arc::new(FaultyStore::new(memory, FaultPlan::none()));
+    let bed = Bed::on(clock, Arc::clone(&store) as Arc<dyn Store>, |state| state);
+    bed.call("PUT", "/api/agents/approve", APPROVE).await.is(201);
+    let job = bed.send("approve", r#"{"order": 7}"#).await;
+    let ready = why(&bed, &job).await;
+    assert_eq!(ready["code"], "no_worker");
+    let said = ready["detail"].as_str().unwrap();
+    assert!(said.contains("idle workers are not seen here"), "{said}");
+    let failed = FailedWrite { age: Span::from_secs(7), error: "the disk is full".to_owned(), kind: ErrorKind::Full };
+    store.report(Health { last_claim: Some(failed), ..Health::good() });
+    let ready = why(&bed, &job).await;
+    assert_eq!(ready["code"], "no_worker");
+    let said = ready["detail"].as_str().unwrap();
+    assert!(said.ends_with("the last claim here failed 7s ago: the disk is full"), "{said}");
 }

@@ -236,6 +236,8 @@ macro_rules! conformance_list {
                 l8_other_sessions_and_jobs_without_one_go_on,
                 l8_a_session_belongs_to_its_agent,
                 l8_one_claim_takes_one_job_of_a_session,
+                q9_the_job_ahead_is_the_first_unfinished_that_came_before,
+                q9_what_came_later_or_belongs_elsewhere_is_not_ahead,
             }
             ledger {
                 e1_the_first_permission_is_given_and_read_back,

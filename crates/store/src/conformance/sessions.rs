@@ -1,4 +1,4 @@
-//! L8: the jobs of a session run one after the other.
+//! L8 and Q9: the jobs of a session run one after the other, and each can say which one holds it up.
 
 use aetheris_core::event::{JobCancelled, JobResumed, RequeueReason};
 use aetheris_core::id::{AgentName, JobId, SessionId};
@@ -118,4 +118,42 @@ pub async fn l8_one_claim_takes_one_job_of_a_session(f: Fixture) {
         in_session(&f, session).await;
     }
     assert_eq!(f.claim_ids(8).await, firsts);
+}
+
+async fn ahead(f: &Fixture, job: JobId) -> Option<JobId> {
+    f.store().ahead_in_session(job).await.unwrap().map(|row| row.id)
+}
+
+pub async fn q9_the_job_ahead_is_the_first_unfinished_that_came_before(f: Fixture) {
+    let mut jobs = Vec::new();
+    for _ in 0..3 {
+        jobs.push(in_session(&f, "s").await);
+    }
+    let all = || async { [ahead(&f, jobs[0]).await, ahead(&f, jobs[1]).await, ahead(&f, jobs[2]).await] };
+    assert_eq!(all().await, [None, Some(jobs[0]), Some(jobs[0])]);
+    // What the one in between does changes nothing.
+    f.ok(f.draft(jobs[1], Purpose::Pause, Guard::Outside).await.pause().done()).await;
+    assert_eq!(all().await, [None, Some(jobs[0]), Some(jobs[0])]);
+    let run = f.take(jobs[0]).await;
+    assert_eq!(all().await, [None, Some(jobs[0]), Some(jobs[0])]);
+    f.ok(f.of(run, Purpose::Finish).await.complete().done()).await;
+    assert_eq!(all().await, [None, None, Some(jobs[1])]);
+    let row = f.store().ahead_in_session(jobs[2]).await.unwrap();
+    assert_eq!(row, f.store().job(jobs[1]).await.unwrap());
+    f.ok(f.draft(jobs[1], Purpose::Cancel, Guard::Outside).await.event(JobCancelled {}).done()).await;
+    assert_eq!(all().await, [None, None, None]);
+}
+
+pub async fn q9_what_came_later_or_belongs_elsewhere_is_not_ahead(f: Fixture) {
+    let session = Some(SessionId::from("s"));
+    let small = Message { session: session.clone(), ..f.message() };
+    let great = Message { session: session.clone(), ..f.message() };
+    f.create(&great).await;
+    // Its id is the smaller one, and it came later.
+    f.create(&small).await;
+    assert_eq!((ahead(&f, great.job).await, ahead(&f, small.job).await), (None, Some(great.job)));
+    let other = f.create(&Message { agent: AgentName::from("other"), session, ..f.message() }).await;
+    for job in [other, in_session(&f, "t").await, f.pending().await, JobId::from_u128(5)] {
+        assert_eq!(ahead(&f, job).await, None);
+    }
 }

@@ -12,6 +12,8 @@ use crate::{
 /// One job.
 #[derive(Debug, Clone, PartialEq)]
 pub struct JobSnapshot {
+    /// What holds it up in its session.
+    pub ahead: Option<JobRow>,
     /// Its events as they are stored.
     pub events: Vec<EventRow>,
     /// What came too late.
@@ -50,6 +52,7 @@ pub struct Overview {
 /// Reads everything of one job.
 pub async fn of_job(store: &dyn Store, job: JobId) -> JobSnapshot {
     JobSnapshot {
+        ahead: store.ahead_in_session(job).await.unwrap(),
         events: events(store, job).await,
         evidence: store.evidence(job).await.unwrap(),
         folded: store.history(job, false).await.unwrap(),

@@ -157,6 +157,10 @@ impl Store for MemoryStore {
         self.read(|tables| tables.jobs.get(&job).map(|job| job.row.clone()))
     }
 
+    fn ahead_in_session(&self, job: JobId) -> Boxed<'_, Result<Option<JobRow>, StoreError>> {
+        self.read(|tables| tables.ahead_in_session(job))
+    }
+
     fn jobs(&self, filter: JobFilter) -> Boxed<'_, Result<JobPage, StoreError>> {
         self.read(|tables| tables.page(&filter))
     }

@@ -36,6 +36,15 @@ impl Tables {
         }))
     }
 
+    pub(super) fn ahead_in_session(&self, id: JobId) -> Option<JobRow> {
+        let of = self.jobs.get(&id)?;
+        let session = of.row.session.as_ref()?;
+        let same = |row: &JobRow| row.agent == of.row.agent && row.session.as_ref() == Some(session);
+        let ahead = self.jobs.values().filter(|job| job.arrival < of.arrival && same(&job.row));
+        let open = ahead.filter(|job| !job.row.status.is_terminal());
+        open.min_by_key(|job| job.arrival).map(|job| job.row.clone())
+    }
+
     pub(super) fn waits(&self, filter: &JobFilter) -> WaitPage {
         let filter = JobFilter { blocked_on: Some(filter.blocked_on.flatten()), ..filter.clone() };
         let JobPage { jobs, next } = self.page(&filter);
