@@ -120,9 +120,12 @@ pub struct InDoubtView {
     pub waiting: Option<WaitingView>,
 }
 
-/// The calls in doubt, oldest first.
+/// A page of the calls in doubt, oldest first.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct InDoubtList {
     /// The calls.
     pub invocations: Vec<InDoubtView>,
+    /// Give it as `cursor` to have the next page; `null` at the end.
+    #[serde(default)]
+    pub next_cursor: Option<String>,
 }

@@ -123,6 +123,8 @@ pub const BACKUP_WAITS_MAX: u32 = 500;
 pub const RESTORE_HOLDS_MAX: usize = 64;
 /// Jobs of one page of a list.
 pub const PAGE_JOBS_MAX: usize = 500;
+/// Calls in doubt that the command line reads for one list, page by page.
+pub const DOUBTS_LISTED_MAX: usize = 10_000;
 /// Jobs of which a check reads everything at once.
 pub const DOSSIERS_MAX: usize = 64;
 /// Bytes after which such a reading ends behind the job that has reached them.
@@ -221,6 +223,7 @@ pub const SETTLE_DEFAULT: Span = Span::from_secs(60);
 
 const _: () = assert!((UNIT_EVENTS_MAX as u64) < CHECKPOINT_EVENTS);
 const _: () = assert!(WRITER_BATCH_MAX <= WRITER_QUEUE_MAX);
+const _: () = assert!(DOUBTS_LISTED_MAX.is_multiple_of(PAGE_JOBS_MAX));
 const _: () = assert!(CLAIM_JOBS_MAX <= WORKER_SLOTS_MAX);
 const _: () = assert!(PAYLOAD_BYTES_MAX <= KEPT_SIGNAL_BYTES_MAX);
 const _: () = assert!(PAYLOAD_BYTES_MAX + BODY_ENVELOPE_BYTES_MAX < BODIES_BYTES_MAX);

@@ -1,3 +1,4 @@
 SELECT l.class, l.deadline, l.disproved, l.generation, l.epoch, l.input_hash, j.id, l.key, l.node, l.permit, l.permit_id, l.status,
        l.tool, l.updated_at, l.boot, l.boot_deadline, l.lifetime, l.seen_boot, l.seen_at
-FROM ledger l JOIN jobs j ON j.num = l.job WHERE l.status IN (5, 6) AND l.disproved = 0 AND j.status IN (4, 5, 6) ORDER BY l.updated_at, l.key LIMIT ?1
+FROM ledger l JOIN jobs j ON j.num = l.job WHERE l.status IN (5, 6) AND l.disproved = 0 AND j.status IN (4, 5, 6)
+  AND (l.updated_at, l.key) > (?2, ?3) ORDER BY l.updated_at, l.key LIMIT ?1

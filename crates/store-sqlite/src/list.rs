@@ -6,7 +6,9 @@ use aetheris_core::job::JobStatus;
 use aetheris_core::ledger::LedgerRow;
 use aetheris_core::limits;
 use aetheris_core::plan::WaitType;
-use aetheris_store::{DoubtFilter, DoubtRow, EventRow, JobFilter, JobPage, JobRow, Told, WaitPage, WaitRow};
+use aetheris_store::{
+    DoubtCursor, DoubtFilter, DoubtPage, DoubtRow, EventRow, JobFilter, JobPage, JobRow, Told, WaitPage, WaitRow,
+};
 use rusqlite::{ToSql, params};
 
 use crate::codes::{Code, count, int};
@@ -58,26 +60,32 @@ impl Reads<'_> {
     }
 
     /// Calls in doubt, with what their jobs' newest events tell of them.
-    pub(crate) fn doubts(&mut self, filter: &DoubtFilter) -> Result<Vec<DoubtRow>, Trouble> {
+    pub(crate) fn doubts(&mut self, filter: &DoubtFilter) -> Result<DoubtPage, Trouble> {
+        let limit = filter.limit.min(limits::PAGE_JOBS_MAX);
         self.at_once(|reads| {
-            let calls = match (filter.job, filter.unresolved) {
+            let mut calls = match (filter.job, filter.unresolved) {
                 (Some(job), _) => match reads.number(job)? {
                     Some(num) => reads.sql.all(Query::LedgerByJob, [num], rows::ledger)?,
                     None => Vec::new(),
                 },
-                (None, None) => reads.in_doubt(filter.limit)?,
-                (None, Some(true)) => reads.unresolved(filter.limit)?,
-                (None, Some(false)) => reads.in_doubt_open(filter.limit)?,
+                (None, None) => reads.calls(Query::LedgerInDoubt, filter.after, limit + 1)?,
+                (None, Some(true)) => reads.calls(Query::LedgerUnresolved, filter.after, limit + 1)?,
+                (None, Some(false)) => reads.calls(Query::LedgerInDoubtOpen, filter.after, limit + 1)?,
             };
-            let mut doubts = Vec::new();
+            calls.sort_by_key(DoubtCursor::of);
+            let mut page = DoubtPage::default();
             for call in calls {
                 let Some(row) = reads.job(call.job)? else { continue };
-                if filter.wants(&call, row.status) && doubts.len() < filter.limit.min(limits::PAGE_JOBS_MAX) {
-                    doubts.push(reads.doubt(call, row)?);
+                if !filter.wants(&call, row.status) {
+                    continue;
                 }
+                if page.doubts.len() == limit {
+                    page.next = page.doubts.last().map(|doubt| DoubtCursor::of(&doubt.call));
+                    break;
+                }
+                page.doubts.push(reads.doubt(call, row)?);
             }
-            doubts.sort_by_key(|doubt| (doubt.call.updated_at, doubt.call.key));
-            Ok(doubts)
+            Ok(page)
         })
     }
 

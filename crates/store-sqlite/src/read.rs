@@ -14,7 +14,7 @@ use aetheris_core::plan::Plan;
 use aetheris_core::time::Timestamp;
 use aetheris_store::clock::StoreClock;
 use aetheris_store::{
-    AgentRow, DueTimers, EffectRow, EventRow, Evidence, ExpiredLease, JobRow, PlanDocument, TimerRow,
+    AgentRow, DoubtCursor, DueTimers, EffectRow, EventRow, Evidence, ExpiredLease, JobRow, PlanDocument, TimerRow,
 };
 use rusqlite::{Row, params};
 
@@ -144,15 +144,25 @@ impl Reads<'_> {
     }
 
     pub(crate) fn in_doubt(&mut self, limit: usize) -> Result<Vec<LedgerRow>, Trouble> {
-        self.sql.all(Query::LedgerInDoubt, [count(limit.min(limits::PAGE_JOBS_MAX))], rows::ledger)
-    }
-
-    pub(crate) fn in_doubt_open(&mut self, limit: usize) -> Result<Vec<LedgerRow>, Trouble> {
-        self.sql.all(Query::LedgerInDoubtOpen, [count(limit.min(limits::PAGE_JOBS_MAX))], rows::ledger)
+        self.calls(Query::LedgerInDoubt, None, limit.min(limits::PAGE_JOBS_MAX))
     }
 
     pub(crate) fn unresolved(&mut self, limit: usize) -> Result<Vec<LedgerRow>, Trouble> {
-        self.sql.all(Query::LedgerUnresolved, [count(limit.min(limits::PAGE_JOBS_MAX))], rows::ledger)
+        self.calls(Query::LedgerUnresolved, None, limit.min(limits::PAGE_JOBS_MAX))
+    }
+
+    /// Rows of one of the lists of doubts, those behind a place only.
+    pub(crate) fn calls(
+        &mut self,
+        list: Query,
+        after: Option<DoubtCursor>,
+        limit: usize,
+    ) -> Result<Vec<LedgerRow>, Trouble> {
+        let at = after.map_or(i64::MIN, |place| place.updated_at.micros());
+        let key = after.map(|place| place.key.to_bytes());
+        // No key comes before the empty one.
+        let key = key.as_ref().map_or(&[][..], |key| &key[..]);
+        self.sql.all(list, params![count(limit), at, key], rows::ledger)
     }
 
     pub(crate) fn evidence(&mut self, job: JobId) -> Result<Vec<Evidence>, Trouble> {

@@ -15,7 +15,7 @@ use aetheris_store::clock::StoreClock;
 use aetheris_store::system::Clock;
 use aetheris_store::vital::{self, OnDeath, Vital};
 use aetheris_store::{
-    AgentRow, Boxed, ClaimRequest, Claimed, CommitError, Committed, Dossiers, DoubtFilter, DoubtRow, DueTimers,
+    AgentRow, Boxed, ClaimRequest, Claimed, CommitError, Committed, Dossiers, DoubtFilter, DoubtPage, DueTimers,
     EffectRow, ErrorKind, EventRow, Evidence, ExpiredLease, Health, Heartbeat, Hints, History, JobFilter, JobPage,
     JobRow, NewAgent, PlanDocument, PutAgent, Renewal, Store, StoreError, StoreStatus, TimerRow, UnitOfWork, WaitPage,
     WriterHealth,
@@ -355,7 +355,7 @@ impl Store for SqliteStore {
         Box::pin(self.plan_document(hash))
     }
 
-    fn doubts(&self, filter: DoubtFilter) -> Boxed<'_, Result<Vec<DoubtRow>, StoreError>> {
+    fn doubts(&self, filter: DoubtFilter) -> Boxed<'_, Result<DoubtPage, StoreError>> {
         Box::pin(self.pool.ask("doubts", move |reads| reads.doubts(&filter)))
     }
 

@@ -2,7 +2,7 @@
 //! newest event back and without folding it.
 
 use aetheris_core::event::{DoubtOutcome, Event, EventKind, Recorded};
-use aetheris_core::id::JobId;
+use aetheris_core::id::{IdempotencyKey, JobId};
 use aetheris_core::job::JobStatus;
 use aetheris_core::ledger::LedgerRow;
 use aetheris_core::time::Timestamp;
@@ -11,8 +11,10 @@ use crate::query::{EventRow, Evidence, WaitRow};
 use crate::rules;
 
 /// Which doubts are asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DoubtFilter {
+    /// Behind this place.
+    pub after: Option<DoubtCursor>,
     /// Of this job.
     pub job: Option<JobId>,
     /// At most so many; bounded by [`aetheris_core::limits::PAGE_JOBS_MAX`].
@@ -31,8 +33,37 @@ impl DoubtFilter {
             Some(false) => rules::in_doubt(row) && !job.is_terminal(),
             None => rules::in_doubt(row),
         };
-        listed && self.job.is_none_or(|asked| asked == row.job)
+        listed
+            && self.job.is_none_or(|asked| asked == row.job)
+            && self.after.is_none_or(|after| after < DoubtCursor::of(row))
     }
+}
+
+/// A place in the list of doubts, which has the longest unchanged first and equal moments by key. A row that is changed
+/// moves behind all others, so that whoever goes on from a place misses none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct DoubtCursor {
+    /// When the call's row was last changed.
+    pub updated_at: Timestamp,
+    /// The call.
+    pub key: IdempotencyKey,
+}
+
+impl DoubtCursor {
+    /// Where a row of the ledger stands.
+    #[must_use]
+    pub const fn of(row: &LedgerRow) -> Self {
+        Self { updated_at: row.updated_at, key: row.key }
+    }
+}
+
+/// A page of calls in doubt, oldest first.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct DoubtPage {
+    /// The calls.
+    pub doubts: Vec<DoubtRow>,
+    /// The last of them, where there are more behind it.
+    pub next: Option<DoubtCursor>,
 }
 
 /// A call in doubt.

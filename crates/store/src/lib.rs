@@ -31,7 +31,7 @@ use aetheris_core::id::{AgentName, IdempotencyKey, InstanceId, JobId};
 use aetheris_core::lease::Fence;
 
 pub use claim::{ClaimIds, ClaimRequest, Claimed, Heartbeat, LeaseRenewal, Renewal};
-pub use doubt::{Asked, DoubtFilter, DoubtRow, Told};
+pub use doubt::{Asked, DoubtCursor, DoubtFilter, DoubtPage, DoubtRow, Told};
 pub use error::{CommitError, ErrorKind, Refusal, StoreError};
 pub use health::{FailedWrite, FileHealth, Health, WriterHealth};
 pub use hints::Hints;
@@ -165,11 +165,11 @@ pub trait Store: Send + Sync + 'static {
     /// The store cannot be asked now.
     fn plan(&self, hash: Hash) -> Boxed<'_, Result<Option<PlanDocument>, StoreError>>;
 
-    /// Calls in doubt, oldest first, each with its job and what that tells of the doubt, without folding it.
+    /// A page of calls in doubt, oldest first, each with its job and what that tells of the doubt, without folding it.
     ///
     /// # Errors
     /// The store cannot be asked now.
-    fn doubts(&self, filter: DoubtFilter) -> Boxed<'_, Result<Vec<DoubtRow>, StoreError>>;
+    fn doubts(&self, filter: DoubtFilter) -> Boxed<'_, Result<DoubtPage, StoreError>>;
 
     /// Invocations in doubt, oldest first.
     ///

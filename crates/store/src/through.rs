@@ -13,7 +13,7 @@ macro_rules! questions_through {
             client_key(agent: ::aetheris_core::id::AgentName, key: String)
                 -> Option<(::aetheris_core::id::JobId, ::aetheris_core::hash::Hash)>;
             dossiers(from: u64, to: u64) -> $crate::Dossiers;
-            doubts(filter: $crate::DoubtFilter) -> Vec<$crate::DoubtRow>;
+            doubts(filter: $crate::DoubtFilter) -> $crate::DoubtPage;
             due_timers(after: Option<$crate::TimerRow>, limit: usize) -> $crate::DueTimers;
             effect(job: ::aetheris_core::id::JobId, key: ::aetheris_core::id::IdempotencyKey)
                 -> Option<$crate::EffectRow>;

@@ -18,7 +18,7 @@ use crate::render::jobs::Beside;
 use crate::render::{self, Values};
 
 /// Jobs asked for at a time where all are wanted.
-const PAGE: &str = "500";
+pub(super) const PAGE: &str = "500";
 
 pub(super) async fn list(given: &args::Jobs, context: &Context) -> Result<Exit, Error> {
     let client = context.client()?;

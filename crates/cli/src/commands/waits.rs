@@ -1,10 +1,12 @@
 //! `waits` and `in-doubt`.
 
-use aetheris_api::{AfterNo, InDoubtList, Outcome, Raw, ResolveAnswer, ResolveRequest, WaitList};
-use serde_json::json;
+use aetheris_api::{AfterNo, InDoubtList, InDoubtView, Outcome, Raw, ResolveAnswer, ResolveRequest, WaitList};
+use aetheris_core::limits;
+use serde_json::{Value, json};
 
 use super::{Context, jobs};
 use crate::args::{self, InDoubtAction};
+use crate::client::Client;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::payload;
@@ -51,17 +53,53 @@ pub(super) async fn in_doubt(
 }
 
 async fn list_in_doubt(unresolved: bool, context: &Context) -> Result<Exit, Error> {
-    let query: &[(&str, &str)] = if unresolved { &[("unresolved", "true")] } else { &[] };
-    let answer = context.client()?.get::<InDoubtList>(&["api", "in-doubt"], query).await?;
+    let filter = unresolved.then_some(("unresolved", "true"));
+    let Doubts { calls, more, raw } = doubts(&context.client()?, filter, context.out.json).await?;
     if context.out.json {
-        context.out.value(&answer.json()?)?;
-    } else if answer.body.invocations.is_empty() {
+        context.out.value(&json!({ "invocations": raw, "next_cursor": more }))?;
+        return Ok(Exit::Done);
+    }
+    if calls.is_empty() {
         context.out.note(if unresolved { "no call was left unresolved" } else { "no call is in doubt" });
-    } else {
-        let calls = &answer.body.invocations;
-        context.out.text(&render::waits::in_doubt(calls, &context.program(), context.out.style, context.now()))?;
+        return Ok(Exit::Done);
+    }
+    context.out.text(&render::waits::in_doubt(&calls, &context.program(), context.out.style, context.now()))?;
+    if more.is_some() {
+        context.out.note(&format!("there are more: these are the oldest {}", calls.len()));
     }
     Ok(Exit::Done)
+}
+
+/// Pages of calls in doubt that are read for one list.
+const DOUBT_PAGES_MAX: usize = limits::DOUBTS_LISTED_MAX / limits::PAGE_JOBS_MAX;
+
+/// Calls in doubt.
+#[derive(Default)]
+struct Doubts {
+    calls: Vec<InDoubtView>,
+    /// Where the list goes on, if it is longer than is read.
+    more: Option<String>,
+    /// The calls as the server wrote them, where they are asked for.
+    raw: Vec<Value>,
+}
+
+/// The calls in doubt that fit a filter, page by page.
+async fn doubts(client: &Client, filter: Option<(&str, &str)>, raw: bool) -> Result<Doubts, Error> {
+    let mut doubts = Doubts::default();
+    for _ in 0..DOUBT_PAGES_MAX {
+        let mut query: Vec<(&str, &str)> = filter.into_iter().chain([("limit", jobs::PAGE)]).collect();
+        query.extend(doubts.more.as_deref().map(|cursor| ("cursor", cursor)));
+        let page = client.get::<InDoubtList>(&["api", "in-doubt"], &query).await?;
+        if raw {
+            doubts.raw.extend(jobs::items(page.json()?, "invocations"));
+        }
+        doubts.calls.extend(page.body.invocations);
+        doubts.more = page.body.next_cursor;
+        if doubts.more.is_none() {
+            break;
+        }
+    }
+    Ok(doubts)
 }
 
 /// The invocation that is answered, and its permit that is in doubt now: an answer that is held up on its
@@ -70,9 +108,9 @@ async fn call_in_doubt(given: &args::Resolve, context: &Context) -> Result<(Stri
     if let (Some(invocation), Some(_)) = (&given.invocation, given.permit) {
         return Ok((invocation.clone(), given.permit));
     }
-    let of_job = [("job", given.job.as_str())];
-    let listed = context.client()?.get::<InDoubtList>(&["api", "in-doubt"], &of_job).await?;
-    let calls: Vec<_> = listed.body.invocations.iter().filter(|call| call.job_id.to_string() == given.job).collect();
+    let of_job = Some(("job", given.job.as_str()));
+    let listed = doubts(&context.client()?, of_job, false).await?;
+    let calls: Vec<_> = listed.calls.iter().filter(|call| call.job_id.to_string() == given.job).collect();
     match (&given.invocation, calls.as_slice()) {
         (Some(invocation), calls) => {
             let permit = calls.iter().find(|call| call.invocation.to_string() == *invocation).map(|call| call.permit);

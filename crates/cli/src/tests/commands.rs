@@ -344,6 +344,54 @@ async fn a_doubt_is_resolved_with_its_result() {
 }
 
 #[tokio::test]
+async fn every_page_of_doubts_is_listed() {
+    let page = |query: axum::extract::RawQuery| async move {
+        let query = query.0.unwrap_or_default();
+        let (node, next) = match query.as_str() {
+            "limit=500" => ("first", json!("place-1")),
+            "limit=500&cursor=place-1" => ("second", Value::Null),
+            other => panic!("{other}"),
+        };
+        let call = json!({
+            "accepted_from": "2026-11-21T09:31:12Z", "agent": "refund", "deadline": "2026-11-21T09:30:12Z",
+            "effect": "at_most_once", "invocation": KEY, "job_id": JOB, "job_status": "parked", "node_id": node,
+            "permit": 2, "policy": "human", "reason": "timeout", "sent_permit": "1.2", "since": "2026-11-21T09:30:00Z",
+            "status": "in_doubt", "tool": "payments.refund", "waiting": null,
+        });
+        json!({ "invocations": [call], "next_cursor": next }).to_string()
+    };
+    let url = serve(Router::new().route("/api/in-doubt", get(page))).await;
+    let ran = run(&url, &["in-doubt"]).await;
+    assert!(ran.stdout.contains("  first  ") && ran.stdout.contains("  second  "), "{}", ran.stdout);
+    let nodes = |ran: &super::server::Ran| {
+        let calls = ran.json()["invocations"].as_array().cloned().unwrap();
+        calls.iter().map(|call| call["node_id"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let ran = run(&url, &["in-doubt", "--json"]).await;
+    assert_eq!((nodes(&ran), &ran.json()["next_cursor"]), (vec!["first".to_owned(), "second".to_owned()], &Value::Null));
+}
+
+#[tokio::test]
+async fn a_list_of_doubts_without_end_is_cut_and_says_so() {
+    let page = || async {
+        let call = json!({
+            "accepted_from": "2026-11-21T09:31:12Z", "agent": "refund", "deadline": "2026-11-21T09:30:12Z",
+            "effect": "at_most_once", "invocation": KEY, "job_id": JOB, "job_status": "parked", "node_id": "pay",
+            "permit": 2, "policy": "human", "reason": "timeout", "sent_permit": "1.2", "since": "2026-11-21T09:30:00Z",
+            "status": "in_doubt", "tool": "payments.refund", "waiting": null,
+        });
+        json!({ "invocations": vec![call; 500], "next_cursor": "the same again" }).to_string()
+    };
+    let url = serve(Router::new().route("/api/in-doubt", get(page))).await;
+    let ran = run(&url, &["in-doubt", "--json"]).await;
+    assert_eq!(ran.json()["next_cursor"], "the same again");
+    let listed = ran.json()["invocations"].as_array().map(Vec::len);
+    assert_eq!(listed, Some(aetheris_core::limits::DOUBTS_LISTED_MAX));
+    let ran = run(&url, &["in-doubt"]).await;
+    assert!(ran.stderr.contains("there are more"), "{}", ran.stderr);
+}
+
+#[tokio::test]
 async fn no_key_gets_out_of_the_command_that_names_it() {
     let mut wait = waiting();
     wait["correlation_key"] = json!("x; touch PWNED #\u{1b}[2J'");

@@ -1,18 +1,21 @@
 //! What waits for someone.
 
+use std::fmt;
+use std::str::FromStr;
+
 use aetheris_api::{InDoubtList, InDoubtView, Outcome, WaitList, WaitView};
 use aetheris_core::event::DoubtOutcome;
-use aetheris_core::id::JobId;
+use aetheris_core::id::{JobId, ParseIdError};
 use aetheris_core::ledger::{LedgerRow, PermitNumber};
 use aetheris_core::limits;
 use aetheris_core::plan::{CompiledPlan, DoubtPolicy, WaitType};
 use aetheris_core::time::{Span, Timestamp};
-use aetheris_store::{DoubtFilter, DoubtRow, JobFilter, WaitRow};
+use aetheris_store::{DoubtCursor, DoubtFilter, DoubtRow, JobFilter, WaitRow};
 use axum::extract::State;
 
 use super::answers::Common;
 use super::jobs::cursor;
-use crate::answer::{self, Answer};
+use crate::answer::Answer;
 use crate::error::Failure;
 use crate::params::Params;
 use crate::reading::Reading;
@@ -114,19 +117,47 @@ async fn wait(app: &App, wait: WaitRow, now: Timestamp) -> Result<Option<WaitVie
     params(
         ("job" = Option<String>, Query, pattern = "^job_[0-7][0-9A-HJKMNP-TV-Za-hjkmnp-tv-z]{25}$", description = "Of this job only"),
         ("unresolved" = Option<bool>, Query, description = "Only calls whose job has ended without an answer, those given up included; or only calls whose job goes on"),
-        ("limit" = Option<u64>, Query, minimum = 1, description = "At most so many; 100 by default, never more than 500")),
-    responses((status = 200, body = InDoubtList, description = "The calls in doubt"), Common))]
+        ("limit" = Option<u64>, Query, minimum = 1, description = "At most so many; 100 by default, never more than 500"),
+        ("cursor" = Option<String>, Query, pattern = "^[0-7][0-9a-f]{15}[.]key_[0-7][0-9A-HJKMNP-TV-Za-hjkmnp-tv-z]{25}$", description = "`next_cursor` of the page before")),
+    responses((status = 200, body = InDoubtList, description = "A page of the calls in doubt"), Common))]
 pub(super) async fn in_doubt(State(app): State<Shared>, mut params: Params) -> Answer {
     let limit = params.limit(2 * PAGE_DEFAULT, limits::PAGE_JOBS_MAX)?;
     let job: Option<JobId> = params.read("job", "the id of a job")?;
     let unresolved: Option<bool> = params.read("unresolved", "true or false")?;
+    let after: Option<Place> = params.read("cursor", "the `next_cursor` of an earlier page")?;
     params.finish()?;
-    let doubts = app.store().doubts(DoubtFilter { job, limit, unresolved }).await?;
-    let mut invocations = Vec::with_capacity(doubts.len());
-    for doubt in doubts {
+    let filter = DoubtFilter { after: after.map(|Place(cursor)| cursor), job, limit, unresolved };
+    let reading = Reading::begin(&app).await?;
+    let page = app.store().doubts(filter).await?;
+    let mut invocations = Vec::with_capacity(page.doubts.len());
+    for doubt in page.doubts {
         invocations.push(invocation(&app, doubt).await?);
     }
-    answer::ok(&InDoubtList { invocations })
+    let next_cursor = page.next.map(|cursor| Place(cursor).to_string());
+    reading.ok(&InDoubtList { invocations, next_cursor }).await
+}
+
+/// A place in the list of calls in doubt, as clients keep it: when the call was last changed, in microseconds and as
+/// sixteen hexadecimal digits, and its key.
+struct Place(DoubtCursor);
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}.{}", self.0.updated_at.micros(), self.0.key)
+    }
+}
+
+impl FromStr for Place {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let (at, key) = text.split_once('.').ok_or(())?;
+        let digits = at.len() == 16 && at.bytes().all(|byte| byte.is_ascii_hexdigit());
+        // A moment is never negative.
+        let at = i64::from_str_radix(at, 16).ok().filter(|_| digits).ok_or(())?;
+        let key = key.parse().map_err(|_: ParseIdError| ())?;
+        Ok(Self(DoubtCursor { updated_at: Timestamp::from_micros(at), key }))
+    }
 }
 
 async fn invocation(app: &App, doubt: DoubtRow) -> Result<InDoubtView, Failure> {

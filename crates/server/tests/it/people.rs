@@ -61,3 +61,33 @@ async fn calls_in_doubt_are_listed_with_all_that_an_operator_needs() {
     let waits = bed.get("/api/waits").await;
     assert_eq!(waits.is(200)["waits"][0]["doubt"], true);
 }
+
+#[tokio::test]
+async fn calls_in_doubt_come_in_pages() {
+    let bed = Bed::with_agents().await;
+    // All at one moment: their order is that of their keys.
+    let mut expected = Vec::new();
+    for _ in 0..5 {
+        expected.push(bed.doubted().await.1);
+    }
+    expected.sort_unstable();
+    let (mut found, mut query) = (Vec::new(), String::from("limit=2"));
+    for left in [3, 1, 0] {
+        let page = bed.get(&format!("/api/in-doubt?{query}")).await;
+        let calls = page.is(200)["invocations"].as_array().unwrap();
+        found.extend(calls.iter().map(|call| call["invocation"].as_str().unwrap().to_owned()));
+        assert_eq!(found.len(), 5 - left);
+        match page.body["next_cursor"].as_str() {
+            Some(cursor) => query = format!("limit=2&cursor={cursor}"),
+            None => assert_eq!((left, &page.body["next_cursor"]), (0, &serde_json::Value::Null)),
+        }
+    }
+    assert_eq!(found, expected);
+    assert!(bed.get("/api/in-doubt?limit=5").await.is(200)["next_cursor"].is_null());
+    let cursor = query.strip_prefix("limit=2&cursor=").unwrap();
+    let shorter = &cursor[1..];
+    for wrong in ["", "x", "job_01JD0000000000000000000001", shorter, "8000000000000000.key_01JD0000000000000000000009"] {
+        let refused = bed.get(&format!("/api/in-doubt?cursor={wrong}")).await;
+        assert!(refused.problem(400, "invalid_request").contains("`cursor`"), "{}", refused.text);
+    }
+}

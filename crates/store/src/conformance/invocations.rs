@@ -13,7 +13,7 @@ use super::draft::LIFETIME;
 use super::fencing::evidence;
 use super::{Fixture, Run, snapshot};
 use crate::unit::{NewEffect, Purpose, UnitOfWork};
-use crate::{Asked, DoubtFilter, DoubtRow, EffectRow, Evidence, Refusal, Told};
+use crate::{Asked, DoubtCursor, DoubtFilter, DoubtPage, DoubtRow, EffectRow, Evidence, Refusal, Told};
 
 fn text(text: &str) -> Json {
     Json::new(serde_json::json!(text))
@@ -193,7 +193,7 @@ pub async fn e9_other_outcomes_are_no_doubts(f: Fixture) {
 }
 
 async fn doubts(f: &Fixture, unresolved: Option<bool>, job: Option<JobId>) -> Vec<DoubtRow> {
-    f.store().doubts(DoubtFilter { job, limit: 8, unresolved }).await.unwrap()
+    f.store().doubts(DoubtFilter { job, limit: 8, unresolved, after: None }).await.unwrap().doubts
 }
 
 pub async fn q8_doubts_say_what_their_history_tells(f: Fixture) {
@@ -235,6 +235,52 @@ pub async fn q8_doubts_are_found_by_whether_their_job_goes_on(f: Fixture) {
             assert_eq!(jobs(doubts(&f, unresolved, Some(job)).await), of_job, "{unresolved:?}");
         }
     }
-    let one = DoubtFilter { job: None, limit: 1, unresolved: None };
-    assert_eq!(f.store().doubts(one).await.unwrap().len(), 1);
+    let one = DoubtFilter { limit: 1, ..DoubtFilter::default() };
+    assert_eq!(f.store().doubts(one).await.unwrap().doubts.len(), 1);
+}
+
+/// A list of doubts, read in pages of so many.
+async fn paged(f: &Fixture, mut filter: DoubtFilter) -> Vec<DoubtRow> {
+    let mut read: Vec<DoubtRow> = Vec::new();
+    loop {
+        let page = f.store().doubts(filter).await.unwrap();
+        assert!(page.doubts.len() <= filter.limit);
+        read.extend(page.doubts);
+        let last = read.last().map(|doubt| DoubtCursor::of(&doubt.call));
+        assert!(page.next.is_none() || page.next == last);
+        if page.next.is_none() {
+            return read;
+        }
+        filter.after = page.next;
+    }
+}
+
+pub async fn q8_doubts_come_in_pages_without_gap_or_repetition(f: Fixture) {
+    for place in 0..9_u64 {
+        let (run, _) = called(&f, EffectClass::AtMostOnce).await;
+        let doubt = f.of(run, Purpose::Doubt).await.doubt("c");
+        f.ok(if place.is_multiple_of(3) { doubt.event(JobCancelled {}).done() } else { doubt.done() }).await;
+        // Calls of one moment keep an order too.
+        f.advance(Span::from_micros(place / 4));
+    }
+    for (unresolved, count) in [(None, 9), (Some(false), 6), (Some(true), 3)] {
+        let whole = DoubtFilter { limit: 99, unresolved, ..DoubtFilter::default() };
+        let page = f.store().doubts(whole).await.unwrap();
+        assert_eq!((page.doubts.len(), page.next), (count, None));
+        let places: Vec<_> = page.doubts.iter().map(|doubt| DoubtCursor::of(&doubt.call)).collect();
+        assert!(places.is_sorted() && places.windows(2).any(|two| two[0].updated_at == two[1].updated_at));
+        for limit in 1..=10 {
+            assert_eq!(paged(&f, DoubtFilter { limit, ..whole }).await, page.doubts, "{limit} of {unresolved:?}");
+        }
+        let first = &page.doubts[0].call;
+        let of_job = DoubtFilter { job: Some(first.job), limit: 1, unresolved, after: None };
+        assert_eq!(paged(&f, of_job).await, page.doubts[..1]);
+        let behind = DoubtFilter { after: Some(DoubtCursor::of(first)), ..of_job };
+        assert_eq!(f.store().doubts(behind).await.unwrap(), DoubtPage::default());
+        let after = Some(places[count / 2]);
+        let rest = f.store().doubts(DoubtFilter { after, ..whole }).await.unwrap();
+        assert_eq!(rest.doubts, page.doubts[count / 2 + 1..]);
+    }
+    let none = f.store().doubts(DoubtFilter::default()).await.unwrap();
+    assert_eq!(none, DoubtPage::default(), "a limit of nothing gives nothing");
 }

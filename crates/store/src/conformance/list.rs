@@ -298,6 +298,7 @@ macro_rules! conformance_list {
                 e9_other_outcomes_are_no_doubts,
                 q8_doubts_say_what_their_history_tells,
                 q8_doubts_are_found_by_whether_their_job_goes_on,
+                q8_doubts_come_in_pages_without_gap_or_repetition,
             }
             inbox {
                 i1_a_signal_is_kept_until_it_is_consumed,

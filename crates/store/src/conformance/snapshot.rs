@@ -93,8 +93,8 @@ pub async fn overview(store: &dyn Store, instances: &[InstanceId]) -> Overview {
     }
     let status = store.status().await.unwrap();
     let doubts = async |unresolved| {
-        let filter = DoubtFilter { job: None, limit: limits::PAGE_JOBS_MAX, unresolved };
-        store.doubts(filter).await.unwrap()
+        let filter = DoubtFilter { limit: limits::PAGE_JOBS_MAX, unresolved, ..DoubtFilter::default() };
+        store.doubts(filter).await.unwrap().doubts
     };
     Overview {
         agents,

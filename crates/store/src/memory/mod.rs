@@ -23,7 +23,7 @@ use tokio::sync::Notify;
 
 use crate::claim::{ClaimRequest, Claimed, Heartbeat, Renewal};
 use crate::clock::{Look, StoreClock};
-use crate::doubt::{DoubtFilter, DoubtRow};
+use crate::doubt::{DoubtFilter, DoubtPage};
 use crate::error::{CommitError, StoreError};
 use crate::query::{
     AgentRow, Dossiers, DueTimers, EffectRow, EventRow, Evidence, ExpiredLease, History, JobFilter, JobPage, JobRow,
@@ -196,7 +196,7 @@ impl Store for MemoryStore {
         self.read(|tables| tables.plans.get(&hash).map(|plan| PlanDocument { hash, plan: Arc::clone(plan) }))
     }
 
-    fn doubts(&self, filter: DoubtFilter) -> Boxed<'_, Result<Vec<DoubtRow>, StoreError>> {
+    fn doubts(&self, filter: DoubtFilter) -> Boxed<'_, Result<DoubtPage, StoreError>> {
         self.read(|tables| tables.doubts(&filter))
     }
 

@@ -10,7 +10,7 @@ use aetheris_core::limits;
 use aetheris_core::time::Timestamp;
 
 use super::tables::{GENERATION, Job, Tables};
-use crate::doubt::{DoubtFilter, DoubtRow, Told};
+use crate::doubt::{DoubtCursor, DoubtFilter, DoubtPage, DoubtRow, Told};
 use crate::error::{ErrorKind, StoreError};
 use crate::query::{
     Dossier, Dossiers, DueTimers, EventRow, Evidence, ExpiredLease, History, JobFilter, JobPage, JobRow, StoreStatus,
@@ -59,13 +59,16 @@ impl Tables {
         WaitRow { deadline, row, since }
     }
 
-    pub(super) fn doubts(&self, filter: &DoubtFilter) -> Vec<DoubtRow> {
+    pub(super) fn doubts(&self, filter: &DoubtFilter) -> DoubtPage {
         let of = |call: &LedgerRow| self.jobs.get(&call.job);
         let wanted = |call: &&LedgerRow| of(call).is_some_and(|job| filter.wants(call, job.row.status));
         let mut calls: Vec<_> = self.ledger.values().filter(wanted).cloned().collect();
-        calls.sort_by_key(|row| (row.updated_at, row.key));
-        calls.truncate(filter.limit.min(limits::PAGE_JOBS_MAX));
-        let mut rows = Vec::with_capacity(calls.len());
+        calls.sort_by_key(DoubtCursor::of);
+        let limit = filter.limit.min(limits::PAGE_JOBS_MAX);
+        let more = calls.len() > limit;
+        calls.truncate(limit);
+        let next = calls.last().map(DoubtCursor::of).filter(|_| more);
+        let mut doubts = Vec::with_capacity(calls.len());
         for call in calls {
             let Some(job) = of(&call) else { continue };
             let mut told = Told::default();
@@ -77,9 +80,9 @@ impl Tables {
             }
             let mut evidence = self.evidence(call.job);
             evidence.retain(|late| late.key == call.key);
-            rows.push(DoubtRow { evidence, told, wait: self.wait(job.row.clone()), call });
+            doubts.push(DoubtRow { evidence, told, wait: self.wait(job.row.clone()), call });
         }
-        rows
+        DoubtPage { doubts, next }
     }
 
     pub(super) fn dossiers(&self, from: u64, to: u64) -> Dossiers {
