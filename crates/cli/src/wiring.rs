@@ -10,7 +10,7 @@ use aetheris_core::limits;
 use aetheris_core::plan::NodeKind;
 use aetheris_core::time::Span;
 use aetheris_runtime::pulse::Pulse;
-use aetheris_runtime::{Models, Plans, Runtime, Settings, Wakeups};
+use aetheris_runtime::{Models, Runtime, Settings, Tools};
 use aetheris_scheduler::SweepOptions;
 use aetheris_server::state::AgentCheck;
 use aetheris_server::{AppState, Hosts, ReadyCheck};
@@ -48,10 +48,10 @@ pub struct Wired {
     pub(crate) presence: Arc<Presence>,
     /// Signs of life of its loops.
     pub pulses: Pulses,
+    /// What it is for.
+    pub role: Role,
     /// Its tools.
     pub toolbox: Arc<Toolbox>,
-    /// Whether it has a worker.
-    pub works: bool,
 }
 
 /// Signs of life of the loops of a process.
@@ -63,6 +63,37 @@ pub struct Pulses {
     pub leases: Pulse,
     /// The one that fires timers.
     pub timers: Pulse,
+}
+
+/// What a process is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// API and worker, for one machine: its tools may reach loopback.
+    Dev,
+    /// The API alone. It runs no step, so that it needs no key of a model.
+    Serve,
+    /// The worker alone.
+    Worker,
+}
+
+impl Role {
+    /// Whether it runs steps: it has a worker.
+    #[must_use]
+    pub const fn runs_steps(self) -> bool {
+        match self {
+            Self::Dev | Self::Worker => true,
+            Self::Serve => false,
+        }
+    }
+
+    /// Whether its tools may reach loopback.
+    #[must_use]
+    pub const fn allows_loopback(self) -> bool {
+        match self {
+            Self::Dev => true,
+            Self::Serve | Self::Worker => false,
+        }
+    }
 }
 
 /// Opens the configured store.
@@ -163,35 +194,20 @@ const OPEN_FILES_OF_THE_STORE: usize = 64;
 const CONNECTIONS_MIN: usize = 16;
 
 impl Wired {
-    /// Puts the parts together. `allow_loopback` is what `dev` allows and nothing else does; `moved` says that the
-    /// data folder was moved and its original is gone.
+    /// Puts the parts together. `moved` says that the data folder was moved and its original is gone.
     ///
     /// # Errors
     /// The store cannot be opened, or an adapter not be set up.
-    pub fn new(config: Config, env: &Environment, allow_loopback: bool, moved: bool) -> Result<Self, Error> {
+    pub fn new(config: Config, env: &Environment, role: Role, moved: bool) -> Result<Self, Error> {
         let system = System::machine();
         let store = open_store(&config, &system, moved)?;
-        Self::over(store, system, config, env, allow_loopback)
-    }
-
-    /// Puts the parts together over a store that is open.
-    ///
-    /// # Errors
-    /// An adapter cannot be set up.
-    pub fn over(
-        store: Arc<dyn Store>,
-        system: System,
-        config: Config,
-        env: &Environment,
-        allow_loopback: bool,
-    ) -> Result<Self, Error> {
         let presence = Arc::new(match config.jobstore.kind {
             StoreKind::Memory => Presence::default(),
             StoreKind::Sqlite => Presence::beside(&config.jobstore.sqlite.path),
         });
         let own = Arc::clone(&presence) as Arc<dyn OwnAddresses>;
-        let toolbox = Arc::new(toolbox(&config, env, allow_loopback, own)?);
-        let models = Arc::new(models(&config, env)?);
+        let toolbox = Arc::new(toolbox(&config, env, role, own)?);
+        let models = Arc::new(models(&config, env, role)?);
         let defaults = Settings::default();
         let settings = Settings {
             execution_version: config.versions.execution.clone().unwrap_or(defaults.execution_version),
@@ -199,18 +215,13 @@ impl Wired {
             step_timeout: config.executor.step_timeout,
         };
         let instance = InstanceId::from_u128(system.ids.secret());
-        let rt = Runtime {
-            in_flight: aetheris_runtime::InFlight::default(),
-            models: Arc::clone(&models) as Arc<dyn Models>,
-            plans: Plans::default(),
-            settings: Arc::new(settings),
-            store,
-            system,
-            tools: Arc::clone(&toolbox) as Arc<dyn aetheris_runtime::Tools>,
-            wakeups: Wakeups::default(),
-        };
+        let mut rt = Runtime { settings: Arc::new(settings), ..Runtime::offline(store, system) };
+        if role.runs_steps() {
+            rt.models = Arc::clone(&models) as Arc<dyn Models>;
+            rt.tools = Arc::clone(&toolbox) as Arc<dyn Tools>;
+        }
         let (open_files, pulses, stop) = (raise_open_files(), Pulses::default(), StopSignals::default());
-        Ok(Self { config, instance, rt, stop, models, open_files, presence, pulses, toolbox, works: false })
+        Ok(Self { config, instance, rt, stop, models, open_files, presence, pulses, role, toolbox })
     }
 
     /// What this process cannot execute of an agent whose file is valid.
@@ -275,7 +286,7 @@ impl Wired {
     #[must_use]
     pub fn app_state(&self) -> AppState {
         let mut ready = vec![self.beating("timers", &self.pulses.timers), self.beating("leases", &self.pulses.leases)];
-        if self.works {
+        if self.role.runs_steps() {
             ready.push(self.beating("lease-keeper", &self.pulses.keeper));
         }
         let server = &self.config.server;
@@ -334,9 +345,9 @@ impl Wired {
 ///
 /// # Errors
 /// An adapter cannot be set up.
-pub fn agent_check(config: &Config, env: &Environment, allow_loopback: bool) -> Result<AgentCheck, Error> {
-    let toolbox = toolbox(config, env, allow_loopback, Arc::new(Presence::default()))?;
-    Ok(check_by(Arc::new(toolbox), Arc::new(models(config, env)?)))
+pub fn agent_check(config: &Config, env: &Environment, role: Role) -> Result<AgentCheck, Error> {
+    let toolbox = toolbox(config, env, role, Arc::new(Presence::default()))?;
+    Ok(check_by(Arc::new(toolbox), Arc::new(models(config, env, role)?)))
 }
 
 fn check_by(toolbox: Arc<Toolbox>, models: Arc<ModelBook>) -> AgentCheck {
@@ -357,12 +368,7 @@ fn check_by(toolbox: Arc<Toolbox>, models: Arc<ModelBook>) -> AgentCheck {
 /// Connections that may wait to be accepted.
 const BACKLOG: u32 = 1024;
 
-fn toolbox(
-    config: &Config,
-    env: &Environment,
-    allow_loopback: bool,
-    own: Arc<dyn OwnAddresses>,
-) -> Result<Toolbox, Error> {
+fn toolbox(config: &Config, env: &Environment, role: Role, own: Arc<dyn OwnAddresses>) -> Result<Toolbox, Error> {
     let mut networks = Vec::new();
     for text in &config.tools.http.allow {
         let network: IpNet = text.parse().map_err(|_| {
@@ -373,14 +379,15 @@ fn toolbox(
     let env = env.clone();
     let source = EnvSource::new(config.tools.env.clone(), move |name| env.get(name).map(str::to_owned));
     let builder = Toolbox::builder().allow_networks(networks).env(source).own_addresses(own);
-    let builder = if allow_loopback { builder.allow_loopback() } else { builder };
+    let builder = if role.allows_loopback() { builder.allow_loopback() } else { builder };
     Ok(builder.build().map_err(anyhow::Error::from)?)
 }
 
-fn models(config: &Config, env: &Environment) -> Result<ModelBook, Error> {
+/// The models by name; only what asks them reads their keys.
+fn models(config: &Config, env: &Environment, role: Role) -> Result<ModelBook, Error> {
     let mut builder = ModelBook::builder();
     for (name, model) in &config.models {
-        let api_key = match model.api_key() {
+        let api_key = match model.api_key().filter(|_| role.runs_steps()) {
             Some(reference) => {
                 let secret = env.secret(&reference).map_err(|why| Error::Usage(format!("models.{name}: {why}")))?;
                 Some(Secret::new(secret))

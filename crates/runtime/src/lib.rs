@@ -11,6 +11,7 @@ pub mod error;
 pub mod in_flight;
 pub mod inputs;
 pub mod load;
+pub mod offline;
 pub mod ops;
 mod passing;
 pub mod plans;
@@ -29,6 +30,7 @@ use aetheris_store::system::System;
 
 pub use error::OpError;
 pub use in_flight::InFlight;
+pub use offline::Offline;
 pub use plans::Plans;
 pub use ports::{ModelAnswer, ModelError, ModelRequest, Models, ToolCall, ToolOutcome, Tools};
 pub use wakeups::Wakeups;

@@ -34,7 +34,7 @@ pub(super) fn run(command: &args::Config, context: &Context) -> Result<Exit, Err
     }
 }
 
-/// Keys of models that cannot be read here: a server with this configuration would not start.
+/// Keys of models that cannot be read here: a process with this configuration that runs steps would not start.
 fn missing_secrets(config: &config::Config, context: &Context) -> Vec<config::Mistake> {
     let missing = |(name, model): (&String, &config::Model)| {
         let message = context.env.secret(&model.api_key()?).err()?;

@@ -23,7 +23,7 @@ use crate::out::Out;
 use crate::pid::PidFile;
 use crate::progress::Progress;
 use crate::supervise::{Ended, Tasks};
-use crate::wiring::{self, Wired, died};
+use crate::wiring::{self, Role, Wired, died};
 
 /// API, worker and sweeps in one process, on the database in a folder that is its own.
 ///
@@ -40,7 +40,7 @@ pub async fn run(given: &args::Dev, config: Config, context: &Context) -> Result
     };
     let _pid = lock.as_ref().map(|_| PidFile::write(data_folder(&config)));
     let opening = Progress::of(out, "opening the database");
-    let wired = Wired { instance, works: true, ..Wired::new(config, &context.env, true, given.moved)? };
+    let wired = Wired { instance, ..Wired::new(config, &context.env, Role::Dev, given.moved)? };
     drop(opening);
     aetheris_fault::crash_point!("start.opened");
     for agent in agents {
@@ -78,7 +78,7 @@ pub(super) fn data_folder(config: &Config) -> &Path {
 pub async fn serve(config: Config, moved: bool, context: &Context) -> Result<Exit, Error> {
     let out = &context.out;
     let opening = Progress::of(out, "opening the database");
-    let wired = Wired::new(config, &context.env, false, moved)?;
+    let wired = Wired::new(config, &context.env, Role::Serve, moved)?;
     drop(opening);
     let listener = wired.listen().await?;
     let address = listener.local_addr().map_err(anyhow::Error::from)?;
@@ -102,7 +102,7 @@ pub async fn worker(config: Config, moved: bool, context: &Context) -> Result<Ex
     }
     let out = &context.out;
     let opening = Progress::of(out, "opening the database");
-    let wired = Wired::new(config, &context.env, false, moved)?;
+    let wired = Wired::new(config, &context.env, Role::Worker, moved)?;
     drop(opening);
     let signals = StopRequests::new()?;
     let mut tasks = Tasks::default();
@@ -120,7 +120,7 @@ fn agents(given: &args::Dev, config: &Config, context: &Context) -> Result<Optio
         agent_files::mistakes(&files).iter().for_each(|line| context.out.note(line));
         return Ok(None);
     }
-    let check = wiring::agent_check(config, &context.env, true)?;
+    let check = wiring::agent_check(config, &context.env, Role::Dev)?;
     let (mut agents, mut good) = (Vec::new(), true);
     for file in files {
         let Ok(Good { agent, text }) = file.parsed else { continue };

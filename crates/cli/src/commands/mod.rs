@@ -131,7 +131,7 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Error> {
         }
         Command::Restore(given) => {
             let config = local(given.config.as_deref(), given.data.as_deref(), context)?;
-            Box::pin(restore::run(&given, config, context)).await
+            Box::pin(restore::run(&given, &config, context)).await
         }
         command => {
             context.start_logging(None)?;

@@ -20,25 +20,26 @@ use crate::config::Config;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::lock::DataLock;
-use crate::wiring::{self, Staged, Wired};
+use crate::out::Out;
+use crate::wiring::{self, Staged};
 
 /// Puts a backup in the place of the configured database. Nothing may run on it.
 ///
 /// # Errors
 /// The folder is in use, the file is no backup, or something cannot be read or written.
-pub(super) async fn run(given: &args::Restore, config: Config, context: &Context) -> Result<Exit, Error> {
+pub(super) async fn run(given: &args::Restore, config: &Config, context: &Context) -> Result<Exit, Error> {
     if !given.file.is_file() {
         let message = format!("there is no file {}", given.file.display());
         return Err(Error::Other { message, exit: Exit::NotFound });
     }
     let system = System::machine();
     let database = config.jobstore.sqlite.path.clone();
-    let lock = DataLock::take(super::dev::data_folder(&config), InstanceId::from_u128(system.ids.secret()))?;
+    let lock = DataLock::take(super::dev::data_folder(config), InstanceId::from_u128(system.ids.secret()))?;
     let (file, at, mut told) = (given.file.clone(), database.clone(), teller(&context.out, "restore"));
     let clock = Arc::clone(&system.clock);
     let staged = blocking(move || wiring::stage(&file, &at, clock.as_ref(), &mut told)).await?;
     let staged = staged.map_err(|error| refused(&given.file, &error))?;
-    let held = hold(&staged, config, context).await?;
+    let held = hold(&staged, system.clone(), &context.out).await?;
     let (generation, jobs) = (staged.generation, staged.backed.jobs);
     let now = system.clock.wall();
     let aside = blocking(move || staged.put_in_place(now)).await?.map_err(|error| refused(&database, &error))?;
@@ -77,11 +78,11 @@ fn refused(path: &Path, error: &aetheris_store::StoreError) -> Error {
     }
 }
 
-/// Holds every unfinished job of the staged copy, in pages; how many.
-async fn hold(staged: &Staged, config: Config, context: &Context) -> Result<usize, Error> {
-    let system = System::machine();
+/// Holds every unfinished job of the staged copy, in pages; how many. It runs no step, so that a restore needs neither
+/// the keys of models nor what tools ask for.
+async fn hold(staged: &Staged, system: System, out: &Out) -> Result<usize, Error> {
     let store = wiring::open_sqlite(&staged.path, &system)?;
-    let rt = Wired::over(store, system, config, &context.env, false)?.rt;
+    let rt = Runtime::offline(store, system);
     let (mut held, mut before) = (0, None);
     loop {
         let filter =
@@ -92,7 +93,7 @@ async fn hold(staged: &Staged, config: Config, context: &Context) -> Result<usiz
         if before.is_none() {
             return Ok(held);
         }
-        context.out.note(&format!("{held} unfinished jobs held; going on"));
+        out.note(&format!("{held} unfinished jobs held; going on"));
     }
 }
 

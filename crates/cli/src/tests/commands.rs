@@ -472,3 +472,27 @@ async fn commands_without_a_server() {
     assert!(ran.stdout.contains("sent at most once per recorded permission"), "{}", ran.stdout);
     assert!(ran.stdout.lines().all(|line| line.chars().count() <= 100), "{}", ran.stdout);
 }
+
+/// A server calls no model: only what runs steps reads their keys. That this one gets as far as its address shows it.
+#[tokio::test]
+async fn a_server_asks_for_no_models_key_and_a_worker_does() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let folder = std::env::temp_dir().join(format!("aetheris-keys-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let config = folder.join("aetheris.yaml");
+    let text = format!(
+        "jobstore: {{ sqlite: {{ path: {} }} }}\nserver: {{ listen: '{}' }}\n\
+         models: {{ openai: {{ base_url: 'http://h/v1', api_key_env: AETHERIS_UNSET_KEY }} }}\n",
+        folder.join("aetheris.db").display(),
+        taken.local_addr().unwrap()
+    );
+    std::fs::write(&config, text).unwrap();
+    let config = config.to_str().unwrap();
+    let ran = run("http://127.0.0.1:1", &["serve", "--config", config]).await;
+    assert_eq!(ran.exit(), Exit::Conflict, "{}", ran.error());
+    assert!(ran.error().contains("is in use"), "{}", ran.error());
+    let ran = run("http://127.0.0.1:1", &["worker", "--config", config]).await;
+    assert_eq!(ran.exit(), Exit::Usage, "{}", ran.error());
+    assert!(ran.error().contains("AETHERIS_UNSET_KEY is not set"), "{}", ran.error());
+    std::fs::remove_dir_all(&folder).unwrap();
+}

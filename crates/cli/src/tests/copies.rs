@@ -14,7 +14,7 @@ use super::server::{Ran, run};
 use crate::config::{self, Environment, Override};
 use crate::error::Error;
 use crate::exit::Exit;
-use crate::wiring::Wired;
+use crate::wiring::{Role, Wired};
 
 const AGENT: &str = "agent: a\nplan:\n  nodes:\n    - { id: w, kind: wait, wait_type: human, correlation_key: k }\n";
 
@@ -49,7 +49,7 @@ fn open(data: &Path, moved: bool) -> Result<Wired, Error> {
     let path = data.join("aetheris.db");
     let flags = [Override { key: "jobstore.sqlite.path", value: serde_json::json!(path), flag: "--data" }];
     let config = config::from_text(None, &Environment::of(&[]), &flags).map_err(Error::Config)?;
-    Wired::new(config, &Environment::of(&[]), true, moved)
+    Wired::new(config, &Environment::of(&[]), Role::Dev, moved)
 }
 
 async fn submit(wired: &Wired) -> JobId {
@@ -201,4 +201,25 @@ async fn what_is_no_backup_changes_nothing() {
     assert_eq!(status(&wired, job).await, (JobStatus::Pending, None));
     let left: Vec<_> = std::fs::read_dir(folder.data()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert!(left.iter().all(|name| !name.to_string_lossy().contains("restoring")), "{left:?}");
+}
+
+/// On the night of a restore, the keys of models may be anywhere but in this shell.
+#[tokio::test]
+async fn backup_and_restore_ask_for_no_models_key() {
+    let folder = Folder::new("keys");
+    let config = folder.file("production.yaml");
+    let text = format!(
+        "jobstore: {{ sqlite: {{ path: {} }} }}\n\
+         models: {{ openai: {{ base_url: 'http://h/v1', api_key_env: AETHERIS_UNSET_KEY }} }}\n",
+        folder.data().join("aetheris.db").display()
+    );
+    std::fs::write(&config, text).unwrap();
+    let job = submit(&open(&folder.data(), false).unwrap()).await;
+    let file = folder.file("backup.db");
+    let ran = local(&["backup", &file, "--config", &config]).await;
+    assert_eq!(ran.exit(), Exit::Done, "{:?}", ran.ended.err());
+    let ran = local(&["restore", &file, "--config", &config]).await;
+    assert_eq!(ran.exit(), Exit::Done, "{:?}", ran.ended.err());
+    let wired = open(&folder.data(), false).unwrap();
+    assert_eq!(status(&wired, job).await, (JobStatus::Paused, Some(PauseReason::Restored)));
 }

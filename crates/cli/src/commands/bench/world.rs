@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use crate::config::{self, Environment, Override};
 use crate::error::Error;
 use crate::supervise::Tasks;
-use crate::wiring::Wired;
+use crate::wiring::{Role, Wired};
 
 /// The real parts, wired as `dev` wires them.
 pub(crate) struct World {
@@ -33,7 +33,7 @@ impl World {
         }];
         flags.push(Override { key: "worker.slots", value: serde_json::json!(slots), flag: "--slots" });
         let config = config::from_text(None, &Environment::of(&[]), &flags).map_err(Error::Config)?;
-        let wired = Wired::new(config, &Environment::of(&[]), true, false)?;
+        let wired = Wired::new(config, &Environment::of(&[]), Role::Dev, false)?;
         let (mut tasks, stop) = (Tasks::default(), CancellationToken::new());
         wired.start_sweeps(&mut tasks, &stop);
         wired.start_worker(&mut tasks)?;

@@ -1,0 +1,83 @@
+//! A runtime that calls nobody, for processes that write to a store and run no step: their operators need not have
+//! what tools and models ask for.
+
+use std::sync::Arc;
+
+use aetheris_core::event::Failure;
+use aetheris_store::system::System;
+use aetheris_store::{Boxed, Store};
+
+use crate::ports::{ModelAnswer, ModelError, ModelRequest, Models, ToolCall, ToolOutcome, Tools};
+use crate::{InFlight, Plans, Runtime, Settings, Wakeups};
+
+/// The code of every refusal of [`Offline`].
+pub const OFFLINE: &str = "offline";
+
+/// Tools and models of a process that runs no step: every call is refused before it leaves.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Offline;
+
+impl Tools for Offline {
+    fn call(&self, call: ToolCall) -> Boxed<'_, ToolOutcome> {
+        let error = refused(&format!("the tool `{}` was not called", call.tool_name));
+        Box::pin(std::future::ready(ToolOutcome::NotSent { error, permanent: true }))
+    }
+}
+
+impl Models for Offline {
+    fn complete(&self, request: ModelRequest) -> Boxed<'_, Result<ModelAnswer, ModelError>> {
+        let error = refused(&format!("the model `{}` was not asked", request.model));
+        Box::pin(std::future::ready(Err(ModelError { error, retry_after: None, retryable: false })))
+    }
+
+    fn knows(&self, model: &str) -> Result<(), String> {
+        Err(format!("`{model}` cannot be asked: this process runs no steps"))
+    }
+}
+
+fn refused(what: &str) -> Failure {
+    Failure::new(OFFLINE, format!("{what}: this process runs no steps"))
+}
+
+impl Runtime {
+    /// The operations over a store, without tools and models.
+    #[must_use]
+    pub fn offline(store: Arc<dyn Store>, system: System) -> Self {
+        Self {
+            in_flight: InFlight::default(),
+            models: Arc::new(Offline),
+            plans: Plans::default(),
+            settings: Arc::new(Settings::default()),
+            store,
+            system,
+            tools: Arc::new(Offline),
+            wakeups: Wakeups::default(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use aetheris_core::plan::AnswerFormat;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_model_that_is_asked_offline_refuses_permanently() {
+        let request = ModelRequest {
+            format: AnswerFormat::Text,
+            max_tokens: None,
+            model: "openai/small".to_owned(),
+            prompt: "hello".to_owned(),
+            system: None,
+            temperature: None,
+            timeout: Duration::from_secs(1),
+        };
+        let refused = Offline.complete(request).await.unwrap_err();
+        assert_eq!((refused.error.code.as_str(), refused.retryable), (OFFLINE, false));
+        assert!(refused.error.message.contains("openai/small"), "{}", refused.error.message);
+        assert!(Offline.knows("openai/small").is_err());
+    }
+}
