@@ -1,9 +1,18 @@
-//! A data folder that is there after a power loss.
+//! A data folder: what stands in it beside what the store keeps, and that it is there after a power loss.
 
 use std::fs::{DirBuilder, File};
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
+
+/// The file whose lock a `dev` process or a restore holds ([`crate::lock`]).
+pub(crate) const LOCK: &str = "aetheris.lock";
+/// The file that names the process ([`crate::pid`]).
+pub(crate) const PID: &str = "aetheris.pid";
+/// What the folder in which processes say where they listen has in place of the database's extension
+/// ([`crate::presence`]): its name does not begin with the database's, so that what is done to `aetheris.db*` is not
+/// done to it.
+pub(crate) const LIVE: &str = "live";
 
 /// Makes a folder and those above it that are missing. Payloads stand in it: other users of the machine have no
 /// business there. One that exists keeps the permissions that its owner gave it.
@@ -29,6 +38,18 @@ pub(crate) fn make(folder: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wiring::ENDINGS;
+
+    #[test]
+    fn the_manual_names_whatever_stands_in_the_folder() {
+        let manual = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/operations.md");
+        let manual = std::fs::read_to_string(manual).unwrap();
+        let beside = ENDINGS.iter().map(|ending| format!("aetheris.db{ending}"));
+        let others = ["aetheris.db", "aetheris.seen", LOCK, PID, "aetheris.db.before-restore-…"].map(str::to_owned);
+        for name in beside.chain(others).chain([format!("aetheris.{LIVE}/")]) {
+            assert!(manual.contains(&format!("| `{name}` |")), "{name} has no row in docs/operations.md");
+        }
+    }
 
     #[test]
     fn missing_folders_are_made_for_their_owner_alone_and_others_are_left() {

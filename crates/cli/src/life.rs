@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use aetheris_store::system::{Clock as _, SystemClock};
 use serde::{Deserialize, Serialize};
 
 /// How often a process that seems to live is looked at again: one that is just ending has given its locks back
@@ -53,9 +54,10 @@ impl Life {
     }
 }
 
+/// The boot clock that moments are told by here: another one of the same machine shows other moments for the same
+/// process.
 fn boot() -> String {
-    let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    id.trim().to_owned()
+    SystemClock.boot_id().to_string()
 }
 
 /// When a process began that has not ended. One that only waits to be noticed by its parent has.

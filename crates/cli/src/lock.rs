@@ -13,6 +13,7 @@ use aetheris_core::id::InstanceId;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
+use crate::folder::LOCK;
 use crate::life::Life;
 
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -43,7 +44,7 @@ impl DataLock {
             Error::Internal(anyhow::anyhow!("{} cannot be {what}: {e}", folder.display()))
         };
         crate::folder::make(folder).map_err(|e| failed("made", &e))?;
-        let path = folder.join("aetheris.lock");
+        let path = folder.join(LOCK);
         let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
         let mut file = open.map_err(|e| failed("locked", &e))?;
         match file.try_lock() {

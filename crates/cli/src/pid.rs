@@ -2,8 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-/// The file in the data folder.
-const NAME: &str = "aetheris.pid";
+use crate::folder::PID;
 
 /// The file, for as long as the process runs; after a kill it stays until the next start. Only whoever
 /// holds the folder's lock may have one.
@@ -15,7 +14,7 @@ pub(crate) struct PidFile {
 impl PidFile {
     /// Writes it. Nothing depends on it: where it cannot be written, that is only said.
     pub(crate) fn write(folder: &Path) -> Self {
-        let path = folder.join(NAME);
+        let path = folder.join(PID);
         if let Err(error) = std::fs::write(&path, format!("{}\n", std::process::id())) {
             tracing::warn!(%error, path = %path.display(), "the process's number could not be written");
         }

@@ -16,6 +16,7 @@ use aetheris_core::id::InstanceId;
 use aetheris_core::limits;
 
 use crate::error::Error;
+use crate::folder::LIVE;
 
 /// What this process says of itself, and what it reads of the others.
 #[derive(Debug, Default)]
@@ -35,9 +36,7 @@ struct Own {
 impl Presence {
     /// Of the processes of a database.
     pub(crate) fn beside(database: &Path) -> Self {
-        let mut folder = database.as_os_str().to_owned();
-        folder.push("-live");
-        Self { folder: Some(PathBuf::from(folder)), own: Mutex::default() }
+        Self { folder: Some(database.with_extension(LIVE)), own: Mutex::default() }
     }
 
     /// Says where this process is about to listen. When this returns, every process of the database knows.
@@ -166,10 +165,10 @@ mod tests {
         assert_eq!(known(&worker), [b]);
         let held = second.own().held.take().unwrap();
         drop((second, held));
-        assert_eq!((known(&worker), std::fs::read_dir(folder.join("aetheris.db-live")).unwrap().count()), (vec![], 1));
+        assert_eq!((known(&worker), std::fs::read_dir(folder.join("aetheris.live")).unwrap().count()), (vec![], 1));
         let third = Presence::beside(&database);
         third.announce(InstanceId::from_u128(3), a).unwrap();
-        assert_eq!(std::fs::read_dir(folder.join("aetheris.db-live")).unwrap().count(), 1);
+        assert_eq!(std::fs::read_dir(folder.join("aetheris.live")).unwrap().count(), 1);
         let alone = Presence::default();
         alone.announce(InstanceId::from_u128(4), b).unwrap();
         assert_eq!((known(&worker), known(&alone)), (vec![a], vec![b]));
@@ -181,7 +180,7 @@ mod tests {
     fn what_cannot_be_read_is_no_answer() {
         let folder = std::env::temp_dir().join(format!("aetheris-presence-bad-{}", std::process::id()));
         let presence = Presence::beside(&folder.join("aetheris.db"));
-        let path = folder.join("aetheris.db-live");
+        let path = folder.join("aetheris.live");
         std::fs::create_dir_all(&path).unwrap();
         std::fs::write(path.join("inst"), b"nonsense").unwrap();
         assert_eq!(presence.listening().unwrap(), [], "nobody holds it");

@@ -20,6 +20,7 @@ use rusqlite::backup::{Backup, StepResult};
 use rusqlite::{Connection, OpenFlags};
 
 use crate::error::Trouble;
+use crate::file::{self, JOURNAL, PARTS, Still, WAL, beside, remove, remove_beside};
 use crate::{migrate, open, seen};
 
 /// How long one piece waits for a lock before it is asked for again.
@@ -58,7 +59,8 @@ impl Drop for Part {
     fn drop(&mut self) {
         if !self.done {
             // What led here is what is told.
-            drop(std::fs::remove_file(&self.path));
+            drop(remove(&self.path));
+            drop(remove_beside(&self.path));
         }
     }
 }
@@ -83,7 +85,7 @@ fn back_up(
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Backed, Trouble> {
     refuse_taken(file)?;
-    let mut part = Part { done: false, path: beside(file, &format!("part-{}", std::process::id())) };
+    let mut part = Part { done: false, path: beside(file, &format!("-part-{}", std::process::id())) };
     let conn = copied(database, &part.path, clock, progress)?;
     conn.execute_batch("UPDATE meta SET copied = 1, folder = NULL, opening = NULL")?;
     let backed = finished(conn, &part.path)?;
@@ -103,14 +105,6 @@ fn refuse_taken(file: &Path) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// The name of a file that stands beside another while it is made.
-fn beside(file: &Path, end: &str) -> PathBuf {
-    let mut name = file.as_os_str().to_owned();
-    name.push("-");
-    name.push(end);
-    PathBuf::from(name)
-}
-
 /// Copies one snapshot of a database to a new file, page by page, and brings the copy's schema up to date.
 fn copied(
     from: &Path,
@@ -118,7 +112,26 @@ fn copied(
     clock: &dyn Clock,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Connection, Trouble> {
-    let source = source(from)?;
+    let (source, still) = source(from)?;
+    let mut conn = pages(source, (from, to), progress);
+    if still.is_some_and(|still| still.check().is_err()) {
+        // A process has opened it meanwhile: what was read without locks says nothing.
+        drop(conn);
+        remove(to)?;
+        remove_beside(to)?;
+        conn = pages(open::reader(from)?, (from, to), progress);
+    }
+    let conn = conn?;
+    migrate::run(&conn, clock)?;
+    Ok(conn)
+}
+
+/// Copies what a connection reads, page by page, to a file that is not there.
+fn pages(
+    source: Connection,
+    (from, to): (&Path, &Path),
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Connection, Trouble> {
     // Its owner's alone from the first byte on.
     let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(to);
     made.map_err(|error| Trouble::Unavailable(format!("{} cannot be made: {error}", to.display())))?;
@@ -149,16 +162,21 @@ fn copied(
     drop(source);
     // One file, which needs no log beside it.
     conn.execute_batch("PRAGMA journal_mode = DELETE")?;
-    migrate::run(&conn, clock)?;
     Ok(conn)
 }
 
-/// A connection that reads the database; one on a medium that cannot be written is read as it stands.
-fn source(from: &Path) -> Result<Connection, Trouble> {
+/// A connection that reads the database. Where nothing stands beside it that belongs to it, no process has it open: it
+/// is read as it stands, and still has to when it was read. A reader would make a log and could not remove it.
+fn source(from: &Path) -> Result<(Connection, Option<Still>), Trouble> {
     if !from.is_file() {
         return Err(Trouble::Unavailable(format!("there is no database {}", from.display())));
     }
-    open::reader(from)
+    let path = file::resolved(from)?;
+    if [WAL, JOURNAL].iter().any(|end| beside(&path, end).exists()) {
+        return Ok((open::reader(from)?, None));
+    }
+    let still = Still::of(&path);
+    Ok((open::quiet_reader(&path)?, Some(still)))
 }
 
 fn is_ours(source: &Connection, from: &Path) -> Result<(), Trouble> {
@@ -232,11 +250,10 @@ fn staged(
 ) -> Result<Staged, Trouble> {
     let seen_path = seen::path_of(database);
     let held = seen::alone(&seen_path)?;
-    let path = beside(database, "restoring");
-    for end in ["", "-wal", "-shm", "-turn", "-journal"] {
-        // What a restore that was cut short has left.
-        remove(&with_end(&path, end))?;
-    }
+    let path = beside(database, "-restoring");
+    // What a restore that was cut short has left.
+    remove(&path)?;
+    remove_beside(&path)?;
     let part = Part { done: false, path: path.clone() };
     let conn = copied(file, &path, clock, progress)?;
     let before = [generation_of(database), seen::look(&seen_path).map(|seen| seen.generation)];
@@ -249,24 +266,9 @@ fn staged(
     Ok(Staged { backed, database: database.to_owned(), generation, held, part, path })
 }
 
-fn with_end(path: &Path, end: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(end);
-    PathBuf::from(name)
-}
-
-fn remove(path: &Path) -> Result<(), Trouble> {
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(Trouble::Unavailable(format!("{} cannot be removed: {error}", path.display())))
-        }
-        Ok(()) | Err(_) => Ok(()),
-    }
-}
-
 /// The generation of a database, if it can be read: it may be damaged, which is why it is replaced.
 fn generation_of(database: &Path) -> Option<u32> {
-    let conn = database.is_file().then(|| open::reader(database).ok()).flatten()?;
+    let (conn, _still) = source(database).ok()?;
     conn.query_row("SELECT generation FROM meta WHERE id = 1", [], |row| row.get(0)).ok()
 }
 
@@ -284,9 +286,7 @@ impl Staged {
         let conn = Connection::open_with_flags(&self.path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
         conn.query_row("PRAGMA journal_mode = DELETE", [], |row| row.get::<_, String>(0))?;
         finished(conn, &self.path)?;
-        for end in ["-wal", "-shm", "-turn"] {
-            remove(&with_end(&self.path, end))?;
-        }
+        remove_beside(&self.path)?;
         let aside = self.aside(now)?;
         // A crash here leaves a folder without its database, and after the next line one that its file has not seen:
         // both are refused at the next start, and the restore can be made again.
@@ -301,20 +301,19 @@ impl Staged {
     /// Gives the old database and its log other names.
     fn aside(&self, now: Timestamp) -> Result<Option<PathBuf>, Trouble> {
         if !self.database.exists() {
-            remove(&with_end(&self.database, "-wal"))?;
-            remove(&with_end(&self.database, "-shm"))?;
+            PARTS.iter().try_for_each(|part| remove(&beside(&self.database, part)))?;
             return Ok(None);
         }
         let stamp: String = now.to_string().chars().filter(char::is_ascii_alphanumeric).collect();
-        let aside = with_end(&self.database, &format!(".before-restore-{stamp}"));
+        let aside = beside(&self.database, &format!(".before-restore-{stamp}"));
         if aside.exists() {
             return Err(Trouble::Refused(format!("{} exists; try again", aside.display())));
         }
         // The log first: a database beside the log of another would be damaged by it.
-        for end in ["-wal", "-shm", ""] {
-            let old = with_end(&self.database, end);
+        for part in PARTS.into_iter().chain([""]) {
+            let old = beside(&self.database, part);
             if old.exists() {
-                rename(&old, &with_end(&aside, end))?;
+                rename(&old, &beside(&aside, part))?;
             }
         }
         seen::sync_folder(&self.database)?;

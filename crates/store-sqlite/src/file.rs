@@ -18,6 +18,23 @@ const HEADER: usize = 100;
 /// Where the header has the application's number, most significant byte first.
 const APPLICATION_AT: usize = 68;
 
+/// SQLite's log.
+pub(crate) const WAL: &str = "-wal";
+/// The log's index.
+pub(crate) const SHM: &str = "-shm";
+/// The journal of a database without a log.
+pub(crate) const JOURNAL: &str = "-journal";
+/// Which clocks its processes have ([`crate::presence`]).
+pub(crate) const CLOCK: &str = "-clock";
+/// Who waits for the next transaction ([`crate::turn`]).
+pub(crate) const TURN: &str = "-turn";
+
+/// What a database is lost or damaged without: it moves with the database.
+pub(crate) const PARTS: [&str; 3] = [JOURNAL, WAL, SHM];
+/// What the names of all files beside a database have behind its own. `aetheris.seen` is not among them: it belongs to
+/// the folder.
+pub const ENDINGS: [&str; 5] = [JOURNAL, WAL, SHM, CLOCK, TURN];
+
 /// What stands at a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Whose {
@@ -68,7 +85,7 @@ fn look_inside(path: &Path) -> Result<Whose, Trouble> {
 pub(crate) fn quiet(path: &Path) -> Result<Connection, Trouble> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let path = &resolved(path)?;
-    let (log, index) = (beside(path, "-wal"), beside(path, "-shm"));
+    let (log, index) = (beside(path, WAL), beside(path, SHM));
     if fs::metadata(&log).is_ok_and(|log| log.len() > 0) && !index.exists() {
         return Err(Trouble::Unavailable(format!(
             "{} stands there without {}: copy both, or let a process open the database once",
@@ -98,6 +115,21 @@ pub(crate) fn beside(database: &Path, ending: &str) -> PathBuf {
     PathBuf::from(name)
 }
 
+/// Removes every file beside a database.
+pub(crate) fn remove_beside(database: &Path) -> Result<(), Trouble> {
+    ENDINGS.iter().try_for_each(|ending| remove(&beside(database, ending)))
+}
+
+/// Removes a file, if it is there.
+pub(crate) fn remove(path: &Path) -> Result<(), Trouble> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(Trouble::Unavailable(format!("{} cannot be removed: {error}", path.display())))
+        }
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
 /// Where a database really stands: SQLite follows links, and its log stands beside what they lead to.
 pub(crate) fn resolved(path: &Path) -> Result<PathBuf, Trouble> {
     let unreadable =
@@ -119,7 +151,7 @@ pub(crate) struct Identity(Vec<(PathBuf, (u64, u64))>);
 impl Identity {
     /// Of a database that is open: its log is there.
     pub(crate) fn of(database: &Path) -> Result<Self, Trouble> {
-        Self::all([database.to_owned(), beside(&resolved(database)?, "-wal")])
+        Self::all([database.to_owned(), beside(&resolved(database)?, WAL)])
     }
 
     /// Of a database that is only read: there may be no log.
@@ -175,7 +207,7 @@ impl Still {
 
     /// Whether it is as it was, and nobody has it open.
     pub(crate) fn check(&self) -> Result<(), Trouble> {
-        if !beside(&self.path, "-wal").exists() && changed(&self.path) == self.then {
+        if !beside(&self.path, WAL).exists() && changed(&self.path) == self.then {
             return Ok(());
         }
         let path = self.path.display();

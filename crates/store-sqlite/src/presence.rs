@@ -13,7 +13,7 @@ use std::time::Duration;
 use aetheris_core::id::BootId;
 
 use crate::error::Trouble;
-use crate::file::beside;
+use crate::file::{CLOCK, beside};
 use crate::turn::ticks;
 
 /// How long opening waits for another process that is just looking.
@@ -30,7 +30,7 @@ pub(crate) struct Presence {
 impl Presence {
     /// Joins those who have the file open, or is the first of them.
     pub(crate) fn take(database: &Path, clocks: BootId) -> Result<Self, Trouble> {
-        let path = beside(database, "-clock");
+        let path = beside(database, CLOCK);
         let failed = |e: io::Error| Trouble::Unavailable(format!("{} cannot be used: {e}", path.display()));
         let open = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&path);
         let mut file = open.map_err(failed)?;

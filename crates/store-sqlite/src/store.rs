@@ -125,7 +125,7 @@ impl SqliteStore {
             if whose == Whose::Nobody {
                 return Err(Trouble::Refused("it is empty: there is no database in it".to_owned()));
             }
-            let unlogged = !file::beside(path, "-wal").exists();
+            let unlogged = !file::beside(path, file::WAL).exists();
             migrate::is_newest(&open::quiet_reader(path)?)?;
             let store_clock = Arc::new(StoreClock::new(Arc::clone(clock)));
             let on_death: OnDeath = Arc::new(vital::die);

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::error::Trouble;
-use crate::file::beside;
+use crate::file::{TURN, beside};
 use crate::queries::{Prepared, Query};
 
 /// How long a busy writer stands back.
@@ -23,7 +23,7 @@ pub(crate) struct Turn {
 impl Turn {
     /// Opens the file beside the database.
     pub(crate) fn open(database: &Path) -> Result<Self, Trouble> {
-        let path = beside(database, "-turn");
+        let path = beside(database, TURN);
         let file = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&path);
         let file = file.map_err(|e| Trouble::Unavailable(format!("cannot open {}: {e}", path.display())))?;
         Ok(Self { file })

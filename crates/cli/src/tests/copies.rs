@@ -203,6 +203,32 @@ async fn what_is_no_backup_changes_nothing() {
     assert!(left.iter().all(|name| !name.to_string_lossy().contains("restoring")), "{left:?}");
 }
 
+/// What stands in a folder.
+fn names(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).unwrap();
+    let mut names: Vec<String> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort_unstable();
+    names
+}
+
+/// A prefix of the database's name takes the database and what SQLite and the store keep with it, and nothing of the
+/// processes.
+#[tokio::test]
+async fn backup_and_restore_leave_no_file_of_their_own() {
+    let folder = Folder::new("files");
+    let (data, file) = (folder.data().display().to_string(), folder.file("backup.db"));
+    submit(&open(&folder.data(), false).unwrap()).await;
+    let left = ["aetheris.db", "aetheris.db-clock", "aetheris.db-turn", "aetheris.seen"];
+    assert_eq!(names(&folder.data()), left);
+    assert_eq!(local(&["backup", &file, "--data", &data]).await.exit(), Exit::Done);
+    assert_eq!(names(&folder.data()), left);
+    let ran = local(&["restore", &file, "--data", &data, "--json"]).await;
+    assert_eq!(ran.exit(), Exit::Done, "{:?}", ran.ended.err());
+    let aside = ran.json()["kept_aside"].as_str().unwrap().rsplit('/').next().unwrap().to_owned();
+    let restored = ["aetheris.db", "aetheris.db-clock", "aetheris.db-turn", &aside, "aetheris.lock"];
+    assert_eq!(names(&folder.data()), restored);
+}
+
 /// On the night of a restore, the keys of models may be anywhere but in this shell.
 #[tokio::test]
 async fn backup_and_restore_ask_for_no_models_key() {

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking")]
 
 mod batches;
+mod beside;
 mod differential;
 mod file;
 mod folder;

@@ -1,0 +1,88 @@
+//! Which files stand beside a database, and that a backup and a restore leave no others.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use aetheris_core::time::Timestamp;
+use aetheris_store::system::SystemClock;
+use aetheris_store_sqlite::{Custody, SqliteOptions, SqliteStore, Staged, backup, stage};
+
+use crate::folder::{Folder, options};
+
+fn names(folder: &Folder) -> Vec<String> {
+    let entries = std::fs::read_dir(folder.path()).unwrap();
+    let mut names: Vec<String> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort_unstable();
+    names
+}
+
+/// As a process that works on it.
+fn open(folder: &Folder, opening: u128) -> SqliteStore {
+    let custody = Some(Custody { folder: 1, moved: false, opening });
+    SqliteStore::open(SqliteOptions { custody, ..options(folder, Arc::new(SystemClock)) }).unwrap()
+}
+
+/// As `restore` opens it, to hold its jobs.
+fn look(path: &Path) -> SqliteStore {
+    SqliteStore::open(SqliteOptions::new(path)).unwrap()
+}
+
+fn staged(folder: &Folder, file: &Path) -> Staged {
+    stage(file, &folder.database(), &SystemClock, &mut |_| {}).unwrap()
+}
+
+#[test]
+fn a_backup_leaves_the_folder_as_it_was_and_a_restore_leaves_only_the_old_database() {
+    let (folder, elsewhere) = (Folder::new(), Folder::new());
+    let file = elsewhere.path().join("backup.db");
+    drop(open(&folder, 1));
+    let left = ["aetheris.db", "aetheris.db-clock", "aetheris.db-turn", "aetheris.seen"];
+    assert_eq!(names(&folder), left);
+    backup(&folder.database(), &file, &SystemClock, &mut |_| {}).unwrap();
+    assert_eq!((names(&folder), names(&elsewhere)), (left.map(str::to_owned).to_vec(), vec!["backup.db".to_owned()]));
+    let staged = staged(&folder, &file);
+    drop(look(&staged.path));
+    staged.put_in_place(Timestamp::from_micros(0)).unwrap();
+    let restored = [
+        "aetheris.db",
+        "aetheris.db-clock",
+        "aetheris.db-turn",
+        "aetheris.db.before-restore-19700101T000000000000Z",
+    ];
+    assert_eq!(names(&folder), restored);
+}
+
+#[test]
+fn a_database_that_is_opened_while_it_is_copied_is_copied_again() {
+    let (folder, elsewhere) = (Folder::new(), Folder::new());
+    let file = elsewhere.path().join("backup.db");
+    drop(open(&folder, 1));
+    let (mut opened, mut copies) = (None, 0);
+    let mut meanwhile = |at: aetheris_store_sqlite::Progress| {
+        opened.get_or_insert_with(|| open(&folder, 2));
+        copies += u32::from(at.done == at.of);
+    };
+    backup(&folder.database(), &file, &SystemClock, &mut meanwhile).unwrap();
+    assert_eq!((copies, names(&elsewhere)), (2, vec!["backup.db".to_owned()]));
+    drop(opened);
+}
+
+/// Whatever ends it: an error, or a kill, after which it is made again.
+#[test]
+fn a_restore_that_is_cut_short_leaves_nothing_behind() {
+    let (folder, elsewhere) = (Folder::new(), Folder::new());
+    let file = elsewhere.path().join("backup.db");
+    drop(open(&folder, 1));
+    backup(&folder.database(), &file, &SystemClock, &mut |_| {}).unwrap();
+    let before = names(&folder);
+    let failed = staged(&folder, &file);
+    drop(look(&failed.path));
+    drop(failed);
+    assert_eq!(names(&folder), before);
+    let killed = folder.path().join("aetheris.db-restoring");
+    for ending in ["", "-wal", "-shm", "-journal", "-clock", "-turn"] {
+        std::fs::write(format!("{}{ending}", killed.display()), "half of one").unwrap();
+    }
+    drop(staged(&folder, &file));
+    assert_eq!(names(&folder), before);
+}
