@@ -183,7 +183,7 @@ pub fn raise_open_files() -> u64 {
 /// half is for the tools.
 fn connections_max(open_files: u64) -> usize {
     let half = usize::try_from(open_files / 2).unwrap_or(usize::MAX);
-    half.saturating_sub(OPEN_FILES_OF_THE_STORE).clamp(CONNECTIONS_MIN, aetheris_server::state::CONNECTIONS_MAX)
+    half.saturating_sub(OPEN_FILES_OF_THE_STORE).clamp(CONNECTIONS_MIN, limits::CONNECTIONS_MAX)
 }
 
 /// More open files than this are not asked for: each costs the kernel memory.

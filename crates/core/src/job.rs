@@ -76,6 +76,9 @@ impl JobStatus {
         Self::Paused,
     ];
 
+    /// Every status of a job that has not ended.
+    pub const OPEN: [Self; 5] = [Self::Pending, Self::Running, Self::Waiting, Self::Parked, Self::Paused];
+
     /// Its name in the API, in files and on screens.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -238,6 +241,7 @@ mod tests {
         assert_eq!(JobStatus::parse("Running"), None);
         let of = |is: fn(JobStatus) -> bool| JobStatus::ALL.into_iter().filter(|s| is(*s)).collect::<Vec<_>>();
         assert_eq!(of(JobStatus::is_terminal), [JobStatus::Completed, JobStatus::Failed, JobStatus::Cancelled]);
+        assert_eq!(of(|status| !status.is_terminal()), JobStatus::OPEN);
         assert_eq!(of(JobStatus::is_blocked), [JobStatus::Waiting, JobStatus::Parked]);
     }
 }

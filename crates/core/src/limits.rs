@@ -186,6 +186,35 @@ pub const CLOCK_STEP_MAX: Span = Span::from_secs(60);
 pub const CLOCK_STEP_STANDS: Span = Span::from_secs(10);
 /// What may stand around a payload in a request's body, in bytes: labels, keys, whitespace.
 pub const BODY_ENVELOPE_BYTES_MAX: usize = 64 * 1024;
+/// Largest body of a request, in bytes.
+pub const BODY_BYTES_MAX: usize = larger(PAYLOAD_BYTES_MAX, AGENT_FILE_BYTES_MAX) + BODY_ENVELOPE_BYTES_MAX;
+
+const fn larger(a: usize, b: usize) -> usize {
+    if a > b { a } else { b }
+}
+
+/// Time a request's body may take to arrive.
+pub const BODY_TIME_MAX: Span = Span::from_secs(30);
+/// Time that a body under way has when the server ends.
+pub const LAST_BODY_TIME_MAX: Span = Span::from_secs(1);
+/// How long room for a large body is waited for.
+pub const BODY_ROOM_PATIENCE: Span = Span::from_millis(250);
+/// How long the rest of a body is taken whose request is answered without it.
+pub const BODY_REST_TIME_MAX: Span = Span::from_secs(5);
+/// Bytes of such a rest.
+pub const BODY_REST_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Connections that a server serves at once where nothing says otherwise.
+pub const CONNECTIONS_MAX: usize = 16_384;
+/// Largest first line and headers of a request, in bytes: what is buffered of a connection.
+pub const HEAD_BYTES_MAX: usize = 64 * 1024;
+/// Time a request's headers may take, and the silence between two requests.
+pub const HEAD_TIME_MAX: Span = Span::from_secs(10);
+/// Time that requests under way have when the server ends.
+pub const SERVER_DRAIN_MAX: Span = Span::from_secs(30);
+/// Time that clients then have to read their answers, or to finish the headers they have begun.
+pub const SERVER_LAST_WORDS_MAX: Span = Span::from_secs(2);
+/// The pause after an accept that failed for want of file descriptors or memory.
+pub const ACCEPT_PAUSE: Span = Span::from_millis(100);
 /// First bytes of a body that count against no common bound: connections are bounded, and small requests do not
 /// wait for large ones.
 pub const BODY_BYTES_FREE: usize = 16 * 1024;
@@ -196,6 +225,22 @@ pub const ANSWER_BYTES_FREE: usize = 16 * 1024;
 /// Bytes of larger answers that a server holds at once until their clients have taken them; those of followers are
 /// among them.
 pub const ANSWERS_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// How long a large answer waits for its place, or for room.
+pub const ANSWER_PATIENCE: Span = Span::from_secs(10);
+/// Bytes that are read or written on a thread that serves others; more of them would keep it busy.
+pub const QUICK_BYTES_MAX: usize = 32 * 1024;
+/// Events of an event stream that are sent at a time, as far as a page's bytes allow.
+pub const STREAM_EVENTS_MAX: usize = 64;
+/// Events that a verification reads at a time: their payloads stand in memory together.
+pub const VERIFY_EVENTS_MAX: usize = 64;
+/// Longest silence of an event stream.
+pub const STREAM_SILENCE_MAX: Span = Span::from_secs(15);
+/// How often an event stream looks for events that no hint has told of.
+pub const STREAM_RELOOK: Span = Span::from_secs(1);
+/// How often a long poll looks likewise.
+pub const POLL_RELOOK: Span = Span::from_millis(500);
+/// Longest line of an event stream that a client takes, in bytes; a stream with a longer one is not of our server.
+pub const STREAM_LINE_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Questions that read much and are answered at once: each may hold a page or two. Further ones wait.
 pub const READS_AT_ONCE: usize = 4;
 /// Answers that are made and wait for clients to take others before there is room for them; more are refused at once.
@@ -226,7 +271,7 @@ const _: () = assert!(WRITER_BATCH_MAX <= WRITER_QUEUE_MAX);
 const _: () = assert!(DOUBTS_LISTED_MAX.is_multiple_of(PAGE_JOBS_MAX));
 const _: () = assert!(CLAIM_JOBS_MAX <= WORKER_SLOTS_MAX);
 const _: () = assert!(PAYLOAD_BYTES_MAX <= KEPT_SIGNAL_BYTES_MAX);
-const _: () = assert!(PAYLOAD_BYTES_MAX + BODY_ENVELOPE_BYTES_MAX < BODIES_BYTES_MAX);
+const _: () = assert!(BODY_BYTES_MAX < BODIES_BYTES_MAX);
 const _: () = assert!(READS_AT_ONCE * (PAGE_EVENTS_BYTES_MAX + PAYLOAD_BYTES_MAX) < ANSWERS_BYTES_MAX);
 const _: () = assert!(ERROR_MESSAGE_BYTES_MAX < PAYLOAD_BYTES_MAX);
 
@@ -240,6 +285,7 @@ mod tests {
         assert_eq!((PAYLOAD_BYTES_MAX, AGENT_FILE_BYTES_MAX), (1_048_576, 1_048_576));
         assert_eq!((TEMPLATE_BYTES_MAX, TEMPLATE_OUTPUT_BYTES_MAX), (65_536, 1_048_576));
         assert_eq!((ERROR_MESSAGE_BYTES_MAX, NOTE_CHARS_MAX), (2_048, 4_096));
+        assert_eq!((BODY_BYTES_MAX, HEAD_BYTES_MAX), (1_114_112, 65_536));
         assert_eq!(BACKOFF_MAX, Span::from_secs(86_400));
         assert_eq!(SPAN_MAX, Span::from_secs(315_360_000));
     }

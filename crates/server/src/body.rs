@@ -1,8 +1,6 @@
 //! Requests' bodies, within their bounds of size and time. Any content type is taken for what the call
 //! asks for: people who type a request by hand forget the header.
 
-use std::time::Duration;
-
 use aetheris_api::ErrorCode;
 use aetheris_core::json::without_mark;
 use aetheris_core::limits;
@@ -15,21 +13,6 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use crate::error::Failure;
 use crate::state::Shared;
-
-/// The time a body may take to arrive.
-const BODY_TIME_MAX: Duration = Duration::from_secs(30);
-/// The time that a body under way has when the server ends.
-const LAST_BODY_TIME_MAX: Duration = Duration::from_secs(1);
-
-/// How long room for a large body is waited for.
-const PATIENCE: Duration = Duration::from_millis(250);
-/// Largest body.
-const BODY_BYTES_MAX: usize =
-    max(limits::PAYLOAD_BYTES_MAX, limits::AGENT_FILE_BYTES_MAX) + limits::BODY_ENVELOPE_BYTES_MAX;
-
-const fn max(a: usize, b: usize) -> usize {
-    if a > b { a } else { b }
-}
 
 /// A request's whole body. While it is held its bytes count.
 pub(crate) struct Whole {
@@ -44,17 +27,17 @@ impl FromRequest<Shared> for Whole {
         refuse_other_sites(request.headers())?;
         let declared = request.body().size_hint().exact();
         let declared = declared.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
-        if declared.is_some_and(|bytes| bytes > BODY_BYTES_MAX) {
+        if declared.is_some_and(|bytes| bytes > limits::BODY_BYTES_MAX) {
             return Err(too_large());
         }
         let last_call = async {
             app.state.closing.cancelled().await;
-            tokio::time::sleep(LAST_BODY_TIME_MAX).await;
+            tokio::time::sleep(limits::LAST_BODY_TIME_MAX.to_std()).await;
         };
         tokio::select! {
             biased;
             whole = collect(app, request.into_body(), declared) => whole,
-            () = tokio::time::sleep(BODY_TIME_MAX) => Err(Failure::invalid("the body took too long to arrive")),
+            () = tokio::time::sleep(limits::BODY_TIME_MAX.to_std()) => Err(Failure::invalid("the body took too long to arrive")),
             () = last_call => {
                 let message = "the server ends and the body had not arrived; nothing was done, send it again";
                 Err(Failure::new(ErrorCode::Overloaded, message))
@@ -72,12 +55,12 @@ async fn collect(app: &Shared, body: Body, declared: Option<usize>) -> Result<Wh
     while let Some(chunk) = chunks.next().await {
         let chunk = chunk.map_err(|error| Failure::invalid(format!("the body cannot be read: {error}")))?;
         let arrived = bytes.len() + chunk.len();
-        if arrived > BODY_BYTES_MAX {
+        if arrived > limits::BODY_BYTES_MAX {
             return Err(too_large());
         }
         if arrived > room {
             let wanted = declared.unwrap_or(arrived).max(arrived);
-            held.push(app.bodies.take(wanted - room, PATIENCE).await.ok_or_else(crowded)?);
+            held.push(app.bodies.take(wanted - room, limits::BODY_ROOM_PATIENCE).await.ok_or_else(crowded)?);
             room = wanted;
             bytes.reserve_exact(wanted - bytes.len());
         }
@@ -87,7 +70,8 @@ async fn collect(app: &Shared, body: Body, declared: Option<usize>) -> Result<Wh
 }
 
 fn too_large() -> Failure {
-    Failure::new(ErrorCode::PayloadTooLarge, "the body is larger than this server accepts")
+    let bound = limits::BODY_BYTES_MAX;
+    Failure::new(ErrorCode::PayloadTooLarge, format!("the body is larger than the {bound} bytes that are accepted"))
 }
 
 fn crowded() -> Failure {

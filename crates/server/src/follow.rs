@@ -3,10 +3,10 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::Duration;
 
 use aetheris_core::event::EventKind;
 use aetheris_core::id::JobId;
+use aetheris_core::limits;
 use aetheris_core::time::Span;
 use aetheris_store::hints::Follower;
 use aetheris_store::{EventRow, JobRow, StoreError};
@@ -17,18 +17,9 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::error::Failure;
 use crate::params::Gone;
-use crate::reading::{QUICK, Reading, aside};
+use crate::reading::{Reading, aside};
 use crate::state::{App, Shared};
 use crate::view;
-
-/// How often a long poll looks without a hint.
-const POLL_RELOOK: Duration = Duration::from_millis(500);
-/// How often a stream looks without a hint.
-const STREAM_RELOOK: Duration = Duration::from_secs(1);
-/// How long a stream is silent at most.
-const KEEP_ALIVE: Duration = Duration::from_secs(15);
-/// Events sent at a time, as far as a page's bytes allow.
-const EVENTS_AT_ONCE: usize = 64;
 
 /// Waits until a job has ended or the time is over; its row then. `None` where there is no such job.
 pub(crate) async fn until_ended(app: &App, job: JobId, wait: Span, gone: &Gone) -> Result<Option<JobRow>, Failure> {
@@ -45,7 +36,7 @@ pub(crate) async fn until_ended(app: &App, job: JobId, wait: Span, gone: &Gone) 
         }
         tokio::select! {
             () = follower.changed() => {}
-            () = sleep_until(end.min(now + POLL_RELOOK)) => {}
+            () = sleep_until(end.min(now + limits::POLL_RELOOK.to_std())) => {}
             () = app.state.closing.cancelled() => {}
             () = gone.0.cancelled() => {}
         }
@@ -91,7 +82,7 @@ impl Tail {
     /// The next bytes; `None` at the end. Where the store cannot be asked the stream ends too: its
     /// client comes back with the place it has reached.
     async fn next(&mut self) -> Option<Bytes> {
-        let silent_until = Instant::now() + KEEP_ALIVE;
+        let silent_until = Instant::now() + limits::STREAM_SILENCE_MAX.to_std();
         while !self.ended {
             match self.look().await.ok()? {
                 Look::Events(chunk) => {
@@ -108,7 +99,7 @@ impl Tail {
             }
             tokio::select! {
                 () = self.follower.changed() => {}
-                () = sleep_until(silent_until.min(now + STREAM_RELOOK)) => {}
+                () = sleep_until(silent_until.min(now + limits::STREAM_RELOOK.to_std())) => {}
                 () = self.app.state.closing.cancelled() => return None,
             }
         }
@@ -136,13 +127,13 @@ async fn chunk(app: &Shared, job: JobId, after: u64) -> Result<Look, StoreError>
     let Ok(reading) = Reading::begin(app).await else {
         return Ok(Look::Nothing);
     };
-    let rows = app.store().events(job, after, EVENTS_AT_ONCE).await?;
+    let rows = app.store().events(job, after, limits::STREAM_EVENTS_MAX).await?;
     let Some(newest) = rows.last().map(|row| row.seq) else {
         return Ok(Look::Over);
     };
     let ending = rows.iter().find(|row| is_last(row)).map(|row| row.seq);
     let last = ending.unwrap_or(newest);
-    let large = rows.iter().map(|row| row.payload.len()).sum::<usize>() > QUICK;
+    let large = rows.iter().map(|row| row.payload.len()).sum::<usize>() > limits::QUICK_BYTES_MAX;
     let make = move || {
         let mut out = Vec::new();
         for row in rows.into_iter().take_while(|row| row.seq <= last) {

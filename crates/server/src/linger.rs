@@ -5,18 +5,13 @@
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
+use aetheris_core::limits;
 use axum::body::{Body, BodyDataStream, Bytes};
 use axum::http::{HeaderMap, header};
 use futures_util::StreamExt;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use tokio_util::sync::CancellationToken;
-
-/// How long the rest of a body is taken.
-const TIME_MAX: Duration = Duration::from_secs(5);
-/// How much of it.
-const BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// A request's body whose rest is thrown away when nobody wants it.
 pub(crate) struct Lingering {
@@ -78,14 +73,14 @@ async fn throw_away(mut rest: BodyDataStream, closing: CancellationToken) {
     let all = async {
         while let Some(Ok(chunk)) = rest.next().await {
             bytes += chunk.len();
-            if bytes > BYTES_MAX {
+            if bytes > limits::BODY_REST_BYTES_MAX {
                 return;
             }
         }
     };
     tokio::select! {
         () = all => {}
-        () = tokio::time::sleep(TIME_MAX) => {}
+        () = tokio::time::sleep(limits::BODY_REST_TIME_MAX.to_std()) => {}
         () = closing.cancelled() => {}
     }
 }

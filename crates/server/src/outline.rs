@@ -19,7 +19,7 @@ use aetheris_store::{EventRow, JobRow, Store};
 use tokio::sync::{Mutex as Turn, OwnedMutexGuard};
 
 use crate::error::Failure;
-use crate::reading::{QUICK, Reading, aside};
+use crate::reading::{Reading, aside};
 use crate::state::Shared;
 
 /// Payloads up to this stay where they are.
@@ -202,7 +202,7 @@ pub(crate) async fn read(app: &Shared, job: JobId) -> Result<(Outlined, Reading)
         if rows.is_empty() {
             return Err(OpError::Corrupt(format!("event {} is missing", outline.state.seq + 1)).into());
         }
-        let (last, quick) = (row.seq, rows.iter().map(|row| row.payload.len()).sum::<usize>() <= QUICK);
+        let (last, quick) = (row.seq, rows.iter().map(|row| row.payload.len()).sum::<usize>() <= limits::QUICK_BYTES_MAX);
         let fold = move || {
             let folded = outline.take_page(&rows, last);
             if folded.is_err() {

@@ -2,10 +2,10 @@
 //! finds no place waits a while, without holding anything, and is then told to come again.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use aetheris_api::ErrorCode;
 use aetheris_core::limits;
+use aetheris_core::time::Span;
 use axum::body::Bytes;
 use axum::http::StatusCode;
 use serde::Serialize;
@@ -14,12 +14,6 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::answer::{self, Answer};
 use crate::error::Failure;
 use crate::state::Shared;
-
-/// How long a place, or room, is waited for.
-const PATIENCE: Duration = Duration::from_secs(10);
-
-/// Bytes that are read or written where they are asked for; more of them keep a thread busy that others wait for.
-pub(crate) const QUICK: usize = 32 * 1024;
 
 /// A bound that many share.
 #[derive(Debug, Clone)]
@@ -43,12 +37,12 @@ impl Room {
     }
 
     /// So many, after at most this time.
-    pub(crate) async fn take(&self, size: usize, patience: Duration) -> Option<OwnedSemaphorePermit> {
+    pub(crate) async fn take(&self, size: usize, patience: Span) -> Option<OwnedSemaphorePermit> {
         let size = u32::try_from(size).unwrap_or(u32::MAX);
         tokio::select! {
             biased;
             taken = Arc::clone(&self.0).acquire_many_owned(size) => taken.ok(),
-            () = tokio::time::sleep(patience) => None,
+            () = tokio::time::sleep(patience.to_std()) => None,
         }
     }
 }
@@ -82,7 +76,7 @@ impl Reading {
     /// # Errors
     /// There was none for a while.
     pub(crate) async fn begin(app: &Shared) -> Result<Self, Failure> {
-        let place = app.reads.take(1, PATIENCE).await.ok_or_else(busy)?;
+        let place = app.reads.take(1, limits::ANSWER_PATIENCE).await.ok_or_else(busy)?;
         Ok(Self { app: Arc::clone(app), _place: place })
     }
 
@@ -102,7 +96,7 @@ impl Reading {
         let Self { app, _place: place } = self;
         let _seat = app.answers_waiting.try_one().ok_or_else(busy)?;
         drop(place);
-        let room = app.answers.take(size, PATIENCE).await.ok_or_else(busy)?;
+        let room = app.answers.take(size, limits::ANSWER_PATIENCE).await.ok_or_else(busy)?;
         Ok(counted(bytes, room))
     }
 
@@ -115,7 +109,7 @@ impl Reading {
         of: usize,
         make: impl FnOnce() -> Result<Vec<u8>, Failure> + Send + 'static,
     ) -> Answer {
-        let bytes = if of > QUICK { aside(make).await?? } else { make()? };
+        let bytes = if of > limits::QUICK_BYTES_MAX { aside(make).await?? } else { make()? };
         Ok(answer::typed(StatusCode::OK, answer::JSON, self.hold(bytes).await?))
     }
 

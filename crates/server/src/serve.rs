@@ -11,7 +11,6 @@
 use std::convert::Infallible;
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
 
 use aetheris_api::ErrorCode;
 use aetheris_core::limits;
@@ -34,17 +33,6 @@ use crate::params::Gone;
 use crate::routes;
 use crate::state::AppState;
 use crate::wire::{self, Wire};
-
-/// The time a request's headers may take, and the silence between two requests.
-const HEADER_TIME_MAX: Duration = Duration::from_secs(10);
-/// What is buffered of a connection at most; longer headers are refused.
-const BUFFER_BYTES_MAX: usize = 64 * 1024;
-/// The time that requests under way have at the end.
-const DRAIN_TIME_MAX: Duration = Duration::from_secs(30);
-/// The time that clients then have to read their answers, or to finish the headers they have begun.
-const LAST_WORDS_TIME_MAX: Duration = Duration::from_secs(2);
-/// The pause after an accept that failed for want of file descriptors or memory.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Serves until `shutdown` is cancelled. Then nothing new is accepted, long polls and event streams
 /// end, and requests under way are answered. How long that takes is the requests' affair and not that of
@@ -81,7 +69,7 @@ async fn accept(listener: &TcpListener, shutdown: &CancellationToken) -> Option<
             Ok((stream, _)) => return Some(stream),
             Err(error) => {
                 tracing::warn!(%error, "a connection cannot be accepted");
-                shutdown.run_until_cancelled(tokio::time::sleep(ACCEPT_PAUSE)).await?;
+                shutdown.run_until_cancelled(tokio::time::sleep(limits::ACCEPT_PAUSE.to_std())).await?;
             }
         }
     }
@@ -95,7 +83,7 @@ async fn connection(stream: TcpStream, router: Router, shutdown: &CancellationTo
     let service =
         hyper::service::service_fn(move |request| answer(router.clone(), requests.clone(), closing.clone(), request));
     let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(HEADER_TIME_MAX).max_buf_size(BUFFER_BYTES_MAX);
+    http.timer(TokioTimer::new()).header_read_timeout(limits::HEAD_TIME_MAX.to_std()).max_buf_size(limits::HEAD_BYTES_MAX);
     let mut serving = std::pin::pin!(http.serve_connection(TokioIo::new(Wire::new(stream)), service));
     tokio::select! {
         // A connection that breaks is its client's affair.
@@ -130,10 +118,10 @@ async fn answer(
 
 #[expect(clippy::disallowed_methods, reason = "bounds the wait for tasks, which go on by themselves")]
 async fn drain(connections: &TaskTracker, requests: &TaskTracker) {
-    let worked = tokio::time::timeout(DRAIN_TIME_MAX, requests.wait()).await.is_ok();
-    let read = tokio::time::timeout(LAST_WORDS_TIME_MAX, connections.wait()).await.is_ok();
+    let worked = tokio::time::timeout(limits::SERVER_DRAIN_MAX.to_std(), requests.wait()).await.is_ok();
+    let read = tokio::time::timeout(limits::SERVER_LAST_WORDS_MAX.to_std(), connections.wait()).await.is_ok();
     // What arrived in those last moments was worked on as well.
-    let last = tokio::time::timeout(LAST_WORDS_TIME_MAX, requests.wait()).await.is_ok();
+    let last = tokio::time::timeout(limits::SERVER_LAST_WORDS_MAX.to_std(), requests.wait()).await.is_ok();
     if !(worked && read && last) {
         tracing::warn!(
             connections = connections.len(),

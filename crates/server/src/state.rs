@@ -15,9 +15,6 @@ use crate::host::Hosts;
 use crate::outline::Outlines;
 use crate::reading::Room;
 
-/// Connections served at once where nobody says otherwise.
-pub const CONNECTIONS_MAX: usize = 16_384;
-
 /// What this server cannot execute of an agent whose file is otherwise right: one text per problem.
 pub type AgentCheck = Arc<dyn Fn(&Agent) -> Vec<String> + Send + Sync>;
 
@@ -54,7 +51,8 @@ impl AppState {
     pub fn new(runtime: Runtime) -> Self {
         let closing = CancellationToken::new();
         let check_agent: AgentCheck = Arc::new(|_| Vec::new());
-        Self { check_agent, closing, connections_max: CONNECTIONS_MAX, hosts: Hosts::Any, ready: Vec::new(), runtime }
+        let connections_max = limits::CONNECTIONS_MAX;
+        Self { check_agent, closing, connections_max, hosts: Hosts::Any, ready: Vec::new(), runtime }
     }
 }
 

@@ -9,12 +9,11 @@ use aetheris_core::event::{Event, InvocationOutcome, Recorded};
 use aetheris_core::hash::Hash;
 use aetheris_core::id::{IdempotencyKey, JobId};
 use aetheris_core::ledger::{LedgerRow, LedgerStatus};
+use aetheris_core::limits;
 use aetheris_core::state::{Invocation, InvocationPhase, JobState};
 use aetheris_runtime::{OpError, Runtime};
 use aetheris_store::{EffectRow, ErrorKind, EventRow, History, JobRow, StoreError};
 
-/// Events read at a time: their payloads stand in memory together.
-const EVENTS_AT_ONCE: usize = 64;
 /// Differences that one check names.
 const NAMED_MAX: usize = 5;
 
@@ -27,7 +26,7 @@ pub async fn job(runtime: &Runtime, job: JobId) -> Result<Vec<CheckView>, OpErro
     let row = store.job(job).await?.ok_or(OpError::JobNotFound(job))?;
     let mut chain = Chain::new(job);
     while chain.seq < row.seq {
-        let rows = store.events(job, chain.seq, EVENTS_AT_ONCE).await?;
+        let rows = store.events(job, chain.seq, limits::VERIFY_EVENTS_MAX).await?;
         if rows.is_empty() {
             break;
         }

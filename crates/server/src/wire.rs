@@ -140,7 +140,7 @@ fn in_words(bytes: &[u8]) -> Option<Bytes> {
         "414" => uri_too_long(),
         "431" => Problem::new(
             ErrorCode::HeadersTooLarge,
-            "the first line and the headers are larger than the 64 KiB that are accepted",
+            format!("the first line and the headers are larger than the {} bytes that are accepted", limits::HEAD_BYTES_MAX),
         ),
         _ => return None,
     };

@@ -1,5 +1,7 @@
 //! Server-sent events: bytes in, messages out.
 
+use aetheris_core::limits;
+
 /// One message of a stream.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Message {
@@ -14,9 +16,6 @@ pub(super) struct Parser {
     has_data: bool,
 }
 
-/// Longest line that is taken; a stream with a longer one is not of our server.
-const LINE_BYTES_MAX: usize = 8 * 1024 * 1024;
-
 impl Parser {
     /// Takes a piece, and gives the messages that it completes; `None` for a stream that makes no sense.
     pub(super) fn feed(&mut self, piece: &[u8]) -> Option<Vec<Message>> {
@@ -29,7 +28,7 @@ impl Parser {
             start += length + 1;
         }
         self.rest.drain(..start);
-        (self.rest.len() <= LINE_BYTES_MAX).then_some(messages)
+        (self.rest.len() <= limits::STREAM_LINE_BYTES_MAX).then_some(messages)
     }
 
     fn line(&mut self, line: &str) -> Option<Message> {

@@ -83,10 +83,12 @@ fn refused(path: &Path, error: &aetheris_store::StoreError) -> Error {
 async fn hold(staged: &Staged, system: System, out: &Out) -> Result<usize, Error> {
     let store = wiring::open_sqlite(&staged.path, &system)?;
     let rt = Runtime::offline(store, system);
+    // What is paused is held already.
+    let statuses: Vec<_> = JobStatus::OPEN.into_iter().filter(|status| *status != JobStatus::Paused).collect();
     let (mut held, mut before) = (0, None);
     loop {
         let filter =
-            JobFilter { before, limit: limits::PAGE_JOBS_MAX, statuses: OPEN.to_vec(), ..JobFilter::default() };
+            JobFilter { before, limit: limits::PAGE_JOBS_MAX, statuses: statuses.clone(), ..JobFilter::default() };
         let page = rt.store.jobs(filter).await.map_err(anyhow::Error::from)?;
         held += hold_page(&rt, &page).await?;
         before = page.next;
@@ -96,9 +98,6 @@ async fn hold(staged: &Staged, system: System, out: &Out) -> Result<usize, Error
         out.note(&format!("{held} unfinished jobs held; going on"));
     }
 }
-
-/// What a job may be that is to be held.
-const OPEN: [JobStatus; 4] = [JobStatus::Pending, JobStatus::Running, JobStatus::Waiting, JobStatus::Parked];
 
 async fn hold_page(rt: &Runtime, page: &JobPage) -> Result<usize, Error> {
     let holds = page.jobs.iter().map(|row| rt.hold_restored(row.id));

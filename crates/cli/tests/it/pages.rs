@@ -51,9 +51,7 @@ fn the_http_page_has_every_code() {
         rows.flat_map(|row| row.split(" | ").next().unwrap().split('`').skip(1).step_by(2)).collect();
     told.sort_unstable();
     let mut known: Vec<&str> = aetheris_api::ErrorCode::ALL.iter().map(|code| code.as_str()).collect();
-    known.extend(["headers_too_large", "invalid_payload", "too_early", "uri_too_long"]);
     known.sort_unstable();
-    known.dedup();
     assert_eq!(told, known);
 }
 

@@ -78,7 +78,8 @@ impl Runtime {
     /// [`OpError`]: nothing of that name, no open doubt, too early, or no store.
     pub async fn resolve(&self, job: JobId, key: IdempotencyKey, resolution: Resolution) -> Result<Resolved, OpError> {
         if limits::is_longer(&resolution.note, limits::NOTE_CHARS_MAX) {
-            return Err(OpError::InvalidRequest("note: at most 4096 characters are accepted".to_owned()));
+            let bound = limits::NOTE_CHARS_MAX;
+            return Err(OpError::InvalidRequest(format!("note: at most {bound} characters are accepted")));
         }
         let row = self.store.job(job).await?.ok_or(OpError::JobNotFound(job))?;
         let plan = match row.plan_hash {

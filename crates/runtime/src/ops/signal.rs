@@ -53,7 +53,8 @@ impl Runtime {
     /// [`OpError`] as SPEC §7 orders the checks.
     pub async fn signal(&self, job: JobId, incoming: Signal) -> Result<SignalAnswer, OpError> {
         if limits::is_longer(&incoming.correlation_key, limits::CORRELATION_KEY_CHARS_MAX) {
-            return Err(OpError::InvalidRequest("correlation_key: at most 512 characters are accepted".to_owned()));
+            let bound = limits::CORRELATION_KEY_CHARS_MAX;
+            return Err(OpError::InvalidRequest(format!("correlation_key: at most {bound} characters are accepted")));
         }
         let id = SignalId::from_u128(self.system.ids.ordered());
         for _ in 0..limits::CONFLICT_RETRIES_MAX {

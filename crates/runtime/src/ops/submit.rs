@@ -50,22 +50,23 @@ pub struct Submitted {
 
 impl Submission {
     fn check(&self) -> Result<(), OpError> {
-        let invalid = |what: &str| Err(OpError::InvalidRequest(what.to_owned()));
+        let invalid = |what: String| Err(OpError::InvalidRequest(what));
+        let chars = limits::LABEL_CHARS_MAX;
         if self.labels.len() > limits::LABELS_MAX {
-            return invalid("labels: at most 32 are accepted");
+            return invalid(format!("labels: at most {} are accepted", limits::LABELS_MAX));
         }
         let too_long = |text: &str| limits::is_longer(text, limits::LABEL_CHARS_MAX);
         if self.labels.iter().any(|(key, value)| key.is_empty() || too_long(key) || too_long(value)) {
-            return invalid("labels: keys have 1 to 128 characters, values up to 128");
+            return invalid(format!("labels: keys have 1 to {chars} characters, values up to {chars}"));
         }
         if self.client_key.as_ref().is_some_and(|key| key.is_empty() || key.len() > limits::CLIENT_KEY_BYTES_MAX) {
-            return invalid("Idempotency-Key: 1 to 256 bytes are accepted");
+            return invalid(format!("Idempotency-Key: 1 to {} bytes are accepted", limits::CLIENT_KEY_BYTES_MAX));
         }
         if self.session.as_ref().is_some_and(|s| s.as_str().is_empty() || too_long(s.as_str())) {
-            return invalid("session_id: 1 to 128 characters are accepted");
+            return invalid(format!("session_id: 1 to {chars} characters are accepted"));
         }
         if self.deadline.is_some_and(|span| span == Span::ZERO || span > limits::SPAN_MAX) {
-            return invalid("deadline: must be longer than zero and at most ten years");
+            return invalid("deadline: must be longer than zero and at most ten years".to_owned());
         }
         Ok(())
     }

@@ -63,7 +63,9 @@ pub(super) async fn put(State(app): State<Shared>, AgentPath(name): AgentPath, p
     params.finish()?;
     let file = body.into_bytes();
     if file.len() > limits::AGENT_FILE_BYTES_MAX {
-        return Err(Failure::new(ErrorCode::PayloadTooLarge, "the file is larger than the 1 MiB that are accepted"));
+        let bound = limits::AGENT_FILE_BYTES_MAX;
+        let message = format!("the file is larger than the {bound} bytes that are accepted");
+        return Err(Failure::new(ErrorCode::PayloadTooLarge, message));
     }
     let source = String::from_utf8(file).map_err(|_| mistake("syntax", "", "the file is not UTF-8 text"))?;
     // Reading a large file takes a while; other requests go on meanwhile.

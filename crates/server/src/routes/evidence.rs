@@ -1,7 +1,5 @@
 //! What happened, and whether it still adds up.
 
-use std::time::Duration;
-
 use aetheris_api::{ReplayView, TraceView, VerifyView};
 use aetheris_core::hash::Hash;
 use aetheris_core::limits;
@@ -20,9 +18,6 @@ use crate::params::{JobPath, Params};
 use crate::reading::{Reading, aside, counted};
 use crate::state::Shared;
 use crate::{trace, verify};
-
-/// How long a verification waits for its turn.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Replay a job
 ///
@@ -80,7 +75,7 @@ impl<'a> Replayed<'a> {
 pub(super) async fn verify(State(app): State<Shared>, JobPath(job): JobPath, params: Params) -> Answer {
     params.finish()?;
     let busy = || Failure::rate_limited("as many jobs are verified as this server can at once; try again later");
-    let _place = app.replays.take(1, PATIENCE).await.ok_or_else(busy)?;
+    let _place = app.replays.take(1, limits::ANSWER_PATIENCE).await.ok_or_else(busy)?;
     let (runtime, handle) = (app.runtime().clone(), Handle::current());
     let checks = aside(move || handle.block_on(verify::job(&runtime, job))).await??;
     answer::ok(&VerifyView { valid: checks.iter().all(|check| check.ok), checks })

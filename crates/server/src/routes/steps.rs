@@ -1,7 +1,5 @@
 //! What steps were given and gave, and why a job is where it is.
 
-use std::time::Duration;
-
 use aetheris_api::{ErrorCode, StepPage, WhyView};
 use aetheris_core::id::NodeId;
 use aetheris_core::limits;
@@ -17,9 +15,6 @@ use crate::params::{JobPath, Params};
 use crate::reading::{Reading, aside};
 use crate::state::Shared;
 use crate::{outline, steps, why};
-
-/// How long a place among the pages that are made is waited for.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Values of steps
 ///
@@ -45,7 +40,7 @@ pub(super) async fn list(State(app): State<Shared>, JobPath(job): JobPath, mut p
     };
     params.finish()?;
     let reading = Reading::begin(&app).await?;
-    let place = app.step_pages.take(1, PATIENCE).await.ok_or_else(busy)?;
+    let place = app.step_pages.take(1, limits::ANSWER_PATIENCE).await.ok_or_else(busy)?;
     let (runtime, handle) = (app.runtime().clone(), Handle::current());
     // Read and rendered on a thread of its own: a job as a whole may be many megabytes.
     let bytes = aside(move || {
