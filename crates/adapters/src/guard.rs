@@ -18,7 +18,7 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use reqwest::Url;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 
-use crate::own::AtPort;
+use crate::own::{AtPort, NAT64};
 
 const fn v4(a: u8, b: u8, c: u8, d: u8, prefix: u8) -> Ipv4Net {
     Ipv4Net::new_assert(Ipv4Addr::new(a, b, c, d), prefix)
@@ -74,9 +74,6 @@ const NAMED_V6: [(Ipv6Net, &str); 8] = [
     (v6(0xfec0, 0, 0, 10), "site-local"),
     (v6(0xff00, 0, 0, 8), "multicast"),
 ];
-
-/// The well-known prefix by which networks without IPv4 reach public IPv4 addresses.
-pub(crate) const NAT64: Ipv6Net = v6(0x64, 0xff9b, 0, 96);
 
 /// Decides which addresses tools may reach.
 #[derive(Debug, Clone, Default)]

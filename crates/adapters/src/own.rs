@@ -4,10 +4,13 @@
 //! model must therefore never become one, neither by an address nor by a name or a redirect.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
 use crate::exchange::is_out_of_files;
-use crate::guard::NAT64;
+use ipnet::Ipv6Net;
+
+/// The well-known prefix by which networks without IPv4 reach public IPv4 addresses.
+pub(crate) const NAT64: Ipv6Net = Ipv6Net::new_assert(Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, 0, 0), 96);
 
 /// Knows at which addresses the live processes of this store listen.
 pub trait OwnAddresses: Send + Sync {
