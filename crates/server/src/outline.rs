@@ -16,7 +16,7 @@ use aetheris_core::state::{Ending, JobState, Output};
 use aetheris_core::step::StepStatus;
 use aetheris_runtime::OpError;
 use aetheris_store::{EventRow, JobRow, Store};
-use tokio::sync::{Mutex as Turn, OwnedMutexGuard};
+use tokio::sync::OwnedMutexGuard;
 
 use crate::error::Failure;
 use crate::reading::{Reading, aside};
@@ -233,15 +233,15 @@ struct Kept {
 struct Entry {
     bytes: usize,
     last_asked: u64,
-    outline: Arc<Turn<Outline>>,
+    outline: Arc<tokio::sync::Mutex<Outline>>,
 }
 
 impl Outlines {
-    fn of(&self, job: JobId) -> Arc<Turn<Outline>> {
+    fn of(&self, job: JobId) -> Arc<tokio::sync::Mutex<Outline>> {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         kept.asked += 1;
         let asked = kept.asked;
-        let fresh = || Entry { bytes: 0, last_asked: 0, outline: Arc::new(Turn::new(Outline::new(job))) };
+        let fresh = || Entry { bytes: 0, last_asked: 0, outline: Arc::new(tokio::sync::Mutex::new(Outline::new(job))) };
         let entry = kept.jobs.entry(job).or_insert_with(fresh);
         entry.last_asked = asked;
         Arc::clone(&entry.outline)

@@ -24,7 +24,7 @@ pub(crate) const WAL: &str = "-wal";
 pub(crate) const SHM: &str = "-shm";
 /// The journal of a database without a log.
 pub(crate) const JOURNAL: &str = "-journal";
-/// Which clocks its processes have ([`crate::presence`]).
+/// Which clocks its processes have ([`crate::clock_guard`]).
 pub(crate) const CLOCK: &str = "-clock";
 /// Who waits for the next transaction ([`crate::turn`]).
 pub(crate) const TURN: &str = "-turn";

@@ -31,7 +31,7 @@
 //! # Time
 //!
 //! `aetheris_store::clock` makes the store's clock of the host's: never below the highest value stored, by whichever
-//! process, without writing it with every transaction. `presence` keeps processes with other clocks away.
+//! process, without writing it with every transaction. `clock_guard` keeps processes with other clocks away.
 //!
 //! # What can be claimed
 //!
@@ -50,6 +50,7 @@
 
 mod agents;
 mod claim;
+mod clock_guard;
 mod codes;
 mod commit;
 mod copy;
@@ -63,7 +64,6 @@ mod migrate;
 mod network;
 mod open;
 mod pool;
-mod presence;
 mod queries;
 mod read;
 mod rows;

@@ -23,13 +23,13 @@ use aetheris_store::{
 use tokio::sync::{Semaphore, oneshot};
 
 use crate::claim::{RawClaim, Standing};
+use crate::clock_guard::ClockGuard;
 use crate::error::Trouble;
 use crate::file::{self, Identity, Still, Whose};
 use crate::history::{Bound, Looked};
 use crate::migrate;
 use crate::open::{self, SqliteOptions};
 use crate::pool::Pool;
-use crate::presence::Presence;
 use crate::read::Reads;
 use crate::seen::Seen;
 use crate::stats::Stats;
@@ -45,7 +45,7 @@ pub struct SqliteStore {
     folder: PathBuf,
     hints: Hints,
     pool: Pool,
-    _presence: Option<Presence>,
+    _clock_guard: Option<ClockGuard>,
     requests: Option<Sender<Request>>,
     slots: Arc<Semaphore>,
     stats: Arc<Stats>,
@@ -67,7 +67,7 @@ impl SqliteStore {
     fn start(options: SqliteOptions) -> Result<Self, Trouble> {
         let clock = Arc::new(StoreClock::new(Arc::clone(&options.clock)));
         let whose = open::admit(&options.path)?;
-        let presence = Presence::take(&options.path, options.clock.boot_id())?;
+        let clock_guard = ClockGuard::take(&options.path, options.clock.boot_id())?;
         let conn = open::writer(&options, whose)?;
         let seen = options.custody.map(|custody| Seen::take(&conn, &options.path, custody)).transpose()?;
         let turn = Turn::open(&options.path)?;
@@ -103,7 +103,7 @@ impl SqliteStore {
             folder: open::folder(&options.path).to_owned(),
             hints,
             pool,
-            _presence: Some(presence),
+            _clock_guard: Some(clock_guard),
             requests: Some(requests),
             slots,
             stats,
@@ -140,7 +140,7 @@ impl SqliteStore {
             folder: open::folder(path).to_owned(),
             hints: Hints::default(),
             pool,
-            _presence: None,
+            _clock_guard: None,
             requests: None,
             slots: Arc::new(Semaphore::new(limits::WRITER_QUEUE_MAX)),
             stats: Arc::default(),

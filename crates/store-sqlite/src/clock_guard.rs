@@ -23,11 +23,11 @@ const LOOK: Duration = Duration::from_millis(2);
 
 /// This process among those that have the file open, for as long as it lives.
 #[derive(Debug)]
-pub(crate) struct Presence {
+pub(crate) struct ClockGuard {
     _held: File,
 }
 
-impl Presence {
+impl ClockGuard {
     /// Joins those who have the file open, or is the first of them.
     pub(crate) fn take(database: &Path, clocks: BootId) -> Result<Self, Trouble> {
         let path = beside(database, CLOCK);
@@ -75,18 +75,18 @@ mod tests {
 
     #[test]
     fn processes_with_other_clocks_are_refused_while_one_lives() {
-        let folder = std::env::temp_dir().join(format!("aetheris-presence-{}", std::process::id()));
+        let folder = std::env::temp_dir().join(format!("aetheris-clock-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let database = folder.join("aetheris.db");
         let (here, there) = (BootId::from_u128(1), BootId::from_u128(2));
-        let first = Presence::take(&database, here).unwrap();
-        let second = Presence::take(&database, here).unwrap();
+        let first = ClockGuard::take(&database, here).unwrap();
+        let second = ClockGuard::take(&database, here).unwrap();
         drop(first);
-        let error = Presence::take(&database, there).unwrap_err().to_string();
+        let error = ClockGuard::take(&database, there).unwrap_err().to_string();
         assert!(error.contains("other clocks") && error.contains(&here.to_string()), "{error}");
         drop(second);
-        let moved = Presence::take(&database, there).unwrap();
-        assert!(Presence::take(&database, here).is_err());
+        let moved = ClockGuard::take(&database, there).unwrap();
+        assert!(ClockGuard::take(&database, here).is_err());
         drop(moved);
         std::fs::remove_dir_all(&folder).unwrap();
     }
