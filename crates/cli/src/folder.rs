@@ -10,7 +10,7 @@ pub(crate) const LOCK: &str = "aetheris.lock";
 /// The file that names the process ([`crate::pid`]).
 pub(crate) const PID: &str = "aetheris.pid";
 /// What the folder in which processes say where they listen has in place of the database's extension
-/// ([`crate::presence`]): its name does not begin with the database's, so that what is done to `aetheris.db*` is not
+/// ([`crate::listen_addresses`]): its name does not begin with the database's, so that what is done to `aetheris.db*` is not
 /// done to it.
 pub(crate) const LIVE: &str = "live";
 

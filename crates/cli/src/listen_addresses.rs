@@ -20,7 +20,7 @@ use crate::folder::LIVE;
 
 /// What this process says of itself, and what it reads of the others.
 #[derive(Debug, Default)]
-pub(crate) struct Presence {
+pub(crate) struct ListenAddresses {
     /// Where all processes of the database look; none for a store in memory, which is one process's own.
     folder: Option<PathBuf>,
     own: Mutex<Own>,
@@ -33,7 +33,7 @@ struct Own {
     held: Option<(File, PathBuf)>,
 }
 
-impl Presence {
+impl ListenAddresses {
     /// Of the processes of a database.
     pub(crate) fn beside(database: &Path) -> Self {
         Self { folder: Some(database.with_extension(LIVE)), own: Mutex::default() }
@@ -57,7 +57,7 @@ impl Presence {
     }
 }
 
-impl OwnAddresses for Presence {
+impl OwnAddresses for ListenAddresses {
     fn listening(&self) -> io::Result<Vec<SocketAddr>> {
         let mut all = self.own().addresses.clone();
         for path in self.folder.as_deref().map(files).transpose()?.unwrap_or_default() {
@@ -77,7 +77,7 @@ impl OwnAddresses for Presence {
     }
 }
 
-impl Drop for Presence {
+impl Drop for ListenAddresses {
     fn drop(&mut self) {
         if let Some((_, path)) = self.own().held.take() {
             // Without its lock it says nothing: whoever starts next removes it.
@@ -130,7 +130,7 @@ fn files(folder: &Path) -> io::Result<Vec<PathBuf>> {
         if !entry.file_name().as_encoded_bytes().starts_with(b".") {
             paths.push(entry.path());
         }
-        if paths.len() > limits::PRESENCES_MAX {
+        if paths.len() > limits::LISTENERS_MAX {
             return Err(io::Error::other(format!("{} has too many files", folder.display())));
         }
     }
@@ -143,22 +143,22 @@ mod tests {
 
     #[test]
     fn every_process_of_a_database_knows_where_the_live_ones_listen() {
-        let folder = std::env::temp_dir().join(format!("aetheris-presence-{}", std::process::id()));
+        let folder = std::env::temp_dir().join(format!("aetheris-listen-{}", std::process::id()));
         let database = folder.join("aetheris.db");
         let [a, b]: [SocketAddr; 2] = ["127.0.0.1:1111", "[::]:2222"].map(|text| text.parse().unwrap());
-        let worker = Presence::beside(&database);
+        let worker = ListenAddresses::beside(&database);
         assert_eq!(worker.listening().unwrap(), []);
-        let (first, second) = (Presence::beside(&database), Presence::beside(&database));
+        let (first, second) = (ListenAddresses::beside(&database), ListenAddresses::beside(&database));
         first.announce(InstanceId::from_u128(1), a).unwrap();
         second.announce(InstanceId::from_u128(2), b).unwrap();
-        let known = |presence: &Presence| {
-            let mut all = presence.listening().unwrap();
+        let known = |of: &ListenAddresses| {
+            let mut all = of.listening().unwrap();
             all.sort_unstable();
             all.dedup();
             all
         };
-        for presence in [&worker, &first, &second] {
-            assert_eq!(known(presence), [a, b]);
+        for process in [&worker, &first, &second] {
+            assert_eq!(known(process), [a, b]);
         }
         // Ended in good order: its file is gone. Killed: its file is there, and nobody holds it.
         drop(first);
@@ -166,10 +166,10 @@ mod tests {
         let held = second.own().held.take().unwrap();
         drop((second, held));
         assert_eq!((known(&worker), std::fs::read_dir(folder.join("aetheris.live")).unwrap().count()), (vec![], 1));
-        let third = Presence::beside(&database);
+        let third = ListenAddresses::beside(&database);
         third.announce(InstanceId::from_u128(3), a).unwrap();
         assert_eq!(std::fs::read_dir(folder.join("aetheris.live")).unwrap().count(), 1);
-        let alone = Presence::default();
+        let alone = ListenAddresses::default();
         alone.announce(InstanceId::from_u128(4), b).unwrap();
         assert_eq!((known(&worker), known(&alone)), (vec![a], vec![b]));
         drop(third);
@@ -178,15 +178,15 @@ mod tests {
 
     #[test]
     fn what_cannot_be_read_is_no_answer() {
-        let folder = std::env::temp_dir().join(format!("aetheris-presence-bad-{}", std::process::id()));
-        let presence = Presence::beside(&folder.join("aetheris.db"));
+        let folder = std::env::temp_dir().join(format!("aetheris-listen-bad-{}", std::process::id()));
+        let process = ListenAddresses::beside(&folder.join("aetheris.db"));
         let path = folder.join("aetheris.live");
         std::fs::create_dir_all(&path).unwrap();
         std::fs::write(path.join("inst"), b"nonsense").unwrap();
-        assert_eq!(presence.listening().unwrap(), [], "nobody holds it");
+        assert_eq!(process.listening().unwrap(), [], "nobody holds it");
         let held = File::open(path.join("inst")).unwrap();
         held.lock().unwrap();
-        assert!(presence.listening().is_err());
+        assert!(process.listening().is_err());
         std::fs::remove_dir_all(folder).unwrap();
     }
 }

@@ -9,15 +9,14 @@ use aetheris_core::id::{InstanceId, WorkerId};
 use aetheris_core::limits;
 use aetheris_core::plan::NodeKind;
 use aetheris_core::time::Span;
-use aetheris_runtime::pulse::Pulse;
 use aetheris_runtime::{Models, Runtime, Settings, Tools};
 use aetheris_scheduler::SweepOptions;
 use aetheris_server::state::AgentCheck;
-use aetheris_server::{AppState, Hosts, ReadyCheck};
+use aetheris_server::{AppState, Hosts};
 use aetheris_store::memory::MemoryStore;
 use aetheris_store::system::System;
-use aetheris_store::vital::{self, OnDeath, Vital};
-use aetheris_store::{ErrorKind, Store};
+use aetheris_store::vital::Vital;
+use aetheris_store::{ErrorKind, Store, StoreError};
 pub use aetheris_store_sqlite::{Backed, ENDINGS, Progress, Staged, backup, stage};
 use aetheris_store_sqlite::{Custody, EXIT_IO, SqliteOptions, SqliteStore};
 use aetheris_worker::{StopSignals, Worker, WorkerOptions};
@@ -26,8 +25,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::{Config, Environment, StoreKind};
 use crate::error::Error;
-use crate::logging;
-use crate::presence::Presence;
+use crate::last_words::{self, on_death};
+use crate::listen_addresses::ListenAddresses;
+use crate::open_files;
+use crate::pulses::Pulses;
+use crate::role::Role;
 use crate::supervise::Tasks;
 
 /// The parts that every kind of process has.
@@ -45,55 +47,13 @@ pub struct Wired {
     /// Files that this process may have open.
     pub open_files: u64,
     /// Where the processes of its store listen.
-    pub(crate) presence: Arc<Presence>,
+    pub(crate) listen_addresses: Arc<ListenAddresses>,
     /// Signs of life of its loops.
     pub pulses: Pulses,
     /// What it is for.
     pub role: Role,
     /// Its tools.
     pub toolbox: Arc<Toolbox>,
-}
-
-/// Signs of life of the loops of a process.
-#[derive(Debug, Clone, Default)]
-pub struct Pulses {
-    /// The one that renews leases.
-    pub keeper: Pulse,
-    /// The one that takes back jobs whose lease is over.
-    pub leases: Pulse,
-    /// The one that fires timers.
-    pub timers: Pulse,
-}
-
-/// What a process is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Role {
-    /// API and worker, for one machine: its tools may reach loopback.
-    Dev,
-    /// The API alone. It runs no step, so that it needs no key of a model.
-    Serve,
-    /// The worker alone.
-    Worker,
-}
-
-impl Role {
-    /// Whether it runs steps: it has a worker.
-    #[must_use]
-    pub const fn runs_steps(self) -> bool {
-        match self {
-            Self::Dev | Self::Worker => true,
-            Self::Serve => false,
-        }
-    }
-
-    /// Whether its tools may reach loopback.
-    #[must_use]
-    pub const fn allows_loopback(self) -> bool {
-        match self {
-            Self::Dev => true,
-            Self::Serve | Self::Worker => false,
-        }
-    }
 }
 
 /// Opens the configured store.
@@ -119,6 +79,14 @@ pub fn open_sqlite(path: &Path, system: &System) -> Result<Arc<dyn Store>, Error
     open_database(path, system, None)
 }
 
+/// Opens a database for reading, with so many threads: nothing is made and nothing changed.
+///
+/// # Errors
+/// There is no database of this program, or it cannot be read.
+pub fn open_read_only(path: &Path, readers: usize) -> Result<Arc<SqliteStore>, StoreError> {
+    SqliteStore::open_read_only(path, &System::machine().clock, readers).map(Arc::new)
+}
+
 fn open_database(path: &Path, system: &System, custody: Option<Custody>) -> Result<Arc<dyn Store>, Error> {
     if let Some(folder) = path.parent() {
         let failed = |error| anyhow::anyhow!("the folder {} cannot be made: {error}", folder.display());
@@ -128,13 +96,7 @@ fn open_database(path: &Path, system: &System, custody: Option<Custody>) -> Resu
         clock: Arc::clone(&system.clock),
         custody,
         on_death: on_death(),
-        on_fatal: Arc::new(|error| {
-            vital::end_process(EXIT_IO, || {
-                let what = "the disk failed; the process ends, and the next one recovers from what is on it";
-                logging::say_error(&format!("{what}: {error}"));
-                logging::flush();
-            })
-        }),
+        on_fatal: Arc::new(|error| last_words::disk_failed(error, EXIT_IO)),
         ..SqliteOptions::new(path)
     };
     let store = SqliteStore::open(options).map_err(|error| {
@@ -148,51 +110,6 @@ fn open_database(path: &Path, system: &System, custody: Option<Custody>) -> Resu
     Ok(Arc::new(store))
 }
 
-/// The end of a process of which a thread has ended that it needs: said, and done whether or not anybody hears.
-fn on_death() -> OnDeath {
-    Arc::new(|name| {
-        vital::end_process(vital::EXIT_DIED, || {
-            logging::say_error(&died(name));
-            logging::flush();
-        })
-    })
-}
-
-/// What is said where a thread or task has ended that must not.
-pub(crate) fn died(name: &str) -> String {
-    format!("`{name}` has ended unasked; the process ends, to be started again: what was accepted is on the disk")
-}
-
-/// Raises this process's soft limit of open files to the hard one, and says what it is then. Connections, tools and
-/// the store need one each, and the usual soft limit of 1,024 is for programs that use `select`.
-#[must_use]
-pub fn raise_open_files() -> u64 {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let limit = getrlimit(Resource::Nofile);
-    let wanted = limit.maximum.unwrap_or(OPEN_FILES_MAX).min(OPEN_FILES_MAX);
-    let current = limit.current.unwrap_or(u64::MAX);
-    if current >= wanted {
-        return current;
-    }
-    let raised = setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum: limit.maximum });
-    // Where it is forbidden, what there is has to do.
-    if raised.is_ok() { wanted } else { current }
-}
-
-/// Connections that may be served at once with so many open files: half of them, less what the store needs. The other
-/// half is for the tools.
-fn connections_max(open_files: u64) -> usize {
-    let half = usize::try_from(open_files / 2).unwrap_or(usize::MAX);
-    half.saturating_sub(OPEN_FILES_OF_THE_STORE).clamp(CONNECTIONS_MIN, limits::CONNECTIONS_MAX)
-}
-
-/// More open files than this are not asked for: each costs the kernel memory.
-const OPEN_FILES_MAX: u64 = 1 << 16;
-/// Open files that the store, the log and the runtime need.
-const OPEN_FILES_OF_THE_STORE: usize = 64;
-/// The fewest connections that a server serves at once, however few files it may open.
-const CONNECTIONS_MIN: usize = 16;
-
 impl Wired {
     /// Puts the parts together. `moved` says that the data folder was moved and its original is gone.
     ///
@@ -201,11 +118,11 @@ impl Wired {
     pub fn new(config: Config, env: &Environment, role: Role, moved: bool) -> Result<Self, Error> {
         let system = System::machine();
         let store = open_store(&config, &system, moved)?;
-        let presence = Arc::new(match config.jobstore.kind {
-            StoreKind::Memory => Presence::default(),
-            StoreKind::Sqlite => Presence::beside(&config.jobstore.sqlite.path),
+        let listen_addresses = Arc::new(match config.jobstore.kind {
+            StoreKind::Memory => ListenAddresses::default(),
+            StoreKind::Sqlite => ListenAddresses::beside(&config.jobstore.sqlite.path),
         });
-        let own = Arc::clone(&presence) as Arc<dyn OwnAddresses>;
+        let own = Arc::clone(&listen_addresses) as Arc<dyn OwnAddresses>;
         let toolbox = Arc::new(toolbox(&config, env, role, own)?);
         let models = Arc::new(models(&config, env, role)?);
         let defaults = Settings::default();
@@ -220,8 +137,8 @@ impl Wired {
             rt.models = Arc::clone(&models) as Arc<dyn Models>;
             rt.tools = Arc::clone(&toolbox) as Arc<dyn Tools>;
         }
-        let (open_files, pulses, stop) = (raise_open_files(), Pulses::default(), StopSignals::default());
-        Ok(Self { config, instance, rt, stop, models, open_files, presence, pulses, role, toolbox })
+        let (open_files, pulses, stop) = (open_files::raise(), Pulses::default(), StopSignals::default());
+        Ok(Self { config, instance, rt, stop, models, open_files, listen_addresses, pulses, role, toolbox })
     }
 
     /// What this process cannot execute of an agent whose file is valid.
@@ -285,39 +202,16 @@ impl Wired {
     /// The state of the HTTP server.
     #[must_use]
     pub fn app_state(&self) -> AppState {
-        let mut ready = vec![self.beating("timers", &self.pulses.timers), self.beating("leases", &self.pulses.leases)];
-        if self.role.runs_steps() {
-            ready.push(self.beating("lease-keeper", &self.pulses.keeper));
-        }
+        let ready = self.pulses.checks(self.role, self.config.worker.heartbeat, &self.rt.system.clock);
         let server = &self.config.server;
         // Whoever is out of reach is not to be reached by a name that someone else chose.
         let hosts = if server.listen.ip().is_loopback() { Hosts::Own(server.hosts.clone()) } else { Hosts::Any };
         AppState {
             check_agent: self.check_agent(),
-            connections_max: connections_max(self.open_files),
+            connections_max: open_files::connections_max(self.open_files),
             hosts,
             ready,
             ..AppState::new(self.rt.clone())
-        }
-    }
-
-    /// Whether a loop has come round lately: within its longest pause, twice, and the time that a store which is busy
-    /// may take.
-    fn beating(&self, name: &str, pulse: &Pulse) -> ReadyCheck {
-        let (pulse, clock) = (pulse.clone(), Arc::clone(&self.rt.system.clock));
-        let patience = self.config.worker.heartbeat.to_std() * 2 + limits::PULSE_GRACE.to_std();
-        let began = clock.boot();
-        ReadyCheck {
-            name: name.to_owned(),
-            look: Arc::new(move || {
-                let silent = pulse.silent_for(clock.as_ref());
-                let since = silent.unwrap_or_else(|| clock.boot().saturating_sub(began));
-                let ago = Span::from_std(Duration::from_secs(since.as_secs()));
-                if since > patience {
-                    return Err(format!("it has not come round for {ago}"));
-                }
-                Ok(format!("it came round {ago} ago"))
-            }),
         }
     }
 
@@ -336,8 +230,8 @@ impl Wired {
         let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }.map_err(failed)?;
         socket.set_reuseaddr(true).and_then(|()| socket.bind(address)).map_err(failed)?;
         // Every process of the store knows before anybody can connect: no tool of theirs may.
-        self.presence.announce(self.instance, socket.local_addr().map_err(failed)?)?;
-        socket.listen(BACKLOG).map_err(failed)
+        self.listen_addresses.announce(self.instance, socket.local_addr().map_err(failed)?)?;
+        socket.listen(limits::BACKLOG_MAX).map_err(failed)
     }
 }
 
@@ -346,7 +240,7 @@ impl Wired {
 /// # Errors
 /// An adapter cannot be set up.
 pub fn agent_check(config: &Config, env: &Environment, role: Role) -> Result<AgentCheck, Error> {
-    let toolbox = toolbox(config, env, role, Arc::new(Presence::default()))?;
+    let toolbox = toolbox(config, env, role, Arc::new(ListenAddresses::default()))?;
     Ok(check_by(Arc::new(toolbox), Arc::new(models(config, env, role)?)))
 }
 
@@ -364,9 +258,6 @@ fn check_by(toolbox: Arc<Toolbox>, models: Arc<ModelBook>) -> AgentCheck {
         tools.chain(agent.plan.nodes.iter().filter_map(unknown_model)).collect()
     })
 }
-
-/// Connections that may wait to be accepted.
-const BACKLOG: u32 = 1024;
 
 fn toolbox(config: &Config, env: &Environment, role: Role, own: Arc<dyn OwnAddresses>) -> Result<Toolbox, Error> {
     let mut networks = Vec::new();
@@ -403,27 +294,4 @@ fn models(config: &Config, env: &Environment, role: Role) -> Result<ModelBook, E
         });
     }
     Ok(builder.build().map_err(anyhow::Error::from)?)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn connections_leave_files_for_the_store_and_the_tools() {
-        for (files, connections) in [(0, 16), (256, 64), (1_024, 448), (4_096, 1_984), (65_536, 16_384)] {
-            assert_eq!(connections_max(files), connections, "{files}");
-        }
-        assert_eq!(connections_max(u64::MAX), 16_384);
-    }
-
-    #[test]
-    fn the_soft_limit_of_open_files_is_raised() {
-        let before = rustix::process::getrlimit(rustix::process::Resource::Nofile);
-        let raised = raise_open_files();
-        let after = rustix::process::getrlimit(rustix::process::Resource::Nofile);
-        assert_eq!(after.current.unwrap_or(u64::MAX), raised);
-        let wanted = before.maximum.unwrap_or(u64::MAX).min(OPEN_FILES_MAX);
-        assert!(raised >= wanted && after.maximum == before.maximum, "{before:?} {after:?}");
-    }
 }

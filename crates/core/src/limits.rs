@@ -167,7 +167,7 @@ pub const CLAIM_JOBS_MAX: usize = 512;
 /// Slots of one worker.
 pub const WORKER_SLOTS_MAX: usize = 4_096;
 /// Processes of one database that listen at once, live ones and those that died since the last start.
-pub const PRESENCES_MAX: usize = 1_024;
+pub const LISTENERS_MAX: usize = 1_024;
 /// Followers of one job that a process serves at once.
 pub const FOLLOWERS_MAX: usize = 10_000;
 /// Times a write whose expected sequence has moved is folded again and retried.
@@ -203,6 +203,14 @@ pub const BODY_ROOM_PATIENCE: Span = Span::from_millis(250);
 pub const BODY_REST_TIME_MAX: Span = Span::from_secs(5);
 /// Bytes of such a rest.
 pub const BODY_REST_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Files that a process may have open at most: each costs the kernel memory.
+pub const OPEN_FILES_MAX: u64 = 1 << 16;
+/// Open files that the store, the log and the runtime need.
+pub const STORE_FILES_MAX: usize = 64;
+/// Fewest connections that a server serves at once, however few files it may open.
+pub const CONNECTIONS_MIN: usize = 16;
+/// Connections that may wait to be accepted.
+pub const BACKLOG_MAX: u32 = 1_024;
 /// Connections that a server serves at once where nothing says otherwise.
 pub const CONNECTIONS_MAX: usize = 16_384;
 /// Largest first line and headers of a request, in bytes: what is buffered of a connection.

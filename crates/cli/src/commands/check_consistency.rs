@@ -6,15 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aetheris_check::{ClientHistory, Report, Survey};
-use aetheris_store::system::SystemClock;
 use aetheris_store::{ErrorKind, Store, StoreError};
-use aetheris_store_sqlite::SqliteStore;
 use tokio::task::JoinSet;
 
 use super::Context;
 use crate::args;
 use crate::error::{Error, counted};
 use crate::exit::Exit;
+use crate::wiring;
 
 /// How often the progress is told.
 const TOLD_EVERY: Duration = Duration::from_millis(500);
@@ -51,8 +50,7 @@ fn unreadable(path: &Path, error: &StoreError) -> Error {
 
 async fn check(path: &Path) -> Result<Report, StoreError> {
     let hands = std::thread::available_parallelism().map_or(1, usize::from);
-    let clock: Arc<dyn aetheris_store::system::Clock> = Arc::new(SystemClock);
-    let store = Arc::new(SqliteStore::open_read_only(path, &clock, hands)?);
+    let store = wiring::open_read_only(path, hands)?;
     let survey = Arc::new(Survey::new(&[], &ClientHistory::default()));
     let mut tasks = JoinSet::new();
     // One reads while another checks what it has read.

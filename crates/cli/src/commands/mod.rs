@@ -13,13 +13,16 @@ mod follow;
 mod guarantees;
 mod init;
 mod jobs;
+mod lifecycle;
 mod outside;
 mod pause;
 pub mod prove;
 mod restore;
 mod send;
+pub mod serve;
 mod signal;
 mod waits;
+pub mod worker;
 
 use std::path::Path;
 
@@ -112,7 +115,7 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Error> {
         }
         Command::Serve(given) => {
             let config = context.configured(Some(&given.config), &[])?;
-            Box::pin(dev::serve(config, given.moved, context)).await
+            Box::pin(serve::run(config, given.moved, context)).await
         }
         Command::Prove(given) => {
             let config = given.config.as_deref();
@@ -123,7 +126,7 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Error> {
         }
         Command::Worker(given) => {
             let config = context.configured(Some(&given.config), &[])?;
-            Box::pin(dev::worker(config, given.moved, context)).await
+            Box::pin(worker::run(config, given.moved, context)).await
         }
         Command::Backup(given) => {
             let config = local(given.config.as_deref(), given.data.as_deref(), context)?;

@@ -34,7 +34,7 @@ pub(super) async fn run(given: &args::Restore, config: &Config, context: &Contex
     }
     let system = System::machine();
     let database = config.jobstore.sqlite.path.clone();
-    let lock = DataLock::take(super::dev::data_folder(config), InstanceId::from_u128(system.ids.secret()))?;
+    let lock = DataLock::take(config.data_folder(), InstanceId::from_u128(system.ids.secret()))?;
     let (file, at, mut told) = (given.file.clone(), database.clone(), teller(&context.out, "restore"));
     let clock = Arc::clone(&system.clock);
     let staged = blocking(move || wiring::stage(&file, &at, clock.as_ref(), &mut told)).await?;

@@ -75,6 +75,15 @@ pub struct Config {
     pub settings: Vec<Setting>,
 }
 
+impl Config {
+    /// The folder of the database: what `--data` names, or where the configuration puts the file.
+    #[must_use]
+    pub fn data_folder(&self) -> &Path {
+        let folder = self.jobstore.sqlite.path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        folder.unwrap_or(Path::new("."))
+    }
+}
+
 /// Where jobs and their events are kept.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -14,7 +14,8 @@ use super::server::{Ran, run};
 use crate::config::{self, Environment, Override};
 use crate::error::Error;
 use crate::exit::Exit;
-use crate::wiring::{Role, Wired};
+use crate::role::Role;
+use crate::wiring::Wired;
 
 const AGENT: &str = "agent: a\nplan:\n  nodes:\n    - { id: w, kind: wait, wait_type: human, correlation_key: k }\n";
 

@@ -1,0 +1,139 @@
+//! How `dev`, `serve` and `worker` live: they say that they are ready, run until they are told to stop, and end in good
+//! order.
+
+use aetheris_store::system::{Clock as _, SystemClock};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use crate::config::StoreKind;
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::last_words::died;
+use crate::logging;
+use crate::out::Out;
+use crate::supervise::{Ended, Tasks};
+use crate::wiring::Wired;
+
+/// Runs until SIGTERM or SIGINT, then drains: no new claims and steps, what runs ends, the rest is given
+/// back. A second signal gives up calls that have left as well. A task that ends before that ends the process too:
+/// it drains in the same way, for as long as `worker.drain_timeout` at most.
+pub(super) async fn until_stopped(
+    wired: &Wired,
+    mut signals: StopRequests,
+    background: &CancellationToken,
+    mut tasks: Tasks,
+    out: &Out,
+) -> Result<Exit, Error> {
+    let died = tokio::select! {
+        biased;
+        ended = tasks.next() => ended,
+        () = signals.next() => None,
+    };
+    match died {
+        None => {
+            aetheris_fault::crash_point!("stop.asked");
+            logging::say(out, STOPPING);
+        }
+        Some(ended) => {
+            logging::say_error(&died_text(ended));
+        }
+    }
+    wired.stop.drain.cancel();
+    background.cancel();
+    let drain_timeout = wired.config.worker.drain_timeout;
+    let abandon = wired.stop.abandon.clone();
+    let ended = async {
+        let mut panicked = None;
+        while let Some(ended) = tasks.next().await {
+            panicked = panicked.or(Some(ended).filter(|ended| ended.panicked));
+        }
+        panicked
+    };
+    let insisted = async {
+        signals.next().await;
+        abandon.cancel();
+        std::future::pending::<()>().await;
+    };
+    // A call that has left keeps its own timeout, however long; after this time people are told so.
+    let patient = async {
+        tokio::time::sleep(drain_timeout.to_std()).await;
+        if died.is_some() {
+            return;
+        }
+        logging::say(
+            out,
+            &format!(
+                "still waiting after {drain_timeout}: calls of at_most_once tools that have left keep their own timeouts"
+            ),
+        );
+        std::future::pending::<()>().await;
+    };
+    let panicked = tokio::select! {
+        panicked = ended => panicked,
+        () = insisted => None,
+        () = patient => None,
+    };
+    if let Some(ended) = panicked {
+        logging::say_error(&died_text(ended));
+    }
+    tracing::info!("stopped");
+    Ok(if died.or(panicked).is_some() { Exit::Died } else { Exit::Done })
+}
+
+fn died_text(ended: Ended) -> String {
+    let how = if ended.panicked { " by a bug" } else { "" };
+    format!("{}{how}", died(ended.name))
+}
+
+/// Says that the process is ready, on stdout for whoever started it and in the log. Nobody has to read it.
+pub(super) fn announce(out: &Out, wired: &Wired, ready: &str, address: Option<std::net::SocketAddr>) {
+    let url = address.map(|address| format!("http://{address}"));
+    let line = if logging::is_json() {
+        serde_json::json!({ "level": "INFO", "listening": url, "message": ready, "timestamp": SystemClock.wall().to_string() })
+            .to_string()
+    } else {
+        ready.to_owned()
+    };
+    if let Err(error) = out.line(&line) {
+        tracing::debug!(%error, "stdout cannot be written");
+    }
+    let store = match wired.config.jobstore.kind {
+        StoreKind::Memory => "memory".to_owned(),
+        StoreKind::Sqlite => wired.config.jobstore.sqlite.path.display().to_string(),
+    };
+    let (instance, version) = (wired.instance, env!("CARGO_PKG_VERSION"));
+    tracing::info!(%instance, version, store, listening = url.unwrap_or_default(), open_files = wired.open_files, "started");
+}
+
+const STOPPING: &str = "stopping: no new claims, jobs are given back, calls that have left are awaited. Stop again to stop waiting for them";
+
+pub(super) fn start_server(wired: &Wired, listener: TcpListener, tasks: &mut Tasks, background: &CancellationToken) {
+    let served = aetheris_server::serve(listener, wired.app_state(), background.clone());
+    tasks.spawn("server", async move {
+        aetheris_fault::crash_point!("vital.server");
+        if let Err(error) = served.await {
+            tracing::error!(%error, "the server has ended");
+        }
+    });
+}
+
+/// Requests to stop: SIGTERM and SIGINT.
+pub(super) struct StopRequests {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl StopRequests {
+    pub(super) fn new() -> Result<Self, Error> {
+        let listen = |kind| signal(kind).map_err(anyhow::Error::from);
+        Ok(Self { interrupt: listen(SignalKind::interrupt())?, terminate: listen(SignalKind::terminate())? })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}

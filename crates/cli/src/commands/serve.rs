@@ -1,0 +1,33 @@
+//! `serve`: a server without a worker.
+
+use tokio_util::sync::CancellationToken;
+
+use super::Context;
+use super::lifecycle::{StopRequests, announce, start_server, until_stopped};
+use crate::config::Config;
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::progress::Progress;
+use crate::role::Role;
+use crate::supervise::Tasks;
+use crate::wiring::Wired;
+
+/// API, timers and sweeps.
+///
+/// # Errors
+/// The process cannot start.
+pub async fn run(config: Config, moved: bool, context: &Context) -> Result<Exit, Error> {
+    let out = &context.out;
+    let opening = Progress::of(out, "opening the database");
+    let wired = Wired::new(config, &context.env, Role::Serve, moved)?;
+    drop(opening);
+    let listener = wired.listen().await?;
+    let address = listener.local_addr().map_err(anyhow::Error::from)?;
+    let signals = StopRequests::new()?;
+    let mut tasks = Tasks::default();
+    let background = CancellationToken::new();
+    wired.start_sweeps(&mut tasks, &background);
+    start_server(&wired, listener, &mut tasks, &background);
+    announce(out, &wired, &format!("aetheris serve: listening on http://{address}"), Some(address));
+    until_stopped(&wired, signals, &background, tasks, out).await
+}

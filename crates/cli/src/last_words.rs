@@ -1,0 +1,33 @@
+//! What a process says that ends because it could no longer keep its promises. It is said after the end is decided, and
+//! done whether or not anybody hears.
+
+use std::sync::Arc;
+
+use aetheris_store::StoreError;
+use aetheris_store::vital::{self, OnDeath};
+
+use crate::logging;
+
+/// Ends a process one of whose vital threads has ended.
+pub(crate) fn on_death() -> OnDeath {
+    Arc::new(|name| {
+        vital::end_process(vital::EXIT_DIED, || {
+            logging::say_error(&died(name));
+            logging::flush();
+        })
+    })
+}
+
+/// Ends a process whose disk failed, with this exit code.
+pub(crate) fn disk_failed(error: &StoreError, exit: i32) {
+    vital::end_process(exit, || {
+        let what = "the disk failed; the process ends, and the next one recovers from what is on it";
+        logging::say_error(&format!("{what}: {error}"));
+        logging::flush();
+    })
+}
+
+/// What is said where a thread or task has ended that must not.
+pub(crate) fn died(name: &str) -> String {
+    format!("`{name}` has ended unasked; the process ends, to be started again: what was accepted is on the disk")
+}
