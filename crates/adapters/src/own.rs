@@ -6,8 +6,9 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
-use crate::exchange::is_out_of_files;
 use ipnet::Ipv6Net;
+
+use crate::exchange::is_out_of_files;
 
 /// The well-known prefix by which networks without IPv4 reach public IPv4 addresses.
 pub(crate) const NAT64: Ipv6Net = Ipv6Net::new_assert(Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, 0, 0), 96);

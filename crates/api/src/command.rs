@@ -67,7 +67,9 @@ impl Command<'_> {
         match self {
             Self::Cancel(job) => format!("cancel {job}"),
             Self::InDoubt => "in-doubt".to_owned(),
-            Self::Resolve { invocation, job, permit } => format!("in-doubt resolve {job} {invocation} --permit {permit}"),
+            Self::Resolve { invocation, job, permit } => {
+                format!("in-doubt resolve {job} {invocation} --permit {permit}")
+            }
             Self::Restore { file } => format!("restore {} --data DIR", word(file)),
             Self::Resume(job) => format!("resume {job}"),
             Self::Running => "jobs --status running".to_owned(),

@@ -202,7 +202,8 @@ pub(crate) async fn read(app: &Shared, job: JobId) -> Result<(Outlined, Reading)
         if rows.is_empty() {
             return Err(OpError::Corrupt(format!("event {} is missing", outline.state.seq + 1)).into());
         }
-        let (last, quick) = (row.seq, rows.iter().map(|row| row.payload.len()).sum::<usize>() <= limits::QUICK_BYTES_MAX);
+        let (last, quick) =
+            (row.seq, rows.iter().map(|row| row.payload.len()).sum::<usize>() <= limits::QUICK_BYTES_MAX);
         let fold = move || {
             let folded = outline.take_page(&rows, last);
             if folded.is_err() {

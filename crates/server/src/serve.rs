@@ -83,7 +83,9 @@ async fn connection(stream: TcpStream, router: Router, shutdown: &CancellationTo
     let service =
         hyper::service::service_fn(move |request| answer(router.clone(), requests.clone(), closing.clone(), request));
     let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(limits::HEAD_TIME_MAX.to_std()).max_buf_size(limits::HEAD_BYTES_MAX);
+    http.timer(TokioTimer::new())
+        .header_read_timeout(limits::HEAD_TIME_MAX.to_std())
+        .max_buf_size(limits::HEAD_BYTES_MAX);
     let mut serving = std::pin::pin!(http.serve_connection(TokioIo::new(Wire::new(stream)), service));
     tokio::select! {
         // A connection that breaks is its client's affair.

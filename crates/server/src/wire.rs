@@ -140,7 +140,10 @@ fn in_words(bytes: &[u8]) -> Option<Bytes> {
         "414" => uri_too_long(),
         "431" => Problem::new(
             ErrorCode::HeadersTooLarge,
-            format!("the first line and the headers are larger than the {} bytes that are accepted", limits::HEAD_BYTES_MAX),
+            format!(
+                "the first line and the headers are larger than the {} bytes that are accepted",
+                limits::HEAD_BYTES_MAX
+            ),
         ),
         _ => return None,
     };

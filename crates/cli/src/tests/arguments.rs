@@ -99,7 +99,10 @@ fn a_key_may_begin_like_an_option() {
     let Command::Signal(signal) = parse("signal -- J --server=http://evil {}").command else {
         panic!("signal was expected")
     };
-    assert_eq!((signal.job.as_str(), signal.key.as_str(), signal.payload.as_str()), ("J", "--server=http://evil", "{}"));
+    assert_eq!(
+        (signal.job.as_str(), signal.key.as_str(), signal.payload.as_str()),
+        ("J", "--server=http://evil", "{}")
+    );
 }
 
 #[test]

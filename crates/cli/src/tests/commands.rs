@@ -368,7 +368,10 @@ async fn every_page_of_doubts_is_listed() {
         calls.iter().map(|call| call["node_id"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
     let ran = run(&url, &["in-doubt", "--json"]).await;
-    assert_eq!((nodes(&ran), &ran.json()["next_cursor"]), (vec!["first".to_owned(), "second".to_owned()], &Value::Null));
+    assert_eq!(
+        (nodes(&ran), &ran.json()["next_cursor"]),
+        (vec!["first".to_owned(), "second".to_owned()], &Value::Null)
+    );
 }
 
 #[tokio::test]

@@ -86,7 +86,8 @@ async fn calls_in_doubt_come_in_pages() {
     assert!(bed.get("/api/in-doubt?limit=5").await.is(200)["next_cursor"].is_null());
     let cursor = query.strip_prefix("limit=2&cursor=").unwrap();
     let shorter = &cursor[1..];
-    for wrong in ["", "x", "job_01JD0000000000000000000001", shorter, "8000000000000000.key_01JD0000000000000000000009"] {
+    for wrong in ["", "x", "job_01JD0000000000000000000001", shorter, "8000000000000000.key_01JD0000000000000000000009"]
+    {
         let refused = bed.get(&format!("/api/in-doubt?cursor={wrong}")).await;
         assert!(refused.problem(400, "invalid_request").contains("`cursor`"), "{}", refused.text);
     }

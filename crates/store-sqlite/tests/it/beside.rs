@@ -43,12 +43,8 @@ fn a_backup_leaves_the_folder_as_it_was_and_a_restore_leaves_only_the_old_databa
     let staged = staged(&folder, &file);
     drop(look(&staged.path));
     staged.put_in_place(Timestamp::from_micros(0)).unwrap();
-    let restored = [
-        "aetheris.db",
-        "aetheris.db-clock",
-        "aetheris.db-turn",
-        "aetheris.db.before-restore-19700101T000000000000Z",
-    ];
+    let restored =
+        ["aetheris.db", "aetheris.db-clock", "aetheris.db-turn", "aetheris.db.before-restore-19700101T000000000000Z"];
     assert_eq!(names(&folder), restored);
 }
 

@@ -13,8 +13,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::{self, Environment, Override};
 use crate::error::Error;
-use crate::supervise::Tasks;
 use crate::role::Role;
+use crate::supervise::Tasks;
 use crate::wiring::Wired;
 
 /// The real parts, wired as `dev` wires them.
