@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::error::Failure;
 use crate::params::Gone;
-use crate::reading::{Reading, aside};
+use crate::reading::{AnswerSlot, aside};
 use crate::state::{App, Shared};
 use crate::view;
 
@@ -124,7 +124,7 @@ impl Tail {
 
 /// The next events as bytes. Where there is no room for them, nothing: the stream looks again.
 async fn chunk(app: &Shared, job: JobId, after: u64) -> Result<Look, StoreError> {
-    let Ok(reading) = Reading::begin(app).await else {
+    let Ok(slot) = AnswerSlot::begin(app).await else {
         return Ok(Look::Nothing);
     };
     let rows = app.store().events(job, after, limits::STREAM_EVENTS_MAX).await?;
@@ -144,7 +144,7 @@ async fn chunk(app: &Shared, job: JobId, after: u64) -> Result<Look, StoreError>
     let Ok(out) = (if large { aside(make).await } else { Ok(make()) }) else {
         return Ok(Look::Nothing);
     };
-    Ok(match reading.hold(out).await {
+    Ok(match slot.hold(out).await {
         Ok(bytes) => Look::Events(Chunk { bytes, ended: ending.is_some(), last }),
         Err(_) => Look::Nothing,
     })

@@ -19,7 +19,7 @@ use aetheris_store::{EventRow, JobRow, Store};
 use tokio::sync::OwnedMutexGuard;
 
 use crate::error::Failure;
-use crate::reading::{Reading, aside};
+use crate::reading::{AnswerSlot, aside};
 use crate::state::Shared;
 
 /// Payloads up to this stay where they are.
@@ -188,11 +188,11 @@ fn value(event: Event) -> Option<Json> {
 ///
 /// # Errors
 /// There is no such job, it cannot be read, or there was no place.
-pub(crate) async fn read(app: &Shared, job: JobId) -> Result<(Outlined, Reading), Failure> {
+pub(crate) async fn read(app: &Shared, job: JobId) -> Result<(Outlined, AnswerSlot), Failure> {
     let missing = || Failure::from(OpError::JobNotFound(job));
     app.store().job(job).await?.ok_or_else(missing)?;
     let mut outline = app.outlines.of(job).lock_owned().await;
-    let reading = Reading::begin(app).await?;
+    let slot = AnswerSlot::begin(app).await?;
     let row = app.store().job(job).await?.ok_or_else(missing)?;
     if outline.state.seq > row.seq {
         *outline = Outline::new(job);
@@ -217,7 +217,7 @@ pub(crate) async fn read(app: &Shared, job: JobId) -> Result<(Outlined, Reading)
         folded?;
     }
     app.outlines.weigh(job, outline.bytes);
-    Ok((Outlined { outline, row }, reading))
+    Ok((Outlined { outline, row }, slot))
 }
 
 /// The outlines that are kept: those that were asked for last.

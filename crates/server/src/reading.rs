@@ -65,12 +65,12 @@ pub(crate) fn counted(bytes: Vec<u8>, room: OwnedSemaphorePermit) -> Bytes {
 }
 
 /// A place among the answers that are being made.
-pub(crate) struct Reading {
+pub(crate) struct AnswerSlot {
     app: Shared,
     _place: OwnedSemaphorePermit,
 }
 
-impl Reading {
+impl AnswerSlot {
     /// Waits for a place.
     ///
     /// # Errors
@@ -103,7 +103,7 @@ impl Reading {
     /// A JSON answer that all went well, made of about so many bytes.
     ///
     /// # Errors
-    /// It cannot be made, or as [`Reading::hold`].
+    /// It cannot be made, or as [`AnswerSlot::hold`].
     pub(crate) async fn made(
         self,
         of: usize,
@@ -116,7 +116,7 @@ impl Reading {
     /// A JSON answer that all went well, of a value that is not large.
     ///
     /// # Errors
-    /// As [`Reading::hold`].
+    /// As [`AnswerSlot::hold`].
     pub(crate) async fn ok(self, value: &impl Serialize) -> Answer {
         let bytes = answer::encoded(value)?;
         Ok(answer::typed(StatusCode::OK, answer::JSON, self.hold(bytes).await?))

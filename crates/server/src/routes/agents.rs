@@ -17,7 +17,7 @@ use crate::answer::{self, Answer};
 use crate::body::Whole;
 use crate::error::Failure;
 use crate::params::{AgentPath, Params};
-use crate::reading::Reading;
+use crate::reading::AnswerSlot;
 use crate::state::Shared;
 use crate::view;
 
@@ -28,9 +28,9 @@ use crate::view;
     responses((status = 200, body = AgentList, description = "The agents"), Common))]
 pub(super) async fn list(State(app): State<Shared>, params: Params) -> Answer {
     params.finish()?;
-    let reading = Reading::begin(&app).await?;
+    let slot = AnswerSlot::begin(&app).await?;
     let rows = app.store().agents().await?;
-    reading.ok(&AgentList { agents: rows.iter().map(|row| view::agent(row, false)).collect() }).await
+    slot.ok(&AgentList { agents: rows.iter().map(|row| view::agent(row, false)).collect() }).await
 }
 
 /// One agent
@@ -41,9 +41,9 @@ pub(super) async fn list(State(app): State<Shared>, params: Params) -> Answer {
     responses((status = 200, body = AgentView, description = "The agent"), Common, NoAgent))]
 pub(super) async fn get(State(app): State<Shared>, AgentPath(name): AgentPath, params: Params) -> Answer {
     params.finish()?;
-    let reading = Reading::begin(&app).await?;
+    let slot = AnswerSlot::begin(&app).await?;
     let row = app.store().agent(name.clone()).await?.ok_or_else(|| Failure::no_such_agent(name.as_str()))?;
-    reading.ok(&view::agent(&row, true)).await
+    slot.ok(&view::agent(&row, true)).await
 }
 
 /// Put an agent

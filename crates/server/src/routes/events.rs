@@ -10,7 +10,7 @@ use super::answers::{Common, NoJob};
 use crate::answer::{self, Answer};
 use crate::error::Failure;
 use crate::params::{JobPath, Params};
-use crate::reading::Reading;
+use crate::reading::AnswerSlot;
 use crate::state::Shared;
 use crate::{follow, view};
 
@@ -31,7 +31,7 @@ pub(super) async fn page(State(app): State<Shared>, JobPath(job): JobPath, mut p
     let after = after(&mut params)?;
     let limit = params.limit(PAGE_DEFAULT, limits::PAGE_EVENTS_MAX)?;
     params.finish()?;
-    let reading = Reading::begin(&app).await?;
+    let slot = AnswerSlot::begin(&app).await?;
     let last = app.store().job(job).await?.ok_or(OpError::JobNotFound(job))?.seq;
     let rows = app.store().events(job, after, limit).await?;
     let bytes = rows.iter().map(|row| row.payload.len()).sum();
@@ -40,7 +40,7 @@ pub(super) async fn page(State(app): State<Shared>, JobPath(job): JobPath, mut p
         let next_after = events.last().map(|event| event.seq).filter(|seq| *seq < last);
         answer::encoded(&EventPage { events, next_after })
     };
-    reading.made(bytes, make).await
+    slot.made(bytes, make).await
 }
 
 /// A job's events as they come

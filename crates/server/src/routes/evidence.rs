@@ -15,7 +15,7 @@ use super::answers::{Common, Conflict, NoJob, TooMany};
 use crate::answer::{self, Answer};
 use crate::error::Failure;
 use crate::params::{JobPath, Params};
-use crate::reading::{Reading, aside, counted};
+use crate::reading::{AnswerSlot, aside, counted};
 use crate::state::Shared;
 use crate::{trace, verify};
 
@@ -90,7 +90,7 @@ pub(super) async fn verify(State(app): State<Shared>, JobPath(job): JobPath, par
     responses((status = 200, body = TraceView, description = "The trace"), Common, NoJob))]
 pub(super) async fn trace(State(app): State<Shared>, JobPath(job): JobPath, params: Params) -> Answer {
     params.finish()?;
-    let reading = Reading::begin(&app).await?;
+    let slot = AnswerSlot::begin(&app).await?;
     let row = app.store().job(job).await?.ok_or(OpError::JobNotFound(job))?;
     let mut tracing = trace::Tracing::new(job);
     while tracing.seq() < row.seq {
@@ -111,5 +111,5 @@ pub(super) async fn trace(State(app): State<Shared>, JobPath(job): JobPath, para
         None => None,
     };
     let bytes = aside(move || answer::encoded(&tracing.view(&row, plan.as_deref(), &evidence))).await??;
-    Ok(answer::typed(StatusCode::OK, answer::JSON, reading.hold(bytes).await?))
+    Ok(answer::typed(StatusCode::OK, answer::JSON, slot.hold(bytes).await?))
 }

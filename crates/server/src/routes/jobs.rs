@@ -13,7 +13,7 @@ use super::answers::{Common, NoJob};
 use crate::answer::{self, Answer};
 use crate::error::Failure;
 use crate::params::{Gone, JobPath, Params};
-use crate::reading::Reading;
+use crate::reading::AnswerSlot;
 use crate::state::Shared;
 use crate::{follow, outline, view};
 
@@ -47,10 +47,10 @@ pub(super) async fn list(State(app): State<Shared>, mut params: Params) -> Answe
         statuses: statuses(&params.all("status"))?,
     };
     params.finish()?;
-    let reading = Reading::begin(&app).await?;
+    let slot = AnswerSlot::begin(&app).await?;
     let page = app.store().jobs(filter).await?;
     let jobs = page.jobs.iter().map(view::job_row).collect();
-    reading.ok(&JobList { jobs, next_cursor: page.next.map(|job| job.to_string()) }).await
+    slot.ok(&JobList { jobs, next_cursor: page.next.map(|job| job.to_string()) }).await
 }
 
 /// One job
@@ -68,7 +68,7 @@ pub(super) async fn get(State(app): State<Shared>, JobPath(job): JobPath, mut pa
     if let Some(wait) = wait {
         follow::until_ended(&app, job, wait, &gone).await?.ok_or(OpError::JobNotFound(job))?;
     }
-    let (mut outlined, reading) = outline::read(&app, job).await?;
+    let (mut outlined, slot) = outline::read(&app, job).await?;
     let plan = match outlined.state().plan {
         Some(plan) => Some(app.runtime().plans.get(app.store(), plan.hash).await?),
         None => None,
@@ -80,7 +80,7 @@ pub(super) async fn get(State(app): State<Shared>, JobPath(job): JobPath, mut pa
         let view = view::job(&outlined.row, outlined.state(), plan.as_deref());
         answer::encoded(&Shown { message: outlined.message(), result: &result, view: &view })
     };
-    reading.made(bytes, make).await
+    slot.made(bytes, make).await
 }
 
 /// A job with its message and result, as their text.

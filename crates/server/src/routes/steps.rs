@@ -12,7 +12,7 @@ use super::answers::{Common, NoJob};
 use crate::answer::{self, Answer};
 use crate::error::Failure;
 use crate::params::{JobPath, Params};
-use crate::reading::{Reading, aside};
+use crate::reading::{AnswerSlot, aside};
 use crate::state::Shared;
 use crate::{outline, steps, why};
 
@@ -39,7 +39,7 @@ pub(super) async fn list(State(app): State<Shared>, JobPath(job): JobPath, mut p
         render: params.flag("render")?,
     };
     params.finish()?;
-    let reading = Reading::begin(&app).await?;
+    let slot = AnswerSlot::begin(&app).await?;
     let place = app.step_pages.take(1, limits::ANSWER_PATIENCE).await.ok_or_else(busy)?;
     let (runtime, handle) = (app.runtime().clone(), Handle::current());
     // Read and rendered on a thread of its own: a job as a whole may be many megabytes.
@@ -55,7 +55,7 @@ pub(super) async fn list(State(app): State<Shared>, JobPath(job): JobPath, mut p
         drop(place);
         answer::encoded(&page)
     });
-    Ok(answer::typed(StatusCode::OK, answer::JSON, reading.hold(bytes.await??).await?))
+    Ok(answer::typed(StatusCode::OK, answer::JSON, slot.hold(bytes.await??).await?))
 }
 
 fn busy() -> Failure {
@@ -71,7 +71,7 @@ fn busy() -> Failure {
     responses((status = 200, body = Vec<WhyView>, description = "The reasons"), Common, NoJob))]
 pub(super) async fn why(State(app): State<Shared>, JobPath(job): JobPath, params: Params) -> Answer {
     params.finish()?;
-    let (outlined, reading) = outline::read(&app, job).await?;
+    let (outlined, slot) = outline::read(&app, job).await?;
     let around = why::Around::read(app.store(), &outlined.row).await?;
-    reading.ok(&why::reasons(&outlined.row, outlined.state(), &around)).await
+    slot.ok(&why::reasons(&outlined.row, outlined.state(), &around)).await
 }

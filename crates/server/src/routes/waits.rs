@@ -18,7 +18,7 @@ use super::jobs::cursor;
 use crate::answer::Answer;
 use crate::error::Failure;
 use crate::params::Params;
-use crate::reading::Reading;
+use crate::reading::AnswerSlot;
 use crate::state::{App, Shared};
 use crate::view;
 
@@ -41,14 +41,14 @@ pub(super) async fn list(State(app): State<Shared>, mut params: Params) -> Answe
     let before = cursor(&mut params)?;
     params.finish()?;
     let filter = JobFilter { before, blocked_on: Some(wait_type), limit, ..JobFilter::default() };
-    let reading = Reading::begin(&app).await?;
+    let slot = AnswerSlot::begin(&app).await?;
     let (rows, next_cursor) = blocked(&app, filter).await?;
     let now = app.runtime().system.clock.wall();
     let mut waits = Vec::with_capacity(rows.len());
     for row in rows {
         waits.extend(wait(&app, row, now).await?);
     }
-    reading.ok(&WaitList { next_cursor, waits }).await
+    slot.ok(&WaitList { next_cursor, waits }).await
 }
 
 fn wait_type(name: &str) -> Result<WaitType, Failure> {
