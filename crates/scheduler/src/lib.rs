@@ -36,7 +36,8 @@ impl Default for SweepOptions {
 }
 
 /// Whether an error is the row's own: the store answers others, and trying again soon would not help.
-fn is_rows_own(error: &OpError) -> bool {
+#[must_use]
+pub fn is_rows_own(error: &OpError) -> bool {
     match error {
         OpError::Store(error) => match error.kind {
             ErrorKind::Corrupt | ErrorKind::Invalid => true,

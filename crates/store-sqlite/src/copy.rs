@@ -12,6 +12,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use aetheris_core::id::JobId;
 use aetheris_core::limits;
 use aetheris_core::time::Timestamp;
 use aetheris_store::StoreError;
@@ -273,6 +274,38 @@ fn generation_of(database: &Path) -> Option<u32> {
 }
 
 impl Staged {
+    /// Holds by its row every job that is still open: one whose row or history cannot be read, so that no event could
+    /// hold it. A build that can read it will not go on with it by itself. Nobody may have the copy open.
+    ///
+    /// # Errors
+    /// The copy cannot be written.
+    pub fn hold_rest(&self, now: Timestamp) -> Result<Vec<JobId>, StoreError> {
+        self.held_rest(now).map_err(|trouble| trouble.at("restore"))
+    }
+
+    fn held_rest(&self, now: Timestamp) -> Result<Vec<JobId>, Trouble> {
+        let mut conn = Connection::open_with_flags(&self.path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+        let tx = conn.transaction()?;
+        let rest = {
+            let mut open = tx.prepare("SELECT id FROM jobs WHERE status IN (0, 1, 2, 3) ORDER BY num")?;
+            let ids = open.query_map([], |row| row.get::<_, Vec<u8>>(0))?;
+            let ids: Vec<Vec<u8>> = ids.collect::<Result<_, _>>()?;
+            ids.iter().filter_map(|id| JobId::from_slice(id)).collect()
+        };
+        tx.execute(
+            "UPDATE jobs SET status = 7, ready = 0, delayed_until = NULL, lease_until = NULL, attempt = NULL,
+                    instance = NULL, worker = NULL, pause_reason = 1, paused_at = ?1 WHERE status IN (0, 1, 2, 3)",
+            [now.micros()],
+        )?;
+        tx.execute(
+            "UPDATE meta SET paused = paused + pending + running + waiting + parked,
+                    pending = 0, running = 0, waiting = 0, parked = 0",
+            [],
+        )?;
+        tx.commit()?;
+        Ok(rest)
+    }
+
     /// Puts the copy in the database's place. What was there is kept under another name, which is the answer. Nobody
     /// may have the copy open.
     ///

@@ -17,6 +17,12 @@ pub(crate) fn newest() -> i64 {
     i64::try_from(MIGRATIONS.len()).unwrap_or(i64::MAX)
 }
 
+/// Whether the schema is of an earlier build.
+pub(crate) fn is_due(conn: &Connection) -> Result<bool, Trouble> {
+    let version: i64 = conn.query_row("PRAGMA user_version", [], |row| row.get(0))?;
+    Ok((1..newest()).contains(&version))
+}
+
 /// Brings the schema up to date. Two processes may do it at once: the second finds it done.
 pub(crate) fn run(conn: &Connection, clock: &dyn Clock) -> Result<(), Trouble> {
     conn.execute_batch("BEGIN IMMEDIATE")?;

@@ -13,6 +13,7 @@ use crate::error::Trouble;
 use crate::file::{self, Whose};
 use crate::queries::Query;
 use crate::seen::Custody;
+use crate::turn::Turn;
 use crate::{migrate, network};
 
 /// Told of an error after which the process must not go on.
@@ -85,9 +86,17 @@ pub(crate) fn admit(path: &Path) -> Result<Whose, Trouble> {
 
 /// The connection that writes, on a schema that is up to date.
 pub(crate) fn writer(options: &SqliteOptions, whose: Whose) -> Result<Connection, Trouble> {
-    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let conn = Connection::open_with_flags(&options.path, flags)?;
-    conn.busy_timeout(BUSY)?;
+    let mut conn = opened(&options.path)?;
+    let mut _one_at_a_time = None;
+    if migrate::is_due(&conn)? {
+        // Two new processes would each wait for the other to close the file.
+        drop(conn);
+        _one_at_a_time = Some(Turn::open(&options.path)?.alone(BUSY));
+        conn = opened(&options.path)?;
+        if migrate::is_due(&conn)? {
+            alone(&conn)?;
+        }
+    }
     let mode: String = conn.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
     if mode != "wal" {
         return Err(Trouble::Refused(format!("the journal cannot be a write-ahead log here, only `{mode}`")));
@@ -109,6 +118,28 @@ pub(crate) fn writer(options: &SqliteOptions, whose: Whose) -> Result<Connection
     // From here on waiting is the turn's business.
     conn.busy_timeout(Duration::ZERO)?;
     Ok(conn)
+}
+
+fn opened(path: &Path) -> Result<Connection, Trouble> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let conn = Connection::open_with_flags(path, flags)?;
+    conn.busy_timeout(BUSY)?;
+    Ok(conn)
+}
+
+/// A process of an earlier build does not know what this one writes: nobody may have the database open while its schema
+/// is brought up to date. SQLite gives up the write-ahead log only to the last one.
+fn alone(conn: &Connection) -> Result<(), Trouble> {
+    let mode = conn.query_row("PRAGMA journal_mode = DELETE", [], |row| row.get::<_, String>(0));
+    match mode {
+        Ok(mode) if mode == "delete" => Ok(()),
+        Err(error) if error.sqlite_error_code() != Some(rusqlite::ErrorCode::DatabaseBusy) => Err(error.into()),
+        Ok(_) | Err(_) => Err(Trouble::Refused(
+            "the database is of an earlier aetheris, and another process has it open: end that one first, so that \
+             this build can bring it up to date"
+                .to_owned(),
+        )),
+    }
 }
 
 /// A connection that cannot write.

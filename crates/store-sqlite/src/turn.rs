@@ -29,6 +29,16 @@ impl Turn {
         Ok(Self { file })
     }
 
+    /// Waits for as long as no other process has the turn for itself; it is given back when this is dropped. One that
+    /// keeps it costs others no more than their patience.
+    pub(crate) fn alone(self, patience: Duration) -> Self {
+        let until = ticks() + patience;
+        while self.file.try_lock().is_err() && ticks() < until {
+            std::thread::sleep(PAUSE);
+        }
+        self
+    }
+
     /// Begins a write transaction, waiting for other processes until then.
     pub(crate) fn begin(&self, sql: &mut Prepared<'_>, until: Instant) -> Result<(), Trouble> {
         match begin(sql) {

@@ -42,11 +42,15 @@ pub(super) async fn run(given: &args::Restore, config: &Config, context: &Contex
     let held = hold(&staged, system.clone(), &context.out).await?;
     let (generation, jobs) = (staged.generation, staged.backed.jobs);
     let now = system.clock.wall();
+    let (staged, unreadable) = blocking(move || staged.hold_rest(now).map(|unreadable| (staged, unreadable)))
+        .await?
+        .map_err(|error| refused(&given.file, &error))?;
+    let unreadable: Vec<String> = unreadable.iter().map(ToString::to_string).collect();
     let aside = blocking(move || staged.put_in_place(now)).await?.map_err(|error| refused(&database, &error))?;
     drop(lock);
     if context.out.json {
-        let value =
-            json!({ "database": database, "generation": generation, "held": held, "jobs": jobs, "kept_aside": aside });
+        let value = json!({ "database": database, "generation": generation, "held": held, "jobs": jobs, "kept_aside": aside,
+                    "unreadable": unreadable });
         context.out.value(&value)?;
         return Ok(Exit::Done);
     }
@@ -66,6 +70,13 @@ pub(super) async fn run(given: &args::Restore, config: &Config, context: &Contex
              aetheris resume JOB\n  aetheris resume --all-restored\n"
         ),
     });
+    if !unreadable.is_empty() {
+        text.push_str(&format!(
+            "{} of the unfinished jobs cannot be read. They are held too, and cannot go on:\n  {}\n",
+            unreadable.len(),
+            unreadable.join("\n  ")
+        ));
+    }
     context.out.text(&text)?;
     Ok(Exit::Done)
 }
@@ -99,12 +110,22 @@ async fn hold(staged: &Staged, system: System, out: &Out) -> Result<usize, Error
     }
 }
 
+/// Holds the jobs of a page. Those that cannot be read are left to [`Staged::hold_rest`].
 async fn hold_page(rt: &Runtime, page: &JobPage) -> Result<usize, Error> {
-    let holds = page.jobs.iter().map(|row| rt.hold_restored(row.id));
-    let held: Vec<Held> = stream::iter(holds)
-        .buffer_unordered(limits::RESTORE_HOLDS_MAX)
-        .try_collect()
-        .await
-        .map_err(|error| anyhow::anyhow!("an unfinished job cannot be held, and nothing was changed: {error}"))?;
-    Ok(held.into_iter().filter(|held| *held == Held::Now).count())
+    let holds = page.jobs.iter().map(|row| async {
+        match rt.hold_restored(row.id).await {
+            Err(error) if aetheris_scheduler::is_rows_own(&error) => {
+                tracing::warn!(job = %row.id, %error, "the job cannot be read");
+                Ok(None)
+            }
+            held => held.map(Some),
+        }
+    });
+    let held: Vec<Option<Held>> =
+        stream::iter(holds)
+            .buffer_unordered(limits::RESTORE_HOLDS_MAX)
+            .try_collect()
+            .await
+            .map_err(|error| anyhow::anyhow!("an unfinished job cannot be held, and nothing was changed: {error}"))?;
+    Ok(held.into_iter().flatten().filter(|held| *held == Held::Now).count())
 }

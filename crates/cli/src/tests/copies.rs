@@ -250,3 +250,27 @@ async fn backup_and_restore_ask_for_no_models_key() {
     let wired = open(&folder.data(), false).unwrap();
     assert_eq!(status(&wired, job).await, (JobStatus::Paused, Some(PauseReason::Restored)));
 }
+
+/// What is damaged is found out on that night too: it must not keep everything else from coming back.
+#[tokio::test]
+async fn a_job_that_cannot_be_read_keeps_no_other_from_being_restored() {
+    let folder = Folder::new("damaged");
+    let (data, file) = (folder.data().display().to_string(), folder.file("backup.db"));
+    let wired = open(&folder.data(), false).unwrap();
+    let [row, history, whole] = [submit(&wired).await, submit(&wired).await, submit(&wired).await];
+    drop(wired);
+    let hand = rusqlite::Connection::open(folder.data().join("aetheris.db")).unwrap();
+    hand.execute("UPDATE jobs SET labels = 'nonsense' WHERE id = ?1", [&row.to_bytes()[..]]).unwrap();
+    let damaged = "UPDATE events SET payload = '{' WHERE job = (SELECT num FROM jobs WHERE id = ?1)";
+    hand.execute(damaged, [&history.to_bytes()[..]]).unwrap();
+    hand.close().unwrap();
+    assert_eq!(local(&["backup", &file, "--data", &data]).await.exit(), Exit::Done);
+    let ran = local(&["restore", &file, "--data", &data, "--json"]).await;
+    assert_eq!(ran.exit(), Exit::Done, "{:?}", ran.ended.err());
+    let said = ran.json();
+    assert_eq!((&said["held"], &said["unreadable"]), (&serde_json::json!(1), &serde_json::json!([row, history])));
+    let wired = open(&folder.data(), false).unwrap();
+    assert_eq!(status(&wired, whole).await, (JobStatus::Paused, Some(PauseReason::Restored)));
+    let counts = wired.rt.store.status().await.unwrap().jobs;
+    assert_eq!(counts, [(JobStatus::Paused, 3)].into());
+}

@@ -127,14 +127,14 @@ pub(super) async fn in_doubt(State(app): State<Shared>, mut params: Params) -> A
     let after: Option<Place> = params.read("cursor", "the `next_cursor` of an earlier page")?;
     params.finish()?;
     let filter = DoubtFilter { after: after.map(|Place(cursor)| cursor), job, limit, unresolved };
-    let reading = Reading::begin(&app).await?;
+    let slot = AnswerSlot::begin(&app).await?;
     let page = app.store().doubts(filter).await?;
     let mut invocations = Vec::with_capacity(page.doubts.len());
     for doubt in page.doubts {
         invocations.push(invocation(&app, doubt).await?);
     }
     let next_cursor = page.next.map(|cursor| Place(cursor).to_string());
-    reading.ok(&InDoubtList { invocations, next_cursor }).await
+    slot.ok(&InDoubtList { invocations, next_cursor }).await
 }
 
 /// A place in the list of calls in doubt, as clients keep it: when the call was last changed, in microseconds and as

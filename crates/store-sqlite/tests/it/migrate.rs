@@ -71,3 +71,32 @@ async fn a_database_of_the_first_schema_opens_and_says_what_it_said() {
     assert_eq!(number("SELECT count(*) FROM event_kinds WHERE name = 'job_paused'"), 1);
     assert_eq!(number("SELECT count(*) FROM pragma_integrity_check WHERE integrity_check <> 'ok'"), 0);
 }
+
+/// A process of the build before does not know the kinds of events that this one writes.
+#[test]
+fn a_database_that_is_open_elsewhere_is_not_brought_up_to_date() {
+    let folder = Folder::new();
+    first_schema(&folder);
+    let other = Connection::open(folder.database()).unwrap();
+    let version = || other.query_row("PRAGMA user_version", [], |row| row.get::<_, i64>(0)).unwrap();
+    assert_eq!(version(), 1);
+    let refused = SqliteStore::open(options(&folder, Arc::new(SystemClock))).unwrap_err().to_string();
+    assert!(refused.contains("another process has it open"), "{refused}");
+    assert_eq!(version(), 1);
+    drop(other);
+    drop(SqliteStore::open(options(&folder, Arc::new(SystemClock))).unwrap());
+}
+
+#[test]
+fn processes_that_start_together_on_an_earlier_database_all_open_it() {
+    let folder = Folder::new();
+    first_schema(&folder);
+    std::thread::scope(|scope| {
+        let opening: Vec<_> = (0..4)
+            .map(|_| scope.spawn(|| SqliteStore::open(options(&folder, Arc::new(SystemClock))).map(drop)))
+            .collect();
+        for opened in opening {
+            opened.join().unwrap().unwrap();
+        }
+    });
+}
