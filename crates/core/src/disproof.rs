@@ -133,6 +133,15 @@ pub fn accepted_from(row: &LedgerRow, lifetime: Span, settle: Span, now: Reading
     now.at.after(left(row, lifetime, settle, now))
 }
 
+/// Until when, by the store's clock, an answer was or is refused: for people, who are shown it before they answer. Where
+/// it is over by both clocks, when it was over by the store's.
+#[must_use]
+pub fn open_until(row: &LedgerRow, settle: Span, now: Reading) -> Timestamp {
+    // A row of this build knows its lifetime.
+    let left = left(row, Span::ZERO, settle, now);
+    if left > Span::ZERO { now.at.after(left) } else { row.deadline.after(settle) }
+}
+
 /// The question's reading, at most the transaction's own. Readings of different boot clocks cannot be compared: the
 /// transaction's own counts, which lets nothing be believed early.
 fn earlier(asked: Reading, now: Reading) -> Reading {

@@ -7,6 +7,10 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use aetheris_core::id::PermitId;
+use aetheris_core::time::Span;
+
+/// When a call that is still awaited is looked at again, once no clock lets it arrive any more.
+pub(crate) const IN_FLIGHT_LOOK: Span = Span::from_secs(1);
 
 /// The permits whose calls are awaited. Clones are the same set.
 #[derive(Debug, Clone, Default)]

@@ -145,27 +145,52 @@ impl Outlined {
 /// where they are `large`. The node whose value it was.
 pub(crate) fn forget_values(state: &mut JobState, event: &Event, large: bool) -> Option<NodeId> {
     let none = Json::null();
-    if let Event::JobCreated(_) = event {
-        state.message = none;
-    } else if let Event::JobCompleted(e) = event {
-        if let Answer::Value(_) = e.answer {
-            state.ending = Some(Ending::Answered(Answer::Value(none)));
+    match event {
+        Event::JobCreated(_) => state.message = none,
+        Event::JobCompleted(e) => {
+            if let Answer::Value(_) = e.answer {
+                state.ending = Some(Ending::Answered(Answer::Value(none)));
+            }
         }
-    } else if !large {
-        return None;
-    } else if let Event::ToolInvocationStarted(e) = event {
-        state.steps.get_mut(&e.node)?.invocation.as_mut()?.input = none;
-    } else if let Event::WaitCompleted(e) = event {
-        if let Some(WaitEnd::Signal { payload, .. }) = &mut state.steps.get_mut(&e.node)?.wait_end {
-            *payload = none;
-            return Some(e.node.clone());
+        Event::ToolInvocationStarted(e) if large => {
+            state.steps.get_mut(&e.node)?.invocation.as_mut()?.input = none;
         }
-    } else if let Event::NodeFinished(e) = event
-        && e.output.is_some()
-        && let Some(Output::Inline(value)) = &mut state.steps.get_mut(&e.node)?.output
-    {
-        *value = none;
-        return Some(e.node.clone());
+        Event::WaitCompleted(e) if large => {
+            if let Some(WaitEnd::Signal { payload, .. }) = &mut state.steps.get_mut(&e.node)?.wait_end {
+                *payload = none;
+                return Some(e.node.clone());
+            }
+        }
+        Event::NodeFinished(e) if large && e.output.is_some() => {
+            if let Some(Output::Inline(value)) = &mut state.steps.get_mut(&e.node)?.output {
+                *value = none;
+                return Some(e.node.clone());
+            }
+        }
+        // Small, or without a value that stays in the state.
+        Event::CommandCommitted(_)
+        | Event::InDoubtResolved(_)
+        | Event::JobCancelRequested(_)
+        | Event::JobCancelled(_)
+        | Event::JobClaimed(_)
+        | Event::JobFailed(_)
+        | Event::JobPauseRequested(_)
+        | Event::JobPaused(_)
+        | Event::JobRequeued(_)
+        | Event::JobResumed(_)
+        | Event::JobWaiting(_)
+        | Event::NodeFinished(_)
+        | Event::NodeRetryScheduled(_)
+        | Event::NodeSkipped(_)
+        | Event::NodeStarted(_)
+        | Event::PlanGenerated(_)
+        | Event::SignalRefused(_)
+        | Event::StepInDoubt(_)
+        | Event::TimerFired(_)
+        | Event::TimerSet(_)
+        | Event::ToolInvocationFinished(_)
+        | Event::ToolInvocationStarted(_)
+        | Event::WaitCompleted(_) => {}
     }
     None
 }

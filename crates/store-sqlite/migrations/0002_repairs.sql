@@ -140,9 +140,9 @@ WHERE session IS NOT NULL AND status = 0 AND delayed_until IS NULL;
 -- creation on, and what it is when it has come to rest, has an index: none is touched by a step. Those that hold now are
 -- few (`jobs_held`), and those that can be claimed are found by priority (`jobs_pending`). A tenant will stand first.
 DROP INDEX jobs_listed;
-CREATE INDEX jobs_listed ON jobs (status, id) WHERE status NOT IN (0, 1);
+CREATE INDEX jobs_listed ON jobs (status, id) WHERE status <> 1;
 CREATE INDEX jobs_agent ON jobs (agent, id);
-CREATE INDEX jobs_agent_listed ON jobs (agent, status, id) WHERE status IN (2, 3, 5, 6, 7);
+CREATE INDEX jobs_agent_listed ON jobs (agent, status, id) WHERE status NOT IN (1, 4);
 CREATE INDEX jobs_blocked ON jobs (wait_type, id) WHERE wait_type IS NOT NULL;
 CREATE TABLE job_labels (
     key TEXT NOT NULL,

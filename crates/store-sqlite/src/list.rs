@@ -130,19 +130,21 @@ impl Reads<'_> {
     fn of_status(&mut self, filter: &JobFilter, limit: usize, status: JobStatus) -> Result<Vec<JobRow>, Trouble> {
         let part = Part::Status(status);
         match (status, &filter.agent) {
-            (JobStatus::Pending, None) => self.pending(filter, limit),
-            (JobStatus::Pending, Some(_)) if self.count(&[status])? <= FEW => self.pending(filter, limit),
             (JobStatus::Running, _) => self.page(Query::JobsPageRunning, filter, limit, part),
-            // Most jobs of an agent have completed, unless they wait for their turn.
-            (JobStatus::Pending | JobStatus::Completed, Some(_)) => {
-                self.page(Query::JobsPageOfAgent, filter, limit, part)
-            }
+            // Most jobs of an agent have completed.
+            (JobStatus::Completed, Some(_)) => self.page(Query::JobsPageOfAgent, filter, limit, part),
             (
-                JobStatus::Waiting | JobStatus::Parked | JobStatus::Failed | JobStatus::Cancelled | JobStatus::Paused,
+                JobStatus::Pending
+                | JobStatus::Waiting
+                | JobStatus::Parked
+                | JobStatus::Failed
+                | JobStatus::Cancelled
+                | JobStatus::Paused,
                 Some(_),
             ) => self.page(Query::JobsPageOfAgentStatus, filter, limit, part),
             (
-                JobStatus::Waiting
+                JobStatus::Pending
+                | JobStatus::Waiting
                 | JobStatus::Parked
                 | JobStatus::Completed
                 | JobStatus::Failed
@@ -151,26 +153,6 @@ impl Reads<'_> {
                 None,
             ) => self.page(Query::JobsPageOfStatus, filter, limit, part),
         }
-    }
-
-    /// Pending jobs stand by priority; there are few different ones.
-    fn pending(&mut self, filter: &JobFilter, limit: usize) -> Result<Vec<JobRow>, Trouble> {
-        let mut found = Vec::new();
-        for ready in [false, true] {
-            let mut below = i64::MAX;
-            while let Some(priority) = self.next_priority(ready, below)? {
-                found.extend(self.page(Query::JobsPagePending, filter, limit, Part::Pending { ready, priority })?);
-                below = priority;
-                newest(&mut found, limit);
-            }
-        }
-        Ok(found)
-    }
-
-    fn next_priority(&mut self, ready: bool, below: i64) -> Result<Option<i64>, Trouble> {
-        let found =
-            self.sql.first(Query::PendingPriority, params![ready, below], |row| row.get::<_, Option<i64>>(0))?;
-        Ok(found.flatten())
     }
 
     /// Jobs that wait for one thing, or for any.
@@ -209,7 +191,6 @@ impl Reads<'_> {
         let mut all: Vec<&dyn ToSql> = fixed.to_vec();
         let number = status.map(Code::code);
         match (&part, query) {
-            (Part::Pending { ready, priority }, _) => all.extend([ready as &dyn ToSql, priority]),
             (Part::Status(_), Query::JobsPageOfAgentStatus | Query::JobsPageOfStatus) => all.push(&number),
             (Part::Status(_) | Part::Whole, _) => {}
         }
@@ -229,7 +210,6 @@ impl Reads<'_> {
 /// Which part of what fits one statement finds.
 #[derive(Debug, Clone, Copy)]
 enum Part {
-    Pending { ready: bool, priority: i64 },
     Status(JobStatus),
     Whole,
 }
@@ -237,7 +217,6 @@ enum Part {
 impl Part {
     fn status(self) -> Option<JobStatus> {
         match self {
-            Self::Pending { .. } => Some(JobStatus::Pending),
             Self::Status(status) => Some(status),
             Self::Whole => None,
         }

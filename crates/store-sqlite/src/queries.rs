@@ -75,7 +75,6 @@ queries! {
     JobsPageOfSession = "jobs_page_of_session";
     JobsPageOfStatus = "jobs_page_of_status";
     JobsPageOfWait = "jobs_page_of_wait";
-    JobsPagePending = "jobs_page_pending";
     JobsPageRunning = "jobs_page_running";
     JobSetAside = "job_set_aside";
     JobsPromote = "jobs_promote";
@@ -94,7 +93,6 @@ queries! {
     MetaRead = "meta_read";
     MetaUpdate = "meta_update";
     MetaWrites = "meta_writes";
-    PendingPriority = "pending_priority";
     PlanKnown = "plan_known";
     PlanPut = "plan_put";
     PlanRead = "plan_read";
@@ -235,9 +233,7 @@ mod tests {
             (Query::JobsPageOfLabel, "PRIMARY KEY (key=? AND value=? AND job<?)"),
             (Query::JobsPageOfSession, "jobs_session (session=? AND id<?)"),
             (Query::JobsPageOfWait, "jobs_blocked (wait_type=? AND id<?)"),
-            (Query::JobsPagePending, "jobs_pending (ready=? AND priority=? AND id<?)"),
             (Query::JobsPageRunning, "jobs_held"),
-            (Query::PendingPriority, "jobs_pending (ready=? AND priority<?)"),
             (Query::JobsPageOfStatus, "jobs_listed (status=? AND id<?)"),
             (Query::JobsPromote, "jobs_delayed"),
             (Query::JobsReady, "jobs_pending"),
@@ -267,7 +263,6 @@ mod tests {
             Query::JobsPageOfSession,
             Query::JobsPageOfStatus,
             Query::JobsPageOfWait,
-            Query::JobsPagePending,
             Query::JobsReady,
             Query::LedgerInDoubt,
             Query::LedgerInDoubtOpen,

@@ -7,7 +7,7 @@ use aetheris_core::event::{
 use aetheris_core::id::{IdempotencyKey, JobId, ToolName};
 use aetheris_core::json::Json;
 use aetheris_core::lease::Guard;
-use aetheris_core::ledger::{LedgerTrigger, Settle};
+use aetheris_core::ledger::{LedgerRow, LedgerTrigger, Settle};
 use aetheris_core::limits;
 use aetheris_core::plan::{CompiledPlan, Tool};
 use aetheris_core::state::{Invocation, StepState};
@@ -18,6 +18,7 @@ use super::{Plan, is_open_doubt};
 use crate::Runtime;
 use crate::draft::{self, Draft, WriteError};
 use crate::error::OpError;
+use crate::in_flight::IN_FLIGHT_LOOK;
 use crate::load::Loaded;
 
 /// What follows a call that did not happen.
@@ -197,13 +198,11 @@ impl Runtime {
         let Some(result) = &resolution.happened else {
             let grounds = if resolution.refused { Grounds::OperatorRefused } else { Grounds::Clock };
             let reading = Reading { at: now, boot: self.system.clock.boot_moment() };
-            if grounds.needs_time()
-                && let Some(row) = loaded.ledger.get(&invocation.key)
-                && (disproof::left(row, invocation.lifetime, settle, reading) > Span::ZERO
-                    || self.in_flight.has(invocation.permit_id))
-            {
-                let from = disproof::accepted_from(row, invocation.lifetime, settle, reading);
-                return Err(OpError::CanStillArrive(from));
+            // No row is written, so that no transaction checks it: the call's own is looked at, and has to be there.
+            if grounds.needs_time() {
+                let missing = OpError::InvocationNotFound { job: loaded.state.id, key: invocation.key };
+                let row = loaded.ledger.get(&invocation.key).ok_or(missing)?;
+                self.can_still_arrive(row, invocation, settle, reading).map_or(Ok(()), Err)?;
             }
             let settle_us = grounds.needs_time().then_some(settle.micros());
             let outcome = DoubtOutcome::DidNotHappen;
@@ -212,6 +211,21 @@ impl Runtime {
         };
         draft.push(ids, InDoubtResolved { result: Some(result.clone()), ..event })?;
         Ok(())
+    }
+
+    /// That a call can still arrive, and from when on an answer is accepted. One that this process has not seen the end
+    /// of may take a moment longer than both clocks say.
+    fn can_still_arrive(
+        &self,
+        row: &LedgerRow,
+        invocation: &Invocation,
+        settle: Span,
+        now: Reading,
+    ) -> Option<OpError> {
+        let left = disproof::left(row, invocation.lifetime, settle, now);
+        let flying = self.in_flight.has(invocation.permit_id);
+        let left = if flying { left.max(IN_FLIGHT_LOOK) } else { left };
+        (left > Span::ZERO).then(|| OpError::CanStillArrive(now.at.after(left)))
     }
 
     fn not_happened(
@@ -224,11 +238,13 @@ impl Runtime {
         let (ids, node) = (self.system.ids.as_ref(), event.node.clone());
         let (key, permit_id, lifetime) = (invocation.key, invocation.permit_id, invocation.lifetime);
         let grounds = if resolution.refused { Grounds::OperatorRefused } else { Grounds::Clock };
-        if grounds.needs_time() && self.in_flight.has(permit_id) {
+        // The clocks are the transaction's to ask; which calls are in flight is this process's to know.
+        if grounds.needs_time()
+            && self.in_flight.has(permit_id)
+            && let Some(row) = loaded.ledger.get(&key)
+        {
             let now = Reading { at: loaded.state.last_at, boot: self.system.clock.boot_moment() };
-            let row = loaded.ledger.get(&key);
-            let from = row.map_or(invocation.deadline, |row| disproof::accepted_from(row, lifetime, settle, now));
-            return Err(OpError::CanStillArrive(from));
+            self.can_still_arrive(row, invocation, settle, now).map_or(Ok(()), Err)?;
         }
         let event = InDoubtResolved {
             grounds: Some(grounds),

@@ -15,6 +15,7 @@ use aetheris_store::{LedgerWrite, NewEffect, Purpose};
 
 use super::{Run, RunEnd, Stop, Turn, unwritten};
 use crate::draft::Rebased;
+use crate::in_flight::IN_FLIGHT_LOOK;
 use crate::ops::{is_open_doubt, not_happened};
 use crate::ports::ToolOutcome;
 
@@ -25,9 +26,6 @@ enum Reconciled {
     /// It could not say, or could not be asked.
     Unknown(String),
 }
-
-/// When a call that is still awaited is looked at again, once no clock lets it arrive any more.
-const IN_FLIGHT_LOOK: Span = Span::from_secs(1);
 
 impl Run<'_> {
     /// Records that the outcome is unknown, and begins the tool's policies.

@@ -4,12 +4,13 @@ use std::fmt;
 use std::str::FromStr;
 
 use aetheris_api::{InDoubtList, InDoubtView, Outcome, WaitList, WaitView};
+use aetheris_core::disproof;
 use aetheris_core::event::DoubtOutcome;
 use aetheris_core::id::{JobId, ParseIdError};
 use aetheris_core::ledger::{LedgerRow, PermitNumber};
 use aetheris_core::limits;
 use aetheris_core::plan::{CompiledPlan, DoubtPolicy, WaitType};
-use aetheris_core::time::{Span, Timestamp};
+use aetheris_core::time::{Reading, Span, Timestamp};
 use aetheris_store::{DoubtCursor, DoubtFilter, DoubtRow, JobFilter, WaitRow};
 use axum::extract::State;
 
@@ -129,9 +130,10 @@ pub(super) async fn in_doubt(State(app): State<Shared>, mut params: Params) -> A
     let filter = DoubtFilter { after: after.map(|Place(cursor)| cursor), job, limit, unresolved };
     let slot = AnswerSlot::begin(&app).await?;
     let page = app.store().doubts(filter).await?;
+    let now = Reading { at: app.store().status().await?.now, boot: app.runtime().system.clock.boot_moment() };
     let mut invocations = Vec::with_capacity(page.doubts.len());
     for doubt in page.doubts {
-        invocations.push(invocation(&app, doubt).await?);
+        invocations.push(invocation(&app, doubt, now).await?);
     }
     let next_cursor = page.next.map(|cursor| Place(cursor).to_string());
     slot.ok(&InDoubtList { invocations, next_cursor }).await
@@ -160,7 +162,7 @@ impl FromStr for Place {
     }
 }
 
-async fn invocation(app: &App, doubt: DoubtRow) -> Result<InDoubtView, Failure> {
+async fn invocation(app: &App, doubt: DoubtRow, now: Reading) -> Result<InDoubtView, Failure> {
     let DoubtRow { call, evidence, told, wait } = doubt;
     let plan = match wait.row.plan_hash {
         Some(hash) => Some(app.runtime().plans.get(app.store(), hash).await?),
@@ -175,7 +177,7 @@ async fn invocation(app: &App, doubt: DoubtRow) -> Result<InDoubtView, Failure> 
         Some(DoubtOutcome::Unresolved) | None => None,
     };
     Ok(InDoubtView {
-        accepted_from: call.deadline.after(settle),
+        accepted_from: disproof::open_until(&call, settle, now),
         agent: wait.row.agent.clone(),
         answer,
         deadline: call.deadline,
