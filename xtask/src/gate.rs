@@ -18,19 +18,26 @@ const LAST_WORDS: Duration = Duration::from_secs(10);
 /// How many of the last lines of a part are told again if it fails.
 const TOLD_AGAIN: usize = 100;
 
-/// The parts: a name, and the command of this program that it is. The simulation has the same seeds for everybody, so
-/// that a failure is the change's; campaigns run fresh ones.
-const PARTS: [(&str, &str); 10] = [
-    ("format, tidy, clippy", "lint"),
-    ("every test", "test"),
-    ("simulation", "sim run --seeds 12000 --from 100001"),
-    ("exhaustive search", "model gate"),
-    ("chaos", "chaos --minutes 3 --store sqlite"),
-    ("API fuzz", "api-fuzz --seconds 150"),
-    ("API fuzz, kills", "api-fuzz --seconds 60 --kills"),
-    ("API clients", "api-clients"),
-    ("release", "release-check"),
-    ("dependencies", "deny"),
+/// A part: a name, and the command of this program that it is.
+type Named = (&'static str, &'static str);
+
+/// The stages, one after the other. Their lanes run beside each other, each part of a lane after the one before: chaos
+/// mostly waits. The simulation has the same seeds for everybody, so that a failure is the change's; campaigns run
+/// fresh ones.
+const STAGES: [&[&[Named]]; 4] = [
+    &[&[("format, tidy, clippy", "lint")]],
+    &[&[("every test", "test")]],
+    &[
+        &[("simulation", "sim run --seeds 12000 --from 100001"), ("exhaustive search", "model gate")],
+        &[("chaos", "chaos --minutes 3 --store sqlite")],
+    ],
+    &[&[
+        ("API fuzz", "api-fuzz --seconds 150"),
+        ("API fuzz, kills", "api-fuzz --seconds 60 --kills"),
+        ("API clients", "api-clients"),
+        ("release", "release-check"),
+        ("dependencies", "deny"),
+    ]],
 ];
 
 struct Part {
@@ -48,10 +55,10 @@ pub(crate) fn check(root: &Path) -> bool {
     // Asked once: the path of a program that is built anew meanwhile says that it was deleted.
     let Ok(program) = std::env::current_exe() else { return false };
     let mut parts: Vec<Part> = Vec::new();
-    for (name, command) in PARTS {
+    for stage in STAGES {
         let lint_failed = parts.first().is_some_and(|first| !first.passed);
         if !lint_failed {
-            parts.push(part(root, &program, (name, command)));
+            parts.extend(run(root, &program, stage));
         }
     }
     let failed: Vec<&Part> = parts.iter().filter(|part| !part.passed).collect();
@@ -74,9 +81,28 @@ pub(crate) fn check(root: &Path) -> bool {
     failed.is_empty()
 }
 
-fn part(root: &Path, program: &Path, (name, command): (&'static str, &'static str)) -> Part {
+/// Runs the lanes of a stage. What parts say that run beside others has their names before it.
+fn run(root: &Path, program: &Path, lanes: &[&[Named]]) -> Vec<Part> {
+    let named = lanes.len() > 1;
+    let lane = |parts: &[Named]| parts.iter().map(|of| part(root, program, *of, named)).collect::<Vec<_>>();
+    std::thread::scope(|scope| {
+        let running: Vec<_> = lanes.iter().map(|parts| scope.spawn(|| lane(parts))).collect();
+        let ended = running.into_iter().zip(lanes).flat_map(|(running, parts)| {
+            // A lane that broke off has failed.
+            running.join().unwrap_or_else(|_| parts.iter().map(|of| failed(*of, "it broke off")).collect())
+        });
+        ended.collect()
+    })
+}
+
+fn failed((name, command): Named, why: &str) -> Part {
+    Part { name, command, passed: false, took: Duration::ZERO, said_last: VecDeque::from([why.to_owned()]) }
+}
+
+fn part(root: &Path, program: &Path, (name, command): Named, named: bool) -> Part {
     let began = now();
-    let done = said(root, program, command);
+    let prefix = if named { format!("{name} │ ") } else { String::new() };
+    let done = said(root, program, command, &prefix);
     let (passed, said_last) = done.unwrap_or_else(|error| (false, VecDeque::from([error.to_string()])));
     Part { name, command, passed, took: began.elapsed(), said_last }
 }
@@ -85,7 +111,7 @@ fn part(root: &Path, program: &Path, (name, command): (&'static str, &'static st
 type Last = Arc<Mutex<VecDeque<String>>>;
 
 /// Runs a command of this program, passes on what it says, and keeps the end of it.
-fn said(root: &Path, program: &Path, command: &str) -> std::io::Result<(bool, VecDeque<String>)> {
+fn said(root: &Path, program: &Path, command: &str, prefix: &str) -> std::io::Result<(bool, VecDeque<String>)> {
     let mut child = Command::new(program)
         .args(command.split_whitespace())
         .current_dir(root)
@@ -95,10 +121,10 @@ fn said(root: &Path, program: &Path, command: &str) -> std::io::Result<(bool, Ve
     let last = Last::default();
     let (ended, ends) = std::sync::mpsc::channel();
     if let Some(out) = child.stdout.take() {
-        listen(out, std::io::stdout(), &last, ended.clone());
+        listen(out, (std::io::stdout(), prefix), &last, ended.clone());
     }
     if let Some(err) = child.stderr.take() {
-        listen(err, std::io::stderr(), &last, ended);
+        listen(err, (std::io::stderr(), prefix), &last, ended);
     }
     let status = child.wait()?;
     // Whoever has outlived the part and holds its pipes is not waited for.
@@ -110,19 +136,25 @@ fn said(root: &Path, program: &Path, command: &str) -> std::io::Result<(bool, Ve
     Ok((status.success(), said_last))
 }
 
-fn listen(from: impl Read + Send + 'static, to: impl Write + Send + 'static, last: &Last, ended: Sender<()>) {
-    let last = Arc::clone(last);
+fn listen(
+    from: impl Read + Send + 'static,
+    (to, prefix): (impl Write + Send + 'static, &str),
+    last: &Last,
+    ended: Sender<()>,
+) {
+    let (last, prefix) = (Arc::clone(last), prefix.to_owned());
     std::thread::spawn(move || {
-        pass_on(from, to, &last);
+        pass_on(from, (to, &prefix), &last);
         let _ = ended.send(());
     });
 }
 
 /// Passes on line by line. Whoever does not listen any more does not end the part.
-fn pass_on(from: impl Read, mut to: impl Write, last: &Mutex<VecDeque<String>>) {
+fn pass_on(from: impl Read, (mut to, prefix): (impl Write, &str), last: &Mutex<VecDeque<String>>) {
     let (mut from, mut line) = (BufReader::new(from), Vec::new());
     while from.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
-        let _ = to.write_all(&line);
+        // One write: another part's line does not fall into the middle of it.
+        let _ = to.write_all(&[prefix.as_bytes(), &line].concat());
         let text = String::from_utf8_lossy(&line).trim_end().to_owned();
         let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
         if last.len() == TOLD_AGAIN {
@@ -146,8 +178,11 @@ mod tests {
     fn the_end_of_what_a_part_says_is_kept_and_all_of_it_passed_on() {
         let all: String = (0..TOLD_AGAIN + 20).map(|number| format!("line {number}\n")).collect();
         let (mut passed_on, last) = (Vec::new(), Mutex::new(VecDeque::new()));
-        pass_on(all.as_bytes(), &mut passed_on, &last);
+        pass_on(all.as_bytes(), (&mut passed_on, ""), &last);
         assert_eq!(String::from_utf8(passed_on).unwrap(), all);
+        let mut named = Vec::new();
+        pass_on(&b"a\nb\n"[..], (&mut named, "x | "), &Mutex::default());
+        assert_eq!(named, b"x | a\nx | b\n");
         let last = last.into_inner().unwrap();
         assert_eq!((last.len(), last[0].as_str()), (TOLD_AGAIN, "line 20"));
     }

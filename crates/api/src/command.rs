@@ -4,14 +4,16 @@
 use std::fmt;
 
 use aetheris_core::id::{IdempotencyKey, JobId};
+use aetheris_core::json::Json;
 use aetheris_core::plan::WaitType;
+use serde_json::Value;
 
 use crate::jobs::WaitingView;
 use crate::shell::word;
 use crate::waits::WaitView;
 
 /// A command to paste. Its text begins with `aetheris`; [`Command::line`] takes another beginning.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Command<'a> {
     /// Ends a job.
     Cancel(JobId),
@@ -41,8 +43,8 @@ pub enum Command<'a> {
         job: JobId,
         /// The correlation key of the wait.
         key: &'a str,
-        /// What it waits for, which says what the payload may look like.
-        wait_type: WaitType,
+        /// What its payload must fit, where the agent's file says so.
+        schema: Option<&'a Json>,
     },
     /// Shows what a job did.
     Trace(JobId),
@@ -73,10 +75,10 @@ impl Command<'_> {
             Self::Restore { file } => format!("restore {} --data DIR", word(file)),
             Self::Resume(job) => format!("resume {job}"),
             Self::Running => "jobs --status running".to_owned(),
-            Self::Signal { job, key, wait_type } => {
+            Self::Signal { job, key, schema } => {
                 // A key that begins with a hyphen would be read as an option.
                 let end = if key.starts_with('-') { "-- " } else { "" };
-                format!("signal {end}{job} {} {}", word(key), word(payload(*wait_type)))
+                format!("signal {end}{job} {} {}", word(key), word(&payload(*schema)))
             }
             Self::Trace(job) => format!("trace {job}"),
             Self::Verify(job) => format!("verify {job}"),
@@ -93,21 +95,39 @@ impl fmt::Display for Command<'_> {
     }
 }
 
-/// What a signal may bring, to be changed by whoever sends it.
-const fn payload(wait_type: WaitType) -> &'static str {
-    match wait_type {
-        WaitType::Human => "{\"approved\": true}",
-        WaitType::Signal | WaitType::Timer | WaitType::Webhook => "{}",
+/// What a signal may bring. Where a schema asks for yes or no it says yes; else it stands for what is to be written in
+/// its place, and is refused where it is sent as it is.
+fn payload(schema: Option<&Json>) -> String {
+    const PLACE: &str = "{ANSWER}";
+    let is_boolean = |schema: &Value| schema["type"] == "boolean";
+    let Some(schema) = schema.map(Json::value) else { return PLACE.to_owned() };
+    if is_boolean(schema) {
+        return "true".to_owned();
     }
+    let (Some(fields), Some(required)) = (schema["properties"].as_object(), schema["required"].as_array()) else {
+        return PLACE.to_owned();
+    };
+    let names: Vec<&str> = required.iter().filter_map(Value::as_str).collect();
+    let all = !names.is_empty() && names.iter().all(|name| fields.get(*name).is_some_and(is_boolean));
+    if !all {
+        return PLACE.to_owned();
+    }
+    let said: Vec<String> = names.iter().map(|name| format!("{}: true", Value::from(*name))).collect();
+    format!("{{{}}}", said.join(", "))
 }
 
 /// The command that answers a wait; none where only time ends it.
-fn answer(job: JobId, doubt: bool, wait_type: WaitType, key: Option<&str>) -> Option<Command<'_>> {
+fn answer<'a>(
+    job: JobId,
+    (doubt, wait_type): (bool, WaitType),
+    key: Option<&'a str>,
+    schema: Option<&'a Json>,
+) -> Option<Command<'a>> {
     match (doubt, wait_type) {
         (true, _) => Some(Command::InDoubt),
         (false, WaitType::Timer) => None,
         (false, WaitType::Human | WaitType::Signal | WaitType::Webhook) => {
-            key.map(|key| Command::Signal { job, key, wait_type })
+            key.map(|key| Command::Signal { job, key, schema })
         }
     }
 }
@@ -116,7 +136,7 @@ impl WaitingView {
     /// The command that answers what a job waits for; none where only time ends the wait.
     #[must_use]
     pub fn answer(&self, job: JobId) -> Option<Command<'_>> {
-        answer(job, self.doubt, self.wait_type, self.correlation_key.as_deref())
+        answer(job, (self.doubt, self.wait_type), self.correlation_key.as_deref(), self.schema.as_ref())
     }
 }
 
@@ -124,26 +144,48 @@ impl WaitView {
     /// The command that answers it; none where only time ends it.
     #[must_use]
     pub fn answer(&self) -> Option<Command<'_>> {
-        answer(self.job_id, self.doubt, self.wait_type, self.correlation_key.as_deref())
+        answer(self.job_id, (self.doubt, self.wait_type), self.correlation_key.as_deref(), self.schema.as_ref())
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
     fn what_came_from_outside_is_one_word() {
         let job = JobId::from_u128(1);
-        let signal = |key, wait_type| Command::Signal { job, key, wait_type }.line("aetheris --server 'http://h'");
+        let signal = |key| Command::Signal { job, key, schema: None }.line("aetheris --server 'http://h'");
         assert_eq!(
-            signal("approve-x; touch PWNED #", WaitType::Human),
-            format!("aetheris --server 'http://h' signal {job} 'approve-x; touch PWNED #' '{{\"approved\": true}}'")
+            signal("approve-x; touch PWNED #"),
+            format!("aetheris --server 'http://h' signal {job} 'approve-x; touch PWNED #' '{{ANSWER}}'")
         );
         assert_eq!(
-            signal("--server=http://evil", WaitType::Webhook),
-            format!("aetheris --server 'http://h' signal -- {job} --server=http://evil '{{}}'")
+            signal("--server=http://evil"),
+            format!("aetheris --server 'http://h' signal -- {job} --server=http://evil '{{ANSWER}}'")
         );
         assert_eq!(Command::Restore { file: "a b" }.to_string(), "aetheris restore 'a b' --data DIR");
+    }
+
+    #[test]
+    fn what_is_offered_as_an_answer_fits_or_is_refused() {
+        let of = |schema: serde_json::Value| payload(Some(&Json::new(schema)));
+        let boolean = json!({ "type": "boolean" });
+        let yes =
+            json!({ "required": ["send", "it's"], "properties": { "send": boolean, "it's": boolean, "note": {} } });
+        assert_eq!(of(yes), r#"{"send": true, "it's": true}"#);
+        assert_eq!(of(boolean.clone()), "true");
+        for other in [
+            json!({ "type": "string" }),
+            json!({ "required": ["to"], "properties": { "to": { "type": "string" } } }),
+            json!({ "properties": { "send": boolean } }),
+            json!({ "required": [] , "properties": {} }),
+            json!(true),
+        ] {
+            assert_eq!(of(other), "{ANSWER}");
+        }
+        assert_eq!(payload(None), "{ANSWER}");
     }
 }

@@ -99,7 +99,7 @@ pub struct JobErrorView {
 }
 
 /// What a blocked job waits for.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct WaitingView {
     /// What a signal must name.
     pub correlation_key: Option<String>,
@@ -113,6 +113,10 @@ pub struct WaitingView {
     pub node_id: NodeId,
     /// Why, for people.
     pub reason: Option<String>,
+    /// The JSON Schema that the payload must fit, where the agent's file has one. In lists of jobs it is left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<schema::Any>)]
+    pub schema: Option<Json>,
     /// Since when. In lists of jobs it is left out.
     #[serde(default)]
     #[schema(value_type = Option<schema::Time>)]

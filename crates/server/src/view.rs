@@ -72,7 +72,7 @@ pub fn paused(row: &JobRow) -> Option<PausedView> {
 /// A job with all that is known of it but its message and its result.
 #[must_use]
 pub fn job(row: &JobRow, state: &JobState, plan: Option<&CompiledPlan>) -> JobView {
-    let waiting = waiting(row, state);
+    let waiting = waiting(row, state, plan);
     JobView {
         steps: Some(steps(state, plan)),
         usage: Some(usage(state)),
@@ -103,13 +103,15 @@ pub fn usage(state: &JobState) -> UsageView {
 
 /// What a blocked job waits for, with its times.
 #[must_use]
-pub fn waiting(row: &JobRow, state: &JobState) -> Option<WaitingView> {
+pub fn waiting(row: &JobRow, state: &JobState, plan: Option<&CompiledPlan>) -> Option<WaitingView> {
     let waiting = row.waiting.as_ref()?;
     let since = state.blocked.as_ref().map(|blocked| blocked.since);
     let node = waiting.node.clone();
     let timer = if waiting.doubt { TimerId::Doubt(node) } else { TimerId::Wait(node) };
     let deadline = state.timers.get(&timer).map(|timer| timer.due);
-    Some(of_projection(waiting, since, deadline))
+    let node = plan.and_then(|plan| plan.node(&waiting.node)).filter(|_| !waiting.doubt);
+    let schema = node.and_then(aetheris_runtime::ops::schema_of).cloned();
+    Some(WaitingView { schema, ..of_projection(waiting, since, deadline) })
 }
 
 /// The same of a row that has them beside it.
@@ -130,6 +132,7 @@ fn of_projection(
         doubt: waiting.doubt,
         node_id: waiting.node.clone(),
         reason: waiting.reason.clone(),
+        schema: None,
         since,
         wait_type: waiting.wait_type,
     }

@@ -3,7 +3,7 @@
 use aetheris_api::{Command, WhyCode, WhyView};
 use aetheris_core::event::{EndCause, PauseReason};
 use aetheris_core::job::JobStatus;
-use aetheris_core::plan::WaitType;
+use aetheris_core::plan::{CompiledPlan, WaitType};
 use aetheris_core::state::{JobState, StepState};
 use aetheris_core::step::StepStatus;
 use aetheris_core::time::Timestamp;
@@ -45,10 +45,10 @@ impl Around {
 }
 
 /// The reasons, the one that counts most first. A job is never without one.
-pub(crate) fn reasons(row: &JobRow, state: &JobState, around: &Around) -> Vec<WhyView> {
+pub(crate) fn reasons(row: &JobRow, state: &JobState, plan: Option<&CompiledPlan>, around: &Around) -> Vec<WhyView> {
     match row.status {
         JobStatus::Completed | JobStatus::Failed | JobStatus::Cancelled => vec![ended(row)],
-        JobStatus::Waiting | JobStatus::Parked => vec![blocked(row, state)],
+        JobStatus::Waiting | JobStatus::Parked => vec![blocked(row, state, plan)],
         JobStatus::Running => vec![held(row, state, around.now)],
         JobStatus::Paused => paused(row),
         JobStatus::Pending => pending(row, state, around),
@@ -75,8 +75,8 @@ fn ended(row: &JobRow) -> WhyView {
     WhyView { code: WhyCode::Ended, detail, advice, since: row.updated_at, until: None }
 }
 
-fn blocked(row: &JobRow, state: &JobState) -> WhyView {
-    let Some(waiting) = view::waiting(row, state) else {
+fn blocked(row: &JobRow, state: &JobState, plan: Option<&CompiledPlan>) -> WhyView {
+    let Some(waiting) = view::waiting(row, state, plan) else {
         // Its row says that it waits and not for what: what is stored does not add up.
         let detail = "its record does not say what it waits for".to_owned();
         let advice = Command::Verify(row.id).to_string();

@@ -28,7 +28,7 @@ async fn show_names_the_command_that_answers_a_wait() {
     let url = serve(job_route(job_with("parked", json!({ "waiting": waiting() })))).await;
     let ran = run(&url, &["show", JOB]).await;
     assert_eq!(ran.exit(), Exit::Done);
-    let answer = format!("  answer with: aetheris signal {JOB} 'approve it' '{{\"approved\": true}}'\n");
+    let answer = format!("  answer with: aetheris signal {JOB} 'approve it' '{{ANSWER}}'\n");
     assert!(ran.stdout.contains(&answer), "{}", ran.stdout);
     assert!(ran.stdout.starts_with(&format!("{JOB}  parked\n")), "{}", ran.stdout);
     assert!(ran.stdout.contains("\n  ✓ query_order  tool  12.5ms\n  · approval     wait  pending\n"), "{}", ran.stdout);
@@ -305,7 +305,7 @@ async fn what_is_to_be_copied_is_whole_on_a_narrow_terminal() {
     let first = job_with("parked", json!({ "waiting": waiting }));
     let url = serve(ending(first, job_with("failed", json!({ "error": error })), &events)).await;
     let ran = run_on(&url, &["watch", JOB], true).await;
-    let answer = format!("  answer with: aetheris signal {JOB} 'approve it' '{{\"approved\": true}}'\n");
+    let answer = format!("  answer with: aetheris signal {JOB} 'approve it' '{{ANSWER}}'\n");
     assert!(ran.stdout.contains(&answer), "{:?}", ran.stdout);
     assert!(!ran.stdout.contains("\u{1b}[?7l"), "{:?}", ran.stdout);
     // Head, two steps, the wait in two lines, its times, and the command, which the terminal breaks into two.
@@ -411,7 +411,7 @@ async fn no_key_gets_out_of_the_command_that_names_it() {
         .route("/api/waits", get(move || async move { waits.to_string() }))
         .route("/api/jobs/{id}/why", get(move || async move { why.to_string() }));
     let url = serve(router).await;
-    let command = format!("aetheris signal {JOB} $'x; touch PWNED #\\u001b[2J\\047' '{{\"approved\": true}}'\n");
+    let command = format!("aetheris signal {JOB} $'x; touch PWNED #\\u001b[2J\\047' '{{ANSWER}}'\n");
     for words in [vec!["show", JOB], vec!["waits"]] {
         let ran = run(&url, &words).await;
         assert!(ran.stdout.contains(&command), "{words:?}: {}", ran.stdout);

@@ -73,5 +73,9 @@ pub(super) async fn why(State(app): State<Shared>, JobPath(job): JobPath, params
     params.finish()?;
     let (outlined, slot) = outline::read(&app, job).await?;
     let around = why::Around::read(app.store(), &outlined.row).await?;
-    slot.ok(&why::reasons(&outlined.row, outlined.state(), &around)).await
+    let plan = match outlined.state().plan {
+        Some(plan) => Some(app.runtime().plans.get(app.store(), plan.hash).await?),
+        None => None,
+    };
+    slot.ok(&why::reasons(&outlined.row, outlined.state(), plan.as_deref(), &around)).await
 }
