@@ -227,10 +227,8 @@ impl Builder<'_> {
         if let Some(Open::Map { key: key @ None, seen, .. }) = self.open.last_mut() {
             *key = Some((text.to_owned(), at));
             if let Some(first) = seen.insert(text.to_owned(), at) {
-                let message = format!(
-                    "the key `{}` stands here a second time, first on line {first}: remove one of them",
-                    shortened(text)
-                );
+                let message =
+                    format!("the key `{}` appears twice, first on line {first}: remove one of them", shortened(text));
                 self.errors.add(self.path(), at, Code::DuplicateKey, message);
             }
             return;

@@ -72,8 +72,8 @@ codes! {
     TooEarly = "too_early", 409, "The call can still arrive";
     /// The writer is not the holder any more.
     StaleAttempt = "stale_attempt", 409, "Stale attempt";
-    /// The idempotency key came with another request before.
-    IdempotencyConflict = "idempotency_conflict", 409, "The idempotency key came with another request";
+    /// The idempotency key was used for a different request before.
+    IdempotencyConflict = "idempotency_conflict", 409, "The idempotency key was used for a different request";
     /// The wait ended without a signal.
     WaitOver = "wait_over", 409, "The wait is over";
     /// A call whose outcome is unknown is to be resolved first.

@@ -21,7 +21,7 @@ pub enum Exit {
     CheckFailed,
     /// The time of `--timeout` is over and the job still goes on.
     StillRunning,
-    /// A part of a server process, without which it can do nothing, ended unasked, and the process with it.
+    /// A part of a server process, without which it can do nothing, stopped unexpectedly, and the process with it.
     Died,
 }
 

@@ -21,7 +21,7 @@ pub(crate) fn on_death() -> OnDeath {
 /// Ends a process whose disk failed, with this exit code.
 pub(crate) fn disk_failed(error: &StoreError, exit: i32) {
     vital::end_process(exit, || {
-        let what = "the disk failed; the process ends, and the next one recovers from what is on it";
+        let what = "the disk failed; exiting. The next process recovers from what is on disk";
         logging::say_error(&format!("{what}: {error}"));
         logging::flush();
     })
@@ -29,5 +29,7 @@ pub(crate) fn disk_failed(error: &StoreError, exit: i32) {
 
 /// What is said where a thread or task has ended that must not.
 pub(crate) fn died(name: &str) -> String {
-    format!("`{name}` has ended unasked; the process ends, to be started again: what was accepted is on the disk")
+    format!(
+        "`{name}` stopped unexpectedly; exiting so the process can be restarted. Everything accepted is safe on disk."
+    )
 }

@@ -23,7 +23,7 @@ pub struct Pulses {
 }
 
 impl Pulses {
-    /// What readiness asks: that each loop has come round within its longest pause, twice, and the time that a busy
+    /// What readiness asks: that each loop has run within twice its longest pause and the time that a busy
     /// store may take.
     pub(crate) fn checks(&self, role: Role, pause: Span, clock: &Arc<dyn Clock>) -> Vec<ReadyCheck> {
         let patience = pause.to_std() * 2 + limits::PULSE_GRACE.to_std();
@@ -46,9 +46,9 @@ fn beating(name: &str, pulse: &Pulse, clock: &Arc<dyn Clock>, patience: Duration
             let since = silent.unwrap_or_else(|| clock.boot().saturating_sub(began));
             let ago = Span::from_std(Duration::from_secs(since.as_secs()));
             if since > patience {
-                return Err(format!("it has not come round for {ago}"));
+                return Err(format!("it has not run for {ago}"));
             }
-            Ok(format!("it came round {ago} ago"))
+            Ok(format!("it last ran {ago} ago"))
         }),
     }
 }

@@ -1,4 +1,4 @@
-//! The tasks of a server process, each of which it needs: one that ends unasked ends the process.
+//! The tasks of a server process, each of which it needs: one that stops unexpectedly ends the process.
 
 use std::future::Future;
 

@@ -32,7 +32,7 @@ pub enum JsonError {
     )]
     Number(String),
     /// An object names a key twice, so that two readers may take it for two different values.
-    #[error("the key {0} is there twice in one object")]
+    #[error("the key {0} appears twice in one object")]
     Twice(String),
     /// It is nested too deep.
     #[error("the value is nested deeper than {} levels", limits::JSON_DEPTH_MAX)]

@@ -49,7 +49,7 @@ pub enum OpError {
         waiting: Option<String>,
     },
     /// The wait is of another type.
-    #[error("the wait `{key}` ends by a {} message, not by a {} one", .expected.as_str(), .given.as_str())]
+    #[error("the wait `{key}` is of type {}, not {}", .expected.as_str(), .given.as_str())]
     WrongWaitType {
         /// The wait's type.
         expected: WaitType,
@@ -80,8 +80,8 @@ pub enum OpError {
     /// A timer was to be fired before its moment: the store's clock was set back since it was listed.
     #[error("the timer is due at {0}, which has not come by the store's clock")]
     NotDue(Timestamp),
-    /// The client's key came with another request.
-    #[error("the same idempotency key came with another request before; it belongs to {0}")]
+    /// The client's key was used for a different request.
+    #[error("this idempotency key was already used for a different request, {0}")]
     IdempotencyConflict(JobId),
     /// Something is too large.
     #[error("{0}")]

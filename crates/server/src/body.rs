@@ -75,7 +75,7 @@ fn too_large() -> Failure {
 }
 
 fn crowded() -> Failure {
-    let message = "as many large bodies are arriving as this server can hold; nothing was done, send it again";
+    let message = "too many large bodies are arriving; nothing was done, send it again";
     Failure::new(ErrorCode::Overloaded, message)
 }
 

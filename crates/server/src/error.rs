@@ -35,7 +35,7 @@ impl Failure {
     }
 
     pub(crate) fn overloaded() -> Self {
-        Self::new(ErrorCode::Overloaded, "as many jobs are followed as this server can; try again later")
+        Self::new(ErrorCode::Overloaded, "too many followers; try again later")
     }
 
     pub(crate) fn rate_limited(detail: &str) -> Self {

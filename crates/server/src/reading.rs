@@ -124,7 +124,7 @@ impl AnswerSlot {
 }
 
 fn busy() -> Failure {
-    Failure::new(ErrorCode::Overloaded, "as many answers are on their way as this server can hold; try again later")
+    Failure::new(ErrorCode::Overloaded, "too many large answers in progress; try again later")
 }
 
 /// Work that keeps a processor busy for long, on a thread of its own.

@@ -58,8 +58,10 @@ pub(crate) fn reasons(row: &JobRow, state: &JobState, plan: Option<&CompiledPlan
 fn paused(row: &JobRow) -> Vec<WhyView> {
     let (reason, since) = row.paused.unwrap_or((PauseReason::Operator, row.updated_at));
     let (code, detail) = match reason {
-        PauseReason::Operator => (WhyCode::PausedBy, "somebody has paused it"),
-        PauseReason::Restored => (WhyCode::RestoredHold, "the store was restored: look at what it did since, first"),
+        PauseReason::Operator => (WhyCode::PausedBy, "an operator paused it"),
+        PauseReason::Restored => {
+            (WhyCode::RestoredHold, "held after a restore: first check what it did after the backup was taken")
+        }
     };
     let advice = Command::Resume(row.id).to_string();
     vec![WhyView { code, detail: detail.to_owned(), advice, since, until: None }]
@@ -150,14 +152,14 @@ fn pending(row: &JobRow, state: &JobState, around: &Around) -> Vec<WhyView> {
     let (code, detail, advice) = match (around.running, &around.failed_claim) {
         (0, Some(failed)) => {
             let detail = format!(
-                "it is ready, and no worker holds any job: the last claim here failed {} ago: {}",
+                "it is ready, but no worker holds a job: the last claim here failed {} ago: {}",
                 failed.age, failed.error
             );
             (WhyCode::NoWorker, detail, Command::Worker)
         }
         (0, None) => {
-            let detail = "it is ready, and no worker holds any job; idle workers are not seen here: one that runs takes \
-                          it within its poll_interval";
+            let detail = "it is ready, but no worker holds a job; an idle worker, which is not visible here, claims it \
+                          within its poll_interval";
             (WhyCode::NoWorker, detail.to_owned(), Command::Worker)
         }
         (held, Some(_) | None) => {

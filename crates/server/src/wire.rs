@@ -141,7 +141,7 @@ fn in_words(bytes: &[u8]) -> Option<Bytes> {
         "431" => Problem::new(
             ErrorCode::HeadersTooLarge,
             format!(
-                "the first line and the headers are larger than the {} bytes that are accepted",
+                "there are too many headers, or first line and headers together exceed {} bytes",
                 limits::HEAD_BYTES_MAX
             ),
         ),

@@ -188,7 +188,7 @@ impl Identity {
             FileHealth::Replaced => "was replaced by another file",
         };
         let path = self.0.first().map(|(path, _)| path.display().to_string()).unwrap_or_default();
-        Err(Trouble::Moved(format!("{path} (or its log) {what} while it was in use: nothing can be kept any more")))
+        Err(Trouble::Moved(format!("{path} (or its log) {what} while it was in use: nothing more can be saved")))
     }
 }
 

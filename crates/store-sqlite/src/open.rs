@@ -35,7 +35,7 @@ pub struct SqliteOptions {
     /// Called when the disk did not do what it was told; not meant to return. The default logs one line and
     /// ends the process.
     pub on_fatal: Fatal,
-    /// Called with the name of a thread of the store that has ended unasked; not meant to return. The default says
+    /// Called with the name of a store thread that stopped unexpectedly; not meant to return. The default says
     /// so on stderr and ends the process.
     pub on_death: OnDeath,
     /// The file, made if it is not there.
@@ -73,7 +73,7 @@ impl std::fmt::Debug for SqliteOptions {
 
 fn end_process(error: &StoreError) {
     vital::end_process(EXIT_IO, || {
-        tracing::error!(%error, "the disk failed; the process ends, and the next one recovers from what is on it");
+        tracing::error!(%error, "the disk failed; exiting. The next process recovers from what is on disk");
     })
 }
 
@@ -135,8 +135,8 @@ fn alone(conn: &Connection) -> Result<(), Trouble> {
         Ok(mode) if mode == "delete" => Ok(()),
         Err(error) if error.sqlite_error_code() != Some(rusqlite::ErrorCode::DatabaseBusy) => Err(error.into()),
         Ok(_) | Err(_) => Err(Trouble::Refused(
-            "the database is of an earlier aetheris, and another process has it open: end that one first, so that \
-             this build can bring it up to date"
+            "the database is of an earlier aetheris, and another process has it open: stop that process first, so that \
+             this build can bring the database up to date"
                 .to_owned(),
         )),
     }

@@ -129,7 +129,7 @@ impl Seen {
             && !std::mem::replace(&mut self.told, true)
         {
             let path = self.path.display();
-            tracing::warn!(%error, %path, "what the folder has seen cannot be noted: an older database would not be told");
+            tracing::warn!(%error, %path, "cannot note what the folder has seen: an older database would go unnoticed");
         }
     }
 }
@@ -201,7 +201,9 @@ fn decide(known: &Known, seen: Option<&Content>, custody: Custody, path: &Path) 
              the folder's files away, all of them"
         )),
         (Some(_), None) if custody.moved => Ok(Start::Adopt(custody.folder)),
-        (Some(_), None) => refused(format!("the database was in use, and {file}, which stood beside it, is not here")),
+        (Some(_), None) => {
+            refused(format!("this database has been used before, but {file}, which belongs beside it, is missing"))
+        }
         (Some(folder), Some(seen)) if folder != seen.folder && custody.moved => Ok(Start::Adopt(custody.folder)),
         (Some(folder), Some(seen)) if folder != seen.folder => {
             refused(format!("the database is not the one that {file} has seen: it comes from another folder"))

@@ -89,7 +89,7 @@ pub enum Refusal {
     #[error("the same request made {0} before")]
     Duplicate(JobId),
     /// The client's key names an earlier job with another request.
-    #[error("the same idempotency key came with another request; it belongs to {0}")]
+    #[error("this idempotency key was already used for a different request, {0}")]
     KeyConflict(JobId),
     /// There is no such job.
     #[error("there is no such job")]

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use aetheris_core::limits;
 
-/// Told the name of what has ended unasked; not meant to return.
+/// Called with the name of what has stopped unexpectedly; not meant to return.
 pub type OnDeath = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// The exit status of a process of which a vital thread or task has ended: `EX_SOFTWARE` of sysexits.
@@ -76,7 +76,8 @@ pub fn end_process(status: i32, say: impl FnOnce()) -> ! {
 pub fn die(name: &str) {
     end_process(EXIT_DIED, || {
         use std::io::Write as _;
-        let line = format!("error: the thread `{name}` has ended unasked; the process ends, to be started again\n");
+        let line =
+            format!("error: the thread `{name}` stopped unexpectedly; exiting so the process can be restarted\n");
         let _unheard = std::io::stderr().write_all(line.as_bytes());
     })
 }

@@ -51,7 +51,7 @@ pub struct InDoubt {
 pub enum InDoubtAction {
     /// List them
     List,
-    /// Say what became of one
+    /// Record the outcome of one
     #[command(
         after_help = "Example:\n  aetheris in-doubt resolve JOB INVOCATION --did-not-happen --note 'asked the bank'\n\n\
         Say --did-not-happen only if you have looked after the time that the list shows under CAN ARRIVE UNTIL, or with\n\

@@ -37,7 +37,7 @@ pub async fn run(given: &args::CheckConsistency, context: &Context) -> Result<Ex
     } else {
         let count = |count: u64, noun| counted(usize::try_from(count).unwrap_or(usize::MAX), noun);
         let (jobs, events) = (count(report.jobs, "job"), count(report.events, "event"));
-        let verdict = if report.is_clean() { "all holds" } else { "NOT all holds" };
+        let verdict = if report.is_clean() { "all invariants hold" } else { "violations found" };
         context.out.text(&format!("{report}\n{jobs}, {events} in {}: {verdict}\n", path.display()))?;
     }
     Ok(if report.is_clean() { Exit::Done } else { Exit::CheckFailed })

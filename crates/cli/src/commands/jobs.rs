@@ -178,7 +178,7 @@ pub(super) async fn cancel(job: &str, context: &Context) -> Result<Exit, Error> 
     }
     let line = match answer.body.end_requested {
         Some(_) if !answer.body.status.is_terminal() => {
-            "asked to cancel: no step starts any more, and the worker that holds it ends it".to_owned()
+            "cancel requested: no new step starts; the worker holding the job will end it".to_owned()
         }
         Some(_) | None => format!("{job} is {}", context.out.style.job(answer.body.status)),
     };

@@ -82,7 +82,7 @@ pub(super) async fn until_stopped(
 }
 
 fn died_text(ended: Ended) -> String {
-    let how = if ended.panicked { " by a bug" } else { "" };
+    let how = if ended.panicked { " It panicked, which is a bug." } else { "" };
     format!("{}{how}", died(ended.name))
 }
 

@@ -19,9 +19,10 @@ pub(super) async fn pause(job: &str, context: &Context) -> Result<Exit, Error> {
         return Ok(Exit::Done);
     }
     let line = match answer.body.end_requested {
-        Some(_) => "asked to pause: no step starts any more, and the worker that holds it lets it go when its calls \
-                    have ended"
-            .to_owned(),
+        Some(_) => {
+            "pause requested: no new step starts; the worker holding the job lets it go once its calls have ended"
+                .to_owned()
+        }
         None => format!("{job} is {}", context.out.style.job(answer.body.status)),
     };
     context.out.line(&line)?;

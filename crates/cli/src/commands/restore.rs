@@ -17,7 +17,7 @@ use super::Context;
 use super::backup::{blocking, teller};
 use crate::args;
 use crate::config::Config;
-use crate::error::Error;
+use crate::error::{Error, counted};
 use crate::exit::Exit;
 use crate::lock::DataLock;
 use crate::out::Out;
@@ -63,17 +63,22 @@ pub(super) async fn run(given: &args::Restore, config: &Config, context: &Contex
         text.push_str(&format!("the database that was there is kept as {}\n", aside.display()));
     }
     text.push_str(&match held {
-        0 => "no unfinished job had to be held\n".to_owned(),
+        0 => "there were no unfinished jobs to hold\n".to_owned(),
         held => format!(
-            "{held} unfinished jobs are held: what they did after the backup is not in it, and would be done again.\n\
+            "{} {} held: what they did after the backup is not in it, and would be done again.\n\
+             Deadlines keep running: one that passes ends its wait or fails its job (deadline_exceeded), and calls \
+             nothing.\n\
              Start the server, look at them, then let them go on:\n  aetheris jobs --status paused\n  \
-             aetheris resume JOB\n  aetheris resume --all-restored\n"
+             aetheris resume JOB\n  aetheris resume --all-restored\n",
+            counted(held, "unfinished job"),
+            if held == 1 { "is" } else { "are" }
         ),
     });
     if !unreadable.is_empty() {
         text.push_str(&format!(
-            "{} of the unfinished jobs cannot be read. They are held too, and cannot go on:\n  {}\n",
-            unreadable.len(),
+            "{} that cannot be read {} held too, and cannot go on:\n  {}\n",
+            counted(unreadable.len(), "unfinished job"),
+            if unreadable.len() == 1 { "is" } else { "are" },
             unreadable.join("\n  ")
         ));
     }

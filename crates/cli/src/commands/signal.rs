@@ -30,7 +30,7 @@ pub(super) async fn run(given: &args::Signal, context: &Context) -> Result<Exit,
         SignalStatus::Kept => "kept: the job has not reached this wait yet and takes it then",
     })?;
     if !answer.body.payload_matches {
-        let note = "the first payload counts, and it was another one";
+        let note = "the first payload counts, and it differs from this one";
         context.out.note(&context.out.style.paint(Tone::Attention, note));
     }
     Ok(Exit::Done)

@@ -47,7 +47,7 @@ fn cleaned(message: &str) -> String {
     let end = first.rfind(" at line ").unwrap_or(first.len());
     let words = first[..end].trim_start_matches("error: ");
     match words.strip_prefix("duplicate mapping key: ").and_then(|rest| rest.split(',').next()) {
-        Some(key) => format!("the key `{key}` is there twice: keep one"),
+        Some(key) => format!("the key `{key}` appears twice: keep one"),
         None => words.to_owned(),
     }
 }
@@ -151,6 +151,6 @@ mod tests {
         let Err(malformed) = parse("worker:\n  slots: [1, 2\nserver: x\n") else { panic!("an error was expected") };
         assert!(malformed.line >= 2, "{} {}", malformed.line, malformed.message);
         let Err(twice) = parse("worker:\n  slots: 1\n  slots: 2\n") else { panic!("an error was expected") };
-        assert_eq!((twice.line, twice.message.as_str()), (3, "the key `slots` is there twice: keep one"));
+        assert_eq!((twice.line, twice.message.as_str()), (3, "the key `slots` appears twice: keep one"));
     }
 }

@@ -161,7 +161,7 @@ impl Layers {
     fn set(&mut self, dotted: String, key: &Key, given: &Value, origin: Origin) {
         let before = self.settings.get(&dotted).map(|setting| &setting.origin);
         if let (Some(Origin::File { line, .. }), Origin::File { .. }) = (before, &origin) {
-            let message = format!("stands twice: also in line {line}");
+            let message = format!("is set twice: also in line {line}");
             return self.wrong(&origin, &dotted, message);
         }
         match value::read(key.kind, given) {

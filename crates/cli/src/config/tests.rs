@@ -149,7 +149,7 @@ fn keys_are_checked_against_each_other() {
     assert!(one("worker:\n  lease_ttl: 5s\n").starts_with("aetheris.yaml:2: worker.heartbeat: 10s is too slow"));
     assert!(
         one("worker:\n  lease-ttl: 40s\n  lease_ttl: 30s\n")
-            .contains(":3: worker.lease_ttl: stands twice: also in line 2")
+            .contains(":3: worker.lease_ttl: is set twice: also in line 2")
     );
     assert!(one("models: { a: { timeout: 1s } }").contains("models.a: has no base_url"));
     assert!(one("models: { scripted: { base_url: http://x } }").contains("models.scripted: is built in"));

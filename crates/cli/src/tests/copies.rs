@@ -160,7 +160,7 @@ async fn an_older_database_in_its_folder_is_refused_until_it_is_restored() {
     let own = database.display().to_string();
     let ran = local(&["restore", &own, "--data", &data]).await;
     assert_eq!(ran.exit(), Exit::Done, "{:?}", ran.ended.err());
-    assert!(ran.stdout.contains("1 unfinished jobs are held"), "{}", ran.stdout);
+    assert!(ran.stdout.contains("1 unfinished job is held"), "{}", ran.stdout);
     let wired = open(&folder.data(), false).unwrap();
     assert_eq!(status(&wired, job).await, (JobStatus::Paused, Some(PauseReason::Restored)));
 }
@@ -173,7 +173,7 @@ async fn a_database_without_its_file_was_moved_or_is_refused() {
     drop(wired);
     drop(open(&folder.data(), false).unwrap());
     std::fs::remove_file(folder.data().join("aetheris.seen")).unwrap();
-    refused(open(&folder.data(), false), "was in use");
+    refused(open(&folder.data(), false), "has been used before");
     let wired = open(&folder.data(), true).unwrap();
     assert_eq!(status(&wired, job).await, (JobStatus::Pending, None));
     drop(wired);

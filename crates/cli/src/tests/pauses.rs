@@ -31,7 +31,7 @@ async fn a_paused_job_says_why_and_how_it_goes_on() {
 #[tokio::test]
 async fn a_held_job_is_asked_and_others_pause_at_once() {
     for (answer, words) in [
-        (json!({ "end_requested": "pause", "status": "running" }), "asked to pause"),
+        (json!({ "end_requested": "pause", "status": "running" }), "pause requested"),
         (json!({ "end_requested": null, "status": "paused" }), "is paused"),
     ] {
         let route = post(move || async move { (StatusCode::ACCEPTED, answer.to_string()) });

@@ -89,7 +89,7 @@ impl<'de> Visitor<'de> for Strict<'_> {
                 Entry::Occupied(taken) => {
                     let shown: String = taken.key().chars().take(KEY_SHOWN).collect();
                     self.0.replace(Some(format!("{shown:?}")));
-                    return Err(A::Error::custom("a key is there twice"));
+                    return Err(A::Error::custom("a key appears twice"));
                 }
             }
         }

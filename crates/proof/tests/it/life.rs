@@ -116,7 +116,7 @@ fn a_process_ends_with_any_of_its_parts_and_says_which() {
             let status = dev.ended().await;
             let told = std::fs::read_to_string(&path).unwrap();
             assert_eq!(status.code(), Some(70), "{part}: {status}\n{told}");
-            assert!(told.contains(&format!("`{part}")) && told.contains("has ended unasked"), "{part}:\n{told}");
+            assert!(told.contains(&format!("`{part}")) && told.contains("stopped unexpectedly"), "{part}:\n{told}");
         }
     });
 }

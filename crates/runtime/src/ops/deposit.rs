@@ -97,7 +97,7 @@ impl Runtime {
                 Err(WriteError::Failed(error) | WriteError::Unknown(error)) => return Err(error.into()),
             }
         }
-        Err(OpError::StateConflict(format!("job {} is written too busily to deposit an outcome", deposit.job)))
+        Err(OpError::StateConflict(format!("job {} keeps changing; the outcome was not deposited", deposit.job)))
     }
 
     fn taking(&self, loaded: &Loaded, deposit: &Deposit, disproved: bool) -> Result<UnitOfWork, OpError> {

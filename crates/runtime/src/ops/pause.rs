@@ -94,9 +94,9 @@ impl Runtime {
                 (JobStatus::Completed | JobStatus::Failed | JobStatus::Cancelled, _) => {
                     Err(OpError::JobFinished { job, status })
                 }
-                (JobStatus::Running, Some(EndCause::Cancel | EndCause::Deadline)) => Err(OpError::StateConflict(
-                    format!("job {job} is being ended: its worker was asked to, and it cannot be paused any more"),
-                )),
+                (JobStatus::Running, Some(EndCause::Cancel | EndCause::Deadline)) => {
+                    Err(OpError::StateConflict(format!("job {job} is already ending and can no longer be paused")))
+                }
                 (JobStatus::Running, Some(EndCause::Pause)) => Ok(Plan::Answer(PauseAnswer::Requested)),
                 (JobStatus::Running, None) => {
                     aetheris_fault::sometimes!(PauseOfHeld);

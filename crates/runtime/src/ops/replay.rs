@@ -52,7 +52,7 @@ impl Runtime {
             }
             return Ok(Replay { differences, events: full.state.seq, live_state_hash, state: full.state, state_hash });
         }
-        Err(OpError::StateConflict(format!("job {job} is written too busily to be replayed; try again")))
+        Err(OpError::StateConflict(format!("job {job} keeps changing; try again")))
     }
 }
 

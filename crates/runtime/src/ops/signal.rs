@@ -118,7 +118,7 @@ impl Runtime {
                 Err(WriteError::Failed(error) | WriteError::Unknown(error)) => return Err(error.into()),
             }
         }
-        Err(OpError::StateConflict(format!("job {job} is written too busily; send the signal again")))
+        Err(OpError::StateConflict(format!("job {job} keeps changing; send the signal again")))
     }
 
     /// A wait that a payload ends, or that its key names for certain, says what the payload must be.

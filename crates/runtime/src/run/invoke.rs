@@ -442,9 +442,9 @@ impl Run<'_> {
         let (error, retryable) = match outcome {
             InvocationOutcome::NotSent => (Failure::new("not_sent", "the call never left"), true),
             InvocationOutcome::RefusedRetryable => {
-                (Failure::new("refused", "the tool refused and may accept later"), true)
+                (Failure::new("refused", "the tool refused for now and may accept later"), true)
             }
-            InvocationOutcome::RefusedPermanent => (Failure::new("refused", "the tool refused for good"), false),
+            InvocationOutcome::RefusedPermanent => (Failure::new("refused", "the tool refused permanently"), false),
             InvocationOutcome::Committed | InvocationOutcome::InDoubt => {
                 aetheris_fault::unreachable!("node `{}`: {outcome:?} is not caught up from the ledger alone", node.id)
             }

@@ -22,15 +22,14 @@ use crate::{trace, verify};
 /// Replay a job
 ///
 /// Folds its events from the first one again and compares the result with what is live. A difference
-/// is reported, never repaired. Two jobs are replayed at once; who comes third is told so.
+/// is reported, never repaired. Two jobs are replayed at once; a third request is refused.
 #[utoipa::path(get, path = "/api/jobs/{id}/replay", tag = "evidence", operation_id = "replay_job",
     params(("id" = String, Path, description = "The job's id")),
     responses((status = 200, body = ReplayView, description = "What the fold gives, and whether it is what is live"), Common, NoJob, Conflict, TooMany))]
 pub(super) async fn replay(State(app): State<Shared>, JobPath(job): JobPath, params: Params) -> Answer {
     params.finish()?;
-    let place = app.replays.try_one().ok_or_else(|| {
-        Failure::rate_limited("as many jobs are replayed as this server can at once; try again later")
-    })?;
+    let busy = || Failure::rate_limited("too many replays in progress; try again later");
+    let place = app.replays.try_one().ok_or_else(busy)?;
     let (runtime, handle) = (app.runtime().clone(), Handle::current());
     // Folded and written on a thread of its own: a long history is many megabytes.
     let bytes = aside(move || {
@@ -74,7 +73,7 @@ impl<'a> Replayed<'a> {
     responses((status = 200, body = VerifyView, description = "What was checked, and what was found"), Common, NoJob, Conflict, TooMany))]
 pub(super) async fn verify(State(app): State<Shared>, JobPath(job): JobPath, params: Params) -> Answer {
     params.finish()?;
-    let busy = || Failure::rate_limited("as many jobs are verified as this server can at once; try again later");
+    let busy = || Failure::rate_limited("too many verifications in progress; try again later");
     let _place = app.replays.take(1, limits::ANSWER_PATIENCE).await.ok_or_else(busy)?;
     let (runtime, handle) = (app.runtime().clone(), Handle::current());
     let checks = aside(move || handle.block_on(verify::job(&runtime, job))).await??;

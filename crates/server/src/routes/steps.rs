@@ -59,7 +59,7 @@ pub(super) async fn list(State(app): State<Shared>, JobPath(job): JobPath, mut p
 }
 
 fn busy() -> Failure {
-    Failure::new(ErrorCode::Overloaded, "as many pages of steps are made as this server can at once; try again later")
+    Failure::new(ErrorCode::Overloaded, "too many pages of steps in progress; try again later")
 }
 
 /// Why a job is where it is

@@ -58,7 +58,7 @@ fn of_store(health: &Health) -> Vec<CheckView> {
         WriterHealth::Gone => Err("it has ended; restart the process".to_owned()),
     };
     let last = |what: &str, failed: &Option<FailedWrite>| match failed {
-        None => Ok("none has failed since one worked".to_owned()),
+        None => Ok("no failures since the last success".to_owned()),
         Some(failed) => Err(format!("the last {what} failed {} ago: {}", failed.age, failed.error)),
     };
     let mut checks = vec![

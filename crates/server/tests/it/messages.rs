@@ -50,7 +50,7 @@ async fn wrong_messages_are_refused_with_the_reason() {
         (r#"{"message": 18446744073709551616}"#, "message: the number 18446744073709551616 is outside"),
         (r#"{"message": {"a": [-9223372036854775809]}}"#, "-9223372036854775809"),
         (r#"{"message": 1e999}"#, "1e999"),
-        (r#"{"message": [{"a": 1, "a": 2}]}"#, "message: the key \"a\" is there twice"),
+        (r#"{"message": [{"a": 1, "a": 2}]}"#, "message: the key \"a\" appears twice"),
     ];
     for (body, says) in cases {
         let reply = bed.call("POST", PATH, body).await;
