@@ -42,7 +42,7 @@ Steps
 
 approval waits for a person: a refund of 20 EUR
   waiting for 59s, until 2026-11-22 09:30:00Z
-  answer with: aetheris signal {JOB} 'approve it' '{{\"approved\": true}}'
+  answer with: aetheris signal {JOB} 'approve it' '{{ANSWER}}'
 "
     );
     assert_eq!(page, expected);
@@ -132,7 +132,7 @@ fn the_list_of_waits() {
         "JOB                             AGENT   NODE      TYPE   KEY  AGE  UNTIL  REASON
 {JOB}  refund  approval  human  k-1  59s         look here
 
-answer one with: aetheris signal {JOB} k-1 '{{\"approved\": true}}'
+answer one with: aetheris signal {JOB} k-1 '{{ANSWER}}'
 "
     );
     assert_eq!(render::waits::table(&waits, "aetheris", Style::default(), now()), expected);

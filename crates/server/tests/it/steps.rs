@@ -140,7 +140,7 @@ async fn a_job_that_is_held_blocked_or_ended_says_why() {
     let reason = why(&bed, &waiting).await;
     assert_eq!(reason["code"], "waiting_approval");
     assert_eq!(reason["detail"], "ask waits for a person: Please look");
-    assert_eq!(reason["do"], format!("aetheris signal {waiting} ok-7 '{{\"approved\": true}}'"));
+    assert_eq!(reason["do"], format!("aetheris signal {waiting} ok-7 '{{ANSWER}}'"));
     assert_eq!(reason["until"].as_str().map(moment), Some(moment("2026-11-22T09:00:00Z")));
     let (doubted, _) = bed.doubted().await;
     let reason = why(&bed, &doubted).await;
@@ -166,13 +166,13 @@ async fn a_commands_words_are_quoted_whatever_the_key_is() {
         let bed = Bed::with_agents().await;
         let job = bed.send("approve", r#"{"order": 7}"#).await;
         bed.claim().await.wait("ask", key).await;
-        let expected = format!("aetheris signal {job} {word} '{{\"approved\": true}}'");
+        let expected = format!("aetheris signal {job} {word} '{{ANSWER}}'");
         assert_eq!(why(&bed, &job).await["do"], expected, "{key:?}");
     }
     let bed = Bed::with_agents().await;
     let job = bed.send("approve", r#"{"order": 7}"#).await;
     bed.claim().await.wait("ask", "--server=http://evil").await;
-    let expected = format!("aetheris signal -- {job} --server=http://evil '{{\"approved\": true}}'");
+    let expected = format!("aetheris signal -- {job} --server=http://evil '{{ANSWER}}'");
     assert_eq!(why(&bed, &job).await["do"], expected);
 }
 
