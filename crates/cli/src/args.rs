@@ -77,13 +77,16 @@ pub enum Command {
     Init(Init),
     /// Run a server and a worker in one process, with SQLite in a folder
     #[command(after_help = "Example:\n  aetheris dev --data ./data --agent refund.yaml\n\n\
-        Safe to kill at any instant and to start again on the same folder.")]
+        Safe to kill at any instant and to start again on the same folder. SIGTERM, Ctrl-C and SIGHUP (the terminal\n\
+        closes) let calls that have left end; a second SIGTERM or Ctrl-C gives them up.")]
     Dev(Dev),
     /// Run the API, timers and sweeps
-    #[command(after_help = "Example:\n  aetheris serve --config aetheris.yaml")]
+    #[command(after_help = "Example:\n  aetheris serve --config aetheris.yaml\n\n\
+        SIGTERM, Ctrl-C and SIGHUP stop it in good order.")]
     Serve(Configured),
     /// Claim jobs and run their steps
-    #[command(after_help = "Example:\n  aetheris worker --config aetheris.yaml")]
+    #[command(after_help = "Example:\n  aetheris worker --config aetheris.yaml\n\n\
+        SIGTERM, Ctrl-C and SIGHUP let calls that have left end; a second SIGTERM or Ctrl-C gives them up.")]
     Worker(Configured),
     /// The refund story with a real kill -9, checked against the payment service's own log
     #[command(after_help = "Example:\n  aetheris demo")]

@@ -23,6 +23,7 @@ mod pid;
 mod presence;
 mod progress;
 pub mod render;
+mod signals;
 mod supervise;
 #[cfg(test)]
 mod tests;

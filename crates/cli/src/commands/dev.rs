@@ -8,7 +8,6 @@ use aetheris_runtime::OpError;
 use aetheris_store::NewAgent;
 use aetheris_store::system::{Clock, System, SystemClock};
 use tokio::net::TcpListener;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use super::Context;
@@ -22,6 +21,7 @@ use crate::logging;
 use crate::out::Out;
 use crate::pid::PidFile;
 use crate::progress::Progress;
+use crate::signals::StopRequests;
 use crate::supervise::{Ended, Tasks};
 use crate::wiring::{self, Wired, died};
 
@@ -149,8 +149,8 @@ async fn take_back(wired: &Wired, lock: &mut DataLock) -> Result<(), Error> {
     lock.forget_predecessors()
 }
 
-/// Runs until SIGTERM or SIGINT, then drains: no new claims and steps, what runs ends, the rest is given
-/// back. A second signal gives up calls that have left as well. A task that ends before that ends the process too:
+/// Runs until SIGTERM, SIGINT or SIGHUP, then drains: no new claims and steps, what runs ends, the rest is given
+/// back. A second SIGTERM or SIGINT gives up calls that have left as well. A task that ends before that ends the process too:
 /// it drains in the same way, for as long as `worker.drain_timeout` at most.
 async fn until_stopped(
     wired: &Wired,
@@ -159,15 +159,16 @@ async fn until_stopped(
     mut tasks: Tasks,
     out: &Out,
 ) -> Result<Exit, Error> {
-    let died = tokio::select! {
+    let (died, asked) = tokio::select! {
         biased;
-        ended = tasks.next() => ended,
-        () = signals.next() => None,
+        ended = tasks.next() => (ended, None),
+        signal = signals.next() => (None, Some(signal)),
     };
     match died {
         None => {
             aetheris_fault::crash_point!("stop.asked");
-            logging::say(out, STOPPING);
+            let by = asked.map(|signal| format!(" on {}", signal.name())).unwrap_or_default();
+            logging::say(out, &format!("stopping{by}: {STOPPING}"));
         }
         Some(ended) => {
             logging::say_error(&died_text(ended));
@@ -185,7 +186,11 @@ async fn until_stopped(
         panicked
     };
     let insisted = async {
-        signals.next().await;
+        let signal = signals.insisted().await.name();
+        logging::say(
+            out,
+            &format!("{signal} again: calls of at_most_once tools that have left are given up, and are in doubt"),
+        );
         abandon.cancel();
         std::future::pending::<()>().await;
     };
@@ -240,7 +245,8 @@ fn announce(out: &Out, wired: &Wired, ready: &str, address: Option<std::net::Soc
     tracing::info!(%instance, version, store, listening = url.unwrap_or_default(), open_files = wired.open_files, "started");
 }
 
-const STOPPING: &str = "stopping: no new claims, jobs are given back, calls that have left are awaited. Stop again to stop waiting for them";
+const STOPPING: &str =
+    "no new claims, jobs are given back, calls that have left are awaited. Stop again to stop waiting for them";
 
 fn start_server(wired: &Wired, listener: TcpListener, tasks: &mut Tasks, background: &CancellationToken) {
     let served = aetheris_server::serve(listener, wired.app_state(), background.clone());
@@ -250,24 +256,4 @@ fn start_server(wired: &Wired, listener: TcpListener, tasks: &mut Tasks, backgro
             tracing::error!(%error, "the server has ended");
         }
     });
-}
-
-/// Requests to stop: SIGTERM and SIGINT.
-struct StopRequests {
-    interrupt: Signal,
-    terminate: Signal,
-}
-
-impl StopRequests {
-    fn new() -> Result<Self, Error> {
-        let listen = |kind| signal(kind).map_err(anyhow::Error::from);
-        Ok(Self { interrupt: listen(SignalKind::interrupt())?, terminate: listen(SignalKind::terminate())? })
-    }
-
-    async fn next(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
-        }
-    }
 }
