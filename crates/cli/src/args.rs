@@ -274,7 +274,7 @@ pub struct Send {
     /// The session whose jobs run one after the other
     #[arg(long, value_name = "SESSION")]
     pub session: Option<String>,
-    /// Idempotency key: the same key again is the same job
+    /// Idempotency key: the same key again is the same job [default: a new one]
     #[arg(long, value_name = "KEY")]
     pub key: Option<String>,
     /// A label, as team=billing; may be repeated

@@ -2,12 +2,14 @@
 
 use aetheris_api::{MessageAnswer, MessageRequest};
 use aetheris_core::id::SessionId;
+use aetheris_store::system::System;
 
 use super::{Context, follow};
 use crate::args;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::payload::{self, Form};
+use crate::render::shell;
 
 pub(super) async fn run(given: args::Send, context: &Context) -> Result<Exit, Error> {
     let client = context.client()?;
@@ -19,9 +21,11 @@ pub(super) async fn run(given: args::Send, context: &Context) -> Result<Exit, Er
         session_id: given.session.map(SessionId::new),
         ..MessageRequest::new(&message)
     };
-    let headers: Vec<(&str, &str)> = given.key.as_deref().map(|key| ("idempotency-key", key)).into_iter().collect();
+    // Where the answer is lost, nobody knows whether there is a job: only a key makes it safe to send again.
+    let key = given.key.unwrap_or_else(own_key);
     let path = ["api", "agents", &given.agent, "message"];
-    let answer = client.post::<MessageAnswer>(&path, &request, &headers).await?;
+    let answer = client.post::<MessageAnswer>(&path, &request, &[("idempotency-key", &key)]).await;
+    let answer = answer.map_err(|error| with_key(error, &key))?;
     let job = answer.body.job_id.to_string();
     if given.wait {
         if answer.status == 200 {
@@ -39,4 +43,18 @@ pub(super) async fn run(given: args::Send, context: &Context) -> Result<Exit, Er
     let before = if answer.status == 200 { "sent before with this key; " } else { "" };
     context.out.note(&format!("{before}follow it with: {} watch {job}", context.program()));
     Ok(Exit::Done)
+}
+
+/// A key that no other message has.
+fn own_key() -> String {
+    format!("send-{:032x}", System::machine().ids.secret())
+}
+
+/// How a message whose answer is lost is sent again.
+fn with_key(error: Error, key: &str) -> Error {
+    let Error::Unanswered { call, reason, server, .. } = error else { return error };
+    let key = shell(key);
+    let advice =
+        format!("run the same command again with --key {key}: a message that was accepted makes no second job");
+    Error::Unanswered { advice, call, reason, server }
 }
