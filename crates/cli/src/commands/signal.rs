@@ -15,7 +15,7 @@ pub(super) async fn run(given: &args::Signal, context: &Context) -> Result<Exit,
     let types = [WaitType::Human, WaitType::Signal, WaitType::Webhook];
     let request = SignalRequest {
         correlation_key: Some(given.key.clone()),
-        payload: Raw::new(&payload),
+        payload: Some(Raw::new(&payload)),
         wait_type: types.into_iter().find(|known| Some(known.as_str()) == given.wait_type.as_deref()),
     };
     let client = context.client()?;

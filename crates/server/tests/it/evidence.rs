@@ -46,7 +46,9 @@ async fn a_trace_tells_the_runs_and_where_results_came_from() {
     assert_eq!(step["attempts"].as_array().unwrap().len(), 1);
 
     let job = bed.waiting().await;
-    bed.call("POST", &format!("/api/jobs/{job}/signal"), r#"{"correlation_key": "ok-7"}"#).await.is(200);
+    bed.call("POST", &format!("/api/jobs/{job}/signal"), r#"{"correlation_key": "ok-7", "payload": null}"#)
+        .await
+        .is(200);
     let trace = bed.get(&format!("/api/jobs/{job}/trace")).await;
     assert_eq!(trace.is(200)["steps"][0]["ended_by"], "signal");
     assert_eq!(trace.body["steps"][1]["needs"], serde_json::json!(["ask"]));
