@@ -192,7 +192,7 @@ fn later(row: &JobRow, state: &JobState, at: Timestamp) -> WhyView {
         }
         None => {
             let detail = "it was sent for later".to_owned();
-            let advice = format!("aetheris cancel {}", row.id);
+            let advice = format!("aetheris watch {}", row.id);
             WhyView { code: WhyCode::NotBefore, detail, advice, since: row.created_at, until: Some(at) }
         }
     }

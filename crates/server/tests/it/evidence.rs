@@ -55,6 +55,17 @@ async fn a_trace_tells_the_runs_and_where_results_came_from() {
     assert_eq!(trace.body["runs"][0]["ended_by"], "job_waiting");
 }
 
+/// A step whose outcome was unknown waits by its policy, which is not how it ends.
+#[tokio::test]
+async fn a_call_in_doubt_is_not_ended_by_time() {
+    let bed = Bed::with_agents().await;
+    let job = bed.send("pay", "1").await;
+    bed.claim().await.doubt_and_wait("send").await;
+    let trace = bed.get(&format!("/api/jobs/{job}/trace")).await;
+    assert_eq!(trace.is(200)["steps"][0]["doubts"].as_array().unwrap().len(), 1);
+    assert_eq!(trace.body["steps"][0]["ended_by"], serde_json::Value::Null);
+}
+
 async fn stored(bed: &Bed, job: &str) -> (Vec<EventRow>, History) {
     let id = job.parse().unwrap();
     let rows = bed.store.events(id, 0, 1_000).await.unwrap();
