@@ -166,8 +166,9 @@ pub enum Command {
         aetheris in-doubt resolve JOB INVOCATION --happened --result '{\"refund\": \"r-1\"}' --note 'in the bank log'\n  \
         aetheris in-doubt resolve JOB INVOCATION --did-not-happen --note 'asked the bank'")]
     InDoubt(InDoubt),
-    /// Check a data folder against the invariants; changes nothing; exit 6 if something is wrong
-    #[command(after_help = "Example:\n  aetheris check-consistency --data ./data")]
+    /// Check a database against the invariants; changes nothing; exit 6 if something is wrong
+    #[command(after_help = "Examples:\n  aetheris check-consistency --data ./data\n  \
+        aetheris check-consistency --config aetheris.yaml")]
     CheckConsistency(CheckConsistency),
     /// Copy the database to a file, also while it is in use
     #[command(after_help = "Example:\n  aetheris backup aetheris-monday.db --data ./data\n\n\
@@ -382,9 +383,12 @@ pub struct Events {
 /// Arguments of `check-consistency`.
 #[derive(Debug, Clone, ClapArgs)]
 pub struct CheckConsistency {
-    /// The data folder
-    #[arg(long, value_name = "DIR")]
-    pub data: PathBuf,
+    /// The data folder [default: ./data]
+    #[arg(long, value_name = "DIR", conflicts_with = "config")]
+    pub data: Option<PathBuf>,
+    /// The configuration file that names the database
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
 }
 
 /// Commands about the configuration.

@@ -10,9 +10,10 @@ use tokio::time::Instant;
 use super::Context;
 use crate::args;
 use crate::config::Config;
-use crate::error::Error;
+use crate::error::{Error, counted};
 use crate::exit::Exit;
 use crate::out::Out;
+use crate::render::shell;
 use crate::wiring::{self, Progress};
 
 /// A copy that takes longer says how far it is, and then this often.
@@ -41,14 +42,25 @@ pub(super) async fn run(given: &args::Backup, config: &Config, context: &Context
         return Ok(Exit::Done);
     }
     context.out.line(&format!(
-        "wrote {}: {}, {} jobs, {} of them unfinished; checked and durable",
+        "wrote {}: {}, {}, {} of them unfinished; checked and durable",
         given.file.display(),
         size(copied.bytes),
-        copied.jobs,
+        counted(usize::try_from(copied.jobs).unwrap_or(usize::MAX), "job"),
         copied.unfinished
     ))?;
-    context.out.note(&format!("put it back with: aetheris restore {} --data DIR", given.file.display()));
+    context.out.note(&format!("put it back with: aetheris {}", restore(given)));
     Ok(Exit::Done)
+}
+
+/// The words that put a backup back where it was taken from.
+fn restore(given: &args::Backup) -> String {
+    let word = |path: &Path| shell(&path.display().to_string());
+    let place = match (&given.data, &given.config) {
+        (Some(data), _) => format!(" --data {}", word(data)),
+        (None, Some(config)) => format!(" --config {}", word(config)),
+        (None, None) => String::new(),
+    };
+    format!("restore {}{place}", word(&given.file))
 }
 
 /// # Errors

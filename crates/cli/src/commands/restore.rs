@@ -17,7 +17,7 @@ use super::Context;
 use super::backup::{blocking, teller};
 use crate::args;
 use crate::config::Config;
-use crate::error::Error;
+use crate::error::{Error, counted};
 use crate::exit::Exit;
 use crate::lock::DataLock;
 use crate::wiring::{self, Staged, Wired};
@@ -50,9 +50,10 @@ pub(super) async fn run(given: &args::Restore, config: Config, context: &Context
         return Ok(Exit::Done);
     }
     let mut text = format!(
-        "restored {} into {}: generation {generation}, {jobs} jobs\n",
+        "restored {} into {}: generation {generation}, {}\n",
         given.file.display(),
-        database.display()
+        database.display(),
+        counted(usize::try_from(jobs).unwrap_or(usize::MAX), "job")
     );
     if let Some(aside) = aside {
         text.push_str(&format!("the database that was there is kept as {}\n", aside.display()));
@@ -60,9 +61,10 @@ pub(super) async fn run(given: &args::Restore, config: Config, context: &Context
     text.push_str(&match held {
         0 => "no unfinished job had to be held\n".to_owned(),
         held => format!(
-            "{held} unfinished jobs are held: what they did after the backup is not in it, and would be done again.\n\
+            "held: {}. What they did after the backup is not in it, and would be done again.\n\
              Start the server, look at them, then let them go on:\n  aetheris jobs --status paused\n  \
-             aetheris resume JOB\n  aetheris resume --all-restored\n"
+             aetheris resume JOB\n  aetheris resume --all-restored\n",
+            counted(held, "unfinished job")
         ),
     });
     context.out.text(&text)?;
@@ -92,7 +94,7 @@ async fn hold(staged: &Staged, config: Config, context: &Context) -> Result<usiz
         if before.is_none() {
             return Ok(held);
         }
-        context.out.note(&format!("{held} unfinished jobs held; going on"));
+        context.out.note(&format!("{} held; going on", counted(held, "unfinished job")));
     }
 }
 
