@@ -102,7 +102,7 @@ fn runtime() -> Result<tokio::runtime::Runtime, Error> {
 }
 
 /// Says what went wrong, and how the program ends for it.
-fn report(out: &Out, error: &Error) -> Exit {
+pub(crate) fn report(out: &Out, error: &Error) -> Exit {
     if let Error::OutputClosed = error {
         return error.exit();
     }
