@@ -60,6 +60,7 @@ fn agent(root: &Item<'_>, errors: &mut Errors) -> Option<Agent> {
     let description = fields.take("description").and_then(|item| item.text(errors)).unwrap_or_default();
     let message_schema = fields.take("message_schema").and_then(|item| settings::schema(&item, errors));
     not_yet(&mut fields, errors);
+    fields.refuse(&KEYS_NOT_YET, errors);
     let deadline = fields.take("deadline").and_then(|item| item.span(false, limits::SPAN_MAX, errors));
     let plan = plan(&mut fields, errors);
     fields.finish(errors);
@@ -85,6 +86,9 @@ fn version(item: &Item<'_>, errors: &mut Errors) -> Option<String> {
     }
     Some(text.to_owned())
 }
+
+/// Keys of the format that this build does not execute.
+const KEYS_NOT_YET: [&str; 4] = ["double_texting", "planning", "rules", "schedules"];
 
 /// Settings with one value that this build executes.
 fn not_yet(fields: &mut Fields<'_>, errors: &mut Errors) {
@@ -119,6 +123,7 @@ fn plan(fields: &mut Fields<'_>, errors: &mut Errors) -> Option<Plan> {
     let defaults = Defaults { model: model.as_deref(), retry: &retry };
     let drafts = inner.need("nodes", errors).and_then(|item| drafts(&item, &defaults, &mut uses, errors));
     let answer = answer(&mut inner, &mut uses, errors);
+    inner.refuse(&["compensations"], errors);
     inner.finish(errors);
     let drafts = drafts?;
     graph::check(&drafts, &tools.names, &uses, errors);
