@@ -53,6 +53,20 @@ pub fn parse(source: &str) -> Result<Agent, Vec<FileError>> {
     }
 }
 
+/// The path and the line of what the first of these JSON pointers leads to in a file; where the file has none of them,
+/// of the last part on the way of the first.
+#[must_use]
+pub fn locate(source: &str, pointers: &[&str]) -> (String, u32) {
+    let Some(tree) = tree::read(source, &mut Errors::default()) else { return (String::new(), 1) };
+    let root = Item { path: String::new(), tree: &tree };
+    let whole = |pointer: &&str| {
+        let (above, _) = pointer.rsplit_once('/')?;
+        Some(root.at(pointer)).filter(|found| found.path != root.at(above).path)
+    };
+    let found = pointers.iter().find_map(whole).unwrap_or_else(|| root.at(pointers.first().unwrap_or(&"")));
+    (found.path.clone(), found.line())
+}
+
 fn agent(root: &Item<'_>, errors: &mut Errors) -> Option<Agent> {
     let mut fields = root.fields(errors)?;
     let name = fields.need("agent", errors).and_then(|item| item.name("-", false, errors));

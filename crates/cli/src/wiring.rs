@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use aetheris_adapters::{EnvSource, IpNet, ModelBook, ModelEndpoint, OwnAddresses, Secret, Toolbox};
+use aetheris_adapters::{EnvSource, IpNet, ModelBook, ModelEndpoint, OwnAddresses, Secret, Toolbox, Unusable};
 use aetheris_core::id::{InstanceId, WorkerId};
 use aetheris_core::limits;
 use aetheris_core::plan::NodeKind;
@@ -13,7 +13,7 @@ use aetheris_runtime::pulse::Pulse;
 use aetheris_runtime::{Models, Plans, Runtime, Settings, Wakeups};
 use aetheris_scheduler::SweepOptions;
 use aetheris_server::state::AgentCheck;
-use aetheris_server::{AppState, Hosts, ReadyCheck};
+use aetheris_server::{AgentProblem, AppState, Hosts, ReadyCheck};
 use aetheris_store::memory::MemoryStore;
 use aetheris_store::system::System;
 use aetheris_store::vital::{self, OnDeath, Vital};
@@ -341,16 +341,26 @@ pub fn agent_check(config: &Config, env: &Environment, allow_loopback: bool) -> 
 
 fn check_by(toolbox: Arc<Toolbox>, models: Arc<ModelBook>) -> AgentCheck {
     Arc::new(move |agent| {
-        let unknown_model = |node: &aetheris_core::plan::Node| match &node.kind {
-            NodeKind::Llm(llm) => models.knows(&llm.model).err().map(|why| format!("node `{}`: {why}", node.id)),
+        let unknown_model = |(place, node): (usize, &aetheris_core::plan::Node)| match &node.kind {
+            NodeKind::Llm(llm) => models.knows(&llm.model).err().map(|why| AgentProblem {
+                message: format!("node `{}`: {why}", node.id),
+                pointers: vec![format!("/plan/nodes/{place}/model"), "/model".to_owned()],
+            }),
             NodeKind::Condition
             | NodeKind::Sleep(_)
             | NodeKind::Tool { .. }
             | NodeKind::Transform(_)
             | NodeKind::Wait(_) => None,
         };
-        let tools = agent.plan.tools.iter().flat_map(|(name, tool)| toolbox.unusable(name, tool));
-        tools.chain(agent.plan.nodes.iter().filter_map(unknown_model)).collect()
+        let tools = agent.plan.tools.iter().flat_map(|(name, tool)| {
+            let tool_at = format!("/tools/{name}");
+            let problem = move |Unusable { place, why }| AgentProblem {
+                message: why,
+                pointers: vec![format!("{tool_at}{place}")],
+            };
+            toolbox.unusable(name, tool).into_iter().map(problem)
+        });
+        tools.chain(agent.plan.nodes.iter().enumerate().filter_map(unknown_model)).collect()
     })
 }
 

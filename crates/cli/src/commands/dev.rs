@@ -126,7 +126,8 @@ fn agents(given: &args::Dev, config: &Config, context: &Context) -> Result<Optio
         let Ok(Good { agent, text }) = file.parsed else { continue };
         for problem in check(&agent) {
             good = false;
-            context.out.note(&format!("{}: {problem}", agent_files::shown(file.path)));
+            let (path, line) = problem.place(&text);
+            context.out.note(&format!("{}:{line}: {path}: {}", agent_files::shown(file.path), problem.message));
         }
         agents.push(NewAgent { agent: Arc::new(agent), source: text });
     }
