@@ -1,5 +1,6 @@
 //! Where the parts of a process are put together: the only place that names a backend.
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -316,17 +317,29 @@ impl Wired {
     /// The address is taken or not ours.
     pub async fn listen(&self) -> Result<TcpListener, Error> {
         let address = self.config.server.listen;
-        let failed = |error: std::io::Error| match error.kind() {
-            std::io::ErrorKind::AddrInUse => Error::Conflict(format!(
-                "{address} is in use: another server is listening there. Stop it, or listen elsewhere: --listen 127.0.0.1:0 takes a free port"
-            )),
-            _ => Error::Internal(anyhow::anyhow!("{address} cannot be listened on: {error}")),
-        };
+        let failed = |error| unheard(address, &error);
         let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }.map_err(failed)?;
         socket.set_reuseaddr(true).and_then(|()| socket.bind(address)).map_err(failed)?;
         // Every process of the store knows before anybody can connect: no tool of theirs may.
         self.presence.announce(self.instance, socket.local_addr().map_err(failed)?)?;
         socket.listen(BACKLOG).map_err(failed)
+    }
+}
+
+/// Whether an address can be listened on at this moment.
+///
+/// # Errors
+/// It is taken or not ours.
+pub fn can_listen(address: SocketAddr) -> Result<(), Error> {
+    std::net::TcpListener::bind(address).map(drop).map_err(|error| unheard(address, &error))
+}
+
+fn unheard(address: SocketAddr, error: &std::io::Error) -> Error {
+    match error.kind() {
+        std::io::ErrorKind::AddrInUse => Error::Conflict(format!(
+            "{address} is in use: another server is listening there. Stop it, or listen elsewhere: --listen 127.0.0.1:0 takes a free port"
+        )),
+        _ => Error::Internal(anyhow::anyhow!("{address} cannot be listened on: {error}")),
     }
 }
 

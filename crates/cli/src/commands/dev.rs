@@ -33,6 +33,10 @@ pub async fn run(given: &args::Dev, config: Config, context: &Context) -> Result
     let out = &context.out;
     let Some(agents) = agents(given, &config, context)? else { return Ok(Exit::CheckFailed) };
     let instance = InstanceId::from_u128(System::machine().ids.secret());
+    if config.jobstore.kind == StoreKind::Sqlite && !data_folder(&config).exists() {
+        // Nobody is there who would be named instead, and nothing is to be left behind.
+        wiring::can_listen(config.server.listen)?;
+    }
     // The folder is taken before the database is opened: a second process changes nothing.
     let mut lock = match config.jobstore.kind {
         StoreKind::Memory => None,
