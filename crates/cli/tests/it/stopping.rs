@@ -105,6 +105,79 @@ fn a_closed_terminal_lets_a_call_in_flight_end() {
     assert!(!again.client(&["events", job.trim()]).contains("step_in_doubt"));
 }
 
+/// What the log says of a death and of a wait, an operator can read.
+#[test]
+fn the_log_says_why_in_words() {
+    let folder = Folder::new("words");
+    let listener = service(&folder.0);
+    let dev = Dev::start(&folder.0, "");
+    dev.client(&["send", "pay", "{}"]);
+    let _call = called(&listener);
+    drop(dev);
+    let again = Dev::start(&folder.0, "");
+    let said = || log(&folder.0);
+    while !again.client(&["jobs"]).contains("parked") {
+        assert!(is_alive(again.child.id()), "{}", said());
+    }
+    again.signal(Signal::TERM);
+    assert_eq!(again.ended(), Some(0));
+    assert!(said().contains("reason=\"holder_died\"") && !said().contains("Dead("), "{}", said());
+    let waiting: Vec<String> = said().lines().filter(|line| line.contains("waiting")).map(str::to_owned).collect();
+    assert!(waiting.iter().any(|line| line.contains("node=pay on=\"in_doubt\"")), "{}", said());
+}
+
+#[test]
+fn a_port_in_use_leaves_no_folder_behind() {
+    let folder = Folder::new("port");
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let mut dev = Command::new(env!("CARGO_BIN_EXE_aetheris"));
+    let ran = dev.args(["dev", "--data", "new", "--listen", &address]).current_dir(&folder.0).output().unwrap();
+    assert_eq!(ran.status.code(), Some(4), "{ran:?}");
+    assert!(String::from_utf8_lossy(&ran.stderr).contains("is in use"), "{ran:?}");
+    assert!(!folder.0.join("new").exists());
+}
+
+/// What is wrong for this server only has a line of the file too.
+#[test]
+fn what_a_server_cannot_execute_is_named_with_its_line() {
+    let folder = Folder::new("lines");
+    let _listener = service(&folder.0);
+    let text = "agent: bad\nversion: \"1\"\nmodel: nobody/x\ntools:\n  t:\n    kind: http\n    effect: pure\n    \
+                method: GET\n    url: http://127.0.0.1:1/\n    headers:\n      X-A: a\n      X-Token: \"{{ env.ORDERS_TOKEN }}\"\n\
+                plan:\n  nodes:\n    - { id: ask, kind: llm, prompt: p }\n    - { id: t, kind: tool, tool: t }\n";
+    std::fs::write(folder.0.join("bad.yaml"), text).unwrap();
+    let put = |words: &[&str]| {
+        let ran = Command::new(env!("CARGO_BIN_EXE_aetheris")).args(words).current_dir(&folder.0).output().unwrap();
+        (ran.status.code(), String::from_utf8(ran.stderr).unwrap())
+    };
+    let (code, said) = put(&["dev", "--ephemeral", "--listen", "127.0.0.1:0", "--agent", "bad.yaml"]);
+    assert_eq!(code, Some(6));
+    assert!(said.contains("bad.yaml:3: model: ") && said.contains("bad.yaml:12: tools.t.headers.X-Token: "), "{said}");
+    let dev = Dev::start(&folder.0, "");
+    let (code, said) = put(&["--server", &dev.url, "agent", "put", "bad.yaml"]);
+    assert_eq!(code, Some(6));
+    assert!(said.contains("line 3: model: ") && said.contains("line 12: tools.t.headers.X-Token: "), "{said}");
+}
+
+/// Measuring holds threads for long, and nobody who presses Ctrl-C wants to wait for it.
+#[test]
+fn a_benchmark_stops_within_a_second() {
+    let folder = Folder::new("bench");
+    let mut bench = Command::new(env!("CARGO_BIN_EXE_aetheris"));
+    bench.arg("bench").current_dir(&folder.0).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut child = bench.spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+    assert!(lines.any(|line| line.contains("measuring bare commits")));
+    // The next part is written when this one is over: it may not be.
+    rustix::process::kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let rest: Vec<String> = lines.collect();
+    assert_eq!(child.wait().unwrap().code(), Some(1));
+    assert!(rest.iter().all(|line| !line.starts_with("measuring")), "{rest:?}");
+    assert!(rest.iter().any(|line| line.contains("stopped")), "{rest:?}");
+    assert_eq!(std::fs::read_dir(&folder.0).unwrap().count(), 0);
+}
+
 fn is_alive(pid: u32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     !status.lines().any(|line| line.starts_with("State:") && line.contains('Z'))
