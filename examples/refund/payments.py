@@ -2,11 +2,14 @@
 
 It books every refund that it accepts in a file, one JSON object a line. It knows its callers by their
 `Idempotency-Key`: a key is booked at most once, and a key that was reported as "did not happen" is refused
-from then on (410), so that a late call cannot be booked after all.
+from then on (410), so that a late call cannot be booked after all. Refusals are in a file of their own. Both
+files are on disk before anything is answered, and are read at the start: a service that forgets what it has
+booked would say "did not happen" of it, and its caller would pay again.
 """
 
 import argparse
 import json
+import os
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -22,14 +25,43 @@ def permit_of(text):
     return int(generation), int(number)
 
 
+class Log:
+    """A file of JSON objects, one a line, each on disk when `append` returns."""
+
+    def __init__(self, path):
+        self.path = path
+        try:
+            with open(path, "rb") as file:
+                text = file.read()
+        except FileNotFoundError:
+            text = b""
+        # A line that was not written to its end was not answered either.
+        whole = text[: text.rfind(b"\n") + 1]
+        if len(whole) < len(text):
+            os.truncate(path, len(whole))
+        self.entries = [json.loads(line) for line in whole.splitlines()]
+
+    def append(self, entry):
+        with open(self.path, "a", encoding="utf-8") as file:
+            file.write(json.dumps(entry) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+
 class Book:
     """What is booked and what is refused, under one lock."""
 
     def __init__(self, path):
         self.lock = threading.Lock()
-        self.path = path
+        self.bookings = Log(path)
+        self.refusals = Log(path + ".refused")
         self.booked = {}
+        for entry in self.bookings.entries:
+            self.booked[entry.pop("key")] = entry
         self.refused = {}
+        for entry in self.refusals.entries:
+            key, permit = entry["key"], tuple(entry["permit"])
+            self.refused[key] = max(permit, self.refused.get(key, permit))
         self.hold = threading.Event()
 
     def refund(self, key, permit, body):
@@ -39,8 +71,7 @@ class Book:
             if key in self.refused and permit <= self.refused[key]:
                 return 410, {"error": "reported as not happened; refused since"}
             refund = {"refund_id": f"rf-{len(self.booked) + 1}", **body}
-            with open(self.path, "a", encoding="utf-8") as file:
-                file.write(json.dumps({"key": key, **refund}) + "\n")
+            self.bookings.append({"key": key, **refund})
             self.booked[key] = refund
             return 201, refund
 
@@ -48,6 +79,7 @@ class Book:
         with self.lock:
             if key in self.booked:
                 return {"outcome": "happened", "result": self.booked[key]}
+            self.refusals.append({"key": key, "permit": permit})
             self.refused[key] = max(permit, self.refused.get(key, permit))
             return {"outcome": "did_not_happen"}
 

@@ -30,7 +30,7 @@ pub use model::{ModelBook, ModelEndpoint, Script};
 pub use own::OwnAddresses;
 pub use secret::{EnvSource, Secret};
 pub use tls::install_tls;
-pub use toolbox::{FunctionCall, Toolbox};
+pub use toolbox::{FunctionCall, Toolbox, Unusable};
 
 /// Why tools or models cannot be set up.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

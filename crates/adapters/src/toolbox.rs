@@ -42,6 +42,15 @@ pub struct FunctionCall {
 
 type Function = Arc<dyn Fn(FunctionCall) -> BoxFuture<'static, ToolOutcome> + Send + Sync>;
 
+/// Why a tool could never be called from here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unusable {
+    /// Where: a JSON pointer into the tool.
+    pub place: String,
+    /// What is wrong, in words.
+    pub why: String,
+}
+
 /// The tools of this process.
 pub struct Toolbox {
     functions: BTreeMap<String, Function>,
@@ -70,14 +79,16 @@ impl Toolbox {
     /// Why a tool of an agent could never be called from here, sentence by sentence: it names a function that
     /// is not registered, an environment variable that is not allowed, or an address that is forbidden.
     #[must_use]
-    pub fn unusable(&self, name: &ToolName, tool: &Tool) -> Vec<String> {
+    pub fn unusable(&self, name: &ToolName, tool: &Tool) -> Vec<Unusable> {
         match &tool.kind {
             ToolKind::Function(function) if !self.has_function(function) => {
-                vec![format!("the tool `{name}` names the function `{function}`, which this server does not have")]
+                let why = format!("the tool `{name}` names the function `{function}`, which this server does not have");
+                vec![Unusable { place: "/function".to_owned(), why }]
             }
             ToolKind::Function(_) => Vec::new(),
             ToolKind::Http(http) => {
-                self.http.unusable(http).into_iter().map(|why| format!("the tool `{name}`: {why}")).collect()
+                let named = |found: Unusable| Unusable { why: format!("the tool `{name}`: {}", found.why), ..found };
+                self.http.unusable(http).into_iter().map(named).collect()
             }
         }
     }

@@ -53,6 +53,20 @@ pub fn parse(source: &str) -> Result<Agent, Vec<FileError>> {
     }
 }
 
+/// The path and the line of what the first of these JSON pointers leads to in a file; where the file has none of them,
+/// of the last part on the way of the first.
+#[must_use]
+pub fn locate(source: &str, pointers: &[&str]) -> (String, u32) {
+    let Some(tree) = tree::read(source, &mut Errors::default()) else { return (String::new(), 1) };
+    let root = Item { path: String::new(), tree: &tree };
+    let whole = |pointer: &&str| {
+        let (above, _) = pointer.rsplit_once('/')?;
+        Some(root.at(pointer)).filter(|found| found.path != root.at(above).path)
+    };
+    let found = pointers.iter().find_map(whole).unwrap_or_else(|| root.at(pointers.first().unwrap_or(&"")));
+    (found.path.clone(), found.line())
+}
+
 fn agent(root: &Item<'_>, errors: &mut Errors) -> Option<Agent> {
     let mut fields = root.fields(errors)?;
     let name = fields.need("agent", errors).and_then(|item| item.name("-", false, errors));
@@ -60,6 +74,7 @@ fn agent(root: &Item<'_>, errors: &mut Errors) -> Option<Agent> {
     let description = fields.take("description").and_then(|item| item.text(errors)).unwrap_or_default();
     let message_schema = fields.take("message_schema").and_then(|item| settings::schema(&item, errors));
     not_yet(&mut fields, errors);
+    fields.refuse(&KEYS_NOT_YET, errors);
     let deadline = fields.take("deadline").and_then(|item| item.span(false, limits::SPAN_MAX, errors));
     let plan = plan(&mut fields, errors);
     fields.finish(errors);
@@ -85,6 +100,9 @@ fn version(item: &Item<'_>, errors: &mut Errors) -> Option<String> {
     }
     Some(text.to_owned())
 }
+
+/// Keys of the format that this build does not execute.
+const KEYS_NOT_YET: [&str; 4] = ["double_texting", "planning", "rules", "schedules"];
 
 /// Settings with one value that this build executes.
 fn not_yet(fields: &mut Fields<'_>, errors: &mut Errors) {
@@ -119,6 +137,7 @@ fn plan(fields: &mut Fields<'_>, errors: &mut Errors) -> Option<Plan> {
     let defaults = Defaults { model: model.as_deref(), retry: &retry };
     let drafts = inner.need("nodes", errors).and_then(|item| drafts(&item, &defaults, &mut uses, errors));
     let answer = answer(&mut inner, &mut uses, errors);
+    inner.refuse(&["compensations"], errors);
     inner.finish(errors);
     let drafts = drafts?;
     graph::check(&drafts, &tools.names, &uses, errors);

@@ -23,7 +23,8 @@ const KINDS: [(&str, Kind); 6] = [
     ("transform", Kind::Transform),
 ];
 const KINDS_NOT_YET: [&str; 4] = ["agent", "map", "job", "critic"];
-const FIELDS_NOT_YET: [&str; 6] = ["join", "on_failure", "validate", "critic", "max_refines", "compensate"];
+const FIELDS_NOT_YET: [&str; 7] =
+    ["join", "on_failure", "validate", "critic", "max_refines", "refine_repeats_effect", "compensate"];
 const TEMPERATURE_MAX: f64 = 2.0;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -49,6 +49,7 @@ pub(crate) fn budget(item: &Item<'_>, errors: &mut Errors) -> Budget {
     if let Some(item) = fields.take("on_exceeded") {
         item.choice(&[("fail", ())], &["park"], errors);
     }
+    fields.refuse(&["max_cost_usd"], errors);
     fields.finish(errors);
     Budget { max_tokens, max_tool_calls }
 }

@@ -14,7 +14,9 @@ use crate::tree::Data;
 
 const METHODS: [(&str, &str); 5] =
     [("GET", "GET"), ("POST", "POST"), ("PUT", "PUT"), ("PATCH", "PATCH"), ("DELETE", "DELETE")];
-const KINDS_NOT_YET: [&str; 6] = ["mcp", "process", "openapi", "grpc", "wasm", "agent"];
+const KINDS_NOT_YET: [&str; 7] = ["mcp", "process", "openapi", "grpc", "wasm", "agent", "human"];
+/// What models are told of a tool.
+const FIELDS_NOT_YET: [&str; 3] = ["description", "input_schema", "output_schema"];
 /// Headers that the runtime or its HTTP client sets.
 const RESERVED: [&str; 9] = [
     "connection",
@@ -88,6 +90,7 @@ impl<'t> Tools<'t> {
             None => Vec::new(),
         };
         let refuses = fields.take("refuses");
+        fields.refuse(&FIELDS_NOT_YET, errors);
         let kind = match kind {
             Kind::Http => http(&mut fields, effect, errors).map(ToolKind::Http),
             Kind::Function => {

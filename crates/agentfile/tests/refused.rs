@@ -148,6 +148,24 @@ fn what_this_build_does_not_execute_is_refused_by_name() {
 }
 
 #[test]
+fn keys_of_the_format_that_this_build_does_not_execute_are_not_unknown() {
+    expect(
+        "agent: a\nschedules: [{ id: nightly, cron: '0 3 * * *' }]\ndouble_texting: reject\nplanning: {}\nrules: []\nbudget: { max_cost_usd: 2 }\ntools:\n  t: { kind: http, effect: pure, method: GET, url: 'http://x/', description: d, input_schema: {} }\nplan:\n  compensations: []\n  nodes:\n    - { id: n, kind: sleep, duration: 1s, refine_repeats_effect: true }\n",
+        &[
+            "not_supported_yet schedules 2",
+            "not_supported_yet double_texting 3",
+            "not_supported_yet planning 4",
+            "not_supported_yet rules 5",
+            "not_supported_yet budget.max_cost_usd 6",
+            "not_supported_yet tools.t.description 8",
+            "not_supported_yet tools.t.input_schema 8",
+            "not_supported_yet plan.compensations 10",
+            "not_supported_yet plan.nodes[0].refine_repeats_effect 12",
+        ],
+    );
+}
+
+#[test]
 fn the_graph_is_checked() {
     expect(
         &nodes(

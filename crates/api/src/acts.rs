@@ -4,7 +4,7 @@ use aetheris_core::event::EndCause;
 use aetheris_core::id::IdempotencyKey;
 use aetheris_core::job::JobStatus;
 use aetheris_core::plan::WaitType;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::ToSchema;
 
 use crate::raw::Raw;
@@ -19,14 +19,20 @@ pub struct SignalRequest {
     #[serde(default)]
     #[schema(value_type = schema::CorrelationKey, required = true)]
     pub correlation_key: Option<String>,
-    /// What it brings: any JSON value, `null` where absent.
-    #[serde(default)]
-    #[schema(value_type = schema::Any, required = false)]
-    pub payload: Raw,
+    // Required, but an option, so that a missing key is told before a missing payload.
+    /// What it brings: any JSON value, also `null`.
+    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = schema::Any, required = true)]
+    pub payload: Option<Raw>,
     /// What it claims to be; refused where the wait is of another type.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<schema::Wait>)]
     pub wait_type: Option<WaitType>,
+}
+
+/// A value that is there, `null` as any other.
+fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Raw>, D::Error> {
+    Raw::deserialize(deserializer).map(Some)
 }
 
 /// What became of a signal.

@@ -32,6 +32,8 @@ pub enum Command<'a> {
     Restore {
         /// Its file.
         file: &'a str,
+        /// Where to: an option of the command, without its hyphens, and its value.
+        place: Option<(&'static str, &'a str)>,
     },
     /// Lets a paused job go on.
     Resume(JobId),
@@ -72,7 +74,10 @@ impl Command<'_> {
             Self::Resolve { invocation, job, permit } => {
                 format!("in-doubt resolve {job} {invocation} --permit {permit}")
             }
-            Self::Restore { file } => format!("restore {} --data DIR", word(file)),
+            Self::Restore { file, place } => {
+                let place = place.map(|(option, value)| format!(" --{option} {}", word(value))).unwrap_or_default();
+                format!("restore {}{place}", word(file))
+            }
             Self::Resume(job) => format!("resume {job}"),
             Self::Running => "jobs --status running".to_owned(),
             Self::Signal { job, key, schema } => {
@@ -166,7 +171,8 @@ mod tests {
             signal("--server=http://evil"),
             format!("aetheris --server 'http://h' signal -- {job} --server=http://evil '{{ANSWER}}'")
         );
-        assert_eq!(Command::Restore { file: "a b" }.to_string(), "aetheris restore 'a b' --data DIR");
+        let restore = Command::Restore { file: "a b", place: Some(("data", "c d")) };
+        assert_eq!(restore.to_string(), "aetheris restore 'a b' --data 'c d'");
     }
 
     #[test]

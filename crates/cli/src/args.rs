@@ -77,13 +77,16 @@ pub enum Command {
     Init(Init),
     /// Run a server and a worker in one process, with SQLite in a folder
     #[command(after_help = "Example:\n  aetheris dev --data ./data --agent refund.yaml\n\n\
-        Safe to kill at any instant and to start again on the same folder.")]
+        Safe to kill at any instant and to start again on the same folder. SIGTERM, Ctrl-C and SIGHUP (the terminal\n\
+        closes) let calls that have left end; a second SIGTERM or Ctrl-C gives them up.")]
     Dev(Dev),
     /// Run the API, timers and sweeps
-    #[command(after_help = "Example:\n  aetheris serve --config aetheris.yaml")]
+    #[command(after_help = "Example:\n  aetheris serve --config aetheris.yaml\n\n\
+        SIGTERM, Ctrl-C and SIGHUP stop it in good order.")]
     Serve(Configured),
     /// Claim jobs and run their steps
-    #[command(after_help = "Example:\n  aetheris worker --config aetheris.yaml")]
+    #[command(after_help = "Example:\n  aetheris worker --config aetheris.yaml\n\n\
+        SIGTERM, Ctrl-C and SIGHUP let calls that have left end; a second SIGTERM or Ctrl-C gives them up.")]
     Worker(Configured),
     /// The refund story with a real kill -9, checked against the payment service's own log
     #[command(after_help = "Example:\n  aetheris demo")]
@@ -163,8 +166,9 @@ pub enum Command {
         aetheris in-doubt resolve JOB INVOCATION --happened --result '{\"refund\": \"r-1\"}' --note 'in the bank log'\n  \
         aetheris in-doubt resolve JOB INVOCATION --did-not-happen --note 'asked the bank'")]
     InDoubt(InDoubt),
-    /// Check a data folder against the invariants; changes nothing; exit 6 if something is wrong
-    #[command(after_help = "Example:\n  aetheris check-consistency --data ./data")]
+    /// Check a database against the invariants; changes nothing; exit 6 if something is wrong
+    #[command(after_help = "Examples:\n  aetheris check-consistency --data ./data\n  \
+        aetheris check-consistency --config aetheris.yaml")]
     CheckConsistency(CheckConsistency),
     /// Copy the database to a file, also while it is in use
     #[command(after_help = "Example:\n  aetheris backup aetheris-monday.db --data ./data\n\n\
@@ -271,7 +275,7 @@ pub struct Send {
     /// The session whose jobs run one after the other
     #[arg(long, value_name = "SESSION")]
     pub session: Option<String>,
-    /// Idempotency key: the same key again is the same job
+    /// Idempotency key: the same key again is the same job [default: a new one]
     #[arg(long, value_name = "KEY")]
     pub key: Option<String>,
     /// A label, as team=billing; may be repeated
@@ -379,9 +383,12 @@ pub struct Events {
 /// Arguments of `check-consistency`.
 #[derive(Debug, Clone, ClapArgs)]
 pub struct CheckConsistency {
-    /// The data folder
-    #[arg(long, value_name = "DIR")]
-    pub data: PathBuf,
+    /// The data folder [default: ./data]
+    #[arg(long, value_name = "DIR", conflicts_with = "config")]
+    pub data: Option<PathBuf>,
+    /// The configuration file that names the database
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
 }
 
 /// Commands about the configuration.

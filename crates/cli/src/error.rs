@@ -37,6 +37,18 @@ pub enum Error {
         /// What the connection said.
         reason: String,
     },
+    /// The call has left, and no answer has come: it may have been accepted.
+    #[error("no answer from {server} to {call}: {reason}\nit may have been accepted all the same. {advice}")]
+    Unanswered {
+        /// How to find out, or to try again without harm.
+        advice: String,
+        /// What was asked.
+        call: String,
+        /// What the connection said.
+        reason: String,
+        /// The server.
+        server: String,
+    },
     /// The server answered something that is not of this interface.
     #[error("{server} answered something unexpected to {call}: {reason}\nis it an Aetheris server of this version?")]
     Unexpected {
@@ -68,7 +80,7 @@ pub enum Error {
     #[error("the output cannot be written: {0}")]
     Output(std::io::Error),
     /// Anything else.
-    #[error("{0:#}")]
+    #[error("{}", causes(.0))]
     Internal(#[from] anyhow::Error),
 }
 
@@ -78,7 +90,7 @@ impl Error {
     pub fn exit(&self) -> Exit {
         match self {
             Self::Usage(_) | Self::NotYet(_) | Self::Config(_) | Self::File { .. } => Exit::Usage,
-            Self::Unreachable { .. } | Self::Unexpected { .. } => Exit::Unreachable,
+            Self::Unreachable { .. } | Self::Unanswered { .. } | Self::Unexpected { .. } => Exit::Unreachable,
             Self::Problem(problem) => Exit::of_problem(problem.code.as_str(), problem.status),
             Self::Conflict(_) => Exit::Conflict,
             Self::Other { exit, .. } => *exit,
@@ -94,7 +106,7 @@ impl Error {
             Self::Usage(_) | Self::File { .. } => "usage",
             Self::NotYet(_) => "not_supported_yet",
             Self::Config(_) => "invalid_config",
-            Self::Unreachable { .. } => "server_unreachable",
+            Self::Unreachable { .. } | Self::Unanswered { .. } => "server_unreachable",
             Self::Unexpected { .. } => "unexpected_answer",
             Self::Problem(problem) => problem.code.as_str(),
             Self::Conflict(_) => "state_conflict",
@@ -110,6 +122,17 @@ impl From<std::io::Error> for Error {
             _ => Self::Output(error),
         }
     }
+}
+
+/// An error with its causes. One whose words an error before it has already said is not said again.
+fn causes(error: &anyhow::Error) -> String {
+    let mut text = error.to_string();
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        if !text.contains(&cause) {
+            text.push_str(&format!(": {cause}"));
+        }
+    }
+    text
 }
 
 /// `1 mistake`, `2 mistakes`.
@@ -133,7 +156,7 @@ fn lines(mistakes: &[Mistake]) -> String {
 
 fn refused(problem: &Problem) -> String {
     let mut text = problem.to_string();
-    for error in &problem.errors {
+    for error in problem.errors.iter().filter(|error| !problem.detail.contains(&error.message)) {
         let path = if error.path.is_empty() { String::new() } else { format!("{}: ", error.path) };
         let line = if error.line == 0 { String::new() } else { format!("line {}: ", error.line) };
         text.push_str(&format!("\n  {line}{path}{}", error.message));

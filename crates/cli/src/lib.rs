@@ -27,6 +27,7 @@ mod progress;
 pub mod pulses;
 pub mod render;
 pub mod role;
+mod signals;
 mod supervise;
 #[cfg(test)]
 mod tests;
@@ -116,7 +117,7 @@ fn runtime() -> Result<tokio::runtime::Runtime, Error> {
 }
 
 /// Says what went wrong, and how the program ends for it.
-fn report(out: &Out, error: &Error) -> Exit {
+pub(crate) fn report(out: &Out, error: &Error) -> Exit {
     if let Error::OutputClosed = error {
         return error.exit();
     }

@@ -107,7 +107,7 @@ fn read(file: &mut File) -> Option<Content> {
 fn held_by_another(folder: &Path, file: &mut File) -> Error {
     let by = read(file).map_or_else(String::new, |content| format!(" (process {})", content.holder.pid()));
     Error::Conflict(format!(
-        "{} is in use by another `aetheris dev`{by}. Stop that one, or give this one its own folder with --data; \
+        "{} is in use by another `aetheris dev` or `restore`{by}. Stop that one, or give this one its own folder with --data; \
          `aetheris worker --config FILE` shares a database on purpose",
         folder.display()
     ))

@@ -29,12 +29,18 @@ impl Form {
 /// text is JSON when it parses as JSON, else text.
 ///
 /// # Errors
-/// [`Error::File`] where it cannot be read; [`Error::Usage`] where it is JSON beyond the limits, or begins
+/// [`Error::File`] where it cannot be read; [`Error::Usage`] where it is empty, JSON beyond the limits, or begins
 /// with `{` or `[` and is not JSON.
 pub fn read(name: &str, argument: &str, form: Form, stdin: impl Read) -> Result<Json, Error> {
     let text = text(argument, stdin)?;
     if form == Form::Text {
         return checked(Value::from(text));
+    }
+    if text.is_empty() {
+        return Err(Error::Usage(format!(
+            "{name} is empty: is a variable of the shell not set?\n\
+             nothing was sent. Write '\"\"' or add --text to send an empty text, null to send no value"
+        )));
     }
     match Json::parse(text.as_bytes()) {
         Ok(json) => Ok(json),
@@ -111,7 +117,18 @@ mod tests {
         assert_eq!(given("17"), json!(17));
         assert_eq!(given("\"quoted\""), json!("quoted"));
         assert_eq!(given("hello there"), json!("hello there"));
-        assert_eq!(given(""), json!(""));
+        assert_eq!(given("\"\""), json!(""));
+    }
+
+    /// `"$UNSET"` would use up an approval.
+    #[test]
+    fn an_empty_argument_is_refused_and_an_empty_text_has_to_be_meant() {
+        for (argument, stdin) in [("", ""), ("-", ""), ("-", "\n")] {
+            let error = read("PAYLOAD", argument, Form::Either, stdin.as_bytes()).unwrap_err();
+            assert_eq!(error.exit(), crate::exit::Exit::Usage);
+            assert!(error.to_string().starts_with("PAYLOAD is empty"), "{error}");
+        }
+        assert_eq!(read("PAYLOAD", "", Form::Text, std::io::empty()).unwrap().value(), &json!(""));
     }
 
     #[test]

@@ -1,10 +1,11 @@
 //! Where the parts of a process are put together: the only place that names a backend.
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use aetheris_adapters::{EnvSource, IpNet, ModelBook, ModelEndpoint, OwnAddresses, Secret, Toolbox};
+use aetheris_adapters::{EnvSource, IpNet, ModelBook, ModelEndpoint, OwnAddresses, Secret, Toolbox, Unusable};
 use aetheris_core::id::{InstanceId, WorkerId};
 use aetheris_core::limits;
 use aetheris_core::plan::NodeKind;
@@ -12,7 +13,7 @@ use aetheris_core::time::Span;
 use aetheris_runtime::{Models, Runtime, Settings, Tools};
 use aetheris_scheduler::SweepOptions;
 use aetheris_server::state::AgentCheck;
-use aetheris_server::{AppState, Hosts};
+use aetheris_server::{AgentProblem, AppState, Hosts};
 use aetheris_store::memory::MemoryStore;
 use aetheris_store::system::System;
 use aetheris_store::vital::Vital;
@@ -221,17 +222,29 @@ impl Wired {
     /// The address is taken or not ours.
     pub async fn listen(&self) -> Result<TcpListener, Error> {
         let address = self.config.server.listen;
-        let failed = |error: std::io::Error| match error.kind() {
-            std::io::ErrorKind::AddrInUse => Error::Conflict(format!(
-                "{address} is in use: another server is listening there. Stop it, or listen elsewhere: --listen 127.0.0.1:0 takes a free port"
-            )),
-            _ => Error::Internal(anyhow::anyhow!("{address} cannot be listened on: {error}")),
-        };
+        let failed = |error| unheard(address, &error);
         let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }.map_err(failed)?;
         socket.set_reuseaddr(true).and_then(|()| socket.bind(address)).map_err(failed)?;
         // Every process of the store knows before anybody can connect: no tool of theirs may.
         self.listen_addresses.announce(self.instance, socket.local_addr().map_err(failed)?)?;
         socket.listen(limits::BACKLOG_MAX).map_err(failed)
+    }
+}
+
+/// Whether an address can be listened on at this moment.
+///
+/// # Errors
+/// It is taken or not ours.
+pub fn can_listen(address: SocketAddr) -> Result<(), Error> {
+    std::net::TcpListener::bind(address).map(drop).map_err(|error| unheard(address, &error))
+}
+
+fn unheard(address: SocketAddr, error: &std::io::Error) -> Error {
+    match error.kind() {
+        std::io::ErrorKind::AddrInUse => Error::Conflict(format!(
+            "{address} is in use: another server is listening there. Stop it, or listen elsewhere: --listen 127.0.0.1:0 takes a free port"
+        )),
+        _ => Error::Internal(anyhow::anyhow!("{address} cannot be listened on: {error}")),
     }
 }
 
@@ -246,16 +259,26 @@ pub fn agent_check(config: &Config, env: &Environment, role: Role) -> Result<Age
 
 fn check_by(toolbox: Arc<Toolbox>, models: Arc<ModelBook>) -> AgentCheck {
     Arc::new(move |agent| {
-        let unknown_model = |node: &aetheris_core::plan::Node| match &node.kind {
-            NodeKind::Llm(llm) => models.knows(&llm.model).err().map(|why| format!("node `{}`: {why}", node.id)),
+        let unknown_model = |(place, node): (usize, &aetheris_core::plan::Node)| match &node.kind {
+            NodeKind::Llm(llm) => models.knows(&llm.model).err().map(|why| AgentProblem {
+                message: format!("node `{}`: {why}", node.id),
+                pointers: vec![format!("/plan/nodes/{place}/model"), "/model".to_owned()],
+            }),
             NodeKind::Condition
             | NodeKind::Sleep(_)
             | NodeKind::Tool { .. }
             | NodeKind::Transform(_)
             | NodeKind::Wait(_) => None,
         };
-        let tools = agent.plan.tools.iter().flat_map(|(name, tool)| toolbox.unusable(name, tool));
-        tools.chain(agent.plan.nodes.iter().filter_map(unknown_model)).collect()
+        let tools = agent.plan.tools.iter().flat_map(|(name, tool)| {
+            let tool_at = format!("/tools/{name}");
+            let problem = move |Unusable { place, why }| AgentProblem {
+                message: why,
+                pointers: vec![format!("{tool_at}{place}")],
+            };
+            toolbox.unusable(name, tool).into_iter().map(problem)
+        });
+        tools.chain(agent.plan.nodes.iter().enumerate().filter_map(unknown_model)).collect()
     })
 }
 

@@ -186,7 +186,8 @@ pub fn signal(bytes: &[u8]) {
     let Ok(request) = serde_json::from_slice::<aetheris_api::SignalRequest>(bytes) else { return };
     let written = serde_json::to_vec(&request).expect("a request can be written");
     assert_eq!(serde_json::from_slice::<aetheris_api::SignalRequest>(&written).expect("and read"), request);
-    let (Some(key), Ok(payload)) = (request.correlation_key, request.payload.parse()) else { return };
+    let payload = request.payload.map(|payload| payload.parse());
+    let (Some(key), Some(Ok(payload))) = (request.correlation_key, payload) else { return };
     let incoming = Incoming { key: key.clone(), payload_hash: payload.hash(), wait_type: request.wait_type };
     let upcoming = [
         Upcoming { key: Some("later".to_owned()), wait_type: WaitType::Signal },

@@ -134,7 +134,9 @@ async fn reclaim_all(
         .map(|(job, fence)| async move {
             let outcome = rt.reclaim(job, fence, proof).await;
             match &outcome {
-                Ok(Reclaimed::Taken) => tracing::info!(%job, %fence, ?proof, "a job was taken back from its holder"),
+                Ok(Reclaimed::Taken) => {
+                    tracing::info!(%job, %fence, reason = proof.as_str(), "a job was taken back from its holder");
+                }
                 Ok(Reclaimed::NotHeld) => {}
                 Err(error) => tracing::warn!(%job, %fence, %error, "a job could not be taken back from its holder"),
             }

@@ -34,4 +34,4 @@ mod wire;
 pub use host::Hosts;
 pub use routes::{openapi, router};
 pub use serve::serve;
-pub use state::{AppState, ReadyCheck};
+pub use state::{AgentProblem, AppState, ReadyCheck};

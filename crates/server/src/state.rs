@@ -15,8 +15,26 @@ use crate::host::Hosts;
 use crate::outline::Outlines;
 use crate::reading::Room;
 
-/// What this server cannot execute of an agent whose file is otherwise right: one text per problem.
-pub type AgentCheck = Arc<dyn Fn(&Agent) -> Vec<String> + Send + Sync>;
+/// What this server cannot execute of an agent whose file is otherwise valid.
+pub type AgentCheck = Arc<dyn Fn(&Agent) -> Vec<AgentProblem> + Send + Sync>;
+
+/// Something in an agent's file that a server cannot execute.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AgentProblem {
+    /// What is wrong and what to do.
+    pub message: String,
+    /// Where: JSON pointers into the file, of which the first counts that the file has.
+    pub pointers: Vec<String>,
+}
+
+impl AgentProblem {
+    /// The path and the line in the agent's file.
+    #[must_use]
+    pub fn place(&self, source: &str) -> (String, u32) {
+        let pointers: Vec<&str> = self.pointers.iter().map(String::as_str).collect();
+        aetheris_agentfile::locate(source, &pointers)
+    }
+}
 
 /// One more thing that readiness depends on.
 #[derive(Clone)]

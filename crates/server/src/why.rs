@@ -183,7 +183,7 @@ fn later(row: &JobRow, state: &JobState, at: Timestamp) -> WhyView {
         }
         None => {
             let detail = "it was sent for later".to_owned();
-            let advice = Command::Cancel(row.id).to_string();
+            let advice = Command::Watch(row.id).to_string();
             WhyView { code: WhyCode::NotBefore, detail, advice, since: row.created_at, until: Some(at) }
         }
     }

@@ -186,9 +186,8 @@ impl Worker {
                 drop(slot);
                 match end {
                     Ok(RunEnd::Lost) => tracing::warn!(%job, "the lease was lost; the run has ended"),
-                    // The run itself says how a job has ended, and why.
-                    Ok(RunEnd::Finished(_)) => {}
-                    Ok(RunEnd::Blocked) => tracing::info!(%job, "waiting"),
+                    // The run itself says how a job has ended or what it waits for, and why.
+                    Ok(RunEnd::Finished(_) | RunEnd::Blocked) => {}
                     Ok(RunEnd::Paused) => tracing::info!(%job, "paused"),
                     Ok(RunEnd::Requeued) => tracing::info!(%job, "given back"),
                     Err(error) => tracing::error!(%job, %error, "the run has stopped; its lease is left to expire"),

@@ -32,6 +32,7 @@ use crate::exchange::{CONNECT_TIME_MAX, Deadline, Elapsed, client_builder, is_ou
 use crate::guard::{self, Blocked, Guard, GuardedResolver, Lookup, Why};
 use crate::own::{AtPort, OwnAddresses};
 use crate::secret::EnvSource;
+use crate::toolbox::Unusable;
 use request::Prepared;
 use verdict::{Redirect, Verdict};
 
@@ -62,11 +63,14 @@ impl HttpTools {
     }
 
     /// Why a tool could never be called from here, as far as its file says so.
-    pub(crate) fn unusable(&self, tool: &HttpTool) -> Vec<String> {
-        let mut problems: Vec<String> =
-            request::all_names(tool).iter().filter_map(|name| self.env.allows(name).err()).collect();
+    pub(crate) fn unusable(&self, tool: &HttpTool) -> Vec<Unusable> {
+        let forbidden = |(name, place)| Some(Unusable { place, why: self.env.allows(name).err()? });
+        let names = request::all_names(tool);
+        let mut problems: Vec<Unusable> =
+            names.iter().filter_map(|(name, place)| forbidden((name.as_str(), place.clone()))).collect();
         let address = request::written_address(tool);
-        problems.extend(address.and_then(|url| self.guard.check_url(&url).err()).map(|blocked| blocked.to_string()));
+        let blocked = address.and_then(|url| self.guard.check_url(&url).err());
+        problems.extend(blocked.map(|blocked| Unusable { place: "/url".to_owned(), why: blocked.to_string() }));
         problems
     }
 

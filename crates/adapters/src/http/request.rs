@@ -133,9 +133,18 @@ fn names(template: &str) -> BTreeSet<String> {
     aetheris_expr::check_template(template, Place::ToolAddress).map(|references| references.env).unwrap_or_default()
 }
 
-/// Every environment variable that a tool names in its url and headers.
-pub(super) fn all_names(tool: &HttpTool) -> BTreeSet<String> {
-    tool.headers.values().chain([&tool.url]).flat_map(|template| names(template)).collect()
+/// Every environment variable that a tool names in its url and headers, and where it does so first: a JSON pointer
+/// into the tool.
+pub(super) fn all_names(tool: &HttpTool) -> BTreeMap<String, String> {
+    let pointer = |header: &String| format!("/headers/{}", header.replace('~', "~0").replace('/', "~1"));
+    let headers = tool.headers.iter().map(|(header, template)| (pointer(header), template));
+    let mut places = BTreeMap::new();
+    for (place, template) in [("/url".to_owned(), &tool.url)].into_iter().chain(headers) {
+        for name in names(template) {
+            places.entry(name).or_insert_with(|| place.clone());
+        }
+    }
+    places
 }
 
 /// The address of a tool as far as its author wrote out the host; `None` where a template is part of it.

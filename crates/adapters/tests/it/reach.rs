@@ -189,11 +189,13 @@ async fn what_could_never_be_called_is_known_before() {
     ] {
         let found = problems(url, header);
         assert_eq!(found.len(), expected.len(), "{url} {header}: {found:?}");
-        assert!(found.iter().zip(expected).all(|(found, expected)| found.contains(expected)), "{found:?}");
-        assert!(found.iter().all(|found| found.starts_with("the tool `shop.send`: ")), "{found:?}");
+        assert!(found.iter().zip(expected).all(|(found, expected)| found.why.contains(expected)), "{found:?}");
+        assert!(found.iter().all(|found| found.why.starts_with("the tool `shop.send`: ")), "{found:?}");
     }
+    let places = |url, header| -> Vec<String> { problems(url, header).into_iter().map(|found| found.place).collect() };
+    assert_eq!(places("http://10.0.0.1/{{ env.A }}", "{{ env.B }}{{ env.A }}"), ["/url", "/headers/X", "/url"]);
     let unknown = call_of(EffectClass::Pure, ToolKind::Function("nope".into()), serde_json::json!({}));
-    assert!(tools.unusable(&unknown.tool_name, &unknown.tool)[0].contains("`nope`"));
+    assert!(tools.unusable(&unknown.tool_name, &unknown.tool)[0].why.contains("`nope`"));
 }
 
 #[tokio::test]

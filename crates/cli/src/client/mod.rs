@@ -145,12 +145,16 @@ impl Client {
         let request =
             request.map_err(|error| Error::Usage(format!("the request cannot be made: {}", chain(&error))))?;
         let call = format!("{} {}", request.method(), request.url().path());
+        let reads = *request.method() == Method::GET;
         let answered = async {
             let response = http.execute(request).await?;
             let status = response.status();
             Ok((status, response.bytes().await?.to_vec()))
         };
-        let (status, bytes) = self.waited(&call, answered).await.map_err(|error| self.unreachable(&error))?;
+        let answered = self.waited(&call, answered).await;
+        let (status, bytes) = answered.map_err(|error: reqwest::Error| {
+            if reads || error.is_connect() { self.unreachable(&error) } else { self.unanswered(&call, &error) }
+        })?;
         if !status.is_success() {
             return Err(self.problem(&call, status.as_u16(), &bytes));
         }
@@ -194,9 +198,40 @@ impl Client {
     }
 
     fn unreachable(&self, error: &reqwest::Error) -> Error {
-        let reason = if error.is_timeout() { "it took too long".to_owned() } else { chain(error) };
-        Error::Unreachable { server: self.server().to_owned(), reason }
+        Error::Unreachable { server: self.server().to_owned(), reason: reason(error) }
     }
+
+    /// A call that has left and may have been accepted.
+    fn unanswered(&self, call: &str, error: &reqwest::Error) -> Error {
+        let advice = "run the same command again: what was accepted before is not done twice".to_owned();
+        Error::Unanswered { advice, call: call.to_owned(), reason: reason(error), server: self.server().to_owned() }
+    }
+}
+
+/// Why there is no answer.
+fn reason(error: &reqwest::Error) -> String {
+    match () {
+        () if error.is_timeout() && error.is_connect() => {
+            format!("no connection within {}s", CONNECT_TIMEOUT.as_secs())
+        }
+        () if error.is_timeout() => format!("it has not answered within {}s", ANSWER_TIMEOUT.as_secs()),
+        () if is_without_tls(error) => "it does not speak TLS; does its URL begin with http:// ?".to_owned(),
+        () => chain(error),
+    }
+}
+
+/// Whether the other side answered a TLS handshake with something else.
+fn is_without_tls(error: &reqwest::Error) -> bool {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(error) = cause {
+        let wrapped = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+        if let Some(rustls::Error::InvalidMessage(_)) = wrapped.and_then(|inner| inner.downcast_ref::<rustls::Error>())
+        {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
 }
 
 /// A server's URL for messages: without the name and the password that may stand in it. Of a text that is

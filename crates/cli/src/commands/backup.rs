@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::Context;
 use crate::args;
 use crate::config::Config;
-use crate::error::Error;
+use crate::error::{Error, counted};
 use crate::exit::Exit;
 use crate::out::Out;
 use crate::wiring::{self, Progress};
@@ -42,14 +42,20 @@ pub(super) async fn run(given: &args::Backup, config: &Config, context: &Context
         return Ok(Exit::Done);
     }
     context.out.line(&format!(
-        "wrote {}: {}, {} jobs, {} of them unfinished; checked and durable",
+        "wrote {}: {}, {}, {} of them unfinished; checked and durable",
         given.file.display(),
         size(copied.bytes),
-        copied.jobs,
+        counted(usize::try_from(copied.jobs).unwrap_or(usize::MAX), "job"),
         copied.unfinished
     ))?;
     let file = given.file.display().to_string();
-    context.out.note(&format!("put it back with: {}", Command::Restore { file: &file }));
+    let place = match (&given.data, &given.config) {
+        (Some(data), _) => Some(("data", data.display().to_string())),
+        (None, Some(config)) => Some(("config", config.display().to_string())),
+        (None, None) => None,
+    };
+    let place = place.as_ref().map(|(option, value)| (*option, value.as_str()));
+    context.out.note(&format!("put it back with: {}", Command::Restore { file: &file, place }));
     Ok(Exit::Done)
 }
 

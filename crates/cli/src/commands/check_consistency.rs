@@ -10,7 +10,7 @@ use aetheris_store::{ErrorKind, Store, StoreError};
 use tokio::task::JoinSet;
 
 use super::Context;
-use crate::args;
+use crate::config::Config;
 use crate::error::{Error, counted};
 use crate::exit::Exit;
 use crate::wiring;
@@ -18,16 +18,13 @@ use crate::wiring;
 /// How often the progress is told.
 const TOLD_EVERY: Duration = Duration::from_millis(500);
 
-/// Checks the database of a data folder. It may be in use.
+/// Checks the configured database. It may be in use.
 ///
 /// # Errors
 /// There is no database, or it cannot be read.
-pub async fn run(given: &args::CheckConsistency, context: &Context) -> Result<Exit, Error> {
-    let path = given.data.join("aetheris.db");
-    if !path.exists() {
-        let message = format!("there is no database {}: name the folder that `dev --data` was given", path.display());
-        return Err(Error::Other { message, exit: Exit::NotFound });
-    }
+pub async fn run(config: &Config, context: &Context) -> Result<Exit, Error> {
+    let path = config.jobstore.sqlite.path.clone();
+    super::backup::found(&path)?;
     let report = check(&path).await.map_err(|error| unreadable(&path, &error))?;
     // A database alone has no witness log and not every kind of case: what is not there cannot be wrong.
     let absent = report.unexamined();

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Context;
 use super::agent_files::{self, Good};
-use super::lifecycle::{StopRequests, announce, start_server, until_stopped};
+use super::lifecycle::{announce, start_server, until_stopped};
 use crate::args;
 use crate::config::{Config, StoreKind};
 use crate::error::Error;
@@ -19,6 +19,7 @@ use crate::lock::DataLock;
 use crate::pid::PidFile;
 use crate::progress::Progress;
 use crate::role::Role;
+use crate::signals::StopRequests;
 use crate::supervise::Tasks;
 use crate::wiring::{self, Wired};
 
@@ -30,6 +31,10 @@ pub async fn run(given: &args::Dev, config: Config, context: &Context) -> Result
     let out = &context.out;
     let Some(agents) = agents(given, &config, context)? else { return Ok(Exit::CheckFailed) };
     let instance = InstanceId::from_u128(System::machine().ids.secret());
+    if config.jobstore.kind == StoreKind::Sqlite && !config.data_folder().exists() {
+        // Nobody is there who would be named instead, and nothing is to be left behind.
+        wiring::can_listen(config.server.listen)?;
+    }
     // The folder is taken before the database is opened: a second process changes nothing.
     let mut lock = match config.jobstore.kind {
         StoreKind::Memory => None,
@@ -75,7 +80,8 @@ fn agents(given: &args::Dev, config: &Config, context: &Context) -> Result<Optio
         let Ok(Good { agent, text }) = file.parsed else { continue };
         for problem in check(&agent) {
             good = false;
-            context.out.note(&format!("{}: {problem}", agent_files::shown(file.path)));
+            let (path, line) = problem.place(&text);
+            context.out.note(&format!("{}:{line}: {path}: {}", agent_files::shown(file.path), problem.message));
         }
         agents.push(NewAgent { agent: Arc::new(agent), source: text });
     }

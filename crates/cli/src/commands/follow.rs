@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use aetheris_api::{Command, EventPage, EventView, JobView, TraceStep};
+use aetheris_api::{Command, EventPage, EventView, JobView, TraceStep, WhyCode, WhyView};
 use aetheris_core::job::JobStatus;
 use aetheris_core::time::Span;
 use tokio::time::{Instant, sleep_until};
@@ -95,6 +95,8 @@ struct Live {
     plan: Vec<TraceStep>,
     /// Whether the job is not as it is shown.
     stale: bool,
+    /// Why it is pending, where nothing happens for a while.
+    why: Option<WhyView>,
 }
 
 /// A list of steps that is drawn again in place; whether the job ended.
@@ -103,7 +105,8 @@ async fn live(client: &Client, job: JobView, until: Instant, context: &Context) 
     let plan = jobs::plan(client, &id).await;
     let mut follow = Follow::start(client, &id, job.seq);
     let mut screen = Screen { context, text: String::new() };
-    let mut shown = Live { away: None, job, plan, stale: false };
+    let why = jobs::held_up(client, &job).await;
+    let mut shown = Live { away: None, job, plan, stale: false, why };
     let mut over = false;
     loop {
         screen.draw(&shown.picture(client.server(), context))?;
@@ -129,6 +132,7 @@ async fn live(client: &Client, job: JobView, until: Instant, context: &Context) 
             && shown.away.is_none()
             && let Some(new) = refreshed(client, &id).await?
         {
+            shown.why = jobs::held_up(client, &new).await;
             (shown.job, shown.stale) = (new, false);
         }
     }
@@ -154,6 +158,10 @@ impl Live {
         let style = context.out.style_now();
         let now = self.away.as_ref().map_or_else(|| context.now(), |(since, _, _)| *since);
         let mut text = picture(&self.job, &self.plan, style, now, context);
+        if let Some(why) = &self.why {
+            let line = format!("pending: {}", render::why::line(why, now));
+            text.push_str(&format!("{}\n", style.paint(Tone::Attention, &wrap(&line, style.columns, 0, 2))));
+        }
         if let Some((_, give_up, reason)) = &self.away {
             let left = give_up.saturating_duration_since(Instant::now()).as_secs();
             let line = format!("no answer from {server}: {reason}; trying again, for {left}s more");
@@ -238,6 +246,9 @@ async fn plain(client: &Client, job: &JobView, until: Instant, show: Show, conte
     let quiet = show == Show::Result || context.out.json;
     if let Some(waiting) = &job.waiting {
         say_wait(job, waiting, context);
+    }
+    if let Some(why) = jobs::held_up(client, job).await.filter(|why| why.code != WhyCode::NoWorker) {
+        context.out.note(&format!("pending: {}", render::why::line(&why, context.now())));
     }
     let after = if quiet { job.seq } else { 0 };
     let mut follow = Follow::start(client, &id, after);

@@ -126,6 +126,28 @@ pub(super) async fn values(client: &Client, job: &str, full: bool) -> Result<Val
     }
 }
 
+/// Why a job is pending that no worker is about to take: it was sent for later, or its session is busy.
+pub(super) async fn held_up(client: &Client, job: &JobView) -> Option<WhyView> {
+    if job.status != JobStatus::Pending {
+        return None;
+    }
+    let first = reasons(client, &job.id.to_string()).await.into_iter().next()?;
+    let told = match first.code {
+        WhyCode::NotBefore | WhyCode::RetryBackoff | WhyCode::SessionBusy | WhyCode::NoWorker => true,
+        WhyCode::Ended
+        | WhyCode::HeldBy
+        | WhyCode::InDoubt
+        | WhyCode::LeaseExpiredUnreclaimed
+        | WhyCode::NoSlot
+        | WhyCode::PausedBy
+        | WhyCode::RestoredHold
+        | WhyCode::WaitingApproval
+        | WhyCode::WaitingSignal
+        | WhyCode::WaitingTime => false,
+    };
+    told.then_some(first)
+}
+
 /// Why a job is where it is; nothing where the server cannot say.
 async fn reasons(client: &Client, job: &str) -> Vec<WhyView> {
     match client.get::<Vec<WhyView>>(&["api", "jobs", job, "why"], &[]).await {

@@ -3,7 +3,6 @@
 
 use aetheris_store::system::{Clock as _, SystemClock};
 use tokio::net::TcpListener;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::StoreKind;
@@ -12,12 +11,13 @@ use crate::exit::Exit;
 use crate::last_words::died;
 use crate::logging;
 use crate::out::Out;
+use crate::signals::StopRequests;
 use crate::supervise::{Ended, Tasks};
 use crate::wiring::Wired;
 
-/// Runs until SIGTERM or SIGINT, then drains: no new claims and steps, what runs ends, the rest is given
-/// back. A second signal gives up calls that have left as well. A task that ends before that ends the process too:
-/// it drains in the same way, for as long as `worker.drain_timeout` at most.
+/// Runs until SIGTERM, SIGINT or SIGHUP, then drains: no new claims and steps, what runs ends, the rest is given
+/// back. A second SIGTERM or SIGINT gives up calls that have left as well. A task that ends before that ends the process
+/// too: it drains in the same way, for as long as `worker.drain_timeout` at most.
 pub(super) async fn until_stopped(
     wired: &Wired,
     mut signals: StopRequests,
@@ -25,15 +25,16 @@ pub(super) async fn until_stopped(
     mut tasks: Tasks,
     out: &Out,
 ) -> Result<Exit, Error> {
-    let died = tokio::select! {
+    let (died, asked) = tokio::select! {
         biased;
-        ended = tasks.next() => ended,
-        () = signals.next() => None,
+        ended = tasks.next() => (ended, None),
+        signal = signals.next() => (None, Some(signal)),
     };
     match died {
         None => {
             aetheris_fault::crash_point!("stop.asked");
-            logging::say(out, STOPPING);
+            let by = asked.map(|signal| format!(" on {}", signal.name())).unwrap_or_default();
+            logging::say(out, &format!("stopping{by}: {STOPPING}"));
         }
         Some(ended) => {
             logging::say_error(&died_text(ended));
@@ -51,7 +52,11 @@ pub(super) async fn until_stopped(
         panicked
     };
     let insisted = async {
-        signals.next().await;
+        let signal = signals.insisted().await.name();
+        logging::say(
+            out,
+            &format!("{signal} again: calls of at_most_once tools that have left are given up, and are in doubt"),
+        );
         abandon.cancel();
         std::future::pending::<()>().await;
     };
@@ -106,7 +111,8 @@ pub(super) fn announce(out: &Out, wired: &Wired, ready: &str, address: Option<st
     tracing::info!(%instance, version, store, listening = url.unwrap_or_default(), open_files = wired.open_files, "started");
 }
 
-const STOPPING: &str = "stopping: no new claims, jobs are given back, calls that have left are awaited. Stop again to stop waiting for them";
+const STOPPING: &str =
+    "no new claims, jobs are given back, calls that have left are awaited. Stop again to stop waiting for them";
 
 pub(super) fn start_server(wired: &Wired, listener: TcpListener, tasks: &mut Tasks, background: &CancellationToken) {
     let served = aetheris_server::serve(listener, wired.app_state(), background.clone());
@@ -116,24 +122,4 @@ pub(super) fn start_server(wired: &Wired, listener: TcpListener, tasks: &mut Tas
             tracing::error!(%error, "the server has ended");
         }
     });
-}
-
-/// Requests to stop: SIGTERM and SIGINT.
-pub(super) struct StopRequests {
-    interrupt: Signal,
-    terminate: Signal,
-}
-
-impl StopRequests {
-    pub(super) fn new() -> Result<Self, Error> {
-        let listen = |kind| signal(kind).map_err(anyhow::Error::from);
-        Ok(Self { interrupt: listen(SignalKind::interrupt())?, terminate: listen(SignalKind::terminate())? })
-    }
-
-    async fn next(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
-        }
-    }
 }

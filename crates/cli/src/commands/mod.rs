@@ -132,6 +132,10 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Error> {
             let config = local(given.config.as_deref(), given.data.as_deref(), context)?;
             Box::pin(backup::run(&given, &config, context)).await
         }
+        Command::CheckConsistency(given) => {
+            let config = local(given.config.as_deref(), given.data.as_deref(), context)?;
+            Box::pin(check_consistency::run(&config, context)).await
+        }
         Command::Restore(given) => {
             let config = local(given.config.as_deref(), given.data.as_deref(), context)?;
             Box::pin(restore::run(&given, &config, context)).await
@@ -149,7 +153,6 @@ async fn without_config(command: Command, context: &Context) -> Result<Exit, Err
         Command::Child(given) => outside::run_child(&given),
         Command::DemoPayments(given) => demo::run_payments(&given).await,
         Command::Bench(given) => Box::pin(bench::run(&given, context)).await,
-        Command::CheckConsistency(given) => check_consistency::run(&given, context).await,
         Command::Agent(agent) => agent::run(agent, context).await,
         Command::Send(given) => send::run(given, context).await,
         Command::Jobs(given) => jobs::list(&given, context).await,
@@ -179,7 +182,7 @@ fn local(file: Option<&Path>, data: Option<&Path>, context: &Context) -> Result<
     let config = crate::config::load(file, &context.env, &data_flags(data)).map_err(Error::Config)?;
     context.start_logging(None)?;
     if config.jobstore.kind == StoreKind::Memory {
-        return Err(Error::Usage("jobstore.type memory keeps nothing: there is no database to copy".to_owned()));
+        return Err(Error::Usage("jobstore.type memory keeps nothing: there is no database on the disk".to_owned()));
     }
     Ok(config)
 }

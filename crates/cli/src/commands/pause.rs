@@ -8,7 +8,7 @@ use serde_json::json;
 use super::Context;
 use crate::args;
 use crate::client::Client;
-use crate::error::Error;
+use crate::error::{Error, counted};
 use crate::exit::Exit;
 
 pub(super) async fn pause(job: &str, context: &Context) -> Result<Exit, Error> {
@@ -79,7 +79,7 @@ async fn all_restored(client: &Client, agent: Option<&str>, context: &Context) -
     if context.out.json {
         context.out.value(&json!({ "refused": refused, "resumed": resumed }))?;
     } else {
-        context.out.line(&format!("{resumed} restored jobs go on"))?;
+        context.out.line(&format!("resumed: {}", counted(resumed, "restored job")))?;
     }
     Ok(if refused.is_empty() { Exit::Done } else { Exit::Conflict })
 }

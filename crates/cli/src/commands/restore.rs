@@ -55,9 +55,10 @@ pub(super) async fn run(given: &args::Restore, config: &Config, context: &Contex
         return Ok(Exit::Done);
     }
     let mut text = format!(
-        "restored {} into {}: generation {generation}, {jobs} jobs\n",
+        "restored {} into {}: generation {generation}, {}\n",
         given.file.display(),
-        database.display()
+        database.display(),
+        counted(usize::try_from(jobs).unwrap_or(usize::MAX), "job")
     );
     if let Some(aside) = aside {
         text.push_str(&format!("the database that was there is kept as {}\n", aside.display()));
@@ -111,7 +112,7 @@ async fn hold(staged: &Staged, system: System, out: &Out) -> Result<usize, Error
         if before.is_none() {
             return Ok(held);
         }
-        out.note(&format!("{held} unfinished jobs held; going on"));
+        out.note(&format!("{} held; going on", counted(held, "unfinished job")));
     }
 }
 

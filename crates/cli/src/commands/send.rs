@@ -2,6 +2,7 @@
 
 use aetheris_api::{Command, MessageAnswer, MessageRequest};
 use aetheris_core::id::SessionId;
+use aetheris_store::system::System;
 
 use super::{Context, follow};
 use crate::args;
@@ -19,9 +20,11 @@ pub(super) async fn run(given: args::Send, context: &Context) -> Result<Exit, Er
         session_id: given.session.map(SessionId::new),
         ..MessageRequest::new(&message)
     };
-    let headers: Vec<(&str, &str)> = given.key.as_deref().map(|key| ("idempotency-key", key)).into_iter().collect();
+    // Where the answer is lost, nobody knows whether there is a job: only a key makes it safe to send again.
+    let key = given.key.unwrap_or_else(own_key);
     let path = ["api", "agents", &given.agent, "message"];
-    let answer = client.post::<MessageAnswer>(&path, &request, &headers).await?;
+    let answer = client.post::<MessageAnswer>(&path, &request, &[("idempotency-key", &key)]).await;
+    let answer = answer.map_err(|error| with_key(error, &key))?;
     let job = answer.body.job_id.to_string();
     if given.wait {
         if answer.status == 200 {
@@ -40,4 +43,18 @@ pub(super) async fn run(given: args::Send, context: &Context) -> Result<Exit, Er
     let watch = Command::Watch(answer.body.job_id).line(&context.program());
     context.out.note(&format!("{before}follow it with: {watch}"));
     Ok(Exit::Done)
+}
+
+/// A key that no other message has.
+fn own_key() -> String {
+    format!("send-{:032x}", System::machine().ids.secret())
+}
+
+/// How a message whose answer is lost is sent again.
+fn with_key(error: Error, key: &str) -> Error {
+    let Error::Unanswered { call, reason, server, .. } = error else { return error };
+    let key = aetheris_api::shell::word(key);
+    let advice =
+        format!("run the same command again with --key {key}: a message that was accepted makes no second job");
+    Error::Unanswered { advice, call, reason, server }
 }

@@ -3,12 +3,13 @@
 use tokio_util::sync::CancellationToken;
 
 use super::Context;
-use super::lifecycle::{StopRequests, announce, start_server, until_stopped};
+use super::lifecycle::{announce, start_server, until_stopped};
 use crate::config::Config;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::progress::Progress;
 use crate::role::Role;
+use crate::signals::StopRequests;
 use crate::supervise::Tasks;
 use crate::wiring::Wired;
 

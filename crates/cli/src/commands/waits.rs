@@ -1,6 +1,8 @@
 //! `waits` and `in-doubt`.
 
-use aetheris_api::{AfterNo, InDoubtList, InDoubtView, Outcome, Raw, ResolveAnswer, ResolveRequest, WaitList};
+use aetheris_api::{
+    AfterNo, InDoubtList, InDoubtView, Outcome, Raw, ResolveAnswer, ResolveRequest, TraceDoubt, TraceView, WaitList,
+};
 use aetheris_core::limits;
 use serde_json::{Value, json};
 
@@ -60,7 +62,12 @@ async fn list_in_doubt(unresolved: bool, context: &Context) -> Result<Exit, Erro
         return Ok(Exit::Done);
     }
     if calls.is_empty() {
-        context.out.note(if unresolved { "no call was left unresolved" } else { "no call is in doubt" });
+        let program = context.program();
+        context.out.note(&if unresolved {
+            "no call was left unresolved".to_owned()
+        } else {
+            format!("no call of an open job is in doubt; calls that ended jobs left unresolved: {program} in-doubt --unresolved")
+        });
         return Ok(Exit::Done);
     }
     context.out.text(&render::waits::in_doubt(&calls, &context.program(), context.out.style, context.now()))?;
@@ -117,13 +124,36 @@ async fn call_in_doubt(given: &args::Resolve, context: &Context) -> Result<(Stri
             Ok((invocation.clone(), permit))
         }
         (None, [only]) => Ok((only.invocation.to_string(), Some(given.permit.unwrap_or(only.permit)))),
-        (None, []) => {
-            Err(Error::Other { message: format!("no call of {} is in doubt", given.job), exit: Exit::NotFound })
-        }
+        (None, []) => call_of_the_past(given, context).await,
         (None, several) => {
             let names: Vec<String> =
                 several.iter().map(|call| format!("  {} {}", call.invocation, call.node_id)).collect();
             Err(Error::Usage(format!("{} has several calls in doubt: name one of\n{}", given.job, names.join("\n"))))
+        }
+    }
+}
+
+/// The one call that the job's end left unresolved, or whose doubt a person has answered before: the same answer is
+/// accepted again.
+async fn call_of_the_past(given: &args::Resolve, context: &Context) -> Result<(String, Option<u32>), Error> {
+    let client = context.client()?;
+    let query = [("job", given.job.as_str()), ("unresolved", "true")];
+    let left = client.get::<InDoubtList>(&["api", "in-doubt"], &query).await?.body.invocations;
+    let left = left.iter().map(|call| (call.invocation.to_string(), call.permit));
+    let trace = client.get::<TraceView>(&["api", "jobs", &given.job, "trace"], &[]).await?.body;
+    let answered = trace.steps.iter().filter_map(|step| {
+        let invocation = step.tool.as_ref()?.invocation?.to_string();
+        let by_person = |doubt: &&TraceDoubt| doubt.resolved_by.as_deref() == Some("operator");
+        Some((invocation, step.doubts.iter().rev().find(by_person)?.permit))
+    });
+    let mut calls: Vec<(String, u32)> = left.chain(answered).collect();
+    calls.dedup_by(|a, b| a.0 == b.0);
+    match calls.as_slice() {
+        [(invocation, permit)] => Ok((invocation.clone(), Some(given.permit.unwrap_or(*permit)))),
+        [] => Err(Error::Other { message: format!("no call of {} is in doubt", given.job), exit: Exit::NotFound }),
+        several => {
+            let names: Vec<String> = several.iter().map(|(invocation, _)| format!("  {invocation}")).collect();
+            Err(Error::Usage(format!("{} had several calls in doubt: name one of\n{}", given.job, names.join("\n"))))
         }
     }
 }
@@ -148,13 +178,13 @@ async fn resolve(given: &args::Resolve, context: &Context) -> Result<Exit, Error
         context.out.value(&answer.json()?)?;
         return Ok(Exit::Done);
     }
-    if given.happened && given.result.is_none() {
-        context.out.note("no --result was given: the step's result is null from here on");
-    }
     let status = context.out.style.job(answer.body.status);
-    context.out.line(&match answer.body.outcome {
-        Outcome::Happened => format!("recorded: it happened. {} is {status}", given.job),
-        Outcome::DidNotHappen => format!("recorded: it did not happen. {} is {status}", given.job),
-    })?;
+    let recorded = if answer.status == 200 { "recorded before" } else { "recorded" };
+    let what = match answer.body.outcome {
+        Outcome::Happened if given.result.is_none() => "it happened, with result null, as there was no --result",
+        Outcome::Happened => "it happened",
+        Outcome::DidNotHappen => "it did not happen",
+    };
+    context.out.line(&format!("{recorded}: {what}. {} is {status}", given.job))?;
     Ok(Exit::Done)
 }

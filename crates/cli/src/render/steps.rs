@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use aetheris_api::{JobView, StepView, TraceStep};
 use aetheris_core::id::NodeId;
+use aetheris_core::job::JobStatus;
+use aetheris_core::step::StepStatus;
 
 use super::{Now, Style, Tone, Values, cut, elapsed, width};
 
@@ -22,6 +24,8 @@ pub struct Line {
     what: String,
     step: StepView,
     note: String,
+    /// Whether it has begun and stands still with its job.
+    held: bool,
 }
 
 impl Line {
@@ -45,7 +49,8 @@ pub fn lines(job: &JobView, plan: &[TraceStep]) -> Vec<Line> {
             let (place, planned) = places.get(node).copied().unzip();
             let what = planned.map(what).unwrap_or_default();
             let note = planned.map(note).unwrap_or_default();
-            (place, Line { node: node.clone(), what, step: step.clone(), note })
+            let held = job.status == JobStatus::Paused && step.status == StepStatus::Running;
+            (place, Line { node: node.clone(), what, step: step.clone(), note, held })
         })
         .collect();
     lines.sort_by(|(a_place, a), (b_place, b)| {
@@ -78,9 +83,20 @@ pub fn render(lines: &[Line], values: &Values, style: Style, now: Now) -> String
     let (nodes, whats) = (column(|line| line.node.as_str()).min(third), column(|line| &line.what).min(third));
     let mut text = String::new();
     for line in lines {
-        let tone = Style::step(line.step.status);
-        let status = if line.step.status.as_str() == "completed" { "" } else { line.step.status.as_str() };
-        let took = elapsed(line.step.started_at, line.step.finished_at, now);
+        let shown = if line.held { StepStatus::Pending } else { line.step.status };
+        let tone = Style::step(shown);
+        let status = match line.step.status {
+            StepStatus::Completed => "",
+            StepStatus::Running if line.held => "paused",
+            StepStatus::Pending
+            | StepStatus::Running
+            | StepStatus::Retrying
+            | StepStatus::Waiting
+            | StepStatus::InDoubt
+            | StepStatus::Failed
+            | StepStatus::Skipped => line.step.status.as_str(),
+        };
+        let took = if line.held { String::new() } else { elapsed(line.step.started_at, line.step.finished_at, now) };
         let tries = if line.step.attempt > 1 { format!("try {}", line.step.attempt) } else { String::new() };
         let node = padded(&cut(line.node.as_str(), nodes), nodes);
         let what = padded(&cut(&line.what, whats), whats);
@@ -88,7 +104,7 @@ pub fn render(lines: &[Line], values: &Values, style: Style, now: Now) -> String
             [status, took.as_str(), tries.as_str(), line.note.as_str()].into_iter().filter(|t| !t.is_empty()).collect();
         let row = format!(
             "  {} {}  {}  {}",
-            style.paint(tone, Style::glyph(line.step.status)),
+            style.paint(tone, Style::glyph(shown)),
             style.paint(if tone == Tone::Dim { Tone::Dim } else { Tone::Strong }, &node),
             style.paint(Tone::Dim, &what),
             style.fit(&rest.join(" · "), nodes + whats + 8),

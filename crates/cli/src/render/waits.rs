@@ -83,7 +83,14 @@ fn resolve(call: &InDoubtView, program: &str, style: Style) -> String {
         "\n{}\n  {command} --happened --result '{{…}}' --note 'how you know'\n  \
          {command} --did-not-happen --note 'how you know'\n{}\n",
         dim("Find out from the other side what became of the call, then record it. For the first one:"),
-        dim("--did-not-happen means: you looked after CAN ARRIVE UNTIL and it had not happened; with --refused: the \
-             other side refuses this call from now on. The tool is then called again, unless --then fail."),
+        dim(&format!(
+            "--did-not-happen means: you looked after CAN ARRIVE UNTIL and it had not happened; with --refused: the \
+             other side refuses this call from now on. {}",
+            if call.job_status.is_terminal() {
+                "The job has ended: the answer is kept with it, and nothing is called."
+            } else {
+                "The tool is then called again, unless --then fail."
+            }
+        )),
     )
 }

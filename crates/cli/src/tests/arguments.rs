@@ -80,7 +80,7 @@ fn what_cannot_be_right_is_refused_with_exit_2() {
     assert!(refused("in-doubt resolve J I --happened --did-not-happen").contains("cannot be used with"));
     assert!(refused("in-doubt resolve J I --did-not-happen --result 1").contains("--result"));
     assert!(refused("dev --data x --ephemeral").contains("--ephemeral"));
-    assert!(refused("check-consistency").contains("--data"));
+    assert!(refused("check-consistency --data d --config f").contains("cannot be used with"));
     assert!(refused("serve").contains("--config"));
 }
 

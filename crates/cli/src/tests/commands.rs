@@ -499,3 +499,89 @@ async fn a_server_asks_for_no_models_key_and_a_worker_does() {
     assert!(ran.error().contains("AETHERIS_UNSET_KEY is not set"), "{}", ran.error());
     std::fs::remove_dir_all(&folder).unwrap();
 }
+
+/// The same answer again is one answer, also where only the job is named.
+#[tokio::test]
+async fn an_answer_that_was_given_before_is_given_again_without_its_invocation() {
+    let mut step = step("pay", "tool", "completed");
+    step["tool"] = json!({
+        "effect": "at_most_once", "invocation": KEY, "name": "payments.refund", "permits": 2, "version": null,
+    });
+    step["doubts"] = json!([{
+        "at": "2026-11-21T09:30:00Z", "note": null, "outcome": "happened", "permit": 2, "reason": "timeout",
+        "resolved_at": "2026-11-21T09:31:00Z", "resolved_by": "operator",
+    }]);
+    let trace = trace(vec![step]).to_string();
+    let resolve = |body: Bytes| async move {
+        let body: Value = serde_json::from_slice(&body).unwrap();
+        assert_eq!(body, json!({ "outcome": "happened", "permit": 2 }));
+        let answer = json!({ "invocation": KEY, "outcome": "happened", "status": "completed" });
+        (StatusCode::OK, answer.to_string())
+    };
+    let routes = Router::new()
+        .route("/api/in-doubt", get(|| async { json!({ "invocations": [] }).to_string() }))
+        .route("/api/jobs/{id}/trace", get(move || async move { trace }))
+        .route("/api/jobs/{id}/in-doubt/{invocation}", post(resolve));
+    let url = serve(routes).await;
+    let ran = run(&url, &["in-doubt", "resolve", JOB, "--happened"]).await;
+    assert_eq!(ran.exit(), Exit::Done, "{:?}", ran.ended.err());
+    assert!(ran.stdout.starts_with("recorded before: it happened, with result null"), "{}", ran.stdout);
+}
+
+/// What a job's end left unresolved is in no list of open doubts.
+#[tokio::test]
+async fn a_call_that_was_left_unresolved_is_found_and_hinted_at() {
+    let call = json!({
+        "accepted_from": "2026-11-21T09:31:12Z", "agent": "refund", "deadline": "2026-11-21T09:30:12Z",
+        "effect": "at_most_once", "evidence": [], "invocation": KEY, "job_id": JOB, "job_status": "failed",
+        "node_id": "pay", "permit": 1, "policy": "fail", "reason": "timeout", "sent_permit": "1.1",
+        "since": "2026-11-21T09:30:00Z", "status": "failed_unresolved", "tool": "payments.refund", "waiting": null,
+    });
+    let list = move |query: axum::extract::RawQuery| async move {
+        let left = query.0.unwrap_or_default().contains("unresolved=true");
+        json!({ "invocations": if left { vec![call] } else { Vec::new() } }).to_string()
+    };
+    let resolve = || async {
+        let answer = json!({ "invocation": KEY, "outcome": "did_not_happen", "status": "failed" });
+        (StatusCode::ACCEPTED, answer.to_string())
+    };
+    let trace = trace(Vec::new()).to_string();
+    let routes = Router::new()
+        .route("/api/in-doubt", get(list))
+        .route("/api/jobs/{id}/trace", get(move || async move { trace }))
+        .route("/api/jobs/{id}/in-doubt/{invocation}", post(resolve));
+    let url = serve(routes).await;
+    let ran = run(&url, &["in-doubt"]).await;
+    assert!(ran.stderr.contains("aetheris in-doubt --unresolved"), "{}", ran.stderr);
+    let ran = run(&url, &["in-doubt", "--unresolved"]).await;
+    assert!(ran.stdout.contains("nothing is called") && !ran.stdout.contains("called again"), "{}", ran.stdout);
+    let ran = run(&url, &["in-doubt", "resolve", JOB, "--did-not-happen"]).await;
+    assert_eq!(ran.exit(), Exit::Done, "{:?}", ran.ended.err());
+}
+
+/// A running clock alone does not say that nothing will happen for a while.
+#[tokio::test]
+async fn watch_says_why_a_job_is_pending() {
+    let why = json!([{
+        "code": "session_busy", "detail": "its session is busy: job_1 is parked and comes first",
+        "do": "aetheris why job_1", "since": "2026-11-21T09:30:00Z",
+    }]);
+    let events = [event(5, "job_completed", &json!({ "answer": null }))];
+    let router = ending(job("pending"), job("completed"), &events);
+    let url = serve(router.route("/api/jobs/{id}/why", get(move || async move { why.to_string() }))).await;
+    let ran = run_on(&url, &["watch", JOB], true).await;
+    assert!(ran.stdout.contains("pending: its session is busy: job_1 is parked"), "{}", ran.stdout);
+}
+
+#[tokio::test]
+async fn watch_without_a_terminal_says_why_a_job_is_pending() {
+    let why = json!([{
+        "code": "not_before", "detail": "it was sent for later", "do": "aetheris watch job_1",
+        "since": "2026-11-21T09:30:00Z", "until": "2126-11-21T09:30:00Z",
+    }]);
+    let events = [event(5, "job_completed", &json!({ "answer": null }))];
+    let router = ending(job("pending"), job("completed"), &events);
+    let url = serve(router.route("/api/jobs/{id}/why", get(move || async move { why.to_string() }))).await;
+    let ran = run(&url, &["watch", JOB]).await;
+    assert!(ran.stderr.contains("pending: it was sent for later, in "), "{}", ran.stderr);
+}

@@ -256,3 +256,92 @@ async fn a_job_that_does_not_exist_is_said_at_once() {
     let url = serve(Router::new().route("/api/jobs/{id}/events/stream", get(answer))).await;
     assert_eq!(followed(&url, 0).await.unwrap_err().exit(), Exit::NotFound);
 }
+
+/// A server that reads a request and closes the connection without a word.
+fn silent() -> String {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        while let Ok((mut connection, _)) = listener.accept() {
+            let _read = std::io::Read::read(&mut connection, &mut [0; 65_536]);
+        }
+    });
+    url
+}
+
+/// Nobody knows whether it was accepted: saying "no answer" alone makes people send a second refund.
+#[tokio::test]
+async fn what_may_have_been_accepted_is_said_with_how_to_send_it_again() {
+    let url = silent();
+    let ran = run(&url, &["send", "refund", "{}"]).await;
+    assert_eq!(ran.exit(), Exit::Unreachable);
+    let error = ran.error();
+    assert!(error.contains("may have been accepted"), "{error}");
+    let key = error.split("--key ").nth(1).unwrap().split(':').next().unwrap();
+    let again = run(&url, &["send", "refund", "{}"]).await.error();
+    assert!(key.starts_with("send-") && !again.contains(key), "{error}\n{again}");
+    let given = run(&url, &["send", "refund", "{}", "--key", "order A-1"]).await.error();
+    assert!(given.contains("--key 'order A-1'"), "{given}");
+    for words in [&["signal", JOB, "k", "{}"][..], &["cancel", JOB], &["pause", JOB]] {
+        let ran = run(&url, words).await;
+        assert_eq!(ran.exit(), Exit::Unreachable);
+        assert!(ran.error().contains("may have been accepted"), "{}", ran.error());
+        assert!(ran.error().contains("run the same command again"), "{}", ran.error());
+    }
+    // A question is only asked again.
+    let asked = run(&url, &["show", JOB]).await.error();
+    assert!(!asked.contains("accepted"), "{asked}");
+}
+
+#[tokio::test]
+async fn every_message_has_a_key_of_its_own() {
+    let keys = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let kept = Arc::clone(&keys);
+    let sent = move |headers: HeaderMap| async move {
+        kept.lock().unwrap().push(headers["idempotency-key"].to_str().unwrap().to_owned());
+        (StatusCode::ACCEPTED, json!({ "job_id": JOB, "status": "pending" }).to_string())
+    };
+    let url = serve(Router::new().route("/api/agents/{agent}/message", axum::routing::post(sent))).await;
+    for _ in 0..2 {
+        assert_eq!(run(&url, &["send", "refund", "{}"]).await.exit(), Exit::Done);
+    }
+    let keys = keys.lock().unwrap();
+    assert!(keys.len() == 2 && keys[0] != keys[1], "{keys:?}");
+}
+
+#[tokio::test]
+async fn https_to_a_server_without_tls_says_so() {
+    let url = serve(Router::new()).await.replace("http://", "https://");
+    let ran = run(&url, &["jobs"]).await;
+    assert!(ran.error().contains("does not speak TLS"), "{}", ran.error());
+}
+
+/// An error that repeats its cause in its own words says it once.
+#[test]
+fn a_cause_is_said_once() {
+    let cause = std::io::Error::other("nodir/b.db-part cannot be made");
+    let error = aetheris_store::StoreError::new(aetheris_store::ErrorKind::Unavailable, "backup", cause);
+    let said = Error::Internal(error.into()).to_string();
+    assert_eq!(said.matches("cannot be made").count(), 1, "{said}");
+    let said = Error::Internal(anyhow::anyhow!("inner").context("outer")).to_string();
+    assert_eq!(said, "outer: inner");
+}
+
+#[tokio::test]
+async fn what_the_detail_says_already_is_not_said_again() {
+    let mut body = problem("invalid_payload", 400, "the payload does not fit the schema: /a: must be true");
+    body["errors"] = json!([{ "path": "/a", "line": 0, "code": "does_not_fit", "message": "must be true" }]);
+    let answer = || async move { (StatusCode::BAD_REQUEST, body.to_string()) };
+    let url = serve(Router::new().route("/api/jobs/{id}/signal", axum::routing::post(answer))).await;
+    let error = run(&url, &["signal", JOB, "k", "{}"]).await.error();
+    assert_eq!(error.matches("must be true").count(), 1, "{error}");
+}
+
+#[tokio::test]
+async fn an_empty_message_or_payload_is_refused_before_it_is_sent() {
+    for words in [&["send", "refund", ""][..], &["signal", JOB, "k", ""]] {
+        let ran = run("http://127.0.0.1:9", words).await;
+        assert_eq!(ran.exit(), Exit::Usage);
+        assert!(ran.error().contains("is empty: is a variable of the shell not set?"), "{}", ran.error());
+    }
+}

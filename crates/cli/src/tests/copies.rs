@@ -161,6 +161,8 @@ async fn an_older_database_in_its_folder_is_refused_until_it_is_restored() {
     let ran = local(&["restore", &own, "--data", &data]).await;
     assert_eq!(ran.exit(), Exit::Done, "{:?}", ran.ended.err());
     assert!(ran.stdout.contains("1 unfinished job is held"), "{}", ran.stdout);
+
+    assert!(ran.stdout.contains("held: 1 unfinished job."), "{}", ran.stdout);
     let wired = open(&folder.data(), false).unwrap();
     assert_eq!(status(&wired, job).await, (JobStatus::Paused, Some(PauseReason::Restored)));
 }
@@ -273,4 +275,24 @@ async fn a_job_that_cannot_be_read_keeps_no_other_from_being_restored() {
     assert_eq!(status(&wired, whole).await, (JobStatus::Paused, Some(PauseReason::Restored)));
     let counts = wired.rt.store.status().await.unwrap().jobs;
     assert_eq!(counts, [(JobStatus::Paused, 3)].into());
+}
+
+/// A configuration may name the database as it likes: every command about it takes the same words.
+#[tokio::test]
+async fn a_database_of_a_configuration_is_checked_and_put_back_by_it() {
+    let folder = Folder::new("named");
+    let (config, file) = (folder.file("sw.yaml"), folder.file("backup 1.db"));
+    let database = folder.data().join("jobs.db");
+    std::fs::write(&config, format!("jobstore: {{ sqlite: {{ path: {} }} }}\n", database.display())).unwrap();
+    let flags = [Override { key: "jobstore.sqlite.path", value: serde_json::json!(database), flag: "--data" }];
+    let opened = config::from_text(None, &Environment::of(&[]), &flags).unwrap();
+    let _installed = rustls::crypto::ring::default_provider().install_default();
+    submit(&Wired::new(opened, &Environment::of(&[]), Role::Dev, false).unwrap()).await;
+    let ran = local(&["check-consistency", "--config", &config]).await;
+    assert_eq!(ran.exit(), Exit::Done, "{:?}", ran.ended.err());
+    assert!(ran.stdout.contains("1 job, "), "{}", ran.stdout);
+    let ran = local(&["backup", &file, "--config", &config]).await;
+    assert!(ran.stdout.contains(" 1 job, 1 of them unfinished"), "{}", ran.stdout);
+    assert!(ran.stderr.contains(&format!("aetheris restore '{file}' --config {config}")), "{}", ran.stderr);
+    assert_eq!(local(&["check-consistency", "--data", &folder.file("nowhere")]).await.exit(), Exit::NotFound);
 }

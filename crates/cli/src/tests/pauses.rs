@@ -68,6 +68,31 @@ async fn all_that_a_restore_has_held_is_resumed_page_by_page() {
     let url = serve(router).await;
     let ran = run(&url, &["resume", "--all-restored", "--agent", "refund"]).await;
     assert_eq!(*resumed.lock().unwrap(), [ids[0].clone(), ids[2].clone(), ids[3].clone()]);
-    assert_eq!((ran.exit(), ran.stdout.as_str()), (Exit::Conflict, "2 restored jobs go on\n"));
+    assert_eq!((ran.exit(), ran.stdout.as_str()), (Exit::Conflict, "resumed: 2 restored jobs\n"));
     assert!(ran.stderr.contains(&format!("not resumed: {}", ids[2])), "{}", ran.stderr);
+}
+
+/// It is held still: what arrives is recorded, and nothing goes on.
+#[tokio::test]
+async fn a_signal_to_a_paused_job_does_not_say_that_it_goes_on() {
+    for (status, code) in [("delivered", StatusCode::OK), ("kept", StatusCode::ACCEPTED)] {
+        let answer = json!({ "payload_matches": true, "status": status }).to_string();
+        let router = Router::new()
+            .route("/api/jobs/{id}", get(|| async { paused(JOB, "operator").to_string() }))
+            .route("/api/jobs/{id}/signal", post(move || async move { (code, answer) }));
+        let ran = run(&serve(router).await, &["signal", JOB, "k", "{}"]).await;
+        assert!(ran.stdout.starts_with(status) && ran.stdout.contains("paused"), "{}", ran.stdout);
+        assert!(ran.stderr.contains(&format!("aetheris resume {JOB}")), "{}", ran.stderr);
+    }
+}
+
+#[tokio::test]
+async fn a_step_of_a_paused_job_does_not_run() {
+    let mut job = paused(JOB, "operator");
+    job["steps"]["approval"] =
+        json!({ "status": "running", "attempt": 1, "started_at": "2026-11-21T09:30:00Z", "finished_at": null });
+    let url = serve(Router::new().route("/api/jobs/{id}", get(move || async move { job.to_string() }))).await;
+    let shown = run(&url, &["show", JOB]).await.stdout;
+    let line = shown.lines().find(|line| line.contains("approval")).unwrap();
+    assert_eq!(line.split_whitespace().collect::<Vec<_>>(), ["·", "approval", "paused"], "{shown}");
 }

@@ -75,3 +75,68 @@ fn the_payments_service_refuses_what_it_has_denied() {
     assert!(desk.run(&block("client", &[send("1.2").as_str()])).contains("201"));
     assert!(desk.run(&block("client", &[ask])).contains("\"happened\""));
 }
+
+/// A service that forgets says "did not happen" of what it has booked.
+#[test]
+fn the_payments_service_remembers_what_it_has_booked_and_denied() {
+    let folder = Folder::new("remembers");
+    let mut desk = Desk::new(&folder.0, &[9000, 9001]);
+    copy("refund", &folder.0, &desk);
+    let block = |name: &str, lines: &[&str]| Block {
+        language: "sh".to_owned(),
+        name: name.to_owned(),
+        lines: lines.iter().map(|line| (*line).to_owned()).collect(),
+    };
+    let ask = |port: u16, key: &str| {
+        format!(
+            "curl -s -X POST http://127.0.0.1:{port}/refunds/outcome -d '{{\"idempotency_key\": \"{key}\", \"permit\": \"1.1\"}}'"
+        )
+    };
+    let send = |port: u16, key: &str| {
+        format!(
+            "curl -s -w '%{{http_code}}' -X POST http://127.0.0.1:{port}/refunds -H 'Idempotency-Key: {key}' \
+             -H 'Aetheris-Permit: 1.1' -d '{{\"cents\": 1}}'"
+        )
+    };
+    let start = |name: &str, port: u16| {
+        let line = format!("python3 payments.py --port {port} --book b.jsonl");
+        block(name, &["cd examples/refund", &line])
+    };
+    desk.start(&start("first", 9000));
+    assert!(desk.run(&block("client", &[&send(9000, "booked")])).contains("201"));
+    assert!(desk.run(&block("client", &[&ask(9000, "denied")])).contains("did_not_happen"));
+    // It dies in the middle of a line.
+    let book = folder.0.join("examples/refund/b.jsonl");
+    let mut torn = std::fs::read_to_string(&book).unwrap();
+    torn.push_str("{\"key\": \"to");
+    std::fs::write(&book, torn).unwrap();
+    desk.start(&start("second", 9001));
+    let outcome = desk.run(&block("client", &[&ask(9001, "booked")]));
+    assert!(outcome.contains("\"happened\"") && outcome.contains("rf-1"), "{outcome}");
+    assert!(desk.run(&block("client", &[&send(9001, "denied")])).contains("410"));
+    assert!(desk.run(&block("client", &[&send(9001, "booked")])).contains("200"));
+    assert!(desk.run(&block("client", &[&send(9001, "third")])).contains("rf-2"));
+}
+
+/// An answer that does not fit is refused and uses up nothing, which only a schema can say.
+#[test]
+fn every_agent_to_copy_says_what_its_messages_and_answers_are() {
+    let read = |path: &str| std::fs::read_to_string(Path::new(ROOT).join(path)).unwrap();
+    let readme = blocks(&read("README.md"), Some("Your first agent"));
+    let first = readme.iter().find(|block| block.language == "yaml").unwrap().lines.join("\n");
+    let files = [
+        read("examples/refund/refund.yaml"),
+        read("examples/triage/triage.yaml"),
+        read("crates/cli/init/agent.yaml").replace("NAME", "hello"),
+        first,
+    ];
+    for text in files {
+        let agent = aetheris_agentfile::parse(&text).unwrap();
+        assert!(agent.message_schema.is_some(), "{text}");
+        for node in &agent.plan.nodes {
+            if let aetheris_core::plan::NodeKind::Wait(wait) = &node.kind {
+                assert!(wait.schema.is_some(), "{text}");
+            }
+        }
+    }
+}

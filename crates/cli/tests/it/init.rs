@@ -45,6 +45,26 @@ fn what_init_writes_runs_as_it_says() {
     assert!(pid.trim().parse::<u32>().is_ok(), "{pid}");
 }
 
+/// A slip of the fingers does not use up the approval.
+#[test]
+fn a_mistyped_approval_of_what_init_writes_is_refused() {
+    let folder = Folder::new("init-slip");
+    let terminals = printed_commands(&folder);
+    let mut desk = Desk::new(&folder.0, &[8080]);
+    let block = |name: &str, lines: &[String]| Block {
+        language: "sh".to_owned(),
+        name: name.to_owned(),
+        lines: lines.to_vec(),
+    };
+    desk.start(&block("server", &terminals[0]));
+    let slips = terminals[1].iter().map(|line| line.replace("approved", "aproved"));
+    let lines: Vec<String> = slips.filter(|line| !line.contains("watch")).collect();
+    let printed = desk.run(&block("client", &lines));
+    assert!(printed.contains("invalid_payload"), "{printed}");
+    let printed = desk.run(&block("client", &terminals[1][terminals[1].len() - 2..]));
+    assert!(printed.contains("\"text\": \"Hello Ada, welcome!\""), "{printed}");
+}
+
 #[test]
 fn a_name_that_is_no_agents_is_refused_and_nothing_is_written() {
     let folder = Folder::new("init-name");

@@ -6,4 +6,5 @@ mod examples;
 mod init;
 mod markdown;
 mod pages;
+mod stopping;
 mod terminal;

@@ -156,7 +156,7 @@ fn with_json_every_line_is_an_object() {
         let object = |line: &str| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
         let lines: Vec<Value> = told.lines().map(object).collect();
         let message = |line: &Value| line["message"].as_str().unwrap_or_default().to_owned();
-        for said in ["started", "claimed", "the job has ended", "stopping: no new claims", "stopped"] {
+        for said in ["started", "claimed", "the job has ended", "stopping on SIGTERM: no new claims", "stopped"] {
             assert!(lines.iter().any(|line| message(line).starts_with(said)), "`{said}` is missing:\n{told}");
         }
         let steps = lines.iter().filter(|line| line["level"] == "DEBUG" && message(line) == "a step has completed");

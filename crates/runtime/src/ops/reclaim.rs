@@ -21,6 +21,17 @@ pub enum Proof {
     Dead(InstanceId),
 }
 
+impl Proof {
+    /// Its name in logs.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Expired => "lease_expired",
+            Self::Dead(_) => "holder_died",
+        }
+    }
+}
+
 /// What became of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reclaimed {

@@ -167,8 +167,24 @@ impl Run<'_> {
         }
         aetheris_fault::crash_point!("run.block.drafted");
         match self.flush(Purpose::Block).await? {
-            Rebased::Whole => Ok(Turn::End(RunEnd::Blocked)),
+            Rebased::Whole => {
+                self.note_block();
+                Ok(Turn::End(RunEnd::Blocked))
+            }
             Rebased::Cut => Ok(Turn::Go),
+        }
+    }
+
+    /// One line per job that begins to wait: where and for what, without the words of the wait.
+    pub(super) fn note_block(&self) {
+        let job = self.state().id;
+        match &self.state().blocked {
+            Some(blocked) => {
+                let (node, on) = (&blocked.node, if blocked.doubt { "in_doubt" } else { blocked.wait_type.as_str() });
+                tracing::info!(%job, %node, on, status = self.state().status.as_str(), "waiting");
+            }
+            // A signal that was kept has ended the wait at once.
+            None => tracing::info!(%job, "given back: its signal had arrived"),
         }
     }
 

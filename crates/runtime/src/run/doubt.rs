@@ -142,7 +142,10 @@ impl Run<'_> {
         }
         self.draft.release();
         match self.flush(Purpose::Block).await? {
-            Rebased::Whole => Ok(Turn::End(RunEnd::Blocked)),
+            Rebased::Whole => {
+                self.note_block();
+                Ok(Turn::End(RunEnd::Blocked))
+            }
             Rebased::Cut => Ok(Turn::Go),
         }
     }

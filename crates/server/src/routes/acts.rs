@@ -33,9 +33,13 @@ use crate::state::{App, Shared};
 pub(super) async fn signal(State(app): State<Shared>, JobPath(job): JobPath, params: Params, body: Whole) -> Answer {
     params.finish()?;
     let request: SignalRequest = body.read()?;
-    let payload = request.payload.parse().map_err(|error| Failure::json("payload", &error))?;
+    let payload = request.payload.map(|payload| payload.parse()).transpose();
+    let payload = payload.map_err(|error| Failure::json("payload", &error))?;
     let correlation_key = request.correlation_key.filter(|key| !key.is_empty()).ok_or_else(|| {
         Failure::new(ErrorCode::MissingCorrelationKey, "correlation_key: a signal names the wait that it ends")
+    })?;
+    let payload = payload.ok_or_else(|| {
+        Failure::invalid("payload: a signal has one; write null where it brings nothing. The wait goes on")
     })?;
     let signal = Signal { correlation_key, payload, wait_type: request.wait_type };
     let (code, status, payload_matches) = match app.runtime().signal(job, signal).await? {

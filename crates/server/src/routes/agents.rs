@@ -18,7 +18,7 @@ use crate::body::Whole;
 use crate::error::Failure;
 use crate::params::{AgentPath, Params};
 use crate::reading::AnswerSlot;
-use crate::state::Shared;
+use crate::state::{AgentProblem, Shared};
 use crate::view;
 
 /// All agents
@@ -72,7 +72,7 @@ pub(super) async fn put(State(app): State<Shared>, AgentPath(name): AgentPath, p
     let read = tokio::task::spawn_blocking(move || (aetheris_agentfile::parse(&source), source));
     let (agent, source) = read.await.map_err(|_| Failure::new(ErrorCode::Internal, "the file cannot be read"))?;
     let agent = agent.map_err(|errors| mistakes(&errors))?;
-    check(&app, &name, &agent)?;
+    check(&app, &name, &agent, &source)?;
     let agent = Arc::new(agent);
     let put = app.store().put_agent(NewAgent { agent: Arc::clone(&agent), source }).await?;
     let status = if put.created { StatusCode::CREATED } else { StatusCode::OK };
@@ -99,22 +99,30 @@ pub(super) async fn delete(
 }
 
 /// What the file's own checks cannot know: the path, and what this server has.
-fn check(app: &Shared, name: &AgentName, agent: &Agent) -> Result<(), Failure> {
+fn check(app: &Shared, name: &AgentName, agent: &Agent, source: &str) -> Result<(), Failure> {
     if agent.agent != *name {
         let text = format!("the file's agent is `{}`, the path's is `{name}`; they must be the same", agent.agent);
-        return Err(mistake("name_mismatch", "agent", &text));
+        let (path, line) = aetheris_agentfile::locate(source, &["/agent"]);
+        return Err(mistake_at("name_mismatch", (path, line), &text));
     }
     let problems = (app.state.check_agent)(agent);
     if problems.is_empty() {
         return Ok(());
     }
-    let error = |message| ProblemError { path: String::new(), line: 1, code: "not_on_this_server".to_owned(), message };
+    let error = |problem: AgentProblem| {
+        let (path, line) = problem.place(source);
+        ProblemError { path, line, code: "not_on_this_server".to_owned(), message: problem.message }
+    };
     let errors: Vec<_> = problems.into_iter().map(error).collect();
     Err(Failure::invalid_agent("this server cannot execute the agent", errors))
 }
 
 fn mistake(code: &str, path: &str, message: &str) -> Failure {
-    let error = ProblemError { path: path.to_owned(), line: 1, code: code.to_owned(), message: message.to_owned() };
+    mistake_at(code, (path.to_owned(), 1), message)
+}
+
+fn mistake_at(code: &str, (path, line): (String, u32), message: &str) -> Failure {
+    let error = ProblemError { path, line, code: code.to_owned(), message: message.to_owned() };
     Failure::invalid_agent(message, vec![error])
 }
 

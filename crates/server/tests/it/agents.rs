@@ -1,5 +1,6 @@
 use std::sync::Arc;
 
+use aetheris_server::AgentProblem;
 use aetheris_store::memory::MemoryStore;
 use aetheris_store::system::ManualClock;
 
@@ -51,12 +52,17 @@ async fn a_file_with_mistakes_is_refused_with_all_of_them() {
 async fn what_this_server_cannot_execute_is_refused() {
     let clock = ManualClock::default();
     let bed = Bed::on(clock.clone(), Arc::new(MemoryStore::new(Arc::new(clock))), |mut state| {
-        state.check_agent = Arc::new(|agent| vec![format!("{}: the function `x` is not registered", agent.agent)]);
+        state.check_agent = Arc::new(|agent| {
+            let message = format!("{}: the function `x` is not registered", agent.agent);
+            vec![AgentProblem { message, pointers: vec!["/plan/nodes/1/model".to_owned(), "/nothing".to_owned()] }]
+        });
         state
     });
     let reply = bed.call("PUT", "/api/agents/approve", APPROVE).await;
     reply.problem(422, "invalid_agent");
-    assert_eq!(reply.body["errors"][0]["message"], "approve: the function `x` is not registered");
+    let error = &reply.body["errors"][0];
+    assert_eq!(error["message"], "approve: the function `x` is not registered");
+    assert_eq!((error["line"].as_u64(), error["path"].as_str()), (Some(8), Some("plan.nodes[1]")));
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use aetheris_core::event::{
     Answer, CommandCommitted, Event, InvocationOutcome, JobCompleted, JobWaiting, NodeFinished, NodeStarted,
-    StepInDoubt, StepResult, TimerId, TimerSet, ToolInvocationFinished, ToolInvocationStarted,
+    StepInDoubt, StepResult, TimerId, TimerSet, ToolInvocationFinished, ToolInvocationStarted, WaitCompleted, WaitEnd,
 };
 use aetheris_core::id::{
     AttemptId, EventId, IdSource, IdempotencyKey, InstanceId, JobId, NodeId, PermitId, ToolName, WorkerId,
@@ -336,6 +336,18 @@ impl Hand {
         })
         .await;
         settle.key
+    }
+
+    /// Calls, does not hear what became of it, and has waited by the tool's policy.
+    pub(crate) async fn doubt_and_wait(&self, node: &str) {
+        self.doubt(node).await;
+        let done = WaitCompleted { by: WaitEnd::Time, node: NodeId::from(node) };
+        let loaded = Loaded::read(self.store.as_ref(), self.job).await.unwrap();
+        let mut draft = Draft::new(loaded.state, Guard::Outside, loaded.checkpoint_seq);
+        draft.push(&SystemIds, done).unwrap();
+        draft::write(self.store.as_ref(), || draft.unit(Purpose::Timer, EventId::from_u128(SystemIds.ordered())))
+            .await
+            .unwrap();
     }
 
     /// Calls, and does not hear what became of it.

@@ -66,7 +66,7 @@ async fn a_stream_replays_then_follows_and_ends_with_the_job() {
     let life = async {
         let pause = || tokio::time::sleep(Duration::from_millis(50));
         pause().await;
-        let signal = r#"{"correlation_key": "ok-7"}"#;
+        let signal = r#"{"correlation_key": "ok-7", "payload": null}"#;
         bed.call("POST", &format!("/api/jobs/{job}/signal"), signal).await.is(200);
         let hand = bed.claim().await;
         pause().await;

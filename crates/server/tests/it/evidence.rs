@@ -46,11 +46,24 @@ async fn a_trace_tells_the_runs_and_where_results_came_from() {
     assert_eq!(step["attempts"].as_array().unwrap().len(), 1);
 
     let job = bed.waiting().await;
-    bed.call("POST", &format!("/api/jobs/{job}/signal"), r#"{"correlation_key": "ok-7"}"#).await.is(200);
+    bed.call("POST", &format!("/api/jobs/{job}/signal"), r#"{"correlation_key": "ok-7", "payload": null}"#)
+        .await
+        .is(200);
     let trace = bed.get(&format!("/api/jobs/{job}/trace")).await;
     assert_eq!(trace.is(200)["steps"][0]["ended_by"], "signal");
     assert_eq!(trace.body["steps"][1]["needs"], serde_json::json!(["ask"]));
     assert_eq!(trace.body["runs"][0]["ended_by"], "job_waiting");
+}
+
+/// A step whose outcome was unknown waits by its policy, which is not how it ends.
+#[tokio::test]
+async fn a_call_in_doubt_is_not_ended_by_time() {
+    let bed = Bed::with_agents().await;
+    let job = bed.send("pay", "1").await;
+    bed.claim().await.doubt_and_wait("send").await;
+    let trace = bed.get(&format!("/api/jobs/{job}/trace")).await;
+    assert_eq!(trace.is(200)["steps"][0]["doubts"].as_array().unwrap().len(), 1);
+    assert_eq!(trace.body["steps"][0]["ended_by"], serde_json::Value::Null);
 }
 
 async fn stored(bed: &Bed, job: &str) -> (Vec<EventRow>, History) {

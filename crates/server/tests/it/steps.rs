@@ -104,6 +104,7 @@ async fn a_pending_job_says_why() {
     let later = why(&bed, later.is(202)["job_id"].as_str().unwrap()).await;
     assert_eq!(later["code"], "not_before");
     assert_eq!(later["until"].as_str().map(moment), Some(moment("2026-11-21T10:00:00Z")));
+    assert!(later["do"].as_str().unwrap().starts_with("aetheris watch job_"), "{later}");
 }
 
 #[tokio::test]

@@ -18,6 +18,9 @@ mod table;
 mod world;
 
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use aetheris_store::vital;
 
 use super::Context;
 use super::outside::{Folder, asked_to_stop};
@@ -102,7 +105,7 @@ pub async fn run(given: &args::Bench, context: &Context) -> Result<Exit, Error> 
     let parts = chosen(&given.only)?;
     let cannot = |error| anyhow::anyhow!("the folder to measure in cannot be made: {error}");
     // Removed when this ends, however it ends.
-    let (_removed, folder) = match &given.data {
+    let (made, folder) = match &given.data {
         Some(folder) => {
             std::fs::create_dir_all(folder).map_err(cannot)?;
             (None, folder.clone())
@@ -115,12 +118,20 @@ pub async fn run(given: &args::Bench, context: &Context) -> Result<Exit, Error> 
     };
     let plan = Plan { folder, parts, quick: given.quick };
     let mut rows = Rows::default();
-    // What is measured holds this thread for long: the request to stop is heard by another one.
-    let stopped = tokio::spawn(asked_to_stop());
-    tokio::select! {
-        measured = Box::pin(measure(&plan, &mut rows, context)) => measured?,
-        stop = stopped => return Err(stop.map_err(anyhow::Error::from)?),
-    }
+    let made = Arc::new(Mutex::new(made));
+    // What is measured holds this thread for long: the request to stop is heard by another one, which waits for
+    // nothing. Only the folder has to go.
+    let (removed, out) = (Arc::clone(&made), context.out.clone());
+    tokio::spawn(async move {
+        let stop = asked_to_stop().await;
+        drop(removed.lock().unwrap_or_else(PoisonError::into_inner).take());
+        vital::end_process(i32::from(stop.exit().code()), || {
+            crate::report(&out, &stop);
+        })
+    });
+    let measured = Box::pin(measure(&plan, &mut rows, context)).await;
+    drop(made.lock().unwrap_or_else(PoisonError::into_inner).take());
+    measured?;
     if context.out.json {
         context.out.value(&rows)?;
     } else {

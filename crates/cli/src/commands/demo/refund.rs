@@ -95,7 +95,7 @@ impl<'s> Refund<'s> {
         self.story.turn(Tone::Attention, "approval", &wait.reason.unwrap_or_default());
         let signal = SignalRequest {
             correlation_key: wait.correlation_key,
-            payload: (&Json::new(json!({ "approved": true }))).into(),
+            payload: Some((&Json::new(json!({ "approved": true }))).into()),
             wait_type: Some(WaitType::Human),
         };
         let delivered = self.client.post::<SignalResult>(&["api", "jobs", &self.job, "signal"], &signal, &[]).await;

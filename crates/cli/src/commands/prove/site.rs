@@ -230,7 +230,7 @@ pub(super) async fn send(client: &Client, agent: Agent, key: &str) -> Result<Job
 pub(super) async fn signal(client: &Client, job: JobId, key: &str, payload: &Value) -> Result<SignalResult, Error> {
     let request = SignalRequest {
         correlation_key: Some(key.to_owned()),
-        payload: (&Json::new(payload.clone())).into(),
+        payload: Some((&Json::new(payload.clone())).into()),
         wait_type: None,
     };
     Ok(client.post::<SignalResult>(&["api", "jobs", &job.to_string(), "signal"], &request, &[]).await?.body)

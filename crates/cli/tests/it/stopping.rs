@@ -1,0 +1,197 @@
+//! How a process starts, stops and what it says meanwhile, seen from outside.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal};
+
+use crate::terminal::Folder;
+
+/// A `dev` on a folder, and where it listens.
+struct Dev {
+    child: Child,
+    url: String,
+}
+
+impl Dev {
+    /// Starts it by a shell that may set traps before.
+    fn start(folder: &Path, before: &str) -> Self {
+        let program = env!("CARGO_BIN_EXE_aetheris");
+        let line = format!("{before} exec {program} dev --data data --listen 127.0.0.1:0 --agent agent.yaml 2>>log");
+        let mut shell = Command::new("bash");
+        shell.args(["-c", &line]).current_dir(folder).stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut child = shell.spawn().unwrap();
+        let mut ready = String::new();
+        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut ready).unwrap();
+        let url = ready.trim().rsplit(' ').next().unwrap_or_default().to_owned();
+        assert!(url.starts_with("http://"), "{ready}{}", log(folder));
+        Self { child, url }
+    }
+
+    fn signal(&self, signal: Signal) {
+        rustix::process::kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Its exit code, `None` where a signal ended it.
+    fn ended(mut self) -> Option<i32> {
+        self.child.wait().unwrap().code()
+    }
+
+    fn client(&self, words: &[&str]) -> String {
+        let ran = Command::new(env!("CARGO_BIN_EXE_aetheris")).args(["--server", &self.url]).args(words).output();
+        String::from_utf8(ran.unwrap().stdout).unwrap()
+    }
+}
+
+impl Drop for Dev {
+    fn drop(&mut self) {
+        let _gone = self.child.kill();
+        let _ended = self.child.wait();
+    }
+}
+
+fn log(folder: &Path) -> String {
+    std::fs::read_to_string(folder.join("log")).unwrap_or_default()
+}
+
+/// A service that is asked once, as an agent's tool that must not be called twice.
+fn service(folder: &Path) -> TcpListener {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/pay", listener.local_addr().unwrap());
+    let agent = format!(
+        "agent: pay\ntools:\n  pay: {{ kind: http, method: POST, url: \"{url}\", timeout: 30s }}\n\
+         plan:\n  nodes:\n    - {{ id: pay, kind: tool, tool: pay, input: {{ cents: 1 }} }}\n"
+    );
+    std::fs::write(folder.join("agent.yaml"), agent).unwrap();
+    listener
+}
+
+/// The call that is in flight from now on.
+fn called(listener: &TcpListener) -> TcpStream {
+    let (mut call, _) = listener.accept().unwrap();
+    call.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    let (mut request, mut bytes) = (String::new(), [0; 4_096]);
+    while !request.contains("\"cents\"") {
+        let read = call.read(&mut bytes).unwrap();
+        assert!(read > 0, "{request}");
+        request.push_str(&String::from_utf8_lossy(&bytes[..read]));
+    }
+    call
+}
+
+/// A terminal that closes sends SIGHUP, and not only one.
+#[test]
+fn a_closed_terminal_lets_a_call_in_flight_end() {
+    let folder = Folder::new("hangup");
+    let listener = service(&folder.0);
+    let dev = Dev::start(&folder.0, "");
+    let job = dev.client(&["send", "pay", "{}"]);
+    let mut call = called(&listener);
+    dev.signal(Signal::HUP);
+    while !log(&folder.0).contains("stopping") {
+        assert!(is_alive(dev.child.id()), "it has died\n{}", log(&folder.0));
+        std::thread::yield_now();
+    }
+    dev.signal(Signal::HUP);
+    call.write_all(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}").unwrap();
+    assert_eq!(dev.ended(), Some(0), "{}", log(&folder.0));
+    assert!(log(&folder.0).contains("stopping on SIGHUP: no new claims"), "{}", log(&folder.0));
+    let again = Dev::start(&folder.0, "");
+    let watched = again.client(&["watch", job.trim()]);
+    assert!(watched.contains("result"), "{watched}");
+    assert!(!again.client(&["events", job.trim()]).contains("step_in_doubt"));
+}
+
+/// What the log says of a death and of a wait, an operator can read.
+#[test]
+fn the_log_says_why_in_words() {
+    let folder = Folder::new("words");
+    let listener = service(&folder.0);
+    let dev = Dev::start(&folder.0, "");
+    dev.client(&["send", "pay", "{}"]);
+    let _call = called(&listener);
+    drop(dev);
+    let again = Dev::start(&folder.0, "");
+    let said = || log(&folder.0);
+    while !again.client(&["jobs"]).contains("parked") {
+        assert!(is_alive(again.child.id()), "{}", said());
+    }
+    again.signal(Signal::TERM);
+    assert_eq!(again.ended(), Some(0));
+    assert!(said().contains("reason=\"holder_died\"") && !said().contains("Dead("), "{}", said());
+    let waiting: Vec<String> = said().lines().filter(|line| line.contains("waiting")).map(str::to_owned).collect();
+    assert!(waiting.iter().any(|line| line.contains("node=pay on=\"in_doubt\"")), "{}", said());
+}
+
+#[test]
+fn a_port_in_use_leaves_no_folder_behind() {
+    let folder = Folder::new("port");
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let mut dev = Command::new(env!("CARGO_BIN_EXE_aetheris"));
+    let ran = dev.args(["dev", "--data", "new", "--listen", &address]).current_dir(&folder.0).output().unwrap();
+    assert_eq!(ran.status.code(), Some(4), "{ran:?}");
+    assert!(String::from_utf8_lossy(&ran.stderr).contains("is in use"), "{ran:?}");
+    assert!(!folder.0.join("new").exists());
+}
+
+/// What is wrong for this server only has a line of the file too.
+#[test]
+fn what_a_server_cannot_execute_is_named_with_its_line() {
+    let folder = Folder::new("lines");
+    let _listener = service(&folder.0);
+    let text = "agent: bad\nversion: \"1\"\nmodel: nobody/x\ntools:\n  t:\n    kind: http\n    effect: pure\n    \
+                method: GET\n    url: http://127.0.0.1:1/\n    headers:\n      X-A: a\n      X-Token: \"{{ env.ORDERS_TOKEN }}\"\n\
+                plan:\n  nodes:\n    - { id: ask, kind: llm, prompt: p }\n    - { id: t, kind: tool, tool: t }\n";
+    std::fs::write(folder.0.join("bad.yaml"), text).unwrap();
+    let put = |words: &[&str]| {
+        let ran = Command::new(env!("CARGO_BIN_EXE_aetheris")).args(words).current_dir(&folder.0).output().unwrap();
+        (ran.status.code(), String::from_utf8(ran.stderr).unwrap())
+    };
+    let (code, said) = put(&["dev", "--ephemeral", "--listen", "127.0.0.1:0", "--agent", "bad.yaml"]);
+    assert_eq!(code, Some(6));
+    assert!(said.contains("bad.yaml:3: model: ") && said.contains("bad.yaml:12: tools.t.headers.X-Token: "), "{said}");
+    let dev = Dev::start(&folder.0, "");
+    let (code, said) = put(&["--server", &dev.url, "agent", "put", "bad.yaml"]);
+    assert_eq!(code, Some(6));
+    assert!(said.contains("line 3: model: ") && said.contains("line 12: tools.t.headers.X-Token: "), "{said}");
+}
+
+/// Measuring holds threads for long, and nobody who presses Ctrl-C wants to wait for it.
+#[test]
+fn a_benchmark_stops_within_a_second() {
+    let folder = Folder::new("bench");
+    let mut bench = Command::new(env!("CARGO_BIN_EXE_aetheris"));
+    bench.arg("bench").current_dir(&folder.0).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut child = bench.spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+    assert!(lines.any(|line| line.contains("measuring bare commits")));
+    // The next part is written when this one is over: it may not be.
+    rustix::process::kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let rest: Vec<String> = lines.collect();
+    assert_eq!(child.wait().unwrap().code(), Some(1));
+    assert!(rest.iter().all(|line| !line.starts_with("measuring")), "{rest:?}");
+    assert!(rest.iter().any(|line| line.contains("stopped")), "{rest:?}");
+    assert_eq!(std::fs::read_dir(&folder.0).unwrap().count(), 0);
+}
+
+fn is_alive(pid: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    !status.lines().any(|line| line.starts_with("State:") && line.contains('Z'))
+}
+
+/// `nohup` has a process ignore SIGHUP, and means it.
+#[test]
+fn a_process_that_was_started_to_ignore_a_closed_terminal_goes_on() {
+    let folder = Folder::new("nohup");
+    let _listener = service(&folder.0);
+    let dev = Dev::start(&folder.0, "trap '' HUP;");
+    dev.signal(Signal::HUP);
+    assert!(dev.client(&["agent", "list"]).contains("pay"));
+    dev.signal(Signal::TERM);
+    assert_eq!(dev.ended(), Some(0));
+    assert!(log(&folder.0).contains("stopping on SIGTERM"), "{}", log(&folder.0));
+}
