@@ -249,6 +249,9 @@ mod tests {
         assert_eq!(early(disprove(Some(&row), &asked(reading(169, 1, 75)), now)), 500);
         assert_eq!(early(disprove(Some(&row), &asked(reading(170, 1, 74)), now)), 500);
         assert!(disprove(Some(&row), &asked(reading(170, 1, 75)), now).is_ok());
+        // Readings of two boot clocks cannot be compared: when it was asked is told by the store's.
+        assert_eq!(early(disprove(Some(&row), &asked(reading(169, 2, 75)), now)), 500);
+        assert!(disprove(Some(&row), &asked(reading(170, 2, 0)), now).is_ok());
         // Nobody has asked later than now.
         assert_eq!(early(disprove(Some(&row), &asked(reading(170, 1, 75)), reading(169, 1, 74))), 170);
     }
@@ -283,5 +286,20 @@ mod tests {
             assert_eq!(serde_json::to_value(grounds).unwrap(), grounds.as_str());
             assert_eq!(grounds.needs_time(), grounds == Grounds::Clock);
         }
+    }
+
+    #[test]
+    fn what_people_are_shown_is_what_is_decided() {
+        let row = doubt();
+        let at = |seconds: i64| Timestamp::from_micros(seconds * 1_000_000);
+        // The permit's own boot clock: 100 + 10 + 60 by the store's, whenever it is asked.
+        for now in [reading(120, 1, 25), reading(400, 1, 305)] {
+            assert_eq!(open_until(&row, SETTLE, now), at(170), "{now:?}");
+        }
+        // Another one, read for the first time now, has the whole lifetime before it.
+        assert_eq!(open_until(&row, SETTLE, reading(400, 2, 3)), at(470));
+        let noted = see(Some(&row), row.key, row.permit_id, reading(400, 2, 3)).unwrap();
+        assert_eq!(open_until(&noted, SETTLE, reading(430, 2, 33)), at(470));
+        assert_eq!(open_until(&noted, SETTLE, reading(480, 2, 83)), at(170));
     }
 }

@@ -194,4 +194,22 @@ mod tests {
             assert_eq!(in_words(text.as_bytes()), None, "{text}");
         }
     }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_took_much_and_then_takes_a_byte_at_a_time_is_gone() {
+        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+        let much = 4 * limits::WRITE_STALL_BYTES;
+        let (near, mut far) = tokio::io::duplex(1_024);
+        let client = tokio::spawn(async move {
+            far.read_exact(&mut vec![0; much]).await.unwrap();
+            while far.read_u8().await.is_ok() {
+                sleep(limits::WRITE_STALL_MAX.to_std() / 10).await;
+            }
+        });
+        let began = tokio::time::Instant::now();
+        let error = Wire::new(near).write_all(&vec![0; 2 * much]).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        assert!(began.elapsed() < 2 * limits::WRITE_STALL_MAX.to_std(), "{:?}", began.elapsed());
+        client.await.unwrap();
+    }
 }

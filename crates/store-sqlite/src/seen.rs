@@ -388,4 +388,32 @@ mod tests {
             assert!(refused.contains("is a backup"), "{refused}");
         }
     }
+
+    /// A folder whose database is there and was never opened.
+    fn fresh(name: &str) -> (PathBuf, Connection) {
+        let folder = std::env::temp_dir().join(format!("aetheris-seen-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let database = folder.join("aetheris.db");
+        let conn = Connection::open(&database).unwrap();
+        crate::migrate::run(&conn, &aetheris_store::system::SystemClock).unwrap();
+        (database, conn)
+    }
+
+    #[test]
+    fn two_openings_that_are_cut_short_one_after_the_other_leave_a_folder_that_opens() {
+        let (database, conn) = fresh("twice");
+        let custody = |opening| Custody { opening, ..CUSTODY };
+        // After its COMMIT, and before the file says so.
+        conn.execute_batch("BEGIN IMMEDIATE").unwrap();
+        drop(begin(&conn, &database, custody(1)).unwrap());
+        conn.execute_batch("COMMIT").unwrap();
+        // The next one before its COMMIT.
+        conn.execute_batch("BEGIN IMMEDIATE").unwrap();
+        drop(begin(&conn, &database, custody(2)).unwrap());
+        conn.execute_batch("ROLLBACK").unwrap();
+        for opening in [3, 4] {
+            drop(Seen::take(&conn, &database, custody(opening)).unwrap());
+        }
+        std::fs::remove_dir_all(database.parent().unwrap()).unwrap();
+    }
 }

@@ -338,4 +338,20 @@ mod tests {
         host.step(60 * SECOND);
         assert_eq!(host.write().now, host.hands.wall(), "a minute is nothing");
     }
+
+    #[test]
+    fn a_mistake_that_comes_back_is_another_one() {
+        let mut host = Host::new();
+        for _ in 0..3 {
+            let before = host.write().now.micros();
+            host.step(24 * HOUR);
+            assert_eq!(host.write().now.micros(), before);
+            host.pass(6 * SECOND);
+            assert_eq!(host.write().now.micros(), before + 6 * SECOND);
+            // Right again, and looked at: what stood before does not count for the next one.
+            host.step(-24 * HOUR);
+            assert_eq!(host.write().now.micros(), before + 6 * SECOND);
+            host.pass(6 * SECOND);
+        }
+    }
 }

@@ -59,7 +59,8 @@ impl Follow {
     pub fn start(client: &Client, job: &str, after: u64) -> Self {
         let (to, news) = channel(QUEUE);
         let job = job.to_owned();
-        let follower = Follower { client: client.clone(), job, after, away: false, to, was_there: false };
+        let follower =
+            Follower { client: client.clone(), job, after, away: false, there_since: None, to, was_there: false };
         tokio::spawn(follower.run());
         Self { news }
     }
@@ -98,6 +99,8 @@ struct Follower {
     after: u64,
     /// Whether it was told that the server does not answer.
     away: bool,
+    /// When it answered on the connection that stands now.
+    there_since: Option<Instant>,
     to: Sender<Result<News, Error>>,
     /// Whether the server has answered before.
     was_there: bool,
@@ -123,7 +126,9 @@ impl Follower {
         loop {
             let before = self.after;
             let end = if polls { self.poll().await } else { self.stream().await };
-            if self.after > before {
+            // A connection that stood for a while says as much as an event: the server was there until now.
+            let stood = self.there_since.take().is_some_and(|since| since.elapsed() > PAUSE_MAX);
+            if self.after > before || stood {
                 (away_since, pause) = (None, Duration::from_millis(100));
             }
             let quiet = matches!(end, Ok(End::Cut(_)));
@@ -160,6 +165,7 @@ impl Follower {
     /// The server has answered.
     async fn there(&mut self) {
         self.was_there = true;
+        self.there_since.get_or_insert_with(Instant::now);
         if std::mem::take(&mut self.away) {
             let _unheard = self.to.send(Ok(News::Back)).await;
         }

@@ -181,7 +181,7 @@ impl Client {
                 }
                 () = tokio::time::sleep(pause) => said = true,
             }
-            out.progress(&format!("waiting for {} to answer {call}, {}s", self.shown, began.elapsed().as_secs()));
+            out.progress(&format!("{}s: waiting for {} to answer {call}", began.elapsed().as_secs(), self.shown));
         }
     }
 
@@ -224,12 +224,14 @@ fn reason(error: &reqwest::Error) -> String {
 fn is_without_tls(error: &reqwest::Error) -> bool {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(error) = cause {
-        let wrapped = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
-        if let Some(rustls::Error::InvalidMessage(_)) = wrapped.and_then(|inner| inner.downcast_ref::<rustls::Error>())
-        {
+        if let Some(rustls::Error::InvalidMessage(_)) = error.downcast_ref::<rustls::Error>() {
             return true;
         }
-        cause = error.source();
+        // What an I/O error wraps is not among its sources.
+        cause = match error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref) {
+            Some(wrapped) => Some(wrapped),
+            None => error.source(),
+        };
     }
     false
 }

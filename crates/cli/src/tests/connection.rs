@@ -345,3 +345,38 @@ async fn an_empty_message_or_payload_is_refused_before_it_is_sent() {
         assert!(ran.error().contains("is empty: is a variable of the shell not set?"), "{}", ran.error());
     }
 }
+
+/// Follows over streams that are cut after a minute in which each brings so many events.
+async fn followed_over(cuts: &'static [usize]) -> Result<Vec<u64>, Error> {
+    let stream = move |State(calls): State<Arc<AtomicU32>>, headers: HeaderMap| async move {
+        let call = calls.fetch_add(1, Ordering::SeqCst);
+        let last: usize = headers["last-event-id"].to_str().unwrap().parse().unwrap();
+        let events = history().into_iter().skip(last).take(cuts[usize::try_from(call).unwrap()]);
+        let text = events.map(|event| sse(&event)).collect::<String>();
+        let minute = async move {
+            // Until the client has the head of the answer.
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+            tokio::time::pause();
+            tokio::time::advance(std::time::Duration::from_secs(61)).await;
+            tokio::time::resume();
+            Ok::<_, std::io::Error>(text)
+        };
+        ([("content-type", "text/event-stream")], Body::from_stream(futures_util::stream::once(minute)))
+    };
+    let router = Router::new()
+        .route("/api/jobs/{id}/events/stream", get(stream))
+        .route("/api/jobs/{id}", get(|| async { job("running").to_string() }))
+        .with_state(Arc::new(AtomicU32::new(0)));
+    followed(&serve(router).await, 0).await
+}
+
+#[tokio::test]
+async fn how_long_a_server_was_away_begins_anew_with_each_event() {
+    assert_eq!(followed_over(&[1, 1, 2]).await.unwrap(), [1, 2, 3, 4]);
+}
+
+/// A job that waits for a person says nothing for hours, and a proxy or a restart cuts its stream meanwhile.
+#[tokio::test]
+async fn a_server_that_is_there_is_not_given_up_because_its_job_is_silent() {
+    assert_eq!(followed_over(&[2, 0, 0, 2]).await.unwrap(), [1, 2, 3, 4]);
+}

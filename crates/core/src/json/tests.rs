@@ -110,6 +110,13 @@ fn depth_is_counted_over_arrays_and_objects_and_not_in_texts() {
 }
 
 #[test]
+fn what_grows_beyond_the_bound_in_its_canonical_form_is_refused() {
+    let numbers = format!("[{}1e20]", "1e20,".repeat(150_000));
+    assert!(numbers.len() < limits::PAYLOAD_BYTES_MAX);
+    assert!(matches!(Json::parse(numbers.as_bytes()), Err(JsonError::Size(size)) if size > limits::PAYLOAD_BYTES_MAX));
+}
+
+#[test]
 fn size_is_bounded_to_the_byte() {
     let text = |bytes: usize| format!("\"{}\"", "x".repeat(bytes - 2));
     let (fits, over) = (text(limits::PAYLOAD_BYTES_MAX), text(limits::PAYLOAD_BYTES_MAX + 1));

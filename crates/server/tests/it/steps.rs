@@ -209,7 +209,7 @@ async fn who_may_claim_a_ready_job_is_said_as_far_as_it_is_known() {
     let ready = why(&bed, &job).await;
     assert_eq!(ready["code"], "no_worker");
     let said = ready["detail"].as_str().unwrap();
-    assert!(said.contains("idle workers are not seen here"), "{said}");
+    assert!(said.contains("an idle worker, which is not visible here"), "{said}");
     let failed = FailedWrite { age: Span::from_secs(7), error: "the disk is full".to_owned(), kind: ErrorKind::Full };
     store.report(Health { last_claim: Some(failed), ..Health::good() });
     let ready = why(&bed, &job).await;

@@ -100,3 +100,30 @@ async fn kept_signals_count_as_part_of_the_history() {
     assert!(claimed.history.is_none(), "a claim loads no more than it would of events");
     assert!(aside(&fixture, Run { fence: claimed.fence, job }).await);
 }
+
+#[tokio::test(flavor = "current_thread")]
+async fn a_check_reads_every_job_once_however_large_some_are() {
+    let fixture = Fixture::open(&Folders).await;
+    let mut all = Vec::new();
+    for n in 0..7 {
+        let run = fixture.running().await;
+        // Every second one fills a reading by itself.
+        if n % 2 == 1 {
+            let each = u64::try_from(aetheris_core::limits::PAYLOAD_BYTES_MAX / 4).unwrap();
+            append(&fixture, run, 17, each).await;
+        }
+        all.push(run.job);
+    }
+    let (mut from, mut seen, mut readings) = (0, Vec::new(), 0);
+    loop {
+        let found = fixture.store().dossiers(from, from + 64).await.unwrap();
+        seen.extend(found.jobs.iter().map(|job| job.as_ref().unwrap().row.id));
+        readings += 1;
+        if found.next >= found.end {
+            break;
+        }
+        from = found.next;
+    }
+    assert_eq!(seen, all);
+    assert!(readings >= 4, "{readings} readings: the bound was not reached");
+}

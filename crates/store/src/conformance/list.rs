@@ -219,6 +219,7 @@ macro_rules! conformance_list {
             reclaim {
                 l10_a_lease_is_listed_from_its_end_on,
                 l10_the_longest_over_comes_first,
+                l10_leases_that_end_together_are_all_paged,
                 l11_held_jobs_are_listed_by_instance,
                 l12_a_live_lease_is_not_taken_back,
                 l12_a_renewed_lease_is_not_taken_back,

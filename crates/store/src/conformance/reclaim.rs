@@ -51,6 +51,27 @@ pub async fn l10_the_longest_over_comes_first(f: Fixture) {
     assert_eq!(paged, expected);
 }
 
+pub async fn l10_leases_that_end_together_are_all_paged(f: Fixture) {
+    for _ in 0..5 {
+        f.pending().await;
+    }
+    // One claim gives all of them at one moment.
+    let claimed = f.claim(5).await.len();
+    f.advance(TTL);
+    let all = f.store().expired(None, 8).await.unwrap();
+    assert!(claimed == 5 && all.len() == 5 && all.iter().all(|lease| lease.until == all[0].until));
+    for limit in [1, 2, 4] {
+        let (mut after, mut paged) = (None, Vec::new());
+        loop {
+            let page = f.store().expired(after, limit).await.unwrap();
+            let Some(last) = page.last() else { break };
+            after = Some(*last);
+            paged.extend(page);
+        }
+        assert_eq!(paged, all, "{limit} at a time");
+    }
+}
+
 pub async fn l11_held_jobs_are_listed_by_instance(f: Fixture) {
     let (other, mut mine, mut theirs) = (InstanceId::from_u128(8), Vec::new(), Vec::new());
     for place in 0..5 {

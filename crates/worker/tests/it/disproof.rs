@@ -233,6 +233,20 @@ async fn a_call_that_this_process_awaits_is_not_disproved() {
     assert_eq!(world.done(job).await.status, JobStatus::Completed);
 }
 
+/// The same of a call that the job's end has left unresolved.
+#[tokio::test(start_paused = true)]
+async fn a_call_that_this_process_awaits_is_not_disproved_after_the_jobs_end() {
+    let (world, _process, job) = in_doubt("fail").await;
+    world.done(job).await;
+    let row = world.rt.store.unresolved(10).await.unwrap().remove(0);
+    tokio::time::sleep(std::time::Duration::from_secs(80)).await;
+    let flight = world.rt.in_flight.leave(row.permit_id);
+    let early = world.rt.resolve(job, row.key, Resolution::did_not_happen()).await;
+    assert!(matches!(early, Err(OpError::CanStillArrive(_))), "{early:?}");
+    drop(flight);
+    assert_eq!(world.rt.resolve(job, row.key, Resolution::did_not_happen()).await.unwrap(), Resolved::Recorded);
+}
+
 /// A build that gave the next permit within the same try has left such histories.
 #[tokio::test(start_paused = true)]
 async fn a_history_in_which_a_disproof_did_not_end_the_try_goes_through_policy_and_budget() {

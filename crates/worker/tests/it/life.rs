@@ -199,3 +199,45 @@ async fn a_plain_step_that_takes_long_is_seen_while_it_runs_and_says_how_long_it
     let starts = world.kinds(job).await.iter().filter(|kind| **kind == "node_started").count();
     assert_eq!(starts, 2);
 }
+
+/// Whoever proves the death must not be told that all is done: it would forget whose jobs they are.
+#[tokio::test(start_paused = true)]
+async fn jobs_of_a_dead_instance_that_the_store_cannot_take_back_now_are_not_counted_as_taken() {
+    let world = World::new();
+    world.put(LOOK).await;
+    for n in 0..3 {
+        world.submit("a", json!(n)).await;
+    }
+    let instance = world.claim_all().await;
+    let process = world.start("w");
+    process.sweeps.cancel();
+    let refuse = |times| FaultPlan::none().script(Op::Commit(Purpose::Reclaim), vec![Some(Fault::Before); times]);
+    process.store.replan(refuse(1_000));
+    let rt = process.runtime(&world);
+    assert!(aetheris_scheduler::reclaim_instance(&rt, instance).await.is_err());
+    // One refusal of three: the second pass takes what the first has left.
+    process.store.replan(refuse(1));
+    assert_eq!(aetheris_scheduler::reclaim_instance(&rt, instance).await.unwrap(), 3);
+}
+
+/// A known outcome belongs to the job, also where its run gives up on the store.
+#[tokio::test(start_paused = true)]
+async fn a_run_that_gives_up_on_the_store_deposits_what_it_knows() {
+    let world = World::new();
+    world.put(PAY).await;
+    let (act, reached, release) = hold(done(json!(7)));
+    world.tools.next("pay", [act]);
+    let process = world.start("w");
+    let job = world.submit("a", json!(1)).await;
+    reached.notified().await;
+    let gone = [Purpose::Record, Purpose::Requeue, Purpose::Finish].into_iter();
+    let never = vec![Some(Fault::Before); 1_000];
+    process.store.replan(gone.fold(FaultPlan::none(), |plan, purpose| plan.script(Op::Commit(purpose), never.clone())));
+    process.stop.drain.cancel();
+    release.notify_one();
+    process.worker.await.unwrap();
+    let effects = world.rt.store.history(job, true).await.unwrap().unwrap().effects;
+    assert_eq!(effects.len(), 1, "the tool has answered, and nobody else knows what");
+    let _second = world.start("second");
+    assert_eq!((world.done(job).await.status, world.tools.count("pay")), (JobStatus::Completed, 1));
+}

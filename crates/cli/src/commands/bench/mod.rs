@@ -121,9 +121,9 @@ pub async fn run(given: &args::Bench, context: &Context) -> Result<Exit, Error> 
     let made = Arc::new(Mutex::new(made));
     // What is measured holds this thread for long: the request to stop is heard by another one, which waits for
     // nothing. Only the folder has to go.
-    let (removed, out) = (Arc::clone(&made), context.out.clone());
+    let (removed, out, asked) = (Arc::clone(&made), context.out.clone(), asked_to_stop());
     tokio::spawn(async move {
-        let stop = asked_to_stop().await;
+        let stop = asked.await;
         drop(removed.lock().unwrap_or_else(PoisonError::into_inner).take());
         vital::end_process(i32::from(stop.exit().code()), || {
             crate::report(&out, &stop);

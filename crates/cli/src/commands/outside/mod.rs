@@ -27,19 +27,22 @@ pub(in crate::commands) fn said(event: &EventView) -> Value {
     serde_json::from_str(event.payload.text()).unwrap_or_default()
 }
 
-/// Returns when the terminal or the system asks to stop.
-pub(in crate::commands) async fn asked_to_stop() -> Error {
+/// Returns when the terminal or the system asks to stop. It is heard from the call on, not from the first wait.
+pub(in crate::commands) fn asked_to_stop() -> impl Future<Output = Error> + Send {
     let asked = || -> std::io::Result<_> {
         Ok((signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?, signal(SignalKind::hangup())?))
     };
-    let (mut interrupt, mut terminate, mut hangup) = match asked() {
-        Ok(asked) => asked,
-        Err(error) => return Error::Internal(error.into()),
-    };
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
-        _ = hangup.recv() => {}
+    let asked = asked();
+    async move {
+        let (mut interrupt, mut terminate, mut hangup) = match asked {
+            Ok(asked) => asked,
+            Err(error) => return Error::Internal(error.into()),
+        };
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+            _ = hangup.recv() => {}
+        }
+        Error::Other { message: "stopped; everything that was started is killed".to_owned(), exit: Exit::Failed }
     }
-    Error::Other { message: "stopped; everything that was started is killed".to_owned(), exit: Exit::Failed }
 }
