@@ -190,13 +190,19 @@ impl Wired {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
         let runtime = runtime.map_err(|e| anyhow::anyhow!("the thread that keeps leases cannot be set up: {e}"))?;
         let thread = std::thread::Builder::new().name("lease-keeper".to_owned());
+        let (leaves, left) = tokio::sync::oneshot::channel::<()>();
         let started = thread.spawn(move || {
             let vital = Vital::new("lease-keeper", &on_death());
             runtime.block_on(keeper.run());
             vital.release();
+            drop(leaves);
         });
         started.map_err(|e| anyhow::anyhow!("the thread that keeps leases cannot be started: {e}"))?;
-        tasks.spawn("worker", worker.run());
+        tasks.spawn("worker", async move {
+            worker.run().await;
+            // The keeper ends with its worker, and until then has the store in its hands.
+            let _gone = left.await;
+        });
         Ok(())
     }
 

@@ -61,19 +61,61 @@ impl Sink {
     }
 }
 
+/// How long the first line of a batch waits for others: a busy server logs thousands of lines in a second, and each would
+/// else wake this thread and cost a system call.
+const GATHER: Duration = Duration::from_millis(1);
+
 fn write_all(mut target: impl Write, items: &Receiver<Item>, dropped: &AtomicU64, lost: impl Fn(u64) -> String) {
-    for item in items {
-        match item {
-            Item::Line(line) => {
-                let before = dropped.swap(0, Ordering::Relaxed);
-                let told = before == 0 || target.write_all(lost(before).as_bytes()).is_ok();
-                let lines = if told { 1 } else { before + 1 };
-                if target.write_all(&line).and_then(|()| target.flush()).is_err() {
-                    dropped.fetch_add(lines, Ordering::Relaxed);
+    let mut batch = Batch::default();
+    while let Ok(first) = items.recv() {
+        if matches!(first, Item::Line(_)) {
+            std::thread::sleep(GATHER);
+        }
+        let mut next = Some(first);
+        while let Some(item) = next {
+            match item {
+                Item::Line(line) => batch.take(&line),
+                Item::Reached(reached) => {
+                    batch.write(&mut target, dropped, &lost);
+                    let _heard = reached.try_send(());
                 }
             }
-            Item::Reached(reached) => drop(reached.try_send(())),
+            next = if batch.is_full() { None } else { items.try_recv().ok() };
         }
+        batch.write(&mut target, dropped, &lost);
+    }
+}
+
+/// Lines that are written together.
+#[derive(Default)]
+struct Batch {
+    lines: u64,
+    text: Vec<u8>,
+}
+
+impl Batch {
+    fn take(&mut self, line: &[u8]) {
+        self.lines += 1;
+        self.text.extend_from_slice(line);
+    }
+
+    fn is_full(&self) -> bool {
+        self.text.len() >= limits::LOG_LINE_BYTES_MAX
+    }
+
+    /// Writes them after the count of those that were dropped before. Where that fails, all of them are.
+    fn write(&mut self, target: &mut impl Write, dropped: &AtomicU64, lost: impl Fn(u64) -> String) {
+        if self.lines == 0 {
+            return;
+        }
+        let before = dropped.swap(0, Ordering::Relaxed);
+        let told = before == 0 || target.write_all(lost(before).as_bytes()).is_ok();
+        let lines = if told { self.lines } else { before + self.lines };
+        if target.write_all(&self.text).and_then(|()| target.flush()).is_err() {
+            dropped.fetch_add(lines, Ordering::Relaxed);
+        }
+        self.lines = 0;
+        self.text.clear();
     }
 }
 

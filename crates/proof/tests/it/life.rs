@@ -163,3 +163,37 @@ fn with_json_every_line_is_an_object() {
         assert!(steps.count() >= 3, "{told}");
     });
 }
+
+const WAITS: &str =
+    "agent: a\nplan:\n  nodes:\n    - { id: w, kind: wait, wait_type: human, correlation_key: k, park: true }\n";
+
+/// Whoever copies the database of a stopped process takes all of it: its log is copied into it, also where clients were
+/// still there.
+#[test]
+fn a_stop_leaves_one_file_whoever_still_reads() {
+    crate::block_on(async {
+        for _ in 0..4 {
+            let scratch = Scratch::new("life").unwrap();
+            let (_, stderr) = log(&scratch);
+            let dev = Dev::start(&scratch, "text", stderr, None);
+            let client = dev.client();
+            client.put("a", WAITS).await.unwrap();
+            let mut streams = Vec::new();
+            for n in 0..4 {
+                let path = "/api/agents/a/message";
+                let (status, job) = client.ask(&Method::POST, path, Some("{\"message\":1}"), None).await.unwrap();
+                assert!(status.is_success(), "{n}: {job}");
+                let mut stream = TcpStream::connect(dev.url().replace("http://", "")).await.unwrap();
+                let follow = format!("GET /api/jobs/{}/events/stream", job["job_id"].as_str().unwrap());
+                stream.write_all(format!("{follow} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n").as_bytes()).await.unwrap();
+                assert!(stream.read(&mut [0; 64]).await.unwrap() > 0);
+                streams.push(stream);
+            }
+            dev.signal(Signal::TERM);
+            assert_eq!(dev.ended().await.code(), Some(0));
+            let files = std::fs::read_dir(scratch.path().join("data")).unwrap();
+            let names: Vec<_> = files.map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
+            assert!(!names.iter().any(|name| name.ends_with("-wal") || name.ends_with("-shm")), "{names:?}");
+        }
+    });
+}
