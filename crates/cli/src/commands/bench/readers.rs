@@ -14,9 +14,11 @@ use super::world::now;
 use super::{Goal, Plan, Rows};
 use crate::error::Error;
 
-/// Steps of the large job, and items of the message that each has as its output: about 80 MB.
+/// Steps of the large job, and items of the message that each has as its output: about 80 MB. Smaller items would take
+/// more memory than one job may keep.
 const STEPS: usize = 100;
-const ITEMS: usize = 24_000;
+const ITEMS: usize = 2_400;
+const TEXT_BYTES: usize = 310;
 const READERS: usize = 40;
 /// Between two looks at the server.
 const BETWEEN: Duration = Duration::from_millis(20);
@@ -81,7 +83,8 @@ async fn large_job(address: SocketAddr) -> Result<String, Error> {
     if status != 201 {
         return Err(unexpected("the agent was not taken", status, &said));
     }
-    let items: Vec<String> = (0..ITEMS).map(|n| format!("{{\"id\":{n},\"name\":\"item {n}\"}}")).collect();
+    let text = "x".repeat(TEXT_BYTES);
+    let items: Vec<String> = (0..ITEMS).map(|n| format!("{{\"id\":{n},\"text\":\"{text}\"}}")).collect();
     let message = format!("{{\"message\":[{}]}}", items.join(","));
     let (status, said) = connection.call("POST", "/api/agents/large/message", &message).await?;
     let answer: aetheris_api::MessageAnswer =
