@@ -160,7 +160,7 @@ def right_requests_are_refused_for_a_reason(ctx, response, case):
         "at most ten years",
         "outside the range that is kept exactly",
         "deeper than",
-        " ends by a ",
+        " is of type ",
         "has no result",
         "belongs to `did_not_happen`",
         "what happened is not tried again",

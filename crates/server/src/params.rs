@@ -99,7 +99,7 @@ impl Params {
     }
 
     /// The value of a name that stands at most once.
-    fn single(&mut self, name: &str) -> Result<Option<String>, Failure> {
+    pub(crate) fn single(&mut self, name: &str) -> Result<Option<String>, Failure> {
         let mut found = self.all(name);
         let value = found.pop();
         if found.is_empty() {

@@ -37,7 +37,7 @@ const PAGES_MAX: usize = 8;
         ("cursor" = Option<String>, Query, pattern = "^job_[0-7][0-9A-HJKMNP-TV-Za-hjkmnp-tv-z]{25}$", description = "`next_cursor` of the page before")),
     responses((status = 200, body = WaitList, description = "A page of what waits"), Common))]
 pub(super) async fn list(State(app): State<Shared>, mut params: Params) -> Answer {
-    let wait_type = params.one("wait_type")?.map(|name| wait_type(&name)).transpose()?;
+    let wait_type = params.single("wait_type")?.map(|name| wait_type(&name)).transpose()?;
     let limit = params.limit(PAGE_DEFAULT, limits::PAGE_JOBS_MAX)?;
     let before = cursor(&mut params)?;
     params.finish()?;

@@ -25,6 +25,7 @@ async fn waits_are_listed_with_key_reason_age_and_deadline() {
 #[tokio::test]
 async fn waits_come_in_pages() {
     let bed = Bed::with_agents().await;
+    bed.get("/api/waits?wait_type=").await.problem(400, "invalid_request");
     let mut jobs = Vec::new();
     for _ in 0..3 {
         jobs.push(bed.waiting().await);
