@@ -276,7 +276,9 @@ impl Draw<'_> {
             (", on_in_doubt: human", false),
         ];
         let (policy, may_fail) = if query == QUEUE { *self.dice.pick(&queued) } else { *self.dice.pick(&policies) };
-        self.program.codes.insert("did_not_happen");
+        // A proxy may hold a call for longer than `settle`: then it acts after it was said not to have happened. Nothing is
+        // called again, and the job says so.
+        self.program.codes.extend(["did_not_happen", "succeeded_before"]);
         if may_fail {
             self.program.codes.insert("in_doubt_unresolved");
         }
