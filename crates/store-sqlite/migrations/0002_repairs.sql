@@ -136,9 +136,9 @@ UPDATE jobs SET ready = (num = (
     WHERE first.agent = jobs.agent AND first.session = jobs.session AND first.session IS NOT NULL AND first.status NOT IN (4, 5, 6)))
 WHERE session IS NOT NULL AND status = 0 AND delayed_until IS NULL;
 
--- 8. Lists: each filter that the interface offers finds its page in an index, newest first. Only what a job has from its
--- creation on, and what it is when it has come to rest, has an index: none is touched by a step. Those that hold now are
--- few (`jobs_held`), and those that can be claimed are found by priority (`jobs_pending`). A tenant will stand first.
+-- 8. Lists: each filter that the interface offers finds its page in an index, newest first. A job enters and leaves them
+-- with its creation, its claims and its rests: none is touched by a step. Those that hold now are few (`jobs_held`).
+-- Claims find theirs by priority (`jobs_pending`). A tenant will stand first.
 DROP INDEX jobs_listed;
 CREATE INDEX jobs_listed ON jobs (status, id) WHERE status <> 1;
 CREATE INDEX jobs_agent ON jobs (agent, id);

@@ -13,7 +13,7 @@ use crate::error::Trouble;
 use crate::file::{self, Whose};
 use crate::queries::Query;
 use crate::seen::Custody;
-use crate::turn::Turn;
+use crate::turn::{Turn, ticks};
 use crate::{migrate, network};
 
 /// Told of an error after which the process must not go on.
@@ -70,6 +70,9 @@ impl std::fmt::Debug for SqliteOptions {
             .finish_non_exhaustive()
     }
 }
+
+/// How long another process that has a database of an earlier build open may take to close it.
+const ALONE_PATIENCE: Duration = Duration::from_secs(2);
 
 fn end_process(error: &StoreError) {
     vital::end_process(EXIT_IO, || {
@@ -129,16 +132,25 @@ fn opened(path: &Path) -> Result<Connection, Trouble> {
 
 /// A process of an earlier build does not know what this one writes: nobody may have the database open while its schema
 /// is brought up to date. SQLite gives up the write-ahead log only to the last one.
+///
+/// A process that starts beside this one looks at the file for a moment, and the change of the journal does not wait.
 fn alone(conn: &Connection) -> Result<(), Trouble> {
-    let mode = conn.query_row("PRAGMA journal_mode = DELETE", [], |row| row.get::<_, String>(0));
-    match mode {
-        Ok(mode) if mode == "delete" => Ok(()),
-        Err(error) if error.sqlite_error_code() != Some(rusqlite::ErrorCode::DatabaseBusy) => Err(error.into()),
-        Ok(_) | Err(_) => Err(Trouble::Refused(
-            "the database is of an earlier aetheris, and another process has it open: stop that process first, so that \
-             this build can bring the database up to date"
-                .to_owned(),
-        )),
+    let until = ticks() + ALONE_PATIENCE;
+    loop {
+        match conn.query_row("PRAGMA journal_mode = DELETE", [], |row| row.get::<_, String>(0)) {
+            Ok(mode) if mode == "delete" => return Ok(()),
+            Err(error) if error.sqlite_error_code() != Some(rusqlite::ErrorCode::DatabaseBusy) => {
+                return Err(error.into());
+            }
+            Ok(_) | Err(_) if ticks() < until => std::thread::sleep(Duration::from_millis(10)),
+            Ok(_) | Err(_) => {
+                return Err(Trouble::Refused(
+                    "the database is of an earlier aetheris, and another process has it open: stop that process first, so that \
+                     this build can bring the database up to date"
+                        .to_owned(),
+                ));
+            }
+        }
     }
 }
 

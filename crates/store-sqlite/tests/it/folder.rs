@@ -72,3 +72,13 @@ impl Durable for Folders {
         Box::pin(std::future::ready(Opened { keep: folder, store: Arc::new(store) }))
     }
 }
+
+/// A store on a folder that is looked at besides.
+pub(crate) struct At(pub(crate) Arc<Folder>);
+
+impl Harness for At {
+    fn open(&self, clock: Arc<dyn Clock>) -> Boxed<'_, Opened> {
+        let store = SqliteStore::open(options(&self.0, clock)).unwrap();
+        Box::pin(std::future::ready(Opened { keep: Box::new(Arc::clone(&self.0)), store: Arc::new(store) }))
+    }
+}

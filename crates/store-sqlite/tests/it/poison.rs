@@ -6,22 +6,10 @@ use aetheris_core::event::{TimerId, TimerSet};
 use aetheris_core::limits;
 use aetheris_core::plan::WaitType;
 use aetheris_core::time::Span;
-use aetheris_store::conformance::{Fixture, Harness, Message, Opened};
-use aetheris_store::system::Clock;
-use aetheris_store::{Boxed, JobFilter, Purpose};
-use aetheris_store_sqlite::SqliteStore;
+use aetheris_store::conformance::{Fixture, Message};
+use aetheris_store::{JobFilter, Purpose};
 
-use crate::folder::{Folder, options};
-
-/// A store on a folder that is looked at besides.
-struct At(Arc<Folder>);
-
-impl Harness for At {
-    fn open(&self, clock: Arc<dyn Clock>) -> Boxed<'_, Opened> {
-        let store = SqliteStore::open(options(&self.0, clock)).unwrap();
-        Box::pin(std::future::ready(Opened { keep: Box::new(Arc::clone(&self.0)), store: Arc::new(store) }))
-    }
-}
+use crate::folder::{At, Folder};
 
 /// A store, and a hand that writes past it.
 async fn opened() -> (Fixture, rusqlite::Connection) {

@@ -5,26 +5,16 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
-use aetheris_store::conformance::{Fixture, Harness, Opened};
+use aetheris_store::conformance::Fixture;
 use aetheris_store::system::{Clock, SystemClock};
-use aetheris_store::{Boxed, CommitError, ErrorKind, Purpose, Store, StoreError, UnitOfWork};
+use aetheris_store::{CommitError, ErrorKind, Purpose, Store, StoreError, UnitOfWork};
 use aetheris_store_sqlite::SqliteStore;
 
-use crate::folder::{Folder, options};
+use crate::folder::{At, Folder};
 
 fn open(path: &Path) -> Result<SqliteStore, StoreError> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     SqliteStore::open_read_only(path, &clock, 2)
-}
-
-/// A store on a folder that is looked at besides.
-struct At(Arc<Folder>);
-
-impl Harness for At {
-    fn open(&self, clock: Arc<dyn Clock>) -> Boxed<'_, Opened> {
-        let store = SqliteStore::open(options(&self.0, clock)).unwrap();
-        Box::pin(std::future::ready(Opened { keep: Box::new(Arc::clone(&self.0)), store: Arc::new(store) }))
-    }
 }
 
 /// Names and contents.
