@@ -183,7 +183,7 @@ pub struct JobView {
     #[schema(value_type = Option<schema::Time>)]
     pub lease_until: Option<Timestamp>,
     /// The message.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "Json::present")]
     #[schema(value_type = schema::Any)]
     pub message: Option<Json>,
     /// Claimable only from here on.
@@ -197,7 +197,7 @@ pub struct JobView {
     #[serde(default)]
     pub priority: i32,
     /// The answer; `null` until it is there.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "Json::present")]
     #[schema(value_type = schema::Any)]
     pub result: Option<Json>,
     /// The place of its last event.

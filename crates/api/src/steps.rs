@@ -32,7 +32,7 @@ pub struct ValueView {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
     /// The value, where it is small enough.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "Json::present")]
     #[schema(value_type = schema::Any)]
     pub value: Option<Json>,
 }
@@ -59,4 +59,17 @@ pub struct StepPage {
     pub next_cursor: Option<String>,
     /// The steps.
     pub steps: Vec<StepValuesView>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_that_is_null_is_a_value() {
+        let null: ValueView = serde_json::from_str(r#"{"bytes":4,"from":"recorded","value":null}"#).unwrap();
+        assert_eq!(null.value, Some(Json::null()));
+        let none: ValueView = serde_json::from_str(r#"{"bytes":4,"from":"recorded","text":"\"ab"}"#).unwrap();
+        assert_eq!(none.value, None);
+    }
 }

@@ -131,7 +131,6 @@ pub(crate) fn report(out: &Out, error: &Error) -> Exit {
         logging::say_error(&error.to_string());
         return error.exit();
     }
-    let head = if out.style.color { "\u{1b}[31merror\u{1b}[0m" } else { "error" };
-    out.note(&format!("{head}: {}", render::safe::lines(&error.to_string())));
+    out.error(&error.to_string());
     error.exit()
 }

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::config::{stderr_is_terminal, stdout_size};
 use crate::error::Error;
-use crate::render::{Style, cut, safe};
+use crate::render::{Style, Tone, cut, safe};
 
 /// Columns and rows of a terminal, asked now.
 type SizeNow = fn() -> Option<(usize, usize)>;
@@ -109,8 +109,23 @@ impl Out {
         self.line(&safe::json(&text))
     }
 
-    /// Says something on stderr; if nobody listens, nothing is lost.
+    /// Says something on stderr, whatever was written into it by others; if nobody listens, nothing is lost.
     pub fn note(&self, line: &str) {
+        self.say(&safe::lines(line));
+    }
+
+    /// Says something that is not to be overlooked.
+    pub fn warn(&self, line: &str) {
+        self.say(&self.style.paint(Tone::Attention, &safe::lines(line)));
+    }
+
+    /// Says why the command has failed.
+    pub fn error(&self, why: &str) {
+        let head = if self.style.color { "\u{1b}[31merror\u{1b}[0m" } else { "error" };
+        self.say(&format!("{head}: {}", safe::lines(why)));
+    }
+
+    fn say(&self, line: &str) {
         let mut sink = self.stderr.lock().unwrap_or_else(PoisonError::into_inner);
         let _unheard = sink.write_all(format!("{line}\n").as_bytes()).and_then(|()| sink.flush());
     }

@@ -1,7 +1,7 @@
 //! Where the parts of a process are put together: the only place that names a backend.
 
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -93,6 +93,8 @@ fn open_database(path: &Path, system: &System, custody: Option<Custody>) -> Resu
         let failed = |error| anyhow::anyhow!("the folder {} cannot be made: {error}", folder.display());
         crate::folder::make(folder).map_err(failed)?;
     }
+    // Whoever meant the one in another folder sees it at once.
+    let new = custody.is_some() && !path.exists();
     let options = SqliteOptions {
         clock: Arc::clone(&system.clock),
         custody,
@@ -108,7 +110,15 @@ fn open_database(path: &Path, system: &System, custody: Option<Custody>) -> Resu
             _ => Error::Internal(anyhow::anyhow!("{path} cannot be opened: {error}")),
         }
     })?;
+    if new {
+        tracing::info!(path = %absolute(path).display(), "a new database was made");
+    }
     Ok(Arc::new(store))
+}
+
+/// A path that says the same in every folder; as it was given where the current folder is gone.
+pub(crate) fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
 impl Wired {

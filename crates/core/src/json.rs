@@ -48,6 +48,14 @@ pub enum JsonError {
 pub struct Json(Arc<Value>);
 
 impl Json {
+    /// Reads a field that is there, in which `null` is a value; only an absent one is none.
+    ///
+    /// # Errors
+    /// Those of reading a value.
+    pub fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Self>, D::Error> {
+        Self::deserialize(deserializer).map(Some)
+    }
+
     /// JSON's `null`.
     #[must_use]
     pub fn null() -> Self {

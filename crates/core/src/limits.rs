@@ -159,6 +159,8 @@ pub const SWEEP_ROWS_MAX: usize = 256;
 pub const SWEEP_BACKOFF: Span = Span::from_secs(1);
 /// The longest that a sweep leaves such a row alone.
 pub const SWEEP_BACKOFF_MAX: Span = Span::from_secs(60);
+/// Rows that cannot be read of which a process says so once in [`SWEEP_BACKOFF_MAX`]; of further ones it says nothing.
+pub const UNREADABLE_TOLD_MAX: usize = 256;
 /// Rows that failed of which one sweep knows when to try them again, 100 bytes each; beyond, they are tried at
 /// every pass.
 pub const SWEEP_FAILED_MAX: usize = 10_000;

@@ -27,6 +27,13 @@ const ONE: [&str; 11] = [
 const LISTS: [&str; 4] = ["allOf", "anyOf", "oneOf", "prefixItems"];
 /// Keywords whose value has a schema for each name.
 const MAPS: [&str; 4] = ["$defs", "dependentSchemas", "patternProperties", "properties"];
+/// Keywords whose schemas judge the same value as the schema that they stand in.
+const IN_PLACE: [&str; 9] = ["$ref", "allOf", "anyOf", "dependentSchemas", "else", "if", "not", "oneOf", "then"];
+/// Keywords for which the schemas in place are asked again, each time that they are asked themselves: one below the
+/// other, they multiply.
+const ASK_AGAIN: [&str; 2] = ["unevaluatedItems", "unevaluatedProperties"];
+/// How often, rounded up.
+const ASKED_AGAIN: usize = 4;
 /// Keywords whose value is no schema.
 const PLAIN: [&str; 33] = [
     "$comment",
@@ -110,6 +117,10 @@ impl Size {
         let parts = self.parts.saturating_add(other.parts);
         Self { parts, patterns: self.patterns.saturating_add(other.patterns) }
     }
+
+    fn times(self, factor: usize) -> Self {
+        Self { parts: self.parts.saturating_mul(factor), patterns: self.patterns.saturating_mul(factor) }
+    }
 }
 
 struct Walk<'s> {
@@ -134,9 +145,14 @@ impl<'s> Walk<'s> {
     fn schema(&mut self, schema: &'s Value, path: &str) -> Size {
         match schema {
             Value::Bool(_) => Size::ONE,
-            Value::Object(keywords) => keywords.iter().fold(Size::ONE, |size, (keyword, value)| {
-                size.plus(self.keyword(keywords, keyword, value, &below(path, keyword)))
-            }),
+            Value::Object(keywords) => {
+                let again = ASK_AGAIN.iter().any(|keyword| keywords.contains_key(*keyword));
+                keywords.iter().fold(Size::ONE, |size, (keyword, value)| {
+                    let of = self.keyword(keywords, keyword, value, &below(path, keyword));
+                    let asked = if again && IN_PLACE.contains(&keyword.as_str()) { ASKED_AGAIN } else { 1 };
+                    size.plus(of.times(asked))
+                })
+            }
             Value::Null | Value::Number(_) | Value::String(_) | Value::Array(_) => {
                 self.wrong(path, "a schema is an object, `true` or `false`");
                 Size::ONE
@@ -153,7 +169,12 @@ impl<'s> Walk<'s> {
                 }
                 Size::NONE
             }
-            "enum" => Size { parts: value.as_array().map_or(0, Vec::len), patterns: 0 },
+            // Each name that is missing is a mistake of its own.
+            "enum" | "required" => Size { parts: entries(value), patterns: 0 },
+            "dependentRequired" => {
+                let names = value.as_object().into_iter().flat_map(Map::values).map(|names| 1 + entries(names));
+                Size { parts: names.sum(), patterns: 0 }
+            }
             "pattern" => {
                 self.patterns += 1;
                 Size { parts: 1, patterns: value.as_str().map_or(0, |pattern| self.pattern(pattern)) }
@@ -242,6 +263,10 @@ impl<'s> Walk<'s> {
         // The whole schema would contain itself.
         if pointer.is_empty() { None } else { self.root.pointer(pointer) }
     }
+}
+
+fn entries(list: &Value) -> usize {
+    list.as_array().map_or(0, Vec::len)
 }
 
 fn below(path: &str, key: &str) -> String {

@@ -141,6 +141,42 @@ fn every_bomb_is_refused_when_it_is_put() {
     assert!(!refused(json!({ "pattern": "((a{100}){100}){100}" })).0.is_empty());
     let values: Vec<Value> = (0..limits::SCHEMA_PARTS_MAX).map(|n| json!(n)).collect();
     assert!(refused(json!({ "enum": values })).1.contains("parts"));
+    let names: Vec<String> = (0..limits::SCHEMA_PARTS_MAX / 2).map(|n| format!("{n}")).collect();
+    for demands in [json!({ "required": names }), json!({ "dependentRequired": { "a": names } })] {
+        let twice = vec![json!({ "$ref": "#/$defs/d" }); 2];
+        assert!(refused(json!({ "allOf": twice, "$defs": { "d": demands } })).1.contains("parts"));
+    }
+}
+
+/// What is unevaluated is only known when everything in place was asked again, at each level below.
+#[test]
+fn keywords_that_ask_again_multiply() {
+    for kind in ["allOf", "anyOf", "oneOf"] {
+        let nested = |depth: usize| {
+            (0..depth).fold(
+                json!({ "properties": { "a": true } }),
+                |inner, _| json!({ kind: [inner], "unevaluatedProperties": false, "unevaluatedItems": false }),
+            )
+        };
+        assert!(refused(nested(14)).1.contains("parts"), "{kind}");
+        assert_eq!(paths(&compiled(nested(4)), json!({ "a": 1 })), Vec::<String>::new());
+        assert_ne!(paths(&compiled(nested(4)), json!({ "b": 1 })), Vec::<String>::new());
+    }
+    // Below each other in the value they do not.
+    let tree = (0..20).fold(
+        json!({ "type": "integer" }),
+        |inner, _| json!({ "properties": { "a": inner }, "unevaluatedProperties": false }),
+    );
+    compiled(tree);
+}
+
+/// Of many missing names the library makes a mistake each before the first is heard of.
+#[test]
+fn the_mistakes_of_many_names_are_not_listed() {
+    let names: Vec<String> = (0..3_000).map(|n| format!("f{n}")).collect();
+    let schema = compiled(json!({ "items": { "required": names } }));
+    let said = schema.violations(&Json::new(json!(vec![json!({}); 100])));
+    assert!(said.len() == 1 && said[0].message.contains("too large for its mistakes"), "{said:?}");
 }
 
 #[test]

@@ -10,7 +10,7 @@ DROP VIEW ledger_list;
 
 -- What every write reads or changes stands first, so that it is found without walking the rest.
 -- `ready` says that the job can be claimed now; `delayed_until` that only time is missing. Both are
--- for finding it; what people and the fold see is `not_before`.
+-- for finding it; what people and the fold see is `not_before`. `listed` is the status by which lists find it (section 8).
 CREATE TABLE jobs_next (
     num INTEGER PRIMARY KEY,
     seq INTEGER NOT NULL CHECK (seq >= 0),
@@ -20,6 +20,7 @@ CREATE TABLE jobs_next (
     head BLOB NOT NULL CHECK (length(head) = 32),
     updated_at INTEGER NOT NULL,
     ready INTEGER NOT NULL CHECK (ready IN (0, 1)),
+    listed INTEGER,
     delayed_until INTEGER,
     not_before INTEGER,
     lease_until INTEGER,
@@ -53,13 +54,14 @@ CREATE TABLE jobs_next (
     -- Only a pending job can be claimed, now or later, and never both.
     CHECK (status = 0 OR (ready = 0 AND delayed_until IS NULL)),
     CHECK (ready = 0 OR delayed_until IS NULL),
+    CHECK (listed IS NULL OR (listed = status AND status <> 1)),
     CHECK ((waiting IS NULL) = (wait_type IS NULL)),
     CHECK ((client_key IS NULL) = (client_body IS NULL))
 ) STRICT;
-INSERT INTO jobs_next (num, seq, generation, epoch, status, head, updated_at, ready, delayed_until, not_before, lease_until, attempt,
+INSERT INTO jobs_next (num, seq, generation, epoch, status, head, updated_at, ready, listed, delayed_until, not_before, lease_until, attempt,
                        instance, worker, end_requested, wait_type, plan_hash, error, waiting, id, agent, agent_version,
                        priority, session, labels, client_key, client_body, created_at)
-SELECT num, seq, generation, epoch, status, head, updated_at, ready, delayed_until, not_before, lease_until, attempt,
+SELECT num, seq, generation, epoch, status, head, updated_at, ready, nullif(status, 1), delayed_until, not_before, lease_until, attempt,
        instance, worker, end_requested, wait_type, plan_hash, error, waiting, id, agent, agent_version,
        priority, session, labels, client_key, client_body, created_at
 FROM jobs;
@@ -69,8 +71,6 @@ CREATE UNIQUE INDEX jobs_id ON jobs (id);
 CREATE INDEX jobs_pending ON jobs (ready, priority DESC, id) WHERE status = 0;
 CREATE INDEX jobs_delayed ON jobs (delayed_until) WHERE delayed_until IS NOT NULL;
 CREATE INDEX jobs_held ON jobs (lease_until, instance) WHERE lease_until IS NOT NULL;
--- Completed jobs are most of a list, and pending and running ones few: both are found without it.
-CREATE INDEX jobs_listed ON jobs (status, id) WHERE status IN (2, 3, 5, 6, 7);
 CREATE INDEX jobs_session ON jobs (session, id) WHERE session IS NOT NULL;
 CREATE INDEX jobs_session_open ON jobs (agent, session) WHERE session IS NOT NULL AND status NOT IN (4, 5, 6);
 CREATE UNIQUE INDEX jobs_client_key ON jobs (agent, client_key) WHERE client_key IS NOT NULL;
@@ -116,11 +116,16 @@ ALTER TABLE meta ADD COLUMN copied INTEGER NOT NULL DEFAULT 0 CHECK (copied IN (
 
 -- 4. The clocks of a permit. A deadline by a clock that can be set never alone says that a call can no longer arrive: the
 -- boot clock that the permit was given by, its deadline there, how long the permit lives, and the first reading by
--- another boot clock. Rows of before have none of it, and begin with a first reading.
-ALTER TABLE ledger ADD COLUMN boot BLOB CHECK (length(boot) = 16);
+-- another boot clock. Rows of before have none of it, and begin with a first reading. A boot clock has a number here: its
+-- name would be the longest of these columns.
+CREATE TABLE boots (
+    num INTEGER PRIMARY KEY,
+    id BLOB NOT NULL UNIQUE CHECK (length(id) = 16)
+) STRICT;
+ALTER TABLE ledger ADD COLUMN boot INTEGER;
 ALTER TABLE ledger ADD COLUMN boot_deadline INTEGER;
 ALTER TABLE ledger ADD COLUMN lifetime INTEGER;
-ALTER TABLE ledger ADD COLUMN seen_boot BLOB CHECK (length(seen_boot) = 16);
+ALTER TABLE ledger ADD COLUMN seen_boot INTEGER;
 ALTER TABLE ledger ADD COLUMN seen_at INTEGER;
 
 -- 5. Calls that their job's end left unresolved stay listed.
@@ -137,12 +142,12 @@ UPDATE jobs SET ready = (num = (
 WHERE session IS NOT NULL AND status = 0 AND delayed_until IS NULL;
 
 -- 8. Lists: each filter that the interface offers finds its page in an index, newest first. A job enters and leaves them
--- with its creation, its claims and its rests: none is touched by a step. Those that hold now are few (`jobs_held`).
--- Claims find theirs by priority (`jobs_pending`). A tenant will stand first.
-DROP INDEX jobs_listed;
-CREATE INDEX jobs_listed ON jobs (status, id) WHERE status <> 1;
+-- with its creation, its claims and its rests: none is touched by a step. Those that are held now are few
+-- (`jobs_held`), and one that is claimed by the transaction that made it pending never enters: `listed` is set where it
+-- is still pending at the end. Claims find theirs by priority (`jobs_pending`). A tenant will stand first.
+CREATE INDEX jobs_listed ON jobs (listed, id) WHERE listed IS NOT NULL;
 CREATE INDEX jobs_agent ON jobs (agent, id);
-CREATE INDEX jobs_agent_listed ON jobs (agent, status, id) WHERE status NOT IN (1, 4);
+CREATE INDEX jobs_agent_listed ON jobs (agent, listed, id) WHERE listed <> 4;
 CREATE INDEX jobs_blocked ON jobs (wait_type, id) WHERE wait_type IS NOT NULL;
 CREATE TABLE job_labels (
     key TEXT NOT NULL,

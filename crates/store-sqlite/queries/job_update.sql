@@ -1,5 +1,5 @@
 UPDATE jobs
-SET seq = ?1, head = ?2, updated_at = ?3, status = ?9, ready = ?10, delayed_until = ?11, not_before = ?12,
+SET seq = ?1, head = ?2, updated_at = ?3, status = ?9, ready = ?10, listed = CASE WHEN ?9 NOT IN (0, 1) THEN ?9 END, delayed_until = ?11, not_before = ?12,
     end_requested = ?13, wait_type = ?14, plan_hash = ?15, error = ?16, waiting = ?17, pause_reason = ?19, paused_at = ?20,
     lease_until = CASE WHEN ?18 THEN lease_until END,
     attempt = CASE WHEN ?18 THEN attempt END,

@@ -1,3 +1,4 @@
 SELECT l.class, l.deadline, l.disproved, l.generation, l.epoch, l.input_hash, j.id, l.key, l.node, l.permit, l.permit_id, l.status,
-       l.tool, l.updated_at, l.boot, l.boot_deadline, l.lifetime, l.seen_boot, l.seen_at
-FROM ledger l JOIN jobs j ON j.num = l.job WHERE l.key = ?1
+       l.tool, l.updated_at, b.id, l.boot_deadline, l.lifetime, s.id, l.seen_at
+FROM ledger l JOIN jobs j ON j.num = l.job LEFT JOIN boots b ON b.num = l.boot LEFT JOIN boots s ON s.num = l.seen_boot
+WHERE l.key = ?1

@@ -129,6 +129,7 @@ fn take(
     row.updated_at = tx.now;
     let lease_until = holder.lease_until;
     write(tx, num, &row, &holder, before)?;
+    tx.claimed(num);
     row.holder = Some(holder);
     tx.exactly_one(
         Query::EventInsert,

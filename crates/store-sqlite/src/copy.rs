@@ -12,17 +12,20 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use aetheris_core::event::PauseReason;
 use aetheris_core::id::JobId;
+use aetheris_core::job::JobStatus;
 use aetheris_core::limits;
 use aetheris_core::time::Timestamp;
 use aetheris_store::StoreError;
 use aetheris_store::system::Clock;
 use rusqlite::backup::{Backup, StepResult};
-use rusqlite::{Connection, OpenFlags};
+use rusqlite::{Connection, OpenFlags, params};
 
+use crate::codes::Code;
 use crate::error::Trouble;
 use crate::file::{self, JOURNAL, PARTS, Still, WAL, beside, remove, remove_beside};
-use crate::{migrate, open, seen};
+use crate::{migrate, open, rows, seen};
 
 /// How long one piece waits for a lock before it is asked for again.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -267,6 +270,22 @@ fn staged(
     Ok(Staged { backed, database: database.to_owned(), generation, held, part, path })
 }
 
+/// The jobs in a status, and whether their rows can be read.
+fn open_jobs(conn: &Connection, status: JobStatus) -> Result<Vec<(JobId, bool)>, Trouble> {
+    let mut statement = conn.prepare(
+        "SELECT num, seq, generation, epoch, status, head, updated_at, not_before, lease_until, attempt, instance, worker,
+                end_requested, plan_hash, error, waiting, id, agent, agent_version, priority, session, labels, created_at,
+                pause_reason, paused_at
+         FROM jobs WHERE status = ?1 ORDER BY num",
+    )?;
+    let mut rows = statement.query([status.code()])?;
+    let mut found = Vec::new();
+    while let Some(row) = rows.next()? {
+        found.push((rows::id_of_job(row)?, rows::job(row).is_ok()));
+    }
+    Ok(found)
+}
+
 /// The generation of a database, if it can be read: it may be damaged, which is why it is replaced.
 fn generation_of(database: &Path) -> Option<u32> {
     let (conn, _still) = source(database).ok()?;
@@ -274,36 +293,40 @@ fn generation_of(database: &Path) -> Option<u32> {
 }
 
 impl Staged {
-    /// Holds by its row every job that is still open: one whose row or history cannot be read, so that no event could
-    /// hold it. A build that can read it will not go on with it by itself. Nobody may have the copy open.
+    /// Holds by their rows the jobs that no event could hold: those whose histories cannot be read, as the caller has
+    /// found, and those whose rows cannot be. A build that can read them will not go on with them by itself. Nobody may
+    /// have the copy open.
     ///
     /// # Errors
-    /// The copy cannot be written.
-    pub fn hold_rest(&self, now: Timestamp) -> Result<Vec<JobId>, StoreError> {
-        self.held_rest(now).map_err(|trouble| trouble.at("restore"))
+    /// The copy cannot be written, or a job is open that the caller should have held.
+    pub fn hold_rest(&self, now: Timestamp, unreadable: &[JobId]) -> Result<Vec<JobId>, StoreError> {
+        self.held_rest(now, unreadable).map_err(|trouble| trouble.at("restore"))
     }
 
-    fn held_rest(&self, now: Timestamp) -> Result<Vec<JobId>, Trouble> {
+    fn held_rest(&self, now: Timestamp, unreadable: &[JobId]) -> Result<Vec<JobId>, Trouble> {
         let mut conn = Connection::open_with_flags(&self.path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
         let tx = conn.transaction()?;
-        let rest = {
-            let mut open = tx.prepare("SELECT id FROM jobs WHERE status IN (0, 1, 2, 3) ORDER BY num")?;
-            let ids = open.query_map([], |row| row.get::<_, Vec<u8>>(0))?;
-            let ids: Vec<Vec<u8>> = ids.collect::<Result<_, _>>()?;
-            ids.iter().filter_map(|id| JobId::from_slice(id)).collect()
-        };
-        tx.execute(
-            "UPDATE jobs SET status = 7, ready = 0, delayed_until = NULL, lease_until = NULL, attempt = NULL,
-                    instance = NULL, worker = NULL, pause_reason = 1, paused_at = ?1 WHERE status IN (0, 1, 2, 3)",
-            [now.micros()],
-        )?;
-        tx.execute(
-            "UPDATE meta SET paused = paused + pending + running + waiting + parked,
-                    pending = 0, running = 0, waiting = 0, parked = 0",
-            [],
-        )?;
+        let mut rest = Vec::new();
+        for status in JobStatus::OPEN.into_iter().filter(|status| *status != JobStatus::Paused) {
+            rest.extend(open_jobs(&tx, status)?);
+        }
+        for (id, readable) in &rest {
+            if *readable && !unreadable.contains(id) {
+                return Err(Trouble::Invalid(format!("{id} can be read and is not held")));
+            }
+            let (paused, restored) = (JobStatus::Paused.code(), PauseReason::Restored.code());
+            tx.execute(
+                "UPDATE jobs SET status = ?2, listed = ?2, ready = 0, delayed_until = NULL, lease_until = NULL, attempt = NULL,
+                        instance = NULL, worker = NULL, pause_reason = ?3, paused_at = ?4 WHERE id = ?1",
+                params![&id.to_bytes()[..], paused, restored, now.micros()],
+            )?;
+        }
+        for status in JobStatus::ALL {
+            let count = format!("UPDATE meta SET {} = (SELECT count(*) FROM jobs WHERE status = ?1)", status.as_str());
+            tx.execute(&count, [status.code()])?;
+        }
         tx.commit()?;
-        Ok(rest)
+        Ok(rest.into_iter().map(|(id, _)| id).collect())
     }
 
     /// Puts the copy in the database's place. What was there is kept under another name, which is the answer. Nobody

@@ -73,6 +73,7 @@ mod stats;
 mod store;
 mod turn;
 mod tx;
+mod unreadable;
 mod vitals;
 mod wait;
 mod wal;

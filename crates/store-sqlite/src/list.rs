@@ -1,36 +1,41 @@
 //! Pages of jobs. Which index serves a filter is decided here and named in the statement.
 
 use aetheris_core::event::EventKind;
-use aetheris_core::id::{AgentName, SessionId};
+use aetheris_core::id::{AgentName, JobId, SessionId};
 use aetheris_core::job::JobStatus;
 use aetheris_core::ledger::LedgerRow;
 use aetheris_core::limits;
 use aetheris_core::plan::WaitType;
+use aetheris_core::time::Timestamp;
 use aetheris_store::{
     DoubtCursor, DoubtFilter, DoubtPage, DoubtRow, EventRow, JobFilter, JobPage, JobRow, Told, WaitPage, WaitRow,
 };
-use rusqlite::{ToSql, params};
+use rusqlite::{Row, ToSql, params};
 
 use crate::codes::{Code, count, int};
 use crate::error::Trouble;
 use crate::queries::Query;
 use crate::read::{Reads, mask};
 use crate::rows;
+use crate::unreadable::passed_over;
 
 /// So many jobs are looked through for what no index finds.
 const FEW: u64 = 5_000;
+/// How often one page is looked for behind calls that it does not show.
+const LOOKS_MAX: usize = 8;
 /// Greater than every id.
 const LAST: [u8; 17] = [0xff; 17];
 
 impl Reads<'_> {
     pub(crate) fn jobs(&mut self, filter: &JobFilter) -> Result<JobPage, Trouble> {
         let limit = filter.limit.min(limits::PAGE_JOBS_MAX);
-        let mut jobs = self.at_once(|reads| reads.candidates(filter, limit + 1))?;
-        newest(&mut jobs, limit + 1);
-        let more = jobs.len() > limit;
-        jobs.truncate(limit);
-        let next = jobs.last().map(|row| row.id).filter(|_| more);
-        Ok(JobPage { jobs, next })
+        let mut found = self.at_once(|reads| reads.candidates(filter, limit + 1))?;
+        newest(&mut found, limit + 1);
+        let more = found.len() > limit;
+        found.truncate(limit);
+        let next = found.last().map(|found| found.id).filter(|_| more);
+        // A job that cannot be read has its place, and keeps no other from being listed.
+        Ok(JobPage { jobs: found.into_iter().filter_map(|found| found.row).collect(), next })
     }
 
     /// Blocked jobs with the times of their waits: the moment of the event that began it, which is among the last, and
@@ -46,6 +51,13 @@ impl Reads<'_> {
     }
 
     fn wait(&mut self, row: JobRow) -> Result<WaitRow, Trouble> {
+        let times = passed_over(self.times(&row), "the times of a wait")?;
+        let (since, deadline) = times.unwrap_or((row.updated_at, None));
+        Ok(WaitRow { deadline, since, row })
+    }
+
+    /// Since and until when a job waits.
+    fn times(&mut self, row: &JobRow) -> Result<(Timestamp, Option<Timestamp>), Trouble> {
         let id = row.id.to_bytes();
         let began = params![&id[..], EventKind::JobWaiting.code()];
         let since = self.sql.first(Query::EventLastOf, began, |found| rows::time(found, 0))?;
@@ -56,40 +68,65 @@ impl Reads<'_> {
             }
             None => None,
         };
-        Ok(WaitRow { deadline, since: since.unwrap_or(row.updated_at), row })
+        Ok((since.unwrap_or(row.updated_at), deadline))
     }
 
     /// Calls in doubt, with what their jobs' newest events tell of them.
     pub(crate) fn doubts(&mut self, filter: &DoubtFilter) -> Result<DoubtPage, Trouble> {
         let limit = filter.limit.min(limits::PAGE_JOBS_MAX);
         self.at_once(|reads| {
-            let mut calls = match (filter.job, filter.unresolved) {
-                (Some(job), _) => match reads.number(job)? {
-                    Some(num) => reads.sql.all(Query::LedgerByJob, [num], rows::ledger)?,
-                    None => Vec::new(),
-                },
-                (None, None) => reads.calls(Query::LedgerInDoubt, filter.after, limit + 1)?,
-                (None, Some(true)) => reads.calls(Query::LedgerUnresolved, filter.after, limit + 1)?,
-                (None, Some(false)) => reads.calls(Query::LedgerInDoubtOpen, filter.after, limit + 1)?,
-            };
-            calls.sort_by_key(DoubtCursor::of);
-            let mut page = DoubtPage::default();
-            for call in calls {
-                let Some(row) = reads.job(call.job)? else { continue };
-                if !filter.wants(&call, row.status) {
-                    continue;
+            let (mut page, mut after) = (DoubtPage::default(), filter.after);
+            for _ in 0..LOOKS_MAX {
+                let calls = reads.calls_of(filter, after, limit + 1)?;
+                // All calls of one job come at once.
+                let more = filter.job.is_none() && calls.len() > limit;
+                for call in calls {
+                    let place = DoubtCursor::of(&call);
+                    // A call whose job cannot be read keeps no other from being listed.
+                    let Some(doubt) = passed_over(reads.doubt(call, filter), "a call in doubt")?.flatten() else {
+                        after = Some(place);
+                        continue;
+                    };
+                    if page.doubts.len() == limit {
+                        page.next = after;
+                        return Ok(page);
+                    }
+                    page.doubts.push(doubt);
+                    after = Some(place);
                 }
-                if page.doubts.len() == limit {
-                    page.next = page.doubts.last().map(|doubt| DoubtCursor::of(&doubt.call));
-                    break;
+                if !more {
+                    return Ok(page);
                 }
-                page.doubts.push(reads.doubt(call, row)?);
             }
+            // The next page looks further.
+            page.next = after;
             Ok(page)
         })
     }
 
-    fn doubt(&mut self, call: LedgerRow, row: JobRow) -> Result<DoubtRow, Trouble> {
+    /// Calls that may be in doubt, in the order of their places.
+    fn calls_of(
+        &mut self,
+        filter: &DoubtFilter,
+        after: Option<DoubtCursor>,
+        limit: usize,
+    ) -> Result<Vec<LedgerRow>, Trouble> {
+        match (filter.job, filter.unresolved) {
+            (Some(job), _) => {
+                let Some(num) = self.number(job)? else { return Ok(Vec::new()) };
+                let mut calls = self.sql.all(Query::LedgerByJob, [num], rows::ledger)?;
+                calls.sort_by_key(DoubtCursor::of);
+                Ok(calls)
+            }
+            (None, None) => self.calls(Query::LedgerInDoubt, after, limit),
+            (None, Some(true)) => self.calls(Query::LedgerUnresolved, after, limit),
+            (None, Some(false)) => self.calls(Query::LedgerInDoubtOpen, after, limit),
+        }
+    }
+
+    /// What is told of a call, if it is one that is asked for.
+    fn doubt(&mut self, call: LedgerRow, filter: &DoubtFilter) -> Result<Option<DoubtRow>, Trouble> {
+        let Some(row) = self.job(call.job)?.filter(|row| filter.wants(&call, row.status)) else { return Ok(None) };
         let num = self.number(call.job)?;
         let (mut told, mut before) = (Told::default(), i64::MAX);
         while let Some(event) = self.sql.first(Query::EventDoubtBefore, params![num, before], rows::event)? {
@@ -101,12 +138,12 @@ impl Reads<'_> {
         }
         let mut evidence = self.evidence(call.job)?;
         evidence.retain(|late| late.key == call.key);
-        Ok(DoubtRow { call, evidence, told, wait: self.wait(row)? })
+        Ok(Some(DoubtRow { call, evidence, told, wait: self.wait(row)? }))
     }
 
     /// The newest jobs that fit: from the one index whose first columns are what is asked for or, where several states
     /// are, from one for each.
-    fn candidates(&mut self, filter: &JobFilter, limit: usize) -> Result<Vec<JobRow>, Trouble> {
+    fn candidates(&mut self, filter: &JobFilter, limit: usize) -> Result<Vec<Found>, Trouble> {
         if filter.session.is_some() {
             return self.page(Query::JobsPageOfSession, filter, limit, Part::Whole);
         }
@@ -127,7 +164,7 @@ impl Reads<'_> {
         Ok(found)
     }
 
-    fn of_status(&mut self, filter: &JobFilter, limit: usize, status: JobStatus) -> Result<Vec<JobRow>, Trouble> {
+    fn of_status(&mut self, filter: &JobFilter, limit: usize, status: JobStatus) -> Result<Vec<Found>, Trouble> {
         let part = Part::Status(status);
         match (status, &filter.agent) {
             (JobStatus::Running, _) => self.page(Query::JobsPageRunning, filter, limit, part),
@@ -156,7 +193,7 @@ impl Reads<'_> {
     }
 
     /// Jobs that wait for one thing, or for any.
-    fn blocked(&mut self, filter: &JobFilter, limit: usize) -> Result<Vec<JobRow>, Trouble> {
+    fn blocked(&mut self, filter: &JobFilter, limit: usize) -> Result<Vec<Found>, Trouble> {
         let all = [WaitType::Human, WaitType::Signal, WaitType::Timer, WaitType::Webhook];
         let mut found = Vec::new();
         for wait_type in all.into_iter().filter(|of| filter.blocked_on.flatten().is_none_or(|asked| asked == *of)) {
@@ -176,8 +213,8 @@ impl Reads<'_> {
         Ok(statuses.iter().filter_map(|status| counts.get(status)).sum())
     }
 
-    fn page(&mut self, query: Query, filter: &JobFilter, limit: usize, part: Part) -> Result<Vec<JobRow>, Trouble> {
-        let before = filter.before.map(aetheris_core::id::JobId::to_bytes);
+    fn page(&mut self, query: Query, filter: &JobFilter, limit: usize, part: Part) -> Result<Vec<Found>, Trouble> {
+        let before = filter.before.map(JobId::to_bytes);
         let before = before.as_ref().map_or(&LAST[..], |id| &id[..]);
         let (label, value) = filter.label.as_ref().map(|(key, value)| (key.as_str(), value.as_str())).unzip();
         let blocked = filter.blocked_on.is_some();
@@ -194,16 +231,7 @@ impl Reads<'_> {
             (Part::Status(_), Query::JobsPageOfAgentStatus | Query::JobsPageOfStatus) => all.push(&number),
             (Part::Status(_) | Part::Whole, _) => {}
         }
-        // A job that cannot be read is not listed, and keeps no other from being listed.
-        let found = self.sql.all(query, &all[..], |row| match rows::job(row) {
-            Ok((_, job)) => Ok(Some(job)),
-            Err(Trouble::Corrupt(why)) => {
-                tracing::error!(why, "a job that cannot be read is left out of a list");
-                Ok(None)
-            }
-            Err(trouble) => Err(trouble),
-        })?;
-        Ok(found.into_iter().flatten().collect())
+        self.sql.all(query, &all[..], Found::read)
     }
 }
 
@@ -223,8 +251,23 @@ impl Part {
     }
 }
 
+/// What a list has found in one place: a job, or one that cannot be read.
+#[derive(Debug)]
+struct Found {
+    id: JobId,
+    row: Option<JobRow>,
+}
+
+impl Found {
+    fn read(row: &Row<'_>) -> Result<Self, Trouble> {
+        let id = rows::id_of_job(row)?;
+        let job = passed_over(rows::job(row), &format!("{id}"))?;
+        Ok(Self { id, row: job.map(|(_, job)| job) })
+    }
+}
+
 /// Keeps no more than the newest.
-fn newest(jobs: &mut Vec<JobRow>, limit: usize) {
-    jobs.sort_by_key(|row| std::cmp::Reverse(row.id));
-    jobs.truncate(limit);
+fn newest(found: &mut Vec<Found>, limit: usize) {
+    found.sort_by_key(|found| std::cmp::Reverse(found.id));
+    found.truncate(limit);
 }

@@ -31,6 +31,8 @@ queries! {
     AgentsAll = "agents_all";
     Begin = "begin";
     BeginRead = "begin_read";
+    BootInsert = "boot_insert";
+    BootNum = "boot_num";
     CheckpointPut = "checkpoint_put";
     CheckpointRead = "checkpoint_read";
     CheckpointSize = "checkpoint_size";
@@ -61,6 +63,7 @@ queries! {
     JobClaim = "job_claim";
     JobHot = "job_hot";
     JobInsert = "job_insert";
+    JobList = "job_list";
     JobNum = "job_num";
     JobRenew = "job_renew";
     JobTouch = "job_touch";
@@ -229,12 +232,12 @@ mod tests {
             (Query::JobRenew, "jobs_id"),
             (Query::JobsNextDelayed, "jobs_delayed"),
             (Query::JobsPageOfAgent, "jobs_agent (agent=? AND id<?)"),
-            (Query::JobsPageOfAgentStatus, "jobs_agent_listed (agent=? AND status=? AND id<?)"),
+            (Query::JobsPageOfAgentStatus, "jobs_agent_listed (agent=? AND listed=? AND id<?)"),
             (Query::JobsPageOfLabel, "PRIMARY KEY (key=? AND value=? AND job<?)"),
             (Query::JobsPageOfSession, "jobs_session (session=? AND id<?)"),
             (Query::JobsPageOfWait, "jobs_blocked (wait_type=? AND id<?)"),
             (Query::JobsPageRunning, "jobs_held"),
-            (Query::JobsPageOfStatus, "jobs_listed (status=? AND id<?)"),
+            (Query::JobsPageOfStatus, "jobs_listed (listed=? AND id<?)"),
             (Query::JobsPromote, "jobs_delayed"),
             (Query::JobsReady, "jobs_pending"),
             (Query::LeasesExpired, "jobs_held"),

@@ -24,6 +24,7 @@ use crate::history::{self, Bound, Looked};
 use crate::queries::{Prepared, Query};
 use crate::rows::{self, RawEffect};
 use crate::tx::Meta;
+use crate::unreadable::{self, passed_over};
 
 /// So many parsed documents are kept of each kind.
 const DOCUMENTS_MAX: usize = 256;
@@ -85,7 +86,8 @@ impl Reads<'_> {
     }
 
     pub(crate) fn ahead_in_session(&mut self, job: JobId) -> Result<Option<JobRow>, Trouble> {
-        Ok(self.sql.first(Query::SessionAhead, [&job.to_bytes()[..]], rows::job)?.map(|(_, row)| row))
+        let ahead = self.sql.first(Query::SessionAhead, [&job.to_bytes()[..]], rows::job);
+        Ok(passed_over(ahead, "the job ahead in a session")?.flatten().map(|(_, row)| row))
     }
 
     pub(crate) fn history(&mut self, job: JobId, full: bool, bound: Bound) -> Result<Looked, Trouble> {
@@ -151,18 +153,32 @@ impl Reads<'_> {
         self.calls(Query::LedgerUnresolved, None, limit.min(limits::PAGE_JOBS_MAX))
     }
 
-    /// Rows of one of the lists of doubts, those behind a place only.
+    /// Rows of one of the lists of doubts, those behind a place only. One that cannot be read is passed over.
     pub(crate) fn calls(
         &mut self,
         list: Query,
         after: Option<DoubtCursor>,
         limit: usize,
     ) -> Result<Vec<LedgerRow>, Trouble> {
-        let at = after.map_or(i64::MIN, |place| place.updated_at.micros());
-        let key = after.map(|place| place.key.to_bytes());
+        let mut at = after.map_or(i64::MIN, |place| place.updated_at.micros());
         // No key comes before the empty one.
-        let key = key.as_ref().map_or(&[][..], |key| &key[..]);
-        self.sql.all(list, params![count(limit), at, key], rows::ledger)
+        let mut key = after.map_or_else(Vec::new, |place| place.key.to_bytes().to_vec());
+        let mut calls = Vec::new();
+        loop {
+            let wanted = limit - calls.len();
+            let found = self.sql.all(list, params![count(wanted), at, key], |row| {
+                let place: (i64, Vec<u8>) = (row.get(13)?, row.get(7)?);
+                Ok::<_, Trouble>((place, passed_over(rows::ledger(row), "a call of the ledger")?))
+            })?;
+            let more = found.len() == wanted;
+            if let Some((place, _)) = found.last() {
+                (at, key) = place.clone();
+            }
+            calls.extend(found.into_iter().filter_map(|(_, call)| call));
+            if !more || calls.len() == limit {
+                return Ok(calls);
+            }
+        }
     }
 
     pub(crate) fn evidence(&mut self, job: JobId) -> Result<Vec<Evidence>, Trouble> {
@@ -197,7 +213,7 @@ impl Reads<'_> {
                 for (due, job, timer) in found {
                     match rows::parsed_timer(due, &job, &timer) {
                         Ok(timer) => timers.push(timer),
-                        Err(why) => tracing::error!(why, timer, "a timer that is due cannot be read"),
+                        Err(why) => unreadable::tell(&format!("the timer `{timer}`, which is due,"), &why),
                     }
                 }
                 if !more {

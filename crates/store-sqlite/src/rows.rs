@@ -173,6 +173,11 @@ pub(crate) fn job(row: &Row<'_>) -> Result<(i64, JobRow), Trouble> {
     Ok((row.get(0)?, job))
 }
 
+/// The id in a row of the jobs, which stands there whatever the rest says.
+pub(crate) fn id_of_job(row: &Row<'_>) -> Result<JobId, Trouble> {
+    id(row, 16, JobId::from_slice)
+}
+
 /// A row of `events_page.sql`.
 pub(crate) fn event(row: &Row<'_>) -> Result<EventRow, Trouble> {
     let payload = bytes(row, 9)?.to_vec();

@@ -60,6 +60,10 @@ pub(crate) struct Tx<'t, 'c> {
     /// The store's time: one for everything in the transaction.
     pub(crate) now: Timestamp,
     pub(crate) sql: &'t mut Prepared<'c>,
+    /// The number of the boot clock that was asked for last.
+    boot: Option<(BootId, i64)>,
+    /// Jobs that this transaction made pending and that nobody has claimed in it.
+    waiting: Vec<i64>,
     look: Look,
     mark: Mark,
     mark_wanted: bool,
@@ -70,7 +74,18 @@ impl<'t, 'c> Tx<'t, 'c> {
     pub(crate) fn open(sql: &'t mut Prepared<'c>, clock: &StoreClock) -> Result<Self, Trouble> {
         let Meta { generation, mark } = Meta::read(sql)?;
         let look = clock.look(Some(mark));
-        Ok(Self { changes: Changes::default(), generation, now: look.now, sql, look, mark, mark_wanted: false })
+        let changes = Changes::default();
+        Ok(Self {
+            changes,
+            generation,
+            now: look.now,
+            sql,
+            boot: None,
+            waiting: Vec::new(),
+            look,
+            mark,
+            mark_wanted: false,
+        })
     }
 
     /// Both clocks: one reading for everything in the transaction.
@@ -110,6 +125,24 @@ impl<'t, 'c> Tx<'t, 'c> {
         Ok(changed)
     }
 
+    /// The number that a boot clock has in this database, given to it when it is first met.
+    pub(crate) fn boot_num(&mut self, id: BootId) -> Result<i64, Trouble> {
+        if let Some((_, num)) = self.boot.filter(|(known, _)| *known == id) {
+            return Ok(num);
+        }
+        let bytes = id.to_bytes();
+        let num = |row: &rusqlite::Row<'_>| Ok::<i64, Trouble>(row.get(0)?);
+        let num = match self.sql.first(Query::BootNum, [&bytes[..]], num)? {
+            Some(num) => num,
+            None => {
+                self.exactly_one(Query::BootInsert, [&bytes[..]])?;
+                self.sql.connection().last_insert_rowid()
+            }
+        };
+        self.boot = Some((id, num));
+        Ok(num)
+    }
+
     /// Counts a job's change of status.
     pub(crate) fn moved(&mut self, from: Option<JobStatus>, to: JobStatus) {
         if from == Some(to) {
@@ -126,8 +159,21 @@ impl<'t, 'c> Tx<'t, 'c> {
         count(to, 1);
     }
 
-    /// Writes what has changed of the store's own row. COMMIT comes next.
+    /// A job became pending: it is listed if it still is at the end.
+    pub(crate) fn arrived(&mut self, num: i64) {
+        self.waiting.push(num);
+    }
+
+    /// A job was claimed.
+    pub(crate) fn claimed(&mut self, num: i64) {
+        self.waiting.retain(|waiting| *waiting != num);
+    }
+
+    /// Writes what has changed of the store's own row, and lists whoever waits. COMMIT comes next.
     pub(crate) fn finish(mut self) -> Result<Changes, Trouble> {
+        for num in std::mem::take(&mut self.waiting) {
+            self.run(Query::JobList, [num])?;
+        }
         let counted = self.changes.counts.iter().any(|count| *count != 0);
         // The number of the last event tells of a write that has events; of others this row does.
         let silent = self.changes.events == 0;

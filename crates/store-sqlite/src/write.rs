@@ -7,7 +7,7 @@ use aetheris_core::job::JobStatus;
 use aetheris_core::lease::{Fence, Guard};
 use aetheris_core::ledger::LedgerRow;
 use aetheris_core::projection::{Projection, TimerChange};
-use aetheris_core::time::{Span, Timestamp};
+use aetheris_core::time::{BootMoment, Span, Timestamp};
 use aetheris_store::{Committed, InboxWrite, LeaseChange, NewJob, UnitOfWork};
 use rusqlite::{ToSql, params};
 
@@ -169,6 +169,9 @@ fn insert(tx: &mut Tx<'_, '_>, unit: &UnitOfWork, new: &NewJob, fence: Fence, af
         tx.changes.bytes += u64::try_from(key.len() + value.len() + id.len()).unwrap_or(0);
     }
     tx.moved(None, row.status);
+    if row.status == JobStatus::Pending {
+        tx.arrived(num);
+    }
     tx.changes.bytes += 256;
     Ok(num)
 }
@@ -236,6 +239,9 @@ fn update(tx: &mut Tx<'_, '_>, unit: &UnitOfWork, job: &HotJob, after: &After) -
         ],
     )?;
     tx.moved(Some(job.status), row.status);
+    if row.status == JobStatus::Pending {
+        tx.arrived(job.num);
+    }
     if let Some((agent, session)) = &job.session
         && row.status.is_terminal()
     {
@@ -267,11 +273,10 @@ fn ledger(tx: &mut Tx<'_, '_>, num: i64, step: &LedgerStep) -> Result<(), Troubl
     let (hash, status) = (&input_hash.as_bytes()[..], status.code());
     let (deadline, updated_at) = (deadline.micros(), updated_at.micros());
     let (node, tool, class) = (node.as_str(), tool.as_str(), class.code());
-    let (boot, boot_deadline) = boot.map(|boot| (boot.of.to_bytes(), boot.at.micros_i64())).unzip();
-    let (seen_boot, seen_at) = seen.map(|seen| (seen.of.to_bytes(), seen.at.micros_i64())).unzip();
+    let (boot, boot_deadline) = boot_moment(tx, *boot)?;
+    let (seen_boot, seen_at) = boot_moment(tx, *seen)?;
     let lifetime = lifetime.map(Span::micros_i64);
-    tx.changes.bytes += if step.before.is_none() { 160 } else { 16 };
-    let (boot, seen_boot) = (boot.as_ref().map(|id| &id[..]), seen_boot.as_ref().map(|id| &id[..]));
+    tx.changes.bytes += if step.before.is_none() { 144 } else { 16 };
     let (key, id) = (&key[..], &id[..]);
     let mut columns: Vec<&dyn ToSql> = vec![
         &key,
@@ -301,6 +306,14 @@ fn ledger(tx: &mut Tx<'_, '_>, num: i64, step: &LedgerStep) -> Result<(), Troubl
     let permit_id = &permit_id[..];
     columns.extend([&before.permit as &dyn ToSql, &permit_id, &status, &before.disproved]);
     tx.exactly_one(Query::LedgerUpdate, &columns[..])
+}
+
+/// A boot clock's number and a moment of it, in two columns.
+fn boot_moment(tx: &mut Tx<'_, '_>, moment: Option<BootMoment>) -> Result<(Option<i64>, Option<i64>), Trouble> {
+    Ok(match moment {
+        Some(BootMoment { at, of }) => (Some(tx.boot_num(of)?), Some(at.micros_i64())),
+        None => (None, None),
+    })
 }
 
 fn effects(tx: &mut Tx<'_, '_>, unit: &UnitOfWork, num: i64) -> Result<(), Trouble> {

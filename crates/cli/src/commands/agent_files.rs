@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::error::{Error, counted};
 use crate::payload;
+use crate::render::safe;
 
 /// A file, and what is in it or why nothing can be said of it.
 pub(super) struct Checked<'f> {
@@ -61,11 +62,12 @@ pub(super) fn mistakes(files: &[Checked<'_>]) -> Vec<String> {
     for file in files {
         match &file.parsed {
             Ok(_) => {}
-            Err(Bad::Unreadable(why)) => lines.push(why.clone()),
+            Err(Bad::Unreadable(why)) => lines.push(safe::one_line(why)),
             Err(Bad::Mistakes(errors)) => {
                 for error in errors {
                     let path = if error.path.is_empty() { String::new() } else { format!("{}: ", error.path) };
-                    lines.push(format!("{}:{}: {path}{}", shown(file.path), error.line, error.message));
+                    let line = format!("{}:{}: {path}{}", shown(file.path), error.line, error.message);
+                    lines.push(safe::one_line(&line));
                 }
             }
         }
@@ -116,16 +118,21 @@ mod tests {
             folder.join("gone.yaml"),
             file("good.yaml", good),
             file("last.yaml", "agent: b\n"),
+            file("red.yaml", "agent: \"\\e[31mred\"\nplan: { nodes: [{ id: n, kind: transform, output: 1 }] }\n"),
         ];
         let files = read(&paths);
         assert!(!all_good(&files));
         let lines = mistakes(&files);
         let at = |name: &str| lines.iter().filter(|line| line.contains(name)).count();
         assert_eq!((at("first.yaml"), at("gone.yaml"), at("good.yaml"), at("last.yaml")), (2, 1, 0, 1), "{lines:#?}");
-        assert_eq!(lines.last().map(String::as_str), Some("4 mistakes"));
+        assert_eq!(lines.last().map(String::as_str), Some("5 mistakes"));
+        assert!(
+            at("red.yaml") == 1 && !lines.concat().contains('\u{1b}'),
+            "what a file says moves no cursor: {lines:#?}"
+        );
         let report = report(&files);
         let ok: Vec<_> = report["files"].as_array().unwrap().iter().map(|file| file["ok"] == true).collect();
-        assert_eq!((report["ok"].as_bool(), ok), (Some(false), vec![false, false, true, false]));
+        assert_eq!((report["ok"].as_bool(), ok), (Some(false), vec![false, false, true, false, false]));
         assert_eq!(report["files"][1]["errors"][0]["code"], "unreadable");
         std::fs::remove_dir_all(folder).unwrap();
     }

@@ -13,7 +13,7 @@ use crate::logging;
 use crate::out::Out;
 use crate::signals::StopRequests;
 use crate::supervise::{Ended, Tasks};
-use crate::wiring::Wired;
+use crate::wiring::{Wired, absolute};
 
 /// Runs until SIGTERM, SIGINT or SIGHUP, then drains: no new claims and steps, what runs ends, the rest is given
 /// back. A second SIGTERM or SIGINT gives up calls that have left as well. A task that ends before that ends the process
@@ -105,7 +105,7 @@ pub(super) fn announce(out: &Out, wired: &Wired, ready: &str, address: Option<st
     }
     let store = match wired.config.jobstore.kind {
         StoreKind::Memory => "memory".to_owned(),
-        StoreKind::Sqlite => wired.config.jobstore.sqlite.path.display().to_string(),
+        StoreKind::Sqlite => absolute(&wired.config.jobstore.sqlite.path).display().to_string(),
     };
     let (instance, version) = (wired.instance, env!("CARGO_PKG_VERSION"));
     tracing::info!(%instance, version, store, listening = url.unwrap_or_default(), open_files = wired.open_files, "started");

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use aetheris_core::id::InstanceId;
+use aetheris_core::id::{InstanceId, JobId};
 use aetheris_core::job::JobStatus;
 use aetheris_core::limits;
 use aetheris_runtime::Runtime;
@@ -39,12 +39,13 @@ pub(super) async fn run(given: &args::Restore, config: &Config, context: &Contex
     let clock = Arc::clone(&system.clock);
     let staged = blocking(move || wiring::stage(&file, &at, clock.as_ref(), &mut told)).await?;
     let staged = staged.map_err(|error| refused(&given.file, &error))?;
-    let held = hold(&staged, system.clone(), &context.out).await?;
+    let (held, unreadable) = hold(&staged, system.clone(), &context.out).await?;
     let (generation, jobs) = (staged.generation, staged.backed.jobs);
     let now = system.clock.wall();
-    let (staged, unreadable) = blocking(move || staged.hold_rest(now).map(|unreadable| (staged, unreadable)))
-        .await?
-        .map_err(|error| refused(&given.file, &error))?;
+    let (staged, unreadable) =
+        blocking(move || staged.hold_rest(now, &unreadable).map(|unreadable| (staged, unreadable)))
+            .await?
+            .map_err(|error| refused(&given.file, &error))?;
     let unreadable: Vec<String> = unreadable.iter().map(ToString::to_string).collect();
     let aside = blocking(move || staged.put_in_place(now)).await?.map_err(|error| refused(&database, &error))?;
     drop(lock);
@@ -95,43 +96,44 @@ fn refused(path: &Path, error: &aetheris_store::StoreError) -> Error {
     }
 }
 
-/// Holds every unfinished job of the staged copy, in pages; how many. It runs no step, so that a restore needs neither
-/// the keys of models nor what tools ask for.
-async fn hold(staged: &Staged, system: System, out: &Out) -> Result<usize, Error> {
+/// Holds every unfinished job of the staged copy, in pages; how many, and those whose histories cannot be read. It runs
+/// no step, so that a restore needs neither the keys of models nor what tools ask for.
+async fn hold(staged: &Staged, system: System, out: &Out) -> Result<(usize, Vec<JobId>), Error> {
     let store = wiring::open_sqlite(&staged.path, &system)?;
     let rt = Runtime::offline(store, system);
     // What is paused is held already.
     let statuses: Vec<_> = JobStatus::OPEN.into_iter().filter(|status| *status != JobStatus::Paused).collect();
-    let (mut held, mut before) = (0, None);
+    let (mut held, mut unreadable, mut before) = (0, Vec::new(), None);
     loop {
         let filter =
             JobFilter { before, limit: limits::PAGE_JOBS_MAX, statuses: statuses.clone(), ..JobFilter::default() };
         let page = rt.store.jobs(filter).await.map_err(anyhow::Error::from)?;
-        held += hold_page(&rt, &page).await?;
+        for (job, now) in hold_page(&rt, &page).await? {
+            match now {
+                Some(Held::Now) => held += 1,
+                Some(Held::Already | Held::Ended) => {}
+                None => unreadable.push(job),
+            }
+        }
         before = page.next;
         if before.is_none() {
-            return Ok(held);
+            return Ok((held, unreadable));
         }
         out.note(&format!("{} held; going on", counted(held, "unfinished job")));
     }
 }
 
-/// Holds the jobs of a page. Those that cannot be read are left to [`Staged::hold_rest`].
-async fn hold_page(rt: &Runtime, page: &JobPage) -> Result<usize, Error> {
+/// Holds the jobs of a page. Those whose histories cannot be read are left to [`Staged::hold_rest`].
+async fn hold_page(rt: &Runtime, page: &JobPage) -> Result<Vec<(JobId, Option<Held>)>, Error> {
     let holds = page.jobs.iter().map(|row| async {
         match rt.hold_restored(row.id).await {
             Err(error) if aetheris_scheduler::is_rows_own(&error) => {
                 tracing::warn!(job = %row.id, %error, "the job cannot be read");
-                Ok(None)
+                Ok((row.id, None))
             }
-            held => held.map(Some),
+            held => held.map(|held| (row.id, Some(held))),
         }
     });
-    let held: Vec<Option<Held>> =
-        stream::iter(holds)
-            .buffer_unordered(limits::RESTORE_HOLDS_MAX)
-            .try_collect()
-            .await
-            .map_err(|error| anyhow::anyhow!("an unfinished job cannot be held, and nothing was changed: {error}"))?;
-    Ok(held.into_iter().flatten().filter(|held| *held == Held::Now).count())
+    let held = stream::iter(holds).buffer_unordered(limits::RESTORE_HOLDS_MAX).try_collect().await;
+    Ok(held.map_err(|error| anyhow::anyhow!("an unfinished job cannot be held, and nothing was changed: {error}"))?)
 }

@@ -9,7 +9,6 @@ use crate::args;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::payload::{self, Form};
-use crate::render::Tone;
 
 pub(super) async fn run(given: &args::Signal, context: &Context) -> Result<Exit, Error> {
     let payload = payload::read("PAYLOAD", &given.payload, Form::of_flag(given.text), std::io::stdin())?;
@@ -38,8 +37,7 @@ pub(super) async fn run(given: &args::Signal, context: &Context) -> Result<Exit,
         context.out.note(&format!("let it go on with: {} resume {}", context.program(), given.job));
     }
     if !answer.body.payload_matches {
-        let note = "the first payload counts, and it differs from this one";
-        context.out.note(&context.out.style.paint(Tone::Attention, note));
+        context.out.warn("the first payload counts, and it differs from this one");
     }
     Ok(Exit::Done)
 }

@@ -7,6 +7,7 @@ use aetheris_core::event::PauseReason;
 use aetheris_core::id::{AgentName, JobId};
 use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
+use aetheris_core::limits;
 use aetheris_runtime::ops::Submission;
 use aetheris_store::NewAgent;
 
@@ -25,7 +26,7 @@ struct Folder(PathBuf);
 impl Folder {
     fn new(name: &str) -> Self {
         let path = std::env::temp_dir().join(format!("aetheris-copies-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
+        std::fs::create_dir(&path).unwrap();
         Self(path)
     }
 
@@ -257,7 +258,12 @@ async fn a_job_that_cannot_be_read_keeps_no_other_from_being_restored() {
     let folder = Folder::new("damaged");
     let (data, file) = (folder.data().display().to_string(), folder.file("backup.db"));
     let wired = open(&folder.data(), false).unwrap();
-    let [row, history, whole] = [submit(&wired).await, submit(&wired).await, submit(&wired).await];
+    let whole = submit(&wired).await;
+    // More than one page, and what is damaged in the first of them.
+    for _ in 0..limits::PAGE_JOBS_MAX {
+        submit(&wired).await;
+    }
+    let [row, history] = [submit(&wired).await, submit(&wired).await];
     drop(wired);
     let hand = rusqlite::Connection::open(folder.data().join("aetheris.db")).unwrap();
     hand.execute("UPDATE jobs SET labels = 'nonsense' WHERE id = ?1", [&row.to_bytes()[..]]).unwrap();
@@ -268,11 +274,16 @@ async fn a_job_that_cannot_be_read_keeps_no_other_from_being_restored() {
     let ran = local(&["restore", &file, "--data", &data, "--json"]).await;
     assert_eq!(ran.exit(), Exit::Done, "{:?}", ran.ended.err());
     let said = ran.json();
-    assert_eq!((&said["held"], &said["unreadable"]), (&serde_json::json!(1), &serde_json::json!([row, history])));
+    assert_eq!(
+        (&said["held"], &said["unreadable"]),
+        (&serde_json::json!(limits::PAGE_JOBS_MAX + 1), &serde_json::json!([row, history]))
+    );
     let wired = open(&folder.data(), false).unwrap();
     assert_eq!(status(&wired, whole).await, (JobStatus::Paused, Some(PauseReason::Restored)));
     let counts = wired.rt.store.status().await.unwrap().jobs;
-    assert_eq!(counts, [(JobStatus::Paused, 3)].into());
+    assert_eq!(counts, [(JobStatus::Paused, u64::try_from(limits::PAGE_JOBS_MAX + 3).unwrap())].into());
+    wired.rt.resume(whole).await.unwrap();
+    assert_eq!(status(&wired, whole).await.0, JobStatus::Pending);
 }
 
 /// A configuration may name the database as it likes: every command about it takes the same words.
@@ -298,7 +309,7 @@ async fn a_database_of_a_configuration_is_checked_and_put_back_by_it() {
 /// What the folder has seen of its database counts where the database itself cannot be asked any more.
 #[tokio::test]
 async fn a_restore_over_a_damaged_database_begins_a_life_above_all_that_were_there() {
-    let folder = Folder::new("damaged");
+    let folder = Folder::new("life");
     let (data, file) = (folder.data().display().to_string(), folder.file("backup.db"));
     drop(open(&folder.data(), false).unwrap());
     assert_eq!(local(&["backup", &file, "--data", &data]).await.exit(), Exit::Done);

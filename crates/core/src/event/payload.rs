@@ -21,11 +21,6 @@ fn is_none<T>(value: &Option<T>) -> bool {
     value.is_none()
 }
 
-/// `null` is a value here; only an absent field is none.
-fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Json>, D::Error> {
-    Json::deserialize(deserializer).map(Some)
-}
-
 fn is_false(value: &bool) -> bool {
     !*value
 }
@@ -143,7 +138,7 @@ pub struct NodeFinished {
     /// The node.
     pub node: NodeId,
     /// A plain step's output. A ledger step's is its effect, a wait's is its signal's payload.
-    #[serde(default, skip_serializing_if = "is_none", deserialize_with = "present")]
+    #[serde(default, skip_serializing_if = "is_none", deserialize_with = "Json::present")]
     pub output: Option<Json>,
     /// How it ended.
     pub result: StepResult,
@@ -192,7 +187,7 @@ pub struct ToolInvocationStarted {
     /// What repeating the call would do.
     pub effect: EffectClass,
     /// The input as rendered once. Absent for further permits, which reuse it.
-    #[serde(default, skip_serializing_if = "is_none", deserialize_with = "present")]
+    #[serde(default, skip_serializing_if = "is_none", deserialize_with = "Json::present")]
     pub input: Option<Json>,
     /// The idempotency key.
     pub key: IdempotencyKey,
@@ -352,7 +347,7 @@ pub struct InDoubtResolved {
     /// The permit it speaks of.
     pub permit: u32,
     /// With "happened" of a call that its job's end had left unresolved: what it answered.
-    #[serde(default, skip_serializing_if = "is_none", deserialize_with = "present")]
+    #[serde(default, skip_serializing_if = "is_none", deserialize_with = "Json::present")]
     pub result: Option<Json>,
     /// With `clock`: how long after the permit's deadline the question was asked at least.
     #[serde(default, skip_serializing_if = "is_none")]

@@ -13,6 +13,7 @@ use aetheris_store::conformance::differential::{self, Report};
 use aetheris_store::memory::MemoryStore;
 use aetheris_store::system::ManualClock;
 use aetheris_store_sqlite::SqliteStore;
+use rusqlite::Connection;
 
 use crate::folder::{Folder, options};
 
@@ -35,6 +36,15 @@ async fn agree(seed: u64, steps: usize, report: &mut Report) {
     let folder = Folder::in_memory();
     let store = SqliteStore::open(options(&folder, Arc::new(clock.clone()))).unwrap();
     differential::batch(seed, steps, report, (&model, &store), &clock).await;
+    drop(store);
+    assert_eq!(unlisted(&folder), 0, "jobs that lists do not find by their status");
+}
+
+/// Whoever is not held is found by its status, and whoever is held is not.
+fn unlisted(folder: &Folder) -> i64 {
+    let conn = Connection::open(folder.database()).unwrap();
+    let sql = "SELECT count(*) FROM jobs WHERE listed IS NOT nullif(status, 1)";
+    conn.query_row(sql, [], |row| row.get(0)).unwrap()
 }
 
 /// Notes the seed if it is left by a panic.

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use aetheris_core::event::{TimerId, TimerSet};
+use aetheris_core::id::JobId;
 use aetheris_core::limits;
-use aetheris_core::plan::WaitType;
+use aetheris_core::plan::{EffectClass, WaitType};
 use aetheris_core::time::Span;
 use aetheris_store::conformance::{Fixture, Message};
-use aetheris_store::{JobFilter, Purpose};
+use aetheris_store::{DoubtFilter, JobFilter, Purpose};
 
 use crate::folder::{At, Folder};
 
@@ -46,8 +47,7 @@ async fn a_job_that_cannot_be_read_costs_nobody_a_claim_or_a_list() {
     let broken = fixture.pending().await;
     let other = fixture.pending().await;
     hand.execute("UPDATE jobs SET labels = 'nonsense' WHERE id = ?1", [&broken.to_bytes()[..]]).unwrap();
-    let listed = fixture.store().jobs(JobFilter { limit: 9, ..JobFilter::default() }).await.unwrap();
-    assert_eq!(listed.jobs.iter().map(|row| row.id).collect::<Vec<_>>(), [other]);
+    assert_eq!(listed(&fixture, 9).await, [other]);
     assert_eq!(fixture.claim_ids(1).await, []);
     assert_eq!(fixture.claim_ids(1).await, [other]);
     // It is tried again, and found when it can be read.
@@ -55,6 +55,81 @@ async fn a_job_that_cannot_be_read_costs_nobody_a_claim_or_a_list() {
     assert_eq!(fixture.claim_ids(1).await, []);
     fixture.advance(limits::SWEEP_BACKOFF_MAX);
     assert_eq!(fixture.claim_ids(1).await, [broken]);
+}
+
+/// All jobs, newest first, by pages of a size.
+async fn listed(fixture: &Fixture, limit: usize) -> Vec<JobId> {
+    let (mut found, mut before) = (Vec::new(), None);
+    loop {
+        let page = fixture.store().jobs(JobFilter { before, limit, ..JobFilter::default() }).await.unwrap();
+        found.extend(page.jobs.iter().map(|row| row.id));
+        before = page.next;
+        if before.is_none() {
+            return found;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_list_goes_on_behind_a_job_that_cannot_be_read() {
+    let (fixture, hand) = opened().await;
+    let mut jobs = Vec::new();
+    for _ in 0..5 {
+        jobs.push(fixture.pending().await);
+    }
+    jobs.reverse();
+    for (place, broken) in jobs.iter().enumerate() {
+        hand.execute("UPDATE jobs SET labels = 'nonsense' WHERE id = ?1", [&broken.to_bytes()[..]]).unwrap();
+        let others: Vec<JobId> = jobs.iter().copied().filter(|job| job != broken).collect();
+        for limit in 1..=6 {
+            assert_eq!(listed(&fixture, limit).await, others, "place {place} in pages of {limit}");
+        }
+        hand.execute("UPDATE jobs SET labels = NULL", []).unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_list_of_doubts_goes_on_behind_what_cannot_be_read() {
+    let (fixture, hand) = opened().await;
+    let mut jobs = Vec::new();
+    for _ in 0..4 {
+        let run = fixture.running().await;
+        fixture.ok(fixture.of(run, Purpose::Permit).await.call("c", EffectClass::AtMostOnce).done()).await;
+        fixture.ok(fixture.of(run, Purpose::Doubt).await.doubt("c").done()).await;
+        fixture.advance(Span::from_secs(1));
+        jobs.push(run.job);
+    }
+    let broken = [
+        ("UPDATE jobs SET labels = 'nonsense' WHERE id = ?1", "UPDATE jobs SET labels = NULL"),
+        (
+            "UPDATE ledger SET input_hash = x'00' WHERE job = (SELECT num FROM jobs WHERE id = ?1)",
+            "UPDATE ledger SET input_hash = zeroblob(32)",
+        ),
+    ];
+    for (breaks, mends) in broken {
+        for (place, broken) in jobs.iter().enumerate() {
+            assert_eq!(hand.execute(breaks, [&broken.to_bytes()[..]]).unwrap(), 1);
+            let others: Vec<JobId> = jobs.iter().copied().filter(|job| job != broken).collect();
+            for limit in 1..=4 {
+                assert_eq!(doubts(&fixture, limit).await, others, "place {place} in pages of {limit}");
+            }
+            hand.execute(mends, []).unwrap();
+        }
+    }
+}
+
+/// The jobs of all calls in doubt, by pages of a size.
+async fn doubts(fixture: &Fixture, limit: usize) -> Vec<JobId> {
+    let (mut found, mut after) = (Vec::new(), None);
+    loop {
+        let filter = DoubtFilter { after, limit, ..DoubtFilter::default() };
+        let page = fixture.store().doubts(filter).await.unwrap();
+        found.extend(page.doubts.iter().map(|doubt| doubt.call.job));
+        after = page.next;
+        if after.is_none() {
+            return found;
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

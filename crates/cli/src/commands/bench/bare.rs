@@ -1,7 +1,7 @@
 //! What this machine's disk and SQLite can do: transactions of the size of a step, with the rows that a
 //! step writes and nothing of the runtime, with the settings of the store.
 
-use std::path::Path;
+use std::path::PathBuf;
 
 use aetheris_core::hash::Hash;
 use rusqlite::{Connection, params};
@@ -24,12 +24,10 @@ pub(crate) struct Bare {
 
 /// Measures bare commits.
 pub(crate) fn measure(plan: &Plan, rows: &mut Rows) -> Result<Bare, Error> {
-    let folder = plan.folder.join("bare");
-    std::fs::create_dir_all(&folder).map_err(anyhow::Error::from)?;
     let mut figures = Vec::new();
     for (name, ledger) in [("plain", false), ("ledger", true)] {
         let mut taken =
-            timed(&folder.join(format!("{name}.db")), plan.rounds(5_000), ledger).map_err(anyhow::Error::from)?;
+            timed(&opened(plan, &format!("{name}.db"))?, plan.rounds(5_000), ledger).map_err(anyhow::Error::from)?;
         taken.sort_unstable();
         let (median, p99) = (super::table::percentile(&taken, 50), super::table::percentile(&taken, 99));
         let written = if ledger { "8 rows inserted or changed in 4 tables" } else { "2 rows inserted, 1 changed" };
@@ -42,20 +40,21 @@ pub(crate) fn measure(plan: &Plan, rows: &mut Rows) -> Result<Bare, Error> {
 
 /// A bare commit's median right now, in microseconds: machines drift within one run.
 pub(crate) fn now_us(plan: &Plan, ledger: bool) -> Result<f64, Error> {
-    let path = plan.folder.join("bare").join("again.db");
-    let mut taken = timed(&path, plan.rounds(2_000), ledger).map_err(anyhow::Error::from)?;
+    let conn = opened(plan, "again.db")?;
+    let mut taken = timed(&conn, plan.rounds(2_000), ledger).map_err(anyhow::Error::from)?;
     taken.sort_unstable();
-    for suffix in ["", "-wal", "-shm"] {
-        let file = plan.folder.join("bare").join(format!("again.db{suffix}"));
-        if file.exists() {
-            std::fs::remove_file(&file).map_err(anyhow::Error::from)?;
-        }
-    }
+    let path = conn.path().map(PathBuf::from);
+    // Its log goes with the last connection.
+    drop(conn);
+    path.map_or(Ok(()), std::fs::remove_file).map_err(anyhow::Error::from)?;
     Ok(super::table::percentile(&taken, 50))
 }
 
-fn timed(path: &Path, rounds: usize, ledger: bool) -> Result<Vec<u64>, rusqlite::Error> {
-    let conn = Connection::open(path)?;
+fn opened(plan: &Plan, name: &str) -> Result<Connection, Error> {
+    plan.place.part("bare", |folder| Ok(Connection::open(folder.join(name)).map_err(anyhow::Error::from)?))
+}
+
+fn timed(conn: &Connection, rounds: usize, ledger: bool) -> Result<Vec<u64>, rusqlite::Error> {
     conn.execute_batch(
         "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;
          CREATE TABLE e (id INTEGER PRIMARY KEY, job INTEGER, seq INTEGER, body BLOB);

@@ -27,9 +27,10 @@ impl Dev {
         let mut command = Command::new(program);
         // It ends with this process, however this one ends.
         command.args(["child", "--parent", &std::process::id().to_string(), "--"]);
-        command.arg("dev").arg("--data").arg(folder).args(["--listen", "127.0.0.1:0"]);
+        // By its own folder it makes no other if that one is gone.
+        command.current_dir(folder).args(["dev", "--data", ".", "--listen", "127.0.0.1:0"]);
         if let Some(agent) = agent {
-            command.arg("--agent").arg(agent);
+            command.arg("--agent").arg(std::path::absolute(agent).map_err(anyhow::Error::from)?);
         }
         command.env("AETHERIS__WORKER__SLOTS", slots.to_string());
         // It logs as it does by default, and what it logs is no figure.

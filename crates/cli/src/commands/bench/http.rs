@@ -15,8 +15,7 @@ use crate::error::Error;
 
 /// Measures.
 pub(crate) async fn measure(plan: &Plan, bare: Bare, rows: &mut Rows) -> Result<(), Error> {
-    let folder = plan.folder.join("http");
-    std::fs::create_dir_all(&folder).map_err(anyhow::Error::from)?;
+    let folder = plan.place.part("http", |folder| Ok(folder.to_owned()))?;
     let file = folder.join("single.yaml");
     std::fs::write(&file, chain("single", "pure", 1)).map_err(anyhow::Error::from)?;
     let dev = Dev::start(&folder, Some(&file), 256).await?;

@@ -56,10 +56,9 @@ const LISTS: [&str; 15] = [
 
 /// Measures.
 pub(crate) async fn measure(plan: &Plan, rows: &mut Rows, note: impl Fn(&str)) -> Result<(), Error> {
-    let folder = plan.folder.join("large");
-    std::fs::create_dir_all(&folder).map_err(anyhow::Error::from)?;
+    let folder = plan.place.part("large", |folder| Ok(folder.to_owned()))?;
     let jobs = plan.rounds(JOBS);
-    make(&folder, jobs, &note).await?;
+    make(plan, jobs, &note).await?;
     let dev = Dev::start(&folder, None, 16).await?;
     for path in LISTS {
         let taken = list(dev.address, path).await?;
@@ -148,8 +147,8 @@ impl Kind {
     }
 }
 
-async fn make(folder: &Path, jobs: usize, note: &impl Fn(&str)) -> Result<(), Error> {
-    let world = Arc::new(World::start(folder, 256)?);
+async fn make(plan: &Plan, jobs: usize, note: &impl Fn(&str)) -> Result<(), Error> {
+    let world = Arc::new(World::start(&plan.place, "large", 256)?);
     for place in 0..AGENTS {
         world.put(&super::steps::chain(&format!("work{place}"), "pure", 1)).await?;
     }

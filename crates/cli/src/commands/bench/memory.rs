@@ -16,8 +16,7 @@ const WATCHED: Duration = Duration::from_secs(5);
 
 /// Measures.
 pub(crate) async fn measure(plan: &Plan, rows: &mut Rows) -> Result<(), Error> {
-    let folder = plan.folder.join("memory");
-    std::fs::create_dir_all(&folder).map_err(anyhow::Error::from)?;
+    let folder = plan.place.part("memory", |folder| Ok(folder.to_owned()))?;
     let dev = Dev::start(&folder, None, 16).await?;
     tokio::time::sleep(Duration::from_secs(1)).await;
     rows.add(
@@ -27,7 +26,7 @@ pub(crate) async fn measure(plan: &Plan, rows: &mut Rows) -> Result<(), Error> {
         "`aetheris dev`, one second after its start",
     );
     dev.kill().await?;
-    let world = Arc::new(World::start(&folder, 256)?);
+    let world = Arc::new(World::start(&plan.place, "memory", 256)?);
     let agent = world.put(WAITING).await?;
     park(&world, &agent, PARKED).await?;
     if let Some(world) = Arc::into_inner(world) {

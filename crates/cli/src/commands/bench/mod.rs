@@ -9,6 +9,7 @@ mod child;
 mod http;
 mod large;
 mod memory;
+mod place;
 mod readers;
 mod replay;
 mod restart;
@@ -17,23 +18,23 @@ mod steps;
 mod table;
 mod world;
 
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use aetheris_store::vital;
 
 use super::Context;
-use super::outside::{Folder, asked_to_stop};
+use super::outside::asked_to_stop;
 use crate::args;
 use crate::error::Error;
 use crate::exit::Exit;
 
+use place::Place;
 pub(crate) use table::{Goal, Rows};
 
 /// What is measured and how long.
 pub(crate) struct Plan {
     /// Where databases are made.
-    pub(crate) folder: PathBuf,
+    pub(crate) place: Arc<Place>,
     parts: Vec<Part>,
     /// Fewer rounds.
     pub(crate) quick: bool,
@@ -104,33 +105,21 @@ pub async fn run(given: &args::Bench, context: &Context) -> Result<Exit, Error> 
     }
     let parts = chosen(&given.only)?;
     let cannot = |error| anyhow::anyhow!("the folder to measure in cannot be made: {error}");
-    // Removed when this ends, however it ends.
-    let (made, folder) = match &given.data {
-        Some(folder) => {
-            std::fs::create_dir_all(folder).map_err(cannot)?;
-            (None, folder.clone())
-        }
-        None => {
-            let made = Folder::make_in(Path::new("."), "aetheris-bench").map_err(cannot)?;
-            let path = made.path().to_owned();
-            (Some(made), path)
-        }
-    };
-    let plan = Plan { folder, parts, quick: given.quick };
+    let place = Arc::new(Place::make(given.data.as_deref()).map_err(cannot)?);
+    let plan = Plan { place: Arc::clone(&place), parts, quick: given.quick };
     let mut rows = Rows::default();
-    let made = Arc::new(Mutex::new(made));
     // What is measured holds this thread for long: the request to stop is heard by another one, which waits for
-    // nothing. Only the folder has to go.
-    let (removed, out, asked) = (Arc::clone(&made), context.out.clone(), asked_to_stop());
+    // nothing. Only the folder has to go, and nothing is measured or told from then on.
+    let (out, asked) = (context.out.clone(), asked_to_stop());
     tokio::spawn(async move {
         let stop = asked.await;
-        drop(removed.lock().unwrap_or_else(PoisonError::into_inner).take());
+        let _nothing_more = place.remove();
         vital::end_process(i32::from(stop.exit().code()), || {
             crate::report(&out, &stop);
         })
     });
     let measured = Box::pin(measure(&plan, &mut rows, context)).await;
-    drop(made.lock().unwrap_or_else(PoisonError::into_inner).take());
+    let _nothing_more = plan.place.remove();
     measured?;
     if context.out.json {
         context.out.value(&rows)?;

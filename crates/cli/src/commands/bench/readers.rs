@@ -27,8 +27,7 @@ const LARGE_TIME_MAX: Duration = Duration::from_secs(300);
 
 /// Measures.
 pub(crate) async fn measure(plan: &Plan, rows: &mut Rows) -> Result<(), Error> {
-    let folder = plan.folder.join("readers");
-    std::fs::create_dir_all(&folder).map_err(anyhow::Error::from)?;
+    let folder = plan.place.part("readers", |folder| Ok(folder.to_owned()))?;
     let file = folder.join("single.yaml");
     std::fs::write(&file, chain("single", "pure", 1)).map_err(anyhow::Error::from)?;
     let maker = Dev::start(&folder, Some(&file), 16).await?;

@@ -12,7 +12,7 @@ const STEPS: usize = 1_000;
 
 /// Measures.
 pub(crate) async fn measure(plan: &Plan, rows: &mut Rows) -> Result<(), Error> {
-    let world = Arc::new(World::start(&plan.folder.join("replay"), 16)?);
+    let world = Arc::new(World::start(&plan.place, "replay", 16)?);
     let agent = world.put(&chain("long", "pure", STEPS)).await?;
     let job = world.submit(&agent).await?;
     world.ended(job).await?;

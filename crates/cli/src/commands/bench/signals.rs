@@ -19,7 +19,7 @@ const PARKED: usize = 10_000;
 
 /// Measures, alone and with many other jobs parked.
 pub(crate) async fn measure(plan: &Plan, bare: Bare, rows: &mut Rows) -> Result<(), Error> {
-    let world = Arc::new(World::start(&plan.folder.join("signals"), 64)?);
+    let world = Arc::new(World::start(&plan.place, "signals", 64)?);
     let agent = world.put(WAITING).await?;
     let alone = resumes(plan, &world, &agent).await?;
     let goal = 2.0 * bare.plain_us + 400.0;

@@ -34,8 +34,7 @@ pub(crate) fn chain(name: &str, effect: &str, steps: usize) -> String {
 /// Measures plain and ledger chains, many at once and one at a time.
 pub(crate) async fn measure(plan: &Plan, rows: &mut Rows) -> Result<(), Error> {
     for (kind, effect, goal_ratio) in [("plain", "pure", 1.3), ("ledger", "at_most_once", 1.5)] {
-        let folder = plan.folder.join(format!("steps-{kind}"));
-        let world = Arc::new(World::start(&folder, 256)?);
+        let world = Arc::new(World::start(&plan.place, &format!("steps-{kind}"), 256)?);
         let agent = world.put(&chain("chain", effect, STEPS)).await?;
         throughput(plan, &world, &agent, kind, rows).await?;
         one_at_a_time(plan, &world, &agent, (kind, goal_ratio), rows).await?;

@@ -1,6 +1,5 @@
 //! A process of the benchmark: the real store, worker and tools, in this process.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +10,7 @@ use aetheris_store::system::Clock;
 use aetheris_store::{NewAgent, Store};
 use tokio_util::sync::CancellationToken;
 
+use super::Place;
 use crate::config::{self, Environment, Override};
 use crate::error::Error;
 use crate::role::Role;
@@ -25,16 +25,17 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// Opens a new database in a folder and starts worker and sweeps.
-    pub(crate) fn start(folder: &Path, slots: usize) -> Result<Self, Error> {
-        let mut flags = vec![Override {
-            key: "jobstore.sqlite.path",
-            value: serde_json::json!(folder.join("aetheris.db")),
-            flag: "--data",
-        }];
-        flags.push(Override { key: "worker.slots", value: serde_json::json!(slots), flag: "--slots" });
-        let config = config::from_text(None, &Environment::of(&[]), &flags).map_err(Error::Config)?;
-        let wired = Wired::new(config, &Environment::of(&[]), Role::Dev, false)?;
+    /// Opens a database in the folder of a part, and starts worker and sweeps.
+    pub(crate) fn start(place: &Place, part: &str, slots: usize) -> Result<Self, Error> {
+        let wired = place.part(part, |folder| {
+            let of = |key, value, flag| Override { key, value, flag };
+            let flags = [
+                of("jobstore.sqlite.path", serde_json::json!(folder.join("aetheris.db")), "--data"),
+                of("worker.slots", serde_json::json!(slots), "--slots"),
+            ];
+            let config = config::from_text(None, &Environment::of(&[]), &flags).map_err(Error::Config)?;
+            Wired::new(config, &Environment::of(&[]), Role::Dev, false)
+        })?;
         let (mut tasks, stop) = (Tasks::default(), CancellationToken::new());
         wired.start_sweeps(&mut tasks, &stop);
         wired.start_worker(&mut tasks)?;

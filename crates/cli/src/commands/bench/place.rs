@@ -1,0 +1,90 @@
+//! Where the benchmark keeps its databases: it leaves nothing behind, whenever it is stopped.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::super::outside::Folder;
+use crate::error::Error;
+
+/// A folder with one folder for each part that is measured. Files are made in a part's folder only, so that nothing
+/// can be made any more once the folders are gone.
+pub(crate) struct Place {
+    folder: PathBuf,
+    /// The folder that goes with it; `None` where the user has named one, and when it is gone.
+    made: Mutex<Option<Folder>>,
+}
+
+impl Place {
+    /// A folder that the user has named, which stays, or else a new one in the current folder.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub(super) fn make(named: Option<&Path>) -> io::Result<Self> {
+        if let Some(folder) = named {
+            std::fs::create_dir_all(folder)?;
+            return Ok(Self { folder: folder.to_owned(), made: Mutex::default() });
+        }
+        let made = Folder::make_in(Path::new("."), "aetheris-bench")?;
+        Ok(Self { folder: made.path().to_owned(), made: Mutex::new(Some(made)) })
+    }
+
+    /// Makes the folder of a part, if it is not there, and does what would make it again if it were gone: it is not
+    /// removed meanwhile.
+    ///
+    /// # Errors
+    /// The folder cannot be made, or what is done in it fails.
+    pub(crate) fn part<T>(&self, part: &str, make: impl FnOnce(&Path) -> Result<T, Error>) -> Result<T, Error> {
+        let _stays = self.lock();
+        let folder = self.folder.join(part);
+        match std::fs::create_dir(&folder) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(anyhow::Error::from(error).into()),
+            Ok(()) | Err(_) => make(&folder),
+        }
+    }
+
+    /// Removes the folder. Whoever wants a part afterwards waits for as long as the answer is held.
+    pub(super) fn remove(&self) -> MutexGuard<'_, Option<Folder>> {
+        let mut made = self.lock();
+        drop(made.take());
+        made
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Folder>> {
+        self.made.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn done(made: io::Result<()>) -> Result<(), Error> {
+        made.map_err(|error| anyhow::Error::from(error).into())
+    }
+
+    #[test]
+    fn a_part_is_not_made_while_the_folder_goes_and_not_after() {
+        let top = Folder::make_in(&std::env::temp_dir(), "aetheris-place").unwrap();
+        let made = Folder::make_in(top.path(), "made").unwrap();
+        let place = Place { folder: made.path().to_owned(), made: Mutex::new(Some(made)) };
+        place.part("a", |folder| done(std::fs::write(folder.join("file"), ""))).unwrap();
+        std::thread::scope(|scope| {
+            let gone = place.remove();
+            let late = scope.spawn(|| place.part("b", |folder| done(std::fs::create_dir_all(folder))));
+            assert_eq!(std::fs::read_dir(top.path()).unwrap().count(), 0);
+            drop(gone);
+            late.join().unwrap().unwrap_err();
+        });
+        assert_eq!(std::fs::read_dir(top.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_folder_that_the_user_has_named_stays() {
+        let top = Folder::make_in(&std::env::temp_dir(), "aetheris-place").unwrap();
+        let named = top.path().join("mine");
+        let place = Place::make(Some(&named)).unwrap();
+        drop(place.remove());
+        assert!(named.exists());
+    }
+}

@@ -1,0 +1,1 @@
+INSERT INTO boots (id) VALUES (?1)

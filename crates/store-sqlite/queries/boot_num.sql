@@ -1,0 +1,1 @@
+SELECT num FROM boots WHERE id = ?1

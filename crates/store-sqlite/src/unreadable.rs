@@ -1,0 +1,62 @@
+//! Rows that this build cannot read: lists and sweeps pass them over, so that they cost nobody else anything, and say so
+//! once in a while, however often they are met.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use aetheris_core::limits;
+
+use crate::error::Trouble;
+use crate::turn::ticks;
+
+/// What was told of lately, and when.
+static TOLD: Mutex<Option<BTreeMap<String, Instant>>> = Mutex::new(None);
+
+/// A row, or nothing where it cannot be read. Other trouble is an error.
+pub(crate) fn passed_over<T>(read: Result<T, Trouble>, what: &str) -> Result<Option<T>, Trouble> {
+    match read {
+        Ok(read) => Ok(Some(read)),
+        Err(Trouble::Corrupt(why)) => {
+            tell(what, &why);
+            Ok(None)
+        }
+        Err(trouble) => Err(trouble),
+    }
+}
+
+/// Says that a row was passed over, unless that was said of it lately.
+pub(crate) fn tell(what: &str, why: &str) {
+    if is_new(&format!("{what}: {why}"), ticks()) {
+        tracing::error!(why, "{what} cannot be read, and is passed over");
+    }
+}
+
+fn is_new(text: &str, now: Instant) -> bool {
+    let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
+    let told = told.get_or_insert_default();
+    if told.contains_key(text) || told.len() >= limits::UNREADABLE_TOLD_MAX {
+        told.retain(|_, at| now.saturating_duration_since(*at) < limits::SWEEP_BACKOFF_MAX.to_std());
+    }
+    let new = !told.contains_key(text) && told.len() < limits::UNREADABLE_TOLD_MAX;
+    if new {
+        told.insert(text.to_owned(), now);
+    }
+    new
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_is_told_of_once_in_a_while_and_other_trouble_is_not_passed_over() {
+        let now = ticks();
+        let later = now + limits::SWEEP_BACKOFF_MAX.to_std();
+        let said = ["a", "b"].map(|text| [is_new(text, now), is_new(text, now), is_new(text, later)]);
+        assert_eq!(said, [[true, false, true]; 2]);
+        assert_eq!(passed_over(Ok::<_, Trouble>(1), "x").unwrap(), Some(1));
+        assert_eq!(passed_over(Err::<i32, _>(Trouble::Corrupt("y".to_owned())), "x").unwrap(), None);
+        passed_over(Err::<i32, _>(Trouble::Invalid("y".to_owned())), "x").unwrap_err();
+    }
+}
