@@ -25,8 +25,9 @@ pub const LABELS_MAX: usize = 32;
 pub const LABEL_CHARS_MAX: usize = 128;
 /// Most events of one job.
 pub const JOB_EVENTS_MAX: u64 = 100_000;
-/// Most memory of the values that one job keeps, in bytes as [`crate::json::Json::memory`] has them: whoever goes on with
-/// the job has them all. No step starts beyond it, so that it is exceeded by one value at most.
+/// Most memory of the values that one job keeps (its message, the inputs of its calls, its outputs and kept signals), in
+/// bytes as [`crate::json::Json::memory`] has them: whoever goes on with the job has them all. No step starts beyond it,
+/// so that it is exceeded by one step's input and output at most.
 pub const JOB_MEMORY_MAX: usize = 512 * 1024 * 1024;
 /// Most events of one unit of work.
 pub const UNIT_EVENTS_MAX: usize = 128;
@@ -34,6 +35,8 @@ pub const UNIT_EVENTS_MAX: usize = 128;
 pub const KEPT_SIGNALS_MAX: usize = 1_000;
 /// Most bytes of their payloads: every look at the job brings them all.
 pub const KEPT_SIGNAL_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Most memory of their payloads, likewise.
+pub const KEPT_SIGNAL_MEMORY_MAX: usize = 128 * 1024 * 1024;
 /// Most waits one job may open.
 pub const JOB_WAITS_MAX: usize = 10_000;
 /// Most tries of one step that a policy may ask for.

@@ -128,10 +128,8 @@ fn take(
     row.not_before = None;
     row.updated_at = tx.now;
     let lease_until = holder.lease_until;
-    write(tx, num, &row, &holder, before)?;
-    tx.claimed(num);
-    row.holder = Some(holder);
-    tx.exactly_one(
+    // The event first: where its place is taken, nothing is written yet.
+    let written = tx.sql.run(
         Query::EventInsert,
         params![
             num,
@@ -146,7 +144,17 @@ fn take(
             &hash.as_bytes()[..],
             Text(&event.payload),
         ],
-    )?;
+    );
+    match written {
+        Ok(_) => tx.changes.rows += 1,
+        Err(error) if error.sqlite_error_code() == Some(rusqlite::ErrorCode::ConstraintViolation) => {
+            return set_aside(tx, num, "its row does not fit its events").map(|()| None);
+        }
+        Err(error) => return Err(error.into()),
+    }
+    write(tx, num, &row, &holder, before)?;
+    tx.claimed(num);
+    row.holder = Some(holder);
     tx.moved(Some(JobStatus::Pending), JobStatus::Running);
     tx.changes.events += 1;
     tx.changes.bytes += u64::try_from(event.payload.len()).unwrap_or(0) + 168;

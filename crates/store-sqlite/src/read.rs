@@ -160,25 +160,15 @@ impl Reads<'_> {
         after: Option<DoubtCursor>,
         limit: usize,
     ) -> Result<Vec<LedgerRow>, Trouble> {
-        let mut at = after.map_or(i64::MIN, |place| place.updated_at.micros());
+        let at = after.map_or(i64::MIN, |place| place.updated_at.micros());
         // No key comes before the empty one.
-        let mut key = after.map_or_else(Vec::new, |place| place.key.to_bytes().to_vec());
-        let mut calls = Vec::new();
-        loop {
-            let wanted = limit - calls.len();
-            let found = self.sql.all(list, params![count(wanted), at, key], |row| {
-                let place: (i64, Vec<u8>) = (row.get(13)?, row.get(7)?);
-                Ok::<_, Trouble>((place, passed_over(rows::ledger(row), "a call of the ledger")?))
-            })?;
-            let more = found.len() == wanted;
-            if let Some((place, _)) = found.last() {
-                (at, key) = place.clone();
-            }
-            calls.extend(found.into_iter().filter_map(|(_, call)| call));
-            if !more || calls.len() == limit {
-                return Ok(calls);
-            }
-        }
+        let key = after.map_or_else(Vec::new, |place| place.key.to_bytes().to_vec());
+        unreadable::page((at, key), limit, |(at, key), wanted| {
+            self.sql.all(list, params![count(wanted), at, key], |row| {
+                let place = (row.get(13)?, row.get(7)?);
+                Ok((place, passed_over(rows::ledger(row), "a call of the ledger")?))
+            })
+        })
     }
 
     pub(crate) fn evidence(&mut self, job: JobId) -> Result<Vec<Evidence>, Trouble> {
@@ -196,30 +186,22 @@ impl Reads<'_> {
         self.at_once(|reads| {
             let (now, _) = reads.now()?;
             let limit = limit.min(limits::SWEEP_ROWS_MAX);
-            let mut place = after.map(|after| (after.due, after.job.to_bytes().to_vec(), after.timer.to_string()));
-            let mut timers = Vec::new();
-            // A row that cannot be read is passed over: it is no timer of this build, and holds up no other.
-            while timers.len() < limit {
-                let wanted = limit - timers.len();
-                let found = match &place {
+            let place = after.map(|after| (after.due, after.job.to_bytes().to_vec(), after.timer.to_string()));
+            let timers = unreadable::page(place, limit, |place, wanted| {
+                let found = match place {
                     None => reads.sql.all(Query::TimersDue, params![now.micros(), count(wanted)], rows::raw_timer)?,
                     Some((due, job, timer)) => {
                         let place = params![now.micros(), count(wanted), due.micros(), job, timer];
                         reads.sql.all(Query::TimersDueAfter, place, rows::raw_timer)?
                     }
                 };
-                let more = found.len() == wanted;
-                place = found.last().cloned();
-                for (due, job, timer) in found {
-                    match rows::parsed_timer(due, &job, &timer) {
-                        Ok(timer) => timers.push(timer),
-                        Err(why) => unreadable::tell(&format!("the timer `{timer}`, which is due,"), &why),
-                    }
-                }
-                if !more {
-                    break;
-                }
-            }
+                let read = |(due, job, timer): (Timestamp, Vec<u8>, String)| {
+                    let parsed = rows::parsed_timer(due, &job, &timer).map_err(Trouble::Corrupt);
+                    let parsed = passed_over(parsed, &format!("the timer `{timer}`, which is due,"))?;
+                    Ok((Some((due, job, timer)), parsed))
+                };
+                found.into_iter().map(read).collect()
+            })?;
             let next = reads.sql.first(Query::TimersNext, [now.micros()], |row| row.get::<_, Option<i64>>(0))?;
             Ok(DueTimers { next: next.flatten().map(Timestamp::from_micros), now, timers })
         })
@@ -228,9 +210,13 @@ impl Reads<'_> {
     pub(crate) fn expired(&mut self, after: Option<ExpiredLease>, limit: usize) -> Result<Vec<ExpiredLease>, Trouble> {
         self.at_once(|reads| {
             let (now, _) = reads.now()?;
-            let limit = count(limit.min(limits::SWEEP_ROWS_MAX));
+            let limit = limit.min(limits::SWEEP_ROWS_MAX);
             let (until, job) = after.map_or((i64::MIN, [0; 16]), |after| (after.until.micros(), after.job.to_bytes()));
-            reads.sql.all(Query::LeasesExpired, params![now.micros(), limit, until, &job[..]], rows::expired)
+            unreadable::page((until, job.to_vec()), limit, |(until, job), wanted| {
+                reads.sql.all(Query::LeasesExpired, params![now.micros(), count(wanted), until, job], |row| {
+                    Ok(((row.get(3)?, row.get(0)?), passed_over(rows::expired(row), "a lease that has expired")?))
+                })
+            })
         })
     }
 
@@ -240,9 +226,13 @@ impl Reads<'_> {
         after: Option<JobId>,
         limit: usize,
     ) -> Result<Vec<(JobId, Fence)>, Trouble> {
-        let limit = count(limit.min(limits::SWEEP_ROWS_MAX));
+        let limit = limit.min(limits::SWEEP_ROWS_MAX);
         let after = after.map(|after| after.to_bytes().to_vec()).unwrap_or_default();
-        self.sql.all(Query::LeasesOf, params![&instance.to_bytes()[..], limit, after], rows::lease)
+        unreadable::page(after, limit, |after, wanted| {
+            self.sql.all(Query::LeasesOf, params![&instance.to_bytes()[..], count(wanted), after], |row| {
+                Ok((row.get(0)?, passed_over(rows::lease(row), "a job that is held")?))
+            })
+        })
     }
 
     /// The jobs of each status.

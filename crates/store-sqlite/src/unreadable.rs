@@ -25,6 +25,28 @@ pub(crate) fn passed_over<T>(read: Result<T, Trouble>, what: &str) -> Result<Opt
     }
 }
 
+/// Fills a page with rows that can be read, from behind a place on. `next` answers at most so many rows behind a place,
+/// each with its own place.
+pub(crate) fn page<P, T>(
+    mut place: P,
+    limit: usize,
+    mut next: impl FnMut(&P, usize) -> Result<Vec<(P, Option<T>)>, Trouble>,
+) -> Result<Vec<T>, Trouble> {
+    let mut page = Vec::new();
+    loop {
+        let wanted = limit - page.len();
+        let found = next(&place, wanted)?;
+        let more = found.len() == wanted;
+        for (at, row) in found {
+            place = at;
+            page.extend(row);
+        }
+        if !more || page.len() == limit {
+            return Ok(page);
+        }
+    }
+}
+
 /// Says that a row was passed over, unless that was said of it lately.
 pub(crate) fn tell(what: &str, why: &str) {
     if is_new(&format!("{what}: {why}"), ticks()) {

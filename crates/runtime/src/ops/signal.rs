@@ -9,7 +9,7 @@ use aetheris_core::signal::{self, Incoming, Meets, Upcoming};
 use aetheris_core::step::StepStatus;
 use aetheris_core::{limits, state::JobState};
 use aetheris_expr::Texts;
-use aetheris_store::{InboxWrite, Purpose, Refusal, UnitOfWork};
+use aetheris_store::{InboxWrite, KeptSignal, Purpose, Refusal, UnitOfWork};
 
 use crate::Runtime;
 use crate::draft::{self, Draft, WriteError};
@@ -91,6 +91,7 @@ impl Runtime {
                         let payload_matches = kept.payload.hash() == question.payload_hash;
                         return Ok(SignalAnswer::Kept { payload_matches });
                     }
+                    room_for(&loaded.kept, &incoming)?;
                     let unit = || self.keeping(&loaded.state, &incoming, id);
                     aetheris_fault::sometimes!(SignalKept);
                     draft::write(self.store.as_ref(), unit).await.map(|_| SignalAnswer::Kept { payload_matches: true })
@@ -163,6 +164,17 @@ fn kept_or_refused(loaded: &Loaded, incoming: &Signal, met: &Meets) -> Result<Si
         Some(kept) => Ok(SignalAnswer::Kept { payload_matches: kept.payload.hash() == incoming.payload.hash() }),
         None => Err(refusal(&loaded.state, incoming, met)),
     }
+}
+
+/// Every look at the job brings what is kept for it.
+fn room_for(kept: &[KeptSignal], incoming: &Signal) -> Result<(), OpError> {
+    let max = limits::KEPT_SIGNAL_MEMORY_MAX;
+    let all = kept.iter().map(|kept| &kept.payload).chain([&incoming.payload]).map(Json::memory).sum::<usize>();
+    if all <= max {
+        return Ok(());
+    }
+    let bound = u64::try_from(max).unwrap_or(u64::MAX);
+    Err(Refusal::Bound { bound, what: "bytes of memory of kept signals" }.into())
 }
 
 fn receive(incoming: &Signal, signal: SignalId, delivered: bool) -> InboxWrite {

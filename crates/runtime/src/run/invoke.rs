@@ -60,6 +60,9 @@ impl Run<'_> {
         self.need_safety().await?;
         let number = previous.as_ref().map_or(1, |invocation| invocation.permit.saturating_add(1));
         self.start(node)?;
+        if previous.is_none() {
+            self.memory += input.memory();
+        }
         let permit = self.ask_permission(node, name, tool, &input, number)?;
         let permit = Permit { sent_at: self.rt.system.clock.boot(), ..permit };
         if !aetheris_fault::planted!("call-before-permission") && self.flush(Purpose::Permit).await? == Rebased::Cut {

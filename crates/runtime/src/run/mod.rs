@@ -111,7 +111,7 @@ struct Run<'r> {
     ledger: Ledger,
     /// How often the ledger has refused in this run.
     ledger_refusals: u32,
-    /// What the outputs of its steps take.
+    /// What the values that the job keeps take.
     memory: usize,
     names: Scope,
     /// Outcomes that are known and not written yet; deposited if the lease is lost.
@@ -174,6 +174,7 @@ pub async fn run_job(rt: &Runtime, claimed: Claimed, lease: &Lease) -> Result<Ru
 impl<'r> Run<'r> {
     fn new(rt: &'r Runtime, lease: &'r Lease, plan: Arc<CompiledPlan>, loaded: Loaded) -> Self {
         let names = scope::of(&loaded.state, &loaded.effects);
+        let memory = memory(&loaded.state, &loaded.kept, &names);
         Self {
             accepted_from: None,
             draft: Draft::new(loaded.state, Guard::Run(lease.fence), loaded.checkpoint_seq),
@@ -183,7 +184,7 @@ impl<'r> Run<'r> {
             lease,
             ledger: loaded.ledger,
             ledger_refusals: 0,
-            memory: memory(&names),
+            memory,
             names,
             owed: Vec::new(),
             place: 0,
@@ -415,7 +416,7 @@ impl<'r> Run<'r> {
             self.effects.insert(effect.key, unwritten(effect));
         }
         self.names = scope::of(self.draft.state(), &self.effects);
-        self.memory = memory(&self.names);
+        self.memory = memory(self.draft.state(), &self.kept, &self.names);
         self.place = 0;
     }
 
@@ -491,7 +492,9 @@ fn refused_for_good(refusal: &LedgerRefusal) -> Failure {
     }
 }
 
-/// What the outputs of a job's steps take.
-fn memory(names: &Scope) -> usize {
-    names.nodes.values().map(Json::memory).sum()
+/// What the values take that a job keeps: its message, what its calls were given, its outputs and kept signals.
+fn memory(state: &JobState, kept: &[KeptSignal], names: &Scope) -> usize {
+    let inputs = state.steps.values().filter_map(|step| step.invocation.as_ref()).map(|call| &call.input);
+    let kept = kept.iter().map(|signal| &signal.payload);
+    std::iter::once(&state.message).chain(inputs).chain(kept).chain(names.nodes.values()).map(Json::memory).sum()
 }

@@ -281,7 +281,7 @@ impl Run<'_> {
         let max = limits::JOB_MEMORY_MAX;
         (self.memory > max).then(|| {
             let what = format!(
-                "the outputs of its steps take about {} MiB of memory, and at most {} MiB are kept; keep large data elsewhere and pass on where it is",
+                "its message, what its calls were given and what its steps gave take about {} MiB of memory, and at most {} MiB are kept; keep large data elsewhere and pass on where it is",
                 self.memory >> 20,
                 max >> 20
             );

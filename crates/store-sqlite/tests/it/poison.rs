@@ -1,9 +1,11 @@
 //! Rows that cannot be read hold up no others, and no transaction is longer for the number of rows that wait for it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use aetheris_core::event::{TimerId, TimerSet};
 use aetheris_core::id::JobId;
+use aetheris_core::job::JobStatus;
 use aetheris_core::limits;
 use aetheris_core::plan::{EffectClass, WaitType};
 use aetheris_core::time::Span;
@@ -55,6 +57,54 @@ async fn a_job_that_cannot_be_read_costs_nobody_a_claim_or_a_list() {
     assert_eq!(fixture.claim_ids(1).await, []);
     fixture.advance(limits::SWEEP_BACKOFF_MAX);
     assert_eq!(fixture.claim_ids(1).await, [broken]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_row_that_is_behind_its_events_costs_nobody_a_claim() {
+    let (fixture, hand) = opened().await;
+    let broken = fixture.pending().await;
+    let other = fixture.pending().await;
+    hand.execute("UPDATE jobs SET seq = 1 WHERE id = ?1", [&broken.to_bytes()[..]]).unwrap();
+    assert_eq!(fixture.claim_ids(1).await, []);
+    assert_eq!(fixture.claim_ids(2).await, [other]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_held_row_that_cannot_be_read_keeps_no_other_from_being_taken_back() {
+    let (fixture, hand) = opened().await;
+    let mut jobs = Vec::new();
+    for _ in 0..3 {
+        jobs.push(fixture.running().await.job);
+    }
+    jobs.sort();
+    let instance = fixture.store().job(jobs[0]).await.unwrap().unwrap().holder.unwrap().instance;
+    for broken in &jobs {
+        hand.execute("UPDATE jobs SET epoch = 5000000000 WHERE id = ?1", [&broken.to_bytes()[..]]).unwrap();
+        let others: Vec<JobId> = jobs.iter().copied().filter(|job| job != broken).collect();
+        let held = fixture.store().held_by(instance, None, 2).await.unwrap();
+        assert_eq!(held.into_iter().map(|(job, _)| job).collect::<Vec<_>>(), others);
+        hand.execute("UPDATE jobs SET epoch = 1", []).unwrap();
+    }
+    hand.execute("UPDATE jobs SET epoch = 5000000000 WHERE id = ?1", [&jobs[0].to_bytes()[..]]).unwrap();
+    fixture.advance(Span::from_secs(3_600));
+    let mut expired: Vec<JobId> =
+        fixture.store().expired(None, 2).await.unwrap().into_iter().map(|lease| lease.job).collect();
+    expired.sort();
+    assert_eq!(expired, jobs[1..]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn labels_that_cannot_be_read_keep_no_other_job_from_being_found_by_its_label() {
+    let (fixture, hand) = opened().await;
+    let labels: BTreeMap<String, String> = [("team".to_owned(), "a".to_owned())].into();
+    let [broken, whole] = [(); 2].map(|()| Message { labels: labels.clone(), ..fixture.message() });
+    let [broken, whole] = [fixture.create(&broken).await, fixture.create(&whole).await];
+    hand.execute("UPDATE jobs SET labels = 'nonsense' WHERE id = ?1", [&broken.to_bytes()[..]]).unwrap();
+    for statuses in [vec![], vec![JobStatus::Pending]] {
+        let label = Some(("team".to_owned(), "a".to_owned()));
+        let page = fixture.store().jobs(JobFilter { label, limit: 9, statuses, ..JobFilter::default() }).await.unwrap();
+        assert_eq!(page.jobs.iter().map(|row| row.id).collect::<Vec<_>>(), [whole]);
+    }
 }
 
 /// All jobs, newest first, by pages of a size.

@@ -176,8 +176,8 @@ async fn a_job_longer_than_a_checkpoint_replays_from_it() {
 async fn a_job_keeps_no_more_than_a_process_can_hold() {
     let world = World::new();
     let nodes: String =
-        (0..16).map(|n| format!("    - {{ id: n{n}, kind: transform, output: \"{{{{ message }}}}\" }}\n")).collect();
-    world.put(&format!("{HEAD}plan:\n  nodes:\n{nodes}    - {{ id: pay, kind: tool, tool: pay, needs: [n15] }}\ntools:\n  pay: {{ kind: function, function: f }}\n")).await;
+        (0..8).map(|n| format!("    - {{ id: n{n}, kind: transform, output: \"{{{{ message }}}}\" }}\n    - {{ id: t{n}, kind: tool, tool: given, needs: [n{n}], input: \"{{{{ message }}}}\" }}\n")).collect();
+    world.put(&format!("{HEAD}plan:\n  nodes:\n{nodes}    - {{ id: pay, kind: tool, tool: pay, needs: [t7] }}\ntools:\n  given: {{ kind: function, function: g }}\n  pay: {{ kind: function, function: f }}\n")).await;
     let _process = world.start("w");
     let small = vec![json!({ "a": 1 }); 60_000];
     let job = world.submit("a", json!(small)).await;

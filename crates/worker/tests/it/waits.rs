@@ -61,6 +61,21 @@ async fn a_signal_before_its_wait_is_kept_and_consumed() {
     assert_eq!(world.rt.store.history(job, true).await.unwrap().unwrap().kept, []);
 }
 
+/// What is kept is in the memory of whoever looks at the job, where small objects are many times their text.
+#[tokio::test(start_paused = true)]
+async fn kept_signals_are_bounded_by_the_memory_that_they_take() {
+    let world = World::new();
+    world.put(&approval("").replace("ok-{{ job.id }}", "ok-{{ nodes.first.output }}")).await;
+    let job = world.submit("a", json!({})).await;
+    let objects = vec![json!({ "a": 1 }); 60_000];
+    for key in ["a", "b", "c"] {
+        world.signal(job, key, json!(objects)).await.unwrap();
+    }
+    let refused = world.signal(job, "d", json!(objects)).await.unwrap_err();
+    assert!(refused.to_string().contains("bytes of memory of kept signals"), "{refused}");
+    assert_eq!(world.signal(job, "d", json!("small")).await.unwrap(), SignalAnswer::Kept { payload_matches: true });
+}
+
 /// Before the wait's key is known nothing is known of its schema either: the signal is kept. It does not fit when the
 /// wait is reached, and ends nothing.
 #[tokio::test(start_paused = true)]
