@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use aetheris_core::event::Recorded;
 use aetheris_core::id::{IdempotencyKey, JobId};
+use aetheris_core::job::JobStatus;
 use aetheris_core::ledger::LedgerRow;
 use aetheris_core::limits;
 use aetheris_core::state::JobState;
@@ -29,6 +30,26 @@ pub struct Loaded {
 }
 
 impl Loaded {
+    /// Whether a restore has held the job by its row alone, as its events could not be read then.
+    #[must_use]
+    pub fn is_held_by_row(&self) -> bool {
+        self.row.status == JobStatus::Paused
+            && !self.state.status.is_terminal()
+            && self.state.status != JobStatus::Paused
+    }
+
+    /// Nothing goes on with such a job before it is resumed.
+    ///
+    /// # Errors
+    /// It is one.
+    pub fn refuse_held(&self) -> Result<(), OpError> {
+        if self.is_held_by_row() {
+            let job = self.state.id;
+            return Err(OpError::StateConflict(format!("job {job} is held since a restore: resume it first")));
+        }
+        Ok(())
+    }
+
     /// Folds a history.
     ///
     /// # Errors

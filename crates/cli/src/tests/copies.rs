@@ -8,7 +8,7 @@ use aetheris_core::id::{AgentName, JobId};
 use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
 use aetheris_core::limits;
-use aetheris_runtime::ops::Submission;
+use aetheris_runtime::ops::{Signal, Submission};
 use aetheris_store::NewAgent;
 
 use super::server::{Ran, run};
@@ -267,7 +267,8 @@ async fn a_job_that_cannot_be_read_keeps_no_other_from_being_restored() {
     drop(wired);
     let hand = rusqlite::Connection::open(folder.data().join("aetheris.db")).unwrap();
     hand.execute("UPDATE jobs SET labels = 'nonsense' WHERE id = ?1", [&row.to_bytes()[..]]).unwrap();
-    let damaged = "UPDATE events SET payload = '{' WHERE job = (SELECT num FROM jobs WHERE id = ?1)";
+    // Nothing is the end of a payload: what is written behind it is taken away again.
+    let damaged = "UPDATE events SET payload = payload || '}' WHERE job = (SELECT num FROM jobs WHERE id = ?1)";
     hand.execute(damaged, [&history.to_bytes()[..]]).unwrap();
     hand.close().unwrap();
     assert_eq!(local(&["backup", &file, "--data", &data]).await.exit(), Exit::Done);
@@ -284,6 +285,21 @@ async fn a_job_that_cannot_be_read_keeps_no_other_from_being_restored() {
     assert_eq!(counts, [(JobStatus::Paused, u64::try_from(limits::PAGE_JOBS_MAX + 3).unwrap())].into());
     wired.rt.resume(whole).await.unwrap();
     assert_eq!(status(&wired, whole).await.0, JobStatus::Pending);
+    drop(wired);
+    // A build that can read it goes on with it when it is told to, and not before.
+    let hand = rusqlite::Connection::open(folder.data().join("aetheris.db")).unwrap();
+    let mended =
+        "UPDATE events SET payload = rtrim(payload, '}') || '}' WHERE job = (SELECT num FROM jobs WHERE id = ?1)";
+    hand.execute(mended, [&history.to_bytes()[..]]).unwrap();
+    hand.close().unwrap();
+    let wired = open(&folder.data(), false).unwrap();
+    let signal = Signal { correlation_key: "k".to_owned(), payload: Json::null(), wait_type: None };
+    let refused = wired.rt.signal(history, signal).await.unwrap_err();
+    assert!(refused.to_string().contains("resume it first"), "{refused}");
+    wired.rt.resume(history).await.unwrap();
+    assert_eq!(status(&wired, history).await.0, JobStatus::Pending);
+    let events = wired.rt.store.events(history, 0, 9).await.unwrap();
+    assert_eq!(events.len(), 4, "created, planned, paused, resumed");
 }
 
 /// A configuration may name the database as it likes: every command about it takes the same words.

@@ -63,6 +63,20 @@ impl Runtime {
         for _ in 0..limits::CONFLICT_RETRIES_MAX {
             let loaded = Loaded::read(self.store.as_ref(), job).await?;
             let draft = Draft::new(loaded.state.clone(), guard, loaded.checkpoint_seq);
+            if loaded.is_held_by_row() {
+                if !matches!(purpose, Purpose::Pause | Purpose::Cancel) {
+                    loaded.refuse_held()?;
+                }
+                // What its row says is made true first.
+                if let Plan::Write(draft, _) = self.held(&loaded, draft)? {
+                    match self.send(&draft, Purpose::Pause).await {
+                        Ok(_) | Err(WriteError::Refused(Refusal::Sequence { .. })) => continue,
+                        Err(WriteError::Refused(refusal)) => return Err(refusal.into()),
+                        Err(WriteError::Failed(error) | WriteError::Unknown(error)) => return Err(error.into()),
+                    }
+                }
+                continue;
+            }
             let (draft, answer) = match decide(&loaded, draft)? {
                 Plan::Answer(answer) => return Ok(answer),
                 Plan::Write(draft, answer) => (draft, answer),

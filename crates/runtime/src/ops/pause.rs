@@ -10,7 +10,9 @@ use aetheris_store::Purpose;
 
 use super::Plan;
 use crate::Runtime;
+use crate::draft::Draft;
 use crate::error::OpError;
+use crate::load::Loaded;
 
 /// What a pause did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,34 +52,36 @@ impl Runtime {
     /// # Errors
     /// [`OpError`]: no such job, or no store.
     pub async fn hold_restored(&self, job: JobId) -> Result<Held, OpError> {
+        self.amend(job, Purpose::Pause, Guard::Outside, |loaded, draft| self.held(loaded, draft)).await
+    }
+
+    /// The pause of a job that no process works on.
+    pub(super) fn held(&self, loaded: &Loaded, mut draft: Draft) -> Result<Plan<Held>, OpError> {
         let ids = self.system.ids.as_ref();
-        self.amend(job, Purpose::Pause, Guard::Outside, |loaded, mut draft| {
-            let ends = match (loaded.state.status, loaded.state.end_requested) {
-                (JobStatus::Completed | JobStatus::Failed | JobStatus::Cancelled | JobStatus::Paused, _) => {
-                    return Ok(Plan::Answer(Held::Already));
-                }
-                (JobStatus::Running, Some(EndCause::Cancel)) => Some(Event::from(JobCancelled {})),
-                (JobStatus::Running, Some(EndCause::Deadline)) => {
-                    Some(JobFailed { error: super::deadline_exceeded(), node: None }.into())
-                }
-                (JobStatus::Running, Some(EndCause::Pause) | None)
-                | (JobStatus::Pending | JobStatus::Waiting | JobStatus::Parked, _) => None,
-            };
-            draft.release();
-            match ends {
-                Some(ends) => {
-                    let reason = "the job was ended while the outcome of the call was unknown";
-                    self.doubt_open_calls(&loaded.ledger, &mut draft, reason)?;
-                    draft.push(ids, ends)?;
-                    Ok(Plan::Write(Box::new(draft), Held::Ended))
-                }
-                None => {
-                    draft.push(ids, JobPaused { reason: PauseReason::Restored })?;
-                    Ok(Plan::Write(Box::new(draft), Held::Now))
-                }
+        let ends = match (loaded.state.status, loaded.state.end_requested) {
+            (JobStatus::Completed | JobStatus::Failed | JobStatus::Cancelled | JobStatus::Paused, _) => {
+                return Ok(Plan::Answer(Held::Already));
             }
-        })
-        .await
+            (JobStatus::Running, Some(EndCause::Cancel)) => Some(Event::from(JobCancelled {})),
+            (JobStatus::Running, Some(EndCause::Deadline)) => {
+                Some(JobFailed { error: super::deadline_exceeded(), node: None }.into())
+            }
+            (JobStatus::Running, Some(EndCause::Pause) | None)
+            | (JobStatus::Pending | JobStatus::Waiting | JobStatus::Parked, _) => None,
+        };
+        draft.release();
+        match ends {
+            Some(ends) => {
+                let reason = "the job was ended while the outcome of the call was unknown";
+                self.doubt_open_calls(&loaded.ledger, &mut draft, reason)?;
+                draft.push(ids, ends)?;
+                Ok(Plan::Write(Box::new(draft), Held::Ended))
+            }
+            None => {
+                draft.push(ids, JobPaused { reason: PauseReason::Restored })?;
+                Ok(Plan::Write(Box::new(draft), Held::Now))
+            }
+        }
     }
 
     /// Holds a job still until it is resumed. One commit; where a worker holds the job, the worker writes the pause

@@ -59,6 +59,7 @@ impl Runtime {
         let id = SignalId::from_u128(self.system.ids.ordered());
         for _ in 0..limits::CONFLICT_RETRIES_MAX {
             let loaded = Loaded::read(self.store.as_ref(), job).await?;
+            loaded.refuse_held()?;
             let plan = match loaded.state.plan {
                 Some(plan) => Some(self.plans.get(self.store.as_ref(), plan.hash).await?),
                 None => None,
