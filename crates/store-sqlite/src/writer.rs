@@ -288,10 +288,12 @@ impl Writer<'_> {
         let points = crash_points(&requests, &outcome);
         match self.commit(&points) {
             Ok(()) => {
-                if let (Some(seen), Some(reached)) = (&mut self.parts.seen, outcome.changes.reached) {
+                let reached = outcome.changes.reached;
+                self.finish(requests, outcome);
+                // Nobody waits for a note: what is lost of it with the process is only the note.
+                if let (Some(seen), Some(reached)) = (&mut self.parts.seen, reached) {
                     seen.note(reached);
                 }
-                self.finish(requests, outcome);
                 for purpose in points {
                     aetheris_fault::crash_point!("store.{purpose}.answered");
                 }

@@ -121,6 +121,8 @@ struct Run<'r> {
     rt: &'r Runtime,
     /// How often a wait was refused for a signal that was kept for it.
     signals_met: u32,
+    /// Writes of this run.
+    writes: u64,
 }
 
 /// Runs a claimed job until it ends, blocks, is given back or is lost.
@@ -191,6 +193,7 @@ impl<'r> Run<'r> {
             plan,
             rt,
             signals_met: 0,
+            writes: 0,
         }
     }
 
@@ -204,7 +207,10 @@ impl<'r> Run<'r> {
 
     async fn drive(&mut self) -> Result<RunEnd, Stop> {
         let plan = Arc::clone(&self.plan);
+        let mut turn = 0_usize;
         loop {
+            turn = turn.wrapping_add(1);
+            let written = self.writes;
             if let Some(end) = self.heed().await? {
                 return Ok(end);
             }
@@ -229,8 +235,11 @@ impl<'r> Run<'r> {
             if self.draft.len() + EVENTS_OF_ONE_TURN_MAX > limits::UNIT_EVENTS_MAX {
                 self.flush(Purpose::Record).await?;
             }
-            // A turn may have computed for as long as its templates are allowed to, without waiting for anything.
-            tokio::task::yield_now().await;
+            // A turn may have computed for as long as its templates are allowed to, and who writes may have been answered
+            // without waiting.
+            if self.writes == written || turn.is_multiple_of(TURNS_AT_ONCE) {
+                tokio::task::yield_now().await;
+            }
         }
     }
 
@@ -274,7 +283,10 @@ impl<'r> Run<'r> {
         let fallback = self.rt.event_id();
         while !self.draft.is_empty() {
             match draft::write(self.rt.store.as_ref(), || self.draft.unit(purpose, fallback)).await {
-                Ok(committed) => self.written(&committed),
+                Ok(committed) => {
+                    self.writes += 1;
+                    self.written(&committed);
+                }
                 Err(WriteError::Refused(Refusal::Sequence { .. })) => {
                     conflicts += 1;
                     if conflicts > limits::CONFLICT_RETRIES_MAX {
@@ -469,6 +481,8 @@ fn unwritten(effect: &NewEffect) -> EffectRow {
     EffectRow { at: Timestamp::default(), key: effect.key, permit: effect.permit, result: effect.result.clone() }
 }
 
+/// Turns of a job that follow each other without other tasks of the thread having had theirs.
+const TURNS_AT_ONCE: usize = 8;
 /// The most facts that one turn adds to a draft before it writes.
 const EVENTS_OF_ONE_TURN_MAX: usize = 16;
 /// The pause before a store that failed is asked again.

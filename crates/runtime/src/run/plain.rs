@@ -61,7 +61,7 @@ impl Run<'_> {
     /// interrupted, or the start could not be kept: the body then counts for nothing, and is run again.
     async fn perform_shown(&mut self, call: ToolCall) -> Result<Option<ToolOutcome>, Stop> {
         let (rt, lease, limit) = (self.rt, self.lease, call.timeout + ADAPTER_GRACE);
-        let mut body = Box::pin(async move {
+        let mut body = std::pin::pin!(async move {
             tokio::select! {
                 biased;
                 outcome = rt.tools.call(call) => Some(outcome),
@@ -71,7 +71,7 @@ impl Run<'_> {
         });
         tokio::select! {
             biased;
-            outcome = &mut body => return Ok(outcome),
+            outcome = body.as_mut() => return Ok(outcome),
             () = tokio::time::sleep(limits::START_SHOWN_AFTER.to_std()) => {}
         }
         if self.draft.is_empty() {
