@@ -12,6 +12,11 @@ use crate::jobs::WaitingView;
 use crate::shell::word;
 use crate::waits::WaitView;
 
+/// What stands for a result and for a note in commands that a person completes. As it is, neither is accepted.
+pub const RESULT: &str = "{RESULT}";
+/// See [`RESULT`].
+pub const HOW_YOU_KNOW: &str = "{HOW YOU KNOW}";
+
 /// A command to paste. Its text begins with `aetheris`; [`Command::line`] takes another beginning.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Command<'a> {
@@ -75,8 +80,8 @@ impl Command<'_> {
                 format!("in-doubt resolve {job} {invocation} --permit {permit}")
             }
             Self::Restore { file, place } => {
-                let place = place.map(|(option, value)| format!(" --{option} {}", word(value))).unwrap_or_default();
-                format!("restore {}{place}", word(file))
+                let place = place.map(|(option, value)| format!(" --{option} {}", path(value))).unwrap_or_default();
+                format!("restore {}{place}", path(file))
             }
             Self::Resume(job) => format!("resume {job}"),
             Self::Running => "jobs --status running".to_owned(),
@@ -98,6 +103,11 @@ impl fmt::Display for Command<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.line("aetheris"))
     }
+}
+
+/// A path, which is no option whatever it begins with.
+fn path(path: &str) -> String {
+    if path.starts_with('-') { word(&format!("./{path}")) } else { word(path) }
 }
 
 /// What a signal may bring. Where a schema asks for yes or no it says yes; else it stands for what is to be written in
@@ -173,6 +183,8 @@ mod tests {
         );
         let restore = Command::Restore { file: "a b", place: Some(("data", "c d")) };
         assert_eq!(restore.to_string(), "aetheris restore 'a b' --data 'c d'");
+        let restore = Command::Restore { file: "-x.db", place: Some(("data", "-y")) };
+        assert_eq!(restore.to_string(), "aetheris restore ./-x.db --data ./-y");
     }
 
     #[test]

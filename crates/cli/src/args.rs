@@ -78,15 +78,15 @@ pub enum Command {
     /// Run a server and a worker in one process, with SQLite in a folder
     #[command(after_help = "Example:\n  aetheris dev --data ./data --agent refund.yaml\n\n\
         Safe to kill at any instant and to start again on the same folder. SIGTERM, Ctrl-C and SIGHUP (the terminal\n\
-        closes) let calls that have left end; a second SIGTERM or Ctrl-C gives them up.")]
+        closes) let calls in flight finish; a second SIGTERM or Ctrl-C gives them up.")]
     Dev(Dev),
     /// Run the API, timers and sweeps
     #[command(after_help = "Example:\n  aetheris serve --config aetheris.yaml\n\n\
-        SIGTERM, Ctrl-C and SIGHUP stop it in good order.")]
+        SIGTERM, Ctrl-C and SIGHUP stop it cleanly.")]
     Serve(Configured),
     /// Claim jobs and run their steps
     #[command(after_help = "Example:\n  aetheris worker --config aetheris.yaml\n\n\
-        SIGTERM, Ctrl-C and SIGHUP let calls that have left end; a second SIGTERM or Ctrl-C gives them up.")]
+        SIGTERM, Ctrl-C and SIGHUP let calls in flight finish; a second SIGTERM or Ctrl-C gives them up.")]
     Worker(Configured),
     /// The refund story with a real kill -9, checked against the payment service's own log
     #[command(after_help = "Example:\n  aetheris demo")]
@@ -311,7 +311,7 @@ pub struct Jobs {
     /// Only jobs with this label
     #[arg(long, value_name = "KEY=VALUE", value_parser = label)]
     pub label: Option<(String, String)>,
-    /// At most so many
+    /// How many at most
     #[arg(long, value_name = "NUMBER", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=500))]
     pub limit: u32,
     /// All of them, page by page

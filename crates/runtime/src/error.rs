@@ -8,7 +8,7 @@ use aetheris_core::plan::WaitType;
 use aetheris_core::schema::{self, Violation};
 use aetheris_core::state::Illegal;
 use aetheris_core::time::Timestamp;
-use aetheris_store::{Refusal, StoreError, rules};
+use aetheris_store::{ErrorKind, Refusal, StoreError, rules};
 
 /// Why an operation was not done. Each variant has one stable code in the API.
 #[derive(Debug, thiserror::Error)]
@@ -99,6 +99,14 @@ pub enum OpError {
 
 fn waiting_for(waiting: &Option<String>) -> String {
     waiting.as_ref().map_or_else(String::new, |key| format!("; it waits for `{key}`"))
+}
+
+impl OpError {
+    /// Whether what is stored cannot be read or contradicts itself.
+    #[must_use]
+    pub fn is_corrupt(&self) -> bool {
+        matches!(self, Self::Corrupt(_)) || matches!(self, Self::Store(error) if error.kind == ErrorKind::Corrupt)
+    }
 }
 
 impl From<Illegal> for OpError {

@@ -58,7 +58,7 @@ pub(crate) fn reasons(row: &JobRow, state: &JobState, plan: Option<&CompiledPlan
 fn paused(row: &JobRow) -> Vec<WhyView> {
     let (reason, since) = row.paused.unwrap_or((PauseReason::Operator, row.updated_at));
     let (code, detail) = match reason {
-        PauseReason::Operator => (WhyCode::PausedBy, "an operator paused it"),
+        PauseReason::Operator => (WhyCode::PausedBy, "paused by an operator"),
         PauseReason::Restored => {
             (WhyCode::RestoredHold, "held after a restore: first check what it did after the backup was taken")
         }

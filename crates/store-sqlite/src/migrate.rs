@@ -23,10 +23,26 @@ pub(crate) fn is_due(conn: &Connection) -> Result<bool, Trouble> {
     Ok((1..newest()).contains(&version))
 }
 
-/// Brings the schema up to date. Two processes may do it at once: the second finds it done.
+/// Makes the schema of a new file. Two processes may do it at once: the second finds it done.
 pub(crate) fn run(conn: &Connection, clock: &dyn Clock) -> Result<(), Trouble> {
     conn.execute_batch("BEGIN IMMEDIATE")?;
-    match apply(conn, clock) {
+    finished(conn, apply(conn, clock))
+}
+
+/// Brings the schema up to date without a write-ahead log, so that nobody else reads or writes meanwhile. Whether it was
+/// done: it is not where another process has taken up the log before.
+pub(crate) fn run_alone(conn: &Connection, clock: &dyn Clock) -> Result<bool, Trouble> {
+    conn.execute_batch("PRAGMA synchronous = FULL; BEGIN EXCLUSIVE")?;
+    let mode: String = conn.query_row("PRAGMA journal_mode", [], |row| row.get(0))?;
+    if mode != "delete" {
+        conn.execute_batch("ROLLBACK")?;
+        return Ok(false);
+    }
+    finished(conn, apply(conn, clock)).map(|()| true)
+}
+
+fn finished(conn: &Connection, applied: Result<(), Trouble>) -> Result<(), Trouble> {
+    match applied {
         Ok(()) => {
             aetheris_fault::crash_point!("store.migrate.before_commit");
             conn.execute_batch("COMMIT")?;

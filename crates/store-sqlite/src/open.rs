@@ -71,6 +71,8 @@ impl std::fmt::Debug for SqliteOptions {
     }
 }
 
+/// How long another process may take to bring a database up to date.
+const MIGRATION_PATIENCE: Duration = Duration::from_secs(60);
 /// How long another process that has a database of an earlier build open may take to close it.
 const ALONE_PATIENCE: Duration = Duration::from_secs(2);
 
@@ -90,14 +92,23 @@ pub(crate) fn admit(path: &Path) -> Result<Whose, Trouble> {
 /// The connection that writes, on a schema that is up to date.
 pub(crate) fn writer(options: &SqliteOptions, whose: Whose) -> Result<Connection, Trouble> {
     let mut conn = opened(&options.path)?;
-    let mut _one_at_a_time = None;
-    if migrate::is_due(&conn)? {
+    let due = match migrate::is_due(&conn) {
+        // Somebody is at it.
+        Err(trouble) if trouble.is_busy() => true,
+        due => due?,
+    };
+    if due {
         // Two new processes would each wait for the other to close the file.
         drop(conn);
-        _one_at_a_time = Some(Turn::open(&options.path)?.alone(BUSY));
+        let turn = Turn::open(&options.path)?;
+        if !turn.alone(MIGRATION_PATIENCE) {
+            return Err(Trouble::Unavailable(
+                "another process is bringing the database up to date: start this one again when it is ready".to_owned(),
+            ));
+        }
         conn = opened(&options.path)?;
         if migrate::is_due(&conn)? {
-            alone(&conn)?;
+            migrated(&conn, options.clock.as_ref())?;
         }
     }
     let mode: String = conn.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
@@ -134,23 +145,29 @@ fn opened(path: &Path) -> Result<Connection, Trouble> {
 /// is brought up to date. SQLite gives up the write-ahead log only to the last one.
 ///
 /// A process that starts beside this one looks at the file for a moment, and the change of the journal does not wait.
-fn alone(conn: &Connection) -> Result<(), Trouble> {
+fn migrated(conn: &Connection, clock: &dyn Clock) -> Result<(), Trouble> {
     let until = ticks() + ALONE_PATIENCE;
     loop {
-        match conn.query_row("PRAGMA journal_mode = DELETE", [], |row| row.get::<_, String>(0)) {
-            Ok(mode) if mode == "delete" => return Ok(()),
-            Err(error) if error.sqlite_error_code() != Some(rusqlite::ErrorCode::DatabaseBusy) => {
-                return Err(error.into());
-            }
-            Ok(_) | Err(_) if ticks() < until => std::thread::sleep(Duration::from_millis(10)),
-            Ok(_) | Err(_) => {
-                return Err(Trouble::Refused(
-                    "the database is of an earlier aetheris, and another process has it open: stop that process first, so that \
-                     this build can bring the database up to date"
-                        .to_owned(),
-                ));
+        let alone = match conn.query_row("PRAGMA journal_mode = DELETE", [], |row| row.get::<_, String>(0)) {
+            Ok(mode) => mode == "delete",
+            Err(error) if error.sqlite_error_code() == Some(rusqlite::ErrorCode::DatabaseBusy) => false,
+            Err(error) => return Err(error.into()),
+        };
+        if alone {
+            match migrate::run_alone(conn, clock) {
+                Ok(true) => return Ok(()),
+                Err(trouble) if !trouble.is_busy() => return Err(trouble),
+                Ok(false) | Err(_) => {}
             }
         }
+        if ticks() >= until {
+            return Err(Trouble::Refused(
+                "the database is of an earlier aetheris, and another process has it open: stop that process first, so that \
+                 this build can bring the database up to date"
+                    .to_owned(),
+            ));
+        }
+        std::thread::sleep(Duration::from_millis(10));
     }
 }
 

@@ -29,14 +29,17 @@ impl Turn {
         Ok(Self { file })
     }
 
-    /// Waits for as long as no other process has the turn for itself; it is given back when this is dropped. One that
-    /// keeps it costs others no more than their patience.
-    pub(crate) fn alone(self, patience: Duration) -> Self {
+    /// Waits until no other process has the turn, and has it for itself then; it is given back when this is dropped.
+    /// Whether it came to that within the patience.
+    pub(crate) fn alone(&self, patience: Duration) -> bool {
         let until = ticks() + patience;
-        while self.file.try_lock().is_err() && ticks() < until {
+        while self.file.try_lock().is_err() {
+            if ticks() >= until {
+                return false;
+            }
             std::thread::sleep(PAUSE);
         }
-        self
+        true
     }
 
     /// Begins a write transaction, waiting for other processes until then.

@@ -17,7 +17,7 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Args, clap
     let arguments: Vec<OsString> = arguments.into_iter().collect();
     Args::try_parse_from(&arguments).map_err(|refusal| match refusal.kind() {
         ErrorKind::MissingSubcommand => {
-            let help = meant(&arguments).render_help();
+            let help = format!("which command?\n\n{}", meant(&arguments).render_help());
             clap::Error::raw(ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand, help)
         }
         ErrorKind::InvalidSubcommand => with_near_names(refusal, &meant(&arguments)),

@@ -33,7 +33,10 @@ pub(super) async fn run(given: &args::Backup, config: &Config, context: &Context
     let (file, mut told) = (given.file.clone(), teller(&context.out, "backup"));
     let clock = System::machine().clock;
     let copied = blocking(move || wiring::backup(&database, &file, clock.as_ref(), &mut told)).await?;
-    let copied = copied.map_err(|error| Error::Internal(error.into()))?;
+    let copied = copied.map_err(|error| Error::Other {
+        message: format!("no backup was written: {}", error.source),
+        exit: Exit::Failed,
+    })?;
     if context.out.json {
         let (bytes, generation) = (copied.bytes, copied.generation);
         let (jobs, unfinished) = (copied.jobs, copied.unfinished);

@@ -67,7 +67,7 @@ pub(super) async fn until_end(
     }
     if !ended {
         let command = Command::Watch(answer.body.id).line(&context.program());
-        context.out.note(&format!("timed out; the job is still running. Follow it with: {command}"));
+        context.out.note(&format!("timed out; the job is {}. Follow it with: {command}", answer.body.status.as_str()));
         return Ok(Exit::StillRunning);
     }
     Ok(if answer.body.status == JobStatus::Completed { Exit::Done } else { Exit::Failed })

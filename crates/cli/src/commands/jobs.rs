@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use aetheris_api::{CancelAnswer, JobList, JobView, StepPage, StepValuesView, TraceStep, TraceView, WhyCode, WhyView};
+use aetheris_api::{
+    CancelAnswer, InDoubtList, JobList, JobView, StepPage, StepValuesView, TraceStep, TraceView, WhyCode, WhyView,
+};
 use aetheris_core::id::JobId;
 use aetheris_core::job::JobStatus;
 use aetheris_core::limits;
@@ -205,5 +207,21 @@ pub(super) async fn cancel(job: &str, context: &Context) -> Result<Exit, Error> 
         Some(_) | None => format!("{job} is {}", context.out.style.job(answer.body.status)),
     };
     context.out.line(&line)?;
+    if answer.body.status.is_terminal() {
+        tell_unresolved(&client, job, context).await;
+    }
     Ok(Exit::Done)
+}
+
+/// Calls of a job that has ended whose outcomes nobody knows: they may have happened.
+async fn tell_unresolved(client: &Client, job: &str, context: &Context) {
+    let left = client.get::<InDoubtList>(&["api", "in-doubt"], &[("job", job), ("unresolved", "true")]).await;
+    let Ok(left) = left else { return };
+    for call in left.body.invocations {
+        let program = context.program();
+        context.out.warn(&format!(
+            "the call of {} is in doubt still: it may have happened. {program} in-doubt --unresolved lists it",
+            call.node_id
+        ));
+    }
 }

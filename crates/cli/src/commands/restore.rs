@@ -92,6 +92,9 @@ fn refused(path: &Path, error: &aetheris_store::StoreError) -> Error {
     let path = path.display();
     match error.kind {
         aetheris_store::ErrorKind::Invalid => Error::Conflict(format!("{path}: {}", error.source)),
+        aetheris_store::ErrorKind::Corrupt => {
+            Error::Conflict(format!("{path} is no backup of a database, or is damaged: {}", error.source))
+        }
         _ => Error::Internal(anyhow::anyhow!("{path}: {error}")),
     }
 }

@@ -30,8 +30,10 @@ pub(super) async fn run(given: &args::Signal, context: &Context) -> Result<Exit,
         (SignalStatus::Delivered, false) => "delivered: the job goes on",
         (SignalStatus::Delivered, true) => "delivered: the job is paused and goes on when it is resumed",
         (SignalStatus::AlreadyDelivered, _) => "already delivered: nothing changed",
-        (SignalStatus::Kept, false) => "kept: the job has not reached this wait yet and takes it then",
-        (SignalStatus::Kept, true) => "kept: the job is paused, and takes it when it is resumed and reaches this wait",
+        (SignalStatus::Kept, false) => "kept: the job has not reached this wait yet, and takes the signal when it does",
+        (SignalStatus::Kept, true) => {
+            "kept: the job is paused, and takes the signal when it is resumed and reaches this wait"
+        }
     })?;
     if paused {
         context.out.note(&format!("let it go on with: {} resume {}", context.program(), given.job));

@@ -1,5 +1,8 @@
 //! `waits` and `in-doubt`.
 
+use std::collections::BTreeMap;
+
+use aetheris_api::command::{HOW_YOU_KNOW, RESULT};
 use aetheris_api::{
     AfterNo, InDoubtList, InDoubtView, Outcome, Raw, ResolveAnswer, ResolveRequest, TraceDoubt, TraceView, WaitList,
 };
@@ -146,8 +149,12 @@ async fn call_of_the_past(given: &args::Resolve, context: &Context) -> Result<(S
         let by_person = |doubt: &&TraceDoubt| doubt.resolved_by.as_deref() == Some("operator");
         Some((invocation, step.doubts.iter().rev().find(by_person)?.permit))
     });
-    let mut calls: Vec<(String, u32)> = left.chain(answered).collect();
-    calls.dedup_by(|a, b| a.0 == b.0);
+    let mut newest = BTreeMap::new();
+    for (invocation, permit) in left.chain(answered) {
+        let known = newest.entry(invocation).or_insert(permit);
+        *known = permit.max(*known);
+    }
+    let calls: Vec<(String, u32)> = newest.into_iter().collect();
     match calls.as_slice() {
         [(invocation, permit)] => Ok((invocation.clone(), Some(given.permit.unwrap_or(*permit)))),
         [] => Err(Error::Other { message: format!("no call of {} is in doubt", given.job), exit: Exit::NotFound }),
@@ -159,6 +166,12 @@ async fn call_of_the_past(given: &args::Resolve, context: &Context) -> Result<(S
 }
 
 async fn resolve(given: &args::Resolve, context: &Context) -> Result<Exit, Error> {
+    let gap =
+        |text: &str, place: &str| text.contains(place).then(|| format!("put what you found in the place of {place}"));
+    let gaps = [gap(given.result.as_deref().unwrap_or_default(), RESULT), gap(&given.note, HOW_YOU_KNOW)];
+    if let Some(gap) = gaps.into_iter().flatten().next() {
+        return Err(Error::Usage(gap));
+    }
     let result = given.result.as_deref().map(|text| payload::read_json(text, std::io::stdin())).transpose()?;
     let (invocation, permit) = call_in_doubt(given, context).await?;
     let request = ResolveRequest {

@@ -1,5 +1,6 @@
 //! What waits for someone: open waits, and calls whose outcome is unknown.
 
+use aetheris_api::command::{HOW_YOU_KNOW, RESULT};
 use aetheris_api::{Command, InDoubtView, Outcome, WaitView};
 
 use super::safe::one_line;
@@ -70,27 +71,40 @@ pub fn in_doubt(calls: &[InDoubtView], program: &str, style: Style, now: Now) ->
         let note = format!("{} {}: {late} has arrived; see the trace", call.job_id, call.node_id);
         text.push_str(&format!("{}\n", style.paint(Tone::Attention, &note)));
     }
-    if let Some(call) = calls.first() {
-        text.push_str(&resolve(call, program, style));
+    if !calls.is_empty() {
+        text.push_str(&resolve(calls, program, style));
     }
     text
 }
 
-fn resolve(call: &InDoubtView, program: &str, style: Style) -> String {
-    let command = Command::Resolve { invocation: call.invocation, job: call.job_id, permit: call.permit }.line(program);
-    let dim = |text| style.paint(Tone::Dim, &wrap(text, style.columns, 0, 0));
-    format!(
-        "\n{}\n  {command} --happened --result '{{…}}' --note 'how you know'\n  \
-         {command} --did-not-happen --note 'how you know'\n{}\n",
-        dim("Find out from the other side what became of the call, then record it. For the first one:"),
-        dim(&format!(
-            "--did-not-happen means: you looked after CAN ARRIVE UNTIL and it had not happened; with --refused: the \
-             other side refuses this call from now on. {}",
-            if call.job_status.is_terminal() {
-                "The job has ended: the answer is kept with it, and nothing is called."
-            } else {
-                "The tool is then called again, unless --then fail."
-            }
-        )),
-    )
+/// So many calls have their commands written out.
+const SHOWN: usize = 10;
+
+/// How calls are answered. What a person has found out is to be put in: as it stands no line is accepted.
+fn resolve(calls: &[InDoubtView], program: &str, style: Style) -> String {
+    let dim = |text: &str| format!("{}\n", style.paint(Tone::Dim, &wrap(text, style.columns, 0, 0)));
+    let mut text = format!("\n{}", dim("Find out from the other side what became of a call, then record it:"));
+    for call in calls.iter().take(SHOWN) {
+        let (invocation, permit) = (call.invocation, call.permit);
+        let command = Command::Resolve { invocation, job: call.job_id, permit }.line(program);
+        let name = if calls.len() == 1 { String::new() } else { format!("{}: ", call.node_id) };
+        text.push_str(&format!("  {name}{command} …\n"));
+    }
+    if calls.len() > SHOWN {
+        text.push_str(&dim("The others are named likewise: `--json` has the keys of all."));
+    }
+    let after = match calls {
+        [only] if only.job_status.is_terminal() => {
+            "The job has ended: the answer is kept with it, and nothing is called."
+        }
+        _ => "The tool is then called again, unless --then fail or the job has ended.",
+    };
+    text.push_str(&format!(
+        "with one of\n  --happened --result '{RESULT}' --note '{HOW_YOU_KNOW}'\n  --did-not-happen --note '{HOW_YOU_KNOW}'\n"
+    ));
+    text.push_str(&dim(&format!(
+        "--did-not-happen means: you looked after CAN ARRIVE UNTIL and it had not happened; with --refused: the other side \
+         refuses this call from now on. {after}"
+    )));
+    text
 }

@@ -17,6 +17,19 @@ fn job_route(job: Value) -> Router {
         .route("/api/jobs/{id}/trace", get(move || async move { trace.to_string() }))
 }
 
+/// The lines that `in-doubt` prints are to be completed: as they stand they record nothing.
+#[tokio::test]
+async fn an_answer_that_nobody_has_put_in_is_not_recorded() {
+    let url = serve(Router::new()).await;
+    for (outcome, rest) in [("--happened", ["--result", "{RESULT}"]), ("--did-not-happen", ["--permit", "1"])] {
+        for note in ["{HOW YOU KNOW}", "seen: {HOW YOU KNOW}"] {
+            let ran = run(&url, &["in-doubt", "resolve", JOB, KEY, outcome, rest[0], rest[1], "--note", note]).await;
+            assert_eq!(ran.exit(), Exit::Usage);
+            assert!(ran.error().starts_with("put what you found in the place of {"), "{}", ran.error());
+        }
+    }
+}
+
 fn stream(router: Router, events: &[Value]) -> Router {
     let text: String = events.iter().map(sse).collect();
     let answer = move || async move { ([("content-type", "text/event-stream")], text) };

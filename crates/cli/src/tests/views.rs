@@ -149,11 +149,17 @@ fn the_list_of_doubts_says_how_to_resolve_one() {
     let calls: Vec<InDoubtView> = vec![typed(&call)];
     let text = render::waits::in_doubt(&calls, "aetheris", Style::default(), now());
     assert!(text.contains("payments.refund  at_most_once  1m ago  over              human   timeout\n"), "{text}");
-    assert!(
-        text.contains(&format!("  aetheris in-doubt resolve {JOB} {KEY} --permit 1 --happened --result '{{…}}'")),
-        "{text}"
-    );
-    assert!(text.contains(&format!("  aetheris in-doubt resolve {JOB} {KEY} --permit 1 --did-not-happen")), "{text}");
+    assert!(text.contains(&format!("\n  aetheris in-doubt resolve {JOB} {KEY} --permit 1 …\n")), "{text}");
+    assert!(text.contains("\n  --did-not-happen --note '{HOW YOU KNOW}'\n"), "{text}");
+    // Of several each is named.
+    let other = json!({ "invocation": "key_2YJZ7X4W1V8S5R2P9N6M3K0HFC", "node_id": "mail" });
+    let mut both = call.clone();
+    both.as_object_mut().unwrap().extend(other.as_object().unwrap().clone());
+    let calls: Vec<InDoubtView> = vec![typed(&call), typed(&both)];
+    let text = render::waits::in_doubt(&calls, "aetheris", Style::default(), now());
+    for line in [format!("pay: aetheris in-doubt resolve {JOB} {KEY} "), "mail: aetheris in-doubt resolve".to_owned()] {
+        assert!(text.contains(&format!("\n  {line}")), "{text}");
+    }
 }
 
 #[test]

@@ -145,7 +145,7 @@ impl Runtime {
         let kept = loaded.state.status.is_terminal() && invocation.is_left_unresolved();
         if !is_open_doubt(step) && !kept {
             return Err(OpError::StateConflict(format!(
-                "invocation {key} (node `{node}`) is not in doubt; nothing is to be answered"
+                "invocation {key} (node `{node}`) is not in doubt, or has been answered: the trace says how (aetheris trace {job})"
             )));
         }
         if let Some(asked) = resolution.permit.filter(|asked| *asked != invocation.permit) {

@@ -25,7 +25,7 @@ const LAST_EVENT_ID: &str = "last-event-id";
     params(
         ("id" = String, Path, description = "The job's id"),
         ("after" = Option<u64>, Query, minimum = 0, description = "From the event after this place on; 0 by default"),
-        ("limit" = Option<u64>, Query, minimum = 1, description = "At most so many; 100 by default, never more than 1000")),
+        ("limit" = Option<u64>, Query, minimum = 1, description = "How many at most; 100 by default, never more than 1000")),
     responses((status = 200, body = EventPage, description = "A page of events"), Common, NoJob))]
 pub(super) async fn page(State(app): State<Shared>, JobPath(job): JobPath, mut params: Params) -> Answer {
     let after = after(&mut params)?;

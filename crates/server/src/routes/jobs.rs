@@ -33,7 +33,7 @@ const STEP_BYTES: usize = 128;
         ("agent" = Option<String>, Query, description = "Of this agent"),
         ("session_id" = Option<String>, Query, description = "Of this conversation"),
         ("label" = Option<String>, Query, pattern = "^$|^[^:=]+[:=]", description = "With this label: `key:value` or `key=value`"),
-        ("limit" = Option<u64>, Query, minimum = 1, description = "At most so many; 50 by default, never more than 500"),
+        ("limit" = Option<u64>, Query, minimum = 1, description = "How many at most; 50 by default, never more than 500"),
         ("cursor" = Option<String>, Query, pattern = "^job_[0-7][0-9A-HJKMNP-TV-Za-hjkmnp-tv-z]{25}$", description = "`next_cursor` of the page before")),
     responses((status = 200, body = JobList, description = "A page of jobs"), Common))]
 pub(super) async fn list(State(app): State<Shared>, mut params: Params) -> Answer {

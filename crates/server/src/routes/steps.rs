@@ -27,7 +27,7 @@ use crate::{outline, steps, why};
         ("node" = Option<String>, Query, description = "Of this node only"),
         ("render" = Option<bool>, Query, description = "Render inputs again that are not recorded"),
         ("bytes" = Option<u64>, Query, minimum = 1, description = "Bytes of one value that are given; 2048 by default, never more than 1 MiB"),
-        ("limit" = Option<u64>, Query, minimum = 1, description = "At most so many; 100 by default, never more than 200"),
+        ("limit" = Option<u64>, Query, minimum = 1, description = "How many at most; 100 by default, never more than 200"),
         ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before")),
     responses((status = 200, body = StepPage, description = "A page of steps with their values"), Common, NoJob))]
 pub(super) async fn list(State(app): State<Shared>, JobPath(job): JobPath, mut params: Params) -> Answer {

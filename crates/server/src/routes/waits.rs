@@ -2,10 +2,12 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use aetheris_api::{InDoubtList, InDoubtView, Outcome, WaitList, WaitView};
 use aetheris_core::disproof;
 use aetheris_core::event::DoubtOutcome;
+use aetheris_core::hash::Hash;
 use aetheris_core::id::{JobId, ParseIdError};
 use aetheris_core::ledger::{LedgerRow, PermitNumber};
 use aetheris_core::limits;
@@ -33,7 +35,7 @@ const PAGES_MAX: usize = 8;
 #[utoipa::path(get, path = "/api/waits", tag = "people", operation_id = "list_waits",
     params(
         ("wait_type" = Option<String>, Query, pattern = "^(human|signal|webhook|timer)$", description = "human, signal, webhook or timer"),
-        ("limit" = Option<u64>, Query, minimum = 1, description = "At most so many; 50 by default, never more than 500"),
+        ("limit" = Option<u64>, Query, minimum = 1, description = "How many at most; 50 by default, never more than 500"),
         ("cursor" = Option<String>, Query, pattern = "^job_[0-7][0-9A-HJKMNP-TV-Za-hjkmnp-tv-z]{25}$", description = "`next_cursor` of the page before")),
     responses((status = 200, body = WaitList, description = "A page of what waits"), Common))]
 pub(super) async fn list(State(app): State<Shared>, mut params: Params) -> Answer {
@@ -85,10 +87,7 @@ async fn wait(app: &App, wait: WaitRow, now: Timestamp) -> Result<Option<WaitVie
     let WaitRow { deadline, row, since } = wait;
     let paused = view::paused(&row);
     let Some(waiting) = row.waiting else { return Ok(None) };
-    let plan = match row.plan_hash {
-        Some(hash) => Some(app.runtime().plans.get(app.store(), hash).await?),
-        None => None,
-    };
+    let plan = plan_of(app, row.plan_hash).await?;
     // A doubt is answered in another way.
     let node = plan.as_deref().and_then(|plan| plan.node(&waiting.node)).filter(|_| !waiting.doubt);
     let schema = node.and_then(aetheris_runtime::ops::schema_of).cloned();
@@ -118,7 +117,7 @@ async fn wait(app: &App, wait: WaitRow, now: Timestamp) -> Result<Option<WaitVie
     params(
         ("job" = Option<String>, Query, pattern = "^job_[0-7][0-9A-HJKMNP-TV-Za-hjkmnp-tv-z]{25}$", description = "Of this job only"),
         ("unresolved" = Option<bool>, Query, description = "Only calls whose job has ended without an answer, those given up included; or only calls whose job goes on"),
-        ("limit" = Option<u64>, Query, minimum = 1, description = "At most so many; 100 by default, never more than 500"),
+        ("limit" = Option<u64>, Query, minimum = 1, description = "How many at most; 100 by default, never more than 500"),
         ("cursor" = Option<String>, Query, pattern = "^[0-7][0-9a-f]{15}[.]key_[0-7][0-9A-HJKMNP-TV-Za-hjkmnp-tv-z]{25}$", description = "`next_cursor` of the page before")),
     responses((status = 200, body = InDoubtList, description = "A page of the calls in doubt"), Common))]
 pub(super) async fn in_doubt(State(app): State<Shared>, mut params: Params) -> Answer {
@@ -162,12 +161,23 @@ impl FromStr for Place {
     }
 }
 
+/// The plan of a job. Where it cannot be read, what is told without it is told: one of them keeps no other from being
+/// listed.
+async fn plan_of(app: &App, hash: Option<Hash>) -> Result<Option<Arc<CompiledPlan>>, Failure> {
+    let Some(hash) = hash else { return Ok(None) };
+    match app.runtime().plans.get(app.store(), hash).await {
+        Ok(plan) => Ok(Some(plan)),
+        Err(error) if error.is_corrupt() => {
+            tracing::debug!(%error, "a plan of a list cannot be read");
+            Ok(None)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
 async fn invocation(app: &App, doubt: DoubtRow, now: Reading) -> Result<InDoubtView, Failure> {
     let DoubtRow { call, evidence, told, wait } = doubt;
-    let plan = match wait.row.plan_hash {
-        Some(hash) => Some(app.runtime().plans.get(app.store(), hash).await?),
-        None => None,
-    };
+    let plan = plan_of(app, wait.row.plan_hash).await?;
     let policy = plan.as_deref().zip(told.asked.as_ref()).map(|(plan, asked)| policy(plan, &call, asked.policy));
     let tool = plan.as_deref().and_then(|plan| plan.tool(&call.tool));
     let settle = tool.map_or(limits::SETTLE_DEFAULT, aetheris_core::plan::Tool::settle);
