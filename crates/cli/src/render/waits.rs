@@ -88,7 +88,7 @@ fn resolve(calls: &[InDoubtView], program: &str, style: Style) -> String {
         let (invocation, permit) = (call.invocation, call.permit);
         let command = Command::Resolve { invocation, job: call.job_id, permit }.line(program);
         let name = if calls.len() == 1 { String::new() } else { format!("{}: ", call.node_id) };
-        text.push_str(&format!("  {name}{command} …\n"));
+        text.push_str(&format!("  {name}{command}\n"));
     }
     if calls.len() > SHOWN {
         text.push_str(&dim("The others are named likewise: `--json` has the keys of all."));
@@ -100,7 +100,7 @@ fn resolve(calls: &[InDoubtView], program: &str, style: Style) -> String {
         _ => "The tool is then called again, unless --then fail or the job has ended.",
     };
     text.push_str(&format!(
-        "with one of\n  --happened --result '{RESULT}' --note '{HOW_YOU_KNOW}'\n  --did-not-happen --note '{HOW_YOU_KNOW}'\n"
+        "followed by one of\n  --happened --result '{RESULT}' --note '{HOW_YOU_KNOW}'\n  --did-not-happen --note '{HOW_YOU_KNOW}'\n"
     ));
     text.push_str(&dim(&format!(
         "--did-not-happen means: you looked after CAN ARRIVE UNTIL and it had not happened; with --refused: the other side \

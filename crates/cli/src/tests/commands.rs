@@ -154,7 +154,7 @@ async fn a_timeout_leaves_the_job_alone_and_is_exit_7() {
     let url = serve(sent(stream(job_route(job("running")), &[]))).await;
     let ran = run(&url, &["send", "refund", "hi", "--wait", "--timeout", "50ms"]).await;
     assert_eq!(ran.exit(), Exit::StillRunning);
-    assert!(ran.stderr.contains("the job is still running"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("timed out; the job is running"), "{}", ran.stderr);
 }
 
 /// A server whose job has ended as soon as it is asked for the second time.

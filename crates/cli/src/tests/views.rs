@@ -149,7 +149,7 @@ fn the_list_of_doubts_says_how_to_resolve_one() {
     let calls: Vec<InDoubtView> = vec![typed(&call)];
     let text = render::waits::in_doubt(&calls, "aetheris", Style::default(), now());
     assert!(text.contains("payments.refund  at_most_once  1m ago  over              human   timeout\n"), "{text}");
-    assert!(text.contains(&format!("\n  aetheris in-doubt resolve {JOB} {KEY} --permit 1 …\n")), "{text}");
+    assert!(text.contains(&format!("\n  aetheris in-doubt resolve {JOB} {KEY} --permit 1\n")), "{text}");
     assert!(text.contains("\n  --did-not-happen --note '{HOW YOU KNOW}'\n"), "{text}");
     // Of several each is named.
     let other = json!({ "invocation": "key_2YJZ7X4W1V8S5R2P9N6M3K0HFC", "node_id": "mail" });
@@ -214,7 +214,7 @@ fn no_page_is_wider_than_the_terminal_and_nothing_to_copy_is_cut() {
             for line in page.lines() {
                 let command = line.contains("aetheris ");
                 assert!(command || render::width(line) <= columns, "{columns}: {line:?}\n{page}");
-                assert!(!command || !line.contains('…') || line.contains("'{…}'"), "{columns}: {line:?}");
+                assert!(!command || !line.contains('…'), "{columns}: {line:?}");
             }
             assert!(page.contains(JOB), "{page}");
         }
