@@ -36,7 +36,10 @@ struct Own {
 impl ListenAddresses {
     /// Of the processes of a database.
     pub(crate) fn beside(database: &Path) -> Self {
-        Self { folder: Some(database.with_extension(LIVE)), own: Mutex::default() }
+        let beside = database.with_extension(LIVE);
+        // A database may be called so itself.
+        let folder = if beside == database { database.with_extension(format!("{LIVE}.{LIVE}")) } else { beside };
+        Self { folder: Some(folder), own: Mutex::default() }
     }
 
     /// Says where this process is about to listen. When this returns, every process of the database knows.
@@ -140,6 +143,13 @@ fn files(folder: &Path) -> io::Result<Vec<PathBuf>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_folder_is_never_the_database_itself() {
+        let folder = |name: &str| ListenAddresses::beside(Path::new(name)).folder.clone().unwrap();
+        assert_eq!(folder("d/aetheris.db"), Path::new("d/aetheris.live"));
+        assert_eq!(folder("d/aetheris.live"), Path::new("d/aetheris.live.live"));
+    }
 
     #[test]
     fn every_process_of_a_database_knows_where_the_live_ones_listen() {

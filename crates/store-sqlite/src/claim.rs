@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use aetheris_core::chain::Header;
 use aetheris_core::event::{EncodedEvent, Event, JobClaimed};
+use aetheris_core::hash::Hash;
 use aetheris_core::job::JobStatus;
 use aetheris_core::lease::{Fence, Holder};
 use aetheris_core::limits;
@@ -129,28 +130,8 @@ fn take(
     row.updated_at = tx.now;
     let lease_until = holder.lease_until;
     // The event first: where its place is taken, nothing is written yet.
-    let written = tx.sql.run(
-        Query::EventInsert,
-        params![
-            num,
-            int(header.seq),
-            header.kind,
-            header.schema_version,
-            fence.generation,
-            fence.epoch,
-            tx.now.micros(),
-            &event.id.to_bytes()[..],
-            None::<&[u8]>,
-            &hash.as_bytes()[..],
-            Text(&event.payload),
-        ],
-    );
-    match written {
-        Ok(_) => tx.changes.rows += 1,
-        Err(error) if error.sqlite_error_code() == Some(rusqlite::ErrorCode::ConstraintViolation) => {
-            return set_aside(tx, num, "its row does not fit its events").map(|()| None);
-        }
-        Err(error) => return Err(error.into()),
+    if !write_event(tx, num, &header, &event, &hash)? {
+        return set_aside(tx, num, "its row does not fit its events").map(|()| None);
     }
     write(tx, num, &row, &holder, before)?;
     tx.claimed(num);
@@ -170,6 +151,40 @@ fn take(
         Err(trouble) => return Err(trouble),
     };
     Ok(Some(RawClaim { attempt: ids.attempt, fence, history, job, lease_until, sent_at }))
+}
+
+/// Whether the place of the event was free.
+fn write_event(
+    tx: &mut Tx<'_, '_>,
+    num: i64,
+    header: &Header,
+    event: &EncodedEvent,
+    hash: &Hash,
+) -> Result<bool, Trouble> {
+    let written = tx.sql.run(
+        Query::EventInsert,
+        params![
+            num,
+            int(header.seq),
+            header.kind,
+            header.schema_version,
+            header.fence.generation,
+            header.fence.epoch,
+            tx.now.micros(),
+            &event.id.to_bytes()[..],
+            None::<&[u8]>,
+            &hash.as_bytes()[..],
+            Text(&event.payload),
+        ],
+    );
+    match written {
+        Ok(_) => {
+            tx.changes.rows += 1;
+            Ok(true)
+        }
+        Err(error) if error.sqlite_error_code() == Some(rusqlite::ErrorCode::ConstraintViolation) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// A job whose row cannot be read is looked at again later.

@@ -87,7 +87,9 @@ pub(crate) struct Seen {
 
 /// The file beside a database.
 pub(crate) fn path_of(database: &Path) -> PathBuf {
-    database.with_extension("seen")
+    let beside = database.with_extension("seen");
+    // A database may be called so itself.
+    if beside == database { database.with_extension("seen.seen") } else { beside }
 }
 
 impl Seen {

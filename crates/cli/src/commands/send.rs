@@ -52,9 +52,16 @@ fn own_key() -> String {
 
 /// How a message whose answer is lost is sent again.
 fn with_key(error: Error, key: &str) -> Error {
-    let Error::Unanswered { call, reason, server, .. } = error else { return error };
     let key = aetheris_api::shell::word(key);
     let advice =
         format!("run the same command again with --key {key}: a message that was accepted makes no second job");
-    Error::Unanswered { advice, call, reason, server }
+    match error {
+        Error::Unanswered { call, reason, server, .. } => Error::Unanswered { advice, call, reason, server },
+        // The server, or what stands before it, does not know what became of it either.
+        Error::Problem(mut problem) if problem.status >= 500 => {
+            problem.detail = format!("{}\nit may have been accepted all the same. {advice}", problem.detail);
+            Error::Problem(problem)
+        }
+        error => error,
+    }
 }

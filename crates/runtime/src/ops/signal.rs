@@ -87,10 +87,8 @@ impl Runtime {
                     return Err(refusal(&loaded.state, &incoming, &Meets::WrongKey));
                 }
                 Meets::Keep => {
-                    let mut kept = loaded.kept.iter().filter(|_| !aetheris_fault::planted!("second-signal-wins"));
-                    if let Some(kept) = kept.find(|kept| kept.key == incoming.correlation_key) {
-                        let payload_matches = kept.payload.hash() == question.payload_hash;
-                        return Ok(SignalAnswer::Kept { payload_matches });
+                    if let Some(answer) = kept_before(&loaded, &incoming) {
+                        return Ok(answer);
                     }
                     room_for(&loaded.kept, &incoming)?;
                     let unit = || self.keeping(&loaded.state, &incoming, id);
@@ -165,6 +163,13 @@ fn kept_or_refused(loaded: &Loaded, incoming: &Signal, met: &Meets) -> Result<Si
         Some(kept) => Ok(SignalAnswer::Kept { payload_matches: kept.payload.hash() == incoming.payload.hash() }),
         None => Err(refusal(&loaded.state, incoming, met)),
     }
+}
+
+/// The answer where a signal of the same key is kept: the first one counts.
+fn kept_before(loaded: &Loaded, incoming: &Signal) -> Option<SignalAnswer> {
+    let anew = aetheris_fault::planted!("second-signal-wins");
+    let mut kept = loaded.kept.iter().filter(|kept| !anew && kept.key == incoming.correlation_key);
+    kept.next().map(|kept| SignalAnswer::Kept { payload_matches: kept.payload.hash() == incoming.payload.hash() })
 }
 
 /// Every look at the job brings what is kept for it.
