@@ -290,11 +290,17 @@ fn may_fail(program: &Program, error: &Failure, loaded: &Loaded) -> bool {
         "in_doubt_unresolved" => {
             tools().any(|(_, class, policies)| class == EffectClass::AtMostOnce && !policies.contains(&Policy::Human))
         }
-        // An answer to a doubt ends the try; the last one, or a person who says so, ends the step. So does a success that
-        // arrives all the same, after the next permit was given.
-        "did_not_happen" | "succeeded_before" => {
+        // An answer to a doubt ends the try; the last one, or a person who says so, ends the step.
+        "did_not_happen" => {
             tools().any(|(_, class, policies)| class == EffectClass::AtMostOnce && !policies.is_empty())
         }
+        // A success that arrives all the same, after the next permit was given: that came after such an answer or, of
+        // an idempotent tool, after a lost lease.
+        "succeeded_before" => tools().any(|(_, class, policies)| match class {
+            EffectClass::AtMostOnce => !policies.is_empty(),
+            EffectClass::Idempotent => true,
+            EffectClass::Pure => false,
+        }),
         "refused_permit" => tools().any(|(_, class, policies)| {
             let refuses = |policy: &Policy| matches!(policy, Policy::Refuse | Policy::Human);
             class == EffectClass::AtMostOnce && policies.iter().any(refuses)

@@ -246,6 +246,8 @@ impl Draw<'_> {
             "?bytes=120000",
         ];
         let query = *self.dice.pick(&queries);
+        // The success of a call that is slow may be known only after the next permit was given.
+        self.program.codes.insert("succeeded_before");
         self.tool(&format!("t-{id}"), &format!("effect: idempotent, url: \"URL/idempotent{query}\""));
         self.call(id, &format!("t-{id}"), "");
         self.value = format!("nodes.{id}.output.input.n");
