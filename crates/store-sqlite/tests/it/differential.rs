@@ -27,8 +27,8 @@ const STEPS: usize = 250;
 const CALLS: usize = 200_000;
 /// How often everything has to have occurred.
 const OFTEN: u64 = 100;
-/// Seeds that run side by side.
-const THREADS: usize = 2;
+/// Seeds that run side by side. Each mostly waits for threads to wake each other.
+const THREADS: usize = 6;
 
 async fn agree(seed: u64, steps: usize, report: &mut Report) {
     let clock = ManualClock::at(Timestamp::from_micros(1_780_000_000_000_000));
