@@ -29,11 +29,8 @@ const LISTS: [&str; 4] = ["allOf", "anyOf", "oneOf", "prefixItems"];
 const MAPS: [&str; 4] = ["$defs", "dependentSchemas", "patternProperties", "properties"];
 /// Keywords whose schemas judge the same value as the schema that they stand in.
 const IN_PLACE: [&str; 9] = ["$ref", "allOf", "anyOf", "dependentSchemas", "else", "if", "not", "oneOf", "then"];
-/// Keywords for which the schemas in place are asked again, each time that they are asked themselves: one below the
-/// other, they multiply.
-const ASK_AGAIN: [&str; 2] = ["unevaluatedItems", "unevaluatedProperties"];
-/// How often, rounded up.
-const ASKED_AGAIN: usize = 4;
+/// Keywords that first ask what other keywords have evaluated.
+const UNEVALUATED: [&str; 2] = ["unevaluatedItems", "unevaluatedProperties"];
 /// Keywords whose value is no schema.
 const PLAIN: [&str; 33] = [
     "$comment",
@@ -94,7 +91,7 @@ pub(crate) fn check(schema: &Json) -> Result<Size, Vec<Problem>> {
         return Err(vec![Problem { message, path: String::new() }]);
     }
     let mut walk = Walk { deep: 0, known: BTreeMap::new(), patterns: 0, problems: Vec::new(), root: schema.value() };
-    let whole = walk.schema(schema.value(), "");
+    let whole = walk.schema(schema.value(), "").judge;
     if whole.parts > limits::SCHEMA_PARTS_MAX {
         let message = format!(
             "with its references followed, the schema has more than the {} parts accepted",
@@ -107,6 +104,44 @@ pub(crate) fn check(schema: &Json) -> Result<Size, Vec<Problem>> {
         walk.wrong("", message);
     }
     if walk.problems.is_empty() { Ok(whole) } else { Err(walk.problems) }
+}
+
+/// What a schema costs, in its two uses.
+#[derive(Debug, Clone, Copy)]
+struct Cost {
+    /// To say whether a value fits.
+    judge: Size,
+    /// To say which parts of a value it has evaluated, for an `unevaluated` keyword of a schema that it stands in.
+    mark: Size,
+}
+
+impl Cost {
+    const NONE: Self = Self { judge: Size::NONE, mark: Size::NONE };
+    const ONE: Self = Self { judge: Size::ONE, mark: Size::NONE };
+
+    /// Of a keyword without a schema.
+    fn of(parts: usize) -> Self {
+        Self { judge: Size { parts, patterns: 0 }, mark: Size::NONE }
+    }
+
+    fn plus(self, other: Self) -> Self {
+        Self { judge: self.judge.plus(other.judge), mark: self.mark.plus(other.mark) }
+    }
+
+    /// What a keyword of this cost adds to the marking of the schema that it stands in. A schema in place is judged
+    /// and marks; of `contains` and of the `unevaluated` keywords themselves, what fits is evaluated; patterns are
+    /// matched with names again; of the others the names and places are enough.
+    fn marking(self, keyword: &str) -> Size {
+        if IN_PLACE.contains(&keyword) {
+            self.judge.plus(self.mark)
+        } else if keyword == "contains" || UNEVALUATED.contains(&keyword) {
+            self.judge
+        } else if keyword == "patternProperties" {
+            self.mark
+        } else {
+            Size::NONE
+        }
+    }
 }
 
 impl Size {
@@ -127,7 +162,7 @@ struct Walk<'s> {
     /// References that are being followed.
     deep: usize,
     /// The parts behind a reference; `None` while they are counted.
-    known: BTreeMap<&'s str, Option<Size>>,
+    known: BTreeMap<&'s str, Option<Cost>>,
     patterns: usize,
     problems: Vec<Problem>,
     root: &'s Value,
@@ -141,111 +176,117 @@ impl<'s> Walk<'s> {
         }
     }
 
-    /// Checks one schema and all below it, and counts its parts.
-    fn schema(&mut self, schema: &'s Value, path: &str) -> Size {
+    /// Checks one schema and all below it, and counts what it costs.
+    fn schema(&mut self, schema: &'s Value, path: &str) -> Cost {
         match schema {
-            Value::Bool(_) => Size::ONE,
+            Value::Bool(_) => Cost::ONE,
             Value::Object(keywords) => {
-                let again = ASK_AGAIN.iter().any(|keyword| keywords.contains_key(*keyword));
-                keywords.iter().fold(Size::ONE, |size, (keyword, value)| {
+                let mut cost = Cost::ONE;
+                for (keyword, value) in keywords {
                     let of = self.keyword(keywords, keyword, value, &below(path, keyword));
-                    let asked = if again && IN_PLACE.contains(&keyword.as_str()) { ASKED_AGAIN } else { 1 };
-                    size.plus(of.times(asked))
-                })
+                    let mark = of.marking(keyword);
+                    cost = cost.plus(Cost { judge: of.judge, mark });
+                }
+                let unevaluated = UNEVALUATED.iter().filter(|keyword| keywords.contains_key(**keyword)).count();
+                Cost { judge: cost.judge.plus(cost.mark.times(unevaluated)), ..cost }
             }
             Value::Null | Value::Number(_) | Value::String(_) | Value::Array(_) => {
                 self.wrong(path, "a schema is an object, `true` or `false`");
-                Size::ONE
+                Cost::ONE
             }
         }
     }
 
-    fn keyword(&mut self, all: &'s Map<String, Value>, keyword: &str, value: &'s Value, path: &str) -> Size {
+    fn keyword(&mut self, all: &'s Map<String, Value>, keyword: &str, value: &'s Value, path: &str) -> Cost {
         match keyword {
             "$ref" => self.reference(value, path),
             "$schema" => {
                 if value.as_str().map(|text| text.trim_end_matches('#')) != Some(DIALECT) {
                     self.wrong(path, format!("only {DIALECT} is supported"));
                 }
-                Size::NONE
+                Cost::NONE
             }
             // Each name that is missing is a mistake of its own.
-            "enum" | "required" => Size { parts: entries(value), patterns: 0 },
+            "enum" | "required" => Cost::of(entries(value)),
             "dependentRequired" => {
                 let names = value.as_object().into_iter().flat_map(Map::values).map(|names| 1 + entries(names));
-                Size { parts: names.sum(), patterns: 0 }
+                Cost::of(names.sum())
             }
             "pattern" => {
                 self.patterns += 1;
-                Size { parts: 1, patterns: value.as_str().map_or(0, |pattern| self.pattern(pattern)) }
+                let patterns = value.as_str().map_or(0, |pattern| self.pattern(pattern));
+                Cost { judge: Size { parts: 1, patterns }, mark: Size::NONE }
             }
             _ if ONE.contains(&keyword) => self.schema(value, path),
             _ if LISTS.contains(&keyword) => match value {
-                Value::Array(items) => items.iter().enumerate().fold(Size::NONE, |size, (index, item)| {
-                    size.plus(self.schema(item, &below(path, &index.to_string())))
+                Value::Array(items) => items.iter().enumerate().fold(Cost::NONE, |cost, (index, item)| {
+                    cost.plus(self.schema(item, &below(path, &index.to_string())))
                 }),
                 // What is not of the right type is the library's to say.
-                _ => Size::NONE,
+                _ => Cost::NONE,
             },
             _ if MAPS.contains(&keyword) => self.named(keyword, value, path),
-            _ if PLAIN.contains(&keyword) => Size::ONE,
+            _ if PLAIN.contains(&keyword) => Cost::ONE,
             _ if REFUSED.contains(&keyword) => {
                 self.wrong(path, format!("`{keyword}` is not supported: refer to `$defs` by `#/$defs/NAME`"));
-                Size::NONE
+                Cost::NONE
             }
             _ => {
                 let near = nearest(keyword).filter(|near| !all.contains_key(*near));
                 let hint = near.map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
                 let shown: String = keyword.chars().take(64).collect();
                 self.wrong(path, format!("`{shown}` is not a keyword of JSON Schema 2020-12{hint}"));
-                Size::NONE
+                Cost::NONE
             }
         }
     }
 
-    fn named(&mut self, keyword: &str, value: &'s Value, path: &str) -> Size {
-        let Value::Object(named) = value else { return Size::NONE };
-        let mut size = Size::NONE;
+    fn named(&mut self, keyword: &str, value: &'s Value, path: &str) -> Cost {
+        let Value::Object(named) = value else { return Cost::NONE };
+        let (mut cost, mut matched) = (Cost::NONE, Size::NONE);
         for (name, schema) in named {
             let of = self.schema(schema, &below(path, name));
             // Definitions count where they are referred to.
             if keyword != "$defs" {
-                size = size.plus(of);
+                cost = cost.plus(of);
             }
             if keyword == "patternProperties" {
                 self.patterns += 1;
-                size.patterns = size.patterns.saturating_add(self.pattern(name));
+                matched = matched.plus(Size { parts: 0, patterns: self.pattern(name) });
             }
         }
-        size
+        if keyword == "patternProperties" {
+            cost = Cost { judge: cost.judge.plus(matched), mark: matched };
+        }
+        cost
     }
 
-    fn reference(&mut self, value: &'s Value, path: &str) -> Size {
+    fn reference(&mut self, value: &'s Value, path: &str) -> Cost {
         // Not a text: the library says so.
-        let Value::String(to) = value else { return Size::NONE };
+        let Value::String(to) = value else { return Cost::NONE };
         match self.known.get(to.as_str()) {
-            Some(Some(size)) => return *size,
+            Some(Some(cost)) => return *cost,
             Some(None) => {
                 self.wrong(path, "leads back to itself: schemas that contain themselves are not supported");
-                return Size::NONE;
+                return Cost::NONE;
             }
             None => {}
         }
         let Some(target) = self.target(to) else {
             let shown: String = to.chars().take(128).collect();
             self.wrong(path, format!("`{shown}` leads nowhere: a reference has the form `#/$defs/NAME`"));
-            return Size::NONE;
+            return Cost::NONE;
         };
         if self.deep >= REFERENCES_DEEP_MAX {
             self.wrong(path, format!("references are nested deeper than {REFERENCES_DEEP_MAX} levels"));
-            return Size::NONE;
+            return Cost::NONE;
         }
         self.known.insert(to, None);
         self.deep += 1;
-        let size = self.schema(target, to.trim_start_matches('#'));
+        let cost = self.schema(target, to.trim_start_matches('#'));
         self.deep -= 1;
-        self.known.insert(to, Some(size));
-        size
+        self.known.insert(to, Some(cost));
+        cost
     }
 
     /// How large a pattern is when it is compiled, rounded up. One that cannot be compiled is refused when the

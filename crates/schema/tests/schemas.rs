@@ -162,12 +162,99 @@ fn keywords_that_ask_again_multiply() {
         assert_eq!(paths(&compiled(nested(4)), json!({ "a": 1 })), Vec::<String>::new());
         assert_ne!(paths(&compiled(nested(4)), json!({ "b": 1 })), Vec::<String>::new());
     }
+    // One above a chain asks each link again for each link above it.
+    let chain = |links: usize| (0..links).fold(json!({ "minProperties": 1 }), |inner, _| json!({ "allOf": [inner] }));
+    let chains = |many: usize| json!({ "allOf": vec![chain(27); many], "unevaluatedProperties": false });
+    assert!(refused(chains(30)).1.contains("parts"));
+    compiled(chains(5));
     // Below each other in the value they do not.
     let tree = (0..20).fold(
         json!({ "type": "integer" }),
         |inner, _| json!({ "properties": { "a": inner }, "unevaluatedProperties": false }),
     );
     compiled(tree);
+}
+
+/// Every keyword that holds a schema, alone and beside each that asks again, forty deep: what doubles from level to
+/// level is refused when it is put, and the rest is judged. What the library does more often than we count never ends
+/// here.
+#[test]
+fn no_nest_of_keywords_takes_exponential_time() {
+    const HOLDERS: [&str; 18] = [
+        "additionalProperties",
+        "allOf",
+        "anyOf",
+        "contains",
+        "dependentSchemas",
+        "else",
+        "if",
+        "items",
+        "not",
+        "oneOf",
+        "patternProperties",
+        "prefixItems",
+        "properties",
+        "propertyNames",
+        "then",
+        "unevaluatedItems",
+        "unevaluatedProperties",
+        "$ref",
+    ];
+    const DEPTH: usize = 40;
+    let held = |holder: &str, inner: Value| match holder {
+        "allOf" | "anyOf" | "oneOf" | "prefixItems" => json!([inner]),
+        "dependentSchemas" | "patternProperties" | "properties" => json!({ "a": inner }),
+        _ => inner,
+    };
+    let beside = [
+        json!({}),
+        json!({ "unevaluatedItems": false }),
+        json!({ "unevaluatedProperties": false }),
+        json!({ "unevaluatedItems": { "type": "string" }, "unevaluatedProperties": { "type": "string" } }),
+        json!({ "anyOf": [{}] }),
+        json!({ "if": {} }),
+    ];
+    let nested =
+        |shape: &dyn Fn(Value) -> Value| (0..DEPTH).fold(json!({ "type": "integer" }), |inner, _| shape(inner));
+    let mut values = Vec::new();
+    for leaf in [json!(1), json!("x")] {
+        values.push(nested_value(DEPTH, &leaf, |inner| json!([inner])));
+        values.push(nested_value(DEPTH, &leaf, |inner| json!({ "a": inner })));
+    }
+    let mut judged = 0;
+    for holder in HOLDERS {
+        for beside in &beside {
+            let schema = if holder == "$ref" {
+                references(DEPTH.min(30), beside)
+            } else {
+                nested(&|inner| {
+                    let mut all = beside.clone();
+                    all[holder] = held(holder, inner);
+                    all
+                })
+            };
+            let Ok(schema) = Schema::compile(&Json::new(schema)) else { continue };
+            judged += 1;
+            for value in &values {
+                let _ = schema.violations(&Json::new(value.clone()));
+            }
+        }
+    }
+    assert!(judged > 60, "{judged} of {} were judged", HOLDERS.len() * beside.len());
+}
+
+fn nested_value(depth: usize, leaf: &Value, around: impl Fn(Value) -> Value) -> Value {
+    (0..depth).fold(leaf.clone(), |inner, _| around(inner))
+}
+
+fn references(depth: usize, beside: &Value) -> Value {
+    let mut defs = json!({ "d0": { "type": "integer" } });
+    for level in 0..depth {
+        let mut all = beside.clone();
+        all["$ref"] = json!(format!("#/$defs/d{level}"));
+        defs[format!("d{}", level + 1)] = all;
+    }
+    json!({ "$ref": format!("#/$defs/d{depth}"), "$defs": defs })
 }
 
 /// Of many missing names the library makes a mistake each before the first is heard of.
