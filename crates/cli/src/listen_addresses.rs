@@ -36,10 +36,7 @@ struct Own {
 impl ListenAddresses {
     /// Of the processes of a database.
     pub(crate) fn beside(database: &Path) -> Self {
-        let beside = database.with_extension(LIVE);
-        // A database may be called so itself.
-        let folder = if beside == database { database.with_extension(format!("{LIVE}.{LIVE}")) } else { beside };
-        Self { folder: Some(folder), own: Mutex::default() }
+        Self { folder: Some(crate::wiring::in_folder_of(database, LIVE)), own: Mutex::default() }
     }
 
     /// Says where this process is about to listen. When this returns, every process of the database knows.
@@ -149,6 +146,7 @@ mod tests {
         let folder = |name: &str| ListenAddresses::beside(Path::new(name)).folder.clone().unwrap();
         assert_eq!(folder("d/aetheris.db"), Path::new("d/aetheris.live"));
         assert_eq!(folder("d/aetheris.live"), Path::new("d/aetheris.live.live"));
+        assert_eq!(folder("d/aetheris.sqlite"), Path::new("d/aetheris.sqlite.live"));
     }
 
     #[test]

@@ -18,7 +18,7 @@ use aetheris_store::memory::MemoryStore;
 use aetheris_store::system::System;
 use aetheris_store::vital::Vital;
 use aetheris_store::{ErrorKind, Store, StoreError};
-pub use aetheris_store_sqlite::{Backed, ENDINGS, Progress, Staged, backup, stage};
+pub use aetheris_store_sqlite::{Backed, ENDINGS, Progress, Staged, backup, in_folder_of, stage};
 use aetheris_store_sqlite::{Custody, EXIT_IO, SqliteOptions, SqliteStore};
 use aetheris_worker::{StopSignals, Worker, WorkerOptions};
 use tokio::net::{TcpListener, TcpSocket};
@@ -93,7 +93,7 @@ fn open_database(path: &Path, system: &System, custody: Option<Custody>) -> Resu
         let failed = |error| anyhow::anyhow!("the folder {} cannot be made: {error}", folder.display());
         crate::folder::make(folder).map_err(failed)?;
     }
-    // Whoever meant the one in another folder sees it at once.
+    // Told, for whoever meant a database in another folder.
     let new = custody.is_some() && !path.exists();
     let options = SqliteOptions {
         clock: Arc::clone(&system.clock),

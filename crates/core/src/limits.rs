@@ -29,6 +29,8 @@ pub const JOB_EVENTS_MAX: u64 = 100_000;
 /// bytes as [`crate::json::Json::memory`] has them: whoever goes on with the job has them all. No step starts beyond it,
 /// so that it is exceeded by one step's input and output at most.
 pub const JOB_MEMORY_MAX: usize = 512 * 1024 * 1024;
+/// Turns of a job that follow each other without other tasks of the thread having had theirs.
+pub const TURNS_AT_ONCE: usize = 8;
 /// Most events of one unit of work.
 pub const UNIT_EVENTS_MAX: usize = 128;
 /// Most signals kept for waits that a job has not reached.
@@ -164,6 +166,8 @@ pub const SWEEP_BACKOFF: Span = Span::from_secs(1);
 pub const SWEEP_BACKOFF_MAX: Span = Span::from_secs(60);
 /// Rows that cannot be read of which a process says so once in [`SWEEP_BACKOFF_MAX`]; of further ones it says nothing.
 pub const UNREADABLE_TOLD_MAX: usize = 256;
+/// Most bytes of what should be an id of such a row that are told.
+pub const UNREADABLE_ID_BYTES_TOLD: usize = 32;
 /// Rows that failed of which one sweep knows when to try them again, 100 bytes each; beyond, they are tried at
 /// every pass.
 pub const SWEEP_FAILED_MAX: usize = 10_000;

@@ -107,6 +107,33 @@ impl OpError {
     pub fn is_corrupt(&self) -> bool {
         matches!(self, Self::Corrupt(_)) || matches!(self, Self::Store(error) if error.kind == ErrorKind::Corrupt)
     }
+
+    /// Whether the error is this job's own: the store answers others, and trying again soon would not help.
+    #[must_use]
+    pub const fn is_of_this_job(&self) -> bool {
+        match self {
+            Self::Store(error) => match error.kind {
+                ErrorKind::Corrupt | ErrorKind::Invalid => true,
+                ErrorKind::Full | ErrorKind::Unavailable => false,
+            },
+            Self::AgentNotFound(_)
+            | Self::JobNotFound(_)
+            | Self::InvocationNotFound { .. }
+            | Self::InvalidPayload { .. }
+            | Self::InvalidRequest(_)
+            | Self::WrongCorrelationKey { .. }
+            | Self::WrongWaitType { .. }
+            | Self::JobFinished { .. }
+            | Self::WaitOver(_)
+            | Self::StateConflict(_)
+            | Self::CanStillArrive(_)
+            | Self::NotDue(_)
+            | Self::IdempotencyConflict(_)
+            | Self::PayloadTooLarge(_)
+            | Self::Bound(_)
+            | Self::Corrupt(_) => true,
+        }
+    }
 }
 
 impl From<Illegal> for OpError {

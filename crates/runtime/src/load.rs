@@ -38,18 +38,6 @@ impl Loaded {
             && self.state.status != JobStatus::Paused
     }
 
-    /// Nothing goes on with such a job before it is resumed.
-    ///
-    /// # Errors
-    /// It is one.
-    pub fn refuse_held(&self) -> Result<(), OpError> {
-        if self.is_held_by_row() {
-            let job = self.state.id;
-            return Err(OpError::StateConflict(format!("job {job} is held since a restore: resume it first")));
-        }
-        Ok(())
-    }
-
     /// Folds a history.
     ///
     /// # Errors

@@ -12,7 +12,7 @@ use futures_util::StreamExt;
 use tokio_util::sync::CancellationToken;
 
 use crate::backoff::Backoff;
-use crate::{CONCURRENT_WRITES, SweepOptions, is_rows_own};
+use crate::{CONCURRENT_WRITES, SweepOptions};
 
 /// Takes back expired leases, until told to stop. Its pulse beats with every page.
 pub async fn reclaim_expired(rt: Runtime, options: SweepOptions, pulse: Pulse, stop: CancellationToken) {
@@ -117,7 +117,7 @@ impl Sweep {
                     self.failed.worked(&job);
                 }
                 Ok(Reclaimed::NotHeld) => self.failed.worked(&job),
-                Err(error) if is_rows_own(&error) => drop(self.failed.failed(job, now)),
+                Err(error) if error.is_of_this_job() => drop(self.failed.failed(job, now)),
                 Err(_) => {}
             }
         }

@@ -14,8 +14,6 @@ pub use leases::{reclaim_expired, reclaim_instance, sweep_expired};
 pub use timers::{fire_due, fire_timers};
 
 use aetheris_core::time::Span;
-use aetheris_runtime::OpError;
-use aetheris_store::ErrorKind;
 
 /// How many jobs a sweep writes at once: they share the store's commits.
 const CONCURRENT_WRITES: usize = 64;
@@ -32,32 +30,5 @@ pub struct SweepOptions {
 impl Default for SweepOptions {
     fn default() -> Self {
         Self { leases: Span::from_secs(1), timers: Span::from_secs(1) }
-    }
-}
-
-/// Whether an error is the row's own: the store answers others, and trying again soon would not help.
-#[must_use]
-pub fn is_rows_own(error: &OpError) -> bool {
-    match error {
-        OpError::Store(error) => match error.kind {
-            ErrorKind::Corrupt | ErrorKind::Invalid => true,
-            ErrorKind::Full | ErrorKind::Unavailable => false,
-        },
-        OpError::AgentNotFound(_)
-        | OpError::JobNotFound(_)
-        | OpError::InvocationNotFound { .. }
-        | OpError::InvalidPayload { .. }
-        | OpError::InvalidRequest(_)
-        | OpError::WrongCorrelationKey { .. }
-        | OpError::WrongWaitType { .. }
-        | OpError::JobFinished { .. }
-        | OpError::WaitOver(_)
-        | OpError::StateConflict(_)
-        | OpError::CanStillArrive(_)
-        | OpError::NotDue(_)
-        | OpError::IdempotencyConflict(_)
-        | OpError::PayloadTooLarge(_)
-        | OpError::Bound(_)
-        | OpError::Corrupt(_) => true,
     }
 }

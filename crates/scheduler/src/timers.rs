@@ -12,7 +12,7 @@ use futures_util::StreamExt;
 use tokio_util::sync::CancellationToken;
 
 use crate::backoff::Backoff;
-use crate::{CONCURRENT_WRITES, SweepOptions, is_rows_own};
+use crate::{CONCURRENT_WRITES, SweepOptions};
 
 /// Fires timers when they are due, until told to stop. Its pulse beats with every page.
 pub async fn fire_timers(rt: Runtime, options: SweepOptions, pulse: Pulse, stop: CancellationToken) {
@@ -94,7 +94,7 @@ impl Sweep {
                     self.failed.worked(&(job, timer.clone()));
                     tracing::debug!(%job, %timer, fired, "a timer was due");
                 }
-                Err(error) if is_rows_own(&error) => {
+                Err(error) if error.is_of_this_job() => {
                     if self.failed.failed((job, timer.clone()), now) {
                         tracing::error!(%job, %timer, %error, "a timer could not be fired; it is tried again, less and less often");
                     }

@@ -155,5 +155,12 @@ CREATE TABLE job_labels (
     job BLOB NOT NULL CHECK (length(job) = 16),
     PRIMARY KEY (key, value, job)
 ) STRICT, WITHOUT ROWID;
-INSERT INTO job_labels (key, value, job)
-SELECT label.key, label.value, jobs.id FROM jobs, json_each(jobs.labels) AS label WHERE jobs.labels IS NOT NULL;
+-- Labels that cannot be read are left where they stand: they keep no database from being opened.
+INSERT OR IGNORE INTO job_labels (key, value, job)
+SELECT label.key, label.value, jobs.id
+FROM jobs, json_each(iif(json_valid(jobs.labels), jobs.labels, '{}')) AS label
+WHERE jobs.labels IS NOT NULL AND label.type = 'text';
+
+-- 9. Kept signals: what a payload takes in memory, by its author's estimate, since every look at the job brings it. Those
+-- of before were accepted within the bounds of their time and count as nothing.
+ALTER TABLE inbox ADD COLUMN memory INTEGER NOT NULL DEFAULT 0 CHECK (memory >= 0);

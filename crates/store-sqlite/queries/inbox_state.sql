@@ -1,1 +1,1 @@
-SELECT state, received_at, octet_length(payload) FROM inbox WHERE job = ?1 AND signal = ?2
+SELECT state, received_at, octet_length(payload), memory FROM inbox WHERE job = ?1 AND signal = ?2

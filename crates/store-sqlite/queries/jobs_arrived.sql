@@ -1,1 +1,1 @@
-SELECT num, id FROM jobs WHERE num >= ?1 AND num < ?2 ORDER BY num
+SELECT num, id, listed IS nullif(status, 1) FROM jobs WHERE num >= ?1 AND num < ?2 ORDER BY num

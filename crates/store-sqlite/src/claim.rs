@@ -4,21 +4,24 @@ use std::time::{Duration, Instant};
 
 use aetheris_core::chain::Header;
 use aetheris_core::event::{EncodedEvent, Event, JobClaimed};
-use aetheris_core::hash::Hash;
 use aetheris_core::job::JobStatus;
 use aetheris_core::lease::{Fence, Holder};
 use aetheris_core::limits;
 use aetheris_core::time::Timestamp;
 use aetheris_store::{ClaimIds, ClaimRequest, Claimed, JobRow, StoreError};
-use rusqlite::params;
+use rusqlite::{ErrorCode, params};
 use tokio::sync::oneshot;
 
 use crate::codes::{count, int};
 use crate::error::Trouble;
 use crate::history::{self, Bound, Wanted};
 use crate::queries::{Prepared, Query};
-use crate::rows::{self, RawHistory, Text};
+use crate::rows::{self, RawHistory};
 use crate::tx::Tx;
+use crate::write;
+
+/// What a claimed job's row has new, in bytes.
+const CLAIM_ROW_BYTES: u64 = 96;
 
 /// A claim whose answer is not due yet.
 pub(crate) struct Standing {
@@ -130,15 +133,18 @@ fn take(
     row.updated_at = tx.now;
     let lease_until = holder.lease_until;
     // The event first: where its place is taken, nothing is written yet.
-    if !write_event(tx, num, &header, &event, &hash)? {
-        return set_aside(tx, num, "its row does not fit its events").map(|()| None);
+    match write::insert_event(tx, num, header.seq, &event, fence, &hash) {
+        Ok(()) => {}
+        Err(error) if error.sqlite_error_code() == Some(ErrorCode::ConstraintViolation) => {
+            return set_aside(tx, num, "its row does not fit its events").map(|()| None);
+        }
+        Err(error) => return Err(error.into()),
     }
-    write(tx, num, &row, &holder, before)?;
+    hold(tx, num, &row, &holder, before)?;
     tx.claimed(num);
     row.holder = Some(holder);
     tx.moved(Some(JobStatus::Pending), JobStatus::Running);
-    tx.changes.events += 1;
-    tx.changes.bytes += u64::try_from(event.payload.len()).unwrap_or(0) + 168;
+    tx.changes.bytes += CLAIM_ROW_BYTES;
     tx.changes.written.push((row.id, row.seq));
     let job = row.id;
     // Most histories are short, and bringing them saves a read. Where there was no claim before, no run has asked
@@ -151,40 +157,6 @@ fn take(
         Err(trouble) => return Err(trouble),
     };
     Ok(Some(RawClaim { attempt: ids.attempt, fence, history, job, lease_until, sent_at }))
-}
-
-/// Whether the place of the event was free.
-fn write_event(
-    tx: &mut Tx<'_, '_>,
-    num: i64,
-    header: &Header,
-    event: &EncodedEvent,
-    hash: &Hash,
-) -> Result<bool, Trouble> {
-    let written = tx.sql.run(
-        Query::EventInsert,
-        params![
-            num,
-            int(header.seq),
-            header.kind,
-            header.schema_version,
-            header.fence.generation,
-            header.fence.epoch,
-            tx.now.micros(),
-            &event.id.to_bytes()[..],
-            None::<&[u8]>,
-            &hash.as_bytes()[..],
-            Text(&event.payload),
-        ],
-    );
-    match written {
-        Ok(_) => {
-            tx.changes.rows += 1;
-            Ok(true)
-        }
-        Err(error) if error.sqlite_error_code() == Some(rusqlite::ErrorCode::ConstraintViolation) => Ok(false),
-        Err(error) => Err(error.into()),
-    }
 }
 
 /// A job whose row cannot be read is looked at again later.
@@ -201,7 +173,7 @@ struct Before {
     seq: u64,
 }
 
-fn write(tx: &mut Tx<'_, '_>, num: i64, row: &JobRow, holder: &Holder, before: Before) -> Result<(), Trouble> {
+fn hold(tx: &mut Tx<'_, '_>, num: i64, row: &JobRow, holder: &Holder, before: Before) -> Result<(), Trouble> {
     let params = params![
         int(row.seq),
         &row.head.as_bytes()[..],

@@ -142,35 +142,40 @@ fn check_inbox(tx: &mut Tx<'_, '_>, unit: &UnitOfWork, num: Option<i64>) -> Resu
         return Ok(Kept::default());
     }
     let mut kept = Kept::default();
-    let mut received: Vec<(SignalId, usize)> = Vec::new();
+    let mut received: Vec<(SignalId, Kept)> = Vec::new();
     let mut consumed = Vec::new();
     if let Some(num) = num {
-        let count =
-            |row: &Row<'_>| Ok::<_, Trouble>(Kept { bytes: rows::number(row, 1)?, count: rows::number(row, 0)? });
+        let count = |row: &Row<'_>| {
+            let (bytes, count, memory) = (rows::number(row, 1)?, rows::number(row, 0)?, rows::number(row, 2)?);
+            Ok::<_, Trouble>(Kept { bytes, count, memory })
+        };
         kept = tx.sql.first(Query::InboxCount, [num], count)?.unwrap_or_default();
     }
     for write in &unit.inbox {
         let (InboxWrite::Receive { signal, .. } | InboxWrite::Consume(signal)) = write;
-        let state = |row: &Row<'_>| Ok::<(i64, usize), Trouble>((row.get(0)?, rows::number(row, 2)?));
+        let state = |row: &Row<'_>| {
+            let (bytes, memory) = (rows::number(row, 2)?, rows::number(row, 3)?);
+            Ok::<(i64, Kept), Trouble>((row.get(0)?, Kept { bytes, count: 1, memory }))
+        };
         let stored = match num {
             Some(num) => tx.sql.first(Query::InboxState, params![num, &signal.to_bytes()[..]], state)?,
             None => None,
         };
-        let before = received.iter().find(|(seen, _)| seen == signal).map(|(_, bytes)| *bytes);
+        let before = received.iter().find(|(seen, _)| seen == signal).map(|(_, one)| *one);
         match write {
             InboxWrite::Receive { delivered: false, payload, .. } if stored.is_none() && before.is_none() => {
-                let bytes = payload.canonical().len();
-                received.push((*signal, bytes));
-                kept = Kept { bytes: kept.bytes + bytes, count: kept.count + 1 };
+                let one = Kept::of(payload);
+                received.push((*signal, one));
+                kept = kept.plus(one);
             }
             InboxWrite::Receive { .. } => {}
             InboxWrite::Consume(_) => {
-                let there = stored.filter(|(state, _)| *state == 0).map(|(_, bytes)| bytes).or(before);
-                let Some(bytes) = there.filter(|_| !consumed.contains(signal)) else {
+                let there = stored.filter(|(state, _)| *state == 0).map(|(_, one)| one).or(before);
+                let Some(one) = there.filter(|_| !consumed.contains(signal)) else {
                     return Err(Stop::Answer(CommitError::Failed(rules::not_kept())));
                 };
                 consumed.push(*signal);
-                kept = Kept { bytes: kept.bytes.saturating_sub(bytes), count: kept.count.saturating_sub(1) };
+                kept = kept.less(one);
             }
         }
     }

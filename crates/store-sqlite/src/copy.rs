@@ -7,6 +7,7 @@
 //! A restore makes the copy usable beside the database ([`stage`]): marked as in use, in the next generation, with no
 //! folder. Its unfinished jobs are then held by whoever can fold them, and [`Staged::put_in_place`] changes the names.
 
+use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -25,6 +26,7 @@ use rusqlite::{Connection, OpenFlags, params};
 use crate::codes::Code;
 use crate::error::Trouble;
 use crate::file::{self, JOURNAL, PARTS, Still, WAL, beside, remove, remove_beside};
+use crate::queries::Query;
 use crate::{migrate, open, rows, seen};
 
 /// How long one piece waits for a lock before it is asked for again.
@@ -265,6 +267,8 @@ fn staged(
     let highest = before.into_iter().flatten().fold(own, u32::max);
     let generation =
         highest.checked_add(1).ok_or_else(|| Trouble::Corrupt("there is no next generation".to_owned()))?;
+    // What is derived is derived anew: every job that is open is found by its status, and held.
+    conn.execute("UPDATE jobs SET listed = nullif(status, 1) WHERE listed IS NOT nullif(status, 1)", [])?;
     conn.execute("UPDATE meta SET copied = 0, folder = NULL, opening = NULL, generation = ?1", [generation])?;
     let backed = finished(conn, &path)?;
     Ok(Staged { backed, database: database.to_owned(), generation, held, part, path })
@@ -272,16 +276,14 @@ fn staged(
 
 /// The jobs in a status, and whether their rows can be read.
 fn open_jobs(conn: &Connection, status: JobStatus) -> Result<Vec<(JobId, bool)>, Trouble> {
-    let mut statement = conn.prepare(
-        "SELECT num, seq, generation, epoch, status, head, updated_at, not_before, lease_until, attempt, instance, worker,
-                end_requested, plan_hash, error, waiting, id, agent, agent_version, priority, session, labels, created_at,
-                pause_reason, paused_at
-         FROM jobs WHERE status = ?1 ORDER BY num",
-    )?;
-    let mut rows = statement.query([status.code()])?;
+    let mut jobs = conn.prepare("SELECT num FROM jobs WHERE status = ?1 ORDER BY num")?;
+    let mut row = conn.prepare(Query::JobByNum.sql())?;
+    let mut nums = jobs.query([status.code()])?;
     let mut found = Vec::new();
-    while let Some(row) = rows.next()? {
-        found.push((rows::id_of_job(row)?, rows::job(row).is_ok()));
+    while let Some(num) = nums.next()? {
+        found.push(row.query_row([num.get::<_, i64>(0)?], |row| {
+            Ok(rows::id_of_job(row).map(|id| (id, rows::job(row).is_ok())))
+        })??);
     }
     Ok(found)
 }
@@ -310,6 +312,7 @@ impl Staged {
         for status in JobStatus::OPEN.into_iter().filter(|status| *status != JobStatus::Paused) {
             rest.extend(open_jobs(&tx, status)?);
         }
+        let unreadable: BTreeSet<&JobId> = unreadable.iter().collect();
         for (id, readable) in &rest {
             if *readable && !unreadable.contains(id) {
                 return Err(Trouble::Invalid(format!("{id} can be read and is not held")));

@@ -19,11 +19,11 @@ impl Reads<'_> {
             let sql = &mut reads.sql;
             let end = sql.first(Query::JobsEnd, [], |row| rows::number(row, 0))?.unwrap_or(0);
             let found = sql.all(Query::JobsArrived, params![int(from), int(to)], |row| {
-                Ok::<_, Trouble>((row.get::<_, i64>(0)?, rows::id(row, 1, JobId::from_slice)?))
+                Ok::<_, Trouble>((row.get::<_, i64>(0)?, rows::id(row, 1, JobId::from_slice)?, row.get::<_, bool>(2)?))
             })?;
             let (mut jobs, mut left) = (Vec::with_capacity(found.len()), limits::DOSSIERS_BYTES_MAX);
-            for (num, job) in found {
-                let read = dossier(sql, num, &mut left);
+            for (num, job, listed) in found {
+                let read = if listed { dossier(sql, num, &mut left) } else { Err(unlisted()) };
                 jobs.push(read.map_err(|trouble| Unreadable { error: trouble.at("check"), job }));
                 if left == 0 {
                     let next = u64::try_from(num).unwrap_or(0) + 1;
@@ -33,6 +33,11 @@ impl Reads<'_> {
             Ok(Dossiers { end, jobs, next: to })
         })
     }
+}
+
+/// What no list shows nobody looks after.
+fn unlisted() -> Trouble {
+    Trouble::Corrupt("lists do not find it by its status".to_owned())
 }
 
 fn dossier(sql: &mut Prepared<'_>, num: i64, left: &mut usize) -> Result<Dossier, Trouble> {

@@ -35,6 +35,16 @@ pub(crate) const PARTS: [&str; 3] = [JOURNAL, WAL, SHM];
 /// the folder.
 pub const ENDINGS: [&str; 5] = [JOURNAL, WAL, SHM, CLOCK, TURN];
 
+/// The path of what belongs to a database's folder: `aetheris.seen` for `aetheris.db`. Behind any other name the whole of
+/// it stays, so that two databases never share one.
+#[must_use]
+pub fn in_folder_of(database: &Path, kind: &str) -> PathBuf {
+    if database.extension().is_some_and(|extension| extension == "db") {
+        return database.with_extension(kind);
+    }
+    beside(database, &format!(".{kind}"))
+}
+
 /// What stands at a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Whose {

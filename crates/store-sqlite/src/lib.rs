@@ -81,7 +81,7 @@ mod write;
 mod writer;
 
 pub use copy::{Backed, Progress, Staged, backup, stage};
-pub use file::ENDINGS;
+pub use file::{ENDINGS, in_folder_of};
 pub use open::{EXIT_IO, Fatal, SqliteOptions};
 pub use seen::Custody;
 pub use store::SqliteStore;

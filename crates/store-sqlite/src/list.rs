@@ -51,7 +51,7 @@ impl Reads<'_> {
     }
 
     fn wait(&mut self, row: JobRow) -> Result<WaitRow, Trouble> {
-        let times = passed_over(self.times(&row), "the times of a wait")?;
+        let times = passed_over(self.times(&row), format_args!("since when {} waits", row.id))?;
         let (since, deadline) = times.unwrap_or((row.updated_at, None));
         Ok(WaitRow { deadline, since, row })
     }
@@ -82,8 +82,10 @@ impl Reads<'_> {
                 let more = filter.job.is_none() && calls.len() > limit;
                 for call in calls {
                     let place = DoubtCursor::of(&call);
+                    let (key, job) = (call.key, call.job);
                     // A call whose job cannot be read keeps no other from being listed.
-                    let Some(doubt) = passed_over(reads.doubt(call, filter), "a call in doubt")?.flatten() else {
+                    let what = format_args!("the call {key} of {job}");
+                    let Some(doubt) = passed_over(reads.doubt(call, filter), what)?.flatten() else {
                         after = Some(place);
                         continue;
                     };
@@ -261,7 +263,7 @@ struct Found {
 impl Found {
     fn read(row: &Row<'_>) -> Result<Self, Trouble> {
         let id = rows::id_of_job(row)?;
-        let job = passed_over(rows::job(row), &format!("{id}"))?;
+        let job = passed_over(rows::job(row), id)?;
         Ok(Self { id, row: job.map(|(_, job)| job) })
     }
 }

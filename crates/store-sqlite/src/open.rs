@@ -93,7 +93,7 @@ pub(crate) fn admit(path: &Path) -> Result<Whose, Trouble> {
 pub(crate) fn writer(options: &SqliteOptions, whose: Whose) -> Result<Connection, Trouble> {
     let mut conn = opened(&options.path)?;
     let due = match migrate::is_due(&conn) {
-        // Somebody is at it.
+        // Another process is bringing it up to date.
         Err(trouble) if trouble.is_busy() => true,
         due => due?,
     };

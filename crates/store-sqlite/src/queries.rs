@@ -61,9 +61,9 @@ queries! {
     JobById = "job_by_id";
     JobByNum = "job_by_num";
     JobClaim = "job_claim";
+    JobEnlist = "job_enlist";
     JobHot = "job_hot";
     JobInsert = "job_insert";
-    JobList = "job_list";
     JobNum = "job_num";
     JobRenew = "job_renew";
     JobTouch = "job_touch";

@@ -24,7 +24,7 @@ use crate::history::{self, Bound, Looked};
 use crate::queries::{Prepared, Query};
 use crate::rows::{self, RawEffect};
 use crate::tx::Meta;
-use crate::unreadable::{self, passed_over};
+use crate::unreadable::{self, Which, passed_over};
 
 /// So many parsed documents are kept of each kind.
 const DOCUMENTS_MAX: usize = 256;
@@ -87,7 +87,7 @@ impl Reads<'_> {
 
     pub(crate) fn ahead_in_session(&mut self, job: JobId) -> Result<Option<JobRow>, Trouble> {
         let ahead = self.sql.first(Query::SessionAhead, [&job.to_bytes()[..]], rows::job);
-        Ok(passed_over(ahead, "the job ahead in a session")?.flatten().map(|(_, row)| row))
+        Ok(passed_over(ahead, format_args!("the job ahead of {job} in its session"))?.flatten().map(|(_, row)| row))
     }
 
     pub(crate) fn history(&mut self, job: JobId, full: bool, bound: Bound) -> Result<Looked, Trouble> {
@@ -165,8 +165,9 @@ impl Reads<'_> {
         let key = after.map_or_else(Vec::new, |place| place.key.to_bytes().to_vec());
         unreadable::page((at, key), limit, |(at, key), wanted| {
             self.sql.all(list, params![count(wanted), at, key], |row| {
-                let place = (row.get(13)?, row.get(7)?);
-                Ok((place, passed_over(rows::ledger(row), "a call of the ledger")?))
+                let (at, key): (_, Vec<u8>) = (row.get(13)?, row.get(7)?);
+                let call = passed_over(rows::ledger(row), format_args!("the call {}", Which::Call(&key)))?;
+                Ok(((at, key), call))
             })
         })
     }
@@ -197,7 +198,7 @@ impl Reads<'_> {
                 };
                 let read = |(due, job, timer): (Timestamp, Vec<u8>, String)| {
                     let parsed = rows::parsed_timer(due, &job, &timer).map_err(Trouble::Corrupt);
-                    let parsed = passed_over(parsed, &format!("the timer `{timer}`, which is due,"))?;
+                    let parsed = passed_over(parsed, format_args!("the due timer `{timer}` of {}", Which::Job(&job)))?;
                     Ok((Some((due, job, timer)), parsed))
                 };
                 found.into_iter().map(read).collect()
@@ -214,7 +215,10 @@ impl Reads<'_> {
             let (until, job) = after.map_or((i64::MIN, [0; 16]), |after| (after.until.micros(), after.job.to_bytes()));
             unreadable::page((until, job.to_vec()), limit, |(until, job), wanted| {
                 reads.sql.all(Query::LeasesExpired, params![now.micros(), count(wanted), until, job], |row| {
-                    Ok(((row.get(3)?, row.get(0)?), passed_over(rows::expired(row), "a lease that has expired")?))
+                    let (until, job): (_, Vec<u8>) = (row.get(3)?, row.get(0)?);
+                    let what = format_args!("the expired lease of {}", Which::Job(&job));
+                    let lease = passed_over(rows::expired(row), what)?;
+                    Ok(((until, job), lease))
                 })
             })
         })
@@ -230,7 +234,9 @@ impl Reads<'_> {
         let after = after.map(|after| after.to_bytes().to_vec()).unwrap_or_default();
         unreadable::page(after, limit, |after, wanted| {
             self.sql.all(Query::LeasesOf, params![&instance.to_bytes()[..], count(wanted), after], |row| {
-                Ok((row.get(0)?, passed_over(rows::lease(row), "a job that is held")?))
+                let job: Vec<u8> = row.get(0)?;
+                let lease = passed_over(rows::lease(row), format_args!("the lease of {}", Which::Job(&job)))?;
+                Ok((job, lease))
             })
         })
     }

@@ -22,7 +22,7 @@ use std::time::Duration;
 use rusqlite::{Connection, params};
 
 use crate::error::Trouble;
-use crate::open;
+use crate::{file, open};
 
 /// The file as it is first written: fixed places, so that a number is written over in place.
 const FIRST: &str = "aetheris.seen 1\nfolder  ";
@@ -87,9 +87,7 @@ pub(crate) struct Seen {
 
 /// The file beside a database.
 pub(crate) fn path_of(database: &Path) -> PathBuf {
-    let beside = database.with_extension("seen");
-    // A database may be called so itself.
-    if beside == database { database.with_extension("seen.seen") } else { beside }
+    file::in_folder_of(database, "seen")
 }
 
 impl Seen {
@@ -121,12 +119,16 @@ impl Seen {
         Ok(Self { file, path, told: false, writes: done? })
     }
 
-    /// Notes how far the database has come. Nothing waits for the disk.
+    /// Notes how far the database has come. Nothing waits for the disk. Another process may have noted more: one that
+    /// stood still since its COMMIT does not take that back.
     pub(crate) fn note(&mut self, writes: u64) {
         if writes <= self.writes {
             return;
         }
         self.writes = writes;
+        if noted(&self.file).is_some_and(|noted| noted >= writes) {
+            return;
+        }
         if let Err(error) = put(&self.file, WRITES_AT, &format!("{writes:020}"))
             && !std::mem::replace(&mut self.told, true)
         {
@@ -313,6 +315,13 @@ fn name(id: u128) -> String {
 fn put(file: &File, at: u64, text: &str) -> Result<(), Trouble> {
     file.write_all_at(text.as_bytes(), at)
         .map_err(|e| Trouble::Unavailable(format!("what the folder has seen cannot be written: {e}")))
+}
+
+/// The number that is noted, if it can be read.
+fn noted(file: &File) -> Option<u64> {
+    let mut text = [0; 20];
+    file.read_exact_at(&mut text, WRITES_AT).ok()?;
+    std::str::from_utf8(&text).ok()?.parse().ok()
 }
 
 fn synced(file: &File, path: &Path) -> Result<(), Trouble> {

@@ -63,7 +63,7 @@ pub(crate) struct Tx<'t, 'c> {
     /// The number of the boot clock that was asked for last.
     boot: Option<(BootId, i64)>,
     /// Jobs that this transaction made pending and that nobody has claimed in it.
-    waiting: Vec<i64>,
+    unclaimed: Vec<i64>,
     look: Look,
     mark: Mark,
     mark_wanted: bool,
@@ -81,7 +81,7 @@ impl<'t, 'c> Tx<'t, 'c> {
             now: look.now,
             sql,
             boot: None,
-            waiting: Vec::new(),
+            unclaimed: Vec::new(),
             look,
             mark,
             mark_wanted: false,
@@ -161,18 +161,18 @@ impl<'t, 'c> Tx<'t, 'c> {
 
     /// A job became pending: it is listed if it still is at the end.
     pub(crate) fn arrived(&mut self, num: i64) {
-        self.waiting.push(num);
+        self.unclaimed.push(num);
     }
 
-    /// A job was claimed.
+    /// A job that is claimed here as well stays out of the lists.
     pub(crate) fn claimed(&mut self, num: i64) {
-        self.waiting.retain(|waiting| *waiting != num);
+        self.unclaimed.retain(|unclaimed| *unclaimed != num);
     }
 
-    /// Writes what has changed of the store's own row, and lists whoever waits. COMMIT comes next.
+    /// Lists the jobs that nobody has claimed and writes what has changed of the store's own row. COMMIT comes next.
     pub(crate) fn finish(mut self) -> Result<Changes, Trouble> {
-        for num in std::mem::take(&mut self.waiting) {
-            self.run(Query::JobList, [num])?;
+        for num in std::mem::take(&mut self.unclaimed) {
+            self.run(Query::JobEnlist, [num])?;
         }
         let counted = self.changes.counts.iter().any(|count| *count != 0);
         // The number of the last event tells of a write that has events; of others this row does.

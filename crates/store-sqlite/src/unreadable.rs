@@ -2,9 +2,11 @@
 //! once in a while, however often they are met.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
+use aetheris_core::id::{IdempotencyKey, JobId};
 use aetheris_core::limits;
 
 use crate::error::Trouble;
@@ -13,8 +15,28 @@ use crate::turn::ticks;
 /// What was told of lately, and when.
 static TOLD: Mutex<Option<BTreeMap<String, Instant>>> = Mutex::new(None);
 
+/// Which row cannot be read, for whoever looks for it: bytes that should be an id are told as they are.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Which<'a> {
+    Call(&'a [u8]),
+    Job(&'a [u8]),
+}
+
+impl fmt::Display for Which<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (id, bytes) = match self {
+            Self::Call(bytes) => (IdempotencyKey::from_slice(bytes).map(|key| key.to_string()), bytes),
+            Self::Job(bytes) => (JobId::from_slice(bytes).map(|job| job.to_string()), bytes),
+        };
+        match id {
+            Some(id) => f.write_str(&id),
+            None => bytes.iter().take(limits::UNREADABLE_ID_BYTES_TOLD).try_for_each(|byte| write!(f, "{byte:02x}")),
+        }
+    }
+}
+
 /// A row, or nothing where it cannot be read. Other trouble is an error.
-pub(crate) fn passed_over<T>(read: Result<T, Trouble>, what: &str) -> Result<Option<T>, Trouble> {
+pub(crate) fn passed_over<T>(read: Result<T, Trouble>, what: impl fmt::Display) -> Result<Option<T>, Trouble> {
     match read {
         Ok(read) => Ok(Some(read)),
         Err(Trouble::Corrupt(why)) => {
@@ -47,8 +69,8 @@ pub(crate) fn page<P, T>(
     }
 }
 
-/// Says that a row was passed over, unless that was said of it lately.
-pub(crate) fn tell(what: &str, why: &str) {
+/// Says that a row was passed over, unless it was said a short time ago.
+fn tell(what: impl fmt::Display, why: &str) {
     if is_new(&format!("{what}: {why}"), ticks()) {
         tracing::error!(why, "{what} cannot be read, and is passed over");
     }

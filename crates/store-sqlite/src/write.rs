@@ -1,6 +1,7 @@
 //! The writes of an accepted unit. Each repeats in its statement what the checks have found, but for the moment of a timer.
 
 use aetheris_core::chain::Header;
+use aetheris_core::event::EncodedEvent;
 use aetheris_core::hash::Hash;
 use aetheris_core::id::{AgentName, SessionId};
 use aetheris_core::job::JobStatus;
@@ -11,7 +12,7 @@ use aetheris_core::time::{BootMoment, Span, Timestamp};
 use aetheris_store::{Committed, InboxWrite, LeaseChange, NewJob, UnitOfWork};
 use rusqlite::{ToSql, params};
 
-use crate::codes::{Code, int};
+use crate::codes::{Code, count, int};
 use crate::commit::{Decided, LedgerStep};
 use crate::error::Trouble;
 use crate::queries::Query;
@@ -67,26 +68,39 @@ fn chain(at: Timestamp, unit: &UnitOfWork, decided: &Decided) -> (Vec<Hash>, Aft
 
 fn events(tx: &mut Tx<'_, '_>, unit: &UnitOfWork, decided: &Decided, num: i64, hashes: &[Hash]) -> Result<(), Trouble> {
     let first = decided.before.as_ref().map_or(0, |job| job.seq) + 1;
-    let statement = tx.sql.get(Query::EventInsert)?;
     for ((event, hash), seq) in unit.events.iter().zip(hashes).zip(first..) {
-        statement.execute(params![
-            num,
-            int(seq),
-            event.kind.code(),
-            event.schema_version,
-            decided.fence.generation,
-            decided.fence.epoch,
-            tx.now.micros(),
-            &event.id.to_bytes()[..],
-            // The payload stands here and says its own hash.
-            None::<&[u8]>,
-            &hash.as_bytes()[..],
-            Text(&event.payload),
-        ])?;
-        tx.changes.rows += 1;
-        tx.changes.events += 1;
-        tx.changes.bytes += u64::try_from(event.payload.len()).unwrap_or(0) + EVENT_ROW_BYTES;
+        insert_event(tx, num, seq, event, decided.fence, hash)?;
     }
+    Ok(())
+}
+
+/// Writes one event of a job.
+pub(crate) fn insert_event(
+    tx: &mut Tx<'_, '_>,
+    num: i64,
+    seq: u64,
+    event: &EncodedEvent,
+    fence: Fence,
+    hash: &Hash,
+) -> rusqlite::Result<()> {
+    let row = params![
+        num,
+        int(seq),
+        event.kind.code(),
+        event.schema_version,
+        fence.generation,
+        fence.epoch,
+        tx.now.micros(),
+        &event.id.to_bytes()[..],
+        // The payload stands here and says its own hash.
+        None::<&[u8]>,
+        &hash.as_bytes()[..],
+        Text(&event.payload),
+    ];
+    tx.sql.run(Query::EventInsert, row)?;
+    tx.changes.rows += 1;
+    tx.changes.events += 1;
+    tx.changes.bytes += u64::try_from(event.payload.len()).unwrap_or(0) + EVENT_ROW_BYTES;
     Ok(())
 }
 
@@ -340,11 +354,15 @@ fn inbox(tx: &mut Tx<'_, '_>, unit: &UnitOfWork, num: i64) -> Result<(), Trouble
     for write in &unit.inbox {
         match write {
             InboxWrite::Receive { delivered, key, payload, signal, wait_type } => {
-                let (id, payload) = (signal.to_bytes(), payload.canonical());
+                let id = signal.to_bytes();
                 let wait_type = wait_type.map(Code::code);
                 let at = tx.now.micros();
-                tx.run(Query::InboxInsert, params![&id[..], num, delivered, wait_type, at, key, Text(&payload)])?;
-                tx.changes.bytes += u64::try_from(payload.len() + key.len()).unwrap_or(0) + 32;
+                // What was delivered is brought to nobody again.
+                let memory = if *delivered { 0 } else { count(payload.memory()) };
+                let text = payload.canonical();
+                let row = params![&id[..], num, delivered, wait_type, at, key, Text(&text), memory];
+                tx.run(Query::InboxInsert, row)?;
+                tx.changes.bytes += u64::try_from(text.len() + key.len()).unwrap_or(0) + 32;
             }
             InboxWrite::Consume(signal) => {
                 tx.exactly_one(Query::InboxDeliver, params![num, &signal.to_bytes()[..]])?;

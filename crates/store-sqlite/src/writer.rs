@@ -290,7 +290,7 @@ impl Writer<'_> {
             Ok(()) => {
                 let reached = outcome.changes.reached;
                 self.finish(requests, outcome);
-                // Nobody waits for a note: what is lost of it with the process is only the note.
+                // The note comes after the answers: nobody waits for it, and a kill in between loses the note alone.
                 if let (Some(seen), Some(reached)) = (&mut self.parts.seen, reached) {
                     seen.note(reached);
                 }

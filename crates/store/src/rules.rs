@@ -8,6 +8,7 @@ use aetheris_core::disproof::{self, Disproof, Grounds};
 use aetheris_core::event::EventKind;
 use aetheris_core::id::{IdempotencyKey, JobId, PermitId};
 use aetheris_core::job::JobStatus;
+use aetheris_core::json::Json;
 use aetheris_core::lease::{Fence, Guard, Holder};
 use aetheris_core::ledger::{self, LedgerRefusal, LedgerRow, LedgerStatus, PermitRequest, Settle};
 use aetheris_core::limits;
@@ -178,6 +179,36 @@ pub struct Kept {
     pub bytes: usize,
     /// How many.
     pub count: usize,
+    /// What the payloads take in memory, by [`Json::memory`].
+    pub memory: usize,
+}
+
+impl Kept {
+    /// One signal.
+    #[must_use]
+    pub fn of(payload: &Json) -> Self {
+        Self { bytes: payload.canonical().len(), count: 1, memory: payload.memory() }
+    }
+
+    /// These and others.
+    #[must_use]
+    pub const fn plus(self, other: Self) -> Self {
+        Self {
+            bytes: self.bytes.saturating_add(other.bytes),
+            count: self.count.saturating_add(other.count),
+            memory: self.memory.saturating_add(other.memory),
+        }
+    }
+
+    /// These without others.
+    #[must_use]
+    pub const fn less(self, other: Self) -> Self {
+        Self {
+            bytes: self.bytes.saturating_sub(other.bytes),
+            count: self.count.saturating_sub(other.count),
+            memory: self.memory.saturating_sub(other.memory),
+        }
+    }
 }
 
 /// The bounds. `seq` is the place of the last event before the unit.
@@ -211,6 +242,9 @@ pub fn bounds(unit: &UnitOfWork, seq: u64, kept: Kept) -> Result<(), Refusal> {
     }
     if kept.bytes > limits::KEPT_SIGNAL_BYTES_MAX {
         return bound(limits::KEPT_SIGNAL_BYTES_MAX, "bytes of kept signals");
+    }
+    if kept.memory > limits::KEPT_SIGNAL_MEMORY_MAX {
+        return bound(limits::KEPT_SIGNAL_MEMORY_MAX, "bytes of memory of kept signals");
     }
     Ok(())
 }
@@ -460,7 +494,7 @@ mod tests {
             assert_eq!(bounds(&grows(), seq, Kept::default()), Err(of_job.clone()));
             assert_eq!(bounds(&many(1), seq, Kept::default()), Ok(()));
         }
-        let kept = |count, bytes| bounds(&unit(vec![]), 0, Kept { bytes, count });
+        let kept = |count, bytes| bounds(&unit(vec![]), 0, Kept { bytes, count, memory: 0 });
         let many = Refusal::Bound { bound: 1_000, what: "kept signals" };
         assert_eq!(kept(limits::KEPT_SIGNALS_MAX, 0), Ok(()));
         assert_eq!(kept(limits::KEPT_SIGNALS_MAX + 1, 0), Err(many.clone()));
@@ -469,6 +503,10 @@ mod tests {
         assert_eq!(kept(1, limits::KEPT_SIGNAL_BYTES_MAX), Ok(()));
         assert_eq!(kept(1, limits::KEPT_SIGNAL_BYTES_MAX + 1), Err(large.clone()));
         assert_eq!(kept(1, usize::MAX), Err(large));
+        let kept = |memory| bounds(&unit(vec![]), 0, Kept { bytes: 1, count: 1, memory });
+        let heavy = Refusal::Bound { bound: 134_217_728, what: "bytes of memory of kept signals" };
+        assert_eq!(kept(limits::KEPT_SIGNAL_MEMORY_MAX), Ok(()));
+        assert_eq!(kept(limits::KEPT_SIGNAL_MEMORY_MAX + 1), Err(heavy));
     }
 
     fn evidence(outcome: Json) -> Evidence {

@@ -76,6 +76,22 @@ fn a_timer_row_that_no_event_set() {
     is_found(B7, &story, &facts);
 }
 
+/// A restore holds by its row what it cannot read, and a build that can read it says nothing against it. A pause that an
+/// operator is said to have made needs its event.
+#[test]
+fn a_job_that_a_restore_holds_by_its_row() {
+    let mut story = whole();
+    story.events.truncate(story.place(EventKind::WaitCompleted) - 1);
+    let mut facts = story.facts();
+    let wrong = |facts: &JobFacts| report(facts, &story.witness, &story.history).violated().contains(&B7);
+    assert!(facts.row.holder.take().is_some() && !wrong(&story.facts()));
+    facts.row.status = JobStatus::Paused;
+    facts.row.paused = Some((PauseReason::Restored, at(300)));
+    assert!(!wrong(&facts));
+    facts.row.paused = Some((PauseReason::Operator, at(300)));
+    assert!(wrong(&facts));
+}
+
 #[test]
 fn an_acknowledged_job_or_signal_that_is_gone() {
     let job = JobId::from_u128(8);

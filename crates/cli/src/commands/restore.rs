@@ -130,8 +130,8 @@ async fn hold(staged: &Staged, system: System, out: &Out) -> Result<(usize, Vec<
 async fn hold_page(rt: &Runtime, page: &JobPage) -> Result<Vec<(JobId, Option<Held>)>, Error> {
     let holds = page.jobs.iter().map(|row| async {
         match rt.hold_restored(row.id).await {
-            Err(error) if aetheris_scheduler::is_rows_own(&error) => {
-                tracing::warn!(job = %row.id, %error, "the job cannot be read");
+            Err(error) if error.is_of_this_job() => {
+                tracing::warn!(job = %row.id, %error, "the job cannot be held by an event");
                 Ok((row.id, None))
             }
             held => held.map(|held| (row.id, Some(held))),

@@ -61,22 +61,8 @@ impl Runtime {
         mut decide: impl FnMut(&Loaded, Draft) -> Result<Plan<T>, OpError>,
     ) -> Result<T, OpError> {
         for _ in 0..limits::CONFLICT_RETRIES_MAX {
-            let loaded = Loaded::read(self.store.as_ref(), job).await?;
+            let loaded = self.look(job).await?;
             let draft = Draft::new(loaded.state.clone(), guard, loaded.checkpoint_seq);
-            if loaded.is_held_by_row() {
-                if !matches!(purpose, Purpose::Pause | Purpose::Cancel) {
-                    loaded.refuse_held()?;
-                }
-                // What its row says is made true first.
-                if let Plan::Write(draft, _) = self.held(&loaded, draft)? {
-                    match self.send(&draft, Purpose::Pause).await {
-                        Ok(_) | Err(WriteError::Refused(Refusal::Sequence { .. })) => continue,
-                        Err(WriteError::Refused(refusal)) => return Err(refusal.into()),
-                        Err(WriteError::Failed(error) | WriteError::Unknown(error)) => return Err(error.into()),
-                    }
-                }
-                continue;
-            }
             let (draft, answer) = match decide(&loaded, draft)? {
                 Plan::Answer(answer) => return Ok(answer),
                 Plan::Write(draft, answer) => (draft, answer),
@@ -98,7 +84,27 @@ impl Runtime {
                 Err(WriteError::Failed(error) | WriteError::Unknown(error)) => return Err(error.into()),
             }
         }
-        Err(OpError::StateConflict(format!("job {job} keeps changing; try again")))
+        Err(too_busy(job))
+    }
+
+    /// Reads a job from outside a run. One that a restore has held by its row alone, as its events could not be read
+    /// then, is first held by an event: what its row says is true before anything is decided.
+    async fn look(&self, job: JobId) -> Result<Loaded, OpError> {
+        for _ in 0..limits::CONFLICT_RETRIES_MAX {
+            let loaded = Loaded::read(self.store.as_ref(), job).await?;
+            if !loaded.is_held_by_row() {
+                return Ok(loaded);
+            }
+            let draft = Draft::new(loaded.state.clone(), Guard::Outside, loaded.checkpoint_seq);
+            let Plan::Write(draft, _) = self.held(&loaded, draft)? else { return Ok(loaded) };
+            match self.send(&draft, Purpose::Pause).await {
+                Ok(_) if draft.state().status.is_terminal() => run::note_end(draft.state()),
+                Ok(_) | Err(WriteError::Refused(Refusal::Sequence { .. })) => {}
+                Err(WriteError::Refused(refusal)) => return Err(refusal.into()),
+                Err(WriteError::Failed(error) | WriteError::Unknown(error)) => return Err(error.into()),
+            }
+        }
+        Err(too_busy(job))
     }
 
     async fn send(&self, draft: &Draft, purpose: Purpose) -> Result<Committed, WriteError> {
@@ -138,6 +144,10 @@ impl Runtime {
         draft.release();
         Ok(())
     }
+}
+
+fn too_busy(job: JobId) -> OpError {
+    OpError::StateConflict(format!("job {job} keeps changing; try again"))
 }
 
 /// Whether a held job is to end. A pause that was asked for gives way to an end.

@@ -9,7 +9,7 @@ use aetheris_core::signal::{self, Incoming, Meets, Upcoming};
 use aetheris_core::step::StepStatus;
 use aetheris_core::{limits, state::JobState};
 use aetheris_expr::Texts;
-use aetheris_store::{InboxWrite, KeptSignal, Purpose, Refusal, UnitOfWork};
+use aetheris_store::{InboxWrite, Purpose, Refusal, UnitOfWork};
 
 use crate::Runtime;
 use crate::draft::{self, Draft, WriteError};
@@ -58,8 +58,7 @@ impl Runtime {
         }
         let id = SignalId::from_u128(self.system.ids.ordered());
         for _ in 0..limits::CONFLICT_RETRIES_MAX {
-            let loaded = Loaded::read(self.store.as_ref(), job).await?;
-            loaded.refuse_held()?;
+            let loaded = self.look(job).await?;
             let plan = match loaded.state.plan {
                 Some(plan) => Some(self.plans.get(self.store.as_ref(), plan.hash).await?),
                 None => None,
@@ -90,7 +89,6 @@ impl Runtime {
                     if let Some(answer) = kept_before(&loaded, &incoming) {
                         return Ok(answer);
                     }
-                    room_for(&loaded.kept, &incoming)?;
                     let unit = || self.keeping(&loaded.state, &incoming, id);
                     aetheris_fault::sometimes!(SignalKept);
                     draft::write(self.store.as_ref(), unit).await.map(|_| SignalAnswer::Kept { payload_matches: true })
@@ -170,17 +168,6 @@ fn kept_before(loaded: &Loaded, incoming: &Signal) -> Option<SignalAnswer> {
     let anew = aetheris_fault::planted!("second-signal-wins");
     let mut kept = loaded.kept.iter().filter(|kept| !anew && kept.key == incoming.correlation_key);
     kept.next().map(|kept| SignalAnswer::Kept { payload_matches: kept.payload.hash() == incoming.payload.hash() })
-}
-
-/// Every look at the job brings what is kept for it.
-fn room_for(kept: &[KeptSignal], incoming: &Signal) -> Result<(), OpError> {
-    let max = limits::KEPT_SIGNAL_MEMORY_MAX;
-    let all = kept.iter().map(|kept| &kept.payload).chain([&incoming.payload]).map(Json::memory).sum::<usize>();
-    if all <= max {
-        return Ok(());
-    }
-    let bound = u64::try_from(max).unwrap_or(u64::MAX);
-    Err(Refusal::Bound { bound, what: "bytes of memory of kept signals" }.into())
 }
 
 fn receive(incoming: &Signal, signal: SignalId, delivered: bool) -> InboxWrite {

@@ -237,7 +237,7 @@ impl<'r> Run<'r> {
             }
             // A turn may have computed for as long as its templates are allowed to, and who writes may have been answered
             // without waiting.
-            if self.writes == written || turn.is_multiple_of(TURNS_AT_ONCE) {
+            if self.writes == written || turn.is_multiple_of(limits::TURNS_AT_ONCE) {
                 tokio::task::yield_now().await;
             }
         }
@@ -481,8 +481,6 @@ fn unwritten(effect: &NewEffect) -> EffectRow {
     EffectRow { at: Timestamp::default(), key: effect.key, permit: effect.permit, result: effect.result.clone() }
 }
 
-/// Turns of a job that follow each other without other tasks of the thread having had theirs.
-const TURNS_AT_ONCE: usize = 8;
 /// The most facts that one turn adds to a draft before it writes.
 const EVENTS_OF_ONE_TURN_MAX: usize = 16;
 /// The pause before a store that failed is asked again.

@@ -168,7 +168,7 @@ async fn plan_of(app: &App, hash: Option<Hash>) -> Result<Option<Arc<CompiledPla
     match app.runtime().plans.get(app.store(), hash).await {
         Ok(plan) => Ok(Some(plan)),
         Err(error) if error.is_corrupt() => {
-            tracing::debug!(%error, "a plan of a list cannot be read");
+            tracing::warn!(plan = %hash, %error, "a plan cannot be read, and what is listed is told without it");
             Ok(None)
         }
         Err(error) => Err(error.into()),

@@ -33,6 +33,9 @@ fn first_schema(folder: &Folder) {
         )
         .unwrap();
     }
+    // Labels, and what cannot be read as such.
+    conn.execute("UPDATE jobs SET labels = '{\"team\":\"a\"}' WHERE status = 4", []).unwrap();
+    conn.execute("UPDATE jobs SET labels = 'nonsense' WHERE status = 5", []).unwrap();
 }
 
 fn job(status: i64) -> u128 {
@@ -54,7 +57,10 @@ async fn a_database_of_the_first_schema_opens_and_says_what_it_said() {
         JobStatus::Cancelled,
     ];
     assert_eq!(store.status().await.unwrap().jobs, old.into_iter().map(|status| (status, 1)).collect());
-    for (number, status) in (0i64..).zip(old) {
+    let label = Some(("team".to_owned(), "a".to_owned()));
+    let labelled = store.jobs(JobFilter { label, limit: 9, ..JobFilter::default() }).await.unwrap().jobs;
+    assert_eq!(labelled.iter().map(|row| row.status).collect::<Vec<_>>(), [JobStatus::Completed]);
+    for (number, status) in (0i64..).zip(old).filter(|(_, status)| *status != JobStatus::Failed) {
         let row = store.job(JobId::from_u128(job(number))).await.unwrap().unwrap();
         assert_eq!((row.status, row.seq, row.paused, row.holder.is_some()), (status, 2, None, number == 1));
         let filter = JobFilter { statuses: vec![status], limit: 9, ..JobFilter::default() };

@@ -107,6 +107,17 @@ async fn labels_that_cannot_be_read_keep_no_other_job_from_being_found_by_its_la
     }
 }
 
+/// What no list shows is found by whoever checks every row.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_that_lists_do_not_find_is_found_by_the_check() {
+    let (fixture, hand) = opened().await;
+    let [lost, other] = [fixture.pending().await, fixture.pending().await];
+    hand.execute("UPDATE jobs SET listed = NULL WHERE id = ?1", [&lost.to_bytes()[..]]).unwrap();
+    let found = fixture.store().dossiers(0, 64).await.unwrap().jobs;
+    assert_eq!(found[0].as_ref().unwrap_err().job, lost);
+    assert_eq!(found[1].as_ref().unwrap().row.id, other);
+}
+
 /// All jobs, newest first, by pages of a size.
 async fn listed(fixture: &Fixture, limit: usize) -> Vec<JobId> {
     let (mut found, mut before) = (Vec::new(), None);

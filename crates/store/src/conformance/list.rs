@@ -124,6 +124,7 @@ macro_rules! conformance_list {
                 j6_the_events_of_a_job_are_bounded,
                 j6_kept_signals_are_bounded,
                 j6_kept_bytes_are_bounded,
+                j6_the_memory_of_kept_signals_is_bounded,
                 j6_a_result_of_nothing_is_a_result,
             }
             fencing {

@@ -213,6 +213,27 @@ pub async fn j6_kept_signals_are_bounded(f: Fixture) {
     assert_eq!(f.store().history(job, false).await.unwrap().unwrap().kept.len(), limits::KEPT_SIGNALS_MAX);
 }
 
+/// In one unit and in many: whoever sends at once has seen nothing kept.
+pub async fn j6_the_memory_of_kept_signals_is_bounded(f: Fixture) {
+    let job = f.pending().await;
+    let heavy = || Json::new(json!(vec![json!({ "a": 1 }); 60_000]));
+    let most = (limits::KEPT_SIGNAL_MEMORY_MAX / heavy().memory()) as u128;
+    let outside = |write: Vec<InboxWrite>| {
+        let mut unit = UnitOfWork::new(f.ids.event(), job, Purpose::Signal, Guard::Outside);
+        unit.inbox = write;
+        unit
+    };
+    let bound = limits::KEPT_SIGNAL_MEMORY_MAX as u64;
+    let refusal = Refusal::Bound { bound, what: "bytes of memory of kept signals" };
+    assert_eq!(f.refused(outside((0..=most).map(|n| receive(n, heavy())).collect())).await, refusal);
+    for n in 1..=most {
+        f.ok(outside(vec![receive(n, heavy())])).await;
+    }
+    assert_eq!(f.refused(outside(vec![receive(most + 1, heavy())])).await, refusal);
+    f.ok(outside(vec![receive(most + 1, json!("small").into())])).await;
+    f.ok(outside(vec![InboxWrite::Consume(SignalId::from_u128(1)), receive(most + 2, heavy())])).await;
+}
+
 pub async fn j6_kept_bytes_are_bounded(f: Fixture) {
     let job = f.pending().await;
     let large = || Json::new(serde_json::Value::String("x".repeat(limits::PAYLOAD_BYTES_MAX - 2)));

@@ -227,7 +227,7 @@ impl Tables {
 /// What is kept with a unit that adds to it.
 fn check_inbox(unit: &UnitOfWork, job: Option<&Job>) -> Result<rules::Kept, CommitError> {
     let known = |signal| job.is_some_and(|job| job.inbox.iter().any(|row| row.signal.signal == signal));
-    let size = |kept: &KeptSignal| (kept.signal, kept.payload.canonical().len());
+    let size = |kept: &KeptSignal| (kept.signal, rules::Kept::of(&kept.payload));
     let mut kept: Vec<_> = job.map(|job| job.kept().map(size).collect()).unwrap_or_default();
     let mut adds = false;
     for write in &unit.inbox {
@@ -236,7 +236,7 @@ fn check_inbox(unit: &UnitOfWork, job: Option<&Job>) -> Result<rules::Kept, Comm
             InboxWrite::Receive { delivered: false, signal, payload, .. }
                 if !known(*signal) && at(*signal).is_none() =>
             {
-                kept.push((*signal, payload.canonical().len()));
+                kept.push((*signal, rules::Kept::of(payload)));
                 adds = true;
             }
             InboxWrite::Receive { .. } => {}
@@ -245,8 +245,8 @@ fn check_inbox(unit: &UnitOfWork, job: Option<&Job>) -> Result<rules::Kept, Comm
             }
         }
     }
-    let all = rules::Kept { bytes: kept.iter().map(|(_, bytes)| bytes).sum(), count: kept.len() };
-    Ok(if adds { all } else { rules::Kept::default() })
+    let none = rules::Kept::default();
+    Ok(if adds { kept.into_iter().fold(none, |all, (_, one)| all.plus(one)) } else { none })
 }
 
 impl Job {
