@@ -113,17 +113,14 @@ pub enum AfterNo {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ResolveRequest {
-    /// Why, for whoever reads the history.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<schema::Note>)]
-    pub note: Option<String>,
+    /// How it is known, for whoever reads the history.
+    #[schema(value_type = schema::Note)]
+    pub note: String,
     /// The answer.
     pub outcome: Outcome,
-    /// The permit that was looked at, as the in-doubt list has it. An answer about an earlier one is refused
-    /// with `state_conflict`; without it the answer is taken for whichever permit is in doubt when it arrives.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<u32>)]
-    pub permit: Option<u32>,
+    /// The permit that was looked at, as the in-doubt list has it. An answer about an earlier one is refused with
+    /// `state_conflict`: it would be taken for a call that nobody has looked at.
+    pub permit: u32,
     /// With `did_not_happen`: the other side now refuses this permit of this key and every earlier one. The answer
     /// counts at once then.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

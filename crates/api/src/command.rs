@@ -12,9 +12,9 @@ use crate::jobs::WaitingView;
 use crate::shell::word;
 use crate::waits::WaitView;
 
-/// What stands for a result and for a note in commands that a person completes. As it is, neither is accepted.
+/// What stands for a result in a command that a person completes. As it is, it is not accepted.
 pub const RESULT: &str = "{RESULT}";
-/// See [`RESULT`].
+/// What stands for a note there, likewise.
 pub const HOW_YOU_KNOW: &str = "{HOW YOU KNOW}";
 
 /// A command to paste. Its text begins with `aetheris`; [`Command::line`] takes another beginning.
@@ -55,6 +55,8 @@ pub enum Command<'a> {
     },
     /// Shows what a job did.
     Trace(JobId),
+    /// Lists the calls that the ends of their jobs left unresolved.
+    Unresolved,
     /// Checks what is stored of a job.
     Verify(JobId),
     /// Follows a job to its end.
@@ -91,6 +93,7 @@ impl Command<'_> {
                 format!("signal {end}{job} {} {}", word(key), word(&payload(*schema)))
             }
             Self::Trace(job) => format!("trace {job}"),
+            Self::Unresolved => "in-doubt --unresolved".to_owned(),
             Self::Verify(job) => format!("verify {job}"),
             Self::Watch(job) => format!("watch {job}"),
             Self::Why(job) => format!("why {job}"),

@@ -103,7 +103,7 @@ pub struct JobErrorView {
 pub struct WaitingView {
     /// What a signal must name.
     pub correlation_key: Option<String>,
-    /// When the wait ends by itself. In lists of jobs it is left out.
+    /// When the wait ends by itself. In lists of jobs it is always `null`: the job and the list of waits have it.
     #[schema(value_type = Option<schema::Time>)]
     pub deadline: Option<Timestamp>,
     /// Whether it waits for the answer to a doubt, which no signal gives.
@@ -117,7 +117,7 @@ pub struct WaitingView {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<schema::Any>)]
     pub schema: Option<Json>,
-    /// Since when. In lists of jobs it is left out.
+    /// Since when. In lists of jobs it is always `null`: the job and the list of waits have it.
     #[serde(default)]
     #[schema(value_type = Option<schema::Time>)]
     pub since: Option<Timestamp>,
@@ -196,7 +196,7 @@ pub struct JobView {
     /// Higher is earlier.
     #[serde(default)]
     pub priority: i32,
-    /// The answer; `null` until it is there.
+    /// The answer; absent until it is there; `null` is an answer like any other.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "Json::present")]
     #[schema(value_type = schema::Any)]
     pub result: Option<Json>,

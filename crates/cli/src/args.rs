@@ -25,8 +25,9 @@ Start here:
   aetheris demo                a refund, with a real kill -9 in the middle
   aetheris init greeter        a working agent, its configuration, and the commands to try it
 
-Exit codes: 0 done · 1 the job failed · 2 usage · 3 not found · 4 conflict · 5 server unreachable
-            6 a check found something wrong · 7 still running after --timeout";
+Exit codes: 0 done · 1 the job failed, or the command could not do its work · 2 usage · 3 not found · 4 conflict
+            5 server unreachable · 6 a check found something wrong · 7 still running after --timeout
+            70 a part of a server or worker stopped unexpectedly · 130 interrupted by Ctrl-C";
 
 /// The arguments of one call of the program.
 #[derive(Debug, Parser)]
@@ -152,8 +153,9 @@ pub enum Command {
     Cancel(Job),
     /// Hold a job still until it is resumed
     #[command(after_help = "Example:\n  aetheris pause JOB\n\n\
-        A job that a worker holds is let go when the calls that have left have ended. What arrives meanwhile is kept:\n\
-        signals, timers and answers to doubts count, and the job's deadline still ends it.")]
+        No new step starts. An at_most_once call that is under way is waited for; every other call is dropped and\n\
+        made again after the resume. What arrives meanwhile is kept: signals, timers and answers to doubts count,\n\
+        and the job's deadline still ends it.")]
     Pause(Job),
     /// Let a paused job go on, or all that a restore has held
     #[command(after_help = "Examples:\n  aetheris resume JOB\n  aetheris resume --all-restored --agent refund")]

@@ -114,6 +114,11 @@ impl Out {
         self.say(&safe::lines(line));
     }
 
+    /// Shows on stderr what a renderer has made, whose parts are clean: its colours stay.
+    pub fn aside(&self, rendered: &str) {
+        self.say(rendered.trim_end());
+    }
+
     /// Says something that is not to be overlooked.
     pub fn warn(&self, line: &str) {
         self.say(&self.style.paint(Tone::Attention, &safe::lines(line)));

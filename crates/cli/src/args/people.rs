@@ -73,7 +73,7 @@ pub struct Resolve {
     /// The invocation, as the list names it; not needed where the job has one call in doubt
     #[arg(value_name = "INVOCATION")]
     pub invocation: Option<String>,
-    /// The permit that you looked at, as the list names it; the one in doubt now without it
+    /// The permit that you looked at, as the list names it; without it, the one in doubt now
     #[arg(long, value_name = "NUMBER")]
     pub permit: Option<u32>,
     /// The call had its effect
@@ -92,7 +92,7 @@ pub struct Resolve {
     #[arg(long, value_name = "WHAT", value_enum, conflicts_with = "happened")]
     pub then: Option<Then>,
     /// How you know; kept with the job
-    #[arg(long, value_name = "TEXT", default_value = "")]
+    #[arg(long, value_name = "TEXT", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub note: String,
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use aetheris_api::{AgentList, AgentPut};
+use aetheris_api::{AgentList, AgentPut, AgentView};
 use aetheris_core::agent::Agent;
 
 use super::Context;
@@ -53,6 +53,8 @@ async fn put(files: &[PathBuf], context: &Context) -> Result<Exit, Error> {
         return Ok(Exit::CheckFailed);
     }
     let client = context.client()?;
+    let known =
+        if context.out.json { Vec::new() } else { client.get::<AgentList>(&["api", "agents"], &[]).await?.body.agents };
     let mut answers = Vec::new();
     for file in files {
         let Ok(Good { agent, text }) = file.parsed else { continue };
@@ -60,10 +62,9 @@ async fn put(files: &[PathBuf], context: &Context) -> Result<Exit, Error> {
         if context.out.json {
             answers.push(answer.json()?);
         } else {
-            let what = if answer.status == 201 { "created" } else { "put" };
             let put = &answer.body;
-            let hash = put.hash.to_string();
-            context.out.line(&format!("{} version {} {what}, {}", put.agent, put.version, cut(&hash, 13)))?;
+            let before = known.iter().find(|agent| agent.agent == put.agent);
+            context.out.line(&format!("{} version {} {}", put.agent, put.version, became(put, before)))?;
         }
     }
     match answers.as_slice() {
@@ -72,6 +73,21 @@ async fn put(files: &[PathBuf], context: &Context) -> Result<Exit, Error> {
         several => context.out.value(&several)?,
     }
     Ok(Exit::Done)
+}
+
+/// What became of the agent of a file.
+fn became(put: &AgentPut, before: Option<&AgentView>) -> String {
+    let hash = |hash: aetheris_core::hash::Hash| cut(&hash.to_string(), 13);
+    match before {
+        None => format!("created, {}", hash(put.hash)),
+        Some(before) if before.hash == put.hash => format!("unchanged, {}", hash(put.hash)),
+        Some(before) => format!(
+            "replaced version {}, {} by {}: jobs that were sent before go on with their own",
+            before.version,
+            hash(before.hash),
+            hash(put.hash)
+        ),
+    }
 }
 
 async fn list(context: &Context) -> Result<Exit, Error> {

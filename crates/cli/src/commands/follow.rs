@@ -79,9 +79,11 @@ fn print_end(job: &JobView, show: Show, context: &Context) -> Result<(), Error> 
         let result = job.result.as_ref().map_or(&serde_json::Value::Null, |result| result.value());
         return context.out.line(&render::json_page(result, 0));
     }
-    let end = render::jobs::ending(job, style).unwrap_or_else(|| format!("{}\n", style.job(job.status)));
+    let told = job.error.is_some() || job.status == JobStatus::Completed;
+    let head = if told { String::new() } else { format!("{}\n", style.job(job.status)) };
+    let end = head + &render::jobs::ending(job, &context.program(), style).unwrap_or_default();
     if show == Show::Result {
-        context.out.note(end.trim_end());
+        context.out.aside(&end);
         return Ok(());
     }
     context.out.text(&end)
@@ -287,7 +289,7 @@ fn event_or_note(news: News, client: &Client, context: &Context) -> Option<Event
 
 fn say_wait(job: &JobView, waiting: &aetheris_api::WaitingView, context: &Context) {
     let text = render::jobs::wait(job, waiting, &context.program(), context.out.style, context.now());
-    context.out.note(text.trim_end());
+    context.out.aside(&text);
 }
 
 /// Whether a line-by-line watch tells of events of a kind: what happens to steps, and to the job as a

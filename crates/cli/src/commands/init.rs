@@ -19,10 +19,10 @@ const CONFIG: &str = include_str!("../../init/aetheris.yaml");
 /// The agent's name where nobody gives one.
 const NAME: &str = "greeter";
 
-/// Writes both files into a folder, which is made where it is not there. A file that is there stays.
+/// Writes both files into a folder, which is made where it is not there. A configuration that is there stays and is used.
 ///
 /// # Errors
-/// The name is no agent's, a file is there already, or the folder cannot be written.
+/// The name is no agent's, its file is there already, or the folder cannot be written.
 pub(super) fn run(given: &args::Init, context: &Context) -> Result<Exit, Error> {
     let name = given.name.as_deref().unwrap_or(NAME);
     let agent = AGENT.replace("NAME", name);
@@ -31,34 +31,42 @@ pub(super) fn run(given: &args::Init, context: &Context) -> Result<Exit, Error> 
     }
     let folder = given.dir.clone().unwrap_or_else(|| PathBuf::from(name));
     let files = [(folder.join(format!("{name}.yaml")), agent.as_str()), (folder.join("aetheris.yaml"), CONFIG)];
-    if let Some((path, _)) = files.iter().find(|(path, _)| path.exists()) {
-        return Err(Error::Conflict(format!("{} exists: nothing was written", path.display())));
+    let [(agent_path, _), (config, _)] = &files;
+    if agent_path.exists() {
+        return Err(Error::Conflict(format!("{} exists: nothing was written", agent_path.display())));
     }
+    // A second agent of a folder goes with the configuration that is there.
+    let kept = config.exists();
     let cannot = |path: &Path, error| Error::Other {
         message: format!("{} cannot be written: {error}", path.display()),
         exit: Exit::Failed,
     };
     std::fs::create_dir_all(&folder).map_err(|error| cannot(&folder, error))?;
-    for (path, text) in &files {
+    for (path, text) in files.iter().take(if kept { 1 } else { 2 }) {
         // Whoever made it meanwhile keeps it.
         let made = std::fs::File::create_new(path).and_then(|mut file| file.write_all(text.as_bytes()));
         made.map_err(|error| cannot(path, error))?;
     }
     if context.out.json {
-        let files: Vec<&PathBuf> = files.iter().map(|(path, _)| path).collect();
+        let files: Vec<&PathBuf> = files.iter().take(if kept { 1 } else { 2 }).map(|(path, _)| path).collect();
         context.out.value(&serde_json::json!({ "agent": name, "files": files }))?;
         return Ok(Exit::Done);
     }
-    context.out.text(&told(name, &folder, context))?;
+    context.out.text(&told(name, &folder, kept, context))?;
     Ok(Exit::Done)
 }
 
 /// The commands, each on a line to copy.
-fn told(name: &str, folder: &Path, context: &Context) -> String {
+fn told(name: &str, folder: &Path, kept: bool, context: &Context) -> String {
     let dim = |text: &str| context.out.style.paint(Tone::Dim, text);
+    let made = if kept {
+        format!("made {name}.yaml beside the aetheris.yaml that is there")
+    } else {
+        format!("made {name}.yaml and aetheris.yaml")
+    };
     let enter = format!("cd {}", word(&folder.display().to_string()));
     format!(
-        "made {name}.yaml and aetheris.yaml in {}\n\n\
+        "{made} in {}\n\n\
          {}\n  {enter}\n  aetheris dev --config aetheris.yaml --agent {name}.yaml\n\n\
          {}\n  {enter}\n  JOB=$(aetheris send {name} '{{\"name\": \"Ada\"}}')\n  aetheris show $JOB\n  \
          aetheris signal $JOB approve-$JOB '{{\"approved\": true}}'\n  aetheris watch $JOB\n",

@@ -45,7 +45,8 @@ pub(super) async fn list(given: &args::Jobs, context: &Context) -> Result<Exit, 
         }
         jobs.extend(page.body.jobs);
         cursor = page.body.next_cursor;
-        if !given.all || cursor.is_none() {
+        // A page of jobs that cannot be read is empty, and more may follow.
+        if cursor.is_none() || !(given.all || jobs.is_empty()) {
             break;
         }
     }

@@ -20,8 +20,7 @@ pub(super) async fn pause(job: &str, context: &Context) -> Result<Exit, Error> {
     }
     let line = match answer.body.end_requested {
         Some(_) => {
-            "pause requested: no new step starts; the worker holding the job lets it go once its calls have ended"
-                .to_owned()
+            "pause requested: no new step starts; an at_most_once call that is under way is waited for".to_owned()
         }
         None => format!("{job} is {}", context.out.style.job(answer.body.status)),
     };

@@ -114,55 +114,62 @@ async fn doubts(client: &Client, filter: Option<(&str, &str)>, raw: bool) -> Res
 
 /// The invocation that is answered, and its permit that is in doubt now: an answer that is held up on its
 /// way is not to be taken for a later one.
-async fn call_in_doubt(given: &args::Resolve, context: &Context) -> Result<(String, Option<u32>), Error> {
-    if let (Some(invocation), Some(_)) = (&given.invocation, given.permit) {
-        return Ok((invocation.clone(), given.permit));
+async fn call_in_doubt(given: &args::Resolve, context: &Context) -> Result<(String, u32), Error> {
+    if let (Some(invocation), Some(permit)) = (&given.invocation, given.permit) {
+        return Ok((invocation.clone(), permit));
     }
-    let of_job = Some(("job", given.job.as_str()));
-    let listed = doubts(&context.client()?, of_job, false).await?;
-    let calls: Vec<_> = listed.calls.iter().filter(|call| call.job_id.to_string() == given.job).collect();
-    match (&given.invocation, calls.as_slice()) {
-        (Some(invocation), calls) => {
-            let permit = calls.iter().find(|call| call.invocation.to_string() == *invocation).map(|call| call.permit);
-            Ok((invocation.clone(), permit))
-        }
-        (None, [only]) => Ok((only.invocation.to_string(), Some(given.permit.unwrap_or(only.permit)))),
-        (None, []) => call_of_the_past(given, context).await,
-        (None, several) => {
+    let listed = doubts(&context.client()?, Some(("job", given.job.as_str())), false).await?;
+    let open = listed.calls.iter().filter(|call| call.job_id.to_string() == given.job);
+    let mut calls: Vec<Call> = open.map(Call::of).collect();
+    if calls.is_empty() {
+        calls = calls_of_the_past(given, context).await?;
+    }
+    calls.retain(|call| given.invocation.as_ref().is_none_or(|named| *named == call.invocation));
+    match calls.as_slice() {
+        [Call { invocation, permit, .. }] => Ok((invocation.clone(), given.permit.unwrap_or(*permit))),
+        [] => Err(Error::Other { message: format!("no such call of {} is in doubt", given.job), exit: Exit::NotFound }),
+        several => {
             let names: Vec<String> =
-                several.iter().map(|call| format!("  {} {}", call.invocation, call.node_id)).collect();
+                several.iter().map(|call| format!("  {} {}", call.invocation, call.node)).collect();
             Err(Error::Usage(format!("{} has several calls in doubt: name one of\n{}", given.job, names.join("\n"))))
         }
     }
 }
 
-/// The one call that the job's end left unresolved, or whose doubt a person has answered before: the same answer is
+/// A call that can be answered.
+struct Call {
+    invocation: String,
+    node: String,
+    permit: u32,
+}
+
+impl Call {
+    fn of(view: &InDoubtView) -> Self {
+        Self { invocation: view.invocation.to_string(), node: view.node_id.to_string(), permit: view.permit }
+    }
+}
+
+/// The calls that the job's end left unresolved, or whose doubt a person has answered before: the same answer is
 /// accepted again.
-async fn call_of_the_past(given: &args::Resolve, context: &Context) -> Result<(String, Option<u32>), Error> {
+async fn calls_of_the_past(given: &args::Resolve, context: &Context) -> Result<Vec<Call>, Error> {
     let client = context.client()?;
     let query = [("job", given.job.as_str()), ("unresolved", "true")];
     let left = client.get::<InDoubtList>(&["api", "in-doubt"], &query).await?.body.invocations;
-    let left = left.iter().map(|call| (call.invocation.to_string(), call.permit));
     let trace = client.get::<TraceView>(&["api", "jobs", &given.job, "trace"], &[]).await?.body;
     let answered = trace.steps.iter().filter_map(|step| {
         let invocation = step.tool.as_ref()?.invocation?.to_string();
         let by_person = |doubt: &&TraceDoubt| doubt.resolved_by.as_deref() == Some("operator");
-        Some((invocation, step.doubts.iter().rev().find(by_person)?.permit))
+        let permit = step.doubts.iter().rev().find(by_person)?.permit;
+        Some(Call { invocation, node: step.node_id.to_string(), permit })
     });
-    let mut newest = BTreeMap::new();
-    for (invocation, permit) in left.chain(answered) {
-        let known = newest.entry(invocation).or_insert(permit);
-        *known = permit.max(*known);
-    }
-    let calls: Vec<(String, u32)> = newest.into_iter().collect();
-    match calls.as_slice() {
-        [(invocation, permit)] => Ok((invocation.clone(), Some(given.permit.unwrap_or(*permit)))),
-        [] => Err(Error::Other { message: format!("no call of {} is in doubt", given.job), exit: Exit::NotFound }),
-        several => {
-            let names: Vec<String> = several.iter().map(|(invocation, _)| format!("  {invocation}")).collect();
-            Err(Error::Usage(format!("{} had several calls in doubt: name one of\n{}", given.job, names.join("\n"))))
+    let mut newest: BTreeMap<String, Call> = BTreeMap::new();
+    for call in left.iter().map(Call::of).chain(answered) {
+        match newest.get(&call.invocation) {
+            Some(known) if known.permit >= call.permit => {}
+            Some(_) | None => drop(newest.insert(call.invocation.clone(), call)),
         }
     }
+    Ok(newest.into_values().collect())
 }
 
 async fn resolve(given: &args::Resolve, context: &Context) -> Result<Exit, Error> {
@@ -175,7 +182,7 @@ async fn resolve(given: &args::Resolve, context: &Context) -> Result<Exit, Error
     let result = given.result.as_deref().map(|text| payload::read_json(text, std::io::stdin())).transpose()?;
     let (invocation, permit) = call_in_doubt(given, context).await?;
     let request = ResolveRequest {
-        note: Some(given.note.clone()).filter(|note| !note.is_empty()),
+        note: given.note.clone(),
         outcome: if given.happened { Outcome::Happened } else { Outcome::DidNotHappen },
         permit,
         refused: given.refused,

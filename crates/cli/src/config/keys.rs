@@ -97,7 +97,7 @@ pub(super) const KEYS: &[Key] = &[
     unset("versions.execution", Kind::Text),
     key("versions.mismatch", Kind::Choice { known: &["warn"], not_yet: &["strict", "migrate"] }, "warn"),
     key("log.format", Kind::Choice { known: &["text", "json"], not_yet: &[] }, "text"),
-    unset("log.filter", Kind::Text),
+    unset("log.filter", Kind::LogFilter),
 ];
 
 /// What stands at a place of the format.

@@ -30,6 +30,8 @@ pub(super) enum Kind {
     HostNames,
     /// An http or https URL.
     Url,
+    /// What is logged, as `info,aetheris_worker=debug`.
+    LogFilter,
     /// Text that is not empty.
     Text,
     /// A key of the format for something that this build does not have.
@@ -59,6 +61,11 @@ pub(super) fn read(kind: Kind, value: &Value) -> Result<Value, Refusal> {
         Kind::EnvNames => list(value, env_name),
         Kind::HostNames => list(value, host_name),
         Kind::Url => url(&text(value)?).map(Value::from),
+        Kind::LogFilter => {
+            let filter = text(value)?;
+            crate::logging::understood(&filter)?;
+            Ok(Value::from(filter))
+        }
         Kind::Text => text(value).map(Value::from),
         Kind::NotYet { what } => Err(format!("{what} is not supported yet by this build: remove the key")),
     }

@@ -121,7 +121,29 @@ fn filter(
         (0, None, Some(text)) => (text, "log.filter"),
         (0, None, None) => (default, "default"),
     };
-    EnvFilter::try_new(text).map_err(|error| Error::Usage(format!("{place}: `{text}` is not a log filter: {error}")))
+    understood(text)
+        .and_then(|()| EnvFilter::try_new(text).map_err(|error| error.to_string()))
+        .map_err(|error| Error::Usage(format!("{place}: `{text}` is not a log filter: {error}")))
+}
+
+/// A word that is no level would be taken for the name of a module of which everything is logged, and nothing of the
+/// rest: whoever has mistyped `info` would have no log.
+///
+/// # Errors
+/// What is wrong.
+pub fn understood(text: &str) -> Result<(), String> {
+    const LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];
+    let is_level = |word: &str| LEVELS.iter().any(|level| level.eq_ignore_ascii_case(word));
+    for part in text.split(',').map(str::trim) {
+        let word = part.rsplit_once('=').map_or(part, |(_, level)| level);
+        if !is_level(word) {
+            let levels = LEVELS.join(", ");
+            return Err(format!(
+                "`{word}` is no level: expected one of {levels}, or MODULE=LEVEL, separated by commas"
+            ));
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -137,6 +159,13 @@ mod tests {
         assert_eq!(shown(filter(1, Some("debug"), None, "info").unwrap()), "info");
         let error = filter(0, Some("a=b=c"), None, "info").unwrap_err().to_string();
         assert!(error.starts_with("AETHERIS_LOG: `a=b=c` is not a log filter"), "{error}");
+        for mistyped in ["inof", "info,aetheris_worker=debg", "inf,,=x", "info,aetheris_worker", ""] {
+            let error = filter(0, None, Some(mistyped), "info").unwrap_err().to_string();
+            assert!(error.contains("is no level: expected one of error, warn"), "{error}");
+        }
+        for fine in ["off", "INFO", "info, aetheris_worker=debug", "warn,hyper::client=trace"] {
+            filter(0, None, Some(fine), "info").unwrap();
+        }
     }
 
     #[test]

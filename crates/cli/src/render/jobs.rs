@@ -6,6 +6,7 @@ use aetheris_api::{Command, JobView, PausedView, TraceStep, UsageView, WaitingVi
 use aetheris_core::event::{EndCause, PauseReason};
 use aetheris_core::id::JobId;
 use aetheris_core::plan::WaitType;
+use aetheris_core::step::StepStatus;
 
 use super::safe::one_line;
 use super::{Now, Style, Table, Tone, Values, clock, coarse, json_page, steps, wrap};
@@ -96,7 +97,7 @@ pub fn page(job: &JobView, beside: &Beside, program: &str, style: Style, now: No
     if let Some(waiting) = &job.waiting {
         text.push_str(&format!("\n{}", wait(job, waiting, program, style, now)));
     }
-    if let Some(end) = ending(job, style) {
+    if let Some(end) = ending(job, program, style) {
         text.push_str(&format!("\n{end}"));
     }
     text
@@ -179,9 +180,23 @@ pub fn wait(job: &JobView, waiting: &WaitingView, program: &str, style: Style, n
     text
 }
 
-/// How a job ended, if it has.
+/// How a job ended, if it has, and whether it left a call in doubt: nobody would look for it otherwise.
 #[must_use]
-pub fn ending(job: &JobView, style: Style) -> Option<String> {
+pub fn ending(job: &JobView, program: &str, style: Style) -> Option<String> {
+    let steps = job.steps.iter().flatten();
+    let doubt = steps.filter(|(_, step)| step.status == StepStatus::InDoubt).count() > 0
+        || job.error.as_ref().is_some_and(|error| error.code == "in_doubt_unresolved");
+    let doubt = (doubt && job.status.is_terminal()).then(|| {
+        let what = style.paint(Tone::Attention, "a call is in doubt still: it may have happened");
+        format!("{what}\n  see: {}\n", Command::Unresolved.line(program))
+    });
+    match (end(job, style), doubt) {
+        (None, None) => None,
+        (end, doubt) => Some([end, doubt].into_iter().flatten().collect()),
+    }
+}
+
+fn end(job: &JobView, style: Style) -> Option<String> {
     if let Some(error) = &job.error {
         let node = error.node_id.as_ref().map(|node| format!(" at {node}")).unwrap_or_default();
         let head = style.paint(Tone::Bad, &format!("failed{node}: {}", error.code));

@@ -6,6 +6,7 @@ use aetheris_api::{JobView, StepView, TraceStep};
 use aetheris_core::id::NodeId;
 use aetheris_core::job::JobStatus;
 use aetheris_core::step::StepStatus;
+use aetheris_core::time::Timestamp;
 
 use super::{Now, Style, Tone, Values, cut, elapsed, width};
 
@@ -24,8 +25,10 @@ pub struct Line {
     what: String,
     step: StepView,
     note: String,
-    /// Whether it has begun and stands still with its job.
-    held: bool,
+    /// How its job is.
+    job: JobStatus,
+    /// When its job ended, if it has: nothing takes longer than that.
+    over: Option<Timestamp>,
 }
 
 impl Line {
@@ -49,8 +52,8 @@ pub fn lines(job: &JobView, plan: &[TraceStep]) -> Vec<Line> {
             let (place, planned) = places.get(node).copied().unzip();
             let what = planned.map(what).unwrap_or_default();
             let note = planned.map(note).unwrap_or_default();
-            let held = job.status == JobStatus::Paused && step.status == StepStatus::Running;
-            (place, Line { node: node.clone(), what, step: step.clone(), note, held })
+            let over = job.status.is_terminal().then_some(job.updated_at);
+            (place, Line { node: node.clone(), what, step: step.clone(), note, job: job.status, over })
         })
         .collect();
     lines.sort_by(|(a_place, a), (b_place, b)| {
@@ -74,6 +77,26 @@ fn note(step: &TraceStep) -> String {
     }
 }
 
+/// How a step is, by the sign and in words, as its job is: in one that stands still or has ended nothing runs.
+pub(super) fn standing(step: StepStatus, job: JobStatus) -> (StepStatus, String) {
+    match step {
+        StepStatus::Running if job == JobStatus::Paused => (StepStatus::Pending, "paused".to_owned()),
+        StepStatus::Pending if job.is_terminal() => (StepStatus::Skipped, "not run".to_owned()),
+        StepStatus::Running | StepStatus::Retrying | StepStatus::Waiting if job.is_terminal() => {
+            (StepStatus::Skipped, format!("{} when the job ended", step.as_str()))
+        }
+        StepStatus::InDoubt if job.is_terminal() => (StepStatus::InDoubt, "in doubt still".to_owned()),
+        StepStatus::Pending
+        | StepStatus::Running
+        | StepStatus::Retrying
+        | StepStatus::Waiting
+        | StepStatus::InDoubt
+        | StepStatus::Completed
+        | StepStatus::Failed
+        | StepStatus::Skipped => (step, step.as_str().replace('_', " ")),
+    }
+}
+
 /// The list, one line a step, indented, with its values below it where they are known.
 #[must_use]
 pub fn render(lines: &[Line], values: &Values, style: Style, now: Now) -> String {
@@ -83,20 +106,12 @@ pub fn render(lines: &[Line], values: &Values, style: Style, now: Now) -> String
     let (nodes, whats) = (column(|line| line.node.as_str()).min(third), column(|line| &line.what).min(third));
     let mut text = String::new();
     for line in lines {
-        let shown = if line.held { StepStatus::Pending } else { line.step.status };
+        let (shown, words) = standing(line.step.status, line.job);
         let tone = Style::step(shown);
-        let status = match line.step.status {
-            StepStatus::Completed => "",
-            StepStatus::Running if line.held => "paused",
-            StepStatus::Pending
-            | StepStatus::Running
-            | StepStatus::Retrying
-            | StepStatus::Waiting
-            | StepStatus::InDoubt
-            | StepStatus::Failed
-            | StepStatus::Skipped => line.step.status.as_str(),
-        };
-        let took = if line.held { String::new() } else { elapsed(line.step.started_at, line.step.finished_at, now) };
+        let status = if line.step.status == StepStatus::Completed { "" } else { &words };
+        let held = line.job == JobStatus::Paused && line.step.status == StepStatus::Running;
+        let ended = line.step.finished_at.or(line.over);
+        let took = if held { String::new() } else { elapsed(line.step.started_at, ended, now) };
         let tries = if line.step.attempt > 1 { format!("try {}", line.step.attempt) } else { String::new() };
         let node = padded(&cut(line.node.as_str(), nodes), nodes);
         let what = padded(&cut(&line.what, whats), whats);

@@ -6,8 +6,8 @@ use super::{Style, Tone, cut, width};
 
 /// Between two columns.
 const GAP: &str = "  ";
-/// Fewest columns of a cell of free text in a row.
-const FREE_MIN: usize = 12;
+/// Fewest columns of a cell of free text in a row: what is cut shorter says nothing to whoever has to decide by it.
+const FREE_MIN: usize = 40;
 /// Columns before what follows a row's first cell where the row is a paragraph.
 const INDENT: usize = 2;
 
@@ -155,9 +155,9 @@ mod tests {
     #[test]
     fn free_text_gives_way_first() {
         let expected = "JOB                             KEY          REASON
-job_01M7XZ5CJ7E4WSJSS650N53FT6  approve-A-1  a refund of 20 EUR for somebody wh…
+job_01M7XZ5CJ7E4WSJSS650N53FT6  approve-A-1  a refund of 20 EUR for somebody who has…
 ";
-        assert_eq!(at(80), expected);
+        assert_eq!(at(85), expected);
         let whole = sample().render(Style::default());
         assert!(whole.contains("somebody who has waited long\n") && at(120) == whole, "{whole}");
     }

@@ -3,8 +3,10 @@
 
 use aetheris_api::{TraceAttempt, TraceDoubt, TraceStep, TraceView};
 use aetheris_core::event::Source;
+use aetheris_core::job::JobStatus;
 
 use super::safe::one_line;
+use super::steps::standing;
 use super::{Now, Style, Table, Tone, Values, clock, elapsed, flow, width, wrap};
 
 /// The whole trace.
@@ -19,7 +21,7 @@ pub fn page(trace: &TraceView, values: &Values, style: Style, now: Now) -> Strin
     let names = trace.steps.iter().map(|step| width(step.node_id.as_str())).max().unwrap_or(0);
     let mut before: Option<&TraceStep> = None;
     for step in &trace.steps {
-        text.push_str(&format!("{}\n", headline(step, before, names, style, now)));
+        text.push_str(&format!("{}\n", headline(trace, step, before, names, style, now)));
         for (line, tone) in details(step, now) {
             let line = wrap(&one_line(&line), style.columns, 4, 6);
             text.push_str(&format!("    {}\n", tone.map_or_else(|| line.clone(), |tone| style.paint(tone, &line))));
@@ -58,8 +60,19 @@ fn runs(trace: &TraceView, style: Style, now: Now) -> String {
 }
 
 /// A step on one line. What it comes after is said where that is not simply the step before.
-fn headline(step: &TraceStep, before: Option<&TraceStep>, names: usize, style: Style, now: Now) -> String {
-    let tone = Style::step(step.status);
+fn headline(
+    trace: &TraceView,
+    step: &TraceStep,
+    before: Option<&TraceStep>,
+    names: usize,
+    style: Style,
+    now: Now,
+) -> String {
+    let (shown, words) = standing(step.status, trace.status);
+    let tone = Style::step(shown);
+    // Nothing takes longer than the last run of a job that has ended or stands still.
+    let still = trace.status.is_terminal() || trace.status == JobStatus::Paused;
+    let over = trace.runs.iter().filter_map(|run| run.ended_at).max().filter(|_| still);
     let source = match (&step.ended_by, step.source) {
         (Some(by), _) => format!("ended by {by}"),
         (None, Some(Source::Executed)) => Source::Executed.as_str().to_owned(),
@@ -71,15 +84,15 @@ fn headline(step: &TraceStep, before: Option<&TraceStep>, names: usize, style: S
     let parts = [
         style.paint(Tone::Strong, &format!("{:names$}", step.node_id.as_str())),
         style.paint(Tone::Dim, &what(step)),
-        style.paint(tone, &step.status.as_str().replace('_', " ")),
-        elapsed(step.started_at, step.finished_at, now),
+        style.paint(tone, &words),
+        elapsed(step.started_at, step.finished_at.or(over), now),
         style.paint(Tone::Dim, &source),
         style.paint(Tone::Dim, &after),
     ];
     let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
     let columns = style.columns.map(|columns| columns.saturating_sub(2));
     let parts = flow(&parts, "  ", columns, 4);
-    format!("{} {parts}", style.paint(tone, Style::glyph(step.status)))
+    format!("{} {parts}", style.paint(tone, Style::glyph(shown)))
 }
 
 /// What else is to be said of a step.
@@ -96,7 +109,9 @@ fn details(step: &TraceStep, now: Now) -> Vec<(String, Option<Tone>)> {
         lines.extend(step.attempts.iter().map(|attempt| (attempt_line(attempt, now), Some(Tone::Dim))));
     }
     lines.extend(step.doubts.iter().map(|doubt| (doubt_line(doubt), Some(Tone::Attention))));
-    if let Some(error) = &step.error {
+    // The last try has said it, if there was one.
+    let told = step.attempts.last().and_then(|attempt| attempt.error.as_ref());
+    if let Some(error) = step.error.as_ref().filter(|error| told != Some(error)) {
         lines.push((format!("{}: {}", error.code, error.message), Some(Tone::Bad)));
     }
     lines

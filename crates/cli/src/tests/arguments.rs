@@ -76,9 +76,10 @@ fn what_cannot_be_right_is_refused_with_exit_2() {
     assert!(refused("jobs --limit 0").contains("1..=500"));
     assert!(refused("jobs --limit 5 --all").contains("--all"));
     assert!(refused("watsh job_1").contains("watch"));
-    assert!(refused("in-doubt resolve J I").contains("--happened"));
-    assert!(refused("in-doubt resolve J I --happened --did-not-happen").contains("cannot be used with"));
-    assert!(refused("in-doubt resolve J I --did-not-happen --result 1").contains("--result"));
+    assert!(refused("in-doubt resolve J I --note n").contains("--happened"));
+    assert!(refused("in-doubt resolve J I --happened").contains("--note"));
+    assert!(refused("in-doubt resolve J I --happened --did-not-happen --note n").contains("cannot be used with"));
+    assert!(refused("in-doubt resolve J I --did-not-happen --result 1 --note n").contains("--result"));
     assert!(refused("dev --data x --ephemeral").contains("--ephemeral"));
     assert!(refused("check-consistency --data d --config f").contains("cannot be used with"));
     assert!(refused("serve").contains("--config"));

@@ -7,7 +7,7 @@ use axum::routing::{get, post, put};
 use serde_json::{Value, json};
 
 use super::samples::{JOB, KEY, event, hash, job, job_with, sse, step, trace, waiting};
-use super::server::{run, run_on, serve};
+use super::server::{run, run_in_colours, run_on, serve};
 use crate::exit::Exit;
 
 fn job_route(job: Value) -> Router {
@@ -147,6 +147,13 @@ async fn send_wait_of_a_failed_job_is_exit_1() {
     assert_eq!(ran.exit(), Exit::Failed);
     assert_eq!(ran.stdout, "");
     assert!(ran.stderr.contains("failed at pay: permanent\n  it broke"), "{}", ran.stderr);
+    // What is painted stays painted, and what others wrote is clean all the same.
+    let painted = run_in_colours(&url, &["send", "refund", "hi", "--wait"]).await;
+    assert!(painted.stderr.contains("\u{1b}[31mfailed"), "{:?}", painted.stderr);
+    let error = json!({ "code": "permanent", "message": "it \u{1b}[2Jbroke", "node_id": "pay" });
+    let url = serve(sent(job_route(job_with("failed", json!({ "error": error }))))).await;
+    let painted = run_in_colours(&url, &["send", "refund", "hi", "--wait"]).await;
+    assert!(!painted.stderr.contains("\u{1b}[2J"), "{:?}", painted.stderr);
 }
 
 #[tokio::test]
@@ -527,7 +534,7 @@ async fn an_answer_that_was_given_before_is_given_again_without_its_invocation()
     let trace = trace(vec![step]).to_string();
     let resolve = |body: Bytes| async move {
         let body: Value = serde_json::from_slice(&body).unwrap();
-        assert_eq!(body, json!({ "outcome": "happened", "permit": 2 }));
+        assert_eq!(body, json!({ "outcome": "happened", "permit": 2, "note": "seen" }));
         let answer = json!({ "invocation": KEY, "outcome": "happened", "status": "completed" });
         (StatusCode::OK, answer.to_string())
     };
@@ -536,7 +543,7 @@ async fn an_answer_that_was_given_before_is_given_again_without_its_invocation()
         .route("/api/jobs/{id}/trace", get(move || async move { trace }))
         .route("/api/jobs/{id}/in-doubt/{invocation}", post(resolve));
     let url = serve(routes).await;
-    let ran = run(&url, &["in-doubt", "resolve", JOB, "--happened"]).await;
+    let ran = run(&url, &["in-doubt", "resolve", JOB, "--happened", "--note", "seen"]).await;
     assert_eq!(ran.exit(), Exit::Done, "{:?}", ran.ended.err());
     assert!(ran.stdout.starts_with("recorded before: it happened, with result null"), "{}", ran.stdout);
 }
@@ -568,7 +575,7 @@ async fn a_call_that_was_left_unresolved_is_found_and_hinted_at() {
     assert!(ran.stderr.contains("aetheris in-doubt --unresolved"), "{}", ran.stderr);
     let ran = run(&url, &["in-doubt", "--unresolved"]).await;
     assert!(ran.stdout.contains("nothing is called") && !ran.stdout.contains("called again"), "{}", ran.stdout);
-    let ran = run(&url, &["in-doubt", "resolve", JOB, "--did-not-happen"]).await;
+    let ran = run(&url, &["in-doubt", "resolve", JOB, "--did-not-happen", "--note", "asked"]).await;
     assert_eq!(ran.exit(), Exit::Done, "{:?}", ran.ended.err());
 }
 

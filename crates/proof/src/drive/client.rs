@@ -154,12 +154,11 @@ impl Client {
         let (_, list) = self.ask(&Method::GET, "/api/in-doubt", None, None).await?;
         let all = list["invocations"].as_array().cloned().unwrap_or_default();
         let wanted = job.to_string();
-        let Some(key) =
-            all.iter().find(|row| row["job_id"] == wanted.as_str()).and_then(|row| row["invocation"].as_str())
-        else {
-            return Ok(());
-        };
-        let body = json!({"outcome": "happened", "result": {"by": "operator"}, "note": "seen"}).to_string();
+        let Some(row) = all.iter().find(|row| row["job_id"] == wanted.as_str()) else { return Ok(()) };
+        let Some(key) = row["invocation"].as_str() else { return Ok(()) };
+        let answer =
+            json!({"outcome": "happened", "result": {"by": "operator"}, "note": "seen", "permit": row["permit"]});
+        let body = answer.to_string();
         let (status, answer) =
             self.ask(&Method::POST, &format!("/api/jobs/{job}/in-doubt/{key}"), Some(&body), None).await?;
         anyhow::ensure!(status.is_success() || status == StatusCode::CONFLICT, "resolve of {job}: {status} {answer}");

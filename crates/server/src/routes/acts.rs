@@ -74,8 +74,9 @@ pub(super) async fn cancel(State(app): State<Shared>, JobPath(job): JobPath, par
 
 /// Pause a job
 ///
-/// At once where nobody holds it; else its holder is asked to let it go when its calls have ended. A signal, a timer or
-/// an answer to a doubt is recorded while it is paused, and its deadline still ends it.
+/// At once where nobody holds it; else its holder is asked to let it go: it waits for an `at_most_once` call that is under
+/// way and drops every other, which is made again after the resume. A signal, a timer or an answer to a doubt is
+/// recorded while it is paused, and its deadline still ends it.
 #[utoipa::path(post, path = "/api/jobs/{id}/pause", tag = "jobs", operation_id = "pause_job",
     params(("id" = String, Path, description = "The job's id")),
     responses(
@@ -134,7 +135,7 @@ pub(super) async fn resolve(
     params.finish()?;
     let request: ResolveRequest = body.read()?;
     let outcome = request.outcome;
-    let (happened, permit) = (happened(&request)?, request.permit);
+    let (happened, permit) = (happened(&request)?, Some(request.permit));
     if request.refused && outcome == Outcome::Happened {
         return Err(Failure::invalid("refused: belongs to `did_not_happen`"));
     }
@@ -143,8 +144,7 @@ pub(super) async fn resolve(
         (_, None | Some(AfterNo::Retry)) => Then::Retry,
         (_, Some(AfterNo::Fail)) => Then::Fail,
     };
-    let resolution =
-        Resolution { happened, note: request.note.unwrap_or_default(), permit, refused: request.refused, then };
+    let resolution = Resolution { happened, note: request.note, permit, refused: request.refused, then };
     let code = match app.runtime().resolve(job, invocation, resolution).await? {
         Resolved::Recorded => StatusCode::ACCEPTED,
         Resolved::Already => StatusCode::OK,

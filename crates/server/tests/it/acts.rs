@@ -80,9 +80,9 @@ async fn the_doubts_of_one_job_can_be_asked_for_and_an_answer_names_its_permit()
     assert_eq!(nobody.is(200)["invocations"], serde_json::json!([]));
     bed.get("/api/in-doubt?job=x").await.problem(400, "invalid_request");
     let path = format!("/api/jobs/{job}/in-doubt/{key}");
-    let other = r#"{"outcome": "happened", "permit": 7}"#;
+    let other = r#"{"outcome": "happened", "note": "", "permit": 7}"#;
     assert!(bed.call("POST", &path, other).await.problem(409, "state_conflict").contains("permit 7"));
-    let yes = format!(r#"{{"outcome": "happened", "permit": {permit}}}"#);
+    let yes = format!(r#"{{"outcome": "happened", "note": "", "permit": {permit}}}"#);
     bed.call("POST", &path, yes).await.is(202);
 }
 
@@ -91,7 +91,7 @@ async fn did_not_happen_is_accepted_after_the_deadline_only() {
     let bed = Bed::with_agents().await;
     let (job, key) = bed.doubted().await;
     let path = format!("/api/jobs/{job}/in-doubt/{key}");
-    let no = r#"{"outcome": "did_not_happen", "note": "looked"}"#;
+    let no = r#"{"outcome": "did_not_happen", "note": "looked", "permit": 1}"#;
     let early = bed.call("POST", &path, no).await;
     // The deadline, and what settles after it.
     assert!(early.problem(409, "too_early").contains("2026-11-21T09:02:00"), "{}", early.text);
@@ -106,7 +106,8 @@ async fn did_not_happen_is_accepted_after_the_deadline_only() {
     );
     // The same answer again changes nothing; another one contradicts it.
     assert_eq!(bed.call("POST", &path, no).await.is(200)["outcome"], "did_not_happen");
-    bed.call("POST", &path, r#"{"outcome": "happened"}"#).await.problem(409, "state_conflict");
+    let yes = r#"{"outcome": "happened", "note": "", "permit": 1}"#;
+    bed.call("POST", &path, yes).await.problem(409, "state_conflict");
 }
 
 #[tokio::test]
@@ -115,14 +116,14 @@ async fn that_the_other_side_refuses_the_call_is_accepted_at_once() {
     let (job, key) = bed.doubted().await;
     let path = format!("/api/jobs/{job}/in-doubt/{key}");
     for (body, says) in [
-        (r#"{"outcome": "happened", "refused": true}"#, "refused: belongs to"),
-        (r#"{"outcome": "happened", "then": "fail"}"#, "then: what happened"),
+        (r#"{"outcome": "happened", "note": "", "permit": 1, "refused": true}"#, "refused: belongs to"),
+        (r#"{"outcome": "happened", "note": "", "permit": 1, "then": "fail"}"#, "then: what happened"),
         (r#"{"outcome": "did_not_happen", "then": "wait"}"#, "unknown variant"),
     ] {
         let reply = bed.call("POST", &path, body).await;
         assert!(reply.problem(400, "invalid_request").contains(says), "{}", reply.text);
     }
-    let refused = r#"{"outcome": "did_not_happen", "refused": true, "then": "fail"}"#;
+    let refused = r#"{"outcome": "did_not_happen", "note": "", "permit": 1, "refused": true, "then": "fail"}"#;
     assert_eq!(bed.call("POST", &path, refused).await.is(202)["status"], "pending");
     let steps = bed.get(&format!("/api/jobs/{job}")).await;
     assert_eq!(steps.is(200)["steps"]["send"]["status"], "failed");
@@ -144,7 +145,7 @@ async fn what_a_jobs_end_leaves_unresolved_is_listed_and_answered() {
     bed.call("POST", &format!("/api/jobs/{job}/cancel"), "").await.is(202);
     assert_eq!((listed("false").await, listed("true").await), (0, 1));
     let path = format!("/api/jobs/{job}/in-doubt/{key}");
-    let no = r#"{"outcome": "did_not_happen", "refused": true}"#;
+    let no = r#"{"outcome": "did_not_happen", "note": "", "permit": 1, "refused": true}"#;
     assert_eq!(bed.call("POST", &path, no).await.is(202)["status"], "cancelled");
     bed.call("POST", &path, no).await.is(200);
     let verify = bed.get(&format!("/api/jobs/{job}/verify")).await;
@@ -160,22 +161,25 @@ async fn happened_is_accepted_at_once_with_its_result() {
     let (job, key) = bed.doubted().await;
     let path = format!("/api/jobs/{job}/in-doubt/{key}");
     let wrong = [
-        (r"{}", "missing field `outcome`"),
+        (r"{}", "missing field `note`"),
+        (r#"{"note": "seen", "permit": 1}"#, "missing field `outcome`"),
+        (r#"{"outcome": "happened", "note": "seen"}"#, "missing field `permit`"),
+        (r#"{"outcome": "happened", "permit": 1}"#, "missing field `note`"),
         (r#"{"outcome": "perhaps"}"#, "unknown variant"),
-        (r#"{"outcome": "did_not_happen", "result": 1}"#, "has no result"),
+        (r#"{"outcome": "did_not_happen", "note": "", "permit": 1, "result": 1}"#, "has no result"),
         (r#"{"outcome": "happened", "who": "me"}"#, "unknown field `who`"),
     ];
     for (body, says) in wrong {
         let reply = bed.call("POST", &path, body).await;
         assert!(reply.problem(400, "invalid_request").contains(says), "{}", reply.text);
     }
-    let long = format!(r#"{{"outcome": "happened", "note": "{}"}}"#, "n".repeat(4_097));
+    let long = format!(r#"{{"outcome": "happened", "note": "{}", "permit": 1}}"#, "n".repeat(4_097));
     bed.call("POST", &path, long).await.problem(400, "invalid_request");
     // Long enough in bytes to be refused if they were counted; it is refused for another reason.
     let allowed = format!(r#"{{"outcome": "happened", "note": "{}", "permit": 9}}"#, "é".repeat(4_096));
     bed.call("POST", &path, allowed).await.problem(409, "state_conflict");
     let elsewhere = format!("/api/jobs/{job}/in-doubt/key_00000000000000000000000000");
-    let yes = r#"{"outcome": "happened", "result": {"receipt": 3}}"#;
+    let yes = r#"{"outcome": "happened", "note": "seen", "permit": 1, "result": {"receipt": 3}}"#;
     bed.call("POST", &elsewhere, yes).await.problem(404, "invocation_not_found");
     bed.call("POST", &format!("/api/jobs/{job}/in-doubt/x"), yes).await.problem(404, "invocation_not_found");
     let nobody = format!("/api/jobs/job_00000000000000000000000000/in-doubt/{key}");

@@ -51,7 +51,7 @@ pub(crate) fn now_us(plan: &Plan, ledger: bool) -> Result<f64, Error> {
 }
 
 fn opened(plan: &Plan, name: &str) -> Result<Connection, Error> {
-    plan.place.part("bare", |folder| Ok(Connection::open(folder.join(name)).map_err(anyhow::Error::from)?))
+    plan.place.within("bare", |folder| Ok(Connection::open(folder.join(name)).map_err(anyhow::Error::from)?))
 }
 
 fn timed(conn: &Connection, rounds: usize, ledger: bool) -> Result<Vec<u64>, rusqlite::Error> {

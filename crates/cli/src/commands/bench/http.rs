@@ -15,7 +15,7 @@ use crate::error::Error;
 
 /// Measures.
 pub(crate) async fn measure(plan: &Plan, bare: Bare, rows: &mut Rows) -> Result<(), Error> {
-    let folder = plan.place.part("http", |folder| Ok(folder.to_owned()))?;
+    let folder = plan.place.folder("http")?;
     let file = folder.join("single.yaml");
     std::fs::write(&file, chain("single", "pure", 1)).map_err(anyhow::Error::from)?;
     let dev = Dev::start(&folder, Some(&file), 256).await?;

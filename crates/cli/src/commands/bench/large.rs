@@ -56,7 +56,7 @@ const LISTS: [&str; 15] = [
 
 /// Measures.
 pub(crate) async fn measure(plan: &Plan, rows: &mut Rows, note: impl Fn(&str)) -> Result<(), Error> {
-    let folder = plan.place.part("large", |folder| Ok(folder.to_owned()))?;
+    let folder = plan.place.folder("large")?;
     let jobs = plan.rounds(JOBS);
     make(plan, jobs, &note).await?;
     let dev = Dev::start(&folder, None, 16).await?;

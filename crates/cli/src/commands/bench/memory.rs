@@ -16,7 +16,7 @@ const WATCHED: Duration = Duration::from_secs(5);
 
 /// Measures.
 pub(crate) async fn measure(plan: &Plan, rows: &mut Rows) -> Result<(), Error> {
-    let folder = plan.place.part("memory", |folder| Ok(folder.to_owned()))?;
+    let folder = plan.place.folder("memory")?;
     let dev = Dev::start(&folder, None, 16).await?;
     tokio::time::sleep(Duration::from_secs(1)).await;
     rows.add(

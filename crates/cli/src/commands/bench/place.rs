@@ -29,12 +29,20 @@ impl Place {
         Ok(Self { folder: made.path().to_owned(), made: Mutex::new(Some(made)) })
     }
 
+    /// Makes the folder of a part, if it is not there.
+    ///
+    /// # Errors
+    /// The folder cannot be made.
+    pub(crate) fn folder(&self, part: &str) -> Result<PathBuf, Error> {
+        self.within(part, |folder| Ok(folder.to_owned()))
+    }
+
     /// Makes the folder of a part, if it is not there, and does what would make it again if it were gone: it is not
     /// removed meanwhile.
     ///
     /// # Errors
     /// The folder cannot be made, or what is done in it fails.
-    pub(crate) fn part<T>(&self, part: &str, make: impl FnOnce(&Path) -> Result<T, Error>) -> Result<T, Error> {
+    pub(crate) fn within<T>(&self, part: &str, make: impl FnOnce(&Path) -> Result<T, Error>) -> Result<T, Error> {
         let _stays = self.lock();
         let folder = self.folder.join(part);
         match std::fs::create_dir(&folder) {
@@ -68,10 +76,10 @@ mod tests {
         let top = Folder::make_in(&std::env::temp_dir(), "aetheris-place").unwrap();
         let made = Folder::make_in(top.path(), "made").unwrap();
         let place = Place { folder: made.path().to_owned(), made: Mutex::new(Some(made)) };
-        place.part("a", |folder| done(std::fs::write(folder.join("file"), ""))).unwrap();
+        place.within("a", |folder| done(std::fs::write(folder.join("file"), ""))).unwrap();
         std::thread::scope(|scope| {
             let gone = place.remove();
-            let late = scope.spawn(|| place.part("b", |folder| done(std::fs::create_dir_all(folder))));
+            let late = scope.spawn(|| place.within("b", |folder| done(std::fs::create_dir_all(folder))));
             assert_eq!(std::fs::read_dir(top.path()).unwrap().count(), 0);
             drop(gone);
             late.join().unwrap().unwrap_err();

@@ -27,7 +27,7 @@ const LARGE_TIME_MAX: Duration = Duration::from_secs(300);
 
 /// Measures.
 pub(crate) async fn measure(plan: &Plan, rows: &mut Rows) -> Result<(), Error> {
-    let folder = plan.place.part("readers", |folder| Ok(folder.to_owned()))?;
+    let folder = plan.place.folder("readers")?;
     let file = folder.join("single.yaml");
     std::fs::write(&file, chain("single", "pure", 1)).map_err(anyhow::Error::from)?;
     let maker = Dev::start(&folder, Some(&file), 16).await?;

@@ -48,7 +48,7 @@ fn agent(address: std::net::SocketAddr) -> String {
 
 /// Measures.
 pub(crate) async fn measure(plan: &Plan, rows: &mut Rows) -> Result<(), Error> {
-    let folder = plan.place.part("restart", |folder| Ok(folder.to_owned()))?;
+    let folder = plan.place.folder("restart")?;
     let books = Shared::default();
     let listener = TcpListener::bind("127.0.0.1:0").await.map_err(anyhow::Error::from)?;
     let address = listener.local_addr().map_err(anyhow::Error::from)?;

@@ -27,7 +27,7 @@ pub(crate) struct World {
 impl World {
     /// Opens a database in the folder of a part, and starts worker and sweeps.
     pub(crate) fn start(place: &Place, part: &str, slots: usize) -> Result<Self, Error> {
-        let wired = place.part(part, |folder| {
+        let wired = place.within(part, |folder| {
             let of = |key, value, flag| Override { key, value, flag };
             let flags = [
                 of("jobstore.sqlite.path", serde_json::json!(folder.join("aetheris.db")), "--data"),

@@ -87,9 +87,9 @@ async fn resolve(server: &Server, job: JobId, outcome: Outcome, refused: bool) -
     let happened = outcome == Outcome::Happened;
     let result = happened.then(|| (&aetheris_core::json::Json::new(json!({ "done": SEEN }))).into());
     let request = ResolveRequest {
-        note: Some("a person of the experiment".to_owned()),
+        note: "a person of the experiment".to_owned(),
         outcome,
-        permit: None,
+        permit: call.permit,
         refused,
         result,
         then: None,
