@@ -342,3 +342,34 @@ fn any_schema() -> impl Strategy<Value = Value> {
         ]
     })
 }
+
+/// Each of the two by itself, and each keyword whose schemas judge the same value.
+#[test]
+fn every_schema_in_place_is_asked_again_by_either_keyword() {
+    for again in ["unevaluatedItems", "unevaluatedProperties"] {
+        for kind in ["allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas"] {
+            let nested = |depth: usize| {
+                (0..depth).fold(json!({ "type": "object" }), |inner, _| {
+                    let value = match kind {
+                        "allOf" | "anyOf" | "oneOf" => json!([inner]),
+                        "dependentSchemas" => json!({ "a": inner }),
+                        _ => inner,
+                    };
+                    let mut schema = json!({ again: false });
+                    if matches!(kind, "then" | "else") {
+                        schema["if"] = json!(true);
+                    }
+                    schema[kind] = value;
+                    schema
+                })
+            };
+            assert!(refused(nested(14)).1.contains("parts"), "{kind} below {again}");
+            compiled(nested(3));
+        }
+        let chain: serde_json::Map<String, Value> = (0..14)
+            .map(|n| (format!("d{n}"), json!({ "$ref": format!("#/$defs/d{}", n + 1), again: false })))
+            .chain([("d14".to_owned(), json!({ "type": "object" }))])
+            .collect();
+        assert!(refused(json!({ "$ref": "#/$defs/d0", "$defs": chain })).1.contains("parts"), "{again}");
+    }
+}

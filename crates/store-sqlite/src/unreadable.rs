@@ -103,4 +103,12 @@ mod tests {
         assert_eq!(passed_over(Err::<i32, _>(Trouble::Corrupt("y".to_owned())), "x").unwrap(), None);
         passed_over(Err::<i32, _>(Trouble::Invalid("y".to_owned())), "x").unwrap_err();
     }
+
+    #[test]
+    fn further_rows_are_told_of_when_the_first_are_long_ago() {
+        let now = ticks();
+        assert!((0..limits::UNREADABLE_TOLD_MAX).all(|n| is_new(&format!("row {n}"), now)));
+        assert!(!is_new("one more", now));
+        assert!(is_new("one more", now + limits::SWEEP_BACKOFF_MAX.to_std()));
+    }
 }

@@ -28,6 +28,11 @@ async fn an_answer_that_nobody_has_put_in_is_not_recorded() {
             assert!(ran.error().starts_with("put what you found in the place of {"), "{}", ran.error());
         }
     }
+    // In a text it would be a result.
+    let words =
+        ["in-doubt", "resolve", JOB, KEY, "--permit", "1", "--happened", "--result", "\"{RESULT}\"", "--note", "seen"];
+    let ran = run(&url, &words).await;
+    assert!(ran.error().starts_with("put what you found in the place of {RESULT}"), "{}", ran.error());
 }
 
 fn stream(router: Router, events: &[Value]) -> Router {

@@ -12,10 +12,12 @@ use axum::routing::get;
 use serde_json::{Value, json};
 
 use super::samples::{JOB, event, job, problem, sse};
-use super::server::{run, serve};
+use super::server::{Kept, run, serve};
 use crate::client::{Client, Follow, News};
 use crate::error::Error;
 use crate::exit::Exit;
+use crate::out::Out;
+use crate::render::Style;
 
 fn client(url: &str) -> Client {
     let _installed = rustls::crypto::ring::default_provider().install_default();
@@ -379,4 +381,29 @@ async fn how_long_a_server_was_away_begins_anew_with_each_event() {
 #[tokio::test]
 async fn a_server_that_is_there_is_not_given_up_because_its_job_is_silent() {
     assert_eq!(followed_over(&[2, 0, 0, 2]).await.unwrap(), [1, 2, 3, 4]);
+}
+
+/// Nobody knows whether it was accepted where the server itself does not.
+#[tokio::test]
+async fn a_message_that_a_server_failed_at_is_said_with_its_key() {
+    for (status, told) in [(500, true), (501, true), (409, false)] {
+        let answer = move || async move {
+            let status = StatusCode::from_u16(status).unwrap();
+            (status, problem("internal", status.as_u16(), "no").to_string())
+        };
+        let url = serve(Router::new().route("/api/agents/{agent}/message", axum::routing::post(answer))).await;
+        let error = run(&url, &["send", "refund", "{}", "--key", "A-1"]).await.error();
+        assert_eq!(error.contains("may have been accepted") && error.contains("--key A-1"), told, "{status}: {error}");
+    }
+}
+
+/// What others wrote moves no cursor on stderr either.
+#[test]
+fn nothing_that_is_said_controls_the_terminal() {
+    let kept = Kept::default();
+    let out = Out::to(Box::new(std::io::sink()), Box::new(kept.clone()), false, false, Style::default());
+    out.note("a\u{1b}[2Jb\nc");
+    out.warn("a\u{1b}[2Jb\nc");
+    out.error("a\u{1b}[2Jb\nc");
+    assert_eq!(kept.text(), "a [2Jb\nc\na [2Jb\nc\nerror: a [2Jb\nc\n");
 }

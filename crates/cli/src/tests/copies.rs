@@ -9,7 +9,7 @@ use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
 use aetheris_core::limits;
 use aetheris_runtime::ops::{Signal, SignalAnswer, Submission};
-use aetheris_store::NewAgent;
+use aetheris_store::{JobFilter, NewAgent};
 
 use super::server::{Ran, run};
 use crate::config::{self, Environment, Override};
@@ -285,6 +285,10 @@ async fn a_job_that_cannot_be_read_keeps_no_other_from_being_restored() {
     assert_eq!(status(&wired, whole).await, (JobStatus::Paused, Some(PauseReason::Restored)));
     let counts = wired.rt.store.status().await.unwrap().jobs;
     assert_eq!(counts, [(JobStatus::Paused, u64::try_from(limits::PAGE_JOBS_MAX + 3).unwrap())].into());
+    // Who is held by the row is found by its status like any other.
+    let filter = JobFilter { limit: 9, statuses: vec![JobStatus::Paused], ..JobFilter::default() };
+    let page = wired.rt.store.jobs(filter).await.unwrap();
+    assert_eq!(page.jobs.first().map(|row| row.id), Some(history));
     wired.rt.resume(whole).await.unwrap();
     assert_eq!(status(&wired, whole).await.0, JobStatus::Pending);
     drop(wired);

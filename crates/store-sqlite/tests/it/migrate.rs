@@ -5,7 +5,7 @@ use std::sync::Arc;
 use aetheris_core::id::JobId;
 use aetheris_core::job::JobStatus;
 use aetheris_store::system::SystemClock;
-use aetheris_store::{JobFilter, Store};
+use aetheris_store::{DoubtFilter, JobFilter, Store};
 use aetheris_store_sqlite::SqliteStore;
 use rusqlite::{Connection, params};
 
@@ -105,4 +105,38 @@ fn processes_that_start_together_on_an_earlier_database_all_open_it() {
             opened.join().unwrap().unwrap();
         }
     });
+}
+
+/// What rows of before do not have is no reason not to list them.
+#[tokio::test]
+async fn labels_and_calls_of_the_first_schema_are_found() {
+    let folder = Folder::new();
+    first_schema(&folder);
+    let conn = Connection::open(folder.database()).unwrap();
+    conn.execute("UPDATE jobs SET labels = '{\"team\":\"a\"}'", []).unwrap();
+    for (key, status) in [(1u8, 3i64), (2, 5)] {
+        conn.execute(
+            "INSERT INTO ledger (key, job, permit, permit_id, status, disproved, class, generation, epoch, deadline,
+                                 updated_at, input_hash, node, tool)
+             VALUES (?1, ?2, 1, zeroblob(16), 5, 0, 0, 1, 1, 50, 50, zeroblob(32), 'n', 't')",
+            params![&[key; 16][..], status + 3],
+        )
+        .unwrap();
+    }
+    drop(conn);
+    let store = SqliteStore::open(options(&folder, Arc::new(SystemClock))).unwrap();
+    let label = Some(("team".to_owned(), "a".to_owned()));
+    let page = store.jobs(JobFilter { label, limit: 9, ..JobFilter::default() }).await.unwrap();
+    assert_eq!(page.jobs.len(), 7);
+    let of = |status| JobId::from_u128(job(status));
+    let asked = [
+        (DoubtFilter { unresolved: Some(false), ..DoubtFilter::default() }, 3),
+        (DoubtFilter { unresolved: Some(true), ..DoubtFilter::default() }, 5),
+        (DoubtFilter { job: Some(of(3)), ..DoubtFilter::default() }, 3),
+    ];
+    for (filter, status) in asked {
+        let page = store.doubts(DoubtFilter { limit: 9, ..filter.clone() }).await.unwrap();
+        let found: Vec<JobId> = page.doubts.iter().map(|doubt| doubt.call.job).collect();
+        assert_eq!(found, [of(status)], "{filter:?}");
+    }
 }

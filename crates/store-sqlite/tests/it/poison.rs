@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use aetheris_core::event::{TimerId, TimerSet};
-use aetheris_core::id::JobId;
+use aetheris_core::id::{JobId, SessionId};
 use aetheris_core::job::JobStatus;
 use aetheris_core::limits;
 use aetheris_core::plan::{EffectClass, WaitType};
@@ -212,5 +212,70 @@ async fn jobs_that_are_due_at_one_moment_come_in_bounded_transactions() {
         let found = fixture.claim_ids(100).await.len();
         assert!(found > 0, "{claimed}");
         claimed += found;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_list_of_doubts_goes_on_behind_several_that_cannot_be_read() {
+    let (fixture, hand) = opened().await;
+    let mut jobs = Vec::new();
+    for _ in 0..5 {
+        let run = fixture.running().await;
+        fixture.ok(fixture.of(run, Purpose::Permit).await.call("c", EffectClass::AtMostOnce).done()).await;
+        fixture.ok(fixture.of(run, Purpose::Doubt).await.doubt("c").done()).await;
+        fixture.advance(Span::from_secs(1));
+        jobs.push(run.job);
+    }
+    for broken in &jobs[1..4] {
+        hand.execute("UPDATE jobs SET labels = 'nonsense' WHERE id = ?1", [&broken.to_bytes()[..]]).unwrap();
+    }
+    for limit in 1..=4 {
+        let (mut found, mut after) = (Vec::new(), None);
+        for _ in 0..jobs.len() {
+            let page = fixture.store().doubts(DoubtFilter { after, limit, ..DoubtFilter::default() }).await.unwrap();
+            found.extend(page.doubts.iter().map(|doubt| doubt.call.job));
+            after = page.next;
+            if after.is_none() {
+                break;
+            }
+        }
+        assert_eq!((found, after), (vec![jobs[0], jobs[4]], None), "in pages of {limit}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_job_ahead_in_a_session_may_be_one_that_cannot_be_read() {
+    let (fixture, hand) = opened().await;
+    let [first, second] = [(); 2].map(|()| Message { session: Some(SessionId::from("s")), ..fixture.message() });
+    let [first, second] = [fixture.create(&first).await, fixture.create(&second).await];
+    assert_eq!(fixture.store().ahead_in_session(second).await.unwrap().map(|row| row.id), Some(first));
+    hand.execute("UPDATE jobs SET labels = 'nonsense' WHERE id = ?1", [&first.to_bytes()[..]]).unwrap();
+    assert_eq!(fixture.store().ahead_in_session(second).await.unwrap(), None);
+}
+
+/// Each of the statements that find a page looks at the label's value as well.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_label_is_its_key_and_its_value_whatever_else_is_asked() {
+    let (fixture, _hand) = opened().await;
+    let labelled = |value: &str| Message {
+        labels: [("team".to_owned(), value.to_owned())].into(),
+        session: Some(SessionId::from("s")),
+        ..fixture.message()
+    };
+    let [one, other] = [labelled("a"), labelled("b")];
+    let [one, other] = [fixture.create(&one).await, fixture.create(&other).await];
+    let agent = fixture.message().agent;
+    for (value, job) in [("a", one), ("b", other)] {
+        for session in [None, Some(SessionId::from("s"))] {
+            for agent in [None, Some(agent.clone())] {
+                for statuses in [vec![], vec![JobStatus::Pending]] {
+                    let label = Some(("team".to_owned(), value.to_owned()));
+                    let (agent, session) = (agent.clone(), session.clone());
+                    let filter = JobFilter { agent, label, limit: 9, session, statuses, ..JobFilter::default() };
+                    let page = fixture.store().jobs(filter.clone()).await.unwrap();
+                    assert_eq!(page.jobs.iter().map(|row| row.id).collect::<Vec<_>>(), [job], "{filter:?}");
+                }
+            }
+        }
     }
 }
