@@ -21,15 +21,15 @@ const TOLD_AGAIN: usize = 100;
 /// A part: a name, and the command of this program that it is.
 type Named = (&'static str, &'static str);
 
-/// The stages, one after the other. Their lanes run beside each other, each part of a lane after the one before: chaos
+/// The stages, one after the other. The third runs programs that the second has built. Their lanes run beside each other, each part of a lane after the one before: chaos
 /// mostly waits. The simulation has the same seeds for everybody, so that a failure is the change's; campaigns run
 /// fresh ones.
 const STAGES: [&[&[Named]]; 4] = [
     &[&[("format, tidy, clippy", "lint")]],
     &[&[("every test", "test")]],
     &[
-        &[("simulation", "sim run --seeds 12000 --from 100001"), ("exhaustive search", "model gate")],
-        &[("chaos", "chaos --minutes 3 --store sqlite")],
+        &[("simulation", "sim --built run --seeds 12000 --from 100001"), ("exhaustive search", "model --built gate")],
+        &[("chaos", "chaos --built --minutes 3 --store sqlite")],
     ],
     &[&[
         ("API fuzz", "api-fuzz --seconds 150"),
@@ -114,6 +114,7 @@ type Last = Arc<Mutex<VecDeque<String>>>;
 fn said(root: &Path, program: &Path, command: &str, prefix: &str) -> std::io::Result<(bool, VecDeque<String>)> {
     let mut child = Command::new(program)
         .args(command.split_whitespace())
+        .env(crate::INCREMENTAL, "0")
         .current_dir(root)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

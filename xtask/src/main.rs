@@ -78,6 +78,9 @@ fn lint(root: &Path) -> bool {
         && run(root, &["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"])
 }
 
+/// Whether cargo keeps what makes the next build of a changed crate faster. Where everything is built once, it only costs.
+const INCREMENTAL: &str = "CARGO_INCREMENTAL";
+
 /// Every test. With cargo-nextest each runs in a process of its own; without it the standard runner
 /// does.
 fn test(root: &Path) -> bool {
@@ -91,29 +94,34 @@ fn test(root: &Path) -> bool {
 
 /// Builds the program with its faults and the tool that hurts it, and runs the latter. Its exit code.
 fn chaos(root: &Path, arguments: &[String]) -> u8 {
-    let build =
-        ["build", "--package", "aetheris-proof", "--locked", "--bin", "aetheris-faulted", "--bin", "aetheris-chaos"];
-    if !run(root, &build) {
-        return 1;
-    }
-    let program = root.join("target/debug/aetheris-chaos");
-    let status = Command::new(program).args(arguments).current_dir(root).status();
-    let code = status.ok().and_then(|status| status.code()).and_then(|code| u8::try_from(code).ok());
-    code.unwrap_or(1)
+    prover(root, ("aetheris-proof", "dev"), &["aetheris-chaos", "aetheris-faulted"], arguments)
 }
 
-/// The simulation, optimised and with every assertion.
+/// The simulation; by itself, where it may run for hours, optimised.
 fn sim(root: &Path, arguments: &[String]) -> bool {
-    let mut args = vec!["run", "--package", "aetheris-sim", "--profile", "proof", "--locked", "--quiet", "--"];
-    args.extend(arguments.iter().map(String::as_str));
-    run(root, &args)
+    prover(root, ("aetheris-sim", "proof"), &["aetheris-sim"], arguments) == 0
 }
 
 /// The exhaustive search.
 fn model(root: &Path, arguments: &[String]) -> bool {
-    let mut args = vec!["run", "--package", "aetheris-model", "--locked", "--quiet", "--"];
-    args.extend(arguments.iter().map(String::as_str));
-    run(root, &args)
+    prover(root, ("aetheris-model", "dev"), &["aetheris-model"], arguments) == 0
+}
+
+/// Takes the programs as the build of all tests has left them: by itself, a package has fewer features and would be built
+/// once more.
+const BUILT: &str = "--built";
+
+/// Builds programs of a package and runs the first. Its exit code.
+fn prover(root: &Path, (package, profile): (&str, &str), programs: &[&str], arguments: &[String]) -> u8 {
+    let (built, arguments): (Vec<&String>, Vec<&String>) = arguments.iter().partition(|argument| *argument == BUILT);
+    let mut build = vec!["build", "--quiet", "--locked", "--profile", profile, "--package", package];
+    build.extend(programs.iter().flat_map(|program| ["--bin", program]));
+    let Some(program) = programs.first().filter(|_| !built.is_empty() || run(root, &build)) else { return 1 };
+    let folder = if profile == "dev" || !built.is_empty() { "debug" } else { profile };
+    let program = root.join("target").join(folder).join(program);
+    let status = Command::new(program).args(arguments).current_dir(root).status();
+    let code = status.ok().and_then(|status| status.code()).and_then(|code| u8::try_from(code).ok());
+    code.unwrap_or(1)
 }
 
 fn step(name: &str, body: impl FnOnce() -> bool) -> bool {

@@ -71,5 +71,9 @@ mod tests {
         assert_eq!(null.value, Some(Json::null()));
         let none: ValueView = serde_json::from_str(r#"{"bytes":4,"from":"recorded","text":"\"ab"}"#).unwrap();
         assert_eq!(none.value, None);
+        let job = r#"{"agent":"a","agent_version":"1","created_at":"2026-11-21T09:30:00Z","epoch":0,"id":"job_01M7XZ5CJ7E4WSJSS650N53FT6",
+            "status":"completed","updated_at":"2026-11-21T09:30:00Z","message":null,"result":null}"#;
+        let job: crate::JobView = serde_json::from_str(job).unwrap();
+        assert_eq!((job.message, job.result), (Some(Json::null()), Some(Json::null())));
     }
 }

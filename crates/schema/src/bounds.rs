@@ -334,3 +334,45 @@ fn one_change(long: &str, short: &str) -> bool {
     let swapped = front + 1 < long.len() && long[front] == short[front + 1] && long[front + 1] == short[front];
     back(front + 1, front + 1) || (swapped && back(front + 2, front + 2))
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn size(schema: Value) -> Size {
+        check(&Json::new(schema)).unwrap()
+    }
+
+    /// Patterns cost as often as they are matched.
+    #[test]
+    fn patterns_are_counted_as_often_as_they_are_asked() {
+        let one = size(json!({ "pattern": "a" })).patterns;
+        assert!(one > 0);
+        let asked = size(json!({ "allOf": [{ "pattern": "a" }], "unevaluatedProperties": false })).patterns;
+        assert_eq!(asked, 2 * one);
+        let names = size(json!({ "patternProperties": { "a": true } })).patterns;
+        let marked = size(json!({ "patternProperties": { "a": true }, "unevaluatedProperties": false })).patterns;
+        assert_eq!((names, marked), (one, 2 * one));
+    }
+
+    /// What stands in place is judged, and judged again to mark; what only names a place is not.
+    #[test]
+    fn parts_are_counted_as_often_as_they_are_asked() {
+        let beside = |keyword: &str, value: Value| {
+            let mut schema = json!({ keyword: value });
+            let alone = size(schema.clone()).parts;
+            schema["unevaluatedProperties"] = json!(false);
+            size(schema).parts - alone
+        };
+        // `false` itself is judged, and judged to mark.
+        assert_eq!(beside("properties", json!({ "a": true })), 2);
+        assert_eq!(beside("items", json!(true)), 2);
+        for (keyword, value) in
+            [("not", json!(true)), ("if", json!(true)), ("allOf", json!([true])), ("contains", json!(true))]
+        {
+            assert_eq!(beside(keyword, value), 3, "{keyword}");
+        }
+    }
+}

@@ -104,8 +104,11 @@ mod tests {
         kept.file.lock().unwrap();
         let mut sql = Prepared::new(&conn);
         assert!(turn.begin(&mut sql, ticks()).unwrap_err().is_busy());
+        assert!(!turn.alone(Duration::ZERO));
         busy.execute_batch("ROLLBACK").unwrap();
         turn.begin(&mut sql, ticks()).unwrap();
+        kept.file.unlock().unwrap();
+        assert!(turn.alone(Duration::ZERO));
         std::fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use aetheris_api::{AgentList, AgentPut, AgentView};
 use aetheris_core::agent::Agent;
+use aetheris_core::hash::Hash;
 
 use super::Context;
 use super::agent_files::{self, Good, all_good, mistakes, report, shown};
@@ -53,8 +54,8 @@ async fn put(files: &[PathBuf], context: &Context) -> Result<Exit, Error> {
         return Ok(Exit::CheckFailed);
     }
     let client = context.client()?;
-    let known =
-        if context.out.json { Vec::new() } else { client.get::<AgentList>(&["api", "agents"], &[]).await?.body.agents };
+    // Only for what is said: where the list cannot be read, the answers say enough.
+    let known = client.get::<AgentList>(&["api", "agents"], &[]).await.map(|list| list.body.agents).unwrap_or_default();
     let mut answers = Vec::new();
     for file in files {
         let Ok(Good { agent, text }) = file.parsed else { continue };
@@ -64,7 +65,8 @@ async fn put(files: &[PathBuf], context: &Context) -> Result<Exit, Error> {
         } else {
             let put = &answer.body;
             let before = known.iter().find(|agent| agent.agent == put.agent);
-            context.out.line(&format!("{} version {} {}", put.agent, put.version, became(put, before)))?;
+            let became = became(put, answer.status, before);
+            context.out.line(&format!("{} version {} {became}", put.agent, put.version))?;
         }
     }
     match answers.as_slice() {
@@ -76,17 +78,18 @@ async fn put(files: &[PathBuf], context: &Context) -> Result<Exit, Error> {
 }
 
 /// What became of the agent of a file.
-fn became(put: &AgentPut, before: Option<&AgentView>) -> String {
-    let hash = |hash: aetheris_core::hash::Hash| cut(&hash.to_string(), 13);
+fn became(put: &AgentPut, status: u16, before: Option<&AgentView>) -> String {
+    let short = |hash: Hash| cut(&hash.to_string(), 13);
+    let now = short(put.hash);
     match before {
-        None => format!("created, {}", hash(put.hash)),
-        Some(before) if before.hash == put.hash => format!("unchanged, {}", hash(put.hash)),
+        _ if status == 201 => format!("created, {now}"),
+        Some(before) if before.hash == put.hash => format!("unchanged, {now}"),
         Some(before) => format!(
-            "replaced version {}, {} by {}: jobs that were sent before go on with their own",
+            "replaces version {}, {} by {now}: jobs that were sent before go on with that one",
             before.version,
-            hash(before.hash),
-            hash(put.hash)
+            short(before.hash)
         ),
+        None => format!("put, {now}"),
     }
 }
 

@@ -134,7 +134,7 @@ fn filter(
 pub fn understood(text: &str) -> Result<(), String> {
     const LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];
     let is_level = |word: &str| LEVELS.iter().any(|level| level.eq_ignore_ascii_case(word));
-    for part in text.split(',').map(str::trim) {
+    for part in text.split(',') {
         let word = part.rsplit_once('=').map_or(part, |(_, level)| level);
         if !is_level(word) {
             let levels = LEVELS.join(", ");
@@ -163,7 +163,7 @@ mod tests {
             let error = filter(0, None, Some(mistyped), "info").unwrap_err().to_string();
             assert!(error.contains("is no level: expected one of error, warn"), "{error}");
         }
-        for fine in ["off", "INFO", "info, aetheris_worker=debug", "warn,hyper::client=trace"] {
+        for fine in ["off", "INFO", "info,aetheris_worker=debug", "warn,hyper::client=trace"] {
             filter(0, None, Some(fine), "info").unwrap();
         }
     }

@@ -476,6 +476,19 @@ async fn agent_files_are_checked_without_a_server_and_put_under_their_name() {
     let ran = run(&url, &["agent", "put", good]).await;
     assert_eq!(ran.stdout, format!("greeter version 1 created, {}…\n", "d".repeat(12)));
     assert_eq!(run(&url, &["agent", "put", bad]).await.exit(), Exit::CheckFailed);
+    for (before, became) in [('d', "unchanged, "), ('e', "replaces version 1, eeeeeeeeeeee… by ")] {
+        let known = json!({ "agent": "greeter", "deadline": null, "description": "", "hash": hash(before), "nodes": 1,
+            "plan_hash": hash('f'), "planner": "static", "updated_at": "2026-11-21T09:30:00Z", "version": "1" });
+        let list = json!({ "agents": [known] }).to_string();
+        let again = || async {
+            let body = json!({ "agent": "greeter", "version": "1", "hash": hash('d') });
+            (StatusCode::OK, body.to_string())
+        };
+        let routes = Router::new().route("/api/agents", get(move || async move { list }));
+        let url = serve(routes.route("/api/agents/greeter", put(again))).await;
+        let ran = run(&url, &["agent", "put", good]).await;
+        assert!(ran.stdout.starts_with(&format!("greeter version 1 {became}{}", "d".repeat(12))), "{}", ran.stdout);
+    }
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
@@ -543,8 +556,19 @@ async fn an_answer_that_was_given_before_is_given_again_without_its_invocation()
         let answer = json!({ "invocation": KEY, "outcome": "happened", "status": "completed" });
         (StatusCode::OK, answer.to_string())
     };
+    // Left unresolved under an earlier permit as well: the newest one counts.
+    let left = json!({
+        "accepted_from": "2026-11-21T09:31:12Z", "agent": "refund", "deadline": "2026-11-21T09:30:12Z",
+        "effect": "at_most_once", "evidence": [], "invocation": KEY, "job_id": JOB, "job_status": "failed",
+        "node_id": "pay", "permit": 1, "policy": "fail", "reason": "timeout", "sent_permit": "1.1",
+        "since": "2026-11-21T09:30:00Z", "status": "failed_unresolved", "tool": "payments.refund", "waiting": null,
+    });
+    let list = move |query: axum::extract::RawQuery| async move {
+        let unresolved = query.0.unwrap_or_default().contains("unresolved=true");
+        json!({ "invocations": if unresolved { vec![left] } else { Vec::new() } }).to_string()
+    };
     let routes = Router::new()
-        .route("/api/in-doubt", get(|| async { json!({ "invocations": [] }).to_string() }))
+        .route("/api/in-doubt", get(list))
         .route("/api/jobs/{id}/trace", get(move || async move { trace }))
         .route("/api/jobs/{id}/in-doubt/{invocation}", post(resolve));
     let url = serve(routes).await;
@@ -582,6 +606,53 @@ async fn a_call_that_was_left_unresolved_is_found_and_hinted_at() {
     assert!(ran.stdout.contains("nothing is called") && !ran.stdout.contains("called again"), "{}", ran.stdout);
     let ran = run(&url, &["in-doubt", "resolve", JOB, "--did-not-happen", "--note", "asked"]).await;
     assert_eq!(ran.exit(), Exit::Done, "{:?}", ran.ended.err());
+}
+
+/// Whoever cancels a job hears at once what may have happened; where its worker still ends it, nothing is known yet.
+#[tokio::test]
+async fn a_cancel_says_which_calls_are_in_doubt_still() {
+    let call = json!({
+        "accepted_from": "2026-11-21T09:31:12Z", "agent": "refund", "deadline": "2026-11-21T09:30:12Z",
+        "effect": "at_most_once", "evidence": [], "invocation": KEY, "job_id": JOB, "job_status": "cancelled",
+        "node_id": "pay", "permit": 1, "policy": "human", "reason": "timeout", "sent_permit": "1.1",
+        "since": "2026-11-21T09:30:00Z", "status": "in_doubt", "tool": "payments.refund", "waiting": null,
+    });
+    let list = json!({ "invocations": [call] }).to_string();
+    for (status, end_requested, told) in [("cancelled", json!(null), true), ("running", json!("cancel"), false)] {
+        let cancelled = json!({ "end_requested": end_requested, "status": status }).to_string();
+        let list = list.clone();
+        let routes = Router::new()
+            .route("/api/jobs/{id}/cancel", post(move || async move { (StatusCode::ACCEPTED, cancelled) }))
+            .route("/api/in-doubt", get(move || async move { list }));
+        let ran = run(&serve(routes).await, &["cancel", JOB]).await;
+        assert_eq!(ran.exit(), Exit::Done, "{:?}", ran.ended.err());
+        assert_eq!(ran.stderr.contains("the call of pay is in doubt still"), told, "{status}: {}", ran.stderr);
+    }
+}
+
+/// A page of jobs that cannot be read is empty, and those behind it are there.
+#[tokio::test]
+async fn an_empty_page_that_goes_on_is_not_the_end_of_a_list() {
+    let list = |query: axum::extract::RawQuery| async move {
+        if query.0.unwrap_or_default().contains("cursor=") {
+            json!({ "jobs": [job("pending")], "next_cursor": null }).to_string()
+        } else {
+            json!({ "jobs": [], "next_cursor": JOB }).to_string()
+        }
+    };
+    let ran = run(&serve(Router::new().route("/api/jobs", get(list))).await, &["jobs"]).await;
+    assert!(ran.stdout.contains(JOB), "{} {}", ran.stdout, ran.stderr);
+}
+
+/// The name of a file is somebody else's text as well.
+#[tokio::test]
+async fn a_file_that_cannot_be_read_moves_no_cursor() {
+    let url = serve(Router::new()).await;
+    for word in ["check", "put"] {
+        let ran = run(&url, &["agent", word, "no\u{1b}[2Jsuch.yaml"]).await;
+        assert_eq!(ran.exit(), Exit::CheckFailed);
+        assert!(!ran.stdout.contains('\u{1b}') && !ran.stderr.contains('\u{1b}'), "{:?} {:?}", ran.stdout, ran.stderr);
+    }
 }
 
 /// A running clock alone does not say that nothing will happen for a while.

@@ -263,13 +263,15 @@ async fn a_job_that_cannot_be_read_keeps_no_other_from_being_restored() {
     for _ in 0..limits::PAGE_JOBS_MAX {
         submit(&wired).await;
     }
-    let [row, history] = [submit(&wired).await, submit(&wired).await];
+    let [row, history, unwanted] = [submit(&wired).await, submit(&wired).await, submit(&wired).await];
     drop(wired);
     let hand = rusqlite::Connection::open(folder.data().join("aetheris.db")).unwrap();
     hand.execute("UPDATE jobs SET labels = 'nonsense' WHERE id = ?1", [&row.to_bytes()[..]]).unwrap();
     // Nothing is the end of a payload: what is written behind it is taken away again.
     let damaged = "UPDATE events SET payload = payload || '}' WHERE job = (SELECT num FROM jobs WHERE id = ?1)";
-    hand.execute(damaged, [&history.to_bytes()[..]]).unwrap();
+    for job in [history, unwanted] {
+        hand.execute(damaged, [&job.to_bytes()[..]]).unwrap();
+    }
     // A job that no list finds is found again.
     hand.execute("UPDATE jobs SET listed = NULL WHERE id = ?1", [&whole.to_bytes()[..]]).unwrap();
     hand.close().unwrap();
@@ -279,16 +281,18 @@ async fn a_job_that_cannot_be_read_keeps_no_other_from_being_restored() {
     let said = ran.json();
     assert_eq!(
         (&said["held"], &said["unreadable"]),
-        (&serde_json::json!(limits::PAGE_JOBS_MAX + 1), &serde_json::json!([row, history]))
+        (&serde_json::json!(limits::PAGE_JOBS_MAX + 1), &serde_json::json!([row, history, unwanted]))
     );
     let wired = open(&folder.data(), false).unwrap();
     assert_eq!(status(&wired, whole).await, (JobStatus::Paused, Some(PauseReason::Restored)));
     let counts = wired.rt.store.status().await.unwrap().jobs;
-    assert_eq!(counts, [(JobStatus::Paused, u64::try_from(limits::PAGE_JOBS_MAX + 3).unwrap())].into());
+    assert_eq!(counts, [(JobStatus::Paused, u64::try_from(limits::PAGE_JOBS_MAX + 4).unwrap())].into());
     // Who is held by the row is found by its status like any other.
     let filter = JobFilter { limit: 9, statuses: vec![JobStatus::Paused], ..JobFilter::default() };
     let page = wired.rt.store.jobs(filter).await.unwrap();
-    assert_eq!(page.jobs.first().map(|row| row.id), Some(history));
+    let held = [unwanted, history].map(|job| (job, Some(PauseReason::Restored)));
+    let first: Vec<_> = page.jobs.iter().take(2).map(|row| (row.id, row.paused.map(|(reason, _)| reason))).collect();
+    assert_eq!(first, held);
     wired.rt.resume(whole).await.unwrap();
     assert_eq!(status(&wired, whole).await.0, JobStatus::Pending);
     drop(wired);
@@ -296,7 +300,9 @@ async fn a_job_that_cannot_be_read_keeps_no_other_from_being_restored() {
     let hand = rusqlite::Connection::open(folder.data().join("aetheris.db")).unwrap();
     let mended =
         "UPDATE events SET payload = rtrim(payload, '}') || '}' WHERE job = (SELECT num FROM jobs WHERE id = ?1)";
-    hand.execute(mended, [&history.to_bytes()[..]]).unwrap();
+    for job in [history, unwanted] {
+        hand.execute(mended, [&job.to_bytes()[..]]).unwrap();
+    }
     hand.close().unwrap();
     let wired = open(&folder.data(), false).unwrap();
     let signal = Signal { correlation_key: "k".to_owned(), payload: Json::null(), wait_type: None };
@@ -309,6 +315,47 @@ async fn a_job_that_cannot_be_read_keeps_no_other_from_being_restored() {
     assert_eq!(status(&wired, history).await.0, JobStatus::Pending);
     let events = wired.rt.store.events(history, 0, 9).await.unwrap();
     assert_eq!(events.len(), 4, "created, planned, paused, resumed");
+    wired.rt.cancel(unwanted).await.unwrap();
+    assert_eq!(status(&wired, unwanted).await.0, JobStatus::Cancelled);
+}
+
+/// What can be held by an event is not held without one.
+#[tokio::test]
+async fn a_restore_holds_by_the_row_only_what_it_was_told_of() {
+    let folder = Folder::new("rest");
+    let (data, file) = (folder.data().display().to_string(), folder.file("backup.db"));
+    let wired = open(&folder.data(), false).unwrap();
+    let [named, other] = [submit(&wired).await, submit(&wired).await];
+    drop(wired);
+    assert_eq!(local(&["backup", &file, "--data", &data]).await.exit(), Exit::Done);
+    let system = aetheris_store::system::System::machine();
+    let database = folder.data().join("aetheris.db");
+    let staged =
+        |database: &Path| crate::wiring::stage(Path::new(&file), database, system.clock.as_ref(), &mut |_| ()).unwrap();
+    let refused = staged(&database).hold_rest(system.clock.wall(), &[named]).unwrap_err();
+    assert!(refused.to_string().contains(&format!("{other} can be read and is not held")), "{refused}");
+    let held = staged(&database).hold_rest(system.clock.wall(), &[named, other]).unwrap();
+    assert_eq!(held, [named, other]);
+}
+
+/// A backup that is damaged is refused as such, and the database stays.
+#[tokio::test]
+async fn a_damaged_backup_is_named_and_changes_nothing() {
+    let folder = Folder::new("torn");
+    let (data, file) = (folder.data().display().to_string(), folder.file("backup.db"));
+    let wired = open(&folder.data(), false).unwrap();
+    let job = submit(&wired).await;
+    drop(wired);
+    assert_eq!(local(&["backup", &file, "--data", &data]).await.exit(), Exit::Done);
+    let whole = std::fs::read(&file).unwrap();
+    let mut torn = whole.clone();
+    torn[4096..8192].fill(0xff);
+    for damaged in [&whole[..whole.len() / 2], &torn] {
+        std::fs::write(&file, damaged).unwrap();
+        let ran = local(&["restore", &file, "--data", &data]).await;
+        assert_eq!(ran.ended.as_ref().unwrap_err().exit(), Exit::Conflict, "{:?}", ran.ended);
+    }
+    assert_eq!(status(&open(&folder.data(), false).unwrap(), job).await.0, JobStatus::Pending);
 }
 
 /// A configuration may name the database as it likes: every command about it takes the same words.

@@ -96,3 +96,24 @@ async fn a_step_of_a_paused_job_does_not_run() {
     let line = shown.lines().find(|line| line.contains("approval")).unwrap();
     assert_eq!(line.split_whitespace().collect::<Vec<_>>(), ["·", "approval", "paused"], "{shown}");
 }
+
+/// In a job that has ended nothing runs, and what it left in doubt is named.
+#[tokio::test]
+async fn a_step_of_a_job_that_has_ended_does_not_run_on() {
+    let mut cancelled = job_with("cancelled", json!({}));
+    let at = |status: &str| json!({ "status": status, "attempt": 1, "started_at": "2026-11-21T09:30:00Z", "finished_at": null });
+    cancelled["steps"] = json!({ "nap": at("waiting"), "pay": at("in_doubt"),
+        "last": { "status": "pending", "attempt": 0, "started_at": null, "finished_at": null } });
+    let url = serve(Router::new().route("/api/jobs/{id}", get(move || async move { cancelled.to_string() }))).await;
+    let shown = run(&url, &["show", JOB]).await.stdout;
+    let line = |node: &str| shown.lines().find(|line| line.contains(node)).unwrap().to_owned();
+    assert!(line("nap").contains("– nap") && line("nap").contains("waiting when the job ended"), "{shown}");
+    assert!(line("pay").contains("? pay") && line("pay").contains("in doubt still"), "{shown}");
+    assert!(line("last").contains("not run"), "{shown}");
+    // As long as the job took, whatever the clock says now.
+    let took: std::collections::BTreeSet<_> =
+        ["nap", "pay"].iter().filter_map(|n| line(n).split(" · ").nth(1).map(str::to_owned)).collect();
+    assert_eq!(took.len(), 1, "{shown}");
+    assert!(shown.contains("a call is in doubt still: it may have happened"), "{shown}");
+    assert!(shown.contains("aetheris in-doubt --unresolved"), "{shown}");
+}

@@ -53,7 +53,9 @@ fn the_page_of_a_job_that_failed() {
     let error = json!({ "code": "in_doubt_unresolved", "message": "nobody knows", "node_id": "pay" });
     let view = typed::<JobView>(&job_with("failed", json!({ "error": error, "steps": null, "message": null })));
     let page = render::jobs::page(&view, &Beside::default(), "aetheris", Style::default(), now());
-    assert!(page.ends_with("\nfailed at pay: in_doubt_unresolved\n  nobody knows\n"), "{page}");
+    let end = "\nfailed at pay: in_doubt_unresolved\n  nobody knows\n\
+               a call is in doubt still: it may have happened\n  see: aetheris in-doubt --unresolved\n";
+    assert!(page.ends_with(end), "{page}");
 }
 
 #[test]

@@ -510,3 +510,33 @@ fn memory(state: &JobState, kept: &[KeptSignal], names: &Scope) -> usize {
     let kept = kept.iter().map(|signal| &signal.payload);
     std::iter::once(&state.message).chain(inputs).chain(kept).chain(names.nodes.values()).map(Json::memory).sum()
 }
+
+#[cfg(test)]
+mod tests {
+    use aetheris_core::id::{JobId, SignalId};
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_a_job_keeps_in_memory_is_all_counted() {
+        let mut state = JobState::new(JobId::from_u128(1));
+        let large = || Json::new(json!(vec![json!({ "a": 1 }); 1_000]));
+        let none = memory(&state, &[], &Scope::default());
+        state.message = large();
+        let message = memory(&state, &[], &Scope::default()) - none;
+        let signal = KeptSignal {
+            key: "k".to_owned(),
+            payload: large(),
+            received_at: Timestamp::default(),
+            signal: SignalId::from_u128(1),
+            wait_type: None,
+        };
+        let kept = memory(&state, &[signal], &Scope::default()) - none - message;
+        let mut names = Scope::default();
+        names.nodes.insert("n".into(), large());
+        let outputs = memory(&state, &[], &names) - none - message;
+        assert!([message, kept, outputs].iter().all(|part| part.abs_diff(large().memory()) < 100));
+        assert!(large().memory() > 100_000);
+    }
+}

@@ -135,7 +135,7 @@ async fn labels_and_calls_of_the_first_schema_are_found() {
         (DoubtFilter { job: Some(of(3)), ..DoubtFilter::default() }, 3),
     ];
     for (filter, status) in asked {
-        let page = store.doubts(DoubtFilter { limit: 9, ..filter.clone() }).await.unwrap();
+        let page = store.doubts(DoubtFilter { limit: 9, ..filter }).await.unwrap();
         let found: Vec<JobId> = page.doubts.iter().map(|doubt| doubt.call.job).collect();
         assert_eq!(found, [of(status)], "{filter:?}");
     }

@@ -135,8 +135,8 @@ fn write_job(conn: &Connection, state: &JobState, head: &Hash, seq: u64) {
     let wait_type = told.waiting.as_ref().map(|waiting| i64::from(waiting.wait_type != WaitType::Human));
     conn.execute(
         "INSERT INTO jobs (num, seq, generation, epoch, status, head, updated_at, ready, lease_until, attempt, instance,
-             worker, plan_hash, waiting, wait_type, id, agent, agent_version, priority, created_at)
-         VALUES (1, ?1, 1, ?2, ?3, ?4, 0, 0, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, '1', 0, ?14)",
+             worker, plan_hash, waiting, wait_type, id, agent, agent_version, priority, created_at, listed)
+         VALUES (1, ?1, 1, ?2, ?3, ?4, 0, 0, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, '1', 0, ?14, nullif(?3, 1))",
         params![
             i64::try_from(seq).unwrap(),
             state.fence.epoch,
