@@ -128,7 +128,7 @@ fn differences(facts: &JobFacts, state: &JobState, events: &[Recorded]) -> Vec<S
             found.push(format!("its {what} is {stored}, its events say {told}"));
         }
     };
-    // A restore holds by its row what it cannot hold by an event; the event follows when the job is resumed.
+    // A restore holds by its row what it cannot hold by an event; that follows when the job is next looked at.
     let by_row = row.paused.is_some_and(|(reason, _)| reason == PauseReason::Restored)
         && !state.status.is_terminal()
         && state.status != JobStatus::Paused;

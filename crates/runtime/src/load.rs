@@ -32,7 +32,7 @@ pub struct Loaded {
 impl Loaded {
     /// Whether a restore has held the job by its row alone, as its events could not be read then.
     #[must_use]
-    pub fn is_held_by_row(&self) -> bool {
+    pub(crate) fn is_held_by_row(&self) -> bool {
         self.row.status == JobStatus::Paused
             && !self.state.status.is_terminal()
             && self.state.status != JobStatus::Paused

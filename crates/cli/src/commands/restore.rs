@@ -67,10 +67,10 @@ pub(super) async fn run(given: &args::Restore, config: &Config, context: &Contex
     text.push_str(&match held {
         0 => "there were no unfinished jobs to hold\n".to_owned(),
         held => format!(
-            "{} {} held: what they did after the backup is not in it, and would be done again.\n\
+            "{} {} held: what was done after the backup is not in it, and would be done again.\n\
              Deadlines keep running: one that passes ends its wait or fails its job (deadline_exceeded), and calls \
              nothing.\n\
-             Start the server, look at them, then let them go on:\n  aetheris jobs --status paused\n  \
+             Start the server, look at what is held, then let it go on:\n  aetheris jobs --status paused\n  \
              aetheris resume JOB\n  aetheris resume --all-restored\n",
             counted(held, "unfinished job"),
             if held == 1 { "is" } else { "are" }

@@ -69,7 +69,7 @@ async fn list_in_doubt(unresolved: bool, context: &Context) -> Result<Exit, Erro
         context.out.note(&if unresolved {
             "no call was left unresolved".to_owned()
         } else {
-            format!("no call of an open job is in doubt; calls that ended jobs left unresolved: {program} in-doubt --unresolved")
+            format!("no call is in doubt. Those of jobs that have ended: {program} in-doubt --unresolved")
         });
         return Ok(Exit::Done);
     }

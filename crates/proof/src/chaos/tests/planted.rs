@@ -64,7 +64,7 @@ async fn the_log() {
     in_rows(B4, "UPDATE jobs SET head = zeroblob(32)").await;
     in_rows(B4, "UPDATE events SET kind = 200 WHERE seq = 6").await;
     in_story(B5, |s| s.events.push(Told { at: 220, epoch: 4, event: JobCancelled {}.into() })).await;
-    in_rows(B5, "UPDATE jobs SET status = 0").await;
+    in_rows(B5, "UPDATE jobs SET status = 0, listed = 0").await;
 }
 
 #[tokio::test]

@@ -77,7 +77,7 @@ fn obey(service: &Service) {
         match serde_json::from_str(&line) {
             Ok(Command::Hold) => service.hold(),
             Ok(Command::Release) => service.release(),
-            Err(error) => tracing::warn!(%error, line, "a command that nobody knows"),
+            Err(_) => tracing::warn!(line, "not a command: expected \"hold\" or \"release\", with the quotes"),
         }
     }
 }
