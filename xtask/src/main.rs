@@ -29,6 +29,7 @@ cargo xtask api-fuzz  schemathesis against servers: [--seconds N] [--max-example
 cargo xtask api-clients  the OpenAPI document, validated by others; a Python and a TypeScript client made of it drive a job
 cargo xtask chaos   --minutes M --store sqlite [--seed N]: real processes under faults, judged by two checkers;
                     exit 6 if something is wrong; the page is also in target/chaos
+                    sim, model, chaos, release-check: --built takes what the build of all tests has left
 cargo xtask deny    licences, bans, duplicates and sources of every dependency; with cargo-deny too where it is installed
 cargo xtask mutants [--in-diff COMMIT] [arguments of cargo-mutants]: whether unit tests notice changes of the code
 cargo xtask release-check [--release]  crash points, planted bugs and their variables are not in the shipped program

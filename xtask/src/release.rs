@@ -3,7 +3,8 @@
 //! The names of crash points, planted bugs and their variables are read from the sources, and searched in the program
 //! without and in the one with the feature `faults`: a name that is not found in the latter would prove nothing. Names
 //! depend on that feature alone, so the gate searches the unoptimised builds, which its other parts need anyway. With
-//! `--release` both are built as they are shipped, which takes minutes and shows that optimisation changes nothing.
+//! `--release` both are built as they are shipped, which takes minutes and shows that optimisation changes nothing; with
+//! `--built` the one with faults is that which the build of all tests has left.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -19,7 +20,8 @@ const NOT_REACHED: [&str; 1] = ["crates/store/src/faulty"];
 
 /// Whether the release has none of them.
 pub(crate) fn check(root: &Path, arguments: &[String]) -> bool {
-    match examine(root, arguments.iter().any(|argument| argument == "--release")) {
+    let given = |flag: &str| arguments.iter().any(|argument| argument == flag);
+    match examine(root, given("--release"), given(crate::BUILT)) {
         Ok(problems) => {
             for problem in &problems {
                 say(&format!("release-check: {problem}"));
@@ -33,7 +35,7 @@ pub(crate) fn check(root: &Path, arguments: &[String]) -> bool {
     }
 }
 
-fn examine(root: &Path, release: bool) -> Result<Vec<String>, String> {
+fn examine(root: &Path, release: bool, built: bool) -> Result<Vec<String>, String> {
     let (crates, features) = shipped::crates(root)?;
     let mut problems: Vec<String> =
         features.iter().map(|feature| format!("the feature {feature} is active in the release")).collect();
@@ -43,7 +45,7 @@ fn examine(root: &Path, release: bool) -> Result<Vec<String>, String> {
         build.extend(release.then_some("--release"));
         run(root, &build)
     };
-    if !build("aetheris-proof", "aetheris-faulted") || !build("aetheris-cli", "aetheris") {
+    if !(built && !release || build("aetheris-proof", "aetheris-faulted")) || !build("aetheris-cli", "aetheris") {
         return Err("the programs do not build".to_owned());
     }
     let target = root.join(std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from));
