@@ -38,7 +38,9 @@ static STARTED: OnceLock<Started> = OnceLock::new();
 /// [`Error::Usage`] for a filter that makes no sense; the thread that writes cannot be started.
 pub fn start(verbose: u8, env: &Environment, log: Option<&Log>, color: bool) -> Result<(), Error> {
     let default = if log.is_some() { "info" } else { "warn" };
-    let filter = filter(verbose, env.get(VARIABLE), log.and_then(|log| log.filter.as_deref()), default)?;
+    // A variable that is empty says as little as one that is not set.
+    let variable = env.get(VARIABLE).filter(|text| !text.is_empty());
+    let filter = filter(verbose, variable, log.and_then(|log| log.filter.as_deref()), default)?;
     let filter = match format!("{PROCESS}=info").parse() {
         Ok(always) => filter.add_directive(always),
         Err(_) => filter,
