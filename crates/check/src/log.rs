@@ -134,24 +134,20 @@ fn differences(facts: &JobFacts, state: &JobState, events: &[Recorded]) -> Vec<S
         && state.status != JobStatus::Paused;
     if !by_row {
         compare("status", told.status.as_str().to_owned(), row.status.as_str().to_owned());
+        let held = state.paused.map(|paused| (paused.reason, paused.since));
+        compare("pause", format!("{held:?}"), format!("{:?}", row.paused.map(|(reason, since)| (reason, Some(since)))));
+        let owner = state.owner.as_ref().map(|owner| owner.attempt_id);
+        let holder = row.holder.as_ref().map(|holder| holder.attempt_id);
+        compare("holder", format!("{owner:?}"), format!("{holder:?}"));
     }
     compare("fence", state.fence.to_string(), row.fence.to_string());
     compare("plan", format!("{:?}", told.plan_hash), format!("{:?}", row.plan_hash));
     compare("wait", format!("{:?}", told.waiting), format!("{:?}", row.waiting));
-    let held = state.paused.map(|paused| (paused.reason, paused.since));
-    if !by_row {
-        compare("pause", format!("{held:?}"), format!("{:?}", row.paused.map(|(reason, since)| (reason, Some(since)))));
-    }
     compare("requested end", format!("{:?}", told.end_requested), format!("{:?}", row.end_requested));
     compare("error", format!("{:?}", told.error), format!("{:?}", row.error));
     compare("delay", format!("{:?}", state.not_before), format!("{:?}", row.not_before));
     compare("agent", state.agent.to_string(), row.agent.to_string());
     compare("session", format!("{:?}", state.session), format!("{:?}", row.session));
-    let owner = state.owner.as_ref().map(|owner| owner.attempt_id);
-    let holder = row.holder.as_ref().map(|holder| holder.attempt_id);
-    if !by_row {
-        compare("holder", format!("{owner:?}"), format!("{holder:?}"));
-    }
     let created = events.first().map(|event| event.at);
     compare("creation", format!("{created:?}"), format!("{:?}", Some(row.created_at)));
     let mut stored: Vec<String> = facts.timers.iter().map(|row| format!("{} at {}", row.timer, row.due)).collect();

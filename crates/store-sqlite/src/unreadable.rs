@@ -94,6 +94,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_row_is_named_as_people_know_it_or_by_its_bytes() {
+        let job = JobId::from_u128(7);
+        assert_eq!(Which::Job(&job.to_bytes()).to_string(), job.to_string());
+        assert!(Which::Call(&[9; 16]).to_string().starts_with("key_"));
+        assert_eq!(Which::Job(&[0xab; 3]).to_string(), "ababab");
+        assert_eq!(Which::Call(&[0; 99]).to_string().len(), 2 * limits::UNREADABLE_ID_BYTES_TOLD);
+    }
+
+    #[test]
     fn a_row_is_told_of_once_in_a_while_and_other_trouble_is_not_passed_over() {
         let now = ticks();
         let later = now + limits::SWEEP_BACKOFF_MAX.to_std();

@@ -37,18 +37,19 @@ pub(super) fn run(given: &args::Init, context: &Context) -> Result<Exit, Error> 
     }
     // A second agent of a folder goes with the configuration that is there.
     let kept = config.exists();
+    let files = if kept { &files[..1] } else { &files[..] };
     let cannot = |path: &Path, error| Error::Other {
         message: format!("{} cannot be written: {error}", path.display()),
         exit: Exit::Failed,
     };
     std::fs::create_dir_all(&folder).map_err(|error| cannot(&folder, error))?;
-    for (path, text) in files.iter().take(if kept { 1 } else { 2 }) {
+    for (path, text) in files {
         // Whoever made it meanwhile keeps it.
         let made = std::fs::File::create_new(path).and_then(|mut file| file.write_all(text.as_bytes()));
         made.map_err(|error| cannot(path, error))?;
     }
     if context.out.json {
-        let files: Vec<&PathBuf> = files.iter().take(if kept { 1 } else { 2 }).map(|(path, _)| path).collect();
+        let files: Vec<&PathBuf> = files.iter().map(|(path, _)| path).collect();
         context.out.value(&serde_json::json!({ "agent": name, "files": files }))?;
         return Ok(Exit::Done);
     }

@@ -183,8 +183,8 @@ pub fn wait(job: &JobView, waiting: &WaitingView, program: &str, style: Style, n
 /// How a job ended, if it has, and whether it left a call in doubt: nobody would look for it otherwise.
 #[must_use]
 pub fn ending(job: &JobView, program: &str, style: Style) -> Option<String> {
-    let steps = job.steps.iter().flatten();
-    let doubt = steps.filter(|(_, step)| step.status == StepStatus::InDoubt).count() > 0
+    let mut steps = job.steps.iter().flatten();
+    let doubt = steps.any(|(_, step)| step.status == StepStatus::InDoubt)
         || job.error.as_ref().is_some_and(|error| error.code == "in_doubt_unresolved");
     let doubt = (doubt && job.status.is_terminal()).then(|| {
         let what = style.paint(Tone::Attention, "a call is in doubt still: it may have happened");

@@ -6,7 +6,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::routing::{get, post, put};
 use serde_json::{Value, json};
 
-use super::samples::{JOB, KEY, event, hash, job, job_with, sse, step, trace, waiting};
+use super::samples::{JOB, KEY, event, hash, job, job_with, sse, step, trace, unresolved, waiting};
 use super::server::{run, run_in_colours, run_on, serve};
 use crate::exit::Exit;
 
@@ -557,15 +557,10 @@ async fn an_answer_that_was_given_before_is_given_again_without_its_invocation()
         (StatusCode::OK, answer.to_string())
     };
     // Left unresolved under an earlier permit as well: the newest one counts.
-    let left = json!({
-        "accepted_from": "2026-11-21T09:31:12Z", "agent": "refund", "deadline": "2026-11-21T09:30:12Z",
-        "effect": "at_most_once", "evidence": [], "invocation": KEY, "job_id": JOB, "job_status": "failed",
-        "node_id": "pay", "permit": 1, "policy": "fail", "reason": "timeout", "sent_permit": "1.1",
-        "since": "2026-11-21T09:30:00Z", "status": "failed_unresolved", "tool": "payments.refund", "waiting": null,
-    });
+    let left = unresolved();
     let list = move |query: axum::extract::RawQuery| async move {
-        let unresolved = query.0.unwrap_or_default().contains("unresolved=true");
-        json!({ "invocations": if unresolved { vec![left] } else { Vec::new() } }).to_string()
+        let ended = query.0.unwrap_or_default().contains("unresolved=true");
+        json!({ "invocations": if ended { vec![left] } else { Vec::new() } }).to_string()
     };
     let routes = Router::new()
         .route("/api/in-doubt", get(list))
@@ -580,12 +575,7 @@ async fn an_answer_that_was_given_before_is_given_again_without_its_invocation()
 /// What a job's end left unresolved is in no list of open doubts.
 #[tokio::test]
 async fn a_call_that_was_left_unresolved_is_found_and_hinted_at() {
-    let call = json!({
-        "accepted_from": "2026-11-21T09:31:12Z", "agent": "refund", "deadline": "2026-11-21T09:30:12Z",
-        "effect": "at_most_once", "evidence": [], "invocation": KEY, "job_id": JOB, "job_status": "failed",
-        "node_id": "pay", "permit": 1, "policy": "fail", "reason": "timeout", "sent_permit": "1.1",
-        "since": "2026-11-21T09:30:00Z", "status": "failed_unresolved", "tool": "payments.refund", "waiting": null,
-    });
+    let call = unresolved();
     let list = move |query: axum::extract::RawQuery| async move {
         let left = query.0.unwrap_or_default().contains("unresolved=true");
         json!({ "invocations": if left { vec![call] } else { Vec::new() } }).to_string()
@@ -611,12 +601,7 @@ async fn a_call_that_was_left_unresolved_is_found_and_hinted_at() {
 /// Whoever cancels a job hears at once what may have happened; where its worker still ends it, nothing is known yet.
 #[tokio::test]
 async fn a_cancel_says_which_calls_are_in_doubt_still() {
-    let call = json!({
-        "accepted_from": "2026-11-21T09:31:12Z", "agent": "refund", "deadline": "2026-11-21T09:30:12Z",
-        "effect": "at_most_once", "evidence": [], "invocation": KEY, "job_id": JOB, "job_status": "cancelled",
-        "node_id": "pay", "permit": 1, "policy": "human", "reason": "timeout", "sent_permit": "1.1",
-        "since": "2026-11-21T09:30:00Z", "status": "in_doubt", "tool": "payments.refund", "waiting": null,
-    });
+    let call = unresolved();
     let list = json!({ "invocations": [call] }).to_string();
     for (status, end_requested, told) in [("cancelled", json!(null), true), ("running", json!("cancel"), false)] {
         let cancelled = json!({ "end_requested": end_requested, "status": status }).to_string();

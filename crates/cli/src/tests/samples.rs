@@ -77,3 +77,13 @@ pub(super) fn trace(steps: Vec<Value>) -> Value {
 pub(super) fn problem(code: &str, status: u16, detail: &str) -> Value {
     json!({ "type": format!("urn:aetheris:problem:{code}"), "title": "No", "status": status, "detail": detail, "code": code })
 }
+
+/// A call that the end of its job left unresolved.
+pub(super) fn unresolved() -> Value {
+    json!({
+        "accepted_from": "2026-11-21T09:31:12Z", "agent": "refund", "deadline": "2026-11-21T09:30:12Z",
+        "effect": "at_most_once", "evidence": [], "invocation": KEY, "job_id": JOB, "job_status": "failed",
+        "node_id": "pay", "permit": 1, "policy": "fail", "reason": "timeout", "sent_permit": "1.1",
+        "since": "2026-11-21T09:30:00Z", "status": "failed_unresolved", "tool": "payments.refund", "waiting": null,
+    })
+}

@@ -21,6 +21,7 @@ mod doubt;
 mod end;
 mod invoke;
 mod lease;
+mod memory;
 mod plain;
 mod step;
 
@@ -176,7 +177,7 @@ pub async fn run_job(rt: &Runtime, claimed: Claimed, lease: &Lease) -> Result<Ru
 impl<'r> Run<'r> {
     fn new(rt: &'r Runtime, lease: &'r Lease, plan: Arc<CompiledPlan>, loaded: Loaded) -> Self {
         let names = scope::of(&loaded.state, &loaded.effects);
-        let memory = memory(&loaded.state, &loaded.kept, &names);
+        let memory = memory::of(&loaded.state, &loaded.kept, &names);
         Self {
             accepted_from: None,
             draft: Draft::new(loaded.state, Guard::Run(lease.fence), loaded.checkpoint_seq),
@@ -428,7 +429,7 @@ impl<'r> Run<'r> {
             self.effects.insert(effect.key, unwritten(effect));
         }
         self.names = scope::of(self.draft.state(), &self.effects);
-        self.memory = memory(self.draft.state(), &self.kept, &self.names);
+        self.memory = memory::of(self.draft.state(), &self.kept, &self.names);
         self.place = 0;
     }
 
@@ -501,42 +502,5 @@ fn refused_for_good(refusal: &LedgerRefusal) -> Failure {
         | LedgerRefusal::Illegal { .. } => {
             Failure::new("ledger_refused", format!("the ledger keeps refusing what the events call for: {refusal}"))
         }
-    }
-}
-
-/// What the values take that a job keeps: its message, what its calls were given, its outputs and kept signals.
-fn memory(state: &JobState, kept: &[KeptSignal], names: &Scope) -> usize {
-    let inputs = state.steps.values().filter_map(|step| step.invocation.as_ref()).map(|call| &call.input);
-    let kept = kept.iter().map(|signal| &signal.payload);
-    std::iter::once(&state.message).chain(inputs).chain(kept).chain(names.nodes.values()).map(Json::memory).sum()
-}
-
-#[cfg(test)]
-mod tests {
-    use aetheris_core::id::{JobId, SignalId};
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn what_a_job_keeps_in_memory_is_all_counted() {
-        let mut state = JobState::new(JobId::from_u128(1));
-        let large = || Json::new(json!(vec![json!({ "a": 1 }); 1_000]));
-        let none = memory(&state, &[], &Scope::default());
-        state.message = large();
-        let message = memory(&state, &[], &Scope::default()) - none;
-        let signal = KeptSignal {
-            key: "k".to_owned(),
-            payload: large(),
-            received_at: Timestamp::default(),
-            signal: SignalId::from_u128(1),
-            wait_type: None,
-        };
-        let kept = memory(&state, &[signal], &Scope::default()) - none - message;
-        let mut names = Scope::default();
-        names.nodes.insert("n".into(), large());
-        let outputs = memory(&state, &[], &names) - none - message;
-        assert!([message, kept, outputs].iter().all(|part| part.abs_diff(large().memory()) < 100));
-        assert!(large().memory() > 100_000);
     }
 }

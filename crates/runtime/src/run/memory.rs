@@ -1,0 +1,44 @@
+//! What a job keeps in the memory of whoever goes on with it.
+
+use aetheris_core::json::Json;
+use aetheris_core::state::JobState;
+use aetheris_expr::Scope;
+use aetheris_store::KeptSignal;
+
+/// What the values take that a job keeps: its message, what its calls were given, its outputs and kept signals.
+pub(super) fn of(state: &JobState, kept: &[KeptSignal], names: &Scope) -> usize {
+    let inputs = state.steps.values().filter_map(|step| step.invocation.as_ref()).map(|call| &call.input);
+    let kept = kept.iter().map(|signal| &signal.payload);
+    std::iter::once(&state.message).chain(inputs).chain(kept).chain(names.nodes.values()).map(Json::memory).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use aetheris_core::id::{JobId, SignalId};
+    use aetheris_core::time::Timestamp;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_a_job_keeps_in_memory_is_all_counted() {
+        let mut state = JobState::new(JobId::from_u128(1));
+        let large = || Json::new(json!(vec![json!({ "a": 1 }); 1_000]));
+        let none = of(&state, &[], &Scope::default());
+        state.message = large();
+        let message = of(&state, &[], &Scope::default()) - none;
+        let signal = KeptSignal {
+            key: "k".to_owned(),
+            payload: large(),
+            received_at: Timestamp::default(),
+            signal: SignalId::from_u128(1),
+            wait_type: None,
+        };
+        let kept = of(&state, &[signal], &Scope::default()) - none - message;
+        let mut names = Scope::default();
+        names.nodes.insert("n".into(), large());
+        let outputs = of(&state, &[], &names) - none - message;
+        assert!([message, kept, outputs].iter().all(|part| part.abs_diff(large().memory()) < 100));
+        assert!(large().memory() > 100_000);
+    }
+}
