@@ -74,6 +74,10 @@ const BACKOFF_MAX_MS: u64 = 900;
 /// Until a client has seen that a job waits, and answers.
 const ANSWER_MS: u64 = 400;
 
+/// What a job may fail with whose call is repeated: a success that is known only after the next permit was given ends the
+/// calls of its key, and that permit's own call may have failed.
+const LATE_SUCCESS: &str = "succeeded_before";
+
 /// Longer than a permit lives, and shorter than its program's `settle` allows for.
 const QUEUE: &str = "?queue=4000";
 
@@ -139,6 +143,7 @@ impl Program {
         program.body.push_str(node);
         program.body.push_str("  answer: \"{{ nodes.n0.output.input.n + VERSION }}\"\n");
         program.calls.push(Call { node: "n0".to_owned(), skipped: false });
+        program.codes.insert(LATE_SUCCESS);
         program.idle_ms += tool_ms("?ms=900");
         program
     }
@@ -246,8 +251,7 @@ impl Draw<'_> {
             "?bytes=120000",
         ];
         let query = *self.dice.pick(&queries);
-        // The success of a call that is slow may be known only after the next permit was given.
-        self.program.codes.insert("succeeded_before");
+        self.program.codes.insert(LATE_SUCCESS);
         self.tool(&format!("t-{id}"), &format!("effect: idempotent, url: \"URL/idempotent{query}\""));
         self.call(id, &format!("t-{id}"), "");
         self.value = format!("nodes.{id}.output.input.n");
@@ -280,7 +284,7 @@ impl Draw<'_> {
         let (policy, may_fail) = if query == QUEUE { *self.dice.pick(&queued) } else { *self.dice.pick(&policies) };
         // A proxy may hold a call for longer than `settle`: then it acts after it was said not to have happened. Nothing is
         // called again, and the job says so.
-        self.program.codes.extend(["did_not_happen", "succeeded_before"]);
+        self.program.codes.extend(["did_not_happen", LATE_SUCCESS]);
         if may_fail {
             self.program.codes.insert("in_doubt_unresolved");
         }
@@ -407,6 +411,17 @@ mod tests {
             ["at_most_once", "idempotent", "pure", "llm", "sleep", "timer", "wait", "when", "human", "reconcile"]
         {
             assert!(all.contains(word), "{word}");
+        }
+    }
+
+    #[test]
+    fn every_program_whose_calls_are_repeated_may_learn_of_a_success_too_late() {
+        let mut programs: Vec<Program> = draw_all(&mut Dice::new(1, 1), 48).into_values().collect();
+        programs.extend([Program::long(), Program::slow()]);
+        for program in programs {
+            // A call that its condition always skips is never made.
+            let repeated = program.calls.iter().any(|call| !call.skipped);
+            assert_eq!(program.codes.contains(LATE_SUCCESS), repeated, "{}", program.source("http://127.0.0.1:1", 1));
         }
     }
 
