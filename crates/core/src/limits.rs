@@ -74,6 +74,12 @@ pub const SCHEMA_PATTERN_WORK_MAX: usize = 4_000_000_000;
 pub const JUDGED_AT_ONCE: usize = 1;
 /// Parts of a value times parts of a schema, beyond which only that it does not fit is said, and not where.
 pub const SCHEMA_DETAIL_WORK_MAX: usize = 100_000;
+/// Memory of the compiled schemas that a process keeps, in bytes, as they estimate it.
+pub const SCHEMAS_KEPT_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Agent files that one process reads at the same time: the schemas of each may take tens of MiB for a moment.
+pub const AGENT_FILES_AT_ONCE: usize = 2;
+/// Schemas of running jobs that are compiled at the same time.
+pub const COMPILED_AT_ONCE: usize = 1;
 /// Most mistakes that are said of one value or schema.
 pub const SCHEMA_VIOLATIONS_MAX: usize = 20;
 /// Longest error message that is kept, in bytes.

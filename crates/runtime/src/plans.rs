@@ -15,20 +15,41 @@ use tokio::sync::Semaphore;
 use crate::error::OpError;
 
 const CACHED_PLANS_MAX: usize = 256;
-const CACHED_SCHEMAS_MAX: usize = 64;
 
 /// The plans of one process.
 #[derive(Debug, Clone)]
 pub struct Plans {
     cached: Arc<Mutex<BTreeMap<Hash, Arc<CompiledPlan>>>>,
+    compiling: Arc<Semaphore>,
     judging: Arc<Semaphore>,
-    schemas: Arc<Mutex<BTreeMap<Hash, Arc<Schema>>>>,
+    schemas: Arc<Mutex<Schemas>>,
+}
+
+/// Compiled schemas, within [`limits::SCHEMAS_KEPT_BYTES_MAX`].
+#[derive(Debug, Default)]
+struct Schemas {
+    bytes: usize,
+    by_hash: BTreeMap<Hash, Arc<Schema>>,
+}
+
+impl Schemas {
+    /// Keeps one, in the place of others where there is no room.
+    fn keep(&mut self, hash: Hash, schema: &Arc<Schema>) {
+        while self.bytes + schema.memory() > limits::SCHEMAS_KEPT_BYTES_MAX {
+            let Some((_, gone)) = self.by_hash.pop_first() else { return };
+            self.bytes -= gone.memory();
+        }
+        if self.by_hash.insert(hash, Arc::clone(schema)).is_none() {
+            self.bytes += schema.memory();
+        }
+    }
 }
 
 impl Default for Plans {
     fn default() -> Self {
         Self {
             cached: Arc::default(),
+            compiling: Arc::new(Semaphore::new(limits::COMPILED_AT_ONCE)),
             judging: Arc::new(Semaphore::new(limits::JUDGED_AT_ONCE)),
             schemas: Arc::default(),
         }
@@ -69,7 +90,7 @@ impl Plans {
     /// # Errors
     /// The schema was accepted by another build and this one cannot read it.
     pub async fn violations(&self, schema: &Json, value: &Json) -> Result<Vec<Violation>, OpError> {
-        let schema = aside(|| self.schema(schema))?;
+        let schema = self.schema(schema).await?;
         if !schema.takes_long(value) {
             return Ok(schema.violations(value));
         }
@@ -78,23 +99,28 @@ impl Plans {
         Ok(aside(|| schema.violations(value)))
     }
 
-    fn schema(&self, json: &Json) -> Result<Arc<Schema>, OpError> {
+    /// The compiled schema. What is compiled may be large for a moment: one after the other.
+    async fn schema(&self, json: &Json) -> Result<Arc<Schema>, OpError> {
         let hash = json.hash();
-        let known = self.schemas.lock().unwrap_or_else(PoisonError::into_inner).get(&hash).map(Arc::clone);
-        if let Some(schema) = known {
-            return Ok(schema);
+        if let Some(schema) = self.kept().by_hash.get(&hash) {
+            return Ok(Arc::clone(schema));
         }
-        let compiled = Schema::compile(json).map_err(|problems| {
+        // Nobody closes it.
+        let _turn = self.compiling.acquire().await;
+        if let Some(schema) = self.kept().by_hash.get(&hash) {
+            return Ok(Arc::clone(schema));
+        }
+        let compiled = aside(|| Schema::compile(json)).map_err(|problems| {
             let all: Vec<String> = problems.into_iter().map(|problem| problem.message).collect();
             OpError::Corrupt(format!("a schema cannot be read by this build: {}", all.join("; ")))
         })?;
         let compiled = Arc::new(compiled);
-        let mut cached = self.schemas.lock().unwrap_or_else(PoisonError::into_inner);
-        if cached.len() >= CACHED_SCHEMAS_MAX {
-            cached.pop_first();
-        }
-        cached.insert(hash, Arc::clone(&compiled));
+        self.kept().keep(hash, &compiled);
         Ok(compiled)
+    }
+
+    fn kept(&self) -> std::sync::MutexGuard<'_, Schemas> {
+        self.schemas.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<Hash, Arc<CompiledPlan>>> {
@@ -109,5 +135,30 @@ fn aside<T>(work: impl FnOnce() -> T) -> T {
         tokio::task::block_in_place(work)
     } else {
         work()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kept_schemas_have_room_for_small_ones_and_never_take_more_than_their_bound() {
+        let schema = |parts: usize| {
+            let all: Vec<_> = (0..parts / 2).map(|n| serde_json::json!({ "minimum": n })).collect();
+            Arc::new(Schema::compile(&Json::new(serde_json::json!({ "allOf": all }))).unwrap())
+        };
+        let (small, large) = (schema(20), schema(4_000));
+        assert!(large.memory() < limits::SCHEMAS_KEPT_BYTES_MAX && 8 * large.memory() > limits::SCHEMAS_KEPT_BYTES_MAX);
+        for kind in [&small, &large] {
+            let mut kept = Schemas::default();
+            for n in 0..2_000_u32 {
+                kept.keep(Hash::of(&n.to_be_bytes()), kind);
+                kept.keep(Hash::of(&n.to_be_bytes()), kind);
+                let bytes: usize = kept.by_hash.values().map(|schema| schema.memory()).sum();
+                assert!(bytes == kept.bytes && bytes <= limits::SCHEMAS_KEPT_BYTES_MAX);
+            }
+            assert_eq!(kept.by_hash.len(), limits::SCHEMAS_KEPT_BYTES_MAX / kind.memory());
+        }
     }
 }

@@ -32,17 +32,14 @@ const IN_PLACE: [&str; 9] = ["$ref", "allOf", "anyOf", "dependentSchemas", "else
 /// Keywords that first ask what other keywords have evaluated.
 const UNEVALUATED: [&str; 2] = ["unevaluatedItems", "unevaluatedProperties"];
 /// Keywords whose value is no schema.
-const PLAIN: [&str; 33] = [
+const PLAIN: [&str; 26] = [
     "$comment",
     "$schema",
-    "const",
     "contentEncoding",
     "contentMediaType",
     "default",
-    "dependentRequired",
     "deprecated",
     "description",
-    "enum",
     "examples",
     "exclusiveMaximum",
     "exclusiveMinimum",
@@ -57,22 +54,25 @@ const PLAIN: [&str; 33] = [
     "minLength",
     "minProperties",
     "minimum",
-    "multipleOf",
-    "pattern",
     "readOnly",
-    "required",
     "title",
     "type",
     "uniqueItems",
     "writeOnly",
-    "$ref",
 ];
+/// Keywords whose value is no schema, and that count more than one part.
+const COUNTED: [&str; 7] = ["$ref", "const", "dependentRequired", "enum", "multipleOf", "pattern", "required"];
 /// Keywords of the standard by which a schema reaches beyond what can be bounded when it is put.
 const REFUSED: [&str; 7] =
     ["$anchor", "$dynamicAnchor", "$dynamicRef", "$id", "$recursiveAnchor", "$recursiveRef", "$vocabulary"];
 const DIALECT: &str = "https://json-schema.org/draft/2020-12/schema";
 /// Deepest chain of references, each leading to the next.
 const REFERENCES_DEEP_MAX: usize = 32;
+
+/// Bytes of text that count as much as a part.
+const TEXT_OF_A_PART: usize = 64;
+/// Parts that `multipleOf` counts as: it divides as exactly as fractions do, which takes so much longer than a comparison.
+const MULTIPLE: usize = 64;
 
 /// What judging one part of a value may cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -183,9 +183,11 @@ impl<'s> Walk<'s> {
             Value::Object(keywords) => {
                 let mut cost = Cost::ONE;
                 for (keyword, value) in keywords {
-                    let of = self.keyword(keywords, keyword, value, &below(path, keyword));
+                    let path = below(path, keyword);
+                    let of = self.keyword(keywords, keyword, value, &path);
                     let mark = of.marking(keyword);
-                    cost = cost.plus(Cost { judge: of.judge, mark });
+                    // The library keeps the path of each keyword, wherever it compiles it.
+                    cost = cost.plus(Cost::of(weight(&path))).plus(Cost { judge: of.judge, mark });
                 }
                 let unevaluated = UNEVALUATED.iter().filter(|keyword| keywords.contains_key(**keyword)).count();
                 Cost { judge: cost.judge.plus(cost.mark.times(unevaluated)), ..cost }
@@ -206,16 +208,14 @@ impl<'s> Walk<'s> {
                 }
                 Cost::NONE
             }
-            // Each name that is missing is a mistake of its own.
-            "enum" | "required" => Cost::of(entries(value)),
-            "dependentRequired" => {
-                let names = value.as_object().into_iter().flat_map(Map::values).map(|names| 1 + entries(names));
-                Cost::of(names.sum())
-            }
+            // Each value is compared, each name that is missing is a mistake of its own, and all are copied.
+            "const" | "dependentRequired" | "enum" | "required" => Cost::of(values(value)),
+            "multipleOf" => Cost::of(MULTIPLE),
             "pattern" => {
                 self.patterns += 1;
-                let patterns = value.as_str().map_or(0, |pattern| self.pattern(pattern));
-                Cost { judge: Size { parts: 1, patterns }, mark: Size::NONE }
+                let pattern = value.as_str().unwrap_or_default();
+                let judge = Size { parts: 1 + weight(pattern), patterns: self.pattern(pattern) };
+                Cost { judge, mark: Size::NONE }
             }
             _ if ONE.contains(&keyword) => self.schema(value, path),
             _ if LISTS.contains(&keyword) => match value {
@@ -245,7 +245,7 @@ impl<'s> Walk<'s> {
         let Value::Object(named) = value else { return Cost::NONE };
         let (mut cost, mut matched) = (Cost::NONE, Size::NONE);
         for (name, schema) in named {
-            let of = self.schema(schema, &below(path, name));
+            let of = self.schema(schema, &below(path, name)).plus(Cost::of(weight(name)));
             // Definitions count where they are referred to.
             if keyword != "$defs" {
                 cost = cost.plus(of);
@@ -306,8 +306,19 @@ impl<'s> Walk<'s> {
     }
 }
 
-fn entries(list: &Value) -> usize {
-    list.as_array().map_or(0, Vec::len)
+/// What a text counts beside what it is part of: it is copied as often.
+fn weight(text: &str) -> usize {
+    text.len() / TEXT_OF_A_PART
+}
+
+/// How many values there are in one, all that is in it included, with the weight of its texts.
+fn values(value: &Value) -> usize {
+    1 + match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+        Value::String(text) => weight(text),
+        Value::Array(items) => items.iter().map(values).sum(),
+        Value::Object(fields) => fields.iter().map(|(name, field)| weight(name) + values(field)).sum(),
+    }
 }
 
 fn below(path: &str, key: &str) -> String {
@@ -316,7 +327,7 @@ fn below(path: &str, key: &str) -> String {
 
 /// The keyword that differs least by its letters, if it is near.
 fn nearest(word: &str) -> Option<&'static str> {
-    let mut all = ONE.into_iter().chain(LISTS).chain(MAPS).chain(PLAIN);
+    let mut all = ONE.into_iter().chain(LISTS).chain(MAPS).chain(PLAIN).chain(COUNTED);
     all.find(|known| known.eq_ignore_ascii_case(word) || one_change(known, word) || one_change(word, known))
 }
 

@@ -20,6 +20,9 @@ use crate::bounds::Size;
 /// The share of the most that judging may cost, beyond which it takes long.
 const LONG: usize = 100;
 
+/// What a part takes when it is compiled, in bytes.
+const PART_BYTES: usize = 4 * 1024;
+
 /// Why a schema is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
@@ -57,6 +60,13 @@ impl Schema {
             Ok(validator) => Ok(Self { size, validator }),
             Err(error) => Err(vec![Problem { message: words(&error), path: error.instance_path().to_string() }]),
         }
+    }
+
+    /// The most memory that it takes, in bytes: of what was measured of the largest that are accepted.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        let Size { parts, patterns } = self.size;
+        parts.saturating_mul(PART_BYTES).saturating_add(patterns.saturating_mul(2))
     }
 
     /// Whether judging a value may take longer than other work of its thread should wait for.

@@ -243,6 +243,94 @@ fn no_nest_of_keywords_takes_exponential_time() {
     assert!(judged > 60, "{judged} of {} were judged", HOLDERS.len() * beside.len());
 }
 
+/// The most that this process may take while it compiles a schema, in kibibytes.
+const MEMORY_KIB_MAX: usize = 96 * 1024;
+
+/// The largest accepted schema of many forms, each with something large that references multiply: what the library
+/// copies wherever it compiles it again must have been counted as often. The kernel counts, not we.
+#[cfg(target_os = "linux")]
+#[test]
+fn the_memory_of_every_accepted_schema_is_bounded() {
+    let long = "x".repeat(58_000);
+    let names: Vec<String> = (0..7_000).map(|n| format!("n{n}")).collect();
+    let large = [
+        json!({ "const": vec![json!({ "": 0 }); 6_000] }),
+        json!({ "const": long }),
+        json!({ "enum": vec![json!([[0]]); 5_000] }),
+        json!({ "enum": [long] }),
+        json!({ "required": names[..6_000] }),
+        json!({ "required": [long] }),
+        json!({ "dependentRequired": { "a": names[..6_000] } }),
+        json!({ "properties": { long.clone(): true } }),
+        json!({ "patternProperties": { "[ab]*a[ab]{400}c": { "const": long } } }),
+        json!({ "pattern": "[ab]*a[ab]{1500}c" }),
+        json!({ "pattern": "x".repeat(2_000) }),
+        json!({ "type": vec!["string"; 1] }),
+        json!({ "$comment": long, "title": "x" }),
+        json!({ "$defs": { long.clone(): { "allOf": vec![json!(true); 20] } } }),
+    ];
+    let mut compiled = 0;
+    for large in &large {
+        for inner in ["", "additionalProperties", "patternProperties", "contains", "items", "unevaluatedProperties"] {
+            let target = match inner {
+                "" => large.clone(),
+                "patternProperties" => json!({ inner: { "a": large } }),
+                _ => json!({ inner: large }),
+            };
+            // To find out how large a pattern is takes long.
+            if large.get("pattern").is_some() && !["", "additionalProperties"].contains(&inner) {
+                continue;
+            }
+            for holder in ["allOf", "prefixItems", "doubling"] {
+                let shape = |many: usize| {
+                    let mut schema = match holder {
+                        "doubling" => doubled(many.ilog2(), &target),
+                        _ => json!({ "$defs": { "d": target }, holder: vec![json!({ "$ref": "#/$defs/d" }); many] }),
+                    };
+                    schema["unevaluatedProperties"] = json!(false);
+                    schema
+                };
+                let largest = (0..6).rev().map(|power| 1 << (2 * power)).find_map(|many: usize| {
+                    let schema = Json::new(shape(many));
+                    Schema::compile(&schema).ok().map(|schema| (many, schema, peak_kib()))
+                });
+                let Some((many, _schema, kib)) = largest else { continue };
+                compiled += 1;
+                let what: String = large.to_string().chars().take(60).collect();
+                assert!(kib < MEMORY_KIB_MAX, "{many} of {what} in {inner} by {holder}: {kib} KiB");
+            }
+        }
+    }
+    assert!(compiled > 90, "{compiled}");
+}
+
+/// A schema behind references, each level of which refers twice to the next.
+fn doubled(levels: u32, target: &Value) -> Value {
+    let mut defs = json!({ "d0": target });
+    for level in 0..levels {
+        let below = json!({ "$ref": format!("#/$defs/d{level}") });
+        defs[format!("d{}", level + 1)] = json!({ "allOf": [below, below] });
+    }
+    json!({ "$ref": format!("#/$defs/d{levels}"), "$defs": defs })
+}
+
+/// The most memory that this process has had since it was last asked, in kibibytes.
+#[cfg(target_os = "linux")]
+fn peak_kib() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").expect("the kernel counts");
+    std::fs::write("/proc/self/clear_refs", "5").expect("it counts anew");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("it has a peak");
+    line.trim().trim_end_matches(" kB").parse().expect("in kibibytes")
+}
+
+/// Dividing doubles exactly takes long.
+#[test]
+fn a_multiple_counts_what_it_takes() {
+    let schema = compiled(json!({ "items": { "allOf": vec![json!({ "multipleOf": 5e-324 }); 150] } }));
+    let said = schema.violations(&Json::new(json!(vec![1.7e308; 1_500])));
+    assert!(said[0].message.contains("too large to be judged by the parts"), "{said:?}");
+}
+
 fn nested_value(depth: usize, leaf: &Value, around: impl Fn(Value) -> Value) -> Value {
     (0..depth).fold(leaf.clone(), |inner, _| around(inner))
 }

@@ -82,6 +82,8 @@ impl std::fmt::Debug for AppState {
 
 /// What handlers share.
 pub(crate) struct App {
+    /// Agent files that are being read.
+    pub(crate) agent_files: Room,
     /// Bytes of large answers on their way.
     pub(crate) answers: Room,
     /// Answers that wait for that room.
@@ -107,6 +109,7 @@ impl App {
     pub(crate) fn new(state: AppState) -> Shared {
         let followers = Arc::new(Semaphore::new(limits::FOLLOWERS_MAX));
         Arc::new(Self {
+            agent_files: Room::new(limits::AGENT_FILES_AT_ONCE),
             answers: Room::new(limits::ANSWERS_BYTES_MAX),
             answers_waiting: Room::new(limits::ANSWERS_WAITING_MAX),
             bodies: Room::new(limits::BODIES_BYTES_MAX),

@@ -68,8 +68,14 @@ pub(super) async fn put(State(app): State<Shared>, AgentPath(name): AgentPath, p
         return Err(Failure::new(ErrorCode::PayloadTooLarge, message));
     }
     let source = String::from_utf8(file).map_err(|_| mistake("syntax", "", "the file is not UTF-8 text"))?;
+    let busy = || Failure::new(ErrorCode::Overloaded, "too many agent files are being read; try again later");
+    let place = app.agent_files.take(1, limits::ANSWER_PATIENCE).await.ok_or_else(busy)?;
     // Reading a large file takes a while; other requests go on meanwhile.
-    let read = tokio::task::spawn_blocking(move || (aetheris_agentfile::parse(&source), source));
+    let read = tokio::task::spawn_blocking(move || {
+        // Also when nobody waits for the answer any more.
+        let _place = place;
+        (aetheris_agentfile::parse(&source), source)
+    });
     let (agent, source) = read.await.map_err(|_| Failure::new(ErrorCode::Internal, "the file cannot be read"))?;
     let agent = agent.map_err(|errors| mistakes(&errors))?;
     check(&app, &name, &agent, &source)?;
