@@ -51,15 +51,15 @@ pub async fn check_store(
     survey.conclude(store, vec![part]).await
 }
 
-/// Every invariant of one job. `witness` are the lines that name it.
-fn check_job(facts: &JobFacts, witness: &[WitnessLine], history: &ClientHistory, tally: &mut Tally) {
+/// Every invariant of one job, in a store of this generation. `witness` are the lines that name it.
+fn check_job(facts: &JobFacts, generation: u32, witness: &[WitnessLine], history: &ClientHistory, tally: &mut Tally) {
     let decoded: Vec<_> = facts.events.iter().map(EventRow::decode).collect();
     log::check(facts, &decoded, history, tally);
     let Ok(events) = decoded.into_iter().collect::<Result<Vec<Recorded>, _>>() else {
         // Already told by the log's own check; nothing else can be said of such a job.
         return;
     };
-    log::projected(facts, &events, tally);
+    log::projected(facts, generation, &events, tally);
     ownership::check(facts, &events, tally);
     jobs::check(facts, &events, history, tally);
     waits::check(facts, &events, history, tally);

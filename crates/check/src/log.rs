@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 
 use aetheris_core::chain::Header;
-use aetheris_core::event::{DecodeError, EventKind, PauseReason, Recorded};
+use aetheris_core::event::{DecodeError, EventKind, Recorded};
 use aetheris_core::hash::Hash;
 use aetheris_core::id::EventId;
-use aetheris_core::job::JobStatus;
 use aetheris_core::projection::{self, Projection};
 use aetheris_core::state::JobState;
 use aetheris_store::EventRow;
@@ -111,15 +110,15 @@ fn terminal(facts: &JobFacts, tally: &mut Tally) {
 }
 
 /// B7, of events that are all understood.
-pub(crate) fn projected(facts: &JobFacts, events: &[Recorded], tally: &mut Tally) {
+pub(crate) fn projected(facts: &JobFacts, generation: u32, events: &[Recorded], tally: &mut Tally) {
     let Ok(state) = JobState::fold(facts.row.id, events) else {
         return;
     };
-    let found = differences(facts, &state, events);
+    let found = differences(facts, generation, &state, events);
     tally.case(B7, found.is_empty(), || format!("{}: {}", facts.row.id, found.join("; ")));
 }
 
-fn differences(facts: &JobFacts, state: &JobState, events: &[Recorded]) -> Vec<String> {
+fn differences(facts: &JobFacts, generation: u32, state: &JobState, events: &[Recorded]) -> Vec<String> {
     let row = &facts.row;
     let told = Projection::of(state, false);
     let mut found = Vec::new();
@@ -128,11 +127,8 @@ fn differences(facts: &JobFacts, state: &JobState, events: &[Recorded]) -> Vec<S
             found.push(format!("its {what} is {stored}, its events say {told}"));
         }
     };
-    // A restore holds by its row what it cannot hold by an event; that follows when the job is next looked at.
-    let by_row = row.paused.is_some_and(|(reason, _)| reason == PauseReason::Restored)
-        && !state.status.is_terminal()
-        && state.status != JobStatus::Paused;
-    if !by_row {
+    // A restore holds by its row what it cannot hold by an event; that follows when the job is next written to.
+    if !row.holds_alone(state, generation) {
         compare("status", told.status.as_str().to_owned(), row.status.as_str().to_owned());
         let held = state.paused.map(|paused| (paused.reason, paused.since));
         compare("pause", format!("{held:?}"), format!("{:?}", row.paused.map(|(reason, since)| (reason, Some(since)))));

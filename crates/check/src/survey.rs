@@ -71,6 +71,7 @@ impl Survey {
     /// The store cannot be read. What is read and contradicts an invariant is counted instead.
     pub async fn take_part(&self, store: &dyn Store) -> Result<Part, StoreError> {
         let mut part = Part::default();
+        let generation = store.status().await?.generation;
         let step = u64::try_from(limits::DOSSIERS_MAX).unwrap_or(u64::MAX);
         loop {
             let mut from = self.next.fetch_add(step, Ordering::Relaxed);
@@ -79,7 +80,7 @@ impl Survey {
                 let found = store.dossiers(from, to).await?;
                 self.of.store(found.end, Ordering::Relaxed);
                 for job in &found.jobs {
-                    self.examine(job, &mut part);
+                    self.examine(job, generation, &mut part);
                 }
                 from = found.next;
                 if found.end <= to && from >= found.end {
@@ -90,7 +91,7 @@ impl Survey {
         }
     }
 
-    fn examine(&self, job: &Result<crate::JobFacts, aetheris_store::Unreadable>, part: &mut Part) {
+    fn examine(&self, job: &Result<crate::JobFacts, aetheris_store::Unreadable>, generation: u32, part: &mut Part) {
         part.jobs += 1;
         let facts = match job {
             Ok(facts) => facts,
@@ -103,7 +104,7 @@ impl Survey {
         };
         part.events += u64::try_from(facts.events.len()).unwrap_or(0);
         let lines = self.by_job.get(&facts.row.id).map_or(&[][..], Vec::as_slice);
-        check_job(facts, lines, &self.history, &mut part.tally);
+        check_job(facts, generation, lines, &self.history, &mut part.tally);
         // Only who knows more than the store asks later which jobs there were.
         if !self.witness.is_empty() || !self.history.is_empty() {
             part.seen.insert(facts.row.id);

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use aetheris_core::event::Recorded;
 use aetheris_core::id::{IdempotencyKey, JobId};
-use aetheris_core::job::JobStatus;
 use aetheris_core::ledger::LedgerRow;
 use aetheris_core::limits;
 use aetheris_core::state::JobState;
@@ -30,14 +29,6 @@ pub struct Loaded {
 }
 
 impl Loaded {
-    /// Whether a restore has held the job by its row alone, as its events could not be read then.
-    #[must_use]
-    pub(crate) fn is_held_by_row(&self) -> bool {
-        self.row.status == JobStatus::Paused
-            && !self.state.status.is_terminal()
-            && self.state.status != JobStatus::Paused
-    }
-
     /// Folds a history.
     ///
     /// # Errors

@@ -13,6 +13,7 @@ use aetheris_core::lease::{Fence, Holder};
 use aetheris_core::ledger::LedgerRow;
 use aetheris_core::plan::{Plan, WaitType};
 use aetheris_core::projection::WaitingView;
+use aetheris_core::state::JobState;
 use aetheris_core::time::Timestamp;
 
 use crate::error::StoreError;
@@ -59,6 +60,19 @@ pub struct JobRow {
     pub updated_at: Timestamp,
     /// What it waits for.
     pub waiting: Option<WaitingView>,
+}
+
+impl JobRow {
+    /// Whether a restore has held the job by this row alone, as its events could not be read then: `state`, which they
+    /// tell now, goes on, and nothing was written to it in the store's `generation`, which the restore began. The event
+    /// follows when the job is next written to.
+    #[must_use]
+    pub fn holds_alone(&self, state: &JobState, generation: u32) -> bool {
+        let restored = self.paused.is_some_and(|(reason, _)| reason == PauseReason::Restored);
+        let goes_on = !state.status.is_terminal() && state.status != JobStatus::Paused;
+        let untouched = (self.seq, self.fence) == (state.seq, state.fence) && self.fence.generation < generation;
+        self.status == JobStatus::Paused && restored && self.holder.is_none() && goes_on && untouched
+    }
 }
 
 /// An event's row, with its bytes as stored.

@@ -9,10 +9,13 @@ use crate::report::{Report, Tally};
 use crate::witness::WitnessLine;
 use crate::{JobFacts, check_job};
 
+/// A restore has begun it: the stories are of the one before.
+const GENERATION: u32 = 2;
+
 /// Evaluates one job, with what its tools have seen and its clients were told.
 fn report(facts: &JobFacts, witness: &[WitnessLine], history: &ClientHistory) -> Report {
     let mut tally = Tally::default();
-    check_job(facts, witness, history, &mut tally);
+    check_job(facts, GENERATION, witness, history, &mut tally);
     crate::acknowledged::exist(&[facts.row.id].into(), history, &mut tally);
     tally.into_report(1, facts.events.len() as u64)
 }

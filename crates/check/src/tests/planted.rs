@@ -14,6 +14,7 @@ use super::story::{self, JOB, Story, Told, at, fence, key, result, seen, whole};
 use crate::JobFacts;
 use crate::history::{AckedSignal, SignalAck, Submission, Write};
 use crate::invariant::Invariant::{self, *};
+use crate::report::Tally;
 use crate::witness::WitnessKind;
 
 fn is_found(id: Invariant, story: &Story, facts: &JobFacts) {
@@ -89,6 +90,14 @@ fn a_job_that_a_restore_holds_by_its_row() {
     facts.row.paused = Some((PauseReason::Restored, at(300)));
     assert!(!wrong(&facts));
     facts.row.paused = Some((PauseReason::Operator, at(300)));
+    assert!(wrong(&facts));
+    facts.row.paused = Some((PauseReason::Restored, at(300)));
+    // In the generation of its last claim, or after a further event, there was nothing that a restore could not read.
+    let now = facts.row.fence.generation;
+    let mut tally = Tally::default();
+    crate::check_job(&facts, now, &story.witness, &story.history, &mut tally);
+    assert!(tally.into_report(1, 1).violated().contains(&B7));
+    facts.row.seq -= 1;
     assert!(wrong(&facts));
 }
 

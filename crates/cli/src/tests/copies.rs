@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use aetheris_check::{ClientHistory, Invariant};
 use aetheris_core::event::{EventKind, PauseReason};
 use aetheris_core::id::{AgentName, JobId};
 use aetheris_core::job::JobStatus;
@@ -305,6 +306,10 @@ async fn a_job_that_cannot_be_read_keeps_no_other_from_being_restored() {
     }
     hand.close().unwrap();
     let wired = open(&folder.data(), false).unwrap();
+    // What its row alone says contradicts nothing, whoever looks.
+    assert_eq!(wired.rt.replay(history).await.unwrap().differences, Vec::<String>::new());
+    let found = aetheris_check::check_store(wired.rt.store.as_ref(), &[], &ClientHistory::default()).await.unwrap();
+    assert!(!found.violated().contains(&Invariant::B7), "{found}");
     let signal = Signal { correlation_key: "k".to_owned(), payload: Json::null(), wait_type: None };
     // Whatever comes first makes true what its row says, and a paused job takes no step.
     assert!(matches!(wired.rt.signal(history, signal).await.unwrap(), SignalAnswer::Kept { .. }));

@@ -26,12 +26,13 @@ use std::collections::BTreeMap;
 
 use aetheris_core::event::{DoubtOutcome, EndCause, Failure, InvocationOutcome, JobFailed, StepInDoubt};
 use aetheris_core::id::{EventId, IdempotencyKey, JobId};
+use aetheris_core::job::JobStatus;
 use aetheris_core::lease::Guard;
 use aetheris_core::ledger::{LedgerRow, LedgerStatus, LedgerTrigger, Settle};
 use aetheris_core::limits;
 use aetheris_core::recovery::{self, Told};
 use aetheris_core::state::{Illegal, Invocation, InvocationPhase, JobState};
-use aetheris_store::{Committed, LedgerWrite, Purpose, Refusal};
+use aetheris_store::{Committed, JobRow, LedgerWrite, Purpose, Refusal};
 
 use crate::Runtime;
 use crate::draft::{self, Draft, WriteError};
@@ -61,7 +62,7 @@ impl Runtime {
         mut decide: impl FnMut(&Loaded, Draft) -> Result<Plan<T>, OpError>,
     ) -> Result<T, OpError> {
         for _ in 0..limits::CONFLICT_RETRIES_MAX {
-            let loaded = self.look(job).await?;
+            let loaded = self.load_for_write(job).await?;
             let draft = Draft::new(loaded.state.clone(), guard, loaded.checkpoint_seq);
             let (draft, answer) = match decide(&loaded, draft)? {
                 Plan::Answer(answer) => return Ok(answer),
@@ -87,12 +88,12 @@ impl Runtime {
         Err(too_busy(job))
     }
 
-    /// Reads a job from outside a run. One that a restore has held by its row alone, as its events could not be read
-    /// then, is first held by an event: what its row says is true before anything is decided.
-    async fn look(&self, job: JobId) -> Result<Loaded, OpError> {
+    /// Reads a job that is to be written to from outside a run. One that a restore has held by its row alone, as its
+    /// events could not be read then, is first held by an event: what its row says is true before anything is decided.
+    async fn load_for_write(&self, job: JobId) -> Result<Loaded, OpError> {
         for _ in 0..limits::CONFLICT_RETRIES_MAX {
             let loaded = Loaded::read(self.store.as_ref(), job).await?;
-            if !loaded.is_held_by_row() {
+            if !self.holds_alone(&loaded.row, &loaded.state).await? {
                 return Ok(loaded);
             }
             let draft = Draft::new(loaded.state.clone(), Guard::Outside, loaded.checkpoint_seq);
@@ -105,6 +106,13 @@ impl Runtime {
             }
         }
         Err(too_busy(job))
+    }
+
+    /// Whether a restore has held a job by its row alone ([`JobRow::holds_alone`]).
+    async fn holds_alone(&self, row: &JobRow, state: &JobState) -> Result<bool, OpError> {
+        // The store is asked only where its row says something else than its events.
+        let differs = row.status == JobStatus::Paused && state.status != JobStatus::Paused;
+        Ok(differs && row.holds_alone(state, self.store.status().await?.generation))
     }
 
     async fn send(&self, draft: &Draft, purpose: Purpose) -> Result<Committed, WriteError> {

@@ -41,33 +41,19 @@ pub enum Resolved {
 }
 
 /// The answer to a doubt.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Resolution {
     /// Whether the call had its effect, and with which result.
     pub happened: Option<Json>,
-    /// The operator's words.
+    /// How it is known, in the operator's words: never empty.
     pub note: String,
-    /// The permit whose call the operator has looked at. An answer that arrives late is then never taken
-    /// for the next permit's; without it, it is taken for whichever is in doubt.
-    pub permit: Option<u32>,
+    /// The permit whose call the operator has looked at: an answer that arrives late is never taken for the next
+    /// permit's.
+    pub permit: u32,
     /// Whether the other side now refuses the permit, so that the answer counts at once.
     pub refused: bool,
     /// What follows if it did not happen.
     pub then: Then,
-}
-
-impl Resolution {
-    /// The call happened, with this result.
-    #[must_use]
-    pub fn happened(result: Json) -> Self {
-        Self { happened: Some(result), ..Self::default() }
-    }
-
-    /// The call did not happen, and one more try is to follow.
-    #[must_use]
-    pub fn did_not_happen() -> Self {
-        Self::default()
-    }
 }
 
 impl Runtime {
@@ -81,6 +67,9 @@ impl Runtime {
         if limits::is_longer(&resolution.note, limits::NOTE_CHARS_MAX) {
             let bound = limits::NOTE_CHARS_MAX;
             return Err(OpError::InvalidRequest(format!("note: at most {bound} characters are accepted")));
+        }
+        if resolution.note.is_empty() {
+            return Err(OpError::InvalidRequest("note: say how it is known; the audit keeps it".to_owned()));
         }
         let row = self.store.job(job).await?.ok_or(OpError::JobNotFound(job))?;
         let plan = match row.plan_hash {
@@ -116,7 +105,7 @@ impl Runtime {
             Event::InDoubtResolved(answer) if answer.node == *node && answer.by == Resolver::Operator => Some(answer),
             _ => None,
         });
-        let Some(said) = answers.find(|answer| given.permit.is_none_or(|permit| permit == answer.permit)) else {
+        let Some(said) = answers.find(|answer| answer.permit == given.permit) else {
             return Ok(false);
         };
         let effect = history.effects.iter().find(|effect| effect.key == key && effect.permit == said.permit);
@@ -148,7 +137,8 @@ impl Runtime {
                 "invocation {key} (node `{node}`) is not in doubt, or has been answered: the trace says how (aetheris trace {job})"
             )));
         }
-        if let Some(asked) = resolution.permit.filter(|asked| *asked != invocation.permit) {
+        if resolution.permit != invocation.permit {
+            let asked = resolution.permit;
             aetheris_fault::sometimes!(AnswerForOldPermit);
             return Err(OpError::StateConflict(format!(
                 "the answer is about permit {asked} of invocation {key} (node `{node}`); in doubt is permit {} now: look again",
@@ -159,7 +149,7 @@ impl Runtime {
             by: Resolver::Operator,
             grounds: None,
             node: node.clone(),
-            note: Some(resolution.note.clone()).filter(|note| !note.is_empty()),
+            note: Some(resolution.note.clone()),
             outcome: DoubtOutcome::Happened,
             permit: invocation.permit,
             result: None,

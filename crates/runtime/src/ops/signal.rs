@@ -58,7 +58,7 @@ impl Runtime {
         }
         let id = SignalId::from_u128(self.system.ids.ordered());
         for _ in 0..limits::CONFLICT_RETRIES_MAX {
-            let loaded = self.look(job).await?;
+            let loaded = self.load_for_write(job).await?;
             let plan = match loaded.state.plan {
                 Some(plan) => Some(self.plans.get(self.store.as_ref(), plan.hash).await?),
                 None => None,
