@@ -107,7 +107,7 @@ impl Server {
         if data.exists() {
             fs::remove_dir_all(&data).map_err(|error| error.to_string())?;
         }
-        let mut command = Command::new(root.join("target/debug/aetheris"));
+        let mut command = Command::new(crate::target_dir(root).join("debug/aetheris"));
         command.arg("dev").arg("--data").arg(&data).args(["--listen", "127.0.0.1:0"]).stdout(Stdio::piped());
         let process = command.spawn().map_err(|error| format!("the server cannot be started: {error}"))?;
         let mut server = Self { process, url: String::new() };

@@ -195,7 +195,7 @@ impl Server {
         let silent = TcpListener::bind("127.0.0.1:0").map_err(text)?;
         let port = silent.local_addr().map_err(text)?.port().to_string();
         let agents = agents(&root.join("fuzz/api/agents"), &folder.join("agents"), &port).map_err(text)?;
-        let binary = root.join("target/debug/aetheris");
+        let binary = crate::target_dir(root).join("debug/aetheris");
         Ok(Self { address, agents, binary, data, log: folder.join("server.log"), _silent: silent })
     }
 

@@ -21,11 +21,16 @@ const TOLD_AGAIN: usize = 100;
 /// A part: a name, and the command of this program that it is.
 type Named = (&'static str, &'static str);
 
-/// The stages, one after the other. The third runs programs that the second has built. Their lanes run beside each other, each part of a lane after the one before: chaos
+/// How many stages have to pass before others begin: the first is quick, and what the second builds is run by the others
+/// (`--built`), which would else judge the programs of an earlier tree.
+const NEEDED: usize = 2;
+
+/// The stages, one after the other. Their lanes run beside each other, each part of a lane after the one before: chaos
 /// mostly waits. The simulation has the same seeds for everybody, so that a failure is the change's; campaigns run
 /// fresh ones.
-const STAGES: [&[&[Named]]; 5] = [
+const STAGES: [&[&[Named]]; 6] = [
     &[&[("format, tidy, clippy", "lint")]],
+    &[&[("build of the tests", "test --no-run")]],
     &[&[("every test", "test")]],
     &[
         &[("simulation", "sim --built run --seeds 12000 --from 100001"), ("exhaustive search", "model --built gate")],
@@ -46,17 +51,17 @@ struct Part {
     said_last: VecDeque<String>,
 }
 
-/// Runs every part. Whoever is refused by the first, which is quick, sees that alone; else all are run, so
-/// that one look shows everything that is wrong.
+/// Runs every part. Whoever is refused by what all need sees that alone; else all are run, so that one look shows
+/// everything that is wrong.
 pub(crate) fn check(root: &Path) -> bool {
     let began = now();
     // Asked once: the path of a program that is built anew meanwhile says that it was deleted.
     let Ok(program) = std::env::current_exe() else { return false };
     let mut parts: Vec<Part> = Vec::new();
-    for stage in STAGES {
-        let lint_failed = parts.first().is_some_and(|first| !first.passed);
-        if !lint_failed {
-            parts.extend(run(root, &program, stage));
+    for (place, stage) in STAGES.into_iter().enumerate() {
+        parts.extend(run(root, &program, stage));
+        if place < NEEDED && parts.iter().any(|part| !part.passed) {
+            break;
         }
     }
     let failed: Vec<&Part> = parts.iter().filter(|part| !part.passed).collect();
@@ -112,7 +117,8 @@ type Last = Arc<Mutex<VecDeque<String>>>;
 fn said(root: &Path, program: &Path, command: &str, prefix: &str) -> std::io::Result<(bool, VecDeque<String>)> {
     let mut child = Command::new(program)
         .args(command.split_whitespace())
-        .env(crate::INCREMENTAL, "0")
+        // What makes the next build of a changed crate faster only costs here, where everything is built once.
+        .env("CARGO_INCREMENTAL", "0")
         .current_dir(root)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

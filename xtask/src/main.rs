@@ -18,7 +18,7 @@ use std::process::{Command, ExitCode};
 const HELP: &str = "\
 cargo xtask ci      lint, every test, simulation, exhaustive search, chaos, API fuzz, API clients, release-check, deny: what has
                     to pass before anything lands
-cargo xtask test    every test
+cargo xtask test    every test; --no-run builds them alone
 cargo xtask tidy    dependency direction, lengths, files of the root
 cargo xtask lint    format, tidy and clippy only
 cargo xtask sim     the simulation: run --seeds N | repeat SEED | hunt | hashes SEED...; run --help for more
@@ -29,10 +29,11 @@ cargo xtask api-fuzz  schemathesis against servers: [--seconds N] [--max-example
 cargo xtask api-clients  the OpenAPI document, validated by others; a Python and a TypeScript client made of it drive a job
 cargo xtask chaos   --minutes M --store sqlite [--seed N]: real processes under faults, judged by two checkers;
                     exit 6 if something is wrong; the page is also in target/chaos
-                    sim, model, chaos, release-check: --built takes what the build of all tests has left
 cargo xtask deny    licences, bans, duplicates and sources of every dependency; with cargo-deny too where it is installed
 cargo xtask mutants [--in-diff COMMIT] [arguments of cargo-mutants]: whether unit tests notice changes of the code
 cargo xtask release-check [--release]  crash points, planted bugs and their variables are not in the shipped program
+
+sim, model, chaos and release-check build what they run. With --built they take what the build of every test has left.
 ";
 
 fn main() -> ExitCode {
@@ -43,7 +44,7 @@ fn main() -> ExitCode {
         Some("model") => model(&root, &arguments()),
         Some("ci") => gate::check(&root),
         Some("lint") => lint(&root),
-        Some("test") => test(&root),
+        Some("test") => test(&root, &arguments()),
         Some("tidy") => tidy::check(&root),
         Some("deny") => supply::check(&root),
         Some("mutants") => mutants::run(&root, &arguments()),
@@ -79,18 +80,21 @@ fn lint(root: &Path) -> bool {
         && run(root, &["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"])
 }
 
-/// Whether cargo keeps what makes the next build of a changed crate faster. Where everything is built once, it only costs.
-const INCREMENTAL: &str = "CARGO_INCREMENTAL";
-
 /// Every test. With cargo-nextest each runs in a process of its own; without it the standard runner
 /// does.
-fn test(root: &Path) -> bool {
+fn test(root: &Path, arguments: &[String]) -> bool {
     let nextest = Command::new("cargo").args(["nextest", "--version"]).output().is_ok_and(|out| out.status.success());
-    if nextest {
-        run(root, &["nextest", "run", "--workspace", "--locked", "--no-fail-fast"])
-    } else {
-        run(root, &["test", "--workspace", "--locked", "--no-fail-fast"])
+    let runner: &[&str] = if nextest { &["nextest", "run"] } else { &["test"] };
+    let mut command = [runner, &["--workspace", "--locked"]].concat();
+    match arguments {
+        [] => command.push("--no-fail-fast"),
+        [only] if only == "--no-run" => command.push("--no-run"),
+        _ => {
+            say(HELP);
+            return false;
+        }
     }
+    run(root, &command)
 }
 
 /// Builds the program with its faults and the tool that hurts it, and runs the latter. Its exit code.
@@ -119,10 +123,19 @@ fn prover(root: &Path, (package, profile): (&str, &str), programs: &[&str], argu
     build.extend(programs.iter().flat_map(|program| ["--bin", program]));
     let Some(program) = programs.first().filter(|_| !built.is_empty() || run(root, &build)) else { return 1 };
     let folder = if profile == "dev" || !built.is_empty() { "debug" } else { profile };
-    let program = root.join("target").join(folder).join(program);
-    let status = Command::new(program).args(arguments).current_dir(root).status();
-    let code = status.ok().and_then(|status| status.code()).and_then(|code| u8::try_from(code).ok());
-    code.unwrap_or(1)
+    let program = target_dir(root).join(folder).join(program);
+    match Command::new(&program).args(arguments).current_dir(root).status() {
+        Ok(status) => status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1),
+        Err(error) => {
+            say(&format!("{}: {error}", program.display()));
+            1
+        }
+    }
+}
+
+/// Where cargo puts what it builds.
+fn target_dir(root: &Path) -> PathBuf {
+    root.join(std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from))
 }
 
 fn step(name: &str, body: impl FnOnce() -> bool) -> bool {

@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crate::{run, say, shipped};
 
@@ -48,7 +48,7 @@ fn examine(root: &Path, release: bool, built: bool) -> Result<Vec<String>, Strin
     if !(built && !release || build("aetheris-proof", "aetheris-faulted")) || !build("aetheris-cli", "aetheris") {
         return Err("the programs do not build".to_owned());
     }
-    let target = root.join(std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from));
+    let target = crate::target_dir(root);
     let read = |name: &str| fs::read(target.join(name)).map_err(|e| format!("{name}: {e}"));
     let profile = if release { "release" } else { "debug" };
     let search = |program: &str| read(&format!("{profile}/{program}")).map(|bytes| found(&bytes, &names));

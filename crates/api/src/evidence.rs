@@ -137,6 +137,10 @@ pub struct TraceView {
     /// When it was accepted.
     #[schema(value_type = schema::Time)]
     pub created_at: Timestamp,
+    /// When it ended.
+    #[serde(default)]
+    #[schema(value_type = Option<schema::Time>)]
+    pub ended_at: Option<Timestamp>,
     /// Why it failed.
     pub error: Option<JobErrorView>,
     /// What came too late to be an effect.

@@ -151,7 +151,7 @@ pub struct UsageView {
     pub tool_calls: u64,
 }
 
-/// A job. In lists `message`, `result`, `steps`, `usage` and `waits` are left out.
+/// A job. In lists `ended_at`, `message`, `result`, `steps`, `usage` and `waits` are left out.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct JobView {
     /// The agent.
@@ -169,6 +169,10 @@ pub struct JobView {
     #[serde(default)]
     #[schema(value_type = Option<schema::End>)]
     pub end_requested: Option<EndCause>,
+    /// When it ended; what is written later, as the answer to a doubt that it left open, does not change that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<schema::Time>)]
+    pub ended_at: Option<Timestamp>,
     /// Claims so far.
     pub epoch: u32,
     /// Why it failed.

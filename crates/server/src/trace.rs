@@ -11,7 +11,7 @@ use aetheris_core::id::{JobId, NodeId};
 use aetheris_core::plan::{CompiledPlan, Node, NodeKind};
 use aetheris_core::state::{JobState, StepState};
 use aetheris_core::step::StepStatus;
-use aetheris_core::time::Span;
+use aetheris_core::time::{Span, Timestamp};
 use aetheris_runtime::OpError;
 use aetheris_store::{EventRow, Evidence, JobRow};
 
@@ -29,6 +29,8 @@ struct Told {
 
 #[derive(Default)]
 struct Story {
+    /// When the job ended.
+    ended_at: Option<Timestamp>,
     nodes: BTreeMap<NodeId, Told>,
     runs: Vec<TraceRun>,
 }
@@ -74,6 +76,7 @@ impl Tracing {
             agent: row.agent.clone(),
             agent_version: row.agent_version.clone(),
             created_at: row.created_at,
+            ended_at: self.story.ended_at,
             error: row.error.as_ref().map(|(error, node)| view::reason(error, node.clone())),
             evidence: evidence.iter().map(view::evidence).collect(),
             job_id: row.id,
@@ -99,7 +102,9 @@ impl Story {
             Event::JobClaimed(claim) => self.claimed(recorded, claim),
             Event::JobRequeued(e) => self.run_ends(recorded, Some(e.reason.as_str())),
             Event::JobPaused(_) => self.run_ends(recorded, Some("paused")),
-            Event::JobWaiting(_) | Event::JobCompleted(_) | Event::JobFailed(_) | Event::JobCancelled(_) => {
+            Event::JobWaiting(_) => self.run_ends(recorded, None),
+            Event::JobCompleted(_) | Event::JobFailed(_) | Event::JobCancelled(_) => {
+                self.ended_at = Some(at);
                 self.run_ends(recorded, None);
             }
             Event::NodeStarted(e) => self.of(&e.node).attempts.push(TraceAttempt {

@@ -41,6 +41,7 @@ pub fn job_row(row: &JobRow) -> JobView {
         attempt_id: holder.map(|holder| holder.attempt_id),
         created_at: row.created_at,
         end_requested: row.end_requested,
+        ended_at: None,
         epoch: row.fence.epoch,
         error: row.error.as_ref().map(|(error, node)| reason(error, node.clone())),
         id: row.id,
@@ -71,9 +72,10 @@ pub fn paused(row: &JobRow) -> Option<PausedView> {
 
 /// A job with all that is known of it but its message and its result.
 #[must_use]
-pub fn job(row: &JobRow, state: &JobState, plan: Option<&CompiledPlan>) -> JobView {
+pub fn job(row: &JobRow, state: &JobState, plan: Option<&CompiledPlan>, ended_at: Option<Timestamp>) -> JobView {
     let waiting = waiting(row, state, plan);
     JobView {
+        ended_at,
         steps: Some(steps(state, plan)),
         usage: Some(usage(state)),
         waits: Some(waiting.iter().cloned().collect()),

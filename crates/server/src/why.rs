@@ -9,6 +9,7 @@ use aetheris_core::step::StepStatus;
 use aetheris_core::time::Timestamp;
 use aetheris_store::{FailedWrite, JobRow, Store, StoreError};
 
+use crate::outline::Outlined;
 use crate::view;
 
 /// What else than the job itself has a say.
@@ -45,9 +46,10 @@ impl Around {
 }
 
 /// The reasons, the one that counts most first. A job is never without one.
-pub(crate) fn reasons(row: &JobRow, state: &JobState, plan: Option<&CompiledPlan>, around: &Around) -> Vec<WhyView> {
+pub(crate) fn reasons(outlined: &Outlined, plan: Option<&CompiledPlan>, around: &Around) -> Vec<WhyView> {
+    let (row, state) = (&outlined.row, outlined.state());
     match row.status {
-        JobStatus::Completed | JobStatus::Failed | JobStatus::Cancelled => vec![ended(row)],
+        JobStatus::Completed | JobStatus::Failed | JobStatus::Cancelled => vec![ended(row, outlined.ended_at())],
         JobStatus::Waiting | JobStatus::Parked => vec![blocked(row, state, plan)],
         JobStatus::Running => vec![held(row, state, around.now)],
         JobStatus::Paused => paused(row),
@@ -67,14 +69,14 @@ fn paused(row: &JobRow) -> Vec<WhyView> {
     vec![WhyView { code, detail: detail.to_owned(), advice, since, until: None }]
 }
 
-fn ended(row: &JobRow) -> WhyView {
+fn ended(row: &JobRow, ended_at: Option<Timestamp>) -> WhyView {
     let detail = match &row.error {
         Some((error, Some(node))) => format!("{} at {node}: {}: {}", row.status.as_str(), error.code, error.message),
         Some((error, None)) => format!("{}: {}: {}", row.status.as_str(), error.code, error.message),
         None => row.status.as_str().to_owned(),
     };
     let advice = Command::Trace(row.id).to_string();
-    WhyView { code: WhyCode::Ended, detail, advice, since: row.updated_at, until: None }
+    WhyView { code: WhyCode::Ended, detail, advice, since: ended_at.unwrap_or(row.updated_at), until: None }
 }
 
 fn blocked(row: &JobRow, state: &JobState, plan: Option<&CompiledPlan>) -> WhyView {

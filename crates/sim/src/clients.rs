@@ -258,8 +258,8 @@ impl Crowd {
                 }
                 let happened = (known.acts > 0).then(|| Json::new(known.result.unwrap_or_default().into()));
                 let then = if random.chance(200) { Then::Fail } else { Then::Retry };
-                let resolution =
-                    Resolution { happened, permit: Some(doubt.permit), refused, then, ..Resolution::default() };
+                let note = "looked at the tool's own log".to_owned();
+                let resolution = Resolution { happened, note, permit: doubt.permit, refused, then };
                 let Some(rt) = self.cast.reach(&mut random) else { continue };
                 let answer = tokio::select! {
                     biased;

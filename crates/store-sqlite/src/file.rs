@@ -35,14 +35,14 @@ pub(crate) const PARTS: [&str; 3] = [JOURNAL, WAL, SHM];
 /// the folder.
 pub const ENDINGS: [&str; 5] = [JOURNAL, WAL, SHM, CLOCK, TURN];
 
-/// The path of what belongs to a database's folder: `aetheris.seen` for `aetheris.db`. Behind any other name the whole of
-/// it stays, so that two databases never share one.
+/// The path of what belongs to a database's folder: `aetheris.seen` for `aetheris.db`, `jobs.sqlite-seen` for
+/// `jobs.sqlite`. Two databases never share one.
 #[must_use]
 pub fn in_folder_of(database: &Path, kind: &str) -> PathBuf {
     if database.extension().is_some_and(|extension| extension == "db") {
         return database.with_extension(kind);
     }
-    beside(database, &format!(".{kind}"))
+    beside(database, &format!("-{kind}"))
 }
 
 /// What stands at a path.
@@ -240,6 +240,16 @@ fn number(path: &Path) -> io::Result<(u64, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn two_databases_of_a_folder_never_share_a_file() {
+        let of = |database: &str| in_folder_of(Path::new(database), "seen").display().to_string();
+        assert_eq!(of("d/aetheris.db"), "d/aetheris.seen");
+        assert_eq!(of("d/jobs.sqlite"), "d/jobs.sqlite-seen");
+        let names = ["a", "a.db", "a.db.db", "a.seen", "a-seen", "a.db-seen", "a.sqlite", "a.sqlite.db"];
+        let files: std::collections::BTreeSet<String> = names.into_iter().map(of).collect();
+        assert_eq!(files.len(), names.len());
+    }
 
     #[test]
     fn a_path_in_a_uri_means_itself() {

@@ -1,19 +1,17 @@
 //! Rows that this build cannot read: lists and sweeps pass them over, so that they cost nobody else anything, and say so
 //! once in a while, however often they are met.
 
-use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
-use std::time::Instant;
 
 use aetheris_core::id::{IdempotencyKey, JobId};
 use aetheris_core::limits;
+use aetheris_store::told::Told;
 
 use crate::error::Trouble;
 use crate::turn::ticks;
 
-/// What was told of lately, and when.
-static TOLD: Mutex<Option<BTreeMap<String, Instant>>> = Mutex::new(None);
+/// What this process told of lately.
+static TOLD: Told = Told::new();
 
 /// Which row cannot be read, for whoever looks for it: bytes that should be an id are told as they are.
 #[derive(Debug, Clone, Copy)]
@@ -71,22 +69,9 @@ pub(crate) fn page<P, T>(
 
 /// Says that a row was passed over, unless it was said a short time ago.
 fn tell(what: impl fmt::Display, why: &str) {
-    if is_new(&format!("{what}: {why}"), ticks()) {
+    if TOLD.is_new(format!("{what}: {why}"), ticks()) {
         tracing::error!(why, "{what} cannot be read, and is passed over");
     }
-}
-
-fn is_new(text: &str, now: Instant) -> bool {
-    let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
-    let told = told.get_or_insert_default();
-    if told.contains_key(text) || told.len() >= limits::UNREADABLE_TOLD_MAX {
-        told.retain(|_, at| now.saturating_duration_since(*at) < limits::SWEEP_BACKOFF_MAX.to_std());
-    }
-    let new = !told.contains_key(text) && told.len() < limits::UNREADABLE_TOLD_MAX;
-    if new {
-        told.insert(text.to_owned(), now);
-    }
-    new
 }
 
 #[cfg(test)]
@@ -103,21 +88,9 @@ mod tests {
     }
 
     #[test]
-    fn a_row_is_told_of_once_in_a_while_and_other_trouble_is_not_passed_over() {
-        let now = ticks();
-        let later = now + limits::SWEEP_BACKOFF_MAX.to_std();
-        let said = ["a", "b"].map(|text| [is_new(text, now), is_new(text, now), is_new(text, later)]);
-        assert_eq!(said, [[true, false, true]; 2]);
+    fn other_trouble_is_not_passed_over() {
         assert_eq!(passed_over(Ok::<_, Trouble>(1), "x").unwrap(), Some(1));
         assert_eq!(passed_over(Err::<i32, _>(Trouble::Corrupt("y".to_owned())), "x").unwrap(), None);
         passed_over(Err::<i32, _>(Trouble::Invalid("y".to_owned())), "x").unwrap_err();
-    }
-
-    #[test]
-    fn further_rows_are_told_of_when_the_first_are_long_ago() {
-        let now = ticks();
-        assert!((0..limits::UNREADABLE_TOLD_MAX).all(|n| is_new(&format!("row {n}"), now)));
-        assert!(!is_new("one more", now));
-        assert!(is_new("one more", now + limits::SWEEP_BACKOFF_MAX.to_std()));
     }
 }

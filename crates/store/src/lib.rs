@@ -2,7 +2,7 @@
 //!
 //! Reading order: [`unit`] (what one write is), [`claim`] (ownership), [`query`] (reads), [`error`]
 //! (what can go wrong, and what is known then), [`rules`] (what every backend asks before it writes), [`hints`] (wake-ups, which are never facts), [`health`] (what readiness asks), [`clock`] (what a store makes of a host's clocks), [`system`]
-//! (the only file that reads clocks and entropy), [`vital`] (what a process cannot live without). [`memory`] is the reference model; [`faulty`] wraps
+//! (the only file that reads clocks and entropy), [`told`] (what is not said again at every look), [`vital`] (what a process cannot live without). [`memory`] is the reference model; [`faulty`] wraps
 //! any store with the failures that naive code does not survive. `CONTRACT.md` beside this crate has
 //! the numbered clauses that every backend keeps, and [`conformance`] proves them.
 
@@ -20,6 +20,7 @@ pub mod query;
 pub mod rules;
 pub mod system;
 mod through;
+pub mod told;
 pub mod unit;
 pub mod vital;
 

@@ -339,7 +339,7 @@ async fn answer_doubts(world: &TestWorld, fleet: &Fleet, job: JobId, script: &Sc
     for doubt in world.doubts(job).await? {
         let verdict = (script.doubts)(&doubt);
         goes_on |= verdict != Verdict::Leave;
-        match verdict.resolution() {
+        match verdict.resolution(doubt.permit) {
             Some(resolution) => resolve(world, fleet, &doubt, resolution).await?,
             None if verdict == Verdict::NotYet => tokio::time::sleep(OPERATOR_PAUSE).await,
             None => {}

@@ -15,6 +15,8 @@ pub struct Doubt {
     pub key: IdempotencyKey,
     /// The node.
     pub node: NodeId,
+    /// The permit of the call.
+    pub permit: u32,
     /// The tool.
     pub tool: ToolName,
     truth: Happened,
@@ -36,7 +38,7 @@ pub enum Verdict {
 impl Doubt {
     pub(crate) fn new(row: &LedgerRow, tools: &FakeTools) -> Self {
         let truth = tools.happened(row.tool.as_str(), row.key);
-        Self { job: row.job, key: row.key, node: row.node.clone(), tool: row.tool.clone(), truth }
+        Self { job: row.job, key: row.key, node: row.node.clone(), permit: row.permit, tool: row.tool.clone(), truth }
     }
 
     /// What an operator says who looks into the books of the fake tool.

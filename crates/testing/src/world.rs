@@ -12,7 +12,7 @@ use aetheris_core::json::Json;
 use aetheris_core::state::{Ending, JobState};
 use aetheris_core::time::Span;
 use aetheris_runtime::load::Loaded;
-use aetheris_runtime::ops::{Cancelled, Resolution, Signal, SignalAnswer, Submission};
+use aetheris_runtime::ops::{Cancelled, Resolution, Signal, SignalAnswer, Submission, Then};
 use aetheris_runtime::{Models, OpError, Plans, Runtime, Settings, Tools, Wakeups, scope};
 use aetheris_scheduler::SweepOptions;
 use aetheris_store::hints::Follower;
@@ -204,7 +204,7 @@ impl TestWorld {
     /// # Errors
     /// As [`Runtime::resolve`], or the verdict leaves the doubt open.
     pub async fn resolve(&self, doubt: &Doubt, verdict: Verdict) -> Result<(), Failed> {
-        let Some(resolution) = verdict.resolution() else {
+        let Some(resolution) = verdict.resolution(doubt.permit) else {
             return Err(Failed::new(format!("the doubt about `{}` has no answer yet", doubt.tool)));
         };
         match self.rt.resolve(doubt.job, doubt.key, resolution.clone()).await {
@@ -466,13 +466,14 @@ pub(crate) fn violations(report: &Report) -> String {
 }
 
 impl Verdict {
-    pub(crate) fn resolution(&self) -> Option<Resolution> {
+    pub(crate) fn resolution(&self, permit: u32) -> Option<Resolution> {
         let happened = match self {
             Self::Happened(result) => Some(Json::new(result.clone())),
             Self::DidNotHappen => None,
             Self::NotYet | Self::Leave => return None,
         };
-        Some(Resolution { happened, note: "answered by the test".to_owned(), ..Resolution::default() })
+        let note = "answered by the test".to_owned();
+        Some(Resolution { happened, note, permit, refused: false, then: Then::Retry })
     }
 }
 

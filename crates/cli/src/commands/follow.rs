@@ -58,12 +58,13 @@ pub(super) async fn until_end(
     if context.out.json {
         context.out.value(&answer.json()?)?;
     } else if ended {
-        if context.out.live || (ended_before && show == Show::Steps) {
-            let plan = jobs::plan(client, job).await;
+        let drawn = context.out.live || (ended_before && show == Show::Steps);
+        let plan = if drawn { jobs::plan(client, job).await } else { Vec::new() };
+        if drawn {
             let text = picture(&answer.body, &plan, context.out.style_now(), context.now(), context);
             context.out.text(&format!("{text}\n"))?;
         }
-        print_end(&answer.body, show, context)?;
+        print_end(&answer.body, &plan, show, context)?;
     }
     if !ended {
         let command = Command::Watch(answer.body.id).line(&context.program());
@@ -73,7 +74,7 @@ pub(super) async fn until_end(
     Ok(if answer.body.status == JobStatus::Completed { Exit::Done } else { Exit::Failed })
 }
 
-fn print_end(job: &JobView, show: Show, context: &Context) -> Result<(), Error> {
+fn print_end(job: &JobView, plan: &[TraceStep], show: Show, context: &Context) -> Result<(), Error> {
     let style = context.out.style;
     if show == Show::Result && job.status == JobStatus::Completed {
         let result = job.result.as_ref().map_or(&serde_json::Value::Null, |result| result.value());
@@ -81,7 +82,7 @@ fn print_end(job: &JobView, show: Show, context: &Context) -> Result<(), Error> 
     }
     let told = job.error.is_some() || job.status == JobStatus::Completed;
     let head = if told { String::new() } else { format!("{}\n", style.job(job.status)) };
-    let end = head + &render::jobs::ending(job, &context.program(), style).unwrap_or_default();
+    let end = head + &render::jobs::ending(job, plan, &context.program(), style).unwrap_or_default();
     if show == Show::Result {
         context.out.aside(&end);
         return Ok(());

@@ -221,7 +221,7 @@ async fn tell_unresolved(client: &Client, job: &str, context: &Context) {
     for call in left.body.invocations {
         let program = context.program();
         context.out.warn(&format!(
-            "the call of {} is in doubt still: it may have happened. {program} in-doubt --unresolved lists it",
+            "the call of {} is still in doubt: it may have happened. {program} in-doubt --unresolved lists it",
             call.node_id
         ));
     }

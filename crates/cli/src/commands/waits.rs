@@ -120,11 +120,12 @@ async fn call_in_doubt(given: &args::Resolve, context: &Context) -> Result<(Stri
     }
     let listed = doubts(&context.client()?, Some(("job", given.job.as_str())), false).await?;
     let open = listed.calls.iter().filter(|call| call.job_id.to_string() == given.job);
-    let mut calls: Vec<Call> = open.map(Call::of).collect();
+    let is_meant = |call: &Call| given.invocation.as_ref().is_none_or(|named| *named == call.invocation);
+    let mut calls: Vec<Call> = open.map(Call::of).filter(is_meant).collect();
     if calls.is_empty() {
         calls = calls_of_the_past(given, context).await?;
+        calls.retain(is_meant);
     }
-    calls.retain(|call| given.invocation.as_ref().is_none_or(|named| *named == call.invocation));
     match calls.as_slice() {
         [Call { invocation, permit, .. }] => Ok((invocation.clone(), given.permit.unwrap_or(*permit))),
         [] => Err(Error::Other { message: format!("no such call of {} is in doubt", given.job), exit: Exit::NotFound }),

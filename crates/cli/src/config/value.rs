@@ -63,7 +63,7 @@ pub(super) fn read(kind: Kind, value: &Value) -> Result<Value, Refusal> {
         Kind::Url => url(&text(value)?).map(Value::from),
         Kind::LogFilter => {
             let filter = text(value)?;
-            crate::logging::understood(&filter)?;
+            crate::logging::parsed(&filter)?;
             Ok(Value::from(filter))
         }
         Kind::Text => text(value).map(Value::from),

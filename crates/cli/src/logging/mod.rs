@@ -123,29 +123,35 @@ fn filter(
         (0, None, Some(text)) => (text, "log.filter"),
         (0, None, None) => (default, "default"),
     };
-    understood(text)
-        .and_then(|()| EnvFilter::try_new(text).map_err(|error| error.to_string()))
-        .map_err(|error| Error::Usage(format!("{place}: `{text}` is not a log filter: {error}")))
+    parsed(text).map_err(|error| Error::Usage(format!("{place}: `{text}` is not a log filter: {error}")))
 }
 
-/// A word that is no level would be taken for the name of a module of which everything is logged, and nothing of the
-/// rest: whoever has mistyped `info` would have no log.
+/// Reads a log filter. A bare word that is no level is refused: it would be taken for the name of a module of which
+/// everything is logged, and nothing of the rest, so that whoever has mistyped `info` would have no log.
 ///
 /// # Errors
 /// What is wrong.
-pub fn understood(text: &str) -> Result<(), String> {
+pub fn parsed(text: &str) -> Result<EnvFilter, String> {
     const LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];
-    let is_level = |word: &str| LEVELS.iter().any(|level| level.eq_ignore_ascii_case(word));
-    for part in text.split(',') {
-        let word = part.rsplit_once('=').map_or(part, |(_, level)| level);
-        if !is_level(word) {
-            let levels = LEVELS.join(", ");
-            return Err(format!(
-                "`{word}` is no level: expected one of {levels}, or MODULE=LEVEL, separated by commas"
-            ));
+    let mut depth = 0_usize;
+    let parts = text.split(|c: char| {
+        match c {
+            '[' | '{' => depth += 1,
+            ']' | '}' => depth = depth.saturating_sub(1),
+            _ => {}
         }
+        c == ',' && depth == 0
+    });
+    let parts: Vec<&str> = parts.map(str::trim).filter(|part| !part.is_empty()).collect();
+    let levels = LEVELS.join(", ");
+    let is_level = |word: &str| LEVELS.iter().any(|level| level.eq_ignore_ascii_case(word));
+    let is_number = |word: &str| word.parse::<usize>().is_ok_and(|number| number < LEVELS.len());
+    let bare = parts.iter().find(|part| !part.contains(['=', '[']) && !is_level(part) && !is_number(part));
+    match bare {
+        Some(word) => Err(format!("`{word}` is not a log level: expected one of {levels}, or MODULE=LEVEL")),
+        None if parts.is_empty() => Err(format!("it is empty: expected one of {levels}, or MODULE=LEVEL")),
+        None => EnvFilter::try_new(parts.join(",")).map_err(|error| error.to_string()),
     }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -161,12 +167,24 @@ mod tests {
         assert_eq!(shown(filter(1, Some("debug"), None, "info").unwrap()), "info");
         let error = filter(0, Some("a=b=c"), None, "info").unwrap_err().to_string();
         assert!(error.starts_with("AETHERIS_LOG: `a=b=c` is not a log filter"), "{error}");
-        for mistyped in ["inof", "info,aetheris_worker=debg", "inf,,=x", "info,aetheris_worker", ""] {
-            let error = filter(0, None, Some(mistyped), "info").unwrap_err().to_string();
-            assert!(error.contains("is no level: expected one of error, warn"), "{error}");
+        for (wrong, why) in [
+            ("inof", "`inof` is not a log level: expected one of error, warn"),
+            ("inf,,=x", "`inf` is not a log level"),
+            ("info,aetheris_worker", "`aetheris_worker` is not a log level"),
+            ("6", "`6` is not a log level"),
+            ("info,aetheris_worker=debg", "invalid filter directive"),
+            (" ,", "it is empty"),
+        ] {
+            let error = filter(0, None, Some(wrong), "info").unwrap_err().to_string();
+            assert!(error.contains(why), "{error}");
         }
-        for fine in ["off", "INFO", "info,aetheris_worker=debug", "warn,hyper::client=trace"] {
-            filter(0, None, Some(fine), "info").unwrap();
+        for (text, read) in [
+            ("INFO,", "info"),
+            ("3", "info"),
+            ("warn, hyper::client=trace", "hyper::client=trace,warn"),
+            ("info,[run{job,node=\"a,b\"}]=debug", "[run{job,node=\"a,b\"}]=debug,info"),
+        ] {
+            assert_eq!(shown(filter(0, None, Some(text), "info").unwrap()), read);
         }
     }
 

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use aetheris_api::{JobView, StepView, TraceStep};
+use aetheris_api::{JobView, StepView, TraceDoubt, TraceStep};
 use aetheris_core::id::NodeId;
 use aetheris_core::job::JobStatus;
 use aetheris_core::step::StepStatus;
 use aetheris_core::time::Timestamp;
 
+use super::jobs::ended_at;
 use super::{Now, Style, Tone, Values, cut, elapsed, width};
 
 /// Fewest columns of a name.
@@ -25,8 +26,8 @@ pub struct Line {
     what: String,
     step: StepView,
     note: String,
-    /// How its job is.
-    job: JobStatus,
+    /// How it is, as its job is.
+    standing: Standing,
     /// When its job ended, if it has: nothing takes longer than that.
     over: Option<Timestamp>,
 }
@@ -52,8 +53,10 @@ pub fn lines(job: &JobView, plan: &[TraceStep]) -> Vec<Line> {
             let (place, planned) = places.get(node).copied().unzip();
             let what = planned.map(what).unwrap_or_default();
             let note = planned.map(note).unwrap_or_default();
-            let over = job.status.is_terminal().then_some(job.updated_at);
-            (place, Line { node: node.clone(), what, step: step.clone(), note, job: job.status, over })
+            let over = ended_at(job);
+            let doubt = planned.and_then(|planned| planned.doubts.last());
+            let standing = standing(step.status, (job.status, over), doubt);
+            (place, Line { node: node.clone(), what, step: step.clone(), note, standing, over })
         })
         .collect();
     lines.sort_by(|(a_place, a), (b_place, b)| {
@@ -77,24 +80,63 @@ fn note(step: &TraceStep) -> String {
     }
 }
 
-/// How a step is, by the sign and in words, as its job is: in one that stands still or has ended nothing runs.
-pub(super) fn standing(step: StepStatus, job: JobStatus) -> (StepStatus, String) {
-    match step {
-        StepStatus::Running if job == JobStatus::Paused => (StepStatus::Pending, "paused".to_owned()),
+/// How a step is, as its job is.
+#[derive(Debug, Clone)]
+pub(super) struct Standing {
+    /// The status whose sign it has.
+    pub(super) sign: StepStatus,
+    /// Whether its time goes on, if it has not ended.
+    pub(super) ticks: bool,
+    /// In words.
+    pub(super) words: String,
+}
+
+/// How a step is, in a job that is so and has ended then, if it has: in one that stands still or has ended nothing runs.
+/// `doubt` is the step's last one, which can be answered after the job's end.
+pub(super) fn standing(
+    step: StepStatus,
+    (job, ended_at): (JobStatus, Option<Timestamp>),
+    doubt: Option<&TraceDoubt>,
+) -> Standing {
+    let late = doubt.filter(|doubt| doubt.resolved_at.zip(ended_at).is_some_and(|(answered, ended)| answered > ended));
+    let (sign, words) = match step {
+        StepStatus::Running | StepStatus::Retrying if job == JobStatus::Paused => {
+            (StepStatus::Pending, "paused".to_owned())
+        }
         StepStatus::Pending if job.is_terminal() => (StepStatus::Skipped, "not run".to_owned()),
         StepStatus::Running | StepStatus::Retrying | StepStatus::Waiting if job.is_terminal() => {
-            (StepStatus::Skipped, format!("{} when the job ended", step.as_str()))
+            let left = || (StepStatus::Skipped, format!("{} when the job ended", step.as_str()));
+            late.and_then(answered).unwrap_or_else(left)
         }
-        StepStatus::InDoubt if job.is_terminal() => (StepStatus::InDoubt, "in doubt still".to_owned()),
+        StepStatus::InDoubt if job.is_terminal() => (StepStatus::InDoubt, "still in doubt".to_owned()),
+        StepStatus::Failed => late.and_then(answered).unwrap_or_else(|| (step, step.as_str().to_owned())),
         StepStatus::Pending
         | StepStatus::Running
         | StepStatus::Retrying
         | StepStatus::Waiting
         | StepStatus::InDoubt
         | StepStatus::Completed
-        | StepStatus::Failed
         | StepStatus::Skipped => (step, step.as_str().replace('_', " ")),
-    }
+    };
+    let held = job == JobStatus::Paused && sign == StepStatus::Pending;
+    Standing { sign, ticks: !held && !job.is_terminal(), words }
+}
+
+/// Whether a person has answered its last doubt.
+pub(super) fn is_answered(step: &TraceStep) -> bool {
+    step.doubts.last().and_then(answered).is_some()
+}
+
+/// What a person has said after the job's end about the call that it left in doubt.
+fn answered(doubt: &TraceDoubt) -> Option<(StepStatus, String)> {
+    let outcome = doubt.outcome.as_deref().filter(|outcome| *outcome != "unresolved")?;
+    let sign = if outcome == "happened" { StepStatus::Completed } else { StepStatus::Skipped };
+    Some((sign, format!("in doubt when the job ended, later answered: {}", outcome.replace('_', " "))))
+}
+
+/// How long something took, or has taken where its time goes on.
+pub(super) fn took(began: Option<Timestamp>, ended: Option<Timestamp>, ticks: bool, now: Now) -> String {
+    if ticks || ended.is_some() { elapsed(began, ended, now) } else { String::new() }
 }
 
 /// The list, one line a step, indented, with its values below it where they are known.
@@ -106,12 +148,11 @@ pub fn render(lines: &[Line], values: &Values, style: Style, now: Now) -> String
     let (nodes, whats) = (column(|line| line.node.as_str()).min(third), column(|line| &line.what).min(third));
     let mut text = String::new();
     for line in lines {
-        let (shown, words) = standing(line.step.status, line.job);
-        let tone = Style::step(shown);
-        let status = if line.step.status == StepStatus::Completed { "" } else { &words };
-        let held = line.job == JobStatus::Paused && line.step.status == StepStatus::Running;
+        let Standing { sign, ticks, words } = &line.standing;
+        let tone = Style::step(*sign);
+        let status = if line.step.status == StepStatus::Completed { "" } else { words };
         let ended = line.step.finished_at.or(line.over);
-        let took = if held { String::new() } else { elapsed(line.step.started_at, ended, now) };
+        let took = took(line.step.started_at, ended, *ticks, now);
         let tries = if line.step.attempt > 1 { format!("try {}", line.step.attempt) } else { String::new() };
         let node = padded(&cut(line.node.as_str(), nodes), nodes);
         let what = padded(&cut(&line.what, whats), whats);
@@ -119,7 +160,7 @@ pub fn render(lines: &[Line], values: &Values, style: Style, now: Now) -> String
             [status, took.as_str(), tries.as_str(), line.note.as_str()].into_iter().filter(|t| !t.is_empty()).collect();
         let row = format!(
             "  {} {}  {}  {}",
-            style.paint(tone, Style::glyph(shown)),
+            style.paint(tone, Style::glyph(*sign)),
             style.paint(if tone == Tone::Dim { Tone::Dim } else { Tone::Strong }, &node),
             style.paint(Tone::Dim, &what),
             style.fit(&rest.join(" · "), nodes + whats + 8),

@@ -1,12 +1,12 @@
 //! The trace of a job: its runs, then its steps in the order of the plan with everything that happened
 //! to each.
 
-use aetheris_api::{TraceAttempt, TraceDoubt, TraceStep, TraceView};
+use aetheris_api::{JobErrorView, TraceAttempt, TraceDoubt, TraceStep, TraceView};
 use aetheris_core::event::Source;
-use aetheris_core::job::JobStatus;
+use aetheris_core::time::Timestamp;
 
 use super::safe::one_line;
-use super::steps::standing;
+use super::steps::{Standing, standing, took};
 use super::{Now, Style, Table, Tone, Values, clock, elapsed, flow, width, wrap};
 
 /// The whole trace.
@@ -22,7 +22,7 @@ pub fn page(trace: &TraceView, values: &Values, style: Style, now: Now) -> Strin
     let mut before: Option<&TraceStep> = None;
     for step in &trace.steps {
         text.push_str(&format!("{}\n", headline(trace, step, before, names, style, now)));
-        for (line, tone) in details(step, now) {
+        for (line, tone) in details(trace, step, now) {
             let line = wrap(&one_line(&line), style.columns, 4, 6);
             text.push_str(&format!("    {}\n", tone.map_or_else(|| line.clone(), |tone| style.paint(tone, &line))));
         }
@@ -68,11 +68,8 @@ fn headline(
     style: Style,
     now: Now,
 ) -> String {
-    let (shown, words) = standing(step.status, trace.status);
-    let tone = Style::step(shown);
-    // Nothing takes longer than the last run of a job that has ended or stands still.
-    let still = trace.status.is_terminal() || trace.status == JobStatus::Paused;
-    let over = trace.runs.iter().filter_map(|run| run.ended_at).max().filter(|_| still);
+    let Standing { sign, ticks, words } = standing(step.status, (trace.status, trace.ended_at), step.doubts.last());
+    let tone = Style::step(sign);
     let source = match (&step.ended_by, step.source) {
         (Some(by), _) => format!("ended by {by}"),
         (None, Some(Source::Executed)) => Source::Executed.as_str().to_owned(),
@@ -85,18 +82,18 @@ fn headline(
         style.paint(Tone::Strong, &format!("{:names$}", step.node_id.as_str())),
         style.paint(Tone::Dim, &what(step)),
         style.paint(tone, &words),
-        elapsed(step.started_at, step.finished_at.or(over), now),
+        took(step.started_at, step.finished_at.or(trace.ended_at), ticks, now),
         style.paint(Tone::Dim, &source),
         style.paint(Tone::Dim, &after),
     ];
     let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
     let columns = style.columns.map(|columns| columns.saturating_sub(2));
     let parts = flow(&parts, "  ", columns, 4);
-    format!("{} {parts}", style.paint(tone, Style::glyph(shown)))
+    format!("{} {parts}", style.paint(tone, Style::glyph(sign)))
 }
 
 /// What else is to be said of a step.
-fn details(step: &TraceStep, now: Now) -> Vec<(String, Option<Tone>)> {
+fn details(trace: &TraceView, step: &TraceStep, now: Now) -> Vec<(String, Option<Tone>)> {
     let mut lines = Vec::new();
     if let Some(source) = step.source.filter(|source| *source != Source::Executed) {
         lines.push((format!("result {}", origin(source)), Some(Tone::Attention)));
@@ -106,12 +103,14 @@ fn details(step: &TraceStep, now: Now) -> Vec<(String, Option<Tone>)> {
         lines.push((format!("not run: {why}"), Some(Tone::Dim)));
     }
     if step.attempts.len() > 1 || step.attempts.iter().any(|attempt| attempt.error.is_some()) {
-        lines.extend(step.attempts.iter().map(|attempt| (attempt_line(attempt, now), Some(Tone::Dim))));
+        let ticks = standing(step.status, (trace.status, trace.ended_at), None).ticks;
+        let line = |attempt| (attempt_line(attempt, trace.ended_at, ticks, now), Some(Tone::Dim));
+        lines.extend(step.attempts.iter().map(line));
     }
     lines.extend(step.doubts.iter().map(|doubt| (doubt_line(doubt), Some(Tone::Attention))));
-    // The last try has said it, if there was one.
-    let told = step.attempts.last().and_then(|attempt| attempt.error.as_ref());
-    if let Some(error) = step.error.as_ref().filter(|error| told != Some(error)) {
+    // The try that failed with it has said it, if there was one.
+    let told = |error: &JobErrorView| step.attempts.iter().any(|attempt| attempt.error.as_ref() == Some(error));
+    if let Some(error) = step.error.as_ref().filter(|error| !told(error)) {
         lines.push((format!("{}: {}", error.code, error.message), Some(Tone::Bad)));
     }
     lines
@@ -140,8 +139,8 @@ const fn origin(source: Source) -> &'static str {
     }
 }
 
-fn attempt_line(attempt: &TraceAttempt, now: Now) -> String {
-    let took = elapsed(Some(attempt.started_at), attempt.ended_at, now);
+fn attempt_line(attempt: &TraceAttempt, over: Option<Timestamp>, ticks: bool, now: Now) -> String {
+    let took = took(Some(attempt.started_at), attempt.ended_at.or(over), ticks, now);
     let error = attempt.error.as_ref().map(|error| format!("  {}: {}", error.code, error.message)).unwrap_or_default();
     format!("try {} in claim {}  {took}{error}", attempt.number, attempt.epoch)
 }

@@ -538,9 +538,24 @@ async fn a_server_asks_for_no_models_key_and_a_worker_does() {
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
-/// The same answer again is one answer, also where only the job is named.
+/// The same answer again is one answer: where only the job is named, and where another call of the job is in doubt by now.
 #[tokio::test]
-async fn an_answer_that_was_given_before_is_given_again_without_its_invocation() {
+async fn an_answer_that_was_given_before_is_given_again() {
+    let mut other = unresolved();
+    other["invocation"] = json!("key_01JD000000000000000000000A");
+    other["job_status"] = json!("parked");
+    other["status"] = json!("in_doubt");
+    for (open, named) in [(Vec::new(), None), (vec![other], Some(KEY))] {
+        let url = serve(answered_before(open)).await;
+        let arguments = ["in-doubt", "resolve", JOB].into_iter().chain(named).chain(["--happened", "--note", "seen"]);
+        let ran = run(&url, &arguments.collect::<Vec<_>>()).await;
+        assert_eq!(ran.exit(), Exit::Done, "{:?}", ran.ended.err());
+        assert!(ran.stdout.starts_with("recorded before: it happened, with result null"), "{}", ran.stdout);
+    }
+}
+
+/// A job whose call a person has answered, and the calls of it that are in doubt.
+fn answered_before(open: Vec<Value>) -> Router {
     let mut step = step("pay", "tool", "completed");
     step["tool"] = json!({
         "effect": "at_most_once", "invocation": KEY, "name": "payments.refund", "permits": 2, "version": null,
@@ -560,16 +575,12 @@ async fn an_answer_that_was_given_before_is_given_again_without_its_invocation()
     let left = unresolved();
     let list = move |query: axum::extract::RawQuery| async move {
         let ended = query.0.unwrap_or_default().contains("unresolved=true");
-        json!({ "invocations": if ended { vec![left] } else { Vec::new() } }).to_string()
+        json!({ "invocations": if ended { vec![left] } else { open } }).to_string()
     };
-    let routes = Router::new()
+    Router::new()
         .route("/api/in-doubt", get(list))
         .route("/api/jobs/{id}/trace", get(move || async move { trace }))
-        .route("/api/jobs/{id}/in-doubt/{invocation}", post(resolve));
-    let url = serve(routes).await;
-    let ran = run(&url, &["in-doubt", "resolve", JOB, "--happened", "--note", "seen"]).await;
-    assert_eq!(ran.exit(), Exit::Done, "{:?}", ran.ended.err());
-    assert!(ran.stdout.starts_with("recorded before: it happened, with result null"), "{}", ran.stdout);
+        .route("/api/jobs/{id}/in-doubt/{invocation}", post(resolve))
 }
 
 /// What a job's end left unresolved is in no list of open doubts.
@@ -611,7 +622,7 @@ async fn a_cancel_says_which_calls_are_in_doubt_still() {
             .route("/api/in-doubt", get(move || async move { list }));
         let ran = run(&serve(routes).await, &["cancel", JOB]).await;
         assert_eq!(ran.exit(), Exit::Done, "{:?}", ran.ended.err());
-        assert_eq!(ran.stderr.contains("the call of pay is in doubt still"), told, "{status}: {}", ran.stderr);
+        assert_eq!(ran.stderr.contains("the call of pay is still in doubt"), told, "{status}: {}", ran.stderr);
     }
 }
 

@@ -8,7 +8,7 @@ use axum::http::StatusCode;
 use axum::routing::{get, post};
 use serde_json::{Value, json};
 
-use super::samples::{JOB, job_with, problem};
+use super::samples::{JOB, job_with, problem, step, trace};
 use super::server::{run, serve};
 use crate::exit::Exit;
 
@@ -108,12 +108,47 @@ async fn a_step_of_a_job_that_has_ended_does_not_run_on() {
     let shown = run(&url, &["show", JOB]).await.stdout;
     let line = |node: &str| shown.lines().find(|line| line.contains(node)).unwrap().to_owned();
     assert!(line("nap").contains("– nap") && line("nap").contains("waiting when the job ended"), "{shown}");
-    assert!(line("pay").contains("? pay") && line("pay").contains("in doubt still"), "{shown}");
+    assert!(line("pay").contains("? pay") && line("pay").contains("still in doubt"), "{shown}");
     assert!(line("last").contains("not run"), "{shown}");
     // As long as the job took, whatever the clock says now.
     let took: std::collections::BTreeSet<_> =
         ["nap", "pay"].iter().filter_map(|n| line(n).split(" · ").nth(1).map(str::to_owned)).collect();
     assert_eq!(took.len(), 1, "{shown}");
-    assert!(shown.contains("a call is in doubt still: it may have happened"), "{shown}");
+    assert!(shown.contains("a call is still in doubt: it may have happened"), "{shown}");
     assert!(shown.contains("aetheris in-doubt --unresolved"), "{shown}");
+}
+
+/// An answer that is given a day after the end makes nothing longer, and says what became of the call.
+#[tokio::test]
+async fn a_doubt_that_is_answered_after_the_jobs_end_is_told_as_answered() {
+    let mut ended =
+        job_with("cancelled", json!({ "ended_at": "2026-11-21T09:31:00Z", "updated_at": "2026-11-22T09:31:00Z" }));
+    ended["steps"] = json!({
+        "pay": { "status": "running", "attempt": 2, "started_at": "2026-11-21T09:30:00Z", "finished_at": null } });
+    let mut pay = step("pay", "tool", "running");
+    pay["started_at"] = json!("2026-11-21T09:30:00Z");
+    pay["attempts"] = json!([{ "ended_at": null, "epoch": 1, "error": null, "number": 1, "started_at": "2026-11-21T09:30:00Z" },
+        { "ended_at": null, "epoch": 2, "error": null, "number": 2, "started_at": "2026-11-21T09:30:30Z" }]);
+    pay["doubts"] = json!([{ "at": "2026-11-21T09:30:40Z", "note": "found in the log", "outcome": "happened", "permit": 1,
+        "reason": "timeout", "resolved_at": "2026-11-22T09:31:00Z", "resolved_by": "operator" }]);
+    let mut traced = trace(vec![pay]);
+    traced["status"] = json!("cancelled");
+    traced["ended_at"] = json!("2026-11-21T09:31:00Z");
+    let routes = Router::new()
+        .route("/api/jobs/{id}", get(move || async move { ended.to_string() }))
+        .route("/api/jobs/{id}/trace", get(move || async move { traced.to_string() }));
+    let url = serve(routes).await;
+    let shown = run(&url, &["show", JOB]).await.stdout;
+    let line = shown.lines().find(|line| line.contains("✓ pay")).unwrap_or_default();
+    assert!(line.contains("in doubt when the job ended, later answered: happened · 1m 00s"), "{shown}");
+    assert!(!shown.contains("still in doubt"), "{shown}");
+    let told = run(&url, &["trace", JOB]).await.stdout;
+    for line in [
+        "later answered: happened  1m 00s",
+        "try 1 in claim 1  1m 00s",
+        "try 2 in claim 2  30.0s",
+        "(found in the log)",
+    ] {
+        assert!(told.contains(line), "{line}: {told}");
+    }
 }

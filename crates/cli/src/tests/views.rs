@@ -54,7 +54,7 @@ fn the_page_of_a_job_that_failed() {
     let view = typed::<JobView>(&job_with("failed", json!({ "error": error, "steps": null, "message": null })));
     let page = render::jobs::page(&view, &Beside::default(), "aetheris", Style::default(), now());
     let end = "\nfailed at pay: in_doubt_unresolved\n  nobody knows\n\
-               a call is in doubt still: it may have happened\n  see: aetheris in-doubt --unresolved\n";
+               a call is still in doubt: it may have happened\n  see: aetheris in-doubt --unresolved\n";
     assert!(page.ends_with(end), "{page}");
 }
 

@@ -11,7 +11,7 @@ use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
 use aetheris_core::time::Span;
 use aetheris_runtime::OpError;
-use aetheris_runtime::ops::{Proof, Resolution, Signal, Submission as Message};
+use aetheris_runtime::ops::{Proof, Resolution, Signal, Submission as Message, Then};
 use aetheris_store::Purpose;
 use aetheris_store::faulty::{Fault, FaultKind, FaultPlan, Op};
 use anyhow::{Result, ensure};
@@ -268,7 +268,8 @@ async fn answered(world: &World) -> Result<()> {
     let doubts = world.rt.store.in_doubt(10).await?;
     for row in doubts {
         let happened = Some(Json::new(serde_json::json!({"by": "operator"})));
-        let answer = Resolution { happened, note: "seen".to_owned(), ..Resolution::default() };
+        let note = "seen".to_owned();
+        let answer = Resolution { happened, note, permit: row.permit, refused: false, then: Then::Retry };
         let ask = || async {
             match world.rt.resolve(row.job, row.key, answer.clone()).await {
                 // An answer of ours that was lost has settled it.

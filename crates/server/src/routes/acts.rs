@@ -135,7 +135,7 @@ pub(super) async fn resolve(
     params.finish()?;
     let request: ResolveRequest = body.read()?;
     let outcome = request.outcome;
-    let (happened, permit) = (happened(&request)?, Some(request.permit));
+    let (happened, permit) = (happened(&request)?, request.permit);
     if request.refused && outcome == Outcome::Happened {
         return Err(Failure::invalid("refused: belongs to `did_not_happen`"));
     }

@@ -77,5 +77,5 @@ pub(super) async fn why(State(app): State<Shared>, JobPath(job): JobPath, params
         Some(plan) => Some(app.runtime().plans.get(app.store(), plan.hash).await?),
         None => None,
     };
-    slot.ok(&why::reasons(&outlined.row, outlined.state(), plan.as_deref(), &around)).await
+    slot.ok(&why::reasons(&outlined, plan.as_deref(), &around)).await
 }

@@ -80,9 +80,9 @@ async fn the_doubts_of_one_job_can_be_asked_for_and_an_answer_names_its_permit()
     assert_eq!(nobody.is(200)["invocations"], serde_json::json!([]));
     bed.get("/api/in-doubt?job=x").await.problem(400, "invalid_request");
     let path = format!("/api/jobs/{job}/in-doubt/{key}");
-    let other = r#"{"outcome": "happened", "note": "", "permit": 7}"#;
+    let other = r#"{"outcome": "happened", "note": "seen", "permit": 7}"#;
     assert!(bed.call("POST", &path, other).await.problem(409, "state_conflict").contains("permit 7"));
-    let yes = format!(r#"{{"outcome": "happened", "note": "", "permit": {permit}}}"#);
+    let yes = format!(r#"{{"outcome": "happened", "note": "seen", "permit": {permit}}}"#);
     bed.call("POST", &path, yes).await.is(202);
 }
 
@@ -106,7 +106,7 @@ async fn did_not_happen_is_accepted_after_the_deadline_only() {
     );
     // The same answer again changes nothing; another one contradicts it.
     assert_eq!(bed.call("POST", &path, no).await.is(200)["outcome"], "did_not_happen");
-    let yes = r#"{"outcome": "happened", "note": "", "permit": 1}"#;
+    let yes = r#"{"outcome": "happened", "note": "seen", "permit": 1}"#;
     bed.call("POST", &path, yes).await.problem(409, "state_conflict");
 }
 
@@ -116,14 +116,14 @@ async fn that_the_other_side_refuses_the_call_is_accepted_at_once() {
     let (job, key) = bed.doubted().await;
     let path = format!("/api/jobs/{job}/in-doubt/{key}");
     for (body, says) in [
-        (r#"{"outcome": "happened", "note": "", "permit": 1, "refused": true}"#, "refused: belongs to"),
-        (r#"{"outcome": "happened", "note": "", "permit": 1, "then": "fail"}"#, "then: what happened"),
+        (r#"{"outcome": "happened", "note": "seen", "permit": 1, "refused": true}"#, "refused: belongs to"),
+        (r#"{"outcome": "happened", "note": "seen", "permit": 1, "then": "fail"}"#, "then: what happened"),
         (r#"{"outcome": "did_not_happen", "then": "wait"}"#, "unknown variant"),
     ] {
         let reply = bed.call("POST", &path, body).await;
         assert!(reply.problem(400, "invalid_request").contains(says), "{}", reply.text);
     }
-    let refused = r#"{"outcome": "did_not_happen", "note": "", "permit": 1, "refused": true, "then": "fail"}"#;
+    let refused = r#"{"outcome": "did_not_happen", "note": "seen", "permit": 1, "refused": true, "then": "fail"}"#;
     assert_eq!(bed.call("POST", &path, refused).await.is(202)["status"], "pending");
     let steps = bed.get(&format!("/api/jobs/{job}")).await;
     assert_eq!(steps.is(200)["steps"]["send"]["status"], "failed");
@@ -145,7 +145,7 @@ async fn what_a_jobs_end_leaves_unresolved_is_listed_and_answered() {
     bed.call("POST", &format!("/api/jobs/{job}/cancel"), "").await.is(202);
     assert_eq!((listed("false").await, listed("true").await), (0, 1));
     let path = format!("/api/jobs/{job}/in-doubt/{key}");
-    let no = r#"{"outcome": "did_not_happen", "note": "", "permit": 1, "refused": true}"#;
+    let no = r#"{"outcome": "did_not_happen", "note": "seen", "permit": 1, "refused": true}"#;
     assert_eq!(bed.call("POST", &path, no).await.is(202)["status"], "cancelled");
     bed.call("POST", &path, no).await.is(200);
     let verify = bed.get(&format!("/api/jobs/{job}/verify")).await;
@@ -166,7 +166,8 @@ async fn happened_is_accepted_at_once_with_its_result() {
         (r#"{"outcome": "happened", "note": "seen"}"#, "missing field `permit`"),
         (r#"{"outcome": "happened", "permit": 1}"#, "missing field `note`"),
         (r#"{"outcome": "perhaps"}"#, "unknown variant"),
-        (r#"{"outcome": "did_not_happen", "note": "", "permit": 1, "result": 1}"#, "has no result"),
+        (r#"{"outcome": "did_not_happen", "note": "seen", "permit": 1, "result": 1}"#, "has no result"),
+        (r#"{"outcome": "happened", "note": "", "permit": 1}"#, "note: say how it is known"),
         (r#"{"outcome": "happened", "who": "me"}"#, "unknown field `who`"),
     ];
     for (body, says) in wrong {

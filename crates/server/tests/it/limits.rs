@@ -25,7 +25,7 @@ async fn what_is_too_large_is_413_whatever_it_is() {
     let signal = format!(r#"{{"correlation_key": "ok-7", "payload": "{}"}}"#, "x".repeat(MIB));
     bed.call("POST", &format!("/api/jobs/{job}/signal"), signal).await.problem(413, "payload_too_large");
     let (job, key) = bed.doubted().await;
-    let answer = format!(r#"{{"outcome": "happened", "note": "", "permit": 1, "result": "{}"}}"#, "x".repeat(MIB));
+    let answer = format!(r#"{{"outcome": "happened", "note": "seen", "permit": 1, "result": "{}"}}"#, "x".repeat(MIB));
     bed.call("POST", &format!("/api/jobs/{job}/in-doubt/{key}"), answer).await.problem(413, "payload_too_large");
 }
 
@@ -40,7 +40,7 @@ async fn what_is_too_large_in_canonical_form_is_413_too() {
     let signal = format!(r#"{{"correlation_key": "ok-7", "payload": {numbers}}}"#);
     bed.call("POST", &format!("/api/jobs/{job}/signal"), signal).await.problem(413, "payload_too_large");
     let (job, key) = bed.doubted().await;
-    let answer = format!(r#"{{"outcome": "happened", "note": "", "permit": 1, "result": {numbers}}}"#);
+    let answer = format!(r#"{{"outcome": "happened", "note": "seen", "permit": 1, "result": {numbers}}}"#);
     bed.call("POST", &format!("/api/jobs/{job}/in-doubt/{key}"), answer).await.problem(413, "payload_too_large");
 }
 

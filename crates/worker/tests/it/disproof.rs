@@ -17,7 +17,7 @@ use aetheris_store::{LedgerWrite, Purpose};
 use serde_json::json;
 
 use crate::doubt::{agent, in_doubt};
-use crate::world::{Act, World, done, hold, unknown};
+use crate::world::{Act, World, did_not_happen, done, happened, hold, unknown};
 
 fn with_retry(policies: &str, attempts: u32) -> String {
     format!("retry: {{ max_attempts: {attempts}, backoff: 2s, jitter: none }}\n{}", agent(policies))
@@ -58,7 +58,7 @@ async fn the_budget_is_asked_before_the_call_that_follows_a_disproof() {
     world.until(job, &[JobStatus::Parked]).await;
     tokio::time::sleep(std::time::Duration::from_secs(80)).await;
     let key = world.tools.calls_of("pay")[0].key;
-    world.rt.resolve(job, key, Resolution::did_not_happen()).await.unwrap();
+    world.rt.resolve(job, key, did_not_happen(1)).await.unwrap();
     let state = world.done(job).await;
     let Some(Ending::Failed { error, .. }) = &state.ending else { panic!("{:?}", state.ending) };
     assert_eq!((error.code.as_str(), world.tools.count("pay")), ("budget_exceeded", 1));
@@ -95,7 +95,7 @@ async fn a_person_gives_one_more_try_or_ends_the_step() {
         world.until(job, &[JobStatus::Parked]).await;
         tokio::time::sleep(std::time::Duration::from_secs(80)).await;
         let key = world.tools.calls_of("pay")[0].key;
-        world.rt.resolve(job, key, Resolution { then, ..Resolution::did_not_happen() }).await.unwrap();
+        world.rt.resolve(job, key, Resolution { then, ..did_not_happen(1) }).await.unwrap();
         let state = world.done(job).await;
         assert_eq!((state.status, world.tools.count("pay")), (status, calls), "{then:?}");
     }
@@ -109,12 +109,12 @@ async fn an_unresolved_call_stays_listed_and_is_answered_after_the_end() {
     let listed = world.rt.store.unresolved(10).await.unwrap();
     assert_eq!((listed.len(), listed[0].job, listed[0].status), (1, job, LedgerStatus::FailedUnresolved));
     let key = listed[0].key;
-    let early = world.rt.resolve(job, key, Resolution::did_not_happen()).await;
+    let early = world.rt.resolve(job, key, did_not_happen(1)).await;
     assert!(matches!(early, Err(OpError::CanStillArrive(_))), "{early:?}");
-    let yes = Resolution::happened(Json::new(json!({ "id": 9 })));
+    let yes = happened(1, Json::new(json!({ "id": 9 })));
     assert_eq!(world.rt.resolve(job, key, yes.clone()).await.unwrap(), Resolved::Recorded);
     assert_eq!(world.rt.resolve(job, key, yes).await.unwrap(), Resolved::Already);
-    let no = Resolution { refused: true, ..Resolution::did_not_happen() };
+    let no = Resolution { refused: true, ..did_not_happen(1) };
     assert!(matches!(world.rt.resolve(job, key, no).await, Err(OpError::StateConflict(_))));
     let state = world.done(job).await;
     assert_eq!((state.status, state.step_status(&"n".into())), (JobStatus::Failed, StepStatus::Failed));
@@ -178,7 +178,7 @@ async fn that_the_other_side_refuses_the_call_needs_no_time() {
     let (world, _process, job) = in_doubt("human").await;
     world.until(job, &[JobStatus::Parked]).await;
     let key = world.tools.calls_of("pay")[0].key;
-    let refused = Resolution { refused: true, ..Resolution::did_not_happen() };
+    let refused = Resolution { refused: true, ..did_not_happen(1) };
     world.rt.resolve(job, key, refused).await.unwrap();
     assert_eq!((world.done(job).await.status, world.tools.count("pay")), (JobStatus::Completed, 2));
 }
@@ -195,7 +195,7 @@ async fn a_late_success_is_taken_after_a_disproof_and_the_next_try_is_cancelled(
     let row = world.rt.store.in_doubt(10).await.unwrap().remove(0);
     // Nobody is there to begin the next try.
     process.kill();
-    let refused = Resolution { refused: true, ..Resolution::did_not_happen() };
+    let refused = Resolution { refused: true, ..did_not_happen(1) };
     world.rt.resolve(job, row.key, refused).await.unwrap();
     let deposit = aetheris_runtime::ops::Deposit {
         job,
@@ -226,10 +226,10 @@ async fn a_call_that_this_process_awaits_is_not_disproved() {
     let row = world.rt.store.in_doubt(10).await.unwrap().remove(0);
     tokio::time::sleep(std::time::Duration::from_secs(80)).await;
     let flight = world.rt.in_flight.leave(row.permit_id);
-    let early = world.rt.resolve(job, row.key, Resolution::did_not_happen()).await;
+    let early = world.rt.resolve(job, row.key, did_not_happen(1)).await;
     assert!(matches!(early, Err(OpError::CanStillArrive(_))), "{early:?}");
     drop(flight);
-    world.rt.resolve(job, row.key, Resolution::did_not_happen()).await.unwrap();
+    world.rt.resolve(job, row.key, did_not_happen(1)).await.unwrap();
     assert_eq!(world.done(job).await.status, JobStatus::Completed);
 }
 
@@ -241,10 +241,10 @@ async fn a_call_that_this_process_awaits_is_not_disproved_after_the_jobs_end() {
     let row = world.rt.store.unresolved(10).await.unwrap().remove(0);
     tokio::time::sleep(std::time::Duration::from_secs(80)).await;
     let flight = world.rt.in_flight.leave(row.permit_id);
-    let early = world.rt.resolve(job, row.key, Resolution::did_not_happen()).await;
+    let early = world.rt.resolve(job, row.key, did_not_happen(1)).await;
     assert!(matches!(early, Err(OpError::CanStillArrive(_))), "{early:?}");
     drop(flight);
-    assert_eq!(world.rt.resolve(job, row.key, Resolution::did_not_happen()).await.unwrap(), Resolved::Recorded);
+    assert_eq!(world.rt.resolve(job, row.key, did_not_happen(1)).await.unwrap(), Resolved::Recorded);
 }
 
 /// A build that gave the next permit within the same try has left such histories.

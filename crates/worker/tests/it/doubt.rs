@@ -10,7 +10,7 @@ use aetheris_runtime::OpError;
 use aetheris_runtime::ops::{Resolution, Resolved};
 use serde_json::json;
 
-use crate::world::{Act, World, done, hold, unknown};
+use crate::world::{Act, World, did_not_happen, done, happened, hold, unknown};
 
 pub(crate) fn agent(policies: &str) -> String {
     format!(
@@ -44,11 +44,7 @@ async fn a_person_says_that_it_happened() {
     world.until(job, &[JobStatus::Parked]).await;
     let listed = world.rt.store.in_doubt(10).await.unwrap();
     assert_eq!(listed.len(), 1);
-    let answer = Resolution {
-        happened: Some(Json::new(json!({ "id": 9 }))),
-        note: "seen in the books".to_owned(),
-        ..Resolution::default()
-    };
+    let answer = happened(1, Json::new(json!({ "id": 9 })));
     world.rt.resolve(job, listed[0].key, answer).await.unwrap();
     let state = world.done(job).await;
     assert_eq!(world.result(job).await, json!({ "id": 9 }));
@@ -61,7 +57,7 @@ async fn a_person_says_that_it_did_not_happen_and_only_then_it_is_called_again()
     let (world, _process, job) = in_doubt("human").await;
     world.until(job, &[JobStatus::Parked]).await;
     let key = world.rt.store.in_doubt(10).await.unwrap()[0].key;
-    let answer = Resolution::did_not_happen();
+    let answer = did_not_happen(1);
     let early = world.rt.resolve(job, key, answer.clone()).await;
     assert!(matches!(early, Err(OpError::CanStillArrive(_))), "{early:?}");
     tokio::time::sleep(std::time::Duration::from_secs(72)).await;
@@ -69,9 +65,8 @@ async fn a_person_says_that_it_did_not_happen_and_only_then_it_is_called_again()
     let state = world.done(job).await;
     assert_eq!((state.status, world.tools.count("pay")), (JobStatus::Completed, 2));
     assert_eq!(state.steps["n"].invocation.as_ref().unwrap().permit, 2);
-    let again = Resolution { permit: Some(1), ..answer };
-    assert_eq!(world.rt.resolve(job, key, again.clone()).await.unwrap(), Resolved::Already);
-    let other = Resolution { happened: Some(Json::null()), ..again };
+    assert_eq!(world.rt.resolve(job, key, answer.clone()).await.unwrap(), Resolved::Already);
+    let other = Resolution { happened: Some(Json::null()), ..answer };
     assert!(matches!(world.rt.resolve(job, key, other).await, Err(OpError::StateConflict(_))));
 }
 
@@ -186,7 +181,7 @@ async fn what_comes_after_a_second_permit_is_evidence_and_never_an_effect() {
     // adapter answers late.
     tokio::time::sleep(std::time::Duration::from_secs(10)).await;
     let key = world.rt.store.in_doubt(10).await.unwrap()[0].key;
-    let no = Resolution::did_not_happen();
+    let no = did_not_happen(1);
     let early = world.rt.resolve(job, key, no).await;
     assert!(matches!(early, Err(OpError::CanStillArrive(_))), "{early:?}");
     let deposit = aetheris_runtime::ops::Deposit {
@@ -198,7 +193,7 @@ async fn what_comes_after_a_second_permit_is_evidence_and_never_an_effect() {
         permit_id: world.rt.store.in_doubt(10).await.unwrap()[0].permit_id,
     };
     tokio::time::sleep(std::time::Duration::from_secs(63)).await;
-    world.rt.resolve(job, key, Resolution::did_not_happen()).await.unwrap();
+    world.rt.resolve(job, key, did_not_happen(1)).await.unwrap();
     world.done(job).await;
     assert_eq!(world.result(job).await, json!("second"));
     world.rt.deposit(&deposit).await.unwrap();
@@ -245,7 +240,7 @@ async fn a_doubt_that_is_answered_while_its_run_gives_it_up_is_answered() {
     let job = world.submit("a", json!({})).await;
     reached.notified().await;
     let key = world.tools.calls_of("pay")[0].key;
-    let answer = Resolution::happened(Json::new(json!({ "id": 9 })));
+    let answer = happened(1, Json::new(json!({ "id": 9 })));
     world.rt.resolve(job, key, answer).await.unwrap();
     release.notify_one();
     let state = world.done(job).await;
@@ -265,7 +260,7 @@ async fn an_answer_about_an_earlier_permit_is_not_taken_for_the_next() {
     world.until(job, &[JobStatus::Parked]).await;
     tokio::time::sleep(std::time::Duration::from_secs(72)).await;
     let key = world.tools.calls_of("pay")[0].key;
-    let no = Resolution { permit: Some(1), ..Resolution::did_not_happen() };
+    let no = did_not_happen(1);
     world.rt.resolve(job, key, no.clone()).await.unwrap();
     world.until(job, &[JobStatus::Running, JobStatus::Pending]).await;
     world.until(job, &[JobStatus::Parked]).await;
@@ -274,7 +269,7 @@ async fn an_answer_about_an_earlier_permit_is_not_taken_for_the_next() {
     let late = world.rt.resolve(job, key, Resolution { happened: Some(Json::null()), ..no }).await;
     assert!(matches!(&late, Err(OpError::StateConflict(why)) if why.contains("permit 2")), "{late:?}");
     assert_eq!(world.tools.count("pay"), 2);
-    let yes = Resolution { permit: Some(2), ..Resolution::happened(Json::new(json!(1))) };
+    let yes = happened(2, Json::new(json!(1)));
     world.rt.resolve(job, key, yes).await.unwrap();
     assert_eq!(world.done(job).await.status, JobStatus::Completed);
 }

@@ -6,11 +6,11 @@ use aetheris_core::json::Json;
 use aetheris_core::step::StepStatus;
 use aetheris_core::time::Span;
 use aetheris_runtime::OpError;
-use aetheris_runtime::ops::{Cancelled, PauseAnswer, Resolution, ResumeAnswer, SignalAnswer};
+use aetheris_runtime::ops::{Cancelled, PauseAnswer, ResumeAnswer, SignalAnswer};
 use aetheris_store::JobFilter;
 use serde_json::json;
 
-use crate::world::{World, done, hold, unknown};
+use crate::world::{World, done, happened, hold, unknown};
 
 const AGENT: &str = "agent: a\nversion: \"1\"\nplanner: static\ntools:\n  pay: { kind: function, function: f, timeout: 60s, on_in_doubt: human }\n  look: { kind: function, function: f, effect: pure, timeout: 60s }\nplan:\n  nodes:\n    - { id: n, kind: tool, tool: pay, when: \"message.pay\" }\n    - { id: m, kind: tool, tool: look, when: \"not message.pay\" }\n    - { id: last, kind: tool, tool: look, needs: [n, m] }\n";
 
@@ -211,8 +211,7 @@ async fn a_doubt_is_answered_while_its_job_is_paused() {
     world.until(job, &[JobStatus::Parked]).await;
     world.rt.pause(job).await.unwrap();
     let doubt = world.rt.store.in_doubt(9).await.unwrap().remove(0);
-    let happened = Some(Json::new(json!({ "id": 7 })));
-    let answer = Resolution { happened, note: "seen".to_owned(), ..Resolution::default() };
+    let answer = happened(1, Json::new(json!({ "id": 7 })));
     world.rt.resolve(job, doubt.key, answer).await.unwrap();
     a_while().await;
     let state = world.state(job).await;

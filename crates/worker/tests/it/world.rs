@@ -9,7 +9,7 @@ use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
 use aetheris_core::state::JobState;
 use aetheris_core::time::Span;
-use aetheris_runtime::ops::{Signal, SignalAnswer};
+use aetheris_runtime::ops::{Resolution, Signal, SignalAnswer, Then};
 use aetheris_runtime::pulse::Pulse;
 use aetheris_runtime::{InFlight, OpError, Runtime, ToolCall, ToolOutcome, Tools, Wakeups};
 use aetheris_scheduler::SweepOptions;
@@ -224,6 +224,16 @@ pub(crate) fn done(value: Value) -> ToolOutcome {
 }
 
 /// A call that is held: reached, and to be released.
+/// An operator's answer: the call of this permit had its effect.
+pub(crate) fn happened(permit: u32, result: Json) -> Resolution {
+    Resolution { happened: Some(result), ..did_not_happen(permit) }
+}
+
+/// An operator's answer: the call of this permit had no effect, and is tried again.
+pub(crate) fn did_not_happen(permit: u32) -> Resolution {
+    Resolution { happened: None, note: "looked in the books".to_owned(), permit, refused: false, then: Then::Retry }
+}
+
 pub(crate) fn hold(outcome: ToolOutcome) -> (Act, Arc<Notify>, Arc<Notify>) {
     let (reached, release) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     (Act::Hold(Arc::clone(&reached), Arc::clone(&release), outcome), reached, release)
