@@ -39,7 +39,7 @@ use std::process::ExitCode;
 
 use crate::args::Color;
 use crate::commands::Context;
-use crate::config::{Environment, stdout_is_terminal, stdout_size};
+use crate::config::{Environment, stderr_is_terminal, stdout_is_terminal, stdout_size};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::out::Out;
@@ -80,13 +80,14 @@ fn start(arguments: impl IntoIterator<Item = OsString>, env: Environment) -> Exi
         }
     };
     let live = stdout_is_terminal();
-    let color = match args.global.color {
+    let color = |terminal: bool| match args.global.color {
         Color::Always => true,
         Color::Never => false,
-        Color::Auto => live && !env.no_color(),
+        Color::Auto => terminal && !env.no_color(),
     };
     let columns = if live { stdout_size().map(|(columns, _)| columns) } else { None };
-    let out = Out::of_process(args.global.json, live && !args.global.json, Style { color, columns });
+    let styles = [live, stderr_is_terminal()].map(|terminal| Style { color: color(terminal), columns });
+    let out = Out::of_process(args.global.json, live && !args.global.json, styles);
     let context = Context::new(out.clone(), &args.global, env);
     let opens_store =
         matches!(args.command, args::Command::Dev(_) | args::Command::Serve(_) | args::Command::Worker(_));

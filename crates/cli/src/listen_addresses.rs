@@ -145,8 +145,8 @@ mod tests {
     fn the_folder_is_never_the_database_itself() {
         let folder = |name: &str| ListenAddresses::beside(Path::new(name)).folder.clone().unwrap();
         assert_eq!(folder("d/aetheris.db"), Path::new("d/aetheris.live"));
-        assert_eq!(folder("d/aetheris.live"), Path::new("d/aetheris.live.live"));
-        assert_eq!(folder("d/aetheris.sqlite"), Path::new("d/aetheris.sqlite.live"));
+        assert_eq!(folder("d/aetheris.live"), Path::new("d/aetheris.live-live"));
+        assert_eq!(folder("d/aetheris.sqlite"), Path::new("d/aetheris.sqlite-live"));
     }
 
     #[test]

@@ -22,8 +22,10 @@ pub struct Out {
     pub json: bool,
     /// Whether stdout is a terminal, where lines can be drawn again.
     pub live: bool,
-    /// How text looks.
+    /// How text on stdout looks.
     pub style: Style,
+    /// How text on stderr looks: the one may be a terminal, the other a file.
+    pub style_aside: Style,
     /// Whether somebody sees stderr while the command works.
     pub watched: bool,
     /// Columns and rows of the terminal now, where that can change.
@@ -39,22 +41,22 @@ impl std::fmt::Debug for Out {
 impl Out {
     /// The process's own outputs.
     #[must_use]
-    pub fn of_process(json: bool, live: bool, style: Style) -> Self {
-        let out = Self::to(Box::new(std::io::stdout()), Box::new(std::io::stderr()), json, live, style);
+    pub fn of_process(json: bool, live: bool, styles: [Style; 2]) -> Self {
+        let out = Self::to(Box::new(std::io::stdout()), Box::new(std::io::stderr()), json, live, styles);
         Self { watched: stderr_is_terminal(), size: Some(stdout_size), ..out }
     }
 
-    /// Outputs that go elsewhere.
+    /// Outputs that go elsewhere; the styles are those of stdout and of stderr.
     #[must_use]
     pub fn to(
         stdout: Box<dyn Write + Send>,
         stderr: Box<dyn Write + Send>,
         json: bool,
         live: bool,
-        style: Style,
+        [style, style_aside]: [Style; 2],
     ) -> Self {
         let (stdout, stderr) = (Arc::new(Mutex::new(stdout)), Arc::new(Mutex::new(stderr)));
-        Self { stdout, stderr, json, live, style, watched: false, size: None }
+        Self { stdout, stderr, json, live, style, style_aside, watched: false, size: None }
     }
 
     /// How text looks at this moment: whoever draws again asks again, as a terminal changes its size.
@@ -114,19 +116,19 @@ impl Out {
         self.say(&safe::lines(line));
     }
 
-    /// Shows on stderr what a renderer has made, whose parts are clean: its colours stay.
+    /// Shows on stderr what a renderer has made in [`Self::style_aside`], whose parts are clean: its colours stay.
     pub fn aside(&self, rendered: &str) {
         self.say(rendered.trim_end());
     }
 
     /// Says something that is not to be overlooked.
     pub fn warn(&self, line: &str) {
-        self.say(&self.style.paint(Tone::Attention, &safe::lines(line)));
+        self.say(&self.style_aside.paint(Tone::Attention, &safe::lines(line)));
     }
 
     /// Says why the command has failed.
     pub fn error(&self, why: &str) {
-        let head = if self.style.color { "\u{1b}[31merror\u{1b}[0m" } else { "error" };
+        let head = if self.style_aside.color { "\u{1b}[31merror\u{1b}[0m" } else { "error" };
         self.say(&format!("{head}: {}", safe::lines(why)));
     }
 

@@ -1,10 +1,12 @@
 //! `agent check`, `agent put`, `agent list`.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use aetheris_api::{AgentList, AgentPut, AgentView};
+use aetheris_api::{AgentList, AgentPut};
 use aetheris_core::agent::Agent;
 use aetheris_core::hash::Hash;
+use aetheris_core::id::AgentName;
 
 use super::Context;
 use super::agent_files::{self, Good, all_good, mistakes, report, shown};
@@ -56,6 +58,8 @@ async fn put(files: &[PathBuf], context: &Context) -> Result<Exit, Error> {
     let client = context.client()?;
     // Only for what is said: where the list cannot be read, the answers say enough.
     let known = client.get::<AgentList>(&["api", "agents"], &[]).await.map(|list| list.body.agents).unwrap_or_default();
+    let known = known.into_iter().map(|agent| (agent.agent, (agent.hash, agent.version)));
+    let mut known: BTreeMap<AgentName, (Hash, String)> = known.collect();
     let mut answers = Vec::new();
     for file in files {
         let Ok(Good { agent, text }) = file.parsed else { continue };
@@ -64,7 +68,8 @@ async fn put(files: &[PathBuf], context: &Context) -> Result<Exit, Error> {
             answers.push(answer.json()?);
         } else {
             let put = &answer.body;
-            let before = known.iter().find(|agent| agent.agent == put.agent);
+            // Of two files of one agent, the second finds the first.
+            let before = known.insert(put.agent.clone(), (put.hash, put.version.clone()));
             let became = became(put, answer.status, before);
             context.out.line(&format!("{} version {} {became}", put.agent, put.version))?;
         }
@@ -78,17 +83,17 @@ async fn put(files: &[PathBuf], context: &Context) -> Result<Exit, Error> {
 }
 
 /// What became of the agent of a file.
-fn became(put: &AgentPut, status: u16, before: Option<&AgentView>) -> String {
+fn became(put: &AgentPut, status: u16, before: Option<(Hash, String)>) -> String {
     let short = |hash: Hash| cut(&hash.to_string(), 13);
     let now = short(put.hash);
     match before {
         _ if status == 201 => format!("created, {now}"),
-        Some(before) if before.hash == put.hash => format!("unchanged, {now}"),
-        Some(before) => format!(
-            "replaces version {}, {} by {now}: jobs that were sent before go on with that one",
-            before.version,
-            short(before.hash)
-        ),
+        Some((hash, _)) if hash == put.hash => format!("unchanged, {now}"),
+        Some((hash, version)) => {
+            let same = if version == put.version { " (the version number was not raised)" } else { "" };
+            let hash = short(hash);
+            format!("replaces version {version}{same}, {hash} by {now}: earlier jobs keep what they were sent with")
+        }
         None => format!("put, {now}"),
     }
 }

@@ -75,7 +75,7 @@ pub(super) async fn until_end(
 }
 
 fn print_end(job: &JobView, plan: &[TraceStep], show: Show, context: &Context) -> Result<(), Error> {
-    let style = context.out.style;
+    let style = if show == Show::Result { context.out.style_aside } else { context.out.style };
     if show == Show::Result && job.status == JobStatus::Completed {
         let result = job.result.as_ref().map_or(&serde_json::Value::Null, |result| result.value());
         return context.out.line(&render::json_page(result, 0));
@@ -289,7 +289,7 @@ fn event_or_note(news: News, client: &Client, context: &Context) -> Option<Event
 }
 
 fn say_wait(job: &JobView, waiting: &aetheris_api::WaitingView, context: &Context) {
-    let text = render::jobs::wait(job, waiting, &context.program(), context.out.style, context.now());
+    let text = render::jobs::wait(job, waiting, &context.program(), context.out.style_aside, context.now());
     context.out.aside(&text);
 }
 

@@ -29,6 +29,11 @@ pub(super) fn run(given: &args::Init, context: &Context) -> Result<Exit, Error> 
     if aetheris_agentfile::parse(&agent).is_err() {
         return Err(Error::Usage(format!("`{name}` is not the name of an agent: expected 1 to 64 of a-z 0-9 -")));
     }
+    if name == "aetheris" {
+        return Err(Error::Usage(
+            "`aetheris` is the name of the configuration's file: give the agent another".to_owned(),
+        ));
+    }
     let folder = given.dir.clone().unwrap_or_else(|| PathBuf::from(name));
     let files = [(folder.join(format!("{name}.yaml")), agent.as_str()), (folder.join("aetheris.yaml"), CONFIG)];
     let [(agent_path, _), (config, _)] = &files;
@@ -36,7 +41,7 @@ pub(super) fn run(given: &args::Init, context: &Context) -> Result<Exit, Error> 
         return Err(Error::Conflict(format!("{} exists: nothing was written", agent_path.display())));
     }
     // A second agent of a folder goes with the configuration that is there.
-    let kept = config.exists();
+    let kept = config.is_file();
     let files = if kept { &files[..1] } else { &files[..] };
     let cannot = |path: &Path, error| Error::Other {
         message: format!("{} cannot be written: {error}", path.display()),
@@ -61,14 +66,16 @@ pub(super) fn run(given: &args::Init, context: &Context) -> Result<Exit, Error> 
 fn told(name: &str, folder: &Path, kept: bool, context: &Context) -> String {
     let dim = |text: &str| context.out.style.paint(Tone::Dim, text);
     let made = if kept {
-        format!("made {name}.yaml beside the aetheris.yaml that is there")
+        format!("made {name}.yaml; kept the existing aetheris.yaml")
     } else {
         format!("made {name}.yaml and aetheris.yaml")
     };
     let enter = format!("cd {}", word(&folder.display().to_string()));
+    let running = format!("  # or, where a server runs on this configuration: aetheris agent put {name}.yaml\n");
+    let running = if kept { dim(&running) } else { String::new() };
     format!(
         "{made} in {}\n\n\
-         {}\n  {enter}\n  aetheris dev --config aetheris.yaml --agent {name}.yaml\n\n\
+         {}\n  {enter}\n  aetheris dev --config aetheris.yaml --agent {name}.yaml\n{running}\n\
          {}\n  {enter}\n  JOB=$(aetheris send {name} '{{\"name\": \"Ada\"}}')\n  aetheris show $JOB\n  \
          aetheris signal $JOB approve-$JOB '{{\"approved\": true}}'\n  aetheris watch $JOB\n",
         folder.display(),

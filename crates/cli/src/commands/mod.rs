@@ -98,7 +98,7 @@ impl Context {
     }
 
     fn start_logging(&self, config: Option<&Config>) -> Result<(), Error> {
-        let color = self.out.style.color;
+        let color = self.out.style_aside.color;
         logging::start(self.verbose, &self.env, config.map(|config| &config.log), color)
     }
 }

@@ -153,11 +153,13 @@ async fn send_wait_of_a_failed_job_is_exit_1() {
     assert_eq!(ran.stdout, "");
     assert!(ran.stderr.contains("failed at pay: permanent\n  it broke"), "{}", ran.stderr);
     // What is painted stays painted, and what others wrote is clean all the same.
-    let painted = run_in_colours(&url, &["send", "refund", "hi", "--wait"]).await;
+    let painted = run_in_colours(&url, &["send", "refund", "hi", "--wait"], [false, true]).await;
     assert!(painted.stderr.contains("\u{1b}[31mfailed"), "{:?}", painted.stderr);
+    let plain = run_in_colours(&url, &["send", "refund", "hi", "--wait"], [true, false]).await;
+    assert!(plain.stderr.contains("failed at pay") && !plain.stderr.contains('\u{1b}'), "{:?}", plain.stderr);
     let error = json!({ "code": "permanent", "message": "it \u{1b}[2Jbroke", "node_id": "pay" });
     let url = serve(sent(job_route(job_with("failed", json!({ "error": error }))))).await;
-    let painted = run_in_colours(&url, &["send", "refund", "hi", "--wait"]).await;
+    let painted = run_in_colours(&url, &["send", "refund", "hi", "--wait"], [true, true]).await;
     assert!(!painted.stderr.contains("\u{1b}[2J"), "{:?}", painted.stderr);
 }
 
@@ -476,7 +478,9 @@ async fn agent_files_are_checked_without_a_server_and_put_under_their_name() {
     let ran = run(&url, &["agent", "put", good]).await;
     assert_eq!(ran.stdout, format!("greeter version 1 created, {}…\n", "d".repeat(12)));
     assert_eq!(run(&url, &["agent", "put", bad]).await.exit(), Exit::CheckFailed);
-    for (before, became) in [('d', "unchanged, "), ('e', "replaces version 1, eeeeeeeeeeee… by ")] {
+    for (before, became) in
+        [('d', "unchanged, "), ('e', "replaces version 1 (the version number was not raised), eeeeeeeeeeee… by ")]
+    {
         let known = json!({ "agent": "greeter", "deadline": null, "description": "", "hash": hash(before), "nodes": 1,
             "plan_hash": hash('f'), "planner": "static", "updated_at": "2026-11-21T09:30:00Z", "version": "1" });
         let list = json!({ "agents": [known] }).to_string();
@@ -488,6 +492,9 @@ async fn agent_files_are_checked_without_a_server_and_put_under_their_name() {
         let url = serve(routes.route("/api/agents/greeter", put(again))).await;
         let ran = run(&url, &["agent", "put", good]).await;
         assert!(ran.stdout.starts_with(&format!("greeter version 1 {became}{}", "d".repeat(12))), "{}", ran.stdout);
+        // Of two files of one agent, the second finds what the first has put.
+        let twice = run(&url, &["agent", "put", good, good]).await.stdout;
+        assert!(twice.lines().nth(1).unwrap().starts_with("greeter version 1 unchanged, "), "{twice}");
     }
     std::fs::remove_dir_all(&folder).unwrap();
 }

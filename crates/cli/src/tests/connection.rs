@@ -401,7 +401,7 @@ async fn a_message_that_a_server_failed_at_is_said_with_its_key() {
 #[test]
 fn nothing_that_is_said_controls_the_terminal() {
     let kept = Kept::default();
-    let out = Out::to(Box::new(std::io::sink()), Box::new(kept.clone()), false, false, Style::default());
+    let out = Out::to(Box::new(std::io::sink()), Box::new(kept.clone()), false, false, [Style::default(); 2]);
     out.note("a\u{1b}[2Jb\nc");
     out.warn("a\u{1b}[2Jb\nc");
     out.error("a\u{1b}[2Jb\nc");

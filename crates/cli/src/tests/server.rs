@@ -76,27 +76,27 @@ pub(super) async fn run(server: &str, words: &[&str]) -> Ran {
 
 /// The same where nothing but the command line names the server.
 pub(super) async fn run_elsewhere(server: &str, words: &[&str]) -> Ran {
-    run_in(server, words, Style::default(), false, &Environment::of(&[])).await
+    run_in(server, words, [Style::default(); 2], false, &Environment::of(&[])).await
 }
 
 /// The same on a terminal.
 pub(super) async fn run_on(server: &str, words: &[&str], live: bool) -> Ran {
     let style = Style { columns: live.then_some(COLUMNS), ..Style::default() };
-    run_in(server, words, style, live, &Environment::of(&[("AETHERIS_SERVER", server)])).await
+    run_in(server, words, [style; 2], live, &Environment::of(&[("AETHERIS_SERVER", server)])).await
 }
 
-/// The same in colours.
-pub(super) async fn run_in_colours(server: &str, words: &[&str]) -> Ran {
-    let style = Style { color: true, columns: None };
-    run_in(server, words, style, false, &Environment::of(&[("AETHERIS_SERVER", server)])).await
+/// The same, with colours on stdout or on stderr.
+pub(super) async fn run_in_colours(server: &str, words: &[&str], colours: [bool; 2]) -> Ran {
+    let styles = colours.map(|color| Style { color, columns: None });
+    run_in(server, words, styles, false, &Environment::of(&[("AETHERIS_SERVER", server)])).await
 }
 
-async fn run_in(server: &str, words: &[&str], style: Style, live: bool, env: &Environment) -> Ran {
+async fn run_in(server: &str, words: &[&str], styles: [Style; 2], live: bool, env: &Environment) -> Ran {
     let _installed = rustls::crypto::ring::default_provider().install_default();
     let line = ["aetheris", "--server", server].into_iter().chain(words.iter().copied());
     let args = Args::try_parse_from(line).unwrap();
     let (stdout, stderr) = (Kept::default(), Kept::default());
-    let out = Out::to(Box::new(stdout.clone()), Box::new(stderr.clone()), args.global.json, live, style);
+    let out = Out::to(Box::new(stdout.clone()), Box::new(stderr.clone()), args.global.json, live, styles);
     let context = Context::new(out, &args.global, env.clone());
     let ended = commands::run(args, &context).await;
     Ran { ended, stdout: stdout.text(), stderr: stderr.text() }

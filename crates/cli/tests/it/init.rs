@@ -45,6 +45,25 @@ fn what_init_writes_runs_as_it_says() {
     assert!(pid.trim().parse::<u32>().is_ok(), "{pid}");
 }
 
+/// An agent's file is never the configuration's, and a second agent goes with the configuration of the first.
+#[test]
+fn init_refuses_the_configurations_name() {
+    let folder = Folder::new("init-name");
+    let init = |arguments: &[&str]| {
+        let ran =
+            Command::new(env!("CARGO_BIN_EXE_aetheris")).arg("init").args(arguments).current_dir(&folder.0).output();
+        let ran = ran.unwrap();
+        (ran.status.code(), String::from_utf8(ran.stdout).unwrap() + &String::from_utf8(ran.stderr).unwrap())
+    };
+    let (code, said) = init(&["aetheris", "agents"]);
+    assert!(code == Some(2) && said.contains("give the agent another"), "{said}");
+    assert!(!folder.0.join("agents").exists());
+    assert_eq!(init(&["first", "agents"]).0, Some(0));
+    let (code, said) = init(&["second", "agents"]);
+    assert!(code == Some(0) && said.contains("made second.yaml; kept the existing aetheris.yaml"), "{said}");
+    assert!(said.contains("aetheris agent put second.yaml"), "{said}");
+}
+
 /// A slip of the fingers does not use up the approval.
 #[test]
 fn a_mistyped_approval_of_what_init_writes_is_refused() {
