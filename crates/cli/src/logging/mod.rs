@@ -182,7 +182,7 @@ mod tests {
             ("INFO,", "info"),
             ("3", "info"),
             ("warn, hyper::client=trace", "hyper::client=trace,warn"),
-            ("info,[run{job}]=debug", "[run{job}]=debug,info"),
+            ("info,[run{job}]=debug", "info,[run{job}]=debug"),
         ] {
             assert_eq!(shown(filter(0, None, Some(text), "info").unwrap()), read);
         }

@@ -15,7 +15,7 @@ use crate::http::Http;
 /// How long one request may take.
 const REQUEST: Duration = Duration::from_secs(5);
 /// The pause before the next try.
-const PAUSE: Duration = Duration::from_millis(20);
+const PAUSE: Duration = Duration::from_millis(60);
 
 /// A client of a server that may be gone for a while.
 #[derive(Debug, Clone)]
