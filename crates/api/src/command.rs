@@ -14,7 +14,7 @@ use crate::waits::WaitView;
 
 /// What stands for a result in a command that a person completes. As it is, it is not accepted.
 pub const RESULT: &str = "{RESULT}";
-/// What stands for a note there, likewise.
+/// What stands for a note in a command that a person completes. As it is, it is not accepted.
 pub const HOW_YOU_KNOW: &str = "{HOW YOU KNOW}";
 
 /// A command to paste. Its text begins with `aetheris`; [`Command::line`] takes another beginning.

@@ -37,7 +37,7 @@ impl Reads<'_> {
 
 /// What no list shows nobody looks after.
 fn unlisted() -> Trouble {
-    Trouble::Corrupt("lists do not find it by its status".to_owned())
+    Trouble::Corrupt("its `listed` column does not match its status: no list shows it".to_owned())
 }
 
 fn dossier(sql: &mut Prepared<'_>, num: i64, left: &mut usize) -> Result<Dossier, Trouble> {

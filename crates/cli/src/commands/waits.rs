@@ -128,7 +128,12 @@ async fn call_in_doubt(given: &args::Resolve, context: &Context) -> Result<(Stri
     }
     match calls.as_slice() {
         [Call { invocation, permit, .. }] => Ok((invocation.clone(), given.permit.unwrap_or(*permit))),
-        [] => Err(Error::Other { message: format!("no such call of {} is in doubt", given.job), exit: Exit::NotFound }),
+        [] => {
+            let call = given.invocation.as_ref().map_or_else(|| "no call".to_owned(), |call| format!("no call {call}"));
+            let all = format!("{} in-doubt", context.program());
+            let message = format!("{call} of {} is in doubt: {all} lists those that are", given.job);
+            Err(Error::Other { message, exit: Exit::NotFound })
+        }
         several => {
             let names: Vec<String> =
                 several.iter().map(|call| format!("  {} {}", call.invocation, call.node)).collect();
@@ -200,12 +205,13 @@ async fn resolve(given: &args::Resolve, context: &Context) -> Result<Exit, Error
         return Ok(Exit::Done);
     }
     let status = context.out.style.job(answer.body.status);
-    let recorded = if answer.status == 200 { "recorded before" } else { "recorded" };
+    let before = answer.status == 200;
+    let (recorded, note) = if before { ("recorded before", "; its first note stays") } else { ("recorded", "") };
     let what = match answer.body.outcome {
         Outcome::Happened if given.result.is_none() => "it happened, with result null, as there was no --result",
         Outcome::Happened => "it happened",
         Outcome::DidNotHappen => "it did not happen",
     };
-    context.out.line(&format!("{recorded}: {what}. {} is {status}", given.job))?;
+    context.out.line(&format!("{recorded}: {what}{note}. {} is {status}", given.job))?;
     Ok(Exit::Done)
 }

@@ -126,7 +126,7 @@ fn fields(job: &JobView, why: &[WhyView], style: Style, now: Now) -> String {
     }
     match (job.end_requested, job.status.is_terminal()) {
         (Some(EndCause::Cancel), false) => fields.push(("ending", "asked to cancel; its worker ends it".to_owned())),
-        (Some(EndCause::Pause), false) => fields.push(("ending", "asked to pause; its worker lets it go".to_owned())),
+        (Some(EndCause::Pause), false) => fields.push(("pausing", "asked to pause; its worker lets it go".to_owned())),
         (Some(EndCause::Deadline), false) => fields.push(("ending", "its deadline has passed".to_owned())),
         (Some(_) | None, _) => {}
     }

@@ -14,8 +14,10 @@ pub(super) fn of(state: &JobState, kept: &[KeptSignal], names: &Scope) -> usize 
 
 #[cfg(test)]
 mod tests {
-    use aetheris_core::id::{JobId, SignalId};
-    use aetheris_core::time::Timestamp;
+    use aetheris_core::id::{IdempotencyKey, JobId, PermitId, SignalId};
+    use aetheris_core::plan::EffectClass;
+    use aetheris_core::state::{Invocation, InvocationPhase, StepState};
+    use aetheris_core::time::{Span, Timestamp};
     use serde_json::json;
 
     use super::*;
@@ -38,7 +40,21 @@ mod tests {
         let mut names = Scope::default();
         names.nodes.insert("n".into(), large());
         let outputs = of(&state, &[], &names) - none - message;
-        assert!([message, kept, outputs].iter().all(|part| part.abs_diff(large().memory()) < 100));
+        let call = Invocation {
+            class: EffectClass::AtMostOnce,
+            deadline: Timestamp::default(),
+            input: large(),
+            key: IdempotencyKey::derive(JobId::from_u128(1), &"n".into(), 0),
+            lifetime: Span::from_secs(1),
+            permit: 1,
+            permit_id: PermitId::from_u128(1),
+            phase: InvocationPhase::Started,
+            tool: "t".into(),
+            tool_version: None,
+        };
+        state.steps.insert("n".into(), StepState { invocation: Some(call), ..StepState::default() });
+        let input = of(&state, &[], &Scope::default()) - none - message;
+        assert!([message, kept, outputs, input].iter().all(|part| part.abs_diff(large().memory()) < 100));
         assert!(large().memory() > 100_000);
     }
 }
