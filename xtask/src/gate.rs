@@ -117,8 +117,6 @@ type Last = Arc<Mutex<VecDeque<String>>>;
 fn said(root: &Path, program: &Path, command: &str, prefix: &str) -> std::io::Result<(bool, VecDeque<String>)> {
     let mut child = Command::new(program)
         .args(command.split_whitespace())
-        // What makes the next build of a changed crate faster only costs here, where everything is built once.
-        .env("CARGO_INCREMENTAL", "0")
         .current_dir(root)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
