@@ -133,16 +133,7 @@ fn filter(
 /// What is wrong.
 pub fn parsed(text: &str) -> Result<EnvFilter, String> {
     const LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];
-    let mut depth = 0_usize;
-    let parts = text.split(|c: char| {
-        match c {
-            '[' | '{' => depth += 1,
-            ']' | '}' => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-        c == ',' && depth == 0
-    });
-    let parts: Vec<&str> = parts.map(str::trim).filter(|part| !part.is_empty()).collect();
+    let parts: Vec<&str> = text.split(',').map(str::trim).filter(|part| !part.is_empty()).collect();
     let levels = LEVELS.join(", ");
     let is_level = |word: &str| LEVELS.iter().any(|level| level.eq_ignore_ascii_case(word));
     let is_number = |word: &str| word.parse::<usize>().is_ok_and(|number| number < LEVELS.len());
