@@ -15,6 +15,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("agentfile", &["core", "expr", "schema"]),
     ("store", &["core", "fault"]),
     ("api", &["core"]),
+    ("store-conformance", &["core", "store"]),
     ("store-sqlite", &["core", "store", "fault"]),
     ("runtime", &["core", "expr", "schema", "store", "fault"]),
     ("check", &["core", "store"]),
@@ -54,6 +55,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
             "runtime",
             "scheduler",
             "store",
+            "store-conformance",
             "store-sqlite",
             "worker",
         ],
@@ -96,6 +98,7 @@ pub(crate) fn check(root: &Path) -> bool {
     let mut problems = Vec::new();
     root_files(root, &mut problems);
     directions(root, &mut problems);
+    unit_tests(root, &mut problems);
     lengths(root, &mut problems);
     security::check(root, &mut problems);
     for problem in &problems {
@@ -146,6 +149,51 @@ fn own_dependencies(manifest: &str) -> Vec<String> {
         .filter_map(|line| line.split(['.', ' ', '=']).next())
         .map(str::to_owned)
         .collect()
+}
+
+/// A target says `test = false` where it has no unit tests, and only there: the build of the tests compiles every
+/// other one twice, and what it says of one that has tests would keep them from being run.
+fn unit_tests(root: &Path, problems: &mut Vec<String>) {
+    for name in names(&root.join("crates")) {
+        let folder = root.join("crates").join(&name);
+        let manifest = fs::read_to_string(folder.join("Cargo.toml")).unwrap_or_default();
+        let mut sources = Vec::new();
+        rust_files(&folder.join("src"), &mut sources);
+        let programs: Vec<PathBuf> =
+            targets(&manifest, "[[bin]]").iter().filter_map(|target| program(&folder, target)).collect();
+        let library: Vec<&PathBuf> = sources.iter().filter(|source| !programs.contains(source)).collect();
+        for target in targets(&manifest, "[lib]") {
+            judge_target(&format!("the library of crates/{name}"), &target, &library, problems);
+        }
+        for target in targets(&manifest, "[[bin]]") {
+            let Some(source) = program(&folder, &target) else {
+                problems.push(format!("crates/{name} has a program without a `path`"));
+                continue;
+            };
+            judge_target(&source.to_string_lossy(), &target, &[&source], problems);
+        }
+    }
+}
+
+fn judge_target(what: &str, target: &[&str], sources: &[&PathBuf], problems: &mut Vec<String>) {
+    let tested = |source: &&PathBuf| fs::read_to_string(source).unwrap_or_default().contains("#[cfg(test)]\n");
+    match (sources.iter().any(tested), target.contains(&"test = false")) {
+        (true, true) => problems.push(format!("{what} has unit tests and says `test = false`: nobody runs them")),
+        (false, false) => problems.push(format!("{what} has no unit tests; say `test = false` in its manifest")),
+        (true, false) | (false, true) => {}
+    }
+}
+
+/// The source of a program.
+fn program(folder: &Path, target: &[&str]) -> Option<PathBuf> {
+    target.iter().find_map(|line| line.strip_prefix("path = \"")?.strip_suffix('"')).map(|path| folder.join(path))
+}
+
+/// The lines of each section with this head.
+fn targets<'a>(manifest: &'a str, head: &str) -> Vec<Vec<&'a str>> {
+    let lines: Vec<&str> = manifest.lines().collect();
+    let section = |at: usize| lines[at + 1..].iter().copied().take_while(|line| !line.starts_with('[')).collect();
+    (0..lines.len()).filter(|at| lines[*at] == head).map(section).collect()
 }
 
 fn lengths(root: &Path, problems: &mut Vec<String>) {
@@ -232,6 +280,16 @@ fn functions(lines: &[&str]) -> Vec<(String, usize)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_manifest_has_as_many_targets_as_it_says() {
+        let manifest =
+            "[lib]\ntest = false\n\n[[bin]]\npath = \"src/a.rs\"\n[[bin]]\npath = \"src/b.rs\"\ntest = false\n";
+        assert_eq!(targets(manifest, "[lib]"), [vec!["test = false", ""]]);
+        let programs: Vec<_> =
+            targets(manifest, "[[bin]]").iter().map(|target| program(Path::new("x"), target)).collect();
+        assert_eq!(programs, [Some(PathBuf::from("x/src/a.rs")), Some(PathBuf::from("x/src/b.rs"))]);
+    }
 
     #[test]
     fn only_tests_that_stand_in_the_file_end_what_is_measured() {

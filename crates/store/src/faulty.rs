@@ -4,9 +4,6 @@
 //! did not, and of writes that happen later. Which call meets which [`Fault`] is decided by a
 //! [`FaultPlan`], a script per operation, or by whoever else can [`Decide`].
 
-#[cfg(all(test, feature = "conformance"))]
-mod tests;
-
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

@@ -185,7 +185,7 @@ mod tests {
     use aetheris_core::id::JobId;
     use aetheris_core::json::Json;
     use aetheris_store::Store as _;
-    use aetheris_store::conformance::fixture::{self, Ids, Message};
+    use aetheris_store_conformance::fixture::{self, Ids, Message};
     use aetheris_store_sqlite::{SqliteOptions, SqliteStore};
 
     use super::super::dice::Dice;

@@ -1,9 +1,9 @@
 //! Many units in one transaction.
 
 use aetheris_core::json::Json;
-use aetheris_store::conformance::fixture::stands;
-use aetheris_store::conformance::{Fixture, Run};
 use aetheris_store::{CommitError, ErrorKind, LeaseChange, Purpose};
+use aetheris_store_conformance::fixture::stands;
+use aetheris_store_conformance::{Fixture, Run};
 
 use crate::folder::Folders;
 

@@ -48,6 +48,23 @@ fn a_backup_leaves_the_folder_as_it_was_and_a_restore_leaves_only_the_old_databa
     assert_eq!(names(&folder), restored);
 }
 
+/// Whoever has called a database as the other one's file is called keeps it.
+#[test]
+fn a_restore_takes_no_other_databases_file() {
+    let (folder, elsewhere) = (Folder::new(), Folder::new());
+    let file = elsewhere.path().join("backup.db");
+    drop(open(&folder, 1));
+    backup(&folder.database(), &file, &SystemClock, &mut |_| {}).unwrap();
+    for (database, other) in [("a.db", "a.seen"), ("a", "a-seen")] {
+        let [database, other] = [database, other].map(|name| folder.path().join(name));
+        drop(look(&other));
+        let bytes = std::fs::read(&other).unwrap();
+        let refused = stage(&file, &database, &SystemClock, &mut |_| {}).unwrap_err().to_string();
+        assert!(refused.contains("is a database, and this one needs the name"), "{refused}");
+        assert!(std::fs::read(&other).unwrap() == bytes && !database.exists());
+    }
+}
+
 #[test]
 fn a_database_that_is_opened_while_it_is_copied_is_copied_again() {
     let (folder, elsewhere) = (Folder::new(), Folder::new());

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use aetheris_core::time::Timestamp;
-use aetheris_store::conformance::differential::{self, Report};
 use aetheris_store::memory::MemoryStore;
 use aetheris_store::system::ManualClock;
+use aetheris_store_conformance::differential::{self, Report};
 use aetheris_store_sqlite::SqliteStore;
 use rusqlite::Connection;
 

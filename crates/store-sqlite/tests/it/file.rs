@@ -9,9 +9,9 @@ use aetheris_core::json::Json;
 use aetheris_core::lease::Guard;
 use aetheris_core::projection::Projection;
 use aetheris_core::state::JobState;
-use aetheris_store::conformance::fixture::agent;
 use aetheris_store::system::{ManualClock, SystemClock};
 use aetheris_store::{ErrorKind, NewJob, Purpose, Store, UnitOfWork};
+use aetheris_store_conformance::fixture::agent;
 use aetheris_store_sqlite::SqliteStore;
 use rusqlite::Connection;
 

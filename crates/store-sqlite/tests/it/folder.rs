@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use aetheris_store::Boxed;
-use aetheris_store::conformance::{Durable, Harness, Opened};
 use aetheris_store::system::Clock;
+use aetheris_store_conformance::{Durable, Harness, Opened};
 use aetheris_store_sqlite::{SqliteOptions, SqliteStore};
 
 /// A folder of its own.

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use aetheris_core::json::Json;
-use aetheris_store::conformance::{Fixture, Harness, Opened};
 use aetheris_store::system::Clock;
 use aetheris_store::{Boxed, CommitError, ErrorKind};
+use aetheris_store_conformance::{Fixture, Harness, Opened};
 use aetheris_store_sqlite::{SqliteOptions, SqliteStore};
 
 use crate::folder::{Folder, options};

@@ -6,8 +6,8 @@ use std::task::{Context, Poll, Waker};
 
 use aetheris_core::event::{EncodedEvent, Event, NodeFinished, StepResult};
 use aetheris_core::json::Json;
-use aetheris_store::conformance::{Fixture, Run};
 use aetheris_store::{InboxWrite, Purpose, UnitOfWork};
+use aetheris_store_conformance::{Fixture, Run};
 
 use crate::folder::Folders;
 

@@ -15,6 +15,6 @@ mod reading;
 mod sharing;
 
 mod conformance {
-    aetheris_store::conformance_suite!(crate::folder::Folders);
-    aetheris_store::durable_suite!(crate::folder::Folders);
+    aetheris_store_conformance::conformance_suite!(crate::folder::Folders);
+    aetheris_store_conformance::durable_suite!(crate::folder::Folders);
 }

@@ -9,8 +9,8 @@ use aetheris_core::job::JobStatus;
 use aetheris_core::limits;
 use aetheris_core::plan::{EffectClass, WaitType};
 use aetheris_core::time::Span;
-use aetheris_store::conformance::{Fixture, Message};
 use aetheris_store::{DoubtFilter, JobFilter, Purpose};
+use aetheris_store_conformance::{Fixture, Message};
 
 use crate::folder::{At, Folder};
 

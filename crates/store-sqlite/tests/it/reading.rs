@@ -5,9 +5,9 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
-use aetheris_store::conformance::Fixture;
 use aetheris_store::system::{Clock, SystemClock};
 use aetheris_store::{CommitError, ErrorKind, Purpose, Store, StoreError, UnitOfWork};
+use aetheris_store_conformance::Fixture;
 use aetheris_store_sqlite::SqliteStore;
 
 use crate::folder::{At, Folder};

@@ -7,10 +7,10 @@ use aetheris_core::id::{InstanceId, JobId, WorkerId};
 use aetheris_core::json::Json;
 use aetheris_core::limits;
 use aetheris_core::time::Span;
-use aetheris_store::conformance::fixture::stands;
-use aetheris_store::conformance::{Fixture, Harness, Opened, Run};
 use aetheris_store::system::{Clock, SystemClock};
 use aetheris_store::{Boxed, ClaimRequest, FileHealth, Health, Purpose, Store, WriterHealth};
+use aetheris_store_conformance::fixture::stands;
+use aetheris_store_conformance::{Fixture, Harness, Opened, Run};
 use aetheris_store_sqlite::SqliteStore;
 
 use crate::folder::{Folder, options};

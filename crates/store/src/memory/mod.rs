@@ -7,8 +7,6 @@
 mod own;
 mod read;
 mod tables;
-#[cfg(all(test, feature = "conformance"))]
-mod tests;
 mod write;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -8,8 +8,8 @@ use aetheris_core::plan::{EffectClass, WaitType};
 use aetheris_core::time::{Span, Timestamp};
 
 use super::{Fixture, Run, fixture, snapshot};
-use crate::unit::{Checkpoint, InboxWrite, Purpose, UnitOfWork};
-use crate::{Evidence, Refusal};
+use aetheris_store::unit::{Checkpoint, InboxWrite, Purpose, UnitOfWork};
+use aetheris_store::{Evidence, Refusal};
 
 /// A write of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,8 +5,8 @@ use aetheris_core::ledger::LedgerRefusal;
 
 use super::actions::Operation;
 use super::world::{World, instances};
-use crate::conformance::snapshot;
-use crate::{CommitError, Committed, Refusal, Renewal};
+use crate::snapshot;
+use aetheris_store::{CommitError, Committed, Refusal, Renewal};
 
 /// The name of a way not to be accepted.
 pub(super) fn kind(error: &CommitError) -> &'static str {

@@ -12,8 +12,8 @@ use serde_json::json;
 
 use super::fencing::evidence;
 use super::{Fixture, Message, Run, snapshot};
-use crate::unit::{ClientKey, InboxWrite, Purpose, UnitOfWork};
-use crate::{Evidence, JobFilter, Refusal, rules};
+use aetheris_store::unit::{ClientKey, InboxWrite, Purpose, UnitOfWork};
+use aetheris_store::{Evidence, JobFilter, Refusal, rules};
 
 /// Sends a value through every place that takes one, and reads it back.
 async fn survives(f: Fixture, value: serde_json::Value) {

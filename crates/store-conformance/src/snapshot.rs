@@ -4,7 +4,7 @@ use aetheris_core::id::{InstanceId, JobId};
 use aetheris_core::lease::Fence;
 use aetheris_core::limits;
 
-use crate::{
+use aetheris_store::{
     AgentRow, DoubtFilter, DoubtRow, DueTimers, EventRow, Evidence, ExpiredLease, History, JobRow, PlanDocument, Store,
     StoreStatus, TimerRow, WriterStats,
 };
@@ -77,7 +77,7 @@ pub async fn events(store: &dyn Store, job: JobId) -> Vec<EventRow> {
 
 /// Reads all rows of jobs.
 pub async fn jobs(store: &dyn Store) -> Vec<JobRow> {
-    crate::every_job(store).await.unwrap()
+    aetheris_store::every_job(store).await.unwrap()
 }
 
 /// Reads everything that is across jobs.

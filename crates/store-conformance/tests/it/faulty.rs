@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use aetheris_core::time::{Span, Timestamp};
 
-use super::{Fault, FaultKind, FaultPlan, FaultyStore, Op};
-use crate::conformance::{Fixture, Harness, Opened};
-use crate::memory::MemoryStore;
-use crate::system::{Clock, ManualClock};
-use crate::unit::Purpose;
-use crate::{Boxed, CommitError, Store};
+use aetheris_store::faulty::{Fault, FaultKind, FaultPlan, FaultyStore, Op};
+use aetheris_store::memory::MemoryStore;
+use aetheris_store::system::{Clock, ManualClock};
+use aetheris_store::unit::Purpose;
+use aetheris_store::{Boxed, CommitError, Store};
+use aetheris_store_conformance::{Fixture, Harness, Opened};
 
 /// Gives the same store to a fixture and to the test.
 struct Given(Arc<FaultyStore>);
@@ -99,9 +99,9 @@ async fn questions_and_renewals_fail_too() {
     store.replan(FaultPlan::none().script(Op::Read, [Some(Fault::Before)]).script(Op::Heartbeat, [Some(Fault::After)]));
     assert!(store.job(run.job).await.is_err());
     assert!(store.job(run.job).await.is_ok());
-    let leases = vec![crate::LeaseRenewal { fence: run.fence, job: run.job }];
-    let worker = crate::conformance::fixture::worker();
-    let request = crate::Heartbeat { leases, ttl: Span::from_secs(60), worker };
+    let leases = vec![aetheris_store::LeaseRenewal { fence: run.fence, job: run.job }];
+    let worker = aetheris_store_conformance::fixture::worker();
+    let request = aetheris_store::Heartbeat { leases, ttl: Span::from_secs(60), worker };
     assert!(store.heartbeat(request).await.is_err());
     let until = store.job(run.job).await.unwrap().unwrap().holder.unwrap().lease_until;
     assert_eq!(until, Timestamp::from_micros(60_000_001), "it was renewed all the same");

@@ -10,7 +10,7 @@ use aetheris_core::time::Span;
 
 use super::fencing::{Write, busy, evidence, unit};
 use super::{Fixture, Run, fixture, snapshot};
-use crate::unit::{Checkpoint, InboxWrite, LedgerWrite, NewEffect, Purpose, UnitOfWork};
+use aetheris_store::unit::{Checkpoint, InboxWrite, LedgerWrite, NewEffect, Purpose, UnitOfWork};
 
 /// Asks about a unit before it is written, after it, and after more was written.
 async fn settles(f: Fixture, write: Write) {

@@ -7,8 +7,8 @@ use aetheris_core::time::Span;
 
 use super::fixture::{TTL, instance};
 use super::{Fixture, Run};
-use crate::Refusal;
-use crate::unit::Purpose;
+use aetheris_store::Refusal;
+use aetheris_store::unit::Purpose;
 
 const TICK: Span = Span::from_micros(1);
 

@@ -12,8 +12,8 @@ mod world;
 
 use std::collections::BTreeMap;
 
-use crate::Store;
-use crate::system::ManualClock;
+use aetheris_store::Store;
+use aetheris_store::system::ManualClock;
 use world::World;
 
 /// Every kind of operation that a run has to have seen accepted.

@@ -4,7 +4,7 @@
 ///
 /// ```ignore
 /// mod conformance {
-///     aetheris_store::conformance_suite!(crate::SqliteHarness);
+///     aetheris_store_conformance::conformance_suite!(crate::SqliteHarness);
 /// }
 /// ```
 #[macro_export]
@@ -29,20 +29,20 @@ macro_rules! conformance_expand {
     ({suite $harness:expr} $($family:ident { $($case:ident,)* })*) => {$($(
         #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
         async fn $case() {
-            let fixture = $crate::conformance::Fixture::open(&$harness).await;
-            $crate::conformance::$family::$case(fixture).await;
+            let fixture = $crate::Fixture::open(&$harness).await;
+            $crate::$family::$case(fixture).await;
         }
     )*)*};
     ({durable $harness:expr} $($family:ident { $($case:ident,)* })*) => {$($(
         #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
         async fn $case() {
             let harness = $harness;
-            let fixture = $crate::conformance::Fixture::open(&harness).await;
-            $crate::conformance::$family::$case(fixture, &harness).await;
+            let fixture = $crate::Fixture::open(&harness).await;
+            $crate::$family::$case(fixture, &harness).await;
         }
     )*)*};
     ({runner} $($family:ident { $($case:ident,)* })*) => {
-        vec![$($((stringify!($case), |fixture| Box::pin($crate::conformance::$family::$case(fixture))),)*)*]
+        vec![$($((stringify!($case), |fixture| Box::pin($crate::$family::$case(fixture))),)*)*]
     };
     ({names $($more:tt)*} $($family:ident { $($case:ident,)* })*) => {
         $crate::durable_list! { {all $($(stringify!($case),)*)*} }

@@ -13,8 +13,8 @@ use aetheris_core::plan::{EffectClass, WaitType};
 use aetheris_core::time::Span;
 
 use super::{Fixture, Message, snapshot};
-use crate::JobFilter;
-use crate::unit::Purpose;
+use aetheris_store::JobFilter;
+use aetheris_store::unit::Purpose;
 
 async fn found(f: &Fixture, filter: JobFilter) -> Vec<JobId> {
     let filter = JobFilter { limit: limits::PAGE_JOBS_MAX, ..filter };
@@ -170,7 +170,7 @@ pub async fn q6_waits_have_their_times(f: Fixture) {
     f.pending().await;
     // What is written to a job that waits does not begin its wait anew.
     f.advance(Span::from_secs(5));
-    f.ok(crate::UnitOfWork::new(f.ids.event(), run.job, Purpose::Signal, Guard::Outside)).await;
+    f.ok(aetheris_store::UnitOfWork::new(f.ids.event(), run.job, Purpose::Signal, Guard::Outside)).await;
     let waits = async |filter: JobFilter| {
         let page = f.store().waits(JobFilter { limit: 8, ..filter }).await.unwrap();
         assert_eq!(page.next, None);

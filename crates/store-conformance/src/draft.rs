@@ -17,7 +17,7 @@ use aetheris_core::state::{Invocation, JobState};
 use aetheris_core::time::Span;
 
 use super::fixture::Ids;
-use crate::unit::{LeaseChange, LedgerWrite, NewEffect, UnitOfWork};
+use aetheris_store::unit::{LeaseChange, LedgerWrite, NewEffect, UnitOfWork};
 
 /// How long after its permission a call may still arrive.
 pub const LIFETIME: Span = Span::from_secs(10);

@@ -10,9 +10,9 @@ use aetheris_core::time::{BootMoment, Reading, Span};
 use super::draft::{LIFETIME, settling};
 use super::fixture::refusal;
 use super::{Fixture, Run, snapshot};
-use crate::system::Clock as _;
-use crate::unit::LedgerWrite;
-use crate::{CommitError, Committed, Refusal};
+use aetheris_store::system::Clock as _;
+use aetheris_store::unit::LedgerWrite;
+use aetheris_store::{CommitError, Committed, Refusal};
 
 const KEY: IdempotencyKey = IdempotencyKey::from_u128(77);
 
@@ -75,7 +75,7 @@ pub async fn e1_of_sixteen_that_ask_for_a_key_one_gets_it(f: Fixture) {
     let mut tasks = Vec::new();
     for _ in 0..16 {
         let asked = request(&f, 1, EffectClass::AtMostOnce);
-        let mut unit = f.plain(run, crate::Purpose::Permit);
+        let mut unit = f.plain(run, aetheris_store::Purpose::Permit);
         unit.ledger.push(LedgerWrite::Permit(asked.clone()));
         let store = f.shared();
         tasks.push((asked.permit_id, tokio::spawn(async move { store.commit(unit).await })));
@@ -175,7 +175,7 @@ pub async fn e2_of_sixteen_that_ask_for_the_next_permit_one_gets_it(f: Fixture) 
     bring(&f, run, EffectClass::AtMostOnce, At::Status(LedgerStatus::NotSent)).await;
     let mut tasks = Vec::new();
     for _ in 0..16 {
-        let mut unit = f.plain(run, crate::Purpose::Permit);
+        let mut unit = f.plain(run, aetheris_store::Purpose::Permit);
         unit.ledger.push(LedgerWrite::Permit(request(&f, 2, EffectClass::AtMostOnce)));
         let store = f.shared();
         tasks.push(tokio::spawn(async move { store.commit(unit).await.is_ok() }));
@@ -236,7 +236,7 @@ async fn settlements(f: Fixture, at: At) {
             }
         }
         let fail = aetheris_core::event::JobCancelled {};
-        f.ok(f.of(run, crate::Purpose::Cancel).await.event(fail).done()).await;
+        f.ok(f.of(run, aetheris_store::Purpose::Cancel).await.event(fail).done()).await;
     }
 }
 
@@ -294,7 +294,7 @@ pub async fn e4_a_missing_key_is_not_settled(f: Fixture) {
 pub async fn e4_changes_of_one_unit_see_each_other(f: Fixture) {
     let run = f.running().await;
     let (first, second) = (request(&f, 1, EffectClass::AtMostOnce), request(&f, 2, EffectClass::AtMostOnce));
-    let mut unit = f.plain(run, crate::Purpose::Permit);
+    let mut unit = f.plain(run, aetheris_store::Purpose::Permit);
     let not_sent = Settle { key: KEY, permit_id: first.permit_id, trigger: LedgerTrigger::NotSent };
     unit.ledger = vec![
         LedgerWrite::Permit(first.clone()),
@@ -398,7 +398,7 @@ pub async fn e2_nothing_is_called_again_once_any_call_is_known_to_have_succeeded
     ask(&f, run, &request(&f, 2, EffectClass::AtMostOnce)).await.unwrap();
     let second = row(&f, run).await.unwrap();
     settle(&f, run, second.permit_id, LedgerTrigger::NotSent).await.unwrap();
-    let evidence = |conflict, permit_id| crate::Evidence {
+    let evidence = |conflict, permit_id| aetheris_store::Evidence {
         at: f.clock.wall(),
         conflict,
         key: KEY,
@@ -407,10 +407,10 @@ pub async fn e2_nothing_is_called_again_once_any_call_is_known_to_have_succeeded
         permit: 1,
         permit_id,
     };
-    let mut refused = f.plain(run, crate::Purpose::Deposit);
+    let mut refused = f.plain(run, aetheris_store::Purpose::Deposit);
     refused.evidence.push(evidence(false, second.permit_id));
     f.ok(refused).await;
-    let mut succeeded = f.plain(run, crate::Purpose::Deposit);
+    let mut succeeded = f.plain(run, aetheris_store::Purpose::Deposit);
     succeeded.evidence.push(evidence(true, first.permit_id));
     f.ok(succeeded).await;
     let refused = refusal(ask(&f, run, &request(&f, 3, EffectClass::AtMostOnce)).await);
@@ -435,8 +435,8 @@ pub async fn e7_another_jobs_unit_does_not_touch_the_row(f: Fixture) {
     assert_eq!(refused, Refusal::Ledger(LedgerRefusal::Missing(KEY)));
     let refused = refusal(ask(&f, other, &request(&f, 2, EffectClass::Idempotent)).await);
     assert!(matches!(refused, Refusal::Ledger(LedgerRefusal::OtherPermit { .. })), "{refused:?}");
-    let mut unit = f.plain(other, crate::Purpose::Record);
-    unit.effects.push(crate::NewEffect {
+    let mut unit = f.plain(other, aetheris_store::Purpose::Record);
+    unit.effects.push(aetheris_store::NewEffect {
         key: KEY,
         permit: 1,
         permit_id: before.permit_id,

@@ -16,8 +16,8 @@ use aetheris_core::time::{Due, Span, Timestamp};
 use super::fencing::evidence;
 use super::fixture::{TTL, instance, invalid, worker};
 use super::{Fixture, Message, Run, snapshot};
-use crate::unit::{Checkpoint, ClientKey, InboxWrite, LedgerWrite, NewEffect, Purpose, UnitOfWork};
-use crate::{CommitError, EventRow, Refusal};
+use aetheris_store::unit::{Checkpoint, ClientKey, InboxWrite, LedgerWrite, NewEffect, Purpose, UnitOfWork};
+use aetheris_store::{CommitError, EventRow, Refusal};
 
 /// A job with units, claims and a release behind it.
 async fn worked(f: &Fixture) -> JobId {
@@ -397,7 +397,7 @@ pub async fn j9_a_unit_without_a_row_leaves_it_but_for_its_time(f: Fixture) {
     f.advance(Span::from_secs(1));
     let at = f.ok(f.plain(run, Purpose::Record)).await.at;
     let after = f.store().job(run.job).await.unwrap().unwrap();
-    assert_eq!(after, crate::JobRow { updated_at: at, ..before });
+    assert_eq!(after, aetheris_store::JobRow { updated_at: at, ..before });
 }
 
 pub async fn j9_a_renewal_is_no_write(f: Fixture) {

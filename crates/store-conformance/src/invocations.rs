@@ -12,8 +12,8 @@ use aetheris_core::time::Span;
 use super::draft::LIFETIME;
 use super::fencing::evidence;
 use super::{Fixture, Run, snapshot};
-use crate::unit::{NewEffect, Purpose, UnitOfWork};
-use crate::{Asked, DoubtCursor, DoubtFilter, DoubtPage, DoubtRow, EffectRow, Evidence, Refusal, Told};
+use aetheris_store::unit::{NewEffect, Purpose, UnitOfWork};
+use aetheris_store::{Asked, DoubtCursor, DoubtFilter, DoubtPage, DoubtRow, EffectRow, Evidence, Refusal, Told};
 
 fn text(text: &str) -> Json {
     Json::new(serde_json::json!(text))

@@ -7,12 +7,12 @@ use aetheris_core::state::JobState;
 use std::sync::Arc;
 
 use super::Report;
-use crate::conformance::Draft;
-use crate::conformance::fixture::{Ids, state};
-use crate::system::ManualClock;
-use crate::unit::{ClientKey, Purpose, UnitOfWork};
-use crate::{CommitError, Store};
+use crate::Draft;
+use crate::fixture::{Ids, state};
 use aetheris_core::lease::Guard;
+use aetheris_store::system::ManualClock;
+use aetheris_store::unit::{ClientKey, Purpose, UnitOfWork};
+use aetheris_store::{CommitError, Store};
 
 /// How often each answer to each kind of unit is sought within a seed.
 const SOUGHT: u64 = 3;

@@ -54,8 +54,8 @@ pub use draft::Draft;
 pub use fixture::{Fixture, Message, Run};
 pub use list::{CASES, Case, cases};
 
-use crate::system::Clock;
-use crate::{Boxed, Store};
+use aetheris_store::system::Clock;
+use aetheris_store::{Boxed, Store};
 
 /// What a backend supplies.
 pub trait Harness: Send + Sync {
@@ -75,39 +75,4 @@ pub struct Opened {
     pub keep: Box<dyn Any + Send + Sync>,
     /// The store.
     pub store: Arc<dyn Store>,
-}
-
-/// The clauses of the contract, by the numbers that its text gives them.
-#[must_use]
-pub fn clauses() -> Vec<&'static str> {
-    let text = include_str!("../../CONTRACT.md");
-    text.lines().filter_map(|line| line.strip_prefix("- **")?.split_once("**")).map(|(number, _)| number).collect()
-}
-
-/// The clause that a case proves: the first part of its name.
-#[must_use]
-pub fn clause_of(case: &str) -> String {
-    case.split('_').next().unwrap_or_default().to_uppercase()
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use super::{CASES, clause_of, clauses};
-
-    #[test]
-    fn every_clause_has_a_case_and_every_case_a_clause() {
-        let clauses: BTreeSet<String> = clauses().into_iter().map(str::to_owned).collect();
-        let cited: BTreeSet<String> = CASES.iter().map(|case| clause_of(case)).collect();
-        assert_eq!(clauses.difference(&cited).collect::<Vec<_>>(), Vec::<&String>::new(), "clauses without a case");
-        assert_eq!(cited.difference(&clauses).collect::<Vec<_>>(), Vec::<&String>::new(), "cases without a clause");
-    }
-
-    #[test]
-    fn names_are_unique() {
-        let unique: BTreeSet<_> = CASES.iter().collect();
-        assert_eq!(unique.len(), CASES.len());
-        assert!(CASES.len() >= 110, "{} cases", CASES.len());
-    }
 }

@@ -17,9 +17,9 @@ use aetheris_core::state::JobState;
 use aetheris_core::time::{Span, Timestamp};
 
 use super::{Draft, Durable, Harness, Opened};
-use crate::system::ManualClock;
-use crate::unit::{ClientKey, Committed, LedgerWrite, NewJob, Purpose, UnitOfWork};
-use crate::{
+use aetheris_store::system::ManualClock;
+use aetheris_store::unit::{ClientKey, Committed, LedgerWrite, NewJob, Purpose, UnitOfWork};
+use aetheris_store::{
     Boxed, ClaimIds, ClaimRequest, Claimed, CommitError, ErrorKind, Heartbeat, LeaseRenewal, NewAgent, Refusal,
     Renewal, Store,
 };

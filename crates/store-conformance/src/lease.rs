@@ -15,8 +15,8 @@ use aetheris_core::time::Span;
 
 use super::fixture::{TTL, instance, stands, worker};
 use super::{Fixture, Message, Run, snapshot};
-use crate::unit::Purpose;
-use crate::{Heartbeat, LeaseRenewal, Refusal, Renewal};
+use aetheris_store::unit::Purpose;
+use aetheris_store::{Heartbeat, LeaseRenewal, Refusal, Renewal};
 
 const TICK: Span = Span::from_micros(1);
 

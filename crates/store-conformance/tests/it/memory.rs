@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use aetheris_core::time::Timestamp;
 
-use crate::conformance::{Durable, Harness, Opened, differential};
-use crate::memory::MemoryStore;
-use crate::system::{Clock, ManualClock};
-use crate::{Boxed, Store};
+use aetheris_store::memory::MemoryStore;
+use aetheris_store::system::{Clock, ManualClock};
+use aetheris_store::{Boxed, Store};
+use aetheris_store_conformance::{Durable, Harness, Opened, differential};
 
 struct Memory;
 
@@ -29,8 +29,8 @@ impl Durable for Memory {
 mod conformance {
     use super::Memory;
 
-    crate::conformance_suite!(Memory);
-    crate::durable_suite!(Memory);
+    aetheris_store_conformance::conformance_suite!(Memory);
+    aetheris_store_conformance::durable_suite!(Memory);
 }
 
 #[tokio::test]

@@ -9,8 +9,8 @@ use aetheris_core::time::{Span, Timestamp};
 use super::fencing::{WRITES, Write, busy, unit};
 use super::fixture::{TTL, instance};
 use super::{Durable, Fixture, Message, fixture, snapshot};
-use crate::unit::{ClientKey, Purpose};
-use crate::{LeaseRenewal, Refusal, Renewal};
+use aetheris_store::unit::{ClientKey, Purpose};
+use aetheris_store::{LeaseRenewal, Refusal, Renewal};
 
 pub async fn j13_every_kind_of_write_reads_the_same_after_opening_again(f: Fixture, harness: &dyn Durable) {
     let mut jobs = Vec::new();
@@ -47,7 +47,7 @@ pub async fn j13_a_lease_outlives_the_store_that_gave_it(f: Fixture, harness: &d
     f.ok(f.of(run, Purpose::Record).await.step("a", Json::null()).done()).await;
     assert_eq!(f.claim_ids(1).await, []);
     let leases = vec![LeaseRenewal { fence: Fence { epoch: 2, ..run.fence }, job: run.job }];
-    let request = crate::Heartbeat { leases, ttl: TTL, worker: fixture::worker() };
+    let request = aetheris_store::Heartbeat { leases, ttl: TTL, worker: fixture::worker() };
     assert_eq!(f.store().heartbeat(request).await.unwrap(), [Renewal::Refused(run.job)]);
 }
 

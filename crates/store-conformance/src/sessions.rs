@@ -7,7 +7,7 @@ use aetheris_core::plan::WaitType;
 use aetheris_core::time::Span;
 
 use super::{Fixture, Message};
-use crate::unit::Purpose;
+use aetheris_store::unit::Purpose;
 
 async fn in_session(f: &Fixture, session: &str) -> JobId {
     f.create(&Message { session: Some(SessionId::from(session)), ..f.message() }).await

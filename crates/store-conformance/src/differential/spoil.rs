@@ -8,10 +8,10 @@ use aetheris_core::ledger::{LedgerRow, LedgerTrigger, PermitRequest, Settle};
 use aetheris_core::limits;
 
 use super::world::{World, instance};
-use crate::Evidence;
-use crate::conformance::draft::LIFETIME;
-use crate::conformance::fencing::evidence;
-use crate::unit::{InboxWrite, LedgerWrite, NewEffect, UnitOfWork};
+use crate::draft::LIFETIME;
+use crate::fencing::evidence;
+use aetheris_store::Evidence;
+use aetheris_store::unit::{InboxWrite, LedgerWrite, NewEffect, UnitOfWork};
 
 /// Changes one thing of a unit, most often to something that is refused: so that it is answered in a given way,
 /// where there is one.

@@ -11,8 +11,8 @@ use aetheris_core::time::{Due, Span};
 
 use super::fixture::invalid;
 use super::{Fixture, snapshot};
-use crate::unit::{InboxWrite, Purpose, UnitOfWork};
-use crate::{KeptSignal, Refusal, TimerRow};
+use aetheris_store::unit::{InboxWrite, Purpose, UnitOfWork};
+use aetheris_store::{KeptSignal, Refusal, TimerRow};
 
 const TICK: Span = Span::from_micros(1);
 

@@ -9,8 +9,8 @@ use aetheris_core::time::Span;
 
 use super::fixture::{agent, plan};
 use super::{Fixture, Message, snapshot};
-use crate::unit::{ClientKey, Purpose};
-use crate::{CommitError, Refusal};
+use aetheris_store::unit::{ClientKey, Purpose};
+use aetheris_store::{CommitError, Refusal};
 
 fn client_key(key: &str, body: &str) -> Option<ClientKey> {
     Some(ClientKey { body_hash: Hash::of(body.as_bytes()), key: key.to_owned() })

@@ -19,11 +19,11 @@ use aetheris_core::time::{Span, Timestamp};
 use super::compare::{answer, equal, renewal};
 use super::spoil::spoil;
 use super::world::{World, instance, worker};
-use crate::conformance::draft::LIFETIME;
-use crate::conformance::fencing::evidence;
-use crate::conformance::fixture::{Message, TTL, agent, create_unit};
-use crate::unit::{Checkpoint, ClientKey, InboxWrite, Purpose, UnitOfWork};
-use crate::{ClaimIds, ClaimRequest, Evidence, Heartbeat, LeaseRenewal};
+use crate::draft::LIFETIME;
+use crate::fencing::evidence;
+use crate::fixture::{Message, TTL, agent, create_unit};
+use aetheris_store::unit::{Checkpoint, ClientKey, InboxWrite, Purpose, UnitOfWork};
+use aetheris_store::{ClaimIds, ClaimRequest, Evidence, Heartbeat, LeaseRenewal};
 
 /// An operation, for the message of a difference.
 #[derive(Debug)]
@@ -106,7 +106,7 @@ fn message(world: &mut World<'_>) -> Message {
     let key = format!("key {}", world.jobs.len());
     let client_key = random.one_in(2).then_some(ClientKey { body_hash: Hash::of(b"body"), key });
     let late = random.one_in(5);
-    let run_at = crate::system::Clock::wall(world.clock).after(Span::from_secs(5));
+    let run_at = aetheris_store::system::Clock::wall(world.clock).after(Span::from_secs(5));
     Message {
         agent,
         client_key,
@@ -158,7 +158,7 @@ async fn claim(world: &mut World<'_>) -> Operation {
     let second = world.b.claim(request.clone()).await.unwrap();
     let jobs = first.iter().chain(&second).map(|claimed| claimed.job).collect();
     let operation = Operation::of("claim", jobs, &request);
-    let told = |all: &[crate::Claimed]| -> Vec<_> {
+    let told = |all: &[aetheris_store::Claimed]| -> Vec<_> {
         all.iter().map(|claimed| (claimed.job, claimed.fence, claimed.attempt_id, claimed.lease_until)).collect()
     };
     equal(world, &operation, "the answers", &told(&first), &told(&second));
@@ -471,7 +471,7 @@ fn step_of_run(world: &mut World<'_>, state: JobState) -> Option<Written> {
     }
 }
 
-fn finish(state: &JobState, draft: crate::conformance::Draft) -> crate::conformance::Draft {
+fn finish(state: &JobState, draft: crate::Draft) -> crate::Draft {
     let ended = state.steps.values().all(|step| step.status.is_terminal());
     if ended && state.end_requested.is_none() {
         return draft.complete();
