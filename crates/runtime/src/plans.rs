@@ -25,23 +25,42 @@ pub struct Plans {
     schemas: Arc<Mutex<Schemas>>,
 }
 
-/// Compiled schemas, within [`limits::SCHEMAS_KEPT_BYTES_MAX`].
+/// Compiled schemas, within [`limits::SCHEMAS_KEPT_BYTES_MAX`]: those that were asked for last.
 #[derive(Debug, Default)]
 struct Schemas {
+    asked: u64,
     bytes: usize,
-    by_hash: BTreeMap<Hash, Arc<Schema>>,
+    by_hash: BTreeMap<Hash, KeptSchema>,
+}
+
+#[derive(Debug)]
+struct KeptSchema {
+    last_asked: u64,
+    schema: Arc<Schema>,
 }
 
 impl Schemas {
-    /// Keeps one, in the place of others where there is no room.
+    fn get(&mut self, hash: &Hash) -> Option<Arc<Schema>> {
+        self.asked += 1;
+        let kept = self.by_hash.get_mut(hash)?;
+        kept.last_asked = self.asked;
+        Some(Arc::clone(&kept.schema))
+    }
+
+    /// Keeps one that is not there, in the place of those that nobody asked for so long where there is no room. One
+    /// that has no room by itself takes nobody's.
     fn keep(&mut self, hash: Hash, schema: &Arc<Schema>) {
-        while self.bytes + schema.memory() > limits::SCHEMAS_KEPT_BYTES_MAX {
-            let Some((_, gone)) = self.by_hash.pop_first() else { return };
-            self.bytes -= gone.memory();
+        let bytes = schema.memory();
+        if bytes > limits::SCHEMAS_KEPT_BYTES_MAX || self.get(&hash).is_some() {
+            return;
         }
-        if self.by_hash.insert(hash, Arc::clone(schema)).is_none() {
-            self.bytes += schema.memory();
+        while self.bytes + bytes > limits::SCHEMAS_KEPT_BYTES_MAX {
+            let oldest = self.by_hash.iter().min_by_key(|(_, kept)| kept.last_asked).map(|(hash, _)| *hash);
+            let Some(gone) = oldest.and_then(|hash| self.by_hash.remove(&hash)) else { return };
+            self.bytes -= gone.schema.memory();
         }
+        self.by_hash.insert(hash, KeptSchema { last_asked: self.asked, schema: Arc::clone(schema) });
+        self.bytes += bytes;
     }
 }
 
@@ -99,16 +118,16 @@ impl Plans {
         Ok(aside(|| schema.violations(value)))
     }
 
-    /// The compiled schema. What is compiled may be large for a moment: one after the other.
+    /// The compiled schema. They are compiled one after the other: each may take much memory while it is.
     async fn schema(&self, json: &Json) -> Result<Arc<Schema>, OpError> {
         let hash = json.hash();
-        if let Some(schema) = self.kept().by_hash.get(&hash) {
-            return Ok(Arc::clone(schema));
+        if let Some(schema) = self.kept().get(&hash) {
+            return Ok(schema);
         }
         // Nobody closes it.
         let _turn = self.compiling.acquire().await;
-        if let Some(schema) = self.kept().by_hash.get(&hash) {
-            return Ok(Arc::clone(schema));
+        if let Some(schema) = self.kept().get(&hash) {
+            return Ok(schema);
         }
         let compiled = aside(|| Schema::compile(json)).map_err(|problems| {
             let all: Vec<String> = problems.into_iter().map(|problem| problem.message).collect();
@@ -149,16 +168,26 @@ mod tests {
             Arc::new(Schema::compile(&Json::new(serde_json::json!({ "allOf": all }))).unwrap())
         };
         let (small, large) = (schema(20), schema(4_000));
-        assert!(large.memory() < limits::SCHEMAS_KEPT_BYTES_MAX && 8 * large.memory() > limits::SCHEMAS_KEPT_BYTES_MAX);
-        for kind in [&small, &large] {
+        assert!(
+            large.memory() < limits::SCHEMAS_KEPT_BYTES_MAX && 20 * large.memory() > limits::SCHEMAS_KEPT_BYTES_MAX
+        );
+        for kinds in [[&small, &small], [&large, &large], [&small, &large]] {
             let mut kept = Schemas::default();
-            for n in 0..2_000_u32 {
+            for n in 0..4_000_u32 {
+                let kind = kinds[usize::from(n % 7 == 0)];
                 kept.keep(Hash::of(&n.to_be_bytes()), kind);
                 kept.keep(Hash::of(&n.to_be_bytes()), kind);
-                let bytes: usize = kept.by_hash.values().map(|schema| schema.memory()).sum();
+                let bytes: usize = kept.by_hash.values().map(|kept| kept.schema.memory()).sum();
                 assert!(bytes == kept.bytes && bytes <= limits::SCHEMAS_KEPT_BYTES_MAX);
             }
-            assert_eq!(kept.by_hash.len(), limits::SCHEMAS_KEPT_BYTES_MAX / kind.memory());
+            let (least, most) = (kinds[1].memory(), kinds[0].memory());
+            let room = |each: usize| limits::SCHEMAS_KEPT_BYTES_MAX / each;
+            assert!((room(least)..=room(most)).contains(&kept.by_hash.len()), "{}", kept.by_hash.len());
+        }
+        let (mut kept, hash) = (Schemas::default(), |n: u32| Hash::of(&n.to_be_bytes()));
+        for n in 0..100 {
+            kept.keep(hash(n), &large);
+            assert!(kept.get(&hash(0)).is_some(), "it was asked for all the time and is gone after {n} others");
         }
     }
 }

@@ -69,32 +69,68 @@ const DIALECT: &str = "https://json-schema.org/draft/2020-12/schema";
 /// Deepest chain of references, each leading to the next.
 const REFERENCES_DEEP_MAX: usize = 32;
 
+/// What a part takes when it is compiled, in bytes.
+const COPY_BYTES: usize = 1024;
+/// What a pattern takes with its cache, by what it takes itself.
+const PATTERN_TIMES: usize = 2;
+/// A pattern that has not room in so many times what is accepted is refused as one that is wrong.
+const TOO_LARGE: usize = 16;
+// What is accepted can be kept.
+const _: () = assert!(
+    limits::SCHEMA_PARTS_MAX * COPY_BYTES
+        + limits::SCHEMA_PATTERNS_MAX * limits::SCHEMA_PATTERN_BYTES_MAX * PATTERN_TIMES
+        <= limits::SCHEMAS_KEPT_BYTES_MAX
+);
 /// Bytes of text that count as much as a part.
 const TEXT_OF_A_PART: usize = 64;
 /// Parts that `multipleOf` counts as: it divides as exactly as fractions do, which takes so much longer than a comparison.
-const MULTIPLE: usize = 64;
+const MULTIPLE: usize = 16;
+/// The same of a factor that is so small or so large that what it divides has thousands of digits.
+const MULTIPLE_OF_EXTREMES: usize = 64;
+
+/// What a schema costs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Measured {
+    /// To judge one part of a value.
+    pub(crate) judge: Size,
+    /// The most memory that it takes when it is compiled, in bytes: of what was measured of the largest that are
+    /// accepted.
+    pub(crate) memory: usize,
+}
 
 /// What judging one part of a value may cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Size {
-    /// Subschemas that it may be asked about.
+    /// Subschemas, listed values and texts that are copied wherever a reference leads to them.
+    copies: usize,
+    /// What it may be asked about, weighed by the time that it takes.
     pub(crate) parts: usize,
     /// Compiled patterns that it may be matched with, in bytes.
     pub(crate) patterns: usize,
 }
 
-/// How many subschemas one part of a value may be asked about, and how large the patterns are.
-pub(crate) fn check(schema: &Json) -> Result<Size, Vec<Problem>> {
+/// Refuses what could not be bounded, and measures the rest.
+pub(crate) fn check(schema: &Json) -> Result<Measured, Vec<Problem>> {
     let size = schema.canonical().len();
     if size > limits::SCHEMA_BYTES_MAX {
         let message = format!("the schema has {size} bytes, more than the {} accepted", limits::SCHEMA_BYTES_MAX);
         return Err(vec![Problem { message, path: String::new() }]);
     }
-    let mut walk = Walk { deep: 0, known: BTreeMap::new(), patterns: 0, problems: Vec::new(), root: schema.value() };
+    let mut walk = Walk {
+        compiled: BTreeMap::new(),
+        deep: 0,
+        known: BTreeMap::new(),
+        patterns: 0,
+        problems: Vec::new(),
+        root: schema.value(),
+    };
     let whole = walk.schema(schema.value(), "").judge;
-    if whole.parts > limits::SCHEMA_PARTS_MAX {
+    let parts = whole.parts.max(whole.copies);
+    if parts > limits::SCHEMA_PARTS_MAX {
         let message = format!(
-            "with its references followed, the schema has more than the {} parts accepted",
+            "with its references followed, the schema has {} parts, more than the {} accepted: `multipleOf` counts {MULTIPLE}, \
+             and long names and values count by their size",
+            parts,
             limits::SCHEMA_PARTS_MAX
         );
         walk.wrong("", message);
@@ -103,7 +139,11 @@ pub(crate) fn check(schema: &Json) -> Result<Size, Vec<Problem>> {
         let message = format!("the schema has more than the {} patterns accepted", limits::SCHEMA_PATTERNS_MAX);
         walk.wrong("", message);
     }
-    if walk.problems.is_empty() { Ok(whole) } else { Err(walk.problems) }
+    // The library compiles a pattern once, wherever references lead to it.
+    let patterns: usize = walk.compiled.values().sum();
+    let measured =
+        Measured { judge: whole, memory: whole.copies.saturating_mul(COPY_BYTES) + patterns * PATTERN_TIMES };
+    if walk.problems.is_empty() { Ok(measured) } else { Err(walk.problems) }
 }
 
 /// What a schema costs, in its two uses.
@@ -121,7 +161,7 @@ impl Cost {
 
     /// Of a keyword without a schema.
     fn of(parts: usize) -> Self {
-        Self { judge: Size { parts, patterns: 0 }, mark: Size::NONE }
+        Self { judge: Size::of(parts), mark: Size::NONE }
     }
 
     fn plus(self, other: Self) -> Self {
@@ -145,20 +185,34 @@ impl Cost {
 }
 
 impl Size {
-    const NONE: Self = Self { parts: 0, patterns: 0 };
-    const ONE: Self = Self { parts: 1, patterns: 0 };
+    const NONE: Self = Self::of(0);
+    const ONE: Self = Self::of(1);
+
+    /// Of parts that are copied and take as long as each other.
+    const fn of(parts: usize) -> Self {
+        Self { copies: parts, parts, patterns: 0 }
+    }
+
+    fn with(self, other: Self, both: fn(usize, usize) -> usize) -> Self {
+        Self {
+            copies: both(self.copies, other.copies),
+            parts: both(self.parts, other.parts),
+            patterns: both(self.patterns, other.patterns),
+        }
+    }
 
     fn plus(self, other: Self) -> Self {
-        let parts = self.parts.saturating_add(other.parts);
-        Self { parts, patterns: self.patterns.saturating_add(other.patterns) }
+        self.with(other, usize::saturating_add)
     }
 
     fn times(self, factor: usize) -> Self {
-        Self { parts: self.parts.saturating_mul(factor), patterns: self.patterns.saturating_mul(factor) }
+        self.with(Self { copies: factor, parts: factor, patterns: factor }, usize::saturating_mul)
     }
 }
 
 struct Walk<'s> {
+    /// The size of each pattern when it is compiled, rounded up.
+    compiled: BTreeMap<&'s str, usize>,
     /// References that are being followed.
     deep: usize,
     /// The parts behind a reference; `None` while they are counted.
@@ -210,11 +264,15 @@ impl<'s> Walk<'s> {
             }
             // Each value is compared, each name that is missing is a mistake of its own, and all are copied.
             "const" | "dependentRequired" | "enum" | "required" => Cost::of(values(value)),
-            "multipleOf" => Cost::of(MULTIPLE),
+            "multipleOf" => {
+                let usual = value.as_f64().is_some_and(|factor| (1e-9..=1e15).contains(&factor.abs()));
+                let parts = if usual { MULTIPLE } else { MULTIPLE_OF_EXTREMES };
+                Cost { judge: Size { parts, ..Size::ONE }, mark: Size::NONE }
+            }
             "pattern" => {
                 self.patterns += 1;
                 let pattern = value.as_str().unwrap_or_default();
-                let judge = Size { parts: 1 + weight(pattern), patterns: self.pattern(pattern) };
+                let judge = Size { patterns: self.pattern(pattern, path), ..Size::of(1 + weight(pattern)) };
                 Cost { judge, mark: Size::NONE }
             }
             _ if ONE.contains(&keyword) => self.schema(value, path),
@@ -226,7 +284,10 @@ impl<'s> Walk<'s> {
                 _ => Cost::NONE,
             },
             _ if MAPS.contains(&keyword) => self.named(keyword, value, path),
-            _ if PLAIN.contains(&keyword) => Cost::ONE,
+            // A word for people takes no time, and is copied with its schema.
+            _ if PLAIN.contains(&keyword) => {
+                Cost { judge: Size { copies: values(value), ..Size::ONE }, mark: Size::NONE }
+            }
             _ if REFUSED.contains(&keyword) => {
                 self.wrong(path, format!("`{keyword}` is not supported: refer to `$defs` by `#/$defs/NAME`"));
                 Cost::NONE
@@ -245,14 +306,15 @@ impl<'s> Walk<'s> {
         let Value::Object(named) = value else { return Cost::NONE };
         let (mut cost, mut matched) = (Cost::NONE, Size::NONE);
         for (name, schema) in named {
-            let of = self.schema(schema, &below(path, name)).plus(Cost::of(weight(name)));
+            let path = below(path, name);
+            let of = self.schema(schema, &path).plus(Cost::of(weight(name)));
             // Definitions count where they are referred to.
             if keyword != "$defs" {
                 cost = cost.plus(of);
             }
             if keyword == "patternProperties" {
                 self.patterns += 1;
-                matched = matched.plus(Size { parts: 0, patterns: self.pattern(name) });
+                matched = matched.plus(Size { patterns: self.pattern(name, &path), ..Size::NONE });
             }
         }
         if keyword == "patternProperties" {
@@ -289,12 +351,28 @@ impl<'s> Walk<'s> {
         cost
     }
 
-    /// How large a pattern is when it is compiled, rounded up. One that cannot be compiled is refused when the
-    /// schema is; more than may be there are not tried.
-    fn pattern(&self, pattern: &str) -> usize {
-        const SIZES: [usize; 4] = [1_024, 4 * 1_024, 16 * 1_024, 64 * 1_024];
-        let fits = |size: &usize| self.patterns <= limits::SCHEMA_PATTERNS_MAX && crate::compiles(pattern, *size);
-        SIZES.into_iter().find(fits).unwrap_or(limits::SCHEMA_PATTERN_BYTES_MAX)
+    /// How large a pattern is when it is compiled, rounded up. One that is wrong is refused when the schema is; more than
+    /// may be there are not tried.
+    fn pattern(&mut self, pattern: &'s str, path: &str) -> usize {
+        const SIZES: [usize; 5] = [1_024, 4 * 1_024, 16 * 1_024, 64 * 1_024, limits::SCHEMA_PATTERN_BYTES_MAX];
+        if let Some(size) = self.compiled.get(pattern) {
+            return *size;
+        }
+        if self.patterns > limits::SCHEMA_PATTERNS_MAX || !self.problems.is_empty() {
+            return limits::SCHEMA_PATTERN_BYTES_MAX;
+        }
+        let size = SIZES.into_iter().find(|size| crate::compiles(pattern, *size));
+        if size.is_none() && crate::compiles(pattern, TOO_LARGE * limits::SCHEMA_PATTERN_BYTES_MAX) {
+            let message = format!(
+                "the pattern takes more than the {} bytes accepted when it is compiled: large counts and classes as \
+                 `\\p{{L}}` do that",
+                limits::SCHEMA_PATTERN_BYTES_MAX
+            );
+            self.wrong(path, message);
+        }
+        let size = size.unwrap_or(limits::SCHEMA_PATTERN_BYTES_MAX);
+        self.compiled.insert(pattern, size);
+        size
     }
 
     /// What a pointer into this schema leads to. Characters that a URL would encode are not decoded: such a
@@ -353,7 +431,7 @@ mod tests {
     use super::*;
 
     fn size(schema: Value) -> Size {
-        check(&Json::new(schema)).unwrap()
+        check(&Json::new(schema)).unwrap().judge
     }
 
     /// Patterns cost as often as they are matched.

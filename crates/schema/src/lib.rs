@@ -15,13 +15,15 @@ use aetheris_core::schema::Violation;
 use jsonschema::{Draft, PatternOptions, ValidationError, Validator};
 use serde_json::Value;
 
-use crate::bounds::Size;
+use crate::bounds::Measured;
+
+/// A number beyond this has so many digits that dividing it exactly takes as long as many others.
+const LARGE_NUMBER: f64 = 1e18;
+/// Parts that such a number counts as.
+const LARGE_NUMBER_PARTS: usize = 64;
 
 /// The share of the most that judging may cost, beyond which it takes long.
 const LONG: usize = 100;
-
-/// What a part takes when it is compiled, in bytes.
-const PART_BYTES: usize = 4 * 1024;
 
 /// Why a schema is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,8 +37,7 @@ pub struct Problem {
 /// A schema that can be asked.
 #[derive(Debug)]
 pub struct Schema {
-    /// What judging one part of a value may cost.
-    size: Size,
+    measured: Measured,
     validator: Validator,
 }
 
@@ -55,18 +56,17 @@ impl Schema {
     /// # Errors
     /// What is wrong with it, all that is known.
     pub fn compile(schema: &Json) -> Result<Self, Vec<Problem>> {
-        let size = bounds::check(schema)?;
+        let measured = bounds::check(schema)?;
         match build(schema.value(), limits::SCHEMA_PATTERN_BYTES_MAX) {
-            Ok(validator) => Ok(Self { size, validator }),
+            Ok(validator) => Ok(Self { measured, validator }),
             Err(error) => Err(vec![Problem { message: words(&error), path: error.instance_path().to_string() }]),
         }
     }
 
-    /// The most memory that it takes, in bytes: of what was measured of the largest that are accepted.
+    /// The most memory that it takes, in bytes; never more than [`limits::SCHEMAS_KEPT_BYTES_MAX`].
     #[must_use]
     pub fn memory(&self) -> usize {
-        let Size { parts, patterns } = self.size;
-        parts.saturating_mul(PART_BYTES).saturating_add(patterns.saturating_mul(2))
+        self.measured.memory
     }
 
     /// Whether judging a value may take longer than other work of its thread should wait for.
@@ -79,7 +79,8 @@ impl Schema {
     fn work(&self, value: &Json) -> Work {
         let (mut parts, mut bytes) = (0, 0);
         measure(value.value(), &mut parts, &mut bytes);
-        Work { parts: self.size.parts.saturating_mul(parts), patterns: self.size.patterns.saturating_mul(bytes) }
+        let judge = self.measured.judge;
+        Work { parts: judge.parts.saturating_mul(parts), patterns: judge.patterns.saturating_mul(bytes) }
     }
 
     /// In what a value does not fit; nothing where it does. At most a few of its mistakes, and of a large value
@@ -127,6 +128,9 @@ fn measure(value: &Value, parts: &mut usize, bytes: &mut usize) {
             }
         }
         Value::String(text) => *bytes += text.len(),
+        Value::Number(number) if number.as_f64().is_some_and(|number| number.abs() > LARGE_NUMBER) => {
+            *parts += LARGE_NUMBER_PARTS - 1;
+        }
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
