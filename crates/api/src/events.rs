@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use aetheris_core::disproof::Grounds;
-use aetheris_core::event::{EventKind, InvocationOutcome, RequeueReason};
+use aetheris_core::event::{DoubtOutcome, EventKind, InvocationOutcome, RequeueReason, Resolver};
 use utoipa::openapi::schema::{
     AdditionalProperties, AnyOfBuilder, ArrayBuilder, Discriminator, Object, ObjectBuilder, OneOfBuilder, Schema, Type,
 };
@@ -310,7 +310,7 @@ const OUTCOMES: [(InvocationOutcome, &str); 5] = [
 ];
 
 fn resolver() -> Form {
-    names_of(["late_deposit", "reconcile", "operator", "policy"]).into()
+    names_of(Resolver::ALL.map(Resolver::as_str)).into()
 }
 
 fn grounds() -> Form {
@@ -318,7 +318,7 @@ fn grounds() -> Form {
 }
 
 fn doubt_outcome() -> Form {
-    names_of(["happened", "did_not_happen", "unresolved"]).into()
+    names_of(DoubtOutcome::ALL.map(DoubtOutcome::as_str)).into()
 }
 
 fn failure() -> Form {

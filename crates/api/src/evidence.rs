@@ -1,6 +1,6 @@
 //! What happened, and whether it still adds up: events, replay, verify, trace.
 
-use aetheris_core::event::{Source, StepResult};
+use aetheris_core::event::{DoubtOutcome, Resolver, Source, StepResult};
 use aetheris_core::hash::Hash;
 use aetheris_core::id::{AgentName, AttemptId, EventId, IdempotencyKey, JobId, NodeId, SessionId, ToolName, WorkerId};
 use aetheris_core::job::JobStatus;
@@ -246,8 +246,9 @@ pub struct TraceDoubt {
     pub at: Timestamp,
     /// The operator's words.
     pub note: Option<String>,
-    /// `happened`, `did_not_happen` or `unresolved`; nothing while it is open.
-    pub outcome: Option<String>,
+    /// What became of the call; `null` while the doubt is open.
+    #[schema(value_type = Option<schema::Doubt>)]
+    pub outcome: Option<DoubtOutcome>,
     /// The permission whose call is unknown.
     pub permit: u32,
     /// Why.
@@ -255,8 +256,9 @@ pub struct TraceDoubt {
     /// When it was answered.
     #[schema(value_type = Option<schema::Time>)]
     pub resolved_at: Option<Timestamp>,
-    /// Who answered: `late_deposit`, `reconcile`, `operator` or `policy`.
-    pub resolved_by: Option<String>,
+    /// Who answered.
+    #[schema(value_type = Option<schema::Answerer>)]
+    pub resolved_by: Option<Resolver>,
 }
 
 /// A node of the plan and what happened to it.
@@ -275,6 +277,11 @@ pub struct TraceStep {
     pub finished_at: Option<Timestamp>,
     /// What it does: `tool`, `llm`, `wait`, …
     pub kind: String,
+    /// What is known of a call that the job's end left in doubt: `unresolved` until somebody has said more. Absent
+    /// where none was left.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<schema::Doubt>)]
+    pub left_in_doubt: Option<DoubtOutcome>,
     /// Its model call.
     pub model: Option<TraceModel>,
     /// What must be over before it.

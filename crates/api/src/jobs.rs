@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use aetheris_core::event::{EndCause, PauseReason};
+use aetheris_core::event::{DoubtOutcome, EndCause, PauseReason};
 use aetheris_core::id::{AgentName, AttemptId, JobId, NodeId, SessionId, WorkerId};
 use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
@@ -134,6 +134,11 @@ pub struct StepView {
     /// When it ended.
     #[schema(value_type = Option<schema::Time>)]
     pub finished_at: Option<Timestamp>,
+    /// What is known of a call that the job's end left in doubt: `unresolved` until somebody has said more. Absent
+    /// where none was left.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<schema::Doubt>)]
+    pub left_in_doubt: Option<DoubtOutcome>,
     /// When its first try began.
     #[schema(value_type = Option<schema::Time>)]
     pub started_at: Option<Timestamp>,
@@ -170,7 +175,7 @@ pub struct JobView {
     #[schema(value_type = Option<schema::End>)]
     pub end_requested: Option<EndCause>,
     /// When it ended; what is written later, as the answer to a doubt that it left open, does not change that.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     #[schema(value_type = Option<schema::Time>)]
     pub ended_at: Option<Timestamp>,
     /// Claims so far.

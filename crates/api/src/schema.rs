@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use aetheris_core::event::{EndCause, PauseReason, Source, StepResult};
+use aetheris_core::event::{DoubtOutcome, EndCause, PauseReason, Resolver, Source, StepResult};
 use aetheris_core::job::JobStatus;
 use aetheris_core::ledger::LedgerStatus;
 use aetheris_core::limits;
@@ -78,6 +78,10 @@ schemas! {
     Duration as "Duration" = duration();
     /// Where a result came from.
     Origin as "Source" = names([Source::Executed, Source::CaughtUp, Source::Reconciled, Source::Resolved].map(Source::as_str));
+    /// What became of a call whose outcome was unknown.
+    Doubt as "DoubtOutcome" = names(DoubtOutcome::ALL.map(DoubtOutcome::as_str));
+    /// Who answered a doubt.
+    Answerer as "Resolver" = names(Resolver::ALL.map(Resolver::as_str));
     /// What a step is doing.
     Step as "StepStatus" = names(StepStatus::ALL.map(StepStatus::as_str));
     /// A moment.

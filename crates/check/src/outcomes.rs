@@ -3,17 +3,23 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use aetheris_core::disproof::Grounds;
-use aetheris_core::event::{DoubtOutcome, Event, InvocationOutcome, Recorded, StepResult, ToolInvocationStarted};
+use aetheris_core::event::{
+    DoubtOutcome, Event, Failure, InvocationOutcome, Recorded, StepResult, ToolInvocationStarted,
+};
 use aetheris_core::hash::Hash;
 use aetheris_core::id::{IdempotencyKey, NodeId};
 use aetheris_core::job::JobStatus;
 use aetheris_core::ledger::{LedgerRow, LedgerStatus};
 use aetheris_core::plan::EffectClass;
 use aetheris_core::time::{Span, Timestamp};
+use aetheris_store::Evidence;
 
 use crate::facts::JobFacts;
 use crate::invariant::Invariant::{C5, C7, C8};
 use crate::report::Tally;
+
+/// Why a step failed whose key is not permitted again, as a call of it has succeeded.
+const SUCCEEDED_BEFORE: &str = "succeeded_before";
 
 /// An answer to a doubt, and when it was written.
 struct Said {
@@ -33,7 +39,11 @@ struct Told {
     finished: BTreeMap<u32, InvocationOutcome>,
     /// Whether `node_finished` came in the same write as `command_committed`.
     ended_with_it: bool,
+    /// Whether the tool itself has said that code, as `builtin.fail` may be asked to.
+    own_word: bool,
     permits: Vec<(Timestamp, ToolInvocationStarted)>,
+    /// Whether its step failed because a call of the key had succeeded after its permit was over.
+    succeeded_before: bool,
 }
 
 pub(crate) fn check(facts: &JobFacts, events: &[Recorded], tally: &mut Tally) {
@@ -53,6 +63,9 @@ pub(crate) fn check(facts: &JobFacts, events: &[Recorded], tally: &mut Tally) {
         }
         again_with_reason(facts, *key, said, tally);
         agree(facts, (*key, said, row), tally);
+        if said.succeeded_before {
+            with_its_success(facts, *key, tally);
+        }
     }
     one_outcome(facts, &told, tally);
 }
@@ -83,6 +96,7 @@ fn told(events: &[Recorded]) -> BTreeMap<IdempotencyKey, Told> {
         match &recorded.event {
             Event::ToolInvocationFinished(e) => {
                 said.finished.insert(e.permit, e.outcome);
+                said.own_word |= is_succeeded_before(e.error.as_ref());
             }
             Event::StepInDoubt(e) => {
                 said.doubts.insert(e.permit);
@@ -98,10 +112,17 @@ fn told(events: &[Recorded]) -> BTreeMap<IdempotencyKey, Told> {
             Event::NodeFinished(e) if e.result == StepResult::SideEffectCommitted => {
                 said.ended_with_it = committed_at.get(&e.node) == Some(&at);
             }
+            Event::NodeFinished(e) => {
+                said.succeeded_before = is_succeeded_before(e.error.as_ref()) && !said.own_word;
+            }
             _ => {}
         }
     }
     told
+}
+
+fn is_succeeded_before(error: Option<&Failure>) -> bool {
+    error.is_some_and(|error| error.code == SUCCEEDED_BEFORE)
 }
 
 fn node_of(event: &Event) -> Option<&NodeId> {
@@ -198,6 +219,20 @@ fn agree(facts: &JobFacts, (key, said, row): (IdempotencyKey, &Told, Option<&Led
             "{} {key}: ledger committed: {committed}, effect: {effect}, its events whole: {}",
             facts.row.id,
             told && !owed
+        )
+    });
+}
+
+/// A step that fails as its call has succeeded before has that success as late evidence, which contradicted the job; one
+/// with a recorded effect had only to take it in.
+fn with_its_success(facts: &JobFacts, key: IdempotencyKey, tally: &mut Tally) {
+    let is_success = |evidence: &&Evidence| evidence.conflict && evidence.outcome.value()["outcome"] == "success";
+    let kept = facts.evidence.iter().filter(|evidence| evidence.key == key).any(|evidence| is_success(&evidence));
+    let recorded = facts.effects.iter().any(|effect| effect.key == key);
+    tally.case(C8, kept && !recorded, || {
+        format!(
+            "{} {key}: its step failed as a call had succeeded before; kept as evidence: {kept}, recorded as effect: {recorded}",
+            facts.row.id
         )
     });
 }

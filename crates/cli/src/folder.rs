@@ -10,8 +10,7 @@ pub(crate) const LOCK: &str = "aetheris.lock";
 /// The file that names the process ([`crate::pid`]).
 pub(crate) const PID: &str = "aetheris.pid";
 /// What the folder in which processes say where they listen has in place of the database's extension
-/// ([`crate::listen_addresses`]): its name does not begin with the database's, so that what is done to `aetheris.db*` is not
-/// done to it.
+/// ([`crate::listen_addresses`]): what is done to `aetheris.db*` is not done to `aetheris.live`.
 pub(crate) const LIVE: &str = "live";
 
 /// Makes a folder and those above it that are missing. Payloads stand in it: other users of the machine have no

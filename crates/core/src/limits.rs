@@ -74,7 +74,7 @@ pub const SCHEMA_PATTERN_WORK_MAX: usize = 4_000_000_000;
 pub const JUDGED_AT_ONCE: usize = 1;
 /// Parts of a value times parts of a schema, beyond which only that it does not fit is said, and not where.
 pub const SCHEMA_DETAIL_WORK_MAX: usize = 100_000;
-/// Memory of the compiled schemas that a process keeps, in bytes, as they estimate it.
+/// Memory of the compiled schemas that a process keeps, in bytes, as it is estimated.
 pub const SCHEMAS_KEPT_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Agent files that one process reads at the same time: the schemas of each may take tens of MiB for a moment.
 pub const AGENT_FILES_AT_ONCE: usize = 2;
@@ -170,8 +170,11 @@ pub const SWEEP_ROWS_MAX: usize = 256;
 pub const SWEEP_BACKOFF: Span = Span::from_secs(1);
 /// The longest that a sweep leaves such a row alone.
 pub const SWEEP_BACKOFF_MAX: Span = Span::from_secs(60);
-/// Rows that cannot be read of which a process says so once in [`SWEEP_BACKOFF_MAX`]; of further ones it says nothing.
-pub const UNREADABLE_TOLD_MAX: usize = 256;
+/// How long a text that is met again and again is not logged again.
+pub const REPEAT_AFTER: Span = Span::from_secs(60);
+/// Different texts within [`REPEAT_AFTER`] that a process logs of what it meets again and again; of further ones it says
+/// nothing.
+pub const REPEATS_KEPT_MAX: usize = 256;
 /// Most bytes of what should be an id of such a row that are told.
 pub const UNREADABLE_ID_BYTES_TOLD: usize = 32;
 /// Rows that failed of which one sweep knows when to try them again, 100 bytes each; beyond, they are tried at

@@ -310,6 +310,7 @@ mod tests {
 
     fn step(status: StepStatus, phase: Option<InvocationPhase>) -> StepState {
         let invocation = phase.map(|phase| crate::state::Invocation {
+            answered_late: None,
             class: AtMostOnce,
             deadline: crate::time::Timestamp::default(),
             input: crate::json::Json::null(),

@@ -17,7 +17,7 @@ use crate::state::Shared;
 /// A request's whole body. While it is held its bytes count.
 pub(crate) struct Whole {
     bytes: Vec<u8>,
-    _room: Vec<OwnedSemaphorePermit>,
+    room: Vec<OwnedSemaphorePermit>,
 }
 
 impl FromRequest<Shared> for Whole {
@@ -66,7 +66,7 @@ async fn collect(app: &Shared, body: Body, declared: Option<usize>) -> Result<Wh
         }
         bytes.extend_from_slice(&chunk);
     }
-    Ok(Whole { bytes, _room: held })
+    Ok(Whole { bytes, room: held })
 }
 
 fn too_large() -> Failure {
@@ -96,9 +96,9 @@ fn refuse_other_sites(headers: &HeaderMap) -> Result<(), Failure> {
 }
 
 impl Whole {
-    /// Its bytes. They count no longer.
-    pub(crate) fn into_bytes(self) -> Vec<u8> {
-        self.bytes
+    /// Its bytes, and what is to be held as long as they are: they count until then.
+    pub(crate) fn into_parts(self) -> (Vec<u8>, Vec<OwnedSemaphorePermit>) {
+        (self.bytes, self.room)
     }
 
     /// Reads a request. Unknown fields, wrong types and broken JSON are told by what the parser says.

@@ -14,7 +14,6 @@ use aetheris_core::json::Json;
 use aetheris_core::limits;
 use aetheris_core::state::{Ending, JobState, Output};
 use aetheris_core::step::StepStatus;
-use aetheris_core::time::Timestamp;
 use aetheris_runtime::OpError;
 use aetheris_store::{EventRow, JobRow, Store};
 use tokio::sync::OwnedMutexGuard;
@@ -31,8 +30,6 @@ const BASE: usize = 1024;
 /// A job in outline.
 pub(crate) struct Outline {
     bytes: usize,
-    /// When the job ended, if it has.
-    ended_at: Option<Timestamp>,
     /// Where the values are that were left out.
     left_out: BTreeMap<NodeId, u64>,
     message: Raw,
@@ -50,14 +47,13 @@ pub(crate) struct Outlined {
 impl Outline {
     fn new(job: JobId) -> Self {
         let state = JobState::new(job);
-        Self { bytes: BASE, ended_at: None, left_out: BTreeMap::new(), message: Raw::default(), result: None, state }
+        Self { bytes: BASE, left_out: BTreeMap::new(), message: Raw::default(), result: None, state }
     }
 
     fn take(&mut self, row: &EventRow) -> Result<(), OpError> {
         let unreadable = |why: String| OpError::Corrupt(format!("event {}: {why}", row.seq));
         let recorded = row.decode().map_err(|error| unreadable(error.to_string()))?;
         self.state.replay(&recorded).map_err(|illegal| unreadable(illegal.to_string()))?;
-        self.ended_at = self.ended_at.or_else(|| self.state.status.is_terminal().then_some(recorded.at));
         self.bytes += SMALL.min(row.payload.len()) + 64;
         if self.state.ending.is_none() {
             self.result = None;
@@ -101,10 +97,6 @@ impl Outline {
 impl Outlined {
     pub(crate) fn message(&self) -> &Raw {
         &self.outline.message
-    }
-
-    pub(crate) fn ended_at(&self) -> Option<Timestamp> {
-        self.outline.ended_at
     }
 
     pub(crate) fn state(&self) -> &JobState {

@@ -4,14 +4,13 @@ use std::collections::BTreeMap;
 
 use aetheris_api::{TraceAttempt, TraceDoubt, TraceModel, TraceRun, TraceStep, TraceTool, TraceView};
 use aetheris_core::event::{
-    DoubtOutcome, Event, InDoubtResolved, JobClaimed, ModelRecord, NodeFinished, Recorded, Resolver, SkipReason,
-    WaitEnd,
+    Event, InDoubtResolved, JobClaimed, ModelRecord, NodeFinished, Recorded, SkipReason, WaitEnd,
 };
 use aetheris_core::id::{JobId, NodeId};
 use aetheris_core::plan::{CompiledPlan, Node, NodeKind};
 use aetheris_core::state::{JobState, StepState};
 use aetheris_core::step::StepStatus;
-use aetheris_core::time::{Span, Timestamp};
+use aetheris_core::time::Span;
 use aetheris_runtime::OpError;
 use aetheris_store::{EventRow, Evidence, JobRow};
 
@@ -29,8 +28,6 @@ struct Told {
 
 #[derive(Default)]
 struct Story {
-    /// When the job ended.
-    ended_at: Option<Timestamp>,
     nodes: BTreeMap<NodeId, Told>,
     runs: Vec<TraceRun>,
 }
@@ -76,7 +73,7 @@ impl Tracing {
             agent: row.agent.clone(),
             agent_version: row.agent_version.clone(),
             created_at: row.created_at,
-            ended_at: self.story.ended_at,
+            ended_at: self.state.ended_at,
             error: row.error.as_ref().map(|(error, node)| view::reason(error, node.clone())),
             evidence: evidence.iter().map(view::evidence).collect(),
             job_id: row.id,
@@ -102,9 +99,7 @@ impl Story {
             Event::JobClaimed(claim) => self.claimed(recorded, claim),
             Event::JobRequeued(e) => self.run_ends(recorded, Some(e.reason.as_str())),
             Event::JobPaused(_) => self.run_ends(recorded, Some("paused")),
-            Event::JobWaiting(_) => self.run_ends(recorded, None),
-            Event::JobCompleted(_) | Event::JobFailed(_) | Event::JobCancelled(_) => {
-                self.ended_at = Some(at);
+            Event::JobWaiting(_) | Event::JobCompleted(_) | Event::JobFailed(_) | Event::JobCancelled(_) => {
                 self.run_ends(recorded, None);
             }
             Event::NodeStarted(e) => self.of(&e.node).attempts.push(TraceAttempt {
@@ -201,21 +196,10 @@ impl Story {
         let Some(doubt) = self.of(&e.node).doubts.iter_mut().rev().find(|doubt| doubt.permit == e.permit) else {
             return;
         };
-        let outcome = match e.outcome {
-            DoubtOutcome::Happened => "happened",
-            DoubtOutcome::DidNotHappen => "did_not_happen",
-            DoubtOutcome::Unresolved => "unresolved",
-        };
-        let by = match e.by {
-            Resolver::LateDeposit => "late_deposit",
-            Resolver::Reconcile => "reconcile",
-            Resolver::Operator => "operator",
-            Resolver::Policy => "policy",
-        };
         doubt.note.clone_from(&e.note);
-        doubt.outcome = Some(outcome.to_owned());
+        doubt.outcome = Some(e.outcome);
         doubt.resolved_at = Some(recorded.at);
-        doubt.resolved_by = Some(by.to_owned());
+        doubt.resolved_by = Some(e.by);
     }
 }
 
@@ -239,6 +223,7 @@ fn step(node: &Node, plan: Option<&CompiledPlan>, state: &JobState, told: Told) 
         error: step.error.as_ref().map(|error| view::reason(error, None)),
         finished_at: step.finished_at,
         kind: node.kind.as_str().to_owned(),
+        left_in_doubt: step.left_in_doubt(state.status),
         model: told.model,
         needs: node.needs.clone(),
         node_id: node.id.clone(),

@@ -7,10 +7,10 @@ use aetheris_api::{
 };
 use aetheris_core::event::{Failure as Reason, TimerId};
 use aetheris_core::id::NodeId;
+use aetheris_core::job::JobStatus;
 use aetheris_core::plan::CompiledPlan;
 use aetheris_core::projection;
 use aetheris_core::state::{JobState, StepState};
-use aetheris_core::step::StepStatus;
 use aetheris_core::time::Timestamp;
 use aetheris_store::{AgentRow, EventRow, Evidence, JobRow, WaitRow};
 
@@ -72,10 +72,10 @@ pub fn paused(row: &JobRow) -> Option<PausedView> {
 
 /// A job with all that is known of it but its message and its result.
 #[must_use]
-pub fn job(row: &JobRow, state: &JobState, plan: Option<&CompiledPlan>, ended_at: Option<Timestamp>) -> JobView {
+pub fn job(row: &JobRow, state: &JobState, plan: Option<&CompiledPlan>) -> JobView {
     let waiting = waiting(row, state, plan);
     JobView {
-        ended_at,
+        ended_at: state.ended_at,
         steps: Some(steps(state, plan)),
         usage: Some(usage(state)),
         waits: Some(waiting.iter().cloned().collect()),
@@ -85,15 +85,21 @@ pub fn job(row: &JobRow, state: &JobState, plan: Option<&CompiledPlan>, ended_at
 }
 
 fn steps(state: &JobState, plan: Option<&CompiledPlan>) -> BTreeMap<NodeId, StepView> {
-    let untouched = StepView { attempt: 0, finished_at: None, started_at: None, status: StepStatus::Pending };
+    let untouched = step(&StepState::default(), state.status);
     let planned = plan.into_iter().flat_map(CompiledPlan::ordered).map(|node| (node.id.clone(), untouched.clone()));
     let mut steps: BTreeMap<NodeId, StepView> = planned.collect();
-    steps.extend(state.steps.iter().map(|(node, step)| (node.clone(), self::step(step))));
+    steps.extend(state.steps.iter().map(|(node, step)| (node.clone(), self::step(step, state.status))));
     steps
 }
 
-fn step(step: &StepState) -> StepView {
-    StepView { attempt: step.tries, finished_at: step.finished_at, started_at: step.started_at, status: step.status }
+fn step(step: &StepState, job: JobStatus) -> StepView {
+    StepView {
+        attempt: step.tries,
+        finished_at: step.finished_at,
+        left_in_doubt: step.left_in_doubt(job),
+        started_at: step.started_at,
+        status: step.status,
+    }
 }
 
 /// What a job has used up.

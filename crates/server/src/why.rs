@@ -49,7 +49,7 @@ impl Around {
 pub(crate) fn reasons(outlined: &Outlined, plan: Option<&CompiledPlan>, around: &Around) -> Vec<WhyView> {
     let (row, state) = (&outlined.row, outlined.state());
     match row.status {
-        JobStatus::Completed | JobStatus::Failed | JobStatus::Cancelled => vec![ended(row, outlined.ended_at())],
+        JobStatus::Completed | JobStatus::Failed | JobStatus::Cancelled => vec![ended(row, outlined.state().ended_at)],
         JobStatus::Waiting | JobStatus::Parked => vec![blocked(row, state, plan)],
         JobStatus::Running => vec![held(row, state, around.now)],
         JobStatus::Paused => paused(row),

@@ -12,7 +12,7 @@ use crate::error::Trouble;
 use crate::migrate::APPLICATION;
 
 /// The first bytes of every database file.
-const MAGIC: &[u8] = b"SQLite format 3\0";
+pub(crate) const MAGIC: &[u8; 16] = b"SQLite format 3\0";
 /// The length of its header.
 const HEADER: usize = 100;
 /// Where the header has the application's number, most significant byte first.
@@ -31,12 +31,12 @@ pub(crate) const TURN: &str = "-turn";
 
 /// What a database is lost or damaged without: it moves with the database.
 pub(crate) const PARTS: [&str; 3] = [JOURNAL, WAL, SHM];
-/// What the names of all files beside a database have behind its own. `aetheris.seen` is not among them: it belongs to
-/// the folder.
+/// What the names of the files that are the database's own have behind its name. What belongs to the folder is not among
+/// them ([`in_folder_of`]).
 pub const ENDINGS: [&str; 5] = [JOURNAL, WAL, SHM, CLOCK, TURN];
 
 /// The path of what belongs to a database's folder: `aetheris.seen` for `aetheris.db`, `jobs.sqlite-seen` for
-/// `jobs.sqlite`. Two databases never share one.
+/// `jobs.sqlite`. Those of two databases are never the same.
 #[must_use]
 pub fn in_folder_of(database: &Path, kind: &str) -> PathBuf {
     if database.extension().is_some_and(|extension| extension == "db") {
@@ -243,12 +243,19 @@ mod tests {
 
     #[test]
     fn two_databases_of_a_folder_never_share_a_file() {
-        let of = |database: &str| in_folder_of(Path::new(database), "seen").display().to_string();
-        assert_eq!(of("d/aetheris.db"), "d/aetheris.seen");
-        assert_eq!(of("d/jobs.sqlite"), "d/jobs.sqlite-seen");
-        let names = ["a", "a.db", "a.db.db", "a.seen", "a-seen", "a.db-seen", "a.sqlite", "a.sqlite.db"];
-        let files: std::collections::BTreeSet<String> = names.into_iter().map(of).collect();
-        assert_eq!(files.len(), names.len());
+        let of = |database: &str, kind| in_folder_of(Path::new(database), kind).display().to_string();
+        assert_eq!(of("d/aetheris.db", "seen"), "d/aetheris.seen");
+        assert_eq!(of("d/jobs.sqlite", "seen"), "d/jobs.sqlite-seen");
+        assert_eq!(of("d/jobs.DB", "live"), "d/jobs.DB-live");
+        let plain =
+            ["a", "a.db", "a.DB", "a.Db", "A.db", "A.DB", "a.db.db", "a.db.DB", "a.sqlite", "a.SQLITE", "a.sqlite.db"];
+        // Somebody may call a database as the file of another is called.
+        let odd = ["a.seen", "a-seen", "a.db-seen", "a.DB-seen", "a.live"];
+        let databases = || plain.into_iter().chain(odd);
+        let files = databases().flat_map(|database| ["seen", "live"].map(|kind| of(database, kind)));
+        let files: std::collections::BTreeSet<String> = files.collect();
+        assert_eq!(files.len(), 2 * databases().count());
+        assert!(plain.into_iter().all(|database| !files.contains(database)), "{files:?}");
     }
 
     #[test]

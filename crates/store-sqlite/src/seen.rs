@@ -248,9 +248,15 @@ pub(crate) fn look(path: &Path) -> Option<Content> {
     read(&file, path).ok().flatten()
 }
 
-/// Holds the file alone: no process has the database open that knows of it.
+/// Holds the file alone: no process has the database open that knows of it. One that is damaged can be replaced, and one
+/// that is a database by somebody's choice of names must not be.
 pub(crate) fn alone(path: &Path) -> Result<Option<File>, Trouble> {
     let Some(file) = present(path)? else { return Ok(None) };
+    let mut first = [0; file::MAGIC.len()];
+    if file.read_exact_at(&mut first, 0).is_ok() && first == *file::MAGIC {
+        let path = path.display();
+        return Err(Trouble::Refused(format!("{path} is a database, and this one needs the name: give it another")));
+    }
     hold(&file, path, true)?;
     Ok(Some(file))
 }

@@ -5,13 +5,13 @@ use std::fmt;
 
 use aetheris_core::id::{IdempotencyKey, JobId};
 use aetheris_core::limits;
-use aetheris_store::told::Told;
+use aetheris_store::repeats::Repeats;
 
 use crate::error::Trouble;
 use crate::turn::ticks;
 
-/// What this process told of lately.
-static TOLD: Told = Told::new();
+/// What this process logged lately.
+static LOGGED: Repeats = Repeats::new();
 
 /// Which row cannot be read, for whoever looks for it: bytes that should be an id are told as they are.
 #[derive(Debug, Clone, Copy)]
@@ -69,7 +69,7 @@ pub(crate) fn page<P, T>(
 
 /// Says that a row was passed over, unless it was said a short time ago.
 fn tell(what: impl fmt::Display, why: &str) {
-    if TOLD.is_new(format!("{what}: {why}"), ticks()) {
+    if LOGGED.is_new(format!("{what}: {why}"), ticks()) {
         tracing::error!(why, "{what} cannot be read, and is passed over");
     }
 }

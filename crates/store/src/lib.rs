@@ -1,15 +1,16 @@
 //! The store port: the one door for writes, claims and renewals, and the reads beside them.
 //!
 //! Reading order: [`unit`] (what one write is), [`claim`] (ownership), [`query`] (reads), [`error`]
-//! (what can go wrong, and what is known then), [`rules`] (what every backend asks before it writes), [`hints`] (wake-ups, which are never facts), [`health`] (what readiness asks), [`clock`] (what a store makes of a host's clocks), [`system`]
-//! (the only file that reads clocks and entropy), [`told`] (what is not said again at every look), [`vital`] (what a process cannot live without). [`memory`] is the reference model; [`faulty`] wraps
-//! any store with the failures that naive code does not survive. `CONTRACT.md` beside this crate has
-//! the numbered clauses that every backend keeps, and [`conformance`] proves them.
+//! (what can go wrong, and what is known then), [`rules`] (what every backend asks before it writes),
+//! [`hints`] (wake-ups, which are never facts), [`health`] (what readiness asks), [`clock`] (what a store
+//! makes of a host's clocks), [`system`] (the only file that reads clocks and entropy), [`repeats`] (what is
+//! not logged again at every look), [`vital`] (what a process cannot live without). [`memory`] is the
+//! reference model; [`faulty`] wraps any store with the failures that naive code does not survive.
+//! `CONTRACT.md` beside this crate has the numbered clauses that every backend keeps, and the crate
+//! `aetheris-store-conformance` proves them.
 
 pub mod claim;
 pub mod clock;
-#[cfg(feature = "conformance")]
-pub mod conformance;
 pub mod doubt;
 pub mod error;
 pub mod faulty;
@@ -17,10 +18,10 @@ pub mod health;
 pub mod hints;
 pub mod memory;
 pub mod query;
+pub mod repeats;
 pub mod rules;
 pub mod system;
 mod through;
-pub mod told;
 pub mod unit;
 pub mod vital;
 

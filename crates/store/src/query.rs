@@ -64,8 +64,8 @@ pub struct JobRow {
 
 impl JobRow {
     /// Whether a restore has held the job by this row alone, as its events could not be read then: `state`, which they
-    /// tell now, goes on, and nothing was written to it in the store's `generation`, which the restore began. The event
-    /// follows when the job is next written to.
+    /// tell now, goes on, and nobody has claimed it in the store's `generation`, which the restore began. The event follows when
+    /// the job is next written to.
     #[must_use]
     pub fn holds_alone(&self, state: &JobState, generation: u32) -> bool {
         let restored = self.paused.is_some_and(|(reason, _)| reason == PauseReason::Restored);

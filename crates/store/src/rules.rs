@@ -431,6 +431,17 @@ mod tests {
         let change = Settle { key: request().key, permit_id: request().permit_id, trigger: LedgerTrigger::Commit };
         assert_eq!(permission(&asks(run, vec![LedgerWrite::Settle(change)]), Some(&holder), at(100)), Ok(()));
         assert_eq!(permission(&asks(Guard::Outside, vec![]), None, at(100)), Ok(()));
+        // Wherever it stands among the unit's changes of the ledger.
+        let (key, permit_id) = (change.key, change.permit_id);
+        let others = [LedgerWrite::Settle(change), LedgerWrite::See { key, permit_id }];
+        assert_eq!(permission(&asks(run, others.to_vec()), Some(&holder), at(100)), Ok(()));
+        for place in 0..=others.len() {
+            let mut writes = others.to_vec();
+            writes.insert(place, LedgerWrite::Permit(request()));
+            assert_eq!(permission(&asks(run, writes.clone()), Some(&holder), at(99)), Ok(()));
+            assert_eq!(permission(&asks(run, writes.clone()), Some(&holder), at(100)), Err(Refusal::LeaseExpired));
+            assert_eq!(permission(&asks(Guard::Outside, writes), Some(&holder), at(99)), Err(Refusal::LeaseExpired));
+        }
     }
 
     #[test]

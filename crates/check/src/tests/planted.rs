@@ -7,7 +7,7 @@ use aetheris_core::json::Json;
 use aetheris_core::ledger::LedgerStatus;
 use aetheris_core::state::JobState;
 use aetheris_core::time::Span;
-use aetheris_store::{Checkpoint, KeptSignal};
+use aetheris_store::{Checkpoint, Evidence, KeptSignal};
 
 use super::report;
 use super::story::{self, JOB, Story, Told, at, fence, key, result, seen, whole};
@@ -101,6 +101,38 @@ fn a_job_that_a_restore_holds_by_its_row() {
     assert!(wrong(&facts));
 }
 
+/// Whether what is stored of a story, spoiled, contradicts its events.
+fn contradicts(story: &Story, spoil: impl FnOnce(&mut JobFacts)) -> bool {
+    let mut facts = story.facts();
+    spoil(&mut facts);
+    report(&facts, &story.witness, &story.history).violated().contains(&B7)
+}
+
+/// Only a job that is held by its row alone may say otherwise than its events.
+#[test]
+fn a_pause_that_has_its_event_is_as_that_tells_it() {
+    let mut held = whole();
+    held.events.truncate(held.place(EventKind::JobRequeued));
+    let holder = held.facts().row.holder;
+    assert!(holder.is_some());
+    for (reason, other) in
+        [(PauseReason::Restored, PauseReason::Operator), (PauseReason::Operator, PauseReason::Restored)]
+    {
+        let mut story = whole();
+        story.events.truncate(story.place(EventKind::WaitCompleted));
+        story.events.push(Told { at: 75, epoch: 2, event: JobPaused { reason }.into() });
+        assert_eq!(story::status(&story), JobStatus::Paused);
+        assert!(!contradicts(&story, |_| ()));
+        assert!(contradicts(&story, |f| f.row.paused = Some((reason, at(76)))));
+        assert!(contradicts(&story, |f| f.row.paused = Some((reason, at(0)))));
+        assert!(contradicts(&story, |f| f.row.paused = Some((other, at(75)))));
+        assert!(contradicts(&story, |f| f.row.paused = Some((other, at(300)))));
+        assert!(contradicts(&story, |f| f.row.paused = None));
+        assert!(contradicts(&story, |f| f.row.holder.clone_from(&holder)));
+        assert!(contradicts(&story, |f| f.row.status = JobStatus::Waiting));
+    }
+}
+
 #[test]
 fn an_acknowledged_job_or_signal_that_is_gone() {
     let job = JobId::from_u128(8);
@@ -149,6 +181,39 @@ fn outcomes() {
         let place = s.place(EventKind::CommandCommitted);
         s.events.remove(place);
     });
+}
+
+#[test]
+fn a_success_before_that_nothing_tells_of() {
+    let mut story = whole();
+    story.events.truncate(story.place(EventKind::ToolInvocationFinished));
+    let error = Failure::new("succeeded_before", "an earlier call is known to have succeeded");
+    let failed =
+        NodeFinished { error: Some(error.clone()), ..story::node_finished("pay", StepResult::PermanentFailure) };
+    let refused = story::finished("pay", InvocationOutcome::NotSent);
+    let ended = JobFailed { error, node: Some(NodeId::from("pay")) };
+    let (at, epoch) = (30, 1);
+    story.events.extend([refused.into(), failed.into(), ended.into()].map(|event| Told { at, epoch, event }));
+    story.ledger[0].status = LedgerStatus::NotSent;
+    let effect = story.effects.pop().unwrap();
+    let mut facts = story.facts();
+    is_found(C8, &story, &facts);
+    let outcome = |outcome: &str| Json::new(serde_json::json!({ "outcome": outcome, "result": {} }));
+    facts.evidence = vec![Evidence {
+        at: story::at(40),
+        conflict: true,
+        key: key("pay"),
+        node: NodeId::from("pay"),
+        outcome: outcome("success"),
+        permit: 1,
+        permit_id: PermitId::from_u128(1),
+    }];
+    assert!(!report(&facts, &story.witness, &story.history).violated().contains(&C8));
+    let mut spoilt = facts.clone();
+    spoilt.evidence[0].outcome = outcome("refuse");
+    is_found(C8, &story, &spoilt);
+    facts.effects.push(effect);
+    is_found(C8, &story, &facts);
 }
 
 #[test]

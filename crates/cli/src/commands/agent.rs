@@ -90,9 +90,9 @@ fn became(put: &AgentPut, status: u16, before: Option<(Hash, String)>) -> String
         _ if status == 201 => format!("created, {now}"),
         Some((hash, _)) if hash == put.hash => format!("unchanged, {now}"),
         Some((hash, version)) => {
-            let same = if version == put.version { " (the version number was not raised)" } else { "" };
+            let same = if version == put.version { " (the same version)" } else { "" };
             let hash = short(hash);
-            format!("replaces version {version}{same}, {hash} by {now}: earlier jobs keep what they were sent with")
+            format!("replaces version {version}{same}, {hash} by {now}: jobs sent before keep the old file")
         }
         None => format!("put, {now}"),
     }

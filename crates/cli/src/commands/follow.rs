@@ -59,12 +59,12 @@ pub(super) async fn until_end(
         context.out.value(&answer.json()?)?;
     } else if ended {
         let drawn = context.out.live || (ended_before && show == Show::Steps);
-        let plan = if drawn { jobs::plan(client, job).await } else { Vec::new() };
         if drawn {
+            let plan = jobs::plan(client, job).await;
             let text = picture(&answer.body, &plan, context.out.style_now(), context.now(), context);
             context.out.text(&format!("{text}\n"))?;
         }
-        print_end(&answer.body, &plan, show, context)?;
+        print_end(&answer.body, show, context)?;
     }
     if !ended {
         let command = Command::Watch(answer.body.id).line(&context.program());
@@ -74,7 +74,7 @@ pub(super) async fn until_end(
     Ok(if answer.body.status == JobStatus::Completed { Exit::Done } else { Exit::Failed })
 }
 
-fn print_end(job: &JobView, plan: &[TraceStep], show: Show, context: &Context) -> Result<(), Error> {
+fn print_end(job: &JobView, show: Show, context: &Context) -> Result<(), Error> {
     let style = if show == Show::Result { context.out.style_aside } else { context.out.style };
     if show == Show::Result && job.status == JobStatus::Completed {
         let result = job.result.as_ref().map_or(&serde_json::Value::Null, |result| result.value());
@@ -82,7 +82,7 @@ fn print_end(job: &JobView, plan: &[TraceStep], show: Show, context: &Context) -
     }
     let told = job.error.is_some() || job.status == JobStatus::Completed;
     let head = if told { String::new() } else { format!("{}\n", style.job(job.status)) };
-    let end = head + &render::jobs::ending(job, plan, &context.program(), style).unwrap_or_default();
+    let end = head + &render::jobs::ending(job, &context.program(), style).unwrap_or_default();
     if show == Show::Result {
         context.out.aside(&end);
         return Ok(());

@@ -42,6 +42,10 @@ pub(super) fn run(given: &args::Init, context: &Context) -> Result<Exit, Error> 
     }
     // A second agent of a folder goes with the configuration that is there.
     let kept = config.is_file();
+    // A folder, or a link that leads nowhere: found before anything is written.
+    if !kept && config.symlink_metadata().is_ok() {
+        return Err(Error::Conflict(format!("{} exists and is no file: nothing was written", config.display())));
+    }
     let files = if kept { &files[..1] } else { &files[..] };
     let cannot = |path: &Path, error| Error::Other {
         message: format!("{} cannot be written: {error}", path.display()),
@@ -73,10 +77,12 @@ fn told(name: &str, folder: &Path, kept: bool, context: &Context) -> String {
     let enter = format!("cd {}", word(&folder.display().to_string()));
     let running = format!("  # or, where a server runs on this configuration: aetheris agent put {name}.yaml\n");
     let running = if kept { dim(&running) } else { String::new() };
+    let elsewhere = "  # where aetheris.yaml says another server.listen: export AETHERIS_SERVER=http://HOST:PORT\n";
+    let elsewhere = if kept { dim(elsewhere) } else { String::new() };
     format!(
         "{made} in {}\n\n\
          {}\n  {enter}\n  aetheris dev --config aetheris.yaml --agent {name}.yaml\n{running}\n\
-         {}\n  {enter}\n  JOB=$(aetheris send {name} '{{\"name\": \"Ada\"}}')\n  aetheris show $JOB\n  \
+         {}\n  {enter}\n{elsewhere}  JOB=$(aetheris send {name} '{{\"name\": \"Ada\"}}')\n  aetheris show $JOB\n  \
          aetheris signal $JOB approve-$JOB '{{\"approved\": true}}'\n  aetheris watch $JOB\n",
         folder.display(),
         dim("In one terminal, the server:"),

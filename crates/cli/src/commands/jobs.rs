@@ -218,7 +218,7 @@ pub(super) async fn cancel(job: &str, context: &Context) -> Result<Exit, Error> 
 async fn tell_unresolved(client: &Client, job: &str, context: &Context) {
     let left = client.get::<InDoubtList>(&["api", "in-doubt"], &[("job", job), ("unresolved", "true")]).await;
     let Ok(left) = left else { return };
-    for call in left.body.invocations {
+    for call in left.body.invocations.iter().filter(|call| call.answer.is_none()) {
         let program = context.program();
         context.out.warn(&format!(
             "the call of {} is still in doubt: it may have happened. {program} in-doubt --unresolved lists it",

@@ -65,7 +65,8 @@ pub(super) async fn run(given: &args::Restore, config: &Config, context: &Contex
         text.push_str(&format!("the database that was there is kept as {}\n", aside.display()));
     }
     text.push_str(&match held {
-        0 => "there were no unfinished jobs to hold\n".to_owned(),
+        0 if unreadable.is_empty() => "there were no unfinished jobs to hold\n".to_owned(),
+        0 => String::new(),
         held => format!(
             "{} {} held: what was done after the backup is not in it, and would be done again.\n\
              Deadlines keep running: one that passes ends its wait or fails its job (deadline_exceeded), and calls \

@@ -6,6 +6,7 @@ use aetheris_api::command::{HOW_YOU_KNOW, RESULT};
 use aetheris_api::{
     AfterNo, InDoubtList, InDoubtView, Outcome, Raw, ResolveAnswer, ResolveRequest, TraceDoubt, TraceView, WaitList,
 };
+use aetheris_core::event::Resolver;
 use aetheris_core::limits;
 use serde_json::{Value, json};
 
@@ -118,8 +119,11 @@ async fn call_in_doubt(given: &args::Resolve, context: &Context) -> Result<(Stri
     if let (Some(invocation), Some(permit)) = (&given.invocation, given.permit) {
         return Ok((invocation.clone(), permit));
     }
-    let listed = doubts(&context.client()?, Some(("job", given.job.as_str())), false).await?;
-    let open = listed.calls.iter().filter(|call| call.job_id.to_string() == given.job);
+    let client = context.client()?;
+    // Whatever form the id was given in; and what is no job is told as everywhere.
+    let job = jobs::get(&client, &given.job).await?.body.id;
+    let listed = doubts(&client, Some(("job", given.job.as_str())), false).await?;
+    let open = listed.calls.iter().filter(|call| call.job_id == job);
     let is_meant = |call: &Call| given.invocation.as_ref().is_none_or(|named| *named == call.invocation);
     let mut calls: Vec<Call> = open.map(Call::of).filter(is_meant).collect();
     if calls.is_empty() {
@@ -131,7 +135,10 @@ async fn call_in_doubt(given: &args::Resolve, context: &Context) -> Result<(Stri
         [] => {
             let call = given.invocation.as_ref().map_or_else(|| "no call".to_owned(), |call| format!("no call {call}"));
             let all = format!("{} in-doubt", context.program());
-            let message = format!("{call} of {} is in doubt: {all} lists those that are", given.job);
+            let message = format!(
+                "{call} of {} is in doubt: {all} lists those that are, with --unresolved those that a job's end has left",
+                given.job
+            );
             Err(Error::Other { message, exit: Exit::NotFound })
         }
         several => {
@@ -164,7 +171,7 @@ async fn calls_of_the_past(given: &args::Resolve, context: &Context) -> Result<V
     let trace = client.get::<TraceView>(&["api", "jobs", &given.job, "trace"], &[]).await?.body;
     let answered = trace.steps.iter().filter_map(|step| {
         let invocation = step.tool.as_ref()?.invocation?.to_string();
-        let by_person = |doubt: &&TraceDoubt| doubt.resolved_by.as_deref() == Some("operator");
+        let by_person = |doubt: &&TraceDoubt| doubt.resolved_by == Some(Resolver::Operator);
         let permit = step.doubts.iter().rev().find(by_person)?.permit;
         Some(Call { invocation, node: step.node_id.to_string(), permit })
     });

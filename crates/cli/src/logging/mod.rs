@@ -126,23 +126,36 @@ fn filter(
     parsed(text).map_err(|error| Error::Usage(format!("{place}: `{text}` is not a log filter: {error}")))
 }
 
-/// Reads a log filter. A bare word that is no level is refused: it would be taken for the name of a module of which
-/// everything is logged, and nothing of the rest, so that whoever has mistyped `info` would have no log.
+/// Reads a log filter. A bare word that is no level is refused, as is a module that can be none: of a name that nothing
+/// has nothing is logged, so that whoever has mistyped `info` or forgotten a comma would have no log.
 ///
 /// # Errors
-/// What is wrong.
+/// What is wrong, and in which part.
 pub fn parsed(text: &str) -> Result<EnvFilter, String> {
     const LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];
     let parts: Vec<&str> = text.split(',').map(str::trim).filter(|part| !part.is_empty()).collect();
     let levels = LEVELS.join(", ");
-    let is_level = |word: &str| LEVELS.iter().any(|level| level.eq_ignore_ascii_case(word));
-    let is_number = |word: &str| word.parse::<usize>().is_ok_and(|number| number < LEVELS.len());
-    let bare = parts.iter().find(|part| !part.contains(['=', '[']) && !is_level(part) && !is_number(part));
-    match bare {
-        Some(word) => Err(format!("`{word}` is not a log level: expected one of {levels}, or MODULE=LEVEL")),
-        None if parts.is_empty() => Err(format!("it is empty: expected one of {levels}, or MODULE=LEVEL")),
-        None => EnvFilter::try_new(parts.join(",")).map_err(|error| error.to_string()),
+    let is_level = |word: &str| {
+        LEVELS.iter().any(|level| level.eq_ignore_ascii_case(word))
+            || word.parse::<usize>().is_ok_and(|number| number < LEVELS.len())
+    };
+    let is_module = |name: &str| name.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | ':' | '-'));
+    // What names spans and their fields has a syntax of its own.
+    for part in parts.iter().filter(|part| !part.contains('[')) {
+        match part.split_once('=') {
+            None if !is_level(part) => {
+                return Err(format!("`{part}` is not a log level: expected one of {levels}, or MODULE=LEVEL"));
+            }
+            Some((module, level)) if module.is_empty() || !is_module(module) || !is_level(level) => {
+                return Err(format!("`{part}` is not MODULE=LEVEL: the level is one of {levels}"));
+            }
+            None | Some(_) => {}
+        }
     }
+    if parts.is_empty() {
+        return Err(format!("it is empty: expected one of {levels}, or MODULE=LEVEL"));
+    }
+    EnvFilter::try_new(parts.join(",")).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]
@@ -163,7 +176,15 @@ mod tests {
             ("inf,,=x", "`inf` is not a log level"),
             ("info,aetheris_worker", "`aetheris_worker` is not a log level"),
             ("6", "`6` is not a log level"),
-            ("info,aetheris_worker=debg", "error parsing level filter"),
+            (
+                "info,aetheris_worker=debg",
+                "`aetheris_worker=debg` is not MODULE=LEVEL: the level is one of error, warn",
+            ),
+            ("aetheris_worker=", "`aetheris_worker=` is not MODULE=LEVEL"),
+            ("=debug", "`=debug` is not MODULE=LEVEL"),
+            ("info aetheris_worker=debug", "`info aetheris_worker=debug` is not MODULE=LEVEL"),
+            ("info; aetheris_worker=debug", "`info; aetheris_worker=debug` is not MODULE=LEVEL"),
+            ("info,[run", "invalid filter directive"),
             (" ,", "it is empty"),
         ] {
             let error = filter(0, None, Some(wrong), "info").unwrap_err().to_string();
@@ -173,7 +194,9 @@ mod tests {
             ("INFO,", "info"),
             ("3", "info"),
             ("warn, hyper::client=trace", "hyper::client=trace,warn"),
+            ("aetheris_worker=2", "aetheris_worker=warn"),
             ("info,[run{job}]=debug", "info,[run{job}]=debug"),
+            ("aetheris_worker[run]", "aetheris_worker[run]=trace"),
         ] {
             assert_eq!(shown(filter(0, None, Some(text), "info").unwrap()), read);
         }

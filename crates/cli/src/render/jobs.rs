@@ -3,11 +3,9 @@
 use std::collections::BTreeMap;
 
 use aetheris_api::{Command, JobView, PausedView, TraceStep, UsageView, WaitingView, WhyView};
-use aetheris_core::event::{EndCause, PauseReason};
-use aetheris_core::id::{JobId, NodeId};
+use aetheris_core::event::{DoubtOutcome, EndCause, PauseReason};
+use aetheris_core::id::JobId;
 use aetheris_core::plan::WaitType;
-use aetheris_core::step::StepStatus;
-use aetheris_core::time::Timestamp;
 
 use super::safe::one_line;
 use super::{Now, Style, Table, Tone, Values, clock, coarse, json_page, steps, wrap};
@@ -98,7 +96,7 @@ pub fn page(job: &JobView, beside: &Beside, program: &str, style: Style, now: No
     if let Some(waiting) = &job.waiting {
         text.push_str(&format!("\n{}", wait(job, waiting, program, style, now)));
     }
-    if let Some(end) = ending(job, &beside.plan, program, style) {
+    if let Some(end) = ending(job, program, style) {
         text.push_str(&format!("\n{end}"));
     }
     text
@@ -115,6 +113,7 @@ fn fields(job: &JobView, why: &[WhyView], style: Style, now: Now) -> String {
         fields.push(("labels", one_line(&labels.join(" "))));
     }
     fields.push(("created", at(job.created_at)));
+    fields.extend(job.ended_at.map(|ended| ("ended", at(ended))));
     fields.push(("updated", at(job.updated_at)));
     if let (Some(worker), Some(until)) = (&job.worker, job.lease_until) {
         let lease = format!("{worker}, lease until {}, claim {}", at(until), job.epoch);
@@ -183,13 +182,9 @@ pub fn wait(job: &JobView, waiting: &WaitingView, program: &str, style: Style, n
 
 /// How a job ended, if it has, and whether it left a call in doubt: nobody would look for it otherwise.
 #[must_use]
-pub fn ending(job: &JobView, plan: &[TraceStep], program: &str, style: Style) -> Option<String> {
+pub fn ending(job: &JobView, program: &str, style: Style) -> Option<String> {
     let mut steps = job.steps.iter().flatten();
-    let given_up = job.error.as_ref().filter(|error| error.code == "in_doubt_unresolved");
-    let is_answered = |node: &NodeId| plan.iter().any(|step| step.node_id == *node && steps::is_answered(step));
-    let doubt = steps.any(|(_, step)| step.status == StepStatus::InDoubt)
-        || given_up.is_some_and(|error| !error.node_id.as_ref().is_some_and(is_answered));
-    let doubt = (doubt && job.status.is_terminal()).then(|| {
+    let doubt = steps.any(|(_, step)| step.left_in_doubt == Some(DoubtOutcome::Unresolved)).then(|| {
         let what = style.paint(Tone::Attention, "a call is still in doubt: it may have happened");
         format!("{what}\n  see: {}\n", Command::Unresolved.line(program))
     });
@@ -209,15 +204,10 @@ fn end(job: &JobView, style: Style) -> Option<String> {
     Some(format!("{}\n  {}\n", style.paint(Tone::Good, "result"), json_page(result.value(), 2)))
 }
 
-/// When it ended, if it has. A server of an earlier version says only when it was last written.
-pub(super) fn ended_at(job: &JobView) -> Option<Timestamp> {
-    job.status.is_terminal().then(|| job.ended_at.unwrap_or(job.updated_at))
-}
-
 /// The line over a live list.
 #[must_use]
 pub fn headline(job: &JobView, style: Style, now: Now) -> String {
-    let took = super::span(ended_at(job).unwrap_or(now.0).since(job.created_at));
+    let took = super::span(job.ended_at.unwrap_or(now.0).since(job.created_at));
     let why = job.paused.as_ref().map(|paused| format!("  {}", paused_by(paused, now))).unwrap_or_default();
     format!("{}  {} {}  {took}{why}", job.id, job.agent, style.job(job.status))
 }

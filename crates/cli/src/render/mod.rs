@@ -4,6 +4,7 @@ pub mod events;
 pub mod evidence;
 pub mod jobs;
 pub mod safe;
+mod standing;
 pub mod steps;
 mod style;
 mod table;

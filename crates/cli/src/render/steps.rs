@@ -2,14 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use aetheris_api::{JobView, StepView, TraceDoubt, TraceStep};
+use aetheris_api::{JobView, StepView, TraceStep};
 use aetheris_core::id::NodeId;
-use aetheris_core::job::JobStatus;
 use aetheris_core::step::StepStatus;
 use aetheris_core::time::Timestamp;
 
-use super::jobs::ended_at;
-use super::{Now, Style, Tone, Values, cut, elapsed, width};
+use super::standing::{Standing, standing, took};
+use super::{Now, Style, Tone, Values, cut, width};
 
 /// Fewest columns of a name.
 const COLUMN_MIN: usize = 12;
@@ -53,10 +52,8 @@ pub fn lines(job: &JobView, plan: &[TraceStep]) -> Vec<Line> {
             let (place, planned) = places.get(node).copied().unzip();
             let what = planned.map(what).unwrap_or_default();
             let note = planned.map(note).unwrap_or_default();
-            let over = ended_at(job);
-            let doubt = planned.and_then(|planned| planned.doubts.last());
-            let standing = standing(step.status, (job.status, over), doubt);
-            (place, Line { node: node.clone(), what, step: step.clone(), note, standing, over })
+            let standing = standing(step.status, job.status, step.left_in_doubt);
+            (place, Line { node: node.clone(), what, step: step.clone(), note, standing, over: job.ended_at })
         })
         .collect();
     lines.sort_by(|(a_place, a), (b_place, b)| {
@@ -78,65 +75,6 @@ fn note(step: &TraceStep) -> String {
         None | Some(aetheris_core::event::Source::Executed) => String::new(),
         Some(source) => source.as_str().replace('_', " "),
     }
-}
-
-/// How a step is, as its job is.
-#[derive(Debug, Clone)]
-pub(super) struct Standing {
-    /// The status whose sign it has.
-    pub(super) sign: StepStatus,
-    /// Whether its time goes on, if it has not ended.
-    pub(super) ticks: bool,
-    /// In words.
-    pub(super) words: String,
-}
-
-/// How a step is, in a job that is so and has ended then, if it has: in one that stands still or has ended nothing runs.
-/// `doubt` is the step's last one, which can be answered after the job's end.
-pub(super) fn standing(
-    step: StepStatus,
-    (job, ended_at): (JobStatus, Option<Timestamp>),
-    doubt: Option<&TraceDoubt>,
-) -> Standing {
-    let late = doubt.filter(|doubt| doubt.resolved_at.zip(ended_at).is_some_and(|(answered, ended)| answered > ended));
-    let (sign, words) = match step {
-        StepStatus::Running | StepStatus::Retrying if job == JobStatus::Paused => {
-            (StepStatus::Pending, "paused".to_owned())
-        }
-        StepStatus::Pending if job.is_terminal() => (StepStatus::Skipped, "not run".to_owned()),
-        StepStatus::Running | StepStatus::Retrying | StepStatus::Waiting if job.is_terminal() => {
-            let left = || (StepStatus::Skipped, format!("{} when the job ended", step.as_str()));
-            late.and_then(answered).unwrap_or_else(left)
-        }
-        StepStatus::InDoubt if job.is_terminal() => (StepStatus::InDoubt, "still in doubt".to_owned()),
-        StepStatus::Failed => late.and_then(answered).unwrap_or_else(|| (step, step.as_str().to_owned())),
-        StepStatus::Pending
-        | StepStatus::Running
-        | StepStatus::Retrying
-        | StepStatus::Waiting
-        | StepStatus::InDoubt
-        | StepStatus::Completed
-        | StepStatus::Skipped => (step, step.as_str().replace('_', " ")),
-    };
-    let held = job == JobStatus::Paused && sign == StepStatus::Pending;
-    Standing { sign, ticks: !held && !job.is_terminal(), words }
-}
-
-/// Whether a person has answered its last doubt.
-pub(super) fn is_answered(step: &TraceStep) -> bool {
-    step.doubts.last().and_then(answered).is_some()
-}
-
-/// What a person has said after the job's end about the call that it left in doubt.
-fn answered(doubt: &TraceDoubt) -> Option<(StepStatus, String)> {
-    let outcome = doubt.outcome.as_deref().filter(|outcome| *outcome != "unresolved")?;
-    let sign = if outcome == "happened" { StepStatus::Completed } else { StepStatus::Skipped };
-    Some((sign, format!("in doubt when the job ended, later answered: {}", outcome.replace('_', " "))))
-}
-
-/// How long something took, or has taken where its time goes on.
-pub(super) fn took(began: Option<Timestamp>, ended: Option<Timestamp>, ticks: bool, now: Now) -> String {
-    if ticks || ended.is_some() { elapsed(began, ended, now) } else { String::new() }
 }
 
 /// The list, one line a step, indented, with its values below it where they are known.

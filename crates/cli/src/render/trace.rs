@@ -2,11 +2,11 @@
 //! to each.
 
 use aetheris_api::{JobErrorView, TraceAttempt, TraceDoubt, TraceStep, TraceView};
-use aetheris_core::event::Source;
+use aetheris_core::event::{Resolver, Source};
 use aetheris_core::time::Timestamp;
 
 use super::safe::one_line;
-use super::steps::{Standing, standing, took};
+use super::standing::{Standing, standing, took};
 use super::{Now, Style, Table, Tone, Values, clock, elapsed, flow, width, wrap};
 
 /// The whole trace.
@@ -68,8 +68,9 @@ fn headline(
     style: Style,
     now: Now,
 ) -> String {
-    let Standing { sign, ticks, words } = standing(step.status, (trace.status, trace.ended_at), step.doubts.last());
-    let tone = Style::step(sign);
+    let standing = standing(step.status, trace.status, step.left_in_doubt);
+    let Standing { sign, ticks, words } = &standing;
+    let tone = Style::step(*sign);
     let source = match (&step.ended_by, step.source) {
         (Some(by), _) => format!("ended by {by}"),
         (None, Some(Source::Executed)) => Source::Executed.as_str().to_owned(),
@@ -81,15 +82,15 @@ fn headline(
     let parts = [
         style.paint(Tone::Strong, &format!("{:names$}", step.node_id.as_str())),
         style.paint(Tone::Dim, &what(step)),
-        style.paint(tone, &words),
-        took(step.started_at, step.finished_at.or(trace.ended_at), ticks, now),
+        style.paint(tone, words),
+        took(step.started_at, step.finished_at.or(trace.ended_at), *ticks, now),
         style.paint(Tone::Dim, &source),
         style.paint(Tone::Dim, &after),
     ];
     let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
     let columns = style.columns.map(|columns| columns.saturating_sub(2));
     let parts = flow(&parts, "  ", columns, 4);
-    format!("{} {parts}", style.paint(tone, Style::glyph(sign)))
+    format!("{} {parts}", style.paint(tone, Style::glyph(*sign)))
 }
 
 /// What else is to be said of a step.
@@ -103,7 +104,7 @@ fn details(trace: &TraceView, step: &TraceStep, now: Now) -> Vec<(String, Option
         lines.push((format!("not run: {why}"), Some(Tone::Dim)));
     }
     if step.attempts.len() > 1 || step.attempts.iter().any(|attempt| attempt.error.is_some()) {
-        let ticks = standing(step.status, (trace.status, trace.ended_at), None).ticks;
+        let ticks = standing(step.status, trace.status, step.left_in_doubt).ticks;
         let line = |attempt| (attempt_line(attempt, trace.ended_at, ticks, now), Some(Tone::Dim));
         lines.extend(step.attempts.iter().map(line));
     }
@@ -147,9 +148,9 @@ fn attempt_line(attempt: &TraceAttempt, over: Option<Timestamp>, ticks: bool, no
 
 fn doubt_line(doubt: &TraceDoubt) -> String {
     let mut line = format!("in doubt at {}, permit {}: {}", clock(doubt.at), doubt.permit, doubt.reason);
-    if let Some(outcome) = &doubt.outcome {
-        let by = doubt.resolved_by.as_deref().unwrap_or("nobody").replace('_', " ");
-        line.push_str(&format!(" → {} by {by}", outcome.replace('_', " ")));
+    if let Some(outcome) = doubt.outcome {
+        let by = doubt.resolved_by.map_or("nobody", Resolver::as_str).replace('_', " ");
+        line.push_str(&format!(" → {} by {by}", outcome.as_str().replace('_', " ")));
     }
     if let Some(note) = &doubt.note {
         line.push_str(&format!(" ({note})"));

@@ -71,8 +71,9 @@ pub fn in_doubt(calls: &[InDoubtView], program: &str, style: Style, now: Now) ->
         let note = format!("{} {}: {late} has arrived; see the trace", call.job_id, call.node_id);
         text.push_str(&format!("{}\n", style.paint(Tone::Attention, &note)));
     }
-    if !calls.is_empty() {
-        text.push_str(&resolve(calls, program, style));
+    let open: Vec<&InDoubtView> = calls.iter().filter(|call| call.answer.is_none()).collect();
+    if !open.is_empty() {
+        text.push_str(&resolve(&open, program, style));
     }
     text
 }
@@ -81,7 +82,7 @@ pub fn in_doubt(calls: &[InDoubtView], program: &str, style: Style, now: Now) ->
 const SHOWN: usize = 10;
 
 /// How calls are answered. What a person has found out is to be put in: as it stands no line is accepted.
-fn resolve(calls: &[InDoubtView], program: &str, style: Style) -> String {
+fn resolve(calls: &[&InDoubtView], program: &str, style: Style) -> String {
     let dim = |text: &str| format!("{}\n", style.paint(Tone::Dim, &wrap(text, style.columns, 0, 0)));
     let mut text = format!("\n{}", dim("Find out from the other side what became of a call, then record it:"));
     for call in calls.iter().take(SHOWN) {

@@ -5,11 +5,14 @@ use std::sync::Arc;
 
 use aetheris_check::{ClientHistory, Invariant};
 use aetheris_core::event::{EventKind, PauseReason};
-use aetheris_core::id::{AgentName, JobId};
+use aetheris_core::id::{AgentName, IdempotencyKey, JobId, PermitId};
 use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
 use aetheris_core::limits;
-use aetheris_runtime::ops::{Signal, SignalAnswer, Submission};
+use aetheris_runtime::OpError;
+use aetheris_runtime::ops::{
+    Deposit, DepositOutcome, Deposited, PauseAnswer, Resolution, ResumeAnswer, Signal, SignalAnswer, Submission, Then,
+};
 use aetheris_store::{JobFilter, NewAgent};
 
 use super::server::{Ran, run};
@@ -264,13 +267,18 @@ async fn a_job_that_cannot_be_read_keeps_no_other_from_being_restored() {
     for _ in 0..limits::PAGE_JOBS_MAX {
         submit(&wired).await;
     }
-    let [row, history, unwanted] = [submit(&wired).await, submit(&wired).await, submit(&wired).await];
+    let row = submit(&wired).await;
+    let mut histories = [row; 6];
+    for job in &mut histories {
+        *job = submit(&wired).await;
+    }
+    let unreadable = [&[row][..], &histories].concat();
     drop(wired);
     let hand = rusqlite::Connection::open(folder.data().join("aetheris.db")).unwrap();
     hand.execute("UPDATE jobs SET labels = 'nonsense' WHERE id = ?1", [&row.to_bytes()[..]]).unwrap();
     // Nothing is the end of a payload: what is written behind it is taken away again.
     let damaged = "UPDATE events SET payload = payload || '}' WHERE job = (SELECT num FROM jobs WHERE id = ?1)";
-    for job in [history, unwanted] {
+    for job in histories {
         hand.execute(damaged, [&job.to_bytes()[..]]).unwrap();
     }
     // A job that no list finds is found again.
@@ -282,18 +290,19 @@ async fn a_job_that_cannot_be_read_keeps_no_other_from_being_restored() {
     let said = ran.json();
     assert_eq!(
         (&said["held"], &said["unreadable"]),
-        (&serde_json::json!(limits::PAGE_JOBS_MAX + 1), &serde_json::json!([row, history, unwanted]))
+        (&serde_json::json!(limits::PAGE_JOBS_MAX + 1), &serde_json::json!(unreadable))
     );
     let wired = open(&folder.data(), false).unwrap();
     assert_eq!(status(&wired, whole).await, (JobStatus::Paused, Some(PauseReason::Restored)));
     let counts = wired.rt.store.status().await.unwrap().jobs;
-    assert_eq!(counts, [(JobStatus::Paused, u64::try_from(limits::PAGE_JOBS_MAX + 4).unwrap())].into());
+    let all = u64::try_from(limits::PAGE_JOBS_MAX + 1 + unreadable.len()).unwrap();
+    assert_eq!(counts, [(JobStatus::Paused, all)].into());
     // Who is held by the row is found by its status like any other.
     let filter = JobFilter { limit: 9, statuses: vec![JobStatus::Paused], ..JobFilter::default() };
     let page = wired.rt.store.jobs(filter).await.unwrap();
-    let held = [unwanted, history].map(|job| (job, Some(PauseReason::Restored)));
-    let first: Vec<_> = page.jobs.iter().take(2).map(|row| (row.id, row.paused.map(|(reason, _)| reason))).collect();
-    assert_eq!(first, held);
+    let newest = page.jobs.iter().take(histories.len()).map(|row| (row.id, row.paused.map(|(reason, _)| reason)));
+    let held = histories.iter().rev().map(|job| (*job, Some(PauseReason::Restored)));
+    assert!(newest.eq(held));
     wired.rt.resume(whole).await.unwrap();
     assert_eq!(status(&wired, whole).await.0, JobStatus::Pending);
     drop(wired);
@@ -301,27 +310,51 @@ async fn a_job_that_cannot_be_read_keeps_no_other_from_being_restored() {
     let hand = rusqlite::Connection::open(folder.data().join("aetheris.db")).unwrap();
     let mended =
         "UPDATE events SET payload = rtrim(payload, '}') || '}' WHERE job = (SELECT num FROM jobs WHERE id = ?1)";
-    for job in [history, unwanted] {
+    for job in histories {
         hand.execute(mended, [&job.to_bytes()[..]]).unwrap();
     }
     hand.close().unwrap();
     let wired = open(&folder.data(), false).unwrap();
     // What its row alone says contradicts nothing, whoever looks.
-    assert_eq!(wired.rt.replay(history).await.unwrap().differences, Vec::<String>::new());
+    for job in histories {
+        assert_eq!(wired.rt.replay(job).await.unwrap().differences, Vec::<String>::new());
+    }
     let found = aetheris_check::check_store(wired.rt.store.as_ref(), &[], &ClientHistory::default()).await.unwrap();
     assert!(!found.violated().contains(&Invariant::B7), "{found}");
+    whatever_comes_first_makes_true_what_their_rows_say(&wired, histories).await;
+}
+
+/// Of jobs that are held by their rows alone: none takes a step before it is resumed, and it is resumed at once.
+async fn whatever_comes_first_makes_true_what_their_rows_say(wired: &Wired, jobs: [JobId; 6]) {
+    let [signalled, paused, asked, late, resumed, cancelled] = jobs;
+    let kinds = async |job: JobId| {
+        let events = wired.rt.store.history(job, true).await.unwrap().unwrap().events;
+        events.iter().map(|recorded| recorded.event.kind()).collect::<Vec<_>>()
+    };
+    let began = [EventKind::JobCreated, EventKind::PlanGenerated, EventKind::JobPaused];
     let signal = Signal { correlation_key: "k".to_owned(), payload: Json::null(), wait_type: None };
-    // Whatever comes first makes true what its row says, and a paused job takes no step.
-    assert!(matches!(wired.rt.signal(history, signal).await.unwrap(), SignalAnswer::Kept { .. }));
-    assert_eq!(status(&wired, history).await, (JobStatus::Paused, Some(PauseReason::Restored)));
-    let events = wired.rt.store.history(history, true).await.unwrap().unwrap().events;
-    assert_eq!(events.last().unwrap().event.kind(), EventKind::JobPaused);
-    wired.rt.resume(history).await.unwrap();
-    assert_eq!(status(&wired, history).await.0, JobStatus::Pending);
-    let events = wired.rt.store.events(history, 0, 9).await.unwrap();
-    assert_eq!(events.len(), 4, "created, planned, paused, resumed");
-    wired.rt.cancel(unwanted).await.unwrap();
-    assert_eq!(status(&wired, unwanted).await.0, JobStatus::Cancelled);
+    assert!(matches!(wired.rt.signal(signalled, signal).await.unwrap(), SignalAnswer::Kept { .. }));
+    assert_eq!(wired.rt.pause(paused).await.unwrap(), PauseAnswer::Already);
+    // Also what is refused, or only kept as evidence: no such call was made.
+    let (key, permit) = (IdempotencyKey::from_u128(1), 1);
+    let answer = Resolution { happened: None, note: "seen".to_owned(), permit, refused: false, then: Then::Retry };
+    let refused = wired.rt.resolve(asked, key, answer).await;
+    assert!(matches!(refused, Err(OpError::InvocationNotFound { .. })), "{refused:?}");
+    let (outcome, permit_id) = (DepositOutcome::Done(Json::null()), PermitId::from_u128(1));
+    let deposit = Deposit { job: late, key, node: "w".into(), outcome, permit, permit_id };
+    assert_eq!(wired.rt.deposit(&deposit).await.unwrap(), Deposited::Evidence { conflict: true });
+    for job in [signalled, paused, asked, late] {
+        assert_eq!(status(wired, job).await, (JobStatus::Paused, Some(PauseReason::Restored)));
+        assert_eq!(kinds(job).await, began);
+    }
+    for job in [resumed, signalled, paused, asked, late] {
+        assert_eq!(wired.rt.resume(job).await.unwrap(), ResumeAnswer::Now(JobStatus::Pending));
+        assert_eq!(status(wired, job).await, (JobStatus::Pending, None));
+        assert_eq!(kinds(job).await, [&began[..], &[EventKind::JobResumed]].concat());
+    }
+    wired.rt.cancel(cancelled).await.unwrap();
+    assert_eq!(status(wired, cancelled).await.0, JobStatus::Cancelled);
+    assert_eq!(kinds(cancelled).await, [&began[..], &[EventKind::JobCancelled]].concat());
 }
 
 /// What can be held by an event is not held without one.

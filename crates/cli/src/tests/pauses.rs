@@ -100,55 +100,90 @@ async fn a_step_of_a_paused_job_does_not_run() {
 /// In a job that has ended nothing runs, and what it left in doubt is named.
 #[tokio::test]
 async fn a_step_of_a_job_that_has_ended_does_not_run_on() {
-    let mut cancelled = job_with("cancelled", json!({}));
-    let at = |status: &str| json!({ "status": status, "attempt": 1, "started_at": "2026-11-21T09:30:00Z", "finished_at": null });
-    cancelled["steps"] = json!({ "nap": at("waiting"), "pay": at("in_doubt"),
-        "last": { "status": "pending", "attempt": 0, "started_at": null, "finished_at": null } });
+    let at = |status: &str, finished: Value| {
+        let started = "2026-11-21T09:30:00Z";
+        json!({ "status": status, "attempt": 1, "started_at": started, "finished_at": finished })
+    };
+    let mut pay = at("in_doubt", Value::Null);
+    pay["left_in_doubt"] = json!("unresolved");
+    let mut cancelled =
+        job_with("cancelled", json!({ "ended_at": "2026-11-21T09:31:00Z", "updated_at": "2026-11-22T09:31:00Z" }));
+    cancelled["steps"] = json!({
+        "broke": at("failed", json!("2026-11-21T09:30:20Z")), "done": at("completed", json!("2026-11-21T09:30:00.0125Z")),
+        "nap": at("waiting", Value::Null), "pay": pay, "spin": at("running", Value::Null),
+        "last": { "status": "pending", "attempt": 0, "started_at": null, "finished_at": null },
+        "left": { "status": "skipped", "attempt": 0, "started_at": null, "finished_at": "2026-11-21T09:30:20Z" },
+    });
     let url = serve(Router::new().route("/api/jobs/{id}", get(move || async move { cancelled.to_string() }))).await;
     let shown = run(&url, &["show", JOB]).await.stdout;
-    let line = |node: &str| shown.lines().find(|line| line.contains(node)).unwrap().to_owned();
-    assert!(line("nap").contains("– nap") && line("nap").contains("waiting when the job ended"), "{shown}");
-    assert!(line("pay").contains("? pay") && line("pay").contains("still in doubt"), "{shown}");
-    assert!(line("last").contains("not run"), "{shown}");
-    // As long as the job took, whatever the clock says now.
-    let took: std::collections::BTreeSet<_> =
-        ["nap", "pay"].iter().filter_map(|n| line(n).split(" · ").nth(1).map(str::to_owned)).collect();
-    assert_eq!(took.len(), 1, "{shown}");
+    assert!(shown.contains("\n  ended       2026-11-21 09:31:00Z ("), "{shown}");
+    for line in [
+        // Its own time, not its job's.
+        "✓ done 12.5ms",
+        "✗ broke failed · 20.0s",
+        "– left skipped",
+        "– last not run",
+        // As long as the job took, whatever the clock says now.
+        "– nap waiting when the job ended · 1m 00s",
+        "– spin running when the job ended · 1m 00s",
+        "? pay still in doubt · 1m 00s",
+    ] {
+        let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(shown.lines().any(|shown| words(shown) == line), "{line}: {shown}");
+    }
     assert!(shown.contains("a call is still in doubt: it may have happened"), "{shown}");
     assert!(shown.contains("aetheris in-doubt --unresolved"), "{shown}");
 }
 
-/// An answer that is given a day after the end makes nothing longer, and says what became of the call.
-#[tokio::test]
-async fn a_doubt_that_is_answered_after_the_jobs_end_is_told_as_answered() {
+/// A job that has ended with a doubt at its step, and what is known of the call since.
+fn ended_with(status: &str, left: &Value, outcome: &str) -> Router {
     let mut ended =
         job_with("cancelled", json!({ "ended_at": "2026-11-21T09:31:00Z", "updated_at": "2026-11-22T09:31:00Z" }));
-    ended["steps"] = json!({
-        "pay": { "status": "running", "attempt": 2, "started_at": "2026-11-21T09:30:00Z", "finished_at": null } });
-    let mut pay = step("pay", "tool", "running");
+    ended["steps"] = json!({ "pay": {
+        "status": status, "attempt": 2, "left_in_doubt": left, "started_at": "2026-11-21T09:30:00Z", "finished_at": null,
+    } });
+    let mut pay = step("pay", "tool", status);
+    pay["left_in_doubt"] = left.clone();
     pay["started_at"] = json!("2026-11-21T09:30:00Z");
     pay["attempts"] = json!([{ "ended_at": null, "epoch": 1, "error": null, "number": 1, "started_at": "2026-11-21T09:30:00Z" },
         { "ended_at": null, "epoch": 2, "error": null, "number": 2, "started_at": "2026-11-21T09:30:30Z" }]);
-    pay["doubts"] = json!([{ "at": "2026-11-21T09:30:40Z", "note": "found in the log", "outcome": "happened", "permit": 1,
-        "reason": "timeout", "resolved_at": "2026-11-22T09:31:00Z", "resolved_by": "operator" }]);
+    pay["doubts"] = json!([{ "at": "2026-11-21T09:30:40Z", "note": "found in the log", "outcome": outcome, "permit": 1,
+        "reason": "timeout", "resolved_at": "2026-11-22T09:31:00Z",
+        "resolved_by": if outcome == "unresolved" { "policy" } else { "operator" } }]);
     let mut traced = trace(vec![pay]);
     traced["status"] = json!("cancelled");
     traced["ended_at"] = json!("2026-11-21T09:31:00Z");
-    let routes = Router::new()
+    Router::new()
         .route("/api/jobs/{id}", get(move || async move { ended.to_string() }))
-        .route("/api/jobs/{id}/trace", get(move || async move { traced.to_string() }));
-    let url = serve(routes).await;
-    let shown = run(&url, &["show", JOB]).await.stdout;
-    let line = shown.lines().find(|line| line.contains("✓ pay")).unwrap_or_default();
-    assert!(line.contains("in doubt when the job ended, later answered: happened · 1m 00s"), "{shown}");
-    assert!(!shown.contains("still in doubt"), "{shown}");
-    let told = run(&url, &["trace", JOB]).await.stdout;
-    for line in [
-        "later answered: happened  1m 00s",
-        "try 1 in claim 1  1m 00s",
-        "try 2 in claim 2  30.0s",
-        "(found in the log)",
+        .route("/api/jobs/{id}/trace", get(move || async move { traced.to_string() }))
+}
+
+/// An answer that is given a day after the end makes nothing longer, and says what became of the call. What the doubts
+/// tell, and when, decides nothing here: what the end has left in doubt does.
+#[tokio::test]
+async fn a_doubt_that_is_answered_after_the_jobs_end_is_told_as_answered() {
+    for (status, left, outcome, sign, words) in [
+        ("in_doubt", json!("happened"), "happened", "✓", "happened, answered after the end"),
+        ("in_doubt", json!("did_not_happen"), "did_not_happen", "–", "did not happen, answered after the end"),
+        ("failed", json!("happened"), "happened", "✓", "happened, answered after the end"),
+        ("failed", json!("did_not_happen"), "did_not_happen", "–", "did not happen, answered after the end"),
+        ("failed", json!("unresolved"), "unresolved", "✗", "failed, still in doubt"),
+        ("in_doubt", json!("unresolved"), "unresolved", "?", "still in doubt"),
+        ("failed", Value::Null, "did_not_happen", "✗", "failed"),
+        ("running", Value::Null, "did_not_happen", "–", "running when the job ended"),
     ] {
-        assert!(told.contains(line), "{line}: {told}");
+        let url = serve(ended_with(status, &left, outcome)).await;
+        let shown = run(&url, &["show", JOB]).await.stdout;
+        assert!(shown.contains(&format!("\n  {sign} pay  tool  {words} · 1m 00s · try 2\n")), "{shown}");
+        let told = run(&url, &["trace", JOB]).await.stdout;
+        for line in [
+            format!("\n{sign} pay  tool  {words}  1m 00s\n"),
+            "try 1 in claim 1  1m 00s".to_owned(),
+            "try 2 in claim 2  30.0s".to_owned(),
+            format!("→ {} by ", outcome.replace('_', " ")),
+            "(found in the log)".to_owned(),
+        ] {
+            assert!(told.contains(&line), "{line}: {told}");
+        }
     }
 }

@@ -7,7 +7,7 @@ use aetheris_core::time::Timestamp;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::samples::{JOB, KEY, job, job_with, step, trace, waiting};
+use super::samples::{JOB, KEY, job, job_with, step, trace, unresolved, waiting};
 use crate::render::jobs::Beside;
 use crate::render::{self, Now, Style, Values};
 
@@ -51,11 +51,34 @@ approval waits for a person: a refund of 20 EUR
 #[test]
 fn the_page_of_a_job_that_failed() {
     let error = json!({ "code": "in_doubt_unresolved", "message": "nobody knows", "node_id": "pay" });
-    let view = typed::<JobView>(&job_with("failed", json!({ "error": error, "steps": null, "message": null })));
+    let pay = json!({
+        "status": "failed", "attempt": 1, "left_in_doubt": "unresolved", "started_at": "2026-11-21T09:30:00Z",
+        "finished_at": "2026-11-21T09:30:40Z",
+    });
+    let ended = json!({ "ended_at": "2026-11-21T09:30:50Z", "error": error, "steps": { "pay": pay } });
+    let view = typed::<JobView>(&job_with("failed", ended));
     let page = render::jobs::page(&view, &Beside::default(), "aetheris", Style::default(), now());
-    let end = "\nfailed at pay: in_doubt_unresolved\n  nobody knows\n\
-               a call is still in doubt: it may have happened\n  see: aetheris in-doubt --unresolved\n";
-    assert!(page.ends_with(end), "{page}");
+    let expected = format!(
+        "{JOB}  failed
+  agent       refund version 1
+  created     2026-11-21 09:30:00Z (1m ago)
+  ended       2026-11-21 09:30:50Z (10s ago)
+  updated     2026-11-21 09:30:01Z (59s ago)
+  usage       1 tool call, 0 tokens
+  message     {{
+                \"order_id\": \"A-1\"
+              }}
+
+Steps
+  ✗ pay    failed, still in doubt · 40.0s
+
+failed at pay: in_doubt_unresolved
+  nobody knows
+a call is still in doubt: it may have happened
+  see: aetheris in-doubt --unresolved
+"
+    );
+    assert_eq!(page, expected);
 }
 
 #[test]
@@ -162,6 +185,32 @@ fn the_list_of_doubts_says_how_to_resolve_one() {
     for line in [format!("pay: aetheris in-doubt resolve {JOB} {KEY} "), "mail: aetheris in-doubt resolve".to_owned()] {
         assert!(text.contains(&format!("\n  {line}")), "{text}");
     }
+}
+
+/// However many are listed before it: only what is open is to be answered.
+#[test]
+fn only_open_calls_have_their_commands_written() {
+    let call = |number: u32, answer: Option<&str>| {
+        let mut call = unresolved();
+        call["invocation"] = json!(format!("key_01JD{number:022}"));
+        call["answer"] = json!(answer);
+        typed::<InDoubtView>(&call)
+    };
+    let list = |calls: &[InDoubtView]| render::waits::in_doubt(calls, "aetheris", Style::default(), now());
+    let commands = |text: &str| text.lines().filter(|line| line.contains("in-doubt resolve")).count();
+    let answers = ["happened", "did_not_happen"].into_iter().cycle();
+    let mut calls: Vec<InDoubtView> =
+        (10..21).zip(answers).map(|(number, answer)| call(number, Some(answer))).collect();
+    let text = list(&calls);
+    assert_eq!((text.matches("answered: happened").count(), text.matches("answered: did not happen").count()), (6, 5));
+    assert!(commands(&text) == 0 && !text.contains("Find out") && !text.contains("followed by"), "{text}");
+    calls.push(call(9, None));
+    let text = list(&calls);
+    assert!(text.contains(&format!("\n  aetheris in-doubt resolve {JOB} {KEY} --permit 1\n")), "{text}");
+    assert!(commands(&text) == 1 && !text.contains("The others"), "{text}");
+    // Of very many open ones not each is written out, and that is said.
+    let open: Vec<InDoubtView> = (10..21).map(|number| call(number, None)).collect();
+    assert!(commands(&list(&open)) == 10 && list(&open).contains("The others"), "{}", list(&open));
 }
 
 #[test]

@@ -62,6 +62,11 @@ fn init_refuses_the_configurations_name() {
     let (code, said) = init(&["second", "agents"]);
     assert!(code == Some(0) && said.contains("made second.yaml; kept the existing aetheris.yaml"), "{said}");
     assert!(said.contains("aetheris agent put second.yaml"), "{said}");
+    assert!(said.contains("where aetheris.yaml says another server.listen"), "{said}");
+    std::fs::create_dir_all(folder.0.join("odd/aetheris.yaml")).unwrap();
+    let (code, said) = init(&["third", "odd"]);
+    assert!(code == Some(4) && said.contains("aetheris.yaml exists and is no file: nothing was written"), "{said}");
+    assert!(!folder.0.join("odd/third.yaml").exists());
 }
 
 /// A slip of the fingers does not use up the approval.

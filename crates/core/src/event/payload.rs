@@ -302,6 +302,21 @@ pub enum DoubtOutcome {
     Unresolved,
 }
 
+impl DoubtOutcome {
+    /// Every one.
+    pub const ALL: [Self; 3] = [Self::Happened, Self::DidNotHappen, Self::Unresolved];
+
+    /// Its name.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Happened => "happened",
+            Self::DidNotHappen => "did_not_happen",
+            Self::Unresolved => "unresolved",
+        }
+    }
+}
+
 /// Who answered a doubt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -317,6 +332,20 @@ pub enum Resolver {
 }
 
 impl Resolver {
+    /// Every one.
+    pub const ALL: [Self; 4] = [Self::LateDeposit, Self::Reconcile, Self::Operator, Self::Policy];
+
+    /// Its name.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::LateDeposit => "late_deposit",
+            Self::Reconcile => "reconcile",
+            Self::Operator => "operator",
+            Self::Policy => "policy",
+        }
+    }
+
     /// Where a result that it brings comes from.
     #[must_use]
     pub const fn source(self) -> Source {

@@ -418,6 +418,7 @@ impl JobState {
         };
         step.doubt = None;
         step.invocation = Some(Invocation {
+            answered_late: None,
             class: e.effect,
             deadline: Timestamp::default(),
             input,
@@ -489,23 +490,31 @@ impl JobState {
         Ok(())
     }
 
-    /// An answer about a call that the job's end left unresolved is kept with it; the job does nothing more.
-    fn keeps_answer(&mut self, e: &event::InDoubtResolved) -> bool {
-        let ended = self.status.is_terminal() && e.by == event::Resolver::Operator;
-        let invocation = self.steps.get_mut(&e.node).and_then(|step| step.invocation.as_mut());
-        let left = |i: &&mut Invocation| {
-            i.permit == e.permit && i.is_left_unresolved() && e.outcome != DoubtOutcome::Unresolved
+    /// An answer about a call that the job's end left in doubt is kept with it: the job does nothing more, and its step
+    /// stays as the end has left it. The call's own success takes a "did not happen" back.
+    fn answered_late(&mut self, e: &event::InDoubtResolved) -> Result<(), Illegal> {
+        let status = self.step_status(&e.node);
+        let invocation = self.invocation_of(&e.node)?;
+        let open = match e.by {
+            event::Resolver::Operator => invocation.is_doubted(status) || invocation.is_left_unresolved(),
+            event::Resolver::LateDeposit => {
+                let denied = invocation.phase == InvocationPhase::Resolved(DoubtOutcome::DidNotHappen);
+                invocation.is_doubted(status)
+                    || (denied && !status.is_terminal() && e.outcome == DoubtOutcome::Happened)
+            }
+            event::Resolver::Policy | event::Resolver::Reconcile => false,
         };
-        let Some(invocation) = invocation.filter(left).filter(|_| ended) else {
-            return false;
-        };
+        if invocation.permit != e.permit || !open || e.outcome == DoubtOutcome::Unresolved {
+            return Err(Illegal::Contradiction(format!("permit {} of node `{}` is not in doubt", e.permit, e.node)));
+        }
         invocation.phase = InvocationPhase::Resolved(e.outcome);
-        true
+        invocation.answered_late = Some(e.outcome);
+        Ok(())
     }
 
     fn doubt_resolved(&mut self, e: &event::InDoubtResolved) -> Result<(), Illegal> {
-        if self.keeps_answer(e) {
-            return Ok(());
+        if self.status.is_terminal() {
+            return self.answered_late(e);
         }
         let status = self.step_status(&e.node);
         let invocation = self.invocation_of(&e.node)?;

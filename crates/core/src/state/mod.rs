@@ -56,6 +56,9 @@ pub enum InvocationPhase {
 /// A ledger step's invocation, as its events tell it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Invocation {
+    /// What was said of it after the job's end had left it in doubt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answered_late: Option<DoubtOutcome>,
     /// What repeating the call would do.
     pub class: EffectClass,
     /// After this the permit's call can no longer arrive.
@@ -112,6 +115,12 @@ impl Invocation {
         )
     }
 
+    /// Whether its doubt is open, in a step that has this status.
+    #[must_use]
+    pub const fn is_doubted(&self, step: StepStatus) -> bool {
+        matches!((self.phase, step), (InvocationPhase::Started, StepStatus::InDoubt))
+    }
+
     /// Whether the call may have left, must not be repeated, and nothing else is recorded of it: no try may
     /// follow before its outcome or its doubt.
     #[must_use]
@@ -165,6 +174,15 @@ pub struct StepState {
 }
 
 impl StepState {
+    /// What is known of its call, where the end of its job, which is so, left that in doubt: `Unresolved` until somebody
+    /// has said more.
+    #[must_use]
+    pub fn left_in_doubt(&self, job: JobStatus) -> Option<DoubtOutcome> {
+        let invocation = self.invocation.as_ref().filter(|_| job.is_terminal())?;
+        let open = invocation.is_doubted(self.status) || invocation.is_left_unresolved();
+        invocation.answered_late.or(open.then_some(DoubtOutcome::Unresolved))
+    }
+
     /// Whether "did not happen" was said of the current permit.
     #[must_use]
     pub fn is_disproved(&self) -> bool {
@@ -307,6 +325,9 @@ pub struct JobState {
     pub created_at: Timestamp,
     /// Why its end, or a pause, was asked for while a worker holds it.
     pub end_requested: Option<EndCause>,
+    /// When it ended. What is recorded later, as the answer to a doubt that it left, does not change that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_at: Option<Timestamp>,
     /// How it ended.
     pub ending: Option<Ending>,
     /// The last claim.
@@ -361,6 +382,7 @@ impl JobState {
             blocked: None,
             created_at: Timestamp::default(),
             end_requested: None,
+            ended_at: None,
             ending: None,
             fence: Fence::default(),
             id,
@@ -398,7 +420,7 @@ impl JobState {
 
     /// The version of the form in which a state is kept as a checkpoint. Raise it with every change of that form: a
     /// checkpoint of another version is not read, and its job is folded from the first event.
-    pub const VERSION: u16 = 1;
+    pub const VERSION: u16 = 2;
 
     /// The hash of the canonical form of this state.
     #[must_use]

@@ -11,6 +11,7 @@ impl JobState {
         self.last_at = at;
         match event {
             Event::JobCreated(_) => self.created_at = at,
+            Event::JobCompleted(_) | Event::JobFailed(_) | Event::JobCancelled(_) => self.ended_at = Some(at),
             Event::JobRequeued(_) => self.not_before = self.not_before_delay.map(|delay| at.after(delay)),
             Event::JobWaiting(_) => {
                 if let Some(blocked) = &mut self.blocked {
@@ -54,9 +55,6 @@ impl JobState {
             | Event::WaitCompleted(_)
             | Event::SignalRefused(_)
             | Event::JobCancelRequested(_)
-            | Event::JobCompleted(_)
-            | Event::JobFailed(_)
-            | Event::JobCancelled(_)
             | Event::JobPauseRequested(_)
             | Event::JobResumed(_)
             | Event::ToolInvocationFinished(_)

@@ -24,14 +24,14 @@ pub(crate) use timer::deadline_exceeded;
 
 use std::collections::BTreeMap;
 
-use aetheris_core::event::{DoubtOutcome, EndCause, Failure, InvocationOutcome, JobFailed, StepInDoubt};
+use aetheris_core::event::{EndCause, Failure, InvocationOutcome, JobFailed, StepInDoubt};
 use aetheris_core::id::{EventId, IdempotencyKey, JobId};
 use aetheris_core::job::JobStatus;
 use aetheris_core::lease::Guard;
 use aetheris_core::ledger::{LedgerRow, LedgerStatus, LedgerTrigger, Settle};
 use aetheris_core::limits;
 use aetheris_core::recovery::{self, Told};
-use aetheris_core::state::{Illegal, Invocation, InvocationPhase, JobState};
+use aetheris_core::state::{Illegal, Invocation, InvocationPhase, JobState, StepState};
 use aetheris_store::{Committed, JobRow, LedgerWrite, Purpose, Refusal};
 
 use crate::Runtime;
@@ -195,13 +195,6 @@ fn open_calls(state: &JobState) -> Vec<(aetheris_core::id::NodeId, u32)> {
 }
 
 /// Whether a step's doubt is open.
-pub(crate) fn is_open_doubt(step: &aetheris_core::state::StepState) -> bool {
-    let open = |phase: InvocationPhase| match phase {
-        InvocationPhase::Started => true,
-        InvocationPhase::Finished(_)
-        | InvocationPhase::Resolved(DoubtOutcome::Happened | DoubtOutcome::DidNotHappen | DoubtOutcome::Unresolved) => {
-            false
-        }
-    };
-    step.status == aetheris_core::step::StepStatus::InDoubt && step.invocation.as_ref().is_some_and(|i| open(i.phase))
+pub(crate) fn is_open_doubt(step: &StepState) -> bool {
+    step.invocation.as_ref().is_some_and(|invocation| invocation.is_doubted(step.status))
 }

@@ -22,10 +22,9 @@ use crate::in_flight::IN_FLIGHT_LOOK;
 use crate::load::Loaded;
 
 /// What follows a call that did not happen.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Then {
     /// One more try, whatever the retry policy has left; the budget is asked before it calls.
-    #[default]
     Retry,
     /// The step fails.
     Fail,
@@ -93,7 +92,8 @@ impl Runtime {
         }
     }
 
-    /// Whether a person has given the same answer about the same permit before.
+    /// Whether a person has given the same answer about the same permit before: what follows it and how it is known
+    /// included.
     async fn was_answered(&self, job: JobId, key: IdempotencyKey, given: &Resolution) -> Result<bool, OpError> {
         let history = self.store.history(job, true).await?.ok_or(OpError::JobNotFound(job))?;
         let mut nodes = history.events.iter().filter_map(|recorded| match &recorded.event {
@@ -101,18 +101,30 @@ impl Runtime {
             _ => None,
         });
         let Some(node) = nodes.next() else { return Ok(false) };
-        let mut answers = history.events.iter().rev().filter_map(|recorded| match &recorded.event {
-            Event::InDoubtResolved(answer) if answer.node == *node && answer.by == Resolver::Operator => Some(answer),
-            _ => None,
-        });
-        let Some(said) = answers.find(|answer| answer.permit == given.permit) else {
+        let mut answers =
+            history.events.iter().enumerate().rev().filter_map(|(place, recorded)| match &recorded.event {
+                Event::InDoubtResolved(answer) if answer.node == *node && answer.by == Resolver::Operator => {
+                    Some((place, answer))
+                }
+                _ => None,
+            });
+        let Some((place, said)) = answers.find(|(_, answer)| answer.permit == given.permit) else {
             return Ok(false);
         };
         let effect = history.effects.iter().find(|effect| effect.key == key && effect.permit == said.permit);
         let recorded = said.result.as_ref().or(effect.map(|effect| &effect.result));
+        // An answer ends its try in the same commit; about a job that has ended it is kept, and nothing follows.
+        let then = history.events.get(place + 1).and_then(|next| match &next.event {
+            Event::NodeRetryScheduled(next) if next.node == *node => Some(Then::Retry),
+            Event::NodeFinished(next) if next.node == *node => Some(Then::Fail),
+            _ => None,
+        });
+        let refused = said.grounds == Some(Grounds::OperatorRefused);
         Ok(match (said.outcome, &given.happened) {
             (DoubtOutcome::Happened, Some(result)) => recorded.is_some_and(|known| known.hash() == result.hash()),
-            (DoubtOutcome::DidNotHappen, None) => true,
+            (DoubtOutcome::DidNotHappen, None) => {
+                then.is_none_or(|then| then == given.then) && refused == given.refused
+            }
             (DoubtOutcome::Happened, None) | (DoubtOutcome::DidNotHappen, Some(_)) | (DoubtOutcome::Unresolved, _) => {
                 false
             }

@@ -41,6 +41,7 @@ mod tests {
         names.nodes.insert("n".into(), large());
         let outputs = of(&state, &[], &names) - none - message;
         let call = Invocation {
+            answered_late: None,
             class: EffectClass::AtMostOnce,
             deadline: Timestamp::default(),
             input: large(),

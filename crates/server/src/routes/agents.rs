@@ -61,7 +61,7 @@ pub(super) async fn get(State(app): State<Shared>, AgentPath(name): AgentPath, p
         Common, TooLarge, BadAgent))]
 pub(super) async fn put(State(app): State<Shared>, AgentPath(name): AgentPath, params: Params, body: Whole) -> Answer {
     params.finish()?;
-    let file = body.into_bytes();
+    let (file, room) = body.into_parts();
     if file.len() > limits::AGENT_FILE_BYTES_MAX {
         let bound = limits::AGENT_FILE_BYTES_MAX;
         let message = format!("the file is larger than the {bound} bytes that are accepted");
@@ -73,7 +73,7 @@ pub(super) async fn put(State(app): State<Shared>, AgentPath(name): AgentPath, p
     // Reading a large file takes a while; other requests go on meanwhile.
     let read = tokio::task::spawn_blocking(move || {
         // Also when nobody waits for the answer any more.
-        let _place = place;
+        let _held = (place, room);
         (aetheris_agentfile::parse(&source), source)
     });
     let (agent, source) = read.await.map_err(|_| Failure::new(ErrorCode::Internal, "the file cannot be read"))?;

@@ -77,7 +77,7 @@ pub(super) async fn get(State(app): State<Shared>, JobPath(job): JobPath, mut pa
     let steps = outlined.state().steps.len() * STEP_BYTES;
     let bytes = outlined.message().text().len() + result.text().len() + steps;
     let make = move || {
-        let view = view::job(&outlined.row, outlined.state(), plan.as_deref(), outlined.ended_at());
+        let view = view::job(&outlined.row, outlined.state(), plan.as_deref());
         answer::encoded(&Shown { message: outlined.message(), result: &result, view: &view })
     };
     slot.made(bytes, make).await

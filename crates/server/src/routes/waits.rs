@@ -13,7 +13,7 @@ use aetheris_core::ledger::{LedgerRow, PermitNumber};
 use aetheris_core::limits;
 use aetheris_core::plan::{CompiledPlan, DoubtPolicy, WaitType};
 use aetheris_core::time::{Reading, Span, Timestamp};
-use aetheris_store::told::Told;
+use aetheris_store::repeats::Repeats;
 use aetheris_store::{DoubtCursor, DoubtFilter, DoubtRow, JobFilter, WaitRow};
 use axum::extract::State;
 
@@ -162,8 +162,8 @@ impl FromStr for Place {
     }
 }
 
-/// Plans that this process told of lately.
-static TOLD: Told = Told::new();
+/// What this process logged lately.
+static LOGGED: Repeats = Repeats::new();
 
 /// The plan of a job. Where it cannot be read, what is told without it is told: one of them keeps no other from being
 /// listed.
@@ -172,8 +172,8 @@ async fn plan_of(app: &App, hash: Option<Hash>) -> Result<Option<Arc<CompiledPla
     match app.runtime().plans.get(app.store(), hash).await {
         Ok(plan) => Ok(Some(plan)),
         Err(error) if error.is_corrupt() => {
-            if TOLD.is_new(hash.to_string(), tokio::time::Instant::now().into_std()) {
-                tracing::warn!(plan = %hash, %error, "a plan cannot be read, and what is listed is told without it");
+            if LOGGED.is_new(hash.to_string(), tokio::time::Instant::now().into_std()) {
+                tracing::warn!(plan = %hash, %error, "a plan cannot be read, and its waits are listed without their schemas");
             }
             Ok(None)
         }

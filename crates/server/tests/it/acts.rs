@@ -1,4 +1,5 @@
 use aetheris_core::time::Span;
+use serde_json::Value;
 
 use crate::bed::Bed;
 
@@ -104,10 +105,44 @@ async fn did_not_happen_is_accepted_after_the_deadline_only() {
         reply.is(202),
         &serde_json::json!({"invocation": key, "outcome": "did_not_happen", "status": "pending"})
     );
-    // The same answer again changes nothing; another one contradicts it.
+    // The same answer again changes nothing; another one contradicts it, also where only what follows is another.
     assert_eq!(bed.call("POST", &path, no).await.is(200)["outcome"], "did_not_happen");
+    let retry = r#"{"outcome": "did_not_happen", "note": "again", "permit": 1, "then": "retry"}"#;
+    bed.call("POST", &path, retry).await.is(200);
+    let fail = r#"{"outcome": "did_not_happen", "note": "looked", "permit": 1, "then": "fail"}"#;
+    bed.call("POST", &path, fail).await.problem(409, "state_conflict");
+    let refused = r#"{"outcome": "did_not_happen", "note": "looked", "permit": 1, "refused": true}"#;
+    bed.call("POST", &path, refused).await.problem(409, "state_conflict");
     let yes = r#"{"outcome": "happened", "note": "seen", "permit": 1}"#;
     bed.call("POST", &path, yes).await.problem(409, "state_conflict");
+}
+
+/// How long a machine was off, its clock does not know: after each start it runs the whole lifetime from the first time
+/// that somebody asks, whoever asks again.
+#[tokio::test]
+async fn did_not_happen_is_accepted_when_a_new_boot_has_run_the_whole_lifetime() {
+    for (ended, status) in [(false, "pending"), (true, "cancelled")] {
+        let bed = Bed::with_agents().await;
+        let (job, key) = bed.doubted().await;
+        if ended {
+            bed.call("POST", &format!("/api/jobs/{job}/cancel"), "").await.is(202);
+        }
+        let path = format!("/api/jobs/{job}/in-doubt/{key}");
+        let no = r#"{"outcome": "did_not_happen", "note": "looked", "permit": 1}"#;
+        for hour in ["2026-11-21T10", "2026-11-21T11"] {
+            bed.clock.reboot();
+            bed.clock.set_wall(format!("{hour}:00:00Z").parse().unwrap());
+            for passes in [0, 60, 59] {
+                bed.clock.advance(Span::from_secs(passes));
+                let early = bed.call("POST", &path, no).await;
+                early.problem(409, "too_early");
+                let from = early.body["accepted_from"].as_str().unwrap();
+                assert!(from.starts_with(&format!("{hour}:02:00")), "{from}");
+            }
+        }
+        bed.clock.advance(Span::from_secs(1));
+        assert_eq!(bed.call("POST", &path, no).await.is(202)["status"], status);
+    }
 }
 
 #[tokio::test]
@@ -125,6 +160,9 @@ async fn that_the_other_side_refuses_the_call_is_accepted_at_once() {
     }
     let refused = r#"{"outcome": "did_not_happen", "note": "seen", "permit": 1, "refused": true, "then": "fail"}"#;
     assert_eq!(bed.call("POST", &path, refused).await.is(202)["status"], "pending");
+    bed.call("POST", &path, refused).await.is(200);
+    let retry = r#"{"outcome": "did_not_happen", "note": "seen", "permit": 1, "refused": true, "then": "retry"}"#;
+    bed.call("POST", &path, retry).await.problem(409, "state_conflict");
     let steps = bed.get(&format!("/api/jobs/{job}")).await;
     assert_eq!(steps.is(200)["steps"]["send"]["status"], "failed");
     let verify = bed.get(&format!("/api/jobs/{job}/verify")).await;
@@ -153,6 +191,43 @@ async fn what_a_jobs_end_leaves_unresolved_is_listed_and_answered() {
     bed.get("/api/in-doubt?unresolved=x").await.problem(400, "invalid_request");
     bed.get("/api/in-doubt?unresolved=").await.problem(400, "invalid_request");
     bed.get("/api/in-doubt?job=").await.problem(400, "invalid_request");
+}
+
+/// Everything that tells of the job says the same: it ended when it ended, what it left in doubt was answered since, and
+/// nothing of it runs.
+#[tokio::test]
+async fn an_answer_of_the_next_day_neither_moves_the_end_nor_starts_anything() {
+    for (answer, outcome) in [
+        (r#"{"outcome": "happened", "note": "seen", "permit": 1, "result": 1}"#, "happened"),
+        (r#"{"outcome": "did_not_happen", "note": "seen", "permit": 1}"#, "did_not_happen"),
+    ] {
+        let bed = Bed::with_agents().await;
+        let (job, key) = bed.doubted().await;
+        let [view, trace, why] = ["", "/trace", "/why"].map(|what| format!("/api/jobs/{job}{what}"));
+        let open = bed.get(&view).await;
+        assert_eq!(
+            (&open.is(200)["ended_at"], &open.body["steps"]["send"]["left_in_doubt"]),
+            (&Value::Null, &Value::Null)
+        );
+        assert_eq!(bed.get(&trace).await.is(200)["ended_at"], Value::Null);
+        bed.call("POST", &format!("/api/jobs/{job}/cancel"), "").await.is(202);
+        let told = async || {
+            let (view, trace, why) = (bed.get(&view).await, bed.get(&trace).await, bed.get(&why).await);
+            let step = view.is(200)["steps"]["send"].clone();
+            assert_eq!(trace.is(200)["ended_at"], view.body["ended_at"]);
+            assert_eq!(why.is(200)[0]["since"], view.body["ended_at"]);
+            assert_eq!(trace.body["steps"][0]["left_in_doubt"], step["left_in_doubt"]);
+            assert_eq!((&step["status"], &trace.body["steps"][0]["status"]), (&"in_doubt".into(), &"in_doubt".into()));
+            (view.body["ended_at"].clone(), step["left_in_doubt"].clone())
+        };
+        let (ended, left) = told().await;
+        assert!(ended.is_string() && left == "unresolved", "{ended} {left}");
+        bed.clock.advance(Span::from_secs(24 * 3_600));
+        bed.call("POST", &format!("/api/jobs/{job}/in-doubt/{key}"), answer).await.is(202);
+        assert_eq!(told().await, (ended, outcome.into()));
+        let verify = bed.get(&format!("/api/jobs/{job}/verify")).await;
+        assert_eq!(verify.is(200)["valid"], true, "{}", verify.text);
+    }
 }
 
 #[tokio::test]

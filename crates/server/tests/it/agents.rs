@@ -1,8 +1,14 @@
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
+use aetheris_core::limits;
+use aetheris_core::time::Span;
 use aetheris_server::AgentProblem;
 use aetheris_store::memory::MemoryStore;
 use aetheris_store::system::ManualClock;
+use axum::body::Body;
+use axum::http::Request;
+use futures_util::FutureExt;
 
 use crate::bed::{APPROVE, Bed};
 
@@ -70,4 +76,55 @@ async fn the_form_of_agent_files_is_published() {
     let bed = Bed::new();
     let reply = bed.get("/api/schema/agent").await;
     assert_eq!(reply.is(200)["properties"]["agent"]["type"], "string");
+}
+
+/// Lets so much time pass, and everybody see it.
+async fn pass(time: Duration) {
+    tokio::time::advance(time).await;
+    for _ in 0..16 {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Whoever asks again and again and never waits for the answer would have any number of files read at once.
+#[test]
+fn a_file_that_is_being_read_keeps_its_place_when_its_client_is_gone() {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let runtime = builder.enable_time().start_paused(true).max_blocking_threads(1).build().unwrap();
+    runtime.block_on(async {
+        let bed = Bed::new();
+        let put = || bed.call("PUT", "/api/agents/approve", APPROVE);
+        let refused = async |file: String, patience: Span| {
+            tokio::select! {
+                biased;
+                refused = bed.call("PUT", "/api/agents/approve", file) => refused,
+                () = pass(patience.to_std() + Duration::from_secs(1)) => panic!("it was given a place"),
+            }
+        };
+        // The one thread that could read them is busy.
+        let (release, released) = mpsc::channel();
+        let busy = tokio::task::spawn_blocking(move || released.recv());
+        for _ in 0..limits::AGENT_FILES_AT_ONCE {
+            let request = Request::put("/api/agents/approve").body(Body::from(APPROVE)).unwrap();
+            assert!(bed.raw(request).now_or_never().is_none(), "nothing can be read yet");
+        }
+        for _ in 0..2 {
+            let refused = refused(APPROVE.to_owned(), limits::ANSWER_PATIENCE).await;
+            assert!(refused.problem(503, "overloaded").contains("agent files"), "{}", refused.text);
+        }
+        bed.get("/api/agents").await.is(200);
+        // Files that wait for a place count like every body that is held.
+        let large = format!("{APPROVE}# {}", "x".repeat(limits::AGENT_FILE_BYTES_MAX - APPROVE.len() - 2));
+        let put_large = || bed.raw(Request::put("/api/agents/approve").body(Body::from(large.clone())).unwrap());
+        let most = limits::BODIES_BYTES_MAX / (large.len() - limits::BODY_BYTES_FREE);
+        let mut waiting: Vec<_> = (0..most).map(|_| Box::pin(put_large())).collect();
+        assert!(waiting.iter_mut().all(|request| request.now_or_never().is_none()));
+        let refused = refused(large.clone(), limits::BODY_ROOM_PATIENCE).await;
+        assert!(refused.problem(503, "overloaded").contains("large bodies"), "{}", refused.text);
+        drop(waiting);
+        release.send(()).unwrap();
+        busy.await.unwrap().unwrap();
+        // What was read for nobody was not put, and its places are free again.
+        put().await.is(201);
+    });
 }

@@ -110,7 +110,19 @@ async fn jobs_are_found_by_what_they_are() {
     assert_eq!(count("agent=pay").await, 1);
     assert_eq!(count("status=pending").await, 2);
     assert_eq!(count("status=pending,cancelled").await, 3);
-    assert_eq!(count("status=completed&status=cancelled").await, 1);
+    // Each that is named counts, in whatever order and however they are named.
+    for (query, jobs) in [
+        ("status=completed&status=cancelled", 1),
+        ("status=cancelled&status=completed", 1),
+        ("status=pending&status=cancelled", 3),
+        ("status=cancelled&status=pending", 3),
+        ("status=cancelled&agent=approve&status=pending", 2),
+        ("status=cancelled,completed&status=failed,running&status=paused", 1),
+        ("status=cancelled&status=", 1),
+        ("status=&status=cancelled", 1),
+    ] {
+        assert_eq!(count(query).await, jobs, "{query}");
+    }
     assert_eq!(count("session_id=s%201").await, 1);
     assert_eq!(count("label=team:a:b").await, 1);
     assert_eq!(count("label=team%3Da:b").await, 1);
@@ -118,7 +130,9 @@ async fn jobs_are_found_by_what_they_are() {
     assert_eq!(count("label=n:3").await, 0);
     let wrong = bed.get("/api/jobs?status=asleep").await;
     assert!(wrong.problem(400, "invalid_request").contains("pending, running"));
-    for query in ["label=team", "label=:x", "state=pending"] {
+    for query in
+        ["label=team", "label=:x", "state=pending", "status=asleep&status=pending", "status=pending&status=asleep"]
+    {
         bed.get(&format!("/api/jobs?{query}")).await.problem(400, "invalid_request");
     }
 }

@@ -135,12 +135,15 @@ async fn a_payload_that_does_not_fit_uses_up_nothing() {
 async fn a_message_that_does_not_fit_makes_no_job() {
     let bed = Bed::with_agents().await;
     bed.call("PUT", "/api/agents/strict", STRICT).await.is(201);
-    let send = async |key: &str, body: &'static str| {
-        bed.call_with("POST", "/api/agents/strict/message", &[("Idempotency-Key", key)], body).await
-    };
+    let path = "/api/agents/strict/message";
+    let send =
+        async |key: &str, body: &'static str| bed.call_with("POST", path, &[("Idempotency-Key", key)], body).await;
     for body in [r#"{"message": {}}"#, r#"{"message": {"order": "7"}}"#, r#"{"message": null}"#] {
-        let reply = send("k", body).await;
-        assert!(reply.problem(400, "invalid_payload").contains("the message does not fit the schema"));
+        for reply in [send("k", body).await, bed.call("POST", path, body).await] {
+            assert!(reply.problem(400, "invalid_payload").contains("the message does not fit the schema"));
+            let errors = reply.body["errors"].as_array().unwrap();
+            assert!(!errors.is_empty() && errors.iter().all(|error| error["code"] == "does_not_fit"), "{errors:?}");
+        }
     }
     assert_eq!(bed.get("/api/jobs").await.body["jobs"].as_array().unwrap().len(), 0);
     // Refused, a key is not used up; accepted, it is asked before the schema.
@@ -150,6 +153,9 @@ async fn a_message_that_does_not_fit_makes_no_job() {
     assert_eq!(send("k", r#"{"message": {"order": 7}}"#).await.is(200)["job_id"], first["job_id"]);
     send("k", r#"{"message": {"order": "9"}}"#).await.problem(409, "idempotency_conflict");
     send("l", r#"{"message": {"order": 7}}"#).await.problem(400, "invalid_payload");
+    bed.call("POST", path, r#"{"message": {"order": 7}}"#).await.problem(400, "invalid_payload");
+    assert_eq!(bed.get("/api/jobs").await.body["jobs"].as_array().unwrap().len(), 1);
+    bed.call("POST", path, r#"{"message": {"order": 8}}"#).await.is(202);
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! Calls of unknown outcome: never sent again without proof or a person.
 
 use aetheris_core::event::Source;
+use aetheris_core::id::JobId;
 use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
 use aetheris_core::ledger::LedgerStatus;
@@ -19,7 +20,7 @@ pub(crate) fn agent(policies: &str) -> String {
     )
 }
 
-pub(crate) async fn in_doubt(policies: &str) -> (World, crate::world::Process, aetheris_core::id::JobId) {
+pub(crate) async fn in_doubt(policies: &str) -> (World, crate::world::Process, JobId) {
     let world = World::new();
     world.put(&agent(policies)).await;
     world.tools.next("pay", [Act::Say(unknown("connection reset"))]);
@@ -70,6 +71,15 @@ async fn a_person_says_that_it_did_not_happen_and_only_then_it_is_called_again()
     assert!(matches!(world.rt.resolve(job, key, other).await, Err(OpError::StateConflict(_))));
 }
 
+/// A person who says what somebody else has said before is told so: what the person noted is nowhere.
+async fn is_not_recorded(world: &World, job: JobId, answer: Resolution) {
+    let key = world.tools.calls_of("pay")[0].key;
+    let before = world.kinds(job).await;
+    let again = world.rt.resolve(job, key, answer).await;
+    assert!(matches!(again, Err(OpError::StateConflict(_))), "{again:?}");
+    assert_eq!(world.kinds(job).await, before);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_tool_is_asked_and_says_that_it_happened() {
     let world = World::new();
@@ -84,6 +94,8 @@ async fn a_tool_is_asked_and_says_that_it_happened() {
     let asked = world.tools.calls_of("look");
     let key = world.tools.calls_of("pay")[0].key;
     assert_eq!(asked[0].input.get("idempotency_key"), Some(&json!(key.to_string())));
+    is_not_recorded(&world, job, happened(1, Json::new(json!({ "id": 3 })))).await;
+    is_not_recorded(&world, job, did_not_happen(1)).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -99,6 +111,8 @@ async fn did_not_happen_is_believed_only_after_the_permit_and_asked_again() {
     assert_eq!(state.status, JobStatus::Completed);
     assert_eq!((world.tools.count("pay"), world.tools.count("look")), (2, 2));
     assert!(state.last_at.since(state.created_at) >= aetheris_core::time::Span::from_secs(72));
+    is_not_recorded(&world, job, did_not_happen(1)).await;
+    is_not_recorded(&world, job, Resolution { refused: true, ..did_not_happen(1) }).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -159,6 +173,7 @@ async fn a_slow_worker_deposits_and_the_waiting_doubt_is_over() {
     assert_eq!(world.result(job).await, json!({ "id": 4 }));
     assert_eq!(world.tools.count("pay"), 1);
     assert!(world.kinds(job).await.contains(&"in_doubt_resolved"));
+    is_not_recorded(&world, job, happened(1, Json::new(json!({ "id": 4 })))).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -223,7 +223,6 @@ pub(crate) fn done(value: Value) -> ToolOutcome {
     ToolOutcome::Done(Json::new(value))
 }
 
-/// A call that is held: reached, and to be released.
 /// An operator's answer: the call of this permit had its effect.
 pub(crate) fn happened(permit: u32, result: Json) -> Resolution {
     Resolution { happened: Some(result), ..did_not_happen(permit) }
@@ -234,6 +233,7 @@ pub(crate) fn did_not_happen(permit: u32) -> Resolution {
     Resolution { happened: None, note: "looked in the books".to_owned(), permit, refused: false, then: Then::Retry }
 }
 
+/// A call that is held: reached, and to be released.
 pub(crate) fn hold(outcome: ToolOutcome) -> (Act, Arc<Notify>, Arc<Notify>) {
     let (reached, release) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     (Act::Hold(Arc::clone(&reached), Arc::clone(&release), outcome), reached, release)

@@ -1,7 +1,7 @@
 //! Events that speak of a ledger step's call.
 
 use super::*;
-use crate::event::{CommandCommitted, JobFailed};
+use crate::event::{CommandCommitted, JobCancelled, JobFailed};
 use crate::job::JobStatus;
 use crate::state::{Doubt, InvocationPhase, Output};
 use crate::step::StepStatus;
@@ -15,6 +15,7 @@ fn committed() -> CommandCommitted {
 fn a_first_permit_brings_the_input_and_its_deadline() {
     let story = Story::called();
     let expected = Invocation {
+        answered_late: None,
         class: EffectClass::AtMostOnce,
         deadline: at(350),
         input: json("input"),
@@ -248,6 +249,45 @@ fn an_answer_about_a_call_that_was_left_unresolved_is_kept_after_the_end() {
         let kept = ended.clone().then(resolved(1, Resolver::Operator, outcome));
         assert_eq!(kept.invocation().phase, InvocationPhase::Resolved(outcome));
         assert_eq!((kept.0.status, kept.step("a").status), (JobStatus::Failed, StepStatus::Failed));
+        assert_eq!((ended.left(), kept.left()), (Some(DoubtOutcome::Unresolved), Some(outcome)));
+        assert_eq!((ended.0.ended_at, kept.0.ended_at), (Some(ended.0.last_at), ended.0.ended_at));
         says(&kept.refuses(yes.clone()), "is not in doubt");
     }
+}
+
+/// Its step stays as the end has left it: nothing runs in a job that has ended.
+#[test]
+fn an_answer_about_a_doubt_that_was_open_at_the_end_is_kept_after_it() {
+    let waiting = Story::in_doubt().then(doubt_waits());
+    assert_eq!((waiting.left(), waiting.0.ended_at), (None, None));
+    let ended = waiting.then(JobCancelled {});
+    assert_eq!((ended.left(), ended.0.ended_at), (Some(DoubtOutcome::Unresolved), Some(ended.0.last_at)));
+    says(&ended.refuses(resolved(1, Resolver::Reconcile, DoubtOutcome::Happened)), "is not in doubt");
+    says(&ended.refuses(resolved(1, Resolver::Policy, DoubtOutcome::Unresolved)), "is not in doubt");
+    for by in [Resolver::Operator, Resolver::LateDeposit] {
+        says(&ended.refuses(resolved(2, by, DoubtOutcome::Happened)), "is not in doubt");
+        let kept = ended.clone().then(resolved(1, by, DoubtOutcome::Happened));
+        assert_eq!((kept.step("a").status, kept.left()), (StepStatus::InDoubt, Some(DoubtOutcome::Happened)));
+        assert_eq!(kept.0.ended_at, ended.0.ended_at);
+        says(&kept.refuses(resolved(1, by, DoubtOutcome::Happened)), "is not in doubt");
+    }
+    let no = ended.then(resolved(1, Resolver::Operator, DoubtOutcome::DidNotHappen));
+    assert_eq!((no.step("a").status, no.left()), (StepStatus::InDoubt, Some(DoubtOutcome::DidNotHappen)));
+    says(&no.refuses(resolved(1, Resolver::Operator, DoubtOutcome::Happened)), "is not in doubt");
+    let late = no.then(resolved(1, Resolver::LateDeposit, DoubtOutcome::Happened));
+    assert_eq!((late.step("a").status, late.left()), (StepStatus::InDoubt, Some(DoubtOutcome::Happened)));
+}
+
+/// Of a doubt that was answered before, the end leaves nothing; of an idempotent call in its back-off it does.
+#[test]
+fn what_the_end_of_a_job_leaves_in_doubt() {
+    let end = |story: Story| story.then(JobCancelled {}).left();
+    let no = || Story::in_doubt().then(resolved(1, Resolver::Operator, DoubtOutcome::DidNotHappen));
+    assert_eq!(end(no().then(retry_scheduled("a"))), None);
+    let failed = no().then(finished("a", StepResult::PermanentFailure));
+    assert_eq!(failed.then(JobFailed { error: Failure::new("code", "why"), node: Some(node("a")) }).left(), None);
+    let idempotent = ToolInvocationStarted { effect: EffectClass::Idempotent, ..permit(1) };
+    let unknown = Story::started().then(idempotent).then(outcome(1, InvocationOutcome::InDoubt));
+    assert_eq!(end(unknown.then(retry_scheduled("a"))), Some(DoubtOutcome::Unresolved));
+    assert_eq!(end(Story::started()), None);
 }

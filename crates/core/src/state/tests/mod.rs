@@ -85,6 +85,11 @@ impl Story {
         &self.0.steps[node]
     }
 
+    /// What is known of the call of node `a`, where the job's end has left it in doubt.
+    fn left(&self) -> Option<DoubtOutcome> {
+        self.step("a").left_in_doubt(self.0.status)
+    }
+
     fn invocation(&self) -> &Invocation {
         self.step("a").invocation.as_ref().unwrap()
     }

@@ -1,0 +1,58 @@
+//! How a step is in a job that goes on, stands still or has ended, and how long it took.
+
+use aetheris_core::event::DoubtOutcome;
+use aetheris_core::job::JobStatus;
+use aetheris_core::step::StepStatus;
+use aetheris_core::time::Timestamp;
+
+use super::{Now, elapsed};
+
+/// How a step is, as its job is.
+#[derive(Debug, Clone)]
+pub(super) struct Standing {
+    /// The status whose sign it has.
+    pub(super) sign: StepStatus,
+    /// Whether its time goes on, if it has not ended.
+    pub(super) ticks: bool,
+    /// In words.
+    pub(super) words: String,
+}
+
+/// How a step is, in a job that is so: in one that stands still or has ended nothing runs. `left` is what is known of a
+/// call that the job's end left in doubt.
+pub(super) fn standing(step: StepStatus, job: JobStatus, left: Option<DoubtOutcome>) -> Standing {
+    let (sign, words) = match left {
+        Some(DoubtOutcome::Happened) => (StepStatus::Completed, "happened, answered after the end".to_owned()),
+        Some(DoubtOutcome::DidNotHappen) => (StepStatus::Skipped, "did not happen, answered after the end".to_owned()),
+        Some(DoubtOutcome::Unresolved) if step == StepStatus::Failed => (step, "failed, still in doubt".to_owned()),
+        Some(DoubtOutcome::Unresolved) => (StepStatus::InDoubt, "still in doubt".to_owned()),
+        None => known(step, job),
+    };
+    let held = job == JobStatus::Paused && sign == StepStatus::Pending;
+    Standing { sign, ticks: !held && !job.is_terminal(), words }
+}
+
+fn known(step: StepStatus, job: JobStatus) -> (StepStatus, String) {
+    match step {
+        StepStatus::Running | StepStatus::Retrying if job == JobStatus::Paused => {
+            (StepStatus::Pending, "paused".to_owned())
+        }
+        StepStatus::Pending if job.is_terminal() => (StepStatus::Skipped, "not run".to_owned()),
+        StepStatus::Running | StepStatus::Retrying | StepStatus::Waiting if job.is_terminal() => {
+            (StepStatus::Skipped, format!("{} when the job ended", step.as_str()))
+        }
+        StepStatus::Pending
+        | StepStatus::Running
+        | StepStatus::Retrying
+        | StepStatus::Waiting
+        | StepStatus::InDoubt
+        | StepStatus::Completed
+        | StepStatus::Failed
+        | StepStatus::Skipped => (step, step.as_str().replace('_', " ")),
+    }
+}
+
+/// How long something took, or has taken where its time goes on.
+pub(super) fn took(began: Option<Timestamp>, ended: Option<Timestamp>, ticks: bool, now: Now) -> String {
+    if ticks || ended.is_some() { elapsed(began, ended, now) } else { String::new() }
+}
