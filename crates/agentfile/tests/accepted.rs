@@ -163,6 +163,70 @@ fn yaml_scalars_follow_the_core_schema_of_1_2() {
     assert_eq!(agent.plan.nodes[0].kind, NodeKind::Transform(Json::new(expected)));
 }
 
+fn everything_nodes(retry: &RetryPolicy) -> Vec<Node> {
+    let think = LlmNode {
+        format: AnswerFormat::Json,
+        max_tokens: Some(100),
+        model: "other/m".into(),
+        prompt: "{% for item in nodes.call.output.items %}\n- {{ item.name | upper }}\n{% endfor %}\n".into(),
+        system: Some("Be brief, {{ job.agent }}.".into()),
+        temperature: Some(0.5),
+    };
+    let timer = WaitNode {
+        correlation_key: None,
+        deadline: Some(Span::from_secs(300)),
+        on_deadline: OnDeadline::ContinueWith(Json::null()),
+        park: false,
+        reason: None,
+        schema: None,
+        wait_type: WaitType::Timer,
+    };
+    let hook = WaitNode {
+        correlation_key: Some("hook".into()),
+        deadline: Some(Span::from_secs(3600)),
+        on_deadline: OnDeadline::ContinueWith(Json::new(json!({"late": true}))),
+        reason: Some("for {{ nodes.call.output.who }}".into()),
+        wait_type: WaitType::Webhook,
+        ..timer.clone()
+    };
+    let last = json!({"went": "{{ nodes.hook.output }}", "twice": ["{{ message.n * 2 }}"]});
+    vec![
+        Node {
+            // What a node's policy does not say comes from the agent's.
+            retry: Some(RetryPolicy { max_attempts: 9, ..retry.clone() }),
+            timeout: Some(Span::from_millis(250)),
+            ..node("call", NodeKind::Tool { input: Json::new(json!({})), tool: "echo".into() }, &[])
+        },
+        node("think", NodeKind::Llm(think), &["call"]),
+        node("pause", NodeKind::Sleep(Span::from_secs(90)), &["think"]),
+        Node { when: Some("nodes.think.output.go is true".into()), ..node("gate", NodeKind::Condition, &["pause"]) },
+        node("timer", NodeKind::Wait(timer), &["gate"]),
+        node("hook", NodeKind::Wait(hook), &["timer"]),
+        node("last-one", NodeKind::Transform(Json::new(last)), &["hook"]),
+    ]
+}
+
+fn everything_tools() -> BTreeMap<ToolName, Tool> {
+    let echo = Tool {
+        effect: EffectClass::AtMostOnce,
+        kind: ToolKind::Function("builtin.echo".into()),
+        on_in_doubt: vec![],
+        refuses: false,
+        timeout: None,
+        version: None,
+    };
+    let headers = [("Accept", "application/json"), ("X-Token", "{{ env.TOKEN }}")];
+    let things = HttpTool {
+        body: Some(Json::new(json!("{{ input }}"))),
+        headers: BTreeMap::from(headers.map(|(name, value)| (name.to_owned(), value.to_owned()))),
+        refused_statuses: BTreeSet::from([409, 422]),
+        ..http("POST", "{{ env.BASE }}/things")
+    };
+    let post =
+        Tool { kind: ToolKind::Http(things), on_in_doubt: vec![DoubtPolicy::Wait(Span::from_secs(1))], ..echo.clone() };
+    BTreeMap::from([("echo".into(), echo), ("post".into(), post)])
+}
+
 #[test]
 fn everything_optional_is_read() {
     let agent = accepted(include_str!("fixtures/everything.yaml"));
@@ -176,26 +240,57 @@ fn everything_optional_is_read() {
         on_timeout: OnTimeout::Fail,
     };
     assert_eq!(plan.retry, expected);
-    let of = |id: &str| plan.nodes.iter().find(|node| node.id.as_str() == id).unwrap();
-    // What a node's policy does not say comes from the agent's.
-    assert_eq!(of("call").retry, Some(RetryPolicy { max_attempts: 9, ..expected }));
-    assert_eq!(of("call").timeout, Some(Span::from_millis(250)));
-    let NodeKind::Llm(llm) = &of("think").kind else { panic!() };
-    assert_eq!((llm.model.as_str(), llm.format, llm.max_tokens), ("other/m", AnswerFormat::Json, Some(100)));
-    assert_eq!((llm.temperature, llm.system.as_deref()), (Some(0.5), Some("Be brief, {{ job.agent }}.")));
-    assert_eq!(of("pause").kind, NodeKind::Sleep(Span::from_secs(90)));
-    assert_eq!(of("gate").kind, NodeKind::Condition);
-    let NodeKind::Wait(timer) = &of("timer").kind else { panic!() };
-    assert_eq!((timer.wait_type, &timer.on_deadline), (WaitType::Timer, &OnDeadline::ContinueWith(Json::null())));
-    let NodeKind::Wait(hook) = &of("hook").kind else { panic!() };
-    assert_eq!(hook.on_deadline, OnDeadline::ContinueWith(Json::new(json!({"late": true}))));
-    let tool = |name: &str| &plan.tools[name];
-    assert_eq!(tool("echo").kind, ToolKind::Function("builtin.echo".into()));
-    assert_eq!((tool("echo").effect, tool("echo").on_in_doubt.len()), (EffectClass::AtMostOnce, 0));
-    let ToolKind::Http(http) = &tool("post").kind else { panic!() };
-    assert_eq!(http.headers["X-Token"], "{{ env.TOKEN }}");
-    assert_eq!(http.refused_statuses, BTreeSet::from([409, 422]));
-    assert_eq!(tool("post").on_in_doubt, [DoubtPolicy::Wait(Span::from_secs(1))]);
+    assert_eq!(plan.budget, Budget { max_tokens: Some(0), max_tool_calls: None });
+    assert_eq!(plan.answer, Some(Json::new(json!({"result": "{{ nodes[\"last-one\"].output }}"}))));
+    assert_eq!(plan.step_timeout, None);
+    assert_eq!(plan.nodes, everything_nodes(&expected));
+    assert_eq!(plan.tools, everything_tools());
+}
+
+const LEAST: &str = "agent: a
+model: s/m
+message_schema: true
+budget: { max_tool_calls: 0 }
+retry: { max_attempts: 1, backoff: 0s, factor: 1, max_backoff: 0s }
+tools:
+  t: { kind: http, method: POST, url: 'http://h/', body: null, version: '' }
+plan:
+  nodes:
+    - { id: ask, kind: llm, prompt: '', system: '', temperature: 0, max_tokens: 1 }
+    - { id: call, kind: tool, tool: t, input: null }
+    - id: w
+      kind: wait
+      wait_type: signal
+      correlation_key: k
+      reason: ''
+      schema: true
+      park: true
+      deadline: 1us
+      on_deadline: { continue_with: null }
+  answer: null
+";
+
+/// What is zero or empty is not what is not said.
+#[test]
+fn the_least_of_what_is_optional_is_read_too() {
+    let agent = accepted(LEAST);
+    let plan = &agent.plan;
+    assert_eq!(agent.message_schema, Some(Json::new(json!(true))));
+    assert_eq!(plan.budget, Budget { max_tokens: None, max_tool_calls: Some(0) });
+    let retry = &plan.retry;
+    assert_eq!((retry.max_attempts, retry.backoff, retry.max_backoff), (1, Span::ZERO, Span::ZERO));
+    assert_eq!(plan.answer, Some(Json::null()));
+    let tool = &plan.tools["t"];
+    let ToolKind::Http(http) = &tool.kind else { panic!() };
+    assert_eq!((&http.body, tool.version.as_deref()), (&Some(Json::null()), Some("")));
+    let NodeKind::Llm(llm) = &plan.nodes[0].kind else { panic!() };
+    assert_eq!((llm.temperature, llm.max_tokens), (Some(0.0), Some(1)));
+    assert_eq!((llm.model.as_str(), llm.prompt.as_str(), llm.system.as_deref()), ("s/m", "", Some("")));
+    assert_eq!(plan.nodes[1].kind, NodeKind::Tool { input: Json::null(), tool: "t".into() });
+    let NodeKind::Wait(wait) = &plan.nodes[2].kind else { panic!() };
+    assert_eq!((wait.reason.as_deref(), wait.park, wait.wait_type), (Some(""), true, WaitType::Signal));
+    assert_eq!((&wait.schema, wait.deadline), (&Some(Json::new(json!(true))), Some(Span::from_micros(1))));
+    assert_eq!(wait.on_deadline, OnDeadline::ContinueWith(Json::null()));
 }
 
 #[test]

@@ -100,6 +100,93 @@ fn names_and_durations_have_their_forms() {
     );
 }
 
+/// A file with this line as its second, and nothing else that matters.
+fn with_line(line: &str) -> String {
+    let plan = if line.starts_with("plan:") { "" } else { "plan: { nodes: [{ id: n, kind: sleep, duration: 1s }] }\n" };
+    format!("agent: a\n{line}\n{plan}")
+}
+
+/// The shortest and the longest.
+const SPANS: &[&str] = &["1us", "3650d"];
+const BEYOND: &[&str] = &["0s", "315360001s"];
+
+/// A line, the mistake that a value in the place of `@` is beyond its bounds, the last values at both ends that fit, and
+/// the first that do not.
+type Bounded = (&'static str, &'static str, &'static [&'static str], &'static [&'static str]);
+
+const BOUNDED: [Bounded; 19] = [
+    ("retry: { max_attempts: @ }", "bad_value retry.max_attempts", &["1", "100"], &["-1", "0", "101"]),
+    ("retry: { factor: @ }", "bad_value retry.factor", &["1", "1000"], &["-1", "0.99", "1000.01", "1e300"]),
+    ("retry: { backoff: @ }", "bad_duration retry.backoff", &["0s", "24h"], &["86401s"]),
+    ("retry: { max_backoff: @ }", "bad_duration retry.max_backoff", &["0s", "24h"], &["86401s"]),
+    (
+        "budget: { max_tokens: @ }",
+        "bad_value budget.max_tokens",
+        &["0", "18446744073709551615"],
+        &["-1", "18446744073709551616"],
+    ),
+    ("budget: { max_tool_calls: @ }", "bad_value budget.max_tool_calls", &["0", "4294967295"], &["-1", "4294967296"]),
+    ("deadline: @", "bad_duration deadline", SPANS, BEYOND),
+    ("step_timeout: @", "bad_duration step_timeout", SPANS, BEYOND),
+    ("tools: { t: { kind: function, function: f, timeout: @ } }", "bad_duration tools.t.timeout", SPANS, BEYOND),
+    (
+        "tools: { t: { kind: function, function: f, on_in_doubt: [{ wait: @ }] } }",
+        "bad_duration tools.t.on_in_doubt[0].wait",
+        SPANS,
+        BEYOND,
+    ),
+    (
+        "tools: { l: { kind: function, function: f, effect: pure }, \
+         t: { kind: function, function: f, on_in_doubt: [{ reconcile: l, settle: @ }] } }",
+        "bad_duration tools.t.on_in_doubt[0].settle",
+        &["0s", "3650d"],
+        &["315360001s"],
+    ),
+    (
+        "tools: { t: { kind: http, method: POST, url: 'http://h/', refused_statuses: [@] } }",
+        "bad_value tools.t.refused_statuses[0]",
+        &["400", "409", "499"],
+        &["399", "408", "425", "429", "500"],
+    ),
+    (
+        "plan: { nodes: [{ id: n, kind: llm, model: s/m, prompt: p, temperature: @ }] }",
+        "bad_value plan.nodes[0].temperature",
+        &["0", "2"],
+        &["-0.01", "2.01", "99"],
+    ),
+    (
+        "plan: { nodes: [{ id: n, kind: llm, model: s/m, prompt: p, max_tokens: @ }] }",
+        "bad_value plan.nodes[0].max_tokens",
+        &["1", "4294967295"],
+        &["-1", "0", "4294967296"],
+    ),
+    ("plan: { nodes: [{ id: n, kind: sleep, duration: @ }] }", "bad_duration plan.nodes[0].duration", SPANS, BEYOND),
+    (
+        "plan: { nodes: [{ id: n, kind: transform, output: 1, timeout: @ }] }",
+        "bad_duration plan.nodes[0].timeout",
+        SPANS,
+        BEYOND,
+    ),
+    (
+        "plan: { nodes: [{ id: n, kind: transform, output: 1, retry: { factor: @ } }] }",
+        "bad_value plan.nodes[0].retry.factor",
+        &["1", "1000"],
+        &["0.99", "1000.01"],
+    ),
+    (
+        "plan: { nodes: [{ id: n, kind: wait, wait_type: timer, deadline: @ }] }",
+        "bad_duration plan.nodes[0].deadline",
+        SPANS,
+        BEYOND,
+    ),
+    (
+        "plan: { nodes: [{ id: n, kind: transform, output: @ }] }",
+        "bad_value plan.nodes[0].output",
+        &["-9223372036854775808", "18446744073709551615"],
+        &["-9223372036854775809", "18446744073709551616"],
+    ),
+];
+
 #[test]
 fn values_stay_within_their_bounds() {
     expect(
@@ -120,6 +207,39 @@ fn values_stay_within_their_bounds() {
         &["bad_value plan.nodes[0].output 4"],
     );
     expect(&nodes("    - { id: n, kind: transform, output: [.nan] }\n"), &["bad_value plan.nodes[0].output[0] 4"]);
+    for (line, mistake, fitting, beyond) in BOUNDED {
+        for value in fitting {
+            let file = with_line(&line.replace('@', value));
+            assert!(parse(&file).is_ok(), "{file}: {:?}", parse(&file));
+        }
+        for value in beyond {
+            expect(&with_line(&line.replace('@', value)), &[&format!("{mistake} 2")]);
+        }
+    }
+}
+
+#[test]
+fn texts_stay_within_their_bounds() {
+    let (name, key) = (limits::NAME_BYTES_MAX, limits::CORRELATION_KEY_CHARS_MAX);
+    for (line, mistake, letter, most) in [
+        ("version: '@'", "bad_value version", "x", name),
+        ("version: '@'", "bad_value version", "é", name / 2),
+        ("plan: { nodes: [{ id: '@', kind: sleep, duration: 1s }] }", "bad_name plan.nodes[0].id", "x", name),
+        (
+            "plan: { nodes: [{ id: n, kind: wait, wait_type: human, correlation_key: '@' }] }",
+            "bad_value plan.nodes[0].correlation_key",
+            "é",
+            key,
+        ),
+    ] {
+        for length in [1, most] {
+            let file = with_line(&line.replace('@', &letter.repeat(length)));
+            assert!(parse(&file).is_ok(), "{file}: {:?}", parse(&file));
+        }
+        for length in [0, most + 1] {
+            expect(&with_line(&line.replace('@', &letter.repeat(length))), &[&format!("{mistake} 2")]);
+        }
+    }
 }
 
 #[test]
@@ -257,7 +377,7 @@ fn references_through_other_nodes_are_upstream() {
 fn tools_are_checked() {
     expect(
         &tools(
-            "  a: { kind: http, method: get, url: 'ftp://x' }\n  b: { kind: http, method: GET, url: 'http://', headers: { Host: x, Idempotency-Key: k, aetheris-job: j, 'b d': e, X: 1, A: '1', a: '2' } }\n  c: { kind: function, effect: pure, on_in_doubt: human }\n  d:\n    kind: function\n    function: f\n    on_in_doubt: [human, fail, { reconcile: zzz }, { reconcile: d }, { wait: 1 }, {}, ask]\n  e: { kind: http, method: GET, url: 'http://h/{{ message }}', body: '{{ env.X }}', refused_statuses: [200, 429] }\n  f: { kind: http, method: GET, url: '{{ input.url }}', headers: { X: '{{ nodes.n.output }}' } }\n",
+            "  a: { kind: http, method: get, url: 'ftp://x' }\n  b: { kind: http, method: GET, url: 'http://', headers: { Host: x, Idempotency-Key: k, aetheris-job: j, 'b d': e, X: 1, A: '1', a: '2' } }\n  c: { kind: function, effect: pure, on_in_doubt: human }\n  d:\n    kind: function\n    function: f\n    on_in_doubt: [human, fail, { reconcile: zzz }, { reconcile: d }, { wait: 1 }, {}, ask, { reconcile: g }]\n  e: { kind: http, method: GET, url: 'http://h/{{ message }}', body: '{{ env.X }}', refused_statuses: [200, 429] }\n  f: { kind: http, method: GET, url: '{{ input.url }}', headers: { X: '{{ nodes.n.output }}' } }\n  g: { kind: function, function: f, effect: idempotent }\n",
         ),
         &[
             "bad_value tools.a.method 3",
@@ -278,6 +398,7 @@ fn tools_are_checked() {
             "bad_value tools.d.on_in_doubt[6] 9",
             "unknown_tool tools.d.on_in_doubt[2].reconcile 9",
             "bad_value tools.d.on_in_doubt[3].reconcile 9",
+            "bad_value tools.d.on_in_doubt[7].reconcile 9",
             "bad_template tools.e.url 10",
             "bad_value tools.e.body 10",
             "bad_template tools.e.body 10",
@@ -360,6 +481,21 @@ fn schemas_are_checked_where_they_are() {
     );
     let wrong = "agent: a\nmessage_schema: { properties: { x: { type: strin } } }\nplan: { nodes: [{ id: n, kind: transform, output: 1 }] }\n";
     expect(wrong, &["bad_schema message_schema.properties.x.type 2"]);
+    // Whoever ends the wait, and what it goes on with where nobody does.
+    for wait_type in ["human", "signal", "webhook"] {
+        let wait = |approved: &str, value: &str| {
+            let schema = format!("{{ required: [approved], properties: {{ approved: {{ type: {approved} }} }} }}");
+            let end = format!("schema: {schema}, deadline: 1h, on_deadline: {{ continue_with: {value} }}");
+            nodes(&format!("    - {{ id: w, kind: wait, wait_type: {wait_type}, correlation_key: k, {end} }}\n"))
+        };
+        assert!(parse(&wait("boolean", "{ approved: true }")).is_ok(), "{wait_type}");
+        expect(
+            &wait("boolean", "{ approved: 'no' }"),
+            &["bad_value plan.nodes[0].on_deadline.continue_with.approved 4"],
+        );
+        expect(&wait("boolean", "{}"), &["bad_value plan.nodes[0].on_deadline.continue_with 4"]);
+        expect(&wait("bool", "{ approved: true }"), &["bad_schema plan.nodes[0].schema.properties.approved.type 4"]);
+    }
 }
 
 #[test]

@@ -72,20 +72,23 @@ async fn an_answer_is_its_text_model_and_usage() {
 #[tokio::test]
 async fn everything_that_is_asked_for_is_sent() {
     let peer = Peer::answering("200 OK", "", &completion(&json!("{}"), "stop")).await;
-    let request = ModelRequest {
-        format: AnswerFormat::Json,
-        max_tokens: Some(50),
-        system: Some("Be brief.".to_owned()),
-        temperature: Some(0.5),
-        ..request("shop/m", "hi")
-    };
-    assert_eq!(book(&peer).complete(request).await.unwrap().text, "{}");
-    let expected = json!({
-        "model": "m", "stream": false, "max_tokens": 50, "temperature": 0.5,
-        "response_format": { "type": "json_object" },
-        "messages": [{ "role": "system", "content": "Be brief." }, { "role": "user", "content": "hi" }],
-    });
-    assert_eq!(serde_json::from_str::<Value>(&peer.seen().pop().unwrap().body).unwrap(), expected);
+    // Zero is asked for like any other number, and so is a text of nothing.
+    for (max_tokens, temperature, system) in [(50, 0.5, "Be brief."), (1, 0.0, ""), (u32::MAX, 2.0, "Be brief.")] {
+        let request = ModelRequest {
+            format: AnswerFormat::Json,
+            max_tokens: Some(max_tokens),
+            system: Some(system.to_owned()),
+            temperature: Some(temperature),
+            ..request("shop/m", "hi")
+        };
+        assert_eq!(book(&peer).complete(request).await.unwrap().text, "{}");
+        let expected = json!({
+            "model": "m", "stream": false, "max_tokens": max_tokens, "temperature": temperature,
+            "response_format": { "type": "json_object" },
+            "messages": [{ "role": "system", "content": system }, { "role": "user", "content": "hi" }],
+        });
+        assert_eq!(serde_json::from_str::<Value>(&peer.seen().pop().unwrap().body).unwrap(), expected);
+    }
 }
 
 #[tokio::test]
@@ -173,8 +176,13 @@ async fn an_answer_that_is_none_says_why() {
         (choice(json!({ "content": null })), "model_answer_unreadable", true),
         (choice(json!({ "content": { "a": 1 } })), "model_answer_unreadable", true),
         (choice(json!({ "content": null, "refusal": "I won't" })), "model_refused", false),
+        (choice(json!({ "content": "half an ans", "refusal": "I won't" })), "model_refused", false),
         (completion(&json!("half an ans"), "length"), "model_answer_cut", false),
+        (completion(&json!(""), "length"), "model_answer_cut", false),
+        (completion(&json!(null), "length"), "model_answer_cut", false),
+        (completion(&json!("half an ans"), "content_filter"), "model_refused", false),
         (completion(&json!(""), "content_filter"), "model_refused", false),
+        (completion(&json!(null), "content_filter"), "model_refused", false),
         ("x".repeat(3 << 20), "model_answer_too_large", false),
     ];
     for (body, code, retryable) in cases {
