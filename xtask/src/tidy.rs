@@ -162,6 +162,9 @@ fn unit_tests(root: &Path, problems: &mut Vec<String>) {
         let programs: Vec<PathBuf> =
             targets(&manifest, "[[bin]]").iter().filter_map(|target| program(&folder, target)).collect();
         let library: Vec<&PathBuf> = sources.iter().filter(|source| !programs.contains(source)).collect();
+        if !manifest.lines().any(|line| line == "[lib]") {
+            problems.push(format!("crates/{name} has no section `[lib]`, which says whether it has unit tests"));
+        }
         for target in targets(&manifest, "[lib]") {
             judge_target(&format!("the library of crates/{name}"), &target, &library, problems);
         }
@@ -176,12 +179,19 @@ fn unit_tests(root: &Path, problems: &mut Vec<String>) {
 }
 
 fn judge_target(what: &str, target: &[&str], sources: &[&PathBuf], problems: &mut Vec<String>) {
-    let tested = |source: &&PathBuf| fs::read_to_string(source).unwrap_or_default().contains("#[cfg(test)]\n");
-    match (sources.iter().any(tested), target.contains(&"test = false")) {
+    let tested = sources.iter().any(|source| has_tests(&fs::read_to_string(source).unwrap_or_default()));
+    match (tested, target.contains(&"test = false")) {
         (true, true) => problems.push(format!("{what} has unit tests and says `test = false`: nobody runs them")),
         (false, false) => problems.push(format!("{what} has no unit tests; say `test = false` in its manifest")),
         (true, false) | (false, true) => {}
     }
+}
+
+/// Whether a source has unit tests, by the attribute that keeps them out of what is shipped.
+fn has_tests(source: &str) -> bool {
+    source
+        .lines()
+        .any(|line| ["#[cfg(test)]", "#[cfg(all(test,"].iter().any(|head| line.trim_start().starts_with(head)))
 }
 
 /// The source of a program.
@@ -280,6 +290,14 @@ fn functions(lines: &[&str]) -> Vec<(String, usize)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn unit_tests_are_found_by_their_attribute() {
+        for text in ["#[cfg(test)]\nmod tests;\n", "mod a {\n    #[cfg(all(test, unix))]\n    mod tests {}\n}\n"] {
+            assert!(has_tests(text), "{text}");
+        }
+        assert!(!has_tests("#[cfg(not(test))]\nlet text = \"#[cfg(test)]\";\n#[macro_export]\n#[tokio::test]\n"));
+    }
 
     #[test]
     fn a_manifest_has_as_many_targets_as_it_says() {

@@ -106,6 +106,8 @@ pub(crate) struct Errors {
     list: Vec<FileError>,
     /// What is being read, for the beginning of each message.
     pub(crate) of: Option<String>,
+    /// Patterns of the schemas that were read: to compile them takes time.
+    pub(crate) patterns: usize,
 }
 
 impl Errors {

@@ -468,6 +468,23 @@ fn a_host_from_a_template_says_so() {
     }
 }
 
+/// Each pattern is compiled, which takes time: the schemas of a file have so many together.
+#[test]
+fn the_patterns_of_a_file_are_bounded() {
+    let patterns = vec!["{ pattern: 'a' }"; limits::SCHEMA_PATTERNS_MAX].join(", ");
+    let file = |schemas: usize| {
+        let wait = |n| {
+            format!(
+                "    - {{ id: n{n}, kind: wait, wait_type: human, correlation_key: k{n}, schema: {{ anyOf: [{patterns}] }} }}\n"
+            )
+        };
+        nodes(&(0..schemas).map(wait).collect::<String>())
+    };
+    let most = limits::AGENT_PATTERNS_MAX / limits::SCHEMA_PATTERNS_MAX;
+    parse(&file(most)).expect("so many are read");
+    expect(&file(most + 2), &[&format!("bad_schema plan.nodes[{}].schema {}", most + 1, most + 5)]);
+}
+
 #[test]
 fn schemas_are_checked_where_they_are() {
     expect(

@@ -277,8 +277,8 @@ pub struct TraceStep {
     pub finished_at: Option<Timestamp>,
     /// What it does: `tool`, `llm`, `wait`, …
     pub kind: String,
-    /// What is known of a call that the job's end left in doubt: `unresolved` until somebody has said more. Absent
-    /// where none was left.
+    /// What is known of a call that the job's end left in doubt: `unresolved` until somebody has said more, or it has
+    /// succeeded after all. Absent where none was left. The step's `status` stays.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<schema::Doubt>)]
     pub left_in_doubt: Option<DoubtOutcome>,

@@ -134,8 +134,8 @@ pub struct StepView {
     /// When it ended.
     #[schema(value_type = Option<schema::Time>)]
     pub finished_at: Option<Timestamp>,
-    /// What is known of a call that the job's end left in doubt: `unresolved` until somebody has said more. Absent
-    /// where none was left.
+    /// What is known of a call that the job's end left in doubt: `unresolved` until somebody has said more, or it has
+    /// succeeded after all. Absent where none was left. The step's `status` stays.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<schema::Doubt>)]
     pub left_in_doubt: Option<DoubtOutcome>,
@@ -174,8 +174,8 @@ pub struct JobView {
     #[serde(default)]
     #[schema(value_type = Option<schema::End>)]
     pub end_requested: Option<EndCause>,
-    /// When it ended; what is written later, as the answer to a doubt that it left open, does not change that.
-    #[serde(default)]
+    /// When it ended, absent until then; what is written later, as the answer to a doubt that it left open, does not change that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<schema::Time>)]
     pub ended_at: Option<Timestamp>,
     /// Claims so far.

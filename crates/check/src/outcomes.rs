@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use aetheris_core::disproof::Grounds;
 use aetheris_core::event::{
-    DoubtOutcome, Event, Failure, InvocationOutcome, Recorded, StepResult, ToolInvocationStarted,
+    DoubtOutcome, Event, InvocationOutcome, JobFailed, Recorded, StepResult, ToolInvocationStarted,
 };
 use aetheris_core::hash::Hash;
 use aetheris_core::id::{IdempotencyKey, NodeId};
@@ -18,7 +18,7 @@ use crate::facts::JobFacts;
 use crate::invariant::Invariant::{C5, C7, C8};
 use crate::report::Tally;
 
-/// Why a step failed whose key is not permitted again, as a call of it has succeeded.
+/// Why a job failed in which a key is not permitted again, as a call of it has succeeded.
 const SUCCEEDED_BEFORE: &str = "succeeded_before";
 
 /// An answer to a doubt, and when it was written.
@@ -39,11 +39,7 @@ struct Told {
     finished: BTreeMap<u32, InvocationOutcome>,
     /// Whether `node_finished` came in the same write as `command_committed`.
     ended_with_it: bool,
-    /// Whether the tool itself has said that code, as `builtin.fail` may be asked to.
-    own_word: bool,
     permits: Vec<(Timestamp, ToolInvocationStarted)>,
-    /// Whether its step failed because a call of the key had succeeded after its permit was over.
-    succeeded_before: bool,
 }
 
 pub(crate) fn check(facts: &JobFacts, events: &[Recorded], tally: &mut Tally) {
@@ -63,11 +59,16 @@ pub(crate) fn check(facts: &JobFacts, events: &[Recorded], tally: &mut Tally) {
         }
         again_with_reason(facts, *key, said, tally);
         agree(facts, (*key, said, row), tally);
-        if said.succeeded_before {
-            with_its_success(facts, *key, tally);
-        }
     }
     one_outcome(facts, &told, tally);
+    for recorded in events {
+        // A tool's own word fails a node, not the job alone.
+        if let Event::JobFailed(JobFailed { error, node: None }) = &recorded.event
+            && error.code == SUCCEEDED_BEFORE
+        {
+            with_its_success(facts, &told, tally);
+        }
+    }
 }
 
 /// The list of doubts that operators see is the ledger's.
@@ -96,7 +97,6 @@ fn told(events: &[Recorded]) -> BTreeMap<IdempotencyKey, Told> {
         match &recorded.event {
             Event::ToolInvocationFinished(e) => {
                 said.finished.insert(e.permit, e.outcome);
-                said.own_word |= is_succeeded_before(e.error.as_ref());
             }
             Event::StepInDoubt(e) => {
                 said.doubts.insert(e.permit);
@@ -112,17 +112,10 @@ fn told(events: &[Recorded]) -> BTreeMap<IdempotencyKey, Told> {
             Event::NodeFinished(e) if e.result == StepResult::SideEffectCommitted => {
                 said.ended_with_it = committed_at.get(&e.node) == Some(&at);
             }
-            Event::NodeFinished(e) => {
-                said.succeeded_before = is_succeeded_before(e.error.as_ref()) && !said.own_word;
-            }
             _ => {}
         }
     }
     told
-}
-
-fn is_succeeded_before(error: Option<&Failure>) -> bool {
-    error.is_some_and(|error| error.code == SUCCEEDED_BEFORE)
 }
 
 fn node_of(event: &Event) -> Option<&NodeId> {
@@ -223,17 +216,16 @@ fn agree(facts: &JobFacts, (key, said, row): (IdempotencyKey, &Told, Option<&Led
     });
 }
 
-/// A step that fails as its call has succeeded before has that success as late evidence, which contradicted the job; one
-/// with a recorded effect had only to take it in.
-fn with_its_success(facts: &JobFacts, key: IdempotencyKey, tally: &mut Tally) {
-    let is_success = |evidence: &&Evidence| evidence.conflict && evidence.outcome.value()["outcome"] == "success";
-    let kept = facts.evidence.iter().filter(|evidence| evidence.key == key).any(|evidence| is_success(&evidence));
-    let recorded = facts.effects.iter().any(|effect| effect.key == key);
-    tally.case(C8, kept && !recorded, || {
-        format!(
-            "{} {key}: its step failed as a call had succeeded before; kept as evidence: {kept}, recorded as effect: {recorded}",
-            facts.row.id
-        )
+/// A job that fails as a call of it has succeeded before has that success as late evidence, which contradicted it; with a
+/// recorded effect it had only to take that in.
+fn with_its_success(facts: &JobFacts, told: &BTreeMap<IdempotencyKey, Told>, tally: &mut Tally) {
+    let kept = facts.evidence.iter().any(|evidence| {
+        let recorded = facts.effects.iter().any(|effect| effect.key == evidence.key);
+        let success = evidence.conflict && evidence.outcome.value()["outcome"] == "success";
+        success && !recorded && told.contains_key(&evidence.key)
+    });
+    tally.case(C8, kept, || {
+        format!("{} failed as a call had succeeded before, and no success is kept that was not taken in", facts.row.id)
     });
 }
 

@@ -63,7 +63,9 @@ pub const SCHEMA_BYTES_MAX: usize = 64 * 1024;
 pub const SCHEMA_PARTS_MAX: usize = 10_000;
 /// Most patterns of one schema.
 pub const SCHEMA_PATTERNS_MAX: usize = 100;
-/// Largest compiled pattern, and as much again for its cache, in bytes.
+/// Patterns of the schemas of one agent file beyond which no further schema is read: each is compiled, which takes time.
+pub const AGENT_PATTERNS_MAX: usize = 1_000;
+/// Largest compiled pattern, in bytes; backwards it may take as much again.
 pub const SCHEMA_PATTERN_BYTES_MAX: usize = 256 * 1024;
 /// Parts of a value times parts of a schema, beyond which the value is not judged: about half a second's work.
 pub const SCHEMA_WORK_MAX: usize = 10_000_000;
@@ -75,7 +77,7 @@ pub const JUDGED_AT_ONCE: usize = 1;
 /// Parts of a value times parts of a schema, beyond which only that it does not fit is said, and not where.
 pub const SCHEMA_DETAIL_WORK_MAX: usize = 100_000;
 /// Memory of the compiled schemas that a process keeps, in bytes, as it is estimated.
-pub const SCHEMAS_KEPT_BYTES_MAX: usize = 64 * 1024 * 1024;
+pub const SCHEMAS_KEPT_BYTES_MAX: usize = 96 * 1024 * 1024;
 /// Agent files that one process reads at the same time: the schemas of each may take tens of MiB for a moment.
 pub const AGENT_FILES_AT_ONCE: usize = 2;
 /// Schemas of running jobs that are compiled at the same time.

@@ -31,6 +31,8 @@ struct Schemas {
     asked: u64,
     bytes: usize,
     by_hash: BTreeMap<Hash, KeptSchema>,
+    /// Who was asked for when.
+    by_use: BTreeMap<u64, Hash>,
 }
 
 #[derive(Debug)]
@@ -41,9 +43,10 @@ struct KeptSchema {
 
 impl Schemas {
     fn get(&mut self, hash: &Hash) -> Option<Arc<Schema>> {
-        self.asked += 1;
         let kept = self.by_hash.get_mut(hash)?;
-        kept.last_asked = self.asked;
+        self.asked += 1;
+        self.by_use.remove(&std::mem::replace(&mut kept.last_asked, self.asked));
+        self.by_use.insert(self.asked, *hash);
         Some(Arc::clone(&kept.schema))
     }
 
@@ -55,10 +58,12 @@ impl Schemas {
             return;
         }
         while self.bytes + bytes > limits::SCHEMAS_KEPT_BYTES_MAX {
-            let oldest = self.by_hash.iter().min_by_key(|(_, kept)| kept.last_asked).map(|(hash, _)| *hash);
-            let Some(gone) = oldest.and_then(|hash| self.by_hash.remove(&hash)) else { return };
+            let oldest = self.by_use.pop_first().and_then(|(_, hash)| self.by_hash.remove(&hash));
+            let Some(gone) = oldest else { return };
             self.bytes -= gone.schema.memory();
         }
+        self.asked += 1;
+        self.by_use.insert(self.asked, hash);
         self.by_hash.insert(hash, KeptSchema { last_asked: self.asked, schema: Arc::clone(schema) });
         self.bytes += bytes;
     }
@@ -169,11 +174,11 @@ mod tests {
         };
         let (small, large) = (schema(20), schema(4_000));
         assert!(
-            large.memory() < limits::SCHEMAS_KEPT_BYTES_MAX && 20 * large.memory() > limits::SCHEMAS_KEPT_BYTES_MAX
+            large.memory() < limits::SCHEMAS_KEPT_BYTES_MAX && 40 * large.memory() > limits::SCHEMAS_KEPT_BYTES_MAX
         );
         for kinds in [[&small, &small], [&large, &large], [&small, &large]] {
             let mut kept = Schemas::default();
-            for n in 0..4_000_u32 {
+            for n in 0..6_000_u32 {
                 let kind = kinds[usize::from(n % 7 == 0)];
                 kept.keep(Hash::of(&n.to_be_bytes()), kind);
                 kept.keep(Hash::of(&n.to_be_bytes()), kind);
@@ -189,5 +194,15 @@ mod tests {
             kept.keep(hash(n), &large);
             assert!(kept.get(&hash(0)).is_some(), "it was asked for all the time and is gone after {n} others");
         }
+        // Whatever is new counts as asked for: it takes the place of what nobody asks for any more, and not of another
+        // new one.
+        let mut kept = Schemas::default();
+        for n in 0..100 {
+            kept.keep(hash(n), &large);
+            assert!(kept.get(&hash(n)).is_some());
+        }
+        kept.keep(hash(100), &large);
+        kept.keep(hash(101), &large);
+        assert!(kept.get(&hash(100)).is_some() && kept.get(&hash(101)).is_some());
     }
 }

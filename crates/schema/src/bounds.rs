@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use aetheris_core::json::Json;
 use aetheris_core::limits;
-use serde_json::{Map, Value};
+use serde_json::{Map, Number, Value};
 
 use crate::Problem;
 
@@ -71,28 +71,40 @@ const REFERENCES_DEEP_MAX: usize = 32;
 
 /// What a part takes when it is compiled, in bytes.
 const COPY_BYTES: usize = 1024;
-/// What a pattern takes with its cache, by what it takes itself.
+/// A pattern is compiled forwards and backwards.
 const PATTERN_TIMES: usize = 2;
-/// A pattern that has not room in so many times what is accepted is refused as one that is wrong.
-const TOO_LARGE: usize = 16;
+/// States that a matcher remembers of what it has matched, in bytes, for each of its two directions.
+pub(crate) const REMEMBERED_BYTES: usize = 16 * 1024;
+/// What a matcher takes once it has been used: what it remembers, and the places that it has tried, which take 256 KiB at
+/// most.
+const MATCHER_BYTES: usize = 2 * REMEMBERED_BYTES + 256 * 1024;
 // What is accepted can be kept.
 const _: () = assert!(
     limits::SCHEMA_PARTS_MAX * COPY_BYTES
-        + limits::SCHEMA_PATTERNS_MAX * limits::SCHEMA_PATTERN_BYTES_MAX * PATTERN_TIMES
+        + limits::SCHEMA_PATTERNS_MAX * (limits::SCHEMA_PATTERN_BYTES_MAX * PATTERN_TIMES + MATCHER_BYTES)
         <= limits::SCHEMAS_KEPT_BYTES_MAX
 );
 /// Bytes of text that count as much as a part.
 const TEXT_OF_A_PART: usize = 64;
-/// Parts that `multipleOf` counts as: it divides as exactly as fractions do, which takes so much longer than a comparison.
-const MULTIPLE: usize = 16;
-/// The same of a factor that is so small or so large that what it divides has thousands of digits.
-const MULTIPLE_OF_EXTREMES: usize = 64;
+/// An exact division takes as long as so many comparisons.
+const DIVISION: usize = 16;
+/// The same by a factor that is so small or so large that what it divides has thousands of digits.
+const EXTREME: usize = 64;
+/// A number beyond this has so many digits itself.
+const LARGE_NUMBER: f64 = 1e18;
+
+/// As how many numbers one counts where it is divided.
+pub(crate) fn digits(number: &Number) -> usize {
+    if number.as_f64().is_some_and(|number| number.abs() > LARGE_NUMBER) { EXTREME } else { 1 }
+}
 
 /// What a schema costs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Measured {
     /// To judge one part of a value.
     pub(crate) judge: Size,
+    /// Patterns as they are written.
+    pub(crate) patterns: usize,
     /// The most memory that it takes when it is compiled, in bytes: of what was measured of the largest that are
     /// accepted.
     pub(crate) memory: usize,
@@ -103,7 +115,9 @@ pub(crate) struct Measured {
 pub(crate) struct Size {
     /// Subschemas, listed values and texts that are copied wherever a reference leads to them.
     copies: usize,
-    /// What it may be asked about, weighed by the time that it takes.
+    /// Exact divisions of a number, weighed by the time that they take.
+    pub(crate) divisions: usize,
+    /// Subschemas and keywords that it may be asked about.
     pub(crate) parts: usize,
     /// Compiled patterns that it may be matched with, in bytes.
     pub(crate) patterns: usize,
@@ -128,8 +142,8 @@ pub(crate) fn check(schema: &Json) -> Result<Measured, Vec<Problem>> {
     let parts = whole.parts.max(whole.copies);
     if parts > limits::SCHEMA_PARTS_MAX {
         let message = format!(
-            "with its references followed, the schema has {} parts, more than the {} accepted: `multipleOf` counts {MULTIPLE}, \
-             and long names and values count by their size",
+            "with its references followed, the schema has {} parts, more than the {} accepted: long names, \
+             descriptions and values count by their size",
             parts,
             limits::SCHEMA_PARTS_MAX
         );
@@ -139,10 +153,10 @@ pub(crate) fn check(schema: &Json) -> Result<Measured, Vec<Problem>> {
         let message = format!("the schema has more than the {} patterns accepted", limits::SCHEMA_PATTERNS_MAX);
         walk.wrong("", message);
     }
-    // The library compiles a pattern once, wherever references lead to it.
+    // The library compiles a pattern once, and has a matcher of its own wherever it is written.
     let patterns: usize = walk.compiled.values().sum();
-    let measured =
-        Measured { judge: whole, memory: whole.copies.saturating_mul(COPY_BYTES) + patterns * PATTERN_TIMES };
+    let memory = whole.copies.saturating_mul(COPY_BYTES) + patterns * PATTERN_TIMES + walk.patterns * MATCHER_BYTES;
+    let measured = Measured { judge: whole, memory, patterns: walk.patterns };
     if walk.problems.is_empty() { Ok(measured) } else { Err(walk.problems) }
 }
 
@@ -190,12 +204,13 @@ impl Size {
 
     /// Of parts that are copied and take as long as each other.
     const fn of(parts: usize) -> Self {
-        Self { copies: parts, parts, patterns: 0 }
+        Self { copies: parts, divisions: 0, parts, patterns: 0 }
     }
 
     fn with(self, other: Self, both: fn(usize, usize) -> usize) -> Self {
         Self {
             copies: both(self.copies, other.copies),
+            divisions: both(self.divisions, other.divisions),
             parts: both(self.parts, other.parts),
             patterns: both(self.patterns, other.patterns),
         }
@@ -206,7 +221,7 @@ impl Size {
     }
 
     fn times(self, factor: usize) -> Self {
-        self.with(Self { copies: factor, parts: factor, patterns: factor }, usize::saturating_mul)
+        self.with(Self { copies: factor, divisions: factor, parts: factor, patterns: factor }, usize::saturating_mul)
     }
 }
 
@@ -266,8 +281,8 @@ impl<'s> Walk<'s> {
             "const" | "dependentRequired" | "enum" | "required" => Cost::of(values(value)),
             "multipleOf" => {
                 let usual = value.as_f64().is_some_and(|factor| (1e-9..=1e15).contains(&factor.abs()));
-                let parts = if usual { MULTIPLE } else { MULTIPLE_OF_EXTREMES };
-                Cost { judge: Size { parts, ..Size::ONE }, mark: Size::NONE }
+                let divisions = if usual { DIVISION } else { EXTREME };
+                Cost { judge: Size { divisions, ..Size::ONE }, mark: Size::NONE }
             }
             "pattern" => {
                 self.patterns += 1;
@@ -358,14 +373,15 @@ impl<'s> Walk<'s> {
         if let Some(size) = self.compiled.get(pattern) {
             return *size;
         }
-        if self.patterns > limits::SCHEMA_PATTERNS_MAX || !self.problems.is_empty() {
+        if self.patterns > limits::SCHEMA_PATTERNS_MAX {
             return limits::SCHEMA_PATTERN_BYTES_MAX;
         }
         let size = SIZES.into_iter().find(|size| crate::compiles(pattern, *size));
-        if size.is_none() && crate::compiles(pattern, TOO_LARGE * limits::SCHEMA_PATTERN_BYTES_MAX) {
+        // What is wrong is the library's to say.
+        if size.is_none() && regex_syntax::parse(pattern).is_ok() {
             let message = format!(
-                "the pattern takes more than the {} bytes accepted when it is compiled: large counts and classes as \
-                 `\\p{{L}}` do that",
+                "the pattern takes more than the {} bytes accepted when it is compiled: repetitions and classes such as \
+                 `\\p{{L}}` multiply; bound the length with `maxLength`",
                 limits::SCHEMA_PATTERN_BYTES_MAX
             );
             self.wrong(path, message);

@@ -17,11 +17,6 @@ use serde_json::Value;
 
 use crate::bounds::Measured;
 
-/// A number beyond this has so many digits that dividing it exactly takes as long as many others.
-const LARGE_NUMBER: f64 = 1e18;
-/// Parts that such a number counts as.
-const LARGE_NUMBER_PARTS: usize = 64;
-
 /// The share of the most that judging may cost, beyond which it takes long.
 const LONG: usize = 100;
 
@@ -44,7 +39,7 @@ pub struct Schema {
 /// What judging a value may cost, at worst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Work {
-    /// Parts of the value times parts of the schema.
+    /// Parts of the value times parts of the schema, and numbers times divisions.
     parts: usize,
     /// Bytes of its texts times bytes of the compiled patterns.
     patterns: usize,
@@ -69,6 +64,12 @@ impl Schema {
         self.measured.memory
     }
 
+    /// Patterns as they are written: what compiling it costs.
+    #[must_use]
+    pub fn patterns(&self) -> usize {
+        self.measured.patterns
+    }
+
     /// Whether judging a value may take longer than other work of its thread should wait for.
     #[must_use]
     pub fn takes_long(&self, value: &Json) -> bool {
@@ -77,10 +78,14 @@ impl Schema {
     }
 
     fn work(&self, value: &Json) -> Work {
-        let (mut parts, mut bytes) = (0, 0);
-        measure(value.value(), &mut parts, &mut bytes);
+        let mut held = Held::default();
+        held.measure(value.value());
         let judge = self.measured.judge;
-        Work { parts: judge.parts.saturating_mul(parts), patterns: judge.patterns.saturating_mul(bytes) }
+        let divisions = judge.divisions.saturating_mul(held.numbers);
+        Work {
+            parts: judge.parts.saturating_mul(held.parts).saturating_add(divisions),
+            patterns: judge.patterns.saturating_mul(held.bytes),
+        }
     }
 
     /// In what a value does not fit; nothing where it does. At most a few of its mistakes, and of a large value
@@ -116,27 +121,37 @@ fn words(error: &ValidationError<'_>) -> String {
     }
 }
 
-/// Adds the parts of a value and the bytes of its texts, names of fields included.
-fn measure(value: &Value, parts: &mut usize, bytes: &mut usize) {
-    *parts += 1;
-    match value {
-        Value::Array(items) => items.iter().for_each(|item| measure(item, parts, bytes)),
-        Value::Object(fields) => {
-            for (name, field) in fields {
-                *bytes += name.len();
-                measure(field, parts, bytes);
+/// What a value holds.
+#[derive(Debug, Default)]
+struct Held {
+    /// Bytes of its texts, names of fields included.
+    bytes: usize,
+    /// Its numbers, weighed by their digits.
+    numbers: usize,
+    /// Its parts.
+    parts: usize,
+}
+
+impl Held {
+    fn measure(&mut self, value: &Value) {
+        self.parts += 1;
+        match value {
+            Value::Array(items) => items.iter().for_each(|item| self.measure(item)),
+            Value::Object(fields) => {
+                for (name, field) in fields {
+                    self.bytes += name.len();
+                    self.measure(field);
+                }
             }
+            Value::String(text) => self.bytes += text.len(),
+            Value::Number(number) => self.numbers += bounds::digits(number),
+            Value::Null | Value::Bool(_) => {}
         }
-        Value::String(text) => *bytes += text.len(),
-        Value::Number(number) if number.as_f64().is_some_and(|number| number.abs() > LARGE_NUMBER) => {
-            *parts += LARGE_NUMBER_PARTS - 1;
-        }
-        Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
 
 fn build(schema: &Value, pattern_bytes: usize) -> Result<Validator, ValidationError<'static>> {
-    let patterns = PatternOptions::regex().size_limit(pattern_bytes).dfa_size_limit(pattern_bytes);
+    let patterns = PatternOptions::regex().size_limit(pattern_bytes).dfa_size_limit(bounds::REMEMBERED_BYTES);
     let options = jsonschema::options().with_draft(Draft::Draft202012).offline().with_pattern_options(patterns);
     options.build(schema).map_err(ValidationError::to_owned)
 }

@@ -322,10 +322,57 @@ fn a_pattern_takes_memory_once() {
     assert!(thousand < limits::SCHEMAS_KEPT_BYTES_MAX / 8, "{one} {thousand}");
 }
 
+/// What matchers remember of the values that they have judged stays with them: the kernel counts what many schemas take
+/// after that, each kept.
+#[cfg(target_os = "linux")]
+#[test]
+fn the_memory_of_schemas_that_have_judged_is_what_they_say() {
+    let distinct = |of: usize| {
+        let patterns = (0..90).map(|n| json!({ "pattern": format!("[ab]*a[ab]{{{}}}c{of}x{n}", 16 + n % 8) }));
+        json!({ "anyOf": patterns.collect::<Vec<Value>>() })
+    };
+    let copied = |of: usize| {
+        let name = format!("[ab]*a[ab]{{300}}c{of}");
+        let of =
+            |n: usize| json!({ "patternProperties": { name.clone(): true }, "additionalProperties": { "minimum": n } });
+        json!({ "allOf": (0..90).map(of).collect::<Vec<Value>>() })
+    };
+    let text: String = (0..8_000_u32).map(|n| if (n * n / 7) % 3 == 0 { 'a' } else { 'b' }).collect();
+    let named = Map::from_iter([(text[..500].to_owned(), json!(1))]);
+    let values = [json!(text), Value::Object(named)].map(Json::new);
+    let (mut kept, before) = (Vec::new(), peak_kib());
+    for of in 0..4 {
+        for schema in [distinct(of), copied(of)].map(compiled) {
+            for value in &values {
+                let _ = schema.violations(value);
+            }
+            kept.push(schema);
+        }
+    }
+    let (taken, said) = (peak_kib() - before, kept.iter().map(Schema::memory).sum::<usize>() / 1_024);
+    assert!(taken < said, "{} schemas take {taken} KiB and say {said}", kept.len());
+    assert!(said < 20 * taken, "{} schemas take {taken} KiB and say {said}", kept.len());
+}
+
+/// Words for people take no time when a value is judged, and are copied wherever references lead to them.
+#[test]
+fn long_words_take_memory_as_often_as_they_are_copied() {
+    for word in ["$comment", "default", "description", "examples", "title"] {
+        let long = if word == "examples" { json!(["x".repeat(50_000)]) } else { json!("x".repeat(50_000)) };
+        let schema = compiled(json!({
+            "$defs": { "d": { word: long } },
+            "allOf": vec![json!({ "$ref": "#/$defs/d" }); 8],
+        }));
+        assert!(schema.memory() > 8 * 50_000, "{word}: {}", schema.memory());
+    }
+}
+
 #[test]
 fn a_pattern_that_is_too_large_is_not_called_wrong() {
     for (pattern, why) in [
         ("^[\\p{L} .'-]{0,10}$", "takes more than the 262144 bytes accepted when it is compiled"),
+        ("^\\p{L}{1,100}$", "bound the length with `maxLength`"),
+        ("(a{100}){100}{100}", "takes more than the 262144 bytes"),
         ("[", "is not a \"regex\""),
     ] {
         for schema in [json!({ "pattern": pattern }), json!({ "patternProperties": { pattern: true } })] {
@@ -360,7 +407,9 @@ fn a_multiple_counts_what_it_takes() {
     let fields = |factor: f64, count: usize| {
         compiled(json!({ "items": { "allOf": vec![json!({ "multipleOf": factor }); count] } }))
     };
-    for (factor, value) in [(5e-324, 1.7e308), (5e-324, 1.0), (0.01, 1.7e308), (1e300, 1.7e308)] {
+    for (factor, value) in
+        [(5e-324, 1.7e308), (5e-324, 1.0), (0.01, 1.7e308), (0.01, -1.7e308), (0.01, -1.1e18), (1e300, 1.7e308)]
+    {
         let said = fields(factor, 150).violations(&Json::new(json!(vec![value; 1_500])));
         assert!(said[0].message.contains("too large to be judged by the parts"), "{factor} {value}: {said:?}");
     }
@@ -371,6 +420,15 @@ fn a_multiple_counts_what_it_takes() {
     let order = compiled(json!({ "items": { "properties": line } }));
     let line: Map<String, Value> = (0..12).map(|n| (format!("price_{n}"), json!(12.25))).collect();
     assert!(order.violations(&Json::new(json!(vec![line; 1_000]))).is_empty());
+}
+
+/// A number counts by its digits only where it is divided.
+#[test]
+fn large_numbers_cost_nothing_where_nobody_divides_them() {
+    let row = json!({ "properties": { "at_ns": { "type": "integer" }, "id": { "minimum": 0 } }, "required": ["id"] });
+    let rows = compiled(json!({ "items": row }));
+    let value = Json::new(json!(vec![json!({ "at_ns": 1_760_000_000_000_000_000_u64, "id": 1e19 }); 12_000]));
+    assert_eq!(rows.violations(&value), []);
 }
 
 fn nested_value(depth: usize, leaf: &Value, around: impl Fn(Value) -> Value) -> Value {

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 
 use aetheris_api::CheckView;
 use aetheris_core::chain::Header;
-use aetheris_core::event::{Event, InvocationOutcome, Recorded};
+use aetheris_core::event::{Event, Recorded};
 use aetheris_core::hash::Hash;
 use aetheris_core::id::{IdempotencyKey, JobId};
 use aetheris_core::ledger::{LedgerRow, LedgerStatus};
 use aetheris_core::limits;
-use aetheris_core::state::{Invocation, InvocationPhase, JobState};
+use aetheris_core::state::{Invocation, JobState};
 use aetheris_runtime::{OpError, Runtime};
 use aetheris_store::{EffectRow, ErrorKind, EventRow, History, JobRow, StoreError};
 
@@ -218,35 +218,8 @@ fn differences(call: &Invocation, row: &LedgerRow) -> Vec<String> {
     if row.class != call.class || row.deadline != call.deadline {
         found.push(format!("the ledger has another class or deadline of {} than the events", call.key));
     }
-    if !fits(call.phase, row) {
+    if !call.fits(row.status, row.disproved) {
         found.push(format!("the ledger has {} as {}, the events as {:?}", call.key, row.status.as_str(), call.phase));
     }
     found
-}
-
-/// Whether a ledger's word fits what the events have recorded so far. The ledger may know more: an
-/// outcome is deposited before the job's next run records it.
-fn fits(phase: InvocationPhase, row: &LedgerRow) -> bool {
-    use aetheris_core::event::DoubtOutcome as D;
-    let status = row.status;
-    match phase {
-        InvocationPhase::Started => status != LedgerStatus::FailedUnresolved,
-        InvocationPhase::Finished(InvocationOutcome::Committed) => status == LedgerStatus::Committed,
-        // A person's answer about a call that the job's end had left unresolved is kept beside the row.
-        InvocationPhase::Resolved(D::Happened) => {
-            matches!(status, LedgerStatus::Committed | LedgerStatus::FailedUnresolved)
-        }
-        InvocationPhase::Finished(InvocationOutcome::RefusedRetryable) => status == LedgerStatus::RefusedRetryable,
-        InvocationPhase::Finished(InvocationOutcome::RefusedPermanent) => status == LedgerStatus::RefusedPermanent,
-        InvocationPhase::Finished(InvocationOutcome::NotSent) => status == LedgerStatus::NotSent,
-        InvocationPhase::Finished(InvocationOutcome::InDoubt) => {
-            matches!(status, LedgerStatus::InDoubt | LedgerStatus::Committed)
-        }
-        // The call's own late success outweighs that answer.
-        InvocationPhase::Resolved(D::DidNotHappen) => {
-            matches!(status, LedgerStatus::Committed | LedgerStatus::FailedUnresolved)
-                || (status == LedgerStatus::InDoubt && row.disproved)
-        }
-        InvocationPhase::Resolved(D::Unresolved) => status == LedgerStatus::FailedUnresolved,
-    }
 }

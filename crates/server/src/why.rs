@@ -1,7 +1,7 @@
 //! Why a job is where it is: a function of its row, its state and what else the store holds.
 
 use aetheris_api::{Command, WhyCode, WhyView};
-use aetheris_core::event::{EndCause, PauseReason};
+use aetheris_core::event::{DoubtOutcome, EndCause, PauseReason};
 use aetheris_core::job::JobStatus;
 use aetheris_core::plan::{CompiledPlan, WaitType};
 use aetheris_core::state::{JobState, StepState};
@@ -49,7 +49,7 @@ impl Around {
 pub(crate) fn reasons(outlined: &Outlined, plan: Option<&CompiledPlan>, around: &Around) -> Vec<WhyView> {
     let (row, state) = (&outlined.row, outlined.state());
     match row.status {
-        JobStatus::Completed | JobStatus::Failed | JobStatus::Cancelled => vec![ended(row, outlined.state().ended_at)],
+        JobStatus::Completed | JobStatus::Failed | JobStatus::Cancelled => vec![ended(row, state)],
         JobStatus::Waiting | JobStatus::Parked => vec![blocked(row, state, plan)],
         JobStatus::Running => vec![held(row, state, around.now)],
         JobStatus::Paused => paused(row),
@@ -69,14 +69,22 @@ fn paused(row: &JobRow) -> Vec<WhyView> {
     vec![WhyView { code, detail: detail.to_owned(), advice, since, until: None }]
 }
 
-fn ended(row: &JobRow, ended_at: Option<Timestamp>) -> WhyView {
-    let detail = match &row.error {
+fn ended(row: &JobRow, state: &JobState) -> WhyView {
+    let mut detail = match &row.error {
         Some((error, Some(node))) => format!("{} at {node}: {}: {}", row.status.as_str(), error.code, error.message),
         Some((error, None)) => format!("{}: {}: {}", row.status.as_str(), error.code, error.message),
         None => row.status.as_str().to_owned(),
     };
-    let advice = Command::Trace(row.id).to_string();
-    WhyView { code: WhyCode::Ended, detail, advice, since: ended_at.unwrap_or(row.updated_at), until: None }
+    let open = |step: &StepState| step.left_in_doubt(state.status) == Some(DoubtOutcome::Unresolved);
+    let advice = match state.steps.iter().find(|(_, step)| open(step)) {
+        Some((node, _)) => {
+            detail.push_str(&format!("; the call of {node} is still in doubt"));
+            Command::Unresolved
+        }
+        None => Command::Trace(row.id),
+    };
+    let since = state.ended_at.unwrap_or(row.updated_at);
+    WhyView { code: WhyCode::Ended, detail, advice: advice.to_string(), since, until: None }
 }
 
 fn blocked(row: &JobRow, state: &JobState, plan: Option<&CompiledPlan>) -> WhyView {

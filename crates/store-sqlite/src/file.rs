@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read as _};
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use aetheris_store::FileHealth;
@@ -12,7 +12,7 @@ use crate::error::Trouble;
 use crate::migrate::APPLICATION;
 
 /// The first bytes of every database file.
-pub(crate) const MAGIC: &[u8; 16] = b"SQLite format 3\0";
+const MAGIC: &[u8; 16] = b"SQLite format 3\0";
 /// The length of its header.
 const HEADER: usize = 100;
 /// Where the header has the application's number, most significant byte first.
@@ -34,6 +34,12 @@ pub(crate) const PARTS: [&str; 3] = [JOURNAL, WAL, SHM];
 /// What the names of the files that are the database's own have behind its name. What belongs to the folder is not among
 /// them ([`in_folder_of`]).
 pub const ENDINGS: [&str; 5] = [JOURNAL, WAL, SHM, CLOCK, TURN];
+
+/// Whether a file begins as a database does.
+pub(crate) fn is_database(file: &File) -> bool {
+    let mut first = [0; MAGIC.len()];
+    file.read_exact_at(&mut first, 0).is_ok() && first == *MAGIC
+}
 
 /// The path of what belongs to a database's folder: `aetheris.seen` for `aetheris.db`, `jobs.sqlite-seen` for
 /// `jobs.sqlite`. Those of two databases are never the same.

@@ -252,10 +252,11 @@ pub(crate) fn look(path: &Path) -> Option<Content> {
 /// that is a database by somebody's choice of names must not be.
 pub(crate) fn alone(path: &Path) -> Result<Option<File>, Trouble> {
     let Some(file) = present(path)? else { return Ok(None) };
-    let mut first = [0; file::MAGIC.len()];
-    if file.read_exact_at(&mut first, 0).is_ok() && first == *file::MAGIC {
+    if file::is_database(&file) {
         let path = path.display();
-        return Err(Trouble::Refused(format!("{path} is a database, and this one needs the name: give it another")));
+        return Err(Trouble::Refused(format!(
+            "{path} is a database, and has the name of a file of the one that is restored: move it away first"
+        )));
     }
     hold(&file, path, true)?;
     Ok(Some(file))

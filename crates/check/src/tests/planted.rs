@@ -188,12 +188,11 @@ fn a_success_before_that_nothing_tells_of() {
     let mut story = whole();
     story.events.truncate(story.place(EventKind::ToolInvocationFinished));
     let error = Failure::new("succeeded_before", "an earlier call is known to have succeeded");
-    let failed =
-        NodeFinished { error: Some(error.clone()), ..story::node_finished("pay", StepResult::PermanentFailure) };
     let refused = story::finished("pay", InvocationOutcome::NotSent);
-    let ended = JobFailed { error, node: Some(NodeId::from("pay")) };
+    // The ledger refuses the next permit for good, which is no end of the step.
+    let ended = JobFailed { error, node: None };
     let (at, epoch) = (30, 1);
-    story.events.extend([refused.into(), failed.into(), ended.into()].map(|event| Told { at, epoch, event }));
+    story.events.extend([refused.into(), ended.into()].map(|event| Told { at, epoch, event }));
     story.ledger[0].status = LedgerStatus::NotSent;
     let effect = story.effects.pop().unwrap();
     let mut facts = story.facts();
@@ -211,6 +210,13 @@ fn a_success_before_that_nothing_tells_of() {
     assert!(!report(&facts, &story.witness, &story.history).violated().contains(&C8));
     let mut spoilt = facts.clone();
     spoilt.evidence[0].outcome = outcome("refuse");
+    is_found(C8, &story, &spoilt);
+    // Nor is it what another call has brought, or what contradicted nothing.
+    let mut spoilt = facts.clone();
+    spoilt.evidence[0].key = key("mail");
+    is_found(C8, &story, &spoilt);
+    let mut spoilt = facts.clone();
+    spoilt.evidence[0].conflict = false;
     is_found(C8, &story, &spoilt);
     facts.effects.push(effect);
     is_found(C8, &story, &facts);

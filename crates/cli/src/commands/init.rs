@@ -37,7 +37,7 @@ pub(super) fn run(given: &args::Init, context: &Context) -> Result<Exit, Error> 
     let folder = given.dir.clone().unwrap_or_else(|| PathBuf::from(name));
     let files = [(folder.join(format!("{name}.yaml")), agent.as_str()), (folder.join("aetheris.yaml"), CONFIG)];
     let [(agent_path, _), (config, _)] = &files;
-    if agent_path.exists() {
+    if agent_path.symlink_metadata().is_ok() {
         return Err(Error::Conflict(format!("{} exists: nothing was written", agent_path.display())));
     }
     // A second agent of a folder goes with the configuration that is there.

@@ -79,9 +79,10 @@ pub(super) async fn run(given: &args::Restore, config: &Config, context: &Contex
     });
     if !unreadable.is_empty() {
         text.push_str(&format!(
-            "{} that cannot be read {} held too, and cannot go on:\n  {}\n",
+            "{} that cannot be read {} held{}, and cannot go on:\n  {}\n",
             counted(unreadable.len(), "unfinished job"),
             if unreadable.len() == 1 { "is" } else { "are" },
+            if held > 0 { " too" } else { "" },
             unreadable.join("\n  ")
         ));
     }

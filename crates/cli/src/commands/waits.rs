@@ -7,6 +7,7 @@ use aetheris_api::{
     AfterNo, InDoubtList, InDoubtView, Outcome, Raw, ResolveAnswer, ResolveRequest, TraceDoubt, TraceView, WaitList,
 };
 use aetheris_core::event::Resolver;
+use aetheris_core::id::IdempotencyKey;
 use aetheris_core::limits;
 use serde_json::{Value, json};
 
@@ -124,9 +125,11 @@ async fn call_in_doubt(given: &args::Resolve, context: &Context) -> Result<(Stri
     let job = jobs::get(&client, &given.job).await?.body.id;
     let listed = doubts(&client, Some(("job", given.job.as_str())), false).await?;
     let open = listed.calls.iter().filter(|call| call.job_id == job);
-    let is_meant = |call: &Call| given.invocation.as_ref().is_none_or(|named| *named == call.invocation);
+    let named = given.invocation.as_ref().map(|text| canonical(text));
+    let is_meant = |call: &Call| named.as_ref().is_none_or(|named| *named == call.invocation);
     let mut calls: Vec<Call> = open.map(Call::of).filter(is_meant).collect();
-    if calls.is_empty() {
+    let past = calls.is_empty();
+    if past {
         calls = calls_of_the_past(given, context).await?;
         calls.retain(is_meant);
     }
@@ -144,9 +147,15 @@ async fn call_in_doubt(given: &args::Resolve, context: &Context) -> Result<(Stri
         several => {
             let names: Vec<String> =
                 several.iter().map(|call| format!("  {} {}", call.invocation, call.node)).collect();
-            Err(Error::Usage(format!("{} has several calls in doubt: name one of\n{}", given.job, names.join("\n"))))
+            let what = if past { "that were answered or left" } else { "in doubt" };
+            Err(Error::Usage(format!("{} has several calls {what}: name one of\n{}", given.job, names.join("\n"))))
         }
     }
+}
+
+/// The form in which the server writes an invocation's id; what is none stays as it is.
+fn canonical(text: &str) -> String {
+    text.parse().map_or_else(|_| text.to_owned(), |key: IdempotencyKey| key.to_string())
 }
 
 /// A call that can be answered.

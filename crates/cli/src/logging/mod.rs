@@ -139,14 +139,20 @@ pub fn parsed(text: &str) -> Result<EnvFilter, String> {
         LEVELS.iter().any(|level| level.eq_ignore_ascii_case(word))
             || word.parse::<usize>().is_ok_and(|number| number < LEVELS.len())
     };
-    let is_module = |name: &str| name.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | ':' | '-'));
+    let is_name = |name: &str| !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || c == '_');
+    let is_module = |path: &str| path.split("::").all(is_name);
     // What names spans and their fields has a syntax of its own.
     for part in parts.iter().filter(|part| !part.contains('[')) {
         match part.split_once('=') {
             None if !is_level(part) => {
                 return Err(format!("`{part}` is not a log level: expected one of {levels}, or MODULE=LEVEL"));
             }
-            Some((module, level)) if module.is_empty() || !is_module(module) || !is_level(level) => {
+            Some((module, _)) if !is_module(module) => {
+                return Err(format!(
+                    "`{module}` can be no module: expected LEVEL or MODULE=LEVEL, separated by commas"
+                ));
+            }
+            Some((_, level)) if !is_level(level) => {
                 return Err(format!("`{part}` is not MODULE=LEVEL: the level is one of {levels}"));
             }
             None | Some(_) => {}
@@ -181,9 +187,12 @@ mod tests {
                 "`aetheris_worker=debg` is not MODULE=LEVEL: the level is one of error, warn",
             ),
             ("aetheris_worker=", "`aetheris_worker=` is not MODULE=LEVEL"),
-            ("=debug", "`=debug` is not MODULE=LEVEL"),
-            ("info aetheris_worker=debug", "`info aetheris_worker=debug` is not MODULE=LEVEL"),
-            ("info; aetheris_worker=debug", "`info; aetheris_worker=debug` is not MODULE=LEVEL"),
+            ("=debug", "`` can be no module"),
+            ("info aetheris_worker=debug", "`info aetheris_worker` can be no module"),
+            ("info; aetheris_worker=debug", "`info; aetheris_worker` can be no module"),
+            ("aetheris-worker=debug", "`aetheris-worker` can be no module"),
+            ("aetheris:worker=debug", "`aetheris:worker` can be no module"),
+            ("::=debug", "`::` can be no module"),
             ("info,[run", "invalid filter directive"),
             (" ,", "it is empty"),
         ] {

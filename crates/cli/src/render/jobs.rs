@@ -183,15 +183,18 @@ pub fn wait(job: &JobView, waiting: &WaitingView, program: &str, style: Style, n
 /// How a job ended, if it has, and whether it left a call in doubt: nobody would look for it otherwise.
 #[must_use]
 pub fn ending(job: &JobView, program: &str, style: Style) -> Option<String> {
-    let mut steps = job.steps.iter().flatten();
-    let doubt = steps.any(|(_, step)| step.left_in_doubt == Some(DoubtOutcome::Unresolved)).then(|| {
-        let what = style.paint(Tone::Attention, "a call is still in doubt: it may have happened");
-        format!("{what}\n  see: {}\n", Command::Unresolved.line(program))
-    });
-    match (end(job, style), doubt) {
-        (None, None) => None,
-        (end, doubt) => Some([end, doubt].into_iter().flatten().collect()),
+    let steps = job.steps.iter().flatten();
+    let left: Vec<_> = steps.filter_map(|(node, step)| Some((node, step.left_in_doubt?))).collect();
+    let mut text = end(job, style).unwrap_or_default();
+    for (node, outcome) in left.iter().filter(|(_, outcome)| *outcome != DoubtOutcome::Unresolved) {
+        let known = outcome.as_str().replace('_', " ");
+        text.push_str(&format!("the call of {node} was in doubt at the end, and is answered since: {known}\n"));
     }
+    if left.iter().any(|(_, outcome)| *outcome == DoubtOutcome::Unresolved) {
+        let what = style.paint(Tone::Attention, "a call is still in doubt: it may have happened");
+        text.push_str(&format!("{what}\n  see: {}\n", Command::Unresolved.line(program)));
+    }
+    (!text.is_empty()).then_some(text)
 }
 
 fn end(job: &JobView, style: Style) -> Option<String> {

@@ -94,10 +94,10 @@ fn resolve(calls: &[&InDoubtView], program: &str, style: Style) -> String {
     if calls.len() > SHOWN {
         text.push_str(&dim("The others are named likewise: `--json` has the keys of all."));
     }
-    let after = match calls {
-        [only] if only.job_status.is_terminal() => {
-            "The job has ended: the answer is kept with it, and nothing is called."
-        }
+    let ended = calls.iter().filter(|call| call.job_status.is_terminal()).count();
+    let after = match (ended, calls.len()) {
+        (1, 1) => "The job has ended: the answer is kept with it, and nothing is called.",
+        (ended, all) if ended == all => "The jobs have ended: answers are kept with them, and nothing is called.",
         _ => "The tool is then called again, unless --then fail or the job has ended.",
     };
     text.push_str(&format!(

@@ -414,6 +414,32 @@ async fn a_doubt_is_resolved_with_its_result() {
     assert_eq!(ran.stdout, format!("recorded: it happened. {small} is pending\n"), "{:?}", ran.ended);
 }
 
+/// Whoever has looked at an earlier permit says nothing of the one that is in doubt now.
+#[tokio::test]
+async fn an_answer_is_about_the_permit_that_is_named() {
+    let mut call = unresolved();
+    call["job_status"] = json!("parked");
+    call["permit"] = json!(2);
+    call["status"] = json!("in_doubt");
+    let listed = json!({ "invocations": [call] }).to_string();
+    let resolve = |body: Bytes| async move {
+        let body: Value = serde_json::from_slice(&body).unwrap();
+        assert_eq!(body, json!({ "outcome": "happened", "permit": 1, "note": "seen" }));
+        let conflict = super::samples::problem("state_conflict", 409, "in doubt is permit 2 now");
+        (StatusCode::CONFLICT, conflict.to_string())
+    };
+    let routes = job_route(job("parked"))
+        .route("/api/in-doubt", get(move || async move { listed }))
+        .route("/api/jobs/{id}/in-doubt/{invocation}", post(resolve));
+    let url = serve(routes).await;
+    for named in [None, Some(KEY)] {
+        let words = ["in-doubt", "resolve", JOB].into_iter().chain(named);
+        let words = words.chain(["--permit", "1", "--happened", "--note", "seen"]).collect::<Vec<_>>();
+        let ran = run(&url, &words).await;
+        assert_eq!(ran.exit(), Exit::Conflict, "{named:?}: {:?}", ran.ended);
+    }
+}
+
 #[tokio::test]
 async fn a_call_of_no_job_is_told_as_no_job() {
     let unknown = super::samples::problem("job_not_found", 404, "there is no job job_1").to_string();
@@ -645,10 +671,17 @@ fn answered_before(node: &str, invocation: &str) -> Value {
     step["tool"] = json!({
         "effect": "at_most_once", "invocation": invocation, "name": "payments.refund", "permits": 2, "version": null,
     });
-    step["doubts"] = json!([{
-        "at": "2026-11-21T09:30:00Z", "note": null, "outcome": "happened", "permit": 2, "reason": "timeout",
-        "resolved_at": "2026-11-21T09:31:00Z", "resolved_by": "operator",
-    }]);
+    // Its first call had not happened, as a person said; so it was called again.
+    step["doubts"] = json!([
+        {
+            "at": "2026-11-21T09:28:00Z", "note": null, "outcome": "did_not_happen", "permit": 1, "reason": "timeout",
+            "resolved_at": "2026-11-21T09:29:30Z", "resolved_by": "operator",
+        },
+        {
+            "at": "2026-11-21T09:30:00Z", "note": null, "outcome": "happened", "permit": 2, "reason": "timeout",
+            "resolved_at": "2026-11-21T09:31:00Z", "resolved_by": "operator",
+        },
+    ]);
     step
 }
 

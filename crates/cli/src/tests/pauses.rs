@@ -111,6 +111,7 @@ async fn a_step_of_a_job_that_has_ended_does_not_run_on() {
     cancelled["steps"] = json!({
         "broke": at("failed", json!("2026-11-21T09:30:20Z")), "done": at("completed", json!("2026-11-21T09:30:00.0125Z")),
         "nap": at("waiting", Value::Null), "pay": pay, "spin": at("running", Value::Null),
+        "again": at("retrying", Value::Null),
         "last": { "status": "pending", "attempt": 0, "started_at": null, "finished_at": null },
         "left": { "status": "skipped", "attempt": 0, "started_at": null, "finished_at": "2026-11-21T09:30:20Z" },
     });
@@ -126,6 +127,7 @@ async fn a_step_of_a_job_that_has_ended_does_not_run_on() {
         // As long as the job took, whatever the clock says now.
         "– nap waiting when the job ended · 1m 00s",
         "– spin running when the job ended · 1m 00s",
+        "– again retrying when the job ended · 1m 00s",
         "? pay still in doubt · 1m 00s",
     ] {
         let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -175,6 +177,8 @@ async fn a_doubt_that_is_answered_after_the_jobs_end_is_told_as_answered() {
         let url = serve(ended_with(status, &left, outcome)).await;
         let shown = run(&url, &["show", JOB]).await.stdout;
         assert!(shown.contains(&format!("\n  {sign} pay  tool  {words} · 1m 00s · try 2\n")), "{shown}");
+        let watched = run(&url, &["watch", JOB]).await.stdout;
+        assert!(watched.starts_with(&format!("{JOB}  refund cancelled  1m 00s\n")), "{watched}");
         let told = run(&url, &["trace", JOB]).await.stdout;
         for line in [
             format!("\n{sign} pay  tool  {words}  1m 00s\n"),

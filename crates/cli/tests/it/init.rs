@@ -67,6 +67,12 @@ fn init_refuses_the_configurations_name() {
     let (code, said) = init(&["third", "odd"]);
     assert!(code == Some(4) && said.contains("aetheris.yaml exists and is no file: nothing was written"), "{said}");
     assert!(!folder.0.join("odd/third.yaml").exists());
+    // Nor is a link that leads nowhere.
+    std::fs::create_dir_all(folder.0.join("linked")).unwrap();
+    std::os::unix::fs::symlink("nowhere.yaml", folder.0.join("linked/aetheris.yaml")).unwrap();
+    let (code, said) = init(&["fourth", "linked"]);
+    assert!(code == Some(4) && said.contains("aetheris.yaml exists and is no file: nothing was written"), "{said}");
+    assert!(!folder.0.join("linked/fourth.yaml").exists());
 }
 
 /// A slip of the fingers does not use up the approval.

@@ -98,6 +98,32 @@ impl Invocation {
         }
     }
 
+    /// Whether a ledger row that has this status, and is disproved or not, fits what the events have recorded so far. The
+    /// ledger may know more: an outcome is deposited before the job's next run records it.
+    #[must_use]
+    pub const fn fits(&self, status: LedgerStatus, disproved: bool) -> bool {
+        use InvocationOutcome as I;
+        use LedgerStatus as L;
+        match self.phase {
+            InvocationPhase::Started => !matches!(status, L::FailedUnresolved),
+            InvocationPhase::Finished(I::Committed) => matches!(status, L::Committed),
+            InvocationPhase::Finished(I::RefusedRetryable) => matches!(status, L::RefusedRetryable),
+            InvocationPhase::Finished(I::RefusedPermanent) => matches!(status, L::RefusedPermanent),
+            InvocationPhase::Finished(I::NotSent) => matches!(status, L::NotSent),
+            // Of an idempotent call: the next permit follows, or none does and it is given up.
+            InvocationPhase::Finished(I::InDoubt) => {
+                matches!(status, L::InDoubt | L::Committed | L::FailedUnresolved)
+            }
+            // A person's answer about a call that the job's end had left unresolved is kept beside the row.
+            InvocationPhase::Resolved(DoubtOutcome::Happened) => matches!(status, L::Committed | L::FailedUnresolved),
+            // The call's own late success outweighs that answer.
+            InvocationPhase::Resolved(DoubtOutcome::DidNotHappen) => {
+                matches!(status, L::Committed | L::FailedUnresolved) || (matches!(status, L::InDoubt) && disproved)
+            }
+            InvocationPhase::Resolved(DoubtOutcome::Unresolved) => matches!(status, L::FailedUnresolved),
+        }
+    }
+
     /// Whether the events may go on with a further permit: the ledger's own rule, so that a history it would
     /// not have allowed is refused without it too.
     #[must_use]

@@ -1,9 +1,12 @@
 //! An operator answers a doubt.
 
+use std::fmt;
+
 use aetheris_core::disproof::{self, Disproof, Grounds};
 use aetheris_core::event::{
     DoubtOutcome, Event, Failure, InDoubtResolved, NodeFinished, NodeRetryScheduled, Resolver, StepResult,
 };
+use aetheris_core::hash::Hash;
 use aetheris_core::id::{IdempotencyKey, JobId, ToolName};
 use aetheris_core::json::Json;
 use aetheris_core::lease::Guard;
@@ -55,6 +58,46 @@ pub struct Resolution {
     pub then: Then,
 }
 
+/// An answer that was recorded.
+struct Said {
+    outcome: DoubtOutcome,
+    refused: bool,
+    result: Option<Hash>,
+    /// What followed it; nothing in a job that had ended.
+    then: Option<Then>,
+}
+
+impl Said {
+    /// Whether this is the same answer: what follows it and how it is known included.
+    fn is(&self, given: &Resolution) -> bool {
+        match (self.outcome, &given.happened) {
+            (DoubtOutcome::Happened, Some(result)) => self.result == Some(result.hash()),
+            (DoubtOutcome::DidNotHappen, None) => {
+                self.then.is_none_or(|then| then == given.then) && self.refused == given.refused
+            }
+            (DoubtOutcome::Happened, None) | (DoubtOutcome::DidNotHappen, Some(_)) | (DoubtOutcome::Unresolved, _) => {
+                false
+            }
+        }
+    }
+}
+
+impl fmt::Display for Said {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.outcome {
+            DoubtOutcome::Happened => "it happened, with a result that is kept",
+            DoubtOutcome::DidNotHappen if self.refused => "it did not happen, and the other side refuses it",
+            DoubtOutcome::DidNotHappen => "it did not happen",
+            DoubtOutcome::Unresolved => "nobody knows",
+        })?;
+        f.write_str(match self.then {
+            Some(Then::Retry) => "; then retry",
+            Some(Then::Fail) => "; then fail",
+            None => "",
+        })
+    }
+}
+
 impl Runtime {
     /// Records an operator's answer to the doubt about one invocation. "Did not happen" is accepted
     /// only when the permit's call can no longer arrive, which the store checks by its own clocks, or when the other
@@ -84,23 +127,25 @@ impl Runtime {
                 self.note_reading(job, key).await?;
                 Err(error)
             }
-            Err(error @ OpError::StateConflict(_)) => {
-                let same = self.was_answered(job, key, &resolution).await?;
-                if same { Ok(Resolved::Already) } else { Err(error) }
-            }
+            Err(OpError::StateConflict(why)) => match self.said_before(job, key, resolution.permit).await? {
+                Some(said) if said.is(&resolution) => Ok(Resolved::Already),
+                Some(said) => {
+                    Err(OpError::StateConflict(format!("{why}; recorded of permit {}: {said}", resolution.permit)))
+                }
+                None => Err(OpError::StateConflict(why)),
+            },
             Err(error) => Err(error),
         }
     }
 
-    /// Whether a person has given the same answer about the same permit before: what follows it and how it is known
-    /// included.
-    async fn was_answered(&self, job: JobId, key: IdempotencyKey, given: &Resolution) -> Result<bool, OpError> {
+    /// What a person has said before about a permit of a call, if anybody has.
+    async fn said_before(&self, job: JobId, key: IdempotencyKey, permit: u32) -> Result<Option<Said>, OpError> {
         let history = self.store.history(job, true).await?.ok_or(OpError::JobNotFound(job))?;
         let mut nodes = history.events.iter().filter_map(|recorded| match &recorded.event {
             Event::ToolInvocationStarted(started) if started.key == key => Some(&started.node),
             _ => None,
         });
-        let Some(node) = nodes.next() else { return Ok(false) };
+        let Some(node) = nodes.next() else { return Ok(None) };
         let mut answers =
             history.events.iter().enumerate().rev().filter_map(|(place, recorded)| match &recorded.event {
                 Event::InDoubtResolved(answer) if answer.node == *node && answer.by == Resolver::Operator => {
@@ -108,27 +153,22 @@ impl Runtime {
                 }
                 _ => None,
             });
-        let Some((place, said)) = answers.find(|(_, answer)| answer.permit == given.permit) else {
-            return Ok(false);
+        let Some((place, said)) = answers.find(|(_, answer)| answer.permit == permit) else {
+            return Ok(None);
         };
         let effect = history.effects.iter().find(|effect| effect.key == key && effect.permit == said.permit);
-        let recorded = said.result.as_ref().or(effect.map(|effect| &effect.result));
         // An answer ends its try in the same commit; about a job that has ended it is kept, and nothing follows.
         let then = history.events.get(place + 1).and_then(|next| match &next.event {
             Event::NodeRetryScheduled(next) if next.node == *node => Some(Then::Retry),
             Event::NodeFinished(next) if next.node == *node => Some(Then::Fail),
             _ => None,
         });
-        let refused = said.grounds == Some(Grounds::OperatorRefused);
-        Ok(match (said.outcome, &given.happened) {
-            (DoubtOutcome::Happened, Some(result)) => recorded.is_some_and(|known| known.hash() == result.hash()),
-            (DoubtOutcome::DidNotHappen, None) => {
-                then.is_none_or(|then| then == given.then) && refused == given.refused
-            }
-            (DoubtOutcome::Happened, None) | (DoubtOutcome::DidNotHappen, Some(_)) | (DoubtOutcome::Unresolved, _) => {
-                false
-            }
-        })
+        Ok(Some(Said {
+            outcome: said.outcome,
+            refused: said.grounds == Some(Grounds::OperatorRefused),
+            result: said.result.as_ref().or(effect.map(|effect| &effect.result)).map(Json::hash),
+            then,
+        }))
     }
 
     fn answered(

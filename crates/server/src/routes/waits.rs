@@ -173,7 +173,7 @@ async fn plan_of(app: &App, hash: Option<Hash>) -> Result<Option<Arc<CompiledPla
         Ok(plan) => Ok(Some(plan)),
         Err(error) if error.is_corrupt() => {
             if LOGGED.is_new(hash.to_string(), tokio::time::Instant::now().into_std()) {
-                tracing::warn!(plan = %hash, %error, "a plan cannot be read, and its waits are listed without their schemas");
+                tracing::warn!(plan = %hash, %error, "a plan cannot be read: its waits are listed without schemas, its calls in doubt without policies");
             }
             Ok(None)
         }

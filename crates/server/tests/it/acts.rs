@@ -110,7 +110,9 @@ async fn did_not_happen_is_accepted_after_the_deadline_only() {
     let retry = r#"{"outcome": "did_not_happen", "note": "again", "permit": 1, "then": "retry"}"#;
     bed.call("POST", &path, retry).await.is(200);
     let fail = r#"{"outcome": "did_not_happen", "note": "looked", "permit": 1, "then": "fail"}"#;
-    bed.call("POST", &path, fail).await.problem(409, "state_conflict");
+    let conflict = bed.call("POST", &path, fail).await;
+    let said = conflict.problem(409, "state_conflict");
+    assert!(said.ends_with("; recorded of permit 1: it did not happen; then retry"), "{said}");
     let refused = r#"{"outcome": "did_not_happen", "note": "looked", "permit": 1, "refused": true}"#;
     bed.call("POST", &path, refused).await.problem(409, "state_conflict");
     let yes = r#"{"outcome": "happened", "note": "seen", "permit": 1}"#;
@@ -222,6 +224,12 @@ async fn an_answer_of_the_next_day_neither_moves_the_end_nor_starts_anything() {
         };
         let (ended, left) = told().await;
         assert!(ended.is_string() && left == "unresolved", "{ended} {left}");
+        let reason = bed.get(&why).await.is(200)[0].clone();
+        assert_eq!(reason["detail"], "cancelled; the call of send is still in doubt");
+        assert_eq!(reason["do"], "aetheris in-doubt --unresolved");
+        // Lists do not know when a job ended, and say nothing.
+        let list = bed.get("/api/jobs").await;
+        assert_eq!(list.is(200)["jobs"][0].get("ended_at"), None);
         bed.clock.advance(Span::from_secs(24 * 3_600));
         bed.call("POST", &format!("/api/jobs/{job}/in-doubt/{key}"), answer).await.is(202);
         assert_eq!(told().await, (ended, outcome.into()));

@@ -122,6 +122,25 @@ async fn unfinished_bodies_are_bounded_and_small_requests_go_on() {
     bed.call("POST", path, whole).await.is(202);
 }
 
+/// However small the pieces are in which they come.
+#[tokio::test(start_paused = true)]
+async fn bodies_that_come_in_pieces_count_whole() {
+    let bed = Bed::with_agents().await;
+    let path = "/api/agents/approve/message";
+    let pieces = || {
+        let piece = || Ok::<_, Infallible>(Bytes::from(vec![b' '; limits::BODY_BYTES_FREE]));
+        let arrived: Vec<_> = (0..MIB / limits::BODY_BYTES_FREE).map(|_| piece()).collect();
+        Body::from_stream(stream::iter(arrived).chain(stream::pending()))
+    };
+    let post = |body| bed.router.clone().oneshot(Request::post(path).body(body).unwrap());
+    let most = limits::BODIES_BYTES_MAX / (MIB - limits::BODY_BYTES_FREE);
+    let arriving: Vec<_> = (0..most).map(|_| tokio::spawn(post(pieces()))).collect();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(arriving.iter().all(|request| !request.is_finished()));
+    let refused = bed.call("POST", path, pieces()).await;
+    assert!(refused.problem(503, "overloaded").contains("large bodies"), "{}", refused.text);
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_clients_have_not_taken_is_bounded_and_small_answers_go_on() {
     let bed = Bed::new();

@@ -60,7 +60,7 @@ fn a_restore_takes_no_other_databases_file() {
         drop(look(&other));
         let bytes = std::fs::read(&other).unwrap();
         let refused = stage(&file, &database, &SystemClock, &mut |_| {}).unwrap_err().to_string();
-        assert!(refused.contains("is a database, and this one needs the name"), "{refused}");
+        assert!(refused.contains("is a database, and has the name of a file"), "{refused}");
         assert!(std::fs::read(&other).unwrap() == bytes && !database.exists());
     }
 }

@@ -13,7 +13,7 @@ use aetheris_runtime::OpError;
 use aetheris_runtime::draft::Draft;
 use aetheris_runtime::load::Loaded;
 use aetheris_runtime::ops::{Resolution, Resolved, Then};
-use aetheris_store::{LedgerWrite, Purpose};
+use aetheris_store::{DoubtFilter, LedgerWrite, Purpose};
 use serde_json::json;
 
 use crate::doubt::{agent, in_doubt};
@@ -120,6 +120,10 @@ async fn an_unresolved_call_stays_listed_and_is_answered_after_the_end() {
     assert_eq!((state.status, state.step_status(&"n".into())), (JobStatus::Failed, StepStatus::Failed));
     let Some(Event::InDoubtResolved(answer)) = world.events(job).await.pop() else { panic!() };
     assert_eq!(answer.result, Some(Json::new(json!({ "id": 9 }))));
+    // The list says what was said last, and not that the policy had given it up.
+    let left = DoubtFilter { limit: 10, unresolved: Some(true), ..DoubtFilter::default() };
+    let listed = world.rt.store.doubts(left).await.unwrap().doubts;
+    assert_eq!((listed.len(), listed[0].call.key, listed[0].told.answer), (1, key, Some(DoubtOutcome::Happened)));
 }
 
 #[tokio::test(start_paused = true)]

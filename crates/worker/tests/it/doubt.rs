@@ -69,6 +69,8 @@ async fn a_person_says_that_it_did_not_happen_and_only_then_it_is_called_again()
     assert_eq!(world.rt.resolve(job, key, answer.clone()).await.unwrap(), Resolved::Already);
     let other = Resolution { happened: Some(Json::null()), ..answer };
     assert!(matches!(world.rt.resolve(job, key, other).await, Err(OpError::StateConflict(_))));
+    // The call that was made again was never in doubt: nobody has said anything of it.
+    is_not_recorded(&world, job, did_not_happen(2)).await;
 }
 
 /// A person who says what somebody else has said before is told so: what the person noted is nowhere.

@@ -3,6 +3,7 @@
 use super::*;
 use crate::event::{CommandCommitted, JobCancelled, JobFailed};
 use crate::job::JobStatus;
+use crate::ledger::LedgerStatus;
 use crate::state::{Doubt, InvocationPhase, Output};
 use crate::step::StepStatus;
 use crate::time::Span;
@@ -276,6 +277,34 @@ fn an_answer_about_a_doubt_that_was_open_at_the_end_is_kept_after_it() {
     says(&no.refuses(resolved(1, Resolver::Operator, DoubtOutcome::Happened)), "is not in doubt");
     let late = no.then(resolved(1, Resolver::LateDeposit, DoubtOutcome::Happened));
     assert_eq!((late.step("a").status, late.left()), (StepStatus::InDoubt, Some(DoubtOutcome::Happened)));
+}
+
+/// What the events say of a call, and the words of the ledger that go with it: an outcome is deposited before it is told.
+#[test]
+fn a_ledger_row_fits_what_the_events_say() {
+    use DoubtOutcome as D;
+    use InvocationOutcome as I;
+    use InvocationPhase::{Finished, Resolved, Started};
+    use LedgerStatus as L;
+    let invocation = Story::called().invocation().clone();
+    let known = [L::Committed, L::InDoubt, L::NotSent, L::RefusedPermanent, L::RefusedRetryable, L::Started];
+    for (phase, fitting, disproved) in [
+        (Started, &known[..], true),
+        (Finished(I::Committed), &[L::Committed][..], false),
+        (Finished(I::InDoubt), &[L::Committed, L::FailedUnresolved, L::InDoubt], true),
+        (Finished(I::NotSent), &[L::NotSent], false),
+        (Finished(I::RefusedPermanent), &[L::RefusedPermanent], false),
+        (Finished(I::RefusedRetryable), &[L::RefusedRetryable], false),
+        (Resolved(D::Happened), &[L::Committed, L::FailedUnresolved], false),
+        (Resolved(D::DidNotHappen), &[L::Committed, L::FailedUnresolved], true),
+        (Resolved(D::Unresolved), &[L::FailedUnresolved], false),
+    ] {
+        let call = Invocation { phase, ..invocation.clone() };
+        for status in LedgerStatus::ALL {
+            assert_eq!(call.fits(status, false), fitting.contains(&status), "{phase:?} {status:?}");
+        }
+        assert_eq!(call.fits(L::InDoubt, true), disproved, "{phase:?}");
+    }
 }
 
 /// Of a doubt that was answered before, the end leaves nothing; of an idempotent call in its back-off it does.
