@@ -101,23 +101,22 @@ fn a_file_that_is_being_read_keeps_its_place_when_its_client_is_gone() {
                 () = pass(patience.to_std() + Duration::from_secs(1)) => panic!("it was given a place"),
             }
         };
+        let large = format!("{APPROVE}# {}", "x".repeat(limits::AGENT_FILE_BYTES_MAX - APPROVE.len() - 2));
+        let put_large = || bed.raw(Request::put("/api/agents/approve").body(Body::from(large.clone())).unwrap());
         // The one thread that could read them is busy.
         let (release, released) = mpsc::channel();
         let busy = tokio::task::spawn_blocking(move || released.recv());
         for _ in 0..limits::AGENT_FILES_AT_ONCE {
-            let request = Request::put("/api/agents/approve").body(Body::from(APPROVE)).unwrap();
-            assert!(bed.raw(request).now_or_never().is_none(), "nothing can be read yet");
+            assert!(put_large().now_or_never().is_none(), "nothing can be read yet");
         }
         for _ in 0..2 {
             let refused = refused(APPROVE.to_owned(), limits::ANSWER_PATIENCE).await;
             assert!(refused.problem(503, "overloaded").contains("agent files"), "{}", refused.text);
         }
         bed.get("/api/agents").await.is(200);
-        // Files that wait for a place count like every body that is held.
-        let large = format!("{APPROVE}# {}", "x".repeat(limits::AGENT_FILE_BYTES_MAX - APPROVE.len() - 2));
-        let put_large = || bed.raw(Request::put("/api/agents/approve").body(Body::from(large.clone())).unwrap());
+        // Files that are read for nobody, and those that wait for a place, count like every body that is held.
         let most = limits::BODIES_BYTES_MAX / (large.len() - limits::BODY_BYTES_FREE);
-        let mut waiting: Vec<_> = (0..most).map(|_| Box::pin(put_large())).collect();
+        let mut waiting: Vec<_> = (limits::AGENT_FILES_AT_ONCE..most).map(|_| Box::pin(put_large())).collect();
         assert!(waiting.iter_mut().all(|request| request.now_or_never().is_none()));
         let refused = refused(large.clone(), limits::BODY_ROOM_PATIENCE).await;
         assert!(refused.problem(503, "overloaded").contains("large bodies"), "{}", refused.text);
