@@ -12,7 +12,6 @@ use aetheris_core::job::JobStatus;
 use aetheris_core::ledger::{LedgerRow, LedgerStatus};
 use aetheris_core::plan::EffectClass;
 use aetheris_core::time::{Span, Timestamp};
-use aetheris_store::Evidence;
 
 use crate::facts::JobFacts;
 use crate::invariant::Invariant::{C5, C7, C8};
