@@ -220,6 +220,10 @@ pub const STORIES: &[Story] = &[
     story("long", 1, Script::Watch, DONE, ""),
 ];
 
+/// Steps of the long agent, two events each: wherever its run is cut, more than a unit of events follows the 512 that a
+/// checkpoint comes after.
+const LONG: u32 = 380;
+
 impl Story {
     /// The agent's file.
     ///
@@ -229,7 +233,7 @@ impl Story {
         let mut file = format!("agent: {}\n", self.agent);
         if self.agent == "long" {
             file.push_str("plan:\n  nodes:\n");
-            for node in 0..300 {
+            for node in 0..LONG {
                 writeln!(file, "    - {{ id: n{node}, kind: transform, output: {node} }}")?;
             }
             return Ok(file);
@@ -264,7 +268,7 @@ impl Story {
             "late" => json!(3),
             "doubt-ask" | "doubt-wait" => json!({"done": "once", "input": {"n": 1}}),
             "doubt-human" => json!({"by": "operator"}),
-            "long" => json!(299),
+            "long" => json!(LONG - 1),
             _ => Value::Null,
         }
     }
