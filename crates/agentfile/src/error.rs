@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use aetheris_core::limits;
+use aetheris_schema::Allowance;
 use serde::Serialize;
 
 /// What kind of mistake it is; the names are stable.
@@ -101,13 +103,19 @@ fn shown(path: &str) -> String {
 const ERRORS_MAX: usize = 200;
 
 /// Collects mistakes while a file is read.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Errors {
     list: Vec<FileError>,
     /// What is being read, for the beginning of each message.
     pub(crate) of: Option<String>,
-    /// Patterns of the schemas that were read: to compile them takes time.
-    pub(crate) patterns: usize,
+    /// What may still be compiled of the patterns of its schemas.
+    pub(crate) patterns: Allowance,
+}
+
+impl Default for Errors {
+    fn default() -> Self {
+        Self { list: Vec::new(), of: None, patterns: Allowance::of(limits::AGENT_PATTERNS_MAX) }
+    }
 }
 
 impl Errors {

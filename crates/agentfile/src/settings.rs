@@ -57,16 +57,8 @@ pub(crate) fn budget(item: &Item<'_>, errors: &mut Errors) -> Budget {
 /// A JSON Schema, and what it can be asked.
 pub(crate) fn schema(item: &Item<'_>, errors: &mut Errors) -> Option<(Json, Schema)> {
     let json = item.json(errors)?;
-    if errors.patterns > limits::AGENT_PATTERNS_MAX {
-        let most = limits::AGENT_PATTERNS_MAX;
-        item.wrong(errors, Code::BadSchema, format!("the schemas of a file may have {most} patterns together"));
-        return None;
-    }
-    match Schema::compile(&json) {
-        Ok(schema) => {
-            errors.patterns += schema.patterns();
-            Some((json, schema))
-        }
+    match Schema::compile_within(&json, &mut errors.patterns) {
+        Ok(schema) => Some((json, schema)),
         Err(problems) => {
             for problem in problems {
                 let place = item.at(&problem.path);

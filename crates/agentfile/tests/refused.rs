@@ -468,21 +468,33 @@ fn a_host_from_a_template_says_so() {
     }
 }
 
-/// Each pattern is compiled, which takes time: the schemas of a file have so many together.
+/// Each pattern is compiled, which takes time: the schemas of a file have so many together, the wrong ones too.
 #[test]
 fn the_patterns_of_a_file_are_bounded() {
-    let patterns = vec!["{ pattern: 'a' }"; limits::SCHEMA_PATTERNS_MAX].join(", ");
-    let file = |schemas: usize| {
-        let wait = |n| {
+    let file = |schemas: &[(usize, &str)]| {
+        let wait = |(n, (patterns, more)): (usize, &(usize, &str))| {
+            let patterns = vec!["{ pattern: 'a' }"; *patterns].join(", ");
             format!(
-                "    - {{ id: n{n}, kind: wait, wait_type: human, correlation_key: k{n}, schema: {{ anyOf: [{patterns}] }} }}\n"
+                "    - {{ id: n{n}, kind: wait, wait_type: human, correlation_key: k{n}, schema: {{ anyOf: [{patterns}]{more} }} }}\n"
             )
         };
-        nodes(&(0..schemas).map(wait).collect::<String>())
+        nodes(&schemas.iter().enumerate().map(wait).collect::<String>())
     };
-    let most = limits::AGENT_PATTERNS_MAX / limits::SCHEMA_PATTERNS_MAX;
-    parse(&file(most)).expect("so many are read");
-    expect(&file(most + 2), &[&format!("bad_schema plan.nodes[{}].schema {}", most + 1, most + 5)]);
+    let each = limits::SCHEMA_PATTERNS_MAX;
+    let most = limits::AGENT_PATTERNS_MAX / each;
+    let mut schemas = vec![(each, ""); most];
+    parse(&file(&schemas)).expect("so many are read");
+    schemas.extend([(1, ""), (1, "")]);
+    let one_too_many: Vec<String> =
+        [most, most + 1].map(|n| format!("bad_schema plan.nodes[{n}].schema {}", n + 4)).into();
+    expect(&file(&schemas), &one_too_many.iter().map(String::as_str).collect::<Vec<_>>());
+    let found = refused(&file(&schemas));
+    assert!(found[0].message.contains("read together") && found[0].message.contains("1000"), "{found:?}");
+    // What is wrong has been compiled as well.
+    let mut schemas = vec![(each, ", nosuch: 1"); most];
+    schemas.push((1, ""));
+    let found = refused(&file(&schemas));
+    assert!(found.len() == most + 1 && found[most].message.contains("read together"), "{found:?}");
 }
 
 #[test]
@@ -491,6 +503,7 @@ fn schemas_are_checked_where_they_are() {
         "agent: a\nmessage_schema:\n  type: object\n  requred: [x]\n  properties:\n    x: { type: strin }\nplan:\n  nodes:\n    - id: n\n      kind: wait\n      wait_type: human\n      correlation_key: k\n      schema: { $ref: 'http://x/y.json' }\n    - id: m\n      kind: wait\n      wait_type: human\n      correlation_key: l\n      schema: { required: [approved], properties: { approved: { type: boolean } } }\n      deadline: 1h\n      on_deadline: { continue_with: { approved: 'no' } }\n    - { id: t, kind: wait, wait_type: timer, deadline: 1s, schema: true }\n",
         &[
             "bad_schema message_schema.requred 4",
+            "bad_schema message_schema.properties.x.type 6",
             "bad_schema plan.nodes[0].schema[\"$ref\"] 13",
             "bad_value plan.nodes[1].on_deadline.continue_with.approved 20",
             "bad_value plan.nodes[2].schema 21",

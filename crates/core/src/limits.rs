@@ -61,12 +61,14 @@ pub const SCHEMA_BYTES_MAX: usize = 64 * 1024;
 /// Most subschemas and listed values of one schema with its references followed: one part of a value may be asked
 /// about each of them.
 pub const SCHEMA_PARTS_MAX: usize = 10_000;
-/// Most patterns of one schema.
+/// Most patterns of one schema, each of which counts by the time that it takes to compile; most count 1.
 pub const SCHEMA_PATTERNS_MAX: usize = 100;
-/// Patterns of the schemas of one agent file beyond which no further schema is read: each is compiled, which takes time.
+/// Most patterns of the schemas of one agent file together, counted likewise.
 pub const AGENT_PATTERNS_MAX: usize = 1_000;
 /// Largest compiled pattern, in bytes; backwards it may take as much again.
 pub const SCHEMA_PATTERN_BYTES_MAX: usize = 256 * 1024;
+/// Memory that all matchers of a schema hold while a long text is judged by it, in bytes, as it is estimated.
+pub const SCHEMA_WALKING_BYTES_MAX: usize = 96 * 1024 * 1024;
 /// Parts of a value times parts of a schema, beyond which the value is not judged: about half a second's work.
 pub const SCHEMA_WORK_MAX: usize = 10_000_000;
 /// Bytes of a value's texts times bytes of a schema's compiled patterns, beyond which it is not judged: about half a

@@ -1,7 +1,7 @@
 //! Compiled plans by hash, and compiled schemas. Neither ever changes, so a cache needs no care but a bound.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use aetheris_core::hash::Hash;
 use aetheris_core::json::Json;
@@ -19,63 +19,68 @@ const CACHED_PLANS_MAX: usize = 256;
 /// The plans of one process.
 #[derive(Debug, Clone)]
 pub struct Plans {
-    cached: Arc<Mutex<BTreeMap<Hash, Arc<CompiledPlan>>>>,
     compiling: Arc<Semaphore>,
     judging: Arc<Semaphore>,
-    schemas: Arc<Mutex<Schemas>>,
+    plans: Arc<Mutex<Kept<CompiledPlan>>>,
+    schemas: Arc<Mutex<Kept<Schema>>>,
 }
 
-/// Compiled schemas, within [`limits::SCHEMAS_KEPT_BYTES_MAX`]: those that were asked for last.
-#[derive(Debug, Default)]
-struct Schemas {
+/// What was asked for last, up to a bound.
+#[derive(Debug)]
+struct Kept<T> {
     asked: u64,
-    bytes: usize,
-    by_hash: BTreeMap<Hash, KeptSchema>,
-    /// Who was asked for when.
+    by_hash: BTreeMap<Hash, One<T>>,
+    /// Which was asked for when.
     by_use: BTreeMap<u64, Hash>,
+    room: usize,
+    taken: usize,
 }
 
 #[derive(Debug)]
-struct KeptSchema {
+struct One<T> {
     last_asked: u64,
-    schema: Arc<Schema>,
+    takes: usize,
+    value: Arc<T>,
 }
 
-impl Schemas {
-    fn get(&mut self, hash: &Hash) -> Option<Arc<Schema>> {
+impl<T> Kept<T> {
+    const fn with_room(room: usize) -> Self {
+        Self { asked: 0, by_hash: BTreeMap::new(), by_use: BTreeMap::new(), room, taken: 0 }
+    }
+
+    fn get(&mut self, hash: &Hash) -> Option<Arc<T>> {
         let kept = self.by_hash.get_mut(hash)?;
         self.asked += 1;
         self.by_use.remove(&std::mem::replace(&mut kept.last_asked, self.asked));
         self.by_use.insert(self.asked, *hash);
-        Some(Arc::clone(&kept.schema))
+        Some(Arc::clone(&kept.value))
     }
 
     /// Keeps one that is not there, in the place of those that nobody asked for so long where there is no room. One
     /// that has no room by itself takes nobody's.
-    fn keep(&mut self, hash: Hash, schema: &Arc<Schema>) {
-        let bytes = schema.memory();
-        if bytes > limits::SCHEMAS_KEPT_BYTES_MAX || self.get(&hash).is_some() {
+    fn keep(&mut self, hash: Hash, value: &Arc<T>, takes: usize) {
+        if takes > self.room || self.get(&hash).is_some() {
             return;
         }
-        while self.bytes + bytes > limits::SCHEMAS_KEPT_BYTES_MAX {
+        while self.taken + takes > self.room {
             let oldest = self.by_use.pop_first().and_then(|(_, hash)| self.by_hash.remove(&hash));
             let Some(gone) = oldest else { return };
-            self.bytes -= gone.schema.memory();
+            self.taken -= gone.takes;
         }
         self.asked += 1;
         self.by_use.insert(self.asked, hash);
-        self.by_hash.insert(hash, KeptSchema { last_asked: self.asked, schema: Arc::clone(schema) });
-        self.bytes += bytes;
+        self.by_hash.insert(hash, One { last_asked: self.asked, takes, value: Arc::clone(value) });
+        self.taken += takes;
     }
 }
 
 impl Default for Plans {
     fn default() -> Self {
         Self {
-            cached: Arc::default(),
             compiling: Arc::new(Semaphore::new(limits::COMPILED_AT_ONCE)),
             judging: Arc::new(Semaphore::new(limits::JUDGED_AT_ONCE)),
-            schemas: Arc::default(),
+            plans: Arc::new(Mutex::new(Kept::with_room(CACHED_PLANS_MAX))),
+            schemas: Arc::new(Mutex::new(Kept::with_room(limits::SCHEMAS_KEPT_BYTES_MAX))),
         }
     }
 }
@@ -86,8 +91,8 @@ impl Plans {
     /// # Errors
     /// The store cannot be asked, or has no such plan or one that this build cannot execute.
     pub async fn get(&self, store: &dyn Store, hash: Hash) -> Result<Arc<CompiledPlan>, OpError> {
-        if let Some(plan) = self.lock().get(&hash) {
-            return Ok(Arc::clone(plan));
+        if let Some(plan) = lock(&self.plans).get(&hash) {
+            return Ok(plan);
         }
         let document =
             store.plan(hash).await?.ok_or_else(|| OpError::Corrupt(format!("the plan {hash} is not in the store")))?;
@@ -99,11 +104,7 @@ impl Plans {
             return Err(OpError::Corrupt(format!("the plan {hash} has the hash {}", compiled.hash())));
         }
         let compiled = Arc::new(compiled);
-        let mut cached = self.lock();
-        if cached.len() >= CACHED_PLANS_MAX {
-            cached.pop_first();
-        }
-        cached.insert(hash, Arc::clone(&compiled));
+        lock(&self.plans).keep(hash, &compiled, 1);
         Ok(compiled)
     }
 
@@ -114,42 +115,44 @@ impl Plans {
     /// # Errors
     /// The schema was accepted by another build and this one cannot read it.
     pub async fn violations(&self, schema: &Json, value: &Json) -> Result<Vec<Violation>, OpError> {
-        let schema = self.schema(schema).await?;
-        if !schema.takes_long(value) {
-            return Ok(schema.violations(value));
+        let kept = self.schema(schema).await?;
+        if !kept.takes_long(value) {
+            return Ok(kept.violations(value));
         }
         // Nobody closes it.
         let _turn = self.judging.acquire().await;
-        Ok(aside(|| schema.violations(value)))
+        aside(|| {
+            // What a long text leaves behind in the matchers goes with them.
+            if kept.holds_more(value) { Ok(compile(schema)?.violations(value)) } else { Ok(kept.violations(value)) }
+        })
     }
 
     /// The compiled schema. They are compiled one after the other: each may take much memory while it is.
     async fn schema(&self, json: &Json) -> Result<Arc<Schema>, OpError> {
         let hash = json.hash();
-        if let Some(schema) = self.kept().get(&hash) {
+        if let Some(schema) = lock(&self.schemas).get(&hash) {
             return Ok(schema);
         }
         // Nobody closes it.
         let _turn = self.compiling.acquire().await;
-        if let Some(schema) = self.kept().get(&hash) {
+        if let Some(schema) = lock(&self.schemas).get(&hash) {
             return Ok(schema);
         }
-        let compiled = aside(|| Schema::compile(json)).map_err(|problems| {
-            let all: Vec<String> = problems.into_iter().map(|problem| problem.message).collect();
-            OpError::Corrupt(format!("a schema cannot be read by this build: {}", all.join("; ")))
-        })?;
-        let compiled = Arc::new(compiled);
-        self.kept().keep(hash, &compiled);
+        let compiled = Arc::new(aside(|| compile(json))?);
+        lock(&self.schemas).keep(hash, &compiled, compiled.memory());
         Ok(compiled)
     }
+}
 
-    fn kept(&self) -> std::sync::MutexGuard<'_, Schemas> {
-        self.schemas.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+fn compile(schema: &Json) -> Result<Schema, OpError> {
+    Schema::compile(schema).map_err(|problems| {
+        let all: Vec<String> = problems.into_iter().map(|problem| problem.message).collect();
+        OpError::Corrupt(format!("a schema cannot be read by this build: {}", all.join("; ")))
+    })
+}
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<Hash, Arc<CompiledPlan>>> {
-        self.cached.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+fn lock<T>(kept: &Mutex<Kept<T>>) -> MutexGuard<'_, Kept<T>> {
+    kept.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Lets the other tasks of this thread go on elsewhere meanwhile, where there are other threads.
@@ -172,37 +175,38 @@ mod tests {
             let all: Vec<_> = (0..parts / 2).map(|n| serde_json::json!({ "minimum": n })).collect();
             Arc::new(Schema::compile(&Json::new(serde_json::json!({ "allOf": all }))).unwrap())
         };
+        let room = || Kept::<Schema>::with_room(limits::SCHEMAS_KEPT_BYTES_MAX);
         let (small, large) = (schema(20), schema(4_000));
         assert!(
             large.memory() < limits::SCHEMAS_KEPT_BYTES_MAX && 40 * large.memory() > limits::SCHEMAS_KEPT_BYTES_MAX
         );
         for kinds in [[&small, &small], [&large, &large], [&small, &large]] {
-            let mut kept = Schemas::default();
+            let mut kept = room();
             for n in 0..6_000_u32 {
                 let kind = kinds[usize::from(n % 7 == 0)];
-                kept.keep(Hash::of(&n.to_be_bytes()), kind);
-                kept.keep(Hash::of(&n.to_be_bytes()), kind);
-                let bytes: usize = kept.by_hash.values().map(|kept| kept.schema.memory()).sum();
-                assert!(bytes == kept.bytes && bytes <= limits::SCHEMAS_KEPT_BYTES_MAX);
+                kept.keep(Hash::of(&n.to_be_bytes()), kind, kind.memory());
+                kept.keep(Hash::of(&n.to_be_bytes()), kind, kind.memory());
+                let bytes: usize = kept.by_hash.values().map(|kept| kept.value.memory()).sum();
+                assert!(bytes == kept.taken && bytes <= limits::SCHEMAS_KEPT_BYTES_MAX);
             }
             let (least, most) = (kinds[1].memory(), kinds[0].memory());
             let room = |each: usize| limits::SCHEMAS_KEPT_BYTES_MAX / each;
             assert!((room(least)..=room(most)).contains(&kept.by_hash.len()), "{}", kept.by_hash.len());
         }
-        let (mut kept, hash) = (Schemas::default(), |n: u32| Hash::of(&n.to_be_bytes()));
+        let (mut kept, hash) = (room(), |n: u32| Hash::of(&n.to_be_bytes()));
         for n in 0..100 {
-            kept.keep(hash(n), &large);
+            kept.keep(hash(n), &large, large.memory());
             assert!(kept.get(&hash(0)).is_some(), "it was asked for all the time and is gone after {n} others");
         }
         // Whatever is new counts as asked for: it takes the place of what nobody asks for any more, and not of another
         // new one.
-        let mut kept = Schemas::default();
+        let mut kept = room();
         for n in 0..100 {
-            kept.keep(hash(n), &large);
+            kept.keep(hash(n), &large, large.memory());
             assert!(kept.get(&hash(n)).is_some());
         }
-        kept.keep(hash(100), &large);
-        kept.keep(hash(101), &large);
+        kept.keep(hash(100), &large, large.memory());
+        kept.keep(hash(101), &large, large.memory());
         assert!(kept.get(&hash(100)).is_some() && kept.get(&hash(101)).is_some());
     }
 }

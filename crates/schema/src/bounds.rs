@@ -5,9 +5,12 @@ use std::collections::BTreeMap;
 
 use aetheris_core::json::Json;
 use aetheris_core::limits;
-use serde_json::{Map, Number, Value};
+use serde_json::{Map, Value};
 
-use crate::Problem;
+use crate::cost::{self, Cost, Measured, Size};
+use crate::pattern::{self, Refused, Taken};
+use crate::spelling;
+use crate::{Allowance, Problem};
 
 /// Keywords whose value is a schema.
 const ONE: [&str; 11] = [
@@ -28,9 +31,10 @@ const LISTS: [&str; 4] = ["allOf", "anyOf", "oneOf", "prefixItems"];
 /// Keywords whose value has a schema for each name.
 const MAPS: [&str; 4] = ["$defs", "dependentSchemas", "patternProperties", "properties"];
 /// Keywords whose schemas judge the same value as the schema that they stand in.
-const IN_PLACE: [&str; 9] = ["$ref", "allOf", "anyOf", "dependentSchemas", "else", "if", "not", "oneOf", "then"];
+pub(crate) const IN_PLACE: [&str; 9] =
+    ["$ref", "allOf", "anyOf", "dependentSchemas", "else", "if", "not", "oneOf", "then"];
 /// Keywords that first ask what other keywords have evaluated.
-const UNEVALUATED: [&str; 2] = ["unevaluatedItems", "unevaluatedProperties"];
+pub(crate) const UNEVALUATED: [&str; 2] = ["unevaluatedItems", "unevaluatedProperties"];
 /// Keywords whose value is no schema.
 const PLAIN: [&str; 26] = [
     "$comment",
@@ -69,175 +73,85 @@ const DIALECT: &str = "https://json-schema.org/draft/2020-12/schema";
 /// Deepest chain of references, each leading to the next.
 const REFERENCES_DEEP_MAX: usize = 32;
 
-/// What a part takes when it is compiled, in bytes.
-const COPY_BYTES: usize = 1024;
-/// A pattern is compiled forwards and backwards.
-const PATTERN_TIMES: usize = 2;
-/// States that a matcher remembers of what it has matched, in bytes, for each of its two directions.
-pub(crate) const REMEMBERED_BYTES: usize = 16 * 1024;
-/// What a matcher takes once it has been used: what it remembers, and the places that it has tried, which take 256 KiB at
-/// most.
-const MATCHER_BYTES: usize = 2 * REMEMBERED_BYTES + 256 * 1024;
-// What is accepted can be kept.
-const _: () = assert!(
-    limits::SCHEMA_PARTS_MAX * COPY_BYTES
-        + limits::SCHEMA_PATTERNS_MAX * (limits::SCHEMA_PATTERN_BYTES_MAX * PATTERN_TIMES + MATCHER_BYTES)
-        <= limits::SCHEMAS_KEPT_BYTES_MAX
-);
 /// Bytes of text that count as much as a part.
 const TEXT_OF_A_PART: usize = 64;
-/// An exact division takes as long as so many comparisons.
-const DIVISION: usize = 16;
-/// The same by a factor that is so small or so large that what it divides has thousands of digits.
-const EXTREME: usize = 64;
-/// A number beyond this has so many digits itself.
-const LARGE_NUMBER: f64 = 1e18;
-
-/// As how many numbers one counts where it is divided.
-pub(crate) fn digits(number: &Number) -> usize {
-    if number.as_f64().is_some_and(|number| number.abs() > LARGE_NUMBER) { EXTREME } else { 1 }
-}
-
-/// What a schema costs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Measured {
-    /// To judge one part of a value.
-    pub(crate) judge: Size,
-    /// Patterns as they are written.
-    pub(crate) patterns: usize,
-    /// The most memory that it takes when it is compiled, in bytes: of what was measured of the largest that are
-    /// accepted.
-    pub(crate) memory: usize,
-}
-
-/// What judging one part of a value may cost.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Size {
-    /// Subschemas, listed values and texts that are copied wherever a reference leads to them.
-    copies: usize,
-    /// Exact divisions of a number, weighed by the time that they take.
-    pub(crate) divisions: usize,
-    /// Subschemas and keywords that it may be asked about.
-    pub(crate) parts: usize,
-    /// Compiled patterns that it may be matched with, in bytes.
-    pub(crate) patterns: usize,
-}
 
 /// Refuses what could not be bounded, and measures the rest.
-pub(crate) fn check(schema: &Json) -> Result<Measured, Vec<Problem>> {
+pub(crate) fn check(schema: &Json, allowance: &mut Allowance) -> Result<Measured, Vec<Problem>> {
     let size = schema.canonical().len();
     if size > limits::SCHEMA_BYTES_MAX {
         let message = format!("the schema has {size} bytes, more than the {} accepted", limits::SCHEMA_BYTES_MAX);
         return Err(vec![Problem { message, path: String::new() }]);
     }
     let mut walk = Walk {
+        allowance,
         compiled: BTreeMap::new(),
         deep: 0,
         known: BTreeMap::new(),
         patterns: 0,
+        places: 0,
         problems: Vec::new(),
         root: schema.value(),
+        walking: 0,
     };
-    let whole = walk.schema(schema.value(), "").judge;
-    let parts = whole.parts.max(whole.copies);
-    if parts > limits::SCHEMA_PARTS_MAX {
-        let message = format!(
-            "with its references followed, the schema has {} parts, more than the {} accepted: long names, \
-             descriptions and values count by their size",
-            parts,
-            limits::SCHEMA_PARTS_MAX
-        );
+    let judge = walk.schema(schema.value(), "").judge;
+    let measured = walk.measured(judge);
+    let spent = walk.allowance.is_spent().then_some(walk.allowance.whole);
+    let bounds = [
+        (judge.parts.max(judge.copies) > limits::SCHEMA_PARTS_MAX).then(|| {
+            format!(
+                "with its references followed, the schema has {} parts, more than the {} accepted: long names, \
+                 descriptions and values count by their size",
+                judge.parts.max(judge.copies),
+                limits::SCHEMA_PARTS_MAX
+            )
+        }),
+        (walk.patterns > limits::SCHEMA_PATTERNS_MAX)
+            .then(|| format!("the schema has more than the {} patterns accepted; {WEIGH}", limits::SCHEMA_PATTERNS_MAX)),
+        spent.filter(|_| walk.places > 0).map(|most| {
+            format!("the schemas that are read together have more than the {most} patterns accepted; {WEIGH}")
+        }),
+        (measured.walking > limits::SCHEMA_WALKING_BYTES_MAX || measured.memory > limits::SCHEMAS_KEPT_BYTES_MAX).then(|| {
+            "the patterns of the schema take too much memory where they are matched: write the groups of which nothing \
+             is taken out as `(?:…)`"
+                .to_owned()
+        }),
+    ];
+    for message in bounds.into_iter().flatten() {
         walk.wrong("", message);
     }
-    if walk.patterns > limits::SCHEMA_PATTERNS_MAX {
-        let message = format!("the schema has more than the {} patterns accepted", limits::SCHEMA_PATTERNS_MAX);
-        walk.wrong("", message);
-    }
-    // The library compiles a pattern once, and has a matcher of its own wherever it is written.
-    let patterns: usize = walk.compiled.values().sum();
-    let memory = whole.copies.saturating_mul(COPY_BYTES) + patterns * PATTERN_TIMES + walk.patterns * MATCHER_BYTES;
-    let measured = Measured { judge: whole, memory, patterns: walk.patterns };
     if walk.problems.is_empty() { Ok(measured) } else { Err(walk.problems) }
 }
 
-/// What a schema costs, in its two uses.
-#[derive(Debug, Clone, Copy)]
-struct Cost {
-    /// To say whether a value fits.
-    judge: Size,
-    /// To say which parts of a value it has evaluated, for an `unevaluated` keyword of a schema that it stands in.
-    mark: Size,
-}
+/// What patterns count as.
+const WEIGH: &str = "one that is long, has dozens of classes such as `\\p{L}`, or a large class where case is ignored \
+                     counts as several";
 
-impl Cost {
-    const NONE: Self = Self { judge: Size::NONE, mark: Size::NONE };
-    const ONE: Self = Self { judge: Size::ONE, mark: Size::NONE };
-
-    /// Of a keyword without a schema.
-    fn of(parts: usize) -> Self {
-        Self { judge: Size::of(parts), mark: Size::NONE }
-    }
-
-    fn plus(self, other: Self) -> Self {
-        Self { judge: self.judge.plus(other.judge), mark: self.mark.plus(other.mark) }
-    }
-
-    /// What a keyword of this cost adds to the marking of the schema that it stands in. A schema in place is judged
-    /// and marks; of `contains` and of the `unevaluated` keywords themselves, what fits is evaluated; patterns are
-    /// matched with names again; of the others the names and places are enough.
-    fn marking(self, keyword: &str) -> Size {
-        if IN_PLACE.contains(&keyword) {
-            self.judge.plus(self.mark)
-        } else if keyword == "contains" || UNEVALUATED.contains(&keyword) {
-            self.judge
-        } else if keyword == "patternProperties" {
-            self.mark
-        } else {
-            Size::NONE
-        }
-    }
-}
-
-impl Size {
-    const NONE: Self = Self::of(0);
-    const ONE: Self = Self::of(1);
-
-    /// Of parts that are copied and take as long as each other.
-    const fn of(parts: usize) -> Self {
-        Self { copies: parts, divisions: 0, parts, patterns: 0 }
-    }
-
-    fn with(self, other: Self, both: fn(usize, usize) -> usize) -> Self {
-        Self {
-            copies: both(self.copies, other.copies),
-            divisions: both(self.divisions, other.divisions),
-            parts: both(self.parts, other.parts),
-            patterns: both(self.patterns, other.patterns),
-        }
-    }
-
-    fn plus(self, other: Self) -> Self {
-        self.with(other, usize::saturating_add)
-    }
-
-    fn times(self, factor: usize) -> Self {
-        self.with(Self { copies: factor, divisions: factor, parts: factor, patterns: factor }, usize::saturating_mul)
-    }
-}
-
-struct Walk<'s> {
-    /// The size of each pattern when it is compiled, rounded up.
-    compiled: BTreeMap<&'s str, usize>,
+struct Walk<'a, 's> {
+    allowance: &'a mut Allowance,
+    /// What each pattern takes.
+    compiled: BTreeMap<&'s str, Taken>,
     /// References that are being followed.
     deep: usize,
     /// The parts behind a reference; `None` while they are counted.
     known: BTreeMap<&'s str, Option<Cost>>,
+    /// What its patterns weigh.
     patterns: usize,
+    /// Where patterns are written.
+    places: usize,
     problems: Vec<Problem>,
     root: &'s Value,
+    /// What its matchers hold while they walk a long text, in bytes.
+    walking: usize,
 }
 
-impl<'s> Walk<'s> {
+impl<'s> Walk<'_, 's> {
+    fn measured(&self, judge: Size) -> Measured {
+        // The library compiles a pattern once, and has matchers of its own wherever it is written.
+        let compiled = self.compiled.values().map(|taken| taken.compiled).sum();
+        Measured { judge, memory: cost::memory(judge, compiled, self.places), walking: self.walking }
+    }
+
     fn wrong(&mut self, path: &str, message: impl Into<String>) {
         let problem = Problem { message: message.into(), path: path.to_owned() };
         if self.problems.len() < limits::SCHEMA_VIOLATIONS_MAX && !self.problems.contains(&problem) {
@@ -279,15 +193,10 @@ impl<'s> Walk<'s> {
             }
             // Each value is compared, each name that is missing is a mistake of its own, and all are copied.
             "const" | "dependentRequired" | "enum" | "required" => Cost::of(values(value)),
-            "multipleOf" => {
-                let usual = value.as_f64().is_some_and(|factor| (1e-9..=1e15).contains(&factor.abs()));
-                let divisions = if usual { DIVISION } else { EXTREME };
-                Cost { judge: Size { divisions, ..Size::ONE }, mark: Size::NONE }
-            }
+            "multipleOf" => Cost::division(value.as_f64()),
             "pattern" => {
-                self.patterns += 1;
                 let pattern = value.as_str().unwrap_or_default();
-                let judge = Size { patterns: self.pattern(pattern, path), ..Size::of(1 + weight(pattern)) };
+                let judge = Size { pattern_bytes: self.pattern(pattern, path), ..Size::of(1 + weight(pattern)) };
                 Cost { judge, mark: Size::NONE }
             }
             _ if ONE.contains(&keyword) => self.schema(value, path),
@@ -308,7 +217,8 @@ impl<'s> Walk<'s> {
                 Cost::NONE
             }
             _ => {
-                let near = nearest(keyword).filter(|near| !all.contains_key(*near));
+                let all_known = ONE.into_iter().chain(LISTS).chain(MAPS).chain(PLAIN).chain(COUNTED);
+                let near = spelling::nearest(all_known, keyword).filter(|near| !all.contains_key(*near));
                 let hint = near.map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
                 let shown: String = keyword.chars().take(64).collect();
                 self.wrong(path, format!("`{shown}` is not a keyword of JSON Schema 2020-12{hint}"));
@@ -328,8 +238,7 @@ impl<'s> Walk<'s> {
                 cost = cost.plus(of);
             }
             if keyword == "patternProperties" {
-                self.patterns += 1;
-                matched = matched.plus(Size { patterns: self.pattern(name, &path), ..Size::NONE });
+                matched = matched.plus(Size { pattern_bytes: self.pattern(name, &path), ..Size::NONE });
             }
         }
         if keyword == "patternProperties" {
@@ -366,29 +275,38 @@ impl<'s> Walk<'s> {
         cost
     }
 
-    /// How large a pattern is when it is compiled, rounded up. One that is wrong is refused when the schema is; more than
-    /// may be there are not tried.
+    /// What is walked of a pattern for each byte of a text. More than may be there are not even read.
     fn pattern(&mut self, pattern: &'s str, path: &str) -> usize {
-        const SIZES: [usize; 5] = [1_024, 4 * 1_024, 16 * 1_024, 64 * 1_024, limits::SCHEMA_PATTERN_BYTES_MAX];
-        if let Some(size) = self.compiled.get(pattern) {
-            return *size;
+        self.places += 1;
+        let taken = match self.compiled.get(pattern).copied() {
+            Some(taken) if self.counts(1) => taken,
+            Some(_) => Taken::default(),
+            None => {
+                let taken = self.taken(pattern).unwrap_or_else(|refused| {
+                    self.wrong(path, words(&refused));
+                    Taken::default()
+                });
+                self.compiled.insert(pattern, taken);
+                taken
+            }
+        };
+        self.walking = self.walking.saturating_add(taken.walking);
+        taken.walked
+    }
+
+    /// What a pattern takes; nothing where it is one too many.
+    fn taken(&mut self, pattern: &str) -> Result<Taken, Refused> {
+        if !self.counts(pattern::weight(pattern)) {
+            return Ok(Taken::default());
         }
-        if self.patterns > limits::SCHEMA_PATTERNS_MAX {
-            return limits::SCHEMA_PATTERN_BYTES_MAX;
-        }
-        let size = SIZES.into_iter().find(|size| crate::compiles(pattern, *size));
-        // What is wrong is the library's to say.
-        if size.is_none() && regex_syntax::parse(pattern).is_ok() {
-            let message = format!(
-                "the pattern takes more than the {} bytes accepted when it is compiled: repetitions and classes such as \
-                 `\\p{{L}}` multiply; bound the length with `maxLength`",
-                limits::SCHEMA_PATTERN_BYTES_MAX
-            );
-            self.wrong(path, message);
-        }
-        let size = size.unwrap_or(limits::SCHEMA_PATTERN_BYTES_MAX);
-        self.compiled.insert(pattern, size);
-        size
+        let read = pattern::read(pattern)?;
+        if self.counts(read.weight()) { read.measure() } else { Ok(Taken::default()) }
+    }
+
+    /// Counts what a pattern weighs. Whether there is room for it.
+    fn counts(&mut self, weight: usize) -> bool {
+        self.patterns = self.patterns.saturating_add(weight);
+        self.allowance.take(weight) && self.patterns <= limits::SCHEMA_PATTERNS_MAX
     }
 
     /// What a pointer into this schema leads to. Characters that a URL would encode are not decoded: such a
@@ -397,6 +315,17 @@ impl<'s> Walk<'s> {
         let pointer = to.strip_prefix('#').filter(|pointer| !pointer.contains('%'))?;
         // The whole schema would contain itself.
         if pointer.is_empty() { None } else { self.root.pointer(pointer) }
+    }
+}
+
+fn words(refused: &Refused) -> String {
+    match refused {
+        Refused::TooLarge => format!(
+            "the pattern takes more than the {} bytes accepted when it is compiled: repetitions and classes such as \
+             `\\p{{L}}` multiply; bound the length with `maxLength`",
+            limits::SCHEMA_PATTERN_BYTES_MAX
+        ),
+        Refused::Wrong(why) => format!("the pattern is not a regular expression: {why}"),
     }
 }
 
@@ -419,27 +348,6 @@ fn below(path: &str, key: &str) -> String {
     format!("{path}/{}", key.replace('~', "~0").replace('/', "~1"))
 }
 
-/// The keyword that differs least by its letters, if it is near.
-fn nearest(word: &str) -> Option<&'static str> {
-    let mut all = ONE.into_iter().chain(LISTS).chain(MAPS).chain(PLAIN).chain(COUNTED);
-    all.find(|known| known.eq_ignore_ascii_case(word) || one_change(known, word) || one_change(word, known))
-}
-
-/// Whether `long` is `short` with one letter more, or as long with one letter or two neighbours changed.
-fn one_change(long: &str, short: &str) -> bool {
-    let (long, short): (Vec<char>, Vec<char>) = (long.chars().take(64).collect(), short.chars().take(64).collect());
-    let front = long.iter().zip(&short).take_while(|(a, b)| a == b).count();
-    let back = |from: usize, to: usize| long[from..].eq(&short[to..]);
-    if long.len() == short.len() + 1 {
-        return back(front + 1, front);
-    }
-    if long.len() != short.len() || front == long.len() {
-        return false;
-    }
-    let swapped = front + 1 < long.len() && long[front] == short[front + 1] && long[front + 1] == short[front];
-    back(front + 1, front + 1) || (swapped && back(front + 2, front + 2))
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -447,18 +355,18 @@ mod tests {
     use super::*;
 
     fn size(schema: Value) -> Size {
-        check(&Json::new(schema)).unwrap().judge
+        check(&Json::new(schema), &mut Allowance::default()).unwrap().judge
     }
 
     /// Patterns cost as often as they are matched.
     #[test]
     fn patterns_are_counted_as_often_as_they_are_asked() {
-        let one = size(json!({ "pattern": "a" })).patterns;
+        let one = size(json!({ "pattern": "a" })).pattern_bytes;
         assert!(one > 0);
-        let asked = size(json!({ "allOf": [{ "pattern": "a" }], "unevaluatedProperties": false })).patterns;
+        let asked = size(json!({ "allOf": [{ "pattern": "a" }], "unevaluatedProperties": false })).pattern_bytes;
         assert_eq!(asked, 2 * one);
-        let names = size(json!({ "patternProperties": { "a": true } })).patterns;
-        let marked = size(json!({ "patternProperties": { "a": true }, "unevaluatedProperties": false })).patterns;
+        let names = size(json!({ "patternProperties": { "a": true } })).pattern_bytes;
+        let marked = size(json!({ "patternProperties": { "a": true }, "unevaluatedProperties": false })).pattern_bytes;
         assert_eq!((names, marked), (one, 2 * one));
     }
 

@@ -5,9 +5,13 @@
 //! a keyword is not one of JSON Schema, which the standard would have ignored. Patterns match in linear time.
 //! `format` says something to people and is not checked, as the standard has it.
 //!
-//! Reading order: this file, then `bounds` (what is refused before the library sees it).
+//! Reading order: this file, then `bounds` (what is refused before the library sees it), `cost` and `pattern` (what
+//! judging takes, in time and memory).
 
 mod bounds;
+mod cost;
+mod pattern;
+mod spelling;
 
 use aetheris_core::json::Json;
 use aetheris_core::limits;
@@ -15,10 +19,12 @@ use aetheris_core::schema::Violation;
 use jsonschema::{Draft, PatternOptions, ValidationError, Validator};
 use serde_json::Value;
 
-use crate::bounds::Measured;
+use crate::cost::Measured;
 
-/// The share of the most that judging may cost, beyond which it takes long.
-const LONG: usize = 100;
+/// The share of the most that judging by parts may cost, beyond which it takes long.
+const LONG_PARTS: usize = 100;
+/// The same by patterns.
+const LONG_PATTERNS: usize = 400;
 
 /// Why a schema is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,6 +42,38 @@ pub struct Schema {
     validator: Validator,
 }
 
+/// How many patterns may still be compiled for schemas that are read together: each takes time.
+#[derive(Debug)]
+pub struct Allowance {
+    left: Option<usize>,
+    whole: usize,
+}
+
+impl Allowance {
+    /// Of so many ordinary patterns.
+    #[must_use]
+    pub const fn of(patterns: usize) -> Self {
+        Self { left: Some(patterns), whole: patterns }
+    }
+
+    const fn is_spent(&self) -> bool {
+        self.left.is_none()
+    }
+
+    /// Whether there was so much left. Once there was not, there is nothing.
+    fn take(&mut self, weight: usize) -> bool {
+        self.left = self.left.and_then(|left| left.checked_sub(weight));
+        self.left.is_some()
+    }
+}
+
+impl Default for Allowance {
+    /// Of one schema.
+    fn default() -> Self {
+        Self::of(limits::SCHEMA_PATTERNS_MAX)
+    }
+}
+
 /// What judging a value may cost, at worst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Work {
@@ -51,30 +89,42 @@ impl Schema {
     /// # Errors
     /// What is wrong with it, all that is known.
     pub fn compile(schema: &Json) -> Result<Self, Vec<Problem>> {
-        let measured = bounds::check(schema)?;
-        match build(schema.value(), limits::SCHEMA_PATTERN_BYTES_MAX) {
+        Self::compile_within(schema, &mut Allowance::default())
+    }
+
+    /// Reads a schema, one of several. What compiling its patterns takes is taken from the allowance before it is done,
+    /// whatever becomes of the schema.
+    ///
+    /// # Errors
+    /// What is wrong with it, all that is known.
+    pub fn compile_within(schema: &Json, allowance: &mut Allowance) -> Result<Self, Vec<Problem>> {
+        let measured = bounds::check(schema, allowance).map_err(|found| with_the_standards(schema, found))?;
+        match build(schema.value()) {
             Ok(validator) => Ok(Self { measured, validator }),
-            Err(error) => Err(vec![Problem { message: words(&error), path: error.instance_path().to_string() }]),
+            Err(error) => Err(with_the_standards(schema, vec![problem(&error)])),
         }
     }
 
-    /// The most memory that it takes, in bytes; never more than [`limits::SCHEMAS_KEPT_BYTES_MAX`].
+    /// The most memory that it takes while it is kept and judges no value of which it [has to hold
+    /// more](Self::holds_more), in bytes; never more than [`limits::SCHEMAS_KEPT_BYTES_MAX`].
     #[must_use]
     pub fn memory(&self) -> usize {
         self.measured.memory
     }
 
-    /// Patterns as they are written: what compiling it costs.
+    /// Whether its matchers may hold more for this value than [`memory`](Self::memory) says, for as long as the schema is
+    /// there; never more than [`limits::SCHEMA_WALKING_BYTES_MAX`].
     #[must_use]
-    pub fn patterns(&self) -> usize {
-        self.measured.patterns
+    pub fn holds_more(&self, value: &Json) -> bool {
+        self.work(value).patterns > limits::SCHEMA_PATTERN_WORK_MAX / LONG_PATTERNS
     }
 
     /// Whether judging a value may take longer than other work of its thread should wait for.
     #[must_use]
     pub fn takes_long(&self, value: &Json) -> bool {
         let work = self.work(value);
-        work.parts > limits::SCHEMA_WORK_MAX / LONG || work.patterns > limits::SCHEMA_PATTERN_WORK_MAX / LONG
+        work.parts > limits::SCHEMA_WORK_MAX / LONG_PARTS
+            || work.patterns > limits::SCHEMA_PATTERN_WORK_MAX / LONG_PATTERNS
     }
 
     fn work(&self, value: &Json) -> Work {
@@ -84,7 +134,7 @@ impl Schema {
         let divisions = judge.divisions.saturating_mul(held.numbers);
         Work {
             parts: judge.parts.saturating_mul(held.parts).saturating_add(divisions),
-            patterns: judge.patterns.saturating_mul(held.bytes),
+            patterns: judge.pattern_bytes.saturating_mul(held.bytes),
         }
     }
 
@@ -144,19 +194,33 @@ impl Held {
                 }
             }
             Value::String(text) => self.bytes += text.len(),
-            Value::Number(number) => self.numbers += bounds::digits(number),
+            Value::Number(number) => self.numbers += cost::digits(number),
             Value::Null | Value::Bool(_) => {}
         }
     }
 }
 
-fn build(schema: &Value, pattern_bytes: usize) -> Result<Validator, ValidationError<'static>> {
-    let patterns = PatternOptions::regex().size_limit(pattern_bytes).dfa_size_limit(bounds::REMEMBERED_BYTES);
+fn build(schema: &Value) -> Result<Validator, ValidationError<'static>> {
+    // What is larger is refused before; the library may not measure to the byte as it is done here.
+    let patterns = PatternOptions::regex()
+        .size_limit(2 * limits::SCHEMA_PATTERN_BYTES_MAX)
+        .dfa_size_limit(pattern::REMEMBERED_BYTES);
     let options = jsonschema::options().with_draft(Draft::Draft202012).offline().with_pattern_options(patterns);
     options.build(schema).map_err(ValidationError::to_owned)
 }
 
-/// Whether a pattern takes at most so many bytes when it is compiled.
-fn compiles(pattern: &str, bytes: usize) -> bool {
-    build(&serde_json::json!({ "pattern": pattern }), bytes).is_ok()
+/// What was found, and what the standard has against the schema elsewhere.
+fn with_the_standards(schema: &Json, mut found: Vec<Problem>) -> Vec<Problem> {
+    let meta = jsonschema::draft202012::meta::validator();
+    for error in meta.iter_errors(schema.value()).take(limits::SCHEMA_VIOLATIONS_MAX) {
+        let problem = problem(&error);
+        if found.len() < limits::SCHEMA_VIOLATIONS_MAX && found.iter().all(|known| known.path != problem.path) {
+            found.push(problem);
+        }
+    }
+    found
+}
+
+fn problem(error: &ValidationError<'_>) -> Problem {
+    Problem { message: words(error), path: error.instance_path().to_string() }
 }

@@ -3,7 +3,7 @@
 
 use aetheris_core::json::Json;
 use aetheris_core::limits;
-use aetheris_schema::Schema;
+use aetheris_schema::{Allowance, Problem, Schema};
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
@@ -322,36 +322,157 @@ fn a_pattern_takes_memory_once() {
     assert!(thousand < limits::SCHEMAS_KEPT_BYTES_MAX / 8, "{one} {thousand}");
 }
 
-/// What matchers remember of the values that they have judged stays with them: the kernel counts what many schemas take
-/// after that, each kept.
+/// Schemas of one kind: as many patterns as may be, each by itself or at many places, with groups, or of many words.
+fn of_patterns(kind: &str, of: usize) -> Value {
+    // Without a word in them that a text would first be searched for.
+    let each = |n: usize| match kind {
+        "by itself" => json!({ "pattern": format!("[ab]*a[ab]{{{}}}[c-y]{{{}}}[!-~]{{{n}}}", 16 + n % 8, 1 + of) }),
+        "at many places" => json!({
+            "patternProperties": { format!("[ab]*a[ab]{{300}}[c-y]{{{}}}", 1 + of): true },
+            "additionalProperties": { "type": "string", "minLength": n }
+        }),
+        "large" => json!({ "pattern": format!("(?:[a-c]{{2000}}|[c-y])[!-~]{{{}}}[c-y]{{{}}}", 9 + n, 1 + of) }),
+        "with groups" => {
+            json!({ "pattern": format!("{}([a-c]{{{}}}|[c-y])[!-~]{{9}}[c-y]{{{}}}", "()".repeat(20), 900 + n, 1 + of) })
+        }
+        "once, with groups" => json!({ "pattern": format!("^([a-c]+)-([d-f]+)-([0-9]{{{}}})z{of}$", 1 + n) }),
+        _ => json!({ "pattern": (0..99).map(|word| format!("{of}w{word}x{n}")).collect::<Vec<_>>().join("|") }),
+    };
+    // One that fits ends an `anyOf`, and one that does not an `allOf`.
+    let all = if kind == "at many places" { "allOf" } else { "anyOf" };
+    json!({ all: (0..if matches!(kind, "of words" | "with groups") { 30 } else { 90 }).map(each).collect::<Vec<Value>>() })
+}
+
+const KINDS: [&str; 6] = ["by itself", "at many places", "large", "with groups", "once, with groups", "of words"];
+
+/// A text, or a field's name, that leads such patterns as far as may be, and fits none.
+fn a_and_b(kind: &str, length: u64) -> Json {
+    let text: String = (0..length).map(|n| if (n * n / 7) % 3 == 0 { 'a' } else { 'b' }).collect();
+    Json::new(if kind == "at many places" { json!({ text: "" }) } else { json!(text) })
+}
+
+/// What matchers remember of the values that they have judged stays with them, for each thread that has judged by it:
+/// the kernel counts what schemas take after that.
 #[cfg(target_os = "linux")]
 #[test]
 fn the_memory_of_schemas_that_have_judged_is_what_they_say() {
-    let distinct = |of: usize| {
-        let patterns = (0..90).map(|n| json!({ "pattern": format!("[ab]*a[ab]{{{}}}c{of}x{n}", 16 + n % 8) }));
-        json!({ "anyOf": patterns.collect::<Vec<Value>>() })
-    };
-    let copied = |of: usize| {
-        let name = format!("[ab]*a[ab]{{300}}c{of}");
-        let of =
-            |n: usize| json!({ "patternProperties": { name.clone(): true }, "additionalProperties": { "minimum": n } });
-        json!({ "allOf": (0..90).map(of).collect::<Vec<Value>>() })
-    };
-    let text: String = (0..8_000_u32).map(|n| if (n * n / 7) % 3 == 0 { 'a' } else { 'b' }).collect();
-    let named = Map::from_iter([(text[..500].to_owned(), json!(1))]);
-    let values = [json!(text), Value::Object(named)].map(Json::new);
-    let (mut kept, before) = (Vec::new(), peak_kib());
-    for of in 0..4 {
-        for schema in [distinct(of), copied(of)].map(compiled) {
-            for value in &values {
-                let _ = schema.violations(value);
+    let mut all = Vec::new();
+    for kind in KINDS {
+        let before = now_kib();
+        let kept: Vec<Schema> = (0..2).map(|of| compiled(of_patterns(kind, of))).collect();
+        for schema in &kept {
+            // The longest that is no long text.
+            let most = (1..).find(|length| schema.holds_more(&a_and_b(kind, length * 8))).expect("there is one");
+            let value = a_and_b(kind, (most - 1) * 8);
+            assert!(!schema.holds_more(&value));
+            for _ in 0..10 {
+                let judge = || schema.violations(&value);
+                std::thread::scope(|threads| threads.spawn(judge).join().expect("it has judged"));
             }
-            kept.push(schema);
         }
+        let (taken, said) = (peak_kib().saturating_sub(before), kept.iter().map(Schema::memory).sum::<usize>() / 1_024);
+        assert!(taken < said, "{kind}: {taken} KiB, and they say {said}");
+        assert!(said < 100 * taken, "{kind}: {taken} KiB, and they say {said}");
+        all.push(kept);
     }
-    let (taken, said) = (peak_kib() - before, kept.iter().map(Schema::memory).sum::<usize>() / 1_024);
-    assert!(taken < said, "{} schemas take {taken} KiB and say {said}", kept.len());
-    assert!(said < 20 * taken, "{} schemas take {taken} KiB and say {said}", kept.len());
+}
+
+/// So does what a long text makes them hold while it is judged. A process that has freed memory takes it again unseen: each
+/// kind is judged by a new one, which is this test once more.
+#[cfg(target_os = "linux")]
+#[test]
+#[expect(clippy::disallowed_methods, reason = "a child is told by its environment what to do")]
+fn what_a_long_text_takes_has_a_bound() {
+    const KIND: &str = "AETHERIS_TEST_KIND";
+    if let Ok(kind) = std::env::var(KIND) {
+        let schema = compiled(of_patterns(&kind, 0));
+        let before = now_kib();
+        // In one of more than 128 bytes every place is looked for at once.
+        let said = schema.violations(&a_and_b(&kind, 150));
+        let judged = said.iter().all(|said| !said.message.contains("too large to be judged"));
+        println!("{judged} {}", peak_kib() - before);
+        return;
+    }
+    let most = limits::SCHEMA_WALKING_BYTES_MAX / 1_024;
+    let (mut taken_by_all, myself) = (0, std::env::current_exe().expect("it runs"));
+    for kind in KINDS {
+        let mut again = std::process::Command::new(&myself);
+        again.args(["--exact", "what_a_long_text_takes_has_a_bound", "--nocapture"]).env(KIND, kind);
+        let said = String::from_utf8(again.output().expect("it runs").stdout).expect("text");
+        let taken =
+            said.lines().find_map(|line| line.strip_prefix("true ")).unwrap_or_else(|| panic!("{kind}: {said}"));
+        let taken: usize = taken.parse().expect("a number");
+        assert!(taken < most, "{kind}: {taken} KiB");
+        taken_by_all += taken;
+    }
+    assert!(taken_by_all > most / 8, "{taken_by_all} KiB are nothing");
+}
+
+/// A matcher that walks a text state by state has a place for each group in each state.
+#[test]
+fn groups_count_where_a_text_is_walked() {
+    let many = |groups: usize, patterns: usize| {
+        let each = |n: usize| json!({ "pattern": format!("{}([a-z]{{3000}}|[c-y])[!-~]{{{n}}}", "()".repeat(groups)) });
+        json!({ "anyOf": (0..patterns).map(each).collect::<Vec<Value>>() })
+    };
+    for refused_too in [many(400, 26), many(60, 90)] {
+        let (path, message) = refused(refused_too);
+        assert!(path == [""] && message.contains("write the groups"), "{path:?}: {message}");
+    }
+    compiled(many(0, 90));
+    compiled(many(400, 1));
+    let address =
+        "^(([0-9a-f]{1,4}:){7}[0-9a-f]{1,4}|(([0-9a-f]{1,4}:){1,6}|:)((:[0-9a-f]{1,4}){1,6}|:))(/[0-9]{1,3})?$";
+    let fields: Map<String, Value> = (0..60).map(|n| (format!("to_{n}"), json!({ "pattern": address }))).collect();
+    compiled(json!({ "properties": fields }));
+}
+
+/// A pattern counts by the time that it takes to compile, before it is compiled.
+#[test]
+fn a_pattern_that_takes_long_to_compile_counts_as_several() {
+    let most = limits::SCHEMA_PATTERNS_MAX;
+    let spent = |pattern: String| {
+        let mut allowance = Allowance::of(usize::MAX);
+        let refused = Schema::compile_within(&Json::new(json!({ "pattern": pattern })), &mut allowance).err();
+        refused.is_some_and(|problems| problems[0].message.contains("patterns accepted"))
+    };
+    for (part, few, many) in [
+        ("\\p{L}", 16, 16 * most),
+        ("[\\p{L}x]", 16, 16 * most),
+        ("(?i)\\p{L}", 9, most / 10),
+        ("(?i)[\\p{L}]", 9, most / 10),
+        ("(?i)[^a\u{3000}-\u{ffff}]", 9, most / 10),
+        ("\\cA", 100, 2_500),
+    ] {
+        let repeated = |times: usize| format!("(?:{}){{0}}", part.repeat(times));
+        assert!(!spent(repeated(few)), "{few} of {part}");
+        assert!(spent(repeated(many)), "{many} of {part}");
+    }
+    assert!(!spent("(?i)^[a-z ]{1,20}$".to_owned()));
+}
+
+/// What is spent is spent, whatever became of the schema; one without patterns needs nothing.
+#[test]
+fn schemas_that_are_read_together_share_what_they_may_compile() {
+    let of = |patterns: usize, wrong: bool| {
+        let each = |n: usize| json!({ "pattern": format!("a{n}") });
+        let mut schema = json!({ "anyOf": (0..patterns).map(each).collect::<Vec<Value>>() });
+        if wrong {
+            schema["tpye"] = json!("string");
+        }
+        Json::new(schema)
+    };
+    for wrong in [false, true] {
+        let mut allowance = Allowance::of(100);
+        let mut read = |patterns, wrong| Schema::compile_within(&of(patterns, wrong), &mut allowance).err();
+        let together = |found: Option<Vec<Problem>>| {
+            found.is_some_and(|found| found.iter().any(|problem| problem.message.contains("read together")))
+        };
+        assert!(!together(read(60, wrong)));
+        assert!(!together(read(40, wrong)));
+        assert!(together(read(1, wrong)));
+        assert_eq!(Schema::compile_within(&Json::new(json!({ "type": "object" })), &mut allowance).err(), None);
+    }
 }
 
 /// Words for people take no time when a value is judged, and are copied wherever references lead to them.
@@ -373,12 +494,33 @@ fn a_pattern_that_is_too_large_is_not_called_wrong() {
         ("^[\\p{L} .'-]{0,10}$", "takes more than the 262144 bytes accepted when it is compiled"),
         ("^\\p{L}{1,100}$", "bound the length with `maxLength`"),
         ("(a{100}){100}{100}", "takes more than the 262144 bytes"),
-        ("[", "is not a \"regex\""),
+        ("\\cJ\\p{L}{1,100}", "takes more than the 262144 bytes"),
+        ("[[]\\p{L}{1,100}", "takes more than the 262144 bytes"),
+        ("[", "is not a regular expression: unclosed character class"),
+        ("\\a", "is not a regular expression: it has an escape"),
+        ("a(?=b)", "is not a regular expression: look-around"),
+        ("(a)\\1", "is not a regular expression: backreferences"),
     ] {
         for schema in [json!({ "pattern": pattern }), json!({ "patternProperties": { pattern: true } })] {
             let problems = Schema::compile(&Json::new(schema)).expect_err(pattern);
             assert!(problems[0].message.contains(why), "{problems:?}");
         }
+    }
+}
+
+/// What is refused here, and what the standard says itself: each place once.
+#[test]
+fn every_mistake_of_a_schema_is_said_at_once() {
+    let (mut paths, words) = refused(json!({
+        "minimum": "one",
+        "properties": { "a": { "pattern": "[" }, "b": { "pattern": "(" }, "c": { "tpye": 1 }, "d": { "type": "strin" } },
+        "patternProperties": { "*": true },
+    }));
+    paths.sort();
+    let all = ["/minimum", "/patternProperties/*", "/properties/a/pattern", "/properties/b/pattern"];
+    assert_eq!(paths, [&all[..], &["/properties/c/tpye", "/properties/d/type"]].concat(), "{words}");
+    for why in ["unclosed character class", "unclosed group", "repetition operator missing expression"] {
+        assert!(words.contains(why), "{words}");
     }
 }
 
@@ -399,6 +541,13 @@ fn peak_kib() -> usize {
     std::fs::write("/proc/self/clear_refs", "5").expect("it counts anew");
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("it has a peak");
     line.trim().trim_end_matches(" kB").parse().expect("in kibibytes")
+}
+
+/// The memory that this process has, in kibibytes.
+#[cfg(target_os = "linux")]
+fn now_kib() -> usize {
+    peak_kib();
+    peak_kib()
 }
 
 /// Dividing exactly takes long: as long as it does for prices, and much longer for what nobody means.

@@ -1,0 +1,197 @@
+//! What a pattern takes: to be read, compiled, and matched.
+//!
+//! The library reads a pattern as ECMA-262 has it and compiles it with `regex`. Whether it may is decided here, with the
+//! same parts: `jsonschema-regex` translates, `regex-syntax` reads, `regex-automata` compiles.
+
+use aetheris_core::limits;
+use regex_automata::dfa::onepass;
+use regex_automata::nfa::thompson::{self, NFA, WhichCaptures};
+use regex_syntax::ast::{self, Ast, ClassSetItem, Flag};
+use regex_syntax::hir::Hir;
+use regex_syntax::hir::translate::Translator;
+
+/// States that a matcher remembers of what it has matched, in bytes, for each of its two directions.
+pub(crate) const REMEMBERED_BYTES: usize = 16 * 1024;
+/// The places that a matcher has tried, at most.
+pub(crate) const TRIED_BYTES_MAX: usize = 256 * 1024;
+/// The most that the library takes to match a pattern with groups in one pass.
+const ONE_PASS_BYTES_MAX: usize = 1024 * 1024;
+/// A short pattern counts as one of so many bytes: it is read and walked all the same.
+const SMALL: usize = 1024;
+
+/// Bytes of a pattern that are read in the time of compiling an ordinary one.
+const READ_BYTES: usize = 16 * 1024;
+/// Named classes that are read in that time.
+const NAMED_CLASSES: usize = 16;
+/// What a class weighs where case is ignored: all of its characters are looked at.
+const FOLDED_CLASS: usize = 10;
+/// A range with fewer characters is looked at in no time.
+const SHORT_RANGE: u32 = 1_000;
+
+/// Why a pattern is refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// It takes more than [`limits::SCHEMA_PATTERN_BYTES_MAX`] when it is compiled.
+    TooLarge,
+    /// It is none.
+    Wrong(String),
+}
+
+/// What a pattern takes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Taken {
+    /// All forms in which it is compiled, in bytes.
+    pub(crate) compiled: usize,
+    /// What one of its matchers holds while it walks a long text, in bytes.
+    pub(crate) walking: usize,
+    /// What may be walked for each byte of a text, in bytes.
+    pub(crate) walked: usize,
+}
+
+/// A pattern that was read.
+pub(crate) struct Read {
+    ast: Ast,
+    text: String,
+}
+
+/// What reading a pattern weighs before anything else is known of it, in ordinary patterns.
+pub(crate) fn weight(pattern: &str) -> usize {
+    // Each such escape is translated by itself, and all is read again.
+    let passes = 1 + pattern.matches("\\c").count();
+    1 + passes * pattern.len() / READ_BYTES
+}
+
+/// Reads a pattern.
+///
+/// # Errors
+/// It is none.
+pub(crate) fn read(pattern: &str) -> Result<Read, Refused> {
+    let parse = |text: &str| ast::parse::Parser::new().parse(text).map_err(|error| error.kind().to_string());
+    let Ok(text) = jsonschema_regex::to_rust_regex(pattern) else {
+        let why = parse(pattern).err().unwrap_or_else(|| "it has an escape that ECMA-262 has not".to_owned());
+        return Err(Refused::Wrong(why));
+    };
+    let text = text.into_owned();
+    let ast = parse(&text).map_err(Refused::Wrong)?;
+    Ok(Read { ast, text })
+}
+
+impl Read {
+    /// What it weighs beyond [`weight`], in ordinary patterns.
+    pub(crate) fn weight(&self) -> usize {
+        let classes = match ast::visit(&self.ast, Classes::default()) {
+            Ok(classes) => classes,
+            Err(never) => match never {},
+        };
+        let classes = if classes.folds { classes.large * FOLDED_CLASS } else { classes.named / NAMED_CLASSES };
+        classes + self.text.len() / READ_BYTES
+    }
+
+    /// Compiles it, as the library will, and measures.
+    ///
+    /// # Errors
+    /// It is none, or too large.
+    pub(crate) fn measure(&self) -> Result<Taken, Refused> {
+        let hir = Translator::new().translate(&self.text, &self.ast);
+        let hir = hir.map_err(|error| Refused::Wrong(error.kind().to_string()))?;
+        let forwards = compile(&hir, thompson::Config::new().which_captures(WhichCaptures::All))?;
+        let backwards = compile(&hir, thompson::Config::new().which_captures(WhichCaptures::None).reverse(true))?;
+        let states = forwards.states().len();
+        // A matcher that walks a text state by state has two tables, in each of which a state has a place for each group's
+        // two ends, and two lists of states.
+        let slots = forwards.group_info().slot_len();
+        let table = states.saturating_mul(size_of::<usize>().saturating_mul(slots) + 2 * size_of::<u32>());
+        let remembered = 2 * REMEMBERED_BYTES;
+        Ok(Taken {
+            // The library may compile a part of it backwards once more.
+            compiled: SMALL + forwards.memory_usage() + 2 * backwards.memory_usage() + one_pass(&hir, &forwards),
+            walking: table.saturating_mul(2) + remembered + TRIED_BYTES_MAX,
+            walked: forwards.memory_usage().max(SMALL),
+        })
+    }
+}
+
+fn compile(hir: &Hir, config: thompson::Config) -> Result<NFA, Refused> {
+    let config = config.shrink(false).nfa_size_limit(Some(limits::SCHEMA_PATTERN_BYTES_MAX));
+    let built = thompson::Compiler::new().configure(config).build_from_hir(hir);
+    built.map_err(|error| match error.size_limit() {
+        Some(_) => Refused::TooLarge,
+        None => Refused::Wrong(error.to_string()),
+    })
+}
+
+/// What the library keeps to match a pattern with groups or word boundaries in one pass.
+fn one_pass(hir: &Hir, forwards: &NFA) -> usize {
+    let properties = hir.properties();
+    if properties.explicit_captures_len() == 0 && !properties.look_set().contains_word_unicode() {
+        return 0;
+    }
+    let config = onepass::Config::new().starts_for_each_pattern(true).size_limit(Some(ONE_PASS_BYTES_MAX));
+    onepass::Builder::new().configure(config).build_from_nfa(forwards.clone()).map_or(0, |dfa| dfa.memory_usage())
+}
+
+/// The classes of a pattern, whose ranges are made when it is read.
+#[derive(Debug, Default)]
+struct Classes {
+    /// Whether case is ignored anywhere.
+    folds: bool,
+    /// Those that take long where case is ignored.
+    large: usize,
+    /// Those that have a name, such as `\p{L}`.
+    named: usize,
+}
+
+impl Classes {
+    fn flags(&mut self, flags: &ast::Flags) {
+        self.folds |= flags.flag_state(Flag::CaseInsensitive).is_some();
+    }
+
+    fn named(&mut self) {
+        self.named += 1;
+        self.large += 1;
+    }
+}
+
+impl ast::Visitor for Classes {
+    type Err = std::convert::Infallible;
+    type Output = Self;
+
+    fn finish(self) -> Result<Self, Self::Err> {
+        Ok(self)
+    }
+
+    fn visit_pre(&mut self, ast: &Ast) -> Result<(), Self::Err> {
+        match ast {
+            Ast::ClassUnicode(_) | Ast::ClassPerl(_) => self.named(),
+            Ast::Flags(set) => self.flags(&set.flags),
+            Ast::Group(group) => {
+                if let Some(flags) = group.flags() {
+                    self.flags(flags);
+                }
+            }
+            Ast::Empty(_)
+            | Ast::Literal(_)
+            | Ast::Dot(_)
+            | Ast::Assertion(_)
+            | Ast::ClassBracketed(_)
+            | Ast::Repetition(_)
+            | Ast::Alternation(_)
+            | Ast::Concat(_) => {}
+        }
+        Ok(())
+    }
+
+    fn visit_class_set_item_pre(&mut self, item: &ClassSetItem) -> Result<(), Self::Err> {
+        match item {
+            ClassSetItem::Unicode(_) | ClassSetItem::Perl(_) => self.named(),
+            // What is not in it is in it, where it is negated.
+            ClassSetItem::Bracketed(_) => self.large += 1,
+            ClassSetItem::Range(range) => {
+                let characters = u32::from(range.end.c).saturating_sub(u32::from(range.start.c));
+                self.large += usize::from(characters >= SHORT_RANGE);
+            }
+            ClassSetItem::Empty(_) | ClassSetItem::Literal(_) | ClassSetItem::Ascii(_) | ClassSetItem::Union(_) => {}
+        }
+        Ok(())
+    }
+}
