@@ -1,4 +1,4 @@
-//! B1, B2, B4, B5, B7: the event log and what is derived from it.
+//! B1, B2, B4, B5, B7: the event log and what is derived from it. C5, as far as the fold is asked.
 
 use std::collections::BTreeMap;
 
@@ -7,12 +7,12 @@ use aetheris_core::event::{DecodeError, EventKind, Recorded};
 use aetheris_core::hash::Hash;
 use aetheris_core::id::EventId;
 use aetheris_core::projection::{self, Projection};
-use aetheris_core::state::JobState;
+use aetheris_core::state::{JobState, StepState};
 use aetheris_store::EventRow;
 
 use crate::facts::JobFacts;
 use crate::history::ClientHistory;
-use crate::invariant::Invariant::{B1, B2, B4, B5, B7};
+use crate::invariant::Invariant::{B1, B2, B4, B5, B7, C5};
 use crate::report::Tally;
 
 /// An event as it is understood, or why it is not.
@@ -109,13 +109,32 @@ fn terminal(facts: &JobFacts, tally: &mut Tally) {
     });
 }
 
-/// B7, of events that are all understood.
+/// B7 and the rows of the ledger, of events that are all understood.
 pub(crate) fn projected(facts: &JobFacts, generation: u32, events: &[Recorded], tally: &mut Tally) {
     let Ok(state) = JobState::fold(facts.row.id, events) else {
         return;
     };
     let found = differences(facts, generation, &state, events);
     tally.case(B7, found.is_empty(), || format!("{}: {}", facts.row.id, found.join("; ")));
+    ledger(facts, &state, tally);
+}
+
+/// What `verify` asks of a ledger row holds of every one. `outcomes` counts the rows as cases; here only a violation is
+/// counted.
+fn ledger(facts: &JobFacts, state: &JobState, tally: &mut Tally) {
+    for row in &facts.ledger {
+        let of_row = |step: &&StepState| step.invocation.as_ref().is_some_and(|call| call.key == row.key);
+        let step = state.steps.get(&row.node).filter(of_row);
+        if step.is_some_and(|step| step.fits(row.status, row.disproved, state.status)) {
+            continue;
+        }
+        tally.case(C5, false, || {
+            let (job, node, disproved) = (facts.row.id, &row.node, row.disproved);
+            let told = step.map(|step| (step.status, step.invocation.as_ref().map(|call| call.phase)));
+            let has = format!("{}, disproved: {disproved}", row.status.as_str());
+            format!("{job} node `{node}`: the ledger has its call as {has}, which does not fit the fold: {told:?}")
+        });
+    }
 }
 
 fn differences(facts: &JobFacts, generation: u32, state: &JobState, events: &[Recorded]) -> Vec<String> {

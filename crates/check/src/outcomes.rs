@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use aetheris_core::disproof::Grounds;
 use aetheris_core::event::{
-    DoubtOutcome, Event, InvocationOutcome, JobFailed, Recorded, StepResult, ToolInvocationStarted,
+    DoubtOutcome, Event, InvocationOutcome, JobFailed, Recorded, SUCCEEDED_BEFORE, StepResult, ToolInvocationStarted,
 };
 use aetheris_core::hash::Hash;
 use aetheris_core::id::{IdempotencyKey, NodeId};
@@ -16,9 +16,6 @@ use aetheris_core::time::{Span, Timestamp};
 use crate::facts::JobFacts;
 use crate::invariant::Invariant::{C5, C7, C8};
 use crate::report::Tally;
-
-/// Why a job failed in which a key is not permitted again, as a call of it has succeeded.
-const SUCCEEDED_BEFORE: &str = "succeeded_before";
 
 /// An answer to a doubt, and when it was written.
 struct Said {
@@ -35,6 +32,8 @@ struct Told {
     answers: Vec<Said>,
     committed: Option<Hash>,
     doubts: BTreeSet<u32>,
+    /// Whether its node has finished.
+    ended: bool,
     finished: BTreeMap<u32, InvocationOutcome>,
     /// Whether `node_finished` came in the same write as `command_committed`.
     ended_with_it: bool,
@@ -108,8 +107,11 @@ fn told(events: &[Recorded]) -> BTreeMap<IdempotencyKey, Told> {
                 said.committed = Some(e.result_hash);
                 committed_at.insert(&e.node, at);
             }
-            Event::NodeFinished(e) if e.result == StepResult::SideEffectCommitted => {
-                said.ended_with_it = committed_at.get(&e.node) == Some(&at);
+            Event::NodeFinished(e) => {
+                said.ended = true;
+                if e.result == StepResult::SideEffectCommitted {
+                    said.ended_with_it = committed_at.get(&e.node) == Some(&at);
+                }
             }
             _ => {}
         }
@@ -138,8 +140,11 @@ fn in_order(facts: &JobFacts, row: &LedgerRow, said: &Told) -> Option<String> {
     if said.permits.last().is_none_or(|(_, started)| started.permit != permit || started.permit_id != row.permit_id) {
         return Some(format!("the ledger is at permit {permit}, its events are not"));
     }
-    let unknown = said.finished.get(&permit) == Some(&InvocationOutcome::InDoubt);
+    let told = said.finished.get(&permit).copied();
+    let unknown = told == Some(InvocationOutcome::InDoubt);
     let doubted = said.doubts.contains(&permit) || unknown;
+    // A deposit comes before the events: where they say nothing of the permit, the ledger may have any outcome of it.
+    let other = |outcome| told.is_some_and(|told| told != outcome);
     let wrong = match row.status {
         LedgerStatus::Started if status.is_terminal() || status.is_blocked() => {
             "its call was started, nothing is known of it, and the job has gone on"
@@ -150,6 +155,23 @@ fn in_order(facts: &JobFacts, row: &LedgerRow, said: &Told) -> Option<String> {
         LedgerStatus::InDoubt if !doubted => "the ledger has it in doubt, and no event does",
         LedgerStatus::FailedUnresolved if !unknown && !answered(said, permit, DoubtOutcome::Unresolved) => {
             "the ledger has given it up, and no event does"
+        }
+        LedgerStatus::FailedUnresolved
+            if !answered(said, permit, DoubtOutcome::Unresolved) && !said.ended && !status.is_terminal() =>
+        {
+            "the ledger has given it up, and its step goes on"
+        }
+        LedgerStatus::Committed if !unknown && other(InvocationOutcome::Committed) => {
+            "the ledger has it committed, and its events tell another outcome"
+        }
+        LedgerStatus::NotSent if doubted || other(InvocationOutcome::NotSent) => {
+            "the ledger has it not sent, and its events say otherwise"
+        }
+        LedgerStatus::RefusedRetryable if doubted || other(InvocationOutcome::RefusedRetryable) => {
+            "the ledger has it refused for now, and its events say otherwise"
+        }
+        LedgerStatus::RefusedPermanent if doubted || other(InvocationOutcome::RefusedPermanent) => {
+            "the ledger has it refused for good, and its events say otherwise"
         }
         LedgerStatus::Started
         | LedgerStatus::InDoubt

@@ -8,9 +8,10 @@ use aetheris_core::chain::Header;
 use aetheris_core::event::{Event, Recorded};
 use aetheris_core::hash::Hash;
 use aetheris_core::id::{IdempotencyKey, JobId};
+use aetheris_core::job::JobStatus;
 use aetheris_core::ledger::{LedgerRow, LedgerStatus};
 use aetheris_core::limits;
-use aetheris_core::state::{Invocation, JobState};
+use aetheris_core::state::{Invocation, JobState, StepState};
 use aetheris_runtime::{OpError, Runtime};
 use aetheris_store::{EffectRow, ErrorKind, EventRow, History, JobRow, StoreError};
 
@@ -167,11 +168,12 @@ pub fn ledger(state: &JobState, history: &History) -> Vec<String> {
     let rows: BTreeMap<IdempotencyKey, &LedgerRow> = history.ledger.iter().map(|row| (row.key, row)).collect();
     let effects: BTreeMap<(IdempotencyKey, u32), &EffectRow> =
         history.effects.iter().map(|effect| ((effect.key, effect.permit), effect)).collect();
-    let called: BTreeMap<IdempotencyKey, &Invocation> =
-        state.steps.values().filter_map(|step| step.invocation.as_ref()).map(|call| (call.key, call)).collect();
-    for call in called.values() {
+    let called = state.steps.values().filter_map(|step| Some((step, step.invocation.as_ref()?)));
+    let called: BTreeMap<IdempotencyKey, (&StepState, &Invocation)> =
+        called.map(|(step, call)| (call.key, (step, call))).collect();
+    for (step, call) in called.values() {
         match rows.get(&call.key) {
-            Some(row) => found.extend(differences(call, row)),
+            Some(row) => found.extend(differences((step, call), row, state.status)),
             None => found.push(format!("invocation {} is in the events and not in the ledger", call.key)),
         }
     }
@@ -206,8 +208,8 @@ fn other_result(
     (!same).then(|| format!("event {} records another result than the effect of {} has", recorded.seq, call.key))
 }
 
-/// What the ledger says otherwise than the events of one invocation.
-fn differences(call: &Invocation, row: &LedgerRow) -> Vec<String> {
+/// What the ledger says otherwise than the events of one invocation, in a job of this status.
+fn differences((step, call): (&StepState, &Invocation), row: &LedgerRow, job: JobStatus) -> Vec<String> {
     let mut found = Vec::new();
     if (row.permit, row.permit_id) != (call.permit, call.permit_id) {
         found.push(format!("the ledger is at permit {} of {}, the events at {}", row.permit, call.key, call.permit));
@@ -218,8 +220,15 @@ fn differences(call: &Invocation, row: &LedgerRow) -> Vec<String> {
     if row.class != call.class || row.deadline != call.deadline {
         found.push(format!("the ledger has another class or deadline of {} than the events", call.key));
     }
-    if !call.fits(row.status, row.disproved) {
-        found.push(format!("the ledger has {} as {}, the events as {:?}", call.key, row.status.as_str(), call.phase));
+    if !step.fits(row.status, row.disproved, job) {
+        let disproved = if row.disproved { " and disproved" } else { "" };
+        found.push(format!(
+            "the ledger has {} as {}{disproved}, the events as {:?} in a step that is {}",
+            call.key,
+            row.status.as_str(),
+            call.phase,
+            step.status.as_str()
+        ));
     }
     found
 }

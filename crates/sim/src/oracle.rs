@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use aetheris_check::{ClientHistory, WitnessKind, check_store};
-use aetheris_core::event::{Answer, Event, Failure, Recorded, WaitEnd};
+use aetheris_core::event::{Answer, Event, Failure, Recorded, SUCCEEDED_BEFORE, WaitEnd};
 use aetheris_core::id::{IdempotencyKey, JobId};
 use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
@@ -296,7 +296,7 @@ fn may_fail(program: &Program, error: &Failure, loaded: &Loaded) -> bool {
         }
         // A success that arrives all the same, after the next permit was given: that came after such an answer or, of
         // an idempotent tool, after a lost lease.
-        "succeeded_before" => tools().any(|(_, class, policies)| match class {
+        SUCCEEDED_BEFORE => tools().any(|(_, class, policies)| match class {
             EffectClass::AtMostOnce => !policies.is_empty(),
             EffectClass::Idempotent => true,
             EffectClass::Pure => false,

@@ -168,9 +168,6 @@ fn a_second_body_of_an_at_most_once_call_under_another_permit() {
 
 #[test]
 fn outcomes() {
-    in_facts(C5, |f| f.ledger[0].status = LedgerStatus::Started);
-    in_facts(C5, |f| f.ledger[0].status = LedgerStatus::InDoubt);
-    in_facts(C5, |f| f.ledger[0].status = LedgerStatus::FailedUnresolved);
     in_facts(C5, |f| f.ledger.clear());
     in_facts(C5, |f| f.ledger[0].permit = 2);
     in_facts(C7, |f| f.effects.push(f.effects[0].clone()));
@@ -183,11 +180,132 @@ fn outcomes() {
     });
 }
 
+/// What is said against the ledger's row of the call, which has this status, after these events that follow its permit.
+fn against_row(told: &[Event], status: LedgerStatus, disproved: bool) -> String {
+    let mut story = whole();
+    story.events.truncate(story.place(EventKind::ToolInvocationFinished));
+    story.events.extend(told.iter().map(|event| Told { at: 30, epoch: 1, event: event.clone() }));
+    (story.ledger[0].status, story.ledger[0].disproved) = (status, disproved);
+    let facts = story.facts();
+    assert!(JobState::fold(JOB, &decoded(&facts)).is_ok(), "{told:?}");
+    let found = report(&facts, &story.witness, &story.history);
+    found.line(C5).unwrap().violations.join("\n")
+}
+
+fn decoded(facts: &JobFacts) -> Vec<Recorded> {
+    facts.events.iter().map(aetheris_store::EventRow::decode).collect::<Result<_, _>>().unwrap()
+}
+
+fn doubted() -> Event {
+    StepInDoubt { node: NodeId::from("pay"), permit: 1, policy: 0, reason: "the answer was lost".to_owned() }.into()
+}
+
+fn outcome(outcome: InvocationOutcome) -> Event {
+    story::finished("pay", outcome).into()
+}
+
+fn unresolved() -> [Event; 2] {
+    let answer = InDoubtResolved {
+        by: Resolver::Policy,
+        grounds: None,
+        node: NodeId::from("pay"),
+        note: None,
+        outcome: DoubtOutcome::Unresolved,
+        permit: 1,
+        result: None,
+        settle_us: None,
+    };
+    [doubted(), answer.into()]
+}
+
+#[test]
+fn a_ledger_row_that_its_events_do_not_allow() {
+    use InvocationOutcome as I;
+    use LedgerStatus as L;
+    let ended = Event::from(JobCancelled {});
+    for (told, status, words) in [
+        (&[ended][..], L::Started, "the job has gone on"),
+        (&[], L::FailedUnresolved, "the ledger has given it up, and no event does"),
+        (&[outcome(I::InDoubt)], L::FailedUnresolved, "the ledger has given it up, and its step goes on"),
+        (&[outcome(I::NotSent)], L::InDoubt, "the ledger has it in doubt, and no event does"),
+        (&[outcome(I::NotSent)], L::Committed, "its events tell another outcome"),
+        (&[outcome(I::RefusedPermanent)], L::Committed, "its events tell another outcome"),
+        (&[outcome(I::RefusedRetryable)], L::NotSent, "not sent, and its events say otherwise"),
+        (&[doubted()], L::NotSent, "not sent, and its events say otherwise"),
+        (&[outcome(I::InDoubt)], L::NotSent, "not sent, and its events say otherwise"),
+        (&[outcome(I::RefusedPermanent)], L::RefusedRetryable, "refused for now, and its events say otherwise"),
+        (&[doubted()], L::RefusedRetryable, "refused for now, and its events say otherwise"),
+        (&[outcome(I::NotSent)], L::RefusedPermanent, "refused for good, and its events say otherwise"),
+        (&[doubted()], L::RefusedPermanent, "refused for good, and its events say otherwise"),
+    ] {
+        let said = against_row(told, status, false);
+        assert!(said.contains(words), "{told:?}, {status:?}: {words}: {said}");
+    }
+    let said = against_row(&[doubted()], L::InDoubt, true);
+    assert!(said.contains("the ledger says that it did not happen, and no event does"), "{said}");
+}
+
+/// An outcome is deposited before an event tells it, and an end gives a call up without one.
+#[test]
+fn a_ledger_row_that_its_events_allow() {
+    use InvocationOutcome as I;
+    use LedgerStatus as L;
+    let deposited = [L::Started, L::Committed, L::NotSent, L::RefusedPermanent, L::RefusedRetryable];
+    let failed = Event::from(story::node_finished("pay", StepResult::PermanentFailure));
+    let cancelled = Event::from(JobCancelled {});
+    for (told, statuses) in [
+        (&[doubted()][..], &[L::InDoubt, L::Committed][..]),
+        (&[], &deposited),
+        (&[outcome(I::InDoubt)], &[L::InDoubt, L::Committed]),
+        (&[outcome(I::InDoubt), failed], &[L::InDoubt, L::Committed, L::FailedUnresolved]),
+        (&[outcome(I::InDoubt), cancelled], &[L::InDoubt, L::Committed, L::FailedUnresolved]),
+        (&[outcome(I::NotSent)], &[L::NotSent]),
+        (&[outcome(I::RefusedPermanent)], &[L::RefusedPermanent]),
+        (&[outcome(I::RefusedRetryable)], &[L::RefusedRetryable]),
+        (&unresolved(), &[L::FailedUnresolved]),
+    ] {
+        for status in statuses {
+            assert_eq!(against_row(told, *status, false), "", "{told:?}, {status:?}");
+        }
+    }
+}
+
+/// Its own table does not say it, and what `verify` asks does.
+#[test]
+fn a_ledger_row_that_only_the_fold_contradicts() {
+    for (told, status) in [
+        (&[doubted()][..], LedgerStatus::Started),
+        (&[outcome(InvocationOutcome::NotSent)], LedgerStatus::Started),
+        (&unresolved(), LedgerStatus::InDoubt),
+    ] {
+        let said = against_row(told, status, false);
+        assert!(said.contains("which does not fit the fold") && !said.contains('\n'), "{told:?}, {status:?}: {said}");
+    }
+}
+
+/// A tool may fail a node with the same word.
+#[test]
+fn a_success_before_is_the_ledgers_word_only_where_no_node_has_failed() {
+    let found = |node: Option<&str>| {
+        let mut story = whole();
+        story.events.truncate(story.place(EventKind::ToolInvocationFinished));
+        let error = Failure::new(SUCCEEDED_BEFORE, "an earlier call is known to have succeeded");
+        let refused = outcome(InvocationOutcome::RefusedPermanent);
+        let failed = story::node_finished("pay", StepResult::PermanentFailure).into();
+        let ended = JobFailed { error, node: node.map(NodeId::from) }.into();
+        story.events.extend([refused, failed, ended].map(|event| Told { at: 30, epoch: 1, event }));
+        story.ledger[0].status = LedgerStatus::RefusedPermanent;
+        story.effects.clear();
+        report(&story.facts(), &story.witness, &story.history).violated().contains(&C8)
+    };
+    assert!(found(None) && !found(Some("pay")));
+}
+
 #[test]
 fn a_success_before_that_nothing_tells_of() {
     let mut story = whole();
     story.events.truncate(story.place(EventKind::ToolInvocationFinished));
-    let error = Failure::new("succeeded_before", "an earlier call is known to have succeeded");
+    let error = Failure::new(SUCCEEDED_BEFORE, "an earlier call is known to have succeeded");
     let refused = story::finished("pay", InvocationOutcome::NotSent);
     // The ledger refuses the next permit for good, which is no end of the step.
     let ended = JobFailed { error, node: None };

@@ -26,7 +26,7 @@ use crate::id::{
 use crate::job::JobStatus;
 use crate::json::Json;
 use crate::lease::Fence;
-use crate::ledger::LedgerStatus;
+use crate::ledger::{LedgerStatus, LedgerTrigger};
 use crate::plan::{EffectClass, WaitType};
 use crate::step::StepStatus;
 use crate::time::{Span, Timestamp};
@@ -95,32 +95,6 @@ impl Invocation {
             InvocationPhase::Finished(InvocationOutcome::InDoubt) => (LedgerStatus::InDoubt, false),
             InvocationPhase::Resolved(DoubtOutcome::DidNotHappen) => (LedgerStatus::InDoubt, true),
             InvocationPhase::Resolved(DoubtOutcome::Unresolved) => (LedgerStatus::FailedUnresolved, false),
-        }
-    }
-
-    /// Whether a ledger row that has this status, and is disproved or not, fits what the events have recorded so far. The
-    /// ledger may know more: an outcome is deposited before the job's next run records it.
-    #[must_use]
-    pub const fn fits(&self, status: LedgerStatus, disproved: bool) -> bool {
-        use InvocationOutcome as I;
-        use LedgerStatus as L;
-        match self.phase {
-            InvocationPhase::Started => !matches!(status, L::FailedUnresolved),
-            InvocationPhase::Finished(I::Committed) => matches!(status, L::Committed),
-            InvocationPhase::Finished(I::RefusedRetryable) => matches!(status, L::RefusedRetryable),
-            InvocationPhase::Finished(I::RefusedPermanent) => matches!(status, L::RefusedPermanent),
-            InvocationPhase::Finished(I::NotSent) => matches!(status, L::NotSent),
-            // Of an idempotent call: the next permit follows, or none does and it is given up.
-            InvocationPhase::Finished(I::InDoubt) => {
-                matches!(status, L::InDoubt | L::Committed | L::FailedUnresolved)
-            }
-            // A person's answer about a call that the job's end had left unresolved is kept beside the row.
-            InvocationPhase::Resolved(DoubtOutcome::Happened) => matches!(status, L::Committed | L::FailedUnresolved),
-            // The call's own late success outweighs that answer.
-            InvocationPhase::Resolved(DoubtOutcome::DidNotHappen) => {
-                matches!(status, L::Committed | L::FailedUnresolved) || (matches!(status, L::InDoubt) && disproved)
-            }
-            InvocationPhase::Resolved(DoubtOutcome::Unresolved) => matches!(status, L::FailedUnresolved),
         }
     }
 
@@ -213,6 +187,51 @@ impl StepState {
     #[must_use]
     pub fn is_disproved(&self) -> bool {
         self.invocation.as_ref().is_some_and(|i| i.phase == InvocationPhase::Resolved(DoubtOutcome::DidNotHappen))
+    }
+
+    /// Whether a ledger row of its call, with this status and disproved or not, fits what the events of its job have
+    /// recorded. `job` is that job's status. No row fits a step without a call.
+    #[must_use]
+    pub fn fits(&self, status: LedgerStatus, disproved: bool, job: JobStatus) -> bool {
+        let Some(call) = &self.invocation else {
+            return false;
+        };
+        let told = if call.is_doubted(self.status) { (LedgerStatus::InDoubt, false) } else { call.ledger() };
+        let mut early = LedgerTrigger::ALL.into_iter().filter(|trigger| may_precede_its_event(*trigger));
+        let ahead = early.any(|trigger| told.0.next(trigger) == Some(status));
+        (status, disproved) == told || (!disproved && (ahead || self.may_be_left(call, status, job)))
+    }
+
+    /// Whether an end may have left the row of its call with this status, without an event that says so.
+    fn may_be_left(&self, call: &Invocation, status: LedgerStatus, job: JobStatus) -> bool {
+        let unknown = call.phase == InvocationPhase::Finished(InvocationOutcome::InDoubt);
+        let (ended, late) = (self.status.is_terminal(), call.answered_late.is_some());
+        match status {
+            // A late answer is kept beside a row that was given up; about a doubt that was open it settles the row.
+            LedgerStatus::FailedUnresolved => {
+                (unknown && (ended || job.is_terminal())) || (late && self.status != StepStatus::InDoubt)
+            }
+            // Earlier builds gave no row up where the budget allowed no next try.
+            LedgerStatus::InDoubt => late && ended && call.class == EffectClass::Idempotent,
+            LedgerStatus::Started
+            | LedgerStatus::Committed
+            | LedgerStatus::RefusedRetryable
+            | LedgerStatus::RefusedPermanent
+            | LedgerStatus::NotSent => false,
+        }
+    }
+}
+
+/// Whether the ledger may be settled so before an event tells it: an outcome is deposited before the job's next run
+/// records it. Answers come with their events.
+const fn may_precede_its_event(trigger: LedgerTrigger) -> bool {
+    match trigger {
+        LedgerTrigger::Commit
+        | LedgerTrigger::RefuseRetryable
+        | LedgerTrigger::RefusePermanent
+        | LedgerTrigger::NotSent
+        | LedgerTrigger::Doubt => true,
+        LedgerTrigger::Disprove | LedgerTrigger::GiveUp => false,
     }
 }
 

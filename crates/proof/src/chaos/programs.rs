@@ -6,6 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
+use aetheris_core::event::SUCCEEDED_BEFORE;
+
 use super::dice::Dice;
 
 /// When a client sends the signal of a wait.
@@ -76,7 +78,7 @@ const ANSWER_MS: u64 = 400;
 
 /// What a job may fail with whose call is repeated: a success that is known only after the next permit was given ends the
 /// calls of its key, and that permit's own call may have failed.
-const LATE_SUCCESS: &str = "succeeded_before";
+const LATE_SUCCESS: &str = SUCCEEDED_BEFORE;
 
 /// Longer than a permit lives, and shorter than its program's `settle` allows for.
 const QUEUE: &str = "?queue=4000";

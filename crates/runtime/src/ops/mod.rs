@@ -169,13 +169,17 @@ fn is_ending(requested: Option<EndCause>) -> bool {
 /// Idempotent calls of unknown outcome that were to be tried again: nobody will, and nobody is asked.
 fn unanswered_retries(ledger: &Ledger, state: &JobState) -> Vec<Settle> {
     let unended = state.steps.values().filter(|step| !step.status.is_terminal());
-    let unknown = |i: &&Invocation| i.phase == InvocationPhase::Finished(InvocationOutcome::InDoubt);
-    let still = |i: &&Invocation| {
-        ledger.get(&i.key).is_none_or(|row| row.permit < i.permit || row.status == LedgerStatus::InDoubt)
-    };
-    let invocations = unended.filter_map(|step| step.invocation.as_ref()).filter(unknown).filter(still);
-    let give_up = |i: &Invocation| Settle { key: i.key, permit_id: i.permit_id, trigger: LedgerTrigger::GiveUp };
-    invocations.map(give_up).collect()
+    unended.filter_map(|step| unanswered(ledger, step.invocation.as_ref()?)).collect()
+}
+
+/// How a call is given up that was to be tried again as its outcome is unknown; nothing where it is not, or where its late
+/// success is known.
+pub(crate) fn unanswered(ledger: &Ledger, invocation: &Invocation) -> Option<Settle> {
+    let unknown = invocation.phase == InvocationPhase::Finished(InvocationOutcome::InDoubt);
+    let row = ledger.get(&invocation.key);
+    let still = row.is_none_or(|row| row.permit < invocation.permit || row.status == LedgerStatus::InDoubt);
+    let (key, permit_id) = (invocation.key, invocation.permit_id);
+    (unknown && still).then_some(Settle { key, permit_id, trigger: LedgerTrigger::GiveUp })
 }
 
 fn open_calls(state: &JobState) -> Vec<(aetheris_core::id::NodeId, u32)> {

@@ -7,13 +7,13 @@ use aetheris_core::event::{
     DoubtOutcome, Event, Failure, InDoubtResolved, NodeFinished, NodeRetryScheduled, Resolver, StepResult,
 };
 use aetheris_core::hash::Hash;
-use aetheris_core::id::{IdempotencyKey, JobId, ToolName};
+use aetheris_core::id::{IdempotencyKey, JobId, NodeId, ToolName};
 use aetheris_core::json::Json;
 use aetheris_core::lease::Guard;
 use aetheris_core::ledger::{LedgerRow, LedgerTrigger, Settle};
 use aetheris_core::limits;
 use aetheris_core::plan::{CompiledPlan, Tool};
-use aetheris_core::state::{Invocation, StepState};
+use aetheris_core::state::{Invocation, InvocationPhase, StepState};
 use aetheris_core::time::{Reading, Span, Timestamp};
 use aetheris_store::{LedgerWrite, NewEffect, Purpose, Refusal, UnitOfWork};
 
@@ -85,7 +85,8 @@ impl Said {
 impl fmt::Display for Said {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.outcome {
-            DoubtOutcome::Happened => "it happened, with a result that is kept",
+            DoubtOutcome::Happened if self.result.is_some() => "it happened, with a result that is kept",
+            DoubtOutcome::Happened => "it happened",
             DoubtOutcome::DidNotHappen if self.refused => "it did not happen, and the other side refuses it",
             DoubtOutcome::DidNotHappen => "it did not happen",
             DoubtOutcome::Unresolved => "nobody knows",
@@ -95,6 +96,41 @@ impl fmt::Display for Said {
             Some(Then::Fail) => "; then fail",
             None => "",
         })
+    }
+}
+
+/// Why nothing is recorded of an answer.
+enum Closed {
+    /// The call of this node is not in doubt; whether it was, and has been answered.
+    Call { node: NodeId, answered: bool },
+    /// Something else is in its way.
+    Other(String),
+}
+
+impl Closed {
+    fn of(node: &NodeId, phase: InvocationPhase) -> Self {
+        let answered = match phase {
+            InvocationPhase::Resolved(DoubtOutcome::Happened | DoubtOutcome::DidNotHappen) => true,
+            InvocationPhase::Resolved(DoubtOutcome::Unresolved)
+            | InvocationPhase::Started
+            | InvocationPhase::Finished(_) => false,
+        };
+        Self::Call { node: node.clone(), answered }
+    }
+
+    /// The refusal, with what a person has said before of the permit that is answered.
+    fn told(self, (job, key): (JobId, IdempotencyKey), said: Option<(u32, Said)>) -> String {
+        let why = match self {
+            Self::Call { node, answered } if answered || said.is_some() => {
+                format!("invocation {key} (node `{node}`) has been answered: the trace says how (aetheris trace {job})")
+            }
+            Self::Call { node, answered: _ } => format!("invocation {key} (node `{node}`) is not in doubt"),
+            Self::Other(why) => why,
+        };
+        match said {
+            Some((permit, said)) => format!("{why}; recorded of permit {permit}: {said}"),
+            None => why,
+        }
     }
 }
 
@@ -120,21 +156,22 @@ impl Runtime {
         };
         let now = self.store.status().await?.now;
         let decide = |loaded: &Loaded, draft| self.answered(loaded, draft, (plan.as_deref(), now), (key, &resolution));
-        let answer = self.amend(job, Purpose::Resolve, Guard::Outside, decide).await;
-        match answer {
-            Ok(()) => Ok(Resolved::Recorded),
+        let closed = match self.amend(job, Purpose::Resolve, Guard::Outside, decide).await {
+            Ok(None) => return Ok(Resolved::Recorded),
+            Ok(Some(closed)) => closed,
+            Err(OpError::StateConflict(why)) => Closed::Other(why),
             Err(error @ OpError::CanStillArrive(_)) => {
                 self.note_reading(job, key).await?;
-                Err(error)
+                return Err(error);
             }
-            Err(OpError::StateConflict(why)) => match self.said_before(job, key, resolution.permit).await? {
-                Some(said) if said.is(&resolution) => Ok(Resolved::Already),
-                Some(said) => {
-                    Err(OpError::StateConflict(format!("{why}; recorded of permit {}: {said}", resolution.permit)))
-                }
-                None => Err(OpError::StateConflict(why)),
-            },
-            Err(error) => Err(error),
+            Err(error) => return Err(error),
+        };
+        match self.said_before(job, key, resolution.permit).await? {
+            Some(said) if said.is(&resolution) => Ok(Resolved::Already),
+            said => {
+                let said = said.map(|said| (resolution.permit, said));
+                Err(OpError::StateConflict(closed.told((job, key), said)))
+            }
         }
     }
 
@@ -171,13 +208,14 @@ impl Runtime {
         }))
     }
 
+    /// What an answer makes of a job: a draft, or why nothing is recorded.
     fn answered(
         &self,
         loaded: &Loaded,
         mut draft: Draft,
         (plan, now): (Option<&CompiledPlan>, Timestamp),
         (key, resolution): (IdempotencyKey, &Resolution),
-    ) -> Result<Plan<()>, OpError> {
+    ) -> Result<Plan<Option<Closed>>, OpError> {
         let job = loaded.state.id;
         let mut steps = loaded.state.steps.iter();
         let of_key = |step: &StepState| step.invocation.clone().filter(|invocation| invocation.key == key);
@@ -185,9 +223,7 @@ impl Runtime {
         let (node, step, invocation) = found.ok_or(OpError::InvocationNotFound { job, key })?;
         let kept = loaded.state.status.is_terminal() && invocation.is_left_unresolved();
         if !is_open_doubt(step) && !kept {
-            return Err(OpError::StateConflict(format!(
-                "invocation {key} (node `{node}`) is not in doubt, or has been answered: the trace says how (aetheris trace {job})"
-            )));
+            return Ok(Plan::Answer(Some(Closed::of(node, invocation.phase))));
         }
         if resolution.permit != invocation.permit {
             let asked = resolution.permit;
@@ -211,7 +247,7 @@ impl Runtime {
         let settle = tool.map_or(limits::SETTLE_DEFAULT, Tool::settle);
         if kept {
             self.keep(loaded, &mut draft, (event, &invocation, settle, now), resolution)?;
-            return Ok(Plan::Write(Box::new(draft), ()));
+            return Ok(Plan::Write(Box::new(draft), None));
         }
         match &resolution.happened {
             Some(result) => {
@@ -224,7 +260,7 @@ impl Runtime {
                 self.not_happened(loaded, &mut draft, (event, &invocation, settle), resolution)?;
             }
         }
-        Ok(Plan::Write(Box::new(draft), ()))
+        Ok(Plan::Write(Box::new(draft), None))
     }
 
     /// An answer about a call that the job's end left unresolved: it is kept with the job. The ledger's row stays as
@@ -333,4 +369,57 @@ impl Runtime {
 /// Why a try ended whose call is said not to have happened.
 pub(crate) fn not_happened(tool: &ToolName, why: &str) -> Failure {
     Failure::new("did_not_happen", format!("the call of `{tool}` did not happen: {why}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use aetheris_core::event::InvocationOutcome;
+
+    use super::*;
+
+    /// Whoever is refused knows which it is: an answer that is recorded, or a call that was never in doubt.
+    #[test]
+    fn a_call_that_is_not_in_doubt_is_told_from_one_that_was_answered() {
+        let (job, key, node) = (JobId::from_u128(1), IdempotencyKey::from_u128(2), NodeId::from("pay"));
+        let call = format!("invocation {key} (node `pay`)");
+        let not = format!("{call} is not in doubt");
+        let answered = format!("{call} has been answered: the trace says how (aetheris trace {job})");
+        let recorded = format!("{answered}; recorded of permit 1: it happened");
+        for (phase, unsaid) in [
+            (InvocationPhase::Started, &not),
+            (InvocationPhase::Finished(InvocationOutcome::InDoubt), &not),
+            (InvocationPhase::Finished(InvocationOutcome::Committed), &not),
+            (InvocationPhase::Resolved(DoubtOutcome::Unresolved), &not),
+            (InvocationPhase::Resolved(DoubtOutcome::Happened), &answered),
+            (InvocationPhase::Resolved(DoubtOutcome::DidNotHappen), &answered),
+        ] {
+            let said = Said { outcome: DoubtOutcome::Happened, refused: false, result: None, then: None };
+            assert_eq!(&Closed::of(&node, phase).told((job, key), None), unsaid, "{phase:?}");
+            assert_eq!(Closed::of(&node, phase).told((job, key), Some((1, said))), recorded, "{phase:?}");
+        }
+    }
+
+    /// Whoever answers otherwise is told what is recorded, and no more than that.
+    #[test]
+    fn an_answer_that_was_given_before_is_told_as_it_was_recorded() {
+        let result = Some(Hash::of(b"1"));
+        for (outcome, refused, result, then, words) in [
+            (DoubtOutcome::Happened, false, result, None, "it happened, with a result that is kept"),
+            (DoubtOutcome::Happened, false, None, None, "it happened"),
+            (DoubtOutcome::DidNotHappen, false, None, None, "it did not happen"),
+            (DoubtOutcome::DidNotHappen, false, None, Some(Then::Retry), "it did not happen; then retry"),
+            (DoubtOutcome::DidNotHappen, false, None, Some(Then::Fail), "it did not happen; then fail"),
+            (DoubtOutcome::DidNotHappen, true, None, None, "it did not happen, and the other side refuses it"),
+            (
+                DoubtOutcome::DidNotHappen,
+                true,
+                None,
+                Some(Then::Fail),
+                "it did not happen, and the other side refuses it; then fail",
+            ),
+            (DoubtOutcome::Unresolved, false, None, None, "nobody knows"),
+        ] {
+            assert_eq!(Said { outcome, refused, result, then }.to_string(), words);
+        }
+    }
 }

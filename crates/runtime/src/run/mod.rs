@@ -32,7 +32,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use aetheris_core::event::Failure;
+use aetheris_core::event::{Failure, SUCCEEDED_BEFORE};
 use aetheris_core::hash::Hash;
 use aetheris_core::id::{IdSource, IdempotencyKey, NodeId};
 use aetheris_core::job::JobStatus;
@@ -493,7 +493,7 @@ fn refused_for_good(refusal: &LedgerRefusal) -> Failure {
     match refusal {
         LedgerRefusal::Succeeded(_) => {
             let look = "its result is kept as late evidence, which `aetheris trace` shows";
-            Failure::new("succeeded_before", format!("{refusal}; {look}"))
+            Failure::new(SUCCEEDED_BEFORE, format!("{refusal}; {look}"))
         }
         LedgerRefusal::CanStillArrive { .. }
         | LedgerRefusal::Missing(_)

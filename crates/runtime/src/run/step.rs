@@ -17,6 +17,7 @@ use aetheris_store::{LedgerWrite, Purpose};
 use super::plain::failed;
 use super::{Run, RunEnd, Stop, Turn};
 use crate::draft::Rebased;
+use crate::ops::unanswered;
 
 /// Why a try failed, and what may follow.
 pub(super) struct TryFailed {
@@ -186,7 +187,9 @@ impl Run<'_> {
         tracing::debug!(job = %self.state().id, node = %node.id, code = %error.code, reason = %error.message, "a step has failed");
         let event =
             NodeFinished { error: Some(error), model: None, node: node.id.clone(), output: None, result, took_us };
-        match on_exhaustion {
+        let call = self.state().steps.get(&node.id).and_then(|step| step.invocation.as_ref());
+        let given_up = || Some(LedgerWrite::Settle(unanswered(&self.ledger, call?)?));
+        match on_exhaustion.or_else(given_up) {
             Some(ledger) => self.draft.push_with_ledger(self.ids(), event, ledger)?,
             None => self.draft.push(self.ids(), event)?,
         }

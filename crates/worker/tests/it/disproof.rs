@@ -84,6 +84,23 @@ async fn the_budget_is_asked_before_an_idempotent_call_is_made_again() {
     assert_eq!((row.permit, row.status), (1, LedgerStatus::FailedUnresolved));
 }
 
+/// So it does where the call's outcome is unknown and its next try was due: nobody is asked about it.
+#[tokio::test(start_paused = true)]
+async fn an_unknown_call_is_given_up_where_the_budget_has_no_next_try() {
+    let world = World::new();
+    let agent = agent("human").replace("on_in_doubt: human", "effect: idempotent");
+    world.put(&format!("budget: {{ max_tool_calls: 1 }}\n{agent}")).await;
+    world.tools.next("pay", [Act::Say(unknown("503"))]);
+    let _process = world.start("w");
+    let job = world.submit("a", json!({})).await;
+    let state = world.done(job).await;
+    let Some(Ending::Failed { error, .. }) = &state.ending else { panic!("{:?}", state.ending) };
+    assert_eq!((error.code.as_str(), world.tools.count("pay")), ("budget_exceeded", 1));
+    let row = world.rt.store.history(job, true).await.unwrap().unwrap().ledger.remove(0);
+    assert_eq!((row.permit, row.status), (1, LedgerStatus::FailedUnresolved));
+    assert!(world.rt.store.in_doubt(10).await.unwrap().is_empty());
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_person_gives_one_more_try_or_ends_the_step() {
     for (then, calls, status) in [(Then::Retry, 2, JobStatus::Completed), (Then::Fail, 1, JobStatus::Failed)] {

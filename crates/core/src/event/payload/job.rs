@@ -269,6 +269,9 @@ impl Failure {
     }
 }
 
+/// Why a job fails whose call is not permitted again: an earlier call of the same key is known to have succeeded.
+pub const SUCCEEDED_BEFORE: &str = "succeeded_before";
+
 /// The job has failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

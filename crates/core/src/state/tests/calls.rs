@@ -279,31 +279,94 @@ fn an_answer_about_a_doubt_that_was_open_at_the_end_is_kept_after_it() {
     assert_eq!((late.step("a").status, late.left()), (StepStatus::InDoubt, Some(DoubtOutcome::Happened)));
 }
 
-/// What the events say of a call, and the words of the ledger that go with it: an outcome is deposited before it is told.
+/// A step with a call of which this is known.
+fn with_call(phase: InvocationPhase, status: StepStatus) -> StepState {
+    let invocation = Invocation { phase, ..Story::called().invocation().clone() };
+    StepState { invocation: Some(invocation), status, ..StepState::default() }
+}
+
+/// The ledger rows that fit a step, in the order of the table: status, and whether it is disproved.
+fn fitting(step: &StepState, job: JobStatus) -> Vec<(LedgerStatus, bool)> {
+    let rows = LedgerStatus::ALL.into_iter().flat_map(|status| [(status, false), (status, true)]);
+    rows.filter(|(status, disproved)| step.fits(*status, *disproved, job)).collect()
+}
+
+const BEFORE_AND_AFTER_THE_END: [JobStatus; 2] = [JobStatus::Running, JobStatus::Cancelled];
+
 #[test]
 fn a_ledger_row_fits_what_the_events_say() {
     use DoubtOutcome as D;
     use InvocationOutcome as I;
     use InvocationPhase::{Finished, Resolved, Started};
     use LedgerStatus as L;
-    let invocation = Story::called().invocation().clone();
-    let known = [L::Committed, L::InDoubt, L::NotSent, L::RefusedPermanent, L::RefusedRetryable, L::Started];
-    for (phase, fitting, disproved) in [
-        (Started, &known[..], true),
-        (Finished(I::Committed), &[L::Committed][..], false),
-        (Finished(I::InDoubt), &[L::Committed, L::FailedUnresolved, L::InDoubt], true),
-        (Finished(I::NotSent), &[L::NotSent], false),
-        (Finished(I::RefusedPermanent), &[L::RefusedPermanent], false),
-        (Finished(I::RefusedRetryable), &[L::RefusedRetryable], false),
-        (Resolved(D::Happened), &[L::Committed, L::FailedUnresolved], false),
-        (Resolved(D::DidNotHappen), &[L::Committed, L::FailedUnresolved], true),
-        (Resolved(D::Unresolved), &[L::FailedUnresolved], false),
+    use StepStatus::{Failed, InDoubt, Retrying, Running};
+    let deposited = [
+        (L::Started, false),
+        (L::Committed, false),
+        (L::RefusedRetryable, false),
+        (L::RefusedPermanent, false),
+        (L::NotSent, false),
+        (L::InDoubt, false),
+    ];
+    let every = &[Running, Retrying, InDoubt, Failed][..];
+    for (phase, steps, rows) in [
+        (Started, &[Running, Retrying, Failed][..], &deposited[..]),
+        (Started, &[InDoubt], &[(L::Committed, false), (L::InDoubt, false)]),
+        (Finished(I::Committed), every, &[(L::Committed, false)]),
+        (Finished(I::RefusedRetryable), every, &[(L::RefusedRetryable, false)]),
+        (Finished(I::RefusedPermanent), every, &[(L::RefusedPermanent, false)]),
+        (Finished(I::NotSent), every, &[(L::NotSent, false)]),
+        (Resolved(D::Happened), every, &[(L::Committed, false)]),
+        (Resolved(D::DidNotHappen), every, &[(L::Committed, false), (L::InDoubt, true)]),
+        (Resolved(D::Unresolved), every, &[(L::FailedUnresolved, false)]),
     ] {
-        let call = Invocation { phase, ..invocation.clone() };
-        for status in LedgerStatus::ALL {
-            assert_eq!(call.fits(status, false), fitting.contains(&status), "{phase:?} {status:?}");
+        for (status, job) in steps.iter().flat_map(|status| BEFORE_AND_AFTER_THE_END.map(|job| (*status, job))) {
+            assert_eq!(fitting(&with_call(phase, status), job), rows, "{phase:?} {status:?} {job:?}");
         }
-        assert_eq!(call.fits(L::InDoubt, true), disproved, "{phase:?}");
+    }
+    assert!(fitting(Story::started().step("a"), JobStatus::Running).is_empty());
+}
+
+/// An idempotent call of unknown outcome is given up with its step or its job, and not while another try may follow.
+#[test]
+fn a_row_is_given_up_without_an_event_at_an_end_only() {
+    let (committed, unknown) = ((LedgerStatus::Committed, false), (LedgerStatus::InDoubt, false));
+    let given_up = (LedgerStatus::FailedUnresolved, false);
+    for status in [StepStatus::Running, StepStatus::Retrying, StepStatus::Failed] {
+        let step = with_call(InvocationPhase::Finished(InvocationOutcome::InDoubt), status);
+        for job in JobStatus::ALL {
+            let mut rows = vec![committed, unknown];
+            if status == StepStatus::Failed || job.is_terminal() {
+                rows.push(given_up);
+            }
+            assert_eq!(fitting(&step, job), rows, "{status:?} {job:?}");
+        }
+    }
+}
+
+/// About a call that had been given up the answer is kept beside the row; about an open doubt it settles the row.
+#[test]
+fn the_row_of_a_call_that_was_answered_after_the_end() {
+    use LedgerStatus as L;
+    let given_up = (L::FailedUnresolved, false);
+    for (outcome, told) in [
+        (DoubtOutcome::Happened, &[(L::Committed, false)][..]),
+        (DoubtOutcome::DidNotHappen, &[(L::Committed, false), (L::InDoubt, true)]),
+    ] {
+        for (status, class, beside) in [
+            (StepStatus::Failed, EffectClass::AtMostOnce, &[given_up][..]),
+            (StepStatus::InDoubt, EffectClass::AtMostOnce, &[]),
+            (StepStatus::Retrying, EffectClass::Idempotent, &[given_up]),
+            // Its budget allowed no next try.
+            (StepStatus::Failed, EffectClass::Idempotent, &[(L::InDoubt, false), given_up]),
+        ] {
+            let mut step = with_call(InvocationPhase::Resolved(outcome), status);
+            let call = step.invocation.as_mut().unwrap();
+            (call.answered_late, call.class) = (Some(outcome), class);
+            let mut rows = [told, beside].concat();
+            rows.sort_unstable_by_key(|row| (L::ALL.iter().position(|status| *status == row.0), row.1));
+            assert_eq!(fitting(&step, JobStatus::Failed), rows, "{outcome:?} {status:?} {class:?}");
+        }
     }
 }
 
