@@ -55,8 +55,8 @@ pub enum Command<'a> {
     },
     /// Shows what a job did.
     Trace(JobId),
-    /// Lists the calls that the ends of their jobs left unresolved.
-    Unresolved,
+    /// Lists the calls that the end of a job left unresolved.
+    Unresolved(JobId),
     /// Checks what is stored of a job.
     Verify(JobId),
     /// Follows a job to its end.
@@ -93,7 +93,7 @@ impl Command<'_> {
                 format!("signal {end}{job} {} {}", word(key), word(&payload(*schema)))
             }
             Self::Trace(job) => format!("trace {job}"),
-            Self::Unresolved => "in-doubt --unresolved".to_owned(),
+            Self::Unresolved(job) => format!("in-doubt --unresolved --job {job}"),
             Self::Verify(job) => format!("verify {job}"),
             Self::Watch(job) => format!("watch {job}"),
             Self::Why(job) => format!("why {job}"),

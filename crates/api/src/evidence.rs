@@ -137,7 +137,7 @@ pub struct TraceView {
     /// When it was accepted.
     #[schema(value_type = schema::Time)]
     pub created_at: Timestamp,
-    /// When it ended.
+    /// When it ended; `null` until then.
     #[serde(default)]
     #[schema(value_type = Option<schema::Time>)]
     pub ended_at: Option<Timestamp>,
@@ -266,7 +266,7 @@ pub struct TraceDoubt {
 pub struct TraceStep {
     /// Its tries.
     pub attempts: Vec<TraceAttempt>,
-    /// Doubts about its call.
+    /// Doubts about its call. One about a call that may be repeated is here once somebody has answered it.
     pub doubts: Vec<TraceDoubt>,
     /// `signal` or `time`, for waits and sleeps that have ended.
     pub ended_by: Option<String>,

@@ -174,7 +174,8 @@ pub struct JobView {
     #[serde(default)]
     #[schema(value_type = Option<schema::End>)]
     pub end_requested: Option<EndCause>,
-    /// When it ended, absent until then; what is written later, as the answer to a doubt that it left open, does not change that.
+    /// When it ended; `null` until then. What is written later, as the answer to a doubt that it left open, does not
+    /// change that. In lists it is left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<schema::Time>)]
     pub ended_at: Option<Timestamp>,

@@ -164,7 +164,7 @@ pub enum Command {
     #[command(after_help = "Example:\n  aetheris waits --type human")]
     Waits(Waits),
     /// List calls whose outcome is unknown, or resolve one
-    #[command(after_help = "Examples:\n  aetheris in-doubt\n  \
+    #[command(after_help = "Examples:\n  aetheris in-doubt\n  aetheris in-doubt --unresolved --job JOB\n  \
         aetheris in-doubt resolve JOB INVOCATION --happened --result '{\"refund\": \"r-1\"}' --note 'in the bank log'\n  \
         aetheris in-doubt resolve JOB INVOCATION --did-not-happen --note 'asked the bank'")]
     InDoubt(InDoubt),

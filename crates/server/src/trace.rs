@@ -4,17 +4,21 @@ use std::collections::BTreeMap;
 
 use aetheris_api::{TraceAttempt, TraceDoubt, TraceModel, TraceRun, TraceStep, TraceTool, TraceView};
 use aetheris_core::event::{
-    Event, InDoubtResolved, JobClaimed, ModelRecord, NodeFinished, Recorded, SkipReason, WaitEnd,
+    Event, InDoubtResolved, InvocationOutcome, JobClaimed, ModelRecord, NodeFinished, Recorded, SkipReason,
+    ToolInvocationFinished, WaitEnd,
 };
 use aetheris_core::id::{JobId, NodeId};
 use aetheris_core::plan::{CompiledPlan, Node, NodeKind};
 use aetheris_core::state::{JobState, StepState};
 use aetheris_core::step::StepStatus;
-use aetheris_core::time::Span;
+use aetheris_core::time::{Span, Timestamp};
 use aetheris_runtime::OpError;
 use aetheris_store::{EventRow, Evidence, JobRow};
 
 use crate::{outline, view};
+
+/// Why a call is in doubt whose events do not say it.
+const UNTOLD: &str = "the outcome of the call was not recorded";
 
 /// What the state does not keep of a node.
 #[derive(Default)]
@@ -24,6 +28,8 @@ struct Told {
     ended_by: Option<&'static str>,
     model: Option<TraceModel>,
     skipped: Option<&'static str>,
+    /// The last try of a call that may be repeated whose outcome is unknown: a doubt once somebody answers it.
+    unknown: Option<TraceDoubt>,
 }
 
 #[derive(Default)]
@@ -130,6 +136,7 @@ impl Story {
             }
             Event::StepInDoubt(e) => self.doubted(recorded, &e.node, e.permit, &e.reason),
             Event::InDoubtResolved(e) => self.resolved(recorded, e),
+            Event::ToolInvocationFinished(e) => self.called(recorded, e),
             Event::JobCreated(_)
             | Event::PlanGenerated(_)
             | Event::JobCancelRequested(_)
@@ -137,7 +144,6 @@ impl Story {
             | Event::JobResumed(_)
             | Event::SignalRefused(_)
             | Event::ToolInvocationStarted(_)
-            | Event::ToolInvocationFinished(_)
             | Event::CommandCommitted(_)
             | Event::TimerSet(_)
             | Event::TimerFired(_) => {}
@@ -181,26 +187,35 @@ impl Story {
         if doubts.iter().any(|doubt| doubt.permit == permit && doubt.resolved_at.is_none()) {
             return;
         }
-        doubts.push(TraceDoubt {
-            at: recorded.at,
-            note: None,
-            outcome: None,
-            permit,
-            reason: reason.to_owned(),
-            resolved_at: None,
-            resolved_by: None,
-        });
+        doubts.push(open(recorded.at, permit, reason));
+    }
+
+    fn called(&mut self, recorded: &Recorded, e: &ToolInvocationFinished) {
+        if e.outcome == InvocationOutcome::InDoubt {
+            let reason = e.error.as_ref().map_or(UNTOLD, |error| error.message.as_str());
+            self.of(&e.node).unknown = Some(open(recorded.at, e.permit, reason));
+        }
     }
 
     fn resolved(&mut self, recorded: &Recorded, e: &InDoubtResolved) {
-        let Some(doubt) = self.of(&e.node).doubts.iter_mut().rev().find(|doubt| doubt.permit == e.permit) else {
-            return;
-        };
-        doubt.note.clone_from(&e.note);
-        doubt.outcome = Some(e.outcome);
-        doubt.resolved_at = Some(recorded.at);
-        doubt.resolved_by = Some(e.by);
+        let told = self.of(&e.node);
+        if told.doubts.iter().all(|doubt| doubt.permit != e.permit) {
+            let unknown = told.unknown.take().filter(|unknown| unknown.permit == e.permit);
+            told.doubts.push(unknown.unwrap_or_else(|| open(recorded.at, e.permit, UNTOLD)));
+        }
+        if let Some(doubt) = told.doubts.iter_mut().rev().find(|doubt| doubt.permit == e.permit) {
+            doubt.note.clone_from(&e.note);
+            doubt.outcome = Some(e.outcome);
+            doubt.resolved_at = Some(recorded.at);
+            doubt.resolved_by = Some(e.by);
+        }
     }
+}
+
+/// A doubt that nobody has answered.
+fn open(at: Timestamp, permit: u32, reason: &str) -> TraceDoubt {
+    let reason = reason.to_owned();
+    TraceDoubt { at, note: None, outcome: None, permit, reason, resolved_at: None, resolved_by: None }
 }
 
 fn model(record: &ModelRecord) -> TraceModel {

@@ -70,12 +70,11 @@ pub fn paused(row: &JobRow) -> Option<PausedView> {
     row.paused.map(|(reason, since)| PausedView { reason, since })
 }
 
-/// A job with all that is known of it but its message and its result.
+/// A job with all that is known of it but its message, its result and when it ended.
 #[must_use]
 pub fn job(row: &JobRow, state: &JobState, plan: Option<&CompiledPlan>) -> JobView {
     let waiting = waiting(row, state, plan);
     JobView {
-        ended_at: state.ended_at,
         steps: Some(steps(state, plan)),
         usage: Some(usage(state)),
         waits: Some(waiting.iter().cloned().collect()),

@@ -79,7 +79,7 @@ fn ended(row: &JobRow, state: &JobState) -> WhyView {
     let advice = match state.steps.iter().find(|(_, step)| open(step)) {
         Some((node, _)) => {
             detail.push_str(&format!("; the call of {node} is still in doubt"));
-            Command::Unresolved
+            Command::Unresolved(row.id)
         }
         None => Command::Trace(row.id),
     };

@@ -1,5 +1,6 @@
 //! Arguments of what people do for jobs that wait for them.
 
+use aetheris_core::id::IdempotencyKey;
 use clap::{Args as ClapArgs, Subcommand, ValueEnum};
 
 /// Arguments of `signal`.
@@ -44,6 +45,9 @@ pub struct InDoubt {
     /// The calls that their job's end left unresolved; an answer is kept with the job
     #[arg(long)]
     pub unresolved: bool,
+    /// Only those of this job, as in `aetheris in-doubt --unresolved --job JOB`
+    #[arg(long, value_name = "JOB")]
+    pub job: Option<String>,
 }
 
 /// Commands about calls whose outcome is unknown.
@@ -72,7 +76,7 @@ pub struct Resolve {
     pub job: String,
     /// The invocation, as the list names it; not needed where the job has one call in doubt
     #[arg(value_name = "INVOCATION")]
-    pub invocation: Option<String>,
+    pub invocation: Option<IdempotencyKey>,
     /// The permit that you looked at, as the list names it; without it, the one in doubt now
     #[arg(long, value_name = "NUMBER")]
     pub permit: Option<u32>,

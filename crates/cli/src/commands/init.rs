@@ -9,7 +9,7 @@ use super::Context;
 use crate::args;
 use crate::error::Error;
 use crate::exit::Exit;
-use crate::render::Tone;
+use crate::render::{Style, Tone};
 
 /// The agent's file; `NAME` stands for its name.
 const AGENT: &str = include_str!("../../init/agent.yaml");
@@ -62,30 +62,51 @@ pub(super) fn run(given: &args::Init, context: &Context) -> Result<Exit, Error> 
         context.out.value(&serde_json::json!({ "agent": name, "files": files }))?;
         return Ok(Exit::Done);
     }
-    context.out.text(&told(name, &folder, kept, context))?;
+    context.out.text(&told(name, &folder, kept, context.out.style))?;
     Ok(Exit::Done)
 }
 
 /// The commands, each on a line to copy.
-fn told(name: &str, folder: &Path, kept: bool, context: &Context) -> String {
-    let dim = |text: &str| context.out.style.paint(Tone::Dim, text);
+fn told(name: &str, folder: &Path, kept: bool, style: Style) -> String {
+    let dim = |text: &str| style.paint(Tone::Dim, text);
     let made = if kept {
         format!("made {name}.yaml; kept the existing aetheris.yaml")
     } else {
         format!("made {name}.yaml and aetheris.yaml")
     };
-    let enter = format!("cd {}", word(&folder.display().to_string()));
-    let running = format!("  # or, where a server runs on this configuration: aetheris agent put {name}.yaml\n");
+    // A name may begin as a flag does.
+    let path = |path: String| if path.starts_with('-') { format!("./{path}") } else { path };
+    let enter = format!("cd {}", word(&path(folder.display().to_string())));
+    let file = path(format!("{name}.yaml"));
+    let to = if name.starts_with('-') { format!("-- {name}") } else { name.to_owned() };
+    let running = format!("  # or, where a server runs on this configuration: aetheris agent put {file}\n");
     let running = if kept { dim(&running) } else { String::new() };
     let elsewhere = "  # where aetheris.yaml says another server.listen: export AETHERIS_SERVER=http://HOST:PORT\n";
     let elsewhere = if kept { dim(elsewhere) } else { String::new() };
     format!(
         "{made} in {}\n\n\
-         {}\n  {enter}\n  aetheris dev --config aetheris.yaml --agent {name}.yaml\n{running}\n\
-         {}\n  {enter}\n{elsewhere}  JOB=$(aetheris send {name} '{{\"name\": \"Ada\"}}')\n  aetheris show $JOB\n  \
+         {}\n  {enter}\n  aetheris dev --config aetheris.yaml --agent {file}\n{running}\n\
+         {}\n  {enter}\n{elsewhere}  JOB=$(aetheris send {to} '{{\"name\": \"Ada\"}}')\n  aetheris show $JOB\n  \
          aetheris signal $JOB approve-$JOB '{{\"approved\": true}}'\n  aetheris watch $JOB\n",
         folder.display(),
         dim("In one terminal, the server:"),
         dim("In another one:"),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_begins_as_a_flag_is_printed_as_none() {
+        let text = told("-x", Path::new("-x"), true, Style::default());
+        for line in ["  cd ./-x\n", " --agent ./-x.yaml\n", "agent put ./-x.yaml\n", "$(aetheris send -- -x '{"] {
+            assert!(text.contains(line), "{text}");
+        }
+        let text = told("x", Path::new("/x"), true, Style::default());
+        for line in ["  cd /x\n", " --agent x.yaml\n", "agent put x.yaml\n", "$(aetheris send x '{"] {
+            assert!(text.contains(line), "{text}");
+        }
+    }
 }

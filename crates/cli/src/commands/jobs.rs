@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use aetheris_api::{
-    CancelAnswer, InDoubtList, JobList, JobView, StepPage, StepValuesView, TraceStep, TraceView, WhyCode, WhyView,
+    CancelAnswer, Command, InDoubtList, JobList, JobView, StepPage, StepValuesView, TraceStep, TraceView, WhyCode,
+    WhyView,
 };
 use aetheris_core::id::JobId;
 use aetheris_core::job::JobStatus;
@@ -219,10 +220,9 @@ async fn tell_unresolved(client: &Client, job: &str, context: &Context) {
     let left = client.get::<InDoubtList>(&["api", "in-doubt"], &[("job", job), ("unresolved", "true")]).await;
     let Ok(left) = left else { return };
     for call in left.body.invocations.iter().filter(|call| call.answer.is_none()) {
-        let program = context.program();
-        context.out.warn(&format!(
-            "the call of {} is still in doubt: it may have happened. {program} in-doubt --unresolved lists it",
-            call.node_id
-        ));
+        let list = Command::Unresolved(call.job_id).line(&context.program());
+        context
+            .out
+            .warn(&format!("the call of {} is still in doubt: it may have happened. {list} lists it", call.node_id));
     }
 }

@@ -168,7 +168,7 @@ async fn without_config(command: Command, context: &Context) -> Result<Exit, Err
         Command::Verify(given) => evidence::verify(&given.job, context).await,
         Command::Signal(given) => signal::run(&given, context).await,
         Command::Waits(given) => waits::list(&given, context).await,
-        Command::InDoubt(given) => waits::in_doubt(given.action, given.unresolved, context).await,
+        Command::InDoubt(given) => waits::in_doubt(given, context).await,
         Command::Init(given) => init::run(&given, context),
         Command::Guarantees => guarantees::run(context),
         Command::Config(given) => config::run(&given, context),

@@ -39,19 +39,19 @@ pub(super) async fn run(given: &args::Restore, config: &Config, context: &Contex
     let clock = Arc::clone(&system.clock);
     let staged = blocking(move || wiring::stage(&file, &at, clock.as_ref(), &mut told)).await?;
     let staged = staged.map_err(|error| refused(&given.file, &error))?;
-    let (held, unreadable) = hold(&staged, system.clone(), &context.out).await?;
+    let holds = hold(&staged, system.clone(), &context.out).await?;
     let (generation, jobs) = (staged.generation, staged.backed.jobs);
     let now = system.clock.wall();
-    let (staged, unreadable) =
-        blocking(move || staged.hold_rest(now, &unreadable).map(|unreadable| (staged, unreadable)))
-            .await?
-            .map_err(|error| refused(&given.file, &error))?;
+    let unread = holds.unreadable.clone();
+    let (staged, unreadable) = blocking(move || staged.hold_rest(now, &unread).map(|unreadable| (staged, unreadable)))
+        .await?
+        .map_err(|error| refused(&given.file, &error))?;
     let unreadable: Vec<String> = unreadable.iter().map(ToString::to_string).collect();
     let aside = blocking(move || staged.put_in_place(now)).await?.map_err(|error| refused(&database, &error))?;
     drop(lock);
     if context.out.json {
-        let value = json!({ "database": database, "generation": generation, "held": held, "jobs": jobs, "kept_aside": aside,
-                    "unreadable": unreadable });
+        let value = json!({ "database": database, "generation": generation, "held": holds.now,
+            "held_before": holds.before, "jobs": jobs, "kept_aside": aside, "unreadable": unreadable });
         context.out.value(&value)?;
         return Ok(Exit::Done);
     }
@@ -64,28 +64,7 @@ pub(super) async fn run(given: &args::Restore, config: &Config, context: &Contex
     if let Some(aside) = aside {
         text.push_str(&format!("the database that was there is kept as {}\n", aside.display()));
     }
-    text.push_str(&match held {
-        0 if unreadable.is_empty() => "there were no unfinished jobs to hold\n".to_owned(),
-        0 => String::new(),
-        held => format!(
-            "{} {} held: what was done after the backup is not in it, and would be done again.\n\
-             Deadlines keep running: one that passes ends its wait or fails its job (deadline_exceeded), and calls \
-             nothing.\n\
-             Start the server, look at what is held, then let it go on:\n  aetheris jobs --status paused\n  \
-             aetheris resume JOB\n  aetheris resume --all-restored\n",
-            counted(held, "unfinished job"),
-            if held == 1 { "is" } else { "are" }
-        ),
-    });
-    if !unreadable.is_empty() {
-        text.push_str(&format!(
-            "{} that cannot be read {} held{}, and cannot go on:\n  {}\n",
-            counted(unreadable.len(), "unfinished job"),
-            if unreadable.len() == 1 { "is" } else { "are" },
-            if held > 0 { " too" } else { "" },
-            unreadable.join("\n  ")
-        ));
-    }
+    text.push_str(&summary(&holds, &unreadable));
     context.out.text(&text)?;
     Ok(Exit::Done)
 }
@@ -101,12 +80,63 @@ fn refused(path: &Path, error: &aetheris_store::StoreError) -> Error {
     }
 }
 
-/// Holds every unfinished job of the staged copy, in pages; how many, and those whose histories cannot be read. It runs
-/// no step, so that a restore needs neither the keys of models nor what tools ask for.
-async fn hold(staged: &Staged, system: System, out: &Out) -> Result<(usize, Vec<JobId>), Error> {
+/// What is held of a restored database.
+struct Holds {
+    /// Jobs that were held already.
+    before: usize,
+    /// Jobs that this restore has held.
+    now: usize,
+    /// Jobs whose histories cannot be read.
+    unreadable: Vec<JobId>,
+}
+
+/// What is held, and how it goes on.
+fn summary(holds: &Holds, unreadable: &[String]) -> String {
+    let is = |count: usize| if count == 1 { "is" } else { "are" };
+    let (now, before) = (holds.now, holds.before);
+    let mut text = String::new();
+    if now > 0 {
+        text.push_str(&format!(
+            "{} {} held: what was done after the backup is not in it, and would be done again.\n",
+            counted(now, "unfinished job"),
+            is(now)
+        ));
+    }
+    if before > 0 {
+        let was = if before == 1 { "was" } else { "were" };
+        text.push_str(&format!("{} {was} held before.\n", counted(before, "unfinished job")));
+    }
+    if now > 0 || before > 0 {
+        text.push_str(
+            "Deadlines keep running: one that passes ends its wait or fails its job (deadline_exceeded), and calls \
+             nothing.\n\
+             Start the server, look at what is held, then let it go on:\n  aetheris jobs --status paused\n  \
+             aetheris resume JOB\n  aetheris resume --all-restored\n",
+        );
+    }
+    match unreadable {
+        [] if text.is_empty() => text.push_str("there were no unfinished jobs to hold\n"),
+        [] => {}
+        [first, ..] => text.push_str(&format!(
+            "{} that cannot be read {} held{}, and cannot go on:\n  {}\n\
+             Once the server runs, see what is wrong with one:\n  aetheris verify {first}\n",
+            counted(unreadable.len(), "unfinished job"),
+            is(unreadable.len()),
+            if text.is_empty() { "" } else { " too" },
+            unreadable.join("\n  ")
+        )),
+    }
+    text
+}
+
+/// Holds every unfinished job of the staged copy, in pages. It runs no step, so that a restore needs neither the keys
+/// of models nor what tools ask for.
+async fn hold(staged: &Staged, system: System, out: &Out) -> Result<Holds, Error> {
     let store = wiring::open_sqlite(&staged.path, &system)?;
     let rt = Runtime::offline(store, system);
     // What is paused is held already.
+    let paused = rt.store.status().await.map_err(anyhow::Error::from)?.jobs.get(&JobStatus::Paused).copied();
+    let already = usize::try_from(paused.unwrap_or(0)).unwrap_or(usize::MAX);
     let statuses: Vec<_> = JobStatus::OPEN.into_iter().filter(|status| *status != JobStatus::Paused).collect();
     let (mut held, mut unreadable, mut before) = (0, Vec::new(), None);
     loop {
@@ -122,7 +152,7 @@ async fn hold(staged: &Staged, system: System, out: &Out) -> Result<(usize, Vec<
         }
         before = page.next;
         if before.is_none() {
-            return Ok((held, unreadable));
+            return Ok(Holds { before: already, now: held, unreadable });
         }
         out.note(&format!("{} held; going on", counted(held, "unfinished job")));
     }
@@ -141,4 +171,33 @@ async fn hold_page(rt: &Runtime, page: &JobPage) -> Result<Vec<(JobId, Option<He
     });
     let held = stream::iter(holds).buffer_unordered(limits::RESTORE_HOLDS_MAX).try_collect().await;
     Ok(held.map_err(|error| anyhow::anyhow!("an unfinished job cannot be held, and nothing was changed: {error}"))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_held_is_told_with_what_to_do_next() {
+        let ids = ["job_1", "job_2"].map(str::to_owned);
+        let said =
+            |before, now, unreadable: &[String]| summary(&Holds { before, now, unreadable: Vec::new() }, unreadable);
+        assert_eq!(said(0, 0, &[]), "there were no unfinished jobs to hold\n");
+        for (before, now, lines) in [
+            (0, 1, &["1 unfinished job is held: what was done"][..]),
+            (1, 0, &["1 unfinished job was held before.\n"][..]),
+            (3, 2, &["2 unfinished jobs are held: what was done", "3 unfinished jobs were held before.\n"][..]),
+        ] {
+            let text = said(before, now, &[]);
+            assert!(lines.iter().all(|line| text.contains(line)), "{text}");
+            assert_eq!(text.matches("unfinished job").count(), lines.len(), "{text}");
+            assert!(text.ends_with("  aetheris resume JOB\n  aetheris resume --all-restored\n"), "{text}");
+        }
+        let damaged = "1 unfinished job that cannot be read is held, and cannot go on:\n  job_1\n\
+                       Once the server runs, see what is wrong with one:\n  aetheris verify job_1\n";
+        assert_eq!(said(0, 0, &ids[..1]), damaged);
+        let both = said(1, 0, &ids);
+        assert!(both.contains("2 unfinished jobs that cannot be read are held too, and cannot go on:"), "{both}");
+        assert!(both.contains("resume --all-restored\n") && both.ends_with("  aetheris verify job_1\n"), "{both}");
+    }
 }

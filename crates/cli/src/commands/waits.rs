@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use aetheris_api::command::{HOW_YOU_KNOW, RESULT};
 use aetheris_api::{
-    AfterNo, InDoubtList, InDoubtView, Outcome, Raw, ResolveAnswer, ResolveRequest, TraceDoubt, TraceView, WaitList,
+    AfterNo, Command, InDoubtList, InDoubtView, Outcome, Raw, ResolveAnswer, ResolveRequest, TraceDoubt, TraceView,
+    WaitList,
 };
 use aetheris_core::event::Resolver;
 use aetheris_core::id::IdempotencyKey;
@@ -48,31 +49,26 @@ pub(super) async fn list(given: &args::Waits, context: &Context) -> Result<Exit,
     Ok(Exit::Done)
 }
 
-pub(super) async fn in_doubt(
-    action: Option<InDoubtAction>,
-    unresolved: bool,
-    context: &Context,
-) -> Result<Exit, Error> {
+pub(super) async fn in_doubt(given: args::InDoubt, context: &Context) -> Result<Exit, Error> {
+    let args::InDoubt { action, job, unresolved } = given;
     match action {
-        None | Some(InDoubtAction::List) => list_in_doubt(unresolved, context).await,
+        None | Some(InDoubtAction::List) => list_in_doubt(job.as_deref(), unresolved, context).await,
         Some(InDoubtAction::Resolve(given)) => resolve(&given, context).await,
     }
 }
 
-async fn list_in_doubt(unresolved: bool, context: &Context) -> Result<Exit, Error> {
-    let filter = unresolved.then_some(("unresolved", "true"));
-    let Doubts { calls, more, raw } = doubts(&context.client()?, filter, context.out.json).await?;
+async fn list_in_doubt(job: Option<&str>, unresolved: bool, context: &Context) -> Result<Exit, Error> {
+    let client = context.client()?;
+    let filters = [("job", job), ("unresolved", unresolved.then_some("true"))];
+    let filters: Vec<(&str, &str)> = filters.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
+    let Doubts { calls, more, raw } = doubts(&client, &filters, context.out.json).await?;
+    let none = if calls.is_empty() { Some(no_doubt(&client, job, unresolved, context).await?) } else { None };
     if context.out.json {
         context.out.value(&json!({ "invocations": raw, "next_cursor": more }))?;
         return Ok(Exit::Done);
     }
-    if calls.is_empty() {
-        let program = context.program();
-        context.out.note(&if unresolved {
-            "no call was left unresolved".to_owned()
-        } else {
-            format!("no call is in doubt. Those of jobs that have ended: {program} in-doubt --unresolved")
-        });
+    if let Some(none) = none {
+        context.out.note(&none);
         return Ok(Exit::Done);
     }
     context.out.text(&render::waits::in_doubt(&calls, &context.program(), context.out.style, context.now()))?;
@@ -80,6 +76,29 @@ async fn list_in_doubt(unresolved: bool, context: &Context) -> Result<Exit, Erro
         context.out.note(&format!("there are more: these are the oldest {}", calls.len()));
     }
     Ok(Exit::Done)
+}
+
+/// That nothing is listed, and where else to look. What is no job is told as everywhere.
+async fn no_doubt(client: &Client, job: Option<&str>, unresolved: bool, context: &Context) -> Result<String, Error> {
+    let program = context.program();
+    let Some(job) = job else {
+        return Ok(if unresolved {
+            "no call was left unresolved".to_owned()
+        } else {
+            format!("no call is in doubt. Those of jobs that have ended: {program} in-doubt --unresolved")
+        });
+    };
+    let view = jobs::get(client, job).await?.body;
+    let job = view.id;
+    Ok(match (unresolved, view.status.is_terminal()) {
+        (true, true) => format!("no call of {job} was left unresolved"),
+        (true, false) => format!("{job} has not ended. Those that are in doubt: {program} in-doubt --job {job}"),
+        (false, true) => {
+            let left = Command::Unresolved(job).line(&program);
+            format!("no call of {job} is in doubt. Those that its end left: {left}")
+        }
+        (false, false) => format!("no call of {job} is in doubt"),
+    })
 }
 
 /// Pages of calls in doubt that are read for one list.
@@ -95,11 +114,11 @@ struct Doubts {
     raw: Vec<Value>,
 }
 
-/// The calls in doubt that fit a filter, page by page.
-async fn doubts(client: &Client, filter: Option<(&str, &str)>, raw: bool) -> Result<Doubts, Error> {
+/// The calls in doubt that fit all filters, page by page.
+async fn doubts(client: &Client, filters: &[(&str, &str)], raw: bool) -> Result<Doubts, Error> {
     let mut doubts = Doubts::default();
     for _ in 0..DOUBT_PAGES_MAX {
-        let mut query: Vec<(&str, &str)> = filter.into_iter().chain([("limit", jobs::PAGE)]).collect();
+        let mut query: Vec<(&str, &str)> = filters.iter().copied().chain([("limit", jobs::PAGE)]).collect();
         query.extend(doubts.more.as_deref().map(|cursor| ("cursor", cursor)));
         let page = client.get::<InDoubtList>(&["api", "in-doubt"], &query).await?;
         if raw {
@@ -116,17 +135,16 @@ async fn doubts(client: &Client, filter: Option<(&str, &str)>, raw: bool) -> Res
 
 /// The invocation that is answered, and its permit that is in doubt now: an answer that is held up on its
 /// way is not to be taken for a later one.
-async fn call_in_doubt(given: &args::Resolve, context: &Context) -> Result<(String, u32), Error> {
-    if let (Some(invocation), Some(permit)) = (&given.invocation, given.permit) {
-        return Ok((invocation.clone(), permit));
+async fn call_in_doubt(given: &args::Resolve, context: &Context) -> Result<(IdempotencyKey, u32), Error> {
+    if let (Some(invocation), Some(permit)) = (given.invocation, given.permit) {
+        return Ok((invocation, permit));
     }
     let client = context.client()?;
     // Whatever form the id was given in; and what is no job is told as everywhere.
     let job = jobs::get(&client, &given.job).await?.body.id;
-    let listed = doubts(&client, Some(("job", given.job.as_str())), false).await?;
+    let listed = doubts(&client, &[("job", given.job.as_str())], false).await?;
     let open = listed.calls.iter().filter(|call| call.job_id == job);
-    let named = given.invocation.as_ref().map(|text| canonical(text));
-    let is_meant = |call: &Call| named.as_ref().is_none_or(|named| *named == call.invocation);
+    let is_meant = |call: &Call| given.invocation.is_none_or(|named| named == call.invocation);
     let mut calls: Vec<Call> = open.map(Call::of).filter(is_meant).collect();
     let past = calls.is_empty();
     if past {
@@ -134,9 +152,9 @@ async fn call_in_doubt(given: &args::Resolve, context: &Context) -> Result<(Stri
         calls.retain(is_meant);
     }
     match calls.as_slice() {
-        [Call { invocation, permit, .. }] => Ok((invocation.clone(), given.permit.unwrap_or(*permit))),
+        [Call { invocation, permit, .. }] => Ok((*invocation, given.permit.unwrap_or(*permit))),
         [] => {
-            let call = given.invocation.as_ref().map_or_else(|| "no call".to_owned(), |call| format!("no call {call}"));
+            let call = given.invocation.map_or_else(|| "no call".to_owned(), |call| format!("no call {call}"));
             let all = format!("{} in-doubt", context.program());
             let message = format!(
                 "{call} of {} is in doubt: {all} lists those that are, with --unresolved those that a job's end has left",
@@ -153,21 +171,16 @@ async fn call_in_doubt(given: &args::Resolve, context: &Context) -> Result<(Stri
     }
 }
 
-/// The form in which the server writes an invocation's id; what is none stays as it is.
-fn canonical(text: &str) -> String {
-    text.parse().map_or_else(|_| text.to_owned(), |key: IdempotencyKey| key.to_string())
-}
-
 /// A call that can be answered.
 struct Call {
-    invocation: String,
+    invocation: IdempotencyKey,
     node: String,
     permit: u32,
 }
 
 impl Call {
     fn of(view: &InDoubtView) -> Self {
-        Self { invocation: view.invocation.to_string(), node: view.node_id.to_string(), permit: view.permit }
+        Self { invocation: view.invocation, node: view.node_id.to_string(), permit: view.permit }
     }
 }
 
@@ -179,16 +192,16 @@ async fn calls_of_the_past(given: &args::Resolve, context: &Context) -> Result<V
     let left = client.get::<InDoubtList>(&["api", "in-doubt"], &query).await?.body.invocations;
     let trace = client.get::<TraceView>(&["api", "jobs", &given.job, "trace"], &[]).await?.body;
     let answered = trace.steps.iter().filter_map(|step| {
-        let invocation = step.tool.as_ref()?.invocation?.to_string();
+        let invocation = step.tool.as_ref()?.invocation?;
         let by_person = |doubt: &&TraceDoubt| doubt.resolved_by == Some(Resolver::Operator);
         let permit = step.doubts.iter().rev().find(by_person)?.permit;
         Some(Call { invocation, node: step.node_id.to_string(), permit })
     });
-    let mut newest: BTreeMap<String, Call> = BTreeMap::new();
+    let mut newest: BTreeMap<IdempotencyKey, Call> = BTreeMap::new();
     for call in left.iter().map(Call::of).chain(answered) {
         match newest.get(&call.invocation) {
             Some(known) if known.permit >= call.permit => {}
-            Some(_) | None => drop(newest.insert(call.invocation.clone(), call)),
+            Some(_) | None => drop(newest.insert(call.invocation, call)),
         }
     }
     Ok(newest.into_values().collect())
@@ -214,6 +227,7 @@ async fn resolve(given: &args::Resolve, context: &Context) -> Result<Exit, Error
             args::Then::Fail => AfterNo::Fail,
         }),
     };
+    let invocation = invocation.to_string();
     let path = ["api", "jobs", &given.job, "in-doubt", &invocation];
     let answer = context.client()?.post::<ResolveAnswer>(&path, &request, &[]).await?;
     if context.out.json {

@@ -126,8 +126,8 @@ fn filter(
     parsed(text).map_err(|error| Error::Usage(format!("{place}: `{text}` is not a log filter: {error}")))
 }
 
-/// Reads a log filter. A bare word that is no level is refused, as is a module that can be none: of a name that nothing
-/// has nothing is logged, so that whoever has mistyped `info` or forgotten a comma would have no log.
+/// Reads a log filter. A bare word that is no level is refused, as is a name that no module can have: of a name that
+/// nothing has nothing is logged, so that whoever has mistyped `info` or forgotten a comma would have no log.
 ///
 /// # Errors
 /// What is wrong, and in which part.
@@ -149,7 +149,8 @@ pub fn parsed(text: &str) -> Result<EnvFilter, String> {
             }
             Some((module, _)) if !is_module(module) => {
                 return Err(format!(
-                    "`{module}` can be no module: expected LEVEL or MODULE=LEVEL, separated by commas"
+                    "`{part}`: what precedes `=` cannot be a module; \
+                     expected LEVEL or MODULE=LEVEL, separated by commas"
                 ));
             }
             Some((_, level)) if !is_level(level) => {
@@ -187,12 +188,13 @@ mod tests {
                 "`aetheris_worker=debg` is not MODULE=LEVEL: the level is one of error, warn",
             ),
             ("aetheris_worker=", "`aetheris_worker=` is not MODULE=LEVEL"),
-            ("=debug", "`` can be no module"),
-            ("info aetheris_worker=debug", "`info aetheris_worker` can be no module"),
-            ("info; aetheris_worker=debug", "`info; aetheris_worker` can be no module"),
-            ("aetheris-worker=debug", "`aetheris-worker` can be no module"),
-            ("aetheris:worker=debug", "`aetheris:worker` can be no module"),
-            ("::=debug", "`::` can be no module"),
+            ("=debug", "`=debug`: what precedes `=` cannot be a module"),
+            ("info,a b=debug", "`a b=debug`: what precedes `=` cannot be a module"),
+            ("info aetheris_worker=debug", "`info aetheris_worker=debug`: what precedes"),
+            ("info; aetheris_worker=debug", "`info; aetheris_worker=debug`: what precedes"),
+            ("aetheris-worker=debug", "`aetheris-worker=debug`: what precedes"),
+            ("aetheris:worker=debug", "`aetheris:worker=debug`: what precedes"),
+            ("::=debug", "`::=debug`: what precedes"),
             ("info,[run", "invalid filter directive"),
             (" ,", "it is empty"),
         ] {

@@ -8,6 +8,7 @@ use aetheris_core::id::JobId;
 use aetheris_core::plan::WaitType;
 
 use super::safe::one_line;
+use super::standing::became;
 use super::{Now, Style, Table, Tone, Values, clock, coarse, json_page, steps, wrap};
 
 /// Columns before the value of a field.
@@ -187,12 +188,12 @@ pub fn ending(job: &JobView, program: &str, style: Style) -> Option<String> {
     let left: Vec<_> = steps.filter_map(|(node, step)| Some((node, step.left_in_doubt?))).collect();
     let mut text = end(job, style).unwrap_or_default();
     for (node, outcome) in left.iter().filter(|(_, outcome)| *outcome != DoubtOutcome::Unresolved) {
-        let known = outcome.as_str().replace('_', " ");
-        text.push_str(&format!("the call of {node} was in doubt at the end, and is answered since: {known}\n"));
+        let known = became(*outcome);
+        text.push_str(&format!("the call of {node} was in doubt at the end; known since: {known}\n"));
     }
     if left.iter().any(|(_, outcome)| *outcome == DoubtOutcome::Unresolved) {
         let what = style.paint(Tone::Attention, "a call is still in doubt: it may have happened");
-        text.push_str(&format!("{what}\n  see: {}\n", Command::Unresolved.line(program)));
+        text.push_str(&format!("{what}\n  see: {}\n", Command::Unresolved(job.id).line(program)));
     }
     (!text.is_empty()).then_some(text)
 }

@@ -22,14 +22,29 @@ pub(super) struct Standing {
 /// call that the job's end left in doubt.
 pub(super) fn standing(step: StepStatus, job: JobStatus, left: Option<DoubtOutcome>) -> Standing {
     let (sign, words) = match left {
-        Some(DoubtOutcome::Happened) => (StepStatus::Completed, "happened, answered after the end".to_owned()),
-        Some(DoubtOutcome::DidNotHappen) => (StepStatus::Skipped, "did not happen, answered after the end".to_owned()),
-        Some(DoubtOutcome::Unresolved) if step == StepStatus::Failed => (step, "failed, still in doubt".to_owned()),
-        Some(DoubtOutcome::Unresolved) => (StepStatus::InDoubt, "still in doubt".to_owned()),
+        Some(outcome @ DoubtOutcome::Happened) => (StepStatus::Completed, known_late(outcome)),
+        Some(outcome @ DoubtOutcome::DidNotHappen) => (StepStatus::Skipped, known_late(outcome)),
+        Some(outcome @ DoubtOutcome::Unresolved) if step == StepStatus::Failed => {
+            (step, format!("failed, {}", became(outcome)))
+        }
+        Some(outcome @ DoubtOutcome::Unresolved) => (StepStatus::InDoubt, became(outcome).to_owned()),
         None => known(step, job),
     };
     let held = job == JobStatus::Paused && sign == StepStatus::Pending;
     Standing { sign, ticks: !held && !job.is_terminal(), words }
+}
+
+/// What became of a call that its job's end left in doubt: true whoever said so, a person or the call's own late answer.
+pub(super) const fn became(outcome: DoubtOutcome) -> &'static str {
+    match outcome {
+        DoubtOutcome::Happened => "happened",
+        DoubtOutcome::DidNotHappen => "did not happen",
+        DoubtOutcome::Unresolved => "still in doubt",
+    }
+}
+
+fn known_late(outcome: DoubtOutcome) -> String {
+    format!("{}, known after the end", became(outcome))
 }
 
 fn known(step: StepStatus, job: JobStatus) -> (StepStatus, String) {

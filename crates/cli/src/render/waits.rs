@@ -2,6 +2,7 @@
 
 use aetheris_api::command::{HOW_YOU_KNOW, RESULT};
 use aetheris_api::{Command, InDoubtView, Outcome, WaitView};
+use aetheris_core::plan::EffectClass;
 
 use super::safe::one_line;
 use super::{Now, Style, Table, Tone, clock, coarse, wrap};
@@ -59,6 +60,7 @@ pub fn in_doubt(calls: &[InDoubtView], program: &str, style: Style, now: Now) ->
             match call.answer {
                 Some(Outcome::Happened) => "answered: happened".to_owned(),
                 Some(Outcome::DidNotHappen) => "answered: did not happen".to_owned(),
+                None if is_tried_again(call) => "is tried again".to_owned(),
                 None => call.policy.clone().unwrap_or_default(),
             },
             one_line(call.reason.as_deref().unwrap_or_default()),
@@ -71,11 +73,19 @@ pub fn in_doubt(calls: &[InDoubtView], program: &str, style: Style, now: Now) ->
         let note = format!("{} {}: {late} has arrived; see the trace", call.job_id, call.node_id);
         text.push_str(&format!("{}\n", style.paint(Tone::Attention, &note)));
     }
-    let open: Vec<&InDoubtView> = calls.iter().filter(|call| call.answer.is_none()).collect();
+    let open: Vec<&InDoubtView> = calls.iter().filter(|call| call.answer.is_none() && !is_tried_again(call)).collect();
     if !open.is_empty() {
         text.push_str(&resolve(&open, program, style));
     }
     text
+}
+
+/// Whether a call is made again by itself, with the same key: nobody need find out, and no answer is accepted.
+fn is_tried_again(call: &InDoubtView) -> bool {
+    match call.effect {
+        EffectClass::Idempotent | EffectClass::Pure => !call.job_status.is_terminal(),
+        EffectClass::AtMostOnce => false,
+    }
 }
 
 /// So many calls have their commands written out.
@@ -92,7 +102,9 @@ fn resolve(calls: &[&InDoubtView], program: &str, style: Style) -> String {
         text.push_str(&format!("  {name}{command}\n"));
     }
     if calls.len() > SHOWN {
-        text.push_str(&dim("The others are named likewise: `--json` has the keys of all."));
+        text.push_str(&dim(
+            "The others are named likewise: `--job JOB` has those of one job, `--json` the keys of all.",
+        ));
     }
     let ended = calls.iter().filter(|call| call.job_status.is_terminal()).count();
     let after = match (ended, calls.len()) {

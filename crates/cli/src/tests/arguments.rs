@@ -1,9 +1,11 @@
 //! The command line.
 
+use aetheris_core::id::IdempotencyKey;
+use aetheris_core::time::Span;
 use clap::{CommandFactory, Parser};
 
+use super::samples::{JOB, KEY};
 use crate::args::{Args, Color, Command, InDoubtAction};
-use aetheris_core::time::Span;
 
 fn parse(line: &str) -> Args {
     Args::try_parse_from(words(line)).unwrap_or_else(|error| panic!("{line}: {error}"))
@@ -76,10 +78,11 @@ fn what_cannot_be_right_is_refused_with_exit_2() {
     assert!(refused("jobs --limit 0").contains("1..=500"));
     assert!(refused("jobs --limit 5 --all").contains("--all"));
     assert!(refused("watsh job_1").contains("watch"));
-    assert!(refused("in-doubt resolve J I --note n").contains("--happened"));
-    assert!(refused("in-doubt resolve J I --happened").contains("--note"));
-    assert!(refused("in-doubt resolve J I --happened --did-not-happen --note n").contains("cannot be used with"));
-    assert!(refused("in-doubt resolve J I --did-not-happen --result 1 --note n").contains("--result"));
+    let resolve = |rest: &str| refused(&format!("in-doubt resolve J {KEY} {rest}"));
+    assert!(resolve("--note n").contains("--happened"));
+    assert!(resolve("--happened").contains("--note"));
+    assert!(resolve("--happened --did-not-happen --note n").contains("cannot be used with"));
+    assert!(resolve("--did-not-happen --result 1 --note n").contains("--result"));
     assert!(refused("dev --data x --ephemeral").contains("--ephemeral"));
     assert!(refused("check-consistency --data d --config f").contains("cannot be used with"));
     assert!(refused("serve").contains("--config"));
@@ -106,6 +109,18 @@ fn a_key_may_begin_like_an_option() {
     );
 }
 
+/// Before anything is asked, with a permit or without one.
+#[test]
+fn what_is_no_invocation_is_told_as_none() {
+    for odd in ["pay", "INVOCATION", "job_01JD0000000000000000000001", &KEY[..29], "key_81JD0000000000000000000009"] {
+        for permit in ["", "--permit 1"] {
+            let said = refused(&format!("in-doubt resolve J {odd} {permit} --happened --note n"));
+            let expected = format!("`{odd}` is not an invocation id: expected `key_` and 26 characters");
+            assert!(said.contains(&expected), "{said}");
+        }
+    }
+}
+
 #[test]
 fn in_doubt_lists_by_itself() {
     let action = |line: &str| match parse(line).command {
@@ -114,8 +129,31 @@ fn in_doubt_lists_by_itself() {
     };
     assert!(action("in-doubt").is_none());
     assert!(matches!(action("in-doubt list"), Some(InDoubtAction::List)));
-    let resolve = action("in-doubt resolve J I --happened --result {} --note seen");
-    assert!(matches!(resolve, Some(InDoubtAction::Resolve(given)) if given.happened && given.note == "seen"));
+    let named = Some(KEY.parse::<IdempotencyKey>().unwrap());
+    for key in [KEY.to_owned(), KEY.to_lowercase()] {
+        let Some(InDoubtAction::Resolve(given)) =
+            action(&format!("in-doubt resolve J {key} --happened --result {{}} --note seen"))
+        else {
+            panic!("resolve was expected")
+        };
+        assert_eq!((given.happened, given.note.as_str(), given.invocation), (true, "seen", named));
+    }
+}
+
+/// What is advised is understood as it was meant.
+#[test]
+fn the_list_of_doubts_is_narrowed_to_a_job() {
+    let listed = |line: &str| match parse(line).command {
+        Command::InDoubt(given) => (given.action.is_none(), given.unresolved, given.job),
+        other => panic!("in-doubt was expected, not {other:?}"),
+    };
+    let advice = aetheris_api::Command::Unresolved(JOB.parse().unwrap()).line("aetheris");
+    let line = advice.strip_prefix("aetheris ").unwrap();
+    assert_eq!(listed(line), (true, true, Some(JOB.to_owned())));
+    assert_eq!(listed(&format!("in-doubt --job {JOB}")), (true, false, Some(JOB.to_owned())));
+    assert_eq!(listed("in-doubt --unresolved"), (true, true, None));
+    assert!(refused("in-doubt --job").contains("JOB"));
+    refused(&format!("in-doubt --job {JOB} resolve {JOB} --happened --note n"));
 }
 
 #[test]

@@ -177,6 +177,11 @@ async fn the_end_of_a_job_says_what_it_has_left_in_doubt() {
         ("cancelled", json!("happened")),
     ] {
         let told = left == "unresolved";
+        let known = match left.as_str() {
+            Some("happened") => vec!["the call of pay was in doubt at the end; known since: happened"],
+            Some("did_not_happen") => vec!["the call of pay was in doubt at the end; known since: did not happen"],
+            Some(_) | None => Vec::new(),
+        };
         let mut view = job_with(status, json!({ "ended_at": "2026-11-21T09:31:00Z" }));
         view["error"] = if status == "failed" { error.clone() } else { Value::Null };
         view["steps"]["pay"] = json!({
@@ -194,9 +199,13 @@ async fn the_end_of_a_job_says_what_it_has_left_in_doubt() {
             for words in [&["show", JOB][..], &["watch", JOB], &["send", "refund", "hi", "--wait"]] {
                 let ran = run(&url, words).await;
                 let said = format!("{}{}", ran.stdout, ran.stderr);
-                let sentence = "a call is still in doubt: it may have happened\n  see: aetheris in-doubt --unresolved";
-                assert_eq!(said.contains(sentence), told, "{words:?} {status} {left}: {said}");
+                let sentence = format!(
+                    "a call is still in doubt: it may have happened\n  see: aetheris in-doubt --unresolved --job {JOB}\n"
+                );
+                assert_eq!(said.contains(&sentence), told, "{words:?} {status} {left}: {said}");
                 assert_eq!(said.contains("still in doubt"), told, "{words:?} {status} {left}: {said}");
+                let since: Vec<&str> = said.lines().filter(|line| line.contains("the call of")).collect();
+                assert_eq!(since, known, "{words:?} {status} {left}: {said}");
             }
         }
     }
@@ -637,11 +646,15 @@ async fn an_answer_that_was_given_before_is_given_again() {
     // Left unresolved under an earlier permit as well: the newest one counts.
     let left = vec![unresolved()];
     let paid = answered_before("pay", KEY);
+    // The server writes it in capitals; whoever types it need not.
+    let small = KEY.to_lowercase();
     for (open, steps, named) in [
-        (Vec::new(), vec![paid.clone()], None),
-        (Vec::new(), vec![paid.clone()], Some(KEY)),
-        (vec![other.clone()], vec![paid.clone()], Some(KEY)),
-        (Vec::new(), vec![answered_before("mail", OTHER), paid.clone()], Some(KEY)),
+        (Vec::new(), vec![paid.clone()], Vec::new()),
+        (Vec::new(), vec![paid.clone()], vec![KEY]),
+        (vec![other.clone()], vec![paid.clone()], vec![KEY]),
+        (Vec::new(), vec![answered_before("mail", OTHER), paid.clone()], vec![KEY]),
+        (vec![other.clone()], vec![paid.clone()], vec![small.as_str()]),
+        (vec![other.clone()], vec![paid.clone()], vec![small.as_str(), "--permit", "2"]),
     ] {
         let url = serve(doubted(open, left.clone(), steps)).await;
         let arguments = ["in-doubt", "resolve", JOB].into_iter().chain(named).chain(["--happened", "--note", "seen"]);
@@ -662,6 +675,26 @@ async fn an_answer_that_was_given_before_is_given_again() {
         let ran = run(&url, &["in-doubt", "resolve", JOB, third, "--happened", "--note", "seen"]).await;
         assert_eq!(ran.exit(), Exit::NotFound, "{:?} {}", ran.ended, ran.stdout);
         assert!(ran.error().starts_with(&format!("no call {third} of {JOB} is in doubt: ")), "{}", ran.error());
+    }
+}
+
+/// Of several calls the one that is meant is asked for, with the names that there are.
+#[tokio::test]
+async fn one_of_several_calls_has_to_be_named() {
+    let mut other = unresolved();
+    other["invocation"] = json!(OTHER);
+    other["node_id"] = json!("mail");
+    let both = vec![unresolved(), other];
+    for (open, left, steps, what) in [
+        (both.clone(), Vec::new(), Vec::new(), "in doubt"),
+        (Vec::new(), both, Vec::new(), "that were answered or left"),
+        (Vec::new(), vec![unresolved()], vec![answered_before("mail", OTHER)], "that were answered or left"),
+    ] {
+        let url = serve(doubted(open, left, steps)).await;
+        let ran = run(&url, &["in-doubt", "resolve", JOB, "--happened", "--note", "seen"]).await;
+        assert_eq!(ran.exit(), Exit::Usage, "{:?} {}", ran.ended, ran.stdout);
+        let expected = format!("{JOB} has several calls {what}: name one of\n  {KEY} pay\n  {OTHER} mail");
+        assert_eq!(ran.error(), expected);
     }
 }
 
@@ -732,6 +765,38 @@ async fn a_call_that_was_left_unresolved_is_found_and_hinted_at() {
     assert_eq!(ran.exit(), Exit::Done, "{:?}", ran.ended.err());
 }
 
+/// Commands are written for the oldest ten only: of one job there are few, whatever else is listed.
+#[tokio::test]
+async fn the_calls_of_one_job_are_listed() {
+    let list = |query: axum::extract::RawQuery| async move {
+        let query = query.0.unwrap_or_default();
+        let left = query == format!("job={JOB}&unresolved=true&limit=500");
+        assert!(left || query == format!("job={JOB}&limit=500"), "{query}");
+        json!({ "invocations": if left { vec![unresolved()] } else { Vec::new() } }).to_string()
+    };
+    let url = serve(job_route(job("failed")).route("/api/in-doubt", get(list))).await;
+    let ran = run(&url, &["in-doubt", "--unresolved", "--job", JOB]).await;
+    assert!(ran.stdout.contains(&format!("in-doubt resolve {JOB} {KEY} --permit 1\n")), "{}", ran.stdout);
+    let ran = run(&url, &["in-doubt", "--job", JOB]).await;
+    let expected = format!("Those that its end left: aetheris in-doubt --unresolved --job {JOB}");
+    assert!(ran.stderr.contains(&expected), "{}", ran.stderr);
+}
+
+/// "No call" of a job that does not exist would be believed.
+#[tokio::test]
+async fn the_calls_of_no_job_are_told_as_no_job() {
+    let unknown = super::samples::problem("job_not_found", 404, "there is no job job_1").to_string();
+    let answer = move || std::future::ready((StatusCode::NOT_FOUND, unknown.clone()));
+    let list = || async { json!({ "invocations": [] }).to_string() };
+    let routes = Router::new().route("/api/jobs/{id}", get(answer)).route("/api/in-doubt", get(list));
+    let url = serve(routes).await;
+    for words in [&["in-doubt", "--job", JOB][..], &["in-doubt", "--unresolved", "--job", JOB, "--json"]] {
+        let ran = run(&url, words).await;
+        assert_eq!((ran.exit(), ran.error().as_str()), (Exit::NotFound, "there is no job job_1 (job_not_found)"));
+        assert_eq!(ran.stdout, "");
+    }
+}
+
 /// Whoever cancels a job hears at once what may have happened; where its worker still ends it, nothing is known yet, and
 /// what somebody has answered is known.
 #[tokio::test]
@@ -760,6 +825,8 @@ async fn a_cancel_says_which_calls_are_in_doubt_still() {
         assert_eq!(ran.exit(), Exit::Done, "{:?}", ran.ended.err());
         assert_eq!(ran.stderr.matches("still in doubt").count(), told, "{status}: {}", ran.stderr);
         assert_eq!(ran.stderr.contains("the call of pay is still in doubt"), told > 0, "{status}: {}", ran.stderr);
+        let list = format!("aetheris in-doubt --unresolved --job {JOB} lists it");
+        assert_eq!(ran.stderr.contains(&list), told > 0, "{status}: {}", ran.stderr);
     }
 }
 

@@ -121,6 +121,28 @@ async fn a_backup_of_a_folder_in_use_is_put_back_and_holds_what_was_unfinished()
     assert_eq!(ran.json()["generation"], 3);
 }
 
+/// Who restores what a restore has made is told of the jobs that are held in it.
+#[tokio::test]
+async fn a_second_restore_says_what_was_held_before() {
+    let folder = Folder::new("twice");
+    let (data, file) = (folder.data().display().to_string(), folder.file("backup.db"));
+    let own = folder.data().join("aetheris.db").display().to_string();
+    submit(&open(&folder.data(), false).unwrap()).await;
+    assert_eq!(local(&["backup", &file, "--data", &data]).await.exit(), Exit::Done);
+    let ran = local(&["restore", &file, "--data", &data, "--json"]).await;
+    assert_eq!((&ran.json()["held"], &ran.json()["held_before"]), (&1.into(), &0.into()));
+    let wired = open(&folder.data(), false).unwrap();
+    wired.rt.pause(submit(&wired).await).await.unwrap();
+    drop(wired);
+    let ran = local(&["restore", &own, "--data", &data]).await;
+    assert_eq!(ran.exit(), Exit::Done, "{:?}", ran.ended.err());
+    assert!(ran.stdout.contains("\n2 unfinished jobs were held before.\n"), "{}", ran.stdout);
+    assert!(ran.stdout.ends_with("  aetheris resume --all-restored\n"), "{}", ran.stdout);
+    submit(&open(&folder.data(), false).unwrap()).await;
+    let ran = local(&["restore", &own, "--data", &data, "--json"]).await;
+    assert_eq!((&ran.json()["held"], &ran.json()["held_before"]), (&1.into(), &2.into()));
+}
+
 #[tokio::test]
 async fn a_backup_is_not_opened_by_itself() {
     let folder = Folder::new("itself");

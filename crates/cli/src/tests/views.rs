@@ -75,7 +75,7 @@ Steps
 failed at pay: in_doubt_unresolved
   nobody knows
 a call is still in doubt: it may have happened
-  see: aetheris in-doubt --unresolved
+  see: aetheris in-doubt --unresolved --job {JOB}
 "
     );
     assert_eq!(page, expected);
@@ -184,6 +184,62 @@ fn the_list_of_doubts_says_how_to_resolve_one() {
     let text = render::waits::in_doubt(&calls, "aetheris", Style::default(), now());
     for line in [format!("pay: aetheris in-doubt resolve {JOB} {KEY} "), "mail: aetheris in-doubt resolve".to_owned()] {
         assert!(text.contains(&format!("\n  {line}")), "{text}");
+    }
+}
+
+/// What follows an answer is said of all calls that are open: nothing is called where every job has ended.
+#[test]
+fn the_list_of_doubts_says_what_follows_an_answer() {
+    let ended = "The job has ended: the answer is kept with it, and nothing is called.";
+    let all_ended = "The jobs have ended: answers are kept with them, and nothing is called.";
+    let called = "The tool is then called again, unless --then fail or the job has ended.";
+    for (statuses, words) in [
+        (vec!["failed"], ended),
+        (vec!["parked"], called),
+        (vec!["failed", "cancelled"], all_ended),
+        (vec!["failed", "parked"], called),
+        (vec!["parked", "failed"], called),
+        (vec!["parked", "parked"], called),
+    ] {
+        let call = |status: &&str| {
+            let mut call = unresolved();
+            call["job_status"] = json!(status);
+            typed::<InDoubtView>(&call)
+        };
+        let calls: Vec<InDoubtView> = statuses.iter().map(call).collect();
+        let text = render::waits::in_doubt(&calls, "aetheris", Style::default(), now());
+        assert!(text.ends_with(&format!(" {words}\n")), "{statuses:?}: {text}");
+    }
+}
+
+/// An answer about a call that is made again by itself is always refused: nobody is asked for one.
+#[test]
+fn a_call_that_is_tried_again_is_listed_without_a_command() {
+    let list = |calls: &[(&str, &str)]| {
+        let call = |(effect, job_status): &(&str, &str)| {
+            let mut call = unresolved();
+            call["effect"] = json!(effect);
+            call["job_status"] = json!(job_status);
+            call["policy"] = Value::Null;
+            typed::<InDoubtView>(&call)
+        };
+        let calls: Vec<InDoubtView> = calls.iter().map(call).collect();
+        render::waits::in_doubt(&calls, "aetheris", Style::default(), now())
+    };
+    let (again, open) = (("idempotent", "pending"), ("at_most_once", "parked"));
+    for (calls, tried_again, commands) in [
+        (vec![again], 1, 0),
+        (vec![("idempotent", "running")], 1, 0),
+        (vec![("idempotent", "paused")], 1, 0),
+        (vec![open], 0, 1),
+        // Nothing of an ended job is tried again.
+        (vec![("idempotent", "cancelled")], 0, 1),
+        (vec![again, open], 1, 1),
+    ] {
+        let text = list(&calls);
+        assert_eq!(text.matches("is tried again").count(), tried_again, "{text}");
+        assert_eq!(text.matches("in-doubt resolve").count(), commands, "{text}");
+        assert_eq!(text.contains("Find out"), commands > 0, "{text}");
     }
 }
 

@@ -73,6 +73,12 @@ fn init_refuses_the_configurations_name() {
     let (code, said) = init(&["fourth", "linked"]);
     assert!(code == Some(4) && said.contains("aetheris.yaml exists and is no file: nothing was written"), "{said}");
     assert!(!folder.0.join("linked/fourth.yaml").exists());
+    // Nor is one in the agent's own place written over or through.
+    std::fs::create_dir_all(folder.0.join("own")).unwrap();
+    std::os::unix::fs::symlink("nowhere.yaml", folder.0.join("own/fourth.yaml")).unwrap();
+    let (code, said) = init(&["fourth", "own"]);
+    assert!(code == Some(4) && said.contains("fourth.yaml exists: nothing was written"), "{said}");
+    assert!(!folder.0.join("own/aetheris.yaml").exists() && !folder.0.join("own/nowhere.yaml").exists());
 }
 
 /// A slip of the fingers does not use up the approval.

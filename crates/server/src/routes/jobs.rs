@@ -4,6 +4,7 @@ use aetheris_api::{ErrorCode, JobList, JobView, Raw};
 use aetheris_core::id::{AgentName, JobId, SessionId};
 use aetheris_core::job::JobStatus;
 use aetheris_core::limits;
+use aetheris_core::time::Timestamp;
 use aetheris_runtime::OpError;
 use aetheris_store::JobFilter;
 use axum::extract::State;
@@ -78,14 +79,16 @@ pub(super) async fn get(State(app): State<Shared>, JobPath(job): JobPath, mut pa
     let bytes = outlined.message().text().len() + result.text().len() + steps;
     let make = move || {
         let view = view::job(&outlined.row, outlined.state(), plan.as_deref());
-        answer::encoded(&Shown { message: outlined.message(), result: &result, view: &view })
+        let ended_at = outlined.state().ended_at;
+        answer::encoded(&Shown { ended_at, message: outlined.message(), result: &result, view: &view })
     };
     slot.made(bytes, make).await
 }
 
-/// A job with its message and result, as their text.
+/// A job with what lists leave out: when it ended, its message and its result, these as their text.
 #[derive(Serialize)]
 struct Shown<'a> {
+    ended_at: Option<Timestamp>,
     message: &'a Raw,
     result: &'a Raw,
     #[serde(flatten)]

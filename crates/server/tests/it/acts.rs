@@ -226,13 +226,16 @@ async fn an_answer_of_the_next_day_neither_moves_the_end_nor_starts_anything() {
         assert!(ended.is_string() && left == "unresolved", "{ended} {left}");
         let reason = bed.get(&why).await.is(200)[0].clone();
         assert_eq!(reason["detail"], "cancelled; the call of send is still in doubt");
-        assert_eq!(reason["do"], "aetheris in-doubt --unresolved");
+        assert_eq!(reason["do"], format!("aetheris in-doubt --unresolved --job {job}"));
         // Lists do not know when a job ended, and say nothing.
         let list = bed.get("/api/jobs").await;
         assert_eq!(list.is(200)["jobs"][0].get("ended_at"), None);
         bed.clock.advance(Span::from_secs(24 * 3_600));
         bed.call("POST", &format!("/api/jobs/{job}/in-doubt/{key}"), answer).await.is(202);
         assert_eq!(told().await, (ended, outcome.into()));
+        // Nothing of it is open any more: nobody is sent to look for it.
+        let reason = bed.get(&why).await.is(200)[0].clone();
+        assert_eq!((&reason["detail"], &reason["do"]), (&"cancelled".into(), &format!("aetheris trace {job}").into()));
         let verify = bed.get(&format!("/api/jobs/{job}/verify")).await;
         assert_eq!(verify.is(200)["valid"], true, "{}", verify.text);
     }

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use aetheris_core::event::{
-    Answer, CommandCommitted, Event, InvocationOutcome, JobCompleted, JobWaiting, NodeFinished, NodeStarted,
-    StepInDoubt, StepResult, TimerId, TimerSet, ToolInvocationFinished, ToolInvocationStarted, WaitCompleted, WaitEnd,
+    Answer, CommandCommitted, Event, Failure, InvocationOutcome, JobCompleted, JobFailed, JobRequeued, JobWaiting,
+    NodeFinished, NodeRetryScheduled, NodeStarted, RequeueReason, Source, StepInDoubt, StepResult, TimerId, TimerSet,
+    ToolInvocationFinished, ToolInvocationStarted, WaitCompleted, WaitEnd,
 };
 use aetheris_core::id::{
     AttemptId, EventId, IdSource, IdempotencyKey, InstanceId, JobId, NodeId, PermitId, ToolName, WorkerId,
@@ -278,14 +279,17 @@ impl Hand {
         .await;
     }
 
-    /// Takes the permission for a call.
+    /// Takes the permission for a call that must not be repeated.
     pub(crate) async fn permit(&self, node: &str) -> Settle {
+        self.permit_of(EffectClass::AtMostOnce, node).await
+    }
+
+    async fn permit_of(&self, class: EffectClass, node: &str) -> Settle {
         let input = Json::new(serde_json::json!({ "cents": 5 }));
         let (key, permit_id) =
             (IdempotencyKey::derive(self.job, &NodeId::from(node), 0), PermitId::from_u128(SystemIds.secret()));
         let lifetime = Span::from_secs(60);
-        let (class, node) = (EffectClass::AtMostOnce, NodeId::from(node));
-        let tool = ToolName::from("send");
+        let (node, tool) = (NodeId::from(node), ToolName::from("send"));
         let request = PermitRequest {
             class,
             input_hash: input.hash(),
@@ -326,13 +330,46 @@ impl Hand {
             node: NodeId::from(node),
             outcome: InvocationOutcome::Committed,
             permit: 1,
-            source: aetheris_core::event::Source::Executed,
+            source: Source::Executed,
         };
         let end = NodeFinished { result: StepResult::SideEffectCommitted, ..finished(node, None) };
         self.write(Purpose::Record, |draft| {
             draft.push_with_effect(&SystemIds, done, effect, LedgerWrite::Settle(settle)).unwrap();
             draft.push(&SystemIds, command).unwrap();
             draft.push(&SystemIds, end).unwrap();
+        })
+        .await;
+        settle.key
+    }
+
+    /// Calls what may be called again, and does not hear what became of it: the next try is far off, or there is none
+    /// and the job fails.
+    pub(crate) async fn unheard(&self, node: &str, again: bool) -> IdempotencyKey {
+        let settle = self.permit_of(EffectClass::Idempotent, node).await;
+        let settled = |trigger| LedgerWrite::Settle(Settle { trigger, ..settle });
+        let error = Failure::new("timeout", "the answer was lost");
+        let done = ToolInvocationFinished {
+            error: Some(error.clone()),
+            node: NodeId::from(node),
+            outcome: InvocationOutcome::InDoubt,
+            permit: 1,
+            source: Source::Executed,
+        };
+        let hour = Span::from_secs(3_600).micros();
+        let purpose = if again { Purpose::Requeue } else { Purpose::Finish };
+        self.write(purpose, |draft| {
+            draft.push_with_ledger(&SystemIds, done, settled(LedgerTrigger::Doubt)).unwrap();
+            if again {
+                let retry = NodeRetryScheduled { after_us: hour, error, node: NodeId::from(node) };
+                draft.push(&SystemIds, retry).unwrap();
+                draft.push(&SystemIds, JobRequeued { after_us: Some(hour), reason: RequeueReason::Retry }).unwrap();
+            } else {
+                let result = StepResult::RetryableFailure;
+                let end = NodeFinished { error: Some(error.clone()), result, ..finished(node, None) };
+                draft.push_with_ledger(&SystemIds, end, settled(LedgerTrigger::GiveUp)).unwrap();
+                draft.push(&SystemIds, JobFailed { error, node: Some(NodeId::from(node)) }).unwrap();
+            }
+            draft.release();
         })
         .await;
         settle.key

@@ -1,8 +1,13 @@
+use aetheris_core::event::{InvocationOutcome, Source, ToolInvocationFinished};
 use aetheris_core::hash::Hash;
 use aetheris_core::job::JobStatus;
+use aetheris_core::ledger::{LedgerStatus, LedgerTrigger, Settle};
 use aetheris_core::state::JobState;
+use aetheris_core::time::Span;
 use aetheris_server::verify::{self, Chain};
-use aetheris_store::{EventRow, History, JobRow};
+use aetheris_store::system::SystemIds;
+use aetheris_store::{EventRow, History, JobRow, LedgerWrite, Purpose};
+use serde_json::Value;
 
 use crate::bed::Bed;
 
@@ -66,6 +71,50 @@ async fn a_call_in_doubt_is_not_ended_by_time() {
     assert_eq!(trace.body["steps"][0]["ended_by"], serde_json::Value::Null);
 }
 
+/// A call that may be repeated is never asked about while its job goes on: what somebody says of it after the end is
+/// told with who said it, how it is known, and since when it was unknown.
+#[tokio::test]
+async fn an_answer_about_a_call_that_may_be_repeated_is_in_the_trace() {
+    const FILE: &str = "agent: mail
+tools:
+  send: { kind: function, function: builtin.echo, effect: idempotent, version: '2' }
+plan:
+  nodes:
+    - { id: send, kind: tool, tool: send, input: { cents: '{{ message }}' } }
+";
+    for (again, outcome) in [(true, "happened"), (false, "happened"), (true, "did_not_happen")] {
+        let bed = Bed::new();
+        bed.call("PUT", "/api/agents/mail", FILE).await.is(201);
+        let job = bed.send("mail", "5").await;
+        let [view, trace, events] = ["", "/trace", "/events"].map(|what| format!("/api/jobs/{job}{what}"));
+        for path in [&view, &trace] {
+            assert_eq!(bed.get(path).await.is(200).get("ended_at"), Some(&Value::Null), "{path}");
+        }
+        let key = bed.claim().await.unheard("send", again).await;
+        if again {
+            bed.call("POST", &format!("{view}/cancel"), "").await.is(202);
+        }
+        assert_eq!(bed.get(&trace).await.is(200)["steps"][0]["doubts"], serde_json::json!([]));
+        bed.clock.advance(Span::from_secs(24 * 3_600));
+        let answer = serde_json::json!({ "outcome": outcome, "note": "seen", "permit": 1 });
+        bed.call("POST", &format!("{view}/in-doubt/{key}"), answer.to_string()).await.is(202);
+        let listed = bed.get(&events).await;
+        let at = |kind: &str| {
+            let mut events = listed.is(200)["events"].as_array().unwrap().iter();
+            events.find(|event| event["type"] == kind).unwrap()["at"].clone()
+        };
+        let told = serde_json::json!([{
+            "at": at("tool_invocation_finished"), "note": "seen", "outcome": outcome, "permit": 1,
+            "reason": "the answer was lost", "resolved_at": at("in_doubt_resolved"), "resolved_by": "operator",
+        }]);
+        let step = bed.get(&trace).await.is(200)["steps"][0].clone();
+        assert_eq!((&step["doubts"], &step["left_in_doubt"]), (&told, &outcome.into()));
+        assert_eq!(step["tool"]["effect"], "idempotent");
+        let verify = bed.get(&format!("{view}/verify")).await;
+        assert_eq!(verify.is(200)["valid"], true, "{}", verify.text);
+    }
+}
+
 async fn stored(bed: &Bed, job: &str) -> (Vec<EventRow>, History) {
     let id = job.parse().unwrap();
     let rows = bed.store.events(id, 0, 1_000).await.unwrap();
@@ -127,7 +176,7 @@ async fn every_disagreement_of_ledger_and_events_is_found() {
         ((|h| h.effects.clear()) as fn(&mut History), "has no effect"),
         (|h| h.ledger.clear(), "not in the ledger"),
         (|h| h.effects[0].result = serde_json::json!(1).into(), "another result"),
-        (|h| h.ledger[0].status = aetheris_core::ledger::LedgerStatus::NotSent, "has an effect"),
+        (|h| h.ledger[0].status = LedgerStatus::NotSent, "has an effect"),
         (|h| h.ledger[0].permit = 2, "permit 2"),
         (|h| h.ledger[0].input_hash = Hash::ZERO, "other arguments"),
         (|h| h.ledger[0].key = aetheris_core::id::IdempotencyKey::from_u128(1), "not in the events"),
@@ -135,4 +184,48 @@ async fn every_disagreement_of_ledger_and_events_is_found() {
         let found = with(change);
         assert!(found.iter().any(|text| text.contains(says)), "{says}: {found:?}");
     }
+    let doubted = bed.doubted().await.0;
+    for (status, disproved) in [
+        (LedgerStatus::Started, false),
+        (LedgerStatus::NotSent, false),
+        (LedgerStatus::RefusedRetryable, false),
+        (LedgerStatus::FailedUnresolved, false),
+        (LedgerStatus::InDoubt, true),
+    ] {
+        only_the_status_is_told(&bed, &doubted, (status, disproved)).await;
+    }
+    let refused = refused(&bed).await;
+    for status in [LedgerStatus::Started, LedgerStatus::InDoubt, LedgerStatus::NotSent] {
+        only_the_status_is_told(&bed, &refused, (status, false)).await;
+    }
+}
+
+/// A row is as it should be, and with this status nothing else speaks against it.
+async fn only_the_status_is_told(bed: &Bed, job: &str, (status, disproved): (LedgerStatus, bool)) {
+    let (_, mut history) = stored(bed, job).await;
+    let state = JobState::fold(history.row.id, &history.events).unwrap();
+    assert_eq!(verify::ledger(&state, &history), [""; 0]);
+    (history.ledger[0].status, history.ledger[0].disproved) = (status, disproved);
+    let found = verify::ledger(&state, &history);
+    let says = format!("the ledger has {} as {}", history.ledger[0].key, status.as_str());
+    assert!(found.len() == 1 && found[0].starts_with(&says), "{status:?}, {disproved}: {found:?}");
+}
+
+/// A call that was refused for good; its job goes on.
+async fn refused(bed: &Bed) -> String {
+    let job = bed.send("pay", "5").await;
+    let hand = bed.claim().await;
+    let settle = Settle { trigger: LedgerTrigger::RefusePermanent, ..hand.permit("send").await };
+    let refused = ToolInvocationFinished {
+        error: None,
+        node: "send".into(),
+        outcome: InvocationOutcome::RefusedPermanent,
+        permit: 1,
+        source: Source::Executed,
+    };
+    hand.write(Purpose::Record, |draft| {
+        draft.push_with_ledger(&SystemIds, refused, LedgerWrite::Settle(settle)).unwrap();
+    })
+    .await;
+    job
 }
