@@ -86,7 +86,11 @@ fn test(root: &Path, arguments: &[String]) -> bool {
     let nextest = Command::new("cargo").args(["nextest", "--version"]).output().is_ok_and(|out| out.status.success());
     let runner: &[&str] = if nextest { &["nextest", "run"] } else { &["test"] };
     let mut command = [runner, &["--workspace", "--locked"]].concat();
+    // Half as many tests again as processors: many wait for real time.
+    let processors = std::thread::available_parallelism().map_or(2, usize::from);
+    let threads = (processors + processors.div_ceil(2)).to_string();
     match arguments {
+        [] if nextest => command.extend(["--no-fail-fast", "--test-threads", threads.as_str()]),
         [] => command.push("--no-fail-fast"),
         [only] if only == "--no-run" => command.push("--no-run"),
         _ => {

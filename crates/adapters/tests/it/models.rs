@@ -7,7 +7,7 @@ use aetheris_core::time::Span;
 use aetheris_runtime::ports::{ModelAnswer, ModelError, ModelRequest, Models};
 use serde_json::{Value, json};
 
-use crate::peer::{Peer, Reply};
+use crate::peer::{Nobody, Peer, Reply};
 use crate::{PATIENCE, SHORT};
 
 const KEY: &str = "sk-very-secret";
@@ -149,8 +149,9 @@ async fn what_stalls_or_breaks_is_retryable() {
         let error = book(&peer).complete(request).await.unwrap_err();
         assert_eq!((error.error.code.as_str(), error.retryable), (code, true), "{}", error.error.message);
     }
-    let nobody = ModelBook::builder().endpoint(endpoint("http://127.0.0.1:1")).build().unwrap();
-    let error = nobody.complete(request("shop/m", "hi")).await.unwrap_err();
+    let nobody = Nobody::new();
+    let book = ModelBook::builder().endpoint(endpoint(nobody.url())).build().unwrap();
+    let error = book.complete(request("shop/m", "hi")).await.unwrap_err();
     assert_eq!((error.error.code.as_str(), error.retryable), ("model_unreachable", true));
     assert!(error.error.message.contains("cannot be reached"), "{}", error.error.message);
 }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 
 /// What is done with a request that was read.
@@ -35,6 +35,21 @@ impl Seen {
             let (key, value) = line.split_once(": ")?;
             key.eq_ignore_ascii_case(name).then_some(value)
         })
+    }
+}
+
+/// A port of this machine that refuses every connection: it is taken, and nobody listens.
+pub(crate) struct Nobody(TcpSocket);
+
+impl Nobody {
+    pub(crate) fn new() -> Self {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+        Self(socket)
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}/", self.0.local_addr().unwrap())
     }
 }
 

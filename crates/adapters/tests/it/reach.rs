@@ -11,7 +11,7 @@ use aetheris_core::plan::{EffectClass, ToolKind};
 use aetheris_runtime::ports::{OUT_OF_FILES, Tools};
 use futures_util::future::BoxFuture;
 
-use crate::peer::{Peer, Reply, answer};
+use crate::peer::{Nobody, Peer, Reply, answer};
 use crate::{CLASSES, SHORT, call_of, dev, failure, http, http_call, kind};
 
 /// Answers by a rule, and counts how often it was asked.
@@ -260,7 +260,8 @@ async fn a_connection_that_takes_too_long_was_not_sent() {
 
 #[tokio::test]
 async fn a_redirect_to_a_dead_end_may_be_tried_again() {
-    let peer = Peer::answering("302 Found", "location: http://127.0.0.1:1/\r\n", "").await;
+    let nobody = Nobody::new();
+    let peer = Peer::answering("302 Found", &format!("location: {}\r\n", nobody.url()), "").await;
     let outcome = dev().call(http_call(EffectClass::Idempotent, http("GET", peer.url("/")))).await;
     assert_eq!((kind(&outcome), failure(&outcome).code.as_str()), ("unknown", "connection_refused"));
 }

@@ -22,7 +22,7 @@ const KEPT: [u64; 2] = [1, 20_261_121];
 /// Where the gate's seeds begin.
 const FIRST: u64 = 1_000;
 /// Operations of one seed.
-const STEPS: usize = 250;
+const STEPS: usize = 500;
 /// Operations of the whole run, each on both stores.
 const CALLS: usize = 200_000;
 /// How often everything has to have occurred.
