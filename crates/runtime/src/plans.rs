@@ -119,12 +119,16 @@ impl Plans {
         if !kept.takes_long(value) {
             return Ok(kept.violations(value));
         }
-        // Nobody closes it.
+        // Nobody closes them.
         let _turn = self.judging.acquire().await;
-        aside(|| {
-            // What a long text leaves behind in the matchers goes with them.
-            if kept.holds_more(value) { Ok(compile(schema)?.violations(value)) } else { Ok(kept.violations(value)) }
-        })
+        if !kept.holds_more(value) {
+            return Ok(aside(|| kept.violations(value)));
+        }
+        // What this value would leave behind in the matchers goes with them.
+        let compiling = self.compiling.acquire().await;
+        let own = aside(|| compile(schema))?;
+        drop(compiling);
+        Ok(aside(|| own.violations(value)))
     }
 
     /// The compiled schema. They are compiled one after the other: each may take much memory while it is.
@@ -139,7 +143,9 @@ impl Plans {
             return Ok(schema);
         }
         let compiled = Arc::new(aside(|| compile(json))?);
-        lock(&self.schemas).keep(hash, &compiled, compiled.memory());
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let takes = compiled.memory().saturating_mul(processors.div_ceil(aetheris_schema::MATCHERS));
+        lock(&self.schemas).keep(hash, &compiled, takes);
         Ok(compiled)
     }
 }

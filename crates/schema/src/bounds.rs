@@ -7,7 +7,7 @@ use aetheris_core::json::Json;
 use aetheris_core::limits;
 use serde_json::{Map, Value};
 
-use crate::cost::{self, Cost, Measured, Size};
+use crate::cost::{Cost, Measured, Size};
 use crate::pattern::{self, Refused, Taken};
 use crate::spelling;
 use crate::{Allowance, Problem};
@@ -92,7 +92,7 @@ pub(crate) fn check(schema: &Json, allowance: &mut Allowance) -> Result<Measured
         places: 0,
         problems: Vec::new(),
         root: schema.value(),
-        walking: 0,
+        tables: 0,
     };
     let judge = walk.schema(schema.value(), "").judge;
     let measured = walk.measured(judge);
@@ -112,8 +112,8 @@ pub(crate) fn check(schema: &Json, allowance: &mut Allowance) -> Result<Measured
             format!("the schemas that are read together have more than the {most} patterns accepted; {WEIGH}")
         }),
         (measured.walking > limits::SCHEMA_WALKING_BYTES_MAX || measured.memory > limits::SCHEMAS_KEPT_BYTES_MAX).then(|| {
-            "the patterns of the schema take too much memory where they are matched: write the groups of which nothing \
-             is taken out as `(?:…)`"
+            "the patterns of the schema take too much memory: make them smaller, and write groups of which nothing is \
+             taken out as `(?:…)`"
                 .to_owned()
         }),
     ];
@@ -127,10 +127,17 @@ pub(crate) fn check(schema: &Json, allowance: &mut Allowance) -> Result<Measured
 const WEIGH: &str = "one that is long, has dozens of classes such as `\\p{L}`, or a large class where case is ignored \
                      counts as several";
 
+/// What a pattern is matched with: a text, or the names of an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum As {
+    Keyword,
+    Name,
+}
+
 struct Walk<'a, 's> {
     allowance: &'a mut Allowance,
-    /// What each pattern takes.
-    compiled: BTreeMap<&'s str, Taken>,
+    /// What each pattern takes, as a keyword or as a name.
+    compiled: BTreeMap<(&'s str, As), Taken>,
     /// References that are being followed.
     deep: usize,
     /// The parts behind a reference; `None` while they are counted.
@@ -141,15 +148,15 @@ struct Walk<'a, 's> {
     places: usize,
     problems: Vec<Problem>,
     root: &'s Value,
-    /// What its matchers hold while they walk a long text, in bytes.
-    walking: usize,
+    /// The tables of states of its patterns, wherever they are written.
+    tables: usize,
 }
 
 impl<'s> Walk<'_, 's> {
     fn measured(&self, judge: Size) -> Measured {
         // The library compiles a pattern once, and has matchers of its own wherever it is written.
         let compiled = self.compiled.values().map(|taken| taken.compiled).sum();
-        Measured { judge, memory: cost::memory(judge, compiled, self.places), walking: self.walking }
+        Measured::new(judge, compiled, self.places, self.tables)
     }
 
     fn wrong(&mut self, path: &str, message: impl Into<String>) {
@@ -196,7 +203,8 @@ impl<'s> Walk<'_, 's> {
             "multipleOf" => Cost::division(value.as_f64()),
             "pattern" => {
                 let pattern = value.as_str().unwrap_or_default();
-                let judge = Size { pattern_bytes: self.pattern(pattern, path), ..Size::of(1 + weight(pattern)) };
+                let judge =
+                    Size { pattern_bytes: self.pattern((pattern, As::Keyword), path), ..Size::of(1 + weight(pattern)) };
                 Cost { judge, mark: Size::NONE }
             }
             _ if ONE.contains(&keyword) => self.schema(value, path),
@@ -238,7 +246,7 @@ impl<'s> Walk<'_, 's> {
                 cost = cost.plus(of);
             }
             if keyword == "patternProperties" {
-                matched = matched.plus(Size { pattern_bytes: self.pattern(name, &path), ..Size::NONE });
+                matched = matched.plus(Size { pattern_bytes: self.pattern((name, As::Name), &path), ..Size::NONE });
             }
         }
         if keyword == "patternProperties" {
@@ -276,9 +284,9 @@ impl<'s> Walk<'_, 's> {
     }
 
     /// What is walked of a pattern for each byte of a text. More than may be there are not even read.
-    fn pattern(&mut self, pattern: &'s str, path: &str) -> usize {
+    fn pattern(&mut self, pattern: (&'s str, As), path: &str) -> usize {
         self.places += 1;
-        let taken = match self.compiled.get(pattern).copied() {
+        let taken = match self.compiled.get(&pattern).copied() {
             Some(taken) if self.counts(1) => taken,
             Some(_) => Taken::default(),
             None => {
@@ -290,12 +298,15 @@ impl<'s> Walk<'_, 's> {
                 taken
             }
         };
-        self.walking = self.walking.saturating_add(taken.walking);
+        self.tables = self.tables.saturating_add(taken.tables);
         taken.walked
     }
 
     /// What a pattern takes; nothing where it is one too many.
-    fn taken(&mut self, pattern: &str) -> Result<Taken, Refused> {
+    fn taken(&mut self, (pattern, is): (&str, As)) -> Result<Taken, Refused> {
+        if let (As::Keyword, Some(taken)) = (is, pattern::literal(pattern)) {
+            return Ok(if self.counts(1) { taken } else { Taken::default() });
+        }
         if !self.counts(pattern::weight(pattern)) {
             return Ok(Taken::default());
         }
@@ -303,10 +314,10 @@ impl<'s> Walk<'_, 's> {
         if self.counts(read.weight()) { read.measure() } else { Ok(Taken::default()) }
     }
 
-    /// Counts what a pattern weighs. Whether there is room for it.
+    /// Counts what a pattern weighs. Whether there is room for it: what a schema has not, is not taken from others.
     fn counts(&mut self, weight: usize) -> bool {
         self.patterns = self.patterns.saturating_add(weight);
-        self.allowance.take(weight) && self.patterns <= limits::SCHEMA_PATTERNS_MAX
+        self.patterns <= limits::SCHEMA_PATTERNS_MAX && self.allowance.take(weight)
     }
 
     /// What a pointer into this schema leads to. Characters that a URL would encode are not decoded: such a

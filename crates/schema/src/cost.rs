@@ -4,16 +4,18 @@ use aetheris_core::limits;
 use serde_json::Number;
 
 use crate::bounds::{IN_PLACE, UNEVALUATED};
-use crate::pattern::REMEMBERED_BYTES;
+use crate::pattern::{REMEMBERED_BYTES, TRIED_BYTES};
 
 /// What a part takes when it is compiled, in bytes.
 const COPY_BYTES: usize = 1024;
-/// The library has a matcher for each of so many threads, once they have used it.
-const MATCHERS: usize = 9;
+/// The library has a matcher for each of so many threads, once they have used it; on more processors than that, more.
+pub const MATCHERS: usize = 9;
 /// What a matcher keeps that has walked short texts only: what it remembers, in both directions.
-const MATCHER_BYTES: usize = MATCHERS * 2 * REMEMBERED_BYTES;
+const MATCHER_BYTES: usize = 2 * REMEMBERED_BYTES;
 /// What one matcher of each pattern of a schema keeps together of the places that they have tried in short texts.
-const TRIED_BYTES: usize = 64 * 1024;
+const TRIED_IN_SHORT_BYTES: usize = 64 * 1024;
+/// The tables of states that one matcher of each pattern of a schema may have together while the schema is kept.
+const TABLES_KEPT_BYTES_MAX: usize = 64 * 1024;
 /// An exact division takes as long as so many comparisons.
 const DIVISION: usize = 16;
 /// The same by a factor that is so small or so large that what it divides has thousands of digits.
@@ -22,7 +24,7 @@ const EXTREME: usize = 64;
 const LARGE_NUMBER: f64 = 1e18;
 
 // A state takes at least 24 bytes, and each place that is tried in it a bit.
-const _: () = assert!(limits::SCHEMA_PATTERN_WORK_MAX / crate::LONG_PATTERNS / 24 / 8 <= TRIED_BYTES);
+const _: () = assert!(limits::SCHEMA_PATTERN_WORK_MAX / crate::LONG_PATTERNS / 24 / 8 <= TRIED_IN_SHORT_BYTES);
 
 /// As how many numbers one counts where it is divided.
 pub(crate) fn digits(number: &Number) -> usize {
@@ -34,16 +36,28 @@ pub(crate) fn digits(number: &Number) -> usize {
 pub(crate) struct Measured {
     /// To judge one part of a value.
     pub(crate) judge: Size,
-    /// The most memory that it takes while it is kept, in bytes: compiled, and after it has judged short texts.
+    /// The most memory that it takes while it is kept, in bytes: compiled, and after it has judged what leaves little
+    /// behind.
     pub(crate) memory: usize,
-    /// What its matchers hold while one long text is judged, in bytes.
+    /// The tables of states of all its patterns, in bytes.
+    tables: usize,
+    /// What its matchers hold while one value is judged that leaves much behind, in bytes.
     pub(crate) walking: usize,
 }
 
-/// The memory that a schema takes while it is kept, with patterns that take `compiled` and stand at `places`.
-pub(crate) fn memory(judge: Size, compiled: usize, places: usize) -> usize {
-    let tried = if places == 0 { 0 } else { MATCHERS * TRIED_BYTES };
-    judge.copies.saturating_mul(COPY_BYTES).saturating_add(compiled) + places * MATCHER_BYTES + tried
+impl Measured {
+    /// Of a schema with patterns that stand at so many `places`, take `compiled` bytes and at all places `tables`.
+    pub(crate) fn new(judge: Size, compiled: usize, places: usize, tables: usize) -> Self {
+        let of_short_texts = if places == 0 { 0 } else { TRIED_IN_SHORT_BYTES + tables.min(TABLES_KEPT_BYTES_MAX) };
+        let matchers = MATCHERS * (places * MATCHER_BYTES + of_short_texts);
+        let memory = judge.copies.saturating_mul(COPY_BYTES).saturating_add(compiled) + matchers;
+        Self { judge, memory, tables, walking: tables.saturating_add(places * (MATCHER_BYTES + TRIED_BYTES)) }
+    }
+
+    /// Whether its tables of states are more than may be kept.
+    pub(crate) const fn has_large_tables(&self) -> bool {
+        self.tables > TABLES_KEPT_BYTES_MAX
+    }
 }
 
 /// What judging one part of a value may cost.

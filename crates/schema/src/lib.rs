@@ -19,6 +19,7 @@ use aetheris_core::schema::Violation;
 use jsonschema::{Draft, PatternOptions, ValidationError, Validator};
 use serde_json::Value;
 
+pub use crate::cost::MATCHERS;
 use crate::cost::Measured;
 
 /// The share of the most that judging by parts may cost, beyond which it takes long.
@@ -106,7 +107,8 @@ impl Schema {
     }
 
     /// The most memory that it takes while it is kept and judges no value of which it [has to hold
-    /// more](Self::holds_more), in bytes; never more than [`limits::SCHEMAS_KEPT_BYTES_MAX`].
+    /// more](Self::holds_more), in bytes; never more than [`limits::SCHEMAS_KEPT_BYTES_MAX`]. On more than
+    /// [`MATCHERS`] processors it may take more, in proportion.
     #[must_use]
     pub fn memory(&self) -> usize {
         self.measured.memory
@@ -116,20 +118,22 @@ impl Schema {
     /// there; never more than [`limits::SCHEMA_WALKING_BYTES_MAX`].
     #[must_use]
     pub fn holds_more(&self, value: &Json) -> bool {
-        self.work(value).patterns > limits::SCHEMA_PATTERN_WORK_MAX / LONG_PATTERNS
+        self.judges_with_much(&Held::by(value))
     }
 
     /// Whether judging a value may take longer than other work of its thread should wait for.
     #[must_use]
     pub fn takes_long(&self, value: &Json) -> bool {
-        let work = self.work(value);
-        work.parts > limits::SCHEMA_WORK_MAX / LONG_PARTS
-            || work.patterns > limits::SCHEMA_PATTERN_WORK_MAX / LONG_PATTERNS
+        let held = Held::by(value);
+        self.judges_with_much(&held) || self.work(&held).parts > limits::SCHEMA_WORK_MAX / LONG_PARTS
     }
 
-    fn work(&self, value: &Json) -> Work {
-        let mut held = Held::default();
-        held.measure(value.value());
+    fn judges_with_much(&self, held: &Held) -> bool {
+        (held.longest > pattern::UNTABLED_BYTES && self.measured.has_large_tables())
+            || self.work(held).patterns > limits::SCHEMA_PATTERN_WORK_MAX / LONG_PATTERNS
+    }
+
+    fn work(&self, held: &Held) -> Work {
         let judge = self.measured.judge;
         let divisions = judge.divisions.saturating_mul(held.numbers);
         Work {
@@ -143,7 +147,7 @@ impl Schema {
     /// more than a moment does not fit.
     #[must_use]
     pub fn violations(&self, value: &Json) -> Vec<Violation> {
-        let work = self.work(value);
+        let work = self.work(&Held::by(value));
         if work.parts > limits::SCHEMA_WORK_MAX || work.patterns > limits::SCHEMA_PATTERN_WORK_MAX {
             let what = if work.parts > limits::SCHEMA_WORK_MAX { "parts" } else { "patterns" };
             let message = format!("the value is too large to be judged by the {what} of this schema in bounded time");
@@ -174,8 +178,10 @@ fn words(error: &ValidationError<'_>) -> String {
 /// What a value holds.
 #[derive(Debug, Default)]
 struct Held {
-    /// Bytes of its texts, names of fields included.
+    /// Bytes of its texts, names of fields included, and their ends: a pattern is tried at each place.
     bytes: usize,
+    /// Bytes of the longest of them.
+    longest: usize,
     /// Its numbers, weighed by their digits.
     numbers: usize,
     /// Its parts.
@@ -183,17 +189,28 @@ struct Held {
 }
 
 impl Held {
+    fn by(value: &Json) -> Self {
+        let mut held = Self::default();
+        held.measure(value.value());
+        held
+    }
+
+    fn text(&mut self, text: &str) {
+        self.bytes += text.len() + 1;
+        self.longest = self.longest.max(text.len());
+    }
+
     fn measure(&mut self, value: &Value) {
         self.parts += 1;
         match value {
             Value::Array(items) => items.iter().for_each(|item| self.measure(item)),
             Value::Object(fields) => {
                 for (name, field) in fields {
-                    self.bytes += name.len();
+                    self.text(name);
                     self.measure(field);
                 }
             }
-            Value::String(text) => self.bytes += text.len(),
+            Value::String(text) => self.text(text),
             Value::Number(number) => self.numbers += cost::digits(number),
             Value::Null | Value::Bool(_) => {}
         }

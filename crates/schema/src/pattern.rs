@@ -13,7 +13,9 @@ use regex_syntax::hir::translate::Translator;
 /// States that a matcher remembers of what it has matched, in bytes, for each of its two directions.
 pub(crate) const REMEMBERED_BYTES: usize = 16 * 1024;
 /// The places that a matcher has tried, at most.
-pub(crate) const TRIED_BYTES_MAX: usize = 256 * 1024;
+pub(crate) const TRIED_BYTES: usize = 256 * 1024;
+/// A text that is no longer is matched without tables of states.
+pub(crate) const UNTABLED_BYTES: usize = 128;
 /// The most that the library takes to match a pattern with groups in one pass.
 const ONE_PASS_BYTES_MAX: usize = 1024 * 1024;
 /// A short pattern counts as one of so many bytes: it is read and walked all the same.
@@ -42,8 +44,8 @@ pub(crate) enum Refused {
 pub(crate) struct Taken {
     /// All forms in which it is compiled, in bytes.
     pub(crate) compiled: usize,
-    /// What one of its matchers holds while it walks a long text, in bytes.
-    pub(crate) walking: usize,
+    /// The tables with which one of its matchers walks a text of more than [`UNTABLED_BYTES`] state by state, in bytes.
+    pub(crate) tables: usize,
     /// What may be walked for each byte of a text, in bytes.
     pub(crate) walked: usize,
 }
@@ -56,9 +58,18 @@ pub(crate) struct Read {
 
 /// What reading a pattern weighs before anything else is known of it, in ordinary patterns.
 pub(crate) fn weight(pattern: &str) -> usize {
-    // Each such escape is translated by itself, and all is read again.
-    let passes = 1 + pattern.matches("\\c").count();
-    1 + passes * pattern.len() / READ_BYTES
+    // Each of these escapes is translated by itself, and all is read again. The longest becomes so many bytes.
+    const TRANSLATED: [&str; 7] = ["\\c", "\\d", "\\D", "\\s", "\\S", "\\w", "\\W"];
+    const GROWN: usize = 128;
+    let escapes: usize = TRANSLATED.iter().map(|escape| pattern.matches(escape).count()).sum();
+    1 + (1 + escapes).saturating_mul(pattern.len() + escapes * GROWN) / READ_BYTES
+}
+
+/// What a pattern takes that the library compares with texts instead of compiling it: `^one$`, `^(one|other)$`.
+pub(crate) fn literal(pattern: &str) -> Option<Taken> {
+    jsonschema_regex::analyze_pattern(pattern)?;
+    let walked = pattern.len().max(SMALL);
+    Some(Taken { compiled: SMALL + 2 * pattern.len(), tables: 0, walked })
 }
 
 /// Reads a pattern.
@@ -101,11 +112,10 @@ impl Read {
         // two ends, and two lists of states.
         let slots = forwards.group_info().slot_len();
         let table = states.saturating_mul(size_of::<usize>().saturating_mul(slots) + 2 * size_of::<u32>());
-        let remembered = 2 * REMEMBERED_BYTES;
         Ok(Taken {
             // The library may compile a part of it backwards once more.
             compiled: SMALL + forwards.memory_usage() + 2 * backwards.memory_usage() + one_pass(&hir, &forwards),
-            walking: table.saturating_mul(2) + remembered + TRIED_BYTES_MAX,
+            tables: table.saturating_mul(2),
             walked: forwards.memory_usage().max(SMALL),
         })
     }
@@ -184,8 +194,8 @@ impl ast::Visitor for Classes {
     fn visit_class_set_item_pre(&mut self, item: &ClassSetItem) -> Result<(), Self::Err> {
         match item {
             ClassSetItem::Unicode(_) | ClassSetItem::Perl(_) => self.named(),
-            // What is not in it is in it, where it is negated.
-            ClassSetItem::Bracketed(_) => self.large += 1,
+            // Nearly everything is in it, where it is negated.
+            ClassSetItem::Bracketed(class) => self.large += usize::from(class.negated),
             ClassSetItem::Range(range) => {
                 let characters = u32::from(range.end.c).saturating_sub(u32::from(range.start.c));
                 self.large += usize::from(characters >= SHORT_RANGE);

@@ -335,15 +335,24 @@ fn of_patterns(kind: &str, of: usize) -> Value {
         "with groups" => {
             json!({ "pattern": format!("{}([a-c]{{{}}}|[c-y])[!-~]{{9}}[c-y]{{{}}}", "()".repeat(20), 900 + n, 1 + of) })
         }
+        "few, with groups" => {
+            json!({ "pattern": format!("{}[ab]*a[ab]{{{}}}[!-~]{{9}}[c-y]{{{}}}", "()".repeat(400), 5 + n, 1 + of) })
+        }
         "once, with groups" => json!({ "pattern": format!("^([a-c]+)-([d-f]+)-([0-9]{{{}}})z{of}$", 1 + n) }),
         _ => json!({ "pattern": (0..99).map(|word| format!("{of}w{word}x{n}")).collect::<Vec<_>>().join("|") }),
     };
     // One that fits ends an `anyOf`, and one that does not an `allOf`.
     let all = if kind == "at many places" { "allOf" } else { "anyOf" };
-    json!({ all: (0..if matches!(kind, "of words" | "with groups") { 30 } else { 90 }).map(each).collect::<Vec<Value>>() })
+    let patterns = match kind {
+        "few, with groups" => 2,
+        "of words" | "with groups" => 30,
+        _ => 90,
+    };
+    json!({ all: (0..patterns).map(each).collect::<Vec<Value>>() })
 }
 
-const KINDS: [&str; 6] = ["by itself", "at many places", "large", "with groups", "once, with groups", "of words"];
+const KINDS: [&str; 7] =
+    ["by itself", "at many places", "large", "with groups", "few, with groups", "once, with groups", "of words"];
 
 /// A text, or a field's name, that leads such patterns as far as may be, and fits none.
 fn a_and_b(kind: &str, length: u64) -> Json {
@@ -415,9 +424,11 @@ fn groups_count_where_a_text_is_walked() {
         let each = |n: usize| json!({ "pattern": format!("{}([a-z]{{3000}}|[c-y])[!-~]{{{n}}}", "()".repeat(groups)) });
         json!({ "anyOf": (0..patterns).map(each).collect::<Vec<Value>>() })
     };
-    for refused_too in [many(400, 26), many(60, 90)] {
+    let one = format!("{}([a-z]{{900}}|[c-y])[!-~]{{9}}", "()".repeat(60));
+    let at_many_places = json!({ "anyOf": vec![json!({ "pattern": one }); 90] });
+    for refused_too in [many(400, 26), many(60, 90), at_many_places] {
         let (path, message) = refused(refused_too);
-        assert!(path == [""] && message.contains("write the groups"), "{path:?}: {message}");
+        assert!(path == [""] && message.contains("write groups"), "{path:?}: {message}");
     }
     compiled(many(0, 90));
     compiled(many(400, 1));
@@ -442,13 +453,27 @@ fn a_pattern_that_takes_long_to_compile_counts_as_several() {
         ("(?i)\\p{L}", 9, most / 10),
         ("(?i)[\\p{L}]", 9, most / 10),
         ("(?i)[^a\u{3000}-\u{ffff}]", 9, most / 10),
+        ("(?i:\\p{L})", 9, most / 10),
+        ("(?i)[\\W]", 9, most / 10),
         ("\\cA", 100, 2_500),
+        ("\\d", 100, 2_500),
+        ("\\s", 60, 1_000),
     ] {
         let repeated = |times: usize| format!("(?:{}){{0}}", part.repeat(times));
         assert!(!spent(repeated(few)), "{few} of {part}");
         assert!(spent(repeated(many)), "{many} of {part}");
     }
-    assert!(!spent("(?i)^[a-z ]{1,20}$".to_owned()));
+    let words = r"(?i)^[\w.]+ [\w.]+ [\w.]+ [\w.]+ [\w.]+ [\w.]+ [\w.]+ [\w.]+ [\w.]+ [\w.]+$";
+    for usual in ["(?i)^[a-z ]{1,20}$", words, r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)$"] {
+        assert!(!spent(usual.to_owned()), "{usual}");
+        let fields: Map<String, Value> = (0..9).map(|n| (format!("f{n}"), json!({ "pattern": usual }))).collect();
+        compiled(json!({ "properties": fields }));
+    }
+    // What is compared with texts as it stands is not compiled.
+    let known = (0..2_000).map(|n| format!("sku-{n:05}")).collect::<Vec<_>>().join("|");
+    let listed = compiled(json!({ "pattern": format!("^({known})$") }));
+    assert_eq!(paths(&listed, json!("sku-01999")), Vec::<String>::new());
+    assert_eq!(paths(&listed, json!("sku-02000")), [""]);
 }
 
 /// What is spent is spent, whatever became of the schema; one without patterns needs nothing.
@@ -623,6 +648,10 @@ fn what_patterns_and_parts_cost_is_bounded() {
     let schema = compiled(json!({ "allOf": vec![json!({ "uniqueItems": true }); 2_000] }));
     let said = schema.violations(&Json::new(json!((0..100_000).collect::<Vec<_>>())));
     assert!(said[0].message.contains("too large to be judged by the parts"), "{said:?}");
+    // Every text has an end at which a pattern is tried, the empty one too.
+    let optional = compiled(json!({ "items": { "not": { "pattern": "(?:[!-~]?){1800}\\b" } } }));
+    let said = optional.violations(&Json::new(json!(vec![""; 300_000])));
+    assert!(said[0].message.contains("too large to be judged by the patterns"), "{said:?}");
     // What people write is far below it.
     let usual = compiled(json!({ "items": { "properties": {
         "mail": { "pattern": "^[\\w.+-]+@[\\w-]+\\.[\\w.]+$" }, "sku": { "pattern": "^[A-Z]{3}-\\d{4,8}$" },

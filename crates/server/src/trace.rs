@@ -200,7 +200,7 @@ impl Story {
     fn resolved(&mut self, recorded: &Recorded, e: &InDoubtResolved) {
         let told = self.of(&e.node);
         if told.doubts.iter().all(|doubt| doubt.permit != e.permit) {
-            let unknown = told.unknown.take().filter(|unknown| unknown.permit == e.permit);
+            let unknown = told.unknown.take();
             told.doubts.push(unknown.unwrap_or_else(|| open(recorded.at, e.permit, UNTOLD)));
         }
         if let Some(doubt) = told.doubts.iter_mut().rev().find(|doubt| doubt.permit == e.permit) {

@@ -1,10 +1,10 @@
 //! E6, E8 and E9: effects, evidence and the list of doubts.
 
-use aetheris_core::event::{DoubtOutcome, InvocationOutcome, JobCancelled};
-use aetheris_core::id::{JobId, PermitId};
+use aetheris_core::event::{DoubtOutcome, Failure, InvocationOutcome, JobCancelled, Source, ToolInvocationFinished};
+use aetheris_core::id::{JobId, NodeId, PermitId};
 use aetheris_core::json::Json;
 use aetheris_core::lease::Guard;
-use aetheris_core::ledger::{LedgerRefusal, LedgerStatus};
+use aetheris_core::ledger::{LedgerRefusal, LedgerStatus, LedgerTrigger};
 use aetheris_core::plan::EffectClass;
 use aetheris_core::state::Invocation;
 use aetheris_core::time::Span;
@@ -209,14 +209,40 @@ pub async fn q8_doubts_say_what_their_history_tells(f: Fixture) {
     let rows: Vec<_> = found.iter().map(|doubt| (doubt.call.job, doubt.wait.row.id)).collect();
     assert_eq!(rows, [(run.job, run.job), (other.job, other.job)]);
     let asked = Asked { policy: 1, reason: "the lookup knows nothing".to_owned(), since };
-    assert_eq!(found[0].told, Told { answer: None, asked: Some(asked.clone()) });
+    assert_eq!(found[0].told, Told { asked: Some(asked.clone()), ..Told::default() });
     assert_eq!(found[1].told.asked.as_ref().map(|asked| asked.policy), Some(0));
     assert_eq!((found[0].call.key, found[1].evidence.len()), (call.key, 0));
     assert_eq!(doubts(&f, None, Some(run.job)).await, found[..1]);
     assert_eq!(doubts(&f, None, Some(JobId::from_u128(5))).await, []);
     f.ok(f.of(run, Purpose::Cancel).await.resolve("c", DoubtOutcome::Unresolved).event(JobCancelled {}).done()).await;
     let left = doubts(&f, Some(true), None).await;
-    assert_eq!(left[0].told, Told { answer: Some(DoubtOutcome::Unresolved), asked: Some(asked) });
+    assert_eq!(left[0].told, Told { answer: Some(DoubtOutcome::Unresolved), asked: Some(asked), unknown: None });
+}
+
+/// Of every try that was made, the one whose outcome is unknown now.
+pub async fn q8_a_call_that_is_tried_again_says_why_its_outcome_is_unknown(f: Fixture) {
+    let (run, _) = called(&f, EffectClass::Idempotent).await;
+    let (other, _) = called(&f, EffectClass::Idempotent).await;
+    let unheard = async |run: Run, permit: u32, message: Option<&str>| {
+        let tried = ToolInvocationFinished {
+            error: message.map(|message| Failure::new("timeout", message)),
+            node: NodeId::from("c"),
+            outcome: InvocationOutcome::InDoubt,
+            permit,
+            source: Source::Executed,
+        };
+        f.advance(Span::from_micros(1));
+        f.ok(f.of(run, Purpose::Record).await.event(tried).settle("c", LedgerTrigger::Doubt).done()).await;
+    };
+    let told = async || doubts(&f, None, None).await.into_iter().map(|doubt| doubt.told).collect::<Vec<_>>();
+    let says = |message: &str| Told { unknown: Some(message.to_owned()), ..Told::default() };
+    unheard(run, 1, Some("the connection was lost")).await;
+    assert_eq!(told().await, [says("the connection was lost")]);
+    unheard(other, 1, Some("no answer came")).await;
+    assert_eq!(told().await, [says("the connection was lost"), says("no answer came")]);
+    f.ok(f.of(run, Purpose::Permit).await.permit("c", EffectClass::Idempotent).done()).await;
+    unheard(run, 2, None).await;
+    assert_eq!(told().await, [says("no answer came"), Told::default()]);
 }
 
 pub async fn q8_doubts_are_found_by_whether_their_job_goes_on(f: Fixture) {

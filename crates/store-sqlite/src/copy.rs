@@ -312,6 +312,8 @@ impl Staged {
         for status in JobStatus::OPEN.into_iter().filter(|status| *status != JobStatus::Paused) {
             rest.extend(open_jobs(&tx, status)?);
         }
+        // Held before, and named again: its row cannot be read.
+        rest.extend(open_jobs(&tx, JobStatus::Paused)?.into_iter().filter(|(_, readable)| !readable));
         let unreadable: BTreeSet<&JobId> = unreadable.iter().collect();
         for (id, readable) in &rest {
             if *readable && !unreadable.contains(id) {

@@ -1,7 +1,7 @@
 //! Calls in doubt as people see them: the ledger's row, and what the job's history tells of the doubt, found from its
 //! newest event back and without folding it.
 
-use aetheris_core::event::{DoubtOutcome, Event, EventKind, Recorded};
+use aetheris_core::event::{DoubtOutcome, Event, EventKind, InvocationOutcome, Recorded};
 use aetheris_core::id::{IdempotencyKey, JobId};
 use aetheris_core::job::JobStatus;
 use aetheris_core::ledger::LedgerRow;
@@ -86,6 +86,8 @@ pub struct Told {
     pub answer: Option<DoubtOutcome>,
     /// The doubt itself.
     pub asked: Option<Asked>,
+    /// Why the outcome is unknown of a try that is made again by itself, about which nobody is asked; for people.
+    pub unknown: Option<String>,
 }
 
 /// A doubt, as its newest event has it.
@@ -101,7 +103,8 @@ pub struct Asked {
 
 impl Told {
     /// The kinds of events that tell of doubts.
-    pub const KINDS: [EventKind; 2] = [EventKind::StepInDoubt, EventKind::InDoubtResolved];
+    pub const KINDS: [EventKind; 3] =
+        [EventKind::ToolInvocationFinished, EventKind::StepInDoubt, EventKind::InDoubtResolved];
 
     /// Takes in an event older than all before. Whether an older one can tell more. One that cannot be read tells
     /// nothing: its call is listed all the same, and does not keep the others from being listed.
@@ -118,6 +121,12 @@ impl Told {
             && (&answer.node, answer.permit) == (&call.node, call.permit)
         {
             self.answer.get_or_insert(answer.outcome);
+        }
+        if let Event::ToolInvocationFinished(tried) = &event
+            && (&tried.node, tried.permit, tried.outcome) == (&call.node, call.permit, InvocationOutcome::InDoubt)
+        {
+            self.unknown = tried.error.as_ref().map(|error| error.message.clone());
+            return false;
         }
         true
     }

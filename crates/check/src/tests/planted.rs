@@ -283,6 +283,21 @@ fn a_ledger_row_that_only_the_fold_contradicts() {
     }
 }
 
+/// Its node has a call, and it is another one.
+#[test]
+fn a_ledger_row_that_is_no_call_of_its_node() {
+    let said = |spoil: fn(&mut JobFacts)| {
+        let story = whole();
+        let mut facts = story.facts();
+        spoil(&mut facts);
+        report(&facts, &story.witness, &story.history).line(C5).unwrap().violations.join("\n")
+    };
+    assert_eq!(said(|_| ()), "");
+    let told = said(|facts| facts.ledger[0].key = key("mail"));
+    assert!(told.contains("node `pay`: the ledger has its call as committed"), "{told}");
+    assert!(told.contains("which does not fit the fold: None"), "{told}");
+}
+
 /// A tool may fail a node with the same word.
 #[test]
 fn a_success_before_is_the_ledgers_word_only_where_no_node_has_failed() {

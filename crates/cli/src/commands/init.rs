@@ -26,7 +26,8 @@ const NAME: &str = "greeter";
 pub(super) fn run(given: &args::Init, context: &Context) -> Result<Exit, Error> {
     let name = given.name.as_deref().unwrap_or(NAME);
     let agent = AGENT.replace("NAME", name);
-    if aetheris_agentfile::parse(&agent).is_err() {
+    // A name with a quote in it may still be a file's, and another name there.
+    if !aetheris_agentfile::parse(&agent).is_ok_and(|parsed| parsed.agent.as_str() == name) {
         return Err(Error::Usage(format!("`{name}` is not the name of an agent: expected 1 to 64 of a-z 0-9 -")));
     }
     if name == "aetheris" {

@@ -3,13 +3,14 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use aetheris_core::event::PauseReason;
 use aetheris_core::id::{InstanceId, JobId};
 use aetheris_core::job::JobStatus;
 use aetheris_core::limits;
 use aetheris_runtime::Runtime;
 use aetheris_runtime::ops::Held;
 use aetheris_store::system::System;
-use aetheris_store::{JobFilter, JobPage};
+use aetheris_store::{JobFilter, JobPage, JobRow};
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use serde_json::json;
 
@@ -46,12 +47,13 @@ pub(super) async fn run(given: &args::Restore, config: &Config, context: &Contex
     let (staged, unreadable) = blocking(move || staged.hold_rest(now, &unread).map(|unreadable| (staged, unreadable)))
         .await?
         .map_err(|error| refused(&given.file, &error))?;
-    let unreadable: Vec<String> = unreadable.iter().map(ToString::to_string).collect();
+    let unreadable: Vec<String> = holds.unreadable_before.iter().chain(&unreadable).map(ToString::to_string).collect();
     let aside = blocking(move || staged.put_in_place(now)).await?.map_err(|error| refused(&database, &error))?;
     drop(lock);
     if context.out.json {
         let value = json!({ "database": database, "generation": generation, "held": holds.now,
-            "held_before": holds.before, "jobs": jobs, "kept_aside": aside, "unreadable": unreadable });
+            "held_before": holds.before, "jobs": jobs, "kept_aside": aside,
+            "paused_by_operator": holds.operators, "unreadable": unreadable });
         context.out.value(&value)?;
         return Ok(Exit::Done);
     }
@@ -81,19 +83,25 @@ fn refused(path: &Path, error: &aetheris_store::StoreError) -> Error {
 }
 
 /// What is held of a restored database.
+#[derive(Default)]
 struct Holds {
-    /// Jobs that were held already.
+    /// Jobs that an earlier restore has held.
     before: usize,
     /// Jobs that this restore has held.
     now: usize,
-    /// Jobs whose histories cannot be read.
+    /// Jobs that an operator has paused: no restore lets them go on.
+    operators: usize,
+    /// Jobs that are to be held and whose histories cannot be read.
     unreadable: Vec<JobId>,
+    /// The same of jobs that an earlier restore has held.
+    unreadable_before: Vec<JobId>,
 }
 
 /// What is held, and how it goes on.
 fn summary(holds: &Holds, unreadable: &[String]) -> String {
     let is = |count: usize| if count == 1 { "is" } else { "are" };
-    let (now, before) = (holds.now, holds.before);
+    let (now, before, operators) = (holds.now, holds.before, holds.operators);
+    let held = now > 0 || before > 0;
     let mut text = String::new();
     if now > 0 {
         text.push_str(&format!(
@@ -106,7 +114,12 @@ fn summary(holds: &Holds, unreadable: &[String]) -> String {
         let was = if before == 1 { "was" } else { "were" };
         text.push_str(&format!("{} {was} held before.\n", counted(before, "unfinished job")));
     }
-    if now > 0 || before > 0 {
+    if operators > 0 {
+        let stay = if operators == 1 { "stays" } else { "stay" };
+        let jobs = counted(operators, "unfinished job");
+        text.push_str(&format!("{jobs} {} paused by an operator and {stay} so.\n", is(operators)));
+    }
+    if held {
         text.push_str(
             "Deadlines keep running: one that passes ends its wait or fails its job (deadline_exceeded), and calls \
              nothing.\n\
@@ -122,45 +135,73 @@ fn summary(holds: &Holds, unreadable: &[String]) -> String {
              Once the server runs, see what is wrong with one:\n  aetheris verify {first}\n",
             counted(unreadable.len(), "unfinished job"),
             is(unreadable.len()),
-            if text.is_empty() { "" } else { " too" },
+            if held { " too" } else { "" },
             unreadable.join("\n  ")
         )),
     }
     text
 }
 
-/// Holds every unfinished job of the staged copy, in pages. It runs no step, so that a restore needs neither the keys
-/// of models nor what tools ask for.
+/// Holds every unfinished job of the staged copy. It runs no step, so that a restore needs neither the keys of models
+/// nor what tools ask for.
 async fn hold(staged: &Staged, system: System, out: &Out) -> Result<Holds, Error> {
     let store = wiring::open_sqlite(&staged.path, &system)?;
     let rt = Runtime::offline(store, system);
-    // What is paused is held already.
-    let paused = rt.store.status().await.map_err(anyhow::Error::from)?.jobs.get(&JobStatus::Paused).copied();
-    let already = usize::try_from(paused.unwrap_or(0)).unwrap_or(usize::MAX);
+    // First: what this restore holds is paused afterwards too.
+    let mut holds = held_before(&rt).await?;
     let statuses: Vec<_> = JobStatus::OPEN.into_iter().filter(|status| *status != JobStatus::Paused).collect();
-    let (mut held, mut unreadable, mut before) = (0, Vec::new(), None);
+    let mut before = None;
     loop {
-        let filter =
-            JobFilter { before, limit: limits::PAGE_JOBS_MAX, statuses: statuses.clone(), ..JobFilter::default() };
-        let page = rt.store.jobs(filter).await.map_err(anyhow::Error::from)?;
-        for (job, now) in hold_page(&rt, &page).await? {
+        let page = page(&rt, &statuses, before).await?;
+        for (job, now) in hold_all(&rt, &page.jobs).await? {
             match now {
-                Some(Held::Now) => held += 1,
+                Some(Held::Now) => holds.now += 1,
                 Some(Held::Already | Held::Ended) => {}
-                None => unreadable.push(job),
+                None => holds.unreadable.push(job),
             }
         }
         before = page.next;
         if before.is_none() {
-            return Ok(Holds { before: already, now: held, unreadable });
+            return Ok(holds);
         }
-        out.note(&format!("{} held; going on", counted(held, "unfinished job")));
+        out.note(&format!("{} held; going on", counted(holds.now, "unfinished job")));
     }
 }
 
-/// Holds the jobs of a page. Those whose histories cannot be read are left to [`Staged::hold_rest`].
-async fn hold_page(rt: &Runtime, page: &JobPage) -> Result<Vec<(JobId, Option<Held>)>, Error> {
-    let holds = page.jobs.iter().map(|row| async {
+/// What is paused in the staged copy, and by whom. Each job that a restore has held is read: one that has been damaged
+/// since cannot go on.
+async fn held_before(rt: &Runtime) -> Result<Holds, Error> {
+    let mut holds = Holds::default();
+    let mut before = None;
+    loop {
+        let page = page(rt, &[JobStatus::Paused], before).await?;
+        let by_operator = |row: &JobRow| row.paused.is_some_and(|(reason, _)| reason == PauseReason::Operator);
+        let (operators, restored): (Vec<_>, Vec<_>) = page.jobs.into_iter().partition(by_operator);
+        holds.operators += operators.len();
+        for (job, held) in hold_all(rt, &restored).await? {
+            match held {
+                Some(Held::Already | Held::Now) => holds.before += 1,
+                Some(Held::Ended) => {}
+                None => holds.unreadable_before.push(job),
+            }
+        }
+        before = page.next;
+        if before.is_none() {
+            return Ok(holds);
+        }
+    }
+}
+
+/// The next page of the jobs in these states.
+async fn page(rt: &Runtime, statuses: &[JobStatus], before: Option<JobId>) -> Result<JobPage, Error> {
+    let limit = limits::PAGE_JOBS_MAX;
+    let filter = JobFilter { before, limit, statuses: statuses.to_vec(), ..JobFilter::default() };
+    Ok(rt.store.jobs(filter).await.map_err(anyhow::Error::from)?)
+}
+
+/// Holds these jobs. Those whose histories cannot be read are left to [`Staged::hold_rest`].
+async fn hold_all(rt: &Runtime, jobs: &[JobRow]) -> Result<Vec<(JobId, Option<Held>)>, Error> {
+    let holds = jobs.iter().map(|row| async {
         match rt.hold_restored(row.id).await {
             Err(error) if error.is_of_this_job() => {
                 tracing::warn!(job = %row.id, %error, "the job cannot be held by an event");
@@ -180,23 +221,35 @@ mod tests {
     #[test]
     fn what_is_held_is_told_with_what_to_do_next() {
         let ids = ["job_1", "job_2"].map(str::to_owned);
-        let said =
-            |before, now, unreadable: &[String]| summary(&Holds { before, now, unreadable: Vec::new() }, unreadable);
-        assert_eq!(said(0, 0, &[]), "there were no unfinished jobs to hold\n");
-        for (before, now, lines) in [
-            (0, 1, &["1 unfinished job is held: what was done"][..]),
-            (1, 0, &["1 unfinished job was held before.\n"][..]),
-            (3, 2, &["2 unfinished jobs are held: what was done", "3 unfinished jobs were held before.\n"][..]),
+        let said = |before, now, operators, unreadable: &[String]| {
+            summary(&Holds { before, now, operators, ..Holds::default() }, unreadable)
+        };
+        assert_eq!(said(0, 0, 0, &[]), "there were no unfinished jobs to hold\n");
+        for (before, now, operators, lines) in [
+            (0, 1, 0, &["1 unfinished job is held: what was done"][..]),
+            (1, 0, 0, &["1 unfinished job was held before.\n"][..]),
+            (3, 2, 0, &["2 unfinished jobs are held: what was done", "3 unfinished jobs were held before.\n"][..]),
+            (
+                1,
+                0,
+                2,
+                &["1 unfinished job was held before.\n", "2 unfinished jobs are paused by an operator and stay so.\n"]
+                    [..],
+            ),
         ] {
-            let text = said(before, now, &[]);
+            let text = said(before, now, operators, &[]);
             assert!(lines.iter().all(|line| text.contains(line)), "{text}");
             assert_eq!(text.matches("unfinished job").count(), lines.len(), "{text}");
             assert!(text.ends_with("  aetheris resume JOB\n  aetheris resume --all-restored\n"), "{text}");
         }
+        // Nothing is there that `--all-restored` would resume.
+        let mine = "1 unfinished job is paused by an operator and stays so.\n";
+        assert_eq!(said(0, 0, 1, &[]), mine);
         let damaged = "1 unfinished job that cannot be read is held, and cannot go on:\n  job_1\n\
                        Once the server runs, see what is wrong with one:\n  aetheris verify job_1\n";
-        assert_eq!(said(0, 0, &ids[..1]), damaged);
-        let both = said(1, 0, &ids);
+        assert_eq!(said(0, 0, 0, &ids[..1]), damaged);
+        assert_eq!(said(0, 0, 1, &ids[..1]), format!("{mine}{damaged}"));
+        let both = said(1, 0, 0, &ids);
         assert!(both.contains("2 unfinished jobs that cannot be read are held too, and cannot go on:"), "{both}");
         assert!(both.contains("resume --all-restored\n") && both.ends_with("  aetheris verify job_1\n"), "{both}");
     }

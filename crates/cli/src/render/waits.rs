@@ -2,6 +2,7 @@
 
 use aetheris_api::command::{HOW_YOU_KNOW, RESULT};
 use aetheris_api::{Command, InDoubtView, Outcome, WaitView};
+use aetheris_core::job::JobStatus;
 use aetheris_core::plan::EffectClass;
 
 use super::safe::one_line;
@@ -60,8 +61,10 @@ pub fn in_doubt(calls: &[InDoubtView], program: &str, style: Style, now: Now) ->
             match call.answer {
                 Some(Outcome::Happened) => "answered: happened".to_owned(),
                 Some(Outcome::DidNotHappen) => "answered: did not happen".to_owned(),
-                None if is_tried_again(call) => "is tried again".to_owned(),
-                None => call.policy.clone().unwrap_or_default(),
+                None => match tried_again(call) {
+                    Some(when) => when.to_owned(),
+                    None => call.policy.clone().unwrap_or_default(),
+                },
             },
             one_line(call.reason.as_deref().unwrap_or_default()),
         ]);
@@ -73,18 +76,27 @@ pub fn in_doubt(calls: &[InDoubtView], program: &str, style: Style, now: Now) ->
         let note = format!("{} {}: {late} has arrived; see the trace", call.job_id, call.node_id);
         text.push_str(&format!("{}\n", style.paint(Tone::Attention, &note)));
     }
-    let open: Vec<&InDoubtView> = calls.iter().filter(|call| call.answer.is_none() && !is_tried_again(call)).collect();
+    let open: Vec<&InDoubtView> =
+        calls.iter().filter(|call| call.answer.is_none() && tried_again(call).is_none()).collect();
     if !open.is_empty() {
         text.push_str(&resolve(&open, program, style));
     }
     text
 }
 
-/// Whether a call is made again by itself, with the same key: nobody need find out, and no answer is accepted.
-fn is_tried_again(call: &InDoubtView) -> bool {
-    match call.effect {
-        EffectClass::Idempotent | EffectClass::Pure => !call.job_status.is_terminal(),
-        EffectClass::AtMostOnce => false,
+/// When a call is made again by itself, with the same key: nobody need find out, and no answer is accepted.
+fn tried_again(call: &InDoubtView) -> Option<&'static str> {
+    match (call.effect, call.job_status) {
+        (EffectClass::Idempotent | EffectClass::Pure, JobStatus::Paused) => Some("is tried again once resumed"),
+        (
+            EffectClass::Idempotent | EffectClass::Pure,
+            JobStatus::Pending | JobStatus::Running | JobStatus::Waiting | JobStatus::Parked,
+        ) => Some("is tried again"),
+        (
+            EffectClass::Idempotent | EffectClass::Pure,
+            JobStatus::Completed | JobStatus::Failed | JobStatus::Cancelled,
+        )
+        | (EffectClass::AtMostOnce, _) => None,
     }
 }
 

@@ -782,6 +782,34 @@ async fn the_calls_of_one_job_are_listed() {
     assert!(ran.stderr.contains(&expected), "{}", ran.stderr);
 }
 
+/// An empty list says of what it is empty, and where else to look.
+#[tokio::test]
+async fn a_list_without_a_call_says_what_it_looked_for() {
+    let list = || async { json!({ "invocations": [] }).to_string() };
+    for (status, words, said) in [
+        ("failed", "in-doubt", "no call is in doubt. Those of jobs that have ended: aetheris in-doubt --unresolved"),
+        ("failed", "in-doubt --unresolved", "no call was left unresolved"),
+        ("failed", "in-doubt --unresolved --job JOB", "no call of JOB was left unresolved"),
+        (
+            "parked",
+            "in-doubt --unresolved --job JOB",
+            "JOB has not ended. Those that are in doubt: aetheris in-doubt --job JOB",
+        ),
+        (
+            "failed",
+            "in-doubt --job JOB",
+            "no call of JOB is in doubt. Those that its end left: aetheris in-doubt --unresolved --job JOB",
+        ),
+        ("parked", "in-doubt --job JOB", "no call of JOB is in doubt"),
+    ] {
+        let url = serve(job_route(job(status)).route("/api/in-doubt", get(list))).await;
+        let line = words.replace("JOB", JOB);
+        let ran = run(&url, &line.split(' ').collect::<Vec<_>>()).await;
+        assert_eq!(ran.exit(), Exit::Done, "{status}, {words}: {:?}", ran.ended.err());
+        assert_eq!((ran.stdout.as_str(), ran.stderr.trim_end()), ("", said.replace("JOB", JOB).as_str()), "{status}");
+    }
+}
+
 /// "No call" of a job that does not exist would be believed.
 #[tokio::test]
 async fn the_calls_of_no_job_are_told_as_no_job() {

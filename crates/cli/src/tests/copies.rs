@@ -136,11 +136,63 @@ async fn a_second_restore_says_what_was_held_before() {
     drop(wired);
     let ran = local(&["restore", &own, "--data", &data]).await;
     assert_eq!(ran.exit(), Exit::Done, "{:?}", ran.ended.err());
-    assert!(ran.stdout.contains("\n2 unfinished jobs were held before.\n"), "{}", ran.stdout);
+    let said = "\n1 unfinished job was held before.\n1 unfinished job is paused by an operator and stays so.\n";
+    assert!(ran.stdout.contains(said), "{}", ran.stdout);
     assert!(ran.stdout.ends_with("  aetheris resume --all-restored\n"), "{}", ran.stdout);
     submit(&open(&folder.data(), false).unwrap()).await;
     let ran = local(&["restore", &own, "--data", &data, "--json"]).await;
-    assert_eq!((&ran.json()["held"], &ran.json()["held_before"]), (&1.into(), &2.into()));
+    let told = ran.json();
+    assert_eq!((&told["held"], &told["held_before"], &told["paused_by_operator"]), (&1.into(), &1.into(), &1.into()));
+}
+
+/// What was damaged after it was held cannot go on, and `--all-restored` is not said to resume it.
+#[tokio::test]
+async fn a_second_restore_names_what_cannot_be_read_of_what_was_held() {
+    let folder = Folder::new("spoilt");
+    let (data, file) = (folder.data().display().to_string(), folder.file("backup.db"));
+    let database = folder.data().join("aetheris.db");
+    let own = database.display().to_string();
+    let wired = open(&folder.data(), false).unwrap();
+    let [whole, spoilt] = [submit(&wired).await, submit(&wired).await];
+    drop(wired);
+    assert_eq!(local(&["backup", &file, "--data", &data]).await.exit(), Exit::Done);
+    assert_eq!(local(&["restore", &file, "--data", &data]).await.exit(), Exit::Done);
+    let hand = rusqlite::Connection::open(&database).unwrap();
+    let damaged = "UPDATE events SET payload = payload || '}' WHERE job = (SELECT num FROM jobs WHERE id = ?1)";
+    hand.execute(damaged, [&spoilt.to_bytes()[..]]).unwrap();
+    hand.close().unwrap();
+    let ran = local(&["restore", &own, "--data", &data, "--json"]).await;
+    assert_eq!(ran.exit(), Exit::Done, "{:?}", ran.ended.err());
+    let told = ran.json();
+    assert_eq!((&told["held"], &told["held_before"]), (&0.into(), &1.into()));
+    assert_eq!(told["unreadable"], serde_json::json!([spoilt]));
+    let ran = local(&["restore", &own, "--data", &data]).await;
+    let said = format!("1 unfinished job that cannot be read is held too, and cannot go on:\n  {spoilt}\n");
+    assert!(ran.stdout.contains(&said), "{}", ran.stdout);
+    let wired = open(&folder.data(), false).unwrap();
+    for job in [whole, spoilt] {
+        assert_eq!(status(&wired, job).await, (JobStatus::Paused, Some(PauseReason::Restored)));
+    }
+}
+
+/// Nothing resumes what an operator has paused but the operator.
+#[tokio::test]
+async fn a_restore_of_what_an_operator_has_paused_holds_nothing() {
+    let folder = Folder::new("operator");
+    let (data, file) = (folder.data().display().to_string(), folder.file("backup.db"));
+    let wired = open(&folder.data(), false).unwrap();
+    let job = submit(&wired).await;
+    wired.rt.pause(job).await.unwrap();
+    drop(wired);
+    assert_eq!(local(&["backup", &file, "--data", &data]).await.exit(), Exit::Done);
+    let ran = local(&["restore", &file, "--data", &data]).await;
+    assert_eq!(ran.exit(), Exit::Done, "{:?}", ran.ended.err());
+    assert!(ran.stdout.ends_with("\n1 unfinished job is paused by an operator and stays so.\n"), "{}", ran.stdout);
+    let ran = local(&["restore", &file, "--data", &data, "--json"]).await;
+    let told = ran.json();
+    assert_eq!((&told["held"], &told["held_before"], &told["paused_by_operator"]), (&0.into(), &0.into(), &1.into()));
+    let wired = open(&folder.data(), false).unwrap();
+    assert_eq!(status(&wired, job).await, (JobStatus::Paused, Some(PauseReason::Operator)));
 }
 
 #[tokio::test]

@@ -227,17 +227,22 @@ fn a_call_that_is_tried_again_is_listed_without_a_command() {
         render::waits::in_doubt(&calls, "aetheris", Style::default(), now())
     };
     let (again, open) = (("idempotent", "pending"), ("at_most_once", "parked"));
-    for (calls, tried_again, commands) in [
-        (vec![again], 1, 0),
-        (vec![("idempotent", "running")], 1, 0),
-        (vec![("idempotent", "paused")], 1, 0),
-        (vec![open], 0, 1),
+    let paused = ("idempotent", "paused");
+    for (calls, tried_again, once_resumed, commands) in [
+        (vec![again], 1, 0, 0),
+        (vec![("idempotent", "running")], 1, 0, 0),
+        // While it is held nothing is.
+        (vec![paused], 1, 1, 0),
+        (vec![again, paused], 2, 1, 0),
+        (vec![open], 0, 0, 1),
         // Nothing of an ended job is tried again.
-        (vec![("idempotent", "cancelled")], 0, 1),
-        (vec![again, open], 1, 1),
+        (vec![("idempotent", "cancelled")], 0, 0, 1),
+        (vec![("at_most_once", "paused")], 0, 0, 1),
+        (vec![again, open], 1, 0, 1),
     ] {
         let text = list(&calls);
         assert_eq!(text.matches("is tried again").count(), tried_again, "{text}");
+        assert_eq!(text.matches("is tried again once resumed").count(), once_resumed, "{text}");
         assert_eq!(text.matches("in-doubt resolve").count(), commands, "{text}");
         assert_eq!(text.contains("Find out"), commands > 0, "{text}");
     }
@@ -266,7 +271,9 @@ fn only_open_calls_have_their_commands_written() {
     assert!(commands(&text) == 1 && !text.contains("The others"), "{text}");
     // Of very many open ones not each is written out, and that is said.
     let open: Vec<InDoubtView> = (10..21).map(|number| call(number, None)).collect();
-    assert!(commands(&list(&open)) == 10 && list(&open).contains("The others"), "{}", list(&open));
+    let others = "\nThe others are named likewise: `--job JOB` has those of one job, `--json` the keys of all.\n";
+    assert!(commands(&list(&open)) == 10 && list(&open).contains(others), "{}", list(&open));
+    assert!(commands(&list(&open[1..])) == 10 && !list(&open[1..]).contains("The others"), "{}", list(&open[1..]));
 }
 
 #[test]

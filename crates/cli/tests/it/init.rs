@@ -101,10 +101,28 @@ fn a_mistyped_approval_of_what_init_writes_is_refused() {
     assert!(printed.contains("\"text\": \"Hello Ada, welcome!\""), "{printed}");
 }
 
+/// What YAML takes for a number or a constant is a name all the same.
+#[test]
+fn a_name_that_looks_like_another_value_is_written_as_a_name() {
+    let folder = Folder::new("init-scalar");
+    let aetheris = |arguments: &[&str]| {
+        let ran = Command::new(env!("CARGO_BIN_EXE_aetheris")).args(arguments).current_dir(&folder.0).output().unwrap();
+        assert!(ran.status.success(), "{arguments:?}: {ran:?}");
+    };
+    for name in ["123", "1e3", "null", "true"] {
+        aetheris(&["init", name]);
+        aetheris(&["agent", "check", &format!("{name}/{name}.yaml")]);
+        let text = std::fs::read_to_string(folder.0.join(name).join(format!("{name}.yaml"))).unwrap();
+        assert!(text.contains(&format!("\nagent: \"{name}\"\n")), "{text}");
+    }
+}
+
 #[test]
 fn a_name_that_is_no_agents_is_refused_and_nothing_is_written() {
     let folder = Folder::new("init-name");
-    let made = Command::new(env!("CARGO_BIN_EXE_aetheris")).args(["init", "No Name"]).current_dir(&folder.0).output();
-    assert_eq!(made.unwrap().status.code(), Some(2));
-    assert_eq!(std::fs::read_dir(&folder.0).unwrap().count(), 0);
+    for name in ["No Name", "x\" #", ""] {
+        let made = Command::new(env!("CARGO_BIN_EXE_aetheris")).args(["init", name]).current_dir(&folder.0).output();
+        assert_eq!(made.unwrap().status.code(), Some(2), "{name}");
+        assert_eq!(std::fs::read_dir(&folder.0).unwrap().count(), 0, "{name}");
+    }
 }

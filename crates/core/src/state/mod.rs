@@ -211,8 +211,8 @@ impl StepState {
             LedgerStatus::FailedUnresolved => {
                 (unknown && (ended || job.is_terminal())) || (late && self.status != StepStatus::InDoubt)
             }
-            // Earlier builds gave no row up where the budget allowed no next try.
-            LedgerStatus::InDoubt => late && ended && call.class == EffectClass::Idempotent,
+            // Earlier builds did not give every row up that nobody would call again.
+            LedgerStatus::InDoubt => late && call.class == EffectClass::Idempotent,
             LedgerStatus::Started
             | LedgerStatus::Committed
             | LedgerStatus::RefusedRetryable

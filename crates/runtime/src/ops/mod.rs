@@ -173,11 +173,12 @@ fn unanswered_retries(ledger: &Ledger, state: &JobState) -> Vec<Settle> {
 }
 
 /// How a call is given up that was to be tried again as its outcome is unknown; nothing where it is not, or where its late
-/// success is known.
+/// success is known. A row that says `started` was read before that outcome was written.
 pub(crate) fn unanswered(ledger: &Ledger, invocation: &Invocation) -> Option<Settle> {
     let unknown = invocation.phase == InvocationPhase::Finished(InvocationOutcome::InDoubt);
     let row = ledger.get(&invocation.key);
-    let still = row.is_none_or(|row| row.permit < invocation.permit || row.status == LedgerStatus::InDoubt);
+    let undecided = |row: &LedgerRow| matches!(row.status, LedgerStatus::Started | LedgerStatus::InDoubt);
+    let still = row.is_none_or(|row| row.permit < invocation.permit || undecided(row));
     let (key, permit_id) = (invocation.key, invocation.permit_id);
     (unknown && still).then_some(Settle { key, permit_id, trigger: LedgerTrigger::GiveUp })
 }

@@ -207,7 +207,7 @@ async fn invocation(app: &App, doubt: DoubtRow, now: Reading) -> Result<InDoubtV
         policy,
         sent_permit: PermitNumber { generation: call.fence.generation, number: call.permit }.to_string(),
         since: told.asked.as_ref().map_or(call.updated_at, |asked| asked.since),
-        reason: told.asked.map(|asked| asked.reason),
+        reason: told.asked.map(|asked| asked.reason).or(told.unknown),
         status: call.status,
         tool: call.tool,
         waiting: view::waiting_since(&wait),

@@ -1,7 +1,13 @@
-use aetheris_core::event::{InvocationOutcome, Source, ToolInvocationFinished};
+use aetheris_core::event::{
+    Failure, InvocationOutcome, JobFailed, NodeFinished, NodeStarted, Source, StepResult, ToolInvocationFinished,
+    ToolInvocationStarted,
+};
 use aetheris_core::hash::Hash;
+use aetheris_core::id::{IdempotencyKey, NodeId, PermitId, ToolName};
 use aetheris_core::job::JobStatus;
-use aetheris_core::ledger::{LedgerStatus, LedgerTrigger, Settle};
+use aetheris_core::json::Json;
+use aetheris_core::ledger::{LedgerStatus, LedgerTrigger, PermitRequest, Settle};
+use aetheris_core::plan::EffectClass;
 use aetheris_core::state::JobState;
 use aetheris_core::time::Span;
 use aetheris_server::verify::{self, Chain};
@@ -9,7 +15,16 @@ use aetheris_store::system::SystemIds;
 use aetheris_store::{EventRow, History, JobRow, LedgerWrite, Purpose};
 use serde_json::Value;
 
-use crate::bed::Bed;
+use crate::bed::{Bed, Hand};
+
+/// An agent that calls a tool which may be called twice.
+const MAIL: &str = "agent: mail
+tools:
+  send: { kind: function, function: builtin.echo, effect: idempotent, version: '2' }
+plan:
+  nodes:
+    - { id: send, kind: tool, tool: send, input: { cents: '{{ message }}' } }
+";
 
 async fn completed(bed: &Bed) -> String {
     let job = bed.send("pay", "5").await;
@@ -75,16 +90,9 @@ async fn a_call_in_doubt_is_not_ended_by_time() {
 /// told with who said it, how it is known, and since when it was unknown.
 #[tokio::test]
 async fn an_answer_about_a_call_that_may_be_repeated_is_in_the_trace() {
-    const FILE: &str = "agent: mail
-tools:
-  send: { kind: function, function: builtin.echo, effect: idempotent, version: '2' }
-plan:
-  nodes:
-    - { id: send, kind: tool, tool: send, input: { cents: '{{ message }}' } }
-";
     for (again, outcome) in [(true, "happened"), (false, "happened"), (true, "did_not_happen")] {
         let bed = Bed::new();
-        bed.call("PUT", "/api/agents/mail", FILE).await.is(201);
+        bed.call("PUT", "/api/agents/mail", MAIL).await.is(201);
         let job = bed.send("mail", "5").await;
         let [view, trace, events] = ["", "/trace", "/events"].map(|what| format!("/api/jobs/{job}{what}"));
         for path in [&view, &trace] {
@@ -95,6 +103,8 @@ plan:
             bed.call("POST", &format!("{view}/cancel"), "").await.is(202);
         }
         assert_eq!(bed.get(&trace).await.is(200)["steps"][0]["doubts"], serde_json::json!([]));
+        let left = bed.get(&format!("/api/in-doubt?unresolved=true&job={job}")).await;
+        assert_eq!(left.is(200)["invocations"][0]["reason"], "the answer was lost");
         bed.clock.advance(Span::from_secs(24 * 3_600));
         let answer = serde_json::json!({ "outcome": outcome, "note": "seen", "permit": 1 });
         bed.call("POST", &format!("{view}/in-doubt/{key}"), answer.to_string()).await.is(202);
@@ -113,6 +123,91 @@ plan:
         let verify = bed.get(&format!("{view}/verify")).await;
         assert_eq!(verify.is(200)["valid"], true, "{}", verify.text);
     }
+}
+
+/// Calls under this permit what may be called again, and hears no outcome.
+async fn tried(hand: &Hand, permit: u32, message: &str) -> Settle {
+    let (node, tool, input) =
+        (NodeId::from("send"), ToolName::from("send"), Json::new(serde_json::json!({"cents": 5})));
+    let (key, permit_id) = (IdempotencyKey::derive(hand.job, &node, 0), PermitId::from_u128(u128::from(permit)));
+    let (class, lifetime) = (EffectClass::Idempotent, Span::from_secs(60));
+    let request = PermitRequest {
+        class,
+        input_hash: input.hash(),
+        key,
+        lifetime,
+        node: node.clone(),
+        permit,
+        permit_id,
+        tool: tool.clone(),
+    };
+    let event = ToolInvocationStarted {
+        effect: class,
+        input: (permit == 1).then_some(input),
+        key,
+        lifetime_us: lifetime.micros(),
+        node: node.clone(),
+        permit,
+        permit_id,
+        tool,
+        tool_version: Some("2".to_owned()),
+    };
+    hand.write(Purpose::Permit, |draft| {
+        if permit == 1 {
+            draft.push(&SystemIds, NodeStarted { node: node.clone(), number: 1 }).unwrap();
+        }
+        draft.push_with_ledger(&SystemIds, event, LedgerWrite::Permit(request)).unwrap();
+    })
+    .await;
+    let error = Some(Failure::new("timeout", message));
+    let outcome = InvocationOutcome::InDoubt;
+    let done = ToolInvocationFinished { error, node, outcome, permit, source: Source::Executed };
+    let settle = Settle { key, permit_id, trigger: LedgerTrigger::Doubt };
+    hand.write(Purpose::Record, |draft| {
+        draft.push_with_ledger(&SystemIds, done, LedgerWrite::Settle(settle)).unwrap();
+    })
+    .await;
+    settle
+}
+
+/// Each try has a doubt of its own: the answer is about the last one, and is told with what is known of that.
+#[tokio::test]
+async fn an_answer_about_a_second_try_is_told_of_that_try() {
+    let bed = Bed::new();
+    bed.call("PUT", "/api/agents/mail", MAIL).await.is(201);
+    let job = bed.send("mail", "5").await;
+    let hand = bed.claim().await;
+    tried(&hand, 1, "the first answer was lost").await;
+    bed.clock.advance(Span::from_secs(1));
+    let settle = Settle { trigger: LedgerTrigger::GiveUp, ..tried(&hand, 2, "the second answer was lost").await };
+    let (error, node) = (Failure::new("timeout", "no answer came"), NodeId::from("send"));
+    let end = NodeFinished {
+        error: Some(error.clone()),
+        model: None,
+        node: node.clone(),
+        output: None,
+        result: StepResult::RetryableFailure,
+        took_us: None,
+    };
+    hand.write(Purpose::Finish, |draft| {
+        draft.push_with_ledger(&SystemIds, end, LedgerWrite::Settle(settle)).unwrap();
+        draft.push(&SystemIds, JobFailed { error, node: Some(node) }).unwrap();
+        draft.release();
+    })
+    .await;
+    bed.clock.advance(Span::from_secs(24 * 3_600));
+    let answer = serde_json::json!({ "outcome": "happened", "note": "seen", "permit": 2 });
+    bed.call("POST", &format!("/api/jobs/{job}/in-doubt/{}", settle.key), answer.to_string()).await.is(202);
+    let listed = bed.get(&format!("/api/jobs/{job}/events")).await;
+    let events = listed.is(200)["events"].as_array().unwrap().iter();
+    let at: Vec<_> =
+        events.filter(|event| event["type"] == "tool_invocation_finished").map(|event| event["at"].clone()).collect();
+    assert!(at.len() == 2 && at[0] != at[1], "{at:?}");
+    let trace = bed.get(&format!("/api/jobs/{job}/trace")).await;
+    let doubts = trace.is(200)["steps"][0]["doubts"].as_array().unwrap();
+    assert_eq!(doubts.len(), 1, "{doubts:?}");
+    let told = (&doubts[0]["permit"], &doubts[0]["reason"], &doubts[0]["at"], &doubts[0]["outcome"]);
+    assert_eq!(told, (&2.into(), &"the second answer was lost".into(), &at[1], &"happened".into()));
 }
 
 async fn stored(bed: &Bed, job: &str) -> (Vec<EventRow>, History) {

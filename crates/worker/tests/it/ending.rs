@@ -1,7 +1,8 @@
 //! How runs end from outside: cancel, drain, poison.
 
-use aetheris_core::event::Event;
+use aetheris_core::event::{DoubtOutcome, Event};
 use aetheris_core::job::JobStatus;
+use aetheris_core::ledger::LedgerStatus;
 use aetheris_core::state::Ending;
 use aetheris_core::step::StepStatus;
 use aetheris_core::time::Span;
@@ -10,7 +11,7 @@ use aetheris_store::Purpose;
 use aetheris_store::faulty::{Fault, FaultPlan, Op};
 use serde_json::json;
 
-use crate::world::{World, done, hold};
+use crate::world::{Act, World, done, hold, unknown};
 
 const AGENT: &str = "agent: a\nversion: \"1\"\nplanner: static\nmodel: scripted/echo\ntools:\n  pay: { kind: function, function: f, timeout: 60s }\n  look: { kind: function, function: f, effect: pure, timeout: 60s }\nplan:\n  nodes:\n    - { id: n, kind: tool, tool: pay, when: \"message.pay\" }\n    - { id: m, kind: tool, tool: look, when: \"not message.pay\" }\n    - { id: last, kind: tool, tool: look, needs: [n, m] }\n";
 
@@ -153,7 +154,7 @@ async fn a_job_that_ends_during_a_back_off_leaves_nothing_to_be_asked() {
     let world = World::new();
     let file = "agent: a\nversion: \"1\"\nplanner: static\nretry: { backoff: 1h, jitter: none, max_backoff: 24h }\ntools:\n  t: { kind: function, function: f, effect: idempotent }\nplan:\n  nodes:\n    - { id: n, kind: tool, tool: t }\n";
     world.put(file).await;
-    world.tools.next("t", [crate::world::Act::Say(crate::world::unknown("reset"))]);
+    world.tools.next("t", [Act::Say(unknown("reset"))]);
     let _process = world.start("w");
     let job = world.submit("a", json!({})).await;
     while world.state(job).await.not_before.is_none() {
@@ -161,6 +162,30 @@ async fn a_job_that_ends_during_a_back_off_leaves_nothing_to_be_asked() {
     }
     assert_eq!(world.rt.cancel(job).await.unwrap(), Cancelled::Now);
     assert_eq!(world.rt.store.in_doubt(10).await.unwrap(), []);
+}
+
+/// The outcome is recorded in a history that ends meanwhile: what the run has read of the ledger is older than it.
+#[tokio::test(start_paused = true)]
+async fn an_end_that_comes_between_a_call_and_its_unknown_outcome_gives_the_call_up() {
+    let world = World::new();
+    let file = "agent: a\nversion: \"1\"\nplanner: static\ntools:\n  t: { kind: function, function: f, effect: idempotent }\nplan:\n  nodes:\n    - { id: n, kind: tool, tool: t }\n";
+    world.put(file).await;
+    world.tools.next("t", [Act::Say(unknown("reset"))]);
+    // The write of the outcome is slow, and the request to end is written before it.
+    let slow = Fault::Delay(Span::from_secs(3));
+    let _process = world.start_behind("w", FaultPlan::none().script(Op::Commit(Purpose::Record), [Some(slow)]));
+    let job = world.submit("a", json!({})).await;
+    while world.tools.count("t") == 0 {
+        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+    }
+    assert_eq!(world.rt.cancel(job).await.unwrap(), Cancelled::Requested);
+    let state = world.done(job).await;
+    let kinds = ["job_cancel_requested", "tool_invocation_finished", "node_retry_scheduled", "job_cancelled"];
+    assert!(world.kinds(job).await.ends_with(&kinds));
+    let row = world.rt.store.history(job, true).await.unwrap().unwrap().ledger.remove(0);
+    assert_eq!((row.permit, row.status), (1, LedgerStatus::FailedUnresolved));
+    assert_eq!(world.rt.store.in_doubt(10).await.unwrap(), []);
+    assert_eq!(state.steps["n"].left_in_doubt(state.status), Some(DoubtOutcome::Unresolved));
 }
 
 /// A plain body runs as often as it has to; but nothing new starts under a lease that is spent.
