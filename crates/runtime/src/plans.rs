@@ -126,9 +126,9 @@ impl Plans {
         }
         // What this value would leave behind in the matchers goes with them.
         let compiling = self.compiling.acquire().await;
-        let own = aside(|| compile(schema))?;
+        let own = aside(|| by_itself(|| compile(schema)))?;
         drop(compiling);
-        Ok(aside(|| own.violations(value)))
+        Ok(aside(|| by_itself(|| own.violations(value))))
     }
 
     /// The compiled schema. They are compiled one after the other: each may take much memory while it is.
@@ -168,6 +168,21 @@ fn aside<T>(work: impl FnOnce() -> T) -> T {
         tokio::task::block_in_place(work)
     } else {
         work()
+    }
+}
+
+/// Does it in a thread of its own. What an allocator keeps of the memory that a thread has given back, the next one takes:
+/// done by every thread in its turn, this would be kept for each.
+fn by_itself<T: Send>(work: impl Fn() -> T + Sync) -> T {
+    let done = std::thread::scope(|threads| {
+        let thread = std::thread::Builder::new().name("judge".to_owned()).spawn_scoped(threads, &work);
+        thread.map(std::thread::ScopedJoinHandle::join)
+    });
+    match done {
+        Ok(Ok(done)) => done,
+        Ok(Err(panic)) => std::panic::resume_unwind(panic),
+        // The machine has no thread left.
+        Err(_) => work(),
     }
 }
 

@@ -124,8 +124,8 @@ pub(crate) fn check(schema: &Json, allowance: &mut Allowance) -> Result<Measured
 }
 
 /// What patterns count as.
-const WEIGH: &str = "one that is long, has dozens of classes such as `\\p{L}`, or a large class where case is ignored \
-                     counts as several";
+const WEIGH: &str = "one that is long, has dozens of classes such as `\\p{L}`, `\\d` or `\\s` (`\\d{4}` is one), or a large \
+                     class where case is ignored counts as several";
 
 /// What a pattern is matched with: a text, or the names of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

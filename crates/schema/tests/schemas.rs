@@ -469,11 +469,17 @@ fn a_pattern_that_takes_long_to_compile_counts_as_several() {
         let fields: Map<String, Value> = (0..9).map(|n| (format!("f{n}"), json!({ "pattern": usual }))).collect();
         compiled(json!({ "properties": fields }));
     }
-    // What is compared with texts as it stands is not compiled.
+    let dates =
+        (0..60).map(|n| json!({ "pattern": format!("^{}T{}Z{n}$", r"\d\d\d\d-\d\d-\d\d", r"\d\d:\d\d:\d\d\.\d\d\d") }));
+    compiled(json!({ "anyOf": dates.collect::<Vec<Value>>() }));
+    // What is compared with texts as it stands is not compiled, and each of a list takes its time.
     let known = (0..2_000).map(|n| format!("sku-{n:05}")).collect::<Vec<_>>().join("|");
     let listed = compiled(json!({ "pattern": format!("^({known})$") }));
     assert_eq!(paths(&listed, json!("sku-01999")), Vec::<String>::new());
     assert_eq!(paths(&listed, json!("sku-02000")), [""]);
+    let short = compiled(json!({ "items": { "not": { "pattern": format!("^({}b)$", "|".repeat(60_000)) } } }));
+    let said = short.violations(&Json::new(json!(vec!["a"; 9_000])));
+    assert!(said[0].message.contains("too large to be judged"), "{said:?}");
 }
 
 /// What is spent is spent, whatever became of the schema; one without patterns needs nothing.

@@ -312,8 +312,8 @@ impl Staged {
         for status in JobStatus::OPEN.into_iter().filter(|status| *status != JobStatus::Paused) {
             rest.extend(open_jobs(&tx, status)?);
         }
-        // Held before, and named again: its row cannot be read.
-        rest.extend(open_jobs(&tx, JobStatus::Paused)?.into_iter().filter(|(_, readable)| !readable));
+        // Those that were held before stay as they are, and are named again.
+        let before = open_jobs(&tx, JobStatus::Paused)?.into_iter().filter(|(_, readable)| !readable);
         let unreadable: BTreeSet<&JobId> = unreadable.iter().collect();
         for (id, readable) in &rest {
             if *readable && !unreadable.contains(id) {
@@ -331,7 +331,7 @@ impl Staged {
             tx.execute(&count, [status.code()])?;
         }
         tx.commit()?;
-        Ok(rest.into_iter().map(|(id, _)| id).collect())
+        Ok(rest.into_iter().chain(before).map(|(id, _)| id).collect())
     }
 
     /// Puts the copy in the database's place. What was there is kept under another name, which is the answer. Nobody

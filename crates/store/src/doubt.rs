@@ -109,7 +109,10 @@ impl Told {
     /// Takes in an event older than all before. Whether an older one can tell more. One that cannot be read tells
     /// nothing: its call is listed all the same, and does not keep the others from being listed.
     pub fn take(&mut self, call: &LedgerRow, row: &EventRow) -> bool {
-        let Ok(Recorded { event, .. }) = row.decode() else { return false };
+        // What tells of every call may be another's.
+        let Ok(Recorded { event, .. }) = row.decode() else {
+            return row.kind == EventKind::ToolInvocationFinished.code();
+        };
         if let Event::StepInDoubt(doubt) = &event
             && (&doubt.node, doubt.permit) == (&call.node, call.permit)
         {

@@ -195,6 +195,30 @@ async fn a_restore_of_what_an_operator_has_paused_holds_nothing() {
     assert_eq!(status(&wired, job).await, (JobStatus::Paused, Some(PauseReason::Operator)));
 }
 
+/// A row that cannot be read is named, and whoever paused its job has paused it still once it can be read again.
+#[tokio::test]
+async fn a_restore_takes_no_pause_over_whose_row_cannot_be_read() {
+    let folder = Folder::new("illegible");
+    let (data, file) = (folder.data().display().to_string(), folder.file("backup.db"));
+    let database = folder.data().join("aetheris.db");
+    let wired = open(&folder.data(), false).unwrap();
+    let job = submit(&wired).await;
+    wired.rt.pause(job).await.unwrap();
+    drop(wired);
+    let by_hand = |sql: &str| {
+        let hand = rusqlite::Connection::open(&database).unwrap();
+        assert_eq!(hand.execute(sql, [&job.to_bytes()[..]]).unwrap(), 1);
+    };
+    by_hand("UPDATE jobs SET labels = 'nonsense' WHERE id = ?1");
+    assert_eq!(local(&["backup", &file, "--data", &data]).await.exit(), Exit::Done);
+    let ran = local(&["restore", &file, "--data", &data, "--json"]).await;
+    assert_eq!(ran.exit(), Exit::Done, "{:?}", ran.ended.err());
+    assert_eq!(ran.json()["unreadable"], serde_json::json!([job]));
+    by_hand("UPDATE jobs SET labels = NULL WHERE id = ?1");
+    let wired = open(&folder.data(), false).unwrap();
+    assert_eq!(status(&wired, job).await, (JobStatus::Paused, Some(PauseReason::Operator)));
+}
+
 #[tokio::test]
 async fn a_backup_is_not_opened_by_itself() {
     let folder = Folder::new("itself");

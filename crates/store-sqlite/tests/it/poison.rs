@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use aetheris_core::event::{TimerId, TimerSet};
+use aetheris_core::event::{EventKind, JobCancelled, TimerId, TimerSet};
 use aetheris_core::id::{JobId, SessionId};
 use aetheris_core::job::JobStatus;
 use aetheris_core::limits;
@@ -177,6 +177,26 @@ async fn the_list_of_doubts_goes_on_behind_what_cannot_be_read() {
             hand.execute(mends, []).unwrap();
         }
     }
+}
+
+/// The outcome of some call that cannot be read hides nothing of a doubt that is older.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_doubt_is_told_behind_an_outcome_that_cannot_be_read() {
+    let (fixture, hand) = opened().await;
+    let run = fixture.running().await;
+    fixture.ok(fixture.of(run, Purpose::Permit).await.call("c", EffectClass::AtMostOnce).done()).await;
+    fixture.ok(fixture.of(run, Purpose::Doubt).await.doubt("c").done()).await;
+    fixture.ok(fixture.of(run, Purpose::Cancel).await.event(JobCancelled {}).done()).await;
+    let told = async || {
+        let filter = DoubtFilter { limit: 9, unresolved: Some(true), ..DoubtFilter::default() };
+        fixture.store().doubts(filter).await.unwrap().doubts.remove(0).told
+    };
+    let whole = told().await;
+    assert!(whole.asked.is_some());
+    let outcome = EventKind::ToolInvocationFinished.code();
+    let newest = "UPDATE events SET kind = ?1, payload = 'x' WHERE seq = (SELECT max(seq) FROM events)";
+    assert_eq!(hand.execute(newest, [outcome]).unwrap(), 1);
+    assert_eq!(told().await, whole);
 }
 
 /// The jobs of all calls in doubt, by pages of a size.
