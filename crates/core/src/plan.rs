@@ -54,7 +54,7 @@ impl EffectClass {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct HttpTool {
     /// Body; the whole input when absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "Json::present")]
     pub body: Option<Json>,
     /// Headers beside those that the runtime sets.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -278,7 +278,7 @@ pub struct Budget {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     /// The job's result; a template. Absent: the output of the last node.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "Json::present")]
     pub answer: Option<Json>,
     /// What the job may use up.
     #[serde(default)]

@@ -107,11 +107,11 @@ pub(crate) fn writer(options: &SqliteOptions, whose: Whose) -> Result<Connection
             ));
         }
         conn = opened(&options.path)?;
-        if migrate::is_due(&conn)? {
+        if patiently(|| migrate::is_due(&conn))? {
             migrated(&conn, options.clock.as_ref())?;
         }
     }
-    let mode: String = conn.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
+    let mode: String = patiently(|| Ok(conn.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?))?;
     if mode != "wal" {
         return Err(Trouble::Refused(format!("the journal cannot be a write-ahead log here, only `{mode}`")));
     }
@@ -132,6 +132,18 @@ pub(crate) fn writer(options: &SqliteOptions, whose: Whose) -> Result<Connection
     // From here on waiting is the turn's business.
     conn.busy_timeout(Duration::ZERO)?;
     Ok(conn)
+}
+
+/// What SQLite does not wait for itself though another process is only beginning: it asks nobody to be patient where that
+/// could make two wait for each other, as a change of the journal does.
+fn patiently<T>(ask: impl Fn() -> Result<T, Trouble>) -> Result<T, Trouble> {
+    let until = ticks() + BUSY;
+    loop {
+        match ask() {
+            Err(trouble) if trouble.is_busy() && ticks() < until => std::thread::sleep(Duration::from_millis(10)),
+            answer => return answer,
+        }
+    }
 }
 
 fn opened(path: &Path) -> Result<Connection, Trouble> {
