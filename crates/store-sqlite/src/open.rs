@@ -7,6 +7,7 @@ use std::time::Duration;
 use aetheris_store::StoreError;
 use aetheris_store::system::{Clock, SystemClock};
 use aetheris_store::vital::{self, OnDeath};
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
 use crate::error::Trouble;
@@ -150,7 +151,15 @@ fn opened(path: &Path) -> Result<Connection, Trouble> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let conn = Connection::open_with_flags(path, flags)?;
     conn.busy_timeout(BUSY)?;
+    stable(&conn)?;
     Ok(conn)
+}
+
+/// Plans are made once, whatever is bound: without this SQLite prepares a statement again for other values of a limit or
+/// of what is compared with an indexed column, which for us is nearly every read.
+pub(crate) fn stable(conn: &Connection) -> Result<(), Trouble> {
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
+    Ok(())
 }
 
 /// A process of an earlier build does not know what this one writes: nobody may have the database open while its schema
@@ -196,6 +205,7 @@ pub(crate) fn quiet_reader(path: &Path) -> Result<Connection, Trouble> {
 
 fn prepared(conn: Connection) -> Result<Connection, Trouble> {
     conn.busy_timeout(BUSY)?;
+    stable(&conn)?;
     conn.execute_batch("PRAGMA cache_size = -1024; PRAGMA temp_store = MEMORY;")?;
     conn.set_prepared_statement_cache_capacity(Query::ALL.len());
     Ok(conn)

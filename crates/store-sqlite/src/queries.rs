@@ -181,10 +181,13 @@ impl<'c> Prepared<'c> {
 
 #[cfg(test)]
 mod tests {
+    use rusqlite::StatementStatus;
+
     use super::*;
 
     fn schema() -> Connection {
         let conn = Connection::open_in_memory().unwrap();
+        crate::open::stable(&conn).unwrap();
         for migration in crate::migrate::MIGRATIONS {
             conn.execute_batch(migration).unwrap();
         }
@@ -212,6 +215,27 @@ mod tests {
         }
         let files = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/queries")).unwrap().count();
         assert_eq!(files, Query::ALL.len());
+    }
+
+    /// A reader's statements go back to the connection after each look, which takes what is bound from them.
+    #[test]
+    fn other_values_do_not_make_a_statement_be_prepared_again() {
+        let conn = schema();
+        let again = |query: Query| {
+            for round in 0..3 {
+                let mut sql = Prepared::new(&conn);
+                let statement = sql.get(query).unwrap();
+                for parameter in 1..=statement.parameter_count() {
+                    statement.raw_bind_parameter(parameter, round).unwrap();
+                }
+                let mut rows = statement.raw_query();
+                while rows.next().unwrap().is_some() {}
+            }
+            Prepared::new(&conn).get(query).unwrap().get_status(StatementStatus::RePrepare)
+        };
+        for query in Query::ALL.iter().copied().filter(|query| query.sql().starts_with("SELECT")) {
+            assert_eq!(again(query), 0, "{query:?}");
+        }
     }
 
     #[test]
