@@ -10,6 +10,7 @@ use rusqlite::{Connection, OpenFlags};
 
 use crate::error::Trouble;
 use crate::migrate::APPLICATION;
+use crate::open;
 
 /// The first bytes of every database file.
 const MAGIC: &[u8; 16] = b"SQLite format 3\0";
@@ -88,13 +89,19 @@ fn foreign() -> Trouble {
     Trouble::Refused("the file is a database of another program".to_owned())
 }
 
+/// One statement, so one moment: whose number it has, and how many tables.
+const OF_WHOM: &str = "SELECT (SELECT application_id FROM pragma_application_id), (SELECT count(*) FROM sqlite_master)";
+
 fn look_inside(path: &Path) -> Result<Whose, Trouble> {
     let conn = quiet(path)?;
-    let number = |sql: &str| conn.query_row(sql, [], |row| row.get::<_, i64>(0));
-    if number("PRAGMA application_id")? == APPLICATION {
-        return Ok(Whose::Ours);
+    // What makes a new database may be committed between two looks: tables without a number would be another program's.
+    conn.busy_timeout(open::BUSY)?;
+    let (number, tables) = conn.query_row(OF_WHOM, [], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?)))?;
+    match (number == APPLICATION, tables) {
+        (true, _) => Ok(Whose::Ours),
+        (false, 0) => Ok(Whose::Nobody),
+        (false, _) => Err(foreign()),
     }
-    if number("SELECT count(*) FROM sqlite_master")? > 0 { Err(foreign()) } else { Ok(Whose::Nobody) }
 }
 
 /// A connection that cannot write and makes no file.
