@@ -115,24 +115,17 @@ fn summary(holds: &Holds, unreadable: &[String]) -> String {
         text.push_str(&format!("{} {was} held before.\n", counted(before, "unfinished job")));
     }
     if operators > 0 {
-        let (stay, it) = if operators == 1 { ("stays", "it") } else { ("stay", "they") };
+        let stay = if operators == 1 { "stays" } else { "stay" };
         let jobs = counted(operators, "unfinished job");
-        text.push_str(&format!(
-            "{jobs} {} paused by an operator and {stay} so. What {it} did after the backup would be done again here \
-             too, and nothing else says so.\n",
-            is(operators)
-        ));
+        text.push_str(&format!("{jobs} {} paused by an operator and {stay} so.\n", is(operators)));
     }
-    if held || operators > 0 {
+    if held {
         text.push_str(
             "Deadlines keep running: one that passes ends its wait or fails its job (deadline_exceeded), and calls \
              nothing.\n\
-             Start the server, look at what each job did after the backup, then let it go on:\n  \
-             aetheris jobs --status paused\n  aetheris resume JOB\n",
+             Start the server, look at what is held, then let it go on:\n  aetheris jobs --status paused\n  \
+             aetheris resume JOB\n  aetheris resume --all-restored\n",
         );
-    }
-    if held {
-        text.push_str("  aetheris resume --all-restored\n");
     }
     match unreadable {
         [] if text.is_empty() => text.push_str("there were no unfinished jobs to hold\n"),
