@@ -19,6 +19,8 @@ pub(crate) struct Around {
     pub(crate) before: Option<JobRow>,
     /// The last claim that this process made, if it failed; looked at where nobody holds any job.
     pub(crate) failed_claim: Option<FailedWrite>,
+    /// The number of the store's life.
+    pub(crate) generation: u32,
     /// The store's clock.
     pub(crate) now: Timestamp,
     /// Jobs that workers hold.
@@ -32,7 +34,7 @@ impl Around {
         let running = status.jobs.get(&JobStatus::Running).copied().unwrap_or(0);
         let pending = row.status == JobStatus::Pending;
         let before = if pending { store.ahead_in_session(row.id).await? } else { None };
-        let around = Self { before, failed_claim: None, now: status.now, running };
+        let around = Self { before, failed_claim: None, generation: status.generation, now: status.now, running };
         if !pending || running > 0 || !around.is_ready(row) {
             return Ok(around);
         }
@@ -52,14 +54,19 @@ pub(crate) fn reasons(outlined: &Outlined, plan: Option<&CompiledPlan>, around: 
         JobStatus::Completed | JobStatus::Failed | JobStatus::Cancelled => vec![ended(row, state)],
         JobStatus::Waiting | JobStatus::Parked => vec![blocked(row, state, plan)],
         JobStatus::Running => vec![held(row, state, around.now)],
-        JobStatus::Paused => paused(row),
+        JobStatus::Paused => paused(row, around.generation),
         JobStatus::Pending => pending(row, state, around),
     }
 }
 
-fn paused(row: &JobRow) -> Vec<WhyView> {
+/// A restore leaves an operator's pause alone: that the job has not been claimed since tells that it was in the backup.
+fn paused(row: &JobRow, generation: u32) -> Vec<WhyView> {
     let (reason, since) = row.paused.unwrap_or((PauseReason::Operator, row.updated_at));
     let (code, detail) = match reason {
+        PauseReason::Operator if row.fence.generation < generation => (
+            WhyCode::RestoredHold,
+            "paused by an operator, and not run since a restore: first check what it did after the backup was taken",
+        ),
         PauseReason::Operator => (WhyCode::PausedBy, "paused by an operator"),
         PauseReason::Restored => {
             (WhyCode::RestoredHold, "held after a restore: first check what it did after the backup was taken")

@@ -117,15 +117,22 @@ fn summary(holds: &Holds, unreadable: &[String]) -> String {
     if operators > 0 {
         let stay = if operators == 1 { "stays" } else { "stay" };
         let jobs = counted(operators, "unfinished job");
-        text.push_str(&format!("{jobs} {} paused by an operator and {stay} so.\n", is(operators)));
+        text.push_str(&format!(
+            "{jobs} {} paused by an operator and {stay} so: resumed, what was done after the backup would be done \
+             again too.\n",
+            is(operators)
+        ));
     }
-    if held {
+    if held || operators > 0 {
         text.push_str(
             "Deadlines keep running: one that passes ends its wait or fails its job (deadline_exceeded), and calls \
              nothing.\n\
-             Start the server, look at what is held, then let it go on:\n  aetheris jobs --status paused\n  \
-             aetheris resume JOB\n  aetheris resume --all-restored\n",
+             Start the server, look at what each job did after the backup, then let it go on:\n  \
+             aetheris jobs --status paused\n  aetheris resume JOB\n",
         );
+    }
+    if held {
+        text.push_str("  aetheris resume --all-restored\n");
     }
     match unreadable {
         [] if text.is_empty() => text.push_str("there were no unfinished jobs to hold\n"),
@@ -233,8 +240,7 @@ mod tests {
                 1,
                 0,
                 2,
-                &["1 unfinished job was held before.\n", "2 unfinished jobs are paused by an operator and stay so.\n"]
-                    [..],
+                &["1 unfinished job was held before.\n", "2 unfinished jobs are paused by an operator and stay so: "][..],
             ),
         ] {
             let text = said(before, now, operators, &[]);
@@ -243,8 +249,9 @@ mod tests {
             assert!(text.ends_with("  aetheris resume JOB\n  aetheris resume --all-restored\n"), "{text}");
         }
         // Nothing is there that `--all-restored` would resume.
-        let mine = "1 unfinished job is paused by an operator and stays so.\n";
-        assert_eq!(said(0, 0, 1, &[]), mine);
+        let mine = said(0, 0, 1, &[]);
+        assert!(mine.starts_with("1 unfinished job is paused by an operator and stays so: resumed, what was done"));
+        assert!(mine.ends_with("  aetheris jobs --status paused\n  aetheris resume JOB\n"), "{mine}");
         let damaged = "1 unfinished job that cannot be read is held, and cannot go on:\n  job_1\n\
                        Once the server runs, see what is wrong with one:\n  aetheris verify job_1\n";
         assert_eq!(said(0, 0, 0, &ids[..1]), damaged);

@@ -15,7 +15,7 @@ use aetheris_runtime::ops::{
 };
 use aetheris_store::{JobFilter, NewAgent};
 
-use super::server::{Ran, run};
+use super::server::{Ran, run, serve};
 use crate::config::{self, Environment, Override};
 use crate::error::Error;
 use crate::exit::Exit;
@@ -136,7 +136,8 @@ async fn a_second_restore_says_what_was_held_before() {
     drop(wired);
     let ran = local(&["restore", &own, "--data", &data]).await;
     assert_eq!(ran.exit(), Exit::Done, "{:?}", ran.ended.err());
-    let said = "\n1 unfinished job was held before.\n1 unfinished job is paused by an operator and stays so.\n";
+    let said = "\n1 unfinished job was held before.\n1 unfinished job is paused by an operator and stays so: resumed, \
+                what was done after the backup would be done again too.\n";
     assert!(ran.stdout.contains(said), "{}", ran.stdout);
     assert!(ran.stdout.ends_with("  aetheris resume --all-restored\n"), "{}", ran.stdout);
     submit(&open(&folder.data(), false).unwrap()).await;
@@ -187,12 +188,32 @@ async fn a_restore_of_what_an_operator_has_paused_holds_nothing() {
     assert_eq!(local(&["backup", &file, "--data", &data]).await.exit(), Exit::Done);
     let ran = local(&["restore", &file, "--data", &data]).await;
     assert_eq!(ran.exit(), Exit::Done, "{:?}", ran.ended.err());
-    assert!(ran.stdout.ends_with("\n1 unfinished job is paused by an operator and stays so.\n"), "{}", ran.stdout);
+    let said =
+        "\n1 unfinished job is paused by an operator and stays so: resumed, what was done after the backup would be";
+    assert!(ran.stdout.contains(said), "{}", ran.stdout);
+    assert!(ran.stdout.ends_with("  aetheris resume JOB\n"), "{}", ran.stdout);
     let ran = local(&["restore", &file, "--data", &data, "--json"]).await;
     let told = ran.json();
     assert_eq!((&told["held"], &told["held_before"], &told["paused_by_operator"]), (&0.into(), &0.into(), &1.into()));
     let wired = open(&folder.data(), false).unwrap();
     assert_eq!(status(&wired, job).await, (JobStatus::Paused, Some(PauseReason::Operator)));
+    // Wherever it is shown, and of no job that was paused after the restore.
+    let later = submit(&wired).await.to_string();
+    wired.rt.pause(later.parse().unwrap()).await.unwrap();
+    let url = serve(aetheris_server::router(wired.app_state())).await;
+    let first = "not run since a restore: first check what it did after the backup was taken";
+    let before = job.to_string();
+    for (words, times) in [
+        (&["why", &before][..], 1),
+        (&["show", &before][..], 1),
+        (&["jobs", "--status", "paused"][..], 1),
+        (&["why", &later][..], 0),
+        (&["show", &later][..], 0),
+    ] {
+        let ran = run(&url, words).await;
+        assert_eq!(ran.stdout.matches(first).count(), times, "{words:?}: {}", ran.stdout);
+        assert!(ran.stdout.contains("paused by an operator"), "{words:?}: {}", ran.stdout);
+    }
 }
 
 /// A row that cannot be read is named, and whoever paused its job has paused it still once it can be read again.
