@@ -108,13 +108,13 @@ pub(crate) struct Errors {
     list: Vec<FileError>,
     /// What is being read, for the beginning of each message.
     pub(crate) of: Option<String>,
-    /// What may still be compiled of the patterns of its schemas.
-    pub(crate) patterns: Allowance,
+    /// What may still be done for its schemas.
+    pub(crate) schemas: Allowance,
 }
 
 impl Default for Errors {
     fn default() -> Self {
-        Self { list: Vec::new(), of: None, patterns: Allowance::of(limits::AGENT_PATTERNS_MAX) }
+        Self { list: Vec::new(), of: None, schemas: Allowance::of(limits::AGENT_PATTERNS_MAX) }
     }
 }
 

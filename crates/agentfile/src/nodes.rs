@@ -307,7 +307,8 @@ impl<'t> Reader<'_, 't> {
             }
         });
         let json = value.json(self.errors)?;
-        for violation in schema.map(|schema| schema.violations(&json)).unwrap_or_default() {
+        let judged = schema.map(|schema| schema.violations_within(&json, &mut self.errors.schemas));
+        for violation in judged.unwrap_or_default() {
             let message = format!("does not fit the wait's `schema`: {}", violation.message);
             value.at(&violation.path).wrong(self.errors, Code::BadValue, message);
         }

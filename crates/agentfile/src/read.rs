@@ -35,7 +35,7 @@ impl<'t> Item<'t> {
 
     fn wrong_type(&self, errors: &mut Errors, wanted: &str) {
         let message = match &self.tree.data {
-            Data::Null => format!("is empty: give it {wanted}, or remove the key"),
+            Data::Empty | Data::Null => format!("is empty: give it {wanted}, or remove the key"),
             Data::Number(_) | Data::Bool(_) if wanted.starts_with("a text") => {
                 format!("must be {wanted}, not {}: put it in quotes", self.tree.kind())
             }
@@ -131,9 +131,28 @@ impl<'t> Item<'t> {
         None
     }
 
-    /// Any value, within the limits of values.
+    /// Any value, within the limits of values. Null is written as such, however deep: a key whose value was forgotten is
+    /// refused.
     pub(crate) fn json(&self, errors: &mut Errors) -> Option<Json> {
+        self.refuse_empty(errors);
         Json::checked(self.tree.to_json()).map_err(|error| self.wrong(errors, Code::TooLarge, error.to_string())).ok()
+    }
+
+    fn refuse_empty(&self, errors: &mut Errors) {
+        match &self.tree.data {
+            Data::Empty => self.wrong(errors, Code::BadValue, "is empty: write its value, or `null` if that is meant"),
+            Data::List(items) => {
+                for (index, tree) in items.iter().enumerate() {
+                    Item { path: format!("{}[{index}]", self.path), tree }.refuse_empty(errors);
+                }
+            }
+            Data::Map(entries) => {
+                for entry in entries {
+                    Item { path: joined(&self.path, &entry.key), tree: &entry.value }.refuse_empty(errors);
+                }
+            }
+            Data::Bool(_) | Data::Null | Data::Number(_) | Data::Text(_) => {}
+        }
     }
 
     /// The value that a JSON pointer leads to inside this one, or the last one on the way to it.
@@ -151,7 +170,7 @@ impl<'t> Item<'t> {
                     .ok()
                     .and_then(|index| items.get(index))
                     .map(|tree| Item { path: format!("{}[{key}]", item.path), tree }),
-                Data::Null | Data::Bool(_) | Data::Number(_) | Data::Text(_) => None,
+                Data::Empty | Data::Null | Data::Bool(_) | Data::Number(_) | Data::Text(_) => None,
             };
             let Some(next) = next else { break };
             item = next;

@@ -57,7 +57,7 @@ pub(crate) fn budget(item: &Item<'_>, errors: &mut Errors) -> Budget {
 /// A JSON Schema, and what it can be asked.
 pub(crate) fn schema(item: &Item<'_>, errors: &mut Errors) -> Option<(Json, Schema)> {
     let json = item.json(errors)?;
-    match Schema::compile_within(&json, &mut errors.patterns) {
+    match Schema::compile_within(&json, &mut errors.schemas) {
         Ok(schema) => Some((json, schema)),
         Err(problems) => {
             for problem in problems {

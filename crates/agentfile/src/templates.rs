@@ -76,6 +76,6 @@ pub(crate) fn each(tree: &Tree, path: String, visit: &mut dyn FnMut(&str, u32, &
                 each(&entry.value, joined(&path, &entry.key), visit);
             }
         }
-        Data::Null | Data::Bool(_) | Data::Number(_) => {}
+        Data::Empty | Data::Null | Data::Bool(_) | Data::Number(_) => {}
     }
 }

@@ -24,6 +24,8 @@ pub(crate) struct Tree {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Data {
     Bool(bool),
+    /// Nothing is written there: null to YAML, and hardly ever what its author means.
+    Empty,
     List(Vec<Tree>),
     Map(Vec<Entry>),
     Null,
@@ -43,7 +45,7 @@ impl Tree {
     /// The value without its lines.
     pub(crate) fn to_json(&self) -> Value {
         match &self.data {
-            Data::Null => Value::Null,
+            Data::Empty | Data::Null => Value::Null,
             Data::Bool(holds) => Value::Bool(*holds),
             Data::Number(number) => Value::Number(number.clone()),
             Data::Text(text) => Value::String(text.clone()),
@@ -59,7 +61,7 @@ impl Tree {
     /// What kind of value it is, for messages.
     pub(crate) fn kind(&self) -> &'static str {
         match &self.data {
-            Data::Null => "empty",
+            Data::Empty | Data::Null => "empty",
             Data::Bool(_) => "a boolean",
             Data::Number(_) => "a number",
             Data::Text(_) => "a text",
@@ -136,7 +138,9 @@ impl Builder<'_> {
             }
             Event::Scalar(text, style, anchor, tag) => {
                 self.plainly(at, anchor, tag.is_some());
-                self.scalar(&text, style, at);
+                // What is not there is given as `~`.
+                let written = span.start.index() < span.end.index();
+                self.scalar(&text, style, written, at);
             }
             Event::SequenceStart(_, anchor, tag) => {
                 self.plainly(at, anchor, tag.is_some());
@@ -223,7 +227,7 @@ impl Builder<'_> {
         self.value(tree);
     }
 
-    fn scalar(&mut self, text: &str, style: ScalarStyle, at: u32) {
+    fn scalar(&mut self, text: &str, style: ScalarStyle, written: bool, at: u32) {
         if let Some(Open::Map { key: key @ None, seen, .. }) = self.open.last_mut() {
             *key = Some((text.to_owned(), at));
             if let Some(first) = seen.insert(text.to_owned(), at) {
@@ -233,7 +237,11 @@ impl Builder<'_> {
             }
             return;
         }
-        let data = if style == ScalarStyle::Plain { self.plain(text, at) } else { Data::Text(text.to_owned()) };
+        let data = match style {
+            ScalarStyle::Plain if !written => Data::Empty,
+            ScalarStyle::Plain => self.plain(text, at),
+            _ => Data::Text(text.to_owned()),
+        };
         self.value(Tree { data, line: at });
     }
 

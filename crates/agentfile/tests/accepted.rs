@@ -384,7 +384,7 @@ fn wrong_files_are_refused_by_schema_and_parser() {
 /// `null` is a value: an answer or body of that kind is another than none, and stays so where it is stored.
 #[test]
 fn what_is_null_is_stored_as_it_is() {
-    let plan = "plan: { nodes: [{ id: n, kind: tool, tool: t }], answer: }";
+    let plan = "plan: { nodes: [{ id: n, kind: tool, tool: t }], answer: null }";
     let tool = "tools: { t: { kind: http, method: POST, url: 'https://shop.example/', body: null } }";
     let agent = accepted(&format!("agent: a\n{tool}\n{plan}\n"));
     assert_eq!(agent.plan.answer, Some(Json::null()));

@@ -75,6 +75,28 @@ fn missing_and_mistyped_values_are_named() {
     );
 }
 
+/// YAML reads a key without a value as null: it would be sent, stored and answered as if it had been meant.
+#[test]
+fn a_value_that_was_forgotten_is_not_null() {
+    let tool = "  t:\n    kind: http\n    method: POST\n    url: http://h.example\n    effect: at_most_once\n    body:";
+    expect(&tools(&format!("{tool}\n")), &["bad_value tools.t.body 8"]);
+    expect(&tools(&format!("{tool}\n      - 1\n      -\n")), &["bad_value tools.t.body[1] 10"]);
+    expect(&nodes("    - id: n\n      kind: transform\n      output:\n"), &["bad_value plan.nodes[0].output 6"]);
+    expect(
+        &format!("{}  answer: {{ said: }}\n", nodes("    - { id: n, kind: transform, output: 1 }\n")),
+        &["bad_value plan.answer.said 5"],
+    );
+    let wait = "    - { id: w, kind: wait, wait_type: human, correlation_key: k, deadline: 1s, on_deadline: { continue_with: } }\n";
+    expect(&nodes(wait), &["bad_value plan.nodes[0].on_deadline.continue_with 4"]);
+    let schema = "    - { id: w, kind: wait, wait_type: human, correlation_key: k, schema: { const: } }\n";
+    expect(&nodes(schema), &["bad_value plan.nodes[0].schema.const 4"]);
+    let errors = refused(&tools(&format!("{tool}\n")));
+    assert!(errors[0].message.contains("or `null` if that is meant"), "{}", errors[0]);
+    for written in ["null", "~", "{ a: null, b: [~] }", "''"] {
+        assert!(aetheris_agentfile::parse(&tools(&format!("{tool} {written}\n"))).is_ok(), "{written}");
+    }
+}
+
 #[test]
 fn names_and_durations_have_their_forms() {
     expect(
@@ -495,6 +517,28 @@ fn the_patterns_of_a_file_are_bounded() {
     schemas.push((1, ""));
     let found = refused(&file(&schemas));
     assert!(found.len() == most + 1 && found[most].message.contains("read together"), "{found:?}");
+}
+
+/// Each wait may be judged at length, and all waits of a file no longer.
+#[test]
+fn what_the_values_of_a_file_take_to_judge_is_bounded() {
+    let listed: Vec<String> = (0..2_000).map(|n| n.to_string()).collect();
+    let schema = format!("{{ items: {{ enum: [{}] }} }}", listed.join(","));
+    let value = vec!["0"; limits::SCHEMA_WORK_MAX / listed.len() / 4].join(",");
+    let wait = |n: usize| {
+        let end = format!("deadline: 1h, on_deadline: {{ continue_with: [{value}] }}");
+        format!("    - {{ id: n{n}, kind: wait, wait_type: human, correlation_key: k{n}, schema: {schema}, {end} }}\n")
+    };
+    let file = |waits: usize| nodes(&(0..waits).map(wait).collect::<String>());
+    assert!(parse(&file(3)).is_ok());
+    expect(
+        &file(5),
+        &[3, 4]
+            .map(|n| format!("bad_value plan.nodes[{n}].on_deadline.continue_with {}", n + 4))
+            .each_ref()
+            .map(String::as_str),
+    );
+    assert!(refused(&file(4))[0].message.contains("judged together"));
 }
 
 #[test]

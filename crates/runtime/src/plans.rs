@@ -8,7 +8,7 @@ use aetheris_core::json::Json;
 use aetheris_core::limits;
 use aetheris_core::plan::CompiledPlan;
 use aetheris_core::schema::Violation;
-use aetheris_schema::Schema;
+use aetheris_schema::{Effort, Problem, Schema};
 use aetheris_store::Store;
 use tokio::sync::Semaphore;
 
@@ -116,19 +116,22 @@ impl Plans {
     /// The schema was accepted by another build and this one cannot read it.
     pub async fn violations(&self, schema: &Json, value: &Json) -> Result<Vec<Violation>, OpError> {
         let kept = self.schema(schema).await?;
-        if !kept.takes_long(value) {
-            return Ok(kept.violations(value));
+        match kept.effort(value) {
+            Effort::Moment => Ok(kept.violations(value)),
+            Effort::Long => {
+                // Nobody closes it.
+                let _turn = self.judging.acquire().await;
+                Ok(aside(|| kept.violations(value)))
+            }
+            Effort::Large => {
+                let _turn = self.judging.acquire().await;
+                // What this value would leave behind in the matchers goes with them.
+                let compiling = self.compiling.acquire().await;
+                let own = aside(|| by_itself(|| kept.anew(schema))).map_err(unreadable)?;
+                drop(compiling);
+                Ok(aside(|| by_itself(|| own.violations(value))))
+            }
         }
-        // Nobody closes them.
-        let _turn = self.judging.acquire().await;
-        if !kept.holds_more(value) {
-            return Ok(aside(|| kept.violations(value)));
-        }
-        // What this value would leave behind in the matchers goes with them.
-        let compiling = self.compiling.acquire().await;
-        let own = aside(|| by_itself(|| compile(schema)))?;
-        drop(compiling);
-        Ok(aside(|| by_itself(|| own.violations(value))))
     }
 
     /// The compiled schema. They are compiled one after the other: each may take much memory while it is.
@@ -142,19 +145,21 @@ impl Plans {
         if let Some(schema) = lock(&self.schemas).get(&hash) {
             return Ok(schema);
         }
-        let compiled = Arc::new(aside(|| compile(json))?);
+        let compiled = Arc::new(aside(|| Schema::compile(json)).map_err(unreadable)?);
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        let takes = compiled.memory().saturating_mul(processors.div_ceil(aetheris_schema::MATCHERS));
-        lock(&self.schemas).keep(hash, &compiled, takes);
+        lock(&self.schemas).keep(hash, &compiled, takes(&compiled, processors));
         Ok(compiled)
     }
 }
 
-fn compile(schema: &Json) -> Result<Schema, OpError> {
-    Schema::compile(schema).map_err(|problems| {
-        let all: Vec<String> = problems.into_iter().map(|problem| problem.message).collect();
-        OpError::Corrupt(format!("a schema cannot be read by this build: {}", all.join("; ")))
-    })
+/// What a kept schema takes on so many processors, in bytes.
+fn takes(schema: &Schema, processors: usize) -> usize {
+    schema.memory().saturating_mul(processors.div_ceil(aetheris_schema::MATCHERS))
+}
+
+fn unreadable(problems: Vec<Problem>) -> OpError {
+    let all: Vec<String> = problems.into_iter().map(|problem| problem.message).collect();
+    OpError::Corrupt(format!("a schema cannot be read by this build: {}", all.join("; ")))
 }
 
 fn lock<T>(kept: &Mutex<Kept<T>>) -> MutexGuard<'_, Kept<T>> {
@@ -188,7 +193,68 @@ fn by_itself<T: Send>(work: impl Fn() -> T + Sync) -> T {
 
 #[cfg(test)]
 mod tests {
+    use std::future::Future;
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    use serde_json::json;
+
     use super::*;
+
+    /// What a value does not fit, where nothing has to be waited for.
+    fn at_once(plans: &Plans, schema: &Json, value: &Json) -> Option<usize> {
+        let judged = pin!(plans.violations(schema, value));
+        match judged.poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(found) => Some(found.unwrap().len()),
+            Poll::Pending => None,
+        }
+    }
+
+    /// A value that takes long has its turn, and one that would leave much behind in the kept matchers is judged by
+    /// matchers of its own, which are compiled in the turn of those that are.
+    #[test]
+    fn what_takes_much_waits_for_its_turn_and_is_judged_by_a_schema_of_its_own() {
+        let patterns: Vec<_> = (0..20).map(|n| json!({ "pattern": format!("^[ab]*a[ab]{{300}}c{n}$") })).collect();
+        let large = Json::new(json!({ "items": { "type": "string", "anyOf": patterns } }));
+        let long = Json::new(json!({ "items": { "enum": (0..2_000).collect::<Vec<_>>() } }));
+        let fits = format!("a{}c3", "b".repeat(300));
+        let (of_large, of_long) = (Json::new(json!([fits, "b"])), Json::new(json!(vec![0; 100])));
+        let (short_of_large, short_of_long) = (Json::new(json!(["b"])), Json::new(json!([-1])));
+        let effort = |schema: &Json, value: &Json| Schema::compile(schema).unwrap().effort(value);
+        assert_eq!(effort(&large, &of_large), Effort::Large);
+        assert_eq!(effort(&long, &of_long), Effort::Long);
+        assert_eq!([effort(&large, &short_of_large), effort(&long, &short_of_long)], [Effort::Moment; 2]);
+        let plans = Plans::default();
+        let all = [(&large, &of_large), (&large, &short_of_large), (&long, &of_long), (&long, &short_of_long)];
+        let judged = || all.map(|(schema, value)| at_once(&plans, schema, value));
+        assert_eq!(judged(), [Some(1), Some(1), Some(0), Some(1)]);
+        let turn = plans.judging.try_acquire().unwrap();
+        assert_eq!(judged(), [None, Some(1), None, Some(1)]);
+        drop(turn);
+        let turn = plans.compiling.try_acquire().unwrap();
+        assert_eq!(judged(), [None, Some(1), Some(0), Some(1)]);
+        drop(turn);
+        assert_eq!(judged(), [Some(1), Some(1), Some(0), Some(1)]);
+    }
+
+    #[test]
+    fn what_is_done_by_itself_is_done_in_a_thread_of_its_own() {
+        let name = || std::thread::current().name().map(str::to_owned);
+        assert_eq!(by_itself(name).as_deref(), Some("judge"));
+        assert_ne!(name().as_deref(), Some("judge"));
+        let panics = std::panic::catch_unwind(|| by_itself(|| -> () { std::panic::panic_any(7_u8) }));
+        assert_eq!(panics.unwrap_err().downcast_ref::<u8>(), Some(&7));
+    }
+
+    /// Each matcher of a schema is there once for so many processors.
+    #[test]
+    fn a_kept_schema_takes_more_on_more_processors() {
+        let schema = Schema::compile(&Json::new(json!({ "pattern": "a+b" }))).unwrap();
+        let times = |processors| takes(&schema, processors) / schema.memory();
+        let matchers = aetheris_schema::MATCHERS;
+        assert_eq!([1, 2, matchers, matchers + 1, 2 * matchers, 2 * matchers + 1].map(times), [1, 1, 1, 2, 2, 3]);
+        assert!(takes(&schema, matchers) > 0);
+    }
 
     #[test]
     fn kept_schemas_have_room_for_small_ones_and_never_take_more_than_their_bound() {

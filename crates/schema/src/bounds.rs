@@ -87,6 +87,7 @@ pub(crate) fn check(schema: &Json, allowance: &mut Allowance) -> Result<Measured
         allowance,
         compiled: BTreeMap::new(),
         deep: 0,
+        heaviest: None,
         known: BTreeMap::new(),
         patterns: 0,
         places: 0,
@@ -106,8 +107,6 @@ pub(crate) fn check(schema: &Json, allowance: &mut Allowance) -> Result<Measured
                 limits::SCHEMA_PARTS_MAX
             )
         }),
-        (walk.patterns > limits::SCHEMA_PATTERNS_MAX)
-            .then(|| format!("the schema has more than the {} patterns accepted; {WEIGH}", limits::SCHEMA_PATTERNS_MAX)),
         spent.filter(|_| walk.places > 0).map(|most| {
             format!("the schemas that are read together have more than the {most} patterns accepted; {WEIGH}")
         }),
@@ -120,6 +119,7 @@ pub(crate) fn check(schema: &Json, allowance: &mut Allowance) -> Result<Measured
     for message in bounds.into_iter().flatten() {
         walk.wrong("", message);
     }
+    walk.refuse_many_patterns();
     if walk.problems.is_empty() { Ok(measured) } else { Err(walk.problems) }
 }
 
@@ -140,6 +140,8 @@ struct Walk<'a, 's> {
     compiled: BTreeMap<(&'s str, As), Taken>,
     /// References that are being followed.
     deep: usize,
+    /// The pattern that weighs most, and where it is written first.
+    heaviest: Option<(usize, String)>,
     /// The parts behind a reference; `None` while they are counted.
     known: BTreeMap<&'s str, Option<Cost>>,
     /// What its patterns weigh.
@@ -286,6 +288,7 @@ impl<'s> Walk<'_, 's> {
     /// What is walked of a pattern for each byte of a text. More than may be there are not even read.
     fn pattern(&mut self, pattern: (&'s str, As), path: &str) -> usize {
         self.places += 1;
+        let before = self.patterns;
         let taken = match self.compiled.get(&pattern).copied() {
             Some(taken) if self.counts(1) => taken,
             Some(_) => Taken::default(),
@@ -298,8 +301,27 @@ impl<'s> Walk<'_, 's> {
                 taken
             }
         };
+        let weight = self.patterns - before;
+        if self.heaviest.as_ref().is_none_or(|(heaviest, _)| *heaviest < weight) {
+            self.heaviest = Some((weight, path.to_owned()));
+        }
         self.tables = self.tables.saturating_add(taken.tables);
         taken.walked
+    }
+
+    /// More patterns than a schema may have: said where one counts as several, for its author thinks that it is one.
+    fn refuse_many_patterns(&mut self) {
+        let most = limits::SCHEMA_PATTERNS_MAX;
+        if self.patterns <= most {
+            return;
+        }
+        match self.heaviest.take() {
+            Some((weight @ 2.., path)) => self.wrong(
+                &path,
+                format!("the schema has more than the {most} patterns accepted; this one counts as {weight}; {WEIGH}"),
+            ),
+            Some(_) | None => self.wrong("", format!("the schema has more than the {most} patterns accepted")),
+        }
     }
 
     /// What a pattern takes; nothing where it is one too many.

@@ -43,18 +43,32 @@ pub struct Schema {
     validator: Validator,
 }
 
-/// How many patterns may still be compiled for schemas that are read together: each takes time.
+/// What judging a value takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Effort {
+    /// Its matchers may hold more for this value than [`memory`](Schema::memory) says, for as long as the schema is there;
+    /// never more than [`limits::SCHEMA_WALKING_BYTES_MAX`]. It may take long, too.
+    Large,
+    /// It may take longer than other work of its thread should wait for.
+    Long,
+    /// No more than that.
+    Moment,
+}
+
+/// What may still be done for schemas that are read together: their patterns take time to compile, and the values that
+/// are written beside them to judge.
 #[derive(Debug)]
 pub struct Allowance {
+    judging: Work,
     left: Option<usize>,
     whole: usize,
 }
 
 impl Allowance {
-    /// Of so many ordinary patterns.
+    /// Of so many ordinary patterns, and as much work of judging as one value may take.
     #[must_use]
     pub const fn of(patterns: usize) -> Self {
-        Self { left: Some(patterns), whole: patterns }
+        Self { judging: Work::MOST, left: Some(patterns), whole: patterns }
     }
 
     const fn is_spent(&self) -> bool {
@@ -65,6 +79,15 @@ impl Allowance {
     fn take(&mut self, weight: usize) -> bool {
         self.left = self.left.and_then(|left| left.checked_sub(weight));
         self.left.is_some()
+    }
+
+    /// Whether there was so much left to judge a value; if there was not, nothing is taken.
+    fn judge(&mut self, work: Work) -> bool {
+        let left = self.judging.minus(work);
+        if let Some(left) = left {
+            self.judging = left;
+        }
+        left.is_some()
     }
 }
 
@@ -82,6 +105,16 @@ struct Work {
     parts: usize,
     /// Bytes of its texts times bytes of the compiled patterns.
     patterns: usize,
+}
+
+impl Work {
+    /// For one value.
+    const MOST: Self = Self { parts: limits::SCHEMA_WORK_MAX, patterns: limits::SCHEMA_PATTERN_WORK_MAX };
+
+    fn minus(self, other: Self) -> Option<Self> {
+        let parts = self.parts.checked_sub(other.parts)?;
+        Some(Self { parts, patterns: self.patterns.checked_sub(other.patterns)? })
+    }
 }
 
 impl Schema {
@@ -106,31 +139,35 @@ impl Schema {
         }
     }
 
-    /// The most memory that it takes while it is kept and judges no value of which it [has to hold
-    /// more](Self::holds_more), in bytes; never more than [`limits::SCHEMAS_KEPT_BYTES_MAX`]. On more than
+    /// The most memory that it takes while it is kept and judges no value of [`Effort::Large`], in bytes; never more than [`limits::SCHEMAS_KEPT_BYTES_MAX`]. On more than
     /// [`MATCHERS`] processors it may take more, in proportion.
     #[must_use]
     pub fn memory(&self) -> usize {
         self.measured.memory
     }
 
-    /// Whether its matchers may hold more for this value than [`memory`](Self::memory) says, for as long as the schema is
-    /// there; never more than [`limits::SCHEMA_WALKING_BYTES_MAX`].
+    /// What judging a value takes.
     #[must_use]
-    pub fn holds_more(&self, value: &Json) -> bool {
-        self.judges_with_much(&Held::by(value))
-    }
-
-    /// Whether judging a value may take longer than other work of its thread should wait for.
-    #[must_use]
-    pub fn takes_long(&self, value: &Json) -> bool {
+    pub fn effort(&self, value: &Json) -> Effort {
         let held = Held::by(value);
-        self.judges_with_much(&held) || self.work(&held).parts > limits::SCHEMA_WORK_MAX / LONG_PARTS
+        let work = self.work(&held);
+        let large = held.longest > pattern::UNTABLED_BYTES && self.measured.has_large_tables();
+        if large || work.patterns > limits::SCHEMA_PATTERN_WORK_MAX / LONG_PATTERNS {
+            Effort::Large
+        } else if work.parts > limits::SCHEMA_WORK_MAX / LONG_PARTS {
+            Effort::Long
+        } else {
+            Effort::Moment
+        }
     }
 
-    fn judges_with_much(&self, held: &Held) -> bool {
-        (held.longest > pattern::UNTABLED_BYTES && self.measured.has_large_tables())
-            || self.work(held).patterns > limits::SCHEMA_PATTERN_WORK_MAX / LONG_PATTERNS
+    /// The same schema with matchers of its own: what they hold goes with it. `schema` is what this one was read from.
+    ///
+    /// # Errors
+    /// What is wrong with it; nothing is, where this one could be read.
+    pub fn anew(&self, schema: &Json) -> Result<Self, Vec<Problem>> {
+        let validator = build(schema.value()).map_err(|error| vec![problem(&error)])?;
+        Ok(Self { measured: self.measured, validator })
     }
 
     fn work(&self, held: &Held) -> Work {
@@ -148,8 +185,8 @@ impl Schema {
     #[must_use]
     pub fn violations(&self, value: &Json) -> Vec<Violation> {
         let work = self.work(&Held::by(value));
-        if work.parts > limits::SCHEMA_WORK_MAX || work.patterns > limits::SCHEMA_PATTERN_WORK_MAX {
-            let what = if work.parts > limits::SCHEMA_WORK_MAX { "parts" } else { "patterns" };
+        if Work::MOST.minus(work).is_none() {
+            let what = if work.parts > Work::MOST.parts { "parts" } else { "patterns" };
             let message = format!("the value is too large to be judged by the {what} of this schema in bounded time");
             return vec![Violation { message, path: String::new() }];
         }
@@ -162,6 +199,18 @@ impl Schema {
         }
         let errors = self.validator.iter_errors(value.value()).take(limits::SCHEMA_VIOLATIONS_MAX);
         errors.map(|error| Violation { message: words(&error), path: error.instance_path().to_string() }).collect()
+    }
+
+    /// The same of a value that is written beside its schema: what judging takes is taken from the allowance before.
+    #[must_use]
+    pub fn violations_within(&self, value: &Json, allowance: &mut Allowance) -> Vec<Violation> {
+        let work = self.work(&Held::by(value));
+        if Work::MOST.minus(work).is_some() && !allowance.judge(work) {
+            let message = "the values that are judged together take too long for the schemas that they are judged by: \
+                           make the values or the schemas smaller";
+            return vec![Violation { message: message.to_owned(), path: String::new() }];
+        }
+        self.violations(value)
     }
 }
 

@@ -56,11 +56,12 @@ pub(crate) struct Read {
     text: String,
 }
 
+/// Escapes that are translated each by itself, by how many bytes the pattern then grows; and all is read again.
+const TRANSLATED: [(&str, usize); 7] =
+    [("\\c", 1), ("\\d", 8), ("\\D", 8), ("\\s", 160), ("\\S", 160), ("\\w", 16), ("\\W", 16)];
+
 /// What reading a pattern weighs before anything else is known of it, in ordinary patterns.
 pub(crate) fn weight(pattern: &str) -> usize {
-    // Each of these escapes is translated by itself to so many bytes, and all is read again.
-    const TRANSLATED: [(&str, usize); 7] =
-        [("\\c", 1), ("\\d", 8), ("\\D", 8), ("\\s", 128), ("\\S", 128), ("\\w", 16), ("\\W", 16)];
     let (mut passes, mut bytes) = (1, pattern.len());
     for (escape, grown) in TRANSLATED {
         let found = pattern.matches(escape).count();
@@ -210,5 +211,28 @@ impl ast::Visitor for Classes {
             ClassSetItem::Empty(_) | ClassSetItem::Literal(_) | ClassSetItem::Ascii(_) | ClassSetItem::Union(_) => {}
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the library makes of an escape is as long as it is said to be, wherever the escape stands.
+    #[test]
+    fn no_escape_grows_by_more_than_it_is_said_to() {
+        for (escape, grown) in TRANSLATED {
+            let of = |times: usize, around: &str| {
+                let escape = if escape == "\\c" { "\\cA" } else { escape };
+                around.replace('E', &escape.repeat(times))
+            };
+            for around in ["E", "[E]", "[^E]", "(?:E)", "aEb"] {
+                let lengths = [1, 3].map(|times| {
+                    let before = of(times, around);
+                    jsonschema_regex::to_rust_regex(&before).unwrap().len().saturating_sub(before.len())
+                });
+                assert!(lengths[0] <= grown && lengths[1] <= 3 * grown, "{escape} in {around}: {lengths:?}");
+            }
+        }
     }
 }

@@ -3,7 +3,7 @@
 
 use aetheris_core::json::Json;
 use aetheris_core::limits;
-use aetheris_schema::{Allowance, Problem, Schema};
+use aetheris_schema::{Allowance, Effort, Problem, Schema};
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
@@ -371,9 +371,10 @@ fn the_memory_of_schemas_that_have_judged_is_what_they_say() {
         let kept: Vec<Schema> = (0..2).map(|of| compiled(of_patterns(kind, of))).collect();
         for schema in &kept {
             // The longest that is no long text.
-            let most = (1..).find(|length| schema.holds_more(&a_and_b(kind, length * 8))).expect("there is one");
+            let most =
+                (1..).find(|length| schema.effort(&a_and_b(kind, length * 8)) == Effort::Large).expect("there is one");
             let value = a_and_b(kind, (most - 1) * 8);
-            assert!(!schema.holds_more(&value));
+            assert_ne!(schema.effort(&value), Effort::Large);
             for _ in 0..10 {
                 let judge = || schema.violations(&value);
                 std::thread::scope(|threads| threads.spawn(judge).join().expect("it has judged"));
@@ -455,9 +456,13 @@ fn a_pattern_that_takes_long_to_compile_counts_as_several() {
         ("(?i)[^a\u{3000}-\u{ffff}]", 9, most / 10),
         ("(?i:\\p{L})", 9, most / 10),
         ("(?i)[\\W]", 9, most / 10),
-        ("\\cA", 100, 2_500),
-        ("\\d", 100, 2_500),
-        ("\\s", 60, 1_000),
+        ("\\cA", 570, 710),
+        ("\\d", 360, 450),
+        ("\\D", 360, 450),
+        ("\\s", 90, 112),
+        ("\\S", 90, 112),
+        ("\\w", 270, 340),
+        ("\\W", 270, 340),
     ] {
         let repeated = |times: usize| format!("(?:{}){{0}}", part.repeat(times));
         assert!(!spent(repeated(few)), "{few} of {part}");
@@ -482,6 +487,20 @@ fn a_pattern_that_takes_long_to_compile_counts_as_several() {
     assert!(said[0].message.contains("too large to be judged"), "{said:?}");
 }
 
+/// Its author has to know which pattern it is, and that it alone is too much.
+#[test]
+fn a_pattern_that_counts_as_several_is_named() {
+    let heavy = format!("(?:{}){{0}}", r"\d".repeat(2_500));
+    let (paths, words) = refused(json!({ "properties": { "a": { "pattern": "^a$" }, "b": { "pattern": heavy } } }));
+    assert_eq!(paths, ["/properties/b/pattern"]);
+    assert!(words.contains("this one counts as ") && !words.contains("as 0") && !words.contains("as 1;"), "{words}");
+    let (paths, words) = refused(json!({ "patternProperties": { heavy.as_str(): true } }));
+    assert_eq!(paths.len(), 1);
+    assert!(paths[0].starts_with("/patternProperties/(?:") && words.contains("this one counts as "), "{words}");
+    let many: Vec<Value> = (0..=limits::SCHEMA_PATTERNS_MAX).map(|n| json!({ "pattern": format!("a{n}") })).collect();
+    assert_eq!(refused(json!({ "anyOf": many })).0, [""]);
+}
+
 /// What is spent is spent, whatever became of the schema; one without patterns needs nothing.
 #[test]
 fn schemas_that_are_read_together_share_what_they_may_compile() {
@@ -504,6 +523,25 @@ fn schemas_that_are_read_together_share_what_they_may_compile() {
         assert!(together(read(1, wrong)));
         assert_eq!(Schema::compile_within(&Json::new(json!({ "type": "object" })), &mut allowance).err(), None);
     }
+}
+
+/// One value may take so much, and several that are judged together no more.
+#[test]
+fn values_that_are_judged_together_share_what_that_may_take() {
+    let listed = limits::SCHEMA_PARTS_MAX / 2;
+    let schema = compiled(json!({ "items": { "enum": (0..listed).collect::<Vec<usize>>() } }));
+    let of = |share: usize| Json::new(json!(vec![0; limits::SCHEMA_WORK_MAX / listed / share]));
+    let mut allowance = Allowance::default();
+    let mut said = |value: &Json| {
+        let found = schema.violations_within(value, &mut allowance);
+        found.into_iter().map(|violation| violation.message).collect::<String>()
+    };
+    assert_eq!([said(&of(4)), said(&of(4)), said(&of(4))], ["", "", ""]);
+    assert!(said(&of(3)).contains("judged together take too long"));
+    // What is small has room still, and what is too large for any schema is called that.
+    assert_eq!(said(&of(8)), "");
+    assert!(said(&of(1)).contains("too large to be judged by the parts"));
+    assert_eq!(schema.violations(&of(3)), []);
 }
 
 /// Words for people take no time when a value is judged, and are copied wherever references lead to them.
