@@ -245,6 +245,40 @@ pub async fn q8_a_call_that_is_tried_again_says_why_its_outcome_is_unknown(f: Fi
     assert_eq!(told().await, [says("no answer came"), Told::default()]);
 }
 
+/// The calls of one job are told apart by node and permit, and listed oldest doubt first in whatever order they were made.
+pub async fn q8_doubts_of_one_job_are_told_each_by_its_own(f: Fixture) {
+    let run = f.running().await;
+    for node in ["c", "d", "e"] {
+        f.ok(f.of(run, Purpose::Permit).await.call(node, EffectClass::AtMostOnce).done()).await;
+    }
+    let mut expected = Vec::new();
+    for (node, reason) in [("e", "e was lost"), ("c", "c was lost"), ("d", "d was lost")] {
+        f.advance(Span::from_micros(1));
+        let doubt = f.of(run, Purpose::Doubt).await.asks(node, 0, reason).settle(node, LedgerTrigger::Doubt);
+        let (key, since) = (doubt.invocation(node).key, f.ok(doubt.done()).await.at);
+        expected.push((key, Some(Asked { policy: 0, reason: reason.to_owned(), since }), None));
+    }
+    let told = async |filter: DoubtFilter| -> Vec<_> {
+        let found = paged(&f, filter).await.into_iter();
+        found.map(|doubt| (doubt.call.key, doubt.told.asked, doubt.told.answer)).collect()
+    };
+    let all = DoubtFilter { limit: 1, ..DoubtFilter::default() };
+    for limit in 1..=4 {
+        for job in [None, Some(run.job)] {
+            assert_eq!(told(DoubtFilter { job, limit, ..all }).await, expected, "{limit} of {job:?}");
+        }
+    }
+    // What is told of one changes nothing of the others.
+    f.ok(f.of(run, Purpose::Doubt).await.asks("c", 1, "the lookup of c knows nothing").done()).await;
+    expected[1].1.as_mut().unwrap().policy = 1;
+    expected[1].1.as_mut().unwrap().reason = "the lookup of c knows nothing".to_owned();
+    f.ok(f.of(run, Purpose::Resolve).await.resolve("d", DoubtOutcome::Unresolved).event(JobCancelled {}).done()).await;
+    expected[2].2 = Some(DoubtOutcome::Unresolved);
+    let mut left = told(DoubtFilter { job: Some(run.job), unresolved: Some(true), ..all }).await;
+    left.sort_by_key(|(_, asked, _)| asked.as_ref().map(|asked| asked.since));
+    assert_eq!(left, expected);
+}
+
 pub async fn q8_doubts_are_found_by_whether_their_job_goes_on(f: Fixture) {
     let (ended, _) = called(&f, EffectClass::AtMostOnce).await;
     let (open, _) = called(&f, EffectClass::AtMostOnce).await;

@@ -300,6 +300,7 @@ macro_rules! conformance_list {
                 e9_other_outcomes_are_no_doubts,
                 q8_doubts_say_what_their_history_tells,
                 q8_a_call_that_is_tried_again_says_why_its_outcome_is_unknown,
+                q8_doubts_of_one_job_are_told_each_by_its_own,
                 q8_doubts_are_found_by_whether_their_job_goes_on,
                 q8_doubts_come_in_pages_without_gap_or_repetition,
             }

@@ -107,12 +107,10 @@ impl Told {
         [EventKind::ToolInvocationFinished, EventKind::StepInDoubt, EventKind::InDoubtResolved];
 
     /// Takes in an event older than all before. Whether an older one can tell more. One that cannot be read tells
-    /// nothing: its call is listed all the same, and does not keep the others from being listed.
+    /// nothing: its call is listed all the same, with what the others tell.
     pub fn take(&mut self, call: &LedgerRow, row: &EventRow) -> bool {
         // What tells of every call may be another's.
-        let Ok(Recorded { event, .. }) = row.decode() else {
-            return row.kind == EventKind::ToolInvocationFinished.code();
-        };
+        let Ok(Recorded { event, .. }) = row.decode() else { return true };
         if let Event::StepInDoubt(doubt) = &event
             && (&doubt.node, doubt.permit) == (&call.node, call.permit)
         {

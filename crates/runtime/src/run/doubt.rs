@@ -183,7 +183,10 @@ impl Run<'_> {
                 self.disprove(node, invocation, doubt, (Grounds::Refuses, Span::ZERO, asked)).await
             }
             Reconciled::DidNotHappen => self.looked(node, whom, invocation, doubt, asked).await,
-            Reconciled::Unknown(why) => self.next_policy(node, invocation, doubt, &why),
+            // Who is asked next is told both: what happened, and that this did not tell.
+            Reconciled::Unknown(why) => {
+                self.next_policy(node, invocation, doubt, &format!("{}; {why}", doubt.reason))
+            }
         }
     }
 

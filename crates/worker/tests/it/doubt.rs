@@ -130,6 +130,9 @@ async fn policies_are_tried_in_order_and_end_in_failure() {
     assert_eq!((state.status, world.tools.count("pay"), world.tools.count("look")), (JobStatus::Failed, 1, 1));
     let doubts = world.kinds(job).await.iter().filter(|kind| **kind == "step_in_doubt").count();
     assert_eq!(doubts, 3);
+    // Who looks at it is told what happened to the call, and not only that a lookup did not know.
+    let error = state.steps["n"].error.clone().unwrap().message;
+    assert!(error.contains(": reset; `look` does not know"), "{error}");
 }
 
 #[tokio::test(start_paused = true)]
