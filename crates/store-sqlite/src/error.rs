@@ -61,6 +61,11 @@ impl Trouble {
         matches!(code, Some(ErrorCode::DatabaseBusy | ErrorCode::DiskFull))
     }
 
+    /// Another connection is in the way, as [`is_busy`](Self::is_busy) has it.
+    pub(crate) fn busy() -> Self {
+        Self::Sql(rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_BUSY), None))
+    }
+
     /// Whether another connection holds the write lock.
     pub(crate) fn is_busy(&self) -> bool {
         matches!(self, Self::Sql(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy))

@@ -95,7 +95,6 @@ const OF_WHOM: &str = "SELECT (SELECT application_id FROM pragma_application_id)
 fn look_inside(path: &Path) -> Result<Whose, Trouble> {
     let conn = quiet(path)?;
     // What makes a new database may be committed between two looks: tables without a number would be another program's.
-    conn.busy_timeout(open::BUSY)?;
     let (number, tables) = conn.query_row(OF_WHOM, [], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?)))?;
     match (number == APPLICATION, tables) {
         (true, _) => Ok(Whose::Ours),
@@ -109,18 +108,24 @@ pub(crate) fn quiet(path: &Path) -> Result<Connection, Trouble> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let path = &resolved(path)?;
     let (log, index) = (beside(path, WAL), beside(path, SHM));
-    if fs::metadata(&log).is_ok_and(|log| log.len() > 0) && !index.exists() {
+    // Looked at in this order a database that is being closed is not taken for one, its log goes before its index; and
+    // looked at twice, one that is being opened is not either: its index is there before anything is in its log.
+    let without_index = || !index.exists();
+    if without_index() && fs::metadata(&log).is_ok_and(|log| log.len() > 0) && without_index() {
         return Err(Trouble::Unavailable(format!(
             "{} stands there without {}: copy both, or let a process open the database once",
             log.display(),
             index.display()
         )));
     }
-    if index.exists() && log.exists() {
-        return Ok(Connection::open_with_flags(path, flags)?);
-    }
-    let uri = format!("file:{}?immutable=1", escaped(path));
-    Ok(Connection::open_with_flags(uri, flags | OpenFlags::SQLITE_OPEN_URI)?)
+    let conn = if index.exists() && log.exists() {
+        Connection::open_with_flags(path, flags)?
+    } else {
+        let uri = format!("file:{}?immutable=1", escaped(path));
+        Connection::open_with_flags(uri, flags | OpenFlags::SQLITE_OPEN_URI)?
+    };
+    conn.busy_timeout(open::BUSY)?;
+    Ok(conn)
 }
 
 /// A path as it stands in a URI.

@@ -108,11 +108,11 @@ pub(crate) fn writer(options: &SqliteOptions, whose: Whose) -> Result<Connection
             ));
         }
         conn = opened(&options.path)?;
-        if patiently(|| migrate::is_due(&conn))? {
+        if patiently(BUSY, || migrate::is_due(&conn))? {
             migrated(&conn, options.clock.as_ref())?;
         }
     }
-    let mode: String = patiently(|| Ok(conn.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?))?;
+    let mode: String = patiently(BUSY, || Ok(conn.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?))?;
     if mode != "wal" {
         return Err(Trouble::Refused(format!("the journal cannot be a write-ahead log here, only `{mode}`")));
     }
@@ -136,9 +136,9 @@ pub(crate) fn writer(options: &SqliteOptions, whose: Whose) -> Result<Connection
 }
 
 /// What SQLite does not wait for itself though another process is only beginning: it asks nobody to be patient where that
-/// could make two wait for each other, as a change of the journal does.
-fn patiently<T>(ask: impl Fn() -> Result<T, Trouble>) -> Result<T, Trouble> {
-    let until = ticks() + BUSY;
+/// could make two wait for each other, as a change of the journal does. Who is still in the way after so long, is.
+fn patiently<T>(patience: Duration, ask: impl Fn() -> Result<T, Trouble>) -> Result<T, Trouble> {
+    let until = ticks() + patience;
     loop {
         match ask() {
             Err(trouble) if trouble.is_busy() && ticks() < until => std::thread::sleep(Duration::from_millis(10)),
@@ -167,28 +167,17 @@ pub(crate) fn stable(conn: &Connection) -> Result<(), Trouble> {
 ///
 /// A process that starts beside this one looks at the file for a moment, and the change of the journal does not wait.
 fn migrated(conn: &Connection, clock: &dyn Clock) -> Result<(), Trouble> {
-    let until = ticks() + ALONE_PATIENCE;
-    loop {
-        let alone = match conn.query_row("PRAGMA journal_mode = DELETE", [], |row| row.get::<_, String>(0)) {
-            Ok(mode) => mode == "delete",
-            Err(error) if error.sqlite_error_code() == Some(rusqlite::ErrorCode::DatabaseBusy) => false,
-            Err(error) => return Err(error.into()),
-        };
-        if alone {
-            match migrate::run_alone(conn, clock) {
-                Ok(true) => return Ok(()),
-                Err(trouble) if !trouble.is_busy() => return Err(trouble),
-                Ok(false) | Err(_) => {}
-            }
-        }
-        if ticks() >= until {
-            return Err(Trouble::Refused(
-                "the database is of an earlier aetheris, and another process has it open: stop that process first, so that \
-                 this build can bring the database up to date"
-                    .to_owned(),
-            ));
-        }
-        std::thread::sleep(Duration::from_millis(10));
+    let brought = patiently(ALONE_PATIENCE, || {
+        let mode: String = conn.query_row("PRAGMA journal_mode = DELETE", [], |row| row.get(0))?;
+        if mode == "delete" && migrate::run_alone(conn, clock)? { Ok(()) } else { Err(Trouble::busy()) }
+    });
+    match brought {
+        Err(trouble) if trouble.is_busy() => Err(Trouble::Refused(
+            "the database is of an earlier aetheris, and another process has it open: stop that process first, so that \
+             this build can bring the database up to date"
+                .to_owned(),
+        )),
+        brought => brought,
     }
 }
 
@@ -214,4 +203,67 @@ fn prepared(conn: Connection) -> Result<Connection, Trouble> {
 /// The folder that a file is in.
 pub(crate) fn folder(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    fn folder(name: &str) -> std::path::PathBuf {
+        let folder = std::env::temp_dir().join(format!("aetheris-open-{name}-{}", std::process::id()));
+        let _absent = std::fs::remove_dir_all(&folder);
+        std::fs::create_dir_all(&folder).unwrap();
+        folder
+    }
+
+    /// A change of the journal fails at once while another connection writes, and goes through when it has.
+    #[test]
+    fn who_is_in_the_way_for_a_moment_is_waited_for_and_no_longer_than_said() {
+        let folder = folder("patience");
+        let path = folder.join("aetheris.db");
+        let other = Connection::open(&path).unwrap();
+        other.execute_batch("BEGIN EXCLUSIVE; CREATE TABLE t (a)").unwrap();
+        let conn = Connection::open(&path).unwrap();
+        let asked = Cell::new(0);
+        let change = |conn: &Connection| -> Result<String, Trouble> {
+            asked.set(asked.get() + 1);
+            Ok(conn.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?)
+        };
+        conn.busy_timeout(Duration::ZERO).unwrap();
+        assert!(patiently(Duration::from_millis(25), || change(&conn)).unwrap_err().is_busy());
+        assert!(asked.get() >= 2, "asked {} times", asked.get());
+        asked.set(0);
+        let let_go_at_the_third = || {
+            if asked.get() == 2 {
+                other.execute_batch("COMMIT").unwrap();
+            }
+            change(&conn)
+        };
+        assert_eq!(patiently(BUSY, let_go_at_the_third).unwrap(), "wal");
+        assert_eq!(asked.get(), 3);
+        // What no patience helps against is said at once.
+        asked.set(0);
+        let wrong = patiently(BUSY, || {
+            asked.set(asked.get() + 1);
+            Ok(conn.execute_batch("nonsense")?)
+        });
+        assert!(!wrong.unwrap_err().is_busy());
+        assert_eq!(asked.get(), 1);
+        assert!(Trouble::busy().is_busy());
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    /// The tests of plans run on connections of their own; these are the ones that are used.
+    #[test]
+    fn every_connection_that_is_kept_makes_its_plans_once() {
+        let folder = folder("plans");
+        let path = folder.join("aetheris.db");
+        let conns = [opened(&path).unwrap(), reader(&path).unwrap(), quiet_reader(&path).unwrap()];
+        for (place, conn) in conns.iter().enumerate() {
+            assert!(conn.db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG).unwrap(), "{place}");
+        }
+        std::fs::remove_dir_all(folder).unwrap();
+    }
 }

@@ -184,9 +184,7 @@ impl Run<'_> {
             }
             Reconciled::DidNotHappen => self.looked(node, whom, invocation, doubt, asked).await,
             // Who is asked next is told both: what happened, and that this did not tell.
-            Reconciled::Unknown(why) => {
-                self.next_policy(node, invocation, doubt, &format!("{}; {why}", doubt.reason))
-            }
+            Reconciled::Unknown(why) => self.next_policy(node, invocation, doubt, &format!("{}; {why}", doubt.reason)),
         }
     }
 
