@@ -27,7 +27,7 @@ Start here:
 
 Exit codes: 0 done · 1 the job failed, or the command could not do its work · 2 usage · 3 not found · 4 conflict
             5 server unreachable · 6 a check found something wrong · 7 still running after --timeout
-            70 a part of a server or worker stopped unexpectedly · 130 interrupted by Ctrl-C";
+            70 a part of a server or worker stopped unexpectedly · 74 the disk failed · 130 interrupted by Ctrl-C";
 
 /// The arguments of one call of the program.
 #[derive(Debug, Parser)]
