@@ -115,11 +115,11 @@ fn summary(holds: &Holds, unreadable: &[String]) -> String {
         text.push_str(&format!("{} {was} held before.\n", counted(before, "unfinished job")));
     }
     if operators > 0 {
-        let stay = if operators == 1 { "stays" } else { "stay" };
+        let (stay, resumed) = if operators == 1 { ("stays", "it is") } else { ("stay", "they are") };
         let jobs = counted(operators, "unfinished job");
         text.push_str(&format!(
-            "{jobs} {} paused by an operator and {stay} so: resumed, what was done after the backup would be done \
-             again too.\n",
+            "{jobs} {} paused by an operator and {stay} so: what was done after the backup would be done again once \
+             {resumed} resumed.\n",
             is(operators)
         ));
     }
@@ -250,7 +250,7 @@ mod tests {
         }
         // Nothing is there that `--all-restored` would resume.
         let mine = said(0, 0, 1, &[]);
-        assert!(mine.starts_with("1 unfinished job is paused by an operator and stays so: resumed, what was done"));
+        assert!(mine.starts_with("1 unfinished job is paused by an operator and stays so: what was done after"));
         assert!(mine.ends_with("  aetheris jobs --status paused\n  aetheris resume JOB\n"), "{mine}");
         let damaged = "1 unfinished job that cannot be read is held, and cannot go on:\n  job_1\n\
                        Once the server runs, see what is wrong with one:\n  aetheris verify job_1\n";

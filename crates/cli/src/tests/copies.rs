@@ -136,8 +136,8 @@ async fn a_second_restore_says_what_was_held_before() {
     drop(wired);
     let ran = local(&["restore", &own, "--data", &data]).await;
     assert_eq!(ran.exit(), Exit::Done, "{:?}", ran.ended.err());
-    let said = "\n1 unfinished job was held before.\n1 unfinished job is paused by an operator and stays so: resumed, \
-                what was done after the backup would be done again too.\n";
+    let said = "\n1 unfinished job was held before.\n1 unfinished job is paused by an operator and stays so: what was done \
+                after the backup would be done again once it is resumed.\n";
     assert!(ran.stdout.contains(said), "{}", ran.stdout);
     assert!(ran.stdout.ends_with("  aetheris resume --all-restored\n"), "{}", ran.stdout);
     submit(&open(&folder.data(), false).unwrap()).await;
@@ -188,8 +188,7 @@ async fn a_restore_of_what_an_operator_has_paused_holds_nothing() {
     assert_eq!(local(&["backup", &file, "--data", &data]).await.exit(), Exit::Done);
     let ran = local(&["restore", &file, "--data", &data]).await;
     assert_eq!(ran.exit(), Exit::Done, "{:?}", ran.ended.err());
-    let said =
-        "\n1 unfinished job is paused by an operator and stays so: resumed, what was done after the backup would be";
+    let said = "\n1 unfinished job is paused by an operator and stays so: what was done after the backup would be done";
     assert!(ran.stdout.contains(said), "{}", ran.stdout);
     assert!(ran.stdout.ends_with("  aetheris resume JOB\n"), "{}", ran.stdout);
     let ran = local(&["restore", &file, "--data", &data, "--json"]).await;
