@@ -14,6 +14,7 @@ use utoipa::ToSchema;
 use crate::jobs::{JobErrorView, UsageView};
 use crate::raw::Raw;
 use crate::schema;
+use crate::steps::ValueView;
 
 /// One message of an event stream, as the form of server-sent events has it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -239,7 +240,7 @@ pub struct TraceModel {
 }
 
 /// A doubt about a step's call, open or answered.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct TraceDoubt {
     /// Since when.
     #[schema(value_type = schema::Time)]
@@ -259,10 +260,13 @@ pub struct TraceDoubt {
     /// Who answered.
     #[schema(value_type = Option<schema::Answerer>)]
     pub resolved_by: Option<Resolver>,
+    /// What the call returned, as the operator said after the job's end; the step has no output then. Absent otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<ValueView>,
 }
 
 /// A node of the plan and what happened to it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct TraceStep {
     /// Its tries.
     pub attempts: Vec<TraceAttempt>,

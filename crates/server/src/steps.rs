@@ -82,7 +82,8 @@ fn step_values(loaded: &Loaded, node: &Node, step: &StepState, names: Option<&In
     }
 }
 
-fn view(from: ValueOrigin, value: &Json, most: usize) -> ValueView {
+/// A value of which at most so many bytes are shown.
+pub(crate) fn view(from: ValueOrigin, value: &Json, most: usize) -> ValueView {
     let text = value.value().to_string();
     let bytes = u64::try_from(text.len()).unwrap_or(u64::MAX);
     if text.len() <= most {

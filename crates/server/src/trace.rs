@@ -2,20 +2,24 @@
 
 use std::collections::BTreeMap;
 
-use aetheris_api::{TraceAttempt, TraceDoubt, TraceModel, TraceRun, TraceStep, TraceTool, TraceView};
-use aetheris_core::event::{
-    Event, InDoubtResolved, InvocationOutcome, JobClaimed, ModelRecord, NodeFinished, Recorded, SkipReason,
-    ToolInvocationFinished, WaitEnd,
+use aetheris_api::{
+    TraceAttempt, TraceDoubt, TraceModel, TraceRun, TraceStep, TraceTool, TraceView, ValueOrigin, ValueView,
 };
-use aetheris_core::id::{JobId, NodeId};
+use aetheris_core::event::{
+    DoubtOutcome, Event, InDoubtResolved, InvocationOutcome, JobClaimed, ModelRecord, NodeFinished, Recorded,
+    SkipReason, ToolInvocationFinished, WaitEnd,
+};
+use aetheris_core::id::{IdempotencyKey, JobId, NodeId};
+use aetheris_core::json::Json;
+use aetheris_core::limits;
 use aetheris_core::plan::{CompiledPlan, Node, NodeKind};
-use aetheris_core::state::{JobState, StepState};
+use aetheris_core::state::{InvocationPhase, JobState, StepState};
 use aetheris_core::step::StepStatus;
 use aetheris_core::time::{Span, Timestamp};
 use aetheris_runtime::OpError;
-use aetheris_store::{EventRow, Evidence, JobRow};
+use aetheris_store::{EffectRow, EventRow, Evidence, JobRow};
 
-use crate::{outline, view};
+use crate::{outline, steps, view};
 
 /// Why a call is in doubt whose events do not say it.
 const UNTOLD: &str = "the outcome of the call was not recorded";
@@ -68,6 +72,26 @@ impl Tracing {
         self.story.tell(&recorded);
         outline::forget_values(&mut self.state, &recorded.event, true);
         Ok(())
+    }
+
+    /// The calls that were answered with "happened" after the job's end and whose results are effects.
+    #[must_use]
+    pub fn answered_late(&self) -> Vec<(NodeId, IdempotencyKey)> {
+        if !self.state.status.is_terminal() {
+            return Vec::new();
+        }
+        let steps = self.state.steps.iter().filter(|(_, step)| step.status != StepStatus::Completed);
+        let happened = InvocationPhase::Resolved(DoubtOutcome::Happened);
+        let late = steps.filter_map(|(node, step)| Some((node, step.invocation.as_ref()?)));
+        late.filter(|(_, call)| call.phase == happened).map(|(node, call)| (node.clone(), call.key)).collect()
+    }
+
+    /// Takes in the effect of such a call.
+    pub fn returned(&mut self, node: &NodeId, effect: &EffectRow) {
+        let doubts = self.story.nodes.get_mut(node).into_iter().flat_map(|told| &mut told.doubts);
+        for doubt in doubts.filter(|doubt| doubt.permit == effect.permit && doubt.result.is_none()) {
+            doubt.result = Some(shown(&effect.result));
+        }
     }
 
     /// The trace, of the job's row at the same place.
@@ -208,14 +232,19 @@ impl Story {
             doubt.outcome = Some(e.outcome);
             doubt.resolved_at = Some(recorded.at);
             doubt.resolved_by = Some(e.by);
+            doubt.result = e.result.as_ref().map(shown);
         }
     }
+}
+
+fn shown(result: &Json) -> ValueView {
+    steps::view(ValueOrigin::Recorded, result, limits::VALUE_SHOWN_BYTES)
 }
 
 /// A doubt that nobody has answered.
 fn open(at: Timestamp, permit: u32, reason: &str) -> TraceDoubt {
     let reason = reason.to_owned();
-    TraceDoubt { at, note: None, outcome: None, permit, reason, resolved_at: None, resolved_by: None }
+    TraceDoubt { at, note: None, outcome: None, permit, reason, resolved_at: None, resolved_by: None, result: None }
 }
 
 fn model(record: &ModelRecord) -> TraceModel {

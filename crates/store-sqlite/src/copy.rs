@@ -296,8 +296,8 @@ fn generation_of(database: &Path) -> Option<u32> {
 
 impl Staged {
     /// Holds by their rows the jobs that no event could hold: those whose histories cannot be read, as the caller has
-    /// found, and those whose rows cannot be. A build that can read them will not go on with them by itself. Nobody may
-    /// have the copy open.
+    /// found, and those whose rows cannot be. A build that can read them will not go on with them by itself. The answer
+    /// names them, and the paused jobs whose rows cannot be read, which stay as they are. Nobody may have the copy open.
     ///
     /// # Errors
     /// The copy cannot be written, or a job is open that the caller should have held.

@@ -132,3 +132,85 @@ impl Told {
         true
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use aetheris_core::event::{EncodedEvent, InDoubtResolved, Resolver, StepInDoubt};
+    use aetheris_core::hash::Hash;
+    use aetheris_core::id::{EventId, NodeId, PermitId, ToolName};
+    use aetheris_core::lease::Fence;
+    use aetheris_core::ledger::LedgerStatus;
+    use aetheris_core::plan::EffectClass;
+
+    use super::*;
+
+    fn row(seq: u64, event: impl Into<Event>) -> EventRow {
+        let encoded = EncodedEvent::new(EventId::from_u128(u128::from(seq)), &event.into());
+        EventRow {
+            at: Timestamp::from_micros(i64::try_from(seq).unwrap()),
+            fence: Fence::default(),
+            hash: Hash::ZERO,
+            id: encoded.id,
+            kind: encoded.kind.code(),
+            payload: encoded.payload.clone(),
+            payload_hash: encoded.payload_hash,
+            schema_version: encoded.schema_version,
+            seq,
+        }
+    }
+
+    /// Between the answer and the beginning of a doubt, and behind both: whichever kind cannot be read, what the others
+    /// tell is told.
+    #[test]
+    fn an_event_that_cannot_be_read_hides_nothing_that_others_tell() {
+        let node = NodeId::from("a");
+        let call = LedgerRow {
+            boot: None,
+            class: EffectClass::AtMostOnce,
+            deadline: Timestamp::from_micros(0),
+            disproved: false,
+            fence: Fence::default(),
+            input_hash: Hash::ZERO,
+            job: JobId::from_u128(1),
+            key: IdempotencyKey::from_u128(1),
+            lifetime: None,
+            node: node.clone(),
+            permit: 1,
+            permit_id: PermitId::from_u128(1),
+            seen: None,
+            status: LedgerStatus::InDoubt,
+            tool: ToolName::from("t"),
+            updated_at: Timestamp::from_micros(0),
+        };
+        let doubt = |policy| StepInDoubt { node: node.clone(), permit: 1, policy, reason: format!("policy {policy}") };
+        let answer = InDoubtResolved {
+            by: Resolver::Operator,
+            grounds: None,
+            node: node.clone(),
+            note: None,
+            outcome: DoubtOutcome::Unresolved,
+            permit: 1,
+            result: None,
+            settle_us: None,
+        };
+        let asked = Asked { policy: 1, reason: "policy 1".to_owned(), since: Timestamp::from_micros(2) };
+        let expected = Told { answer: Some(DoubtOutcome::Unresolved), asked: Some(asked), unknown: None };
+        for kind in Told::KINDS {
+            let broken = |seq| EventRow { kind: kind.code(), payload: b"{".to_vec(), ..row(seq, doubt(0)) };
+            let newest_first = [
+                broken(7),
+                row(6, answer.clone()),
+                broken(5),
+                row(4, doubt(1)),
+                broken(3),
+                row(2, doubt(0)),
+                broken(1),
+            ];
+            let mut told = Told::default();
+            let read: Vec<u64> =
+                newest_first.iter().map_while(|row| told.take(&call, row).then_some(row.seq)).collect();
+            assert_eq!(told, expected, "{kind:?}");
+            assert_eq!(read, [7, 6, 5, 4, 3], "nothing is older than the beginning of the doubt");
+        }
+    }
+}

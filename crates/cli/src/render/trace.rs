@@ -27,6 +27,7 @@ pub fn page(trace: &TraceView, values: &Values, style: Style, now: Now) -> Strin
             text.push_str(&format!("    {}\n", tone.map_or_else(|| line.clone(), |tone| style.paint(tone, &line))));
         }
         text.push_str(&values.below(&step.node_id, style));
+        text.push_str(&values.said(&step.doubts, style));
         before = Some(step);
     }
     for evidence in &trace.evidence {

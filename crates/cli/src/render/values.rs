@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use aetheris_api::{StepValuesView, ValueOrigin, ValueView};
+use aetheris_api::{StepValuesView, TraceDoubt, ValueOrigin, ValueView};
 use aetheris_core::id::NodeId;
 
 use super::{Style, Tone, json_line, json_page, safe};
@@ -27,6 +27,12 @@ impl Values {
         let input = step.input.as_ref().map(|value| self.line("in", value, style));
         let output = step.output.as_ref().map(|value| self.line("out", value, style));
         [input, output].into_iter().flatten().collect()
+    }
+
+    /// What an operator said after the job's end that a call returned: its step has no output.
+    #[must_use]
+    pub fn said(&self, doubts: &[TraceDoubt], style: Style) -> String {
+        doubts.iter().filter_map(|doubt| Some(self.line("out", doubt.result.as_ref()?, style))).collect()
     }
 
     fn line(&self, name: &str, value: &ValueView, style: Style) -> String {

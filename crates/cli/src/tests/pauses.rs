@@ -152,6 +152,9 @@ fn ended_with(status: &str, left: &Value, outcome: &str) -> Router {
     pay["doubts"] = json!([{ "at": "2026-11-21T09:30:40Z", "note": "found in the log", "outcome": outcome, "permit": 1,
         "reason": "timeout", "resolved_at": "2026-11-22T09:31:00Z",
         "resolved_by": if outcome == "unresolved" { "policy" } else { "operator" } }]);
+    if outcome == "happened" {
+        pay["doubts"][0]["result"] = json!({ "bytes": 9, "from": "recorded", "value": { "id": 77 } });
+    }
     let mut traced = trace(vec![pay]);
     traced["status"] = json!("cancelled");
     traced["ended_at"] = json!("2026-11-21T09:31:00Z");
@@ -191,5 +194,6 @@ async fn a_doubt_that_is_answered_after_the_jobs_end_is_told_as_answered() {
         ] {
             assert!(told.contains(&line), "{line}: {told}");
         }
+        assert_eq!(told.contains("\n      out  {\"id\":77}\n"), outcome == "happened", "{told}");
     }
 }

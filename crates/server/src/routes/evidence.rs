@@ -104,6 +104,11 @@ pub(super) async fn trace(State(app): State<Shared>, JobPath(job): JobPath, para
         });
         tracing = told.await??;
     }
+    for (node, key) in tracing.answered_late() {
+        if let Some(effect) = app.store().effect(job, key).await? {
+            tracing.returned(&node, &effect);
+        }
+    }
     let evidence = app.store().evidence(job).await?;
     let plan = match row.plan_hash {
         Some(hash) => Some(app.runtime().plans.get(app.store(), hash).await?),

@@ -233,6 +233,10 @@ async fn an_answer_of_the_next_day_neither_moves_the_end_nor_starts_anything() {
         bed.clock.advance(Span::from_secs(24 * 3_600));
         bed.call("POST", &format!("/api/jobs/{job}/in-doubt/{key}"), answer).await.is(202);
         assert_eq!(told().await, (ended, outcome.into()));
+        // What it returned is in no step's output: the doubt has it.
+        let doubt = bed.get(&trace).await.is(200)["steps"][0]["doubts"][0].clone();
+        let said = (outcome == "happened").then(|| serde_json::json!({"bytes": 1, "from": "recorded", "value": 1}));
+        assert_eq!((&doubt["note"], doubt.get("result")), (&"seen".into(), said.as_ref()));
         // Nothing of it is open any more: nobody is sent to look for it.
         let reason = bed.get(&why).await.is(200)[0].clone();
         assert_eq!((&reason["detail"], &reason["do"]), (&"cancelled".into(), &format!("aetheris trace {job}").into()));
