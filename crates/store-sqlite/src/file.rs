@@ -73,6 +73,10 @@ pub(crate) fn whose(path: &Path) -> Result<Whose, Trouble> {
     if header.is_empty() {
         return Ok(Whose::Nobody);
     }
+    // Cut off while it was made: the journal says that it was empty, and SQLite empties it again.
+    if header.iter().all(|byte| *byte == 0) && fs::metadata(beside(path, JOURNAL)).is_ok_and(|file| file.len() > 0) {
+        return Ok(Whose::Nobody);
+    }
     let number = header.get(APPLICATION_AT..APPLICATION_AT + 4);
     let Some(number) = number.filter(|_| header.len() == HEADER && header.starts_with(MAGIC)) else {
         return Err(Trouble::Corrupt("the file is no SQLite database, or its beginning is damaged".to_owned()));

@@ -23,6 +23,20 @@ pub(crate) fn is_due(conn: &Connection) -> Result<bool, Trouble> {
     Ok((1..newest()).contains(&version))
 }
 
+/// Has the file itself say whose it is, if there is nothing in it yet.
+pub(crate) fn mark(conn: &Connection) -> Result<(), Trouble> {
+    conn.execute_batch("BEGIN IMMEDIATE")?;
+    let marked = tables(conn).and_then(|tables| match tables {
+        0 => Ok(conn.pragma_update(None, "application_id", APPLICATION)?),
+        _ => Ok(()),
+    });
+    finished(conn, marked)
+}
+
+fn tables(conn: &Connection) -> Result<i64, Trouble> {
+    Ok(conn.query_row("SELECT count(*) FROM sqlite_master", [], |row| row.get(0))?)
+}
+
 /// Makes the schema of a new file. Two processes may do it at once: the second finds it done.
 pub(crate) fn run(conn: &Connection, clock: &dyn Clock) -> Result<(), Trouble> {
     conn.execute_batch("BEGIN IMMEDIATE")?;
@@ -80,8 +94,7 @@ fn apply(conn: &Connection, clock: &dyn Clock) -> Result<(), Trouble> {
             newest()
         )));
     }
-    let tables = conn.query_row("SELECT count(*) FROM sqlite_master", [], |row| row.get::<_, i64>(0))?;
-    if application != APPLICATION && tables > 0 {
+    if application != APPLICATION && tables(conn)? > 0 {
         return Err(Trouble::Refused("the file is a database of another program".to_owned()));
     }
     let done = usize::try_from(version).unwrap_or(0);
@@ -90,7 +103,6 @@ fn apply(conn: &Connection, clock: &dyn Clock) -> Result<(), Trouble> {
         conn.pragma_update(None, "user_version", number)?;
     }
     if done == 0 {
-        conn.pragma_update(None, "application_id", APPLICATION)?;
         // The first mark is as true as all that follow: what passes is counted from its boot clock on.
         let (now, moment) = (clock.wall().micros(), clock.boot_moment());
         let boot = moment.at.micros_i64();

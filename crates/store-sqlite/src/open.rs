@@ -112,6 +112,10 @@ pub(crate) fn writer(options: &SqliteOptions, whose: Whose) -> Result<Connection
             migrated(&conn, options.clock.as_ref())?;
         }
     }
+    if whose == Whose::Nobody {
+        // Before there is a log: a log is not read without its index, which a crash can take away.
+        patiently(BUSY, || migrate::mark(&conn))?;
+    }
     let mode: String = patiently(BUSY, || Ok(conn.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?))?;
     if mode != "wal" {
         return Err(Trouble::Refused(format!("the journal cannot be a write-ahead log here, only `{mode}`")));
@@ -126,10 +130,6 @@ pub(crate) fn writer(options: &SqliteOptions, whose: Whose) -> Result<Connection
     }
     aetheris_fault::crash_point!("store.open.before_migrate");
     migrate::run(&conn, options.clock.as_ref())?;
-    if whose == Whose::Nobody {
-        // From here on the file itself says whose it is, and not only its log.
-        conn.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))?;
-    }
     // From here on waiting is the turn's business.
     conn.busy_timeout(Duration::ZERO)?;
     Ok(conn)

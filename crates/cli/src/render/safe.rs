@@ -1,6 +1,8 @@
 //! What others wrote, made harmless for a screen: nothing of it moves the cursor, changes a colour or
 //! shows its letters in another order than they are stored in.
 
+use std::borrow::Cow;
+
 pub use aetheris_api::shell::is_format;
 
 /// A text on one line: control characters are spaces, format characters are written as `\u202e`.
@@ -28,12 +30,16 @@ pub fn json(text: &str) -> String {
 
 /// A text on one line in which every character that controls something is written as `\u001b`.
 #[must_use]
-pub fn escaped(text: &str) -> String {
+pub fn escaped(text: &str) -> Cow<'_, str> {
+    // Nearly every line of a log, of which a busy server writes thousands in a second.
+    if text.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic()) {
+        return Cow::Borrowed(text);
+    }
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
         if c.is_control() || is_format(c) { escape(c, &mut shown) } else { shown.push(c) }
     }
-    shown
+    Cow::Owned(shown)
 }
 
 fn shown(text: &str, control: impl Fn(char) -> Option<&'static str>) -> String {

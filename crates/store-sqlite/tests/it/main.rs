@@ -11,6 +11,7 @@ mod full;
 mod large;
 mod migrate;
 mod poison;
+mod power;
 mod reading;
 mod sharing;
 

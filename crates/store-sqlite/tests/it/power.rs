@@ -1,0 +1,323 @@
+//! The power is cut: what was acknowledged is there, what was not is there as a whole or not at all, and the folder is
+//! opened again. The files are what a disk could have left of everything that SQLite did to it (`aetheris-disk`), and what
+//! is in them is read by plain SQL too.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use aetheris_core::id::JobId;
+use aetheris_core::json::Json;
+use aetheris_core::plan::EffectClass;
+use aetheris_core::time::{Span, Timestamp};
+use aetheris_disk::{Fault, Kind, Op, Tape, Watched};
+use aetheris_store::system::{Clock, ManualClock};
+use aetheris_store::{Boxed, CommitError, Committed, ErrorKind, Purpose, Store as _, StoreError, UnitOfWork};
+use aetheris_store_conformance::{Durable, Fixture, Harness, Opened, Run};
+use aetheris_store_sqlite::{Custody, SqliteOptions, SqliteStore};
+use rusqlite::{Connection, OpenFlags};
+
+use crate::folder::{Folder, options};
+
+/// What the folder's own file is called.
+const SIDE: &str = "aetheris.seen";
+
+/// Stores in one folder that is watched.
+struct Taped {
+    folder: Arc<Folder>,
+    watched: Watched,
+}
+
+impl Taped {
+    fn new() -> Self {
+        let folder = Folder::in_memory();
+        let watched = Watched::taped(folder.path(), SIDE).unwrap();
+        Self { folder: Arc::new(folder), watched }
+    }
+
+    fn opened(&self, clock: Arc<dyn Clock>, opening: u128) -> Opened {
+        let open = || SqliteStore::open(in_custody(&self.folder, clock, opening)).unwrap();
+        let store = self.watched.opening(open);
+        Opened { keep: Box::new(Arc::clone(&self.folder)), store: Arc::new(store) }
+    }
+}
+
+fn in_custody(folder: &Folder, clock: Arc<dyn Clock>, opening: u128) -> SqliteOptions {
+    SqliteOptions { custody: Some(Custody { folder: 1, moved: false, opening }), ..options(folder, clock) }
+}
+
+impl Harness for Taped {
+    fn open(&self, clock: Arc<dyn Clock>) -> Boxed<'_, Opened> {
+        Box::pin(std::future::ready(self.opened(clock, 1)))
+    }
+}
+
+impl Durable for Taped {
+    fn reopen(&self, opened: Opened, clock: Arc<dyn Clock>) -> Boxed<'_, Opened> {
+        drop(opened);
+        Box::pin(std::future::ready(self.opened(clock, 2)))
+    }
+}
+
+/// What a store was asked to keep.
+enum Asked {
+    Claim(Run),
+    Unit(Box<UnitOfWork>, Committed),
+}
+
+/// Writes, and says on the tape what was acknowledged: the place in this list.
+struct Author<'w> {
+    asked: Vec<Asked>,
+    fixture: Fixture,
+    watched: &'w Watched,
+}
+
+impl Author<'_> {
+    fn acknowledged(&mut self, asked: Asked) {
+        self.watched.mark(u64::try_from(self.asked.len()).unwrap());
+        self.asked.push(asked);
+    }
+
+    async fn ok(&mut self, unit: UnitOfWork) {
+        let committed = self.fixture.ok(unit.clone()).await;
+        self.acknowledged(Asked::Unit(Box::new(unit), committed));
+    }
+
+    /// Accepts a message of so many bytes and claims its job.
+    async fn running(&mut self, bytes: usize) -> Run {
+        let mut message = self.fixture.message();
+        message.message = Json::new("m".repeat(bytes).into());
+        self.ok(self.fixture.creation(&message)).await;
+        let run = self.fixture.take(message.job).await;
+        self.acknowledged(Asked::Claim(run));
+        run
+    }
+
+    /// A job with one ledger step, from its message to its end.
+    async fn job(&mut self, bytes: usize) {
+        let run = self.running(bytes).await;
+        self.ok(self.fixture.of(run, Purpose::Permit).await.call("a", EffectClass::AtMostOnce).done()).await;
+        self.fixture.advance(Span::from_millis(3));
+        let result = Json::new("r".repeat(bytes).into());
+        self.ok(self.fixture.of(run, Purpose::Record).await.committed("a", result).done()).await;
+        self.ok(self.fixture.of(run, Purpose::Finish).await.complete().done()).await;
+    }
+
+    /// Messages that go into one transaction, or a few.
+    async fn crowd(&mut self, messages: usize) {
+        let units: Vec<UnitOfWork> = (0..messages).map(|_| self.fixture.creation(&self.fixture.message())).collect();
+        let store = self.fixture.shared();
+        let write = |unit: UnitOfWork| {
+            let store = Arc::clone(&store);
+            tokio::spawn(async move { (store.commit(unit.clone()).await.unwrap(), unit) })
+        };
+        let writes: Vec<_> = units.into_iter().map(write).collect();
+        for written in writes {
+            let (committed, unit) = written.await.unwrap();
+            self.acknowledged(Asked::Unit(Box::new(unit), committed));
+        }
+        self.fixture.claim(messages).await;
+    }
+}
+
+/// A folder's story: small and large jobs, crowds, and a second process after the first has closed the database.
+async fn story(taped: &Taped, jobs: usize, bytes: usize) -> (Vec<Asked>, Tape) {
+    let mut author = Author { asked: Vec::new(), fixture: Fixture::open(taped).await, watched: &taped.watched };
+    for life in 0..2 {
+        for job in 0..jobs {
+            author.job(if job % 3 == 1 { bytes } else { 10 }).await;
+        }
+        author.crowd(8).await;
+        if life == 0 {
+            author.fixture = author.fixture.reopen(taped).await;
+        }
+    }
+    let tape = taped.watched.tape();
+    (author.asked, tape)
+}
+
+/// How many events of a job stand in the database with the names that its author gave, by SQLite's own file system.
+fn events_of(conn: &Connection, unit: &UnitOfWork) -> u32 {
+    let known = |id: &[u8]| {
+        conn.prepare_cached(
+            "SELECT count(*) FROM events JOIN jobs ON jobs.num = events.job WHERE jobs.id = ?1 AND events.id = ?2",
+        )
+        .unwrap()
+        .query_row([&unit.job.to_bytes()[..], id], |row| row.get::<_, u32>(0))
+        .unwrap()
+    };
+    unit.events.iter().map(|event| known(&event.id.to_bytes())).sum()
+}
+
+fn plain(path: &Path) -> Connection {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    Connection::open_with_flags_and_vfs(path, flags, "unix").unwrap()
+}
+
+/// Opens what a cut has left, and looks for everything that was acknowledged before it.
+async fn judge(asked: &[Asked], tape: &Tape, before: usize, seed: u64) {
+    let at = || format!("cut before {before} of {}, seed {seed}", tape.len());
+    let folder = Folder::in_memory();
+    tape.cut(before, seed, folder.path(), SIDE).unwrap();
+    let marks = tape.marks(before);
+    let safe = |place: usize| marks.contains(&u64::try_from(place).unwrap());
+    let clock: Arc<dyn Clock> = Arc::new(ManualClock::at(Timestamp::from_micros(1_790_000_000_000_000)));
+    let store = SqliteStore::open(in_custody(&folder, clock, 3));
+    assert!(store.is_ok(), "{}: {}", at(), store.unwrap_err());
+    let store = store.unwrap();
+    let mut there = Vec::new();
+    for (place, asked) in asked.iter().enumerate() {
+        match asked {
+            Asked::Unit(unit, committed) => {
+                let found = store.settle(unit).await.unwrap();
+                assert!(found.as_ref().is_none_or(|found| found == committed), "{}: {place} is another", at());
+                assert!(found.is_some() || !safe(place), "{}: {place} was acknowledged and is lost", at());
+                there.push((unit.as_ref(), found.is_some()));
+            }
+            Asked::Claim(run) if safe(place) => {
+                let row = store.job(run.job).await.unwrap();
+                assert!(row.is_some_and(|row| row.fence >= run.fence), "{}: claim {place} is lost", at());
+            }
+            Asked::Claim(_) => {}
+        }
+    }
+    // It goes on: the next message is accepted and survives the end of the process.
+    let next = goes_on(&store).await;
+    drop(store);
+    let conn = plain(&folder.database());
+    let sound: String = conn.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
+    assert_eq!(sound, "ok", "{}", at());
+    for (unit, found) in there {
+        let events = if found { u32::try_from(unit.events.len()).unwrap() } else { 0 };
+        assert_eq!(events_of(&conn, unit), events, "{}: part of a unit", at());
+    }
+    let count = |sql: &str| conn.query_row(sql, [], |row| row.get::<_, u32>(0)).unwrap();
+    let torn = "SELECT count(*) FROM jobs WHERE seq <> (SELECT count(*) FROM events WHERE job = jobs.num)";
+    assert_eq!(count(torn), 0, "{}: a job and its events differ", at());
+    let known = "SELECT count(*) FROM jobs WHERE id = ?1";
+    let known: u32 = conn.query_row(known, [&next.to_bytes()[..]], |row| row.get(0)).unwrap();
+    assert_eq!(known, 1, "{}", at());
+}
+
+/// A message, by whoever comes after the cut.
+async fn goes_on(store: &SqliteStore) -> JobId {
+    let ids = aetheris_store_conformance::fixture::Ids::default();
+    let agent = aetheris_store_conformance::fixture::agent("after", "1");
+    store.put_agent(agent).await.unwrap();
+    let message = aetheris_store_conformance::Message {
+        agent: "after".into(),
+        client_key: None,
+        deadline: None,
+        job: JobId::from_u128(9),
+        labels: std::collections::BTreeMap::new(),
+        message: Json::null(),
+        plan: None,
+        priority: 0,
+        run_at: None,
+        session: None,
+    };
+    store.commit(aetheris_store_conformance::fixture::create_unit(&ids, &message)).await.unwrap();
+    message.job
+}
+
+/// Cuts at moments drawn from the seed: half of them anywhere, half around a sync.
+async fn cuts(taped: &Taped, (jobs, bytes): (usize, usize), cuts: u64) {
+    let (asked, tape) = story(taped, jobs, bytes).await;
+    let syncs: Vec<usize> = (0..tape.len()).filter(|at| matches!(tape.ops()[*at], Op::Sync { .. })).collect();
+    for seed in 0..cuts {
+        let drawn = usize::try_from(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 16).unwrap();
+        let before = if seed % 2 == 0 { drawn % (tape.len() + 1) } else { syncs[drawn % syncs.len()] + drawn / 7 % 3 };
+        judge(&asked, &tape, before.min(tape.len()), seed).await;
+    }
+    judge(&asked, &tape, tape.len(), 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn small_jobs_survive_a_power_cut() {
+    cuts(&Taped::new(), (6, 900), 700).await;
+}
+
+/// Their log is copied into the file while they are written, and grows beyond one page's payload.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn large_jobs_survive_a_power_cut() {
+    cuts(&Taped::new(), (9, 600_000), 300).await;
+}
+
+/// A folder that is hardly used: most cuts are in its making and in the first opening after it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_new_folder_survives_a_power_cut() {
+    cuts(&Taped::new(), (1, 10), 1_000).await;
+}
+
+/// What is written down in `ARCHITECTURE.md`: a transaction is one fsync, of the log, whoever and however many are in it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_commit_is_one_sync_of_the_log() {
+    let taped = Taped::new();
+    let fixture = Fixture::open(&taped).await;
+    let mut author = Author { asked: Vec::new(), fixture, watched: &taped.watched };
+    for _ in 0..4 {
+        author.job(10).await;
+    }
+    let tape = taped.watched.tape();
+    let marks: Vec<usize> =
+        (0..tape.len()).filter(|at| matches!(tape.ops()[*at], Op::Mark(mark) if mark < 20)).collect();
+    assert_eq!((marks.len(), author.asked.len()), (20, 20));
+    for pair in marks.windows(2) {
+        let syncs: Vec<(&str, usize)> = tape.syncs(pair[0]..pair[1]).into_iter().collect();
+        assert_eq!(syncs, [("aetheris.db-wal", 1)], "between {pair:?}");
+    }
+}
+
+/// A store that says how often it was told that it must not go on.
+struct Failing {
+    fatal: Arc<AtomicUsize>,
+    taped: Taped,
+}
+
+impl Harness for Failing {
+    fn open(&self, clock: Arc<dyn Clock>) -> Boxed<'_, Opened> {
+        let told = Arc::clone(&self.fatal);
+        let on_fatal = Arc::new(move |_: &StoreError| {
+            told.fetch_add(1, Ordering::SeqCst);
+        });
+        let options = SqliteOptions { on_fatal, ..in_custody(&self.taped.folder, clock, 1) };
+        let store = Arc::new(SqliteStore::open(options).unwrap());
+        Box::pin(std::future::ready(Opened { keep: Box::new(Arc::clone(&self.taped.folder)), store }))
+    }
+}
+
+/// What SQLite reports of a COMMIT is told as what it is: of a sync that failed nobody knows what it has left, and the
+/// process must not go on; a full disk has kept nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_commit_that_fails_is_told_as_unknown_or_as_nothing() {
+    for (fault, fatal, unknown) in [(Fault::Sync, 1, true), (Fault::Write, 1, true), (Fault::Full, 0, false)] {
+        let harness = Failing { fatal: Arc::default(), taped: Taped::new() };
+        let fixture = Fixture::open(&harness).await;
+        let kept = fixture.creation(&fixture.message());
+        let kept_at = fixture.ok(kept.clone()).await;
+        let lost = fixture.creation(&fixture.message());
+        harness.taped.watched.fail(Kind::Log, fault, 0, 1);
+        let answer = fixture.store().commit(lost.clone()).await;
+        let told = match &answer {
+            Err(CommitError::Unknown(_)) => true,
+            Err(CommitError::Failed(error)) => {
+                assert_eq!(error.kind, ErrorKind::Full, "{fault:?}: {error}");
+                false
+            }
+            other => panic!("{fault:?}: {other:?}"),
+        };
+        assert_eq!((told, harness.fatal.load(Ordering::SeqCst)), (unknown, fatal), "{fault:?}");
+        if !unknown {
+            assert_eq!(fixture.store().settle(&lost).await.unwrap(), None, "{fault:?}");
+            fixture.ok(lost.clone()).await;
+        }
+        let clock: Arc<dyn Clock> = Arc::new(fixture.clock.clone());
+        drop(fixture);
+        let next = SqliteStore::open(in_custody(&harness.taped.folder, clock, 2)).unwrap();
+        assert_eq!(next.settle(&kept).await.unwrap(), Some(kept_at), "{fault:?}");
+        let events = if next.settle(&lost).await.unwrap().is_some() { lost.events.len() } else { 0 };
+        let rows = next.events(lost.job, 0, 16).await.unwrap();
+        assert_eq!(rows.len(), events, "{fault:?}: part of a unit");
+        drop(next);
+    }
+}
