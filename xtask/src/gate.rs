@@ -33,7 +33,11 @@ const STAGES: [&[&[Named]]; 6] = [
     &[&[("build of the tests", "test --no-run")]],
     &[&[("every test", "test")]],
     &[
-        &[("simulation", "sim --built run --seeds 12000 --from 100001"), ("exhaustive search", "model --built gate")],
+        &[
+            ("simulation", "sim --built run --seeds 12000 --from 100001"),
+            ("simulation, SQLite", "sim --built run --seeds 1000 --from 100001 --any-marks --store sqlite"),
+            ("exhaustive search", "model --built gate"),
+        ],
         &[("chaos", "chaos --built --minutes 3 --store sqlite")],
     ],
     &[&[("API fuzz", "api-fuzz --seconds 150")]],

@@ -62,7 +62,22 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
         ],
     ),
     ("testing", &["agentfile", "check", "core", "runtime", "scheduler", "store", "worker"]),
-    ("sim", &["agentfile", "check", "core", "fault", "runtime", "scheduler", "store", "testing", "worker"]),
+    (
+        "sim",
+        &[
+            "agentfile",
+            "check",
+            "core",
+            "disk",
+            "fault",
+            "runtime",
+            "scheduler",
+            "store",
+            "store-sqlite",
+            "testing",
+            "worker",
+        ],
+    ),
 ];
 
 /// What the root may hold: everything else has a better place.

@@ -8,12 +8,14 @@ use std::time::Duration;
 use aetheris_fault::marks::{self, Mark};
 
 use crate::cast::Mishaps;
-use crate::seed::{self, Outcome};
+use crate::seed::{self, Backend, Outcome};
 use crate::tally::IDS;
 
 /// Which seeds are run.
 #[derive(Debug, Clone, Copy)]
 pub struct Batch {
+    /// What keeps the facts.
+    pub backend: Backend,
     /// The first seed.
     pub from: u64,
     /// How many.
@@ -96,7 +98,7 @@ pub fn run(batch: Batch, progress: impl Fn(u64, u64) + Sync) -> std::io::Result<
             if number >= batch.seeds {
                 break;
             }
-            let outcome = seed::run(batch.from + number)?;
+            let outcome = seed::run(batch.from + number, batch.backend)?;
             let mut summary = summary.lock().unwrap_or_else(PoisonError::into_inner);
             summary.take(outcome);
             if summary.failed > 0 && batch.stop_at_failure {

@@ -1,16 +1,17 @@
 //! The deterministic simulation: the production worker, runs, sweeps and reducer on one thread, in
-//! virtual time, over a store that fails as databases fail. A seed decides everything, and the same seed
+//! virtual time, over a store that fails as databases fail: the one in memory, or SQLite's own. A seed decides everything, and the same seed
 //! does the same for ever.
 //!
 //! Reading order: [`program`] (what is run, and what must come out), [`weather`] (how much goes wrong),
 //! [`wire`] and [`services`] (the store's and the tools' side of it), [`recorder`] (what is checked at
 //! every write), [`cast`] (the processes), [`clients`] (who sends and answers), [`oracle`] (what is checked
-//! at the end), [`tally`] (how often), [`seed`] (one run), [`batch`] (many).
+//! at the end), [`tally`] (how often), [`in_place`] (SQLite's store in virtual time), [`seed`] (one run), [`batch`] (many).
 
 pub mod batch;
 pub mod cast;
 pub mod clients;
 mod courses;
+pub mod in_place;
 pub mod oracle;
 pub mod program;
 pub mod recorder;

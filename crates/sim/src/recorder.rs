@@ -8,7 +8,6 @@ use aetheris_core::event::EventKind;
 use aetheris_core::id::{AgentName, JobId, PermitId, WorkerId};
 use aetheris_core::lease::{Fence, Guard};
 use aetheris_core::time::{Span, Timestamp};
-use aetheris_store::memory::MemoryStore;
 use aetheris_store::{
     Boxed, ClaimRequest, Claimed, CommitError, Committed, Health, Heartbeat, Hints, History, LeaseChange, LedgerWrite,
     NewAgent, Purpose, PutAgent, Renewal, Store, StoreError, UnitOfWork,
@@ -42,10 +41,10 @@ struct Book {
     stored: Timestamp,
 }
 
-/// A memory store and the book that is kept about it.
+/// A store and the book that is kept about it.
 pub struct Recorder {
     book: Mutex<Book>,
-    inner: Arc<MemoryStore>,
+    inner: Arc<dyn Store>,
     listed: Arc<Notify>,
     trace: Trace,
     weather: Weather,
@@ -80,7 +79,7 @@ fn in_true_time(found: &mut Tally, permits: &mut BTreeMap<PermitId, (Instant, Sp
 impl Recorder {
     /// Watches a store. Whoever waits for `listed` is told when somebody has been told of timers that are due.
     #[must_use]
-    pub fn new(inner: Arc<MemoryStore>, listed: Arc<Notify>, trace: Trace, weather: Weather) -> Self {
+    pub fn new(inner: Arc<dyn Store>, listed: Arc<Notify>, trace: Trace, weather: Weather) -> Self {
         Self { book: Mutex::default(), inner, listed, trace, weather }
     }
 

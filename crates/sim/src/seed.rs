@@ -14,6 +14,7 @@ use aetheris_core::json::Json;
 use aetheris_fault::marks::{self, Knob};
 use aetheris_runtime::ops::{Signal, SignalAnswer};
 use aetheris_store::memory::MemoryStore;
+use aetheris_store::system::Clock;
 use aetheris_store::{Store, every_job};
 use aetheris_testing::gate::Peace;
 use aetheris_testing::process::{Duties, Process, World};
@@ -23,6 +24,7 @@ use tokio::sync::Notify;
 
 use crate::cast::{Cast, Mishaps, Stage};
 use crate::clients::{self, Crowd};
+use crate::in_place::InPlace;
 use crate::oracle::{self, Evidence};
 use crate::program::Program;
 use crate::recorder::Recorder;
@@ -65,19 +67,51 @@ pub fn watch_panics() {
     }));
 }
 
+/// What keeps the facts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Backend {
+    /// The store in memory, which is the model of the others.
+    #[default]
+    Memory,
+    /// SQLite's: production SQL, its writer and its readers. Each seed is run on the store in memory too, and the two
+    /// stories have to be the same, byte for byte.
+    Sqlite,
+}
+
 /// Runs a seed. Deterministic: nothing but the seed and the code decides anything in it.
 ///
 /// # Errors
 /// The async runtime cannot be made.
-pub fn run(seed: u64) -> std::io::Result<Outcome> {
+pub fn run(seed: u64, backend: Backend) -> std::io::Result<Outcome> {
+    let mut outcome = run_on(seed, backend)?;
+    if backend != Backend::Memory {
+        let model = run_on(seed, Backend::Memory)?;
+        outcome.tally.case("STORES", outcome.trace == model.trace, || differ(&model.trace, &outcome.trace));
+    }
+    Ok(outcome)
+}
+
+/// Where two stories part.
+fn differ(model: &str, other: &str) -> String {
+    let mut lines = model.lines().zip(other.lines());
+    match lines.find(|(model, other)| model != other) {
+        Some((model, other)) => {
+            format!("the store in memory goes on with `{}`, this one with `{}`", model.trim(), other.trim())
+        }
+        None => "the one story is a part of the other".to_owned(),
+    }
+}
+
+fn run_on(seed: u64, backend: Backend) -> std::io::Result<Outcome> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?;
     PANICS.with(|panics| panics.borrow_mut().clear());
     let examined = marks::examined();
-    let played = std::panic::catch_unwind(AssertUnwindSafe(|| runtime.block_on(play(seed))));
+    let played = std::panic::catch_unwind(AssertUnwindSafe(|| runtime.block_on(play(seed, backend))));
     drop(runtime);
     marks::tune(Knob::CheckpointEvents, None);
     let panics = PANICS.with(|panics| std::mem::take(&mut *panics.borrow_mut()));
-    let mut outcome = played.unwrap_or_else(|_| Outcome {
+    let played = played.map_or(Ok(None), |played| played.map(Some))?;
+    let mut outcome = played.unwrap_or_else(|| Outcome {
         bodies: 0,
         jobs: 0,
         mishaps: Mishaps::default(),
@@ -95,7 +129,7 @@ pub fn run(seed: u64) -> std::io::Result<Outcome> {
 /// The longest that faults rage, in milliseconds.
 const STORM_MAX: u64 = 60_000;
 
-async fn play(seed: u64) -> Outcome {
+async fn play(seed: u64, backend: Backend) -> std::io::Result<Outcome> {
     let mut random = Random::new(seed);
     let weather = Weather::draw(&mut random);
     let clock = VirtualClock::new();
@@ -104,9 +138,9 @@ async fn play(seed: u64) -> Outcome {
     let every = random.chance(500).then(|| random.between(3, 20));
     marks::tune(Knob::CheckpointEvents, every);
     let store_clock = clock.skewed(0, 0);
-    let memory = Arc::new(MemoryStore::new(Arc::clone(&store_clock) as _));
+    let ground = Ground::open(backend, Arc::clone(&store_clock) as _)?;
     let listed = Arc::new(Notify::new());
-    let recorder = Arc::new(Recorder::new(memory, Arc::clone(&listed), trace.clone(), weather.clone()));
+    let recorder = Arc::new(Recorder::new(ground.store(), Arc::clone(&listed), trace.clone(), weather.clone()));
     let services = Services::new(Arc::clone(&recorder), random.fork(), weather.clone(), trace.clone());
     let stage = Stage {
         clock,
@@ -151,10 +185,41 @@ async fn play(seed: u64) -> Outcome {
     let evidence = Evidence { calm, deaths, history: &history, orders: &orders, services, store, weather: &weather };
     oracle::examine(&evidence, &mut tally).await;
     tally.merge(recorder.found());
+    let last_words = ground.last_words();
+    tally.case("PANIC", last_words.is_empty(), || last_words.join("; "));
     let bodies = u64::try_from(services.lines().iter().filter(|line| line.is_act()).count()).unwrap_or(0);
     let jobs = u64::try_from(every_job(stage.store.as_ref()).await.unwrap_or_default().len()).unwrap_or(0);
     let (mishaps, time, trace_hash) = (cast.mishaps(), trace.passed(), trace.hash());
-    Outcome { bodies, jobs, mishaps, seed, tally, time, trace: trace.text(), trace_hash }
+    Ok(Outcome { bodies, jobs, mishaps, seed, tally, time, trace: trace.text(), trace_hash })
+}
+
+/// What keeps a run's facts.
+enum Ground {
+    Memory(Arc<MemoryStore>),
+    Sqlite(Arc<InPlace>),
+}
+
+impl Ground {
+    fn open(backend: Backend, clock: Arc<dyn Clock>) -> std::io::Result<Self> {
+        Ok(match backend {
+            Backend::Memory => Self::Memory(Arc::new(MemoryStore::new(clock))),
+            Backend::Sqlite => Self::Sqlite(Arc::new(InPlace::open(clock)?)),
+        })
+    }
+
+    fn store(&self) -> Arc<dyn Store> {
+        match self {
+            Self::Memory(store) => Arc::clone(store) as Arc<dyn Store>,
+            Self::Sqlite(store) => Arc::clone(store) as Arc<dyn Store>,
+        }
+    }
+
+    fn last_words(&self) -> Vec<String> {
+        match self {
+            Self::Memory(_) => Vec::new(),
+            Self::Sqlite(store) => store.last_words(),
+        }
+    }
 }
 
 /// Everybody who wants something: the customers, and whoever puts later versions of the agents.

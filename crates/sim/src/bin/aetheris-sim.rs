@@ -13,9 +13,9 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use aetheris_sim::batch::{self, Batch, Summary};
-use aetheris_sim::seed::{self, Outcome};
+use aetheris_sim::seed::{self, Backend, Outcome};
 use anyhow::{Context, Result};
-use clap::{Parser, Subcommand};
+use clap::{Parser, Subcommand, ValueEnum};
 
 /// Deterministic simulation of the production code: the same seed does the same for ever.
 #[derive(Debug, Parser)]
@@ -41,6 +41,9 @@ enum Command {
         /// Add the batch to the record if it is clean.
         #[arg(long)]
         record: bool,
+        /// What keeps the facts.
+        #[arg(long, value_enum, default_value = "memory")]
+        store: Store,
         /// Do not fail because a mark was never reached or an invariant had no case: for short batches.
         #[arg(long)]
         any_marks: bool,
@@ -52,6 +55,9 @@ enum Command {
         /// Tell only lines that contain this text.
         #[arg(long)]
         only: Option<String>,
+        /// What keeps the facts.
+        #[arg(long, value_enum, default_value = "memory")]
+        store: Store,
     },
     /// Run seeds until one fails; the last line is JSON.
     Hunt {
@@ -64,20 +70,50 @@ enum Command {
         /// On how many threads.
         #[arg(long, default_value_t = 2)]
         threads: usize,
+        /// What keeps the facts.
+        #[arg(long, value_enum, default_value = "memory")]
+        store: Store,
     },
     /// Print the hash of each seed's trace, to compare with another process.
     Hashes {
         /// The seeds.
         seeds: Vec<u64>,
+        /// What keeps the facts.
+        #[arg(long, value_enum, default_value = "memory")]
+        store: Store,
     },
+}
+
+/// What keeps the facts of a run.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Store {
+    /// The store in memory.
+    Memory,
+    /// SQLite's.
+    Sqlite,
+}
+
+impl From<Store> for Backend {
+    fn from(store: Store) -> Self {
+        match store {
+            Store::Memory => Self::Memory,
+            Store::Sqlite => Self::Sqlite,
+        }
+    }
 }
 
 fn main() -> ExitCode {
     let result = match Args::parse().command {
-        Command::Run { seeds, from, threads, record, any_marks } => run(seeds, from, threads, record, any_marks),
-        Command::Repeat { seed, only } => repeat(seed, only.as_deref()),
-        Command::Hunt { seeds, from, threads } => hunt(Batch { from, seeds, stop_at_failure: true, threads }),
-        Command::Hashes { seeds } => hashes(&seeds),
+        Command::Run { seeds, from, threads, record, store, any_marks } => {
+            let from = from.map_or_else(|| recorded().map(|recorded| recorded.last + 1), Ok);
+            let batch = |from| Batch { backend: store.into(), from, seeds, stop_at_failure: false, threads };
+            from.and_then(|from| run(batch(from), record, any_marks))
+        }
+        Command::Repeat { seed, only, store } => repeat(seed, only.as_deref(), store.into()),
+        Command::Hunt { seeds, from, threads, store } => {
+            hunt(Batch { backend: store.into(), from, seeds, stop_at_failure: true, threads })
+        }
+        Command::Hashes { seeds, store } => hashes(&seeds, store.into()),
     };
     match result {
         Ok(true) => ExitCode::SUCCESS,
@@ -89,20 +125,19 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(seeds: u64, from: Option<u64>, threads: usize, record: bool, any_marks: bool) -> Result<bool> {
-    let from = from.unwrap_or(recorded()?.last + 1);
+fn run(batch: Batch, record: bool, any_marks: bool) -> Result<bool> {
+    let Batch { backend, from, seeds, .. } = batch;
     let began = now();
     let kept = regressions()?;
     let mut failures = Vec::new();
     seed::watch_panics();
     for seed in &kept {
-        let outcome = seed::run(*seed)?;
+        let outcome = seed::run(*seed, backend)?;
         if !outcome.tally.violations.is_empty() {
             failures.push(outcome);
         }
     }
     println!("{} seeds that once failed: {} fail now", kept.len(), failures.len());
-    let batch = Batch { from, seeds, stop_at_failure: false, threads };
     let summary = batch::run(batch, |done, failed| {
         if done % 1_000 == 0 {
             println!("  {done} seeds, {failed} failed, {} s", began.elapsed().as_secs());
@@ -111,7 +146,7 @@ fn run(seeds: u64, from: Option<u64>, threads: usize, record: bool, any_marks: b
     failures.extend(summary.failures.iter().cloned());
     tell(&summary, from, began.elapsed());
     for failure in &failures {
-        story(failure)?;
+        story(failure, backend)?;
     }
     let unreached = Summary::unreached();
     if !unreached.is_empty() {
@@ -150,7 +185,7 @@ fn tell(summary: &Summary, from: u64, took: Duration) {
 }
 
 /// The words of a failure, the lines of its story that name what it names, and how to repeat it.
-fn story(outcome: &Outcome) -> Result<()> {
+fn story(outcome: &Outcome, backend: Backend) -> Result<()> {
     println!("\nseed {} failed:", outcome.seed);
     for violation in outcome.tally.violations.iter().take(4) {
         println!("  {violation}");
@@ -160,13 +195,17 @@ fn story(outcome: &Outcome) -> Result<()> {
     let file = folder.join(format!("{}.txt", outcome.seed));
     std::fs::write(&file, &outcome.trace).with_context(|| format!("cannot write {}", file.display()))?;
     println!("  its story: {}", file.display());
-    println!("  repeat it: cargo xtask sim repeat {}", outcome.seed);
+    let store = match backend {
+        Backend::Memory => "",
+        Backend::Sqlite => " --store sqlite",
+    };
+    println!("  repeat it: cargo xtask sim repeat {}{store}", outcome.seed);
     Ok(())
 }
 
-fn repeat(seed: u64, only: Option<&str>) -> Result<bool> {
+fn repeat(seed: u64, only: Option<&str>, backend: Backend) -> Result<bool> {
     seed::watch_panics();
-    let outcome = seed::run(seed)?;
+    let outcome = seed::run(seed, backend)?;
     for line in outcome.trace.lines().filter(|line| only.is_none_or(|only| line.contains(only))) {
         println!("{line}");
     }
@@ -194,10 +233,10 @@ fn hunt(batch: Batch) -> Result<bool> {
     Ok(first.is_none())
 }
 
-fn hashes(seeds: &[u64]) -> Result<bool> {
+fn hashes(seeds: &[u64], backend: Backend) -> Result<bool> {
     seed::watch_panics();
     for seed in seeds {
-        let outcome = seed::run(*seed)?;
+        let outcome = seed::run(*seed, backend)?;
         println!("{seed} {} {}", outcome.trace_hash, outcome.trace.len());
     }
     Ok(true)

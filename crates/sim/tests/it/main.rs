@@ -4,7 +4,7 @@
 
 use std::process::Command;
 
-use aetheris_sim::seed;
+use aetheris_sim::seed::{self, Backend};
 
 fn program(args: &[&str], bug: Option<&str>) -> (i32, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_aetheris-sim"));
@@ -27,7 +27,7 @@ fn a_seed_repeats_to_the_byte_in_any_process() {
     seed::watch_panics();
     let here: String = (1..=20)
         .map(|seed| {
-            let outcome = seed::run(seed).unwrap();
+            let outcome = seed::run(seed, Backend::Memory).unwrap();
             format!("{seed} {} {}\n", outcome.trace_hash, outcome.trace.len())
         })
         .collect();
@@ -37,14 +37,14 @@ fn a_seed_repeats_to_the_byte_in_any_process() {
 #[test]
 fn seeds_differ() {
     seed::watch_panics();
-    assert_ne!(seed::run(1).unwrap().trace_hash, seed::run(2).unwrap().trace_hash);
+    assert_ne!(seed::run(1, Backend::Memory).unwrap().trace_hash, seed::run(2, Backend::Memory).unwrap().trace_hash);
 }
 
 /// A run must be long enough to be worth something: thirty seconds of virtual time, with jobs in it.
 #[test]
 fn runs_are_long_and_examine_something() {
     seed::watch_panics();
-    let outcomes: Vec<_> = (1..=10).map(|seed| seed::run(seed).unwrap()).collect();
+    let outcomes: Vec<_> = (1..=10).map(|seed| seed::run(seed, Backend::Memory).unwrap()).collect();
     let time: u64 = outcomes.iter().map(|outcome| outcome.time.as_secs()).sum();
     assert!(time >= 10 * 30, "{time} s");
     assert!(outcomes.iter().all(|outcome| outcome.tally.cases.values().sum::<u64>() > 0));
@@ -73,5 +73,16 @@ fn the_regressions_have_reasons() {
         let (seed, reason) = line.split_once(' ').unwrap();
         seed.parse::<u64>().unwrap();
         assert!(reason.trim().len() > 10, "{line}");
+    }
+}
+
+/// The production store does what its model does, to the byte.
+#[test]
+fn a_seed_tells_the_same_story_over_sqlite() {
+    seed::watch_panics();
+    for seed in 1..=20 {
+        let outcome = seed::run(seed, Backend::Sqlite).unwrap();
+        assert_eq!(outcome.tally.violations, Vec::<String>::new(), "seed {seed}");
+        assert_eq!(outcome.tally.cases["STORES"], 1);
     }
 }

@@ -92,7 +92,8 @@ impl MemoryStore {
                 Ok::<_, StoreError>((claimed, tables.next_claimable(look)))
             })?;
             for job in &claimed {
-                self.hints.written(job.job, job.history.as_ref().map_or(0, |history| history.row.seq));
+                let seq = self.tables().jobs.get(&job.job).map_or(0, |job| job.row.seq);
+                self.hints.written(job.job, seq);
             }
             let left = until.saturating_duration_since(tokio::time::Instant::now());
             if !claimed.is_empty() || left.is_zero() {

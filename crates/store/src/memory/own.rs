@@ -15,6 +15,7 @@ use super::tables::{GENERATION, Job, Tables};
 use crate::claim::{ClaimIds, ClaimRequest, Claimed, Heartbeat, LeaseRenewal, Renewal};
 use crate::clock::Look;
 use crate::error::{ErrorKind, StoreError};
+use crate::query::History;
 use crate::rules;
 
 impl Tables {
@@ -95,7 +96,10 @@ impl Tables {
         });
         job.row.updated_at = now;
         job.append(EncodedEvent::new(ids.event, &claimed), now);
-        let history = self.history(id, false)?;
+        // As much as the others put beside a claim: whoever runs on this store reads the rest by itself too.
+        let short =
+            |history: &History| u64::try_from(history.events.len()).is_ok_and(|e| e <= limits::CLAIM_EVENTS_MAX);
+        let history = self.history(id, false)?.filter(short);
         Ok(Claimed { attempt_id: ids.attempt, fence, history, job: id, lease_until, sent_at })
     }
 
