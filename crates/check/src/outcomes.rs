@@ -12,6 +12,7 @@ use aetheris_core::job::JobStatus;
 use aetheris_core::ledger::{LedgerRow, LedgerStatus};
 use aetheris_core::plan::EffectClass;
 use aetheris_core::time::{Span, Timestamp};
+use aetheris_store::EffectRow;
 
 use crate::facts::JobFacts;
 use crate::invariant::Invariant::{C5, C7, C8};
@@ -64,7 +65,7 @@ pub(crate) fn check(facts: &JobFacts, events: &[Recorded], tally: &mut Tally) {
         if let Event::JobFailed(JobFailed { error, node: None }) = &recorded.event
             && error.code == SUCCEEDED_BEFORE
         {
-            with_its_success(facts, &told, tally);
+            with_its_success(facts, &told, recorded.at, tally);
         }
     }
 }
@@ -238,10 +239,11 @@ fn agree(facts: &JobFacts, (key, said, row): (IdempotencyKey, &Told, Option<&Led
 }
 
 /// A job that fails as a call of it has succeeded before has that success as late evidence, which contradicted it; with a
-/// recorded effect it had only to take that in.
-fn with_its_success(facts: &JobFacts, told: &BTreeMap<IdempotencyKey, Told>, tally: &mut Tally) {
+/// recorded effect it had only to take that in. What an operator says after the end of a later call is no effect yet.
+fn with_its_success(facts: &JobFacts, told: &BTreeMap<IdempotencyKey, Told>, ended: Timestamp, tally: &mut Tally) {
     let kept = facts.evidence.iter().any(|evidence| {
-        let recorded = facts.effects.iter().any(|effect| effect.key == evidence.key);
+        let before = |effect: &EffectRow| effect.key == evidence.key && effect.at <= ended;
+        let recorded = facts.effects.iter().any(before);
         let success = evidence.conflict && evidence.outcome.value()["outcome"] == "success";
         success && !recorded && told.contains_key(&evidence.key)
     });

@@ -16,9 +16,10 @@ pub(crate) fn check(facts: &JobFacts, events: &[Recorded], tally: &mut Tally) {
         for recorded in events.iter().filter(|event| event.seq > checkpoint.seq) {
             state.replay(recorded).map_err(|e| e.to_string())?;
         }
-        Ok(state.hash())
+        Ok(state)
     });
-    tally.case(F5, resumed == Ok(full.hash()), || match &resumed {
+    // The states themselves: what a serialisation leaves out is in no hash of it either.
+    tally.case(F5, resumed.as_ref() == Ok(&full), || match &resumed {
         Ok(_) => format!("{job}: the fold from the checkpoint at {} ends in another state", checkpoint.seq),
         Err(why) => format!("{job}: the checkpoint at {} cannot be gone on from: {why}", checkpoint.seq),
     });

@@ -126,6 +126,8 @@ marks! {
 pub enum Knob {
     /// Events between two checkpoints.
     CheckpointEvents,
+    /// Rows that one page of a sweep has.
+    SweepRows,
 }
 
 /// Ends the task if what must hold does not: a fault of this program, told with its context. Stays in
@@ -186,7 +188,7 @@ mod counted {
 
     thread_local! {
         static EXAMINED: Cell<u64> = const { Cell::new(0) };
-        static KNOBS: [Cell<Option<u64>>; 1] = const { [Cell::new(None)] };
+        static KNOBS: [Cell<Option<u64>>; 2] = const { [const { Cell::new(None) }; 2] };
     }
 
     /// Counts a mark.

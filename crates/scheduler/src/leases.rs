@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use aetheris_core::id::{InstanceId, JobId};
 use aetheris_core::lease::Fence;
-use aetheris_core::limits;
 use aetheris_runtime::ops::{Proof, Reclaimed};
 use aetheris_runtime::pulse::Pulse;
 use aetheris_runtime::{OpError, Runtime};
@@ -64,7 +63,7 @@ pub async fn reclaim_instance(rt: &Runtime, dead: InstanceId) -> Result<usize, O
 async fn take_all_of(rt: &Runtime, dead: InstanceId) -> Result<(usize, usize), OpError> {
     let (mut after, mut taken, mut left) = (None, 0, 0);
     loop {
-        let held = rt.store.held_by(dead, after, limits::SWEEP_ROWS_MAX).await?;
+        let held = rt.store.held_by(dead, after, crate::page()).await?;
         let Some((last, _)) = held.last() else {
             return Ok((taken, left));
         };
@@ -91,12 +90,13 @@ impl Sweep {
     async fn pass(&mut self, rt: &Runtime) -> Result<usize, OpError> {
         let (mut after, mut taken) = (None, 0);
         loop {
-            let expired = rt.store.expired(after, limits::SWEEP_ROWS_MAX).await?;
+            let page = crate::page();
+            let expired = rt.store.expired(after, page).await?;
             self.pulse.beat(rt.system.clock.as_ref());
             if !expired.is_empty() {
                 aetheris_fault::crash_point!("sweep.leases.listed");
             }
-            after = expired.last().copied().filter(|_| expired.len() >= limits::SWEEP_ROWS_MAX);
+            after = expired.last().copied().filter(|_| expired.len() >= page);
             let now = rt.system.clock.boot();
             let ready = expired.iter().filter(|lease| self.failed.may_try(&lease.job, now));
             let ready = ready.map(|lease| (lease.job, lease.fence)).collect();

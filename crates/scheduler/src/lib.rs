@@ -13,6 +13,7 @@ mod timers;
 pub use leases::{reclaim_expired, reclaim_instance, sweep_expired};
 pub use timers::{fire_due, fire_timers};
 
+use aetheris_core::limits;
 use aetheris_core::time::Span;
 
 /// How many jobs a sweep writes at once: they share the store's commits.
@@ -31,4 +32,10 @@ impl Default for SweepOptions {
     fn default() -> Self {
         Self { leases: Span::from_secs(1), timers: Span::from_secs(1) }
     }
+}
+
+/// Rows that a sweep asks for at once.
+fn page() -> usize {
+    let rows = u64::try_from(limits::SWEEP_ROWS_MAX).unwrap_or(u64::MAX);
+    usize::try_from(aetheris_fault::tuned!(SweepRows, rows)).unwrap_or(limits::SWEEP_ROWS_MAX)
 }

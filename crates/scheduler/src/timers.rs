@@ -56,12 +56,13 @@ impl Sweep {
     async fn pass(&mut self, rt: &Runtime) -> Result<Option<Duration>, OpError> {
         let (mut after, mut left) = (None, false);
         loop {
-            let due = rt.store.due_timers(after, limits::SWEEP_ROWS_MAX).await?;
+            let page = crate::page();
+            let due = rt.store.due_timers(after, page).await?;
             self.pulse.beat(rt.system.clock.as_ref());
             if !due.timers.is_empty() {
                 aetheris_fault::crash_point!("sweep.timers.listed");
             }
-            let last = due.timers.last().cloned().filter(|_| due.timers.len() >= limits::SWEEP_ROWS_MAX);
+            let last = due.timers.last().cloned().filter(|_| due.timers.len() >= page);
             left |= !self.fire_all(rt, due.timers).await;
             if last.is_none() || self.stop.is_cancelled() {
                 self.failed.forget_absent(rt.system.clock.boot());

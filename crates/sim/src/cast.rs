@@ -18,6 +18,7 @@ use aetheris_worker::WorkerOptions;
 use tokio::sync::{Notify, mpsc};
 
 use crate::services::{Outside, Services};
+use crate::tally::Tally;
 use crate::tell;
 use crate::trace::Trace;
 use crate::weather::{Hints, Weather};
@@ -84,6 +85,8 @@ struct Member {
 pub struct Mishaps {
     /// Processes that died.
     pub deaths: u64,
+    /// Processes that ended without waiting for their calls.
+    pub abandons: u64,
     /// Processes that were told to drain.
     pub drains: u64,
     /// Clocks that jumped.
@@ -95,6 +98,7 @@ pub struct Mishaps {
 }
 
 struct Inner {
+    found: Tally,
     members: Vec<Member>,
     mishaps: Mishaps,
 }
@@ -144,7 +148,7 @@ impl Cast {
         let workers = random.between(1, 4);
         let others = random.between(1, 2);
         let members = (0..workers + others).map(|place| draw_member(&stage, random, place, place < workers, ttl));
-        let inner = Inner { members: members.collect(), mishaps: Mishaps::default() };
+        let inner = Inner { found: Tally::default(), members: members.collect(), mishaps: Mishaps::default() };
         let cast = Self { befell, inner: Arc::new(Mutex::new(inner)), stage, ttl };
         let count = cast.inner().members.len();
         (0..count).for_each(|member| cast.begin(member));
@@ -213,7 +217,7 @@ impl Cast {
         tell!(self.stage.trace, &who, "begins as version {version}");
         let process = Process::start(&world, member.duties.clone(), Arc::new(fates));
         if let Some(dead) = dead.filter(|_| member.random.chance(400)) {
-            tokio::spawn(take_back(process.runtime().clone(), dead));
+            tokio::spawn(self.clone().take_back(process.runtime().clone(), dead));
         }
         if self.stage.weather.hints == Hints::Doubled {
             tokio::spawn(rumour(process.runtime().clone(), process.gate().clone(), member.random.fork()));
@@ -270,6 +274,24 @@ impl Cast {
         }
     }
 
+    /// Takes the jobs of a dead process back, all of them at once; what cannot be taken back now expires.
+    async fn take_back(self, rt: Runtime, dead: InstanceId) {
+        let taken = aetheris_scheduler::reclaim_instance(&rt, dead).await;
+        let left = self.stage.store.held_by(dead, None, 1).await;
+        if let (Ok(taken), Ok(left)) = (taken, left) {
+            tell!(self.stage.trace, "proof", "{taken} jobs of {dead} are taken back");
+            self.inner().found.case("S1", left.is_empty(), || {
+                format!("{dead}: {taken} jobs were taken back by the proof of its death, and it still holds {left:?}")
+            });
+        }
+    }
+
+    /// What was found.
+    #[must_use]
+    pub fn found(&self) -> Tally {
+        self.inner().found.clone()
+    }
+
     /// Does something bad to someone now and then, until the weather clears up.
     pub async fn plague(self, mut random: Random) {
         let longest = self.stage.weather.nemesis;
@@ -280,10 +302,11 @@ impl Cast {
             }
             let count = u64::try_from(self.inner().members.len()).unwrap_or(1);
             let member = usize::try_from(random.below(count)).unwrap_or(0);
-            match random.below(10) {
+            let blow = random.below(10);
+            match if self.stage.weather.mild { blow.max(7) } else { blow } {
                 0..=3 => self.strike(member, Blow::Death),
                 4..=6 => self.strike(member, Blow::Standstill),
-                7 => self.drain(member, random.chance(200)),
+                7 => self.drain(member, random.chance(200) && !self.stage.weather.mild),
                 8 if self.stage.weather.jumps => {
                     let by = i64::try_from(random.between(1, 600_000_000)).unwrap_or(0);
                     let by = if random.chance(500) { by } else { -by };
@@ -347,6 +370,7 @@ impl Cast {
         let Some(mut process) = member.process.take_if(|_| running) else { return };
         tell!(self.stage.trace, &format!("{}.{}", member.name, member.incarnation), "drains (abandon: {abandon})");
         inner.mishaps.drains += 1;
+        inner.mishaps.abandons += u64::from(abandon);
         drop(inner);
         process.drain(abandon);
         let cast = self.clone();
@@ -354,7 +378,10 @@ impl Cast {
             tokio::select! {
                 biased;
                 () = process.drained() => {}
-                () = tokio::time::sleep(Duration::from_secs(20)) => process.kill(),
+                () = tokio::time::sleep(Duration::from_secs(20)) => {
+                    process.kill();
+                    cast.inner().mishaps.deaths += 1;
+                }
             }
             drop(process);
             cast.begin(place);
@@ -368,11 +395,6 @@ async fn rumour(rt: Runtime, gate: Gate, mut random: Random) {
         tokio::time::sleep(Duration::from_millis(random.between(1, 4_000))).await;
         rt.wakeups.timer_set();
     }
-}
-
-async fn take_back(rt: Runtime, dead: InstanceId) {
-    // What cannot be taken back now expires.
-    let _ = aetheris_scheduler::reclaim_instance(&rt, dead).await;
 }
 
 fn draw_member(stage: &Stage, random: &mut Random, place: u64, works: bool, ttl: Span) -> Member {

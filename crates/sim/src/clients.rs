@@ -11,14 +11,16 @@ use aetheris_core::json::Json;
 use aetheris_core::ledger::PermitNumber;
 use aetheris_core::plan::WaitType;
 use aetheris_core::time::Span;
-use aetheris_runtime::ops::{Resolution, Signal, Submission as Message, Then};
+use aetheris_runtime::ops::{Resolution, Signal, Submission as Message, Submitted, Then};
 use aetheris_runtime::{OpError, Runtime};
 use aetheris_testing::random::Random;
+use aetheris_testing::time::BEGINNING;
 use aetheris_testing::world::acked;
 
 use crate::cast::{Cast, Stage};
 use crate::program::{Kind, Program};
 use crate::services::QUEUE_MS;
+use crate::tally::Tally;
 use crate::tell;
 
 /// A job as its customer sees it.
@@ -38,6 +40,7 @@ pub struct Order {
 #[derive(Clone)]
 pub struct Crowd {
     cast: Cast,
+    found: Arc<Mutex<Tally>>,
     history: Arc<Mutex<ClientHistory>>,
     orders: Arc<Mutex<Vec<Order>>>,
     programs: Arc<Vec<Vec<Arc<Program>>>>,
@@ -47,6 +50,9 @@ pub struct Crowd {
 /// How long a client waits for an answer before it asks someone else.
 const PATIENCE: Duration = Duration::from_secs(12);
 
+/// How far ahead a message may be sent for later, in milliseconds.
+pub(crate) const RUN_AT_MAX: u64 = 8_000;
+
 /// The longest that a job is held still, in milliseconds.
 pub(crate) const PAUSE_MAX: u64 = 20_000;
 
@@ -54,13 +60,30 @@ impl Crowd {
     /// The clients of a run; `programs` are the versions of each agent.
     #[must_use]
     pub fn new(stage: Stage, cast: Cast, programs: Vec<Vec<Arc<Program>>>) -> Self {
-        Self { cast, history: Arc::default(), orders: Arc::default(), programs: Arc::new(programs), stage }
+        Self {
+            cast,
+            found: Arc::default(),
+            history: Arc::default(),
+            orders: Arc::default(),
+            programs: Arc::new(programs),
+            stage,
+        }
     }
 
     /// The processes that they reach.
     #[must_use]
     pub fn cast(&self) -> &Cast {
         &self.cast
+    }
+
+    /// What was told to them and is not so.
+    #[must_use]
+    pub fn found(&self) -> Tally {
+        self.found.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn case(&self, id: &'static str, holds: bool, what: impl FnOnce() -> String) {
+        self.found.lock().unwrap_or_else(PoisonError::into_inner).case(id, holds, what);
     }
 
     /// What they were told.
@@ -123,22 +146,16 @@ impl Crowd {
         let Some(name) = versions.first().map(|program| AgentName::from(program.name.as_str())) else { return };
         let text = format!("m{number}");
         let key = random.chance(800).then(|| format!("c{number}"));
-        let session = random.chance(150).then(|| "s".into());
-        let message = Message {
-            client_key: key.clone(),
-            message: Some(Json::new(text.clone().into())),
-            session,
-            ..Message::default()
-        };
+        let message = self.message(key.clone(), &text, &mut random).await;
         let sent = || message.clone();
         let submitted = match &key {
             // Sent again and again under its name until it is accepted.
-            Some(_) => self.ask(&mut random, "submit", |rt| submit(rt, name.clone(), sent())).await.ok(),
+            Some(_) => self.ask(&mut random, "submit", |rt| submit(rt, name.clone(), sent())).await.ok().map(|s| s.job),
             // Without a name it is sent once, and whoever hears nothing does not know.
             None => match self.cast.reach(&mut random) {
                 Some(rt) => tokio::select! {
                     biased;
-                    answer = submit(rt, name.clone(), sent()) => answer.ok(),
+                    answer = submit(rt, name.clone(), sent()) => answer.ok().map(|submitted| submitted.job),
                     () = tokio::time::sleep(PATIENCE) => None,
                 },
                 None => None,
@@ -149,11 +166,58 @@ impl Crowd {
         self.told().submissions.push(Submission { client_key: key.clone(), job });
         if key.is_some() && random.chance(200) {
             // A client that has lost the answer.
-            if let Ok(again) = self.ask(&mut random, "submit again", |rt| submit(rt, name.clone(), sent())).await {
-                self.told().submissions.push(Submission { client_key: key, job: again });
-            }
+            self.once_more(&name, job, &message, &mut random).await;
+        }
+        if key.is_some() && random.chance(150) {
+            self.another(&name, job, message, &mut random).await;
         }
         self.follow(job, text, versions, random).await;
+    }
+
+    /// A message with whatever may be said beside it.
+    async fn message(&self, client_key: Option<String>, text: &str, random: &mut Random) -> Message {
+        let now = self.stage.store.status().await.map(|status| status.now).unwrap_or_default();
+        let labels = (0..random.below(3)).map(|label| (format!("l{label}"), format!("v{}", random.below(2))));
+        Message {
+            client_key,
+            deadline: None,
+            labels: labels.collect(),
+            message: Some(Json::new(text.to_owned().into())),
+            priority: i32::try_from(random.below(3)).unwrap_or(0) - 1,
+            run_at: random.chance(250).then(|| now.after(Span::from_millis(random.below(RUN_AT_MAX)))),
+            session: random.chance(300).then(|| "s".into()),
+        }
+    }
+
+    /// The same message again: the same job, and what that is doing.
+    async fn once_more(&self, agent: &AgentName, job: JobId, message: &Message, random: &mut Random) {
+        tokio::time::sleep(Duration::from_millis(random.below(20_000))).await;
+        let status = async || self.stage.store.job(job).await.ok().flatten().map(|row| row.status);
+        let before = status().await;
+        let again = self.ask(random, "submit again", |rt| submit(rt, agent.clone(), message.clone())).await;
+        let Ok(again) = again else { return };
+        self.told().submissions.push(Submission { client_key: message.client_key.clone(), job: again.job });
+        let after = status().await;
+        if before == after {
+            self.case("T1", Some(again.status) == after && !again.created, || {
+                format!("{}: a repeated message was told {again:?}, and it is {after:?}", self.stage.trace.name(job))
+            });
+        }
+    }
+
+    /// Another message under the same name, different in one thing: it is refused.
+    async fn another(&self, agent: &AgentName, job: JobId, mut message: Message, random: &mut Random) {
+        match random.below(5) {
+            0 => message.message = Some(Json::null()),
+            1 => drop(message.labels.insert("l0".to_owned(), "other".to_owned())),
+            2 => message.priority += 1,
+            3 => message.run_at = message.run_at.map_or(Some(BEGINNING), |_| None),
+            _ => message.session = message.session.map_or_else(|| Some("s".into()), |_| None),
+        }
+        let answer = self.ask(random, "submit another", |rt| submit(rt, agent.clone(), message.clone())).await;
+        self.case("T2", matches!(answer, Err(OpError::IdempotencyConflict(of)) if of == job), || {
+            format!("{}: another message under its name was told {answer:?}", self.stage.trace.name(job))
+        });
     }
 
     async fn follow(&self, job: JobId, message: String, versions: &[Arc<Program>], mut random: Random) {
@@ -273,6 +337,6 @@ impl Crowd {
     }
 }
 
-async fn submit(rt: Runtime, agent: AgentName, message: Message) -> Result<JobId, OpError> {
-    rt.submit(&agent, message).await.map(|submitted| submitted.job)
+async fn submit(rt: Runtime, agent: AgentName, message: Message) -> Result<Submitted, OpError> {
+    rt.submit(&agent, message).await
 }

@@ -139,11 +139,11 @@ impl InPlace {
         self.last_words.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Stands still until the store has answered.
-    fn answer<T>(&self, question: impl Future<Output = T>) -> T {
+    /// Stands still until the store has answered. It may look at its clock as soon as it is asked.
+    fn answer<'a, T, Q: Future<Output = T> + 'a>(&'a self, ask: impl FnOnce(&'a SqliteStore) -> Q) -> T {
         *self.shown.now.lock().unwrap_or_else(PoisonError::into_inner) = (self.clock.wall(), self.clock.boot());
         // Whoever asks may have used up its turn: that is no reason to ask the same again for ever.
-        let mut question = pin!(tokio::task::unconstrained(question));
+        let mut question = pin!(tokio::task::unconstrained(ask(&self.inner)));
         let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
         let mut context = Context::from_waker(&waker);
         loop {
@@ -159,7 +159,7 @@ impl InPlace {
         _name: &'static str,
         ask: impl FnOnce(&'a dyn Store) -> Boxed<'a, Result<T, StoreError>>,
     ) -> Boxed<'a, Result<T, StoreError>> {
-        let answer = self.answer(ask(&self.inner));
+        let answer = self.answer(|inner| ask(inner));
         Box::pin(std::future::ready(answer))
     }
 
@@ -172,15 +172,15 @@ impl InPlace {
     fn next_due(&self) -> Result<Option<Duration>, StoreError> {
         let filter =
             JobFilter { limit: limits::PAGE_JOBS_MAX, statuses: vec![JobStatus::Pending], ..JobFilter::default() };
-        let pending = self.answer(self.inner.jobs(filter))?.jobs;
+        let pending = self.answer(|inner| inner.jobs(filter))?.jobs;
         let mut due = None;
         for row in pending.iter().filter(|row| row.not_before.is_some()) {
             // Behind another one of its session a job waits for that one.
-            if row.session.is_none() || self.answer(self.inner.ahead_in_session(row.id))?.is_none() {
+            if row.session.is_none() || self.answer(|inner| inner.ahead_in_session(row.id))?.is_none() {
                 due = due.into_iter().chain(row.not_before).min();
             }
         }
-        let now = self.answer(self.inner.status())?.now;
+        let now = self.answer(|inner| inner.status())?.now;
         Ok(due.map(|due| due.since(now).to_std().max(Duration::from_millis(1))))
     }
 
@@ -191,9 +191,9 @@ impl InPlace {
         loop {
             let mut written = pin!(self.written.notified());
             written.as_mut().enable();
-            let claimed = self.answer(self.inner.claim(request.clone()))?;
+            let claimed = self.answer(|inner| inner.claim(request.clone()))?;
             for job in &claimed {
-                let row = self.answer(self.inner.job(job.job))?;
+                let row = self.answer(|inner| inner.job(job.job))?;
                 self.hints.written(job.job, row.map_or(0, |row| row.seq));
             }
             let left = until.saturating_duration_since(Instant::now());
@@ -214,14 +214,14 @@ impl Store for InPlace {
     fn commit(&self, unit: UnitOfWork) -> Boxed<'_, Result<Committed, CommitError>> {
         Box::pin(async move {
             let job = unit.job;
-            let committed = self.answer(self.inner.commit(unit))?;
+            let committed = self.answer(|inner| inner.commit(unit))?;
             self.told(job, committed.seq);
             Ok(committed)
         })
     }
 
     fn settle(&self, unit: &UnitOfWork) -> Boxed<'_, Result<Option<Committed>, StoreError>> {
-        let answer = self.answer(self.inner.settle(unit));
+        let answer = self.answer(|inner| inner.settle(unit));
         Box::pin(std::future::ready(answer))
     }
 
@@ -230,15 +230,15 @@ impl Store for InPlace {
     }
 
     fn heartbeat(&self, request: Heartbeat) -> Boxed<'_, Result<Vec<Renewal>, StoreError>> {
-        Box::pin(async move { self.answer(self.inner.heartbeat(request)) })
+        Box::pin(async move { self.answer(|inner| inner.heartbeat(request)) })
     }
 
     fn put_agent(&self, agent: NewAgent) -> Boxed<'_, Result<PutAgent, StoreError>> {
-        Box::pin(async move { self.answer(self.inner.put_agent(agent)) })
+        Box::pin(async move { self.answer(|inner| inner.put_agent(agent)) })
     }
 
     fn delete_agent(&self, name: AgentName) -> Boxed<'_, Result<bool, StoreError>> {
-        Box::pin(async move { self.answer(self.inner.delete_agent(name)) })
+        Box::pin(async move { self.answer(|inner| inner.delete_agent(name)) })
     }
 
     aetheris_store::questions_through!(read);

@@ -15,7 +15,7 @@ use aetheris_core::state::Ending;
 use aetheris_core::step::StepStatus;
 use aetheris_core::time::{Span, Timestamp};
 use aetheris_runtime::load::Loaded;
-use aetheris_store::{JobRow, Store, every_job};
+use aetheris_store::{JobFilter, JobRow, Store, every_job};
 
 use crate::clients::Order;
 use crate::courses;
@@ -93,6 +93,7 @@ pub async fn examine(evidence: &Evidence<'_>, tally: &mut Tally) {
         }
     }
     courses::sessions(&jobs, tally);
+    lists(store, &jobs, tally).await;
     delivered(evidence, tally).await;
     let events: BTreeMap<JobId, &[Recorded]> = jobs.iter().map(|(row, events)| (row.id, events.as_slice())).collect();
     for order in orders {
@@ -101,6 +102,46 @@ pub async fn examine(evidence: &Evidence<'_>, tally: &mut Tally) {
             (Err(error), _) => tally.case("B3", false, || format!("{} cannot be read: {error}", order.job)),
             (Ok(_), None) => tally.case("B3", false, || format!("{} was accepted and is not listed", order.job)),
         }
+    }
+}
+
+/// Every list has the rows that it is to have, newest first, and no other.
+async fn lists(store: &dyn Store, jobs: &[(JobRow, Vec<Recorded>)], tally: &mut Tally) {
+    let all = JobFilter { limit: 3, ..JobFilter::default() };
+    let mut filters: Vec<JobFilter> = Vec::new();
+    for (row, _) in jobs {
+        filters.push(JobFilter { agent: Some(row.agent.clone()), ..all.clone() });
+        filters.push(JobFilter { statuses: vec![row.status], ..all.clone() });
+        filters.push(JobFilter { session: row.session.clone(), agent: Some(row.agent.clone()), ..all.clone() });
+        let labels = row.labels.iter().map(|(key, value)| (key.clone(), value.clone()));
+        filters.extend(labels.map(|label| JobFilter { label: Some(label), ..all.clone() }));
+    }
+    let mut asked: Vec<JobFilter> = Vec::new();
+    for filter in filters {
+        if asked.contains(&filter) {
+            continue;
+        }
+        let wanted = |row: &JobRow| {
+            filter.agent.as_ref().is_none_or(|agent| *agent == row.agent)
+                && (filter.statuses.is_empty() || filter.statuses.contains(&row.status))
+                && filter.session.as_ref().is_none_or(|session| Some(session) == row.session.as_ref())
+                && filter.label.as_ref().is_none_or(|(key, value)| row.labels.get(key) == Some(value))
+        };
+        let mut expected: Vec<JobId> =
+            jobs.iter().map(|(row, _)| row).filter(|row| wanted(row)).map(|row| row.id).collect();
+        expected.sort();
+        expected.reverse();
+        let mut told: Vec<JobId> = Vec::new();
+        let mut page = filter.clone();
+        while let Ok(found) = store.jobs(page.clone()).await {
+            told.extend(found.jobs.iter().map(|row| row.id));
+            page.before = found.next;
+            if found.next.is_none() || told.len() > jobs.len() {
+                break;
+            }
+        }
+        tally.case("T3", told == expected, || format!("{filter:?} lists {told:?}, and there are {expected:?}"));
+        asked.push(filter);
     }
 }
 
@@ -128,6 +169,11 @@ async fn delivered(evidence: &Evidence<'_>, tally: &mut Tally) {
 
 fn examine_job(evidence: &Evidence<'_>, loaded: &Loaded, events: &[Recorded], order: &Order, tally: &mut Tally) {
     let services = evidence.services;
+    for step in loaded.state.steps.values().filter(|step| step.status == StepStatus::InDoubt) {
+        let Some(call) = step.invocation.as_ref().filter(|_| !loaded.state.status.is_terminal()) else { continue };
+        let stored = loaded.effects.get(&call.key).is_some_and(|effect| effect.permit == call.permit);
+        tally.case("S4", !stored, || format!("{}: a doubt is open, and the answer of its call is stored", order.job));
+    }
     let outputs = outputs(events, order);
     asked_once(evidence, events, (order, &outputs), tally);
     in_time(evidence, events, order, tally);

@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use aetheris_core::event::EventKind;
-use aetheris_core::id::{AgentName, JobId, PermitId, WorkerId};
+use aetheris_core::id::{AgentName, IdempotencyKey, JobId, PermitId, WorkerId};
 use aetheris_core::lease::{Fence, Guard};
+use aetheris_core::limits;
 use aetheris_core::time::{Span, Timestamp};
+use aetheris_runtime::ToolCall;
 use aetheris_store::{
     Boxed, ClaimRequest, Claimed, CommitError, Committed, Health, Heartbeat, Hints, History, LeaseChange, LedgerWrite,
     NewAgent, Purpose, PutAgent, Renewal, Store, StoreError, UnitOfWork,
@@ -37,6 +39,10 @@ struct Book {
     jobs: BTreeMap<JobId, Seen>,
     /// When each permit was given, by true time, and how long its call can arrive.
     permits: BTreeMap<PermitId, (Instant, Span)>,
+    /// When the current permit of each call was stored, by true time.
+    granted: BTreeMap<(IdempotencyKey, u32), Instant>,
+    /// Jobs that were taken back because their leases had expired.
+    reclaims: u64,
     /// The last time that was stored.
     stored: Timestamp,
 }
@@ -113,6 +119,12 @@ impl Recorder {
         );
         let mut book = self.book();
         book.stored = book.stored.max(committed.at);
+        for write in &unit.ledger {
+            if let LedgerWrite::Permit(asked) = write {
+                book.granted.insert((asked.key, asked.permit), Instant::now());
+            }
+        }
+        book.reclaims += u64::from(matches!(unit.guard, Guard::Expired(_)));
         let Book { found, jobs, permits, .. } = &mut *book;
         in_true_time(found, permits, unit, &name);
         let seen = jobs.entry(unit.job).or_default();
@@ -169,11 +181,26 @@ impl Recorder {
         }
     }
 
-    /// A call leaves: its lease must still be the job's, and live.
-    pub fn call_leaves(&self, job: JobId, fence: Fence, at: Timestamp, jumps: bool) {
+    /// How many jobs were taken back because their leases had expired.
+    #[must_use]
+    pub fn reclaims(&self) -> u64 {
+        self.book().reclaims
+    }
+
+    /// A call leaves: its lease must still be the job's, and live, and its permit fresh.
+    pub fn call_leaves(&self, call: &ToolCall, at: Timestamp) {
+        let (job, fence) = (call.job, call.fence);
         let name = self.trace.name(job);
+        let (jumps, stands_still) = (self.weather.jumps, self.weather.stops > 0 || self.weather.nemesis > 0);
         let mut book = self.book();
-        let Book { found, jobs, .. } = &mut *book;
+        let Book { found, granted, jobs, .. } = &mut *book;
+        let granted = call.permit.and_then(|permit| granted.get(&(call.key, permit.number)));
+        // A process that stands still between its last look and its send can be as late as it likes (guarantees).
+        if let Some(granted) = granted.filter(|_| !stands_still) {
+            // Its clock may be a fifth slower than the truth.
+            let (late, most) = (granted.elapsed(), limits::PERMIT_MARGIN.to_std().mul_f64(1.25));
+            found.case("S3", late <= most, || format!("{name}: a call leaves {late:?} after its permit was stored"));
+        }
         let seen = jobs.entry(job).or_default();
         let live = seen.fence == fence && seen.holder.as_ref().is_some_and(|(_, until)| *until > at);
         // Where the store's clock jumps, nobody can know that a lease has just ended.

@@ -109,6 +109,7 @@ fn run_on(seed: u64, backend: Backend) -> std::io::Result<Outcome> {
     let played = std::panic::catch_unwind(AssertUnwindSafe(|| runtime.block_on(play(seed, backend))));
     drop(runtime);
     marks::tune(Knob::CheckpointEvents, None);
+    marks::tune(Knob::SweepRows, None);
     let panics = PANICS.with(|panics| std::mem::take(&mut *panics.borrow_mut()));
     let played = played.map_or(Ok(None), |played| played.map(Some))?;
     let mut outcome = played.unwrap_or_else(|| Outcome {
@@ -137,6 +138,7 @@ async fn play(seed: u64, backend: Backend) -> std::io::Result<Outcome> {
     tell!(trace, "world", "seed {seed}: {weather:?}");
     let every = random.chance(500).then(|| random.between(3, 20));
     marks::tune(Knob::CheckpointEvents, every);
+    marks::tune(Knob::SweepRows, random.chance(500).then(|| random.between(1, 3)));
     let store_clock = clock.skewed(0, 0);
     let ground = Ground::open(backend, Arc::clone(&store_clock) as _)?;
     let listed = Arc::new(Notify::new());
@@ -185,12 +187,25 @@ async fn play(seed: u64, backend: Backend) -> std::io::Result<Outcome> {
     let evidence = Evidence { calm, deaths, history: &history, orders: &orders, services, store, weather: &weather };
     oracle::examine(&evidence, &mut tally).await;
     tally.merge(recorder.found());
+    tally.merge(cast.found());
+    tally.merge(crowd.found());
+    left_alone(cast.mishaps(), &weather, recorder.reclaims(), &mut tally);
     let last_words = ground.last_words();
     tally.case("PANIC", last_words.is_empty(), || last_words.join("; "));
     let bodies = u64::try_from(services.lines().iter().filter(|line| line.is_act()).count()).unwrap_or(0);
     let jobs = u64::try_from(every_job(stage.store.as_ref()).await.unwrap_or_default().len()).unwrap_or(0);
     let (mishaps, time, trace_hash) = (cast.mishaps(), trace.passed(), trace.hash());
     Ok(Outcome { bodies, jobs, mishaps, seed, tally, time, trace: trace.text(), trace_hash })
+}
+
+/// Where nobody dies, stands still or is cut off from the store, no job is taken from its holder.
+fn left_alone(mishaps: Mishaps, weather: &Weather, reclaims: u64, tally: &mut Tally) {
+    let Mishaps { abandons, deaths, stops, .. } = mishaps;
+    if abandons + deaths + stops + weather.store == 0 && !weather.jumps {
+        tally.case("S2", reclaims == 0, || {
+            format!("{reclaims} jobs were taken back, and nobody had died or stood still")
+        });
+    }
 }
 
 /// What keeps a run's facts.
@@ -294,7 +309,7 @@ fn draw_customers(random: &mut Random) -> u64 {
 fn bound(longest: u64, customers: u64, ttl: Duration) -> u64 {
     let ttl = u64::try_from(ttl.as_millis()).unwrap_or(60_000);
     let in_line = longest.saturating_mul(customers.min(6));
-    60_000 + 4 * ttl + in_line + 30_000 + clients::PAUSE_MAX
+    60_000 + 4 * ttl + in_line + 30_000 + clients::PAUSE_MAX + clients::RUN_AT_MAX
 }
 
 /// Waits until every process runs again, clients have all their answers, and no job needs anything more; and

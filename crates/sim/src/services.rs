@@ -312,7 +312,7 @@ impl Tools for Outside {
     fn call(&self, call: ToolCall) -> Boxed<'_, ToolOutcome> {
         let services = Arc::clone(&self.0);
         Box::pin(async move {
-            services.store.call_leaves(call.job, call.fence, services.now(), services.weather.jumps);
+            services.store.call_leaves(&call, services.now());
             let way = services.way();
             let timed_out = ToolOutcome::Unknown {
                 error: Failure::new("timeout", "no answer in time"),

@@ -30,6 +30,8 @@ pub struct Weather {
     pub jumps: bool,
     /// Calls of tools and models that the network spoils.
     pub network: u64,
+    /// Whether the nemesis only lets processes drain and sets their wall clocks.
+    pub mild: bool,
     /// How often the nemesis acts: the longest pause in milliseconds; 0 for never.
     pub nemesis: u64,
     /// Crossings at which a process stands still.
@@ -52,12 +54,13 @@ impl Weather {
             deaths: rate(500, 12),
             stops: rate(400, 8),
             nemesis: rate(700, 15_000),
-            store_delay: rate(700, 2_500),
+            store_delay: rate(700, 4_000),
             hints: match random.below(10) {
                 0..=2 => Hints::Dropped,
                 3..=5 => Hints::Doubled,
                 _ => Hints::Good,
             },
+            mild: random.chance(300),
             drift: random.chance(300),
             jumps: random.chance(120),
             bad: Arc::new(AtomicBool::new(true)),

@@ -7,7 +7,7 @@ use aetheris_core::json::Json;
 use aetheris_core::ledger::LedgerStatus;
 use aetheris_core::state::JobState;
 use aetheris_core::time::Span;
-use aetheris_store::{Checkpoint, Evidence, KeptSignal};
+use aetheris_store::{Checkpoint, EffectRow, Evidence, KeptSignal};
 
 use super::report;
 use super::story::{self, JOB, Story, Told, at, fence, key, result, seen, whole};
@@ -351,6 +351,10 @@ fn a_success_before_that_nothing_tells_of() {
     let mut spoilt = facts.clone();
     spoilt.evidence[0].conflict = false;
     is_found(C8, &story, &spoilt);
+    // What an operator says after the end of a later call was no effect when the job failed.
+    let mut said_later = facts.clone();
+    said_later.effects.push(EffectRow { at: story::at(31), ..effect.clone() });
+    assert!(!report(&said_later, &story.witness, &story.history).violated().contains(&C8));
     facts.effects.push(effect);
     is_found(C8, &story, &facts);
 }
