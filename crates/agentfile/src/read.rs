@@ -134,7 +134,9 @@ impl<'t> Item<'t> {
     /// Any value, within the limits of values. Null is written as such, however deep: a key whose value was forgotten is
     /// refused.
     pub(crate) fn json(&self, errors: &mut Errors) -> Option<Json> {
-        self.refuse_empty(errors);
+        if self.tree.lacks_a_value() {
+            self.refuse_empty(errors);
+        }
         Json::checked(self.tree.to_json()).map_err(|error| self.wrong(errors, Code::TooLarge, error.to_string())).ok()
     }
 
@@ -142,12 +144,12 @@ impl<'t> Item<'t> {
         match &self.tree.data {
             Data::Empty => self.wrong(errors, Code::BadValue, "is empty: write its value, or `null` if that is meant"),
             Data::List(items) => {
-                for (index, tree) in items.iter().enumerate() {
+                for (index, tree) in items.iter().enumerate().filter(|(_, tree)| tree.lacks_a_value()) {
                     Item { path: format!("{}[{index}]", self.path), tree }.refuse_empty(errors);
                 }
             }
             Data::Map(entries) => {
-                for entry in entries {
+                for entry in entries.iter().filter(|entry| entry.value.lacks_a_value()) {
                     Item { path: joined(&self.path, &entry.key), tree: &entry.value }.refuse_empty(errors);
                 }
             }

@@ -42,6 +42,16 @@ pub(crate) struct Entry {
 }
 
 impl Tree {
+    /// Whether a value is not written somewhere in it.
+    pub(crate) fn lacks_a_value(&self) -> bool {
+        match &self.data {
+            Data::Empty => true,
+            Data::List(items) => items.iter().any(Self::lacks_a_value),
+            Data::Map(entries) => entries.iter().any(|entry| entry.value.lacks_a_value()),
+            Data::Bool(_) | Data::Null | Data::Number(_) | Data::Text(_) => false,
+        }
+    }
+
     /// The value without its lines.
     pub(crate) fn to_json(&self) -> Value {
         match &self.data {
@@ -228,6 +238,9 @@ impl Builder<'_> {
     }
 
     fn scalar(&mut self, text: &str, style: ScalarStyle, written: bool, at: u32) {
+        if style == ScalarStyle::Plain && !written && matches!(self.open.last(), Some(Open::Map { key: None, .. })) {
+            self.errors.add(self.path(), at, Code::Syntax, "a key is missing before the `:`".to_owned());
+        }
         if let Some(Open::Map { key: key @ None, seen, .. }) = self.open.last_mut() {
             *key = Some((text.to_owned(), at));
             if let Some(first) = seen.insert(text.to_owned(), at) {

@@ -90,6 +90,14 @@ fn a_value_that_was_forgotten_is_not_null() {
     expect(&nodes(wait), &["bad_value plan.nodes[0].on_deadline.continue_with 4"]);
     let schema = "    - { id: w, kind: wait, wait_type: human, correlation_key: k, schema: { const: } }\n";
     expect(&nodes(schema), &["bad_value plan.nodes[0].schema.const 4"]);
+    for empty in [" # later", "\r", " {a}", " { a: , b: 1 }", " [[], [{ a: }]]"] {
+        assert_eq!(refused(&tools(&format!("{tool}{empty}\n"))).len(), 1, "{empty:?}");
+    }
+    // Nor is a key that was forgotten the text that the parser puts in its place.
+    for keyless in [" {: 1}", "\n      : 1"] {
+        let errors = refused(&tools(&format!("{tool}{keyless}\n")));
+        assert!(errors[0].message.contains("a key is missing before the `:`"), "{keyless:?}: {errors:?}");
+    }
     let errors = refused(&tools(&format!("{tool}\n")));
     assert!(errors[0].message.contains("or `null` if that is meant"), "{}", errors[0]);
     for written in ["null", "~", "{ a: null, b: [~] }", "''"] {

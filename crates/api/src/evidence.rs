@@ -260,7 +260,8 @@ pub struct TraceDoubt {
     /// Who answered.
     #[schema(value_type = Option<schema::Answerer>)]
     pub resolved_by: Option<Resolver>,
-    /// What the call returned, as the operator said after the job's end; the step has no output then. Absent otherwise.
+    /// What the call returned, where no step has it as its output: the answer came after the job's end, or the job ended
+    /// before it could go on with it. `resolved_by` says from whom.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<ValueView>,
 }

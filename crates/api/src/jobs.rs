@@ -242,6 +242,10 @@ pub struct JobView {
 /// Why a job is held still.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PausedView {
+    /// Whether the job has not run since a restore: what it did after the backup was taken is not in its history, and
+    /// would be done again.
+    #[serde(default)]
+    pub before_restore: bool,
     /// `operator`: someone asked for it; `restored`: the store was put back from a backup.
     #[schema(value_type = schema::Pause)]
     pub reason: PauseReason,

@@ -2,16 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use aetheris_api::{
-    TraceAttempt, TraceDoubt, TraceModel, TraceRun, TraceStep, TraceTool, TraceView, ValueOrigin, ValueView,
-};
+use aetheris_api::{TraceAttempt, TraceDoubt, TraceModel, TraceRun, TraceStep, TraceTool, TraceView, ValueOrigin};
 use aetheris_core::event::{
     DoubtOutcome, Event, InDoubtResolved, InvocationOutcome, JobClaimed, ModelRecord, NodeFinished, Recorded,
     SkipReason, ToolInvocationFinished, WaitEnd,
 };
 use aetheris_core::id::{IdempotencyKey, JobId, NodeId};
-use aetheris_core::json::Json;
-use aetheris_core::limits;
 use aetheris_core::plan::{CompiledPlan, Node, NodeKind};
 use aetheris_core::state::{InvocationPhase, JobState, StepState};
 use aetheris_core::step::StepStatus;
@@ -38,6 +34,8 @@ struct Told {
 
 #[derive(Default)]
 struct Story {
+    /// Bytes of a doubt's result that are shown.
+    bytes: usize,
     nodes: BTreeMap<NodeId, Told>,
     runs: Vec<TraceRun>,
 }
@@ -49,10 +47,10 @@ pub struct Tracing {
 }
 
 impl Tracing {
-    /// Before the first event.
+    /// Before the first event; so many bytes of a doubt's result are shown.
     #[must_use]
-    pub fn new(job: JobId) -> Self {
-        Self { state: JobState::new(job), story: Story::default() }
+    pub fn new(job: JobId, bytes: usize) -> Self {
+        Self { state: JobState::new(job), story: Story { bytes, ..Story::default() } }
     }
 
     /// The place of the last event that was told.
@@ -74,7 +72,7 @@ impl Tracing {
         Ok(())
     }
 
-    /// The calls that were answered with "happened" after the job's end and whose results are effects.
+    /// The calls of an ended job that are known to have happened, and whose steps do not have their results as outputs.
     #[must_use]
     pub fn answered_late(&self) -> Vec<(NodeId, IdempotencyKey)> {
         if !self.state.status.is_terminal() {
@@ -90,7 +88,7 @@ impl Tracing {
     pub fn returned(&mut self, node: &NodeId, effect: &EffectRow) {
         let doubts = self.story.nodes.get_mut(node).into_iter().flat_map(|told| &mut told.doubts);
         for doubt in doubts.filter(|doubt| doubt.permit == effect.permit && doubt.result.is_none()) {
-            doubt.result = Some(shown(&effect.result));
+            doubt.result = Some(steps::view(ValueOrigin::Recorded, &effect.result, self.story.bytes));
         }
     }
 
@@ -222,6 +220,8 @@ impl Story {
     }
 
     fn resolved(&mut self, recorded: &Recorded, e: &InDoubtResolved) {
+        let shown = |result| steps::view(ValueOrigin::Recorded, result, self.bytes);
+        let result = e.result.as_ref().map(shown);
         let told = self.of(&e.node);
         if told.doubts.iter().all(|doubt| doubt.permit != e.permit) {
             let unknown = told.unknown.take();
@@ -232,13 +232,9 @@ impl Story {
             doubt.outcome = Some(e.outcome);
             doubt.resolved_at = Some(recorded.at);
             doubt.resolved_by = Some(e.by);
-            doubt.result = e.result.as_ref().map(shown);
+            doubt.result = result;
         }
     }
-}
-
-fn shown(result: &Json) -> ValueView {
-    steps::view(ValueOrigin::Recorded, result, limits::VALUE_SHOWN_BYTES)
 }
 
 /// A doubt that nobody has answered.

@@ -31,9 +31,9 @@ pub fn agent(row: &AgentRow, with_source: bool) -> AgentView {
     }
 }
 
-/// A job as lists show it: from its row alone.
+/// A job as lists show it: from its row and the number of the store's life.
 #[must_use]
-pub fn job_row(row: &JobRow) -> JobView {
+pub fn job_row(row: &JobRow, generation: u32) -> JobView {
     let holder = row.holder.as_ref();
     JobView {
         agent: row.agent.clone(),
@@ -49,7 +49,7 @@ pub fn job_row(row: &JobRow) -> JobView {
         lease_until: holder.map(|holder| holder.lease_until),
         message: None,
         not_before: row.not_before,
-        paused: paused(row),
+        paused: paused(row, generation),
         priority: row.priority,
         result: None,
         seq: row.seq,
@@ -64,22 +64,24 @@ pub fn job_row(row: &JobRow) -> JobView {
     }
 }
 
-/// Why a job is held still, if it is.
+/// Why a job is held still, if it is. That it has not been claimed in this life of the store tells that a backup has
+/// brought it, which a restore leaves as it is where an operator has paused it.
 #[must_use]
-pub fn paused(row: &JobRow) -> Option<PausedView> {
-    row.paused.map(|(reason, since)| PausedView { reason, since })
+pub fn paused(row: &JobRow, generation: u32) -> Option<PausedView> {
+    let before_restore = row.fence.generation < generation;
+    row.paused.map(|(reason, since)| PausedView { before_restore, reason, since })
 }
 
 /// A job with all that is known of it but its message, its result and when it ended.
 #[must_use]
-pub fn job(row: &JobRow, state: &JobState, plan: Option<&CompiledPlan>) -> JobView {
+pub fn job(row: &JobRow, state: &JobState, plan: Option<&CompiledPlan>, generation: u32) -> JobView {
     let waiting = waiting(row, state, plan);
     JobView {
         steps: Some(steps(state, plan)),
         usage: Some(usage(state)),
         waits: Some(waiting.iter().cloned().collect()),
         waiting,
-        ..job_row(row)
+        ..job_row(row, generation)
     }
 }
 

@@ -59,11 +59,10 @@ pub(crate) fn reasons(outlined: &Outlined, plan: Option<&CompiledPlan>, around: 
     }
 }
 
-/// A restore leaves an operator's pause alone: that the job has not been claimed since tells that it was in the backup.
 fn paused(row: &JobRow, generation: u32) -> Vec<WhyView> {
     let (reason, since) = row.paused.unwrap_or((PauseReason::Operator, row.updated_at));
     let (code, detail) = match reason {
-        PauseReason::Operator if row.fence.generation < generation => (
+        PauseReason::Operator if view::paused(row, generation).is_some_and(|paused| paused.before_restore) => (
             WhyCode::RestoredHold,
             "paused by an operator, and not run since a restore: first check what it did after the backup was taken",
         ),

@@ -1,6 +1,7 @@
 //! `trace`, `replay`, `verify`.
 
 use aetheris_api::{ReplayView, TraceView, VerifyView};
+use aetheris_core::limits;
 
 use super::{Context, jobs};
 use crate::args;
@@ -10,7 +11,10 @@ use crate::render;
 
 pub(super) async fn trace(given: &args::Told, context: &Context) -> Result<Exit, Error> {
     let (client, job) = (context.client()?, given.job.as_str());
-    let answer = client.get::<TraceView>(&["api", "jobs", job, "trace"], &[]).await?;
+    let bytes = limits::PAYLOAD_BYTES_MAX.to_string();
+    let whole = [("bytes", bytes.as_str())];
+    let asked: &[(&str, &str)] = if given.full { &whole } else { &[] };
+    let answer = client.get::<TraceView>(&["api", "jobs", job, "trace"], asked).await?;
     if context.out.json {
         context.out.value(&answer.json()?)?;
     } else {

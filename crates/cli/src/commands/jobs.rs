@@ -60,7 +60,7 @@ pub(super) async fn list(given: &args::Jobs, context: &Context) -> Result<Exit, 
         context.out.note("no jobs");
         return Ok(Exit::Done);
     }
-    let why = why_still(&client, &jobs).await;
+    let why = why_pending(&client, &jobs).await;
     context.out.text(&render::jobs::table(&jobs, &why, context.out.style, context.now()))?;
     if cursor.is_some() {
         context.out.note("there are more: --limit or --all shows them");
@@ -74,15 +74,13 @@ const REASONS_MAX: usize = 20;
 /// So many of these questions are asked at once: half of what a server answers of this kind, so that others are served.
 const REASONS_AT_ONCE: usize = limits::READS_AT_ONCE / 2;
 
-/// Why the first jobs of a list do not go on whose rows do not say it: they are pending, or an operator had paused them
-/// before a restore.
-async fn why_still(client: &Client, jobs: &[JobView]) -> BTreeMap<JobId, WhyView> {
-    let by_operator = |job: &JobView| job.paused.is_some_and(|paused| paused.reason == PauseReason::Operator);
-    let still = jobs.iter().filter(|job| job.status == JobStatus::Pending || by_operator(job)).take(REASONS_MAX);
-    let asked = stream::iter(still).map(|job| async move {
+/// Why the first pending jobs of a list are so: their rows do not say it.
+async fn why_pending(client: &Client, jobs: &[JobView]) -> BTreeMap<JobId, WhyView> {
+    let pending = jobs.iter().filter(|job| job.status == JobStatus::Pending).take(REASONS_MAX);
+    let asked = stream::iter(pending).map(|job| async move {
         let first = reasons(client, &job.id.to_string()).await.into_iter().next();
-        // It may have been claimed meanwhile: its row says that it is pending. The row of a pause says the rest.
-        Some((job.id, first.filter(|reason| !matches!(reason.code, WhyCode::HeldBy | WhyCode::PausedBy))?))
+        // It may have been claimed meanwhile: its row says that it is pending.
+        Some((job.id, first.filter(|reason| reason.code != WhyCode::HeldBy)?))
     });
     asked.buffer_unordered(REASONS_AT_ONCE).filter_map(std::future::ready).collect().await
 }
@@ -191,8 +189,10 @@ pub(super) async fn show(given: &args::Told, context: &Context) -> Result<Exit, 
     }
     let asked = matches!(answer.body.status, JobStatus::Pending | JobStatus::Paused);
     let mut why = if asked { reasons(&client, job).await } else { Vec::new() };
-    // The pause itself has a line of its own.
-    why.retain(|reason| reason.code != WhyCode::PausedBy);
+    // An operator's pause has a line of its own, which says all of it.
+    if answer.body.paused.is_some_and(|paused| paused.reason == PauseReason::Operator) {
+        why.clear();
+    }
     let values = values(&client, job, given.full).await?;
     let beside = Beside { plan: plan(&client, job).await, values, why };
     let page = render::jobs::page(&answer.body, &beside, &context.program(), context.out.style, context.now());

@@ -55,6 +55,11 @@ fn about(job: &JobView, now: Now) -> String {
 fn paused_by(paused: &PausedView, now: Now) -> String {
     let since = now.relative(paused.since);
     match paused.reason {
+        PauseReason::Operator if paused.before_restore => {
+            format!(
+                "paused by an operator {since}, and not run since a restore: first check what it did after the backup was taken"
+            )
+        }
         PauseReason::Operator => format!("paused by an operator {since}"),
         PauseReason::Restored => format!("held since the restore {since}"),
     }

@@ -29,7 +29,7 @@ impl Values {
         [input, output].into_iter().flatten().collect()
     }
 
-    /// What an operator said after the job's end that a call returned: its step has no output.
+    /// What calls returned, as their doubts tell: no step has it as its output.
     #[must_use]
     pub fn said(&self, doubts: &[TraceDoubt], style: Style) -> String {
         doubts.iter().filter_map(|doubt| Some(self.line("out", doubt.result.as_ref()?, style))).collect()

@@ -5,15 +5,16 @@ use std::sync::Arc;
 
 use aetheris_check::{ClientHistory, Invariant};
 use aetheris_core::event::{EventKind, PauseReason};
-use aetheris_core::id::{AgentName, IdempotencyKey, JobId, PermitId};
+use aetheris_core::id::{AgentName, AttemptId, EventId, IdempotencyKey, InstanceId, JobId, PermitId, WorkerId};
 use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
 use aetheris_core::limits;
+use aetheris_core::time::Span;
 use aetheris_runtime::OpError;
 use aetheris_runtime::ops::{
     Deposit, DepositOutcome, Deposited, PauseAnswer, Resolution, ResumeAnswer, Signal, SignalAnswer, Submission, Then,
 };
-use aetheris_store::{JobFilter, NewAgent};
+use aetheris_store::{ClaimIds, ClaimRequest, JobFilter, NewAgent};
 
 use super::server::{Ran, run, serve};
 use crate::config::{self, Environment, Override};
@@ -213,6 +214,42 @@ async fn a_restore_of_what_an_operator_has_paused_holds_nothing() {
         assert_eq!(ran.stdout.matches(first).count(), times, "{words:?}: {}", ran.stdout);
         assert!(ran.stdout.contains("paused by an operator"), "{words:?}: {}", ran.stdout);
     }
+}
+
+/// A job of the backup that has run since is paused like any other.
+#[tokio::test]
+async fn what_has_run_since_a_restore_is_paused_like_any_other() {
+    let folder = Folder::new("since");
+    let (data, file) = (folder.data().display().to_string(), folder.file("backup.db"));
+    let wired = open(&folder.data(), false).unwrap();
+    let job = submit(&wired).await;
+    wired.rt.pause(job).await.unwrap();
+    drop(wired);
+    assert_eq!(local(&["backup", &file, "--data", &data]).await.exit(), Exit::Done);
+    assert_eq!(local(&["restore", &file, "--data", &data]).await.exit(), Exit::Done);
+    let wired = open(&folder.data(), false).unwrap();
+    let warned = async || {
+        let url = serve(aetheris_server::router(wired.app_state())).await;
+        let page = run(&url, &["jobs", "--status", "paused"]).await.stdout;
+        assert!(page.contains("paused by an operator"), "{page}");
+        page.contains("not run since a restore")
+    };
+    assert!(warned().await);
+    wired.rt.resume(job).await.unwrap();
+    wired.rt.pause(job).await.unwrap();
+    assert!(warned().await, "it has not run");
+    wired.rt.resume(job).await.unwrap();
+    let holder = InstanceId::from_u128(wired.rt.system.ids.secret());
+    let pair = ClaimIds {
+        attempt: AttemptId::from_u128(wired.rt.system.ids.secret()),
+        event: EventId::from_u128(wired.rt.system.ids.secret()),
+    };
+    let (ids, linger, ttl, worker) = (vec![pair], Span::ZERO, Span::from_secs(30), WorkerId::from("w"));
+    let request = ClaimRequest { ids, instance: holder, linger, ttl, worker };
+    assert_eq!(wired.rt.store.claim(request).await.unwrap()[0].job, job);
+    aetheris_scheduler::reclaim_instance(&wired.rt, holder).await.unwrap();
+    wired.rt.pause(job).await.unwrap();
+    assert!(!warned().await, "it has run");
 }
 
 /// A row that cannot be read is named, and whoever paused its job has paused it still once it can be read again.

@@ -85,13 +85,16 @@ pub(super) async fn verify(State(app): State<Shared>, JobPath(job): JobPath, par
 /// Its runs, and its steps in the order of the plan with their tries, tools, models and where each
 /// result came from.
 #[utoipa::path(get, path = "/api/jobs/{id}/trace", tag = "evidence", operation_id = "trace_job",
-    params(("id" = String, Path, description = "The job's id")),
+    params(
+        ("id" = String, Path, description = "The job's id"),
+        ("bytes" = Option<u64>, Query, minimum = 1, description = "Bytes of the result of a doubt that are given; 2048 by default, never more than 1 MiB")),
     responses((status = 200, body = TraceView, description = "The trace"), Common, NoJob))]
-pub(super) async fn trace(State(app): State<Shared>, JobPath(job): JobPath, params: Params) -> Answer {
+pub(super) async fn trace(State(app): State<Shared>, JobPath(job): JobPath, mut params: Params) -> Answer {
+    let bytes = params.bounded("bytes", limits::VALUE_SHOWN_BYTES, limits::PAYLOAD_BYTES_MAX)?;
     params.finish()?;
     let slot = AnswerSlot::begin(&app).await?;
     let row = app.store().job(job).await?.ok_or(OpError::JobNotFound(job))?;
-    let mut tracing = trace::Tracing::new(job);
+    let mut tracing = trace::Tracing::new(job, bytes);
     while tracing.seq() < row.seq {
         let rows = app.store().events(job, tracing.seq(), limits::PAGE_EVENTS_MAX).await?;
         if rows.is_empty() {
@@ -104,16 +107,19 @@ pub(super) async fn trace(State(app): State<Shared>, JobPath(job): JobPath, para
         });
         tracing = told.await??;
     }
+    let mut effects = Vec::new();
     for (node, key) in tracing.answered_late() {
-        if let Some(effect) = app.store().effect(job, key).await? {
-            tracing.returned(&node, &effect);
-        }
+        effects.extend(app.store().effect(job, key).await?.map(|effect| (node, effect)));
     }
     let evidence = app.store().evidence(job).await?;
     let plan = match row.plan_hash {
         Some(hash) => Some(app.runtime().plans.get(app.store(), hash).await?),
         None => None,
     };
-    let bytes = aside(move || answer::encoded(&tracing.view(&row, plan.as_deref(), &evidence))).await??;
+    let view = move || {
+        effects.iter().for_each(|(node, effect)| tracing.returned(node, effect));
+        answer::encoded(&tracing.view(&row, plan.as_deref(), &evidence))
+    };
+    let bytes = aside(view).await??;
     Ok(answer::typed(StatusCode::OK, answer::JSON, slot.hold(bytes).await?))
 }

@@ -6,7 +6,7 @@ use aetheris_core::job::JobStatus;
 use aetheris_core::limits;
 use aetheris_core::time::Timestamp;
 use aetheris_runtime::OpError;
-use aetheris_store::JobFilter;
+use aetheris_store::{JobFilter, JobRow};
 use axum::extract::State;
 use serde::Serialize;
 
@@ -15,7 +15,7 @@ use crate::answer::{self, Answer};
 use crate::error::Failure;
 use crate::params::{Gone, JobPath, Params};
 use crate::reading::AnswerSlot;
-use crate::state::Shared;
+use crate::state::{App, Shared};
 use crate::{follow, outline, view};
 
 const PAGE_DEFAULT: usize = 50;
@@ -50,7 +50,8 @@ pub(super) async fn list(State(app): State<Shared>, mut params: Params) -> Answe
     params.finish()?;
     let slot = AnswerSlot::begin(&app).await?;
     let page = app.store().jobs(filter).await?;
-    let jobs = page.jobs.iter().map(view::job_row).collect();
+    let generation = generation(&app, page.jobs.iter()).await?;
+    let jobs = page.jobs.iter().map(|row| view::job_row(row, generation)).collect();
     slot.ok(&JobList { jobs, next_cursor: page.next.map(|job| job.to_string()) }).await
 }
 
@@ -77,12 +78,18 @@ pub(super) async fn get(State(app): State<Shared>, JobPath(job): JobPath, mut pa
     let result = outlined.result(app.store()).await?;
     let steps = outlined.state().steps.len() * STEP_BYTES;
     let bytes = outlined.message().text().len() + result.text().len() + steps;
+    let generation = generation(&app, std::iter::once(&outlined.row)).await?;
     let make = move || {
-        let view = view::job(&outlined.row, outlined.state(), plan.as_deref());
+        let view = view::job(&outlined.row, outlined.state(), plan.as_deref(), generation);
         let ended_at = outlined.state().ended_at;
         answer::encoded(&Shown { ended_at, message: outlined.message(), result: &result, view: &view })
     };
     slot.made(bytes, make).await
+}
+
+/// The number of the store's life, which only paused jobs are compared with: nobody else pays for the question.
+pub(super) async fn generation(app: &App, mut rows: impl Iterator<Item = &JobRow>) -> Result<u32, Failure> {
+    if rows.any(|row| row.paused.is_some()) { Ok(app.store().status().await?.generation) } else { Ok(0) }
 }
 
 /// A job with what lists leave out: when it ended, its message and its result, these as their text.

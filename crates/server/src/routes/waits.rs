@@ -48,9 +48,10 @@ pub(super) async fn list(State(app): State<Shared>, mut params: Params) -> Answe
     let slot = AnswerSlot::begin(&app).await?;
     let (rows, next_cursor) = blocked(&app, filter).await?;
     let now = app.runtime().system.clock.wall();
+    let generation = super::jobs::generation(&app, rows.iter().map(|wait| &wait.row)).await?;
     let mut waits = Vec::with_capacity(rows.len());
     for row in rows {
-        waits.extend(wait(&app, row, now).await?);
+        waits.extend(wait(&app, row, (now, generation)).await?);
     }
     slot.ok(&WaitList { next_cursor, waits }).await
 }
@@ -84,9 +85,9 @@ async fn blocked(app: &App, mut filter: JobFilter) -> Result<(Vec<WaitRow>, Opti
 }
 
 /// One wait, with its times and what its payload must fit.
-async fn wait(app: &App, wait: WaitRow, now: Timestamp) -> Result<Option<WaitView>, Failure> {
+async fn wait(app: &App, wait: WaitRow, (now, generation): (Timestamp, u32)) -> Result<Option<WaitView>, Failure> {
     let WaitRow { deadline, row, since } = wait;
-    let paused = view::paused(&row);
+    let paused = view::paused(&row, generation);
     let Some(waiting) = row.waiting else { return Ok(None) };
     let plan = plan_of(app, row.plan_hash).await?;
     // A doubt is answered in another way.
