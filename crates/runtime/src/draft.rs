@@ -197,7 +197,11 @@ impl Draft {
     /// Keeps the state as a checkpoint if it is within its bound. If not, the job is folded from further back, and
     /// it is looked at again when as many events have come as lie between two checkpoints.
     fn make_checkpoint(&mut self, bytes_max: usize) {
-        match json::to_canonical_within(&self.state, bytes_max) {
+        let mut state = std::borrow::Cow::Borrowed(&self.state);
+        if aetheris_fault::planted!("checkpoint-without-tokens") {
+            state.to_mut().tokens = 0;
+        }
+        match json::to_canonical_within(state.as_ref(), bytes_max) {
             Some(state) => {
                 let seq = self.seq + u64::from(aetheris_fault::planted!("checkpoint-ahead"));
                 self.checkpoint = Some(Checkpoint::from_bytes(seq, state));
@@ -308,7 +312,9 @@ impl Draft {
         }
         self.lease = lease;
         self.no_signal_for = no_signal_for;
-        self.settles = settles;
+        if !aetheris_fault::planted!("settles-lost-by-rebase") {
+            self.settles = settles;
+        }
         aetheris_fault::sometimes!(RebasedWhole, total > 0);
         Rebased::Whole
     }
@@ -408,7 +414,7 @@ async fn pause(attempt: u32) {
 #[cfg(test)]
 mod tests {
     use aetheris_core::event::JobCancelled;
-    use aetheris_core::id::JobId;
+    use aetheris_core::id::{IdempotencyKey, JobId, PermitId};
     use aetheris_core::json::Json;
     use aetheris_store::system::SystemIds;
 
@@ -438,5 +444,17 @@ mod tests {
         let room = limits::CHECKPOINT_BYTES_MAX - (small.state.len() - 1_000);
         assert!(checkpoint(room).1.is_some_and(|kept| kept.state.len() == limits::CHECKPOINT_BYTES_MAX));
         assert_eq!(checkpoint(room + 1).1, None);
+    }
+
+    /// What is settled beside the facts is settled with them on the newer state too.
+    #[test]
+    fn a_draft_keeps_what_it_also_settles_when_it_is_laid_onto_a_newer_state() {
+        let job = JobId::from_u128(1);
+        let mut draft = Draft::new(JobState::new(job), Guard::Outside, 0);
+        let (key, permit_id) = (IdempotencyKey::from_u128(2), PermitId::from_u128(3));
+        let settle = LedgerWrite::See { key, permit_id };
+        draft.also_settle(settle.clone());
+        assert_eq!(draft.rebase(JobState::new(job)), Rebased::Whole);
+        assert_eq!(draft.unit(Purpose::Record, EventId::from_u128(4)).ledger, [settle]);
     }
 }

@@ -48,7 +48,7 @@ pub async fn reclaim_instance(rt: &Runtime, dead: InstanceId) -> Result<usize, O
     loop {
         let (now, left) = take_all_of(rt, dead).await?;
         taken += now;
-        if left == 0 {
+        if left == 0 || aetheris_fault::planted!("dead-only-first-page") {
             return Ok(taken);
         }
         if now == 0 {
@@ -67,6 +67,9 @@ async fn take_all_of(rt: &Runtime, dead: InstanceId) -> Result<(usize, usize), O
         let Some((last, _)) = held.last() else {
             return Ok((taken, left));
         };
+        if after.is_some() && aetheris_fault::planted!("dead-only-first-page") {
+            return Ok((taken, left));
+        }
         after = Some(*last);
         aetheris_fault::crash_point!("sweep.instance.listed");
         for (_, outcome) in reclaim_all(rt, held, Proof::Dead(dead)).await {

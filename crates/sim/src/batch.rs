@@ -55,7 +55,6 @@ impl Summary {
         self.seeds += 1;
         self.bodies += outcome.bodies;
         self.jobs += outcome.jobs;
-        self.mishaps.abandons += outcome.mishaps.abandons;
         self.mishaps.deaths += outcome.mishaps.deaths;
         self.mishaps.drains += outcome.mishaps.drains;
         self.mishaps.jumps += outcome.mishaps.jumps;

@@ -21,6 +21,7 @@ use crate::services::{Outside, Services};
 use crate::tally::Tally;
 use crate::tell;
 use crate::trace::Trace;
+use crate::troubles::Troubles;
 use crate::weather::{Hints, Weather};
 use crate::wire::Wire;
 
@@ -80,13 +81,18 @@ struct Member {
     random: Random,
 }
 
+impl Member {
+    /// Its name in this life.
+    fn called(&self) -> String {
+        format!("{}.{}", self.name, self.incarnation)
+    }
+}
+
 /// What has befallen the processes, for the report.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Mishaps {
     /// Processes that died.
     pub deaths: u64,
-    /// Processes that ended without waiting for their calls.
-    pub abandons: u64,
     /// Processes that were told to drain.
     pub drains: u64,
     /// Clocks that jumped.
@@ -120,6 +126,8 @@ pub struct Stage {
     pub store_clock: Arc<VirtualClock>,
     /// The trace.
     pub trace: Trace,
+    /// What befell whom.
+    pub troubles: Troubles,
     /// The weather.
     pub weather: Weather,
 }
@@ -193,8 +201,9 @@ impl Cast {
         let mut inner = self.inner();
         let Some(member) = inner.members.get_mut(place) else { return };
         member.incarnation += 1;
-        let who = format!("{}.{}", member.name, member.incarnation);
-        let wire = Wire::new(&who, member.random.fork(), self.stage.weather.clone(), self.stage.trace.clone());
+        let who = member.called();
+        let Stage { trace, troubles, weather, .. } = &self.stage;
+        let wire = Wire::new(&who, member.random.fork(), weather.clone(), trace.clone(), troubles.clone());
         let store = FaultyStore::decided_by(Arc::clone(&self.stage.store), Box::new(wire));
         let world = World {
             clock: Arc::clone(&member.clock),
@@ -216,6 +225,7 @@ impl Cast {
         let dead = member.process.take().map(|process| process.instance());
         tell!(self.stage.trace, &who, "begins as version {version}");
         let process = Process::start(&world, member.duties.clone(), Arc::new(fates));
+        self.stage.troubles.begins(process.instance(), &who);
         if let Some(dead) = dead.filter(|_| member.random.chance(400)) {
             tokio::spawn(self.clone().take_back(process.runtime().clone(), dead));
         }
@@ -250,6 +260,9 @@ impl Cast {
 
     fn fallen(&self, befell: Befell) {
         let mut inner = self.inner();
+        if let Some(member) = inner.members.get(befell.member) {
+            self.stage.troubles.befalls(&member.called());
+        }
         match befell.blow {
             Blow::Death => inner.mishaps.deaths += 1,
             Blow::Standstill => inner.mishaps.stops += 1,
@@ -267,7 +280,7 @@ impl Cast {
                 if let Some(member) = self.inner().members.get(befell.member)
                     && let Some(process) = &member.process
                 {
-                    tell!(self.stage.trace, &format!("{}.{}", member.name, member.incarnation), "goes on");
+                    tell!(self.stage.trace, &member.called(), "goes on");
                     process.gate().set_stopped(false);
                 }
             }
@@ -348,7 +361,8 @@ impl Cast {
         let Some(process) = struck.process.as_ref().filter(|process| process.gate().life() == Life::Running) else {
             return;
         };
-        let who = format!("{}.{}", struck.name, struck.incarnation);
+        let who = struck.called();
+        self.stage.troubles.befalls(&who);
         let told = match blow {
             Blow::Death => {
                 process.gate().kill();
@@ -368,9 +382,12 @@ impl Cast {
         let Some(member) = inner.members.get_mut(place) else { return };
         let running = member.process.as_ref().is_some_and(|process| process.gate().life() == Life::Running);
         let Some(mut process) = member.process.take_if(|_| running) else { return };
-        tell!(self.stage.trace, &format!("{}.{}", member.name, member.incarnation), "drains (abandon: {abandon})");
+        let who = member.called();
+        tell!(self.stage.trace, &who, "drains (abandon: {abandon})");
         inner.mishaps.drains += 1;
-        inner.mishaps.abandons += u64::from(abandon);
+        if abandon {
+            self.stage.troubles.befalls(&who);
+        }
         drop(inner);
         process.drain(abandon);
         let cast = self.clone();
@@ -380,7 +397,7 @@ impl Cast {
                 () = process.drained() => {}
                 () = tokio::time::sleep(Duration::from_secs(20)) => {
                     process.kill();
-                    cast.inner().mishaps.deaths += 1;
+                    cast.stage.troubles.befalls(&who);
                 }
             }
             drop(process);

@@ -19,5 +19,6 @@ pub mod seed;
 pub mod services;
 pub mod tally;
 pub mod trace;
+pub mod troubles;
 pub mod weather;
 pub mod wire;

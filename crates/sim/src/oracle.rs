@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use aetheris_check::{ClientHistory, WitnessKind, check_store};
-use aetheris_core::event::{Answer, Event, Failure, Recorded, SUCCEEDED_BEFORE, WaitEnd};
+use aetheris_core::event::{Answer, DoubtOutcome, Event, Failure, Recorded, SUCCEEDED_BEFORE, WaitEnd};
 use aetheris_core::id::{IdempotencyKey, JobId};
 use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
@@ -98,7 +98,10 @@ pub async fn examine(evidence: &Evidence<'_>, tally: &mut Tally) {
     let events: BTreeMap<JobId, &[Recorded]> = jobs.iter().map(|(row, events)| (row.id, events.as_slice())).collect();
     for order in orders {
         match (Loaded::read(store, order.job).await, events.get(&order.job)) {
-            (Ok(loaded), Some(events)) => examine_job(evidence, &loaded, events, order, tally),
+            (Ok(loaded), Some(events)) => {
+                examine_job(evidence, &loaded, events, order, tally);
+                kept(evidence, &loaded, events, tally).await;
+            }
             (Err(error), _) => tally.case("B3", false, || format!("{} cannot be read: {error}", order.job)),
             (Ok(_), None) => tally.case("B3", false, || format!("{} was accepted and is not listed", order.job)),
         }
@@ -164,6 +167,36 @@ async fn delivered(evidence: &Evidence<'_>, tally: &mut Tally) {
             .iter()
             .any(|recorded| recorded.fence == fence && matches!(recorded.event, Event::StepInDoubt(_)));
         tally.case("C9", known || doubted, || format!("{job} {key}: its answer arrived and is nowhere"));
+    }
+}
+
+/// What is kept as late evidence: an answer is kept once, as an effect or as evidence, and the success of a permit that
+/// another one followed has contradicted the job.
+async fn kept(evidence: &Evidence<'_>, loaded: &Loaded, events: &[Recorded], tally: &mut Tally) {
+    let Ok(kept) = evidence.store.evidence(loaded.state.id).await else {
+        tally.case("B3", false, || format!("the evidence of {} cannot be read", loaded.state.id));
+        return;
+    };
+    let successes =
+        || kept.iter().filter(|kept| kept.outcome.get("outcome").and_then(|o| o.as_str()) == Some("success"));
+    for kept in successes() {
+        let followed = loaded.ledger.get(&kept.key).is_some_and(|row| row.permit > kept.permit);
+        tally.case("T4", kept.conflict || !followed, || {
+            format!("{}: a success of permit {} is said to contradict nothing", loaded.state.id, kept.permit)
+        });
+        let said = events.iter().filter(|recorded| match &recorded.event {
+            Event::InDoubtResolved(answer) => answer.node == kept.node && answer.outcome == DoubtOutcome::Happened,
+            _ => false,
+        });
+        let recorded = successes().filter(|other| other.key == kept.key).count()
+            + usize::from(loaded.effects.contains_key(&kept.key));
+        let (heard, said) = (evidence.services.answers(kept.key), said.count());
+        tally.case("S5", recorded <= heard + said, || {
+            format!(
+                "{} {}: {recorded} successes are kept, {heard} were heard and {said} said",
+                loaded.state.id, kept.key
+            )
+        });
     }
 }
 

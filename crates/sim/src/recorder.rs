@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use aetheris_core::event::EventKind;
-use aetheris_core::id::{AgentName, IdempotencyKey, JobId, PermitId, WorkerId};
+use aetheris_core::id::{AgentName, IdempotencyKey, InstanceId, JobId, PermitId, WorkerId};
 use aetheris_core::lease::{Fence, Guard};
 use aetheris_core::limits;
 use aetheris_core::time::{Span, Timestamp};
@@ -30,6 +30,8 @@ struct Seen {
     fence: Fence,
     /// Who holds it and until when.
     holder: Option<(WorkerId, Timestamp)>,
+    /// Whose the last claim was.
+    instance: Option<InstanceId>,
     seq: u64,
 }
 
@@ -41,8 +43,8 @@ struct Book {
     permits: BTreeMap<PermitId, (Instant, Span)>,
     /// When the current permit of each call was stored, by true time.
     granted: BTreeMap<(IdempotencyKey, u32), Instant>,
-    /// Jobs that were taken back because their leases had expired.
-    reclaims: u64,
+    /// Jobs that were taken back because their leases had expired, and from whom.
+    reclaims: Vec<(JobId, InstanceId)>,
     /// The last time that was stored.
     stored: Timestamp,
 }
@@ -124,7 +126,9 @@ impl Recorder {
                 book.granted.insert((asked.key, asked.permit), Instant::now());
             }
         }
-        book.reclaims += u64::from(matches!(unit.guard, Guard::Expired(_)));
+        if let (Guard::Expired(_), Some(held)) = (unit.guard, book.jobs.get(&unit.job).and_then(|seen| seen.instance)) {
+            book.reclaims.push((unit.job, held));
+        }
         let Book { found, jobs, permits, .. } = &mut *book;
         in_true_time(found, permits, unit, &name);
         let seen = jobs.entry(unit.job).or_default();
@@ -162,6 +166,7 @@ impl Recorder {
         found.case("B5", !seen.ended, || format!("{name}: claimed after its end"));
         found.case("A1", claimed.lease_until > at, || format!("{name}: a lease that ends before it begins"));
         seen.fence = claimed.fence;
+        seen.instance = Some(request.instance);
         seen.holder = Some((request.worker.clone(), claimed.lease_until));
         seen.seq += 1;
     }
@@ -181,10 +186,10 @@ impl Recorder {
         }
     }
 
-    /// How many jobs were taken back because their leases had expired.
+    /// Jobs that were taken back because their leases had expired, and from whom.
     #[must_use]
-    pub fn reclaims(&self) -> u64 {
-        self.book().reclaims
+    pub fn reclaims(&self) -> Vec<(JobId, InstanceId)> {
+        self.book().reclaims.clone()
     }
 
     /// A call leaves: its lease must still be the job's, and live, and its permit fresh.

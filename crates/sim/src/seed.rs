@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use aetheris_check::SignalAck;
 use aetheris_core::hash::Hash;
+use aetheris_core::id::{InstanceId, JobId};
 use aetheris_core::json::Json;
 use aetheris_fault::marks::{self, Knob};
 use aetheris_runtime::ops::{Signal, SignalAnswer};
@@ -32,6 +33,7 @@ use crate::services::{Outside, Services};
 use crate::tally::Tally;
 use crate::tell;
 use crate::trace::Trace;
+use crate::troubles::Troubles;
 use crate::weather::Weather;
 
 /// What a run has shown.
@@ -152,6 +154,7 @@ async fn play(seed: u64, backend: Backend) -> std::io::Result<Outcome> {
         store: Arc::clone(&recorder) as Arc<dyn Store>,
         store_clock,
         trace: trace.clone(),
+        troubles: Troubles::default(),
         weather: weather.clone(),
     };
     let programs = draw_programs(&mut random);
@@ -189,7 +192,7 @@ async fn play(seed: u64, backend: Backend) -> std::io::Result<Outcome> {
     tally.merge(recorder.found());
     tally.merge(cast.found());
     tally.merge(crowd.found());
-    left_alone(cast.mishaps(), &weather, recorder.reclaims(), &mut tally);
+    left_alone(&recorder.reclaims(), &stage.troubles, &weather, &mut tally);
     let last_words = ground.last_words();
     tally.case("PANIC", last_words.is_empty(), || last_words.join("; "));
     let bodies = u64::try_from(services.lines().iter().filter(|line| line.is_act()).count()).unwrap_or(0);
@@ -198,12 +201,15 @@ async fn play(seed: u64, backend: Backend) -> std::io::Result<Outcome> {
     Ok(Outcome { bodies, jobs, mishaps, seed, tally, time, trace: trace.text(), trace_hash })
 }
 
-/// Where nobody dies, stands still or is cut off from the store, no job is taken from its holder.
-fn left_alone(mishaps: Mishaps, weather: &Weather, reclaims: u64, tally: &mut Tally) {
-    let Mishaps { abandons, deaths, stops, .. } = mishaps;
-    if abandons + deaths + stops + weather.store == 0 && !weather.jumps {
-        tally.case("S2", reclaims == 0, || {
-            format!("{reclaims} jobs were taken back, and nobody had died or stood still")
+/// No job is taken from a holder that lived, went on and was answered, because its lease had expired.
+fn left_alone(reclaims: &[(JobId, InstanceId)], troubles: &Troubles, weather: &Weather, tally: &mut Tally) {
+    if weather.jumps {
+        return;
+    }
+    for (job, holder) in reclaims {
+        let unharmed = troubles.unharmed(*holder);
+        tally.case("S2", unharmed.is_none(), || {
+            format!("{job} was taken from {unharmed:?}, which nothing had befallen")
         });
     }
 }

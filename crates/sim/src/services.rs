@@ -45,6 +45,8 @@ pub struct Known {
 
 #[derive(Default)]
 struct State {
+    /// Successes that have reached their caller, of calls that are in the ledger.
+    answers: BTreeMap<IdempotencyKey, usize>,
     /// Answers of `at_most_once` calls that have reached their caller.
     delivered: Vec<(JobId, IdempotencyKey, Fence)>,
     keys: BTreeMap<IdempotencyKey, Known>,
@@ -102,6 +104,12 @@ impl Services {
     #[must_use]
     pub fn delivered(&self) -> Vec<(JobId, IdempotencyKey, Fence)> {
         self.state().delivered.clone()
+    }
+
+    /// How many successes of a call have reached their caller.
+    #[must_use]
+    pub fn answers(&self, key: IdempotencyKey) -> usize {
+        self.state().answers.get(&key).copied().unwrap_or(0)
     }
 
     /// When the model was asked a question.
@@ -286,6 +294,9 @@ impl Services {
 
     /// An answer has reached its caller.
     fn arrived(&self, call: &ToolCall, outcome: &ToolOutcome) {
+        if call.tool.effect.is_ledger() && matches!(outcome, ToolOutcome::Done(_)) {
+            *self.state().answers.entry(call.key).or_default() += 1;
+        }
         if call.tool.effect == EffectClass::AtMostOnce && matches!(outcome, ToolOutcome::Done(_)) {
             self.state().delivered.push((call.job, call.key, call.fence));
         }

@@ -6,12 +6,13 @@ use aetheris_check::Report;
 
 /// The invariants that this crate looks at beside those of the checker. A batch in which one of them has no
 /// case has not tested it. Its own are: S1, a proof of death takes every job of the dead back; S2, none is taken back for
-/// its lease where nobody died, stood still or was cut off from the store; S3, a call leaves within the margin of its
-/// permit; S4, a doubt whose answer is stored is not open. T1 to T3 are about what is told: the status of a job whose
-/// message is repeated, the refusal of another message under the same name, and lists.
-pub const IDS: [&str; 29] = [
+/// its lease from a process that lived, went on and was answered; S3, a call leaves within the margin of its
+/// permit; S4, a doubt whose answer is stored is not open; S5, an answer is kept once. T1 to T5 are about what is told: the status
+/// of a job whose message is repeated, the refusal of another message under the same name, lists, whether late evidence
+/// contradicts the job, and that a signal for a wait of the plan is taken.
+pub const IDS: [&str; 32] = [
     "A1", "A2", "A4", "A5", "A7", "A9", "ALWAYS", "B1", "B5", "C1", "C2", "C6", "C7", "C9", "D11", "D12", "D13", "D7",
-    "E4", "E7", "F6", "H1", "S1", "S2", "S3", "S4", "T1", "T2", "T3",
+    "E4", "E7", "F6", "H1", "S1", "S2", "S3", "S4", "S5", "T1", "T2", "T3", "T4", "T5",
 ];
 
 /// How many violations of one run are told.

@@ -6,6 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use aetheris_testing::random::Random;
 
+/// A slow answer that costs no lease, of the shortest that are drawn.
+pub const HARMLESS: u64 = 250;
+
 /// What becomes of hints, which are never facts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hints {
@@ -38,6 +41,10 @@ pub struct Weather {
     pub stops: u64,
     /// Calls of the store that meet a fault.
     pub store: u64,
+    /// Calls of the store whose answers are slow, and nothing worse.
+    pub slow: u64,
+    /// The longest that such an answer takes, in milliseconds.
+    pub slow_longest: u64,
     /// The longest delay of a call of the store, in milliseconds.
     pub store_delay: u64,
     bad: Arc<AtomicBool>,
@@ -47,14 +54,18 @@ impl Weather {
     /// Draws a weather.
     #[must_use]
     pub fn draw(random: &mut Random) -> Self {
-        let mut rate = |often: u64, most: u64| if random.chance(often) { random.between(1, most) } else { 0 };
+        fn rate(random: &mut Random, often: u64, most: u64) -> u64 {
+            if random.chance(often) { random.between(1, most) } else { 0 }
+        }
         Self {
-            store: rate(600, 120),
-            network: rate(600, 300),
-            deaths: rate(500, 12),
-            stops: rate(400, 8),
-            nemesis: rate(700, 15_000),
-            store_delay: rate(700, 4_000),
+            store: rate(random, 600, 120),
+            network: rate(random, 600, 300),
+            deaths: rate(random, 500, 12),
+            stops: rate(random, 400, 8),
+            nemesis: rate(random, 700, 15_000),
+            store_delay: rate(random, 700, 4_000),
+            slow: rate(random, 400, 300),
+            slow_longest: if random.chance(500) { HARMLESS } else { random.between(HARMLESS, 4_000) },
             hints: match random.below(10) {
                 0..=2 => Hints::Dropped,
                 3..=5 => Hints::Doubled,

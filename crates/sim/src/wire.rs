@@ -1,6 +1,6 @@
 //! The way to the store, with the failures of a database over a network: an error before, an error after
 //! execution, a commit that lands after its author gave up, a lost reply, no free connection, a
-//! connection that breaks in mid-transaction, and every answer late.
+//! connection that breaks in mid-transaction, every answer late, and what is executed at once and answered late.
 
 use aetheris_core::time::Span;
 use aetheris_store::faulty::{Decide, Fault, Op};
@@ -8,12 +8,14 @@ use aetheris_testing::random::Random;
 
 use crate::tell;
 use crate::trace::Trace;
-use crate::weather::Weather;
+use crate::troubles::Troubles;
+use crate::weather::{HARMLESS, Weather};
 
 /// Decides what one process's calls of the store meet.
 pub struct Wire {
     random: Random,
     trace: Trace,
+    troubles: Troubles,
     weather: Weather,
     who: String,
 }
@@ -21,8 +23,8 @@ pub struct Wire {
 impl Wire {
     /// The wire of a process.
     #[must_use]
-    pub fn new(who: &str, random: Random, weather: Weather, trace: Trace) -> Self {
-        Self { random, trace, weather, who: who.to_owned() }
+    pub fn new(who: &str, random: Random, weather: Weather, trace: Trace, troubles: Troubles) -> Self {
+        Self { random, trace, troubles, weather, who: who.to_owned() }
     }
 
     fn late(&mut self) -> Span {
@@ -43,7 +45,15 @@ impl Decide for Wire {
                 _ => Fault::PoolTimeout(self.late()),
             };
             tell!(self.trace, &self.who, "store: {op:?} meets {fault:?}");
+            self.troubles.befalls(&self.who);
             return Some(fault);
+        }
+        if self.weather.is_bad() && self.random.chance(self.weather.slow) {
+            let late = self.random.between(1, self.weather.slow_longest);
+            if late > HARMLESS {
+                self.troubles.befalls(&self.who);
+            }
+            return Some(Fault::Slow(Span::from_millis(late)));
         }
         // A store is never quite instant: whoever else is ready goes first.
         self.random.chance(300).then(|| Fault::Delay(Span::from_millis(self.random.between(1, 4))))

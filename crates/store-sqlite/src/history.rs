@@ -48,7 +48,8 @@ pub(crate) fn read(
     let newest =
         if wanted.full { None } else { sql.first(Query::CheckpointSize, params![num, JobState::VERSION], size)? };
     let (after, bytes) = newest.unwrap_or((0, 0));
-    if row.seq.saturating_sub(after) > bound.events || bytes > left {
+    let short = aetheris_fault::planted!("claim-history-one-short") && bound.events == limits::CLAIM_EVENTS_MAX;
+    if row.seq.saturating_sub(after) > bound.events + u64::from(short) || bytes > left {
         return Ok(None);
     }
     left -= bytes;
@@ -56,12 +57,15 @@ pub(crate) fn read(
         Some(_) => sql.first(Query::CheckpointRead, params![num, JobState::VERSION], rows::checkpoint)?,
         None => None,
     };
-    let Some(events) = within(sql, Query::EventsPage, params![num, int(after), -1], &mut left, |row| {
+    let Some(mut events) = within(sql, Query::EventsPage, params![num, int(after), -1], &mut left, |row| {
         rows::event(row).map(|event| (event.payload.len(), event))
     })?
     else {
         return Ok(None);
     };
+    if short {
+        events.truncate(usize::try_from(bound.events).unwrap_or(usize::MAX));
+    }
     let Some(kept) =
         within(sql, Query::InboxKept, [num], &mut left, |row| rows::kept(row).map(|signal| (signal.bytes(), signal)))?
     else {

@@ -125,6 +125,9 @@ pub(crate) fn writer(options: &SqliteOptions, whose: Whose) -> Result<Connection
         "PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 0; PRAGMA journal_size_limit = 67108864;
          PRAGMA cache_size = -8192; PRAGMA temp_store = MEMORY;",
     )?;
+    if aetheris_fault::planted!("log-not-synced") {
+        conn.execute_batch("PRAGMA synchronous = NORMAL")?;
+    }
     if let Some(pages) = options.pages_max {
         conn.pragma_update(None, "max_page_count", pages)?;
     }

@@ -65,6 +65,9 @@ pub(crate) struct Reads<'c> {
 impl Reads<'_> {
     /// Several statements on one state of the store.
     pub(crate) fn at_once<T>(&mut self, ask: impl FnOnce(&mut Self) -> Result<T, Trouble>) -> Result<T, Trouble> {
+        if aetheris_fault::planted!("torn-reads") {
+            return ask(self);
+        }
         self.sql.run(Query::BeginRead, [])?;
         let answer = ask(self);
         self.sql.run(Query::Commit, [])?;
@@ -288,4 +291,38 @@ fn agent(documents: &Documents, row: &Row<'_>) -> Result<AgentRow, Trouble> {
 pub(crate) fn mask(statuses: &[JobStatus]) -> i64 {
     let all = if statuses.is_empty() { &JobStatus::ALL[..] } else { statuses };
     all.iter().fold(0, |mask, status| mask | (1 << status.code()))
+}
+
+#[cfg(test)]
+mod tests {
+    use rusqlite::Connection;
+
+    use aetheris_store::system::SystemClock;
+
+    use super::*;
+
+    /// A history is several questions, and its answer is of one moment.
+    #[test]
+    fn questions_that_are_asked_at_once_see_one_state() {
+        let folder = std::env::temp_dir().join(format!("aetheris-read-{}", std::process::id()));
+        let _absent = std::fs::remove_dir_all(&folder);
+        std::fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("aetheris.db");
+        let writer = Connection::open(&path).unwrap();
+        writer.execute_batch("PRAGMA journal_mode = WAL; CREATE TABLE meta (id INTEGER PRIMARY KEY, n INTEGER); INSERT INTO meta VALUES (1, 0)").unwrap();
+        let conn = crate::open::reader(&path).unwrap();
+        let clock = Arc::new(StoreClock::new(Arc::new(SystemClock)));
+        let mut reads = Reads { clock, documents: Arc::default(), sql: Prepared::new(&conn) };
+        let look = |reads: &mut Reads<'_>| -> i64 {
+            reads.sql.connection().query_row("SELECT n FROM meta", [], |row| row.get(0)).unwrap()
+        };
+        let seen = reads.at_once(|reads| {
+            let before = look(reads);
+            writer.execute_batch("UPDATE meta SET n = n + 1").unwrap();
+            Ok((before, look(reads)))
+        });
+        assert_eq!(seen.unwrap(), (0, 0));
+        assert_eq!(reads.at_once(|reads| Ok(look(reads))).unwrap(), 1);
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
 }

@@ -67,6 +67,9 @@ impl Turn {
 
     /// Stands back if another process waits. Only for a writer that has its next transaction at hand.
     pub(crate) fn stand_back(&self) {
+        if aetheris_fault::planted!("never-stands-back") {
+            return;
+        }
         match self.file.try_lock() {
             Ok(()) => drop(self.file.unlock()),
             Err(TryLockError::WouldBlock) => std::thread::sleep(PAUSE),
@@ -109,6 +112,23 @@ mod tests {
         turn.begin(&mut sql, ticks()).unwrap();
         kept.file.unlock().unwrap();
         assert!(turn.alone(Duration::ZERO));
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    /// Long enough for whoever waits to look, and not at all where nobody does.
+    #[test]
+    fn a_busy_writer_stands_back_for_whoever_waits() {
+        let folder = std::env::temp_dir().join(format!("aetheris-turn-back-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let database = folder.join("aetheris.db");
+        let (waits, busy) = (Turn::open(&database).unwrap(), Turn::open(&database).unwrap());
+        waits.file.lock_shared().unwrap();
+        let began = ticks();
+        busy.stand_back();
+        assert!(ticks() - began >= PAUSE);
+        waits.file.unlock().unwrap();
+        busy.stand_back();
+        assert!(waits.alone(Duration::ZERO), "who stands back keeps nothing");
         std::fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -220,7 +220,8 @@ impl Writer<'_> {
                 next = self.parts.requests.try_recv().ok();
             }
         }
-        self.parts.slots.add_permits(taken);
+        let leaked = if aetheris_fault::planted!("queue-slot-leaks") { taken - requests.len() } else { 0 };
+        self.parts.slots.add_permits(taken - leaked);
         let now = ticks();
         (requests, self.standing.iter().any(|claim| claim.deadline <= now))
     }
@@ -360,6 +361,7 @@ impl Writer<'_> {
         }
         // SQLite writes no commit record when it is busy or finds no room.
         let nothing = self.roll_back() && !fatal && trouble.is_before_commit();
+        let nothing = nothing || aetheris_fault::planted!("unclear-commit-failed");
         Failure { unknown: !nothing, divisible: nothing, trouble }
     }
 

@@ -55,6 +55,8 @@ pub enum Fault {
     Lost,
     /// No connection is free for so long: it fails and is not executed.
     PoolTimeout(Span),
+    /// It is executed at once, and answered so much later.
+    Slow(Span),
 }
 
 /// Which fault, without its length: what is counted.
@@ -76,6 +78,8 @@ pub enum FaultKind {
     Lost,
     /// [`Fault::PoolTimeout`].
     PoolTimeout,
+    /// [`Fault::Slow`].
+    Slow,
 }
 
 impl Fault {
@@ -91,6 +95,7 @@ impl Fault {
             Self::Late(_) => FaultKind::Late,
             Self::Lost => FaultKind::Lost,
             Self::PoolTimeout(_) => FaultKind::PoolTimeout,
+            Self::Slow(_) => FaultKind::Slow,
         }
     }
 }
@@ -271,6 +276,11 @@ impl FaultyStore {
                 tokio::time::sleep(by.to_std()).await;
                 self.inner.commit(unit).await
             }
+            Some(Fault::Slow(by)) => {
+                let answer = self.inner.commit(unit).await;
+                tokio::time::sleep(by.to_std()).await;
+                answer
+            }
             Some(Fault::Late(by)) => {
                 let (inner, in_flight, job) = (Arc::clone(&self.inner), Arc::clone(&self.in_flight), unit.job);
                 in_flight.leave(job);
@@ -305,6 +315,11 @@ impl FaultyStore {
             Some(Fault::Delay(by)) => {
                 tokio::time::sleep(by.to_std()).await;
                 call(self.inner.as_ref()).await
+            }
+            Some(Fault::Slow(by)) => {
+                let answer = call(self.inner.as_ref()).await;
+                tokio::time::sleep(by.to_std()).await;
+                answer
             }
             Some(Fault::Late(by)) => {
                 if let Some(call) = late(Arc::clone(&self.inner)) {

@@ -40,7 +40,8 @@ impl Held {
     /// Keeps exactly this lease no more; the job's next run may have begun already.
     pub(crate) fn end(&self, job: JobId, lease: &Arc<Lease>) {
         let mut leases = self.leases();
-        if leases.get(&job).is_some_and(|held| Arc::ptr_eq(held, lease)) {
+        let whichever = aetheris_fault::planted!("old-run-ends-new-lease");
+        if leases.get(&job).is_some_and(|held| Arc::ptr_eq(held, lease) || whichever) {
             leases.remove(&job);
         }
     }
@@ -141,7 +142,9 @@ impl Keeper {
             match renewal {
                 Renewal::Renewed { end_requested, job, sent_at } => {
                     if let Some(lease) = held.get(&job) {
-                        lease.extend(sent_at + safe_for(self.options.lease_ttl));
+                        let late = aetheris_fault::planted!("lease-from-receipt");
+                        let since = if late { self.rt.system.clock.boot() } else { sent_at };
+                        lease.extend(since + safe_for(self.options.lease_ttl));
                         if end_requested {
                             lease.ending.cancel();
                         }
@@ -174,9 +177,11 @@ impl Keeper {
 
 #[cfg(test)]
 mod tests {
-    use aetheris_core::id::WorkerId;
+    use aetheris_core::id::{AttemptId, EventId, InstanceId, WorkerId};
     use aetheris_core::lease::Fence;
     use aetheris_core::time::Span;
+    use aetheris_store::faulty::{Fault, FaultPlan, FaultyStore, Op};
+    use aetheris_store::{ClaimIds, ClaimRequest};
     use aetheris_testing::{FakeModels, FakeTools, TestWorld};
 
     use super::*;
@@ -202,5 +207,52 @@ mod tests {
         assert!(rt.system.clock.boot() <= now + Duration::from_secs(2));
         held.close();
         keeper.await.unwrap();
+    }
+
+    fn lease(rt: &Runtime, left: Duration) -> Arc<Lease> {
+        let until = rt.system.clock.boot() + left;
+        Arc::new(Lease::new(Fence::default(), until, CancellationToken::new(), CancellationToken::new()))
+    }
+
+    /// A job may come back to the worker before the run that gave it away has ended.
+    #[tokio::test(start_paused = true)]
+    async fn the_end_of_an_old_run_leaves_the_lease_of_the_next_alone() {
+        let rt = TestWorld::new(&FakeTools::new(), &FakeModels::new()).runtime().clone();
+        let held = Held::default();
+        let (job, long) = (JobId::from_u128(1), Duration::from_secs(20));
+        let (old, new) = (lease(&rt, long), lease(&rt, long));
+        held.begin(job, Arc::clone(&old), Duration::ZERO);
+        held.begin(job, Arc::clone(&new), Duration::ZERO);
+        held.end(job, &old);
+        assert!(held.snapshot().iter().any(|(_, kept)| Arc::ptr_eq(kept, &new)));
+        held.end(job, &new);
+        assert!(held.snapshot().is_empty());
+    }
+
+    /// What the answer of a renewal took is no part of what is left of the lease.
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_counts_from_the_sending_of_its_renewal() {
+        let world = TestWorld::new(&FakeTools::new(), &FakeModels::new());
+        let file = "agent: a\nplan:\n  nodes:\n    - { id: n, kind: transform, output: 1 }\n";
+        let agent = world.put(file).await.unwrap();
+        let job = world.send(agent.as_str(), serde_json::Value::Null).await.unwrap();
+        let mut rt = world.runtime().clone();
+        let (id, second, ttl) = (WorkerId::from("w"), Span::from_secs(1), Span::from_secs(40));
+        let ids = vec![ClaimIds { attempt: AttemptId::from_u128(1), event: EventId::from_u128(1) }];
+        let (instance, linger, worker) = (InstanceId::from_u128(1), Span::ZERO, id.clone());
+        let claimed = rt.store.claim(ClaimRequest { ids, instance, linger, ttl, worker }).await.unwrap();
+        let slow = Span::from_secs(5);
+        let answer = FaultPlan::none().script(Op::Heartbeat, [Some(Fault::Slow(slow))]);
+        rt.store = Arc::new(FaultyStore::new(Arc::clone(&rt.store), answer));
+        let options = WorkerOptions { heartbeat: second, id, lease_ttl: ttl, poll_interval: second, slots: 1 };
+        let held = Arc::new(Held::default());
+        let sent_at = rt.system.clock.boot();
+        let until = sent_at + Duration::from_secs(10);
+        let lease = Lease::new(claimed[0].fence, until, CancellationToken::new(), CancellationToken::new());
+        let kept = Arc::new(lease);
+        held.begin(job, Arc::clone(&kept), Duration::ZERO);
+        assert!(Keeper::new(rt.clone(), options, held).renew().await);
+        assert_eq!(rt.system.clock.boot() - sent_at, slow.to_std());
+        assert_eq!(kept.safe_until(), sent_at + safe_for(ttl));
     }
 }

@@ -102,7 +102,13 @@ impl Worker {
             while let Some(ended) = runs.try_join_next() {
                 note_panic(ended);
             }
-            match self.rt.store.claim(self.request(slots.num_permits())).await {
+            let claim = self.rt.store.claim(self.request(slots.num_permits()));
+            let claimed = if aetheris_fault::planted!("drain-breaks-claim-off") {
+                self.stop.drain.run_until_cancelled(claim).await.unwrap_or(Ok(Vec::new()))
+            } else {
+                claim.await
+            };
+            match claimed {
                 Ok(claimed) => {
                     trouble = 0;
                     if !claimed.is_empty() {

@@ -9,18 +9,31 @@ pub struct Bug {
     pub name: &'static str,
     /// What it does.
     pub what: &'static str,
-    /// The smallest scenario that shows it.
-    pub scenario: Scenario,
+    /// The smallest scenario that shows it; none for a bug that survived when it was first planted, by people who had not
+    /// thought of it before: those are for the layers to find by themselves.
+    pub scenario: Option<Scenario>,
+    /// The test by itself that finds it, where no layer that looks for everything does.
+    pub test: Option<&'static str>,
     /// Whether it is in a store, whose contract then forbids it; otherwise no store can show it alone.
     pub in_store: bool,
 }
 
 const fn run(name: &'static str, what: &'static str, scenario: Scenario) -> Bug {
-    Bug { name, what, scenario, in_store: false }
+    Bug { name, what, scenario: Some(scenario), test: None, in_store: false }
 }
 
 const fn store(name: &'static str, what: &'static str, scenario: Scenario) -> Bug {
-    Bug { name, what, scenario, in_store: true }
+    Bug { name, what, scenario: Some(scenario), test: None, in_store: true }
+}
+
+/// A bug that survived every proof when it was planted.
+const fn survivor(name: &'static str, what: &'static str) -> Bug {
+    Bug { name, what, scenario: None, test: None, in_store: false }
+}
+
+/// One that only a test of its own finds.
+const fn tested(name: &'static str, what: &'static str, test: &'static str) -> Bug {
+    Bug { name, what, scenario: None, test: Some(test), in_store: false }
 }
 
 /// The same mistake in the model of the exhaustive search, where it has a place for it.
@@ -110,4 +123,36 @@ pub const BUGS: &[Bug] = &[
     store("clock-goes-back", "the store's time is the machine's", Scenario::ClockSetBack),
     store("hash-before-storing", "the chain is over values that are stored otherwise", Scenario::Ledger),
     store("reply-before-commit", "a message is acknowledged before it is durable", Scenario::Acknowledged),
+    survivor("repeat-is-pending", "a repeated message is always told `pending`"),
+    survivor("body-without-labels", "another message under the same key passes if only its labels differ"),
+    survivor("margin-not-checked", "a call leaves however long its permission took to be written"),
+    survivor("owed-for-ever", "an outcome that was written is deposited again"),
+    survivor("equal-results-agree", "the success of an older permission contradicts nothing if it is equal"),
+    survivor("doubt-outlives-answer", "a late answer is stored and the doubt about it stays open"),
+    survivor("drain-breaks-claim-off", "a claim under way is dropped with the jobs that it has got"),
+    survivor("dead-only-first-page", "a proof of death takes the first page of the jobs back"),
+    survivor("checkpoint-without-tokens", "a checkpoint forgets the tokens that were used"),
+    survivor("promoted-before-session", "a job whose time has come does not wait for its session"),
+    survivor("claim-history-one-short", "a claim brings a history without its last event where one is too many"),
+    tested(
+        "old-run-ends-new-lease",
+        "the end of a run ends the renewals of the job's next run",
+        "the_end_of_an_old_run",
+    ),
+    tested("lease-from-receipt", "a lease counts from the answer to its renewal", "a_lease_counts_from_the_sending"),
+    tested(
+        "begun-wait-refuses",
+        "a signal for a wait that has begun and not blocked is refused",
+        "a_signal_for_a_wait_that_has_begun",
+    ),
+    tested(
+        "settles-lost-by-rebase",
+        "what a draft settles besides is lost on a newer state",
+        "a_draft_keeps_what_it_also_settles",
+    ),
+    tested("log-not-synced", "a commit is not synced", "survive_a_power_cut"),
+    tested("unclear-commit-failed", "a COMMIT of unknown outcome is told as failed", "a_commit_that_fails_is_told"),
+    tested("torn-reads", "a history is read without a transaction", "questions_that_are_asked_at_once"),
+    tested("queue-slot-leaks", "each claim takes a place in the writer's queue for ever", "the_queue_has_room"),
+    tested("never-stands-back", "a busy writer leaves other processes no turn", "a_busy_writer_stands_back"),
 ];

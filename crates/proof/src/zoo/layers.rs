@@ -10,10 +10,15 @@ use std::time::Duration;
 
 use aetheris_cli::exit::Exit;
 use aetheris_store::system::{Clock, SystemClock};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 
 use super::Bug;
+
+/// A seed over SQLite takes as long as so many in memory.
+const SQLITE_SHARE: u32 = 10;
+/// The exit code of cargo-nextest when a test has failed.
+const NEXTEST_FAILED: i32 = 100;
 
 /// A way to find bugs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -22,12 +27,16 @@ pub enum Layer {
     Scenario,
     /// Seeds of the simulation: `aetheris-sim hunt`.
     Simulation,
+    /// The same seeds over SQLite's store, whose story has to be that of the store in memory: `aetheris-sim hunt`.
+    Sqlite,
     /// Every clause of the store's contract, on memory and a file: `aetheris-conformance`.
     Conformance,
     /// The same mistake in the model of the exhaustive search: `aetheris-model hunt`.
     Search,
     /// Lost answers to every write, and processes that are killed: `aetheris-matrix hunt`.
     Matrix,
+    /// A test of its own: `cargo nextest`, over what is built.
+    Test,
 }
 
 /// What came of a hunt.
@@ -71,7 +80,8 @@ pub struct Means {
 
 impl Layer {
     /// Every layer, in the order in which they are asked: the slowest last.
-    pub const ALL: [Self; 5] = [Self::Scenario, Self::Simulation, Self::Conformance, Self::Search, Self::Matrix];
+    pub const ALL: [Self; 7] =
+        [Self::Scenario, Self::Simulation, Self::Sqlite, Self::Conformance, Self::Search, Self::Test, Self::Matrix];
 
     /// Its name.
     #[must_use]
@@ -79,9 +89,11 @@ impl Layer {
         match self {
             Self::Scenario => "scenario",
             Self::Simulation => "simulation",
+            Self::Sqlite => "over SQLite",
             Self::Conformance => "conformance",
             Self::Search => "search",
             Self::Matrix => "matrix",
+            Self::Test => "test",
         }
     }
 
@@ -89,7 +101,9 @@ impl Layer {
     #[must_use]
     pub fn can_find(self, bug: &Bug) -> bool {
         match self {
-            Self::Scenario | Self::Simulation | Self::Matrix => true,
+            Self::Scenario => bug.scenario.is_some(),
+            Self::Simulation | Self::Sqlite | Self::Matrix => true,
+            Self::Test => bug.test.is_some(),
             Self::Conformance => bug.in_store,
             Self::Search => super::bugs::mutation(bug.name).is_some(),
         }
@@ -100,12 +114,28 @@ impl Layer {
         let mut arguments = vec!["hunt".to_owned()];
         let program = match self {
             Self::Scenario => {
-                arguments.extend(bug.map(|bug| bug.scenario.as_str().to_owned()));
+                arguments.extend(bug.and_then(|bug| bug.scenario).map(|scenario| scenario.as_str().to_owned()));
                 beside("aetheris-zoo")?
             }
             Self::Simulation => {
                 arguments.extend(["--seeds".to_owned(), means.seeds.to_string()]);
                 means.simulation.clone().map_or_else(simulation, Ok)?
+            }
+            Self::Sqlite => {
+                let seeds = (means.seeds / SQLITE_SHARE).max(1).to_string();
+                arguments.extend(["--seeds".to_owned(), seeds, "--store".to_owned(), "sqlite".to_owned()]);
+                means.simulation.clone().map_or_else(simulation, Ok)?
+            }
+            Self::Test => {
+                let of = |bug: &Bug| bug.test.map(|test| format!("test({test})"));
+                let tests = bug.map_or_else(
+                    || super::BUGS.iter().filter_map(of).collect(),
+                    |bug| of(bug).into_iter().collect::<Vec<_>>(),
+                );
+                let only = tests.join(" | ");
+                arguments =
+                    ["nextest", "run", "--workspace", "--locked", "-E", only.as_str()].map(str::to_owned).to_vec();
+                PathBuf::from(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
             }
             Self::Conformance => {
                 arguments.clear();
@@ -126,7 +156,7 @@ impl Layer {
     /// The program breaks its contract.
     pub async fn hunt(self, bug: Option<&Bug>, means: &Means) -> Result<Hunt> {
         let (program, arguments) = self.call(bug, means)?;
-        if !program.exists() {
+        if self != Self::Test && !program.exists() {
             return Ok(Hunt::NotBuilt);
         }
         let started = SystemClock.boot();
@@ -137,6 +167,9 @@ impl Layer {
         }
         let output = command.kill_on_drop(true).output().await?;
         let took = SystemClock.boot() - started;
+        if self == Self::Test {
+            return tested(&output, took);
+        }
         let text = String::from_utf8_lossy(&output.stdout);
         let (name, last) = (self.as_str(), text.lines().last().unwrap_or_default());
         let told: Told = serde_json::from_str(last).with_context(|| {
@@ -147,6 +180,20 @@ impl Layer {
         let looked_at = told.seeds.or(told.states);
         let what = told.what.unwrap_or_default();
         Ok(if told.failed { Hunt::Found { looked_at, took, what } } else { Hunt::Nothing(took) })
+    }
+}
+
+/// What cargo-nextest says of the tests by themselves.
+fn tested(output: &std::process::Output, took: Duration) -> Result<Hunt> {
+    let text = String::from_utf8_lossy(&output.stderr);
+    match output.status.code() {
+        Some(0) => Ok(Hunt::Nothing(took)),
+        Some(NEXTEST_FAILED) => {
+            let failed = text.lines().find(|line| line.trim_start().starts_with("FAIL"));
+            let what = failed.and_then(|line| line.rsplit("::").next()).unwrap_or_default().to_owned();
+            Ok(Hunt::Found { looked_at: None, took, what })
+        }
+        _ => bail!("the tests could not be run: {}\n{text}", output.status),
     }
 }
 

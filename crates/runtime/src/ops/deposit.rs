@@ -112,7 +112,8 @@ impl Runtime {
         let alert = disproved.then(|| evidence(deposit, true));
         let step = loaded.state.steps.get(&deposit.node);
         let doubted = step.is_some_and(|step| is_open_doubt(step) || (disproved && awaits_next_try(step)));
-        if let (true, Some(effect)) = (doubted, effect.clone()) {
+        let unheard = aetheris_fault::planted!("doubt-outlives-answer");
+        if let (true, Some(effect)) = (doubted && !unheard, effect.clone()) {
             aetheris_fault::sometimes!(DepositEndedDoubt);
             let mut draft = Draft::new(loaded.state.clone(), Guard::Outside, loaded.checkpoint_seq);
             let event = InDoubtResolved {
@@ -192,7 +193,8 @@ fn contradicts(loaded: &Loaded, row: Option<&LedgerRow>, deposit: &Deposit) -> b
         return false;
     };
     let recorded = loaded.effects.get(&deposit.key).map(|effect| &effect.result);
-    let same_permit = row.is_some_and(|row| row.permit_id == deposit.permit_id);
+    let any_permit = aetheris_fault::planted!("equal-results-agree");
+    let same_permit = row.is_some_and(|row| row.permit_id == deposit.permit_id || any_permit);
     !(same_permit && recorded.is_some_and(|recorded| is_same(recorded, result)))
 }
 

@@ -224,7 +224,7 @@ async fn upcoming<'p>(loaded: &Loaded, plan: Option<&'p CompiledPlan>) -> Option
         None => true,
         Some(step) => match step.status {
             StepStatus::Pending => true,
-            StepStatus::Running => step.wait_end.is_none(),
+            StepStatus::Running => step.wait_end.is_none() && !aetheris_fault::planted!("begun-wait-refuses"),
             StepStatus::Retrying
             | StepStatus::Waiting
             | StepStatus::InDoubt

@@ -75,7 +75,7 @@ impl Submission {
     fn body_hash(&self, message: &Json) -> Hash {
         let body = serde_json::json!({
             "deadline": self.deadline,
-            "labels": self.labels,
+            "labels": (!aetheris_fault::planted!("body-without-labels")).then_some(&self.labels),
             "message": message.value(),
             "priority": self.priority,
             "run_at": self.run_at,
@@ -163,7 +163,8 @@ impl Runtime {
 
     async fn earlier(&self, job: JobId) -> Result<Submitted, OpError> {
         let row = self.store.job(job).await?.ok_or(OpError::JobNotFound(job))?;
-        Ok(Submitted { created: false, job, status: row.status })
+        let status = if aetheris_fault::planted!("repeat-is-pending") { JobStatus::Pending } else { row.status };
+        Ok(Submitted { created: false, job, status })
     }
 
     /// `job_created`, `plan_generated` and the deadline: a job never exists without them.

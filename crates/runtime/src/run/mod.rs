@@ -322,7 +322,9 @@ impl<'r> Run<'r> {
             self.rt.wakeups.timer_set();
         }
         self.draft.written(committed);
-        self.owed.clear();
+        if !aetheris_fault::planted!("owed-for-ever") {
+            self.owed.clear();
+        }
     }
 
     /// What a refusal other than a moved sequence means for the run.

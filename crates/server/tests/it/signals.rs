@@ -1,6 +1,6 @@
 //! SPEC §7: the order of a signal's checks.
 
-use crate::bed::Bed;
+use crate::bed::{Bed, started};
 
 async fn signal(bed: &Bed, job: &str, body: &str) -> crate::bed::Reply {
     bed.call("POST", &format!("/api/jobs/{job}/signal"), body.to_owned()).await
@@ -178,4 +178,15 @@ async fn a_signal_to_a_cancelled_job_comes_too_late() {
     let job = bed.waiting().await;
     bed.call("POST", &format!("/api/jobs/{job}/cancel"), "").await.is(202);
     signal(&bed, &job, r#"{"correlation_key": "ok-7", "payload": null}"#).await.problem(409, "job_finished");
+}
+
+/// A run that ends between the start of a wait and the moment at which it blocks, as a drain ends it, leaves a wait that
+/// nobody has reached.
+#[tokio::test]
+async fn a_signal_for_a_wait_that_has_begun_and_not_blocked_is_kept() {
+    let bed = Bed::with_agents().await;
+    let job = bed.send("approve", r#"{"order": 7}"#).await;
+    bed.claim().await.push([started("ask").into()]).await;
+    let reply = signal(&bed, &job, r#"{"correlation_key": "ok-7", "payload": {"approved": true}}"#).await;
+    assert_eq!(reply.is(202)["status"], "kept", "{}", reply.text);
 }

@@ -1,11 +1,14 @@
 //! Many units in one transaction.
 
+use std::sync::Arc;
+
 use aetheris_core::json::Json;
+use aetheris_core::limits;
 use aetheris_store::{CommitError, ErrorKind, LeaseChange, Purpose};
 use aetheris_store_conformance::fixture::stands;
 use aetheris_store_conformance::{Fixture, Run};
 
-use crate::folder::Folders;
+use crate::folder::{At, Folder, Folders};
 
 async fn runs(fixture: &Fixture, count: usize) -> Vec<Run> {
     for _ in 0..count {
@@ -82,4 +85,16 @@ async fn a_claim_whose_requester_has_gone_takes_nothing() {
     drop(claim);
     let job = fixture.pending().await;
     assert_eq!(fixture.claim_ids(1).await, [job]);
+}
+
+/// Each takes a place in the writer's queue and gives it back: else a process stands still for ever after as many.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_queue_has_room_for_any_number_of_claims_one_after_the_other() {
+    let folder = Arc::new(Folder::in_memory());
+    let fixture = Fixture::open(&At(folder)).await;
+    for _ in 0..limits::WRITER_QUEUE_MAX + 10 {
+        assert!(fixture.claim(1).await.is_empty());
+    }
+    fixture.pending().await;
+    assert_eq!(fixture.claim(1).await.len(), 1);
 }
