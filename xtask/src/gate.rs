@@ -37,6 +37,7 @@ const STAGES: [&[&[Named]]; 6] = [
             ("simulation", "sim --built run --seeds 12000 --from 100001"),
             ("simulation, SQLite", "sim --built run --seeds 1000 --from 100001 --any-marks --store sqlite"),
             ("exhaustive search", "model --built gate"),
+            ("soak", "soak --built --jobs 10000"),
         ],
         &[("chaos", "chaos --built --minutes 3 --store sqlite")],
     ],

@@ -21,6 +21,7 @@ cargo xtask ci      lint, every test, simulation, exhaustive search, chaos, API 
 cargo xtask test    every test; --no-run builds them alone
 cargo xtask tidy    dependency direction, lengths, files of the root
 cargo xtask lint    format, tidy and clippy only
+cargo xtask soak    one `dev` for long: --jobs N | --minutes M; fails if anything of it grows that should not
 cargo xtask sim     the simulation: run --seeds N | repeat SEED | hunt | hashes SEED...; run --help for more
 cargo xtask model   the exhaustive search: gate | campaign | bugs; --help for more
 cargo xtask fuzz    every fuzzer for a while: [--seconds N] [--target T] [--input FILE]
@@ -33,7 +34,7 @@ cargo xtask deny    licences, bans, duplicates and sources of every dependency; 
 cargo xtask mutants [--in-diff COMMIT] [arguments of cargo-mutants]: whether unit tests notice changes of the code
 cargo xtask release-check [--release]  crash points, planted bugs and their variables are not in the shipped program
 
-sim, model, chaos and release-check build what they run. With --built they take what the build of every test has left.
+sim, soak, model, chaos and release-check build what they run. With --built they take what the build of every test has left.
 ";
 
 fn main() -> ExitCode {
@@ -41,6 +42,9 @@ fn main() -> ExitCode {
     let done = match std::env::args().nth(1).as_deref() {
         Some("chaos") => return ExitCode::from(chaos(&root, &arguments())),
         Some("sim") => sim(&root, &arguments()),
+        Some("soak") => {
+            prover(&root, ("aetheris-proof", "dev"), &["aetheris-soak", "aetheris-faulted"], &arguments()) == 0
+        }
         Some("model") => model(&root, &arguments()),
         Some("ci") => gate::check(&root),
         Some("lint") => lint(&root),

@@ -92,6 +92,14 @@ impl Running {
         Ok(self.ready[at..].trim().to_owned())
     }
 
+    /// Its number.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn id(&self) -> Result<u32> {
+        self.child.id().context("the process has ended")
+    }
+
     /// Waits for its end.
     ///
     /// # Errors

@@ -133,7 +133,11 @@ pub const BUGS: &[Bug] = &[
     survivor("dead-only-first-page", "a proof of death takes the first page of the jobs back"),
     survivor("checkpoint-without-tokens", "a checkpoint forgets the tokens that were used"),
     survivor("promoted-before-session", "a job whose time has come does not wait for its session"),
-    survivor("claim-history-one-short", "a claim brings a history without its last event where one is too many"),
+    tested(
+        "claim-history-one-short",
+        "a claim brings a history without its last event where one is too many",
+        "a_claim_brings_a_whole_history",
+    ),
     tested(
         "old-run-ends-new-lease",
         "the end of a run ends the renewals of the job's next run",

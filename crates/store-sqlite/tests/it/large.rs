@@ -101,6 +101,30 @@ async fn kept_signals_count_as_part_of_the_history() {
     assert!(aside(&fixture, Run { fence: claimed.fence, job }).await);
 }
 
+/// As many events as come with a claim, and one or two fewer or more: whole, or not at all.
+#[tokio::test(flavor = "current_thread")]
+async fn a_claim_brings_a_whole_history_or_none() {
+    let fixture = Fixture::open(&Folders).await;
+    let most = aetheris_core::limits::CLAIM_EVENTS_MAX;
+    for events in most - 2..=most + 2 {
+        let run = fixture.running().await;
+        let seq = async || fixture.store().job(run.job).await.unwrap().unwrap().seq;
+        // The requeue and the claim are the last two.
+        while seq().await < events - 2 {
+            let (node, draft) = (seq().await.to_string(), fixture.of(run, Purpose::Record).await);
+            let left = events - 2 - seq().await;
+            fixture.ok(if left > 1 { draft.step(&node, list(1)) } else { draft.start(&node) }.done()).await;
+        }
+        fixture.advance(aetheris_store_conformance::fixture::TTL);
+        fixture.reclaim(run).await;
+        let claimed = fixture.claim(1).await.pop().unwrap();
+        let (row, history) = (fixture.store().job(run.job).await.unwrap().unwrap(), claimed.history);
+        assert_eq!(row.seq, events);
+        assert_eq!(history.is_some(), events <= most, "{events}");
+        assert!(history.is_none_or(|history| history.events.len() as u64 == events), "{events}");
+    }
+}
+
 #[tokio::test(flavor = "current_thread")]
 async fn a_check_reads_every_job_once_however_large_some_are() {
     let fixture = Fixture::open(&Folders).await;
