@@ -69,10 +69,10 @@ pub trait Durable: Harness {
     fn reopen(&self, opened: Opened, clock: Arc<dyn Clock>) -> Boxed<'_, Opened>;
 }
 
-/// An open store.
+/// An open store. It is closed before what it stands on goes.
 pub struct Opened {
-    /// What has to live as long as the store: its folder, its database.
-    pub keep: Box<dyn Any + Send + Sync>,
     /// The store.
     pub store: Arc<dyn Store>,
+    /// What has to live as long as the store: its folder, its database.
+    pub keep: Box<dyn Any + Send + Sync>,
 }
