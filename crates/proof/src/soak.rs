@@ -183,7 +183,7 @@ impl Customers {
 
     /// One job, from its message to its answer.
     async fn job(&self, number: u64) -> Result<()> {
-        let asks = number % SIGNALLED == 0;
+        let asks = number.is_multiple_of(SIGNALLED);
         let agent = if asks { "asks" } else { "counts" };
         let wait = if asks { String::new() } else { format!("?wait={}s", PATIENCE.as_secs()) };
         let body = json!({ "message": { "n": number } }).to_string();
@@ -347,7 +347,8 @@ mod tests {
     fn what_grows_is_told_and_what_is_even_is_not() {
         assert_eq!(drifts(&even()), Vec::<String>::new());
         assert_eq!(drifts(&even()[..5]), ["the run was cut short"]);
-        let grows: [(&str, fn(&mut Sample, u64)); 6] = [
+        type Grow = fn(&mut Sample, u64);
+        let grows: [(&str, Grow); 6] = [
             ("descriptors", |sample, part| sample.descriptors += 3 * part),
             ("threads", |sample, part| sample.threads += 2 * part),
             ("resident bytes", |sample, part| sample.memory += 20 * MIB * part),
