@@ -5,13 +5,14 @@ WITH ledger_rows AS (
            (SELECT p.permit || ' ' || p.permit_id FROM permits p WHERE p.job = l.job AND p.key = l.key
             ORDER BY p.seq DESC LIMIT 1) IS (l.permit || ' ' || l.permit_id) AS is_current,
            (SELECT s.outcome FROM said s WHERE s.job = l.job AND s.key = l.key AND s.kind = 'tool_invocation_finished'
-            AND s.permit = l.permit ORDER BY s.seq DESC LIMIT 1) IS 'in_doubt' AS unknown,
+            AND s.permit = l.permit ORDER BY s.seq DESC LIMIT 1) AS told,
            EXISTS (SELECT 1 FROM said s WHERE s.job = l.job AND s.key = l.key AND s.kind = 'step_in_doubt'
                    AND s.permit = l.permit) AS doubted,
            EXISTS (SELECT 1 FROM said s WHERE s.job = l.job AND s.key = l.key AND s.kind = 'in_doubt_resolved'
                    AND s.permit = l.permit AND s.outcome = 'did_not_happen') AS disproof,
            EXISTS (SELECT 1 FROM said s WHERE s.job = l.job AND s.key = l.key AND s.kind = 'in_doubt_resolved'
-                   AND s.permit = l.permit AND s.outcome = 'unresolved') AS given_up
+                   AND s.permit = l.permit AND s.outcome = 'unresolved') AS given_up,
+           EXISTS (SELECT 1 FROM said s WHERE s.job = l.job AND s.key = l.key AND s.kind = 'node_finished') AS step_ended
     FROM ledger l JOIN jobs j ON j.job = l.job
 ), given AS (
     SELECT p.*, row_number() OVER (PARTITION BY p.job, p.key ORDER BY p.seq) AS place_of,
@@ -25,8 +26,13 @@ SELECT job || ' ' || node AS place,
        CASE WHEN NOT is_current THEN 'the ledger is at permit ' || permit || ', its events are not'
             WHEN status = 'started' AND job_status NOT IN ('pending', 'running', 'paused') THEN 'nothing is known of its call, and the job has gone on'
             WHEN status = 'in_doubt' AND disproved AND NOT disproof THEN 'the ledger says that it did not happen, and no event does'
-            WHEN status = 'in_doubt' AND NOT doubted AND NOT unknown THEN 'the ledger has it in doubt, and no event does'
-            WHEN status = 'failed_unresolved' AND NOT unknown AND NOT given_up THEN 'the ledger has given it up, and no event does'
+            WHEN status = 'in_doubt' AND NOT doubted AND told IS NOT 'in_doubt' THEN 'the ledger has it in doubt, and no event does'
+            WHEN status = 'failed_unresolved' AND told IS NOT 'in_doubt' AND NOT given_up THEN 'the ledger has given it up, and no event does'
+            WHEN status = 'failed_unresolved' AND NOT given_up AND NOT step_ended
+             AND job_status NOT IN ('completed', 'failed', 'cancelled') THEN 'the ledger has given it up, and its step goes on'
+            WHEN status = 'committed' AND told NOT IN ('committed', 'in_doubt') THEN 'the ledger has it committed, and its events tell another outcome'
+            WHEN status IN ('not_sent', 'refused_retryable', 'refused_permanent') AND (doubted OR told <> status)
+            THEN 'the ledger has it ' || status || ', and its events say otherwise'
        END AS violation
 FROM ledger_rows
 UNION ALL

@@ -18,6 +18,10 @@ INSERT INTO effects
 SELECT lower(hex(j.id)), lower(hex(x.key)), x.permit, x.at, x.result
 FROM store.effects x JOIN store.jobs j ON j.num = x.job;
 
+INSERT INTO evidence
+SELECT lower(hex(j.id)), lower(hex(v.key)), v.permit, v.conflict, v.outcome
+FROM store.evidence v JOIN store.jobs j ON j.num = v.job;
+
 INSERT INTO inbox
 SELECT lower(hex(j.id)), i.num, i.state,
        CASE i.wait_type WHEN 0 THEN 'human' WHEN 1 THEN 'signal' WHEN 2 THEN 'timer' WHEN 3 THEN 'webhook' END, i.key, i.payload

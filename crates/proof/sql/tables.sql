@@ -6,6 +6,8 @@ CREATE TABLE events (job TEXT, seq INTEGER, kind TEXT, code INTEGER, schema_vers
                      epoch INTEGER, fence INTEGER, at INTEGER, id TEXT, payload_hash TEXT, hash TEXT, payload TEXT);
 CREATE TABLE ledger (key TEXT, job TEXT, node TEXT, permit INTEGER, permit_id TEXT, status TEXT, disproved INTEGER);
 CREATE TABLE effects (job TEXT, key TEXT, permit INTEGER, at INTEGER, result TEXT);
+-- What was said of a call that its permission no longer stood for.
+CREATE TABLE evidence (job TEXT, key TEXT, permit INTEGER, conflict INTEGER, outcome TEXT);
 CREATE TABLE inbox (job TEXT, num INTEGER, state INTEGER, wait_type TEXT, key TEXT, payload TEXT);
 CREATE TABLE listed_doubts (key TEXT);
 -- What the tools themselves have logged.

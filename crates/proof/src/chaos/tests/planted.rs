@@ -4,7 +4,7 @@
 use aetheris_check::Invariant::{self, *};
 use aetheris_check::history::Write;
 use aetheris_check::witness::WitnessKind;
-use aetheris_check::{AckedSignal, SignalAck, Submission};
+use aetheris_check::{AckedSignal, ClientHistory, SignalAck, Submission};
 use aetheris_core::event::*;
 use aetheris_core::hash::Hash;
 use aetheris_core::id::*;
@@ -136,6 +136,76 @@ async fn outcomes() {
         s.events.remove(place);
     })
     .await;
+}
+
+/// The story of a payment whose call came back like this, and whose job ended like that.
+fn called(told: impl IntoIterator<Item = Event>) -> Story {
+    let mut story = whole();
+    story.events.truncate(story.place(EventKind::ToolInvocationFinished));
+    story.events.extend(told.into_iter().map(|event| Told { at: 30, epoch: 1, event }));
+    story.history = ClientHistory::default();
+    story.witness.clear();
+    story
+}
+
+/// A ledger row that contradicts the events in one way only.
+#[tokio::test]
+async fn ledger_rows() {
+    use InvocationOutcome as I;
+    let status = |code: u8| [format!("UPDATE ledger SET status = {code}"), "DELETE FROM effects".to_owned()];
+    let doubted = || {
+        let (node, reason) = (NodeId::from("pay"), "the answer was lost".to_owned());
+        Event::from(StepInDoubt { node, permit: 1, policy: 0, reason })
+    };
+    let outcome = |outcome| Event::from(story::finished(outcome));
+    let (committed, retryable, permanent, not_sent, given_up) = (1, 2, 3, 4, 6);
+    for (told, code) in [
+        (outcome(I::InDoubt), given_up),
+        (outcome(I::NotSent), committed),
+        (outcome(I::RefusedRetryable), not_sent),
+        (doubted(), not_sent),
+        (outcome(I::InDoubt), not_sent),
+        (outcome(I::RefusedPermanent), retryable),
+        (doubted(), retryable),
+        (outcome(I::NotSent), permanent),
+        (doubted(), permanent),
+    ] {
+        let spoil = status(code);
+        found(C5, &called([told]), &spoil.each_ref().map(String::as_str)).await;
+    }
+    // An end gives up what nothing is known of.
+    let spoil = status(given_up);
+    let ended = called([outcome(I::InDoubt), JobCancelled {}.into()]);
+    let checked = look(&ended, &spoil.each_ref().map(String::as_str)).await;
+    assert_eq!(checked.sql[&C5].violations, [""; 0]);
+    assert_eq!(checked.differences(), [""; 0]);
+}
+
+/// Only late evidence that contradicted, and that was not taken in, lets a job fail as a call had succeeded before.
+#[tokio::test]
+async fn a_success_before() {
+    let error = Failure::new(SUCCEEDED_BEFORE, "an earlier call is known to have succeeded");
+    let not_sent = story::finished(InvocationOutcome::NotSent);
+    let story = called([not_sent.into(), JobFailed { error, node: None }.into()]);
+    let late = |conflict: u8, at: i64, outcome: &str| {
+        [
+            "UPDATE ledger SET status = 4".to_owned(),
+            format!("UPDATE effects SET at = {at}"),
+            format!(
+                "INSERT INTO evidence (job, permit_id, key, permit, conflict, at, node, outcome)
+                 SELECT 1, permit_id, key, 1, {conflict}, 40, 'pay', '{{\"outcome\": \"{outcome}\", \"result\": {{}}}}'
+                 FROM ledger"
+            ),
+        ]
+    };
+    for spoil in [late(0, 50, "success"), late(1, 30, "success"), late(1, 50, "refuse")] {
+        found(C8, &story, &spoil.each_ref().map(String::as_str)).await;
+    }
+    let spoil = late(1, 50, "success");
+    let checked = look(&story, &spoil.each_ref().map(String::as_str)).await;
+    assert!(!checked.rust.violated().contains(&C8), "{}", checked.rust);
+    assert_eq!(checked.sql[&C8].violations, [""; 0]);
+    assert_eq!(checked.differences(), [""; 0]);
 }
 
 /// A doubt that operators are not shown.
