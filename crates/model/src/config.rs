@@ -112,21 +112,27 @@ impl Config {
     }
 
     /// What CI exhausts, with names: 2 workers, 1 job, 2 steps, 2 crashes, 1 signal, 1 unknown commit; and each
-    /// further kind of trouble with as much of the rest as can be exhausted.
+    /// further kind of trouble with as much of the rest as can be exhausted. The number is that of its states. A guard
+    /// that another one covers breaks no law when it is lost, and only the number tells: who means a change of it writes
+    /// the new one here.
     #[must_use]
-    pub fn gate() -> Vec<(&'static str, Self)> {
+    pub fn gate() -> Vec<(&'static str, usize, Self)> {
         let base = Self { crashes: 2, proof: true, signals: 1, unknown: 1, ..Self::calm(&[]) };
         let slow = Self { crashes: 1, slow: 1, unknown: 0, ..base.clone() };
         vec![
-            ("crashes, at_most_once and wait", base.clone().with(&[&[ONCE, WAIT]])),
-            ("crashes, wait and at_most_once", base.clone().with(&[&[WAIT, ONCE]])),
-            ("crashes, idempotent and wait", base.with(&[&[IDEMPOTENT, FOREVER]])),
-            ("slow, at_most_once", slow.clone().with(&[&[ONCE], &[ASKED]])),
-            ("slow, idempotent", slow.clone().with(&[&[IDEMPOTENT]])),
-            ("slow, wait", Self { signals: 2, unknown: 1, ..slow.clone() }.with(&[&[WAIT]])),
-            ("races from outside", Self { slow: 0, slow_outside: true, cancels: true, ..slow }.with(&[&[ONCE, WAIT]])),
-            ("everything, one step", Self::small()),
-            ("pauses, one step", Self::paused()),
+            ("crashes, at_most_once and wait", 137_046, base.clone().with(&[&[ONCE, WAIT]])),
+            ("crashes, wait and at_most_once", 149_921, base.clone().with(&[&[WAIT, ONCE]])),
+            ("crashes, idempotent and wait", 206_410, base.with(&[&[IDEMPOTENT, FOREVER]])),
+            ("slow, at_most_once", 288_864, slow.clone().with(&[&[ONCE], &[ASKED]])),
+            ("slow, idempotent", 102_728, slow.clone().with(&[&[IDEMPOTENT]])),
+            ("slow, wait", 2_926, Self { signals: 2, unknown: 1, ..slow.clone() }.with(&[&[WAIT]])),
+            (
+                "races from outside",
+                98_967,
+                Self { slow: 0, slow_outside: true, cancels: true, ..slow }.with(&[&[ONCE, WAIT]]),
+            ),
+            ("everything, one step", 36_585, Self::small()),
+            ("pauses, one step", 52_195, Self::paused()),
         ]
     }
 
