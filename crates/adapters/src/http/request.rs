@@ -93,7 +93,12 @@ impl Prepared {
         if let Err(blocked) = guard.check_url(&location) {
             return Err(self.blocked(&blocked));
         }
-        if location.origin() != self.url.origin() {
+        let another = if aetheris_fault::planted!("redirect-ignores-scheme") {
+            (location.host_str(), location.port()) != (self.url.host_str(), self.url.port())
+        } else {
+            location.origin() != self.url.origin()
+        };
+        if another {
             self.headers.clear();
         }
         self.url = location;
@@ -205,4 +210,42 @@ fn runtime_headers(call: &ToolCall) -> HeaderMap {
         .chain(permit)
         .filter_map(|(name, value)| Some((name, HeaderValue::try_from(value).ok()?)))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_authors_headers_go_to_no_other_origin() {
+        let goes = |location: &str| {
+            let secret = (HeaderName::from_static("authorization"), HeaderValue::from_static("Bearer s3cret"));
+            let fence = (HeaderName::from_static("aetheris-fence"), HeaderValue::from_static("1.2"));
+            let mut prepared = Prepared {
+                body: None,
+                headers: [secret].into_iter().collect(),
+                method: Method::GET,
+                names: [fence].into_iter().collect(),
+                private_url: None,
+                scrubber: Scrubber::new([], []),
+                url: Url::parse("https://pay.example/orders").unwrap(),
+            };
+            prepared.redirect(Url::parse(location).unwrap(), &Guard::new([])).unwrap();
+            let sent = prepared.message();
+            assert_eq!(sent.headers()["aetheris-fence"], "1.2");
+            sent.headers().contains_key("authorization")
+        };
+        for same in ["https://pay.example/other", "https://pay.example:443/orders?page=2"] {
+            assert!(goes(same), "{same}");
+        }
+        for other in [
+            "http://pay.example/orders",
+            "http://pay.example:443/orders",
+            "https://pay.example:8443/orders",
+            "https://pay.example.org/orders",
+            "https://a.pay.example/orders",
+        ] {
+            assert!(!goes(other), "{other}");
+        }
+    }
 }

@@ -50,7 +50,7 @@ pub async fn run(given: &args::Dev, config: Config, context: &Context) -> Result
     }
     aetheris_fault::crash_point!("start.agents_put");
     if let Some(lock) = &mut lock {
-        take_back(&wired, lock).await?;
+        take_back(lock, async |dead| aetheris_scheduler::reclaim_instance(&wired.rt, dead).await).await?;
         aetheris_fault::crash_point!("start.taken_back");
     }
     let listener = wired.listen().await?;
@@ -90,9 +90,16 @@ fn agents(given: &args::Dev, config: &Config, context: &Context) -> Result<Optio
 
 /// The lock proves that its earlier holders are dead: their jobs are pending again before the first
 /// claim.
-async fn take_back(wired: &Wired, lock: &mut DataLock) -> Result<(), Error> {
-    for dead in lock.predecessors().to_vec() {
-        match aetheris_scheduler::reclaim_instance(&wired.rt, dead).await {
+async fn take_back(
+    lock: &mut DataLock,
+    reclaim: impl AsyncFn(InstanceId) -> Result<usize, OpError>,
+) -> Result<(), Error> {
+    let dead = lock.predecessors().to_vec();
+    if aetheris_fault::planted!("dead-forgotten-first") {
+        lock.forget_predecessors()?;
+    }
+    for dead in dead {
+        match reclaim(dead).await {
             Ok(0) => {}
             Ok(jobs) => tracing::info!(instance = %dead, jobs, "took back the jobs of a predecessor that is dead"),
             // One job that cannot be read must not keep all others from running.
@@ -102,4 +109,40 @@ async fn take_back(wired: &Wired, lock: &mut DataLock) -> Result<(), Error> {
     }
     aetheris_fault::crash_point!("start.forgetting");
     lock.forget_predecessors()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use aetheris_core::id::JobId;
+
+    use super::*;
+
+    /// Whoever comes after a process that ended in between has to know whose jobs are still held.
+    #[tokio::test]
+    async fn the_dead_are_known_until_all_of_their_jobs_are_taken_back() {
+        let folder = std::env::temp_dir().join(format!("aetheris-take-back-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let [first, second, third, fourth] = [1, 2, 3, 4].map(InstanceId::from_u128);
+        drop(DataLock::take(&folder, first).unwrap());
+        drop(DataLock::take(&folder, second).unwrap());
+        let mut lock = DataLock::take(&folder, third).unwrap();
+        let fails = async |dead| if dead == first { Ok(1) } else { Err(OpError::JobNotFound(JobId::from_u128(1))) };
+        take_back(&mut lock, fails).await.unwrap_err();
+        drop(lock);
+        let mut lock = DataLock::take(&folder, fourth).unwrap();
+        assert_eq!(lock.predecessors(), [first, second, third]);
+        // One job that cannot be read is left to expire, and the others are asked for.
+        let asked = RefCell::new(Vec::new());
+        let one_is_damaged = async |dead| {
+            asked.borrow_mut().push(dead);
+            if dead == second { Err(OpError::StateConflict("it cannot be read".into())) } else { Ok(0) }
+        };
+        take_back(&mut lock, one_is_damaged).await.unwrap();
+        assert_eq!(asked.into_inner(), [first, second, third]);
+        drop(lock);
+        assert_eq!(DataLock::take(&folder, first).unwrap().predecessors(), [fourth]);
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
 }

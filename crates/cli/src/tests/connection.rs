@@ -225,6 +225,17 @@ async fn a_broken_stream_is_taken_up_where_it_was() {
     assert_eq!(calls.load(Ordering::SeqCst), 2);
 }
 
+/// The job ends while nobody is connected: its last events come with the next connection.
+#[tokio::test]
+async fn a_stream_that_broke_before_the_end_is_taken_up_though_the_job_has_ended() {
+    let router = Router::new()
+        .route("/api/jobs/{id}/events/stream", get(broken_stream))
+        .route("/api/jobs/{id}", get(|| async { job("completed").to_string() }))
+        .with_state(Arc::default());
+    let url = serve(router).await;
+    assert_eq!(followed(&url, 0).await.unwrap(), [1, 2, 3, 4]);
+}
+
 #[tokio::test]
 async fn a_job_that_has_ended_before_is_not_followed_for_ever() {
     let router = Router::new()

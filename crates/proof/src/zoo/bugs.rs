@@ -158,5 +158,20 @@ pub const BUGS: &[Bug] = &[
     tested("unclear-commit-failed", "a COMMIT of unknown outcome is told as failed", "a_commit_that_fails_is_told"),
     tested("torn-reads", "a history is read without a transaction", "questions_that_are_asked_at_once"),
     tested("queue-slot-leaks", "each claim takes a place in the writer's queue for ever", "the_queue_has_room"),
+    tested(
+        "redirect-ignores-scheme",
+        "a redirect from HTTPS to HTTP keeps an author's headers",
+        "an_authors_headers_go",
+    ),
+    tested(
+        "dead-forgotten-first",
+        "a process forgets its dead predecessors before their jobs are taken back",
+        "the_dead_are_known_until",
+    ),
+    tested(
+        "broken-stream-is-the-end",
+        "whoever follows a job stops where its stream broke",
+        "a_stream_that_broke_before_the_end",
+    ),
     tested("never-stands-back", "a busy writer leaves other processes no turn", "a_busy_writer_stands_back"),
 ];
