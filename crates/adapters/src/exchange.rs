@@ -123,7 +123,8 @@ pub(crate) fn is_out_of_files(error: &(dyn Error + 'static)) -> bool {
     /// `ENFILE` and `EMFILE`, which have the same numbers on every system that this runs on.
     const OUT_OF_FILES: [i32; 2] = [23, 24];
     let number = |error: &(dyn Error + 'static)| error.downcast_ref::<std::io::Error>()?.raw_os_error();
-    causes(error).filter_map(number).any(|number| OUT_OF_FILES.contains(&number))
+    let mine = causes(error).filter_map(number).any(|number| OUT_OF_FILES.contains(&number));
+    mine && !aetheris_fault::planted!("want-of-files-is-theirs")
 }
 
 /// The error and what lies behind it.

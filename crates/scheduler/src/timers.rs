@@ -64,7 +64,8 @@ impl Sweep {
             }
             let last = due.timers.last().cloned().filter(|_| due.timers.len() >= page);
             left |= !self.fire_all(rt, due.timers).await;
-            if last.is_none() || self.stop.is_cancelled() {
+            let whole = last.is_none() || aetheris_fault::planted!("sweep-of-one-page");
+            if whole || self.stop.is_cancelled() {
                 self.failed.forget_absent(rt.system.clock.boot());
                 let next = due.next.map(|next| next.since(due.now).to_std());
                 let again = left.then(|| limits::SWEEP_BACKOFF.to_std());

@@ -216,6 +216,7 @@ impl Identity {
     pub(crate) fn check(&self) -> Result<(), Trouble> {
         let what = match self.look() {
             FileHealth::AsOpened | FileHealth::Unknown(_) => return Ok(()),
+            FileHealth::Gone | FileHealth::Replaced if aetheris_fault::planted!("lost-file-unnoticed") => return Ok(()),
             FileHealth::Gone => "was removed or moved away",
             FileHealth::Replaced => "was replaced by another file",
         };

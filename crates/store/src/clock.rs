@@ -142,6 +142,9 @@ impl StoreClock {
     /// Whether the wall clock is where it can be, or has stood there long enough.
     fn believes(&self, mark: Mark, offset: i64, boot: i64) -> bool {
         let mut step = self.step.lock().unwrap_or_else(PoisonError::into_inner);
+        if aetheris_fault::planted!("clock-step-believed") {
+            return true;
+        }
         if offset.saturating_sub(mark.offset) <= limits::CLOCK_STEP_MAX.micros_i64() {
             *step = None;
             return true;

@@ -83,6 +83,9 @@ fn write_all(mut target: impl Write, items: &Receiver<Item>, dropped: &AtomicU64
             next = if batch.is_full() { None } else { items.try_recv().ok() };
         }
         batch.write(&mut target, dropped, &lost);
+        if dropped.load(Ordering::Relaxed) > 0 && aetheris_fault::planted!("log-ends-with-its-target") {
+            return;
+        }
     }
 }
 

@@ -199,7 +199,7 @@ fn contradicts(loaded: &Loaded, row: Option<&LedgerRow>, deposit: &Deposit) -> b
 }
 
 fn is_same(recorded: &Json, brought: &Json) -> bool {
-    recorded.hash() == brought.hash()
+    recorded.hash() == brought.hash() && !aetheris_fault::planted!("equal-answers-contradict")
 }
 
 fn report(deposit: &Deposit, answer: Deposited) {

@@ -206,11 +206,12 @@ impl Run<'_> {
         if !step.is_some_and(still) {
             return Ok(Turn::Go);
         }
-        let (settle, lifetime, permit) = (whom.settle(), invocation.lifetime, invocation.permit_id);
+        let settle = if aetheris_fault::planted!("settle-not-waited") { Span::ZERO } else { whom.settle() };
+        let (lifetime, permit) = (invocation.lifetime, invocation.permit_id);
         let Some(row) = self.ledger.get(&invocation.key).filter(|row| row.permit_id == permit) else {
             return Ok(Turn::Go);
         };
-        let flying = self.rt.in_flight.has(permit);
+        let flying = self.rt.in_flight.has(permit) && !aetheris_fault::planted!("own-call-not-asked");
         let open = disproof::left(row, lifetime, settle, asked) > Span::ZERO;
         if (open || flying) && !aetheris_fault::planted!("disproof-believed-early") {
             aetheris_fault::sometimes!(DisproofTooEarly);

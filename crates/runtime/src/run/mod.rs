@@ -474,7 +474,7 @@ enum WriteFailed {
 /// Whether asking again cannot help.
 fn is_permanent(error: &StoreError) -> bool {
     match error.kind {
-        ErrorKind::Corrupt | ErrorKind::Invalid => true,
+        ErrorKind::Corrupt | ErrorKind::Invalid => !aetheris_fault::planted!("unwritable-for-ever"),
         ErrorKind::Full | ErrorKind::Unavailable => false,
     }
 }

@@ -254,6 +254,30 @@ async fn a_call_that_this_process_awaits_is_not_disproved() {
     assert_eq!(world.done(job).await.status, JobStatus::Completed);
 }
 
+/// A tool that looks is not believed either while the call is awaited, however long ago its permit has run out.
+#[tokio::test(start_paused = true)]
+async fn a_call_that_this_process_awaits_is_not_disproved_by_a_tool() {
+    let world = World::new();
+    world.put(&agent("[{ reconcile: look }]")).await;
+    world.tools.next("pay", [Act::Say(unknown("reset"))]);
+    let no = || done(json!({ "outcome": "did_not_happen" }));
+    let (first, asked, answer) = hold(no());
+    world.tools.next("look", [first]);
+    world.tools.next("look", (0..1_000).map(|_| Act::Say(no())));
+    let process = world.start("w");
+    let job = world.submit("a", json!({})).await;
+    asked.notified().await;
+    let row = world.rt.store.history(job, true).await.unwrap().unwrap().ledger.remove(0);
+    let flight = process.in_flight.leave(row.permit_id);
+    answer.notify_one();
+    tokio::time::sleep(std::time::Duration::from_secs(300)).await;
+    assert_eq!(world.tools.count("pay"), 1);
+    assert!(world.tools.count("look") > 1);
+    drop(flight);
+    assert_eq!(world.done(job).await.status, JobStatus::Completed);
+    assert_eq!(world.tools.count("pay"), 2);
+}
+
 /// The same of a call that the job's end has left unresolved.
 #[tokio::test(start_paused = true)]
 async fn a_call_that_this_process_awaits_is_not_disproved_after_the_jobs_end() {

@@ -75,6 +75,7 @@ pub(crate) struct World {
 }
 
 pub(crate) struct Process {
+    pub(crate) in_flight: InFlight,
     pub(crate) stop: StopSignals,
     pub(crate) store: Arc<FaultyStore>,
     pub(crate) sweeps: CancellationToken,
@@ -139,7 +140,8 @@ impl World {
         let store = Arc::new(FaultyStore::new(Arc::clone(&self.rt.store), faults));
         let wakeups = Wakeups::default();
         let shared: Arc<dyn Store> = Arc::clone(&store) as _;
-        let rt = Runtime { in_flight: InFlight::default(), store: shared, wakeups, ..self.rt.clone() };
+        let in_flight = InFlight::default();
+        let rt = Runtime { in_flight: in_flight.clone(), store: shared, wakeups, ..self.rt.clone() };
         let (worker, keeper) = Worker::new(rt.clone(), instance, options, stop.clone());
         let sweeps = CancellationToken::new();
         tokio::spawn(aetheris_scheduler::fire_timers(
@@ -154,7 +156,8 @@ impl World {
             Pulse::default(),
             sweeps.clone(),
         ));
-        Process { stop, store, sweeps, worker: tokio::spawn(worker.run()), keeper: tokio::spawn(keeper.run()) }
+        let (worker, keeper) = (tokio::spawn(worker.run()), tokio::spawn(keeper.run()));
+        Process { in_flight, stop, store, sweeps, worker, keeper }
     }
 
     /// Claims everything that can be claimed for a process that does nothing with it; its name.
