@@ -4,8 +4,8 @@ use std::process::ExitCode;
 
 use mimalloc::MiMalloc;
 
-/// Threads that free what others have allocated wait for each other in the system's allocator; an answer over HTTP is
-/// such a thing, from the store's writer to its connection.
+/// In the system's allocator, a thread that frees what another one allocated waits for that thread's arena. The store's
+/// writer allocates what connections free.
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 

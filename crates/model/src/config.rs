@@ -112,9 +112,8 @@ impl Config {
     }
 
     /// What CI exhausts, with names: 2 workers, 1 job, 2 steps, 2 crashes, 1 signal, 1 unknown commit; and each
-    /// further kind of trouble with as much of the rest as can be exhausted. The number is that of its states. A guard
-    /// that another one covers breaks no law when it is lost, and only the number tells: who means a change of it writes
-    /// the new one here.
+    /// further kind of trouble with as much of the rest as can be exhausted. The number pins how many states it has: a
+    /// guard that another one covers breaks no law when it is lost, and only the number shows it.
     #[must_use]
     pub fn gate() -> Vec<(&'static str, usize, Self)> {
         let base = Self { crashes: 2, proof: true, signals: 1, unknown: 1, ..Self::calm(&[]) };

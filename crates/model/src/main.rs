@@ -68,7 +68,7 @@ fn main() -> anyhow::Result<ExitCode> {
 }
 
 /// Searches each configuration; whether all is as it should be: nothing broken, every sight seen, and all
-/// exhausted unless there was a limit, with as many states as are known of it.
+/// exhausted unless there was a limit, with the pinned number of states where there is one.
 fn search(configs: Vec<(&str, Option<usize>, Config)>, bound: Bound) -> anyhow::Result<bool> {
     let mut out = std::io::stdout();
     let tally = Arc::default();
@@ -81,9 +81,9 @@ fn search(configs: Vec<(&str, Option<usize>, Config)>, bound: Bound) -> anyhow::
             as_known = false;
             writeln!(
                 out,
-                "{name}: NOT AS KNOWN: it had {known} states. A guard was lost or won, or the search changed;"
+                "{name}: NOT AS KNOWN: it had {known} states. A guard was lost or added, or the search changed."
             )?;
-            writeln!(out, "where that is meant, its number in crates/model/src/config.rs changes with it.")?;
+            writeln!(out, "If that is intended, write the new number into crates/model/src/config.rs.")?;
         }
         reports.push(report);
     }

@@ -208,6 +208,23 @@ async fn a_success_before() {
     assert_eq!(checked.differences(), [""; 0]);
 }
 
+/// A step that ended by "did not happen" does not owe its job the success that came later.
+#[tokio::test]
+async fn a_success_after_a_disproof_is_not_owed() {
+    let mut story = whole();
+    let (by, node, outcome) = (Resolver::Operator, NodeId::from("pay"), DoubtOutcome::DidNotHappen);
+    let answer =
+        InDoubtResolved { by, node, note: None, outcome, permit: 1, grounds: None, result: None, settle_us: None };
+    let place = story.place(EventKind::CommandCommitted);
+    story.events.remove(place);
+    let completed = "UPDATE jobs SET status = 4, listed = 4";
+    found(C8, &story, &[completed]).await;
+    story.events.insert(place, Told { at: 30, epoch: 1, event: answer.into() });
+    let checked = look(&story, &[completed]).await;
+    assert!(!checked.rust.violated().contains(&C8), "{}", checked.rust);
+    assert_eq!(checked.sql[&C8].violations, [""; 0]);
+}
+
 /// A doubt that operators are not shown.
 #[test]
 fn a_doubt_that_is_not_listed() {
