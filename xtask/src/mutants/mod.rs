@@ -3,8 +3,10 @@
 //! cargo-mutants is built once into `target/tools`. `.cargo/mutants.toml` says what is left out and why;
 //! `docs/mutants.md` has the results.
 
+mod sample;
+
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::{say, step};
@@ -43,10 +45,12 @@ const DEFAULT: [&str; 10] = [
 /// Arguments: `--in-diff REV` mutates only what has changed since a commit; everything else goes to
 /// cargo-mutants, as `--package aetheris-store --file crates/store/src/rules.rs` or `--shard 0/8`.
 pub(crate) fn run(root: &Path, arguments: &[String]) -> bool {
-    let tools = root.join("target/tools");
-    if !tools.join("bin/cargo-mutants").exists() && !install(root, &tools) {
-        return false;
+    if let Some((first, rest)) = arguments.split_first()
+        && first == "sample"
+    {
+        return sample::run(root, rest);
     }
+    let Some(tool) = prepared(root) else { return false };
     let mut args: Vec<String> = Vec::new();
     let mut rest = arguments.iter();
     while let Some(argument) = rest.next() {
@@ -65,16 +69,76 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> bool {
     }
     let output = root.join("target/mutants");
     let done = step(&format!("cargo mutants {}", args.join(" ")), || {
-        let mut command = Command::new(tools.join("bin/cargo-mutants"));
-        command.args(["mutants", "--jobs", "1", "--no-shuffle", "--colors", "never", "--output"]).arg(&output);
-        // Nobody debugs a mutant; a build takes a third less.
-        command.args(&args).env("CARGO_PROFILE_DEV_DEBUG", "none").env("CARGO_PROFILE_TEST_DEBUG", "none");
-        // The copy that is mutated is another one each time; what it depends on is built once.
-        command.env("CARGO_TARGET_DIR", root.join("target/mutants/build"));
-        // 2: some were missed; 3: some took too long. What that means is judged below.
-        command.current_dir(root).status().is_ok_and(|status| matches!(status.code(), Some(0 | 2 | 3)))
+        let mut command = command(root, &tool, &output);
+        ended_well(command.args(&args))
     });
     done && judge(&output.join("mutants.out"), arguments.iter().any(|argument| argument == "--in-diff"))
+}
+
+/// The tool's path, once it is built.
+fn prepared(root: &Path) -> Option<PathBuf> {
+    let tools = root.join("target/tools");
+    let tool = tools.join("bin/cargo-mutants");
+    (tool.exists() || install(root, &tools)).then_some(tool)
+}
+
+/// cargo-mutants with what every run of it has in common; its results go to `mutants.out` in `output`.
+fn command(root: &Path, tool: &Path, output: &Path) -> Command {
+    let mut command = Command::new(tool);
+    command.args(["mutants", "--jobs", "1", "--no-shuffle", "--colors", "never", "--output"]).arg(output);
+    // Nobody debugs a mutant; a build takes a third less.
+    command.env("CARGO_PROFILE_DEV_DEBUG", "none").env("CARGO_PROFILE_TEST_DEBUG", "none");
+    // The copy that is mutated is another one each time; what it depends on is built once.
+    command.env("CARGO_TARGET_DIR", root.join("target/mutants/build")).current_dir(root);
+    command
+}
+
+/// Whether every mutant was tried. 2: some were missed; 3: some took too long. What that means is judged by the caller.
+fn ended_well(command: &mut Command) -> bool {
+    command.status().is_ok_and(|status| matches!(status.code(), Some(0 | 2 | 3)))
+}
+
+/// What came of the mutants of a run.
+#[derive(Default)]
+struct Outcome {
+    caught: usize,
+    timeout: usize,
+    missed: Vec<String>,
+    unviable: usize,
+}
+
+impl Outcome {
+    fn noticed(&self) -> usize {
+        self.caught + self.timeout
+    }
+
+    /// Those that build.
+    fn all(&self) -> usize {
+        self.noticed() + self.missed.len()
+    }
+
+    fn add(&mut self, other: Outcome) {
+        self.caught += other.caught;
+        self.timeout += other.timeout;
+        self.missed.extend(other.missed);
+        self.unviable += other.unviable;
+    }
+}
+
+/// Reads what came of every mutant, without those that are explained.
+fn read(results: &Path) -> Outcome {
+    let list = |name: &str| -> Vec<String> {
+        let text = fs::read_to_string(results.join(name)).unwrap_or_default();
+        text.lines().map(str::to_owned).collect()
+    };
+    let mut missed = list("missed.txt");
+    missed.retain(|mutant| !EXPLAINED.iter().any(|explained| mutant.ends_with(explained)));
+    Outcome {
+        caught: list("caught.txt").len(),
+        timeout: list("timeout.txt").len(),
+        missed,
+        unviable: list("unviable.txt").len(),
+    }
 }
 
 fn install(root: &Path, tools: &Path) -> bool {
@@ -92,18 +156,11 @@ fn diff_since(root: &Path, revision: &str) -> Option<String> {
     (output.status.success() && fs::write(&path, output.stdout).is_ok()).then(|| path.to_string_lossy().into_owned())
 }
 
-/// Reads what came of every mutant; whether that is good enough. A change may have nothing that can be mutated.
+/// Whether what came of every mutant is good enough. A change may have nothing that can be mutated.
 fn judge(results: &Path, of_a_change: bool) -> bool {
-    let list = |name: &str| -> Vec<String> {
-        let text = fs::read_to_string(results.join(name)).unwrap_or_default();
-        text.lines().map(str::to_owned).collect()
-    };
-    let (caught, timeout) = (list("caught.txt"), list("timeout.txt"));
-    let (mut missed, unviable) = (list("missed.txt"), list("unviable.txt"));
-    missed.retain(|mutant| !EXPLAINED.iter().any(|explained| mutant.ends_with(explained)));
-    let noticed = caught.len() + timeout.len();
-    let all = noticed + missed.len();
-    for mutant in &missed {
+    let seen = read(results);
+    let (noticed, all, missed) = (seen.noticed(), seen.all(), &seen.missed);
+    for mutant in missed {
         say(&format!("mutants: missed {mutant}"));
     }
     for mutant in missed.iter().filter(|mutant| in_fences(mutant)) {
@@ -111,14 +168,14 @@ fn judge(results: &Path, of_a_change: bool) -> bool {
     }
     say(&format!(
         "mutants: {all} that build: {noticed} noticed ({} of them by a timeout), {} missed; {} do not build",
-        timeout.len(),
+        seen.timeout,
         missed.len(),
-        unviable.len()
+        seen.unviable
     ));
     if all == 0 && !of_a_change {
         say("mutants: nothing was mutated");
     }
-    good(noticed, &missed, of_a_change)
+    good(noticed, missed, of_a_change)
 }
 
 fn in_fences(mutant: &str) -> bool {
