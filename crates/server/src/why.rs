@@ -2,6 +2,7 @@
 
 use aetheris_api::{Command, WhyCode, WhyView};
 use aetheris_core::event::{DoubtOutcome, EndCause, PauseReason};
+use aetheris_core::id::NodeId;
 use aetheris_core::job::JobStatus;
 use aetheris_core::plan::{CompiledPlan, WaitType};
 use aetheris_core::state::{JobState, StepState};
@@ -54,12 +55,13 @@ pub(crate) fn reasons(outlined: &Outlined, plan: Option<&CompiledPlan>, around: 
         JobStatus::Completed | JobStatus::Failed | JobStatus::Cancelled => vec![ended(row, state)],
         JobStatus::Waiting | JobStatus::Parked => vec![blocked(row, state, plan)],
         JobStatus::Running => vec![held(row, state, around.now)],
-        JobStatus::Paused => paused(row, around.generation),
+        JobStatus::Paused => paused(row, state, plan, around.generation),
         JobStatus::Pending => pending(row, state, around),
     }
 }
 
-fn paused(row: &JobRow, generation: u32) -> Vec<WhyView> {
+/// The hold, and what keeps the job from going on once it is let go: an answer counts while it is paused.
+fn paused(row: &JobRow, state: &JobState, plan: Option<&CompiledPlan>, generation: u32) -> Vec<WhyView> {
     let (reason, since) = row.paused.unwrap_or((PauseReason::Operator, row.updated_at));
     let (code, detail) = match reason {
         PauseReason::Operator if view::paused(row, generation).is_some_and(|paused| paused.before_restore) => (
@@ -72,7 +74,28 @@ fn paused(row: &JobRow, generation: u32) -> Vec<WhyView> {
         }
     };
     let advice = Command::Resume(row.id).to_string();
-    vec![WhyView { code, detail: detail.to_owned(), advice, since, until: None }]
+    let mut reasons = vec![WhyView { code, detail: detail.to_owned(), advice, since, until: None }];
+    if row.waiting.is_some() {
+        reasons.push(blocked(row, state, plan));
+    } else {
+        // Paused before it was parked for its doubts: nothing of the row names them.
+        reasons.extend(state.steps.iter().filter_map(|(node, step)| doubted(row, node, step)));
+    }
+    reasons
+}
+
+/// A step whose call is in doubt in a job that waits for nothing.
+fn doubted(row: &JobRow, node: &NodeId, step: &StepState) -> Option<WhyView> {
+    step.invocation.as_ref().filter(|call| call.is_doubted(step.status))?;
+    let since = step.doubt.as_ref().map_or(row.updated_at, |doubt| doubt.since);
+    let reason = step.doubt.as_ref().map(|doubt| doubt.reason.as_str());
+    let advice = Command::Unresolved(row.id).to_string();
+    Some(WhyView { code: WhyCode::InDoubt, detail: unknown(node, reason), advice, since, until: None })
+}
+
+fn unknown(node: &NodeId, reason: Option<&str>) -> String {
+    let why = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
+    format!("{node} has made a call whose outcome is unknown{why}")
 }
 
 fn ended(row: &JobRow, state: &JobState) -> WhyView {
@@ -106,8 +129,7 @@ fn blocked(row: &JobRow, state: &JobState, plan: Option<&CompiledPlan>) -> WhyVi
     let (code, detail) = match (waiting.doubt, waiting.wait_type) {
         (true, _) => {
             let doubt = state.steps.get(node).and_then(|step| step.doubt.as_ref());
-            let why = doubt.map(|doubt| format!(": {}", doubt.reason)).unwrap_or_default();
-            (WhyCode::InDoubt, format!("{node} has made a call whose outcome is unknown{why}"))
+            (WhyCode::InDoubt, unknown(node, doubt.map(|doubt| doubt.reason.as_str())))
         }
         (false, WaitType::Human) => (WhyCode::WaitingApproval, format!("{node} waits for a person{reason}")),
         (false, WaitType::Signal) => (WhyCode::WaitingSignal, format!("{node} waits for a signal{reason}")),

@@ -16,13 +16,28 @@ const SAMPLE: usize = 60;
 /// Percent of a sample that must be caught.
 const CAUGHT_MIN: usize = 85;
 const CONFIG: &str = ".cargo/mutants-sample.toml";
-/// The crates that are sampled. `core` and the rules of the store are mutated whole.
-const CRATES: [&str; 6] = ["runtime", "worker", "scheduler", "store-sqlite", "server", "adapters"];
+/// The crates that are sampled, each with those whose tests have to notice. `core` and the rules of the store are mutated
+/// whole.
+const CRATES: [Sampled; 6] = [
+    // The worker's tests drive every step of the runtime and every sweep of the scheduler in virtual time.
+    Sampled { name: "runtime", tested_by: &["aetheris-runtime", "aetheris-worker"] },
+    Sampled { name: "worker", tested_by: &["aetheris-worker"] },
+    Sampled { name: "scheduler", tested_by: &["aetheris-scheduler", "aetheris-worker"] },
+    Sampled { name: "store-sqlite", tested_by: &["aetheris-store-sqlite"] },
+    Sampled { name: "server", tested_by: &["aetheris-server"] },
+    Sampled { name: "adapters", tested_by: &["aetheris-adapters"] },
+];
+
+#[derive(Clone, Copy)]
+struct Sampled {
+    name: &'static str,
+    tested_by: &'static [&'static str],
+}
 
 struct Asked {
     seed: usize,
     night: bool,
-    crates: Vec<&'static str>,
+    crates: Vec<Sampled>,
 }
 
 /// Arguments: `[--seed N] [--night] [CRATE...]`; without a crate all six.
@@ -36,7 +51,8 @@ pub(super) fn run(root: &Path, arguments: &[String]) -> bool {
     };
     let Some(tool) = prepared(root) else { return false };
     let mut good = true;
-    for name in &asked.crates {
+    for sampled in &asked.crates {
+        let name = sampled.name;
         let Some(mutants) = count(root, &tool, name) else {
             say(&format!("mutants sample: the mutants of {name} cannot be listed"));
             return false;
@@ -46,7 +62,7 @@ pub(super) fn run(root: &Path, arguments: &[String]) -> bool {
         let wanted = if asked.night { 0..parts } else { asked.seed % parts..asked.seed % parts + 1 };
         let mut seen = Outcome::default();
         for part in wanted {
-            match of_part(root, &tool, name, (part, parts)) {
+            match of_part(root, &tool, sampled, (part, parts)) {
                 Some(outcome) => seen.add(outcome),
                 None => return false,
             }
@@ -66,9 +82,12 @@ fn asked(arguments: &[String]) -> Result<Asked, String> {
                 let seed = rest.next().and_then(|text| text.parse().ok());
                 asked.seed = seed.ok_or("--seed wants a whole number")?;
             }
-            name => match CRATES.iter().find(|known| **known == name) {
-                Some(known) => asked.crates.push(known),
-                None => return Err(format!("{name} is not sampled; there are {}", CRATES.join(", "))),
+            name => match CRATES.iter().find(|known| known.name == name) {
+                Some(known) => asked.crates.push(*known),
+                None => {
+                    let known = CRATES.map(|known| known.name).join(", ");
+                    return Err(format!("{name} is not sampled; there are {known}"));
+                }
             },
         }
     }
@@ -95,7 +114,8 @@ fn package(name: &str) -> String {
 }
 
 /// Runs one part, or takes its result from an earlier run on the same commit. `None` if cargo-mutants could not run.
-fn of_part(root: &Path, tool: &Path, name: &str, (part, parts): (usize, usize)) -> Option<Outcome> {
+fn of_part(root: &Path, tool: &Path, sampled: &Sampled, (part, parts): (usize, usize)) -> Option<Outcome> {
+    let name = sampled.name;
     let folder = folder(root, name, (part, parts))?;
     let (results, done) = (folder.join("mutants.out"), folder.join("done"));
     if done.exists() {
@@ -105,6 +125,9 @@ fn of_part(root: &Path, tool: &Path, name: &str, (part, parts): (usize, usize)) 
     let ended = step(&format!("cargo mutants --package {} --shard {shard}", package(name)), || {
         let mut command = super::command(root, tool, &folder);
         command.args(["--config", CONFIG, "--package", &package(name), "--shard", &shard, "--sharding", "round-robin"]);
+        for tests in sampled.tested_by {
+            command.args(["--test-package", tests]);
+        }
         super::ended_well(&mut command)
     });
     (ended && fs::write(&done, "").is_ok()).then(|| read(&results))
@@ -199,7 +222,7 @@ mod tests {
         let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
         assert!(
             asked(&words("--seed 7 runtime server"))
-                .is_ok_and(|asked| asked.seed == 7 && asked.crates == ["runtime", "server"])
+                .is_ok_and(|asked| asked.seed == 7 && asked.crates.iter().map(|one| one.name).eq(["runtime", "server"]))
         );
         for wrong in ["core", "--seed", "--seed x", "--nights"] {
             assert!(asked(&words(wrong)).is_err(), "{wrong}");

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use aetheris_core::event::{
-    Answer, CommandCommitted, Event, Failure, InvocationOutcome, JobCompleted, JobFailed, JobRequeued, JobWaiting,
-    NodeFinished, NodeRetryScheduled, NodeStarted, RequeueReason, Source, StepInDoubt, StepResult, TimerId, TimerSet,
-    ToolInvocationFinished, ToolInvocationStarted, WaitCompleted, WaitEnd,
+    Answer, CommandCommitted, Event, Failure, InvocationOutcome, JobCompleted, JobFailed, JobPaused, JobRequeued,
+    JobWaiting, NodeFinished, NodeRetryScheduled, NodeStarted, PauseReason, RequeueReason, Source, StepInDoubt,
+    StepResult, TimerId, TimerSet, ToolInvocationFinished, ToolInvocationStarted, WaitCompleted, WaitEnd,
 };
 use aetheris_core::id::{
     AttemptId, EventId, IdSource, IdempotencyKey, InstanceId, JobId, NodeId, PermitId, ToolName, WorkerId,
@@ -389,20 +389,31 @@ impl Hand {
 
     /// Calls, and does not hear what became of it.
     pub(crate) async fn doubt(&self, node: &str) -> IdempotencyKey {
-        let settle = Settle { trigger: LedgerTrigger::Doubt, ..self.permit(node).await };
-        let node = NodeId::from(node);
-        let doubt = StepInDoubt { node: node.clone(), permit: 1, policy: 0, reason: "the answer was lost".to_owned() };
         let waiting = JobWaiting {
             correlation_key: None,
             doubt: true,
-            node,
+            node: NodeId::from(node),
             park: true,
             reason: Some("an operator is to say what became of the call".to_owned()),
             wait_type: WaitType::Human,
         };
+        let settle = self.permit(node).await;
+        self.lose(settle, node, waiting.into()).await
+    }
+
+    /// Does not hear what became of a call, and pauses, as somebody has asked meanwhile, before its policies have begun.
+    pub(crate) async fn doubt_and_pause(&self, settle: Settle, node: &str) -> IdempotencyKey {
+        self.lose(settle, node, JobPaused { reason: PauseReason::Operator }.into()).await
+    }
+
+    /// Loses the answer of a call and gives the job back with `then`.
+    async fn lose(&self, settle: Settle, node: &str, then: Event) -> IdempotencyKey {
+        let settle = Settle { trigger: LedgerTrigger::Doubt, ..settle };
+        let reason = "the answer was lost".to_owned();
+        let doubt = StepInDoubt { node: NodeId::from(node), permit: 1, policy: 0, reason };
         self.write(Purpose::Doubt, |draft| {
             draft.push_with_ledger(&SystemIds, doubt, LedgerWrite::Settle(settle)).unwrap();
-            draft.push(&SystemIds, waiting).unwrap();
+            draft.push(&SystemIds, then).unwrap();
             draft.release();
         })
         .await;

@@ -150,9 +150,35 @@ async fn a_job_that_is_held_blocked_or_ended_says_why() {
     bed.call("POST", &format!("/api/jobs/{waiting}/pause"), "").await.is(202);
     let reason = why(&bed, &waiting).await;
     assert_eq!((&reason["code"], &reason["do"]), (&json!("paused_by"), &json!(format!("aetheris resume {waiting}"))));
+    assert_eq!(codes(&bed, &waiting).await, ["paused_by", "waiting_approval"]);
+    bed.call("POST", &format!("/api/jobs/{doubted}/pause"), "").await.is(202);
+    assert_eq!(codes(&bed, &doubted).await, ["paused_by", "in_doubt"]);
     bed.call("POST", &format!("/api/jobs/{waiting}/cancel"), "").await.is(202);
     let reason = why(&bed, &waiting).await;
     assert_eq!((&reason["code"], &reason["detail"]), (&json!("ended"), &json!("cancelled")));
+}
+
+/// A trial as a new user: its call was in doubt, and every answer spoke of the pause alone.
+#[tokio::test]
+async fn a_job_that_is_paused_while_its_call_is_lost_says_both() {
+    let bed = Bed::with_agents().await;
+    let job = bed.send("pay", "5").await;
+    let hand = bed.claim().await;
+    let call = hand.permit("send").await;
+    bed.call("POST", &format!("/api/jobs/{job}/pause"), "").await.is(202);
+    hand.doubt_and_pause(call, "send").await;
+    assert_eq!(codes(&bed, &job).await, ["paused_by", "in_doubt"]);
+    let reply = bed.get(&format!("/api/jobs/{job}/why")).await;
+    let doubt = &reply.is(200)[1];
+    assert_eq!(doubt["detail"], "send has made a call whose outcome is unknown: the answer was lost");
+    assert!(doubt["do"].as_str().unwrap().contains("in-doubt"), "{doubt}");
+}
+
+/// The codes of the reasons, the first first.
+async fn codes(bed: &Bed, job: &str) -> Vec<String> {
+    let reply = bed.get(&format!("/api/jobs/{job}/why")).await;
+    let reasons = reply.is(200).as_array().unwrap();
+    reasons.iter().map(|reason| reason["code"].as_str().unwrap().to_owned()).collect()
 }
 
 #[tokio::test]
