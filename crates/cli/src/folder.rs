@@ -28,7 +28,10 @@ pub(crate) fn make(folder: &Path) -> io::Result<()> {
     let parent = folder.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     make(parent)?;
     match DirBuilder::new().mode(0o700).create(folder) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && folder.is_dir() => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => match folder.is_dir() {
+            true => Ok(()),
+            false => Err(io::Error::new(io::ErrorKind::NotADirectory, "it is there, and it is no folder")),
+        },
         Err(error) => Err(error),
         Ok(()) => File::open(parent)?.sync_all(),
     }
@@ -63,7 +66,10 @@ mod tests {
         make(&folder).unwrap();
         assert_eq!((mode(&top), mode(&top.join("a")), mode(&folder)), (before, 0o700, 0o700));
         std::fs::write(folder.join("file"), "").unwrap();
-        assert!(make(&folder.join("file").join("c")).is_err());
+        for below in [folder.join("file"), folder.join("file").join("c")] {
+            let error = make(&below).unwrap_err();
+            assert!(error.to_string().ends_with("it is no folder"), "{error}");
+        }
         std::fs::remove_dir_all(&top).unwrap();
     }
 }

@@ -255,7 +255,8 @@ pub fn can_listen(address: SocketAddr) -> Result<(), Error> {
     std::net::TcpListener::bind(address).map(drop).map_err(|error| unheard(address, &error))
 }
 
-fn unheard(address: SocketAddr, error: &std::io::Error) -> Error {
+/// Why an address is not listened on, and what to do.
+pub(crate) fn unheard(address: SocketAddr, error: &std::io::Error) -> Error {
     match error.kind() {
         std::io::ErrorKind::AddrInUse => Error::Conflict(format!(
             "{address} is in use: another server is listening there. Stop it, or listen elsewhere: --listen 127.0.0.1:0 takes a free port"

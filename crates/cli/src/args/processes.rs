@@ -27,7 +27,7 @@ pub struct Dev {
     /// Where to listen; port 0 takes a free one [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDR")]
     pub listen: Option<String>,
-    /// An agent file to put at the start; may be repeated
+    /// An agent file to put at the start, in place of the one that is there; may be repeated
     #[arg(long = "agent", value_name = "FILE")]
     pub agents: Vec<PathBuf>,
     /// Keep nothing beyond this process

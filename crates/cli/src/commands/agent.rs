@@ -84,18 +84,24 @@ async fn put(files: &[PathBuf], context: &Context) -> Result<Exit, Error> {
 
 /// What became of the agent of a file.
 fn became(put: &AgentPut, status: u16, before: Option<(Hash, String)>) -> String {
-    let short = |hash: Hash| cut(&hash.to_string(), 13);
     let now = short(put.hash);
     match before {
         _ if status == 201 => format!("created, {now}"),
         Some((hash, _)) if hash == put.hash => format!("unchanged, {now}"),
-        Some((hash, version)) => {
-            let same = if version == put.version { " (the same version)" } else { "" };
-            let hash = short(hash);
-            format!("replaces version {version}{same}, {hash} by {now}: jobs sent before keep the old file")
-        }
+        Some((hash, version)) => replaces((hash, &version), (put.hash, &put.version)),
         None => format!("put, {now}"),
     }
+}
+
+/// What a file does to another one of the same agent.
+pub(super) fn replaces((old, version): (Hash, &str), (new, new_version): (Hash, &str)) -> String {
+    let same = if version == new_version { " (the same version)" } else { "" };
+    let (old, new) = (short(old), short(new));
+    format!("replaces version {version}{same}, {old} by {new}: jobs sent before keep the old file")
+}
+
+fn short(hash: Hash) -> String {
+    cut(&hash.to_string(), 13)
 }
 
 async fn list(context: &Context) -> Result<Exit, Error> {

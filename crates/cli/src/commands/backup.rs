@@ -1,5 +1,6 @@
 //! `backup`: a checked copy of the database, which may be in use.
 
+use std::io::ErrorKind;
 use std::path::Path;
 use std::time::Duration;
 
@@ -63,12 +64,18 @@ pub(super) async fn run(given: &args::Backup, config: &Config, context: &Context
 }
 
 /// # Errors
-/// There is no such file.
+/// There is no such file, or this user may not look.
 pub(super) fn found(path: &Path) -> Result<(), Error> {
-    if path.is_file() {
-        return Ok(());
-    }
-    let message = format!("there is no database {}: --data or --config names another", path.display());
+    let shown = path.display();
+    let message = match path.metadata() {
+        Ok(there) if there.is_file() => return Ok(()),
+        Ok(_) => format!("{shown} is no file: --data or --config names another"),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            format!("there is no database {shown}: --data or --config names another")
+        }
+        // It may be there: whoever is not allowed to look must not believe it lost.
+        Err(error) => return Err(Error::Internal(anyhow::anyhow!("{shown} cannot be looked at: {error}"))),
+    };
     Err(Error::Other { message, exit: Exit::NotFound })
 }
 
@@ -93,5 +100,27 @@ fn size(bytes: u64) -> String {
     match bytes {
         0..1_048_576 => format!("{} KiB", bytes.div_ceil(1_024)),
         _ => format!("{} MiB", bytes.div_ceil(1_048_576)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::outside::Folder;
+
+    #[test]
+    fn a_database_that_cannot_be_looked_at_is_not_called_missing() {
+        let folder = Folder::make_in(&std::env::temp_dir(), "aetheris-found").unwrap();
+        let path = |name: &str| folder.path().join(name);
+        std::fs::write(path("whole"), "").unwrap();
+        found(&path("whole")).unwrap();
+        for missing in [path("none"), path("whole").join("none")] {
+            let error = found(&missing).unwrap_err();
+            assert!(error.to_string().starts_with("there is no database "), "{error}");
+        }
+        assert!(found(folder.path()).unwrap_err().to_string().contains(" is no file"));
+        std::os::unix::fs::symlink("loop", path("loop")).unwrap();
+        let error = found(&path("loop")).unwrap_err();
+        assert!(error.to_string().contains("cannot be looked at: "), "{error}");
     }
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use aetheris_check::{ClientHistory, Report, Survey};
+use aetheris_check::{ClientHistory, Invariant, Report, Survey};
 use aetheris_store::{ErrorKind, Store, StoreError};
 use tokio::task::JoinSet;
 
@@ -36,8 +36,19 @@ pub async fn run(config: &Config, context: &Context) -> Result<Exit, Error> {
         let (jobs, events) = (count(report.jobs, "job"), count(report.events, "event"));
         let verdict = if report.is_clean() { "all invariants hold" } else { "violations found" };
         context.out.text(&format!("{report}\n{jobs}, {events} in {}: {verdict}\n", path.display()))?;
+        context.out.note(&beyond(&context.program()));
     }
     Ok(if report.is_clean() { Exit::Done } else { Exit::CheckFailed })
+}
+
+/// What no database can show: without it, "no cases here" reads as if the calls had not been recognised.
+fn beyond(program: &str) -> String {
+    let names = |of: &[Invariant]| of.iter().map(|id| id.id()).collect::<Vec<_>>().join(", ");
+    format!(
+        "{} need the tools' own logs and {} what clients were told: `{program} prove` judges them on this machine",
+        names(Invariant::OF_WITNESS),
+        names(Invariant::OF_CLIENTS)
+    )
 }
 
 fn unreadable(path: &Path, error: &StoreError) -> Error {

@@ -16,6 +16,7 @@ use crate::config::{Config, StoreKind};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::lock::DataLock;
+use crate::out::Out;
 use crate::pid::PidFile;
 use crate::progress::Progress;
 use crate::role::Role;
@@ -46,7 +47,7 @@ pub async fn run(given: &args::Dev, config: Config, context: &Context) -> Result
     drop(opening);
     aetheris_fault::crash_point!("start.opened");
     for agent in agents {
-        wired.rt.store.put_agent(agent).await.map_err(anyhow::Error::from)?;
+        put(&wired, agent, out).await?;
     }
     aetheris_fault::crash_point!("start.agents_put");
     if let Some(lock) = &mut lock {
@@ -86,6 +87,20 @@ fn agents(given: &args::Dev, config: &Config, context: &Context) -> Result<Optio
         agents.push(NewAgent { agent: Arc::new(agent), source: text });
     }
     Ok(good.then_some(agents))
+}
+
+/// Puts an agent, and says so where it takes the place of another file: whoever starts this again with an old file undoes
+/// what was put since.
+async fn put(wired: &Wired, new: NewAgent, out: &Out) -> Result<(), Error> {
+    let store = &wired.rt.store;
+    let (name, version) = (new.agent.agent.clone(), new.agent.version.clone());
+    let before = store.agent(name.clone()).await.map_err(anyhow::Error::from)?;
+    let put = store.put_agent(new).await.map_err(anyhow::Error::from)?;
+    if let Some(before) = before.filter(|before| before.hash != put.hash) {
+        let became = super::agent::replaces((before.hash, &before.agent.version), (put.hash, &version));
+        out.warn(&format!("{name} version {version} {became}"));
+    }
+    Ok(())
 }
 
 /// The lock proves that its earlier holders are dead: their jobs are pending again before the first

@@ -41,6 +41,9 @@ pub(super) fn run(given: &args::Init, context: &Context) -> Result<Exit, Error> 
     if agent_path.symlink_metadata().is_ok() {
         return Err(Error::Conflict(format!("{} exists: nothing was written", agent_path.display())));
     }
+    if folder.symlink_metadata().is_ok() && !folder.is_dir() {
+        return Err(Error::Conflict(format!("{} exists and is no folder: nothing was written", folder.display())));
+    }
     // A second agent of a folder goes with the configuration that is there.
     let kept = config.is_file();
     // A folder, or a link that leads nowhere: found before anything is written.

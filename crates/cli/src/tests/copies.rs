@@ -563,6 +563,11 @@ async fn a_database_of_a_configuration_is_checked_and_put_back_by_it() {
     let _installed = rustls::crypto::ring::default_provider().install_default();
     submit(&Wired::new(opened, &Environment::of(&[]), Role::Dev, false).unwrap()).await;
     let ran = local(&["check-consistency", "--config", &config]).await;
+    assert!(
+        ran.stderr.contains("C1, C2, C4, C6 need the tools' own logs and B3 what clients were told"),
+        "{}",
+        ran.stderr
+    );
     assert_eq!(ran.exit(), Exit::Done, "{:?}", ran.ended.err());
     assert!(ran.stdout.contains("1 job, "), "{}", ran.stdout);
     let ran = local(&["backup", &file, "--config", &config]).await;

@@ -126,6 +126,25 @@ fn the_log_says_why_in_words() {
     assert!(waiting.iter().any(|line| line.contains("node=pay on=\"in_doubt\"")), "{}", said());
 }
 
+/// A trial as a new user: a supervisor that starts it with an old file undoes a fix, and nobody was told.
+#[test]
+fn a_start_says_which_agents_it_replaces() {
+    let folder = Folder::new("replaces");
+    let _listener = service(&folder.0);
+    let dev = Dev::start(&folder.0, "");
+    let first = std::fs::read_to_string(folder.0.join("agent.yaml")).unwrap();
+    let second = folder.0.join("second.yaml");
+    std::fs::write(&second, format!("{first}version: \"2\"\n")).unwrap();
+    let put = dev.client(&["agent", "put", second.to_str().unwrap()]);
+    assert!(put.contains("pay version 2 replaces version 1, "), "{put}");
+    drop(dev);
+    assert!(!log(&folder.0).contains("replaces version"), "{}", log(&folder.0));
+    drop(Dev::start(&folder.0, ""));
+    assert!(log(&folder.0).contains("pay version 1 replaces version 2, "), "{}", log(&folder.0));
+    drop(Dev::start(&folder.0, ""));
+    assert_eq!(log(&folder.0).matches("replaces version").count(), 1, "{}", log(&folder.0));
+}
+
 #[test]
 fn a_port_in_use_leaves_no_folder_behind() {
     let folder = Folder::new("port");
@@ -136,6 +155,11 @@ fn a_port_in_use_leaves_no_folder_behind() {
     assert_eq!(ran.status.code(), Some(4), "{ran:?}");
     assert!(String::from_utf8_lossy(&ran.stderr).contains("is in use"), "{ran:?}");
     assert!(!folder.0.join("new").exists());
+    let mut service = Command::new(env!("CARGO_BIN_EXE_aetheris"));
+    let ran = service.args(["demo-payments", "--log", "log", "--listen", &address]).current_dir(&folder.0).output();
+    let ran = ran.unwrap();
+    assert_eq!(ran.status.code(), Some(4), "{ran:?}");
+    assert!(String::from_utf8_lossy(&ran.stderr).contains(&format!("{address} is in use")), "{ran:?}");
 }
 
 /// What is wrong for this server only has a line of the file too.

@@ -39,8 +39,11 @@ use crate::render::Tone;
 /// # Errors
 /// The stage cannot be set, or someone asks to stop. What was started is killed either way.
 pub async fn run(args: &Demo, out: &Out) -> Result<Exit, Error> {
-    let mut folder = Folder::make_in(&std::env::temp_dir(), "aetheris-demo")
-        .map_err(|error| anyhow::anyhow!("no temporary folder can be made: {error}"))?;
+    let place = std::env::temp_dir();
+    let mut folder = Folder::make_in(&place, "aetheris-demo").map_err(|error| {
+        let place = place.display();
+        anyhow::anyhow!("no folder can be made in {place}: {error}; TMPDIR names another place for it")
+    })?;
     let program = std::env::current_exe().map_err(anyhow::Error::from)?;
     let story = Story::begin(out);
     let played = tokio::select! {
