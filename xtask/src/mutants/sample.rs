@@ -128,7 +128,7 @@ fn of_part(root: &Path, tool: &Path, sampled: &Sampled, (part, parts): (usize, u
         for tests in sampled.tested_by {
             command.args(["--test-package", tests]);
         }
-        super::ended_well(&mut command)
+        super::ended_well(command.env("NEXTEST_PROFILE", "mutants"))
     });
     (ended && fs::write(&done, "").is_ok()).then(|| read(&results))
 }

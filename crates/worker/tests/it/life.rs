@@ -220,6 +220,19 @@ async fn jobs_of_a_dead_instance_that_the_store_cannot_take_back_now_are_not_cou
     assert_eq!(aetheris_scheduler::reclaim_instance(&rt, instance).await.unwrap(), 3);
 }
 
+/// One page is 256 jobs. What is left behind would be held by the dead until its leases expire.
+#[tokio::test(start_paused = true)]
+async fn the_jobs_of_a_dead_instance_are_taken_back_however_many_pages_they_fill() {
+    let world = World::new();
+    world.put(LOOK).await;
+    let jobs = 2 * limits::SWEEP_ROWS_MAX + 1;
+    for n in 0..jobs {
+        world.submit("a", json!(n)).await;
+    }
+    let instance = world.claim_all().await;
+    assert_eq!(aetheris_scheduler::reclaim_instance(&world.rt, instance).await.unwrap(), jobs);
+}
+
 /// A known outcome belongs to the job, also where its run gives up on the store.
 #[tokio::test(start_paused = true)]
 async fn a_run_that_gives_up_on_the_store_deposits_what_it_knows() {
