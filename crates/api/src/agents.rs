@@ -52,9 +52,11 @@ pub struct AgentView {
     pub version: String,
 }
 
-/// All agents, by name.
+/// A page of agents, by name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AgentList {
     /// The agents.
     pub agents: Vec<AgentView>,
+    /// Give it as `cursor` to have the next page; `null` at the end.
+    pub next_cursor: Option<String>,
 }

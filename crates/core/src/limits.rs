@@ -88,10 +88,23 @@ pub const COMPILED_AT_ONCE: usize = 1;
 pub const SCHEMA_VIOLATIONS_MAX: usize = 20;
 /// Longest error message that is kept, in bytes.
 pub const ERROR_MESSAGE_BYTES_MAX: usize = 2 * 1024;
+/// Longest reason of a wait that is kept, in bytes: it is in every list that the job is in.
+pub const WAIT_REASON_BYTES_MAX: usize = 4 * 1024;
 /// Most of a model's words that an error quotes, in characters: enough to see what went wrong.
 pub const MODEL_WORDS_QUOTED_MAX: usize = 500;
 /// Longest note an operator may leave, in characters.
 pub const NOTE_CHARS_MAX: usize = 4 * 1024;
+
+/// A text of at most so many bytes, of which the last three say that it goes on where it did.
+#[must_use]
+pub fn cut(mut text: String, most: usize) -> String {
+    const GOES_ON: char = '…';
+    if text.len() > most {
+        text.truncate(text.floor_char_boundary(most.saturating_sub(GOES_ON.len_utf8())));
+        text.push(GOES_ON);
+    }
+    text
+}
 
 /// Whether a text has more characters than `most`; a text of very many bytes is not counted to its end.
 #[must_use]
@@ -136,8 +149,11 @@ pub const BACKUP_STEP_PAGES: i32 = 1_024;
 pub const BACKUP_WAITS_MAX: u32 = 500;
 /// Jobs that a restore holds at once.
 pub const RESTORE_HOLDS_MAX: usize = 64;
-/// Jobs of one page of a list.
+/// Jobs, or agents, of one page of a list.
 pub const PAGE_JOBS_MAX: usize = 500;
+/// Bytes of one page of a list after which it ends: with the row that reaches them. Counted are the parts of a row that
+/// others decide and that may be large: files, late evidence, schemas.
+pub const PAGE_ROWS_BYTES_MAX: usize = 1024 * 1024;
 /// Calls in doubt that the command line reads for one list, page by page.
 pub const DOUBTS_LISTED_MAX: usize = 10_000;
 /// Jobs of which a check reads everything at once.

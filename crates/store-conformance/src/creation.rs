@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use aetheris_core::hash::Hash;
 use aetheris_core::id::{AgentName, SessionId};
 use aetheris_core::job::JobStatus;
+use aetheris_core::limits;
 use aetheris_core::time::Span;
 
 use super::fixture::{agent, plan};
 use super::{Fixture, Message, snapshot};
 use aetheris_store::unit::{ClientKey, Purpose};
-use aetheris_store::{CommitError, Refusal};
+use aetheris_store::{CommitError, NewAgent, Refusal};
 
 fn client_key(key: &str, body: &str) -> Option<ClientKey> {
     Some(ClientKey { body_hash: Hash::of(body.as_bytes()), key: key.to_owned() })
@@ -154,7 +155,7 @@ pub async fn c5_an_agent_is_put_read_and_replaced(f: Fixture) {
 pub async fn c5_an_agent_put_again_is_the_same(f: Fixture) {
     let put = f.store().put_agent(agent("agent", "1")).await.unwrap();
     assert!(!put.created);
-    assert_eq!(f.store().agents().await.unwrap().len(), 1);
+    assert_eq!(f.store().agents(None, 10).await.unwrap().agents.len(), 1);
 }
 
 pub async fn c5_a_deleted_agent_leaves_jobs_and_plans(f: Fixture) {
@@ -171,6 +172,31 @@ pub async fn c5_agents_are_listed_by_name(f: Fixture) {
     for name in ["zoo", "b", "a", "B"] {
         f.store().put_agent(agent(name, "1")).await.unwrap();
     }
-    let names: Vec<String> = f.store().agents().await.unwrap().iter().map(|row| row.agent.agent.to_string()).collect();
-    assert_eq!(names, ["B", "a", "agent", "b", "zoo"]);
+    for limit in [1, 2, 5, 9] {
+        let (mut names, mut after): (Vec<String>, _) = (Vec::new(), None);
+        loop {
+            let page = f.store().agents(after, limit).await.unwrap();
+            assert!(page.agents.len() <= limit);
+            names.extend(page.agents.iter().map(|row| row.agent.agent.to_string()));
+            after = page.next;
+            if after.is_none() {
+                break;
+            }
+        }
+        assert_eq!(names, ["B", "a", "agent", "b", "zoo"], "{limit} at once");
+    }
+}
+
+pub async fn c5_a_page_of_agents_ends_by_the_bytes_of_their_files(f: Fixture) {
+    let most = limits::PAGE_ROWS_BYTES_MAX;
+    for (name, bytes) in [("a", most - 1), ("b", 1), ("c", 1)] {
+        let NewAgent { agent, .. } = agent(name, "1");
+        f.store().put_agent(NewAgent { agent, source: " ".repeat(bytes) }).await.unwrap();
+    }
+    let page = f.store().agents(None, 10).await.unwrap();
+    assert_eq!(page.agents.len(), 2);
+    assert_eq!(page.next, Some(AgentName::from("b")));
+    let rest = f.store().agents(page.next, 10).await.unwrap();
+    assert_eq!(rest.agents.iter().map(|row| row.agent.agent.as_str()).collect::<Vec<_>>(), ["agent", "c"]);
+    assert_eq!(rest.next, None);
 }

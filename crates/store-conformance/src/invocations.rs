@@ -5,6 +5,7 @@ use aetheris_core::id::{JobId, NodeId, PermitId};
 use aetheris_core::json::Json;
 use aetheris_core::lease::Guard;
 use aetheris_core::ledger::{LedgerRefusal, LedgerStatus, LedgerTrigger};
+use aetheris_core::limits;
 use aetheris_core::plan::EffectClass;
 use aetheris_core::state::Invocation;
 use aetheris_core::time::Span;
@@ -313,6 +314,24 @@ async fn paged(f: &Fixture, mut filter: DoubtFilter) -> Vec<DoubtRow> {
         }
         filter.after = page.next;
     }
+}
+
+pub async fn q8_a_page_of_doubts_ends_by_the_bytes_of_its_evidence(f: Fixture) {
+    let mut jobs = Vec::new();
+    for place in 0..4_u8 {
+        let (run, call) = called(&f, EffectClass::AtMostOnce).await;
+        f.ok(f.of(run, Purpose::Doubt).await.doubt("c").done()).await;
+        let large = text(&"x".repeat(limits::PAGE_ROWS_BYTES_MAX / 2));
+        let late = evidence(PermitId::from_u128(u128::from(place)));
+        f.ok(deposit(&f, run, Evidence { key: call.key, outcome: large, ..late })).await;
+        f.advance(Span::from_micros(1));
+        jobs.push(run.job);
+    }
+    let all = DoubtFilter { limit: 9, ..DoubtFilter::default() };
+    let page = f.store().doubts(all).await.unwrap();
+    let of = |doubts: &[DoubtRow]| doubts.iter().map(|doubt| doubt.call.job).collect::<Vec<_>>();
+    assert_eq!((of(&page.doubts), page.next.is_some()), (jobs[..2].to_vec(), true));
+    assert_eq!(of(&paged(&f, all).await), jobs);
 }
 
 pub async fn q8_doubts_come_in_pages_without_gap_or_repetition(f: Fixture) {

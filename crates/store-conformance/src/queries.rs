@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use aetheris_core::event::{JobCancelled, JobResumed, NodeSkipped, PauseReason, SkipReason, TimerId, TimerSet};
+use aetheris_core::event::{
+    JobCancelled, JobResumed, JobWaiting, NodeSkipped, PauseReason, SkipReason, TimerId, TimerSet,
+};
 use aetheris_core::hash::Hash;
 use aetheris_core::id::{AgentName, IdempotencyKey, InstanceId, JobId, NodeId, SessionId};
 use aetheris_core::job::JobStatus;
@@ -13,8 +15,8 @@ use aetheris_core::plan::{EffectClass, WaitType};
 use aetheris_core::time::Span;
 
 use super::{Fixture, Message, snapshot};
-use aetheris_store::JobFilter;
 use aetheris_store::unit::Purpose;
+use aetheris_store::{BlockedOn, JobFilter};
 
 async fn found(f: &Fixture, filter: JobFilter) -> Vec<JobId> {
     let filter = JobFilter { limit: limits::PAGE_JOBS_MAX, ..filter };
@@ -122,11 +124,52 @@ pub async fn q2_by_what_they_wait_for(f: Fixture) {
     }
     f.pending().await;
     let by = |blocked_on| JobFilter { blocked_on: Some(blocked_on), ..JobFilter::default() };
-    assert_eq!(found(&f, by(Some(WaitType::Human))).await, [waits[2], waits[0]]);
-    assert_eq!(found(&f, by(Some(WaitType::Timer))).await, []);
-    assert_eq!(found(&f, by(None)).await, [waits[2], waits[1], waits[0]]);
-    let filter = JobFilter { statuses: vec![JobStatus::Parked], ..by(Some(WaitType::Human)) };
+    assert_eq!(found(&f, by(BlockedOn::Type(WaitType::Human))).await, [waits[2], waits[0]]);
+    assert_eq!(found(&f, by(BlockedOn::Type(WaitType::Timer))).await, []);
+    assert_eq!(found(&f, by(BlockedOn::Anything)).await, [waits[2], waits[1], waits[0]]);
+    let filter = JobFilter { statuses: vec![JobStatus::Parked], ..by(BlockedOn::Type(WaitType::Human)) };
     assert_eq!(found(&f, filter).await, [waits[0]]);
+}
+
+/// What only time ends asks nobody, unless it is a doubt, about which somebody may know more.
+pub async fn q2_what_waits_for_someone(f: Fixture) {
+    let mut waits = Vec::new();
+    for wait_type in [WaitType::Human, WaitType::Timer, WaitType::Webhook, WaitType::Signal, WaitType::Timer] {
+        let run = f.running().await;
+        f.ok(f.of(run, Purpose::Block).await.wait("w", "key", wait_type, false).done()).await;
+        waits.push(run.job);
+    }
+    let run = f.running().await;
+    f.ok(f.of(run, Purpose::Permit).await.call("c", EffectClass::AtMostOnce).done()).await;
+    let until = JobWaiting {
+        correlation_key: None,
+        doubt: true,
+        node: "c".into(),
+        park: false,
+        reason: None,
+        wait_type: WaitType::Timer,
+    };
+    f.ok(f.of(run, Purpose::Doubt).await.doubt("c").event(until).done()).await;
+    let expected = [run.job, waits[3], waits[2], waits[0]];
+    let someone = JobFilter { blocked_on: Some(BlockedOn::Someone), ..JobFilter::default() };
+    assert_eq!(found(&f, someone.clone()).await, expected);
+    let agent = f.store().job(run.job).await.unwrap().unwrap().agent;
+    for filter in [
+        JobFilter { agent: Some(agent), ..someone.clone() },
+        JobFilter { statuses: vec![JobStatus::Waiting, JobStatus::Parked, JobStatus::Running], ..someone.clone() },
+    ] {
+        assert_eq!(found(&f, filter.clone()).await, expected, "{filter:?}");
+    }
+    let (mut read, mut page) = (Vec::new(), JobFilter { limit: 1, ..someone });
+    loop {
+        let found = f.store().waits(page.clone()).await.unwrap();
+        read.extend(found.waits.iter().map(|wait| wait.row.id));
+        page.before = found.next;
+        if found.next.is_none() {
+            break;
+        }
+    }
+    assert_eq!(read, expected);
 }
 
 pub async fn q2_what_is_paused(f: Fixture) {
@@ -151,7 +194,7 @@ pub async fn q2_what_is_paused(f: Fixture) {
     let by = JobFilter { statuses: vec![JobStatus::Paused], ..JobFilter::default() };
     assert_eq!(found(&f, by).await, [pending, held.job, parked.job]);
     // An open wait can be ended while its job is paused: it stays listed.
-    let waits = JobFilter { blocked_on: Some(Some(WaitType::Human)), ..JobFilter::default() };
+    let waits = JobFilter { blocked_on: Some(BlockedOn::Type(WaitType::Human)), ..JobFilter::default() };
     assert_eq!(found(&f, waits).await, [parked.job]);
     f.ok(f.draft(parked.job, Purpose::Pause, Guard::Outside).await.event(JobResumed {}).done()).await;
     let row = f.store().job(parked.job).await.unwrap().unwrap();
@@ -178,7 +221,7 @@ pub async fn q6_waits_have_their_times(f: Fixture) {
     };
     let (bounded, open) = ((run.job, first, Some(first.after(Span::from_secs(60)))), (open.job, second, None));
     assert_eq!(waits(JobFilter::default()).await, [open, bounded]);
-    let human = JobFilter { blocked_on: Some(Some(WaitType::Human)), ..JobFilter::default() };
+    let human = JobFilter { blocked_on: Some(BlockedOn::Type(WaitType::Human)), ..JobFilter::default() };
     assert_eq!(waits(human).await, [bounded]);
     let page = f.store().waits(JobFilter { limit: 1, ..JobFilter::default() }).await.unwrap();
     assert_eq!((page.waits.len(), page.next), (1, Some(open.0)));

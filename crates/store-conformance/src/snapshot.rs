@@ -83,7 +83,7 @@ pub async fn jobs(store: &dyn Store) -> Vec<JobRow> {
 /// Reads everything that is across jobs.
 pub async fn overview(store: &dyn Store, instances: &[InstanceId]) -> Overview {
     let mut agents = Vec::new();
-    for row in store.agents().await.unwrap() {
+    for row in store.agents(None, limits::PAGE_JOBS_MAX).await.unwrap().agents {
         let plan = store.plan(row.agent.plan.hash()).await.unwrap();
         agents.push((row, plan));
     }

@@ -8,7 +8,8 @@ use aetheris_core::limits;
 use aetheris_core::plan::WaitType;
 use aetheris_core::time::Timestamp;
 use aetheris_store::{
-    DoubtCursor, DoubtFilter, DoubtPage, DoubtRow, EventRow, JobFilter, JobPage, JobRow, Told, WaitPage, WaitRow,
+    BlockedOn, DoubtCursor, DoubtFilter, DoubtPage, DoubtRow, EventRow, JobFilter, JobPage, JobRow, Told, WaitPage,
+    WaitRow,
 };
 use rusqlite::{Row, ToSql, params};
 
@@ -41,7 +42,7 @@ impl Reads<'_> {
     /// Blocked jobs with the times of their waits: the moment of the event that began it, which is among the last, and
     /// its timer.
     pub(crate) fn waits(&mut self, filter: &JobFilter) -> Result<WaitPage, Trouble> {
-        let filter = JobFilter { blocked_on: Some(filter.blocked_on.flatten()), ..filter.clone() };
+        let filter = JobFilter { blocked_on: Some(filter.blocked_on.unwrap_or(BlockedOn::Anything)), ..filter.clone() };
         let JobPage { jobs, next } = self.jobs(&filter)?;
         let mut waits = Vec::with_capacity(jobs.len());
         for row in jobs {
@@ -89,11 +90,11 @@ impl Reads<'_> {
                         after = Some(place);
                         continue;
                     };
-                    if page.doubts.len() == limit {
+                    if page.is_full(limit) {
                         page.next = after;
                         return Ok(page);
                     }
-                    page.doubts.push(doubt);
+                    page.take(doubt, limit);
                     after = Some(place);
                 }
                 if !more {
@@ -154,7 +155,7 @@ impl Reads<'_> {
         }
         if filter.statuses.is_empty() {
             return match (filter.blocked_on, &filter.agent) {
-                (Some(_), _) => self.blocked(filter, limit),
+                (Some(on), _) => self.blocked(filter, limit, on),
                 (None, Some(_)) => self.page(Query::JobsPageOfAgent, filter, limit, Part::Whole),
                 (None, None) => self.page(Query::JobsPage, filter, limit, Part::Whole),
             };
@@ -195,12 +196,21 @@ impl Reads<'_> {
     }
 
     /// Jobs that wait for one thing, or for any.
-    fn blocked(&mut self, filter: &JobFilter, limit: usize) -> Result<Vec<Found>, Trouble> {
+    fn blocked(&mut self, filter: &JobFilter, limit: usize, on: BlockedOn) -> Result<Vec<Found>, Trouble> {
         let all = [WaitType::Human, WaitType::Signal, WaitType::Timer, WaitType::Webhook];
+        let asked = |of: &WaitType| match on {
+            BlockedOn::Anything => true,
+            BlockedOn::Someone => *of != WaitType::Timer,
+            BlockedOn::Type(asked) => asked == *of,
+        };
         let mut found = Vec::new();
-        for wait_type in all.into_iter().filter(|of| filter.blocked_on.flatten().is_none_or(|asked| asked == *of)) {
-            let filter = JobFilter { blocked_on: Some(Some(wait_type)), ..filter.clone() };
+        for wait_type in all.into_iter().filter(asked) {
+            let filter = JobFilter { blocked_on: Some(BlockedOn::Type(wait_type)), ..filter.clone() };
             found.extend(self.page(Query::JobsPageOfWait, &filter, limit, Part::Whole)?);
+        }
+        if on == BlockedOn::Someone {
+            // Among all that time ends they are few, and found by their calls.
+            found.extend(self.page(Query::JobsPageOfDoubt, filter, limit, Part::Whole)?);
         }
         Ok(found)
     }
@@ -219,8 +229,12 @@ impl Reads<'_> {
         let before = filter.before.map(JobId::to_bytes);
         let before = before.as_ref().map_or(&LAST[..], |id| &id[..]);
         let (label, value) = filter.label.as_ref().map(|(key, value)| (key.as_str(), value.as_str())).unzip();
-        let blocked = filter.blocked_on.is_some();
-        let wait_type = filter.blocked_on.flatten().map(Code::code);
+        let (blocked, wait_type) = match filter.blocked_on {
+            None => (0, None),
+            Some(BlockedOn::Anything) => (1, None),
+            Some(BlockedOn::Someone) => (2, None),
+            Some(BlockedOn::Type(wait_type)) => (1, Some(wait_type.code())),
+        };
         let status = part.status();
         let statuses = status.map_or_else(|| mask(&filter.statuses), |status| mask(&[status]));
         let agent = filter.agent.as_ref().map(AgentName::as_str);

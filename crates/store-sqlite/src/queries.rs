@@ -28,7 +28,7 @@ queries! {
     AgentKnown = "agent_known";
     AgentPut = "agent_put";
     AgentRead = "agent_read";
-    AgentsAll = "agents_all";
+    AgentsPage = "agents_page";
     Begin = "begin";
     BeginRead = "begin_read";
     BootInsert = "boot_insert";
@@ -74,6 +74,7 @@ queries! {
     JobsPage = "jobs_page";
     JobsPageOfAgent = "jobs_page_of_agent";
     JobsPageOfAgentStatus = "jobs_page_of_agent_status";
+    JobsPageOfDoubt = "jobs_page_of_doubt";
     JobsPageOfLabel = "jobs_page_of_label";
     JobsPageOfSession = "jobs_page_of_session";
     JobsPageOfStatus = "jobs_page_of_status";
@@ -173,6 +174,23 @@ impl<'c> Prepared<'c> {
         Ok(found)
     }
 
+    /// Rows, mapped and handed over one by one until one is not taken.
+    pub(crate) fn until<T, E: From<rusqlite::Error>>(
+        &mut self,
+        query: Query,
+        params: impl Params,
+        map: impl Fn(&Row<'_>) -> Result<T, E>,
+        mut take: impl FnMut(T) -> bool,
+    ) -> Result<(), E> {
+        let mut rows = self.get(query)?.query(params)?;
+        while let Some(row) = rows.next()? {
+            if !take(map(row)?) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
     /// Whether there is a row.
     pub(crate) fn exists(&mut self, query: Query, params: impl Params) -> rusqlite::Result<bool> {
         self.get(query)?.exists(params)
@@ -263,6 +281,8 @@ mod tests {
             (Query::JobsNextDelayed, "jobs_delayed"),
             (Query::JobsPageOfAgent, "jobs_agent (agent=? AND id<?)"),
             (Query::JobsPageOfAgentStatus, "jobs_agent_listed (agent=? AND listed=? AND id<?)"),
+            (Query::JobsPageOfDoubt, "jobs USING INTEGER PRIMARY KEY (rowid=?)"),
+            (Query::JobsPageOfDoubt, "ledger USING INDEX ledger_in_doubt"),
             (Query::JobsPageOfLabel, "PRIMARY KEY (key=? AND value=? AND job<?)"),
             (Query::JobsPageOfSession, "jobs_session (session=? AND id<?)"),
             (Query::JobsPageOfWait, "jobs_blocked (wait_type=? AND id<?)"),

@@ -14,7 +14,8 @@ use aetheris_core::plan::Plan;
 use aetheris_core::time::Timestamp;
 use aetheris_store::clock::StoreClock;
 use aetheris_store::{
-    AgentRow, DoubtCursor, DueTimers, EffectRow, EventRow, Evidence, ExpiredLease, JobRow, PlanDocument, TimerRow,
+    AgentPage, AgentRow, DoubtCursor, DueTimers, EffectRow, EventRow, Evidence, ExpiredLease, JobRow, PlanDocument,
+    TimerRow,
 };
 use rusqlite::{Row, params};
 
@@ -132,9 +133,12 @@ impl Reads<'_> {
         self.sql.first(Query::AgentRead, [name.as_str()], |row| agent(&documents, row))
     }
 
-    pub(crate) fn agents(&mut self) -> Result<Vec<AgentRow>, Trouble> {
+    pub(crate) fn agents(&mut self, after: Option<&AgentName>, limit: usize) -> Result<AgentPage, Trouble> {
         let documents = Arc::clone(&self.documents);
-        self.sql.all(Query::AgentsAll, [], |row| agent(&documents, row))
+        let mut page = AgentPage::default();
+        let behind = params![after.map_or("", AgentName::as_str), count(limit.min(limits::PAGE_JOBS_MAX) + 1)];
+        self.sql.until(Query::AgentsPage, behind, |row| agent(&documents, row), |row| page.take(row, limit))?;
+        Ok(page)
     }
 
     pub(crate) fn plan(&mut self, hash: Hash) -> Result<Option<PlanDocument>, Trouble> {

@@ -15,10 +15,10 @@ use aetheris_store::clock::StoreClock;
 use aetheris_store::system::Clock;
 use aetheris_store::vital::{self, OnDeath, Vital};
 use aetheris_store::{
-    AgentRow, Boxed, ClaimRequest, Claimed, CommitError, Committed, Dossiers, DoubtFilter, DoubtPage, DueTimers,
-    EffectRow, ErrorKind, EventRow, Evidence, ExpiredLease, Health, Heartbeat, Hints, History, JobFilter, JobPage,
-    JobRow, NewAgent, PlanDocument, PutAgent, Renewal, Store, StoreError, StoreStatus, TimerRow, UnitOfWork, WaitPage,
-    WriterHealth,
+    AgentPage, AgentRow, Boxed, ClaimRequest, Claimed, CommitError, Committed, Dossiers, DoubtFilter, DoubtPage,
+    DueTimers, EffectRow, ErrorKind, EventRow, Evidence, ExpiredLease, Health, Heartbeat, Hints, History, JobFilter,
+    JobPage, JobRow, NewAgent, PlanDocument, PutAgent, Renewal, Store, StoreError, StoreStatus, TimerRow, UnitOfWork,
+    WaitPage, WriterHealth,
 };
 use tokio::sync::{Semaphore, oneshot};
 
@@ -347,8 +347,8 @@ impl Store for SqliteStore {
         Box::pin(async move { self.pool.look("agent", |reads| reads.agent(&name)) })
     }
 
-    fn agents(&self) -> Boxed<'_, Result<Vec<AgentRow>, StoreError>> {
-        Box::pin(self.pool.ask("agents", |reads| reads.agents()))
+    fn agents(&self, after: Option<AgentName>, limit: usize) -> Boxed<'_, Result<AgentPage, StoreError>> {
+        Box::pin(self.pool.ask("agents", move |reads| reads.agents(after.as_ref(), limit)))
     }
 
     fn plan(&self, hash: Hash) -> Boxed<'_, Result<Option<PlanDocument>, StoreError>> {

@@ -5,6 +5,7 @@ use aetheris_core::event::{DoubtOutcome, Event, EventKind, InvocationOutcome, Re
 use aetheris_core::id::{IdempotencyKey, JobId};
 use aetheris_core::job::JobStatus;
 use aetheris_core::ledger::LedgerRow;
+use aetheris_core::limits;
 use aetheris_core::time::Timestamp;
 
 use crate::query::{EventRow, Evidence, WaitRow};
@@ -64,6 +65,26 @@ pub struct DoubtPage {
     pub doubts: Vec<DoubtRow>,
     /// The last of them, where there are more behind it.
     pub next: Option<DoubtCursor>,
+    bytes: usize,
+}
+
+impl DoubtPage {
+    /// Whether it has its `limit`, or late evidence of [`limits::PAGE_ROWS_BYTES_MAX`] bytes: what comes is of the next page.
+    #[must_use]
+    pub fn is_full(&self, limit: usize) -> bool {
+        self.doubts.len() >= limit.min(limits::PAGE_JOBS_MAX) || self.bytes >= limits::PAGE_ROWS_BYTES_MAX
+    }
+
+    /// Takes the next call; of a page that is full it is the next one's: false.
+    pub fn take(&mut self, doubt: DoubtRow, limit: usize) -> bool {
+        if self.is_full(limit) {
+            self.next = self.doubts.last().map(|last| DoubtCursor::of(&last.call));
+            return false;
+        }
+        self.bytes += doubt.evidence.iter().map(|late| late.outcome.memory()).sum::<usize>();
+        self.doubts.push(doubt);
+        true
+    }
 }
 
 /// A call in doubt.

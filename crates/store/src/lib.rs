@@ -38,9 +38,9 @@ pub use error::{CommitError, ErrorKind, Refusal, StoreError};
 pub use health::{FailedWrite, FileHealth, Health, WriterHealth};
 pub use hints::Hints;
 pub use query::{
-    AgentRow, Dossier, Dossiers, DueTimers, EffectRow, EventRow, Evidence, ExpiredLease, History, JobFilter, JobPage,
-    JobRow, KeptSignal, NewAgent, PlanDocument, PutAgent, StoreStatus, TimerRow, Unreadable, WaitPage, WaitRow,
-    WriterStats,
+    AgentPage, AgentRow, BlockedOn, Dossier, Dossiers, DueTimers, EffectRow, EventRow, Evidence, ExpiredLease, History,
+    JobFilter, JobPage, JobRow, KeptSignal, NewAgent, PlanDocument, PutAgent, StoreStatus, TimerRow, Unreadable,
+    WaitPage, WaitRow, WriterStats,
 };
 pub use unit::{Checkpoint, Committed, InboxWrite, LeaseChange, LedgerWrite, NewEffect, NewJob, Purpose, UnitOfWork};
 
@@ -155,11 +155,11 @@ pub trait Store: Send + Sync + 'static {
     /// The store cannot be asked now.
     fn agent(&self, name: AgentName) -> Boxed<'_, Result<Option<AgentRow>, StoreError>>;
 
-    /// All agents, by name.
+    /// A page of agents, by name, behind `after`.
     ///
     /// # Errors
     /// The store cannot be asked now.
-    fn agents(&self) -> Boxed<'_, Result<Vec<AgentRow>, StoreError>>;
+    fn agents(&self, after: Option<AgentName>, limit: usize) -> Boxed<'_, Result<AgentPage, StoreError>>;
 
     /// A plan document.
     ///

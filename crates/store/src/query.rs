@@ -11,6 +11,7 @@ use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
 use aetheris_core::lease::{Fence, Holder};
 use aetheris_core::ledger::LedgerRow;
+use aetheris_core::limits;
 use aetheris_core::plan::{Plan, WaitType};
 use aetheris_core::projection::WaitingView;
 use aetheris_core::state::JobState;
@@ -221,6 +222,29 @@ pub struct Dossiers {
     pub next: u64,
 }
 
+/// What a blocked job waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BlockedOn {
+    /// Whatever it is.
+    Anything,
+    /// Anything but what only time ends: a doubt can be answered while its policy waits.
+    Someone,
+    /// A wait of this type.
+    Type(WaitType),
+}
+
+impl BlockedOn {
+    /// Whether a job waits for it that waits for this.
+    #[must_use]
+    pub fn is_on(self, waiting: &WaitingView) -> bool {
+        match self {
+            Self::Anything => true,
+            Self::Someone => waiting.doubt || waiting.wait_type != WaitType::Timer,
+            Self::Type(wait_type) => waiting.wait_type == wait_type,
+        }
+    }
+}
+
 /// Which jobs are asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct JobFilter {
@@ -228,8 +252,8 @@ pub struct JobFilter {
     pub agent: Option<AgentName>,
     /// Older than this one.
     pub before: Option<JobId>,
-    /// Blocked on a wait of this type; `Some(None)` for any.
-    pub blocked_on: Option<Option<WaitType>>,
+    /// Blocked on this.
+    pub blocked_on: Option<BlockedOn>,
     /// With this label.
     pub label: Option<(String, String)>,
     /// At most so many; bounded by [`aetheris_core::limits::PAGE_JOBS_MAX`].
@@ -310,6 +334,30 @@ pub struct AgentRow {
     pub source: String,
     /// When it was put.
     pub updated_at: Timestamp,
+}
+
+/// A page of agents, by name.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct AgentPage {
+    /// The agents.
+    pub agents: Vec<AgentRow>,
+    /// Behind which agent the next page begins, if there is one.
+    pub next: Option<AgentName>,
+    bytes: usize,
+}
+
+impl AgentPage {
+    /// Takes the next agent. Where the page has its `limit`, or files of [`limits::PAGE_ROWS_BYTES_MAX`] bytes, the agent
+    /// is one of the next page, and this one is whole: false.
+    pub fn take(&mut self, row: AgentRow, limit: usize) -> bool {
+        if self.agents.len() >= limit.min(limits::PAGE_JOBS_MAX) || self.bytes >= limits::PAGE_ROWS_BYTES_MAX {
+            self.next = self.agents.last().map(|last| last.agent.agent.clone());
+            return false;
+        }
+        self.bytes += row.source.len();
+        self.agents.push(row);
+        true
+    }
 }
 
 /// A stored plan.

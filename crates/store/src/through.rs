@@ -8,7 +8,7 @@ macro_rules! questions_through {
     ($read:ident) => {
         $crate::questions_through! { $read:
             agent(name: ::aetheris_core::id::AgentName) -> Option<$crate::AgentRow>;
-            agents() -> Vec<$crate::AgentRow>;
+            agents(after: Option<::aetheris_core::id::AgentName>, limit: usize) -> $crate::AgentPage;
             ahead_in_session(job: ::aetheris_core::id::JobId) -> Option<$crate::JobRow>;
             client_key(agent: ::aetheris_core::id::AgentName, key: String)
                 -> Option<(::aetheris_core::id::JobId, ::aetheris_core::hash::Hash)>;

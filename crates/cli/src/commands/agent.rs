@@ -7,10 +7,12 @@ use aetheris_api::{AgentList, AgentPut};
 use aetheris_core::agent::Agent;
 use aetheris_core::hash::Hash;
 use aetheris_core::id::AgentName;
+use serde_json::json;
 
 use super::Context;
 use super::agent_files::{self, Good, all_good, mistakes, report, shown};
 use crate::args;
+use crate::client::Client;
 use crate::error::{Error, counted};
 use crate::exit::Exit;
 use crate::render::safe::one_line;
@@ -57,7 +59,7 @@ async fn put(files: &[PathBuf], context: &Context) -> Result<Exit, Error> {
     }
     let client = context.client()?;
     // Only for what is said: where the list cannot be read, the answers say enough.
-    let known = client.get::<AgentList>(&["api", "agents"], &[]).await.map(|list| list.body.agents).unwrap_or_default();
+    let known = all(&client).await.map(|list| list.agents).unwrap_or_default();
     let known = known.into_iter().map(|agent| (agent.agent, (agent.hash, agent.version)));
     let mut known: BTreeMap<AgentName, (Hash, String)> = known.collect();
     let mut answers = Vec::new();
@@ -104,18 +106,33 @@ fn short(hash: Hash) -> String {
     cut(&hash.to_string(), 13)
 }
 
+/// Every agent of the server, page by page.
+async fn all(client: &Client) -> Result<AgentList, Error> {
+    let mut list = AgentList { agents: Vec::new(), next_cursor: None };
+    loop {
+        let query: Vec<(&str, &str)> =
+            list.next_cursor.as_deref().map(|cursor| ("cursor", cursor)).into_iter().collect();
+        let page = client.get::<AgentList>(&["api", "agents"], &query).await?.body;
+        list.agents.extend(page.agents);
+        list.next_cursor = page.next_cursor;
+        if list.next_cursor.is_none() {
+            return Ok(list);
+        }
+    }
+}
+
 async fn list(context: &Context) -> Result<Exit, Error> {
-    let answer = context.client()?.get::<AgentList>(&["api", "agents"], &[]).await?;
+    let AgentList { agents, .. } = all(&context.client()?).await?;
     if context.out.json {
-        context.out.value(&answer.json()?)?;
+        context.out.value(&json!({ "agents": agents }))?;
         return Ok(Exit::Done);
     }
-    if answer.body.agents.is_empty() {
+    if agents.is_empty() {
         context.out.note(&format!("no agents yet: {} agent put FILE", context.program()));
         return Ok(Exit::Done);
     }
     let mut table = Table::new(&["AGENT", "VERSION", ">NODES", "UPDATED", "~DESCRIPTION"]);
-    for agent in &answer.body.agents {
+    for agent in &agents {
         table.row(vec![
             agent.agent.to_string(),
             agent.version.clone(),

@@ -9,6 +9,7 @@ use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::{self, Thread};
 use std::time::Duration;
 
 use aetheris_core::limits;
@@ -18,6 +19,7 @@ use aetheris_core::limits;
 pub(crate) struct Sink {
     dropped: Arc<AtomicU64>,
     queue: SyncSender<Item>,
+    writer: Thread,
 }
 
 enum Item {
@@ -39,8 +41,8 @@ impl Sink {
         let dropped = Arc::new(AtomicU64::new(0));
         let counted = Arc::clone(&dropped);
         let body = move || write_all(target, &items, &counted, lost);
-        std::thread::Builder::new().name("log".to_owned()).spawn(body)?;
-        Ok(Self { dropped, queue })
+        let writer = thread::Builder::new().name("log".to_owned()).spawn(body)?.thread().clone();
+        Ok(Self { dropped, queue, writer })
     }
 
     /// Hands over a line, or drops it.
@@ -55,21 +57,22 @@ impl Sink {
     pub(crate) fn flush(&self, patience: Duration) {
         let (reached, written) = sync_channel(1);
         if self.queue.try_send(Item::Reached(reached)).is_ok() {
+            self.writer.unpark();
             // Who does not hear of it has waited long enough.
             let _heard = written.recv_timeout(patience);
         }
     }
 }
 
-/// How long the first line of a batch waits for others: a busy server logs thousands of lines in a second, and each would
-/// else wake this thread and cost a system call.
-const GATHER: Duration = Duration::from_millis(1);
+/// How long the first line of a batch waits for others, unless somebody flushes: too short for a reader to see, and long
+/// enough that a server which works on one job after the other does not wake this thread for each.
+const GATHER: Duration = Duration::from_millis(20);
 
 fn write_all(mut target: impl Write, items: &Receiver<Item>, dropped: &AtomicU64, lost: impl Fn(u64) -> String) {
     let mut batch = Batch::default();
     while let Ok(first) = items.recv() {
         if matches!(first, Item::Line(_)) {
-            std::thread::sleep(GATHER);
+            thread::park_timeout(GATHER);
         }
         let mut next = Some(first);
         while let Some(item) = next {

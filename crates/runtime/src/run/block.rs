@@ -38,7 +38,7 @@ impl Run<'_> {
             Err(error) => return self.fail_template(node, "its correlation key", &error),
         };
         let reason = match wait.reason.as_ref().map(render).transpose() {
-            Ok(reason) => reason,
+            Ok(reason) => reason.map(|reason| limits::cut(reason, limits::WAIT_REASON_BYTES_MAX)),
             Err(error) => return self.fail_template(node, "its reason", &error),
         };
         if let Some(wrong) = key.as_deref().and_then(|key| self.wrong_key(key)) {

@@ -21,16 +21,22 @@ use crate::reading::AnswerSlot;
 use crate::state::{AgentProblem, Shared};
 use crate::view;
 
-/// All agents
+/// A page of agents
 ///
 /// By name, without their files.
 #[utoipa::path(get, path = "/api/agents", tag = "agents", operation_id = "list_agents",
+    params(
+        ("limit" = Option<u64>, Query, minimum = 1, description = "How many at most; 500 by default, and never more"),
+        ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before")),
     responses((status = 200, body = AgentList, description = "The agents"), Common))]
-pub(super) async fn list(State(app): State<Shared>, params: Params) -> Answer {
+pub(super) async fn list(State(app): State<Shared>, mut params: Params) -> Answer {
+    let limit = params.limit(limits::PAGE_JOBS_MAX, limits::PAGE_JOBS_MAX)?;
+    let after = params.single("cursor")?.map(AgentName::new);
     params.finish()?;
     let slot = AnswerSlot::begin(&app).await?;
-    let rows = app.store().agents().await?;
-    slot.ok(&AgentList { agents: rows.iter().map(|row| view::agent(row, false)).collect() }).await
+    let page = app.store().agents(after, limit).await?;
+    let agents = page.agents.iter().map(|row| view::agent(row, false)).collect();
+    slot.ok(&AgentList { agents, next_cursor: page.next.map(|name| name.to_string()) }).await
 }
 
 /// One agent

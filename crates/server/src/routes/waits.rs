@@ -9,17 +9,18 @@ use aetheris_core::disproof;
 use aetheris_core::event::DoubtOutcome;
 use aetheris_core::hash::Hash;
 use aetheris_core::id::{JobId, ParseIdError};
+use aetheris_core::json::Json;
 use aetheris_core::ledger::{LedgerRow, PermitNumber};
 use aetheris_core::limits;
 use aetheris_core::plan::{CompiledPlan, DoubtPolicy, WaitType};
 use aetheris_core::time::{Reading, Span, Timestamp};
 use aetheris_store::repeats::Repeats;
-use aetheris_store::{DoubtCursor, DoubtFilter, DoubtRow, JobFilter, WaitRow};
+use aetheris_store::{BlockedOn, DoubtCursor, DoubtFilter, DoubtRow, JobFilter, StoreStatus, WaitRow};
 use axum::extract::State;
 
 use super::answers::Common;
 use super::jobs::cursor;
-use crate::answer::Answer;
+use crate::answer::{self, Answer};
 use crate::error::Failure;
 use crate::params::Params;
 use crate::reading::AnswerSlot;
@@ -27,8 +28,6 @@ use crate::state::{App, Shared};
 use crate::view;
 
 const PAGE_DEFAULT: usize = 50;
-/// Pages of blocked jobs that one answer looks through for those that wait for someone.
-const PAGES_MAX: usize = 8;
 
 /// What waits for someone
 ///
@@ -44,16 +43,26 @@ pub(super) async fn list(State(app): State<Shared>, mut params: Params) -> Answe
     let limit = params.limit(PAGE_DEFAULT, limits::PAGE_JOBS_MAX)?;
     let before = cursor(&mut params)?;
     params.finish()?;
-    let filter = JobFilter { before, blocked_on: Some(wait_type), limit, ..JobFilter::default() };
+    let on = wait_type.map_or(BlockedOn::Someone, BlockedOn::Type);
     let slot = AnswerSlot::begin(&app).await?;
-    let (rows, next_cursor) = blocked(&app, filter).await?;
-    let now = app.runtime().system.clock.wall();
-    let generation = super::jobs::generation(&app, rows.iter().map(|wait| &wait.row)).await?;
-    let mut waits = Vec::with_capacity(rows.len());
-    for row in rows {
-        waits.extend(wait(&app, row, (now, generation)).await?);
+    let page = app.store().waits(JobFilter { before, blocked_on: Some(on), limit, ..JobFilter::default() }).await?;
+    let status = app.store().status().await?;
+    let mut list = WaitList { next_cursor: page.next.map(|job| job.to_string()), waits: Vec::new() };
+    let mut rows = page.waits.into_iter().peekable();
+    let mut bytes = 0;
+    while let Some(row) = rows.next() {
+        let job = row.row.id;
+        if let Some(wait) = wait(&app, row, &status).await? {
+            // Of many jobs of one plan each has the same schema in it.
+            bytes += wait.schema.as_ref().map_or(0, Json::memory);
+            list.waits.push(wait);
+        }
+        if bytes >= limits::PAGE_ROWS_BYTES_MAX && rows.peek().is_some() {
+            list.next_cursor = Some(job.to_string());
+            break;
+        }
     }
-    slot.ok(&WaitList { next_cursor, waits }).await
+    slot.made(limits::PAGE_ROWS_BYTES_MAX, move || answer::encoded(&list)).await
 }
 
 fn wait_type(name: &str) -> Result<WaitType, Failure> {
@@ -64,36 +73,16 @@ fn wait_type(name: &str) -> Result<WaitType, Failure> {
     })
 }
 
-/// A page of rows that wait for the asked type, or for anything but time.
-async fn blocked(app: &App, mut filter: JobFilter) -> Result<(Vec<WaitRow>, Option<String>), Failure> {
-    let any = filter.blocked_on == Some(None);
-    let limit = filter.limit;
-    let mut rows: Vec<WaitRow> = Vec::new();
-    for _ in 0..PAGES_MAX {
-        let page = app.store().waits(filter.clone()).await?;
-        let someone = |wait: &WaitRow| {
-            wait.row.waiting.as_ref().is_some_and(|wait| wait.doubt || !any || wait.wait_type != WaitType::Timer)
-        };
-        rows.extend(page.waits.into_iter().filter(someone));
-        filter.before = page.next;
-        filter.limit = limit.saturating_sub(rows.len());
-        if filter.before.is_none() || filter.limit == 0 {
-            break;
-        }
-    }
-    Ok((rows, filter.before.map(|job| job.to_string())))
-}
-
 /// One wait, with its times and what its payload must fit.
-async fn wait(app: &App, wait: WaitRow, (now, generation): (Timestamp, u32)) -> Result<Option<WaitView>, Failure> {
+async fn wait(app: &App, wait: WaitRow, status: &StoreStatus) -> Result<Option<WaitView>, Failure> {
     let WaitRow { deadline, row, since } = wait;
-    let paused = view::paused(&row, generation);
+    let paused = view::paused(&row, status.generation);
     let Some(waiting) = row.waiting else { return Ok(None) };
     let plan = plan_of(app, row.plan_hash).await?;
     // A doubt is answered in another way.
     let node = plan.as_deref().and_then(|plan| plan.node(&waiting.node)).filter(|_| !waiting.doubt);
     let schema = node.and_then(aetheris_runtime::ops::schema_of).cloned();
-    let seconds = now.since(since).micros() / 1_000_000;
+    let seconds = status.now.since(since).micros() / 1_000_000;
     Ok(Some(WaitView {
         age: Span::from_secs(seconds),
         agent: row.agent,
@@ -137,7 +126,7 @@ pub(super) async fn in_doubt(State(app): State<Shared>, mut params: Params) -> A
         invocations.push(invocation(&app, doubt, now).await?);
     }
     let next_cursor = page.next.map(|cursor| Place(cursor).to_string());
-    slot.ok(&InDoubtList { invocations, next_cursor }).await
+    slot.made(limits::PAGE_ROWS_BYTES_MAX, move || answer::encoded(&InDoubtList { invocations, next_cursor })).await
 }
 
 /// A place in the list of calls in doubt, as clients keep it: when the call was last changed, in microseconds and as

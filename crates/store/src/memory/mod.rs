@@ -24,8 +24,8 @@ use crate::clock::{Look, StoreClock};
 use crate::doubt::{DoubtFilter, DoubtPage};
 use crate::error::{CommitError, StoreError};
 use crate::query::{
-    AgentRow, Dossiers, DueTimers, EffectRow, EventRow, Evidence, ExpiredLease, History, JobFilter, JobPage, JobRow,
-    NewAgent, PlanDocument, PutAgent, StoreStatus, TimerRow, WaitPage,
+    AgentPage, AgentRow, Dossiers, DueTimers, EffectRow, EventRow, Evidence, ExpiredLease, History, JobFilter, JobPage,
+    JobRow, NewAgent, PlanDocument, PutAgent, StoreStatus, TimerRow, WaitPage,
 };
 use crate::system::Clock;
 use crate::unit::{Committed, UnitOfWork};
@@ -187,8 +187,8 @@ impl Store for MemoryStore {
         self.read(|tables| tables.agents.get(&name).cloned())
     }
 
-    fn agents(&self) -> Boxed<'_, Result<Vec<AgentRow>, StoreError>> {
-        self.read(|tables| tables.agents.values().cloned().collect())
+    fn agents(&self, after: Option<AgentName>, limit: usize) -> Boxed<'_, Result<AgentPage, StoreError>> {
+        self.read(|tables| tables.agent_page(after, limit))
     }
 
     fn plan(&self, hash: Hash) -> Boxed<'_, Result<Option<PlanDocument>, StoreError>> {

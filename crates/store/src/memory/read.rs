@@ -1,9 +1,10 @@
 //! The questions.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 
 use aetheris_core::event::{EventKind, TimerId};
-use aetheris_core::id::{InstanceId, JobId};
+use aetheris_core::id::{AgentName, InstanceId, JobId};
 use aetheris_core::lease::Fence;
 use aetheris_core::ledger::LedgerRow;
 use aetheris_core::limits;
@@ -13,8 +14,8 @@ use super::tables::{GENERATION, Job, Tables};
 use crate::doubt::{DoubtCursor, DoubtFilter, DoubtPage, DoubtRow, Told};
 use crate::error::{ErrorKind, StoreError};
 use crate::query::{
-    Dossier, Dossiers, DueTimers, EventRow, Evidence, ExpiredLease, History, JobFilter, JobPage, JobRow, StoreStatus,
-    TimerRow, WaitPage, WaitRow,
+    AgentPage, BlockedOn, Dossier, Dossiers, DueTimers, EventRow, Evidence, ExpiredLease, History, JobFilter, JobPage,
+    JobRow, StoreStatus, TimerRow, WaitPage, WaitRow,
 };
 use crate::rules;
 
@@ -46,7 +47,7 @@ impl Tables {
     }
 
     pub(super) fn waits(&self, filter: &JobFilter) -> WaitPage {
-        let filter = JobFilter { blocked_on: Some(filter.blocked_on.flatten()), ..filter.clone() };
+        let filter = JobFilter { blocked_on: Some(filter.blocked_on.unwrap_or(BlockedOn::Anything)), ..filter.clone() };
         let JobPage { jobs, next } = self.page(&filter);
         WaitPage { next, waits: jobs.into_iter().map(|row| self.wait(row)).collect() }
     }
@@ -59,16 +60,23 @@ impl Tables {
         WaitRow { deadline, row, since }
     }
 
+    pub(super) fn agent_page(&self, after: Option<AgentName>, limit: usize) -> AgentPage {
+        let mut page = AgentPage::default();
+        let behind = after.map_or(Bound::Unbounded, Bound::Excluded);
+        for row in self.agents.range((behind, Bound::Unbounded)).map(|(_, row)| row) {
+            if !page.take(row.clone(), limit) {
+                break;
+            }
+        }
+        page
+    }
+
     pub(super) fn doubts(&self, filter: &DoubtFilter) -> DoubtPage {
         let of = |call: &LedgerRow| self.jobs.get(&call.job);
         let wanted = |call: &&LedgerRow| of(call).is_some_and(|job| filter.wants(call, job.row.status));
         let mut calls: Vec<_> = self.ledger.values().filter(wanted).cloned().collect();
         calls.sort_by_key(DoubtCursor::of);
-        let limit = filter.limit.min(limits::PAGE_JOBS_MAX);
-        let more = calls.len() > limit;
-        calls.truncate(limit);
-        let next = calls.last().map(DoubtCursor::of).filter(|_| more);
-        let mut doubts = Vec::with_capacity(calls.len());
+        let mut page = DoubtPage::default();
         for call in calls {
             let Some(job) = of(&call) else { continue };
             let mut told = Told::default();
@@ -80,9 +88,11 @@ impl Tables {
             }
             let mut evidence = self.evidence(call.job);
             evidence.retain(|late| late.key == call.key);
-            doubts.push(DoubtRow { evidence, told, wait: self.wait(job.row.clone()), call });
+            if !page.take(DoubtRow { evidence, told, wait: self.wait(job.row.clone()), call }, filter.limit) {
+                break;
+            }
         }
-        DoubtPage { doubts, next }
+        page
     }
 
     pub(super) fn dossiers(&self, from: u64, to: u64) -> Dossiers {
@@ -206,12 +216,10 @@ fn place(row: &TimerRow) -> (Timestamp, JobId, &TimerId) {
 }
 
 fn fits(row: &JobRow, filter: &JobFilter) -> bool {
-    let waits = |wanted: &Option<aetheris_core::plan::WaitType>| {
-        row.waiting.as_ref().is_some_and(|waiting| wanted.is_none_or(|wanted| waiting.wait_type == wanted))
-    };
+    let waits = |wanted: BlockedOn| row.waiting.as_ref().is_some_and(|waiting| wanted.is_on(waiting));
     filter.agent.as_ref().is_none_or(|agent| row.agent == *agent)
         && filter.before.is_none_or(|before| row.id < before)
-        && filter.blocked_on.as_ref().is_none_or(waits)
+        && filter.blocked_on.is_none_or(waits)
         && filter.label.as_ref().is_none_or(|(key, value)| row.labels.get(key) == Some(value))
         && filter.session.as_ref().is_none_or(|session| row.session.as_ref() == Some(session))
         && (filter.statuses.is_empty() || filter.statuses.contains(&row.status))

@@ -8,6 +8,7 @@ use super::{is_false, is_none};
 use crate::hash::Hash;
 use crate::id::{AgentName, AttemptId, InstanceId, NodeId, SessionId, SignalId, WorkerId};
 use crate::json::Json;
+use crate::limits;
 use crate::plan::WaitType;
 use crate::schema::Violation;
 
@@ -259,13 +260,7 @@ impl Failure {
     /// A failure; the message is cut to its bound.
     #[must_use]
     pub fn new(code: &str, message: impl Into<String>) -> Self {
-        let mut message: String = message.into();
-        if message.len() > crate::limits::ERROR_MESSAGE_BYTES_MAX {
-            let end = message.floor_char_boundary(crate::limits::ERROR_MESSAGE_BYTES_MAX - 3);
-            message.truncate(end);
-            message.push('…');
-        }
-        Self { code: code.to_owned(), message }
+        Self { code: code.to_owned(), message: limits::cut(message.into(), limits::ERROR_MESSAGE_BYTES_MAX) }
     }
 }
 

@@ -1,1 +1,0 @@
-SELECT hash, plan_hash, doc, source, updated_at FROM agents ORDER BY name
