@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use aetheris_core::disproof::Grounds;
-use aetheris_core::event::{DoubtOutcome, EventKind, InvocationOutcome, RequeueReason, Resolver};
+use aetheris_core::event::{DoubtOutcome, EventKind, InvocationOutcome, RequeueReason, Resolver, Then};
 use utoipa::openapi::schema::{
     AdditionalProperties, AnyOfBuilder, ArrayBuilder, Discriminator, Object, ObjectBuilder, OneOfBuilder, Schema, Type,
 };
@@ -78,7 +78,10 @@ const PAYLOADS: &[(EventKind, &[Field])] = &[
             ("took_us", MAY, count),
         ],
     ),
-    (EventKind::NodeRetryScheduled, &[("after_us", MUST, count), ("error", MUST, failure), ("node", MUST, text)]),
+    (
+        EventKind::NodeRetryScheduled,
+        &[("after_us", MUST, count), ("error", MUST, failure), ("model", MAY, model), ("node", MUST, text)],
+    ),
     (EventKind::NodeSkipped, &[("node", MUST, text), ("reason", MUST, skip_reason)]),
     (
         EventKind::ToolInvocationStarted,
@@ -122,6 +125,7 @@ const PAYLOADS: &[(EventKind, &[Field])] = &[
             ("permit", MUST, count),
             ("result", MAY, any),
             ("settle_us", MAY, count),
+            ("then", MAY, then),
         ],
     ),
     (EventKind::JobPaused, &[("reason", MUST, named::<schema::Pause>)]),
@@ -315,6 +319,10 @@ fn resolver() -> Form {
 
 fn grounds() -> Form {
     names_of([Grounds::Clock, Grounds::OperatorRefused, Grounds::Refuses].map(Grounds::as_str)).into()
+}
+
+fn then() -> Form {
+    names_of(Then::ALL.map(Then::as_str)).into()
 }
 
 fn doubt_outcome() -> Form {

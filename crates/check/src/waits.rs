@@ -1,9 +1,10 @@
 //! E1, E2: signals and waits.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use aetheris_core::event::{Event, Recorded, WaitEnd};
 use aetheris_core::hash::Hash;
+use aetheris_core::id::SignalId;
 
 use crate::facts::JobFacts;
 use crate::history::{ClientHistory, SignalAck};
@@ -65,16 +66,16 @@ fn ended_once(facts: &JobFacts, events: &[Recorded], tally: &mut Tally) {
     }
 }
 
-/// Payload hashes of delivered signals by the key of their wait.
-fn delivered(events: &[Recorded]) -> BTreeMap<String, Hash> {
+/// Delivered signals and the hashes of their payloads, by the key of their wait.
+fn delivered(events: &[Recorded]) -> BTreeMap<String, (SignalId, Hash)> {
     let mut open: Option<String> = None;
     let mut found = BTreeMap::new();
     for recorded in events {
         match &recorded.event {
             Event::JobWaiting(waiting) => open.clone_from(&waiting.correlation_key),
             Event::WaitCompleted(completed) => {
-                if let (WaitEnd::Signal { payload, .. }, Some(key)) = (&completed.by, open.take()) {
-                    found.insert(key, payload.hash());
+                if let (WaitEnd::Signal { payload, signal }, Some(key)) = (&completed.by, open.take()) {
+                    found.insert(key, (*signal, payload.hash()));
                 }
             }
             _ => {}
@@ -83,10 +84,10 @@ fn delivered(events: &[Recorded]) -> BTreeMap<String, Hash> {
     found
 }
 
-/// Payload hashes of kept signals that did not fit their wait, by its key.
-fn refused(events: &[Recorded]) -> BTreeMap<String, Hash> {
+/// Kept signals that did not fit their wait: its key, and the hash of the payload.
+fn refused(events: &[Recorded]) -> BTreeSet<(&str, Hash)> {
     let refused = events.iter().filter_map(|recorded| match &recorded.event {
-        Event::SignalRefused(refused) => Some((refused.correlation_key.clone(), refused.payload_hash)),
+        Event::SignalRefused(refused) => Some((refused.correlation_key.as_str(), refused.payload_hash)),
         _ => None,
     });
     refused.collect()
@@ -94,34 +95,33 @@ fn refused(events: &[Recorded]) -> BTreeMap<String, Hash> {
 
 fn acknowledged(
     facts: &JobFacts,
-    delivered: &BTreeMap<String, Hash>,
-    refused: &BTreeMap<String, Hash>,
+    delivered: &BTreeMap<String, (SignalId, Hash)>,
+    refused: &BTreeSet<(&str, Hash)>,
     history: &ClientHistory,
     tally: &mut Tally,
 ) {
     let job = facts.row.id;
     for signal in history.signals.iter().filter(|signal| signal.job == job) {
-        let kept = facts.kept.iter().find(|kept| kept.key == signal.key).map(|kept| kept.payload.hash());
-        let found = match signal.ack {
-            SignalAck::Delivered => delivered.get(&signal.key).copied(),
-            SignalAck::Kept => delivered.get(&signal.key).copied().or(kept),
-        };
-        // Said to be kept, and told to be refused when its wait was reached.
-        let told = refused.get(&signal.key).copied().filter(|_| signal.ack == SignalAck::Kept);
-        let found = if told.is_some() && told == signal.payload_hash { told } else { found.or(told) };
-        let same = signal.payload_hash.is_none_or(|hash| found == Some(hash));
-        tally.case(E1, found.is_some() && same, || {
-            let what = if found.is_some() { "another payload stands in its place" } else { "it is nowhere" };
+        let mut found: BTreeSet<Hash> = delivered.get(&signal.key).iter().map(|(_, hash)| *hash).collect();
+        if signal.ack == SignalAck::Kept {
+            // It is where it was kept, or was told to be refused when its wait was reached, or another one came first.
+            let kept = facts.kept.iter().filter(|kept| kept.key == signal.key);
+            found.extend(kept.map(|kept| kept.payload.hash()));
+            found.extend(refused.iter().filter(|(key, _)| *key == signal.key).map(|(_, hash)| *hash));
+        }
+        let same = signal.payload_hash.is_none_or(|hash| found.contains(&hash));
+        tally.case(E1, !found.is_empty() && same, || {
+            let what = if found.is_empty() { "it is nowhere" } else { "another payload stands in its place" };
             format!("{job}: the signal `{}` was acknowledged ({:?}), and {what}", signal.key, signal.ack)
         });
     }
 }
 
 /// A signal is never kept beside the wait that it is for.
-fn not_forgotten(facts: &JobFacts, delivered: &BTreeMap<String, Hash>, tally: &mut Tally) {
+fn not_forgotten(facts: &JobFacts, delivered: &BTreeMap<String, (SignalId, Hash)>, tally: &mut Tally) {
     let job = facts.row.id;
-    for key in delivered.keys() {
-        let twice = facts.kept.iter().any(|kept| kept.key == *key);
+    for (key, (signal, _)) in delivered {
+        let twice = facts.kept.iter().any(|kept| kept.signal == *signal);
         tally.case(E1, !twice, || format!("{job}: the signal `{key}` was delivered and is still kept"));
     }
     for kept in &facts.kept {

@@ -35,6 +35,8 @@ pub const TURNS_AT_ONCE: usize = 8;
 pub const UNIT_EVENTS_MAX: usize = 128;
 /// Most signals kept for waits that a job has not reached.
 pub const KEPT_SIGNALS_MAX: usize = 1_000;
+/// Most of them with one key: the first that fits ends the wait, and each that does not is an event.
+pub const KEPT_SIGNALS_OF_KEY_MAX: usize = 16;
 /// Most bytes of their payloads: every look at the job brings them all.
 pub const KEPT_SIGNAL_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Most memory of their payloads, likewise.
@@ -78,6 +80,9 @@ pub const SCHEMA_PATTERN_WORK_MAX: usize = 4_000_000_000;
 pub const JUDGED_AT_ONCE: usize = 1;
 /// Parts of a value times parts of a schema, beyond which only that it does not fit is said, and not where.
 pub const SCHEMA_DETAIL_WORK_MAX: usize = 100_000;
+/// Memory of the compiled plans that a process keeps, in bytes, as it is estimated: five of the largest, or thousands of
+/// usual ones.
+pub const PLANS_KEPT_BYTES_MAX: usize = 128 * 1024 * 1024;
 /// Memory of the compiled schemas that a process keeps, in bytes, as it is estimated.
 pub const SCHEMAS_KEPT_BYTES_MAX: usize = 96 * 1024 * 1024;
 /// Agent files that one process reads at the same time: the schemas of each may take tens of MiB for a moment.
@@ -317,6 +322,7 @@ const _: () = assert!(WRITER_BATCH_MAX <= WRITER_QUEUE_MAX);
 const _: () = assert!(DOUBTS_LISTED_MAX.is_multiple_of(PAGE_JOBS_MAX));
 const _: () = assert!(CLAIM_JOBS_MAX <= WORKER_SLOTS_MAX);
 const _: () = assert!(PAYLOAD_BYTES_MAX <= KEPT_SIGNAL_BYTES_MAX);
+const _: () = assert!(2 * KEPT_SIGNALS_OF_KEY_MAX < UNIT_EVENTS_MAX);
 const _: () = assert!(BODY_BYTES_MAX < BODIES_BYTES_MAX);
 const _: () = assert!(READS_AT_ONCE * (PAGE_EVENTS_BYTES_MAX + PAYLOAD_BYTES_MAX) < ANSWERS_BYTES_MAX);
 const _: () = assert!(ERROR_MESSAGE_BYTES_MAX < PAYLOAD_BYTES_MAX);

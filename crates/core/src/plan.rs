@@ -344,6 +344,12 @@ impl Plan {
         Hash::of(&crate::json::to_canonical(self))
     }
 
+    /// About how much memory it takes: that of its form as a value, which every part of it has in common.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        serde_json::to_value(self).map_or(0, |value| Json::new(value).memory())
+    }
+
     /// Checks the graph and computes the execution order: topological, ties in the order of the file.
     ///
     /// # Errors

@@ -321,6 +321,7 @@ mod tests {
             phase,
             tool: "t".into(),
             tool_version: None,
+            unsent: 0,
         });
         StepState { invocation, status, ..StepState::default() }
     }

@@ -173,7 +173,9 @@ fn step_event(kind: EventKind, [a, b, c]: [u8; 3]) -> Option<Event> {
             took_us: None,
         }
         .into(),
-        EventKind::NodeRetryScheduled => NodeRetryScheduled { after_us: u64::from(c), error: failure(), node }.into(),
+        EventKind::NodeRetryScheduled => {
+            NodeRetryScheduled { after_us: u64::from(c), error: failure(), model: None, node }.into()
+        }
         EventKind::NodeSkipped => {
             NodeSkipped { node, reason: of(&[SkipReason::Condition, SkipReason::Upstream], b) }.into()
         }
@@ -219,7 +221,7 @@ fn resolved(node: NodeId, permit: u32, [b, c]: [u8; 2]) -> Event {
     let outcomes = [DoubtOutcome::Happened, DoubtOutcome::DidNotHappen, DoubtOutcome::Unresolved];
     let (by, outcome) = (of(&by, b / 4), of(&outcomes, c));
     let grounds = (outcome == DoubtOutcome::DidNotHappen).then_some(Grounds::Refuses);
-    InDoubtResolved { by, grounds, node, note: None, outcome, permit, result: None, settle_us: None }.into()
+    InDoubtResolved { by, grounds, node, note: None, outcome, permit, result: None, settle_us: None, then: None }.into()
 }
 
 /// The event of four bytes.

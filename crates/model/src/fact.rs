@@ -315,7 +315,9 @@ impl Fact {
                 finished(node, None, if tool { StepResult::SideEffectCommitted } else { StepResult::Success }).into()
             }
             Self::StepFailed(node) => finished(node, Some(NAMES.error.clone()), StepResult::PermanentFailure).into(),
-            Self::Retry(node) => NodeRetryScheduled { after_us: 0, error: NAMES.error.clone(), node: id(node) }.into(),
+            Self::Retry(node) => {
+                NodeRetryScheduled { after_us: 0, error: NAMES.error.clone(), model: None, node: id(node) }.into()
+            }
             Self::Called(permit) => ToolInvocationStarted {
                 effect: program.steps[usize::from(permit.node)].class().unwrap_or(EffectClass::Pure),
                 input: (permit.number == 1).then(Json::null),
@@ -353,6 +355,7 @@ impl Fact {
                 grounds: None,
                 result: None,
                 settle_us: None,
+                then: None,
             }
             .into(),
             Self::Claimed(_)

@@ -35,7 +35,8 @@ CREATE INDEX acts_key ON acts (job, key);
 
 -- Signals that ended a wait, under the wait's own key.
 CREATE TABLE delivered AS
-SELECT job, seq, waited AS key, sha256(payload -> '$.by.signal.payload') AS payload_hash
+SELECT job, seq, waited AS key, sha256(payload -> '$.by.signal.payload') AS payload_hash,
+       bits(payload ->> '$.by.signal.signal') AS signal
 FROM (SELECT job, seq, kind, payload,
              lag(kind) OVER w AS before, lag(payload ->> 'correlation_key') OVER w AS waited
       FROM events WHERE kind IN ('job_waiting', 'wait_completed') WINDOW w AS (PARTITION BY job ORDER BY seq))

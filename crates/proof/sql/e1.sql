@@ -1,17 +1,24 @@
 -- E1: an acknowledged signal is consumed or visible. Cases are signals, acknowledged, or delivered, or kept.
-WITH acked AS (
-    SELECT s.*,
-           (SELECT d.payload_hash FROM delivered d WHERE d.job = s.job AND d.key = s.key ORDER BY d.seq DESC LIMIT 1) AS found,
-           (SELECT sha256(i.payload) FROM inbox i WHERE i.job = s.job AND i.key = s.key AND i.state = 0 ORDER BY i.num LIMIT 1) AS kept
-    FROM signals s JOIN jobs j ON j.job = s.job
+-- One that was kept stands as what ended its wait, in the inbox, or as told to be refused.
+WITH stands AS (
+    SELECT job, key, payload_hash, TRUE AS ended FROM delivered
+    UNION ALL
+    SELECT job, key, sha256(payload), FALSE FROM inbox WHERE state = 0
+    UNION ALL
+    SELECT job, payload ->> 'correlation_key', payload ->> 'payload_hash', FALSE FROM events WHERE kind = 'signal_refused'
 )
-SELECT job || ' ' || key AS place,
-       CASE WHEN coalesce(found, CASE ack WHEN 'kept' THEN kept END) IS NULL THEN 'it was acknowledged (' || ack || ') and is nowhere'
-            WHEN payload_hash <> coalesce(found, kept) THEN 'another payload stands in its place' END AS violation
-FROM acked
+SELECT s.job || ' ' || s.key AS place,
+       CASE WHEN NOT EXISTS (SELECT 1 FROM stands f WHERE f.job = s.job AND f.key = s.key AND (f.ended OR s.ack = 'kept'))
+            THEN 'it was acknowledged (' || s.ack || ') and is nowhere'
+            WHEN s.payload_hash IS NOT NULL AND NOT EXISTS (
+                SELECT 1 FROM stands f WHERE f.job = s.job AND f.key = s.key AND (f.ended OR s.ack = 'kept')
+                                         AND f.payload_hash = s.payload_hash)
+            THEN 'another payload stands in its place' END AS violation
+FROM signals s JOIN jobs j ON j.job = s.job
 UNION ALL
 SELECT d.job || ' ' || d.key,
-       CASE WHEN EXISTS (SELECT 1 FROM inbox i WHERE i.job = d.job AND i.key = d.key AND i.state = 0)
+       CASE WHEN EXISTS (SELECT 1 FROM delivered n JOIN inbox i ON i.job = n.job AND i.signal = n.signal AND i.state = 0
+                         WHERE n.job = d.job AND n.key = d.key)
             THEN 'it was delivered and is still kept' END
 FROM (SELECT DISTINCT job, key FROM delivered) d
 UNION ALL

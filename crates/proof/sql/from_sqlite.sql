@@ -24,5 +24,6 @@ FROM store.evidence v JOIN store.jobs j ON j.num = v.job;
 
 INSERT INTO inbox
 SELECT lower(hex(j.id)), i.num, i.state,
-       CASE i.wait_type WHEN 0 THEN 'human' WHEN 1 THEN 'signal' WHEN 2 THEN 'timer' WHEN 3 THEN 'webhook' END, i.key, i.payload
+       CASE i.wait_type WHEN 0 THEN 'human' WHEN 1 THEN 'signal' WHEN 2 THEN 'timer' WHEN 3 THEN 'webhook' END, i.key, i.payload,
+       lower(hex(i.signal))
 FROM store.inbox i JOIN store.jobs j ON j.num = i.job;

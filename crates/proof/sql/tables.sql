@@ -8,7 +8,7 @@ CREATE TABLE ledger (key TEXT, job TEXT, node TEXT, permit INTEGER, permit_id TE
 CREATE TABLE effects (job TEXT, key TEXT, permit INTEGER, at INTEGER, result TEXT);
 -- What was said of a call that its permission no longer stood for.
 CREATE TABLE evidence (job TEXT, key TEXT, permit INTEGER, conflict INTEGER, outcome TEXT);
-CREATE TABLE inbox (job TEXT, num INTEGER, state INTEGER, wait_type TEXT, key TEXT, payload TEXT);
+CREATE TABLE inbox (job TEXT, num INTEGER, state INTEGER, wait_type TEXT, key TEXT, payload TEXT, signal TEXT);
 CREATE TABLE listed_doubts (key TEXT);
 -- What the tools themselves have logged.
 CREATE TABLE witness (line INTEGER, kind TEXT, acts INTEGER, at INTEGER, fence INTEGER, job TEXT, key TEXT, node TEXT,

@@ -15,8 +15,8 @@ use aetheris_core::state::{Illegal, JobState};
 use aetheris_core::time::Timestamp;
 use aetheris_core::{json, limits};
 use aetheris_store::{
-    Checkpoint, CommitError, Committed, InboxWrite, LeaseChange, LedgerWrite, NewEffect, Purpose, Store, StoreError,
-    UnitOfWork,
+    Checkpoint, CommitError, Committed, ExpectedSignals, InboxWrite, LeaseChange, LedgerWrite, NewEffect, Purpose,
+    Store, StoreError, UnitOfWork,
 };
 
 /// One fact with everything that is written because of it.
@@ -35,7 +35,7 @@ pub struct Draft {
     entries: Vec<Entry>,
     guard: Guard,
     lease: LeaseChange,
-    no_signal_for: Option<String>,
+    expected_signals: Option<ExpectedSignals>,
     /// Changes of the ledger beside those of the facts.
     settles: Vec<LedgerWrite>,
     /// The last place at which a checkpoint was written.
@@ -67,7 +67,7 @@ impl Draft {
             entries: Vec::new(),
             guard,
             lease: LeaseChange::Keep,
-            no_signal_for: None,
+            expected_signals: None,
             settles: Vec::new(),
             checkpoint_seq,
             checkpoint: None,
@@ -224,9 +224,9 @@ impl Draft {
         self.settles.push(settle);
     }
 
-    /// The draft is to be refused if a signal with this key is kept.
-    pub fn unless_signalled(&mut self, key: Option<String>) {
-        self.no_signal_for = key;
+    /// The draft is to be refused unless these signals are kept and no other of their key.
+    pub fn expect_signals(&mut self, expected: Option<ExpectedSignals>) {
+        self.expected_signals = expected;
     }
 
     /// The unit of work that writes the draft. It can be made again as often as it has to be sent.
@@ -236,7 +236,7 @@ impl Draft {
         let mut unit = UnitOfWork::new(id, self.state.id, purpose, self.guard);
         unit.expected_seq = Some(self.seq);
         unit.lease = self.lease;
-        unit.no_signal_for.clone_from(&self.no_signal_for);
+        unit.expected_signals.clone_from(&self.expected_signals);
         unit.checkpoint.clone_from(&self.checkpoint);
         let mut set = Vec::new();
         for entry in &self.entries {
@@ -278,7 +278,7 @@ impl Draft {
         self.seq = self.state.seq;
         self.timers = self.state.timers.keys().cloned().collect();
         self.lease = LeaseChange::Keep;
-        self.no_signal_for = None;
+        self.expected_signals = None;
         self.settles.clear();
     }
 
@@ -288,14 +288,14 @@ impl Draft {
         self.entries.truncate(blocks.unwrap_or(self.entries.len()));
         self.rebase(state);
         self.lease = LeaseChange::Keep;
-        self.no_signal_for = None;
+        self.expected_signals = None;
     }
 
     /// Lays the facts onto a newer state, as far as it allows them. A known outcome comes before
     /// anything new in a draft, so it is never what is dropped.
     pub fn rebase(&mut self, state: JobState) -> Rebased {
         let entries = std::mem::take(&mut self.entries);
-        let (lease, no_signal_for) = (self.lease, self.no_signal_for.take());
+        let (lease, expected_signals) = (self.lease, self.expected_signals.take());
         let settles = std::mem::take(&mut self.settles);
         *self = Self { too_large_at: self.too_large_at, ..Self::new(state, self.guard, self.checkpoint_seq) };
         let total = entries.len();
@@ -311,7 +311,7 @@ impl Draft {
             return Rebased::Cut;
         }
         self.lease = lease;
-        self.no_signal_for = no_signal_for;
+        self.expected_signals = expected_signals;
         if !aetheris_fault::planted!("settles-lost-by-rebase") {
             self.settles = settles;
         }

@@ -27,7 +27,7 @@ impl Tools for Offline {
 impl Models for Offline {
     fn complete(&self, request: ModelRequest) -> Boxed<'_, Result<ModelAnswer, ModelError>> {
         let error = refused(&format!("the model `{}` was not asked", request.model));
-        Box::pin(std::future::ready(Err(ModelError { error, retry_after: None, retryable: false })))
+        Box::pin(std::future::ready(Err(ModelError { error, retry_after: None, retryable: false, usage: None })))
     }
 
     fn knows(&self, model: &str) -> Result<(), String> {

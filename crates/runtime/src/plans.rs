@@ -14,8 +14,6 @@ use tokio::sync::Semaphore;
 
 use crate::error::OpError;
 
-const CACHED_PLANS_MAX: usize = 256;
-
 /// The plans of one process.
 #[derive(Debug, Clone)]
 pub struct Plans {
@@ -79,7 +77,7 @@ impl Default for Plans {
         Self {
             compiling: Arc::new(Semaphore::new(limits::COMPILED_AT_ONCE)),
             judging: Arc::new(Semaphore::new(limits::JUDGED_AT_ONCE)),
-            plans: Arc::new(Mutex::new(Kept::with_room(CACHED_PLANS_MAX))),
+            plans: Arc::new(Mutex::new(Kept::with_room(limits::PLANS_KEPT_BYTES_MAX))),
             schemas: Arc::new(Mutex::new(Kept::with_room(limits::SCHEMAS_KEPT_BYTES_MAX))),
         }
     }
@@ -104,7 +102,7 @@ impl Plans {
             return Err(OpError::Corrupt(format!("the plan {hash} has the hash {}", compiled.hash())));
         }
         let compiled = Arc::new(compiled);
-        lock(&self.plans).keep(hash, &compiled, 1);
+        lock(&self.plans).keep(hash, &compiled, compiled.plan().memory());
         Ok(compiled)
     }
 

@@ -126,6 +126,8 @@ pub struct ModelError {
     pub retry_after: Option<Span>,
     /// Whether trying again may help.
     pub retryable: bool,
+    /// What it used all the same.
+    pub usage: Option<Usage>,
 }
 
 /// Whoever calls models.

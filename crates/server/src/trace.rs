@@ -111,7 +111,7 @@ impl Tracing {
             steps: nodes.map(|node| step(node, plan, &self.state, told(node))).collect(),
             runs: self.story.runs,
             updated_at: row.updated_at,
-            usage: view::usage(&self.state),
+            usage: view::usage(&self.state, plan),
         }
     }
 }

@@ -78,7 +78,7 @@ pub fn job(row: &JobRow, state: &JobState, plan: Option<&CompiledPlan>, generati
     let waiting = waiting(row, state, plan);
     JobView {
         steps: Some(steps(state, plan)),
-        usage: Some(usage(state)),
+        usage: Some(usage(state, plan)),
         waits: Some(waiting.iter().cloned().collect()),
         waiting,
         ..job_row(row, generation)
@@ -105,9 +105,8 @@ fn step(step: &StepState, job: JobStatus) -> StepView {
 
 /// What a job has used up.
 #[must_use]
-pub fn usage(state: &JobState) -> UsageView {
-    let calls = state.steps.values().filter_map(|step| step.invocation.as_ref());
-    UsageView { tokens: state.tokens, tool_calls: calls.map(|invocation| u64::from(invocation.permit)).sum() }
+pub fn usage(state: &JobState, plan: Option<&CompiledPlan>) -> UsageView {
+    UsageView { tokens: state.tokens, tool_calls: plan.map_or(0, |plan| u64::from(state.tool_calls(plan))) }
 }
 
 /// What a blocked job waits for, with its times.

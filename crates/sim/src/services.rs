@@ -368,7 +368,7 @@ impl Models for Outside {
             state.questions.push((now, request.prompt.clone()));
             if fails {
                 let error = Failure::new("model_busy", "the model is busy");
-                return Err(ModelError { error, retry_after: None, retryable: true });
+                return Err(ModelError { error, retry_after: None, retryable: true, usage: None });
             }
             let text = output_of("model", &request.prompt);
             Ok(ModelAnswer { model: request.model, text, usage: Usage { completion_tokens: 5, prompt_tokens: 9 } })

@@ -17,7 +17,7 @@ use aetheris_core::state::{Invocation, JobState};
 use aetheris_core::time::Span;
 
 use super::fixture::Ids;
-use aetheris_store::unit::{LeaseChange, LedgerWrite, NewEffect, UnitOfWork};
+use aetheris_store::unit::{ExpectedSignals, LeaseChange, LedgerWrite, NewEffect, UnitOfWork};
 
 /// How long after its permission a call may still arrive.
 pub const LIFETIME: Span = Span::from_secs(10);
@@ -213,6 +213,7 @@ impl Draft {
             grounds: None,
             result: None,
             settle_us: None,
+            then: None,
         };
         self.event(resolved).with(|unit| unit.ledger.push(write))
     }
@@ -228,7 +229,9 @@ impl Draft {
             reason: Some("for a reason".to_owned()),
             wait_type,
         };
-        self.start(node).event(waiting).with(|unit| unit.no_signal_for = Some(key.to_owned()))
+        self.start(node)
+            .event(waiting)
+            .with(|unit| unit.expected_signals = Some(ExpectedSignals { count: 0, key: key.to_owned() }))
     }
 
     /// The job is given back.

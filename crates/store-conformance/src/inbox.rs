@@ -11,7 +11,7 @@ use aetheris_core::time::{Due, Span};
 
 use super::fixture::invalid;
 use super::{Fixture, snapshot};
-use aetheris_store::unit::{InboxWrite, Purpose, UnitOfWork};
+use aetheris_store::unit::{ExpectedSignals, InboxWrite, Purpose, UnitOfWork};
 use aetheris_store::{KeptSignal, Refusal, TimerRow};
 
 const TICK: Span = Span::from_micros(1);
@@ -157,6 +157,22 @@ pub async fn i4_a_job_does_not_block_while_its_signal_is_kept(f: Fixture) {
     let before = snapshot::of_job(f.store(), run.job).await;
     assert_eq!(f.refused(unit).await, Refusal::SignalKept("k".to_owned()));
     assert_eq!(snapshot::of_job(f.store(), run.job).await, before);
+}
+
+pub async fn i4_signals_that_are_known_hold_nothing_up_and_one_more_does(f: Fixture) {
+    let run = f.running().await;
+    for number in 1..=2 {
+        f.ok(receive(&f, run.job, signal(number), "k")).await;
+    }
+    for (count, fits) in [(1, false), (3, false), (2, true)] {
+        let mut unit = f.of(run, Purpose::Block).await.wait("w", "k", WaitType::Signal, false).done();
+        unit.expected_signals = Some(ExpectedSignals { count, key: "k".to_owned() });
+        if fits {
+            f.ok(unit).await;
+        } else {
+            assert_eq!(f.refused(unit).await, Refusal::SignalKept("k".to_owned()), "{count}");
+        }
+    }
 }
 
 pub async fn i4_other_keys_other_jobs_and_delivered_signals_do_not_matter(f: Fixture) {

@@ -16,7 +16,9 @@ use aetheris_core::time::{Due, Span, Timestamp};
 use super::fencing::evidence;
 use super::fixture::{TTL, instance, invalid, worker};
 use super::{Fixture, Message, Run, snapshot};
-use aetheris_store::unit::{Checkpoint, ClientKey, InboxWrite, LedgerWrite, NewEffect, Purpose, UnitOfWork};
+use aetheris_store::unit::{
+    Checkpoint, ClientKey, ExpectedSignals, InboxWrite, LedgerWrite, NewEffect, Purpose, UnitOfWork,
+};
 use aetheris_store::{CommitError, EventRow, Refusal};
 
 /// A job with units, claims and a release behind it.
@@ -316,7 +318,7 @@ pub async fn j8_the_checks_have_an_order(f: Fixture) {
     unit.row = Some(row);
     unit.guard = Guard::Run(Fence { generation: 1, epoch: 9 });
     unit.ledger = permit;
-    unit.no_signal_for = Some("k".to_owned());
+    unit.expected_signals = Some(ExpectedSignals { count: 0, key: "k".to_owned() });
     unit.effects = vec![NewEffect { key, permit: 1, permit_id, result: Json::null() }];
     unit.inbox = vec![InboxWrite::Consume(SignalId::from_u128(404))];
     invalid(f.store().commit(unit.clone()).await);
@@ -333,7 +335,7 @@ pub async fn j8_the_checks_have_an_order(f: Fixture) {
     assert_eq!(f.refused(unit.clone()).await, Refusal::UnknownPlan);
     unit.row.as_mut().unwrap().plan_hash = Some(f.plan);
     assert_eq!(f.refused(unit.clone()).await, Refusal::SignalKept("k".to_owned()));
-    unit.no_signal_for = None;
+    unit.expected_signals = None;
     assert_eq!(f.refused(unit.clone()).await, Refusal::Ledger(LedgerRefusal::Missing(key)));
     unit.ledger.clear();
     assert_eq!(f.refused(unit.clone()).await, Refusal::Ledger(LedgerRefusal::Missing(key)));

@@ -53,10 +53,10 @@ fn decide(tx: &mut Tx<'_, '_>, unit: &UnitOfWork) -> Result<Decided, Stop> {
     check_plan(tx, unit)?;
     check_client_key(tx, unit)?;
     let num = before.as_ref().map(|job| job.num);
-    if let (Some(key), Some(num)) = (&unit.no_signal_for, num)
-        && tx.sql.exists(Query::InboxKeptFor, params![num, key])?
-    {
-        return Err(Refusal::SignalKept(key.clone()).into());
+    if let Some(expected) = &unit.expected_signals {
+        let kept = |row: &Row<'_>| Ok::<i64, Trouble>(row.get(0)?);
+        let kept = tx.sql.first(Query::InboxCountOfKey, params![num, expected.key], kept)?;
+        rules::signals(expected, kept.and_then(|kept| usize::try_from(kept).ok()).unwrap_or(0))?;
     }
     let ledger = check_ledger(tx, unit, fence)?;
     for effect in &unit.effects {

@@ -53,10 +53,10 @@ queries! {
     EvidenceInsert = "evidence_insert";
     EvidenceOfSuccess = "evidence_of_success";
     InboxCount = "inbox_count";
+    InboxCountOfKey = "inbox_count_of_key";
     InboxDeliver = "inbox_deliver";
     InboxInsert = "inbox_insert";
     InboxKept = "inbox_kept";
-    InboxKeptFor = "inbox_kept_for";
     InboxState = "inbox_state";
     JobById = "job_by_id";
     JobByNum = "job_by_num";
@@ -273,7 +273,7 @@ mod tests {
             (Query::EventsPage, "events_job"),
             (Query::InboxCount, "inbox_kept"),
             (Query::InboxKept, "inbox_kept"),
-            (Query::InboxKeptFor, "inbox_kept"),
+            (Query::InboxCountOfKey, "inbox_kept"),
             (Query::InboxState, "inbox_signal"),
             (Query::JobById, "jobs_id"),
             (Query::JobHot, "jobs_id"),

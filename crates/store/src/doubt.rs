@@ -213,6 +213,7 @@ mod tests {
             permit: 1,
             result: None,
             settle_us: None,
+            then: None,
         };
         let asked = Asked { policy: 1, reason: "policy 1".to_owned(), since: Timestamp::from_micros(2) };
         let expected = Told { answer: Some(DoubtOutcome::Unresolved), asked: Some(asked), unknown: None };

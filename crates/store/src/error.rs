@@ -82,8 +82,8 @@ pub enum Refusal {
     /// The ledger refuses.
     #[error(transparent)]
     Ledger(#[from] LedgerRefusal),
-    /// A signal is kept for the wait that was to begin.
-    #[error("a signal for `{0}` is kept; it is to be consumed instead of waiting")]
+    /// Signals of this key are kept that the unit's author does not know.
+    #[error("a signal for `{0}` has been kept meanwhile; it is to be looked at first")]
     SignalKept(String),
     /// The client's key names an earlier job with the same request.
     #[error("the same request made {0} before")]

@@ -42,7 +42,10 @@ pub use query::{
     JobFilter, JobPage, JobRow, KeptSignal, NewAgent, PlanDocument, PutAgent, StoreStatus, TimerRow, Unreadable,
     WaitPage, WaitRow, WriterStats,
 };
-pub use unit::{Checkpoint, Committed, InboxWrite, LeaseChange, LedgerWrite, NewEffect, NewJob, Purpose, UnitOfWork};
+pub use unit::{
+    Checkpoint, Committed, ExpectedSignals, InboxWrite, LeaseChange, LedgerWrite, NewEffect, NewJob, Purpose,
+    UnitOfWork,
+};
 
 /// A boxed future: beside a disk or a network round trip its allocation is free.
 pub type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;

@@ -15,7 +15,7 @@ use aetheris_core::limits;
 use aetheris_core::time::{Reading, Timestamp};
 
 use crate::error::{ErrorKind, Refusal, StoreError};
-use crate::unit::{InboxWrite, LedgerWrite, NewEffect, UnitOfWork};
+use crate::unit::{ExpectedSignals, InboxWrite, LedgerWrite, NewEffect, UnitOfWork};
 
 /// The envelope that a bounded value may have around it in an event or in evidence, in bytes.
 pub const ENVELOPE_BYTES_MAX: usize = 4_096;
@@ -75,6 +75,14 @@ pub fn sequence(unit: &UnitOfWork, actual: u64) -> Result<(), Refusal> {
         Some(expected) if expected != actual => Err(Refusal::Sequence { expected, actual }),
         Some(_) | None => Ok(()),
     }
+}
+
+/// Whether as many signals of the key are kept as the author knows.
+///
+/// # Errors
+/// [`Refusal::SignalKept`].
+pub fn signals(expected: &ExpectedSignals, kept: usize) -> Result<(), Refusal> {
+    if expected.count == kept { Ok(()) } else { Err(Refusal::SignalKept(expected.key.clone())) }
 }
 
 /// Decides a permission against the row of its key, as the unit's changes so far leave it. `succeeded` says that the

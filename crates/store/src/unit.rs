@@ -207,6 +207,15 @@ impl Checkpoint {
     }
 }
 
+/// How many signals of a key are kept for waits that a job has not reached, as far as a unit's author knows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExpectedSignals {
+    /// How many.
+    pub count: usize,
+    /// The key.
+    pub key: String,
+}
+
 /// One write of one job. The store checks guard, sequence, ledger and inbox in the transaction that
 /// writes, and writes all of it or nothing.
 #[derive(Debug, Clone, PartialEq)]
@@ -224,6 +233,8 @@ pub struct UnitOfWork {
     /// The place of the last event that the author has seen; `None` where the unit appends none and
     /// holds whatever else was written.
     pub expected_seq: Option<u64>,
+    /// The kept signals of a key that its author knows: one that has come since would be missed.
+    pub expected_signals: Option<ExpectedSignals>,
     /// In whose right it is written.
     pub guard: Guard,
     /// The author's name for the unit; the id of its first event where it has one.
@@ -236,8 +247,6 @@ pub struct UnitOfWork {
     pub lease: LeaseChange,
     /// Changes of the ledger, in order.
     pub ledger: Vec<LedgerWrite>,
-    /// Refuse the unit if a signal with this key is kept: the job is about to wait for it.
-    pub no_signal_for: Option<String>,
     /// What it is for.
     pub purpose: Purpose,
     /// The derived part of the row, where it may have changed.
@@ -257,13 +266,13 @@ impl UnitOfWork {
             events: Vec::new(),
             evidence: Vec::new(),
             expected_seq: None,
+            expected_signals: None,
             guard,
             id,
             inbox: Vec::new(),
             job,
             lease: LeaseChange::Keep,
             ledger: Vec::new(),
-            no_signal_for: None,
             purpose,
             row: None,
             timers: Vec::new(),

@@ -198,7 +198,7 @@ impl Models for FakeModels {
             let wait = if said == Said::Never { request.timeout } else { reply.after };
             tokio::time::sleep(wait).await;
             let failed = |code: &str, why: String, retryable| {
-                Err(ModelError { error: Failure::new(code, why), retry_after: None, retryable })
+                Err(ModelError { error: Failure::new(code, why), retry_after: None, retryable, usage: None })
             };
             match said {
                 Said::Never => failed("timeout", format!("no answer within {} ms", wait.as_millis()), true),

@@ -134,11 +134,11 @@ impl ModelBookBuilder {
 }
 
 fn permanent(code: &str, message: impl Into<String>) -> ModelError {
-    ModelError { error: Failure::new(code, message), retry_after: None, retryable: false }
+    ModelError { error: Failure::new(code, message), retry_after: None, retryable: false, usage: None }
 }
 
 fn retryable(code: &str, message: impl Into<String>) -> ModelError {
-    ModelError { error: Failure::new(code, message), retry_after: None, retryable: true }
+    ModelError { error: Failure::new(code, message), retry_after: None, retryable: true, usage: None }
 }
 
 fn listed<'a>(names: impl Iterator<Item = &'a str>) -> String {

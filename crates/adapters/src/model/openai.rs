@@ -105,7 +105,21 @@ impl Endpoint {
         let unreadable = |what: &str| retryable("model_answer_unreadable", self.words(request, what));
         let completion: Completion = serde_json::from_slice(body)
             .map_err(|error| unreadable(&format!("answered what is not a chat completion: {error}")))?;
-        let choice = completion.choices.into_iter().next().ok_or_else(|| unreadable("answered without a choice"))?;
+        let counted = completion
+            .usage
+            .map(|usage| Usage { completion_tokens: usage.completion_tokens, prompt_tokens: usage.prompt_tokens });
+        let text = self.text(request, completion.choices).map_err(|error| ModelError { usage: counted, ..error })?;
+        let estimated = || Usage { completion_tokens: estimate(&text), prompt_tokens: estimate(&request.prompt) };
+        let usage = counted.unwrap_or_else(estimated);
+        let model =
+            completion.model.map_or_else(|| request.model.clone(), |model| format!("{}/{model}", self.config.name));
+        Ok(ModelAnswer { model, text, usage })
+    }
+
+    /// What it said, if it said all of it.
+    fn text(&self, request: &ModelRequest, choices: Vec<Choice>) -> Result<String, ModelError> {
+        let unreadable = |what: &str| retryable("model_answer_unreadable", self.words(request, what));
+        let choice = choices.into_iter().next().ok_or_else(|| unreadable("answered without a choice"))?;
         match choice.finish_reason.as_deref() {
             Some("length") => {
                 let what =
@@ -121,14 +135,7 @@ impl Endpoint {
             let what = format!("refused to answer: {}", cut(&refusal));
             return Err(permanent("model_refused", self.words(request, &what)));
         }
-        let text = choice.message.content.ok_or_else(|| unreadable("answered without content"))?;
-        let usage = completion.usage.map_or_else(
-            || Usage { completion_tokens: estimate(&text), prompt_tokens: estimate(&request.prompt) },
-            |usage| Usage { completion_tokens: usage.completion_tokens, prompt_tokens: usage.prompt_tokens },
-        );
-        let model =
-            completion.model.map_or_else(|| request.model.clone(), |model| format!("{}/{model}", self.config.name));
-        Ok(ModelAnswer { model, text, usage })
+        choice.message.content.ok_or_else(|| unreadable("answered without content"))
     }
 
     async fn refused(&self, request: &ModelRequest, mut response: Response, deadline: Deadline) -> ModelError {

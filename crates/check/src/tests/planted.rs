@@ -214,6 +214,7 @@ fn unresolved() -> [Event; 2] {
         permit: 1,
         result: None,
         settle_us: None,
+        then: None,
     };
     [doubted(), answer.into()]
 }
@@ -376,6 +377,7 @@ fn a_permission_given_again_without_a_reason_and_a_doubt_answered_too_early() {
             grounds: None,
             result: None,
             settle_us: None,
+            then: None,
         };
         s.events.insert(place, Told { at: 22, epoch: 1, event: answer.into() });
     });
@@ -417,7 +419,8 @@ fn a_cancel_that_ended_nothing() {
 }
 
 fn kept(name: &str) -> KeptSignal {
-    let signal = SignalId::from_u128(5);
+    // The one that the story's wait ended with.
+    let signal = SignalId::from_u128(1);
     KeptSignal { key: name.to_owned(), payload: result(), received_at: at(5), signal, wait_type: None }
 }
 
@@ -426,6 +429,16 @@ fn signals_and_waits() {
     in_story(E1, |s| s.history.signals[0].key = "other".into());
     in_story(E1, |s| s.history.signals[0].payload_hash = Some(result().hash()));
     in_facts(E1, |f| f.kept.push(kept("k")));
+    // Another one of its key may have been kept beside it, and stays.
+    let mut beside = whole();
+    let mut facts = beside.facts();
+    facts.kept.push(KeptSignal { signal: SignalId::from_u128(2), ..kept("k") });
+    assert!(!report(&facts, &beside.witness, &beside.history).violated().contains(&E1));
+    let (ack, payload_hash) = (SignalAck::Kept, Some(result().hash()));
+    beside.history.signals.push(AckedSignal { ack, payload_hash, ..beside.history.signals[0].clone() });
+    assert!(!report(&facts, &beside.witness, &beside.history).violated().contains(&E1));
+    facts.kept.clear();
+    assert!(report(&facts, &beside.witness, &beside.history).violated().contains(&E1), "it was kept and is nowhere");
     let mut story = whole();
     story.events.truncate(story.place(EventKind::WaitCompleted));
     story.history.signals.clear();

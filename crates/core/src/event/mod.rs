@@ -117,7 +117,7 @@ events! {
     /// A step ended.
     NodeFinished = 12, "node_finished", 2;
     /// A step failed and is tried again.
-    NodeRetryScheduled = 13, "node_retry_scheduled", 1;
+    NodeRetryScheduled = 13, "node_retry_scheduled", 2;
     /// A step is not run.
     NodeSkipped = 14, "node_skipped", 1;
     /// A permission to call a tool was taken.
@@ -133,7 +133,7 @@ events! {
     /// The outcome of a call is unknown.
     StepInDoubt = 20, "step_in_doubt", 1;
     /// The doubt has an answer.
-    InDoubtResolved = 21, "in_doubt_resolved", 2;
+    InDoubtResolved = 21, "in_doubt_resolved", 3;
     /// The job is held still.
     JobPaused = 22, "job_paused", 1;
     /// It goes on where it was.

@@ -149,13 +149,16 @@ pub struct NodeFinished {
 }
 
 /// A step failed and is tried again.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NodeRetryScheduled {
     /// How long after this event.
     pub after_us: u64,
     /// Why it failed.
     pub error: Failure,
+    /// What a model used for an answer that could not be taken. Absent in events of earlier builds.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub model: Option<ModelRecord>,
     /// The node.
     pub node: NodeId,
 }
@@ -381,4 +384,31 @@ pub struct InDoubtResolved {
     /// With `clock`: how long after the permit's deadline the question was asked at least.
     #[serde(default, skip_serializing_if = "is_none")]
     pub settle_us: Option<u64>,
+    /// With "did not happen" of a person: what is to follow. Absent in events of earlier builds.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub then: Option<Then>,
+}
+
+/// What follows a call that did not happen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Then {
+    /// One more try, whatever the retry policy has left; the budget is asked before it calls.
+    Retry,
+    /// The step fails.
+    Fail,
+}
+
+impl Then {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::Retry, Self::Fail];
+
+    /// Its name.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Retry => "retry",
+            Self::Fail => "fail",
+        }
+    }
 }

@@ -392,6 +392,9 @@ impl JobState {
         }
         step.error = Some(e.error.clone());
         step.retry_delay = Some(Span::from_micros(e.after_us));
+        if let Some(model) = &e.model {
+            self.tokens = self.tokens.saturating_add(model.usage.total());
+        }
         Ok(())
     }
 
@@ -429,6 +432,7 @@ impl JobState {
             phase: InvocationPhase::Started,
             tool: e.tool.clone(),
             tool_version: e.tool_version.clone(),
+            unsent: previous.map_or(0, |earlier| earlier.unsent),
         });
         Ok(())
     }
@@ -448,6 +452,7 @@ impl JobState {
             )));
         }
         invocation.phase = InvocationPhase::Finished(e.outcome);
+        invocation.unsent += u32::from(e.outcome == InvocationOutcome::NotSent);
         if let Some(step) = self.steps.get_mut(&e.node) {
             step.source = e.source;
         }

@@ -9,6 +9,7 @@ mod pause;
 mod stamp;
 #[cfg(test)]
 mod tests;
+mod usage;
 
 pub use apply::Illegal;
 
@@ -79,6 +80,9 @@ pub struct Invocation {
     pub tool: ToolName,
     /// Its version.
     pub tool_version: Option<String>,
+    /// How many of its permits ended without a call having left.
+    #[serde(default, skip_serializing_if = "usage::is_none")]
+    pub unsent: u32,
 }
 
 impl Invocation {
@@ -465,7 +469,7 @@ impl JobState {
 
     /// The version of the form in which a state is kept as a checkpoint. Raise it with every change of that form: a
     /// checkpoint of another version is not read, and its job is folded from the first event.
-    pub const VERSION: u16 = 2;
+    pub const VERSION: u16 = 3;
 
     /// The hash of the canonical form of this state.
     #[must_use]

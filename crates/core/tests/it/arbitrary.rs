@@ -123,7 +123,7 @@ fn step_events() -> impl Strategy<Value = Event> {
             NodeFinished { error: None, model: None, node, output, result, took_us: None }.into()
         }),
         4 => (node(), failure(), 0u64..9)
-            .prop_map(|(node, error, after_us)| NodeRetryScheduled { after_us, error, node }.into()),
+            .prop_map(|(node, error, after_us)| NodeRetryScheduled { after_us, error, model: None, node }.into()),
         1 => node().prop_map(|node| NodeSkipped { node, reason: SkipReason::Condition }.into()),
         12 => (node(), 1u32..4, proptest::option::of(value())).prop_map(|(node, permit, input)| {
             ToolInvocationStarted {
@@ -158,7 +158,7 @@ fn step_events() -> impl Strategy<Value = Event> {
             permit,
             grounds: None,
             result: None,
-            settle_us: None,
+            settle_us: None, then: None,
         }
         .into()),
     ]

@@ -22,6 +22,7 @@ fn answer(outcome: DoubtOutcome) -> Event {
         grounds: None,
         result: None,
         settle_us: None,
+        then: None,
     }
     .into()
 }

@@ -125,6 +125,7 @@ impl Runtime {
                 grounds: None,
                 result: None,
                 settle_us: None,
+                then: None,
             };
             let ledger = LedgerWrite::Settle(Settle { key, permit_id, trigger });
             draft.push_with_effect(self.system.ids.as_ref(), event, effect, ledger)?;

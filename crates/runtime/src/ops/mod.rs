@@ -11,13 +11,14 @@ mod signal;
 mod submit;
 mod timer;
 
+pub use aetheris_core::event::Then;
 pub use cancel::Cancelled;
 pub use deposit::{Deposit, DepositOutcome, Deposited};
 pub use pause::{Held, PauseAnswer, ResumeAnswer};
 pub use reclaim::{Proof, Reclaimed};
 pub use replay::Replay;
 pub(crate) use resolve::not_happened;
-pub use resolve::{Resolution, Resolved, Then};
+pub use resolve::{Resolution, Resolved};
 pub use signal::{Signal, SignalAnswer, schema_of};
 pub use submit::{Submission, Submitted};
 pub(crate) use timer::deadline_exceeded;

@@ -4,7 +4,7 @@ use std::fmt;
 
 use aetheris_core::disproof::{self, Disproof, Grounds};
 use aetheris_core::event::{
-    DoubtOutcome, Event, Failure, InDoubtResolved, NodeFinished, NodeRetryScheduled, Resolver, StepResult,
+    DoubtOutcome, Event, Failure, InDoubtResolved, NodeFinished, NodeRetryScheduled, Resolver, StepResult, Then,
 };
 use aetheris_core::hash::Hash;
 use aetheris_core::id::{IdempotencyKey, JobId, NodeId, ToolName};
@@ -23,15 +23,6 @@ use crate::draft::{self, Draft, WriteError};
 use crate::error::OpError;
 use crate::in_flight::IN_FLIGHT_LOOK;
 use crate::load::Loaded;
-
-/// What follows a call that did not happen.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Then {
-    /// One more try, whatever the retry policy has left; the budget is asked before it calls.
-    Retry,
-    /// The step fails.
-    Fail,
-}
 
 /// What became of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -194,12 +185,15 @@ impl Runtime {
             return Ok(None);
         };
         let effect = history.effects.iter().find(|effect| effect.key == key && effect.permit == said.permit);
-        // An answer ends its try in the same commit; about a job that has ended it is kept, and nothing follows.
-        let then = history.events.get(place + 1).and_then(|next| match &next.event {
-            Event::NodeRetryScheduled(next) if next.node == *node => Some(Then::Retry),
-            Event::NodeFinished(next) if next.node == *node => Some(Then::Fail),
-            _ => None,
-        });
+        // Earlier builds did not say it. An answer ends its try in the same commit; about a job that has ended it is kept.
+        let followed = || {
+            history.events.get(place + 1).and_then(|next| match &next.event {
+                Event::NodeRetryScheduled(next) if next.node == *node => Some(Then::Retry),
+                Event::NodeFinished(next) if next.node == *node => Some(Then::Fail),
+                _ => None,
+            })
+        };
+        let then = said.then.or_else(followed);
         Ok(Some(Said {
             outcome: said.outcome,
             refused: said.grounds == Some(Grounds::OperatorRefused),
@@ -242,6 +236,7 @@ impl Runtime {
             permit: invocation.permit,
             result: None,
             settle_us: None,
+            then: None,
         };
         let tool = plan.and_then(|plan| plan.tool(&invocation.tool));
         let settle = tool.map_or(limits::SETTLE_DEFAULT, Tool::settle);
@@ -284,7 +279,8 @@ impl Runtime {
             }
             let settle_us = grounds.needs_time().then_some(settle.micros());
             let outcome = DoubtOutcome::DidNotHappen;
-            draft.push(ids, InDoubtResolved { grounds: Some(grounds), outcome, settle_us, ..event })?;
+            let then = Some(resolution.then);
+            draft.push(ids, InDoubtResolved { grounds: Some(grounds), outcome, settle_us, then, ..event })?;
             return Ok(());
         };
         draft.push(ids, InDoubtResolved { result: Some(result.clone()), ..event })?;
@@ -328,6 +324,7 @@ impl Runtime {
             grounds: Some(grounds),
             outcome: DoubtOutcome::DidNotHappen,
             settle_us: grounds.needs_time().then_some(settle.micros()),
+            then: Some(resolution.then),
             ..event
         };
         let disproof = Disproof { asked: None, grounds, key, lifetime, permit_id, settle };
@@ -338,7 +335,7 @@ impl Runtime {
         }
         let error = not_happened(&invocation.tool, "a person said so");
         match resolution.then {
-            Then::Retry => draft.push(ids, NodeRetryScheduled { after_us: 0, error, node })?,
+            Then::Retry => draft.push(ids, NodeRetryScheduled { after_us: 0, error, model: None, node })?,
             Then::Fail => {
                 let (error, result) = (Some(error), StepResult::PermanentFailure);
                 draft.push(ids, NodeFinished { error, model: None, node, output: None, result, took_us: None })?;

@@ -4,12 +4,12 @@ use aetheris_core::event::{WaitCompleted, WaitEnd};
 use aetheris_core::id::{JobId, SignalId};
 use aetheris_core::json::Json;
 use aetheris_core::lease::Guard;
-use aetheris_core::plan::{CompiledPlan, Node, NodeKind, WaitType};
+use aetheris_core::plan::{CompiledPlan, Node, NodeKind, WaitNode, WaitType};
 use aetheris_core::signal::{self, Incoming, Meets, Upcoming};
 use aetheris_core::step::StepStatus;
 use aetheris_core::{limits, state::JobState};
 use aetheris_expr::Texts;
-use aetheris_store::{InboxWrite, Purpose, Refusal, UnitOfWork};
+use aetheris_store::{ExpectedSignals, InboxWrite, KeptSignal, Purpose, Refusal, UnitOfWork};
 
 use crate::Runtime;
 use crate::draft::{self, Draft, WriteError};
@@ -38,9 +38,9 @@ pub enum SignalAnswer {
         /// Whether its payload was the same.
         payload_matches: bool,
     },
-    /// It is kept until the job reaches its wait.
+    /// It is kept until the job reaches its wait, or one that counts before it is.
     Kept {
-        /// Whether the kept payload, which is the first one, is the same.
+        /// Whether the first payload that is kept under the key is the same.
         payload_matches: bool,
     },
 }
@@ -86,12 +86,18 @@ impl Runtime {
                     return Err(refusal(&loaded.state, &incoming, &Meets::WrongKey));
                 }
                 Meets::Keep => {
-                    if let Some(answer) = kept_before(&loaded, &incoming) {
+                    let anew = aetheris_fault::planted!("second-signal-wins");
+                    let of_key = loaded.kept.iter().filter(|kept| !anew && kept.key == incoming.correlation_key);
+                    let kept: Vec<&KeptSignal> = of_key.collect();
+                    let payload_matches = kept.first().is_none_or(|first| first.payload == incoming.payload);
+                    let answer = SignalAnswer::Kept { payload_matches };
+                    let wait = ahead.as_ref().and_then(|ahead| ahead.named(&incoming.correlation_key));
+                    if !self.is_news(&kept, wait, &incoming).await? {
                         return Ok(answer);
                     }
-                    let unit = || self.keeping(&loaded.state, &incoming, id);
+                    let unit = || self.keeping(&loaded.state, &incoming, id, kept.len());
                     aetheris_fault::sometimes!(SignalKept);
-                    draft::write(self.store.as_ref(), unit).await.map(|_| SignalAnswer::Kept { payload_matches: true })
+                    draft::write(self.store.as_ref(), unit).await.map(|_| answer)
                 }
                 Meets::AlreadyDelivered { .. }
                     if loaded.state.status.is_terminal() && aetheris_fault::planted!("duplicate-signal-refused") =>
@@ -141,14 +147,50 @@ impl Runtime {
         if violations.is_empty() { Ok(()) } else { Err(OpError::InvalidPayload { violations, what: "the payload" }) }
     }
 
+    /// Whether a signal for a wait ahead has to be kept beside those of its key. The first that fits ends the wait: a
+    /// further one can count as long as it is not certain that an earlier one does.
+    async fn is_news(&self, kept: &[&KeptSignal], wait: Option<&Node>, incoming: &Signal) -> Result<bool, OpError> {
+        let same = |kept: &&KeptSignal| kept.payload == incoming.payload && kept.wait_type == incoming.wait_type;
+        if kept.iter().any(same) {
+            return Ok(false);
+        }
+        for kept in kept {
+            if let Some(node) = wait
+                && self.fits(node, kept).await?
+            {
+                return Ok(false);
+            }
+        }
+        if kept.len() >= limits::KEPT_SIGNALS_OF_KEY_MAX {
+            let (key, kept) = (&incoming.correlation_key, kept.len());
+            let message = format!(
+                "{kept} different signals for `{key}` are kept already; send it again when the job waits for it"
+            );
+            return Err(OpError::StateConflict(message));
+        }
+        Ok(true)
+    }
+
+    /// Whether a kept signal ends a wait, once it is reached.
+    async fn fits(&self, node: &Node, kept: &KeptSignal) -> Result<bool, OpError> {
+        let claims = |wait: &WaitNode| kept.wait_type.is_none_or(|claimed| claimed == wait.wait_type);
+        if !wait_of(node).is_some_and(claims) {
+            return Ok(false);
+        }
+        match schema_of(node) {
+            Some(schema) => Ok(self.plans.violations(schema, &kept.payload).await?.is_empty()),
+            None => Ok(true),
+        }
+    }
+
     /// A unit without an event: it holds only while the job is as it was seen, so that a wait which
     /// begins in the meantime is not missed.
-    fn keeping(&self, state: &JobState, incoming: &Signal, id: SignalId) -> UnitOfWork {
+    fn keeping(&self, state: &JobState, incoming: &Signal, id: SignalId, kept: usize) -> UnitOfWork {
         let mut unit = UnitOfWork::new(self.event_id(), state.id, Purpose::Signal, Guard::Outside);
         unit.expected_seq = Some(state.seq);
-        // The first signal of a key is kept; one that arrives beside it looks again and finds it.
-        unit.no_signal_for =
-            Some(incoming.correlation_key.clone()).filter(|_| !aetheris_fault::planted!("second-signal-wins"));
+        // One that is kept meanwhile has to be looked at.
+        let expected = ExpectedSignals { count: kept, key: incoming.correlation_key.clone() };
+        unit.expected_signals = Some(expected).filter(|_| !aetheris_fault::planted!("second-signal-wins"));
         unit.inbox.push(receive(incoming, id, false));
         unit
     }
@@ -158,16 +200,9 @@ impl Runtime {
 fn kept_or_refused(loaded: &Loaded, incoming: &Signal, met: &Meets) -> Result<SignalAnswer, OpError> {
     let kept = loaded.kept.iter().find(|kept| *met == Meets::WrongKey && kept.key == incoming.correlation_key);
     match kept {
-        Some(kept) => Ok(SignalAnswer::Kept { payload_matches: kept.payload.hash() == incoming.payload.hash() }),
+        Some(kept) => Ok(SignalAnswer::Kept { payload_matches: kept.payload == incoming.payload }),
         None => Err(refusal(&loaded.state, incoming, met)),
     }
-}
-
-/// The answer where a signal of the same key is kept: the first one counts.
-fn kept_before(loaded: &Loaded, incoming: &Signal) -> Option<SignalAnswer> {
-    let anew = aetheris_fault::planted!("second-signal-wins");
-    let mut kept = loaded.kept.iter().filter(|kept| !anew && kept.key == incoming.correlation_key);
-    kept.next().map(|kept| SignalAnswer::Kept { payload_matches: kept.payload.hash() == incoming.payload.hash() })
 }
 
 fn receive(incoming: &Signal, signal: SignalId, delivered: bool) -> InboxWrite {
@@ -252,8 +287,12 @@ async fn upcoming<'p>(loaded: &Loaded, plan: Option<&'p CompiledPlan>) -> Option
 /// What the payload of a wait must fit.
 #[must_use]
 pub fn schema_of(node: &Node) -> Option<&Json> {
+    wait_of(node).and_then(|wait| wait.schema.as_ref())
+}
+
+fn wait_of(node: &Node) -> Option<&WaitNode> {
     match &node.kind {
-        NodeKind::Wait(wait) => wait.schema.as_ref(),
+        NodeKind::Wait(wait) => Some(wait),
         NodeKind::Condition
         | NodeKind::Llm(_)
         | NodeKind::Sleep(_)

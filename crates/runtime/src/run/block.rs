@@ -6,7 +6,7 @@ use aetheris_core::limits;
 use aetheris_core::plan::{Node, OnDeadline, WaitNode, WaitType};
 use aetheris_core::schema::Violation;
 use aetheris_core::time::Span;
-use aetheris_store::{InboxWrite, KeptSignal, Purpose};
+use aetheris_store::{ExpectedSignals, InboxWrite, KeptSignal, Purpose};
 
 use super::{Run, RunEnd, Stop, Turn};
 use crate::draft::Rebased;
@@ -24,7 +24,7 @@ impl Run<'_> {
             reason: Some(format!("sleeping for {duration}")),
             wait_type: WaitType::Timer,
         };
-        self.block(node, waiting, Some(duration), Arrival::None).await
+        self.block(node, waiting, Some(duration), Arrival::default()).await
     }
 
     pub(super) async fn wait(&mut self, node: &Node, wait: &WaitNode) -> Result<Turn, Stop> {
@@ -45,7 +45,10 @@ impl Run<'_> {
             self.fail_step(node, wrong, StepResult::PermanentFailure, None)?;
             return Ok(Turn::Go);
         }
-        let kept = key.as_ref().and_then(|key| self.kept_for(key)).cloned();
+        let arrival = match &key {
+            Some(key) => self.arrived(wait, key).await?,
+            None => Arrival::default(),
+        };
         let waiting = JobWaiting {
             correlation_key: key,
             doubt: false,
@@ -54,28 +57,35 @@ impl Run<'_> {
             reason,
             wait_type: wait.wait_type,
         };
-        // A kept signal that claims another type than this wait has stays unclaimed, and only the first
-        // of a key is kept: nothing else can be there.
-        let unclaimed = |kept: &KeptSignal| kept.wait_type.is_some_and(|claimed| claimed != wait.wait_type);
-        let arrival = match kept {
-            Some(kept) if unclaimed(&kept) || aetheris_fault::planted!("write-only-inbox") => Arrival::None,
-            Some(kept) => {
-                let violations = match &wait.schema {
-                    Some(schema) => self.rt.plans.violations(schema, &kept.payload).await?,
-                    None => Vec::new(),
-                };
-                if violations.is_empty() { Arrival::Kept(kept) } else { Arrival::Misfit(kept, violations) }
-            }
-            None => Arrival::Possible(waiting.correlation_key.clone()),
-        };
         self.block(node, waiting, wait.deadline, arrival).await
     }
 
-    /// The kept signal that names the wait's key: the first one, if there should ever be several.
-    fn kept_for(&self, key: &str) -> Option<&KeptSignal> {
+    /// What is kept for a wait that is reached now. The first signal that fits ends it; one that claims another type
+    /// stays unclaimed.
+    async fn arrived(&self, wait: &WaitNode, key: &str) -> Result<Arrival, Stop> {
         let any = aetheris_fault::planted!("signal-meets-any-wait");
-        let mut kept = self.kept.iter().filter(|kept| kept.key == key || any);
-        if aetheris_fault::planted!("second-signal-wins") { kept.next_back() } else { kept.next() }
+        let mut kept: Vec<&KeptSignal> = self.kept.iter().filter(|kept| kept.key == key || any).collect();
+        if aetheris_fault::planted!("write-only-inbox") {
+            return Ok(Arrival::default());
+        }
+        if aetheris_fault::planted!("second-signal-wins") {
+            kept.reverse();
+        }
+        let expected = ExpectedSignals { count: kept.len(), key: key.to_owned() };
+        let mut arrival = Arrival { expected: Some(expected), ..Arrival::default() };
+        kept.retain(|kept| kept.wait_type.is_none_or(|claimed| claimed == wait.wait_type));
+        for kept in kept {
+            let violations = match &wait.schema {
+                Some(schema) => self.rt.plans.violations(schema, &kept.payload).await?,
+                None => Vec::new(),
+            };
+            if violations.is_empty() {
+                arrival.fits = Some(kept.clone());
+                break;
+            }
+            arrival.misfits.push((kept.clone(), violations));
+        }
+        Ok(arrival)
     }
 
     fn wait_end(&self, node: &Node) -> Option<WaitEnd> {
@@ -138,28 +148,27 @@ impl Run<'_> {
     ) -> Result<Turn, Stop> {
         self.start(node)?;
         self.draft.push(self.ids(), waiting)?;
-        match arrival {
-            Arrival::Kept(kept) => {
+        for (kept, violations) in arrival.misfits {
+            let event = SignalRefused {
+                correlation_key: kept.key,
+                node: node.id.clone(),
+                payload_hash: kept.payload.hash(),
+                signal: kept.signal,
+                violations,
+            };
+            self.draft.push_with_inbox(self.ids(), event, InboxWrite::Consume(kept.signal))?;
+        }
+        match arrival.fits {
+            Some(kept) => {
                 aetheris_fault::sometimes!(SignalConsumed);
                 let by = WaitEnd::Signal { payload: kept.payload, signal: kept.signal };
                 let event = WaitCompleted { by, node: node.id.clone() };
                 self.draft.push_with_inbox(self.ids(), event, InboxWrite::Consume(kept.signal))?;
             }
-            Arrival::Misfit(kept, violations) => {
-                let event = SignalRefused {
-                    correlation_key: kept.key,
-                    node: node.id.clone(),
-                    payload_hash: kept.payload.hash(),
-                    signal: kept.signal,
-                    violations,
-                };
-                self.draft.push_with_inbox(self.ids(), event, InboxWrite::Consume(kept.signal))?;
+            None => {
                 self.set_timer(node, span)?;
-            }
-            Arrival::None => self.set_timer(node, span)?,
-            Arrival::Possible(key) => {
-                self.set_timer(node, span)?;
-                self.draft.unless_signalled(key.filter(|_| !aetheris_fault::planted!("wait-without-looking")));
+                let looks = !aetheris_fault::planted!("wait-without-looking");
+                self.draft.expect_signals(arrival.expected.filter(|_| looks));
             }
         }
         if !aetheris_fault::planted!("lease-kept-while-waiting") {
@@ -197,14 +206,13 @@ impl Run<'_> {
     }
 }
 
-/// What may have come for a wait before it was reached.
-enum Arrival {
-    /// This signal: it ends the wait at once.
-    Kept(KeptSignal),
-    /// This signal, which does not fit the wait's schema: the wait goes on.
-    Misfit(KeptSignal, Vec<Violation>),
-    /// Nothing that could end it.
-    None,
-    /// Perhaps a signal with this key, since the inbox was read: the store is to look.
-    Possible(Option<String>),
+/// What has come for a wait before it was reached.
+#[derive(Default)]
+struct Arrival {
+    /// The kept signals of its key that the run knows: where none of them ends the wait, the store is to have no other.
+    expected: Option<ExpectedSignals>,
+    /// The one that ends the wait at once.
+    fits: Option<KeptSignal>,
+    /// Those before it that do not fit the wait's schema.
+    misfits: Vec<(KeptSignal, Vec<Violation>)>,
 }

@@ -5,7 +5,7 @@ use aetheris_core::disproof::{self, Disproof, Grounds};
 use aetheris_core::event::{
     DoubtOutcome, Failure, InDoubtResolved, JobWaiting, Resolver, StepInDoubt, StepResult, TimerId, TimerSet,
 };
-use aetheris_core::id::ToolName;
+use aetheris_core::id::{IdempotencyKey, NodeId, ToolName};
 use aetheris_core::json::Json;
 use aetheris_core::ledger::{LedgerStatus, LedgerTrigger, PermitNumber, Settle};
 use aetheris_core::plan::{DoubtPolicy, Node, Reconcile, WaitType};
@@ -118,6 +118,7 @@ impl Run<'_> {
             permit: invocation.permit,
             result,
             settle_us,
+            then: None,
         }
     }
 
@@ -298,6 +299,11 @@ impl Run<'_> {
             return Ok(Some(Reconciled::Unknown(format!("the plan has no tool `{name}`"))));
         };
         call.timeout = call.tool.timeout.map_or(call.timeout, Span::to_std);
+        // A question is no repetition, of the call or of an earlier question: whoever keeps answers by key would else
+        // give an old one. Between two questions the job has moved on.
+        let asked_at = u32::try_from(self.state().seq).unwrap_or(u32::MAX);
+        let question = NodeId::from(format!("{}?", node.id).as_str());
+        call.key = IdempotencyKey::derive(self.state().id, &question, asked_at);
         aetheris_fault::crash_point!("run.reconcile.before_call");
         let Some(outcome) = self.droppable(call).await else {
             return Ok(None);

@@ -34,14 +34,6 @@ struct Permit {
     sent_at: Duration,
 }
 
-/// Why a permitted call may not leave.
-enum TooLate {
-    /// Too little is left of the lease.
-    Lease,
-    /// Writing the permission took too long for the call to end within it.
-    Permit(Failure),
-}
-
 impl Run<'_> {
     /// Asks for the next permission, durably, and calls.
     pub(super) async fn call_tool(&mut self, node: &Node) -> Result<Turn, Stop> {
@@ -74,22 +66,11 @@ impl Run<'_> {
         let travels = PermitNumber { generation: self.lease.fence.generation, number };
         let call = ToolCall { permit: Some(travels), ..call };
         aetheris_fault::crash_point!("run.tool.permitted");
-        let outcome = match self.too_late(&permit) {
-            Some(TooLate::Lease) => {
-                aetheris_fault::sometimes!(LeaseSpentBeforeCall);
-                let error = Failure::new("lease_spent", "too little was left of the lease; nothing was sent");
-                return self.give_up_permit(node, &permit, error);
-            }
-            Some(TooLate::Permit(error)) => {
-                aetheris_fault::sometimes!(PermitSpentBeforeCall);
-                Some(ToolOutcome::NotSent { error, permanent: false })
-            }
-            None => {
-                self.examine_permission(node, &permit, &call);
-                self.call(call, &permit).await
-            }
-        };
-        match outcome {
+        if let Some(error) = self.too_late(&permit) {
+            return self.give_up_permit(node, &permit, error);
+        }
+        self.examine_permission(node, &permit, &call);
+        match self.call(call, &permit).await {
             Some(outcome) => self.record_outcome(node, &permit, outcome).await,
             None => Ok(Turn::Go),
         }
@@ -102,6 +83,8 @@ impl Run<'_> {
         let (Some(exceeded), Some(invocation)) = (self.over_budget(node), invocation) else {
             return self.call_tool(node).await;
         };
+        let why = format!("{}, and what became of the last one is unknown", exceeded.message);
+        let exceeded = Failure::new(&exceeded.code, why);
         let settle = |trigger| Settle { key: invocation.key, permit_id: invocation.permit_id, trigger };
         let event = ToolInvocationFinished {
             error: Some(Failure::new(
@@ -189,18 +172,20 @@ impl Run<'_> {
 
     /// Right before the call leaves: what is left of the lease and of the permit, by this process's
     /// boot clock from the moment commit A was sent.
-    fn too_late(&self, permit: &Permit) -> Option<TooLate> {
+    fn too_late(&self, permit: &Permit) -> Option<Failure> {
         if aetheris_fault::planted!("lease-not-checked-before-call") {
             return None;
         }
         let spent = self.rt.system.clock.boot().saturating_sub(permit.sent_at);
         if !self.lease.is_safe(self.rt.system.clock.as_ref()) {
-            return Some(TooLate::Lease);
+            aetheris_fault::sometimes!(LeaseSpentBeforeCall);
+            return Some(Failure::new("lease_spent", "too little was left of the lease; nothing was sent"));
         }
         let spent_in_vain = spent >= limits::PERMIT_MARGIN.to_std() && !aetheris_fault::planted!("margin-not-checked");
         spent_in_vain.then(|| {
+            aetheris_fault::sometimes!(PermitSpentBeforeCall);
             let message = format!("writing the permission took {} ms; nothing was sent", spent.as_millis());
-            TooLate::Permit(Failure::new("permit_spent", message))
+            Failure::new("permit_spent", message)
         })
     }
 
@@ -236,8 +221,8 @@ impl Run<'_> {
         );
     }
 
-    /// Nothing was sent, for a reason of this process: the lease ran short while the permission was written, or no
-    /// file was left for a connection. That is no failure of the step. The permit is recorded as unused, and the next
+    /// Nothing was sent, for a reason of this process: the lease, or the permission's own time, ran short while the
+    /// permission was written, or no file was left for a connection. That is no failure of the step. The permit is recorded as unused, and the next
     /// one follows within the same try.
     fn give_up_permit(&mut self, node: &Node, permit: &Permit, error: Failure) -> Result<Turn, Stop> {
         let event = ToolInvocationFinished {
@@ -419,6 +404,7 @@ impl Run<'_> {
                 grounds: None,
                 result: None,
                 settle_us: None,
+                then: None,
             };
             self.draft.push(self.ids(), resolved)?;
             source = Source::CaughtUp;

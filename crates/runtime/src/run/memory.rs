@@ -52,6 +52,7 @@ mod tests {
             phase: InvocationPhase::Started,
             tool: "t".into(),
             tool_version: None,
+            unsent: 0,
         };
         state.steps.insert("n".into(), StepState { invocation: Some(call), ..StepState::default() });
         let input = of(&state, &[], &Scope::default()) - none - message;

@@ -178,14 +178,21 @@ impl Run<'_> {
                 self.wait_for_files(node, &e.error).await;
                 Ok(Turn::Go)
             }
-            Err(e) => self.after_failure(node, failed(e.error, e.retry_after, e.retryable)).await,
-            Ok(answer) => match model_output(llm.format, &answer.text) {
-                Ok(output) => {
-                    let record = ModelRecord { model: answer.model, prompt_hash, usage: answer.usage };
-                    self.succeed_after(node, StepResult::Pure, output, Some(record), Some(took))
+            Err(e) => {
+                let model = e.usage.map(|usage| ModelRecord { model: llm.model.clone(), prompt_hash, usage });
+                let failed = failed(e.error, e.retry_after, e.retryable);
+                self.after_failure(node, TryFailed { model, took_us: Some(took), ..failed }).await
+            }
+            Ok(answer) => {
+                let record = Some(ModelRecord { model: answer.model, prompt_hash, usage: answer.usage });
+                match model_output(llm.format, &answer.text) {
+                    Ok(output) => self.succeed_after(node, StepResult::Pure, output, record, Some(took)),
+                    Err(error) => {
+                        let failed = TryFailed { model: record, took_us: Some(took), ..failed(error, None, true) };
+                        self.after_failure(node, failed).await
+                    }
                 }
-                Err(error) => self.after_failure(node, failed(error, None, true)).await,
-            },
+            }
         }
     }
 
@@ -204,7 +211,7 @@ impl Run<'_> {
 }
 
 pub(super) fn failed(error: Failure, retry_after: Option<aetheris_core::time::Span>, retryable: bool) -> TryFailed {
-    TryFailed { error, on_exhaustion: None, retry_after, retryable, took_us: None }
+    TryFailed { error, model: None, on_exhaustion: None, retry_after, retryable, took_us: None }
 }
 
 /// What is known when an adapter has not kept its own timeout.

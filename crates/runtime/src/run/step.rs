@@ -22,6 +22,8 @@ use crate::ops::unanswered;
 /// Why a try failed, and what may follow.
 pub(super) struct TryFailed {
     pub(super) error: Failure,
+    /// What a model used for an answer that could not be taken.
+    pub(super) model: Option<ModelRecord>,
     /// Written with the end of the step, if no further try is allowed.
     pub(super) on_exhaustion: Option<LedgerWrite>,
     pub(super) retry_after: Option<Span>,
@@ -183,10 +185,9 @@ impl Run<'_> {
     }
 
     fn fail_step_after(&mut self, node: &Node, result: StepResult, failed: TryFailed) -> Result<(), Stop> {
-        let TryFailed { error, on_exhaustion, took_us, .. } = failed;
+        let TryFailed { error, model, on_exhaustion, took_us, .. } = failed;
         tracing::debug!(job = %self.state().id, node = %node.id, code = %error.code, reason = %error.message, "a step has failed");
-        let event =
-            NodeFinished { error: Some(error), model: None, node: node.id.clone(), output: None, result, took_us };
+        let event = NodeFinished { error: Some(error), model, node: node.id.clone(), output: None, result, took_us };
         let call = self.state().steps.get(&node.id).and_then(|step| step.invocation.as_ref());
         let given_up = || Some(LedgerWrite::Settle(unanswered(&self.ledger, call?)?));
         match on_exhaustion.or_else(given_up) {
@@ -213,7 +214,8 @@ impl Run<'_> {
             job = %self.state().id, node = %node.id, tries, delay_ms = delay.micros() / 1_000, code = %failed.error.code,
             reason = %failed.error.message, "a step is tried again"
         );
-        let event = NodeRetryScheduled { after_us: delay.micros(), error: failed.error, node: node.id.clone() };
+        let TryFailed { error, model, .. } = failed;
+        let event = NodeRetryScheduled { after_us: delay.micros(), error, model, node: node.id.clone() };
         self.draft.push(self.ids(), event)?;
         aetheris_fault::crash_point!("run.retry.scheduled");
         if delay <= limits::BACKOFF_HELD_MAX {
@@ -224,6 +226,11 @@ impl Run<'_> {
         if self.state().end_requested.is_some() {
             return Ok(Turn::Go);
         }
+        self.requeue_until_retry(delay).await
+    }
+
+    /// A long delay holds no slot: the job is given back until it is over.
+    async fn requeue_until_retry(&mut self, delay: Span) -> Result<Turn, Stop> {
         let requeued =
             aetheris_core::event::JobRequeued { after_us: Some(delay.micros()), reason: RequeueReason::Retry };
         self.draft.push(self.ids(), requeued)?;
@@ -237,11 +244,15 @@ impl Run<'_> {
         }
     }
 
-    /// Waits for what is left of the recorded delay, then starts the next try.
+    /// Waits for what is left of the recorded delay, then starts the next try. Much is left where the job was paused, or
+    /// its worker stopped, before it could be given back for so long.
     async fn next_try(&mut self, node: &Node) -> Result<Turn, Stop> {
         let retry_at = self.state().steps.get(&node.id).and_then(|step| step.retry_at);
         let left = retry_at.map_or(Span::ZERO, |at| at.since(self.state().last_at));
         aetheris_fault::crash_point!("run.retry.due");
+        if left > limits::BACKOFF_HELD_MAX && self.state().end_requested.is_none() {
+            return self.requeue_until_retry(left).await;
+        }
         if left > Span::ZERO && !aetheris_fault::planted!("backoff-skipped") {
             self.flush(Purpose::Record).await?;
             tokio::select! {
@@ -265,6 +276,7 @@ impl Run<'_> {
     /// Why the node may not start, if the job's budget is used up.
     pub(super) fn over_budget(&self, node: &Node) -> Option<Failure> {
         let budget = self.plan.plan().budget;
+        let calls = self.state().tool_calls(&self.plan);
         let exceeded = |what: String| Some(Failure::new("budget_exceeded", what));
         match &node.kind {
             NodeKind::Llm(_) => budget
@@ -273,8 +285,8 @@ impl Run<'_> {
                 .and_then(|max| exceeded(format!("the job has used {} of {max} tokens", self.state().tokens))),
             NodeKind::Tool { .. } => budget
                 .max_tool_calls
-                .filter(|max| self.tool_calls() >= *max)
-                .and_then(|max| exceeded(format!("the job has made {} of {max} tool calls", self.tool_calls()))),
+                .filter(|max| calls >= *max)
+                .and_then(|max| exceeded(format!("the job has made {calls} of {max} tool calls"))),
             NodeKind::Condition | NodeKind::Sleep(_) | NodeKind::Transform(_) | NodeKind::Wait(_) => None,
         }
     }
@@ -290,16 +302,6 @@ impl Run<'_> {
             );
             Failure::new("job_too_large", what)
         })
-    }
-
-    /// Tool calls so far: permits of ledger steps, tries of pure ones.
-    fn tool_calls(&self) -> u32 {
-        let calls = |node: &Node| {
-            let step = self.state().steps.get(&node.id)?;
-            self.plan.tool_of(node)?;
-            Some(step.invocation.as_ref().map_or(step.tries, |invocation| invocation.permit))
-        };
-        self.plan.ordered().filter_map(calls).sum()
     }
 
     /// The time a permit lives: its call's timeout and the margin in which the call must leave.

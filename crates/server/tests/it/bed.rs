@@ -360,7 +360,7 @@ impl Hand {
         self.write(purpose, |draft| {
             draft.push_with_ledger(&SystemIds, done, settled(LedgerTrigger::Doubt)).unwrap();
             if again {
-                let retry = NodeRetryScheduled { after_us: hour, error, node: NodeId::from(node) };
+                let retry = NodeRetryScheduled { after_us: hour, error, model: None, node: NodeId::from(node) };
                 draft.push(&SystemIds, retry).unwrap();
                 draft.push(&SystemIds, JobRequeued { after_us: Some(hour), reason: RequeueReason::Retry }).unwrap();
             } else {

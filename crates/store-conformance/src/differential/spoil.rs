@@ -11,7 +11,7 @@ use super::world::{World, instance};
 use crate::draft::LIFETIME;
 use crate::fencing::evidence;
 use aetheris_store::Evidence;
-use aetheris_store::unit::{InboxWrite, LedgerWrite, NewEffect, UnitOfWork};
+use aetheris_store::unit::{ExpectedSignals, InboxWrite, LedgerWrite, NewEffect, UnitOfWork};
 
 /// Changes one thing of a unit, most often to something that is refused: so that it is answered in a given way,
 /// where there is one.
@@ -64,7 +64,11 @@ pub(super) async fn spoil(world: &mut World<'_>, answer: Option<&'static str>, m
             let outcome = Json::new(serde_json::json!("x".repeat(limits::PAYLOAD_BYTES_MAX + 8_192)));
             unit.evidence.push(Evidence { outcome, ..evidence(PermitId::from_u128(world.ids.next())) });
         }
-        11 => unit.no_signal_for = world.random.pick(&kept).map(|kept| kept.key.clone()),
+        11 => {
+            let key = world.random.pick(&kept).map(|kept| kept.key.clone());
+            let count = usize::try_from(world.random.below(3)).unwrap_or(0);
+            unit.expected_signals = key.map(|key| ExpectedSignals { count, key });
+        }
         12 => unit.guard = Guard::Outside,
         _ => unit.id = world.ids.event(),
     }

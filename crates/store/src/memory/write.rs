@@ -53,10 +53,9 @@ impl Tables {
         rules::sequence(unit, seq)?;
         self.check_plan(unit)?;
         self.check_client_key(unit)?;
-        if let Some(key) = &unit.no_signal_for
-            && job.is_some_and(|job| job.kept().any(|kept| kept.key == *key))
-        {
-            return Err(Refusal::SignalKept(key.clone()).into());
+        if let Some(expected) = &unit.expected_signals {
+            let kept = job.map_or(0, |job| job.kept().filter(|kept| kept.key == expected.key).count());
+            rules::signals(expected, kept)?;
         }
         let staged = self.check_ledger(unit, fence, reading)?;
         for effect in &unit.effects {

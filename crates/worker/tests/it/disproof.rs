@@ -314,6 +314,7 @@ async fn a_history_in_which_a_disproof_did_not_end_the_try_goes_through_policy_a
         permit: 1,
         result: None,
         settle_us: None,
+        then: None,
     };
     let (key, lifetime, permit_id) = (invocation.key, invocation.lifetime, invocation.permit_id);
     let (asked, grounds, settle) = (None, Grounds::OperatorRefused, Span::ZERO);

@@ -1,5 +1,7 @@
 //! Calls of unknown outcome: never sent again without proof or a person.
 
+use std::collections::BTreeSet;
+
 use aetheris_core::event::Source;
 use aetheris_core::id::JobId;
 use aetheris_core::job::JobStatus;
@@ -292,4 +294,22 @@ async fn an_answer_about_an_earlier_permit_is_not_taken_for_the_next() {
     let yes = happened(2, Json::new(json!(1)));
     world.rt.resolve(job, key, yes).await.unwrap();
     assert_eq!(world.done(job).await.status, JobStatus::Completed);
+}
+
+/// Whoever keeps answers by key would give an old answer to a new question, or to the call.
+#[tokio::test(start_paused = true)]
+async fn no_two_questions_and_no_call_carry_one_key() {
+    let world = World::new();
+    world.put(&agent("[{ reconcile: look, settle: 5s }, human]")).await;
+    world.tools.next("pay", [Act::Say(unknown("reset"))]);
+    let not_yet = || Act::Say(done(json!({ "outcome": "did_not_happen" })));
+    world.tools.next("look", [not_yet(), Act::Say(done(json!({ "outcome": "happened", "result": 1 })))]);
+    let _process = world.start("w");
+    let job = world.submit("a", json!({})).await;
+    assert_eq!(world.done(job).await.status, JobStatus::Completed);
+    let (call, questions) = (world.tools.calls_of("pay"), world.tools.calls_of("look"));
+    assert_eq!((call.len(), questions.len()), (1, 2));
+    let keys: BTreeSet<_> = call.iter().chain(&questions).map(|call| call.key).collect();
+    assert_eq!(keys.len(), 3);
+    assert!(questions.iter().all(|question| question.input["idempotency_key"] == json!(call[0].key)));
 }

@@ -158,7 +158,8 @@ async fn want_of_open_files_is_nobodys_try() {
         [(LOOK.replace("tool: look }", "tool: look, retry: { max_attempts: 1 } }"), "look"), (PAY.to_owned(), "pay")]
     {
         let world = World::new();
-        world.put(&agent).await;
+        // A call that never left is none of the budget's either.
+        world.put(&format!("budget: {{ max_tool_calls: 2 }}\n{agent}")).await;
         world.tools.next(tool, (0..20).map(|_| crate::world::Act::Say(none())));
         let _process = world.start("w");
         let job = world.submit("a", json!(1)).await;

@@ -1,12 +1,12 @@
 //! Holding a job still: from every state, with what arrives meanwhile.
 
-use aetheris_core::event::{Event, PauseReason};
+use aetheris_core::event::{Event, Failure, PauseReason};
 use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
 use aetheris_core::step::StepStatus;
 use aetheris_core::time::Span;
-use aetheris_runtime::OpError;
 use aetheris_runtime::ops::{Cancelled, PauseAnswer, ResumeAnswer, SignalAnswer};
+use aetheris_runtime::{OpError, ToolOutcome};
 use aetheris_store::JobFilter;
 use serde_json::json;
 
@@ -239,4 +239,33 @@ async fn a_paused_job_is_listed_and_its_history_says_when_and_why() {
     let told = world.events(job).await;
     assert!(told.iter().any(|event| matches!(event, Event::JobPaused(_))));
     assert!(told.iter().any(|event| matches!(event, Event::JobResumed(_))));
+}
+
+/// A try that failed while its job was being held is tried again when its back-off is over: until then the job is
+/// pending, and nobody's slot is taken.
+#[tokio::test(start_paused = true)]
+async fn a_long_back_off_that_a_pause_came_upon_holds_no_slot() {
+    let world = World::new();
+    let retry = "retry: { max_attempts: 2, backoff: 1h, max_backoff: 1h, jitter: none }\n";
+    world.put(&format!("{retry}{AGENT}")).await;
+    let busy = Failure::new("busy", "come back later");
+    let (act, reached, release) = hold(ToolOutcome::RefusedRetryable { error: busy, retry_after: None });
+    world.tools.next("pay", [act]);
+    let _process = world.start("w");
+    let job = world.submit("a", json!({ "pay": true })).await;
+    reached.notified().await;
+    world.rt.pause(job).await.unwrap();
+    release.notify_one();
+    let held = world.until(job, &[JobStatus::Paused]).await;
+    let due = held.steps["n"].retry_at.unwrap();
+    assert_eq!(held.step_status(&"n".into()), StepStatus::Retrying);
+    world.rt.resume(job).await.unwrap();
+    a_while().await;
+    let waits = world.state(job).await;
+    assert_eq!((waits.status, waits.owner.is_none()), (JobStatus::Pending, true));
+    let early = |moment: aetheris_core::time::Timestamp| due.since(moment);
+    assert!(waits.not_before.is_some_and(|moment| early(moment) < Span::from_secs(1)), "{:?}", waits.not_before);
+    let end = world.done(job).await;
+    assert_eq!((end.status, world.tools.count("pay")), (JobStatus::Completed, 2));
+    assert!(early(end.last_at) == Span::ZERO, "the second try was over at {} and due at {due}", end.last_at);
 }

@@ -1,11 +1,14 @@
 //! Nodes, conditions, retries, budgets.
 
-use aetheris_core::event::{Failure, StepResult};
+use aetheris_core::event::{Event, Failure, StepResult};
 use aetheris_core::job::JobStatus;
+use aetheris_core::limits;
 use aetheris_core::state::Ending;
 use aetheris_core::step::StepStatus;
 use aetheris_core::time::Span;
 use aetheris_runtime::ToolOutcome;
+use aetheris_store::Purpose;
+use aetheris_store::faulty::{Fault, FaultPlan, Op};
 use serde_json::json;
 
 use crate::world::{Act, World, done, unknown};
@@ -186,4 +189,40 @@ async fn a_job_keeps_no_more_than_a_process_can_hold() {
     assert_eq!((error.code.as_str(), world.tools.count("pay")), ("job_too_large", 0), "{}", error.message);
     let kept: usize = state.steps.values().filter(|step| step.status == StepStatus::Completed).count();
     assert!((8..16).contains(&kept), "{kept}");
+}
+
+/// What a model has used counts, whether or not its answer could be taken.
+#[tokio::test(start_paused = true)]
+async fn a_model_that_never_gives_json_stops_at_the_budget() {
+    let world = World::new();
+    // Each answer is its prompt, for ten tokens.
+    let node = "{ id: n, kind: llm, format: json, prompt: sorry, retry: { max_attempts: 50, backoff: 1ms } }";
+    world.put(&format!("{HEAD}budget: {{ max_tokens: 25 }}\nplan:\n  nodes:\n    - {node}\n")).await;
+    let _process = world.start("w");
+    let job = world.submit("a", json!({})).await;
+    let state = world.done(job).await;
+    let error = state.steps["n"].error.clone().unwrap();
+    assert_eq!((error.code.as_str(), state.tokens, state.steps["n"].tries), ("budget_exceeded", 30, 4));
+    assert_eq!(error.message, "the job has used 30 of 25 tokens");
+    let models = world.events(job).await.into_iter().filter_map(|event| match event {
+        Event::NodeRetryScheduled(retry) => retry.model,
+        _ => None,
+    });
+    assert_eq!(models.map(|model| model.usage.total()).collect::<Vec<_>>(), [10, 10, 10]);
+}
+
+/// A store that is slow for a moment is no failure of the step whose permission was being written.
+#[tokio::test(start_paused = true)]
+async fn a_permission_that_takes_too_long_to_write_is_no_try() {
+    let world = World::new();
+    let tool = "tools:\n  t: { kind: function, function: f }\n";
+    let node = "{ id: n, kind: tool, tool: t, retry: { max_attempts: 1 } }";
+    world.put(&format!("{HEAD}budget: {{ max_tool_calls: 1 }}\n{tool}plan:\n  nodes:\n    - {node}\n")).await;
+    let slow = Some(Fault::Slow(limits::PERMIT_MARGIN));
+    let _process = world.start_behind("w", FaultPlan::none().script(Op::Commit(Purpose::Permit), [slow, slow]));
+    let job = world.submit("a", json!({})).await;
+    let state = world.done(job).await;
+    assert_eq!((state.status, state.steps["n"].tries), (JobStatus::Completed, 1));
+    let call = state.steps["n"].invocation.clone().unwrap();
+    assert_eq!((call.permit, call.unsent, world.tools.count("t")), (3, 2, 1));
 }

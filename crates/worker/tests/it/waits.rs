@@ -2,11 +2,14 @@
 
 use aetheris_core::event::WaitEnd;
 use aetheris_core::job::JobStatus;
+use aetheris_core::json::Json;
+use aetheris_core::limits;
+use aetheris_core::plan::WaitType;
 use aetheris_core::state::Ending;
 use aetheris_core::step::StepStatus;
 use aetheris_core::time::Timestamp;
 use aetheris_runtime::OpError;
-use aetheris_runtime::ops::{Cancelled, SignalAnswer};
+use aetheris_runtime::ops::{Cancelled, Signal, SignalAnswer};
 use aetheris_store::TimerRow;
 use serde_json::json;
 
@@ -122,6 +125,61 @@ async fn a_kept_signal_that_fits_ends_its_wait() {
     release.notify_one();
     world.done(job).await;
     assert_eq!(world.result(job).await, json!({ "yes": 2 }));
+}
+
+/// As long as the key of a wait cannot be computed nobody knows whether the first signal can end it: one that claims another
+/// type, or does not fit, swallows none that comes after it.
+#[tokio::test(start_paused = true)]
+async fn a_signal_that_cannot_count_swallows_no_other_of_its_key() {
+    for (first, claims) in [(json!("{yes: true}"), None), (json!({ "yes": 0 }), Some(WaitType::Webhook))] {
+        let world = World::new();
+        let file = approval(", schema: { type: object, required: [yes] }");
+        // Another wait whose key is not known yet, so that either type may be right.
+        let other = "    - { id: hook, kind: wait, needs: [last], wait_type: webhook, correlation_key: \"{{ nodes.first.output }}\", \
+                     deadline: 1s, on_deadline: { continue_with: 1 } }\n  answer: \"{{ nodes.last.output }}\"\n";
+        world.put(&format!("{}{other}", file.replace("ok-{{ job.id }}", "ok-{{ nodes.first.output }}"))).await;
+        let (act, reached, release) = hold(done(json!("7")));
+        world.tools.next("t", [act]);
+        let _process = world.start("w");
+        let job = world.submit("a", json!({})).await;
+        reached.notified().await;
+        let signal = async |payload: &serde_json::Value, wait_type| {
+            let (correlation_key, payload) = ("ok-7".to_owned(), Json::new(payload.clone()));
+            world.rt.signal(job, Signal { correlation_key, payload, wait_type }).await
+        };
+        let right = json!({ "yes": 1 });
+        for (payload, claims, payload_matches) in
+            [(&first, claims, true), (&right, None, false), (&right, None, false), (&first, claims, true)]
+        {
+            let kept = signal(payload, claims).await.unwrap();
+            assert_eq!(kept, SignalAnswer::Kept { payload_matches }, "{payload}");
+        }
+        assert_eq!(world.rt.store.history(job, true).await.unwrap().unwrap().kept.len(), 2);
+        release.notify_one();
+        world.done(job).await;
+        assert_eq!(world.result(job).await, right, "{first}");
+        let again = signal(&right, None).await.unwrap();
+        assert_eq!(again, SignalAnswer::AlreadyDelivered { payload_matches: true });
+    }
+}
+
+/// Each that may count is kept, up to a bound that its sender is told.
+#[tokio::test(start_paused = true)]
+async fn different_signals_of_one_key_are_bounded() {
+    let world = World::new();
+    world.put(&approval("").replace("ok-{{ job.id }}", "ok-{{ nodes.first.output }}")).await;
+    let (act, reached, _release) = hold(done(json!("7")));
+    world.tools.next("t", [act]);
+    let _process = world.start("w");
+    let job = world.submit("a", json!({})).await;
+    reached.notified().await;
+    for number in 0..limits::KEPT_SIGNALS_OF_KEY_MAX {
+        assert!(world.signal(job, "ok-7", json!(number)).await.is_ok(), "{number}");
+    }
+    let one_more = world.signal(job, "ok-7", json!("one more")).await;
+    assert!(matches!(&one_more, Err(OpError::StateConflict(why)) if why.contains("16 different")), "{one_more:?}");
+    assert!(world.signal(job, "ok-7", json!(3)).await.is_ok(), "one that is kept is told so again");
+    assert!(world.signal(job, "ok-8", json!(0)).await.is_ok(), "another key has room of its own");
 }
 
 #[tokio::test(start_paused = true)]

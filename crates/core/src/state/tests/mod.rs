@@ -170,7 +170,7 @@ fn finished(node: &str, result: StepResult) -> NodeFinished {
 }
 
 fn retry_scheduled(node: &str) -> NodeRetryScheduled {
-    NodeRetryScheduled { after_us: 500, error: Failure::new("code", "message"), node: node.into() }
+    NodeRetryScheduled { after_us: 500, error: Failure::new("code", "message"), model: None, node: node.into() }
 }
 
 fn permit(number: u32) -> ToolInvocationStarted {
@@ -205,6 +205,7 @@ fn resolved(number: u32, by: Resolver, outcome: DoubtOutcome) -> InDoubtResolved
         grounds: None,
         result: None,
         settle_us: None,
+        then: None,
     }
 }
 

@@ -115,9 +115,18 @@ async fn outcomes() {
     in_story(C5, |s| {
         let place = s.place(EventKind::ToolInvocationFinished);
         let (by, node, outcome) = (Resolver::Operator, NodeId::from("pay"), DoubtOutcome::DidNotHappen);
-        let event =
-            InDoubtResolved { by, node, note: None, outcome, permit: 1, grounds: None, result: None, settle_us: None }
-                .into();
+        let event = InDoubtResolved {
+            by,
+            node,
+            note: None,
+            outcome,
+            permit: 1,
+            grounds: None,
+            result: None,
+            settle_us: None,
+            then: None,
+        }
+        .into();
         s.events.insert(place, Told { at: 22, epoch: 1, event });
     })
     .await;
@@ -213,8 +222,17 @@ async fn a_success_before() {
 async fn a_success_after_a_disproof_is_not_owed() {
     let mut story = whole();
     let (by, node, outcome) = (Resolver::Operator, NodeId::from("pay"), DoubtOutcome::DidNotHappen);
-    let answer =
-        InDoubtResolved { by, node, note: None, outcome, permit: 1, grounds: None, result: None, settle_us: None };
+    let answer = InDoubtResolved {
+        by,
+        node,
+        note: None,
+        outcome,
+        permit: 1,
+        grounds: None,
+        result: None,
+        settle_us: None,
+        then: None,
+    };
     let place = story.place(EventKind::CommandCommitted);
     story.events.remove(place);
     let completed = "UPDATE jobs SET status = 4, listed = 4";
@@ -290,7 +308,7 @@ async fn a_cancel_that_ended_nothing() {
 
 /// A signal that is kept, in a row of the inbox.
 const KEPT: &str = "INSERT INTO inbox (signal, job, state, received_at, key, payload)
-    VALUES (zeroblob(16), 1, 0, 5, 'k', '{\"booked\":true}')";
+    VALUES (x'00000000000000000000000000000001', 1, 0, 5, 'k', '{\"booked\":true}')";
 
 #[tokio::test]
 async fn signals_and_waits() {

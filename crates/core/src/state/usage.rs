@@ -1,0 +1,21 @@
+//! What a job has used up: asked by budgets and told by the API, by one definition.
+
+use super::JobState;
+use crate::plan::{CompiledPlan, Node};
+
+impl JobState {
+    /// Tool calls so far: permits of ledger steps under which a call may have left, and tries of pure ones.
+    #[must_use]
+    pub fn tool_calls(&self, plan: &CompiledPlan) -> u32 {
+        let calls = |node: &Node| {
+            let step = self.steps.get(&node.id)?;
+            plan.tool_of(node)?;
+            Some(step.invocation.as_ref().map_or(step.tries, |call| call.permit.saturating_sub(call.unsent)))
+        };
+        plan.ordered().filter_map(calls).fold(0, u32::saturating_add)
+    }
+}
+
+pub(super) const fn is_none(count: &u32) -> bool {
+    *count == 0
+}

@@ -1,0 +1,1 @@
+SELECT count(*) FROM inbox WHERE job = ?1 AND state = 0 AND key = ?2

@@ -1,1 +1,0 @@
-SELECT 1 FROM inbox WHERE job = ?1 AND state = 0 AND key = ?2
