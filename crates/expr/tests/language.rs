@@ -499,3 +499,15 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn objects_are_equal_only_if_neither_has_more() {
+    for (text, holds) in [
+        ("{'a': 1} == {'a': 1, 'b': 2}", false),
+        ("{'a': 1, 'b': 2} == {'a': 1}", false),
+        ("{} == {'a': 1}", false),
+        ("{'a': 1, 'b': 2} == {'b': 2, 'a': 1}", true),
+    ] {
+        assert_eq!(condition(text, &scope()), Ok(holds), "{text}");
+    }
+}

@@ -783,3 +783,9 @@ fn every_schema_in_place_is_asked_again_by_either_keyword() {
         assert!(refused(json!({ "$ref": "#/$defs/d0", "$defs": chain })).1.contains("parts"), "{again}");
     }
 }
+
+#[test]
+fn a_place_is_a_pointer_whatever_its_names_hold() {
+    let (paths, _) = refused(json!({ "properties": { "a/b~c": { "typo": 1 } } }));
+    assert_eq!(paths, ["/properties/a~1b~0c/typo"]);
+}

@@ -490,3 +490,16 @@ fn a_checkpoint_of_another_state() {
     facts.checkpoint = Some(Checkpoint::of(7, &state));
     is_found(F5, &story, &facts);
 }
+
+/// The words, for a ledger at another permit breaks C5 too.
+#[test]
+fn only_did_not_happen_is_a_reason_for_a_further_permission() {
+    let mut story = whole();
+    let place = story.place(EventKind::ToolInvocationFinished);
+    let [doubted, answered] = unresolved();
+    for event in [story::permit("pay", 2).into(), answered, doubted] {
+        story.events.insert(place, Told { at: 22, epoch: 1, event });
+    }
+    let said = report(&story.facts(), &story.witness, &story.history).line(C5).unwrap().violations.join("\n");
+    assert!(said.contains("was given without a reason"), "{said}");
+}

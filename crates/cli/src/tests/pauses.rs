@@ -197,3 +197,22 @@ async fn a_doubt_that_is_answered_after_the_jobs_end_is_told_as_answered() {
         assert_eq!(told.contains("\n      out  {\"id\":77}\n"), outcome == "happened", "{told}");
     }
 }
+
+/// A page of jobs that operators have paused is not the last.
+#[tokio::test]
+async fn a_page_without_a_restored_job_is_not_the_end() {
+    let ids = [1, 2].map(|number| format!("job_01JD000000000000000000000{number}"));
+    let pages = ids.clone();
+    let list = move |Query(query): Query<std::collections::BTreeMap<String, String>>| async move {
+        let [one, two] = pages;
+        match query.get("cursor") {
+            None => json!({ "jobs": [paused(&one, "operator")], "next_cursor": one }),
+            Some(_) => json!({ "jobs": [paused(&two, "restored")], "next_cursor": null }),
+        }
+        .to_string()
+    };
+    let resume = || async { (StatusCode::ACCEPTED, json!({ "status": "pending" }).to_string()) };
+    let router = Router::new().route("/api/jobs", get(list)).route("/api/jobs/{id}/resume", post(resume));
+    let ran = run(&serve(router).await, &["resume", "--all-restored"]).await;
+    assert_eq!((ran.exit(), ran.stdout.as_str()), (Exit::Done, "resumed: 1 restored job\n"));
+}

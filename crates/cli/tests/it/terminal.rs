@@ -72,9 +72,11 @@ impl Desk {
     pub(crate) fn start(&mut self, block: &Block) {
         let typed: Vec<String> = block.commands().iter().map(|line| self.local(line)).collect();
         let terminal = self.terminal(&block.name);
-        let before = terminal.text().matches("listening").count();
+        // Not that somebody else is listening there.
+        let listens = |text: &str| text.matches("listening on ").count();
+        let before = listens(&terminal.text());
         typed.iter().for_each(|line| terminal.line(line));
-        terminal.until("it listens", |text| text.matches("listening").count() > before);
+        terminal.until("it listens", |text| listens(text) > before);
     }
 
     /// Types commands one after the other, waits for each, and holds what the page shows against what is

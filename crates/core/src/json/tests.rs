@@ -204,3 +204,11 @@ fn the_longest_number_is_as_long_as_it_is_said_to_be() {
     assert!(longest.len() <= NUMBER_BYTES_MAX, "{longest}");
     assert!(ecma_number(-0.000_001_234_567_890_123_456_7).len() <= NUMBER_BYTES_MAX);
 }
+
+/// The letter of an exponent may be either.
+#[test]
+fn the_size_counts_however_an_exponent_is_written() {
+    let most = (limits::PAYLOAD_BYTES_MAX - 1) / 22;
+    let over = format!("[{}1E20]", "1E20,".repeat(most));
+    assert!(matches!(Json::parse(over.as_bytes()), Err(JsonError::Size(_))));
+}

@@ -157,3 +157,20 @@ async fn a_wrong_place_is_refused() {
     bed.call_with("GET", &path, &[("Last-Event-ID", "x")], "").await.problem(400, "invalid_request");
     bed.get(&format!("{path}?after=x")).await.problem(400, "invalid_request");
 }
+
+/// More events than one look at the store brings.
+#[tokio::test(start_paused = true)]
+async fn a_long_history_is_streamed_whole() {
+    let bed = Bed::new();
+    let nodes: String = (0..40).map(|n| format!("    - {{ id: n{n}, kind: transform, output: 1 }}\n")).collect();
+    bed.call("PUT", "/api/agents/long", format!("agent: long\nplan:\n  nodes:\n{nodes}")).await.is(201);
+    let job = bed.send("long", "1").await;
+    let hand = bed.claim().await;
+    for n in 0..40 {
+        hand.run(&format!("n{n}"), n.into()).await;
+    }
+    hand.complete("n39").await;
+    let (events, ended) = read(&bed, &format!("/api/jobs/{job}/events/stream"), None, usize::MAX).await;
+    assert!(ended);
+    assert_eq!(events.iter().map(|event| event.0).collect::<Vec<_>>(), (1..=84).collect::<Vec<_>>());
+}

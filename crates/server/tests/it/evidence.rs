@@ -327,3 +327,29 @@ async fn refused(bed: &Bed) -> String {
     .await;
     job
 }
+
+/// One event more than is read at once.
+#[tokio::test]
+async fn a_job_verifies_whatever_its_length() {
+    let bed = Bed::new();
+    let nodes: String = (0..33).map(|n| format!("    - {{ id: n{n}, kind: transform, output: 1 }}\n")).collect();
+    bed.call("PUT", "/api/agents/long", format!("agent: long\nplan:\n  nodes:\n{nodes}")).await.is(201);
+    let job = bed.send("long", "1").await;
+    let hand = bed.claim().await;
+    for n in 0..33 {
+        hand.run(&format!("n{n}"), n.into()).await;
+        let verify = bed.get(&format!("/api/jobs/{job}/verify")).await;
+        assert_eq!(verify.is(200)["valid"], true, "{n}: {}", verify.text);
+    }
+}
+
+/// A job that nobody holds is ended by others: its last run has ended before.
+#[tokio::test]
+async fn the_end_of_a_run_is_its_own() {
+    let bed = Bed::with_agents().await;
+    let job = bed.waiting().await;
+    bed.call("POST", &format!("/api/jobs/{job}/cancel"), "").await;
+    let trace = bed.get(&format!("/api/jobs/{job}/trace")).await;
+    assert_eq!(trace.is(200)["status"], "cancelled");
+    assert_eq!(trace.body["runs"][0]["ended_by"], "job_waiting");
+}

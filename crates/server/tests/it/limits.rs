@@ -214,3 +214,45 @@ async fn a_name_that_is_not_the_servers_own_is_refused() {
     let headers = [("host", "evil.example"), ("origin", "http://evil.example")];
     bed.call_with("PUT", "/api/agents/approve", &headers, APPROVE).await.problem(400, "invalid_request");
 }
+
+/// A body that says how long it is, and comes in pieces.
+struct Pieces(Vec<u8>);
+
+impl axum::body::HttpBody for Pieces {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: std::pin::Pin<&mut Self>,
+        _: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Result<hyper::body::Frame<Bytes>, Infallible>>> {
+        let piece: Vec<u8> = { let end = self.0.len().min(4096); self.0.drain(..end).collect() };
+        std::task::Poll::Ready((!piece.is_empty()).then(|| Ok(hyper::body::Frame::data(Bytes::from(piece)))))
+    }
+
+    fn size_hint(&self) -> hyper::body::SizeHint {
+        hyper::body::SizeHint::with_exact(self.0.len() as u64)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_counts_once_however_it_comes() {
+    let bed = Bed::with_agents().await;
+    let whole = format!(r#"{{"message": "{}"}}"#, "x".repeat(MIB - 2));
+    let body = Body::new(Pieces(whole.into_bytes()));
+    bed.call("POST", "/api/agents/approve/message", body).await.is(202);
+}
+
+#[tokio::test]
+async fn no_page_is_longer_than_it_may_be() {
+    let bed = Bed::with_agents().await;
+    for n in 0..3 {
+        bed.send("pay", &n.to_string()).await;
+    }
+    let most = limits::PAGE_JOBS_MAX;
+    for _ in 3..=most {
+        bed.send("pay", "1").await;
+    }
+    let page = bed.get("/api/jobs?limit=1000000").await;
+    assert_eq!(page.is(200)["jobs"].as_array().unwrap().len(), most);
+}
