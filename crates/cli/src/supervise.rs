@@ -27,13 +27,20 @@ impl Tasks {
         self.names.push((id, name));
     }
 
+    /// Whether one of this name runs and no other.
+    #[must_use]
+    pub fn only(&self, name: &str) -> bool {
+        matches!(self.names.as_slice(), [(_, last)] if *last == name)
+    }
+
     /// The next task that ends; none when none is left. Safe to drop at any time.
     pub async fn next(&mut self) -> Option<Ended> {
         let (id, panicked) = match self.set.join_next_with_id().await? {
             Ok((id, ())) => (id, false),
             Err(error) => (error.id(), error.is_panic()),
         };
-        let name = self.names.iter().find(|(named, _)| *named == id).map_or("a task", |(_, name)| name);
+        let place = self.names.iter().position(|(named, _)| *named == id);
+        let name = place.map_or("a task", |place| self.names.swap_remove(place).1);
         Some(Ended { name, panicked })
     }
 }
@@ -47,7 +54,9 @@ mod tests {
         let mut tasks = Tasks::default();
         tasks.spawn("stays", std::future::pending());
         tasks.spawn("returns", async {});
+        assert!(!tasks.only("stays"));
         assert_eq!(tasks.next().await, Some(Ended { name: "returns", panicked: false }));
+        assert!(tasks.only("stays") && !tasks.only("returns"));
         tasks.spawn("panics", async { panic!("a panic that a test wants") });
         assert_eq!(tasks.next().await, Some(Ended { name: "panics", panicked: true }));
         assert_eq!(Tasks::default().next().await, None);

@@ -38,6 +38,11 @@ impl Failure {
         Self::new(ErrorCode::Overloaded, "too many followers; try again later")
     }
 
+    /// The process drains and begins nothing.
+    pub(crate) fn ending() -> Self {
+        Self::new(ErrorCode::Overloaded, "the server ends; nothing was done, send it again when it is back")
+    }
+
     pub(crate) fn rate_limited(detail: &str) -> Self {
         Self::new(ErrorCode::RateLimited, detail)
     }

@@ -33,5 +33,5 @@ mod wire;
 
 pub use host::Hosts;
 pub use routes::{openapi, router};
-pub use serve::serve;
+pub use serve::{Ending, serve};
 pub use state::{AgentProblem, AppState, ReadyCheck};

@@ -16,16 +16,16 @@ use tokio_util::sync::CancellationToken;
 /// A request's body whose rest is thrown away when nobody wants it.
 pub(crate) struct Lingering {
     body: Option<Body>,
-    closing: CancellationToken,
+    over: CancellationToken,
 }
 
 impl Lingering {
     /// A client that waits to be asked for its body is not to be asked for one that nobody wants.
-    pub(crate) fn around(headers: &HeaderMap, body: Body, closing: &CancellationToken) -> Body {
+    pub(crate) fn around(headers: &HeaderMap, body: Body, over: &CancellationToken) -> Body {
         if headers.contains_key(header::EXPECT) {
             return body;
         }
-        Body::new(Self { body: Some(body), closing: closing.clone() })
+        Body::new(Self { body: Some(body), over: over.clone() })
     }
 }
 
@@ -62,13 +62,13 @@ impl Drop for Lingering {
             return;
         };
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(throw_away(body.into_data_stream(), self.closing.clone()));
+            runtime.spawn(throw_away(body.into_data_stream(), self.over.clone()));
         }
     }
 }
 
 /// Ends by itself: at the body's end, after a time, or with the server.
-async fn throw_away(mut rest: BodyDataStream, closing: CancellationToken) {
+async fn throw_away(mut rest: BodyDataStream, over: CancellationToken) {
     let mut bytes = 0;
     let all = async {
         while let Some(Ok(chunk)) = rest.next().await {
@@ -81,6 +81,6 @@ async fn throw_away(mut rest: BodyDataStream, closing: CancellationToken) {
     tokio::select! {
         () = all => {}
         () = tokio::time::sleep(limits::BODY_REST_TIME_MAX.to_std()) => {}
-        () = closing.cancelled() => {}
+        () = over.cancelled() => {}
     }
 }

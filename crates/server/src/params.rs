@@ -12,6 +12,7 @@ use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
 
 use crate::error::Failure;
+use crate::state::Shared;
 
 /// The job of a path. A text that is no job id names no job.
 pub(crate) struct JobPath(pub(crate) JobId);
@@ -31,6 +32,17 @@ struct Named {
     id: String,
     #[serde(default)]
     invocation: String,
+}
+
+/// What a call takes that begins work, before its body: while the process drains there is none.
+pub(crate) struct Begins;
+
+impl FromRequestParts<Shared> for Begins {
+    type Rejection = Failure;
+
+    async fn from_request_parts(_parts: &mut Parts, app: &Shared) -> Result<Self, Failure> {
+        if app.state.closing.is_cancelled() { Err(Failure::ending()) } else { Ok(Self) }
+    }
 }
 
 async fn named<S: Send + Sync>(parts: &mut Parts, state: &S) -> Result<Named, Failure> {
@@ -109,6 +121,17 @@ impl Params {
         }
     }
 
+    /// The text of a name that stands at most once and is not empty: an empty one is rather a variable that is not set, and
+    /// would ask for everything.
+    pub(crate) fn text(&mut self, name: &str) -> Result<Option<String>, Failure> {
+        match self.single(name)? {
+            Some(text) if text.is_empty() => {
+                Err(Failure::invalid(format!("query: `{name}` is empty; leave it out to ask for all")))
+            }
+            text => Ok(text),
+        }
+    }
+
     /// The text of a name that stands at most once. An empty one counts as absent.
     pub(crate) fn one(&mut self, name: &str) -> Result<Option<String>, Failure> {
         Ok(self.single(name)?.filter(|value| !value.is_empty()))
@@ -122,7 +145,7 @@ impl Params {
     /// The value of a name that is a whole number from `least` on. The document calls it `int64`, so that
     /// what is beyond is refused although it could be read.
     pub(crate) fn number(&mut self, name: &str, least: u64) -> Result<Option<u64>, Failure> {
-        let expected = format!("a whole number from {least} to {}", i64::MAX);
+        let expected = format!("a whole number of at least {least}");
         let number = self.single(name)?.map(|text| read::<u64>(name, &text, &expected)).transpose()?;
         match number.filter(|number| *number < least || i64::try_from(*number).is_err()) {
             Some(number) => Err(Failure::invalid(format!("query: `{name}` is {number}; expected {expected}"))),

@@ -34,27 +34,39 @@ use crate::routes;
 use crate::state::AppState;
 use crate::wire::{self, Wire};
 
-/// Serves until `shutdown` is cancelled. Then nothing new is accepted, long polls and event streams
-/// end, and requests under way are answered. How long that takes is the requests' affair and not that of
-/// clients who dawdle: what has not arrived by then is refused or cut off within seconds.
+/// How a server is told to end, in two steps.
+#[derive(Debug, Clone, Default)]
+pub struct Ending {
+    /// The process drains: the server is not ready, begins no work, ends long polls and event streams, and answers
+    /// everything else. A supervisor that asks whether the process lives must not take a drain for a death.
+    pub draining: CancellationToken,
+    /// The drain is over: nothing is accepted any more.
+    pub over: CancellationToken,
+}
+
+/// Serves until `ending.over` is cancelled. Then nothing new is accepted and requests under way are answered. How long
+/// that takes is the requests' affair and not that of clients who dawdle: what has not arrived by then is refused or cut
+/// off within seconds.
 ///
 /// # Errors
 /// None today: a failed accept is tried again.
-pub async fn serve(listener: TcpListener, mut state: AppState, shutdown: CancellationToken) -> io::Result<()> {
-    state.closing = shutdown.clone();
+pub async fn serve(listener: TcpListener, mut state: AppState, ending: Ending) -> io::Result<()> {
+    state.closing = ending.draining.clone();
     let places = Arc::new(Semaphore::new(state.connections_max.min(Semaphore::MAX_PERMITS)));
     let router = routes::router(state);
     let (connections, requests) = (TaskTracker::new(), TaskTracker::new());
-    while let Some(stream) = accept(&listener, &shutdown).await {
-        let Some(place) = shutdown.run_until_cancelled(Arc::clone(&places).acquire_owned()).await else {
+    while let Some(stream) = accept(&listener, &ending.over).await {
+        let Some(place) = ending.over.run_until_cancelled(Arc::clone(&places).acquire_owned()).await else {
             break;
         };
-        let (router, shutdown, requests) = (router.clone(), shutdown.clone(), requests.clone());
+        let (router, ending, requests) = (router.clone(), ending.clone(), requests.clone());
         connections.spawn(async move {
-            connection(stream, router, &shutdown, requests).await;
+            connection(stream, router, &ending, requests).await;
             drop(place);
         });
     }
+    // Whoever ends it at once, without a drain before, ends what follows as well.
+    ending.draining.cancel();
     drop(listener);
     connections.close();
     requests.close();
@@ -63,26 +75,32 @@ pub async fn serve(listener: TcpListener, mut state: AppState, shutdown: Cancell
 }
 
 /// The next connection; `None` at the end.
-async fn accept(listener: &TcpListener, shutdown: &CancellationToken) -> Option<TcpStream> {
+async fn accept(listener: &TcpListener, over: &CancellationToken) -> Option<TcpStream> {
     loop {
-        match shutdown.run_until_cancelled(listener.accept()).await? {
+        match over.run_until_cancelled(listener.accept()).await? {
             Ok((stream, _)) => return Some(stream),
             Err(error) => {
                 tracing::warn!(%error, "a connection cannot be accepted");
-                shutdown.run_until_cancelled(tokio::time::sleep(limits::ACCEPT_PAUSE.to_std())).await?;
+                over.run_until_cancelled(tokio::time::sleep(limits::ACCEPT_PAUSE.to_std())).await?;
             }
         }
     }
 }
 
-async fn connection(stream: TcpStream, router: Router, shutdown: &CancellationToken, requests: TaskTracker) {
+async fn connection(stream: TcpStream, router: Router, ending: &Ending, requests: TaskTracker) {
     if stream.set_nodelay(true).is_err() {
         return;
     }
-    let closing = shutdown.clone();
+    let over = ending.over.clone();
     let service =
-        hyper::service::service_fn(move |request| answer(router.clone(), requests.clone(), closing.clone(), request));
+        hyper::service::service_fn(move |request| answer(router.clone(), requests.clone(), over.clone(), request));
+    // One that comes during the drain has one answer; those that stood before are closed when theirs is given.
+    let (one_answer, end) = match ending.draining.is_cancelled() {
+        true => (true, &ending.over),
+        false => (false, &ending.draining),
+    };
     let mut http = http1::Builder::new();
+    http.keep_alive(!one_answer);
     http.timer(TokioTimer::new())
         .header_read_timeout(limits::HEAD_TIME_MAX.to_std())
         .max_buf_size(limits::HEAD_BYTES_MAX);
@@ -90,7 +108,7 @@ async fn connection(stream: TcpStream, router: Router, shutdown: &CancellationTo
     tokio::select! {
         // A connection that breaks is its client's affair.
         _ = serving.as_mut() => return,
-        () = shutdown.cancelled() => serving.as_mut().graceful_shutdown(),
+        () = end.cancelled() => serving.as_mut().graceful_shutdown(),
     }
     let _ = serving.await;
 }
@@ -100,12 +118,12 @@ async fn connection(stream: TcpStream, router: Router, shutdown: &CancellationTo
 async fn answer(
     router: Router,
     requests: TaskTracker,
-    closing: CancellationToken,
+    over: CancellationToken,
     request: Request<Incoming>,
 ) -> Result<Response, Infallible> {
     let client = CancellationToken::new();
     let (parts, body) = request.into_parts();
-    let body = Lingering::around(&parts.headers, Body::new(body), &closing);
+    let body = Lingering::around(&parts.headers, Body::new(body), &over);
     let mut request = Request::from_parts(parts, body);
     if request.uri().path_and_query().is_some_and(|asked| asked.as_str().len() > limits::URI_BYTES_MAX) {
         return Ok(Failure::from(wire::uri_too_long()).into_response());

@@ -50,7 +50,8 @@ pub struct ReadyCheck {
 pub struct AppState {
     /// What is asked of an agent beside what its file says.
     pub check_agent: AgentCheck,
-    /// Ends long polls and event streams. [`crate::serve()`] puts its own in its place.
+    /// The process drains: long polls and event streams end, and nothing is begun. [`crate::serve()`] puts its own in
+    /// its place.
     pub closing: CancellationToken,
     /// Connections served at once; further ones wait to be accepted. Each is a file descriptor, of which
     /// the store and the tools need some as well.

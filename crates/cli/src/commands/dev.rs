@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use aetheris_core::id::InstanceId;
 use aetheris_runtime::OpError;
+use aetheris_server::Ending;
 use aetheris_store::NewAgent;
 use aetheris_store::system::System;
-use tokio_util::sync::CancellationToken;
 
 use super::Context;
 use super::agent_files::{self, Good};
@@ -59,13 +59,13 @@ pub async fn run(given: &args::Dev, config: Config, context: &Context) -> Result
     // Heard from here on: whoever has seen this process begin can end it in good order.
     let signals = StopRequests::new()?;
     let mut tasks = Tasks::default();
-    let background = CancellationToken::new();
-    wired.start_sweeps(&mut tasks, &background);
+    let ending = Ending::default();
+    wired.start_sweeps(&mut tasks, &ending.draining);
     wired.start_worker(&mut tasks)?;
-    start_server(&wired, listener, &mut tasks, &background);
+    start_server(&wired, listener, &mut tasks, &ending);
     aetheris_fault::crash_point!("start.listening");
     announce(out, &wired, &format!("aetheris dev: listening on http://{address}"), Some(address));
-    until_stopped(&wired, signals, &background, tasks, out).await
+    until_stopped(&wired, signals, &ending, tasks, out).await
 }
 
 /// The agents that are to be put, or every mistake of every file said: nothing is made before all are good.

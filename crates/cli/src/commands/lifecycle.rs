@@ -1,9 +1,9 @@
 //! How `dev`, `serve` and `worker` live: they say that they are ready, run until they are told to stop, and end in good
 //! order.
 
+use aetheris_server::Ending;
 use aetheris_store::system::{Clock as _, SystemClock};
 use tokio::net::TcpListener;
-use tokio_util::sync::CancellationToken;
 
 use crate::config::StoreKind;
 use crate::error::Error;
@@ -16,12 +16,12 @@ use crate::supervise::{Ended, Tasks};
 use crate::wiring::{Wired, absolute};
 
 /// Runs until SIGTERM, SIGINT or SIGHUP, then drains: no new claims and steps, what runs ends, the rest is given
-/// back. A second SIGTERM or SIGINT gives up calls that have left as well. A task that ends before that ends the process
+/// back, and the server answers until then. A second SIGTERM or SIGINT gives up calls that have left as well. A task that ends before that ends the process
 /// too: it drains in the same way, for as long as `worker.drain_timeout` at most.
 pub(super) async fn until_stopped(
     wired: &Wired,
     mut signals: StopRequests,
-    background: &CancellationToken,
+    ending: &Ending,
     mut tasks: Tasks,
     out: &Out,
 ) -> Result<Exit, Error> {
@@ -41,15 +41,19 @@ pub(super) async fn until_stopped(
         }
     }
     wired.stop.drain.cancel();
-    background.cancel();
+    ending.draining.cancel();
     let drain_timeout = wired.config.worker.drain_timeout;
     let abandon = wired.stop.abandon.clone();
     let ended = async {
         let mut panicked = None;
-        while let Some(ended) = tasks.next().await {
+        loop {
+            // The server answers until everything else has ended.
+            if tasks.only(SERVER) {
+                ending.over.cancel();
+            }
+            let Some(ended) = tasks.next().await else { return panicked };
             panicked = panicked.or(Some(ended).filter(|ended| ended.panicked));
         }
-        panicked
     };
     let insisted = async {
         let signal = signals.insisted().await.name();
@@ -103,6 +107,9 @@ pub(super) fn announce(out: &Out, wired: &Wired, ready: &str, address: Option<st
     if let Err(error) = out.line(&line) {
         tracing::debug!(%error, "stdout cannot be written");
     }
+    if let Some(address) = address.filter(|address| !address.ip().is_loopback()) {
+        tracing::warn!(%address, "{OPEN}");
+    }
     let store = match wired.config.jobstore.kind {
         StoreKind::Memory => "memory".to_owned(),
         StoreKind::Sqlite => absolute(&wired.config.jobstore.sqlite.path).display().to_string(),
@@ -111,12 +118,19 @@ pub(super) fn announce(out: &Out, wired: &Wired, ready: &str, address: Option<st
     tracing::info!(%instance, version, store, listening = url.unwrap_or_default(), open_files = wired.open_files, "started");
 }
 
+/// What is said where others than this machine's programs may ask.
+const OPEN: &str = "listening beyond this machine without authentication: whoever reaches this address may do everything. Listen \
+                    on loopback, or let only an authenticating proxy reach it";
+
 const STOPPING: &str =
     "no new claims, jobs are given back, calls that have left are awaited. Stop again to stop waiting for them";
 
-pub(super) fn start_server(wired: &Wired, listener: TcpListener, tasks: &mut Tasks, background: &CancellationToken) {
-    let served = aetheris_server::serve(listener, wired.app_state(), background.clone());
-    tasks.spawn("server", async move {
+/// The task that answers.
+const SERVER: &str = "server";
+
+pub(super) fn start_server(wired: &Wired, listener: TcpListener, tasks: &mut Tasks, ending: &Ending) {
+    let served = aetheris_server::serve(listener, wired.app_state(), ending.clone());
+    tasks.spawn(SERVER, async move {
         aetheris_fault::crash_point!("vital.server");
         if let Err(error) = served.await {
             tracing::error!(%error, "the server has ended");

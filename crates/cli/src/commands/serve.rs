@@ -1,6 +1,6 @@
 //! `serve`: a server without a worker.
 
-use tokio_util::sync::CancellationToken;
+use aetheris_server::Ending;
 
 use super::Context;
 use super::lifecycle::{announce, start_server, until_stopped};
@@ -26,9 +26,9 @@ pub async fn run(config: Config, moved: bool, context: &Context) -> Result<Exit,
     let address = listener.local_addr().map_err(anyhow::Error::from)?;
     let signals = StopRequests::new()?;
     let mut tasks = Tasks::default();
-    let background = CancellationToken::new();
-    wired.start_sweeps(&mut tasks, &background);
-    start_server(&wired, listener, &mut tasks, &background);
+    let ending = Ending::default();
+    wired.start_sweeps(&mut tasks, &ending.draining);
+    start_server(&wired, listener, &mut tasks, &ending);
     announce(out, &wired, &format!("aetheris serve: listening on http://{address}"), Some(address));
-    until_stopped(&wired, signals, &background, tasks, out).await
+    until_stopped(&wired, signals, &ending, tasks, out).await
 }

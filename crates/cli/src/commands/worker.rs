@@ -1,6 +1,6 @@
 //! `worker`: runs the jobs of a database that it shares with servers and other workers.
 
-use tokio_util::sync::CancellationToken;
+use aetheris_server::Ending;
 
 use super::Context;
 use super::lifecycle::{announce, until_stopped};
@@ -28,9 +28,9 @@ pub async fn run(config: Config, moved: bool, context: &Context) -> Result<Exit,
     drop(opening);
     let signals = StopRequests::new()?;
     let mut tasks = Tasks::default();
-    let background = CancellationToken::new();
-    wired.start_sweeps(&mut tasks, &background);
+    let ending = Ending::default();
+    wired.start_sweeps(&mut tasks, &ending.draining);
     wired.start_worker(&mut tasks)?;
     announce(out, &wired, &format!("aetheris worker: ready as {}", wired.worker_id()), None);
-    until_stopped(&wired, signals, &background, tasks, out).await
+    until_stopped(&wired, signals, &ending, tasks, out).await
 }

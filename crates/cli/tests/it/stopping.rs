@@ -105,6 +105,30 @@ fn a_closed_terminal_lets_a_call_in_flight_end() {
     assert!(!again.client(&["events", job.trim()]).contains("step_in_doubt"));
 }
 
+/// A supervisor and a load balancer ask while a call is awaited, and so do people.
+#[test]
+fn a_server_that_drains_answers_until_the_call_has_ended() {
+    let folder = Folder::new("drain");
+    let listener = service(&folder.0);
+    let dev = Dev::start(&folder.0, "");
+    let job = dev.client(&["send", "pay", "{}"]);
+    let mut call = called(&listener);
+    dev.signal(Signal::TERM);
+    while !log(&folder.0).contains("stopping") {
+        assert!(is_alive(dev.child.id()), "it has died\n{}", log(&folder.0));
+    }
+    let shown = dev.client(&["jobs"]);
+    assert!(shown.contains(job.trim()) && shown.contains("running"), "{shown}");
+    let mut send = Command::new(env!("CARGO_BIN_EXE_aetheris"));
+    let sent = send.args(["--server", &dev.url, "send", "pay", "{}"]).output().unwrap();
+    let said = String::from_utf8_lossy(&sent.stderr);
+    assert!(!sent.status.success() && said.contains("the server ends"), "{said}");
+    call.write_all(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}").unwrap();
+    let address = dev.url.trim_start_matches("http://").to_owned();
+    assert_eq!(dev.ended(), Some(0), "{}", log(&folder.0));
+    assert!(TcpStream::connect(address).is_err());
+}
+
 /// What the log says of a death and of a wait, an operator can read.
 #[test]
 fn the_log_says_why_in_words() {

@@ -17,7 +17,7 @@ use super::answers::{Common, Conflict, NoInvocation, NoJob, TooLarge};
 use crate::answer::{self, Answer};
 use crate::body::Whole;
 use crate::error::Failure;
-use crate::params::{InvocationPath, JobPath, Params};
+use crate::params::{Begins, InvocationPath, JobPath, Params};
 use crate::state::{App, Shared};
 
 /// Signal a job
@@ -30,7 +30,13 @@ use crate::state::{App, Shared};
         (status = 200, body = SignalResult, description = "Delivered, now or before"),
         (status = 202, body = SignalResult, description = "Kept for a wait that the job has not reached"),
         Common, NoJob, Conflict, TooLarge))]
-pub(super) async fn signal(State(app): State<Shared>, JobPath(job): JobPath, params: Params, body: Whole) -> Answer {
+pub(super) async fn signal(
+    State(app): State<Shared>,
+    _begins: Begins,
+    JobPath(job): JobPath,
+    params: Params,
+    body: Whole,
+) -> Answer {
     params.finish()?;
     let request: SignalRequest = body.read()?;
     let payload = request.payload.map(|payload| payload.parse()).transpose();
@@ -103,7 +109,13 @@ pub(super) async fn pause(State(app): State<Shared>, JobPath(job): JobPath, para
         (status = 200, body = ResumeResult, description = "It was not paused"),
         (status = 202, body = ResumeResult, description = "It goes on"),
         Common, NoJob, Conflict, TooLarge))]
-pub(super) async fn resume(State(app): State<Shared>, JobPath(job): JobPath, params: Params, body: Whole) -> Answer {
+pub(super) async fn resume(
+    State(app): State<Shared>,
+    _begins: Begins,
+    JobPath(job): JobPath,
+    params: Params,
+    body: Whole,
+) -> Answer {
     params.finish()?;
     body.nothing()?;
     let (code, status) = match app.runtime().resume(job).await? {
@@ -128,6 +140,7 @@ pub(super) async fn resume(State(app): State<Shared>, JobPath(job): JobPath, par
         Common, NoInvocation, Conflict, TooLarge))]
 pub(super) async fn resolve(
     State(app): State<Shared>,
+    _begins: Begins,
     InvocationPath(job, invocation): InvocationPath,
     params: Params,
     body: Whole,

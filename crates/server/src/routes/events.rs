@@ -9,7 +9,7 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use super::answers::{Common, NoJob};
 use crate::answer::{self, Answer};
 use crate::error::Failure;
-use crate::params::{JobPath, Params};
+use crate::params::{Begins, JobPath, Params};
 use crate::reading::AnswerSlot;
 use crate::state::Shared;
 use crate::{follow, view};
@@ -59,6 +59,8 @@ pub(super) async fn page(State(app): State<Shared>, JobPath(job): JobPath, mut p
         Common, NoJob))]
 pub(super) async fn stream(
     State(app): State<Shared>,
+    // A stream that ended at once would make its client come back at once.
+    _begins: Begins,
     JobPath(job): JobPath,
     mut params: Params,
     headers: HeaderMap,

@@ -10,7 +10,7 @@ use crate::answer::{self, Answer};
 use crate::body::Whole;
 use crate::error::Failure;
 use crate::follow;
-use crate::params::{AgentPath, Gone, Params};
+use crate::params::{AgentPath, Begins, Gone, Params};
 use crate::state::Shared;
 
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
@@ -35,6 +35,7 @@ const IDEMPOTENCY_KEY: &str = "idempotency-key";
         Common, NoAgent, Conflict, TooLarge))]
 pub(super) async fn send(
     State(app): State<Shared>,
+    _begins: Begins,
     AgentPath(agent): AgentPath,
     mut params: Params,
     headers: HeaderMap,

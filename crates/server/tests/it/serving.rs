@@ -2,28 +2,34 @@
 
 use std::time::Duration;
 
+use aetheris_server::Ending;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
 
 use crate::bed::{Bed, large_job};
 
 struct Served {
     address: std::net::SocketAddr,
     ended: JoinHandle<std::io::Result<()>>,
-    shutdown: CancellationToken,
+    ending: Ending,
 }
 
 async fn served(bed: &Bed) -> Served {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let shutdown = CancellationToken::new();
-    let ended = tokio::spawn(aetheris_server::serve(listener, bed.state.clone(), shutdown.clone()));
-    Served { address, ended, shutdown }
+    let ending = Ending::default();
+    let ended = tokio::spawn(aetheris_server::serve(listener, bed.state.clone(), ending.clone()));
+    Served { address, ended, ending }
 }
 
 impl Served {
+    /// Asks it to end, as a process that has nothing to wait for.
+    fn end(&self) {
+        self.ending.draining.cancel();
+        self.ending.over.cancel();
+    }
+
     async fn connect(&self, send: &str) -> TcpStream {
         let mut stream = TcpStream::connect(self.address).await.unwrap();
         stream.write_all(send.as_bytes()).await.unwrap();
@@ -95,7 +101,7 @@ async fn clients_that_drip_do_not_hold_up_the_end() {
     // Accepted after the two, so they are connections of the server by now.
     until(&mut served.connect("GET /livez HTTP/1.1\r\nhost: a\r\n\r\n").await, "\"live\":true").await;
     let began = tokio::time::Instant::now();
-    served.shutdown.cancel();
+    served.end();
     let refused = rest(body).await;
     assert!(refused.starts_with("HTTP/1.1 503") && refused.contains("send it again"), "{refused}");
     served.ended.await.unwrap().unwrap();
@@ -115,9 +121,66 @@ async fn at_the_end_polls_are_answered_and_streams_close() {
     let idle = served.connect("").await;
     // The poll has arrived when it follows; a second stream behind it says so.
     until(&mut served.connect(&get(format!("/api/jobs/{job}/events/stream"))).await, "job_created").await;
-    served.shutdown.cancel();
+    served.end();
     assert!(rest(poll).await.contains("\"status\":\"pending\""));
     rest(stream).await;
+    assert_eq!(rest(idle).await, "");
+    served.ended.await.unwrap().unwrap();
+    assert!(TcpStream::connect(served.address).await.is_err());
+}
+
+/// A supervisor that finds nobody at `/livez` kills the process, and with it the call that the drain waits for.
+#[tokio::test]
+async fn a_server_that_drains_is_alive_and_not_ready_and_begins_nothing() {
+    let bed = Bed::with_agents().await;
+    let job = bed.waiting().await;
+    let served = served(&bed).await;
+    let ask = async |line: &str, body: &str| {
+        let length = body.len();
+        let request = format!("{line} HTTP/1.1\r\nhost: a\r\ncontent-length: {length}\r\n\r\n{body}");
+        rest(served.connect(&request).await).await
+    };
+    let stream = format!("GET /api/jobs/{job}/events/stream");
+    let mut follower = served.connect(&format!("{stream} HTTP/1.1\r\nhost: a\r\n\r\n")).await;
+    until(&mut follower, "event: job_waiting").await;
+    served.ending.draining.cancel();
+    rest(follower).await;
+    let live = ask("GET /livez", "").await;
+    assert!(live.starts_with("HTTP/1.1 200") && live.contains("connection: close"), "{live}");
+    let ready = ask("GET /readyz", "").await;
+    assert!(
+        ready.starts_with("HTTP/1.1 503") && ready.contains("{\"detail\":\"it is shutting down\",\"name\":\"server\"")
+    );
+    for read in [format!("GET /api/jobs/{job}"), format!("GET /api/jobs/{job}/events"), "GET /api/waits".to_owned()] {
+        let answer = ask(&read, "").await;
+        assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("ok-7"), "{read}: {answer}");
+    }
+    let poll = ask(&format!("GET /api/jobs/{job}?wait=60s"), "").await;
+    assert!(poll.contains("\"status\":\"parked\""), "{poll}");
+    let signal = format!("POST /api/jobs/{job}/signal");
+    let doubt = format!("POST /api/jobs/{job}/in-doubt/inv_00000000000000000000000000000000");
+    let resume = format!("POST /api/jobs/{job}/resume");
+    let key = r#"{"correlation_key": "ok-7", "payload": 1}"#;
+    let begins = [
+        ("POST /api/agents/pay/message", r#"{"message": 1}"#),
+        (&signal, key),
+        (&doubt, "{}"),
+        (&resume, ""),
+        (&stream, ""),
+    ];
+    for (line, body) in begins {
+        let refused = ask(line, body).await;
+        assert!(refused.starts_with("HTTP/1.1 503") && refused.contains("retry-after: 1"), "{line}: {refused}");
+        assert!(
+            refused.contains("\"code\":\"overloaded\"") && refused.contains("the server ends"),
+            "{line}: {refused}"
+        );
+    }
+    // What holds still or ends is done.
+    assert!(ask(&format!("POST /api/jobs/{job}/cancel"), "").await.starts_with("HTTP/1.1 202"));
+    assert!(!served.ended.is_finished());
+    let idle = served.connect("").await;
+    served.ending.over.cancel();
     assert_eq!(rest(idle).await, "");
     served.ended.await.unwrap().unwrap();
     assert!(TcpStream::connect(served.address).await.is_err());
@@ -139,7 +202,7 @@ async fn clients_that_went_away_do_not_hold_up_the_end() {
     .await;
     drop((stream, poll));
     let began = tokio::time::Instant::now();
-    served.shutdown.cancel();
+    served.end();
     served.ended.await.unwrap().unwrap();
     assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
 }
