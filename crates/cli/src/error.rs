@@ -54,6 +54,8 @@ pub enum Error {
     Unexpected {
         /// The server.
         server: String,
+        /// The status of the answer.
+        status: u16,
         /// What was asked.
         call: String,
         /// What is wrong with the answer.
@@ -96,6 +98,29 @@ impl Error {
             Self::Other { exit, .. } => *exit,
             Self::OutputClosed => Exit::Done,
             Self::Output(_) | Self::Internal(_) => Exit::Failed,
+        }
+    }
+
+    /// Whether the same question may be answered a little later: nobody was there, or a server, or a proxy before it, said
+    /// that it cannot answer now.
+    #[must_use]
+    pub fn may_pass(&self) -> bool {
+        const NOT_IMPLEMENTED: u16 = 501;
+        let passes = |status: u16| status == 429 || (status >= 500 && status != NOT_IMPLEMENTED);
+        match self {
+            Self::Unreachable { .. } => true,
+            Self::Problem(problem) => passes(problem.status),
+            Self::Unexpected { status, .. } => passes(*status),
+            Self::Usage(_)
+            | Self::NotYet(_)
+            | Self::Config(_)
+            | Self::File { .. }
+            | Self::Unanswered { .. }
+            | Self::Conflict(_)
+            | Self::Other { .. }
+            | Self::OutputClosed
+            | Self::Output(_)
+            | Self::Internal(_) => false,
         }
     }
 

@@ -19,7 +19,7 @@ const POLL: Duration = Duration::from_millis(500);
 /// Between two tries to connect, at most.
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 /// How long a server that was there may be away before it is given up.
-const AWAY_MAX: Duration = Duration::from_secs(60);
+pub(crate) const AWAY_MAX: Duration = Duration::from_secs(60);
 /// Silence after which a connection is taken for dead and made anew.
 const SILENCE_MAX: Duration = Duration::from_secs(90);
 /// Events that wait for whoever follows.
@@ -136,6 +136,8 @@ impl Follower {
                 Ok(End::Over) => return,
                 Ok(End::NoStream) => polls = true,
                 Ok(End::Broken(error) | End::Cut(error)) => {
+                    // What comes back may stream again.
+                    polls = false;
                     let since = *away_since.get_or_insert_with(Instant::now);
                     if !self.was_there || since.elapsed() > AWAY_MAX {
                         return self.fail(error).await;
@@ -237,7 +239,8 @@ impl Follower {
                 let reason = "the stream ended early".to_owned();
                 Ok(End::Cut(Error::Unreachable { server: self.client.server().to_owned(), reason }))
             }
-            Err(error @ Error::Unreachable { .. }) => Ok(End::Broken(error)),
+            // What a restart behind a proxy is met with first.
+            Err(error) if error.may_pass() => Ok(End::Broken(error)),
             Err(error) => Err(error),
         }
     }
@@ -248,7 +251,7 @@ impl Follower {
             let path = ["api", "jobs", &self.job, "events"];
             let page = match self.client.get::<EventPage>(&path, &[("after", &after)]).await {
                 Ok(page) => page.body,
-                Err(error @ Error::Unreachable { .. }) => return Ok(End::Broken(error)),
+                Err(error) if error.may_pass() => return Ok(End::Broken(error)),
                 Err(error) => return Err(error),
             };
             self.there().await;

@@ -12,6 +12,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::time::Instant;
 
+pub(crate) use self::follow::AWAY_MAX;
 pub use self::follow::{Follow, News, is_last};
 use crate::error::Error;
 use crate::out::Out;
@@ -160,7 +161,7 @@ impl Client {
         }
         match serde_json::from_slice(&bytes) {
             Ok(body) => Ok(Answer { body, status: status.as_u16(), bytes }),
-            Err(error) => Err(self.unexpected(&call, error.to_string())),
+            Err(error) => Err(self.unexpected(&call, status.as_u16(), error.to_string())),
         }
     }
 
@@ -188,13 +189,15 @@ impl Client {
     fn problem(&self, call: &str, status: u16, bytes: &[u8]) -> Error {
         match serde_json::from_slice::<Problem>(bytes) {
             Ok(problem) => Error::Problem(Box::new(Problem { status, ..problem })),
-            Err(_) if status == ErrorCode::StoreUnavailable.status() => self.unexpected(call, "503 without a reason"),
-            Err(_) => self.unexpected(call, format!("status {status}")),
+            Err(_) if status == ErrorCode::StoreUnavailable.status() => {
+                self.unexpected(call, status, "503 without a reason")
+            }
+            Err(_) => self.unexpected(call, status, format!("status {status}")),
         }
     }
 
-    fn unexpected(&self, call: &str, reason: impl Into<String>) -> Error {
-        Error::Unexpected { server: self.server().to_owned(), call: call.to_owned(), reason: reason.into() }
+    fn unexpected(&self, call: &str, status: u16, reason: impl Into<String>) -> Error {
+        Error::Unexpected { server: self.server().to_owned(), call: call.to_owned(), reason: reason.into(), status }
     }
 
     fn unreachable(&self, error: &reqwest::Error) -> Error {

@@ -5,17 +5,19 @@ use std::time::Duration;
 use aetheris_api::{Command, EventPage, EventView, JobView, TraceStep, WhyCode, WhyView};
 use aetheris_core::job::JobStatus;
 use aetheris_core::time::Span;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::{Context, jobs};
 use crate::args;
-use crate::client::{Client, Follow, News};
+use crate::client::{AWAY_MAX, Answer, Client, Follow, News};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::render::{self, Now, Style, Tone, Values, steps, width, wrap};
 
 /// How often a live list is drawn again while nothing happens.
 const TICK: Duration = Duration::from_secs(1);
+/// How long a job may be unclaimed before it is said that no worker works.
+const UNCLAIMED_TOLD: Duration = Duration::from_secs(3);
 /// Most steps of a live list.
 const LIVE_STEPS_MAX: usize = 18;
 /// Events asked for at a time.
@@ -54,7 +56,7 @@ pub(super) async fn until_end(
     } else {
         plain(client, &first, until, show, context).await?
     };
-    let answer = jobs::get(client, job).await?;
+    let answer = got(client, job).await?;
     if context.out.json {
         context.out.value(&answer.json()?)?;
     } else if ended {
@@ -72,6 +74,17 @@ pub(super) async fn until_end(
         return Ok(Exit::StillRunning);
     }
     Ok(if answer.body.status == JobStatus::Completed { Exit::Done } else { Exit::Failed })
+}
+
+/// The job, of a server that was there a moment ago and may be about to come back.
+async fn got(client: &Client, job: &str) -> Result<Answer<JobView>, Error> {
+    let give_up = Instant::now() + AWAY_MAX;
+    loop {
+        match jobs::get(client, job).await {
+            Err(error) if error.may_pass() && Instant::now() < give_up => sleep(TICK).await,
+            answer => return answer,
+        }
+    }
 }
 
 fn print_end(job: &JobView, show: Show, context: &Context) -> Result<(), Error> {
@@ -178,7 +191,7 @@ impl Live {
 async fn refreshed(client: &Client, job: &str) -> Result<Option<JobView>, Error> {
     match jobs::get(client, job).await {
         Ok(answer) => Ok(Some(answer.body)),
-        Err(Error::Unreachable { .. }) => Ok(None),
+        Err(error) if error.may_pass() => Ok(None),
         Err(error) => Err(error),
     }
 }
@@ -255,13 +268,23 @@ async fn plain(client: &Client, job: &JobView, until: Instant, show: Show, conte
     }
     let after = if quiet { job.seq } else { 0 };
     let mut follow = Follow::start(client, &id, after);
+    // A worker that is there takes it within a moment: of none people hear only when that has passed.
+    let mut unclaimed_until = Some(Instant::now() + UNCLAIMED_TOLD);
     loop {
         let news = tokio::select! {
             news = follow.news() => news?,
             () = sleep_until(until) => return Ok(false),
+            () = sleep_until(unclaimed_until.unwrap_or(until)), if unclaimed_until.is_some() => {
+                unclaimed_until = None;
+                tell_unclaimed(client, &id, context).await;
+                continue;
+            }
         };
         let Some(news) = news else { return Ok(true) };
         let Some(event) = event_or_note(news, client, context) else { continue };
+        if event.kind == "job_claimed" {
+            unclaimed_until = None;
+        }
         if !quiet && is_told(&event.kind) {
             context.out.line(&render::events::line(&event, context.out.style))?;
         }
@@ -271,6 +294,14 @@ async fn plain(client: &Client, job: &JobView, until: Instant, show: Show, conte
                 say_wait(job, waiting, context);
             }
         }
+    }
+}
+
+/// Says that nobody works, where that is so.
+async fn tell_unclaimed(client: &Client, job: &str, context: &Context) {
+    let Ok(job) = jobs::get(client, job).await else { return };
+    if let Some(why) = jobs::held_up(client, &job.body).await.filter(|why| why.code == WhyCode::NoWorker) {
+        context.out.note(&format!("pending: {}", render::why::line(&why, context.now())));
     }
 }
 

@@ -1,6 +1,6 @@
 //! `send`.
 
-use aetheris_api::{Command, MessageAnswer, MessageRequest};
+use aetheris_api::{Command, ErrorCode, MessageAnswer, MessageRequest};
 use aetheris_core::id::SessionId;
 use aetheris_store::system::System;
 
@@ -58,7 +58,7 @@ fn with_key(error: Error, key: &str) -> Error {
     match error {
         Error::Unanswered { call, reason, server, .. } => Error::Unanswered { advice, call, reason, server },
         // The server, or what stands before it, does not know what became of it either.
-        Error::Problem(mut problem) if problem.status >= 500 => {
+        Error::Problem(mut problem) if problem.status >= 500 && problem.code != ErrorCode::Overloaded => {
             problem.detail = format!("{}\nit may have been accepted all the same. {advice}", problem.detail);
             Error::Problem(problem)
         }

@@ -263,6 +263,48 @@ async fn a_server_that_does_not_stream_is_asked_again_and_again() {
     assert_eq!(followed(&url, 0).await.unwrap(), [1, 2, 3, 4]);
 }
 
+/// A clean restart behind a proxy: the stream ends in good order, and the proxy answers for the server meanwhile. So does
+/// a server whose store is away for a moment.
+#[tokio::test]
+async fn a_server_that_cannot_answer_for_a_moment_is_asked_again() {
+    let busy = |code: &str, status: u16| (status, problem(code, status, "not now").to_string());
+    for first in [(502, "<html>".to_owned()), busy("store_unavailable", 503), busy("rate_limited", 429)] {
+        let looks = Arc::new(AtomicU32::new(0));
+        let seen = Arc::clone(&looks);
+        let look = move || async move {
+            let (status, body) =
+                if seen.fetch_add(1, Ordering::SeqCst) == 0 { first } else { (200, job("running").to_string()) };
+            (StatusCode::from_u16(status).unwrap(), body)
+        };
+        let router = Router::new()
+            .route("/api/jobs/{id}/events/stream", get(broken_stream))
+            .route("/api/jobs/{id}", get(look))
+            .with_state(Arc::default());
+        assert_eq!(followed(&serve(router).await, 0).await.unwrap(), [1, 2, 3, 4]);
+        assert_eq!(looks.load(Ordering::SeqCst), 1);
+    }
+}
+
+/// Too many follow already, and then the pages are refused for a moment as well.
+#[tokio::test]
+async fn a_page_that_is_refused_for_a_moment_is_asked_for_again() {
+    let calls = Arc::new(AtomicU32::new(0));
+    let crowded = || async { (StatusCode::SERVICE_UNAVAILABLE, problem("overloaded", 503, "too many").to_string()) };
+    let page = |State(calls): State<Arc<AtomicU32>>| async move {
+        match calls.fetch_add(1, Ordering::SeqCst) {
+            0 => (StatusCode::OK, json!({ "events": history()[..2], "next_after": null }).to_string()),
+            1 => (StatusCode::SERVICE_UNAVAILABLE, problem("overloaded", 503, "too many").to_string()),
+            _ => (StatusCode::OK, json!({ "events": history()[2..], "next_after": null }).to_string()),
+        }
+    };
+    let router = Router::new()
+        .route("/api/jobs/{id}/events/stream", get(crowded))
+        .route("/api/jobs/{id}/events", get(page))
+        .route("/api/jobs/{id}", get(|| async { job("running").to_string() }))
+        .with_state(Arc::clone(&calls));
+    assert_eq!(followed(&serve(router).await, 0).await.unwrap(), [1, 2, 3, 4]);
+}
+
 #[tokio::test]
 async fn a_job_that_does_not_exist_is_said_at_once() {
     let answer = || async { (StatusCode::NOT_FOUND, problem("job_not_found", 404, "no").to_string()) };
