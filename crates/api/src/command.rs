@@ -24,6 +24,8 @@ pub enum Command<'a> {
     Cancel(JobId),
     /// Lists the calls whose outcome is unknown.
     InDoubt,
+    /// Lists those of a job.
+    InDoubtOf(JobId),
     /// Says what became of a call; the answer itself is left to be added.
     Resolve {
         /// The call.
@@ -78,6 +80,7 @@ impl Command<'_> {
         match self {
             Self::Cancel(job) => format!("cancel {job}"),
             Self::InDoubt => "in-doubt".to_owned(),
+            Self::InDoubtOf(job) => format!("in-doubt --job {job}"),
             Self::Resolve { invocation, job, permit } => {
                 format!("in-doubt resolve {job} {invocation} --permit {permit}")
             }
@@ -142,7 +145,7 @@ fn answer<'a>(
     schema: Option<&'a Json>,
 ) -> Option<Command<'a>> {
     match (doubt, wait_type) {
-        (true, _) => Some(Command::InDoubt),
+        (true, _) => Some(Command::InDoubtOf(job)),
         (false, WaitType::Timer) => None,
         (false, WaitType::Human | WaitType::Signal | WaitType::Webhook) => {
             key.map(|key| Command::Signal { job, key, schema })

@@ -11,7 +11,7 @@ use aetheris_core::time::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::jobs::{JobErrorView, UsageView};
+use crate::jobs::{JobErrorView, KeptView, UsageView};
 use crate::raw::Raw;
 use crate::schema;
 use crate::steps::ValueView;
@@ -149,6 +149,9 @@ pub struct TraceView {
     /// The job.
     #[schema(value_type = schema::Job)]
     pub job_id: JobId,
+    /// The signals that are kept for waits that have not begun.
+    #[serde(default)]
+    pub kept: Vec<KeptView>,
     /// Hash of its plan.
     #[schema(value_type = Option<schema::Digest>)]
     pub plan_hash: Option<Hash>,

@@ -103,9 +103,11 @@ pub struct JobErrorView {
 pub struct WaitingView {
     /// What a signal must name.
     pub correlation_key: Option<String>,
-    /// When the wait ends by itself. In lists of jobs it is always `null`: the job and the list of waits have it.
+    /// When the wait ends by itself; `null` where it does not. In lists of jobs it is left out: the job and the list of
+    /// waits have it.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
     #[schema(value_type = Option<schema::Time>)]
-    pub deadline: Option<Timestamp>,
+    pub deadline: Option<Option<Timestamp>>,
     /// Whether it waits for the answer to a doubt, which no signal gives.
     pub doubt: bool,
     /// The node.
@@ -117,13 +119,32 @@ pub struct WaitingView {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<schema::Any>)]
     pub schema: Option<Json>,
-    /// Since when. In lists of jobs it is always `null`: the job and the list of waits have it.
-    #[serde(default)]
+    /// Since when. In lists of jobs it is left out: the job and the list of waits have it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<schema::Time>)]
     pub since: Option<Timestamp>,
     /// What ends it.
     #[schema(value_type = schema::Wait)]
     pub wait_type: WaitType,
+}
+
+/// A field that is there, `null` or not.
+fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(deserializer).map(Some)
+}
+
+/// A signal that is kept until a wait with its key begins. A key that no wait has is kept as well where the keys of waits
+/// ahead are not known yet.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct KeptView {
+    /// The key that it names.
+    pub correlation_key: String,
+    /// When it came.
+    #[schema(value_type = schema::Time)]
+    pub received_at: Timestamp,
+    /// What it claims to be; `null` where it claims nothing.
+    #[schema(value_type = Option<schema::Wait>)]
+    pub wait_type: Option<WaitType>,
 }
 
 /// A step of a job.
@@ -156,7 +177,7 @@ pub struct UsageView {
     pub tool_calls: u64,
 }
 
-/// A job. In lists `ended_at`, `message`, `result`, `steps`, `usage` and `waits` are left out.
+/// A job. In lists `ended_at`, `kept`, `message`, `result`, `steps`, `usage` and `waits` are left out.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct JobView {
     /// The agent.
@@ -186,6 +207,10 @@ pub struct JobView {
     /// The job.
     #[schema(value_type = schema::Job)]
     pub id: JobId,
+    /// The signals that are kept: each for a wait of its key that has not begun, the first that came first. In lists it is
+    /// left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept: Option<Vec<KeptView>>,
     /// The client's labels.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,

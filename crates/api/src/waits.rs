@@ -13,6 +13,7 @@ use crate::acts::Outcome;
 use crate::evidence::EvidenceView;
 use crate::jobs::{PausedView, WaitingView};
 use crate::schema;
+use crate::steps::ValueView;
 
 /// A job that waits for someone.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -87,6 +88,9 @@ pub struct InDoubtView {
     /// What came too late to be an effect.
     #[serde(default)]
     pub evidence: Vec<EvidenceView>,
+    /// What the tool was given: as recorded, the first 2 KiB of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input: Option<ValueView>,
     /// Its id, which is the idempotency key that the tool was given.
     #[schema(value_type = schema::Invocation)]
     pub invocation: IdempotencyKey,

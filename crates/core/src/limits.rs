@@ -159,6 +159,8 @@ pub const PAGE_JOBS_MAX: usize = 500;
 /// Bytes of one page of a list after which it ends: with the row that reaches them. Counted are the parts of a row that
 /// others decide and that may be large: files, late evidence, schemas.
 pub const PAGE_ROWS_BYTES_MAX: usize = 1024 * 1024;
+/// Kept signals of a job that are shown: the first ones.
+pub const KEPT_SHOWN_MAX: usize = 100;
 /// Calls in doubt that the command line reads for one list, page by page.
 pub const DOUBTS_LISTED_MAX: usize = 10_000;
 /// Jobs of which a check reads everything at once.
@@ -220,6 +222,11 @@ pub const CONFLICT_RETRIES_MAX: u32 = 64;
 pub const PULSE_GRACE: Span = Span::from_secs(15);
 /// How long readiness waits for the store's writer before it says that it is silent.
 pub const HEALTH_PATIENCE: Span = Span::from_secs(2);
+/// The room that a disk which was full must have again before it counts as having any, in bytes: a few of the largest
+/// units.
+pub const ROOM_BYTES_MIN: u64 = 16 * 1024 * 1024;
+/// See [`ROOM_BYTES_MIN`]: of a small disk, one part in so many is enough.
+pub const ROOM_PART_MIN: u64 = 16;
 /// How far the store's clock may be ahead of the wall clock before readiness says so: more than two looks at
 /// two clocks differ by.
 pub const CLOCK_AHEAD_TOLD: Span = Span::from_secs(1);

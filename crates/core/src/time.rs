@@ -154,6 +154,13 @@ impl Span {
         Self(self.0.saturating_add(other.0))
     }
 
+    /// As people read it: whole seconds, below one second whole milliseconds, and below one of those as it is.
+    #[must_use]
+    pub const fn rounded(self) -> Self {
+        let unit = if self.0 >= 1_000_000 { 1_000_000 } else { 1_000 };
+        if self.0 < unit { self } else { Self(self.0 - self.0 % unit) }
+    }
+
     /// What is left after taking `other` away; zero if nothing is.
     #[must_use]
     pub const fn minus(self, other: Self) -> Self {
@@ -292,6 +299,9 @@ mod tests {
         assert_eq!(short.plus(long), Span::from_micros(3_002_000));
         assert_eq!((long.minus(short), short.minus(long)), (Span::from_micros(2_998_000), Span::ZERO));
         assert_eq!(long.to_std(), Duration::from_secs(3));
+        for (micros, read) in [(3_051_960, "3s"), (101_290_029, "101s"), (8_642, "8ms"), (999, "999us"), (0, "0s")] {
+            assert_eq!(Span::from_micros(micros).rounded().to_string(), read);
+        }
         assert_eq!(Span::from_std(Duration::from_nanos(2_999)), Span::from_micros(2));
         assert_eq!(Span::from_std(Duration::MAX), Span::from_micros(u64::MAX));
         assert_eq!(serde_json::to_value(long).unwrap(), "3s");

@@ -26,6 +26,8 @@ use crate::state::Shared;
 const SMALL: usize = 512;
 /// What an outline takes beside what is counted.
 const BASE: usize = 1024;
+/// What an event leaves in a state beside the bytes of its payload: places in maps, times, hashes.
+const BESIDE: usize = 256;
 
 /// A job in outline.
 pub(crate) struct Outline {
@@ -54,11 +56,12 @@ impl Outline {
         let unreadable = |why: String| OpError::Corrupt(format!("event {}: {why}", row.seq));
         let recorded = row.decode().map_err(|error| unreadable(error.to_string()))?;
         self.state.replay(&recorded).map_err(|illegal| unreadable(illegal.to_string()))?;
-        self.bytes += SMALL.min(row.payload.len()) + 64;
+        let large = row.payload.len() > SMALL;
+        self.bytes += stays(&recorded.event, row.payload.len(), large) + BESIDE;
         if self.state.ending.is_none() {
             self.result = None;
         }
-        self.leave_out(&recorded, row.payload.len() > SMALL);
+        self.leave_out(&recorded, large);
         Ok(())
     }
 
@@ -139,6 +142,56 @@ impl Outlined {
             (None, _) => Ok(Json::null()),
         }
     }
+}
+
+/// How much of an event stays, at most: the value that is left out does not, and one that stays takes more than its text.
+fn stays(event: &Event, payload: usize, large: bool) -> usize {
+    let always = matches!(event, Event::JobCreated(_) | Event::JobCompleted(_));
+    match carried(event) {
+        Some(value) if large || always => payload.saturating_sub(text_bytes(value)),
+        Some(value) => payload + value.memory(),
+        None => payload,
+    }
+}
+
+/// The value of an event that [`forget_values`] takes away where it is large.
+fn carried(event: &Event) -> Option<&Json> {
+    if let Event::JobCreated(e) = event {
+        Some(&e.message)
+    } else if let Event::JobCompleted(e) = event
+        && let Answer::Value(value) = &e.answer
+    {
+        Some(value)
+    } else if let Event::ToolInvocationStarted(e) = event {
+        e.input.as_ref()
+    } else if let Event::WaitCompleted(e) = event
+        && let WaitEnd::Signal { payload, .. } = &e.by
+    {
+        Some(payload)
+    } else if let Event::NodeFinished(e) = event {
+        e.output.as_ref()
+    } else {
+        None
+    }
+}
+
+/// Bytes of a value's text.
+fn text_bytes(value: &Json) -> usize {
+    struct Counter(usize);
+    impl std::io::Write for Counter {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0 += bytes.len();
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut counter = Counter(0);
+    // What cannot be written counts for nothing, and the whole payload stays counted.
+    let _written = serde_json::to_writer(&mut counter, value.value());
+    counter.0
 }
 
 /// Takes the values out of a state that the event just folded has brought: message and answer always, a node's only
@@ -290,6 +343,19 @@ impl Outlines {
 
 #[cfg(test)]
 mod tests {
+    use aetheris_core::event::{
+        DoubtOutcome, EncodedEvent, Failure, InDoubtResolved, JobClaimed, JobCreated, JobFailed, JobWaiting,
+        NodeFinished, NodeRetryScheduled, NodeStarted, PlanGenerated, Resolver, StepInDoubt, StepResult,
+        ToolInvocationStarted, WaitCompleted,
+    };
+    use aetheris_core::hash::Hash;
+    use aetheris_core::id::{
+        AgentName, AttemptId, EventId, IdempotencyKey, InstanceId, PermitId, SignalId, ToolName, WorkerId,
+    };
+    use aetheris_core::lease::Fence;
+    use aetheris_core::plan::{EffectClass, WaitType};
+    use aetheris_core::time::Timestamp;
+
     use super::*;
 
     #[test]
@@ -304,5 +370,115 @@ mod tests {
         let jobs: Vec<JobId> = kept.jobs.keys().copied().collect();
         assert_eq!(jobs, [0, 5, 6, 7].map(JobId::from_u128));
         assert_eq!(kept.bytes, 4 * each);
+    }
+
+    /// Each kind of event that leaves something in a state, with that at its largest.
+    #[test]
+    fn an_outline_counts_no_less_than_it_keeps() {
+        let long = |bytes: usize| "x".repeat(bytes);
+        let much = || Json::new(serde_json::json!(long(limits::PAYLOAD_BYTES_MAX - 2)));
+        let (call, wait) = (NodeId::from("call"), NodeId::from("wait"));
+        let error = || Failure::new("boom", long(limits::ERROR_MESSAGE_BYTES_MAX));
+        let waiting = |node: &NodeId, doubt, key: Option<&str>| JobWaiting {
+            correlation_key: key.map(str::to_owned),
+            doubt,
+            node: node.clone(),
+            park: true,
+            reason: Some(long(limits::WAIT_REASON_BYTES_MAX)),
+            wait_type: WaitType::Human,
+        };
+        let claim = || JobClaimed {
+            attempt_id: AttemptId::from_u128(1),
+            instance: InstanceId::from_u128(1),
+            worker: WorkerId::from(long(200).as_str()),
+        };
+        let key = IdempotencyKey::from_u128(1);
+        let start = |number| NodeStarted { node: call.clone(), number };
+        let labels = (0..32).map(|n| (format!("{n}{}", long(60)), long(200))).collect();
+        let correlation = long(limits::CORRELATION_KEY_CHARS_MAX);
+        let events: Vec<Event> = vec![
+            JobCreated {
+                agent: AgentName::from("a"),
+                agent_version: long(60),
+                execution_version: long(60),
+                labels,
+                message: much(),
+                priority: 0,
+                run_at: None,
+                session: None,
+            }
+            .into(),
+            PlanGenerated { plan_hash: Hash::ZERO, plan_version: 1, planner: long(60), planner_version: long(60) }
+                .into(),
+            claim().into(),
+            start(1).into(),
+            NodeRetryScheduled { after_us: 1, error: error(), node: call.clone() }.into(),
+            start(2).into(),
+            ToolInvocationStarted {
+                effect: EffectClass::AtMostOnce,
+                input: Some(much()),
+                key,
+                lifetime_us: 1,
+                node: call.clone(),
+                permit: 1,
+                permit_id: PermitId::from_u128(1),
+                tool: ToolName::from("t"),
+                tool_version: Some(long(60)),
+            }
+            .into(),
+            StepInDoubt { node: call.clone(), permit: 1, policy: 0, reason: long(limits::ERROR_MESSAGE_BYTES_MAX) }
+                .into(),
+            waiting(&call, true, None).into(),
+            InDoubtResolved {
+                by: Resolver::Operator,
+                grounds: None,
+                node: call.clone(),
+                note: Some(long(limits::NOTE_CHARS_MAX)),
+                outcome: DoubtOutcome::Happened,
+                permit: 1,
+                result: Some(much()),
+                settle_us: None,
+            }
+            .into(),
+            claim().into(),
+            NodeFinished {
+                error: None,
+                model: None,
+                node: call.clone(),
+                output: None,
+                result: StepResult::SideEffectCommitted,
+                took_us: None,
+            }
+            .into(),
+            NodeStarted { node: wait.clone(), number: 1 }.into(),
+            waiting(&wait, false, Some(&correlation)).into(),
+            WaitCompleted { by: WaitEnd::Signal { payload: much(), signal: SignalId::from_u128(1) }, node: wait }
+                .into(),
+            claim().into(),
+            JobFailed { error: error(), node: Some(call.clone()) }.into(),
+        ];
+        let mut outline = Outline::new(JobId::from_u128(1));
+        let mut epoch = 0;
+        for (seq, event) in (1..).zip(events) {
+            epoch += u32::from(matches!(event, Event::JobClaimed(_)));
+            let encoded = EncodedEvent::new(EventId::from_u128(u128::from(seq)), &event);
+            let row = EventRow {
+                at: Timestamp::from_micros(i64::try_from(seq).unwrap()),
+                fence: Fence { epoch, generation: 1 },
+                hash: Hash::ZERO,
+                id: encoded.id,
+                kind: encoded.kind.code(),
+                payload: encoded.payload.clone(),
+                payload_hash: encoded.payload_hash,
+                schema_version: encoded.schema_version,
+                seq,
+            };
+            outline.take(&row).unwrap_or_else(|error| panic!("{seq} {:?}: {error}", event.kind()));
+            let state = serde_json::to_vec(&outline.state).unwrap().len();
+            let kept = state + outline.message.text().len();
+            assert!(outline.bytes >= kept, "{:?}: {} are counted, {kept} are kept", event.kind(), outline.bytes);
+            // The message stays beside the state, and what was left out is not counted.
+            assert!(state < 64 * 1024, "{:?}: {state}", event.kind());
+        }
     }
 }

@@ -13,7 +13,7 @@ use aetheris_core::state::{InvocationPhase, JobState, StepState};
 use aetheris_core::step::StepStatus;
 use aetheris_core::time::{Span, Timestamp};
 use aetheris_runtime::OpError;
-use aetheris_store::{EffectRow, EventRow, Evidence, JobRow};
+use aetheris_store::{EffectRow, EventRow, Evidence, JobRow, KeptHead};
 
 use crate::{outline, steps, view};
 
@@ -94,7 +94,13 @@ impl Tracing {
 
     /// The trace, of the job's row at the same place.
     #[must_use]
-    pub fn view(mut self, row: &JobRow, plan: Option<&CompiledPlan>, evidence: &[Evidence]) -> TraceView {
+    pub fn view(
+        mut self,
+        row: &JobRow,
+        plan: Option<&CompiledPlan>,
+        evidence: &[Evidence],
+        kept: &[KeptHead],
+    ) -> TraceView {
         let nodes = plan.into_iter().flat_map(CompiledPlan::ordered);
         let mut told = |node: &Node| self.story.nodes.remove(&node.id).unwrap_or_default();
         TraceView {
@@ -105,6 +111,7 @@ impl Tracing {
             error: row.error.as_ref().map(|(error, node)| view::reason(error, node.clone())),
             evidence: evidence.iter().map(view::evidence).collect(),
             job_id: row.id,
+            kept: kept.iter().map(view::kept).collect(),
             plan_hash: row.plan_hash,
             session_id: row.session.clone(),
             status: row.status,

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use aetheris_api::{
-    AgentView, EventView, EvidenceView, JobErrorView, JobView, PausedView, Raw, StepView, UsageView, WaitingView,
+    AgentView, EventView, EvidenceView, JobErrorView, JobView, KeptView, PausedView, Raw, StepView, UsageView,
+    WaitingView,
 };
 use aetheris_core::event::{Failure as Reason, TimerId};
 use aetheris_core::id::NodeId;
@@ -12,7 +13,7 @@ use aetheris_core::plan::CompiledPlan;
 use aetheris_core::projection;
 use aetheris_core::state::{JobState, StepState};
 use aetheris_core::time::Timestamp;
-use aetheris_store::{AgentRow, EventRow, Evidence, JobRow, WaitRow};
+use aetheris_store::{AgentRow, EventRow, Evidence, JobRow, KeptHead, WaitRow};
 
 /// An agent. The file is given only where it is asked for.
 #[must_use]
@@ -45,6 +46,7 @@ pub fn job_row(row: &JobRow, generation: u32) -> JobView {
         epoch: row.fence.epoch,
         error: row.error.as_ref().map(|(error, node)| reason(error, node.clone())),
         id: row.id,
+        kept: None,
         labels: row.labels.clone(),
         lease_until: holder.map(|holder| holder.lease_until),
         message: None,
@@ -74,9 +76,15 @@ pub fn paused(row: &JobRow, generation: u32) -> Option<PausedView> {
 
 /// A job with all that is known of it but its message, its result and when it ended.
 #[must_use]
-pub fn job(row: &JobRow, state: &JobState, plan: Option<&CompiledPlan>, generation: u32) -> JobView {
+pub fn job(
+    row: &JobRow,
+    state: &JobState,
+    plan: Option<&CompiledPlan>,
+    (generation, kept): (u32, &[KeptHead]),
+) -> JobView {
     let waiting = waiting(row, state, plan);
     JobView {
+        kept: Some(kept.iter().map(self::kept).collect()),
         steps: Some(steps(state, plan)),
         usage: Some(usage(state, plan)),
         waits: Some(waiting.iter().cloned().collect()),
@@ -119,20 +127,20 @@ pub fn waiting(row: &JobRow, state: &JobState, plan: Option<&CompiledPlan>) -> O
     let deadline = state.timers.get(&timer).map(|timer| timer.due);
     let node = plan.and_then(|plan| plan.node(&waiting.node)).filter(|_| !waiting.doubt);
     let schema = node.and_then(aetheris_runtime::ops::schema_of).cloned();
-    Some(WaitingView { schema, ..of_projection(waiting, since, deadline) })
+    Some(WaitingView { schema, ..of_projection(waiting, since, Some(deadline)) })
 }
 
 /// The same of a row that has them beside it.
 #[must_use]
 pub fn waiting_since(wait: &WaitRow) -> Option<WaitingView> {
     let waiting = wait.row.waiting.as_ref()?;
-    Some(of_projection(waiting, Some(wait.since), wait.deadline))
+    Some(of_projection(waiting, Some(wait.since), Some(wait.deadline)))
 }
 
 fn of_projection(
     waiting: &projection::WaitingView,
     since: Option<Timestamp>,
-    deadline: Option<Timestamp>,
+    deadline: Option<Option<Timestamp>>,
 ) -> WaitingView {
     WaitingView {
         correlation_key: waiting.correlation_key.clone(),
@@ -144,6 +152,12 @@ fn of_projection(
         since,
         wait_type: waiting.wait_type,
     }
+}
+
+/// A kept signal.
+#[must_use]
+pub fn kept(signal: &KeptHead) -> KeptView {
+    KeptView { correlation_key: signal.key.clone(), received_at: signal.received_at, wait_type: signal.wait_type }
 }
 
 /// Why something failed.

@@ -8,7 +8,7 @@ use aetheris_core::plan::{CompiledPlan, WaitType};
 use aetheris_core::state::{JobState, StepState};
 use aetheris_core::step::StepStatus;
 use aetheris_core::time::Timestamp;
-use aetheris_store::{FailedWrite, JobRow, Store, StoreError};
+use aetheris_store::{FailedWrite, JobRow, KeptHead, Store, StoreError};
 
 use crate::outline::Outlined;
 use crate::view;
@@ -22,6 +22,8 @@ pub(crate) struct Around {
     pub(crate) failed_claim: Option<FailedWrite>,
     /// The number of the store's life.
     pub(crate) generation: u32,
+    /// The signals that are kept for the job.
+    pub(crate) kept: Vec<KeptHead>,
     /// The store's clock.
     pub(crate) now: Timestamp,
     /// Jobs that workers hold.
@@ -35,7 +37,9 @@ impl Around {
         let running = status.jobs.get(&JobStatus::Running).copied().unwrap_or(0);
         let pending = row.status == JobStatus::Pending;
         let before = if pending { store.ahead_in_session(row.id).await? } else { None };
-        let around = Self { before, failed_claim: None, generation: status.generation, now: status.now, running };
+        let kept = if row.status.is_terminal() { Vec::new() } else { store.kept(row.id).await? };
+        let (generation, now) = (status.generation, status.now);
+        let around = Self { before, failed_claim: None, generation, kept, now, running };
         if !pending || running > 0 || !around.is_ready(row) {
             return Ok(around);
         }
@@ -51,13 +55,33 @@ impl Around {
 /// The reasons, the one that counts most first. A job is never without one.
 pub(crate) fn reasons(outlined: &Outlined, plan: Option<&CompiledPlan>, around: &Around) -> Vec<WhyView> {
     let (row, state) = (&outlined.row, outlined.state());
-    match row.status {
+    let mut reasons = match row.status {
         JobStatus::Completed | JobStatus::Failed | JobStatus::Cancelled => vec![ended(row, state)],
         JobStatus::Waiting | JobStatus::Parked => vec![blocked(row, state, plan)],
         JobStatus::Running => vec![held(row, state, around.now)],
         JobStatus::Paused => paused(row, state, plan, around.generation),
         JobStatus::Pending => pending(row, state, around),
+    };
+    if let Some(kept) = kept(&around.kept)
+        && let Some(reason) = reasons.first_mut()
+    {
+        reason.detail.push_str(&kept);
     }
+    reasons
+}
+
+/// Kept signals of which the keys are named.
+const KEYS_NAMED: usize = 3;
+
+/// What is kept for waits that have not begun: whoever sent it may have meant the wait that is open.
+fn kept(signals: &[KeptHead]) -> Option<String> {
+    let keys: Vec<String> = signals.iter().take(KEYS_NAMED).map(|signal| format!("`{}`", signal.key)).collect();
+    let more = match signals.len().saturating_sub(keys.len()) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let keys = keys.join(", ");
+    (!signals.is_empty()).then(|| format!("; kept, for a wait of its key that has not begun: {keys}{more}"))
 }
 
 /// The hold, and what keeps the job from going on once it is let go: an answer counts while it is paused.
@@ -89,9 +113,12 @@ fn doubted(row: &JobRow, node: &NodeId, step: &StepState) -> Option<WhyView> {
     step.invocation.as_ref().filter(|call| call.is_doubted(step.status))?;
     let since = step.doubt.as_ref().map_or(row.updated_at, |doubt| doubt.since);
     let reason = step.doubt.as_ref().map(|doubt| doubt.reason.as_str());
-    let advice = Command::Unresolved(row.id).to_string();
+    let advice = Command::InDoubtOf(row.id).to_string();
     Some(WhyView { code: WhyCode::InDoubt, detail: unknown(node, reason), advice, since, until: None })
 }
+
+/// What is added where nobody need act yet.
+const BY_ITSELF: &str = "; its tool's policies are tried first, nobody is asked yet";
 
 fn unknown(node: &NodeId, reason: Option<&str>) -> String {
     let why = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
@@ -129,7 +156,9 @@ fn blocked(row: &JobRow, state: &JobState, plan: Option<&CompiledPlan>) -> WhyVi
     let (code, detail) = match (waiting.doubt, waiting.wait_type) {
         (true, _) => {
             let doubt = state.steps.get(node).and_then(|step| step.doubt.as_ref());
-            (WhyCode::InDoubt, unknown(node, doubt.map(|doubt| doubt.reason.as_str())))
+            let detail = unknown(node, doubt.map(|doubt| doubt.reason.as_str()));
+            let by_itself = if waiting.wait_type == WaitType::Timer { BY_ITSELF } else { "" };
+            (WhyCode::InDoubt, format!("{detail}{by_itself}"))
         }
         (false, WaitType::Human) => (WhyCode::WaitingApproval, format!("{node} waits for a person{reason}")),
         (false, WaitType::Signal) => (WhyCode::WaitingSignal, format!("{node} waits for a signal{reason}")),
@@ -137,7 +166,7 @@ fn blocked(row: &JobRow, state: &JobState, plan: Option<&CompiledPlan>) -> WhyVi
         (false, WaitType::Timer) => (WhyCode::WaitingTime, format!("{node} waits for time to pass{reason}")),
     };
     let since = waiting.since.unwrap_or(row.updated_at);
-    WhyView { code, detail, advice, since, until: waiting.deadline }
+    WhyView { code, detail, advice, since, until: waiting.deadline.flatten() }
 }
 
 fn held(row: &JobRow, state: &JobState, now: Timestamp) -> WhyView {
@@ -191,13 +220,14 @@ fn pending(row: &JobRow, state: &JobState, around: &Around) -> Vec<WhyView> {
         (0, Some(failed)) => {
             let detail = format!(
                 "it is ready, but no worker holds a job: the last claim here failed {} ago: {}",
-                failed.age, failed.error
+                failed.age.rounded(),
+                failed.error
             );
             (WhyCode::NoWorker, detail, Command::Worker)
         }
         (0, None) => {
-            let detail = "it is ready, but no worker holds a job; an idle worker, which is not visible here, claims it \
-                          within its poll_interval";
+            let detail = "it is ready and no worker has taken it; no worker holds any job. Does one run? One that has \
+                          nothing to do takes it within its poll_interval";
             (WhyCode::NoWorker, detail.to_owned(), Command::Worker)
         }
         (held, Some(_) | None) => {

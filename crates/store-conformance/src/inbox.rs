@@ -12,7 +12,7 @@ use aetheris_core::time::{Due, Span};
 use super::fixture::invalid;
 use super::{Fixture, snapshot};
 use aetheris_store::unit::{ExpectedSignals, InboxWrite, Purpose, UnitOfWork};
-use aetheris_store::{KeptSignal, Refusal, TimerRow};
+use aetheris_store::{KeptHead, KeptSignal, Refusal, TimerRow};
 
 const TICK: Span = Span::from_micros(1);
 
@@ -34,7 +34,11 @@ fn receive(f: &Fixture, job: JobId, signal: SignalId, key: &str) -> UnitOfWork {
 }
 
 async fn kept(f: &Fixture, job: JobId) -> Vec<KeptSignal> {
-    f.store().history(job, false).await.unwrap().unwrap().kept
+    let kept = f.store().history(job, false).await.unwrap().unwrap().kept;
+    // People are shown them without what they bring.
+    let heads: Vec<KeptHead> = kept.iter().map(KeptHead::of).collect();
+    assert_eq!(f.store().kept(job).await.unwrap(), heads);
+    kept
 }
 
 fn signal(n: u128) -> SignalId {

@@ -197,6 +197,11 @@ async fn doubts(f: &Fixture, unresolved: Option<bool>, job: Option<JobId>) -> Ve
     f.store().doubts(DoubtFilter { job, limit: 8, unresolved, after: None }).await.unwrap().doubts
 }
 
+/// What the calls of these cases are given.
+fn given() -> Option<Json> {
+    Some(Json::new(serde_json::json!({ "node": "c" })))
+}
+
 pub async fn q8_doubts_say_what_their_history_tells(f: Fixture) {
     let (run, call) = called(&f, EffectClass::AtMostOnce).await;
     let (other, _) = called(&f, EffectClass::AtMostOnce).await;
@@ -210,14 +215,16 @@ pub async fn q8_doubts_say_what_their_history_tells(f: Fixture) {
     let rows: Vec<_> = found.iter().map(|doubt| (doubt.call.job, doubt.wait.row.id)).collect();
     assert_eq!(rows, [(run.job, run.job), (other.job, other.job)]);
     let asked = Asked { policy: 1, reason: "the lookup knows nothing".to_owned(), since };
-    assert_eq!(found[0].told, Told { asked: Some(asked.clone()), ..Told::default() });
+    let input = given();
+    assert_eq!(found[0].told, Told { asked: Some(asked.clone()), input: input.clone(), ..Told::default() });
     assert_eq!(found[1].told.asked.as_ref().map(|asked| asked.policy), Some(0));
     assert_eq!((found[0].call.key, found[1].evidence.len()), (call.key, 0));
     assert_eq!(doubts(&f, None, Some(run.job)).await, found[..1]);
     assert_eq!(doubts(&f, None, Some(JobId::from_u128(5))).await, []);
     f.ok(f.of(run, Purpose::Cancel).await.resolve("c", DoubtOutcome::Unresolved).event(JobCancelled {}).done()).await;
     let left = doubts(&f, Some(true), None).await;
-    assert_eq!(left[0].told, Told { answer: Some(DoubtOutcome::Unresolved), asked: Some(asked), unknown: None });
+    let answer = Some(DoubtOutcome::Unresolved);
+    assert_eq!(left[0].told, Told { answer, asked: Some(asked), input, unknown: None });
 }
 
 /// Of every try that was made, the one whose outcome is unknown now.
@@ -236,14 +243,15 @@ pub async fn q8_a_call_that_is_tried_again_says_why_its_outcome_is_unknown(f: Fi
         f.ok(f.of(run, Purpose::Record).await.event(tried).settle("c", LedgerTrigger::Doubt).done()).await;
     };
     let told = async || doubts(&f, None, None).await.into_iter().map(|doubt| doubt.told).collect::<Vec<_>>();
-    let says = |message: &str| Told { unknown: Some(message.to_owned()), ..Told::default() };
+    // Recorded with the first permit, and the same for every further one.
+    let says = |message: &str| Told { input: given(), unknown: Some(message.to_owned()), ..Told::default() };
     unheard(run, 1, Some("the connection was lost")).await;
     assert_eq!(told().await, [says("the connection was lost")]);
     unheard(other, 1, Some("no answer came")).await;
     assert_eq!(told().await, [says("the connection was lost"), says("no answer came")]);
     f.ok(f.of(run, Purpose::Permit).await.permit("c", EffectClass::Idempotent).done()).await;
     unheard(run, 2, None).await;
-    assert_eq!(told().await, [says("no answer came"), Told::default()]);
+    assert_eq!(told().await, [says("no answer came"), Told { input: given(), ..Told::default() }]);
 }
 
 /// The calls of one job are told apart by node and permit, and listed oldest doubt first in whatever order they were made.

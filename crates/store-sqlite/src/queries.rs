@@ -56,6 +56,7 @@ queries! {
     InboxCountOfKey = "inbox_count_of_key";
     InboxDeliver = "inbox_deliver";
     InboxInsert = "inbox_insert";
+    InboxHeads = "inbox_heads";
     InboxKept = "inbox_kept";
     InboxState = "inbox_state";
     JobById = "job_by_id";
@@ -272,6 +273,7 @@ mod tests {
             (Query::EventLastOf, "events_job (job=?)"),
             (Query::EventsPage, "events_job"),
             (Query::InboxCount, "inbox_kept"),
+            (Query::InboxHeads, "inbox_kept"),
             (Query::InboxKept, "inbox_kept"),
             (Query::InboxCountOfKey, "inbox_kept"),
             (Query::InboxState, "inbox_signal"),

@@ -14,8 +14,8 @@ use aetheris_core::plan::Plan;
 use aetheris_core::time::Timestamp;
 use aetheris_store::clock::StoreClock;
 use aetheris_store::{
-    AgentPage, AgentRow, DoubtCursor, DueTimers, EffectRow, EventRow, Evidence, ExpiredLease, JobRow, PlanDocument,
-    TimerRow,
+    AgentPage, AgentRow, DoubtCursor, DueTimers, EffectRow, EventRow, Evidence, ExpiredLease, JobRow, KeptHead,
+    PlanDocument, TimerRow,
 };
 use rusqlite::{Row, params};
 
@@ -182,6 +182,13 @@ impl Reads<'_> {
     pub(crate) fn evidence(&mut self, job: JobId) -> Result<Vec<Evidence>, Trouble> {
         match self.number(job)? {
             Some(num) => self.sql.all(Query::EvidenceByJob, [num], rows::evidence),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    pub(crate) fn kept(&mut self, job: JobId) -> Result<Vec<KeptHead>, Trouble> {
+        match self.number(job)? {
+            Some(num) => self.sql.all(Query::InboxHeads, params![num, count(limits::KEPT_SHOWN_MAX)], rows::kept_head),
             None => Ok(Vec::new()),
         }
     }

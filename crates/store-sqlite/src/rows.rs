@@ -13,7 +13,9 @@ use aetheris_core::lease::{Fence, Holder};
 use aetheris_core::ledger::LedgerRow;
 use aetheris_core::projection::WaitingView;
 use aetheris_core::time::{BootMoment, Span, Timestamp};
-use aetheris_store::{Checkpoint, EffectRow, EventRow, Evidence, ExpiredLease, History, JobRow, KeptSignal, TimerRow};
+use aetheris_store::{
+    Checkpoint, EffectRow, EventRow, Evidence, ExpiredLease, History, JobRow, KeptHead, KeptSignal, TimerRow,
+};
 use rusqlite::Row;
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use serde::{Deserialize, Serialize};
@@ -280,6 +282,11 @@ pub(crate) fn kept(row: &Row<'_>) -> Result<RawSignal, Trouble> {
         wait_type: maybe(row, 4, code)?,
     };
     Ok(RawSignal { payload: bytes(row, 1)?.to_vec(), signal })
+}
+
+/// A row of `inbox_heads.sql`.
+pub(crate) fn kept_head(row: &Row<'_>) -> Result<KeptHead, Trouble> {
+    Ok(KeptHead { key: text(row, 0)?.to_owned(), received_at: time(row, 1)?, wait_type: maybe(row, 2, code)? })
 }
 
 /// A row of `evidence_by_job.sql`.

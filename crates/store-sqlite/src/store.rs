@@ -16,9 +16,9 @@ use aetheris_store::system::Clock;
 use aetheris_store::vital::{self, OnDeath, Vital};
 use aetheris_store::{
     AgentPage, AgentRow, Boxed, ClaimRequest, Claimed, CommitError, Committed, Dossiers, DoubtFilter, DoubtPage,
-    DueTimers, EffectRow, ErrorKind, EventRow, Evidence, ExpiredLease, Health, Heartbeat, Hints, History, JobFilter,
-    JobPage, JobRow, NewAgent, PlanDocument, PutAgent, Renewal, Store, StoreError, StoreStatus, TimerRow, UnitOfWork,
-    WaitPage, WriterHealth,
+    DueTimers, EffectRow, ErrorKind, EventRow, Evidence, ExpiredLease, FailedWrite, Health, Heartbeat, Hints, History,
+    JobFilter, JobPage, JobRow, KeptHead, NewAgent, PlanDocument, PutAgent, Renewal, Store, StoreError, StoreStatus,
+    TimerRow, UnitOfWork, WaitPage, WriterHealth,
 };
 use tokio::sync::{Semaphore, oneshot};
 
@@ -34,7 +34,7 @@ use crate::read::Reads;
 use crate::seen::Seen;
 use crate::stats::Stats;
 use crate::turn::Turn;
-use crate::vitals::{Part, Vitals, has_room};
+use crate::vitals::{Part, Room, Vitals};
 use crate::wait::Waiting;
 use crate::writer::{self, Parts, Request};
 
@@ -231,7 +231,7 @@ impl SqliteStore {
     /// over.
     #[expect(clippy::disallowed_methods, reason = "bounds the wait for an answer, which may come unheard")]
     async fn health_now(&self) -> Result<Health, StoreError> {
-        let write = self.vitals.may_be_over(|| has_room(&self.folder));
+        let write = self.vitals.may_be_over(|| Room::of(&self.folder).is_there());
         let asked = self.ask("health", |reply| Request::Probe(write, reply));
         let answer = tokio::time::timeout(limits::HEALTH_PATIENCE.to_std(), asked).await;
         let writer = match &answer {
@@ -245,9 +245,18 @@ impl SqliteStore {
             clock_ahead: answer.ok().and_then(Result::ok).unwrap_or_default(),
             file: Some(self.file.look()),
             last_claim: self.vitals.last(Part::Claim, now),
-            last_write: self.vitals.last(Part::Write, now),
+            last_write: self.vitals.last(Part::Write, now).map(|failed| self.explained(failed)),
             writer,
         })
+    }
+
+    /// A failed write with what a full disk lacks.
+    fn explained(&self, failed: FailedWrite) -> FailedWrite {
+        let lacking = (failed.kind == ErrorKind::Full).then(|| Room::of(&self.folder).lacking()).flatten();
+        match lacking {
+            Some(lacking) => FailedWrite { error: format!("{}; {lacking}", failed.error), ..failed },
+            None => failed,
+        }
     }
 
     async fn plan_document(&self, hash: Hash) -> Result<Option<PlanDocument>, StoreError> {
@@ -365,6 +374,10 @@ impl Store for SqliteStore {
 
     fn unresolved(&self, limit: usize) -> Boxed<'_, Result<Vec<LedgerRow>, StoreError>> {
         Box::pin(self.pool.ask("unresolved", move |reads| reads.unresolved(limit)))
+    }
+
+    fn kept(&self, job: JobId) -> Boxed<'_, Result<Vec<KeptHead>, StoreError>> {
+        Box::pin(std::future::ready(self.pool.look("kept", move |reads| reads.kept(job))))
     }
 
     fn evidence(&self, job: JobId) -> Boxed<'_, Result<Vec<Evidence>, StoreError>> {

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use aetheris_core::limits;
 use aetheris_core::time::Span;
 use aetheris_store::{ErrorKind, FailedWrite};
 
@@ -71,14 +72,42 @@ impl Vitals {
     }
 }
 
-/// Whether the file system of a folder has room for what is usually written in a while. Where it cannot be
-/// asked, a write finds out.
-pub(crate) fn has_room(folder: &Path) -> bool {
-    rustix::fs::statvfs(folder).map_or(true, |found| found.f_bavail.saturating_mul(found.f_frsize) >= ROOM_BYTES_MIN)
+/// The room on the file system of a folder, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Room {
+    free: u64,
+    wanted: u64,
 }
 
-/// The room that a disk must have again before it is not full any more: a few of the largest units.
-const ROOM_BYTES_MIN: u64 = 16 * 1024 * 1024;
+impl Room {
+    /// As it is now. Where it cannot be asked there is room, and a write finds out.
+    pub(crate) fn of(folder: &Path) -> Self {
+        rustix::fs::statvfs(folder).map_or(Self { free: u64::MAX, wanted: 0 }, |found| Self {
+            free: found.f_bavail.saturating_mul(found.f_frsize),
+            wanted: wanted(found.f_blocks.saturating_mul(found.f_frsize)),
+        })
+    }
+
+    /// Whether a disk that was full is not any more.
+    pub(crate) fn is_there(self) -> bool {
+        self.free >= self.wanted
+    }
+
+    /// What to say of a disk that has too little.
+    pub(crate) fn lacking(self) -> Option<String> {
+        const MIB: u64 = 1024 * 1024;
+        let Self { free, wanted } = self;
+        let size =
+            |bytes: u64| if bytes < MIB { format!("{} KiB", bytes / 1024) } else { format!("{} MiB", bytes / MIB) };
+        (!self.is_there()).then(|| format!("it counts as full until {} are free, and {} are", size(wanted), size(free)))
+    }
+}
+
+/// The room that a disk of a size must have before it is not full any more: a few of the largest units, but no more than
+/// a small disk can have beside its database.
+fn wanted(size: u64) -> u64 {
+    limits::ROOM_BYTES_MIN.min(size / limits::ROOM_PART_MIN)
+}
 
 #[cfg(test)]
 mod tests {
@@ -107,5 +136,17 @@ mod tests {
         assert!(vitals.may_be_over(|| false));
         vitals.failed(Part::Write, &Trouble::Corrupt("a page".to_owned()), now);
         assert!(!vitals.may_be_over(|| true));
+    }
+
+    #[test]
+    fn a_small_disk_can_have_the_room_that_is_wanted_of_it() {
+        const MIB: u64 = 1024 * 1024;
+        assert_eq!((wanted(6 * MIB), wanted(100_000 * MIB)), (6 * MIB / 16, 16 * MIB));
+        let room = Room { free: 3 * MIB, wanted: wanted(100_000 * MIB) };
+        assert!(!room.is_there());
+        assert_eq!(room.lacking().as_deref(), Some("it counts as full until 16 MiB are free, and 3 MiB are"));
+        let small = Room { free: 3 * MIB, wanted: wanted(6 * MIB) };
+        assert!(small.is_there() && small.lacking().is_none());
+        assert!(Room::of(Path::new("/nowhere/at/all")).is_there());
     }
 }

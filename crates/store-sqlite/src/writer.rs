@@ -98,7 +98,7 @@ struct Steps {
 
 impl Steps {
     fn tell(&mut self, look: Look) {
-        let (ahead, behind) = (look.ahead(), look.behind());
+        let (ahead, behind) = (look.ahead().rounded(), look.behind().rounded());
         if ahead > STEP && !self.back {
             tracing::warn!(%ahead, "the wall clock was set back; the store's clock goes on at nine tenths of its pace");
         }

@@ -4,6 +4,7 @@
 use aetheris_core::event::{DoubtOutcome, Event, EventKind, InvocationOutcome, Recorded};
 use aetheris_core::id::{IdempotencyKey, JobId};
 use aetheris_core::job::JobStatus;
+use aetheris_core::json::Json;
 use aetheris_core::ledger::LedgerRow;
 use aetheris_core::limits;
 use aetheris_core::time::Timestamp;
@@ -69,7 +70,8 @@ pub struct DoubtPage {
 }
 
 impl DoubtPage {
-    /// Whether it has its `limit`, or late evidence of [`limits::PAGE_ROWS_BYTES_MAX`] bytes: what comes is of the next page.
+    /// Whether it has its `limit`, or inputs and late evidence of [`limits::PAGE_ROWS_BYTES_MAX`] bytes: what comes is of the
+    /// next page.
     #[must_use]
     pub fn is_full(&self, limit: usize) -> bool {
         self.doubts.len() >= limit.min(limits::PAGE_JOBS_MAX) || self.bytes >= limits::PAGE_ROWS_BYTES_MAX
@@ -81,7 +83,8 @@ impl DoubtPage {
             self.next = self.doubts.last().map(|last| DoubtCursor::of(&last.call));
             return false;
         }
-        self.bytes += doubt.evidence.iter().map(|late| late.outcome.memory()).sum::<usize>();
+        let late = doubt.evidence.iter().map(|late| &late.outcome);
+        self.bytes += late.chain(&doubt.told.input).map(Json::memory).sum::<usize>();
         self.doubts.push(doubt);
         true
     }
@@ -101,12 +104,14 @@ pub struct DoubtRow {
 }
 
 /// What a job's history tells of a doubt.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Told {
     /// The answer, if there is one.
     pub answer: Option<DoubtOutcome>,
     /// The doubt itself.
     pub asked: Option<Asked>,
+    /// What the call was given.
+    pub input: Option<Json>,
     /// Why the outcome is unknown of a try that is made again by itself, about which nobody is asked; for people.
     pub unknown: Option<String>,
 }
@@ -124,8 +129,12 @@ pub struct Asked {
 
 impl Told {
     /// The kinds of events that tell of doubts.
-    pub const KINDS: [EventKind; 3] =
-        [EventKind::ToolInvocationFinished, EventKind::StepInDoubt, EventKind::InDoubtResolved];
+    pub const KINDS: [EventKind; 4] = [
+        EventKind::ToolInvocationStarted,
+        EventKind::ToolInvocationFinished,
+        EventKind::StepInDoubt,
+        EventKind::InDoubtResolved,
+    ];
 
     /// Takes in an event older than all before. Whether an older one can tell more. One that cannot be read tells
     /// nothing: its call is listed all the same, with what the others tell.
@@ -137,7 +146,6 @@ impl Told {
         {
             let newest = || Asked { policy: doubt.policy, reason: doubt.reason.clone(), since: row.at };
             self.asked.get_or_insert_with(newest).since = row.at;
-            return doubt.policy > 0;
         }
         if let Event::InDoubtResolved(answer) = &event
             && (&answer.node, answer.permit) == (&call.node, call.permit)
@@ -147,7 +155,15 @@ impl Told {
         if let Event::ToolInvocationFinished(tried) = &event
             && (&tried.node, tried.permit, tried.outcome) == (&call.node, call.permit, InvocationOutcome::InDoubt)
         {
-            self.unknown = tried.error.as_ref().map(|error| error.message.clone());
+            let said = || tried.error.as_ref().map(|error| error.message.clone());
+            self.unknown = self.unknown.take().or_else(said).filter(|_| self.asked.is_none());
+        }
+        // Recorded with the first permit, and used again by every further one.
+        if let Event::ToolInvocationStarted(start) = event
+            && start.key == call.key
+            && let Some(input) = start.input
+        {
+            self.input = Some(input);
             return false;
         }
         true
@@ -156,7 +172,7 @@ impl Told {
 
 #[cfg(test)]
 mod tests {
-    use aetheris_core::event::{EncodedEvent, InDoubtResolved, Resolver, StepInDoubt};
+    use aetheris_core::event::{EncodedEvent, InDoubtResolved, Resolver, StepInDoubt, ToolInvocationStarted};
     use aetheris_core::hash::Hash;
     use aetheris_core::id::{EventId, NodeId, PermitId, ToolName};
     use aetheris_core::lease::Fence;
@@ -216,7 +232,19 @@ mod tests {
             then: None,
         };
         let asked = Asked { policy: 1, reason: "policy 1".to_owned(), since: Timestamp::from_micros(2) };
-        let expected = Told { answer: Some(DoubtOutcome::Unresolved), asked: Some(asked), unknown: None };
+        let input = Some(Json::new(serde_json::json!({ "order": 7 })));
+        let start = ToolInvocationStarted {
+            effect: EffectClass::AtMostOnce,
+            input: input.clone(),
+            key: call.key,
+            lifetime_us: 1,
+            node: node.clone(),
+            permit: 1,
+            permit_id: call.permit_id,
+            tool: call.tool.clone(),
+            tool_version: None,
+        };
+        let expected = Told { answer: Some(DoubtOutcome::Unresolved), asked: Some(asked), input, unknown: None };
         for kind in Told::KINDS {
             let broken = |seq| EventRow { kind: kind.code(), payload: b"{".to_vec(), ..row(seq, doubt(0)) };
             let newest_first = [
@@ -224,15 +252,15 @@ mod tests {
                 row(6, answer.clone()),
                 broken(5),
                 row(4, doubt(1)),
-                broken(3),
                 row(2, doubt(0)),
-                broken(1),
+                row(1, start.clone()),
+                broken(0),
             ];
             let mut told = Told::default();
             let read: Vec<u64> =
                 newest_first.iter().map_while(|row| told.take(&call, row).then_some(row.seq)).collect();
             assert_eq!(told, expected, "{kind:?}");
-            assert_eq!(read, [7, 6, 5, 4, 3], "nothing is older than the beginning of the doubt");
+            assert_eq!(read, [7, 6, 5, 4, 2], "nothing is older than the beginning of the call");
         }
     }
 }

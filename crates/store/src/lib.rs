@@ -39,8 +39,8 @@ pub use health::{FailedWrite, FileHealth, Health, WriterHealth};
 pub use hints::Hints;
 pub use query::{
     AgentPage, AgentRow, BlockedOn, Dossier, Dossiers, DueTimers, EffectRow, EventRow, Evidence, ExpiredLease, History,
-    JobFilter, JobPage, JobRow, KeptSignal, NewAgent, PlanDocument, PutAgent, StoreStatus, TimerRow, Unreadable,
-    WaitPage, WaitRow, WriterStats,
+    JobFilter, JobPage, JobRow, KeptHead, KeptSignal, NewAgent, PlanDocument, PutAgent, StoreStatus, TimerRow,
+    Unreadable, WaitPage, WaitRow, WriterStats,
 };
 pub use unit::{
     Checkpoint, Committed, ExpectedSignals, InboxWrite, LeaseChange, LedgerWrite, NewEffect, NewJob, Purpose,
@@ -193,6 +193,13 @@ pub trait Store: Send + Sync + 'static {
     /// # Errors
     /// The store cannot be asked now.
     fn evidence(&self, job: JobId) -> Boxed<'_, Result<Vec<Evidence>, StoreError>>;
+
+    /// The first [`aetheris_core::limits::KEPT_SHOWN_MAX`] signals of a job that are kept, as they came and without what
+    /// they bring.
+    ///
+    /// # Errors
+    /// The store cannot be asked now.
+    fn kept(&self, job: JobId) -> Boxed<'_, Result<Vec<KeptHead>, StoreError>>;
 
     /// Timers that are due, in the order of their moments, those after `after` only; and when the next one is that
     /// is not due yet.

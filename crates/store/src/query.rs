@@ -145,6 +145,25 @@ pub struct KeptSignal {
     pub wait_type: Option<WaitType>,
 }
 
+/// A kept signal without what it brings.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeptHead {
+    /// The wait it names.
+    pub key: String,
+    /// When it came.
+    pub received_at: Timestamp,
+    /// What it claims to be.
+    pub wait_type: Option<WaitType>,
+}
+
+impl KeptHead {
+    /// Of a signal.
+    #[must_use]
+    pub fn of(signal: &KeptSignal) -> Self {
+        Self { key: signal.key.clone(), received_at: signal.received_at, wait_type: signal.wait_type }
+    }
+}
+
 /// An outcome that came for a permit that was not the current one any more. Never an effect.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Evidence {

@@ -29,6 +29,7 @@ macro_rules! questions_through {
             in_doubt(limit: usize) -> Vec<::aetheris_core::ledger::LedgerRow>;
             job(job: ::aetheris_core::id::JobId) -> Option<$crate::JobRow>;
             jobs(filter: $crate::JobFilter) -> $crate::JobPage;
+            kept(job: ::aetheris_core::id::JobId) -> Vec<$crate::KeptHead>;
             plan(hash: ::aetheris_core::hash::Hash) -> Option<$crate::PlanDocument>;
             status() -> $crate::StoreStatus;
             timers(job: ::aetheris_core::id::JobId) -> Vec<$crate::TimerRow>;

@@ -58,11 +58,11 @@ pub enum InDoubtAction {
     /// Record the outcome of one
     #[command(
         after_help = "Example:\n  aetheris in-doubt resolve JOB INVOCATION --did-not-happen --note 'asked the bank'\n\n\
-        Say --did-not-happen only if you have looked after the time that the list shows under CAN ARRIVE UNTIL, or with\n\
-        --refused if the other side refuses this call from now on:\n\
-        a call may still arrive after you have looked before it. It is refused before that time; when you have\n\
-        looked, only you know. While the job goes on, its tool is then called again, unless --then fail; the answer\n\
-        about a job that has ended is kept with it, and nothing is called."
+        Say --did-not-happen only if you looked after the time that the list shows under CAN ARRIVE UNTIL: until then \
+        the call may still arrive, and the answer is refused. Aetheris cannot know when you looked. With --refused you \
+        say that the other side refuses this call from now on; the answer then counts at once.\n\n\
+        After --did-not-happen the tool is called again, unless --then fail or the job has ended: an answer about an \
+        ended job is kept with it, and nothing is called."
     )]
     Resolve(Resolve),
 }
@@ -89,7 +89,7 @@ pub struct Resolve {
     /// With --did-not-happen: the other side now refuses this call, so that the answer counts at once
     #[arg(long, conflicts_with = "happened")]
     pub refused: bool,
-    /// With --happened: what the call answered, which becomes the step's output [default: null]
+    /// With --happened: what the call answered, which becomes the step's output; `null` if it answered nothing
     #[arg(long, value_name = "JSON", conflicts_with = "did_not_happen")]
     pub result: Option<String>,
     /// With --did-not-happen: what follows, one more try or the failure of the step [default: retry]

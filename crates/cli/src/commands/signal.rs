@@ -1,6 +1,6 @@
 //! `signal`.
 
-use aetheris_api::{Raw, SignalRequest, SignalResult, SignalStatus};
+use aetheris_api::{JobView, Raw, SignalRequest, SignalResult, SignalStatus};
 use aetheris_core::job::JobStatus;
 use aetheris_core::plan::WaitType;
 
@@ -25,16 +25,20 @@ pub(super) async fn run(given: &args::Signal, context: &Context) -> Result<Exit,
         return Ok(Exit::Done);
     }
     // A job that cannot be asked about goes on as most do.
-    let paused = jobs::get(&client, &given.job).await.is_ok_and(|job| job.body.status == JobStatus::Paused);
+    let job = jobs::get(&client, &given.job).await.ok().map(|job| job.body);
+    let paused = job.as_ref().is_some_and(|job| job.status == JobStatus::Paused);
     context.out.line(match (answer.body.status, paused) {
         (SignalStatus::Delivered, false) => "delivered: the job goes on",
         (SignalStatus::Delivered, true) => "delivered: the job is paused and goes on when it is resumed",
         (SignalStatus::AlreadyDelivered, _) => "already delivered: nothing changed",
-        (SignalStatus::Kept, false) => "kept: the job has not reached this wait yet, and takes the signal when it does",
+        (SignalStatus::Kept, false) => "kept: no wait with this key has begun; one that begins later takes the signal",
         (SignalStatus::Kept, true) => {
-            "kept: the job is paused, and takes the signal when it is resumed and reaches this wait"
+            "kept: the job is paused; a wait with this key that begins after it is resumed takes the signal"
         }
     })?;
+    if answer.body.status == SignalStatus::Kept {
+        tell_kept(given, job.as_ref(), context);
+    }
     if paused {
         context.out.note(&format!("let it go on with: {} resume {}", context.program(), given.job));
     }
@@ -42,4 +46,17 @@ pub(super) async fn run(given: &args::Signal, context: &Context) -> Result<Exit,
         context.out.warn("the first payload counts, and it differs from this one");
     }
     Ok(Exit::Done)
+}
+
+/// Whoever mistyped a key is told what the job waits for, and everybody where the signal is seen again.
+fn tell_kept(given: &args::Signal, job: Option<&JobView>, context: &Context) {
+    let open = job.and_then(|job| Some((job.id, job.waiting.as_ref()?)));
+    if let Some((id, waiting)) = open
+        && let Some(key) = waiting.correlation_key.as_deref().filter(|key| *key != given.key)
+    {
+        let (node, answer) = (&waiting.node_id, waiting.answer(id));
+        let answer = answer.map(|answer| format!(". Answer it with: {}", answer.line(&context.program())));
+        context.out.warn(&format!("{node} waits for another key, `{key}`{}", answer.unwrap_or_default()));
+    }
+    context.out.note(&format!("what is kept is listed by: {} show {}", context.program(), given.job));
 }

@@ -85,7 +85,9 @@ async fn no_doubt(client: &Client, job: Option<&str>, unresolved: bool, context:
         return Ok(if unresolved {
             "no call was left unresolved".to_owned()
         } else {
-            format!("no call is in doubt. Those of jobs that have ended: {program} in-doubt --unresolved")
+            format!(
+                "no call is in doubt. Those that were given up when their jobs ended: {program} in-doubt --unresolved"
+            )
         });
     };
     let view = jobs::get(client, job).await?.body;
@@ -207,12 +209,19 @@ async fn calls_of_the_past(given: &args::Resolve, context: &Context) -> Result<V
     Ok(newest.into_values().collect())
 }
 
+/// A result that nobody has given would be `null` for good: an answer is recorded once.
+const NO_RESULT: &str = "--happened needs --result: what the call answered, which becomes the step's output for good. Where it \
+                         answered nothing, say --result null";
+
 async fn resolve(given: &args::Resolve, context: &Context) -> Result<Exit, Error> {
     let gap =
         |text: &str, place: &str| text.contains(place).then(|| format!("put what you found in the place of {place}"));
     let gaps = [gap(given.result.as_deref().unwrap_or_default(), RESULT), gap(&given.note, HOW_YOU_KNOW)];
     if let Some(gap) = gaps.into_iter().flatten().next() {
         return Err(Error::Usage(gap));
+    }
+    if given.happened && given.result.is_none() {
+        return Err(Error::Usage(NO_RESULT.to_owned()));
     }
     let result = given.result.as_deref().map(|text| payload::read_json(text, std::io::stdin())).transpose()?;
     let (invocation, permit) = call_in_doubt(given, context).await?;
@@ -238,7 +247,6 @@ async fn resolve(given: &args::Resolve, context: &Context) -> Result<Exit, Error
     let before = answer.status == 200;
     let (recorded, note) = if before { ("recorded before", "; its first note stays") } else { ("recorded", "") };
     let what = match answer.body.outcome {
-        Outcome::Happened if given.result.is_none() => "it happened, with result null, as there was no --result",
         Outcome::Happened => "it happened",
         Outcome::DidNotHappen => "it did not happen",
     };

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use aetheris_api::{Command, JobView, PausedView, TraceStep, UsageView, WaitingView, WhyView};
+use aetheris_api::{Command, JobView, KeptView, PausedView, TraceStep, UsageView, WaitingView, WhyView};
 use aetheris_core::event::{DoubtOutcome, EndCause, PauseReason};
 use aetheris_core::id::JobId;
 use aetheris_core::plan::WaitType;
@@ -102,10 +102,26 @@ pub fn page(job: &JobView, beside: &Beside, program: &str, style: Style, now: No
     if let Some(waiting) = &job.waiting {
         text.push_str(&format!("\n{}", wait(job, waiting, program, style, now)));
     }
+    let kept = kept(job.kept.as_deref().unwrap_or_default(), style, now);
+    if !kept.is_empty() {
+        text.push_str(&format!("\n{kept}"));
+    }
     if let Some(end) = ending(job, program, style) {
         text.push_str(&format!("\n{end}"));
     }
     text
+}
+
+/// Signals that are kept, each on a line.
+#[must_use]
+pub fn kept(signals: &[KeptView], style: Style, now: Now) -> String {
+    let line = |signal: &KeptView| {
+        let claims = signal.wait_type.map(|claims| format!(" of type {}", claims.as_str())).unwrap_or_default();
+        let (key, since) = (one_line(&signal.correlation_key), now.relative(signal.received_at));
+        let line = format!("kept {since}: a signal{claims} for `{key}`; no wait with this key has begun");
+        format!("{}\n", style.paint(Tone::Attention, &wrap(&line, style.columns, 0, 2)))
+    };
+    signals.iter().map(line).collect()
 }
 
 fn fields(job: &JobView, why: &[WhyView], style: Style, now: Now) -> String {
@@ -165,10 +181,16 @@ pub fn used(usage: &UsageView) -> String {
 pub fn wait(job: &JobView, waiting: &WaitingView, program: &str, style: Style, now: Now) -> String {
     let reason = waiting.reason.as_deref().map(|reason| format!(": {}", one_line(reason))).unwrap_or_default();
     let since = waiting.since.map(|since| format!("waiting for {}", coarse(now.0.since(since))));
-    let until = waiting.deadline.map(|at| format!("until {}", clock(at)));
+    let until = waiting.deadline.flatten().map(|at| format!("until {}", clock(at)));
     let node = &waiting.node_id;
     let what = match (waiting.doubt, waiting.wait_type) {
-        (true, _) => format!("{node} is in doubt: its call has started and its outcome is unknown{reason}"),
+        (true, WaitType::Timer) => format!(
+            "{node} is in doubt: its call has started and its outcome is unknown{reason}; its tool's policies are tried first, \
+             nobody is asked yet"
+        ),
+        (true, WaitType::Human | WaitType::Signal | WaitType::Webhook) => {
+            format!("{node} is in doubt: its call has started and its outcome is unknown{reason}")
+        }
         (false, WaitType::Human) => format!("{node} waits for a person{reason}"),
         (false, WaitType::Signal) => format!("{node} waits for a signal{reason}"),
         (false, WaitType::Webhook) => format!("{node} waits for a webhook{reason}"),
@@ -181,7 +203,8 @@ pub fn wait(job: &JobView, waiting: &WaitingView, program: &str, style: Style, n
     }
     if let Some(answer) = waiting.answer(job.id) {
         // On one line whatever the width: a terminal that breaks it copies it whole.
-        text.push_str(&format!("  answer with: {}\n", answer.line(program)));
+        let what = if waiting.doubt && waiting.wait_type == WaitType::Timer { "see" } else { "answer with" };
+        text.push_str(&format!("  {what}: {}\n", answer.line(program)));
     }
     text
 }

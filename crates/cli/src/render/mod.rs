@@ -19,6 +19,6 @@ mod wrap;
 pub use self::style::{Style, Tone};
 pub use self::table::Table;
 pub use self::text::{cut, json_line, json_page, width};
-pub use self::times::{Now, clock, coarse, elapsed, span};
+pub use self::times::{Now, clock, clock_from, coarse, elapsed, span};
 pub use self::values::Values;
 pub use self::wrap::{flow, wrap};

@@ -87,6 +87,12 @@ pub fn clock(at: Timestamp) -> String {
     }
 }
 
+/// A moment from which something is allowed, in UTC: of a second that has begun, the next one.
+#[must_use]
+pub fn clock_from(at: Timestamp) -> String {
+    clock(at.after(Span::from_micros(SECOND - 1)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -120,5 +126,12 @@ mod tests {
     #[test]
     fn moments_to_the_second() {
         assert_eq!(clock(Timestamp::from_micros(0)), "1970-01-01 00:00:00Z");
+    }
+
+    #[test]
+    fn what_is_allowed_from_a_moment_on_is_not_refused_at_the_second_that_is_shown() {
+        let from = |text: &str| clock_from(text.parse().unwrap());
+        assert_eq!(from("2026-11-24T23:09:14.833Z"), "2026-11-24 23:09:15Z");
+        assert_eq!(from("2026-11-24T23:09:14Z"), "2026-11-24 23:09:14Z");
     }
 }

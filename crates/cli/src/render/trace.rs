@@ -40,6 +40,7 @@ pub fn page(trace: &TraceView, values: &Values, style: Style, now: Now) -> Strin
         );
         text.push_str(&format!("{}\n", style.paint(Tone::Attention, &line)));
     }
+    text.push_str(&super::jobs::kept(&trace.kept, style, now));
     if trace.usage.tokens > 0 || trace.usage.tool_calls > 0 {
         text.push_str(&format!("\nused {}\n", super::jobs::used(&trace.usage)));
     }

@@ -1,12 +1,12 @@
 //! What waits for someone: open waits, and calls whose outcome is unknown.
 
 use aetheris_api::command::{HOW_YOU_KNOW, RESULT};
-use aetheris_api::{Command, InDoubtView, Outcome, WaitView};
+use aetheris_api::{Command, InDoubtView, Outcome, ValueView, WaitView};
 use aetheris_core::job::JobStatus;
 use aetheris_core::plan::EffectClass;
 
 use super::safe::one_line;
-use super::{Now, Style, Table, Tone, clock, coarse, wrap};
+use super::{Now, Style, Table, Tone, clock_from, coarse, wrap};
 
 /// The list of open waits, and how the first one that can be answered is answered.
 #[must_use]
@@ -48,16 +48,29 @@ fn reason(wait: &WaitView) -> String {
 /// The list of calls in doubt, and how one is resolved.
 #[must_use]
 pub fn in_doubt(calls: &[InDoubtView], program: &str, style: Style, now: Now) -> String {
-    let mut table = Table::new(&["JOB", "NODE", "TOOL", "CLASS", "SINCE", "CAN ARRIVE UNTIL", "POLICY", "~REASON"]);
+    let mut table = Table::new(&[
+        "JOB",
+        "JOB IS",
+        "NODE",
+        "TOOL",
+        "CLASS",
+        "SINCE",
+        "CAN ARRIVE UNTIL",
+        "POLICY",
+        "KEY",
+        "~INPUT",
+        "~REASON",
+    ]);
     for call in calls {
         let over = call.accepted_from <= now.0;
         table.row(vec![
             call.job_id.to_string(),
+            style.job(call.job_status),
             call.node_id.to_string(),
             call.tool.to_string(),
             call.effect.as_str().to_owned(),
             now.relative(call.since),
-            if over { style.paint(Tone::Dim, "over") } else { clock(call.accepted_from) },
+            if over { style.paint(Tone::Dim, "over") } else { clock_from(call.accepted_from) },
             match call.answer {
                 Some(Outcome::Happened) => "answered: happened".to_owned(),
                 Some(Outcome::DidNotHappen) => "answered: did not happen".to_owned(),
@@ -66,6 +79,8 @@ pub fn in_doubt(calls: &[InDoubtView], program: &str, style: Style, now: Now) ->
                     None => call.policy.clone().unwrap_or_default(),
                 },
             },
+            call.invocation.to_string(),
+            one_line(&call.input.as_ref().map(beginning).unwrap_or_default()),
             one_line(call.reason.as_deref().unwrap_or_default()),
         ]);
     }
@@ -82,6 +97,15 @@ pub fn in_doubt(calls: &[InDoubtView], program: &str, style: Style, now: Now) ->
         text.push_str(&resolve(&open, program, style));
     }
     text
+}
+
+/// A value, or the beginning of one.
+fn beginning(value: &ValueView) -> String {
+    match (&value.value, &value.text) {
+        (Some(value), _) => value.value().to_string(),
+        (None, Some(text)) => format!("{text}…"),
+        (None, None) => String::new(),
+    }
 }
 
 /// When a call is made again by itself, with the same key: nobody need find out, and no answer is accepted.

@@ -158,7 +158,7 @@ fn the_list_of_doubts_is_narrowed_to_a_job() {
 
 #[test]
 fn commands_that_this_build_lacks_are_named_whatever_follows() {
-    for name in ["retry", "replan", "fork", "export", "doctor", "migrate"] {
+    for name in ["retry", "replan", "fork", "export", "tasks", "chat", "schedules", "doctor", "migrate"] {
         let args = parse(&format!("{name} job_1 --from node --anything"));
         assert_eq!(args.command.not_yet(), Some(name));
     }

@@ -423,6 +423,14 @@ async fn a_doubt_is_resolved_with_its_result() {
     assert_eq!(ran.stdout, format!("recorded: it happened. {small} is pending\n"), "{:?}", ran.ended);
 }
 
+/// It would be `null` for good, and the steps that follow would see that.
+#[tokio::test]
+async fn a_call_that_happened_has_a_result_or_is_said_to_have_none() {
+    let ran = run("http://127.0.0.1:9", &["in-doubt", "resolve", JOB, KEY, "--happened", "--note", "seen"]).await;
+    assert_eq!(ran.exit(), Exit::Usage);
+    assert!(ran.error().contains("--result null"), "{}", ran.error());
+}
+
 /// Whoever has looked at an earlier permit says nothing of the one that is in doubt now.
 #[tokio::test]
 async fn an_answer_is_about_the_permit_that_is_named() {
@@ -433,7 +441,7 @@ async fn an_answer_is_about_the_permit_that_is_named() {
     let listed = json!({ "invocations": [call] }).to_string();
     let resolve = |body: Bytes| async move {
         let body: Value = serde_json::from_slice(&body).unwrap();
-        assert_eq!(body, json!({ "outcome": "happened", "permit": 1, "note": "seen" }));
+        assert_eq!(body, json!({ "outcome": "happened", "permit": 1, "note": "seen", "result": null }));
         let conflict = super::samples::problem("state_conflict", 409, "in doubt is permit 2 now");
         (StatusCode::CONFLICT, conflict.to_string())
     };
@@ -443,7 +451,8 @@ async fn an_answer_is_about_the_permit_that_is_named() {
     let url = serve(routes).await;
     for named in [None, Some(KEY)] {
         let words = ["in-doubt", "resolve", JOB].into_iter().chain(named);
-        let words = words.chain(["--permit", "1", "--happened", "--note", "seen"]).collect::<Vec<_>>();
+        let words =
+            words.chain(["--permit", "1", "--happened", "--result", "null", "--note", "seen"]).collect::<Vec<_>>();
         let ran = run(&url, &words).await;
         assert_eq!(ran.exit(), Exit::Conflict, "{named:?}: {:?}", ran.ended);
     }
@@ -454,7 +463,7 @@ async fn a_call_of_no_job_is_told_as_no_job() {
     let unknown = super::samples::problem("job_not_found", 404, "there is no job job_1").to_string();
     let answer = move || std::future::ready((StatusCode::NOT_FOUND, unknown.clone()));
     let url = serve(Router::new().route("/api/jobs/{id}", get(answer))).await;
-    let ran = run(&url, &["in-doubt", "resolve", JOB, KEY, "--happened", "--note", "seen"]).await;
+    let ran = run(&url, &["in-doubt", "resolve", JOB, KEY, "--happened", "--result", "null", "--note", "seen"]).await;
     assert_eq!((ran.exit(), ran.error().as_str()), (Exit::NotFound, "there is no job job_1 (job_not_found)"));
 }
 
@@ -587,6 +596,44 @@ async fn agent_files_are_checked_without_a_server_and_put_under_their_name() {
 }
 
 #[tokio::test]
+async fn every_page_of_agents_is_listed() {
+    let page = |query: axum::extract::RawQuery| async move {
+        let (name, next) = match query.0.unwrap_or_default().as_str() {
+            "" => ("first", json!("first")),
+            "cursor=first" => ("second", Value::Null),
+            other => panic!("{other}"),
+        };
+        let agent = json!({ "agent": name, "deadline": null, "description": "", "hash": hash('d'), "nodes": 1,
+            "plan_hash": hash('f'), "planner": "static", "updated_at": "2026-11-21T09:30:00Z", "version": "1" });
+        json!({ "agents": [agent], "next_cursor": next }).to_string()
+    };
+    let url = serve(Router::new().route("/api/agents", get(page))).await;
+    let listed = run(&url, &["agent", "list"]).await.stdout;
+    assert!(listed.contains("first") && listed.contains("second"), "{listed}");
+    let listed = run(&url, &["agent", "list", "--json"]).await.json();
+    let names: Vec<&str> =
+        listed["agents"].as_array().unwrap().iter().map(|agent| agent["agent"].as_str().unwrap()).collect();
+    assert_eq!(names, ["first", "second"]);
+}
+
+/// Whoever mistyped a key would wait for an answer that never comes.
+#[tokio::test]
+async fn a_signal_that_is_kept_says_what_the_job_waits_for() {
+    let answer = json!({ "payload_matches": true, "status": "kept" }).to_string();
+    let router = job_route(job_with("parked", json!({ "waiting": waiting() })))
+        .route("/api/jobs/{id}/signal", post(move || async move { (StatusCode::ACCEPTED, answer) }));
+    let url = serve(router).await;
+    let ran = run(&url, &["signal", JOB, "aprove it", "{}"]).await;
+    assert!(ran.stdout.starts_with("kept: no wait with this key has begun"), "{}", ran.stdout);
+    assert!(ran.stderr.contains("approval waits for another key, `approve it`. Answer it with: "), "{}", ran.stderr);
+    assert!(ran.stderr.contains(&format!("aetheris show {JOB}")), "{}", ran.stderr);
+    let kept = json!([{ "correlation_key": "aprove it", "received_at": "2026-11-21T09:30:00Z", "wait_type": null }]);
+    let url = serve(job_route(job_with("parked", json!({ "kept": kept })))).await;
+    let shown = run(&url, &["show", JOB]).await.stdout;
+    assert!(shown.contains("a signal for `aprove it`; no wait with this key has begun"), "{shown}");
+}
+
+#[tokio::test]
 async fn commands_without_a_server() {
     let nowhere = "http://127.0.0.1:1";
     let ran = run(nowhere, &["fork", JOB]).await;
@@ -657,10 +704,16 @@ async fn an_answer_that_was_given_before_is_given_again() {
         (vec![other.clone()], vec![paid.clone()], vec![small.as_str(), "--permit", "2"]),
     ] {
         let url = serve(doubted(open, left.clone(), steps)).await;
-        let arguments = ["in-doubt", "resolve", JOB].into_iter().chain(named).chain(["--happened", "--note", "seen"]);
+        let arguments = ["in-doubt", "resolve", JOB].into_iter().chain(named).chain([
+            "--happened",
+            "--result",
+            "null",
+            "--note",
+            "seen",
+        ]);
         let ran = run(&url, &arguments.collect::<Vec<_>>()).await;
         assert_eq!(ran.exit(), Exit::Done, "{:?}", ran.ended.err());
-        assert!(ran.stdout.starts_with("recorded before: it happened, with result null"), "{}", ran.stdout);
+        assert!(ran.stdout.starts_with("recorded before: it happened; its first note stays"), "{}", ran.stdout);
     }
     // What is named is meant, and not the only call that could be.
     let third = "key_01JD000000000000000000000B";
@@ -672,7 +725,8 @@ async fn an_answer_that_was_given_before_is_given_again() {
         (vec![other.clone()], left.clone(), vec![paid.clone()]),
     ] {
         let url = serve(doubted(open, left, steps)).await;
-        let ran = run(&url, &["in-doubt", "resolve", JOB, third, "--happened", "--note", "seen"]).await;
+        let ran =
+            run(&url, &["in-doubt", "resolve", JOB, third, "--happened", "--result", "null", "--note", "seen"]).await;
         assert_eq!(ran.exit(), Exit::NotFound, "{:?} {}", ran.ended, ran.stdout);
         assert!(ran.error().starts_with(&format!("no call {third} of {JOB} is in doubt: ")), "{}", ran.error());
     }
@@ -691,7 +745,7 @@ async fn one_of_several_calls_has_to_be_named() {
         (Vec::new(), vec![unresolved()], vec![answered_before("mail", OTHER)], "that were answered or left"),
     ] {
         let url = serve(doubted(open, left, steps)).await;
-        let ran = run(&url, &["in-doubt", "resolve", JOB, "--happened", "--note", "seen"]).await;
+        let ran = run(&url, &["in-doubt", "resolve", JOB, "--happened", "--result", "null", "--note", "seen"]).await;
         assert_eq!(ran.exit(), Exit::Usage, "{:?} {}", ran.ended, ran.stdout);
         let expected = format!("{JOB} has several calls {what}: name one of\n  {KEY} pay\n  {OTHER} mail");
         assert_eq!(ran.error(), expected);
@@ -723,7 +777,10 @@ fn doubted(open: Vec<Value>, left: Vec<Value>, steps: Vec<Value>) -> Router {
     let trace = trace(steps).to_string();
     let resolve = |Path((_, invocation)): Path<(String, String)>, body: Bytes| async move {
         let body: Value = serde_json::from_slice(&body).unwrap();
-        assert_eq!((invocation.as_str(), &body), (KEY, &json!({ "outcome": "happened", "permit": 2, "note": "seen" })));
+        assert_eq!(
+            (invocation.as_str(), &body),
+            (KEY, &json!({ "outcome": "happened", "permit": 2, "note": "seen", "result": null }))
+        );
         let answer = json!({ "invocation": KEY, "outcome": "happened", "status": "completed" });
         (StatusCode::OK, answer.to_string())
     };
@@ -787,7 +844,11 @@ async fn the_calls_of_one_job_are_listed() {
 async fn a_list_without_a_call_says_what_it_looked_for() {
     let list = || async { json!({ "invocations": [] }).to_string() };
     for (status, words, said) in [
-        ("failed", "in-doubt", "no call is in doubt. Those of jobs that have ended: aetheris in-doubt --unresolved"),
+        (
+            "failed",
+            "in-doubt",
+            "no call is in doubt. Those that were given up when their jobs ended: aetheris in-doubt --unresolved",
+        ),
         ("failed", "in-doubt --unresolved", "no call was left unresolved"),
         ("failed", "in-doubt --unresolved --job JOB", "no call of JOB was left unresolved"),
         (

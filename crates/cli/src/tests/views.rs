@@ -85,10 +85,16 @@ a call is still in doubt: it may have happened
 fn a_doubt_points_to_the_list() {
     let mut doubt = waiting();
     doubt["doubt"] = json!(true);
-    let view = typed::<JobView>(&job_with("parked", json!({ "waiting": doubt })));
+    let view = typed::<JobView>(&job_with("parked", json!({ "waiting": doubt.clone() })));
     let page = render::jobs::page(&view, &Beside::default(), "aetheris --server http://h:1", Style::default(), now());
     assert!(page.contains("approval is in doubt: its call has started and its outcome is unknown"), "{page}");
-    assert!(page.contains("answer with: aetheris --server http://h:1 in-doubt\n"), "{page}");
+    let command = format!("aetheris --server http://h:1 in-doubt --job {JOB}\n");
+    assert!(page.contains(&format!("answer with: {command}")), "{page}");
+    // While its own policy waits, nobody is asked.
+    doubt["wait_type"] = json!("timer");
+    let view = typed::<JobView>(&job_with("waiting", json!({ "waiting": doubt })));
+    let page = render::jobs::page(&view, &Beside::default(), "aetheris --server http://h:1", Style::default(), now());
+    assert!(page.contains("nobody is asked yet") && page.contains(&format!("  see: {command}")), "{page}");
 }
 
 #[test]
@@ -169,11 +175,14 @@ fn the_list_of_doubts_says_how_to_resolve_one() {
         "accepted_from": "2026-11-21T09:30:12Z", "agent": "refund", "deadline": "2026-11-21T09:30:12Z", "effect": "at_most_once", "evidence": [],
         "invocation": KEY, "job_id": JOB, "job_status": "parked", "node_id": "pay", "permit": 1, "policy": "human",
         "reason": "timeout", "sent_permit": "1.1", "since": "2026-11-21T09:30:00Z", "status": "in_doubt", "tool": "payments.refund",
-        "waiting": null,
+        "waiting": null, "input": { "bytes": 15, "from": "recorded", "value": { "order": "A-1" } },
     });
     let calls: Vec<InDoubtView> = vec![typed(&call)];
     let text = render::waits::in_doubt(&calls, "aetheris", Style::default(), now());
-    assert!(text.contains("payments.refund  at_most_once  1m ago  over              human   timeout\n"), "{text}");
+    let row = format!(
+        "payments.refund  at_most_once  1m ago  over              human   {KEY}  {{\"order\":\"A-1\"}}  timeout\n"
+    );
+    assert!(text.contains(&row) && text.contains("  parked  pay "), "{text}");
     assert!(text.contains(&format!("\n  aetheris in-doubt resolve {JOB} {KEY} --permit 1\n")), "{text}");
     assert!(text.contains("\n  --did-not-happen --note '{HOW YOU KNOW}'\n"), "{text}");
     // Of several each is named.

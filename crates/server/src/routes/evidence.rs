@@ -111,14 +111,14 @@ pub(super) async fn trace(State(app): State<Shared>, JobPath(job): JobPath, mut 
     for (node, key) in tracing.answered_late() {
         effects.extend(app.store().effect(job, key).await?.map(|effect| (node, effect)));
     }
-    let evidence = app.store().evidence(job).await?;
+    let (evidence, kept) = (app.store().evidence(job).await?, app.store().kept(job).await?);
     let plan = match row.plan_hash {
         Some(hash) => Some(app.runtime().plans.get(app.store(), hash).await?),
         None => None,
     };
     let view = move || {
         effects.iter().for_each(|(node, effect)| tracing.returned(node, effect));
-        answer::encoded(&tracing.view(&row, plan.as_deref(), &evidence))
+        answer::encoded(&tracing.view(&row, plan.as_deref(), &evidence, &kept))
     };
     let bytes = aside(view).await??;
     Ok(answer::typed(StatusCode::OK, answer::JSON, slot.hold(bytes).await?))

@@ -31,20 +31,20 @@ const STEP_BYTES: usize = 128;
             pattern = "^ *(pending|running|waiting|parked|completed|failed|cancelled|paused)?( *, *(pending|running|waiting|parked|completed|failed|cancelled|paused)?)* *$",
             description = "In one of these states, separated by commas: pending, running, waiting, parked, \
                            completed, failed, cancelled, paused. May be repeated"),
-        ("agent" = Option<String>, Query, description = "Of this agent"),
-        ("session_id" = Option<String>, Query, description = "Of this conversation"),
+        ("agent" = Option<String>, Query, min_length = 1, description = "Of this agent"),
+        ("session_id" = Option<String>, Query, min_length = 1, description = "Of this conversation"),
         ("label" = Option<String>, Query, pattern = "^$|^[^:=]+[:=]", description = "With this label: `key:value` or `key=value`"),
         ("limit" = Option<u64>, Query, minimum = 1, description = "How many at most; 50 by default, never more than 500"),
         ("cursor" = Option<String>, Query, pattern = "^job_[0-7][0-9A-HJKMNP-TV-Za-hjkmnp-tv-z]{25}$", description = "`next_cursor` of the page before")),
     responses((status = 200, body = JobList, description = "A page of jobs"), Common))]
 pub(super) async fn list(State(app): State<Shared>, mut params: Params) -> Answer {
     let filter = JobFilter {
-        agent: params.one("agent")?.map(AgentName::new),
+        agent: params.text("agent")?.map(AgentName::new),
         before: cursor(&mut params)?,
         blocked_on: None,
         label: params.one("label")?.map(|text| label(&text)).transpose()?,
         limit: params.limit(PAGE_DEFAULT, limits::PAGE_JOBS_MAX)?,
-        session: params.one("session_id")?.map(SessionId::new),
+        session: params.text("session_id")?.map(SessionId::new),
         statuses: statuses(&params.all("status"))?,
     };
     params.finish()?;
@@ -79,8 +79,9 @@ pub(super) async fn get(State(app): State<Shared>, JobPath(job): JobPath, mut pa
     let steps = outlined.state().steps.len() * STEP_BYTES;
     let bytes = outlined.message().text().len() + result.text().len() + steps;
     let generation = generation(&app, std::iter::once(&outlined.row)).await?;
+    let kept = app.store().kept(job).await?;
     let make = move || {
-        let view = view::job(&outlined.row, outlined.state(), plan.as_deref(), generation);
+        let view = view::job(&outlined.row, outlined.state(), plan.as_deref(), (generation, &kept));
         let ended_at = outlined.state().ended_at;
         answer::encoded(&Shown { ended_at, message: outlined.message(), result: &result, view: &view })
     };

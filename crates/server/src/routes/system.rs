@@ -60,7 +60,7 @@ fn of_store(health: &Health) -> Vec<CheckView> {
     };
     let last = |what: &str, failed: &Option<FailedWrite>| match failed {
         None => Ok("no failures since the last success".to_owned()),
-        Some(failed) => Err(format!("the last {what} failed {} ago: {}", failed.age, failed.error)),
+        Some(failed) => Err(format!("the last {what} failed {} ago: {}", failed.age.rounded(), failed.error)),
     };
     let mut checks = vec![
         check("writer", writer),
@@ -82,7 +82,7 @@ fn of_store(health: &Health) -> Vec<CheckView> {
 fn clock_ahead(health: &Health) -> Option<String> {
     let ahead = health.clock_ahead;
     (ahead > limits::CLOCK_AHEAD_TOLD)
-        .then(|| format!("clock_ahead: the store's clock is {ahead} ahead of the wall clock"))
+        .then(|| format!("clock_ahead: the store's clock is {} ahead of the wall clock", ahead.rounded()))
 }
 
 fn check(name: &str, found: Result<String, String>) -> CheckView {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use aetheris_api::{InDoubtList, InDoubtView, Outcome, WaitList, WaitView};
+use aetheris_api::{InDoubtList, InDoubtView, Outcome, ValueOrigin, WaitList, WaitView};
 use aetheris_core::disproof;
 use aetheris_core::event::DoubtOutcome;
 use aetheris_core::hash::Hash;
@@ -25,7 +25,7 @@ use crate::error::Failure;
 use crate::params::Params;
 use crate::reading::AnswerSlot;
 use crate::state::{App, Shared};
-use crate::view;
+use crate::{steps, view};
 
 const PAGE_DEFAULT: usize = 50;
 
@@ -189,6 +189,7 @@ async fn invocation(app: &App, doubt: DoubtRow, now: Reading) -> Result<InDoubtV
         deadline: call.deadline,
         effect: call.class,
         evidence: evidence.iter().map(view::evidence).collect(),
+        input: told.input.as_ref().map(|input| steps::view(ValueOrigin::Recorded, input, limits::VALUE_SHOWN_BYTES)),
         invocation: call.key,
         job_id: call.job,
         job_status: wait.row.status,

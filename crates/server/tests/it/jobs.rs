@@ -124,6 +124,12 @@ async fn jobs_are_found_by_what_they_are() {
         assert_eq!(count(query).await, jobs, "{query}");
     }
     assert_eq!(count("session_id=s%201").await, 1);
+    // A variable that is not set would list everything.
+    for query in ["session_id=", "agent="] {
+        bed.get(&format!("/api/jobs?{query}")).await.problem(400, "invalid_request");
+    }
+    let limit = bed.get("/api/jobs?limit=0").await;
+    assert!(limit.problem(400, "invalid_request").ends_with("expected a whole number of at least 1"), "{}", limit.text);
     assert_eq!(count("label=team:a:b").await, 1);
     assert_eq!(count("label=team%3Da:b").await, 1);
     assert_eq!(count("label=n=2&status=pending&agent=approve").await, 1);

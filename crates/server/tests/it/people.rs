@@ -1,8 +1,114 @@
 //! What waits for someone.
 
+use aetheris_core::limits;
 use aetheris_core::time::Span;
+use serde_json::Value;
 
 use crate::bed::{Bed, moment};
+
+/// All that a list has, page by page, and how many there were in each page.
+async fn pages(bed: &Bed, path: &str, name: &str) -> (Vec<Value>, Vec<usize>) {
+    let (mut all, mut sizes, mut cursor) = (Vec::new(), Vec::new(), String::new());
+    loop {
+        let page = bed.get(&format!("{path}?limit=500{cursor}")).await;
+        let rows = page.is(200)[name].as_array().unwrap();
+        sizes.push(rows.len());
+        all.extend(rows.iter().cloned());
+        match page.body["next_cursor"].as_str() {
+            Some(next) => cursor = format!("&cursor={next}"),
+            None => return (all, sizes),
+        }
+    }
+}
+
+/// Each wait has its schema in it: a page of many would be as many times as large.
+#[tokio::test]
+async fn a_page_of_waits_ends_by_the_bytes_of_its_schemas() {
+    let bed = Bed::new();
+    let words: Vec<String> = (0..50).map(|n| format!("{n:01000}")).collect();
+    let schema = serde_json::json!({ "enum": words });
+    let agent = format!(
+        "agent: approve\nplan:\n  nodes:\n    - {{ id: ask, kind: wait, wait_type: human, correlation_key: \"ok-7\", park: true, \
+         deadline: 24h, schema: {schema} }}\n"
+    );
+    bed.call("PUT", "/api/agents/approve", agent).await.is(201);
+    let mut jobs = Vec::new();
+    for _ in 0..60 {
+        jobs.push(bed.waiting().await);
+    }
+    jobs.reverse();
+    let (waits, sizes) = pages(&bed, "/api/waits", "waits").await;
+    let listed: Vec<&str> = waits.iter().map(|wait| wait["job_id"].as_str().unwrap()).collect();
+    assert_eq!(listed, jobs);
+    assert!(waits.iter().all(|wait| wait["schema"] == schema));
+    assert!(sizes.len() >= 3, "{sizes:?}");
+    let most = limits::PAGE_ROWS_BYTES_MAX / 50_000 + 1;
+    assert!(sizes.iter().all(|size| (1..=most).contains(size)), "{sizes:?}");
+}
+
+#[tokio::test]
+async fn a_page_of_agents_ends_by_the_bytes_of_their_files() {
+    let bed = Bed::new();
+    let large = format!("# {}\n", "x".repeat(300 * 1024));
+    let mut names: Vec<String> = (0..9).map(|n| format!("agent-{n}")).collect();
+    for name in &names {
+        let file = format!("agent: {name}\nplan:\n  nodes:\n    - {{ id: n, kind: transform, output: 1 }}\n{large}");
+        bed.call("PUT", &format!("/api/agents/{name}"), file).await.is(201);
+    }
+    let (agents, sizes) = pages(&bed, "/api/agents", "agents").await;
+    let listed: Vec<&str> = agents.iter().map(|agent| agent["agent"].as_str().unwrap()).collect();
+    assert_eq!(listed, names);
+    assert_eq!(sizes, [4, 4, 1]);
+    let page = bed.get("/api/agents?limit=2&cursor=agent-3").await;
+    names.retain(|name| name == "agent-4" || name == "agent-5");
+    let listed: Vec<&str> =
+        page.is(200)["agents"].as_array().unwrap().iter().map(|agent| agent["agent"].as_str().unwrap()).collect();
+    assert_eq!((listed, page.body["next_cursor"].as_str()), (vec!["agent-4", "agent-5"], Some("agent-5")));
+}
+
+/// After an outage many calls are in doubt for one reason: what each was to do is what they are told apart by.
+#[tokio::test]
+async fn a_call_in_doubt_is_listed_with_what_it_was_given() {
+    let bed = Bed::with_agents().await;
+    bed.doubted().await;
+    let list = bed.get("/api/in-doubt").await;
+    let input = &list.is(200)["invocations"][0]["input"];
+    assert_eq!((&input["value"], &input["from"]), (&serde_json::json!({ "cents": 5 }), &"recorded".into()));
+}
+
+/// What is kept may have been meant for the wait that is open, and nobody but its sender would know of it.
+#[tokio::test]
+async fn kept_signals_are_shown_wherever_a_job_is_told_of() {
+    let bed = Bed::with_agents().await;
+    let job = bed.send("approve", r#"{"order": 7}"#).await;
+    assert_eq!(bed.get(&format!("/api/jobs/{job}")).await.is(200)["kept"], serde_json::json!([]));
+    let signal = r#"{"correlation_key": "ok-7", "payload": {"secret": 1}, "wait_type": "human"}"#;
+    bed.call("POST", &format!("/api/jobs/{job}/signal"), signal).await.is(202);
+    let expected = serde_json::json!([
+        { "correlation_key": "ok-7", "received_at": "2026-11-21T09:00:00.000000Z", "wait_type": "human" }
+    ]);
+    for path in ["", "/trace"] {
+        assert_eq!(bed.get(&format!("/api/jobs/{job}{path}")).await.is(200)["kept"], expected, "{path}");
+    }
+    let why = bed.get(&format!("/api/jobs/{job}/why")).await;
+    let detail = why.is(200)[0]["detail"].as_str().unwrap();
+    assert!(detail.ends_with("; kept, for a wait of its key that has not begun: `ok-7`"), "{detail}");
+    assert!(bed.get("/api/jobs").await.is(200)["jobs"][0].get("kept").is_none());
+}
+
+/// `null` would say that the wait has no end.
+#[tokio::test]
+async fn what_a_list_does_not_know_of_a_wait_is_left_out() {
+    let bed = Bed::with_agents().await;
+    let job = bed.waiting().await;
+    let list = bed.get("/api/jobs").await;
+    let waiting = &list.is(200)["jobs"][0]["waiting"];
+    assert_eq!((waiting.get("deadline"), waiting.get("since")), (None, None));
+    let one = bed.get(&format!("/api/jobs/{job}")).await;
+    let waiting = &one.is(200)["waiting"];
+    assert_eq!(waiting["deadline"].as_str().map(moment), Some(moment("2026-11-22T09:00:00Z")));
+    assert_eq!(waiting["since"].as_str().map(moment), Some(moment("2026-11-21T09:00:00Z")));
+}
 
 #[tokio::test]
 async fn waits_are_listed_with_key_reason_age_and_deadline() {

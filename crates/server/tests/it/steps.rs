@@ -171,7 +171,10 @@ async fn a_job_that_is_paused_while_its_call_is_lost_says_both() {
     let reply = bed.get(&format!("/api/jobs/{job}/why")).await;
     let doubt = &reply.is(200)[1];
     assert_eq!(doubt["detail"], "send has made a call whose outcome is unknown: the answer was lost");
-    assert!(doubt["do"].as_str().unwrap().contains("in-doubt"), "{doubt}");
+    // The job goes on: among the calls that an end has left there is none of it.
+    assert_eq!(doubt["do"], format!("aetheris in-doubt --job {job}"));
+    let listed = bed.get(&format!("/api/in-doubt?job={job}")).await;
+    assert_eq!(listed.is(200)["invocations"].as_array().unwrap().len(), 1);
 }
 
 /// The codes of the reasons, the first first.
@@ -235,7 +238,7 @@ async fn who_may_claim_a_ready_job_is_said_as_far_as_it_is_known() {
     let ready = why(&bed, &job).await;
     assert_eq!(ready["code"], "no_worker");
     let said = ready["detail"].as_str().unwrap();
-    assert!(said.contains("an idle worker, which is not visible here"), "{said}");
+    assert!(said.contains("no worker has taken it"), "{said}");
     let failed = FailedWrite { age: Span::from_secs(7), error: "the disk is full".to_owned(), kind: ErrorKind::Full };
     store.report(Health { last_claim: Some(failed), ..Health::good() });
     let ready = why(&bed, &job).await;

@@ -25,7 +25,7 @@ use crate::doubt::{DoubtFilter, DoubtPage};
 use crate::error::{CommitError, StoreError};
 use crate::query::{
     AgentPage, AgentRow, Dossiers, DueTimers, EffectRow, EventRow, Evidence, ExpiredLease, History, JobFilter, JobPage,
-    JobRow, NewAgent, PlanDocument, PutAgent, StoreStatus, TimerRow, WaitPage,
+    JobRow, KeptHead, NewAgent, PlanDocument, PutAgent, StoreStatus, TimerRow, WaitPage,
 };
 use crate::system::Clock;
 use crate::unit::{Committed, UnitOfWork};
@@ -205,6 +205,10 @@ impl Store for MemoryStore {
 
     fn unresolved(&self, limit: usize) -> Boxed<'_, Result<Vec<LedgerRow>, StoreError>> {
         self.read(|tables| tables.unresolved(limit))
+    }
+
+    fn kept(&self, job: JobId) -> Boxed<'_, Result<Vec<KeptHead>, StoreError>> {
+        self.read(|tables| tables.kept(job))
     }
 
     fn evidence(&self, job: JobId) -> Boxed<'_, Result<Vec<Evidence>, StoreError>> {

@@ -15,7 +15,7 @@ use crate::doubt::{DoubtCursor, DoubtFilter, DoubtPage, DoubtRow, Told};
 use crate::error::{ErrorKind, StoreError};
 use crate::query::{
     AgentPage, BlockedOn, Dossier, Dossiers, DueTimers, EventRow, Evidence, ExpiredLease, History, JobFilter, JobPage,
-    JobRow, StoreStatus, TimerRow, WaitPage, WaitRow,
+    JobRow, KeptHead, StoreStatus, TimerRow, WaitPage, WaitRow,
 };
 use crate::rules;
 
@@ -148,6 +148,10 @@ impl Tables {
         rows.sort_by_key(|row| (row.updated_at, row.key));
         rows.truncate(limit.min(limits::PAGE_JOBS_MAX));
         rows
+    }
+
+    pub(super) fn kept(&self, job: JobId) -> Vec<KeptHead> {
+        self.jobs.get(&job).into_iter().flat_map(Job::kept).take(limits::KEPT_SHOWN_MAX).map(KeptHead::of).collect()
     }
 
     pub(super) fn evidence(&self, job: JobId) -> Vec<Evidence> {
