@@ -1,5 +1,6 @@
 //! The command line.
 
+mod help;
 mod people;
 mod processes;
 mod refusal;
@@ -13,6 +14,7 @@ use crate::commands::ChildArgs;
 use crate::commands::demo::PaymentsArgs;
 use crate::commands::prove::ProveArgs;
 
+pub use self::help::fitted;
 pub use self::people::{InDoubt, InDoubtAction, Resolve, Signal, Then, Waits};
 pub use self::processes::{Backup, Bench, Configured, Demo, Dev, Init, Restore};
 pub use self::refusal::parse;
@@ -32,7 +34,6 @@ Exit codes: 0 done · 1 the job failed, or the command could not do its work · 
 /// The arguments of one call of the program.
 #[derive(Debug, Parser)]
 #[command(name = "aetheris", version, about = "A durable execution runtime for AI agents", after_help = MAIN_HELP)]
-#[command(max_term_width = 100)]
 pub struct Args {
     /// What holds for every command.
     #[command(flatten)]
@@ -78,7 +79,7 @@ pub enum Command {
     Init(Init),
     /// Run a server and a worker in one process, with SQLite in a folder
     #[command(after_help = "Example:\n  aetheris dev --data ./data --agent refund.yaml\n\n\
-        Safe to kill at any instant and to start again on the same folder. SIGTERM, Ctrl-C and SIGHUP (the terminal\n\
+        Safe to kill at any instant and to start again on the same folder. SIGTERM, Ctrl-C and SIGHUP (the terminal \
         closes) let calls in flight finish; a second SIGTERM or Ctrl-C gives them up.")]
     Dev(Dev),
     /// Run the API, timers and sweeps
@@ -93,7 +94,12 @@ pub enum Command {
     #[command(after_help = "Example:\n  aetheris demo")]
     Demo(Demo),
     /// The payments service of `demo`
-    #[command(hide = true)]
+    #[command(
+        hide = true,
+        after_help = "Example:\n  aetheris demo-payments --log bookings.jsonl --listen 127.0.0.1:9000\n\n\
+        Commands are lines on stdin, with the quotes: \"hold\" books as ever and keeps the answers back, \"release\" \
+        answers again. It ends with stdin."
+    )]
     DemoPayments(PaymentsArgs),
     /// Another call of this program, as a process that ends with the one that starts it
     #[command(hide = true)]
@@ -101,8 +107,8 @@ pub enum Command {
     /// Prove the guarantees against your own configuration, with real kills; exit 6 if one does not hold
     #[command(after_help = "Examples:\n  aetheris prove --config aetheris.yaml --report proof.md\n  \
         aetheris prove --data ./data --quick\n  aetheris prove --only doubts --only stopped --keep\n\n\
-        Processes of this program are killed, stopped and locked out in a new folder beside your data;\n\
-        tools are fake, your data is not touched, no model is asked. About two minutes with the default\n\
+        Processes of this program are killed, stopped and locked out in a new folder beside your data; \
+        tools are fake, your data is not touched, no model is asked. About two minutes with the default \
         configuration. The time is printed first; it grows with worker.lease_ttl.")]
     Prove(ProveArgs),
     /// Measure this machine: steps, jobs, signals, beside bare database commits
@@ -114,7 +120,7 @@ pub enum Command {
     /// Send a message to an agent
     #[command(after_help = "Examples:\n  aetheris send greeter '{\"name\": \"Ada\"}' --wait\n  \
         aetheris send refund @message.json --key order-A-1\n  echo hello | aetheris send greeter -\n\n\
-        MESSAGE is JSON when it parses as JSON, else text; what begins with { or [ and is not JSON is refused\n\
+        MESSAGE is JSON when it parses as JSON, else text; what begins with { or [ and is not JSON is refused \
         unless --text. `-` reads stdin, `@FILE` reads a file.")]
     Send(Send),
     /// List jobs, newest first
@@ -144,8 +150,8 @@ pub enum Command {
     Verify(Job),
     /// Answer what a job waits for
     #[command(after_help = "Example:\n  aetheris signal JOB approve-JOB '{\"approved\": true}'\n\n\
-        PAYLOAD is JSON when it parses as JSON, else text; what begins with { or [ and is not JSON is refused\n\
-        unless --text. `-` reads stdin, `@FILE` reads a file.\n\
+        PAYLOAD is JSON when it parses as JSON, else text; what begins with { or [ and is not JSON is refused \
+        unless --text. `-` reads stdin, `@FILE` reads a file. \
         The same key again answers as the first time and changes nothing.")]
     Signal(Signal),
     /// Cancel a job
@@ -153,8 +159,8 @@ pub enum Command {
     Cancel(Job),
     /// Hold a job still until it is resumed
     #[command(after_help = "Example:\n  aetheris pause JOB\n\n\
-        No new step starts. An at_most_once call that is under way is waited for; every other call is dropped and\n\
-        made again after the resume. What arrives meanwhile is kept: signals, timers and answers to doubts count,\n\
+        No new step starts. An at_most_once call that is under way is waited for; every other call is dropped and \
+        made again after the resume. What arrives meanwhile is kept: signals, timers and answers to doubts count, \
         and the job's deadline still ends it.")]
     Pause(Job),
     /// Let a paused job go on, or all that a restore has held
@@ -178,8 +184,8 @@ pub enum Command {
     Backup(Backup),
     /// Put a backup in the place of the database; its unfinished jobs are held until they are resumed
     #[command(after_help = "Example:\n  aetheris restore aetheris-monday.db --data ./data\n\n\
-        Nothing may run on the folder. The database that is there is kept under another name. What jobs did after the\n\
-        backup is not in it: look at each before `aetheris resume JOB`, or let all go on with\n\
+        Nothing may run on the folder. The database that is there is kept under another name. What jobs did after the \
+        backup is not in it: look at each before `aetheris resume JOB`, or let all go on with \
         `aetheris resume --all-restored`.")]
     Restore(Restore),
     /// Print what is guaranteed and what is not
@@ -210,6 +216,15 @@ pub enum Command {
     /// Export a job's evidence
     #[command(hide = true)]
     Export(NotYet),
+    /// List the tasks of a job
+    #[command(hide = true)]
+    Tasks(NotYet),
+    /// Talk to an agent
+    #[command(hide = true)]
+    Chat(NotYet),
+    /// List schedules
+    #[command(hide = true)]
+    Schedules(NotYet),
     /// Check an installation
     #[command(hide = true)]
     Doctor(NotYet),
@@ -227,6 +242,9 @@ impl Command {
             Self::Replan(_) => Some("replan"),
             Self::Fork(_) => Some("fork"),
             Self::Export(_) => Some("export"),
+            Self::Tasks(_) => Some("tasks"),
+            Self::Chat(_) => Some("chat"),
+            Self::Schedules(_) => Some("schedules"),
             Self::Doctor(_) => Some("doctor"),
             Self::Migrate(_) => Some("migrate"),
             _ => None,

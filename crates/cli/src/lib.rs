@@ -75,7 +75,7 @@ fn start(arguments: impl IntoIterator<Item = OsString>, env: Environment) -> Exi
         Ok(args) => args,
         Err(refusal) => {
             // Help goes to stdout and mistakes to stderr; if nobody reads it, nothing is lost.
-            let _unread = refusal.print();
+            let _unread = say_refusal(&refusal, &env);
             return if refusal.use_stderr() { Exit::Usage } else { Exit::Done };
         }
     };
@@ -108,6 +108,17 @@ fn start(arguments: impl IntoIterator<Item = OsString>, env: Environment) -> Exi
     };
     logging::flush();
     exit
+}
+
+/// Prints help, or what is wrong with the arguments, within the terminal.
+fn say_refusal(refusal: &clap::Error, env: &Environment) -> std::io::Result<()> {
+    let aside = refusal.use_stderr();
+    let terminal = if aside { stderr_is_terminal() } else { stdout_is_terminal() };
+    let columns = stdout_size().filter(|_| terminal).map(|(columns, _)| columns);
+    let text = refusal.render();
+    let text = if terminal && !env.no_color() { text.ansi().to_string() } else { text.to_string() };
+    let text = args::fitted(&text, columns);
+    if aside { std::io::stderr().write_all(text.as_bytes()) } else { std::io::stdout().write_all(text.as_bytes()) }
 }
 
 fn runtime() -> Result<tokio::runtime::Runtime, Error> {

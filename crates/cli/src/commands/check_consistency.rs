@@ -34,7 +34,11 @@ pub async fn run(config: &Config, context: &Context) -> Result<Exit, Error> {
     } else {
         let count = |count: u64, noun| counted(usize::try_from(count).unwrap_or(usize::MAX), noun);
         let (jobs, events) = (count(report.jobs, "job"), count(report.events, "event"));
-        let verdict = if report.is_clean() { "all invariants hold" } else { "violations found" };
+        let verdict = match (report.is_clean(), absent.len()) {
+            (false, _) => "violations found".to_owned(),
+            (true, 0) => "all invariants hold".to_owned(),
+            (true, absent) => format!("none violated; {absent} had no cases here"),
+        };
         context.out.text(&format!("{report}\n{jobs}, {events} in {}: {verdict}\n", path.display()))?;
         context.out.note(&beyond(&context.program()));
     }
