@@ -412,7 +412,7 @@ mod tests {
                 .into(),
             claim().into(),
             start(1).into(),
-            NodeRetryScheduled { after_us: 1, error: error(), node: call.clone() }.into(),
+            NodeRetryScheduled { after_us: 1, error: error(), model: None, node: call.clone() }.into(),
             start(2).into(),
             ToolInvocationStarted {
                 effect: EffectClass::AtMostOnce,
@@ -438,6 +438,7 @@ mod tests {
                 permit: 1,
                 result: Some(much()),
                 settle_us: None,
+                then: None,
             }
             .into(),
             claim().into(),

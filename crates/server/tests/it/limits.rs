@@ -226,7 +226,10 @@ impl axum::body::HttpBody for Pieces {
         mut self: std::pin::Pin<&mut Self>,
         _: &mut std::task::Context<'_>,
     ) -> std::task::Poll<Option<Result<hyper::body::Frame<Bytes>, Infallible>>> {
-        let piece: Vec<u8> = { let end = self.0.len().min(4096); self.0.drain(..end).collect() };
+        let piece: Vec<u8> = {
+            let end = self.0.len().min(4096);
+            self.0.drain(..end).collect()
+        };
         std::task::Poll::Ready((!piece.is_empty()).then(|| Ok(hyper::body::Frame::data(Bytes::from(piece)))))
     }
 
