@@ -186,6 +186,13 @@ mod tests {
     }
 
     #[test]
+    fn what_is_hidden_later_leaves_no_piece_of_a_longer_text() {
+        let mut scrubber = Scrubber::new([], []);
+        scrubber.hide(["s3cr", "s3cret-path"]);
+        assert_eq!(scrubber.text("<s3cret-path>"), "<[redacted]>");
+    }
+
+    #[test]
     fn a_name_that_is_not_allowed_is_never_read() {
         let source = EnvSource::new(["A".to_owned()], |name| {
             assert_eq!(name, "A", "only allowed names are asked for");

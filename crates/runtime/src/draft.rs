@@ -457,4 +457,14 @@ mod tests {
         assert_eq!(draft.rebase(JobState::new(job)), Rebased::Whole);
         assert_eq!(draft.unit(Purpose::Record, EventId::from_u128(4)).ledger, [settle]);
     }
+
+    #[test]
+    fn a_draft_still_expects_its_kept_signals_when_it_is_laid_onto_a_newer_state() {
+        let job = JobId::from_u128(1);
+        let mut draft = Draft::new(JobState::new(job), Guard::Outside, 0);
+        let expected = Some(ExpectedSignals { count: 1, key: "k".to_owned() });
+        draft.expect_signals(expected.clone());
+        assert_eq!(draft.rebase(JobState::new(job)), Rebased::Whole);
+        assert_eq!(draft.unit(Purpose::Block, EventId::from_u128(4)).expected_signals, expected);
+    }
 }

@@ -334,6 +334,9 @@ mod tests {
         });
         assert_eq!(seen.unwrap(), (0, 0));
         assert_eq!(reads.at_once(|reads| Ok(look(reads))).unwrap(), 1);
+        // A question that fails leaves nothing open.
+        reads.at_once(|_| Err::<(), _>(Trouble::Corrupt("a row".to_owned()))).unwrap_err();
+        assert_eq!(reads.at_once(|reads| Ok(look(reads))).unwrap(), 1);
         std::fs::remove_dir_all(&folder).unwrap();
     }
 }

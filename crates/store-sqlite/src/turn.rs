@@ -108,6 +108,9 @@ mod tests {
         let mut sql = Prepared::new(&conn);
         assert!(turn.begin(&mut sql, ticks()).unwrap_err().is_busy());
         assert!(!turn.alone(Duration::ZERO));
+        kept.file.unlock().unwrap();
+        assert!(turn.begin(&mut sql, ticks()).unwrap_err().is_busy());
+        assert!(kept.alone(Duration::ZERO), "whoever has given up does not wait any more");
         busy.execute_batch("ROLLBACK").unwrap();
         turn.begin(&mut sql, ticks()).unwrap();
         kept.file.unlock().unwrap();

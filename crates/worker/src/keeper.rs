@@ -229,6 +229,29 @@ mod tests {
         assert!(held.snapshot().is_empty());
     }
 
+    /// An answer is of the lease that was asked for, also when the job has come back meanwhile.
+    #[tokio::test(start_paused = true)]
+    async fn a_refusal_that_comes_late_ends_no_later_run() {
+        let mut rt = TestWorld::new(&FakeTools::new(), &FakeModels::new()).runtime().clone();
+        let answer = FaultPlan::none().script(Op::Heartbeat, [Some(Fault::Slow(Span::from_secs(5)))]);
+        rt.store = Arc::new(FaultyStore::new(Arc::clone(&rt.store), answer));
+        let (id, second) = (WorkerId::from("w"), Span::from_secs(1));
+        let options =
+            WorkerOptions { heartbeat: second, id, lease_ttl: Span::from_secs(40), poll_interval: second, slots: 1 };
+        let held = Arc::new(Held::default());
+        let (job, long) = (JobId::from_u128(1), Duration::from_secs(20));
+        let (old, new) = (lease(&rt, long), lease(&rt, long));
+        held.begin(job, Arc::clone(&old), Duration::ZERO);
+        let keeper = Keeper::new(rt.clone(), options, Arc::clone(&held));
+        let comes_back = async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            held.begin(job, Arc::clone(&new), Duration::ZERO);
+        };
+        let (answered, ()) = tokio::join!(keeper.renew(), comes_back);
+        assert!(answered && old.lost.is_cancelled());
+        assert!(!new.lost.is_cancelled());
+    }
+
     /// What the answer of a renewal took is no part of what is left of the lease.
     #[tokio::test(start_paused = true)]
     async fn a_lease_counts_from_the_sending_of_its_renewal() {

@@ -136,6 +136,23 @@ fn sixteen_openings_at_once_make_one_schema() {
     assert_eq!(number("SELECT count(*) FROM event_kinds"), i64::try_from(EventKind::ALL.len()).unwrap());
 }
 
+/// What was acknowledged without an event tells an older copy of the file from the newest as well.
+#[tokio::test]
+async fn a_write_without_events_is_counted_as_one() {
+    let folder = Folder::new();
+    let store = open(&folder).unwrap();
+    let conn = Connection::open(folder.database()).unwrap();
+    let sql = "SELECT writes + (SELECT coalesce(max(num), 0) FROM events) FROM meta";
+    let reached = || conn.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap();
+    let mut before = reached();
+    for version in ["1", "2", "3"] {
+        store.put_agent(agent("agent", version)).await.unwrap();
+        let now = reached();
+        assert!(now > before, "version {version}: {before} and then {now}");
+        before = now;
+    }
+}
+
 #[tokio::test]
 async fn the_settings_in_force_are_those_that_are_promised() {
     let folder = Folder::new();

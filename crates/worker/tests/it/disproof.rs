@@ -1,7 +1,7 @@
 //! "Did not happen": when it is believed, what it ends, and what is kept after the job's end.
 
 use aetheris_core::disproof::{Disproof, Grounds};
-use aetheris_core::event::{DoubtOutcome, Event, InDoubtResolved, Resolver};
+use aetheris_core::event::{DoubtOutcome, Event, InDoubtResolved, Resolver, StepResult};
 use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
 use aetheris_core::lease::Guard;
@@ -115,6 +115,16 @@ async fn a_person_gives_one_more_try_or_ends_the_step() {
         world.rt.resolve(job, key, Resolution { then, ..did_not_happen(1) }).await.unwrap();
         let state = world.done(job).await;
         assert_eq!((state.status, world.tools.count("pay")), (status, calls), "{then:?}");
+        let result = match then {
+            Then::Retry => StepResult::SideEffectCommitted,
+            Then::Fail => StepResult::PermanentFailure,
+        };
+        assert_eq!(state.steps["n"].result, Some(result));
+        let said = world.events(job).await.into_iter().find_map(|event| match event {
+            Event::InDoubtResolved(said) => said.then,
+            _ => None,
+        });
+        assert_eq!(said, Some(then), "what is to follow is kept with the answer");
     }
 }
 

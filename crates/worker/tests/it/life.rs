@@ -5,6 +5,7 @@ use aetheris_core::job::JobStatus;
 use aetheris_core::limits;
 use aetheris_core::state::Ending;
 use aetheris_core::step::StepStatus;
+use aetheris_core::time::Span;
 use aetheris_runtime::ToolOutcome;
 use aetheris_runtime::ports::OUT_OF_FILES;
 use aetheris_store::Purpose;
@@ -148,6 +149,45 @@ async fn leases_of_jobs_that_cannot_be_read_hold_up_no_other() {
         aetheris_scheduler::sweep_expired(&rt).await.unwrap(),
         usize::from(world.state(late).await.owner.is_none())
     );
+    assert_eq!(world.state(late).await.status, JobStatus::Pending);
+}
+
+/// A timer that cannot be fired is tried again in a second; one that is due before is fired at its moment.
+#[tokio::test(start_paused = true)]
+async fn a_timer_that_cannot_be_fired_makes_no_other_late() {
+    let world = World::new();
+    for (name, length) in [("bad", "1s"), ("good", "1300ms")] {
+        world.put(&SLEEP.replace("agent: s", &format!("agent: {name}")).replace("5s", length)).await;
+    }
+    let process = world.start("w");
+    let (bad, good) = (world.submit("bad", json!(1)).await, world.submit("good", json!(1)).await);
+    for job in [bad, good] {
+        world.until(job, &[JobStatus::Waiting]).await;
+    }
+    process.store.damage([bad]);
+    let state = world.until(good, &[JobStatus::Completed]).await;
+    let slept = state.last_at.since(state.created_at);
+    assert!(slept < Span::from_millis(1_700), "{slept}");
+}
+
+/// Those that are left alone for a while fill the first page still.
+#[tokio::test(start_paused = true)]
+async fn leases_that_failed_before_hold_up_none_that_expires_later() {
+    let world = World::new();
+    world.put(LOOK).await;
+    let mut bad = Vec::new();
+    for n in 0..=limits::SWEEP_ROWS_MAX {
+        bad.push(world.submit("a", json!(n)).await);
+    }
+    world.claim_all().await;
+    let process = world.start("w");
+    process.store.damage(bad.iter().copied());
+    tokio::time::sleep(TTL.to_std() * 4 + std::time::Duration::from_secs(10)).await;
+    process.stop.drain.cancel();
+    process.worker.await.unwrap();
+    let late = world.submit("a", json!("late")).await;
+    world.claim_all().await;
+    tokio::time::sleep(TTL.to_std() + std::time::Duration::from_secs(5)).await;
     assert_eq!(world.state(late).await.status, JobStatus::Pending);
 }
 

@@ -7,10 +7,11 @@ use aetheris_core::limits;
 use aetheris_core::plan::WaitType;
 use aetheris_core::state::Ending;
 use aetheris_core::step::StepStatus;
-use aetheris_core::time::Timestamp;
+use aetheris_core::time::{Span, Timestamp};
 use aetheris_runtime::OpError;
 use aetheris_runtime::ops::{Cancelled, Signal, SignalAnswer};
-use aetheris_store::TimerRow;
+use aetheris_store::faulty::{Fault, FaultPlan, Op};
+use aetheris_store::{Purpose, TimerRow};
 use serde_json::json;
 
 use crate::world::{World, done, hold};
@@ -186,11 +187,21 @@ async fn different_signals_of_one_key_are_bounded() {
 async fn signals_raced_at_one_wait_complete_it_once() {
     let world = World::new();
     world.put(&approval("")).await;
-    let _process = world.start("w");
+    let process = world.start("w");
     let job = world.submit("a", json!({})).await;
     let key = format!("ok-{job}");
     world.until(job, &[JobStatus::Parked]).await;
-    let answers = futures_util::future::join_all((0..16).map(|n| world.signal(job, &key, json!(n)))).await;
+    // All have looked before the first of them is written.
+    let late = vec![Some(Fault::Delay(Span::from_millis(10))); 16];
+    let signal = Op::Commit(Purpose::Signal);
+    process.store.replan(FaultPlan::none().script(signal, late));
+    let rt = process.runtime(&world);
+    let send = |n: i32| {
+        let payload = Json::new(json!(n));
+        let signal = Signal { correlation_key: key.clone(), payload, wait_type: None };
+        rt.signal(job, signal)
+    };
+    let answers = futures_util::future::join_all((0..16).map(send)).await;
     let delivered = answers.iter().filter(|a| matches!(a, Ok(SignalAnswer::Delivered))).count();
     assert_eq!((delivered, answers.iter().filter(|a| a.is_ok()).count()), (1, 16));
     world.done(job).await;
