@@ -64,12 +64,13 @@ pub struct Wired {
 pub fn open_store(config: &Config, system: &System, moved: bool) -> Result<Arc<dyn Store>, Error> {
     match config.jobstore.kind {
         StoreKind::Memory => Ok(Arc::new(MemoryStore::new(Arc::clone(&system.clock)))),
-        StoreKind::Sqlite => {
-            let (folder, opening) = (system.ids.secret(), system.ids.secret());
-            let custody = Custody { folder, moved, opening };
-            open_database(&config.jobstore.sqlite.path, system, Some(custody))
-        }
+        StoreKind::Sqlite => open_database(&config.jobstore.sqlite.path, system, Some(custody(system, moved))),
     }
+}
+
+/// New names for an opening, and for the folder if it has none.
+pub(crate) fn custody(system: &System, moved: bool) -> Custody {
+    Custody { folder: system.ids.secret(), moved, opening: system.ids.secret() }
 }
 
 /// Opens a database file to look at it, or a copy: the file beside it is not asked and not written.

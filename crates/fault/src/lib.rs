@@ -4,6 +4,7 @@
 //! Without the feature `faults` every function here is empty and constant, and no name of a point or
 //! a bug reaches the binary. The release is built without it.
 
+pub mod files;
 pub mod marks;
 
 /// Ends the process with SIGKILL, stops it with SIGSTOP, or panics, if this point was asked for by name and has

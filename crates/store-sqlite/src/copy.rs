@@ -8,8 +8,6 @@
 //! folder. Its unfinished jobs are then held by whoever can fold them, and [`Staged::put_in_place`] changes the names.
 
 use std::collections::BTreeSet;
-use std::fs::{File, OpenOptions};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -22,12 +20,15 @@ use aetheris_store::StoreError;
 use aetheris_store::system::Clock;
 use rusqlite::backup::{Backup, StepResult};
 use rusqlite::{Connection, OpenFlags, params};
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::io::Errno;
 
 use crate::codes::Code;
 use crate::error::Trouble;
-use crate::file::{self, JOURNAL, PARTS, Still, WAL, beside, remove, remove_beside};
+use crate::file::{self, JOURNAL, PARTS, Still, WAL, beside, remove_beside};
 use crate::queries::Query;
-use crate::{migrate, open, rows, seen};
+use crate::seen::{self, Alone, Custody, Known};
+use crate::{folder, migrate, open, rows};
 
 /// How long one piece waits for a lock before it is asked for again.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -65,7 +66,7 @@ impl Drop for Part {
     fn drop(&mut self) {
         if !self.done {
             // What led here is what is told.
-            drop(remove(&self.path));
+            drop(folder::remove(&self.path));
             drop(remove_beside(&self.path));
         }
     }
@@ -93,15 +94,26 @@ fn back_up(
     refuse_taken(file)?;
     let mut part = Part { done: false, path: beside(file, &format!("-part-{}", std::process::id())) };
     let conn = copied(database, &part.path, clock, progress)?;
-    conn.execute_batch("UPDATE meta SET copied = 1, folder = NULL, opening = NULL")?;
+    conn.execute(Query::BackupMark.sql(), [])?;
     let backed = finished(conn, &part.path)?;
     refuse_taken(file)?;
-    // Fails where somebody has made the file since, instead of writing over it.
-    rustix::fs::renameat_with(rustix::fs::CWD, &part.path, rustix::fs::CWD, file, rustix::fs::RenameFlags::NOREPLACE)
+    named(&part.path, file, |from, to| renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE))
         .map_err(|error| Trouble::Unavailable(format!("{} cannot be named: {error}", file.display())))?;
     part.done = true;
-    seen::sync_folder(file)?;
+    folder::sync(file)?;
     Ok(backed)
+}
+
+/// Gives a copy its name. Fails where somebody has made such a file since, instead of writing over it. Not every file
+/// system can rename so (NFS and most of FUSE cannot): a second name fails there likewise, and the first is removed.
+fn named(part: &Path, file: &Path, rename: impl FnOnce(&Path, &Path) -> Result<(), Errno>) -> Result<(), Errno> {
+    match rename(part, file) {
+        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
+            rustix::fs::link(part, file)?;
+            rustix::fs::unlink(part)
+        }
+        renamed => renamed,
+    }
 }
 
 fn refuse_taken(file: &Path) -> Result<(), Trouble> {
@@ -123,7 +135,7 @@ fn copied(
     if still.is_some_and(|still| still.check().is_err()) {
         // A process has opened it meanwhile: what was read without locks says nothing.
         drop(conn);
-        remove(to)?;
+        folder::remove(to)?;
         remove_beside(to)?;
         conn = pages(open::reader(from)?, (from, to), progress);
     }
@@ -139,8 +151,7 @@ fn pages(
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Connection, Trouble> {
     // Its owner's alone from the first byte on.
-    let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(to);
-    made.map_err(|error| Trouble::Unavailable(format!("{} cannot be made: {error}", to.display())))?;
+    folder::make_own(to)?;
     let mut conn =
         Connection::open_with_flags(to, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
     conn.execute_batch("PRAGMA journal_mode = MEMORY; PRAGMA synchronous = OFF;")?;
@@ -204,18 +215,11 @@ fn finished(conn: Connection, path: &Path) -> Result<Backed, Trouble> {
     if found != "ok" {
         return Err(Trouble::Corrupt(format!("the copy does not pass SQLite's own check: {found}")));
     }
-    let (generation, jobs, unfinished) = conn.query_row(
-        "SELECT generation, pending + running + waiting + parked + paused + completed + failed + cancelled,
-                pending + running + waiting + parked + paused FROM meta WHERE id = 1",
-        [],
-        |row| Ok((row.get(0)?, row.get::<_, i64>(1)?.unsigned_abs(), row.get::<_, i64>(2)?.unsigned_abs())),
-    )?;
+    let (generation, jobs, unfinished) = conn.query_row(Query::MetaSummary.sql(), [], |row| {
+        Ok((row.get(0)?, row.get::<_, i64>(1)?.unsigned_abs(), row.get::<_, i64>(2)?.unsigned_abs()))
+    })?;
     conn.close().map_err(|(_, error)| error)?;
-    let synced = File::open(path).and_then(|file| {
-        file.sync_all()?;
-        file.metadata()
-    });
-    let bytes = synced.map_err(|e| Trouble::Unavailable(format!("{} cannot be synced: {e}", path.display())))?.len();
+    let bytes = folder::sync_file(path)?;
     Ok(Backed { bytes, generation, jobs, unfinished })
 }
 
@@ -228,13 +232,18 @@ pub struct Staged {
     pub generation: u32,
     /// The file.
     pub path: PathBuf,
+    /// Held until the copy is in place: nobody opens the folder meanwhile.
+    alone: Alone,
     database: PathBuf,
-    /// Held alone while the names change.
-    held: Option<File>,
+    /// The name that database and file had for the folder.
+    folder: Option<u128>,
     part: Part,
+    /// Which file the database was when this began.
+    replaces: Option<(u64, u64)>,
 }
 
-/// Makes a usable copy of a backup beside the database that it is to replace. The database stays as it is.
+/// Makes a usable copy of a backup beside the database that it is to replace. The database stays as it is, and nobody
+/// can open it until this is dropped or put in place.
 ///
 /// # Errors
 /// A process has the database open, the file is no database of this program or a newer build's, or it cannot be
@@ -254,30 +263,32 @@ fn staged(
     clock: &dyn Clock,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Staged, Trouble> {
-    let seen_path = seen::path_of(database);
-    let held = seen::alone(&seen_path)?;
+    let alone = seen::alone(database)?;
     let path = beside(database, "-restoring");
     // What a restore that was cut short has left.
-    remove(&path)?;
+    folder::remove(&path)?;
     remove_beside(&path)?;
     let part = Part { done: false, path: path.clone() };
     let conn = copied(file, &path, clock, progress)?;
-    let before = [generation_of(database), seen::look(&seen_path).map(|seen| seen.generation)];
-    let own: u32 = conn.query_row("SELECT generation FROM meta WHERE id = 1", [], |row| row.get(0))?;
+    let (known, seen) = (known_of(database), alone.look());
+    let before = [known.map(|known| known.generation), seen.map(|seen| seen.generation)];
+    let own: u32 = conn.query_row(Query::MetaGeneration.sql(), [], |row| row.get(0))?;
     let before = before.into_iter().flatten().filter(|_| !aetheris_fault::planted!("restore-forgets-generations"));
     let highest = before.fold(own, u32::max);
     let generation =
         highest.checked_add(1).ok_or_else(|| Trouble::Corrupt("there is no next generation".to_owned()))?;
     // What is derived is derived anew: every job that is open is found by its status, and held.
-    conn.execute("UPDATE jobs SET listed = nullif(status, 1) WHERE listed IS NOT nullif(status, 1)", [])?;
-    conn.execute("UPDATE meta SET copied = 0, folder = NULL, opening = NULL, generation = ?1", [generation])?;
+    conn.execute(Query::RestoreListed.sql(), [])?;
+    conn.execute(Query::RestoreBegun.sql(), [generation])?;
     let backed = finished(conn, &path)?;
-    Ok(Staged { backed, database: database.to_owned(), generation, held, part, path })
+    let folder = known.and_then(|known| known.folder).or(seen.map(|seen| seen.folder));
+    let replaces = file::number(database).ok();
+    Ok(Staged { alone, backed, database: database.to_owned(), folder, generation, part, path, replaces })
 }
 
 /// The jobs in a status, and whether their rows can be read.
 fn open_jobs(conn: &Connection, status: JobStatus) -> Result<Vec<(JobId, bool)>, Trouble> {
-    let mut jobs = conn.prepare("SELECT num FROM jobs WHERE status = ?1 ORDER BY num")?;
+    let mut jobs = conn.prepare(Query::JobsInStatus.sql())?;
     let mut row = conn.prepare(Query::JobByNum.sql())?;
     let mut nums = jobs.query([status.code()])?;
     let mut found = Vec::new();
@@ -289,10 +300,18 @@ fn open_jobs(conn: &Connection, status: JobStatus) -> Result<Vec<(JobId, bool)>,
     Ok(found)
 }
 
-/// The generation of a database, if it can be read: it may be damaged, which is why it is replaced.
-fn generation_of(database: &Path) -> Option<u32> {
+/// What a database says of itself, if it can be read: it may be damaged, which is why it is replaced.
+fn known_of(database: &Path) -> Option<Known> {
     let (conn, _still) = source(database).ok()?;
-    conn.query_row("SELECT generation FROM meta WHERE id = 1", [], |row| row.get(0)).ok()
+    seen::known(&conn).ok()
+}
+
+/// Copies the log of a database that nobody has open into it, and takes the log away.
+fn whole(database: &Path) -> Result<(), Trouble> {
+    let conn = Connection::open_with_flags(database, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?;
+    conn.close().map_err(|(_, error)| error)?;
+    Ok(())
 }
 
 impl Staged {
@@ -321,16 +340,9 @@ impl Staged {
                 return Err(Trouble::Invalid(format!("{id} can be read and is not held")));
             }
             let (paused, restored) = (JobStatus::Paused.code(), PauseReason::Restored.code());
-            tx.execute(
-                "UPDATE jobs SET status = ?2, listed = ?2, ready = 0, delayed_until = NULL, lease_until = NULL, attempt = NULL,
-                        instance = NULL, worker = NULL, pause_reason = ?3, paused_at = ?4 WHERE id = ?1",
-                params![&id.to_bytes()[..], paused, restored, now.micros()],
-            )?;
+            tx.execute(Query::JobHold.sql(), params![&id.to_bytes()[..], paused, restored, now.micros()])?;
         }
-        for status in JobStatus::ALL {
-            let count = format!("UPDATE meta SET {} = (SELECT count(*) FROM jobs WHERE status = ?1)", status.as_str());
-            tx.execute(&count, [status.code()])?;
-        }
+        tx.execute(Query::MetaRecount.sql(), [])?;
         tx.commit()?;
         Ok(rest.into_iter().chain(before).map(|(id, _)| id).collect())
     }
@@ -340,50 +352,69 @@ impl Staged {
     ///
     /// # Errors
     /// A file cannot be renamed or synced. Whatever was done, no process opens what is half in place.
-    pub fn put_in_place(mut self, now: Timestamp) -> Result<Option<PathBuf>, StoreError> {
-        self.rename(now).map_err(|trouble| trouble.at("restore"))
+    pub fn put_in_place(self, now: Timestamp, custody: Custody) -> Result<Option<PathBuf>, StoreError> {
+        self.renamed(now, custody).map_err(|trouble| trouble.at("restore"))
     }
 
-    fn rename(&mut self, now: Timestamp) -> Result<Option<PathBuf>, Trouble> {
+    fn renamed(mut self, now: Timestamp, custody: Custody) -> Result<Option<PathBuf>, Trouble> {
+        let folder = self.folder.unwrap_or(custody.folder);
         let conn = Connection::open_with_flags(&self.path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
         conn.query_row("PRAGMA journal_mode = DELETE", [], |row| row.get::<_, String>(0))?;
+        let names = params![&folder.to_be_bytes()[..], &custody.opening.to_be_bytes()[..]];
+        conn.execute(Query::FolderNamed.sql(), names)?;
+        let known = seen::known(&conn)?;
         finished(conn, &self.path)?;
         remove_beside(&self.path)?;
         let aside = self.aside(now)?;
-        // A crash here leaves a folder without its database, and after the next line one that its file has not seen:
-        // both are refused at the next start, and the restore can be made again.
-        rename(&self.path, &self.database)?;
+        self.still_alone()?;
+        // From here on only the copy may be opened here. A crash leaves the old database, or none, or the copy: the
+        // first two are refused at the next start, and the restore can be made again.
+        seen::announce(&self.alone.file, &known, folder, custody.opening)?;
+        self.move_aside(&aside)?;
+        folder::rename(&self.path, &self.database)?;
         self.part.done = true;
-        remove(&seen::path_of(&self.database))?;
-        seen::sync_folder(&self.database)?;
-        self.held = None;
-        Ok(aside)
+        folder::sync(&self.database)?;
+        Ok(self.replaces.map(|_| aside))
+    }
+
+    /// Whether nobody has opened the folder since: not one that knows of its file, and no other.
+    fn still_alone(&self) -> Result<(), Trouble> {
+        if self.alone.file.is_in_place() && file::number(&self.database).ok() == self.replaces {
+            return Ok(());
+        }
+        Err(Trouble::Refused(format!(
+            "another process has come to {} while it was restored: end that one, and restore again",
+            self.database.display()
+        )))
+    }
+
+    /// The name for the database that was there.
+    fn aside(&self, now: Timestamp) -> Result<PathBuf, Trouble> {
+        let stamp: String = now.to_string().chars().filter(char::is_ascii_alphanumeric).collect();
+        let aside = beside(&self.database, &format!(".before-restore-{stamp}"));
+        match aside.exists() {
+            true => Err(Trouble::Refused(format!("{} exists; try again", aside.display()))),
+            false => Ok(aside),
+        }
     }
 
     /// Gives the old database and its log other names.
-    fn aside(&self, now: Timestamp) -> Result<Option<PathBuf>, Trouble> {
-        if !self.database.exists() {
-            PARTS.iter().try_for_each(|part| remove(&beside(&self.database, part)))?;
-            return Ok(None);
+    fn move_aside(&self, aside: &Path) -> Result<(), Trouble> {
+        if self.replaces.is_none() {
+            PARTS.iter().try_for_each(|part| folder::remove(&beside(&self.database, part)))?;
+            return folder::sync(&self.database);
         }
-        let stamp: String = now.to_string().chars().filter(char::is_ascii_alphanumeric).collect();
-        let aside = beside(&self.database, &format!(".before-restore-{stamp}"));
-        if aside.exists() {
-            return Err(Trouble::Refused(format!("{} exists; try again", aside.display())));
+        // One file, if it is sound, so that its name and its log's are not changed one after the other.
+        if let Err(error) = whole(&self.database) {
+            tracing::warn!(%error, "the log of the database that was there could not be copied into it");
         }
         // The log first: a database beside the log of another would be damaged by it.
         for part in PARTS.into_iter().chain([""]) {
             let old = beside(&self.database, part);
             if old.exists() {
-                rename(&old, &beside(&aside, part))?;
+                folder::rename(&old, &beside(aside, part))?;
             }
         }
-        seen::sync_folder(&self.database)?;
-        Ok(Some(aside))
+        folder::sync(&self.database)
     }
-}
-
-fn rename(from: &Path, to: &Path) -> Result<(), Trouble> {
-    std::fs::rename(from, to)
-        .map_err(|e| Trouble::Unavailable(format!("{} cannot be renamed to {}: {e}", from.display(), to.display())))
 }

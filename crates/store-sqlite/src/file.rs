@@ -6,11 +6,12 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use aetheris_store::FileHealth;
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
 use crate::error::Trouble;
 use crate::migrate::APPLICATION;
-use crate::open;
+use crate::{folder, open};
 
 /// The first bytes of every database file.
 const MAGIC: &[u8; 16] = b"SQLite format 3\0";
@@ -74,7 +75,7 @@ pub(crate) fn whose(path: &Path) -> Result<Whose, Trouble> {
         return Ok(Whose::Nobody);
     }
     // Cut off while it was made: the journal says that it was empty, and SQLite empties it again.
-    if header.iter().all(|byte| *byte == 0) && fs::metadata(beside(path, JOURNAL)).is_ok_and(|file| file.len() > 0) {
+    if header.iter().all(|byte| *byte == 0) && has_journal(path) {
         return Ok(Whose::Nobody);
     }
     let number = header.get(APPLICATION_AT..APPLICATION_AT + 4);
@@ -132,6 +133,33 @@ pub(crate) fn quiet(path: &Path) -> Result<Connection, Trouble> {
     Ok(conn)
 }
 
+/// Whether a transaction that was cut short is to be taken back before the database is read.
+pub(crate) fn has_journal(path: &Path) -> bool {
+    fs::metadata(beside(path, JOURNAL)).is_ok_and(|journal| journal.len() > 0)
+}
+
+/// A connection that reads the database with its log, and changes and makes nothing. Whether it reads without locks:
+/// then it has read one state only if the file was still (`Still`).
+pub(crate) fn undisturbed(path: &Path) -> Result<(Connection, bool), Trouble> {
+    let (log, index) = (beside(path, WAL), beside(path, SHM));
+    if fs::metadata(&log).is_ok_and(|log| log.len() > 0) && !index.exists() {
+        return without_index(path).map(|conn| (conn, false));
+    }
+    let unlocked = !(index.exists() && log.exists());
+    quiet(path).map(|conn| (conn, unlocked))
+}
+
+/// The log of a process that has ended tells what it has without its index too: whoever has the database alone keeps
+/// the index in memory.
+fn without_index(path: &Path) -> Result<Connection, Trouble> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let conn = Connection::open_with_flags(path, flags)?;
+    // The log stays as it is when this is closed.
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+    conn.execute_batch("PRAGMA locking_mode = EXCLUSIVE; PRAGMA query_only = ON")?;
+    Ok(conn)
+}
+
 /// A path as it stands in a URI.
 fn escaped(path: &Path) -> String {
     use std::os::unix::ffi::OsStrExt as _;
@@ -149,17 +177,7 @@ pub(crate) fn beside(database: &Path, ending: &str) -> PathBuf {
 
 /// Removes every file beside a database.
 pub(crate) fn remove_beside(database: &Path) -> Result<(), Trouble> {
-    ENDINGS.iter().try_for_each(|ending| remove(&beside(database, ending)))
-}
-
-/// Removes a file, if it is there.
-pub(crate) fn remove(path: &Path) -> Result<(), Trouble> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(Trouble::Unavailable(format!("{} cannot be removed: {error}", path.display())))
-        }
-        Ok(()) | Err(_) => Ok(()),
-    }
+    ENDINGS.iter().try_for_each(|ending| folder::remove(&beside(database, ending)))
 }
 
 /// Where a database really stands: SQLite follows links, and its log stands beside what they lead to.
@@ -170,7 +188,7 @@ pub(crate) fn resolved(path: &Path) -> Result<PathBuf, Trouble> {
         return fs::canonicalize(path)
             .map_err(|e| Trouble::Unavailable(format!("{} leads to nothing that can be opened: {e}", path.display())));
     }
-    let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let folder = folder::of(path);
     let folder = fs::canonicalize(folder).map_err(|e| unreadable(folder, &e))?;
     Ok(folder.join(path.file_name().unwrap_or_default()))
 }
@@ -256,7 +274,7 @@ fn changed(path: &Path) -> Option<(i64, i64, u64)> {
 
 /// Device and file number, and nothing else: this is asked after every COMMIT, and whoever asks Linux (6.13 and later)
 /// for the times of a file makes its next write take an exact time, which the next sync has to put on the disk too.
-fn number(path: &Path) -> io::Result<(u64, u64)> {
+pub(crate) fn number(path: &Path) -> io::Result<(u64, u64)> {
     #[cfg(target_os = "linux")]
     {
         use rustix::fs::{AtFlags, CWD, StatxFlags, makedev, statx};

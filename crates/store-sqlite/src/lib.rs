@@ -57,6 +57,7 @@ mod copy;
 mod dossier;
 mod error;
 mod file;
+mod folder;
 mod heartbeat;
 mod history;
 mod list;

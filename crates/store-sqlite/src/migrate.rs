@@ -84,16 +84,22 @@ pub(crate) fn is_newest(conn: &Connection) -> Result<(), Trouble> {
     )))
 }
 
+/// The schema's version, if this build knows it.
+pub(crate) fn not_newer(conn: &Connection) -> Result<i64, Trouble> {
+    let version: i64 = conn.query_row("PRAGMA user_version", [], |row| row.get(0))?;
+    if version <= newest() {
+        return Ok(version);
+    }
+    Err(Trouble::Refused(format!(
+        "the database has schema version {version}; this build knows versions up to {}: it was written by a newer \
+         aetheris, which has to open it",
+        newest()
+    )))
+}
+
 fn apply(conn: &Connection, clock: &dyn Clock) -> Result<(), Trouble> {
     let pragma = |name: &str| conn.query_row(&format!("PRAGMA {name}"), [], |row| row.get::<_, i64>(0));
-    let (version, application) = (pragma("user_version")?, pragma("application_id")?);
-    if version > newest() {
-        return Err(Trouble::Refused(format!(
-            "the database has schema version {version}; this build knows versions up to {}: it was written by a \
-             newer aetheris, which has to open it",
-            newest()
-        )));
-    }
+    let (version, application) = (not_newer(conn)?, pragma("application_id")?);
     if application != APPLICATION && tables(conn)? > 0 {
         return Err(Trouble::Refused("the file is a database of another program".to_owned()));
     }

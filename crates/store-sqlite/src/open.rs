@@ -13,9 +13,9 @@ use rusqlite::{Connection, OpenFlags};
 use crate::error::Trouble;
 use crate::file::{self, Whose};
 use crate::queries::Query;
-use crate::seen::Custody;
+use crate::seen::{Custody, Entered};
 use crate::turn::{Turn, ticks};
-use crate::{migrate, network};
+use crate::{migrate, network, seen};
 
 /// Told of an error after which the process must not go on.
 pub type Fatal = Arc<dyn Fn(&StoreError) + Send + Sync>;
@@ -87,13 +87,21 @@ fn end_process(error: &StoreError) {
 /// as it is.
 pub(crate) fn admit(path: &Path) -> Result<Whose, Trouble> {
     network::refuse(&file::resolved(path)?)?;
-    file::whose(path)
+    let whose = file::whose(path)?;
+    seen::refuse_newer(path)?;
+    Ok(whose)
 }
 
 /// The connection that writes, on a schema that is up to date.
-pub(crate) fn writer(options: &SqliteOptions, whose: Whose) -> Result<Connection, Trouble> {
+pub(crate) fn writer(options: &SqliteOptions, whose: Whose, entered: Option<&Entered>) -> Result<Connection, Trouble> {
     let mut conn = opened(&options.path)?;
-    let due = match migrate::is_due(&conn) {
+    // Before the first change.
+    let asked = |conn: &Connection| {
+        migrate::not_newer(conn)?;
+        entered.map_or(Ok(()), |entered| entered.ask(conn))?;
+        migrate::is_due(conn)
+    };
+    let due = match asked(&conn) {
         // Another process is bringing it up to date.
         Err(trouble) if trouble.is_busy() => true,
         due => due?,
@@ -108,7 +116,7 @@ pub(crate) fn writer(options: &SqliteOptions, whose: Whose) -> Result<Connection
             ));
         }
         conn = opened(&options.path)?;
-        if patiently(BUSY, || migrate::is_due(&conn))? {
+        if patiently(BUSY, || asked(&conn))? {
             migrated(&conn, options.clock.as_ref())?;
         }
     }
@@ -201,11 +209,6 @@ fn prepared(conn: Connection) -> Result<Connection, Trouble> {
     conn.execute_batch("PRAGMA cache_size = -1024; PRAGMA temp_store = MEMORY;")?;
     conn.set_prepared_statement_cache_capacity(Query::ALL.len());
     Ok(conn)
-}
-
-/// The folder that a file is in.
-pub(crate) fn folder(path: &Path) -> &Path {
-    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 #[cfg(test)]

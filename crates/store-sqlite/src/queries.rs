@@ -30,6 +30,7 @@ queries! {
     AgentRead = "agent_read";
     AgentsPage = "agents_page";
     Begin = "begin";
+    BackupMark = "backup_mark";
     BeginRead = "begin_read";
     BootInsert = "boot_insert";
     BootNum = "boot_num";
@@ -52,6 +53,8 @@ queries! {
     EvidenceByJob = "evidence_by_job";
     EvidenceInsert = "evidence_insert";
     EvidenceOfSuccess = "evidence_of_success";
+    FolderKnown = "folder_known";
+    FolderNamed = "folder_named";
     InboxCount = "inbox_count";
     InboxCountOfKey = "inbox_count_of_key";
     InboxDeliver = "inbox_deliver";
@@ -63,6 +66,7 @@ queries! {
     JobByNum = "job_by_num";
     JobClaim = "job_claim";
     JobEnlist = "job_enlist";
+    JobHold = "job_hold";
     JobHot = "job_hot";
     JobInsert = "job_insert";
     JobNum = "job_num";
@@ -71,6 +75,7 @@ queries! {
     JobUpdate = "job_update";
     JobsArrived = "jobs_arrived";
     JobsEnd = "jobs_end";
+    JobsInStatus = "jobs_in_status";
     JobsNextDelayed = "jobs_next_delayed";
     JobsPage = "jobs_page";
     JobsPageOfAgent = "jobs_page_of_agent";
@@ -95,12 +100,17 @@ queries! {
     LedgerUnresolved = "ledger_unresolved";
     LedgerUpdate = "ledger_update";
     MetaCounts = "meta_counts";
+    MetaGeneration = "meta_generation";
     MetaRead = "meta_read";
+    MetaRecount = "meta_recount";
+    MetaSummary = "meta_summary";
     MetaUpdate = "meta_update";
     MetaWrites = "meta_writes";
     PlanKnown = "plan_known";
     PlanPut = "plan_put";
     PlanRead = "plan_read";
+    RestoreBegun = "restore_begun";
+    RestoreListed = "restore_listed";
     Rollback = "rollback";
     SessionAdvance = "session_advance";
     SessionAhead = "session_ahead";

@@ -3,26 +3,31 @@
 //! A database that is put back from a copy knows nothing of what was done since: jobs would run on from there, and
 //! call again under fences that were used. So database and file carry the name of the folder and of the last opening,
 //! and the writer notes after each COMMIT how far the database has come. A database that is behind its file, or one
-//! that was used and has no file, is refused; [`crate::restore()`] raises the generation and is the way back.
+//! that was used and has no file, is refused; [`crate::stage`] raises the generation and is the way back.
 //!
 //! ```text
 //! opening   file: next = n · fsync  →  database: opening = n · COMMIT  →  file: opening = n · fsync
 //! writing   COMMIT  →  file: writes = how far (no fsync: what is lost with the power is only the note)
+//! restoring file: everything of the restored one · fsync  →  the database's name is changed · fsync
 //! ```
 //!
-//! The names of the opening change under the database's write lock, so that processes which open at once do not
-//! overtake each other. Each holds a shared lock on the file while it lives; a restore holds it alone.
+//! An opening that is refused changes nothing: the file is taken ([`enter`]) and asked before the database is made,
+//! brought up to date or written, and again under its write lock, where the answer counts ([`Seen::take`]). The names of
+//! the opening change under that lock, so that processes which open at once do not overtake each other. Each holds a
+//! shared lock on the file while it lives; a restore holds it alone.
 
-use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{ErrorKind, Read};
-use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
+use std::fs::File;
+use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rusqlite::{Connection, params};
 
 use crate::error::Trouble;
-use crate::{file, open};
+use crate::file::{self, Still, Whose};
+use crate::folder::{self, Held, Hold};
+use crate::queries::Query;
+use crate::{migrate, open};
 
 /// The file as it is first written: fixed places, so that a number is written over in place.
 const FIRST: &str = "aetheris.seen 1\nfolder  ";
@@ -33,6 +38,14 @@ const WRITES_AT: u64 = 147;
 const GENERATION_AT: u64 = 176;
 /// Everything in it, in bytes.
 const LENGTH: usize = 187;
+
+/// The first schema that knows of folders.
+const FOLDER_SINCE: i64 = 2;
+
+/// How often an opening looks again where another process opens the database at the same time.
+const LOOKS_MAX: u32 = 20;
+/// The pause between two looks.
+const LOOK: Duration = Duration::from_millis(10);
 
 /// How a process opens a database that it will write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,10 +60,10 @@ pub struct Custody {
 
 /// What the database says of its folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-struct Known {
+pub(crate) struct Known {
     copied: bool,
-    folder: Option<u128>,
-    generation: u32,
+    pub(crate) folder: Option<u128>,
+    pub(crate) generation: u32,
     opening: Option<u128>,
     writes: u64,
 }
@@ -58,7 +71,7 @@ struct Known {
 /// What the file says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Content {
-    folder: u128,
+    pub(crate) folder: u128,
     pub(crate) generation: u32,
     next: u128,
     /// Zero until the first opening is through.
@@ -75,11 +88,20 @@ enum Start {
     GoOn,
 }
 
+/// What a look at a database has found that other processes may be opening.
+#[derive(Debug, Clone, Copy)]
+enum Look {
+    /// No database, or one without a table.
+    Absent,
+    There(Known),
+    /// It cannot be said without changing something, or another process is in the middle of it.
+    Unsure,
+}
+
 /// The file of a process that writes.
 #[derive(Debug)]
 pub(crate) struct Seen {
-    file: File,
-    path: PathBuf,
+    file: Held,
     /// The last number that could not be noted is told once.
     told: bool,
     writes: u64,
@@ -90,14 +112,119 @@ pub(crate) fn path_of(database: &Path) -> PathBuf {
     file::in_folder_of(database, "seen")
 }
 
+/// A folder whose file is taken, and which is opened next. Dropped before that, what was made for it is gone again.
+#[derive(Debug)]
+pub(crate) struct Entered {
+    custody: Custody,
+    database: PathBuf,
+    /// `None` once it is the store's.
+    file: Option<Held>,
+    made: bool,
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        if let Some(file) = self.file.as_ref().filter(|_| self.made) {
+            file.leave_no_trace();
+        }
+    }
+}
+
+/// Takes the folder of a database, if it may be opened. Nothing is changed where it may not.
+pub(crate) fn enter(database: &Path, custody: Custody) -> Result<Entered, Trouble> {
+    let path = path_of(database);
+    let hold = if custody.moved { Hold::AloneAtFirst } else { Hold::Shared };
+    let found = Held::take(&path, hold, None)?;
+    ask(database, custody, || look_at(database))?;
+    let (file, made) = match found {
+        Some(found) => found,
+        None => Held::take(&path, hold, Some(mode(database)))?
+            .ok_or_else(|| Trouble::Unavailable(format!("{} cannot be made", path.display())))?,
+    };
+    Ok(Entered { custody, database: database.to_owned(), file: Some(file), made })
+}
+
+impl Entered {
+    /// Asks once more, through the connection that will write and before it does: SQLite has mended by now what it had
+    /// to, and what could not be read quietly.
+    pub(crate) fn ask(&self, conn: &Connection) -> Result<(), Trouble> {
+        ask(&self.database, self.custody, || known_by(conn))
+    }
+}
+
+/// For whoever may write the database, and nobody else; as SQLite makes one where there is none.
+fn mode(database: &Path) -> u32 {
+    std::fs::metadata(database).map_or(0o644, |found| found.permissions().mode() & 0o666)
+}
+
+/// Refuses a database that does not belong to its folder's file. While other processes open it, database and file are
+/// not read at one moment: what is said then counts only if the file's names are what they were. Who is not refused is
+/// asked again under the write lock.
+fn ask(database: &Path, custody: Custody, mut look: impl FnMut() -> Result<Look, Trouble>) -> Result<(), Trouble> {
+    let path = path_of(database);
+    for _ in 0..LOOKS_MAX {
+        let before = content_at(&path)?;
+        let known = match look()? {
+            Look::Absent => None,
+            Look::There(known) => Some(known),
+            Look::Unsure => return Ok(()),
+        };
+        let Err(refused) = decide(known.as_ref(), before.as_ref(), custody, &path) else { return Ok(()) };
+        let after = content_at(&path)?;
+        let names = |content: Content| (content.folder, content.opening, content.next);
+        if before.map(names) == after.map(names) {
+            return Err(refused);
+        }
+        std::thread::sleep(LOOK);
+    }
+    Ok(())
+}
+
+/// What a database says of itself, without a change to it or beside it.
+fn look_at(database: &Path) -> Result<Look, Trouble> {
+    if file::whose(database)? == Whose::Nobody {
+        return Ok(Look::Absent);
+    }
+    let path = file::resolved(database)?;
+    // What was cut short is taken back first, which is a change.
+    if file::has_journal(&path) {
+        return Ok(Look::Unsure);
+    }
+    let still = Still::of(&path);
+    let (conn, unlocked) = match file::undisturbed(&path) {
+        Ok(opened) => opened,
+        Err(_) => return Ok(Look::Unsure),
+    };
+    let look = match known_by(&conn) {
+        // Whatever is wrong with the file, the connection that is to write says it.
+        Err(Trouble::Sql(_)) => Look::Unsure,
+        look => look?,
+    };
+    if unlocked && still.check().is_err() {
+        return Ok(Look::Unsure);
+    }
+    Ok(look)
+}
+
+fn known_by(conn: &Connection) -> Result<Look, Trouble> {
+    if migrate::not_newer(conn)? == 0 {
+        return Ok(Look::Absent);
+    }
+    known(conn).map(Look::There)
+}
+
+/// Refuses the database of a newer build. Nothing is changed.
+pub(crate) fn refuse_newer(database: &Path) -> Result<(), Trouble> {
+    look_at(database).map(drop)
+}
+
 impl Seen {
     /// Opens a database under the custody of its folder.
-    pub(crate) fn take(conn: &Connection, database: &Path, custody: Custody) -> Result<Self, Trouble> {
-        let path = path_of(database);
+    pub(crate) fn take(conn: &Connection, mut entered: Entered) -> Result<Self, Trouble> {
         // Another process may be in the middle of a write.
         conn.busy_timeout(open::BUSY)?;
         conn.execute_batch("BEGIN IMMEDIATE")?;
-        let file = match begin(conn, database, custody) {
+        let file = match begin(conn, &mut entered) {
             Ok(file) => file,
             Err(trouble) => {
                 // The first trouble is the one to report.
@@ -108,15 +235,15 @@ impl Seen {
         conn.execute_batch("COMMIT")?;
         conn.execute_batch("BEGIN IMMEDIATE")?;
         let done = known(conn).and_then(|known| {
-            put(&file, OPENING_AT, &name(known.opening.unwrap_or(0)))?;
-            put(&file, WRITES_AT, &format!("{:020}", known.writes))?;
-            put(&file, GENERATION_AT, &format!("{:010}", known.generation))?;
-            synced(&file, &path)?;
+            file.put(OPENING_AT, &name(known.opening.unwrap_or(0)))?;
+            file.put(WRITES_AT, &format!("{:020}", known.writes))?;
+            file.put(GENERATION_AT, &format!("{:010}", known.generation))?;
+            file.sync()?;
             Ok(known.writes)
         });
         conn.execute_batch("ROLLBACK")?;
         conn.busy_timeout(Duration::ZERO)?;
-        Ok(Self { file, path, told: false, writes: done? })
+        Ok(Self { file, told: false, writes: done? })
     }
 
     /// Notes how far the database has come. Nothing waits for the disk. Another process may have noted more: one that
@@ -126,70 +253,105 @@ impl Seen {
             return;
         }
         self.writes = writes;
-        if noted(&self.file).is_some_and(|noted| noted >= writes) {
+        if noted(self.file.file()).is_some_and(|noted| noted >= writes) {
             return;
         }
-        if let Err(error) = put(&self.file, WRITES_AT, &format!("{writes:020}"))
+        if let Err(error) = self.file.put(WRITES_AT, &format!("{writes:020}"))
             && !std::mem::replace(&mut self.told, true)
         {
-            let path = self.path.display();
-            tracing::warn!(%error, %path, "cannot note what the folder has seen: an older database would go unnoticed");
+            tracing::warn!(%error, "cannot note what the folder has seen: an older database would go unnoticed");
         }
     }
 }
 
 /// Decides, and tells the file which opening comes next. The transaction is open and is to be committed.
-fn begin(conn: &Connection, database: &Path, custody: Custody) -> Result<File, Trouble> {
-    let path = &path_of(database);
+fn begin(conn: &Connection, entered: &mut Entered) -> Result<Held, Trouble> {
+    let custody = entered.custody;
+    let gone = || Trouble::Unavailable(format!("{} was taken away meanwhile", path_of(&entered.database).display()));
+    let mut file = entered.file.take().ok_or_else(gone)?;
+    if !file.is_in_place() {
+        // Whoever had made it for an opening that came to nothing has taken it away.
+        let made = Held::take(file.path(), Hold::Shared, Some(mode(&entered.database)))?;
+        file = made.ok_or_else(gone)?.0;
+    }
     let known = known(conn)?;
-    let found = present(path)?;
-    let content = found.as_ref().map(|file| read(file, path)).transpose()?.flatten();
-    let start = decide(&known, content.as_ref(), custody, path)?;
-    let next = name(custody.opening);
-    let (file, folder) = match (start, found) {
-        (Start::GoOn, Some(file)) => {
-            hold(&file, path, custody.moved)?;
+    let content = content(&file)?;
+    let start = match decide(Some(&known), content.as_ref(), custody, file.path()) {
+        Ok(start) => start,
+        Err(refused) => {
+            entered.file = Some(file);
+            return Err(refused);
+        }
+    };
+    let folder = match start {
+        Start::GoOn => {
             let content = content.unwrap_or_default();
             if known.opening != Some(content.opening) {
                 // An opening that was cut short after its COMMIT.
-                put(&file, OPENING_AT, &name(content.next))?;
-                synced(&file, path)?;
+                file.put(OPENING_AT, &name(content.next))?;
+                file.sync()?;
             }
-            put(&file, NEXT_AT, &next)?;
-            synced(&file, path)?;
-            (file, content.folder)
+            file.put(NEXT_AT, &name(custody.opening))?;
+            file.sync()?;
+            content.folder
         }
-        (Start::Adopt(folder), file) => {
-            let file = file.map_or_else(|| create(path, database), Ok)?;
-            hold(&file, path, custody.moved)?;
-            let none = name(0);
-            let first = format!(
-                "{FIRST}{}\nopening {none}\nnext    {next}\nwrites  {:020}\nlife    {:010}\n",
-                name(folder),
-                0,
-                known.generation
-            );
-            put(&file, 0, &first)?;
-            synced(&file, path)?;
-            sync_folder(path)?;
-            (file, folder)
+        Start::Adopt(folder) => {
+            let content =
+                Content { folder, generation: known.generation, next: custody.opening, opening: 0, writes: 0 };
+            write(&file, content)?;
+            folder
         }
-        (Start::GoOn, None) => return Err(Trouble::Invalid(format!("{} has gone while it was read", path.display()))),
     };
     aetheris_fault::crash_point!("store.seen.announced");
     let names = params![&folder.to_be_bytes()[..], &custody.opening.to_be_bytes()[..]];
-    conn.execute("UPDATE meta SET folder = ?1, opening = ?2 WHERE id = 1", names)?;
+    conn.execute(Query::FolderNamed.sql(), names)?;
     Ok(file)
 }
 
-/// Whether database and file belong together.
-fn decide(known: &Known, seen: Option<&Content>, custody: Custody, path: &Path) -> Result<Start, Trouble> {
+/// Has the file say that of all databases only this one belongs here, which is about to get its place. From here on
+/// whatever else stands there is refused.
+pub(crate) fn announce(file: &Held, known: &Known, folder: u128, opening: u128) -> Result<(), Trouble> {
+    write(file, Content { folder, generation: known.generation, next: opening, opening, writes: known.writes })
+}
+
+/// Writes all of the file, and makes it durable.
+fn write(file: &Held, content: Content) -> Result<(), Trouble> {
+    let text = format!(
+        "{FIRST}{}\nopening {}\nnext    {}\nwrites  {:020}\nlife    {:010}\n",
+        name(content.folder),
+        name(content.opening),
+        name(content.next),
+        content.writes,
+        content.generation
+    );
+    file.put(0, &text)?;
+    file.resize(u64::try_from(LENGTH).unwrap_or(0))?;
+    file.sync()?;
+    folder::sync(file.path())
+}
+
+/// Whether database and file belong together. Each refusal names what helps, and nothing else.
+fn decide(known: Option<&Known>, seen: Option<&Content>, custody: Custody, path: &Path) -> Result<Start, Trouble> {
     let file = path.display();
-    let refused = |why: String| {
+    let refused = |why: String, moved: &str| {
         Err(Trouble::Refused(format!(
             "{why}. What was done since would be done again. `aetheris restore FILE` puts a backup in place and holds \
-             its unfinished jobs; `--moved` says that this folder was moved and its original is gone"
+             its unfinished jobs{moved}"
         )))
+    };
+    let moved = "; `--moved` says that this folder was moved and its original is gone";
+    let Some(known) = known else {
+        return match seen {
+            None => Ok(Start::Adopt(custody.folder)),
+            Some(seen) if seen.opening == 0 => Ok(Start::Adopt(seen.folder)),
+            Some(_) => refused(
+                format!(
+                    "{file} has seen a database here, and there is none any more: it was lost, or a restore was cut \
+                     short. To begin anew, take the folder's files away, all of them"
+                ),
+                "",
+            ),
+        };
     };
     if known.copied {
         return Err(Trouble::Refused(
@@ -200,37 +362,54 @@ fn decide(known: &Known, seen: Option<&Content>, custody: Custody, path: &Path) 
         (None, None) => Ok(Start::Adopt(custody.folder)),
         // The first opening of this folder was cut short.
         (None, Some(seen)) if seen.opening == 0 => Ok(Start::Adopt(seen.folder)),
-        (None, Some(_)) => refused(format!(
-            "{file} has seen another database here: this one is new, or older than the folder. To begin anew, take \
-             the folder's files away, all of them"
-        )),
+        (None, Some(_)) => refused(
+            format!(
+                "{file} has seen another database here: this one is new, or older than the folder. To begin anew, take \
+                 the folder's files away, all of them"
+            ),
+            "",
+        ),
         (Some(_), None) if custody.moved => Ok(Start::Adopt(custody.folder)),
-        (Some(_), None) => {
-            refused(format!("this database has been used before, but {file}, which belongs beside it, is missing"))
-        }
+        (Some(_), None) => refused(
+            format!("this database has been used before, but {file}, which belongs beside it, is missing"),
+            moved,
+        ),
         (Some(folder), Some(seen)) if folder != seen.folder && custody.moved => Ok(Start::Adopt(custody.folder)),
         (Some(folder), Some(seen)) if folder != seen.folder => {
-            refused(format!("the database is not the one that {file} has seen: it comes from another folder"))
+            refused(format!("the database is not the one that {file} has seen: it comes from another folder"), moved)
         }
         (Some(_), Some(seen)) => {
             let opened = known.opening == Some(seen.opening) || known.opening == Some(seen.next);
-            if opened && known.writes >= seen.writes {
-                return Ok(Start::GoOn);
+            match (opened, known.writes >= seen.writes) {
+                (true, true) => Ok(Start::GoOn),
+                (true, false) => refused(
+                    format!(
+                        "the database is older than what {file} has seen of it ({} writes here, {} seen): it was put \
+                         back from a copy, and only a restore may do that",
+                        known.writes, seen.writes
+                    ),
+                    "",
+                ),
+                (false, _) => refused(
+                    format!(
+                        "the database is older than what {file} has seen of it: it was put back from a copy, which only \
+                         a restore may do, or a restore was cut short"
+                    ),
+                    "",
+                ),
             }
-            refused(format!(
-                "the database is older than what {file} has seen of it ({} writes here, {} seen): it was put back \
-                 from a copy, and only a restore may do that",
-                known.writes, seen.writes
-            ))
         }
     }
 }
 
-fn known(conn: &Connection) -> Result<Known, Trouble> {
-    let sql = "SELECT copied, folder, generation, opening, writes + (SELECT coalesce(max(num), 0) FROM events) \
-               FROM meta WHERE id = 1";
+/// What a database says of its folder. One of the first schema says nothing.
+pub(crate) fn known(conn: &Connection) -> Result<Known, Trouble> {
     let id = |bytes: Option<Vec<u8>>| bytes.and_then(|bytes| bytes.try_into().ok()).map(u128::from_be_bytes);
-    let known = conn.query_row(sql, [], |row| {
+    if migrate::not_newer(conn)? < FOLDER_SINCE {
+        let generation = conn.query_row(Query::MetaGeneration.sql(), [], |row| row.get(0))?;
+        return Ok(Known { generation, ..Known::default() });
+    }
+    let known = conn.query_row(Query::FolderKnown.sql(), [], |row| {
         Ok(Known {
             copied: row.get(0)?,
             folder: id(row.get(1)?),
@@ -242,59 +421,67 @@ fn known(conn: &Connection) -> Result<Known, Trouble> {
     Ok(known)
 }
 
-/// What the file beside a database says, for a restore. `None` where there is none, or none that can be read.
-pub(crate) fn look(path: &Path) -> Option<Content> {
-    let file = present(path).ok().flatten()?;
-    read(&file, path).ok().flatten()
+/// The file of a folder that is restored, held alone: no process has the database open, and none opens it. It is made
+/// where there is none, and gone again where the restore comes to nothing.
+#[derive(Debug)]
+pub(crate) struct Alone {
+    pub(crate) file: Held,
+    made: bool,
 }
 
-/// Holds the file alone: no process has the database open that knows of it. One that is damaged can be replaced, and one
-/// that is a database by somebody's choice of names must not be.
-pub(crate) fn alone(path: &Path) -> Result<Option<File>, Trouble> {
-    let Some(file) = present(path)? else { return Ok(None) };
-    if file::is_database(&file) {
-        let path = path.display();
-        return Err(Trouble::Refused(format!(
-            "{path} is a database, and has the name of a file of the one that is restored: move it away first"
-        )));
-    }
-    hold(&file, path, true)?;
-    Ok(Some(file))
-}
-
-fn present(path: &Path) -> Result<Option<File>, Trouble> {
-    match OpenOptions::new().read(true).write(true).open(path) {
-        Ok(file) => Ok(Some(file)),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(failed(path, "opened", &error)),
+impl Drop for Alone {
+    fn drop(&mut self) {
+        if self.made {
+            self.file.leave_no_trace();
+        }
     }
 }
 
-/// For whoever may write the database, and nobody else.
-fn create(path: &Path, database: &Path) -> Result<File, Trouble> {
-    let mode = std::fs::metadata(database).map_or(0o600, |found| found.permissions().mode() & 0o666);
-    let made = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(mode).open(path);
-    made.map_err(|error| failed(path, "made", &error))
-}
-
-fn hold(file: &File, path: &Path, alone: bool) -> Result<(), Trouble> {
-    let held = if alone { file.try_lock().and_then(|()| file.try_lock_shared()) } else { file.try_lock_shared() };
-    held.map_err(|error| match error {
-        TryLockError::WouldBlock => Trouble::Refused(format!(
-            "another process has the database open or is restoring it ({} is locked): end that one first",
+/// Takes the file alone. One that is damaged can be replaced, and one that is a database by somebody's choice of names
+/// must not be.
+pub(crate) fn alone(database: &Path) -> Result<Alone, Trouble> {
+    let path = path_of(database);
+    let refuse_database = |file: &File| match file::is_database(file) {
+        false => Ok(()),
+        true => Err(Trouble::Refused(format!(
+            "{} is a database, and has the name of a file of the one that is restored: move it away first",
             path.display()
-        )),
-        TryLockError::Error(error) => failed(path, "locked", &error),
-    })
+        ))),
+    };
+    let taken = Held::take(&path, Hold::Alone, Some(mode(database)))?;
+    let (file, made) = taken.ok_or_else(|| Trouble::Unavailable(format!("{} cannot be made", path.display())))?;
+    refuse_database(file.file())?;
+    Ok(Alone { file, made })
+}
+
+impl Alone {
+    /// What the file says. `None` where nothing stands in it that can be read.
+    pub(crate) fn look(&self) -> Option<Content> {
+        content(&self.file).ok().flatten()
+    }
+}
+
+fn content_at(path: &Path) -> Result<Option<Content>, Trouble> {
+    match std::fs::read(path) {
+        Ok(text) => read(&String::from_utf8_lossy(&text), path),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(Trouble::Unavailable(format!("{} cannot be read: {error}", path.display()))),
+    }
+}
+
+fn content(file: &Held) -> Result<Option<Content>, Trouble> {
+    read(&file.text()?, file.path())
 }
 
 /// `None` for a file in which nothing stands yet.
-fn read(mut file: &File, path: &Path) -> Result<Option<Content>, Trouble> {
-    let mut text = String::new();
+fn read(text: &str, path: &Path) -> Result<Option<Content>, Trouble> {
     let damaged = || {
-        Trouble::Refused(format!("{} is damaged: it cannot be said whether the database is its newest", path.display()))
+        Trouble::Refused(format!(
+            "{} is damaged: it cannot be said whether the database is its newest. `aetheris restore FILE` puts a backup \
+             in place, or the database that is there, and holds its unfinished jobs",
+            path.display()
+        ))
     };
-    file.read_to_string(&mut text).map_err(|error| failed(path, "read", &error))?;
     if text.is_empty() {
         return Ok(None);
     }
@@ -319,31 +506,11 @@ fn name(id: u128) -> String {
     format!("{id:032x}")
 }
 
-fn put(file: &File, at: u64, text: &str) -> Result<(), Trouble> {
-    file.write_all_at(text.as_bytes(), at)
-        .map_err(|e| Trouble::Unavailable(format!("what the folder has seen cannot be written: {e}")))
-}
-
 /// The number that is noted, if it can be read.
 fn noted(file: &File) -> Option<u64> {
     let mut text = [0; 20];
     file.read_exact_at(&mut text, WRITES_AT).ok()?;
     std::str::from_utf8(&text).ok()?.parse().ok()
-}
-
-fn synced(file: &File, path: &Path) -> Result<(), Trouble> {
-    file.sync_data().map_err(|error| failed(path, "synced", &error))
-}
-
-/// Makes the names in the folder of a file durable.
-pub(crate) fn sync_folder(path: &Path) -> Result<(), Trouble> {
-    let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let synced = File::open(folder).and_then(|folder| folder.sync_all());
-    synced.map_err(|error| failed(folder, "synced", &error))
-}
-
-fn failed(path: &Path, what: &str, error: &std::io::Error) -> Trouble {
-    Trouble::Unavailable(format!("{} cannot be {what}: {error}", path.display()))
 }
 
 #[cfg(test)]
@@ -361,7 +528,15 @@ mod tests {
     }
 
     fn says(known: Known, seen: Option<Content>, custody: Custody) -> Result<Start, String> {
-        decide(&known, seen.as_ref(), custody, Path::new("d/aetheris.seen")).map_err(|trouble| trouble.to_string())
+        decide(Some(&known), seen.as_ref(), custody, Path::new("d/aetheris.seen"))
+            .map_err(|trouble| trouble.to_string())
+    }
+
+    /// What a refusal says, which names a restore, and `--moved` only where it helps.
+    fn refused(known: Known, seen: Option<Content>, custody: Custody, moved_helps: bool) -> String {
+        let refused = says(known, seen, custody).unwrap_err();
+        assert!(refused.contains("aetheris restore") && refused.contains("--moved") == moved_helps, "{refused}");
+        refused
     }
 
     #[test]
@@ -369,8 +544,9 @@ mod tests {
         assert_eq!(says(Known::default(), None, CUSTODY), Ok(Start::Adopt(9)));
         // Cut short before the database knew of it.
         assert_eq!(says(Known::default(), Some(seen(0, 5, 0)), CUSTODY), Ok(Start::Adopt(1)));
-        let again = says(Known::default(), Some(seen(5, 5, 0)), CUSTODY).unwrap_err();
-        assert!(again.contains("aetheris restore") && again.contains("--moved"), "{again}");
+        for moved in [false, true] {
+            refused(Known::default(), Some(seen(5, 5, 0)), Custody { moved, ..CUSTODY }, false);
+        }
     }
 
     #[test]
@@ -386,24 +562,34 @@ mod tests {
     fn an_older_database_is_refused_moved_or_not() {
         assert_eq!(says(used(5, 8), Some(seen(5, 5, 7)), CUSTODY), Ok(Start::GoOn));
         for moved in [false, true] {
-            let older = says(used(5, 6), Some(seen(5, 5, 7)), Custody { moved, ..CUSTODY }).unwrap_err();
-            assert!(older.contains("older than what d/aetheris.seen has seen"), "{older}");
-            assert!(older.contains("aetheris restore") && older.contains("--moved"), "{older}");
+            for opening in [5, 6] {
+                let older = refused(used(5, 6), Some(seen(opening, opening, 7)), Custody { moved, ..CUSTODY }, false);
+                assert!(older.contains("older than what d/aetheris.seen has seen"), "{older}");
+            }
         }
+    }
+
+    #[test]
+    fn a_folder_whose_database_is_gone_gets_no_new_one() {
+        let path = Path::new("d/aetheris.seen");
+        for (seen, moved) in [(seen(5, 5, 7), false), (seen(5, 6, 7), true)] {
+            let refused = decide(None, Some(&seen), Custody { moved, ..CUSTODY }, path).unwrap_err().to_string();
+            assert!(refused.contains("there is none any more") && refused.contains("aetheris restore"), "{refused}");
+        }
+        assert_eq!(decide(None, Some(&seen(0, 5, 0)), CUSTODY, path).unwrap(), Start::Adopt(1));
+        assert_eq!(decide(None, None, CUSTODY, path).unwrap(), Start::Adopt(9));
     }
 
     #[test]
     fn a_used_database_elsewhere_was_moved_or_is_a_copy() {
         let moved = Custody { moved: true, ..CUSTODY };
         for found in [None, Some(Content { folder: 2, ..seen(5, 5, 7) })] {
-            let refused = says(used(5, 7), found, CUSTODY).unwrap_err();
-            assert!(refused.contains("aetheris restore") && refused.contains("--moved"), "{refused}");
+            refused(used(5, 7), found, CUSTODY, true);
             assert_eq!(says(used(5, 7), found, moved), Ok(Start::Adopt(9)));
         }
         let copy = Known { copied: true, ..used(5, 7) };
         for custody in [CUSTODY, moved] {
-            let refused = says(copy, Some(seen(5, 5, 7)), custody).unwrap_err();
-            assert!(refused.contains("is a backup"), "{refused}");
+            assert!(refused(copy, Some(seen(5, 5, 7)), custody, false).contains("is a backup"));
         }
     }
 
@@ -413,24 +599,25 @@ mod tests {
         std::fs::create_dir_all(&folder).unwrap();
         let database = folder.join("aetheris.db");
         let conn = Connection::open(&database).unwrap();
-        crate::migrate::run(&conn, &aetheris_store::system::SystemClock).unwrap();
+        migrate::mark(&conn).unwrap();
+        migrate::run(&conn, &aetheris_store::system::SystemClock).unwrap();
         (database, conn)
     }
 
     #[test]
     fn two_openings_that_are_cut_short_one_after_the_other_leave_a_folder_that_opens() {
         let (database, conn) = fresh("twice");
-        let custody = |opening| Custody { opening, ..CUSTODY };
+        let enter = |opening| enter(&database, Custody { opening, ..CUSTODY }).unwrap();
         // After its COMMIT, and before the file says so.
         conn.execute_batch("BEGIN IMMEDIATE").unwrap();
-        drop(begin(&conn, &database, custody(1)).unwrap());
+        drop(begin(&conn, &mut enter(1)).unwrap());
         conn.execute_batch("COMMIT").unwrap();
         // The next one before its COMMIT.
         conn.execute_batch("BEGIN IMMEDIATE").unwrap();
-        drop(begin(&conn, &database, custody(2)).unwrap());
+        drop(begin(&conn, &mut enter(2)).unwrap());
         conn.execute_batch("ROLLBACK").unwrap();
         for opening in [3, 4] {
-            drop(Seen::take(&conn, &database, custody(opening)).unwrap());
+            drop(Seen::take(&conn, enter(opening)).unwrap());
         }
         std::fs::remove_dir_all(database.parent().unwrap()).unwrap();
     }

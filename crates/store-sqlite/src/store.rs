@@ -26,12 +26,13 @@ use crate::claim::{RawClaim, Standing};
 use crate::clock_guard::ClockGuard;
 use crate::error::Trouble;
 use crate::file::{self, Identity, Still, Whose};
+use crate::folder;
 use crate::history::{Bound, Looked};
 use crate::migrate;
 use crate::open::{self, SqliteOptions};
 use crate::pool::Pool;
 use crate::read::Reads;
-use crate::seen::Seen;
+use crate::seen::{self, Seen};
 use crate::stats::Stats;
 use crate::turn::Turn;
 use crate::vitals::{Part, Room, Vitals};
@@ -67,9 +68,10 @@ impl SqliteStore {
     fn start(options: SqliteOptions) -> Result<Self, Trouble> {
         let clock = Arc::new(StoreClock::new(Arc::clone(&options.clock)));
         let whose = open::admit(&options.path)?;
+        let entered = options.custody.map(|custody| seen::enter(&options.path, custody)).transpose()?;
         let clock_guard = ClockGuard::take(&options.path, options.clock.boot_id())?;
-        let conn = open::writer(&options, whose)?;
-        let seen = options.custody.map(|custody| Seen::take(&conn, &options.path, custody)).transpose()?;
+        let conn = open::writer(&options, whose, entered.as_ref())?;
+        let seen = entered.map(|entered| Seen::take(&conn, entered)).transpose()?;
         let turn = Turn::open(&options.path)?;
         let pool = Pool::start(&options.path, options.readers, &clock, &options.on_death)?;
         let (requests, queue) = channel();
@@ -100,7 +102,7 @@ impl SqliteStore {
         Ok(Self {
             clock: options.clock,
             file,
-            folder: open::folder(&options.path).to_owned(),
+            folder: folder::of(&options.path).to_owned(),
             hints,
             pool,
             _clock_guard: Some(clock_guard),
@@ -137,7 +139,7 @@ impl SqliteStore {
         Ok(Self {
             clock: Arc::clone(clock),
             file,
-            folder: open::folder(path).to_owned(),
+            folder: folder::of(path).to_owned(),
             hints: Hints::default(),
             pool,
             _clock_guard: None,

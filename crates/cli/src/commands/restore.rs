@@ -48,7 +48,9 @@ pub(super) async fn run(given: &args::Restore, config: &Config, context: &Contex
         .await?
         .map_err(|error| refused(&given.file, &error))?;
     let unreadable: Vec<String> = holds.unreadable_before.iter().chain(&unreadable).map(ToString::to_string).collect();
-    let aside = blocking(move || staged.put_in_place(now)).await?.map_err(|error| refused(&database, &error))?;
+    let custody = wiring::custody(&system, false);
+    let aside =
+        blocking(move || staged.put_in_place(now, custody)).await?.map_err(|error| refused(&database, &error))?;
     drop(lock);
     if context.out.json {
         let value = json!({ "database": database, "generation": generation, "held": holds.now,

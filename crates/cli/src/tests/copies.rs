@@ -308,10 +308,8 @@ async fn an_older_database_in_its_folder_is_refused_until_it_is_restored() {
         let _absent = std::fs::remove_file(folder.data().join(name));
     }
     // Without its database at all it is not a new one.
-    refused(open(&folder.data(), false), "has seen another database here");
-    for name in ["aetheris.db", "aetheris.db-wal", "aetheris.db-shm"] {
-        let _absent = std::fs::remove_file(folder.data().join(name));
-    }
+    refused(open(&folder.data(), false), "has seen a database here, and there is none any more");
+    assert!(!database.exists(), "one was made all the same");
     std::fs::copy(&yesterday, &database).unwrap();
     refused(open(&folder.data(), false), "older than what");
     refused(open(&folder.data(), true), "older than what");
@@ -386,7 +384,7 @@ async fn backup_and_restore_leave_no_file_of_their_own() {
     let ran = local(&["restore", &file, "--data", &data, "--json"]).await;
     assert_eq!(ran.exit(), Exit::Done, "{:?}", ran.ended.err());
     let aside = ran.json()["kept_aside"].as_str().unwrap().rsplit('/').next().unwrap().to_owned();
-    let restored = ["aetheris.db", "aetheris.db-clock", "aetheris.db-turn", &aside, "aetheris.lock"];
+    let restored = ["aetheris.db", "aetheris.db-clock", "aetheris.db-turn", &aside, "aetheris.lock", "aetheris.seen"];
     assert_eq!(names(&folder.data()), restored);
 }
 

@@ -22,6 +22,9 @@ fn open(folder: &Folder, opening: u128) -> SqliteStore {
     SqliteStore::open(SqliteOptions { custody, ..options(folder, Arc::new(SystemClock)) }).unwrap()
 }
 
+/// As a restore names what it has put in place.
+const RESTORED: Custody = Custody { folder: 1, moved: false, opening: 77 };
+
 /// As `restore` opens it, to hold its jobs.
 fn look(path: &Path) -> SqliteStore {
     SqliteStore::open(SqliteOptions::new(path)).unwrap()
@@ -42,10 +45,9 @@ fn a_backup_leaves_the_folder_as_it_was_and_a_restore_leaves_only_the_old_databa
     assert_eq!((names(&folder), names(&elsewhere)), (left.map(str::to_owned).to_vec(), vec!["backup.db".to_owned()]));
     let staged = staged(&folder, &file);
     drop(look(&staged.path));
-    staged.put_in_place(Timestamp::from_micros(0)).unwrap();
-    let restored =
-        ["aetheris.db", "aetheris.db-clock", "aetheris.db-turn", "aetheris.db.before-restore-19700101T000000000000Z"];
-    assert_eq!(names(&folder), restored);
+    staged.put_in_place(Timestamp::from_micros(0), RESTORED).unwrap();
+    let aside = "aetheris.db.before-restore-19700101T000000000000Z";
+    assert_eq!(names(&folder), ["aetheris.db", "aetheris.db-clock", "aetheris.db-turn", aside, "aetheris.seen"]);
 }
 
 /// Whoever has called a database as the other one's file is called keeps it.
@@ -98,4 +100,67 @@ fn a_restore_that_is_cut_short_leaves_nothing_behind() {
     }
     drop(staged(&folder, &file));
     assert_eq!(names(&folder), before);
+}
+
+/// Whoever comes in between would be told that its jobs are kept, and lose them with the database that is set aside.
+#[test]
+fn nobody_opens_a_folder_while_it_is_restored() {
+    for used in [true, false] {
+        let (source, folder, elsewhere) = (Folder::new(), Folder::new(), Folder::new());
+        let file = elsewhere.path().join("backup.db");
+        drop(open(&source, 1));
+        backup(&source.database(), &file, &SystemClock, &mut |_| {}).unwrap();
+        if used {
+            drop(open(&folder, 1));
+        }
+        let comes = |moved| {
+            let custody = Some(Custody { folder: 5, moved, opening: 5 });
+            SqliteStore::open(SqliteOptions { custody, ..options(&folder, Arc::new(SystemClock)) })
+                .unwrap_err()
+                .to_string()
+        };
+        let mut meanwhile = Vec::new();
+        let staged = stage(&file, &folder.database(), &SystemClock, &mut |_| meanwhile.push(comes(false))).unwrap();
+        drop(look(&staged.path));
+        meanwhile.extend([comes(false), comes(true)]);
+        for refused in meanwhile {
+            assert!(refused.contains("or is restoring it"), "{refused}");
+        }
+        assert_eq!(folder.database().exists(), used, "a database was made all the same");
+        let aside = staged.put_in_place(Timestamp::from_micros(0), RESTORED).unwrap();
+        assert_eq!(aside.is_some(), used);
+        drop(open(&folder, 2));
+    }
+}
+
+/// One that knows nothing of the folder's file.
+#[test]
+fn a_database_that_has_appeared_meanwhile_is_not_set_aside() {
+    let (source, folder, elsewhere) = (Folder::new(), Folder::new(), Folder::new());
+    let file = elsewhere.path().join("backup.db");
+    drop(open(&source, 1));
+    backup(&source.database(), &file, &SystemClock, &mut |_| {}).unwrap();
+    let staged = staged(&folder, &file);
+    drop(look(&folder.database()));
+    let refused = staged.put_in_place(Timestamp::from_micros(0), RESTORED).unwrap_err().to_string();
+    assert!(refused.contains("another process has come to"), "{refused}");
+    assert_eq!(names(&folder), ["aetheris.db", "aetheris.db-clock", "aetheris.db-turn"]);
+}
+
+/// Between a restore and the first start too.
+#[test]
+fn a_restored_database_that_is_lost_is_not_replaced_by_an_empty_one() {
+    let (source, folder, elsewhere) = (Folder::new(), Folder::new(), Folder::new());
+    let file = elsewhere.path().join("backup.db");
+    drop(open(&source, 1));
+    backup(&source.database(), &file, &SystemClock, &mut |_| {}).unwrap();
+    staged(&folder, &file).put_in_place(Timestamp::from_micros(0), RESTORED).unwrap();
+    std::fs::remove_file(folder.database()).unwrap();
+    let custody = Some(Custody { folder: 1, moved: false, opening: 2 });
+    let refused = SqliteStore::open(SqliteOptions { custody, ..options(&folder, Arc::new(SystemClock)) });
+    let refused = refused.unwrap_err().to_string();
+    assert!(refused.contains("there is none any more") && refused.contains("aetheris restore"), "{refused}");
+    assert!(!folder.database().exists());
+    staged(&folder, &file).put_in_place(Timestamp::from_micros(0), Custody { opening: 78, ..RESTORED }).unwrap();
+    drop(open(&folder, 3));
 }

@@ -13,6 +13,7 @@ mod migrate;
 mod poison;
 mod power;
 mod reading;
+mod refused;
 mod sharing;
 
 mod conformance {

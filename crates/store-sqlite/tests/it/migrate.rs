@@ -12,7 +12,7 @@ use rusqlite::{Connection, params};
 use crate::folder::{Folder, options};
 
 /// A database as the first schema leaves it, with one job of each of its statuses, the second of a session.
-fn first_schema(folder: &Folder) {
+pub(crate) fn first_schema(folder: &Folder) {
     let conn = Connection::open(folder.database()).unwrap();
     conn.execute_batch(include_str!("../../migrations/0001_init.sql")).unwrap();
     conn.execute_batch(

@@ -1,0 +1,1 @@
+UPDATE meta SET copied = 1, folder = NULL, opening = NULL

@@ -1,0 +1,1 @@
+SELECT num FROM jobs WHERE status = ?1 ORDER BY num

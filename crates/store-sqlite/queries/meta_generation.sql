@@ -1,0 +1,1 @@
+SELECT generation FROM meta WHERE id = 1

@@ -1,0 +1,204 @@
+//! The files of a database's folder that SQLite does not know, and the names of all. Whatever is done to them goes
+//! through here, in an order that a power cut may break off anywhere: a test is told of each step
+//! ([`aetheris_fault::files`]).
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{ErrorKind, Read as _, Seek as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use aetheris_fault::files::{Done, tell};
+
+use crate::error::Trouble;
+
+/// How often a file is opened that another process is just taking away.
+const OPENINGS_MAX: u32 = 100;
+
+/// Who else may have a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Hold {
+    /// Nobody, for as long as it is held.
+    Alone,
+    /// Nobody at this moment, and others from then on.
+    AloneAtFirst,
+    /// Others who share it.
+    Shared,
+}
+
+/// An open file of the folder, locked.
+#[derive(Debug)]
+pub(crate) struct Held {
+    file: File,
+    path: PathBuf,
+}
+
+impl Held {
+    /// Takes a file, if it is there or is to be made, for these users. Whether it was made.
+    ///
+    /// A lock is on a file and not on its name: one that has lost its name meanwhile is let go, and the next one taken.
+    pub(crate) fn take(path: &Path, hold: Hold, make: Option<u32>) -> Result<Option<(Self, bool)>, Trouble> {
+        for _ in 0..OPENINGS_MAX {
+            let (file, made) = match open(path)? {
+                Some(file) => (file, false),
+                None => match make.map(|mode| create(path, mode)).transpose()? {
+                    Some(Some(file)) => (file, true),
+                    // Another process has made it.
+                    Some(None) => continue,
+                    None => return Ok(None),
+                },
+            };
+            let held = Self { file, path: path.to_owned() };
+            held.lock(hold)?;
+            if held.is_in_place() {
+                return Ok(Some((held, made)));
+            }
+        }
+        Err(Trouble::Unavailable(format!("{} is taken away again and again", path.display())))
+    }
+
+    fn lock(&self, hold: Hold) -> Result<(), Trouble> {
+        let locked = match hold {
+            Hold::Alone => self.file.try_lock(),
+            Hold::AloneAtFirst => self.file.try_lock().and_then(|()| self.file.try_lock_shared()),
+            Hold::Shared => self.file.try_lock_shared(),
+        };
+        locked.map_err(|error| match error {
+            TryLockError::WouldBlock => Trouble::Refused(format!(
+                "another process has the database open or is restoring it ({} is locked): end that one first",
+                self.path.display()
+            )),
+            TryLockError::Error(error) => failed(&self.path, "locked", &error),
+        })
+    }
+
+    /// Whether the name still is this file's.
+    pub(crate) fn is_in_place(&self) -> bool {
+        let number = |found: std::fs::Metadata| (found.dev(), found.ino());
+        self.file.metadata().map(number).ok() == std::fs::metadata(&self.path).map(number).ok()
+    }
+
+    /// The file itself.
+    pub(crate) fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Everything in it.
+    pub(crate) fn text(&self) -> Result<String, Trouble> {
+        let mut text = Vec::new();
+        let mut file = &self.file;
+        let read = file.rewind().and_then(|()| file.read_to_end(&mut text));
+        read.map_err(|error| failed(&self.path, "read", &error))?;
+        Ok(String::from_utf8_lossy(&text).into_owned())
+    }
+
+    /// Writes in place, from here on.
+    pub(crate) fn put(&self, at: u64, text: &str) -> Result<(), Trouble> {
+        self.file.write_all_at(text.as_bytes(), at).map_err(|error| failed(&self.path, "written", &error))?;
+        tell(Done::Wrote(&self.path, at, text.as_bytes()));
+        Ok(())
+    }
+
+    /// Cuts off what stands behind this length.
+    pub(crate) fn resize(&self, length: u64) -> Result<(), Trouble> {
+        self.file.set_len(length).map_err(|error| failed(&self.path, "cut", &error))?;
+        tell(Done::Resized(&self.path, length));
+        Ok(())
+    }
+
+    /// Makes durable what was written.
+    pub(crate) fn sync(&self) -> Result<(), Trouble> {
+        self.file.sync_data().map_err(|error| failed(&self.path, "synced", &error))?;
+        tell(Done::Synced(&self.path));
+        Ok(())
+    }
+
+    /// Removes the file if it is empty and nobody else has it: one that was made for what came to nothing.
+    pub(crate) fn leave_no_trace(&self) {
+        let empty = self.file.metadata().is_ok_and(|found| found.len() == 0);
+        if empty && self.file.try_lock().is_ok() && self.is_in_place() {
+            // What it was made for has failed, and that is what is told.
+            drop(remove(&self.path));
+        }
+    }
+}
+
+fn open(path: &Path) -> Result<Option<File>, Trouble> {
+    match OpenOptions::new().read(true).write(true).open(path) {
+        Ok(file) => Ok(Some(file)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(failed(path, "opened", &error)),
+    }
+}
+
+/// `None` where another process was first.
+fn create(path: &Path, mode: u32) -> Result<Option<File>, Trouble> {
+    match OpenOptions::new().read(true).write(true).create_new(true).mode(mode).open(path) {
+        Ok(file) => {
+            tell(Done::Made(path));
+            Ok(Some(file))
+        }
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(None),
+        Err(error) => Err(failed(path, "made", &error)),
+    }
+}
+
+/// Makes an empty file for its owner alone, where there is none.
+pub(crate) fn make_own(path: &Path) -> Result<(), Trouble> {
+    match create(path, 0o600)? {
+        Some(_) => Ok(()),
+        None => Err(Trouble::Unavailable(format!("{} cannot be made: it is there", path.display()))),
+    }
+}
+
+/// Makes durable what was written to a file by whoever. Its length, in bytes.
+pub(crate) fn sync_file(path: &Path) -> Result<u64, Trouble> {
+    let synced = File::open(path).and_then(|file| {
+        file.sync_all()?;
+        file.metadata()
+    });
+    let found = synced.map_err(|error| failed(path, "synced", &error))?;
+    tell(Done::Synced(path));
+    Ok(found.len())
+}
+
+/// Gives a file another name, in the place of whatever has it.
+pub(crate) fn rename(from: &Path, to: &Path) -> Result<(), Trouble> {
+    std::fs::rename(from, to)
+        .map_err(|e| Trouble::Unavailable(format!("{} cannot be renamed to {}: {e}", from.display(), to.display())))?;
+    tell(Done::Renamed { from, to });
+    Ok(())
+}
+
+/// Removes a file, if it is there.
+pub(crate) fn remove(path: &Path) -> Result<(), Trouble> {
+    match std::fs::remove_file(path) {
+        Ok(()) => {
+            tell(Done::Removed(path));
+            Ok(())
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(failed(path, "removed", &error)),
+    }
+}
+
+/// The folder that a file is in.
+pub(crate) fn of(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Makes the names in the folder of a file durable.
+pub(crate) fn sync(path: &Path) -> Result<(), Trouble> {
+    let folder = of(path);
+    File::open(folder).and_then(|open| open.sync_all()).map_err(|error| failed(folder, "synced", &error))?;
+    tell(Done::SyncedFolder(folder));
+    Ok(())
+}
+
+fn failed(path: &Path, what: &str, error: &std::io::Error) -> Trouble {
+    Trouble::Unavailable(format!("{} cannot be {what}: {error}", path.display()))
+}

@@ -1,0 +1,171 @@
+//! An opening that is refused changes nothing: whoever was refused can still go the way that the refusal names.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use aetheris_store::Store as _;
+use aetheris_store::system::SystemClock;
+use aetheris_store_conformance::fixture::agent;
+use aetheris_store_sqlite::{Custody, SqliteOptions, SqliteStore, backup};
+use rusqlite::Connection;
+
+use crate::folder::{Folder, options};
+use crate::migrate::first_schema;
+
+fn custody(folder: u128, moved: bool, opening: u128) -> Custody {
+    Custody { folder, moved, opening }
+}
+
+fn open(folder: &Folder, custody: Custody) -> Result<SqliteStore, aetheris_store::StoreError> {
+    SqliteStore::open(SqliteOptions { custody: Some(custody), ..options(folder, Arc::new(SystemClock)) })
+}
+
+/// A folder that was used, by two processes one after the other.
+async fn used(name: u128) -> Folder {
+    let folder = Folder::new();
+    for opening in [1, 2] {
+        write(&folder, name, opening).await;
+    }
+    folder
+}
+
+async fn write(folder: &Folder, name: u128, opening: u128) {
+    let store = open(folder, custody(name, false, name * 10 + opening)).unwrap();
+    store.put_agent(agent("agent", &opening.to_string())).await.unwrap();
+}
+
+/// What stands in a folder. The log's index is SQLite's own business: readers leave marks in it.
+fn bytes(folder: &Folder) -> BTreeMap<String, Vec<u8>> {
+    let entries = std::fs::read_dir(folder.path()).unwrap().map(Result::unwrap);
+    let content = |path: &Path| {
+        if path.to_string_lossy().ends_with("-shm") { Vec::new() } else { std::fs::read(path).unwrap() }
+    };
+    entries.map(|entry| (entry.file_name().into_string().unwrap(), content(&entry.path()))).collect()
+}
+
+fn seen(folder: &Folder) -> std::path::PathBuf {
+    folder.path().join("aetheris.seen")
+}
+
+/// Whether it is refused by these words and names these ways out and no others; nothing is changed either way.
+fn refused(folder: &Folder, moved: bool, words: &str, moved_helps: bool) {
+    let before = bytes(folder);
+    let error = open(folder, custody(9, moved, 99)).unwrap_err().to_string();
+    assert!(error.contains(words), "`{error}` does not say `{words}`");
+    assert!(error.contains("aetheris restore"), "{error}");
+    assert_eq!(error.contains("--moved"), moved_helps, "{error}");
+    let after = bytes(folder);
+    assert_eq!(after.keys().collect::<Vec<_>>(), before.keys().collect::<Vec<_>>(), "{words}");
+    for (name, bytes) in &before {
+        assert!(after[name] == *bytes, "{words}: {name} was changed");
+    }
+}
+
+#[tokio::test]
+async fn an_older_schema_beside_the_file_of_another_database_is_left_as_it_is() {
+    let (folder, other) = (Folder::new(), used(2).await);
+    first_schema(&folder);
+    std::fs::copy(seen(&other), seen(&folder)).unwrap();
+    for moved in [false, true] {
+        refused(&folder, moved, "has seen another database here", false);
+    }
+}
+
+#[tokio::test]
+async fn a_backup_is_left_as_it_is() {
+    for beside in [false, true] {
+        let (folder, other) = (Folder::new(), used(2).await);
+        backup(&other.database(), &folder.database(), &SystemClock, &mut |_| {}).unwrap();
+        if beside {
+            std::fs::copy(seen(&other), seen(&folder)).unwrap();
+        }
+        for moved in [false, true] {
+            refused(&folder, moved, "it is a backup and not a database in use", false);
+        }
+    }
+}
+
+/// As a restore leaves it that was cut short between its renames.
+#[tokio::test]
+async fn no_database_is_made_where_one_was_lost() {
+    let folder = used(1).await;
+    std::fs::remove_file(folder.database()).unwrap();
+    for moved in [false, true] {
+        refused(&folder, moved, "has seen a database here, and there is none", false);
+    }
+    std::fs::write(folder.database(), "").unwrap();
+    refused(&folder, false, "has seen a database here, and there is none", false);
+}
+
+#[tokio::test]
+async fn a_database_that_is_not_its_folders_newest_is_left_as_it_is() {
+    let folder = used(1).await;
+    let yesterday = std::fs::read(folder.database()).unwrap();
+    write(&folder, 1, 3).await;
+    std::fs::write(folder.database(), yesterday).unwrap();
+    for moved in [false, true] {
+        refused(&folder, moved, "older than what", false);
+    }
+}
+
+#[tokio::test]
+async fn a_database_of_another_folder_or_of_none_is_left_as_it_is() {
+    let (folder, other) = (used(1).await, used(2).await);
+    std::fs::copy(seen(&other), seen(&folder)).unwrap();
+    refused(&folder, false, "it comes from another folder", true);
+    std::fs::remove_file(seen(&folder)).unwrap();
+    refused(&folder, false, "which belongs beside it, is missing", true);
+    // What helps is done: said once, it is a folder like any other.
+    drop(open(&folder, custody(9, true, 99)).unwrap());
+    drop(open(&folder, custody(9, false, 100)).unwrap());
+}
+
+#[tokio::test]
+async fn a_database_beside_a_damaged_file_is_left_as_it_is() {
+    let folder = used(1).await;
+    std::fs::write(seen(&folder), "aetheris.seen 1\nhalf of one").unwrap();
+    for moved in [false, true] {
+        refused(&folder, moved, "is damaged: it cannot be said", false);
+    }
+}
+
+/// One that stands in a single file would get a log, and could then not even be copied by hand any more.
+#[tokio::test]
+async fn a_database_of_a_newer_build_is_left_as_it_is() {
+    for mode in ["delete", "wal"] {
+        let folder = used(1).await;
+        let conn = Connection::open(folder.database()).unwrap();
+        let set: String = conn.query_row(&format!("PRAGMA journal_mode = {mode}"), [], |row| row.get(0)).unwrap();
+        conn.pragma_update(None, "user_version", 99).unwrap();
+        drop(conn);
+        let before = bytes(&folder);
+        for given in [Some(custody(1, false, 99)), None] {
+            let options = SqliteOptions { custody: given, ..options(&folder, Arc::new(SystemClock)) };
+            let error = SqliteStore::open(options).unwrap_err().to_string();
+            assert!(error.contains("schema version 99"), "{error}");
+            assert!(bytes(&folder) == before, "{set}: it was changed");
+        }
+    }
+}
+
+/// What a process that was killed has left in its log is read there, with or without the log's index.
+#[tokio::test]
+async fn a_log_is_read_and_left_as_it_is() {
+    for index in [true, false] {
+        let (folder, killed, other) = (Folder::new(), used(1).await, used(2).await);
+        let store = open(&killed, custody(1, false, 13)).unwrap();
+        store.put_agent(agent("agent", "3")).await.unwrap();
+        for name in ["aetheris.db", "aetheris.db-wal", "aetheris.db-shm"].into_iter().take(2 + usize::from(index)) {
+            std::fs::copy(killed.path().join(name), folder.path().join(name)).unwrap();
+        }
+        assert!(std::fs::metadata(folder.path().join("aetheris.db-wal")).unwrap().len() > 0);
+        refused(&folder, false, "which belongs beside it, is missing", true);
+        std::fs::copy(seen(&other), seen(&folder)).unwrap();
+        refused(&folder, false, "it comes from another folder", true);
+        // With its own file it is the newest: it says so only together with its log.
+        std::fs::copy(seen(&killed), seen(&folder)).unwrap();
+        drop(store);
+        drop(open(&folder, custody(1, false, 14)).unwrap());
+    }
+}
