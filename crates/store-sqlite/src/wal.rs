@@ -1,6 +1,6 @@
 //! The write-ahead log: when it is copied into the file.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::error::Trouble;
 use crate::queries::{Prepared, Query};
@@ -12,6 +12,10 @@ const CHECKPOINT_PAGES: i64 = 1_000;
 const RESTART_PAGES: i64 = 16_384;
 /// How long that waits for other writers and for readers.
 const RESTART_PATIENCE: Duration = Duration::from_millis(100);
+/// The rest after the first time that someone was in its way; it doubles with each further one.
+const REST_MIN: Duration = Duration::from_secs(1);
+/// The longest rest: one hundredth of the time is waited at most.
+const REST_MAX: Duration = Duration::from_secs(10);
 
 /// Copies the whole log into the file and empties it, if nobody else has it open.
 pub(crate) fn empty(sql: &mut Prepared<'_>) -> Result<(), Trouble> {
@@ -22,24 +26,99 @@ pub(crate) fn empty(sql: &mut Prepared<'_>) -> Result<(), Trouble> {
     }
 }
 
+/// What became of a log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Became {
+    /// It begins anew.
+    Anew,
+    /// Copied, as far as nobody reads what stood there before.
+    Copied,
+    /// Someone was in the way of its beginning anew.
+    HeldUp,
+    /// It was left alone: too short, or held up a moment ago.
+    Left,
+}
+
+/// When a log that is held up is tried again. Each try waits under the write lock, for this process and all others, and
+/// is in vain for as long as a backup reads one state of the database.
+#[derive(Debug, Default)]
+pub(crate) struct Pace {
+    pause: Duration,
+    until: Option<Instant>,
+}
+
+impl Pace {
+    fn rests(&self, now: Instant) -> bool {
+        self.until.is_some_and(|until| now < until)
+    }
+
+    fn rest(&mut self, now: Instant) {
+        self.pause = (self.pause * 2).clamp(REST_MIN, REST_MAX);
+        self.until = now.checked_add(self.pause);
+    }
+}
+
 /// Copies the log into the file where it has become long, and makes it begin anew where it is very long.
-pub(crate) fn copy(sql: &mut Prepared<'_>) -> Result<(), Trouble> {
+pub(crate) fn copy(sql: &mut Prepared<'_>, pace: &mut Pace, now: Instant) -> Result<Became, Trouble> {
+    if pace.rests(now) {
+        return Ok(Became::Left);
+    }
     let pages = |row: &rusqlite::Row<'_>| Ok::<(i64, i64), Trouble>((row.get(1)?, row.get(2)?));
     let (log, copied) = sql.first(Query::WalPages, [], pages)?.unwrap_or((0, 0));
     if log - copied < CHECKPOINT_PAGES {
-        return Ok(());
+        return Ok(Became::Left);
     }
     sql.first(Query::WalCheckpoint, [], pages)?;
     if log < RESTART_PAGES {
-        return Ok(());
+        return Ok(Became::Copied);
     }
     // Writers that take turns leave no moment at which all of the log is copied, and it would only grow. This
-    // waits for one, shortly; who is busy then is asked again at the next time.
+    // waits for one, shortly; who is busy then is asked again after a rest.
     sql.connection().busy_timeout(RESTART_PATIENCE)?;
-    let restarted = sql.first(Query::WalRestart, [], pages);
+    let restarted = sql.first(Query::WalRestart, [], |row| Ok::<bool, Trouble>(row.get::<_, i64>(0)? == 0));
     sql.connection().busy_timeout(Duration::ZERO)?;
     match restarted {
+        Ok(Some(true)) => {
+            *pace = Pace::default();
+            Ok(Became::Anew)
+        }
         Err(trouble) if !trouble.is_busy() => Err(trouble),
-        Ok(_) | Err(_) => Ok(()),
+        Ok(Some(false) | None) | Err(_) => {
+            pace.rest(now);
+            Ok(Became::HeldUp)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rusqlite::Connection;
+
+    use super::*;
+
+    /// A backup to a slow disk reads one state for as long as it takes: nobody waits for it again and again.
+    #[test]
+    fn a_log_that_is_held_up_is_tried_ever_more_rarely() {
+        let folder = std::env::temp_dir().join(format!("aetheris-wal-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let (conn, reader) = {
+            let open = || Connection::open(folder.join("aetheris.db")).unwrap();
+            (open(), open())
+        };
+        conn.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(())).unwrap();
+        conn.execute_batch("PRAGMA synchronous = OFF; PRAGMA wal_autocheckpoint = 0; CREATE TABLE t (a)").unwrap();
+        reader.execute_batch("BEGIN").unwrap();
+        reader.query_row("SELECT count(*) FROM t", [], |_| Ok(())).unwrap();
+        let bytes = (RESTART_PAGES + 1_000) * 4_096;
+        conn.execute("INSERT INTO t VALUES (zeroblob(?1))", [bytes]).unwrap();
+        let (mut sql, mut pace, begun) = (Prepared::new(&conn), Pace::default(), Instant::now());
+        let mut at = |millis| copy(&mut sql, &mut pace, begun + Duration::from_millis(millis)).unwrap();
+        // What ran every time, before: a thousand transactions within a minute.
+        let tries: Vec<u64> = (0..60_000).step_by(60).filter(|millis| at(*millis) == Became::HeldUp).collect();
+        assert_eq!(tries.len(), 9, "{tries:?}");
+        reader.execute_batch("COMMIT").unwrap();
+        assert_eq!([at(60_000), at(80_000), at(80_010)], [Became::Left, Became::Anew, Became::Left]);
+        drop(sql);
+        std::fs::remove_dir_all(folder).unwrap();
     }
 }

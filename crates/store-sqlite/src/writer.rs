@@ -27,6 +27,7 @@ use crate::stats::Stats;
 use crate::turn::{Turn, ticks};
 use crate::tx::{Changes, Tx};
 use crate::vitals::{Part, Vitals};
+use crate::wal::Pace;
 use crate::{agents, commit, heartbeat, settle, wal};
 
 /// How long the thread looks for the next request before it sleeps: at one request in flight the next one
@@ -130,6 +131,7 @@ pub(crate) fn run(conn: &Connection, parts: Parts) {
         data_version: 0,
         mark: None,
         next_due: None,
+        pace: Pace::default(),
         parts,
         sql: Prepared::new(conn),
         standing: Vec::new(),
@@ -147,6 +149,7 @@ struct Writer<'c> {
     /// The clock's mark as the last transaction has left it.
     mark: Option<Mark>,
     next_due: Option<Timestamp>,
+    pace: Pace,
     parts: Parts,
     sql: Prepared<'c>,
     standing: Vec<Standing>,
@@ -472,8 +475,8 @@ impl Writer<'_> {
         if !self.transactions.is_multiple_of(CHECKPOINT_EVERY) {
             return;
         }
-        match wal::copy(&mut self.sql) {
-            Ok(()) => {}
+        match wal::copy(&mut self.sql, &mut self.pace, ticks()) {
+            Ok(_) => {}
             Err(trouble) if trouble.is_fatal() => (self.parts.fatal)(&Shared::new(&trouble, "checkpoint").error()),
             Err(trouble) => tracing::warn!(error = %trouble, "the log could not be copied into the file"),
         }
