@@ -418,3 +418,28 @@ impl Staged {
         folder::sync(&self.database)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// NFS and most of FUSE answer so to every rename with a condition; a backup usually stands there.
+    #[test]
+    fn a_copy_gets_its_name_where_no_rename_can_spare_a_file() {
+        let folder = std::env::temp_dir().join(format!("aetheris-named-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let [part, file] = ["part", "file"].map(|name| folder.join(name));
+        for error in [Errno::INVAL, Errno::NOSYS, Errno::OPNOTSUPP] {
+            std::fs::write(&part, "copy").unwrap();
+            named(&part, &file, |_, _| Err(error)).unwrap();
+            assert_eq!((std::fs::read(&file).unwrap(), part.exists()), (b"copy".to_vec(), false));
+            std::fs::write(&part, "another").unwrap();
+            assert_eq!(named(&part, &file, |_, _| Err(error)), Err(Errno::EXIST));
+            assert_eq!(std::fs::read(&file).unwrap(), b"copy");
+            std::fs::remove_file(&file).unwrap();
+        }
+        assert_eq!(named(&part, &file, |_, _| Err(Errno::NOSPC)), Err(Errno::NOSPC));
+        assert!(!file.exists());
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+}
