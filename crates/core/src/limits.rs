@@ -85,6 +85,9 @@ pub const SCHEMA_DETAIL_WORK_MAX: usize = 100_000;
 pub const PLANS_KEPT_BYTES_MAX: usize = 128 * 1024 * 1024;
 /// Memory of the compiled schemas that a process keeps, in bytes, as it is estimated.
 pub const SCHEMAS_KEPT_BYTES_MAX: usize = 96 * 1024 * 1024;
+/// Parsed agents that a store keeps for whoever asks again: what their values take in memory, in bytes. Beyond it, those
+/// that nobody has asked for longest are read again.
+pub const AGENTS_KEPT_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Agent files that one process reads at the same time: the schemas of each may take tens of MiB for a moment.
 pub const AGENT_FILES_AT_ONCE: usize = 2;
 /// Schemas of running jobs that are compiled at the same time.

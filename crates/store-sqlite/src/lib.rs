@@ -54,6 +54,7 @@ mod clock_guard;
 mod codes;
 mod commit;
 mod copy;
+mod documents;
 mod dossier;
 mod error;
 mod file;

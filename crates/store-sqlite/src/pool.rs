@@ -16,10 +16,11 @@ use aetheris_store::{ErrorKind, StoreError};
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
+use crate::documents::Documents;
 use crate::error::Trouble;
 use crate::open;
 use crate::queries::Prepared;
-use crate::read::{Documents, Reads};
+use crate::read::Reads;
 
 type Question = Box<dyn for<'a, 'c> FnOnce(&'a mut Reads<'c>) + Send>;
 

@@ -1,9 +1,8 @@
 //! The questions, each asked on a connection that cannot write.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
-use aetheris_core::agent::Agent;
 use aetheris_core::hash::Hash;
 use aetheris_core::id::{AgentName, IdempotencyKey, InstanceId, JobId};
 use aetheris_core::job::JobStatus;
@@ -20,41 +19,13 @@ use aetheris_store::{
 use rusqlite::{Row, params};
 
 use crate::codes::{Code, count, int};
+use crate::documents::Documents;
 use crate::error::Trouble;
 use crate::history::{self, Bound, Looked};
 use crate::queries::{Prepared, Query};
 use crate::rows::{self, RawEffect};
 use crate::tx::Meta;
 use crate::unreadable::{self, Which, passed_over};
-
-/// So many parsed documents are kept of each kind.
-const DOCUMENTS_MAX: usize = 256;
-
-/// Parsed documents by hash: they never change under it.
-#[derive(Debug, Default)]
-pub(crate) struct Documents {
-    agents: Mutex<BTreeMap<Hash, Arc<Agent>>>,
-    plans: Mutex<BTreeMap<Hash, Arc<Plan>>>,
-}
-
-impl Documents {
-    /// A plan that was read before.
-    pub(crate) fn plan(&self, hash: Hash) -> Option<Arc<Plan>> {
-        find(&self.plans, hash)
-    }
-}
-
-fn find<T>(kept: &Mutex<BTreeMap<Hash, Arc<T>>>, hash: Hash) -> Option<Arc<T>> {
-    kept.lock().unwrap_or_else(PoisonError::into_inner).get(&hash).map(Arc::clone)
-}
-
-fn keep<T>(kept: &Mutex<BTreeMap<Hash, Arc<T>>>, hash: Hash, document: &Arc<T>) {
-    let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
-    if kept.len() >= DOCUMENTS_MAX {
-        kept.pop_first();
-    }
-    kept.insert(hash, Arc::clone(document));
-}
 
 /// A reader: a connection's statements and what is shared between readers.
 pub(crate) struct Reads<'c> {
@@ -145,11 +116,7 @@ impl Reads<'_> {
         let plan = self.sql.first(Query::PlanRead, [&hash.as_bytes()[..]], |row| {
             rows::json::<Plan>("a plan document", rows::bytes(row, 0)?)
         })?;
-        let Some(plan) = plan.map(Arc::new) else {
-            return Ok(None);
-        };
-        keep(&self.documents.plans, hash, &plan);
-        Ok(Some(PlanDocument { hash, plan }))
+        Ok(plan.map(|plan| PlanDocument { hash, plan: Arc::new(plan) }))
     }
 
     pub(crate) fn in_doubt(&mut self, limit: usize) -> Result<Vec<LedgerRow>, Trouble> {
@@ -281,14 +248,7 @@ impl Reads<'_> {
 /// A row of the agents' statements.
 fn agent(documents: &Documents, row: &Row<'_>) -> Result<AgentRow, Trouble> {
     let hash = rows::id(row, 0, Hash::from_slice)?;
-    let agent = match find(&documents.agents, hash) {
-        Some(agent) => agent,
-        None => {
-            let agent = Arc::new(rows::json::<Agent>("an agent", rows::bytes(row, 2)?)?);
-            keep(&documents.agents, hash, &agent);
-            agent
-        }
-    };
+    let agent = documents.agent(hash, rows::bytes(row, 2)?)?;
     Ok(AgentRow {
         agent,
         hash,

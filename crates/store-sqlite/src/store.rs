@@ -262,9 +262,6 @@ impl SqliteStore {
     }
 
     async fn plan_document(&self, hash: Hash) -> Result<Option<PlanDocument>, StoreError> {
-        if let Some(plan) = self.pool.documents.plan(hash) {
-            return Ok(Some(PlanDocument { hash, plan }));
-        }
         self.pool.look("plan", |reads| reads.plan(hash))
     }
 }
