@@ -5,7 +5,6 @@ use std::io;
 use std::path::Path;
 
 use crate::tape::{Op, Tape};
-use crate::watch::{OPENED, OPENING};
 
 /// What a disk writes as a whole or not at all.
 const SECTOR: usize = 512;
@@ -45,12 +44,84 @@ struct Image {
     bytes: Vec<u8>,
     /// Not synced yet, in order.
     pending: Vec<Change>,
-    /// Whether its name is on the disk for certain.
-    named: bool,
-    /// Whether it was there when the cut came.
-    there: bool,
-    /// Whether its name may still be on the disk though it was removed.
-    haunts: bool,
+}
+
+/// Which file has a name.
+type Names = BTreeMap<usize, usize>;
+
+/// A change of names that no sync of the folder has made certain.
+enum Renaming {
+    /// The name is this file's, or nobody's.
+    Is(usize, Option<usize>),
+    /// This file has another name: both are changed, or none.
+    Moved { file: usize, from: usize, to: usize },
+}
+
+impl Renaming {
+    fn apply(&self, names: &mut Names) {
+        match self {
+            Self::Is(name, Some(file)) => drop(names.insert(*name, *file)),
+            Self::Is(name, None) => drop(names.remove(name)),
+            Self::Moved { file, from, to } => {
+                if names.get(from) == Some(file) {
+                    names.remove(from);
+                }
+                names.insert(*to, *file);
+            }
+        }
+    }
+}
+
+/// A folder at a moment.
+#[derive(Default)]
+struct State {
+    files: Vec<Image>,
+    /// As every process sees them.
+    now: Names,
+    /// As the disk certainly has them.
+    certain: Names,
+    uncertain: Vec<Renaming>,
+}
+
+impl State {
+    fn make(&mut self, name: usize) {
+        self.files.push(Image::default());
+        self.rename(Renaming::Is(name, Some(self.files.len() - 1)));
+    }
+
+    fn rename(&mut self, renaming: Renaming) {
+        renaming.apply(&mut self.now);
+        self.uncertain.push(renaming);
+    }
+
+    fn sync_names(&mut self) {
+        self.uncertain.clear();
+        self.certain = self.now.clone();
+    }
+
+    /// The file of a name, if there is one.
+    fn file(&mut self, name: usize) -> Option<&mut Image> {
+        self.now.get(&name).and_then(|file| self.files.get_mut(*file))
+    }
+
+    fn change(&mut self, name: usize, change: Change) {
+        if let Some(file) = self.file(name) {
+            file.pending.push(change);
+        }
+    }
+
+    /// The names that a cut may leave: of what was not synced, as much as there was time for, or any part of it.
+    fn names(&self, dice: &mut Dice) -> Names {
+        let mut names = self.certain.clone();
+        let kept = dice.below(self.uncertain.len() + 1);
+        let in_order = dice.below(2) == 0;
+        for (place, renaming) in self.uncertain.iter().enumerate() {
+            if if in_order { place < kept } else { dice.below(2) == 0 } {
+                renaming.apply(&mut names);
+            }
+        }
+        names
+    }
 }
 
 enum Change {
@@ -112,74 +183,73 @@ fn offset(number: u64) -> usize {
 
 impl Tape {
     /// Writes into an empty folder what a power cut before the operation of that number could have left. The same seed
-    /// leaves the same. `side` is the name of the file that SQLite does not know.
+    /// leaves the same.
     ///
     /// # Errors
     /// The folder cannot be written.
-    pub fn cut(&self, before: usize, seed: u64, folder: &Path, side: &str) -> io::Result<()> {
+    pub fn cut(&self, before: usize, seed: u64, folder: &Path) -> io::Result<()> {
         let mut dice = Dice(seed);
         let mood = match dice.below(4) {
             0 => Mood::Keeps,
             1 => Mood::Loses,
             _ => Mood::Scatters,
         };
-        let (mut images, aside) = self.images(before);
-        for (number, image) in &mut images {
-            // A name that no sync has made certain may be lost with everything in it, or found again after its removal.
-            let found =
-                if image.there { image.named || dice.below(2) == 0 } else { image.haunts && dice.below(2) == 0 };
-            if found {
-                image.settle(mood, &mut dice);
-                std::fs::write(folder.join(&self.names[*number]), &image.bytes)?;
-            }
-        }
-        // The newest note is the one that asks most of the database; any older one may be left too.
-        let place = if dice.below(2) == 0 { aside.len().checked_sub(1) } else { Some(dice.below(aside.len())) };
-        if let Some(bytes) = place.and_then(|place| aside.get(place)) {
-            std::fs::write(folder.join(side), bytes)?;
+        let mut state = self.state(before);
+        for (name, file) in state.names(&mut dice) {
+            let Some(image) = state.files.get_mut(file) else { continue };
+            image.settle(mood, &mut dice);
+            std::fs::write(folder.join(&self.names[name]), &image.bytes)?;
         }
         Ok(())
     }
 
-    /// The files at a moment, and what the file that SQLite does not know may have in it.
-    fn images(&self, before: usize) -> (BTreeMap<usize, Image>, Vec<&[u8]>) {
-        let mut images: BTreeMap<usize, Image> = BTreeMap::new();
-        let (mut aside, mut opening): (Vec<&[u8]>, bool) = (Vec::new(), false);
+    /// Writes into an empty folder what a process that was killed before the operation of that number has left:
+    /// everything that was done.
+    ///
+    /// # Errors
+    /// The folder cannot be written.
+    pub fn kill(&self, before: usize, folder: &Path) -> io::Result<()> {
+        let mut state = self.state(before);
+        for (name, file) in std::mem::take(&mut state.now) {
+            let Some(image) = state.files.get_mut(file) else { continue };
+            image.sync();
+            std::fs::write(folder.join(&self.names[name]), &image.bytes)?;
+        }
+        Ok(())
+    }
+
+    /// The folder at a moment.
+    fn state(&self, before: usize) -> State {
+        let mut state = State::default();
         for op in self.ops.iter().take(before) {
             match op {
-                Op::Create(file) => {
-                    let haunts = images.get(file).is_some_and(|image| image.haunts);
-                    images.insert(*file, Image { there: true, haunts, ..Image::default() });
-                }
+                Op::Create(name) => state.make(*name),
                 Op::Delete { file, synced } => {
-                    let image = images.entry(*file).or_default();
-                    (image.there, image.haunts) = (false, image.named && !synced);
-                }
-                Op::Mark(mark) => opening = *mark == OPENING || (opening && *mark != OPENED),
-                Op::Side(bytes) => {
-                    // What is written while a process opens the folder is synced by it before it goes on.
-                    if opening {
-                        aside.clear();
+                    state.rename(Renaming::Is(*file, None));
+                    if *synced {
+                        state.sync_names();
                     }
-                    aside.push(bytes);
+                }
+                Op::Mark(_) => {}
+                Op::Rename { from, to } => {
+                    if let Some(file) = state.now.get(from).copied() {
+                        state.rename(Renaming::Moved { file, from: *from, to: *to });
+                    }
                 }
                 Op::Sync { file, folder } => {
-                    images.entry(*file).or_default().sync();
+                    if let Some(image) = state.file(*file) {
+                        image.sync();
+                    }
                     if *folder {
-                        for image in images.values_mut() {
-                            (image.named, image.haunts) = (image.there, false);
-                        }
+                        state.sync_names();
                     }
                 }
-                Op::Truncate { file, length } => {
-                    images.entry(*file).or_default().pending.push(Change::Length(offset(*length)));
-                }
-                Op::Write { file, at, bytes } => {
-                    images.entry(*file).or_default().pending.push(Change::Bytes(offset(*at), bytes.clone()));
-                }
+                Op::SyncFolder => state.sync_names(),
+                Op::Truncate { file, length } => state.change(*file, Change::Length(offset(*length))),
+                Op::Write { file, at, bytes } => state.change(*file, Change::Bytes(offset(*at), bytes.clone())),
             }
         }
-        (images, aside)
+        state
     }
 }
 
@@ -207,7 +277,7 @@ mod tests {
         let cuts = (0..500).map(|seed| {
             let path = folder.join("a");
             let _absent = std::fs::remove_file(&path);
-            tape.cut(before, seed, &folder, "side").unwrap();
+            tape.cut(before, seed, &folder).unwrap();
             match std::fs::read(&path) {
                 Ok(bytes) => bytes.chunks(SECTOR).map(|sector| char::from(sector[0].max(b'.'))).collect(),
                 Err(_) => "gone".to_owned(),
@@ -248,25 +318,35 @@ mod tests {
         );
     }
 
-    /// What a process has synced while it opened the folder is never older; what it noted since may be lost.
+    /// A new name is either there, or the old one is; a file in whose place another came may be back.
     #[test]
-    fn a_note_is_as_old_as_the_last_that_was_synced() {
-        let note = |byte: u8| Op::Side(vec![byte]);
-        let ops = [note(1), Op::Mark(OPENING), note(2), note(3), Op::Mark(OPENED), note(4), note(5)];
-        let folder = folder("notes");
-        let mut expected = [vec![], vec![1], vec![1], vec![2], vec![3], vec![3], vec![3, 4], vec![3, 4, 5]].into_iter();
-        for before in 0..=ops.len() {
-            let tape = Tape { names: Vec::new(), ops: ops.to_vec() };
-            let mut found: Vec<u8> = (0..100)
-                .filter_map(|seed| {
-                    let _absent = std::fs::remove_file(folder.join("side"));
-                    tape.cut(before, seed, &folder, "side").unwrap();
-                    std::fs::read(folder.join("side")).ok().map(|bytes| bytes[0])
+    fn a_file_that_was_renamed_has_one_of_its_names_until_its_folder_was_synced() {
+        let file = |name: usize, byte: u8| {
+            let sync = Op::Sync { file: name, folder: true };
+            [Op::Create(name), Op::Write { file: name, at: 0, bytes: vec![byte] }, sync]
+        };
+        let ops = [&file(0, b'a')[..], &file(1, b'b'), &[Op::Rename { from: 0, to: 1 }, Op::SyncFolder]].concat();
+        let tape = Tape { names: vec!["a".to_owned(), "b".to_owned()], ops };
+        let folder = folder("renamed");
+        let mut expected = [vec!["ab"], vec![".a", "ab"], vec![".a"]].into_iter();
+        for before in 6..=8 {
+            let mut found: Vec<String> = (0..100)
+                .map(|seed| {
+                    for name in ["a", "b"] {
+                        let _absent = std::fs::remove_file(folder.join(name));
+                    }
+                    tape.cut(before, seed, &folder).unwrap();
+                    let read = |name| std::fs::read_to_string(folder.join(name)).unwrap_or(".".to_owned());
+                    read("a") + &read("b")
                 })
                 .collect();
-            found.sort_unstable();
+            found.sort();
             found.dedup();
-            assert_eq!(Some(found), expected.next(), "{before}");
+            assert_eq!(
+                Some(found),
+                expected.next().map(|all| all.into_iter().map(str::to_owned).collect()),
+                "{before}"
+            );
         }
         std::fs::remove_dir_all(folder).unwrap();
     }

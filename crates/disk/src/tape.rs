@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// One thing that was done. Files are numbered as they were first named.
+/// One thing that was done. Names of files are numbered as they first came.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Op {
     /// A file that was not there was made.
@@ -17,8 +17,13 @@ pub enum Op {
     },
     /// Something that the test has put here: what is acknowledged before it has to survive what comes after it.
     Mark(u64),
-    /// A file that SQLite does not know has these bytes now. Whether they are on the disk nobody can say.
-    Side(Vec<u8>),
+    /// A file has another name, in the place of whatever had it; for certain once the folder is synced.
+    Rename {
+        /// The name before.
+        from: usize,
+        /// The name now.
+        to: usize,
+    },
     /// What was written to a file before is on the disk. The first sync of a log or journal syncs its folder too.
     Sync {
         /// The file.
@@ -26,6 +31,8 @@ pub enum Op {
         /// Whether the folder was synced with it.
         folder: bool,
     },
+    /// The names of all files are on the disk.
+    SyncFolder,
     /// A file has this length now.
     Truncate {
         /// The file.
@@ -78,8 +85,9 @@ impl Tape {
             Op::Mark(mark) => Some(*mark),
             Op::Create(_)
             | Op::Delete { .. }
-            | Op::Side(_)
+            | Op::Rename { .. }
             | Op::Sync { .. }
+            | Op::SyncFolder
             | Op::Truncate { .. }
             | Op::Write { .. } => None,
         });

@@ -65,6 +65,12 @@ pub(crate) fn watch(shared: &Arc<Shared>) {
     watches.push(Arc::downgrade(shared));
 }
 
+/// Who watches a folder.
+pub(crate) fn watcher_of(folder: &Path) -> Option<Arc<Shared>> {
+    let folder = folder.canonicalize().ok()?;
+    watches().iter().filter_map(Weak::upgrade).find(|watch| watch.folder == folder)
+}
+
 /// Makes this VFS the default of the process, once.
 fn install() {
     REAL.get_or_init(|| {

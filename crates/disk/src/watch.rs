@@ -3,13 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use aetheris_fault::files::{self, Done};
+
 use crate::tape::{Op, Tape};
 use crate::vfs;
-
-/// The mark of a process that begins to open the folder: it syncs what it writes into the side file.
-pub(crate) const OPENING: u64 = u64::MAX - 1;
-/// The mark of one that has: what it writes from now on it does not sync.
-pub(crate) const OPENED: u64 = u64::MAX;
 
 /// What a file is to SQLite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,14 +63,11 @@ struct Order {
 struct State {
     counts: Counts,
     orders: Vec<Order>,
-    /// The last of [`Op::Side`].
-    side: Vec<u8>,
     tape: Tape,
 }
 
 pub(crate) struct Shared {
     pub(crate) folder: PathBuf,
-    side: Option<PathBuf>,
     state: Mutex<State>,
     /// Whether the real disk is asked to sync.
     syncs: bool,
@@ -86,22 +80,22 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts onto the tape what was done, after what the side file has become.
+    /// Puts onto the tape what was done.
     fn note(&self, name: &str, op: impl FnOnce(usize) -> Op) {
         if !self.tapes {
             return;
         }
         let mut state = self.state();
-        self.look_aside(&mut state);
         let file = state.tape.number(name);
         state.tape.ops.push(op(file));
     }
 
-    fn look_aside(&self, state: &mut State) {
-        let Some(bytes) = self.side.as_ref().and_then(|side| std::fs::read(side).ok()) else { return };
-        if bytes != state.side {
-            state.side.clone_from(&bytes);
-            state.tape.ops.push(Op::Side(bytes));
+    /// The same of what is done to no file, or to two.
+    fn note_names(&self, op: impl FnOnce(&mut Tape) -> Op) {
+        if self.tapes {
+            let mut state = self.state();
+            let op = op(&mut state.tape);
+            state.tape.ops.push(op);
         }
     }
 
@@ -157,6 +151,36 @@ impl Shared {
     }
 }
 
+/// What the store has done without SQLite.
+fn told(done: Done<'_>) {
+    let (folder, path) = match done {
+        Done::SyncedFolder(folder) => (Some(folder), folder),
+        Done::Made(path)
+        | Done::Removed(path)
+        | Done::Renamed { from: path, .. }
+        | Done::Resized(path, _)
+        | Done::Synced(path)
+        | Done::Wrote(path, ..) => (path.parent(), path),
+    };
+    let Some((shared, name)) = folder.and_then(vfs::watcher_of).zip(name_of(path)) else { return };
+    match done {
+        Done::Made(_) => shared.created(name),
+        Done::Removed(_) => shared.deleted(name, false),
+        Done::Renamed { to, .. } => {
+            let Some(to) = name_of(to) else { return };
+            shared.note_names(|tape| Op::Rename { from: tape.number(name), to: tape.number(to) });
+        }
+        Done::Resized(_, length) => shared.truncated(name, length),
+        Done::Synced(_) => shared.synced(name, false),
+        Done::SyncedFolder(_) => shared.note_names(|_| Op::SyncFolder),
+        Done::Wrote(_, at, bytes) => shared.wrote(name, at, bytes),
+    }
+}
+
+fn name_of(path: &Path) -> Option<&str> {
+    path.file_name()?.to_str()
+}
+
 /// A folder whose files are watched for as long as this lives. Files that are open then stay watched.
 #[derive(Clone)]
 pub struct Watched(Arc<Shared>);
@@ -168,13 +192,13 @@ impl std::fmt::Debug for Watched {
 }
 
 impl Watched {
-    /// Watches an empty folder, and the file of that name in it which SQLite does not know. The real disk is not asked to sync: what
-    /// counts is on the tape.
+    /// Watches an empty folder. SQLite does not ask the real disk to sync: what counts is on the tape.
     ///
     /// # Errors
     /// There is no such folder.
-    pub fn taped(folder: &Path, side: &str) -> std::io::Result<Self> {
-        Self::begin(folder, Some(side), true)
+    pub fn taped(folder: &Path) -> std::io::Result<Self> {
+        files::watch(told);
+        Self::begin(folder, true)
     }
 
     /// Only counts and fails, and asks the real disk to sync nothing: for tests that open many databases and cut none.
@@ -182,14 +206,13 @@ impl Watched {
     /// # Errors
     /// There is no such folder.
     pub fn unsynced(folder: &Path) -> std::io::Result<Self> {
-        Self::begin(folder, None, false)
+        Self::begin(folder, false)
     }
 
-    fn begin(folder: &Path, side: Option<&str>, tapes: bool) -> std::io::Result<Self> {
+    fn begin(folder: &Path, tapes: bool) -> std::io::Result<Self> {
         let folder = folder.canonicalize()?;
-        let state = State { counts: Counts::default(), orders: Vec::new(), side: Vec::new(), tape: Tape::default() };
-        let side = side.map(|side| folder.join(side));
-        let shared = Arc::new(Shared { folder, side, state: Mutex::new(state), syncs: false, tapes });
+        let state = State { counts: Counts::default(), orders: Vec::new(), tape: Tape::default() };
+        let shared = Arc::new(Shared { folder, state: Mutex::new(state), syncs: false, tapes });
         vfs::watch(&shared);
         Ok(Self(shared))
     }
@@ -212,17 +235,7 @@ impl Watched {
 
     /// Says on the tape that everything until now has to survive.
     pub fn mark(&self, mark: u64) {
-        let mut state = self.0.state();
-        self.0.look_aside(&mut state);
-        state.tape.ops.push(Op::Mark(mark));
-    }
-
-    /// Opens the folder: what the side file becomes meanwhile is synced.
-    pub fn opening<T>(&self, open: impl FnOnce() -> T) -> T {
-        self.mark(OPENING);
-        let opened = open();
-        self.mark(OPENED);
-        opened
+        self.0.state().tape.ops.push(Op::Mark(mark));
     }
 
     /// What has happened until now.

@@ -103,8 +103,11 @@ impl Held {
         Ok(())
     }
 
-    /// Cuts off what stands behind this length.
-    pub(crate) fn resize(&self, length: u64) -> Result<(), Trouble> {
+    /// Cuts off what stands behind this length, if anything does.
+    pub(crate) fn shorten(&self, length: u64) -> Result<(), Trouble> {
+        if self.file.metadata().is_ok_and(|found| found.len() <= length) {
+            return Ok(());
+        }
         self.file.set_len(length).map_err(|error| failed(&self.path, "cut", &error))?;
         tell(Done::Resized(&self.path, length));
         Ok(())

@@ -14,13 +14,10 @@ use aetheris_disk::{Fault, Kind, Op, Tape, Watched};
 use aetheris_store::system::{Clock, ManualClock};
 use aetheris_store::{Boxed, CommitError, Committed, ErrorKind, Purpose, Store as _, StoreError, UnitOfWork};
 use aetheris_store_conformance::{Durable, Fixture, Harness, Opened, Run};
-use aetheris_store_sqlite::{Custody, SqliteOptions, SqliteStore};
+use aetheris_store_sqlite::{Custody, SqliteOptions, SqliteStore, backup, stage};
 use rusqlite::{Connection, OpenFlags};
 
 use crate::folder::{Folder, options};
-
-/// What the folder's own file is called.
-const SIDE: &str = "aetheris.seen";
 
 /// Stores in one folder that is watched.
 struct Taped {
@@ -31,13 +28,12 @@ struct Taped {
 impl Taped {
     fn new() -> Self {
         let folder = Folder::in_memory();
-        let watched = Watched::taped(folder.path(), SIDE).unwrap();
+        let watched = Watched::taped(folder.path()).unwrap();
         Self { folder: Arc::new(folder), watched }
     }
 
     fn opened(&self, clock: Arc<dyn Clock>, opening: u128) -> Opened {
-        let open = || SqliteStore::open(in_custody(&self.folder, clock, opening)).unwrap();
-        let store = self.watched.opening(open);
+        let store = SqliteStore::open(in_custody(&self.folder, clock, opening)).unwrap();
         Opened { keep: Box::new(Arc::clone(&self.folder)), store: Arc::new(store) }
     }
 }
@@ -158,7 +154,7 @@ fn plain(path: &Path) -> Connection {
 async fn judge(asked: &[Asked], tape: &Tape, before: usize, seed: u64) {
     let at = || format!("cut before {before} of {}, seed {seed}", tape.len());
     let folder = Folder::in_memory();
-    tape.cut(before, seed, folder.path(), SIDE).unwrap();
+    tape.cut(before, seed, folder.path()).unwrap();
     let marks = tape.marks(before);
     let safe = |place: usize| marks.contains(&u64::try_from(place).unwrap());
     let clock: Arc<dyn Clock> = Arc::new(ManualClock::at(Timestamp::from_micros(1_790_000_000_000_000)));
@@ -320,4 +316,75 @@ async fn a_commit_that_fails_is_told_as_unknown_or_as_nothing() {
         assert_eq!(rows.len(), events, "{fault:?}: part of a unit");
         drop(next);
     }
+}
+
+/// What a folder has after a restore that was cut short, looked at as whoever starts next does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Left {
+    /// Everything that was there before.
+    Old,
+    /// Refused, with the way on.
+    Refused,
+    /// Everything that was restored.
+    Restored,
+}
+
+async fn left(folder: &Folder, (old, new): (JobId, JobId), at: &str) -> Left {
+    let clock: Arc<dyn Clock> = Arc::new(ManualClock::at(Timestamp::from_micros(1_790_000_000_000_000)));
+    match SqliteStore::open(in_custody(folder, clock, 30)) {
+        Err(error) => {
+            assert!(error.to_string().contains("aetheris restore"), "{at}: {error}");
+            Left::Refused
+        }
+        Ok(store) => {
+            let there = [store.job(old).await.unwrap().is_some(), store.job(new).await.unwrap().is_some()];
+            match (there, store.status().await.unwrap().generation) {
+                ([true, true], 1) => Left::Old,
+                ([true, false], 2..) => Left::Restored,
+                other => panic!("{at}: {other:?}"),
+            }
+        }
+    }
+}
+
+/// A restore, from its copy to its last name, cut short at every moment, by a kill or with the power: who starts next has
+/// what was there before, or what was restored, or is told to restore. Once it has ended there is nothing but the latter.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restore_survives_a_kill_and_a_power_cut() {
+    let (taped, elsewhere) = (Taped::new(), Folder::in_memory());
+    let file = elsewhere.path().join("backup.db");
+    let mut author = Author { asked: Vec::new(), fixture: Fixture::open(&taped).await, watched: &taped.watched };
+    let old = author.running(10).await.job;
+    backup(&taped.folder.database(), &file, &aetheris_store::system::SystemClock, &mut |_| {}).unwrap();
+    let new = author.running(10).await.job;
+    author.fixture = author.fixture.reopen(&taped).await;
+    let clock = author.fixture.clock.clone();
+    drop(author);
+    let restore = |folder: &Folder, opening: u8| {
+        let staged = stage(&file, &folder.database(), &clock, &mut |_| {}).unwrap();
+        let restored = Custody { folder: 1, moved: false, opening: opening.into() };
+        staged.put_in_place(Timestamp::from_micros(opening.into()), restored).unwrap();
+    };
+    let begun = taped.watched.tape().len();
+    restore(&taped.folder, 20);
+    let tape = taped.watched.tape();
+    let mut found = std::collections::BTreeSet::new();
+    for before in begun..=tape.len() {
+        let seeds = (0..12).map(Some).chain([None]);
+        for seed in seeds {
+            let (folder, at) = (Folder::in_memory(), format!("cut before {before} of {}, seed {seed:?}", tape.len()));
+            match seed {
+                Some(seed) => tape.cut(before, seed, folder.path()).unwrap(),
+                None => tape.kill(before, folder.path()).unwrap(),
+            }
+            let now = left(&folder, (old, new), &at).await;
+            assert!(before < tape.len() || now == Left::Restored, "{at}: {now:?}");
+            if now == Left::Refused && seed.is_none_or(|seed| seed == 0) {
+                restore(&folder, 21);
+                assert_eq!(left(&folder, (old, new), &at).await, Left::Restored, "{at}");
+            }
+            found.insert(now);
+        }
+    }
+    assert_eq!(found.into_iter().collect::<Vec<_>>(), [Left::Old, Left::Refused, Left::Restored]);
 }
