@@ -44,17 +44,6 @@ pub(super) async fn until_stopped(
     ending.draining.cancel();
     let drain_timeout = wired.config.worker.drain_timeout;
     let abandon = wired.stop.abandon.clone();
-    let ended = async {
-        let mut panicked = None;
-        loop {
-            // The server answers until everything else has ended.
-            if tasks.only(SERVER) {
-                ending.over.cancel();
-            }
-            let Some(ended) = tasks.next().await else { return panicked };
-            panicked = panicked.or(Some(ended).filter(|ended| ended.panicked));
-        }
-    };
     let insisted = async {
         let signal = signals.insisted().await.name();
         logging::say(
@@ -79,7 +68,7 @@ pub(super) async fn until_stopped(
         std::future::pending::<()>().await;
     };
     let panicked = tokio::select! {
-        panicked = ended => panicked,
+        panicked = all_ended(&mut tasks, ending) => panicked,
         () = insisted => None,
         () = patient => None,
     };
@@ -88,6 +77,19 @@ pub(super) async fn until_stopped(
     }
     tracing::info!("stopped");
     Ok(if died.or(panicked).is_some() { Exit::Died } else { Exit::Done })
+}
+
+/// Waits for every task, and for the server's last; one of them that panicked.
+async fn all_ended(tasks: &mut Tasks, ending: &Ending) -> Option<Ended> {
+    let mut panicked = None;
+    loop {
+        // The server answers until everything else has ended.
+        if tasks.only(SERVER) {
+            ending.over.cancel();
+        }
+        let Some(ended) = tasks.next().await else { return panicked };
+        panicked = panicked.or(Some(ended).filter(|ended| ended.panicked));
+    }
 }
 
 fn died_text(ended: Ended) -> String {
