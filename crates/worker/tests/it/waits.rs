@@ -65,6 +65,25 @@ async fn a_signal_before_its_wait_is_kept_and_consumed() {
     assert_eq!(world.rt.store.history(job, true).await.unwrap().unwrap().kept, []);
 }
 
+/// It is in every list that the job is in, and made of what others have sent.
+#[tokio::test(start_paused = true)]
+async fn the_reason_of_a_wait_is_cut() {
+    let world = World::new();
+    let reason = ", reason: \"{{ message }}\"";
+    world.put(&approval(reason)).await;
+    let process = world.start("w");
+    let job = world.submit("a", json!("é".repeat(100_000))).await;
+    let parked = world.until(job, &[JobStatus::Parked]).await;
+    let kept = parked.blocked.unwrap().reason.unwrap();
+    assert!(
+        (limits::WAIT_REASON_BYTES_MAX - 4..=limits::WAIT_REASON_BYTES_MAX).contains(&kept.len()),
+        "{}",
+        kept.len()
+    );
+    assert!(kept.ends_with("é…"), "{kept}");
+    process.kill();
+}
+
 /// What is kept is in the memory of whoever looks at the job, where small objects are many times their text.
 #[tokio::test(start_paused = true)]
 async fn kept_signals_are_bounded_by_the_memory_that_they_take() {
