@@ -473,6 +473,14 @@ fn a_host_from_a_template_says_so() {
         "http://h{% for x in input.l %}{{ x }}/{% endfor %}",
         "{{ env.BASE ~ input.path }}",
         "{{ env.BASE }}{{ input.path }}",
+        // One way through is enough.
+        "http://{% if input.r == 'eu' %}eu.example{% elif input.r %}us.example{% endif %}/{{ input.h }}/orders",
+        "http://{% if input.r %}eu.example/{% else %}{% endif %}{{ input.h }}/orders",
+        "http://{% for x in input.l %}h{% endfor %}/{{ input.h }}",
+        "{% if input.c %}http://a{% else %}http:{% endif %}/{{ input.h }}",
+        "http:/{% for x in input.l %}/{% endfor %}{{ input.h }}",
+        "http:///{{ input.h }}",
+        "http://h{% for x in input.l %}{% if x %}/{% else %}{% for y in x %}{{ y }}{% endfor %}{% endif %}{% endfor %}",
     ] {
         expect(&url(host), &["bad_template tools.t.url 3"]);
     }
@@ -485,6 +493,10 @@ fn a_host_from_a_template_says_so() {
         "http://h/{% if input.a %}{{ input.a }}{% else %}none{% endif %}",
         "http://h{% if input.a %}/a{% else %}/b{% endif %}/{{ input.a }}",
         "http://h{% for x in input.l %}/{{ x }}{% endfor %}",
+        "http://{% if input.r == 'eu' %}eu.example{% else %}us.example{% endif %}/{{ input.h }}/orders",
+        "http{% if input.s %}s{% endif %}://h/{{ input.h }}",
+        "{{ env.SCHEME }}://h/{{ input.h }}",
+        "http://{{ env.HOST }}:8080/{{ input.h }}",
     ] {
         assert!(parse(&url(fine)).is_ok(), "{fine}: {:?}", parse(&url(fine)));
     }

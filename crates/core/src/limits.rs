@@ -54,6 +54,9 @@ pub const TEMPLATE_FUEL: u64 = 50_000;
 /// Work of all templates of one value together, in the same units: a value is rendered between two points at
 /// which other jobs of the thread go on, so that this, and not the number of its texts, is how long they wait.
 pub const VALUE_FUEL: u64 = 4 * TEMPLATE_FUEL;
+/// Work that a thread which serves others does between two of them, in the same units: whatever takes more is done
+/// beside them.
+pub const MOMENT_FUEL: u64 = 1_000;
 /// Longest template or condition, in bytes.
 pub const TEMPLATE_BYTES_MAX: usize = 64 * 1024;
 /// Largest text a template may render, in bytes.

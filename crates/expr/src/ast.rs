@@ -2,6 +2,8 @@
 
 use serde_json::Value;
 
+use crate::error::shortened;
+
 /// A value that the scope provides.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Root {
@@ -78,12 +80,13 @@ impl Expr {
     /// The expression as its author would name it, for messages.
     pub(crate) fn describe(&self) -> String {
         match self {
-            Self::Attr(of, name) => format!("{}.{name}", of.describe()),
+            Self::Attr(of, name) => format!("{}.{}", of.describe(), shortened(name)),
             Self::Item(of, key) => match key.as_ref() {
+                Self::Const(Value::String(key)) => format!("{}[{:?}]", of.describe(), shortened(key)),
                 Self::Const(value) => format!("{}[{value}]", of.describe()),
                 _ => format!("{}[…]", of.describe()),
             },
-            Self::Local(name) => name.clone(),
+            Self::Local(name) => shortened(name),
             Self::Root(root) => root.describe(),
             _ => "(…)".to_owned(),
         }
@@ -94,14 +97,14 @@ impl Root {
     /// The name as its author would write it.
     pub(crate) fn describe(&self) -> String {
         match self {
-            Self::Env(name) => format!("env.{name}"),
+            Self::Env(name) => format!("env.{}", shortened(name)),
             Self::Input => "input".to_owned(),
             Self::JobAgent => "job.agent".to_owned(),
             Self::JobId => "job.id".to_owned(),
             Self::JobSession => "job.session".to_owned(),
             Self::Message => "message".to_owned(),
-            Self::Node(id) if id.contains('-') => format!("nodes[\"{id}\"].output"),
-            Self::Node(id) => format!("nodes.{id}.output"),
+            Self::Node(id) if id.contains('-') => format!("nodes[\"{}\"].output", shortened(id)),
+            Self::Node(id) => format!("nodes.{}.output", shortened(id)),
         }
     }
 }

@@ -48,6 +48,11 @@ pub enum ExprError {
         /// The value, as its author named it.
         name: String,
     },
+    /// Nothing would be the host of a tool's address, so that URL readers take what follows for it.
+    #[error(
+        "the host may be empty here, and what follows would be taken for it: write a host in every branch, with an `else`"
+    )]
+    NoHost,
     /// A value would make another path of a tool's address.
     #[error(
         "a path segment that a template is part of {what}, which would call another address: check the value before, or add `| raw` if that is meant"
@@ -71,6 +76,16 @@ impl ExprError {
 
     pub(crate) fn failed(message: impl Into<String>) -> Self {
         Self::Failed { message: message.into() }
+    }
+}
+
+/// A name from a template or a value for a message, cut where it is long: a message is no place for a large value, and
+/// making it takes no longer than a step.
+pub(crate) fn shortened(name: &str) -> String {
+    const SHOWN_MAX: usize = 80;
+    match name.char_indices().nth(SHOWN_MAX) {
+        Some((end, _)) => format!("{}…", &name[..end]),
+        None => name.to_owned(),
     }
 }
 

@@ -9,9 +9,12 @@ use serde_json::{Map, Value};
 
 use crate::address::Address;
 use crate::ast::{Args, Binary, Expr, Root, Stmt};
-use crate::error::ExprError;
-use crate::meter::{Meter, weight};
+use crate::error::{ExprError, shortened};
+use crate::meter::Meter;
 use crate::{Scope, filters, ops, predicates};
+
+/// What looking past a local name costs, in bytes.
+const PER_LOCAL: usize = 8;
 
 pub(crate) type Operand<'a> = Cow<'a, Value>;
 
@@ -45,11 +48,15 @@ impl<'a, 'm> Eval<'a, 'm> {
             Expr::Local(name) => self.local(name),
             Expr::Attr(of, name) => {
                 let value = self.expr(of)?;
+                self.looked_up(&value, name)?;
                 field(value, name).ok_or_else(|| ExprError::Undefined { name: expr.describe() })
             }
             Expr::Item(of, key) => {
                 let value = self.expr(of)?;
                 let key = self.expr(key)?;
+                if let Value::String(name) = key.as_ref() {
+                    self.looked_up(&value, name)?;
+                }
                 item(value, &key).ok_or_else(|| ExprError::Undefined { name: expr.describe() })
             }
             Expr::Slice { from, of, to } => self.slice(of, from.as_deref(), to.as_deref()),
@@ -81,12 +88,18 @@ impl<'a, 'm> Eval<'a, 'm> {
         }
     }
 
+    /// Charges for looking for a field: its name is compared with some others.
+    fn looked_up(&mut self, of: &Value, name: &str) -> Result<(), ExprError> {
+        let compared = of.as_object().and_then(|fields| fields.len().checked_ilog2()).map_or(1, |rounds| rounds + 1);
+        self.meter.bytes(name.len().saturating_mul(usize::try_from(compared).unwrap_or(usize::MAX)))
+    }
+
     /// The value for itself, to be put into a list or an object. The depth of a tree is bounded when it is
     /// parsed; that of data is bounded here, before there is anything deeper that would have to be walked,
     /// copied or dropped.
     fn element(&mut self, expr: &'a Expr) -> Result<Value, ExprError> {
         let value = self.expr(expr)?;
-        self.meter.value(&value)?;
+        self.meter.copy(&value)?;
         if deeper_than(&value, limits::JSON_DEPTH_MAX - 1) {
             return Err(ExprError::TooLarge);
         }
@@ -126,10 +139,12 @@ impl<'a, 'm> Eval<'a, 'm> {
     }
 
     fn local(&mut self, name: &str) -> Result<Operand<'a>, ExprError> {
-        let found = self.locals.iter().rev().find(|(local, _)| *local == name).map(|(_, value)| value);
-        let value = found.ok_or_else(|| ExprError::Undefined { name: name.to_owned() })?;
+        let found = self.locals.iter().rev().position(|(local, _)| *local == name);
+        self.meter.bytes(found.unwrap_or(self.locals.len()).saturating_mul(PER_LOCAL))?;
+        let value = found.and_then(|behind| self.locals.iter().rev().nth(behind)).map(|(_, value)| value);
+        let value = value.ok_or_else(|| ExprError::Undefined { name: shortened(name) })?;
         if let Cow::Owned(value) = value {
-            self.meter.value(value)?;
+            self.meter.copy(value)?;
         }
         Ok(value.clone())
     }
@@ -138,7 +153,11 @@ impl<'a, 'm> Eval<'a, 'm> {
         let value = self.expr(of)?;
         let from = from.map(|bound| self.integer(bound)).transpose()?;
         let to = to.map(|bound| self.integer(bound)).transpose()?;
-        self.meter.value(&value)?;
+        match value.as_ref() {
+            Value::Array(items) => ops::part(items, from, to).iter().try_for_each(|item| self.meter.copy(item))?,
+            Value::String(text) => self.meter.chars(text)?,
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => {}
+        }
         ops::slice(&value, from, to).map(Cow::Owned)
     }
 
@@ -158,9 +177,37 @@ impl<'a, 'm> Eval<'a, 'm> {
             _ => {}
         }
         let right = self.expr(right)?;
-        // Whatever the operator, its work is bounded by looking once through both sides.
-        self.meter.bytes(weight(&left).saturating_add(weight(&right)))?;
+        self.operands(operator, &left, &right)?;
         ops::binary(operator, &left, &right).map(Cow::Owned)
+    }
+
+    /// Whatever the operator, its work is bounded by looking once through both sides, or by copying them.
+    fn operands(&mut self, operator: Binary, left: &Value, right: &Value) -> Result<(), ExprError> {
+        match operator {
+            Binary::Add | Binary::Concat => {
+                self.meter.copy(left)?;
+                self.meter.copy(right)
+            }
+            Binary::And
+            | Binary::Div
+            | Binary::Eq
+            | Binary::FloorDiv
+            | Binary::Ge
+            | Binary::Gt
+            | Binary::In
+            | Binary::Le
+            | Binary::Lt
+            | Binary::Mul
+            | Binary::Ne
+            | Binary::NotIn
+            | Binary::Or
+            | Binary::Pow
+            | Binary::Rem
+            | Binary::Sub => {
+                self.meter.look(left)?;
+                self.meter.look(right)
+            }
+        }
     }
 
     fn map(&mut self, entries: &'a [(Expr, Expr)]) -> Result<Operand<'a>, ExprError> {
@@ -219,8 +266,21 @@ impl<'a, 'm> Eval<'a, 'm> {
         }
         let input = self.expr(input)?;
         let given = self.given(args)?;
-        self.meter.value(&input)?;
+        if let Some(short) = filters::at_once(name, &input, &given) {
+            return short;
+        }
+        self.meter.look(&input)?;
+        self.looked_through(&given)?;
         filters::apply(self.meter, name, input, &given)
+    }
+
+    /// What a filter or test is given is looked through as its input is.
+    fn looked_through(&mut self, given: &Given<'_>) -> Result<(), ExprError> {
+        given
+            .positional
+            .iter()
+            .chain(given.named.iter().map(|(_, value)| value))
+            .try_for_each(|arg| self.meter.look(arg))
     }
 
     fn fallback(&mut self, args: &'a Args) -> Result<Operand<'a>, ExprError> {
@@ -241,7 +301,8 @@ impl<'a, 'm> Eval<'a, 'm> {
         }
         let input = self.expr(input)?;
         let given = self.given(args)?;
-        self.meter.value(&input)?;
+        self.meter.look(&input)?;
+        self.looked_through(&given)?;
         let with: Vec<&Value> = given.positional.iter().map(AsRef::as_ref).collect();
         predicates::holds(name, &input, &with).and_then(answer)
     }
@@ -254,6 +315,7 @@ impl<'a, 'm> Eval<'a, 'm> {
             match statement {
                 Stmt::Text(text) => {
                     if let Some(address) = &mut self.address {
+                        self.meter.chars(text)?;
                         address.literal(text)?;
                     }
                     self.emit(text, out)?;
@@ -261,7 +323,7 @@ impl<'a, 'm> Eval<'a, 'm> {
                 Stmt::Emit(expr) => {
                     let value = self.expr(expr)?;
                     if !value.is_string() {
-                        self.meter.value(&value)?;
+                        self.meter.copy(&value)?;
                     }
                     self.bring(expr, &ops::text(&value), out)?;
                 }
@@ -300,7 +362,7 @@ impl<'a, 'm> Eval<'a, 'm> {
     fn bring(&mut self, expr: &'a Expr, text: &str, out: &mut String) -> Result<(), ExprError> {
         match &mut self.address {
             Some(address) => {
-                self.meter.bytes(text.len())?;
+                self.meter.chars(text)?;
                 let text = address.value(expr, text)?;
                 self.emit(&text, out)
             }
@@ -322,12 +384,15 @@ impl<'a, 'm> Eval<'a, 'm> {
         targets: &'a [String],
     ) -> Result<Vec<Operand<'a>>, ExprError> {
         let list = self.expr(of)?;
+        self.meter.steps(ops::count(&list))?;
         let all = ops::elements(list)?;
-        self.meter.steps(all.len())?;
         let Some(filter) = filter else { return Ok(all) };
         let mut kept = Vec::new();
         for item in all {
             let outer = self.locals.len();
+            if let Cow::Owned(item) = &item {
+                self.meter.copy(item)?;
+            }
             self.bind(targets, item.clone())?;
             let holds = ops::truth(self.expr(filter)?.as_ref());
             self.locals.truncate(outer);
@@ -365,7 +430,7 @@ impl<'a, 'm> Eval<'a, 'm> {
     }
 
     fn bind(&mut self, targets: &'a [String], item: Operand<'a>) -> Result<(), ExprError> {
-        self.meter.value(&item)?;
+        self.meter.look(&item)?;
         if let [target] = targets {
             self.locals.push((target, item));
             return Ok(());

@@ -70,6 +70,19 @@ pub(crate) fn parts(source: &str) -> Result<Vec<Part>, ExprError> {
     Ok(parts)
 }
 
+/// The length of `{% endraw %}` at the beginning of a text, and whether it trims what is before and behind it. Nothing is
+/// read beyond it: there may be very many beginnings of it in a text.
+fn endraw(text: &str) -> Option<(usize, bool, bool)> {
+    let inside = text.strip_prefix("{%")?;
+    let trims_before = inside.starts_with('-');
+    let word = inside.strip_prefix(['-', '+']).unwrap_or(inside);
+    // Blanks are passed once and not for each beginning: none stands between blanks.
+    let rest = word.trim_start().strip_prefix("endraw")?.trim_start();
+    let trims_after = rest.starts_with('-');
+    let behind = rest.strip_prefix('-').unwrap_or(rest).strip_prefix("%}")?;
+    Some((text.len() - behind.len(), trims_before, trims_after))
+}
+
 impl<'s> Cursor<'s> {
     fn rest(&self) -> &'s str {
         &self.source[self.at..]
@@ -124,16 +137,8 @@ impl<'s> Cursor<'s> {
         while let Some(found) = self.rest().find("{%") {
             self.advance(found);
             let end = self.at;
-            let mut ahead = Cursor { at: self.at + 2, line: self.line, source: self.source };
-            let trims_before = ahead.rest().starts_with('-');
-            if ahead.rest().starts_with(['-', '+']) {
-                ahead.advance(1);
-            }
-            let closing = ahead.tokens(Some("%}")).ok().filter(
-                |(tokens, _)| matches!(tokens.as_slice(), [Spot { token: Token::Name(name), .. }] if name == "endraw"),
-            );
-            if let Some((_, trims_after)) = closing {
-                self.advance(ahead.at - self.at);
+            if let Some((bytes, trims_before, trims_after)) = endraw(self.rest()) {
+                self.advance(bytes);
                 let text = &self.source[start..end];
                 let text = if trim { text.trim_start() } else { text };
                 let text = if trims_before { text.trim_end() } else { text };

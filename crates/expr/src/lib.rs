@@ -104,15 +104,7 @@ impl References {
 /// # Errors
 /// [`ExprError`] of the first template that fails.
 pub fn render(template: &Json, scope: &Scope) -> Result<Json, ExprError> {
-    if !has_template(template) {
-        return Ok(template.clone());
-    }
-    let mut meter = Meter::new();
-    let value = render_value(template, scope, &mut meter)?;
-    Json::checked(value).map_err(|error| match error {
-        JsonError::Depth | JsonError::Size(_) => ExprError::TooLarge,
-        JsonError::Number(_) | JsonError::Syntax(_) | JsonError::Twice(_) => ExprError::failed(error.to_string()),
-    })
+    Texts::new(scope).value(template)
 }
 
 /// Renders one template to text.
@@ -123,7 +115,8 @@ pub fn render_text(template: &str, scope: &Scope) -> Result<String, ExprError> {
     Texts::new(scope).render(template)
 }
 
-/// Renders texts one by one within the bound of work of one value: for whoever must look at many of them.
+/// Renders texts one by one within the bound of work of one value: for whoever must look at many of them, or has other
+/// work to do.
 #[derive(Debug)]
 pub struct Texts<'s> {
     meter: Meter,
@@ -137,6 +130,19 @@ impl<'s> Texts<'s> {
         Self { meter: Meter::new(), scope }
     }
 
+    /// The same within [`limits::MOMENT_FUEL`]: what ends with [`ExprError::Budget`] here may be done by [`Texts::new`],
+    /// where nobody waits for it.
+    #[must_use]
+    pub fn for_a_moment(scope: &'s Scope) -> Self {
+        Self { meter: Meter::moment(), scope }
+    }
+
+    /// Whether something was too much work.
+    #[must_use]
+    pub fn is_spent(&self) -> bool {
+        self.meter.is_spent()
+    }
+
     /// Renders the next one as [`render_text`] does.
     ///
     /// # Errors
@@ -146,34 +152,70 @@ impl<'s> Texts<'s> {
         if is_literal(template) {
             return Ok(template.to_owned());
         }
-        self.meter.next_text();
+        self.meter.next_text(template)?;
         let statements = parsed(template, &mut Names::default())?;
         let mut text = String::new();
         Eval::new(self.scope, &mut self.meter).statements(&statements, &mut text)?;
         Ok(text)
     }
+
+    /// Renders a value as [`render`] does.
+    ///
+    /// # Errors
+    /// As [`Texts::render`].
+    pub fn value(&mut self, template: &Json) -> Result<Json, ExprError> {
+        if !has_template(template) {
+            return Ok(template.clone());
+        }
+        let value = render_value(template, self.scope, &mut self.meter)?;
+        Json::checked(value).map_err(|error| match error {
+            JsonError::Depth | JsonError::Size(_) => ExprError::TooLarge,
+            JsonError::Number(_) | JsonError::Syntax(_) | JsonError::Twice(_) => ExprError::failed(error.to_string()),
+        })
+    }
+
+    /// Renders a tool's address. What its author wrote decides which endpoint it is: from the first `/` behind
+    /// the host on, values are percent-encoded, but for `env.NAME` and those whose last filter is `raw` or
+    /// `urlencode`.
+    ///
+    /// # Errors
+    /// As [`Texts::render`]; [`ExprError::Segment`] where a path segment that a template is part of is empty, `.` or
+    /// `..`; [`ExprError::Host`] and [`ExprError::NoHost`] where a value would be its host.
+    pub fn address(&mut self, template: &str) -> Result<Rendered, ExprError> {
+        if is_literal(template) {
+            return Ok(Rendered { origin: None, text: template.to_owned() });
+        }
+        self.meter.next_text(template)?;
+        let statements = parsed(template, &mut Names::default())?;
+        let mut text = String::new();
+        let mut eval = Eval::new(self.scope, &mut self.meter);
+        eval.address = Some(Address::new());
+        eval.statements(&statements, &mut text)?;
+        let origin = eval.address.map(Address::end).transpose()?;
+        Ok(Rendered { origin, text })
+    }
+
+    /// Whether a condition holds, as [`condition`] says.
+    ///
+    /// # Errors
+    /// As [`Texts::render`].
+    pub fn holds(&mut self, expr: &str) -> Result<bool, ExprError> {
+        check_length(expr)?;
+        self.meter.next_text(expr)?;
+        let expr = statements::condition(expr, &mut Names::default())?;
+        let value = Eval::new(self.scope, &mut self.meter).expr(&expr)?;
+        Ok(ops::truth(&value))
+    }
 }
 
-/// Renders a tool's address. What its author wrote decides which endpoint it is: from the first `/` behind
-/// the host on, values are percent-encoded, but for `env.NAME` and those whose last filter is `raw` or
-/// `urlencode`.
-///
-/// # Errors
-/// [`ExprError`] says what is wrong with it; [`ExprError::Segment`] where a path segment that a template is
-/// part of is empty, `.` or `..`.
-pub fn render_address(template: &str, scope: &Scope) -> Result<String, ExprError> {
-    if is_literal(template) {
-        return Ok(template.to_owned());
-    }
-    let statements = parsed(template, &mut Names::default())?;
-    let (mut text, mut meter) = (String::new(), Meter::new());
-    let mut eval = Eval::new(scope, &mut meter);
-    eval.address = Some(Address::new());
-    eval.statements(&statements, &mut text)?;
-    if let Some(address) = eval.address {
-        address.end()?;
-    }
-    Ok(text)
+/// A tool's address after rendering.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rendered {
+    /// Its beginning up to the host's end, of what its author wrote or let in by `env.NAME` or `raw`; `None` where no
+    /// template is in the address. Whoever reads `text` as a URL must find the same host in it.
+    pub origin: Option<String>,
+    /// The whole of it.
+    pub text: String,
 }
 
 /// Whether a condition holds: an expression without braces, false for null, zero and what is empty.
@@ -181,11 +223,7 @@ pub fn render_address(template: &str, scope: &Scope) -> Result<String, ExprError
 /// # Errors
 /// [`ExprError`] says what is wrong with it.
 pub fn condition(expr: &str, scope: &Scope) -> Result<bool, ExprError> {
-    check_length(expr)?;
-    let expr = statements::condition(expr, &mut Names::default())?;
-    let mut meter = Meter::new();
-    let value = Eval::new(scope, &mut meter).expr(&expr)?;
-    Ok(ops::truth(&value))
+    Texts::new(scope).holds(expr)
 }
 
 /// Checks one template's syntax, filters, tests and names, and answers what it refers to.
@@ -266,13 +304,16 @@ fn render_value(template: &Value, scope: &Scope, meter: &mut Meter) -> Result<Va
 }
 
 fn render_string(text: &str, scope: &Scope, meter: &mut Meter) -> Result<Value, ExprError> {
-    meter.next_template();
+    meter.next_template(text)?;
     let statements = parsed(text, &mut Names::default())?;
     if let [Stmt::Emit(expr)] = statements.as_slice() {
         let value = Eval::new(scope, meter).expr(expr)?;
         meter.output(weight(&value))?;
         return match value {
-            Cow::Borrowed(value) => Ok(value.clone()),
+            Cow::Borrowed(value) => {
+                meter.copy(value)?;
+                Ok(value.clone())
+            }
             Cow::Owned(value) => Ok(value),
         };
     }

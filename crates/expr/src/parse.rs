@@ -1,6 +1,9 @@
 //! From tokens to a tree. Recursion and the depth of the tree are bounded here, so that everything
 //! behind may recurse over it.
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
 use serde_json::Value;
 
 use crate::ast::{Args, Binary, Expr};
@@ -18,10 +21,44 @@ const NESTING_MAX: u32 = 40;
 /// What is known about names while a template is read.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
-    pub(crate) locals: Vec<String>,
+    pub(crate) locals: Locals,
     /// Where the template stands; anywhere, when it is rendered: then its scope decides.
     pub(crate) place: Option<Place>,
     pub(crate) references: References,
+}
+
+/// The names that `set` and `for` have given and that are known where the template is read.
+#[derive(Debug, Default)]
+pub(crate) struct Locals {
+    given: BTreeMap<String, u32>,
+    order: Vec<String>,
+}
+
+impl Locals {
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.given.contains_key(name)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.order.len()
+    }
+
+    pub(crate) fn push(&mut self, name: String) {
+        *self.given.entry(name.clone()).or_default() += 1;
+        self.order.push(name);
+    }
+
+    /// Forgets the latest ones.
+    pub(crate) fn truncate(&mut self, length: usize) {
+        for name in self.order.drain(length.min(self.order.len())..) {
+            if let Entry::Occupied(mut given) = self.given.entry(name) {
+                *given.get_mut() -= 1;
+                if *given.get() == 0 {
+                    given.remove();
+                }
+            }
+        }
+    }
 }
 
 /// An expression and the depth of its tree.

@@ -6,6 +6,7 @@
 //! their facts in a [`draft`], which the one reducer must accept before anything is written. [`ports`]
 //! is the outside world. Nothing here spawns a task that outlives its caller, or sees SQL.
 
+pub mod aside;
 pub mod draft;
 pub mod error;
 pub mod in_flight;

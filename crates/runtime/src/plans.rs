@@ -12,6 +12,7 @@ use aetheris_schema::{Effort, Problem, Schema};
 use aetheris_store::Store;
 use tokio::sync::Semaphore;
 
+use crate::aside::aside;
 use crate::error::OpError;
 
 /// The plans of one process.
@@ -162,16 +163,6 @@ fn unreadable(problems: Vec<Problem>) -> OpError {
 
 fn lock<T>(kept: &Mutex<Kept<T>>) -> MutexGuard<'_, Kept<T>> {
     kept.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Lets the other tasks of this thread go on elsewhere meanwhile, where there are other threads.
-fn aside<T>(work: impl FnOnce() -> T) -> T {
-    let flavor = tokio::runtime::Handle::try_current().map(|runtime| runtime.runtime_flavor());
-    if matches!(flavor, Ok(tokio::runtime::RuntimeFlavor::MultiThread)) {
-        tokio::task::block_in_place(work)
-    } else {
-        work()
-    }
 }
 
 /// Does it in a thread of its own. What an allocator keeps of the memory that a thread has given back, the next one takes:

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use aetheris_core::event::Failure;
 use aetheris_core::json::Json;
 use aetheris_core::plan::HttpTool;
-use aetheris_expr::{JobNames, Place, Scope};
+use aetheris_expr::{JobNames, Place, Rendered, Scope, Texts};
+use aetheris_runtime::aside::rendered;
 use aetheris_runtime::ports::ToolCall;
 use reqwest::header::{
     ACCEPT, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue, TE, TRAILER,
@@ -54,9 +55,9 @@ impl Prepared {
         let mut scope = Scope { input: Some(call.input.clone()), job: Some(job), ..Scope::default() };
         let body = body(tool, &method, &scope).map_err(|error| Failure::new("invalid_body", about("body", &error)))?;
         scope.env = Some(values);
-        let rendered = aetheris_expr::render_address(&tool.url, &scope)
+        let rendered = rendered(&scope, |texts| texts.address(&tool.url))
             .map_err(|error| scrubber.text(&format!("cannot be rendered: {error}")))
-            .and_then(|text| Url::parse(text.trim()).map_err(|error| format!("is not a URL: {error}")));
+            .and_then(|rendered| address(&rendered));
         let url = rendered.map_err(|problem| Failure::new("invalid_url", about("url", &problem)))?;
         let headers = headers(tool, &scope)
             .map_err(|(name, problem)| about(&format!("header `{name}`"), &scrubber.text(&problem)))
@@ -170,14 +171,32 @@ fn body(tool: &HttpTool, method: &Method, scope: &Scope) -> Result<Option<Vec<u8
         None if method == Method::DELETE => None,
         None => Some(whole_input()),
         Some(template) => {
-            Some(aetheris_expr::render(template, scope).map_err(|error| format!("cannot be rendered: {error}"))?)
+            let body = rendered(scope, |texts| texts.value(template));
+            Some(body.map_err(|error| format!("cannot be rendered: {error}"))?)
         }
     };
     Ok(body.map(|json| json.canonical()))
 }
 
+/// The URL of a rendered address: one that is called names the host that its author wrote, whatever a reader of URLs
+/// makes of the rest.
+fn address(rendered: &Rendered) -> Result<Url, String> {
+    let parse = |text: &str| Url::parse(text.trim()).map_err(|error| format!("is not a URL: {error}"));
+    let host = |url: &Url| (url.scheme().to_owned(), url.host_str().map(str::to_owned), url.port_or_known_default());
+    let url = parse(&rendered.text)?;
+    match &rendered.origin {
+        Some(origin) if host(&parse(origin)?) != host(&url) => Err("has another host than its author wrote".to_owned()),
+        Some(_) | None => Ok(url),
+    }
+}
+
 /// The tool's own headers, or the name of the one that is wrong and why.
 fn headers(tool: &HttpTool, scope: &Scope) -> Result<HeaderMap, (String, String)> {
+    rendered(scope, |texts| headers_of(tool, texts))
+}
+
+/// All of them together have the work of one value.
+fn headers_of(tool: &HttpTool, texts: &mut Texts<'_>) -> Result<HeaderMap, (String, String)> {
     let mut headers = HeaderMap::new();
     for (name, template) in &tool.headers {
         let wrong = |problem: &str| (name.clone(), problem.to_owned());
@@ -185,8 +204,7 @@ fn headers(tool: &HttpTool, scope: &Scope) -> Result<HeaderMap, (String, String)
         if FRAMING.contains(&key) {
             return Err(wrong("belongs to the connection and cannot be set"));
         }
-        let text = aetheris_expr::render_text(template, scope)
-            .map_err(|error| wrong(&format!("cannot be rendered: {error}")))?;
+        let text = texts.render(template).map_err(|error| wrong(&format!("cannot be rendered: {error}")))?;
         let mut value = HeaderValue::try_from(text).map_err(|_| wrong("has characters that HTTP does not allow"))?;
         value.set_sensitive(true);
         headers.insert(key, value);

@@ -28,7 +28,7 @@ impl Parser<'_> {
                 }
                 return self.node(depth, Expr::Range(items));
             }
-            _ if self.names.locals.iter().any(|local| local == name) => Expr::Local(name.to_owned()),
+            _ if self.names.locals.has(name) => Expr::Local(name.to_owned()),
             "message" | "nodes" | "job" | "input" | "env" => self.root(name)?,
             _ if KEYWORDS.contains(&name) => {
                 return Err(self.wrong(format!("`{name}` is not expected here: a value is")));

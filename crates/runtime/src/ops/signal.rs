@@ -8,10 +8,10 @@ use aetheris_core::plan::{CompiledPlan, Node, NodeKind, WaitNode, WaitType};
 use aetheris_core::signal::{self, Incoming, Meets, Upcoming};
 use aetheris_core::step::StepStatus;
 use aetheris_core::{limits, state::JobState};
-use aetheris_expr::Texts;
 use aetheris_store::{ExpectedSignals, InboxWrite, KeptSignal, Purpose, Refusal, UnitOfWork};
 
 use crate::Runtime;
+use crate::aside::rendered;
 use crate::draft::{self, Draft, WriteError};
 use crate::error::OpError;
 use crate::load::Loaded;
@@ -63,7 +63,7 @@ impl Runtime {
                 Some(plan) => Some(self.plans.get(self.store.as_ref(), plan.hash).await?),
                 None => None,
             };
-            let ahead = upcoming(&loaded, plan.as_deref()).await;
+            let ahead = upcoming(&loaded, plan.as_deref());
             let question = Incoming {
                 key: incoming.correlation_key.clone(),
                 payload_hash: incoming.payload.hash(),
@@ -251,7 +251,7 @@ impl<'p> Ahead<'p> {
 
 /// The waits that the job has not reached, with their keys where these can be computed already. All keys have
 /// the work of one value together: one that is beyond it is not known yet, so that a signal for it is kept.
-async fn upcoming<'p>(loaded: &Loaded, plan: Option<&'p CompiledPlan>) -> Option<Ahead<'p>> {
+fn upcoming<'p>(loaded: &Loaded, plan: Option<&'p CompiledPlan>) -> Option<Ahead<'p>> {
     let plan = plan?;
     let names = scope::of(&loaded.state, &loaded.effects);
     // A wait that has started and not blocked yet, as after a drain, is not reached either.
@@ -268,20 +268,18 @@ async fn upcoming<'p>(loaded: &Loaded, plan: Option<&'p CompiledPlan>) -> Option
             | StepStatus::Skipped => false,
         },
     };
-    let mut texts = Texts::new(&names);
-    let mut ahead = Ahead { nodes: Vec::new(), waits: Vec::new() };
-    for node in plan.ordered().filter(pending) {
-        if let NodeKind::Wait(wait) = &node.kind
-            && let Some(template) = &wait.correlation_key
-        {
-            ahead.nodes.push(node);
-            ahead.waits.push(Upcoming { key: texts.render(template).ok(), wait_type: wait.wait_type });
-            if ahead.waits.len().is_multiple_of(KEYS_BETWEEN_YIELDS) {
-                tokio::task::yield_now().await;
+    Some(rendered(&names, |texts| {
+        let mut ahead = Ahead { nodes: Vec::new(), waits: Vec::new() };
+        for node in plan.ordered().filter(pending) {
+            if let NodeKind::Wait(wait) = &node.kind
+                && let Some(template) = &wait.correlation_key
+            {
+                ahead.nodes.push(node);
+                ahead.waits.push(Upcoming { key: texts.render(template).ok(), wait_type: wait.wait_type });
             }
         }
-    }
-    Some(ahead)
+        ahead
+    }))
 }
 
 /// What the payload of a wait must fit.
@@ -300,6 +298,3 @@ fn wait_of(node: &Node) -> Option<&WaitNode> {
         | NodeKind::Transform(_) => None,
     }
 }
-
-/// Keys that are read and rendered before others on the thread go on.
-const KEYS_BETWEEN_YIELDS: usize = 64;

@@ -9,6 +9,7 @@ use aetheris_core::time::Span;
 use aetheris_store::{ExpectedSignals, InboxWrite, KeptSignal, Purpose};
 
 use super::{Run, RunEnd, Stop, Turn};
+use crate::aside::rendered;
 use crate::draft::Rebased;
 
 impl Run<'_> {
@@ -31,7 +32,7 @@ impl Run<'_> {
         if let Some(end) = self.wait_end(node) {
             return self.after_wait(node, wait, &end);
         }
-        let render = |text: &String| aetheris_expr::render_text(text, &self.names);
+        let render = |text: &String| rendered(&self.names, |texts| texts.render(text));
         let rendered = wait.correlation_key.as_ref().map(render).transpose();
         let key = match rendered {
             Ok(key) => key,

@@ -13,6 +13,7 @@ use aetheris_store::Purpose;
 
 use super::{Run, RunEnd, Stop};
 use crate::Runtime;
+use crate::aside::rendered;
 use crate::draft::{Draft, Rebased, WriteError};
 use crate::error::OpError;
 use crate::load::Loaded;
@@ -49,7 +50,7 @@ impl Run<'_> {
             }
             Some(template) => match template.as_str().and_then(whole_output).filter(completed) {
                 Some(node) => Ok(Answer::Node(node)),
-                None => aetheris_expr::render(template, &self.names).map(Answer::Value),
+                None => rendered(&self.names, |texts| texts.value(template)).map(Answer::Value),
             },
         }
     }

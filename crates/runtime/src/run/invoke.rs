@@ -19,6 +19,7 @@ use aetheris_store::{LedgerWrite, NewEffect, Purpose};
 use super::plain::overdue;
 use super::step::TryFailed;
 use super::{Run, Stop, Turn, unwritten};
+use crate::aside::rendered;
 use crate::draft::Rebased;
 use crate::ops::{Deposit, DepositOutcome};
 use crate::passing::pass;
@@ -109,7 +110,7 @@ impl Run<'_> {
 
     fn tool_input(&self, node: &Node) -> Result<Json, aetheris_expr::ExprError> {
         match &node.kind {
-            NodeKind::Tool { input, .. } => aetheris_expr::render(input, &self.names),
+            NodeKind::Tool { input, .. } => rendered(&self.names, |texts| texts.value(input)),
             NodeKind::Condition
             | NodeKind::Llm(_)
             | NodeKind::Sleep(_)

@@ -14,13 +14,14 @@ use aetheris_store::Purpose;
 
 use super::step::TryFailed;
 use super::{Run, Stop, Turn};
+use crate::aside::rendered;
 use crate::draft::Rebased;
 use crate::passing::pass;
 use crate::ports::{ModelRequest, OUT_OF_FILES, ToolCall, ToolOutcome};
 
 impl Run<'_> {
     pub(super) async fn call_pure(&mut self, node: &Node, name: &ToolName, input: &Json) -> Result<Turn, Stop> {
-        let input = match aetheris_expr::render(input, &self.names) {
+        let input = match rendered(&self.names, |texts| texts.value(input)) {
             Ok(input) => input,
             Err(error) => return self.fail_template(node, "its input", &error),
         };
@@ -197,7 +198,7 @@ impl Run<'_> {
     }
 
     fn model_request(&self, node: &Node, llm: &LlmNode) -> Result<ModelRequest, aetheris_expr::ExprError> {
-        let render = |text: &String| aetheris_expr::render_text(text, &self.names);
+        let render = |text: &String| rendered(&self.names, |texts| texts.render(text));
         Ok(ModelRequest {
             format: llm.format,
             max_tokens: llm.max_tokens,

@@ -16,6 +16,7 @@ use aetheris_store::{LedgerWrite, Purpose};
 
 use super::plain::failed;
 use super::{Run, RunEnd, Stop, Turn};
+use crate::aside::rendered;
 use crate::draft::Rebased;
 use crate::ops::unanswered;
 
@@ -77,7 +78,7 @@ impl Run<'_> {
     async fn begin(&mut self, node: &Node) -> Result<Turn, Stop> {
         if self.state().step_status(&node.id) == StepStatus::Pending {
             if let Some(condition) = &node.when {
-                match aetheris_expr::condition(condition, &self.names) {
+                match rendered(&self.names, |texts| texts.holds(condition)) {
                     Ok(true) => {}
                     Ok(false) => {
                         self.skip(&node.id, SkipReason::Condition)?;
@@ -100,7 +101,7 @@ impl Run<'_> {
                 self.start(node)?;
                 self.succeed(node, StepResult::Success, Json::new(true.into()), None)
             }
-            NodeKind::Transform(template) => match aetheris_expr::render(template, &self.names) {
+            NodeKind::Transform(template) => match rendered(&self.names, |texts| texts.value(template)) {
                 Ok(output) => {
                     self.start(node)?;
                     self.succeed(node, StepResult::Success, output, None)
