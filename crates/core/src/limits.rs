@@ -97,8 +97,14 @@ pub const AGENT_FILES_AT_ONCE: usize = 2;
 pub const COMPILED_AT_ONCE: usize = 1;
 /// Most mistakes that are said of one value or schema.
 pub const SCHEMA_VIOLATIONS_MAX: usize = 20;
+/// Bytes of all of them together, beyond which the rest is left out: they are recorded with the value's refusal.
+pub const SCHEMA_VIOLATIONS_BYTES_MAX: usize = 16 * 1024;
 /// Longest error message that is kept, in bytes.
 pub const ERROR_MESSAGE_BYTES_MAX: usize = 2 * 1024;
+/// Longest path of a place in a file or value that a mistake names, in bytes.
+pub const FILE_PATH_BYTES_MAX: usize = 512;
+/// Bytes of all mistakes that are said of one agent file, beyond which the rest is left out.
+pub const FILE_ERRORS_BYTES_MAX: usize = 128 * 1024;
 /// Longest reason of a wait that is kept, in bytes: it is in every list that the job is in.
 pub const WAIT_REASON_BYTES_MAX: usize = 4 * 1024;
 /// Most of a model's words that an error quotes, in characters: enough to see what went wrong.

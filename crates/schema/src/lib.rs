@@ -198,7 +198,15 @@ impl Schema {
             return vec![Violation { message, path: String::new() }];
         }
         let errors = self.validator.iter_errors(value.value()).take(limits::SCHEMA_VIOLATIONS_MAX);
-        errors.map(|error| Violation { message: words(&error), path: error.instance_path().to_string() }).collect()
+        let mut room = limits::SCHEMA_VIOLATIONS_BYTES_MAX;
+        errors
+            .map(|error| Violation { message: words(&error), path: place(&error) })
+            .take_while(|violation| {
+                let left = room.checked_sub(violation.message.len() + violation.path.len());
+                room = left.unwrap_or(0);
+                left.is_some()
+            })
+            .collect()
     }
 
     /// The same of a value that is written beside its schema: what judging takes is taken from the allowance before.
@@ -212,6 +220,11 @@ impl Schema {
         }
         self.violations(value)
     }
+}
+
+/// Where in the value: the names of its fields are as long as whoever sends it likes.
+fn place(error: &ValidationError<'_>) -> String {
+    limits::cut(error.instance_path().to_string(), limits::FILE_PATH_BYTES_MAX)
 }
 
 /// Without the value itself, which may be long and may be secret.

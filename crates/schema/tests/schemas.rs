@@ -789,3 +789,16 @@ fn a_place_is_a_pointer_whatever_its_names_hold() {
     let (paths, _) = refused(json!({ "properties": { "a/b~c": { "typo": 1 } } }));
     assert_eq!(paths, ["/properties/a~1b~0c/typo"]);
 }
+
+/// A value's refusal is recorded and answered: what is said of it does not grow with the names of its fields.
+#[test]
+fn what_is_said_of_a_value_is_bounded() {
+    let schema = compiled(json!({"additionalProperties": {"items": {"type": "string"}}}));
+    for length in [1, 500, 53_000] {
+        let value = Json::new(json!({ "K".repeat(length): (0..20).collect::<Vec<_>>() }));
+        let violations = schema.violations(&value);
+        let bytes: usize = violations.iter().map(|found| found.path.len() + found.message.len()).sum();
+        assert!(bytes <= limits::SCHEMA_VIOLATIONS_BYTES_MAX && violations.len() >= 10, "{bytes}");
+        assert!(violations.iter().all(|found| found.path.len() <= limits::FILE_PATH_BYTES_MAX));
+    }
+}
