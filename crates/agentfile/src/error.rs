@@ -105,6 +105,7 @@ const ERRORS_MAX: usize = 200;
 /// Collects mistakes while a file is read.
 #[derive(Debug)]
 pub(crate) struct Errors {
+    bytes: usize,
     list: Vec<FileError>,
     /// What is being read, for the beginning of each message.
     pub(crate) of: Option<String>,
@@ -114,11 +115,12 @@ pub(crate) struct Errors {
 
 impl Default for Errors {
     fn default() -> Self {
-        Self { list: Vec::new(), of: None, schemas: Allowance::of(limits::AGENT_PATTERNS_MAX) }
+        Self { bytes: 0, list: Vec::new(), of: None, schemas: Allowance::of(limits::AGENT_PATTERNS_MAX) }
     }
 }
 
 impl Errors {
+    /// The path is written out only if there is room.
     pub(crate) fn add(&mut self, path: impl Into<String>, line: u32, code: Code, message: impl Into<String>) {
         if self.is_full() {
             return;
@@ -127,12 +129,15 @@ impl Errors {
             Some(of) => format!("{of}: {}", message.into()),
             None => message.into(),
         };
-        self.list.push(FileError { path: path.into(), line, code, message });
+        let error =
+            FileError { path: path.into(), line, code, message: limits::cut(message, limits::ERROR_MESSAGE_BYTES_MAX) };
+        self.bytes += error.path.len() + error.message.len();
+        self.list.push(error);
     }
 
     /// Whether further mistakes are left out.
     pub(crate) fn is_full(&self) -> bool {
-        self.list.len() >= ERRORS_MAX
+        self.list.len() >= ERRORS_MAX || self.bytes >= limits::FILE_ERRORS_BYTES_MAX
     }
 
     pub(crate) fn is_empty(&self) -> bool {

@@ -18,7 +18,7 @@ use crate::templates::{Use, Uses};
 const CIRCLES_MAX: usize = 20;
 
 /// Checks everything between nodes.
-pub(crate) fn check(drafts: &[Draft<'_>], tools: &BTreeSet<&str>, uses: &Uses, errors: &mut Errors) {
+pub(crate) fn check(drafts: &[Draft<'_>], tools: &BTreeSet<&str>, uses: &Uses<'_>, errors: &mut Errors) {
     let mut graph = Graph::new(drafts);
     graph.names(drafts, tools, errors);
     let order = graph.circles(drafts, errors);
@@ -144,10 +144,13 @@ impl Graph {
 
     /// Every node that a template names must exist, and be needed by the template's node, directly or
     /// through others; else its output might not be there yet. After a circle nobody's needs are known.
-    fn references(&self, drafts: &[Draft<'_>], uses: &Uses, order: Option<&[usize]>, errors: &mut Errors) {
+    fn references(&self, drafts: &[Draft<'_>], uses: &Uses<'_>, order: Option<&[usize]>, errors: &mut Errors) {
         let upstream = order.map(|order| self.upstream(order));
         let names: Vec<&str> = self.index.keys().map(NodeId::as_str).collect();
         for place in &uses.list {
+            if errors.is_full() {
+                return;
+            }
             for id in &place.references.nodes {
                 let message = match (self.index.get(id), place.node, &upstream) {
                     (None, _, _) => {
@@ -213,10 +216,10 @@ fn never_holds(when: &str) -> bool {
     names_none && aetheris_expr::condition(when, &Scope::default()) == Ok(false)
 }
 
-fn report(place: &Use, drafts: &[Draft<'_>], message: String, errors: &mut Errors) {
+fn report(place: &Use<'_>, drafts: &[Draft<'_>], message: String, errors: &mut Errors) {
     let id = place.node.and_then(|node| drafts[node].id.as_ref());
     errors.of = id.map(|(id, _)| format!("node `{id}`"));
-    errors.add(place.path.clone(), place.line, Code::BadTemplate, message);
+    errors.add(&place.path, place.line, Code::BadTemplate, message);
     errors.of = None;
 }
 

@@ -11,6 +11,7 @@
 mod error;
 mod graph;
 mod nodes;
+mod path;
 mod read;
 mod schema;
 mod settings;
@@ -32,6 +33,7 @@ pub use crate::schema::json_schema;
 
 use crate::error::Errors;
 use crate::nodes::{Defaults, Draft};
+use crate::path::Path;
 use crate::read::{Fields, Item};
 use crate::templates::Uses;
 use crate::tools::Tools;
@@ -46,7 +48,7 @@ const VERSION_DEFAULT: &str = "1";
 pub fn parse(source: &str) -> Result<Agent, Vec<FileError>> {
     let mut errors = Errors::default();
     let root = tree::read(source, &mut errors);
-    let agent = root.as_ref().and_then(|tree| agent(&Item { path: String::new(), tree }, &mut errors));
+    let agent = root.as_ref().and_then(|tree| agent(&Item { path: Path::default(), tree }, &mut errors));
     match agent {
         Some(agent) if errors.is_empty() => Ok(agent),
         _ => Err(errors.into_sorted()),
@@ -58,13 +60,13 @@ pub fn parse(source: &str) -> Result<Agent, Vec<FileError>> {
 #[must_use]
 pub fn locate(source: &str, pointers: &[&str]) -> (String, u32) {
     let Some(tree) = tree::read(source, &mut Errors::default()) else { return (String::new(), 1) };
-    let root = Item { path: String::new(), tree: &tree };
+    let root = Item { path: Path::default(), tree: &tree };
     let whole = |pointer: &&str| {
         let (above, _) = pointer.rsplit_once('/')?;
-        Some(root.at(pointer)).filter(|found| found.path != root.at(above).path)
+        Some(root.at(pointer)).filter(|found| found.path.depth() > root.at(above).path.depth())
     };
     let found = pointers.iter().find_map(whole).unwrap_or_else(|| root.at(pointers.first().unwrap_or(&"")));
-    (found.path.clone(), found.line())
+    (found.path.to_string(), found.line())
 }
 
 fn agent(root: &Item<'_>, errors: &mut Errors) -> Option<Agent> {
@@ -153,7 +155,7 @@ fn plan(fields: &mut Fields<'_>, errors: &mut Errors) -> Option<Plan> {
     })
 }
 
-fn answer(fields: &mut Fields<'_>, uses: &mut Uses, errors: &mut Errors) -> Option<Json> {
+fn answer<'t>(fields: &mut Fields<'t>, uses: &mut Uses<'t>, errors: &mut Errors) -> Option<Json> {
     let item = fields.take("answer")?;
     uses.value(&item, None, errors);
     item.json(errors)
@@ -162,7 +164,7 @@ fn answer(fields: &mut Fields<'_>, uses: &mut Uses, errors: &mut Errors) -> Opti
 fn drafts<'t>(
     item: &Item<'t>,
     defaults: &Defaults<'_>,
-    uses: &mut Uses,
+    uses: &mut Uses<'t>,
     errors: &mut Errors,
 ) -> Option<Vec<Draft<'t>>> {
     let items = item.list(errors)?;

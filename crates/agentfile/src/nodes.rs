@@ -10,7 +10,7 @@ use aetheris_core::retry::RetryPolicy;
 use aetheris_schema::Schema;
 
 use crate::error::{Code, Errors};
-use crate::read::{Fields, Item, check_name};
+use crate::read::{Fields, Item, check_name, shortened};
 use crate::settings;
 use crate::templates::{Uses, each};
 
@@ -23,8 +23,17 @@ const KINDS: [(&str, Kind); 6] = [
     ("transform", Kind::Transform),
 ];
 const KINDS_NOT_YET: [&str; 4] = ["agent", "map", "job", "critic"];
-const FIELDS_NOT_YET: [&str; 7] =
-    ["join", "on_failure", "validate", "critic", "max_refines", "refine_repeats_effect", "compensate"];
+const FIELDS_NOT_YET: [&str; 9] = [
+    "blackboard",
+    "join",
+    "on_failure",
+    "overwrite",
+    "validate",
+    "critic",
+    "max_refines",
+    "refine_repeats_effect",
+    "compensate",
+];
 const TEMPERATURE_MAX: f64 = 2.0;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,7 +71,7 @@ pub(crate) fn read<'t>(
     index: usize,
     item: Item<'t>,
     defaults: &Defaults<'_>,
-    uses: &mut Uses,
+    uses: &mut Uses<'t>,
     errors: &mut Errors,
 ) -> Draft<'t> {
     let mut draft = Draft {
@@ -77,12 +86,13 @@ pub(crate) fn read<'t>(
     let Some(mut fields) = item.fields(errors) else { return draft };
     let id = fields.need("id", errors);
     if let Some(text) = id.as_ref().and_then(|item| item.text(errors)) {
-        errors.of = Some(format!("node `{}`", crate::read::shortened(text)));
-        draft.id = id.map(|item| {
+        errors.of = Some(format!("node `{}`", shortened(text)));
+        draft.id = id.and_then(|item| {
             if let Err(message) = check_name(text, "-_", true) {
                 item.wrong(errors, Code::BadName, message);
             }
-            (NodeId::from(text), item)
+            // What is said of its needs names it each time.
+            (text.len() <= limits::NAME_BYTES_MAX).then(|| (NodeId::from(text), item))
         });
     }
     let mut reader = Reader { defaults, draft: &mut draft, errors, index, uses };
@@ -96,7 +106,7 @@ struct Reader<'r, 't> {
     draft: &'r mut Draft<'t>,
     errors: &'r mut Errors,
     index: usize,
-    uses: &'r mut Uses,
+    uses: &'r mut Uses<'t>,
 }
 
 impl<'t> Reader<'_, 't> {
@@ -126,7 +136,7 @@ impl<'t> Reader<'_, 't> {
             if seen.insert(need) {
                 self.draft.needs.push((NodeId::from(need), item));
             } else {
-                item.wrong(self.errors, Code::BadValue, format!("`{need}` is listed twice: remove one"));
+                item.wrong(self.errors, Code::BadValue, format!("`{}` is listed twice: remove one", shortened(need)));
             }
         }
     }
@@ -188,6 +198,7 @@ impl<'t> Reader<'_, 't> {
 
     fn llm(&mut self, fields: &mut Fields<'t>) -> Option<LlmNode> {
         let formats = [("text", AnswerFormat::Text), ("json", AnswerFormat::Json)];
+        fields.refuse(&["schema"], self.errors);
         let prompt = fields.need("prompt", self.errors);
         let prompt = self.text(prompt);
         let system = fields.take("system");
@@ -201,7 +212,7 @@ impl<'t> Reader<'_, 't> {
         };
         if model.is_none() && !fields.has("model") {
             let message = "`model` is missing: name one here as `provider/model`, or one for the whole agent";
-            self.errors.add(format!("{}.model", fields.path), fields.line, Code::MissingKey, message);
+            self.errors.add(fields.path.key("model"), fields.line, Code::MissingKey, message);
         }
         Some(LlmNode { format, max_tokens, model: model?, prompt: prompt?, system, temperature })
     }
@@ -221,7 +232,7 @@ impl<'t> Reader<'_, 't> {
         let schema = schema.map(|(json, _)| json);
         if wait_type == Some(WaitType::Timer) && !fields.has("deadline") {
             let message = "`deadline` is missing: only it ends a wait of the type timer";
-            self.errors.add(format!("{}.deadline", fields.path), fields.line, Code::MissingKey, message);
+            self.errors.add(fields.path.key("deadline"), fields.line, Code::MissingKey, message);
         }
         Some(WaitNode {
             correlation_key,
@@ -249,7 +260,7 @@ impl<'t> Reader<'_, 't> {
         match (&item, wait_type) {
             (None, Some(WaitType::Human | WaitType::Signal | WaitType::Webhook)) => {
                 let message = "`correlation_key` is missing: a signal must name it to end this wait";
-                self.errors.add(format!("{}.correlation_key", fields.path), fields.line, Code::MissingKey, message);
+                self.errors.add(fields.path.key("correlation_key"), fields.line, Code::MissingKey, message);
             }
             (Some(item), Some(WaitType::Timer)) => {
                 item.wrong(
@@ -291,7 +302,7 @@ impl<'t> Reader<'_, 't> {
             if text == "fail" {
                 return Some(OnDeadline::Fail);
             }
-            let shown = crate::read::shortened(text);
+            let shown = shortened(text);
             let message = format!("`{shown}` is not valid: write `fail`, or `{{ continue_with: VALUE }}`");
             item.wrong(self.errors, Code::BadValue, message);
             return None;
@@ -300,7 +311,7 @@ impl<'t> Reader<'_, 't> {
         let value = inner.need("continue_with", self.errors);
         inner.finish(self.errors);
         let value = value?;
-        each(value.tree, value.path.clone(), &mut |path, line, text| {
+        each(value.tree, &value.path, &mut |path, line, text| {
             if !aetheris_expr::is_literal(text) {
                 let message = "`continue_with` is a fixed value, in which templates are not rendered";
                 self.errors.add(path, line, Code::BadTemplate, message);

@@ -6,12 +6,13 @@ use aetheris_core::limits;
 use aetheris_core::time::Span;
 
 use crate::error::{Code, Errors};
+use crate::path::Path;
 use crate::tree::{Data, Entry, Tree};
 
 /// A value with its place in the file.
 #[derive(Debug, Clone)]
 pub(crate) struct Item<'t> {
-    pub(crate) path: String,
+    pub(crate) path: Path<'t>,
     pub(crate) tree: &'t Tree,
 }
 
@@ -20,8 +21,10 @@ pub(crate) struct Item<'t> {
 pub(crate) struct Fields<'t> {
     entries: &'t [Entry],
     known: Vec<&'static str>,
+    /// Those of the known ones that this build refuses.
+    refused: Vec<&'static str>,
     pub(crate) line: u32,
-    pub(crate) path: String,
+    pub(crate) path: Path<'t>,
 }
 
 impl<'t> Item<'t> {
@@ -30,7 +33,7 @@ impl<'t> Item<'t> {
     }
 
     pub(crate) fn wrong(&self, errors: &mut Errors, code: Code, message: impl Into<String>) {
-        errors.add(self.path.clone(), self.tree.line, code, message);
+        errors.add(&self.path, self.tree.line, code, message);
     }
 
     fn wrong_type(&self, errors: &mut Errors, wanted: &str) {
@@ -145,12 +148,12 @@ impl<'t> Item<'t> {
             Data::Empty => self.wrong(errors, Code::BadValue, "is empty: write its value, or `null` if that is meant"),
             Data::List(items) => {
                 for (index, tree) in items.iter().enumerate().filter(|(_, tree)| tree.lacks_a_value()) {
-                    Item { path: format!("{}[{index}]", self.path), tree }.refuse_empty(errors);
+                    Item { path: self.path.place(index), tree }.refuse_empty(errors);
                 }
             }
             Data::Map(entries) => {
                 for entry in entries.iter().filter(|entry| entry.value.lacks_a_value()) {
-                    Item { path: joined(&self.path, &entry.key), tree: &entry.value }.refuse_empty(errors);
+                    Item { path: self.path.key(&entry.key), tree: &entry.value }.refuse_empty(errors);
                 }
             }
             Data::Bool(_) | Data::Null | Data::Number(_) | Data::Text(_) => {}
@@ -166,12 +169,12 @@ impl<'t> Item<'t> {
                 Data::Map(entries) => entries
                     .iter()
                     .find(|entry| entry.key == key)
-                    .map(|entry| Item { path: joined(&item.path, &key), tree: &entry.value }),
+                    .map(|entry| Item { path: item.path.key(&entry.key), tree: &entry.value }),
                 Data::List(items) => key
                     .parse::<usize>()
                     .ok()
-                    .and_then(|index| items.get(index))
-                    .map(|tree| Item { path: format!("{}[{key}]", item.path), tree }),
+                    .and_then(|index| Some((index, items.get(index)?)))
+                    .map(|(index, tree)| Item { path: item.path.place(index), tree }),
                 Data::Empty | Data::Null | Data::Bool(_) | Data::Number(_) | Data::Text(_) => None,
             };
             let Some(next) = next else { break };
@@ -210,7 +213,7 @@ impl<'t> Item<'t> {
             self.wrong_type(errors, "a list");
             return None;
         };
-        let at = |(index, tree)| Item { path: format!("{}[{index}]", self.path), tree };
+        let at = |(index, tree)| Item { path: self.path.place(index), tree };
         Some(items.iter().enumerate().map(at).collect())
     }
 
@@ -220,7 +223,7 @@ impl<'t> Item<'t> {
             self.wrong_type(errors, "a mapping of names to values");
             return None;
         };
-        let at = |entry: &'t Entry| (entry, Item { path: joined(&self.path, &entry.key), tree: &entry.value });
+        let at = |entry: &'t Entry| (entry, Item { path: self.path.key(&entry.key), tree: &entry.value });
         Some(entries.iter().map(at).collect())
     }
 
@@ -230,7 +233,7 @@ impl<'t> Item<'t> {
             self.wrong_type(errors, "a mapping");
             return None;
         };
-        Some(Fields { entries, known: Vec::new(), line: self.tree.line, path: self.path.clone() })
+        Some(Fields { entries, known: Vec::new(), refused: Vec::new(), line: self.tree.line, path: self.path.clone() })
     }
 }
 
@@ -239,7 +242,7 @@ impl<'t> Fields<'t> {
     pub(crate) fn take(&mut self, key: &'static str) -> Option<Item<'t>> {
         self.known.push(key);
         let entry = self.entries.iter().find(|entry| entry.key == key)?;
-        Some(Item { path: joined(&self.path, key), tree: &entry.value })
+        Some(Item { path: self.path.key(key), tree: &entry.value })
     }
 
     /// Whether a key stands here.
@@ -251,7 +254,7 @@ impl<'t> Fields<'t> {
     pub(crate) fn need(&mut self, key: &'static str, errors: &mut Errors) -> Option<Item<'t>> {
         let item = self.take(key);
         if item.is_none() {
-            errors.add(joined(&self.path, key), self.line, Code::MissingKey, format!("`{key}` is missing here"));
+            errors.add(self.path.key(key), self.line, Code::MissingKey, format!("`{key}` is missing here"));
         }
         item
     }
@@ -260,34 +263,33 @@ impl<'t> Fields<'t> {
     pub(crate) fn refuse(&mut self, keys: &[&'static str], errors: &mut Errors) {
         for key in keys {
             self.known.push(key);
+            self.refused.push(key);
             for entry in self.entries.iter().filter(|entry| entry.key == *key) {
                 let message = format!("`{key}` is not supported by this version yet: remove it");
-                errors.add(joined(&self.path, key), entry.line, Code::NotSupportedYet, message);
+                errors.add(self.path.key(key), entry.line, Code::NotSupportedYet, message);
             }
         }
     }
 
     /// Refuses every key that was not asked for.
     pub(crate) fn finish(&self, errors: &mut Errors) {
+        let known: Vec<&str> = self.known.iter().copied().filter(|key| !self.refused.contains(key)).collect();
         for entry in self.entries.iter().filter(|entry| !self.known.contains(&entry.key.as_str())) {
-            let message = match suggestion(&entry.key, &self.known) {
-                Some(key) => format!("the key `{}` is not known here; did you mean `{key}`?", entry.key),
+            if errors.is_full() {
+                return;
+            }
+            let message = match suggestion(&entry.key, &known) {
+                Some(key) => format!("the key `{}` is not known here; did you mean `{key}`?", shortened(&entry.key)),
                 None => {
-                    format!("the key `{}` is not known here; known keys are {}", entry.key, listed(&self.known, "and"))
+                    format!(
+                        "the key `{}` is not known here; known keys are {}",
+                        shortened(&entry.key),
+                        listed(&known, "and")
+                    )
                 }
             };
-            errors.add(joined(&self.path, &entry.key), entry.line, Code::UnknownKey, message);
+            errors.add(self.path.key(&entry.key), entry.line, Code::UnknownKey, message);
         }
-    }
-}
-
-/// A path and one more key; keys that are not plain words stand in quotes.
-pub(crate) fn joined(path: &str, key: &str) -> String {
-    let plain = !key.is_empty() && key.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.'));
-    match (path.is_empty(), plain) {
-        (true, true) => key.to_owned(),
-        (false, true) => format!("{path}.{key}"),
-        (_, false) => format!("{path}[{key:?}]"),
     }
 }
 
@@ -312,10 +314,9 @@ pub(crate) fn check_name(text: &str, extra: &str, uppercase: bool) -> Result<(),
 /// Text from the file for a message, cut where it is long.
 pub(crate) fn shortened(text: &str) -> String {
     const SHOWN_MAX: usize = 80;
-    if text.chars().count() <= SHOWN_MAX {
-        text.to_owned()
-    } else {
-        text.chars().take(SHOWN_MAX).chain(['…']).collect()
+    match text.char_indices().nth(SHOWN_MAX) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
     }
 }
 

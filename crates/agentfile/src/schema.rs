@@ -4,6 +4,8 @@
 use aetheris_core::limits;
 use serde_json::{Map, Value, json};
 
+use crate::tools::{RESERVED, RESERVED_BEGINNING};
+
 /// The JSON Schema (draft 2020-12) of agent files, as far as this build executes them.
 #[must_use]
 pub fn json_schema() -> Value {
@@ -129,7 +131,7 @@ fn http_tool() -> Value {
         "url": { "type": "string", "pattern": "^([hH][tT][tT][pP][sS]?://.|[hH]?[tT]{0,2}[pP]?[sS]?:?/{0,2}\\{[{%#])" },
         "headers": {
             "type": "object",
-            "propertyNames": { "not": { "pattern": "^([cC][oO][nN][nN][eE][cC][tT][iI][oO][nN]|[cC][oO][nN][tT][eE][nN][tT]-[lL][eE][nN][gG][tT][hH]|[eE][xX][pP][eE][cC][tT]|[hH][oO][sS][tT]|[iI][dD][eE][mM][pP][oO][tT][eE][nN][cC][yY]-[kK][eE][yY]|[tT][eE]|[tT][rR][aA][iI][lL][eE][rR]|[tT][rR][aA][nN][sS][fF][eE][rR]-[eE][nN][cC][oO][dD][iI][nN][gG]|[uU][pP][gG][rR][aA][dD][eE])$" } },
+            "propertyNames": { "not": { "pattern": reserved_headers() } },
             "additionalProperties": { "$ref": "#/$defs/template" }
         },
         "body": { "$ref": "#/$defs/templates" },
@@ -144,6 +146,18 @@ fn http_tool() -> Value {
         }
     ]);
     tool
+}
+
+/// The names of headers that a tool must not set, in upper and lower case: patterns of JSON Schema have no switch for it.
+fn reserved_headers() -> String {
+    let any_case = |name: &str| -> String {
+        let letter = |c: char| {
+            if c.is_ascii_lowercase() { format!("[{c}{}]", c.to_ascii_uppercase()) } else { c.to_string() }
+        };
+        name.chars().map(letter).collect()
+    };
+    let whole: Vec<String> = RESERVED.into_iter().map(any_case).collect();
+    format!("^(({})$|{})", whole.join("|"), any_case(RESERVED_BEGINNING))
 }
 
 fn function_tool() -> Value {

@@ -3,36 +3,37 @@
 use aetheris_expr::{ExprError, Place, References};
 
 use crate::error::{Code, Errors};
-use crate::read::{Item, joined};
+use crate::path::Path;
+use crate::read::Item;
 use crate::tree::{Data, Tree};
 
 /// A template's references, kept until all nodes are known.
 #[derive(Debug)]
-pub(crate) struct Use {
+pub(crate) struct Use<'t> {
     pub(crate) line: u32,
     /// Its node's position; none for the answer.
     pub(crate) node: Option<usize>,
-    pub(crate) path: String,
+    pub(crate) path: Path<'t>,
     pub(crate) references: References,
 }
 
 /// Collects the references of all templates of the plan.
 #[derive(Debug, Default)]
-pub(crate) struct Uses {
-    pub(crate) list: Vec<Use>,
+pub(crate) struct Uses<'t> {
+    pub(crate) list: Vec<Use<'t>>,
 }
 
-impl Uses {
+impl<'t> Uses<'t> {
     /// Checks every text inside a value of the plan.
-    pub(crate) fn value(&mut self, item: &Item<'_>, node: Option<usize>, errors: &mut Errors) {
-        each(item.tree, item.path.clone(), &mut |path, line, text| {
+    pub(crate) fn value(&mut self, item: &Item<'t>, node: Option<usize>, errors: &mut Errors) {
+        each(item.tree, &item.path, &mut |path, line, text| {
             let checked = aetheris_expr::check_template(text, Place::Plan);
             self.keep(checked, path, line, node, errors);
         });
     }
 
     /// Checks a condition.
-    pub(crate) fn condition(&mut self, item: &Item<'_>, text: &str, node: usize, errors: &mut Errors) {
+    pub(crate) fn condition(&mut self, item: &Item<'t>, text: &str, node: usize, errors: &mut Errors) {
         let checked = aetheris_expr::check_condition(text, Place::Plan);
         self.keep(checked, &item.path, item.line(), Some(node), errors);
     }
@@ -40,40 +41,56 @@ impl Uses {
     fn keep(
         &mut self,
         checked: Result<References, ExprError>,
-        path: &str,
+        path: &Path<'t>,
         line: u32,
         node: Option<usize>,
         errors: &mut Errors,
     ) {
         match checked {
             Ok(references) if references.nodes.is_empty() => {}
-            Ok(references) => self.list.push(Use { line, node, path: path.to_owned(), references }),
-            Err(error) => errors.add(path, line, Code::BadTemplate, error.to_string()),
+            Ok(references) => self.list.push(Use { line, node, path: path.clone(), references }),
+            Err(error) => errors.add(path, line, code(&error), error.to_string()),
         }
+    }
+}
+
+/// What kind of mistake it is in a file.
+pub(crate) fn code(error: &ExprError) -> Code {
+    match error {
+        ExprError::NotYet { .. } => Code::NotSupportedYet,
+        ExprError::Budget
+        | ExprError::Failed { .. }
+        | ExprError::Host { .. }
+        | ExprError::NoHost
+        | ExprError::NotAllowedHere { .. }
+        | ExprError::Segment { .. }
+        | ExprError::Syntax { .. }
+        | ExprError::TooLarge
+        | ExprError::Undefined { .. } => Code::BadTemplate,
     }
 }
 
 /// Checks every text inside a value of a tool.
 pub(crate) fn in_tool(item: &Item<'_>, place: Place, errors: &mut Errors) {
-    each(item.tree, item.path.clone(), &mut |path, line, text| {
+    each(item.tree, &item.path, &mut |path, line, text| {
         if let Err(error) = aetheris_expr::check_template(text, place) {
-            errors.add(path, line, Code::BadTemplate, error.to_string());
+            errors.add(path, line, code(&error), error.to_string());
         }
     });
 }
 
 /// Calls `visit` with path, line and text of every text inside a value.
-pub(crate) fn each(tree: &Tree, path: String, visit: &mut dyn FnMut(&str, u32, &str)) {
+pub(crate) fn each<'t>(tree: &'t Tree, path: &Path<'t>, visit: &mut dyn FnMut(&Path<'t>, u32, &str)) {
     match &tree.data {
-        Data::Text(text) => visit(&path, tree.line, text),
+        Data::Text(text) => visit(path, tree.line, text),
         Data::List(items) => {
             for (index, item) in items.iter().enumerate() {
-                each(item, format!("{path}[{index}]"), visit);
+                each(item, &path.place(index), visit);
             }
         }
         Data::Map(entries) => {
             for entry in entries {
-                each(&entry.value, joined(&path, &entry.key), visit);
+                each(&entry.value, &path.key(&entry.key), visit);
             }
         }
         Data::Empty | Data::Null | Data::Bool(_) | Data::Number(_) => {}

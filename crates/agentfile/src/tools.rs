@@ -8,7 +8,7 @@ use aetheris_core::plan::{DoubtPolicy, EffectClass, HttpTool, Reconcile, Tool, T
 use aetheris_expr::Place;
 
 use crate::error::{Code, Errors};
-use crate::read::{Fields, Item, check_name, suggestion};
+use crate::read::{Fields, Item, check_name, shortened, suggestion};
 use crate::templates;
 use crate::tree::Data;
 
@@ -18,7 +18,7 @@ const KINDS_NOT_YET: [&str; 7] = ["mcp", "process", "openapi", "grpc", "wasm", "
 /// What models are told of a tool.
 const FIELDS_NOT_YET: [&str; 3] = ["description", "input_schema", "output_schema"];
 /// Headers that the runtime or its HTTP client sets.
-const RESERVED: [&str; 9] = [
+pub(crate) const RESERVED: [&str; 9] = [
     "connection",
     "content-length",
     "expect",
@@ -29,6 +29,8 @@ const RESERVED: [&str; 9] = [
     "transfer-encoding",
     "upgrade",
 ];
+/// How the names of all headers begin that tell the tool of the call.
+pub(crate) const RESERVED_BEGINNING: &str = "aetheris-";
 /// Other client errors mean a refusal without being listed; these mean something else (INTERFACE).
 const NOT_REFUSALS: [u64; 3] = [408, 425, 429];
 
@@ -64,10 +66,10 @@ impl<'t> Tools<'t> {
         }
         for (entry, item) in entries {
             if let Err(message) = check_name(&entry.key, "-_.", true) {
-                errors.add(item.path.clone(), entry.line, Code::BadName, message);
+                errors.add(&item.path, entry.line, Code::BadName, message);
             }
             tools.names.insert(&entry.key);
-            errors.of = Some(format!("tool `{}`", entry.key));
+            errors.of = Some(format!("tool `{}`", shortened(&entry.key)));
             if let Some(tool) = tools.tool(&entry.key, &item, errors) {
                 tools.tools.insert(ToolName::from(entry.key.as_str()), tool);
             }
@@ -190,6 +192,9 @@ impl<'t> Tools<'t> {
 
     fn check_reconcilers(&self, errors: &mut Errors) {
         for (item, name) in &self.reconcilers {
+            if errors.is_full() {
+                return;
+            }
             if !self.names.contains(name) {
                 let names: Vec<&str> = self.names.iter().copied().collect();
                 let hint = suggestion(name, &names).map(|name| format!(", did you mean `{name}`?")).unwrap_or_default();
@@ -263,7 +268,7 @@ fn http(fields: &mut Fields<'_>, effect: Option<EffectClass>, errors: &mut Error
 fn url(item: &Item<'_>, errors: &mut Errors) -> Option<String> {
     let url = item.text(errors)?;
     if let Err(error) = aetheris_expr::check_address(url) {
-        item.wrong(errors, Code::BadTemplate, error.to_string());
+        item.wrong(errors, templates::code(&error), error.to_string());
     }
     // Only what stands before the first template is known here.
     let literal = ["{{", "{%", "{#"].iter().filter_map(|opening| url.find(opening)).min();
@@ -289,17 +294,18 @@ fn headers(item: &Item<'_>, errors: &mut Errors) -> BTreeMap<String, String> {
         let token = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
         if name.is_empty() || !name.chars().all(token) {
             errors.add(
-                item.path.clone(),
+                &item.path,
                 entry.line,
                 Code::BadName,
-                format!("{:?} is not a possible name of a header", entry.key),
+                format!("{:?} is not a possible name of a header", shortened(&entry.key)),
             );
-        } else if RESERVED.contains(&name.as_str()) || name.starts_with("aetheris-") {
-            let message = format!("the header `{}` is set by the runtime: remove it", entry.key);
-            errors.add(item.path.clone(), entry.line, Code::BadValue, message);
+        } else if RESERVED.contains(&name.as_str()) || name.starts_with(RESERVED_BEGINNING) {
+            let message = format!("the header `{}` is set by the runtime: remove it", shortened(&entry.key));
+            errors.add(&item.path, entry.line, Code::BadValue, message);
         } else if !seen.insert(name) {
-            let message = format!("the header `{}` is given twice; upper and lower case do not matter", entry.key);
-            errors.add(item.path.clone(), entry.line, Code::DuplicateKey, message);
+            let message =
+                format!("the header `{}` is given twice; upper and lower case do not matter", shortened(&entry.key));
+            errors.add(&item.path, entry.line, Code::DuplicateKey, message);
         }
         let Some(value) = item.text(errors) else { continue };
         templates::in_tool(&item, Place::ToolHeader, errors);

@@ -11,7 +11,8 @@ use granit_parser::{Event, Parser, ScalarStyle, Span};
 use serde_json::{Map, Number, Value};
 
 use crate::error::{Code, Errors};
-use crate::read::{joined, shortened};
+use crate::path::Path;
+use crate::read::shortened;
 
 /// A value and its line.
 #[derive(Debug, Clone, PartialEq)]
@@ -118,7 +119,8 @@ pub(crate) fn read(source: &str, errors: &mut Errors) -> Option<Tree> {
             }
             Err(error) => {
                 let message = format!("not valid YAML or JSON: {}", error.info());
-                builder.errors.add("", line(error.marker().line()), Code::Syntax, message);
+                let at = tabbed(source, &message, error.marker().line()).unwrap_or(error.marker().line());
+                builder.errors.add("", line(at), Code::Syntax, message);
                 return None;
             }
         }
@@ -127,6 +129,13 @@ pub(crate) fn read(source: &str, errors: &mut Errors) -> Option<Tree> {
         builder.errors.add("", 1, Code::Syntax, "the file is empty: it must have at least `agent` and `plan`");
     }
     builder.root
+}
+
+/// The line of a tab before what a line says. The parser names the line of the value before it.
+fn tabbed(source: &str, message: &str, known: usize) -> Option<usize> {
+    let indented = |line: &str| line[..line.len() - line.trim_start().len()].contains('\t');
+    let mut lines = (1..).zip(source.split_inclusive('\n')).skip(known.saturating_sub(1));
+    lines.find(|(_, line)| indented(line)).map(|(at, _)| at).filter(|_| message.contains("tab"))
 }
 
 fn line(line: usize) -> u32 {
@@ -162,12 +171,7 @@ impl Builder<'_> {
             }
             Event::SequenceEnd | Event::MappingEnd => self.end(),
             Event::Alias(_) | Event::UnresolvedAlias(_) => {
-                self.errors.add(
-                    self.path(),
-                    at,
-                    Code::Syntax,
-                    "aliases (`*name`) are not accepted: write the value out",
-                );
+                self.wrong(at, Code::Syntax, "aliases (`*name`) are not accepted: write the value out");
                 self.value(Tree { data: Data::Null, line: at });
             }
             _ => {}
@@ -175,40 +179,30 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// Where the value that comes next belongs.
-    fn path(&self) -> String {
-        let mut path = String::new();
+    /// A mistake in the value that comes next.
+    fn wrong(&mut self, at: u32, code: Code, message: impl Into<String>) {
+        let mut path = Path::default();
         for open in &self.open {
             match open {
-                Open::List { items, .. } => path.push_str(&format!("[{}]", items.len())),
-                Open::Map { key: Some((key, _)), .. } => path = joined(&path, key),
+                Open::List { items, .. } => path = path.place(items.len()),
+                Open::Map { key: Some((key, _)), .. } => path = path.key(key),
                 Open::Map { key: None, .. } => {}
             }
         }
-        path
+        self.errors.add(path, at, code, message);
     }
 
     fn stop(&mut self, at: u32, code: Code, message: &str) -> Result<(), Stop> {
-        self.errors.add(self.path(), at, code, message);
+        self.wrong(at, code, message);
         Err(Stop)
     }
 
     fn plainly(&mut self, at: u32, anchor: usize, tagged: bool) {
         if anchor != 0 {
-            self.errors.add(
-                self.path(),
-                at,
-                Code::Syntax,
-                "anchors (`&name`) are not accepted: write the value out where it is used",
-            );
+            self.wrong(at, Code::Syntax, "anchors (`&name`) are not accepted: write the value out where it is used");
         }
         if tagged {
-            self.errors.add(
-                self.path(),
-                at,
-                Code::Syntax,
-                "tags (`!name`) are not accepted: put texts in quotes instead",
-            );
+            self.wrong(at, Code::Syntax, "tags (`!name`) are not accepted: put texts in quotes instead");
         }
     }
 
@@ -239,14 +233,14 @@ impl Builder<'_> {
 
     fn scalar(&mut self, text: &str, style: ScalarStyle, written: bool, at: u32) {
         if style == ScalarStyle::Plain && !written && matches!(self.open.last(), Some(Open::Map { key: None, .. })) {
-            self.errors.add(self.path(), at, Code::Syntax, "a key is missing before the `:`".to_owned());
+            self.wrong(at, Code::Syntax, "a key is missing before the `:`".to_owned());
         }
         if let Some(Open::Map { key: key @ None, seen, .. }) = self.open.last_mut() {
             *key = Some((text.to_owned(), at));
             if let Some(first) = seen.insert(text.to_owned(), at) {
                 let message =
                     format!("the key `{}` appears twice, first on line {first}: remove one of them", shortened(text));
-                self.errors.add(self.path(), at, Code::DuplicateKey, message);
+                self.wrong(at, Code::DuplicateKey, message);
             }
             return;
         }
@@ -289,7 +283,7 @@ impl Builder<'_> {
                 let message = format!(
                     "the number {text} cannot be kept exactly: put it in quotes, or choose one between -2^63 and 2^64-1"
                 );
-                self.errors.add(self.path(), at, Code::BadValue, message);
+                self.wrong(at, Code::BadValue, message);
                 Data::Number(Number::from(0))
             },
             Data::Number,

@@ -374,6 +374,27 @@ fn wrong_files_are_refused_by_schema_and_parser() {
         assert!(!validator.is_valid(&bad), "the schema accepts {pointer}");
         assert!(parse(&bad.to_string()).is_err(), "the parser accepts {pointer}");
     }
+    // Names of headers, in upper and lower case: the parser and the schema know the same ones.
+    for (name, allowed) in [
+        ("X-Order", true),
+        ("aetheris", true),
+        ("X-Aetheris-Job", true),
+        ("Hosts", true),
+        ("Aetheris-Job", false),
+        ("aetheris-anything", false),
+        ("AETHERIS-", false),
+        ("Host", false),
+        ("idempotency-KEY", false),
+        ("Transfer-Encoding", false),
+    ] {
+        let file = json!({
+            "agent": "a",
+            "tools": { "t": { "kind": "http", "method": "POST", "url": "http://h/", "headers": { name: "x" } } },
+            "plan": { "nodes": [{ "id": "n", "kind": "transform", "output": 1 }] },
+        });
+        assert_eq!(validator.is_valid(&file), allowed, "the schema and {name}");
+        assert_eq!(parse(&file.to_string()).is_ok(), allowed, "the parser and {name}");
+    }
     for key in ["surprise", "plans"] {
         let mut bad = good.clone();
         bad[key] = json!(1);

@@ -46,6 +46,74 @@ fn keys_that_do_not_exist_are_refused_with_a_suggestion() {
     assert!(errors[1].to_string().starts_with("line 3: plan.nodes[0].outptu: node `n`: "), "{}", errors[1]);
 }
 
+/// Keys of the format that this build does not execute are no typing mistakes, and no suggestions either.
+#[test]
+fn what_is_not_in_this_build_says_so() {
+    expect(
+        &nodes(
+            "    - { id: a, kind: llm, model: s/m, prompt: p, schema: {} }\n    - { id: b, kind: transform, blackboard: { key: k }, overwrite: true, output: '{{ now() }}' }\n    - { id: c, kind: transform, needs: [a], when: 'nodes.a.failed', output: ['{{ feedback }}', '{{ nodes.a.error.code }}'] }\n",
+        ),
+        &[
+            "not_supported_yet plan.nodes[0].schema 4",
+            "not_supported_yet plan.nodes[1].blackboard 5",
+            "not_supported_yet plan.nodes[1].overwrite 5",
+            "not_supported_yet plan.nodes[1].output 5",
+            "not_supported_yet plan.nodes[2].when 6",
+            "not_supported_yet plan.nodes[2].output[0] 6",
+            "not_supported_yet plan.nodes[2].output[1] 6",
+        ],
+    );
+    let unknown = &refused(&nodes("    - { id: a, kind: transform, output: 1, zzzzzz: 1, joim: 1 }\n"));
+    assert!(unknown[0].message.contains("`output`"), "{}", unknown[0]);
+    for refused in ["join", "validate", "blackboard"] {
+        assert!(unknown.iter().all(|error| !error.message.contains(refused)), "{unknown:?}");
+    }
+}
+
+/// A path is written out for a mistake, not for each item behind a long key, and what is answered is bounded.
+#[test]
+fn long_keys_cost_what_they_are_long() {
+    // So long a key is one of YAML only where it says so.
+    let (id, many) = ("K".repeat(200_000), 60_000);
+    let key = format!("? \"{id}\" ");
+    let list = |item: &str| vec![item; many].join(",");
+    let numbered = |before: &str, behind: &str| -> String {
+        (0..many).map(|n| format!("{before}{n}{behind}")).collect::<Vec<_>>().join(",")
+    };
+    let node = |inner: &str| nodes(&format!("    - {{ id: n, kind: transform, output: 1, {inner} }}\n"));
+    let tool = |inner: &str| tools(&format!("  t: {{ kind: http, method: POST, url: 'http://h/', {inner} }}\n"));
+    let named = |inner: &str| {
+        format!("agent: a\ntools: {{ {key}: {inner} }}\nplan: {{ nodes: [{{ id: n, kind: transform, output: 1 }}] }}\n")
+    };
+    for (file, code) in [
+        (
+            named(&format!("{{ kind: http, method: POST, url: 'http://h/', refused_statuses: [{}] }}", list("0"))),
+            "bad_value",
+        ),
+        (named(&format!("{{ {} }}", numbered("a", ": 1"))), "missing_key"),
+        (tool(&format!("body: {{ {key}: [{}] }}", list("'{{x}}'"))), "bad_template"),
+        (tool(&format!("headers: {{ {key}: [{}] }}", list("*a"))), "syntax"),
+        (node(&format!("{key}: [{}]", list("*a"))), "syntax"),
+        (node(&format!("{key}: [{}]", list("1e999"))), "bad_value"),
+        (node(&format!("input: {{ {key}: {{ {} }} }}", list("a: 1"))), "duplicate_key"),
+        (nodes(&format!("    - {{ id: {id}, kind: sleep, duration: 1s, needs: [{}] }}\n", list("a"))), "bad_value"),
+        (
+            nodes(&format!("    - {{ id: {id}, kind: sleep, duration: 1s, needs: [{}] }}\n", numbered("a", ""))),
+            "bad_name",
+        ),
+        (node(&format!("retry: {{ {key}: 1, {} }}", numbered("a", ": 1"))), "unknown_key"),
+    ] {
+        let errors = refused(&file);
+        assert!(errors.iter().any(|error| error.code.as_str() == code), "{code}: {:.300}", errors[0].to_string());
+        let bytes: usize = errors.iter().map(|error| error.path.len() + error.message.len()).sum();
+        assert!(bytes <= limits::FILE_ERRORS_BYTES_MAX + 3 * limits::ERROR_MESSAGE_BYTES_MAX, "{bytes} bytes");
+        assert!(errors.iter().all(|error| error.path.len() <= limits::FILE_PATH_BYTES_MAX), "{:.200}", errors[0]);
+    }
+    let texts = vec!["'{{1}}'"; many].join(",");
+    let fine = nodes(&format!("    - {{ id: n, kind: transform, output: {{ {key}: [{texts}] }} }}\n"));
+    assert!(parse(&fine).is_ok(), "{:.300}", refused(&fine)[0].to_string());
+}
+
 #[test]
 fn missing_and_mistyped_values_are_named() {
     expect("description: x\n", &["missing_key agent 1", "missing_key plan 1"]);
@@ -629,7 +697,9 @@ fn what_is_not_a_plain_document_is_refused() {
         &["duplicate_key agent 2", "duplicate_key plan.nodes[0].output.x 3"],
     );
     expect("agent: [\n", &["syntax  1"]);
-    expect("agent: a\n\tplan: x\n", &["syntax  1"]);
+    expect("agent: a\n\tplan: x\n", &["syntax  2"]);
+    expect(&nodes("    - id: n\n      kind: sleep\n\tduration: 1s\n"), &["syntax  6"]);
+    expect(&nodes("    - id: n\n    \tkind: sleep\n"), &["syntax  5"]);
     expect("just text\n", &["wrong_type  1"]);
     assert!(refused("agent: a\n---\nagent: b\n").iter().any(|e| e.code.as_str() == "syntax" && e.line >= 2));
     assert!(refused("%YAML 1.2\n---\nagent: b\n").iter().any(|e| e.code.as_str() == "syntax"));

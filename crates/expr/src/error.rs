@@ -25,6 +25,12 @@ pub enum ExprError {
         /// The first part of the name.
         name: String,
     },
+    /// It is part of the language, but this build does not have it.
+    #[error("`{name}` is not supported by this version yet: remove it")]
+    NotYet {
+        /// The name, as its author wrote it.
+        name: String,
+    },
     /// It asks for more work than one template, or all templates of one value, may do.
     #[error(
         "the template does more than {} units of work, or all templates of this value together more than {}: use smaller loops and values",

@@ -6,12 +6,17 @@ use serde_json::Value;
 use super::{Parser, Result};
 use crate::Place;
 use crate::ast::{Expr, Root};
-use crate::error::ExprError;
+use crate::error::{ExprError, shortened};
 use crate::lex::Token;
 
 const RESERVED: [&str; 7] = ["message", "nodes", "job", "input", "env", "loop", "range"];
 const KEYWORDS: [&str; 12] =
     ["and", "or", "not", "if", "else", "is", "in", "true", "false", "none", "recursive", "elif"];
+
+/// Parts of the language that this build does not have.
+const FUNCTIONS_NOT_YET: [&str; 3] = ["now", "random", "uuid"];
+const VALUES_NOT_YET: [&str; 2] = ["feedback", "round"];
+const OF_NODES_NOT_YET: [&str; 4] = ["failed", "skipped", "open", "error"];
 
 impl Parser<'_> {
     /// What a word means where a value is expected.
@@ -30,6 +35,10 @@ impl Parser<'_> {
             }
             _ if self.names.locals.has(name) => Expr::Local(name.to_owned()),
             "message" | "nodes" | "job" | "input" | "env" => self.root(name)?,
+            _ if FUNCTIONS_NOT_YET.contains(&name) && self.peek() == Some(&Token::Symbol("(")) => {
+                return Err(ExprError::NotYet { name: format!("{name}()") });
+            }
+            _ if VALUES_NOT_YET.contains(&name) => return Err(ExprError::NotYet { name: name.to_owned() }),
             _ if KEYWORDS.contains(&name) => {
                 return Err(self.wrong(format!("`{name}` is not expected here: a value is")));
             }
@@ -77,7 +86,11 @@ impl Parser<'_> {
             return Err(self.wrong(format!("an id with `-` is written in brackets: `nodes[\"{dashed}\"].output`")));
         }
         let hint = format!("`nodes.{id}` must be followed by `.output`");
-        if self.member(&hint)? != "output" {
+        let member = self.member(&hint)?;
+        if OF_NODES_NOT_YET.contains(&member.as_str()) {
+            return Err(ExprError::NotYet { name: format!("nodes.{}.{member}", shortened(&id)) });
+        }
+        if member != "output" {
             return Err(self.wrong(hint));
         }
         self.names.references.nodes.insert(NodeId::from(id.as_str()));
