@@ -134,7 +134,8 @@ fn silent_after_outcome(
 
 fn same_key(facts: &JobFacts, witness: &[WitnessLine], tally: &mut Tally) {
     let mut keys: BTreeMap<&NodeId, BTreeSet<IdempotencyKey>> = BTreeMap::new();
-    for line in witness {
+    // Who only asks what became of a call has a key of its own for each question.
+    for line in witness.iter().filter(|line| line.acts) {
         keys.entry(&line.node).or_default().insert(line.key);
     }
     for (node, keys) in keys {

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use aetheris_check::Invariant;
 use aetheris_fault::marks::{self, Mark};
 
 use crate::cast::Mishaps;
@@ -33,6 +34,8 @@ pub struct Summary {
     pub bodies: u64,
     /// Cases by invariant.
     pub cases: BTreeMap<&'static str, u64>,
+    /// Those of the checker.
+    pub checked: BTreeMap<&'static str, u64>,
     /// Runs that failed, the first few, by seed.
     pub failures: Vec<Outcome>,
     /// How many failed.
@@ -63,6 +66,9 @@ impl Summary {
         for (id, cases) in &outcome.tally.cases {
             *self.cases.entry(id).or_default() += cases;
         }
+        for (id, cases) in &outcome.tally.checked {
+            *self.checked.entry(id).or_default() += cases;
+        }
         if !outcome.tally.violations.is_empty() {
             self.failed += 1;
             self.failures.push(outcome);
@@ -74,7 +80,12 @@ impl Summary {
     /// Invariants of which the batch had no case.
     #[must_use]
     pub fn unexamined(&self) -> Vec<&'static str> {
-        IDS.into_iter().filter(|id| self.cases.get(id).is_none_or(|cases| *cases == 0)).collect()
+        fn none(cases: &BTreeMap<&'static str, u64>, id: &str) -> bool {
+            cases.get(id).is_none_or(|cases| *cases == 0)
+        }
+        let own = IDS.into_iter().filter(|id| none(&self.cases, id));
+        let checkers = Invariant::ALL.iter().map(|invariant| invariant.id());
+        own.chain(checkers.filter(|id| none(&self.checked, id))).collect()
     }
 
     /// Marks that this process has never reached.

@@ -13,7 +13,7 @@ use aetheris_core::plan::WaitType;
 use aetheris_core::step::StepStatus;
 use aetheris_core::time::Span;
 use aetheris_runtime::load::Loaded;
-use aetheris_runtime::ops::{Resolution, Signal, Submission as Message, Submitted, Then};
+use aetheris_runtime::ops::{Resolution, Signal, SignalAnswer, Submission as Message, Submitted, Then};
 use aetheris_runtime::{OpError, Runtime};
 use aetheris_testing::random::Random;
 use aetheris_testing::time::BEGINNING;
@@ -30,6 +30,8 @@ use crate::tell;
 pub struct Order {
     /// Whether it was to be cancelled.
     pub cancelled: bool,
+    /// The whole job's deadline in milliseconds: the message's, or the program's.
+    pub deadline: Option<u64>,
     /// The job.
     pub job: JobId,
     /// The message.
@@ -54,6 +56,9 @@ const PATIENCE: Duration = Duration::from_secs(12);
 
 /// How far ahead a message may be sent for later, in milliseconds.
 pub(crate) const RUN_AT_MAX: u64 = 8_000;
+
+/// The longest deadline that a message brings, in milliseconds.
+pub(crate) const DEADLINE_MAX: u64 = 60_000;
 
 /// The longest that a job is held still, in milliseconds.
 pub(crate) const PAUSE_MAX: u64 = 20_000;
@@ -149,6 +154,10 @@ impl Crowd {
         let text = format!("m{number}");
         let key = random.chance(800).then(|| format!("c{number}"));
         let message = self.message(key.clone(), &text, &mut random).await;
+        if versions.iter().all(|program| program.strict) && random.chance(300) {
+            self.unfit(&name, &message, &mut random).await;
+        }
+        let deadline = message.deadline.map(|deadline| deadline.micros() / 1_000);
         let sent = || message.clone();
         let submitted = match &key {
             // Sent again and again under its name until it is accepted.
@@ -173,17 +182,27 @@ impl Crowd {
         if key.is_some() && random.chance(150) {
             self.another(&name, job, message, &mut random).await;
         }
-        self.follow(job, text, versions, random).await;
+        self.follow(job, (text, deadline), versions, random).await;
+    }
+
+    /// A message that is not what its agent says a message must be: it makes no job and uses up no key.
+    async fn unfit(&self, agent: &AgentName, message: &Message, random: &mut Random) {
+        let unfit = Message { message: Some(Json::new("unfit".to_owned().into())), ..message.clone() };
+        let answer = self.ask(random, "submit what does not fit", |rt| submit(rt, agent.clone(), unfit.clone())).await;
+        self.case("T6", matches!(answer, Err(OpError::InvalidPayload { .. })), || {
+            format!("a message that does not fit its agent's schema was told {answer:?}")
+        });
     }
 
     /// A message with whatever may be said beside it.
     async fn message(&self, client_key: Option<String>, text: &str, random: &mut Random) -> Message {
         let now = self.stage.store.status().await.map(|status| status.now).unwrap_or_default();
         let labels = (0..random.below(3)).map(|label| (format!("l{label}"), format!("v{}", random.below(2))));
+        let labels = labels.collect();
         Message {
             client_key,
-            deadline: None,
-            labels: labels.collect(),
+            deadline: random.chance(60).then(|| Span::from_millis(random.between(2_000, DEADLINE_MAX))),
+            labels,
             message: Some(Json::new(text.to_owned().into())),
             priority: i32::try_from(random.below(3)).unwrap_or(0) - 1,
             run_at: random.chance(250).then(|| now.after(Span::from_millis(random.below(RUN_AT_MAX)))),
@@ -210,8 +229,9 @@ impl Crowd {
 
     /// Another message under the same name, different in one thing: it is refused.
     async fn another(&self, agent: &AgentName, job: JobId, mut message: Message, random: &mut Random) {
-        match random.below(5) {
-            0 => message.message = Some(Json::null()),
+        match random.below(6) {
+            0 => message.deadline = message.deadline.map_or(Some(Span::from_secs(3_600)), |_| None),
+            5 => message.message = Some(Json::new("m".to_owned().into())),
             1 => drop(message.labels.insert("l0".to_owned(), "other".to_owned())),
             2 => message.priority += 1,
             3 => message.run_at = message.run_at.map_or(Some(BEGINNING), |_| None),
@@ -223,17 +243,24 @@ impl Crowd {
         });
     }
 
-    async fn follow(&self, job: JobId, message: String, versions: &[Arc<Program>], mut random: Random) {
+    async fn follow(
+        &self,
+        job: JobId,
+        (message, deadline): (String, Option<u64>),
+        versions: &[Arc<Program>],
+        mut random: Random,
+    ) {
         let row = self.stage.store.job(job).await.ok().flatten();
         let version = row.map(|row| row.agent_version).unwrap_or_default();
         let Some(program) = versions.iter().find(|program| program.version.to_string() == version) else { return };
         let cancelled = random.chance(80);
-        let order = Order { cancelled, job, message: message.clone(), program: Arc::clone(program) };
+        let deadline = deadline.or(program.deadline);
+        let order = Order { cancelled, deadline, job, message: message.clone(), program: Arc::clone(program) };
         self.orders.lock().unwrap_or_else(PoisonError::into_inner).push(order);
         let mut errands: Vec<std::pin::Pin<Box<dyn Future<Output = ()> + Send>>> = Vec::new();
         for (place, step) in program.steps.iter().enumerate() {
-            let (deadline, human) = match step.kind {
-                Kind::Wait { deadline, human, .. } => (deadline, human),
+            let (deadline, wait) = match step.kind {
+                Kind::Wait { deadline, human, keyed_by, strict, .. } => (deadline, (human, keyed_by.is_some(), strict)),
                 Kind::Tool { .. }
                 | Kind::Model
                 | Kind::Timer(_)
@@ -246,11 +273,11 @@ impl Crowd {
             if deadline.is_some() && random.chance(300) {
                 continue;
             }
-            let key = format!("k{place}-{message}");
+            let key = program.key(place, &message);
             for turn in 0..random.between(1, 2) {
                 let crowd = self.clone();
                 let (key, random) = (key.clone(), random.fork());
-                errands.push(Box::pin(crowd.send_signal(job, key, turn, human, random)));
+                errands.push(Box::pin(crowd.send_signal(job, key, turn, wait, random)));
             }
         }
         if cancelled {
@@ -272,8 +299,19 @@ impl Crowd {
         tell!(self.stage.trace, "client", "{} resume: {answer:?}", self.stage.trace.name(job));
     }
 
-    async fn send_signal(self, job: JobId, key: String, turn: u64, human: bool, mut random: Random) {
+    async fn send_signal(
+        self,
+        job: JobId,
+        key: String,
+        turn: u64,
+        (human, late, strict): (bool, bool, bool),
+        mut random: Random,
+    ) {
         tokio::time::sleep(Duration::from_millis(random.between(0, 25_000))).await;
+        if (late || strict) && random.chance(400) {
+            self.slip(job, &key, (human, late, strict), &mut random).await;
+            tokio::time::sleep(Duration::from_millis(random.between(0, 3_000))).await;
+        }
         let payload = Json::new(format!("p{turn}-{key}").into());
         let wait_type = match random.below(10) {
             0..=6 => None,
@@ -299,6 +337,31 @@ impl Crowd {
         }
         if let Ok(answer) = answer {
             self.told().signals.push(acked(job, &key, &payload, answer));
+        }
+    }
+
+    /// A signal that cannot end its wait: its payload does not fit, or it claims another type. It is refused, or kept while
+    /// nobody can know; either way it is in nobody's way.
+    async fn slip(&self, job: JobId, key: &str, (human, late, strict): (bool, bool, bool), random: &mut Random) {
+        let wrong = if human { WaitType::Signal } else { WaitType::Human };
+        let (payload, wait_type) = match strict {
+            true => (Json::new(7.into()), None),
+            false => (Json::new("p-of-another".to_owned().into()), Some(wrong)),
+        };
+        let signal = Signal { correlation_key: key.to_owned(), payload: payload.clone(), wait_type };
+        let answer = self
+            .ask(random, "signal by mistake", |rt| {
+                let signal = signal.clone();
+                async move { rt.signal(job, signal).await }
+            })
+            .await;
+        tell!(self.stage.trace, "client", "{} signal {key} by mistake: {answer:?}", self.stage.trace.name(job));
+        let known = matches!(answer, Ok(SignalAnswer::Kept { .. })) && !late;
+        self.case("T7", !matches!(answer, Ok(SignalAnswer::Delivered)) && !known, || {
+            format!("{}: a signal for `{key}` that cannot end its wait was told {answer:?}", self.stage.trace.name(job))
+        });
+        if let Ok(answer) = answer {
+            self.told().signals.push(acked(job, key, &payload, answer));
         }
     }
 

@@ -3,13 +3,14 @@
 
 use std::collections::BTreeMap;
 
-use aetheris_core::event::{DoubtOutcome, Event, Recorded, RequeueReason, Resolver};
+use aetheris_core::event::{DoubtOutcome, Event, InvocationOutcome, Recorded, RequeueReason, Resolver};
 use aetheris_core::id::{JobId, NodeId};
 use aetheris_core::limits;
+use aetheris_core::plan::EffectClass;
 use aetheris_core::time::{Span, Timestamp};
 use aetheris_store::JobRow;
 
-use crate::program::Program;
+use crate::program::{Kind, Program};
 use crate::tally::Tally;
 
 /// Tries of one job's nodes: not more than allowed, and none before its delay is over.
@@ -48,6 +49,47 @@ pub(crate) fn tries(job: JobId, program: &Program, events: &[Recorded], jumps: b
             _ => {}
         }
     }
+}
+
+/// No call is permitted and no model is asked beyond the job's budget, counted from what is recorded of both.
+pub(crate) fn budget(job: JobId, program: &Program, events: &[Recorded], tally: &mut Tally) {
+    let Some(budget) = program.budget else { return };
+    let kind = |node: &NodeId| {
+        let place: usize = node.as_str().strip_prefix('n').and_then(|place| place.parse().ok())?;
+        program.steps.get(place).map(|step| &step.kind)
+    };
+    let (mut calls, mut tokens) = (0_u32, 0_u64);
+    for (place, recorded) in events.iter().enumerate() {
+        let mut call = |node: &NodeId| {
+            calls += 1;
+            tally.case("D14", calls <= budget.tool_calls, || {
+                format!("{job} {node}: call {calls} of {} that are allowed", budget.tool_calls)
+            });
+        };
+        match &recorded.event {
+            Event::ToolInvocationStarted(started) => call(&started.node),
+            Event::ToolInvocationFinished(finished) if finished.outcome == InvocationOutcome::NotSent => calls -= 1,
+            // A try that is not allowed any more begins and fails in one.
+            Event::NodeStarted(started) if !exceeds(&started.node, events.get(place + 1)) => {
+                match kind(&started.node) {
+                    Some(Kind::Tool { class: EffectClass::Pure, .. }) => call(&started.node),
+                    Some(Kind::Model) => tally.case("D14", tokens < budget.tokens, || {
+                        format!("{job} {}: a model is asked after {tokens} of {} tokens", started.node, budget.tokens)
+                    }),
+                    _ => {}
+                }
+            }
+            Event::NodeFinished(finished) => tokens += finished.model.as_ref().map_or(0, |model| model.usage.total()),
+            Event::NodeRetryScheduled(retry) => tokens += retry.model.as_ref().map_or(0, |model| model.usage.total()),
+            _ => {}
+        }
+    }
+}
+
+/// Whether the next event says that a node that has begun may not go on for its job's budget.
+fn exceeds(node: &NodeId, next: Option<&Recorded>) -> bool {
+    matches!(next.map(|next| &next.event), Some(Event::NodeFinished(finished))
+        if finished.node == *node && finished.error.as_ref().is_some_and(|error| error.code == "budget_exceeded"))
 }
 
 /// A job that loses its workers is not tried for ever.

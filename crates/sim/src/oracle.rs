@@ -39,7 +39,7 @@ pub fn restless<'j>(jobs: &'j [JobRow], orders: &[Order]) -> Vec<&'j JobRow> {
         let mut earlier = jobs.iter().filter(before).filter(|other| !other.status.is_terminal());
         row.session.is_some() && earlier.next().is_some()
     };
-    let timed = |row: &JobRow| orders.iter().any(|order| order.job == row.id && order.program.deadline.is_some());
+    let timed = |row: &JobRow| orders.iter().any(|order| order.job == row.id && order.deadline.is_some());
     let open = jobs.iter().filter(|row| !row.status.is_terminal());
     open.filter(|row| timed(row) || (!is_quiet(row, orders) && !held_up(row))).collect()
 }
@@ -211,6 +211,8 @@ fn examine_job(evidence: &Evidence<'_>, loaded: &Loaded, events: &[Recorded], or
     asked_once(evidence, events, (order, &outputs), tally);
     in_time(evidence, events, order, tally);
     courses::tries(order.job, &order.program, events, evidence.weather.jumps, tally);
+    courses::budget(order.job, &order.program, events, tally);
+    fitting(events, order, tally);
     for (place, step) in order.program.steps.iter().enumerate() {
         if let Kind::Tool { class, .. } = &step.kind {
             let key = IdempotencyKey::derive(order.job, &format!("n{place}").as_str().into(), 0);
@@ -236,7 +238,7 @@ fn examine_job(evidence: &Evidence<'_>, loaded: &Loaded, events: &[Recorded], or
             });
         }
         (Some(Ending::Failed { error, .. }), _) => {
-            let allowed = may_fail(&order.program, error, loaded);
+            let allowed = may_fail(order, error, loaded);
             tally.case("F6", allowed, || format!("{}: it failed with {}: {}", order.job, error.code, error.message));
         }
         (_, JobStatus::Cancelled) => {
@@ -267,6 +269,16 @@ fn outputs(events: &[Recorded], order: &Order) -> Vec<Option<String>> {
         }
     }
     order.program.outputs(&order.message, |place| waits.get(&format!("n{place}")).cloned())
+}
+
+/// No wait ended with a payload that it does not accept.
+fn fitting(events: &[Recorded], order: &Order, tally: &mut Tally) {
+    for recorded in events {
+        let Event::WaitCompleted(ended) = &recorded.event else { continue };
+        let WaitEnd::Signal { payload, .. } = &ended.by else { continue };
+        let fits = text_of(payload).starts_with('p');
+        tally.case("T7", fits, || format!("{} {}: its wait ended with {payload}", order.job, ended.node));
+    }
 }
 
 /// A node's tries that had begun by then.
@@ -333,7 +345,7 @@ fn asked_once(
 
 /// A job that has a deadline ends at it, or as soon after it as the faults are over and its calls are home.
 fn in_time(evidence: &Evidence<'_>, events: &[Recorded], order: &Order, tally: &mut Tally) {
-    let (Some(deadline), false) = (order.program.deadline, evidence.weather.jumps) else { return };
+    let (Some(deadline), false) = (order.deadline, evidence.weather.jumps) else { return };
     let Some(created) = events.first().map(|event| event.at) else { return };
     let due = created.after(Span::from_millis(deadline)).max(evidence.calm);
     // Whoever fires timers may stand still for two leases more, and the job's holder as long after it.
@@ -349,7 +361,8 @@ fn text_of(payload: &Json) -> String {
 }
 
 /// Whether a job of a program may fail with this error.
-fn may_fail(program: &Program, error: &Failure, loaded: &Loaded) -> bool {
+fn may_fail(order: &Order, error: &Failure, loaded: &Loaded) -> bool {
+    let program: &Program = &order.program;
     let tools = || {
         program.steps.iter().filter_map(|step| match &step.kind {
             Kind::Tool { act, class, policies, .. } => Some((*act, *class, policies)),
@@ -363,7 +376,8 @@ fn may_fail(program: &Program, error: &Failure, loaded: &Loaded) -> bool {
         // A refusal that only the ledger has kept is told in its own words.
         "refused" => tools().any(|(act, ..)| act == Act::Refuse || matches!(act, Act::RefuseFirst(_))),
         "busy" => tools().any(|(act, ..)| matches!(act, Act::RefuseFirst(_))),
-        "not_sent" | "permit_spent" | "lease_spent" => tools().next().is_some(),
+        "not_sent" => tools().next().is_some(),
+        "budget_exceeded" => program.budget.is_some(),
         "timeout" | "model_busy" if program.steps.iter().any(|step| step.kind == Kind::Model) => true,
         "connection_lost" | "timeout" => tools().any(|(_, class, _)| class != EffectClass::AtMostOnce),
         "in_doubt_unresolved" => {
@@ -385,7 +399,7 @@ fn may_fail(program: &Program, error: &Failure, loaded: &Loaded) -> bool {
             class == EffectClass::AtMostOnce && policies.iter().any(refuses)
         }),
         "wait_timed_out" => program.steps.iter().any(|step| matches!(step.kind, Kind::Wait { go_on: false, .. })),
-        "deadline_exceeded" => program.deadline.is_some(),
+        "deadline_exceeded" => order.deadline.is_some(),
         "attempts_exhausted" => loaded.state.reclaims >= 2,
         _ => false,
     }

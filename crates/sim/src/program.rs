@@ -67,6 +67,10 @@ pub enum Kind {
         park: bool,
         /// Whether it is a person's.
         human: bool,
+        /// The node from whose output its key is made, which nobody can compute before; from the message without.
+        keyed_by: Option<usize>,
+        /// Whether it says what its payload must be.
+        strict: bool,
     },
     /// Waits for a moment, in milliseconds.
     Timer(u64),
@@ -93,15 +97,28 @@ pub struct Step {
     pub skipped: bool,
 }
 
+/// What a job may use up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Budget {
+    /// Tokens.
+    pub tokens: u64,
+    /// Tool calls.
+    pub tool_calls: u32,
+}
+
 /// An agent of the simulation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Program {
+    /// What a job of it may use up.
+    pub budget: Option<Budget>,
     /// The whole job's deadline in milliseconds.
     pub deadline: Option<u64>,
     /// Its name.
     pub name: String,
     /// Its nodes.
     pub steps: Vec<Step>,
+    /// Whether it says what its message must be.
+    pub strict: bool,
     /// Its version.
     pub version: u32,
 }
@@ -128,7 +145,38 @@ impl Program {
             steps.push(step);
         }
         let deadline = random.chance(80).then(|| random.between(2_000, 90_000));
-        Self { deadline, name: name.to_owned(), steps, version }
+        Self { budget: None, deadline, name: name.to_owned(), steps, strict: false, version }
+    }
+
+    /// Draws what is said beside the plan: budgets, schemas, and keys that are known late. `strict` is the same for all
+    /// versions of an agent, so that a customer knows what is refused.
+    pub fn bound(&mut self, random: &mut Random, strict: bool) {
+        self.strict = strict;
+        let calls = u32::try_from(random.between(1, 2 * u64::try_from(self.steps.len()).unwrap_or(1))).unwrap_or(1);
+        self.budget = random.chance(150).then(|| Budget { tokens: random.between(10, 60), tool_calls: calls });
+        for place in 0..self.steps.len() {
+            let named = self.sources(place).find(|source| self.is_certain(*source));
+            if let Some(Kind::Wait { keyed_by, strict, .. }) = self.steps.get_mut(place).map(|step| &mut step.kind) {
+                *strict = random.chance(300);
+                *keyed_by = named.filter(|_| random.chance(400));
+            }
+        }
+    }
+
+    /// Whether a node's output follows from the message alone.
+    fn is_certain(&self, place: usize) -> bool {
+        let waits = self.steps.get(place).is_none_or(|step| matches!(step.kind, Kind::Wait { .. }));
+        !waits && self.sources(place).all(|source| self.is_certain(source))
+    }
+
+    /// The key of a node that waits.
+    #[must_use]
+    pub fn key(&self, place: usize, message: &str) -> String {
+        let named = match self.steps.get(place).map(|step| &step.kind) {
+            Some(Kind::Wait { keyed_by: Some(node), .. }) => self.outputs(message, |_| None).into_iter().nth(*node),
+            _ => None,
+        };
+        format!("k{place}-{}", named.flatten().as_deref().unwrap_or(message))
     }
 
     /// Whether a node is skipped: its condition does not hold, or all of its needs were skipped.
@@ -235,6 +283,12 @@ impl Program {
         if let Some(deadline) = self.deadline {
             let _ = writeln!(file, "deadline: {deadline}ms");
         }
+        if let Some(Budget { tokens, tool_calls }) = self.budget {
+            let _ = writeln!(file, "budget: {{ max_tokens: {tokens}, max_tool_calls: {tool_calls} }}");
+        }
+        if self.strict {
+            file.push_str("message_schema: { type: string, pattern: \"^m\" }\n");
+        }
         let mut tools = String::new();
         for (place, step) in self.steps.iter().enumerate() {
             if let Kind::Tool { class, policies, timeout, .. } = &step.kind {
@@ -278,12 +332,16 @@ impl Program {
             Kind::Model => {
                 let _ = write!(file, ", kind: llm, timeout: 2s, prompt: \"{template}\"");
             }
-            Kind::Wait { deadline, go_on, park, human } => {
+            Kind::Wait { deadline, go_on, park, human, keyed_by, strict } => {
                 let wait_type = if *human { "human" } else { "signal" };
+                let named = keyed_by.map_or("message".to_owned(), |node| format!("nodes.n{node}.output"));
                 let _ = write!(
                     file,
-                    ", kind: wait, wait_type: {wait_type}, correlation_key: \"k{place}-{{{{ message }}}}\""
+                    ", kind: wait, wait_type: {wait_type}, correlation_key: \"k{place}-{{{{ {named} }}}}\""
                 );
+                if *strict {
+                    file.push_str(", schema: { type: string, pattern: \"^(p|nobody)\" }");
+                }
                 if let Some(deadline) = deadline {
                     let _ = write!(file, ", deadline: {deadline}ms");
                 }
@@ -383,7 +441,8 @@ fn draw_kind(random: &mut Random) -> Kind {
         55..=74 => {
             let deadline = random.chance(500).then(|| random.between(500, 40_000));
             let go_on = deadline.is_some() && random.chance(700);
-            Kind::Wait { deadline, go_on, park: random.chance(300), human: random.chance(400) }
+            let (park, human) = (random.chance(300), random.chance(400));
+            Kind::Wait { deadline, go_on, park, human, keyed_by: None, strict: false }
         }
         75..=80 => Kind::Timer(random.between(50, 20_000)),
         81..=88 => Kind::Sleep(random.between(10, 20_000)),

@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use aetheris_check::SignalAck;
+use aetheris_check::{ClientHistory, SignalAck};
 use aetheris_core::hash::Hash;
 use aetheris_core::id::{InstanceId, JobId};
 use aetheris_core::json::Json;
@@ -129,6 +129,10 @@ fn run_on(seed: u64, backend: Backend) -> std::io::Result<Outcome> {
     Ok(outcome)
 }
 
+/// What makes the second stream of a seed another one than the first.
+const BESIDE: u64 = 0x5bd1_e995_9e37_79b9;
+/// How often at most the store is looked through while faults rage.
+const ROUNDS_MAX: u64 = 3;
 /// The longest that faults rage, in milliseconds.
 const STORM_MAX: u64 = 60_000;
 
@@ -157,7 +161,9 @@ async fn play(seed: u64, backend: Backend) -> std::io::Result<Outcome> {
         troubles: Troubles::default(),
         weather: weather.clone(),
     };
-    let programs = draw_programs(&mut random);
+    // Of its own stream: what was drawn before these were there is drawn as it was.
+    let mut beside = Random::new(seed.rotate_left(32) ^ BESIDE);
+    let programs = draw_programs(&mut random, &mut beside);
     let cast = Cast::start(stage.clone(), &mut random);
     let crowd = Crowd::new(stage.clone(), cast.clone(), programs.clone());
     for versions in &programs {
@@ -175,12 +181,13 @@ async fn play(seed: u64, backend: Backend) -> std::io::Result<Outcome> {
     }
     tokio::spawn(cast.clone().plague(random.fork()));
     let storm = random.between(5_000, STORM_MAX);
+    let rounds = tokio::spawn(make_rounds(ground.store(), trace.clone(), storm, beside));
     tokio::time::sleep(Duration::from_millis(storm)).await;
     weather.clear_up();
     tell!(trace, "world", "the weather clears up");
     let calm = stage.store.status().await.map(|status| status.now).unwrap_or_default();
     let bound = Duration::from_millis(bound(longest, customers, cast.ttl().to_std())) + cast.mishaps().set_back;
-    let mut tally = Tally::default();
+    let mut tally = rounds.await.unwrap_or_default();
     come_to_rest(&stage, &crowd, people, bound, &mut tally).await;
     let (orders, mut history) = (crowd.orders(), crowd.history());
     history.quiet = true;
@@ -292,14 +299,42 @@ async fn repeat_everything(stage: &Stage, crowd: &Crowd, tally: &mut Tally) {
     }
 }
 
-fn draw_programs(random: &mut Random) -> Vec<Vec<Arc<Program>>> {
+/// Looks through the whole store at moments of the storm: what holds of what is stored holds at every moment, also of states
+/// that pass.
+async fn make_rounds(store: Arc<dyn Store>, trace: Trace, storm: u64, mut random: Random) -> Tally {
+    let mut tally = Tally::default();
+    let mut left = storm;
+    for _ in 0..random.below(ROUNDS_MAX + 1) {
+        let pause = random.below(left.max(1));
+        left -= pause;
+        tokio::time::sleep(Duration::from_millis(pause)).await;
+        // Who comes later knows what was acknowledged; nobody is quiet yet.
+        match aetheris_check::check_store(store.as_ref(), &[], &ClientHistory::default()).await {
+            Ok(report) => {
+                tally.add("ROUND", report.lines.iter().map(|line| line.examined).sum());
+                tally.take_report(&report);
+            }
+            Err(error) => tally.case("ROUND", false, || format!("the store cannot be read: {error}")),
+        }
+        tell!(trace, "world", "the store was looked through: {} violations", tally.violations.len());
+    }
+    tally
+}
+
+fn draw_programs(random: &mut Random, beside: &mut Random) -> Vec<Vec<Arc<Program>>> {
     let agents = random.between(1, 3);
-    let draw = |agent: u64| {
+    let mut draw = |agent: u64| {
         let name = format!("agent-{agent}");
         let versions = if random.chance(250) { 2 } else { 1 };
-        (1..=versions).map(|version| Arc::new(Program::draw(random, &name, version))).collect()
+        let strict = beside.chance(200);
+        let drawn = (1..=versions).map(|version| {
+            let mut program = Program::draw(random, &name, version);
+            program.bound(beside, strict);
+            Arc::new(program)
+        });
+        drawn.collect()
     };
-    (0..agents).map(draw).collect()
+    (0..agents).map(&mut draw).collect()
 }
 
 fn draw_customers(random: &mut Random) -> u64 {
@@ -315,7 +350,7 @@ fn draw_customers(random: &mut Random) -> u64 {
 fn bound(longest: u64, customers: u64, ttl: Duration) -> u64 {
     let ttl = u64::try_from(ttl.as_millis()).unwrap_or(60_000);
     let in_line = longest.saturating_mul(customers.min(6));
-    60_000 + 4 * ttl + in_line + 30_000 + clients::PAUSE_MAX + clients::RUN_AT_MAX
+    60_000 + 4 * ttl + in_line + 30_000 + clients::PAUSE_MAX + clients::RUN_AT_MAX + clients::DEADLINE_MAX
 }
 
 /// Waits until every process runs again, clients have all their answers, and no job needs anything more; and

@@ -9,10 +9,13 @@ use aetheris_check::Report;
 /// its lease from a process that lived, went on and was answered; S3, a call leaves within the margin of its
 /// permit; S4, a doubt whose answer is stored is not open; S5, an answer is kept once. T1 to T5 are about what is told: the status
 /// of a job whose message is repeated, the refusal of another message under the same name, lists, whether late evidence
-/// contradicts the job, and that a signal for a wait of the plan is taken.
-pub const IDS: [&str; 32] = [
-    "A1", "A2", "A4", "A5", "A7", "A9", "ALWAYS", "B1", "B5", "C1", "C2", "C6", "C7", "C9", "D11", "D12", "D13", "D7",
-    "E4", "E7", "F6", "H1", "S1", "S2", "S3", "S4", "S5", "T1", "T2", "T3", "T4", "T5",
+/// contradicts the job, that a signal for a wait of the plan is taken, that a message which does not fit makes no job, and
+/// that no wait ends with what it does not accept. ROUND: what the checker asks of the whole store in the middle of the
+/// storm.
+pub const IDS: [&str; 38] = [
+    "A1", "A2", "A4", "A5", "A7", "A9", "ALWAYS", "B1", "B5", "C1", "C2", "C5", "C6", "C7", "C9", "D11", "D12", "D13",
+    "D14", "D7", "E4", "E6", "E7", "F6", "H1", "ROUND", "S1", "S2", "S3", "S4", "S5", "T1", "T2", "T3", "T4", "T5",
+    "T6", "T7",
 ];
 
 /// How many violations of one run are told.
@@ -21,8 +24,10 @@ const TOLD_MAX: usize = 50;
 /// Cases of each invariant, and what contradicts them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// How many cases were looked at.
+    /// How many cases were looked at by this crate.
     pub cases: BTreeMap<&'static str, u64>,
+    /// How many the checker has looked at: a case of one is none of the other, whatever both are called.
+    pub checked: BTreeMap<&'static str, u64>,
     /// What is wrong, in words.
     pub violations: Vec<String>,
 }
@@ -44,12 +49,13 @@ impl Tally {
     /// Takes in what someone else has found.
     pub fn merge(&mut self, other: Self) {
         other.cases.into_iter().for_each(|(id, cases)| self.add(id, cases));
+        other.checked.into_iter().for_each(|(id, cases)| *self.checked.entry(id).or_default() += cases);
         self.violations.extend(other.violations);
     }
 
     pub(crate) fn take_report(&mut self, report: &Report) {
         for line in &report.lines {
-            self.add(line.id.id(), line.examined);
+            *self.checked.entry(line.id.id()).or_default() += line.examined;
             self.violations.extend(line.violations.iter().map(|violation| format!("{} {violation}", line.id)));
         }
     }

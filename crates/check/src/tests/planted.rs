@@ -37,6 +37,35 @@ fn in_facts(id: Invariant, spoil: impl FnOnce(&mut JobFacts)) {
     is_found(id, &story, &facts);
 }
 
+/// That a violation is told in these words: another rule of the same invariant does not stand in for it.
+fn says(id: Invariant, words: &str, found: &Report) {
+    let mut lines = found.lines.iter().filter(|line| line.id == id).flat_map(|line| &line.violations);
+    assert!(lines.any(|told| told.contains(words)), "{id} does not say `{words}`:\n{found}");
+}
+
+#[test]
+fn each_rule_is_asked_by_itself() {
+    let mut facts = whole().facts();
+    facts.row.fence.epoch += 1;
+    let story = whole();
+    says(A2, "its row has fence", &report(&facts, &story.witness, &story.history));
+
+    let mut stray = whole();
+    let ends = stray.events.remove(stray.place(EventKind::WaitCompleted));
+    let begins = stray.place(EventKind::JobWaiting);
+    stray.events.insert(begins, ends);
+    says(E2, "it ends a wait that never began", &report(&stray.facts(), &stray.witness, &stray.history));
+
+    let mut again = whole();
+    let first = again.place(EventKind::ToolInvocationStarted);
+    again.events.insert(first + 1, Told { at: 21, epoch: 1, event: story::permit("pay", 2).into() });
+    says(C5, "permit 2", &report(&again.facts(), &again.witness, &again.history));
+
+    let mut tally = Tally::default();
+    crate::tools::known_jobs(&std::collections::BTreeSet::new(), &whole().witness, &mut tally);
+    says(C2, "which is not there", &tally.into_report(0, 0));
+}
+
 #[test]
 fn ownership() {
     in_story(A2, |s| s.events.iter_mut().filter(|told| told.epoch == 4).for_each(|told| told.epoch = 3));

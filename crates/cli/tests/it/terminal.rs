@@ -73,7 +73,8 @@ impl Desk {
         let typed: Vec<String> = block.commands().iter().map(|line| self.local(line)).collect();
         let terminal = self.terminal(&block.name);
         // Not that somebody else is listening there.
-        let listens = |text: &str| text.matches("listening on ").count();
+        let says = ["listening on ", "\"listening\""];
+        let listens = |text: &str| says.iter().map(|words| text.matches(words).count()).sum::<usize>();
         let before = listens(&terminal.text());
         typed.iter().for_each(|line| terminal.line(line));
         terminal.until("it listens", |text| listens(text) > before);

@@ -74,8 +74,11 @@ impl Workbench {
         }
     }
 
-    fn has_acted(&self, call: &ToolCall) -> bool {
-        self.lines().iter().any(|line| line.key == call.key && line.is_act())
+    /// Whether the call has acted that a question is about.
+    fn has_acted(&self, question: &ToolCall) -> bool {
+        let asked = question.input.get("idempotency_key").and_then(serde_json::Value::as_str);
+        let key = asked.and_then(|key| key.parse().ok());
+        self.lines().iter().any(|line| Some(line.key) == key && line.is_act())
     }
 
     async fn body(&self, function: &str, call: ToolCall) -> ToolOutcome {

@@ -179,8 +179,10 @@ fn tell(summary: &Summary, from: u64, took: Duration) {
         "{} jobs, {} bodies; {} deaths, {} stops, {} drains, {} clock jumps",
         summary.jobs, summary.bodies, mishaps.deaths, mishaps.stops, mishaps.drains, mishaps.jumps
     );
-    let cases: Vec<String> = summary.cases.iter().map(|(id, cases)| format!("{id} {cases}")).collect();
-    println!("cases: {}", cases.join(", "));
+    for (whose, cases) in [("cases", &summary.cases), ("of the checker", &summary.checked)] {
+        let cases: Vec<String> = cases.iter().map(|(id, cases)| format!("{id} {cases}")).collect();
+        println!("{whose}: {}", cases.join(", "));
+    }
     println!("{} of {} seeds failed", summary.failed, summary.seeds);
 }
 
