@@ -14,7 +14,7 @@ use super::story::{self, JOB, Story, Told, at, fence, key, result, seen, whole};
 use crate::JobFacts;
 use crate::history::{AckedSignal, SignalAck, Submission, Write};
 use crate::invariant::Invariant::{self, *};
-use crate::report::Tally;
+use crate::report::{Report, Tally};
 use crate::witness::WitnessKind;
 
 fn is_found(id: Invariant, story: &Story, facts: &JobFacts) {
