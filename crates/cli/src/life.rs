@@ -39,6 +39,11 @@ impl Life {
         self.pid
     }
 
+    /// Whether it lives at this moment, as far as can be known.
+    pub(crate) fn lives(&self) -> bool {
+        self.began != 0 && self.boot == boot() && began(self.pid) == Some(self.began)
+    }
+
     /// Whether it is another process of this machine and lives on. Whatever cannot be known counts as ended.
     pub(crate) fn is_another_alive(&self) -> bool {
         let known = self.began != 0 && !self.boot.is_empty();

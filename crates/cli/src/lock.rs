@@ -4,6 +4,9 @@
 //! releases it with the process, however that ends, and no child inherits it. Its file names the
 //! instances whose jobs may still be held: whoever gets the lock knows that they are dead, and takes
 //! their jobs back at once instead of waiting for leases (SPEC §4, proof of death).
+//!
+//! `serve` and `restore` share the lock among themselves, so that no `dev` works beside them, and write nothing into
+//! the file.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, Write};
@@ -40,29 +43,20 @@ impl DataLock {
     /// # Errors
     /// Another process holds it, or the file cannot be written.
     pub(crate) fn take(folder: &Path, instance: InstanceId) -> Result<Self, Error> {
-        let failed = |what: &str, e: &std::io::Error| {
-            Error::Internal(anyhow::anyhow!("{} cannot be {what}: {e}", folder.display()))
-        };
-        crate::folder::make(folder).map_err(|e| failed("made", &e))?;
-        let path = folder.join(LOCK);
-        let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
-        let mut file = open.map_err(|e| failed("locked", &e))?;
+        let (path, mut file) = opened(folder)?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Err(held_by_another(folder, &mut file)),
-            Err(TryLockError::Error(e)) => return Err(failed("locked", &e)),
+            Err(TryLockError::Error(e)) => return Err(failed(folder, "locked", &e)),
         }
         aetheris_fault::crash_point!("start.locked");
         let before = read(&mut file).unwrap_or_default();
-        // Its lock is on another file: this folder was copied while that process used the original.
-        if before.holder.is_another_alive() {
-            return Err(copied(folder, &before.holder));
-        }
+        refuse_copy(folder, &before.holder)?;
         let predecessors = before.instances;
         let mut lock = Self { file, instance, path, predecessors };
         lock.write()?;
-        if let Ok(folder) = File::open(folder) {
-            folder.sync_all().map_err(|e| failed("synced", &e))?;
+        if let Ok(open) = File::open(folder) {
+            open.sync_all().map_err(|e| failed(folder, "synced", &e))?;
         }
         Ok(lock)
     }
@@ -96,6 +90,56 @@ impl DataLock {
     }
 }
 
+/// A hold on a data folder that is shared with others of its kind, and with no `dev`.
+#[derive(Debug)]
+pub(crate) struct SharedLock {
+    file: File,
+    path: PathBuf,
+}
+
+impl SharedLock {
+    /// Takes the folder.
+    ///
+    /// # Errors
+    /// A `dev` process holds it, it is the copy of one in use, or the file cannot be locked.
+    pub(crate) fn take(folder: &Path) -> Result<Self, Error> {
+        let (path, mut file) = opened(folder)?;
+        match file.try_lock_shared() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(held_by_dev(folder, &mut file)),
+            Err(TryLockError::Error(e)) => return Err(failed(folder, "locked", &e)),
+        }
+        refuse_copy(folder, &read(&mut file).unwrap_or_default().holder)?;
+        Ok(Self { file, path })
+    }
+
+    /// Takes back a folder that was made for what came to nothing, unless somebody else has come to it.
+    pub(crate) fn leave_no_trace(self) {
+        if self.file.try_lock().is_ok() {
+            let _gone = std::fs::remove_file(&self.path);
+            let _empty = self.path.parent().map(std::fs::remove_dir);
+        }
+    }
+}
+
+/// The file of a folder; both are made where they are missing.
+fn opened(folder: &Path) -> Result<(PathBuf, File), Error> {
+    crate::folder::make(folder).map_err(|e| failed(folder, "made", &e))?;
+    let path = folder.join(LOCK);
+    let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
+    let file = open.map_err(|e| failed(folder, "locked", &e))?;
+    Ok((path, file))
+}
+
+fn failed(folder: &Path, what: &str, error: &std::io::Error) -> Error {
+    Error::Internal(anyhow::anyhow!("{} cannot be {what}: {error}", folder.display()))
+}
+
+/// Its holder's lock is on another file: this folder was copied while that process used the original.
+fn refuse_copy(folder: &Path, holder: &Life) -> Result<(), Error> {
+    if holder.is_another_alive() { Err(copied(folder, holder)) } else { Ok(()) }
+}
+
 /// What the file says; `None` where it is empty or damaged: then leases expire as usual.
 fn read(file: &mut File) -> Option<Content> {
     let mut text = String::new();
@@ -105,12 +149,27 @@ fn read(file: &mut File) -> Option<Content> {
 }
 
 fn held_by_another(folder: &Path, file: &mut File) -> Error {
-    let by = read(file).map_or_else(String::new, |content| format!(" (process {})", content.holder.pid()));
+    let by = holder(file);
     Error::Conflict(format!(
-        "{} is in use by another `aetheris dev` or `restore`{by}. Stop that one, or give this one its own folder with --data; \
+        "{} is in use by another `aetheris dev`, a `serve` or a `restore`{by}. Stop that one, or give this one its own folder with --data; \
          `aetheris worker --config FILE` shares a database on purpose",
         folder.display()
     ))
+}
+
+fn held_by_dev(folder: &Path, file: &mut File) -> Error {
+    let by = holder(file);
+    Error::Conflict(format!(
+        "{} is in use by `aetheris dev`{by}, which serves it alone. Stop that one; `aetheris worker --config FILE` shares \
+         a database on purpose",
+        folder.display()
+    ))
+}
+
+/// The holder that the file names, for people, if it lives.
+fn holder(file: &mut File) -> String {
+    let holder = read(file).map(|content| content.holder).filter(Life::lives);
+    holder.map_or_else(String::new, |holder| format!(" (process {})", holder.pid()))
 }
 
 fn copied(folder: &Path, holder: &Life) -> Error {
@@ -148,6 +207,41 @@ mod tests {
         lock.forget_predecessors().unwrap();
         drop(lock);
         assert_eq!(DataLock::take(&folder, first).unwrap().predecessors(), [third]);
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn servers_share_a_folder_and_no_dev_works_beside_them() {
+        let folder = folder("servers");
+        let [first, second] = [1, 2].map(InstanceId::from_u128);
+        let dev = DataLock::take(&folder, first).unwrap();
+        let refused = SharedLock::take(&folder).unwrap_err();
+        let words = format!("is in use by `aetheris dev` (process {})", std::process::id());
+        assert!(refused.exit() == crate::exit::Exit::Conflict && refused.to_string().contains(&words), "{refused}");
+        drop(dev);
+        let servers = [SharedLock::take(&folder).unwrap(), SharedLock::take(&folder).unwrap()];
+        for server in servers {
+            let refused = DataLock::take(&folder, second).unwrap_err();
+            assert!(refused.to_string().contains("a `serve` or a `restore`"), "{refused}");
+            drop(server);
+        }
+        // What the dead have left is still there.
+        assert_eq!(DataLock::take(&folder, second).unwrap().predecessors(), [first]);
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn a_folder_that_was_made_in_vain_is_gone_again() {
+        let folder = folder("vain");
+        let made = folder.join("data");
+        SharedLock::take(&made).unwrap().leave_no_trace();
+        assert!(!made.exists());
+        let (one, other) = (SharedLock::take(&made).unwrap(), SharedLock::take(&made).unwrap());
+        one.leave_no_trace();
+        assert!(made.join(LOCK).exists());
+        std::fs::write(made.join("file"), "").unwrap();
+        other.leave_no_trace();
+        assert!(made.join("file").exists() && !made.join(LOCK).exists());
         std::fs::remove_dir_all(folder).unwrap();
     }
 

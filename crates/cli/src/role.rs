@@ -21,6 +21,15 @@ impl Role {
         }
     }
 
+    /// Whether it makes the database that it is to work on. A worker alone would wait in a new one for ever.
+    #[must_use]
+    pub const fn makes_databases(self) -> bool {
+        match self {
+            Self::Dev | Self::Serve => true,
+            Self::Worker => false,
+        }
+    }
+
     /// Whether its tools may reach loopback.
     #[must_use]
     pub const fn allows_loopback(self) -> bool {

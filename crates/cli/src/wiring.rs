@@ -18,7 +18,7 @@ use aetheris_store::memory::MemoryStore;
 use aetheris_store::system::System;
 use aetheris_store::vital::Vital;
 use aetheris_store::{ErrorKind, Store, StoreError};
-pub use aetheris_store_sqlite::{Backed, ENDINGS, Progress, Staged, backup, in_folder_of, stage};
+pub use aetheris_store_sqlite::{Backed, ENDINGS, Progress, Staged, backup, in_folder_of, recognise, stage};
 use aetheris_store_sqlite::{Custody, EXIT_IO, SqliteOptions, SqliteStore};
 use aetheris_worker::{StopSignals, Worker, WorkerOptions};
 use tokio::net::{TcpListener, TcpSocket};
@@ -61,10 +61,12 @@ pub struct Wired {
 ///
 /// # Errors
 /// It cannot be opened.
-pub fn open_store(config: &Config, system: &System, moved: bool) -> Result<Arc<dyn Store>, Error> {
+pub fn open_store(config: &Config, system: &System, role: Role, moved: bool) -> Result<Arc<dyn Store>, Error> {
     match config.jobstore.kind {
         StoreKind::Memory => Ok(Arc::new(MemoryStore::new(Arc::clone(&system.clock)))),
-        StoreKind::Sqlite => open_database(&config.jobstore.sqlite.path, system, Some(custody(system, moved))),
+        StoreKind::Sqlite => {
+            open_database(&config.jobstore.sqlite.path, system, role.makes_databases(), Some(custody(system, moved)))
+        }
     }
 }
 
@@ -78,7 +80,7 @@ pub(crate) fn custody(system: &System, moved: bool) -> Custody {
 /// # Errors
 /// Its folder cannot be made, or it cannot be opened.
 pub fn open_sqlite(path: &Path, system: &System) -> Result<Arc<dyn Store>, Error> {
-    open_database(path, system, None)
+    open_database(path, system, true, None)
 }
 
 /// Opens a database for reading, with so many threads: nothing is made and nothing changed.
@@ -89,8 +91,8 @@ pub fn open_read_only(path: &Path, readers: usize) -> Result<Arc<SqliteStore>, S
     SqliteStore::open_read_only(path, &System::machine().clock, readers).map(Arc::new)
 }
 
-fn open_database(path: &Path, system: &System, custody: Option<Custody>) -> Result<Arc<dyn Store>, Error> {
-    if let Some(folder) = path.parent() {
+fn open_database(path: &Path, system: &System, make: bool, custody: Option<Custody>) -> Result<Arc<dyn Store>, Error> {
+    if let Some(folder) = path.parent().filter(|_| make) {
         let failed = |error| anyhow::anyhow!("the folder {} cannot be made: {error}", folder.display());
         crate::folder::make(folder).map_err(failed)?;
     }
@@ -99,6 +101,7 @@ fn open_database(path: &Path, system: &System, custody: Option<Custody>) -> Resu
     let options = SqliteOptions {
         clock: Arc::clone(&system.clock),
         custody,
+        make,
         on_death: on_death(),
         on_fatal: Arc::new(|error| last_words::disk_failed(error, EXIT_IO)),
         ..SqliteOptions::new(path)
@@ -129,7 +132,7 @@ impl Wired {
     /// The store cannot be opened, or an adapter not be set up.
     pub fn new(config: Config, env: &Environment, role: Role, moved: bool) -> Result<Self, Error> {
         let system = System::machine();
-        let store = open_store(&config, &system, moved)?;
+        let store = open_store(&config, &system, role, moved)?;
         let listen_addresses = Arc::new(match config.jobstore.kind {
             StoreKind::Memory => ListenAddresses::default(),
             StoreKind::Sqlite => ListenAddresses::beside(&config.jobstore.sqlite.path),

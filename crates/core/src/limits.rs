@@ -232,6 +232,8 @@ pub const CONFLICT_RETRIES_MAX: u32 = 64;
 /// How much longer than two of its pauses a loop may take to come round before readiness says so: it may wait for
 /// a busy store.
 pub const PULSE_GRACE: Span = Span::from_secs(15);
+/// How long a worker waits for the database that a server makes, where both are started at once.
+pub const DATABASE_PATIENCE: Span = Span::from_secs(10);
 /// How long readiness waits for the store's writer before it says that it is silent.
 pub const HEALTH_PATIENCE: Span = Span::from_secs(2);
 /// The room that a disk which was full must have again before it counts as having any, in bytes: a few of the largest

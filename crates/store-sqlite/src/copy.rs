@@ -223,6 +223,15 @@ fn finished(conn: Connection, path: &Path) -> Result<Backed, Trouble> {
     Ok(Backed { bytes, generation, jobs, unfinished })
 }
 
+/// Whether a file is a database of this program, as far as its beginning says.
+///
+/// # Errors
+/// It is none, or cannot be read.
+pub fn recognise(file: &Path) -> Result<(), StoreError> {
+    let recognised = source(file).and_then(|(conn, _still)| is_ours(&conn, file));
+    recognised.map_err(|trouble| trouble.at("restore"))
+}
+
 /// A copy that can be put in the place of a database.
 #[derive(Debug)]
 pub struct Staged {

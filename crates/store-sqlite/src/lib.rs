@@ -82,7 +82,7 @@ mod wal;
 mod write;
 mod writer;
 
-pub use copy::{Backed, Progress, Staged, backup, stage};
+pub use copy::{Backed, Progress, Staged, backup, recognise, stage};
 pub use file::{ENDINGS, in_folder_of};
 pub use open::{EXIT_IO, Fatal, SqliteOptions};
 pub use seen::Custody;

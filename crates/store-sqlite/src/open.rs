@@ -33,13 +33,15 @@ pub struct SqliteOptions {
     /// How the file beside the database is kept, which tells an older database from the newest; `None` for whoever
     /// only looks, and for copies.
     pub custody: Option<Custody>,
+    /// Whether the database is made if it is not there.
+    pub make: bool,
     /// Called when the disk did not do what it was told; not meant to return. The default logs one line and
     /// ends the process.
     pub on_fatal: Fatal,
     /// Called with the name of a store thread that stopped unexpectedly; not meant to return. The default says
     /// so on stderr and ends the process.
     pub on_death: OnDeath,
-    /// The file, made if it is not there.
+    /// The file.
     pub path: PathBuf,
     /// Most pages of the file, for tests of a full disk; `None` for SQLite's own bound.
     pub pages_max: Option<u32>,
@@ -54,6 +56,7 @@ impl SqliteOptions {
         Self {
             clock: Arc::new(SystemClock),
             custody: None,
+            make: true,
             on_fatal: Arc::new(end_process),
             on_death: Arc::new(vital::die),
             path: path.into(),
@@ -85,9 +88,12 @@ fn end_process(error: &StoreError) {
 
 /// Whether the file may be opened, and whose it is. Nothing is changed, so that a database of another program stays
 /// as it is.
-pub(crate) fn admit(path: &Path) -> Result<Whose, Trouble> {
+pub(crate) fn admit(path: &Path, make: bool) -> Result<Whose, Trouble> {
     network::refuse(&file::resolved(path)?)?;
     let whose = file::whose(path)?;
+    if whose == Whose::Nobody && !make {
+        return Err(Trouble::Refused("there is no database, and this process makes none".to_owned()));
+    }
     seen::refuse_newer(path)?;
     Ok(whose)
 }

@@ -67,7 +67,7 @@ impl SqliteStore {
 
     fn start(options: SqliteOptions) -> Result<Self, Trouble> {
         let clock = Arc::new(StoreClock::new(Arc::clone(&options.clock)));
-        let whose = open::admit(&options.path)?;
+        let whose = open::admit(&options.path, options.make)?;
         let entered = options.custody.map(|custody| seen::enter(&options.path, custody)).transpose()?;
         let clock_guard = ClockGuard::take(&options.path, options.clock.boot_id())?;
         let conn = open::writer(&options, whose, entered.as_ref())?;

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use aetheris_core::event::PauseReason;
-use aetheris_core::id::{InstanceId, JobId};
+use aetheris_core::id::JobId;
 use aetheris_core::job::JobStatus;
 use aetheris_core::limits;
 use aetheris_runtime::Runtime;
@@ -20,7 +20,7 @@ use crate::args;
 use crate::config::Config;
 use crate::error::{Error, counted};
 use crate::exit::Exit;
-use crate::lock::DataLock;
+use crate::lock::SharedLock;
 use crate::out::Out;
 use crate::wiring::{self, Staged};
 
@@ -33,9 +33,23 @@ pub(super) async fn run(given: &args::Restore, config: &Config, context: &Contex
         let message = format!("there is no file {}", given.file.display());
         return Err(Error::Other { message, exit: Exit::NotFound });
     }
+    // Before anything is made in the folder, or the folder itself.
+    let file = given.file.clone();
+    let recognised = blocking(move || wiring::recognise(&file)).await?;
+    recognised.map_err(|error| unusable(&given.file, &error))?;
+    let new = !config.data_folder().exists();
+    let lock = SharedLock::take(config.data_folder())?;
+    let restored = restored(given, config, context).await;
+    if new && restored.is_err() {
+        lock.leave_no_trace();
+    }
+    restored
+}
+
+/// The restore itself, with the folder's lock.
+async fn restored(given: &args::Restore, config: &Config, context: &Context) -> Result<Exit, Error> {
     let system = System::machine();
     let database = config.jobstore.sqlite.path.clone();
-    let lock = DataLock::take(config.data_folder(), InstanceId::from_u128(system.ids.secret()))?;
     let (file, at, mut told) = (given.file.clone(), database.clone(), teller(&context.out, "restore"));
     let clock = Arc::clone(&system.clock);
     let staged = blocking(move || wiring::stage(&file, &at, clock.as_ref(), &mut told)).await?;
@@ -51,7 +65,6 @@ pub(super) async fn run(given: &args::Restore, config: &Config, context: &Contex
     let custody = wiring::custody(&system, false);
     let aside =
         blocking(move || staged.put_in_place(now, custody)).await?.map_err(|error| refused(&database, &error))?;
-    drop(lock);
     if context.out.json {
         let value = json!({ "database": database, "generation": generation, "held": holds.now,
             "held_before": holds.before, "jobs": jobs, "kept_aside": aside,
@@ -73,15 +86,22 @@ pub(super) async fn run(given: &args::Restore, config: &Config, context: &Contex
     Ok(Exit::Done)
 }
 
-fn refused(path: &Path, error: &aetheris_store::StoreError) -> Error {
-    let path = path.display();
+fn refused(file: &Path, error: &aetheris_store::StoreError) -> Error {
+    let path = file.display();
     match error.kind {
         aetheris_store::ErrorKind::Invalid => Error::Conflict(format!("{path}: {}", error.source)),
-        aetheris_store::ErrorKind::Corrupt => {
-            Error::Conflict(format!("{path} is no backup of a database, or is damaged: {}", error.source))
+        aetheris_store::ErrorKind::Corrupt => unusable(file, error),
+        aetheris_store::ErrorKind::Full | aetheris_store::ErrorKind::Unavailable => {
+            Error::Internal(anyhow::anyhow!("{path}: {error}"))
         }
-        _ => Error::Internal(anyhow::anyhow!("{path}: {error}")),
     }
+}
+
+/// A file of which no database can be made, whatever the state of the folder is.
+fn unusable(file: &Path, error: &aetheris_store::StoreError) -> Error {
+    let file = file.display();
+    let message = format!("{file} is no backup of a database, or is damaged: {}", error.source);
+    Error::Other { message, exit: Exit::Failed }
 }
 
 /// What is held of a restored database.

@@ -4,9 +4,10 @@ use aetheris_server::Ending;
 
 use super::Context;
 use super::lifecycle::{announce, start_server, until_stopped};
-use crate::config::Config;
+use crate::config::{Config, StoreKind};
 use crate::error::Error;
 use crate::exit::Exit;
+use crate::lock::SharedLock;
 use crate::progress::Progress;
 use crate::role::Role;
 use crate::signals::StopRequests;
@@ -19,6 +20,11 @@ use crate::wiring::Wired;
 /// The process cannot start.
 pub async fn run(config: Config, moved: bool, context: &Context) -> Result<Exit, Error> {
     let out = &context.out;
+    // Taken before the database is opened: a second process changes nothing.
+    let _lock = match config.jobstore.kind {
+        StoreKind::Memory => None,
+        StoreKind::Sqlite => Some(SharedLock::take(config.data_folder())?),
+    };
     let opening = Progress::of(out, "opening the database");
     let wired = Wired::new(config, &context.env, Role::Serve, moved)?;
     drop(opening);

@@ -1,17 +1,23 @@
 //! `worker`: runs the jobs of a database that it shares with servers and other workers.
 
+use std::path::Path;
+use std::time::Duration;
+
+use aetheris_core::limits;
 use aetheris_server::Ending;
+use tokio::time::Instant;
 
 use super::Context;
 use super::lifecycle::{announce, until_stopped};
 use crate::config::{Config, StoreKind};
 use crate::error::Error;
 use crate::exit::Exit;
+use crate::out::Out;
 use crate::progress::Progress;
 use crate::role::Role;
 use crate::signals::StopRequests;
 use crate::supervise::Tasks;
-use crate::wiring::Wired;
+use crate::wiring::{self, Wired};
 
 /// Claims and executes. It also sweeps, so that workers alone take back what one of them has lost.
 ///
@@ -23,6 +29,7 @@ pub async fn run(config: Config, moved: bool, context: &Context) -> Result<Exit,
         return Err(Error::Usage(message.to_owned()));
     }
     let out = &context.out;
+    made(&config.jobstore.sqlite.path, out).await?;
     let opening = Progress::of(out, "opening the database");
     let wired = Wired::new(config, &context.env, Role::Worker, moved)?;
     drop(opening);
@@ -33,4 +40,36 @@ pub async fn run(config: Config, moved: bool, context: &Context) -> Result<Exit,
     wired.start_worker(&mut tasks)?;
     announce(out, &wired, &format!("aetheris worker: ready as {}", wired.worker_id()), None);
     until_stopped(&wired, signals, &ending, tasks, out).await
+}
+
+/// Between two looks for the database.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Waits for the database that a server makes: both may be started at once. A worker makes none, since nobody would ever
+/// send a job there.
+async fn made(path: &Path, out: &Out) -> Result<(), Error> {
+    let until = Instant::now() + limits::DATABASE_PATIENCE.to_std();
+    let mut told = false;
+    loop {
+        match super::backup::found(path) {
+            Ok(()) if path.metadata().is_ok_and(|found| found.len() > 0) => return Ok(()),
+            Ok(()) => {}
+            Err(error) if error.exit() == Exit::NotFound => {}
+            Err(error) => return Err(error),
+        }
+        let shown = wiring::absolute(path);
+        let shown = shown.display();
+        if Instant::now() >= until {
+            let message = format!(
+                "there is no database {shown}, and a worker makes none: start `aetheris serve` with the same \
+                 configuration first, or name the database by an absolute path"
+            );
+            return Err(Error::Other { message, exit: Exit::NotFound });
+        }
+        if !std::mem::replace(&mut told, true) {
+            let patience = limits::DATABASE_PATIENCE;
+            out.note(&format!("there is no database {shown} yet: waiting {patience} for `aetheris serve` to make it"));
+        }
+        tokio::time::sleep(LOOK).await;
+    }
 }

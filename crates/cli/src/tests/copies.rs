@@ -350,10 +350,15 @@ async fn what_is_no_backup_changes_nothing() {
     std::fs::write(&text, "not a database, and long enough to be read as one".repeat(100)).unwrap();
     let foreign = folder.file("foreign.db");
     rusqlite::Connection::open(&foreign).unwrap().execute_batch("CREATE TABLE t (a)").unwrap();
-    for file in [text, foreign] {
-        let ran = local(&["restore", &file, "--data", &data]).await;
-        assert!(ran.ended.is_err(), "{file}");
+    let new = folder.file("new");
+    for data in [&data, &new] {
+        for file in [&text, &foreign] {
+            let ran = local(&["restore", file, "--data", data]).await;
+            assert_eq!(ran.ended.as_ref().unwrap_err().exit(), Exit::Failed, "{file}");
+            assert!(ran.error().contains("is no backup of a database"), "{}", ran.error());
+        }
     }
+    assert!(!Path::new(&new).exists(), "a folder was made for nothing");
     assert_eq!(local(&["restore", &folder.file("absent.db"), "--data", &data]).await.exit(), Exit::NotFound);
     assert_eq!(local(&["backup", &folder.file("b.db"), "--data", "/nowhere"]).await.exit(), Exit::NotFound);
     let wired = open(&folder.data(), false).unwrap();
@@ -544,9 +549,23 @@ async fn a_damaged_backup_is_named_and_changes_nothing() {
     for damaged in [&whole[..whole.len() / 2], &torn] {
         std::fs::write(&file, damaged).unwrap();
         let ran = local(&["restore", &file, "--data", &data]).await;
-        assert_eq!(ran.ended.as_ref().unwrap_err().exit(), Exit::Conflict, "{:?}", ran.ended);
+        assert_eq!(ran.ended.as_ref().unwrap_err().exit(), Exit::Failed, "{:?}", ran.ended);
     }
     assert_eq!(status(&open(&folder.data(), false).unwrap(), job).await.0, JobStatus::Pending);
+}
+
+/// A worker never makes a database, and one that is started beside its server waits for the server's.
+#[tokio::test]
+async fn a_worker_without_a_database_says_so_and_makes_none() {
+    let folder = Folder::new("worker");
+    let config = folder.file("production.yaml");
+    let database = folder.data().join("aetheris.db");
+    std::fs::write(&config, format!("jobstore: {{ sqlite: {{ path: {} }} }}\n", database.display())).unwrap();
+    let ran = local(&["worker", "--config", &config]).await;
+    assert_eq!(ran.exit(), Exit::NotFound, "{}", ran.error());
+    assert!(ran.stderr.contains("for `aetheris serve` to make it"), "{}", ran.stderr);
+    assert!(ran.error().contains(&format!("there is no database {}", database.display())), "{}", ran.error());
+    assert!(!folder.data().exists());
 }
 
 /// A configuration may name the database as it likes: every command about it takes the same words.

@@ -120,6 +120,26 @@ fn a_missing_folder_is_named() {
     assert!(error.to_string().contains("absent"), "{error}");
 }
 
+/// A worker that is started in another folder would wait for jobs in an empty one for ever.
+#[test]
+fn a_database_is_made_only_by_who_is_to_make_one() {
+    let folder = Folder::new();
+    let opened = |make| {
+        let options = aetheris_store_sqlite::SqliteOptions { make, ..options(&folder, Arc::new(SystemClock)) };
+        SqliteStore::open(options)
+    };
+    for name in ["", "aetheris.db"] {
+        if !name.is_empty() {
+            std::fs::write(folder.path().join(name), "").unwrap();
+        }
+        let error = opened(false).unwrap_err();
+        assert!(error.kind == ErrorKind::Invalid && error.to_string().contains("there is no database"), "{error}");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), usize::from(!name.is_empty()));
+    }
+    drop(opened(true).unwrap());
+    drop(opened(false).unwrap());
+}
+
 #[test]
 fn sixteen_openings_at_once_make_one_schema() {
     let folder = Folder::new();

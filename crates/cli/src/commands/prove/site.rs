@@ -99,8 +99,7 @@ impl<'p> Site<'p> {
     /// # Errors
     /// It does not come to serve, or refuses one.
     pub(super) async fn serve(&mut self, agents: &[Agent]) -> Result<Server, Fault> {
-        let config = self.config()?;
-        let process = self.start("serve", &["serve".into(), "--config".into(), config])?;
+        let process = self.start_serve()?;
         let server = serving(process, "aetheris serve: listening on ").await?;
         for agent in agents {
             let text = self.agent(*agent);
@@ -108,6 +107,15 @@ impl<'p> Site<'p> {
             put.map_err(|error| Fault::api(&format!("the agent `{}`", agent.name()), error))?;
         }
         Ok(server)
+    }
+
+    /// The same, without waiting for anything.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub(super) fn start_serve(&mut self) -> Result<Process, Fault> {
+        let config = self.config()?;
+        self.start("serve", &["serve".into(), "--config".into(), config])
     }
 
     /// Starts `aetheris worker` on the database.

@@ -82,7 +82,7 @@ experiments! {
     Cancels = "cancels", "cancel of what waits, sleeps or is in a call, and kill -9 after the answer",
         [Kept, EndsOnce, BodyOnce], cancels::run;
     /// One process on a folder.
-    Folder = "folder", "a second process on the data folder, and one after a kill -9",
+    Folder = "folder", "a second `dev` or `serve` on a data folder, and one after a kill -9",
         [Conditions], store::folder;
     /// The database's lock.
     Lock = "lock", "another process holds the database's write lock for seconds",

@@ -8,7 +8,7 @@ use serde_json::json;
 use super::super::agents::Agent;
 use super::super::guarantee::Guarantee;
 use super::super::site::{self, PATIENCE, Server, Site};
-use crate::commands::outside::{Fault, WriteLock};
+use crate::commands::outside::{Fault, Process, WriteLock};
 use crate::exit::Exit;
 
 /// A second process is refused while the first one lives, and needs nothing but its death.
@@ -16,13 +16,10 @@ pub(super) async fn folder(site: &mut Site<'_>) -> Result<(), Fault> {
     let mut server = site.dev(&[Agent::Ask]).await?;
     for round in 0..site.plan.rounds(4, 2) {
         let job = site.send(&server, Agent::Ask, 1).await?[0];
-        let mut second = site.start_dev(&[Agent::Ask])?;
-        let code = second.code("because the folder is in use").await?;
-        let words = second.last_words();
-        let refused = code == Some(i32::from(Exit::Conflict.code())) && words.contains("in use");
-        site.cases.case(Guarantee::Conditions, refused, || {
-            format!("a second process on the folder ended with {code:?}: {words}")
-        });
+        let second = site.start_dev(&[Agent::Ask])?;
+        in_use(site, second, "a second `dev` on the folder").await?;
+        let second = site.start_serve()?;
+        in_use(site, second, "a `serve` on the folder of a `dev`").await?;
         let view = site::job(&server.client, job).await;
         site.cases.case(Guarantee::Conditions, view.is_ok(), || format!("the first process is disturbed: {view:?}"));
         if round % 2 == 0 {
@@ -35,6 +32,19 @@ pub(super) async fn folder(site: &mut Site<'_>) -> Result<(), Fault> {
         site.cases.case(Guarantee::Conditions, view.is_ok(), || format!("its successor lacks a job: {view:?}"));
     }
     server.process.stop().await?;
+    let server = site.serve(&[]).await?;
+    let second = site.start_dev(&[Agent::Ask])?;
+    in_use(site, second, "a `dev` on the folder of a `serve`").await?;
+    server.process.stop().await?;
+    Ok(())
+}
+
+/// A process that has to be refused because another one has the folder.
+async fn in_use(site: &mut Site<'_>, mut second: Process, what: &str) -> Result<(), Fault> {
+    let code = second.code("because the folder is in use").await?;
+    let words = second.last_words();
+    let refused = code == Some(i32::from(Exit::Conflict.code())) && words.contains("in use");
+    site.cases.case(Guarantee::Conditions, refused, || format!("{what} ended with {code:?}: {words}"));
     Ok(())
 }
 
