@@ -111,7 +111,7 @@ mod tests {
         reader.query_row("SELECT count(*) FROM t", [], |_| Ok(())).unwrap();
         let bytes = (RESTART_PAGES + 1_000) * 4_096;
         conn.execute("INSERT INTO t VALUES (zeroblob(?1))", [bytes]).unwrap();
-        let (mut sql, mut pace, begun) = (Prepared::new(&conn), Pace::default(), Instant::now());
+        let (mut sql, mut pace, begun) = (Prepared::new(&conn), Pace::default(), crate::turn::ticks());
         let mut at = |millis| copy(&mut sql, &mut pace, begun + Duration::from_millis(millis)).unwrap();
         // What ran every time, before: a thousand transactions within a minute.
         let tries: Vec<u64> = (0..60_000).step_by(60).filter(|millis| at(*millis) == Became::HeldUp).collect();

@@ -59,6 +59,16 @@ impl Content {
     }
 }
 
+/// A way on besides a restore.
+const MOVED: &str = "; `--moved` says that this folder was moved and its original is gone";
+
+fn refused(why: &str, besides: &str) -> Result<Start, Trouble> {
+    Err(Trouble::Refused(format!(
+        "{why}. What was done since would be done again. `aetheris restore FILE` puts a backup in place and holds its \
+         unfinished jobs{besides}"
+    )))
+}
+
 /// Whether database and file belong together. Each refusal names what helps, and nothing else.
 pub(super) fn decide(
     known: Option<&Known>,
@@ -67,19 +77,12 @@ pub(super) fn decide(
     path: &Path,
 ) -> Result<Start, Trouble> {
     let file = path.display();
-    let refused = |why: String, moved: &str| {
-        Err(Trouble::Refused(format!(
-            "{why}. What was done since would be done again. `aetheris restore FILE` puts a backup in place and holds \
-             its unfinished jobs{moved}"
-        )))
-    };
-    let moved = "; `--moved` says that this folder was moved and its original is gone";
     let Some(known) = known else {
         return match seen {
             None => Ok(Start::Adopt(custody.folder)),
             Some(seen) if seen.opening == 0 => Ok(Start::Adopt(seen.folder)),
             Some(_) => refused(
-                format!(
+                &format!(
                     "{file} has seen a database here, and there is none any more: it was lost, or a restore was cut \
                      short. To begin anew, take the folder's files away, all of them"
                 ),
@@ -97,7 +100,7 @@ pub(super) fn decide(
         // The first opening of this folder was cut short.
         (None, Some(seen)) if seen.opening == 0 => Ok(Start::Adopt(seen.folder)),
         (None, Some(_)) => refused(
-            format!(
+            &format!(
                 "{file} has seen another database here: this one is new, or older than the folder. To begin anew, take \
                  the folder's files away, all of them"
             ),
@@ -105,19 +108,19 @@ pub(super) fn decide(
         ),
         (Some(_), None) if custody.moved => Ok(Start::Adopt(custody.folder)),
         (Some(_), None) => refused(
-            format!("this database has been used before, but {file}, which belongs beside it, is missing"),
-            moved,
+            &format!("this database has been used before, but {file}, which belongs beside it, is missing"),
+            MOVED,
         ),
         (Some(folder), Some(seen)) if folder != seen.folder && custody.moved => Ok(Start::Adopt(custody.folder)),
         (Some(folder), Some(seen)) if folder != seen.folder => {
-            refused(format!("the database is not the one that {file} has seen: it comes from another folder"), moved)
+            refused(&format!("the database is not the one that {file} has seen: it comes from another folder"), MOVED)
         }
         (Some(_), Some(seen)) => {
             let opened = known.opening == Some(seen.opening) || known.opening == Some(seen.next);
             match (opened, known.writes >= seen.writes) {
                 (true, true) => Ok(Start::GoOn),
                 (true, false) => refused(
-                    format!(
+                    &format!(
                         "the database is older than what {file} has seen of it ({} writes here, {} seen): it was put \
                          back from a copy, and only a restore may do that",
                         known.writes, seen.writes
@@ -125,7 +128,7 @@ pub(super) fn decide(
                     "",
                 ),
                 (false, _) => refused(
-                    format!(
+                    &format!(
                         "the database is older than what {file} has seen of it: it was put back from a copy, which only \
                          a restore may do, or a restore was cut short"
                     ),
