@@ -8,8 +8,9 @@ use reqwest::{ClientBuilder, Response, Url};
 use tokio::time::Instant;
 
 use crate::BuildError;
+use crate::secret::Scrubber;
 
-/// Longest quotation of a refusal's body.
+/// Longest quotation of what the other side says.
 const QUOTE_CHARS_MAX: usize = 200;
 /// How long a refusal's body is waited for: its status is known, the words are a courtesy.
 const QUOTE_TIME: Duration = Duration::from_secs(1);
@@ -75,22 +76,47 @@ pub(crate) async fn read_body(response: &mut Response, max: usize) -> Result<Vec
     Ok(body)
 }
 
-/// The beginning of a refusal's body on one line, as far as it comes soon; a body that breaks or stalls
-/// takes nothing away from the status.
-pub(crate) async fn quote(response: &mut Response, deadline: Deadline) -> String {
+/// Words of the other side, as they came: they may quote a secret.
+pub(crate) struct Quotation {
+    /// Whether nothing is missing at its end.
+    ended: bool,
+    text: String,
+}
+
+impl Quotation {
+    /// All of these words.
+    pub(crate) const fn all(text: String) -> Self {
+        Self { ended: true, text }
+    }
+
+    /// The beginning of words that go on.
+    pub(crate) const fn beginning(text: String) -> Self {
+        Self { ended: false, text }
+    }
+
+    /// Their beginning on one line. Secrets are taken out before anything is cut, so that no half of one is left.
+    pub(crate) fn shown(&self, scrubber: &Scrubber) -> String {
+        let text = if self.ended { scrubber.text(&self.text) } else { scrubber.beginning(&self.text) };
+        cut(&scrubber.text(&one_line(&text)))
+    }
+}
+
+/// A refusal's body, as far as it comes soon; one that breaks or stalls takes nothing away from the status.
+pub(crate) async fn quote(response: &mut Response, deadline: Deadline) -> Quotation {
     let deadline = Deadline(deadline.0.min(Instant::now() + QUOTE_TIME));
     let mut body = Vec::new();
+    let text = |body: &[u8]| String::from_utf8_lossy(body).into_owned();
     while body.len() < QUOTE_CHARS_MAX * 4 {
         match deadline.within(response.chunk()).await {
             Ok(Ok(Some(chunk))) => body.extend_from_slice(&chunk),
-            Ok(Ok(None) | Err(_)) | Err(Elapsed) => break,
+            Ok(Ok(None)) => return Quotation::all(text(&body)),
+            Ok(Err(_)) | Err(Elapsed) => break,
         }
     }
-    one_line(&String::from_utf8_lossy(&body))
+    Quotation::beginning(text(&body))
 }
 
-/// The cut of a quotation comes after secrets were taken out, so that no half of one is left.
-pub(crate) fn cut(text: &str) -> String {
+fn cut(text: &str) -> String {
     match text.char_indices().nth(QUOTE_CHARS_MAX) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),

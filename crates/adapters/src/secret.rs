@@ -129,6 +129,18 @@ impl Scrubber {
         self.forms.iter().fold(text.to_owned(), |text, form| text.replace(form, REDACTED))
     }
 
+    /// The beginning of a text that goes on, without secrets: also without what may be the beginning of one at its end.
+    pub(crate) fn beginning(&self, text: &str) -> String {
+        // The last character may be half there too.
+        let text = text.trim_end_matches(char::REPLACEMENT_CHARACTER);
+        let mut kept = text;
+        while let Some(tail) = self.forms.iter().filter_map(|form| begun(form, kept)).max() {
+            kept = &kept[..kept.len() - tail];
+        }
+        let goes_on = if kept.len() < text.len() { "…" } else { "" };
+        self.text(kept) + goes_on
+    }
+
     /// The value without secrets in its texts and keys.
     pub(crate) fn json(&self, json: &Json) -> Json {
         if self.echoes.is_empty() { json.clone() } else { Json::new(self.value(json.value().clone())) }
@@ -143,6 +155,12 @@ impl Scrubber {
             Value::Null | Value::Bool(_) | Value::Number(_) => value,
         }
     }
+}
+
+/// How many bytes at the end of a text a form begins with, or is.
+fn begun(form: &str, text: &str) -> Option<usize> {
+    let lengths = form.char_indices().map(|(at, c)| at + c.len_utf8()).take_while(|length| *length <= text.len());
+    lengths.filter(|length| text.ends_with(&form[..*length])).last()
 }
 
 /// A secret as it is, as JSON writes it, as a URL's host, path and query write it, and percent-encoded
@@ -190,6 +208,28 @@ mod tests {
         let mut scrubber = Scrubber::new([], []);
         scrubber.hide(["s3cr", "s3cret-path"]);
         assert_eq!(scrubber.text("<s3cret-path>"), "<[redacted]>");
+    }
+
+    #[test]
+    fn the_beginning_of_a_text_ends_with_no_piece_of_a_secret() {
+        let scrubber = Scrubber::new(["abcXabc", "pa ss/wörd"], []);
+        for (text, shown) in [
+            ("key: abcX", "key: …"),
+            ("key: a", "key: …"),
+            // All of it, which begins as it ends.
+            ("key: abcXabc", "key: …"),
+            ("abcXabc, key: abcXab", "[redacted], key: …"),
+            ("key: pa%20ss%2Fw", "key: …"),
+            ("key: pa ss/w\u{fffd}", "key: …"),
+            ("no key\u{fffd}", "no key"),
+            ("key: abcX.", "key: abcX."),
+            ("", ""),
+        ] {
+            assert_eq!(scrubber.beginning(text), shown, "{text}");
+        }
+        // A piece of one secret before the piece of another.
+        assert_eq!(Scrubber::new(["abcd1", "cdef2"], []).beginning("<abcde"), "<…");
+        assert_eq!(Scrubber::new(["abcd", "abcdefgh"], []).beginning("<abcdef"), "<…");
     }
 
     #[test]

@@ -14,7 +14,7 @@ use reqwest::header::{
 };
 use reqwest::{Method, Request, Url};
 
-use crate::exchange::{cut, origin};
+use crate::exchange::{Quotation, origin};
 use crate::guard::{Blocked, Guard};
 use crate::secret::{EnvSource, Scrubber};
 
@@ -115,17 +115,17 @@ impl Prepared {
     pub(super) fn failure(&self, code: &str, what: &str) -> Failure {
         let called = match &self.private_url {
             Some(template) => template.split('?').next().unwrap_or_default().to_owned(),
-            None => format!("{}{}", origin(&self.url), self.url.path()),
+            // A redirect may lead to an address that quotes what the tool's headers hold.
+            None => self.scrubber.text(&format!("{}{}", origin(&self.url), self.url.path())),
         };
         Failure::new(code, format!("{} {called} {}", self.method, self.scrubber.text(what)))
     }
 
     /// The same with a quotation from the answer.
-    pub(super) fn quoting(&self, code: &str, what: &str, quotation: &str) -> Failure {
-        if quotation.is_empty() {
-            return self.failure(code, what);
-        }
-        self.failure(code, &format!("{what}: {}", cut(&self.scrubber.text(quotation))))
+    pub(super) fn quoting(&self, code: &str, what: &str, quotation: &Quotation) -> Failure {
+        let quotation = quotation.shown(&self.scrubber);
+        let colon = if quotation.is_empty() { "" } else { ": " };
+        self.failure(code, &format!("{what}{colon}{quotation}"))
     }
 
     pub(super) fn blocked(&self, blocked: &Blocked) -> Failure {

@@ -2,7 +2,7 @@
 
 use std::io::ErrorKind;
 
-use aetheris_core::json::Json;
+use aetheris_core::json::{Json, JsonError};
 use aetheris_core::limits;
 use aetheris_core::plan::{EffectClass, HttpTool};
 use aetheris_runtime::ports::{OUT_OF_FILES, ToolOutcome};
@@ -10,7 +10,7 @@ use reqwest::header::LOCATION;
 use reqwest::{Response, StatusCode, Url};
 
 use super::request::Prepared;
-use crate::exchange::{BodyError, Deadline, Elapsed, cause, find, is_out_of_files, quote, read_body};
+use crate::exchange::{BodyError, Deadline, Elapsed, Quotation, cause, find, is_out_of_files, quote, read_body};
 use crate::guard::Blocked;
 use crate::retry_after::retry_after;
 
@@ -96,7 +96,21 @@ impl Verdict<'_> {
         }
         match Json::parse(&body) {
             Ok(output) => ToolOutcome::Done(self.request.scrubber.json(&output)),
-            Err(error) => self.unreadable(&format!("answered {status}, but its body cannot be read: {error}")),
+            Err(error) => {
+                let error = self.without_half_a_secret(error);
+                self.unreadable(&format!("answered {status}, but its body cannot be read: {error}"))
+            }
+        }
+    }
+
+    /// A key of the body that the error quotes may be cut.
+    fn without_half_a_secret(&self, error: JsonError) -> JsonError {
+        match error {
+            JsonError::Twice(key) => {
+                let key = key.strip_suffix('"').unwrap_or(&key).to_owned();
+                JsonError::Twice(Quotation::beginning(key).shown(&self.request.scrubber) + "\"")
+            }
+            JsonError::Depth | JsonError::Number(_) | JsonError::Size(_) | JsonError::Syntax(_) => error,
         }
     }
 

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use super::{ModelEndpoint, permanent, retryable};
 use crate::BuildError;
 use crate::exchange::{
-    BodyError, Deadline, Elapsed, cause, client_builder, cut, is_out_of_files, origin, quote, read_body,
+    BodyError, Deadline, Elapsed, Quotation, cause, client_builder, is_out_of_files, origin, quote, read_body,
 };
 use crate::retry_after::retry_after;
 use crate::secret::Scrubber;
@@ -132,7 +132,7 @@ impl Endpoint {
             _ => {}
         }
         if let Some(refusal) = choice.message.refusal {
-            let what = format!("refused to answer: {}", cut(&refusal));
+            let what = format!("refused to answer: {}", Quotation::all(refusal).shown(&self.scrubber));
             return Err(permanent("model_refused", self.words(request, &what)));
         }
         choice.message.content.ok_or_else(|| unreadable("answered without content"))
@@ -146,8 +146,7 @@ impl Endpoint {
             let what = format!("answered {}; {}", status.as_u16(), self.key_advice());
             return permanent("model_unauthorized", self.words(request, &what));
         }
-        let quotation = quote(&mut response, deadline).await;
-        let quotation = cut(&self.scrubber.text(&quotation));
+        let quotation = quote(&mut response, deadline).await.shown(&self.scrubber);
         let colon = if quotation.is_empty() { "" } else { ": " };
         let words = self.words(request, &format!("answered {}{colon}{quotation}", status.as_u16()));
         match status.as_u16() {

@@ -198,6 +198,20 @@ async fn an_answer_that_is_none_says_why() {
 }
 
 #[tokio::test]
+async fn no_half_of_a_key_is_shown() {
+    let long = "x".repeat(195);
+    let refusal = json!({ "choices": [{ "message": { "content": null, "refusal": format!("{long}{KEY}") } }] });
+    let refused = Peer::answering("200 OK", "", &refusal.to_string()).await;
+    let half = &KEY[..KEY.len() - 3];
+    let begun = format!("HTTP/1.1 400 Bad\r\ncontent-length: 9000\r\n\r\nbad key: {half}").into_bytes();
+    let stalled = Peer::new(move |_| Reply::Stall(begun.clone())).await;
+    for (peer, words) in [(refused, "x[reda…"), (stalled, "bad key: …")] {
+        let message = ask(&peer).await.unwrap_err().error.message;
+        assert!(message.ends_with(words) && !message.contains("sk-"), "{message}");
+    }
+}
+
+#[tokio::test]
 async fn scripts_answer_by_their_rules() {
     let book = ModelBook::builder()
         .script("turns", Script::replies(["one", "two"]))

@@ -10,6 +10,7 @@ use aetheris_adapters::{EnvSource, Lookup, OwnAddresses, Toolbox};
 use aetheris_core::plan::{EffectClass, ToolKind};
 use aetheris_runtime::ports::{OUT_OF_FILES, Tools};
 use futures_util::future::BoxFuture;
+use tokio::time::Instant;
 
 use crate::peer::{Nobody, Peer, Reply, answer};
 use crate::{CLASSES, SHORT, call_of, dev, failure, http, http_call, kind};
@@ -254,8 +255,12 @@ async fn a_connection_that_takes_too_long_was_not_sent() {
     let tools = Toolbox::builder().lookup(Arc::new(Silent)).build().unwrap();
     let mut call = http_call(EffectClass::AtMostOnce, http("POST", "http://slow.example/"));
     call.timeout = SHORT;
+    let begun = Instant::now();
     let outcome = tools.call(call).await;
     assert_eq!((kind(&outcome), failure(&outcome).code.as_str()), ("not sent", "connect_timeout"));
+    // Well before the call's own end, after which nothing would be known.
+    let took = begun.elapsed();
+    assert!(took >= SHORT / 4 * 3 && took < SHORT / 8 * 7, "{took:?}");
 }
 
 #[tokio::test]

@@ -140,6 +140,47 @@ async fn the_environment_is_sent_and_never_shown() {
 }
 
 #[tokio::test]
+async fn no_half_of_a_secret_is_shown() {
+    let head = "HTTP/1.1 400 Bad\r\ncontent-length: 9000\r\n\r\n";
+    let half = &SECRET[..SECRET.len() - 2];
+    let long = format!("{}bad key: {half}", " ".repeat(900));
+    let key = format!("{}{SECRET}", "k".repeat(56));
+    let twice = format!("{{\"{key}\": 1, \"{key}\": 2}}");
+    type Answer = Box<dyn Fn() -> Reply + Send + Sync>;
+    let refusal = format!("{head}bad key: {half}");
+    let (stalled, broken) = (refusal.clone().into_bytes(), refusal.into_bytes());
+    let chunk = format!("{head}{long}").into_bytes();
+    let read = answer("200 OK", "", &twice);
+    let answers: [(&str, Answer); 4] = [
+        ("bad key: …", Box::new(move || Reply::Stall(stalled.clone()))),
+        ("bad key: …", Box::new(move || Reply::Last(broken.clone()))),
+        ("bad key: …", Box::new(move || Reply::Stall(chunk.clone()))),
+        ("kkk…\" appears twice", Box::new(move || Reply::Bytes(read.clone()))),
+    ];
+    for (words, reply) in answers {
+        let peer = Peer::new(move |_| reply()).await;
+        let mut tool = http("POST", peer.url("/"));
+        tool.headers.insert("authorization".to_owned(), "{{ env.KEY }}".to_owned());
+        let outcome = with_env().call(http_call(EffectClass::Pure, tool)).await;
+        let shown = format!("{outcome:?}");
+        assert!(failure(&outcome).message.contains(words), "{shown}");
+        assert!(!shown.contains("s3cr3t"), "{shown}");
+    }
+}
+
+#[tokio::test]
+async fn a_redirect_that_quotes_a_header_is_not_shown() {
+    let end = Peer::answering("400 Bad", "", "").await;
+    let target = end.url(&format!("/login/{}", SECRET.replace(' ', "%20")));
+    let first = Peer::answering("307 T", &format!("location: {target}\r\n"), "").await;
+    let mut tool = http("GET", first.url("/"));
+    tool.headers.insert("authorization".to_owned(), "{{ env.KEY }}".to_owned());
+    let outcome = with_env().call(http_call(EffectClass::Pure, tool)).await;
+    assert!(failure(&outcome).message.contains("/login/[redacted] answered 400"), "{outcome:?}");
+    assert!(!format!("{outcome:?}").contains("s3cr3t"), "{outcome:?}");
+}
+
+#[tokio::test]
 async fn a_secret_that_spoils_a_request_is_not_shown_either() {
     let urls = [
         "http://{{ env.KEY }}/",
