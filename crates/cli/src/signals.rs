@@ -1,6 +1,8 @@
 //! The signals that ask a server or worker process to stop.
 
+use aetheris_core::limits;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::Instant;
 
 use crate::error::Error;
 
@@ -37,6 +39,8 @@ impl StopSignal {
 
 /// Requests to stop: SIGTERM, SIGINT and SIGHUP.
 pub(crate) struct StopRequests {
+    /// Whether there was one.
+    asked: bool,
     /// `None` where whoever started the process has it ignore SIGHUP, as `nohup` does.
     hangup: Option<Signal>,
     interrupt: Signal,
@@ -51,30 +55,36 @@ impl StopRequests {
     pub(crate) fn new() -> Result<Self, Error> {
         let listen = |kind| signal(kind).map_err(anyhow::Error::from);
         let hangup = if ignores_hangup() { None } else { Some(listen(SignalKind::hangup())?) };
-        Ok(Self { hangup, interrupt: listen(SignalKind::interrupt())?, terminate: listen(SignalKind::terminate())? })
+        let (interrupt, terminate) = (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?);
+        Ok(Self { asked: false, hangup, interrupt, terminate })
     }
 
     /// The next request.
     pub(crate) async fn next(&mut self) -> StopSignal {
-        let Self { hangup, interrupt, terminate } = self;
+        let Self { asked, hangup, interrupt, terminate } = self;
         let hung_up = async {
             match hangup {
                 Some(hangup) => hangup.recv().await,
                 None => std::future::pending().await,
             }
         };
-        tokio::select! {
+        let next = tokio::select! {
             _ = terminate.recv() => StopSignal::Terminate,
             _ = interrupt.recv() => StopSignal::Interrupt,
             _ = hung_up => StopSignal::Hangup,
-        }
+        };
+        *asked = true;
+        next
     }
 
-    /// The next request that insists on an earlier one.
+    /// The next request that insists on an earlier one. What follows the first one closely is still the same:
+    /// `timeout` signals its child and then its process group, to which the child belongs.
     pub(crate) async fn insisted(&mut self) -> StopSignal {
+        let (again, begun) = (self.asked, Instant::now());
         loop {
             let next = self.next().await;
-            if next.insists() {
+            let same = again && begun.elapsed() < limits::STOP_REPEATED_WITHIN.to_std();
+            if next.insists() && !same {
                 return next;
             }
         }
@@ -95,6 +105,31 @@ fn ignored(status: &str) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn one_stop_may_be_several_signals() {
+        use rustix::process::Signal;
+        let raise = |signal| rustix::process::kill_process(rustix::process::getpid(), signal).unwrap();
+        let within = limits::STOP_REPEATED_WITHIN.to_std();
+        let mut signals = StopRequests::new().unwrap();
+        raise(Signal::TERM);
+        assert_eq!(signals.next().await, StopSignal::Terminate);
+        {
+            let mut insisted = std::pin::pin!(signals.insisted());
+            let mut heard = async |time| tokio::time::timeout(time, insisted.as_mut()).await.ok();
+            for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
+                raise(signal);
+                assert_eq!(heard(within / 5).await, None, "{signal:?}");
+            }
+            assert_eq!(heard(within).await, None);
+            raise(Signal::TERM);
+            assert_eq!(heard(within).await, Some(StopSignal::Terminate));
+        }
+        // Nobody has asked before where a part of the process has died: who stops it then has seen it end already.
+        let mut signals = StopRequests::new().unwrap();
+        raise(Signal::INT);
+        assert_eq!(signals.insisted().await, StopSignal::Interrupt);
+    }
 
     #[test]
     fn ignored_signals_are_read_from_the_kernels_words() {

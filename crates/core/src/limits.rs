@@ -267,6 +267,9 @@ pub const BODY_ROOM_PATIENCE: Span = Span::from_millis(250);
 pub const BODY_REST_TIME_MAX: Span = Span::from_secs(5);
 /// Bytes of such a rest.
 pub const BODY_REST_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Requests to stop that come so soon after the first are still the same one: whoever passes a signal on may send it
+/// to a process and to its group.
+pub const STOP_REPEATED_WITHIN: Span = Span::from_millis(500);
 /// Files that a process may have open at most: each costs the kernel memory.
 pub const OPEN_FILES_MAX: u64 = 1 << 16;
 /// Open files that the store, the log and the runtime need.

@@ -16,8 +16,8 @@ use crate::supervise::{Ended, Tasks};
 use crate::wiring::{Wired, absolute};
 
 /// Runs until SIGTERM, SIGINT or SIGHUP, then drains: no new claims and steps, what runs ends, the rest is given
-/// back, and the server answers until then. A second SIGTERM or SIGINT gives up calls that have left as well. A task that ends before that ends the process
-/// too: it drains in the same way, for as long as `worker.drain_timeout` at most.
+/// back, and the server answers until then. A second SIGTERM or SIGINT gives up calls that have left as well. A task
+/// that ends before that ends the process too: it drains in the same way, for as long as `worker.drain_timeout` at most.
 pub(super) async fn until_stopped(
     wired: &Wired,
     mut signals: StopRequests,
