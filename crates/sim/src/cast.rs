@@ -200,6 +200,10 @@ impl Cast {
     fn begin(&self, place: usize) {
         let mut inner = self.inner();
         let Some(member) = inner.members.get_mut(place) else { return };
+        // One that died while it drained is brought back once.
+        if member.process.as_ref().is_some_and(|process| process.gate().life() != Life::Dead) {
+            return;
+        }
         member.incarnation += 1;
         let who = member.called();
         let Stage { trace, troubles, weather, .. } = &self.stage;

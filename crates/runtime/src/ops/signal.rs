@@ -28,6 +28,13 @@ pub struct Signal {
     pub wait_type: Option<WaitType>,
 }
 
+impl Signal {
+    /// Whether this one is kept.
+    fn is(&self, kept: &KeptSignal) -> bool {
+        kept.key == self.correlation_key && kept.payload == self.payload && kept.wait_type == self.wait_type
+    }
+}
+
 /// What became of a signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SignalAnswer {
@@ -71,7 +78,11 @@ impl Runtime {
             };
             aetheris_fault::crash_point!("ops.signal.looked");
             let met = signal::meets(&loaded.state, ahead.as_ref().map(|ahead| ahead.waits.as_slice()), &question);
-            self.refuse_misfit(plan.as_deref(), ahead.as_ref(), &met, &incoming).await?;
+            // One that is kept already is told so again, whatever has become known of its wait.
+            let again = met == Meets::Keep && loaded.kept.iter().any(|kept| incoming.is(kept));
+            if !again {
+                self.refuse_misfit(plan.as_deref(), ahead.as_ref(), &met, &incoming).await?;
+            }
             let answer = match met {
                 Meets::Deliver(node) => {
                     let by = WaitEnd::Signal { payload: incoming.payload.clone(), signal: id };
@@ -150,8 +161,7 @@ impl Runtime {
     /// Whether a signal for a wait ahead has to be kept beside those of its key. The first that fits ends the wait: a
     /// further one can count as long as it is not certain that an earlier one does.
     async fn is_news(&self, kept: &[&KeptSignal], wait: Option<&Node>, incoming: &Signal) -> Result<bool, OpError> {
-        let same = |kept: &&KeptSignal| kept.payload == incoming.payload && kept.wait_type == incoming.wait_type;
-        if kept.iter().any(same) {
+        if kept.iter().any(|kept| incoming.is(kept)) {
             return Ok(false);
         }
         for kept in kept {
