@@ -225,8 +225,14 @@ pub const CLAIM_JOBS_MAX: usize = 512;
 pub const WORKER_SLOTS_MAX: usize = 4_096;
 /// Processes of one database that listen at once, live ones and those that died since the last start.
 pub const LISTENERS_MAX: usize = 1_024;
-/// Followers of one job that a process serves at once.
-pub const FOLLOWERS_MAX: usize = 10_000;
+/// How often a process that listens looks whether what it says of itself still stands.
+pub const LISTENERS_LOOK: Span = Span::from_secs(1);
+/// How long nothing is called after the folder of the listening processes was made anew: longer than each of them takes to
+/// notice.
+pub const LISTENERS_SETTLE: Span = Span::from_secs(3);
+/// Of a server's connections, those that follow jobs (event streams, long polls) are at most one part in so many: they
+/// never give way, and whoever asks whether the server is alive must find a place.
+pub const FOLLOWERS_PART: usize = 2;
 /// Times a write whose expected sequence has moved is folded again and retried.
 pub const CONFLICT_RETRIES_MAX: u32 = 64;
 /// How much longer than two of its pauses a loop may take to come round before readiness says so: it may wait for

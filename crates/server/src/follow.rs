@@ -22,9 +22,14 @@ use crate::state::{App, Shared};
 use crate::view;
 
 /// Waits until a job has ended or the time is over; its row then. `None` where there is no such job.
-pub(crate) async fn until_ended(app: &App, job: JobId, wait: Span, gone: &Gone) -> Result<Option<JobRow>, Failure> {
+pub(crate) async fn until_ended(
+    app: &App,
+    _place: OwnedSemaphorePermit,
+    job: JobId,
+    wait: Span,
+    gone: &Gone,
+) -> Result<Option<JobRow>, StoreError> {
     let end = Instant::now() + wait.to_std();
-    let _place = app.follower()?;
     let mut follower = app.store().hints().follow(job);
     loop {
         let Some(row) = app.store().job(job).await? else {

@@ -14,9 +14,11 @@ use aetheris_core::json::Json;
 use aetheris_core::limits;
 use aetheris_core::state::{Ending, JobState, Output};
 use aetheris_core::step::StepStatus;
+use aetheris_core::time::Span;
 use aetheris_runtime::OpError;
 use aetheris_store::{EventRow, JobRow, Store};
 use tokio::sync::OwnedMutexGuard;
+use tokio::time::Instant;
 
 use crate::error::Failure;
 use crate::reading::{AnswerSlot, aside};
@@ -269,8 +271,7 @@ fn value(event: Event) -> Option<Json> {
 pub(crate) async fn read(app: &Shared, job: JobId) -> Result<(Outlined, AnswerSlot), Failure> {
     let missing = || Failure::from(OpError::JobNotFound(job));
     app.store().job(job).await?.ok_or_else(missing)?;
-    let mut outline = app.outlines.of(job).lock_owned().await;
-    let slot = AnswerSlot::begin(app).await?;
+    let (mut outline, slot) = taken(app, job).await?;
     let row = app.store().job(job).await?.ok_or_else(missing)?;
     if outline.state.seq > row.seq {
         *outline = Outline::new(job);
@@ -296,6 +297,24 @@ pub(crate) async fn read(app: &Shared, job: JobId) -> Result<(Outlined, AnswerSl
     }
     app.outlines.weigh(job, outline.bytes);
     Ok((Outlined { outline, row }, slot))
+}
+
+/// A job's outline, and a place to read it. Nobody keeps the outline from others while waiting for a place, nor a place
+/// while waiting for the outline: however many ask for one job, each waits for a place once.
+async fn taken(app: &Shared, job: JobId) -> Result<(OwnedMutexGuard<Outline>, AnswerSlot), Failure> {
+    let until = Instant::now() + limits::ANSWER_PATIENCE.to_std();
+    loop {
+        let outline = app.outlines.of(job).lock_owned().await;
+        if let Some(slot) = AnswerSlot::free(app) {
+            return Ok((outline, slot));
+        }
+        drop(outline);
+        let left = Span::from_std(until.saturating_duration_since(Instant::now()));
+        let slot = AnswerSlot::within(app, left).await?;
+        if let Ok(outline) = app.outlines.of(job).try_lock_owned() {
+            return Ok((outline, slot));
+        }
+    }
 }
 
 /// The outlines that are kept: those that were asked for last.

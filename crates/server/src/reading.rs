@@ -76,8 +76,21 @@ impl AnswerSlot {
     /// # Errors
     /// There was none for a while.
     pub(crate) async fn begin(app: &Shared) -> Result<Self, Failure> {
-        let place = app.reads.take(1, limits::ANSWER_PATIENCE).await.ok_or_else(busy)?;
+        Self::within(app, limits::ANSWER_PATIENCE).await
+    }
+
+    /// Waits for a place for so long.
+    ///
+    /// # Errors
+    /// There was none.
+    pub(crate) async fn within(app: &Shared, patience: Span) -> Result<Self, Failure> {
+        let place = app.reads.take(1, patience).await.ok_or_else(busy)?;
         Ok(Self { app: Arc::clone(app), _place: place })
+    }
+
+    /// A place that is free now.
+    pub(crate) fn free(app: &Shared) -> Option<Self> {
+        app.reads.try_one().map(|place| Self { app: Arc::clone(app), _place: place })
     }
 
     /// Bytes to be sent, counted as long as they are held.

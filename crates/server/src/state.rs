@@ -108,7 +108,8 @@ pub(crate) type Shared = Arc<App>;
 
 impl App {
     pub(crate) fn new(state: AppState) -> Shared {
-        let followers = Arc::new(Semaphore::new(limits::FOLLOWERS_MAX));
+        let followers =
+            Arc::new(Semaphore::new((state.connections_max / limits::FOLLOWERS_PART).clamp(1, Semaphore::MAX_PERMITS)));
         Arc::new(Self {
             agent_files: Room::new(limits::AGENT_FILES_AT_ONCE),
             answers: Room::new(limits::ANSWERS_BYTES_MAX),

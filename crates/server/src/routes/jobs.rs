@@ -68,7 +68,8 @@ pub(super) async fn get(State(app): State<Shared>, JobPath(job): JobPath, mut pa
     let wait = params.wait()?;
     params.finish()?;
     if let Some(wait) = wait {
-        follow::until_ended(&app, job, wait, &gone).await?.ok_or(OpError::JobNotFound(job))?;
+        let place = app.follower()?;
+        follow::until_ended(&app, place, job, wait, &gone).await?.ok_or(OpError::JobNotFound(job))?;
     }
     let (mut outlined, slot) = outline::read(&app, job).await?;
     let plan = match outlined.state().plan {

@@ -55,11 +55,14 @@ pub(super) async fn send(
         session: request.session_id,
     };
     drop(body);
+    // Before the job is made: a refusal says that nothing was done.
+    let place = wait.map(|wait| Ok::<_, Failure>((wait, app.follower()?))).transpose()?;
     let submitted = app.runtime().submit(&agent, submission).await?;
     let mut status = submitted.status;
-    if let Some(wait) = wait
+    if let Some((wait, place)) = place
         && !status.is_terminal()
-        && let Some(row) = follow::until_ended(&app, submitted.job, wait, &gone).await?
+        // A store that cannot be asked takes nothing back: the job is made, and its status not known any better.
+        && let Ok(Some(row)) = follow::until_ended(&app, place, submitted.job, wait, &gone).await
     {
         status = row.status;
     }

@@ -141,6 +141,12 @@ impl Bed {
         bed
     }
 
+    /// The same for a server of so many connections.
+    pub(crate) async fn few_connections(connections_max: usize) -> Self {
+        let bed = Self::with_agents().await;
+        Self::on(bed.clock, bed.store, |state| AppState { connections_max, ..state })
+    }
+
     pub(crate) async fn raw(&self, request: Request<Body>) -> Response<Body> {
         self.router.clone().oneshot(request).await.unwrap()
     }

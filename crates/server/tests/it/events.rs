@@ -133,18 +133,23 @@ async fn a_silent_stream_says_that_it_is_there_and_ends_with_the_server() {
 
 #[tokio::test(start_paused = true)]
 async fn followers_are_bounded_and_free_their_place() {
-    let bed = Bed::with_agents().await;
+    let bed = Bed::few_connections(8).await;
     let job = bed.send("approve", "1").await;
     let path = format!("/api/jobs/{job}/events/stream");
     let open = async || bed.raw(Request::get(&path).body(Body::empty()).unwrap()).await;
     let mut streams = Vec::new();
-    for _ in 0..aetheris_core::limits::FOLLOWERS_MAX {
+    // Half of the connections are for everybody else.
+    for _ in 0..4 {
         streams.push(open().await);
     }
     let refused = bed.get(&path).await;
     refused.problem(503, "overloaded");
     assert_eq!(refused.headers["retry-after"], "1");
     bed.get(&format!("/api/jobs/{job}?wait=1s")).await.problem(503, "overloaded");
+    // Refused before the job is made: whoever sends it again makes one.
+    let sent = bed.call("POST", "/api/agents/approve/message?wait=1s", r#"{"message": {"order": "2"}}"#).await;
+    sent.problem(503, "overloaded");
+    assert_eq!(bed.get("/api/jobs").await.is(200)["jobs"].as_array().unwrap().len(), 1);
     streams.pop();
     assert_eq!(open().await.status(), 200);
 }

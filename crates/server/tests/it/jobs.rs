@@ -1,4 +1,14 @@
-use crate::bed::{Bed, moment};
+use std::sync::Arc;
+use std::time::Duration;
+
+use aetheris_core::limits;
+use aetheris_core::time::Span;
+use aetheris_store::Store;
+use aetheris_store::faulty::{Fault, FaultPlan, FaultyStore, Op};
+use aetheris_store::memory::MemoryStore;
+use aetheris_store::system::ManualClock;
+
+use crate::bed::{APPROVE, Bed, moment};
 
 #[tokio::test]
 async fn a_job_is_shown_through_its_life() {
@@ -218,4 +228,36 @@ async fn all_that_a_job_waits_for_is_listed() {
     let none = bed.send("pay", "1").await;
     assert_eq!(bed.get(&format!("/api/jobs/{none}")).await.is(200)["waits"], serde_json::json!([]));
     assert!(bed.get("/api/jobs").await.is(200)["jobs"][0].get("waits").is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn however_many_ask_for_one_job_each_waits_for_a_place_once() {
+    let clock = ManualClock::at("2026-11-21T09:00:00Z".parse().unwrap());
+    let memory = MemoryStore::new(Arc::new(clock.clone()));
+    let store = Arc::new(FaultyStore::new(Arc::new(memory), FaultPlan::none()));
+    let bed = Bed::on(clock, Arc::clone(&store) as Arc<dyn Store>, |state| state);
+    bed.call("PUT", "/api/agents/approve", APPROVE).await.is(201);
+    let mut paths = Vec::new();
+    for n in 0..=limits::READS_AT_ONCE {
+        paths.push(format!("/api/jobs/{}", bed.send("approve", &n.to_string()).await));
+    }
+    let one = paths.pop().unwrap();
+    let slow = std::iter::repeat_n(Some(Fault::Slow(Span::from_secs(30))), 100);
+    store.replan(FaultPlan::none().script(Op::Read, slow));
+    let others = futures_util::future::join_all(paths.iter().map(|path| bed.get(path)));
+    let asked = async {
+        // The others have their places and read.
+        tokio::time::sleep(Duration::from_secs(31)).await;
+        store.replan(FaultPlan::none());
+        let began = tokio::time::Instant::now();
+        for reply in futures_util::future::join_all((0..5).map(|_| bed.get(&one))).await {
+            reply.problem(503, "overloaded");
+        }
+        assert_eq!(began.elapsed().as_secs(), 10);
+    };
+    let (others, ()) = tokio::join!(others, asked);
+    for reply in others {
+        reply.is(200);
+    }
+    bed.get(&one).await.is(200);
 }
