@@ -116,10 +116,10 @@ impl Batch {
         }
         let before = dropped.swap(0, Ordering::Relaxed);
         let told = before == 0 || target.write_all(lost(before).as_bytes()).is_ok();
-        let lines = if told { self.lines } else { before + self.lines };
-        if target.write_all(&self.text).and_then(|()| target.flush()).is_err() {
-            dropped.fetch_add(lines, Ordering::Relaxed);
-        }
+        let written = target.write_all(&self.text).and_then(|()| target.flush()).is_ok();
+        let untold = if told { 0 } else { before };
+        let unwritten = if written { 0 } else { self.lines };
+        dropped.fetch_add(untold + unwritten, Ordering::Relaxed);
         self.lines = 0;
         self.text.clear();
     }
@@ -150,6 +150,8 @@ mod tests {
     #[derive(Default)]
     struct State {
         broken: bool,
+        /// So many writes fail from now on.
+        fails: u32,
         stuck: bool,
         text: String,
     }
@@ -168,7 +170,8 @@ mod tests {
     impl Write for Bad {
         fn write(&mut self, line: &[u8]) -> io::Result<usize> {
             let mut state = self.0.1.wait_while(self.0.0.lock().unwrap(), |state| state.stuck).unwrap();
-            if state.broken {
+            if state.broken || state.fails > 0 {
+                state.fails = state.fails.saturating_sub(1);
                 return Err(io::ErrorKind::StorageFull.into());
             }
             state.text.push_str(&String::from_utf8_lossy(line));
@@ -199,6 +202,25 @@ mod tests {
         sink.line(b"heard\n");
         sink.flush(LONG);
         assert_eq!(target.text(), "3 lost\nheard\n");
+    }
+
+    /// A disk that has room again between the two.
+    #[test]
+    fn a_count_that_could_not_be_written_is_told_with_the_next_line() {
+        let (target, dropped, mut batch) = (Bad::default(), AtomicU64::new(3), Batch::default());
+        let mut write = |line: &[u8]| {
+            batch.take(line);
+            batch.write(&mut target.clone(), &dropped, |lines| format!("{lines} lost\n"));
+        };
+        target.set(|state| state.fails = 1);
+        write(b"one\n");
+        assert_eq!((target.text().as_str(), dropped.load(Ordering::Relaxed)), ("one\n", 3));
+        write(b"two\n");
+        assert_eq!((target.text().as_str(), dropped.load(Ordering::Relaxed)), ("one\n3 lost\ntwo\n", 0));
+        dropped.store(1, Ordering::Relaxed);
+        target.set(|state| state.fails = 2);
+        write(b"three\n");
+        assert_eq!(dropped.load(Ordering::Relaxed), 2);
     }
 
     #[test]
