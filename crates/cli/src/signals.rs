@@ -116,7 +116,7 @@ mod tests {
         assert_eq!(signals.next().await, StopSignal::Terminate);
         {
             let mut insisted = std::pin::pin!(signals.insisted());
-            let mut heard = async |time| tokio::time::timeout(time, insisted.as_mut()).await.ok();
+            let mut heard = async |time| tokio::time::timeout_at(Instant::now() + time, insisted.as_mut()).await.ok();
             for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
                 raise(signal);
                 assert_eq!(heard(within / 5).await, None, "{signal:?}");

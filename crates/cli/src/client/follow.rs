@@ -9,7 +9,7 @@ use aetheris_api::{EventPage, EventView, JobView};
 use aetheris_core::event::EventKind;
 use futures_util::StreamExt;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use super::{Client, sse};
 use crate::error::Error;
@@ -22,6 +22,8 @@ const PAUSE_MAX: Duration = Duration::from_secs(2);
 pub(crate) const AWAY_MAX: Duration = Duration::from_secs(60);
 /// Silence after which a connection is taken for dead and made anew.
 const SILENCE_MAX: Duration = Duration::from_secs(90);
+/// How long a server that takes the connection may take to begin its answer.
+const HEAD_MAX: Duration = Duration::from_secs(10);
 /// Events that wait for whoever follows.
 const QUEUE: usize = 256;
 
@@ -182,15 +184,29 @@ impl Follower {
         let url = self.client.url(&["api", "jobs", &self.job, "events", "stream"], &[]);
         let request = self.client.http.get(url).header("accept", "text/event-stream");
         let request = request.header("last-event-id", self.after.to_string());
-        let response = match request.send().await {
-            Ok(response) => response,
-            Err(error) => return Ok(End::Broken(self.client.unreachable(&error))),
+        let answered = async {
+            let response = request.send().await?;
+            if response.status().is_success() {
+                return Ok(Ok(response));
+            }
+            let status = response.status().as_u16();
+            Ok(Err((status, response.bytes().await.unwrap_or_default())))
         };
-        let status = response.status().as_u16();
-        if !response.status().is_success() {
-            let bytes = response.bytes().await.unwrap_or_default();
-            return self.refused(status, &bytes);
-        }
+        let answered = tokio::select! {
+            answered = timeout_at(Instant::now() + HEAD_MAX, answered) => answered,
+            () = self.to.closed() => return Ok(End::Over),
+        };
+        let response = match answered {
+            Ok(Ok(Ok(response))) => response,
+            Ok(Ok(Err((status, bytes)))) => return self.refused(status, &bytes),
+            Ok(Err(error)) => return Ok(End::Broken(self.client.unreachable(&error))),
+            Err(_) => {
+                // Something takes the connection: a server that is stopped or stuck may go on.
+                self.was_there = true;
+                let reason = format!("it has not answered within {}s", HEAD_MAX.as_secs());
+                return Ok(End::Broken(Error::Unreachable { server: self.client.server().to_owned(), reason }));
+            }
+        };
         self.there().await;
         let mut pieces = response.bytes_stream();
         let mut parser = sse::Parser::default();

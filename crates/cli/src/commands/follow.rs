@@ -5,7 +5,7 @@ use std::time::Duration;
 use aetheris_api::{Command, EventPage, EventView, JobView, TraceStep, WhyCode, WhyView};
 use aetheris_core::job::JobStatus;
 use aetheris_core::time::Span;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use super::{Context, jobs};
 use crate::args;
@@ -22,6 +22,8 @@ const UNCLAIMED_TOLD: Duration = Duration::from_secs(3);
 const LIVE_STEPS_MAX: usize = 18;
 /// Events asked for at a time.
 const PAGE: &str = "1000";
+/// How long a server has to say where a job is whose watching has timed out.
+const LAST_LOOK_MAX: Duration = Duration::from_secs(5);
 /// Longer than anyone watches.
 const FOREVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
@@ -47,23 +49,25 @@ pub(super) async fn until_end(
     context: &Context,
 ) -> Result<Exit, Error> {
     let until = Instant::now() + timeout.map_or(FOREVER, Span::to_std);
-    let first = jobs::get(client, job).await?.body;
+    let first = by(until, client, jobs::get(client, job)).await?.body;
     let ended_before = first.status.is_terminal();
-    let ended = if ended_before {
-        true
-    } else if context.out.live {
-        live(client, first, until, context).await?
-    } else {
-        plain(client, &first, until, show, context).await?
+    let followed = async {
+        if context.out.live { live(client, first, context).await } else { plain(client, &first, show, context).await }
     };
-    let answer = got(client, job).await?;
+    let ended = ended_before || timeout_at(until, followed).await.map_or(Ok(false), |over| over.map(|()| true))?;
+    let answer = if ended {
+        got(client, job).await?
+    } else {
+        by(Instant::now() + LAST_LOOK_MAX, client, jobs::get(client, job)).await?
+    };
     if context.out.json {
         context.out.value(&answer.json()?)?;
     } else if ended {
         let drawn = context.out.live || (ended_before && show == Show::Steps);
         if drawn {
             let plan = jobs::plan(client, job).await;
-            let text = picture(&answer.body, &plan, context.out.style_now(), context.now(), context);
+            // Nothing is drawn over it any more.
+            let text = picture(&answer.body, &plan, usize::MAX, context.out.style_now(), context.now(), context);
             context.out.text(&format!("{text}\n"))?;
         }
         print_end(&answer.body, show, context)?;
@@ -74,6 +78,14 @@ pub(super) async fn until_end(
         return Ok(Exit::StillRunning);
     }
     Ok(if answer.body.status == JobStatus::Completed { Exit::Done } else { Exit::Failed })
+}
+
+/// An answer that has to come by a moment.
+async fn by<T>(until: Instant, client: &Client, answer: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    timeout_at(until, answer).await.unwrap_or_else(|_| {
+        let reason = "it has not answered in time".to_owned();
+        Err(Error::Unreachable { server: client.server().to_owned(), reason })
+    })
 }
 
 /// The job, of a server that was there a moment ago and may be about to come back.
@@ -115,8 +127,8 @@ struct Live {
     why: Option<WhyView>,
 }
 
-/// A list of steps that is drawn again in place; whether the job ended.
-async fn live(client: &Client, job: JobView, until: Instant, context: &Context) -> Result<bool, Error> {
+/// A list of steps that is drawn again in place until the job has ended.
+async fn live(client: &Client, job: JobView, context: &Context) -> Result<(), Error> {
     let id = job.id.to_string();
     let plan = jobs::plan(client, &id).await;
     let mut follow = Follow::start(client, &id, job.seq);
@@ -127,10 +139,8 @@ async fn live(client: &Client, job: JobView, until: Instant, context: &Context) 
     loop {
         screen.draw(&shown.picture(client.server(), context))?;
         if over || shown.job.status.is_terminal() {
-            screen.clear()?;
-            return Ok(true);
+            return screen.clear();
         }
-        let tick = Instant::now() + TICK;
         tokio::select! {
             news = follow.news() => {
                 over = !shown.take(news?, context);
@@ -138,11 +148,7 @@ async fn live(client: &Client, job: JobView, until: Instant, context: &Context) 
                     shown.take(Some(more?), context);
                 }
             }
-            () = sleep_until(tick.min(until)) => {
-                if Instant::now() >= until {
-                    return Ok(false);
-                }
-            }
+            () = sleep(TICK) => {}
         }
         if shown.stale
             && shown.away.is_none()
@@ -173,7 +179,10 @@ impl Live {
     fn picture(&self, server: &str, context: &Context) -> String {
         let style = context.out.style_now();
         let now = self.away.as_ref().map_or_else(|| context.now(), |(since, _, _)| *since);
-        let mut text = picture(&self.job, &self.plan, style, now, context);
+        // What is higher than the terminal cannot be drawn over.
+        let rows = context.out.rows_now().unwrap_or(usize::MAX);
+        let most = rows.saturating_sub(OTHER_LINES).clamp(1, LIVE_STEPS_MAX);
+        let mut text = picture(&self.job, &self.plan, most, style, now, context);
         if let Some(why) = &self.why {
             let line = format!("pending: {}", render::why::line(why, now));
             text.push_str(&format!("{}\n", style.paint(Tone::Attention, &wrap(&line, style.columns, 0, 2))));
@@ -199,12 +208,9 @@ async fn refreshed(client: &Client, job: &str) -> Result<Option<JobView>, Error>
 /// Lines of a live list that are not steps.
 const OTHER_LINES: usize = 8;
 
-/// The text of a live list.
-fn picture(job: &JobView, plan: &[TraceStep], style: Style, now: Now, context: &Context) -> String {
+/// The text of a list of so many steps at most.
+fn picture(job: &JobView, plan: &[TraceStep], most: usize, style: Style, now: Now, context: &Context) -> String {
     let mut lines = steps::lines(job, plan);
-    // What is higher than the terminal cannot be drawn over.
-    let rows = context.out.rows_now().unwrap_or(usize::MAX);
-    let most = rows.saturating_sub(OTHER_LINES).clamp(1, LIVE_STEPS_MAX);
     let left_out = lines.len().saturating_sub(most);
     if left_out > 0 {
         let active = lines.iter().position(steps::Line::is_open).unwrap_or(lines.len());
@@ -256,8 +262,8 @@ fn rows(line: &str, columns: Option<usize>) -> usize {
     columns.map_or(1, |columns| width(line).div_ceil(columns.max(1)).max(1))
 }
 
-/// What happens, line by line; whether the job ended.
-async fn plain(client: &Client, job: &JobView, until: Instant, show: Show, context: &Context) -> Result<bool, Error> {
+/// What happens, line by line, until the job has ended.
+async fn plain(client: &Client, job: &JobView, show: Show, context: &Context) -> Result<(), Error> {
     let id = job.id.to_string();
     let quiet = show == Show::Result || context.out.json;
     if let Some(waiting) = &job.waiting {
@@ -269,21 +275,20 @@ async fn plain(client: &Client, job: &JobView, until: Instant, show: Show, conte
     let after = if quiet { job.seq } else { 0 };
     let mut follow = Follow::start(client, &id, after);
     // A worker that is there takes it within a moment: of none people hear only when that has passed.
-    let mut unclaimed_until = Some(Instant::now() + UNCLAIMED_TOLD);
+    let (mut unclaimed, mut claimed) = (std::pin::pin!(sleep(UNCLAIMED_TOLD)), false);
     loop {
         let news = tokio::select! {
             news = follow.news() => news?,
-            () = sleep_until(until) => return Ok(false),
-            () = sleep_until(unclaimed_until.unwrap_or(until)), if unclaimed_until.is_some() => {
-                unclaimed_until = None;
+            () = unclaimed.as_mut(), if !claimed => {
+                claimed = true;
                 tell_unclaimed(client, &id, context).await;
                 continue;
             }
         };
-        let Some(news) = news else { return Ok(true) };
+        let Some(news) = news else { return Ok(()) };
         let Some(event) = event_or_note(news, client, context) else { continue };
         if event.kind == "job_claimed" {
-            unclaimed_until = None;
+            claimed = true;
         }
         if !quiet && is_told(&event.kind) {
             context.out.line(&render::events::line(&event, context.out.style))?;

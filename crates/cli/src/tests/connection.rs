@@ -305,6 +305,41 @@ async fn a_page_that_is_refused_for_a_moment_is_asked_for_again() {
     assert_eq!(followed(&serve(router).await, 0).await.unwrap(), [1, 2, 3, 4]);
 }
 
+/// A stopped process, or a full queue: the kernel takes the connection.
+#[tokio::test(start_paused = true)]
+async fn a_server_that_takes_the_connection_and_says_nothing_is_told_and_given_up() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut follow = Follow::start(&client(&format!("http://{}", listener.local_addr().unwrap())), JOB, 0);
+    let began = tokio::time::Instant::now();
+    let news = follow.news().await.unwrap();
+    assert!(matches!(&news, Some(News::Away { reason, .. }) if reason.contains("has not answered")), "{news:?}");
+    assert_eq!(began.elapsed().as_secs(), 10);
+    let error = follow.news().await.unwrap_err();
+    assert_eq!(error.exit(), Exit::Unreachable);
+    assert!((60..90).contains(&began.elapsed().as_secs()), "{:?}", began.elapsed());
+}
+
+/// It answers once, and never again.
+#[tokio::test(start_paused = true)]
+async fn a_timeout_is_kept_whatever_the_server_does() {
+    for command in [&["watch", JOB, "--timeout", "3s"][..], &["watch", JOB, "--timeout", "3s", "--json"]] {
+        let calls = Arc::new(AtomicU32::new(0));
+        let look = |State(calls): State<Arc<AtomicU32>>| async move {
+            if calls.fetch_add(1, Ordering::SeqCst) > 0 {
+                std::future::pending::<()>().await;
+            }
+            job("running").to_string()
+        };
+        let router = Router::new().route("/api/jobs/{id}", get(look));
+        let router = router.fallback(|| std::future::pending::<()>()).with_state(calls);
+        let url = serve(router).await;
+        let began = tokio::time::Instant::now();
+        let ran = run(&url, command).await;
+        assert_eq!(ran.exit(), Exit::Unreachable, "{:?}", ran.ended);
+        assert!((3..10).contains(&began.elapsed().as_secs()), "{:?}", began.elapsed());
+    }
+}
+
 #[tokio::test]
 async fn a_job_that_does_not_exist_is_said_at_once() {
     let answer = || async { (StatusCode::NOT_FOUND, problem("job_not_found", 404, "no").to_string()) };
