@@ -2,18 +2,24 @@
 //!
 //! Beside the database is a folder with one file for each process that listens: its addresses, under an
 //! exclusive lock that it holds for as long as it lives. The kernel releases the lock with the process, however
-//! that ends, so that a file which nobody locks says nothing. No clock is asked.
+//! that ends, so that a file which nobody locks says nothing.
+//!
+//! What a running process says can be removed. So it looks every second whether its file still stands, and writes it
+//! again; and while a folder that was there is gone, or was made anew so lately that not everybody may have noticed,
+//! nothing is called.
 
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
 
 use aetheris_adapters::OwnAddresses;
 use aetheris_core::id::InstanceId;
 use aetheris_core::limits;
+use tokio::time::{Instant, sleep};
 
 use crate::error::Error;
 use crate::folder::LIVE;
@@ -24,19 +30,40 @@ pub(crate) struct ListenAddresses {
     /// Where all processes of the database look; none for a store in memory, which is one process's own.
     folder: Option<PathBuf>,
     own: Mutex<Own>,
+    seen: Mutex<Option<Seen>>,
 }
 
 #[derive(Debug, Default)]
 struct Own {
     addresses: Vec<SocketAddr>,
-    /// The file and its lock.
-    held: Option<(File, PathBuf)>,
+    held: Option<Held>,
 }
+
+/// The file of this process, and its lock.
+#[derive(Debug)]
+struct Held {
+    file: File,
+    instance: InstanceId,
+    path: PathBuf,
+}
+
+/// The folder as it was seen last.
+#[derive(Debug, Clone, Copy)]
+struct Seen {
+    id: FolderId,
+    /// When it was first seen in the place of another.
+    replaced: Option<Instant>,
+}
+
+/// Device, number and birth: numbers are given again.
+type FolderId = (u64, u64, Option<SystemTime>);
 
 impl ListenAddresses {
     /// Of the processes of a database.
     pub(crate) fn beside(database: &Path) -> Self {
-        Self { folder: Some(crate::wiring::in_folder_of(database, LIVE)), own: Mutex::default() }
+        let folder = crate::wiring::in_folder_of(database, LIVE);
+        let seen = id(&folder).ok().map(|id| Seen { id, replaced: None });
+        Self { folder: Some(folder), own: Mutex::default(), seen: Mutex::new(seen) }
     }
 
     /// Says where this process is about to listen. When this returns, every process of the database knows.
@@ -48,8 +75,70 @@ impl ListenAddresses {
         own.addresses.push(address);
         let Some(folder) = &self.folder else { return Ok(()) };
         let failed = |e| anyhow::anyhow!("{}: this process cannot say where it listens: {e}", folder.display());
+        DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(failed)?;
         own.held = Some(publish(folder, instance, &own.addresses).map_err(failed)?);
-        Ok(())
+        Ok(self.believed(folder).map_err(failed)?)
+    }
+
+    /// Keeps what was announced in its place for as long as it is awaited.
+    pub(crate) async fn keep_announced(&self) {
+        let mut failing = false;
+        loop {
+            sleep(limits::LISTENERS_LOOK.to_std()).await;
+            match self.announce_again() {
+                Ok(false) => failing = false,
+                Ok(true) => {
+                    failing = false;
+                    tracing::warn!(folder = ?self.folder, "what says where this process listens was removed; it is written again");
+                }
+                Err(error) if !std::mem::replace(&mut failing, true) => {
+                    tracing::error!(%error, folder = ?self.folder, "what says where this process listens is gone, and cannot be written");
+                }
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Writes the file of this process again where it does not stand any more; whether that was so.
+    fn announce_again(&self) -> io::Result<bool> {
+        let mut own = self.own();
+        let (Some(folder), Some(held)) = (&self.folder, &own.held) else { return Ok(false) };
+        let number = |metadata: &std::fs::Metadata| (metadata.dev(), metadata.ino());
+        match std::fs::metadata(&held.path) {
+            Ok(found) if number(&found) == number(&held.file.metadata()?) => return Ok(false),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            Ok(_) | Err(_) => {}
+        }
+        make_again(folder)?;
+        own.held = Some(publish(folder, held.instance, &own.addresses)?);
+        Ok(true)
+    }
+
+    /// Whether the folder can be believed.
+    fn believed(&self, folder: &Path) -> io::Result<()> {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = match id(folder) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                if seen.is_none() {
+                    // Nobody has ever listened.
+                    return Ok(());
+                }
+                // For those who listen, and for whoever asks next where nobody does.
+                make_again(folder)?;
+                id(folder)?
+            }
+            found => found?,
+        };
+        let now = seen.get_or_insert(Seen { id: found, replaced: None });
+        if now.id != found {
+            *now = Seen { id: found, replaced: Some(Instant::now()) };
+        }
+        match now.replaced {
+            Some(when) if when.elapsed() < limits::LISTENERS_SETTLE.to_std() => {
+                Err(io::Error::other(format!("{} was removed a moment ago", folder.display())))
+            }
+            Some(_) | None => Ok(()),
+        }
     }
 
     fn own(&self) -> MutexGuard<'_, Own> {
@@ -60,7 +149,9 @@ impl ListenAddresses {
 impl OwnAddresses for ListenAddresses {
     fn listening(&self) -> io::Result<Vec<SocketAddr>> {
         let mut all = self.own().addresses.clone();
-        for path in self.folder.as_deref().map(files).transpose()?.unwrap_or_default() {
+        let Some(folder) = &self.folder else { return Ok(all) };
+        self.believed(folder)?;
+        for path in files(folder)? {
             let Some(mut file) = existing(&path)? else { continue };
             match file.try_lock_shared() {
                 // Nobody holds it: its process is dead.
@@ -79,23 +170,35 @@ impl OwnAddresses for ListenAddresses {
 
 impl Drop for ListenAddresses {
     fn drop(&mut self) {
-        if let Some((_, path)) = self.own().held.take() {
+        if let Some(held) = self.own().held.take() {
             // Without its lock it says nothing: whoever starts next removes it.
-            let _left_behind = std::fs::remove_file(path);
+            let _left_behind = std::fs::remove_file(held.path);
         }
     }
 }
 
 /// Writes the file under a name that nobody looks at, and gives it its name when it is locked and complete.
-fn publish(folder: &Path, instance: InstanceId, addresses: &[SocketAddr]) -> io::Result<(File, PathBuf)> {
-    DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+fn publish(folder: &Path, instance: InstanceId, addresses: &[SocketAddr]) -> io::Result<Held> {
     remove_dead(folder)?;
     let (unseen, path) = (folder.join(format!(".{instance}")), folder.join(instance.to_string()));
     let mut file = OpenOptions::new().write(true).create(true).truncate(true).open(&unseen)?;
     file.lock()?;
     file.write_all(&serde_json::to_vec(addresses)?)?;
     std::fs::rename(&unseen, &path)?;
-    Ok((file, path))
+    Ok(Held { file, instance, path })
+}
+
+/// Makes the folder of a database that is still there.
+fn make_again(folder: &Path) -> io::Result<()> {
+    match DirBuilder::new().mode(0o700).create(folder) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+fn id(folder: &Path) -> io::Result<FolderId> {
+    let metadata = std::fs::metadata(folder)?;
+    Ok((metadata.dev(), metadata.ino(), metadata.created().ok()))
 }
 
 fn remove_dead(folder: &Path) -> io::Result<()> {
@@ -171,7 +274,7 @@ mod tests {
         // Ended in good order: its file is gone. Killed: its file is there, and nobody holds it.
         drop(first);
         assert_eq!(known(&worker), [b]);
-        let held = second.own().held.take().unwrap();
+        let held = second.own().held.take();
         drop((second, held));
         assert_eq!((known(&worker), std::fs::read_dir(folder.join("aetheris.live")).unwrap().count()), (vec![], 1));
         let third = ListenAddresses::beside(&database);
@@ -182,6 +285,47 @@ mod tests {
         assert_eq!((known(&worker), known(&alone)), (vec![a], vec![b]));
         drop(third);
         std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_removed_under_running_processes_is_written_again_and_nothing_is_called_meanwhile() {
+        let folder = std::env::temp_dir().join(format!("aetheris-listen-gone-{}", std::process::id()));
+        let (database, live) = (folder.join("aetheris.db"), folder.join("aetheris.live"));
+        let address: SocketAddr = "127.0.0.1:1111".parse().unwrap();
+        let early = ListenAddresses::beside(&database);
+        assert_eq!(early.listening().unwrap(), [], "nobody has ever listened");
+        let server = std::sync::Arc::new(ListenAddresses::beside(&database));
+        server.announce(InstanceId::from_u128(1), address).unwrap();
+        assert_eq!(early.listening().unwrap(), [address]);
+        let late = ListenAddresses::beside(&database);
+        let keeping = tokio::spawn({
+            let server = std::sync::Arc::clone(&server);
+            async move { server.keep_announced().await }
+        });
+        std::fs::remove_dir_all(&live).unwrap();
+        for _ in 0..2 {
+            for process in [&early, &late, &*server] {
+                assert!(process.listening().unwrap_err().to_string().contains("was removed"));
+            }
+            sleep(limits::LISTENERS_LOOK.to_std() * 2).await;
+        }
+        for process in [&early, &late] {
+            assert_eq!(process.listening().unwrap(), [address]);
+        }
+        std::fs::remove_file(live.join(InstanceId::from_u128(1).to_string())).unwrap();
+        sleep(limits::LISTENERS_LOOK.to_std() * 2).await;
+        assert_eq!(late.listening().unwrap(), [address]);
+        // Where nobody listens any more, a folder that is removed does not end all calls for ever.
+        keeping.abort();
+        assert!(keeping.await.unwrap_err().is_cancelled());
+        drop(server);
+        std::fs::remove_dir_all(&live).unwrap();
+        assert!(late.listening().is_err());
+        sleep(limits::LISTENERS_SETTLE.to_std()).await;
+        assert_eq!(late.listening().unwrap(), []);
+        // The database has gone with it: nothing is made in its place.
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert!(late.listening().is_err() && !folder.exists());
     }
 
     #[test]

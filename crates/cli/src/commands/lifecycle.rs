@@ -1,6 +1,8 @@
 //! How `dev`, `serve` and `worker` live: they say that they are ready, run until they are told to stop, and end in good
 //! order.
 
+use std::sync::Arc;
+
 use aetheris_server::Ending;
 use aetheris_store::system::{Clock as _, SystemClock};
 use tokio::net::TcpListener;
@@ -132,9 +134,14 @@ const SERVER: &str = "server";
 
 pub(super) fn start_server(wired: &Wired, listener: TcpListener, tasks: &mut Tasks, ending: &Ending) {
     let served = aetheris_server::serve(listener, wired.app_state(), ending.clone());
+    let addresses = Arc::clone(&wired.listen_addresses);
     tasks.spawn(SERVER, async move {
         aetheris_fault::crash_point!("vital.server");
-        if let Err(error) = served.await {
+        let served = tokio::select! {
+            served = served => served,
+            () = addresses.keep_announced() => Ok(()),
+        };
+        if let Err(error) = served {
             tracing::error!(%error, "the server has ended");
         }
     });
