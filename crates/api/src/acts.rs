@@ -50,7 +50,8 @@ pub enum SignalStatus {
 /// The answer to a signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SignalResult {
-    /// Whether the payload that counts, which is the first one, is the same.
+    /// Whether this payload is the one that ended the wait or, of a wait that is not reached, whether it is kept: of those
+    /// that are, the first that fits the wait counts.
     pub payload_matches: bool,
     /// What became of it.
     pub status: SignalStatus,

@@ -105,6 +105,10 @@ marks! {
     SignalConsumed,
     /// A signal came again after it was delivered.
     SignalRepeated,
+    /// A signal was kept beside another of its key.
+    SignalKeptBeside,
+    /// A kept signal did not fit the wait that was reached.
+    SignalMisfit,
     /// A wait was about to begin, and a signal for it had just been kept.
     SignalRacedWait,
     /// A plain step's body took so long that its start was written beside it.

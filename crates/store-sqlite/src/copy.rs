@@ -4,8 +4,9 @@
 //! the log grows for so long. It is marked as a copy, checked, synced and then given its name, so that under that name
 //! there is never half of one.
 //!
-//! A restore makes the copy usable beside the database ([`stage`]): marked as in use, in the next generation, with no
-//! folder. Its unfinished jobs are then held by whoever can fold them, and [`Staged::put_in_place`] changes the names.
+//! A restore makes the copy usable beside the database ([`stage`]): marked as in use, in the next generation.
+//! Its unfinished jobs are then held by whoever can fold them, and [`Staged::put_in_place`] puts the folder's name into it,
+//! announces it and changes the names.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

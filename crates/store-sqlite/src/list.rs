@@ -209,7 +209,7 @@ impl Reads<'_> {
             found.extend(self.page(Query::JobsPageOfWait, &filter, limit, Part::Whole)?);
         }
         if on == BlockedOn::Someone {
-            // Among all that time ends they are few, and found by their calls.
+            // Found by the calls in doubt, all of which are looked through.
             found.extend(self.page(Query::JobsPageOfDoubt, filter, limit, Part::Whole)?);
         }
         Ok(found)

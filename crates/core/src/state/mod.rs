@@ -81,7 +81,7 @@ pub struct Invocation {
     /// Its version.
     pub tool_version: Option<String>,
     /// How many of its permits ended without a call having left.
-    #[serde(default, skip_serializing_if = "usage::is_none")]
+    #[serde(default, skip_serializing_if = "usage::is_zero")]
     pub unsent: u32,
 }
 

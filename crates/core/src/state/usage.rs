@@ -1,4 +1,4 @@
-//! What a job has used up: asked by budgets and told by the API, by one definition.
+//! The tool calls that a job has used up: asked by budgets and told by the API, by one definition.
 
 use super::JobState;
 use crate::plan::{CompiledPlan, Node};
@@ -16,6 +16,6 @@ impl JobState {
     }
 }
 
-pub(super) const fn is_none(count: &u32) -> bool {
+pub(super) const fn is_zero(count: &u32) -> bool {
     *count == 0
 }

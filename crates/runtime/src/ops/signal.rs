@@ -45,9 +45,9 @@ pub enum SignalAnswer {
         /// Whether its payload was the same.
         payload_matches: bool,
     },
-    /// It is kept until the job reaches its wait, or one that counts before it is.
+    /// It is kept until the job reaches its wait, or another one is that counts before it.
     Kept {
-        /// Whether the first payload that is kept under the key is the same.
+        /// Whether this payload is kept: the first that fits ends the wait.
         payload_matches: bool,
     },
 }
@@ -100,15 +100,14 @@ impl Runtime {
                     let anew = aetheris_fault::planted!("second-signal-wins");
                     let of_key = loaded.kept.iter().filter(|kept| !anew && kept.key == incoming.correlation_key);
                     let kept: Vec<&KeptSignal> = of_key.collect();
-                    let payload_matches = kept.first().is_none_or(|first| first.payload == incoming.payload);
-                    let answer = SignalAnswer::Kept { payload_matches };
                     let wait = ahead.as_ref().and_then(|ahead| ahead.named(&incoming.correlation_key));
                     if !self.is_news(&kept, wait, &incoming).await? {
-                        return Ok(answer);
+                        return Ok(told_as_kept(&kept, &incoming));
                     }
                     let unit = || self.keeping(&loaded.state, &incoming, id, kept.len());
                     aetheris_fault::sometimes!(SignalKept);
-                    draft::write(self.store.as_ref(), unit).await.map(|_| answer)
+                    aetheris_fault::sometimes!(SignalKeptBeside, !kept.is_empty());
+                    draft::write(self.store.as_ref(), unit).await.map(|_| SignalAnswer::Kept { payload_matches: true })
                 }
                 Meets::AlreadyDelivered { .. }
                     if loaded.state.status.is_terminal() && aetheris_fault::planted!("duplicate-signal-refused") =>
@@ -208,11 +207,14 @@ impl Runtime {
 
 /// A signal that was accepted before its wait was skipped is kept still, and is told the same for ever.
 fn kept_or_refused(loaded: &Loaded, incoming: &Signal, met: &Meets) -> Result<SignalAnswer, OpError> {
-    let kept = loaded.kept.iter().find(|kept| *met == Meets::WrongKey && kept.key == incoming.correlation_key);
-    match kept {
-        Some(kept) => Ok(SignalAnswer::Kept { payload_matches: kept.payload == incoming.payload }),
-        None => Err(refusal(&loaded.state, incoming, met)),
-    }
+    let of_key = loaded.kept.iter().filter(|kept| *met == Meets::WrongKey && kept.key == incoming.correlation_key);
+    let kept: Vec<&KeptSignal> = of_key.collect();
+    if kept.is_empty() { Err(refusal(&loaded.state, incoming, met)) } else { Ok(told_as_kept(&kept, incoming)) }
+}
+
+/// The answer where nothing more is kept.
+fn told_as_kept(kept: &[&KeptSignal], incoming: &Signal) -> SignalAnswer {
+    SignalAnswer::Kept { payload_matches: kept.iter().any(|kept| kept.payload == incoming.payload) }
 }
 
 fn receive(incoming: &Signal, signal: SignalId, delivered: bool) -> InboxWrite {

@@ -150,6 +150,7 @@ impl Run<'_> {
         self.start(node)?;
         self.draft.push(self.ids(), waiting)?;
         for (kept, violations) in arrival.misfits {
+            aetheris_fault::sometimes!(SignalMisfit);
             let event = SignalRefused {
                 correlation_key: kept.key,
                 node: node.id.clone(),

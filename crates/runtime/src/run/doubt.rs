@@ -300,10 +300,10 @@ impl Run<'_> {
         };
         call.timeout = call.tool.timeout.map_or(call.timeout, Span::to_std);
         // A question is no repetition, of the call or of an earlier question: whoever keeps answers by key would else
-        // give an old one. Between two questions the job has moved on.
-        let asked_at = u32::try_from(self.state().seq).unwrap_or(u32::MAX);
-        let question = NodeId::from(format!("{}?", node.id).as_str());
-        call.key = IdempotencyKey::derive(self.state().id, &question, asked_at);
+        // give an old one. Between two runs the job has moved on, and within one its questions are counted.
+        self.questions += 1;
+        let question = NodeId::from(format!("{}?{}", node.id, self.state().seq).as_str());
+        call.key = IdempotencyKey::derive(self.state().id, &question, self.questions);
         aetheris_fault::crash_point!("run.reconcile.before_call");
         let Some(outcome) = self.droppable(call).await else {
             return Ok(None);

@@ -119,6 +119,8 @@ struct Run<'r> {
     owed: Vec<Deposit>,
     place: usize,
     plan: Arc<CompiledPlan>,
+    /// Questions of this run to reconcile tools.
+    questions: u32,
     rt: &'r Runtime,
     /// How often a wait was refused for a signal that was kept for it.
     signals_met: u32,
@@ -192,6 +194,7 @@ impl<'r> Run<'r> {
             owed: Vec::new(),
             place: 0,
             plan,
+            questions: 0,
             rt,
             signals_met: 0,
             writes: 0,

@@ -277,7 +277,6 @@ impl Run<'_> {
     /// Why the node may not start, if the job's budget is used up.
     pub(super) fn over_budget(&self, node: &Node) -> Option<Failure> {
         let budget = self.plan.plan().budget;
-        let calls = self.state().tool_calls(&self.plan);
         let exceeded = |what: String| Some(Failure::new("budget_exceeded", what));
         match &node.kind {
             NodeKind::Llm(_) => budget
@@ -286,8 +285,9 @@ impl Run<'_> {
                 .and_then(|max| exceeded(format!("the job has used {} of {max} tokens", self.state().tokens))),
             NodeKind::Tool { .. } => budget
                 .max_tool_calls
-                .filter(|max| calls >= *max)
-                .and_then(|max| exceeded(format!("the job has made {calls} of {max} tool calls"))),
+                .map(|max| (self.state().tool_calls(&self.plan), max))
+                .filter(|(calls, max)| calls >= max)
+                .and_then(|(calls, max)| exceeded(format!("the job has made {calls} of {max} tool calls"))),
             NodeKind::Condition | NodeKind::Sleep(_) | NodeKind::Transform(_) | NodeKind::Wait(_) => None,
         }
     }

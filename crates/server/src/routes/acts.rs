@@ -22,7 +22,7 @@ use crate::state::{App, Shared};
 
 /// Signal a job
 ///
-/// Ends the wait whose correlation key it names. May be repeated for ever: the first payload counts.
+/// Ends the wait whose correlation key it names. May be repeated for ever: the payload that ended the wait counts.
 #[utoipa::path(post, path = "/api/jobs/{id}/signal", tag = "people", operation_id = "signal_job",
     params(("id" = String, Path, description = "The job's id")),
     request_body = SignalRequest,
