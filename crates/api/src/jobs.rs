@@ -147,9 +147,37 @@ pub struct KeptView {
     pub wait_type: Option<WaitType>,
 }
 
+/// What a step that has not gone on yet has been told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AnsweredView {
+    /// When.
+    #[schema(value_type = schema::Time)]
+    pub at: Timestamp,
+    /// What.
+    pub by: AnsweredBy,
+}
+
+/// What ends a wait, or the doubt about a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum AnsweredBy {
+    /// The doubt: the call did not happen.
+    DidNotHappen,
+    /// The doubt: the call happened.
+    Happened,
+    /// The wait, by a signal.
+    Signal,
+    /// The wait, because its time was over.
+    Time,
+}
+
 /// A step of a job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct StepView {
+    /// What its wait, or the doubt about its call, has ended with, while the job has not gone on with it: it is paused, or
+    /// nobody has claimed it yet. Absent otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answered: Option<AnsweredView>,
     /// Tries so far.
     pub attempt: u32,
     /// When it ended.

@@ -15,6 +15,8 @@ use aetheris_core::state::{JobState, StepState};
 use aetheris_core::time::Timestamp;
 use aetheris_store::{AgentRow, EventRow, Evidence, JobRow, KeptHead, WaitRow};
 
+use crate::outline::Outlined;
+
 /// An agent. The file is given only where it is asked for.
 #[must_use]
 pub fn agent(row: &AgentRow, with_source: bool) -> AgentView {
@@ -76,16 +78,18 @@ pub fn paused(row: &JobRow, generation: u32) -> Option<PausedView> {
 
 /// A job with all that is known of it but its message, its result and when it ended.
 #[must_use]
-pub fn job(
-    row: &JobRow,
-    state: &JobState,
-    plan: Option<&CompiledPlan>,
-    (generation, kept): (u32, &[KeptHead]),
-) -> JobView {
+pub(crate) fn job(outlined: &Outlined, plan: Option<&CompiledPlan>, (generation, kept): (u32, &[KeptHead])) -> JobView {
+    let (row, state) = (&outlined.row, outlined.state());
+    let mut steps = steps(state, plan);
+    for (node, answered) in outlined.answered() {
+        if let Some(step) = steps.get_mut(node).filter(|step| !step.status.is_terminal()) {
+            step.answered = Some(*answered);
+        }
+    }
     let waiting = waiting(row, state, plan);
     JobView {
         kept: Some(kept.iter().map(self::kept).collect()),
-        steps: Some(steps(state, plan)),
+        steps: Some(steps),
         usage: Some(usage(state, plan)),
         waits: Some(waiting.iter().cloned().collect()),
         waiting,
@@ -103,6 +107,7 @@ fn steps(state: &JobState, plan: Option<&CompiledPlan>) -> BTreeMap<NodeId, Step
 
 fn step(step: &StepState, job: JobStatus) -> StepView {
     StepView {
+        answered: None,
         attempt: step.tries,
         finished_at: step.finished_at,
         left_in_doubt: step.left_in_doubt(job),

@@ -1,6 +1,6 @@
 //! Why a job is where it is: a function of its row, its state and what else the store holds.
 
-use aetheris_api::{Command, WhyCode, WhyView};
+use aetheris_api::{AnsweredBy, Command, WhyCode, WhyView};
 use aetheris_core::event::{DoubtOutcome, EndCause, PauseReason};
 use aetheris_core::id::NodeId;
 use aetheris_core::job::JobStatus;
@@ -59,7 +59,7 @@ pub(crate) fn reasons(outlined: &Outlined, plan: Option<&CompiledPlan>, around: 
         JobStatus::Completed | JobStatus::Failed | JobStatus::Cancelled => vec![ended(row, state)],
         JobStatus::Waiting | JobStatus::Parked => vec![blocked(row, state, plan)],
         JobStatus::Running => vec![held(row, state, around.now)],
-        JobStatus::Paused => paused(row, state, plan, around.generation),
+        JobStatus::Paused => paused(outlined, plan, around.generation),
         JobStatus::Pending => pending(row, state, around),
     };
     if let Some(kept) = kept(&around.kept)
@@ -85,7 +85,8 @@ fn kept(signals: &[KeptHead]) -> Option<String> {
 }
 
 /// The hold, and what keeps the job from going on once it is let go: an answer counts while it is paused.
-fn paused(row: &JobRow, state: &JobState, plan: Option<&CompiledPlan>, generation: u32) -> Vec<WhyView> {
+fn paused(outlined: &Outlined, plan: Option<&CompiledPlan>, generation: u32) -> Vec<WhyView> {
+    let (row, state) = (&outlined.row, outlined.state());
     let (reason, since) = row.paused.unwrap_or((PauseReason::Operator, row.updated_at));
     let (code, detail) = match reason {
         PauseReason::Operator if view::paused(row, generation).is_some_and(|paused| paused.before_restore) => (
@@ -98,7 +99,8 @@ fn paused(row: &JobRow, state: &JobState, plan: Option<&CompiledPlan>, generatio
         }
     };
     let advice = Command::Resume(row.id).to_string();
-    let mut reasons = vec![WhyView { code, detail: detail.to_owned(), advice, since, until: None }];
+    let detail = detail.to_owned() + &answered(outlined).unwrap_or_default();
+    let mut reasons = vec![WhyView { code, detail, advice, since, until: None }];
     if row.waiting.is_some() {
         reasons.push(blocked(row, state, plan));
     } else {
@@ -106,6 +108,20 @@ fn paused(row: &JobRow, state: &JobState, plan: Option<&CompiledPlan>, generatio
         reasons.extend(state.steps.iter().filter_map(|(node, step)| doubted(row, node, step)));
     }
     reasons
+}
+
+/// What the job goes on with: whoever lets it go wants to know.
+fn answered(outlined: &Outlined) -> Option<String> {
+    let steps = &outlined.state().steps;
+    let open = |node: &NodeId| steps.get(node).is_some_and(|step| !step.status.is_terminal());
+    let (node, answered) = outlined.answered().iter().filter(|(node, _)| open(node)).max_by_key(|(_, told)| told.at)?;
+    let what = match answered.by {
+        AnsweredBy::DidNotHappen => format!("the call of {node} did not happen"),
+        AnsweredBy::Happened => format!("the call of {node} happened"),
+        AnsweredBy::Signal => format!("the wait of {node} has ended with a signal"),
+        AnsweredBy::Time => format!("the wait of {node} has ended with its time"),
+    };
+    Some(format!("; {what} at {}", answered.at))
 }
 
 /// A step whose call is in doubt in a job that waits for nothing.

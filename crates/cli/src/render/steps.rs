@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use aetheris_api::{JobView, StepView, TraceStep};
+use aetheris_api::{AnsweredBy, AnsweredView, JobView, StepView, TraceStep};
 use aetheris_core::id::NodeId;
 use aetheris_core::step::StepStatus;
 use aetheris_core::time::Timestamp;
@@ -77,6 +77,17 @@ fn note(step: &TraceStep) -> String {
     }
 }
 
+/// What a step will go on with: whoever lets its job go on wants to know.
+fn told(answered: AnsweredView, now: Now) -> String {
+    let what = match answered.by {
+        AnsweredBy::DidNotHappen => "known: did not happen",
+        AnsweredBy::Happened => "known: happened",
+        AnsweredBy::Signal => "answered by a signal",
+        AnsweredBy::Time => "its time was over",
+    };
+    format!("{what} {}", now.relative(answered.at))
+}
+
 /// The list, one line a step, indented, with its values below it where they are known.
 #[must_use]
 pub fn render(lines: &[Line], values: &Values, style: Style, now: Now) -> String {
@@ -94,8 +105,9 @@ pub fn render(lines: &[Line], values: &Values, style: Style, now: Now) -> String
         let tries = if line.step.attempt > 1 { format!("try {}", line.step.attempt) } else { String::new() };
         let node = padded(&cut(line.node.as_str(), nodes), nodes);
         let what = padded(&cut(&line.what, whats), whats);
-        let rest: Vec<&str> =
-            [status, took.as_str(), tries.as_str(), line.note.as_str()].into_iter().filter(|t| !t.is_empty()).collect();
+        let told = line.step.answered.map(|answered| told(answered, now)).unwrap_or_default();
+        let rest = [status, told.as_str(), took.as_str(), tries.as_str(), line.note.as_str()];
+        let rest: Vec<&str> = rest.into_iter().filter(|text| !text.is_empty()).collect();
         let row = format!(
             "  {} {}  {}  {}",
             style.paint(tone, Style::glyph(*sign)),

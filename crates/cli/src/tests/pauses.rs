@@ -97,6 +97,20 @@ async fn a_step_of_a_paused_job_does_not_run() {
     assert_eq!(line.split_whitespace().collect::<Vec<_>>(), ["·", "approval", "paused"], "{shown}");
 }
 
+#[tokio::test]
+async fn a_step_of_a_paused_job_says_what_it_was_told() {
+    for (by, words) in [("signal", "answered by a signal"), ("happened", "known: happened")] {
+        let mut job = paused(JOB, "operator");
+        let answered = json!({ "at": "2026-11-21T09:30:02Z", "by": by });
+        job["steps"]["approval"] = json!({ "status": "running", "attempt": 1, "started_at": "2026-11-21T09:30:00Z",
+            "finished_at": null, "answered": answered });
+        let url = serve(Router::new().route("/api/jobs/{id}", get(move || async move { job.to_string() }))).await;
+        let shown = run(&url, &["show", JOB]).await.stdout;
+        let line = shown.lines().find(|line| line.contains("approval")).unwrap();
+        assert!(line.contains(&format!("paused · {words} ")), "{shown}");
+    }
+}
+
 /// In a job that has ended nothing runs, and what it left in doubt is named.
 #[tokio::test]
 async fn a_step_of_a_job_that_has_ended_does_not_run_on() {

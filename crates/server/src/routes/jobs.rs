@@ -82,7 +82,7 @@ pub(super) async fn get(State(app): State<Shared>, JobPath(job): JobPath, mut pa
     let generation = generation(&app, std::iter::once(&outlined.row)).await?;
     let kept = app.store().kept(job).await?;
     let make = move || {
-        let view = view::job(&outlined.row, outlined.state(), plan.as_deref(), (generation, &kept));
+        let view = view::job(&outlined, plan.as_deref(), (generation, &kept));
         let ended_at = outlined.state().ended_at;
         answer::encoded(&Shown { ended_at, message: outlined.message(), result: &result, view: &view })
     };

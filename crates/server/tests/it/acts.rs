@@ -1,7 +1,7 @@
 use aetheris_core::time::Span;
 use serde_json::{Value, json};
 
-use crate::bed::Bed;
+use crate::bed::{Bed, moment};
 
 #[tokio::test]
 async fn a_job_is_cancelled_at_once_on_request_and_once() {
@@ -53,6 +53,44 @@ async fn a_job_is_paused_and_resumed_once_and_says_why_and_since_when() {
         assert!(bed.call("POST", &act, "").await.problem(409, "job_finished").contains("cancelled"));
     }
     bed.call("POST", "/api/jobs/job_00000000000000000000000000/pause", "").await.problem(404, "job_not_found");
+}
+
+/// Whoever lets it go on wants to know with what.
+#[tokio::test]
+async fn a_paused_job_shows_what_it_has_been_told_meanwhile() {
+    let bed = Bed::with_agents().await;
+    let job = bed.waiting().await;
+    let path = format!("/api/jobs/{job}");
+    let step = async || bed.get(&path).await.is(200)["steps"]["ask"].clone();
+    let why = async || bed.get(&format!("{path}/why")).await.is(200)[0]["detail"].as_str().unwrap().to_owned();
+    bed.call("POST", &format!("{path}/pause"), "").await.is(202);
+    assert_eq!(step().await["answered"], serde_json::Value::Null);
+    assert!(!why().await.contains("ended"));
+    bed.clock.advance(Span::from_secs(61));
+    let signal = r#"{"correlation_key": "ok-7", "payload": true}"#;
+    bed.call("POST", &format!("{path}/signal"), signal).await.is(200);
+    let told = step().await;
+    assert_eq!((told["status"].as_str(), told["answered"]["by"].as_str()), (Some("running"), Some("signal")));
+    let at = told["answered"]["at"].as_str().unwrap();
+    assert!(moment(at) >= moment("2026-11-21T09:01:01Z"), "{at}");
+    assert!(why().await.contains(&format!("; the wait of ask has ended with a signal at {at}")), "{}", why().await);
+    bed.call("POST", &format!("{path}/resume"), "").await.is(202);
+    assert_eq!(step().await["answered"]["by"], "signal");
+    let hand = bed.claim().await;
+    hand.finish("ask", None).await;
+    assert!(step().await.get("answered").is_none());
+}
+
+#[tokio::test]
+async fn a_paused_job_shows_what_became_of_its_doubt() {
+    let bed = Bed::with_agents().await;
+    let (job, key) = bed.doubted().await;
+    let path = format!("/api/jobs/{job}");
+    bed.call("POST", &format!("{path}/pause"), "").await.is(202);
+    let answer = r#"{"outcome": "happened", "result": 1, "note": "seen", "permit": 1}"#;
+    bed.call("POST", &format!("{path}/in-doubt/{key}"), answer).await.is(202);
+    let view = bed.get(&path).await;
+    assert_eq!(view.is(200)["steps"]["send"]["answered"]["by"], "happened", "{}", view.text);
 }
 
 #[tokio::test]
