@@ -72,9 +72,9 @@ impl Desk {
     pub(crate) fn start(&mut self, block: &Block) {
         let typed: Vec<String> = block.commands().iter().map(|line| self.local(line)).collect();
         let terminal = self.terminal(&block.name);
-        // Not that somebody else is listening there.
-        let says = ["listening on ", "\"listening\""];
-        let listens = |text: &str| says.iter().map(|words| text.matches(words).count()).sum::<usize>();
+        // Not that somebody else is listening there. The payments service says it in JSON.
+        let listens =
+            |text: &str| text.matches("listening on ").count() + text.matches("\"notice\":\"listening\"").count();
         let before = listens(&terminal.text());
         typed.iter().for_each(|line| terminal.line(line));
         terminal.until("it listens", |text| listens(text) > before);
