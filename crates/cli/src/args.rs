@@ -7,7 +7,7 @@ mod refusal;
 
 use std::path::PathBuf;
 
-use aetheris_core::time::Span;
+use aetheris_core::time::{Span, Timestamp};
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 
 use crate::commands::ChildArgs;
@@ -307,6 +307,9 @@ pub struct Send {
     /// Higher runs earlier
     #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
     pub priority: Option<i32>,
+    /// Not before this time, as 2026-11-21T09:30:00Z
+    #[arg(long, value_name = "TIME")]
+    pub run_at: Option<Timestamp>,
 }
 
 fn label(text: &str) -> Result<(String, String), String> {

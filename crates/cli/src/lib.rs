@@ -71,11 +71,16 @@ fn say_bug(panic: &str) {
 const CLOSING_MAX: std::time::Duration = std::time::Duration::from_secs(5);
 
 fn start(arguments: impl IntoIterator<Item = OsString>, env: Environment) -> Exit {
-    let args = match args::parse(arguments) {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    let args = match args::parse(arguments.iter().cloned()) {
         Ok(args) => args,
         Err(refusal) => {
             // Help goes to stdout and mistakes to stderr; if nobody reads it, nothing is lost.
             let _unread = say_refusal(&refusal, &env);
+            if refusal.use_stderr() && arguments.iter().any(|argument| argument == "--json") {
+                // Whoever asked for JSON reads what is wrong there too.
+                let _unread = Out::of_process(true, false, [Style::default(); 2]).value(&refused(&refusal));
+            }
             return if refusal.use_stderr() { Exit::Usage } else { Exit::Done };
         }
     };
@@ -110,6 +115,18 @@ fn start(arguments: impl IntoIterator<Item = OsString>, env: Environment) -> Exi
     exit
 }
 
+/// What is wrong with the arguments, as `--json` has it.
+fn refused(refusal: &clap::Error) -> serde_json::Value {
+    let text = refusal.render().to_string();
+    let text = text.trim();
+    failure(&Error::Usage(text.strip_prefix("error: ").unwrap_or(text).to_owned()))
+}
+
+/// An error as `--json` has it.
+fn failure(error: &Error) -> serde_json::Value {
+    serde_json::json!({ "error": { "code": error.code(), "message": error.message() } })
+}
+
 /// Prints help, or what is wrong with the arguments, within the terminal.
 fn say_refusal(refusal: &clap::Error, env: &Environment) -> std::io::Result<()> {
     let aside = refusal.use_stderr();
@@ -134,8 +151,7 @@ pub(crate) fn report(out: &Out, error: &Error) -> Exit {
         return error.exit();
     }
     if out.json {
-        let value = serde_json::json!({ "error": { "code": error.code(), "message": error.message() } });
-        if out.value(&value).is_err() {
+        if out.value(&failure(error)).is_err() {
             return error.exit();
         }
     }

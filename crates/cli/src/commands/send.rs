@@ -17,6 +17,7 @@ pub(super) async fn run(given: args::Send, context: &Context) -> Result<Exit, Er
         deadline: given.deadline,
         labels: given.labels.into_iter().collect(),
         priority: given.priority.unwrap_or_default(),
+        run_at: given.run_at,
         session_id: given.session.map(SessionId::new),
         ..MessageRequest::new(&message)
     };

@@ -5,6 +5,24 @@ use std::borrow::Cow;
 
 pub use aetheris_api::shell::is_format;
 
+/// The joiners: they decide whether letters of some scripts, or parts of a picture, are drawn together.
+const JOINERS: [char; 2] = ['\u{200c}', '\u{200d}'];
+
+/// Each character, and whether it is to be shown as an escape. A joiner is not between two characters that are neither
+/// ASCII nor invisible, as Persian and pictures of families have it: it moves nothing there. Elsewhere it would only
+/// make texts differ that look the same.
+fn judged(text: &str) -> impl Iterator<Item = (char, bool)> {
+    let seen = |c: char| !c.is_ascii() && !c.is_control() && !c.is_whitespace() && !is_format(c);
+    let mut before = None;
+    let mut chars = text.chars().peekable();
+    std::iter::from_fn(move || {
+        let c = chars.next()?;
+        let joins = JOINERS.contains(&c) && before.is_some_and(seen) && chars.peek().copied().is_some_and(seen);
+        before = Some(c);
+        Some((c, is_format(c) && !joins))
+    })
+}
+
 /// A text on one line: control characters are spaces, format characters are written as `\u202e`.
 #[must_use]
 pub fn one_line(text: &str) -> String {
@@ -22,8 +40,8 @@ pub fn lines(text: &str) -> String {
 #[must_use]
 pub fn json(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
-    for c in text.chars() {
-        if is_format(c) || (c.is_control() && c != '\n') { escape(c, &mut shown) } else { shown.push(c) }
+    for (c, hidden) in judged(text) {
+        if hidden || (c.is_control() && c != '\n') { escape(c, &mut shown) } else { shown.push(c) }
     }
     shown
 }
@@ -44,10 +62,10 @@ pub fn escaped(text: &str) -> Cow<'_, str> {
 
 fn shown(text: &str, control: impl Fn(char) -> Option<&'static str>) -> String {
     let mut shown = String::with_capacity(text.len());
-    for c in text.chars() {
+    for (c, hidden) in judged(text) {
         match control(c) {
             Some(instead) => shown.push_str(instead),
-            None if is_format(c) => escape(c, &mut shown),
+            None if hidden => escape(c, &mut shown),
             None => shown.push(c),
         }
     }
@@ -72,6 +90,25 @@ mod tests {
         assert_eq!(one_line("two\nlines\u{1b}[2J\u{9b}31m"), "two lines [2J 31m");
         assert_eq!(lines("two\nlines\u{2028}"), "two\nlines\\u2028");
         assert_eq!(one_line("héllo 日本 ✓"), "héllo 日本 ✓");
+    }
+
+    #[test]
+    fn joiners_stand_where_they_join_what_is_seen() {
+        let persian = "\u{645}\u{6cc}\u{200c}\u{62e}\u{648}\u{627}\u{647}\u{645}";
+        let family = "\u{1f469}\u{200d}\u{1f467}, \u{2764}\u{fe0f}\u{200d}\u{1f525}";
+        for text in [persian, family] {
+            assert_eq!((one_line(text).as_str(), lines(text).as_str(), json(text).as_str()), (text, text, text));
+        }
+        for (text, shown) in [
+            ("approve\u{200d}-7", "approve\\u200d-7"),
+            ("a\u{200c}\u{62e}", "a\\u200c\u{62e}"),
+            ("\u{62e}\u{200c}", "\u{62e}\\u200c"),
+            ("\u{62e}\u{200c}\u{200c}\u{62e}", "\u{62e}\\u200c\\u200c\u{62e}"),
+            ("\u{62e}\u{202e}\u{200d}\u{62e}", "\u{62e}\\u202e\\u200d\u{62e}"),
+        ] {
+            assert_eq!(one_line(text), shown);
+            assert_eq!(json(text), shown);
+        }
     }
 
     #[test]

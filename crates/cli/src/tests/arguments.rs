@@ -55,7 +55,7 @@ fn global_options_stand_before_or_after_the_command() {
 
 #[test]
 fn send_takes_all_its_options() {
-    let line = "send refund hello --wait --timeout 30s --session s1 --key k1 --label a=b --label c=d=e --deadline 72h --priority -3";
+    let line = "send refund hello --wait --timeout 30s --session s1 --key k1 --label a=b --label c=d=e --deadline 72h --priority -3 --run-at 2026-11-21T09:30:00+01:00";
     let Command::Send(send) = parse(line).command else { panic!("send was expected") };
     assert_eq!((send.agent.as_str(), send.message.as_str(), send.wait), ("refund", "hello", true));
     assert_eq!(send.timeout, Some(Span::from_secs(30)));
@@ -64,6 +64,8 @@ fn send_takes_all_its_options() {
     let labels = [("a".to_owned(), "b".to_owned()), ("c".to_owned(), "d=e".to_owned())];
     assert_eq!(send.labels, labels);
     assert_eq!(send.priority, Some(-3));
+    assert_eq!(send.run_at.unwrap().to_string(), "2026-11-21T08:30:00.000000Z");
+    assert!(refused("send refund hello --run-at tomorrow").contains("expected RFC 3339"));
     let Command::Send(send) = parse("send greeter -").command else { panic!("send was expected") };
     assert_eq!(send.message, "-");
 }

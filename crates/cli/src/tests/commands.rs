@@ -117,13 +117,26 @@ async fn send_prints_the_job_and_passes_everything_on() {
         let body: Value = serde_json::from_slice(&body).unwrap();
         assert_eq!(headers["idempotency-key"], "k1");
         let expected = json!({
-            "message": { "n": 1 }, "session_id": "s", "labels": { "a": "b" }, "deadline": "72h", "priority": 2,
+            "message": { "n": 1 }, "session_id": "s", "labels": { "a": "b" }, "deadline": "72h", "priority": 2, "run_at": "2026-11-21T09:30:00.000000Z",
         });
         assert_eq!(body, expected);
         (StatusCode::ACCEPTED, json!({ "job_id": JOB, "status": "pending" }).to_string())
     };
     let url = serve(Router::new().route("/api/agents/{agent}/message", post(message))).await;
-    let options = ["--key", "k1", "--session", "s", "--label", "a=b", "--deadline", "72h", "--priority", "2"];
+    let options = [
+        "--key",
+        "k1",
+        "--session",
+        "s",
+        "--label",
+        "a=b",
+        "--deadline",
+        "72h",
+        "--priority",
+        "2",
+        "--run-at",
+        "2026-11-21T09:30:00Z",
+    ];
     let words: Vec<&str> = ["send", "refund", "{\"n\": 1}"].into_iter().chain(options).collect();
     let ran = run(&url, &words).await;
     assert_eq!(ran.exit(), Exit::Done);

@@ -243,3 +243,19 @@ fn a_process_that_was_started_to_ignore_a_closed_terminal_goes_on() {
     assert_eq!(dev.ended(), Some(0));
     assert!(log(&folder.0).contains("stopping on SIGTERM"), "{}", log(&folder.0));
 }
+
+/// A program that reads stdout finds what is wrong there.
+#[test]
+fn arguments_that_cannot_be_right_are_one_json_value_too() {
+    for words in [&["jobs", "--json", "--nope"][..], &["--json", "send"], &["nosuch", "--json"]] {
+        let ran = Command::new(env!("CARGO_BIN_EXE_aetheris")).args(words).output().unwrap();
+        assert_eq!(ran.status.code(), Some(2), "{words:?}");
+        let value: serde_json::Value = serde_json::from_slice(&ran.stdout).unwrap();
+        assert_eq!(value["error"]["code"], "usage", "{value}");
+        let said = value["error"]["message"].as_str().unwrap();
+        assert!(!said.starts_with("error") && !said.is_empty(), "{said}");
+        assert!(String::from_utf8(ran.stderr).unwrap().contains(said.lines().next().unwrap()), "{said}");
+    }
+    let plain = Command::new(env!("CARGO_BIN_EXE_aetheris")).args(["jobs", "--nope"]).output().unwrap();
+    assert!(plain.stdout.is_empty());
+}
