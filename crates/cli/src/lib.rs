@@ -150,10 +150,8 @@ pub(crate) fn report(out: &Out, error: &Error) -> Exit {
     if let Error::OutputClosed = error {
         return error.exit();
     }
-    if out.json {
-        if out.value(&failure(error)).is_err() {
-            return error.exit();
-        }
+    if out.json && out.value(&failure(error)).is_err() {
+        return error.exit();
     }
     if logging::is_json() {
         logging::say_error(&error.to_string());

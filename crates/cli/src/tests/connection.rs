@@ -331,7 +331,7 @@ async fn a_timeout_is_kept_whatever_the_server_does() {
             job("running").to_string()
         };
         let router = Router::new().route("/api/jobs/{id}", get(look));
-        let router = router.fallback(|| std::future::pending::<()>()).with_state(calls);
+        let router = router.fallback(std::future::pending::<()>).with_state(calls);
         let url = serve(router).await;
         let began = tokio::time::Instant::now();
         let ran = run(&url, command).await;
