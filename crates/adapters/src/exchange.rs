@@ -4,7 +4,7 @@ use std::error::Error;
 use std::future::Future;
 use std::time::Duration;
 
-use reqwest::{ClientBuilder, Response, Url};
+use reqwest::{ClientBuilder, Response, Url, header};
 use tokio::time::Instant;
 
 use crate::BuildError;
@@ -101,6 +101,11 @@ impl Quotation {
     }
 }
 
+/// Whether the body says where it ends.
+fn is_delimited(response: &Response) -> bool {
+    response.content_length().is_some() || response.headers().contains_key(header::TRANSFER_ENCODING)
+}
+
 /// A refusal's body, as far as it comes soon; one that breaks or stalls takes nothing away from the status.
 pub(crate) async fn quote(response: &mut Response, deadline: Deadline) -> Quotation {
     let deadline = Deadline(deadline.0.min(Instant::now() + QUOTE_TIME));
@@ -109,7 +114,9 @@ pub(crate) async fn quote(response: &mut Response, deadline: Deadline) -> Quotat
     while body.len() < QUOTE_CHARS_MAX * 4 {
         match deadline.within(response.chunk()).await {
             Ok(Ok(Some(chunk))) => body.extend_from_slice(&chunk),
-            Ok(Ok(None)) => return Quotation::all(text(&body)),
+            // Where only the connection's end ends the body, it may have broken off.
+            Ok(Ok(None)) if is_delimited(response) => return Quotation::all(text(&body)),
+            Ok(Ok(None)) => break,
             Ok(Err(_)) | Err(Elapsed) => break,
         }
     }

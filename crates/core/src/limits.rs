@@ -294,6 +294,8 @@ pub const HEAD_TIME_MAX: Span = Span::from_secs(10);
 pub const SERVER_DRAIN_MAX: Span = Span::from_secs(30);
 /// Time that clients then have to read their answers, or to finish the headers they have begun.
 pub const SERVER_LAST_WORDS_MAX: Span = Span::from_secs(2);
+/// Longest wait of a long poll that comes while the server drains.
+pub const DRAIN_POLL_MAX: Span = Span::from_secs(1);
 /// The pause after an accept that failed for want of file descriptors or memory.
 pub const ACCEPT_PAUSE: Span = Span::from_millis(100);
 /// First bytes of a body that count against no common bound: connections are bounded, and small requests do not

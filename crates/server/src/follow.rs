@@ -29,20 +29,26 @@ pub(crate) async fn until_ended(
     wait: Span,
     gone: &Gone,
 ) -> Result<Option<JobRow>, StoreError> {
-    let end = Instant::now() + wait.to_std();
+    let mut end = Instant::now() + wait.to_std();
     let mut follower = app.store().hints().follow(job);
+    // Who asks a server that ends would else ask again at once, and again.
+    let late = app.state.closing.is_cancelled();
+    if late {
+        end = end.min(Instant::now() + limits::DRAIN_POLL_MAX.to_std());
+    }
     loop {
         let Some(row) = app.store().job(job).await? else {
             return Ok(None);
         };
         let now = Instant::now();
-        if row.status.is_terminal() || now >= end || app.state.closing.is_cancelled() || gone.0.is_cancelled() {
+        let closing = !late && app.state.closing.is_cancelled();
+        if row.status.is_terminal() || now >= end || closing || gone.0.is_cancelled() {
             return Ok(Some(row));
         }
         tokio::select! {
             () = follower.changed() => {}
             () = sleep_until(end.min(now + limits::POLL_RELOOK.to_std())) => {}
-            () = app.state.closing.cancelled() => {}
+            () = app.state.closing.cancelled(), if !late => {}
             () = gone.0.cancelled() => {}
         }
     }

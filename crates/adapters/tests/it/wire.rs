@@ -151,7 +151,10 @@ async fn no_half_of_a_secret_is_shown() {
     let (stalled, broken) = (refusal.clone().into_bytes(), refusal.into_bytes());
     let chunk = format!("{head}{long}").into_bytes();
     let read = answer("200 OK", "", &twice);
-    let answers: [(&str, Answer); 4] = [
+    // A body that only its connection ends.
+    let open = format!("HTTP/1.1 400 Bad\r\nconnection: close\r\n\r\nbad key: {half}").into_bytes();
+    let answers: [(&str, Answer); 5] = [
+        ("bad key: …", Box::new(move || Reply::Last(open.clone()))),
         ("bad key: …", Box::new(move || Reply::Stall(stalled.clone()))),
         ("bad key: …", Box::new(move || Reply::Last(broken.clone()))),
         ("bad key: …", Box::new(move || Reply::Stall(chunk.clone()))),
