@@ -7,7 +7,7 @@ use aetheris_core::id::{NodeId, ToolName};
 use aetheris_core::json::Json;
 use aetheris_core::plan::{Budget, EffectClass, GraphError, Node, NodeKind, PLAN_SCHEMA_VERSION, Plan, Tool, ToolKind};
 use aetheris_core::retry::RetryPolicy;
-use aetheris_expr::Scope;
+use aetheris_expr::{Scope, Texts};
 
 use crate::error::{Code, Errors};
 use crate::nodes::Draft;
@@ -190,11 +190,16 @@ impl Graph {
     /// whatever happens if it names no node and is false without any value at hand: names other than
     /// nodes are then errors, so that the answer cannot depend on them. Nodes on a circle, or behind
     /// one, are not listed again: the circle was reported.
+    ///
+    /// All conditions of a file share the work of one value, so that no file holds up those behind it. Where that is
+    /// used up, a node counts as one that may run: it is then skipped by every job, which is what its author wrote.
     fn unreachable(&self, drafts: &[Draft<'_>], order: &[usize], errors: &mut Errors) {
         let mut dead = vec![false; drafts.len()];
+        let nothing = Scope::default();
+        let mut conditions = Texts::new(&nothing);
         for node in order {
             let draft = &drafts[*node];
-            let never = draft.when.as_ref().filter(|(text, _)| never_holds(text));
+            let never = draft.when.as_ref().filter(|(text, _)| never_holds(text, &mut conditions));
             let behind = !draft.needs.is_empty()
                 && self.edges[*node].len() == draft.needs.len()
                 && self.edges[*node].iter().all(|need| dead[*need]);
@@ -210,10 +215,10 @@ impl Graph {
     }
 }
 
-fn never_holds(when: &str) -> bool {
+fn never_holds(when: &str, conditions: &mut Texts<'_>) -> bool {
     let names_none =
         aetheris_expr::check_condition(when, aetheris_expr::Place::Plan).is_ok_and(|found| found.nodes.is_empty());
-    names_none && aetheris_expr::condition(when, &Scope::default()) == Ok(false)
+    names_none && conditions.holds(when) == Ok(false)
 }
 
 fn report(place: &Use<'_>, drafts: &[Draft<'_>], message: String, errors: &mut Errors) {

@@ -189,6 +189,10 @@ impl<'t> Item<'t> {
         if let Some((_, value)) = words.iter().find(|(word, _)| *word == text) {
             return Some(*value);
         }
+        // Nobody would read what was probably meant.
+        if errors.is_full() {
+            return None;
+        }
         let all: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
         if not_yet.contains(&text) {
             let message = format!("`{text}` is not supported by this version yet: use {}", listed(&all, "or"));

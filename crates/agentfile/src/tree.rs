@@ -113,7 +113,8 @@ pub(crate) fn read(source: &str, errors: &mut Errors) -> Option<Tree> {
     for event in Parser::new_from_str_with_options(source, options) {
         match event {
             Ok((event, span)) => {
-                if builder.event(event, &span).is_err() {
+                // What is behind the last mistake that is told would only take time.
+                if builder.event(event, &span).is_err() || builder.errors.is_full() {
                     return None;
                 }
             }
