@@ -83,6 +83,12 @@ fn endraw(text: &str) -> Option<(usize, bool, bool)> {
     Some((text.len() - behind.len(), trims_before, trims_after))
 }
 
+/// The number of the four hexadecimal digits that a text begins with: of digits alone, and not of a sign.
+fn hex(text: &str) -> Option<u32> {
+    let digits = text.get(..4)?;
+    digits.chars().all(|c| c.is_ascii_hexdigit()).then(|| u32::from_str_radix(digits, 16).ok()).flatten()
+}
+
 impl<'s> Cursor<'s> {
     fn rest(&self) -> &'s str {
         &self.source[self.at..]
@@ -276,16 +282,8 @@ impl<'s> Cursor<'s> {
 
     fn unicode(&mut self) -> Result<char, ExprError> {
         let wrong = |line| ExprError::syntax("`\\u` needs four hexadecimal digits that name a character", line);
-        let mut unit = || {
-            let code = self
-                .rest()
-                .get(..4)
-                .and_then(|hex| u32::from_str_radix(hex, 16).ok())
-                .ok_or_else(|| wrong(self.line))?;
-            self.advance(4);
-            Ok::<u32, ExprError>(code)
-        };
-        let first = unit()?;
+        let first = hex(self.rest()).ok_or_else(|| wrong(self.line))?;
+        self.advance(4);
         if !(0xD800..0xDC00).contains(&first) {
             return char::from_u32(first).ok_or_else(|| wrong(self.line));
         }
@@ -293,8 +291,7 @@ impl<'s> Cursor<'s> {
             return Err(wrong(self.line));
         }
         self.advance(2);
-        let hex = self.rest().get(..4).and_then(|hex| u32::from_str_radix(hex, 16).ok());
-        let second = hex.filter(|code| (0xDC00..0xE000).contains(code)).ok_or_else(|| wrong(self.line))?;
+        let second = hex(self.rest()).filter(|code| (0xDC00..0xE000).contains(code)).ok_or_else(|| wrong(self.line))?;
         self.advance(4);
         char::from_u32(0x10000 + ((first - 0xD800) << 10) + (second - 0xDC00)).ok_or_else(|| wrong(self.line))
     }

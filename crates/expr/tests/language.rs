@@ -336,6 +336,10 @@ fn mistakes_are_explained() {
         ("a\nb {{ 1 +", "line 2"),
         ("{{ 1 < 2 < 3 }}", "chained"),
         ("{{ 'abc }}", "not closed"),
+        ("{{ '\\u+041' }}", "four hexadecimal digits"),
+        ("{{ '\\ud83d\\u+e00' }}", "four hexadecimal digits"),
+        ("{{ '\\u00g1' }}", "four hexadecimal digits"),
+        ("{{ '\\u004' }}", "four hexadecimal digits"),
         ("{{ 18446744073709551616 }}", "exactly"),
     ] {
         let error = check_template(template, Place::Plan).expect_err(template).to_string();
