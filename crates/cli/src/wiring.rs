@@ -18,7 +18,7 @@ use aetheris_store::memory::MemoryStore;
 use aetheris_store::system::System;
 use aetheris_store::vital::Vital;
 use aetheris_store::{ErrorKind, Store, StoreError};
-pub use aetheris_store_sqlite::{Backed, ENDINGS, Progress, Staged, backup, in_folder_of, recognise, stage};
+pub use aetheris_store_sqlite::{Backed, ENDINGS, Progress, Staged, Stop, backup, in_folder_of, recognise, stage};
 use aetheris_store_sqlite::{Custody, EXIT_IO, SqliteOptions, SqliteStore};
 use aetheris_worker::{StopSignals, Worker, WorkerOptions};
 use tokio::net::{TcpListener, TcpSocket};

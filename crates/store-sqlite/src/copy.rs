@@ -21,12 +21,11 @@ use aetheris_store::StoreError;
 use aetheris_store::system::Clock;
 use rusqlite::backup::{Backup, StepResult};
 use rusqlite::{Connection, OpenFlags, params};
-use rustix::fs::{CWD, RenameFlags, renameat_with};
-use rustix::io::Errno;
 
 use crate::codes::Code;
 use crate::error::Trouble;
 use crate::file::{self, JOURNAL, PARTS, Still, WAL, beside, remove_beside};
+use crate::part::{Part, Stop, remove_abandoned};
 use crate::queries::Query;
 use crate::seen::{self, Alone, Custody, Known};
 use crate::{folder, migrate, open, rows};
@@ -56,65 +55,41 @@ pub struct Backed {
     pub unfinished: u64,
 }
 
-/// A copy that is being made: gone again if it is not finished.
-#[derive(Debug)]
-struct Part {
-    done: bool,
-    path: PathBuf,
-}
-
-impl Drop for Part {
-    fn drop(&mut self) {
-        if !self.done {
-            // What led here is what is told.
-            drop(folder::remove(&self.path));
-            drop(remove_beside(&self.path));
-        }
-    }
-}
-
 /// Copies a database, which may be in use, to a file that is not there yet.
 ///
 /// # Errors
-/// There is no such database, the file is there, or one of them cannot be read or written.
+/// There is no such database, the file is there, one of them cannot be read or written, or the backup was asked to stop.
 pub fn backup(
     database: &Path,
     file: &Path,
     clock: &dyn Clock,
+    stop: &Stop,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Backed, StoreError> {
-    back_up(database, file, clock, progress).map_err(|trouble| trouble.at("backup"))
+    let backed = back_up(database, file, clock, stop, progress);
+    // What it was doing then is not what ended it.
+    backed.map_err(|trouble| stop.check().err().unwrap_or(trouble).at("backup"))
 }
 
 fn back_up(
     database: &Path,
     file: &Path,
     clock: &dyn Clock,
+    stop: &Stop,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Backed, Trouble> {
     refuse_taken(file)?;
-    let mut part = Part { done: false, path: beside(file, &format!("-part-{}", std::process::id())) };
-    let conn = copied(database, &part.path, clock, progress)?;
+    remove_abandoned(file);
+    let mut part = Part::of(file, clock);
+    let conn = copied(database, &part.path, clock, stop, progress)?;
     conn.execute(Query::BackupMark.sql(), [])?;
+    stop.watch(&conn)?;
     let backed = finished(conn, &part.path)?;
+    stop.check()?;
     refuse_taken(file)?;
-    named(&part.path, file, |from, to| renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE))
-        .map_err(|error| Trouble::Unavailable(format!("{} cannot be named: {error}", file.display())))?;
-    part.done = true;
+    part.named(file)?;
     folder::sync(file)?;
     Ok(backed)
-}
-
-/// Gives a copy its name. Fails where somebody has made such a file since, instead of writing over it. Not every file
-/// system can rename so (NFS and most of FUSE cannot): a second name fails there likewise, and the first is removed.
-fn named(part: &Path, file: &Path, rename: impl FnOnce(&Path, &Path) -> Result<(), Errno>) -> Result<(), Errno> {
-    match rename(part, file) {
-        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
-            rustix::fs::link(part, file)?;
-            rustix::fs::unlink(part)
-        }
-        renamed => renamed,
-    }
 }
 
 fn refuse_taken(file: &Path) -> Result<(), Trouble> {
@@ -129,16 +104,17 @@ fn copied(
     from: &Path,
     to: &Path,
     clock: &dyn Clock,
+    stop: &Stop,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Connection, Trouble> {
     let (source, still) = source(from)?;
-    let mut conn = pages(source, (from, to), progress);
+    let mut conn = pages(source, (from, to), stop, progress);
     if still.is_some_and(|still| still.check().is_err()) {
         // A process has opened it meanwhile: what was read without locks says nothing.
         drop(conn);
         folder::remove(to)?;
         remove_beside(to)?;
-        conn = pages(open::reader(from)?, (from, to), progress);
+        conn = pages(open::reader(from)?, (from, to), stop, progress);
     }
     let conn = conn?;
     migrate::run(&conn, clock)?;
@@ -149,6 +125,7 @@ fn copied(
 fn pages(
     source: Connection,
     (from, to): (&Path, &Path),
+    stop: &Stop,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Connection, Trouble> {
     // Its owner's alone from the first byte on.
@@ -166,6 +143,7 @@ fn pages(
         let at = copy.progress();
         let pages = |count: i32| u64::from(count.unsigned_abs());
         progress(Progress { done: pages(at.pagecount - at.remaining), of: pages(at.pagecount) });
+        stop.check()?;
         match step {
             StepResult::Done => break,
             StepResult::More => waited = 0,
@@ -278,8 +256,8 @@ fn staged(
     // What a restore that was cut short has left.
     folder::remove(&path)?;
     remove_beside(&path)?;
-    let part = Part { done: false, path: path.clone() };
-    let conn = copied(file, &path, clock, progress)?;
+    let part = Part::at(path.clone());
+    let conn = copied(file, &path, clock, &Stop::default(), progress)?;
     let (known, seen) = (known_of(database), alone.look());
     let before = [known.map(|known| known.generation), seen.map(|seen| seen.generation)];
     let own: u32 = conn.query_row(Query::MetaGeneration.sql(), [], |row| row.get(0))?;
@@ -382,7 +360,7 @@ impl Staged {
         seen::announce(&self.alone.file, &known, folder, custody.opening)?;
         self.move_aside(&aside)?;
         folder::rename(&self.path, &self.database)?;
-        self.part.done = true;
+        self.part.done();
         folder::sync(&self.database)?;
         Ok(self.replaces.map(|_| aside))
     }
@@ -426,30 +404,5 @@ impl Staged {
             }
         }
         folder::sync(&self.database)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// NFS and most of FUSE answer so to every rename with a condition; a backup usually stands there.
-    #[test]
-    fn a_copy_gets_its_name_where_no_rename_can_spare_a_file() {
-        let folder = std::env::temp_dir().join(format!("aetheris-named-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        let [part, file] = ["part", "file"].map(|name| folder.join(name));
-        for error in [Errno::INVAL, Errno::NOSYS, Errno::OPNOTSUPP] {
-            std::fs::write(&part, "copy").unwrap();
-            named(&part, &file, |_, _| Err(error)).unwrap();
-            assert_eq!((std::fs::read(&file).unwrap(), part.exists()), (b"copy".to_vec(), false));
-            std::fs::write(&part, "another").unwrap();
-            assert_eq!(named(&part, &file, |_, _| Err(error)), Err(Errno::EXIST));
-            assert_eq!(std::fs::read(&file).unwrap(), b"copy");
-            std::fs::remove_file(&file).unwrap();
-        }
-        assert_eq!(named(&part, &file, |_, _| Err(Errno::NOSPC)), Err(Errno::NOSPC));
-        assert!(!file.exists());
-        std::fs::remove_dir_all(folder).unwrap();
     }
 }

@@ -2,6 +2,8 @@
 
 use std::io::ErrorKind;
 use std::path::Path;
+use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use aetheris_api::Command;
@@ -15,7 +17,8 @@ use crate::config::Config;
 use crate::error::{Error, counted};
 use crate::exit::Exit;
 use crate::out::Out;
-use crate::wiring::{self, Progress};
+use crate::signals::StopRequests;
+use crate::wiring::{self, Progress, Stop};
 
 /// A copy that takes longer says how far it is, and then this often.
 const TELL: Duration = Duration::from_secs(2);
@@ -23,7 +26,7 @@ const TELL: Duration = Duration::from_secs(2);
 /// Copies the configured database to a file.
 ///
 /// # Errors
-/// There is no database, the file is there, or one of them cannot be read or written.
+/// There is no database, the file is there, one of them cannot be read or written, or a signal has ended it.
 pub(super) async fn run(given: &args::Backup, config: &Config, context: &Context) -> Result<Exit, Error> {
     let database = config.jobstore.sqlite.path.clone();
     found(&database)?;
@@ -33,7 +36,8 @@ pub(super) async fn run(given: &args::Backup, config: &Config, context: &Context
     }
     let (file, mut told) = (given.file.clone(), teller(&context.out, "backup"));
     let clock = System::machine().clock;
-    let copied = blocking(move || wiring::backup(&database, &file, clock.as_ref(), &mut told)).await?;
+    let copy = move |stop: &Stop| wiring::backup(&database, &file, clock.as_ref(), stop, &mut told);
+    let copied = stoppable(&context.out, copy).await?;
     let copied = copied.map_err(|error| Error::Other {
         message: format!("no backup was written: {}", error.source),
         exit: Exit::Failed,
@@ -61,6 +65,30 @@ pub(super) async fn run(given: &args::Backup, config: &Config, context: &Context
     let place = place.as_ref().map(|(option, value)| (*option, value.as_str()));
     context.out.note(&format!("put it back with: {}", Command::Restore { file: &file, place }));
     Ok(Exit::Done)
+}
+
+/// Does work that a signal asks to end. One that insists does not wait for that: what is left then is removed by the next
+/// backup to the same file.
+async fn stoppable<T: Send + 'static>(out: &Out, work: impl FnOnce(&Stop) -> T + Send + 'static) -> Result<T, Error> {
+    let mut signals = StopRequests::new()?;
+    let stop = Arc::new(Stop::default());
+    let asked = Arc::clone(&stop);
+    let mut work = pin!(blocking(move || work(&asked)));
+    let signal = tokio::select! {
+        biased;
+        ended = &mut work => return ended,
+        signal = signals.next() => signal,
+    };
+    stop.ask();
+    out.note(&format!("stopping on {}", signal.name()));
+    tokio::select! {
+        biased;
+        ended = &mut work => ended,
+        signal = signals.insisted() => {
+            let message = format!("no backup was written: a second {} has ended it", signal.name());
+            Err(Error::Other { message, exit: Exit::Failed })
+        }
+    }
 }
 
 /// # Errors
@@ -107,6 +135,23 @@ fn size(bytes: u64) -> String {
 mod tests {
     use super::*;
     use crate::commands::outside::Folder;
+
+    /// Nobody is told of half a backup, and none is left.
+    #[tokio::test]
+    async fn a_signal_ends_a_backup_that_can_tidy_up_first() {
+        use rustix::process::Signal;
+        for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
+            let work = move |stop: &Stop| {
+                rustix::process::kill_process(rustix::process::getpid(), signal).unwrap();
+                while !stop.is_asked() {
+                    std::thread::yield_now();
+                }
+                "tidied up"
+            };
+            let out = crate::out::Out::of_process(true, false, Default::default());
+            assert_eq!(stoppable(&out, work).await.unwrap(), "tidied up");
+        }
+    }
 
     #[test]
     fn a_database_that_cannot_be_looked_at_is_not_called_missing() {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use aetheris_core::time::Timestamp;
 use aetheris_store::system::SystemClock;
-use aetheris_store_sqlite::{Custody, SqliteOptions, SqliteStore, Staged, backup, stage};
+use aetheris_store_sqlite::{Custody, SqliteOptions, SqliteStore, Staged, Stop, backup, stage};
 
 use crate::folder::{Folder, options};
 
@@ -41,7 +41,7 @@ fn a_backup_leaves_the_folder_as_it_was_and_a_restore_leaves_only_the_old_databa
     drop(open(&folder, 1));
     let left = ["aetheris.db", "aetheris.db-clock", "aetheris.db-turn", "aetheris.seen"];
     assert_eq!(names(&folder), left);
-    backup(&folder.database(), &file, &SystemClock, &mut |_| {}).unwrap();
+    backup(&folder.database(), &file, &SystemClock, &Stop::default(), &mut |_| {}).unwrap();
     assert_eq!((names(&folder), names(&elsewhere)), (left.map(str::to_owned).to_vec(), vec!["backup.db".to_owned()]));
     let staged = staged(&folder, &file);
     drop(look(&staged.path));
@@ -56,7 +56,7 @@ fn a_restore_takes_no_other_databases_file() {
     let (folder, elsewhere) = (Folder::new(), Folder::new());
     let file = elsewhere.path().join("backup.db");
     drop(open(&folder, 1));
-    backup(&folder.database(), &file, &SystemClock, &mut |_| {}).unwrap();
+    backup(&folder.database(), &file, &SystemClock, &Stop::default(), &mut |_| {}).unwrap();
     for (database, other) in [("a.db", "a.seen"), ("a", "a-seen")] {
         let [database, other] = [database, other].map(|name| folder.path().join(name));
         drop(look(&other));
@@ -77,9 +77,43 @@ fn a_database_that_is_opened_while_it_is_copied_is_copied_again() {
         opened.get_or_insert_with(|| open(&folder, 2));
         copies += u32::from(at.done == at.of);
     };
-    backup(&folder.database(), &file, &SystemClock, &mut meanwhile).unwrap();
+    backup(&folder.database(), &file, &SystemClock, &Stop::default(), &mut meanwhile).unwrap();
     assert_eq!((copies, names(&elsewhere)), (2, vec!["backup.db".to_owned()]));
     drop(opened);
+}
+
+/// A backup that is cut short would fill its disk with copies, one each night.
+#[test]
+fn a_backup_that_is_stopped_leaves_nothing_and_the_next_one_removes_what_the_dead_have_left() {
+    let (folder, elsewhere) = (Folder::new(), Folder::new());
+    let file = elsewhere.path().join("backup.db");
+    drop(open(&folder, 1));
+    let stop = Stop::default();
+    let mut began = Vec::new();
+    let mut ask = |_| {
+        began = names(&elsewhere);
+        stop.ask();
+    };
+    let stopped = backup(&folder.database(), &file, &SystemClock, &stop, &mut ask).unwrap_err();
+    assert_eq!((stopped.source.to_string(), names(&elsewhere).len()), ("it was stopped".to_owned(), 0));
+    assert!(began.iter().any(|name| name.starts_with(&format!("backup.db-part-{}-", std::process::id()))), "{began:?}");
+    let mut ended = std::process::Command::new("true").spawn().unwrap();
+    ended.wait().unwrap();
+    let (dead, own) = (ended.id(), std::process::id());
+    let abandoned = [
+        format!("backup.db-part-{dead}"),
+        format!("backup.db-part-{dead}-1-journal"),
+        format!("backup.db-part-{own}-1"),
+    ];
+    // Of one that lives, of another backup, and of nobody's.
+    let mut kept = ["backup.db-part-1", "backup.db-part-1-1", "backup.db-part-notes"].map(str::to_owned).to_vec();
+    kept.push(format!("other.db-part-{dead}"));
+    for name in abandoned.iter().chain(&kept) {
+        std::fs::write(elsewhere.path().join(name), "half of one").unwrap();
+    }
+    backup(&folder.database(), &file, &SystemClock, &Stop::default(), &mut |_| {}).unwrap();
+    kept.insert(0, "backup.db".to_owned());
+    assert_eq!(names(&elsewhere), kept);
 }
 
 /// Whatever ends it: an error, or a kill, after which it is made again.
@@ -88,7 +122,7 @@ fn a_restore_that_is_cut_short_leaves_nothing_behind() {
     let (folder, elsewhere) = (Folder::new(), Folder::new());
     let file = elsewhere.path().join("backup.db");
     drop(open(&folder, 1));
-    backup(&folder.database(), &file, &SystemClock, &mut |_| {}).unwrap();
+    backup(&folder.database(), &file, &SystemClock, &Stop::default(), &mut |_| {}).unwrap();
     let before = names(&folder);
     let failed = staged(&folder, &file);
     drop(look(&failed.path));
@@ -109,7 +143,7 @@ fn nobody_opens_a_folder_while_it_is_restored() {
         let (source, folder, elsewhere) = (Folder::new(), Folder::new(), Folder::new());
         let file = elsewhere.path().join("backup.db");
         drop(open(&source, 1));
-        backup(&source.database(), &file, &SystemClock, &mut |_| {}).unwrap();
+        backup(&source.database(), &file, &SystemClock, &Stop::default(), &mut |_| {}).unwrap();
         if used {
             drop(open(&folder, 1));
         }
@@ -139,7 +173,7 @@ fn a_database_that_has_appeared_meanwhile_is_not_set_aside() {
     let (source, folder, elsewhere) = (Folder::new(), Folder::new(), Folder::new());
     let file = elsewhere.path().join("backup.db");
     drop(open(&source, 1));
-    backup(&source.database(), &file, &SystemClock, &mut |_| {}).unwrap();
+    backup(&source.database(), &file, &SystemClock, &Stop::default(), &mut |_| {}).unwrap();
     let staged = staged(&folder, &file);
     drop(look(&folder.database()));
     let refused = staged.put_in_place(Timestamp::from_micros(0), RESTORED).unwrap_err().to_string();
@@ -153,7 +187,7 @@ fn a_restored_database_that_is_lost_is_not_replaced_by_an_empty_one() {
     let (source, folder, elsewhere) = (Folder::new(), Folder::new(), Folder::new());
     let file = elsewhere.path().join("backup.db");
     drop(open(&source, 1));
-    backup(&source.database(), &file, &SystemClock, &mut |_| {}).unwrap();
+    backup(&source.database(), &file, &SystemClock, &Stop::default(), &mut |_| {}).unwrap();
     staged(&folder, &file).put_in_place(Timestamp::from_micros(0), RESTORED).unwrap();
     std::fs::remove_file(folder.database()).unwrap();
     let custody = Some(Custody { folder: 1, moved: false, opening: 2 });

@@ -14,7 +14,7 @@ use aetheris_disk::{Fault, Kind, Op, Tape, Watched};
 use aetheris_store::system::{Clock, ManualClock};
 use aetheris_store::{Boxed, CommitError, Committed, ErrorKind, Purpose, Store as _, StoreError, UnitOfWork};
 use aetheris_store_conformance::{Durable, Fixture, Harness, Opened, Run};
-use aetheris_store_sqlite::{Custody, SqliteOptions, SqliteStore, backup, stage};
+use aetheris_store_sqlite::{Custody, SqliteOptions, SqliteStore, Stop, backup, stage};
 use rusqlite::{Connection, OpenFlags};
 
 use crate::folder::{Folder, options};
@@ -353,7 +353,8 @@ async fn a_restore_survives_a_kill_and_a_power_cut() {
     let file = elsewhere.path().join("backup.db");
     let mut author = Author { asked: Vec::new(), fixture: Fixture::open(&taped).await, watched: &taped.watched };
     let old = author.running(10).await.job;
-    backup(&taped.folder.database(), &file, &aetheris_store::system::SystemClock, &mut |_| {}).unwrap();
+    backup(&taped.folder.database(), &file, &aetheris_store::system::SystemClock, &Stop::default(), &mut |_| {})
+        .unwrap();
     let new = author.running(10).await.job;
     author.fixture = author.fixture.reopen(&taped).await;
     let clock = author.fixture.clock.clone();

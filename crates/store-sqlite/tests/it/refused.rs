@@ -7,7 +7,7 @@ use std::sync::Arc;
 use aetheris_store::Store as _;
 use aetheris_store::system::SystemClock;
 use aetheris_store_conformance::fixture::agent;
-use aetheris_store_sqlite::{Custody, SqliteOptions, SqliteStore, backup};
+use aetheris_store_sqlite::{Custody, SqliteOptions, SqliteStore, Stop, backup};
 use rusqlite::Connection;
 
 use crate::folder::{Folder, options};
@@ -76,7 +76,7 @@ async fn an_older_schema_beside_the_file_of_another_database_is_left_as_it_is() 
 async fn a_backup_is_left_as_it_is() {
     for beside in [false, true] {
         let (folder, other) = (Folder::new(), used(2).await);
-        backup(&other.database(), &folder.database(), &SystemClock, &mut |_| {}).unwrap();
+        backup(&other.database(), &folder.database(), &SystemClock, &Stop::default(), &mut |_| {}).unwrap();
         if beside {
             std::fs::copy(seen(&other), seen(&folder)).unwrap();
         }
