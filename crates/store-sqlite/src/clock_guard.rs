@@ -5,7 +5,7 @@
 //! Whoever has the file open holds a shared lock on a file beside it, which names the clocks of those who do. Only
 //! who is alone changes what stands there.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Read as _, Seek as _, Write as _};
 use std::path::Path;
 use std::time::Duration;
@@ -14,6 +14,7 @@ use aetheris_core::id::BootId;
 
 use crate::error::Trouble;
 use crate::file::{CLOCK, beside};
+use crate::folder;
 use crate::turn::ticks;
 
 /// How long opening waits for another process that is just looking.
@@ -32,8 +33,7 @@ impl ClockGuard {
     pub(crate) fn take(database: &Path, clocks: BootId) -> Result<Self, Trouble> {
         let path = beside(database, CLOCK);
         let failed = |e: io::Error| Trouble::Unavailable(format!("{} cannot be used: {e}", path.display()));
-        let open = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&path);
-        let mut file = open.map_err(failed)?;
+        let mut file = folder::shared(&path, database).map_err(failed)?;
         if file.try_lock().is_ok() {
             write(&mut file, clocks).map_err(failed)?;
         }

@@ -25,6 +25,7 @@ use rusqlite::{Connection, OpenFlags, params};
 use crate::codes::Code;
 use crate::error::Trouble;
 use crate::file::{self, JOURNAL, PARTS, Still, WAL, beside, remove_beside};
+use crate::folder::Owner;
 use crate::part::{Part, Stop, remove_abandoned};
 use crate::queries::Query;
 use crate::seen::{self, Alone, Custody, Known};
@@ -353,6 +354,10 @@ impl Staged {
         let known = seen::known(&conn)?;
         finished(conn, &self.path)?;
         remove_beside(&self.path)?;
+        if let Some(owner) = Owner::of_database(&self.database) {
+            // Whoever restores is often somebody else than who serves.
+            folder::give(&self.path, owner)?;
+        }
         let aside = self.aside(now)?;
         self.still_alone()?;
         // From here on only the copy may be opened here. A crash leaves the old database, or none, or the copy: the

@@ -2,17 +2,79 @@
 //! through here, in an order that a power cut may break off anywhere: a test is told of each step
 //! ([`aetheris_fault::files`]).
 
-use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{ErrorKind, Read as _, Seek as _};
-use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::fs::{File, OpenOptions, Permissions, TryLockError};
+use std::io::{self, ErrorKind, Read as _, Seek as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, fchown};
 use std::path::{Path, PathBuf};
 
 use aetheris_fault::files::{Done, tell};
+use rustix::fs::OFlags;
 
 use crate::error::Trouble;
 
 /// How often a file is opened that another process is just taking away.
 const OPENINGS_MAX: u32 = 100;
+
+/// Whose a file is, and who else may read and write it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Owner {
+    gid: u32,
+    mode: u32,
+    uid: u32,
+}
+
+impl Owner {
+    /// Of a file that is there.
+    pub(crate) fn of(path: &Path) -> Option<Self> {
+        let found = std::fs::metadata(path).ok()?;
+        Some(Self { gid: found.gid(), mode: found.mode() & 0o666, uid: found.uid() })
+    }
+
+    /// Of a database or, where there is none, of what stands in its folder: that is for its owner, and for its group where
+    /// the folder is.
+    pub(crate) fn of_database(database: &Path) -> Option<Self> {
+        Self::of(database).or_else(|| Self::of(of(database)).map(|folder| Self { mode: folder.mode & 0o660, ..folder }))
+    }
+
+    /// Gives a file to the same. Whoever may not do that keeps it, and a group that is not theirs gets nothing of it.
+    /// Whether they have it.
+    pub(crate) fn give(self, file: &File) -> bool {
+        // A file's owner may give it to a group of its own; only root may do more.
+        if fchown(file, Some(self.uid), Some(self.gid)).is_err() {
+            drop(fchown(file, None, Some(self.gid)));
+        }
+        let Ok(found) = file.metadata() else { return false };
+        let mode = if found.gid() == self.gid { self.mode } else { self.mode & !0o070 };
+        // Some file systems know of no owners and modes.
+        let set = file.set_permissions(Permissions::from_mode(mode)).is_ok();
+        set && found.gid() == self.gid && (found.uid() == self.uid || mode & 0o060 == 0o060)
+    }
+}
+
+/// For whom a file is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum For {
+    /// For those who have another one.
+    Owner(Owner),
+    /// For whoever makes it, and whom else the process's umask lets.
+    Process,
+}
+
+impl For {
+    /// For those who have the database, if it is there.
+    pub(crate) fn users_of(database: &Path) -> Self {
+        Owner::of(database).map_or(Self::Process, Self::Owner)
+    }
+
+    /// Right after a file was made.
+    fn give(self, file: &File) {
+        match self {
+            // Who cannot give it to them is the one who can be told, when they do not come in.
+            Self::Owner(owner) => drop(owner.give(file)),
+            Self::Process => {}
+        }
+    }
+}
 
 /// Who else may have a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,14 +95,14 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// Takes a file, if it is there or is to be made, for these users. Whether it was made.
+    /// Takes a file, if it is there or is to be made. Whether it was made.
     ///
     /// A lock is on a file and not on its name: one that has lost its name meanwhile is let go, and the next one taken.
-    pub(crate) fn take(path: &Path, hold: Hold, make: Option<u32>) -> Result<Option<(Self, bool)>, Trouble> {
+    pub(crate) fn take(path: &Path, hold: Hold, make: Option<For>) -> Result<Option<(Self, bool)>, Trouble> {
         for _ in 0..OPENINGS_MAX {
             let (file, made) = match open(path)? {
                 Some(file) => (file, false),
-                None => match make.map(|mode| create(path, mode)).transpose()? {
+                None => match make.map(|users| create(path, 0o644, users)).transpose()? {
                     Some(Some(file)) => (file, true),
                     // Another process has made it.
                     Some(None) => continue,
@@ -139,9 +201,10 @@ fn open(path: &Path) -> Result<Option<File>, Trouble> {
 }
 
 /// `None` where another process was first.
-fn create(path: &Path, mode: u32) -> Result<Option<File>, Trouble> {
+fn create(path: &Path, mode: u32, users: For) -> Result<Option<File>, Trouble> {
     match OpenOptions::new().read(true).write(true).create_new(true).mode(mode).open(path) {
         Ok(file) => {
+            users.give(&file);
             tell(Done::Made(path));
             Ok(Some(file))
         }
@@ -150,9 +213,48 @@ fn create(path: &Path, mode: u32) -> Result<Option<File>, Trouble> {
     }
 }
 
+/// Opens what the processes of a database share, and makes it where there is none: for all who have the database.
+pub(crate) fn shared(path: &Path, database: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true);
+    match options.open(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        opened => return opened,
+    }
+    match options.clone().create_new(true).open(path) {
+        Ok(file) => {
+            For::users_of(database).give(&file);
+            Ok(file)
+        }
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => options.open(path),
+        failed => failed,
+    }
+}
+
+/// Gives a file that this process has made to others, durably. Whoever may write in the folder could have put a link
+/// there meanwhile, to what is not theirs.
+pub(crate) fn give(path: &Path, owner: Owner) -> Result<(), Trouble> {
+    let no_link = i32::try_from(OFlags::NOFOLLOW.bits()).unwrap_or(0);
+    let opened = OpenOptions::new().read(true).custom_flags(no_link).open(path);
+    let given = opened.and_then(|file| {
+        let given = file.metadata()?.nlink() == 1 && owner.give(&file);
+        file.sync_all().map(|()| given)
+    });
+    if !given.map_err(|error| failed(path, "given away", &error))? {
+        tracing::warn!(
+            "{} cannot be given to whom the database before it belonged, or its folder (user {}, group {}): give it to \
+             them with chown before they open it",
+            path.display(),
+            owner.uid,
+            owner.gid
+        );
+    }
+    Ok(())
+}
+
 /// Makes an empty file for its owner alone, where there is none.
 pub(crate) fn make_own(path: &Path) -> Result<(), Trouble> {
-    match create(path, 0o600)? {
+    match create(path, 0o600, For::Process)? {
         Some(_) => Ok(()),
         None => Err(Trouble::Unavailable(format!("{} cannot be made: it is there", path.display()))),
     }

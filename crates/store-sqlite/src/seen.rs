@@ -17,7 +17,7 @@
 //! shared lock on the file while it lives; a restore holds it alone.
 
 use std::fs::File;
-use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ use rusqlite::{Connection, params};
 
 use crate::error::Trouble;
 use crate::file::{self, Still, Whose};
-use crate::folder::{self, Held, Hold};
+use crate::folder::{self, For, Held, Hold, Owner};
 use crate::queries::Query;
 use crate::{migrate, open};
 
@@ -103,7 +103,7 @@ pub(crate) fn enter(database: &Path, custody: Custody) -> Result<Entered, Troubl
     ask(database, custody, || look_at(database))?;
     let (file, made) = match found {
         Some(found) => found,
-        None => Held::take(&path, hold, Some(mode(database)))?
+        None => Held::take(&path, hold, Some(For::users_of(database)))?
             .ok_or_else(|| Trouble::Unavailable(format!("{} cannot be made", path.display())))?,
     };
     Ok(Entered { custody, database: database.to_owned(), file: Some(file), made })
@@ -115,11 +115,6 @@ impl Entered {
     pub(crate) fn ask(&self, conn: &Connection) -> Result<(), Trouble> {
         ask(&self.database, self.custody, || known_by(conn))
     }
-}
-
-/// For whoever may write the database, and nobody else; as SQLite makes one where there is none.
-fn mode(database: &Path) -> u32 {
-    std::fs::metadata(database).map_or(0o644, |found| found.permissions().mode() & 0o666)
 }
 
 /// Refuses a database that does not belong to its folder's file. While other processes open it, database and file are
@@ -236,7 +231,7 @@ fn begin(conn: &Connection, entered: &mut Entered) -> Result<Held, Trouble> {
     let mut file = entered.file.take().ok_or_else(gone)?;
     if !file.is_in_place() {
         // Whoever had made it for an opening that came to nothing has taken it away.
-        let made = Held::take(file.path(), Hold::Shared, Some(mode(&entered.database)))?;
+        let made = Held::take(file.path(), Hold::Shared, Some(For::users_of(&entered.database)))?;
         file = made.ok_or_else(gone)?.0;
     }
     let known = known(conn)?;
@@ -333,7 +328,8 @@ pub(crate) fn alone(database: &Path) -> Result<Alone, Trouble> {
             path.display()
         ))),
     };
-    let taken = Held::take(&path, Hold::Alone, Some(mode(database)))?;
+    let users = Owner::of_database(database).map_or(For::Process, For::Owner);
+    let taken = Held::take(&path, Hold::Alone, Some(users))?;
     let (file, made) = taken.ok_or_else(|| Trouble::Unavailable(format!("{} cannot be made", path.display())))?;
     refuse_database(file.file())?;
     Ok(Alone { file, made })

@@ -2,12 +2,13 @@
 //! it again before a waiting one has looked. So whoever waits shows it by a shared lock on a file beside
 //! the database, and a busy writer that finds it shown pauses before its next transaction.
 
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{File, TryLockError};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::error::Trouble;
 use crate::file::{TURN, beside};
+use crate::folder;
 use crate::queries::{Prepared, Query};
 
 /// How long a busy writer stands back.
@@ -24,8 +25,8 @@ impl Turn {
     /// Opens the file beside the database.
     pub(crate) fn open(database: &Path) -> Result<Self, Trouble> {
         let path = beside(database, TURN);
-        let file = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&path);
-        let file = file.map_err(|e| Trouble::Unavailable(format!("cannot open {}: {e}", path.display())))?;
+        let file = folder::shared(&path, database)
+            .map_err(|e| Trouble::Unavailable(format!("cannot open {}: {e}", path.display())))?;
         Ok(Self { file })
     }
 

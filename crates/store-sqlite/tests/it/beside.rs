@@ -1,5 +1,7 @@
 //! Which files stand beside a database, and that a backup and a restore leave no others.
 
+use std::fs::Permissions;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -179,6 +181,49 @@ fn a_database_that_has_appeared_meanwhile_is_not_set_aside() {
     let refused = staged.put_in_place(Timestamp::from_micros(0), RESTORED).unwrap_err().to_string();
     assert!(refused.contains("another process has come to"), "{refused}");
     assert_eq!(names(&folder), ["aetheris.db", "aetheris.db-clock", "aetheris.db-turn"]);
+}
+
+/// A service that runs as another user than whoever restores could not open its database any more, on the night when that
+/// matters most.
+#[test]
+fn a_restored_database_belongs_to_those_who_had_the_one_before() {
+    let (source, elsewhere) = (Folder::new(), Folder::new());
+    let file = elsewhere.path().join("backup.db");
+    drop(open(&source, 1));
+    backup(&source.database(), &file, &SystemClock, &Stop::default(), &mut |_| {}).unwrap();
+    // Only root may give a file to others.
+    let other = if rustix::process::geteuid().is_root() { Some(65_534) } else { None };
+    let give = |path: &Path, mode| {
+        std::os::unix::fs::chown(path, other, other).unwrap();
+        std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    };
+    let restored = |folder: &Folder| {
+        let staged = staged(folder, &file);
+        drop(look(&staged.path));
+        staged.put_in_place(Timestamp::from_micros(0), RESTORED).unwrap();
+        for file in ["aetheris.db-clock", "aetheris.db-turn"] {
+            drop(std::fs::remove_file(folder.path().join(file)));
+        }
+        drop(open(folder, 2));
+        let files = ["aetheris.db", "aetheris.seen", "aetheris.db-clock", "aetheris.db-turn"];
+        files.map(|file| std::fs::metadata(folder.path().join(file)).unwrap()).map(|found| {
+            let own = other.is_none_or(|other| (found.uid(), found.gid()) == (other, other));
+            (found.mode() & 0o777, own)
+        })
+    };
+    for mode in [0o660, 0o640, 0o600] {
+        let folder = Folder::new();
+        drop(open(&folder, 1));
+        std::fs::remove_file(folder.path().join("aetheris.seen")).unwrap();
+        give(&folder.database(), mode);
+        assert_eq!(restored(&folder), [(mode, true); 4], "{mode:o}");
+    }
+    // Where there is none, of the folder.
+    for (mode, of_files) in [(0o2_770, 0o660), (0o755, 0o640), (0o700, 0o600)] {
+        let folder = Folder::new();
+        give(folder.path(), mode);
+        assert_eq!(restored(&folder), [(of_files, true); 4], "{mode:o}");
+    }
 }
 
 /// Between a restore and the first start too.
