@@ -89,7 +89,7 @@ impl ListenAddresses {
                 Ok(false) => failing = false,
                 Ok(true) => {
                     failing = false;
-                    tracing::warn!(folder = ?self.folder, "what says where this process listens was removed; it is written again");
+                    tracing::warn!(folder = ?self.folder, "the file that says where this process listens was removed; writing it again");
                 }
                 Err(error) if !std::mem::replace(&mut failing, true) => {
                     tracing::error!(%error, folder = ?self.folder, "what says where this process listens is gone, and cannot be written");

@@ -40,7 +40,7 @@ impl Failure {
 
     /// The process drains and begins nothing.
     pub(crate) fn ending() -> Self {
-        Self::new(ErrorCode::Overloaded, "the server ends; nothing was done, send it again when it is back")
+        Self::new(ErrorCode::Overloaded, "the server is shutting down; nothing was done. Try again when it is back")
     }
 
     pub(crate) fn rate_limited(detail: &str) -> Self {

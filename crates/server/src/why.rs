@@ -134,7 +134,7 @@ fn doubted(row: &JobRow, node: &NodeId, step: &StepState) -> Option<WhyView> {
 }
 
 /// What is added where nobody need act yet.
-const BY_ITSELF: &str = "; its tool's policies are tried first, nobody is asked yet";
+const BY_ITSELF: &str = "; its tool's own policies come first; there is nothing for you to do yet";
 
 fn unknown(node: &NodeId, reason: Option<&str>) -> String {
     let why = reason.map(|reason| format!(": {reason}")).unwrap_or_default();

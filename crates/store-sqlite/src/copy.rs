@@ -376,7 +376,7 @@ impl Staged {
             return Ok(());
         }
         Err(Trouble::Refused(format!(
-            "another process has come to {} while it was restored: end that one, and restore again",
+            "another process opened {} during the restore: stop it, and restore again",
             self.database.display()
         )))
     }

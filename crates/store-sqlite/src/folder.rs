@@ -115,7 +115,7 @@ impl Held {
                 return Ok(Some((held, made)));
             }
         }
-        Err(Trouble::Unavailable(format!("{} is taken away again and again", path.display())))
+        Err(Trouble::Unavailable(format!("{} keeps being removed", path.display())))
     }
 
     fn lock(&self, hold: Hold) -> Result<(), Trouble> {

@@ -123,7 +123,7 @@ pub(super) fn announce(out: &Out, wired: &Wired, ready: &str, address: Option<st
 }
 
 /// What is said where others than this machine's programs may ask.
-const OPEN: &str = "listening beyond this machine without authentication: whoever reaches this address may do everything. Listen \
+const OPEN: &str = "listening beyond this machine without authentication: anyone who can reach this address can do anything. Listen \
                     on loopback, or let only an authenticating proxy reach it";
 
 const STOPPING: &str =

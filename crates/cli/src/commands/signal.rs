@@ -42,8 +42,15 @@ pub(super) async fn run(given: &args::Signal, context: &Context) -> Result<Exit,
     if paused {
         context.out.note(&format!("let it go on with: {} resume {}", context.program(), given.job));
     }
-    if !answer.body.payload_matches {
-        context.out.warn("the first payload counts, and it differs from this one");
+    match (answer.body.payload_matches, answer.body.status) {
+        (true, SignalStatus::Kept) => {
+            context.out.note("of several signals that are kept with this key, the first that fits the wait counts");
+        }
+        (false, SignalStatus::Kept) => context.out.warn("this one is not kept: an earlier signal with this key counts"),
+        (true, SignalStatus::Delivered | SignalStatus::AlreadyDelivered) => {}
+        (false, SignalStatus::Delivered | SignalStatus::AlreadyDelivered) => {
+            context.out.warn("the payload that ended the wait counts, and it differs from this one");
+        }
     }
     Ok(Exit::Done)
 }

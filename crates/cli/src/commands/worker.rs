@@ -61,7 +61,7 @@ async fn made(path: &Path, out: &Out) -> Result<(), Error> {
         let shown = shown.display();
         if Instant::now() >= until {
             let message = format!(
-                "there is no database {shown}, and a worker makes none: start `aetheris serve` with the same \
+                "there is no database {shown}, and a worker does not create one: start `aetheris serve` with the same \
                  configuration first, or name the database by an absolute path"
             );
             return Err(Error::Other { message, exit: Exit::NotFound });

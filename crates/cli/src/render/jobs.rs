@@ -185,8 +185,8 @@ pub fn wait(job: &JobView, waiting: &WaitingView, program: &str, style: Style, n
     let node = &waiting.node_id;
     let what = match (waiting.doubt, waiting.wait_type) {
         (true, WaitType::Timer) => format!(
-            "{node} is in doubt: its call has started and its outcome is unknown{reason}; its tool's policies are tried first, \
-             nobody is asked yet"
+            "{node} is in doubt: its call has started and its outcome is unknown{reason}; its tool's own policies come \
+             first, there is nothing for you to do yet"
         ),
         (true, WaitType::Human | WaitType::Signal | WaitType::Webhook) => {
             format!("{node} is in doubt: its call has started and its outcome is unknown{reason}")

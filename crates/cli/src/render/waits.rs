@@ -50,7 +50,7 @@ fn reason(wait: &WaitView) -> String {
 pub fn in_doubt(calls: &[InDoubtView], program: &str, style: Style, now: Now) -> String {
     let mut table = Table::new(&[
         "JOB",
-        "JOB IS",
+        "JOB STATUS",
         "NODE",
         "TOOL",
         "CLASS",

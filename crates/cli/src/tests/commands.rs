@@ -341,7 +341,7 @@ async fn a_signal_says_what_became_of_it() {
     let url = serve(Router::new().route("/api/jobs/{id}/signal", post(signal))).await;
     let ran = run(&url, &["signal", JOB, "k", "{\"approved\": true}", "--type", "human"]).await;
     assert_eq!(ran.stdout, "already delivered: nothing changed\n");
-    assert_eq!(ran.stderr, "the first payload counts, and it differs from this one\n");
+    assert_eq!(ran.stderr, "the payload that ended the wait counts, and it differs from this one\n");
 }
 
 #[tokio::test]

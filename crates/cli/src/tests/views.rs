@@ -94,7 +94,10 @@ fn a_doubt_points_to_the_list() {
     doubt["wait_type"] = json!("timer");
     let view = typed::<JobView>(&job_with("waiting", json!({ "waiting": doubt })));
     let page = render::jobs::page(&view, &Beside::default(), "aetheris --server http://h:1", Style::default(), now());
-    assert!(page.contains("nobody is asked yet") && page.contains(&format!("  see: {command}")), "{page}");
+    assert!(
+        page.contains("there is nothing for you to do yet") && page.contains(&format!("  see: {command}")),
+        "{page}"
+    );
 }
 
 #[test]

@@ -487,8 +487,8 @@ fn unwritten(effect: &NewEffect) -> EffectRow {
     EffectRow { at: Timestamp::default(), key: effect.key, permit: effect.permit, result: effect.result.clone() }
 }
 
-/// The most facts that one turn adds to a draft before it writes.
-const EVENTS_OF_ONE_TURN_MAX: usize = 16;
+/// The most facts that one turn adds to a draft before it writes: those of a wait tell of each kept signal that does not fit.
+const EVENTS_OF_ONE_TURN_MAX: usize = 16 + limits::KEPT_SIGNALS_OF_KEY_MAX;
 /// The pause before a store that failed is asked again.
 const STORE_RETRY: Duration = Duration::from_millis(100);
 

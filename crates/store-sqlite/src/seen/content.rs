@@ -83,8 +83,8 @@ pub(super) fn decide(
             Some(seen) if seen.opening == 0 => Ok(Start::Adopt(seen.folder)),
             Some(_) => refused(
                 &format!(
-                    "{file} has seen a database here, and there is none any more: it was lost, or a restore was cut \
-                     short. To begin anew, take the folder's files away, all of them"
+                    "{file} says that there was a database here, and there is none: it was lost, or a restore was cut \
+                     short. To start from nothing, move all of the folder's files away"
                 ),
                 "",
             ),
@@ -101,8 +101,8 @@ pub(super) fn decide(
         (None, Some(seen)) if seen.opening == 0 => Ok(Start::Adopt(seen.folder)),
         (None, Some(_)) => refused(
             &format!(
-                "{file} has seen another database here: this one is new, or older than the folder. To begin anew, take \
-                 the folder's files away, all of them"
+                "{file} has seen another database here: this one is new, or older than the folder. To start from \
+                 nothing, move all of the folder's files away"
             ),
             "",
         ),

@@ -179,7 +179,7 @@ fn a_database_that_has_appeared_meanwhile_is_not_set_aside() {
     let staged = staged(&folder, &file);
     drop(look(&folder.database()));
     let refused = staged.put_in_place(Timestamp::from_micros(0), RESTORED).unwrap_err().to_string();
-    assert!(refused.contains("another process has come to"), "{refused}");
+    assert!(refused.contains("another process opened"), "{refused}");
     assert_eq!(names(&folder), ["aetheris.db", "aetheris.db-clock", "aetheris.db-turn"]);
 }
 

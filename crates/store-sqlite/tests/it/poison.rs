@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use aetheris_core::event::{EventKind, JobCancelled, TimerId, TimerSet};
+use aetheris_core::event::{EventKind, JobCancelled, JobWaiting, TimerId, TimerSet};
 use aetheris_core::id::{JobId, SessionId};
 use aetheris_core::job::JobStatus;
 use aetheris_core::limits;
 use aetheris_core::plan::{EffectClass, WaitType};
 use aetheris_core::time::Span;
-use aetheris_store::{DoubtFilter, JobFilter, Purpose};
+use aetheris_store::{BlockedOn, DoubtFilter, JobFilter, Purpose};
 use aetheris_store_conformance::{Fixture, Message};
 
 use crate::folder::{At, Folder};
@@ -297,5 +297,35 @@ async fn a_label_is_its_key_and_its_value_whatever_else_is_asked() {
                 }
             }
         }
+    }
+}
+
+/// What a job waits for is asked of its text, too: one that is no JSON hides no other wait.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wait_that_cannot_be_read_hides_no_other_from_whoever_is_asked() {
+    let (fixture, hand) = opened().await;
+    let asked = fixture.running().await;
+    fixture.ok(fixture.of(asked, Purpose::Block).await.wait("w", "k", WaitType::Human, true).done()).await;
+    let mut doubts = Vec::new();
+    for _ in 0..2 {
+        let run = fixture.running().await;
+        fixture.ok(fixture.of(run, Purpose::Permit).await.call("c", EffectClass::AtMostOnce).done()).await;
+        let until = JobWaiting {
+            correlation_key: None,
+            doubt: true,
+            node: "c".into(),
+            park: false,
+            reason: None,
+            wait_type: WaitType::Timer,
+        };
+        fixture.ok(fixture.of(run, Purpose::Doubt).await.doubt("c").event(until).done()).await;
+        doubts.push(run.job);
+    }
+    hand.execute("UPDATE jobs SET waiting = 'nonsense' WHERE id = ?1", [&doubts[0].to_bytes()[..]]).unwrap();
+    let agent = fixture.store().job(asked.job).await.unwrap().unwrap().agent;
+    for filter in [JobFilter::default(), JobFilter { agent: Some(agent), ..JobFilter::default() }] {
+        let filter = JobFilter { blocked_on: Some(BlockedOn::Someone), limit: 9, ..filter };
+        let found = fixture.store().waits(filter).await.unwrap();
+        assert_eq!(found.waits.iter().map(|wait| wait.row.id).collect::<Vec<_>>(), [doubts[1], asked.job]);
     }
 }

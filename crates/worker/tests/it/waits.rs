@@ -200,6 +200,41 @@ async fn different_signals_of_one_key_are_bounded() {
     assert!(world.signal(job, "ok-8", json!(0)).await.is_ok(), "another key has room of its own");
 }
 
+/// However much is written with it, the unit in which a wait begins has room for each signal that does not fit.
+#[tokio::test(start_paused = true)]
+async fn misfits_of_a_wait_behind_many_steps_are_within_one_unit() {
+    let world = World::new();
+    let schema = ", schema: { type: object, required: [yes] }";
+    let key = "ok-{{ nodes.first.output }}";
+    for steps in [50, 52, 54, 55, 56, 58, 60, 63] {
+        let mut file =
+            approval(schema).replace("ok-{{ job.id }}", key).replace("agent: a\n", &format!("agent: a{steps}\n"));
+        let mut before = "first".to_owned();
+        let mut more = String::new();
+        for step in 0..steps {
+            more.push_str(&format!("    - {{ id: x{step}, kind: transform, needs: [{before}], output: 1 }}\n"));
+            before = format!("x{step}");
+        }
+        file = file.replace(
+            "    - { id: w, kind: wait, needs: [first]",
+            &format!("{more}    - {{ id: w, kind: wait, needs: [{before}, first]"),
+        );
+        world.put(&file).await;
+        let (act, reached, release) = hold(done(json!("7")));
+        world.tools.next("t", [act]);
+        let process = world.start("w");
+        let job = world.submit(&format!("a{steps}"), json!({})).await;
+        reached.notified().await;
+        for number in 0..limits::KEPT_SIGNALS_OF_KEY_MAX {
+            assert!(world.signal(job, "ok-7", json!(number)).await.is_ok());
+        }
+        release.notify_one();
+        let state = world.until(job, &[JobStatus::Parked, JobStatus::Failed]).await;
+        assert_eq!(state.status, JobStatus::Parked, "{steps}: {:?}", state.ending);
+        process.kill();
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn signals_raced_at_one_wait_complete_it_once() {
     let world = World::new();
