@@ -1,8 +1,8 @@
 //! A data folder: what stands in it beside what the store keeps, and that it is there after a power loss.
 
-use std::fs::{DirBuilder, File};
+use std::fs::{DirBuilder, File, OpenOptions, Permissions};
 use std::io;
-use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _, fchown};
 use std::path::Path;
 
 /// The file whose lock a `dev` process or a restore holds ([`crate::lock`]).
@@ -37,6 +37,33 @@ pub(crate) fn make(folder: &Path) -> io::Result<()> {
     }
 }
 
+/// Opens a file of a folder to read and write it. It is made where it is missing, and then belongs to those who have the
+/// folder as far as this process may give it to them: whoever runs a restore is often somebody else than who serves.
+///
+/// # Errors
+/// It cannot be opened or made.
+pub(crate) fn open(folder: &Path, name: &str) -> io::Result<File> {
+    let path = folder.join(name);
+    let mut options = OpenOptions::new();
+    options.read(true).write(true);
+    match options.open(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        opened => return opened,
+    }
+    match options.clone().create_new(true).open(&path) {
+        Ok(file) => {
+            let of = std::fs::metadata(folder)?;
+            if fchown(&file, Some(of.uid()), Some(of.gid())).is_ok() {
+                // Some file systems know of no modes.
+                let _set = file.set_permissions(Permissions::from_mode(of.mode() & 0o660 | 0o600));
+            }
+            Ok(file)
+        }
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => options.open(&path),
+        failed => failed,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -54,9 +81,27 @@ mod tests {
     }
 
     #[test]
-    fn missing_folders_are_made_for_their_owner_alone_and_others_are_left() {
-        use std::os::unix::fs::PermissionsExt as _;
+    fn a_file_of_a_folder_is_for_those_who_have_the_folder() {
+        let top = std::env::temp_dir().join(format!("aetheris-shared-{}", std::process::id()));
+        std::fs::create_dir(&top).unwrap();
+        // Only root may give a file to others.
+        let other = if rustix::process::geteuid().is_root() { Some(65_534) } else { None };
+        for (mode, of_file) in [(0o2_770, 0o660), (0o755, 0o640), (0o700, 0o600)] {
+            std::fs::set_permissions(&top, Permissions::from_mode(mode)).unwrap();
+            std::os::unix::fs::chown(&top, other, other).unwrap();
+            for _ in 0..2 {
+                let found = open(&top, LOCK).unwrap().metadata().unwrap();
+                assert_eq!(found.mode() & 0o777, of_file);
+                assert!(other.is_none_or(|other| (found.uid(), found.gid()) == (other, other)));
+            }
+            std::fs::remove_file(top.join(LOCK)).unwrap();
+        }
+        std::fs::remove_dir_all(&top).unwrap();
+        assert!(open(&top, LOCK).is_err());
+    }
 
+    #[test]
+    fn missing_folders_are_made_for_their_owner_alone_and_others_are_left() {
         let top = std::env::temp_dir().join(format!("aetheris-folder-{}", std::process::id()));
         std::fs::create_dir(&top).unwrap();
         let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;

@@ -8,7 +8,7 @@
 //! `serve` and `restore` share the lock among themselves, so that no `dev` works beside them, and write nothing into
 //! the file.
 
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{File, TryLockError};
 use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
@@ -125,10 +125,8 @@ impl SharedLock {
 /// The file of a folder; both are made where they are missing.
 fn opened(folder: &Path) -> Result<(PathBuf, File), Error> {
     crate::folder::make(folder).map_err(|e| failed(folder, "made", &e))?;
-    let path = folder.join(LOCK);
-    let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
-    let file = open.map_err(|e| failed(folder, "locked", &e))?;
-    Ok((path, file))
+    let file = crate::folder::open(folder, LOCK).map_err(|e| failed(folder, "locked", &e))?;
+    Ok((folder.join(LOCK), file))
 }
 
 fn failed(folder: &Path, what: &str, error: &std::io::Error) -> Error {

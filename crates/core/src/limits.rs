@@ -160,6 +160,9 @@ pub const LOG_LINE_BYTES_MAX: usize = 64 * 1024;
 /// Time the last lines of the log have to be written when the process ends.
 pub const LOG_LAST_WORDS_MAX: Span = Span::from_secs(1);
 
+/// Lives of a store that a restore leaves out where nothing says how many there were since the backup: a fence must not be
+/// given out twice, and nobody restores so often.
+pub const GENERATIONS_SKIPPED: u32 = 1_000;
 /// Pages of one piece of a backup: 4 MiB.
 pub const BACKUP_STEP_PAGES: i32 = 1_024;
 /// Times in a row that a backup finds the database locked before it gives up, 20 ms apart.

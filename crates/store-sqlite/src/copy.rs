@@ -261,11 +261,19 @@ fn staged(
     let conn = copied(file, &path, clock, &Stop::default(), progress)?;
     let (known, seen) = (known_of(database), alone.look());
     let before = [known.map(|known| known.generation), seen.map(|seen| seen.generation)];
+    let mute = known.is_none() && seen.is_none() && (database.exists() || !alone.made);
     let own: u32 = conn.query_row(Query::MetaGeneration.sql(), [], |row| row.get(0))?;
     let before = before.into_iter().flatten().filter(|_| !aetheris_fault::planted!("restore-forgets-generations"));
     let highest = before.fold(own, u32::max);
+    let step = if mute { limits::GENERATIONS_SKIPPED } else { 1 };
     let generation =
-        highest.checked_add(1).ok_or_else(|| Trouble::Corrupt("there is no next generation".to_owned()))?;
+        highest.checked_add(step).ok_or_else(|| Trouble::Corrupt("there is no next generation".to_owned()))?;
+    if mute {
+        tracing::warn!(
+            "neither the database that was there nor its aetheris.seen says how often it was restored: this one goes on in \
+             generation {generation}, above any that can have been"
+        );
+    }
     // What is derived is derived anew: every job that is open is found by its status, and held.
     conn.execute(Query::RestoreListed.sql(), [])?;
     conn.execute(Query::RestoreBegun.sql(), [generation])?;

@@ -306,7 +306,7 @@ pub(crate) fn known(conn: &Connection) -> Result<Known, Trouble> {
 #[derive(Debug)]
 pub(crate) struct Alone {
     pub(crate) file: Held,
-    made: bool,
+    pub(crate) made: bool,
 }
 
 impl Drop for Alone {

@@ -609,4 +609,25 @@ async fn a_restore_over_a_damaged_database_begins_a_life_above_all_that_were_the
     let ran = local(&["restore", &file, "--data", &data, "--json"]).await;
     assert_eq!(ran.exit(), Exit::Done, "{:?}", ran.ended.err());
     assert_eq!(ran.json()["generation"], 4, "fences of the third life were given out");
+    // Where that is damaged as well, or gone, nobody can say.
+    let seen = folder.data().join("aetheris.seen");
+    let losses: [fn(&Path) -> std::io::Result<()>; 3] =
+        [|seen| std::fs::write(seen, "damaged"), |seen| std::fs::write(seen, ""), |seen| std::fs::remove_file(seen)];
+    for lose in losses {
+        lose(&seen).unwrap();
+        std::fs::write(folder.data().join("aetheris.db"), "damaged".repeat(1_000)).unwrap();
+        let ran = local(&["restore", &file, "--data", &data, "--json"]).await;
+        assert_eq!(ran.exit(), Exit::Done, "{:?}", ran.ended.err());
+        assert_eq!(
+            ran.json()["generation"],
+            1 + limits::GENERATIONS_SKIPPED,
+            "of the backup's life and what followed it"
+        );
+    }
+    // And where one of the two says it, or nothing was there, none is left out.
+    std::fs::write(&seen, "damaged").unwrap();
+    let ran = local(&["restore", &file, "--data", &data, "--json"]).await;
+    assert_eq!(ran.json()["generation"], 2 + limits::GENERATIONS_SKIPPED);
+    let ran = local(&["restore", &file, "--data", &folder.file("new"), "--json"]).await;
+    assert_eq!(ran.json()["generation"], 2);
 }
