@@ -67,17 +67,45 @@ mod tests {
     #[test]
     fn an_agent_is_named_by_the_hash_of_its_canonical_form() {
         let plan = r#"{"budget":{},"nodes":[],"schema_version":1,"retry":{"backoff":"1s","factor":2.0,"jitter":"full","max_attempts":3,"max_backoff":"30s","on_timeout":"retry"}}"#;
+        let plan: Plan = serde_json::from_str(plan).unwrap();
         let agent = Agent {
             agent: "a".into(),
             deadline: None,
             description: String::new(),
             message_schema: None,
-            plan: Arc::new(serde_json::from_str(plan).unwrap()),
+            plan: Arc::new(plan.clone()),
             planner: Planner::Static,
             version: "1".to_owned(),
         };
         assert_eq!(agent.hash(), Hash::of(&crate::json::to_canonical(&agent)));
-        assert_ne!(agent.hash(), Agent { version: "2".to_owned(), ..agent }.hash());
+        // One file for each field; the planner has one value.
+        let Agent {
+            agent: _,
+            deadline: _,
+            description: _,
+            message_schema: _,
+            plan: _,
+            planner: Planner::Static,
+            version: _,
+        } = &agent;
+        let schema = |text: &str| Some(Json::new(serde_json::from_str(text).unwrap()));
+        let others = [
+            Agent { agent: "b".into(), ..agent.clone() },
+            Agent { deadline: Some(Span::from_secs(1)), ..agent.clone() },
+            Agent { deadline: Some(Span::from_secs(2)), ..agent.clone() },
+            Agent { description: "a".to_owned(), ..agent.clone() },
+            Agent { description: "b".to_owned(), ..agent.clone() },
+            Agent { message_schema: schema("{}"), ..agent.clone() },
+            Agent { message_schema: schema("{\"type\":\"object\"}"), ..agent.clone() },
+            Agent { plan: Arc::new(Plan { step_timeout: Some(Span::from_secs(1)), ..plan }), ..agent.clone() },
+            Agent { version: "2".to_owned(), ..agent.clone() },
+        ];
+        let hashes: std::collections::BTreeSet<Hash> = others.iter().chain([&agent]).map(Agent::hash).collect();
+        assert_eq!(hashes.len(), others.len() + 1);
+        // A file that says the same in another order is the same.
+        let text = crate::json::to_canonical(&others[6]);
+        let again: Agent = serde_json::from_slice(text.as_ref()).unwrap();
+        assert_eq!(again.hash(), others[6].hash());
         assert_eq!(serde_json::to_value(Planner::Static).unwrap(), Planner::Static.as_str());
     }
 }

@@ -34,10 +34,10 @@ impl Timestamp {
         Self(self.0.saturating_add(by.micros_i64()).min(last))
     }
 
-    /// This moment and `by` earlier, at least the beginning of 1970.
+    /// This moment and `by` earlier, at least the beginning of 1970 or, from before that, this moment.
     #[must_use]
     pub fn before(self, by: Span) -> Self {
-        Self(self.0.saturating_sub(by.micros_i64()).max(0))
+        Self(self.0.saturating_sub(by.micros_i64()).max(self.0.min(0)))
     }
 
     /// How long from `earlier` to here; zero if it is not earlier.
@@ -279,6 +279,21 @@ mod tests {
         assert_eq!(at.after(Span::from_micros(4)), later);
         let last = Timestamp::from_micros(i64::MAX);
         assert_eq!(last.after(Span::from_micros(1)), last);
+        // Before 1970 too.
+        let (early, earlier) = (Timestamp::from_micros(-5), Timestamp::from_micros(-9));
+        assert_eq!((early.since(earlier), earlier.since(early)), (Span::from_micros(4), Span::ZERO));
+        assert_eq!((at.since(early), early.since(at)), (Span::from_micros(10), Span::ZERO));
+        assert_eq!((earlier.after(Span::from_micros(4)), early.after(Span::from_micros(10))), (early, at));
+        let first = Timestamp::from_micros(i64::MIN);
+        assert_eq!((last.since(first), first.since(last)), (Span::from_micros(i64::MAX.unsigned_abs()), Span::ZERO));
+        assert_eq!(
+            (early.before(Span::from_micros(4)), at.before(Span::from_micros(9))),
+            (early, Timestamp::from_micros(0))
+        );
+        assert_eq!((first.since(first), first.after(Span::ZERO)), (Span::ZERO, first));
+        assert_eq!(early.to_string(), "1969-12-31T23:59:59.999995Z");
+        assert_eq!(early.to_string().parse::<Timestamp>(), Ok(early));
+        assert_eq!(serde_json::from_str::<Timestamp>(&serde_json::to_string(&early).unwrap()).unwrap(), early);
         // The last second of the calendar.
         assert_eq!(at.after(Span::from_micros(u64::MAX)).micros(), 253_402_207_200_000_000);
         assert_eq!(Span::from_micros(u64::MAX).micros_i64(), i64::MAX);
