@@ -32,6 +32,10 @@ const SLACK_US: i64 = 100_000;
 /// How far the wall clock may fall behind the boot clock before the mark is lowered: above what reading
 /// two clocks after one another can differ by.
 const FALL_US: i64 = 2_000;
+/// How long reading the wall clock may take for both to be of one moment.
+const APART_US: u64 = 1_000;
+/// How often both are read again where a process was held up between them.
+const READINGS_MAX: u32 = 100;
 /// Two looks at a step of the wall clock are of the same one up to this.
 const SAME_STEP_US: i64 = 1_000_000;
 
@@ -110,9 +114,8 @@ impl StoreClock {
     /// Reads the clock against the store's mark, which was read in the same transaction; a new store has none.
     #[must_use]
     pub fn look(&self, mark: Option<Mark>) -> Look {
-        let moment = self.clock.boot_moment();
+        let (moment, wall) = self.together();
         let boot = moment.at.micros_i64();
-        let wall = self.clock.wall().micros();
         let offset = wall.saturating_sub(boot);
         let taken = |now: i64, offset| Mark { boot, boot_id: Some(moment.of), clock: now, offset };
         let look = |now: i64, mark| Look {
@@ -137,6 +140,23 @@ impl StoreClock {
         let now = boot.saturating_add(offset).max(paced(mark, boot)).max(expected.min(cap));
         let stale = now > cap || offset > mark.offset || offset < mark.offset.saturating_sub(FALL_US);
         look(now, stale.then(|| taken(now, offset)))
+    }
+
+    /// Both clocks at one moment. A process that stood still between the two would take the wall clock for one that was
+    /// set: ahead by so much, which is believed at once up to a minute and never taken back. The boot clock is read last,
+    /// so that where it stands still each time the wall clock seems to be behind, for a while.
+    fn together(&self) -> (BootMoment, i64) {
+        let mut before = self.clock.boot_moment();
+        let mut left = READINGS_MAX;
+        loop {
+            let wall = self.clock.wall().micros();
+            let moment = self.clock.boot_moment();
+            left -= 1;
+            if left == 0 || moment.at.minus(before.at).micros() <= APART_US {
+                return (moment, wall);
+            }
+            before = moment;
+        }
     }
 
     /// Whether the wall clock is where it can be, or has stood there long enough.
@@ -225,6 +245,53 @@ mod tests {
                 self.marks += 1;
             }
             look
+        }
+    }
+
+    /// A process that is stopped while it reads the wall clock, and before or behind that.
+    struct Stopped {
+        behind: bool,
+        hands: ManualClock,
+        stops: Mutex<Vec<Span>>,
+    }
+
+    impl Clock for Stopped {
+        fn boot(&self) -> std::time::Duration {
+            self.hands.boot()
+        }
+
+        fn boot_id(&self) -> BootId {
+            self.hands.boot_id()
+        }
+
+        fn wall(&self) -> Timestamp {
+            let stop = self.stops.lock().unwrap().pop().unwrap_or(Span::ZERO);
+            let before = self.hands.wall();
+            self.hands.advance(stop);
+            if self.behind { before } else { self.hands.wall() }
+        }
+    }
+
+    #[test]
+    fn a_process_that_stands_still_between_two_clocks_takes_none_for_set() {
+        for behind in [false, true] {
+            for stops in 1..5 {
+                let hands = ManualClock::at(Timestamp::from_micros(START));
+                let mark = StoreClock::new(Arc::new(hands.clone())).look(None).mark;
+                hands.advance(Span::from_secs(1));
+                let stops = Mutex::new(vec![Span::from_secs(50); stops]);
+                let look = StoreClock::new(Arc::new(Stopped { behind, hands: hands.clone(), stops })).look(mark);
+                assert_eq!((look.now, look.wall), (hands.wall(), hands.wall()));
+                assert_eq!(look.mark.unwrap().offset, mark.unwrap().offset);
+            }
+        }
+        // Held up each time, it is slower for a while, and never ahead.
+        let hands = ManualClock::at(Timestamp::from_micros(START));
+        let mark = StoreClock::new(Arc::new(hands.clone())).look(None).mark;
+        for behind in [false, true] {
+            let stops = Mutex::new(vec![Span::from_millis(50); 1_000]);
+            let look = StoreClock::new(Arc::new(Stopped { behind, hands: hands.clone(), stops })).look(mark);
+            assert!(look.now <= hands.wall(), "{look:?}");
         }
     }
 
