@@ -67,6 +67,9 @@ plan:
   answer: \"{{ nodes.second.output.input.n }}-{{ nodes.fourth.output.input.n }}\"
 ";
 
+/// Where it says how often a step is tried.
+const CHAIN_RETRY: &str = "retry: { max_attempts: 10 }";
+
 const NAP: &str = "\
 plan:
   nodes:
@@ -92,6 +95,8 @@ pub(super) enum Agent {
     Ask,
     /// Every class of tool, and a sleep.
     Chain,
+    /// The same with one try for each step.
+    ChainOnce,
     /// An unknown outcome that is asked for.
     DoubtAsks,
     /// An unknown outcome that fails the job.
@@ -126,6 +131,7 @@ impl Agent {
             Self::AgainHeld => "again-held",
             Self::Ask => "ask",
             Self::Chain => "chain",
+            Self::ChainOnce => "chain-once",
             Self::DoubtAsks => "doubt-asks",
             Self::DoubtFails => "doubt-fails",
             Self::DoubtPerson => "doubt-person",
@@ -151,6 +157,7 @@ impl Agent {
             }
             Self::Ask => ASK_PERSON.to_owned(),
             Self::Chain => CHAIN.to_owned(),
+            Self::ChainOnce => CHAIN.replace(CHAIN_RETRY, "retry: { max_attempts: 1 }"),
             Self::DoubtAsks => {
                 one_call("at_most_once", "?fail=1", &format!(", {quick}: [{{ reconcile: look, settle: 300ms }}, fail]"))
             }
@@ -192,6 +199,7 @@ mod tests {
             Agent::AgainHeld,
             Agent::Ask,
             Agent::Chain,
+            Agent::ChainOnce,
             Agent::DoubtAsks,
             Agent::DoubtFails,
             Agent::DoubtPerson,
@@ -209,5 +217,6 @@ mod tests {
             let text = agent.file("http://127.0.0.1:9000", 60);
             aetheris_agentfile::parse(&text).unwrap_or_else(|errors| panic!("{text}\n{errors:?}"));
         }
+        assert!(CHAIN.contains(CHAIN_RETRY));
     }
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use aetheris_core::limits;
 use futures_util::future::join_all;
 use serde_json::json;
 
@@ -10,6 +11,9 @@ use super::super::guarantee::Guarantee;
 use super::super::site::{self, PATIENCE, Server, Site};
 use crate::commands::outside::{Fault, Process, WriteLock};
 use crate::exit::Exit;
+
+/// How long the write lock is held.
+const HELD: Duration = Duration::from_millis(limits::PERMIT_MARGIN.micros() / 1_000 + 500);
 
 /// A second process is refused while the first one lives, and needs nothing but its death.
 pub(super) async fn folder(site: &mut Site<'_>) -> Result<(), Fault> {
@@ -50,11 +54,14 @@ async fn in_use(site: &mut Site<'_>, mut second: Process, what: &str) -> Result<
 
 /// Another process holds the write lock for some seconds, while jobs run and messages come.
 pub(super) async fn lock(site: &mut Site<'_>) -> Result<(), Fault> {
-    let server = site.dev(&[Agent::Chain, Agent::Ask]).await?;
+    let server = site.dev(&[Agent::Chain, Agent::ChainOnce, Agent::Ask]).await?;
     for _ in 0..site.plan.rounds(2, 1) {
-        let running = site.send(&server, Agent::Chain, site.plan.jobs(4)).await?;
-        // Held for less than a lease: what is meant is a backup or a shell, not a second death.
-        let held = (site.plan.lease / 4).min(Duration::from_millis(if site.plan.quick { 1_500 } else { 3_000 }));
+        let mut running = site.send(&server, Agent::Chain, site.plan.jobs(4)).await?;
+        // What was written too late to be used is no try of the step.
+        running.extend(site.send(&server, Agent::ChainOnce, site.plan.jobs(4)).await?);
+        // Held for less than a lease: what is meant is a backup or a shell, not a second death. With leases of ten seconds,
+        // for longer than a permission may take to be written, so that nothing is sent under those that wait.
+        let held = (site.plan.lease / 4).min(HELD);
         let lock = WriteLock::take(&site.database())?;
         let sent = (0..6).map(|number| {
             let (client, key) = (server.client.clone(), format!("locked-{}-{number}", running[0]));
