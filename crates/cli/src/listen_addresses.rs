@@ -82,17 +82,18 @@ impl ListenAddresses {
 
     /// Keeps what was announced in its place for as long as it is awaited.
     pub(crate) async fn keep_announced(&self) {
-        let mut failing = false;
+        let Some(folder) = &self.folder else { return std::future::pending().await };
+        let (folder, mut failing) = (folder.display(), false);
         loop {
             sleep(limits::LISTENERS_LOOK.to_std()).await;
             match self.announce_again() {
                 Ok(false) => failing = false,
                 Ok(true) => {
                     failing = false;
-                    tracing::warn!(folder = ?self.folder, "the file that says where this process listens was removed; writing it again");
+                    tracing::warn!(%folder, "the file that says where this process listens was removed; writing it again");
                 }
                 Err(error) if !std::mem::replace(&mut failing, true) => {
-                    tracing::error!(%error, folder = ?self.folder, "what says where this process listens is gone, and cannot be written");
+                    tracing::error!(%error, %folder, "what says where this process listens is gone, and cannot be written");
                 }
                 Err(_) => {}
             }
