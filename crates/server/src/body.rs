@@ -39,7 +39,7 @@ impl FromRequest<Shared> for Whole {
             whole = collect(app, request.into_body(), declared) => whole,
             () = tokio::time::sleep(limits::BODY_TIME_MAX.to_std()) => Err(Failure::invalid("the body took too long to arrive")),
             () = last_call => {
-                let message = "the server ends and the body had not arrived; nothing was done, send it again";
+                let message = "the server is shutting down and the body had not arrived; nothing was done, send it again";
                 Err(Failure::new(ErrorCode::Overloaded, message))
             }
         }

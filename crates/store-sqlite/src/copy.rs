@@ -300,7 +300,7 @@ fn open_jobs(conn: &Connection, status: JobStatus) -> Result<Vec<(JobId, bool)>,
 /// What a database says of itself, if it can be read: it may be damaged, which is why it is replaced.
 fn known_of(database: &Path) -> Option<Known> {
     let (conn, _still) = source(database).ok()?;
-    seen::known(&conn).ok()
+    seen::known(&conn).or_else(|_| seen::generation_alone(&conn)).ok()
 }
 
 /// Copies the log of a database that nobody has open into it, and takes the log away.

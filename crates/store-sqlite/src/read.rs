@@ -107,8 +107,12 @@ impl Reads<'_> {
     pub(crate) fn agents(&mut self, after: Option<&AgentName>, limit: usize) -> Result<AgentPage, Trouble> {
         let documents = Arc::clone(&self.documents);
         let mut page = AgentPage::default();
-        let behind = params![after.map_or("", AgentName::as_str), count(limit.min(limits::PAGE_JOBS_MAX) + 1)];
-        self.sql.until(Query::AgentsPage, behind, |row| agent(&documents, row), |row| page.take(row, limit))?;
+        let read = |row: &Row<'_>| {
+            let name: String = row.get(5)?;
+            passed_over(agent(&documents, row), format_args!("the agent `{name}`"))
+        };
+        let take = |row: Option<AgentRow>| row.is_none_or(|row| page.take(row, limit));
+        self.sql.until(Query::AgentsPage, [after.map_or("", AgentName::as_str)], read, take)?;
         Ok(page)
     }
 
@@ -155,7 +159,12 @@ impl Reads<'_> {
 
     pub(crate) fn kept(&mut self, job: JobId) -> Result<Vec<KeptHead>, Trouble> {
         match self.number(job)? {
-            Some(num) => self.sql.all(Query::InboxHeads, params![num, count(limits::KEPT_SHOWN_MAX)], rows::kept_head),
+            Some(num) => {
+                let heads = self.sql.all(Query::InboxHeads, params![num, count(limits::KEPT_SHOWN_MAX)], |row| {
+                    passed_over(rows::kept_head(row), format_args!("a kept signal of {job}"))
+                })?;
+                Ok(heads.into_iter().flatten().collect())
+            }
             None => Ok(Vec::new()),
         }
     }

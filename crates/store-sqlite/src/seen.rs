@@ -286,8 +286,7 @@ fn write(file: &Held, content: Content) -> Result<(), Trouble> {
 pub(crate) fn known(conn: &Connection) -> Result<Known, Trouble> {
     let id = |bytes: Option<Vec<u8>>| bytes.and_then(|bytes| bytes.try_into().ok()).map(u128::from_be_bytes);
     if migrate::not_newer(conn)? < FOLDER_SINCE {
-        let generation = conn.query_row(Query::MetaGeneration.sql(), [], |row| row.get(0))?;
-        return Ok(Known { generation, ..Known::default() });
+        return generation_alone(conn);
     }
     let known = conn.query_row(Query::FolderKnown.sql(), [], |row| {
         Ok(Known {
@@ -299,6 +298,12 @@ pub(crate) fn known(conn: &Connection) -> Result<Known, Trouble> {
         })
     })?;
     Ok(known)
+}
+
+/// How often a database was restored, where that is all it can say: it is a newer build's, or its events are damaged.
+pub(crate) fn generation_alone(conn: &Connection) -> Result<Known, Trouble> {
+    let generation = conn.query_row(Query::MetaGeneration.sql(), [], |row| row.get(0))?;
+    Ok(Known { generation, ..Known::default() })
 }
 
 /// The file of a folder that is restored, held alone: no process has the database open, and none opens it. It is made

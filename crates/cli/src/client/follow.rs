@@ -23,7 +23,7 @@ pub(crate) const AWAY_MAX: Duration = Duration::from_secs(60);
 /// Silence after which a connection is taken for dead and made anew.
 const SILENCE_MAX: Duration = Duration::from_secs(90);
 /// How long a server that takes the connection may take to begin its answer.
-const HEAD_MAX: Duration = Duration::from_secs(10);
+const HEAD_MAX: Duration = Duration::from_secs(20);
 /// Events that wait for whoever follows.
 const QUEUE: usize = 256;
 

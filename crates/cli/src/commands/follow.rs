@@ -55,17 +55,18 @@ pub(super) async fn until_end(
         if context.out.live { live(client, first, context).await } else { plain(client, &first, show, context).await }
     };
     let ended = ended_before || timeout_at(until, followed).await.map_or(Ok(false), |over| over.map(|()| true))?;
+    let last_look = Instant::now() + LAST_LOOK_MAX;
     let answer = if ended {
-        got(client, job).await?
+        by(until.max(last_look), client, got(client, job)).await?
     } else {
-        by(Instant::now() + LAST_LOOK_MAX, client, jobs::get(client, job)).await?
+        by(last_look, client, jobs::get(client, job)).await?
     };
     if context.out.json {
         context.out.value(&answer.json()?)?;
     } else if ended {
         let drawn = context.out.live || (ended_before && show == Show::Steps);
         if drawn {
-            let plan = jobs::plan(client, job).await;
+            let plan = timeout_at(until.max(last_look), jobs::plan(client, job)).await.unwrap_or_default();
             // Nothing is drawn over it any more.
             let text = picture(&answer.body, &plan, usize::MAX, context.out.style_now(), context.now(), context);
             context.out.text(&format!("{text}\n"))?;

@@ -308,7 +308,7 @@ async fn an_older_database_in_its_folder_is_refused_until_it_is_restored() {
         let _absent = std::fs::remove_file(folder.data().join(name));
     }
     // Without its database at all it is not a new one.
-    refused(open(&folder.data(), false), "has seen a database here, and there is none any more");
+    refused(open(&folder.data(), false), "says that there was a database here, and there is none");
     assert!(!database.exists(), "one was made all the same");
     std::fs::copy(&yesterday, &database).unwrap();
     refused(open(&folder.data(), false), "older than what");
@@ -630,4 +630,12 @@ async fn a_restore_over_a_damaged_database_begins_a_life_above_all_that_were_the
     assert_eq!(ran.json()["generation"], 2 + limits::GENERATIONS_SKIPPED);
     let ran = local(&["restore", &file, "--data", &folder.file("new"), "--json"]).await;
     assert_eq!(ran.json()["generation"], 2);
+    // A newer build's database, and one whose events are lost, still say how often they were restored.
+    for (nth, lost) in (3..).zip(["PRAGMA user_version = 99", "DROP TABLE events"]) {
+        std::fs::remove_file(&seen).unwrap();
+        rusqlite::Connection::open(folder.data().join("aetheris.db")).unwrap().execute_batch(lost).unwrap();
+        let ran = local(&["restore", &file, "--data", &data, "--json"]).await;
+        assert_eq!(ran.exit(), Exit::Done, "{:?}", ran.ended.err());
+        assert_eq!(ran.json()["generation"], nth + limits::GENERATIONS_SKIPPED, "{lost}");
+    }
 }

@@ -185,7 +185,7 @@ fn the_list_of_doubts_says_how_to_resolve_one() {
     let row = format!(
         "payments.refund  at_most_once  1m ago  over              human   {KEY}  {{\"order\":\"A-1\"}}  timeout\n"
     );
-    assert!(text.contains(&row) && text.contains("  parked  pay "), "{text}");
+    assert!(text.contains(&row) && text.contains("  parked      pay "), "{text}");
     assert!(text.contains(&format!("\n  aetheris in-doubt resolve {JOB} {KEY} --permit 1\n")), "{text}");
     assert!(text.contains("\n  --did-not-happen --note '{HOW YOU KNOW}'\n"), "{text}");
     // Of several each is named.

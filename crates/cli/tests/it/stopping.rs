@@ -122,7 +122,7 @@ fn a_server_that_drains_answers_until_the_call_has_ended() {
     let mut send = Command::new(env!("CARGO_BIN_EXE_aetheris"));
     let sent = send.args(["--server", &dev.url, "send", "pay", "{}"]).output().unwrap();
     let said = String::from_utf8_lossy(&sent.stderr);
-    assert!(!sent.status.success() && said.contains("the server ends"), "{said}");
+    assert!(!sent.status.success() && said.contains("the server is shutting down"), "{said}");
     call.write_all(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}").unwrap();
     let address = dev.url.trim_start_matches("http://").to_owned();
     assert_eq!(dev.ended(), Some(0), "{}", log(&folder.0));

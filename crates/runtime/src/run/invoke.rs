@@ -68,6 +68,8 @@ impl Run<'_> {
         let call = ToolCall { permit: Some(travels), ..call };
         aetheris_fault::crash_point!("run.tool.permitted");
         if let Some(error) = self.too_late(&permit) {
+            // The write that was slow is the pause between two permissions.
+            tracing::warn!(job = %self.state().id, node = %node.id, error = %error.message, "a call did not leave; asking for another permission");
             return self.give_up_permit(node, &permit, error);
         }
         self.examine_permission(node, &permit, &call);
@@ -223,8 +225,8 @@ impl Run<'_> {
     }
 
     /// Nothing was sent, for a reason of this process: the lease, or the permission's own time, ran short while the
-    /// permission was written, or no file was left for a connection. That is no failure of the step. The permit is recorded as unused, and the next
-    /// one follows within the same try.
+    /// permission was written, or no file was left for a connection. That is no failure of the step. The permit is
+    /// recorded as unused, and the next one follows within the same try.
     fn give_up_permit(&mut self, node: &Node, permit: &Permit, error: Failure) -> Result<Turn, Stop> {
         let event = ToolInvocationFinished {
             error: Some(error),

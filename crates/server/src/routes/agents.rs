@@ -31,7 +31,7 @@ use crate::view;
     responses((status = 200, body = AgentList, description = "The agents"), Common))]
 pub(super) async fn list(State(app): State<Shared>, mut params: Params) -> Answer {
     let limit = params.limit(limits::PAGE_JOBS_MAX, limits::PAGE_JOBS_MAX)?;
-    let after = params.single("cursor")?.map(AgentName::new);
+    let after = params.text("cursor")?.map(AgentName::new);
     params.finish()?;
     let slot = AnswerSlot::begin(&app).await?;
     let page = app.store().agents(after, limit).await?;

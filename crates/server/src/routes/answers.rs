@@ -25,7 +25,7 @@ problems! {
         "414" => "Path and query are longer than is accepted (`uri_too_long`)",
         "431" => "The headers are larger than is accepted (`headers_too_large`)",
         "500" => "What is stored cannot be read",
-        "503" => "The store is not available, as much is under way as the server can hold, or the server ends and begins nothing; \
+        "503" => "The store is not available, as much is under way as the server can hold, or the server is shutting down and begins nothing; \
                   `Retry-After` says when to ask again";
     /// What a call that asks nothing of the store may answer.
     Plain: "400" => "The request asks for a name that is not this server's";

@@ -172,7 +172,7 @@ async fn a_server_that_drains_is_alive_and_not_ready_and_begins_nothing() {
         let refused = ask(line, body).await;
         assert!(refused.starts_with("HTTP/1.1 503") && refused.contains("retry-after: 1"), "{line}: {refused}");
         assert!(
-            refused.contains("\"code\":\"overloaded\"") && refused.contains("the server ends"),
+            refused.contains("\"code\":\"overloaded\"") && refused.contains("the server is shutting down"),
             "{line}: {refused}"
         );
     }

@@ -248,7 +248,7 @@ mod tests {
         let path = Path::new("d/aetheris.seen");
         for (seen, moved) in [(seen(5, 5, 7), false), (seen(5, 6, 7), true)] {
             let refused = decide(None, Some(&seen), Custody { moved, ..CUSTODY }, path).unwrap_err().to_string();
-            assert!(refused.contains("there is none any more") && refused.contains("aetheris restore"), "{refused}");
+            assert!(refused.contains("and there is none") && refused.contains("aetheris restore"), "{refused}");
         }
         assert_eq!(decide(None, Some(&seen(0, 5, 0)), CUSTODY, path).unwrap(), Start::Adopt(1));
         assert_eq!(decide(None, None, CUSTODY, path).unwrap(), Start::Adopt(9));

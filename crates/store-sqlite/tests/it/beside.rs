@@ -238,7 +238,7 @@ fn a_restored_database_that_is_lost_is_not_replaced_by_an_empty_one() {
     let custody = Some(Custody { folder: 1, moved: false, opening: 2 });
     let refused = SqliteStore::open(SqliteOptions { custody, ..options(&folder, Arc::new(SystemClock)) });
     let refused = refused.unwrap_err().to_string();
-    assert!(refused.contains("there is none any more") && refused.contains("aetheris restore"), "{refused}");
+    assert!(refused.contains("and there is none") && refused.contains("aetheris restore"), "{refused}");
     assert!(!folder.database().exists());
     staged(&folder, &file).put_in_place(Timestamp::from_micros(0), Custody { opening: 78, ..RESTORED }).unwrap();
     drop(open(&folder, 3));

@@ -4,12 +4,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use aetheris_core::event::{EventKind, JobCancelled, JobWaiting, TimerId, TimerSet};
-use aetheris_core::id::{JobId, SessionId};
+use aetheris_core::id::{AgentName, JobId, SessionId, SignalId};
 use aetheris_core::job::JobStatus;
+use aetheris_core::json::Json;
+use aetheris_core::lease::Guard;
 use aetheris_core::limits;
 use aetheris_core::plan::{EffectClass, WaitType};
 use aetheris_core::time::Span;
-use aetheris_store::{BlockedOn, DoubtFilter, JobFilter, Purpose};
+use aetheris_store::{BlockedOn, DoubtFilter, InboxWrite, JobFilter, Purpose, UnitOfWork};
+use aetheris_store_conformance::fixture::agent;
 use aetheris_store_conformance::{Fixture, Message};
 
 use crate::folder::{At, Folder};
@@ -327,5 +330,48 @@ async fn a_wait_that_cannot_be_read_hides_no_other_from_whoever_is_asked() {
         let filter = JobFilter { blocked_on: Some(BlockedOn::Someone), limit: 9, ..filter };
         let found = fixture.store().waits(filter).await.unwrap();
         assert_eq!(found.waits.iter().map(|wait| wait.row.id).collect::<Vec<_>>(), [doubts[1], asked.job]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_kept_signal_that_cannot_be_read_hides_no_other() {
+    let (fixture, hand) = opened().await;
+    let job = fixture.pending().await;
+    for (signal, key) in [(1, "first"), (2, "second")] {
+        let mut unit = UnitOfWork::new(fixture.ids.event(), job, Purpose::Signal, Guard::Outside);
+        unit.inbox.push(InboxWrite::Receive {
+            delivered: false,
+            key: key.to_owned(),
+            payload: Json::new(serde_json::json!({})),
+            signal: SignalId::from_u128(signal),
+            wait_type: Some(WaitType::Webhook),
+        });
+        fixture.ok(unit).await;
+    }
+    hand.pragma_update(None, "ignore_check_constraints", true).unwrap();
+    assert_eq!(hand.execute("UPDATE inbox SET wait_type = 99 WHERE key = 'first'", []).unwrap(), 1);
+    let kept = fixture.store().kept(job).await.unwrap();
+    assert_eq!(kept.iter().map(|head| head.key.as_str()).collect::<Vec<_>>(), ["second"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_that_cannot_be_read_hides_no_other() {
+    let (fixture, hand) = opened().await;
+    for name in ["a", "b", "c"] {
+        fixture.store().put_agent(agent(name, "1")).await.unwrap();
+    }
+    hand.pragma_update(None, "ignore_check_constraints", true).unwrap();
+    assert_eq!(hand.execute("UPDATE agents SET plan_hash = x'00' WHERE name = 'b'", []).unwrap(), 1);
+    for limit in [1, 2, 9] {
+        let (mut found, mut after) = (Vec::new(), None);
+        loop {
+            let page = fixture.store().agents(after, limit).await.unwrap();
+            found.extend(page.agents.iter().map(|row| row.agent.agent.clone()));
+            after = page.next;
+            if after.is_none() {
+                break;
+            }
+        }
+        assert_eq!(found, ["a", "agent", "c"].map(AgentName::from), "{limit}");
     }
 }

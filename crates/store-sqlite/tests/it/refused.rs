@@ -92,10 +92,10 @@ async fn no_database_is_made_where_one_was_lost() {
     let folder = used(1).await;
     std::fs::remove_file(folder.database()).unwrap();
     for moved in [false, true] {
-        refused(&folder, moved, "has seen a database here, and there is none", false);
+        refused(&folder, moved, "says that there was a database here, and there is none", false);
     }
     std::fs::write(folder.database(), "").unwrap();
-    refused(&folder, false, "has seen a database here, and there is none", false);
+    refused(&folder, false, "says that there was a database here, and there is none", false);
 }
 
 #[tokio::test]
