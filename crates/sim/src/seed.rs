@@ -137,15 +137,19 @@ const ROUNDS_MAX: u64 = 3;
 /// The longest that faults rage, in milliseconds.
 const STORM_MAX: u64 = 60_000;
 
+/// Draws how often checkpoints are written and how long the pages of sweeps are.
+fn tune(random: &mut Random) {
+    marks::tune(Knob::CheckpointEvents, random.chance(500).then(|| random.between(3, 20)));
+    marks::tune(Knob::SweepRows, random.chance(500).then(|| random.between(1, 3)));
+}
+
 async fn play(seed: u64, backend: Backend) -> std::io::Result<Outcome> {
     let mut random = Random::new(seed);
     let weather = Weather::draw(&mut random);
     let clock = VirtualClock::new();
     let trace = Trace::new(Arc::clone(&clock));
     tell!(trace, "world", "seed {seed}: {weather:?}");
-    let every = random.chance(500).then(|| random.between(3, 20));
-    marks::tune(Knob::CheckpointEvents, every);
-    marks::tune(Knob::SweepRows, random.chance(500).then(|| random.between(1, 3)));
+    tune(&mut random);
     let store_clock = clock.skewed(0, 0);
     let ground = Ground::open(backend, Arc::clone(&store_clock) as _)?;
     let listed = Arc::new(Notify::new());

@@ -1,7 +1,9 @@
 //! Signals: what ends a wait, in the order of checks of SPEC §7.
 
+use std::sync::Arc;
+
 use aetheris_core::event::{WaitCompleted, WaitEnd};
-use aetheris_core::id::{JobId, SignalId};
+use aetheris_core::id::{JobId, NodeId, SignalId};
 use aetheris_core::json::Json;
 use aetheris_core::lease::Guard;
 use aetheris_core::plan::{CompiledPlan, Node, NodeKind, WaitNode, WaitType};
@@ -66,10 +68,7 @@ impl Runtime {
         let id = SignalId::from_u128(self.system.ids.ordered());
         for _ in 0..limits::CONFLICT_RETRIES_MAX {
             let loaded = self.load_for_write(job).await?;
-            let plan = match loaded.state.plan {
-                Some(plan) => Some(self.plans.get(self.store.as_ref(), plan.hash).await?),
-                None => None,
-            };
+            let plan = self.plan_of(&loaded).await?;
             let ahead = upcoming(&loaded, plan.as_deref());
             let question = Incoming {
                 key: incoming.correlation_key.clone(),
@@ -85,10 +84,7 @@ impl Runtime {
             }
             let answer = match met {
                 Meets::Deliver(node) => {
-                    let by = WaitEnd::Signal { payload: incoming.payload.clone(), signal: id };
-                    let mut draft = Draft::new(loaded.state.clone(), Guard::Outside, loaded.checkpoint_seq);
-                    let row = receive(&incoming, id, true);
-                    draft.push_with_inbox(self.system.ids.as_ref(), WaitCompleted { by, node }, row)?;
+                    let draft = self.delivering(&loaded, &incoming, id, node)?;
                     let fallback = self.event_id();
                     let unit = || draft.unit(Purpose::Signal, fallback);
                     draft::write(self.store.as_ref(), unit).await.map(|_| SignalAnswer::Delivered)
@@ -133,6 +129,22 @@ impl Runtime {
             }
         }
         Err(OpError::StateConflict(format!("job {job} keeps changing; send the signal again")))
+    }
+
+    /// The plan that a job is pinned to, if it has begun.
+    async fn plan_of(&self, loaded: &Loaded) -> Result<Option<Arc<CompiledPlan>>, OpError> {
+        match loaded.state.plan {
+            Some(plan) => Ok(Some(self.plans.get(self.store.as_ref(), plan.hash).await?)),
+            None => Ok(None),
+        }
+    }
+
+    /// The wait of a node ends with a signal.
+    fn delivering(&self, loaded: &Loaded, incoming: &Signal, id: SignalId, node: NodeId) -> Result<Draft, OpError> {
+        let by = WaitEnd::Signal { payload: incoming.payload.clone(), signal: id };
+        let mut draft = Draft::new(loaded.state.clone(), Guard::Outside, loaded.checkpoint_seq);
+        draft.push_with_inbox(self.system.ids.as_ref(), WaitCompleted { by, node }, receive(incoming, id, true))?;
+        Ok(draft)
     }
 
     /// A wait that a payload ends, or that its key names for certain, says what the payload must be.

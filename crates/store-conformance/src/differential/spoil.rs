@@ -66,7 +66,7 @@ pub(super) async fn spoil(world: &mut World<'_>, answer: Option<&'static str>, m
         }
         11 => {
             let key = world.random.pick(&kept).map(|kept| kept.key.clone());
-            let count = usize::try_from(world.random.below(3)).unwrap_or(0);
+            let count = world.random.below(3);
             unit.expected_signals = key.map(|key| ExpectedSignals { count, key });
         }
         12 => unit.guard = Guard::Outside,
