@@ -235,8 +235,8 @@ pub struct JobView {
     /// The job.
     #[schema(value_type = schema::Job)]
     pub id: JobId,
-    /// The signals that are kept: each for a wait of its key that has not begun, the first that came first. In lists it is
-    /// left out.
+    /// The signals that are kept and that no wait has taken, the first that came first, at most 100. In lists it is left
+    /// out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept: Option<Vec<KeptView>>,
     /// The client's labels.

@@ -27,9 +27,18 @@ Start here:
   aetheris demo                a refund, with a real kill -9 in the middle
   aetheris init greeter        a working agent, its configuration, and the commands to try it
 
-Exit codes: 0 done · 1 the job failed, or the command could not do its work · 2 usage · 3 not found · 4 conflict
-            5 server unreachable · 6 a check found something wrong · 7 still running after --timeout
-            70 a part of a server or worker stopped unexpectedly · 74 the disk failed · 130 interrupted by Ctrl-C";
+Exit codes:
+  0    done
+  1    the job failed, or the command could not do its work
+  2    usage
+  3    not found
+  4    conflict
+  5    server unreachable
+  6    a check found something wrong
+  7    still running after --timeout
+  70   a part of a server or worker stopped unexpectedly
+  74   the disk failed
+  130  interrupted by Ctrl-C";
 
 /// The arguments of one call of the program.
 #[derive(Debug, Parser)]

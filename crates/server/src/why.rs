@@ -4,6 +4,7 @@ use aetheris_api::{AnsweredBy, Command, WhyCode, WhyView};
 use aetheris_core::event::{DoubtOutcome, EndCause, PauseReason};
 use aetheris_core::id::NodeId;
 use aetheris_core::job::JobStatus;
+use aetheris_core::limits;
 use aetheris_core::plan::{CompiledPlan, WaitType};
 use aetheris_core::state::{JobState, StepState};
 use aetheris_core::step::StepStatus;
@@ -78,10 +79,11 @@ fn kept(signals: &[KeptHead]) -> Option<String> {
     let keys: Vec<String> = signals.iter().take(KEYS_NAMED).map(|signal| format!("`{}`", signal.key)).collect();
     let more = match signals.len().saturating_sub(keys.len()) {
         0 => String::new(),
+        more if signals.len() >= limits::KEPT_SHOWN_MAX => format!(" and at least {more} more"),
         more => format!(" and {more} more"),
     };
     let keys = keys.join(", ");
-    (!signals.is_empty()).then(|| format!("; kept, for a wait of its key that has not begun: {keys}{more}"))
+    (!signals.is_empty()).then(|| format!("; kept, and taken by no wait so far: {keys}{more}"))
 }
 
 /// The hold, and what keeps the job from going on once it is let go: an answer counts while it is paused.

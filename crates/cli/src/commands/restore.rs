@@ -89,10 +89,10 @@ async fn restored(given: &args::Restore, config: &Config, context: &Context) -> 
 fn refused(file: &Path, error: &aetheris_store::StoreError) -> Error {
     let path = file.display();
     match error.kind {
-        aetheris_store::ErrorKind::Invalid => Error::Conflict(format!("{path}: {}", error.source)),
+        aetheris_store::ErrorKind::Invalid => Error::Conflict(format!("{path} cannot be restored: {}", error.source)),
         aetheris_store::ErrorKind::Corrupt => unusable(file, error),
         aetheris_store::ErrorKind::Full | aetheris_store::ErrorKind::Unavailable => {
-            Error::Internal(anyhow::anyhow!("{path}: {error}"))
+            Error::Internal(anyhow::anyhow!("{path} cannot be restored: {error}"))
         }
     }
 }

@@ -133,11 +133,11 @@ async fn doubts(client: &Client, filters: &[(&str, &str)], raw: bool) -> Result<
     Ok(doubts)
 }
 
-/// The invocation that is answered, and its permit that is in doubt now: an answer that is held up on its
-/// way is not to be taken for a later one.
-async fn call_in_doubt(given: &args::Resolve, context: &Context) -> Result<(IdempotencyKey, u32), Error> {
+/// The invocation that is answered, how people call it, and its permit that is in doubt now: an answer that is held up
+/// on its way is not to be taken for a later one.
+async fn call_in_doubt(given: &args::Resolve, context: &Context) -> Result<(IdempotencyKey, String, u32), Error> {
     if let (Some(invocation), Some(permit)) = (given.invocation, given.permit) {
-        return Ok((invocation, permit));
+        return Ok((invocation, format!("the call {invocation}"), permit));
     }
     let client = context.client()?;
     // Whatever form the id was given in; and what is no job is told as everywhere.
@@ -152,7 +152,9 @@ async fn call_in_doubt(given: &args::Resolve, context: &Context) -> Result<(Idem
         calls.retain(is_meant);
     }
     match calls.as_slice() {
-        [Call { invocation, permit, .. }] => Ok((*invocation, given.permit.unwrap_or(*permit))),
+        [Call { invocation, node, permit }] => {
+            Ok((*invocation, format!("the call of `{node}`"), given.permit.unwrap_or(*permit)))
+        }
         [] => {
             let call = given.invocation.map_or_else(|| "no call".to_owned(), |call| format!("no call {call}"));
             let all = format!("{} in-doubt", context.program());
@@ -222,7 +224,7 @@ async fn resolve(given: &args::Resolve, context: &Context) -> Result<Exit, Error
         return Err(Error::Usage(NO_RESULT.to_owned()));
     }
     let result = given.result.as_deref().map(|text| payload::read_json(text, std::io::stdin())).transpose()?;
-    let (invocation, permit) = call_in_doubt(given, context).await?;
+    let (invocation, call, permit) = call_in_doubt(given, context).await?;
     let request = ResolveRequest {
         note: given.note.clone(),
         outcome: if given.happened { Outcome::Happened } else { Outcome::DidNotHappen },
@@ -245,9 +247,9 @@ async fn resolve(given: &args::Resolve, context: &Context) -> Result<Exit, Error
     let before = answer.status == 200;
     let (recorded, note) = if before { ("recorded before", "; its first note stays") } else { ("recorded", "") };
     let what = match answer.body.outcome {
-        Outcome::Happened => "it happened",
-        Outcome::DidNotHappen => "it did not happen",
+        Outcome::Happened => "happened",
+        Outcome::DidNotHappen => "did not happen",
     };
-    context.out.line(&format!("{recorded}: {what}{note}. {} is {status}", given.job))?;
+    context.out.line(&format!("{recorded}: {call} {what}{note}. {} is {status}", given.job))?;
     Ok(Exit::Done)
 }

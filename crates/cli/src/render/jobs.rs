@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use aetheris_api::{Command, JobView, KeptView, PausedView, TraceStep, UsageView, WaitingView, WhyView};
 use aetheris_core::event::{DoubtOutcome, EndCause, PauseReason};
 use aetheris_core::id::JobId;
+use aetheris_core::limits;
 use aetheris_core::plan::WaitType;
 
 use super::safe::one_line;
@@ -112,16 +113,34 @@ pub fn page(job: &JobView, beside: &Beside, program: &str, style: Style, now: No
     text
 }
 
-/// Signals that are kept, each on a line.
+/// Signals that are kept, those of one key on a line.
 #[must_use]
 pub fn kept(signals: &[KeptView], style: Style, now: Now) -> String {
-    let line = |signal: &KeptView| {
-        let claims = signal.wait_type.map(|claims| format!(" of type {}", claims.as_str())).unwrap_or_default();
-        let (key, since) = (one_line(&signal.correlation_key), now.relative(signal.received_at));
-        let line = format!("kept {since}: a signal{claims} for `{key}`; no wait with this key has begun");
-        format!("{}\n", style.paint(Tone::Attention, &wrap(&line, style.columns, 0, 2)))
-    };
-    signals.iter().map(line).collect()
+    let mut of_key: Vec<(&KeptView, usize)> = Vec::new();
+    for signal in signals {
+        let same =
+            |first: &KeptView| (&first.correlation_key, first.wait_type) == (&signal.correlation_key, signal.wait_type);
+        match of_key.iter_mut().find(|(first, _)| same(first)) {
+            Some((_, count)) => *count += 1,
+            None => of_key.push((signal, 1)),
+        }
+    }
+    let told = |line: &str| format!("{}\n", style.paint(Tone::Attention, &wrap(line, style.columns, 0, 2)));
+    let mut text: String = of_key.iter().map(|(first, count)| told(&kept_of_key(first, *count, now))).collect();
+    if signals.len() >= limits::KEPT_SHOWN_MAX {
+        text.push_str(&told(&format!("these are the oldest {} kept signals; there may be more", signals.len())));
+    }
+    text
+}
+
+fn kept_of_key(first: &KeptView, count: usize, now: Now) -> String {
+    let claims = first.wait_type.map(|claims| format!(" of type {}", claims.as_str())).unwrap_or_default();
+    let (key, since) = (one_line(&first.correlation_key), now.relative(first.received_at));
+    if count == 1 {
+        format!("kept {since}: a signal{claims} for `{key}`; no wait has taken it")
+    } else {
+        format!("{count} signals{claims} for `{key}` are kept, the first {since}; no wait has taken them")
+    }
 }
 
 fn fields(job: &JobView, why: &[WhyView], style: Style, now: Now) -> String {

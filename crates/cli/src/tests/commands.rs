@@ -424,16 +424,16 @@ async fn a_doubt_is_resolved_with_its_result() {
     let words = ["in-doubt", "resolve", JOB, KEY, "--happened", "--result", "{\"r\": 1}", "--note", "seen"];
     // The permit that is in doubt now goes with it.
     let ran = run(&url, &words).await;
-    assert_eq!(ran.stdout, format!("recorded: it happened. {JOB} is pending\n"));
+    assert_eq!(ran.stdout, format!("recorded: the call of `pay` happened. {JOB} is pending\n"));
     // The only call of a job that is in doubt need not be named.
     let words = ["in-doubt", "resolve", JOB, "--happened", "--result", "{\"r\": 1}", "--note", "seen"];
     let ran = run(&url, &words).await;
-    assert_eq!(ran.stdout, format!("recorded: it happened. {JOB} is pending\n"), "{:?}", ran.ended);
+    assert_eq!(ran.stdout, format!("recorded: the call of `pay` happened. {JOB} is pending\n"), "{:?}", ran.ended);
     // Nor need its job be named as the server writes it.
     let small = JOB.to_lowercase();
     let words = ["in-doubt", "resolve", small.as_str(), "--happened", "--result", "{\"r\": 1}", "--note", "seen"];
     let ran = run(&url, &words).await;
-    assert_eq!(ran.stdout, format!("recorded: it happened. {small} is pending\n"), "{:?}", ran.ended);
+    assert_eq!(ran.stdout, format!("recorded: the call of `pay` happened. {small} is pending\n"), "{:?}", ran.ended);
 }
 
 /// It would be `null` for good, and the steps that follow would see that.
@@ -643,7 +643,7 @@ async fn a_signal_that_is_kept_says_what_the_job_waits_for() {
     let kept = json!([{ "correlation_key": "aprove it", "received_at": "2026-11-21T09:30:00Z", "wait_type": null }]);
     let url = serve(job_route(job_with("parked", json!({ "kept": kept })))).await;
     let shown = run(&url, &["show", JOB]).await.stdout;
-    assert!(shown.contains("a signal for `aprove it`; no wait with this key has begun"), "{shown}");
+    assert!(shown.contains("a signal for `aprove it`; no wait has taken it"), "{shown}");
 }
 
 #[tokio::test]
@@ -726,7 +726,9 @@ async fn an_answer_that_was_given_before_is_given_again() {
         ]);
         let ran = run(&url, &arguments.collect::<Vec<_>>()).await;
         assert_eq!(ran.exit(), Exit::Done, "{:?}", ran.ended.err());
-        assert!(ran.stdout.starts_with("recorded before: it happened; its first note stays"), "{}", ran.stdout);
+        let said = &ran.stdout;
+        assert!(said.starts_with("recorded before: the call "), "{said}");
+        assert!(said.contains(" happened; its first note stays. "), "{said}");
     }
     // What is named is meant, and not the only call that could be.
     let third = "key_01JD000000000000000000000B";

@@ -6,9 +6,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use aetheris_core::id::JobId;
-use aetheris_core::time::Timestamp;
+use aetheris_core::time::{Span, Timestamp};
 use aetheris_runtime::ops::{Proof, Reclaimed};
 use aetheris_runtime::run;
+use aetheris_store::Purpose;
+use aetheris_store::faulty::Fault;
 use aetheris_store::system::{Clock, ManualClock, System};
 use anyhow::Result;
 
@@ -148,24 +150,30 @@ pub(super) async fn raced_signal(world: &World) -> Result<()> {
 }
 
 pub(super) async fn two_signals(world: &World) -> Result<()> {
-    for _ in 0..12 {
+    for _ in 0..3 {
         let job = world.send(WAIT).await?;
         // What the round before has left pending, and then this one.
         while let Some(claimed) = world.claim().await? {
             world.run(claimed).await;
         }
-        tokio::join!(world.signal(job, "k"), world.signal(job, "k"), world.signal(job, "k"));
+        three_at_once(world, job).await;
     }
     world.settle().await
 }
 
 /// None of them has reached the job's wait yet: the first is kept, the others change nothing.
 pub(super) async fn two_early_signals(world: &World) -> Result<()> {
-    for _ in 0..12 {
+    for _ in 0..3 {
         let job = world.send(WAIT).await?;
-        tokio::join!(world.signal(job, "k"), world.signal(job, "k"), world.signal(job, "k"));
+        three_at_once(world, job).await;
     }
     world.settle().await
+}
+
+/// Signals that have all looked at the job before the first of them is written: each write is on its way for so long.
+async fn three_at_once(world: &World, job: JobId) {
+    world.fail_next(&[Purpose::Signal; 3], Fault::Delay(Span::from_millis(100)));
+    tokio::join!(world.signal(job, "k"), world.signal(job, "k"), world.signal(job, "k"));
 }
 
 pub(super) async fn early_timer(world: &World) -> Result<()> {

@@ -92,7 +92,7 @@ async fn kept_signals_are_shown_wherever_a_job_is_told_of() {
     }
     let why = bed.get(&format!("/api/jobs/{job}/why")).await;
     let detail = why.is(200)[0]["detail"].as_str().unwrap();
-    assert!(detail.ends_with("; kept, for a wait of its key that has not begun: `ok-7`"), "{detail}");
+    assert!(detail.ends_with("; kept, and taken by no wait so far: `ok-7`"), "{detail}");
     assert!(bed.get("/api/jobs").await.is(200)["jobs"][0].get("kept").is_none());
 }
 
