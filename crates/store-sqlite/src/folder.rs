@@ -129,7 +129,7 @@ impl Held {
                 "another process has the database open or is restoring it ({} is locked): end that one first",
                 self.path.display()
             )),
-            TryLockError::Error(error) => failed(&self.path, "locked", &error),
+            TryLockError::Error(error) => failed(&self.path, "cannot be locked", &error),
         })
     }
 
@@ -154,13 +154,13 @@ impl Held {
         let mut text = Vec::new();
         let mut file = &self.file;
         let read = file.rewind().and_then(|()| file.read_to_end(&mut text));
-        read.map_err(|error| failed(&self.path, "read", &error))?;
+        read.map_err(|error| failed(&self.path, "cannot be read", &error))?;
         Ok(String::from_utf8_lossy(&text).into_owned())
     }
 
     /// Writes in place, from here on.
     pub(crate) fn put(&self, at: u64, text: &str) -> Result<(), Trouble> {
-        self.file.write_all_at(text.as_bytes(), at).map_err(|error| failed(&self.path, "written", &error))?;
+        self.file.write_all_at(text.as_bytes(), at).map_err(|error| failed(&self.path, "cannot be written", &error))?;
         tell(Done::Wrote(&self.path, at, text.as_bytes()));
         Ok(())
     }
@@ -170,14 +170,14 @@ impl Held {
         if self.file.metadata().is_ok_and(|found| found.len() <= length) {
             return Ok(());
         }
-        self.file.set_len(length).map_err(|error| failed(&self.path, "cut", &error))?;
+        self.file.set_len(length).map_err(|error| failed(&self.path, "cannot be cut", &error))?;
         tell(Done::Resized(&self.path, length));
         Ok(())
     }
 
     /// Makes durable what was written.
     pub(crate) fn sync(&self) -> Result<(), Trouble> {
-        self.file.sync_data().map_err(|error| failed(&self.path, "synced", &error))?;
+        self.file.sync_data().map_err(|error| failed(&self.path, "cannot be synced", &error))?;
         tell(Done::Synced(&self.path));
         Ok(())
     }
@@ -196,7 +196,7 @@ fn open(path: &Path) -> Result<Option<File>, Trouble> {
     match OpenOptions::new().read(true).write(true).open(path) {
         Ok(file) => Ok(Some(file)),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(failed(path, "opened", &error)),
+        Err(error) => Err(failed(path, "cannot be opened", &error)),
     }
 }
 
@@ -209,7 +209,7 @@ fn create(path: &Path, mode: u32, users: For) -> Result<Option<File>, Trouble> {
             Ok(Some(file))
         }
         Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(None),
-        Err(error) => Err(failed(path, "made", &error)),
+        Err(error) => Err(failed(path, "cannot be made", &error)),
     }
 }
 
@@ -240,7 +240,7 @@ pub(crate) fn give(path: &Path, owner: Owner) -> Result<(), Trouble> {
         let given = file.metadata()?.nlink() == 1 && owner.give(&file);
         file.sync_all().map(|()| given)
     });
-    if !given.map_err(|error| failed(path, "given away", &error))? {
+    if !given.map_err(|error| failed(path, "cannot be given away", &error))? {
         tracing::warn!(
             "{} cannot be given to whom the database before it belonged, or its folder (user {}, group {}): give it to \
              them with chown before they open it",
@@ -266,7 +266,7 @@ pub(crate) fn sync_file(path: &Path) -> Result<u64, Trouble> {
         file.sync_all()?;
         file.metadata()
     });
-    let found = synced.map_err(|error| failed(path, "synced", &error))?;
+    let found = synced.map_err(|error| failed(path, "cannot be synced", &error))?;
     tell(Done::Synced(path));
     Ok(found.len())
 }
@@ -287,7 +287,7 @@ pub(crate) fn remove(path: &Path) -> Result<(), Trouble> {
             Ok(())
         }
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(failed(path, "removed", &error)),
+        Err(error) => Err(failed(path, "cannot be removed", &error)),
     }
 }
 
@@ -299,11 +299,11 @@ pub(crate) fn of(path: &Path) -> &Path {
 /// Makes the names in the folder of a file durable.
 pub(crate) fn sync(path: &Path) -> Result<(), Trouble> {
     let folder = of(path);
-    File::open(folder).and_then(|open| open.sync_all()).map_err(|error| failed(folder, "synced", &error))?;
+    File::open(folder).and_then(|open| open.sync_all()).map_err(|error| failed(folder, "cannot be synced", &error))?;
     tell(Done::SyncedFolder(folder));
     Ok(())
 }
 
 fn failed(path: &Path, what: &str, error: &std::io::Error) -> Trouble {
-    Trouble::Unavailable(format!("{} cannot be {what}: {error}", path.display()))
+    Trouble::Unavailable(format!("{} {what}: {error}", path.display()))
 }

@@ -27,7 +27,7 @@ use crate::view;
 #[utoipa::path(get, path = "/api/agents", tag = "agents", operation_id = "list_agents",
     params(
         ("limit" = Option<u64>, Query, minimum = 1, description = "How many at most; 500 by default, and never more"),
-        ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before")),
+        ("cursor" = Option<String>, Query, min_length = 1, description = "`next_cursor` of the page before")),
     responses((status = 200, body = AgentList, description = "The agents"), Common))]
 pub(super) async fn list(State(app): State<Shared>, mut params: Params) -> Answer {
     let limit = params.limit(limits::PAGE_JOBS_MAX, limits::PAGE_JOBS_MAX)?;
