@@ -105,8 +105,7 @@ impl Error {
     /// that it cannot answer now.
     #[must_use]
     pub fn may_pass(&self) -> bool {
-        const NOT_IMPLEMENTED: u16 = 501;
-        let passes = |status: u16| status == 429 || (status >= 500 && status != NOT_IMPLEMENTED);
+        let passes = |status: u16| matches!(status, 429 | 502 | 503 | 504);
         match self {
             Self::Unreachable { .. } => true,
             Self::Problem(problem) => passes(problem.status),

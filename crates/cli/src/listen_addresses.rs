@@ -5,9 +5,10 @@
 //! that ends, so that a file which nobody locks says nothing.
 //!
 //! What a running process says can be removed. So it looks every second whether its file still stands, and writes it
-//! again; and while a folder that was there is gone, or was made anew so lately that not everybody may have noticed,
+//! again, and ends if it cannot; and while a folder that was there is gone, or was made anew so lately that not everybody may have noticed,
 //! nothing is called.
 
+use std::convert::Infallible;
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
@@ -81,21 +82,30 @@ impl ListenAddresses {
     }
 
     /// Keeps what was announced in its place for as long as it is awaited.
-    pub(crate) async fn keep_announced(&self) {
+    ///
+    /// # Errors
+    /// It could not be put back for [`limits::LISTENERS_SETTLE`]: who listens unseen would be called by the tools of the
+    /// other processes.
+    pub(crate) async fn keep_announced(&self) -> io::Result<Infallible> {
         let Some(folder) = &self.folder else { return std::future::pending().await };
-        let (folder, mut failing) = (folder.display(), false);
+        let mut failing_since = None;
         loop {
             sleep(limits::LISTENERS_LOOK.to_std()).await;
             match self.announce_again() {
-                Ok(false) => failing = false,
-                Ok(true) => {
-                    failing = false;
-                    tracing::warn!(%folder, "the file that says where this process listens was removed; writing it again");
+                Ok(again) => {
+                    failing_since = None;
+                    if again {
+                        let folder = folder.display();
+                        tracing::warn!(%folder, "the file that says where this process listens was removed; it was written again");
+                    }
                 }
-                Err(error) if !std::mem::replace(&mut failing, true) => {
-                    tracing::error!(%error, %folder, "what says where this process listens is gone, and cannot be written");
+                Err(error) => {
+                    let since = *failing_since.get_or_insert_with(Instant::now);
+                    if since.elapsed() >= limits::LISTENERS_SETTLE.to_std() {
+                        let gone = "what says where this process listens is gone, and cannot be written";
+                        return Err(io::Error::new(error.kind(), format!("{}: {gone}: {error}", folder.display())));
+                    }
                 }
-                Err(_) => {}
             }
         }
     }
@@ -327,6 +337,20 @@ mod tests {
         // The database has gone with it: nothing is made in its place.
         std::fs::remove_dir_all(&folder).unwrap();
         assert!(late.listening().is_err() && !folder.exists());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_cannot_say_where_it_listens_stops_listening() {
+        let folder = std::env::temp_dir().join(format!("aetheris-listen-unsaid-{}", std::process::id()));
+        let live = folder.join("aetheris.live");
+        let server = ListenAddresses::beside(&folder.join("aetheris.db"));
+        server.announce(InstanceId::from_u128(1), "127.0.0.1:1111".parse().unwrap()).unwrap();
+        std::fs::remove_dir_all(&live).unwrap();
+        std::fs::write(&live, b"in its place").unwrap();
+        let kept = tokio::time::timeout(limits::LISTENERS_SETTLE.to_std() * 2, server.keep_announced()).await;
+        let error = kept.expect("it does not go on").unwrap_err().to_string();
+        assert!(error.contains("aetheris.live: what says where this process listens is gone"), "{error}");
+        std::fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]

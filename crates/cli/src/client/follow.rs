@@ -237,7 +237,7 @@ impl Follower {
         match (code, status) {
             ("job_not_found" | "unauthorized" | "forbidden" | "invalid_request", _) => Err(error),
             ("overloaded", _) | (_, 404 | 405 | 406 | 501) => Ok(End::NoStream),
-            (_, 429 | 500..) => Ok(End::Broken(error)),
+            _ if error.may_pass() => Ok(End::Broken(error)),
             _ => Err(error),
         }
     }
@@ -278,8 +278,10 @@ impl Follower {
                 }
             }
             if !more {
-                if let End::Over = self.ended().await? {
-                    return Ok(End::Over);
+                match self.ended().await? {
+                    // Without a stream, one that is cut is a job that goes on.
+                    End::Cut(_) => {}
+                    end @ (End::Over | End::Broken(_) | End::NoStream) => return Ok(end),
                 }
                 tokio::select! {
                     () = sleep(POLL) => {}

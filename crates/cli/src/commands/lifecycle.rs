@@ -139,7 +139,7 @@ pub(super) fn start_server(wired: &Wired, listener: TcpListener, tasks: &mut Tas
         aetheris_fault::crash_point!("vital.server");
         let served = tokio::select! {
             served = served => served,
-            () = addresses.keep_announced() => Ok(()),
+            unsaid = addresses.keep_announced() => unsaid.map(|never| match never {}),
         };
         if let Err(error) = served {
             tracing::error!(%error, "the server has ended");

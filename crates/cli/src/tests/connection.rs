@@ -305,6 +305,30 @@ async fn a_page_that_is_refused_for_a_moment_is_asked_for_again() {
     assert_eq!(followed(&serve(router).await, 0).await.unwrap(), [1, 2, 3, 4]);
 }
 
+/// Pages come, and whether the job has ended cannot be learned.
+#[tokio::test(start_paused = true)]
+async fn without_a_stream_a_server_that_cannot_answer_is_told_and_given_up() {
+    let none = || async { StatusCode::NOT_FOUND };
+    let page = || async { json!({ "events": [], "next_after": null }).to_string() };
+    let away = || async { (StatusCode::SERVICE_UNAVAILABLE, problem("store_unavailable", 503, "not now").to_string()) };
+    let router = Router::new()
+        .route("/api/jobs/{id}/events/stream", get(none))
+        .route("/api/jobs/{id}/events", get(page))
+        .route("/api/jobs/{id}", get(away));
+    let mut follow = Follow::start(&client(&serve(router).await), JOB, 0);
+    let news = tokio::time::timeout(std::time::Duration::from_secs(60), follow.news()).await.expect("it says so").unwrap();
+    assert!(matches!(&news, Some(News::Away { reason, .. }) if reason.contains("not now")), "{news:?}");
+}
+
+/// A mistake of the server is no absence: the same question would meet it again.
+#[tokio::test]
+async fn an_internal_error_ends_the_following_at_once() {
+    let broken = || async { (StatusCode::INTERNAL_SERVER_ERROR, problem("internal", 500, "a bug").to_string()) };
+    let url = serve(Router::new().fallback(broken)).await;
+    assert!(followed(&url, 0).await.unwrap_err().to_string().contains("a bug"));
+    assert!(run(&url, &["watch", JOB]).await.error().contains("a bug"));
+}
+
 /// A stopped process, or a full queue: the kernel takes the connection.
 #[tokio::test(start_paused = true)]
 async fn a_server_that_takes_the_connection_and_says_nothing_is_told_and_given_up() {
