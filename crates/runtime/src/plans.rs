@@ -1,6 +1,5 @@
 //! Compiled plans by hash, and compiled schemas. Neither ever changes, so a cache needs no care but a bound.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use aetheris_core::hash::Hash;
@@ -10,6 +9,7 @@ use aetheris_core::plan::CompiledPlan;
 use aetheris_core::schema::Violation;
 use aetheris_schema::{Effort, Problem, Schema};
 use aetheris_store::Store;
+use aetheris_store::kept::Kept;
 use tokio::sync::Semaphore;
 
 use crate::aside::aside;
@@ -20,58 +20,11 @@ use crate::error::OpError;
 pub struct Plans {
     compiling: Arc<Semaphore>,
     judging: Arc<Semaphore>,
-    plans: Arc<Mutex<Kept<CompiledPlan>>>,
-    schemas: Arc<Mutex<Kept<Schema>>>,
+    plans: Arc<Mutex<Cache<CompiledPlan>>>,
+    schemas: Arc<Mutex<Cache<Schema>>>,
 }
 
-/// What was asked for last, up to a bound.
-#[derive(Debug)]
-struct Kept<T> {
-    asked: u64,
-    by_hash: BTreeMap<Hash, One<T>>,
-    /// Which was asked for when.
-    by_use: BTreeMap<u64, Hash>,
-    room: usize,
-    taken: usize,
-}
-
-#[derive(Debug)]
-struct One<T> {
-    last_asked: u64,
-    takes: usize,
-    value: Arc<T>,
-}
-
-impl<T> Kept<T> {
-    const fn with_room(room: usize) -> Self {
-        Self { asked: 0, by_hash: BTreeMap::new(), by_use: BTreeMap::new(), room, taken: 0 }
-    }
-
-    fn get(&mut self, hash: &Hash) -> Option<Arc<T>> {
-        let kept = self.by_hash.get_mut(hash)?;
-        self.asked += 1;
-        self.by_use.remove(&std::mem::replace(&mut kept.last_asked, self.asked));
-        self.by_use.insert(self.asked, *hash);
-        Some(Arc::clone(&kept.value))
-    }
-
-    /// Keeps one that is not there, in the place of those that nobody asked for so long where there is no room. One
-    /// that has no room by itself takes nobody's.
-    fn keep(&mut self, hash: Hash, value: &Arc<T>, takes: usize) {
-        if takes > self.room || self.get(&hash).is_some() {
-            return;
-        }
-        while self.taken + takes > self.room {
-            let oldest = self.by_use.pop_first().and_then(|(_, hash)| self.by_hash.remove(&hash));
-            let Some(gone) = oldest else { return };
-            self.taken -= gone.takes;
-        }
-        self.asked += 1;
-        self.by_use.insert(self.asked, hash);
-        self.by_hash.insert(hash, One { last_asked: self.asked, takes, value: Arc::clone(value) });
-        self.taken += takes;
-    }
-}
+type Cache<T> = Kept<Hash, Arc<T>>;
 
 impl Default for Plans {
     fn default() -> Self {
@@ -103,7 +56,8 @@ impl Plans {
             return Err(OpError::Corrupt(format!("the plan {hash} has the hash {}", compiled.hash())));
         }
         let compiled = Arc::new(compiled);
-        lock(&self.plans).keep(hash, &compiled, compiled.plan().memory());
+        let takes = compiled.plan().memory();
+        lock(&self.plans).keep(hash, Arc::clone(&compiled), takes);
         Ok(compiled)
     }
 
@@ -146,7 +100,7 @@ impl Plans {
         }
         let compiled = Arc::new(aside(|| Schema::compile(json)).map_err(unreadable)?);
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        lock(&self.schemas).keep(hash, &compiled, takes(&compiled, processors));
+        lock(&self.schemas).keep(hash, Arc::clone(&compiled), takes(&compiled, processors));
         Ok(compiled)
     }
 }
@@ -161,7 +115,7 @@ fn unreadable(problems: Vec<Problem>) -> OpError {
     OpError::Corrupt(format!("a schema cannot be read by this build: {}", all.join("; ")))
 }
 
-fn lock<T>(kept: &Mutex<Kept<T>>) -> MutexGuard<'_, Kept<T>> {
+fn lock<T>(kept: &Mutex<Cache<T>>) -> MutexGuard<'_, Cache<T>> {
     kept.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -251,7 +205,7 @@ mod tests {
             let all: Vec<_> = (0..parts / 2).map(|n| serde_json::json!({ "minimum": n })).collect();
             Arc::new(Schema::compile(&Json::new(serde_json::json!({ "allOf": all }))).unwrap())
         };
-        let room = || Kept::<Schema>::with_room(limits::SCHEMAS_KEPT_BYTES_MAX);
+        let room = || Cache::<Schema>::with_room(limits::SCHEMAS_KEPT_BYTES_MAX);
         let (small, large) = (schema(20), schema(4_000));
         assert!(
             large.memory() < limits::SCHEMAS_KEPT_BYTES_MAX && 40 * large.memory() > limits::SCHEMAS_KEPT_BYTES_MAX
@@ -260,29 +214,13 @@ mod tests {
             let mut kept = room();
             for n in 0..6_000_u32 {
                 let kind = kinds[usize::from(n % 7 == 0)];
-                kept.keep(Hash::of(&n.to_be_bytes()), kind, kind.memory());
-                kept.keep(Hash::of(&n.to_be_bytes()), kind, kind.memory());
-                let bytes: usize = kept.by_hash.values().map(|kept| kept.value.memory()).sum();
-                assert!(bytes == kept.taken && bytes <= limits::SCHEMAS_KEPT_BYTES_MAX);
+                kept.keep(Hash::of(&n.to_be_bytes()), Arc::clone(kind), kind.memory());
+                let bytes: usize = kept.iter().map(|(_, schema)| schema.memory()).sum();
+                assert!(bytes == kept.taken() && bytes <= limits::SCHEMAS_KEPT_BYTES_MAX);
             }
             let (least, most) = (kinds[1].memory(), kinds[0].memory());
             let room = |each: usize| limits::SCHEMAS_KEPT_BYTES_MAX / each;
-            assert!((room(least)..=room(most)).contains(&kept.by_hash.len()), "{}", kept.by_hash.len());
+            assert!((room(least)..=room(most)).contains(&kept.iter().len()), "{}", kept.iter().len());
         }
-        let (mut kept, hash) = (room(), |n: u32| Hash::of(&n.to_be_bytes()));
-        for n in 0..100 {
-            kept.keep(hash(n), &large, large.memory());
-            assert!(kept.get(&hash(0)).is_some(), "it was asked for all the time and is gone after {n} others");
-        }
-        // Whatever is new counts as asked for: it takes the place of what nobody asks for any more, and not of another
-        // new one.
-        let mut kept = room();
-        for n in 0..100 {
-            kept.keep(hash(n), &large, large.memory());
-            assert!(kept.get(&hash(n)).is_some());
-        }
-        kept.keep(hash(100), &large, large.memory());
-        kept.keep(hash(101), &large, large.memory());
-        assert!(kept.get(&hash(100)).is_some() && kept.get(&hash(101)).is_some());
     }
 }

@@ -5,7 +5,7 @@
 //! only what was written since. It is a fold like any other and can be thrown away at any time.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use aetheris_api::{AnsweredBy, AnsweredView, Raw};
 use aetheris_core::event::{Answer, DoubtOutcome, Event, Recorded, WaitEnd};
@@ -16,6 +16,7 @@ use aetheris_core::state::{Ending, JobState, Output};
 use aetheris_core::step::StepStatus;
 use aetheris_core::time::Span;
 use aetheris_runtime::OpError;
+use aetheris_store::kept::Kept;
 use aetheris_store::{EventRow, JobRow, Store};
 use tokio::sync::OwnedMutexGuard;
 use tokio::time::Instant;
@@ -334,9 +335,9 @@ pub(crate) async fn read(app: &Shared, job: JobId) -> Result<(Outlined, AnswerSl
         };
         let (back, folded) = if quick { fold() } else { aside(fold).await? };
         outline = back;
+        app.outlines.kept().weigh(&job, outline.bytes);
         folded?;
     }
-    app.outlines.weigh(job, outline.bytes);
     Ok((Outlined { outline, row }, slot))
 }
 
@@ -359,45 +360,30 @@ async fn taken(app: &Shared, job: JobId) -> Result<(OwnedMutexGuard<Outline>, An
 }
 
 /// The outlines that are kept: those that were asked for last.
-#[derive(Default)]
-pub(crate) struct Outlines(Mutex<Kept>);
+pub(crate) struct Outlines(Mutex<Kept<JobId, SharedOutline>>);
 
-#[derive(Default)]
-struct Kept {
-    asked: u64,
-    bytes: usize,
-    jobs: BTreeMap<JobId, Entry>,
-}
+/// One who reads it at a time.
+type SharedOutline = Arc<tokio::sync::Mutex<Outline>>;
 
-struct Entry {
-    bytes: usize,
-    last_asked: u64,
-    outline: Arc<tokio::sync::Mutex<Outline>>,
+impl Default for Outlines {
+    fn default() -> Self {
+        Self(Mutex::new(Kept::with_room(limits::OUTLINES_BYTES_MAX)))
+    }
 }
 
 impl Outlines {
-    fn of(&self, job: JobId) -> Arc<tokio::sync::Mutex<Outline>> {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.asked += 1;
-        let asked = kept.asked;
-        let fresh = || Entry { bytes: 0, last_asked: 0, outline: Arc::new(tokio::sync::Mutex::new(Outline::new(job))) };
-        let entry = kept.jobs.entry(job).or_insert_with(fresh);
-        entry.last_asked = asked;
-        Arc::clone(&entry.outline)
+    fn of(&self, job: JobId) -> SharedOutline {
+        let mut kept = self.kept();
+        if let Some(outline) = kept.get(&job) {
+            return outline;
+        }
+        let fresh = Arc::new(tokio::sync::Mutex::new(Outline::new(job)));
+        kept.keep(job, Arc::clone(&fresh), BASE);
+        fresh
     }
 
-    /// Takes note of what an outline weighs, and lets go of others where all are too heavy.
-    fn weigh(&self, job: JobId, bytes: usize) {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(entry) = kept.jobs.get_mut(&job) {
-            let before = std::mem::replace(&mut entry.bytes, bytes);
-            kept.bytes = kept.bytes.saturating_sub(before).saturating_add(bytes);
-        }
-        while kept.bytes > limits::OUTLINES_BYTES_MAX {
-            let oldest = kept.jobs.iter().min_by_key(|(_, entry)| entry.last_asked).map(|(job, _)| *job);
-            let Some(gone) = oldest.and_then(|job| kept.jobs.remove(&job)) else { return };
-            kept.bytes = kept.bytes.saturating_sub(gone.bytes);
-        }
+    fn kept(&self) -> MutexGuard<'_, Kept<JobId, SharedOutline>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -418,18 +404,17 @@ mod tests {
 
     use super::*;
 
+    /// Also of jobs that nobody can read, or that were asked for and never read.
     #[test]
-    fn what_is_kept_is_bounded_and_the_last_asked_for_stay() {
-        let (outlines, each) = (Outlines::default(), limits::OUTLINES_BYTES_MAX / 4);
-        for job in 0..8 {
-            outlines.of(JobId::from_u128(job));
-            outlines.of(JobId::from_u128(0));
-            outlines.weigh(JobId::from_u128(job), each);
+    fn outlines_are_bounded_from_the_first_question_on() {
+        let outlines = Outlines::default();
+        let most = limits::OUTLINES_BYTES_MAX / BASE;
+        for job in 0..2 * most {
+            outlines.of(JobId::from_u128(job as u128));
+            assert!(Arc::ptr_eq(&outlines.of(JobId::from_u128(0)), &outlines.of(JobId::from_u128(0))));
         }
-        let kept = outlines.0.lock().unwrap();
-        let jobs: Vec<JobId> = kept.jobs.keys().copied().collect();
-        assert_eq!(jobs, [0, 5, 6, 7].map(JobId::from_u128));
-        assert_eq!(kept.bytes, 4 * each);
+        let kept = outlines.kept();
+        assert_eq!((kept.iter().len(), kept.taken()), (most, most * BASE));
     }
 
     /// Each kind of event that leaves something in a state, with that at its largest.

@@ -4,7 +4,7 @@
 //! (what can go wrong, and what is known then), [`rules`] (what every backend asks before it writes),
 //! [`hints`] (wake-ups, which are never facts), [`health`] (what readiness asks), [`clock`] (what a store
 //! makes of a host's clocks), [`system`] (the only file that reads clocks and entropy), [`repeats`] (what is
-//! not logged again at every look), [`vital`] (what a process cannot live without). [`memory`] is the
+//! not logged again at every look), [`kept`] (a cache bounded by bytes), [`vital`] (what a process cannot live without). [`memory`] is the
 //! reference model; [`faulty`] wraps any store with the failures that naive code does not survive.
 //! `CONTRACT.md` beside this crate has the numbered clauses that every backend keeps, and the crate
 //! `aetheris-store-conformance` proves them.
@@ -16,6 +16,7 @@ pub mod error;
 pub mod faulty;
 pub mod health;
 pub mod hints;
+pub mod kept;
 pub mod memory;
 pub mod query;
 pub mod repeats;

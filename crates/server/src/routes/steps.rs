@@ -39,8 +39,9 @@ pub(super) async fn list(State(app): State<Shared>, JobPath(job): JobPath, mut p
         render: params.flag("render")?,
     };
     params.finish()?;
-    let slot = AnswerSlot::begin(&app).await?;
+    // The rarer place first: whoever waits for it keeps nobody from another answer.
     let place = app.step_pages.take(1, limits::ANSWER_PATIENCE).await.ok_or_else(busy)?;
+    let slot = AnswerSlot::begin(&app).await?;
     let (runtime, handle) = (app.runtime().clone(), Handle::current());
     // Read and rendered on a thread of its own: a job as a whole may be many megabytes.
     let bytes = aside(move || {

@@ -4,7 +4,7 @@ use std::time::Duration;
 use aetheris_core::limits;
 use aetheris_core::time::Span;
 use aetheris_store::Store;
-use aetheris_store::faulty::{Fault, FaultPlan, FaultyStore, Op};
+use aetheris_store::faulty::{Fault, FaultKind, FaultPlan, FaultyStore, Op};
 use aetheris_store::memory::MemoryStore;
 use aetheris_store::system::ManualClock;
 
@@ -228,6 +228,31 @@ async fn all_that_a_job_waits_for_is_listed() {
     let none = bed.send("pay", "1").await;
     assert_eq!(bed.get(&format!("/api/jobs/{none}")).await.is(200)["waits"], serde_json::json!([]));
     assert!(bed.get("/api/jobs").await.is(200)["jobs"][0].get("waits").is_none());
+}
+
+/// Two pages of steps are made at once; those that wait for one of them hold no place that others need.
+#[tokio::test]
+async fn pages_of_steps_that_wait_for_each_other_keep_nobody_from_a_list() {
+    let clock = ManualClock::at("2026-11-21T09:00:00Z".parse().unwrap());
+    let memory = MemoryStore::new(Arc::new(clock.clone()));
+    let store = Arc::new(FaultyStore::new(Arc::new(memory), FaultPlan::none()));
+    let bed = Bed::on(clock, Arc::clone(&store) as Arc<dyn Store>, |state| state);
+    bed.call("PUT", "/api/agents/approve", APPROVE).await.is(201);
+    let path = format!("/api/jobs/{}/steps", bed.send("approve", "1").await);
+    let slow = std::iter::repeat_n(Some(Fault::Slow(Span::from_secs(2))), limits::STEP_PAGES_AT_ONCE_MAX);
+    store.replan(FaultPlan::none().script(Op::Read, slow));
+    let pages = (0..limits::READS_AT_ONCE).map(|_| Box::pin(bed.get(&path)));
+    let first_page = futures_util::future::select_all(pages);
+    let list = async {
+        while store.happened(FaultKind::Slow) < limits::STEP_PAGES_AT_ONCE_MAX as u64 {
+            tokio::task::yield_now().await;
+        }
+        bed.get("/api/jobs").await.is(200);
+    };
+    tokio::select! {
+        _ = first_page => panic!("the list waited for a page of steps"),
+        () = list => {}
+    }
 }
 
 #[tokio::test(start_paused = true)]
