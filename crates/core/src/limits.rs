@@ -311,7 +311,13 @@ pub const ANSWER_BYTES_FREE: usize = 16 * 1024;
 /// Bytes of larger answers that a server holds at once until their clients have taken them; those of followers are
 /// among them.
 pub const ANSWERS_BYTES_MAX: usize = 64 * 1024 * 1024;
-/// How long a large answer waits for its place, or for room.
+/// What a value or a job that is about to be written takes in memory, up to which it counts against no common bound.
+pub const WRITTEN_BYTES_FREE: usize = 64 * 1024;
+/// Memory of larger values that wait to be written, of all requests.
+pub const VALUES_WRITTEN_BYTES_MAX: usize = 256 * 1024 * 1024;
+/// Memory of larger jobs that were read in order to write to them from outside a run.
+pub const JOBS_WRITTEN_BYTES_MAX: usize = JOB_MEMORY_MAX;
+/// How long a large answer, value or job waits for its place, or for room.
 pub const ANSWER_PATIENCE: Span = Span::from_secs(10);
 /// Bytes that are read or written on a thread that serves others; more of them would keep it busy.
 pub const QUICK_BYTES_MAX: usize = 32 * 1024;

@@ -89,6 +89,9 @@ pub enum OpError {
     /// A bound of the job is reached.
     #[error("{0}")]
     Bound(String),
+    /// Too much is held in memory for writes that the store has not answered yet.
+    #[error("too many writes to large jobs wait for the store; nothing was done, try again later")]
+    Crowded,
     /// The store cannot be asked.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -116,6 +119,7 @@ impl OpError {
                 ErrorKind::Corrupt | ErrorKind::Invalid => true,
                 ErrorKind::Full | ErrorKind::Unavailable => false,
             },
+            Self::Crowded => false,
             Self::AgentNotFound(_)
             | Self::JobNotFound(_)
             | Self::InvocationNotFound { .. }

@@ -18,6 +18,7 @@ mod passing;
 pub mod plans;
 pub mod ports;
 pub mod pulse;
+pub mod room;
 pub mod run;
 pub mod scope;
 pub mod wakeups;
@@ -34,6 +35,7 @@ pub use in_flight::InFlight;
 pub use offline::Offline;
 pub use plans::Plans;
 pub use ports::{ModelAnswer, ModelError, ModelRequest, Models, ToolCall, ToolOutcome, Tools};
+pub use room::Room;
 pub use wakeups::Wakeups;
 
 /// What the server's configuration says about runs.
@@ -62,6 +64,8 @@ impl Default for Settings {
 pub struct Runtime {
     /// Calls of this process that are awaited.
     pub in_flight: InFlight,
+    /// Memory of jobs that are written to from outside a run.
+    pub loads: Room,
     /// Models.
     pub models: Arc<dyn Models>,
     /// Compiled plans.

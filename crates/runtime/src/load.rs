@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use aetheris_core::event::Recorded;
+use aetheris_core::event::{Recorded, WaitEnd};
 use aetheris_core::id::{IdempotencyKey, JobId};
+use aetheris_core::json::Json;
 use aetheris_core::ledger::LedgerRow;
 use aetheris_core::limits;
-use aetheris_core::state::JobState;
+use aetheris_core::state::{JobState, Output};
 use aetheris_store::{EffectRow, History, JobRow, KeptSignal, Store};
 
 use crate::error::OpError;
@@ -55,6 +56,19 @@ impl Loaded {
         Ok(Self { checkpoint_seq, effects, kept: history.kept, ledger, row: history.row, state })
     }
 
+    /// About how much memory its values take, in bytes.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        let steps = self.state.steps.values();
+        let inputs = steps.clone().filter_map(|step| step.invocation.as_ref()).map(|call| &call.input);
+        let outputs = steps.clone().filter_map(|step| step.output.as_ref()).filter_map(inline);
+        let payloads = steps.filter_map(|step| step.wait_end.as_ref()).filter_map(payload);
+        let effects = self.effects.values().map(|effect| &effect.result);
+        let kept = self.kept.iter().map(|signal| &signal.payload);
+        let all = std::iter::once(&self.state.message).chain(inputs).chain(outputs).chain(payloads);
+        all.chain(effects).chain(kept).map(Json::memory).sum()
+    }
+
     /// Reads and folds a job.
     ///
     /// # Errors
@@ -67,6 +81,21 @@ impl Loaded {
         // Parsing a large state takes long, and this thread may serve everybody.
         let folded = tokio::task::spawn_blocking(|| Self::fold(history)).await;
         folded.map_err(|e| OpError::Corrupt(format!("its checkpoint cannot be read: {e}")))?
+    }
+}
+
+fn inline(output: &Output) -> Option<&Json> {
+    match output {
+        Output::Inline(value) => Some(value),
+        // It stands among the effects.
+        Output::Effect(_) => None,
+    }
+}
+
+fn payload(end: &WaitEnd) -> Option<&Json> {
+    match end {
+        WaitEnd::Signal { payload, .. } => Some(payload),
+        WaitEnd::Time => None,
     }
 }
 

@@ -8,6 +8,7 @@ use aetheris_store::system::System;
 use aetheris_store::{Boxed, Store};
 
 use crate::ports::{ModelAnswer, ModelError, ModelRequest, Models, ToolCall, ToolOutcome, Tools};
+use crate::room::Room;
 use crate::{InFlight, Plans, Runtime, Settings, Wakeups};
 
 /// The code of every refusal of [`Offline`].
@@ -45,6 +46,7 @@ impl Runtime {
     pub fn offline(store: Arc<dyn Store>, system: System) -> Self {
         Self {
             in_flight: InFlight::default(),
+            loads: Room::of_loads(),
             models: Arc::new(Offline),
             plans: Plans::default(),
             settings: Arc::new(Settings::default()),

@@ -1,9 +1,10 @@
 //! Requests' bodies, within their bounds of size and time. Any content type is taken for what the call
 //! asks for: people who type a request by hand forget the header.
 
-use aetheris_api::ErrorCode;
-use aetheris_core::json::without_mark;
+use aetheris_api::{ErrorCode, Raw};
+use aetheris_core::json::{Json, without_mark};
 use aetheris_core::limits;
+use aetheris_runtime::room::{Held, made_within};
 use axum::body::{Body, HttpBody};
 use axum::extract::{FromRequest, Request};
 use axum::http::{HeaderMap, HeaderValue, header};
@@ -12,7 +13,7 @@ use serde::Deserialize;
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::error::Failure;
-use crate::state::Shared;
+use crate::state::{App, Shared};
 
 /// A request's whole body. While it is held its bytes count.
 pub(crate) struct Whole {
@@ -118,6 +119,19 @@ impl Whole {
         struct Nothing {}
         if self.bytes.is_empty() { Ok(()) } else { self.read::<Nothing>().map(|Nothing {}| ()) }
     }
+}
+
+/// A value of a request, with room for what it takes in memory, which counts until the write of it has been answered.
+///
+/// # Errors
+/// It breaks a limit, or what waits for the store takes too much.
+pub(crate) async fn value(app: &App, field: &str, raw: &Raw) -> Result<(Json, Held), Failure> {
+    let parse = || std::future::ready(raw.parse());
+    let made = made_within(&app.values, parse, Json::memory).await.map_err(|error| Failure::json(field, &error))?;
+    made.ok_or_else(|| {
+        let message = "too many large values wait for the store; nothing was done, send it again";
+        Failure::new(ErrorCode::Overloaded, message)
+    })
 }
 
 fn said(error: &serde_json::Error) -> String {

@@ -86,6 +86,7 @@ pub fn code_of(error: &OpError) -> ErrorCode {
         OpError::IdempotencyConflict(_) => ErrorCode::IdempotencyConflict,
         OpError::PayloadTooLarge(_) => ErrorCode::PayloadTooLarge,
         OpError::Store(error) => code_of_store(error),
+        OpError::Crowded => ErrorCode::Overloaded,
         OpError::Corrupt(_) => ErrorCode::Internal,
     }
 }

@@ -9,43 +9,11 @@ use aetheris_core::time::Span;
 use axum::body::Bytes;
 use axum::http::StatusCode;
 use serde::Serialize;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::OwnedSemaphorePermit;
 
 use crate::answer::{self, Answer};
 use crate::error::Failure;
 use crate::state::Shared;
-
-/// A bound that many share.
-#[derive(Debug, Clone)]
-pub(crate) struct Room(Arc<Semaphore>);
-
-impl Room {
-    /// For so many places, or bytes.
-    pub(crate) fn new(size: usize) -> Self {
-        Self(Arc::new(Semaphore::new(size.min(Semaphore::MAX_PERMITS))))
-    }
-
-    /// One, if there is one now.
-    pub(crate) fn try_one(&self) -> Option<OwnedSemaphorePermit> {
-        self.try_take(1)
-    }
-
-    /// So many, if there are so many now.
-    fn try_take(&self, size: usize) -> Option<OwnedSemaphorePermit> {
-        let size = u32::try_from(size).unwrap_or(u32::MAX);
-        Arc::clone(&self.0).try_acquire_many_owned(size).ok()
-    }
-
-    /// So many, after at most this time.
-    pub(crate) async fn take(&self, size: usize, patience: Span) -> Option<OwnedSemaphorePermit> {
-        let size = u32::try_from(size).unwrap_or(u32::MAX);
-        tokio::select! {
-            biased;
-            taken = Arc::clone(&self.0).acquire_many_owned(size) => taken.ok(),
-            () = tokio::time::sleep(patience.to_std()) => None,
-        }
-    }
-}
 
 /// Bytes that count against a bound until the last piece of them is gone.
 struct Counted {

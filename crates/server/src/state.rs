@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use aetheris_core::agent::Agent;
 use aetheris_core::limits;
-use aetheris_runtime::Runtime;
+use aetheris_runtime::{Room, Runtime};
 use aetheris_store::Store;
 use axum::body::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -13,7 +13,6 @@ use tokio_util::sync::CancellationToken;
 use crate::error::Failure;
 use crate::host::Hosts;
 use crate::outline::Outlines;
-use crate::reading::Room;
 
 /// What this server cannot execute of an agent whose file is otherwise valid.
 pub type AgentCheck = Arc<dyn Fn(&Agent) -> Vec<AgentProblem> + Send + Sync>;
@@ -101,6 +100,8 @@ pub(crate) struct App {
     /// Pages of step values that are being made.
     pub(crate) step_pages: Room,
     pub(crate) state: AppState,
+    /// Memory of values that wait to be written.
+    pub(crate) values: Room,
 }
 
 /// The handlers' handle on it.
@@ -122,6 +123,7 @@ impl App {
             replays: Room::new(limits::REPLAYS_AT_ONCE),
             state,
             step_pages: Room::new(limits::STEP_PAGES_AT_ONCE_MAX),
+            values: Room::new(limits::VALUES_WRITTEN_BYTES_MAX),
         })
     }
 

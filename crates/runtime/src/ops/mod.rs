@@ -39,6 +39,7 @@ use crate::Runtime;
 use crate::draft::{self, Draft, WriteError};
 use crate::error::OpError;
 use crate::load::Loaded;
+use crate::room::{self, Held as HeldRoom};
 use crate::run;
 
 /// The ledger rows of one job.
@@ -63,7 +64,7 @@ impl Runtime {
         mut decide: impl FnMut(&Loaded, Draft) -> Result<Plan<T>, OpError>,
     ) -> Result<T, OpError> {
         for _ in 0..limits::CONFLICT_RETRIES_MAX {
-            let loaded = self.load_for_write(job).await?;
+            let (loaded, _room) = self.load_for_write(job).await?;
             let draft = Draft::new(loaded.state.clone(), guard, loaded.checkpoint_seq);
             let (draft, answer) = match decide(&loaded, draft)? {
                 Plan::Answer(answer) => return Ok(answer),
@@ -89,16 +90,19 @@ impl Runtime {
         Err(too_busy(job))
     }
 
-    /// Reads a job that is to be written to from outside a run. One that a restore has held by its row alone, as its
-    /// events could not be read then, is first held by an event: what its row says is true before anything is decided.
-    async fn load_for_write(&self, job: JobId) -> Result<Loaded, OpError> {
+    /// Reads a job that is to be written to from outside a run, and holds room for what it takes in memory. One that a
+    /// restore has held by its row alone, as its events could not be read then, is first held by an event: what its row
+    /// says is true before anything is decided.
+    async fn load_for_write(&self, job: JobId) -> Result<(Loaded, HeldRoom), OpError> {
+        let read = || Loaded::read(self.store.as_ref(), job);
         for _ in 0..limits::CONFLICT_RETRIES_MAX {
-            let loaded = Loaded::read(self.store.as_ref(), job).await?;
+            let made = room::made_within(&self.loads, read, Loaded::memory).await?;
+            let (loaded, room) = made.ok_or(OpError::Crowded)?;
             if !self.holds_alone(&loaded.row, &loaded.state).await? {
-                return Ok(loaded);
+                return Ok((loaded, room));
             }
             let draft = Draft::new(loaded.state.clone(), Guard::Outside, loaded.checkpoint_seq);
-            let Plan::Write(draft, _) = self.held(&loaded, draft)? else { return Ok(loaded) };
+            let Plan::Write(draft, _) = self.held(&loaded, draft)? else { return Ok((loaded, room)) };
             match self.send(&draft, Purpose::Pause).await {
                 Ok(_) if draft.state().status.is_terminal() => run::note_end(draft.state()),
                 Ok(_) | Err(WriteError::Refused(Refusal::Sequence { .. })) => {}

@@ -1,8 +1,8 @@
 //! What is done to a job.
 
 use aetheris_api::{
-    AfterNo, CancelAnswer, ErrorCode, Outcome, PauseResult, ResolveAnswer, ResolveRequest, ResumeResult, SignalRequest,
-    SignalResult, SignalStatus,
+    AfterNo, CancelAnswer, ErrorCode, Outcome, PauseResult, Raw, ResolveAnswer, ResolveRequest, ResumeResult,
+    SignalRequest, SignalResult, SignalStatus,
 };
 use aetheris_core::event::EndCause;
 use aetheris_core::id::JobId;
@@ -10,12 +10,13 @@ use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
 use aetheris_runtime::OpError;
 use aetheris_runtime::ops::{Cancelled, PauseAnswer, Resolution, Resolved, ResumeAnswer, Signal, SignalAnswer, Then};
+use aetheris_runtime::room::Held;
 use axum::extract::State;
 use axum::http::StatusCode;
 
 use super::answers::{Common, Conflict, NoInvocation, NoJob, TooLarge};
 use crate::answer::{self, Answer};
-use crate::body::Whole;
+use crate::body::{self, Whole};
 use crate::error::Failure;
 use crate::params::{Begins, InvocationPath, JobPath, Params};
 use crate::state::{App, Shared};
@@ -39,14 +40,13 @@ pub(super) async fn signal(
 ) -> Answer {
     params.finish()?;
     let request: SignalRequest = body.read()?;
-    let payload = request.payload.map(|payload| payload.parse()).transpose();
-    let payload = payload.map_err(|error| Failure::json("payload", &error))?;
     let correlation_key = request.correlation_key.filter(|key| !key.is_empty()).ok_or_else(|| {
         Failure::new(ErrorCode::MissingCorrelationKey, "correlation_key: a signal names the wait that it ends")
     })?;
-    let payload = payload.ok_or_else(|| {
+    let payload = request.payload.ok_or_else(|| {
         Failure::invalid("payload: a signal has one; write null where it brings nothing. The wait goes on")
     })?;
+    let (payload, _held) = body::value(&app, "payload", &payload).await?;
     let signal = Signal { correlation_key, payload, wait_type: request.wait_type };
     let (code, status, payload_matches) = match app.runtime().signal(job, signal).await? {
         SignalAnswer::Delivered => (StatusCode::OK, SignalStatus::Delivered, true),
@@ -148,7 +148,8 @@ pub(super) async fn resolve(
     params.finish()?;
     let request: ResolveRequest = body.read()?;
     let outcome = request.outcome;
-    let (happened, permit) = (happened(&request)?, request.permit);
+    let (happened, _held) = happened(&app, &request).await?.unzip();
+    let permit = request.permit;
     if request.refused && outcome == Outcome::Happened {
         return Err(Failure::invalid("refused: belongs to `did_not_happen`"));
     }
@@ -165,10 +166,11 @@ pub(super) async fn resolve(
     answer::json(code, &ResolveAnswer { invocation, outcome, status: status(&app, job).await? })
 }
 
-fn happened(request: &ResolveRequest) -> Result<Option<Json>, Failure> {
+/// The result of what happened, with room for it.
+async fn happened(app: &App, request: &ResolveRequest) -> Result<Option<(Json, Held)>, Failure> {
     match (request.outcome, &request.result) {
-        (Outcome::Happened, None) => Ok(Some(Json::null())),
-        (Outcome::Happened, Some(result)) => result.parse().map(Some).map_err(|error| Failure::json("result", &error)),
+        (Outcome::Happened, None) => Ok(Some(body::value(app, "result", &Raw::default()).await?)),
+        (Outcome::Happened, Some(result)) => body::value(app, "result", result).await.map(Some),
         (Outcome::DidNotHappen, None) => Ok(None),
         (Outcome::DidNotHappen, Some(_)) => Err(Failure::invalid("result: what did not happen has no result")),
     }

@@ -7,7 +7,7 @@ use axum::http::{HeaderMap, StatusCode};
 
 use super::answers::{Common, Conflict, NoAgent, TooLarge};
 use crate::answer::{self, Answer};
-use crate::body::Whole;
+use crate::body::{self, Whole};
 use crate::error::Failure;
 use crate::follow;
 use crate::params::{AgentPath, Begins, Gone, Params};
@@ -45,16 +45,18 @@ pub(super) async fn send(
     let wait = params.wait()?;
     params.finish()?;
     let request: MessageRequest = body.read()?;
+    let (bytes, _room) = body.into_parts();
+    drop(bytes);
+    let (message, _held) = body::value(&app, "message", &request.message).await?;
     let submission = Submission {
         client_key: client_key(&headers)?,
         deadline: request.deadline,
         labels: request.labels,
-        message: Some(request.message.parse().map_err(|error| Failure::json("message", &error))?),
+        message: Some(message),
         priority: request.priority,
         run_at: request.run_at,
         session: request.session_id,
     };
-    drop(body);
     // Before the job is made: a refusal says that nothing was done.
     let place = wait.map(|wait| Ok::<_, Failure>((wait, app.follower()?))).transpose()?;
     let submitted = app.runtime().submit(&agent, submission).await?;

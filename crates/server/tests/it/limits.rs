@@ -1,7 +1,14 @@
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::Duration;
 
+use aetheris_core::json::Json;
 use aetheris_core::limits;
+use aetheris_core::time::Span;
+use aetheris_store::Purpose;
+use aetheris_store::faulty::{Fault, FaultPlan, FaultyStore, Op};
+use aetheris_store::memory::MemoryStore;
+use aetheris_store::system::ManualClock;
 use axum::body::{Body, Bytes};
 use axum::http::Request;
 use futures_util::{StreamExt, stream};
@@ -179,6 +186,74 @@ async fn what_clients_have_not_taken_is_bounded_and_small_answers_go_on() {
     waiting.await;
     taken.pop();
     bed.get(&format!("/api/jobs/{job}/events")).await.is(200);
+}
+
+/// A list of so many small objects, which takes eighty times its text.
+fn heavy(items: usize) -> String {
+    format!("[{}]", vec![r#"{"a":1}"#; items].join(","))
+}
+
+/// A store that is slow with the next writes of a kind: another process holds the lock of its file.
+fn bed_of_slow(slow: Purpose, writes: usize) -> Bed {
+    let clock = ManualClock::at("2026-11-21T09:00:00Z".parse().unwrap());
+    let memory = Arc::new(MemoryStore::new(Arc::new(clock.clone())));
+    let faults = std::iter::repeat_n(Some(Fault::Delay(Span::from_secs(30))), writes);
+    let store = FaultyStore::new(memory, FaultPlan::none().script(Op::Commit(slow), faults));
+    Bed::on(clock, Arc::new(store), |state| state)
+}
+
+#[tokio::test(start_paused = true)]
+async fn values_that_wait_for_the_store_are_bounded_in_memory_and_small_ones_go_on() {
+    let message = heavy(100_000);
+    let room = limits::VALUES_WRITTEN_BYTES_MAX / Json::parse(message.as_bytes()).unwrap().memory();
+    assert_eq!(room, 3);
+    let bed = bed_of_slow(Purpose::Create, room);
+    bed.call("PUT", "/api/agents/approve", APPROVE).await.is(201);
+    let path = "/api/agents/approve/message";
+    let large = || bed.call("POST", path, format!(r#"{{"message": {message}}}"#));
+    let larges = futures_util::future::join_all((0..room + 2).map(|_| large()));
+    let small = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        bed.call("POST", path, r#"{"message": 1}"#).await.is(202);
+    };
+    let (answers, ()) = tokio::join!(larges, small);
+    let (accepted, crowded) = answers.split_at(room);
+    for answer in accepted {
+        answer.is(202);
+    }
+    for answer in crowded {
+        assert!(answer.problem(503, "overloaded").contains("nothing was done"), "{}", answer.text);
+    }
+    large().await.is(202);
+}
+
+#[tokio::test(start_paused = true)]
+async fn jobs_that_are_written_to_are_bounded_in_memory() {
+    let items = heavy(120_000);
+    let takes = Json::parse(items.as_bytes()).unwrap().memory();
+    let room = limits::JOBS_WRITTEN_BYTES_MAX / takes;
+    let bed = bed_of_slow(Purpose::Signal, room);
+    bed.call("PUT", "/api/agents/approve", APPROVE).await.is(201);
+    let job = bed.send("approve", &format!(r#"{{"order": 7, "items": {items}}}"#)).await;
+    bed.claim().await.wait("ask", "ok-7").await;
+    let small = bed.waiting().await;
+    let signal = async |job: &str| {
+        bed.call("POST", &format!("/api/jobs/{job}/signal"), r#"{"correlation_key": "ok-7", "payload": 1}"#).await
+    };
+    let larges = futures_util::future::join_all((0..room + 2).map(|_| signal(&job)));
+    let other = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        signal(&small).await.is(200);
+    };
+    let (answers, ()) = tokio::join!(larges, other);
+    let (accepted, crowded) = answers.split_at(room);
+    for answer in accepted {
+        answer.is(200);
+    }
+    for answer in crowded {
+        answer.problem(503, "overloaded");
+    }
+    signal(&job).await.is(200);
 }
 
 #[tokio::test]
