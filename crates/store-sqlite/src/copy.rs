@@ -79,6 +79,10 @@ fn back_up(
     stop: &Stop,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Backed, Trouble> {
+    if file::is_name_of(database, file)? {
+        let (file, database) = (file.display(), database.display());
+        return Err(Trouble::Refused(format!("{file} is a name that {database} uses itself; name another")));
+    }
     refuse_taken(file)?;
     remove_abandoned(file);
     let mut part = Part::of(file, clock);
@@ -254,6 +258,12 @@ fn staged(
 ) -> Result<Staged, Trouble> {
     let alone = seen::alone(database)?;
     let path = beside(database, "-restoring");
+    if file::resolved(file).ok() == file::resolved(&path).ok() {
+        return Err(Trouble::Refused(format!(
+            "{} is where the copy is made; give the backup another name",
+            file.display()
+        )));
+    }
     // What a restore that was cut short has left.
     folder::remove(&path)?;
     remove_beside(&path)?;

@@ -37,6 +37,9 @@ pub(crate) const PARTS: [&str; 3] = [JOURNAL, WAL, SHM];
 /// them ([`in_folder_of`]).
 pub const ENDINGS: [&str; 5] = [JOURNAL, WAL, SHM, CLOCK, TURN];
 
+/// What a folder has of its own beside its database: see [`in_folder_of`].
+const FOLDERS_OWN: [&str; 4] = ["live", "lock", "pid", "seen"];
+
 /// Whether a file begins as a database does.
 pub(crate) fn is_database(file: &File) -> bool {
     let mut first = [0; MAGIC.len()];
@@ -51,6 +54,19 @@ pub fn in_folder_of(database: &Path, kind: &str) -> PathBuf {
         return database.with_extension(kind);
     }
     beside(database, &format!("-{kind}"))
+}
+
+/// Whether a path is of a name that a database, its store or the processes of its folder use themselves, or may use one
+/// day: they would write over what stands there, or remove it.
+pub(crate) fn is_name_of(database: &Path, path: &Path) -> Result<bool, Trouble> {
+    let (database, path) = (resolved(database)?, resolved(path)?);
+    let own = |path: &Path| -> Option<bool> {
+        let (name, of) = (path.file_name()?.to_str()?, database.file_name()?.to_str()?);
+        let kind = name.strip_prefix("aetheris.").is_some_and(|kind| FOLDERS_OWN.contains(&kind));
+        Some(kind || name == of || name.strip_prefix(of).is_some_and(|ending| ending.starts_with('-')))
+    };
+    let stated = FOLDERS_OWN.iter().any(|kind| in_folder_of(&database, kind) == path);
+    Ok(stated || (path.parent() == database.parent() && own(&path).unwrap_or(false)))
 }
 
 /// What stands at a path.

@@ -52,6 +52,36 @@ fn a_backup_leaves_the_folder_as_it_was_and_a_restore_leaves_only_the_old_databa
     assert_eq!(names(&folder), ["aetheris.db", "aetheris.db-clock", "aetheris.db-turn", aside, "aetheris.seen"]);
 }
 
+/// They would be written over, or removed by the next start or restore.
+#[test]
+fn a_backup_takes_no_name_that_the_database_uses_itself() {
+    let (folder, elsewhere) = (Folder::new(), Folder::new());
+    drop(open(&folder, 1));
+    let back_up = |file: &Path| backup(&folder.database(), file, &SystemClock, &Stop::default(), &mut |_| {});
+    let link = elsewhere.path().join("link");
+    std::os::unix::fs::symlink(folder.path(), &link).unwrap();
+    for ending in ["-journal", "-wal", "-shm", "-restoring", "-clock", "-turn", "-one-day"] {
+        for folder in [folder.path(), &link] {
+            let error = back_up(&folder.join(format!("aetheris.db{ending}"))).unwrap_err().to_string();
+            assert!(error.contains("uses itself; name another"), "{ending}: {error}");
+        }
+    }
+    for name in ["aetheris.db", "aetheris.seen", "aetheris.lock", "aetheris.pid", "aetheris.live"] {
+        assert!(back_up(&folder.path().join(name)).unwrap_err().to_string().contains("uses itself"), "{name}");
+    }
+    let left = ["aetheris.db", "aetheris.db-clock", "aetheris.db-turn", "aetheris.seen"];
+    assert_eq!(names(&folder), left);
+    for name in ["aetheris.db.bak", "aetheris.backup", "copy.db"] {
+        back_up(&folder.path().join(name)).unwrap();
+    }
+    back_up(&elsewhere.path().join("aetheris.db-wal")).unwrap();
+    // One of an earlier build.
+    let staging = folder.path().join("aetheris.db-restoring");
+    std::fs::rename(folder.path().join("copy.db"), &staging).unwrap();
+    let error = stage(&staging, &folder.database(), &SystemClock, &mut |_| {}).unwrap_err().to_string();
+    assert!(error.contains("give the backup another name") && staging.exists(), "{error}");
+}
+
 /// Whoever has called a database as the other one's file is called keeps it.
 #[test]
 fn a_restore_takes_no_other_databases_file() {
