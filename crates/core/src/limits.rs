@@ -354,10 +354,13 @@ pub const LONG_POLL_MAX: Span = Span::from_secs(60);
 pub const STEP_TIMEOUT_DEFAULT: Span = Span::from_secs(300);
 /// Added to a call's timeout to make its permit's deadline: after it the call can no longer arrive.
 pub const PERMIT_MARGIN: Span = Span::from_secs(2);
+/// How much longer than its timeout an adapter may take to say so.
+pub const ADAPTER_GRACE: Span = Span::from_secs(1);
 /// After a permit's deadline, how long a call may stand in its receiver's queue when the tool's file says nothing: only
 /// what is asked after it is a proof that the call has not happened.
 pub const SETTLE_DEFAULT: Span = Span::from_secs(60);
 
+const _: () = assert!(ADAPTER_GRACE.micros() < PERMIT_MARGIN.micros());
 const _: () = assert!((UNIT_EVENTS_MAX as u64) < CHECKPOINT_EVENTS);
 const _: () = assert!(WRITER_BATCH_MAX <= WRITER_QUEUE_MAX);
 const _: () = assert!(DOUBTS_LISTED_MAX.is_multiple_of(PAGE_JOBS_MAX));

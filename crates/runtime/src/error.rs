@@ -10,6 +10,8 @@ use aetheris_core::state::Illegal;
 use aetheris_core::time::Timestamp;
 use aetheris_store::{ErrorKind, Refusal, StoreError, rules};
 
+use crate::draft::WriteError;
+
 /// Why an operation was not done. Each variant has one stable code in the API.
 #[derive(Debug, thiserror::Error)]
 pub enum OpError {
@@ -143,6 +145,15 @@ impl OpError {
 impl From<Illegal> for OpError {
     fn from(illegal: Illegal) -> Self {
         Self::StateConflict(illegal.to_string())
+    }
+}
+
+impl From<WriteError> for OpError {
+    fn from(error: WriteError) -> Self {
+        match error {
+            WriteError::Refused(refusal) => refusal.into(),
+            WriteError::Failed(error) | WriteError::Unknown(error) => error.into(),
+        }
     }
 }
 

@@ -58,7 +58,7 @@ pub enum Illegal {
     #[error("the job has reached the bound of {bound} {what}")]
     Bound {
         /// How many.
-        bound: usize,
+        bound: u64,
         /// Of what.
         what: &'static str,
     },
@@ -94,7 +94,7 @@ impl JobState {
             return Err(Illegal::Contradiction(format!("{} at place {}", event.kind().as_str(), self.seq + 1)));
         }
         if event.kind().grows() && self.seq >= limits::JOB_EVENTS_MAX {
-            return Err(Illegal::Bound { bound: 100_000, what: "events" });
+            return Err(Illegal::Bound { bound: limits::JOB_EVENTS_MAX, what: "events" });
         }
         match event {
             Event::JobCreated(e) => self.created(e),
@@ -227,7 +227,7 @@ impl JobState {
         }
         if let Some(key) = &e.correlation_key {
             if self.waits.len() >= limits::JOB_WAITS_MAX {
-                return Err(Illegal::Bound { bound: limits::JOB_WAITS_MAX, what: "waits" });
+                return Err(Illegal::Bound { bound: limits::JOB_WAITS_MAX as u64, what: "waits" });
             }
             let record = WaitRecord { node: e.node.clone(), phase: WaitPhase::Open, wait_type: e.wait_type };
             if self.waits.insert(key.clone(), record).is_some() {

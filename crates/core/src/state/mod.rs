@@ -12,6 +12,7 @@ mod tests;
 mod usage;
 
 pub use apply::Illegal;
+pub use usage::BUDGET_EXCEEDED;
 
 use std::collections::BTreeMap;
 

@@ -93,8 +93,7 @@ impl Runtime {
                     return Ok(answer);
                 }
                 Err(WriteError::Refused(Refusal::Sequence { .. } | Refusal::Ledger(_))) => {}
-                Err(WriteError::Refused(refusal)) => return Err(refusal.into()),
-                Err(WriteError::Failed(error) | WriteError::Unknown(error)) => return Err(error.into()),
+                Err(error) => return Err(error.into()),
             }
         }
         Err(OpError::StateConflict(format!("job {} keeps changing; the outcome was not deposited", deposit.job)))

@@ -25,7 +25,7 @@ pub(crate) use timer::deadline_exceeded;
 
 use std::collections::BTreeMap;
 
-use aetheris_core::event::{EndCause, Failure, InvocationOutcome, JobFailed, StepInDoubt};
+use aetheris_core::event::{EndCause, Event, Failure, InvocationOutcome, JobCancelled, JobFailed, StepInDoubt};
 use aetheris_core::id::{EventId, IdempotencyKey, JobId};
 use aetheris_core::job::JobStatus;
 use aetheris_core::lease::Guard;
@@ -41,6 +41,9 @@ use crate::error::OpError;
 use crate::load::Loaded;
 use crate::room::{self, Held as HeldRoom};
 use crate::run;
+
+/// Why the outcome of a call stays unknown when its job is ended.
+pub(crate) const ENDED_OVER_CALL: &str = "the job was ended while the outcome of the call was unknown";
 
 /// The ledger rows of one job.
 pub(crate) type Ledger = BTreeMap<IdempotencyKey, LedgerRow>;
@@ -83,8 +86,7 @@ impl Runtime {
                     return Ok(answer);
                 }
                 Err(WriteError::Refused(Refusal::Sequence { .. })) => {}
-                Err(WriteError::Refused(refusal)) => return Err(refusal.into()),
-                Err(WriteError::Failed(error) | WriteError::Unknown(error)) => return Err(error.into()),
+                Err(error) => return Err(error.into()),
             }
         }
         Err(too_busy(job))
@@ -106,8 +108,7 @@ impl Runtime {
             match self.send(&draft, Purpose::Pause).await {
                 Ok(_) if draft.state().status.is_terminal() => run::note_end(draft.state()),
                 Ok(_) | Err(WriteError::Refused(Refusal::Sequence { .. })) => {}
-                Err(WriteError::Refused(refusal)) => return Err(refusal.into()),
-                Err(WriteError::Failed(error) | WriteError::Unknown(error)) => return Err(error.into()),
+                Err(error) => return Err(error.into()),
             }
         }
         Err(too_busy(job))
@@ -138,16 +139,38 @@ impl Runtime {
             let Some(invocation) = draft.state().steps.get(&node).and_then(|step| step.invocation.clone()) else {
                 continue;
             };
-            let started = ledger.get(&invocation.key).is_none_or(|row| row.status == LedgerStatus::Started);
             let event = StepInDoubt { node, permit, policy: 0, reason: reason.to_owned() };
-            let change = Settle { key: invocation.key, permit_id: invocation.permit_id, trigger: LedgerTrigger::Doubt };
-            if started {
-                draft.push_with_ledger(self.system.ids.as_ref(), event, LedgerWrite::Settle(change))?;
+            match known_outcome(ledger, &invocation) {
+                Known::Nothing => {
+                    let (key, permit_id) = (invocation.key, invocation.permit_id);
+                    let doubt = LedgerWrite::Settle(Settle { key, permit_id, trigger: LedgerTrigger::Doubt });
+                    draft.push_with_ledger(self.system.ids.as_ref(), event, doubt)?;
+                }
+                Known::Doubt => draft.push(self.system.ids.as_ref(), event)?,
+                Known::Outcome => {}
             }
         }
         for settle in unanswered_retries(ledger, draft.state()) {
             draft.also_settle(LedgerWrite::Settle(settle));
         }
+        Ok(())
+    }
+
+    /// Cancels a job in a draft, as was asked for.
+    pub(crate) fn end_cancelled(&self, ledger: &Ledger, draft: &mut Draft) -> Result<(), Illegal> {
+        self.end_as_asked(ledger, draft, JobCancelled {}.into())
+    }
+
+    /// Fails a job in a draft whose deadline has passed.
+    pub(crate) fn end_overdue(&self, ledger: &Ledger, draft: &mut Draft) -> Result<(), Illegal> {
+        self.end_as_asked(ledger, draft, JobFailed { error: deadline_exceeded(), node: None }.into())
+    }
+
+    /// Calls whose outcome is unknown stay in the in-doubt list.
+    fn end_as_asked(&self, ledger: &Ledger, draft: &mut Draft, ends: Event) -> Result<(), Illegal> {
+        self.doubt_open_calls(ledger, draft, ENDED_OVER_CALL)?;
+        draft.push(self.system.ids.as_ref(), ends)?;
+        draft.release();
         Ok(())
     }
 
@@ -186,6 +209,32 @@ pub(crate) fn unanswered(ledger: &Ledger, invocation: &Invocation) -> Option<Set
     let still = row.is_none_or(|row| row.permit < invocation.permit || undecided(row));
     let (key, permit_id) = (invocation.key, invocation.permit_id);
     (unknown && still).then_some(Settle { key, permit_id, trigger: LedgerTrigger::GiveUp })
+}
+
+/// What a ledger says of a call's newest permit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Known {
+    /// Nothing, or that it was given: a doubt is recorded in the ledger as well.
+    Nothing,
+    /// That its outcome is unknown.
+    Doubt,
+    /// Its outcome.
+    Outcome,
+}
+
+/// What is known of a call in the ledger. A row of an older permit says nothing about this one.
+pub(crate) fn known_outcome(ledger: &Ledger, invocation: &Invocation) -> Known {
+    match ledger.get(&invocation.key).filter(|row| row.permit == invocation.permit).map(|row| row.status) {
+        None | Some(LedgerStatus::Started) => Known::Nothing,
+        Some(LedgerStatus::InDoubt) => Known::Doubt,
+        Some(
+            LedgerStatus::Committed
+            | LedgerStatus::RefusedRetryable
+            | LedgerStatus::RefusedPermanent
+            | LedgerStatus::NotSent
+            | LedgerStatus::FailedUnresolved,
+        ) => Known::Outcome,
+    }
 }
 
 fn open_calls(state: &JobState) -> Vec<(aetheris_core::id::NodeId, u32)> {

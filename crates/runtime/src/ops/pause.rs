@@ -1,11 +1,10 @@
 //! Holding a job still and letting it go on: at once where nobody holds the job, by request where someone does.
 
-use aetheris_core::event::{
-    EndCause, Event, JobCancelled, JobFailed, JobPauseRequested, JobPaused, JobResumed, PauseReason,
-};
+use aetheris_core::event::{EndCause, JobPauseRequested, JobPaused, JobResumed, PauseReason};
 use aetheris_core::id::JobId;
 use aetheris_core::job::JobStatus;
 use aetheris_core::lease::Guard;
+use aetheris_core::limits;
 use aetheris_store::Purpose;
 
 use super::Plan;
@@ -58,30 +57,26 @@ impl Runtime {
     /// The pause of a job that no process works on.
     pub(super) fn held(&self, loaded: &Loaded, mut draft: Draft) -> Result<Plan<Held>, OpError> {
         let ids = self.system.ids.as_ref();
-        let ends = match (loaded.state.status, loaded.state.end_requested) {
+        let held = match (loaded.state.status, loaded.state.end_requested) {
             (JobStatus::Completed | JobStatus::Failed | JobStatus::Cancelled | JobStatus::Paused, _) => {
                 return Ok(Plan::Answer(Held::Already));
             }
-            (JobStatus::Running, Some(EndCause::Cancel)) => Some(Event::from(JobCancelled {})),
+            (JobStatus::Running, Some(EndCause::Cancel)) => {
+                self.end_cancelled(&loaded.ledger, &mut draft)?;
+                Held::Ended
+            }
             (JobStatus::Running, Some(EndCause::Deadline)) => {
-                Some(JobFailed { error: super::deadline_exceeded(), node: None }.into())
+                self.end_overdue(&loaded.ledger, &mut draft)?;
+                Held::Ended
             }
             (JobStatus::Running, Some(EndCause::Pause) | None)
-            | (JobStatus::Pending | JobStatus::Waiting | JobStatus::Parked, _) => None,
-        };
-        draft.release();
-        match ends {
-            Some(ends) => {
-                let reason = "the job was ended while the outcome of the call was unknown";
-                self.doubt_open_calls(&loaded.ledger, &mut draft, reason)?;
-                draft.push(ids, ends)?;
-                Ok(Plan::Write(Box::new(draft), Held::Ended))
-            }
-            None => {
+            | (JobStatus::Pending | JobStatus::Waiting | JobStatus::Parked, _) => {
                 draft.push(ids, JobPaused { reason: PauseReason::Restored })?;
-                Ok(Plan::Write(Box::new(draft), Held::Now))
+                draft.release();
+                Held::Now
             }
-        }
+        };
+        Ok(Plan::Write(Box::new(draft), held))
     }
 
     /// Holds a job still until it is resumed. One commit; where a worker holds the job, the worker writes the pause
@@ -102,6 +97,14 @@ impl Runtime {
                     Err(OpError::StateConflict(format!("job {job} is already ending and can no longer be paused")))
                 }
                 (JobStatus::Running, Some(EndCause::Pause)) => Ok(Plan::Answer(PauseAnswer::Requested)),
+                (JobStatus::Running | JobStatus::Pending | JobStatus::Waiting | JobStatus::Parked, _)
+                    if loaded.state.seq >= limits::JOB_EVENTS_MAX =>
+                {
+                    let bound = limits::JOB_EVENTS_MAX;
+                    Err(OpError::Bound(format!(
+                        "job {job} has {bound} events, the most that are kept; it is not paused any more"
+                    )))
+                }
                 (JobStatus::Running, None) => {
                     aetheris_fault::sometimes!(PauseOfHeld);
                     draft.push(ids, JobPauseRequested {})?;

@@ -1,12 +1,11 @@
 //! Taking back a job whose holder is gone: by the end of its lease, or by proof of its death.
 
-use aetheris_core::event::{EndCause, Failure, JobCancelled, JobPaused, JobRequeued, PauseReason, RequeueReason};
+use aetheris_core::event::{EndCause, Failure, JobPaused, JobRequeued, PauseReason, RequeueReason};
 use aetheris_core::id::{InstanceId, JobId};
 use aetheris_core::job::JobStatus;
 use aetheris_core::lease::{Fence, Guard};
 use aetheris_store::{Purpose, Refusal};
 
-use super::deadline_exceeded;
 use crate::Runtime;
 use crate::draft::Draft;
 use crate::error::OpError;
@@ -76,10 +75,7 @@ impl Runtime {
                     aetheris_fault::sometimes!(ReclaimLate);
                     return Ok(Reclaimed::NotHeld);
                 }
-                Err(crate::draft::WriteError::Refused(refusal)) => return Err(refusal.into()),
-                Err(crate::draft::WriteError::Failed(error) | crate::draft::WriteError::Unknown(error)) => {
-                    return Err(error.into());
-                }
+                Err(error) => return Err(error.into()),
             }
         }
         Ok(Reclaimed::NotHeld)
@@ -87,26 +83,19 @@ impl Runtime {
 
     fn take_back(&self, loaded: &Loaded, draft: &mut Draft, proof: Proof) -> Result<(), OpError> {
         let ids = self.system.ids.as_ref();
-        let ending = "the job was ended while the outcome of the call was unknown";
         match loaded.state.end_requested {
-            Some(EndCause::Cancel) => {
-                self.doubt_open_calls(&loaded.ledger, draft, ending)?;
-                draft.push(ids, JobCancelled {})?;
-            }
-            Some(EndCause::Deadline) => {
-                self.doubt_open_calls(&loaded.ledger, draft, ending)?;
-                self.fail_job(draft, deadline_exceeded())?;
-            }
             // Held still by whoever finds it: nobody is to go on with it.
             Some(EndCause::Pause) => {
                 aetheris_fault::sometimes!(PausedByReclaim);
                 draft.push(ids, JobPaused { reason: PauseReason::Operator })?;
             }
+            Some(EndCause::Cancel) => self.end_cancelled(&loaded.ledger, draft)?,
+            Some(EndCause::Deadline) => self.end_overdue(&loaded.ledger, draft)?,
             None if loaded.state.reclaims + 1 >= self.settings.max_attempts
                 && !aetheris_fault::planted!("poison-job-for-ever") =>
             {
                 aetheris_fault::sometimes!(PoisonJob);
-                self.doubt_open_calls(&loaded.ledger, draft, ending)?;
+                self.doubt_open_calls(&loaded.ledger, draft, super::ENDED_OVER_CALL)?;
                 let message = format!(
                     "the job was taken back from a lost worker {} times in a row without a node finishing; it is not tried again",
                     self.settings.max_attempts

@@ -357,8 +357,7 @@ impl Runtime {
         match draft::write(self.store.as_ref(), || unit.clone()).await {
             // Another permit is the current one by now, which has readings of its own.
             Ok(_) | Err(WriteError::Refused(Refusal::Ledger(_))) => Ok(()),
-            Err(WriteError::Refused(refusal)) => Err(refusal.into()),
-            Err(WriteError::Failed(error) | WriteError::Unknown(error)) => Err(error.into()),
+            Err(error) => Err(error.into()),
         }
     }
 }

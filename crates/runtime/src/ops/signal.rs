@@ -124,8 +124,7 @@ impl Runtime {
                     return Ok(answer);
                 }
                 Err(WriteError::Refused(Refusal::Sequence { .. } | Refusal::SignalKept(_))) => {}
-                Err(WriteError::Refused(refusal)) => return Err(refusal.into()),
-                Err(WriteError::Failed(error) | WriteError::Unknown(error)) => return Err(error.into()),
+                Err(error) => return Err(error.into()),
             }
         }
         Err(OpError::StateConflict(format!("job {job} keeps changing; send the signal again")))

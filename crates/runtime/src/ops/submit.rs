@@ -136,8 +136,7 @@ impl Runtime {
                 Ok(Submitted { created: true, job, status: JobStatus::Pending })
             }
             Err(WriteError::Refused(Refusal::Duplicate(earlier))) => self.earlier(earlier).await,
-            Err(WriteError::Refused(refusal)) => Err(refusal.into()),
-            Err(WriteError::Failed(error) | WriteError::Unknown(error)) => Err(error.into()),
+            Err(error) => Err(error.into()),
         }
     }
 

@@ -13,10 +13,11 @@ use aetheris_core::state::{Doubt, Invocation, StepState};
 use aetheris_core::time::{Reading, Span};
 use aetheris_store::{LedgerWrite, NewEffect, Purpose};
 
+use super::plain::{awaited, droppable};
 use super::{Run, RunEnd, Stop, Turn, unwritten};
 use crate::draft::Rebased;
 use crate::in_flight::IN_FLIGHT_LOOK;
-use crate::ops::{is_open_doubt, not_happened};
+use crate::ops::{Known, is_open_doubt, known_outcome, not_happened};
 use crate::ports::ToolOutcome;
 
 /// What a reconcile tool said.
@@ -41,15 +42,12 @@ impl Run<'_> {
             job = %self.state().id, node = %node.id, key = %invocation.key, permit = invocation.permit, reason,
             "the outcome of a call is in doubt"
         );
-        let known = self
-            .ledger
-            .get(&invocation.key)
-            .is_some_and(|row| row.permit == invocation.permit && row.status == LedgerStatus::InDoubt);
-        if known {
-            self.draft.push(self.ids(), event)?;
-        } else {
-            let settle = settle(&invocation, LedgerTrigger::Doubt);
-            self.draft.push_with_ledger(self.ids(), event, settle)?;
+        match known_outcome(&self.ledger, &invocation) {
+            Known::Doubt => self.draft.push(self.ids(), event)?,
+            Known::Nothing | Known::Outcome => {
+                let settle = settle(&invocation, LedgerTrigger::Doubt);
+                self.draft.push_with_ledger(self.ids(), event, settle)?;
+            }
         }
         aetheris_fault::crash_point!("run.doubt.entered");
         self.follow_doubt(node).await
@@ -305,7 +303,8 @@ impl Run<'_> {
         let question = NodeId::from(format!("{}?{}", node.id, self.state().seq).as_str());
         call.key = IdempotencyKey::derive(self.state().id, &question, self.questions);
         aetheris_fault::crash_point!("run.reconcile.before_call");
-        let Some(outcome) = self.droppable(call).await else {
+        let limit = awaited(call.timeout);
+        let Some(outcome) = droppable(self.rt, self.lease, call, limit).await else {
             return Ok(None);
         };
         aetheris_fault::crash_point!("run.reconcile.after_call");

@@ -1,8 +1,8 @@
 //! How a run ends: with an answer, an error, a requested end, or by giving the job back.
 
 use aetheris_core::event::{
-    Answer, EndCause, Event, Failure, JobCancelled, JobCompleted, JobFailed, JobPaused, JobRequeued, NodeSkipped,
-    PauseReason, RequeueReason, SkipReason,
+    Answer, EndCause, Failure, JobCancelled, JobCompleted, JobFailed, JobPaused, JobRequeued, NodeSkipped, PauseReason,
+    RequeueReason, SkipReason,
 };
 use aetheris_core::id::NodeId;
 use aetheris_core::json::Json;
@@ -17,7 +17,6 @@ use crate::aside::rendered;
 use crate::draft::{Draft, Rebased, WriteError};
 use crate::error::OpError;
 use crate::load::Loaded;
-use crate::ops::deadline_exceeded;
 
 impl Run<'_> {
     pub(super) fn skip(&mut self, node: &NodeId, reason: SkipReason) -> Result<(), Stop> {
@@ -86,14 +85,11 @@ impl Run<'_> {
     /// The end that was asked for: calls whose outcome is unknown stay in the in-doubt list.
     pub(super) async fn end_as_asked(&mut self, cause: EndCause) -> Result<Option<RunEnd>, Stop> {
         aetheris_fault::crash_point!("run.end.asked");
-        let ends = match cause {
-            EndCause::Cancel => Event::from(JobCancelled {}),
-            EndCause::Deadline => JobFailed { error: deadline_exceeded(), node: None }.into(),
+        match cause {
+            EndCause::Cancel => self.rt.end_cancelled(&self.ledger, &mut self.draft)?,
+            EndCause::Deadline => self.rt.end_overdue(&self.ledger, &mut self.draft)?,
             EndCause::Pause => return self.hold_still().await,
-        };
-        let reason = "the job was ended while the outcome of the call was unknown";
-        self.rt.doubt_open_calls(&self.ledger, &mut self.draft, reason)?;
-        self.draft.push(self.ids(), ends)?;
+        }
         self.finish().await
     }
 
@@ -153,19 +149,15 @@ pub(super) async fn fail_unplanned(rt: &Runtime, loaded: Loaded, fence: Fence) -
 
 async fn fail_loaded(rt: &Runtime, loaded: Loaded, fence: Fence, failure: Failure) -> Result<RunEnd, OpError> {
     let mut draft = Draft::new(loaded.state, Guard::Run(fence), loaded.checkpoint_seq);
-    rt.doubt_open_calls(
-        &loaded.ledger,
-        &mut draft,
-        "the job could not go on while the outcome of the call was unknown",
-    )?;
     match draft.state().end_requested {
-        Some(EndCause::Cancel) => {
-            draft.push(rt.system.ids.as_ref(), JobCancelled {})?;
-            draft.release();
-        }
-        Some(EndCause::Deadline) => rt.fail_job(&mut draft, deadline_exceeded())?,
+        Some(EndCause::Cancel) => rt.end_cancelled(&loaded.ledger, &mut draft)?,
+        Some(EndCause::Deadline) => rt.end_overdue(&loaded.ledger, &mut draft)?,
         // A job that cannot go on fails, paused or not.
-        Some(EndCause::Pause) | None => rt.fail_job(&mut draft, failure)?,
+        Some(EndCause::Pause) | None => {
+            let reason = "the job could not go on while the outcome of the call was unknown";
+            rt.doubt_open_calls(&loaded.ledger, &mut draft, reason)?;
+            rt.fail_job(&mut draft, failure)?;
+        }
     }
     let fallback = rt.event_id();
     match crate::draft::write(rt.store.as_ref(), || draft.unit(Purpose::Finish, fallback)).await {

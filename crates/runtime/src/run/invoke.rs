@@ -16,12 +16,12 @@ use aetheris_core::state::InvocationPhase;
 use aetheris_core::step::StepStatus;
 use aetheris_store::{LedgerWrite, NewEffect, Purpose};
 
-use super::plain::overdue;
+use super::plain::{droppable, overdue};
 use super::step::TryFailed;
 use super::{Run, Stop, Turn, unwritten};
 use crate::aside::rendered;
 use crate::draft::Rebased;
-use crate::ops::{Deposit, DepositOutcome};
+use crate::ops::{Deposit, DepositOutcome, Known, known_outcome};
 use crate::passing::pass;
 use crate::ports::{OUT_OF_FILES, ToolCall, ToolOutcome};
 
@@ -99,11 +99,12 @@ impl Run<'_> {
             permit: invocation.permit,
             source: Source::CaughtUp,
         };
-        let known = self.ledger.get(&invocation.key).is_some_and(|row| row.status == LedgerStatus::InDoubt);
-        if known {
-            self.draft.push(self.ids(), event)?;
-        } else {
-            self.draft.push_with_ledger(self.ids(), event, LedgerWrite::Settle(settle(LedgerTrigger::Doubt)))?;
+        match known_outcome(&self.ledger, &invocation) {
+            Known::Doubt => self.draft.push(self.ids(), event)?,
+            Known::Nothing | Known::Outcome => {
+                let doubt = LedgerWrite::Settle(settle(LedgerTrigger::Doubt));
+                self.draft.push_with_ledger(self.ids(), event, doubt)?;
+            }
         }
         let given_up = LedgerWrite::Settle(settle(LedgerTrigger::GiveUp));
         self.fail_step(node, exceeded, StepResult::PermanentFailure, Some(given_up))?;
@@ -246,17 +247,16 @@ impl Run<'_> {
     async fn call(&self, call: ToolCall, permit: &Permit) -> Option<ToolOutcome> {
         aetheris_fault::crash_point!("run.tool.before_call");
         let flight = self.rt.in_flight.leave(permit.id);
+        let spent = self.rt.system.clock.boot().saturating_sub(permit.sent_at);
+        let limit = call.timeout + grace_after(spent);
         let outcome = match permit.class {
-            EffectClass::Pure | EffectClass::Idempotent => self.droppable(call).await,
-            EffectClass::AtMostOnce => {
-                let limit = call.timeout + Duration::from_secs(1);
-                tokio::select! {
-                    biased;
-                    outcome = self.rt.tools.call(call) => Some(outcome),
-                    () = self.lease.abandon.cancelled() => None,
-                    () = pass(self.rt.system.clock.as_ref(), limit) => Some(overdue(limit)),
-                }
-            }
+            EffectClass::Pure | EffectClass::Idempotent => droppable(self.rt, self.lease, call, limit).await,
+            EffectClass::AtMostOnce => tokio::select! {
+                biased;
+                outcome = self.rt.tools.call(call) => Some(outcome),
+                () = self.lease.abandon.cancelled() => None,
+                () = pass(self.rt.system.clock.as_ref(), limit) => Some(overdue(limit)),
+            },
         };
         drop(flight);
         aetheris_fault::crash_point!("run.tool.after_call");
@@ -451,5 +451,23 @@ impl Run<'_> {
         };
         self.draft.push(self.ids(), event)?;
         self.after_failure(node, super::plain::failed(error, None, retryable)).await
+    }
+}
+
+/// How much longer than its timeout a call is awaited when so much of its permission's margin is spent: it is over when
+/// its permission is.
+fn grace_after(spent: Duration) -> Duration {
+    limits::PERMIT_MARGIN.to_std().saturating_sub(spent).min(limits::ADAPTER_GRACE.to_std())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_call_is_awaited_longer_than_its_permission_lives() {
+        let spent = [0, 500, 1_000, 1_400, 1_999, 2_000, 9_000].map(Duration::from_millis);
+        let grace = [1_000, 1_000, 1_000, 600, 1, 0, 0].map(Duration::from_millis);
+        assert_eq!(spent.map(grace_after), grace);
     }
 }

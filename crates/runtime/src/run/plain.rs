@@ -13,7 +13,8 @@ use aetheris_core::retry::OnTimeout;
 use aetheris_store::Purpose;
 
 use super::step::TryFailed;
-use super::{Run, Stop, Turn};
+use super::{Lease, Run, Stop, Turn};
+use crate::Runtime;
 use crate::aside::rendered;
 use crate::draft::Rebased;
 use crate::passing::pass;
@@ -61,15 +62,8 @@ impl Run<'_> {
     /// yet, that is written while it runs, so that people see what the job is doing. `None` when the run was
     /// interrupted, or the start could not be kept: the body then counts for nothing, and is run again.
     async fn perform_shown(&mut self, call: ToolCall) -> Result<Option<ToolOutcome>, Stop> {
-        let (rt, lease, limit) = (self.rt, self.lease, call.timeout + ADAPTER_GRACE);
-        let mut body = std::pin::pin!(async move {
-            tokio::select! {
-                biased;
-                outcome = rt.tools.call(call) => Some(outcome),
-                () = lease.interrupted() => None,
-                () = pass(rt.system.clock.as_ref(), limit) => Some(overdue(limit)),
-            }
-        });
+        let limit = awaited(call.timeout);
+        let mut body = std::pin::pin!(droppable(self.rt, self.lease, call, limit));
         tokio::select! {
             biased;
             outcome = body.as_mut() => return Ok(outcome),
@@ -139,17 +133,6 @@ impl Run<'_> {
         self.key_of(node)
     }
 
-    /// Calls a tool whose call may be dropped; `None` when the run was interrupted.
-    pub(super) async fn droppable(&self, call: ToolCall) -> Option<ToolOutcome> {
-        let limit = call.timeout + ADAPTER_GRACE;
-        tokio::select! {
-            biased;
-            outcome = self.rt.tools.call(call) => Some(outcome),
-            () = self.lease.interrupted() => None,
-            () = pass(self.rt.system.clock.as_ref(), limit) => Some(overdue(limit)),
-        }
-    }
-
     pub(super) async fn ask_model(&mut self, node: &Node, llm: &LlmNode) -> Result<Turn, Stop> {
         let request = match self.model_request(node, llm) {
             Ok(request) => request,
@@ -162,7 +145,7 @@ impl Run<'_> {
         }
         self.need_safety().await?;
         let (prompt_hash, began) = (prompt_hash(&request), self.rt.system.clock.boot());
-        let limit = request.timeout + ADAPTER_GRACE;
+        let limit = awaited(request.timeout);
         aetheris_fault::crash_point!("run.model.before_call");
         let answer = tokio::select! {
             biased;
@@ -280,8 +263,20 @@ fn prompt_hash(request: &ModelRequest) -> aetheris_core::hash::Hash {
     Json::new(canonical).hash()
 }
 
-/// How much longer than its timeout an adapter may take to say so.
-const ADAPTER_GRACE: Duration = Duration::from_secs(1);
+/// Calls a tool whose call may be dropped, and awaits it for at most so long; `None` when the run was interrupted.
+pub(super) async fn droppable(rt: &Runtime, lease: &Lease, call: ToolCall, limit: Duration) -> Option<ToolOutcome> {
+    tokio::select! {
+        biased;
+        outcome = rt.tools.call(call) => Some(outcome),
+        () = lease.interrupted() => None,
+        () = pass(rt.system.clock.as_ref(), limit) => Some(overdue(limit)),
+    }
+}
+
+/// How long a call is awaited that no permission bounds.
+pub(super) fn awaited(timeout: Duration) -> Duration {
+    timeout + limits::ADAPTER_GRACE.to_std()
+}
 
 #[cfg(test)]
 mod tests {

@@ -10,6 +10,7 @@ use aetheris_core::json::Json;
 use aetheris_core::limits;
 use aetheris_core::plan::{Node, NodeKind};
 use aetheris_core::recovery::{self, Decision, EffectSeen, LedgerSeen, Told};
+use aetheris_core::state::BUDGET_EXCEEDED;
 use aetheris_core::step::StepStatus;
 use aetheris_core::time::Span;
 use aetheris_store::{LedgerWrite, Purpose};
@@ -277,7 +278,7 @@ impl Run<'_> {
     /// Why the node may not start, if the job's budget is used up.
     pub(super) fn over_budget(&self, node: &Node) -> Option<Failure> {
         let budget = self.plan.plan().budget;
-        let exceeded = |what: String| Some(Failure::new("budget_exceeded", what));
+        let exceeded = |what: String| Some(Failure::new(BUDGET_EXCEEDED, what));
         match &node.kind {
             NodeKind::Llm(_) => budget
                 .max_tokens

@@ -156,6 +156,26 @@ async fn a_budget_ends_the_job_before_the_call() {
     assert_eq!((error.code.as_str(), world.tools.count("t")), ("budget_exceeded", 2));
 }
 
+/// What is told as used is what was asked of the outside.
+#[tokio::test(start_paused = true)]
+async fn a_try_that_the_budget_ends_is_no_call() {
+    let world = World::new();
+    let tool = "{ kind: function, function: f, effect: pure }";
+    world
+        .put(&format!(
+            "{HEAD}retry: {{ max_attempts: 5, backoff: 1s }}\nbudget: {{ max_tool_calls: 1 }}\ntools:\n  t: {tool}\nplan:\n  nodes:\n    - {{ id: n, kind: tool, tool: t }}\n"
+        ))
+        .await;
+    world.tools.next("t", [Act::Say(unknown("500"))]);
+    let _process = world.start("w");
+    let job = world.submit("a", json!({})).await;
+    let state = world.done(job).await;
+    let Some(Ending::Failed { error, .. }) = &state.ending else { panic!("{:?}", state.ending) };
+    assert_eq!((error.code.as_str(), world.tools.count("t")), ("budget_exceeded", 1));
+    let plan = world.rt.plans.get(world.rt.store.as_ref(), state.plan.unwrap().hash).await.unwrap();
+    assert_eq!(state.tool_calls(&plan), 1);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_job_longer_than_a_checkpoint_replays_from_it() {
     let world = World::new();

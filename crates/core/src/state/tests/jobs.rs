@@ -165,7 +165,7 @@ fn the_waits_of_a_job_are_bounded() {
     assert_eq!(last.0.waits.len(), limits::JOB_WAITS_MAX);
     story.0.waits.insert("0".to_owned(), record);
     let refused = story.refuses(waiting("a", Some("key")));
-    assert_eq!(refused, Illegal::Bound { bound: limits::JOB_WAITS_MAX, what: "waits" });
+    assert_eq!(refused, Illegal::Bound { bound: limits::JOB_WAITS_MAX as u64, what: "waits" });
 }
 
 #[test]
