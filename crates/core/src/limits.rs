@@ -172,7 +172,7 @@ pub const RESTORE_HOLDS_MAX: usize = 64;
 /// Jobs, or agents, of one page of a list.
 pub const PAGE_JOBS_MAX: usize = 500;
 /// Bytes of one page of a list after which it ends: with the row that reaches them. Counted are the parts of a row that
-/// others decide and that may be large: files, late evidence, schemas.
+/// others decide and that may be large: files, schemas, and the memory of calls' inputs and late evidence.
 pub const PAGE_ROWS_BYTES_MAX: usize = 1024 * 1024;
 /// Kept signals of a job that are shown: the first ones.
 pub const KEPT_SHOWN_MAX: usize = 100;

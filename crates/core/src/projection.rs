@@ -27,6 +27,15 @@ pub struct WaitingView {
     pub wait_type: WaitType,
 }
 
+impl WaitingView {
+    /// The timer that ends the wait, or the doubt's policy, if one is set.
+    #[must_use]
+    pub fn timer(&self) -> TimerId {
+        let node = self.node.clone();
+        if self.doubt { TimerId::Doubt(node) } else { TimerId::Wait(node) }
+    }
+}
+
 /// The derived part of a job's row.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Projection {

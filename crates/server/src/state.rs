@@ -3,9 +3,12 @@
 use std::sync::{Arc, OnceLock};
 
 use aetheris_core::agent::Agent;
+use aetheris_core::hash::Hash;
 use aetheris_core::limits;
-use aetheris_runtime::{Room, Runtime};
+use aetheris_core::plan::CompiledPlan;
+use aetheris_runtime::{OpError, Room, Runtime};
 use aetheris_store::Store;
+use aetheris_store::repeats::Repeats;
 use axum::body::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
@@ -125,6 +128,34 @@ impl App {
             step_pages: Room::new(limits::STEP_PAGES_AT_ONCE_MAX),
             values: Room::new(limits::VALUES_WRITTEN_BYTES_MAX),
         })
+    }
+
+    /// The plan of a job that has one.
+    ///
+    /// # Errors
+    /// The store cannot be asked, or the plan cannot be read.
+    pub(crate) async fn plan(&self, hash: Option<Hash>) -> Result<Option<Arc<CompiledPlan>>, OpError> {
+        let Some(hash) = hash else { return Ok(None) };
+        self.runtime().plans.get(self.store(), hash).await.map(Some)
+    }
+
+    /// The plan of a job that has one. Where it cannot be read, what is told without it is told: one of them keeps no
+    /// other from being listed, and no job from saying why it stands.
+    ///
+    /// # Errors
+    /// The store cannot be asked.
+    pub(crate) async fn plan_if_readable(&self, hash: Option<Hash>) -> Result<Option<Arc<CompiledPlan>>, OpError> {
+        static LOGGED: Repeats = Repeats::new();
+        match self.plan(hash).await {
+            Err(error) if error.is_corrupt() => {
+                let plan = hash.unwrap_or(Hash::ZERO);
+                if LOGGED.is_new(plan.to_string(), tokio::time::Instant::now().into_std()) {
+                    tracing::warn!(%plan, %error, "a plan cannot be read: schemas of its waits and policies of its calls are not told");
+                }
+                Ok(None)
+            }
+            plan => plan,
+        }
     }
 
     pub(crate) fn runtime(&self) -> &Runtime {

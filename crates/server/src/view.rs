@@ -6,9 +6,10 @@ use aetheris_api::{
     AgentView, EventView, EvidenceView, JobErrorView, JobView, KeptView, PausedView, Raw, StepView, UsageView,
     WaitingView,
 };
-use aetheris_core::event::{Failure as Reason, TimerId};
+use aetheris_core::event::Failure as Reason;
 use aetheris_core::id::NodeId;
 use aetheris_core::job::JobStatus;
+use aetheris_core::json::Json;
 use aetheris_core::plan::CompiledPlan;
 use aetheris_core::projection;
 use aetheris_core::state::{JobState, StepState};
@@ -127,12 +128,15 @@ pub fn usage(state: &JobState, plan: Option<&CompiledPlan>) -> UsageView {
 pub fn waiting(row: &JobRow, state: &JobState, plan: Option<&CompiledPlan>) -> Option<WaitingView> {
     let waiting = row.waiting.as_ref()?;
     let since = state.blocked.as_ref().map(|blocked| blocked.since);
-    let node = waiting.node.clone();
-    let timer = if waiting.doubt { TimerId::Doubt(node) } else { TimerId::Wait(node) };
-    let deadline = state.timers.get(&timer).map(|timer| timer.due);
-    let node = plan.and_then(|plan| plan.node(&waiting.node)).filter(|_| !waiting.doubt);
-    let schema = node.and_then(aetheris_runtime::ops::schema_of).cloned();
+    let deadline = state.timers.get(&waiting.timer()).map(|timer| timer.due);
+    let schema = plan.and_then(|plan| schema_of_wait(plan, waiting));
     Some(WaitingView { schema, ..of_projection(waiting, since, Some(deadline)) })
+}
+
+/// What the payload of the signal that ends a wait must fit. A doubt is answered in another way.
+pub(crate) fn schema_of_wait(plan: &CompiledPlan, waiting: &projection::WaitingView) -> Option<Json> {
+    let node = plan.node(&waiting.node).filter(|_| !waiting.doubt)?;
+    aetheris_runtime::ops::schema_of(node).cloned()
 }
 
 /// The same of a row that has them beside it.

@@ -1,7 +1,7 @@
 //! Why a job is where it is: a function of its row, its state and what else the store holds.
 
 use aetheris_api::{AnsweredBy, Command, WhyCode, WhyView};
-use aetheris_core::event::{DoubtOutcome, EndCause, PauseReason};
+use aetheris_core::event::{DoubtOutcome, EndCause, PauseReason, TimerId};
 use aetheris_core::id::NodeId;
 use aetheris_core::job::JobStatus;
 use aetheris_core::limits;
@@ -268,7 +268,14 @@ fn later(row: &JobRow, state: &JobState, at: Timestamp) -> WhyView {
             WhyView { code: WhyCode::RetryBackoff, detail, advice, since: row.updated_at, until: Some(at) }
         }
         None => {
-            let detail = "it was sent for later".to_owned();
+            let deadline = state.timers.get(&TimerId::Deadline).map(|timer| timer.due);
+            let detail = match deadline.filter(|deadline| *deadline <= at) {
+                None => "it was sent for later".to_owned(),
+                Some(deadline) => format!(
+                    "it was sent for later than its deadline, {deadline}, which counts from when it was sent: it fails then without \
+                     having run. Cancel it, and send it again with a longer deadline"
+                ),
+            };
             let advice = Command::Watch(row.id).to_string();
             WhyView { code: WhyCode::NotBefore, detail, advice, since: row.created_at, until: Some(at) }
         }

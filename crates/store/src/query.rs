@@ -316,9 +316,7 @@ impl JobRow {
     /// The timer that ends the wait of a blocked job, if one does.
     #[must_use]
     pub fn wait_timer(&self) -> Option<TimerId> {
-        let waiting = self.waiting.as_ref()?;
-        let node = waiting.node.clone();
-        Some(if waiting.doubt { TimerId::Doubt(node) } else { TimerId::Wait(node) })
+        self.waiting.as_ref().map(WaitingView::timer)
     }
 }
 

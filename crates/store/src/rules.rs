@@ -276,8 +276,9 @@ pub fn in_doubt(row: &LedgerRow) -> bool {
     row.status == LedgerStatus::InDoubt && !row.disproved
 }
 
-/// Whether a row of the ledger is in the list of calls that were left unresolved: nobody has said what became of the
-/// call, and its job has ended.
+/// Whether a row of the ledger is in the list of calls that were left unresolved. Its job has ended, and the call's
+/// doubt was open then and is still, or the call was given up: that one stays in the list, with the answer that somebody
+/// has given since.
 #[must_use]
 pub fn unresolved(row: &LedgerRow, job: JobStatus) -> bool {
     job.is_terminal() && (in_doubt(row) || row.status == LedgerStatus::FailedUnresolved)

@@ -54,7 +54,7 @@ struct Said {
     outcome: DoubtOutcome,
     refused: bool,
     result: Option<Hash>,
-    /// What followed it; nothing in a job that had ended.
+    /// What is to follow it; builds that did not record it said nothing.
     then: Option<Then>,
 }
 

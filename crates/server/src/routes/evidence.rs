@@ -112,10 +112,7 @@ pub(super) async fn trace(State(app): State<Shared>, JobPath(job): JobPath, mut 
         effects.extend(app.store().effect(job, key).await?.map(|effect| (node, effect)));
     }
     let (evidence, kept) = (app.store().evidence(job).await?, app.store().kept(job).await?);
-    let plan = match row.plan_hash {
-        Some(hash) => Some(app.runtime().plans.get(app.store(), hash).await?),
-        None => None,
-    };
+    let plan = app.plan(row.plan_hash).await?;
     let view = move || {
         effects.iter().for_each(|(node, effect)| tracing.returned(node, effect));
         answer::encoded(&tracing.view(&row, plan.as_deref(), &evidence, &kept))

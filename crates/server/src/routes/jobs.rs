@@ -72,10 +72,7 @@ pub(super) async fn get(State(app): State<Shared>, JobPath(job): JobPath, mut pa
         follow::until_ended(&app, place, job, wait, &gone).await?.ok_or(OpError::JobNotFound(job))?;
     }
     let (mut outlined, slot) = outline::read(&app, job).await?;
-    let plan = match outlined.state().plan {
-        Some(plan) => Some(app.runtime().plans.get(app.store(), plan.hash).await?),
-        None => None,
-    };
+    let plan = app.plan(outlined.state().plan.map(|plan| plan.hash)).await?;
     let result = outlined.result(app.store()).await?;
     let steps = outlined.state().steps.len() * STEP_BYTES;
     let bytes = outlined.message().text().len() + result.text().len() + steps;

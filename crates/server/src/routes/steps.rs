@@ -74,9 +74,6 @@ pub(super) async fn why(State(app): State<Shared>, JobPath(job): JobPath, params
     params.finish()?;
     let (outlined, slot) = outline::read(&app, job).await?;
     let around = why::Around::read(app.store(), &outlined.row).await?;
-    let plan = match outlined.state().plan {
-        Some(plan) => Some(app.runtime().plans.get(app.store(), plan.hash).await?),
-        None => None,
-    };
+    let plan = app.plan_if_readable(outlined.state().plan.map(|plan| plan.hash)).await?;
     slot.ok(&why::reasons(&outlined, plan.as_deref(), &around)).await
 }

@@ -2,19 +2,16 @@
 
 use std::fmt;
 use std::str::FromStr;
-use std::sync::Arc;
 
 use aetheris_api::{InDoubtList, InDoubtView, Outcome, ValueOrigin, WaitList, WaitView};
 use aetheris_core::disproof;
 use aetheris_core::event::DoubtOutcome;
-use aetheris_core::hash::Hash;
 use aetheris_core::id::{JobId, ParseIdError};
 use aetheris_core::json::Json;
 use aetheris_core::ledger::{LedgerRow, PermitNumber};
 use aetheris_core::limits;
 use aetheris_core::plan::{CompiledPlan, DoubtPolicy, WaitType};
 use aetheris_core::time::{Reading, Span, Timestamp};
-use aetheris_store::repeats::Repeats;
 use aetheris_store::{BlockedOn, DoubtCursor, DoubtFilter, DoubtRow, JobFilter, StoreStatus, WaitRow};
 use axum::extract::State;
 
@@ -78,10 +75,8 @@ async fn wait(app: &App, wait: WaitRow, status: &StoreStatus) -> Result<Option<W
     let WaitRow { deadline, row, since } = wait;
     let paused = view::paused(&row, status.generation);
     let Some(waiting) = row.waiting else { return Ok(None) };
-    let plan = plan_of(app, row.plan_hash).await?;
-    // A doubt is answered in another way.
-    let node = plan.as_deref().and_then(|plan| plan.node(&waiting.node)).filter(|_| !waiting.doubt);
-    let schema = node.and_then(aetheris_runtime::ops::schema_of).cloned();
+    let plan = app.plan_if_readable(row.plan_hash).await?;
+    let schema = plan.as_deref().and_then(|plan| view::schema_of_wait(plan, &waiting));
     let seconds = status.now.since(since).micros() / 1_000_000;
     Ok(Some(WaitView {
         age: Span::from_secs(seconds),
@@ -107,7 +102,7 @@ async fn wait(app: &App, wait: WaitRow, status: &StoreStatus) -> Result<Option<W
 #[utoipa::path(get, path = "/api/in-doubt", tag = "people", operation_id = "list_in_doubt",
     params(
         ("job" = Option<String>, Query, pattern = "^job_[0-7][0-9A-HJKMNP-TV-Za-hjkmnp-tv-z]{25}$", description = "Of this job only"),
-        ("unresolved" = Option<bool>, Query, description = "Only calls whose job has ended without an answer, those given up included; or only calls whose job goes on"),
+        ("unresolved" = Option<bool>, Query, description = "Only calls of jobs that have ended: those that nobody has answered, and those that were given up; or only calls whose job goes on"),
         ("limit" = Option<u64>, Query, minimum = 1, description = "How many at most; 100 by default, never more than 500"),
         ("cursor" = Option<String>, Query, pattern = "^[0-7][0-9a-f]{15}[.]key_[0-7][0-9A-HJKMNP-TV-Za-hjkmnp-tv-z]{25}$", description = "`next_cursor` of the page before")),
     responses((status = 200, body = InDoubtList, description = "A page of the calls in doubt"), Common))]
@@ -152,28 +147,9 @@ impl FromStr for Place {
     }
 }
 
-/// What this process logged lately.
-static LOGGED: Repeats = Repeats::new();
-
-/// The plan of a job. Where it cannot be read, what is told without it is told: one of them keeps no other from being
-/// listed.
-async fn plan_of(app: &App, hash: Option<Hash>) -> Result<Option<Arc<CompiledPlan>>, Failure> {
-    let Some(hash) = hash else { return Ok(None) };
-    match app.runtime().plans.get(app.store(), hash).await {
-        Ok(plan) => Ok(Some(plan)),
-        Err(error) if error.is_corrupt() => {
-            if LOGGED.is_new(hash.to_string(), tokio::time::Instant::now().into_std()) {
-                tracing::warn!(plan = %hash, %error, "a plan cannot be read: its waits are listed without schemas, its calls in doubt without policies");
-            }
-            Ok(None)
-        }
-        Err(error) => Err(error.into()),
-    }
-}
-
 async fn invocation(app: &App, doubt: DoubtRow, now: Reading) -> Result<InDoubtView, Failure> {
     let DoubtRow { call, evidence, told, wait } = doubt;
-    let plan = plan_of(app, wait.row.plan_hash).await?;
+    let plan = app.plan_if_readable(wait.row.plan_hash).await?;
     let policy = plan.as_deref().zip(told.asked.as_ref()).map(|(plan, asked)| policy(plan, &call, asked.policy));
     let tool = plan.as_deref().and_then(|plan| plan.tool(&call.tool));
     let settle = tool.map_or(limits::SETTLE_DEFAULT, aetheris_core::plan::Tool::settle);

@@ -105,6 +105,15 @@ async fn a_pending_job_says_why() {
     assert_eq!(later["code"], "not_before");
     assert_eq!(later["until"].as_str().map(moment), Some(moment("2026-11-21T10:00:00Z")));
     assert!(later["do"].as_str().unwrap().starts_with("aetheris watch job_"), "{later}");
+    assert_eq!(later["detail"], "it was sent for later");
+
+    let never = r#"{"message": 1, "run_at": "2026-11-21T10:00:00Z", "deadline": "10m"}"#;
+    let never = bed.call("POST", "/api/agents/approve/message", never).await;
+    let never = why(&bed, never.is(202)["job_id"].as_str().unwrap()).await;
+    assert!(
+        never["detail"].as_str().unwrap().starts_with("it was sent for later than its deadline, 2026-11-21T09:10:00"),
+        "{never}"
+    );
 }
 
 #[tokio::test]
