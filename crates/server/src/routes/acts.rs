@@ -40,13 +40,16 @@ pub(super) async fn signal(
 ) -> Answer {
     params.finish()?;
     let request: SignalRequest = body.read()?;
+    let payload = match &request.payload {
+        Some(payload) => Some(body::value(&app, "payload", payload).await?),
+        None => None,
+    };
     let correlation_key = request.correlation_key.filter(|key| !key.is_empty()).ok_or_else(|| {
         Failure::new(ErrorCode::MissingCorrelationKey, "correlation_key: a signal names the wait that it ends")
     })?;
-    let payload = request.payload.ok_or_else(|| {
+    let (payload, _held) = payload.ok_or_else(|| {
         Failure::invalid("payload: a signal has one; write null where it brings nothing. The wait goes on")
     })?;
-    let (payload, _held) = body::value(&app, "payload", &payload).await?;
     let signal = Signal { correlation_key, payload, wait_type: request.wait_type };
     let (code, status, payload_matches) = match app.runtime().signal(job, signal).await? {
         SignalAnswer::Delivered => (StatusCode::OK, SignalStatus::Delivered, true),
