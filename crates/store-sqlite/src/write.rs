@@ -149,7 +149,8 @@ fn insert(tx: &mut Tx<'_, '_>, unit: &UnitOfWork, new: &NewJob, fence: Fence, af
     let session = new.session.as_ref().map(|session| (new.agent.clone(), session.clone()));
     let mut derived = derive(tx, None, session.as_ref(), row)?;
     if aetheris_fault::planted!("session-by-id") {
-        derived.ready = is_first_by_id(tx, unit, new)? && row.status == JobStatus::Pending && derived.delayed_until.is_none();
+        derived.ready =
+            is_first_by_id(tx, unit, new)? && row.status == JobStatus::Pending && derived.delayed_until.is_none();
     }
     let labels = (!new.labels.is_empty()).then(|| aetheris_core::json::to_canonical(&new.labels));
     let id = unit.job.to_bytes();

@@ -13,7 +13,7 @@ use super::programs::{MISFIT, Program};
 
 /// How many problems are told.
 const TOLD_MAX: usize = 20;
-/// Days without a deadline are not drawn: this is longer than any run.
+/// A deadline that is longer than any run.
 const NEVER_MS: u64 = 3_600_000;
 
 /// What is asked for with one message.
@@ -118,7 +118,7 @@ pub fn stored(evidence: &Evidence) -> Result<(BTreeMap<String, Stored>, Vec<Stri
         let payloads: Vec<Value> = serde_json::from_str(&text(8)?)?;
         let stored = Stored {
             at: row.get(1)?,
-            calls: row.get(2)?,
+            calls: u64::try_from(row.get::<_, i64>(2)?).unwrap_or(0),
             deadline_us: row.get(3)?,
             exceeded_at: row.get(4)?,
             labels: serde_json::from_str(&text(5)?)?,
@@ -195,7 +195,8 @@ fn of_job(outcome: &Outcome, program: &Program, stored: &Stored, cases: &mut Cas
     if let Some(at) = stored.exceeded_at {
         cases.exceeded += 1;
         if wanted.is_none_or(|wanted| at < stored.at.saturating_add(wanted)) {
-            problems.push(format!("it was made at {}, has the deadline {wanted:?}, and ended for it at {at}", stored.at));
+            problems
+                .push(format!("it was made at {}, has the deadline {wanted:?}, and ended for it at {at}", stored.at));
         }
     }
     budget(outcome, program, stored, cases, &mut problems);

@@ -132,7 +132,10 @@ pub const BUGS: &[Bug] = &[
     survivor("drain-breaks-claim-off", "a claim under way is dropped with the jobs that it has got"),
     survivor("dead-only-first-page", "a proof of death takes the first page of the jobs back"),
     survivor("checkpoint-without-tokens", "a checkpoint forgets the tokens that were used"),
-    survivor("disproof-gives-a-call", "\"did not happen\" gives one more call in the same try, whatever the budget says"),
+    survivor(
+        "disproof-gives-a-call",
+        "\"did not happen\" gives one more call in the same try, whatever the budget says",
+    ),
     Bug { in_store: true, ..survivor("session-by-id", "a session's jobs run in the order of their ids") },
     survivor("promoted-before-session", "a job whose time has come does not wait for its session"),
     tested(
@@ -187,9 +190,21 @@ pub const BUGS: &[Bug] = &[
         "a history of any size is parsed on the thread that asks",
         "a_large_history_is_read_and_parsed",
     ),
-    tested("fuel-for-each-text", "each text of a value has the work of a whole one", "work_is_bounded_over_all_templates"),
-    tested("result-as-it-came", "a result has another form until its job is read again", "a_result_is_to_templates_what"),
-    tested("agent-before-key", "an accepted message is unknown once its agent is gone", "a_key_is_known_when_its_agent"),
+    tested(
+        "fuel-for-each-text",
+        "each text of a value has the work of a whole one",
+        "work_is_bounded_over_all_templates",
+    ),
+    tested(
+        "result-as-it-came",
+        "a result has another form until its job is read again",
+        "a_result_is_to_templates_what",
+    ),
+    tested(
+        "agent-before-key",
+        "an accepted message is unknown once its agent is gone",
+        "a_key_is_known_when_its_agent",
+    ),
     tested("any-boot-clock", "processes with other clocks share a file", "processes_with_other_clocks_are_refused"),
     tested("ready-if-readable", "ready while nothing can be written", "each_part_of_the_store_that_does_not"),
     tested(
