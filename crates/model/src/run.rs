@@ -310,7 +310,15 @@ impl Draft<'_> {
 
     fn too_dear(&mut self, node: u8) -> Done {
         self.search.tally.see(Sight::BudgetUsedUp);
-        self.fact(Fact::StepFailed(node))?;
+        let row = self.ledger[usize::from(node)];
+        let permit = self.step(node).and_then(|step| step.invocation.as_ref()).map(|call| permit_of(node, call));
+        match permit {
+            // What became of the last call stays unknown.
+            Some(permit) if row.is_some_and(|row| row.status == LedgerStatus::InDoubt && !row.disproved) => {
+                self.settling(Fact::StepFailed(node), permit, LedgerTrigger::GiveUp)?;
+            }
+            Some(_) | None => self.fact(Fact::StepFailed(node))?,
+        }
         Ok(Turn::Go)
     }
 
