@@ -236,3 +236,80 @@ fn budget(outcome: &Outcome, program: &Program, stored: &Stored, cases: &mut Cas
 pub fn misfit() -> Value {
     json!({"n": MISFIT})
 }
+
+#[cfg(test)]
+mod tests {
+    use aetheris_core::id::JobId;
+
+    use super::super::programs::{SignalTime, Wait};
+    use super::*;
+
+    /// A job that has all that was asked for, in its program's budget.
+    fn whole() -> (Outcome, Program, Stored) {
+        let asked = Asked { deadline_ms: Some(500), labels: [("a".to_owned(), "b".to_owned())].into(), priority: 7 };
+        let view = json!({
+            "error": {"code": "budget_exceeded"}, "labels": {"a": "b"}, "priority": 7, "status": "failed"
+        });
+        let stored = Stored {
+            at: 1_000,
+            calls: 1,
+            deadline_us: Some(500_000),
+            exceeded_at: Some(501_000),
+            labels: asked.labels.clone(),
+            priority: 7,
+            started: vec!["n0".to_owned(), "n1".to_owned()],
+            payloads: vec![json!({"n": 1})],
+        };
+        let (agent, job) = ("chaos-slow".to_owned(), JobId::from_u128(7));
+        let outcome = Outcome { agent, asked, job, n: 1, left: false, view, cancelled: false };
+        let mut program = Program::slow();
+        program.budget = Some(2);
+        program.pure.insert("n1".to_owned());
+        let (late, node, time) = (None, "n2".to_owned(), SignalTime::AtWait);
+        program.waits.push(Wait { late, node, strict: true, time });
+        (outcome, program, stored)
+    }
+
+    fn found(spoil: impl FnOnce(&mut Outcome, &mut Program, &mut Stored)) -> Vec<String> {
+        let (mut outcome, mut program, mut stored) = whole();
+        spoil(&mut outcome, &mut program, &mut stored);
+        of_job(&outcome, &program, &stored, &mut Cases::default())
+    }
+
+    #[test]
+    fn what_was_asked_for_and_is_otherwise_is_told() {
+        assert_eq!(found(|_, _, _| {}), Vec::<String>::new());
+        let planted: [fn(&mut Outcome, &mut Program, &mut Stored); 11] = [
+            |outcome, _, _| outcome.view["labels"] = json!({}),
+            |outcome, _, _| outcome.view["priority"] = json!(0),
+            |_, _, stored| stored.labels.clear(),
+            |_, _, stored| stored.priority = 0,
+            |_, _, stored| stored.deadline_us = Some(4_000_000),
+            |outcome, program, _| (outcome.asked.deadline_ms, program.deadline_ms) = (None, Some(400)),
+            |_, _, stored| stored.exceeded_at = Some(500_999),
+            |_, _, stored| stored.calls = 3,
+            |_, _, stored| stored.started.clear(),
+            |_, program, _| program.budget = None,
+            |_, _, stored| stored.payloads.push(json!({"n": "many"})),
+        ];
+        for (place, spoil) in planted.into_iter().enumerate() {
+            assert_eq!(found(spoil).len(), 1, "{place}");
+        }
+    }
+
+    #[test]
+    fn one_thing_of_what_is_asked_for_is_changed() {
+        let mut dice = Dice::new(1, 1);
+        for _ in 0..50 {
+            let asked = Asked::draw(&mut dice);
+            assert_ne!(asked.changed(&mut dice), asked);
+        }
+    }
+
+    #[test]
+    fn a_job_of_a_message_that_fits_no_schema_is_told() {
+        let misfits = vec!["7".to_owned()];
+        let (_, problems) = judge(&[], &BTreeMap::new(), &(BTreeMap::new(), misfits));
+        assert_eq!(problems.len(), 1);
+    }
+}
