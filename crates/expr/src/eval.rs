@@ -100,7 +100,8 @@ impl<'a, 'm> Eval<'a, 'm> {
     fn element(&mut self, expr: &'a Expr) -> Result<Value, ExprError> {
         let value = self.expr(expr)?;
         self.meter.copy(&value)?;
-        if deeper_than(&value, limits::JSON_DEPTH_MAX - 1) {
+        let deep = deeper_than(&value, limits::JSON_DEPTH_MAX - 1) && !aetheris_fault::planted!("depth-not-charged");
+        if deep {
             return Err(ExprError::TooLarge);
         }
         Ok(value.into_owned())

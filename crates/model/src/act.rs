@@ -338,6 +338,10 @@ impl Search {
         let job = system.job(number);
         job.air[at] |= permit.bit();
         job.left[at] |= permit.bit();
+        let left: u32 = job.left.iter().map(|permits| permits.count_ones()).sum();
+        if let Some(most) = self.config.budget {
+            judge(self, system, Law::BudgetHolds, left <= most);
+        }
     }
 
     fn arrive(&self, system: &mut System, permit: Permit, number: u8) -> Acted {

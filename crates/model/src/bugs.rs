@@ -58,6 +58,12 @@ listed! {
         EndBeforeDuplicate = "end-before-duplicate";
         /// A cancel of a held job is accepted and not written.
         CancelLost = "cancel-lost";
+        /// A deadline ends only jobs that run.
+        DeadlineIgnoredWhileBlocked = "deadline-ignored-while-blocked";
+        /// The budget is asked before the first try alone.
+        BudgetOnlyOnce = "budget-only-once";
+        /// "Did not happen" gives one more call in the same try.
+        DisproofGivesACall = "disproof-gives-a-call";
     }
 }
 
@@ -88,6 +94,11 @@ impl Mutation {
             Self::SignalNotUsed | Self::WaitWithoutLooking => signals(1),
             Self::EndBeforeDuplicate => signals(2),
             Self::CancelLost => Config { cancels: true, ..Config::calm(WAIT) },
+            Self::DeadlineIgnoredWhileBlocked => Config { deadlines: true, ..Config::calm(WAIT) },
+            Self::BudgetOnlyOnce => Config { budget: Some(1), ..Config::calm(&[]) }.with(IDEMPOTENT),
+            Self::DisproofGivesACall => {
+                Config { budget: Some(1), ..Config::calm(&[]) }.with(&[&[Step::Once(&[Doubts::Reconcile])]])
+            }
         };
         Config { mutation: Some(self), ..config }
     }

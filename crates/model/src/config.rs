@@ -62,10 +62,14 @@ pub struct Program {
 /// The bounds of a search.
 #[derive(Debug, Clone)]
 pub struct Config {
+    /// How many calls a job may make.
+    pub budget: Option<u32>,
     /// Whether someone may cancel each job.
     pub cancels: bool,
     /// Processes that may die.
     pub crashes: u8,
+    /// Whether each job has a deadline, which may come at any moment.
+    pub deadlines: bool,
     /// Jobs at once; each begins with any of the programs.
     pub jobs: u8,
     /// Calls or answers that are lost on the way.
@@ -95,13 +99,15 @@ impl Config {
     #[must_use]
     pub fn calm(programs: &[&[Step]]) -> Self {
         Self {
+            budget: None,
             cancels: false,
             crashes: 0,
+            deadlines: false,
             jobs: 1,
             lost: 1,
             mutation: None,
             pauses: 0,
-            programs: programs.iter().filter_map(|steps| program(steps)).collect(),
+            programs: programs.iter().filter_map(|steps| program(steps, None)).collect(),
             proof: false,
             signals: 0,
             slow: 0,
@@ -132,6 +138,13 @@ impl Config {
             ),
             ("everything, one step", 36_585, Self::small()),
             ("pauses, one step", 52_195, Self::paused()),
+            ("deadlines, one step", 222_805, Self::hurried()),
+            (
+                "budgets, one step",
+                194_989,
+                Self { slow: 1, ..Self::frugal(1) }.with(&[&[ONCE], &[ASKED], &[IDEMPOTENT]]),
+            ),
+            ("budgets, two steps", 66_712, Self::frugal(2).with(&[&[ASKED, IDEMPOTENT]])),
         ]
     }
 
@@ -172,10 +185,25 @@ impl Config {
         trouble.with(&[&[ONCE], &[IDEMPOTENT], &[WAIT]])
     }
 
+    /// One step per job, whose deadline comes at any moment.
+    #[must_use]
+    pub fn hurried() -> Self {
+        let trouble =
+            Self { crashes: 1, deadlines: true, signals: 1, slow_outside: true, unknown: 1, ..Self::calm(&[]) };
+        trouble.with(&[&[ONCE], &[IDEMPOTENT], &[WAIT]])
+    }
+
+    /// Jobs that may make so many calls.
+    #[must_use]
+    pub fn frugal(most: u32) -> Self {
+        Self { budget: Some(most), crashes: 1, unknown: 1, ..Self::calm(&[]) }
+    }
+
     /// The same with other programs.
     #[must_use]
     pub fn with(self, programs: &[&[Step]]) -> Self {
-        Self { programs: programs.iter().filter_map(|steps| program(steps)).collect(), ..self }
+        let budget = self.budget;
+        Self { programs: programs.iter().filter_map(|steps| program(steps, budget)).collect(), ..self }
     }
 
     /// Whether this mistake is planted.
@@ -203,7 +231,7 @@ pub fn wait_key(node: u8) -> String {
     format!("k{node}")
 }
 
-fn program(steps: &[Step]) -> Option<Program> {
+fn program(steps: &[Step], max_tool_calls: Option<u32>) -> Option<Program> {
     let nodes: Vec<NodeId> = (0..steps.len()).map(|place| NodeId::from(format!("n{place}").as_str())).collect();
     let mut tools = BTreeMap::new();
     let mut list = Vec::new();
@@ -230,7 +258,7 @@ fn program(steps: &[Step]) -> Option<Program> {
     let retry = RetryPolicy { jitter: Jitter::None, max_attempts: 2, ..RetryPolicy::default() };
     let plan = Plan {
         answer: None,
-        budget: Budget::default(),
+        budget: Budget { max_tool_calls, ..Budget::default() },
         nodes: list,
         retry,
         schema_version: PLAN_SCHEMA_VERSION,

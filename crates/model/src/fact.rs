@@ -91,6 +91,10 @@ pub enum Fact {
     },
     /// `job_cancel_requested`
     EndRequested,
+    /// `job_cancel_requested`, because the deadline has come.
+    DeadlineRequested,
+    /// `timer_fired`, of the job's deadline.
+    DeadlineFired,
     /// `job_pause_requested`
     PauseRequested,
     /// `job_paused`
@@ -283,6 +287,8 @@ impl Fact {
                 WaitCompleted { by, node: id(node) }.into()
             }
             Self::EndRequested => JobCancelRequested { cause: EndCause::Cancel }.into(),
+            Self::DeadlineRequested => JobCancelRequested { cause: EndCause::Deadline }.into(),
+            Self::DeadlineFired => TimerFired { timer: TimerId::Deadline }.into(),
             Self::PauseRequested => JobPauseRequested {}.into(),
             Self::Paused => JobPaused { reason: PauseReason::Operator }.into(),
             Self::Resumed => JobResumed {}.into(),
@@ -363,6 +369,8 @@ impl Fact {
             | Self::Waiting { .. }
             | Self::WaitEnded { .. }
             | Self::EndRequested
+            | Self::DeadlineRequested
+            | Self::DeadlineFired
             | Self::PauseRequested
             | Self::Paused
             | Self::Resumed
@@ -389,9 +397,9 @@ pub fn timer(doubt: bool, node: NodeId) -> TimerId {
     if doubt { TimerId::Doubt(node) } else { TimerId::Wait(node) }
 }
 
-/// The first two events of every job.
+/// The first events of every job.
 #[must_use]
-pub fn beginning(program: &Program) -> [Event; 2] {
+pub fn beginning(program: &Program, deadline: bool) -> Vec<Event> {
     let created = JobCreated {
         agent: AgentName::from("a"),
         agent_version: String::new(),
@@ -408,5 +416,6 @@ pub fn beginning(program: &Program) -> [Event; 2] {
         planner: String::new(),
         planner_version: String::new(),
     };
-    [created.into(), planned.into()]
+    let timer = TimerSet { after_us: 1, timer: TimerId::Deadline };
+    [created.into(), planned.into()].into_iter().chain(deadline.then(|| timer.into())).collect()
 }

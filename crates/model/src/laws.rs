@@ -79,6 +79,10 @@ laws! {
         NoClaimAfterEnd = "D2 an ended job is never claimed";
         /// Cancel.
         CancelOrAnswer = "D7 a job whose cancel was accepted does not complete";
+        /// Deadline.
+        DeadlineEnds = "D7 a job whose deadline has come does not complete";
+        /// Budget.
+        BudgetHolds = "D14 no call leaves beyond the job's budget";
         /// Signals.
         NoWaitOverKept = "E1 a job never waits, or has waited in vain, for a signal that is kept";
         /// Acknowledged deposits.
@@ -155,6 +159,12 @@ listed! {
         CancelOfHeld = "a held job is cancelled";
         /// Cancel.
         CancelOfIdle = "a job that nobody holds is cancelled";
+        /// Deadline.
+        DeadlineOfHeld = "the deadline of a held job comes";
+        /// Deadline.
+        DeadlineOfIdle = "the deadline of a job that nobody holds comes";
+        /// Budget.
+        BudgetUsedUp = "a job has made all the calls that it may make";
         /// Pause.
         PauseOfHeld = "a held job is asked to pause";
         /// Pause.
@@ -241,6 +251,9 @@ pub fn judge_state(search: &Search, system: &mut System) {
         verdicts.push((Law::LeaseMeansRunning, job.held == (status == JobStatus::Running)));
         if job.cancelled && status.is_terminal() {
             verdicts.push((Law::CancelOrAnswer, status != JobStatus::Completed));
+        }
+        if job.expired && status.is_terminal() {
+            verdicts.push((Law::DeadlineEnds, status != JobStatus::Completed));
         }
         for (node, step) in (0u8..).zip(&program.steps) {
             match step.class() {

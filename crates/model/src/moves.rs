@@ -91,6 +91,9 @@ impl Search {
         if self.config.cancels && !job.cancelled && !status.is_terminal() {
             operations.push(Op::Cancel);
         }
+        if outside::has_deadline(job) {
+            operations.push(Op::Deadline);
+        }
         let free = job.view.fold.state().end_requested.is_none();
         if job.pauses < self.config.pauses && free && !status.is_terminal() && status != JobStatus::Paused {
             operations.push(Op::Pause);
@@ -110,6 +113,7 @@ impl Search {
                 }
                 Op::Resolve { .. }
                 | Op::Cancel
+                | Op::Deadline
                 | Op::Fire { .. }
                 | Op::Pause
                 | Op::Reclaim

@@ -3,7 +3,7 @@
 
 use std::sync::LazyLock;
 
-use aetheris_core::event::EndCause;
+use aetheris_core::event::{EndCause, TimerId};
 use aetheris_core::hash::Hash;
 use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
@@ -26,6 +26,8 @@ use crate::system::{Search, System};
 pub enum Op {
     /// Somebody cancels.
     Cancel,
+    /// The job's deadline comes.
+    Deadline,
     /// A timer that is due fires.
     Fire {
         /// Whether it belongs to a doubt.
@@ -76,6 +78,7 @@ pub fn look(search: &Search, system: &mut System, number: u8, op: Op) -> Look {
             return Look::Answered;
         }
         Op::Cancel => cancel(search, program, &job, number),
+        Op::Deadline => deadline(search, program, &job, number),
         Op::Pause => pause(search, program, &job, number),
         Op::Resume => resume(search, program, &job, number),
         Op::Fire { doubt, node } => fire(search, program, &job, number, (doubt, node)),
@@ -105,6 +108,10 @@ pub fn wrote(search: &Search, system: &mut System, number: u8, op: Op, idle: boo
         }
         Op::Resolve { happened, .. } => {
             search.tally.see(if happened { Sight::DoubtHappened } else { Sight::DoubtDisproved });
+        }
+        Op::Deadline => {
+            job.expired = true;
+            search.tally.see(if idle { Sight::DeadlineOfIdle } else { Sight::DeadlineOfHeld });
         }
         Op::Pause => job.pauses += 1,
         Op::Fire { .. } | Op::Reclaim | Op::ReclaimDead | Op::Resume | Op::Signal => {}
@@ -192,12 +199,43 @@ fn cancel(search: &Search, program: &Program, job: &Job, number: u8) -> Drafted 
     let mut draft = draft(search, program, job, number, Right::Outside);
     match job.status() {
         JobStatus::Completed | JobStatus::Failed | JobStatus::Cancelled => return Ok(None),
-        JobStatus::Running if job.view.fold.state().end_requested == Some(EndCause::Cancel) => return Ok(None),
+        JobStatus::Running if is_ending(job) => return Ok(None),
         JobStatus::Running => draft.fact(Fact::EndRequested)?,
         JobStatus::Pending | JobStatus::Waiting | JobStatus::Parked | JobStatus::Paused => {
             draft.doubt_open_calls()?;
             draft.fact(Fact::Cancelled)?;
         }
+    }
+    Ok(Some(draft.unit))
+}
+
+fn is_ending(job: &Job) -> bool {
+    match job.view.fold.state().end_requested {
+        Some(EndCause::Cancel | EndCause::Deadline) => true,
+        Some(EndCause::Pause) | None => false,
+    }
+}
+
+/// Whether its deadline can still come.
+pub(crate) fn has_deadline(job: &Job) -> bool {
+    !job.status().is_terminal() && job.view.fold.state().timers.contains_key(&TimerId::Deadline)
+}
+
+fn deadline(search: &Search, program: &Program, job: &Job, number: u8) -> Drafted {
+    if !has_deadline(job) {
+        return Ok(None);
+    }
+    let mut draft = draft(search, program, job, number, Right::Due);
+    draft.fact(Fact::DeadlineFired)?;
+    match job.status() {
+        JobStatus::Running if is_ending(job) => {}
+        JobStatus::Running => draft.fact(Fact::DeadlineRequested)?,
+        JobStatus::Waiting | JobStatus::Parked if search.config.has(Mutation::DeadlineIgnoredWhileBlocked) => {}
+        JobStatus::Pending | JobStatus::Waiting | JobStatus::Parked | JobStatus::Paused => {
+            draft.doubt_open_calls()?;
+            draft.fact(Fact::Failed)?;
+        }
+        JobStatus::Completed | JobStatus::Failed | JobStatus::Cancelled => {}
     }
     Ok(Some(draft.unit))
 }
@@ -236,6 +274,15 @@ fn fire(search: &Search, program: &Program, job: &Job, number: u8, (doubt, node)
     Ok(Some(draft.unit))
 }
 
+/// How a job ends whose end was asked for.
+pub(crate) fn asked_end(cause: EndCause) -> Fact {
+    match cause {
+        EndCause::Cancel => Fact::Cancelled,
+        EndCause::Deadline => Fact::Failed,
+        EndCause::Pause => Fact::Paused,
+    }
+}
+
 fn reclaim(search: &Search, program: &Program, job: &Job, number: u8, right: Right) -> Drafted {
     if job.status() != JobStatus::Running {
         return Ok(None);
@@ -244,9 +291,9 @@ fn reclaim(search: &Search, program: &Program, job: &Job, number: u8, right: Rig
     let mut draft = draft(search, program, job, number, right);
     if state.end_requested == Some(EndCause::Pause) {
         draft.fact(Fact::Paused)?;
-    } else if state.end_requested.is_some() {
+    } else if let Some(cause) = state.end_requested {
         draft.doubt_open_calls()?;
-        draft.fact(Fact::Cancelled)?;
+        draft.fact(asked_end(cause))?;
     } else if state.reclaims + 1 >= limits::RECLAIMS_WITHOUT_PROGRESS_MAX {
         draft.doubt_open_calls()?;
         draft.fact(Fact::Failed)?;

@@ -13,6 +13,7 @@ use crate::bugs::Mutation;
 use crate::config::{Program, STEPS_MAX};
 use crate::fact::{Answered, Fact, Outcome, Permit};
 use crate::laws::Sight;
+use crate::outside::asked_end;
 use crate::state::{Change, Entry, Inbox, Known, Right, Row, Run, Then, Unit, permit_of};
 use crate::system::Search;
 
@@ -161,9 +162,9 @@ pub fn next_unit(search: &Search, program: &Program, run: &Run) -> Result<Unit, 
             draft.end(Fact::Paused)?;
             return Ok(draft.unit);
         }
-        if draft.state.end_requested.is_some() {
+        if let Some(cause) = draft.state.end_requested {
             draft.doubt_open_calls()?;
-            draft.end(Fact::Cancelled)?;
+            draft.end(asked_end(cause))?;
             return Ok(draft.unit);
         }
         let mut place = draft.place;
@@ -264,7 +265,17 @@ impl Draft<'_> {
             self.ledger[place].map(|row| LedgerSeen { permit: u32::from(row.permit.number), status: row.status });
         match recovery::decide(told, effect, ledger) {
             Decision::Inject | Decision::Nothing => Ok(Turn::Go),
-            Decision::Run | Decision::NextTry | Decision::CallAgain => self.work(run, node, number),
+            Decision::Run => {
+                let pending = self.step(number).is_none_or(|step| step.status == StepStatus::Pending);
+                if pending && self.over_budget(node) { self.too_dear(number) } else { self.work(run, node, number) }
+            }
+            Decision::NextTry if self.over_budget(node) && !self.search.config.has(Mutation::BudgetOnlyOnce) => {
+                self.start(number)?;
+                self.too_dear(number)
+            }
+            Decision::CallAgain if self.over_budget(node) => self.give_up(number),
+            Decision::NextTry | Decision::CallAgain => self.work(run, node, number),
+            Decision::EndTry if self.search.config.has(Mutation::DisproofGivesACall) => self.work(run, node, number),
             Decision::EndTry => {
                 let permit = self.permit(number)?;
                 self.after_failure(permit, true)
@@ -288,6 +299,40 @@ impl Draft<'_> {
             }
             Decision::Corrupt(_) => Err(Stop::Corrupt),
         }
+    }
+
+    /// Whether the job has made all the calls that it may make.
+    fn over_budget(&self, node: &Node) -> bool {
+        let plan = &self.program.plan;
+        let tool = matches!(node.kind, NodeKind::Tool { .. });
+        tool && plan.plan().budget.max_tool_calls.is_some_and(|most| self.state.tool_calls(plan) >= most)
+    }
+
+    fn too_dear(&mut self, node: u8) -> Done {
+        self.search.tally.see(Sight::BudgetUsedUp);
+        let row = self.ledger[usize::from(node)];
+        let permit = self.step(node).and_then(|step| step.invocation.as_ref()).map(|call| permit_of(node, call));
+        match permit {
+            // What became of the last call stays unknown.
+            Some(permit) if row.is_some_and(|row| row.status == LedgerStatus::InDoubt && !row.disproved) => {
+                self.settling(Fact::StepFailed(node), permit, LedgerTrigger::GiveUp)?;
+            }
+            Some(_) | None => self.fact(Fact::StepFailed(node))?,
+        }
+        Ok(Turn::Go)
+    }
+
+    /// A call that may not be made again stays unknown.
+    fn give_up(&mut self, node: u8) -> Done {
+        self.search.tally.see(Sight::BudgetUsedUp);
+        let permit = self.permit(node)?;
+        let told = Fact::Told { outcome: Outcome::Unknown, permit };
+        match self.ledger[usize::from(node)] {
+            Some(row) if row.status == LedgerStatus::InDoubt => self.fact(told)?,
+            Some(_) | None => self.settling(told, permit, LedgerTrigger::Doubt)?,
+        }
+        self.settling(Fact::StepFailed(node), permit, LedgerTrigger::GiveUp)?;
+        Ok(Turn::Go)
     }
 
     fn permit(&self, node: u8) -> Result<Permit, Stop> {
@@ -442,7 +487,9 @@ pub fn after_asking(
         }
         Answered::DidNotHappen => {
             draft.settling(told, permit, LedgerTrigger::Disprove)?;
-            draft.after_failure(permit, true)?;
+            if !search.config.has(Mutation::DisproofGivesACall) {
+                draft.after_failure(permit, true)?;
+            }
         }
         Answered::Unresolved => {
             let policy = u8::try_from(doubt.policy + 1).unwrap_or(u8::MAX);

@@ -7,7 +7,7 @@
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use aetheris_core::event::{DoubtOutcome, EndCause, Event, InvocationOutcome, Recorded, WaitEnd};
+use aetheris_core::event::{DoubtOutcome, EndCause, Event, InvocationOutcome, Recorded, TimerId, WaitEnd};
 use aetheris_core::hash;
 use aetheris_core::id::NodeId;
 use aetheris_core::job::JobStatus;
@@ -31,6 +31,7 @@ pub struct Fold {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Digest {
     blocked: u8,
+    deadline: bool,
     ending: u8,
     epoch: u32,
     reclaims: u32,
@@ -72,13 +73,13 @@ impl Fold {
         Self { digest: digest(&state, nodes), state: Arc::new(state) }
     }
 
-    /// A new job that has its plan.
+    /// A new job that has its plan and, perhaps, a deadline.
     ///
     /// # Errors
-    /// The reducer refuses the first two events.
-    pub fn begin(job: u8, program: &Program) -> Result<Self, Illegal> {
+    /// The reducer refuses the first events.
+    pub fn begin(job: u8, program: &Program, deadline: bool) -> Result<Self, Illegal> {
         let mut state = JobState::new(fact::job_id(job));
-        for event in fact::beginning(program) {
+        for event in fact::beginning(program, deadline) {
             replay(&mut state, event, 0)?;
         }
         Ok(Self::of(state, &program.nodes))
@@ -149,6 +150,7 @@ fn digest(state: &JobState, nodes: &[NodeId]) -> Digest {
     let blocked = state.blocked.as_ref();
     Digest {
         blocked: blocked.and_then(|b| place(&b.node).map(|n| 1 + 2 * n + u8::from(b.doubt))).unwrap_or(0),
+        deadline: state.timers.contains_key(&TimerId::Deadline),
         ending: state.end_requested.map_or(0, |cause| match cause {
             EndCause::Cancel => 1,
             EndCause::Deadline => 2,
@@ -282,6 +284,8 @@ pub struct Job {
     pub pauses: u8,
     /// Timers that are due: waits and doubts, by step.
     pub due: [u8; STEPS_MAX],
+    /// Whether its deadline has come.
+    pub expired: bool,
     /// Late outcomes, by step.
     pub evidence: [u8; STEPS_MAX],
     /// Truth: permits whose call has left, by step.

@@ -264,6 +264,7 @@ fn judge_fact(search: &Search, system: &mut System, job: &Job, unit: &Unit, fact
         Fact::Completed => search.tally.see(Sight::Completed),
         Fact::Told { outcome: Outcome::Unused, .. } => search.tally.see(Sight::PermitUnused),
         Fact::EndRequested => search.tally.see(Sight::CancelOfHeld),
+        Fact::DeadlineFired | Fact::DeadlineRequested => {}
         Fact::PauseRequested => search.tally.see(Sight::PauseOfHeld),
         Fact::Paused => search.tally.see(Sight::Paused),
         Fact::Resumed => search.tally.see(Sight::Resumed),

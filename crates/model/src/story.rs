@@ -116,6 +116,7 @@ fn named(run: &Run) -> String {
 fn operation(op: Op) -> String {
     match op {
         Op::Cancel => "someone cancels".to_owned(),
+        Op::Deadline => "its deadline comes".to_owned(),
         Op::Pause => "someone pauses it".to_owned(),
         Op::Resume => "someone resumes it".to_owned(),
         Op::Fire { node, .. } => format!("the timer of n{node} fires"),

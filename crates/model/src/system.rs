@@ -240,7 +240,7 @@ impl Search {
 
     fn begin(&self, programs: &[usize]) -> Option<System> {
         let begun = |(number, program): (u8, &usize)| {
-            let fold = Fold::begin(number, self.config.programs.get(*program)?).ok()?;
+            let fold = Fold::begin(number, self.config.programs.get(*program)?, self.config.deadlines).ok()?;
             Some(Job {
                 acknowledged: 0,
                 air: [0; STEPS_MAX],
@@ -249,6 +249,7 @@ impl Search {
                 pauses: 0,
                 delivered: 0,
                 due: [0; STEPS_MAX],
+                expired: false,
                 evidence: [0; STEPS_MAX],
                 left: [0; STEPS_MAX],
                 live: false,

@@ -29,6 +29,14 @@ fn every_law_holds_whenever_a_job_is_paused() {
 }
 
 #[test]
+fn every_law_holds_whenever_the_deadline_comes() {
+    let tally = Arc::new(Tally::default());
+    let report = run(Config { unknown: 0, ..Config::hurried() }, WHOLE, &tally);
+    assert!(report.exhausted && report.breaches.is_empty(), "{}", report.text());
+    assert!(tally.examined(Law::DeadlineEnds) > 0 && tally.seen(Sight::DeadlineOfIdle) > 0);
+}
+
+#[test]
 fn a_search_is_the_same_twice() {
     let size = || {
         let config = Config { unknown: 0, ..Config::small() };

@@ -46,7 +46,7 @@ impl ClockGuard {
             std::thread::sleep(LOOK);
         }
         match read(&mut file).map_err(failed)? {
-            Some(found) if found == clocks => Ok(Self { _held: file }),
+            Some(found) if found == clocks || aetheris_fault::planted!("any-boot-clock") => Ok(Self { _held: file }),
             Some(found) => Err(Trouble::Refused(format!(
                 "another process has this database open and has other clocks ({found}; this one: {clocks}): run both \
                  under the same boot of one machine and in the same time namespace"

@@ -14,6 +14,7 @@ use anyhow::{Context, Result, bail, ensure};
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
+use super::asked::{self, Asked};
 use super::dice::Dice;
 use super::programs::{Program, SIGNAL_ADDS, SignalTime, Wait};
 use crate::http::Http;
@@ -33,6 +34,8 @@ const LOOK: Duration = Duration::from_millis(250);
 pub struct Outcome {
     /// The agent.
     pub agent: String,
+    /// What was asked for beside its message.
+    pub asked: Asked,
     /// The job.
     pub job: JobId,
     /// The number that it was sent.
@@ -58,6 +61,8 @@ pub struct Counts {
     pub repeated: AtomicU64,
     /// Doubts that were answered by an operator.
     pub resolved: AtomicU64,
+    /// Messages and payloads that did not fit, and were refused.
+    pub misfits: AtomicU64,
 }
 
 /// Everything that the clients of a run share.
@@ -148,9 +153,9 @@ impl Clients {
     ///
     /// # Errors
     /// It is refused.
-    pub async fn submit(&self, agent: &str, key: &str, n: i64) -> Result<JobId> {
+    pub async fn submit(&self, agent: &str, key: &str, n: i64, asked: &Asked) -> Result<JobId> {
         let path = format!("/api/agents/{agent}/message");
-        let body = json!({"message": {"n": n}, "labels": {"run": "chaos"}}).to_string();
+        let body = asked.body(&json!({"n": n}));
         let (status, answer) = self.ask(&Method::POST, &path, Some(&body), Some(key)).await?;
         let job = answer["job_id"].as_str().with_context(|| format!("{path}: {status} {answer}"))?;
         let job: JobId = job.parse()?;
@@ -158,12 +163,41 @@ impl Clients {
         Ok(job)
     }
 
-    /// The same key with another message must be refused.
-    async fn contradict(&self, agent: &str, key: &str) -> Result<()> {
+    /// The same key with another message, or with the same one and something else asked for, must be refused.
+    async fn contradict(&self, agent: &str, key: &str, n: i64, asked: &Asked, dice: &mut Dice) -> Result<()> {
         let path = format!("/api/agents/{agent}/message");
-        let body = json!({"message": {"n": -1}}).to_string();
+        let body = match dice.chance(25) {
+            true => asked.body(&asked::misfit()),
+            false => asked.changed(dice).body(&json!({"n": n})),
+        };
         let (status, answer) = self.ask(&Method::POST, &path, Some(&body), Some(key)).await?;
-        ensure!(status == StatusCode::CONFLICT, "the key {key} with another message: {status} {answer}");
+        ensure!(status == StatusCode::CONFLICT, "the key {key} with {body}: {status} {answer}");
+        Ok(())
+    }
+
+    /// A message that does not fit its agent's schema must be refused, and makes no job.
+    async fn misfit(&self, agent: &str, key: &str, asked: &Asked) -> Result<()> {
+        let (path, key) = (format!("/api/agents/{agent}/message"), format!("{key}-misfit"));
+        let body = asked.body(&asked::misfit());
+        let (status, answer) = self.ask(&Method::POST, &path, Some(&body), Some(&key)).await?;
+        let refused = status == StatusCode::BAD_REQUEST && answer["code"] == "invalid_payload";
+        ensure!(refused, "a message that does not fit, to {agent}: {status} {answer}");
+        self.counts.misfits.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// A payload that does not fit its wait's schema is refused, or told that another one counts.
+    async fn slip(&self, job: JobId, node: &str) -> Result<()> {
+        let body = json!({"correlation_key": format!("{node}-{job}"), "payload": {"n": "many"}}).to_string();
+        let (status, answer) = self.ask(&Method::POST, &format!("/api/jobs/{job}/signal"), Some(&body), None).await?;
+        match (status, answer["code"].as_str()) {
+            (StatusCode::BAD_REQUEST, Some("invalid_payload")) => {
+                self.counts.misfits.fetch_add(1, Ordering::Relaxed);
+            }
+            (StatusCode::CONFLICT, Some("wait_over" | "job_finished")) => {}
+            (StatusCode::OK, _) if answer["payload_matches"] == false => {}
+            _ => bail!("a payload that does not fit, for {node} of {job}: {status} {answer}"),
+        }
         Ok(())
     }
 
@@ -240,6 +274,7 @@ impl Clients {
 
 /// What a client does with one job.
 struct Script<'s> {
+    asked: &'s Asked,
     clients: &'s Clients,
     dice: Dice,
     job: JobId,
@@ -253,21 +288,25 @@ struct Script<'s> {
 /// The server refused what it should have taken, or took what it should have refused.
 pub async fn drive(clients: &Clients, program: &Program, mut dice: Dice, key: &str) -> Result<Outcome> {
     let n = i64::try_from(dice.within(1..1_000)).unwrap_or(1);
-    let job = clients.submit(&program.agent, key, n).await?;
+    let asked = Asked::draw(&mut dice);
+    if program.strict && dice.chance(15) {
+        clients.misfit(&program.agent, key, &asked).await?;
+    }
+    let job = clients.submit(&program.agent, key, n, &asked).await?;
     let again = dice.chance(12);
     if again {
         clients.counts.resubmitted.fetch_add(1, Ordering::Relaxed);
-        let second = clients.submit(&program.agent, key, n).await?;
+        let second = clients.submit(&program.agent, key, n, &asked).await?;
         ensure!(second == job, "the key {key} was answered with {job} and {second}");
     }
-    if dice.chance(3) {
-        clients.contradict(&program.agent, key).await?;
+    if dice.chance(10) {
+        clients.contradict(&program.agent, key, n, &asked, &mut dice).await?;
     }
-    let mut script = Script { clients, dice, job, program, signalled: BTreeMap::new() };
+    let mut script = Script { asked: &asked, clients, dice, job, program, signalled: BTreeMap::new() };
     let mut outcome = script.play(n).await?;
     outcome.n = n;
     if again {
-        let third = clients.submit(&program.agent, key, n).await?;
+        let third = clients.submit(&program.agent, key, n, &asked).await?;
         ensure!(third == job, "the key {key} was answered with {job} and, after its end, {third}");
     }
     Ok(outcome)
@@ -288,7 +327,7 @@ impl<'s> Script<'s> {
             if ended || left {
                 self.afterwards(ended).await?;
                 let (agent, job) = (self.program.agent.clone(), self.job);
-                return Ok(Outcome { agent, job, n, left, view, cancelled });
+                return Ok(Outcome { agent, asked: self.asked.clone(), job, n, left, view, cancelled });
             }
             if cancel_in.is_some_and(|at| looks >= at) && !cancelled {
                 cancelled = self.clients.cancel(self.job).await?;
@@ -324,6 +363,9 @@ impl<'s> Script<'s> {
     }
 
     async fn signal(&mut self, wait: &'s Wait) -> Result<()> {
+        if wait.strict && self.dice.chance(30) {
+            self.clients.slip(self.job, &wait.node).await?;
+        }
         self.clients.signal(self.job, &wait.node).await?;
         if self.dice.chance(25) {
             self.clients.counts.repeated.fetch_add(1, Ordering::Relaxed);
@@ -366,6 +408,8 @@ impl Outcome {
                     && !program.waits_for_ever()
                     && answer.is_some_and(|answer| program.may_answer(self.n, version, answer))
             }
+            // Whether a deadline was due is told by what is stored.
+            "failed" if code == "deadline_exceeded" => true,
             "failed" => program.codes.contains(code),
             "cancelled" => self.cancelled,
             _ => self.left,

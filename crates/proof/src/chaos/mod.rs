@@ -10,6 +10,7 @@
 //! The seed decides what is drawn, not how the processes interleave: a run is repeated by its seed, and what it
 //! finds is read from the evidence that a failed run leaves.
 
+pub mod asked;
 pub mod backend;
 pub mod client;
 pub mod clock;

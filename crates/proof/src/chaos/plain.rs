@@ -183,7 +183,9 @@ fn load_history(conn: &Connection, history: &ClientHistory) -> Result<()> {
     Ok(())
 }
 
-fn hex(bytes: &[u8]) -> String {
+/// Bytes as the tables have them.
+#[must_use]
+pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut text, byte| {
         text.push(char::from_digit(u32::from(byte >> 4), 16).unwrap_or('0'));
         text.push(char::from_digit(u32::from(byte & 15), 16).unwrap_or('0'));

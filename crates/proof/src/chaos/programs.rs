@@ -28,6 +28,8 @@ pub struct Wait {
     pub late: Option<i64>,
     /// The node.
     pub node: String,
+    /// Whether it says what its payload must be.
+    pub strict: bool,
     /// When its signal is sent.
     pub time: SignalTime,
 }
@@ -46,16 +48,24 @@ pub struct Call {
 pub struct Program {
     /// The agent's name.
     pub agent: String,
+    /// How many calls a job of it may make.
+    pub budget: Option<u64>,
     /// Its ledger steps.
     pub calls: Vec<Call>,
     /// Codes of errors that its jobs may fail with, in spite of retries.
     pub codes: BTreeSet<&'static str>,
     /// Whether its jobs may complete.
     pub completes: bool,
+    /// How long its jobs may take, in milliseconds.
+    pub deadline_ms: Option<u64>,
     /// Time that its steps may spend in their tools, sleeping, waiting and asking again, in milliseconds.
     pub idle_ms: u64,
     /// What a job's number may have grown by, of the first version.
     pub adds: BTreeSet<i64>,
+    /// Its steps whose tries are calls and nothing else.
+    pub pure: BTreeSet<String>,
+    /// Whether it says what its message must be.
+    pub strict: bool,
     /// Its waits, in the order of its steps.
     pub waits: Vec<Wait>,
     body: String,
@@ -65,6 +75,8 @@ pub struct Program {
 
 /// What each version of a program adds beside the one before.
 const VERSION_ADDS: i64 = 1_000_000;
+/// A number that no job is sent with, and that no schema lets through.
+pub const MISFIT: i64 = -1;
 /// What signals add.
 pub const SIGNAL_ADDS: i64 = 10_000;
 /// How long one try may take, in the programs.
@@ -82,6 +94,9 @@ const LATE_SUCCESS: &str = SUCCEEDED_BEFORE;
 
 /// Longer than a permit lives, and shorter than its program's `settle` allows for.
 const QUEUE: &str = "?queue=4000";
+
+/// What a payload must be; what a wait goes on with at its deadline fits as well.
+const WAIT_SCHEMA: &str = ", schema: { type: object, required: [n], properties: { n: { type: integer } } }";
 
 const LOOK: &str = "  look: { kind: http, effect: pure, method: GET, url: \"URL/lookup/{{ input.idempotency_key }}\" }\n  \
      settle: { kind: http, effect: pure, refuses: true, method: POST, url: URL/settle }\n";
@@ -104,7 +119,19 @@ impl Program {
         let mut draw = Draw { dice, value: "message.n".to_owned(), before: None, program };
         if place % 12 == 11 {
             draw.program.top.push_str("deadline: 4s\n");
+            draw.program.deadline_ms = Some(4_000);
             draw.program.codes.insert("deadline_exceeded");
+        }
+        if place % 3 == 1 {
+            let schema = "{ type: object, required: [n], properties: { n: { type: integer, minimum: 0 } } }";
+            let _ = writeln!(draw.program.top, "message_schema: {schema}");
+            draw.program.strict = true;
+        }
+        if place % 6 == 2 {
+            let most = draw.dice.within(1..6);
+            let _ = writeln!(draw.program.top, "budget: {{ max_tool_calls: {most} }}");
+            draw.program.budget = Some(most);
+            draw.program.codes.insert("budget_exceeded");
         }
         let steps = draw.dice.within(2..7);
         for step in 0..steps {
@@ -155,10 +182,14 @@ impl Program {
             agent: agent.to_owned(),
             adds: BTreeSet::from([0]),
             body: String::new(),
+            budget: None,
             calls: Vec::new(),
             codes: BTreeSet::new(),
             completes: true,
+            deadline_ms: None,
             idle_ms: 0,
+            pure: BTreeSet::new(),
+            strict: false,
             tools: String::from(LOOK),
             top: String::new(),
             waits: Vec::new(),
@@ -235,6 +266,7 @@ impl Draw<'_> {
         self.tool(&format!("t-{id}"), &format!("effect: pure, url: \"URL/pure{query}\""));
         self.call(id, &format!("t-{id}"), "");
         self.value = format!("nodes.{id}.output.input.n");
+        self.program.pure.insert(id.to_owned());
         self.program.idle_ms += tool_ms(query);
         self.adds(&[1]);
     }
@@ -321,12 +353,14 @@ impl Draw<'_> {
             format!(", deadline: 900ms, on_deadline: {{ continue_with: {{ n: {late} }} }}")
         });
         let key = format!("correlation_key: \"{id}-{{{{ job.id }}}}\"");
-        self.node(id, &format!("kind: wait, wait_type: {kind}, {key}{park}{deadline}"));
+        let strict = self.dice.chance(50);
+        let schema = if strict { WAIT_SCHEMA } else { "" };
+        self.node(id, &format!("kind: wait, wait_type: {kind}, {key}{park}{schema}{deadline}"));
         let value = &self.value;
         let sum = format!("kind: transform, output: \"{{{{ {value} + nodes.{id}.output.n }}}}\"");
         self.node(&format!("{id}v"), &sum);
         self.value = format!("nodes.{id}v.output");
-        self.program.waits.push(Wait { late, node: id.to_owned(), time });
+        self.program.waits.push(Wait { late, node: id.to_owned(), strict, time });
         self.program.idle_ms += 900 + ANSWER_MS;
         let ends: Vec<i64> = [SIGNAL_ADDS].into_iter().chain(late).collect();
         self.adds(&ends);
@@ -409,9 +443,22 @@ mod tests {
                 all.push_str(&source);
             }
         }
-        for word in
-            ["at_most_once", "idempotent", "pure", "llm", "sleep", "timer", "wait", "when", "human", "reconcile"]
-        {
+        for word in [
+            "at_most_once",
+            "budget:",
+            "deadline:",
+            "idempotent",
+            "pure",
+            "llm",
+            "message_schema:",
+            "sleep",
+            "timer",
+            "wait",
+            "when",
+            " schema:",
+            "human",
+            "reconcile",
+        ] {
             assert!(all.contains(word), "{word}");
         }
     }

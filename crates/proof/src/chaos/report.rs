@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::sync::atomic::Ordering;
 
+use super::asked::Cases;
 use super::client::Counts;
 use super::judge::{Checked, Jobs};
 use super::nemesis::Log;
@@ -23,6 +24,8 @@ pub struct Page<'p> {
     pub checked: &'p Checked,
     /// What became of the jobs.
     pub jobs: &'p Jobs,
+    /// How often what was asked for was judged.
+    pub cases: &'p Cases,
     /// What was done.
     pub log: &'p Log,
     /// What clients did.
@@ -108,6 +111,14 @@ impl Page<'_> {
         writeln!(out, "| calls that were in doubt | {doubts}, {} answered by an operator |", of(&counts.resolved))?;
         writeln!(out, "| second bodies after a recorded disproof | {} |", self.jobs.after_disproof)?;
         writeln!(out, "| signals | {}, {} sent again |", self.signals, of(&counts.repeated))?;
+        let Cases { budgets, used_up, deadlines, exceeded, fitting } = self.cases;
+        writeln!(out, "| jobs with a budget | {budgets}, {used_up} have used it up |")?;
+        writeln!(out, "| jobs with a deadline | {deadlines}, {exceeded} ended at it |")?;
+        let misfits = of(&counts.misfits);
+        writeln!(
+            out,
+            "| messages and payloads that did not fit | {misfits} refused, {fitting} that fit ended waits |"
+        )?;
         writeln!(out, "| messages sent again under their key | {} |", of(&counts.resubmitted))?;
         writeln!(
             out,

@@ -12,6 +12,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use super::asked;
 use super::backend::{Backend, Sqlite};
 use super::client::{Clients, Outcome, drive};
 use super::clock::HostClock;
@@ -304,6 +305,8 @@ impl Run {
         recovery.sort_unstable();
         let mut problems = world.problems.all();
         problems.extend(jobs.problems.iter().cloned());
+        let (cases, wrong) = asked::judge(&outcomes, &world.programs, &asked::stored(&checked.evidence)?);
+        problems.extend(wrong);
         problems.extend(checked.violations());
         problems.extend(checked.differences().into_iter().map(|text| format!("the checkers differ: {text}")));
         problems.extend(checked.rust.unexamined().iter().map(|id| format!("{id}: no case was examined")));
@@ -318,6 +321,7 @@ impl Run {
             workers: WORKERS,
             checked: &checked,
             jobs: &jobs,
+            cases: &cases,
             log: &world.log,
             counts: &world.clients.counts,
             bodies: (witness.len(), acts),

@@ -17,6 +17,15 @@ const REQUEST: Duration = Duration::from_secs(5);
 /// The pause before the next try.
 const PAUSE: Duration = Duration::from_millis(60);
 
+/// The priority that every message asks for.
+pub const ASKED_PRIORITY: i64 = -3;
+
+/// The labels that every message asks for.
+#[must_use]
+pub fn asked_labels() -> Value {
+    json!({"of": "matrix"})
+}
+
 /// A client of a server that may be gone for a while.
 #[derive(Debug, Clone)]
 pub struct Client {
@@ -70,10 +79,22 @@ impl Client {
     /// It is refused.
     pub async fn send(&self, agent: &str, key: &str) -> Result<Submission> {
         let path = format!("/api/agents/{agent}/message");
-        let body = json!({"message": {"n": 1}}).to_string();
+        let asked = json!({"labels": asked_labels(), "message": {"n": 1}, "priority": ASKED_PRIORITY});
+        let body = asked.to_string();
         let (status, answer) = self.ask(&Method::POST, &path, Some(&body), Some(key)).await?;
         let job = answer["job_id"].as_str().with_context(|| format!("{path}: {status} {answer}"))?;
         Ok(Submission { client_key: Some(key.to_owned()), job: job.parse()? })
+    }
+
+    /// Sends what does not fit its schema.
+    ///
+    /// # Errors
+    /// It is not refused for that.
+    pub async fn refused(&self, path: &str, body: &Value) -> Result<()> {
+        let (status, answer) = self.ask(&Method::POST, path, Some(&body.to_string()), None).await?;
+        let refused = status == StatusCode::BAD_REQUEST && answer["code"] == "invalid_payload";
+        anyhow::ensure!(refused, "{path} with {body}: {status} {answer}");
+        Ok(())
     }
 
     /// A job as the server shows it.

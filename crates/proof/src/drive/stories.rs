@@ -9,7 +9,7 @@ use aetheris_core::id::JobId;
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
-use super::client::Client;
+use super::client::{ASKED_PRIORITY, Client, asked_labels};
 
 /// What a client does with a story's job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,6 +30,8 @@ pub enum Script {
     PauseWaiting,
     /// Answers its doubt.
     Resolve,
+    /// Sends what does not fit before the message and before the signal.
+    Misfits,
 }
 
 /// A job and its end.
@@ -184,6 +186,27 @@ plan:
     - { id: ask, kind: wait, wait_type: human, correlation_key: never }
 ";
 
+/// Refused for as long as it may call, which is less often than it may try.
+const BUDGET: &str = "\
+budget: { max_tool_calls: 2 }
+retry: { max_attempts: 9, backoff: 100ms, factor: 1, jitter: none }
+tools:
+  flaky: { kind: http, effect: idempotent, method: POST, url: \"URL/flaky?fail=9\" }
+plan:
+  nodes:
+    - { id: one, kind: tool, tool: flaky, input: { n: 7 } }
+";
+
+/// Says what its message and its payload must be.
+const STRICT: &str = "\
+message_schema: { type: object, required: [n], properties: { n: { type: integer, minimum: 0 } } }
+plan:
+  nodes:
+    - { id: ask, kind: wait, wait_type: human, correlation_key: \"ask-{{ job.id }}\",
+        schema: { type: object, required: [approved], properties: { approved: { type: boolean } } } }
+  answer: \"{{ nodes.ask.output.approved }}\"
+";
+
 /// Its answer takes a while, in which a worker can lose its lease.
 const LATE: &str = "\
 tools:
@@ -217,6 +240,8 @@ pub const STORIES: &[Story] = &[
     story("doubt-human", 2, Script::Resolve, DONE, LOST),
     story("refused", 1, Script::Watch, ("failed", "http_422"), REFUSED),
     story("deadline", 2, Script::Watch, ("failed", "deadline_exceeded"), DEADLINE),
+    story("budget", 1, Script::Watch, ("failed", "budget_exceeded"), BUDGET),
+    story("strict", 1, Script::Misfits, DONE, STRICT),
     story("long", 1, Script::Watch, DONE, ""),
 ];
 
@@ -262,7 +287,7 @@ impl Story {
         match self.agent {
             "plain" => json!("n is 1"),
             "ledger" => json!(2),
-            "signal" | "early" | "time" | "pause-waiting" => json!(true),
+            "signal" | "early" | "time" | "pause-waiting" | "strict" => json!(true),
             "pause-running" => json!(5),
             "retry" | "retry-held" => json!(7),
             "late" => json!(3),
@@ -279,6 +304,9 @@ impl Story {
     /// The end is another one.
     pub async fn play(&self, client: &Client, key: &str) -> Result<ClientHistory> {
         let mut history = ClientHistory::default();
+        if self.script == Script::Misfits {
+            client.refused(&format!("/api/agents/{}/message", self.agent), &json!({"message": {"n": -1}})).await?;
+        }
         let submission = client.send(self.agent, key).await?;
         let job = submission.job;
         history.submissions.push(submission);
@@ -309,6 +337,12 @@ impl Story {
                 tokio::time::sleep(Duration::from_millis(700)).await;
                 client.cancel(job).await?;
                 history.cancels.insert(job);
+            }
+            Script::Misfits => {
+                client.until(job, waits).await?;
+                let (key, path) = (format!("ask-{job}"), format!("/api/jobs/{job}/signal"));
+                client.refused(&path, &json!({"correlation_key": key, "payload": {"approved": "yes"}})).await?;
+                history.signals.push(client.signal(job, &key).await?);
             }
             Script::PauseRunning => {
                 client.until(job, |seen| seen["status"] == "running" || is_terminal(seen)).await?;
@@ -347,6 +381,12 @@ impl Story {
         let answer = if status == "completed" { self.answer() } else { Value::Null };
         let found = end.get("result").cloned().unwrap_or_default();
         ensure!(found == answer, "{} {job} answered {found}, not {answer}", self.agent);
+        let (labels, priority) = (&end["labels"], &end["priority"]);
+        ensure!(
+            *labels == asked_labels() && *priority == ASKED_PRIORITY,
+            "{} {job} has the labels {labels} and the priority {priority}",
+            self.agent
+        );
         Ok(())
     }
 }

@@ -47,8 +47,10 @@ const SEARCHED: &[(&str, &str)] = &[
     ("call-before-permission", "call-before-permission"),
     ("cancel-lost", "cancel-lost"),
     ("claim-keeps-epoch", "epoch-not-raised"),
+    ("deadline-ignored-while-blocked", "deadline-ignored-while-blocked"),
     ("deposit-dropped", "outcome-dropped"),
     ("disproof-believed-early", "disproof-believed-early"),
+    ("disproof-gives-a-call", "disproof-gives-a-call"),
     ("doubt-forgotten", "called-again-after-crash"),
     ("duplicate-signal-refused", "end-before-duplicate"),
     ("lease-never-expires-check", "renewal-revives"),
@@ -132,6 +134,11 @@ pub const BUGS: &[Bug] = &[
     survivor("drain-breaks-claim-off", "a claim under way is dropped with the jobs that it has got"),
     survivor("dead-only-first-page", "a proof of death takes the first page of the jobs back"),
     survivor("checkpoint-without-tokens", "a checkpoint forgets the tokens that were used"),
+    survivor(
+        "disproof-gives-a-call",
+        "\"did not happen\" gives one more call in the same try, whatever the budget says",
+    ),
+    Bug { in_store: true, ..survivor("session-by-id", "a session's jobs run in the order of their ids") },
     survivor("promoted-before-session", "a job whose time has come does not wait for its session"),
     tested(
         "claim-history-one-short",
@@ -178,6 +185,29 @@ pub const BUGS: &[Bug] = &[
     tested("sweep-of-one-page", "the first page of due timers is the only one", "timers_of_jobs_that_cannot_be_read"),
     tested("want-of-files-is-theirs", "want of open files is the other side's failure", "want_of_files_is_told"),
     tested("own-server-reached", "a tool reaches a server of its own store", "no_tool_reaches_a_server_of_its_own"),
+    tested("depth-not-charged", "a template makes data of any depth", "every_bomb_ends_in_a_named_error"),
+    tested("address-not-encoded", "a value chooses the path of a tool's address", "an_address_keeps_its_segments"),
+    tested(
+        "large-history-on-the-spot",
+        "a history of any size is parsed on the thread that asks",
+        "a_large_history_is_read_and_parsed",
+    ),
+    tested(
+        "fuel-for-each-text",
+        "each text of a value has the work of a whole one",
+        "work_is_bounded_over_all_templates",
+    ),
+    tested(
+        "result-as-it-came",
+        "a result has another form until its job is read again",
+        "a_result_is_to_templates_what",
+    ),
+    tested(
+        "agent-before-key",
+        "an accepted message is unknown once its agent is gone",
+        "a_key_is_known_when_its_agent",
+    ),
+    tested("any-boot-clock", "processes with other clocks share a file", "processes_with_other_clocks_are_refused"),
     tested("ready-if-readable", "ready while nothing can be written", "each_part_of_the_store_that_does_not"),
     tested(
         "redirect-ignores-scheme",

@@ -52,6 +52,7 @@ impl Run<'_> {
             Decision::Inject | Decision::Nothing => Ok(Turn::Go),
             Decision::Run => self.begin(node).await,
             Decision::NextTry => self.next_try(node).await,
+            Decision::EndTry if aetheris_fault::planted!("disproof-gives-a-call") => self.call_tool(node).await,
             Decision::EndTry => self.end_answered_try(node).await,
             Decision::CatchUp => {
                 aetheris_fault::sometimes!(CaughtUp);

@@ -246,3 +246,32 @@ async fn a_permission_that_takes_too_long_to_write_is_no_try() {
     let call = state.steps["n"].invocation.clone().unwrap();
     assert_eq!((call.permit, call.unsent, world.tools.count("t")), (3, 2, 1));
 }
+
+/// FINDINGS A14: the same plan failed or completed depending on whether its job was read again in the middle.
+#[tokio::test(start_paused = true)]
+async fn a_result_is_to_templates_what_it_is_after_a_reload() {
+    let sums = "{ none: \"{{ nodes.one.output.gap is none }}\", count: \"{{ range(nodes.one.output.n) | length }}\", \
+         big: \"{{ nodes.one.output.big }}\", fields: \"{{ nodes.one.output | length }}\" }";
+    for effect in ["pure", "at_most_once"] {
+        // A condition is passed in the same run; after a sleep another one has read the job.
+        for between in ["kind: condition, when: \"true\"", "kind: sleep, duration: 90s"] {
+            let world = World::new();
+            world
+                .put(&format!(
+                    "{HEAD}tools:\n  t: {{ kind: function, function: f, effect: {effect} }}\nplan:\n  nodes:\n\
+                     \x20   - {{ id: one, kind: tool, tool: t }}\n\
+                     \x20   - {{ id: two, needs: [one], {between} }}\n\
+                     \x20   - {{ id: three, kind: transform, needs: [two], output: {sums} }}\n\
+                     \x20 answer: \"{{{{ nodes.three.output }}}}\"\n"
+                ))
+                .await;
+            world.tools.next("t", [Act::Say(done(json!({ "big": 9e18, "gap": null, "n": 3.0 })))]);
+            let _process = world.start("w");
+            let job = world.submit("a", json!({})).await;
+            world.done(job).await;
+            let big = 9_000_000_000_000_000_000_u64;
+            let expected = json!({ "none": true, "count": 3, "big": big, "fields": 3 });
+            assert_eq!(world.result(job).await, expected, "{effect}, {between}");
+        }
+    }
+}
