@@ -57,6 +57,18 @@ impl HostClock {
         Ok(())
     }
 
+    /// Lets the clock jump for a moment, which does not count as where it was: whoever asks for it takes it back.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn stray(&self, micros: i64) -> Result<()> {
+        let mut set = self.set.lock().unwrap_or_else(PoisonError::into_inner);
+        let offset = set.0.saturating_add(micros);
+        self.write(offset)?;
+        set.0 = offset;
+        Ok(())
+    }
+
     /// Sets the clock to where it was when it was furthest ahead: behind that the store's time stands still.
     ///
     /// # Errors
@@ -272,6 +284,11 @@ mod tests {
         assert!(clock.wall().micros() - SystemClock.wall().micros() > 4_000_000);
         clock.jump(-8_000_000).unwrap();
         assert_eq!(text(), "-3000000");
+        clock.catch_up().unwrap();
+        assert_eq!(text(), "5000000");
+        clock.stray(86_400_000_000).unwrap();
+        assert_eq!(text(), "86405000000");
+        clock.stray(-86_400_000_000).unwrap();
         clock.catch_up().unwrap();
         assert_eq!(text(), "5000000");
     }
