@@ -18,10 +18,14 @@ use super::nodes::{self, Node, Order, Role};
 use super::oracle::Oracle;
 use super::poison;
 use super::readers::Readers;
+use super::ready::Ready;
 use super::stored::Stored;
 use super::streams::Followers;
 use super::{tampered, told};
 use crate::drive::process::Launch;
+
+/// How often it is looked whether the disk is full.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// Everything that goes on beside a run.
 pub struct Beside {
@@ -31,6 +35,7 @@ pub struct Beside {
     calm: Arc<Node>,
     oracles: Vec<Oracle>,
     readers: Arc<Readers>,
+    ready: Ready,
     /// Whether there is the time for readers that stay.
     stays: bool,
     stop: CancellationToken,
@@ -42,7 +47,7 @@ impl Beside {
     ///
     /// # Errors
     /// The server does not get ready.
-    pub async fn start(world: &World, calm: Launch, commands: Commands, load: Duration) -> Result<Self> {
+    pub async fn start(world: &Arc<World>, calm: Launch, commands: Commands, load: Duration) -> Result<Self> {
         let followers = Followers::new(world.api.addr, Arc::clone(&world.clients), commands.clone())?;
         let (url, address) = watch::channel(SocketAddr::from(([127, 0, 0, 1], 9)));
         let calm = Node::new("calm".to_owned(), Role::Api, calm, Some(url));
@@ -50,6 +55,8 @@ impl Beside {
         let (stop, readers, mut tasks) = (CancellationToken::new(), Arc::new(Readers::default()), JoinSet::new());
         tasks.spawn(nodes::keep(vec![Arc::clone(&calm)], world.log.clone(), stop.clone(), world.problems.clone()));
         tasks.spawn(Arc::clone(&followers).run(stop.clone()));
+        let ready = Ready::new(address.clone())?;
+        tasks.spawn(while_full(Arc::clone(world), ready.clone(), stop.clone()));
         let stays = load > Readers::wave();
         if stays {
             let until = SystemClock.boot() + load;
@@ -61,7 +68,7 @@ impl Beside {
                 }
             });
         }
-        Ok(Self { commands, followers, calm, oracles: Vec::new(), readers, stays, stop, tasks })
+        Ok(Self { commands, followers, calm, oracles: Vec::new(), readers, ready, stays, stop, tasks })
     }
 
     /// Everything is at rest, and the servers are there: asks what is told. Then nothing goes on any more.
@@ -75,6 +82,9 @@ impl Beside {
         self.oracles.extend(told::check(&stored, &world.clients, &self.commands, &server).await?);
         self.stop.cancel();
         while self.tasks.join_next().await.is_some() {}
+        if world.backend.can_fill() {
+            self.oracles.push(self.ready.oracle());
+        }
         if self.stays {
             self.oracles.extend(self.readers.oracles());
         }
@@ -93,6 +103,7 @@ impl Beside {
         let database = world.backend.database();
         self.oracles.extend(tampered::check(&database, &folder.join("tampered"), &self.commands).await?);
         self.oracles.push(poison::take_away(&database)?);
+        self.oracles.push(Stored::open(&database)?.times(world.host.wall().micros())?);
         Ok(std::mem::take(&mut self.oracles))
     }
 
@@ -100,5 +111,27 @@ impl Beside {
     #[must_use]
     pub const fn missing(&self) -> Option<&'static str> {
         if self.stays { None } else { Some("readers that stay: they need a longer run") }
+    }
+}
+
+/// Asks whether a server says that it is ready, as long as the disk is full.
+async fn while_full(world: Arc<World>, ready: Ready, stop: CancellationToken) {
+    let full = || world.log.was_on("disk_full", Duration::ZERO);
+    while !stop.is_cancelled() {
+        if full() {
+            let over = async {
+                while full() {
+                    tokio::time::sleep(LOOK).await;
+                }
+            };
+            tokio::select! {
+                () = ready.look() => {}
+                () = over => {}
+            }
+        }
+        tokio::select! {
+            () = stop.cancelled() => {}
+            () = tokio::time::sleep(LOOK) => {}
+        }
     }
 }

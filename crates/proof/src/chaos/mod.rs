@@ -27,6 +27,7 @@ pub mod poison;
 pub mod programs;
 pub mod proxy;
 pub mod readers;
+pub mod ready;
 pub mod report;
 pub mod run;
 pub mod starts;

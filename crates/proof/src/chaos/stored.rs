@@ -10,6 +10,7 @@ use rusqlite::{Connection, OpenFlags, Row};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
+use super::oracle::Oracle;
 use super::poison;
 
 /// A database that is only read.
@@ -17,6 +18,9 @@ pub struct Stored(Connection);
 
 /// Kinds of events that end a job.
 const ENDS: [&str; 3] = ["job_completed", "job_failed", "job_cancelled"];
+
+/// How far the store's time may be ahead of where the wall clock stood: a step of a minute is believed at once.
+const STRAY_US: i64 = 120_000_000;
 
 /// A time as it is told.
 macro_rules! time {
@@ -94,6 +98,21 @@ impl Stored {
             Ok((name("job", &row.get::<_, Vec<u8>>(0)?), (row.get(1)?, row.get(2)?, row.get(3)?)))
         })?;
         Ok(rows.collect::<Result<_, _>>()?)
+    }
+
+    /// Whether any event is of a time that is still to come, by the wall clock where it was furthest ahead, in
+    /// microseconds. A clock that was a day ahead for a moment has not moved the store's.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    pub fn times(&self, furthest: i64) -> Result<Oracle> {
+        let mut oracle = Oracle::new("no event is of a time to which the wall clock strayed for a moment");
+        let query = "SELECT count(*), count(*) FILTER (WHERE at > ?1), max(at) - ?1 FROM events";
+        let (all, ahead, by): (i64, i64, Option<i64>) =
+            self.0.query_row(query, [furthest + STRAY_US], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+        (ahead..all).for_each(|_| oracle.case(true, String::new));
+        (0..ahead).for_each(|_| oracle.case(false, || format!("the last one is {by:?} us ahead")));
+        Ok(oracle)
     }
 
     /// The events of a job, as they have to be told.
@@ -179,7 +198,7 @@ fn fold(view: &mut Value, events: &[Value]) {
     for none in ["attempt_id", "lease_until", "waiting", "worker", "paused"] {
         view[none] = Value::Null;
     }
-    let last = events.iter().rev().find(|event| ENDS.iter().any(|end| event["type"] == *end));
+    let last = events.iter().rev().find(|event| is_end(event));
     let Some(payload) = last.map(|event| &event["payload"]) else { return };
     view["error"] = payload.get("error").map_or(
         Value::Null,
@@ -193,7 +212,7 @@ fn fold(view: &mut Value, events: &[Value]) {
 /// How many events a stream of a job brings: up to the one that ends it, or all where nothing has.
 #[must_use]
 pub fn streamed(events: &[Value]) -> usize {
-    let end = events.iter().position(|event| ENDS.iter().any(|end| event["type"] == *end));
+    let end = events.iter().position(is_end);
     end.map_or(events.len(), |end| end + 1)
 }
 

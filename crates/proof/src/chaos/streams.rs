@@ -267,7 +267,7 @@ impl Messages {
             return Ok(None);
         }
         let value: Value = serde_json::from_str(&data).with_context(|| format!("the data of event {id}"))?;
-        if value["seq"].to_string() != id || value["type"] != event.as_str() {
+        if value["seq"].as_u64() != id.parse().ok() || value["type"] != event.as_str() {
             bail!("a message is `{event}` with the id {id}, and its data {data}");
         }
         Ok(Some(value))
@@ -303,7 +303,9 @@ mod tests {
             .collect();
         let judged = |order: &[usize]| {
             let follower = Follower::new("job".to_owned(), false);
-            order.iter().for_each(|place| drop(follower.take(log[*place].clone())));
+            for place in order {
+                follower.take(log[*place].clone());
+            }
             follower.judged(&log)
         };
         assert_eq!(judged(&[0, 1, 2]), None);
