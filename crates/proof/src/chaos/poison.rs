@@ -118,9 +118,9 @@ pub fn take_away(database: &Path) -> Result<Oracle> {
         let those = format!(
             "id BETWEEN x'00000000{byte:02x}0000000000000000000000' AND x'00000000{byte:02x}ffffffffffffffffffffff'"
         );
-        let there = tx.execute(&format!("DELETE FROM events WHERE job IN (SELECT num FROM jobs WHERE {those})"), [])?;
+        tx.execute(&format!("DELETE FROM events WHERE job IN (SELECT num FROM jobs WHERE {those})"), [])?;
         tx.execute(&format!("DELETE FROM timers WHERE {}", those.replace("id BETWEEN", "job BETWEEN")), [])?;
-        tx.execute(&format!("DELETE FROM jobs WHERE {those}"), [])?;
+        let there = tx.execute(&format!("DELETE FROM jobs WHERE {those}"), [])?;
         tx.execute(&format!("UPDATE meta SET {counted} = {counted} - ?1"), [i64::try_from(there)?])
             .with_context(|| format!("{counted}: the store counts fewer than there were"))?;
     }
@@ -154,4 +154,38 @@ fn look(tx: &Connection, oracle: &mut Oracle) -> Result<()> {
         });
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use aetheris_store_sqlite::{SqliteOptions, SqliteStore};
+
+    use super::*;
+    use crate::scratch::Scratch;
+
+    #[test]
+    fn rows_come_twice_at_most_and_go_without_a_trace() {
+        let scratch = Scratch::new("poison").unwrap();
+        let database = scratch.path().join("store.db");
+        drop(SqliteStore::open(SqliteOptions::new(database.clone())).unwrap());
+        let all = ROWS * 4;
+        assert_eq!([(); 3].map(|()| plant(&database).unwrap()), [all, all, 0]);
+        let conn = connection(&database).unwrap();
+        let number = |query: &str| conn.query_row(query, [], |row| row.get::<_, u32>(0)).unwrap();
+        assert_eq!(number("SELECT pending + running + waiting FROM meta"), 2 * all);
+        for spoiled in [
+            "UPDATE events SET payload = '{}' WHERE num = 1",
+            "UPDATE jobs SET status = 4, listed = 4 WHERE num = 2",
+            "DELETE FROM timers WHERE job = (SELECT id FROM jobs WHERE num = 3)",
+            "DELETE FROM events WHERE job = 4",
+        ] {
+            assert_eq!(conn.execute(spoiled, []).unwrap(), 1, "{spoiled}");
+        }
+        let oracle = take_away(&database).unwrap();
+        assert_eq!((oracle.cases, oracle.wrong), (u64::from(2 * all), 4));
+        for table in ["jobs", "events", "timers"] {
+            assert_eq!(number(&format!("SELECT count(*) FROM {table}")), 0, "{table}");
+        }
+        assert_eq!(number("SELECT pending + running + waiting FROM meta"), 0);
+    }
 }

@@ -13,7 +13,7 @@ use super::oracle::Oracle;
 use super::stored::{Stored, difference};
 
 /// Jobs of each end that are looked at.
-const OF_EACH: usize = 4;
+const OF_EACH: usize = 6;
 /// Commands that run at once.
 const AT_ONCE: usize = 4;
 /// How often everything about a job is asked again where it moved meanwhile: an answer that came late is written after
