@@ -167,7 +167,7 @@ fn event(row: &Row<'_>) -> rusqlite::Result<(Value, String)> {
 /// What the events of an ended job say of it.
 fn fold(view: &mut Value, events: &[Value]) {
     let mut steps: BTreeMap<String, (u64, &str)> = BTreeMap::new();
-    let mut calls = 0;
+    let mut tokens = 0;
     for event in events {
         let (kind, payload) = (event["type"].as_str().unwrap_or_default(), &event["payload"]);
         let mut step = |status: Option<&'static str>| {
@@ -184,9 +184,11 @@ fn fold(view: &mut Value, events: &[Value]) {
                 Some("success" | "pure" | "side_effect_committed") => "completed",
                 _ => "failed",
             })),
-            "tool_invocation_started" => calls += 1,
             _ => {}
         }
+        let usage = &payload["model"]["usage"];
+        let used = |what: &str| usage[what].as_u64().unwrap_or(0);
+        tokens += used("prompt_tokens") + used("completion_tokens");
         if ENDS.contains(&kind) {
             view["ended_at"] = event["at"].clone();
         }
@@ -194,7 +196,8 @@ fn fold(view: &mut Value, events: &[Value]) {
     // A step that the job's end met under way has a status of its own, which its events alone do not say.
     let known = steps.into_iter().filter(|(_, (_, status))| *status != "pending");
     view["steps"] = known.map(|(node, (tries, status))| (node, json!({"attempt": tries, "status": status}))).collect();
-    view["usage"] = json!({ "tool_calls": calls });
+    // How many calls count follows from the plan as well.
+    view["usage"] = json!({ "tokens": tokens });
     for none in ["attempt_id", "lease_until", "waiting", "worker", "paused"] {
         view[none] = Value::Null;
     }

@@ -37,10 +37,11 @@ const CHANGES: [(&str, &str); 11] = [
     ("an effect has gone", "DELETE FROM effects WHERE job = ?1"),
 ];
 
-/// Completed jobs that have called a tool.
+/// Completed jobs that have called a tool, the first ones: the last event of all stays, by which a database is known to
+/// be older than its folder has seen it.
 const JOBS: &str = "SELECT j.id, j.num FROM jobs j WHERE j.status = 4 \
     AND EXISTS (SELECT 1 FROM effects x WHERE x.job = j.num) AND EXISTS (SELECT 1 FROM ledger l WHERE l.job = j.num AND l.status = 1) \
-    ORDER BY j.num DESC LIMIT ?1";
+    ORDER BY j.num LIMIT ?1";
 
 /// Copies a database that nobody uses, with what stands beside it, into `folder`; where the copy is.
 ///
