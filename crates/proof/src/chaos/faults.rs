@@ -346,10 +346,10 @@ async fn of_the_world(world: &Arc<World>, kind: &str, dice: &mut Dice) -> anyhow
         "clock_minutes_back" => world.host.jump(-micros(dice.within(60_000..900_000)))?,
         "clock_day_back" => world.host.jump(-micros(DAY_MS))?,
         "clock_day_astray" => {
-            let far = if dice.chance(50) { micros(DAY_MS) } else { -micros(DAY_MS) };
-            world.host.stray(far)?;
+            let far = if dice.chance(70) { micros(DAY_MS) } else { -micros(DAY_MS) };
+            let far = world.host.stray(far)?;
             tokio::time::sleep(dice.millis(200..1_500)).await;
-            world.host.stray(-far)?;
+            world.host.take_back(far)?;
         }
         "tools_down" => {
             world.tools.down();
