@@ -201,7 +201,7 @@ pub struct StepView {
 pub struct UsageView {
     /// Tokens of all model calls.
     pub tokens: u64,
-    /// Permissions for tool calls of ledger steps, further tries included.
+    /// Tool calls: permits of ledger steps under which a call may have left, and tries of pure ones.
     pub tool_calls: u64,
 }
 

@@ -19,6 +19,8 @@ pub trait Backend: Send + Sync {
     fn name(&self) -> &'static str;
     /// Its part of the processes' configuration.
     fn config(&self) -> String;
+    /// The file that has its rows, for whoever reads and writes them by plain SQL.
+    fn database(&self) -> PathBuf;
     /// The store itself, for the checker.
     ///
     /// # Errors
@@ -95,10 +97,6 @@ impl Sqlite {
         Ok(Self { folder, mounted: false })
     }
 
-    fn database(&self) -> PathBuf {
-        self.folder.join("aetheris.db")
-    }
-
     fn resize(&self, size: &str) -> Result<()> {
         // With type and source: without them `mount` looks in a table that a namespace does not have.
         mount(&["-t", "tmpfs", "-o", &format!("remount,{size}"), SOURCE, &self.folder.display().to_string()])
@@ -120,6 +118,10 @@ impl Backend for Sqlite {
 
     fn config(&self) -> String {
         format!("jobstore: {{ type: sqlite, sqlite: {{ path: {} }} }}\n", self.database().display())
+    }
+
+    fn database(&self) -> PathBuf {
+        self.folder.join("aetheris.db")
     }
 
     fn open(&self) -> Result<Arc<dyn Store>> {

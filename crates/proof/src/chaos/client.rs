@@ -98,6 +98,13 @@ impl Clients {
         ClientHistory { quiet: true, ..history.clone() }
     }
 
+    /// The jobs that messages were answered with, from that place on: a message that is sent again is there again.
+    #[must_use]
+    pub fn submitted_after(&self, place: usize) -> Vec<JobId> {
+        let history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
+        history.submissions.iter().skip(place).map(|submission| submission.job).collect()
+    }
+
     fn told(&self, tell: impl FnOnce(&mut ClientHistory)) {
         tell(&mut self.history.lock().unwrap_or_else(PoisonError::into_inner));
     }

@@ -57,6 +57,28 @@ impl HostClock {
         Ok(())
     }
 
+    /// Lets the clock jump for a moment, to so far from where it was furthest ahead: what has to be taken back.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn stray(&self, micros: i64) -> Result<i64> {
+        let mut set = self.set.lock().unwrap_or_else(PoisonError::into_inner);
+        let far = set.1.saturating_sub(set.0).saturating_add(micros);
+        set.0 = set.0.saturating_add(far);
+        self.write(set.0)?;
+        Ok(far)
+    }
+
+    /// Takes such a jump back: it does not count as where the clock was.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn take_back(&self, far: i64) -> Result<()> {
+        let mut set = self.set.lock().unwrap_or_else(PoisonError::into_inner);
+        set.0 = set.0.saturating_sub(far);
+        self.write(set.0)
+    }
+
     /// Sets the clock to where it was when it was furthest ahead: behind that the store's time stands still.
     ///
     /// # Errors
@@ -272,6 +294,13 @@ mod tests {
         assert!(clock.wall().micros() - SystemClock.wall().micros() > 4_000_000);
         clock.jump(-8_000_000).unwrap();
         assert_eq!(text(), "-3000000");
+        clock.catch_up().unwrap();
+        assert_eq!(text(), "5000000");
+        clock.jump(-1_000_000).unwrap();
+        let far = clock.stray(86_400_000_000).unwrap();
+        assert_eq!(text(), "86405000000");
+        clock.take_back(far).unwrap();
+        assert_eq!(text(), "4000000");
         clock.catch_up().unwrap();
         assert_eq!(text(), "5000000");
     }

@@ -20,6 +20,9 @@ use super::nemesis::Log;
 use super::nodes::{FULL_DISK_REACH, Held, Node, Order, Problems, Role};
 use super::programs::Program;
 use super::proxy::{Proxy, Spoil};
+use super::starts::{Hardship, Stderr};
+use super::stored::Stored;
+use super::{poison, readers};
 
 /// Everything that can be hurt.
 pub struct World {
@@ -53,7 +56,7 @@ const DRAIN: Duration = Duration::from_secs(8);
 const STOP_TRIES: u32 = 40;
 
 /// A fault of a process, and how often it is drawn.
-const OF_PROCESSES: [(&str, u64); 11] = [
+const OF_PROCESSES: [(&str, u64); 21] = [
     ("worker_kill", 30),
     ("worker_kill_starting", 10),
     ("worker_crash_point", 14),
@@ -65,19 +68,40 @@ const OF_PROCESSES: [(&str, u64); 11] = [
     ("api_pause", 6),
     ("api_drain", 4),
     ("all_killed", 2),
+    ("worker_few_files", 6),
+    ("api_few_files", 4),
+    ("worker_start_few_files", 3),
+    ("api_start_few_files", 2),
+    ("worker_stderr_closed", 2),
+    ("worker_stderr_broken", 2),
+    ("worker_stderr_unread", 3),
+    ("api_stderr_closed", 1),
+    ("api_stderr_broken", 1),
+    ("api_stderr_unread", 2),
 ];
 
 /// A fault of the world.
-const OF_THE_WORLD: [(&str, u64); 8] = [
+const OF_THE_WORLD: [(&str, u64); 14] = [
     ("disk_full", 16),
     ("clock_forward", 14),
     ("clock_far_forward", 6),
     ("clock_back", 12),
+    ("clock_day_forward", 2),
+    ("clock_minutes_back", 3),
+    ("clock_day_back", 2),
+    ("clock_day_astray", 6),
     ("tools_down", 14),
     ("tools_slow", 8),
     ("agent_replaced", 20),
     ("api_flood", 10),
+    ("poison_rows", 3),
+    ("readers_that_do_not_read", 8),
 ];
+
+/// A day, in milliseconds.
+const DAY_MS: u64 = 24 * 60 * 60 * 1_000;
+/// A job with many events.
+const LARGEST: &str = "SELECT id FROM jobs WHERE seq > 600 ORDER BY num DESC LIMIT 1";
 
 fn draw(dice: &mut Dice, table: &[(&'static str, u64)]) -> &'static str {
     let mut place = dice.within(0..table.iter().map(|(_, weight)| weight).sum());
@@ -169,6 +193,10 @@ async fn of_process(world: &World, kind: &'static str, node: &Node, mut dice: Di
             stopped(&mut held, dice.millis(100..2_500)).await;
             Ok(())
         }
+        "worker_few_files" | "api_few_files" => {
+            held.few_files(dice.within(0..6), dice.millis(200..2_000)).await;
+            Ok(())
+        }
         "worker_drain" | "api_drain" => {
             let drained = held.drain(DRAIN, &world.log).await;
             let then = held.start(&Order::default()).await;
@@ -188,7 +216,7 @@ async fn of_process(world: &World, kind: &'static str, node: &Node, mut dice: Di
         }
         _ => {
             held.kill().await;
-            held.start(&Order::default()).await
+            held.start(&Order { hardship: hardship(kind, &mut dice), ..Order::default() }).await
         }
     };
     if let Some(fault) = fault {
@@ -199,6 +227,20 @@ async fn of_process(world: &World, kind: &'static str, node: &Node, mut dice: Di
         && !world.log.was_on("disk_full", FULL_DISK_REACH)
     {
         world.problems.add(format!("{kind} of {}: {error:#}", node.name));
+    }
+}
+
+/// What a fault of a start makes hard; nothing where the fault is another one.
+fn hardship(kind: &str, dice: &mut Dice) -> Hardship {
+    let easy = Hardship::default();
+    match kind {
+        // What the program needs at rest, and little more.
+        "worker_start_few_files" => Hardship { open_files: Some(dice.within(40..72)), ..easy },
+        "api_start_few_files" => Hardship { open_files: Some(dice.within(64..200)), ..easy },
+        "worker_stderr_closed" | "api_stderr_closed" => Hardship { stderr: Stderr::Closed, ..easy },
+        "worker_stderr_broken" | "api_stderr_broken" => Hardship { stderr: Stderr::Broken, ..easy },
+        "worker_stderr_unread" | "api_stderr_unread" => Hardship { stderr: Stderr::Unread, ..easy },
+        _ => easy,
     }
 }
 
@@ -257,10 +299,12 @@ fn crash_point(dice: &mut Dice) -> String {
 async fn wires(world: Arc<World>, mut dice: Dice, stop: CancellationToken) {
     while pause(&stop, dice.millis(120..420)).await {
         let stall = Spoil::Stall(dice.millis(50..1_200));
+        let within = Spoil::CutWithin(usize::try_from(dice.within(1..6_000)).unwrap_or(1));
         let all = [
             Spoil::CutBefore,
             Spoil::CutAfter,
             Spoil::CutAfter,
+            within,
             Spoil::HalfOpen,
             Spoil::ResetAfter,
             Spoil::ResetBefore,
@@ -298,6 +342,15 @@ async fn of_the_world(world: &Arc<World>, kind: &str, dice: &mut Dice) -> anyhow
         "clock_forward" => world.host.jump(micros(dice.within(300..5_000)))?,
         "clock_far_forward" => world.host.jump(micros(dice.within(60_000..900_000)))?,
         "clock_back" => world.host.jump(-micros(dice.within(200..2_500)))?,
+        "clock_day_forward" => world.host.jump(micros(DAY_MS))?,
+        "clock_minutes_back" => world.host.jump(-micros(dice.within(60_000..900_000)))?,
+        "clock_day_back" => world.host.jump(-micros(DAY_MS))?,
+        "clock_day_astray" => {
+            let far = if dice.chance(70) { micros(DAY_MS) } else { -micros(DAY_MS) };
+            let far = world.host.stray(far)?;
+            tokio::time::sleep(dice.millis(200..1_500)).await;
+            world.host.take_back(far)?;
+        }
         "tools_down" => {
             world.tools.down();
             tokio::time::sleep(dice.millis(100..1_500)).await;
@@ -309,6 +362,16 @@ async fn of_the_world(world: &Arc<World>, kind: &str, dice: &mut Dice) -> anyhow
             }
         }
         "api_flood" => flood(world).await,
+        "poison_rows" => {
+            let database = world.backend.database();
+            tokio::task::spawn_blocking(move || poison::plant(&database)).await??;
+        }
+        "readers_that_do_not_read" => {
+            let job = world.clients.submitted_after(0).last().map_or_else(String::new, ToString::to_string);
+            let large = Stored::open(&world.backend.database())?.names(LARGEST)?.pop();
+            let time = dice.millis(500..2_500);
+            readers::dawdle(world.api.upstream(), &large.unwrap_or(job), time).await;
+        }
         _ => replaced(world, dice).await?,
     }
     Ok(())
@@ -344,7 +407,7 @@ async fn replaced(world: &Arc<World>, dice: &mut Dice) -> anyhow::Result<()> {
 }
 
 /// Ends every fault: what was ordered is forgotten, the room is given back, the clock stands where it was
-/// furthest ahead, and no process is to die at a crash point any more.
+/// furthest ahead, and no process is to die at a crash point or has few files any more.
 ///
 /// # Errors
 /// One cannot be ended.
@@ -361,19 +424,19 @@ pub async fn heal(world: &World) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Starts a process again that was to die at a crash point.
+/// Starts a process again that was to die at a crash point, or may open few files.
 async fn disarm(world: &World, node: &Node) {
     let Some(mut held) = node.hold_soon().await else {
-        return world.problems.add(format!("{} keeps its crash point: it cannot be had", node.name));
+        return world.problems.add(format!("{} keeps its crash point or its few files: it cannot be had", node.name));
     };
     // Where it has died of it, the keeper has started it again.
     if !node.is_armed() {
         return;
     }
-    world.log.once("worker_kill", &node.target());
+    world.log.once(if node.role == Role::Worker { "worker_kill" } else { "api_kill" }, &node.target());
     held.kill().await;
     if let Err(error) = held.start(&Order::default()).await {
-        world.problems.add(format!("after its crash point was taken away, {}: {error:#}", node.name));
+        world.problems.add(format!("after its crash point or its few files were taken away, {}: {error:#}", node.name));
     }
 }
 

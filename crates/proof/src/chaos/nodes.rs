@@ -7,10 +7,11 @@ use std::sync::{Arc, Mutex as StdMutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use rustix::process::Signal;
+use rustix::process::{Pid, Resource, Rlimit, Signal, prlimit};
 use tokio::sync::{Mutex, watch};
 
 use super::nemesis::Log;
+use super::starts::Hardship;
 use crate::drive::process::{Launch, Running, Started, was_killed};
 
 /// The exit status of a process whose disk failed.
@@ -45,6 +46,10 @@ pub struct Node {
     /// The worker's own name, while it runs; the nemesis log names it.
     pub worker: StdMutex<String>,
     armed: AtomicBool,
+    /// Where it says what it does.
+    pub log: PathBuf,
+    /// Whether its process runs under circumstances that are to be healed.
+    hard: AtomicBool,
     launch: Launch,
     running: Mutex<Option<Running>>,
     url: Option<watch::Sender<std::net::SocketAddr>>,
@@ -55,6 +60,8 @@ pub struct Node {
 pub struct Order {
     /// The crash point at which it dies.
     pub crash: Option<String>,
+    /// What it is started in.
+    pub hardship: Hardship,
     /// Killed so long after its start, ready or not.
     pub killed_after: Option<Duration>,
 }
@@ -68,8 +75,9 @@ impl Node {
         launch: Launch,
         url: Option<watch::Sender<std::net::SocketAddr>>,
     ) -> Arc<Self> {
-        let (armed, running, worker) = (AtomicBool::new(false), Mutex::new(None), StdMutex::default());
-        Arc::new(Self { name, role, worker, armed, launch, running, url })
+        let (armed, hard, log) = (AtomicBool::new(false), AtomicBool::new(false), launch.log.clone());
+        let (running, worker) = (Mutex::new(None), StdMutex::default());
+        Arc::new(Self { name, role, worker, armed, log, hard, launch, running, url })
     }
 
     /// Whom the nemesis log names: the worker as claims name it.
@@ -90,6 +98,7 @@ impl Node {
 
     async fn fill(&self, place: &mut Option<Running>, order: &Order) -> Result<()> {
         let launch = Launch { crash: order.crash.clone(), ..self.launch.clone() };
+        let launch = order.hardship.around(launch);
         let started = match order.killed_after {
             // Dropping the start kills the process where it is.
             Some(time) => tokio::select! {
@@ -99,6 +108,7 @@ impl Node {
             None => launch.start().await?,
         };
         self.armed.store(order.crash.is_some(), Ordering::SeqCst);
+        self.hard.store(order.hardship.is_to_be_healed(), Ordering::SeqCst);
         let Started::Ready(running) = started else { return Ok(()) };
         if let Some(url) = &self.url {
             let address = running.url()?;
@@ -129,10 +139,10 @@ impl Node {
         None
     }
 
-    /// Whether its process is still to die at a crash point.
+    /// Whether its process is still to die at a crash point, or to have it hard.
     #[must_use]
     pub fn is_armed(&self) -> bool {
-        self.armed.load(Ordering::SeqCst)
+        self.armed.load(Ordering::SeqCst) || self.hard.load(Ordering::SeqCst)
     }
 
     /// Whether a crash point or a full disk explains how its process ended; it is then written down.
@@ -167,6 +177,18 @@ impl Held<'_> {
     #[must_use]
     pub fn holds_write_lock(&self) -> bool {
         self.place.as_ref().is_some_and(|running| running.holds_write_lock().unwrap_or(false))
+    }
+
+    /// Lets it open `spare` more files than it has open, until `over` has passed.
+    pub async fn few_files(&self, spare: u64, over: Duration) {
+        let Some(pid) = self.place.as_ref().and_then(|running| running.id().ok()) else { return };
+        let Some(process) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return };
+        let open = std::fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count);
+        let few = u64::try_from(open).unwrap_or(0) + spare;
+        let Ok(before) = prlimit(Some(process), Resource::Nofile, keeping_maximum(process, few)) else { return };
+        tokio::time::sleep(over).await;
+        // One that has died meanwhile has nothing to be given back.
+        let _ = prlimit(Some(process), Resource::Nofile, before);
     }
 
     /// Kills it and waits for its end.
@@ -221,6 +243,14 @@ impl Held<'_> {
     pub async fn start(&mut self, order: &Order) -> Result<()> {
         self.node.fill(&mut self.place, order).await
     }
+}
+
+/// A limit of a process's open files below the one that only its owner could raise again.
+fn keeping_maximum(process: Pid, few: u64) -> Rlimit {
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", process.as_raw_nonzero())).unwrap_or_default();
+    let line = limits.lines().find(|line| line.starts_with("Max open files"));
+    let maximum = line.and_then(|line| line.split_whitespace().nth(4)?.parse().ok());
+    Rlimit { current: Some(few), maximum }
 }
 
 /// Starts again what died; a death that nothing explains is a problem.

@@ -29,6 +29,8 @@ pub enum Spoil {
     CutBefore,
     /// The call is forwarded, and the connection closes before its answer.
     CutAfter,
+    /// The call is forwarded, and the connection closes after so many bytes of its answer.
+    CutWithin(usize),
     /// The call is forwarded, and then nothing comes and nothing closes.
     HalfOpen,
     /// The call is forwarded, and the connection is reset.
@@ -48,6 +50,7 @@ impl Spoil {
         match self {
             Self::CutBefore => "cut_before",
             Self::CutAfter => "cut_after",
+            Self::CutWithin(_) => "cut_within",
             Self::HalfOpen => "half_open",
             Self::ResetAfter => "reset_after",
             Self::ResetBefore => "reset_before",
@@ -98,6 +101,12 @@ impl Proxy {
         let proxy = Self { addr, shared };
         proxy.accept(listener);
         Ok(proxy)
+    }
+
+    /// Where it forwards to now.
+    #[must_use]
+    pub fn upstream(&self) -> SocketAddr {
+        *self.shared.upstream.borrow()
     }
 
     /// Lets the next call be hit.
@@ -263,6 +272,26 @@ async fn spoiled(spoil: Spoil, caller: &mut TcpStream, server: &mut TcpStream, c
             }
             Ok(false)
         }
+        Spoil::CutWithin(bytes) => {
+            server.write_all(call).await?;
+            let (mut some, mut more) = (vec![0; bytes.clamp(1, CHUNK)], [0; 1]);
+            let mut left = bytes;
+            while left > 0 {
+                let wanted = left.min(some.len());
+                let read = tokio::select! {
+                    read = server.read(&mut some[..wanted]) => read?,
+                    // It had all of a shorter answer.
+                    _ = caller.read(&mut more) => 0,
+                    () = tokio::time::sleep(HALF_OPEN) => 0,
+                };
+                if read == 0 {
+                    break;
+                }
+                caller.write_all(&some[..read]).await?;
+                left -= read;
+            }
+            Ok(false)
+        }
         Spoil::HalfOpen => {
             server.write_all(call).await?;
             let mut lost = vec![0; CHUNK];
@@ -340,6 +369,7 @@ mod tests {
             (Spoil::CutBefore, 0, false),
             (Spoil::ResetBefore, 0, false),
             (Spoil::CutAfter, 1, false),
+            (Spoil::CutWithin(1), 1, false),
             (Spoil::ResetAfter, 1, false),
             (Spoil::Stall(Duration::from_millis(5)), 1, true),
             (Spoil::Slices, 1, true),
@@ -351,7 +381,7 @@ mod tests {
             assert_eq!(ask(proxy.addr).await.unwrap(), b"ok");
             forwarded += 1;
         }
-        assert_eq!(log.lines().len(), 6);
+        assert_eq!(log.lines().len(), 7);
     }
 
     #[tokio::test]

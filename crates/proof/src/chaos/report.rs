@@ -7,6 +7,7 @@ use super::asked::Cases;
 use super::client::Counts;
 use super::judge::{Checked, Jobs};
 use super::nemesis::Log;
+use super::oracle::Oracle;
 
 /// Everything that a page tells.
 pub struct Page<'p> {
@@ -40,6 +41,8 @@ pub struct Page<'p> {
     pub problems: &'p [String],
     /// What could not be done here.
     pub missing: &'p [&'static str],
+    /// What was asked beside the invariants.
+    pub oracles: &'p [Oracle],
 }
 
 /// How many percent of a list are below what is returned, in milliseconds.
@@ -75,6 +78,7 @@ impl Page<'_> {
         self.write_counts(out)?;
         self.write_faults(out)?;
         self.write_invariants(out)?;
+        self.write_oracles(out)?;
         writeln!(out, "\n## Verdict\n")?;
         writeln!(
             out,
@@ -143,6 +147,19 @@ impl Page<'_> {
         )?;
         for (fault, count) in counts {
             writeln!(out, "| {fault} | {count} |")?;
+        }
+        Ok(())
+    }
+
+    fn write_oracles(&self, out: &mut String) -> std::fmt::Result {
+        writeln!(out, "\n## What is told\n\n| | cases | |\n|---|---|---|")?;
+        for oracle in self.oracles {
+            let verdict = match (oracle.wrong, oracle.cases) {
+                (_, 0) => "no case".to_owned(),
+                (0, _) => "holds".to_owned(),
+                (wrong, _) => format!("WRONG {wrong}"),
+            };
+            writeln!(out, "| {} | {} | {verdict} |", oracle.what, oracle.cases)?;
         }
         Ok(())
     }

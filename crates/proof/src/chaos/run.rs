@@ -14,17 +14,20 @@ use tokio_util::sync::CancellationToken;
 
 use super::asked;
 use super::backend::{Backend, Sqlite};
+use super::beside::Beside;
 use super::client::{Clients, Outcome, drive};
 use super::clock::HostClock;
+use super::commands::Commands;
 use super::dice::Dice;
 use super::faults::{self, LEASE, World};
 use super::judge::{self, Checked};
 use super::nemesis::Log;
 use super::nodes::{self, Node, Order, Problems, Role};
+use super::oracle::Oracle;
 use super::programs::{self, Program};
 use super::proxy::Proxy;
 use super::report::Page;
-use crate::drive::process::tail;
+use crate::drive::process::{Launch, tail};
 use crate::scratch::Scratch;
 use crate::witness::Witness;
 
@@ -76,6 +79,7 @@ type UnderWay = Arc<Mutex<BTreeMap<String, (String, u64)>>>;
 /// The parts of a run. The store's folder goes before the scratch folder that it is in.
 struct Run {
     background: CancellationToken,
+    beside: Beside,
     outcomes: Arc<Mutex<Vec<Outcome>>>,
     under_way: UnderWay,
     witness: Witness,
@@ -89,7 +93,7 @@ struct Run {
 /// It cannot be set up, or its evidence not be read. What is wrong with the program is in the verdict.
 pub async fn run(options: &Options) -> Result<Verdict> {
     ensure!(options.store == "sqlite", "there is no store `{}` yet: sqlite", options.store);
-    let run = Run::prepare(options).await?;
+    let mut run = Run::prepare(options).await?;
     let began = SystemClock.boot();
     let nemesis = CancellationToken::new();
     let mut hands = JoinSet::new();
@@ -101,6 +105,7 @@ pub async fn run(options: &Options) -> Result<Verdict> {
     let seconds = (SystemClock.boot() - began).as_secs_f64();
     let rest_seconds = run.rest(jobs).await?;
     run.tail_ok().await;
+    run.beside.ask(&run.world).await?;
     run.background.cancel();
     watcher.await?;
     run.stop().await;
@@ -135,6 +140,22 @@ async fn stuck(world: Arc<World>, stop: CancellationToken) {
     }
 }
 
+/// What is added to the environment of every process.
+fn environment(options: &Options, host: &HostClock) -> Vec<(String, String)> {
+    let clock = ("AETHERIS_CLOCK_OFFSET".to_owned(), host.file().display().to_string());
+    let bug = options.bug.iter().map(|bug| ("AETHERIS_BUG".to_owned(), bug.clone()));
+    std::iter::once(clock).chain(bug).collect()
+}
+
+/// How a node is started.
+fn launch(options: &Options, scratch: &Scratch, host: &HostClock, part: &str, name: &str) -> Launch {
+    let config = scratch.path().join("config.yaml").display().to_string();
+    // All but two say what they do on the store's disk, which will be full.
+    let aside = matches!(name, "worker-3" | "calm");
+    let place = if aside { scratch.path().to_owned() } else { scratch.path().join("data") };
+    nodes::launch(options.program.clone(), part, &config, environment(options, host), place.join(format!("{name}.log")))
+}
+
 impl Run {
     async fn prepare(options: &Options) -> Result<Self> {
         let scratch = Scratch::new("chaos")?;
@@ -165,7 +186,10 @@ impl Run {
         let (world, background) = (Arc::new(world), CancellationToken::new());
         let kept = (world.nodes.clone(), world.log.clone(), background.clone(), world.problems.clone());
         tokio::spawn(nodes::keep(kept.0, kept.1, kept.2, kept.3));
-        Ok(Self { background, outcomes: Arc::default(), under_way: Arc::default(), witness, world, scratch })
+        let commands = Commands { env: environment(options, &world.host), program: options.program.clone() };
+        let calm = launch(options, &scratch, &world.host, "serve", "calm");
+        let beside = Beside::start(&world, calm, commands, options.load).await?;
+        Ok(Self { background, beside, outcomes: Arc::default(), under_way: Arc::default(), witness, world, scratch })
     }
 
     async fn nodes(
@@ -174,13 +198,7 @@ impl Run {
         host: &HostClock,
         url: watch::Sender<SocketAddr>,
     ) -> Result<Vec<Arc<Node>>> {
-        let mut env = vec![("AETHERIS_CLOCK_OFFSET".to_owned(), host.file().display().to_string())];
-        env.extend(options.bug.iter().map(|bug| ("AETHERIS_BUG".to_owned(), bug.clone())));
-        let config = scratch.path().join("config.yaml").display().to_string();
-        let launch = |part: &str, name: &str| {
-            let log = scratch.path().join(format!("{name}.log"));
-            nodes::launch(options.program.clone(), part, &config, env.clone(), log)
-        };
+        let launch = |part: &str, name: &str| launch(options, scratch, host, part, name);
         let mut nodes = vec![Node::new("api".into(), Role::Api, launch("serve", "api"), Some(url))];
         for number in 1..=WORKERS {
             let name = format!("worker-{number}");
@@ -294,10 +312,13 @@ impl Run {
         }
     }
 
-    async fn judge(&self, options: &Options, seconds: f64, rest_seconds: f64) -> Result<Verdict> {
+    async fn judge(&mut self, options: &Options, seconds: f64, rest_seconds: f64) -> Result<Verdict> {
         let world = &self.world;
         let (history, witness, faults) = (world.clients.history(), self.witness.lines()?, world.log.lines());
         let store = world.backend.open()?;
+        let mut missing: Vec<&str> = self.beside.missing().into_iter().collect();
+        missing.extend((!world.backend.can_fill()).then_some("disk_full: mounting is not permitted"));
+        let oracles = self.beside.conclude(world, self.scratch.path()).await?;
         let checked = judge::check(world.backend.as_ref(), store.as_ref(), &witness, &history, &faults).await?;
         let outcomes = self.outcomes.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let jobs = judge::jobs(&outcomes, &world.programs, &witness, &history, &checked);
@@ -311,8 +332,8 @@ impl Run {
         problems.extend(checked.differences().into_iter().map(|text| format!("the checkers differ: {text}")));
         problems.extend(checked.rust.unexamined().iter().map(|id| format!("{id}: no case was examined")));
         problems.extend(self.idle_workers(&checked)?);
+        problems.extend(oracles.iter().flat_map(Oracle::problems));
         let acts = witness.iter().filter(|line| line.is_act()).count();
-        let missing: &[&str] = if world.backend.can_fill() { &[] } else { &["disk_full: mounting is not permitted"] };
         let page = Page {
             store: world.backend.name(),
             seed: options.seed,
@@ -328,7 +349,8 @@ impl Run {
             signals: history.signals.len(),
             recovery: &recovery,
             problems: &problems,
-            missing,
+            missing: &missing,
+            oracles: &oracles,
         };
         let verdict = Verdict { page: page.text(), clean: page.is_clean() };
         self.keep(options, &verdict, &checked)?;
@@ -372,7 +394,7 @@ impl Run {
             }
         }
         dump_faults(&self.world.log, &folder.join("nemesis.jsonl"))?;
-        let logs = self.world.nodes.iter().map(|node| tail(&self.scratch.path().join(format!("{}.log", node.name))));
+        let logs = self.world.nodes.iter().map(|node| tail(&node.log));
         std::fs::write(folder.join("tails.txt"), logs.collect::<Vec<_>>().join("\n\n"))?;
         Ok(())
     }

@@ -1,0 +1,316 @@
+//! Followers of jobs: some read the API's event streams by themselves and come back with the last id that they have,
+//! some are the command line with `--follow`. Through all that is done to the API each has to end with exactly the events
+//! that are stored.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use aetheris_store::system::{Clock, SystemClock};
+use anyhow::{Context, Result, bail};
+use reqwest::Client;
+use serde_json::Value;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::client::Clients;
+use super::commands::Commands;
+use super::oracle::Oracle;
+use super::stored::{self, Stored};
+use super::told::differing;
+
+/// One job in so many is followed by a reader of its stream.
+const READ: usize = 9;
+/// One job in so many is followed by the command line.
+const COMMANDED: usize = 14;
+/// How often it is looked for new jobs.
+const LOOK: Duration = Duration::from_millis(100);
+/// The pause before a follower comes back.
+const PAUSE: Duration = Duration::from_millis(100);
+/// A stream that says nothing for so long is left, and taken up again.
+const SILENCE: Duration = Duration::from_secs(4);
+/// How long the last events may take to arrive when everything is at rest: a connection that is half open is given up by
+/// the proxy after 20 s.
+const LAST: Duration = Duration::from_secs(40);
+/// How the command line ends where it has no server.
+const EXIT_UNREACHABLE: i32 = 5;
+
+/// One follower.
+#[derive(Debug)]
+struct Follower {
+    job: String,
+    /// How often it came back.
+    breaks: AtomicU64,
+    by_command: bool,
+    /// What it was told, in the order in which it came.
+    seen: Mutex<Vec<Value>>,
+    /// What was wrong with how it was told.
+    wrong: Mutex<Option<String>>,
+}
+
+impl Follower {
+    fn new(job: String, by_command: bool) -> Arc<Self> {
+        Arc::new(Self { job, breaks: AtomicU64::new(0), by_command, seen: Mutex::default(), wrong: Mutex::default() })
+    }
+
+    fn seen(&self) -> Vec<Value> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Takes an event; whether it is the last one.
+    fn take(&self, event: Value) -> bool {
+        let end = stored::is_end(&event);
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).push(event);
+        end
+    }
+
+    fn last(&self) -> u64 {
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.last().and_then(|event| event["seq"].as_u64()).unwrap_or(0)
+    }
+
+    /// What is wrong with what it was told, beside what is stored.
+    fn judged(&self, stored: &[Value]) -> Option<String> {
+        let (seen, wrong) = (self.seen(), self.wrong.lock().unwrap_or_else(PoisonError::into_inner).clone());
+        let places: Vec<u64> = seen.iter().filter_map(|event| event["seq"].as_u64()).collect();
+        let twice = stored::repeated(&places);
+        let twice = (!twice.is_empty()).then(|| format!("{twice:?} came more than once"));
+        let found = wrong.or(twice).or_else(|| differing(&stored[..stored::streamed(stored)], &seen))?;
+        Some(format!("{}, taken up {} times: {found}", self.job, self.breaks.load(Ordering::Relaxed)))
+    }
+}
+
+/// The followers of a run.
+#[derive(Debug)]
+pub struct Followers {
+    api: SocketAddr,
+    clients: Arc<Clients>,
+    commands: Commands,
+    http: Client,
+    list: Mutex<Vec<Arc<Follower>>>,
+}
+
+impl Followers {
+    /// Followers at the server behind `api`.
+    ///
+    /// # Errors
+    /// The HTTP client cannot be set up.
+    pub fn new(api: SocketAddr, clients: Arc<Clients>, commands: Commands) -> Result<Arc<Self>> {
+        let http = Client::builder().no_proxy().build()?;
+        Ok(Arc::new(Self { api, clients, commands, http, list: Mutex::default() }))
+    }
+
+    fn list(&self) -> Vec<Arc<Follower>> {
+        self.list.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Follows a sample of whatever is sent, until it is told to stop; then nobody follows any more.
+    pub async fn run(self: Arc<Self>, stop: CancellationToken) {
+        let (mut following, mut known, mut place) = (JoinSet::new(), BTreeSet::new(), 0);
+        while !stop.is_cancelled() {
+            for job in self.clients.submitted_after(place) {
+                place += 1;
+                if !known.insert(job) {
+                    continue;
+                }
+                for (every, by_command) in [(READ, false), (COMMANDED, true)] {
+                    if known.len() % every == 1 {
+                        let follower = Follower::new(job.to_string(), by_command);
+                        self.list.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&follower));
+                        following.spawn(Arc::clone(&self).follow(follower));
+                    }
+                }
+            }
+            while following.try_join_next().is_some() {}
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = tokio::time::sleep(LOOK) => {}
+            }
+        }
+    }
+
+    async fn follow(self: Arc<Self>, follower: Arc<Follower>) {
+        loop {
+            let ended = if follower.by_command { self.command(&follower).await } else { self.stream(&follower).await };
+            match ended {
+                Ok(true) => return,
+                Ok(false) => {}
+                Err(error) => {
+                    *follower.wrong.lock().unwrap_or_else(PoisonError::into_inner) = Some(format!("{error:#}"));
+                    return;
+                }
+            }
+            follower.breaks.fetch_add(1, Ordering::Relaxed);
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    /// Reads a stream from behind the last event on; whether that was all.
+    async fn stream(&self, follower: &Follower) -> Result<bool> {
+        let url = format!("http://{}/api/jobs/{}/events/stream", self.api, follower.job);
+        let mut request = self.http.get(url);
+        let last = follower.last();
+        if last > 0 {
+            request = request.header("last-event-id", last.to_string());
+        }
+        let answer = tokio::select! {
+            answer = request.send() => answer,
+            () = tokio::time::sleep(SILENCE) => return Ok(false),
+        };
+        let Ok(mut answer) = answer else { return Ok(false) };
+        let status = answer.status();
+        if status.is_server_error() || status.as_u16() == 429 {
+            return Ok(false);
+        }
+        if !status.is_success() {
+            bail!("its stream: {status}");
+        }
+        let mut messages = Messages::default();
+        loop {
+            let piece = tokio::select! {
+                piece = answer.chunk() => piece,
+                () = tokio::time::sleep(SILENCE) => return Ok(false),
+            };
+            let Ok(Some(piece)) = piece else { return Ok(false) };
+            for event in messages.feed(&piece)? {
+                if follower.take(event) {
+                    return Ok(true);
+                }
+            }
+        }
+    }
+
+    /// Lets the command line follow; whether it came to the end. Where there was no server from the beginning on, a
+    /// person starts it again.
+    async fn command(&self, follower: &Follower) -> Result<bool> {
+        let server = format!("http://{}", self.api);
+        let mut child = self.commands.start(&server, &["events", &follower.job, "--follow"])?;
+        let mut lines = BufReader::new(child.stdout.take().context("no stdout")?).lines();
+        let mut any = false;
+        while let Some(line) = lines.next_line().await? {
+            let Ok(event) = serde_json::from_str::<Value>(&line) else { continue };
+            if event.get("seq").is_some() {
+                any = true;
+                follower.take(event);
+            }
+        }
+        match child.wait().await?.code() {
+            Some(0) => Ok(true),
+            Some(EXIT_UNREACHABLE) if !any => Ok(false),
+            code => bail!("`events --follow` ended with {code:?}"),
+        }
+    }
+
+    /// Waits for the last events, and compares what everybody was told with what is stored.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    pub async fn judge(&self, stored: &Stored) -> Result<Vec<Oracle>> {
+        let mut streams = Oracle::new("a job's stream brings each event that is stored once and in order");
+        let mut commands = Oracle::new("`events --follow` prints each event that is stored once and in order");
+        let mut breaks = Oracle::new("streams were taken up again by their last id");
+        let began = SystemClock.boot();
+        for follower in self.list() {
+            let mut wrong = follower.judged(&stored.events(&follower.job)?);
+            while wrong.is_some() && SystemClock.boot() - began < LAST {
+                tokio::time::sleep(LOOK).await;
+                wrong = follower.judged(&stored.events(&follower.job)?);
+            }
+            let taken_up = follower.breaks.load(Ordering::Relaxed);
+            if follower.by_command {
+                commands.found(wrong);
+            } else {
+                (0..taken_up).for_each(|_| breaks.case(true, String::new));
+                streams.found(wrong);
+            }
+        }
+        Ok(vec![streams, breaks, commands])
+    }
+}
+
+/// Server-sent events, put together from pieces that break anywhere.
+#[derive(Debug, Default)]
+struct Messages {
+    rest: Vec<u8>,
+    data: String,
+    event: String,
+    id: String,
+}
+
+impl Messages {
+    /// Takes a piece, and gives the events that it completes.
+    fn feed(&mut self, piece: &[u8]) -> Result<Vec<Value>> {
+        let mut events = Vec::new();
+        self.rest.extend_from_slice(piece);
+        while let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = self.rest.drain(..=end).collect();
+            let line = std::str::from_utf8(&line)?.trim_end_matches(['\n', '\r']);
+            let (field, value) = line.split_once(": ").unwrap_or((line, ""));
+            match field {
+                "id" => value.clone_into(&mut self.id),
+                "event" => value.clone_into(&mut self.event),
+                "data" => self.data.push_str(value),
+                "" if line.is_empty() => events.extend(self.complete()?),
+                _ => {}
+            }
+        }
+        Ok(events)
+    }
+
+    fn complete(&mut self) -> Result<Option<Value>> {
+        let (data, event, id) =
+            (std::mem::take(&mut self.data), std::mem::take(&mut self.event), std::mem::take(&mut self.id));
+        if data.is_empty() {
+            return Ok(None);
+        }
+        let value: Value = serde_json::from_str(&data).with_context(|| format!("the data of event {id}"))?;
+        if value["seq"].as_u64() != id.parse().ok() || value["type"] != event.as_str() {
+            bail!("a message is `{event}` with the id {id}, and its data {data}");
+        }
+        Ok(Some(value))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_message_is_whole_or_it_is_none_and_agrees_with_its_data() {
+        let text = ": here\n\nid: 1\nevent: a\ndata: {\"seq\":1,\"type\":\"a\"}\n\nid: 2\nevent: b\ndata: {\"seq\":2,\"type\":\"b\"}\n\nid: 3\nevent: c\ndata: {";
+        for cut in 0..text.len() {
+            let mut messages = Messages::default();
+            let mut found = messages.feed(&text.as_bytes()[..cut]).unwrap();
+            found.extend(messages.feed(&text.as_bytes()[cut..]).unwrap());
+            assert_eq!(found, [json!({"seq": 1, "type": "a"}), json!({"seq": 2, "type": "b"})], "{cut}");
+        }
+        for wrong in ["id: 2\nevent: a\ndata: {\"seq\":1,\"type\":\"a\"}\n\n", "id: 1\nevent: a\ndata: {\n\n"] {
+            assert!(Messages::default().feed(wrong.as_bytes()).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_follower_has_seen_each_event_once_and_in_order() {
+        let log: Vec<Value> = ["job_created", "job_claimed", "job_completed", "in_doubt_resolved"]
+            .iter()
+            .zip(1..)
+            .map(|(kind, seq)| json!({"seq": seq, "type": kind}))
+            .collect();
+        let judged = |order: &[usize]| {
+            let follower = Follower::new("job".to_owned(), false);
+            for place in order {
+                follower.take(log[*place].clone());
+            }
+            follower.judged(&log)
+        };
+        assert_eq!(judged(&[0, 1, 2]), None);
+        for wrong in [&[0, 1][..], &[0, 2], &[0, 1, 1, 2], &[1, 0, 2], &[0, 1, 2, 3]] {
+            assert!(judged(wrong).is_some(), "{wrong:?}");
+        }
+    }
+}
