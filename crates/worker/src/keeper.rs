@@ -223,6 +223,7 @@ mod tests {
         let (old, new) = (lease(&rt, long), lease(&rt, long));
         held.begin(job, Arc::clone(&old), Duration::ZERO);
         held.begin(job, Arc::clone(&new), Duration::ZERO);
+        assert!(old.lost.is_cancelled() && !new.lost.is_cancelled(), "the newer claim came after the older lease");
         held.end(job, &old);
         assert!(held.snapshot().iter().any(|(_, kept)| Arc::ptr_eq(kept, &new)));
         held.end(job, &new);
@@ -276,6 +277,9 @@ mod tests {
         held.begin(job, Arc::clone(&kept), Duration::ZERO);
         assert!(Keeper::new(rt.clone(), options, held).renew().await);
         assert_eq!(rt.system.clock.boot() - sent_at, slow.to_std());
+        assert_eq!(kept.safe_until(), sent_at + safe_for(ttl));
+        // An answer that comes late takes nothing back.
+        kept.extend(sent_at);
         assert_eq!(kept.safe_until(), sent_at + safe_for(ttl));
     }
 }

@@ -295,3 +295,50 @@ async fn a_run_that_gives_up_on_the_store_deposits_what_it_knows() {
     let _second = world.start("second");
     assert_eq!((world.done(job).await.status, world.tools.count("pay")), (JobStatus::Completed, 1));
 }
+
+/// A claim that was long on its way brings a lease of which little is left: it began when the claim was sent.
+#[tokio::test(start_paused = true)]
+async fn no_body_begins_under_a_claim_that_was_answered_too_late() {
+    let world = World::new();
+    world.put(LOOK).await;
+    let job = world.submit("a", json!(1)).await;
+    let late = Some(Fault::Slow(Span::from_secs(25)));
+    let _process = world.start_behind("w", FaultPlan::none().script(Op::Claim, [late]));
+    assert_eq!(world.done(job).await.status, JobStatus::Completed);
+    let epochs: Vec<u32> = world.tools.calls_of("look").iter().map(|call| call.fence.epoch).collect();
+    assert_eq!(epochs, [2, 2]);
+}
+
+/// One renewal that fails is tried again long before the next would be due: two in a row cost no lease.
+#[tokio::test(start_paused = true)]
+async fn a_renewal_that_failed_is_tried_again_before_the_next_is_due() {
+    let world = World::new();
+    world.put(LOOK).await;
+    let (act, reached, release) = hold(done(json!(1)));
+    world.tools.next("look", [act]);
+    let fails = [Some(Fault::Before), Some(Fault::Before), Some(Fault::Before)];
+    let _process = world.start_behind("w", FaultPlan::none().script(Op::Heartbeat, fails));
+    let job = world.submit("a", json!(1)).await;
+    reached.notified().await;
+    tokio::time::sleep(std::time::Duration::from_secs(50)).await;
+    release.notify_one();
+    let state = world.done(job).await;
+    assert_eq!((state.status, state.fence.epoch, world.tools.count("look")), (JobStatus::Completed, 1, 2));
+}
+
+/// A store that answers in between is asked again at once: the pauses grow only while it fails.
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_works_ends_the_trouble_of_those_before() {
+    let world = World::new();
+    world.put(LOOK).await;
+    let fails = || Some(Fault::Before);
+    let script = [fails(), fails(), fails(), fails(), fails(), fails(), fails(), None, fails()];
+    let process = world.start_behind("w", FaultPlan::none().script(Op::Claim, script));
+    let first = world.submit("a", json!(1)).await;
+    assert_eq!(world.done(first).await.status, JobStatus::Completed);
+    let second = world.submit("a", json!(2)).await;
+    let state = world.done(second).await;
+    assert_eq!(process.store.happened(FaultKind::Before), 8);
+    let took = state.last_at.since(state.created_at);
+    assert!(took < Span::from_millis(700), "{took}");
+}

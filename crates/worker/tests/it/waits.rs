@@ -10,6 +10,7 @@ use aetheris_core::step::StepStatus;
 use aetheris_core::time::{Span, Timestamp};
 use aetheris_runtime::OpError;
 use aetheris_runtime::ops::{Cancelled, Signal, SignalAnswer};
+use aetheris_scheduler::SweepOptions;
 use aetheris_store::faulty::{Fault, FaultPlan, Op};
 use aetheris_store::{Purpose, TimerRow};
 use serde_json::json;
@@ -417,4 +418,38 @@ async fn a_timer_is_fired_at_its_moment_by_the_stores_clock_whatever_was_listed(
     assert_eq!(world.result(job).await, json!("late"));
     assert!(!world.rt.fire(&row).await.unwrap(), "it was fired");
     process.kill();
+}
+
+/// Whoever looks by himself may look seldom: what a process does, its own parts hear at once.
+#[tokio::test(start_paused = true)]
+async fn what_a_process_writes_is_heard_by_its_own_sweep_and_its_own_runs() {
+    let seldom = SweepOptions { leases: Span::from_secs(3_600), timers: Span::from_secs(3_600) };
+    let head = "agent: a\nversion: \"1\"\nplanner: static\n";
+    let nap = format!("{head}plan:\n  nodes:\n    - {{ id: n, kind: sleep, duration: 5s }}\n");
+    let look = format!(
+        "deadline: 5s\n{head}tools:\n  look: {{ kind: function, function: f, effect: pure, timeout: 60s }}\n\
+         plan:\n  nodes:\n    - {{ id: n, kind: tool, tool: look }}\n"
+    );
+    for (file, cancels, status, secs) in [
+        (nap, false, JobStatus::Completed, 5),
+        (look.clone(), false, JobStatus::Failed, 5),
+        // Sooner than the next heartbeat.
+        (look, true, JobStatus::Cancelled, 0),
+    ] {
+        let world = World::new();
+        world.put(&file).await;
+        let (act, reached, _release) = hold(done(json!(1)));
+        world.tools.next("look", [act]);
+        let process = world.start_looking("w", FaultPlan::none(), seldom);
+        let submission = aetheris_runtime::ops::Submission::default();
+        let job = process.rt.submit(&"a".into(), submission).await.unwrap().job;
+        if cancels {
+            reached.notified().await;
+            assert_eq!(process.rt.cancel(job).await.unwrap(), Cancelled::Requested);
+        }
+        let state = world.done(job).await;
+        let took = state.last_at.since(state.created_at);
+        assert_eq!(state.status, status);
+        assert!(took >= Span::from_secs(secs) && took < Span::from_secs(secs + 1), "{took} and not {secs} s");
+    }
 }
