@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use aetheris_core::event::{Event, Failure, StepResult, Usage};
+use aetheris_core::event::{Event, Failure, Source, StepResult, Usage};
 use aetheris_core::job::JobStatus;
 use aetheris_core::ledger::{LedgerStatus, LedgerTrigger};
 use aetheris_core::state::Ending;
+use aetheris_core::step::StepStatus;
 use aetheris_core::time::Span;
 use aetheris_runtime::ops::{Cancelled, Deposit, DepositOutcome, Deposited};
-use aetheris_runtime::{ModelAnswer, ModelError, ModelRequest, Models, ToolOutcome};
+use aetheris_runtime::{ModelAnswer, ModelError, ModelRequest, Models, Settings, ToolOutcome};
 use aetheris_store::faulty::{Fault, FaultPlan, Op};
 use aetheris_store::{Boxed, Purpose};
 use serde_json::{Value, json};
@@ -344,4 +345,108 @@ async fn a_models_error_says_whether_it_is_asked_again_and_what_it_used() {
         assert_eq!((state.status, state.tokens), (status, tokens));
         assert_eq!(delays(&world, job).await, Vec::from_iter(again));
     }
+}
+
+/// A run whose lease is not safe any more starts nothing, and still records what it knows while nobody has taken its job.
+#[tokio::test(start_paused = true)]
+async fn what_is_known_under_a_spent_lease_is_recorded_by_its_own_run() {
+    let world = World::new();
+    world.put(&calling("at_most_once", "max_attempts: 1")).await;
+    let (act, reached, release) = hold(done(json!(7)));
+    world.tools.next("t", [act]);
+    let fails = vec![Some(Fault::Before); 1_000];
+    let first = world.start_behind("first", FaultPlan::none().script(Op::Heartbeat, fails));
+    let job = world.submit("a", json!({})).await;
+    reached.notified().await;
+    // Safe for 22.5 s of 30.
+    tokio::time::sleep(Duration::from_secs(25)).await;
+    release.notify_one();
+    while world.state(job).await.step_status(&"n".into()) == StepStatus::Running {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let state = world.state(job).await;
+    let step = &state.steps["n"];
+    assert_eq!((step.source, step.result), (Source::Executed, Some(StepResult::SideEffectCommitted)));
+    assert_eq!((state.fence.epoch, world.tools.count("t")), (1, 1));
+    let _second = world.start("second");
+    assert_eq!(world.done(job).await.status, JobStatus::Completed);
+}
+
+/// However a job ends that is taken back: what became of its call is not known, and that is on record.
+#[tokio::test(start_paused = true)]
+async fn a_job_that_ends_when_it_is_taken_back_leaves_its_open_call_on_record() {
+    for (end, code) in
+        [("cancel", None), ("deadline", Some("deadline_exceeded")), ("attempts", Some("attempts_exhausted"))]
+    {
+        let mut world = World::new();
+        let deadline = if end == "deadline" { "deadline: 20s\n" } else { "" };
+        world.put(&format!("{deadline}{}", calling("at_most_once", "max_attempts: 1"))).await;
+        if end == "attempts" {
+            world.rt.settings = Arc::new(Settings { max_attempts: 1, ..Settings::clone(&world.rt.settings) });
+        }
+        let (act, reached, _release) = hold(done(json!(1)));
+        world.tools.next("t", [act]);
+        let first = world.start("first");
+        let job = world.submit("a", json!({})).await;
+        reached.notified().await;
+        first.kill();
+        if end == "cancel" {
+            assert_eq!(world.rt.cancel(job).await.unwrap(), Cancelled::Requested);
+        }
+        let _second = world.start("second");
+        let state = world.done(job).await;
+        let found = match &state.ending {
+            Some(Ending::Failed { error, .. }) => Some(error.code.as_str()),
+            _ => None,
+        };
+        assert_eq!((found, world.tools.count("t")), (code, 1), "{end}");
+        let listed = world.rt.store.unresolved(10).await.unwrap();
+        assert_eq!(listed.iter().map(|row| row.status).collect::<Vec<_>>(), [LedgerStatus::InDoubt], "{end}");
+    }
+}
+
+/// Its ledger row says what became of it: the end of the job has nothing to ask.
+#[tokio::test(start_paused = true)]
+async fn a_call_whose_outcome_was_deposited_is_not_left_in_doubt_by_the_end_of_its_job() {
+    for (outcome, status) in [
+        (DepositOutcome::Done(aetheris_core::json::Json::new(json!(1))), LedgerStatus::Committed),
+        (DepositOutcome::Settled(LedgerTrigger::RefusePermanent), LedgerStatus::RefusedPermanent),
+    ] {
+        let world = World::new();
+        world.put(&calling("at_most_once", "max_attempts: 1")).await;
+        let (act, reached, _release) = hold(done(json!(1)));
+        world.tools.next("t", [act]);
+        let first = world.start("first");
+        let job = world.submit("a", json!({})).await;
+        reached.notified().await;
+        first.kill();
+        let call = world.state(job).await.steps["n"].invocation.clone().unwrap();
+        let (key, node) = (call.key, "n".into());
+        let deposit = Deposit { job, key, node, outcome, permit: call.permit, permit_id: call.permit_id };
+        assert_eq!(world.rt.deposit(&deposit).await.unwrap(), Deposited::Taken);
+        assert_eq!(world.rt.cancel(job).await.unwrap(), Cancelled::Requested);
+        let _second = world.start("second");
+        assert_eq!(world.done(job).await.status, JobStatus::Cancelled);
+        let row = world.rt.store.history(job, true).await.unwrap().unwrap().ledger.remove(0);
+        assert_eq!(row.status, status);
+        assert_eq!(world.rt.store.unresolved(10).await.unwrap(), []);
+    }
+}
+
+/// Whoever is asked has its own time, and is told which permit the question is about.
+#[tokio::test(start_paused = true)]
+async fn a_question_has_the_time_of_the_tool_that_is_asked() {
+    let world = World::new();
+    let file = crate::doubt::agent("[{ reconcile: look }, human]").replace("effect: pure", "effect: pure, timeout: 7s");
+    world.put(&file).await;
+    world.tools.next("pay", [Act::Say(unknown("reset"))]);
+    world.tools.next("look", [Act::Say(done(json!({ "outcome": "unknown" })))]);
+    let _process = world.start("w");
+    let job = world.submit("a", json!({ "n": 1 })).await;
+    world.until(job, &[JobStatus::Parked]).await;
+    let (call, question) = (&world.tools.calls_of("pay")[0], &world.tools.calls_of("look")[0]);
+    assert_eq!((call.timeout, question.timeout), (Duration::from_secs(10), Duration::from_secs(7)));
+    assert_eq!((question.permit, question.input["permit"].as_str()), (None, Some("1.1")));
+    assert_eq!((question.input["tool"].as_str(), &question.input["input"]), (Some("pay"), call.input.value()));
+    assert_eq!(question.input["idempotency_key"], json!(call.key));
 }
