@@ -249,6 +249,38 @@ mod tests {
         }
     }
 
+    /// Whatever a row brings counts: what its call was given, and what came too late.
+    #[test]
+    fn a_page_of_doubts_ends_by_its_bytes_wherever_they_stand() {
+        let text = |bytes: usize| Json::new("x".repeat(bytes).into());
+        let (job, _) = crate::query::tests::restored();
+        let doubt = |key: u128, input: usize, late: usize| {
+            let call = LedgerRow { key: IdempotencyKey::from_u128(key), ..call() };
+            let evidence = Evidence {
+                at: Timestamp::default(),
+                conflict: false,
+                key: call.key,
+                node: call.node.clone(),
+                outcome: text(late),
+                permit: 1,
+                permit_id: call.permit_id,
+            };
+            let (told, since) = (Told { input: Some(text(input)), ..Told::default() }, Timestamp::default());
+            let wait = WaitRow { deadline: None, row: job.clone(), since };
+            DoubtRow { call, evidence: vec![evidence], told, wait }
+        };
+        let (all, half) = (limits::PAGE_ROWS_BYTES_MAX, limits::PAGE_ROWS_BYTES_MAX / 2);
+        for (input, late, limit, taken) in
+            [(all, 0, 9, 1), (0, all, 9, 1), (half, half, 9, 1), (half, 0, 9, 2), (0, half, 9, 2), (0, 0, 3, 3)]
+        {
+            let mut page = DoubtPage::default();
+            let keys: Vec<u128> = (1..9).take_while(|key| page.take(doubt(*key, input, late), limit)).collect();
+            assert_eq!(keys.len(), taken, "{input} and {late} bytes, at most {limit}");
+            let last = page.doubts.last().map(|last| DoubtCursor::of(&last.call));
+            assert_eq!((page.next, page.doubts.len()), (last, taken));
+        }
+    }
+
     /// An answer, or an outcome that is not known, of another permit or node says nothing of this call.
     #[test]
     fn what_is_told_of_another_call_is_not_told_of_this_one() {

@@ -452,13 +452,13 @@ pub struct StoreStatus {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use aetheris_core::id::{AttemptId, InstanceId};
 
     use super::*;
 
     /// A job's row as a restore that begins generation 3 has left it, and the state that its events tell.
-    fn restored() -> (JobRow, JobState) {
+    pub(crate) fn restored() -> (JobRow, JobState) {
         let (id, fence) = (JobId::from_u128(1), Fence { generation: 2, epoch: 5 });
         let row = JobRow {
             agent: "a".into(),
