@@ -272,6 +272,22 @@ async fn the_jobs_of_a_dead_instance_are_taken_back_however_many_pages_they_fill
     }
     let instance = world.claim_all().await;
     assert_eq!(aetheris_scheduler::reclaim_instance(&world.rt, instance).await.unwrap(), jobs);
+    let page = world.rt.store.jobs(aetheris_store::JobFilter { limit: 1, ..Default::default() }).await.unwrap();
+    let Some(Event::JobRequeued(why)) = world.events(page.jobs[0].id).await.pop() else { panic!() };
+    assert_eq!((why.reason, why.after_us), (RequeueReason::HolderDied, None));
+}
+
+/// How often a write is sent again is bounded once the worker is to stop, and by the lease alone before that.
+#[tokio::test(start_paused = true)]
+async fn a_write_is_sent_again_for_as_long_as_the_lease_lives() {
+    let world = World::new();
+    world.put(LOOK).await;
+    let fails = vec![Some(Fault::Before); 2 * usize::try_from(limits::DRAINING_WRITES_MAX).unwrap()];
+    let process = world.start_behind("w", FaultPlan::none().script(Op::Commit(Purpose::Record), fails));
+    let job = world.submit("a", json!(1)).await;
+    let state = world.done(job).await;
+    assert_eq!((state.status, state.fence.epoch, world.tools.count("look")), (JobStatus::Completed, 1, 2));
+    assert_eq!(process.store.happened(FaultKind::Before), 2 * u64::from(limits::DRAINING_WRITES_MAX));
 }
 
 /// A known outcome belongs to the job, also where its run gives up on the store.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use aetheris_core::event::{Event, Failure, Source, StepResult, Usage};
+use aetheris_core::event::{Answer, Event, Failure, Source, StepResult, Usage};
 use aetheris_core::job::JobStatus;
 use aetheris_core::ledger::{LedgerStatus, LedgerTrigger};
 use aetheris_core::state::Ending;
@@ -222,6 +222,23 @@ async fn a_run_that_cannot_go_on_ends_its_job_as_it_was_asked() {
     }
 }
 
+/// What the tool has answered belongs to the job, also where its run cannot write it.
+#[tokio::test(start_paused = true)]
+async fn a_run_that_cannot_go_on_deposits_what_it_knows() {
+    let world = World::new();
+    world.put(&calling("at_most_once", "max_attempts: 1")).await;
+    world.tools.next("t", [Act::Say(done(json!(7)))]);
+    let never = FaultPlan::none().script(Op::Commit(Purpose::Finish), [Some(Fault::Impossible)]);
+    let _process = world.start_behind("w", never);
+    let job = world.submit("a", json!({})).await;
+    let state = world.done(job).await;
+    let Some(Ending::Failed { error, .. }) = &state.ending else { panic!("{:?}", state.ending) };
+    assert_eq!(error.code, "write_impossible");
+    let history = world.rt.store.history(job, true).await.unwrap().unwrap();
+    assert_eq!((history.effects.len(), history.ledger[0].status), (1, LedgerStatus::Committed));
+    assert_eq!(world.rt.store.unresolved(10).await.unwrap(), []);
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_answer_of_a_skipped_node_is_nothing() {
     for answer in ["", "  answer: \"{{ nodes.n.output }}\"\n"] {
@@ -230,7 +247,8 @@ async fn the_answer_of_a_skipped_node_is_nothing() {
         world.put(&format!("{HEAD}plan:\n  nodes:\n{nodes}{answer}")).await;
         let _process = world.start("w");
         let job = world.submit("a", json!({ "go": false })).await;
-        assert_eq!(world.done(job).await.status, JobStatus::Completed, "{answer}");
+        let nothing = Answer::Value(aetheris_core::json::Json::null());
+        assert_eq!(world.done(job).await.ending, Some(Ending::Answered(nothing)), "{answer}");
         assert_eq!(world.result(job).await, Value::Null, "{answer}");
     }
 }

@@ -445,6 +445,8 @@ async fn what_a_process_writes_is_heard_by_its_own_sweep_and_its_own_runs() {
         let (act, reached, _release) = hold(done(json!(1)));
         world.tools.next("look", [act]);
         let process = world.start_looking("w", FaultPlan::none(), seldom);
+        // Its sweep has looked once, and found nothing.
+        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
         let submission = aetheris_runtime::ops::Submission { deadline, ..Default::default() };
         let job = process.rt.submit(&"a".into(), submission).await.unwrap().job;
         if cancels {
