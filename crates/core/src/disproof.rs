@@ -215,7 +215,8 @@ mod tests {
         assert_eq!(early(says(&row, reading(169, 1, 1_000))), 170);
         // The wall clock was set forward: the boot clock counts.
         assert_eq!(early(says(&row, reading(5_000, 1, 8))), 5_067);
-        assert!(says(&row, reading(170, 1, 75)).unwrap().disproved);
+        let now = reading(170, 1, 75);
+        assert_eq!(says(&row, now), Ok(LedgerRow { disproved: true, updated_at: now.at, ..row }));
     }
 
     #[test]
@@ -224,12 +225,16 @@ mod tests {
         assert!(is_unseen(&row, reading(0, 2, 0).boot) && !is_unseen(&row, reading(0, 1, 0).boot));
         assert_eq!(early(says(&row, reading(9_000, 2, 900))), 9_070);
         let seen = see(Some(&row), row.key, row.permit_id, reading(9_000, 2, 900)).unwrap();
+        assert_eq!(seen, LedgerRow { seen: Some(reading(9_000, 2, 900).boot), ..row.clone() });
         assert!(!is_unseen(&seen, reading(0, 2, 0).boot));
         assert_eq!(see(Some(&seen), row.key, row.permit_id, reading(9_050, 2, 950)).unwrap(), seen);
         assert_eq!(early(says(&seen, reading(9_069, 2, 969))), 9_070);
         assert!(says(&seen, reading(9_070, 2, 970)).unwrap().disproved);
         // A third one begins anew; the first still knows its own deadline.
         assert_eq!(early(says(&seen, reading(9_999, 3, 5_000))), 10_069);
+        let third = see(Some(&seen), row.key, row.permit_id, reading(9_999, 3, 5_000)).unwrap();
+        assert_eq!(early(says(&third, reading(10_068, 3, 5_069))), 10_069);
+        assert!(says(&third, reading(10_069, 3, 5_070)).unwrap().disproved);
         assert!(says(&seen, reading(9_070, 1, 75)).unwrap().disproved);
     }
 
@@ -254,6 +259,17 @@ mod tests {
         assert!(disprove(Some(&row), &asked(reading(170, 2, 0)), now).is_ok());
         // Nobody has asked later than now.
         assert_eq!(early(disprove(Some(&row), &asked(reading(170, 1, 75)), reading(169, 1, 74))), 170);
+    }
+
+    /// What the events say of the lifetime is for rows that do not have it.
+    #[test]
+    fn the_lifetime_that_was_stored_with_the_permit_counts() {
+        let row = see(Some(&doubt()), doubt().key, doubt().permit_id, reading(9_000, 2, 900)).unwrap();
+        for told in [Span::ZERO, Span::from_secs(500)] {
+            assert_eq!(left(&row, told, SETTLE, reading(9_001, 2, 901)), Span::from_secs(69));
+            let old = LedgerRow { lifetime: None, ..row.clone() };
+            assert_eq!(left(&old, told, SETTLE, reading(9_001, 2, 901)), told.plus(Span::from_secs(59)));
+        }
     }
 
     #[test]

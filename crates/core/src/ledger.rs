@@ -478,6 +478,8 @@ mod tests {
     fn a_permit_is_the_next_number_of_the_same_job() {
         let (now, fence) = (at(500), Fence { generation: 1, epoch: 2 });
         let row = after(&granted(EffectClass::AtMostOnce), LedgerTrigger::NotSent, 1).unwrap();
+        // What another boot clock has read of a permit says nothing of the next, which has a lifetime of its own.
+        let row = LedgerRow { lifetime: Some(Span::from_micros(7)), seen: Some(at(9).boot), ..row };
         let ask = |job, permit| grant(job, fence, Some(&row), &request(permit, EffectClass::AtMostOnce), now);
         for (job, permit) in [(row.job, 1), (row.job, 3), (JobId::from_u128(2), 2)] {
             let refused = LedgerRefusal::OtherPermit { key: row.key, asked: permit, current: 1, status: row.status };
@@ -493,8 +495,10 @@ mod tests {
             boot: Some(at(600).boot),
             deadline: at(600).at,
             fence,
+            lifetime: Some(Span::from_micros(100)),
             permit: 2,
             permit_id: PermitId::from_u128(2),
+            seen: None,
             status: LedgerStatus::Started,
             updated_at: now.at,
             ..row.clone()

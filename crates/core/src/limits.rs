@@ -387,6 +387,18 @@ mod tests {
     }
 
     #[test]
+    fn a_text_is_cut_at_a_character_and_only_if_it_is_longer() {
+        let cut = |text: &str, most| super::cut(text.to_owned(), most);
+        for most in [3, 4, 9, 100] {
+            assert_eq!(cut(&"a".repeat(most), most), "a".repeat(most));
+            assert_eq!(cut(&"a".repeat(most + 1), most), format!("{}…", "a".repeat(most - 3)));
+        }
+        assert_eq!(cut("éééé", 8), "éééé");
+        assert_eq!(cut("éééé", 7), "éé…");
+        assert_eq!(cut("ééééé", 9), "ééé…");
+    }
+
+    #[test]
     fn texts_are_as_long_as_their_characters() {
         for character in ["a", "é", "\u{1f980}"] {
             assert!(!is_longer(&character.repeat(LABEL_CHARS_MAX), LABEL_CHARS_MAX));

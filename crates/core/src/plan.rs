@@ -573,6 +573,25 @@ mod tests {
         }
     }
 
+    /// Whoever looks in a person's place may have to wait longer than another.
+    #[test]
+    fn a_persons_word_counts_when_the_longest_of_the_list_is_over() {
+        let asks = |secs: Option<u64>| {
+            let settle = secs.map(Span::from_secs);
+            DoubtPolicy::Reconcile(Reconcile { settle, tool: "look".into() })
+        };
+        let wait = DoubtPolicy::Wait(Span::from_secs(900));
+        for (list, settle) in [
+            (vec![], limits::SETTLE_DEFAULT),
+            (vec![DoubtPolicy::Human, wait.clone(), DoubtPolicy::Fail], limits::SETTLE_DEFAULT),
+            (vec![asks(Some(5))], Span::from_secs(5)),
+            (vec![wait, asks(Some(5)), asks(Some(90)), asks(Some(7)), DoubtPolicy::Human], Span::from_secs(90)),
+            (vec![asks(Some(5)), asks(None)], limits::SETTLE_DEFAULT),
+        ] {
+            assert_eq!(Tool { on_in_doubt: list.clone(), ..tool(None) }.settle(), settle, "{list:?}");
+        }
+    }
+
     #[test]
     fn a_tool_that_is_not_defined_is_named() {
         let mut graph = Plan::clone(&plan(&[("a", &[])]));

@@ -123,7 +123,7 @@ mod tests {
 
     use super::*;
     use crate::id::JobId;
-    use crate::state::{Blocked, PlanRef, Timer};
+    use crate::state::{Blocked, Paused, PlanRef, Timer};
 
     fn state() -> JobState {
         let mut state = JobState::new(JobId::from_u128(1));
@@ -178,6 +178,21 @@ mod tests {
         assert_eq!(Projection::of(&state, false), full);
         state.ending = Some(Ending::Cancelled);
         assert_eq!(Projection::of(&state, false).error, None);
+    }
+
+    /// A row that is written again while the job is paused keeps the moment.
+    #[test]
+    fn a_pause_has_its_moment_as_soon_as_the_store_has_given_it() {
+        let mut state = state();
+        let reason = PauseReason::Operator;
+        for (since, due) in
+            [(None, Due::After(Span::ZERO)), (Some(Timestamp::from_micros(6)), Due::At(Timestamp::from_micros(6)))]
+        {
+            state.paused = Some(Paused { parked: false, reason, since });
+            for unstamped in [false, true] {
+                assert_eq!(Projection::of(&state, unstamped).paused, Some((reason, due)));
+            }
+        }
     }
 
     #[test]

@@ -413,10 +413,18 @@ async fn pause(attempt: u32) {
 
 #[cfg(test)]
 mod tests {
-    use aetheris_core::event::JobCancelled;
+    use std::sync::Arc;
+
+    use aetheris_core::event::{JobCancelled, JobWaiting, NodeStarted, TimerFired, TimerSet};
     use aetheris_core::id::{IdempotencyKey, JobId, PermitId};
+    use aetheris_core::job::JobStatus;
     use aetheris_core::json::Json;
-    use aetheris_store::system::SystemIds;
+    use aetheris_core::plan::WaitType;
+    use aetheris_core::state::PlanRef;
+    use aetheris_store::Refusal;
+    use aetheris_store::faulty::{Fault, FaultPlan, FaultyStore, Op};
+    use aetheris_store::memory::MemoryStore;
+    use aetheris_store::system::{ManualClock, SystemIds};
 
     use super::*;
 
@@ -444,6 +452,146 @@ mod tests {
         let room = limits::CHECKPOINT_BYTES_MAX - (small.state.len() - 1_000);
         assert!(checkpoint(room).1.is_some_and(|kept| kept.state.len() == limits::CHECKPOINT_BYTES_MAX));
         assert_eq!(checkpoint(room + 1).1, None);
+    }
+
+    #[test]
+    fn a_state_that_was_too_large_is_looked_at_again_when_as_many_events_have_come() {
+        let every = limits::CHECKPOINT_EVENTS;
+        for (seq, rebased, kept) in [
+            (2 * every - 1, false, None),
+            (2 * every - 1, true, None),
+            (2 * every, false, Some(2 * every)),
+            (2 * every, true, Some(2 * every)),
+        ] {
+            let state = JobState { seq, ..running() };
+            let mut draft = Draft::new(state.clone(), Guard::Outside, 0);
+            draft.too_large_at = every;
+            if rebased {
+                draft.rebase(state);
+            }
+            draft.push(&SystemIds, started("a")).unwrap();
+            assert_eq!(draft.checkpoint.map(|kept| kept.seq), kept, "{seq} {rebased}");
+        }
+    }
+
+    /// A job that runs, with a plan.
+    fn running() -> JobState {
+        let mut state = JobState::new(JobId::from_u128(1));
+        (state.seq, state.status) = (3, JobStatus::Running);
+        state.plan = Some(PlanRef { hash: Hash::ZERO, version: 1 });
+        state
+    }
+
+    fn started(node: &str) -> NodeStarted {
+        NodeStarted { node: node.into(), number: 1 }
+    }
+
+    fn waiting(node: &str) -> JobWaiting {
+        let (correlation_key, reason, wait_type) = (Some("k".to_owned()), None, WaitType::Signal);
+        JobWaiting { correlation_key, doubt: false, node: node.into(), park: false, reason, wait_type }
+    }
+
+    fn expected() -> Option<ExpectedSignals> {
+        Some(ExpectedSignals { count: 1, key: "k".to_owned() })
+    }
+
+    fn see() -> LedgerWrite {
+        LedgerWrite::See { key: IdempotencyKey::from_u128(2), permit_id: PermitId::from_u128(3) }
+    }
+
+    fn unit(draft: &Draft) -> UnitOfWork {
+        draft.unit(Purpose::Record, EventId::from_u128(4))
+    }
+
+    #[test]
+    fn what_was_written_is_not_written_again() {
+        let every = limits::CHECKPOINT_EVENTS;
+        let mut draft = Draft::new(JobState { seq: every, ..running() }, Guard::Outside, 0);
+        draft.push(&SystemIds, TimerSet { after_us: 5, timer: TimerId::Deadline }).unwrap();
+        draft.release();
+        draft.expect_signals(expected());
+        draft.also_settle(see());
+        let first = unit(&draft);
+        assert_eq!((first.expected_seq, first.events.len(), first.timers.len()), (Some(every), 1, 1));
+        assert_eq!((first.lease, &first.expected_signals), (LeaseChange::Release, &expected()));
+        assert_eq!((first.ledger.len(), first.checkpoint.map(|kept| kept.seq)), (1, Some(every)));
+        draft.written(&Committed { at: Timestamp::from_micros(10), head: Hash::ZERO, seq: every + 1 });
+        assert_eq!(draft.state().timers[&TimerId::Deadline].due, Timestamp::from_micros(15));
+        assert_eq!(draft.checkpoint_seq(), every);
+        let next = unit(&draft);
+        let row = Some(Projection::of(draft.state(), false));
+        let id = EventId::from_u128(4);
+        let nothing = UnitOfWork::new(id, JobId::from_u128(1), Purpose::Record, Guard::Outside);
+        assert_eq!(next, UnitOfWork { expected_seq: Some(every + 1), row, ..nothing });
+        // The timer that was written is one that can be cleared.
+        draft.push(&SystemIds, TimerFired { timer: TimerId::Deadline }).unwrap();
+        assert_eq!(unit(&draft).timers, [projection::TimerChange::Cleared(TimerId::Deadline)]);
+    }
+
+    /// What follows a fact that the newer state refuses was drafted in its sight.
+    #[test]
+    fn from_the_first_fact_that_is_refused_on_a_draft_is_cut() {
+        let drafted = || {
+            let mut draft = Draft::new(running(), Guard::Outside, 0);
+            for node in ["a", "b", "c"] {
+                draft.push(&SystemIds, started(node)).unwrap();
+            }
+            draft.release();
+            draft.expect_signals(expected());
+            draft.also_settle(see());
+            draft
+        };
+        let mut newer = running();
+        newer.apply(&started("b").into()).unwrap();
+        let mut cut = drafted();
+        assert_eq!(cut.rebase(newer), Rebased::Cut);
+        let left = unit(&cut);
+        assert_eq!((left.events.len(), left.expected_seq, cut.state().seq), (1, Some(4), 5));
+        assert!(cut.state().steps.contains_key("a") && !cut.state().steps.contains_key("c"));
+        assert_eq!((left.lease, left.expected_signals, left.ledger.len()), (LeaseChange::Keep, None, 0));
+        let mut whole = drafted();
+        assert_eq!(whole.rebase(JobState { seq: 7, ..running() }), Rebased::Whole);
+        let all = unit(&whole);
+        assert_eq!((all.events.len(), all.expected_seq), (3, Some(7)));
+        assert_eq!((all.lease, all.expected_signals, all.ledger.len()), (LeaseChange::Release, expected(), 1));
+    }
+
+    /// A run that met a signal goes on and holds the job: only what blocked it is decided anew.
+    #[test]
+    fn a_draft_that_must_not_block_keeps_what_comes_before_and_the_lease() {
+        let mut draft = Draft::new(running(), Guard::Outside, 0);
+        draft.push(&SystemIds, started("a")).unwrap();
+        draft.push(&SystemIds, waiting("a")).unwrap();
+        draft.push(&SystemIds, TimerSet { after_us: 5, timer: TimerId::Wait("a".into()) }).unwrap();
+        draft.release();
+        draft.expect_signals(expected());
+        draft.rebase_unblocked(running());
+        let left = unit(&draft);
+        assert_eq!((left.events.len(), draft.state().status), (1, JobStatus::Running));
+        assert_eq!((left.lease, left.expected_signals, left.timers), (LeaseChange::Keep, None, Vec::new()));
+    }
+
+    /// What becomes of a unit that the store refuses as soon as it looks at it, behind so many sends and looks that
+    /// are lost.
+    async fn outcome(sends: u32, looks: u32) -> WriteError {
+        let lost = |count: u32, fault| (0..count).map(move |_| Some(fault));
+        let plan = FaultPlan::none()
+            .script(Op::Commit(Purpose::Record), lost(sends, Fault::Lost))
+            .script(Op::Settle, lost(looks, Fault::Before));
+        let store = FaultyStore::new(Arc::new(MemoryStore::new(Arc::new(ManualClock::default()))), plan);
+        let draft = Draft::new(running(), Guard::Outside, 0);
+        write(&store, || unit(&draft)).await.unwrap_err()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_unit_is_sent_twelve_times_and_its_outcome_asked_for_as_often() {
+        for sends in [0, 1, 11] {
+            assert!(matches!(outcome(sends, 0).await, WriteError::Refused(Refusal::UnknownJob)), "{sends}");
+        }
+        assert!(matches!(outcome(12, 0).await, WriteError::Failed(_)));
+        // With one answer the next send begins, which has as many looks.
+        assert!(matches!(outcome(1, 11).await, WriteError::Refused(Refusal::UnknownJob)));
+        assert!(matches!(outcome(1, 12).await, WriteError::Unknown(_)));
     }
 
     /// What is settled beside the facts is settled with them on the newer state too.

@@ -186,3 +186,62 @@ impl From<Refusal> for OpError {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use aetheris_core::lease::Fence;
+    use aetheris_core::ledger::LedgerRefusal;
+
+    use super::*;
+
+    fn of_store(kind: ErrorKind) -> OpError {
+        StoreError::new(kind, "history", "why").into()
+    }
+
+    /// A sweep leaves a job alone whose own error it is, longer each time; a store that is away says nothing of a job.
+    #[test]
+    fn an_error_of_the_store_is_no_jobs_own_unless_its_rows_are_meant() {
+        for (error, own, corrupt) in [
+            (of_store(ErrorKind::Unavailable), false, false),
+            (of_store(ErrorKind::Full), false, false),
+            (of_store(ErrorKind::Invalid), true, false),
+            (of_store(ErrorKind::Corrupt), true, true),
+            (OpError::Corrupt("why".to_owned()), true, true),
+            (OpError::StateConflict("why".to_owned()), true, false),
+            (OpError::JobNotFound(JobId::from_u128(1)), true, false),
+        ] {
+            assert_eq!((error.is_of_this_job(), error.is_corrupt()), (own, corrupt), "{error:?}");
+        }
+    }
+
+    /// Each of them has a code and a status of its own in the API.
+    #[test]
+    fn what_the_store_refuses_is_told_as_what_it_is() {
+        let (job, at) = (JobId::from_u128(1), Timestamp::from_micros(5));
+        let key = IdempotencyKey::from_u128(2);
+        let told = |refusal: Refusal| OpError::from(refusal);
+        assert!(matches!(told(GuardRefusal::NotDue(at).into()), OpError::NotDue(moment) if moment == at));
+        assert!(matches!(told(Refusal::KeyConflict(job)), OpError::IdempotencyConflict(of) if of == job));
+        let large = Refusal::Bound { bound: 7, what: rules::PAYLOAD_BYTES };
+        assert!(matches!(told(large), OpError::PayloadTooLarge(why) if why.contains("7 bytes")));
+        let many = Refusal::Bound { bound: 7, what: "kept signals" };
+        assert!(matches!(told(many), OpError::Bound(why) if why.contains("7 kept signals")));
+        let early = LedgerRefusal::CanStillArrive { key, accepted_from: at };
+        assert!(matches!(told(early.into()), OpError::CanStillArrive(from) if from == at));
+        let fence = Fence::default();
+        for conflict in [
+            GuardRefusal::StillLive(at).into(),
+            GuardRefusal::Stale { given: fence, current: fence, held: true }.into(),
+            Refusal::LeaseExpired,
+            Refusal::Sequence { expected: 1, actual: 2 },
+            LedgerRefusal::Missing(key).into(),
+            Refusal::SignalKept("k".to_owned()),
+            Refusal::Duplicate(job),
+            Refusal::UnknownJob,
+            Refusal::UnknownPlan,
+        ] {
+            let why = conflict.to_string();
+            assert!(matches!(told(conflict), OpError::StateConflict(told) if told == why), "{why}");
+        }
+    }
+}

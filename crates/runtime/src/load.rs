@@ -105,3 +105,73 @@ fn fold_onto(state: &mut JobState, events: &[Recorded]) -> Result<(), OpError> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use aetheris_core::hash::Hash;
+    use aetheris_core::json::Json;
+    use aetheris_core::lease::Holder;
+    use aetheris_core::projection::Projection;
+    use aetheris_core::time::Timestamp;
+
+    use super::*;
+
+    /// The row of a job whose events tell this.
+    pub(crate) fn row(state: &JobState) -> JobRow {
+        let Projection { end_requested, error, not_before: _, paused: _, plan_hash, status, waiting } =
+            Projection::of(state, false);
+        let holder = state.owner.clone().map(|owner| Holder {
+            attempt_id: owner.attempt_id,
+            instance: owner.instance,
+            lease_until: Timestamp::default(),
+            worker: owner.worker,
+        });
+        JobRow {
+            agent: state.agent.clone(),
+            agent_version: state.agent_version.clone(),
+            created_at: state.created_at,
+            end_requested,
+            error,
+            fence: state.fence,
+            head: Hash::ZERO,
+            holder,
+            id: state.id,
+            labels: state.labels.clone(),
+            not_before: state.not_before,
+            paused: state.paused.and_then(|paused| Some((paused.reason, paused.since?))),
+            plan_hash,
+            priority: state.priority,
+            seq: state.seq,
+            session: state.session.clone(),
+            status,
+            updated_at: state.last_at,
+            waiting,
+        }
+    }
+
+    /// Whichever comes first: a job goes on with what its newest permit brought.
+    #[test]
+    fn of_the_effects_of_a_key_the_newest_permits_counts() {
+        let state = JobState::new(JobId::from_u128(1));
+        let (one, other) = (IdempotencyKey::from_u128(1), IdempotencyKey::from_u128(2));
+        let effect =
+            |key, permit: u32| EffectRow { at: Timestamp::default(), key, permit, result: Json::new(permit.into()) };
+        for effects in [
+            vec![effect(one, 1), effect(one, 3), effect(other, 2)],
+            vec![effect(other, 2), effect(one, 3), effect(one, 1)],
+        ] {
+            let history = History {
+                checkpoint: None,
+                effects,
+                events: Vec::new(),
+                kept: Vec::new(),
+                ledger: Vec::new(),
+                row: row(&state),
+            };
+            let loaded = Loaded::fold(history).unwrap();
+            let permits: Vec<(IdempotencyKey, u32)> =
+                loaded.effects.iter().map(|(key, effect)| (*key, effect.permit)).collect();
+            assert_eq!(permits, [(one, 3), (other, 2)]);
+        }
+    }
+}

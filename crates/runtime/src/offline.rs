@@ -62,7 +62,10 @@ impl Runtime {
 mod tests {
     use std::time::Duration;
 
-    use aetheris_core::plan::AnswerFormat;
+    use aetheris_core::id::{IdempotencyKey, JobId};
+    use aetheris_core::json::Json;
+    use aetheris_core::lease::Fence;
+    use aetheris_core::plan::{AnswerFormat, EffectClass, Tool, ToolKind};
 
     use super::*;
 
@@ -81,5 +84,36 @@ mod tests {
         assert_eq!((refused.error.code.as_str(), refused.retryable), (OFFLINE, false));
         assert!(refused.error.message.contains("openai/small"), "{}", refused.error.message);
         assert!(Offline.knows("openai/small").is_err());
+    }
+
+    #[tokio::test]
+    async fn a_tool_that_is_called_offline_is_not_sent_for_good() {
+        let call = ToolCall {
+            agent: "a".into(),
+            fence: Fence::default(),
+            input: Json::null(),
+            job: JobId::from_u128(1),
+            key: IdempotencyKey::from_u128(1),
+            node: "n".into(),
+            permit: None,
+            session: None,
+            timeout: Duration::from_secs(1),
+            tool: Arc::new(Tool {
+                effect: EffectClass::Pure,
+                kind: ToolKind::Function("f".to_owned()),
+                on_in_doubt: Vec::new(),
+                refuses: false,
+                timeout: None,
+                version: None,
+            }),
+            tool_name: "pay".into(),
+            try_number: 1,
+        };
+        match Offline.call(call).await {
+            ToolOutcome::NotSent { error, permanent } => {
+                assert!(permanent && error.code == OFFLINE && error.message.contains("`pay`"), "{error:?}");
+            }
+            other => panic!("{other:?}"),
+        }
     }
 }

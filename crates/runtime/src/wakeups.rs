@@ -72,4 +72,19 @@ mod tests {
         wakeups.end_requested(job, second);
         assert!(ending.is_cancelled());
     }
+
+    /// A job may come back to its process before the run that gave it away has ended.
+    #[test]
+    fn the_end_of_an_old_run_leaves_the_next_one_listening() {
+        let (wakeups, job) = (Wakeups::default(), JobId::from_u128(1));
+        let [first, second] = [1, 2].map(|epoch| Fence { generation: 1, epoch });
+        let ending = CancellationToken::new();
+        wakeups.run_began(job, first, CancellationToken::new());
+        wakeups.run_began(job, second, ending.clone());
+        wakeups.run_ended(job, first);
+        wakeups.end_requested(job, second);
+        assert!(ending.is_cancelled());
+        wakeups.run_ended(job, second);
+        assert!(wakeups.running().is_empty());
+    }
 }

@@ -286,6 +286,12 @@ pub async fn q8_doubts_of_one_job_are_told_each_by_its_own(f: Fixture) {
     let mut left = told(DoubtFilter { job: Some(run.job), unresolved: Some(true), ..all }).await;
     left.sort_by_key(|(_, asked, _)| asked.as_ref().map(|asked| asked.since));
     assert_eq!(left, expected);
+    // So is what came too late for one of them.
+    let late = Evidence { key: expected[1].0, ..evidence(PermitId::from_u128(77)) };
+    f.ok(deposit(&f, run, late)).await;
+    let with: Vec<_> =
+        doubts(&f, Some(true), Some(run.job)).await.into_iter().filter(|doubt| !doubt.evidence.is_empty()).collect();
+    assert_eq!(with.iter().map(|doubt| doubt.call.key).collect::<Vec<_>>(), [expected[1].0]);
 }
 
 pub async fn q8_doubts_are_found_by_whether_their_job_goes_on(f: Fixture) {

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use aetheris_core::event::{
-    JobCancelled, JobResumed, JobWaiting, NodeSkipped, PauseReason, SkipReason, TimerId, TimerSet,
+    JobCancelled, JobResumed, JobWaiting, NodeSkipped, PauseReason, SkipReason, TimerId, TimerSet, WaitCompleted,
+    WaitEnd,
 };
 use aetheris_core::hash::Hash;
 use aetheris_core::id::{AgentName, IdempotencyKey, InstanceId, JobId, NodeId, SessionId};
@@ -225,6 +226,13 @@ pub async fn q6_waits_have_their_times(f: Fixture) {
     assert_eq!(waits(human).await, [bounded]);
     let page = f.store().waits(JobFilter { limit: 1, ..JobFilter::default() }).await.unwrap();
     assert_eq!((page.waits.len(), page.next), (1, Some(open.0)));
+    // One that has waited before waits since its last wait began.
+    let over = WaitCompleted { by: WaitEnd::Time, node: "w".into() };
+    f.ok(f.draft(open.0, Purpose::Timer, Guard::Outside).await.event(over).done()).await;
+    let again = f.running_among(open.0).await;
+    f.advance(Span::from_secs(5));
+    let third = f.ok(f.of(again, Purpose::Block).await.wait("v", "third", WaitType::Signal, false).done()).await.at;
+    assert_eq!(waits(JobFilter::default()).await, [(open.0, third, None), bounded]);
 }
 
 pub async fn q2_filters_hold_across_pages(f: Fixture) {

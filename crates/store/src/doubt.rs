@@ -172,7 +172,10 @@ impl Told {
 
 #[cfg(test)]
 mod tests {
-    use aetheris_core::event::{EncodedEvent, InDoubtResolved, Resolver, StepInDoubt, ToolInvocationStarted};
+    use aetheris_core::event::{
+        EncodedEvent, Failure, InDoubtResolved, Resolver, Source, StepInDoubt, ToolInvocationFinished,
+        ToolInvocationStarted,
+    };
     use aetheris_core::hash::Hash;
     use aetheris_core::id::{EventId, NodeId, PermitId, ToolName};
     use aetheris_core::lease::Fence;
@@ -196,12 +199,8 @@ mod tests {
         }
     }
 
-    /// Between the answer and the beginning of a doubt, and behind both: whichever kind cannot be read, what the others
-    /// tell is told.
-    #[test]
-    fn an_event_that_cannot_be_read_hides_nothing_that_others_tell() {
-        let node = NodeId::from("a");
-        let call = LedgerRow {
+    fn call() -> LedgerRow {
+        LedgerRow {
             boot: None,
             class: EffectClass::AtMostOnce,
             deadline: Timestamp::from_micros(0),
@@ -211,14 +210,128 @@ mod tests {
             job: JobId::from_u128(1),
             key: IdempotencyKey::from_u128(1),
             lifetime: None,
-            node: node.clone(),
+            node: NodeId::from("a"),
             permit: 1,
             permit_id: PermitId::from_u128(1),
             seen: None,
             status: LedgerStatus::InDoubt,
             tool: ToolName::from("t"),
             updated_at: Timestamp::from_micros(0),
+        }
+    }
+
+    #[test]
+    fn doubts_are_those_that_were_asked_for() {
+        let places = [(4, 9), (5, 0), (5, 1), (5, 2), (6, 0)];
+        let row = LedgerRow { updated_at: Timestamp::from_micros(5), ..call() };
+        let place =
+            |(at, key)| DoubtCursor { updated_at: Timestamp::from_micros(at), key: IdempotencyKey::from_u128(key) };
+        let behind: Vec<bool> = places
+            .into_iter()
+            .map(|at| DoubtFilter { after: Some(place(at)), ..DoubtFilter::default() }.wants(&row, JobStatus::Running))
+            .collect();
+        assert_eq!(behind, [true, true, false, false, false]);
+        for (job, wanted) in [(1, true), (2, false)] {
+            let filter = DoubtFilter { job: Some(JobId::from_u128(job)), ..DoubtFilter::default() };
+            assert_eq!(filter.wants(&row, JobStatus::Running), wanted);
+        }
+        for job in JobStatus::ALL {
+            for status in LedgerStatus::ALL {
+                for disproved in [false, true] {
+                    let row = LedgerRow { disproved, status, ..call() };
+                    let doubted = status == LedgerStatus::InDoubt && !disproved;
+                    let left = job.is_terminal() && (doubted || status == LedgerStatus::FailedUnresolved);
+                    let wants = |unresolved| DoubtFilter { unresolved, ..DoubtFilter::default() }.wants(&row, job);
+                    let expected = (doubted, left, doubted && !job.is_terminal());
+                    assert_eq!((wants(None), wants(Some(true)), wants(Some(false))), expected, "{job:?} {status:?}");
+                }
+            }
+        }
+    }
+
+    /// Whatever a row brings counts: what its call was given, and what came too late.
+    #[test]
+    fn a_page_of_doubts_ends_by_its_bytes_wherever_they_stand() {
+        let text = |bytes: usize| Json::new("x".repeat(bytes).into());
+        let (job, _) = crate::query::tests::restored();
+        let doubt = |key: u128, input: usize, late: usize| {
+            let call = LedgerRow { key: IdempotencyKey::from_u128(key), ..call() };
+            let evidence = Evidence {
+                at: Timestamp::default(),
+                conflict: false,
+                key: call.key,
+                node: call.node.clone(),
+                outcome: text(late),
+                permit: 1,
+                permit_id: call.permit_id,
+            };
+            let (told, since) = (Told { input: Some(text(input)), ..Told::default() }, Timestamp::default());
+            let wait = WaitRow { deadline: None, row: job.clone(), since };
+            DoubtRow { call, evidence: vec![evidence], told, wait }
         };
+        let (all, half) = (limits::PAGE_ROWS_BYTES_MAX, limits::PAGE_ROWS_BYTES_MAX / 2);
+        for (input, late, limit, taken) in
+            [(all, 0, 9, 1), (0, all, 9, 1), (half, half, 9, 1), (half, 0, 9, 2), (0, half, 9, 2), (0, 0, 3, 3)]
+        {
+            let mut page = DoubtPage::default();
+            let keys: Vec<u128> = (1..9).take_while(|key| page.take(doubt(*key, input, late), limit)).collect();
+            assert_eq!(keys.len(), taken, "{input} and {late} bytes, at most {limit}");
+            let last = page.doubts.last().map(|last| DoubtCursor::of(&last.call));
+            assert_eq!((page.next, page.doubts.len()), (last, taken));
+        }
+    }
+
+    /// An answer, or an outcome that is not known, of another permit or node says nothing of this call.
+    #[test]
+    fn what_is_told_of_another_call_is_not_told_of_this_one() {
+        let call = LedgerRow { permit: 2, ..call() };
+        let node = |name: &str| NodeId::from(name);
+        let answer = |name: &str, permit| InDoubtResolved {
+            by: Resolver::Operator,
+            grounds: None,
+            node: node(name),
+            note: None,
+            outcome: DoubtOutcome::DidNotHappen,
+            permit,
+            result: None,
+            settle_us: None,
+            then: None,
+        };
+        let doubt = |name: &str, permit| StepInDoubt { node: node(name), permit, policy: 0, reason: "why".to_owned() };
+        let tried = |name: &str, permit, outcome| ToolInvocationFinished {
+            error: Some(Failure::new("code", "no answer")),
+            node: node(name),
+            outcome,
+            permit,
+            source: Source::Executed,
+        };
+        let (unknown, refused) = (InvocationOutcome::InDoubt, InvocationOutcome::RefusedRetryable);
+        let mut told = Told::default();
+        for other in [
+            row(9, answer("a", 1)),
+            row(8, answer("b", 2)),
+            row(7, doubt("a", 1)),
+            row(6, doubt("b", 2)),
+            row(5, tried("a", 1, unknown)),
+            row(4, tried("b", 2, unknown)),
+            row(3, tried("a", 2, refused)),
+        ] {
+            assert!(told.take(&call, &other));
+            assert_eq!(told, Told::default(), "{other:?}");
+        }
+        assert!(told.take(&call, &row(2, tried("a", 2, unknown))));
+        assert_eq!(told.unknown.as_deref(), Some("no answer"));
+        // Where somebody is asked, that is told instead.
+        let mut told = Told::default();
+        assert!(told.take(&call, &row(3, doubt("a", 2))) && told.take(&call, &row(2, tried("a", 2, unknown))));
+        assert_eq!((told.unknown, told.asked.map(|asked| asked.reason)), (None, Some("why".to_owned())));
+    }
+
+    /// Between the answer and the beginning of a doubt, and behind both: whichever kind cannot be read, what the others
+    /// tell is told.
+    #[test]
+    fn an_event_that_cannot_be_read_hides_nothing_that_others_tell() {
+        let (node, call) = (NodeId::from("a"), call());
         let doubt = |policy| StepInDoubt { node: node.clone(), permit: 1, policy, reason: format!("policy {policy}") };
         let answer = InDoubtResolved {
             by: Resolver::Operator,

@@ -122,6 +122,10 @@ mod tests {
         hints.written(job, 3);
         first.changed().await;
         second.changed().await;
+        // A write without an event, as a signal that is kept, is one.
+        hints.written(job, 3);
+        first.changed().await;
+        second.changed().await;
         drop(first);
         hints.written(job, 4);
         second.changed().await;

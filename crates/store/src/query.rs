@@ -448,3 +448,70 @@ pub struct StoreStatus {
     /// What the writer has done.
     pub writer: WriterStats,
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use aetheris_core::id::{AttemptId, InstanceId};
+
+    use super::*;
+
+    /// A job's row as a restore that begins generation 3 has left it, and the state that its events tell.
+    pub(crate) fn restored() -> (JobRow, JobState) {
+        let (id, fence) = (JobId::from_u128(1), Fence { generation: 2, epoch: 5 });
+        let row = JobRow {
+            agent: "a".into(),
+            agent_version: "1".to_owned(),
+            created_at: Timestamp::default(),
+            end_requested: None,
+            error: None,
+            fence,
+            head: Hash::ZERO,
+            holder: None,
+            id,
+            labels: BTreeMap::new(),
+            not_before: None,
+            paused: Some((PauseReason::Restored, Timestamp::default())),
+            plan_hash: None,
+            priority: 0,
+            seq: 9,
+            session: None,
+            status: JobStatus::Paused,
+            updated_at: Timestamp::default(),
+            waiting: None,
+        };
+        let mut state = JobState::new(id);
+        (state.status, state.seq, state.fence) = (JobStatus::Running, row.seq, fence);
+        (row, state)
+    }
+
+    #[test]
+    fn a_job_is_held_by_its_row_alone_until_anything_is_written_to_it() {
+        let (row, state) = restored();
+        assert!(row.holds_alone(&state, 3));
+        // A store that has not begun another life has restored nothing.
+        assert!(!row.holds_alone(&state, 2) && !row.holds_alone(&state, 1));
+        let operator = Some((PauseReason::Operator, Timestamp::default()));
+        let holder = Holder {
+            attempt_id: AttemptId::from_u128(1),
+            instance: InstanceId::from_u128(1),
+            lease_until: Timestamp::default(),
+            worker: "w".into(),
+        };
+        for other in [
+            JobRow { status: JobStatus::Running, ..row.clone() },
+            JobRow { paused: operator, ..row.clone() },
+            JobRow { paused: None, ..row.clone() },
+            JobRow { holder: Some(holder), ..row.clone() },
+            JobRow { seq: 8, ..row.clone() },
+            JobRow { seq: 10, ..row.clone() },
+            JobRow { fence: Fence { epoch: 6, ..row.fence }, ..row.clone() },
+            JobRow { fence: Fence { generation: 3, ..row.fence }, ..row.clone() },
+        ] {
+            assert!(!other.holds_alone(&state, 3), "{other:?}");
+        }
+        for status in JobStatus::ALL {
+            let goes_on = !status.is_terminal() && status != JobStatus::Paused;
+            assert_eq!(row.holds_alone(&JobState { status, ..state.clone() }, 3), goes_on, "{status:?}");
+        }
+    }
+}

@@ -487,6 +487,7 @@ mod tests {
         let second = PermitRequest { permit: 2, ..request() };
         let next = |job, succeeded| grant((job, Fence::default()), Some(&unsent), &second, succeeded, reading(6));
         assert_eq!(next(JOB, true), Err(LedgerRefusal::Succeeded(key)));
+        assert!(matches!(next(JobId::from_u128(2), true), Err(LedgerRefusal::OtherPermit { .. })));
         assert_eq!(next(JOB, false).unwrap().permit, 2);
         let old = Settle { permit_id: PermitId::from_u128(9), ..change };
         assert!(matches!(settle(JOB, Some(&row), &old, at(6)), Err(LedgerRefusal::OtherPermit { .. })));

@@ -223,6 +223,7 @@ mod tests {
         let (old, new) = (lease(&rt, long), lease(&rt, long));
         held.begin(job, Arc::clone(&old), Duration::ZERO);
         held.begin(job, Arc::clone(&new), Duration::ZERO);
+        assert!(old.lost.is_cancelled() && !new.lost.is_cancelled(), "the newer claim came after the older lease");
         held.end(job, &old);
         assert!(held.snapshot().iter().any(|(_, kept)| Arc::ptr_eq(kept, &new)));
         held.end(job, &new);
@@ -252,6 +253,27 @@ mod tests {
         assert!(!new.lost.is_cancelled());
     }
 
+    /// Whoever waits for a store that does not answer goes on looking at what it holds.
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_that_becomes_unsafe_while_its_renewal_is_on_its_way_is_lost_then() {
+        let mut rt = TestWorld::new(&FakeTools::new(), &FakeModels::new()).runtime().clone();
+        let answer = FaultPlan::none().script(Op::Heartbeat, [Some(Fault::Slow(Span::from_secs(60)))]);
+        rt.store = Arc::new(FaultyStore::new(Arc::clone(&rt.store), answer));
+        let (id, second) = (WorkerId::from("w"), Span::from_secs(1));
+        let options =
+            WorkerOptions { heartbeat: second, id, lease_ttl: Span::from_secs(40), poll_interval: second, slots: 1 };
+        let (held, began) = (Arc::new(Held::default()), rt.system.clock.boot());
+        let kept = lease(&rt, Duration::from_secs(5));
+        held.begin(JobId::from_u128(1), Arc::clone(&kept), Duration::ZERO);
+        let keeper = Keeper::new(rt.clone(), options, held);
+        let lost = async {
+            kept.lost.cancelled().await;
+            rt.system.clock.boot() - began
+        };
+        let (_, after) = tokio::join!(keeper.renew(), lost);
+        assert!(after >= Duration::from_secs(5) && after < Duration::from_secs(7), "{after:?}");
+    }
+
     /// What the answer of a renewal took is no part of what is left of the lease.
     #[tokio::test(start_paused = true)]
     async fn a_lease_counts_from_the_sending_of_its_renewal() {
@@ -276,6 +298,9 @@ mod tests {
         held.begin(job, Arc::clone(&kept), Duration::ZERO);
         assert!(Keeper::new(rt.clone(), options, held).renew().await);
         assert_eq!(rt.system.clock.boot() - sent_at, slow.to_std());
+        assert_eq!(kept.safe_until(), sent_at + safe_for(ttl));
+        // An answer that comes late takes nothing back.
+        kept.extend(sent_at);
         assert_eq!(kept.safe_until(), sent_at + safe_for(ttl));
     }
 }

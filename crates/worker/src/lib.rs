@@ -243,3 +243,54 @@ fn note_panic(ended: Result<(), tokio::task::JoinError>) {
         tracing::error!(%error, "a run broke off; its lease is left to expire");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use aetheris_testing::{FakeModels, FakeTools, TestWorld};
+
+    use super::*;
+
+    fn worker(slots: usize, poll_interval: Span) -> (Worker, Keeper, StopSignals) {
+        let rt = TestWorld::new(&FakeTools::new(), &FakeModels::new()).runtime().clone();
+        let (id, stop) = (WorkerId::from("w"), StopSignals::default());
+        let options =
+            WorkerOptions { heartbeat: Span::from_secs(10), id, lease_ttl: Span::from_secs(30), poll_interval, slots };
+        let (worker, keeper) = Worker::new(rt, InstanceId::from_u128(1), options, stop.clone());
+        (worker, keeper, stop)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_claim_asks_for_the_free_slots_and_no_longer_than_a_drain_may_wait() {
+        let long = Span::from_secs(60);
+        for (slots, first, second) in [(0, 1, None), (1, 1, None), (10, 10, None), (64, 64, None), (65, 64, Some(1))] {
+            let (worker, _keeper, stop) = worker(slots, long);
+            let taken = worker.free_slots().await.unwrap();
+            assert_eq!(taken.num_permits(), first, "{slots} slots");
+            let request = worker.request(taken.num_permits());
+            assert_eq!((request.ids.len(), request.ttl), (first, Span::from_secs(30)));
+            assert_eq!(request.linger, LINGER_MAX);
+            let names: std::collections::BTreeSet<u128> =
+                request.ids.iter().flat_map(|ids| [ids.attempt.as_u128(), ids.event.as_u128()]).collect();
+            assert_eq!(names.len(), 2 * first, "every claim has names of its own");
+            match second {
+                Some(left) => assert_eq!(worker.free_slots().await.unwrap().num_permits(), left),
+                None => {
+                    stop.drain.cancel();
+                    assert!(worker.free_slots().await.is_none(), "no slot is free, and it is to drain");
+                }
+            }
+        }
+        let (often, ..) = worker(1, Span::from_millis(10));
+        assert_eq!(often.request(1).linger, Span::from_millis(10));
+        assert_eq!(safe_for(Span::from_secs(40)), Duration::from_secs(30));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_idle_worker_and_its_keeper_end_soon_after_they_are_told_to() {
+        let (worker, keeper, stop) = worker(2, Span::from_secs(60));
+        let both = tokio::spawn(async { tokio::join!(worker.run(), keeper.run()) });
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        stop.drain.cancel();
+        tokio::time::timeout(LINGER_MAX.to_std(), both).await.unwrap().unwrap();
+    }
+}

@@ -25,3 +25,76 @@ impl JobState {
 pub(super) const fn is_zero(count: &u32) -> bool {
     *count == 0
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::id::{IdempotencyKey, JobId, PermitId};
+    use crate::json::Json;
+    use crate::plan::{Budget, EffectClass, NodeKind, PLAN_SCHEMA_VERSION, Plan, Tool, ToolKind};
+    use crate::retry::RetryPolicy;
+    use crate::state::{Invocation, InvocationPhase, StepState};
+    use crate::time::{Span, Timestamp};
+
+    fn node(id: &str, tool: Option<&str>) -> Node {
+        let kind = match tool {
+            Some(tool) => NodeKind::Tool { input: Json::null(), tool: tool.into() },
+            None => NodeKind::Transform(Json::null()),
+        };
+        Node { id: id.into(), kind, needs: Vec::new(), retry: None, timeout: None, when: None }
+    }
+
+    fn tool(effect: EffectClass) -> Tool {
+        let kind = ToolKind::Function("f".to_owned());
+        Tool { effect, kind, on_in_doubt: Vec::new(), refuses: false, timeout: None, version: None }
+    }
+
+    fn called(permit: u32, unsent: u32) -> Option<Invocation> {
+        Some(Invocation {
+            answered_late: None,
+            class: EffectClass::AtMostOnce,
+            deadline: Timestamp::default(),
+            input: Json::null(),
+            key: IdempotencyKey::from_u128(1),
+            lifetime: Span::ZERO,
+            permit,
+            permit_id: PermitId::from_u128(1),
+            phase: InvocationPhase::Started,
+            tool: "pay".into(),
+            tool_version: None,
+            unsent,
+        })
+    }
+
+    /// A budget counts what may have left: every try of a pure tool, every permit but those under which nothing left.
+    #[test]
+    fn calls_are_counted_over_all_tries_and_permits_that_may_have_left() {
+        let plan = Plan {
+            answer: None,
+            budget: Budget::default(),
+            nodes: vec![
+                node("text", None),
+                node("look", Some("look")),
+                node("pay", Some("pay")),
+                node("new", Some("pay")),
+            ],
+            retry: RetryPolicy::default(),
+            schema_version: PLAN_SCHEMA_VERSION,
+            step_timeout: None,
+            tools: BTreeMap::from([
+                ("look".into(), tool(EffectClass::Pure)),
+                ("pay".into(), tool(EffectClass::AtMostOnce)),
+            ]),
+        };
+        let plan = Arc::new(plan).compile().unwrap();
+        let mut state = JobState::new(JobId::from_u128(1));
+        assert_eq!(state.tool_calls(&plan), 0);
+        for (node, tries, invocation) in [("text", 50, None), ("look", 3, None), ("pay", 2, called(7, 2))] {
+            state.steps.insert(node.into(), StepState { invocation, tries, ..StepState::default() });
+        }
+        assert_eq!(state.tool_calls(&plan), 3 + 5);
+    }
+}

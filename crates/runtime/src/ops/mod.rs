@@ -257,3 +257,77 @@ fn open_calls(state: &JobState) -> Vec<(aetheris_core::id::NodeId, u32)> {
 pub(crate) fn is_open_doubt(step: &StepState) -> bool {
     step.invocation.as_ref().is_some_and(|invocation| invocation.is_doubted(step.status))
 }
+
+#[cfg(test)]
+mod tests {
+    use aetheris_core::hash::Hash;
+    use aetheris_core::id::PermitId;
+    use aetheris_core::json::Json;
+    use aetheris_core::lease::Fence;
+    use aetheris_core::plan::EffectClass;
+    use aetheris_core::time::{Span, Timestamp};
+
+    use super::*;
+
+    fn call(phase: InvocationPhase) -> Invocation {
+        Invocation {
+            answered_late: None,
+            class: EffectClass::Idempotent,
+            deadline: Timestamp::default(),
+            input: Json::null(),
+            key: IdempotencyKey::from_u128(1),
+            lifetime: Span::ZERO,
+            permit: 2,
+            permit_id: PermitId::from_u128(2),
+            phase,
+            tool: "t".into(),
+            tool_version: None,
+            unsent: 0,
+        }
+    }
+
+    fn ledger(permit: u32, status: LedgerStatus) -> Ledger {
+        let row = LedgerRow {
+            boot: None,
+            class: EffectClass::Idempotent,
+            deadline: Timestamp::default(),
+            disproved: false,
+            fence: Fence::default(),
+            input_hash: Hash::ZERO,
+            job: JobId::from_u128(1),
+            key: IdempotencyKey::from_u128(1),
+            lifetime: None,
+            node: "n".into(),
+            permit,
+            permit_id: PermitId::from_u128(u128::from(permit)),
+            seen: None,
+            status,
+            tool: "t".into(),
+            updated_at: Timestamp::default(),
+        };
+        Ledger::from([(row.key, row)])
+    }
+
+    /// Nobody calls it again, and nobody is asked: unless its outcome has become known meanwhile.
+    #[test]
+    fn a_call_of_unknown_outcome_is_given_up_unless_its_outcome_is_known_by_now() {
+        let unknown = call(InvocationPhase::Finished(InvocationOutcome::InDoubt));
+        let (key, permit_id) = (unknown.key, unknown.permit_id);
+        let given_up = Some(Settle { key, permit_id, trigger: LedgerTrigger::GiveUp });
+        assert_eq!(unanswered(&Ledger::new(), &unknown), given_up);
+        for status in LedgerStatus::ALL {
+            let open = matches!(status, LedgerStatus::Started | LedgerStatus::InDoubt);
+            assert_eq!(unanswered(&ledger(2, status), &unknown), given_up.filter(|_| open), "{status:?}");
+            // What was read before the permit was given says nothing of it.
+            assert_eq!(unanswered(&ledger(1, status), &unknown), given_up, "{status:?}");
+            for other in [
+                InvocationPhase::Started,
+                InvocationPhase::Finished(InvocationOutcome::Committed),
+                InvocationPhase::Finished(InvocationOutcome::NotSent),
+                InvocationPhase::Finished(InvocationOutcome::RefusedRetryable),
+            ] {
+                assert_eq!(unanswered(&ledger(2, status), &call(other)), None, "{status:?} {other:?}");
+            }
+        }
+    }
+}

@@ -93,3 +93,86 @@ fn differences(state: &JobState, row: &JobRow, holds_alone: bool, timers: &[Time
     compare("timers", told_sorted.join(", "), stored.join(", "));
     found
 }
+
+#[cfg(test)]
+mod tests {
+    use aetheris_core::event::{EndCause, Failure, PauseReason, TimerId};
+    use aetheris_core::id::{AttemptId, InstanceId};
+    use aetheris_core::job::JobStatus;
+    use aetheris_core::lease::{Fence, Holder};
+    use aetheris_core::plan::WaitType;
+    use aetheris_core::state::{Blocked, Timer};
+    use aetheris_core::time::{Span, Timestamp};
+
+    use super::*;
+
+    /// A job that waits, until a timer at the latest.
+    fn state() -> JobState {
+        let mut state = JobState::new(JobId::from_u128(1));
+        (state.status, state.seq) = (JobStatus::Waiting, 9);
+        state.blocked = Some(Blocked {
+            correlation_key: Some("key".to_owned()),
+            doubt: false,
+            node: "a".into(),
+            reason: None,
+            since: Timestamp::from_micros(3),
+            wait_type: WaitType::Human,
+        });
+        for (timer, due) in [(TimerId::Wait("a".into()), 20), (TimerId::Deadline, 10)] {
+            state.timers.insert(timer, Timer { after: Span::ZERO, due: Timestamp::from_micros(due) });
+        }
+        state
+    }
+
+    fn timers(state: &JobState) -> Vec<TimerRow> {
+        let row = |(timer, due)| TimerRow { due, job: state.id, timer };
+        projection::timers(state).into_iter().map(row).collect()
+    }
+
+    #[test]
+    fn a_row_that_says_otherwise_than_its_events_is_told_in_each_part() {
+        let state = state();
+        let (row, at) = (crate::load::tests::row(&state), Timestamp::from_micros(1));
+        assert_eq!(differences(&state, &row, false, &timers(&state)), Vec::<String>::new());
+        let holder = Holder {
+            attempt_id: AttemptId::from_u128(1),
+            instance: InstanceId::from_u128(1),
+            lease_until: at,
+            worker: "w".into(),
+        };
+        let error = Some((Failure::new("code", "why"), None));
+        for (part, of_life, other) in [
+            ("status", true, JobRow { status: JobStatus::Parked, ..row.clone() }),
+            ("pause", true, JobRow { paused: Some((PauseReason::Operator, at)), ..row.clone() }),
+            ("holder", true, JobRow { holder: Some(holder), ..row.clone() }),
+            ("sequence", false, JobRow { seq: 8, ..row.clone() }),
+            ("fence", false, JobRow { fence: Fence { generation: 0, epoch: 1 }, ..row.clone() }),
+            ("plan", false, JobRow { plan_hash: Some(Hash::ZERO), ..row.clone() }),
+            ("wait", false, JobRow { waiting: None, ..row.clone() }),
+            ("requested end", false, JobRow { end_requested: Some(EndCause::Cancel), ..row.clone() }),
+            ("error", false, JobRow { error, ..row.clone() }),
+        ] {
+            let found = differences(&state, &other, false, &timers(&state));
+            assert!(found.len() == 1 && found[0].starts_with(&format!("the row's {part} is ")), "{part}: {found:?}");
+            // What a row says by itself of a job that a restore holds is not compared.
+            assert_eq!(differences(&state, &other, true, &timers(&state)).is_empty(), of_life, "{part}");
+        }
+    }
+
+    #[test]
+    fn timers_that_are_not_those_of_the_events_are_told() {
+        let state = state();
+        let row = crate::load::tests::row(&state);
+        let mut turned = timers(&state);
+        turned.reverse();
+        assert!(differences(&state, &row, false, &turned).is_empty(), "their order says nothing");
+        let mut later = timers(&state);
+        later[0].due = Timestamp::from_micros(11);
+        let mut more = timers(&state);
+        more.push(TimerRow { due: Timestamp::from_micros(5), job: state.id, timer: TimerId::Doubt("a".into()) });
+        for other in [later, more, timers(&state)[1..].to_vec(), Vec::new()] {
+            let found = differences(&state, &row, false, &other);
+            assert!(found.len() == 1 && found[0].starts_with("the row's timers is "), "{found:?}");
+        }
+    }
+}

@@ -210,3 +210,91 @@ impl Runtime {
         Ok(draft)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn full() -> Submission {
+        Submission {
+            client_key: Some("key".to_owned()),
+            deadline: Some(Span::from_secs(1)),
+            labels: [("a".to_owned(), "b".to_owned())].into(),
+            message: None,
+            priority: 1,
+            run_at: Some(Timestamp::from_micros(5)),
+            session: Some("s".into()),
+        }
+    }
+
+    /// A repeated key is told the job that the first request made, so that whatever else a request asks for makes it
+    /// another one.
+    #[test]
+    fn two_requests_are_the_same_only_if_they_ask_for_the_same() {
+        let hash = |submission: &Submission| submission.body_hash(&Json::new(json!({ "n": 1 })));
+        let renamed = Submission { client_key: Some("other".to_owned()), ..full() };
+        assert_eq!(hash(&renamed), hash(&full()), "the key names the request and is no part of it");
+        let labels = |key: &str, value: &str| [(key.to_owned(), value.to_owned())].into();
+        let others = [
+            Submission { deadline: None, ..full() },
+            Submission { deadline: Some(Span::from_secs(2)), ..full() },
+            Submission { labels: BTreeMap::new(), ..full() },
+            Submission { labels: labels("a", "c"), ..full() },
+            Submission { labels: labels("c", "b"), ..full() },
+            Submission { priority: 0, ..full() },
+            Submission { priority: -1, ..full() },
+            Submission { run_at: None, ..full() },
+            Submission { run_at: Some(Timestamp::from_micros(6)), ..full() },
+            Submission { session: None, ..full() },
+            Submission { session: Some("t".into()), ..full() },
+        ];
+        let mut hashes: std::collections::BTreeSet<Hash> = others.iter().chain([&full()]).map(hash).collect();
+        hashes.insert(full().body_hash(&Json::new(json!({ "n": 2 }))));
+        assert_eq!(hashes.len(), others.len() + 2);
+    }
+
+    #[test]
+    fn what_a_request_may_ask_for_is_bounded() {
+        let text = |chars: usize| "é".repeat(chars);
+        let labelled = |key: String, value: String| Submission { labels: [(key, value)].into(), ..full() };
+        let many = |count: usize| Submission {
+            labels: (0..count).map(|n| (n.to_string(), String::new())).collect(),
+            ..full()
+        };
+        let keyed = |key: String| Submission { client_key: Some(key), ..full() };
+        let of_session = |name: String| Submission { session: Some(SessionId::new(name)), ..full() };
+        let within = |micros: u64| Submission { deadline: Some(Span::from_micros(micros)), ..full() };
+        let (label, longest) = (limits::LABEL_CHARS_MAX, limits::SPAN_MAX.micros());
+        for (submission, refused) in [
+            (Submission::default(), None),
+            (full(), None),
+            (many(limits::LABELS_MAX), None),
+            (many(limits::LABELS_MAX + 1), Some("labels: at most 32")),
+            (labelled(text(label), text(label)), None),
+            (labelled(text(label + 1), text(1)), Some("labels: keys")),
+            (labelled(text(1), text(label + 1)), Some("labels: keys")),
+            (labelled(String::new(), text(1)), Some("labels: keys")),
+            (labelled(text(1), String::new()), None),
+            (keyed("k".repeat(limits::CLIENT_KEY_BYTES_MAX)), None),
+            (keyed("k".repeat(limits::CLIENT_KEY_BYTES_MAX + 1)), Some("Idempotency-Key: 1 to 256")),
+            (keyed(String::new()), Some("Idempotency-Key: 1 to 256")),
+            (of_session(text(label)), None),
+            (of_session(text(label + 1)), Some("session_id: 1 to 128")),
+            (of_session(String::new()), Some("session_id: 1 to 128")),
+            (within(1), None),
+            (within(longest), None),
+            (within(longest + 1), Some("deadline: must be longer than zero")),
+            (within(0), Some("deadline: must be longer than zero")),
+        ] {
+            let found = submission.check().err().map(|error| error.to_string());
+            let fits = match (refused, &found) {
+                (None, None) => true,
+                (Some(words), Some(found)) => found.starts_with(words),
+                (None, Some(_)) | (Some(_), None) => false,
+            };
+            assert!(fits, "{refused:?}, and it says {found:?}");
+        }
+    }
+}

@@ -350,3 +350,43 @@ fn read_answer(name: &ToolName, answer: &Json) -> Reconciled {
         None => Reconciled::Unknown(format!("`{name}` answered without an outcome")),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// "Did not happen" lets the call be made again: nothing but these very words is taken for it.
+    #[test]
+    fn only_the_words_of_an_answer_are_one() {
+        let told = |answer: Value| match read_answer(&"look".into(), &Json::new(answer)) {
+            Reconciled::Happened(result) => format!("happened {result}"),
+            Reconciled::DidNotHappen => "did not happen".to_owned(),
+            Reconciled::Unknown(why) => why,
+        };
+        assert_eq!(told(json!({ "outcome": "happened", "result": { "id": 9 } })), "happened {\"id\":9}");
+        assert_eq!(told(json!({ "outcome": "happened" })), "happened null");
+        assert_eq!(told(json!({ "outcome": "did_not_happen", "result": 1 })), "did not happen");
+        assert_eq!(told(json!({ "outcome": "unknown" })), "`look` does not know");
+        for other in ["", "no", "Did_not_happen", "did not happen", "not_happened", "failed"] {
+            let why = told(json!({ "outcome": other }));
+            assert!(why.starts_with(&format!("`look` answered the outcome `{other}`")), "{why}");
+        }
+        for other in [
+            json!(null),
+            json!("did_not_happen"),
+            json!(["did_not_happen"]),
+            json!({}),
+            json!({ "outcome": null }),
+            json!({ "outcome": false }),
+            json!({ "Outcome": "did_not_happen" }),
+            json!({ "result": { "outcome": "did_not_happen" } }),
+        ] {
+            assert_eq!(told(other.clone()), "`look` answered without an outcome", "{other}");
+        }
+        let deep = (0..100).fold(json!(1), |inside, _| json!([inside]));
+        let why = told(json!({ "outcome": "happened", "result": deep }));
+        assert!(why.starts_with("what `look` answered cannot be recorded"), "{why}");
+    }
+}

@@ -191,3 +191,30 @@ fn whole_output(template: &str) -> Option<NodeId> {
     let plain = !node.is_empty() && node.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
     plain.then(|| NodeId::from(node))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of anything else than one node's whole output the value itself is stored.
+    #[test]
+    fn a_template_that_is_one_nodes_whole_output_is_told_from_any_other() {
+        for template in ["{{ nodes.n_1.output }}", "{{nodes.n_1.output}}", " {{ nodes.n_1.output }}\n"] {
+            assert_eq!(whole_output(template), Some("n_1".into()), "{template}");
+        }
+        for template in [
+            "nodes.n.output",
+            "{{ nodes.n.output }}!",
+            "{{ nodes.n.output.id }}",
+            "{{ nodes.n.output | upper }}",
+            "{{ nodes.a.output + nodes.b.output }}",
+            "{{ nodes.a.output }}{{ nodes.b.output }}",
+            "{{ nodes.a.output or nodes.b.output }}",
+            "{{ nodes..output }}",
+            "{{ nodes.n }}",
+            "{{ message.output }}",
+        ] {
+            assert_eq!(whole_output(template), None, "{template}");
+        }
+    }
+}

@@ -303,6 +303,42 @@ mod tests {
     }
 
     #[test]
+    fn a_text_is_recorded_up_to_the_bound_of_a_payload() {
+        let answer = |bytes: usize| model_output(AnswerFormat::Text, &"x".repeat(bytes));
+        assert!(answer(limits::PAYLOAD_BYTES_MAX).is_ok());
+        assert_eq!(answer(limits::PAYLOAD_BYTES_MAX + 1).unwrap_err().code, "result_refused");
+    }
+
+    /// Two questions have one hash only if a model is asked the same in every part.
+    #[test]
+    fn whatever_a_model_is_asked_is_in_the_hash_of_the_question() {
+        let asked = ModelRequest {
+            format: AnswerFormat::Text,
+            max_tokens: Some(1),
+            model: "m".to_owned(),
+            prompt: "p".to_owned(),
+            system: Some("s".to_owned()),
+            temperature: Some(0.5),
+            timeout: Duration::from_secs(1),
+        };
+        let later = ModelRequest { timeout: Duration::from_secs(2), ..asked.clone() };
+        assert_eq!(prompt_hash(&later), prompt_hash(&asked), "how long it may take is no part of the question");
+        let others = [
+            ModelRequest { format: AnswerFormat::Json, ..asked.clone() },
+            ModelRequest { max_tokens: Some(2), ..asked.clone() },
+            ModelRequest { max_tokens: None, ..asked.clone() },
+            ModelRequest { model: "n".to_owned(), ..asked.clone() },
+            ModelRequest { prompt: "q".to_owned(), ..asked.clone() },
+            ModelRequest { system: Some("t".to_owned()), ..asked.clone() },
+            ModelRequest { system: None, ..asked.clone() },
+            ModelRequest { temperature: Some(0.6), ..asked.clone() },
+            ModelRequest { temperature: None, ..asked.clone() },
+        ];
+        let hashes: std::collections::BTreeSet<_> = others.iter().chain([&asked]).map(prompt_hash).collect();
+        assert_eq!(hashes.len(), others.len() + 1);
+    }
+
+    #[test]
     fn an_answer_that_is_not_json_is_shown() {
         let said = |text: &str| model_output(AnswerFormat::Json, text).unwrap_err().message;
         assert!(said("I cannot\n\tdo that").ends_with("It said: I cannot do that"), "{}", said("I cannot\n\tdo that"));

@@ -6,6 +6,7 @@ use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
 use aetheris_core::lease::Guard;
 use aetheris_core::ledger::LedgerStatus;
+use aetheris_core::limits;
 use aetheris_core::state::Ending;
 use aetheris_core::step::StepStatus;
 use aetheris_core::time::Span;
@@ -336,4 +337,44 @@ async fn a_history_in_which_a_disproof_did_not_end_the_try_goes_through_policy_a
     let state = world.done(job).await;
     let Some(Ending::Failed { error, .. }) = &state.ending else { panic!("{:?}", state.ending) };
     assert_eq!((error.code.as_str(), world.tools.count("pay")), ("did_not_happen", 1));
+}
+
+/// How it is known is kept with the answer, and what was said before is told from what is said otherwise.
+#[tokio::test(start_paused = true)]
+async fn an_answer_says_how_it_is_known_and_is_the_same_only_in_every_part() {
+    let (world, _process, job) = in_doubt("human").await;
+    world.until(job, &[JobStatus::Parked]).await;
+    let key = world.tools.calls_of("pay")[0].key;
+    let noted = |note: String| Resolution { note, refused: true, ..did_not_happen(1) };
+    for note in [String::new(), "é".repeat(limits::NOTE_CHARS_MAX + 1)] {
+        let refused = world.rt.resolve(job, key, noted(note)).await;
+        assert!(matches!(&refused, Err(OpError::InvalidRequest(why)) if why.starts_with("note: ")), "{refused:?}");
+    }
+    let longest = noted("é".repeat(limits::NOTE_CHARS_MAX));
+    assert_eq!(world.rt.resolve(job, key, longest).await.unwrap(), Resolved::Recorded);
+    world.done(job).await;
+    let again = |refused, then| Resolution { refused, then, ..did_not_happen(1) };
+    assert_eq!(world.rt.resolve(job, key, again(true, Then::Retry)).await.unwrap(), Resolved::Already);
+    for other in [again(false, Then::Retry), again(true, Then::Fail), happened(1, Json::null())] {
+        let refused = world.rt.resolve(job, key, other).await;
+        assert!(matches!(&refused, Err(OpError::StateConflict(_))), "{refused:?}");
+    }
+}
+
+/// Also about a call that its job's end has left: on which grounds it counted is kept.
+#[tokio::test(start_paused = true)]
+async fn an_answer_after_the_end_says_on_which_grounds_it_counts() {
+    for (refused, grounds, settle_us) in
+        [(false, Grounds::Clock, Some(60_000_000)), (true, Grounds::OperatorRefused, None)]
+    {
+        let (world, _process, job) = in_doubt("fail").await;
+        world.done(job).await;
+        tokio::time::sleep(std::time::Duration::from_secs(80)).await;
+        let key = world.tools.calls_of("pay")[0].key;
+        let answer = Resolution { refused, ..did_not_happen(1) };
+        assert_eq!(world.rt.resolve(job, key, answer).await.unwrap(), Resolved::Recorded);
+        let Some(Event::InDoubtResolved(said)) = world.events(job).await.pop() else { panic!() };
+        assert_eq!((said.grounds, said.settle_us, said.then), (Some(grounds), settle_us, Some(Then::Retry)));
+        assert_eq!((said.outcome, said.note.as_deref()), (DoubtOutcome::DidNotHappen, Some("looked in the books")));
+    }
 }

@@ -272,6 +272,22 @@ async fn the_jobs_of_a_dead_instance_are_taken_back_however_many_pages_they_fill
     }
     let instance = world.claim_all().await;
     assert_eq!(aetheris_scheduler::reclaim_instance(&world.rt, instance).await.unwrap(), jobs);
+    let page = world.rt.store.jobs(aetheris_store::JobFilter { limit: 1, ..Default::default() }).await.unwrap();
+    let Some(Event::JobRequeued(why)) = world.events(page.jobs[0].id).await.pop() else { panic!() };
+    assert_eq!((why.reason, why.after_us), (RequeueReason::HolderDied, None));
+}
+
+/// How often a write is sent again is bounded once the worker is to stop, and by the lease alone before that.
+#[tokio::test(start_paused = true)]
+async fn a_write_is_sent_again_for_as_long_as_the_lease_lives() {
+    let world = World::new();
+    world.put(LOOK).await;
+    let fails = vec![Some(Fault::Before); 2 * usize::try_from(limits::DRAINING_WRITES_MAX).unwrap()];
+    let process = world.start_behind("w", FaultPlan::none().script(Op::Commit(Purpose::Record), fails));
+    let job = world.submit("a", json!(1)).await;
+    let state = world.done(job).await;
+    assert_eq!((state.status, state.fence.epoch, world.tools.count("look")), (JobStatus::Completed, 1, 2));
+    assert_eq!(process.store.happened(FaultKind::Before), 2 * u64::from(limits::DRAINING_WRITES_MAX));
 }
 
 /// A known outcome belongs to the job, also where its run gives up on the store.
@@ -294,4 +310,51 @@ async fn a_run_that_gives_up_on_the_store_deposits_what_it_knows() {
     assert_eq!(effects.len(), 1, "the tool has answered, and nobody else knows what");
     let _second = world.start("second");
     assert_eq!((world.done(job).await.status, world.tools.count("pay")), (JobStatus::Completed, 1));
+}
+
+/// A claim that was long on its way brings a lease of which little is left: it began when the claim was sent.
+#[tokio::test(start_paused = true)]
+async fn no_body_begins_under_a_claim_that_was_answered_too_late() {
+    let world = World::new();
+    world.put(LOOK).await;
+    let job = world.submit("a", json!(1)).await;
+    let late = Some(Fault::Slow(Span::from_secs(25)));
+    let _process = world.start_behind("w", FaultPlan::none().script(Op::Claim, [late]));
+    assert_eq!(world.done(job).await.status, JobStatus::Completed);
+    let epochs: Vec<u32> = world.tools.calls_of("look").iter().map(|call| call.fence.epoch).collect();
+    assert_eq!(epochs, [2, 2]);
+}
+
+/// One renewal that fails is tried again long before the next would be due: two in a row cost no lease.
+#[tokio::test(start_paused = true)]
+async fn a_renewal_that_failed_is_tried_again_before_the_next_is_due() {
+    let world = World::new();
+    world.put(LOOK).await;
+    let (act, reached, release) = hold(done(json!(1)));
+    world.tools.next("look", [act]);
+    let fails = [Some(Fault::Before), Some(Fault::Before), Some(Fault::Before)];
+    let _process = world.start_behind("w", FaultPlan::none().script(Op::Heartbeat, fails));
+    let job = world.submit("a", json!(1)).await;
+    reached.notified().await;
+    tokio::time::sleep(std::time::Duration::from_secs(50)).await;
+    release.notify_one();
+    let state = world.done(job).await;
+    assert_eq!((state.status, state.fence.epoch, world.tools.count("look")), (JobStatus::Completed, 1, 2));
+}
+
+/// A store that answers in between is asked again at once: the pauses grow only while it fails.
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_works_ends_the_trouble_of_those_before() {
+    let world = World::new();
+    world.put(LOOK).await;
+    let fails = || Some(Fault::Before);
+    let script = [fails(), fails(), fails(), fails(), fails(), fails(), fails(), None, fails()];
+    let process = world.start_behind("w", FaultPlan::none().script(Op::Claim, script));
+    let first = world.submit("a", json!(1)).await;
+    assert_eq!(world.done(first).await.status, JobStatus::Completed);
+    let second = world.submit("a", json!(2)).await;
+    let state = world.done(second).await;
+    assert_eq!(process.store.happened(FaultKind::Before), 8);
+    let took = state.last_at.since(state.created_at);
+    assert!(took < Span::from_millis(700), "{took}");
 }

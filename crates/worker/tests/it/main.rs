@@ -7,6 +7,7 @@ mod disproof;
 mod doubt;
 mod ending;
 mod life;
+mod outcomes;
 mod pauses;
 mod steps;
 mod waits;

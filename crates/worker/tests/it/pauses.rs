@@ -3,6 +3,7 @@
 use aetheris_core::event::{Event, Failure, PauseReason};
 use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
+use aetheris_core::state::Ending;
 use aetheris_core::step::StepStatus;
 use aetheris_core::time::Span;
 use aetheris_runtime::ops::{Cancelled, PauseAnswer, ResumeAnswer, SignalAnswer};
@@ -199,6 +200,22 @@ async fn a_cancel_outranks_a_pause_that_was_asked_for() {
     assert!(matches!(world.rt.pause(job).await, Err(OpError::StateConflict(_))));
     release.notify_one();
     assert_eq!(world.done(job).await.status, JobStatus::Cancelled);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deadline_outranks_a_pause_that_was_asked_for() {
+    let world = World::new();
+    world.put(&format!("deadline: 5s\n{AGENT}")).await;
+    let (act, reached, release) = hold(done(json!(1)));
+    world.tools.next("pay", [act]);
+    let _process = world.start("w");
+    let job = world.submit("a", json!({ "pay": true })).await;
+    reached.notified().await;
+    assert_eq!(world.rt.pause(job).await.unwrap(), PauseAnswer::Requested);
+    tokio::time::sleep(std::time::Duration::from_secs(8)).await;
+    release.notify_one();
+    let Some(Ending::Failed { error, .. }) = world.done(job).await.ending else { panic!() };
+    assert_eq!(error.code, "deadline_exceeded");
 }
 
 #[tokio::test(start_paused = true)]

@@ -10,6 +10,7 @@ use aetheris_core::step::StepStatus;
 use aetheris_core::time::{Span, Timestamp};
 use aetheris_runtime::OpError;
 use aetheris_runtime::ops::{Cancelled, Signal, SignalAnswer};
+use aetheris_scheduler::SweepOptions;
 use aetheris_store::faulty::{Fault, FaultPlan, Op};
 use aetheris_store::{Purpose, TimerRow};
 use serde_json::json;
@@ -417,4 +418,106 @@ async fn a_timer_is_fired_at_its_moment_by_the_stores_clock_whatever_was_listed(
     assert_eq!(world.result(job).await, json!("late"));
     assert!(!world.rt.fire(&row).await.unwrap(), "it was fired");
     process.kill();
+}
+
+/// Whoever looks by himself may look seldom: what a process does, its own parts hear at once.
+#[tokio::test(start_paused = true)]
+async fn what_a_process_writes_is_heard_by_its_own_sweep_and_its_own_runs() {
+    let seldom = SweepOptions { leases: Span::from_secs(3_600), timers: Span::from_secs(3_600) };
+    let head = "agent: a\nversion: \"1\"\nplanner: static\n";
+    let nap = format!("{head}plan:\n  nodes:\n    - {{ id: n, kind: sleep, duration: 5s }}\n");
+    let look = format!(
+        "deadline: 5s\n{head}tools:\n  look: {{ kind: function, function: f, effect: pure, timeout: 60s }}\n\
+         plan:\n  nodes:\n    - {{ id: n, kind: tool, tool: look }}\n"
+    );
+    let within = |secs| Some(Span::from_secs(secs));
+    for (file, deadline, cancels, status, secs) in [
+        (nap, None, false, JobStatus::Completed, 5),
+        (look.clone(), None, false, JobStatus::Failed, 5),
+        // What a message asks for comes before what its agent says.
+        (look.clone(), within(2), false, JobStatus::Failed, 2),
+        (look.clone(), within(8), false, JobStatus::Failed, 8),
+        // Sooner than the next heartbeat.
+        (look, None, true, JobStatus::Cancelled, 0),
+    ] {
+        let world = World::new();
+        world.put(&file).await;
+        let (act, reached, _release) = hold(done(json!(1)));
+        world.tools.next("look", [act]);
+        let process = world.start_looking("w", FaultPlan::none(), seldom);
+        // Its sweep has looked once, and found nothing.
+        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+        let submission = aetheris_runtime::ops::Submission { deadline, ..Default::default() };
+        let job = process.rt.submit(&"a".into(), submission).await.unwrap().job;
+        if cancels {
+            reached.notified().await;
+            assert_eq!(process.rt.cancel(job).await.unwrap(), Cancelled::Requested);
+        }
+        let state = world.done(job).await;
+        let took = state.last_at.since(state.created_at);
+        assert_eq!(state.status, status);
+        assert!(took >= Span::from_secs(secs) && took < Span::from_secs(secs + 1), "{took} and not {secs} s");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_correlation_key_has_one_to_512_characters_and_names_one_wait() {
+    let world = World::new();
+    let wait = |node: &str, needs: &str| {
+        format!(
+            "    - {{ id: {node}, kind: wait, wait_type: human, deadline: 1s, on_deadline: {{ continue_with: 1 }}, correlation_key: \"{{{{ message }}}}\"{needs} }}\n"
+        )
+    };
+    let nodes = wait("v", "") + &wait("w", ", needs: [v]");
+    world.put(&format!("agent: a\nversion: \"1\"\nplanner: static\nplan:\n  nodes:\n{nodes}")).await;
+    let _process = world.start("w");
+    let long = limits::CORRELATION_KEY_CHARS_MAX;
+    for (key, node, code) in [
+        (String::new(), "v", "bad_correlation_key"),
+        ("é".repeat(long + 1), "v", "bad_correlation_key"),
+        ("é".repeat(long), "w", "correlation_key_used"),
+        ("k".to_owned(), "w", "correlation_key_used"),
+    ] {
+        let job = world.submit("a", json!(key)).await;
+        let Some(Ending::Failed { error, node: at }) = world.done(job).await.ending else { panic!("{key}") };
+        assert_eq!((error.code.as_str(), at), (code, Some(node.into())), "{key}");
+    }
+}
+
+/// It may have been meant for another wait, whose key is not known yet: it stays, and holds nothing up.
+#[tokio::test(start_paused = true)]
+async fn a_kept_signal_of_another_type_lets_its_wait_block_and_stays() {
+    let world = World::new();
+    let wait = |node: &str, of: &str, key: &str| {
+        format!("    - {{ id: {node}, kind: wait, wait_type: {of}, needs: [first], correlation_key: \"{key}\" }}\n")
+    };
+    let nodes = wait("w", "human", "{{ nodes.first.output }}") + &wait("v", "webhook", "{{ nodes.first.output }}-2");
+    world
+        .put(&format!("agent: a\nversion: \"1\"\nplanner: static\ntools:\n  t: {{ kind: function, function: f }}\nplan:\n  nodes:\n    - {{ id: first, kind: tool, tool: t }}\n{nodes}"))
+        .await;
+    let (act, reached, release) = hold(done(json!("k")));
+    world.tools.next("t", [act]);
+    let process = world.start("w");
+    let job = world.submit("a", json!({})).await;
+    reached.notified().await;
+    let signal = |wait_type| Signal { correlation_key: "k".to_owned(), payload: Json::new(json!("yes")), wait_type };
+    let kept = SignalAnswer::Kept { payload_matches: true };
+    assert_eq!(world.rt.signal(job, signal(Some(WaitType::Webhook))).await.unwrap(), kept);
+    assert_eq!(world.rt.signal(job, signal(Some(WaitType::Webhook))).await.unwrap(), kept);
+    assert_eq!(world.rt.store.kept(job).await.unwrap().len(), 1, "it is the same again");
+    release.notify_one();
+    let state = world.until(job, &[JobStatus::Waiting, JobStatus::Parked]).await;
+    assert_eq!((state.blocked.unwrap().node.as_str(), world.rt.store.kept(job).await.unwrap().len()), ("w", 1));
+    assert_eq!(world.rt.signal(job, signal(Some(WaitType::Human))).await.unwrap(), SignalAnswer::Delivered);
+    // Another claim makes it another signal, also where the payload is the same.
+    process.kill();
+    let (job, other) = (world.submit("a", json!({})).await, signal(None));
+    assert_eq!(world.rt.signal(job, signal(Some(WaitType::Webhook))).await.unwrap(), kept);
+    assert_eq!(world.rt.signal(job, other.clone()).await.unwrap(), kept);
+    let claims: Vec<_> = world.rt.store.history(job, true).await.unwrap().unwrap().kept;
+    assert_eq!(claims.iter().map(|kept| kept.wait_type).collect::<Vec<_>>(), [Some(WaitType::Webhook), None]);
+    // The end of the job is the answer to all that comes later, kept before or not.
+    world.rt.cancel(job).await.unwrap();
+    let late = world.rt.signal(job, other).await;
+    assert!(matches!(late, Err(OpError::JobFinished { .. })), "{late:?}");
 }

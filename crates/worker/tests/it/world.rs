@@ -76,6 +76,8 @@ pub(crate) struct World {
 
 pub(crate) struct Process {
     pub(crate) in_flight: InFlight,
+    /// What its own parts work with, hints included.
+    pub(crate) rt: Runtime,
     pub(crate) stop: StopSignals,
     pub(crate) store: Arc<FaultyStore>,
     pub(crate) sweeps: CancellationToken,
@@ -127,6 +129,11 @@ impl World {
 
     /// As [`World::start`], with a store that fails that process as a plan says.
     pub(crate) fn start_behind(&self, name: &str, faults: FaultPlan) -> Process {
+        self.start_looking(name, faults, SweepOptions::default())
+    }
+
+    /// As [`World::start_behind`], with sweeps that look so often by themselves.
+    pub(crate) fn start_looking(&self, name: &str, faults: FaultPlan, sweep: SweepOptions) -> Process {
         let stop = StopSignals::default();
         let options = WorkerOptions {
             heartbeat: Span::from_secs(10),
@@ -144,20 +151,10 @@ impl World {
         let rt = Runtime { in_flight: in_flight.clone(), store: shared, wakeups, ..self.rt.clone() };
         let (worker, keeper) = Worker::new(rt.clone(), instance, options, stop.clone());
         let sweeps = CancellationToken::new();
-        tokio::spawn(aetheris_scheduler::fire_timers(
-            rt.clone(),
-            SweepOptions::default(),
-            Pulse::default(),
-            sweeps.clone(),
-        ));
-        tokio::spawn(aetheris_scheduler::reclaim_expired(
-            rt,
-            SweepOptions::default(),
-            Pulse::default(),
-            sweeps.clone(),
-        ));
+        tokio::spawn(aetheris_scheduler::fire_timers(rt.clone(), sweep, Pulse::default(), sweeps.clone()));
+        tokio::spawn(aetheris_scheduler::reclaim_expired(rt.clone(), sweep, Pulse::default(), sweeps.clone()));
         let (worker, keeper) = (tokio::spawn(worker.run()), tokio::spawn(keeper.run()));
-        Process { in_flight, stop, store, sweeps, worker, keeper }
+        Process { in_flight, rt, stop, store, sweeps, worker, keeper }
     }
 
     /// Claims everything that can be claimed for a process that does nothing with it; its name.

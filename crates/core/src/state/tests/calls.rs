@@ -49,6 +49,18 @@ fn permits_follow_each_other_under_one_key_and_one_input() {
     let second = refused.then(permit(2));
     assert_eq!((second.invocation().permit, second.invocation().phase), (2, InvocationPhase::Started));
     assert_eq!((second.invocation().input.clone(), second.invocation().deadline), (json("input"), at(370)));
+    assert_eq!(second.invocation().unsent, 0);
+}
+
+/// Calls that have not left are counted over all permits of a step: they use up nothing.
+#[test]
+fn permits_of_which_nothing_has_left_are_counted_over_all() {
+    let story = Story::called().then(outcome(1, InvocationOutcome::NotSent));
+    assert_eq!(story.invocation().unsent, 1);
+    let story = story.then(permit(2)).then(outcome(2, InvocationOutcome::NotSent)).then(permit(3));
+    assert_eq!((story.invocation().permit, story.invocation().unsent), (3, 2));
+    let story = story.then(outcome(3, InvocationOutcome::RefusedRetryable)).then(permit(4));
+    assert_eq!((story.invocation().permit, story.invocation().unsent), (4, 2));
 }
 
 /// The ledger refuses these too; a history is refused without one.

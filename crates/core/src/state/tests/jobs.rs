@@ -210,6 +210,7 @@ fn a_job_completes_when_every_step_has_ended() {
     let skipped = NodeSkipped { node: "b".into(), reason: SkipReason::Condition };
     let story = open.then(finished("a", StepResult::Success)).then(skipped).then(completed());
     assert_eq!((story.0.status, story.0.owner.as_ref()), (JobStatus::Completed, None));
+    assert_eq!((story.0.ended_at, story.0.last_at), (Some(at(70)), at(70)));
     assert_eq!(story.0.ending, Some(Ending::Answered(Answer::Value(json("done")))));
     assert!(matches!(story.refuses(completed()), Illegal::Job(_)));
     assert!(matches!(story.refuses(JobCancelled {}), Illegal::Job(_)));

@@ -57,8 +57,39 @@ fn a_finished_step_has_its_result_output_and_tokens() {
     );
     assert_eq!((step.output.clone(), step.error.as_ref()), (Some(Output::Inline(json("text"))), None));
     assert_eq!(story.0.tokens, 7);
-    let twice = story.then(node_started("b", 1)).then(NodeFinished { node: "b".into(), ..answered });
+    let twice = story.then(node_started("b", 1)).then(NodeFinished { node: "b".into(), ..answered.clone() });
     assert_eq!(twice.0.tokens, 14);
+    // What was used for an answer that could not be taken is used as well.
+    let tried = NodeRetryScheduled { model: answered.model.clone(), ..retry_scheduled("a") };
+    let story = Story::started().then(tried).then(node_started("a", 2));
+    assert_eq!(story.0.tokens, 7);
+    let failed = NodeFinished { model: answered.model, ..finished("a", StepResult::RetryableFailure) };
+    assert_eq!(story.then(failed).0.tokens, 14);
+}
+
+#[test]
+fn a_step_that_succeeds_after_a_failed_try_has_no_error() {
+    let story = Story::started().then(retry_scheduled("a")).then(node_started("a", 2));
+    assert!(story.step("a").error.is_some());
+    let step = story.then(finished("a", StepResult::Success)).step("a").clone();
+    assert_eq!((step.status, step.error, step.tries), (StepStatus::Completed, None, 2));
+}
+
+/// A start that was written with its end is dated back by what the body took, and never behind an earlier try.
+#[test]
+fn a_step_began_with_its_first_try_or_before_it_was_written() {
+    let began = |tries: u32, took_us: Option<u64>| {
+        let mut story = Story::started();
+        if tries == 2 {
+            story = story.then(retry_scheduled("a")).then(node_started("a", 2));
+        }
+        let step = story.then(NodeFinished { took_us, ..finished("a", StepResult::Pure) }).step("a").clone();
+        (step.started_at, step.finished_at)
+    };
+    assert_eq!(began(1, None), (Some(at(40)), Some(at(50))));
+    assert_eq!(began(1, Some(30)), (Some(at(20)), Some(at(50))));
+    assert_eq!(began(2, Some(5)), (Some(at(40)), Some(at(70))));
+    assert_eq!(began(2, Some(50)), (Some(at(20)), Some(at(70))));
 }
 
 #[test]
