@@ -49,3 +49,35 @@ fn ended(step: &StepState, effects: &BTreeMap<IdempotencyKey, EffectRow>) -> Opt
         | StepStatus::Failed => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use aetheris_core::id::JobId;
+
+    use super::*;
+
+    /// Whoever goes on with a job names what its run before has named.
+    #[test]
+    fn nodes_that_have_ended_well_are_named_and_a_skipped_one_is_nothing() {
+        let one = Json::new(1.into());
+        let key = IdempotencyKey::from_u128(1);
+        let effect = EffectRow { at: Default::default(), key, permit: 1, result: Json::new(2.into()) };
+        let effects = BTreeMap::from([(key, effect)]);
+        for (status, kept, named) in [
+            (StepStatus::Completed, Some(Output::Inline(one.clone())), Some(one.clone())),
+            (StepStatus::Completed, Some(Output::Effect(key)), Some(Json::new(2.into()))),
+            (StepStatus::Completed, Some(Output::Effect(IdempotencyKey::from_u128(9))), None),
+            (StepStatus::Completed, None, Some(Json::null())),
+            (StepStatus::Skipped, None, Some(Json::null())),
+            (StepStatus::Failed, Some(Output::Inline(one.clone())), None),
+            (StepStatus::Running, Some(Output::Inline(one.clone())), None),
+            (StepStatus::Pending, None, None),
+        ] {
+            let mut state = JobState::new(JobId::from_u128(1));
+            let step = StepState { output: kept, status, ..StepState::default() };
+            state.steps.insert("n".into(), step);
+            assert_eq!(of(&state, &effects).nodes.get("n"), named.as_ref(), "{status:?}");
+            assert_eq!(output(&state, &effects, &"n".into()), named.unwrap_or_else(Json::null), "{status:?}");
+        }
+    }
+}

@@ -205,6 +205,9 @@ mod tests {
         // The store knows neither: whoever looks ends the runs.
         short.lost.cancelled().await;
         assert!(rt.system.clock.boot() <= now + Duration::from_secs(2));
+        // So does a refusal, however much is left.
+        long.lost.cancelled().await;
+        assert!(rt.system.clock.boot() <= now + Duration::from_secs(2));
         held.close();
         keeper.await.unwrap();
     }
@@ -251,6 +254,26 @@ mod tests {
         let (answered, ()) = tokio::join!(keeper.renew(), comes_back);
         assert!(answered && old.lost.is_cancelled());
         assert!(!new.lost.is_cancelled());
+    }
+
+    /// Neither the next beat nor the next try is waited for.
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_that_cannot_be_renewed_is_lost_at_the_moment_when_it_is_not_safe() {
+        let mut rt = TestWorld::new(&FakeTools::new(), &FakeModels::new()).runtime().clone();
+        let fails = FaultPlan::none().script(Op::Heartbeat, vec![Some(Fault::Before); 1_000]);
+        rt.store = Arc::new(FaultyStore::new(Arc::clone(&rt.store), fails));
+        let (id, poll_interval) = (WorkerId::from("w"), Span::from_secs(1));
+        let heartbeat = Span::from_secs(10);
+        let options = WorkerOptions { heartbeat, id, lease_ttl: Span::from_secs(30), poll_interval, slots: 1 };
+        let (held, began) = (Arc::new(Held::default()), rt.system.clock.boot());
+        let kept = lease(&rt, Duration::from_millis(12_300));
+        held.begin(JobId::from_u128(1), Arc::clone(&kept), began);
+        let keeper = tokio::spawn(Keeper::new(rt.clone(), options, Arc::clone(&held)).run());
+        kept.lost.cancelled().await;
+        let after = rt.system.clock.boot() - began;
+        assert!(after >= Duration::from_millis(12_300) && after < Duration::from_millis(12_310), "{after:?}");
+        held.close();
+        keeper.await.unwrap();
     }
 
     /// Whoever waits for a store that does not answer goes on looking at what it holds.

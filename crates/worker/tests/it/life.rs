@@ -89,6 +89,8 @@ async fn a_worker_that_drains_claims_nothing_that_it_gives_back() {
     for (reached, _) in &held {
         reached.notified().await;
     }
+    // The next claim is on its way, and waits for jobs.
+    tokio::time::sleep(std::time::Duration::from_millis(10)).await;
     process.stop.drain.cancel();
     process.sweeps.cancel();
     process.worker.await.unwrap();

@@ -373,7 +373,7 @@ async fn what_is_known_under_a_spent_lease_is_recorded_by_its_own_run() {
     let (act, reached, release) = hold(done(json!(7)));
     world.tools.next("t", [act]);
     let fails = vec![Some(Fault::Before); 1_000];
-    let first = world.start_behind("first", FaultPlan::none().script(Op::Heartbeat, fails));
+    let _first = world.start_behind("first", FaultPlan::none().script(Op::Heartbeat, fails));
     let job = world.submit("a", json!({})).await;
     reached.notified().await;
     // Safe for 22.5 s of 30.
