@@ -1,12 +1,14 @@
 //! Many units in one transaction.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use aetheris_core::id::JobId;
 use aetheris_core::json::Json;
 use aetheris_core::limits;
 use aetheris_store::{CommitError, ErrorKind, LeaseChange, Purpose};
 use aetheris_store_conformance::fixture::stands;
-use aetheris_store_conformance::{Fixture, Run};
+use aetheris_store_conformance::{Fixture, Message, Run};
 
 use crate::folder::{At, Folder, Folders};
 
@@ -71,6 +73,58 @@ async fn a_job_is_claimed_by_a_standing_claim_in_the_commit_that_creates_it() {
     assert_eq!(claimed.first().map(|claimed| claimed.job), Some(job));
     let after = fixture.store().status().await.unwrap().writer;
     assert_eq!((after.commits - before.commits, after.units - before.units), (1, 1));
+}
+
+/// Whoever waits for a job a minute long, and how long that took. None is said to be there only by a look.
+async fn woken(fixture: &Fixture, job: JobId, happens: impl AsyncFnOnce()) {
+    let mut request = fixture.request(1);
+    request.linger = aetheris_core::time::Span::from_secs(60);
+    let store = fixture.shared();
+    let begun = tokio::time::Instant::now();
+    let claim = tokio::spawn(async move { store.claim(request).await });
+    happens().await;
+    let claimed = claim.await.unwrap().unwrap();
+    assert_eq!(claimed.iter().map(|claimed| claimed.job).collect::<Vec<_>>(), [job]);
+    assert!(begun.elapsed() < Duration::from_secs(30), "it was not woken");
+}
+
+/// Nobody stood there when it was made.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_that_lingers_gets_a_job_that_was_there_before_at_once() {
+    let fixture = Fixture::open(&Folders).await;
+    // All have looked in vain, and nobody else has written since.
+    for _ in 0..3 {
+        assert!(fixture.claim(1).await.is_empty());
+    }
+    let job = fixture.pending().await;
+    woken(&fixture, job, async || ()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_that_lingers_gets_a_delayed_job_at_its_moment_whenever_that_was_made() {
+    let moment = aetheris_core::time::Span::from_secs(10);
+    for opened_again in [false, true] {
+        let mut fixture = Fixture::open(&Folders).await;
+        let run_at = Some(fixture.now().await.after(moment));
+        let delayed = Message { run_at, ..fixture.message() };
+        let made_before = fixture.creation(&delayed);
+        if opened_again {
+            fixture.ok(made_before.clone()).await;
+            fixture = fixture.reopen(&Folders).await;
+        }
+        for _ in 0..3 {
+            assert!(fixture.claim(1).await.is_empty());
+        }
+        woken(&fixture, delayed.job, async || {
+            if !opened_again {
+                fixture.ok(made_before).await;
+            }
+            // It stands: one behind it is answered.
+            assert!(fixture.claim(1).await.is_empty());
+            fixture.advance(moment);
+        })
+        .await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
