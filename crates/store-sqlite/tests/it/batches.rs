@@ -6,7 +6,7 @@ use std::time::Duration;
 use aetheris_core::id::JobId;
 use aetheris_core::json::Json;
 use aetheris_core::limits;
-use aetheris_store::{CommitError, ErrorKind, LeaseChange, Purpose};
+use aetheris_store::{ClaimRequest, Claimed, CommitError, ErrorKind, LeaseChange, Purpose, StoreError};
 use aetheris_store_conformance::fixture::stands;
 use aetheris_store_conformance::{Fixture, Message, Run};
 
@@ -75,15 +75,15 @@ async fn a_job_is_claimed_by_a_standing_claim_in_the_commit_that_creates_it() {
     assert_eq!((after.commits - before.commits, after.units - before.units), (1, 1));
 }
 
-/// Whoever waits for a job a minute long, and how long that took. None is said to be there only by a look.
-async fn woken(fixture: &Fixture, job: JobId, happens: impl AsyncFnOnce()) {
-    let mut request = fixture.request(1);
-    request.linger = aetheris_core::time::Span::from_secs(60);
-    let store = fixture.shared();
+/// A claim that would wait for a minute.
+fn patient(fixture: &Fixture) -> ClaimRequest {
+    ClaimRequest { linger: aetheris_core::time::Span::from_secs(60), ..fixture.request(1) }
+}
+
+/// Such a claim gets this job long before.
+async fn woken(claim: impl Future<Output = Result<Vec<Claimed>, StoreError>>, job: JobId) {
     let begun = tokio::time::Instant::now();
-    let claim = tokio::spawn(async move { store.claim(request).await });
-    happens().await;
-    let claimed = claim.await.unwrap().unwrap();
+    let claimed = claim.await.unwrap();
     assert_eq!(claimed.iter().map(|claimed| claimed.job).collect::<Vec<_>>(), [job]);
     assert!(begun.elapsed() < Duration::from_secs(30), "it was not woken");
 }
@@ -97,7 +97,7 @@ async fn a_claim_that_lingers_gets_a_job_that_was_there_before_at_once() {
         assert!(fixture.claim(1).await.is_empty());
     }
     let job = fixture.pending().await;
-    woken(&fixture, job, async || ()).await;
+    woken(fixture.store().claim(patient(&fixture)), job).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -107,23 +107,23 @@ async fn a_claim_that_lingers_gets_a_delayed_job_at_its_moment_whenever_that_was
         let mut fixture = Fixture::open(&Folders).await;
         let run_at = Some(fixture.now().await.after(moment));
         let delayed = Message { run_at, ..fixture.message() };
-        let made_before = fixture.creation(&delayed);
+        let creation = fixture.creation(&delayed);
         if opened_again {
-            fixture.ok(made_before.clone()).await;
+            fixture.ok(creation.clone()).await;
             fixture = fixture.reopen(&Folders).await;
         }
+        let store = fixture.shared();
+        let mut claim = store.claim(patient(&fixture));
+        stands(&mut claim).await;
+        // Those behind it are answered: it has looked in vain, and nobody else has written since.
         for _ in 0..3 {
             assert!(fixture.claim(1).await.is_empty());
         }
-        woken(&fixture, delayed.job, async || {
-            if !opened_again {
-                fixture.ok(made_before).await;
-            }
-            // It stands: one behind it is answered.
-            assert!(fixture.claim(1).await.is_empty());
-            fixture.advance(moment);
-        })
-        .await;
+        if !opened_again {
+            fixture.ok(creation).await;
+        }
+        fixture.advance(moment);
+        woken(claim, delayed.job).await;
     }
 }
 

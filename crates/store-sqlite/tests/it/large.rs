@@ -4,8 +4,9 @@ use std::future::Future as _;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
-use aetheris_core::event::{EncodedEvent, Event, NodeFinished, StepResult};
+use aetheris_core::event::{EncodedEvent, Event, NodeFinished, RequeueReason, StepResult};
 use aetheris_core::json::Json;
+use aetheris_core::plan::EffectClass;
 use aetheris_store::{Checkpoint, InboxWrite, Purpose, UnitOfWork};
 use aetheris_store_conformance::{Fixture, Run};
 
@@ -99,6 +100,21 @@ async fn kept_signals_count_as_part_of_the_history() {
     let claimed = fixture.claim(1).await.pop().unwrap();
     assert!(claimed.history.is_none(), "a claim loads no more than it would of events");
     assert!(aside(&fixture, Run { fence: claimed.fence, job }).await);
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn effects_count_as_part_of_the_history() {
+    let fixture = Fixture::open(&Folders).await;
+    let run = fixture.running().await;
+    let draft = fixture.of(run, Purpose::Permit).await.call("c", EffectClass::AtMostOnce);
+    fixture.ok(draft.done()).await;
+    let draft = fixture.of(run, Purpose::Record).await.committed("c", list(150_000));
+    fixture.ok(draft.requeue(RequeueReason::Draining, None).done()).await;
+    let claimed = fixture.claim(1).await.pop().unwrap();
+    assert!(claimed.history.is_none(), "a claim loads no more than it would of events");
+    assert!(aside(&fixture, run).await);
+    let history = fixture.store().history(run.job, false).await.unwrap().unwrap();
+    assert_eq!(history.effects[0].result, list(150_000));
 }
 
 /// As many events as come with a claim, and one or two fewer or more: whole, or not at all.
