@@ -367,6 +367,7 @@ macro_rules! conformance_list {
                 u3_an_effect_alone_is_found,
                 u3_another_authors_effect_is_not_this_one,
                 u3_a_permission_alone_is_found,
+                u3_another_authors_permission_is_not_this_one,
                 u3_a_unit_without_a_name_is_not_found_and_may_be_repeated,
                 u4_settle_waits_for_a_write_in_flight,
                 u1_a_unit_of_many_events_is_found_by_its_first,

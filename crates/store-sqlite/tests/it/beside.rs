@@ -77,6 +77,24 @@ fn a_restore_takes_no_other_databases_file() {
 }
 
 #[test]
+fn what_is_not_ours_is_not_copied_and_what_is_older_is_brought_up_to_date() {
+    let (folder, elsewhere) = (Folder::new(), Folder::new());
+    let file = elsewhere.path().join("backup.db");
+    let theirs = rusqlite::Connection::open(folder.database()).unwrap();
+    theirs.execute_batch("PRAGMA application_id = 7; CREATE TABLE meta (id); INSERT INTO meta VALUES (1)").unwrap();
+    drop(theirs);
+    let copy = |folder: &Folder| backup(&folder.database(), &file, &SystemClock, &Stop::default(), &mut |_| {});
+    let refused = copy(&folder).unwrap_err().to_string();
+    assert!(refused.contains("is not a database of this program"), "{refused}");
+    assert_eq!(names(&elsewhere), [""; 0]);
+    let older = Folder::new();
+    crate::migrate::first_schema(&older);
+    copy(&older).unwrap();
+    let conn = rusqlite::Connection::open(&file).unwrap();
+    assert_eq!(conn.query_row("PRAGMA user_version", [], |row| row.get::<_, i64>(0)).unwrap(), 2);
+}
+
+#[test]
 fn a_database_that_is_opened_while_it_is_copied_is_copied_again() {
     let (folder, elsewhere) = (Folder::new(), Folder::new());
     let file = elsewhere.path().join("backup.db");
