@@ -6,16 +6,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use aetheris_core::id::{IdempotencyKey, JobId};
 use aetheris_core::limits;
-use aetheris_store::{ErrorKind, Store, StoreError, rules};
+use aetheris_store::{DoubtFilter, ErrorKind, Store, StoreError, rules};
 
 use crate::history::ClientHistory;
 use crate::invariant::Invariant;
 use crate::report::{Report, Tally};
 use crate::witness::WitnessLine;
 use crate::{acknowledged, check_job, outcomes, tools};
-
-/// How many doubts one list is asked for.
-const DOUBTS_MAX: usize = 1_000_000;
 
 /// What is known beside the store, and how far the check has come.
 #[derive(Debug)]
@@ -126,11 +123,27 @@ impl Survey {
         }
         acknowledged::exist(&all.seen, &self.history, &mut all.tally);
         tools::known_jobs(&all.seen, &self.witness, &mut all.tally);
-        let listed = store.in_doubt(DOUBTS_MAX).await?.into_iter().map(|row| row.key).collect();
         if self.history.quiet {
-            outcomes::listed(&all.doubts, &listed, &mut all.tally);
+            outcomes::listed(&all.doubts, &listed(store).await?, &mut all.tally);
         }
         Ok(all.tally.into_report(all.jobs, all.events))
+    }
+}
+
+/// All calls that the list of doubts has, page by page.
+///
+/// # Errors
+/// The store cannot be read.
+pub async fn listed(store: &dyn Store) -> Result<BTreeSet<IdempotencyKey>, StoreError> {
+    let mut filter = DoubtFilter { limit: limits::PAGE_JOBS_MAX, ..DoubtFilter::default() };
+    let mut listed = BTreeSet::new();
+    loop {
+        let page = store.doubts(filter).await?;
+        listed.extend(page.doubts.iter().map(|doubt| doubt.call.key));
+        if page.next.is_none() {
+            return Ok(listed);
+        }
+        filter.after = page.next;
     }
 }
 
@@ -138,4 +151,153 @@ impl Survey {
 #[must_use]
 pub fn is_damage(error: &StoreError) -> bool {
     error.kind == ErrorKind::Corrupt
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use aetheris_core::hash::Hash;
+    use aetheris_core::plan::EffectClass;
+    use aetheris_core::time::Span;
+    use aetheris_store::memory::MemoryStore;
+    use aetheris_store::system::Clock;
+    use aetheris_store::{Boxed, Purpose, Unreadable};
+    use aetheris_store_conformance::{Fixture, Harness, Opened};
+
+    use super::*;
+    use crate::history::Submission;
+    use crate::invariant::Invariant::{B1, B3, B4, C2, C5};
+    use crate::witness::WitnessKind;
+
+    struct Memory;
+
+    impl Harness for Memory {
+        fn open(&self, clock: Arc<dyn Clock>) -> Boxed<'_, Opened> {
+            let store: Arc<dyn Store> = Arc::new(MemoryStore::new(clock));
+            Box::pin(std::future::ready(Opened { keep: Box::new(()), store }))
+        }
+    }
+
+    fn quiet() -> ClientHistory {
+        ClientHistory { quiet: true, ..ClientHistory::default() }
+    }
+
+    /// A job whose call is in doubt.
+    async fn doubted(fixture: &Fixture) -> JobId {
+        let run = fixture.running().await;
+        fixture.ok(fixture.of(run, Purpose::Permit).await.call("c", EffectClass::AtMostOnce).done()).await;
+        fixture.ok(fixture.of(run, Purpose::Doubt).await.doubt("c").done()).await;
+        run.job
+    }
+
+    fn cases(report: &Report, id: Invariant) -> (u64, u64) {
+        report.line(id).map_or((0, 0), |line| (line.examined, line.violated))
+    }
+
+    /// More than two readings, and as many as fill them.
+    #[tokio::test]
+    async fn every_job_is_examined_once_by_however_many_hands() {
+        let fixture = Fixture::open(&Memory).await;
+        let each = limits::DOSSIERS_MAX;
+        let mut there = 0;
+        for jobs in [0, 1, each - 1, each, each + 1, 2 * each, 2 * each + 3] {
+            while there < jobs {
+                fixture.pending().await;
+                there += 1;
+            }
+            let jobs = u64::try_from(jobs).unwrap();
+            let survey = Survey::new(&[], &ClientHistory::default());
+            assert_eq!(survey.progress(), (0, None));
+            let parts = [survey.take_part(fixture.store()).await, survey.take_part(fixture.store()).await];
+            let (done, of) = survey.progress();
+            assert!(of.is_some_and(|of| of >= jobs) && done <= jobs, "{done} of {of:?}");
+            let [all, none] = parts.map(Result::unwrap);
+            assert!(all.seen.is_empty(), "nobody asks which jobs there were");
+            // Whoever comes last has nothing left.
+            let report = survey.conclude(fixture.store(), vec![all, none]).await.unwrap();
+            assert_eq!((report.jobs, report.events, cases(&report, B1)), (jobs, 2 * jobs, (jobs, 0)));
+        }
+    }
+
+    /// Each hand counts for itself.
+    #[tokio::test]
+    async fn what_several_hands_have_found_is_put_together() {
+        let fixture = Fixture::open(&Memory).await;
+        let [one, two] = [doubted(&fixture).await, doubted(&fixture).await];
+        let submissions = [one, two].map(|job| Submission { client_key: None, job }).to_vec();
+        let survey = Survey::new(&[], &ClientHistory { submissions, ..quiet() });
+        let generation = fixture.store().status().await.unwrap().generation;
+        let facts = fixture.store().dossiers(0, 64).await.unwrap().jobs;
+        let part = |job: &Result<crate::JobFacts, Unreadable>| {
+            let mut part = Part::default();
+            survey.examine(job, generation, &mut part);
+            part
+        };
+        let whole = survey.conclude(fixture.store(), facts.iter().map(part).collect()).await.unwrap();
+        assert!(whole.is_clean(), "{whole}");
+        let events = facts.iter().map(|job| job.as_ref().unwrap().events.len()).sum::<usize>();
+        assert_eq!((whole.jobs, whole.events), (2, u64::try_from(events).unwrap()));
+        assert_eq!((cases(&whole, B1), cases(&whole, B3)), ((2, 0), (2, 0)));
+        // What nobody has examined is missed.
+        let half = survey.conclude(fixture.store(), vec![part(&facts[1])]).await.unwrap();
+        assert_eq!((cases(&half, B3), cases(&half, C5).1), ((2, 1), 1));
+    }
+
+    #[tokio::test]
+    async fn a_job_that_cannot_be_read_is_a_violation_and_is_there() {
+        let fixture = Fixture::open(&Memory).await;
+        let job = JobId::from_u128(9);
+        let submissions = vec![Submission { client_key: None, job }];
+        let survey = Survey::new(&[], &ClientHistory { submissions, ..quiet() });
+        let mut part = Part::default();
+        let error = StoreError::new(ErrorKind::Corrupt, "check", std::io::Error::other("half a row"));
+        assert!(is_damage(&error));
+        survey.examine(&Err(Unreadable { error, job }), 1, &mut part);
+        let report = survey.conclude(fixture.store(), vec![part]).await.unwrap();
+        assert_eq!((report.jobs, report.violated(), cases(&report, B3)), (1, vec![B4], (1, 0)));
+        let told = &report.line(B4).unwrap().violations[0];
+        assert!(told.starts_with(&format!("{job}: ")) && told.contains("half a row"), "{told}");
+    }
+
+    #[tokio::test]
+    async fn a_body_of_a_job_that_is_not_there_is_found_and_one_of_a_job_that_is_there_is_its_own() {
+        let fixture = Fixture::open(&Memory).await;
+        let job = fixture.pending().await;
+        let line = |job| WitnessLine {
+            kind: WitnessKind::BodyStart,
+            acts: true,
+            at: aetheris_core::time::Timestamp::default(),
+            attempt: 1,
+            fence: aetheris_core::lease::Fence { generation: 1, epoch: 1 },
+            input_hash: Hash::ZERO,
+            job,
+            key: IdempotencyKey::from_u128(1),
+            node: "n".into(),
+            result_hash: None,
+            tool: "t".to_owned(),
+        };
+        for (job, words) in [(job, "without a permission before it"), (JobId::from_u128(9), "which is not there")] {
+            let history = ClientHistory::default();
+            let report = crate::check_store(fixture.store(), &[line(job)], &history).await.unwrap();
+            let told = &report.line(C2).unwrap().violations;
+            assert!(told.len() == 1 && told[0].contains(words), "{told:?}");
+        }
+    }
+
+    /// The list comes in pages.
+    #[tokio::test]
+    async fn however_many_calls_are_in_doubt_the_list_is_compared_with_all_of_them() {
+        let fixture = Fixture::open(&Memory).await;
+        for _ in 0..=limits::PAGE_JOBS_MAX {
+            doubted(&fixture).await;
+            fixture.advance(Span::from_micros(1));
+        }
+        let report = crate::check_store(fixture.store(), &[], &quiet()).await.unwrap();
+        assert_eq!(cases(&report, C5).1, 0, "{report}");
+        // While others write, list and jobs are of different moments.
+        let survey = Survey::new(&[], &ClientHistory::default());
+        let report = survey.conclude(fixture.store(), Vec::new()).await.unwrap();
+        assert_eq!(cases(&report, C5), (0, 0));
+    }
 }

@@ -94,4 +94,7 @@ pub async fn j13_a_second_opening_is_like_the_first(f: Fixture, harness: &dyn Du
     f.ok(draft.requeue(RequeueReason::HolderDied, None).done()).await;
     let f = f.reopen(harness).await;
     assert_eq!(f.state(job).await.reclaims, 1);
+    // No opening begins another life: the fences of whoever lives hold.
+    assert_eq!(f.store().status().await.unwrap().generation, run.fence.generation);
+    assert_eq!(f.take(job).await.fence, Fence { generation: 1, epoch: 2 });
 }

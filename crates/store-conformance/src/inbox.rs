@@ -5,6 +5,7 @@ use aetheris_core::id::{JobId, NodeId, SignalId};
 use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
 use aetheris_core::lease::{Guard, GuardRefusal};
+use aetheris_core::limits;
 use aetheris_core::plan::WaitType;
 use aetheris_core::projection::TimerChange;
 use aetheris_core::time::{Due, Span};
@@ -70,6 +71,15 @@ pub async fn i1_kept_signals_come_in_the_order_they_came(f: Fixture) {
     }
     let ids: Vec<u128> = kept(&f, job).await.iter().map(|row| row.signal.as_u128()).collect();
     assert_eq!(ids, [5, 2, 9, 1]);
+    // Without what they bring the first of them are shown.
+    for n in 10..10 + limits::KEPT_SHOWN_MAX as u128 {
+        f.ok(receive(&f, job, signal(n), &format!("k{n}"))).await;
+    }
+    let keys: Vec<String> = f.store().kept(job).await.unwrap().into_iter().map(|head| head.key).collect();
+    assert_eq!(
+        (keys.len(), &keys[..5]),
+        (limits::KEPT_SHOWN_MAX, &["k5", "k2", "k9", "k1", "k10"].map(String::from)[..])
+    );
 }
 
 pub async fn i1_a_signal_that_its_own_unit_delivers_is_not_kept(f: Fixture) {
@@ -274,6 +284,18 @@ pub async fn i6_due_timers_come_oldest_first_and_bounded(f: Fixture) {
         let answer = f.store().due_timers(Some(row.clone()), 8).await.unwrap();
         assert_eq!((answer.timers.as_slice(), answer.next), (&expected[place + 1..], Some(at(10))));
     }
+}
+
+pub async fn i6_a_page_of_due_timers_is_bounded(f: Fixture) {
+    let job = f.pending().await;
+    let due = Due::At(f.now().await);
+    let mut unit = outside(&f, job, Purpose::Timer);
+    unit.timers =
+        (0..=limits::SWEEP_ROWS_MAX).map(|n| TimerChange::Set { due, timer: wait_timer(&format!("n{n}")) }).collect();
+    f.ok(unit).await;
+    let first = f.store().due_timers(None, usize::MAX).await.unwrap().timers;
+    assert_eq!(first.len(), limits::SWEEP_ROWS_MAX);
+    assert_eq!(f.store().due_timers(first.last().cloned(), usize::MAX).await.unwrap().timers.len(), 1);
 }
 
 pub async fn i6_a_fired_timer_is_gone(f: Fixture) {

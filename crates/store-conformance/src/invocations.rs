@@ -1,6 +1,8 @@
 //! E6, E8 and E9: effects, evidence and the list of doubts.
 
-use aetheris_core::event::{DoubtOutcome, Failure, InvocationOutcome, JobCancelled, Source, ToolInvocationFinished};
+use aetheris_core::event::{
+    DoubtOutcome, Failure, InvocationOutcome, JobCancelled, Source, StepResult, ToolInvocationFinished,
+};
 use aetheris_core::id::{JobId, NodeId, PermitId};
 use aetheris_core::json::Json;
 use aetheris_core::lease::Guard;
@@ -181,6 +183,13 @@ pub async fn e9_what_a_jobs_end_leaves_unresolved_stays_listed(f: Fixture) {
     f.ok(f.of(given_up, Purpose::Cancel).await.event(JobCancelled {}).done()).await;
     assert_eq!(listed().await, [given_up.job, cancelled.job]);
     assert_eq!(f.store().unresolved(1).await.unwrap().len(), 1);
+    // Whatever the end was: a job may complete over a step that was given up.
+    let (completed, _) = called(&f, EffectClass::AtMostOnce).await;
+    f.advance(Span::from_micros(1));
+    f.ok(f.of(completed, Purpose::Doubt).await.doubt("c").done()).await;
+    let given_up_too = f.of(completed, Purpose::Record).await.resolve("c", DoubtOutcome::Unresolved);
+    f.ok(given_up_too.finish("c", None, StepResult::PermanentFailure).complete().done()).await;
+    assert_eq!(listed().await, [given_up.job, cancelled.job, completed.job]);
 }
 
 pub async fn e9_other_outcomes_are_no_doubts(f: Fixture) {

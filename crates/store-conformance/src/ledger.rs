@@ -410,12 +410,16 @@ pub async fn e2_nothing_is_called_again_once_any_call_is_known_to_have_succeeded
     let mut refused = f.plain(run, aetheris_store::Purpose::Deposit);
     refused.evidence.push(evidence(false, second.permit_id));
     f.ok(refused).await;
+    // What came too late and says nothing of a success holds nothing up.
+    ask(&f, run, &request(&f, 3, EffectClass::AtMostOnce)).await.unwrap();
+    let third = row(&f, run).await.unwrap();
+    settle(&f, run, third.permit_id, LedgerTrigger::NotSent).await.unwrap();
     let mut succeeded = f.plain(run, aetheris_store::Purpose::Deposit);
     succeeded.evidence.push(evidence(true, first.permit_id));
     f.ok(succeeded).await;
-    let refused = refusal(ask(&f, run, &request(&f, 3, EffectClass::AtMostOnce)).await);
+    let refused = refusal(ask(&f, run, &request(&f, 4, EffectClass::AtMostOnce)).await);
     assert_eq!(refused, Refusal::Ledger(LedgerRefusal::Succeeded(KEY)));
-    assert_eq!(row(&f, run).await.unwrap().permit, 2);
+    assert_eq!(row(&f, run).await.unwrap().permit, 3);
 }
 
 /// A call in doubt, under permit 1.

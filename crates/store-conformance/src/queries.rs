@@ -3,21 +3,22 @@
 use std::collections::BTreeMap;
 
 use aetheris_core::event::{
-    JobCancelled, JobResumed, JobWaiting, NodeSkipped, PauseReason, SkipReason, TimerId, TimerSet, WaitCompleted,
-    WaitEnd,
+    Failure, JobCancelled, JobFailed, JobResumed, JobWaiting, NodeSkipped, PauseReason, SkipReason, StepResult,
+    TimerId, TimerSet, WaitCompleted, WaitEnd,
 };
 use aetheris_core::hash::Hash;
-use aetheris_core::id::{AgentName, IdempotencyKey, InstanceId, JobId, NodeId, SessionId};
+use aetheris_core::id::{AgentName, IdempotencyKey, InstanceId, JobId, NodeId, SessionId, SignalId};
 use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
 use aetheris_core::lease::Guard;
 use aetheris_core::limits;
 use aetheris_core::plan::{EffectClass, WaitType};
+use aetheris_core::projection::WaitingView;
 use aetheris_core::time::Span;
 
 use super::{Fixture, Message, snapshot};
 use aetheris_store::unit::Purpose;
-use aetheris_store::{BlockedOn, JobFilter};
+use aetheris_store::{BlockedOn, JobFilter, JobRow};
 
 async fn found(f: &Fixture, filter: JobFilter) -> Vec<JobId> {
     let filter = JobFilter { limit: limits::PAGE_JOBS_MAX, ..filter };
@@ -173,6 +174,139 @@ pub async fn q2_what_waits_for_someone(f: Fixture) {
     assert_eq!(read, expected);
 }
 
+/// How a job is brought to a state that a filter can ask for.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Kind {
+    Blocked(WaitType, bool),
+    Cancelled,
+    Completed,
+    Doubted,
+    Failed,
+    Paused,
+    PausedWait,
+    Running,
+}
+
+async fn bring(f: &Fixture, message: &Message, kind: Kind) {
+    let job = f.create(message).await;
+    let run = f.take(job).await;
+    if kind == Kind::Doubted {
+        f.ok(f.of(run, Purpose::Permit).await.call("c", EffectClass::AtMostOnce).done()).await;
+    }
+    let draft = f.of(run, Purpose::Record).await;
+    let draft = match kind {
+        Kind::Blocked(wait_type, park) => draft.wait("w", "key", wait_type, park),
+        Kind::Cancelled => draft.event(JobCancelled {}),
+        Kind::Completed => draft.complete(),
+        Kind::Doubted => draft.doubt("c").event(JobWaiting {
+            correlation_key: None,
+            doubt: true,
+            node: "c".into(),
+            park: false,
+            reason: None,
+            wait_type: WaitType::Timer,
+        }),
+        Kind::Failed => draft.event(JobFailed { error: Failure::new("broken", "broken"), node: None }),
+        Kind::Paused => draft.pause(),
+        Kind::PausedWait => draft.wait("w", "key", WaitType::Human, false),
+        Kind::Running => return,
+    };
+    f.ok(draft.done()).await;
+    if kind == Kind::PausedWait {
+        f.ok(f.draft(job, Purpose::Pause, Guard::Outside).await.pause().done()).await;
+    }
+}
+
+/// Whether a job is asked for: each part of the filter by itself.
+fn wanted(row: &JobRow, filter: &JobFilter) -> bool {
+    let waits = |of: &dyn Fn(&WaitingView) -> bool| row.waiting.as_ref().is_some_and(of);
+    let blocked = match filter.blocked_on {
+        None => true,
+        Some(BlockedOn::Anything) => row.waiting.is_some(),
+        Some(BlockedOn::Someone) => waits(&|on| on.wait_type != WaitType::Timer || on.doubt),
+        Some(BlockedOn::Type(wait_type)) => waits(&|on| on.wait_type == wait_type),
+    };
+    blocked
+        && filter.agent.as_ref().is_none_or(|agent| *agent == row.agent)
+        && filter.session.as_ref().is_none_or(|session| row.session.as_ref() == Some(session))
+        && filter.label.as_ref().is_none_or(|(key, value)| row.labels.get(key) == Some(value))
+        && (filter.statuses.is_empty() || filter.statuses.contains(&row.status))
+}
+
+/// Jobs in every state, of two agents, with and without labels and session.
+async fn of_every_kind(f: &Fixture) {
+    let ended = [Kind::Cancelled, Kind::Completed, Kind::Failed];
+    let others = [
+        Kind::Blocked(WaitType::Human, false),
+        Kind::Blocked(WaitType::Timer, false),
+        Kind::Blocked(WaitType::Signal, false),
+        Kind::Blocked(WaitType::Webhook, true),
+        Kind::Doubted,
+        Kind::Paused,
+        Kind::PausedWait,
+        Kind::Running,
+    ];
+    let labelled = |place: usize| {
+        let value = [None, Some("a"), Some("b")][place % 3];
+        value.map(|value| ("team".to_owned(), value.to_owned())).into_iter().collect::<BTreeMap<_, _>>()
+    };
+    let mut place = 0;
+    for agent in ["agent", "other"] {
+        let message = || Message { agent: AgentName::from(agent), ..f.message() };
+        for kind in ended.into_iter().chain(others) {
+            for _ in 0..3 {
+                bring(f, &Message { labels: labelled(place), ..message() }, kind).await;
+                place += 1;
+            }
+        }
+        // A session goes on only behind what has ended: the last one of each is not.
+        for (session, last) in ["s", "t", "u", "v", "w"].into_iter().zip(others) {
+            let session = Some(SessionId::from(session));
+            for kind in ended.into_iter().chain([last]) {
+                bring(f, &Message { labels: labelled(place), session: session.clone(), ..message() }, kind).await;
+                place += 1;
+            }
+        }
+    }
+    for (place, agent) in ["agent", "other", "agent", "other"].into_iter().enumerate() {
+        let session = (place < 2).then(|| SessionId::from("s"));
+        let agent = AgentName::from(agent);
+        f.create(&Message { agent, labels: labelled(1 + place / 2), session, ..f.message() }).await;
+    }
+}
+
+/// Whichever of them an index serves, the others are asked too.
+pub async fn q2_every_filter_holds_beside_every_other(f: Fixture) {
+    of_every_kind(&f).await;
+    let all = snapshot::jobs(f.store()).await;
+    let blocked = [BlockedOn::Anything, BlockedOn::Someone]
+        .into_iter()
+        .chain([WaitType::Human, WaitType::Signal, WaitType::Timer, WaitType::Webhook].map(BlockedOn::Type));
+    let blocked: Vec<Option<BlockedOn>> = [None].into_iter().chain(blocked.map(Some)).collect();
+    let mut statuses: Vec<Vec<JobStatus>> = JobStatus::ALL.map(|status| vec![status]).to_vec();
+    statuses.extend([vec![], vec![JobStatus::Waiting, JobStatus::Paused, JobStatus::Pending]]);
+    let label = ("team".to_owned(), "a".to_owned());
+    let mut met = 0;
+    for agent in [None, Some(AgentName::from("other"))] {
+        for session in [None, Some("s"), Some("t"), Some("w")].map(|session| session.map(SessionId::from)) {
+            for label in [None, Some(label.clone())] {
+                for blocked_on in &blocked {
+                    for statuses in &statuses {
+                        let (agent, session, label) = (agent.clone(), session.clone(), label.clone());
+                        let (blocked_on, statuses) = (*blocked_on, statuses.clone());
+                        let filter = JobFilter { agent, blocked_on, label, session, statuses, ..JobFilter::default() };
+                        let expected: Vec<JobId> =
+                            all.iter().filter(|row| wanted(row, &filter)).map(|row| row.id).collect();
+                        met += usize::from(!expected.is_empty());
+                        assert_eq!(found(&f, filter.clone()).await, expected, "{filter:?}");
+                    }
+                }
+            }
+        }
+    }
+    assert!(met > 200, "{met} filters found something");
+}
+
 pub async fn q2_what_is_paused(f: Fixture) {
     let parked = f.running().await;
     f.ok(f.of(parked, Purpose::Block).await.wait("w", "key", WaitType::Human, true).done()).await;
@@ -233,6 +367,28 @@ pub async fn q6_waits_have_their_times(f: Fixture) {
     f.advance(Span::from_secs(5));
     let third = f.ok(f.of(again, Purpose::Block).await.wait("v", "third", WaitType::Signal, false).done()).await.at;
     assert_eq!(waits(JobFilter::default()).await, [(open.0, third, None), bounded]);
+}
+
+/// And not those of the first.
+pub async fn q6_a_second_wait_has_its_own_times(f: Fixture) {
+    let mut run = f.running().await;
+    let mut began = Vec::new();
+    for node in ["first", "second"] {
+        f.advance(Span::from_secs(5));
+        let timer = TimerSet { after_us: 60_000_000, timer: TimerId::Wait(node.into()) };
+        let draft = f.of(run, Purpose::Block).await.wait(node, node, WaitType::Human, false).event(timer);
+        let at = f.ok(draft.done()).await.at;
+        let page = f.store().waits(JobFilter { limit: 8, ..JobFilter::default() }).await.unwrap();
+        let times: Vec<_> = page.waits.iter().map(|wait| (wait.since, wait.deadline)).collect();
+        assert_eq!(times, [(at, Some(at.after(Span::from_secs(60))))], "{node}");
+        began.push(at);
+        let by = WaitEnd::Signal { payload: Json::null(), signal: SignalId::from_u128(1) };
+        let ended = WaitCompleted { by, node: node.into() };
+        f.ok(f.draft(run.job, Purpose::Signal, Guard::Outside).await.event(ended).done()).await;
+        run = f.take(run.job).await;
+        f.ok(f.of(run, Purpose::Record).await.finish(node, Some(Json::null()), StepResult::Success).done()).await;
+    }
+    assert!(began[0] < began[1]);
 }
 
 pub async fn q2_filters_hold_across_pages(f: Fixture) {

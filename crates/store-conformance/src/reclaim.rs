@@ -3,6 +3,7 @@
 use aetheris_core::event::RequeueReason;
 use aetheris_core::id::{InstanceId, JobId};
 use aetheris_core::lease::{Fence, Guard, GuardRefusal};
+use aetheris_core::limits;
 use aetheris_core::time::Span;
 
 use super::fixture::{TTL, instance};
@@ -70,6 +71,30 @@ pub async fn l10_leases_that_end_together_are_all_paged(f: Fixture) {
         }
         assert_eq!(paged, all, "{limit} at a time");
     }
+}
+
+/// So many jobs, held by one claim.
+async fn held(f: &Fixture, jobs: usize) {
+    for _ in 0..jobs {
+        f.pending().await;
+    }
+    assert_eq!(f.claim(jobs).await.len(), jobs);
+}
+
+pub async fn l10_a_page_of_expired_leases_is_bounded(f: Fixture) {
+    held(&f, limits::SWEEP_ROWS_MAX + 1).await;
+    f.advance(TTL);
+    let first = f.store().expired(None, usize::MAX).await.unwrap();
+    assert_eq!(first.len(), limits::SWEEP_ROWS_MAX);
+    assert_eq!(f.store().expired(first.last().copied(), usize::MAX).await.unwrap().len(), 1);
+}
+
+pub async fn l11_a_page_of_held_jobs_is_bounded(f: Fixture) {
+    held(&f, limits::SWEEP_ROWS_MAX + 1).await;
+    let first = f.store().held_by(instance(), None, usize::MAX).await.unwrap();
+    assert_eq!(first.len(), limits::SWEEP_ROWS_MAX);
+    let after = first.last().map(|(job, _)| *job);
+    assert_eq!(f.store().held_by(instance(), after, usize::MAX).await.unwrap().len(), 1);
 }
 
 pub async fn l11_held_jobs_are_listed_by_instance(f: Fixture) {

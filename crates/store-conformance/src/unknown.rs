@@ -166,6 +166,19 @@ pub async fn u3_a_permission_alone_is_found(f: Fixture) {
     found(&f, unit).await;
 }
 
+pub async fn u3_another_authors_permission_is_not_this_one(f: Fixture) {
+    let run = f.running().await;
+    let mut units = Vec::new();
+    for _ in 0..2 {
+        let draft = f.of(run, Purpose::Permit).await.call("c", EffectClass::AtMostOnce);
+        units.push(UnitOfWork { ledger: draft.unit.ledger, ..eventless(&f, run) });
+    }
+    assert_ne!(units[0].ledger, units[1].ledger);
+    f.ok(units[0].clone()).await;
+    assert!(f.store().settle(&units[0]).await.unwrap().is_some());
+    assert_eq!(f.store().settle(&units[1]).await.unwrap(), None);
+}
+
 pub async fn u3_a_unit_without_a_name_is_not_found_and_may_be_repeated(f: Fixture) {
     let run = f.running().await;
     let mut unit = eventless(&f, run);

@@ -163,6 +163,18 @@ mod tests {
         ] {
             assert_eq!(sqlite(code).kind(), kind, "{code}");
         }
+        let text = String::new;
+        for (trouble, kind) in [
+            // Not from SQLite: what stands there is not what the schema says.
+            (Trouble::Sql(rusqlite::Error::QueryReturnedNoRows), ErrorKind::Corrupt),
+            (Trouble::Corrupt(text()), ErrorKind::Corrupt),
+            (Trouble::Invalid(text()), ErrorKind::Invalid),
+            (Trouble::Refused(text()), ErrorKind::Invalid),
+            (Trouble::Unavailable(text()), ErrorKind::Unavailable),
+            (Trouble::Moved(text()), ErrorKind::Unavailable),
+        ] {
+            assert_eq!(trouble.kind(), kind, "{trouble:?}");
+        }
     }
 
     #[test]

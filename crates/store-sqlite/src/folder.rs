@@ -307,3 +307,30 @@ pub(crate) fn sync(path: &Path) -> Result<(), Trouble> {
 fn failed(path: &Path, what: &str, error: &std::io::Error) -> Trouble {
     Trouble::Unavailable(format!("{} {what}: {error}", path.display()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whoever may write in a folder could have a restore give them what is not theirs.
+    #[test]
+    fn a_file_with_another_name_and_a_link_are_not_given_away() {
+        let folder = std::env::temp_dir().join(format!("aetheris-given-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let [file, second, link] = ["file", "second", "link"].map(|name| folder.join(name));
+        make_own(&file).unwrap();
+        let mode = || std::fs::metadata(&file).unwrap().mode() & 0o777;
+        let owner = Owner { mode: 0o640, ..Owner::of(&file).unwrap() };
+        std::fs::hard_link(&file, &second).unwrap();
+        give(&file, owner).unwrap();
+        assert_eq!(mode(), 0o600);
+        std::fs::remove_file(&second).unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        assert!(give(&link, owner).is_err());
+        assert_eq!(mode(), 0o600);
+        give(&file, owner).unwrap();
+        assert_eq!(mode(), 0o640);
+        assert!(make_own(&file).is_err());
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+}

@@ -383,6 +383,24 @@ mod tests {
         (database, conn)
     }
 
+    /// One that stood still since its COMMIT, while another went on.
+    #[test]
+    fn what_another_process_has_noted_is_not_taken_back() {
+        let (database, conn) = fresh("noted");
+        conn.execute("UPDATE meta SET writes = 4, generation = 3", []).unwrap();
+        let open = |opening| Seen::take(&conn, enter(&database, Custody { opening, ..CUSTODY }).unwrap()).unwrap();
+        let [mut slow, mut quick] = [1, 2].map(open);
+        let noted = || content_at(&path_of(&database)).unwrap().unwrap();
+        assert_eq!((noted().writes, noted().generation, noted().opening), (4, 3, 2));
+        for (writes, late, expected) in
+            [(10, false, 10), (12, false, 12), (11, true, 12), (9, true, 12), (13, true, 13)]
+        {
+            if late { &mut slow } else { &mut quick }.note(writes);
+            assert_eq!(noted().writes, expected, "{writes}");
+        }
+        std::fs::remove_dir_all(database.parent().unwrap()).unwrap();
+    }
+
     #[test]
     fn two_openings_that_are_cut_short_one_after_the_other_leave_a_folder_that_opens() {
         let (database, conn) = fresh("twice");

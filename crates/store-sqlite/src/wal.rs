@@ -96,6 +96,30 @@ mod tests {
 
     use super::*;
 
+    #[test]
+    fn a_long_log_is_copied_into_the_file_and_a_short_one_is_left() {
+        let folder = std::env::temp_dir().join(format!("aetheris-wal-copied-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let conn = Connection::open(folder.join("aetheris.db")).unwrap();
+        conn.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(())).unwrap();
+        conn.execute_batch("PRAGMA synchronous = OFF; PRAGMA wal_autocheckpoint = 0; CREATE TABLE t (a)").unwrap();
+        let write = |pages: i64| conn.execute("INSERT INTO t VALUES (zeroblob(?1))", [pages * 4_096]).unwrap();
+        let (mut sql, mut pace) = (Prepared::new(&conn), Pace::default());
+        let mut now = || {
+            let became = copy(&mut sql, &mut pace, crate::turn::ticks()).unwrap();
+            let log = |row: &rusqlite::Row<'_>| Ok::<(i64, i64), Trouble>((row.get(1)?, row.get(2)?));
+            let (log, copied) = sql.first(Query::WalPages, [], log).unwrap().unwrap();
+            (became, log == copied)
+        };
+        write(CHECKPOINT_PAGES - 100);
+        assert_eq!(now(), (Became::Left, false));
+        write(200);
+        assert_eq!(now(), (Became::Copied, true));
+        write(10);
+        assert_eq!(now(), (Became::Left, false));
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
     /// A backup to a slow disk reads one state for as long as it takes: nobody waits for it again and again.
     #[test]
     fn a_log_that_is_held_up_is_tried_ever_more_rarely() {
@@ -116,6 +140,8 @@ mod tests {
         // What ran every time, before: a thousand transactions within a minute.
         let tries: Vec<u64> = (0..60_000).step_by(60).filter(|millis| at(*millis) == Became::HeldUp).collect();
         assert_eq!(tries.len(), 9, "{tries:?}");
+        // Whoever writes next waits for nobody here: that is the turn's business.
+        assert_eq!(conn.query_row("PRAGMA busy_timeout", [], |row| row.get::<_, i64>(0)).unwrap(), 0);
         reader.execute_batch("COMMIT").unwrap();
         assert_eq!([at(60_000), at(80_000), at(80_010)], [Became::Left, Became::Anew, Became::Left]);
         drop(sql);

@@ -1,6 +1,7 @@
 //! Each invariant finds a violation that was planted for it, and nothing in a history that is whole.
 
 mod planted;
+mod rules;
 mod story;
 
 use crate::history::ClientHistory;

@@ -13,8 +13,6 @@ use super::nemesis::Fault;
 use super::plain::{Evidence, Found};
 use super::programs::Program;
 
-/// How many doubts one list is asked for.
-const DOUBTS_MAX: usize = 1_000_000;
 /// How many of a kind of problem are told.
 const TOLD_MAX: usize = 20;
 
@@ -40,7 +38,7 @@ pub async fn check(
     nemesis: &[Fault],
 ) -> Result<Checked> {
     let rust = check_store(store, witness, history).await?;
-    let listed: Vec<IdempotencyKey> = store.in_doubt(DOUBTS_MAX).await?.into_iter().map(|row| row.key).collect();
+    let listed: Vec<IdempotencyKey> = aetheris_check::survey::listed(store).await?.into_iter().collect();
     let evidence = Evidence::new()?;
     backend.copy_tables(evidence.tables())?;
     evidence.load(witness, history, &listed, nemesis)?;

@@ -1,12 +1,14 @@
 //! Many units in one transaction.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use aetheris_core::id::JobId;
 use aetheris_core::json::Json;
 use aetheris_core::limits;
-use aetheris_store::{CommitError, ErrorKind, LeaseChange, Purpose};
+use aetheris_store::{ClaimRequest, Claimed, CommitError, ErrorKind, LeaseChange, Purpose, StoreError};
 use aetheris_store_conformance::fixture::stands;
-use aetheris_store_conformance::{Fixture, Run};
+use aetheris_store_conformance::{Fixture, Message, Run};
 
 use crate::folder::{At, Folder, Folders};
 
@@ -71,6 +73,58 @@ async fn a_job_is_claimed_by_a_standing_claim_in_the_commit_that_creates_it() {
     assert_eq!(claimed.first().map(|claimed| claimed.job), Some(job));
     let after = fixture.store().status().await.unwrap().writer;
     assert_eq!((after.commits - before.commits, after.units - before.units), (1, 1));
+}
+
+/// A claim that would wait for a minute.
+fn patient(fixture: &Fixture) -> ClaimRequest {
+    ClaimRequest { linger: aetheris_core::time::Span::from_secs(60), ..fixture.request(1) }
+}
+
+/// Such a claim gets this job long before.
+async fn woken(claim: impl Future<Output = Result<Vec<Claimed>, StoreError>>, job: JobId) {
+    let begun = tokio::time::Instant::now();
+    let claimed = claim.await.unwrap();
+    assert_eq!(claimed.iter().map(|claimed| claimed.job).collect::<Vec<_>>(), [job]);
+    assert!(begun.elapsed() < Duration::from_secs(30), "it was not woken");
+}
+
+/// Nobody stood there when it was made.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_that_lingers_gets_a_job_that_was_there_before_at_once() {
+    let fixture = Fixture::open(&Folders).await;
+    // All have looked in vain, and nobody else has written since.
+    for _ in 0..3 {
+        assert!(fixture.claim(1).await.is_empty());
+    }
+    let job = fixture.pending().await;
+    woken(fixture.store().claim(patient(&fixture)), job).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_that_lingers_gets_a_delayed_job_at_its_moment_whenever_that_was_made() {
+    let moment = aetheris_core::time::Span::from_secs(10);
+    for opened_again in [false, true] {
+        let mut fixture = Fixture::open(&Folders).await;
+        let run_at = Some(fixture.now().await.after(moment));
+        let delayed = Message { run_at, ..fixture.message() };
+        let creation = fixture.creation(&delayed);
+        if opened_again {
+            fixture.ok(creation.clone()).await;
+            fixture = fixture.reopen(&Folders).await;
+        }
+        let store = fixture.shared();
+        let mut claim = store.claim(patient(&fixture));
+        stands(&mut claim).await;
+        // Those behind it are answered: it has looked in vain, and nobody else has written since.
+        for _ in 0..3 {
+            assert!(fixture.claim(1).await.is_empty());
+        }
+        if !opened_again {
+            fixture.ok(creation).await;
+        }
+        fixture.advance(moment);
+        woken(claim, delayed.job).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -5,11 +5,16 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::sync::Arc;
 
+use aetheris_core::event::PauseReason;
+use aetheris_core::job::JobStatus;
+use aetheris_core::plan::WaitType;
 use aetheris_core::time::Timestamp;
 use aetheris_store::system::SystemClock;
+use aetheris_store::{JobFilter, Purpose, Store as _};
+use aetheris_store_conformance::{Fixture, Message};
 use aetheris_store_sqlite::{Custody, SqliteOptions, SqliteStore, Staged, Stop, backup, stage};
 
-use crate::folder::{Folder, options};
+use crate::folder::{At, Folder, options};
 
 fn names(folder: &Folder) -> Vec<String> {
     let entries = std::fs::read_dir(folder.path()).unwrap();
@@ -45,6 +50,8 @@ fn a_backup_leaves_the_folder_as_it_was_and_a_restore_leaves_only_the_old_databa
     assert_eq!(names(&folder), left);
     backup(&folder.database(), &file, &SystemClock, &Stop::default(), &mut |_| {}).unwrap();
     assert_eq!((names(&folder), names(&elsewhere)), (left.map(str::to_owned).to_vec(), vec!["backup.db".to_owned()]));
+    // All that the jobs know stands in it.
+    assert_eq!(std::fs::metadata(&file).unwrap().mode() & 0o777, 0o600);
     let staged = staged(&folder, &file);
     drop(look(&staged.path));
     staged.put_in_place(Timestamp::from_micros(0), RESTORED).unwrap();
@@ -97,6 +104,24 @@ fn a_restore_takes_no_other_databases_file() {
         assert!(refused.contains("is a database, and has the name of a file"), "{refused}");
         assert!(std::fs::read(&other).unwrap() == bytes && !database.exists());
     }
+}
+
+#[test]
+fn what_is_not_ours_is_not_copied_and_what_is_older_is_brought_up_to_date() {
+    let (folder, elsewhere) = (Folder::new(), Folder::new());
+    let file = elsewhere.path().join("backup.db");
+    let theirs = rusqlite::Connection::open(folder.database()).unwrap();
+    theirs.execute_batch("PRAGMA application_id = 7; CREATE TABLE meta (id); INSERT INTO meta VALUES (1)").unwrap();
+    drop(theirs);
+    let copy = |folder: &Folder| backup(&folder.database(), &file, &SystemClock, &Stop::default(), &mut |_| {});
+    let refused = copy(&folder).unwrap_err().to_string();
+    assert!(refused.contains("is not a database of this program"), "{refused}");
+    assert_eq!(names(&elsewhere), [""; 0]);
+    let older = Folder::new();
+    crate::migrate::first_schema(&older);
+    copy(&older).unwrap();
+    let conn = rusqlite::Connection::open(&file).unwrap();
+    assert_eq!(conn.query_row("PRAGMA user_version", [], |row| row.get::<_, i64>(0)).unwrap(), 2);
 }
 
 #[test]
@@ -197,6 +222,119 @@ fn nobody_opens_a_folder_while_it_is_restored() {
         assert_eq!(aside.is_some(), used);
         drop(open(&folder, 2));
     }
+}
+
+/// Whatever is left of it: jobs would run again under fences that were used.
+#[test]
+fn a_restore_begins_a_life_above_every_one_that_may_have_been_here() {
+    let (source, elsewhere) = (Folder::new(), Folder::new());
+    let file = elsewhere.path().join("backup.db");
+    drop(open(&source, 3));
+    backup(&source.database(), &file, &SystemClock, &Stop::default(), &mut |_| {}).unwrap();
+    let skipped = 1 + aetheris_core::limits::GENERATIONS_SKIPPED;
+    let gone = |path: &Path| std::fs::remove_file(path).unwrap();
+    let garbage = |path: &Path| std::fs::write(path, "nothing that can be read".repeat(50)).unwrap();
+    let longer = |path: &Path| {
+        let text = std::fs::read_to_string(path).unwrap();
+        std::fs::write(path, text + "and more").unwrap();
+    };
+    let nothing = |_: &Path| ();
+    type Spoil<'a> = &'a dyn Fn(&Path);
+    // What becomes of the database and of the folder's file, the life that begins, and whether the folder keeps its name.
+    let cases: [(Spoil<'_>, Spoil<'_>, u32, bool); 6] = [
+        (&nothing, &nothing, 3, true),
+        (&nothing, &gone, 3, true),
+        (&nothing, &longer, 3, true),
+        (&gone, &nothing, 3, true),
+        (&gone, &garbage, skipped, false),
+        (&garbage, &gone, skipped, false),
+    ];
+    for (place, (database, seen, generation, keeps)) in cases.into_iter().enumerate() {
+        let folder = Folder::new();
+        drop(open(&folder, 1));
+        staged(&folder, &file).put_in_place(Timestamp::from_micros(0), RESTORED).unwrap();
+        drop(open(&folder, 2));
+        database(&folder.database());
+        seen(&folder.path().join("aetheris.seen"));
+        let staged = staged(&folder, &file);
+        assert_eq!(staged.generation, generation, "{place}");
+        let custody = Custody { folder: 5, moved: false, opening: 78 };
+        staged.put_in_place(Timestamp::from_micros(1), custody).unwrap();
+        let conn = rusqlite::Connection::open(folder.database()).unwrap();
+        let found: (u32, u8) = conn
+            .query_row("SELECT generation, unhex(hex(folder)) = ?1 FROM meta", [&1u128.to_be_bytes()[..]], |row| {
+                Ok((row.get(0)?, row.get(1)?))
+            })
+            .unwrap();
+        assert_eq!(found, (generation, u8::from(keeps)), "{place}");
+        drop(conn);
+        drop(open(&folder, 79));
+    }
+}
+
+#[test]
+fn no_database_is_set_aside_over_another_that_was() {
+    let (folder, elsewhere) = (Folder::new(), Folder::new());
+    let file = elsewhere.path().join("backup.db");
+    drop(open(&folder, 1));
+    backup(&folder.database(), &file, &SystemClock, &Stop::default(), &mut |_| {}).unwrap();
+    let put = || staged(&folder, &file).put_in_place(Timestamp::from_micros(0), RESTORED);
+    let aside = put().unwrap().unwrap();
+    let (first, before) = (std::fs::read(&aside).unwrap(), names(&folder));
+    let refused = put().unwrap_err().to_string();
+    assert!(refused.contains("exists; try again"), "{refused}");
+    assert!(std::fs::read(&aside).unwrap() == first && names(&folder) == before);
+    drop(open(&folder, 2));
+}
+
+/// Whoever restores is told of all that nobody goes on with, and every list and count fits.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restore_holds_by_its_row_what_no_event_can_hold() {
+    let (source, folder, elsewhere) = (Arc::new(Folder::new()), Folder::new(), Folder::new());
+    let fixture = Fixture::open(&At(Arc::clone(&source))).await;
+    let file = elsewhere.path().join("backup.db");
+    let of = async |purpose| {
+        let run = fixture.running().await;
+        (run.job, fixture.of(run, purpose).await)
+    };
+    let (completed, draft) = of(Purpose::Finish).await;
+    fixture.ok(draft.complete().done()).await;
+    let (waits, draft) = of(Purpose::Block).await;
+    fixture.ok(draft.wait("w", "k", WaitType::Human, false).done()).await;
+    let (parked, draft) = of(Purpose::Block).await;
+    fixture.ok(draft.wait("w", "k", WaitType::Human, true).done()).await;
+    let (paused, draft) = of(Purpose::Pause).await;
+    fixture.ok(draft.pause().done()).await;
+    let running = fixture.running().await.job;
+    let run_at = Some(fixture.now().await.after(aetheris_core::time::Span::from_secs(9)));
+    let delayed = fixture.create(&Message { run_at, ..fixture.message() }).await;
+    let pending = fixture.pending().await;
+    let broken = [paused, running, delayed];
+    let hand = rusqlite::Connection::open(source.database()).unwrap();
+    for job in broken {
+        hand.execute("UPDATE jobs SET labels = 'nonsense' WHERE id = ?1", [&job.to_bytes()[..]]).unwrap();
+    }
+    // What is derived is derived anew.
+    hand.execute("UPDATE jobs SET listed = NULL WHERE id = ?1", [&completed.to_bytes()[..]]).unwrap();
+    backup(&source.database(), &file, &SystemClock, &Stop::default(), &mut |_| {}).unwrap();
+    let staged = staged(&folder, &file);
+    assert_eq!((staged.backed.jobs, staged.backed.unfinished), (7, 6));
+    let now = Timestamp::from_micros(1_790_000_000_000_000);
+    let left = staged.hold_rest(now, &[waits, parked]).unwrap_err().to_string();
+    assert!(left.contains(&format!("{pending} can be read and is not held")), "{left}");
+    let mut held = staged.hold_rest(now, &[waits, parked, pending]).unwrap();
+    held.sort();
+    assert_eq!(held, [waits, parked, paused, running, delayed, pending]);
+    let store = look(&staged.path);
+    let counts = [(JobStatus::Completed, 1), (JobStatus::Paused, 6)];
+    assert_eq!(store.status().await.unwrap().jobs, counts.into());
+    let by = async |statuses| {
+        let page = store.jobs(JobFilter { limit: 9, statuses, ..JobFilter::default() }).await.unwrap();
+        page.jobs.into_iter().map(|row| (row.id, row.paused)).collect::<Vec<_>>()
+    };
+    let since = Some((PauseReason::Restored, now));
+    assert_eq!(by(vec![JobStatus::Paused]).await, [(pending, since), (parked, since), (waits, since)]);
+    assert_eq!(by(vec![JobStatus::Completed]).await, [(completed, None)]);
 }
 
 /// One that knows nothing of the folder's file.

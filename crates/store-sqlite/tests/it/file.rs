@@ -10,7 +10,7 @@ use aetheris_core::lease::Guard;
 use aetheris_core::projection::Projection;
 use aetheris_core::state::JobState;
 use aetheris_store::system::{ManualClock, SystemClock};
-use aetheris_store::{ErrorKind, NewJob, Purpose, Store, UnitOfWork};
+use aetheris_store::{ErrorKind, FileHealth, NewJob, Purpose, Store, UnitOfWork};
 use aetheris_store_conformance::fixture::agent;
 use aetheris_store_sqlite::SqliteStore;
 use rusqlite::Connection;
@@ -96,6 +96,8 @@ async fn nothing_is_acknowledged_when_the_file_has_gone_or_is_another() {
         assert!(error.to_string().contains("while it was in use"), "{error}");
         assert!(matches!(store.commit(creation()).await, Err(aetheris_store::CommitError::Unknown(_))));
         assert!(told.recv().unwrap().contains(if replaced { "replaced" } else { "removed or moved away" }));
+        let found = if replaced { FileHealth::Replaced } else { FileHealth::Gone };
+        assert_eq!(store.health().await.unwrap().file, Some(found));
     }
 }
 

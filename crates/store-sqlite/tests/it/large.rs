@@ -4,9 +4,10 @@ use std::future::Future as _;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
-use aetheris_core::event::{EncodedEvent, Event, NodeFinished, StepResult};
+use aetheris_core::event::{EncodedEvent, Event, NodeFinished, RequeueReason, StepResult};
 use aetheris_core::json::Json;
-use aetheris_store::{InboxWrite, Purpose, UnitOfWork};
+use aetheris_core::plan::EffectClass;
+use aetheris_store::{Checkpoint, InboxWrite, Purpose, UnitOfWork};
 use aetheris_store_conformance::{Fixture, Run};
 
 use crate::folder::Folders;
@@ -101,6 +102,21 @@ async fn kept_signals_count_as_part_of_the_history() {
     assert!(aside(&fixture, Run { fence: claimed.fence, job }).await);
 }
 
+#[tokio::test(flavor = "current_thread")]
+async fn effects_count_as_part_of_the_history() {
+    let fixture = Fixture::open(&Folders).await;
+    let run = fixture.running().await;
+    let draft = fixture.of(run, Purpose::Permit).await.call("c", EffectClass::AtMostOnce);
+    fixture.ok(draft.done()).await;
+    let draft = fixture.of(run, Purpose::Record).await.committed("c", list(150_000));
+    fixture.ok(draft.requeue(RequeueReason::Draining, None).done()).await;
+    let claimed = fixture.claim(1).await.pop().unwrap();
+    assert!(claimed.history.is_none(), "a claim loads no more than it would of events");
+    assert!(aside(&fixture, run).await);
+    let history = fixture.store().history(run.job, false).await.unwrap().unwrap();
+    assert_eq!(history.effects[0].result, list(150_000));
+}
+
 /// As many events as come with a claim, and one or two fewer or more: whole, or not at all.
 #[tokio::test(flavor = "current_thread")]
 async fn a_claim_brings_a_whole_history_or_none() {
@@ -122,6 +138,52 @@ async fn a_claim_brings_a_whole_history_or_none() {
         assert_eq!(row.seq, events);
         assert_eq!(history.is_some(), events <= most, "{events}");
         assert!(history.is_none_or(|history| history.events.len() as u64 == events), "{events}");
+    }
+}
+
+/// A job with so many events comes without its history, unless a checkpoint has most of them and is small itself.
+#[tokio::test(flavor = "current_thread")]
+async fn a_claim_brings_what_came_since_a_checkpoint() {
+    let fixture = Fixture::open(&Folders).await;
+    let bytes = aetheris_core::limits::LOOK_BYTES_MAX;
+    for (state, brought) in [(None, false), (Some(10), true), (Some(bytes), false), (Some(bytes - 100), false)] {
+        let run = fixture.running().await;
+        for n in 0..aetheris_core::limits::CLAIM_EVENTS_MAX {
+            fixture.ok(fixture.of(run, Purpose::Record).await.step(&n.to_string(), list(1)).done()).await;
+        }
+        let seq = fixture.store().job(run.job).await.unwrap().unwrap().seq;
+        if let Some(bytes) = state {
+            let mut unit = fixture.plain(run, Purpose::Record);
+            unit.checkpoint = Some(Checkpoint::from_bytes(seq, vec![b'x'; bytes]));
+            fixture.ok(unit).await;
+        }
+        fixture.advance(aetheris_store_conformance::fixture::TTL);
+        fixture.reclaim(run).await;
+        let history = fixture.claim(1).await.pop().unwrap().history;
+        // The requeue and the claim.
+        let since = history.map(|history| (history.checkpoint.map(|newest| newest.seq), history.events.len()));
+        assert_eq!(since, brought.then_some((Some(seq), 2)), "{state:?}");
+    }
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn a_check_reads_every_job_once_in_readings_of_any_size() {
+    let fixture = Fixture::open(&Folders).await;
+    let mut all = Vec::new();
+    for _ in 0..5 {
+        all.push(fixture.pending().await);
+    }
+    for size in 1..=7 {
+        let (mut from, mut seen) = (0, Vec::new());
+        loop {
+            let found = fixture.store().dossiers(from, from + size).await.unwrap();
+            seen.extend(found.jobs.iter().map(|job| job.as_ref().unwrap().row.id));
+            from = found.next;
+            if from >= found.end {
+                break;
+            }
+        }
+        assert_eq!(seen, all, "{size} at a time");
     }
 }
 

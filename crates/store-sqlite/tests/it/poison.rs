@@ -11,7 +11,7 @@ use aetheris_core::lease::Guard;
 use aetheris_core::limits;
 use aetheris_core::plan::{EffectClass, WaitType};
 use aetheris_core::time::Span;
-use aetheris_store::{BlockedOn, DoubtFilter, InboxWrite, JobFilter, Purpose, UnitOfWork};
+use aetheris_store::{BlockedOn, DoubtFilter, ErrorKind, InboxWrite, JobFilter, Purpose, UnitOfWork};
 use aetheris_store_conformance::fixture::agent;
 use aetheris_store_conformance::{Fixture, Message};
 
@@ -60,6 +60,22 @@ async fn a_job_that_cannot_be_read_costs_nobody_a_claim_or_a_list() {
     assert_eq!(fixture.claim_ids(1).await, []);
     fixture.advance(limits::SWEEP_BACKOFF_MAX);
     assert_eq!(fixture.claim_ids(1).await, [broken]);
+}
+
+/// Whoever then reads the history is told why.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_history_that_cannot_be_read_keeps_nobody_from_a_claim() {
+    for spoil in ["SET id = x'00'", "SET payload = 'nonsense'"] {
+        let (fixture, hand) = opened().await;
+        let (broken, other) = (fixture.pending().await, fixture.pending().await);
+        let first = format!("UPDATE events {spoil} WHERE seq = 1 AND job = (SELECT num FROM jobs WHERE id = ?1)");
+        assert_eq!(hand.execute(&first, [&broken.to_bytes()[..]]).unwrap(), 1);
+        let claimed = fixture.claim(2).await;
+        let whole: Vec<_> = claimed.iter().map(|claimed| (claimed.job, claimed.history.is_some())).collect();
+        assert_eq!(whole, [(broken, false), (other, true)], "{spoil}");
+        let error = fixture.store().history(broken, false).await.unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Corrupt, "{error}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -242,14 +258,15 @@ async fn jobs_that_are_due_at_one_moment_come_in_bounded_transactions() {
 async fn the_list_of_doubts_goes_on_behind_several_that_cannot_be_read() {
     let (fixture, hand) = opened().await;
     let mut jobs = Vec::new();
-    for _ in 0..5 {
+    // More than one page looks through.
+    for _ in 0..40 {
         let run = fixture.running().await;
         fixture.ok(fixture.of(run, Purpose::Permit).await.call("c", EffectClass::AtMostOnce).done()).await;
         fixture.ok(fixture.of(run, Purpose::Doubt).await.doubt("c").done()).await;
         fixture.advance(Span::from_secs(1));
         jobs.push(run.job);
     }
-    for broken in &jobs[1..4] {
+    for broken in &jobs[1..39] {
         hand.execute("UPDATE jobs SET labels = 'nonsense' WHERE id = ?1", [&broken.to_bytes()[..]]).unwrap();
     }
     for limit in 1..=4 {
@@ -262,7 +279,7 @@ async fn the_list_of_doubts_goes_on_behind_several_that_cannot_be_read() {
                 break;
             }
         }
-        assert_eq!((found, after), (vec![jobs[0], jobs[4]], None), "in pages of {limit}");
+        assert_eq!((found, after), (vec![jobs[0], jobs[39]], None), "in pages of {limit}");
     }
 }
 
@@ -300,6 +317,35 @@ async fn a_label_is_its_key_and_its_value_whatever_else_is_asked() {
                 }
             }
         }
+    }
+}
+
+/// Where very many jobs are in the asked states, a label is looked up by itself, and the rest is asked of what it finds.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_label_beside_a_state_that_very_many_jobs_are_in_is_that_states() {
+    let (fixture, hand) = opened().await;
+    let labelled = || Message { labels: [("team".to_owned(), "a".to_owned())].into(), ..fixture.message() };
+    let ended = fixture.take(fixture.create(&labelled()).await).await;
+    fixture.ok(fixture.of(ended, Purpose::Finish).await.complete().done()).await;
+    let waits = fixture.take(fixture.create(&labelled()).await).await;
+    fixture.ok(fixture.of(waits, Purpose::Block).await.wait("w", "k", WaitType::Human, false).done()).await;
+    let pending = fixture.create(&labelled()).await;
+    let theirs = fixture.create(&Message { agent: AgentName::from("other"), ..labelled() }).await;
+    hand.execute("UPDATE meta SET pending = 6000, waiting = 6000", []).unwrap();
+    let both = [JobStatus::Pending, JobStatus::Waiting];
+    let agent = || Some(fixture.message().agent);
+    for (agent, statuses, blocked_on, expected) in [
+        (None, &both[..1], None, vec![theirs, pending]),
+        (agent(), &both[..1], None, vec![pending]),
+        (agent(), &both[..], None, vec![pending, waits.job]),
+        (None, &both[..], Some(BlockedOn::Anything), vec![waits.job]),
+        (None, &both[..], Some(BlockedOn::Type(WaitType::Timer)), vec![]),
+    ] {
+        let label = Some(("team".to_owned(), "a".to_owned()));
+        let statuses = statuses.to_vec();
+        let filter = JobFilter { agent, blocked_on, label, limit: 9, statuses, ..JobFilter::default() };
+        let page = fixture.store().jobs(filter.clone()).await.unwrap();
+        assert_eq!(page.jobs.iter().map(|row| row.id).collect::<Vec<_>>(), expected, "{filter:?}");
     }
 }
 

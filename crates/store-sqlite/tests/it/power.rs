@@ -318,6 +318,43 @@ async fn a_commit_that_fails_is_told_as_unknown_or_as_nothing() {
     }
 }
 
+/// Readiness goes by it: each part by itself, until it works again, for which a question tries a write.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_has_failed_is_told_until_it_works_again() {
+    let taped = Taped::new();
+    let fixture = Fixture::open(&taped).await;
+    let job = fixture.pending().await;
+    let failing = async || {
+        let health = fixture.store().health().await.unwrap();
+        [health.last_claim, health.last_write].map(|failed| failed.map(|failed| failed.kind))
+    };
+    taped.watched.fail(Kind::Log, Fault::Full, 0, 1);
+    assert_eq!(fixture.store().claim(fixture.request(1)).await.unwrap_err().kind, ErrorKind::Full);
+    assert_eq!(failing().await, [Some(ErrorKind::Full), None]);
+    assert_eq!(fixture.claim_ids(1).await, [job]);
+    assert_eq!(failing().await, [None, None]);
+    // The second one is the question's own.
+    taped.watched.fail(Kind::Log, Fault::Full, 0, 2);
+    assert!(fixture.store().commit(fixture.creation(&fixture.message())).await.is_err());
+    assert_eq!(failing().await, [None, Some(ErrorKind::Full)]);
+    let before = fixture.store().status().await.unwrap().writer.commits;
+    assert_eq!(failing().await, [None, None]);
+    assert_eq!(fixture.store().status().await.unwrap().writer.commits, before + 1);
+    assert_eq!(failing().await, [None, None]);
+    assert_eq!(
+        fixture.store().status().await.unwrap().writer.commits,
+        before + 1,
+        "it is asked only where it may help"
+    );
+    // A real write that works ends it as well.
+    taped.watched.fail(Kind::Log, Fault::Full, 0, 1);
+    assert!(fixture.store().commit(fixture.creation(&fixture.message())).await.is_err());
+    fixture.pending().await;
+    let before = fixture.store().status().await.unwrap().writer.commits;
+    assert_eq!(failing().await, [None, None]);
+    assert_eq!(fixture.store().status().await.unwrap().writer.commits, before);
+}
+
 /// What a folder has after a restore that was cut short, looked at as whoever starts next does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Left {

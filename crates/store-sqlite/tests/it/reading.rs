@@ -93,6 +93,19 @@ async fn a_copy_without_the_right_to_write_is_read() {
     std::fs::set_permissions(copy.path(), may(0o700)).unwrap();
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_of_another_schema_is_refused_with_what_helps() {
+    for (version, words) in [(99, "a newer aetheris has to read it"), (1, "open it once with this aetheris")] {
+        let folder = Arc::new(Folder::new());
+        drop(Fixture::open(&At(Arc::clone(&folder))).await);
+        let conn = rusqlite::Connection::open(folder.database()).unwrap();
+        conn.pragma_update(None, "user_version", version).unwrap();
+        drop(conn);
+        let error = open(&folder.database()).unwrap_err();
+        assert!(error.kind == ErrorKind::Invalid && error.to_string().contains(words), "{error}");
+    }
+}
+
 #[test]
 fn nothing_and_what_is_not_ours_is_refused_and_left_as_it_is() {
     for (bytes, words) in [("", "it is empty"), ("notes of somebody, in a file of that name", "no SQLite database")] {

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use aetheris_store::Store as _;
-use aetheris_store::system::SystemClock;
+use aetheris_store::system::{Clock, SystemClock};
+use aetheris_store::{Boxed, Purpose, Store as _};
 use aetheris_store_conformance::fixture::agent;
+use aetheris_store_conformance::{Fixture, Harness, Opened};
 use aetheris_store_sqlite::{Custody, SqliteOptions, SqliteStore, Stop, backup};
 use rusqlite::Connection;
 
@@ -119,6 +120,62 @@ async fn a_database_of_another_folder_or_of_none_is_left_as_it_is() {
     // What helps is done: said once, it is a folder like any other.
     drop(open(&folder, custody(9, true, 99)).unwrap());
     drop(open(&folder, custody(9, false, 100)).unwrap());
+}
+
+/// Whoever says so would take a folder from a process that works in it.
+#[tokio::test]
+async fn a_folder_is_moved_only_where_nobody_has_it_open_and_is_like_any_other_then() {
+    let folder = used(1).await;
+    let lives = open(&folder, custody(1, false, 13)).unwrap();
+    let error = open(&folder, custody(9, true, 99)).unwrap_err().to_string();
+    assert!(error.contains("another process has the database open"), "{error}");
+    drop(lives);
+    std::fs::remove_file(seen(&folder)).unwrap();
+    let moved = open(&folder, custody(9, true, 99)).unwrap();
+    drop(open(&folder, custody(9, false, 100)).unwrap());
+    drop(moved);
+}
+
+/// Stores in one folder that is kept.
+struct Kept(Arc<Folder>);
+
+impl Harness for Kept {
+    fn open(&self, clock: Arc<dyn Clock>) -> Boxed<'_, Opened> {
+        let options = SqliteOptions { custody: Some(custody(1, false, 1)), ..options(&self.0, clock) };
+        let store = Arc::new(SqliteStore::open(options).unwrap());
+        Box::pin(std::future::ready(Opened { keep: Box::new(Arc::clone(&self.0)), store }))
+    }
+}
+
+/// With events or without: an older copy of the database would go unnoticed otherwise.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_folders_file_is_told_of_every_write() {
+    let folder = Arc::new(Folder::new());
+    let fixture = Fixture::open(&Kept(Arc::clone(&folder))).await;
+    let conn = Connection::open(folder.database()).unwrap();
+    let sql = "SELECT writes + (SELECT coalesce(max(num), 0) FROM events) FROM meta";
+    let mut before = 0;
+    let mut told = async |what: &str| {
+        // The note comes after the answer, and before that to the next question.
+        fixture.store().health().await.unwrap();
+        let text = std::fs::read_to_string(seen(&folder)).unwrap();
+        let noted = text.lines().find_map(|line| line.strip_prefix("writes  ")).unwrap().parse::<i64>().unwrap();
+        assert_eq!(noted, conn.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap(), "{what}");
+        assert!(noted > before, "{what}: {before} and then {noted}");
+        before = noted;
+    };
+    told("an agent").await;
+    fixture.store().put_agent(agent("agent", "2")).await.unwrap();
+    told("another version").await;
+    let run = fixture.running().await;
+    told("a claim").await;
+    fixture.advance(aetheris_core::time::Span::from_secs(1));
+    assert!(fixture.renew(run).await);
+    told("a renewal").await;
+    fixture.ok(fixture.plain(run, Purpose::Record)).await;
+    told("a unit without events").await;
+    assert!(fixture.store().delete_agent("agent".into()).await.unwrap());
+    told("an agent that is gone").await;
 }
 
 #[tokio::test]

@@ -2,18 +2,21 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use aetheris_core::id::{InstanceId, JobId, WorkerId};
 use aetheris_core::json::Json;
 use aetheris_core::limits;
 use aetheris_core::time::Span;
 use aetheris_store::system::{Clock, SystemClock};
-use aetheris_store::{Boxed, ClaimRequest, FileHealth, Health, Purpose, Store, WriterHealth};
+use aetheris_store::{
+    Boxed, ClaimRequest, FileHealth, Health, Heartbeat, LeaseRenewal, Purpose, Renewal, Store, WriterHealth,
+};
 use aetheris_store_conformance::fixture::stands;
 use aetheris_store_conformance::{Fixture, Harness, Opened, Run};
 use aetheris_store_sqlite::SqliteStore;
 
-use crate::folder::{Folder, options};
+use crate::folder::{At, Folder, options};
 
 /// A store on a folder that others have open as well.
 struct Shared(Arc<Folder>);
@@ -89,6 +92,38 @@ async fn a_standing_claim_sees_what_another_store_has_written() {
     assert!(second.store.claim(behind).await.unwrap().is_empty());
     let job = fixture.pending().await;
     assert_eq!(claim.await.unwrap().first().map(|claimed| claimed.job), Some(job));
+}
+
+/// A lease is counted from when it was asked for, however long the answer took.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_that_had_to_wait_for_another_process_counts_from_before_it_waited() {
+    let folder = Arc::new(Folder::new());
+    let fixture = Fixture::open(&At(Arc::clone(&folder))).await;
+    let job = fixture.pending().await;
+    let other = rusqlite::Connection::open(folder.database()).unwrap();
+    let turn = std::fs::File::options().read(true).write(true).open(folder.path().join("aetheris.db-turn")).unwrap();
+    let held_up = async || {
+        while turn.try_lock().is_ok() {
+            turn.unlock().unwrap();
+            tokio::task::yield_now().await;
+        }
+        fixture.advance(Span::from_secs(5));
+        other.execute_batch("ROLLBACK").unwrap();
+    };
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let (store, request) = (fixture.shared(), fixture.request(1));
+    let claim = tokio::spawn(async move { store.claim(request).await.unwrap() });
+    held_up().await;
+    let claimed = claim.await.unwrap().pop().unwrap();
+    assert_eq!((claimed.job, claimed.sent_at), (job, Duration::ZERO));
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let store = fixture.shared();
+    let leases = vec![LeaseRenewal { fence: claimed.fence, job }];
+    let request = Heartbeat { leases, ttl: Span::from_secs(30), worker: aetheris_store_conformance::fixture::worker() };
+    let renewal = tokio::spawn(async move { store.heartbeat(request).await.unwrap() });
+    held_up().await;
+    let sent_at = Duration::from_secs(5);
+    assert_eq!(renewal.await.unwrap(), [Renewal::Renewed { end_requested: false, job, sent_at }]);
 }
 
 #[tokio::test]
