@@ -18,6 +18,7 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use reqwest::Url;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 
+use crate::OF_WORKER;
 use crate::own::{AtPort, NAT64};
 
 const fn v4(a: u8, b: u8, c: u8, d: u8, prefix: u8) -> Ipv4Net {
@@ -192,21 +193,25 @@ pub enum Why {
     UserInfo,
 }
 
-impl fmt::Display for Blocked {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Blocked {
+    /// The rule in words, and `whose` configuration could say otherwise.
+    pub(crate) fn by(&self, whose: &str) -> String {
+        let host = &self.host;
         match &self.why {
             // The address that a name stands for is left out: a message must not map a network.
-            Why::Address(kind) => write!(
-                f,
-                "`{}` is at an address that tools must not reach ({kind}); `tools.http.allow` of the server's configuration lists networks beyond the public ones",
-                self.host
+            Why::Address(kind) => format!(
+                "`{host}` is at an address that tools must not reach ({kind}); `tools.http.allow` of {whose} lists networks beyond the public ones"
             ),
-            Why::Own => {
-                write!(f, "`{}` is where a server of this store listens, which no tool may call", self.host)
-            }
-            Why::Scheme(scheme) => write!(f, "the scheme `{scheme}` is not http or https"),
-            Why::UserInfo => f.write_str("the URL holds a user name or password; send them in a header"),
+            Why::Own => format!("`{host}` is where a server of this store listens, which no tool may call"),
+            Why::Scheme(scheme) => format!("the scheme `{scheme}` is not http or https"),
+            Why::UserInfo => "the URL holds a user name or password; send them in a header".to_owned(),
         }
+    }
+}
+
+impl fmt::Display for Blocked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.by(OF_WORKER))
     }
 }
 
@@ -425,5 +430,12 @@ mod tests {
         {
             assert_eq!(judged(&dev, &format!("http://{host}/")).is_ok(), allowed, "{host}");
         }
+    }
+
+    #[test]
+    fn a_forbidden_address_names_whose_configuration_forbids_it() {
+        let blocked = judged(&Guard::default(), "http://10.0.0.1/").unwrap_err();
+        assert!(blocked.to_string().contains("`tools.http.allow` of the worker's configuration"), "{blocked}");
+        assert!(blocked.by(crate::OF_SERVER).contains("of the server's configuration"));
     }
 }

@@ -25,6 +25,11 @@ pub mod toolbox;
 
 pub use ipnet::IpNet;
 
+/// Whose configuration forbids a call that is about to be made.
+pub(crate) const OF_WORKER: &str = "the worker's configuration";
+/// Whose configuration forbids what an agent that is put would call.
+pub(crate) const OF_SERVER: &str = "the server's configuration";
+
 pub use guard::{Guard, Lookup};
 pub use model::{ModelBook, ModelEndpoint, Script};
 pub use own::OwnAddresses;

@@ -8,6 +8,8 @@ use aetheris_core::json::Json;
 use reqwest::Url;
 use serde_json::Value;
 
+use crate::OF_WORKER;
+
 /// Shorter values cannot be secrets, and taking them out would garble every message.
 const SECRET_BYTES_MIN: usize = 4;
 /// What an answer may echo without being a secret: a name of a region, a version.
@@ -64,15 +66,15 @@ impl EnvSource {
         Self::new(values.keys().cloned().collect::<Vec<_>>(), move |name| values.get(name).cloned())
     }
 
-    /// Whether a name may be used at all.
+    /// Whether a name may be used at all. `whose` configuration is asked is said in the error.
     ///
     /// # Errors
     /// A sentence for people.
-    pub(crate) fn allows(&self, name: &str) -> Result<(), String> {
+    pub(crate) fn allows(&self, name: &str, whose: &str) -> Result<(), String> {
         if self.allowed.contains(name) {
             return Ok(());
         }
-        Err(format!("`env.{name}` is not among the names that `tools.env` of the server's configuration allows"))
+        Err(format!("`env.{name}` is not among the names that `tools.env` of {whose} allows"))
     }
 
     /// The value of a name.
@@ -80,7 +82,7 @@ impl EnvSource {
     /// # Errors
     /// A sentence for people: the name is not allowed, or has no value here.
     pub(crate) fn get(&self, name: &str) -> Result<String, String> {
-        self.allows(name)?;
+        self.allows(name, OF_WORKER)?;
         (self.read)(name).ok_or_else(|| format!("`env.{name}` is allowed but not set where this worker runs"))
     }
 }
@@ -238,7 +240,7 @@ mod tests {
             assert_eq!(name, "A", "only allowed names are asked for");
             None
         });
-        assert!(source.get("B").unwrap_err().contains("tools.env"));
+        assert!(source.get("B").unwrap_err().ends_with("`tools.env` of the worker's configuration allows"));
         assert!(source.get("A").unwrap_err().contains("not set"));
     }
 }

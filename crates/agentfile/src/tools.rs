@@ -118,7 +118,8 @@ impl<'t> Tools<'t> {
 
     fn doubt(&mut self, item: &Item<'t>, effect: Option<EffectClass>, errors: &mut Errors) -> Vec<DoubtPolicy> {
         if let Some(class @ (EffectClass::Pure | EffectClass::Idempotent)) = effect {
-            let message = format!("never applies: a {} tool is simply called again; remove it", class.as_str());
+            let message =
+                format!("never applies: a tool of the class `{}` is simply called again; remove it", class.as_str());
             item.wrong(errors, Code::BadValue, message);
         }
         let words = [("fail", DoubtWord::Fail), ("human", DoubtWord::Human)];
@@ -256,7 +257,8 @@ fn http(fields: &mut Fields<'_>, effect: Option<EffectClass>, errors: &mut Error
     });
     let refused_statuses = fields.take("refused_statuses").map(|item| {
         if let Some(class @ (EffectClass::Pure | EffectClass::Idempotent)) = effect {
-            let message = format!("never applies: no answer puts a {} tool in doubt; remove it", class.as_str());
+            let message =
+                format!("never applies: no answer puts a tool of the class `{}` in doubt; remove it", class.as_str());
             item.wrong(errors, Code::BadValue, message);
         }
         statuses(&item, errors)

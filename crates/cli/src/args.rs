@@ -331,9 +331,9 @@ fn label(text: &str) -> Result<(String, String), String> {
 /// Arguments of `jobs`.
 #[derive(Debug, Clone, ClapArgs)]
 pub struct Jobs {
-    /// Only jobs in this status
-    #[arg(long, value_name = "STATUS", value_parser = STATUSES)]
-    pub status: Option<String>,
+    /// Only jobs in this status; several are separated by commas
+    #[arg(long, value_name = "STATUS", value_delimiter = ',', value_parser = STATUSES)]
+    pub status: Vec<String>,
     /// Only jobs of this agent
     #[arg(long, value_name = "AGENT")]
     pub agent: Option<String>,

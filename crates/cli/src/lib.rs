@@ -150,8 +150,9 @@ pub(crate) fn report(out: &Out, error: &Error) -> Exit {
     if let Error::OutputClosed = error {
         return error.exit();
     }
-    if out.json && out.value(&failure(error)).is_err() {
-        return error.exit();
+    if out.json {
+        // Where it cannot be written, stderr has it all the same.
+        let _unwritten = out.value(&failure(error));
     }
     if logging::is_json() {
         logging::say_error(&error.to_string());

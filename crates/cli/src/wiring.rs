@@ -24,6 +24,7 @@ use aetheris_worker::{StopSignals, Worker, WorkerOptions};
 use tokio::net::{TcpListener, TcpSocket};
 use tokio_util::sync::CancellationToken;
 
+use crate::commands::config::UNSET;
 use crate::config::{Config, Environment, StoreKind};
 use crate::error::Error;
 use crate::last_words::{self, on_death};
@@ -132,7 +133,6 @@ impl Wired {
     /// The store cannot be opened, or an adapter not be set up.
     pub fn new(config: Config, env: &Environment, role: Role, moved: bool) -> Result<Self, Error> {
         let system = System::machine();
-        let store = open_store(&config, &system, role, moved)?;
         let listen_addresses = Arc::new(match config.jobstore.kind {
             StoreKind::Memory => ListenAddresses::default(),
             StoreKind::Sqlite => ListenAddresses::beside(&config.jobstore.sqlite.path),
@@ -140,6 +140,13 @@ impl Wired {
         let own = Arc::clone(&listen_addresses) as Arc<dyn OwnAddresses>;
         let toolbox = Arc::new(toolbox(&config, env, role, own)?);
         let models = Arc::new(models(&config, env, role)?);
+        if role.runs_steps() {
+            for name in config.unset_names(env) {
+                tracing::warn!(name, "a variable of `tools.env` is not set: {UNSET}");
+            }
+        }
+        // The last to fail: a process that cannot start makes no database.
+        let store = open_store(&config, &system, role, moved)?;
         let defaults = Settings::default();
         let settings = Settings {
             execution_version: config.versions.execution.clone().unwrap_or(defaults.execution_version),
@@ -242,7 +249,7 @@ impl Wired {
     /// The address is taken or not ours.
     pub async fn listen(&self) -> Result<TcpListener, Error> {
         let address = self.config.server.listen;
-        let failed = |error| unheard(address, &error);
+        let failed = |error| unheard(address, elsewhere(self.role), &error);
         let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }.map_err(failed)?;
         socket.set_reuseaddr(true).and_then(|()| socket.bind(address)).map_err(failed)?;
         // Every process of the store knows before anybody can connect: no tool of theirs may.
@@ -255,15 +262,28 @@ impl Wired {
 ///
 /// # Errors
 /// It is taken or not ours.
-pub fn can_listen(address: SocketAddr) -> Result<(), Error> {
-    std::net::TcpListener::bind(address).map(drop).map_err(|error| unheard(address, &error))
+pub fn can_listen(address: SocketAddr, role: Role) -> Result<(), Error> {
+    std::net::TcpListener::bind(address).map(drop).map_err(|error| unheard(address, elsewhere(role), &error))
+}
+
+/// The option by which a command listens elsewhere.
+pub(crate) const LISTEN_FLAG: &str = "--listen 127.0.0.1:0 takes a free port";
+
+/// How a process is told to listen elsewhere.
+const fn elsewhere(role: Role) -> &'static str {
+    match role {
+        Role::Dev => LISTEN_FLAG,
+        Role::Serve | Role::Worker => {
+            "`server.listen` of the configuration says where, and the variable AETHERIS__SERVER__LISTEN comes before it"
+        }
+    }
 }
 
 /// Why an address is not listened on, and what to do.
-pub(crate) fn unheard(address: SocketAddr, error: &std::io::Error) -> Error {
+pub(crate) fn unheard(address: SocketAddr, elsewhere: &str, error: &std::io::Error) -> Error {
     match error.kind() {
         std::io::ErrorKind::AddrInUse => Error::Conflict(format!(
-            "{address} is in use: another server is listening there. Stop it, or listen elsewhere: --listen 127.0.0.1:0 takes a free port"
+            "{address} is in use: another server is listening there. Stop it, or listen elsewhere: {elsewhere}"
         )),
         _ => Error::Internal(anyhow::anyhow!("{address} cannot be listened on: {error}")),
     }
@@ -332,6 +352,7 @@ fn models(config: &Config, env: &Environment, role: Role) -> Result<ModelBook, E
         builder = builder.endpoint(ModelEndpoint {
             api_key,
             api_key_env: model.api_key_env.clone(),
+            api_key_file: model.api_key_file.clone(),
             base_url: model.base_url.clone(),
             name: name.clone(),
             timeout: model.timeout.to_std(),

@@ -300,6 +300,12 @@ fn with_the_standards(schema: &Json, mut found: Vec<Problem>) -> Vec<Problem> {
     found
 }
 
+/// What the library calls no value of any of the standard's own alternatives.
+const NO_TYPE: &str =
+    "is no type of JSON Schema: array, boolean, integer, null, number, object, string, or a list of these";
+
 fn problem(error: &ValidationError<'_>) -> Problem {
-    Problem { message: words(error), path: error.instance_path().to_string() }
+    let (path, words) = (error.instance_path().to_string(), words(error));
+    let is_type = path.ends_with("/type") && words.contains("'anyOf'");
+    Problem { message: if is_type { NO_TYPE.to_owned() } else { words }, path }
 }

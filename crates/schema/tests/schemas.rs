@@ -48,6 +48,19 @@ fn values_fit_or_it_is_said_where_they_do_not() {
     assert_eq!(paths(&compiled(json!(false)), json!(null)), [""]);
 }
 
+/// Of whoever mistypes a type no one wants to look up the standard's own schema.
+#[test]
+fn a_type_that_does_not_exist_is_told_with_those_that_do() {
+    for wrong in [json!("booleen"), json!(["strin", "null"]), json!(7)] {
+        let (paths, words) = refused(json!({ "properties": { "a": { "type": wrong } } }));
+        assert_eq!(paths, ["/properties/a/type"]);
+        assert!(words.contains("array, boolean, integer, null, number, object, string"), "{words}");
+    }
+    // A field may have the name.
+    let (_, words) = refused(json!({ "properties": { "type": "string" } }));
+    assert!(!words.contains("no type of JSON Schema"), "{words}");
+}
+
 #[test]
 fn what_is_said_does_not_repeat_the_value() {
     let schema = compiled(json!({ "properties": { "key": { "type": "integer" }, "all": { "const": "x" } } }));

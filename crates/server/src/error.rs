@@ -40,7 +40,8 @@ impl Failure {
 
     /// The process drains and begins nothing.
     pub(crate) fn ending() -> Self {
-        Self::new(ErrorCode::Overloaded, "the server is shutting down; nothing was done. Try again when it is back")
+        let detail = format!("{SHUTTING_DOWN}; nothing was done. Try again when it is back");
+        Self::new(ErrorCode::Overloaded, detail)
     }
 
     pub(crate) fn rate_limited(detail: &str) -> Self {
@@ -99,6 +100,9 @@ fn code_of_store(error: &StoreError) -> ErrorCode {
     }
 }
 
+/// How a refusal begins that follows from the end of the process.
+pub(crate) const SHUTTING_DOWN: &str = "the server is shutting down";
+
 impl From<Problem> for Failure {
     fn from(problem: Problem) -> Self {
         Self(Box::new(problem))
@@ -133,7 +137,12 @@ impl IntoResponse for Failure {
         let problem = *self.0;
         let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         if status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED {
-            tracing::warn!(code = problem.code.as_str(), detail = problem.detail, "a request failed");
+            if problem.detail.starts_with(SHUTTING_DOWN) {
+                // Whoever ends a server knows that it refuses.
+                tracing::debug!(code = problem.code.as_str(), detail = problem.detail, "a request was refused");
+            } else {
+                tracing::warn!(code = problem.code.as_str(), detail = problem.detail, "a request failed");
+            }
         }
         let mut response = Response::new(Body::from(serde_json::to_vec(&problem).unwrap_or_default()));
         *response.status_mut() = status;

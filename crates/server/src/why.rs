@@ -123,7 +123,13 @@ fn answered(outlined: &Outlined) -> Option<String> {
         AnsweredBy::Signal => format!("the wait of {node} has ended with a signal"),
         AnsweredBy::Time => format!("the wait of {node} has ended with its time"),
     };
-    Some(format!("; {what} at {}", answered.at))
+    Some(format!("; {what} at {}", to_the_second(answered.at)))
+}
+
+/// A moment as the lines of the command name it.
+fn to_the_second(at: Timestamp) -> String {
+    let text = at.to_string();
+    text.get(..19).map_or_else(|| text.clone(), |seconds| format!("{}Z", seconds.replace('T', " ")))
 }
 
 /// A step whose call is in doubt in a job that waits for nothing.

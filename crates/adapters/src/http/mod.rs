@@ -27,12 +27,12 @@ use aetheris_core::plan::{EffectClass, HttpTool};
 use aetheris_runtime::ports::{OUT_OF_FILES, ToolCall, ToolOutcome};
 use reqwest::{Client, Method, Response};
 
-use crate::BuildError;
 use crate::exchange::{CONNECT_TIME_MAX, Deadline, Elapsed, client_builder, is_out_of_files};
 use crate::guard::{self, Blocked, Guard, GuardedResolver, Lookup, Why};
 use crate::own::{AtPort, OwnAddresses};
 use crate::secret::EnvSource;
 use crate::toolbox::Unusable;
+use crate::{BuildError, OF_SERVER};
 use request::Prepared;
 use verdict::{Redirect, Verdict};
 
@@ -64,13 +64,13 @@ impl HttpTools {
 
     /// Why a tool could never be called from here, as far as its file says so.
     pub(crate) fn unusable(&self, tool: &HttpTool) -> Vec<Unusable> {
-        let forbidden = |(name, place)| Some(Unusable { place, why: self.env.allows(name).err()? });
+        let forbidden = |(name, place)| Some(Unusable { place, why: self.env.allows(name, OF_SERVER).err()? });
         let names = request::all_names(tool);
         let mut problems: Vec<Unusable> =
             names.iter().filter_map(|(name, place)| forbidden((name.as_str(), place.clone()))).collect();
         let address = request::written_address(tool);
         let blocked = address.and_then(|url| self.guard.check_url(&url).err());
-        problems.extend(blocked.map(|blocked| Unusable { place: "/url".to_owned(), why: blocked.to_string() }));
+        problems.extend(blocked.map(|blocked| Unusable { place: "/url".to_owned(), why: blocked.by(OF_SERVER) }));
         problems
     }
 

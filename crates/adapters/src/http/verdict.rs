@@ -149,12 +149,17 @@ pub(super) fn of_error(error: &reqwest::Error, request: &Prepared) -> ToolOutcom
     }
     if error.is_connect() {
         let (code, what) = connect_failure(error);
-        let error = request.failure(code, &format!("was not sent: {what}: {cause}"));
+        // Its cause says the same in other words.
+        let cause = if code == REFUSED { String::new() } else { format!(": {cause}") };
+        let error = request.failure(code, &format!("was not sent: {what}{cause}"));
         return ToolOutcome::NotSent { error, permanent: false };
     }
     let error = request.failure("connection_broken", &format!("was sent, and no answer came: {cause}"));
     ToolOutcome::Unknown { error, retry_after: None, timeout: false }
 }
+
+/// Nobody listens there.
+const REFUSED: &str = "connection_refused";
 
 /// What is said where a call could not leave because this process may open no further file.
 const NO_FILES: &str = "was not sent: this process has no open file left (see `ulimit -n`); it waits for one";
@@ -170,7 +175,7 @@ fn connect_failure(error: &reqwest::Error) -> (&'static str, &'static str) {
         return ("tls_failed", "the TLS handshake failed");
     }
     match find::<std::io::Error>(error).map(std::io::Error::kind) {
-        Some(ErrorKind::ConnectionRefused) => ("connection_refused", "the connection was refused"),
+        Some(ErrorKind::ConnectionRefused) => (REFUSED, "the connection was refused"),
         _ => ("connect_failed", "no connection could be made"),
     }
 }

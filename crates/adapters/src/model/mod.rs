@@ -5,14 +5,15 @@ mod scripted;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use aetheris_core::event::Failure;
 use aetheris_runtime::ports::{ModelAnswer, ModelError, ModelRequest, Models};
 use futures_util::future::BoxFuture;
 
-use crate::BuildError;
 use crate::secret::Secret;
+use crate::{BuildError, OF_SERVER, OF_WORKER};
 use openai::Endpoint;
 pub use scripted::Script;
 use scripted::{SCRIPTED, Scripts};
@@ -27,6 +28,8 @@ pub struct ModelEndpoint {
     pub api_key: Option<Secret>,
     /// Where the key came from, for messages: the name of an environment variable.
     pub api_key_env: Option<String>,
+    /// Or of a file.
+    pub api_key_file: Option<PathBuf>,
     /// What `/chat/completions` is appended to.
     pub base_url: String,
     /// The provider's name, the part of `provider/model` before the first slash.
@@ -49,7 +52,8 @@ impl ModelBook {
         ModelBookBuilder { endpoints: Vec::new(), scripts: Scripts::default() }
     }
 
-    fn provider<'a>(&self, model: &'a str) -> Result<(Provider<'_>, &'a str), String> {
+    /// `whose` configuration is asked is said in the error.
+    fn provider<'a>(&self, model: &'a str, whose: &str) -> Result<(Provider<'_>, &'a str), String> {
         let (provider, model) = model
             .split_once('/')
             .filter(|(provider, model)| !provider.is_empty() && !model.is_empty())
@@ -61,7 +65,7 @@ impl ModelBook {
         match self.endpoints.get(provider) {
             Some(endpoint) => Ok((Provider::Endpoint(endpoint), model)),
             None => Err(format!(
-                "there is no model provider `{provider}`; `models` of the server's configuration has: {}",
+                "there is no model provider `{provider}`; `models` of {whose} has: {}",
                 listed(self.endpoints.keys().map(String::as_str).chain([SCRIPTED]))
             )),
         }
@@ -77,7 +81,7 @@ impl Models for ModelBook {
     fn complete(&self, request: ModelRequest) -> BoxFuture<'_, Result<ModelAnswer, ModelError>> {
         Box::pin(async move {
             let (provider, model) =
-                self.provider(&request.model).map_err(|problem| permanent("unknown_model", problem))?;
+                self.provider(&request.model, OF_WORKER).map_err(|problem| permanent("unknown_model", problem))?;
             match provider {
                 Provider::Endpoint(endpoint) => endpoint.complete(model, &request).await,
                 Provider::Scripted(scripts) => scripts.complete(model, &request),
@@ -86,7 +90,7 @@ impl Models for ModelBook {
     }
 
     fn knows(&self, model: &str) -> Result<(), String> {
-        self.provider(model).map(drop)
+        self.provider(model, OF_SERVER).map(drop)
     }
 }
 

@@ -16,12 +16,12 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{ModelEndpoint, permanent, retryable};
-use crate::BuildError;
 use crate::exchange::{
     BodyError, Deadline, Elapsed, Quotation, cause, client_builder, is_out_of_files, origin, quote, read_body,
 };
 use crate::retry_after::retry_after;
 use crate::secret::Scrubber;
+use crate::{BuildError, OF_WORKER};
 
 /// Largest answer, in bytes: a text of the largest payload, and room for JSON's escapes around it.
 const ANSWER_BYTES_MAX: usize = 2 * limits::PAYLOAD_BYTES_MAX;
@@ -157,10 +157,14 @@ impl Endpoint {
     }
 
     fn key_advice(&self) -> String {
-        match (&self.config.api_key_env, &self.config.api_key) {
-            (Some(name), Some(_)) => format!("check the key in the environment variable `{name}`"),
-            (Some(name), None) => format!("the environment variable `{name}`, which names its key, is not set"),
-            (None, _) => format!("check `models.{}.api_key_env` of the server's configuration", self.config.name),
+        match (&self.config.api_key_env, &self.config.api_key_file, &self.config.api_key) {
+            (Some(name), _, Some(_)) => format!("check the key in the environment variable `{name}`"),
+            (Some(name), _, None) => format!("the environment variable `{name}`, which names its key, is not set"),
+            (None, Some(file), _) => format!("check the key in the file {}", file.display()),
+            (None, None, _) => {
+                let name = &self.config.name;
+                format!("it was sent no key: `models.{name}.api_key_env` or `api_key_file` of {OF_WORKER} names one")
+            }
         }
     }
 

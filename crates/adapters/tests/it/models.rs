@@ -28,6 +28,7 @@ fn endpoint(base_url: impl Into<String>) -> ModelEndpoint {
     ModelEndpoint {
         api_key: Some(Secret::new(KEY)),
         api_key_env: Some("SHOP_KEY".to_owned()),
+        api_key_file: None,
         base_url: base_url.into(),
         name: "shop".to_owned(),
         timeout: PATIENCE,
@@ -123,6 +124,36 @@ async fn a_refusal_is_retryable_where_asking_again_can_help() {
         assert_eq!(message.contains("SHOP_KEY"), !quoted, "{message}");
         assert_eq!(peer.seen().len(), 1, "{status}: no retries and no redirects of our own");
     }
+}
+
+/// The advice is about the place that the key was read from.
+#[tokio::test]
+async fn a_key_that_is_refused_is_looked_for_where_it_was_read() {
+    for (env, file, told) in [
+        (Some("SHOP_KEY"), None, "check the key in the environment variable `SHOP_KEY`"),
+        (None, Some("/run/secrets/shop"), "check the key in the file /run/secrets/shop"),
+        (None, None, "`models.shop.api_key_env` or `api_key_file` of the worker's configuration"),
+    ] {
+        let peer = Peer::answering("401 Unauthorized", "", "{}").await;
+        let config = ModelEndpoint {
+            api_key_env: env.map(str::to_owned),
+            api_key_file: file.map(Into::into),
+            ..endpoint(peer.url("/v1/"))
+        };
+        let book = ModelBook::builder().endpoint(config).build().unwrap();
+        let message = book.complete(request("shop/m", "hi")).await.unwrap_err().error.message;
+        assert!(message.contains(told), "{message}");
+    }
+}
+
+/// What a worker's configuration lacks is not to be looked for in the server's.
+#[tokio::test]
+async fn a_model_that_is_missing_is_told_of_whoever_was_asked() {
+    let book = ModelBook::builder().build().unwrap();
+    let at_run = book.complete(request("shop/m", "hi")).await.unwrap_err().error.message;
+    assert!(at_run.contains("`models` of the worker's configuration has"), "{at_run}");
+    let at_put = book.knows("shop/m").unwrap_err();
+    assert!(at_put.contains("`models` of the server's configuration has"), "{at_put}");
 }
 
 #[tokio::test]
@@ -257,7 +288,7 @@ async fn an_unknown_model_is_named_with_what_there_is() {
         let error = book.complete(request(model, "")).await.unwrap_err();
         assert_eq!(
             (error.error.code.as_str(), error.retryable, error.error.message),
-            ("unknown_model", false, problem)
+            ("unknown_model", false, problem.replace("the server's", "the worker's"))
         );
     }
 }

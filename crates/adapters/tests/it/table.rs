@@ -214,6 +214,9 @@ async fn what_never_left_is_not_sent() {
             let outcome = tools.call(http_call(class, http("POST", url.clone()))).await;
             assert_eq!(kind(&outcome), "not sent", "{url} {class:?}: {outcome:?}");
             assert_eq!(failure(&outcome).code, code, "{url} {class:?}: {outcome:?}");
+            // Said once, and not again as the system says it.
+            let said = failure(&outcome).message.to_lowercase();
+            assert!(said.matches("connection").count() <= 1 || code != "connection_refused", "{said}");
         }
     }
 }

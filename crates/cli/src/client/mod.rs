@@ -6,6 +6,7 @@ mod sse;
 use std::time::Duration;
 
 use aetheris_api::{ErrorCode, Problem};
+use aetheris_core::id::JobId;
 use reqwest::{Method, RequestBuilder, Url};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -97,6 +98,7 @@ impl Client {
     /// # Errors
     /// What the server or the connection says.
     pub async fn get<T: DeserializeOwned>(&self, path: &[&str], query: &[(&str, &str)]) -> Result<Answer<T>, Error> {
+        reaches(path)?;
         self.send(self.request(Method::GET, path, query)).await
     }
 
@@ -110,6 +112,7 @@ impl Client {
         body: &impl Serialize,
         headers: &[(&str, &str)],
     ) -> Result<Answer<T>, Error> {
+        reaches(path)?;
         let mut request = self.request(Method::POST, path, &[]).json(body);
         for (name, value) in headers {
             request = request.header(*name, *value);
@@ -124,6 +127,21 @@ impl Client {
     pub async fn put_file<T: DeserializeOwned>(&self, path: &[&str], text: String) -> Result<Answer<T>, Error> {
         let request = self.request(Method::PUT, path, &[]).header("content-type", "application/yaml").body(text);
         self.send(request).await
+    }
+
+    /// The cursor of the page after the one that `asked` has brought.
+    ///
+    /// # Errors
+    /// It is the same one: the list would never end.
+    pub fn next(&self, asked: Option<String>, next: Option<String>) -> Result<Option<String>, Error> {
+        if next.is_some() && next == asked {
+            return Err(self.unexpected(
+                "a page of a list",
+                200,
+                "its `next_cursor` is the one that it was asked with",
+            ));
+        }
+        Ok(next)
     }
 
     fn url(&self, path: &[&str], query: &[(&str, &str)]) -> Url {
@@ -208,6 +226,17 @@ impl Client {
     fn unanswered(&self, call: &str, error: &reqwest::Error) -> Error {
         let advice = "run the same command again: what was accepted before is not done twice".to_owned();
         Error::Unanswered { advice, call: call.to_owned(), reason: reason(error), server: self.server().to_owned() }
+    }
+}
+
+/// Refuses an id that would not be a part of its address: the question would be another one.
+fn reaches(path: &[&str]) -> Result<(), Error> {
+    match path {
+        ["api", "jobs", job @ ("" | "." | ".."), ..] => {
+            let detail = job.parse::<JobId>().map_or_else(|wrong| wrong.to_string(), |_| String::new());
+            Err(Error::Problem(Box::new(Problem::new(ErrorCode::JobNotFound, detail))))
+        }
+        _ => Ok(()),
     }
 }
 

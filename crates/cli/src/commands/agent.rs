@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use aetheris_api::{AgentList, AgentPut};
+use aetheris_api::{AgentList, AgentPut, AgentView};
 use aetheris_core::agent::Agent;
 use aetheris_core::hash::Hash;
 use aetheris_core::id::AgentName;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::Context;
 use super::agent_files::{self, Good, all_good, mistakes, report, shown};
@@ -59,19 +59,21 @@ async fn put(files: &[PathBuf], context: &Context) -> Result<Exit, Error> {
     }
     let client = context.client()?;
     // Only for what is said: where the list cannot be read, the answers say enough.
-    let known = all(&client).await.map(|list| list.agents).unwrap_or_default();
+    let known = all(&client, false).await.map(|(agents, _)| agents).unwrap_or_default();
     let known = known.into_iter().map(|agent| (agent.agent, (agent.hash, agent.version)));
     let mut known: BTreeMap<AgentName, (Hash, String)> = known.collect();
     let mut answers = Vec::new();
     for file in files {
         let Ok(Good { agent, text }) = file.parsed else { continue };
         let answer = client.put_file::<AgentPut>(&["api", "agents", agent.agent.as_str()], text).await?;
+        let put = &answer.body;
+        // Of two files of one agent, the second finds the first.
+        let before = known.insert(put.agent.clone(), (put.hash, put.version.clone()));
         if context.out.json {
-            answers.push(answer.json()?);
+            let mut value = answer.json()?;
+            value["became"] = became_name(put, answer.status, before.as_ref()).into();
+            answers.push(value);
         } else {
-            let put = &answer.body;
-            // Of two files of one agent, the second finds the first.
-            let before = known.insert(put.agent.clone(), (put.hash, put.version.clone()));
             let became = became(put, answer.status, before);
             context.out.line(&format!("{} version {} {became}", put.agent, put.version))?;
         }
@@ -95,6 +97,16 @@ fn became(put: &AgentPut, status: u16, before: Option<(Hash, String)>) -> String
     }
 }
 
+/// The same in one word; `null` where nobody can say what was there before.
+fn became_name(put: &AgentPut, status: u16, before: Option<&(Hash, String)>) -> Option<&'static str> {
+    match before {
+        _ if status == 201 => Some("created"),
+        Some((hash, _)) if *hash == put.hash => Some("unchanged"),
+        Some(_) => Some("replaced"),
+        None => None,
+    }
+}
+
 /// What a file does to another one of the same agent.
 pub(super) fn replaces((old, version): (Hash, &str), (new, new_version): (Hash, &str)) -> String {
     let same = if version == new_version { " (the same version)" } else { "" };
@@ -106,25 +118,27 @@ fn short(hash: Hash) -> String {
     cut(&hash.to_string(), 13)
 }
 
-/// Every agent of the server, page by page.
-async fn all(client: &Client) -> Result<AgentList, Error> {
-    let mut list = AgentList { agents: Vec::new(), next_cursor: None };
+/// Every agent of the server, page by page; and as the server wrote them, where that is wanted.
+async fn all(client: &Client, raw: bool) -> Result<(Vec<AgentView>, Vec<Value>), Error> {
+    let (mut agents, mut written, mut cursor) = (Vec::new(), Vec::new(), None::<String>);
     loop {
-        let query: Vec<(&str, &str)> =
-            list.next_cursor.as_deref().map(|cursor| ("cursor", cursor)).into_iter().collect();
-        let page = client.get::<AgentList>(&["api", "agents"], &query).await?.body;
-        list.agents.extend(page.agents);
-        list.next_cursor = page.next_cursor;
-        if list.next_cursor.is_none() {
-            return Ok(list);
+        let query: Vec<(&str, &str)> = cursor.as_deref().map(|cursor| ("cursor", cursor)).into_iter().collect();
+        let page = client.get::<AgentList>(&["api", "agents"], &query).await?;
+        if raw {
+            written.extend(super::jobs::items(page.json()?, "agents"));
+        }
+        agents.extend(page.body.agents);
+        cursor = client.next(cursor, page.body.next_cursor)?;
+        if cursor.is_none() {
+            return Ok((agents, written));
         }
     }
 }
 
 async fn list(context: &Context) -> Result<Exit, Error> {
-    let AgentList { agents, .. } = all(&context.client()?).await?;
+    let (agents, written) = all(&context.client()?, context.out.json).await?;
     if context.out.json {
-        context.out.value(&json!({ "agents": agents }))?;
+        context.out.value(&json!({ "agents": written }))?;
         return Ok(Exit::Done);
     }
     if agents.is_empty() {

@@ -94,7 +94,8 @@ async fn stoppable<T: Send + 'static>(out: &Out, work: impl FnOnce(&Stop) -> T +
 /// # Errors
 /// There is no such file, or this user may not look.
 pub(super) fn found(path: &Path) -> Result<(), Error> {
-    let shown = path.display();
+    let shown = wiring::absolute(path);
+    let shown = shown.display();
     let message = match path.metadata() {
         Ok(there) if there.is_file() => return Ok(()),
         Ok(_) => format!("{shown} is no file: --data or --config names another"),

@@ -34,18 +34,28 @@ pub(super) fn run(command: &args::Config, context: &Context) -> Result<Exit, Err
     }
 }
 
-/// Keys of models that cannot be read here: a process with this configuration that runs steps would not start.
+/// What becomes of a variable of `tools.env` that is not set.
+pub(crate) const UNSET: &str = "calls of tools whose url or headers name it fail for good";
+
+/// What cannot be read here: without a key of a model no process with this configuration that runs steps would start, and
+/// without a variable of a tool its calls would fail for good.
 fn missing_secrets(config: &config::Config, context: &Context) -> Vec<config::Mistake> {
+    let origin =
+        |key: &str| config.settings.iter().find(|setting| setting.key == key).map(|found| found.origin.clone());
     let missing = |(name, model): (&String, &config::Model)| {
         let message = context.env.secret(&model.api_key()?).err()?;
-        let origin = |leaf: &str| {
+        let place = |leaf: &str| {
             let key = format!("models.{name}.{leaf}");
-            config.settings.iter().find(|setting| setting.key == key).map(|setting| (key, setting.origin.clone()))
+            Some((origin(&key)?, key))
         };
-        let (key, origin) = origin("api_key_env").or_else(|| origin("api_key_file"))?;
+        let (origin, key) = place("api_key_env").or_else(|| place("api_key_file"))?;
         Some(config::Mistake { origin, key, message })
     };
-    config.models.iter().filter_map(missing).collect()
+    let unset = config.unset_names(&context.env).filter_map(|name| {
+        let message = format!("the environment variable {name} is not set: {UNSET}");
+        Some(config::Mistake { origin: origin("tools.env")?, key: "tools.env".to_owned(), message })
+    });
+    config.models.iter().filter_map(missing).chain(unset).collect()
 }
 
 fn show(config: &config::Config, context: &Context) -> Result<Exit, Error> {

@@ -16,6 +16,7 @@ use crate::config::{Config, StoreKind};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::lock::DataLock;
+use crate::logging;
 use crate::out::Out;
 use crate::pid::PidFile;
 use crate::progress::Progress;
@@ -34,7 +35,7 @@ pub async fn run(given: &args::Dev, config: Config, context: &Context) -> Result
     let instance = InstanceId::from_u128(System::machine().ids.secret());
     if config.jobstore.kind == StoreKind::Sqlite && !config.data_folder().exists() {
         // Nobody is there who would be named instead, and nothing is to be left behind.
-        wiring::can_listen(config.server.listen)?;
+        wiring::can_listen(config.server.listen, Role::Dev)?;
     }
     // The folder is taken before the database is opened: a second process changes nothing.
     let mut lock = match config.jobstore.kind {
@@ -72,7 +73,7 @@ pub async fn run(given: &args::Dev, config: Config, context: &Context) -> Result
 fn agents(given: &args::Dev, config: &Config, context: &Context) -> Result<Option<Vec<NewAgent>>, Error> {
     let files = agent_files::read(&given.agents);
     if !agent_files::all_good(&files) {
-        agent_files::mistakes(&files).iter().for_each(|line| context.out.note(line));
+        agent_files::mistakes(&files).iter().for_each(|line| logging::mistake(&context.out, line));
         return Ok(None);
     }
     let check = wiring::agent_check(config, &context.env, Role::Dev)?;
@@ -82,7 +83,8 @@ fn agents(given: &args::Dev, config: &Config, context: &Context) -> Result<Optio
         for problem in check(&agent) {
             good = false;
             let (path, line) = problem.place(&text);
-            context.out.note(&format!("{}:{line}: {path}: {}", agent_files::shown(file.path), problem.message));
+            let told = format!("{}:{line}: {path}: {}", agent_files::shown(file.path), problem.message);
+            logging::mistake(&context.out, &told);
         }
         agents.push(NewAgent { agent: Arc::new(agent), source: text });
     }
@@ -98,7 +100,7 @@ async fn put(wired: &Wired, new: NewAgent, out: &Out) -> Result<(), Error> {
     let put = store.put_agent(new).await.map_err(anyhow::Error::from)?;
     if let Some(before) = before.filter(|before| before.hash != put.hash) {
         let became = super::agent::replaces((before.hash, &before.agent.version), (put.hash, &version));
-        out.warn(&format!("{name} version {version} {became}"));
+        logging::warn(out, &format!("{name} version {version} {became}"));
     }
     Ok(())
 }

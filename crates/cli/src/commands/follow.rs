@@ -126,6 +126,8 @@ struct Live {
     stale: bool,
     /// Why it is pending, where nothing happens for a while.
     why: Option<WhyView>,
+    /// Since when it is seen to be pending.
+    pending_since: Instant,
 }
 
 /// A list of steps that is drawn again in place until the job has ended.
@@ -135,7 +137,7 @@ async fn live(client: &Client, job: JobView, context: &Context) -> Result<(), Er
     let mut follow = Follow::start(client, &id, job.seq);
     let mut screen = Screen { context, text: String::new() };
     let why = jobs::held_up(client, &job).await;
-    let mut shown = Live { away: None, job, plan, stale: false, why };
+    let mut shown = Live { away: None, job, plan, stale: false, why, pending_since: Instant::now() };
     let mut over = false;
     loop {
         screen.draw(&shown.picture(client.server(), context))?;
@@ -155,6 +157,9 @@ async fn live(client: &Client, job: JobView, context: &Context) -> Result<(), Er
             && shown.away.is_none()
             && let Some(new) = refreshed(client, &id).await?
         {
+            if shown.job.seq != new.seq {
+                shown.pending_since = Instant::now();
+            }
             shown.why = jobs::held_up(client, &new).await;
             (shown.job, shown.stale) = (new, false);
         }
@@ -184,7 +189,9 @@ impl Live {
         let rows = context.out.rows_now().unwrap_or(usize::MAX);
         let most = rows.saturating_sub(OTHER_LINES).clamp(1, LIVE_STEPS_MAX);
         let mut text = picture(&self.job, &self.plan, most, style, now, context);
-        if let Some(why) = &self.why {
+        // A worker that is there takes it within a moment.
+        let told = |why: &&WhyView| why.code != WhyCode::NoWorker || self.pending_since.elapsed() >= UNCLAIMED_TOLD;
+        if let Some(why) = self.why.as_ref().filter(told) {
             let line = format!("pending: {}", render::why::line(why, now));
             text.push_str(&format!("{}\n", style.paint(Tone::Attention, &wrap(&line, style.columns, 0, 2))));
         }

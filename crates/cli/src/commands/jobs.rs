@@ -28,8 +28,9 @@ pub(super) async fn list(given: &args::Jobs, context: &Context) -> Result<Exit, 
     let client = context.client()?;
     let label = given.label.as_ref().map(|(key, value)| format!("{key}={value}"));
     let limit = if given.all { PAGE.to_owned() } else { given.limit.to_string() };
+    let statuses = given.status.join(",");
     let filters = [
-        ("status", given.status.as_deref()),
+        ("status", Some(statuses.as_str()).filter(|statuses| !statuses.is_empty())),
         ("agent", given.agent.as_deref()),
         ("session_id", given.session.as_deref()),
         ("label", label.as_deref()),
@@ -46,7 +47,7 @@ pub(super) async fn list(given: &args::Jobs, context: &Context) -> Result<Exit, 
             raw.extend(items(page.json()?, "jobs"));
         }
         jobs.extend(page.body.jobs);
-        cursor = page.body.next_cursor;
+        cursor = client.next(cursor, page.body.next_cursor)?;
         // A page of jobs that cannot be read is empty, and more may follow.
         if cursor.is_none() || !(given.all || jobs.is_empty()) {
             break;
@@ -60,7 +61,7 @@ pub(super) async fn list(given: &args::Jobs, context: &Context) -> Result<Exit, 
         context.out.note("no jobs");
         return Ok(Exit::Done);
     }
-    let why = why_pending(&client, &jobs).await;
+    let why = unsaid_reasons(&client, &jobs).await;
     context.out.text(&render::jobs::table(&jobs, &why, context.out.style, context.now()))?;
     if cursor.is_some() {
         context.out.note("there are more: --limit or --all shows them");
@@ -74,13 +75,27 @@ const REASONS_MAX: usize = 20;
 /// So many of these questions are asked at once: half of what a server answers of this kind, so that others are served.
 const REASONS_AT_ONCE: usize = limits::READS_AT_ONCE / 2;
 
-/// Why the first pending jobs of a list are so: their rows do not say it.
-async fn why_pending(client: &Client, jobs: &[JobView]) -> BTreeMap<JobId, WhyView> {
-    let pending = jobs.iter().filter(|job| job.status == JobStatus::Pending).take(REASONS_MAX);
-    let asked = stream::iter(pending).map(|job| async move {
-        let first = reasons(client, &job.id.to_string()).await.into_iter().next();
-        // It may have been claimed meanwhile: its row says that it is pending.
-        Some((job.id, first.filter(|reason| reason.code != WhyCode::HeldBy)?))
+/// What the rows of the first jobs of a list do not say: why they are pending, and that a paused one has a call in doubt.
+async fn unsaid_reasons(client: &Client, jobs: &[JobView]) -> BTreeMap<JobId, WhyView> {
+    let unsaid = |job: &&JobView| match job.status {
+        JobStatus::Pending => true,
+        JobStatus::Paused => job.waiting.is_none(),
+        JobStatus::Running
+        | JobStatus::Waiting
+        | JobStatus::Parked
+        | JobStatus::Completed
+        | JobStatus::Failed
+        | JobStatus::Cancelled => false,
+    };
+    let asked = stream::iter(jobs.iter().filter(unsaid).take(REASONS_MAX)).map(|job| async move {
+        let mut reasons = reasons(client, &job.id.to_string()).await.into_iter();
+        let told = if job.status == JobStatus::Paused {
+            reasons.find(|reason| reason.code == WhyCode::InDoubt)
+        } else {
+            // It may have been claimed meanwhile: its row says that it is pending.
+            reasons.next().filter(|reason| reason.code != WhyCode::HeldBy)
+        };
+        Some((job.id, told?))
     });
     asked.buffer_unordered(REASONS_AT_ONCE).filter_map(std::future::ready).collect().await
 }
@@ -189,9 +204,10 @@ pub(super) async fn show(given: &args::Told, context: &Context) -> Result<Exit, 
     }
     let asked = matches!(answer.body.status, JobStatus::Pending | JobStatus::Paused);
     let mut why = if asked { reasons(&client, job).await } else { Vec::new() };
-    // An operator's pause has a line of its own, which says all of it.
+    // An operator's pause has a line of its own, and so has a wait. A doubt that no wait names has none.
     if answer.body.paused.is_some_and(|paused| paused.reason == PauseReason::Operator) {
-        why.clear();
+        let waits = answer.body.waiting.is_some();
+        why.retain(|reason| reason.code == WhyCode::InDoubt && !waits);
     }
     let values = values(&client, job, given.full).await?;
     let beside = Beside { plan: plan(&client, job).await, values, why };

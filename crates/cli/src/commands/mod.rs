@@ -5,7 +5,7 @@ mod agent_files;
 mod backup;
 pub mod bench;
 pub mod check_consistency;
-mod config;
+pub(crate) mod config;
 pub mod demo;
 pub mod dev;
 mod evidence;

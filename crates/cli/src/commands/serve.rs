@@ -12,7 +12,7 @@ use crate::progress::Progress;
 use crate::role::Role;
 use crate::signals::StopRequests;
 use crate::supervise::Tasks;
-use crate::wiring::Wired;
+use crate::wiring::{self, Wired};
 
 /// API, timers and sweeps.
 ///
@@ -20,6 +20,10 @@ use crate::wiring::Wired;
 /// The process cannot start.
 pub async fn run(config: Config, moved: bool, context: &Context) -> Result<Exit, Error> {
     let out = &context.out;
+    if config.jobstore.kind == StoreKind::Sqlite && !config.jobstore.sqlite.path.exists() {
+        // Nothing is to be left behind where nobody can be answered.
+        wiring::can_listen(config.server.listen, Role::Serve)?;
+    }
     // Taken before the database is opened: a second process changes nothing.
     let _lock = match config.jobstore.kind {
         StoreKind::Memory => None,

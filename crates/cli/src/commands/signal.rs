@@ -27,27 +27,31 @@ pub(super) async fn run(given: &args::Signal, context: &Context) -> Result<Exit,
     // A job that cannot be asked about goes on as most do.
     let job = jobs::get(&client, &given.job).await.ok().map(|job| job.body);
     let paused = job.as_ref().is_some_and(|job| job.status == JobStatus::Paused);
-    context.out.line(match (answer.body.status, paused) {
+    let SignalResult { payload_matches, status } = answer.body;
+    context.out.line(match (status, paused) {
         (SignalStatus::Delivered, false) => "delivered: the job goes on",
         (SignalStatus::Delivered, true) => "delivered: the job is paused and goes on when it is resumed",
         (SignalStatus::AlreadyDelivered, _) => "already delivered: nothing changed",
+        // What is kept counts: this one would never be looked at.
+        (SignalStatus::Kept, _) if !payload_matches => {
+            "not kept: an earlier signal with this key, and another payload, is kept and counts"
+        }
         (SignalStatus::Kept, false) => "kept: no wait with this key has begun; one that begins later takes the signal",
         (SignalStatus::Kept, true) => {
             "kept: the job is paused; a wait with this key that begins after it is resumed takes the signal"
         }
     })?;
-    if answer.body.status == SignalStatus::Kept {
+    if status == SignalStatus::Kept {
         tell_kept(given, job.as_ref(), context);
     }
     if paused {
         context.out.note(&format!("let it go on with: {} resume {}", context.program(), given.job));
     }
-    match (answer.body.payload_matches, answer.body.status) {
+    match (payload_matches, status) {
         (true, SignalStatus::Kept) => {
             context.out.note("of several signals that are kept with this key, the first that fits the wait counts");
         }
-        (false, SignalStatus::Kept) => context.out.warn("this one is not kept: an earlier signal with this key counts"),
-        (true, SignalStatus::Delivered | SignalStatus::AlreadyDelivered) => {}
+        (false, SignalStatus::Kept) | (true, SignalStatus::Delivered | SignalStatus::AlreadyDelivered) => {}
         (false, SignalStatus::Delivered | SignalStatus::AlreadyDelivered) => {
             context.out.warn("the payload that ended the wait counts, and it differs from this one");
         }

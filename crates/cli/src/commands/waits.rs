@@ -33,7 +33,7 @@ pub(super) async fn list(given: &args::Waits, context: &Context) -> Result<Exit,
             raw.extend(jobs::items(page.json()?, "waits"));
         }
         waits.extend(page.body.waits);
-        cursor = page.body.next_cursor;
+        cursor = client.next(cursor, page.body.next_cursor)?;
         if cursor.is_none() {
             break;
         }
@@ -125,7 +125,7 @@ async fn doubts(client: &Client, filters: &[(&str, &str)], raw: bool) -> Result<
             doubts.raw.extend(jobs::items(page.json()?, "invocations"));
         }
         doubts.calls.extend(page.body.invocations);
-        doubts.more = page.body.next_cursor;
+        doubts.more = client.next(doubts.more, page.body.next_cursor)?;
         if doubts.more.is_none() {
             break;
         }

@@ -12,6 +12,7 @@ use super::lifecycle::{announce, until_stopped};
 use crate::config::{Config, StoreKind};
 use crate::error::Error;
 use crate::exit::Exit;
+use crate::logging;
 use crate::out::Out;
 use crate::progress::Progress;
 use crate::role::Role;
@@ -29,6 +30,8 @@ pub async fn run(config: Config, moved: bool, context: &Context) -> Result<Exit,
         return Err(Error::Usage(message.to_owned()));
     }
     let out = &context.out;
+    // Before anything is waited for: what is wrong with the configuration stays wrong.
+    wiring::agent_check(&config, &context.env, Role::Worker)?;
     made(&config.jobstore.sqlite.path, out).await?;
     let opening = Progress::of(out, "opening the database");
     let wired = Wired::new(config, &context.env, Role::Worker, moved)?;
@@ -68,7 +71,8 @@ async fn made(path: &Path, out: &Out) -> Result<(), Error> {
         }
         if !std::mem::replace(&mut told, true) {
             let patience = limits::DATABASE_PATIENCE;
-            out.note(&format!("there is no database {shown} yet: waiting {patience} for `aetheris serve` to make it"));
+            let waits = format!("there is no database {shown} yet: waiting {patience} for `aetheris serve` to make it");
+            logging::note(out, &waits);
         }
         tokio::time::sleep(LOOK).await;
     }

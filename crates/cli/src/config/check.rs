@@ -26,9 +26,13 @@ fn heartbeat(layers: &mut Layers) {
         return;
     }
     let origin = origin(layers, &["worker.heartbeat", "worker.lease_ttl"]);
+    // Both, as it may be the other one that is meant to change.
+    let from = |key: &str| layers.get(key).map(|setting| setting.origin.to_string()).unwrap_or_default();
     let message = format!(
-        "{beat} is too slow for a lease_ttl of {lease}: it must be less than half, so that one lost heartbeat costs \
-         no lease"
+        "{beat} ({}) is too slow for a lease_ttl of {lease} ({}): it must be less than half, so that one lost \
+         heartbeat costs no lease",
+        from("worker.heartbeat"),
+        from("worker.lease_ttl")
     );
     layers.wrong(&origin, "worker.heartbeat", message);
 }

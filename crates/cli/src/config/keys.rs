@@ -44,7 +44,7 @@ const PAYLOAD: u64 = limits::PAYLOAD_BYTES_MAX as u64;
 /// The table, in the order in which `config show` prints it.
 pub(super) const KEYS: &[Key] = &[
     key("jobstore.type", Kind::Choice { known: &["sqlite", "memory"], not_yet: &["postgres"] }, "sqlite"),
-    key("jobstore.sqlite.path", Kind::Text, "./data/aetheris.db"),
+    key("jobstore.sqlite.path", Kind::Path, "./data/aetheris.db"),
     not_yet("jobstore.postgres.dsn", POSTGRES),
     key("effect_store.enabled", Kind::Switch { only_true: true }, "true"),
     key("effect_store.type", Kind::Choice { known: &["same", "sqlite", "memory"], not_yet: &["postgres"] }, "same"),
@@ -91,7 +91,7 @@ pub(super) const KEYS: &[Key] = &[
     key("tools.env", Kind::EnvNames, ""),
     unset("models.*.base_url", Kind::Url),
     unset("models.*.api_key_env", Kind::EnvName),
-    unset("models.*.api_key_file", Kind::Text),
+    unset("models.*.api_key_file", Kind::Path),
     unset("models.*.timeout", millis(1, 24 * HOUR)),
     key("limits.payload", Kind::Size { min: PAYLOAD, max: PAYLOAD }, "1MiB"),
     unset("versions.execution", Kind::Text),

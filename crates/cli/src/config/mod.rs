@@ -82,6 +82,11 @@ impl Config {
         let folder = self.jobstore.sqlite.path.parent().filter(|folder| !folder.as_os_str().is_empty());
         folder.unwrap_or(Path::new("."))
     }
+
+    /// Names of `tools.env` that have no value here: calls of tools that name them fail for good.
+    pub fn unset_names<'c>(&'c self, env: &'c Environment) -> impl Iterator<Item = &'c str> {
+        self.tools.env.iter().map(String::as_str).filter(|name| env.get(name).is_none())
+    }
 }
 
 /// Where jobs and their events are kept.

@@ -143,10 +143,15 @@ fn values_of_the_wrong_kind_say_what_is_expected() {
 fn keys_are_checked_against_each_other() {
     assert_eq!(
         one("worker:\n  lease_ttl: 30s\n  heartbeat: 15s\n"),
-        "aetheris.yaml:3: worker.heartbeat: 15s is too slow for a lease_ttl of 30s: it must be less than half, so \
-         that one lost heartbeat costs no lease"
+        "aetheris.yaml:3: worker.heartbeat: 15s (aetheris.yaml:3) is too slow for a lease_ttl of 30s (aetheris.yaml:2): \
+         it must be less than half, so that one lost heartbeat costs no lease"
     );
-    assert!(one("worker:\n  lease_ttl: 5s\n").starts_with("aetheris.yaml:2: worker.heartbeat: 10s is too slow"));
+    assert!(
+        one("worker:\n  lease_ttl: 5s\n").starts_with("aetheris.yaml:2: worker.heartbeat: 10s (default) is too slow")
+    );
+    let short = read_with("worker: { heartbeat: 6s }", &[("AETHERIS__WORKER__LEASE_TTL", "10s")]).unwrap_err();
+    let told = "6s (aetheris.yaml:1) is too slow for a lease_ttl of 10s (AETHERIS__WORKER__LEASE_TTL)";
+    assert!(short[0].to_string().contains(told), "{short:?}");
     assert!(
         one("worker:\n  lease-ttl: 40s\n  lease_ttl: 30s\n")
             .contains(":3: worker.lease_ttl: is set twice: also in line 2")
@@ -234,6 +239,32 @@ fn the_page_has_every_key_with_its_default() {
         let name = key.path.strip_prefix("executor.").unwrap_or(key.path);
         assert!(PAGE.contains(&format!("`{name}`")), "docs/configuration.md does not name {}", key.path);
     }
+}
+
+/// A variable that the page shows is one that somebody types.
+#[test]
+fn the_pages_variables_are_accepted() {
+    let shown: Vec<(&str, &str)> = PAGE
+        .split('`')
+        .filter_map(|text| text.split_once('='))
+        .filter(|(name, _)| name.starts_with("AETHERIS__"))
+        .collect();
+    assert!(!shown.is_empty());
+    for pair in shown {
+        let read = from_text(None, &Environment::of(&[pair]), &[]);
+        assert!(read.is_ok(), "{pair:?}: {read:?}");
+    }
+}
+
+#[test]
+fn a_name_that_tools_may_use_and_nobody_has_set_is_told() {
+    let read = |vars: &[(&str, &str)]| {
+        let env = Environment::of(vars);
+        let config = from_text(Some((Path::new("a.yaml"), "tools: { env: [A, B, C] }")), &env, &[]).unwrap();
+        config.unset_names(&env).map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(read(&[("A", "1"), ("B", "")]), ["B", "C"]);
+    assert!(read(&[("A", "1"), ("B", "2"), ("C", "3")]).is_empty());
 }
 
 #[test]

@@ -34,6 +34,8 @@ pub(super) enum Kind {
     LogFilter,
     /// Text that is not empty.
     Text,
+    /// A file. Nothing in it is replaced.
+    Path,
     /// A key of the format for something that this build does not have.
     NotYet { what: &'static str },
 }
@@ -67,6 +69,7 @@ pub(super) fn read(kind: Kind, value: &Value) -> Result<Value, Refusal> {
             Ok(Value::from(filter))
         }
         Kind::Text => text(value).map(Value::from),
+        Kind::Path => path(&text(value)?).map(Value::from),
         Kind::NotYet { what } => Err(format!("{what} is not supported yet by this build: remove the key")),
     }
 }
@@ -78,6 +81,16 @@ fn text(value: &Value) -> Result<String, Refusal> {
         Value::String(_) | Value::Null => Err("is empty: expected text".to_owned()),
         Value::Bool(_) | Value::Array(_) | Value::Object(_) => Err(format!("expected text, found {}", name(value))),
     }
+}
+
+/// A folder with the name `~` is nothing that anybody wants, and its jobs are nowhere to be found.
+fn path(text: &str) -> Result<String, Refusal> {
+    let what = match text {
+        _ if text.starts_with('~') => "begins with `~`",
+        _ if text.contains("${") => "contains `${`",
+        _ => return Ok(text.to_owned()),
+    };
+    Err(format!("`{text}` {what}, which only a shell replaces, and nothing here does: write the path as it is"))
 }
 
 /// What is refused is not shown: it may have a secret in it.
@@ -186,14 +199,23 @@ fn choice(value: &Value, known: &[&str], not_yet: &[&str]) -> Result<Value, Refu
 }
 
 fn list(value: &Value, item: fn(&str) -> Result<String, Refusal>) -> Result<Value, Refusal> {
-    let texts: Vec<String> = match value {
-        Value::Array(values) => values.iter().map(text).collect::<Result<_, _>>()?,
-        Value::String(line) => line.split(',').map(|part| part.trim().to_owned()).filter(|t| !t.is_empty()).collect(),
+    let texts: Vec<Result<String, Refusal>> = match value {
+        Value::Array(values) => values.iter().map(text).collect(),
+        Value::String(line) => line.split(',').map(str::trim).filter(|t| !t.is_empty()).map(|t| Ok(t.into())).collect(),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => {
             return Err(format!("expected a list, found {}", name(value)));
         }
     };
-    texts.iter().map(|text| item(text)).collect::<Result<Vec<String>, _>>().map(Value::from)
+    let several = texts.len() > 1;
+    let (mut good, mut refusals) = (Vec::new(), Vec::new());
+    for (entry, text) in (1..).zip(texts) {
+        match text.and_then(|text| item(&text)) {
+            Ok(text) => good.push(text),
+            Err(refusal) if several => refusals.push(format!("entry {entry}: {refusal}")),
+            Err(refusal) => refusals.push(refusal),
+        }
+    }
+    if refusals.is_empty() { Ok(Value::from(good)) } else { Err(refusals.join("; ")) }
 }
 
 fn network(text: &str) -> Result<String, Refusal> {
@@ -280,6 +302,36 @@ mod tests {
         assert_eq!(read(kind, &json!("127.0.0.1, 10.0.0.0/8")), Ok(json!(["127.0.0.1/32", "10.0.0.0/8"])));
         assert!(read(kind, &json!(["10.0.0.0/33"])).is_err());
         assert!(read(kind, &json!(["example.org"])).is_err());
+    }
+
+    /// Whoever corrects a list wants to do it once, and of a name that may be a secret only its place is told.
+    #[test]
+    fn a_list_names_each_entry_that_is_wrong() {
+        let refusal = read(Kind::Networks, &json!(["10.0.0.0/33", "10.0.0.0/8", "home", 7])).unwrap_err();
+        assert_eq!(
+            refusal,
+            "entry 1: `10.0.0.0/33` is not a network: the part after / is a number from 0 to 32; entry 3: `home` is not \
+             a network: expected 10.0.0.0/8, 192.168.1.7 or fd00::/8; entry 4: `7` is not a network: expected \
+             10.0.0.0/8, 192.168.1.7 or fd00::/8"
+        );
+        let refusal = read(Kind::EnvNames, &json!("GOOD,sk-1,A,sk-2")).unwrap_err();
+        assert!(
+            refusal.contains("entry 2: ") && refusal.contains("entry 4: ") && !refusal.contains("sk-"),
+            "{refusal}"
+        );
+    }
+
+    #[test]
+    fn a_path_that_only_a_shell_could_read_is_refused() {
+        for good in ["./data/aetheris.db", "/srv/a~b/$x/aetheris.db", "./~/aetheris.db"] {
+            assert_eq!(read(Kind::Path, &json!(good)), Ok(json!(good)));
+        }
+        for (wrong, why) in
+            [("~/a.db", "begins with `~`"), ("~me/a.db", "begins with"), ("${HOME}/a.db", "contains `${`")]
+        {
+            let refusal = read(Kind::Path, &json!(wrong)).unwrap_err();
+            assert!(refusal.contains(why) && refusal.contains(wrong), "{refusal}");
+        }
     }
 
     #[test]

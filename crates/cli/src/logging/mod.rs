@@ -81,6 +81,21 @@ pub fn say(out: &Out, line: &str) {
     }
 }
 
+/// Tells a person at a terminal something of a process that starts, in the form of its log.
+pub fn note(out: &Out, line: &str) {
+    if is_json() { tracing::info!(target: PROCESS, "{line}") } else { out.note(line) }
+}
+
+/// The same of what is not to be overlooked.
+pub fn warn(out: &Out, line: &str) {
+    if is_json() { tracing::warn!(target: PROCESS, "{line}") } else { out.warn(line) }
+}
+
+/// The same of one of the mistakes for which it does not start.
+pub fn mistake(out: &Out, line: &str) {
+    if is_json() { tracing::error!(target: PROCESS, "{line}") } else { out.note(line) }
+}
+
 /// Says on stderr what ended the process, or a part of it. False where logging has not begun.
 pub fn say_error(line: &str) -> bool {
     match STARTED.get() {

@@ -15,7 +15,7 @@ use super::{Now, Style, Table, Tone, Values, clock, coarse, json_page, steps, wr
 /// Columns before the value of a field.
 const FIELD: usize = 14;
 
-/// The list of jobs, with reasons of those that are pending.
+/// The list of jobs, with reasons of those that are pending and with doubts of those that are paused.
 #[must_use]
 pub fn table(jobs: &[JobView], why: &BTreeMap<JobId, WhyView>, style: Style, now: Now) -> String {
     let mut table = Table::new(&["JOB", "AGENT", "STATUS", "CREATED", "UPDATED", "~ABOUT"]);
@@ -26,7 +26,11 @@ pub fn table(jobs: &[JobView], why: &BTreeMap<JobId, WhyView>, style: Style, now
             style.job(job.status),
             now.relative(job.created_at),
             now.relative(job.updated_at),
-            why.get(&job.id).map_or_else(|| about(job, now), |reason| super::why::line(reason, now)),
+            match (why.get(&job.id).map(|reason| super::why::line(reason, now)), &job.paused) {
+                (Some(reason), Some(paused)) => one_line(&format!("{}; {reason}", paused_by(paused, now))),
+                (Some(reason), None) => reason,
+                (None, _) => about(job, now),
+            },
         ]);
     }
     table.render(style)

@@ -105,7 +105,9 @@ pub fn render(lines: &[Line], values: &Values, style: Style, now: Now) -> String
         let tries = if line.step.attempt > 1 { format!("try {}", line.step.attempt) } else { String::new() };
         let node = padded(&cut(line.node.as_str(), nodes), nodes);
         let what = padded(&cut(&line.what, whats), whats);
-        let told = line.step.answered.map(|answered| told(answered, now)).unwrap_or_default();
+        // What became of a call that its job's end left is said already.
+        let answered = line.step.answered.filter(|_| line.step.left_in_doubt.is_none());
+        let told = answered.map(|answered| told(answered, now)).unwrap_or_default();
         let rest = [status, told.as_str(), took.as_str(), tries.as_str(), line.note.as_str()];
         let rest: Vec<&str> = rest.into_iter().filter(|text| !text.is_empty()).collect();
         let row = format!(

@@ -19,6 +19,8 @@ impl Now {
         let (ago, ahead) = (self.0.since(at), at.since(self.0));
         if ahead >= Span::from_secs(1) {
             format!("in {}", coarse(ahead))
+        } else if ahead > Span::ZERO {
+            "in a moment".to_owned()
         } else if ago < Span::from_secs(1) {
             "just now".to_owned()
         } else {
@@ -107,6 +109,7 @@ mod tests {
         assert_eq!(back(7_300), "2h ago");
         assert_eq!(back(200_000), "2d ago");
         assert_eq!(back(-90), "in 1m");
+        assert_eq!(now.relative(Timestamp::from_micros(1_000_000_000_001)), "in a moment");
     }
 
     #[test]

@@ -70,7 +70,10 @@ pub fn in_doubt(calls: &[InDoubtView], program: &str, style: Style, now: Now) ->
             call.tool.to_string(),
             call.effect.as_str().to_owned(),
             now.relative(call.since),
-            if over { style.paint(Tone::Dim, "over") } else { clock_from(call.accepted_from) },
+            {
+                let until = clock_from(call.accepted_from);
+                if over { style.paint(Tone::Dim, &format!("{until} (passed)")) } else { until }
+            },
             match call.answer {
                 Some(Outcome::Happened) => "answered: happened".to_owned(),
                 Some(Outcome::DidNotHappen) => "answered: did not happen".to_owned(),
@@ -91,8 +94,14 @@ pub fn in_doubt(calls: &[InDoubtView], program: &str, style: Style, now: Now) ->
         let note = format!("{} {}: {late} has arrived; see the trace", call.job_id, call.node_id);
         text.push_str(&format!("{}\n", style.paint(Tone::Attention, &note)));
     }
-    let open: Vec<&InDoubtView> =
-        calls.iter().filter(|call| call.answer.is_none() && tried_again(call).is_none()).collect();
+    let open = calls.iter().filter(|call| call.answer.is_none() && tried_again(call).is_none());
+    let (by_itself, open): (Vec<&InDoubtView>, Vec<&InDoubtView>) = open.partition(|call| is_at_work(call));
+    for call in by_itself {
+        let (job, node, policy) = (call.job_id, &call.node_id, call.policy.as_deref().unwrap_or_default());
+        let note =
+            format!("{job} {node}: its tool's own policies come first ({policy}); there is nothing for you to do yet");
+        text.push_str(&format!("{}\n", style.paint(Tone::Dim, &wrap(&one_line(&note), style.columns, 0, 2))));
+    }
     if !open.is_empty() {
         text.push_str(&resolve(&open, program, style));
     }
@@ -122,6 +131,14 @@ fn tried_again(call: &InDoubtView) -> Option<&'static str> {
         )
         | (EffectClass::AtMostOnce, _) => None,
     }
+}
+
+/// Whether the tool's list is not at its end: nobody need find out yet. A job that is held still goes on with it only
+/// when it is let go.
+fn is_at_work(call: &InDoubtView) -> bool {
+    let goes_on = !call.job_status.is_terminal() && call.job_status != JobStatus::Paused;
+    let policy = call.policy.as_deref().unwrap_or_default();
+    goes_on && ["wait: ", "reconcile: "].iter().any(|of_its_own| policy.starts_with(of_its_own))
 }
 
 /// So many calls have their commands written out.

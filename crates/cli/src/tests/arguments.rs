@@ -71,6 +71,13 @@ fn send_takes_all_its_options() {
 }
 
 #[test]
+fn jobs_are_narrowed_to_several_statuses() {
+    let Command::Jobs(jobs) = parse("jobs --status pending,parked").command else { panic!("jobs was expected") };
+    assert_eq!(jobs.status, ["pending", "parked"]);
+    assert!(refused("jobs --status pending,done").contains("completed"));
+}
+
+#[test]
 fn what_cannot_be_right_is_refused_with_exit_2() {
     assert!(refused("send refund").contains("MESSAGE"));
     assert!(refused("send refund hi --timeout 3s").contains("--wait"));

@@ -471,6 +471,27 @@ async fn an_answer_is_about_the_permit_that_is_named() {
     }
 }
 
+/// An empty name has no address: what stands there is another question, which nobody has asked.
+#[tokio::test]
+async fn an_id_that_is_empty_or_dots_is_told_as_no_job() {
+    let url = serve(Router::new().route("/api/jobs", get(|| async { "{}" }))).await;
+    for job in ["", ".", ".."] {
+        for words in [
+            vec!["show", job],
+            vec!["watch", job],
+            vec!["why", job],
+            vec!["cancel", job],
+            vec!["events", job],
+            vec!["signal", job, "k", "{}"],
+            vec!["in-doubt", "resolve", job, "--did-not-happen", "--note", "asked the bank"],
+        ] {
+            let ran = run(&url, &words).await;
+            assert_eq!(ran.exit(), Exit::NotFound, "{words:?}: {}", ran.error());
+            assert!(ran.error().starts_with(&format!("`{job}` is not a job id")), "{words:?}: {}", ran.error());
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_call_of_no_job_is_told_as_no_job() {
     let unknown = super::samples::problem("job_not_found", 404, "there is no job job_1").to_string();
@@ -513,18 +534,21 @@ async fn every_page_of_doubts_is_listed() {
 
 #[tokio::test]
 async fn a_list_of_doubts_without_end_is_cut_and_says_so() {
-    let page = || async {
+    let pages = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(1));
+    let page = move || {
         let call = json!({
             "accepted_from": "2026-11-21T09:31:12Z", "agent": "refund", "deadline": "2026-11-21T09:30:12Z",
             "effect": "at_most_once", "invocation": KEY, "job_id": JOB, "job_status": "parked", "node_id": "pay",
             "permit": 2, "policy": "human", "reason": "timeout", "sent_permit": "1.2", "since": "2026-11-21T09:30:00Z",
             "status": "in_doubt", "tool": "payments.refund", "waiting": null,
         });
-        json!({ "invocations": vec![call; 500], "next_cursor": "the same again" }).to_string()
+        let cursor = format!("page {}", pages.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
+        async move { json!({ "invocations": vec![call; 500], "next_cursor": cursor }).to_string() }
     };
     let url = serve(Router::new().route("/api/in-doubt", get(page))).await;
     let ran = run(&url, &["in-doubt", "--json"]).await;
-    assert_eq!(ran.json()["next_cursor"], "the same again");
+    let read = aetheris_core::limits::DOUBTS_LISTED_MAX / 500;
+    assert_eq!(ran.json()["next_cursor"], format!("page {read}"));
     let listed = ran.json()["invocations"].as_array().map(Vec::len);
     assert_eq!(listed, Some(aetheris_core::limits::DOUBTS_LISTED_MAX));
     let ran = run(&url, &["in-doubt"]).await;
@@ -604,6 +628,8 @@ async fn agent_files_are_checked_without_a_server_and_put_under_their_name() {
         // Of two files of one agent, the second finds what the first has put.
         let twice = run(&url, &["agent", "put", good, good]).await.stdout;
         assert!(twice.lines().nth(1).unwrap().starts_with("greeter version 1 unchanged, "), "{twice}");
+        let ran = run(&url, &["--json", "agent", "put", good]).await;
+        assert_eq!(ran.json()["became"], became.split([' ', ',']).next().unwrap().replace("replaces", "replaced"));
     }
     std::fs::remove_dir_all(&folder).unwrap();
 }
@@ -629,6 +655,72 @@ async fn every_page_of_agents_is_listed() {
     assert_eq!(names, ["first", "second"]);
 }
 
+#[tokio::test]
+async fn agents_are_listed_as_the_server_wrote_them() {
+    let agent = json!({ "agent": "greeter", "deadline": null, "description": "", "hash": hash('d'), "nodes": 1,
+        "of_a_later_server": true, "plan_hash": hash('f'), "planner": "static", "updated_at": "2026-11-21T09:30:00Z",
+        "version": "1" });
+    let list = json!({ "agents": [agent], "next_cursor": null }).to_string();
+    let url = serve(Router::new().route("/api/agents", get(move || async move { list }))).await;
+    assert_eq!(run(&url, &["--json", "agent", "list"]).await.json(), json!({ "agents": [agent] }));
+}
+
+/// A server that names the same page again and again, as a proxy with a cache may, fills no memory.
+#[tokio::test]
+async fn a_list_that_names_the_same_page_again_ends_with_an_error() {
+    let page = |name: &'static str| get(move || async move { json!({ name: [], "next_cursor": "again" }).to_string() });
+    let routes = Router::new().route("/api/agents", page("agents")).route("/api/waits", page("waits"));
+    let url = serve(routes.route("/api/jobs", page("jobs")).route("/api/in-doubt", page("invocations"))).await;
+    for words in [vec!["agent", "list"], vec!["waits"], vec!["jobs", "--all"], vec!["in-doubt"]] {
+        let ran = run(&url, &words).await;
+        assert_eq!(ran.exit(), Exit::Unreachable, "{words:?}");
+        assert!(ran.error().contains("`next_cursor`"), "{words:?}: {}", ran.error());
+    }
+}
+
+/// A disk that is full.
+struct Full;
+
+impl std::io::Write for Full {
+    fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {
+        Err(std::io::ErrorKind::StorageFull.into())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn an_output_that_cannot_be_written_is_told_on_stderr_in_json_as_well() {
+    let stderr = super::server::Kept::default();
+    let styles = [crate::render::Style::default(); 2];
+    let out = crate::out::Out::to(Box::new(Full), Box::new(stderr.clone()), true, false, styles);
+    let error = out.value(&json!({})).unwrap_err();
+    assert_eq!(crate::report(&out, &error), Exit::Failed);
+    assert!(stderr.text().starts_with("error: the output cannot be written: "), "{}", stderr.text());
+}
+
+/// Paused before it was parked for its doubt, its row does not say that it has one.
+#[tokio::test]
+async fn a_paused_job_says_that_a_call_of_it_is_in_doubt() {
+    let why = json!([
+        { "code": "paused_by", "detail": "paused by an operator", "do": "aetheris resume", "since": "2026-11-21T09:30:00Z" },
+        { "code": "in_doubt", "detail": "pay has made a call whose outcome is unknown", "do": "aetheris in-doubt",
+          "since": "2026-11-21T09:30:00Z" },
+    ]);
+    let paused = json!({ "before_restore": false, "reason": "operator", "since": "2026-11-21T09:30:00Z" });
+    let job = job_with("paused", json!({ "paused": paused }));
+    let list = json!({ "jobs": [job], "next_cursor": null });
+    let router = job_route(job).route("/api/jobs", get(move || async move { list.to_string() }));
+    let url = serve(router.route("/api/jobs/{id}/why", get(move || async move { why.to_string() }))).await;
+    for words in [vec!["show", JOB], vec!["jobs"]] {
+        let ran = run(&url, &words).await;
+        assert!(ran.stdout.contains("pay has made a call whose outcome is unknown"), "{}", ran.stdout);
+        assert_eq!(ran.stdout.matches("paused by an operator").count(), 1, "{}", ran.stdout);
+    }
+}
+
 /// Whoever mistyped a key would wait for an answer that never comes.
 #[tokio::test]
 async fn a_signal_that_is_kept_says_what_the_job_waits_for() {
@@ -640,6 +732,13 @@ async fn a_signal_that_is_kept_says_what_the_job_waits_for() {
     assert!(ran.stdout.starts_with("kept: no wait with this key has begun"), "{}", ran.stdout);
     assert!(ran.stderr.contains("approval waits for another key, `approve it`. Answer it with: "), "{}", ran.stderr);
     assert!(ran.stderr.contains(&format!("aetheris show {JOB}")), "{}", ran.stderr);
+    let refused = json!({ "payload_matches": false, "status": "kept" }).to_string();
+    let router = job_route(job("running"))
+        .route("/api/jobs/{id}/signal", post(move || async move { (StatusCode::ACCEPTED, refused) }));
+    let ran = run(&serve(router).await, &["signal", JOB, "k", "{}"]).await;
+    assert!(ran.stdout.starts_with("not kept: an earlier signal with this key"), "{}", ran.stdout);
+    assert_eq!(ran.exit(), Exit::Done);
+    assert!(ran.stderr.contains(&format!("what is kept is listed by: aetheris show {JOB}")), "{}", ran.stderr);
     let kept = json!([{ "correlation_key": "aprove it", "received_at": "2026-11-21T09:30:00Z", "wait_type": null }]);
     let url = serve(job_route(job_with("parked", json!({ "kept": kept })))).await;
     let shown = run(&url, &["show", JOB]).await.stdout;
@@ -660,6 +759,11 @@ async fn commands_without_a_server() {
     let ran = run(nowhere, &["config", "check", "--config", file.to_str().unwrap()]).await;
     assert_eq!(ran.exit(), Exit::CheckFailed);
     assert!(ran.stdout.contains("the environment variable AETHERIS_UNSET_KEY is not set"), "{}", ran.stdout);
+    std::fs::write(&file, "log: { format: text }\ntools: { env: [AETHERIS_UNSET_TOKEN] }\n").unwrap();
+    let ran = run(nowhere, &["config", "check", "--config", file.to_str().unwrap()]).await;
+    assert_eq!(ran.exit(), Exit::CheckFailed);
+    let told = ":2: tools.env: the environment variable AETHERIS_UNSET_TOKEN is not set";
+    assert!(ran.stdout.contains(told), "{}", ran.stdout);
     std::fs::remove_file(&file).unwrap();
     let ran = run(nowhere, &["completions", "bash"]).await;
     assert!(ran.stdout.contains("_aetheris"), "{}", ran.stdout);
@@ -686,9 +790,12 @@ async fn a_server_asks_for_no_models_key_and_a_worker_does() {
     let ran = run("http://127.0.0.1:1", &["serve", "--config", config]).await;
     assert_eq!(ran.exit(), Exit::Conflict, "{}", ran.error());
     assert!(ran.error().contains("is in use"), "{}", ran.error());
+    assert!(ran.error().contains("`server.listen`") && !ran.error().contains("--listen"), "{}", ran.error());
+    assert!(!folder.join("aetheris.db").exists(), "a process that cannot start leaves no database behind");
     let ran = run("http://127.0.0.1:1", &["worker", "--config", config]).await;
     assert_eq!(ran.exit(), Exit::Usage, "{}", ran.error());
     assert!(ran.error().contains("AETHERIS_UNSET_KEY is not set"), "{}", ran.error());
+    assert!(!ran.stderr.contains("waiting"), "what is wrong stays wrong: {}", ran.stderr);
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
@@ -971,6 +1078,20 @@ async fn watch_says_why_a_job_is_pending() {
     let url = serve(router.route("/api/jobs/{id}/why", get(move || async move { why.to_string() }))).await;
     let ran = run_on(&url, &["watch", JOB], true).await;
     assert!(ran.stdout.contains("pending: its session is busy: job_1 is parked"), "{}", ran.stdout);
+}
+
+/// A worker that is there takes a job within a moment, also after a wait: only then is it said that there is none.
+#[tokio::test]
+async fn a_terminal_is_not_alarmed_before_a_worker_has_had_its_moment() {
+    let why = json!([{
+        "code": "no_worker", "detail": "it is ready and no worker has taken it", "do": "aetheris worker --config FILE",
+        "since": "2026-11-21T09:30:00Z",
+    }]);
+    let events = [event(5, "job_completed", &json!({ "answer": null }))];
+    let router = ending(job("pending"), job("completed"), &events);
+    let url = serve(router.route("/api/jobs/{id}/why", get(move || async move { why.to_string() }))).await;
+    let ran = run_on(&url, &["watch", JOB], true).await;
+    assert!(ran.stdout.contains("completed") && !ran.stdout.contains("no worker"), "{}", ran.stdout);
 }
 
 #[tokio::test]

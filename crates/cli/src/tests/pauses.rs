@@ -158,6 +158,9 @@ fn ended_with(status: &str, left: &Value, outcome: &str) -> Router {
     ended["steps"] = json!({ "pay": {
         "status": status, "attempt": 2, "left_in_doubt": left, "started_at": "2026-11-21T09:30:00Z", "finished_at": null,
     } });
+    if left == outcome && outcome != "unresolved" {
+        ended["steps"]["pay"]["answered"] = json!({ "at": "2026-11-22T09:31:00Z", "by": outcome });
+    }
     let mut pay = step("pay", "tool", status);
     pay["left_in_doubt"] = left.clone();
     pay["started_at"] = json!("2026-11-21T09:30:00Z");

@@ -183,7 +183,7 @@ fn the_list_of_doubts_says_how_to_resolve_one() {
     let calls: Vec<InDoubtView> = vec![typed(&call)];
     let text = render::waits::in_doubt(&calls, "aetheris", Style::default(), now());
     let row = format!(
-        "payments.refund  at_most_once  1m ago  over              human   {KEY}  {{\"order\":\"A-1\"}}  timeout\n"
+        "payments.refund  at_most_once  1m ago  2026-11-21 09:30:12Z (passed)  human   {KEY}  {{\"order\":\"A-1\"}}  timeout\n"
     );
     assert!(text.contains(&row) && text.contains("  parked      pay "), "{text}");
     assert!(text.contains(&format!("\n  aetheris in-doubt resolve {JOB} {KEY} --permit 1\n")), "{text}");
@@ -286,6 +286,25 @@ fn only_open_calls_have_their_commands_written() {
     let others = "\nThe others are named likewise: `--job JOB` has those of one job, `--json` the keys of all.\n";
     assert!(commands(&list(&open)) == 10 && list(&open).contains(others), "{}", list(&open));
     assert!(commands(&list(&open[1..])) == 10 && !list(&open[1..]).contains("The others"), "{}", list(&open[1..]));
+}
+
+/// Nobody is sent to find out what the tool's own policies are about to.
+#[test]
+fn a_doubt_whose_policies_are_at_work_asks_for_nothing() {
+    let of = |status: &str, policy: &str| {
+        let mut call = unresolved();
+        (call["job_status"], call["policy"], call["status"]) = (json!(status), json!(policy), json!("in_doubt"));
+        typed::<InDoubtView>(&call)
+    };
+    for policy in ["wait: 5s", "reconcile: payments.lookup"] {
+        let text = render::waits::in_doubt(&[of("waiting", policy)], "aetheris", Style::default(), now());
+        assert!(text.contains(&format!("its tool's own policies come first ({policy})")), "{text}");
+        assert!(!text.contains("Find out") && !text.contains("resolve"), "{text}");
+    }
+    for (status, policy) in [("parked", "human"), ("paused", "wait: 5s"), ("failed", "wait: 5s")] {
+        let text = render::waits::in_doubt(&[of(status, policy)], "aetheris", Style::default(), now());
+        assert!(text.contains("Find out") && text.contains("in-doubt resolve"), "{status}: {text}");
+    }
 }
 
 #[test]

@@ -150,6 +150,74 @@ fn the_log_says_why_in_words() {
     assert!(waiting.iter().any(|line| line.contains("node=pay on=\"in_doubt\"")), "{}", said());
 }
 
+/// What a person says of a call after the end is kept with the job, and ends it no second time.
+#[test]
+fn the_log_tells_the_end_of_a_job_once() {
+    let folder = Folder::new("once");
+    let listener = service(&folder.0);
+    let dev = Dev::start(&folder.0, "");
+    let job = dev.client(&["send", "pay", "{}"]);
+    let _call = called(&listener);
+    drop(dev);
+    let again = Dev::start(&folder.0, "");
+    while !again.client(&["jobs"]).contains("parked") {
+        assert!(is_alive(again.child.id()), "{}", log(&folder.0));
+    }
+    again.client(&["cancel", job.trim()]);
+    let told = again.client(&["in-doubt", "resolve", job.trim(), "--happened", "--result", "{}", "--note", "asked"]);
+    assert!(told.starts_with("recorded: "), "{told}");
+    again.signal(Signal::TERM);
+    assert_eq!(again.ended(), Some(0));
+    assert_eq!(log(&folder.0).matches("the job has ended").count(), 1, "{}", log(&folder.0));
+}
+
+/// Else the first to notice is a job, whose call fails for good.
+#[test]
+fn a_variable_that_is_not_set_is_warned_of_at_the_start() {
+    let folder = Folder::new("unset");
+    let _listener = service(&folder.0);
+    let names = "export AETHERIS__TOOLS__ENV=AETHERIS_TEST_SET,AETHERIS_TEST_UNSET AETHERIS_TEST_SET=1;";
+    let dev = Dev::start(&folder.0, names);
+    dev.signal(Signal::TERM);
+    assert_eq!(dev.ended(), Some(0));
+    let warned: Vec<String> = log(&folder.0).lines().filter(|l| l.contains("`tools.env`")).map(str::to_owned).collect();
+    assert!(
+        matches!(warned.as_slice(), [line] if line.contains("WARN") && line.contains("AETHERIS_TEST_UNSET")),
+        "{warned:?}"
+    );
+}
+
+/// Whoever collects such logs reads each line as a value.
+#[test]
+fn with_a_json_log_every_line_of_a_start_that_fails_is_json() {
+    let folder = Folder::new("json");
+    std::fs::write(folder.0.join("bad.yaml"), "agent: A\nplan: { nodes: [] }\n").unwrap();
+    std::fs::write(
+        folder.0.join("model.yaml"),
+        "agent: a\nmodel: nobody/x\nplan: { nodes: [{ id: n, kind: llm, prompt: p }] }\n",
+    )
+    .unwrap();
+    std::fs::write(folder.0.join("config.yaml"), "jobstore: { sqlite: { path: gone/aetheris.db } }\n").unwrap();
+    let command = |words: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_aetheris"));
+        command.args(words).current_dir(&folder.0).env("AETHERIS__LOG__FORMAT", "json");
+        command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let value = |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap_or_else(|_| panic!("{line}"));
+    for file in ["bad.yaml", "model.yaml"] {
+        let ran = command(&["dev", "--ephemeral", "--agent", file]).wait_with_output().unwrap();
+        assert_eq!(ran.status.code(), Some(6));
+        let said: Vec<_> = String::from_utf8(ran.stderr).unwrap().lines().map(value).collect();
+        assert!(said.iter().any(|line| line["message"].as_str().unwrap().starts_with(file)), "{said:?}");
+    }
+    let mut worker = command(&["worker", "--config", "config.yaml"]);
+    let mut first = String::new();
+    BufReader::new(worker.stderr.as_mut().unwrap()).read_line(&mut first).unwrap();
+    worker.kill().unwrap();
+    worker.wait().unwrap();
+    assert!(value(&first)["message"].as_str().unwrap().contains("waiting 10s"), "{first}");
+}
+
 /// A trial as a new user: a supervisor that starts it with an old file undoes a fix, and nobody was told.
 #[test]
 fn a_start_says_which_agents_it_replaces() {
@@ -206,6 +274,18 @@ fn what_a_server_cannot_execute_is_named_with_its_line() {
     let (code, said) = put(&["--server", &dev.url, "agent", "put", "bad.yaml"]);
     assert_eq!(code, Some(6));
     assert!(said.contains("line 3: model: ") && said.contains("line 12: tools.t.headers.X-Token: "), "{said}");
+}
+
+/// Whoever reads it in a log does not know where the command was started.
+#[test]
+fn a_database_that_is_not_there_is_named_by_its_whole_path() {
+    let folder = Folder::new("whole");
+    for words in [&["check-consistency", "--data", "x"][..], &["backup", "copy.db", "--data", "x"]] {
+        let ran = Command::new(env!("CARGO_BIN_EXE_aetheris")).args(words).current_dir(&folder.0).output().unwrap();
+        let said = String::from_utf8(ran.stderr).unwrap();
+        let whole = folder.0.join("x/aetheris.db");
+        assert!(said.contains(&format!("there is no database {}", whole.display())), "{said}");
+    }
 }
 
 /// Measuring holds threads for long, and nobody who presses Ctrl-C wants to wait for it or to clear up after it.

@@ -77,7 +77,8 @@ impl Runtime {
             match self.send(&draft, purpose).await {
                 Ok(_) => {
                     aetheris_fault::crash_point!("ops.{}.written", purpose.as_str());
-                    if draft.state().status.is_terminal() {
+                    // What is kept with a job that has ended ends it no second time.
+                    if draft.state().status.is_terminal() && !loaded.state.status.is_terminal() {
                         run::note_end(draft.state());
                     }
                     if draft.state().end_requested.is_some() {

@@ -31,7 +31,7 @@ pub(super) use self::wire::{Command, Notice};
 use super::super::outside::{Ended, Tag, Watched};
 use crate::error::Error;
 use crate::exit::Exit;
-use crate::wiring::unheard;
+use crate::wiring::{LISTEN_FLAG, unheard};
 
 /// Arguments of the hidden `demo-payments`.
 #[derive(Debug, Clone, clap::Args)]
@@ -51,7 +51,7 @@ pub struct PaymentsArgs {
 pub async fn run(args: &PaymentsArgs) -> Result<Exit, Error> {
     let log = log::BookingLog::open(&args.log)
         .map_err(|error| Error::Internal(anyhow::anyhow!("{} cannot be opened: {error}", args.log.display())))?;
-    let listener = TcpListener::bind(args.listen).await.map_err(|error| unheard(args.listen, &error))?;
+    let listener = TcpListener::bind(args.listen).await.map_err(|error| unheard(args.listen, LISTEN_FLAG, &error))?;
     let address = listener.local_addr().map_err(anyhow::Error::from)?;
     let service = Arc::new(Service::new(log, say));
     let (ended, end) = oneshot::channel();
