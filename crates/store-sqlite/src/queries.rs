@@ -209,12 +209,12 @@ impl<'c> Prepared<'c> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use rusqlite::StatementStatus;
 
     use super::*;
 
-    fn schema() -> Connection {
+    pub(crate) fn schema() -> Connection {
         let conn = Connection::open_in_memory().unwrap();
         crate::open::stable(&conn).unwrap();
         for migration in crate::migrate::MIGRATIONS {

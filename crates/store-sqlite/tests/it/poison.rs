@@ -375,3 +375,43 @@ async fn an_agent_that_cannot_be_read_hides_no_other() {
         assert_eq!(found, ["a", "agent", "c"].map(AgentName::from), "{limit}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_delayed_job_with_another_status_costs_nobody_a_claim() {
+    let (fixture, hand) = opened().await;
+    hand.pragma_update(None, "ignore_check_constraints", true).unwrap();
+    let at = fixture.now().await.after(Span::from_secs(1));
+    for status in (1..=9).chain([128, -1]) {
+        let [broken, due] = [(); 2].map(|()| Message { run_at: Some(at), ..fixture.message() });
+        let [broken, due] = [fixture.create(&broken).await, fixture.create(&due).await];
+        let changed = hand.execute("UPDATE jobs SET status = ?2 WHERE id = ?1", (&broken.to_bytes()[..], status));
+        assert_eq!(changed.unwrap(), 1);
+        fixture.advance(Span::from_secs(2));
+        assert_eq!(fixture.claim_ids(9).await, [due], "status {status}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pending_job_that_says_why_it_is_paused_costs_nobody_a_claim() {
+    let (fixture, hand) = opened().await;
+    hand.pragma_update(None, "ignore_check_constraints", true).unwrap();
+    let [broken, other] = [fixture.pending().await, fixture.pending().await];
+    let paused = "UPDATE jobs SET pause_reason = 0, paused_at = 1 WHERE id = ?1";
+    assert_eq!(hand.execute(paused, [&broken.to_bytes()[..]]).unwrap(), 1);
+    assert_eq!(fixture.claim_ids(1).await, []);
+    assert_eq!(fixture.claim_ids(1).await, [other]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_that_no_row_lets_through_is_told_of_the_store() {
+    let (fixture, hand) = opened().await;
+    fixture.pending().await;
+    let refuse = "CREATE TRIGGER refuse BEFORE UPDATE ON jobs BEGIN SELECT RAISE(ABORT, 'no'); END";
+    hand.execute_batch(refuse).unwrap();
+    fixture.store().claim(fixture.request(1)).await.unwrap_err();
+    let failed = fixture.store().health().await.unwrap().last_claim.unwrap();
+    assert!(failed.error.contains("no"), "{failed:?}");
+    hand.execute_batch("DROP TRIGGER refuse").unwrap();
+    assert_eq!(fixture.claim_ids(1).await.len(), 1);
+    assert_eq!(fixture.store().health().await.unwrap().last_claim, None);
+}
