@@ -415,3 +415,27 @@ async fn a_claim_that_no_row_lets_through_is_told_of_the_store() {
     assert_eq!(fixture.claim_ids(1).await.len(), 1);
     assert_eq!(fixture.store().health().await.unwrap().last_claim, None);
 }
+
+/// How many jobs there are per status, by the store's own counts and by its rows.
+async fn counted(fixture: &Fixture, hand: &rusqlite::Connection) -> [Vec<u64>; 2] {
+    let told = fixture.store().status().await.unwrap().jobs;
+    let told = JobStatus::ALL.into_iter().map(|status| told.get(&status).copied().unwrap_or(0)).collect();
+    let count = "SELECT count(*) FROM jobs JOIN job_statuses AS s ON s.code = status WHERE s.name = ?1";
+    let rows = |status: JobStatus| hand.query_row(count, [status.as_str()], |row| row.get::<_, i64>(0)).unwrap();
+    [told, JobStatus::ALL.into_iter().map(|status| rows(status).unsigned_abs()).collect()]
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wrong_count_costs_nobody_a_commit() {
+    let (fixture, hand) = opened().await;
+    let run = fixture.running().await;
+    let other = fixture.pending().await;
+    // As it is after a row that was damaged, and mended by hand.
+    hand.execute("UPDATE meta SET pending = 0, running = 0, completed = 7", []).unwrap();
+    assert_eq!(fixture.claim_ids(1).await, [other]);
+    let [told, rows] = counted(&fixture, &hand).await;
+    assert_eq!(told, rows);
+    fixture.ok(fixture.of(run, Purpose::Cancel).await.event(JobCancelled {}).done()).await;
+    let [told, rows] = counted(&fixture, &hand).await;
+    assert_eq!(told, rows);
+}
