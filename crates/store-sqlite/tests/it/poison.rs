@@ -439,3 +439,28 @@ async fn a_wrong_count_costs_nobody_a_commit() {
     let [told, rows] = counted(&fixture, &hand).await;
     assert_eq!(told, rows);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_whose_id_cannot_be_read_hides_no_other() {
+    let (fixture, hand) = opened().await;
+    hand.pragma_update(None, "ignore_check_constraints", true).unwrap();
+    let mut jobs = Vec::new();
+    for _ in 0..5 {
+        jobs.push(fixture.pending().await);
+    }
+    jobs.reverse();
+    for (place, broken) in jobs.iter().enumerate() {
+        for spoiled in [&broken.to_bytes()[..15], &[0xff; 17], b""] {
+            let rename = "UPDATE jobs SET id = ?1 WHERE id = ?2";
+            assert_eq!(hand.execute(rename, [spoiled, &broken.to_bytes()[..]]).unwrap(), 1);
+            let others: Vec<JobId> = jobs.iter().copied().filter(|job| job != broken).collect();
+            for limit in 1..=6 {
+                assert_eq!(listed(&fixture, limit).await, others, "place {place} in pages of {limit}: {spoiled:?}");
+            }
+            let filter = JobFilter { limit: 9, statuses: vec![JobStatus::Pending], ..JobFilter::default() };
+            let found = fixture.store().jobs(filter).await.unwrap();
+            assert_eq!(found.jobs.iter().map(|row| row.id).collect::<Vec<_>>(), others);
+            assert_eq!(hand.execute(rename, [&broken.to_bytes()[..], spoiled]).unwrap(), 1);
+        }
+    }
+}
