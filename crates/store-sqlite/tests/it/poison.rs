@@ -464,3 +464,74 @@ async fn a_job_whose_id_cannot_be_read_hides_no_other() {
         }
     }
 }
+
+/// What a check finds beside the histories of the jobs, by pieces of a size.
+async fn amiss(fixture: &Fixture, step: u64) -> Vec<String> {
+    let (mut from, mut amiss) = (0, Vec::new());
+    loop {
+        let found = fixture.store().dossiers(from, from + step).await.unwrap();
+        amiss.extend(found.amiss);
+        from = found.next;
+        if from >= found.end {
+            return amiss;
+        }
+    }
+}
+
+/// Jobs that claims find now, later, behind another of their session and by their labels, and one that waits.
+async fn every_kind(fixture: &Fixture) {
+    let run = fixture.running().await;
+    let timer = TimerSet { after_us: 1_000_000, timer: TimerId::Wait("w".into()) };
+    fixture.ok(fixture.of(run, Purpose::Block).await.wait("w", "key", WaitType::Human, true).event(timer).done()).await;
+    let run_at = Some(fixture.now().await.after(Span::from_secs(100)));
+    for session in [None, Some(SessionId::from("s"))] {
+        for run_at in [None, run_at] {
+            let labels: BTreeMap<String, String> = [("team".to_owned(), "a".to_owned())].into();
+            fixture.create(&Message { labels, run_at, session: session.clone(), ..fixture.message() }).await;
+        }
+    }
+    fixture.create(&Message { session: Some(SessionId::from("s")), ..fixture.message() }).await;
+    fixture.store().put_agent(agent("a", "1")).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_no_history_tells_of_is_found_by_the_check() {
+    for (spoil, words) in [
+        ("UPDATE jobs SET ready = 0 WHERE num = 2", "no claim finds it"),
+        ("UPDATE jobs SET ready = 1 WHERE num = 6", "another job of its session comes first"),
+        ("UPDATE jobs SET delayed_until = delayed_until - 1 WHERE num = 3", "and its time is"),
+        ("UPDATE jobs SET delayed_until = delayed_until * 2 WHERE num = 3", "which is not its time"),
+        ("UPDATE jobs SET ready = 1, delayed_until = NULL WHERE num = 3", "and its time is"),
+        ("UPDATE jobs SET ready = 1 WHERE num = 1", "it is not pending"),
+        ("UPDATE jobs SET wait_type = 3 WHERE num = 1", "is listed under"),
+        ("DELETE FROM job_labels WHERE job = (SELECT id FROM jobs WHERE num = 2)", "its label `team` does not find it"),
+        ("UPDATE jobs SET id = x'0102' WHERE num = 4", "job number 4: its id cannot be read"),
+        ("UPDATE events SET job = 77 WHERE job = 2", "`events` has 2 of job number 77"),
+        ("UPDATE events SET job = -77 WHERE job = 2", "`events` has 2 of job number -77"),
+        ("UPDATE timers SET job = zeroblob(16)", "`timers` has 1 of job_0000"),
+        ("UPDATE meta SET completed = 4", "the store counts"),
+        ("UPDATE agents SET doc = doc || ' ' WHERE name = 'a'", "the agent `a`: its document"),
+        (
+            "UPDATE plans SET doc = doc || ' ' WHERE hash = (SELECT plan_hash FROM agents WHERE name = 'a')",
+            "its document does not have its hash",
+        ),
+        ("DELETE FROM plans", "the agent `a`: its plan is not there"),
+        (
+            "INSERT INTO inbox (signal, job, state, received_at, key, payload) VALUES (zeroblob(16), 9, 0, 1, 'k', '1')",
+            "`inbox` has 1 of job number 9",
+        ),
+        ("DELETE FROM jobs WHERE num = 5", "`events` has 2 of job number 5"),
+    ] {
+        let (fixture, hand) = opened().await;
+        every_kind(&fixture).await;
+        for step in [1, 3, 64] {
+            assert_eq!(amiss(&fixture, step).await, [""; 0]);
+        }
+        hand.pragma_update(None, "ignore_check_constraints", true).unwrap();
+        hand.execute_batch(spoil).unwrap();
+        for step in [1, 3, 64] {
+            let told = amiss(&fixture, step).await;
+            assert_eq!(told.iter().filter(|told| told.contains(words)).count(), 1, "{spoil}: {told:#?}");
+        }
+    }
+}
