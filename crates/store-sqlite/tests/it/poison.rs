@@ -11,9 +11,11 @@ use aetheris_core::lease::Guard;
 use aetheris_core::limits;
 use aetheris_core::plan::{EffectClass, WaitType};
 use aetheris_core::time::Span;
+use aetheris_store::system::SystemClock;
 use aetheris_store::{BlockedOn, DoubtFilter, InboxWrite, JobFilter, Purpose, UnitOfWork};
 use aetheris_store_conformance::fixture::agent;
 use aetheris_store_conformance::{Fixture, Message};
+use aetheris_store_sqlite::{Custody, Stop, backup, stage};
 
 use crate::folder::{At, Folder};
 
@@ -534,4 +536,37 @@ async fn what_no_history_tells_of_is_found_by_the_check() {
             assert_eq!(told.iter().filter(|told| told.contains(words)).count(), 1, "{spoil}: {told:#?}");
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_that_contradict_themselves_are_backed_up_and_restored_and_other_damage_is_not() {
+    let (folder, elsewhere) = (Arc::new(Folder::new()), Folder::new());
+    let fixture = Fixture::open(&At(Arc::clone(&folder))).await;
+    let hand = rusqlite::Connection::open(folder.database()).unwrap();
+    let [broken, other] = [fixture.pending().await, fixture.pending().await];
+    let run = fixture.take(broken).await;
+    hand.pragma_update(None, "ignore_check_constraints", true).unwrap();
+    let spoil = "UPDATE jobs SET delayed_until = 5, ready = 1 WHERE id = ?1";
+    assert_eq!(hand.execute(spoil, [&run.job.to_bytes()[..]]).unwrap(), 1);
+    let copy = |name: &str| {
+        let file = elsewhere.path().join(name);
+        backup(&folder.database(), &file, &SystemClock, &Stop::default(), &mut |_| {}).map(|backed| (backed.jobs, file))
+    };
+    let (jobs, file) = copy("whole").unwrap();
+    assert_eq!(jobs, 2);
+    let target = Folder::new();
+    let staged = stage(&file, &target.database(), &SystemClock, &mut |_| {}).unwrap();
+    let now = fixture.now().await;
+    assert_eq!(staged.hold_rest(now, &[broken, other]).unwrap(), [other, broken]);
+    staged.put_in_place(now, Custody { folder: 1, moved: false, opening: 77 }).unwrap();
+    let restored = rusqlite::Connection::open(target.database()).unwrap();
+    let held = "SELECT count(*) FROM jobs WHERE status = 7 AND ready = 0 AND delayed_until IS NULL";
+    assert_eq!(restored.query_row(held, [], |row| row.get::<_, i64>(0)).unwrap(), 2);
+    assert_eq!(restored.query_row("PRAGMA quick_check", [], |row| row.get::<_, String>(0)).unwrap(), "ok");
+    // A text where the schema has a number.
+    let schema = "UPDATE sqlite_schema SET sql = replace(sql, 'worker TEXT', 'worker INTEGER') WHERE name = 'jobs'";
+    hand.pragma_update(None, "writable_schema", true).unwrap();
+    assert_eq!(hand.execute(schema, []).unwrap(), 1);
+    let refused = copy("damaged").unwrap_err().to_string();
+    assert!(refused.contains("jobs.worker"), "{refused}");
 }
