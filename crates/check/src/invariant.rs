@@ -48,7 +48,7 @@ invariants! {
     B4 = "the hash chain verifies over the stored bytes";
     /// Cases are ended jobs.
     B5 = "terminal is terminal";
-    /// Cases are jobs.
+    /// Cases are jobs; rows that no job's history tells of are counted only where something is amiss.
     B7 = "row and timers equal the fold";
     /// Cases are keys that a tool has seen.
     C1 = "a body runs at most once per permission";

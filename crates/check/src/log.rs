@@ -162,6 +162,8 @@ fn differences(facts: &JobFacts, generation: u32, state: &JobState, events: &[Re
     compare("error", format!("{:?}", told.error), format!("{:?}", row.error));
     compare("delay", format!("{:?}", state.not_before), format!("{:?}", row.not_before));
     compare("agent", state.agent.to_string(), row.agent.to_string());
+    compare("priority", state.priority.to_string(), row.priority.to_string());
+    compare("labels", format!("{:?}", state.labels), format!("{:?}", row.labels));
     compare("session", format!("{:?}", state.session), format!("{:?}", row.session));
     let created = events.first().map(|event| event.at);
     compare("creation", format!("{created:?}"), format!("{:?}", Some(row.created_at)));

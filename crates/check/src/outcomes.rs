@@ -138,8 +138,14 @@ fn answered(said: &Told, permit: u32, outcome: DoubtOutcome) -> bool {
 /// What is wrong with a ledger row, given what the events say of its key.
 fn in_order(facts: &JobFacts, row: &LedgerRow, said: &Told) -> Option<String> {
     let (permit, status) = (row.permit, facts.row.status);
-    if said.permits.last().is_none_or(|(_, started)| started.permit != permit || started.permit_id != row.permit_id) {
+    let is_of_row = |(_, started): &&(Timestamp, ToolInvocationStarted)| {
+        started.permit == permit && started.permit_id == row.permit_id
+    };
+    let Some((at, started)) = said.permits.last().filter(is_of_row) else {
         return Some(format!("the ledger is at permit {permit}, its events are not"));
+    };
+    if let Some(wrong) = in_time(row, *at, Span::from_micros(started.lifetime_us)) {
+        return Some(wrong);
     }
     let told = said.finished.get(&permit).copied();
     let unknown = told == Some(InvocationOutcome::InDoubt);
@@ -183,6 +189,16 @@ fn in_order(facts: &JobFacts, row: &LedgerRow, said: &Told) -> Option<String> {
         | LedgerStatus::NotSent => return None,
     };
     Some(wrong.to_owned())
+}
+
+/// What is wrong with how long a permit's call can arrive, of a permit that was given then and for so long.
+fn in_time(row: &LedgerRow, given: Timestamp, lifetime: Span) -> Option<String> {
+    let over = given.after(lifetime);
+    if row.deadline != over {
+        return Some(format!("its permit's deadline is {}, and its events say {over}", row.deadline));
+    }
+    let own = row.lifetime.filter(|own| *own != lifetime)?;
+    Some(format!("its permit's lifetime is {own}, and its events say {lifetime}"))
 }
 
 /// Every further permission of an `at_most_once` call has a recorded reason, and "did not happen" was not

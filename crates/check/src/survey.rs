@@ -76,6 +76,9 @@ impl Survey {
             while from < to {
                 let found = store.dossiers(from, to).await?;
                 self.of.store(found.end, Ordering::Relaxed);
+                for what in found.amiss {
+                    part.tally.case(Invariant::B7, false, || what);
+                }
                 for job in &found.jobs {
                     self.examine(job, generation, &mut part);
                 }

@@ -25,6 +25,7 @@ pub(crate) fn check(facts: &JobFacts, events: &[Recorded], history: &ClientHisto
     let delivered = delivered(events);
     acknowledged(facts, &delivered, &refused(events), history, tally);
     not_forgotten(facts, &delivered, tally);
+    told(facts, events, tally);
 }
 
 fn ended_once(facts: &JobFacts, events: &[Recorded], tally: &mut Tally) {
@@ -130,5 +131,21 @@ fn not_forgotten(facts: &JobFacts, delivered: &BTreeMap<String, (SignalId, Hash)
                 && kept.wait_type.is_none_or(|claimed| claimed == waiting.wait_type)
         });
         tally.case(E1, !meets, || format!("{job}: it waits for `{}`, and that signal lies in its inbox", kept.key));
+    }
+}
+
+/// What is kept no more has an event that says what became of it. Only a violation is counted.
+fn told(facts: &JobFacts, events: &[Recorded], tally: &mut Tally) {
+    let of_event = |recorded: &Recorded| match &recorded.event {
+        Event::WaitCompleted(completed) => match &completed.by {
+            WaitEnd::Signal { signal, .. } => Some(*signal),
+            WaitEnd::Time => None,
+        },
+        Event::SignalRefused(refused) => Some(refused.signal),
+        _ => None,
+    };
+    let told: BTreeSet<SignalId> = events.iter().filter_map(of_event).collect();
+    for signal in facts.consumed.iter().filter(|signal| !told.contains(signal)) {
+        tally.case(E1, false, || format!("{}: {signal} is kept no more, and no event tells of it", facts.row.id));
     }
 }

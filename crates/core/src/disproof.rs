@@ -55,7 +55,8 @@ pub struct Disproof {
     pub grounds: Grounds,
     /// The idempotency key.
     pub key: IdempotencyKey,
-    /// How long the permit's call can still arrive, as the events have it: for rows of builds that did not store it.
+    /// How long the permit's call can still arrive, as the events have it. The longer of this and the row's own counts;
+    /// builds of before did not store it in the row.
     pub lifetime: Span,
     /// The permit it speaks of.
     pub permit_id: PermitId,
@@ -68,7 +69,8 @@ pub struct Disproof {
 #[must_use]
 pub fn left(row: &LedgerRow, lifetime: Span, settle: Span, reading: Reading) -> Span {
     let by_store = row.deadline.after(settle).since(reading.at);
-    let whole = row.lifetime.unwrap_or(lifetime).plus(settle);
+    // A row that was damaged lets nothing be believed early.
+    let whole = row.lifetime.map_or(lifetime, |own| own.max(lifetime)).plus(settle);
     let until = |moment: Span| moment.minus(reading.boot.at);
     let same = |moment: &BootMoment| moment.of == reading.boot.of;
     let by_boot = match (row.boot.filter(same), row.seen.filter(same)) {
@@ -244,6 +246,15 @@ mod tests {
         assert_eq!(early(says(&old, reading(9_000, 1, 900))), 9_070);
         let seen = see(Some(&old), old.key, old.permit_id, reading(9_000, 1, 900)).unwrap();
         assert!(says(&seen, reading(9_070, 1, 970)).unwrap().disproved);
+    }
+
+    #[test]
+    fn a_row_with_too_short_a_lifetime_lets_nothing_be_believed_early() {
+        let short = LedgerRow { lifetime: Some(Span::from_secs(1)), ..doubt() };
+        assert_eq!(early(says(&short, reading(9_000, 2, 900))), 9_070);
+        let seen = see(Some(&short), short.key, short.permit_id, reading(9_000, 2, 900)).unwrap();
+        assert_eq!(early(says(&seen, reading(9_069, 2, 969))), 9_070);
+        assert!(says(&seen, reading(9_070, 2, 970)).unwrap().disproved);
     }
 
     #[test]

@@ -4,6 +4,8 @@ WITH ledger_rows AS (
     SELECT l.*, j.status AS job_status,
            (SELECT p.permit || ' ' || p.permit_id FROM permits p WHERE p.job = l.job AND p.key = l.key
             ORDER BY p.seq DESC LIMIT 1) IS (l.permit || ' ' || l.permit_id) AS is_current,
+           (SELECT p.lifetime_us FROM permits p WHERE p.job = l.job AND p.key = l.key ORDER BY p.seq DESC LIMIT 1) AS given_for,
+           (SELECT p.at FROM permits p WHERE p.job = l.job AND p.key = l.key ORDER BY p.seq DESC LIMIT 1) AS given_at,
            (SELECT s.outcome FROM said s WHERE s.job = l.job AND s.key = l.key AND s.kind = 'tool_invocation_finished'
             AND s.permit = l.permit ORDER BY s.seq DESC LIMIT 1) AS told,
            EXISTS (SELECT 1 FROM said s WHERE s.job = l.job AND s.key = l.key AND s.kind = 'step_in_doubt'
@@ -24,6 +26,8 @@ WITH ledger_rows AS (
 )
 SELECT job || ' ' || node AS place,
        CASE WHEN NOT is_current THEN 'the ledger is at permit ' || permit || ', its events are not'
+            WHEN deadline <> given_at + given_for THEN 'its permit''s deadline is not what its events say'
+            WHEN lifetime <> given_for THEN 'its permit''s lifetime is not what its events say'
             WHEN status = 'started' AND job_status NOT IN ('pending', 'running', 'paused') THEN 'nothing is known of its call, and the job has gone on'
             WHEN status = 'in_doubt' AND disproved AND NOT disproof THEN 'the ledger says that it did not happen, and no event does'
             WHEN status = 'in_doubt' AND NOT doubted AND told IS NOT 'in_doubt' THEN 'the ledger has it in doubt, and no event does'

@@ -26,3 +26,11 @@ SELECT i.job || ' ' || i.key,
        CASE WHEN j.waiting ->> 'correlation_key' = i.key AND (i.wait_type IS NULL OR i.wait_type = j.waiting ->> 'wait_type')
             THEN 'the job waits for it, and it lies in its inbox' END
 FROM inbox i JOIN jobs j ON j.job = i.job WHERE i.state = 0
+UNION ALL
+-- Only a violation is counted.
+SELECT i.job || ' ' || i.key, 'it is kept no more, and no event tells of it'
+FROM inbox i
+WHERE i.state = 1 AND NOT EXISTS (
+    SELECT 1 FROM events e
+    WHERE e.job = i.job AND (e.kind = 'wait_completed' AND bits(e.payload ->> '$.by.signal.signal') = i.signal
+                             OR e.kind = 'signal_refused' AND bits(e.payload ->> 'signal') = i.signal))

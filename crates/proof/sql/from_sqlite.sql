@@ -11,7 +11,8 @@ FROM store.events e JOIN store.jobs j ON j.num = e.job LEFT JOIN store.event_kin
 ORDER BY e.job, e.seq;
 
 INSERT INTO ledger
-SELECT lower(hex(l.key)), lower(hex(j.id)), l.node, l.permit, lower(hex(l.permit_id)), s.name, l.disproved
+SELECT lower(hex(l.key)), lower(hex(j.id)), l.node, l.permit, lower(hex(l.permit_id)), s.name, l.disproved, l.deadline,
+       l.lifetime
 FROM store.ledger l JOIN store.jobs j ON j.num = l.job LEFT JOIN store.ledger_statuses s ON s.code = l.status;
 
 INSERT INTO effects

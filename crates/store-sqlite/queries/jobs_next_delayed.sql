@@ -1,1 +1,1 @@
-SELECT min(delayed_until) FROM jobs WHERE delayed_until IS NOT NULL
+SELECT min(delayed_until) FROM jobs INDEXED BY jobs_delayed WHERE delayed_until IS NOT NULL AND status = 0

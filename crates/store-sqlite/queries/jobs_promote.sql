@@ -1,3 +1,4 @@
+-- A row whose status is another one is no delayed job, whatever else stands in it: the table would refuse the whole change.
 UPDATE jobs
 SET delayed_until = NULL,
     ready = (session IS NULL OR NOT EXISTS (
@@ -5,4 +6,5 @@ SET delayed_until = NULL,
         WHERE earlier.agent = jobs.agent AND earlier.session = jobs.session AND earlier.session IS NOT NULL AND earlier.status NOT IN (4, 5, 6)
           AND earlier.num < jobs.num))
 WHERE num IN (
-    SELECT num FROM jobs WHERE delayed_until IS NOT NULL AND delayed_until <= ?1 ORDER BY delayed_until LIMIT ?2)
+    SELECT num FROM jobs INDEXED BY jobs_delayed
+    WHERE delayed_until IS NOT NULL AND delayed_until <= ?1 AND status = 0 ORDER BY delayed_until LIMIT ?2)

@@ -115,6 +115,9 @@ fn take(
         Err(Trouble::Corrupt(why)) => return set_aside(tx, num, &why).map(|()| None),
         Err(trouble) => return Err(trouble),
     };
+    if row.paused.is_some() {
+        return set_aside(tx, num, "it is pending, and its row says why it is paused").map(|()| None);
+    }
     let before = Before { epoch: row.fence.epoch, seq: row.seq };
     let step = u32::from(!aetheris_fault::planted!("claim-keeps-epoch"));
     let fence = Fence { generation: tx.generation, epoch: before.epoch + step };
@@ -192,4 +195,29 @@ fn hold(tx: &mut Tx<'_, '_>, num: i64, row: &JobRow, holder: &Holder, before: Be
         before.epoch,
     ];
     tx.exactly_one(Query::JobClaim, params)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::queries::tests::schema;
+
+    #[test]
+    fn the_next_moment_of_a_delayed_job_is_that_of_a_pending_one() {
+        let conn = schema();
+        conn.pragma_update(None, "ignore_check_constraints", true).unwrap();
+        let mut insert = conn
+            .prepare(
+                "INSERT INTO jobs (seq, generation, epoch, status, head, updated_at, ready, delayed_until, id, agent,
+                                   agent_version, priority, created_at)
+                 VALUES (1, 1, 0, ?1, zeroblob(32), 0, 0, ?2, ?3, 'a', '1', 0, 0)",
+            )
+            .unwrap();
+        for (status, at) in [(5, 10), (0, 30), (128, 20), (0, 40u8)] {
+            insert.execute(params![status, at, [at; 16]]).unwrap();
+        }
+        assert_eq!(next_delayed(&mut Prepared::new(&conn)).unwrap(), Some(Timestamp::from_micros(30)));
+        conn.execute("DELETE FROM jobs WHERE status = 0", []).unwrap();
+        assert_eq!(next_delayed(&mut Prepared::new(&conn)).unwrap(), None);
+    }
 }

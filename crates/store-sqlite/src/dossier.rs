@@ -1,11 +1,12 @@
 //! Everything about jobs, in the order of their arrival: what a check reads.
 
-use aetheris_core::id::JobId;
+use aetheris_core::id::SignalId;
 use aetheris_core::limits;
 use aetheris_core::state::JobState;
 use aetheris_store::{Dossier, Dossiers, Unreadable};
 use rusqlite::params;
 
+use crate::amiss::Found;
 use crate::codes::int;
 use crate::error::Trouble;
 use crate::queries::{Prepared, Query};
@@ -16,21 +17,31 @@ impl Reads<'_> {
     /// The jobs of these numbers, up to the one that reaches the bound of bytes.
     pub(crate) fn dossiers(&mut self, from: u64, to: u64) -> Result<Dossiers, Trouble> {
         self.at_once(|reads| {
-            let sql = &mut reads.sql;
-            let end = sql.first(Query::JobsEnd, [], |row| rows::number(row, 0))?.unwrap_or(0);
-            let found = sql.all(Query::JobsArrived, params![int(from), int(to)], |row| {
-                Ok::<_, Trouble>((row.get::<_, i64>(0)?, rows::id(row, 1, JobId::from_slice)?, row.get::<_, bool>(2)?))
-            })?;
-            let (mut jobs, mut left) = (Vec::with_capacity(found.len()), limits::DOSSIERS_BYTES_MAX);
-            for (num, job, listed) in found {
-                let read = if listed { dossier(sql, num, &mut left) } else { Err(unlisted()) };
-                jobs.push(read.map_err(|trouble| Unreadable { error: trouble.at("check"), job }));
+            let end = reads.sql.first(Query::JobsEnd, [], |row| rows::number(row, 0))?.unwrap_or(0);
+            let (now, _) = reads.now()?;
+            let found = reads.sql.all(Query::JobsArrived, params![int(from), int(to)], Found::read)?;
+            let mut read = Dossiers { amiss: Vec::new(), end, jobs: Vec::with_capacity(found.len()), next: to };
+            let mut left = limits::DOSSIERS_BYTES_MAX;
+            for found in found {
+                let Ok(job) = found.job else {
+                    read.amiss.push(format!("job number {}: its id cannot be read", found.num));
+                    continue;
+                };
+                let mut tell = |what: Option<String>| read.amiss.extend(what.map(|what| format!("{job}: {what}")));
+                tell(found.misplaced(now));
+                let dossier =
+                    if found.listed { dossier(&mut reads.sql, found.num, &mut left) } else { Err(unlisted()) };
+                if let Ok(dossier) = &dossier {
+                    tell(found.unlike(&dossier.row, &mut reads.sql)?);
+                }
+                read.jobs.push(dossier.map_err(|trouble| Unreadable { error: trouble.at("check"), job }));
                 if left == 0 {
-                    let next = u64::try_from(num).unwrap_or(0) + 1;
-                    return Ok(Dossiers { end, jobs, next });
+                    read.next = u64::try_from(found.num).unwrap_or(0) + 1;
+                    break;
                 }
             }
-            Ok(Dossiers { end, jobs, next: to })
+            read.amiss.extend(reads.amiss(from, read.next, end)?);
+            Ok(read)
         })
     }
 }
@@ -46,6 +57,7 @@ fn dossier(sql: &mut Prepared<'_>, num: i64, left: &mut usize) -> Result<Dossier
     let checkpoint = sql.first(Query::CheckpointRead, params![num, JobState::VERSION], rows::checkpoint)?;
     let events = sql.all(Query::EventsPage, params![num, 0, -1], rows::event)?;
     let effects = sql.all(Query::EffectsByJob, [num], rows::effect)?;
+    let consumed = sql.all(Query::InboxConsumed, [num], |row| rows::id(row, 0, SignalId::from_slice))?;
     let kept = sql.all(Query::InboxKept, [num], rows::kept)?;
     let ledger = sql.all(Query::LedgerByJob, [num], rows::ledger)?;
     let evidence = sql.all(Query::EvidenceByJob, [num], rows::evidence)?;
@@ -60,6 +72,7 @@ fn dossier(sql: &mut Prepared<'_>, num: i64, left: &mut usize) -> Result<Dossier
     let history = raw.decode()?;
     Ok(Dossier {
         checkpoint: history.checkpoint,
+        consumed,
         effects: history.effects,
         events,
         evidence,

@@ -49,6 +49,7 @@
 //! `read`, `rows`. Every statement is a file under `queries`, registered in `queries.rs`.
 
 mod agents;
+mod amiss;
 mod claim;
 mod clock_guard;
 mod codes;

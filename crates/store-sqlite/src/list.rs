@@ -11,6 +11,7 @@ use aetheris_store::{
     BlockedOn, DoubtCursor, DoubtFilter, DoubtPage, DoubtRow, EventRow, JobFilter, JobPage, JobRow, Told, WaitPage,
     WaitRow,
 };
+use rusqlite::types::Value;
 use rusqlite::{Row, ToSql, params};
 
 use crate::codes::{Code, count, int};
@@ -18,7 +19,7 @@ use crate::error::Trouble;
 use crate::queries::Query;
 use crate::read::{Reads, mask};
 use crate::rows;
-use crate::unreadable::passed_over;
+use crate::unreadable::{self, passed_over};
 
 /// So many jobs are looked through for what no index finds.
 const FEW: u64 = 5_000;
@@ -226,8 +227,7 @@ impl Reads<'_> {
     }
 
     fn page(&mut self, query: Query, filter: &JobFilter, limit: usize, part: Part) -> Result<Vec<Found>, Trouble> {
-        let before = filter.before.map(JobId::to_bytes);
-        let before = before.as_ref().map_or(&LAST[..], |id| &id[..]);
+        let before = filter.before.map_or_else(|| LAST.to_vec(), |id| id.to_bytes().to_vec());
         let (label, value) = filter.label.as_ref().map(|(key, value)| (key.as_str(), value.as_str())).unzip();
         let (blocked, wait_type) = match filter.blocked_on {
             None => (0, None),
@@ -239,15 +239,21 @@ impl Reads<'_> {
         let statuses = status.map_or_else(|| mask(&filter.statuses), |status| mask(&[status]));
         let agent = filter.agent.as_ref().map(AgentName::as_str);
         let session = filter.session.as_ref().map(SessionId::as_str);
-        let limit = count(limit);
-        let fixed = params![before, agent, session, statuses, blocked, wait_type, label, value, limit];
-        let mut all: Vec<&dyn ToSql> = fixed.to_vec();
         let number = status.map(Code::code);
-        match (&part, query) {
-            (Part::Status(_), Query::JobsPageOfAgentStatus | Query::JobsPageOfStatus) => all.push(&number),
-            (Part::Status(_) | Part::Whole, _) => {}
-        }
-        self.sql.all(query, &all[..], Found::read)
+        // A job whose id cannot be read has no place that a page could name: others come for it.
+        unreadable::page(Value::Blob(before), limit, |before, limit| {
+            let limit = count(limit);
+            let fixed = params![before, agent, session, statuses, blocked, wait_type, label, value, limit];
+            let mut all: Vec<&dyn ToSql> = fixed.to_vec();
+            match (&part, query) {
+                (Part::Status(_), Query::JobsPageOfAgentStatus | Query::JobsPageOfStatus) => all.push(&number),
+                (Part::Status(_) | Part::Whole, _) => {}
+            }
+            self.sql.all(query, &all[..], |row| {
+                let found = passed_over(Found::read(row), format_args!("job number {}", row.get::<_, i64>(0)?))?;
+                Ok((row.get(rows::JOB_ID_AT)?, found))
+            })
+        })
     }
 }
 

@@ -40,6 +40,7 @@ queries! {
     ClientKey = "client_key";
     Commit = "commit";
     DataVersion = "data_version";
+    Documents = "documents";
     EffectInsert = "effect_insert";
     EffectKnown = "effect_known";
     EffectNewest = "effect_newest";
@@ -55,6 +56,7 @@ queries! {
     EvidenceOfSuccess = "evidence_of_success";
     FolderKnown = "folder_known";
     FolderNamed = "folder_named";
+    InboxConsumed = "inbox_consumed";
     InboxCount = "inbox_count";
     InboxCountOfKey = "inbox_count_of_key";
     InboxDeliver = "inbox_deliver";
@@ -74,6 +76,7 @@ queries! {
     JobTouch = "job_touch";
     JobUpdate = "job_update";
     JobsArrived = "jobs_arrived";
+    JobsCounted = "jobs_counted";
     JobsEnd = "jobs_end";
     JobsInStatus = "jobs_in_status";
     JobsNextDelayed = "jobs_next_delayed";
@@ -90,6 +93,7 @@ queries! {
     JobsPromote = "jobs_promote";
     JobsReady = "jobs_ready";
     LabelInsert = "label_insert";
+    LabelKnown = "label_known";
     LeasesExpired = "leases_expired";
     LeasesOf = "leases_of";
     LedgerByJob = "ledger_by_job";
@@ -115,6 +119,8 @@ queries! {
     SessionAdvance = "session_advance";
     SessionAhead = "session_ahead";
     SessionEarlier = "session_earlier";
+    Strays = "strays";
+    StraysById = "strays_by_id";
     TimerDelete = "timer_delete";
     TimerDue = "timer_due";
     TimerPut = "timer_put";
@@ -209,12 +215,12 @@ impl<'c> Prepared<'c> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use rusqlite::StatementStatus;
 
     use super::*;
 
-    fn schema() -> Connection {
+    pub(crate) fn schema() -> Connection {
         let conn = Connection::open_in_memory().unwrap();
         crate::open::stable(&conn).unwrap();
         for migration in crate::migrate::MIGRATIONS {

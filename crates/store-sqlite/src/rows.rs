@@ -160,7 +160,7 @@ pub(crate) fn job(row: &Row<'_>) -> Result<(i64, JobRow), Trouble> {
         fence: fence(row, 2)?,
         head: id(row, 5, Hash::from_slice)?,
         holder: holder(row, 8)?,
-        id: id(row, 16, JobId::from_slice)?,
+        id: id_of_job(row)?,
         labels: labels.unwrap_or_else(BTreeMap::new),
         not_before: maybe(row, 7, time)?,
         paused: maybe(row, 23, |row, i| Ok((code(row, i)?, time(row, i + 1)?)))?,
@@ -175,9 +175,12 @@ pub(crate) fn job(row: &Row<'_>) -> Result<(i64, JobRow), Trouble> {
     Ok((row.get(0)?, job))
 }
 
+/// Where the id stands in a row of the jobs.
+pub(crate) const JOB_ID_AT: usize = 16;
+
 /// The id in a row of the jobs, which stands there whatever the rest says.
 pub(crate) fn id_of_job(row: &Row<'_>) -> Result<JobId, Trouble> {
-    id(row, 16, JobId::from_slice)
+    id(row, JOB_ID_AT, JobId::from_slice)
 }
 
 /// A row of `events_page.sql`.

@@ -179,29 +179,42 @@ impl<'t, 'c> Tx<'t, 'c> {
         let silent = self.changes.events == 0;
         let due = counted || silent || self.look.mark.is_some();
         if self.mark_wanted || (self.changes.rows > 0 && due) {
-            let mark = self.mark();
-            let boot_id = mark.boot_id.map(BootId::to_bytes);
-            let counts = self.changes.counts;
-            let [pending, running, waiting, parked, completed, failed, cancelled, paused] = counts;
-            self.exactly_one(
-                Query::MetaUpdate,
-                params![
-                    mark.clock,
-                    mark.offset,
-                    mark.boot,
-                    pending,
-                    running,
-                    waiting,
-                    parked,
-                    completed,
-                    failed,
-                    cancelled,
-                    paused,
-                    silent,
-                    boot_id.as_ref().map(|bytes| &bytes[..]),
-                ],
-            )?;
+            self.changes.rows += 1;
+            if !self.count(self.changes.counts, silent)? {
+                // One job's row was damaged, or the counts were: no statistic refuses what is right by itself.
+                tracing::warn!("the numbers of jobs per status did not fit the jobs: they are counted anew");
+                self.exactly_one(Query::MetaRecount, [])?;
+                if !self.count([0; STATUSES], silent)? {
+                    return Err(Trouble::Corrupt("the table `meta` is empty".to_owned()));
+                }
+            }
         }
         Ok(self.changes)
+    }
+
+    /// Writes the store's own row, unless a count would fall below nothing: whether it did.
+    fn count(&mut self, counts: [i64; STATUSES], silent: bool) -> Result<bool, Trouble> {
+        let mark = self.mark();
+        let boot_id = mark.boot_id.map(BootId::to_bytes);
+        let [pending, running, waiting, parked, completed, failed, cancelled, paused] = counts;
+        let changed = self.sql.run(
+            Query::MetaUpdate,
+            params![
+                mark.clock,
+                mark.offset,
+                mark.boot,
+                pending,
+                running,
+                waiting,
+                parked,
+                completed,
+                failed,
+                cancelled,
+                paused,
+                silent,
+                boot_id.as_ref().map(|bytes| &bytes[..]),
+            ],
+        )?;
+        Ok(changed == 1)
     }
 }

@@ -32,10 +32,15 @@ struct Failed {
 }
 
 impl Vitals {
-    /// It failed at this moment of the boot clock. A request that is itself wrong says nothing about the store.
+    /// It failed at this moment of the boot clock. A write that is itself wrong says nothing about the store. A claim
+    /// brings nothing that could be wrong: where one fails, no job is given until it works again.
     pub(crate) fn failed(&self, part: Part, trouble: &Trouble, at: Duration) {
         let kind = trouble.kind();
-        if kind != ErrorKind::Invalid {
+        let counts = match part {
+            Part::Claim => true,
+            Part::Write => kind != ErrorKind::Invalid,
+        };
+        if counts {
             *self.part(part) = Some(Failed { at, error: trouble.to_string(), kind });
         }
     }
@@ -124,6 +129,8 @@ mod tests {
         assert_eq!((failed.age, failed.kind, failed.error.as_str()), (Span::from_secs(7), ErrorKind::Corrupt, "a row"));
         vitals.worked(Part::Claim);
         assert_eq!(vitals.last(Part::Claim, now), None);
+        vitals.failed(Part::Claim, &Trouble::Invalid("no row lets it through".to_owned()), now);
+        assert_eq!(vitals.last(Part::Claim, now).unwrap().kind, ErrorKind::Invalid);
     }
 
     #[test]

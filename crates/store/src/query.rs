@@ -205,6 +205,8 @@ pub struct History {
 pub struct Dossier {
     /// The newest checkpoint.
     pub checkpoint: Option<Checkpoint>,
+    /// Signals that are kept no more: they ended a wait, or were refused by one.
+    pub consumed: Vec<SignalId>,
     /// Recorded effects.
     pub effects: Vec<EffectRow>,
     /// Its events, with their bytes as stored.
@@ -233,6 +235,9 @@ pub struct Unreadable {
 /// Jobs in the order of their arrival.
 #[derive(Debug)]
 pub struct Dossiers {
+    /// What is amiss in rows that no job's history tells of, in words: beside these jobs and, with the first of all, in the
+    /// whole store.
+    pub amiss: Vec<String>,
     /// The first arrival that is not there yet.
     pub end: u64,
     /// The jobs that were asked for, as far as they were read.

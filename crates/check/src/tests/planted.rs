@@ -95,6 +95,8 @@ fn the_log() {
     in_facts(B5, |f| f.row.status = JobStatus::Running);
     in_facts(B7, |f| f.row.status = JobStatus::Failed);
     in_facts(B7, |f| f.row.plan_hash = None);
+    in_facts(B7, |f| f.row.priority += 1);
+    in_facts(B7, |f| drop(f.row.labels.insert("team".to_owned(), "a".to_owned())));
 }
 
 #[test]
@@ -199,6 +201,8 @@ fn a_second_body_of_an_at_most_once_call_under_another_permit() {
 fn outcomes() {
     in_facts(C5, |f| f.ledger.clear());
     in_facts(C5, |f| f.ledger[0].permit = 2);
+    in_facts(C5, |f| f.ledger[0].deadline = at(1_019));
+    in_facts(C5, |f| f.ledger[0].lifetime = Some(Span::from_micros(999)));
     in_facts(C7, |f| f.effects.push(f.effects[0].clone()));
     in_facts(C7, |f| f.effects[0].result = Json::null());
     in_facts(C8, |f| f.effects.clear());
@@ -458,6 +462,7 @@ fn signals_and_waits() {
     in_story(E1, |s| s.history.signals[0].key = "other".into());
     in_story(E1, |s| s.history.signals[0].payload_hash = Some(result().hash()));
     in_facts(E1, |f| f.kept.push(kept("k")));
+    in_facts(E1, |f| f.consumed.push(SignalId::from_u128(9)));
     // Another one of its key may have been kept beside it, and stays.
     let mut beside = whole();
     let mut facts = beside.facts();

@@ -78,7 +78,13 @@ impl Story {
         let timers = timers.into_iter().map(|(timer, due)| TimerRow { due, job: JOB, timer }).collect();
         let (effects, ledger) = (self.effects.clone(), self.ledger.clone());
         let row = row(&state, &events, head);
-        JobFacts { checkpoint: None, effects, events, evidence: vec![], kept: vec![], ledger, row, timers }
+        let consumed = |told: &Told| match &told.event {
+            Event::WaitCompleted(WaitCompleted { by: WaitEnd::Signal { signal, .. }, .. }) => Some(*signal),
+            _ => None,
+        };
+        let consumed = self.events.iter().filter_map(consumed).collect();
+        let (checkpoint, evidence, kept) = (None, vec![], vec![]);
+        JobFacts { checkpoint, consumed, effects, events, evidence, kept, ledger, row, timers }
     }
 
     /// The place of the first event of a kind.

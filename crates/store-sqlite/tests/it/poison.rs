@@ -11,9 +11,11 @@ use aetheris_core::lease::Guard;
 use aetheris_core::limits;
 use aetheris_core::plan::{EffectClass, WaitType};
 use aetheris_core::time::Span;
+use aetheris_store::system::SystemClock;
 use aetheris_store::{BlockedOn, DoubtFilter, ErrorKind, InboxWrite, JobFilter, Purpose, UnitOfWork};
 use aetheris_store_conformance::fixture::agent;
 use aetheris_store_conformance::{Fixture, Message};
+use aetheris_store_sqlite::{Custody, Stop, backup, stage};
 
 use crate::folder::{At, Folder};
 
@@ -420,4 +422,197 @@ async fn an_agent_that_cannot_be_read_hides_no_other() {
         }
         assert_eq!(found, ["a", "agent", "c"].map(AgentName::from), "{limit}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_delayed_job_with_another_status_costs_nobody_a_claim() {
+    let (fixture, hand) = opened().await;
+    hand.pragma_update(None, "ignore_check_constraints", true).unwrap();
+    let at = fixture.now().await.after(Span::from_secs(1));
+    for status in (1..=9).chain([128, -1]) {
+        let [broken, due] = [(); 2].map(|()| Message { run_at: Some(at), ..fixture.message() });
+        let [broken, due] = [fixture.create(&broken).await, fixture.create(&due).await];
+        let changed = hand.execute("UPDATE jobs SET status = ?2 WHERE id = ?1", (&broken.to_bytes()[..], status));
+        assert_eq!(changed.unwrap(), 1);
+        fixture.advance(Span::from_secs(2));
+        assert_eq!(fixture.claim_ids(9).await, [due], "status {status}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pending_job_that_says_why_it_is_paused_costs_nobody_a_claim() {
+    let (fixture, hand) = opened().await;
+    hand.pragma_update(None, "ignore_check_constraints", true).unwrap();
+    let [broken, other] = [fixture.pending().await, fixture.pending().await];
+    let paused = "UPDATE jobs SET pause_reason = 0, paused_at = 1 WHERE id = ?1";
+    assert_eq!(hand.execute(paused, [&broken.to_bytes()[..]]).unwrap(), 1);
+    assert_eq!(fixture.claim_ids(1).await, []);
+    assert_eq!(fixture.claim_ids(1).await, [other]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_that_no_row_lets_through_is_told_of_the_store() {
+    let (fixture, hand) = opened().await;
+    fixture.pending().await;
+    let refuse = "CREATE TRIGGER refuse BEFORE UPDATE ON jobs BEGIN SELECT RAISE(ABORT, 'no'); END";
+    hand.execute_batch(refuse).unwrap();
+    fixture.store().claim(fixture.request(1)).await.unwrap_err();
+    let failed = fixture.store().health().await.unwrap().last_claim.unwrap();
+    assert!(failed.error.contains("no"), "{failed:?}");
+    hand.execute_batch("DROP TRIGGER refuse").unwrap();
+    assert_eq!(fixture.claim_ids(1).await.len(), 1);
+    assert_eq!(fixture.store().health().await.unwrap().last_claim, None);
+}
+
+/// How many jobs there are per status, by the store's own counts and by its rows.
+async fn counted(fixture: &Fixture, hand: &rusqlite::Connection) -> [Vec<u64>; 2] {
+    let told = fixture.store().status().await.unwrap().jobs;
+    let told = JobStatus::ALL.into_iter().map(|status| told.get(&status).copied().unwrap_or(0)).collect();
+    let count = "SELECT count(*) FROM jobs JOIN job_statuses AS s ON s.code = status WHERE s.name = ?1";
+    let rows = |status: JobStatus| hand.query_row(count, [status.as_str()], |row| row.get::<_, i64>(0)).unwrap();
+    [told, JobStatus::ALL.into_iter().map(|status| rows(status).unsigned_abs()).collect()]
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wrong_count_costs_nobody_a_commit() {
+    let (fixture, hand) = opened().await;
+    let run = fixture.running().await;
+    let other = fixture.pending().await;
+    // As it is after a row that was damaged, and mended by hand.
+    hand.execute("UPDATE meta SET pending = 0, running = 0, completed = 7", []).unwrap();
+    assert_eq!(fixture.claim_ids(1).await, [other]);
+    let [told, rows] = counted(&fixture, &hand).await;
+    assert_eq!(told, rows);
+    fixture.ok(fixture.of(run, Purpose::Cancel).await.event(JobCancelled {}).done()).await;
+    let [told, rows] = counted(&fixture, &hand).await;
+    assert_eq!(told, rows);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_whose_id_cannot_be_read_hides_no_other() {
+    let (fixture, hand) = opened().await;
+    hand.pragma_update(None, "ignore_check_constraints", true).unwrap();
+    let mut jobs = Vec::new();
+    for _ in 0..5 {
+        jobs.push(fixture.pending().await);
+    }
+    jobs.reverse();
+    for (place, broken) in jobs.iter().enumerate() {
+        for spoiled in [&broken.to_bytes()[..15], &[0xff; 17], b""] {
+            let rename = "UPDATE jobs SET id = ?1 WHERE id = ?2";
+            assert_eq!(hand.execute(rename, [spoiled, &broken.to_bytes()[..]]).unwrap(), 1);
+            let others: Vec<JobId> = jobs.iter().copied().filter(|job| job != broken).collect();
+            for limit in 1..=6 {
+                assert_eq!(listed(&fixture, limit).await, others, "place {place} in pages of {limit}: {spoiled:?}");
+            }
+            let filter = JobFilter { limit: 9, statuses: vec![JobStatus::Pending], ..JobFilter::default() };
+            let found = fixture.store().jobs(filter).await.unwrap();
+            assert_eq!(found.jobs.iter().map(|row| row.id).collect::<Vec<_>>(), others);
+            assert_eq!(hand.execute(rename, [&broken.to_bytes()[..], spoiled]).unwrap(), 1);
+        }
+    }
+}
+
+/// What a check finds beside the histories of the jobs, by pieces of a size.
+async fn amiss(fixture: &Fixture, step: u64) -> Vec<String> {
+    let (mut from, mut amiss) = (0, Vec::new());
+    loop {
+        let found = fixture.store().dossiers(from, from + step).await.unwrap();
+        amiss.extend(found.amiss);
+        from = found.next;
+        if from >= found.end {
+            return amiss;
+        }
+    }
+}
+
+/// Jobs that claims find now, later, behind another of their session and by their labels, and one that waits.
+async fn every_kind(fixture: &Fixture) {
+    let run = fixture.running().await;
+    let timer = TimerSet { after_us: 1_000_000, timer: TimerId::Wait("w".into()) };
+    fixture.ok(fixture.of(run, Purpose::Block).await.wait("w", "key", WaitType::Human, true).event(timer).done()).await;
+    let run_at = Some(fixture.now().await.after(Span::from_secs(100)));
+    for session in [None, Some(SessionId::from("s"))] {
+        for run_at in [None, run_at] {
+            let labels: BTreeMap<String, String> = [("team".to_owned(), "a".to_owned())].into();
+            fixture.create(&Message { labels, run_at, session: session.clone(), ..fixture.message() }).await;
+        }
+    }
+    fixture.create(&Message { session: Some(SessionId::from("s")), ..fixture.message() }).await;
+    fixture.store().put_agent(agent("a", "1")).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_no_history_tells_of_is_found_by_the_check() {
+    for (spoil, words) in [
+        ("UPDATE jobs SET ready = 0 WHERE num = 2", "no claim finds it"),
+        ("UPDATE jobs SET ready = 1 WHERE num = 6", "another job of its session comes first"),
+        ("UPDATE jobs SET delayed_until = delayed_until - 1 WHERE num = 3", "and its time is"),
+        ("UPDATE jobs SET delayed_until = delayed_until * 2 WHERE num = 3", "which is not its time"),
+        ("UPDATE jobs SET ready = 1, delayed_until = NULL WHERE num = 3", "and its time is"),
+        ("UPDATE jobs SET ready = 1 WHERE num = 1", "it is not pending"),
+        ("UPDATE jobs SET wait_type = 3 WHERE num = 1", "is listed under"),
+        ("DELETE FROM job_labels WHERE job = (SELECT id FROM jobs WHERE num = 2)", "its label `team` does not find it"),
+        ("UPDATE jobs SET id = x'0102' WHERE num = 4", "job number 4: its id cannot be read"),
+        ("UPDATE events SET job = 77 WHERE job = 2", "`events` has 2 of job number 77"),
+        ("UPDATE events SET job = -77 WHERE job = 2", "`events` has 2 of job number -77"),
+        ("UPDATE timers SET job = zeroblob(16)", "`timers` has 1 of job_0000"),
+        ("UPDATE meta SET completed = 4", "the store counts"),
+        ("UPDATE agents SET doc = doc || ' ' WHERE name = 'a'", "the agent `a`: its document"),
+        (
+            "UPDATE plans SET doc = doc || ' ' WHERE hash = (SELECT plan_hash FROM agents WHERE name = 'a')",
+            "its document does not have its hash",
+        ),
+        ("DELETE FROM plans", "the agent `a`: its plan is not there"),
+        (
+            "INSERT INTO inbox (signal, job, state, received_at, key, payload) VALUES (zeroblob(16), 9, 0, 1, 'k', '1')",
+            "`inbox` has 1 of job number 9",
+        ),
+        ("DELETE FROM jobs WHERE num = 5", "`events` has 2 of job number 5"),
+    ] {
+        let (fixture, hand) = opened().await;
+        every_kind(&fixture).await;
+        for step in [1, 3, 64] {
+            assert_eq!(amiss(&fixture, step).await, [""; 0]);
+        }
+        hand.pragma_update(None, "ignore_check_constraints", true).unwrap();
+        hand.execute_batch(spoil).unwrap();
+        for step in [1, 3, 64] {
+            let told = amiss(&fixture, step).await;
+            assert_eq!(told.iter().filter(|told| told.contains(words)).count(), 1, "{spoil}: {told:#?}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_that_contradict_themselves_are_backed_up_and_restored_and_other_damage_is_not() {
+    let (folder, elsewhere) = (Arc::new(Folder::new()), Folder::new());
+    let fixture = Fixture::open(&At(Arc::clone(&folder))).await;
+    let hand = rusqlite::Connection::open(folder.database()).unwrap();
+    let [broken, other] = [fixture.pending().await, fixture.pending().await];
+    let run = fixture.take(broken).await;
+    hand.pragma_update(None, "ignore_check_constraints", true).unwrap();
+    let spoil = "UPDATE jobs SET delayed_until = 5, ready = 1 WHERE id = ?1";
+    assert_eq!(hand.execute(spoil, [&run.job.to_bytes()[..]]).unwrap(), 1);
+    let copy = |name: &str| {
+        let file = elsewhere.path().join(name);
+        backup(&folder.database(), &file, &SystemClock, &Stop::default(), &mut |_| {}).map(|backed| (backed.jobs, file))
+    };
+    let (jobs, file) = copy("whole").unwrap();
+    assert_eq!(jobs, 2);
+    let target = Folder::new();
+    let staged = stage(&file, &target.database(), &SystemClock, &mut |_| {}).unwrap();
+    let now = fixture.now().await;
+    assert_eq!(staged.hold_rest(now, &[broken, other]).unwrap(), [other, broken]);
+    staged.put_in_place(now, Custody { folder: 1, moved: false, opening: 77 }).unwrap();
+    let restored = rusqlite::Connection::open(target.database()).unwrap();
+    let held = "SELECT count(*) FROM jobs WHERE status = 7 AND ready = 0 AND delayed_until IS NULL";
+    assert_eq!(restored.query_row(held, [], |row| row.get::<_, i64>(0)).unwrap(), 2);
+    assert_eq!(restored.query_row("PRAGMA quick_check", [], |row| row.get::<_, String>(0)).unwrap(), "ok");
+    // A text where the schema has a number.
+    let schema = "UPDATE sqlite_schema SET sql = replace(sql, 'worker TEXT', 'worker INTEGER') WHERE name = 'jobs'";
+    hand.pragma_update(None, "writable_schema", true).unwrap();
+    assert_eq!(hand.execute(schema, []).unwrap(), 1);
+    let refused = copy("damaged").unwrap_err().to_string();
+    assert!(refused.contains("jobs.worker"), "{refused}");
 }

@@ -103,6 +103,7 @@ impl Tables {
         jobs.sort_unstable_by_key(|(arrival, _)| *arrival);
         let dossier = |job: &Job| Dossier {
             checkpoint: job.checkpoint.clone().filter(crate::Checkpoint::is_readable),
+            consumed: job.consumed().collect(),
             effects: job.effects.values().cloned().collect(),
             events: job.events.clone(),
             evidence: self.evidence(job.row.id),
@@ -111,7 +112,7 @@ impl Tables {
             row: job.row.clone(),
             timers: self.timers(job.row.id),
         };
-        Dossiers { end, jobs: jobs.into_iter().map(|(_, job)| Ok(dossier(job))).collect(), next: to }
+        Dossiers { amiss: Vec::new(), end, jobs: jobs.into_iter().map(|(_, job)| Ok(dossier(job))).collect(), next: to }
     }
 
     pub(super) fn page(&self, filter: &JobFilter) -> JobPage {

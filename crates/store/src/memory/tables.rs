@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use aetheris_core::event::TimerId;
 use aetheris_core::hash::Hash;
-use aetheris_core::id::{AgentName, IdempotencyKey, JobId};
+use aetheris_core::id::{AgentName, IdempotencyKey, JobId, SignalId};
 use aetheris_core::ledger::LedgerRow;
 use aetheris_core::plan::Plan;
 use aetheris_core::time::Timestamp;
@@ -85,6 +85,10 @@ impl Tables {
 
 impl Job {
     /// Signals that no wait has had yet.
+    pub(super) fn consumed(&self) -> impl Iterator<Item = SignalId> {
+        self.inbox.iter().filter(|row| row.delivered).map(|row| row.signal.signal)
+    }
+
     pub(super) fn kept(&self) -> impl Iterator<Item = &KeptSignal> {
         self.inbox.iter().filter(|row| !row.delivered).map(|row| &row.signal)
     }

@@ -104,6 +104,8 @@ async fn outcomes() {
         in_rows(C5, &format!("UPDATE ledger SET status = {status}")).await;
     }
     in_rows(C5, "DELETE FROM ledger").await;
+    in_rows(C5, "UPDATE ledger SET deadline = deadline - 1").await;
+    in_rows(C5, "UPDATE ledger SET lifetime = 999").await;
     in_rows(C5, "UPDATE ledger SET permit = 2").await;
     in_rows(C5, "UPDATE ledger SET permit_id = zeroblob(16)").await;
     in_rows(C5, "UPDATE ledger SET status = 5, disproved = 1").await;
@@ -247,7 +249,7 @@ async fn a_success_after_a_disproof_is_not_owed() {
 #[test]
 fn a_doubt_that_is_not_listed() {
     let evidence = crate::chaos::plain::Evidence::new().unwrap();
-    let doubt = "INSERT INTO ledger VALUES ('aa', 'bb', 'pay', 1, 'cc', 'in_doubt', 0)";
+    let doubt = "INSERT INTO ledger VALUES ('aa', 'bb', 'pay', 1, 'cc', 'in_doubt', 0, 9, 9)";
     evidence.tables().execute_batch(doubt).unwrap();
     let history = aetheris_check::ClientHistory { quiet: true, ..Default::default() };
     evidence.load(&[], &history, &[], &[]).unwrap();
@@ -315,6 +317,7 @@ async fn signals_and_waits() {
     in_story(E1, |s| s.history.signals[0].key = "other".into()).await;
     in_story(E1, |s| s.history.signals[0].payload_hash = Some(story::result().hash())).await;
     in_rows(E1, KEPT).await;
+    in_rows(E1, &KEPT.replace("1, 0, 5, 'k'", "1, 1, 5, 'k'").replace("01', 1", "99', 1")).await;
     let mut waits = whole();
     waits.events.truncate(waits.place(EventKind::WaitCompleted));
     waits.history.signals.clear();

@@ -155,6 +155,8 @@ fn write_job(conn: &Connection, state: &JobState, head: &Hash, seq: u64) {
         ],
     )
     .unwrap();
+    conn.execute("UPDATE jobs SET ready = 1 WHERE status = 0", []).unwrap();
+    conn.execute(&format!("UPDATE meta SET {} = 1", told.status.as_str()), []).unwrap();
 }
 
 pub(super) fn key(node: &str) -> IdempotencyKey {
