@@ -272,14 +272,16 @@ mod tests {
         assert_eq!(early(disprove(Some(&row), &asked(reading(170, 1, 75)), reading(169, 1, 74))), 170);
     }
 
-    /// What the events say of the lifetime is for rows that do not have it.
+    /// The longer of what the row and the events say, and the events alone for rows that do not have it.
     #[test]
-    fn the_lifetime_that_was_stored_with_the_permit_counts() {
+    fn the_longer_lifetime_counts() {
         let row = see(Some(&doubt()), doubt().key, doubt().permit_id, reading(9_000, 2, 900)).unwrap();
-        for told in [Span::ZERO, Span::from_secs(500)] {
-            assert_eq!(left(&row, told, SETTLE, reading(9_001, 2, 901)), Span::from_secs(69));
+        let own = row.lifetime.unwrap();
+        for told in [Span::ZERO, own, Span::from_secs(500)] {
+            let still = |whole: Span| whole.plus(Span::from_secs(59));
+            assert_eq!(left(&row, told, SETTLE, reading(9_001, 2, 901)), still(own.max(told)));
             let old = LedgerRow { lifetime: None, ..row.clone() };
-            assert_eq!(left(&old, told, SETTLE, reading(9_001, 2, 901)), told.plus(Span::from_secs(59)));
+            assert_eq!(left(&old, told, SETTLE, reading(9_001, 2, 901)), still(told));
         }
     }
 
