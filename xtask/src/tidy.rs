@@ -11,7 +11,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("disk", &["fault"]),
     ("fault", &[]),
     ("core", &[]),
-    ("expr", &["core"]),
+    ("expr", &["core", "fault"]),
     ("schema", &["core"]),
     ("agentfile", &["core", "expr", "schema"]),
     ("store", &["core", "fault"]),

@@ -352,18 +352,7 @@ impl Fact {
                 reason: String::new(),
             }
             .into(),
-            Self::Answered { answer, permit } => InDoubtResolved {
-                by: Resolver::Operator,
-                node: id(permit.node),
-                note: None,
-                outcome: outcome_of(answer),
-                permit: u32::from(permit.number),
-                grounds: None,
-                result: None,
-                settle_us: None,
-                then: None,
-            }
-            .into(),
+            Self::Answered { answer, permit } => answered(answer, permit, id(permit.node)).into(),
             Self::Claimed(_)
             | Self::Requeued { .. }
             | Self::Waiting { .. }
@@ -380,6 +369,20 @@ impl Fact {
             | Self::TimerSet { .. }
             | Self::TimerFired { .. } => self.event(job, program),
         }
+    }
+}
+
+fn answered(answer: Answered, permit: Permit, node: NodeId) -> InDoubtResolved {
+    InDoubtResolved {
+        by: Resolver::Operator,
+        node,
+        note: None,
+        outcome: outcome_of(answer),
+        permit: u32::from(permit.number),
+        grounds: None,
+        result: None,
+        settle_us: None,
+        then: None,
     }
 }
 
