@@ -305,6 +305,7 @@ async fn wires(world: Arc<World>, mut dice: Dice, stop: CancellationToken) {
             Spoil::CutAfter,
             Spoil::CutAfter,
             within,
+            Spoil::EndWithin,
             Spoil::HalfOpen,
             Spoil::ResetAfter,
             Spoil::ResetBefore,
