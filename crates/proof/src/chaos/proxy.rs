@@ -106,6 +106,14 @@ impl Proxy {
         Ok(proxy)
     }
 
+    /// Another one before the same party.
+    ///
+    /// # Errors
+    /// No port can be had.
+    pub async fn beside(&self, name: &'static str) -> Result<Self> {
+        Self::start(name, self.shared.upstream.clone(), self.shared.log.clone()).await
+    }
+
     /// Where it forwards to now.
     #[must_use]
     pub fn upstream(&self) -> SocketAddr {
