@@ -13,10 +13,12 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::commands::Commands;
+use super::dice::Dice;
 use super::faults::{LEASE, World};
 use super::nodes::{self, Node, Order, Role};
 use super::oracle::Oracle;
 use super::poison;
+use super::proxy::{Proxy, Spoil};
 use super::readers::Readers;
 use super::ready::Ready;
 use super::stored::Stored;
@@ -47,8 +49,14 @@ impl Beside {
     ///
     /// # Errors
     /// The server does not get ready.
-    pub async fn start(world: &Arc<World>, calm: Launch, commands: Commands, load: Duration) -> Result<Self> {
-        let followers = Followers::new(world.api.addr, Arc::clone(&world.clients), commands.clone())?;
+    pub async fn start(
+        world: &Arc<World>,
+        calm: Launch,
+        commands: Commands,
+        (load, dice): (Duration, Dice),
+    ) -> Result<Self> {
+        let wires = world.api.beside("streams").await?;
+        let followers = Followers::new(wires.addr, Arc::clone(&world.clients), commands.clone())?;
         let (url, address) = watch::channel(SocketAddr::from(([127, 0, 0, 1], 9)));
         let calm = Node::new("calm".to_owned(), Role::Api, calm, Some(url));
         calm.start(&Order::default()).await?;
@@ -56,10 +64,11 @@ impl Beside {
         tasks.spawn(nodes::keep(vec![Arc::clone(&calm)], world.log.clone(), stop.clone(), world.problems.clone()));
         tasks.spawn(Arc::clone(&followers).run(stop.clone()));
         let ready = Ready::new(address.clone())?;
+        let until = SystemClock.boot() + load;
+        tasks.spawn(spoil(wires, dice, until));
         tasks.spawn(while_full(Arc::clone(world), ready.clone(), stop.clone()));
         let stays = load > Readers::wave();
         if stays {
-            let until = SystemClock.boot() + load;
             let (readers, problems) = (Arc::clone(&readers), world.problems.clone());
             let database = world.backend.database();
             tasks.spawn(async move {
@@ -82,9 +91,9 @@ impl Beside {
         self.oracles.extend(told::check(&stored, &world.clients, &self.commands, &server).await?);
         self.stop.cancel();
         while self.tasks.join_next().await.is_some() {}
-        if world.backend.can_fill() {
-            self.oracles.push(self.ready.oracle());
-        }
+        // Where there was room for every write, nothing was refused.
+        let ready = self.ready.oracle();
+        self.oracles.extend((ready.cases > 0).then_some(ready));
         if self.stays {
             self.oracles.extend(self.readers.oracles());
         }
@@ -112,6 +121,23 @@ impl Beside {
     pub const fn missing(&self) -> Option<&'static str> {
         if self.stays { None } else { Some("readers that stay: they need a longer run") }
     }
+}
+
+/// Spoils the wires of followers alone, more often than those of all: their requests are few.
+async fn spoil(wires: Proxy, mut dice: Dice, until: Duration) {
+    while SystemClock.boot() < until {
+        let within = Spoil::CutWithin(usize::try_from(dice.within(1..20_000)).unwrap_or(1));
+        wires.order(*dice.pick(&[
+            within,
+            within,
+            Spoil::EndWithin,
+            Spoil::EndWithin,
+            Spoil::CutAfter,
+            Spoil::HalfOpen,
+        ]));
+        tokio::time::sleep(dice.millis(80..400)).await;
+    }
+    wires.calm();
 }
 
 /// Asks whether a server says that it is ready, as long as the disk is full.

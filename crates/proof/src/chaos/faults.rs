@@ -82,7 +82,7 @@ const OF_PROCESSES: [(&str, u64); 21] = [
 
 /// A fault of the world.
 const OF_THE_WORLD: [(&str, u64); 14] = [
-    ("disk_full", 16),
+    ("disk_full", 24),
     ("clock_forward", 14),
     ("clock_far_forward", 6),
     ("clock_back", 12),
@@ -305,6 +305,7 @@ async fn wires(world: Arc<World>, mut dice: Dice, stop: CancellationToken) {
             Spoil::CutAfter,
             Spoil::CutAfter,
             within,
+            Spoil::EndWithin,
             Spoil::HalfOpen,
             Spoil::ResetAfter,
             Spoil::ResetBefore,

@@ -31,6 +31,8 @@ pub enum Spoil {
     CutAfter,
     /// The call is forwarded, and the connection closes after so many bytes of its answer.
     CutWithin(usize),
+    /// The call is forwarded, and its answer ends in good order where an event stream has said something.
+    EndWithin,
     /// The call is forwarded, and then nothing comes and nothing closes.
     HalfOpen,
     /// The call is forwarded, and the connection is reset.
@@ -51,6 +53,7 @@ impl Spoil {
             Self::CutBefore => "cut_before",
             Self::CutAfter => "cut_after",
             Self::CutWithin(_) => "cut_within",
+            Self::EndWithin => "end_within",
             Self::HalfOpen => "half_open",
             Self::ResetAfter => "reset_after",
             Self::ResetBefore => "reset_before",
@@ -101,6 +104,14 @@ impl Proxy {
         let proxy = Self { addr, shared };
         proxy.accept(listener);
         Ok(proxy)
+    }
+
+    /// Another one before the same party.
+    ///
+    /// # Errors
+    /// No port can be had.
+    pub async fn beside(&self, name: &'static str) -> Result<Self> {
+        Self::start(name, self.shared.upstream.clone(), self.shared.log.clone()).await
     }
 
     /// Where it forwards to now.
@@ -274,23 +285,11 @@ async fn spoiled(spoil: Spoil, caller: &mut TcpStream, server: &mut TcpStream, c
         }
         Spoil::CutWithin(bytes) => {
             server.write_all(call).await?;
-            let (mut some, mut more) = (vec![0; bytes.clamp(1, CHUNK)], [0; 1]);
-            let mut left = bytes;
-            while left > 0 {
-                let wanted = left.min(some.len());
-                let read = tokio::select! {
-                    read = server.read(&mut some[..wanted]) => read?,
-                    // It had all of a shorter answer.
-                    _ = caller.read(&mut more) => 0,
-                    () = tokio::time::sleep(HALF_OPEN) => 0,
-                };
-                if read == 0 {
-                    break;
-                }
-                caller.write_all(&some[..read]).await?;
-                left -= read;
-            }
-            Ok(false)
+            within(caller, server, bytes, false).await
+        }
+        Spoil::EndWithin => {
+            server.write_all(call).await?;
+            within(caller, server, usize::MAX, true).await
         }
         Spoil::HalfOpen => {
             server.write_all(call).await?;
@@ -320,6 +319,36 @@ async fn spoiled(spoil: Spoil, caller: &mut TcpStream, server: &mut TcpStream, c
             Ok(true)
         }
     }
+}
+
+/// How a piece of an event stream ends that is whole, and how a stream ends in good order, both as HTTP has it. No event
+/// has such an end in it.
+const WHOLE: &[u8] = b"\n\n\r\n";
+const LAST: &[u8] = b"0\r\n\r\n";
+
+/// Passes so many bytes of an answer on, or all up to where a stream has said something. Whether the connection goes on.
+async fn within(caller: &mut TcpStream, server: &mut TcpStream, bytes: usize, in_order: bool) -> Result<bool> {
+    let (mut some, mut more) = (vec![0; bytes.clamp(1, CHUNK)], [0; 1]);
+    let mut left = bytes;
+    while left > 0 {
+        let wanted = left.min(some.len());
+        let read = tokio::select! {
+            read = server.read(&mut some[..wanted]) => read?,
+            // It had all of a shorter answer.
+            _ = caller.read(&mut more) => 0,
+            () = tokio::time::sleep(HALF_OPEN) => 0,
+        };
+        if read == 0 {
+            break;
+        }
+        caller.write_all(&some[..read]).await?;
+        if in_order && some[..read].ends_with(WHOLE) {
+            caller.write_all(LAST).await?;
+            break;
+        }
+        left -= read;
+    }
+    Ok(false)
 }
 
 #[cfg(test)]

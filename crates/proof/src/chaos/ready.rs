@@ -49,7 +49,8 @@ impl Ready {
     fn agent(&self) -> String {
         let mut version = self.version.lock().unwrap_or_else(PoisonError::into_inner);
         *version += 1;
-        let note = "x".repeat(4_096);
+        // Large: it takes what room the store had before the disk was full.
+        let note = "x".repeat(60_000);
         format!(
             "agent: chaos-probe\nversion: \"{version}\"\nplan:\n  nodes:\n    - {{ id: n, kind: transform, output: {note} }}\n"
         )
