@@ -314,7 +314,7 @@ async fn the_place_of_a_poll_whose_client_has_gone_is_free() {
         }
     }
     drop(poll);
-    let began = std::time::Instant::now();
+    let began = tokio::time::Instant::now();
     while !until(&mut served.connect(&follow).await, "\n").await.starts_with("HTTP/1.1 200") {
         assert!(began.elapsed() < Duration::from_secs(20), "it is kept for nobody");
     }

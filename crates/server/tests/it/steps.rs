@@ -1,8 +1,6 @@
 use std::sync::Arc;
 
-use aetheris_core::event::{
-    Failure, JobFailed, JobWaiting, NodeRetryScheduled, NodeStarted, StepInDoubt, TimerId, TimerSet,
-};
+use aetheris_core::event::{Failure, JobFailed, JobWaiting, NodeStarted, StepInDoubt, TimerId, TimerSet};
 use aetheris_core::id::NodeId;
 use aetheris_core::ledger::{LedgerTrigger, Settle};
 use aetheris_core::limits;
