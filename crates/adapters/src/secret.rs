@@ -206,6 +206,33 @@ mod tests {
     }
 
     #[test]
+    fn what_is_long_enough_to_be_telling_is_taken_out() {
+        for (secret, in_words, echoed) in [
+            ("abc", "abc", "abc"),
+            ("abcd", "[redacted]", "abcd"),
+            ("abcdefg", "[redacted]", "abcdefg"),
+            ("abcdefgh", "[redacted]", "[redacted]"),
+        ] {
+            let scrubber = Scrubber::new([secret], [secret]);
+            assert_eq!(scrubber.text(secret), in_words, "{secret}");
+            let answer = Json::new(serde_json::json!({ secret: [[secret], { "k": secret }] }));
+            let kept = Json::new(serde_json::json!({ echoed: [[echoed], { "k": echoed }] }));
+            assert_eq!(scrubber.json(&answer), kept, "{secret}");
+            let mut hidden = Scrubber::new([], []);
+            hidden.hide([secret]);
+            assert_eq!(hidden.text(secret), in_words, "{secret}");
+        }
+        // A host is written without capitals, whatever its author wrote.
+        assert_eq!(
+            Scrubber::new(["AbCdEf"], []).text("no answer from abcdef.example"),
+            "no answer from [redacted].example"
+        );
+        // What did not travel in a header is no echo.
+        let sent = Scrubber::new(["abcdefgh"], []);
+        assert_eq!(sent.json(&Json::new("abcdefgh".into())), Json::new("abcdefgh".into()));
+    }
+
+    #[test]
     fn what_is_hidden_later_leaves_no_piece_of_a_longer_text() {
         let mut scrubber = Scrubber::new([], []);
         scrubber.hide(["s3cr", "s3cret-path"]);

@@ -3,10 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use aetheris_agentfile::{json_schema, parse};
+use aetheris_agentfile::{json_schema, locate, parse};
 use aetheris_core::agent::{Agent, Planner};
 use aetheris_core::id::ToolName;
 use aetheris_core::json::Json;
+use aetheris_core::limits;
 use aetheris_core::plan::*;
 use aetheris_core::retry::{Jitter, OnTimeout, RetryPolicy};
 use aetheris_core::time::Span;
@@ -411,4 +412,50 @@ fn what_is_null_is_stored_as_it_is() {
     assert_eq!(agent.plan.answer, Some(Json::null()));
     let stored: Agent = serde_json::from_str(&serde_json::to_string(&agent).unwrap()).unwrap();
     assert_eq!((&stored.plan, stored.hash()), (&agent.plan, agent.hash()));
+}
+
+/// The words and numbers of YAML's core schema, and what only looks like one of them.
+#[test]
+fn values_without_quotes_are_what_yaml_says() {
+    let words = "[false, False, FALSE, true, True, TRUE, null, Null, NULL, ~, fALSE, tRue, nULL, no, on, 0x1F, 0o17, -7, +7, \
+                 1.5, .5, 5., 1e3, -1E-2, 0x, 0o8, 1e, 1_000, .]";
+    let agent = accepted(&format!("agent: a\nplan:\n  nodes:\n    - {{ id: n, kind: transform, output: {words} }}\n"));
+    let NodeKind::Transform(output) = &agent.plan.nodes[0].kind else { panic!("{agent:?}") };
+    let expected = json!([
+        false, false, false, true, true, true, null, null, null, null, "fALSE", "tRue", "nULL", "no", "on", 31, 15, -7,
+        7, 1.5, 0.5, 5, 1000, -0.01, "0x", "0o8", "1e", "1_000", "."
+    ]);
+    assert_eq!(output.value(), &expected);
+}
+
+/// As much as is accepted, to the last.
+#[test]
+fn what_is_as_large_as_it_may_be_is_accepted() {
+    let plan = "plan: { nodes: [{ id: n, kind: transform, output: 1 }] }\n";
+    let tools: String =
+        (0..limits::AGENT_TOOLS_MAX).map(|n| format!("  t{n}: {{ kind: function, function: f }}\n")).collect();
+    assert_eq!(accepted(&format!("agent: a\ntools:\n{tools}{plan}")).plan.tools.len(), limits::AGENT_TOOLS_MAX);
+    let file = format!("agent: a\n{plan}# ");
+    let file = format!("{file}{}", "x".repeat(limits::AGENT_FILE_BYTES_MAX - file.len()));
+    assert_eq!(file.len(), limits::AGENT_FILE_BYTES_MAX);
+    accepted(&file);
+    // A header may have a tab in it, which is no line's end.
+    let header = "tools:\n  t: { kind: http, method: GET, url: 'http://h/', headers: { X: \"a\\tb\" } }\n";
+    let agent = accepted(&format!("agent: a\n{header}{plan}"));
+    let ToolKind::Http(http) = &agent.plan.tools[&ToolName::from("t")].kind else { panic!("{agent:?}") };
+    assert_eq!(http.headers["X"], "a\tb");
+}
+
+/// Names of fields may have in them what divides the parts of a pointer.
+#[test]
+fn a_pointer_leads_to_its_line_whatever_the_names_are() {
+    let source = "a/b:\n  c~d: 1\n  c/d:\n    - x\n    - e~1f: 2\n~1: 3\n";
+    for (pointer, path, line) in [
+        ("/a~1b", "[\"a/b\"]", 2),
+        ("/a~1b/c~0d", "[\"a/b\"][\"c~d\"]", 2),
+        ("/a~1b/c~1d/1/e~01f", "[\"a/b\"][\"c/d\"][1][\"e~1f\"]", 5),
+        ("/~01", "[\"~1\"]", 6),
+    ] {
+        assert_eq!(locate(source, &["/nothing", pointer]), (path.to_owned(), line), "{pointer}");
+    }
 }

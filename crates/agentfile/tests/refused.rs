@@ -771,3 +771,16 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn what_is_larger_or_deeper_than_is_accepted_is_refused() {
+    let many: String =
+        (0..=limits::AGENT_TOOLS_MAX).map(|n| format!("  t{n}: {{ kind: function, function: f }}\n")).collect();
+    expect(&tools(&many), &["too_large tools 3"]);
+    // Levels of the file: its own, and those of what is written in it.
+    let nested = |levels: usize| format!("x: {}{}\n", "[".repeat(levels - 1), "]".repeat(levels - 1));
+    let deepest = refused(&nested(limits::JSON_DEPTH_MAX));
+    assert!(deepest.iter().all(|error| error.code.as_str() != "too_large"), "{deepest:?}");
+    let deeper = refused(&nested(limits::JSON_DEPTH_MAX + 1));
+    assert!(deeper.iter().any(|error| error.code.as_str() == "too_large"), "{deeper:?}");
+}

@@ -187,3 +187,73 @@ fn refused(problem: &Problem) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use aetheris_api::{ErrorCode, ProblemError};
+
+    use super::*;
+
+    fn text() -> String {
+        "x".to_owned()
+    }
+
+    fn problem(code: ErrorCode) -> Error {
+        Error::Problem(Box::new(Problem::new(code, "x")))
+    }
+
+    #[test]
+    fn every_error_has_an_exit_a_code_and_a_word_on_whether_it_passes() {
+        let gone = || std::io::Error::from(std::io::ErrorKind::NotFound);
+        let unexpected = |status| Error::Unexpected { server: text(), status, call: text(), reason: text() };
+        let unanswered = Error::Unanswered { advice: text(), call: text(), reason: text(), server: text() };
+        let table = [
+            (Error::Usage(text()), Exit::Usage, "usage", false),
+            (Error::NotYet("x"), Exit::Usage, "not_supported_yet", false),
+            (Error::Config(Vec::new()), Exit::Usage, "invalid_config", false),
+            (Error::File { path: PathBuf::from("x"), source: gone() }, Exit::Usage, "usage", false),
+            (Error::Unreachable { server: text(), reason: text() }, Exit::Unreachable, "server_unreachable", true),
+            // It may have been accepted: asking again is for whoever asked.
+            (unanswered, Exit::Unreachable, "server_unreachable", false),
+            (unexpected(200), Exit::Unreachable, "unexpected_answer", false),
+            (unexpected(404), Exit::Unreachable, "unexpected_answer", false),
+            (unexpected(429), Exit::Unreachable, "unexpected_answer", true),
+            (unexpected(499), Exit::Unreachable, "unexpected_answer", false),
+            (unexpected(500), Exit::Unreachable, "unexpected_answer", true),
+            (unexpected(501), Exit::Unreachable, "unexpected_answer", false),
+            (unexpected(502), Exit::Unreachable, "unexpected_answer", true),
+            (problem(ErrorCode::RateLimited), Exit::Unreachable, "rate_limited", true),
+            (problem(ErrorCode::StoreUnavailable), Exit::Unreachable, "store_unavailable", true),
+            (problem(ErrorCode::NotSupportedYet), Exit::Usage, "not_supported_yet", false),
+            (problem(ErrorCode::JobFinished), Exit::Conflict, "job_finished", false),
+            (Error::Conflict(text()), Exit::Conflict, "state_conflict", false),
+            (Error::Other { message: text(), exit: Exit::CheckFailed }, Exit::CheckFailed, "failed", false),
+            // Whoever reads no more has all that was wanted.
+            (Error::from(std::io::Error::from(std::io::ErrorKind::BrokenPipe)), Exit::Done, "failed", false),
+            (Error::from(gone()), Exit::Failed, "failed", false),
+            (Error::Internal(anyhow::anyhow!("x")), Exit::Failed, "failed", false),
+        ];
+        for (error, exit, code, passes) in table {
+            assert_eq!((error.exit(), error.code(), error.may_pass()), (exit, code, passes), "{error:?}");
+        }
+    }
+
+    #[test]
+    fn each_mistake_is_told_with_its_line_and_place() {
+        let mut problem = Problem::new(ErrorCode::InvalidAgent, "the file has 3 mistakes");
+        let mistake = |line, path: &str, message: &str| ProblemError {
+            path: path.to_owned(),
+            line,
+            code: "c".to_owned(),
+            message: message.to_owned(),
+        };
+        problem.errors =
+            vec![mistake(3, "plan.nodes[0]", "no"), mistake(0, "/a", "nor this"), mistake(7, "", "at all")];
+        let said = Error::Problem(Box::new(problem)).to_string();
+        assert!(said.ends_with("\n  line 3: plan.nodes[0]: no\n  /a: nor this\n  line 7: at all"), "{said}");
+        assert_eq!(
+            (counted(0, "job"), counted(1, "job"), counted(2, "job")),
+            ("0 jobs".into(), "1 job".into(), "2 jobs".into())
+        );
+    }
+}

@@ -272,6 +272,8 @@ mod tests {
         assert_eq!(worker.listening().unwrap(), []);
         let (first, second) = (ListenAddresses::beside(&database), ListenAddresses::beside(&database));
         first.announce(InstanceId::from_u128(1), a).unwrap();
+        let mode = std::fs::metadata(folder.join("aetheris.live")).unwrap().mode();
+        assert_eq!(mode & 0o777, 0o700, "nobody else says where this store listens");
         second.announce(InstanceId::from_u128(2), b).unwrap();
         let known = |of: &ListenAddresses| {
             let mut all = of.listening().unwrap();

@@ -268,8 +268,11 @@ mod tests {
         let first = InstanceId::from_u128(1);
         let content = Content { instances: vec![first], holder: Life::of(holder.id()) };
         std::fs::write(folder.join("aetheris.lock"), serde_json::to_vec(&content).unwrap()).unwrap();
-        let refused = DataLock::take(&folder, InstanceId::from_u128(2)).unwrap_err().to_string();
-        assert!(refused.contains("is a copy of a folder that process"), "{refused}");
+        let refused =
+            [DataLock::take(&folder, InstanceId::from_u128(2)).unwrap_err(), SharedLock::take(&folder).unwrap_err()];
+        for refused in refused.map(|refused| refused.to_string()) {
+            assert!(refused.contains("is a copy of a folder that process"), "{refused}");
+        }
         holder.kill().unwrap();
         holder.wait().unwrap();
         assert_eq!(DataLock::take(&folder, InstanceId::from_u128(2)).unwrap().predecessors(), [first]);

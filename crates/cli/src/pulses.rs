@@ -52,3 +52,42 @@ fn beating(name: &str, pulse: &Pulse, clock: &Arc<dyn Clock>, patience: Duration
         }),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use aetheris_store::system::ManualClock;
+
+    use super::*;
+
+    #[test]
+    fn a_loop_may_be_silent_for_twice_its_pause_and_a_grace() {
+        let manual = ManualClock::default();
+        let clock: Arc<dyn Clock> = Arc::new(manual.clone());
+        let names = |role| {
+            let checks = Pulses::default().checks(role, Span::from_secs(20), &clock);
+            checks.into_iter().map(|check| check.name).collect::<Vec<_>>()
+        };
+        assert_eq!(names(Role::Serve), ["timers", "leases"]);
+        assert_eq!(names(Role::Worker), ["timers", "leases", "lease-keeper"]);
+        let pulses = Pulses::default();
+        let checks = pulses.checks(Role::Dev, Span::from_secs(20), &clock);
+        let looked = || checks.iter().map(|check| (check.look)()).collect::<Vec<_>>();
+        let most = Span::from_secs(40).plus(limits::PULSE_GRACE);
+        // From the beginning, where it has not run yet.
+        manual.advance(most);
+        assert!(looked().iter().all(Result::is_ok), "{:?}", looked());
+        manual.advance(Span::from_millis(1));
+        assert!(looked().iter().all(Result::is_err), "{:?}", looked());
+        // Each by its own sign.
+        pulses.leases.beat(clock.as_ref());
+        manual.advance(Span::from_secs(3));
+        let said = looked();
+        assert_eq!(said[1], Ok("it last ran 3s ago".to_owned()));
+        assert_eq!(said[0], Err(format!("it has not run for {}", Span::from_secs(58))));
+        assert!(said[2].is_err());
+        manual.advance(most.minus(Span::from_secs(3)));
+        assert!(looked()[1].is_ok());
+        manual.advance(Span::from_millis(1));
+        assert!(looked()[1].is_err());
+    }
+}

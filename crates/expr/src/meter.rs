@@ -138,3 +138,46 @@ fn parts(value: &Value) -> usize {
         Value::Object(fields) => 1 + fields.values().map(|field| parts(field) + 1).sum::<usize>(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_refused_once_is_refused_for_all_that_is_left() {
+        let mut meter = Meter::new();
+        meter.bytes(usize::MAX).unwrap_err();
+        assert!(meter.is_spent());
+        assert_eq!(meter.bytes(1), Err(ExprError::Budget));
+        // Another template has what is left for the value, which is not what was too little for the one before.
+        meter.next_template("").unwrap();
+        assert!(!meter.is_spent());
+        let most = usize::try_from(limits::TEMPLATE_FUEL * BYTES_PER_UNIT).unwrap();
+        meter.bytes(most).unwrap();
+        assert!(meter.is_spent());
+    }
+
+    #[test]
+    fn a_value_has_so_many_templates_of_full_work() {
+        let mut meter = Meter::new();
+        let most = usize::try_from(limits::TEMPLATE_FUEL * BYTES_PER_UNIT).unwrap();
+        for _ in 0..limits::VALUE_FUEL / limits::TEMPLATE_FUEL {
+            meter.next_template("").unwrap();
+            meter.bytes(most).unwrap();
+        }
+        meter.next_template("").unwrap();
+        assert_eq!(meter.bytes(1), Err(ExprError::Budget));
+    }
+
+    #[test]
+    fn output_is_bounded_for_each_text_and_for_all_templates_of_a_value_together() {
+        let most = limits::TEMPLATE_OUTPUT_BYTES_MAX;
+        let mut meter = Meter::new();
+        meter.output(most).unwrap();
+        assert_eq!(meter.output(1), Err(ExprError::TooLarge));
+        meter.next_template("").unwrap();
+        assert_eq!(meter.output(1), Err(ExprError::TooLarge));
+        meter.next_text("").unwrap();
+        meter.output(most).unwrap();
+    }
+}

@@ -42,6 +42,71 @@ fn fails(template: &str) -> ExprError {
     render_text(template, &scope()).expect_err(template)
 }
 
+/// What has equals keeps its order, what counts from the end ends there, and each kind of value is told from its neighbour.
+#[test]
+fn filters_and_tests_keep_to_their_edges() {
+    for (template, expected) in [
+        ("{{ \"it's o'clock-now 2nd\" | title }}", json!("It's O'clock-Now 2nd")),
+        ("{{ message.list | sort(reverse=true) }}", json!([3, 2, 1])),
+        ("{{ message.list | sort(reverse=false) }}", json!([1, 2, 3])),
+        // The first of equals, forwards; the last of them is first where the order is turned round.
+        ("{{ [{'k': 1, 'n': 'a'}, {'k': 1, 'n': 'b'}] | min(attribute='k') }}", json!({"k": 1, "n": "a"})),
+        ("{{ [{'k': 1, 'n': 'a'}, {'k': 1, 'n': 'b'}] | max(attribute='k') }}", json!({"k": 1, "n": "a"})),
+        (
+            "{{ [{'k': 1, 'n': 'a'}, {'k': 1, 'n': 'b'}] | sort(attribute='k') | map(attribute='n') | join }}",
+            json!("ab"),
+        ),
+        ("{{ [{'k': 1, 'n': 'a'}, {'k': 1, 'n': 'b'}] | unique(attribute='k') | map(attribute='n') }}", json!(["a"])),
+        (
+            "{{ [0 is empty, '' is empty, [] is empty, {} is empty, none is empty, false is empty] }}",
+            json!([false, true, true, true, true, false]),
+        ),
+        ("{{ [message.o is iterable, message.list is iterable, 'x' is iterable] }}", json!([true, true, false])),
+        ("{{ [-3 is odd, -2 is odd, 3 is odd, 0 is odd, 1.0 is odd] }}", json!([true, false, true, false, false])),
+        ("{{ [-2 is even, -3 is even, 0 is even] }}", json!([true, false, true])),
+        ("{{ [message.list[-1], message.list[-3], 'abc'[-2:], 'abc'[2:1], [1, 2][5:]] }}", json!([2, 3, "bc", "", []])),
+        (
+            "{{ [1 == 1.0, 1000000 == 1e6, [1] == [1.0], 9007199254740993 == 9007199254740992.0] }}",
+            json!([true, true, true, false]),
+        ),
+    ] {
+        assert_eq!(value(template), expected, "{template}");
+    }
+    fails("{{ message.list[-4] }}");
+}
+
+/// A list is as deep as any other value that is kept, and not deeper.
+#[test]
+fn what_a_template_makes_is_as_deep_as_a_value_may_be() {
+    let nested = |levels: usize| format!("{}1{}", "[".repeat(levels), "]".repeat(levels));
+    let scope = |levels| Scope {
+        message: Some(Json::new(serde_json::from_str(&nested(levels)).expect("nested lists"))),
+        ..Scope::default()
+    };
+    let render = |levels| render_text("{{ [message] | length }}", &scope(levels));
+    assert_eq!(render(limits::JSON_DEPTH_MAX - 1), Ok("1".to_owned()));
+    assert_eq!(render(limits::JSON_DEPTH_MAX), Err(ExprError::TooLarge));
+}
+
+#[test]
+fn every_way_through_an_address_leads_to_a_host() {
+    for wrong in [
+        // The one way that goes wrong is a branch, and not the rest.
+        "{% if input.c %}http:{% else %}http://a{% endif %}/{{ input.h }}",
+        "{% if input.c %}http:{% elif input.d %}http://a{% else %}http://b{% endif %}/{{ input.h }}",
+        // The loop goes wrong in its third round.
+        "http:{% for x in input.l %}/{% endfor %}h/x",
+    ] {
+        assert!(check_address(wrong).is_err(), "{wrong}");
+    }
+    for fine in [
+        "{% if input.c %}http://a{% else %}http://b/{% endif %}/{{ input.h }}",
+        "http://h{% for x in input.l %}/{% endfor %}",
+    ] {
+        assert!(check_address(fine).is_ok(), "{fine}");
+    }
+}
+
 #[test]
 fn a_whole_template_keeps_its_type() {
     assert_eq!(value("{{ nodes.a.output.cents }}"), json!(1999));

@@ -154,3 +154,47 @@ impl IntoResponse for Failure {
         response
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use aetheris_core::id::{IdempotencyKey, JobId};
+    use aetheris_core::job::JobStatus;
+    use aetheris_core::plan::WaitType;
+    use aetheris_core::time::Timestamp;
+
+    use super::*;
+
+    #[test]
+    fn every_error_of_an_operation_has_its_code() {
+        let (job, key, at) = (JobId::from_u128(1), IdempotencyKey::from_u128(2), Timestamp::from_micros(3));
+        let text = || "x".to_owned();
+        let store = |kind| OpError::Store(StoreError::new(kind, "read", "x"));
+        let (expected, given) = (WaitType::Human, WaitType::Signal);
+        let table = [
+            (OpError::AgentNotFound(AgentName::from("a")), ErrorCode::AgentNotFound),
+            (OpError::JobNotFound(job), ErrorCode::JobNotFound),
+            (OpError::InvocationNotFound { job, key }, ErrorCode::InvocationNotFound),
+            (OpError::InvalidRequest(text()), ErrorCode::InvalidRequest),
+            (OpError::WrongWaitType { expected, given, key: text() }, ErrorCode::InvalidRequest),
+            (OpError::InvalidPayload { violations: Vec::new(), what: "the message" }, ErrorCode::InvalidPayload),
+            (OpError::WrongCorrelationKey { job, key: text(), waiting: None }, ErrorCode::WrongCorrelationKey),
+            (OpError::JobFinished { job, status: JobStatus::Failed }, ErrorCode::JobFinished),
+            (OpError::WaitOver(text()), ErrorCode::WaitOver),
+            (OpError::CanStillArrive(at), ErrorCode::TooEarly),
+            (OpError::StateConflict(text()), ErrorCode::StateConflict),
+            (OpError::NotDue(at), ErrorCode::StateConflict),
+            (OpError::Bound(text()), ErrorCode::StateConflict),
+            (OpError::IdempotencyConflict(job), ErrorCode::IdempotencyConflict),
+            (OpError::PayloadTooLarge(text()), ErrorCode::PayloadTooLarge),
+            (OpError::Corrupt(text()), ErrorCode::Internal),
+            // What may pass by itself, and what needs someone to look at it.
+            (store(ErrorKind::Unavailable), ErrorCode::StoreUnavailable),
+            (store(ErrorKind::Full), ErrorCode::StoreUnavailable),
+            (store(ErrorKind::Corrupt), ErrorCode::Internal),
+            (store(ErrorKind::Invalid), ErrorCode::Internal),
+        ];
+        for (error, code) in table {
+            assert_eq!(code_of(&error), code, "{error:?}");
+        }
+    }
+}

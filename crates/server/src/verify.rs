@@ -232,3 +232,35 @@ fn differences((step, call): (&StepState, &Invocation), row: &LedgerRow, job: Jo
     }
     found
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_check_names_some_of_what_it_found_and_counts_the_others() {
+        let found = |count: usize| (1..=count).map(|n| format!("d{n}")).collect::<Vec<_>>();
+        let said = |count| {
+            let check = check("c", 9, "rows agree", found(count));
+            (check.ok, check.detail)
+        };
+        assert_eq!(said(0), (true, "9 rows agree".to_owned()));
+        assert_eq!(said(1), (false, "d1".to_owned()));
+        assert_eq!(said(NAMED_MAX), (false, "d1; d2; d3; d4; d5".to_owned()));
+        assert_eq!(said(NAMED_MAX + 1), (false, "d1; d2; d3; d4; d5; and 1 more".to_owned()));
+        assert_eq!(said(NAMED_MAX + 7), (false, "d1; d2; d3; d4; d5; and 7 more".to_owned()));
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_a_finding_and_a_store_that_cannot_be_asked_is_none() {
+        let store = |kind| OpError::Store(StoreError::new(kind, "read", "x"));
+        for error in [OpError::Corrupt("x".to_owned()), store(ErrorKind::Corrupt)] {
+            let found = unreadable("replay", error).unwrap();
+            assert!(!found.ok && found.name == "replay" && found.detail.contains('x'), "{found:?}");
+        }
+        for kind in [ErrorKind::Unavailable, ErrorKind::Full, ErrorKind::Invalid] {
+            unreadable("replay", store(kind)).unwrap_err();
+        }
+        unreadable("replay", OpError::JobNotFound(JobId::from_u128(1))).unwrap_err();
+    }
+}

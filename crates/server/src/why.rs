@@ -287,3 +287,24 @@ fn later(row: &JobRow, state: &JobState, at: Timestamp) -> WhyView {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn some_kept_signals_are_named_and_the_others_counted() {
+        let said = |count: usize| {
+            let head = |n| KeptHead { key: format!("k{n}"), received_at: Timestamp::from_micros(0), wait_type: None };
+            kept(&(1..=count).map(head).collect::<Vec<_>>())
+        };
+        let told = |text: &str| Some(format!("; kept, and taken by no wait so far: {text}"));
+        assert_eq!(said(0), None);
+        assert_eq!(said(1), told("`k1`"));
+        assert_eq!(said(KEYS_NAMED), told("`k1`, `k2`, `k3`"));
+        assert_eq!(said(KEYS_NAMED + 1), told("`k1`, `k2`, `k3` and 1 more"));
+        // As many as are read at once: there may be others.
+        assert_eq!(said(limits::KEPT_SHOWN_MAX - 1), told("`k1`, `k2`, `k3` and 96 more"));
+        assert_eq!(said(limits::KEPT_SHOWN_MAX), told("`k1`, `k2`, `k3` and at least 97 more"));
+    }
+}

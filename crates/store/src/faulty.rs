@@ -183,6 +183,8 @@ impl InFlight {
 pub struct FaultyStore {
     decisions: Mutex<Decisions>,
     health: Mutex<Option<Health>>,
+    /// In place of the wrapped store's.
+    hints: Option<Hints>,
     in_flight: Arc<InFlight>,
     inner: Arc<dyn Store>,
     unreadable: Mutex<BTreeSet<JobId>>,
@@ -205,7 +207,14 @@ impl FaultyStore {
     #[must_use]
     pub fn decided_by(inner: Arc<dyn Store>, plan: Box<dyn Decide>) -> Self {
         let decisions = Mutex::new(Decisions { counts: BTreeMap::new(), plan });
-        Self { decisions, health: Mutex::default(), in_flight: Arc::default(), inner, unreadable: Mutex::default() }
+        let (health, unreadable) = (Mutex::default(), Mutex::default());
+        Self { decisions, health, hints: None, in_flight: Arc::default(), inner, unreadable }
+    }
+
+    /// The same, where every write is another process's: nobody who follows a job is woken.
+    #[must_use]
+    pub fn unhinted(self) -> Self {
+        Self { hints: Some(Hints::default()), ..self }
     }
 
     /// Replaces the plan: what a test calls when the trouble is to end, or to begin.
@@ -418,6 +427,6 @@ impl Store for FaultyStore {
     }
 
     fn hints(&self) -> &Hints {
-        self.inner.hints()
+        self.hints.as_ref().unwrap_or_else(|| self.inner.hints())
     }
 }

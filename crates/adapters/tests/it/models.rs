@@ -177,8 +177,10 @@ async fn what_stalls_or_breaks_is_retryable() {
         if code == "model_timeout" {
             request.timeout = SHORT;
         }
+        let begun = tokio::time::Instant::now();
         let error = book(&peer).complete(request).await.unwrap_err();
         assert_eq!((error.error.code.as_str(), error.retryable), (code, true), "{}", error.error.message);
+        assert!(begun.elapsed() < PATIENCE / 2, "{code}: {:?}", begun.elapsed());
     }
     let nobody = Nobody::new();
     let book = ModelBook::builder().endpoint(endpoint(nobody.url())).build().unwrap();
@@ -221,6 +223,9 @@ async fn an_answer_that_is_none_says_why() {
         let peer = Peer::answering("200 OK", "", &body).await;
         let error = ask(&peer).await.unwrap_err();
         assert_eq!((error.error.code.as_str(), error.retryable), (code, retryable), "{:.80}", body);
+        // An answer that cannot be taken has been paid for like any other.
+        let counted = body.contains("total_tokens").then_some(Usage { completion_tokens: 3, prompt_tokens: 9 });
+        assert_eq!(error.usage, counted, "{:.80}", body);
     }
     let uncounted = Peer::answering("200 OK", "", &choice(json!({ "content": "" }))).await;
     let answer = ask(&uncounted).await.unwrap();
@@ -293,6 +298,38 @@ async fn an_unknown_model_is_named_with_what_there_is() {
     }
 }
 
+/// A key that was read from a file has a line's end, and a name may stand where no key does.
+#[tokio::test]
+async fn a_key_is_sent_without_what_is_around_it_and_its_absence_is_told() {
+    let peer = Peer::answering("401 Unauthorized", "", "").await;
+    let key = |api_key: Option<&str>, name: Option<&str>| {
+        let api_key = api_key.map(Secret::new);
+        ModelEndpoint { api_key, api_key_env: name.map(str::to_owned), ..endpoint(peer.url("")) }
+    };
+    for (endpoint, sent, advice) in [
+        (
+            key(Some(" abc\n"), Some("SHOP_KEY")),
+            Some("Bearer abc"),
+            "check the key in the environment variable `SHOP_KEY`",
+        ),
+        (key(None, Some("SHOP_KEY")), None, "the environment variable `SHOP_KEY`, which names its key, is not set"),
+        (key(None, None), None, "check `models.shop.api_key_env` of the server's configuration"),
+    ] {
+        let book = ModelBook::builder().endpoint(endpoint).build().unwrap();
+        let error = book.complete(request("shop/m", "hi")).await.unwrap_err();
+        assert!(error.error.message.ends_with(advice), "{}", error.error.message);
+        assert_eq!(peer.seen().pop().unwrap().header("authorization"), sent);
+    }
+}
+
+#[tokio::test]
+async fn a_scripted_model_is_asked_with_its_system_words_too() {
+    let book = ModelBook::builder().build().unwrap();
+    let asked = ModelRequest { system: Some("Be brief now.".to_owned()), ..request("scripted/echo", "two words") };
+    let usage = Usage { completion_tokens: 2, prompt_tokens: 5 };
+    assert_eq!(book.complete(asked).await.unwrap().usage, usage);
+}
+
 #[test]
 fn a_wrong_endpoint_is_refused_without_its_key() {
     for url in ["", "localhost", "ftp://x/", "http://", "http://user@x/", "http://x/?key=1"] {
@@ -301,8 +338,10 @@ fn a_wrong_endpoint_is_refused_without_its_key() {
     }
     let twice = ModelBook::builder().endpoint(endpoint("http://x")).endpoint(endpoint("http://y")).build();
     assert_eq!(twice.unwrap_err(), BuildError::NameTaken("shop".to_owned()));
-    let scripted = ModelEndpoint { name: "scripted".to_owned(), ..endpoint("http://x") };
-    assert!(ModelBook::builder().endpoint(scripted).build().is_err());
+    for name in ["scripted", "a/b"] {
+        let named = ModelEndpoint { name: name.to_owned(), ..endpoint("http://x") };
+        assert_eq!(ModelBook::builder().endpoint(named).build().unwrap_err(), BuildError::NameTaken(name.to_owned()));
+    }
     let book = ModelBook::builder().endpoint(endpoint("http://x")).build().unwrap();
     assert!(!format!("{book:?}").contains(KEY), "{book:?}");
 }

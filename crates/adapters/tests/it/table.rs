@@ -16,7 +16,7 @@ use serde_json::json;
 use tokio::net::TcpListener;
 
 use crate::peer::{Peer, Reply, answer};
-use crate::{CLASSES, SHORT, ask, dev, failure, http, http_call, kind};
+use crate::{CLASSES, PATIENCE, SHORT, ask, dev, failure, http, http_call, kind};
 
 /// What a status means for a POST: to pure and idempotent tools, and to those called at most once.
 const STATUSES: [(&str, &str, &str); 30] = [
@@ -178,11 +178,22 @@ async fn a_refusal_whose_words_stall_is_still_a_refusal() {
     let stalled = b"HTTP/1.1 422 Unprocessable\r\ncontent-length: 100\r\n\r\nbecause";
     let peer = Peer::new(|_| Reply::Stall(stalled.to_vec())).await;
     let mut call = http_call(EffectClass::AtMostOnce, http("POST", peer.url("/")));
-    // The status has to arrive within it on a busy machine; the rest of the words never does.
-    call.timeout = Duration::from_secs(2);
+    // The status has to arrive within it on a busy machine; the rest of the words never does, and is not waited for.
+    call.timeout = PATIENCE;
+    let begun = tokio::time::Instant::now();
     let outcome = dev().call(call).await;
+    assert!(begun.elapsed() < PATIENCE / 2, "{:?}", begun.elapsed());
     assert_eq!(kind(&outcome), "refused");
     assert!(failure(&outcome).message.ends_with("answered 422: because"));
+}
+
+/// However small the pieces are in which they come.
+#[tokio::test]
+async fn the_words_of_a_refusal_are_read_piece_by_piece() {
+    let pieces = b"HTTP/1.1 422 Unprocessable\r\ntransfer-encoding: chunked\r\n\r\n3\r\nbec\r\n5\r\nause \r\n2\r\nof\r\n0\r\n\r\n";
+    let peer = Peer::new(|_| Reply::Bytes(pieces.to_vec())).await;
+    let outcome = ask(EffectClass::Pure, http("POST", peer.url("/"))).await;
+    assert!(failure(&outcome).message.ends_with("answered 422: because of"), "{outcome:?}");
 }
 
 /// Knows no name, and asks nobody.

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use aetheris_adapters::{EnvSource, Toolbox};
+use aetheris_core::ledger::PermitNumber;
 use aetheris_core::plan::{EffectClass, ToolKind};
-use aetheris_runtime::ports::{ToolOutcome, Tools};
+use aetheris_runtime::ports::{ToolCall, ToolOutcome, Tools};
 use serde_json::json;
 
 use crate::peer::{Peer, Reply, answer};
@@ -28,6 +29,7 @@ async fn the_runtime_s_headers_travel_with_every_call() {
         assert_eq!(seen.header("Aetheris-Attempt"), Some("2"));
         assert_eq!(seen.header("Aetheris-Fence"), Some("3.11"));
         assert_eq!(seen.header("Aetheris-Job"), Some(job.to_string().as_str()));
+        assert_eq!(seen.header("Aetheris-Permit"), Some("3.2"));
         assert_eq!(seen.header("Aetheris-Node"), Some("send"));
         assert_eq!(seen.header("X-Agent"), Some("refund/1250"));
         assert_eq!(seen.header("Content-Type"), Some("application/json"));
@@ -139,6 +141,15 @@ async fn the_environment_is_sent_and_never_shown() {
     }
 }
 
+/// What is said of a call has its path as its author wrote it, and not what stood in it.
+#[tokio::test]
+async fn a_path_with_a_secret_in_it_is_told_as_it_is_written() {
+    let peer = Peer::answering("400 Bad", "", "").await;
+    let tool = http("POST", peer.url("/bot{{ env.KEY }}/send?v={{ env.HOSTPART }}"));
+    let outcome = with_env().call(http_call(EffectClass::AtMostOnce, tool)).await;
+    assert_eq!(failure(&outcome).message, format!("POST {} answered 400", peer.url("/bot{{ env.KEY }}/send")));
+}
+
 #[tokio::test]
 async fn no_half_of_a_secret_is_shown() {
     let head = "HTTP/1.1 400 Bad\r\ncontent-length: 9000\r\n\r\n";
@@ -225,6 +236,22 @@ async fn another_origin_gets_none_of_the_tool_s_headers() {
     let seen = other.seen().pop().unwrap();
     assert_eq!(seen.header("authorization"), None);
     assert!(seen.header("idempotency-key").is_some());
+}
+
+/// A call that needs no permission has none to show, and a job without a conversation names none.
+#[tokio::test]
+async fn what_a_call_does_not_have_is_not_sent() {
+    let peer = Peer::answering("200 OK", "", "{}").await;
+    for (number, session) in [(7, Some("s1")), (8, None)] {
+        let mut tool = http("POST", peer.url("/"));
+        tool.headers.insert("X-Session".to_owned(), "<{{ job.session }}>".to_owned());
+        let permit = session.map(|_| PermitNumber { generation: 5, number });
+        let call = ToolCall { permit, session: session.map(Into::into), ..http_call(EffectClass::Pure, tool) };
+        assert_eq!(kind(&dev().call(call).await), "done");
+        let seen = peer.seen().pop().unwrap();
+        assert_eq!(seen.header("Aetheris-Permit"), session.map(|_| "5.7"));
+        assert_eq!(seen.header("X-Session"), Some(session.map_or("<null>", |_| "<s1>")));
+    }
 }
 
 #[tokio::test]

@@ -136,6 +136,7 @@ fn size(bytes: u64) -> String {
 mod tests {
     use super::*;
     use crate::commands::outside::Folder;
+    use crate::render::Style;
 
     /// Nobody is told of half a backup, and none is left.
     #[tokio::test]
@@ -152,6 +153,36 @@ mod tests {
             let out = crate::out::Out::of_process(true, false, Default::default());
             assert_eq!(stoppable(&out, work).await.unwrap(), "tidied up");
         }
+    }
+
+    #[test]
+    fn a_size_is_never_told_too_small() {
+        const MIB: u64 = 1_024 * 1_024;
+        for (bytes, said) in [
+            (0, "0 KiB"),
+            (1, "1 KiB"),
+            (1_024, "1 KiB"),
+            (1_025, "2 KiB"),
+            (MIB - 1, "1024 KiB"),
+            (MIB, "1 MiB"),
+            (MIB + 1, "2 MiB"),
+        ] {
+            assert_eq!(size(bytes), said);
+        }
+    }
+
+    /// A short copy says nothing, and a long one not with every page.
+    #[tokio::test(start_paused = true)]
+    async fn how_far_a_copy_is_is_told_now_and_then() {
+        let kept = crate::tests::Kept::default();
+        let out = Out::to(Box::new(std::io::sink()), Box::new(kept.clone()), false, false, [Style::default(); 2]);
+        let mut tell = teller(&out, "backup");
+        for done in 0..=10 {
+            tell(Progress { done, of: 20 });
+            tokio::time::advance(TELL / 4).await;
+        }
+        tell(Progress { done: 11, of: 0 });
+        assert_eq!(kept.text(), "backup: 4 of 20 pages, 20 %\nbackup: 8 of 20 pages, 40 %\n");
     }
 
     #[test]

@@ -136,6 +136,19 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_database_that_is_damaged_fails_the_check_and_one_that_cannot_be_read_does_not() {
+        for (kind, exit) in [
+            (ErrorKind::Corrupt, Exit::CheckFailed),
+            (ErrorKind::Unavailable, Exit::Failed),
+            (ErrorKind::Full, Exit::Failed),
+            (ErrorKind::Invalid, Exit::Failed),
+        ] {
+            let error = unreadable(Path::new("a.db"), &StoreError::new(kind, "check", "why"));
+            assert_eq!((error.exit(), error.to_string()), (exit, "a.db cannot be checked: why".to_owned()), "{kind:?}");
+        }
+    }
+
+    #[test]
     fn progress_says_how_far_how_fast_and_how_long() {
         let told = line(500_000, 2_000_000, Duration::from_secs(25));
         assert_eq!(told, "500000 of 2000000 jobs, 20000 a second, 75s left");

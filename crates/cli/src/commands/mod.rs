@@ -213,3 +213,31 @@ fn completions(shell: clap_complete::Shell, context: &Context) -> Result<Exit, E
     context.out.text(&String::from_utf8_lossy(&script))?;
     Ok(Exit::Done)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::Color;
+
+    #[test]
+    fn the_command_line_names_the_server_before_the_environment_does() {
+        for (given, variable, server, program) in [
+            (None, None, "http://127.0.0.1:8080", "aetheris"),
+            (None, Some("http://env"), "http://env", "aetheris"),
+            (Some("http://given"), Some("http://env"), "http://given", "aetheris --server http://given"),
+            (Some("http://env"), Some("http://env"), "http://env", "aetheris"),
+            // A variable that is empty is not set.
+            (None, Some(""), "http://127.0.0.1:8080", "aetheris"),
+        ] {
+            let vars: Vec<_> = variable.map(|value| (SERVER_VARIABLE, value)).into_iter().collect();
+            let global = Global { server: given.map(str::to_owned), json: false, color: Color::Never, verbose: 0 };
+            let out = Out::of_process(true, false, Default::default());
+            let context = Context::new(out, &global, Environment::of(&vars));
+            assert_eq!(
+                (context.server.as_str(), context.program().as_str()),
+                (server, program),
+                "{given:?} {variable:?}"
+            );
+        }
+    }
+}

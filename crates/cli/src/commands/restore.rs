@@ -248,6 +248,21 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_cannot_be_restored_says_whose_fault_it_is() {
+        use aetheris_store::ErrorKind;
+        let error = |kind| refused(Path::new("b.db"), &aetheris_store::StoreError::new(kind, "restore", "why"));
+        for (kind, exit, words) in [
+            (ErrorKind::Invalid, Exit::Conflict, "b.db cannot be restored: why"),
+            (ErrorKind::Corrupt, Exit::Failed, "b.db is no backup of a database, or is damaged: why"),
+            (ErrorKind::Full, Exit::Failed, "b.db cannot be restored: the store is full"),
+            (ErrorKind::Unavailable, Exit::Failed, "b.db cannot be restored: the store is unavailable"),
+        ] {
+            let error = error(kind);
+            assert!(error.exit() == exit && error.to_string().starts_with(words), "{kind:?}: {error}");
+        }
+    }
+
+    #[test]
     fn what_is_held_is_told_with_what_to_do_next() {
         let ids = ["job_1", "job_2"].map(str::to_owned);
         let said = |before, now, operators, unreadable: &[String]| {

@@ -77,3 +77,27 @@ async fn made(path: &Path, out: &Out) -> Result<(), Error> {
         tokio::time::sleep(LOOK).await;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::outside::Folder;
+
+    /// A server that is just making it has the file before there is anything in it.
+    #[tokio::test(start_paused = true)]
+    async fn a_file_without_a_byte_is_no_database_yet() {
+        let folder = Folder::make_in(&std::env::temp_dir(), "aetheris-made").unwrap();
+        let (path, out) = (folder.path().join("a.db"), Out::of_process(true, false, Default::default()));
+        std::fs::write(&path, "").unwrap();
+        let began = Instant::now();
+        assert_eq!(made(&path, &out).await.unwrap_err().exit(), Exit::NotFound);
+        assert!(began.elapsed() >= limits::DATABASE_PATIENCE.to_std(), "{:?}", began.elapsed());
+        std::fs::write(&path, "x").unwrap();
+        made(&path, &out).await.unwrap();
+        // What is no file is none later either.
+        let began = Instant::now();
+        assert_eq!(made(&path.join("a.db"), &out).await.unwrap_err().exit(), Exit::NotFound);
+        assert_eq!(made(folder.path(), &out).await.unwrap_err().exit(), Exit::NotFound);
+        assert!(began.elapsed() >= limits::DATABASE_PATIENCE.to_std(), "{:?}", began.elapsed());
+    }
+}

@@ -365,6 +365,82 @@ async fn a_timeout_is_kept_whatever_the_server_does() {
     }
 }
 
+/// Nobody waits for a server that was never there.
+#[tokio::test]
+async fn a_server_that_was_never_there_is_given_up_at_once() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    drop(listener);
+    let mut follow = Follow::start(&client(&url), JOB, 0);
+    let error = follow.news().await.unwrap_err();
+    assert!(error.exit() == Exit::Unreachable && matches!(error, Error::Unreachable { .. }), "{error}");
+}
+
+/// A connection that died without a word, as one does behind a router that forgot it.
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_says_nothing_for_long_is_made_anew() {
+    let stream = |State(calls): State<Arc<AtomicU32>>, headers: HeaderMap| async move {
+        let last: usize = headers["last-event-id"].to_str().unwrap().parse().unwrap();
+        let most = if calls.fetch_add(1, Ordering::SeqCst) == 0 { 2 } else { 4 };
+        let text = history().iter().take(most).skip(last).map(sse).collect::<String>();
+        let begun = futures_util::stream::once(std::future::ready(Ok::<_, std::io::Error>(text)));
+        let open = futures_util::StreamExt::chain(begun, futures_util::stream::pending());
+        ([("content-type", "text/event-stream")], Body::from_stream(open))
+    };
+    let router = Router::new()
+        .route("/api/jobs/{id}/events/stream", get(stream))
+        .route("/api/jobs/{id}", get(|| async { job("running").to_string() }))
+        .with_state(Arc::default());
+    let url = serve(router).await;
+    let until = tokio::time::Instant::now() + std::time::Duration::from_secs(600);
+    let seen = tokio::time::timeout_at(until, followed(&url, 0)).await;
+    assert_eq!(seen.unwrap().unwrap(), [1, 2, 3, 4]);
+}
+
+/// What a server refuses for a moment, and what it does not have: each is met in its own way.
+#[tokio::test]
+async fn what_a_refused_stream_means_is_told_by_its_code_and_status() {
+    for (status, code, again) in [
+        (429, "rate_limited", true),
+        (503, "store_unavailable", true),
+        (500, "internal", true),
+        (400, "invalid_request", false),
+        (401, "unauthorized", false),
+        (403, "forbidden", false),
+        (409, "state_conflict", false),
+    ] {
+        let calls = Arc::new(AtomicU32::new(0));
+        let seen = Arc::clone(&calls);
+        let stream = move |headers: HeaderMap| async move {
+            let last: usize = headers["last-event-id"].to_str().unwrap().parse().unwrap();
+            match seen.fetch_add(1, Ordering::SeqCst) {
+                // Once there: it is refused only afterwards.
+                0 => (StatusCode::OK, history()[..2].iter().map(sse).collect::<String>()),
+                1 => (StatusCode::from_u16(status).unwrap(), problem(code, status, "no").to_string()),
+                _ => (StatusCode::OK, history()[last..].iter().map(sse).collect::<String>()),
+            }
+        };
+        let router = Router::new()
+            .route("/api/jobs/{id}/events/stream", get(stream))
+            .route("/api/jobs/{id}", get(|| async { job("running").to_string() }));
+        let followed = followed(&serve(router).await, 0).await;
+        match again {
+            true => assert_eq!(followed.unwrap(), [1, 2, 3, 4], "{code}"),
+            false => assert!(matches!(followed.unwrap_err(), Error::Problem(said) if said.code.as_str() == code)),
+        }
+    }
+}
+
+/// A message that never left is one that nobody has accepted.
+#[tokio::test]
+async fn a_message_that_never_left_was_not_accepted() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    drop(listener);
+    let error = run(&url, &["send", "refund", "{}"]).await.error();
+    assert!(error.contains("no answer from") && !error.contains("may have been accepted"), "{error}");
+}
+
 #[tokio::test]
 async fn a_job_that_does_not_exist_is_said_at_once() {
     let answer = || async { (StatusCode::NOT_FOUND, problem("job_not_found", 404, "no").to_string()) };

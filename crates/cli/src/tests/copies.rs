@@ -102,6 +102,8 @@ async fn a_backup_of_a_folder_in_use_is_put_back_and_holds_what_was_unfinished()
     // Never under a process.
     let ran = local(&["restore", &file, "--data", &data]).await;
     assert!(ran.exit() == Exit::Conflict && ran.error().contains("another process"), "{}", ran.error());
+    // A folder that was there is left as one that others may be about to use.
+    assert!(folder.data().join("aetheris.lock").exists());
     assert_eq!(status(&wired, later).await, (JobStatus::Pending, None));
     drop(wired);
     let ran = local(&["restore", &file, "--data", &data, "--json"]).await;
@@ -566,6 +568,24 @@ async fn a_worker_without_a_database_says_so_and_makes_none() {
     assert!(ran.stderr.contains("for `aetheris serve` to make it"), "{}", ran.stderr);
     assert!(ran.error().contains(&format!("there is no database {}", database.display())), "{}", ran.error());
     assert!(!folder.data().exists());
+}
+
+#[tokio::test]
+async fn a_store_in_memory_has_nothing_to_copy_or_check() {
+    let folder = Folder::new("memory");
+    let (config, file) = (folder.file("memory.yaml"), folder.file("backup.db"));
+    std::fs::write(&config, "jobstore: { type: memory }\n").unwrap();
+    std::fs::write(folder.file("some.db"), "x").unwrap();
+    for words in [
+        &["backup", &file, "--config", &config][..],
+        &["restore", &folder.file("some.db"), "--config", &config],
+        &["check-consistency", "--config", &config],
+        &["worker", "--config", &config],
+    ] {
+        let ran = local(words).await;
+        assert_eq!(ran.exit(), Exit::Usage, "{words:?}: {}", ran.error());
+        assert!(ran.error().contains("memory"), "{}", ran.error());
+    }
 }
 
 /// A configuration may name the database as it likes: every command about it takes the same words.

@@ -8,3 +8,5 @@ mod pauses;
 mod samples;
 mod server;
 mod views;
+
+pub(crate) use self::server::Kept;

@@ -120,3 +120,28 @@ pub(super) async fn trace(State(app): State<Shared>, JobPath(job): JobPath, mut 
     let bytes = aside(view).await??;
     Ok(answer::typed(StatusCode::OK, answer::JSON, slot.hold(bytes).await?))
 }
+
+#[cfg(test)]
+mod tests {
+    use aetheris_core::id::JobId;
+
+    use super::*;
+
+    #[test]
+    fn a_replay_matches_where_neither_hash_nor_anything_else_differs() {
+        let [one, other] = [Hash::ZERO, Hash::of(b"x")];
+        for (live_state_hash, differences, matches) in [
+            (one, vec![], true),
+            (other, vec![], false),
+            (one, vec!["a timer"], false),
+            (other, vec!["a timer"], false),
+        ] {
+            let differences = differences.into_iter().map(str::to_owned).collect();
+            let state = JobState::new(JobId::from_u128(1));
+            let replay = Replay { differences, events: 7, live_state_hash, state, state_hash: one };
+            let view = Replayed::of(&replay);
+            assert_eq!((view.matches, view.events), (matches, 7), "{:?}", view.differences);
+            assert_eq!((view.state_hash, view.live_state_hash), (one, live_state_hash));
+        }
+    }
+}

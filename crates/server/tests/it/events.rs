@@ -1,11 +1,16 @@
+use std::sync::Arc;
 use std::time::Duration;
 
+use aetheris_core::limits;
+use aetheris_store::faulty::{FaultPlan, FaultyStore};
+use aetheris_store::memory::MemoryStore;
+use aetheris_store::system::ManualClock;
 use axum::body::Body;
 use axum::http::Request;
 use futures_util::StreamExt;
 use serde_json::Value;
 
-use crate::bed::Bed;
+use crate::bed::{APPROVE, Bed};
 
 #[tokio::test]
 async fn events_come_in_pages_as_they_are_stored() {
@@ -159,7 +164,9 @@ async fn a_wrong_place_is_refused() {
     let bed = Bed::with_agents().await;
     let job = bed.send("approve", "1").await;
     let path = format!("/api/jobs/{job}/events/stream");
-    bed.call_with("GET", &path, &[("Last-Event-ID", "x")], "").await.problem(400, "invalid_request");
+    for place in ["x", "", "-1", "9223372036854775808"] {
+        bed.call_with("GET", &path, &[("Last-Event-ID", place)], "").await.problem(400, "invalid_request");
+    }
     bed.get(&format!("{path}?after=x")).await.problem(400, "invalid_request");
 }
 
@@ -178,4 +185,49 @@ async fn a_long_history_is_streamed_whole() {
     let (events, ended) = read(&bed, &format!("/api/jobs/{job}/events/stream"), None, usize::MAX).await;
     assert!(ended);
     assert_eq!(events.iter().map(|event| event.0).collect::<Vec<_>>(), (1..=84).collect::<Vec<_>>());
+    // A page has a hundred where nobody asks for another number.
+    let page = bed.get(&format!("/api/jobs/{job}/events")).await;
+    assert_eq!((page.is(200)["events"].as_array().unwrap().len(), &page.body["next_after"]), (84, &Value::Null));
+}
+
+/// No hint comes from another process: polls and streams look again, and soon.
+#[tokio::test(start_paused = true)]
+async fn what_another_process_writes_is_found_by_looking_again() {
+    let clock = ManualClock::at("2026-11-21T09:00:00Z".parse().unwrap());
+    let memory = Arc::new(MemoryStore::new(Arc::new(clock.clone())));
+    let bed = Bed::on(clock, Arc::new(FaultyStore::new(memory, FaultPlan::none()).unhinted()), |state| state);
+    bed.call("PUT", "/api/agents/approve", APPROVE).await.is(201);
+    let job = bed.send("approve", "1").await;
+    let began = tokio::time::Instant::now();
+    let polled = async {
+        let reply = bed.get(&format!("/api/jobs/{job}?wait=20s")).await;
+        (reply.is(200)["status"].clone(), began.elapsed())
+    };
+    let path = format!("/api/jobs/{job}/events/stream");
+    let streamed = async { (read(&bed, &path, None, usize::MAX).await, began.elapsed()) };
+    let cancelled = async {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        bed.call("POST", &format!("/api/jobs/{job}/cancel"), "").await.is(202);
+    };
+    let ((status, polled), ((events, ended), streamed), ()) = tokio::join!(polled, streamed, cancelled);
+    assert_eq!((status, ended, events.last().unwrap().1.as_str()), ("cancelled".into(), true, "job_cancelled"));
+    assert!(polled <= limits::POLL_RELOOK.to_std() * 2, "{polled:?}");
+    assert!(streamed <= limits::STREAM_RELOOK.to_std() * 2, "{streamed:?}");
+}
+
+/// What is answered after the end is written behind it, and no part of what a follower waits for.
+#[tokio::test(start_paused = true)]
+async fn a_stream_ends_with_the_event_that_ends_the_job_whatever_comes_behind_it() {
+    let bed = Bed::with_agents().await;
+    let (job, key) = bed.doubted().await;
+    bed.call("POST", &format!("/api/jobs/{job}/cancel"), "").await.is(202);
+    let yes = r#"{"outcome": "happened", "note": "seen", "permit": 1}"#;
+    bed.call("POST", &format!("/api/jobs/{job}/in-doubt/{key}"), yes).await.is(202);
+    let (events, ended) = read(&bed, &format!("/api/jobs/{job}/events/stream"), None, usize::MAX).await;
+    assert_eq!((events.last().unwrap().1.as_str(), ended), ("job_cancelled", true));
+    // Whoever has seen the end and comes back is told what was written since, and no more.
+    let end = events.last().unwrap().0.to_string();
+    let (behind, ended) = read(&bed, &format!("/api/jobs/{job}/events/stream"), Some(&end), usize::MAX).await;
+    let kinds: Vec<_> = behind.iter().map(|event| event.1.as_str()).collect();
+    assert!(ended && kinds.contains(&"in_doubt_resolved"), "{kinds:?}");
 }

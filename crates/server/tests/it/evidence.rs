@@ -1,6 +1,7 @@
 use aetheris_core::event::{
-    Failure, InvocationOutcome, JobFailed, NodeFinished, NodeStarted, Source, StepResult, ToolInvocationFinished,
-    ToolInvocationStarted,
+    Failure, InvocationOutcome, JobFailed, JobPaused, JobRequeued, ModelRecord, NodeFinished, NodeRetryScheduled,
+    NodeSkipped, NodeStarted, PauseReason, RequeueReason, SkipReason, Source, StepResult, ToolInvocationFinished,
+    ToolInvocationStarted, Usage,
 };
 use aetheris_core::hash::Hash;
 use aetheris_core::id::{IdempotencyKey, NodeId, PermitId, ToolName};
@@ -15,7 +16,7 @@ use aetheris_store::system::SystemIds;
 use aetheris_store::{EventRow, History, JobRow, LedgerWrite, Purpose};
 use serde_json::Value;
 
-use crate::bed::{Bed, Hand};
+use crate::bed::{Bed, Hand, finished, moment, started};
 
 /// An agent that calls a tool which may be called twice.
 const MAIL: &str = "agent: mail
@@ -84,6 +85,9 @@ async fn a_call_in_doubt_is_not_ended_by_time() {
     let trace = bed.get(&format!("/api/jobs/{job}/trace")).await;
     assert_eq!(trace.is(200)["steps"][0]["doubts"].as_array().unwrap().len(), 1);
     assert_eq!(trace.body["steps"][0]["ended_by"], serde_json::Value::Null);
+    // Nor is it an answer.
+    let view = bed.get(&format!("/api/jobs/{job}")).await;
+    assert_eq!(view.is(200)["steps"]["send"].get("answered"), None);
 }
 
 /// A call that may be repeated is never asked about while its job goes on: what somebody says of it after the end is
@@ -276,6 +280,10 @@ async fn every_disagreement_of_ledger_and_events_is_found() {
         (|h| h.effects[0].result = serde_json::json!(1).into(), "another result"),
         (|h| h.ledger[0].status = LedgerStatus::NotSent, "has an effect"),
         (|h| h.ledger[0].permit = 2, "permit 2"),
+        (|h| h.ledger[0].permit_id = PermitId::from_u128(9), "the ledger is at permit 1"),
+        (|h| h.ledger[0].class = EffectClass::Idempotent, "another class or deadline"),
+        (|h| h.ledger[0].deadline = h.ledger[0].deadline.after(Span::from_micros(1)), "another class or deadline"),
+        (|h| h.effects[0].key = IdempotencyKey::from_u128(1), "has no row in the ledger"),
         (|h| h.ledger[0].input_hash = Hash::ZERO, "other arguments"),
         (|h| h.ledger[0].key = aetheris_core::id::IdempotencyKey::from_u128(1), "not in the events"),
     ] {
@@ -352,4 +360,85 @@ async fn the_end_of_a_run_is_its_own() {
     let trace = bed.get(&format!("/api/jobs/{job}/trace")).await;
     assert_eq!(trace.is(200)["status"], "cancelled");
     assert_eq!(trace.body["runs"][0]["ended_by"], "job_waiting");
+}
+
+/// An agent whose steps are tried, skipped and asked of a model.
+const TRIES: &str = "agent: tries
+plan:
+  nodes:
+    - { id: ask, kind: llm, model: scripted/echo, prompt: 'x' }
+    - { id: left, kind: transform, needs: [ask], output: 1 }
+    - { id: right, kind: transform, needs: [left], output: 1 }
+";
+
+#[tokio::test]
+async fn a_trace_tells_of_every_try_and_every_run() {
+    let bed = Bed::new();
+    bed.call("PUT", "/api/agents/tries", TRIES).await.is(201);
+    let job = bed.send("tries", "1").await;
+    let (ask, second) = (NodeId::from("ask"), Span::from_secs(1).micros());
+    let error = Failure::new("busy", "try again");
+    let hand = bed.claim().await;
+    hand.push([started("ask").into()]).await;
+    bed.clock.advance(Span::from_secs(2));
+    hand.write(Purpose::Requeue, |draft| {
+        let retry = NodeRetryScheduled { after_us: second, error: error.clone(), model: None, node: ask.clone() };
+        draft.push(&SystemIds, retry).unwrap();
+        draft.push(&SystemIds, JobRequeued { after_us: Some(second), reason: RequeueReason::Retry }).unwrap();
+        draft.release();
+    })
+    .await;
+    bed.clock.advance(Span::from_secs(8));
+    let hand = bed.claim().await;
+    hand.push([NodeStarted { node: ask.clone(), number: 2 }.into()]).await;
+    let usage = Usage { completion_tokens: 3, prompt_tokens: 9 };
+    let model = ModelRecord { model: "scripted/echo".to_owned(), prompt_hash: Hash::ZERO, usage };
+    let end = NodeFinished { model: Some(model), took_us: Some(4 * second), ..finished("ask", Some(1.into())) };
+    hand.push([end.into()]).await;
+    let skipped = |node: &str, reason| NodeSkipped { node: NodeId::from(node), reason };
+    hand.push([skipped("left", SkipReason::Condition).into(), skipped("right", SkipReason::Upstream).into()]).await;
+    bed.call("POST", &format!("/api/jobs/{job}/pause"), "").await.is(202);
+    hand.write(Purpose::Pause, |draft| {
+        draft.push(&SystemIds, JobPaused { reason: PauseReason::Operator }).unwrap();
+        draft.release();
+    })
+    .await;
+    let trace = bed.get(&format!("/api/jobs/{job}/trace")).await;
+    let step = &trace.is(200)["steps"][0];
+    let tries = step["attempts"].as_array().unwrap();
+    let told: Vec<_> = tries
+        .iter()
+        .map(|attempt| {
+            let at = |name: &str| moment(attempt[name].as_str().unwrap());
+            (attempt["number"].as_u64(), attempt["epoch"].as_u64(), at("started_at"), at("ended_at"))
+        })
+        .collect();
+    let at = |text| moment(&format!("2026-11-21T09:00:{text}Z"));
+    // A step's start that was written late says how long it took.
+    assert_eq!(told, [(Some(1), Some(1), at("00"), at("02")), (Some(2), Some(2), at("06"), at("10"))]);
+    assert_eq!(tries[0]["error"], serde_json::json!({ "code": "busy", "message": "try again", "node_id": null }));
+    assert_eq!(tries[1]["error"], Value::Null);
+    let model = &step["model"];
+    assert_eq!((&model["prompt_tokens"], &model["completion_tokens"]), (&9.into(), &3.into()));
+    let skipped = [1, 2].map(|place| trace.body["steps"][place]["skipped"].as_str().unwrap());
+    assert_eq!(skipped, ["condition", "upstream"]);
+    let runs: Vec<_> =
+        trace.body["runs"].as_array().unwrap().iter().map(|run| run["ended_by"].as_str().unwrap()).collect();
+    assert_eq!(runs, ["job_requeued: retry", "job_paused: paused"]);
+    assert_eq!((&trace.body["status"], &trace.body["usage"]["tokens"]), (&"paused".into(), &12.into()));
+}
+
+#[tokio::test]
+async fn a_try_that_failed_for_good_says_why() {
+    let bed = Bed::new();
+    bed.call("PUT", "/api/agents/tries", TRIES).await.is(201);
+    let job = bed.send("tries", "1").await;
+    let hand = bed.claim().await;
+    let error = Some(Failure::new("boom", "it broke"));
+    let end = NodeFinished { error, result: StepResult::PermanentFailure, ..finished("ask", None) };
+    hand.push([started("ask").into(), end.into()]).await;
+    let trace = bed.get(&format!("/api/jobs/{job}/trace")).await;
+    let step = &trace.is(200)["steps"][0];
+    let said = serde_json::json!({ "code": "boom", "message": "it broke", "node_id": null });
+    assert_eq!((&step["attempts"][0]["error"], &step["error"]), (&said, &said));
 }

@@ -174,6 +174,19 @@ async fn a_long_poll_answers_at_the_end_or_when_the_time_is_over() {
     assert_eq!(ended.is(200)["status"], "cancelled");
 }
 
+/// One that found the server draining asks it again at once when it is answered, so its answer is not at once.
+#[tokio::test(start_paused = true)]
+async fn a_poll_of_a_server_that_drains_is_answered_soon_and_not_at_once() {
+    let bed = Bed::with_agents().await;
+    let job = bed.send("approve", "1").await;
+    bed.state.closing.cancel();
+    for (wait, answered) in [("60s", limits::DRAIN_POLL_MAX), ("100ms", Span::from_millis(100))] {
+        let began = tokio::time::Instant::now();
+        assert_eq!(bed.get(&format!("/api/jobs/{job}?wait={wait}")).await.is(200)["status"], "pending");
+        assert_eq!(Span::from_std(began.elapsed()).rounded(), answered, "{wait}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn no_wait_is_longer_than_its_bound() {
     let bed = Bed::with_agents().await;

@@ -25,6 +25,15 @@ async fn what_is_too_large_is_413_whatever_it_is() {
     let path = "/api/agents/approve/message";
     bed.call("POST", path, message(MIB - 2)).await.is(202);
     bed.call("POST", path, message(MIB)).await.problem(413, "payload_too_large");
+    // Spaces are part of a body, and not of what it says.
+    for (bytes, status) in [(limits::BODY_BYTES_MAX, 202), (limits::BODY_BYTES_MAX + 1, 413)] {
+        let said = r#"{"message": 1}"#;
+        let whole = || format!("{said}{}", " ".repeat(bytes - said.len()));
+        let pieces = stream::iter([Ok::<_, Infallible>(whole())]);
+        for body in [Body::from(whole()), Body::from_stream(pieces)] {
+            assert_eq!(bed.call("POST", path, body).await.status, status, "{bytes}");
+        }
+    }
     bed.call("POST", path, message(2 * MIB)).await.problem(413, "payload_too_large");
     let file = format!("{APPROVE}\n# {}", "x".repeat(MIB));
     bed.call("PUT", "/api/agents/approve", file).await.problem(413, "payload_too_large");
@@ -286,6 +295,10 @@ async fn a_name_that_is_not_the_servers_own_is_refused() {
     let said = ask("evil.example:8080").await;
     let detail = said.problem(400, "invalid_request");
     assert!(detail.contains("evil.example") && detail.contains("server.hosts"), "{detail}");
+    for twice in [["evil.example", "localhost"], ["localhost", "evil.example"]] {
+        let said = bed.call_with("GET", "/api/jobs", &twice.map(|host| ("host", host)), "").await;
+        assert!(said.problem(400, "invalid_request").contains("`evil.example`"), "{}", said.text);
+    }
     let headers = [("host", "evil.example"), ("origin", "http://evil.example")];
     bed.call_with("PUT", "/api/agents/approve", &headers, APPROVE).await.problem(400, "invalid_request");
 }

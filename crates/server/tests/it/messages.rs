@@ -1,4 +1,11 @@
-use crate::bed::{Bed, moment};
+use std::sync::Arc;
+
+use aetheris_store::Store;
+use aetheris_store::faulty::{Fault, FaultPlan, FaultyStore, Op};
+use aetheris_store::memory::MemoryStore;
+use aetheris_store::system::ManualClock;
+
+use crate::bed::{APPROVE, Bed, moment};
 
 const PATH: &str = "/api/agents/approve/message";
 
@@ -182,4 +189,28 @@ async fn a_page_of_another_site_may_not_ask_for_anything() {
     let read = bed.call_with("GET", &format!("/api/jobs/{job}"), &[("origin", "https://evil.example")], "").await;
     read.is(200);
     assert!(read.headers.keys().all(|name| !name.as_str().starts_with("access-control-")), "{:?}", read.headers);
+}
+
+/// Whichever question of the store fails: what was refused was not done, and what was done is not refused.
+#[tokio::test(start_paused = true)]
+async fn a_message_that_is_refused_has_made_no_job() {
+    let mut accepted = 0;
+    for reads in 0..12 {
+        let clock = ManualClock::at(moment("2026-11-21T09:00:00Z"));
+        let memory = Arc::new(MemoryStore::new(Arc::new(clock.clone())));
+        let store = Arc::new(FaultyStore::new(memory, FaultPlan::none()));
+        let bed = Bed::on(clock, Arc::clone(&store) as Arc<dyn Store>, |state| state);
+        bed.call("PUT", "/api/agents/approve", APPROVE).await.is(201);
+        let faults = std::iter::repeat_n(None, reads).chain([Some(Fault::Before)]);
+        store.replan(FaultPlan::none().script(Op::Read, faults));
+        let sent = bed.call("POST", &format!("{PATH}?wait=1s"), r#"{"message": {"order": 1}}"#).await;
+        store.replan(FaultPlan::none());
+        let made = bed.get("/api/jobs").await.is(200)["jobs"].as_array().unwrap().len();
+        match sent.status.as_u16() {
+            202 => accepted += 1,
+            _ => drop(sent.problem(503, "store_unavailable")),
+        }
+        assert_eq!(made, usize::from(sent.status == 202), "{reads}: {}", sent.text);
+    }
+    assert!((1..12).contains(&accepted), "{accepted}");
 }

@@ -1,7 +1,13 @@
 //! What waits for someone.
 
+use aetheris_core::event::StepInDoubt;
+use aetheris_core::json::Json;
+use aetheris_core::ledger::{LedgerTrigger, Settle};
 use aetheris_core::limits;
 use aetheris_core::time::Span;
+use aetheris_runtime::ops::{Deposit, DepositOutcome, Deposited};
+use aetheris_store::system::SystemIds;
+use aetheris_store::{LedgerWrite, Purpose};
 use serde_json::Value;
 
 use crate::bed::{Bed, moment};
@@ -197,5 +203,74 @@ async fn calls_in_doubt_come_in_pages() {
     {
         let refused = bed.get(&format!("/api/in-doubt?cursor={wrong}")).await;
         assert!(refused.problem(400, "invalid_request").contains("`cursor`"), "{}", refused.text);
+    }
+}
+
+/// An agent whose tool is asked about by every kind of policy.
+const POLICIES: &str = "agent: pay
+tools:
+  look: { kind: function, function: builtin.echo, effect: pure }
+  send:
+    kind: function
+    function: builtin.echo
+    on_in_doubt: [{ wait: 5m }, { reconcile: look, settle: 5s }, human]
+plan:
+  nodes:
+    - { id: send, kind: tool, tool: send, input: { cents: '{{ message }}' } }
+";
+
+#[tokio::test]
+async fn a_call_in_doubt_is_listed_with_what_is_done_about_it() {
+    let bed = Bed::new();
+    bed.call("PUT", "/api/agents/pay", POLICIES).await.is(201);
+    let job = bed.send("pay", "5").await;
+    let hand = bed.claim().await;
+    let settle = Settle { trigger: LedgerTrigger::Doubt, ..hand.permit("send").await };
+    for (policy, words) in (0..).zip(["wait: 5m", "reconcile: look", "human", "fail"]) {
+        let doubt = StepInDoubt { node: "send".into(), permit: 1, policy, reason: format!("lost {policy}") };
+        hand.write(Purpose::Doubt, |draft| {
+            if policy == 0 {
+                draft.push_with_ledger(&SystemIds, doubt, LedgerWrite::Settle(settle)).unwrap();
+            } else {
+                draft.push(&SystemIds, doubt).unwrap();
+            }
+        })
+        .await;
+        let list = bed.get(&format!("/api/in-doubt?job={job}")).await;
+        let call = &list.is(200)["invocations"][0];
+        assert_eq!((&call["policy"], &call["reason"]), (&words.into(), &format!("lost {policy}").into()));
+        // The deadline, and what this tool settles in.
+        assert_eq!(moment(call["accepted_from"].as_str().unwrap()), moment("2026-11-21T09:01:05Z"), "{call}");
+        assert_eq!(moment(call["since"].as_str().unwrap()), moment("2026-11-21T09:00:00Z"), "{call}");
+        assert_eq!((&call["waiting"], &call["job_status"]), (&Value::Null, &"running".into()));
+        bed.clock.advance(Span::from_secs(1));
+    }
+}
+
+/// What arrives when the outcome is known already is kept beside it, with whether it is another one.
+#[tokio::test]
+async fn what_comes_too_late_is_told_with_whether_it_contradicts() {
+    for (late, conflict) in [(serde_json::json!({ "receipt": 3 }), false), (serde_json::json!(4), true)] {
+        let bed = Bed::with_agents().await;
+        let (job, key) = bed.doubted().await;
+        let yes = r#"{"outcome": "happened", "note": "seen", "permit": 1, "result": {"receipt": 3}}"#;
+        bed.call("POST", &format!("/api/jobs/{job}/in-doubt/{key}"), yes).await.is(202);
+        let id = job.parse().unwrap();
+        let row = bed.store.history(id, true).await.unwrap().unwrap().ledger[0].clone();
+        let outcome = DepositOutcome::Done(Json::new(late.clone()));
+        let (permit, permit_id, node) = (row.permit, row.permit_id, row.node);
+        let deposit = Deposit { job: id, key: row.key, node, outcome, permit, permit_id };
+        bed.clock.advance(Span::from_secs(5));
+        let deposited = bed.state.runtime.deposit(&deposit).await.unwrap();
+        let trace = bed.get(&format!("/api/jobs/{job}/trace")).await;
+        let evidence = trace.is(200)["evidence"].as_array().unwrap();
+        assert_eq!((deposited, evidence.len()), (Deposited::Evidence { conflict }, 1), "{late}");
+        let told = &evidence[0];
+        assert_eq!(
+            (&told["conflict"], &told["invocation"], &told["permit"]),
+            (&conflict.into(), &key.into(), &1.into())
+        );
+        assert_eq!((&told["node_id"], &told["outcome"]["result"]), (&"send".into(), &late));
+        assert_eq!(moment(told["at"].as_str().unwrap()), moment("2026-11-21T09:00:05Z"));
     }
 }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use aetheris_core::limits;
+use aetheris_core::time::Span;
 use aetheris_server::Ending;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -292,4 +294,62 @@ async fn a_client_that_does_not_take_its_answer_is_cut_off() {
     until(&mut next, "\"live\":true").await;
     assert!(began.elapsed() >= Duration::from_secs(30), "{:?}", began.elapsed());
     drop(idle);
+}
+
+/// A poll is for its client: when that has gone, the next has its place.
+#[tokio::test]
+async fn the_place_of_a_poll_whose_client_has_gone_is_free() {
+    let mut bed = Bed::with_agents().await;
+    // One of two connections may follow.
+    bed.state.connections_max = 2;
+    let job = bed.send("approve", "1").await;
+    let served = served(&bed).await;
+    let get = |path: String| format!("GET {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n");
+    let poll = served.connect(&get(format!("/api/jobs/{job}?wait=60s"))).await;
+    let follow = get(format!("/api/jobs/{job}/events/stream"));
+    loop {
+        let refused = until(&mut served.connect(&follow).await, "\n").await;
+        if refused.starts_with("HTTP/1.1 503") {
+            break;
+        }
+    }
+    drop(poll);
+    let began = tokio::time::Instant::now();
+    while !until(&mut served.connect(&follow).await, "\n").await.starts_with("HTTP/1.1 200") {
+        assert!(began.elapsed() < Duration::from_secs(20), "it is kept for nobody");
+    }
+}
+
+/// Path and query, to the byte.
+#[tokio::test]
+async fn a_request_may_be_as_long_as_is_said() {
+    let bed = Bed::new();
+    let served = served(&bed).await;
+    let asked = async |length: usize| {
+        let path = format!("/livez?{}", "x".repeat(length - "/livez?".len()));
+        rest(served.connect(&format!("GET {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n")).await).await
+    };
+    assert!(asked(limits::URI_BYTES_MAX).await.starts_with("HTTP/1.1 200"));
+    assert!(asked(limits::URI_BYTES_MAX + 1).await.starts_with("HTTP/1.1 414"));
+}
+
+/// A client that dawdles with a body that nobody wants is not listened to for ever, and one that pours is not either.
+#[tokio::test(start_paused = true)]
+async fn what_is_left_of_a_refused_body_is_taken_for_so_long_and_so_much() {
+    let bed = Bed::new();
+    let served = served(&bed).await;
+    let head = "POST /nothing HTTP/1.1\r\nhost: a\r\ncontent-length: 900000000\r\n\r\n";
+    let mut slow = served.connect(head).await;
+    until(&mut slow, "not_found").await;
+    let began = tokio::time::Instant::now();
+    rest(slow).await;
+    assert_eq!(Span::from_std(began.elapsed()).rounded(), limits::BODY_REST_TIME_MAX);
+    let mut quick = served.connect(head).await;
+    until(&mut quick, "not_found").await;
+    let (piece, mut taken) = (vec![b'x'; 1 << 20], 0);
+    while quick.write_all(&piece).await.is_ok() {
+        taken += piece.len();
+        assert!(taken <= 4 * limits::BODY_REST_BYTES_MAX, "{taken}");
+    }
+    assert!(taken >= limits::BODY_REST_BYTES_MAX, "{taken}");
 }

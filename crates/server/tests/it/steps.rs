@@ -1,13 +1,18 @@
 use std::sync::Arc;
 
+use aetheris_core::event::{Failure, JobFailed, JobWaiting, NodeStarted, StepInDoubt, TimerId, TimerSet};
+use aetheris_core::id::NodeId;
+use aetheris_core::ledger::{LedgerTrigger, Settle};
+use aetheris_core::limits;
+use aetheris_core::plan::WaitType;
 use aetheris_core::time::Span;
 use aetheris_store::faulty::{FaultPlan, FaultyStore};
 use aetheris_store::memory::MemoryStore;
-use aetheris_store::system::ManualClock;
-use aetheris_store::{ErrorKind, FailedWrite, Health, Store};
-use serde_json::json;
+use aetheris_store::system::{ManualClock, SystemIds};
+use aetheris_store::{ErrorKind, FailedWrite, Health, LedgerWrite, Purpose, Store};
+use serde_json::{Value, json};
 
-use crate::bed::{APPROVE, Bed, moment};
+use crate::bed::{APPROVE, Bed, Hand, moment, started};
 
 /// An agent with plain steps only.
 const ASK: &str = r#"
@@ -254,4 +259,209 @@ async fn who_may_claim_a_ready_job_is_said_as_far_as_it_is_known() {
     assert_eq!(ready["code"], "no_worker");
     let said = ready["detail"].as_str().unwrap();
     assert!(said.ends_with("the last claim here failed 7s ago: the disk is full"), "{said}");
+}
+
+#[tokio::test]
+async fn what_is_due_at_this_very_moment_is_due() {
+    let clock = ManualClock::at("2026-11-21T09:00:00Z".parse().unwrap());
+    let memory = Arc::new(MemoryStore::new(Arc::new(clock.clone())));
+    let store = Arc::new(FaultyStore::new(memory, FaultPlan::none()));
+    let bed = Bed::on(clock, Arc::clone(&store) as Arc<dyn Store>, |state| state);
+    bed.call("PUT", "/api/agents/approve", APPROVE).await.is(201);
+    let later = r#"{"message": {"order": 7}, "run_at": "2026-11-21T10:00:00Z"}"#;
+    let sent = bed.call("POST", "/api/agents/approve/message", later).await;
+    let job = sent.is(202)["job_id"].as_str().unwrap().to_owned();
+    let failed = FailedWrite { age: Span::from_secs(7), error: "the disk is full".to_owned(), kind: ErrorKind::Full };
+    store.report(Health { last_claim: Some(failed), ..Health::good() });
+    bed.clock.advance(Span::from_micros(3_599_999_999));
+    assert_eq!(why(&bed, &job).await["code"], "not_before");
+    bed.clock.advance(Span::from_micros(1));
+    let due = why(&bed, &job).await;
+    assert_eq!(due["code"], "no_worker");
+    assert!(due["detail"].as_str().unwrap().contains("the last claim here failed"), "{due}");
+    // Since it is due, and not since it was sent.
+    assert_eq!(moment(due["since"].as_str().unwrap()), moment("2026-11-21T10:00:00Z"));
+    let _hand = bed.claim().await;
+    bed.clock.advance(Span::from_micros(29_999_999));
+    assert_eq!(why(&bed, &job).await["code"], "held_by");
+    bed.clock.advance(Span::from_micros(1));
+    let lost = why(&bed, &job).await;
+    assert_eq!(lost["code"], "lease_expired_unreclaimed");
+    assert_eq!(moment(lost["since"].as_str().unwrap()), moment("2026-11-21T10:00:30Z"));
+}
+
+/// A moment that has passed before a job was sent is not since when it waits.
+#[tokio::test]
+async fn a_job_is_ready_since_it_is_there() {
+    let bed = Bed::with_agents().await;
+    let past = r#"{"message": {"order": 7}, "run_at": "2026-11-21T08:00:00Z"}"#;
+    let sent = bed.call("POST", "/api/agents/approve/message", past).await;
+    let ready = why(&bed, sent.is(202)["job_id"].as_str().unwrap()).await;
+    assert_eq!(moment(ready["since"].as_str().unwrap()), moment("2026-11-21T09:00:00Z"));
+}
+
+#[tokio::test]
+async fn a_step_that_is_tried_again_says_which_try_it_is_and_why() {
+    let bed = Bed::new();
+    bed.call(
+        "PUT",
+        "/api/agents/pay",
+        crate::bed::PAY
+            .replace("version:", "effect: idempotent\n    version:")
+            .replace("\n    on_in_doubt: [human]", ""),
+    )
+    .await
+    .is(201);
+    let job = bed.send("pay", "5").await;
+    bed.claim().await.unheard("send", true).await;
+    let later = why(&bed, &job).await;
+    assert_eq!(later["code"], "retry_backoff");
+    assert_eq!(later["detail"], "try 1 of send failed and is tried again: timeout: the answer was lost");
+    assert_eq!(later["do"], format!("aetheris trace {job}"));
+    assert_eq!(moment(later["until"].as_str().unwrap()), moment("2026-11-21T10:00:00Z"));
+    bed.clock.advance(Span::from_secs(3_600));
+    let hand = bed.claim().await;
+    assert_eq!(why(&bed, &job).await["detail"], "w1 holds it");
+    hand.push([NodeStarted { node: NodeId::from("send"), number: 2 }.into()]).await;
+    assert_eq!(why(&bed, &job).await["detail"], "w1 holds it and runs send, try 2");
+}
+
+#[tokio::test]
+async fn a_held_job_says_what_it_is_asked_for() {
+    for (act, said) in
+        [(Some("cancel"), "asked to cancel"), (Some("pause"), "asked to pause"), (None, "its deadline has passed")]
+    {
+        let bed = Bed::with_agents().await;
+        let body = r#"{"message": {"order": 7}, "deadline": "10s"}"#;
+        let sent = bed.call("POST", "/api/agents/approve/message", body).await;
+        let job = sent.is(202)["job_id"].as_str().unwrap().to_owned();
+        let hand = bed.claim().await;
+        hand.push([started("ask").into()]).await;
+        match act {
+            Some(act) => drop(bed.call("POST", &format!("/api/jobs/{job}/{act}"), "").await.is(202)),
+            None => {
+                bed.clock.advance(Span::from_secs(10));
+                let due = bed.store.due_timers(None, 10).await.unwrap();
+                assert!(bed.state.runtime.fire(&due.timers[0]).await.unwrap());
+            }
+        }
+        assert_eq!(why(&bed, &job).await["detail"], format!("w1 holds it and runs ask; {said}"));
+    }
+}
+
+/// Lets a job wait for time to pass, in a step or for its doubt.
+async fn nap(hand: &Hand, node: &str, doubt: Option<Settle>) {
+    let node = NodeId::from(node);
+    let timer = if doubt.is_some() { TimerId::Doubt(node.clone()) } else { TimerId::Wait(node.clone()) };
+    let waiting = JobWaiting {
+        correlation_key: None,
+        doubt: doubt.is_some(),
+        node: node.clone(),
+        park: false,
+        reason: None,
+        wait_type: WaitType::Timer,
+    };
+    hand.write(Purpose::Block, |draft| {
+        if let Some(settle) = doubt {
+            let settle = LedgerWrite::Settle(Settle { trigger: LedgerTrigger::Doubt, ..settle });
+            let reason = "the answer was lost".to_owned();
+            draft.push_with_ledger(&SystemIds, StepInDoubt { node, permit: 1, policy: 0, reason }, settle).unwrap();
+        } else {
+            draft.push(&SystemIds, NodeStarted { node, number: 1 }).unwrap();
+        }
+        draft.push(&SystemIds, waiting).unwrap();
+        draft.push(&SystemIds, TimerSet { after_us: 3_600_000_000, timer }).unwrap();
+        draft.release();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_job_that_only_time_moves_says_until_when() {
+    let bed = Bed::with_agents().await;
+    bed.call("PUT", "/api/agents/ask", ASK).await.is(201);
+    let job = bed.send("ask", r#"{"order": "A-1"}"#).await;
+    let hand = bed.claim().await;
+    hand.run("look", json!({ "cents": 1 })).await;
+    hand.run("decide", json!("approve")).await;
+    nap(&hand, "nap", None).await;
+    let doubted = bed.send("pay", "5").await;
+    let hand = bed.claim().await;
+    let call = hand.permit("send").await;
+    nap(&hand, "send", Some(call)).await;
+    let unknown = "send has made a call whose outcome is unknown: the answer was lost; its tool's own policies come \
+                   first; there is nothing for you to do yet";
+    for (job, code, detail) in [(job, "waiting_time", "nap waits for time to pass"), (doubted, "in_doubt", unknown)] {
+        let reason = why(&bed, &job).await;
+        assert_eq!((&reason["code"], &reason["detail"]), (&json!(code), &json!(detail)));
+        assert_eq!(reason["until"].as_str().map(moment), Some(moment("2026-11-21T10:00:00Z")), "{reason}");
+        // Nothing of this is for a person, and nobody can answer it with a payload.
+        let view = bed.get(&format!("/api/jobs/{job}")).await;
+        assert_eq!(view.is(200)["waiting"]["deadline"].as_str().map(moment), Some(moment("2026-11-21T10:00:00Z")));
+        assert_eq!(view.body["waiting"]["schema"], Value::Null);
+    }
+    // Whoever asks what waits for someone is shown the doubt, and no mere pause.
+    let waits = bed.get("/api/waits").await;
+    let listed: Vec<_> = waits.is(200)["waits"].as_array().unwrap().iter().map(|wait| &wait["doubt"]).collect();
+    assert_eq!(listed, [&json!(true)]);
+    assert_eq!(bed.get("/api/waits?wait_type=timer").await.is(200)["waits"].as_array().unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn a_failed_job_says_where_and_why() {
+    let bed = Bed::with_agents().await;
+    for (node, said) in [(Some("ask"), "failed at ask: boom: it broke"), (None, "failed: boom: it broke")] {
+        let job = bed.send("approve", r#"{"order": 7}"#).await;
+        let hand = bed.claim().await;
+        let failed = JobFailed { error: Failure::new("boom", "it broke"), node: node.map(NodeId::from) };
+        hand.write(Purpose::Finish, |draft| {
+            draft.push(&SystemIds, failed).unwrap();
+            draft.release();
+        })
+        .await;
+        assert_eq!(why(&bed, &job).await["detail"], said);
+        let error = &bed.get(&format!("/api/jobs/{job}")).await.is(200)["error"].clone();
+        assert_eq!(error, &json!({ "code": "boom", "message": "it broke", "node_id": node }));
+    }
+}
+
+/// However many bytes of each value are asked for, so many steps of them are one answer.
+#[tokio::test]
+async fn a_page_of_large_step_values_is_shorter_and_goes_on() {
+    let bed = Bed::new();
+    let job = crate::bed::large_job(&bed, 40).await;
+    let path = format!("/api/jobs/{job}/steps?bytes=1048576&limit=200");
+    let (mut cursor, mut seen, mut pages) = (String::new(), Vec::new(), 0);
+    loop {
+        let page = bed.get(&format!("{path}{cursor}")).await;
+        let steps = page.is(200)["steps"].as_array().unwrap();
+        let most = limits::PAGE_VALUES_BYTES_MAX.div_ceil(300 * 1024);
+        assert!(steps.len() <= most, "{}", steps.len());
+        seen.extend(steps.iter().map(|step| step["node_id"].as_str().unwrap().to_owned()));
+        pages += 1;
+        match page.body["next_cursor"].as_str() {
+            Some(next) => cursor = format!("&cursor={next}"),
+            None => break,
+        }
+    }
+    seen.sort_unstable();
+    seen.dedup();
+    assert_eq!((seen.len(), pages), (40, 2));
+    // By default a page has a hundred.
+    let hundred = bed.get(&format!("/api/jobs/{job}/steps")).await;
+    assert_eq!(hundred.is(200)["steps"].as_array().unwrap().len(), 40);
+}
+
+/// A template that cannot be rendered any more is told of in its place, and keeps no other step from being shown.
+#[tokio::test]
+async fn an_input_that_cannot_be_rendered_says_why() {
+    let bed = Bed::new();
+    bed.call("PUT", "/api/agents/ask", ASK).await.is(201);
+    let job = bed.send("ask", r#"{"other": 1}"#).await;
+    let hand = bed.claim().await;
+    hand.run("look", json!({ "cents": 4990 })).await;
+    let reply = bed.get(&format!("/api/jobs/{job}/steps?render=true")).await;
+    let input = &reply.is(200)["steps"][0]["input"];
+    assert_eq!((&input["bytes"], &input["from"]), (&json!(0), &json!("rendered")));
+    assert!(input["error"].as_str().is_some_and(|error| error.contains("order")), "{input}");
 }

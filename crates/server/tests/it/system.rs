@@ -1,5 +1,6 @@
 use std::sync::Arc;
 
+use aetheris_core::limits;
 use aetheris_core::time::Span;
 use aetheris_server::ReadyCheck;
 use aetheris_store::faulty::{Fault, FaultPlan, FaultyStore, Op};
@@ -136,6 +137,8 @@ async fn each_part_of_the_store_that_does_not_work_is_named() {
     let ready = bed.get("/readyz").await;
     assert_eq!(ready.is(200)["ready"], true);
     assert!(ready.body["degraded"][0].as_str().unwrap().starts_with("clock_ahead: "), "{}", ready.text);
-    store.report(good());
-    assert_eq!(bed.get("/readyz").await.is(200).get("degraded"), None);
+    for ahead in [Span::ZERO, limits::CLOCK_AHEAD_TOLD] {
+        store.report(Health { clock_ahead: ahead, ..good() });
+        assert_eq!(bed.get("/readyz").await.is(200).get("degraded"), None, "{ahead}");
+    }
 }
