@@ -315,6 +315,8 @@ pub const ANSWERS_BYTES_MAX: usize = 64 * 1024 * 1024;
 pub const WRITTEN_BYTES_FREE: usize = 64 * 1024;
 /// Memory of larger values that wait to be written, of all requests.
 pub const VALUES_WRITTEN_BYTES_MAX: usize = 256 * 1024 * 1024;
+/// Large jobs that are parsed at once in order to write to them: what one takes is known afterwards.
+pub const LARGE_FOLDS_AT_ONCE: usize = 4;
 /// Memory of larger jobs that were read in order to write to them from outside a run.
 pub const JOBS_WRITTEN_BYTES_MAX: usize = JOB_MEMORY_MAX;
 /// How long a large answer, value or job waits for its place, or for room.

@@ -115,7 +115,7 @@ impl World {
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new(Arc::new(clock.clone())));
         let rt = Runtime {
             in_flight: aetheris_runtime::InFlight::default(),
-            loads: aetheris_runtime::Room::of_loads(),
+            loads: aetheris_runtime::Loads::default(),
             models: Arc::new(Outside),
             plans: Plans::default(),
             settings: Arc::new(Settings::default()),

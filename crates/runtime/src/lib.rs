@@ -35,7 +35,7 @@ pub use in_flight::InFlight;
 pub use offline::Offline;
 pub use plans::Plans;
 pub use ports::{ModelAnswer, ModelError, ModelRequest, Models, ToolCall, ToolOutcome, Tools};
-pub use room::Room;
+pub use room::{Loads, Room};
 pub use wakeups::Wakeups;
 
 /// What the server's configuration says about runs.
@@ -64,8 +64,8 @@ impl Default for Settings {
 pub struct Runtime {
     /// Calls of this process that are awaited.
     pub in_flight: InFlight,
-    /// Memory of jobs that are written to from outside a run.
-    pub loads: Room,
+    /// Room for large jobs that are written to from outside a run.
+    pub loads: Loads,
     /// Models.
     pub models: Arc<dyn Models>,
     /// Compiled plans.

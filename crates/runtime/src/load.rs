@@ -11,6 +11,7 @@ use aetheris_core::state::{JobState, Output};
 use aetheris_store::{EffectRow, History, JobRow, KeptSignal, Store};
 
 use crate::error::OpError;
+use crate::room::Room;
 
 /// A job as it was read in one consistent look.
 #[derive(Debug, Clone)]
@@ -75,13 +76,39 @@ impl Loaded {
     /// It does not exist, cannot be read or cannot be folded.
     pub async fn read(store: &dyn Store, job: JobId) -> Result<Self, OpError> {
         let history = store.history(job, false).await?.ok_or(OpError::JobNotFound(job))?;
-        if history.checkpoint.as_ref().is_none_or(|newest| newest.state.len() <= limits::LOOK_BYTES_MAX) {
+        if is_large(&history) { Self::fold_aside(history).await } else { Self::fold(history) }
+    }
+
+    /// The same, with as many large jobs parsed at once as the room has places. Whoever waits for one holds nothing.
+    ///
+    /// # Errors
+    /// As [`Loaded::read`]; or there was no place for a while.
+    pub(crate) async fn read_among(store: &dyn Store, job: JobId, folds: &Room) -> Result<Self, OpError> {
+        let mut history = store.history(job, false).await?.ok_or(OpError::JobNotFound(job))?;
+        if !is_large(&history) {
             return Self::fold(history);
         }
-        // Parsing a large state takes long, and this thread may serve everybody.
+        let mut place = folds.try_one();
+        if place.is_none() {
+            drop(history);
+            place = folds.take(1, limits::ANSWER_PATIENCE).await;
+            if place.is_none() {
+                return Err(OpError::Crowded);
+            }
+            history = store.history(job, false).await?.ok_or(OpError::JobNotFound(job))?;
+        }
+        Self::fold_aside(history).await
+    }
+
+    /// Parsing a large state takes long, and this thread may serve everybody.
+    async fn fold_aside(history: History) -> Result<Self, OpError> {
         let folded = tokio::task::spawn_blocking(|| Self::fold(history)).await;
         folded.map_err(|e| OpError::Corrupt(format!("its checkpoint cannot be read: {e}")))?
     }
+}
+
+fn is_large(history: &History) -> bool {
+    history.checkpoint.as_ref().is_some_and(|newest| newest.state.len() > limits::LOOK_BYTES_MAX)
 }
 
 fn inline(output: &Output) -> Option<&Json> {

@@ -8,7 +8,7 @@ use aetheris_store::system::System;
 use aetheris_store::{Boxed, Store};
 
 use crate::ports::{ModelAnswer, ModelError, ModelRequest, Models, ToolCall, ToolOutcome, Tools};
-use crate::room::Room;
+use crate::room::Loads;
 use crate::{InFlight, Plans, Runtime, Settings, Wakeups};
 
 /// The code of every refusal of [`Offline`].
@@ -46,7 +46,7 @@ impl Runtime {
     pub fn offline(store: Arc<dyn Store>, system: System) -> Self {
         Self {
             in_flight: InFlight::default(),
-            loads: Room::of_loads(),
+            loads: Loads::default(),
             models: Arc::new(Offline),
             plans: Plans::default(),
             settings: Arc::new(Settings::default()),

@@ -13,6 +13,21 @@ pub struct Room {
     left: Arc<Semaphore>,
 }
 
+/// Room for large jobs that one process writes to from outside a run.
+#[derive(Debug, Clone)]
+pub struct Loads {
+    /// Those whose checkpoint is being parsed: what they take is not known yet.
+    pub(crate) folds: Room,
+    /// Memory of those that wait until they are written.
+    pub(crate) memory: Room,
+}
+
+impl Default for Loads {
+    fn default() -> Self {
+        Self { folds: Room::new(limits::LARGE_FOLDS_AT_ONCE), memory: Room::new(limits::JOBS_WRITTEN_BYTES_MAX) }
+    }
+}
+
 /// A part of a room, which is given back when this is dropped.
 #[derive(Debug)]
 pub struct Held(Option<OwnedSemaphorePermit>);
@@ -23,12 +38,6 @@ impl Room {
     pub fn new(size: usize) -> Self {
         let all = u32::try_from(size).unwrap_or(u32::MAX);
         Self { all, left: Arc::new(Semaphore::new(all as usize)) }
-    }
-
-    /// For the memory of jobs that one process writes to from outside a run.
-    #[must_use]
-    pub fn of_loads() -> Self {
-        Self::new(limits::JOBS_WRITTEN_BYTES_MAX)
     }
 
     /// One, if there is one now.

@@ -64,7 +64,7 @@ impl Process {
         let gate = Gate::new(ambush);
         let rt = Runtime {
             in_flight: InFlight::default(),
-            loads: aetheris_runtime::Room::of_loads(),
+            loads: aetheris_runtime::Loads::default(),
             models: Arc::new(ModelsLink::new(Arc::clone(&world.models), gate.clone())),
             plans: Plans::default(),
             settings: Arc::new(duties.settings),

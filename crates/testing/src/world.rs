@@ -87,7 +87,7 @@ impl TestWorld {
         };
         let rt = Runtime {
             in_flight: aetheris_runtime::InFlight::default(),
-            loads: aetheris_runtime::Room::of_loads(),
+            loads: aetheris_runtime::Loads::default(),
             models: Arc::clone(&world.models),
             plans: Plans::default(),
             settings: Arc::new(Settings::default()),

@@ -86,7 +86,7 @@ impl World {
         let tools = Workbench::new(clock.clone());
         let rt = Runtime {
             in_flight: aetheris_runtime::InFlight::default(),
-            loads: aetheris_runtime::Room::of_loads(),
+            loads: aetheris_runtime::Loads::default(),
             models: Arc::clone(&tools) as Arc<dyn aetheris_runtime::Models>,
             plans: Plans::default(),
             settings: Arc::new(Settings::default()),

@@ -97,9 +97,9 @@ impl Runtime {
     /// restore has held by its row alone, as its events could not be read then, is first held by an event: what its row
     /// says is true before anything is decided.
     async fn load_for_write(&self, job: JobId) -> Result<(Loaded, HeldRoom), OpError> {
-        let read = || Loaded::read(self.store.as_ref(), job);
+        let read = || Loaded::read_among(self.store.as_ref(), job, &self.loads.folds);
         for _ in 0..limits::CONFLICT_RETRIES_MAX {
-            let made = room::made_within(&self.loads, read, Loaded::memory).await?;
+            let made = room::made_within(&self.loads.memory, read, Loaded::memory).await?;
             let (loaded, room) = made.ok_or(OpError::Crowded)?;
             if !self.holds_alone(&loaded.row, &loaded.state).await? {
                 return Ok((loaded, room));

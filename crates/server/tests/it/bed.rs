@@ -120,7 +120,7 @@ impl Bed {
     pub(crate) fn on(clock: ManualClock, store: Arc<dyn Store>, change: impl FnOnce(AppState) -> AppState) -> Self {
         let runtime = Runtime {
             in_flight: aetheris_runtime::InFlight::default(),
-            loads: aetheris_runtime::Room::of_loads(),
+            loads: aetheris_runtime::Loads::default(),
             models: Arc::new(Nobody),
             plans: Plans::default(),
             settings: Arc::new(Settings::default()),
