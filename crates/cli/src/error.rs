@@ -219,7 +219,7 @@ mod tests {
             (unexpected(404), Exit::Unreachable, "unexpected_answer", false),
             (unexpected(429), Exit::Unreachable, "unexpected_answer", true),
             (unexpected(499), Exit::Unreachable, "unexpected_answer", false),
-            (unexpected(500), Exit::Unreachable, "unexpected_answer", true),
+            (unexpected(500), Exit::Unreachable, "unexpected_answer", false),
             (unexpected(501), Exit::Unreachable, "unexpected_answer", false),
             (unexpected(502), Exit::Unreachable, "unexpected_answer", true),
             (problem(ErrorCode::RateLimited), Exit::Unreachable, "rate_limited", true),

@@ -313,7 +313,7 @@ async fn a_key_is_sent_without_what_is_around_it_and_its_absence_is_told() {
             "check the key in the environment variable `SHOP_KEY`",
         ),
         (key(None, Some("SHOP_KEY")), None, "the environment variable `SHOP_KEY`, which names its key, is not set"),
-        (key(None, None), None, "check `models.shop.api_key_env` of the server's configuration"),
+        (key(None, None), None, "`models.shop.api_key_env` or `api_key_file` of the worker's configuration names one"),
     ] {
         let book = ModelBook::builder().endpoint(endpoint).build().unwrap();
         let error = book.complete(request("shop/m", "hi")).await.unwrap_err();

@@ -405,7 +405,7 @@ async fn what_a_refused_stream_means_is_told_by_its_code_and_status() {
     for (status, code, again) in [
         (429, "rate_limited", true),
         (503, "store_unavailable", true),
-        (500, "internal", true),
+        (500, "internal", false),
         (400, "invalid_request", false),
         (401, "unauthorized", false),
         (403, "forbidden", false),
