@@ -278,8 +278,9 @@ fn later(row: &JobRow, state: &JobState, at: Timestamp) -> WhyView {
             let detail = match deadline.filter(|deadline| *deadline <= at) {
                 None => "it was sent for later".to_owned(),
                 Some(deadline) => format!(
-                    "it was sent for later than its deadline, {deadline}, which counts from when it was sent: it fails then without \
-                     having run. Cancel it, and send it again with a longer deadline"
+                    "it was sent for later than its deadline, {}, which counts from when it was sent: it fails then without having \
+                     run. Cancel it, and send it again with a longer deadline",
+                    to_the_second(deadline)
                 ),
             };
             let advice = Command::Watch(row.id).to_string();

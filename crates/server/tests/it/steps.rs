@@ -116,7 +116,7 @@ async fn a_pending_job_says_why() {
     let never = bed.call("POST", "/api/agents/approve/message", never).await;
     let never = why(&bed, never.is(202)["job_id"].as_str().unwrap()).await;
     assert!(
-        never["detail"].as_str().unwrap().starts_with("it was sent for later than its deadline, 2026-11-21T09:10:00"),
+        never["detail"].as_str().unwrap().starts_with("it was sent for later than its deadline, 2026-11-21 09:10:00Z"),
         "{never}"
     );
 }
