@@ -56,7 +56,8 @@ impl Beside {
         (load, dice): (Duration, Dice),
     ) -> Result<Self> {
         let wires = world.api.beside("streams").await?;
-        let followers = Followers::new(wires.addr, Arc::clone(&world.clients), commands.clone())?;
+        let followers =
+            Followers::new(wires.addr, Arc::clone(&world.clients), commands.clone(), world.backend.database())?;
         let (url, address) = watch::channel(SocketAddr::from(([127, 0, 0, 1], 9)));
         let calm = Node::new("calm".to_owned(), Role::Api, calm, Some(url));
         calm.start(&Order::default()).await?;

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -26,6 +27,10 @@ use super::told::differing;
 const READ: usize = 9;
 /// One job in so many is followed by the command line.
 const COMMANDED: usize = 14;
+/// After so many looks a job is followed that has ended: where its stream breaks, its end is known before its events are.
+const LARGE_EVERY: u64 = 10;
+/// Such jobs.
+const LARGE: &str = "SELECT id FROM jobs WHERE seq > 600 AND status IN (4, 5, 6) ORDER BY num DESC LIMIT 1";
 /// How often it is looked for new jobs.
 const LOOK: Duration = Duration::from_millis(100);
 /// The pause before a follower comes back.
@@ -89,18 +94,31 @@ pub struct Followers {
     api: SocketAddr,
     clients: Arc<Clients>,
     commands: Commands,
+    database: PathBuf,
     http: Client,
     list: Mutex<Vec<Arc<Follower>>>,
 }
 
 impl Followers {
-    /// Followers at the server behind `api`.
+    /// Followers at the server behind `api`, of jobs in that database.
     ///
     /// # Errors
     /// The HTTP client cannot be set up.
-    pub fn new(api: SocketAddr, clients: Arc<Clients>, commands: Commands) -> Result<Arc<Self>> {
+    pub fn new(api: SocketAddr, clients: Arc<Clients>, commands: Commands, database: PathBuf) -> Result<Arc<Self>> {
         let http = Client::builder().no_proxy().build()?;
-        Ok(Arc::new(Self { api, clients, commands, http, list: Mutex::default() }))
+        Ok(Arc::new(Self { api, clients, commands, database, http, list: Mutex::default() }))
+    }
+
+    /// A job that has ended and is told in many pieces, where there is one.
+    fn large(&self) -> Option<String> {
+        Stored::open(&self.database).ok()?.names(LARGE).ok()?.pop()
+    }
+
+    /// A new follower of a job.
+    fn new_of(&self, job: String, by_command: bool) -> Arc<Follower> {
+        let follower = Follower::new(job, by_command);
+        self.list.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&follower));
+        follower
     }
 
     fn list(&self) -> Vec<Arc<Follower>> {
@@ -110,6 +128,7 @@ impl Followers {
     /// Follows a sample of whatever is sent, until it is told to stop; then nobody follows any more.
     pub async fn run(self: Arc<Self>, stop: CancellationToken) {
         let (mut following, mut known, mut place) = (JoinSet::new(), BTreeSet::new(), 0);
+        let mut looks = 0_u64;
         while !stop.is_cancelled() {
             for job in self.clients.submitted_after(place) {
                 place += 1;
@@ -118,11 +137,16 @@ impl Followers {
                 }
                 for (every, by_command) in [(READ, false), (COMMANDED, true)] {
                     if known.len() % every == 1 {
-                        let follower = Follower::new(job.to_string(), by_command);
-                        self.list.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&follower));
-                        following.spawn(Arc::clone(&self).follow(follower));
+                        following.spawn(Arc::clone(&self).follow(self.new_of(job.to_string(), by_command)));
                     }
                 }
+            }
+            looks += 1;
+            if looks.is_multiple_of(LARGE_EVERY)
+                && let Some(job) = self.large()
+            {
+                let by_command = looks.is_multiple_of(2 * LARGE_EVERY);
+                following.spawn(Arc::clone(&self).follow(self.new_of(job, by_command)));
             }
             while following.try_join_next().is_some() {}
             tokio::select! {
