@@ -12,6 +12,7 @@ pub mod error;
 pub mod in_flight;
 pub mod inputs;
 pub mod load;
+mod memory;
 pub mod offline;
 pub mod ops;
 mod passing;

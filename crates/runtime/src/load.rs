@@ -11,6 +11,7 @@ use aetheris_core::state::{JobState, Output};
 use aetheris_store::{EffectRow, History, JobRow, KeptSignal, Store};
 
 use crate::error::OpError;
+use crate::memory;
 use crate::room::Room;
 
 /// A job as it was read in one consistent look.
@@ -61,13 +62,10 @@ impl Loaded {
     #[must_use]
     pub fn memory(&self) -> usize {
         let steps = self.state.steps.values();
-        let inputs = steps.clone().filter_map(|step| step.invocation.as_ref()).map(|call| &call.input);
         let outputs = steps.clone().filter_map(|step| step.output.as_ref()).filter_map(inline);
         let payloads = steps.filter_map(|step| step.wait_end.as_ref()).filter_map(payload);
         let effects = self.effects.values().map(|effect| &effect.result);
-        let kept = self.kept.iter().map(|signal| &signal.payload);
-        let all = std::iter::once(&self.state.message).chain(inputs).chain(outputs).chain(payloads);
-        all.chain(effects).chain(kept).map(Json::memory).sum()
+        memory::given(&self.state, &self.kept) + memory::of(outputs.chain(payloads).chain(effects))
     }
 
     /// Reads and folds a job.

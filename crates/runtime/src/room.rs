@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use aetheris_core::limits;
 use aetheris_core::time::Span;
+use aetheris_store::Purpose;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// A bound that many share.
@@ -13,16 +14,43 @@ pub struct Room {
     left: Arc<Semaphore>,
 }
 
-/// Room for large jobs that one process writes to from outside a run.
-#[derive(Debug, Clone)]
+/// Room for large jobs that one process writes to from outside a run. What the process owes, late outcomes and timers,
+/// never waits behind requests of clients.
+#[derive(Debug, Clone, Default)]
 pub struct Loads {
+    asked: LoadRoom,
+    owed: LoadRoom,
+}
+
+/// Room for large jobs that are read in order to write to them.
+#[derive(Debug, Clone)]
+pub(crate) struct LoadRoom {
     /// Those whose checkpoint is being parsed: what they take is not known yet.
     pub(crate) folds: Room,
     /// Memory of those that wait until they are written.
     pub(crate) memory: Room,
 }
 
-impl Default for Loads {
+impl Loads {
+    pub(crate) fn of(&self, purpose: Purpose) -> &LoadRoom {
+        match purpose {
+            Purpose::Deposit | Purpose::Reclaim | Purpose::Timer => &self.owed,
+            Purpose::Block
+            | Purpose::Cancel
+            | Purpose::Create
+            | Purpose::Doubt
+            | Purpose::Finish
+            | Purpose::Pause
+            | Purpose::Permit
+            | Purpose::Record
+            | Purpose::Requeue
+            | Purpose::Resolve
+            | Purpose::Signal => &self.asked,
+        }
+    }
+}
+
+impl Default for LoadRoom {
     fn default() -> Self {
         Self { folds: Room::new(limits::LARGE_FOLDS_AT_ONCE), memory: Room::new(limits::JOBS_WRITTEN_BYTES_MAX) }
     }
@@ -68,7 +96,7 @@ impl Room {
 
 /// Something made of less that takes memory until a write of it has been answered, within the bound of a room. What is
 /// small counts for nothing. Where there is no room, what was made is let go, and made again when there is: whoever waits
-/// holds nothing. `None` if there was no room for a while.
+/// holds nothing. `None` if there was no room for a while, or what is made has grown each time.
 ///
 /// # Errors
 /// It cannot be made.
@@ -81,7 +109,7 @@ where
     Making: Future<Output = Result<T, E>>,
 {
     let (mut held, mut bytes) = (Held(None), limits::WRITTEN_BYTES_FREE);
-    loop {
+    for _ in 0..limits::CONFLICT_RETRIES_MAX {
         let made = make().await?;
         let wanted = takes(&made);
         if wanted <= bytes {
@@ -96,6 +124,7 @@ where
         // A job may have grown meanwhile; then it waits for more.
         (held, bytes) = (Held(Some(part)), wanted);
     }
+    Ok(None)
 }
 
 #[cfg(test)]
@@ -115,6 +144,19 @@ mod tests {
         };
         let (_, held) = made_within(room, make, |size| *size).await.unwrap()?;
         Some((made.get(), held))
+    }
+
+    #[test]
+    fn what_a_process_owes_does_not_wait_behind_its_clients() {
+        let loads = Loads::default();
+        let clients = loads.of(Purpose::Signal);
+        let _all = (clients.folds.try_take(usize::MAX).unwrap(), clients.memory.try_take(usize::MAX).unwrap());
+        let room = |purpose: &Purpose| {
+            let room = loads.of(*purpose);
+            room.folds.try_one().and(room.memory.try_one()).is_some()
+        };
+        let owed: Vec<Purpose> = Purpose::ALL.into_iter().filter(room).collect();
+        assert_eq!(owed, [Purpose::Timer, Purpose::Reclaim, Purpose::Deposit]);
     }
 
     #[tokio::test(start_paused = true)]

@@ -12,7 +12,7 @@ use futures_util::StreamExt;
 use serde::Deserialize;
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::error::{Failure, SHUTTING_DOWN};
+use crate::error::Failure;
 use crate::state::{App, Shared};
 
 /// A request's whole body. While it is held its bytes count.
@@ -39,10 +39,7 @@ impl FromRequest<Shared> for Whole {
             biased;
             whole = collect(app, request.into_body(), declared) => whole,
             () = tokio::time::sleep(limits::BODY_TIME_MAX.to_std()) => Err(Failure::invalid("the body took too long to arrive")),
-            () = last_call => {
-                let message = format!("{SHUTTING_DOWN} and the body had not arrived; nothing was done, send it again");
-                Err(Failure::new(ErrorCode::Overloaded, message))
-            }
+            () = last_call => Err(Failure::body_cut_off()),
         }
     }
 }

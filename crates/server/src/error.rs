@@ -15,19 +15,23 @@ const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
 
 /// A request that was not done, with what is said about it.
 #[derive(Debug)]
-pub struct Failure(Box<Problem>);
+pub struct Failure {
+    problem: Box<Problem>,
+    /// It follows from the end of the process, which whoever ends it knows.
+    shutting_down: bool,
+}
 
 impl Failure {
     /// A failure of a kind.
     #[must_use]
     pub fn new(code: ErrorCode, detail: impl Into<String>) -> Self {
-        Self(Box::new(Problem::new(code, detail)))
+        Problem::new(code, detail).into()
     }
 
     /// What is said.
     #[must_use]
     pub fn problem(&self) -> &Problem {
-        &self.0
+        &self.problem
     }
 
     pub(crate) fn invalid(detail: impl Into<String>) -> Self {
@@ -39,9 +43,17 @@ impl Failure {
     }
 
     /// The process drains and begins nothing.
-    pub(crate) fn ending() -> Self {
-        let detail = format!("{SHUTTING_DOWN}; nothing was done. Try again when it is back");
-        Self::new(ErrorCode::Overloaded, detail)
+    pub(crate) fn shutting_down() -> Self {
+        Self::draining("the server is shutting down; nothing was done. Try again when it is back")
+    }
+
+    /// The process drains, and a body has not arrived.
+    pub(crate) fn body_cut_off() -> Self {
+        Self::draining("the server is shutting down and the body had not arrived; nothing was done, send it again")
+    }
+
+    fn draining(detail: &str) -> Self {
+        Self { shutting_down: true, ..Self::new(ErrorCode::Overloaded, detail) }
     }
 
     pub(crate) fn rate_limited(detail: &str) -> Self {
@@ -55,7 +67,7 @@ impl Failure {
     pub(crate) fn invalid_agent(detail: impl Into<String>, errors: Vec<ProblemError>) -> Self {
         let mut problem = Problem::new(ErrorCode::InvalidAgent, detail);
         problem.errors = errors;
-        Self(Box::new(problem))
+        problem.into()
     }
 
     /// A JSON value of a request that is not accepted; `field` is where it stood.
@@ -100,12 +112,9 @@ fn code_of_store(error: &StoreError) -> ErrorCode {
     }
 }
 
-/// How a refusal begins that follows from the end of the process.
-pub(crate) const SHUTTING_DOWN: &str = "the server is shutting down";
-
 impl From<Problem> for Failure {
     fn from(problem: Problem) -> Self {
-        Self(Box::new(problem))
+        Self { problem: Box::new(problem), shutting_down: false }
     }
 }
 
@@ -117,7 +126,7 @@ impl From<OpError> for Failure {
         } else if let OpError::InvalidPayload { violations, .. } = error {
             problem.errors = violations.into_iter().map(violation).collect();
         }
-        Self(Box::new(problem))
+        problem.into()
     }
 }
 
@@ -134,17 +143,16 @@ impl From<StoreError> for Failure {
 
 impl IntoResponse for Failure {
     fn into_response(self) -> Response {
-        let problem = *self.0;
+        let Self { problem, shutting_down } = self;
         let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         if status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED {
-            if problem.detail.starts_with(SHUTTING_DOWN) {
-                // Whoever ends a server knows that it refuses.
+            if shutting_down {
                 tracing::debug!(code = problem.code.as_str(), detail = problem.detail, "a request was refused");
             } else {
                 tracing::warn!(code = problem.code.as_str(), detail = problem.detail, "a request failed");
             }
         }
-        let mut response = Response::new(Body::from(serde_json::to_vec(&problem).unwrap_or_default()));
+        let mut response = Response::new(Body::from(serde_json::to_vec(&*problem).unwrap_or_default()));
         *response.status_mut() = status;
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));

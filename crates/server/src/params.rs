@@ -41,7 +41,7 @@ impl FromRequestParts<Shared> for Begins {
     type Rejection = Failure;
 
     async fn from_request_parts(_parts: &mut Parts, app: &Shared) -> Result<Self, Failure> {
-        if app.state.closing.is_cancelled() { Err(Failure::ending()) } else { Ok(Self) }
+        if app.state.closing.is_cancelled() { Err(Failure::shutting_down()) } else { Ok(Self) }
     }
 }
 

@@ -67,7 +67,7 @@ impl Runtime {
         mut decide: impl FnMut(&Loaded, Draft) -> Result<Plan<T>, OpError>,
     ) -> Result<T, OpError> {
         for _ in 0..limits::CONFLICT_RETRIES_MAX {
-            let (loaded, _room) = self.load_for_write(job).await?;
+            let (loaded, _room) = self.load_for_write(job, purpose).await?;
             let draft = Draft::new(loaded.state.clone(), guard, loaded.checkpoint_seq);
             let (draft, answer) = match decide(&loaded, draft)? {
                 Plan::Answer(answer) => return Ok(answer),
@@ -96,10 +96,11 @@ impl Runtime {
     /// Reads a job that is to be written to from outside a run, and holds room for what it takes in memory. One that a
     /// restore has held by its row alone, as its events could not be read then, is first held by an event: what its row
     /// says is true before anything is decided.
-    async fn load_for_write(&self, job: JobId) -> Result<(Loaded, HeldRoom), OpError> {
-        let read = || Loaded::read_among(self.store.as_ref(), job, &self.loads.folds);
+    async fn load_for_write(&self, job: JobId, purpose: Purpose) -> Result<(Loaded, HeldRoom), OpError> {
+        let rooms = self.loads.of(purpose);
+        let read = || Loaded::read_among(self.store.as_ref(), job, &rooms.folds);
         for _ in 0..limits::CONFLICT_RETRIES_MAX {
-            let made = room::made_within(&self.loads.memory, read, Loaded::memory).await?;
+            let made = room::made_within(&rooms.memory, read, Loaded::memory).await?;
             let (loaded, room) = made.ok_or(OpError::Crowded)?;
             if !self.holds_alone(&loaded.row, &loaded.state).await? {
                 return Ok((loaded, room));

@@ -3,7 +3,7 @@
 
 use aetheris_core::disproof::{self, Disproof, Grounds};
 use aetheris_core::event::{
-    DoubtOutcome, Failure, InDoubtResolved, JobWaiting, Resolver, StepInDoubt, StepResult, TimerId, TimerSet,
+    DoubtOutcome, Event, Failure, InDoubtResolved, JobWaiting, Resolver, StepInDoubt, StepResult, TimerId, TimerSet,
 };
 use aetheris_core::id::{IdempotencyKey, NodeId, ToolName};
 use aetheris_core::json::Json;
@@ -42,15 +42,20 @@ impl Run<'_> {
             job = %self.state().id, node = %node.id, key = %invocation.key, permit = invocation.permit, reason,
             "the outcome of a call is in doubt"
         );
-        match known_outcome(&self.ledger, &invocation) {
-            Known::Doubt => self.draft.push(self.ids(), event)?,
-            Known::Nothing | Known::Outcome => {
-                let settle = settle(&invocation, LedgerTrigger::Doubt);
-                self.draft.push_with_ledger(self.ids(), event, settle)?;
-            }
-        }
+        self.push_unknown(&invocation, event)?;
         aetheris_fault::crash_point!("run.doubt.entered");
         self.follow_doubt(node).await
+    }
+
+    /// An event that says that a call's outcome is unknown, in the ledger as well unless that knows.
+    pub(super) fn push_unknown(&mut self, invocation: &Invocation, event: impl Into<Event>) -> Result<(), Stop> {
+        match known_outcome(&self.ledger, invocation) {
+            Known::Doubt => self.draft.push(self.ids(), event)?,
+            Known::Nothing | Known::Outcome => {
+                self.draft.push_with_ledger(self.ids(), event, settle(invocation, LedgerTrigger::Doubt))?;
+            }
+        }
+        Ok(())
     }
 
     fn open_invocation(&self, node: &Node) -> Result<Invocation, Stop> {
@@ -331,7 +336,7 @@ impl Run<'_> {
     }
 }
 
-fn settle(invocation: &Invocation, trigger: LedgerTrigger) -> LedgerWrite {
+pub(super) fn settle(invocation: &Invocation, trigger: LedgerTrigger) -> LedgerWrite {
     LedgerWrite::Settle(Settle { key: invocation.key, permit_id: invocation.permit_id, trigger })
 }
 

@@ -16,12 +16,13 @@ use aetheris_core::state::InvocationPhase;
 use aetheris_core::step::StepStatus;
 use aetheris_store::{LedgerWrite, NewEffect, Purpose};
 
+use super::doubt::settle;
 use super::plain::{droppable, overdue};
 use super::step::TryFailed;
 use super::{Run, Stop, Turn, unwritten};
 use crate::aside::rendered;
 use crate::draft::Rebased;
-use crate::ops::{Deposit, DepositOutcome, Known, known_outcome};
+use crate::ops::{Deposit, DepositOutcome};
 use crate::passing::pass;
 use crate::ports::{OUT_OF_FILES, ToolCall, ToolOutcome};
 
@@ -88,7 +89,6 @@ impl Run<'_> {
         };
         let why = format!("{}, and what became of the last one is unknown", exceeded.message);
         let exceeded = Failure::new(&exceeded.code, why);
-        let settle = |trigger| Settle { key: invocation.key, permit_id: invocation.permit_id, trigger };
         let event = ToolInvocationFinished {
             error: Some(Failure::new(
                 "outcome_unknown",
@@ -99,14 +99,8 @@ impl Run<'_> {
             permit: invocation.permit,
             source: Source::CaughtUp,
         };
-        match known_outcome(&self.ledger, &invocation) {
-            Known::Doubt => self.draft.push(self.ids(), event)?,
-            Known::Nothing | Known::Outcome => {
-                let doubt = LedgerWrite::Settle(settle(LedgerTrigger::Doubt));
-                self.draft.push_with_ledger(self.ids(), event, doubt)?;
-            }
-        }
-        let given_up = LedgerWrite::Settle(settle(LedgerTrigger::GiveUp));
+        self.push_unknown(&invocation, event)?;
+        let given_up = settle(&invocation, LedgerTrigger::GiveUp);
         self.fail_step(node, exceeded, StepResult::PermanentFailure, Some(given_up))?;
         Ok(Turn::Go)
     }
@@ -315,7 +309,7 @@ impl Run<'_> {
         (told, trigger): (InvocationOutcome, LedgerTrigger),
         mut failed: TryFailed,
     ) -> Result<Turn, Stop> {
-        let settle = |trigger| Settle { key: permit.key, permit_id: permit.id, trigger };
+        let settled = |trigger| LedgerWrite::Settle(Settle { key: permit.key, permit_id: permit.id, trigger });
         let event = ToolInvocationFinished {
             error: Some(failed.error.clone()),
             node: node.id.clone(),
@@ -323,9 +317,9 @@ impl Run<'_> {
             permit: permit.number,
             source: Source::Executed,
         };
-        self.draft.push_with_ledger(self.ids(), event, LedgerWrite::Settle(settle(trigger)))?;
+        self.draft.push_with_ledger(self.ids(), event, settled(trigger))?;
         if told == InvocationOutcome::InDoubt {
-            failed.on_exhaustion = Some(LedgerWrite::Settle(settle(LedgerTrigger::GiveUp)));
+            failed.on_exhaustion = Some(settled(LedgerTrigger::GiveUp));
         } else {
             self.owe(node, permit, DepositOutcome::Settled(trigger));
         }

@@ -21,7 +21,6 @@ mod doubt;
 mod end;
 mod invoke;
 mod lease;
-mod memory;
 mod plain;
 mod step;
 
@@ -50,6 +49,7 @@ use aetheris_store::{Claimed, Committed, EffectRow, ErrorKind, KeptSignal, NewEf
 use crate::draft::{self, Draft, Rebased, WriteError};
 use crate::error::OpError;
 use crate::load::Loaded;
+use crate::memory;
 use crate::ops::{Deposit, Ledger};
 use crate::{Runtime, scope};
 
@@ -179,7 +179,7 @@ pub async fn run_job(rt: &Runtime, claimed: Claimed, lease: &Lease) -> Result<Ru
 impl<'r> Run<'r> {
     fn new(rt: &'r Runtime, lease: &'r Lease, plan: Arc<CompiledPlan>, loaded: Loaded) -> Self {
         let names = scope::of(&loaded.state, &loaded.effects);
-        let memory = memory::of(&loaded.state, &loaded.kept, &names);
+        let memory = memory::of_run(&loaded.state, &loaded.kept, &names);
         Self {
             accepted_from: None,
             draft: Draft::new(loaded.state, Guard::Run(lease.fence), loaded.checkpoint_seq),
@@ -434,7 +434,7 @@ impl<'r> Run<'r> {
             self.effects.insert(effect.key, unwritten(effect));
         }
         self.names = scope::of(self.draft.state(), &self.effects);
-        self.memory = memory::of(self.draft.state(), &self.kept, &self.names);
+        self.memory = memory::of_run(self.draft.state(), &self.kept, &self.names);
         self.place = 0;
     }
 

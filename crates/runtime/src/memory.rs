@@ -5,11 +5,21 @@ use aetheris_core::state::JobState;
 use aetheris_expr::Scope;
 use aetheris_store::KeptSignal;
 
-/// What the values take that a job keeps: its message, what its calls were given, its outputs and kept signals.
-pub(super) fn of(state: &JobState, kept: &[KeptSignal], names: &Scope) -> usize {
+/// What the values take that a job keeps: what it was given, and its outputs as a run has them.
+pub(crate) fn of_run(state: &JobState, kept: &[KeptSignal], names: &Scope) -> usize {
+    given(state, kept) + of(names.nodes.values())
+}
+
+/// What the values take that a job was given: its message, what its calls were given, and kept signals.
+pub(crate) fn given(state: &JobState, kept: &[KeptSignal]) -> usize {
     let inputs = state.steps.values().filter_map(|step| step.invocation.as_ref()).map(|call| &call.input);
     let kept = kept.iter().map(|signal| &signal.payload);
-    std::iter::once(&state.message).chain(inputs).chain(kept).chain(names.nodes.values()).map(Json::memory).sum()
+    of(std::iter::once(&state.message).chain(inputs).chain(kept))
+}
+
+/// What values take.
+pub(crate) fn of<'a>(values: impl Iterator<Item = &'a Json>) -> usize {
+    values.map(Json::memory).sum()
 }
 
 #[cfg(test)]
@@ -26,9 +36,9 @@ mod tests {
     fn what_a_job_keeps_in_memory_is_all_counted() {
         let mut state = JobState::new(JobId::from_u128(1));
         let large = || Json::new(json!(vec![json!({ "a": 1 }); 1_000]));
-        let none = of(&state, &[], &Scope::default());
+        let none = of_run(&state, &[], &Scope::default());
         state.message = large();
-        let message = of(&state, &[], &Scope::default()) - none;
+        let message = of_run(&state, &[], &Scope::default()) - none;
         let signal = KeptSignal {
             key: "k".to_owned(),
             payload: large(),
@@ -36,10 +46,10 @@ mod tests {
             signal: SignalId::from_u128(1),
             wait_type: None,
         };
-        let kept = of(&state, &[signal], &Scope::default()) - none - message;
+        let kept = of_run(&state, &[signal], &Scope::default()) - none - message;
         let mut names = Scope::default();
         names.nodes.insert("n".into(), large());
-        let outputs = of(&state, &[], &names) - none - message;
+        let outputs = of_run(&state, &[], &names) - none - message;
         let call = Invocation {
             answered_late: None,
             class: EffectClass::AtMostOnce,
@@ -55,7 +65,7 @@ mod tests {
             unsent: 0,
         };
         state.steps.insert("n".into(), StepState { invocation: Some(call), ..StepState::default() });
-        let input = of(&state, &[], &Scope::default()) - none - message;
+        let input = of_run(&state, &[], &Scope::default()) - none - message;
         assert!([message, kept, outputs, input].iter().all(|part| part.abs_diff(large().memory()) < 100));
         assert!(large().memory() > 100_000);
     }
