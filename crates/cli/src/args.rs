@@ -299,7 +299,7 @@ pub struct Send {
     #[arg(long)]
     pub wait: bool,
     /// With --wait: stop waiting after this time (exit 7); the job goes on
-    #[arg(long, value_name = "DURATION", requires = "wait")]
+    #[arg(long, value_name = "DURATION", requires = "wait", allow_hyphen_values = true)]
     pub timeout: Option<Span>,
     /// The session whose jobs run one after the other
     #[arg(long, value_name = "SESSION")]
@@ -311,7 +311,7 @@ pub struct Send {
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
     pub labels: Vec<(String, String)>,
     /// Fail the job if it has not ended after this time, as 72h
-    #[arg(long, value_name = "DURATION")]
+    #[arg(long, value_name = "DURATION", allow_hyphen_values = true)]
     pub deadline: Option<Span>,
     /// Higher runs earlier
     #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
@@ -408,7 +408,7 @@ pub struct Events {
     #[arg(long)]
     pub follow: bool,
     /// Only events after this one
-    #[arg(long, value_name = "SEQ", default_value_t = 0)]
+    #[arg(long, value_name = "SEQ", default_value_t = 0, allow_hyphen_values = true)]
     pub after: u64,
 }
 

@@ -275,16 +275,19 @@ fn later(row: &JobRow, state: &JobState, at: Timestamp) -> WhyView {
         }
         None => {
             let deadline = state.timers.get(&TimerId::Deadline).map(|timer| timer.due);
-            let detail = match deadline.filter(|deadline| *deadline <= at) {
-                None => "it was sent for later".to_owned(),
-                Some(deadline) => format!(
-                    "it was sent for later than its deadline, {}, which counts from when it was sent: it fails then without having \
-                     run. Cancel it, and send it again with a longer deadline",
-                    to_the_second(deadline)
-                ),
+            let (detail, advice, until) = match deadline.filter(|deadline| *deadline <= at) {
+                None => ("it was sent for later".to_owned(), Command::Watch(row.id), at),
+                Some(deadline) => {
+                    let detail = format!(
+                        "it was sent for {}, later than its deadline, which counts from when it was sent: it fails at the deadline \
+                         without having run. Cancel it, and send it again with a longer deadline",
+                        to_the_second(at)
+                    );
+                    (detail, Command::Cancel(row.id), deadline)
+                }
             };
-            let advice = Command::Watch(row.id).to_string();
-            WhyView { code: WhyCode::NotBefore, detail, advice, since: row.created_at, until: Some(at) }
+            let advice = advice.to_string();
+            WhyView { code: WhyCode::NotBefore, detail, advice, since: row.created_at, until: Some(until) }
         }
     }
 }

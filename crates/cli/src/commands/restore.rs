@@ -30,7 +30,12 @@ use crate::wiring::{self, Staged};
 /// The folder is in use, the file is no backup, or something cannot be read or written.
 pub(super) async fn run(given: &args::Restore, config: &Config, context: &Context) -> Result<Exit, Error> {
     if !given.file.is_file() {
-        let message = format!("there is no file {}", given.file.display());
+        let shown = given.file.display();
+        let message = if given.file.is_dir() {
+            format!("{shown} is a folder: name the backup's file in it")
+        } else {
+            format!("there is no file {shown}")
+        };
         return Err(Error::Other { message, exit: Exit::NotFound });
     }
     // Before anything is made in the folder, or the folder itself.

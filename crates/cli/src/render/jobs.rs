@@ -263,6 +263,9 @@ fn end(job: &JobView, style: Style) -> Option<String> {
 #[must_use]
 pub fn headline(job: &JobView, style: Style, now: Now) -> String {
     let took = super::span(job.ended_at.unwrap_or(now.0).since(job.created_at));
-    let why = job.paused.as_ref().map(|paused| format!("  {}", paused_by(paused, now))).unwrap_or_default();
-    format!("{}  {} {}  {took}{why}", job.id, job.agent, style.job(job.status))
+    let head = format!("{}  {} {}  {took}", job.id, job.agent, style.job(job.status));
+    match &job.paused {
+        Some(paused) => format!("{head}\n  {}", wrap(&paused_by(paused, now), style.columns, 2, 2)),
+        None => head,
+    }
 }

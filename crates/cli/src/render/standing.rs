@@ -19,8 +19,8 @@ pub(super) struct Standing {
 }
 
 /// How a step is, in a job that is so: in one that stands still or has ended nothing runs. `left` is what is known of a
-/// call that the job's end left in doubt.
-pub(super) fn standing(step: StepStatus, job: JobStatus, left: Option<DoubtOutcome>) -> Standing {
+/// call that the job's end left in doubt, and `answered` whether the step's wait or doubt has its answer.
+pub(super) fn standing(step: StepStatus, job: JobStatus, left: Option<DoubtOutcome>, answered: bool) -> Standing {
     let (sign, words) = match left {
         Some(outcome @ DoubtOutcome::Happened) => (StepStatus::Completed, known_late(outcome)),
         Some(outcome @ DoubtOutcome::DidNotHappen) => (StepStatus::Skipped, known_late(outcome)),
@@ -28,7 +28,7 @@ pub(super) fn standing(step: StepStatus, job: JobStatus, left: Option<DoubtOutco
             (step, format!("failed, {}", became(outcome)))
         }
         Some(outcome @ DoubtOutcome::Unresolved) => (StepStatus::InDoubt, became(outcome).to_owned()),
-        None => known(step, job),
+        None => known(step, job, answered),
     };
     let held = job == JobStatus::Paused && sign == StepStatus::Pending;
     Standing { sign, ticks: !held && !job.is_terminal(), words }
@@ -47,14 +47,15 @@ fn known_late(outcome: DoubtOutcome) -> String {
     format!("{}, known after the end", became(outcome))
 }
 
-fn known(step: StepStatus, job: JobStatus) -> (StepStatus, String) {
+fn known(step: StepStatus, job: JobStatus, answered: bool) -> (StepStatus, String) {
     match step {
         StepStatus::Running | StepStatus::Retrying if job == JobStatus::Paused => {
             (StepStatus::Pending, "paused".to_owned())
         }
         StepStatus::Pending if job.is_terminal() => (StepStatus::Skipped, "not run".to_owned()),
         StepStatus::Running | StepStatus::Retrying | StepStatus::Waiting if job.is_terminal() => {
-            (StepStatus::Skipped, format!("{} when the job ended", step.as_str()))
+            let was = if answered { "answered" } else { step.as_str() };
+            (StepStatus::Skipped, format!("{was} when the job ended"))
         }
         StepStatus::Pending
         | StepStatus::Running

@@ -52,7 +52,7 @@ pub fn lines(job: &JobView, plan: &[TraceStep]) -> Vec<Line> {
             let (place, planned) = places.get(node).copied().unzip();
             let what = planned.map(what).unwrap_or_default();
             let note = planned.map(note).unwrap_or_default();
-            let standing = standing(step.status, job.status, step.left_in_doubt);
+            let standing = standing(step.status, job.status, step.left_in_doubt, step.answered.is_some());
             (place, Line { node: node.clone(), what, step: step.clone(), note, standing, over: job.ended_at })
         })
         .collect();

@@ -70,7 +70,7 @@ fn headline(
     style: Style,
     now: Now,
 ) -> String {
-    let standing = standing(step.status, trace.status, step.left_in_doubt);
+    let standing = standing(step.status, trace.status, step.left_in_doubt, step.ended_by.is_some());
     let Standing { sign, ticks, words } = &standing;
     let tone = Style::step(*sign);
     let source = match (&step.ended_by, step.source) {
@@ -106,7 +106,7 @@ fn details(trace: &TraceView, step: &TraceStep, now: Now) -> Vec<(String, Option
         lines.push((format!("not run: {why}"), Some(Tone::Dim)));
     }
     if step.attempts.len() > 1 || step.attempts.iter().any(|attempt| attempt.error.is_some()) {
-        let ticks = standing(step.status, trace.status, step.left_in_doubt).ticks;
+        let ticks = standing(step.status, trace.status, step.left_in_doubt, step.ended_by.is_some()).ticks;
         let line = |attempt| (attempt_line(attempt, trace.ended_at, ticks, now), Some(Tone::Dim));
         lines.extend(step.attempts.iter().map(line));
     }

@@ -26,7 +26,7 @@ fn paragraph(reason: &WhyView, program: &str, style: Style, now: Now) -> String 
 /// One reason on one line.
 #[must_use]
 pub fn line(reason: &WhyView, now: Now) -> String {
-    let until = reason.until.map(|at| format!(", {}", now.relative(at))).unwrap_or_default();
+    let until = reason.until.map(|at| format!(" (until {}, {})", clock(at), now.relative(at))).unwrap_or_default();
     one_line(&format!("{}{until}", reason.detail))
 }
 

@@ -1104,5 +1104,5 @@ async fn watch_without_a_terminal_says_why_a_job_is_pending() {
     let router = ending(job("pending"), job("completed"), &events);
     let url = serve(router.route("/api/jobs/{id}/why", get(move || async move { why.to_string() }))).await;
     let ran = run(&url, &["watch", JOB]).await;
-    assert!(ran.stderr.contains("pending: it was sent for later, in "), "{}", ran.stderr);
+    assert!(ran.stderr.contains("pending: it was sent for later (until 2126-11-21 09:30:00Z, in "), "{}", ran.stderr);
 }

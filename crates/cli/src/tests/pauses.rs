@@ -120,12 +120,15 @@ async fn a_step_of_a_job_that_has_ended_does_not_run_on() {
     };
     let mut pay = at("in_doubt", Value::Null);
     pay["left_in_doubt"] = json!("unresolved");
+    // Answered while the job was paused, and cancelled then.
+    let mut asked = at("running", Value::Null);
+    asked["answered"] = json!({ "at": "2026-11-21T09:30:40Z", "by": "signal" });
     let mut cancelled =
         job_with("cancelled", json!({ "ended_at": "2026-11-21T09:31:00Z", "updated_at": "2026-11-22T09:31:00Z" }));
     cancelled["steps"] = json!({
         "broke": at("failed", json!("2026-11-21T09:30:20Z")), "done": at("completed", json!("2026-11-21T09:30:00.0125Z")),
         "nap": at("waiting", Value::Null), "pay": pay, "spin": at("running", Value::Null),
-        "again": at("retrying", Value::Null),
+        "again": at("retrying", Value::Null), "asked": asked,
         "last": { "status": "pending", "attempt": 0, "started_at": null, "finished_at": null },
         "left": { "status": "skipped", "attempt": 0, "started_at": null, "finished_at": "2026-11-21T09:30:20Z" },
     });
@@ -142,6 +145,7 @@ async fn a_step_of_a_job_that_has_ended_does_not_run_on() {
         "– nap waiting when the job ended · 1m 00s",
         "– spin running when the job ended · 1m 00s",
         "– again retrying when the job ended · 1m 00s",
+        "– asked answered when the job ended · answered by a signal 3d ago · 1m 00s",
         "? pay still in doubt · 1m 00s",
     ] {
         let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");

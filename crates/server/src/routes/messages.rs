@@ -45,9 +45,9 @@ pub(super) async fn send(
     let wait = params.wait()?;
     params.finish()?;
     let request: MessageRequest = body.read()?;
-    let (bytes, _room) = body.into_parts();
+    let (bytes, room) = body.into_parts();
     drop(bytes);
-    let (message, _held) = body::value(&app, "message", &request.message).await?;
+    let (message, held) = body::value(&app, "message", &request.message).await?;
     let submission = Submission {
         client_key: client_key(&headers)?,
         deadline: request.deadline,
@@ -60,6 +60,8 @@ pub(super) async fn send(
     // Before the job is made: a refusal says that nothing was done.
     let place = wait.map(|wait| Ok::<_, Failure>((wait, app.follower()?))).transpose()?;
     let submitted = app.runtime().submit(&agent, submission).await?;
+    // It is written: whoever waits for the job's end holds nothing that another message needs.
+    drop((room, held));
     let mut status = submitted.status;
     if let Some((wait, place)) = place
         && !status.is_terminal()

@@ -116,9 +116,11 @@ async fn a_pending_job_says_why() {
     let never = bed.call("POST", "/api/agents/approve/message", never).await;
     let never = why(&bed, never.is(202)["job_id"].as_str().unwrap()).await;
     assert!(
-        never["detail"].as_str().unwrap().starts_with("it was sent for later than its deadline, 2026-11-21 09:10:00Z"),
+        never["detail"].as_str().unwrap().starts_with("it was sent for 2026-11-21 10:00:00Z, later than its deadline"),
         "{never}"
     );
+    assert_eq!(never["until"].as_str().map(moment), Some(moment("2026-11-21T09:10:00Z")));
+    assert!(never["do"].as_str().unwrap().starts_with("aetheris cancel job_"), "{never}");
 }
 
 #[tokio::test]
