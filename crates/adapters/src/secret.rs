@@ -104,7 +104,7 @@ impl fmt::Debug for EnvSource {
 pub(crate) struct Scrubber {
     /// Every form in which a secret may come back, the longest first.
     forms: Vec<String>,
-    /// The secrets that an answer must not bring into the log.
+    /// The secrets that an answer must not bring into the log, the longest first.
     echoes: Vec<String>,
 }
 
@@ -116,7 +116,9 @@ impl Scrubber {
             secrets.into_iter().filter(|secret| secret.len() >= SECRET_BYTES_MIN).flat_map(forms).collect();
         forms.sort_by_key(|form| std::cmp::Reverse(form.len()));
         forms.dedup();
-        let echoes = sent.into_iter().filter(|secret| secret.len() >= ECHO_BYTES_MIN).map(str::to_owned).collect();
+        let mut echoes: Vec<String> =
+            sent.into_iter().filter(|secret| secret.len() >= ECHO_BYTES_MIN).map(str::to_owned).collect();
+        echoes.sort_by_key(|echo| std::cmp::Reverse(echo.len()));
         Self { forms, echoes }
     }
 
@@ -154,6 +156,7 @@ impl Scrubber {
             Value::String(text) => Value::String(clean(text)),
             Value::Array(items) => items.into_iter().map(|item| self.value(item)).collect(),
             Value::Object(fields) => fields.into_iter().map(|(key, field)| (clean(key), self.value(field))).collect(),
+            Value::Number(number) if self.echoes.contains(&number.to_string()) => Value::String(REDACTED.to_owned()),
             Value::Null | Value::Bool(_) | Value::Number(_) => value,
         }
     }
@@ -237,6 +240,14 @@ mod tests {
         let mut scrubber = Scrubber::new([], []);
         scrubber.hide(["s3cr", "s3cret-path"]);
         assert_eq!(scrubber.text("<s3cret-path>"), "<[redacted]>");
+    }
+
+    #[test]
+    fn an_echo_leaves_no_piece_of_a_longer_secret_and_no_number_that_is_one() {
+        let scrubber = Scrubber::new([], ["hunter22", "hunter22-and-more", "12345678"]);
+        let echoed = Json::new(serde_json::json!({ "a": "<hunter22-and-more>", "b": [12_345_678, 912_345_678], "hunter22": "x" }));
+        let kept = serde_json::json!({ "a": "<[redacted]>", "b": ["[redacted]", 912_345_678], "[redacted]": "x" });
+        assert_eq!(scrubber.json(&echoed), Json::new(kept));
     }
 
     #[test]

@@ -120,7 +120,10 @@ fn take(
     }
     let before = Before { epoch: row.fence.epoch, seq: row.seq };
     let step = u32::from(!aetheris_fault::planted!("claim-keeps-epoch"));
-    let fence = Fence { generation: tx.generation, epoch: before.epoch + step };
+    let Some(epoch) = before.epoch.checked_add(step) else {
+        return set_aside(tx, num, "its epoch can rise no further").map(|()| None);
+    };
+    let fence = Fence { generation: tx.generation, epoch };
     let holder = Holder {
         attempt_id: ids.attempt,
         instance: request.instance,

@@ -36,7 +36,8 @@ impl Runtime {
         for _ in 0..aetheris_core::limits::CONFLICT_RETRIES_MAX {
             // One after the other: a job may be large, and is in memory once.
             let live = Loaded::read(store, job).await?;
-            let (live_seq, live_state_hash, row) = (live.state.seq, live.state.hash(), live.row);
+            let (live_seq, live_state_hash, row) = (live.state.seq, live.state.hash(), live.row.clone());
+            drop(live);
             let timers = store.timers(job).await?;
             let full = store.history(job, true).await?.ok_or(OpError::JobNotFound(job))?;
             let full = Loaded::fold(full)?;
@@ -83,6 +84,12 @@ fn differences(state: &JobState, row: &JobRow, holds_alone: bool, timers: &[Time
     compare("wait", format!("{:?}", derived.waiting), format!("{:?}", row.waiting));
     compare("requested end", format!("{:?}", derived.end_requested), format!("{:?}", row.end_requested));
     compare("error", format!("{:?}", derived.error), format!("{:?}", row.error));
+    compare("delay", format!("{:?}", state.not_before), format!("{:?}", row.not_before));
+    compare("agent", state.agent.to_string(), row.agent.to_string());
+    compare("priority", state.priority.to_string(), row.priority.to_string());
+    compare("labels", format!("{:?}", state.labels), format!("{:?}", row.labels));
+    compare("session", format!("{:?}", state.session), format!("{:?}", row.session));
+    compare("creation", state.created_at.to_string(), row.created_at.to_string());
     let told: Vec<String> = projection::timers(state).into_iter().map(|(id, due)| format!("{id} at {due}")).collect();
     let mut stored: Vec<(String, String)> =
         timers.iter().map(|row| (row.timer.to_string(), format!("{} at {}", row.timer, row.due))).collect();
@@ -151,6 +158,12 @@ mod tests {
             ("wait", false, JobRow { waiting: None, ..row.clone() }),
             ("requested end", false, JobRow { end_requested: Some(EndCause::Cancel), ..row.clone() }),
             ("error", false, JobRow { error, ..row.clone() }),
+            ("delay", false, JobRow { not_before: Some(at), ..row.clone() }),
+            ("agent", false, JobRow { agent: "other".into(), ..row.clone() }),
+            ("priority", false, JobRow { priority: row.priority + 1, ..row.clone() }),
+            ("labels", false, JobRow { labels: [("k".to_owned(), "v".to_owned())].into(), ..row.clone() }),
+            ("session", false, JobRow { session: Some("s".into()), ..row.clone() }),
+            ("creation", false, JobRow { created_at: row.created_at.after(Span::from_secs(1)), ..row.clone() }),
         ] {
             let found = differences(&state, &other, false, &timers(&state));
             assert!(found.len() == 1 && found[0].starts_with(&format!("the row's {part} is ")), "{part}: {found:?}");

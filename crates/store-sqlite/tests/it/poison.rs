@@ -450,6 +450,17 @@ async fn a_pending_job_that_says_why_it_is_paused_costs_nobody_a_claim() {
     assert_eq!(fixture.claim_ids(1).await, [other]);
 }
 
+/// An epoch that began anew would be below those that others may still hold.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_whose_epoch_can_rise_no_further_is_not_claimed() {
+    let (fixture, hand) = opened().await;
+    let [broken, other] = [fixture.pending().await, fixture.pending().await];
+    let last = "UPDATE jobs SET epoch = 4294967295 WHERE id = ?1";
+    assert_eq!(hand.execute(last, [&broken.to_bytes()[..]]).unwrap(), 1);
+    assert_eq!(fixture.claim_ids(1).await, []);
+    assert_eq!(fixture.claim_ids(1).await, [other]);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_claim_that_no_row_lets_through_is_told_of_the_store() {
     let (fixture, hand) = opened().await;
