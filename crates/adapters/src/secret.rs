@@ -245,7 +245,9 @@ mod tests {
     #[test]
     fn an_echo_leaves_no_piece_of_a_longer_secret_and_no_number_that_is_one() {
         let scrubber = Scrubber::new([], ["hunter22", "hunter22-and-more", "12345678"]);
-        let echoed = Json::new(serde_json::json!({ "a": "<hunter22-and-more>", "b": [12_345_678, 912_345_678], "hunter22": "x" }));
+        let echoed = Json::new(
+            serde_json::json!({ "a": "<hunter22-and-more>", "b": [12_345_678, 912_345_678], "hunter22": "x" }),
+        );
         let kept = serde_json::json!({ "a": "<[redacted]>", "b": ["[redacted]", 912_345_678], "[redacted]": "x" });
         assert_eq!(scrubber.json(&echoed), Json::new(kept));
     }
