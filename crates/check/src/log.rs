@@ -6,9 +6,8 @@ use aetheris_core::chain::Header;
 use aetheris_core::event::{DecodeError, EventKind, Recorded};
 use aetheris_core::hash::Hash;
 use aetheris_core::id::EventId;
-use aetheris_core::projection::{self, Projection};
 use aetheris_core::state::{JobState, StepState};
-use aetheris_store::EventRow;
+use aetheris_store::{EventRow, differences};
 
 use crate::facts::JobFacts;
 use crate::history::ClientHistory;
@@ -114,8 +113,13 @@ pub(crate) fn projected(facts: &JobFacts, generation: u32, events: &[Recorded], 
     let Ok(state) = JobState::fold(facts.row.id, events) else {
         return;
     };
-    let found = differences(facts, generation, &state, events);
-    tally.case(B7, found.is_empty(), || format!("{}: {}", facts.row.id, found.join("; ")));
+    // A restore holds by its row what it cannot hold by an event; that follows when the job is next written to.
+    let held = facts.row.holds_alone(&state, generation);
+    let found = differences(&state, &facts.row, held, &facts.timers);
+    tally.case(B7, found.is_empty(), || {
+        let found: Vec<String> = found.iter().map(|differs| format!("its {differs}")).collect();
+        format!("{}: {}", facts.row.id, found.join("; "))
+    });
     ledger(facts, &state, tally);
 }
 
@@ -135,43 +139,4 @@ fn ledger(facts: &JobFacts, state: &JobState, tally: &mut Tally) {
             format!("{job} node `{node}`: the ledger has its call as {has}, which does not fit the fold: {told:?}")
         });
     }
-}
-
-fn differences(facts: &JobFacts, generation: u32, state: &JobState, events: &[Recorded]) -> Vec<String> {
-    let row = &facts.row;
-    let told = Projection::of(state, false);
-    let mut found = Vec::new();
-    let mut compare = |what: &str, told: String, stored: String| {
-        if told != stored {
-            found.push(format!("its {what} is {stored}, its events say {told}"));
-        }
-    };
-    // A restore holds by its row what it cannot hold by an event; that follows when the job is next written to.
-    if !row.holds_alone(state, generation) {
-        compare("status", told.status.as_str().to_owned(), row.status.as_str().to_owned());
-        let held = state.paused.map(|paused| (paused.reason, paused.since));
-        compare("pause", format!("{held:?}"), format!("{:?}", row.paused.map(|(reason, since)| (reason, Some(since)))));
-        let owner = state.owner.as_ref().map(|owner| owner.attempt_id);
-        let holder = row.holder.as_ref().map(|holder| holder.attempt_id);
-        compare("holder", format!("{owner:?}"), format!("{holder:?}"));
-    }
-    compare("fence", state.fence.to_string(), row.fence.to_string());
-    compare("plan", format!("{:?}", told.plan_hash), format!("{:?}", row.plan_hash));
-    compare("wait", format!("{:?}", told.waiting), format!("{:?}", row.waiting));
-    compare("requested end", format!("{:?}", told.end_requested), format!("{:?}", row.end_requested));
-    compare("error", format!("{:?}", told.error), format!("{:?}", row.error));
-    compare("delay", format!("{:?}", state.not_before), format!("{:?}", row.not_before));
-    compare("agent", state.agent.to_string(), row.agent.to_string());
-    compare("priority", state.priority.to_string(), row.priority.to_string());
-    compare("labels", format!("{:?}", state.labels), format!("{:?}", row.labels));
-    compare("session", format!("{:?}", state.session), format!("{:?}", row.session));
-    let created = events.first().map(|event| event.at);
-    compare("creation", format!("{created:?}"), format!("{:?}", Some(row.created_at)));
-    let mut stored: Vec<String> = facts.timers.iter().map(|row| format!("{} at {}", row.timer, row.due)).collect();
-    let mut timers: Vec<String> =
-        projection::timers(state).into_iter().map(|(id, due)| format!("{id} at {due}")).collect();
-    stored.sort();
-    timers.sort();
-    compare("timers", format!("{timers:?}"), format!("{stored:?}"));
-    found
 }

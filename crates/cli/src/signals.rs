@@ -1,7 +1,5 @@
 //! The signals that ask a server or worker process to stop.
 
-use std::time::Duration;
-
 use aetheris_core::limits;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::Instant;
@@ -82,19 +80,20 @@ impl StopRequests {
     /// The next request that insists on an earlier one. What follows the first one closely is still the same:
     /// `timeout` signals its child and then its process group, to which the child belongs.
     pub(crate) async fn insisted(&mut self) -> StopSignal {
-        let (again, begun) = (self.asked, Instant::now());
-        loop {
-            let next = self.next().await;
-            if next.insists() && !is_repeated(again, begun.elapsed()) {
-                return next;
-            }
-        }
+        insisting(self.asked, async || self.next().await).await
     }
 }
 
-/// Whether a request is still the one before, if there was one that long ago.
-fn is_repeated(asked: bool, ago: Duration) -> bool {
-    asked && ago < limits::STOP_REPEATED_WITHIN.to_std()
+/// The next signal that insists. `asked` is whether there was a request before.
+async fn insisting(asked: bool, mut next: impl AsyncFnMut() -> StopSignal) -> StopSignal {
+    let begun = Instant::now();
+    loop {
+        let next = next().await;
+        let same = asked && begun.elapsed() < limits::STOP_REPEATED_WITHIN.to_std();
+        if next.insists() && !same {
+            return next;
+        }
+    }
 }
 
 /// Whether this process was started with SIGHUP ignored.
@@ -112,14 +111,23 @@ fn ignored(status: &str) -> u64 {
 mod tests {
     use super::*;
 
-    /// The time is given: a signal arrives by the system's clock, whichever a test sets.
-    #[test]
-    fn one_stop_may_be_several_signals() {
+    /// Without the system's signals: they arrive by its clock, whichever a test has set.
+    #[tokio::test(start_paused = true)]
+    async fn one_stop_may_be_several_signals() {
         let within = limits::STOP_REPEATED_WITHIN.to_std();
-        assert!(is_repeated(true, Duration::ZERO) && is_repeated(true, within - Duration::from_nanos(1)));
-        assert!(!is_repeated(true, within));
-        assert!(!is_repeated(false, Duration::ZERO));
-        assert!(StopSignal::Terminate.insists() && StopSignal::Interrupt.insists() && !StopSignal::Hangup.insists());
+        let (raise, mut raised) = tokio::sync::mpsc::unbounded_channel();
+        let next = async || raised.recv().await.unwrap();
+        let mut insisted = std::pin::pin!(insisting(true, next));
+        let mut heard = async |time| tokio::time::timeout_at(Instant::now() + time, insisted.as_mut()).await.ok();
+        for signal in [StopSignal::Terminate, StopSignal::Interrupt, StopSignal::Hangup] {
+            raise.send(signal).unwrap();
+            assert_eq!(heard(within / 5).await, None, "{signal:?}");
+        }
+        assert_eq!(heard(within).await, None);
+        raise.send(StopSignal::Hangup).unwrap();
+        assert_eq!(heard(within).await, None);
+        raise.send(StopSignal::Terminate).unwrap();
+        assert_eq!(heard(within).await, Some(StopSignal::Terminate));
     }
 
     #[tokio::test]

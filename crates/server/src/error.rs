@@ -152,7 +152,7 @@ impl IntoResponse for Failure {
                 tracing::warn!(code = problem.code.as_str(), detail = problem.detail, "a request failed");
             }
         }
-        let mut response = Response::new(Body::from(serde_json::to_vec(&*problem).unwrap_or_default()));
+        let mut response = Response::new(Body::from(serde_json::to_vec(&problem).unwrap_or_default()));
         *response.status_mut() = status;
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));

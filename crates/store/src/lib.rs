@@ -11,6 +11,7 @@
 
 pub mod claim;
 pub mod clock;
+pub mod differences;
 pub mod doubt;
 pub mod error;
 pub mod faulty;
@@ -34,6 +35,7 @@ use aetheris_core::id::{AgentName, IdempotencyKey, InstanceId, JobId};
 use aetheris_core::lease::Fence;
 
 pub use claim::{ClaimIds, ClaimRequest, Claimed, Heartbeat, LeaseRenewal, Renewal};
+pub use differences::{Difference, differences};
 pub use doubt::{Asked, DoubtCursor, DoubtFilter, DoubtPage, DoubtRow, Told};
 pub use error::{CommitError, ErrorKind, Refusal, StoreError};
 pub use health::{FailedWrite, FileHealth, Health, WriterHealth};

@@ -19,7 +19,7 @@ pub(super) struct Standing {
 }
 
 /// How a step is, in a job that is so: in one that stands still or has ended nothing runs. `left` is what is known of a
-/// call that the job's end left in doubt, and `answered` whether the step's wait or doubt has its answer.
+/// call that the job's end left in doubt, and `answered` whether its wait or doubt has ended.
 pub(super) fn standing(step: StepStatus, job: JobStatus, left: Option<DoubtOutcome>, answered: bool) -> Standing {
     let (sign, words) = match left {
         Some(outcome @ DoubtOutcome::Happened) => (StepStatus::Completed, known_late(outcome)),

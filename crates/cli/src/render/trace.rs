@@ -70,7 +70,7 @@ fn headline(
     style: Style,
     now: Now,
 ) -> String {
-    let standing = standing(step.status, trace.status, step.left_in_doubt, step.ended_by.is_some());
+    let standing = stands(trace, step);
     let Standing { sign, ticks, words } = &standing;
     let tone = Style::step(*sign);
     let source = match (&step.ended_by, step.source) {
@@ -95,6 +95,10 @@ fn headline(
     format!("{} {parts}", style.paint(tone, Style::glyph(*sign)))
 }
 
+fn stands(trace: &TraceView, step: &TraceStep) -> Standing {
+    standing(step.status, trace.status, step.left_in_doubt, step.ended_by.is_some())
+}
+
 /// What else is to be said of a step.
 fn details(trace: &TraceView, step: &TraceStep, now: Now) -> Vec<(String, Option<Tone>)> {
     let mut lines = Vec::new();
@@ -106,7 +110,7 @@ fn details(trace: &TraceView, step: &TraceStep, now: Now) -> Vec<(String, Option
         lines.push((format!("not run: {why}"), Some(Tone::Dim)));
     }
     if step.attempts.len() > 1 || step.attempts.iter().any(|attempt| attempt.error.is_some()) {
-        let ticks = standing(step.status, trace.status, step.left_in_doubt, step.ended_by.is_some()).ticks;
+        let ticks = stands(trace, step).ticks;
         let line = |attempt| (attempt_line(attempt, trace.ended_at, ticks, now), Some(Tone::Dim));
         lines.extend(step.attempts.iter().map(line));
     }

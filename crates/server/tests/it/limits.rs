@@ -236,6 +236,27 @@ async fn values_that_wait_for_the_store_are_bounded_in_memory_and_small_ones_go_
     large().await.is(202);
 }
 
+/// What is written waits for nothing any more.
+#[tokio::test(start_paused = true)]
+async fn whoever_waits_for_a_jobs_end_holds_no_room_of_its_message() {
+    let message = heavy(100_000);
+    let room = limits::VALUES_WRITTEN_BYTES_MAX / Json::parse(message.as_bytes()).unwrap().memory();
+    let bed = Bed::with_agents().await;
+    let large = async |query: &str| {
+        let path = format!("/api/agents/approve/message{query}");
+        bed.call("POST", &path, format!(r#"{{"message": {message}}}"#)).await
+    };
+    let waiting = futures_util::future::join_all((0..room).map(|_| large("?wait=40s")));
+    let other = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        large("").await.is(202);
+    };
+    let (answers, ()) = tokio::join!(waiting, other);
+    for answer in answers {
+        answer.is(202);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn jobs_that_are_written_to_are_bounded_in_memory() {
     let items = heavy(120_000);
