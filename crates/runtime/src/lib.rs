@@ -22,6 +22,7 @@ pub mod pulse;
 pub mod room;
 pub mod run;
 pub mod scope;
+mod turn;
 pub mod wakeups;
 
 use std::sync::Arc;

@@ -1,18 +1,20 @@
 //! From stored rows to a job's state.
 
 use std::collections::BTreeMap;
+use std::ops::Deref;
 
 use aetheris_core::event::{Recorded, WaitEnd};
 use aetheris_core::id::{IdempotencyKey, JobId};
 use aetheris_core::json::Json;
 use aetheris_core::ledger::LedgerRow;
-use aetheris_core::limits;
 use aetheris_core::state::{JobState, Output};
-use aetheris_store::{EffectRow, History, JobRow, KeptSignal, Store};
+use aetheris_store::{EffectRow, Glance, History, JobRow, KeptSignal, Store};
+use tokio::sync::OnceCell;
 
 use crate::error::OpError;
 use crate::memory;
-use crate::room::Room;
+use crate::room::{self, Asking, Held};
+use crate::turn::Turn;
 
 /// A job as it was read in one consistent look.
 #[derive(Debug, Clone)]
@@ -73,40 +75,61 @@ impl Loaded {
     /// # Errors
     /// It does not exist, cannot be read or cannot be folded.
     pub async fn read(store: &dyn Store, job: JobId) -> Result<Self, OpError> {
+        match glance(store, job).await? {
+            Glance::Short(history) => Self::fold(*history),
+            Glance::Long => Self::read_long(store, job).await,
+        }
+    }
+
+    /// Reading and folding what is large takes long, and this thread may serve everybody.
+    async fn read_long(store: &dyn Store, job: JobId) -> Result<Self, OpError> {
         let history = store.history(job, false).await?.ok_or(OpError::JobNotFound(job))?;
-        if is_large(&history) { Self::fold_aside(history).await } else { Self::fold(history) }
-    }
-
-    /// The same, with as many large jobs parsed at once as the room has places. Whoever waits for one holds nothing.
-    ///
-    /// # Errors
-    /// As [`Loaded::read`]; or there was no place for a while.
-    pub(crate) async fn read_among(store: &dyn Store, job: JobId, folds: &Room) -> Result<Self, OpError> {
-        let mut history = store.history(job, false).await?.ok_or(OpError::JobNotFound(job))?;
-        if !is_large(&history) {
-            return Self::fold(history);
-        }
-        let mut place = folds.try_one();
-        if place.is_none() {
-            drop(history);
-            place = folds.take(1, limits::ANSWER_PATIENCE).await;
-            if place.is_none() {
-                return Err(OpError::Crowded);
-            }
-            history = store.history(job, false).await?.ok_or(OpError::JobNotFound(job))?;
-        }
-        Self::fold_aside(history).await
-    }
-
-    /// Parsing a large state takes long, and this thread may serve everybody.
-    async fn fold_aside(history: History) -> Result<Self, OpError> {
         let folded = tokio::task::spawn_blocking(|| Self::fold(history)).await;
-        folded.map_err(|e| OpError::Corrupt(format!("its checkpoint cannot be read: {e}")))?
+        folded.map_err(|e| OpError::Corrupt(format!("it cannot be folded: {e}")))?
     }
 }
 
-fn is_large(history: &History) -> bool {
-    history.checkpoint.as_ref().is_some_and(|newest| newest.state.len() > limits::LOOK_BYTES_MAX)
+/// A job that was read in order to write to it from outside a run. It holds room for what it takes in memory, and a large
+/// one the turn to write to it: to be kept until the write has been answered.
+#[derive(Debug)]
+pub(crate) struct ForWrite {
+    loaded: Loaded,
+    _memory: Held,
+    _turn: Option<Turn>,
+}
+
+impl ForWrite {
+    /// Reads and folds a job. Of large ones as many are read at once as there are places, and each by one at a time.
+    /// Whoever waits for memory or a place has nothing in memory.
+    ///
+    /// # Errors
+    /// As [`Loaded::read`]; or there was no turn, place or memory for a while.
+    pub(crate) async fn read(store: &dyn Store, job: JobId, asking: Asking<'_>) -> Result<Self, OpError> {
+        let turn = OnceCell::new();
+        let read = async || match glance(store, job).await? {
+            Glance::Short(history) => Loaded::fold(*history),
+            Glance::Long => {
+                turn.get_or_try_init(async || asking.turn(job).await.ok_or(OpError::Crowded)).await?;
+                let _place = asking.room.folds.take(1, asking.patience).await.ok_or(OpError::Crowded)?;
+                Loaded::read_long(store, job).await
+            }
+        };
+        let made = room::made_within(&asking.room.memory, asking.patience, read, Loaded::memory).await?;
+        let (loaded, memory) = made.ok_or(OpError::Crowded)?;
+        Ok(Self { loaded, _memory: memory, _turn: turn.into_inner() })
+    }
+}
+
+impl Deref for ForWrite {
+    type Target = Loaded;
+
+    fn deref(&self) -> &Loaded {
+        &self.loaded
+    }
+}
+
+async fn glance(store: &dyn Store, job: JobId) -> Result<Glance, OpError> {
+    store.glance(job).await?.ok_or(OpError::JobNotFound(job))
 }
 
 fn inline(output: &Output) -> Option<&Json> {
@@ -133,11 +156,27 @@ fn fold_onto(state: &mut JobState, events: &[Recorded]) -> Result<(), OpError> {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use std::pin::{Pin, pin};
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use aetheris_core::agent::{Agent, Planner};
     use aetheris_core::hash::Hash;
     use aetheris_core::json::Json;
     use aetheris_core::lease::Holder;
+    use aetheris_core::limits;
+    use aetheris_core::plan::{Budget, Node, NodeKind, PLAN_SCHEMA_VERSION, Plan};
     use aetheris_core::projection::Projection;
+    use aetheris_core::retry::RetryPolicy;
     use aetheris_core::time::Timestamp;
+    use aetheris_store::memory::MemoryStore;
+    use aetheris_store::system::{Clock, ManualClock, System, SystemIds};
+    use aetheris_store::{NewAgent, Purpose};
+    use tokio::sync::OwnedSemaphorePermit;
+    use tokio::time::Instant;
+
+    use crate::Runtime;
+    use crate::ops::Submission;
 
     use super::*;
 
@@ -197,6 +236,97 @@ pub(crate) mod tests {
             let permits: Vec<(IdempotencyKey, u32)> =
                 loaded.effects.iter().map(|(key, effect)| (*key, effect.permit)).collect();
             assert_eq!(permits, [(one, 3), (other, 2)]);
+        }
+    }
+
+    /// A runtime with one job that waits to be claimed, whose message has so many bytes.
+    async fn with_message(bytes: usize) -> (Runtime, JobId) {
+        let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
+        let system = System { clock: Arc::clone(&clock), ids: Arc::new(SystemIds) };
+        let rt = Runtime::offline(Arc::new(MemoryStore::new(clock)), system);
+        let kind = NodeKind::Transform(Json::null());
+        let node = Node { id: "a".into(), kind, needs: Vec::new(), retry: None, timeout: None, when: None };
+        let plan = Plan {
+            answer: None,
+            budget: Budget::default(),
+            nodes: vec![node],
+            retry: RetryPolicy::default(),
+            schema_version: PLAN_SCHEMA_VERSION,
+            step_timeout: None,
+            tools: BTreeMap::new(),
+        };
+        let agent = Agent {
+            agent: "a".into(),
+            deadline: None,
+            description: String::new(),
+            message_schema: None,
+            plan: Arc::new(plan),
+            planner: Planner::Static,
+            version: "1".to_owned(),
+        };
+        rt.store.put_agent(NewAgent { agent: Arc::new(agent), source: String::new() }).await.unwrap();
+        let message = Some(Json::new("x".repeat(bytes).into()));
+        let submission = Submission { message, ..Submission::default() };
+        let job = rt.submit(&"a".into(), submission).await.unwrap().job;
+        (rt, job)
+    }
+
+    async fn read(rt: &Runtime, job: JobId, purpose: Purpose) -> Result<ForWrite, OpError> {
+        ForWrite::read(rt.store.as_ref(), job, rt.loads.of(purpose)).await
+    }
+
+    /// All of a room of whoever has such a purpose.
+    fn all(rt: &Runtime, purpose: Purpose) -> [Option<OwnedSemaphorePermit>; 2] {
+        let room = rt.loads.of(purpose).room;
+        [room.folds.try_take(usize::MAX), room.memory.try_take(usize::MAX)]
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_large_job_is_written_to_by_one_at_a_time_and_by_the_process_first() {
+        let (rt, job) = with_message(limits::LOOK_BYTES_MAX).await;
+        let first = read(&rt, job, Purpose::Signal).await.unwrap();
+        let (signal, timer) = (read(&rt, job, Purpose::Signal), read(&rt, job, Purpose::Timer));
+        let (mut signal, mut timer) = (pin!(signal), pin!(timer));
+        for waiting in [signal.as_mut() as Pin<&mut dyn Future<Output = _>>, timer.as_mut()] {
+            assert!(tokio::time::timeout_at(Instant::now() + Duration::from_secs(1), waiting).await.is_err());
+        }
+        drop(first);
+        let timer = timer.await.unwrap();
+        assert!(tokio::time::timeout_at(Instant::now() + Duration::from_secs(1), signal.as_mut()).await.is_err());
+        drop(timer);
+        signal.await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_small_job_waits_for_nobody() {
+        let (rt, job) = with_message(100).await;
+        let _rooms = [all(&rt, Purpose::Signal), all(&rt, Purpose::Timer)];
+        let first = read(&rt, job, Purpose::Signal).await.unwrap();
+        let started = Instant::now();
+        drop(read(&rt, job, Purpose::Signal).await.unwrap());
+        drop(first);
+        assert_eq!(started.elapsed(), Duration::ZERO);
+    }
+
+    /// A request waits for a while, and so does a late outcome; a sweep has others to go on with.
+    #[tokio::test(start_paused = true)]
+    async fn a_sweep_waits_for_no_place() {
+        let (rt, job) = with_message(limits::LOOK_BYTES_MAX).await;
+        for part in [0, 1] {
+            let waited = async |purpose| {
+                let [folds, memory] = all(&rt, purpose);
+                let _taken = [folds, memory][part].take();
+                let started = Instant::now();
+                let refused = read(&rt, job, purpose).await;
+                assert!(matches!(refused, Err(OpError::Crowded)), "{purpose:?}");
+                started.elapsed()
+            };
+            for purpose in [Purpose::Timer, Purpose::Reclaim] {
+                assert_eq!(waited(purpose).await, Duration::ZERO, "{purpose:?}");
+            }
+            for purpose in [Purpose::Deposit, Purpose::Signal, Purpose::Cancel] {
+                assert_eq!(waited(purpose).await, limits::ANSWER_PATIENCE.to_std(), "{purpose:?}");
+            }
         }
     }
 }

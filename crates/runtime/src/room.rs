@@ -2,10 +2,13 @@
 
 use std::sync::Arc;
 
+use aetheris_core::id::JobId;
 use aetheris_core::limits;
 use aetheris_core::time::Span;
 use aetheris_store::Purpose;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::turn::{Caller, Turn, Turns};
 
 /// A bound that many share.
 #[derive(Debug, Clone)]
@@ -14,39 +17,52 @@ pub struct Room {
     left: Arc<Semaphore>,
 }
 
-/// Room for large jobs that one process writes to from outside a run. What the process owes, late outcomes and timers,
-/// never waits behind requests of clients.
+/// Room for large jobs that one process writes to from outside a run: one write at a time to each job, a few jobs read at
+/// a time, and the memory of all of them bounded. What the process owes has places and memory of its own, and its turn
+/// at a job before everybody's.
 #[derive(Debug, Clone, Default)]
 pub struct Loads {
     asked: LoadRoom,
     owed: LoadRoom,
+    turns: Turns,
 }
 
 /// Room for large jobs that are read in order to write to them.
 #[derive(Debug, Clone)]
 pub(crate) struct LoadRoom {
-    /// Those whose checkpoint is being parsed: what they take is not known yet.
+    /// Those that are being read and folded: what they take is not known yet.
     pub(crate) folds: Room,
     /// Memory of those that wait until they are written.
     pub(crate) memory: Room,
 }
 
+/// Who asks for room, and how long whoever asks waits for it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Asking<'a> {
+    caller: Caller,
+    pub(crate) patience: Span,
+    pub(crate) room: &'a LoadRoom,
+    turns: &'a Turns,
+}
+
 impl Loads {
-    pub(crate) fn of(&self, purpose: Purpose) -> &LoadRoom {
-        match purpose {
-            Purpose::Deposit | Purpose::Reclaim | Purpose::Timer => &self.owed,
-            Purpose::Block
-            | Purpose::Cancel
-            | Purpose::Create
-            | Purpose::Doubt
-            | Purpose::Finish
-            | Purpose::Pause
-            | Purpose::Permit
-            | Purpose::Record
-            | Purpose::Requeue
-            | Purpose::Resolve
-            | Purpose::Signal => &self.asked,
-        }
+    /// A sweep has others to go on with, and comes again.
+    pub(crate) fn of(&self, purpose: Purpose) -> Asking<'_> {
+        let caller = Caller::of(purpose);
+        let room = match caller {
+            Caller::Process => &self.owed,
+            Caller::Operator | Caller::Client => &self.asked,
+        };
+        let sweeps = matches!(purpose, Purpose::Reclaim | Purpose::Timer);
+        let patience = if sweeps { Span::ZERO } else { limits::ANSWER_PATIENCE };
+        Asking { caller, patience, room, turns: &self.turns }
+    }
+}
+
+impl Asking<'_> {
+    /// The turn to write to a large job. Whoever has it is not long: even a sweep waits for it.
+    pub(crate) async fn turn(&self, job: JobId) -> Option<Turn> {
+        self.turns.take(job, self.caller, limits::ANSWER_PATIENCE).await
     }
 }
 
@@ -96,12 +112,13 @@ impl Room {
 
 /// Something made of less that takes memory until a write of it has been answered, within the bound of a room. What is
 /// small counts for nothing. Where there is no room, what was made is let go, and made again when there is: whoever waits
-/// holds nothing. `None` if there was no room for a while, or what is made has grown each time.
+/// holds nothing. `None` if there was no room for as long as that, or what is made has grown each time.
 ///
 /// # Errors
 /// It cannot be made.
 pub async fn made_within<T, E, Making>(
     room: &Room,
+    patience: Span,
     mut make: impl FnMut() -> Making,
     takes: impl Fn(&T) -> usize,
 ) -> Result<Option<(T, Held)>, E>
@@ -120,7 +137,7 @@ where
             return Ok(Some((made, Held(Some(part)))));
         }
         drop(made);
-        let Some(part) = room.take(wanted, limits::ANSWER_PATIENCE).await else { return Ok(None) };
+        let Some(part) = room.take(wanted, patience).await else { return Ok(None) };
         // A job may have grown meanwhile; then it waits for more.
         (held, bytes) = (Held(Some(part)), wanted);
     }
@@ -142,17 +159,17 @@ mod tests {
             made.set(made.get() + 1);
             std::future::ready(Ok::<_, ()>(size))
         };
-        let (_, held) = made_within(room, make, |size| *size).await.unwrap()?;
+        let (_, held) = made_within(room, limits::ANSWER_PATIENCE, make, |size| *size).await.unwrap()?;
         Some((made.get(), held))
     }
 
     #[test]
     fn what_a_process_owes_does_not_wait_behind_its_clients() {
         let loads = Loads::default();
-        let clients = loads.of(Purpose::Signal);
+        let clients = loads.of(Purpose::Signal).room;
         let _all = (clients.folds.try_take(usize::MAX).unwrap(), clients.memory.try_take(usize::MAX).unwrap());
         let room = |purpose: &Purpose| {
-            let room = loads.of(*purpose);
+            let room = loads.of(*purpose).room;
             room.folds.try_one().and(room.memory.try_one()).is_some()
         };
         let owed: Vec<Purpose> = Purpose::ALL.into_iter().filter(room).collect();

@@ -3,12 +3,14 @@
 //! Any number of processes may sweep the same store: each firing and each reclaim is one guarded
 //! commit, and whoever comes second finds nothing to do.
 //!
-//! A pass goes through the whole list, page by page and past what fails: a job that cannot be read holds
-//! up nobody else's timer. What has failed is left alone for a while, longer each time ([`backoff`]).
+//! A pass goes through the whole list, page by page, past what fails and past what is slow ([`writes`]): a job that
+//! cannot be read, or is large, holds up nobody else's timer. What has failed is left alone for a while, longer each time
+//! ([`backoff`]).
 
 mod backoff;
 mod leases;
 mod timers;
+mod writes;
 
 pub use leases::{reclaim_expired, reclaim_instance, sweep_expired};
 pub use timers::{fire_due, fire_timers};
@@ -16,7 +18,7 @@ pub use timers::{fire_due, fire_timers};
 use aetheris_core::limits;
 use aetheris_core::time::Span;
 
-/// How many jobs a sweep writes at once: they share the store's commits.
+/// How many jobs a sweep writes to at once: they share the store's commits.
 const CONCURRENT_WRITES: usize = 64;
 
 /// How often a process looks for what others may have left.

@@ -124,7 +124,8 @@ impl Whole {
 /// It breaks a limit, or what waits for the store takes too much.
 pub(crate) async fn value(app: &App, field: &str, raw: &Raw) -> Result<(Json, Held), Failure> {
     let parse = || std::future::ready(raw.parse());
-    let made = made_within(&app.values, parse, Json::memory).await.map_err(|error| Failure::json(field, &error))?;
+    let made = made_within(&app.values, limits::ANSWER_PATIENCE, parse, Json::memory).await;
+    let made = made.map_err(|error| Failure::json(field, &error))?;
     made.ok_or_else(|| {
         let message = "too many large values wait for the store; nothing was done, send it again";
         Failure::new(ErrorCode::Overloaded, message)

@@ -22,8 +22,8 @@ use aetheris_core::time::{Span, Timestamp};
 use aetheris_disk::Watched;
 use aetheris_store::system::Clock;
 use aetheris_store::{
-    Boxed, ClaimRequest, Claimed, CommitError, Committed, Health, Heartbeat, Hints, History, JobFilter, NewAgent,
-    PutAgent, Renewal, Store, StoreError, UnitOfWork,
+    Boxed, ClaimRequest, Claimed, CommitError, Committed, Glance, Health, Heartbeat, Hints, History, JobFilter,
+    NewAgent, PutAgent, Renewal, Store, StoreError, UnitOfWork,
 };
 use aetheris_store_sqlite::{SqliteOptions, SqliteStore};
 use tokio::sync::Notify;
@@ -242,6 +242,10 @@ impl Store for InPlace {
     }
 
     aetheris_store::questions_through!(read);
+
+    fn glance(&self, job: JobId) -> Boxed<'_, Result<Option<Glance>, StoreError>> {
+        self.read("glance", move |inner| inner.glance(job))
+    }
 
     fn history(&self, job: JobId, full: bool) -> Boxed<'_, Result<Option<History>, StoreError>> {
         self.read("history", move |inner| inner.history(job, full))

@@ -11,8 +11,8 @@ use aetheris_core::limits;
 use aetheris_core::time::{Span, Timestamp};
 use aetheris_runtime::ToolCall;
 use aetheris_store::{
-    Boxed, ClaimRequest, Claimed, CommitError, Committed, Health, Heartbeat, Hints, History, LeaseChange, LedgerWrite,
-    NewAgent, Purpose, PutAgent, Renewal, Store, StoreError, UnitOfWork,
+    Boxed, ClaimRequest, Claimed, CommitError, Committed, Glance, Health, Heartbeat, Hints, History, LeaseChange,
+    LedgerWrite, NewAgent, Purpose, PutAgent, Renewal, Store, StoreError, UnitOfWork,
 };
 use futures_util::FutureExt as _;
 use tokio::sync::Notify;
@@ -341,6 +341,10 @@ impl Store for Recorder {
     }
 
     aetheris_store::questions_through!(read);
+
+    fn glance(&self, job: JobId) -> Boxed<'_, Result<Option<Glance>, StoreError>> {
+        self.read("glance", move |inner| inner.glance(job))
+    }
 
     fn history(&self, job: JobId, full: bool) -> Boxed<'_, Result<Option<History>, StoreError>> {
         self.read("history", move |inner| inner.history(job, full))

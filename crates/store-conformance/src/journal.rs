@@ -9,6 +9,7 @@ use aetheris_core::id::{AttemptId, IdempotencyKey, JobId, PermitId, SignalId};
 use aetheris_core::json::Json;
 use aetheris_core::lease::{Fence, Guard, GuardRefusal};
 use aetheris_core::ledger::{LedgerRefusal, LedgerTrigger, Settle};
+use aetheris_core::limits;
 use aetheris_core::plan::EffectClass;
 use aetheris_core::projection::{Projection, TimerChange};
 use aetheris_core::time::{Due, Span, Timestamp};
@@ -19,7 +20,7 @@ use super::{Fixture, Message, Run, snapshot};
 use aetheris_store::unit::{
     Checkpoint, ClientKey, ExpectedSignals, InboxWrite, LedgerWrite, NewEffect, Purpose, UnitOfWork,
 };
-use aetheris_store::{CommitError, EventRow, Refusal};
+use aetheris_store::{CommitError, EventRow, Glance, Refusal};
 
 /// A job with units, claims and a release behind it.
 async fn worked(f: &Fixture) -> JobId {
@@ -456,6 +457,56 @@ pub async fn j10_a_checkpoint_of_another_version_is_as_if_absent(f: Fixture) {
     f.ok(checkpoint(&f, run, 3, "of this build")).await;
     let history = f.store().history(run.job, false).await.unwrap().unwrap();
     assert_eq!(history.checkpoint.map(|read| read.state), Some(b"of this build".to_vec()));
+}
+
+async fn is_short(f: &Fixture, job: JobId) -> bool {
+    match f.store().glance(job).await.unwrap().unwrap() {
+        Glance::Long => false,
+        Glance::Short(found) => {
+            assert_eq!(Some(*found), f.store().history(job, false).await.unwrap());
+            true
+        }
+    }
+}
+
+pub async fn j14_a_glance_brings_a_history_of_few_events(f: Fixture) {
+    assert_eq!(f.store().glance(JobId::from_u128(1)).await.unwrap(), None);
+    let run = f.running().await;
+    let events = async || f.store().job(run.job).await.unwrap().unwrap().seq;
+    while events().await < limits::LOOK_EVENTS_MAX {
+        assert!(is_short(&f, run.job).await);
+        let node = events().await.to_string();
+        f.ok(f.of(run, Purpose::Record).await.start(&node).done()).await;
+    }
+    assert!(is_short(&f, run.job).await);
+    let seq = events().await;
+    f.ok(f.of(run, Purpose::Record).await.start("more").done()).await;
+    assert!(!is_short(&f, run.job).await);
+    // What a checkpoint has need not be read.
+    f.ok(checkpoint(&f, run, seq, "{}")).await;
+    assert!(is_short(&f, run.job).await);
+}
+
+pub async fn j14_a_glance_brings_a_history_of_few_bytes(f: Fixture) {
+    let part = || Json::new("x".repeat(limits::LOOK_BYTES_MAX * 5 / 8).into());
+    let run = f.running().await;
+    f.ok(f.of(run, Purpose::Record).await.step("a", part()).done()).await;
+    assert!(is_short(&f, run.job).await);
+    f.ok(f.of(run, Purpose::Record).await.step("b", part()).done()).await;
+    assert!(!is_short(&f, run.job).await);
+    let seq = f.store().job(run.job).await.unwrap().unwrap().seq;
+    f.ok(checkpoint(&f, run, seq - 1, "small")).await;
+    assert!(is_short(&f, run.job).await);
+    f.ok(checkpoint(&f, run, seq, &"x".repeat(limits::LOOK_BYTES_MAX + 1))).await;
+    assert!(!is_short(&f, run.job).await);
+    let job = f.pending().await;
+    for (n, short) in [(1, true), (2, false)] {
+        let mut unit = f.draft(job, Purpose::Signal, Guard::Outside).await.done();
+        let (key, signal) = (n.to_string(), SignalId::from_u128(n));
+        unit.inbox.push(InboxWrite::Receive { delivered: false, key, payload: part(), signal, wait_type: None });
+        f.ok(unit).await;
+        assert_eq!(is_short(&f, job).await, short);
+    }
 }
 
 pub async fn j11_followers_of_a_job_are_woken(f: Fixture) {

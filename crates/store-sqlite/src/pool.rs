@@ -3,7 +3,8 @@
 //! A look at a few rows is done where it is asked for ([`Pool::look`]): it takes microseconds, never waits
 //! for the writer, and handing it to another thread and back would cost ten times as much. Pages go to threads
 //! of their own ([`Pool::ask`]), and what has no bound, the history of a large job, to others again
-//! ([`Pool::ask_long`]): whoever reads one for seconds holds up nobody who asks for a page.
+//! ([`Pool::ask_long`]): whoever reads one for seconds holds up nobody who asks for a page. Few questions stand with
+//! the threads; the others wait where they are asked, in order, and whoever gives up leaves no question behind.
 
 use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -14,13 +15,16 @@ use aetheris_store::clock::StoreClock;
 use aetheris_store::vital::{OnDeath, Vital};
 use aetheris_store::{ErrorKind, StoreError};
 use rusqlite::Connection;
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use crate::documents::Documents;
 use crate::error::Trouble;
 use crate::open;
 use crate::queries::Prepared;
 use crate::read::Reads;
+
+/// Questions that stand with each thread: one that it answers, and the next.
+const STANDING: usize = 2;
 
 type Question = Box<dyn for<'a, 'c> FnOnce(&'a mut Reads<'c>) + Send>;
 
@@ -29,9 +33,15 @@ pub(crate) struct Pool {
     clock: Arc<StoreClock>,
     direct: Vec<Mutex<Connection>>,
     pub(crate) documents: Arc<Documents>,
-    long: Option<Sender<Question>>,
-    questions: Option<Sender<Question>>,
+    long: Option<Queue>,
+    pages: Option<Queue>,
     threads: Vec<JoinHandle<()>>,
+}
+
+/// The way to threads that answer the same kind of question.
+struct Queue {
+    questions: Sender<Question>,
+    standing: Arc<Semaphore>,
 }
 
 impl Pool {
@@ -66,6 +76,7 @@ impl Pool {
         let mut threads_of = |name: &str| {
             let (questions, queue) = channel();
             let queue = Arc::new(Mutex::new(queue));
+            let standing = Arc::new(Semaphore::new(readers.max(1) * STANDING));
             for number in 0..readers.max(1) {
                 let conn = open()?;
                 let (queue, clock, documents) = (Arc::clone(&queue), Arc::clone(clock), Arc::clone(&documents));
@@ -79,12 +90,12 @@ impl Pool {
                 let thread = std::thread::Builder::new().name(name).spawn(body);
                 threads.push(thread.map_err(|e| Trouble::Unavailable(format!("no thread to read: {e}")))?);
             }
-            Ok::<_, Trouble>(questions)
+            Ok::<_, Trouble>(Queue { questions, standing })
         };
-        let (questions, long) = (threads_of("read")?, threads_of("long")?);
+        let (pages, long) = (threads_of("read")?, threads_of("long")?);
         let direct = (0..readers.max(1)).map(|_| open().map(Mutex::new)).collect::<Result<_, _>>()?;
-        let (long, questions) = (Some(long), Some(questions));
-        Ok(Self { clock: Arc::clone(clock), direct, documents, long, questions, threads })
+        let (long, pages) = (Some(long), Some(pages));
+        Ok(Self { clock: Arc::clone(clock), direct, documents, long, pages, threads })
     }
 
     /// Looks at a few rows, on this thread.
@@ -107,7 +118,7 @@ impl Pool {
         op: &'static str,
         question: impl for<'a, 'c> FnOnce(&'a mut Reads<'c>) -> Result<T, Trouble> + Send + 'static,
     ) -> Result<T, StoreError> {
-        ask(self.questions.as_ref(), op, question).await
+        ask(self.pages.as_ref(), op, question).await
     }
 
     /// Asks one of the threads that read what may be long.
@@ -121,21 +132,36 @@ impl Pool {
 }
 
 async fn ask<T: Send + 'static>(
-    queue: Option<&Sender<Question>>,
+    queue: Option<&Queue>,
     op: &'static str,
     question: impl for<'a, 'c> FnOnce(&'a mut Reads<'c>) -> Result<T, Trouble> + Send + 'static,
 ) -> Result<T, StoreError> {
     let closing = || StoreError::new(ErrorKind::Unavailable, op, "the store is closing");
+    let queue = queue.ok_or_else(closing)?;
+    let place = Arc::clone(&queue.standing).acquire_owned().await.map_err(|_| closing())?;
     let (reply, answer) = oneshot::channel();
-    let question: Question = Box::new(move |reads| drop(reply.send(question(reads))));
-    queue.ok_or_else(closing)?.send(question).map_err(|_| closing())?;
+    queue.questions.send(standing(place, reply, question)).map_err(|_| closing())?;
     answer.await.map_err(|_| closing())?.map_err(|trouble| trouble.at(op))
+}
+
+/// A question that gives its place back when it has been answered. One whose asker has left is let go.
+fn standing<T: Send + 'static>(
+    place: OwnedSemaphorePermit,
+    reply: oneshot::Sender<Result<T, Trouble>>,
+    question: impl for<'a, 'c> FnOnce(&'a mut Reads<'c>) -> Result<T, Trouble> + Send + 'static,
+) -> Question {
+    Box::new(move |reads| {
+        if !reply.is_closed() {
+            drop(reply.send(question(reads)));
+        }
+        drop(place);
+    })
 }
 
 impl Pool {
     /// Ends the threads and closes the connections.
     pub(crate) fn close(&mut self) {
-        (self.long, self.questions) = (None, None);
+        (self.long, self.pages) = (None, None);
         for thread in self.threads.drain(..) {
             drop(thread.join());
         }
@@ -161,5 +187,70 @@ fn serve(conn: &Connection, queue: &Mutex<Receiver<Question>>, clock: Arc<StoreC
             }
             Err(_) => return,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    use super::*;
+
+    fn pool() -> Pool {
+        let clock = Arc::new(StoreClock::new(Arc::new(aetheris_store::system::SystemClock)));
+        let on_death: OnDeath = Arc::new(|_| {});
+        Pool::with(&|| Ok(Connection::open_in_memory()?), 1, &clock, &on_death).unwrap()
+    }
+
+    /// Keeps the only thread of a kind busy until the sender is dropped.
+    fn busy(pool: &Pool) -> (impl Future<Output = Result<(), StoreError>> + '_, Sender<()>) {
+        let (release, released) = channel::<()>();
+        let asked = pool.ask_long("busy", move |_| Ok(released.recv().unwrap_or_default()));
+        (asked, release)
+    }
+
+    fn begin<T>(asked: std::pin::Pin<&mut impl Future<Output = T>>) {
+        assert!(matches!(asked.poll(&mut Context::from_waker(Waker::noop())), Poll::Pending));
+    }
+
+    /// Neither one that stands with the thread, nor those behind it.
+    #[tokio::test]
+    async fn whoever_leaves_leaves_no_question_behind() {
+        let pool = pool();
+        let (asked, release) = busy(&pool);
+        let mut asked = pin!(asked);
+        begin(asked.as_mut());
+        for _ in 0..5 {
+            let mut left = Box::pin(pool.ask_long::<()>("left", |_| panic!("nobody asks this any more")));
+            begin(left.as_mut());
+        }
+        drop(release);
+        asked.await.unwrap();
+        assert_eq!(pool.ask_long("next", |_| Ok(7)).await.unwrap(), 7);
+    }
+
+    #[tokio::test]
+    async fn few_questions_stand_with_a_thread_and_all_are_answered_in_order() {
+        let pool = pool();
+        let (asked, release) = busy(&pool);
+        let mut asked = pin!(asked);
+        begin(asked.as_mut());
+        let (order, answered) = channel();
+        let mut waiting = Vec::new();
+        for number in 0..5 {
+            let order = order.clone();
+            let mut one = Box::pin(pool.ask_long("one", move |_| Ok(order.send(number).unwrap())));
+            begin(one.as_mut());
+            waiting.push(one);
+        }
+        assert_eq!(pool.long.as_ref().unwrap().standing.available_permits(), 0);
+        drop(release);
+        for one in waiting {
+            one.await.unwrap();
+        }
+        asked.await.unwrap();
+        assert_eq!(answered.try_iter().collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
+        assert_eq!(pool.long.as_ref().unwrap().standing.available_permits(), STANDING);
     }
 }

@@ -16,9 +16,9 @@ use aetheris_store::system::Clock;
 use aetheris_store::vital::{self, OnDeath, Vital};
 use aetheris_store::{
     AgentPage, AgentRow, Boxed, ClaimRequest, Claimed, CommitError, Committed, Dossiers, DoubtFilter, DoubtPage,
-    DueTimers, EffectRow, ErrorKind, EventRow, Evidence, ExpiredLease, FailedWrite, Health, Heartbeat, Hints, History,
-    JobFilter, JobPage, JobRow, KeptHead, NewAgent, PlanDocument, PutAgent, Renewal, Store, StoreError, StoreStatus,
-    TimerRow, UnitOfWork, WaitPage, WriterHealth,
+    DueTimers, EffectRow, ErrorKind, EventRow, Evidence, ExpiredLease, FailedWrite, Glance, Health, Heartbeat, Hints,
+    History, JobFilter, JobPage, JobRow, KeptHead, NewAgent, PlanDocument, PutAgent, Renewal, Store, StoreError,
+    StoreStatus, TimerRow, UnitOfWork, WaitPage, WriterHealth,
 };
 use tokio::sync::{Semaphore, oneshot};
 
@@ -210,20 +210,18 @@ impl SqliteStore {
         })
     }
 
-    /// A short one is read and parsed here; any other by a thread of its own, because this one may serve everybody.
+    /// Read and parsed on the thread that asks, which may be one that serves everybody.
+    fn glance_now(&self, job: JobId) -> Result<Option<Glance>, StoreError> {
+        let here = aetheris_fault::planted!("large-history-on-the-spot");
+        let bound = if here { Bound::NONE } else { Bound::LOOK };
+        self.pool.look("glance", |reads| match reads.history(job, false, bound)? {
+            Looked::Absent => Ok(None),
+            Looked::Found(raw) => raw.decode().map(|history| Some(Glance::Short(Box::new(history)))),
+            Looked::Much => Ok(Some(Glance::Long)),
+        })
+    }
+
     async fn history_of(&self, job: JobId, full: bool) -> Result<Option<History>, StoreError> {
-        if !full {
-            let here = aetheris_fault::planted!("large-history-on-the-spot");
-            let bound = if here { Bound::NONE } else { Bound::LOOK };
-            let found = self.pool.look("history", |reads| match reads.history(job, false, bound)? {
-                Looked::Absent => Ok(Some(None)),
-                Looked::Found(raw) => raw.decode().map(|history| Some(Some(history))),
-                Looked::Much => Ok(None),
-            })?;
-            if let Some(history) = found {
-                return Ok(history);
-            }
-        }
         let read = move |reads: &mut Reads<'_>| match reads.history(job, full, Bound::NONE)? {
             Looked::Absent | Looked::Much => Ok(None),
             Looked::Found(raw) => raw.decode().map(Some),
@@ -315,6 +313,10 @@ impl Store for SqliteStore {
 
     fn delete_agent(&self, name: AgentName) -> Boxed<'_, Result<bool, StoreError>> {
         Box::pin(self.ask("delete_agent", |reply| Request::DeleteAgent(name, reply)))
+    }
+
+    fn glance(&self, job: JobId) -> Boxed<'_, Result<Option<Glance>, StoreError>> {
+        Box::pin(async move { self.glance_now(job) })
     }
 
     fn history(&self, job: JobId, full: bool) -> Boxed<'_, Result<Option<History>, StoreError>> {

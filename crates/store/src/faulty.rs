@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 
 use crate::claim::{ClaimRequest, Claimed, Heartbeat, Renewal};
 use crate::error::{CommitError, ErrorKind, StoreError};
-use crate::query::{History, NewAgent, PutAgent};
+use crate::query::{Glance, History, NewAgent, PutAgent};
 use crate::unit::{Committed, Purpose, UnitOfWork};
 use crate::{Boxed, Health, Hints, Store};
 
@@ -248,6 +248,11 @@ impl FaultyStore {
         self.unreadable.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn unreadable_now(&self, job: JobId, question: &'static str) -> Option<StoreError> {
+        let made = self.unreadable().contains(&job);
+        made.then(|| StoreError::new(ErrorKind::Corrupt, question, "the job was made unreadable"))
+    }
+
     fn decisions(&self) -> MutexGuard<'_, Decisions> {
         self.decisions.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -411,9 +416,15 @@ impl Store for FaultyStore {
 
     crate::questions_through!(read);
 
+    fn glance(&self, job: JobId) -> Boxed<'_, Result<Option<Glance>, StoreError>> {
+        match self.unreadable_now(job, "glance") {
+            Some(error) => Box::pin(std::future::ready(Err(error))),
+            None => self.read("glance", move |inner| inner.glance(job)),
+        }
+    }
+
     fn history(&self, job: JobId, full: bool) -> Boxed<'_, Result<Option<History>, StoreError>> {
-        if self.unreadable().contains(&job) {
-            let error = StoreError::new(ErrorKind::Corrupt, "history", "the job was made unreadable");
+        if let Some(error) = self.unreadable_now(job, "history") {
             return Box::pin(std::future::ready(Err(error)));
         }
         self.read("history", move |inner| inner.history(job, full))

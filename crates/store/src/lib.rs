@@ -41,8 +41,8 @@ pub use error::{CommitError, ErrorKind, Refusal, StoreError};
 pub use health::{FailedWrite, FileHealth, Health, WriterHealth};
 pub use hints::Hints;
 pub use query::{
-    AgentPage, AgentRow, BlockedOn, Dossier, Dossiers, DueTimers, EffectRow, EventRow, Evidence, ExpiredLease, History,
-    JobFilter, JobPage, JobRow, KeptHead, KeptSignal, NewAgent, PlanDocument, PutAgent, StoreStatus, TimerRow,
+    AgentPage, AgentRow, BlockedOn, Dossier, Dossiers, DueTimers, EffectRow, EventRow, Evidence, ExpiredLease, Glance,
+    History, JobFilter, JobPage, JobRow, KeptHead, KeptSignal, NewAgent, PlanDocument, PutAgent, StoreStatus, TimerRow,
     Unreadable, WaitPage, WaitRow, WriterStats,
 };
 pub use unit::{
@@ -97,7 +97,15 @@ pub trait Store: Send + Sync + 'static {
     /// The store cannot be asked now.
     fn delete_agent(&self, name: AgentName) -> Boxed<'_, Result<bool, StoreError>>;
 
-    /// All that is needed to fold a job, in one consistent read: from its newest checkpoint on, or from
+    /// All that is needed to fold a job, in one consistent read from its newest checkpoint on, where it is short
+    /// ([`LOOK_EVENTS_MAX`](aetheris_core::limits::LOOK_EVENTS_MAX) events,
+    /// [`LOOK_BYTES_MAX`](aetheris_core::limits::LOOK_BYTES_MAX) bytes). It waits behind no long read.
+    ///
+    /// # Errors
+    /// The store cannot be asked now, or what it has cannot be read.
+    fn glance(&self, job: JobId) -> Boxed<'_, Result<Option<Glance>, StoreError>>;
+
+    /// All that is needed to fold a job, however long it is, in one consistent read: from its newest checkpoint on, or from
     /// the first event with `full`.
     ///
     /// # Errors

@@ -200,6 +200,15 @@ pub struct History {
     pub row: JobRow,
 }
 
+/// What a short look at a job's history finds.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Glance {
+    /// More than a look reads: ask for its history, and fold it where nobody else is held up.
+    Long,
+    /// All of it.
+    Short(Box<History>),
+}
+
 /// Everything that a store has about one job, read at once, with its events as they are stored.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Dossier {

@@ -1,6 +1,6 @@
 //! Stores that wrap another: their questions, each asked in the same way.
 
-/// Every question of [`Store`](crate::Store) but `history` and `health`, asked through the wrapper's own method:
+/// Every question of [`Store`](crate::Store) but `glance`, `history` and `health`, asked through the wrapper's own method:
 /// `fn $read(&self, name, ask)`, where `ask` puts the question to the store inside. To stand in an
 /// `impl Store for` block.
 #[macro_export]

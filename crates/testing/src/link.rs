@@ -5,8 +5,8 @@ use std::sync::Arc;
 use aetheris_core::id::{AgentName, JobId};
 use aetheris_runtime::{ModelAnswer, ModelError, ModelRequest, Models, ToolCall, ToolOutcome, Tools};
 use aetheris_store::{
-    Boxed, ClaimRequest, Claimed, CommitError, Committed, Health, Heartbeat, Hints, History, NewAgent, PutAgent,
-    Renewal, Store, StoreError, UnitOfWork,
+    Boxed, ClaimRequest, Claimed, CommitError, Committed, Glance, Health, Heartbeat, Hints, History, NewAgent,
+    PutAgent, Renewal, Store, StoreError, UnitOfWork,
 };
 
 use crate::gate::{Call, Crossing, Gate};
@@ -98,6 +98,10 @@ impl Store for StoreLink {
     }
 
     aetheris_store::questions_through!(read);
+
+    fn glance(&self, job: JobId) -> Boxed<'_, Result<Option<Glance>, StoreError>> {
+        self.read("glance", move |inner| inner.glance(job))
+    }
 
     fn history(&self, job: JobId, full: bool) -> Boxed<'_, Result<Option<History>, StoreError>> {
         self.read("history", move |inner| inner.history(job, full))

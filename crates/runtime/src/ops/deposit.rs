@@ -69,7 +69,7 @@ impl Runtime {
     /// [`OpError`]: the store cannot be asked; the outcome is then still only in this process.
     pub async fn deposit(&self, deposit: &Deposit) -> Result<Deposited, OpError> {
         for _ in 0..limits::CONFLICT_RETRIES_MAX {
-            let (loaded, _room) = self.load_for_write(deposit.job, Purpose::Deposit).await?;
+            let loaded = self.load_for_write(deposit.job, Purpose::Deposit).await?;
             let row = loaded.ledger.get(&deposit.key);
             let any = aetheris_fault::planted!("older-permit-settles");
             let open = row.filter(|row| (row.permit_id == deposit.permit_id || any) && is_open(row, &deposit.outcome));

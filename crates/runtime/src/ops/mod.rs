@@ -38,8 +38,7 @@ use aetheris_store::{Committed, JobRow, LedgerWrite, Purpose, Refusal};
 use crate::Runtime;
 use crate::draft::{self, Draft, WriteError};
 use crate::error::OpError;
-use crate::load::Loaded;
-use crate::room::{self, Held as HeldRoom};
+use crate::load::{ForWrite, Loaded};
 use crate::run;
 
 /// Why the outcome of a call stays unknown when its job is ended.
@@ -67,7 +66,7 @@ impl Runtime {
         mut decide: impl FnMut(&Loaded, Draft) -> Result<Plan<T>, OpError>,
     ) -> Result<T, OpError> {
         for _ in 0..limits::CONFLICT_RETRIES_MAX {
-            let (loaded, _room) = self.load_for_write(job, purpose).await?;
+            let loaded = self.load_for_write(job, purpose).await?;
             let draft = Draft::new(loaded.state.clone(), guard, loaded.checkpoint_seq);
             let (draft, answer) = match decide(&loaded, draft)? {
                 Plan::Answer(answer) => return Ok(answer),
@@ -93,20 +92,17 @@ impl Runtime {
         Err(too_busy(job))
     }
 
-    /// Reads a job that is to be written to from outside a run, and holds room for what it takes in memory. One that a
+    /// Reads a job that is to be written to from outside a run. One that a
     /// restore has held by its row alone, as its events could not be read then, is first held by an event: what its row
     /// says is true before anything is decided.
-    async fn load_for_write(&self, job: JobId, purpose: Purpose) -> Result<(Loaded, HeldRoom), OpError> {
-        let rooms = self.loads.of(purpose);
-        let read = || Loaded::read_among(self.store.as_ref(), job, &rooms.folds);
+    async fn load_for_write(&self, job: JobId, purpose: Purpose) -> Result<ForWrite, OpError> {
         for _ in 0..limits::CONFLICT_RETRIES_MAX {
-            let made = room::made_within(&rooms.memory, read, Loaded::memory).await?;
-            let (loaded, room) = made.ok_or(OpError::Crowded)?;
+            let loaded = ForWrite::read(self.store.as_ref(), job, self.loads.of(purpose)).await?;
             if !self.holds_alone(&loaded.row, &loaded.state).await? {
-                return Ok((loaded, room));
+                return Ok(loaded);
             }
             let draft = Draft::new(loaded.state.clone(), Guard::Outside, loaded.checkpoint_seq);
-            let Plan::Write(draft, _) = self.held(&loaded, draft)? else { return Ok((loaded, room)) };
+            let Plan::Write(draft, _) = self.held(&loaded, draft)? else { return Ok(loaded) };
             match self.send(&draft, Purpose::Pause).await {
                 Ok(_) if draft.state().status.is_terminal() => run::note_end(draft.state()),
                 Ok(_) | Err(WriteError::Refused(Refusal::Sequence { .. })) => {}

@@ -52,7 +52,7 @@ impl Runtime {
             Proof::Dead(instance) => Guard::Dead(fence, instance),
         };
         for _ in 0..aetheris_core::limits::CONFLICT_RETRIES_MAX {
-            let loaded = Loaded::read(self.store.as_ref(), job).await?;
+            let loaded = self.load_for_write(job, Purpose::Reclaim).await?;
             if loaded.state.fence != fence || loaded.state.status != JobStatus::Running {
                 return Ok(Reclaimed::NotHeld);
             }

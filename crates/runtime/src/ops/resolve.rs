@@ -22,7 +22,7 @@ use crate::Runtime;
 use crate::draft::{self, Draft, WriteError};
 use crate::error::OpError;
 use crate::in_flight::IN_FLIGHT_LOOK;
-use crate::load::Loaded;
+use crate::load::{ForWrite, Loaded};
 
 /// What became of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -168,6 +168,8 @@ impl Runtime {
 
     /// What a person has said before about a permit of a call, if anybody has.
     async fn said_before(&self, job: JobId, key: IdempotencyKey, permit: u32) -> Result<Option<Said>, OpError> {
+        let asking = self.loads.of(Purpose::Resolve);
+        let _place = asking.room.folds.take(1, asking.patience).await.ok_or(OpError::Crowded)?;
         let history = self.store.history(job, true).await?.ok_or(OpError::JobNotFound(job))?;
         let mut nodes = history.events.iter().filter_map(|recorded| match &recorded.event {
             Event::ToolInvocationStarted(started) if started.key == key => Some(&started.node),
@@ -347,7 +349,7 @@ impl Runtime {
     /// Notes that this boot clock has read the permit: one that did not give it has to run the whole lifetime from then
     /// on before it can say that the call can no longer arrive.
     async fn note_reading(&self, job: JobId, key: IdempotencyKey) -> Result<(), OpError> {
-        let loaded = Loaded::read(self.store.as_ref(), job).await?;
+        let loaded = ForWrite::read(self.store.as_ref(), job, self.loads.of(Purpose::Resolve)).await?;
         let boot = self.system.clock.boot_moment();
         let Some(row) = loaded.ledger.get(&key).filter(|row| disproof::is_unseen(row, boot)) else {
             return Ok(());

@@ -67,7 +67,7 @@ impl Runtime {
         }
         let id = SignalId::from_u128(self.system.ids.ordered());
         for _ in 0..limits::CONFLICT_RETRIES_MAX {
-            let (loaded, _room) = self.load_for_write(job, Purpose::Signal).await?;
+            let loaded = self.load_for_write(job, Purpose::Signal).await?;
             let plan = self.plan_of(&loaded).await?;
             let ahead = upcoming(&loaded, plan.as_deref());
             let question = Incoming {

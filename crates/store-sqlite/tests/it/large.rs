@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 use aetheris_core::event::{EncodedEvent, Event, NodeFinished, RequeueReason, StepResult};
 use aetheris_core::json::Json;
 use aetheris_core::plan::EffectClass;
-use aetheris_store::{Checkpoint, InboxWrite, Purpose, UnitOfWork};
+use aetheris_store::{Checkpoint, Glance, InboxWrite, Purpose, UnitOfWork};
 use aetheris_store_conformance::{Fixture, Run};
 
 use crate::folder::Folders;
@@ -36,50 +36,44 @@ async fn append(fixture: &Fixture, run: Run, results: u64, numbers: u64) {
     }
 }
 
-/// Whether a question is answered by the thread that asks it, before anything else may happen there.
-async fn at_once(fixture: &Fixture, run: Run) -> bool {
-    let mut history = pin!(fixture.store().history(run.job, false));
-    let first = history.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-    if let Poll::Ready(history) = first {
-        assert!(history.unwrap().is_some());
-        return true;
-    }
-    assert!(history.await.unwrap().is_some());
-    false
-}
-
-/// Whether another thread answers. One that is quick enough has answered before the first look at it.
-async fn aside(fixture: &Fixture, run: Run) -> bool {
-    for _ in 0..100 {
-        if !at_once(fixture, run).await {
-            return true;
+/// Whether a look finds all of a job's history. It answers on the thread that asks, before anything else may happen there.
+async fn is_short(fixture: &Fixture, run: Run) -> bool {
+    let mut glance = pin!(fixture.store().glance(run.job));
+    let Poll::Ready(found) = glance.as_mut().poll(&mut Context::from_waker(Waker::noop())) else {
+        panic!("a look waits for another thread");
+    };
+    let history = fixture.store().history(run.job, false).await.unwrap().unwrap();
+    match found.unwrap().unwrap() {
+        Glance::Short(found) => {
+            assert_eq!(*found, history);
+            true
         }
+        Glance::Long => false,
     }
-    false
 }
 
 #[tokio::test(flavor = "current_thread")]
-async fn a_large_history_is_read_and_parsed_by_a_thread_of_its_own() {
+async fn a_look_at_a_large_history_reads_nothing_of_it() {
     let fixture = Fixture::open(&Folders).await;
     let run = fixture.running().await;
     append(&fixture, run, 3, 10).await;
-    assert!(at_once(&fixture, run).await, "a short one costs no thread");
+    assert!(is_short(&fixture, run).await);
     // Each is within what one look may bring, and together they are not.
     append(&fixture, run, 1, 100_000).await;
-    assert!(at_once(&fixture, run).await);
+    assert!(is_short(&fixture, run).await);
     append(&fixture, run, 1, 100_000).await;
-    assert!(aside(&fixture, run).await);
+    assert!(!is_short(&fixture, run).await);
 }
 
 #[tokio::test(flavor = "current_thread")]
-async fn a_history_of_many_events_is_read_by_a_thread_of_its_own() {
+async fn a_look_at_a_history_of_many_events_reads_nothing_of_it() {
     let fixture = Fixture::open(&Folders).await;
     let run = fixture.running().await;
     let seq = fixture.state(run.job).await.seq;
     append(&fixture, run, aetheris_core::limits::LOOK_EVENTS_MAX - seq, 1).await;
-    assert!(at_once(&fixture, run).await);
+    assert!(is_short(&fixture, run).await);
     append(&fixture, run, 1, 1).await;
-    assert!(aside(&fixture, run).await);
+    assert!(!is_short(&fixture, run).await);
 }
 
 #[tokio::test(flavor = "current_thread")]
@@ -99,7 +93,7 @@ async fn kept_signals_count_as_part_of_the_history() {
     fixture.ok(unit).await;
     let claimed = fixture.claim(1).await.pop().unwrap();
     assert!(claimed.history.is_none(), "a claim loads no more than it would of events");
-    assert!(aside(&fixture, Run { fence: claimed.fence, job }).await);
+    assert!(!is_short(&fixture, Run { fence: claimed.fence, job }).await);
 }
 
 #[tokio::test(flavor = "current_thread")]
@@ -112,7 +106,7 @@ async fn effects_count_as_part_of_the_history() {
     fixture.ok(draft.requeue(RequeueReason::Draining, None).done()).await;
     let claimed = fixture.claim(1).await.pop().unwrap();
     assert!(claimed.history.is_none(), "a claim loads no more than it would of events");
-    assert!(aside(&fixture, run).await);
+    assert!(!is_short(&fixture, run).await);
     let history = fixture.store().history(run.job, false).await.unwrap().unwrap();
     assert_eq!(history.effects[0].result, list(150_000));
 }

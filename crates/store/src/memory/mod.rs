@@ -24,8 +24,8 @@ use crate::clock::{Look, StoreClock};
 use crate::doubt::{DoubtFilter, DoubtPage};
 use crate::error::{CommitError, StoreError};
 use crate::query::{
-    AgentPage, AgentRow, Dossiers, DueTimers, EffectRow, EventRow, Evidence, ExpiredLease, History, JobFilter, JobPage,
-    JobRow, KeptHead, NewAgent, PlanDocument, PutAgent, StoreStatus, TimerRow, WaitPage,
+    AgentPage, AgentRow, Dossiers, DueTimers, EffectRow, EventRow, Evidence, ExpiredLease, Glance, History, JobFilter,
+    JobPage, JobRow, KeptHead, NewAgent, PlanDocument, PutAgent, StoreStatus, TimerRow, WaitPage,
 };
 use crate::system::Clock;
 use crate::unit::{Committed, UnitOfWork};
@@ -141,6 +141,11 @@ impl Store for MemoryStore {
 
     fn delete_agent(&self, name: AgentName) -> Boxed<'_, Result<bool, StoreError>> {
         Box::pin(async move { Ok(self.write(|tables, look| tables.delete_agent(&name, look))) })
+    }
+
+    fn glance(&self, job: JobId) -> Boxed<'_, Result<Option<Glance>, StoreError>> {
+        let answer = self.tables().glance(job);
+        Box::pin(std::future::ready(answer))
     }
 
     fn history(&self, job: JobId, full: bool) -> Boxed<'_, Result<Option<History>, StoreError>> {

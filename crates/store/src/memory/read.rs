@@ -14,8 +14,8 @@ use super::tables::{GENERATION, Job, Tables};
 use crate::doubt::{DoubtCursor, DoubtFilter, DoubtPage, DoubtRow, Told};
 use crate::error::{ErrorKind, StoreError};
 use crate::query::{
-    AgentPage, BlockedOn, Dossier, Dossiers, DueTimers, EventRow, Evidence, ExpiredLease, History, JobFilter, JobPage,
-    JobRow, KeptHead, StoreStatus, TimerRow, WaitPage, WaitRow,
+    AgentPage, BlockedOn, Dossier, Dossiers, DueTimers, EventRow, Evidence, ExpiredLease, Glance, History, JobFilter,
+    JobPage, JobRow, KeptHead, StoreStatus, TimerRow, WaitPage, WaitRow,
 };
 use crate::rules;
 
@@ -38,6 +38,21 @@ impl Tables {
             ledger: self.ledger.values().filter(|row| row.job == id).cloned().collect(),
             row: job.row.clone(),
         }))
+    }
+
+    pub(super) fn glance(&self, id: JobId) -> Result<Option<Glance>, StoreError> {
+        let (Some(job), Some(history)) = (self.jobs.get(&id), self.history(id, false)?) else {
+            return Ok(None);
+        };
+        let newest = history.checkpoint.as_ref();
+        let after = newest.map_or(0, |checkpoint| checkpoint.seq);
+        let bytes = newest.map_or(0, |checkpoint| checkpoint.state.len())
+            + job.events.iter().filter(|row| row.seq > after).map(|row| row.payload.len()).sum::<usize>()
+            + history.kept.iter().map(|signal| signal.payload.canonical().len()).sum::<usize>()
+            + history.effects.iter().map(|effect| effect.result.canonical().len()).sum::<usize>();
+        let events = u64::try_from(history.events.len()).unwrap_or(u64::MAX);
+        let short = events <= limits::LOOK_EVENTS_MAX && bytes <= limits::LOOK_BYTES_MAX;
+        Ok(Some(if short { Glance::Short(Box::new(history)) } else { Glance::Long }))
     }
 
     pub(super) fn ahead_in_session(&self, id: JobId) -> Option<JobRow> {

@@ -172,6 +172,46 @@ async fn a_timer_that_cannot_be_fired_makes_no_other_late() {
     assert!(slept < Span::from_millis(1_700), "{slept}");
 }
 
+/// The store is an hour about one of them.
+#[tokio::test(start_paused = true)]
+async fn a_slow_timer_makes_no_other_late() {
+    let world = World::new();
+    for (name, length) in [("slow", "1s"), ("good", "1300ms")] {
+        world.put(&SLEEP.replace("agent: s", &format!("agent: {name}")).replace("5s", length)).await;
+    }
+    let hour = Span::from_secs(3_600);
+    let faults = FaultPlan::none().script(Op::Commit(Purpose::Timer), [Some(Fault::Delay(hour))]);
+    let _process = world.start_behind("w", faults);
+    let (slow, good) = (world.submit("slow", json!(1)).await, world.submit("good", json!(1)).await);
+    let state = world.until(good, &[JobStatus::Completed]).await;
+    let slept = state.last_at.since(state.created_at);
+    assert!(slept < Span::from_millis(1_700), "{slept}");
+    // It was begun once, and ends when the store has answered.
+    let state = world.done(slow).await;
+    let slept = state.last_at.since(state.created_at);
+    assert!(slept > hour, "{slept}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_is_slowly_taken_back_makes_no_other_late() {
+    let world = World::new();
+    world.put(LOOK).await;
+    let hour = Span::from_secs(3_600);
+    let faults = FaultPlan::none().script(Op::Commit(Purpose::Reclaim), [Some(Fault::Delay(hour))]);
+    let mut jobs = Vec::new();
+    for n in 0..2 {
+        jobs.push(world.submit("a", json!(n)).await);
+        world.claim_all().await;
+        tokio::time::sleep(std::time::Duration::from_secs(5)).await;
+    }
+    let _process = world.start_behind("w", faults);
+    let state = world.until(jobs[1], &[JobStatus::Completed]).await;
+    let took = state.last_at.since(state.created_at);
+    assert!(took < Span::from_secs(39), "{took}");
+    assert_eq!(world.state(jobs[0]).await.status, JobStatus::Running);
+    world.done(jobs[0]).await;
+}
+
 /// Those that are left alone for a while fill the first page still.
 #[tokio::test(start_paused = true)]
 async fn leases_that_failed_before_hold_up_none_that_expires_later() {
