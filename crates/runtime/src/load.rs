@@ -158,6 +158,7 @@ fn fold_onto(state: &mut JobState, events: &[Recorded]) -> Result<(), OpError> {
 pub(crate) mod tests {
     use std::pin::{Pin, pin};
     use std::sync::Arc;
+    use std::task::{Context, Waker};
     use std::time::Duration;
 
     use aetheris_core::agent::{Agent, Planner};
@@ -294,7 +295,27 @@ pub(crate) mod tests {
         let timer = timer.await.unwrap();
         assert!(tokio::time::timeout_at(Instant::now() + Duration::from_secs(1), signal.as_mut()).await.is_err());
         drop(timer);
-        signal.await.unwrap();
+        let signal = signal.await.unwrap();
+        assert!(rt.loads.of(Purpose::Signal).room.memory.try_take(usize::MAX).is_none());
+        drop(signal);
+        assert!(all(&rt, Purpose::Signal).iter().all(Option::is_some));
+    }
+
+    /// One that is folded before the first look at it says nothing.
+    #[tokio::test(start_paused = true)]
+    async fn a_place_is_kept_until_the_job_is_folded() {
+        let (rt, job) = with_message(4 * limits::LOOK_BYTES_MAX).await;
+        for _ in 0..100 {
+            let mut reading = pin!(read(&rt, job, Purpose::Signal));
+            if reading.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
+                let folds = &rt.loads.of(Purpose::Signal).room.folds;
+                assert!(folds.try_take(usize::MAX).is_none());
+                let loaded = reading.await.unwrap();
+                assert!(folds.try_take(usize::MAX).is_some(), "{}", loaded.row.seq);
+                return;
+            }
+        }
+        panic!("always folded at once");
     }
 
     #[tokio::test(start_paused = true)]

@@ -144,7 +144,7 @@ async fn ask<T: Send + 'static>(
     answer.await.map_err(|_| closing())?.map_err(|trouble| trouble.at(op))
 }
 
-/// A question that gives its place back when it has been answered. One whose asker has left is let go.
+/// A question that gives its place back before it is answered. One whose asker has left is let go.
 fn standing<T: Send + 'static>(
     place: OwnedSemaphorePermit,
     reply: oneshot::Sender<Result<T, Trouble>>,
@@ -152,9 +152,10 @@ fn standing<T: Send + 'static>(
 ) -> Question {
     Box::new(move |reads| {
         if !reply.is_closed() {
-            drop(reply.send(question(reads)));
+            let answer = question(reads);
+            drop(place);
+            drop(reply.send(answer));
         }
-        drop(place);
     })
 }
 
