@@ -11,7 +11,7 @@ use aetheris_core::time::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::jobs::{JobErrorView, KeptView, UsageView};
+use crate::jobs::{AnsweredView, JobErrorView, KeptView, UsageView};
 use crate::raw::Raw;
 use crate::schema;
 use crate::steps::ValueView;
@@ -272,6 +272,9 @@ pub struct TraceDoubt {
 /// A node of the plan and what happened to it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct TraceStep {
+    /// What its wait, or the doubt about its call, has ended with, where the job has not gone on with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answered: Option<AnsweredView>,
     /// Its tries.
     pub attempts: Vec<TraceAttempt>,
     /// Doubts about its call. One about a call that may be repeated is here once somebody has answered it.

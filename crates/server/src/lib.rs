@@ -21,6 +21,7 @@ pub mod verify;
 pub mod view;
 
 mod answer;
+mod answers;
 mod body;
 mod host;
 mod linger;

@@ -7,8 +7,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use aetheris_api::{AnsweredBy, AnsweredView, Raw};
-use aetheris_core::event::{Answer, DoubtOutcome, Event, Recorded, WaitEnd};
+use aetheris_api::Raw;
+use aetheris_core::event::{Answer, Event, Recorded, WaitEnd};
 use aetheris_core::id::{JobId, NodeId};
 use aetheris_core::json::Json;
 use aetheris_core::limits;
@@ -21,6 +21,7 @@ use aetheris_store::{EventRow, JobRow, Store};
 use tokio::sync::OwnedMutexGuard;
 use tokio::time::Instant;
 
+use crate::answers::Answers;
 use crate::error::Failure;
 use crate::reading::{AnswerSlot, aside};
 use crate::state::Shared;
@@ -34,8 +35,7 @@ const BESIDE: usize = 256;
 
 /// A job in outline.
 pub(crate) struct Outline {
-    /// Steps that have been told something with which they have not gone on.
-    answered: BTreeMap<NodeId, AnsweredView>,
+    answers: Answers,
     bytes: usize,
     /// Where the values are that were left out.
     left_out: BTreeMap<NodeId, u64>,
@@ -54,8 +54,8 @@ pub(crate) struct Outlined {
 impl Outline {
     fn new(job: JobId) -> Self {
         let state = JobState::new(job);
-        let (answered, left_out) = (BTreeMap::new(), BTreeMap::new());
-        Self { answered, bytes: BASE, left_out, message: Raw::default(), result: None, state }
+        let (answers, left_out) = (Answers::default(), BTreeMap::new());
+        Self { answers, bytes: BASE, left_out, message: Raw::default(), result: None, state }
     }
 
     fn take(&mut self, row: &EventRow) -> Result<(), OpError> {
@@ -67,41 +67,9 @@ impl Outline {
         if self.state.ending.is_none() {
             self.result = None;
         }
-        self.note_answer(&recorded);
+        self.answers.note(&self.state, &recorded);
         self.leave_out(&recorded, large);
         Ok(())
-    }
-
-    /// Takes note of what a step is told, until it goes on.
-    fn note_answer(&mut self, recorded: &Recorded) {
-        let (node, by) = if let Event::WaitCompleted(e) = &recorded.event {
-            // The time of a doubt's policy is no answer.
-            let waits = self.state.steps.get(&e.node).is_some_and(|step| step.wait_end.is_some());
-            let by = match &e.by {
-                WaitEnd::Signal { .. } => AnsweredBy::Signal,
-                WaitEnd::Time => AnsweredBy::Time,
-            };
-            (&e.node, waits.then_some(by))
-        } else if let Event::InDoubtResolved(e) = &recorded.event {
-            let by = match e.outcome {
-                DoubtOutcome::DidNotHappen => Some(AnsweredBy::DidNotHappen),
-                DoubtOutcome::Happened => Some(AnsweredBy::Happened),
-                DoubtOutcome::Unresolved => None,
-            };
-            (&e.node, by)
-        } else if let Event::NodeStarted(e) = &recorded.event {
-            (&e.node, None)
-        } else if let Event::NodeFinished(e) = &recorded.event {
-            (&e.node, None)
-        } else if let Event::NodeSkipped(e) = &recorded.event {
-            (&e.node, None)
-        } else {
-            return;
-        };
-        match by {
-            Some(by) => drop(self.answered.insert(node.clone(), AnsweredView { at: recorded.at, by })),
-            None => drop(self.answered.remove(node)),
-        }
     }
 
     /// Takes out of the state what the event has brought and an outline has not.
@@ -138,8 +106,8 @@ impl Outline {
 
 impl Outlined {
     /// What steps have been told with which they have not gone on.
-    pub(crate) fn answered(&self) -> &BTreeMap<NodeId, AnsweredView> {
-        &self.outline.answered
+    pub(crate) fn answers(&self) -> &Answers {
+        &self.outline.answers
     }
 
     pub(crate) fn message(&self) -> &Raw {
@@ -479,7 +447,7 @@ mod tests {
                 grounds: None,
                 node: call.clone(),
                 note: Some(long(limits::NOTE_CHARS_MAX)),
-                outcome: DoubtOutcome::Happened,
+                outcome: aetheris_core::event::DoubtOutcome::Happened,
                 permit: 1,
                 result: Some(much()),
                 settle_us: None,

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use aetheris_api::{TraceAttempt, TraceDoubt, TraceModel, TraceRun, TraceStep, TraceTool, TraceView, ValueOrigin};
+use aetheris_api::{
+    AnsweredView, TraceAttempt, TraceDoubt, TraceModel, TraceRun, TraceStep, TraceTool, TraceView, ValueOrigin,
+};
 use aetheris_core::event::{
     DoubtOutcome, Event, InDoubtResolved, InvocationOutcome, JobClaimed, ModelRecord, NodeFinished, Recorded,
     SkipReason, ToolInvocationFinished, WaitEnd,
@@ -15,6 +17,7 @@ use aetheris_core::time::{Span, Timestamp};
 use aetheris_runtime::OpError;
 use aetheris_store::{EffectRow, EventRow, Evidence, JobRow, KeptHead};
 
+use crate::answers::Answers;
 use crate::{outline, steps, view};
 
 /// Why a call is in doubt whose events do not say it.
@@ -23,6 +26,7 @@ const UNTOLD: &str = "the outcome of the call was not recorded";
 /// What the state does not keep of a node.
 #[derive(Default)]
 struct Told {
+    answered: Option<AnsweredView>,
     attempts: Vec<TraceAttempt>,
     doubts: Vec<TraceDoubt>,
     ended_by: Option<&'static str>,
@@ -42,6 +46,7 @@ struct Story {
 
 /// A job's trace, event by event.
 pub struct Tracing {
+    answers: Answers,
     state: JobState,
     story: Story,
 }
@@ -50,7 +55,7 @@ impl Tracing {
     /// Before the first event; so many bytes of a doubt's result are shown.
     #[must_use]
     pub fn new(job: JobId, bytes: usize) -> Self {
-        Self { state: JobState::new(job), story: Story { bytes, ..Story::default() } }
+        Self { answers: Answers::default(), state: JobState::new(job), story: Story { bytes, ..Story::default() } }
     }
 
     /// The place of the last event that was told.
@@ -67,6 +72,7 @@ impl Tracing {
         let unreadable = |why: String| OpError::Corrupt(format!("event {}: {why}", row.seq));
         let recorded = row.decode().map_err(|error| unreadable(error.to_string()))?;
         self.state.replay(&recorded).map_err(|illegal| unreadable(illegal.to_string()))?;
+        self.answers.note(&self.state, &recorded);
         self.story.tell(&recorded);
         outline::forget_values(&mut self.state, &recorded.event, true);
         Ok(())
@@ -102,6 +108,9 @@ impl Tracing {
         kept: &[KeptHead],
     ) -> TraceView {
         let nodes = plan.into_iter().flat_map(CompiledPlan::ordered);
+        for (node, answered) in self.answers.open(&self.state) {
+            self.story.of(node).answered = Some(answered);
+        }
         let mut told = |node: &Node| self.story.nodes.remove(&node.id).unwrap_or_default();
         TraceView {
             agent: row.agent.clone(),
@@ -263,6 +272,7 @@ fn step(node: &Node, plan: Option<&CompiledPlan>, state: &JobState, told: Told) 
     let untouched = StepState::default();
     let step = state.steps.get(&node.id).unwrap_or(&untouched);
     TraceStep {
+        answered: told.answered,
         attempts: told.attempts,
         doubts: told.doubts,
         // A step in doubt waits as well, and does not end by it.

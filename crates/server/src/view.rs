@@ -82,9 +82,9 @@ pub fn paused(row: &JobRow, generation: u32) -> Option<PausedView> {
 pub(crate) fn job(outlined: &Outlined, plan: Option<&CompiledPlan>, (generation, kept): (u32, &[KeptHead])) -> JobView {
     let (row, state) = (&outlined.row, outlined.state());
     let mut steps = steps(state, plan);
-    for (node, answered) in outlined.answered() {
-        if let Some(step) = steps.get_mut(node).filter(|step| !step.status.is_terminal()) {
-            step.answered = Some(*answered);
+    for (node, answered) in outlined.answers().open(state) {
+        if let Some(step) = steps.get_mut(node) {
+            step.answered = Some(answered);
         }
     }
     let waiting = waiting(row, state, plan);

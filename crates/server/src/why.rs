@@ -114,9 +114,7 @@ fn paused(outlined: &Outlined, plan: Option<&CompiledPlan>, generation: u32) -> 
 
 /// What the job goes on with: whoever lets it go wants to know.
 fn answered(outlined: &Outlined) -> Option<String> {
-    let steps = &outlined.state().steps;
-    let open = |node: &NodeId| steps.get(node).is_some_and(|step| !step.status.is_terminal());
-    let (node, answered) = outlined.answered().iter().filter(|(node, _)| open(node)).max_by_key(|(_, told)| told.at)?;
+    let (node, answered) = outlined.answers().open(outlined.state()).max_by_key(|(_, told)| told.at)?;
     let what = match answered.by {
         AnsweredBy::DidNotHappen => format!("the call of {node} did not happen"),
         AnsweredBy::Happened => format!("the call of {node} happened"),

@@ -53,6 +53,7 @@ pub struct Context {
     pub env: Environment,
     /// The server of client commands.
     pub server: String,
+    clock: fn() -> Now,
     verbose: u8,
 }
 
@@ -62,7 +63,14 @@ impl Context {
     pub fn new(out: Out, global: &Global, env: Environment) -> Self {
         let server = global.server.as_deref().or_else(|| env.get(SERVER_VARIABLE)).unwrap_or(args::SERVER_DEFAULT);
         let server = server.to_owned();
-        Self { out, env, server, verbose: global.verbose }
+        Self { out, env, server, clock: Now::of_this_machine, verbose: global.verbose }
+    }
+
+    /// The same by another clock.
+    #[cfg(test)]
+    #[must_use]
+    pub(crate) fn at(self, clock: fn() -> Now) -> Self {
+        Self { clock, ..self }
     }
 
     /// A client of the server.
@@ -87,7 +95,7 @@ impl Context {
     /// The moment to which relative times refer.
     #[must_use]
     pub fn now(&self) -> Now {
-        Now::of_this_machine()
+        (self.clock)()
     }
 
     /// Reads the configuration and starts logging by it.

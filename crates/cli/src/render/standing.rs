@@ -54,8 +54,12 @@ fn known(step: StepStatus, job: JobStatus, answered: bool) -> (StepStatus, Strin
         }
         StepStatus::Pending if job.is_terminal() => (StepStatus::Skipped, "not run".to_owned()),
         StepStatus::Running | StepStatus::Retrying | StepStatus::Waiting if job.is_terminal() => {
-            let was = if answered { "answered" } else { step.as_str() };
-            (StepStatus::Skipped, format!("{was} when the job ended"))
+            let words = if answered {
+                "the job ended before it went on".to_owned()
+            } else {
+                format!("{} when the job ended", step.as_str())
+            };
+            (StepStatus::Skipped, words)
         }
         StepStatus::Pending
         | StepStatus::Running

@@ -96,7 +96,7 @@ fn headline(
 }
 
 fn stands(trace: &TraceView, step: &TraceStep) -> Standing {
-    standing(step.status, trace.status, step.left_in_doubt, step.ended_by.is_some())
+    standing(step.status, trace.status, step.left_in_doubt, step.answered.is_some())
 }
 
 /// What else is to be said of a step.

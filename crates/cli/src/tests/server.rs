@@ -12,10 +12,15 @@ use crate::config::Environment;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::out::Out;
-use crate::render::Style;
+use crate::render::{Now, Style};
 
 /// Columns of the terminal of [`run_on`].
 pub(super) const COLUMNS: usize = 80;
+
+/// The moment of every command here, a few days after what the samples tell.
+fn now() -> Now {
+    Now("2026-11-24T12:00:00Z".parse().unwrap())
+}
 
 /// Serves on a free port until the test ends.
 pub(super) async fn serve(router: Router) -> String {
@@ -97,7 +102,7 @@ async fn run_in(server: &str, words: &[&str], styles: [Style; 2], live: bool, en
     let args = Args::try_parse_from(line).unwrap();
     let (stdout, stderr) = (Kept::default(), Kept::default());
     let out = Out::to(Box::new(stdout.clone()), Box::new(stderr.clone()), args.global.json, live, styles);
-    let context = Context::new(out, &args.global, env.clone());
+    let context = Context::new(out, &args.global, env.clone()).at(now);
     let ended = commands::run(args, &context).await;
     Ran { ended, stdout: stdout.text(), stderr: stderr.text() }
 }

@@ -96,6 +96,15 @@ async fn a_paused_job_shows_what_became_of_its_doubt() {
     bed.call("POST", &format!("{path}/in-doubt/{key}"), answer).await.is(202);
     let view = bed.get(&path).await;
     assert_eq!(view.is(200)["steps"]["send"]["answered"]["by"], "happened", "{}", view.text);
+    // The trace agrees, also where the job ends before it goes on.
+    for cancelled in [false, true] {
+        if cancelled {
+            bed.call("POST", &format!("{path}/cancel"), "").await.is(202);
+        }
+        let (view, trace) = (bed.get(&path).await, bed.get(&format!("{path}/trace")).await);
+        let (shown, traced) = (&view.is(200)["steps"]["send"]["answered"], &trace.is(200)["steps"][0]["answered"]);
+        assert!(shown["by"] == "happened" && shown == traced, "{} {}", view.text, trace.text);
+    }
 }
 
 #[tokio::test]
