@@ -42,7 +42,7 @@ pub use jobs::{
 pub use raw::Raw;
 pub use steps::{StepPage, StepValuesView, ValueOrigin, ValueView};
 pub use system::{LiveView, ReadyView};
-pub use waits::{InDoubtList, InDoubtView, WaitList, WaitView};
+pub use waits::{InDoubtList, InDoubtNext, InDoubtView, WaitList, WaitView};
 pub use why::{WhyCode, WhyView};
 
 /// The media type of errors.

@@ -66,6 +66,19 @@ pub struct WaitList {
     pub waits: Vec<WaitView>,
 }
 
+/// What a call in doubt comes to next, if nobody does anything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum InDoubtNext {
+    /// It is made again, with the same key, as its effect may be repeated; in a paused job once it is resumed. No answer
+    /// is accepted.
+    CalledAgain,
+    /// Its tool's own policies come first: there is nothing for a person to do yet.
+    OwnPolicies,
+    /// Nothing: a person finds out and answers.
+    Person,
+}
+
 /// A call that durably started and whose outcome is unknown.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct InDoubtView {
@@ -100,6 +113,9 @@ pub struct InDoubtView {
     /// What the job is doing.
     #[schema(value_type = schema::Status)]
     pub job_status: JobStatus,
+    /// What comes next; absent where `answer` says what became of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<InDoubtNext>,
     /// The node.
     #[schema(value_type = String)]
     pub node_id: NodeId,

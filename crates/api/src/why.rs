@@ -4,6 +4,7 @@ use aetheris_core::time::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::jobs::KeptView;
 use crate::schema;
 
 /// A reason why a job does not go on, or why it ended.
@@ -50,6 +51,10 @@ pub struct WhyView {
     /// A command that helps, or shows more.
     #[serde(rename = "do")]
     pub advice: String,
+    /// With the first reason: the signals that are kept for the job and that no wait has taken, the first that came first,
+    /// at most 100. Whoever sent one may have meant the wait that is open.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kept: Vec<KeptView>,
     /// Since when.
     #[schema(value_type = schema::Time)]
     pub since: Timestamp,

@@ -28,6 +28,24 @@ pub struct Line {
 }
 
 impl Line {
+    /// What was found, in words.
+    #[must_use]
+    pub fn verdict(&self) -> String {
+        match (self.violated, self.examined, self.excused) {
+            (0, 0, true) => "no cases here".to_owned(),
+            (0, 0, false) => "NOT EXAMINED".to_owned(),
+            (0, _, _) => "holds".to_owned(),
+            (1, _, _) => "VIOLATED once".to_owned(),
+            (n, _, _) => format!("VIOLATED {n} times"),
+        }
+    }
+
+    /// Violations that are counted and not told.
+    #[must_use]
+    pub fn untold(&self) -> u64 {
+        self.violated.saturating_sub(u64::try_from(self.violations.len()).unwrap_or(u64::MAX))
+    }
+
     /// Whether this line proves its invariant for the run, or need not.
     #[must_use]
     pub fn is_proof(&self) -> bool {
@@ -93,13 +111,7 @@ impl fmt::Display for Report {
         let digits = self.lines.iter().map(|line| line.examined.to_string().len()).max().unwrap_or(0).max(5);
         writeln!(f, "{:<4}{:<width$}  {:>digits$}  verdict", "", "invariant", "cases")?;
         for line in &self.lines {
-            let verdict = match (line.violated, line.examined, line.excused) {
-                (0, 0, true) => "no cases here".to_owned(),
-                (0, 0, false) => "NOT EXAMINED".to_owned(),
-                (0, _, _) => "holds".to_owned(),
-                (1, _, _) => "VIOLATED once".to_owned(),
-                (n, _, _) => format!("VIOLATED {n} times"),
-            };
+            let verdict = line.verdict();
             writeln!(f, "{:<4}{:<width$}  {:>digits$}  {verdict}", line.id.id(), line.what, line.examined)?;
         }
         for line in self.lines.iter().filter(|line| line.violated > 0) {
@@ -108,7 +120,7 @@ impl fmt::Display for Report {
             for violation in &line.violations {
                 writeln!(f, "  - {violation}")?;
             }
-            let untold = line.violated.saturating_sub(u64::try_from(line.violations.len()).unwrap_or(u64::MAX));
+            let untold = line.untold();
             if untold > 0 {
                 writeln!(f, "  - and {untold} more")?;
             }

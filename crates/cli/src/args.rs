@@ -5,7 +5,9 @@ mod people;
 mod processes;
 mod refusal;
 
+use std::fmt::Display;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use aetheris_core::time::{Span, Timestamp};
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
@@ -314,11 +316,30 @@ pub struct Send {
     #[arg(long, value_name = "DURATION", allow_hyphen_values = true)]
     pub deadline: Option<Span>,
     /// Higher runs earlier
-    #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
+    #[arg(long, value_name = "NUMBER", allow_hyphen_values = true, value_parser = priority)]
     pub priority: Option<i32>,
     /// Not before this time, as 2026-11-21T09:30:00Z
     #[arg(long, value_name = "TIME")]
     pub run_at: Option<Timestamp>,
+}
+
+/// A whole number. What it is read as knows only that a digit is wrong.
+fn number<T: FromStr + Display + PartialOrd>(text: &str, from: T, to: T) -> Result<T, String> {
+    let number = text.parse().ok().filter(|number| (&from..=&to).contains(&number));
+    number.ok_or_else(|| format!("expected a whole number from {from} to {to}"))
+}
+
+fn priority(text: &str) -> Result<i32, String> {
+    number(text, i32::MIN, i32::MAX)
+}
+
+fn limit(text: &str) -> Result<u32, String> {
+    number(text, 1, 500)
+}
+
+/// The place of an event; 0 is before the first.
+fn place(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| "expected the `seq` of an event, as 12, or 0 for all".to_owned())
 }
 
 fn label(text: &str) -> Result<(String, String), String> {
@@ -344,7 +365,7 @@ pub struct Jobs {
     #[arg(long, value_name = "KEY=VALUE", value_parser = label)]
     pub label: Option<(String, String)>,
     /// How many at most
-    #[arg(long, value_name = "NUMBER", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=500))]
+    #[arg(long, value_name = "NUMBER", default_value_t = 20, allow_hyphen_values = true, value_parser = limit)]
     pub limit: u32,
     /// All of them, page by page
     #[arg(long, conflicts_with = "limit")]
@@ -408,7 +429,7 @@ pub struct Events {
     #[arg(long)]
     pub follow: bool,
     /// Only events after this one
-    #[arg(long, value_name = "SEQ", default_value_t = 0, allow_hyphen_values = true)]
+    #[arg(long, value_name = "SEQ", default_value_t = 0, allow_hyphen_values = true, value_parser = place)]
     pub after: u64,
 }
 

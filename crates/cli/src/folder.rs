@@ -5,13 +5,22 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _, fchown};
 use std::path::Path;
 
-/// The file whose lock a `dev` process or a restore holds ([`crate::lock`]).
-pub(crate) const LOCK: &str = "aetheris.lock";
-/// The file that names the process ([`crate::pid`]).
-pub(crate) const PID: &str = "aetheris.pid";
-/// What the folder in which processes say where they listen has in place of the database's extension
-/// ([`crate::listen_addresses`]): what is done to `aetheris.db*` is not done to `aetheris.live`.
-pub(crate) const LIVE: &str = "live";
+use crate::wiring;
+
+/// The name of the file whose lock a `dev` process or a restore holds ([`crate::lock`]).
+pub(crate) fn lock_name() -> String {
+    of_folder(wiring::LOCK)
+}
+
+/// The name of the file that names the process ([`crate::pid`]).
+pub(crate) fn pid_name() -> String {
+    of_folder(wiring::PID)
+}
+
+/// Whatever the database of a folder is called: what is done to `aetheris.db*` is not done to it.
+fn of_folder(kind: &str) -> String {
+    format!("aetheris.{kind}")
+}
 
 /// Makes a folder and those above it that are missing. Payloads stand in it: other users of the machine have no
 /// business there. One that exists keeps the permissions that its owner gave it.
@@ -74,8 +83,9 @@ mod tests {
         let manual = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/operations.md");
         let manual = std::fs::read_to_string(manual).unwrap();
         let beside = ENDINGS.iter().map(|ending| format!("aetheris.db{ending}"));
-        let others = ["aetheris.db", "aetheris.seen", LOCK, PID, "aetheris.db.before-restore-…"].map(str::to_owned);
-        for name in beside.chain(others).chain([format!("aetheris.{LIVE}/")]) {
+        let others = ["aetheris.db", "aetheris.seen", &lock_name(), &pid_name(), "aetheris.db.before-restore-…"]
+            .map(str::to_owned);
+        for name in beside.chain(others).chain([format!("aetheris.{}/", wiring::LIVE)]) {
             assert!(manual.contains(&format!("| `{name}` |")), "{name} has no row in docs/operations.md");
         }
     }
@@ -90,14 +100,14 @@ mod tests {
             std::fs::set_permissions(&top, Permissions::from_mode(mode)).unwrap();
             std::os::unix::fs::chown(&top, other, other).unwrap();
             for _ in 0..2 {
-                let found = open(&top, LOCK).unwrap().metadata().unwrap();
+                let found = open(&top, &lock_name()).unwrap().metadata().unwrap();
                 assert_eq!(found.mode() & 0o777, of_file);
                 assert!(other.is_none_or(|other| (found.uid(), found.gid()) == (other, other)));
             }
-            std::fs::remove_file(top.join(LOCK)).unwrap();
+            std::fs::remove_file(top.join(lock_name())).unwrap();
         }
         std::fs::remove_dir_all(&top).unwrap();
-        assert!(open(&top, LOCK).is_err());
+        assert!(open(&top, &lock_name()).is_err());
     }
 
     #[test]

@@ -23,7 +23,7 @@ use aetheris_core::limits;
 use tokio::time::{Instant, sleep};
 
 use crate::error::Error;
-use crate::folder::LIVE;
+use crate::wiring::LIVE;
 
 /// What this process says of itself, and what it reads of the others.
 #[derive(Debug, Default)]

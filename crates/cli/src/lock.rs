@@ -16,7 +16,7 @@ use aetheris_core::id::InstanceId;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
-use crate::folder::LOCK;
+use crate::folder::lock_name;
 use crate::life::Life;
 
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -125,8 +125,8 @@ impl SharedLock {
 /// The file of a folder; both are made where they are missing.
 fn opened(folder: &Path) -> Result<(PathBuf, File), Error> {
     crate::folder::make(folder).map_err(|e| failed(folder, "made", &e))?;
-    let file = crate::folder::open(folder, LOCK).map_err(|e| failed(folder, "locked", &e))?;
-    Ok((folder.join(LOCK), file))
+    let file = crate::folder::open(folder, &lock_name()).map_err(|e| failed(folder, "locked", &e))?;
+    Ok((folder.join(lock_name()), file))
 }
 
 fn failed(folder: &Path, what: &str, error: &std::io::Error) -> Error {
@@ -236,10 +236,10 @@ mod tests {
         assert!(!made.exists());
         let (one, other) = (SharedLock::take(&made).unwrap(), SharedLock::take(&made).unwrap());
         one.leave_no_trace();
-        assert!(made.join(LOCK).exists());
+        assert!(made.join(lock_name()).exists());
         std::fs::write(made.join("file"), "").unwrap();
         other.leave_no_trace();
-        assert!(made.join("file").exists() && !made.join(LOCK).exists());
+        assert!(made.join("file").exists() && !made.join(lock_name()).exists());
         std::fs::remove_dir_all(folder).unwrap();
     }
 

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::folder::PID;
+use crate::folder::pid_name;
 
 /// The file, for as long as the process runs; after a kill it stays until the next start. Only whoever
 /// holds the folder's lock may have one.
@@ -14,7 +14,7 @@ pub(crate) struct PidFile {
 impl PidFile {
     /// Writes it. Nothing depends on it: where it cannot be written, that is only said.
     pub(crate) fn write(folder: &Path) -> Self {
-        let path = folder.join(PID);
+        let path = folder.join(pid_name());
         if let Err(error) = std::fs::write(&path, format!("{}\n", std::process::id())) {
             tracing::warn!(%error, path = %path.display(), "the process's number could not be written");
         }

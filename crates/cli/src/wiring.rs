@@ -18,13 +18,15 @@ use aetheris_store::memory::MemoryStore;
 use aetheris_store::system::System;
 use aetheris_store::vital::Vital;
 use aetheris_store::{ErrorKind, Store, StoreError};
-pub use aetheris_store_sqlite::{Backed, ENDINGS, Progress, Staged, Stop, backup, in_folder_of, recognise, stage};
+pub use aetheris_store_sqlite::{
+    Backed, ENDINGS, LIVE, LOCK, PID, Progress, Staged, Stop, backup, in_folder_of, recognise, stage,
+};
 use aetheris_store_sqlite::{Custody, EXIT_IO, SqliteOptions, SqliteStore};
 use aetheris_worker::{StopSignals, Worker, WorkerOptions};
 use tokio::net::{TcpListener, TcpSocket};
 use tokio_util::sync::CancellationToken;
 
-use crate::commands::config::UNSET;
+use crate::config::UNSET;
 use crate::config::{Config, Environment, StoreKind};
 use crate::error::Error;
 use crate::last_words::{self, on_death};

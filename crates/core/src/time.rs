@@ -40,6 +40,16 @@ impl Timestamp {
         Self(self.0.saturating_sub(by.micros_i64()).max(self.0.min(0)))
     }
 
+    /// In UTC and to the second, as lines for people have it: `2026-11-21 09:30:00Z`.
+    #[must_use]
+    pub fn to_the_second(self) -> String {
+        let text = self.to_string();
+        match text.get(..19) {
+            Some(seconds) => format!("{}Z", seconds.replace('T', " ")),
+            None => text,
+        }
+    }
+
     /// How long from `earlier` to here; zero if it is not earlier.
     #[must_use]
     pub fn since(self, earlier: Self) -> Span {

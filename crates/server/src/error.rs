@@ -205,4 +205,45 @@ mod tests {
             assert_eq!(code_of(&error), code, "{error:?}");
         }
     }
+
+    /// The levels of what is logged.
+    #[derive(Clone, Default)]
+    struct Levels(std::sync::Arc<std::sync::Mutex<Vec<tracing::Level>>>);
+
+    impl tracing::Subscriber for Levels {
+        fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+            true
+        }
+
+        fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+            tracing::span::Id::from_u64(1)
+        }
+
+        fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+
+        fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+
+        fn event(&self, event: &tracing::Event<'_>) {
+            self.0.lock().unwrap().push(*event.metadata().level());
+        }
+
+        fn enter(&self, _: &tracing::span::Id) {}
+
+        fn exit(&self, _: &tracing::span::Id) {}
+    }
+
+    /// Everybody who asks a server that drains is refused: that is no failure that somebody has to look at.
+    #[test]
+    fn what_a_draining_server_refuses_is_no_warning() {
+        for (failure, levels) in [
+            (Failure::shutting_down(), &[tracing::Level::DEBUG][..]),
+            (Failure::body_cut_off(), &[tracing::Level::DEBUG]),
+            (Failure::overloaded(), &[tracing::Level::WARN]),
+            (Failure::invalid("x"), &[]),
+        ] {
+            let logged = Levels::default();
+            tracing::subscriber::with_default(logged.clone(), || drop(failure.into_response()));
+            assert_eq!(*logged.0.lock().unwrap(), levels);
+        }
+    }
 }

@@ -4,7 +4,6 @@ use aetheris_api::{AnsweredBy, Command, WhyCode, WhyView};
 use aetheris_core::event::{DoubtOutcome, EndCause, PauseReason, TimerId};
 use aetheris_core::id::NodeId;
 use aetheris_core::job::JobStatus;
-use aetheris_core::limits;
 use aetheris_core::plan::{CompiledPlan, WaitType};
 use aetheris_core::state::{JobState, StepState};
 use aetheris_core::step::StepStatus;
@@ -63,27 +62,10 @@ pub(crate) fn reasons(outlined: &Outlined, plan: Option<&CompiledPlan>, around: 
         JobStatus::Paused => paused(outlined, plan, around.generation),
         JobStatus::Pending => pending(row, state, around),
     };
-    if let Some(kept) = kept(&around.kept)
-        && let Some(reason) = reasons.first_mut()
-    {
-        reason.detail.push_str(&kept);
+    if let Some(reason) = reasons.first_mut() {
+        reason.kept = around.kept.iter().map(view::kept).collect();
     }
     reasons
-}
-
-/// Kept signals of which the keys are named.
-const KEYS_NAMED: usize = 3;
-
-/// What is kept for waits that have not begun: whoever sent it may have meant the wait that is open.
-fn kept(signals: &[KeptHead]) -> Option<String> {
-    let keys: Vec<String> = signals.iter().take(KEYS_NAMED).map(|signal| format!("`{}`", signal.key)).collect();
-    let more = match signals.len().saturating_sub(keys.len()) {
-        0 => String::new(),
-        more if signals.len() >= limits::KEPT_SHOWN_MAX => format!(" and at least {more} more"),
-        more => format!(" and {more} more"),
-    };
-    let keys = keys.join(", ");
-    (!signals.is_empty()).then(|| format!("; kept, and taken by no wait so far: {keys}{more}"))
 }
 
 /// The hold, and what keeps the job from going on once it is let go: an answer counts while it is paused.
@@ -93,16 +75,16 @@ fn paused(outlined: &Outlined, plan: Option<&CompiledPlan>, generation: u32) -> 
     let (code, detail) = match reason {
         PauseReason::Operator if view::paused(row, generation).is_some_and(|paused| paused.before_restore) => (
             WhyCode::RestoredHold,
-            "paused by an operator, and not run since a restore: first check what it did after the backup was taken",
+            "paused by an operator, and not run since a restore: first check what the job did after the backup was taken",
         ),
         PauseReason::Operator => (WhyCode::PausedBy, "paused by an operator"),
         PauseReason::Restored => {
-            (WhyCode::RestoredHold, "held after a restore: first check what it did after the backup was taken")
+            (WhyCode::RestoredHold, "held after a restore: first check what the job did after the backup was taken")
         }
     };
     let advice = Command::Resume(row.id).to_string();
     let detail = detail.to_owned() + &answered(outlined).unwrap_or_default();
-    let mut reasons = vec![WhyView { code, detail, advice, since, until: None }];
+    let mut reasons = vec![WhyView { code, detail, advice, kept: Vec::new(), since, until: None }];
     if row.waiting.is_some() {
         reasons.push(blocked(row, state, plan));
     } else {
@@ -121,13 +103,7 @@ fn answered(outlined: &Outlined) -> Option<String> {
         AnsweredBy::Signal => format!("the wait of {node} has ended with a signal"),
         AnsweredBy::Time => format!("the wait of {node} has ended with its time"),
     };
-    Some(format!("; {what} at {}", to_the_second(answered.at)))
-}
-
-/// A moment as the lines of the command name it.
-fn to_the_second(at: Timestamp) -> String {
-    let text = at.to_string();
-    text.get(..19).map_or_else(|| text.clone(), |seconds| format!("{}Z", seconds.replace('T', " ")))
+    Some(format!("; {what} at {}", answered.at.to_the_second()))
 }
 
 /// A step whose call is in doubt in a job that waits for nothing.
@@ -136,7 +112,14 @@ fn doubted(row: &JobRow, node: &NodeId, step: &StepState) -> Option<WhyView> {
     let since = step.doubt.as_ref().map_or(row.updated_at, |doubt| doubt.since);
     let reason = step.doubt.as_ref().map(|doubt| doubt.reason.as_str());
     let advice = Command::InDoubtOf(row.id).to_string();
-    Some(WhyView { code: WhyCode::InDoubt, detail: unknown(node, reason), advice, since, until: None })
+    Some(WhyView {
+        code: WhyCode::InDoubt,
+        detail: unknown(node, reason),
+        advice,
+        kept: Vec::new(),
+        since,
+        until: None,
+    })
 }
 
 /// What is added where nobody need act yet.
@@ -162,7 +145,7 @@ fn ended(row: &JobRow, state: &JobState) -> WhyView {
         None => Command::Trace(row.id),
     };
     let since = state.ended_at.unwrap_or(row.updated_at);
-    WhyView { code: WhyCode::Ended, detail, advice: advice.to_string(), since, until: None }
+    WhyView { code: WhyCode::Ended, detail, advice: advice.to_string(), kept: Vec::new(), since, until: None }
 }
 
 fn blocked(row: &JobRow, state: &JobState, plan: Option<&CompiledPlan>) -> WhyView {
@@ -170,7 +153,14 @@ fn blocked(row: &JobRow, state: &JobState, plan: Option<&CompiledPlan>) -> WhyVi
         // Its row says that it waits and not for what: what is stored does not add up.
         let detail = "its record does not say what it waits for".to_owned();
         let advice = Command::Verify(row.id).to_string();
-        return WhyView { code: WhyCode::WaitingSignal, detail, advice, since: row.updated_at, until: None };
+        return WhyView {
+            code: WhyCode::WaitingSignal,
+            detail,
+            advice,
+            kept: Vec::new(),
+            since: row.updated_at,
+            until: None,
+        };
     };
     let node = &waiting.node_id;
     let reason = waiting.reason.as_deref().map(|reason| format!(": {reason}")).unwrap_or_default();
@@ -188,7 +178,7 @@ fn blocked(row: &JobRow, state: &JobState, plan: Option<&CompiledPlan>) -> WhyVi
         (false, WaitType::Timer) => (WhyCode::WaitingTime, format!("{node} waits for time to pass{reason}")),
     };
     let since = waiting.since.unwrap_or(row.updated_at);
-    WhyView { code, detail, advice, since, until: waiting.deadline.flatten() }
+    WhyView { code, detail, advice, kept: Vec::new(), since, until: waiting.deadline.flatten() }
 }
 
 fn held(row: &JobRow, state: &JobState, now: Timestamp) -> WhyView {
@@ -196,14 +186,21 @@ fn held(row: &JobRow, state: &JobState, now: Timestamp) -> WhyView {
     let Some(holder) = &row.holder else {
         let detail = "it is claimed, and its holder is not recorded".to_owned();
         let advice = Command::Verify(row.id).to_string();
-        return WhyView { code: WhyCode::HeldBy, detail, advice, since: row.updated_at, until: None };
+        return WhyView { code: WhyCode::HeldBy, detail, advice, kept: Vec::new(), since: row.updated_at, until: None };
     };
     let step = state.steps.iter().find(|(_, step)| step.status == StepStatus::Running);
     let since = step.and_then(|(_, step)| step.started_at).unwrap_or(row.updated_at);
     if holder.lease_until <= now {
         let detail = format!("{} has lost its lease; a sweep is about to take the job back", holder.worker);
         let since = holder.lease_until;
-        return WhyView { code: WhyCode::LeaseExpiredUnreclaimed, detail, advice, since, until: None };
+        return WhyView {
+            code: WhyCode::LeaseExpiredUnreclaimed,
+            detail,
+            advice,
+            kept: Vec::new(),
+            since,
+            until: None,
+        };
     }
     let doing = step.map(|(node, step)| format!(" and runs {node}{}", tries(step))).unwrap_or_default();
     let ending = match row.end_requested {
@@ -213,7 +210,7 @@ fn held(row: &JobRow, state: &JobState, now: Timestamp) -> WhyView {
         None => "",
     };
     let detail = format!("{} holds it{doing}{ending}", holder.worker);
-    WhyView { code: WhyCode::HeldBy, detail, advice, since, until: Some(holder.lease_until) }
+    WhyView { code: WhyCode::HeldBy, detail, advice, kept: Vec::new(), since, until: Some(holder.lease_until) }
 }
 
 fn tries(step: &StepState) -> String {
@@ -230,6 +227,7 @@ fn pending(row: &JobRow, state: &JobState, around: &Around) -> Vec<WhyView> {
             code: WhyCode::SessionBusy,
             detail: format!("its session is busy: {} is {} and comes first", before.id, before.status.as_str()),
             advice: Command::Why(before.id).to_string(),
+            kept: Vec::new(),
             since: row.created_at,
             until: None,
         });
@@ -258,7 +256,7 @@ fn pending(row: &JobRow, state: &JobState, around: &Around) -> Vec<WhyView> {
         }
     };
     let advice = advice.to_string();
-    vec![WhyView { code, detail, advice, since, until: None }]
+    vec![WhyView { code, detail, advice, kept: Vec::new(), since, until: None }]
 }
 
 /// It is claimable later: after a back-off, or because it was sent so.
@@ -269,7 +267,14 @@ fn later(row: &JobRow, state: &JobState, at: Timestamp) -> WhyView {
         Some((node, step)) => {
             let error = step.error.as_ref().map(|error| format!(": {}: {}", error.code, error.message));
             let detail = format!("try {} of {node} failed and is tried again{}", step.tries, error.unwrap_or_default());
-            WhyView { code: WhyCode::RetryBackoff, detail, advice, since: row.updated_at, until: Some(at) }
+            WhyView {
+                code: WhyCode::RetryBackoff,
+                detail,
+                advice,
+                kept: Vec::new(),
+                since: row.updated_at,
+                until: Some(at),
+            }
         }
         None => {
             let deadline = state.timers.get(&TimerId::Deadline).map(|timer| timer.due);
@@ -279,34 +284,20 @@ fn later(row: &JobRow, state: &JobState, at: Timestamp) -> WhyView {
                     let detail = format!(
                         "it was sent for {}, later than its deadline, which counts from when it was sent: it fails at the deadline \
                          without having run. Cancel it, and send it again with a longer deadline",
-                        to_the_second(at)
+                        at.to_the_second()
                     );
                     (detail, Command::Cancel(row.id), deadline)
                 }
             };
             let advice = advice.to_string();
-            WhyView { code: WhyCode::NotBefore, detail, advice, since: row.created_at, until: Some(until) }
+            WhyView {
+                code: WhyCode::NotBefore,
+                detail,
+                advice,
+                kept: Vec::new(),
+                since: row.created_at,
+                until: Some(until),
+            }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn some_kept_signals_are_named_and_the_others_counted() {
-        let said = |count: usize| {
-            let head = |n| KeptHead { key: format!("k{n}"), received_at: Timestamp::from_micros(0), wait_type: None };
-            kept(&(1..=count).map(head).collect::<Vec<_>>())
-        };
-        let told = |text: &str| Some(format!("; kept, and taken by no wait so far: {text}"));
-        assert_eq!(said(0), None);
-        assert_eq!(said(1), told("`k1`"));
-        assert_eq!(said(KEYS_NAMED), told("`k1`, `k2`, `k3`"));
-        assert_eq!(said(KEYS_NAMED + 1), told("`k1`, `k2`, `k3` and 1 more"));
-        // As many as are read at once: there may be others.
-        assert_eq!(said(limits::KEPT_SHOWN_MAX - 1), told("`k1`, `k2`, `k3` and 96 more"));
-        assert_eq!(said(limits::KEPT_SHOWN_MAX), told("`k1`, `k2`, `k3` and at least 97 more"));
     }
 }

@@ -37,8 +37,16 @@ pub(crate) const PARTS: [&str; 3] = [JOURNAL, WAL, SHM];
 /// them ([`in_folder_of`]).
 pub const ENDINGS: [&str; 5] = [JOURNAL, WAL, SHM, CLOCK, TURN];
 
-/// What a folder has of its own beside its database: see [`in_folder_of`].
-const FOLDERS_OWN: [&str; 4] = ["live", "lock", "pid", "seen"];
+/// The folder in which processes say where they listen: see [`in_folder_of`], as for all of these.
+pub const LIVE: &str = "live";
+/// The file whose lock a process has that wants the folder for itself.
+pub const LOCK: &str = "lock";
+/// The file that names a process.
+pub const PID: &str = "pid";
+/// How far the database was seen to be written ([`crate::seen`]).
+pub(crate) const SEEN: &str = "seen";
+/// What a folder has of its own beside its database.
+const FOLDERS_OWN: [&str; 4] = [LIVE, LOCK, PID, SEEN];
 
 /// Whether a file begins as a database does.
 pub(crate) fn is_database(file: &File) -> bool {

@@ -85,7 +85,7 @@ mod write;
 mod writer;
 
 pub use copy::{Backed, Progress, Staged, backup, recognise, stage};
-pub use file::{ENDINGS, in_folder_of};
+pub use file::{ENDINGS, LIVE, LOCK, PID, in_folder_of};
 pub use open::{EXIT_IO, Fatal, SqliteOptions};
 pub use part::Stop;
 pub use seen::Custody;

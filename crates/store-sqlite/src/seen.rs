@@ -74,7 +74,7 @@ pub(crate) struct Seen {
 
 /// The file beside a database.
 pub(crate) fn path_of(database: &Path) -> PathBuf {
-    file::in_folder_of(database, "seen")
+    file::in_folder_of(database, file::SEEN)
 }
 
 /// A folder whose file is taken, and which is opened next. Dropped before that, what was made for it is gone again.

@@ -78,7 +78,7 @@ pub struct Resolve {
     #[arg(value_name = "INVOCATION")]
     pub invocation: Option<IdempotencyKey>,
     /// The permit that you looked at, as the list names it; without it, the one in doubt now
-    #[arg(long, value_name = "NUMBER")]
+    #[arg(long, value_name = "NUMBER", allow_hyphen_values = true, value_parser = permit)]
     pub permit: Option<u32>,
     /// The call had its effect
     #[arg(long, group = "outcome")]
@@ -98,6 +98,10 @@ pub struct Resolve {
     /// How you know; kept with the job
     #[arg(long, value_name = "TEXT", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub note: String,
+}
+
+fn permit(text: &str) -> Result<u32, String> {
+    text.parse().map_err(|_| "expected the number of a permit, as the list names it".to_owned())
 }
 
 /// What follows a call that did not happen.

@@ -181,7 +181,7 @@ impl Follower {
     }
 
     async fn stream(&mut self) -> Result<End, Error> {
-        let url = self.client.url(&["api", "jobs", &self.job, "events", "stream"], &[]);
+        let url = self.client.url(&["api", "jobs", &self.job, "events", "stream"], &[])?;
         let request = self.client.http.get(url).header("accept", "text/event-stream");
         let request = request.header("last-event-id", self.after.to_string());
         let answered = async {

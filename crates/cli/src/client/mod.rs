@@ -98,8 +98,7 @@ impl Client {
     /// # Errors
     /// What the server or the connection says.
     pub async fn get<T: DeserializeOwned>(&self, path: &[&str], query: &[(&str, &str)]) -> Result<Answer<T>, Error> {
-        reaches(path)?;
-        self.send(self.request(Method::GET, path, query)).await
+        self.send(self.request(Method::GET, path, query)?).await
     }
 
     /// Sends a value.
@@ -112,8 +111,7 @@ impl Client {
         body: &impl Serialize,
         headers: &[(&str, &str)],
     ) -> Result<Answer<T>, Error> {
-        reaches(path)?;
-        let mut request = self.request(Method::POST, path, &[]).json(body);
+        let mut request = self.request(Method::POST, path, &[])?.json(body);
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
@@ -125,7 +123,7 @@ impl Client {
     /// # Errors
     /// What the server or the connection says.
     pub async fn put_file<T: DeserializeOwned>(&self, path: &[&str], text: String) -> Result<Answer<T>, Error> {
-        let request = self.request(Method::PUT, path, &[]).header("content-type", "application/yaml").body(text);
+        let request = self.request(Method::PUT, path, &[])?.header("content-type", "application/yaml").body(text);
         self.send(request).await
     }
 
@@ -144,7 +142,11 @@ impl Client {
         Ok(next)
     }
 
-    fn url(&self, path: &[&str], query: &[(&str, &str)]) -> Url {
+    /// The address of a call. Every part of its path is one part of the address, or the call would be another one.
+    fn url(&self, path: &[&str], query: &[(&str, &str)]) -> Result<Url, Error> {
+        if let Some(part) = path.iter().find(|part| !is_one_part(part)) {
+            return Err(no_part(path, part));
+        }
         let mut url = self.base.clone();
         if let Ok(mut segments) = url.path_segments_mut() {
             segments.pop_if_empty().extend(path);
@@ -152,11 +154,11 @@ impl Client {
         if !query.is_empty() {
             url.query_pairs_mut().extend_pairs(query);
         }
-        url
+        Ok(url)
     }
 
-    fn request(&self, method: Method, path: &[&str], query: &[(&str, &str)]) -> RequestBuilder {
-        self.http.request(method, self.url(path, query)).timeout(ANSWER_TIMEOUT)
+    fn request(&self, method: Method, path: &[&str], query: &[(&str, &str)]) -> Result<RequestBuilder, Error> {
+        Ok(self.http.request(method, self.url(path, query)?).timeout(ANSWER_TIMEOUT))
     }
 
     async fn send<T: DeserializeOwned>(&self, request: RequestBuilder) -> Result<Answer<T>, Error> {
@@ -229,15 +231,24 @@ impl Client {
     }
 }
 
-/// Refuses an id that would not be a part of its address: the question would be another one.
-fn reaches(path: &[&str]) -> Result<(), Error> {
-    match path {
-        ["api", "jobs", job @ ("" | "." | ".."), ..] => {
-            let detail = job.parse::<JobId>().map_or_else(|wrong| wrong.to_string(), |_| String::new());
-            Err(Error::Problem(Box::new(Problem::new(ErrorCode::JobNotFound, detail))))
+/// Whether a text stands in an address as what it is: one that is empty or dots is taken out of it, also where a tab or a
+/// line end, which no address has, stands in it.
+fn is_one_part(part: &str) -> bool {
+    !matches!(part.replace(['\t', '\n', '\r'], "").as_str(), "" | "." | "..")
+}
+
+/// What is said of a name that no address has: nothing is called so.
+fn no_part(path: &[&str], part: &str) -> Error {
+    let (code, detail) = match path {
+        ["api", "jobs", job, ..] if *job == part => {
+            (ErrorCode::JobNotFound, job.parse::<JobId>().map_or_else(|wrong| wrong.to_string(), |_| String::new()))
         }
-        _ => Ok(()),
-    }
+        ["api", "agents", ..] => (ErrorCode::AgentNotFound, format!("there is no agent `{part}`")),
+        _ => {
+            return Error::Usage(format!("`{part}` is no name: it cannot be a part of the address {}", path.join("/")));
+        }
+    };
+    Error::Problem(Box::new(Problem::new(code, detail)))
 }
 
 /// Why there is no answer.

@@ -34,6 +34,12 @@ pub(super) async fn run(given: &args::Backup, config: &Config, context: &Context
         let file = given.file.display();
         return Err(Error::Conflict(format!("{file} exists; a backup is never written over a file: name another")));
     }
+    let folder = given.file.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let is_missing = |folder: &&Path| folder.metadata().is_err_and(|error| error.kind() == ErrorKind::NotFound);
+    if let Some(folder) = folder.filter(is_missing) {
+        let message = format!("no backup was written: there is no folder {}", folder.display());
+        return Err(Error::Other { message, exit: Exit::NotFound });
+    }
     let (file, mut told) = (given.file.clone(), teller(&context.out, "backup"));
     let clock = System::machine().clock;
     let copy = move |stop: &Stop| wiring::backup(&database, &file, clock.as_ref(), stop, &mut told);

@@ -13,6 +13,7 @@ use super::Context;
 use crate::config::Config;
 use crate::error::{Error, counted};
 use crate::exit::Exit;
+use crate::render::{self, wrap};
 use crate::wiring;
 
 /// How often the progress is told.
@@ -39,8 +40,10 @@ pub async fn run(config: &Config, context: &Context) -> Result<Exit, Error> {
             (true, 0) => "all invariants hold".to_owned(),
             (true, absent) => format!("none violated; {absent} had no cases here"),
         };
-        context.out.text(&format!("{report}\n{jobs}, {events} in {}: {verdict}\n", path.display()))?;
-        context.out.note(&beyond(&context.program()));
+        let style = context.out.style;
+        let sum = wrap(&format!("{jobs}, {events} in {}: {verdict}", path.display()), style.columns, 0, 2);
+        context.out.text(&format!("{}\n{sum}\n", render::check::report(&report, style)))?;
+        context.out.note(&wrap(&beyond(&context.program()), context.out.style_aside.columns, 0, 0));
     }
     Ok(if report.is_clean() { Exit::Done } else { Exit::CheckFailed })
 }

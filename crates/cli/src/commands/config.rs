@@ -8,7 +8,7 @@ use crate::config::{self, Origin};
 use crate::error::{Error, counted};
 use crate::exit::Exit;
 use crate::render::safe::one_line;
-use crate::render::{Table, Tone};
+use crate::render::{Table, Tone, wrap};
 
 pub(super) fn run(command: &args::Config, context: &Context) -> Result<Exit, Error> {
     match command {
@@ -34,9 +34,6 @@ pub(super) fn run(command: &args::Config, context: &Context) -> Result<Exit, Err
     }
 }
 
-/// What becomes of a variable of `tools.env` that is not set.
-pub(crate) const UNSET: &str = "calls of tools whose url or headers name it fail for good";
-
 /// What cannot be read here: without a key of a model no process with this configuration that runs steps would start, and
 /// without a variable of a tool its calls would fail for good.
 fn missing_secrets(config: &config::Config, context: &Context) -> Vec<config::Mistake> {
@@ -52,7 +49,7 @@ fn missing_secrets(config: &config::Config, context: &Context) -> Vec<config::Mi
         Some(config::Mistake { origin, key, message })
     };
     let unset = config.unset_names(&context.env).filter_map(|name| {
-        let message = format!("the environment variable {name} is not set: {UNSET}");
+        let message = format!("the environment variable {name} is not set: {}", config::UNSET);
         Some(config::Mistake { origin: origin("tools.env")?, key: "tools.env".to_owned(), message })
     });
     config.models.iter().filter_map(missing).chain(unset).collect()
@@ -94,7 +91,7 @@ fn wrong(mistakes: &[config::Mistake], context: &Context) -> Result<Exit, Error>
         return Ok(Exit::CheckFailed);
     }
     for mistake in mistakes {
-        context.out.line(&mistake.to_string())?;
+        context.out.line(&wrap(&one_line(&mistake.to_string()), context.out.style.columns, 0, 2))?;
     }
     context.out.line(&counted(mistakes.len(), "mistake"))?;
     Ok(Exit::CheckFailed)

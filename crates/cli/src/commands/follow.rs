@@ -346,10 +346,11 @@ fn is_told(kind: &str) -> bool {
 
 pub(super) async fn events(given: &args::Events, context: &Context) -> Result<Exit, Error> {
     let client = context.client()?;
-    let mut shown = Shown { context, at_once: given.follow, values: Vec::new() };
+    let mut shown = Shown { context, at_once: given.follow, count: 0, values: Vec::new() };
     if given.follow {
         // A job that does not exist is said at once, before anything is followed.
-        jobs::get(&client, &given.job).await?;
+        let job = jobs::get(&client, &given.job).await?.body;
+        tell_past_the_end(given.after, job.seq, context);
         let mut follow = Follow::start(&client, &given.job, given.after);
         while let Some(news) = follow.news().await? {
             if let Some(event) = event_or_note(news, &client, context) {
@@ -370,8 +371,19 @@ pub(super) async fn events(given: &args::Events, context: &Context) -> Result<Ex
         }
         match next {
             Some(next) => after = next,
-            None => return shown.end(),
+            None => break,
         }
+    }
+    if shown.count == 0 {
+        tell_past_the_end(given.after, jobs::get(&client, &given.job).await?.body.seq, context);
+    }
+    shown.end()
+}
+
+/// Says that an event was named behind which there is none.
+fn tell_past_the_end(after: u64, last: u64, context: &Context) {
+    if after > 0 && after >= last {
+        context.out.note(&format!("there is no event after {after} yet: the last one is {last}"));
     }
 }
 
@@ -380,11 +392,13 @@ struct Shown<'c> {
     context: &'c Context,
     /// Whether nobody knows how many there will be: with `--json` each is a value on a line then.
     at_once: bool,
+    count: u64,
     values: Vec<EventView>,
 }
 
 impl Shown<'_> {
     fn event(&mut self, event: EventView) -> Result<(), Error> {
+        self.count += 1;
         match (self.context.out.json, self.at_once) {
             (true, true) => return self.context.out.json_line(&event),
             (true, false) => {

@@ -169,7 +169,7 @@ pub(super) async fn held_up(client: &Client, job: &JobView) -> Option<WhyView> {
 }
 
 /// Why a job is where it is; nothing where the server cannot say.
-async fn reasons(client: &Client, job: &str) -> Vec<WhyView> {
+pub(super) async fn reasons(client: &Client, job: &str) -> Vec<WhyView> {
     match client.get::<Vec<WhyView>>(&["api", "jobs", job, "why"], &[]).await {
         Ok(reasons) => reasons.body,
         Err(error) => {

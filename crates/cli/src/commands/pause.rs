@@ -1,6 +1,6 @@
 //! `pause` and `resume`.
 
-use aetheris_api::{JobList, JobView, PauseResult, ResumeResult};
+use aetheris_api::{AgentView, JobList, JobView, PauseResult, ResumeResult};
 use aetheris_core::event::PauseReason;
 use aetheris_core::limits;
 use serde_json::json;
@@ -71,6 +71,11 @@ async fn all_restored(client: &Client, agent: Option<&str>, context: &Context) -
             break;
         }
         context.out.note(&format!("{resumed} resumed; going on"));
+    }
+    if let Some(agent) = agent.filter(|_| resumed == 0 && refused.is_empty()) {
+        // Nothing is held of one that does not exist, and whoever has mistyped its name waits for nothing. One that was
+        // removed is not known either, and its jobs go on.
+        client.get::<AgentView>(&["api", "agents", agent], &[]).await?;
     }
     for line in &refused {
         context.out.note(&format!("not resumed: {line}"));

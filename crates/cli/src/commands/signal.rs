@@ -45,7 +45,7 @@ pub(super) async fn run(given: &args::Signal, context: &Context) -> Result<Exit,
         tell_kept(given, job.as_ref(), context);
     }
     if paused {
-        context.out.note(&format!("let it go on with: {} resume {}", context.program(), given.job));
+        context.out.note(&format!("let the job go on with: {} resume {}", context.program(), given.job));
     }
     match (payload_matches, status) {
         (true, SignalStatus::Kept) => {

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use aetheris_api::command::{HOW_YOU_KNOW, RESULT};
 use aetheris_api::{
-    AfterNo, Command, InDoubtList, InDoubtView, Outcome, Raw, ResolveAnswer, ResolveRequest, TraceDoubt, TraceView,
-    WaitList,
+    AfterNo, Command, ErrorCode, InDoubtList, InDoubtView, Outcome, Problem, Raw, ResolveAnswer, ResolveRequest,
+    TraceDoubt, TraceView, WaitList,
 };
 use aetheris_core::event::Resolver;
-use aetheris_core::id::IdempotencyKey;
+use aetheris_core::id::{IdempotencyKey, JobId};
 use aetheris_core::limits;
 use serde_json::{Value, json};
 
@@ -59,6 +59,10 @@ pub(super) async fn in_doubt(given: args::InDoubt, context: &Context) -> Result<
 
 async fn list_in_doubt(job: Option<&str>, unresolved: bool, context: &Context) -> Result<Exit, Error> {
     let client = context.client()?;
+    if let Some(wrong) = job.and_then(|job| job.parse::<JobId>().err()) {
+        // Told as everywhere, and not as a question that the server does not understand.
+        return Err(Error::Problem(Box::new(Problem::new(ErrorCode::JobNotFound, wrong.to_string()))));
+    }
     let filters = [("job", job), ("unresolved", unresolved.then_some("true"))];
     let filters: Vec<(&str, &str)> = filters.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
     let Doubts { calls, more, raw } = doubts(&client, &filters, context.out.json).await?;

@@ -41,6 +41,9 @@ pub struct Mistake {
     pub message: String,
 }
 
+/// What becomes of a variable of `tools.env` that is not set.
+pub(crate) const UNSET: &str = "calls of tools whose url or headers name it fail for good";
+
 /// The configuration that holds.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -293,6 +293,13 @@ mod tests {
         assert_eq!(read(kind, &json!(2_048)), Ok(json!("2KiB")));
         assert_eq!(read(kind, &json!("2MiB")), Err("2MiB is out of bounds: expected 1KiB to 1MiB".to_owned()));
         assert!(read(kind, &json!("much")).is_err());
+        // Both bounds are in, and nothing beyond them.
+        assert_eq!(read(kind, &json!(1_024)), Ok(json!("1KiB")));
+        assert_eq!(read(kind, &json!(1 << 20)), Ok(json!("1MiB")));
+        for (beyond, said) in [(1_023, "1023"), ((1 << 20) + 1, "1048577")] {
+            let refusal = format!("{said} is out of bounds: expected 1KiB to 1MiB");
+            assert_eq!(read(kind, &json!(beyond)), Err(refusal));
+        }
     }
 
     #[test]

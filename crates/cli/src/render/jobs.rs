@@ -10,7 +10,7 @@ use aetheris_core::plan::WaitType;
 
 use super::safe::one_line;
 use super::standing::became;
-use super::{Now, Style, Table, Tone, Values, clock, coarse, json_page, steps, wrap};
+use super::{Now, Style, Table, Tone, Values, clock, coarse, flow, json_page, steps, wrap};
 
 /// Columns before the value of a field.
 const FIELD: usize = 14;
@@ -62,7 +62,7 @@ fn paused_by(paused: &PausedView, now: Now) -> String {
     match paused.reason {
         PauseReason::Operator if paused.before_restore => {
             format!(
-                "paused by an operator {since}, and not run since a restore: first check what it did after the backup was taken"
+                "paused by an operator {since}, and not run since a restore: first check what the job did after the backup was taken"
             )
         }
         PauseReason::Operator => format!("paused by an operator {since}"),
@@ -102,7 +102,7 @@ pub fn page(job: &JobView, beside: &Beside, program: &str, style: Style, now: No
     if let Some(paused) = &job.paused {
         let why = style.paint(Tone::Attention, &paused_by(paused, now));
         let command = Command::Resume(job.id).line(program);
-        text.push_str(&format!("\n{why}\n  let it go on with: {command}\n"));
+        text.push_str(&format!("\n{why}\n  let the job go on with: {command}\n"));
     }
     if let Some(waiting) = &job.waiting {
         text.push_str(&format!("\n{}", wait(job, waiting, program, style, now)));
@@ -226,7 +226,7 @@ pub fn wait(job: &JobView, waiting: &WaitingView, program: &str, style: Style, n
     }
     if let Some(answer) = waiting.answer(job.id) {
         // On one line whatever the width: a terminal that breaks it copies it whole.
-        let what = if waiting.doubt && waiting.wait_type == WaitType::Timer { "see" } else { "answer with" };
+        let what = if waiting.doubt { "see" } else { "answer with" };
         text.push_str(&format!("  {what}: {}\n", answer.line(program)));
     }
     text
@@ -263,7 +263,8 @@ fn end(job: &JobView, style: Style) -> Option<String> {
 #[must_use]
 pub fn headline(job: &JobView, style: Style, now: Now) -> String {
     let took = super::span(job.ended_at.unwrap_or(now.0).since(job.created_at));
-    let head = format!("{}  {} {}  {took}", job.id, job.agent, style.job(job.status));
+    let parts = [job.id.to_string(), format!("{} {}", job.agent, style.job(job.status)), took];
+    let head = flow(&parts, "  ", style.columns, 2);
     match &job.paused {
         Some(paused) => format!("{head}\n  {}", wrap(&paused_by(paused, now), style.columns, 2, 2)),
         None => head,

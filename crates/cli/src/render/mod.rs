@@ -1,5 +1,6 @@
 //! What people read: tables, pages, lines. Nothing here talks to a server or reads a clock.
 
+pub mod check;
 pub mod events;
 pub mod evidence;
 pub mod jobs;

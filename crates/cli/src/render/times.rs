@@ -82,11 +82,7 @@ pub fn elapsed(from: Option<Timestamp>, to: Option<Timestamp>, now: Now) -> Stri
 /// A moment in UTC to the second.
 #[must_use]
 pub fn clock(at: Timestamp) -> String {
-    let text = at.to_string();
-    match text.get(..19) {
-        Some(seconds) => format!("{}Z", seconds.replace('T', " ")),
-        None => text,
-    }
+    at.to_the_second()
 }
 
 /// A moment from which something is allowed, in UTC: of a second that has begun, the next one.

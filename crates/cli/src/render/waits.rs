@@ -1,9 +1,8 @@
 //! What waits for someone: open waits, and calls whose outcome is unknown.
 
 use aetheris_api::command::{HOW_YOU_KNOW, RESULT};
-use aetheris_api::{Command, InDoubtView, Outcome, ValueView, WaitView};
+use aetheris_api::{Command, InDoubtNext, InDoubtView, Outcome, ValueView, WaitView};
 use aetheris_core::job::JobStatus;
-use aetheris_core::plan::EffectClass;
 
 use super::safe::one_line;
 use super::{Now, Style, Table, Tone, clock_from, coarse, wrap};
@@ -11,7 +10,7 @@ use super::{Now, Style, Table, Tone, clock_from, coarse, wrap};
 /// The list of open waits, and how the first one that can be answered is answered.
 #[must_use]
 pub fn table(waits: &[WaitView], program: &str, style: Style, now: Now) -> String {
-    let mut table = Table::new(&["JOB", "AGENT", "NODE", "TYPE", "KEY", "AGE", "UNTIL", "~REASON"]);
+    let mut table = Table::new(&["JOB", "AGENT", "NODE", "TYPE", "KEY", "AGE", "ENDS", "~REASON"]);
     for wait in waits {
         table.row(vec![
             wait.job_id.to_string(),
@@ -119,26 +118,16 @@ fn beginning(value: &ValueView) -> String {
 
 /// When a call is made again by itself, with the same key: nobody need find out, and no answer is accepted.
 fn tried_again(call: &InDoubtView) -> Option<&'static str> {
-    match (call.effect, call.job_status) {
-        (EffectClass::Idempotent | EffectClass::Pure, JobStatus::Paused) => Some("is tried again once resumed"),
-        (
-            EffectClass::Idempotent | EffectClass::Pure,
-            JobStatus::Pending | JobStatus::Running | JobStatus::Waiting | JobStatus::Parked,
-        ) => Some("is tried again"),
-        (
-            EffectClass::Idempotent | EffectClass::Pure,
-            JobStatus::Completed | JobStatus::Failed | JobStatus::Cancelled,
-        )
-        | (EffectClass::AtMostOnce, _) => None,
+    match (call.next?, call.job_status) {
+        (InDoubtNext::CalledAgain, JobStatus::Paused) => Some("is tried again once resumed"),
+        (InDoubtNext::CalledAgain, _) => Some("is tried again"),
+        (InDoubtNext::OwnPolicies | InDoubtNext::Person, _) => None,
     }
 }
 
-/// Whether the tool's list is not at its end: nobody need find out yet. A job that is held still goes on with it only
-/// when it is let go.
+/// Whether the tool's list is not at its end: nobody need find out yet.
 fn is_at_work(call: &InDoubtView) -> bool {
-    let goes_on = !call.job_status.is_terminal() && call.job_status != JobStatus::Paused;
-    let policy = call.policy.as_deref().unwrap_or_default();
-    goes_on && ["wait: ", "reconcile: "].iter().any(|of_its_own| policy.starts_with(of_its_own))
+    call.next == Some(InDoubtNext::OwnPolicies)
 }
 
 /// So many calls have their commands written out.

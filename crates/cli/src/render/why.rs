@@ -20,7 +20,9 @@ fn paragraph(reason: &WhyView, program: &str, style: Style, now: Now) -> String 
     // On one line whatever the width: a terminal that breaks it copies it whole.
     let advice = one_line(&reason.advice);
     let advice = advice.strip_prefix("aetheris ").map_or_else(|| advice.clone(), |words| format!("{program} {words}"));
-    format!("{}  {detail}\n  {}\n  {advice}\n", style.paint(Tone::Strong, &code), style.paint(Tone::Dim, &times))
+    let kept = super::jobs::kept(&reason.kept, style, now);
+    let (code, times) = (style.paint(Tone::Strong, &code), style.paint(Tone::Dim, &times));
+    format!("{code}  {detail}\n  {times}\n  {advice}\n{kept}")
 }
 
 /// One reason on one line.

@@ -84,7 +84,18 @@ fn what_cannot_be_right_is_refused_with_exit_2() {
     assert!(refused("send refund hi --label nonsense").contains("expected KEY=VALUE"));
     assert!(refused("send refund hi --deadline soon").contains("is not a duration"));
     assert!(refused("jobs --status done").contains("completed"));
-    assert!(refused("jobs --limit 0").contains("1..=500"));
+    assert!(refused("jobs --limit 0").contains("expected a whole number from 1 to 500"));
+    for (line, expected) in [
+        ("jobs --limit 501", "expected a whole number from 1 to 500"),
+        ("jobs --limit -1", "expected a whole number from 1 to 500"),
+        ("send refund hi --priority high", "expected a whole number from -2147483648 to 2147483647"),
+        ("send refund hi --priority 2147483648", "expected a whole number from"),
+        ("events J --after -1", "expected the `seq` of an event"),
+        ("in-doubt resolve J --permit one --happened --note n", "expected the number of a permit"),
+    ] {
+        let said = refused(line);
+        assert!(said.contains(expected) && !said.contains("digit"), "{line}: {said}");
+    }
     assert!(refused("jobs --limit 5 --all").contains("--all"));
     assert!(refused("watsh job_1").contains("watch"));
     let resolve = |rest: &str| refused(&format!("in-doubt resolve J {KEY} {rest}"));

@@ -475,7 +475,12 @@ async fn an_answer_is_about_the_permit_that_is_named() {
 #[tokio::test]
 async fn an_id_that_is_empty_or_dots_is_told_as_no_job() {
     let url = serve(Router::new().route("/api/jobs", get(|| async { "{}" }))).await;
-    for job in ["", ".", ".."] {
+    for agent in ["", ".", "..", ".\t."] {
+        let ran = run(&url, &["send", agent, "hi"]).await;
+        assert_eq!(ran.exit(), Exit::NotFound, "{agent}: {}", ran.error());
+        assert!(ran.error().starts_with(&format!("there is no agent `{agent}`")), "{}", ran.error());
+    }
+    for job in ["", ".", "..", "\n", "\r.."] {
         for words in [
             vec!["show", job],
             vec!["watch", job],
@@ -1105,4 +1110,98 @@ async fn watch_without_a_terminal_says_why_a_job_is_pending() {
     let url = serve(router.route("/api/jobs/{id}/why", get(move || async move { why.to_string() }))).await;
     let ran = run(&url, &["watch", JOB]).await;
     assert!(ran.stderr.contains("pending: it was sent for later (until 2126-11-21 09:30:00Z, in "), "{}", ran.stderr);
+}
+
+/// Whoever sends it can still change it: at the deadline nobody looks.
+#[tokio::test]
+async fn a_message_that_can_only_fail_is_told_when_it_is_sent() {
+    for (code, until, told) in [
+        ("not_before", "2026-11-27T09:30:00Z", true),
+        ("not_before", "2026-11-28T09:30:00Z", false),
+        ("session_busy", "2026-11-27T09:30:00Z", false),
+    ] {
+        let why = json!([{ "code": code, "detail": "it fails at the deadline", "do": "aetheris cancel J",
+            "since": "2026-11-21T09:30:00Z", "until": until }]);
+        let router = sent(Router::new()).route("/api/jobs/{id}/why", get(move || async move { why.to_string() }));
+        let url = serve(router).await;
+        let ran = run(&url, &["send", "refund", "hi", "--run-at", "2026-11-28T09:30:00Z"]).await;
+        assert_eq!((ran.exit(), ran.stdout), (Exit::Done, format!("{JOB}\n")));
+        assert_eq!(ran.stderr.starts_with("it fails at the deadline\n"), told, "{code} {until}: {}", ran.stderr);
+        // Of one that is not sent for later there is no such reason, and nobody asks.
+        assert!(!run(&url, &["send", "refund", "hi"]).await.stderr.contains("deadline"));
+    }
+}
+
+#[tokio::test]
+async fn kept_signals_have_lines_of_their_own_beside_the_reason() {
+    let kept = |key: &str| json!({ "correlation_key": key, "received_at": "2026-11-21T09:30:00Z", "wait_type": null });
+    let why = json!([{ "code": "waiting_approval", "detail": "ask waits for a person", "do": "aetheris signal J",
+        "kept": [kept("k1"), kept("k2"), kept("k1")], "since": "2026-11-21T09:30:00Z" }]);
+    let url = serve(Router::new().route("/api/jobs/{id}/why", get(move || async move { why.to_string() }))).await;
+    let expected = "waiting_approval  ask waits for a person
+  since 2026-11-21 09:30:00Z (3d ago)
+  aetheris signal J
+2 signals for `k1` are kept, the first 3d ago; no wait has taken them
+kept 3d ago: a signal for `k2`; no wait has taken it
+";
+    assert_eq!(run(&url, &["why", JOB]).await.stdout, expected);
+}
+
+#[tokio::test]
+async fn an_event_behind_the_last_is_told_as_such() {
+    let empty = || async { json!({ "events": [], "next_after": null }).to_string() };
+    let router = job_route(job_with("completed", json!({ "seq": 4 }))).route("/api/jobs/{id}/events", get(empty));
+    let url = serve(stream(router, &[])).await;
+    for follow in [&[][..], &["--follow"]] {
+        for (after, told) in [("9999", true), ("4", true), ("3", false), ("0", false)] {
+            let words = [&["events", JOB, "--after", after], follow].concat();
+            let ran = tokio::select! {
+                ran = run(&url, &words) => ran,
+                // One that goes on waits for more events.
+                () = tokio::time::sleep(std::time::Duration::from_secs(1)), if !told => continue,
+            };
+            assert_eq!((ran.exit(), ran.stdout.as_str()), (Exit::Done, ""));
+            let said = format!("there is no event after {after} yet: the last one is 4\n");
+            assert_eq!(ran.stderr == said, told, "{words:?}: {}", ran.stderr);
+        }
+    }
+}
+
+/// Every command says of what is no job that it is none.
+#[tokio::test]
+async fn what_is_no_job_id_is_no_job_for_the_list_of_doubts_either() {
+    for id in ["nope", "", " job_01JD0000000000000000000001"] {
+        let ran = run("http://127.0.0.1:9", &["in-doubt", "--job", id]).await;
+        assert_eq!(ran.exit(), Exit::NotFound);
+        assert!(ran.error().starts_with(&format!("`{id}` is not a job id")), "{}", ran.error());
+    }
+}
+
+#[tokio::test]
+async fn mistakes_of_a_configuration_fit_the_terminal() {
+    let file = std::env::temp_dir().join(format!("aetheris-narrow-{}.yaml", std::process::id()));
+    std::fs::write(&file, "worker: { lease_ttl: 10s, heartbeat: 9s }\ntools: { env: [AETHERIS_UNSET_TOKEN] }\n")
+        .unwrap();
+    let words = ["config", "check", "--config", file.to_str().unwrap()];
+    let ran = super::server::run_at("http://127.0.0.1:9", &words, 60, true).await;
+    std::fs::remove_file(&file).unwrap();
+    assert_eq!(ran.exit(), Exit::CheckFailed);
+    assert!(ran.stdout.lines().count() > 3, "{}", ran.stdout);
+    assert!(ran.stdout.lines().all(|line| crate::render::width(line) <= 60), "{}", ran.stdout);
+}
+
+/// The head of a live list is drawn over like the rest: none of its lines is broken by the terminal.
+#[tokio::test]
+async fn the_head_of_a_live_list_fits_a_narrow_terminal() {
+    let paused = json!({ "before_restore": true, "reason": "operator", "since": "2026-11-21T09:30:01Z" });
+    for job in [
+        job_with("completed", json!({ "agent": "an-agent-with-a-name-that-is-long-enough-for-two", "result": 1 })),
+        job_with("cancelled", json!({ "paused": paused })),
+    ] {
+        let url = serve(job_route(job)).await;
+        let ran = super::server::run_at(&url, &["watch", JOB], 60, true).await;
+        let head = ran.stdout.split("✓").next().unwrap();
+        assert!(head.contains(JOB) && head.lines().count() > 1, "{}", ran.stdout);
+        assert!(head.lines().all(|line| crate::render::width(line) <= 60), "{}", ran.stdout);
+    }
 }

@@ -598,3 +598,40 @@ fn nothing_that_is_said_controls_the_terminal() {
     out.error("a\u{1b}[2Jb\nc");
     assert_eq!(kept.text(), "a [2Jb\nc\na [2Jb\nc\nerror: a [2Jb\nc\n");
 }
+
+/// That it once was there for a while says nothing of a server that has gone since: it is given up.
+#[tokio::test(start_paused = true)]
+async fn a_server_that_stood_for_a_while_and_goes_is_given_up() {
+    let stream = |State(calls): State<Arc<AtomicU32>>| async move {
+        if calls.fetch_add(1, Ordering::SeqCst) > 0 {
+            return (StatusCode::SERVICE_UNAVAILABLE, problem("store_unavailable", 503, "gone").to_string())
+                .into_response();
+        }
+        let stands = async {
+            tokio::time::sleep(std::time::Duration::from_secs(30)).await;
+            Ok::<_, std::io::Error>(String::new())
+        };
+        let begun = Body::from_stream(futures_util::stream::once(stands));
+        ([("content-type", "text/event-stream")], begun).into_response()
+    };
+    let router = Router::new()
+        .route("/api/jobs/{id}/events/stream", get(stream))
+        .route("/api/jobs/{id}", get(|| async { job("running").to_string() }))
+        .with_state(Arc::default());
+    let mut follow = Follow::start(&client(&serve(router).await), JOB, 0);
+    let began = tokio::time::Instant::now();
+    let until_given_up = async {
+        loop {
+            match follow.news().await {
+                Ok(Some(_)) => {}
+                other => return other,
+            }
+        }
+    };
+    let ended = tokio::select! {
+        ended = until_given_up => ended,
+        () = tokio::time::sleep(std::time::Duration::from_secs(600)) => panic!("it is never given up"),
+    };
+    assert_eq!(ended.unwrap_err().exit(), Exit::Unreachable);
+    assert!((90..130).contains(&began.elapsed().as_secs()), "{:?}", began.elapsed());
+}

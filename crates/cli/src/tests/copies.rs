@@ -203,7 +203,7 @@ async fn a_restore_of_what_an_operator_has_paused_holds_nothing() {
     let later = submit(&wired).await.to_string();
     wired.rt.pause(later.parse().unwrap()).await.unwrap();
     let url = serve(aetheris_server::router(wired.app_state())).await;
-    let first = "not run since a restore: first check what it did after the backup was taken";
+    let first = "not run since a restore: first check what the job did after the backup was taken";
     let before = job.to_string();
     for (words, times) in [
         (&["why", &before][..], 1),
@@ -362,6 +362,12 @@ async fn what_is_no_backup_changes_nothing() {
     }
     assert!(!Path::new(&new).exists(), "a folder was made for nothing");
     assert_eq!(local(&["restore", &folder.file("absent.db"), "--data", &data]).await.exit(), Exit::NotFound);
+    let ran = local(&["restore", &data, "--data", &data]).await;
+    let said = format!("{data} is a folder: name the backup's file in it");
+    assert_eq!((ran.exit(), ran.error()), (Exit::NotFound, said));
+    let ran = local(&["backup", &folder.file("nodir/b.db"), "--data", &data]).await;
+    let said = format!("no backup was written: there is no folder {}", folder.file("nodir"));
+    assert_eq!((ran.exit(), ran.error()), (Exit::NotFound, said));
     assert_eq!(local(&["backup", &folder.file("b.db"), "--data", "/nowhere"]).await.exit(), Exit::NotFound);
     let wired = open(&folder.data(), false).unwrap();
     assert_eq!(status(&wired, job).await, (JobStatus::Pending, None));
@@ -657,5 +663,48 @@ async fn a_restore_over_a_damaged_database_begins_a_life_above_all_that_were_the
         let ran = local(&["restore", &file, "--data", &data, "--json"]).await;
         assert_eq!(ran.exit(), Exit::Done, "{:?}", ran.ended.err());
         assert_eq!(ran.json()["generation"], nth + limits::GENERATIONS_SKIPPED, "{lost}");
+    }
+}
+
+/// Without its plan a job still says why it stands, and what waits is still listed.
+#[tokio::test]
+async fn a_job_whose_plan_cannot_be_read_says_why_it_stands() {
+    let folder = Folder::new("planless");
+    let wired = open(&folder.data(), false).unwrap();
+    let job = submit(&wired).await;
+    wired.rt.pause(job).await.unwrap();
+    drop(wired);
+    let hand = rusqlite::Connection::open(folder.data().join("aetheris.db")).unwrap();
+    assert_eq!(hand.execute("UPDATE plans SET doc = 'nonsense'", []).unwrap(), 1);
+    hand.close().unwrap();
+    let wired = open(&folder.data(), false).unwrap();
+    let url = serve(aetheris_server::router(wired.app_state())).await;
+    let id = job.to_string();
+    let ran = run(&url, &["why", &id]).await;
+    assert_eq!(ran.exit(), Exit::Done, "{:?}", ran.ended);
+    assert!(ran.stdout.starts_with("paused_by  paused by an operator\n"), "{}", ran.stdout);
+    // What needs the plan says that it cannot be read.
+    assert_eq!(run(&url, &["trace", &id]).await.exit(), Exit::Failed);
+}
+
+#[tokio::test]
+async fn what_a_check_has_found_fits_the_terminal() {
+    let folder = Folder::new("fits");
+    let data = folder.data().display().to_string();
+    let wired = open(&folder.data(), false).unwrap();
+    let job = submit(&wired).await;
+    drop(wired);
+    let hand = rusqlite::Connection::open(folder.data().join("aetheris.db")).unwrap();
+    let events = "UPDATE events SET hash = zeroblob(32) WHERE job = (SELECT num FROM jobs WHERE id = ?1)";
+    assert_eq!(hand.execute(events, [&job.to_bytes()[..]]).unwrap(), 2);
+    hand.close().unwrap();
+    let words = ["check-consistency", "--data", &data];
+    for columns in [60, 80, 120] {
+        let ran = super::server::run_at("http://127.0.0.1:9", &words, columns, true).await;
+        assert_eq!(ran.exit(), Exit::CheckFailed);
+        for line in ran.stdout.lines().chain(ran.stderr.lines()) {
+            assert!(crate::render::width(line) <= columns, "{columns}: {line}\n{}", ran.stdout);
+        }
+        assert!(ran.stdout.contains("VIOLATED ") && ran.stdout.contains("\n  - "), "{}", ran.stdout);
     }
 }

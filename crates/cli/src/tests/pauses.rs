@@ -22,7 +22,7 @@ async fn a_paused_job_says_why_and_how_it_goes_on() {
     let url = serve(route(paused(JOB, "restored"))).await;
     let shown = run(&url, &["show", JOB]).await.stdout;
     assert!(shown.contains("held since the restore"), "{shown}");
-    assert!(shown.contains(&format!("let it go on with: aetheris resume {JOB}\n")), "{shown}");
+    assert!(shown.contains(&format!("let the job go on with: aetheris resume {JOB}\n")), "{shown}");
     let url = serve(route(job_with("running", json!({ "end_requested": "pause" })))).await;
     let shown = run(&url, &["show", JOB]).await.stdout;
     assert!(shown.contains("asked to pause"), "{shown}");
@@ -244,5 +244,25 @@ async fn a_page_without_a_restored_job_is_not_the_end() {
     let resume = || async { (StatusCode::ACCEPTED, json!({ "status": "pending" }).to_string()) };
     let router = Router::new().route("/api/jobs", get(list)).route("/api/jobs/{id}/resume", post(resume));
     let ran = run(&serve(router).await, &["resume", "--all-restored"]).await;
+    assert_eq!((ran.exit(), ran.stdout.as_str()), (Exit::Done, "resumed: 1 restored job\n"));
+}
+
+/// Whoever mistypes the name would believe that nothing was held.
+#[tokio::test]
+async fn an_agent_that_does_not_exist_is_told_where_nothing_is_resumed() {
+    let empty = || async { json!({ "jobs": [], "next_cursor": null }).to_string() };
+    let gone =
+        || async { (StatusCode::NOT_FOUND, problem("agent_not_found", 404, "there is no agent `nope`").to_string()) };
+    let url = serve(Router::new().route("/api/jobs", get(empty)).route("/api/agents/{agent}", get(gone))).await;
+    let ran = run(&url, &["resume", "--all-restored", "--agent", "nope"]).await;
+    assert_eq!((ran.exit(), ran.error().as_str()), (Exit::NotFound, "there is no agent `nope` (agent_not_found)"));
+    let ran = run(&url, &["resume", "--all-restored"]).await;
+    assert_eq!((ran.exit(), ran.stdout.as_str()), (Exit::Done, "resumed: 0 restored jobs\n"));
+    // Of one that was removed the jobs go on all the same.
+    let list = || async { json!({ "jobs": [paused(JOB, "restored")], "next_cursor": null }).to_string() };
+    let resume = || async { (StatusCode::ACCEPTED, json!({ "status": "pending" }).to_string()) };
+    let router = Router::new().route("/api/jobs", get(list)).route("/api/jobs/{id}/resume", post(resume));
+    let router = router.route("/api/agents/{agent}", get(gone));
+    let ran = run(&serve(router).await, &["resume", "--all-restored", "--agent", "nope"]).await;
     assert_eq!((ran.exit(), ran.stdout.as_str()), (Exit::Done, "resumed: 1 restored job\n"));
 }

@@ -84,6 +84,12 @@ pub(super) async fn run_elsewhere(server: &str, words: &[&str]) -> Ran {
     run_in(server, words, [Style::default(); 2], false, &Environment::of(&[])).await
 }
 
+/// The same where stdout and stderr are so many columns wide.
+pub(super) async fn run_at(server: &str, words: &[&str], columns: usize, live: bool) -> Ran {
+    let style = Style { columns: Some(columns), ..Style::default() };
+    run_in(server, words, [style; 2], live, &Environment::of(&[("AETHERIS_SERVER", server)])).await
+}
+
 /// The same on a terminal.
 pub(super) async fn run_on(server: &str, words: &[&str], live: bool) -> Ran {
     let style = Style { columns: live.then_some(COLUMNS), ..Style::default() };
