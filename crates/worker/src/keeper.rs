@@ -217,6 +217,23 @@ mod tests {
         Arc::new(Lease::new(Fence::default(), until, CancellationToken::new(), CancellationToken::new()))
     }
 
+    /// A run whose lease is lost may still await its call. Nothing is to be done for it, and nothing comes sooner.
+    #[tokio::test(start_paused = true)]
+    async fn a_lost_lease_makes_the_keeper_look_no_sooner() {
+        let rt = TestWorld::new(&FakeTools::new(), &FakeModels::new()).runtime().clone();
+        let (beat, id) = (Span::from_secs(10), WorkerId::from("w"));
+        let options =
+            WorkerOptions { heartbeat: beat, id, lease_ttl: Span::from_secs(30), poll_interval: beat, slots: 2 };
+        let (spent, open) = (lease(&rt, Duration::ZERO), lease(&rt, Duration::from_secs(2)));
+        let held = Arc::new(Held::default());
+        let keeper = Keeper::new(rt, options, Arc::clone(&held));
+        spent.lost.cancel();
+        held.begin(JobId::from_u128(1), spent, Duration::ZERO);
+        assert_eq!(keeper.until_unsafe(beat.to_std()), beat.to_std());
+        held.begin(JobId::from_u128(2), open, Duration::ZERO);
+        assert_eq!(keeper.until_unsafe(beat.to_std()), Duration::from_secs(2));
+    }
+
     /// A job may come back to the worker before the run that gave it away has ended.
     #[tokio::test(start_paused = true)]
     async fn the_end_of_an_old_run_leaves_the_lease_of_the_next_alone() {

@@ -15,6 +15,7 @@ use aetheris_runtime::draft::Draft;
 use aetheris_runtime::load::Loaded;
 use aetheris_runtime::ops::{Resolution, Resolved, Then};
 use aetheris_store::{DoubtFilter, LedgerWrite, Purpose};
+use aetheris_testing::time::VirtualClock;
 use serde_json::json;
 
 use crate::doubt::{agent, in_doubt};
@@ -287,6 +288,33 @@ async fn a_call_that_this_process_awaits_is_not_disproved_by_a_tool() {
     drop(flight);
     assert_eq!(world.done(job).await.status, JobStatus::Completed);
     assert_eq!(world.tools.count("pay"), 2);
+}
+
+/// A boot clock that is behind the store's may pass the permit's end while a question is held: the run asks again with
+/// nothing written between, and whoever keeps answers by key must not answer with the one that it gave before.
+#[tokio::test(start_paused = true)]
+async fn a_question_that_is_put_again_at_once_has_a_key_of_its_own() {
+    let mut world = World::new();
+    world.rt.system.clock = VirtualClock::new().skewed(-100_000, 0);
+    world.put(&agent("[{ reconcile: look, settle: 5s }, human]")).await;
+    world.tools.next("pay", [Act::Say(unknown("reset"))]);
+    let no = || done(json!({ "outcome": "did_not_happen" }));
+    let (held, asked, answer) = hold(no());
+    let yes = Act::Say(done(json!({ "outcome": "happened", "result": 7 })));
+    world.tools.next("look", [Act::Say(no()), held, yes]);
+    let _process = world.start("w");
+    let job = world.submit("a", json!({})).await;
+    // The store's clock has run the permit's 17 seconds, this one a tenth less.
+    asked.notified().await;
+    tokio::time::sleep(std::time::Duration::from_secs(3)).await;
+    answer.notify_one();
+    let state = world.done(job).await;
+    assert_eq!((state.status, world.tools.count("pay"), state.fence.epoch), (JobStatus::Completed, 1, 2));
+    let waits = world.kinds(job).await.iter().filter(|kind| **kind == "job_waiting").count();
+    assert_eq!(waits, 1, "the last two questions are of one run");
+    let questions = world.tools.calls_of("look");
+    let keys: std::collections::BTreeSet<_> = questions.iter().map(|question| question.key).collect();
+    assert_eq!((questions.len(), keys.len()), (3, 3));
 }
 
 /// The same of a call that the job's end has left unresolved.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use aetheris_core::event::{Answer, Event, Failure, Source, StepResult, Usage};
 use aetheris_core::job::JobStatus;
 use aetheris_core::ledger::{LedgerStatus, LedgerTrigger};
+use aetheris_core::limits;
 use aetheris_core::state::Ending;
 use aetheris_core::step::StepStatus;
 use aetheris_core::time::Span;
@@ -188,6 +189,29 @@ async fn a_refusal_that_could_not_be_written_is_deposited() {
         assert_eq!(row.status, status);
         assert_eq!(world.state(job).await.status, JobStatus::Running, "its lease is left to expire");
     }
+}
+
+/// Nothing was sent under it: who goes on with the job is told so, and has nothing to ask about.
+#[tokio::test(start_paused = true)]
+async fn a_permission_that_was_not_used_is_deposited_as_such() {
+    let world = World::new();
+    world.put(&calling("at_most_once", "max_attempts: 2, backoff: 1s")).await;
+    let slow = Some(Fault::Slow(limits::PERMIT_MARGIN));
+    let first = world.start_behind("first", FaultPlan::none().script(Op::Commit(Purpose::Permit), [slow]));
+    let job = world.submit("a", json!({})).await;
+    while world.state(job).await.steps.get("n").is_none_or(|step| step.invocation.is_none()) {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    // Its permission is written and the answer is on its way; meanwhile the job is taken from it.
+    first.stop.drain.cancel();
+    let (fence, holder) = (world.state(job).await.fence, world.rt.store.job(job).await.unwrap().unwrap().holder.unwrap());
+    world.rt.reclaim(job, fence, aetheris_runtime::ops::Proof::Dead(holder.instance)).await.unwrap();
+    first.worker.await.unwrap();
+    let row = world.rt.store.history(job, true).await.unwrap().unwrap().ledger.remove(0);
+    assert_eq!((row.permit, row.status, world.tools.count("t")), (1, LedgerStatus::NotSent, 0));
+    let _second = world.start("second");
+    assert_eq!((world.done(job).await.status, world.tools.count("t")), (JobStatus::Completed, 1));
+    assert!(!world.kinds(job).await.contains(&"step_in_doubt"));
 }
 
 /// The end that was asked for is the job's, also where its run finds that it cannot go on; and nobody holds it then.

@@ -3,6 +3,7 @@
 use aetheris_core::event::{Event, Failure, PauseReason};
 use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
+use aetheris_core::limits;
 use aetheris_core::state::Ending;
 use aetheris_core::step::StepStatus;
 use aetheris_core::time::Span;
@@ -84,6 +85,27 @@ async fn a_pause_drops_a_pure_call_which_runs_again() {
 }
 
 /// The request reaches the run with the answer to its heartbeat, where no hint can: another process wrote it.
+/// The start of the step was to be shown while its body ran, and the pause came before it: the body counts for nothing.
+#[tokio::test(start_paused = true)]
+async fn what_a_body_brings_whose_start_could_not_be_written_counts_for_nothing() {
+    let world = World::new();
+    // Nothing but the start is unwritten when the body begins.
+    world.put("agent: a\nversion: \"1\"\nplanner: static\ntools:\n  look: { kind: function, function: f, effect: pure }\nplan:\n  nodes:\n    - { id: m, kind: tool, tool: look }\n").await;
+    let (act, reached, release) = hold(done(json!(1)));
+    world.tools.next("look", [act]);
+    let _process = world.start("w");
+    let job = world.submit("a", json!({})).await;
+    reached.notified().await;
+    // By another process: the run hears of it when it writes the start, and not before.
+    assert_eq!(world.rt.pause(job).await.unwrap(), PauseAnswer::Requested);
+    tokio::time::sleep(limits::START_SHOWN_AFTER.to_std() * 2).await;
+    release.notify_one();
+    let state = world.until(job, &[JobStatus::Paused, JobStatus::Failed]).await;
+    assert_eq!((state.status, state.step_status(&"m".into())), (JobStatus::Paused, StepStatus::Pending));
+    world.rt.resume(job).await.unwrap();
+    assert_eq!((world.done(job).await.status, world.tools.count("look")), (JobStatus::Completed, 2));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_holder_elsewhere_hears_of_a_pause_with_its_heartbeat() {
     let world = World::new();

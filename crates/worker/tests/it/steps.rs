@@ -176,6 +176,31 @@ async fn a_try_that_the_budget_ends_is_no_call() {
     assert_eq!(state.tool_calls(&plan), 1);
 }
 
+/// A tool chooses its codes. One that answers as an exhausted budget does has been called all the same.
+#[tokio::test(start_paused = true)]
+async fn a_call_that_fails_with_a_code_of_ours_is_a_call() {
+    let world = World::new();
+    let tool = "{ kind: function, function: f, effect: pure }";
+    world
+        .put(&format!(
+            "{HEAD}retry: {{ max_attempts: 5, backoff: 1s }}\nbudget: {{ max_tool_calls: 2 }}\ntools:\n  t: {tool}\nplan:\n  nodes:\n    - {{ id: n, kind: tool, tool: t }}\n"
+        ))
+        .await;
+    let busy = || {
+        let error = Failure::new("budget_exceeded", "the account has no calls left");
+        Act::Say(ToolOutcome::RefusedRetryable { error, retry_after: None })
+    };
+    world.tools.next("t", (0..4).map(|_| busy()));
+    let _process = world.start("w");
+    let job = world.submit("a", json!({})).await;
+    let state = world.done(job).await;
+    let Some(Ending::Failed { error, .. }) = &state.ending else { panic!("{:?}", state.ending) };
+    let told = "the job has made 2 of 2 tool calls";
+    assert_eq!((error.code.as_str(), error.message.as_str(), world.tools.count("t")), ("budget_exceeded", told, 2));
+    let plan = world.rt.plans.get(world.rt.store.as_ref(), state.plan.unwrap().hash).await.unwrap();
+    assert_eq!(state.tool_calls(&plan), 2);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_job_longer_than_a_checkpoint_replays_from_it() {
     let world = World::new();
