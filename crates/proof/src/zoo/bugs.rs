@@ -198,11 +198,6 @@ pub const BUGS: &[Bug] = &[
         "work_is_bounded_over_all_templates",
     ),
     tested(
-        "result-as-it-came",
-        "a result has another form until its job is read again",
-        "a_result_is_to_templates_what",
-    ),
-    tested(
         "agent-before-key",
         "an accepted message is unknown once its agent is gone",
         "a_key_is_known_when_its_agent",

@@ -265,7 +265,7 @@ impl Run<'_> {
     /// "Did not happen" ends the try: whether another follows is the retry policy's to say, in the same unit.
     async fn end_disproved_try(&mut self, node: &Node, invocation: &Invocation, why: &str) -> Result<Turn, Stop> {
         if aetheris_fault::planted!("disproof-gives-a-call") {
-            return Ok(Turn::Go);
+            return Box::pin(self.call_tool(node)).await;
         }
         let error = not_happened(&invocation.tool, why);
         self.after_failure(node, super::plain::failed(error, None, true)).await

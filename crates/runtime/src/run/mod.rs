@@ -439,13 +439,7 @@ impl<'r> Run<'r> {
     }
 
     /// Makes a node's output known to templates.
-    fn name_output(&mut self, node: &NodeId, mut output: Json) {
-        if aetheris_fault::planted!("result-as-it-came")
-            && let serde_json::Value::Object(mut fields) = output.value().clone()
-        {
-            fields.retain(|_, field| !field.is_null());
-            output = Json::new(serde_json::Value::Object(fields));
-        }
+    fn name_output(&mut self, node: &NodeId, output: Json) {
         self.memory += output.memory();
         self.names.nodes.insert(node.clone(), output);
     }
