@@ -210,10 +210,7 @@ fn cancel(search: &Search, program: &Program, job: &Job, number: u8) -> Drafted 
 }
 
 fn is_ending(job: &Job) -> bool {
-    match job.view.fold.state().end_requested {
-        Some(EndCause::Cancel | EndCause::Deadline) => true,
-        Some(EndCause::Pause) | None => false,
-    }
+    job.view.fold.state().end_requested.is_some_and(EndCause::ends)
 }
 
 /// Whether its deadline can still come.

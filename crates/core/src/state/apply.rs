@@ -297,12 +297,8 @@ impl JobState {
     }
 
     fn end_requested(&mut self, e: &event::JobCancelRequested) -> Result<(), Illegal> {
-        // A request to pause gives way to one that ends the job.
-        let first = match self.end_requested {
-            None | Some(event::EndCause::Pause) => true,
-            Some(event::EndCause::Cancel | event::EndCause::Deadline) => false,
-        };
-        if self.status != JobStatus::Running || !first || e.cause == event::EndCause::Pause {
+        let repeated = self.end_requested.is_some_and(event::EndCause::ends);
+        if self.status != JobStatus::Running || repeated || !e.cause.ends() {
             return Err(Illegal::Contradiction("an end is asked for once, of a running job".to_owned()));
         }
         self.end_requested = Some(e.cause);
@@ -367,6 +363,9 @@ impl JobState {
         let step = self.step(&e.node, if success { StepTrigger::Succeed } else { StepTrigger::Fail })?;
         step.error.clone_from(&e.error);
         step.result = Some(e.result);
+        // Of a step that ends in the place of its next try.
+        step.retry_at = None;
+        step.retry_delay = None;
         if let Some(output) = &e.output {
             step.output = Some(Output::Inline(output.clone()));
         } else if success && step.output.is_none() {

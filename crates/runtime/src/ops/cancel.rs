@@ -6,7 +6,7 @@ use aetheris_core::job::JobStatus;
 use aetheris_core::lease::Guard;
 use aetheris_store::Purpose;
 
-use super::{Plan, is_ending};
+use super::Plan;
 use crate::Runtime;
 use crate::error::OpError;
 
@@ -35,7 +35,9 @@ impl Runtime {
                 JobStatus::Cancelled => Ok(Plan::Answer(Cancelled::Already)),
                 JobStatus::Completed | JobStatus::Failed => Err(OpError::JobFinished { job, status }),
                 JobStatus::Running if aetheris_fault::planted!("cancel-lost") => Ok(Plan::Answer(Cancelled::Requested)),
-                JobStatus::Running if is_ending(loaded.state.end_requested) => Ok(Plan::Answer(Cancelled::Requested)),
+                JobStatus::Running if loaded.state.end_requested.is_some_and(EndCause::ends) => {
+                    Ok(Plan::Answer(Cancelled::Requested))
+                }
                 JobStatus::Running => {
                     aetheris_fault::sometimes!(CancelOfHeld);
                     draft.push(ids, JobCancelRequested { cause: EndCause::Cancel })?;

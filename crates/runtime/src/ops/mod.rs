@@ -154,22 +154,23 @@ impl Runtime {
         Ok(())
     }
 
-    /// Cancels a job in a draft, as was asked for.
-    pub(crate) fn end_cancelled(&self, ledger: &Ledger, draft: &mut Draft) -> Result<(), Illegal> {
-        self.end_as_asked(ledger, draft, JobCancelled {}.into())
-    }
-
-    /// Fails a job in a draft whose deadline has passed.
-    pub(crate) fn end_overdue(&self, ledger: &Ledger, draft: &mut Draft) -> Result<(), Illegal> {
-        self.end_as_asked(ledger, draft, JobFailed { error: deadline_exceeded(), node: None }.into())
-    }
-
-    /// Calls whose outcome is unknown stay in the in-doubt list.
-    fn end_as_asked(&self, ledger: &Ledger, draft: &mut Draft, ends: Event) -> Result<(), Illegal> {
+    /// Ends a job in a draft as was asked for; calls whose outcome is unknown stay in the in-doubt list. Whether that was
+    /// asked for: where it was not, or only a pause was, nothing is drafted.
+    pub(crate) fn end_for(
+        &self,
+        requested: Option<EndCause>,
+        ledger: &Ledger,
+        draft: &mut Draft,
+    ) -> Result<bool, Illegal> {
+        let ends: Event = match requested {
+            Some(EndCause::Cancel) => JobCancelled {}.into(),
+            Some(EndCause::Deadline) => JobFailed { error: deadline_exceeded(), node: None }.into(),
+            Some(EndCause::Pause) | None => return Ok(false),
+        };
         self.doubt_open_calls(ledger, draft, ENDED_OVER_CALL)?;
         draft.push(self.system.ids.as_ref(), ends)?;
         draft.release();
-        Ok(())
+        Ok(true)
     }
 
     /// Fails the job in a draft.
@@ -182,14 +183,6 @@ impl Runtime {
 
 fn too_busy(job: JobId) -> OpError {
     OpError::StateConflict(format!("job {job} keeps changing; try again"))
-}
-
-/// Whether a held job is to end. A pause that was asked for gives way to an end.
-fn is_ending(requested: Option<EndCause>) -> bool {
-    match requested {
-        Some(EndCause::Cancel | EndCause::Deadline) => true,
-        Some(EndCause::Pause) | None => false,
-    }
 }
 
 /// Idempotent calls of unknown outcome that were to be tried again: nobody will, and nobody is asked.

@@ -5,6 +5,7 @@ use aetheris_core::id::JobId;
 use aetheris_core::job::JobStatus;
 use aetheris_core::lease::Guard;
 use aetheris_core::limits;
+use aetheris_core::state::JobState;
 use aetheris_store::Purpose;
 
 use super::Plan;
@@ -56,27 +57,18 @@ impl Runtime {
 
     /// The pause of a job that no process works on.
     pub(super) fn held(&self, loaded: &Loaded, mut draft: Draft) -> Result<Plan<Held>, OpError> {
-        let ids = self.system.ids.as_ref();
-        let held = match (loaded.state.status, loaded.state.end_requested) {
-            (JobStatus::Completed | JobStatus::Failed | JobStatus::Cancelled | JobStatus::Paused, _) => {
+        match loaded.state.status {
+            JobStatus::Completed | JobStatus::Failed | JobStatus::Cancelled | JobStatus::Paused => {
                 return Ok(Plan::Answer(Held::Already));
             }
-            (JobStatus::Running, Some(EndCause::Cancel)) => {
-                self.end_cancelled(&loaded.ledger, &mut draft)?;
-                Held::Ended
-            }
-            (JobStatus::Running, Some(EndCause::Deadline)) => {
-                self.end_overdue(&loaded.ledger, &mut draft)?;
-                Held::Ended
-            }
-            (JobStatus::Running, Some(EndCause::Pause) | None)
-            | (JobStatus::Pending | JobStatus::Waiting | JobStatus::Parked, _) => {
-                draft.push(ids, JobPaused { reason: PauseReason::Restored })?;
-                draft.release();
-                Held::Now
-            }
-        };
-        Ok(Plan::Write(Box::new(draft), held))
+            JobStatus::Pending | JobStatus::Running | JobStatus::Waiting | JobStatus::Parked => {}
+        }
+        if self.end_for(loaded.state.end_requested, &loaded.ledger, &mut draft)? {
+            return Ok(Plan::Write(Box::new(draft), Held::Ended));
+        }
+        draft.push(self.system.ids.as_ref(), JobPaused { reason: PauseReason::Restored })?;
+        draft.release();
+        Ok(Plan::Write(Box::new(draft), Held::Now))
     }
 
     /// Holds a job still until it is resumed. One commit; where a worker holds the job, the worker writes the pause
@@ -86,35 +78,17 @@ impl Runtime {
     /// [`OpError`]: no such job, it has ended or is to end, or no store.
     pub async fn pause(&self, job: JobId) -> Result<PauseAnswer, OpError> {
         let ids = self.system.ids.as_ref();
-        self.amend(job, Purpose::Pause, Guard::Outside, |loaded, mut draft| {
-            let status = loaded.state.status;
-            match (status, loaded.state.end_requested) {
-                (JobStatus::Paused, _) => Ok(Plan::Answer(PauseAnswer::Already)),
-                (JobStatus::Completed | JobStatus::Failed | JobStatus::Cancelled, _) => {
-                    Err(OpError::JobFinished { job, status })
-                }
-                (JobStatus::Running, Some(EndCause::Cancel | EndCause::Deadline)) => {
-                    Err(OpError::StateConflict(format!("job {job} is already ending and can no longer be paused")))
-                }
-                (JobStatus::Running, Some(EndCause::Pause)) => Ok(Plan::Answer(PauseAnswer::Requested)),
-                (JobStatus::Running | JobStatus::Pending | JobStatus::Waiting | JobStatus::Parked, _)
-                    if loaded.state.seq >= limits::JOB_EVENTS_MAX =>
-                {
-                    let bound = limits::JOB_EVENTS_MAX;
-                    Err(OpError::Bound(format!(
-                        "job {job} has {bound} events, the most that are kept; it is not paused any more"
-                    )))
-                }
-                (JobStatus::Running, None) => {
-                    aetheris_fault::sometimes!(PauseOfHeld);
-                    draft.push(ids, JobPauseRequested {})?;
-                    Ok(Plan::Write(Box::new(draft), PauseAnswer::Requested))
-                }
-                (JobStatus::Pending | JobStatus::Waiting | JobStatus::Parked, _) => {
-                    aetheris_fault::sometimes!(PauseOfIdle);
-                    draft.push(ids, JobPaused { reason: PauseReason::Operator })?;
-                    Ok(Plan::Write(Box::new(draft), PauseAnswer::Now))
-                }
+        self.amend(job, Purpose::Pause, Guard::Outside, |loaded, mut draft| match pausing(&loaded.state)? {
+            Pausing::Answer(answer) => Ok(Plan::Answer(answer)),
+            Pausing::Ask => {
+                aetheris_fault::sometimes!(PauseOfHeld);
+                draft.push(ids, JobPauseRequested {})?;
+                Ok(Plan::Write(Box::new(draft), PauseAnswer::Requested))
+            }
+            Pausing::Hold => {
+                aetheris_fault::sometimes!(PauseOfIdle);
+                draft.push(ids, JobPaused { reason: PauseReason::Operator })?;
+                Ok(Plan::Write(Box::new(draft), PauseAnswer::Now))
             }
         })
         .await
@@ -149,5 +123,84 @@ impl Runtime {
             }
         })
         .await
+    }
+}
+
+/// What a pause does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Pausing {
+    /// Nothing is to be done.
+    Answer(PauseAnswer),
+    /// The job's holder is asked to let it go.
+    Ask,
+    /// Nobody holds the job: it is paused.
+    Hold,
+}
+
+/// What a pause does with a job in this state. Pauses and resumes are not bound in number by the reducer, so a pause is
+/// refused here once the job has as many events as are kept; whatever frees or ends the job still finds room.
+fn pausing(state: &JobState) -> Result<Pausing, OpError> {
+    let JobState { id: job, status, .. } = *state;
+    let found = match (status, state.end_requested) {
+        (JobStatus::Paused, _) => return Ok(Pausing::Answer(PauseAnswer::Already)),
+        (JobStatus::Completed | JobStatus::Failed | JobStatus::Cancelled, _) => {
+            return Err(OpError::JobFinished { job, status });
+        }
+        (JobStatus::Running, Some(EndCause::Cancel | EndCause::Deadline)) => {
+            return Err(OpError::StateConflict(format!("job {job} is already ending and can no longer be paused")));
+        }
+        (JobStatus::Running, Some(EndCause::Pause)) => return Ok(Pausing::Answer(PauseAnswer::Requested)),
+        (JobStatus::Running, None) => Pausing::Ask,
+        (JobStatus::Pending | JobStatus::Waiting | JobStatus::Parked, _) => Pausing::Hold,
+    };
+    if state.seq >= limits::JOB_EVENTS_MAX {
+        let bound = limits::JOB_EVENTS_MAX;
+        let message = format!("job {job} has {bound} events, the most that are kept; it is not paused any more");
+        return Err(OpError::Bound(message));
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job(status: JobStatus, end_requested: Option<EndCause>, seq: u64) -> JobState {
+        JobState { end_requested, seq, status, ..JobState::new(JobId::from_u128(1)) }
+    }
+
+    /// A job that is paused and resumed for ever grows to its bound and no further.
+    #[test]
+    fn a_job_is_paused_up_to_the_bound_of_its_events() {
+        let max = limits::JOB_EVENTS_MAX;
+        for (status, found) in [
+            (JobStatus::Running, Pausing::Ask),
+            (JobStatus::Pending, Pausing::Hold),
+            (JobStatus::Waiting, Pausing::Hold),
+            (JobStatus::Parked, Pausing::Hold),
+        ] {
+            assert_eq!(pausing(&job(status, None, max - 1)).unwrap(), found);
+            for seq in [max, max + 1] {
+                let refused = pausing(&job(status, None, seq));
+                assert!(matches!(refused, Err(OpError::Bound(_))), "{status:?} at {seq}: {refused:?}");
+            }
+        }
+    }
+
+    /// At the bound as well it is told what the job is doing, where there is nothing to be written.
+    #[test]
+    fn what_needs_no_event_is_answered_at_any_length() {
+        for seq in [1, limits::JOB_EVENTS_MAX] {
+            let answer = |status, cause| pausing(&job(status, cause, seq));
+            assert_eq!(answer(JobStatus::Paused, None).unwrap(), Pausing::Answer(PauseAnswer::Already));
+            let asked = answer(JobStatus::Running, Some(EndCause::Pause)).unwrap();
+            assert_eq!(asked, Pausing::Answer(PauseAnswer::Requested));
+            for cause in [EndCause::Cancel, EndCause::Deadline] {
+                assert!(matches!(answer(JobStatus::Running, Some(cause)), Err(OpError::StateConflict(_))));
+            }
+            for status in [JobStatus::Completed, JobStatus::Failed, JobStatus::Cancelled] {
+                assert!(matches!(answer(status, None), Err(OpError::JobFinished { .. })));
+            }
+        }
     }
 }

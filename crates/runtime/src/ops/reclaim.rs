@@ -1,6 +1,6 @@
 //! Taking back a job whose holder is gone: by the end of its lease, or by proof of its death.
 
-use aetheris_core::event::{EndCause, Failure, JobPaused, JobRequeued, PauseReason, RequeueReason};
+use aetheris_core::event::{Event, Failure, JobPaused, JobRequeued, PauseReason, RequeueReason};
 use aetheris_core::id::{InstanceId, JobId};
 use aetheris_core::job::JobStatus;
 use aetheris_core::lease::{Fence, Guard};
@@ -58,7 +58,6 @@ impl Runtime {
             }
             let mut draft = Draft::new(loaded.state.clone(), guard, loaded.checkpoint_seq);
             self.take_back(&loaded, &mut draft, proof)?;
-            draft.release();
             aetheris_fault::crash_point!("ops.reclaim.decided");
             match self.send(&draft, Purpose::Reclaim).await {
                 Ok(_) => {
@@ -82,34 +81,32 @@ impl Runtime {
     }
 
     fn take_back(&self, loaded: &Loaded, draft: &mut Draft, proof: Proof) -> Result<(), OpError> {
-        let ids = self.system.ids.as_ref();
-        match loaded.state.end_requested {
-            // Held still by whoever finds it: nobody is to go on with it.
-            Some(EndCause::Pause) => {
-                aetheris_fault::sometimes!(PausedByReclaim);
-                draft.push(ids, JobPaused { reason: PauseReason::Operator })?;
-            }
-            Some(EndCause::Cancel) => self.end_cancelled(&loaded.ledger, draft)?,
-            Some(EndCause::Deadline) => self.end_overdue(&loaded.ledger, draft)?,
-            None if loaded.state.reclaims + 1 >= self.settings.max_attempts
-                && !aetheris_fault::planted!("poison-job-for-ever") =>
-            {
-                aetheris_fault::sometimes!(PoisonJob);
-                self.doubt_open_calls(&loaded.ledger, draft, super::ENDED_OVER_CALL)?;
-                let message = format!(
-                    "the job was taken back from a lost worker {} times in a row without a node finishing; it is not tried again",
-                    self.settings.max_attempts
-                );
-                self.fail_job(draft, Failure::new("attempts_exhausted", message))?;
-            }
-            None => {
-                let reason = match proof {
-                    Proof::Expired => RequeueReason::LeaseExpired,
-                    Proof::Dead(_) => RequeueReason::HolderDied,
-                };
-                draft.push(ids, JobRequeued { after_us: None, reason })?;
-            }
+        let requested = loaded.state.end_requested;
+        if self.end_for(requested, &loaded.ledger, draft)? {
+            return Ok(());
         }
+        let poison = loaded.state.reclaims + 1 >= self.settings.max_attempts;
+        if requested.is_none() && poison && !aetheris_fault::planted!("poison-job-for-ever") {
+            aetheris_fault::sometimes!(PoisonJob);
+            self.doubt_open_calls(&loaded.ledger, draft, super::ENDED_OVER_CALL)?;
+            let message = format!(
+                "the job was taken back from a lost worker {} times in a row without a node finishing; it is not tried again",
+                self.settings.max_attempts
+            );
+            return Ok(self.fail_job(draft, Failure::new("attempts_exhausted", message))?);
+        }
+        let reason = match proof {
+            Proof::Expired => RequeueReason::LeaseExpired,
+            Proof::Dead(_) => RequeueReason::HolderDied,
+        };
+        let freed: Event = match requested {
+            // Held still by whoever finds it: nobody is to go on with it.
+            Some(_) => JobPaused { reason: PauseReason::Operator }.into(),
+            None => JobRequeued { after_us: None, reason }.into(),
+        };
+        aetheris_fault::sometimes!(PausedByReclaim, requested.is_some());
+        draft.push(self.system.ids.as_ref(), freed)?;
+        draft.release();
         Ok(())
     }
 }

@@ -6,7 +6,7 @@ use aetheris_core::lease::Guard;
 use aetheris_core::projection::TimerChange;
 use aetheris_store::{Purpose, TimerRow, UnitOfWork};
 
-use super::{Plan, is_ending};
+use super::Plan;
 use crate::Runtime;
 use crate::draft::Draft;
 use crate::error::OpError;
@@ -56,7 +56,7 @@ impl Runtime {
     fn deadline_passed(&self, loaded: &Loaded, draft: &mut Draft) -> Result<(), OpError> {
         aetheris_fault::sometimes!(DeadlineHit);
         match loaded.state.status {
-            JobStatus::Running if is_ending(loaded.state.end_requested) => Ok(()),
+            JobStatus::Running if loaded.state.end_requested.is_some_and(EndCause::ends) => Ok(()),
             JobStatus::Running => {
                 draft.push(self.system.ids.as_ref(), JobCancelRequested { cause: EndCause::Deadline })?;
                 Ok(())

@@ -85,12 +85,11 @@ impl Run<'_> {
     /// The end that was asked for: calls whose outcome is unknown stay in the in-doubt list.
     pub(super) async fn end_as_asked(&mut self, cause: EndCause) -> Result<Option<RunEnd>, Stop> {
         aetheris_fault::crash_point!("run.end.asked");
-        match cause {
-            EndCause::Cancel => self.rt.end_cancelled(&self.ledger, &mut self.draft)?,
-            EndCause::Deadline => self.rt.end_overdue(&self.ledger, &mut self.draft)?,
-            EndCause::Pause => return self.hold_still().await,
+        if self.rt.end_for(Some(cause), &self.ledger, &mut self.draft)? {
+            self.finish().await
+        } else {
+            self.hold_still().await
         }
-        self.finish().await
     }
 
     /// The pause that was asked for. Whatever was known is written before it or with it. `None` when the newer state
@@ -149,15 +148,11 @@ pub(super) async fn fail_unplanned(rt: &Runtime, loaded: Loaded, fence: Fence) -
 
 async fn fail_loaded(rt: &Runtime, loaded: Loaded, fence: Fence, failure: Failure) -> Result<RunEnd, OpError> {
     let mut draft = Draft::new(loaded.state, Guard::Run(fence), loaded.checkpoint_seq);
-    match draft.state().end_requested {
-        Some(EndCause::Cancel) => rt.end_cancelled(&loaded.ledger, &mut draft)?,
-        Some(EndCause::Deadline) => rt.end_overdue(&loaded.ledger, &mut draft)?,
-        // A job that cannot go on fails, paused or not.
-        Some(EndCause::Pause) | None => {
-            let reason = "the job could not go on while the outcome of the call was unknown";
-            rt.doubt_open_calls(&loaded.ledger, &mut draft, reason)?;
-            rt.fail_job(&mut draft, failure)?;
-        }
+    // A job that cannot go on fails, also where it was to be paused.
+    if !rt.end_for(draft.state().end_requested, &loaded.ledger, &mut draft)? {
+        let reason = "the job could not go on while the outcome of the call was unknown";
+        rt.doubt_open_calls(&loaded.ledger, &mut draft, reason)?;
+        rt.fail_job(&mut draft, failure)?;
     }
     let fallback = rt.event_id();
     match crate::draft::write(rt.store.as_ref(), || draft.unit(Purpose::Finish, fallback)).await {

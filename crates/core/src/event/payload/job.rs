@@ -169,6 +169,17 @@ pub enum EndCause {
     Pause,
 }
 
+impl EndCause {
+    /// Whether the job is to end, and not only to be held still. Such a request takes the place of a pause's.
+    #[must_use]
+    pub const fn ends(self) -> bool {
+        match self {
+            Self::Cancel | Self::Deadline => true,
+            Self::Pause => false,
+        }
+    }
+}
+
 /// Why a job is held still.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
