@@ -34,7 +34,7 @@ pub enum StepTrigger {
     Call,
     /// It ended with an output.
     Succeed,
-    /// It ended with an error.
+    /// It ended with an error; before its first try, or before its next one, where that may not begin.
     Fail,
     /// It failed and is to be tried again.
     ScheduleRetry,
@@ -109,17 +109,14 @@ impl StepStatus {
             | (Self::Waiting, T::Unblock)
             | (Self::InDoubt | Self::Running | Self::Retrying, T::Resolve) => Ok(Self::Running),
             (Self::Running, T::Succeed) => Ok(Self::Completed),
-            (Self::Pending | Self::Running | Self::InDoubt, T::Fail) => Ok(Self::Failed),
+            (Self::Pending | Self::Running | Self::Retrying | Self::InDoubt, T::Fail) => Ok(Self::Failed),
             (Self::Running, T::ScheduleRetry) => Ok(Self::Retrying),
             (Self::Running, T::Wait) => Ok(Self::Waiting),
             (Self::Running | Self::InDoubt, T::Doubt) => Ok(Self::InDoubt),
             (Self::Pending, T::Skip) => Ok(Self::Skipped),
             (Self::Pending, T::Call | T::Succeed | T::ScheduleRetry | T::Wait | T::Unblock | T::Doubt | T::Resolve)
             | (Self::Running, T::Start | T::Unblock | T::Skip)
-            | (
-                Self::Retrying,
-                T::Call | T::Succeed | T::Fail | T::ScheduleRetry | T::Wait | T::Unblock | T::Doubt | T::Skip,
-            )
+            | (Self::Retrying, T::Call | T::Succeed | T::ScheduleRetry | T::Wait | T::Unblock | T::Doubt | T::Skip)
             | (
                 Self::Waiting,
                 T::Start
@@ -186,6 +183,7 @@ mod tests {
             (S::Running, T::Doubt, S::InDoubt),
             (S::Running, T::Resolve, S::Running),
             (S::Retrying, T::Start, S::Running),
+            (S::Retrying, T::Fail, S::Failed),
             (S::Retrying, T::Resolve, S::Running),
             (S::Waiting, T::Unblock, S::Running),
             (S::InDoubt, T::Fail, S::Failed),

@@ -270,7 +270,6 @@ impl Draft<'_> {
                 if pending && self.over_budget(node) { self.too_dear(number) } else { self.work(run, node, number) }
             }
             Decision::NextTry if self.over_budget(node) && !self.search.config.has(Mutation::BudgetOnlyOnce) => {
-                self.start(number)?;
                 self.too_dear(number)
             }
             Decision::CallAgain if self.over_budget(node) => self.give_up(number),

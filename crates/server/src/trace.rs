@@ -209,7 +209,8 @@ impl Story {
 
     fn finished(&mut self, recorded: &Recorded, e: &NodeFinished) {
         let told = self.of(&e.node);
-        if let Some(attempt) = told.attempts.last_mut() {
+        // A step that ends in the place of its next try leaves the last one as that has ended.
+        if let Some(attempt) = told.attempts.last_mut().filter(|attempt| attempt.ended_at.is_none()) {
             attempt.ended_at = Some(recorded.at);
             if let Some(took) = e.took_us {
                 attempt.started_at = attempt.started_at.min(recorded.at.before(Span::from_micros(took)));

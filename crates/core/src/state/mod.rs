@@ -12,7 +12,6 @@ mod tests;
 mod usage;
 
 pub use apply::Illegal;
-pub use usage::BUDGET_EXCEEDED;
 
 use std::collections::BTreeMap;
 

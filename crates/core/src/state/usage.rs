@@ -3,20 +3,15 @@
 use super::JobState;
 use crate::plan::{CompiledPlan, Node};
 
-/// The code of a step that its job's budget has ended before a call or a question.
-pub const BUDGET_EXCEEDED: &str = "budget_exceeded";
-
 impl JobState {
-    /// Tool calls so far: permits of ledger steps under which a call may have left, and tries of pure ones. A try that the
-    /// budget has ended made no call.
+    /// Tool calls so far: permits of ledger steps under which a call may have left, and tries of pure ones. No try begins
+    /// that the budget does not allow.
     #[must_use]
     pub fn tool_calls(&self, plan: &CompiledPlan) -> u32 {
         let calls = |node: &Node| {
             let step = self.steps.get(&node.id)?;
             plan.tool_of(node)?;
-            let prevented = step.error.as_ref().is_some_and(|error| error.code == BUDGET_EXCEEDED);
-            let tries = step.tries.saturating_sub(u32::from(prevented));
-            Some(step.invocation.as_ref().map_or(tries, |call| call.permit.saturating_sub(call.unsent)))
+            Some(step.invocation.as_ref().map_or(step.tries, |call| call.permit.saturating_sub(call.unsent)))
         };
         plan.ordered().filter_map(calls).fold(0, u32::saturating_add)
     }
@@ -32,6 +27,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::event::Failure;
     use crate::id::{IdempotencyKey, JobId, PermitId};
     use crate::json::Json;
     use crate::plan::{Budget, EffectClass, NodeKind, PLAN_SCHEMA_VERSION, Plan, Tool, ToolKind};
@@ -95,6 +91,10 @@ mod tests {
         for (node, tries, invocation) in [("text", 50, None), ("look", 3, None), ("pay", 2, called(7, 2))] {
             state.steps.insert(node.into(), StepState { invocation, tries, ..StepState::default() });
         }
+        assert_eq!(state.tool_calls(&plan), 3 + 5);
+        // Whatever code the tool gave its failure.
+        let error = Some(Failure::new("budget_exceeded", "the account has no calls left"));
+        state.steps.insert("look".into(), StepState { error, tries: 3, ..StepState::default() });
         assert_eq!(state.tool_calls(&plan), 3 + 5);
     }
 }

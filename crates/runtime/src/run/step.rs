@@ -10,7 +10,6 @@ use aetheris_core::json::Json;
 use aetheris_core::limits;
 use aetheris_core::plan::{Node, NodeKind};
 use aetheris_core::recovery::{self, Decision, EffectSeen, LedgerSeen, Told};
-use aetheris_core::state::BUDGET_EXCEEDED;
 use aetheris_core::step::StepStatus;
 use aetheris_core::time::Span;
 use aetheris_store::{LedgerWrite, Purpose};
@@ -20,6 +19,9 @@ use super::{Run, RunEnd, Stop, Turn};
 use crate::aside::rendered;
 use crate::draft::Rebased;
 use crate::ops::unanswered;
+
+/// The code of a step that its job's budget has ended before a call or a question.
+const BUDGET_EXCEEDED: &str = "budget_exceeded";
 
 /// Why a try failed, and what may follow.
 pub(super) struct TryFailed {
@@ -52,7 +54,6 @@ impl Run<'_> {
             Decision::Inject | Decision::Nothing => Ok(Turn::Go),
             Decision::Run => self.begin(node).await,
             Decision::NextTry => self.next_try(node).await,
-            Decision::EndTry if aetheris_fault::planted!("disproof-gives-a-call") => self.call_tool(node).await,
             Decision::EndTry => self.end_answered_try(node).await,
             Decision::CatchUp => {
                 aetheris_fault::sometimes!(CaughtUp);
@@ -265,7 +266,6 @@ impl Run<'_> {
             }
         }
         if let Some(exceeded) = self.over_budget(node) {
-            self.start(node)?;
             self.fail_step(node, exceeded, StepResult::PermanentFailure, None)?;
             return Ok(Turn::Go);
         }

@@ -428,6 +428,30 @@ async fn a_trace_tells_of_every_try_and_every_run() {
     assert_eq!((&trace.body["status"], &trace.body["usage"]["tokens"]), (&"paused".into(), &12.into()));
 }
 
+/// It says what became of that call, and the step why there is no other.
+#[tokio::test]
+async fn a_step_that_ends_in_the_place_of_its_next_try_leaves_the_last_one_as_it_was() {
+    let bed = Bed::new();
+    bed.call("PUT", "/api/agents/tries", TRIES).await.is(201);
+    let job = bed.send("tries", "1").await;
+    let hand = bed.claim().await;
+    let busy = Failure::new("busy", "try again");
+    let retry = NodeRetryScheduled { after_us: 1, error: busy, model: None, node: NodeId::from("ask") };
+    hand.push([started("ask").into(), retry.into()]).await;
+    bed.clock.advance(Span::from_secs(1));
+    let error = Some(Failure::new("budget_exceeded", "no calls are left"));
+    let end = NodeFinished { error, result: StepResult::PermanentFailure, ..finished("ask", None) };
+    hand.push([end.into()]).await;
+    let trace = bed.get(&format!("/api/jobs/{job}/trace")).await;
+    let step = &trace.is(200)["steps"][0];
+    let tries = step["attempts"].as_array().unwrap();
+    assert_eq!(
+        (tries.len(), &tries[0]["error"]["code"], &step["error"]["code"]),
+        (1, &"busy".into(), &"budget_exceeded".into())
+    );
+    assert_eq!(tries[0]["ended_at"], tries[0]["started_at"]);
+}
+
 #[tokio::test]
 async fn a_try_that_failed_for_good_says_why() {
     let bed = Bed::new();

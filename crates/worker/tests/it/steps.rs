@@ -248,7 +248,7 @@ async fn a_model_that_never_gives_json_stops_at_the_budget() {
     let job = world.submit("a", json!({})).await;
     let state = world.done(job).await;
     let error = state.steps["n"].error.clone().unwrap();
-    assert_eq!((error.code.as_str(), state.tokens, state.steps["n"].tries), ("budget_exceeded", 30, 4));
+    assert_eq!((error.code.as_str(), state.tokens, state.steps["n"].tries), ("budget_exceeded", 30, 3));
     assert_eq!(error.message, "the job has used 30 of 25 tokens");
     let models = world.events(job).await.into_iter().filter_map(|event| match event {
         Event::NodeRetryScheduled(retry) => retry.model,

@@ -33,6 +33,16 @@ fn a_retry_has_its_moment_and_the_next_try_forgets_it() {
     assert_eq!(step.started_at, Some(at(40)));
 }
 
+/// Where the next try may not begin, none is counted and none is due.
+#[test]
+fn a_step_can_fail_in_the_place_of_its_next_try() {
+    let story = Story::started().then(retry_scheduled("a")).then(finished("a", StepResult::PermanentFailure));
+    let step = story.step("a");
+    assert_eq!((step.status, step.tries, step.retry_at, step.retry_delay), (StepStatus::Failed, 1, None, None));
+    let retrying = Story::started().then(retry_scheduled("a"));
+    assert!(matches!(retrying.refuses(finished("a", StepResult::Pure)), Illegal::Step { .. }));
+}
+
 #[test]
 fn steps_move_only_while_a_worker_holds_the_job() {
     let freed = Story::started().then(requeued(RequeueReason::Draining));
