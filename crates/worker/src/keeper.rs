@@ -16,14 +16,14 @@ use crate::{WorkerOptions, safe_for};
 
 /// The leases of a worker's runs.
 #[derive(Debug, Default)]
-pub(crate) struct Held {
+pub(crate) struct HeldLeases {
     closed: CancellationToken,
     leases: Mutex<BTreeMap<JobId, Arc<Lease>>>,
     /// A lease has come that the keeper is to look at before its next beat.
     short: Notify,
 }
 
-impl Held {
+impl HeldLeases {
     /// Begins to keep a lease. An earlier one of the same job is lost: this claim came after it. A claim
     /// that was long on its way brings a lease that may be spent before the next beat, at `next_beat` by
     /// the boot clock at the latest: the keeper is told.
@@ -63,14 +63,14 @@ impl Held {
 /// Renews leases until its worker has ended.
 #[derive(Debug)]
 pub struct Keeper {
-    held: Arc<Held>,
+    held: Arc<HeldLeases>,
     options: WorkerOptions,
     pulse: Pulse,
     rt: Runtime,
 }
 
 impl Keeper {
-    pub(crate) fn new(rt: Runtime, options: WorkerOptions, held: Arc<Held>) -> Self {
+    pub(crate) fn new(rt: Runtime, options: WorkerOptions, held: Arc<HeldLeases>) -> Self {
         Self { held, options, pulse: Pulse::default(), rt }
     }
 
@@ -192,7 +192,7 @@ mod tests {
         let beat = Span::from_secs(10);
         let (id, poll_interval) = (WorkerId::from("w"), Span::from_secs(1));
         let options = WorkerOptions { heartbeat: beat, id, lease_ttl: Span::from_secs(30), poll_interval, slots: 1 };
-        let held = Arc::new(Held::default());
+        let held = Arc::new(HeldLeases::default());
         let keeper = tokio::spawn(Keeper::new(rt.clone(), options, Arc::clone(&held)).run());
         tokio::time::sleep(Duration::from_millis(1)).await;
         let now = rt.system.clock.boot();
@@ -225,7 +225,7 @@ mod tests {
         let options =
             WorkerOptions { heartbeat: beat, id, lease_ttl: Span::from_secs(30), poll_interval: beat, slots: 2 };
         let (spent, open) = (lease(&rt, Duration::ZERO), lease(&rt, Duration::from_secs(2)));
-        let held = Arc::new(Held::default());
+        let held = Arc::new(HeldLeases::default());
         let keeper = Keeper::new(rt, options, Arc::clone(&held));
         spent.lost.cancel();
         held.begin(JobId::from_u128(1), spent, Duration::ZERO);
@@ -238,7 +238,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_end_of_an_old_run_leaves_the_lease_of_the_next_alone() {
         let rt = TestWorld::new(&FakeTools::new(), &FakeModels::new()).runtime().clone();
-        let held = Held::default();
+        let held = HeldLeases::default();
         let (job, long) = (JobId::from_u128(1), Duration::from_secs(20));
         let (old, new) = (lease(&rt, long), lease(&rt, long));
         held.begin(job, Arc::clone(&old), Duration::ZERO);
@@ -259,7 +259,7 @@ mod tests {
         let (id, second) = (WorkerId::from("w"), Span::from_secs(1));
         let options =
             WorkerOptions { heartbeat: second, id, lease_ttl: Span::from_secs(40), poll_interval: second, slots: 1 };
-        let held = Arc::new(Held::default());
+        let held = Arc::new(HeldLeases::default());
         let (job, long) = (JobId::from_u128(1), Duration::from_secs(20));
         let (old, new) = (lease(&rt, long), lease(&rt, long));
         held.begin(job, Arc::clone(&old), Duration::ZERO);
@@ -282,7 +282,7 @@ mod tests {
         let (id, poll_interval) = (WorkerId::from("w"), Span::from_secs(1));
         let heartbeat = Span::from_secs(10);
         let options = WorkerOptions { heartbeat, id, lease_ttl: Span::from_secs(30), poll_interval, slots: 1 };
-        let (held, began) = (Arc::new(Held::default()), rt.system.clock.boot());
+        let (held, began) = (Arc::new(HeldLeases::default()), rt.system.clock.boot());
         let kept = lease(&rt, Duration::from_millis(12_300));
         held.begin(JobId::from_u128(1), Arc::clone(&kept), began);
         let keeper = tokio::spawn(Keeper::new(rt.clone(), options, Arc::clone(&held)).run());
@@ -302,7 +302,7 @@ mod tests {
         let (id, second) = (WorkerId::from("w"), Span::from_secs(1));
         let options =
             WorkerOptions { heartbeat: second, id, lease_ttl: Span::from_secs(40), poll_interval: second, slots: 1 };
-        let (held, began) = (Arc::new(Held::default()), rt.system.clock.boot());
+        let (held, began) = (Arc::new(HeldLeases::default()), rt.system.clock.boot());
         let kept = lease(&rt, Duration::from_secs(5));
         held.begin(JobId::from_u128(1), Arc::clone(&kept), Duration::ZERO);
         let keeper = Keeper::new(rt.clone(), options, held);
@@ -330,7 +330,7 @@ mod tests {
         let answer = FaultPlan::none().script(Op::Heartbeat, [Some(Fault::Slow(slow))]);
         rt.store = Arc::new(FaultyStore::new(Arc::clone(&rt.store), answer));
         let options = WorkerOptions { heartbeat: second, id, lease_ttl: ttl, poll_interval: second, slots: 1 };
-        let held = Arc::new(Held::default());
+        let held = Arc::new(HeldLeases::default());
         let sent_at = rt.system.clock.boot();
         let until = sent_at + Duration::from_secs(10);
         let lease = Lease::new(claimed[0].fence, until, CancellationToken::new(), CancellationToken::new());

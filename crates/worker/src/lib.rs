@@ -24,7 +24,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::keeper::Held;
+use crate::keeper::HeldLeases;
 
 /// What a worker is configured with.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,7 +55,7 @@ pub struct StopSignals {
 pub struct Worker {
     /// The last claim has answered.
     claimed_last: CancellationToken,
-    held: Arc<Held>,
+    held: Arc<HeldLeases>,
     instance: InstanceId,
     options: WorkerOptions,
     rt: Runtime,
@@ -83,7 +83,7 @@ impl Worker {
     pub fn new(rt: Runtime, instance: InstanceId, options: WorkerOptions, stop: StopSignals) -> (Self, Keeper) {
         let slots = options.slots.clamp(1, limits::WORKER_SLOTS_MAX);
         let options = WorkerOptions { slots, ..options };
-        let held = Arc::new(Held::default());
+        let held = Arc::new(HeldLeases::default());
         let keeper = Keeper::new(rt.clone(), options.clone(), Arc::clone(&held));
         let slots = Arc::new(Semaphore::new(slots));
         (Self { claimed_last: CancellationToken::new(), held, instance, options, rt, slots, stop }, keeper)
@@ -182,7 +182,7 @@ impl Worker {
             let lease = Lease::new(claimed.fence, safe_until, drain, abandon);
             let lease = Arc::new(lease.given_back_after(self.claimed_last.clone()));
             tracing::info!(job = %claimed.job, fence = %claimed.fence, "claimed");
-            let kept = Kept::begin(self, claimed.job, &lease);
+            let kept = KeptLease::begin(self, claimed.job, &lease);
             let rt = self.rt.clone();
             runs.spawn(async move {
                 let job = claimed.job;
@@ -213,14 +213,14 @@ impl Worker {
 }
 
 /// A run's lease being kept; dropping it, by a panic too, ends that, and the lease expires.
-struct Kept {
-    held: Arc<Held>,
+struct KeptLease {
+    held: Arc<HeldLeases>,
     job: JobId,
     lease: Arc<Lease>,
     wakeups: Wakeups,
 }
 
-impl Kept {
+impl KeptLease {
     fn begin(worker: &Worker, job: JobId, lease: &Arc<Lease>) -> Self {
         let next_beat = worker.rt.system.clock.boot() + worker.options.heartbeat.to_std();
         worker.held.begin(job, Arc::clone(lease), next_beat);
@@ -230,7 +230,7 @@ impl Kept {
     }
 }
 
-impl Drop for Kept {
+impl Drop for KeptLease {
     fn drop(&mut self) {
         self.wakeups.run_ended(self.job, self.lease.fence);
         self.held.end(self.job, &self.lease);

@@ -204,7 +204,8 @@ async fn a_permission_that_was_not_used_is_deposited_as_such() {
     }
     // Its permission is written and the answer is on its way; meanwhile the job is taken from it.
     first.stop.drain.cancel();
-    let (fence, holder) = (world.state(job).await.fence, world.rt.store.job(job).await.unwrap().unwrap().holder.unwrap());
+    let (fence, holder) =
+        (world.state(job).await.fence, world.rt.store.job(job).await.unwrap().unwrap().holder.unwrap());
     world.rt.reclaim(job, fence, aetheris_runtime::ops::Proof::Dead(holder.instance)).await.unwrap();
     first.worker.await.unwrap();
     let row = world.rt.store.history(job, true).await.unwrap().unwrap().ledger.remove(0);
