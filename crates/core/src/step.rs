@@ -34,7 +34,7 @@ pub enum StepTrigger {
     Call,
     /// It ended with an output.
     Succeed,
-    /// It ended with an error; before its first try, or before its next one, where that may not begin.
+    /// It ended with an error: in a try, or instead of one that was not allowed to begin.
     Fail,
     /// It failed and is to be tried again.
     ScheduleRetry,

@@ -363,7 +363,7 @@ impl JobState {
         let step = self.step(&e.node, if success { StepTrigger::Succeed } else { StepTrigger::Fail })?;
         step.error.clone_from(&e.error);
         step.result = Some(e.result);
-        // Of a step that ends in the place of its next try.
+        // It may have ended instead of its next try.
         step.retry_at = None;
         step.retry_delay = None;
         if let Some(output) = &e.output {

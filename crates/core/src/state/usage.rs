@@ -4,8 +4,8 @@ use super::JobState;
 use crate::plan::{CompiledPlan, Node};
 
 impl JobState {
-    /// Tool calls so far: permits of ledger steps under which a call may have left, and tries of pure ones. No try begins
-    /// that the budget does not allow.
+    /// Tool calls so far: permits of ledger steps under which a call may have left, and tries of pure ones. A step whose
+    /// budget is used up ends without beginning a try, so every try counts.
     #[must_use]
     pub fn tool_calls(&self, plan: &CompiledPlan) -> u32 {
         let calls = |node: &Node| {

@@ -137,8 +137,8 @@ enum Pausing {
     Hold,
 }
 
-/// What a pause does with a job in this state. Pauses and resumes are not bound in number by the reducer, so a pause is
-/// refused here once the job has as many events as are kept; whatever frees or ends the job still finds room.
+/// Decides a pause. The reducer does not count pauses and resumes against the bound of events, since a full job must still
+/// be freed and ended; so a job that has reached the bound is refused here.
 fn pausing(state: &JobState) -> Result<Pausing, OpError> {
     let JobState { id: job, status, .. } = *state;
     let found = match (status, state.end_requested) {

@@ -305,8 +305,8 @@ impl Run<'_> {
             return Ok(Some(Reconciled::Unknown(format!("the plan has no tool `{name}`"))));
         };
         call.timeout = call.tool.timeout.map_or(call.timeout, Span::to_std);
-        // A question is no repetition, of the call or of an earlier question: whoever keeps answers by key would else
-        // give an old one. Between two runs the job has moved on, and within one its questions are counted.
+        // Each question has a key of its own, so that a tool which caches answers by key never repeats an old one. The
+        // sequence number tells runs apart; within one run, questions are counted, as nothing may be written in between.
         self.questions += 1;
         let question = NodeId::from(format!("{}?{}", node.id, self.state().seq).as_str());
         call.key = IdempotencyKey::derive(self.state().id, &question, self.questions);

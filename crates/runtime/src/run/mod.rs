@@ -215,7 +215,7 @@ impl<'r> Run<'r> {
         loop {
             turn = turn.wrapping_add(1);
             let written = self.writes;
-            if let Some(end) = self.heed().await? {
+            if let Some(end) = self.check_interrupts().await? {
                 return Ok(end);
             }
             let mut place = self.place;
@@ -247,8 +247,8 @@ impl<'r> Run<'r> {
         }
     }
 
-    /// Does what the worker was told: a requested end, a drain, a lost lease.
-    async fn heed(&mut self) -> Result<Option<RunEnd>, Stop> {
+    /// Acts on what came from outside the run: a lost lease, a requested end or pause, a drain.
+    async fn check_interrupts(&mut self) -> Result<Option<RunEnd>, Stop> {
         if self.lease.lost.is_cancelled() {
             // What is known is written if the fence still holds; else it is deposited.
             self.flush(Purpose::Record).await?;
@@ -300,7 +300,7 @@ impl<'r> Run<'r> {
                     if self.draft.rebase(state) == Rebased::Cut {
                         result = Rebased::Cut;
                     }
-                    self.rename();
+                    self.refresh_scope();
                 }
                 Err(WriteError::Refused(refusal)) => return self.refused(refusal).await,
                 Err(WriteError::Failed(_)) if aetheris_fault::planted!("append-error-ignored") => {
@@ -346,7 +346,7 @@ impl<'r> Run<'r> {
                 }
                 let state = self.reload().await?;
                 self.draft.rebase_unblocked(state);
-                self.rename();
+                self.refresh_scope();
                 Ok(Rebased::Cut)
             }
             // Someone has settled the call in the meantime: a deposit, or an operator.
@@ -366,7 +366,7 @@ impl<'r> Run<'r> {
                 }
                 let state = self.reload().await?;
                 self.draft = Draft::new(state, Guard::Run(self.lease.fence), self.draft.checkpoint_seq());
-                self.rename();
+                self.refresh_scope();
                 self.deposit_owed().await?;
                 Ok(Rebased::Cut)
             }
@@ -412,7 +412,7 @@ impl<'r> Run<'r> {
     async fn look_again(&mut self) -> Result<(), Stop> {
         let state = self.reload().await?;
         self.draft.rebase(state);
-        self.rename();
+        self.refresh_scope();
         Ok(())
     }
 
@@ -429,7 +429,7 @@ impl<'r> Run<'r> {
 
     /// Takes in what the draft's state says after the job was read again: with it the effects that the draft
     /// is about to write, which the store cannot know.
-    fn rename(&mut self) {
+    fn refresh_scope(&mut self) {
         for effect in self.draft.effects() {
             self.effects.insert(effect.key, unwritten(effect));
         }
