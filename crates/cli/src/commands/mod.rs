@@ -162,7 +162,7 @@ async fn without_config(command: Command, context: &Context) -> Result<Exit, Err
         Command::DemoPayments(given) => demo::run_payments(&given).await,
         Command::Bench(given) => Box::pin(bench::run(&given, context)).await,
         Command::Agent(agent) => agent::run(agent, context).await,
-        Command::Send(given) => send::run(given, context).await,
+        Command::Send(given) => Box::pin(send::run(given, context)).await,
         Command::Jobs(given) => jobs::list(&given, context).await,
         Command::Show(given) => jobs::show(&given, context).await,
         Command::Why(given) => jobs::why(&given.job, context).await,

@@ -148,7 +148,25 @@ impl Words<'_> {
 
 #[cfg(test)]
 mod tests {
+    use aetheris_core::event::EventKind;
+
     use super::*;
+
+    #[test]
+    fn the_glossary_names_every_event() {
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/glossary.md");
+        let page = std::fs::read_to_string(page).unwrap();
+        let events = page.split_once("## Events").unwrap().1;
+        let kinds: Vec<EventKind> = (1..).map_while(EventKind::from_code).collect();
+        assert!(kinds.len() >= 25, "{kinds:?}");
+        for kind in kinds {
+            assert!(
+                events.contains(&format!("`{}`", kind.as_str())),
+                "docs/glossary.md does not name {}",
+                kind.as_str()
+            );
+        }
+    }
 
     #[test]
     fn what_events_say_in_short() {

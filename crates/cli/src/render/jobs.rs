@@ -212,7 +212,7 @@ pub fn wait(job: &JobView, waiting: &WaitingView, program: &str, style: Style, n
              first, there is nothing for you to do yet"
         ),
         (true, WaitType::Human | WaitType::Signal | WaitType::Webhook) => {
-            format!("{node} is in doubt: its call has started and its outcome is unknown{reason}")
+            format!("{node} is in doubt: its call has started and its outcome is unknown")
         }
         (false, WaitType::Human) => format!("{node} waits for a person{reason}"),
         (false, WaitType::Signal) => format!("{node} waits for a signal{reason}"),
@@ -220,6 +220,10 @@ pub fn wait(job: &JobView, waiting: &WaitingView, program: &str, style: Style, n
         (false, WaitType::Timer) => format!("{node} waits for time{reason}"),
     };
     let mut text = format!("{}\n", style.paint(Tone::Attention, &wrap(&what, style.columns, 0, 2)));
+    if let Some(asks) = waiting.reason.as_deref().filter(|_| waiting.doubt && waiting.wait_type != WaitType::Timer) {
+        // It asks whether the call happened: a question has a line of its own.
+        text.push_str(&format!("  {}\n", wrap(&one_line(asks), style.columns, 2, 2)));
+    }
     let times: Vec<String> = [since, until].into_iter().flatten().collect();
     if !times.is_empty() {
         text.push_str(&format!("  {}\n", wrap(&times.join(", "), style.columns, 2, 2)));

@@ -87,7 +87,8 @@ fn a_doubt_points_to_the_list() {
     doubt["doubt"] = json!(true);
     let view = typed::<JobView>(&job_with("parked", json!({ "waiting": doubt.clone() })));
     let page = render::jobs::page(&view, &Beside::default(), "aetheris --server http://h:1", Style::default(), now());
-    assert!(page.contains("approval is in doubt: its call has started and its outcome is unknown"), "{page}");
+    let said = "approval is in doubt: its call has started and its outcome is unknown\n  a refund of 20 EUR\n";
+    assert!(page.contains(said), "{page}");
     let command = format!("aetheris --server http://h:1 in-doubt --job {JOB}\n");
     assert!(page.contains(&format!("\n  see: {command}")), "{page}");
     // While its own policy waits, nobody is asked.
