@@ -147,11 +147,7 @@ fn derive(
 fn insert(tx: &mut Tx<'_, '_>, unit: &UnitOfWork, new: &NewJob, fence: Fence, after: &After) -> Result<i64, Trouble> {
     let row = unit.row.as_ref().ok_or_else(|| Trouble::Invalid("a new job has a row".to_owned()))?;
     let session = new.session.as_ref().map(|session| (new.agent.clone(), session.clone()));
-    let mut derived = derive(tx, None, session.as_ref(), row)?;
-    if aetheris_fault::planted!("session-by-id") {
-        derived.ready =
-            is_first_by_id(tx, unit, new)? && row.status == JobStatus::Pending && derived.delayed_until.is_none();
-    }
+    let derived = derive(tx, None, session.as_ref(), row)?;
     let labels = (!new.labels.is_empty()).then(|| aetheris_core::json::to_canonical(&new.labels));
     let id = unit.job.to_bytes();
     tx.exactly_one(
@@ -182,6 +178,9 @@ fn insert(tx: &mut Tx<'_, '_>, unit: &UnitOfWork, new: &NewJob, fence: Fence, af
         ],
     )?;
     let num = tx.sql.connection().last_insert_rowid();
+    if aetheris_fault::planted!("session-by-id") {
+        tx.sql.connection().execute("UPDATE jobs AS new SET ready = 1 WHERE num = ?1 AND status = 0 AND delayed_until IS NULL AND session IS NOT NULL AND NOT EXISTS (SELECT 1 FROM jobs WHERE agent = new.agent AND session = new.session AND status NOT IN (4, 5, 6) AND id < new.id)", [num])?;
+    }
     for (key, value) in &new.labels {
         tx.exactly_one(Query::LabelInsert, params![key, value, &id[..]])?;
         tx.changes.bytes += u64::try_from(key.len() + value.len() + id.len()).unwrap_or(0);
@@ -192,13 +191,6 @@ fn insert(tx: &mut Tx<'_, '_>, unit: &UnitOfWork, new: &NewJob, fence: Fence, af
     }
     tx.changes.bytes += 256;
     Ok(num)
-}
-
-/// For a planted bug: whether a new job comes before all others of its session where its id says so.
-fn is_first_by_id(tx: &Tx<'_, '_>, unit: &UnitOfWork, new: &NewJob) -> Result<bool, Trouble> {
-    let earlier = "SELECT NOT EXISTS (SELECT 1 FROM jobs WHERE agent = ?1 AND session = ?2 AND status NOT IN (4, 5, 6) AND id < ?3)";
-    let of = params![new.agent.as_str(), new.session.as_ref().map(SessionId::as_str), &unit.job.to_bytes()[..]];
-    Ok(tx.sql.connection().query_row(earlier, of, |row| row.get(0))?)
 }
 
 /// Lets the first unfinished job of a session be claimed, if only its turn was missing.

@@ -11,7 +11,7 @@ use aetheris_core::lease::{Fence, Holder};
 use aetheris_core::limits;
 use aetheris_core::time::{Span, Timestamp};
 
-use super::tables::{GENERATION, Job, Tables};
+use super::tables::{GENERATION, Tables};
 use crate::claim::{ClaimIds, ClaimRequest, Claimed, Heartbeat, LeaseRenewal, Renewal};
 use crate::clock::Look;
 use crate::error::{ErrorKind, StoreError};
@@ -45,19 +45,19 @@ impl Tables {
     /// Jobs that no earlier unfinished job of their session holds up, by id.
     fn heads(&self) -> impl Iterator<Item = (JobId, aetheris_core::job::JobStatus, Option<Timestamp>, i32)> {
         let open = || self.jobs.values().filter(|job| !job.row.status.is_terminal());
-        let by_id = aetheris_fault::planted!("session-by-id");
-        let place = move |job: &Job| if by_id { job.row.id.as_u128() } else { job.arrival as u128 };
-        let mut first: BTreeMap<_, u128> = BTreeMap::new();
+        let mut first: BTreeMap<_, usize> = BTreeMap::new();
         for job in open() {
             if let Some(session) = &job.row.session {
-                let earliest = first.entry((&job.row.agent, session)).or_insert(place(job));
-                *earliest = place(job).min(*earliest);
+                let earliest = first.entry((&job.row.agent, session)).or_insert(job.arrival);
+                if job.arrival < *earliest && !aetheris_fault::planted!("session-by-id") {
+                    *earliest = job.arrival;
+                }
             }
         }
         open().filter_map(move |job| {
             let row = &job.row;
             let session = row.session.as_ref().and_then(|session| first.get(&(&row.agent, session)));
-            let next = session.is_none_or(|earliest| *earliest == place(job));
+            let next = session.is_none_or(|earliest| *earliest == job.arrival);
             let next = next || aetheris_fault::planted!("session-order-ignored");
             next.then_some((row.id, row.status, row.not_before, row.priority))
         })
