@@ -2,4 +2,4 @@
 UPDATE jobs
 SET status = ?2, ready = 0, listed = ?2, delayed_until = NULL, pause_reason = ?3, paused_at = ?4,
     lease_until = NULL, attempt = NULL, instance = NULL, worker = NULL
-WHERE id = ?1
+WHERE num = ?1

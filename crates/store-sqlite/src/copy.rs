@@ -20,16 +20,16 @@ use aetheris_core::time::Timestamp;
 use aetheris_store::StoreError;
 use aetheris_store::system::Clock;
 use rusqlite::backup::{Backup, StepResult};
-use rusqlite::{Connection, OpenFlags, params};
+use rusqlite::{Connection, OpenFlags, Row, params};
 
 use crate::codes::Code;
 use crate::error::Trouble;
 use crate::file::{self, JOURNAL, PARTS, Still, WAL, beside, remove_beside};
 use crate::folder::Owner;
 use crate::part::{Part, Stop, remove_abandoned};
-use crate::queries::Query;
+use crate::queries::{Prepared, Query};
 use crate::seen::{self, Alone, Custody, Known};
-use crate::{folder, migrate, open, rows};
+use crate::{folder, migrate, open, rows, tx};
 
 /// How long one piece waits for a lock before it is asked for again.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -142,21 +142,20 @@ fn pages(
     source.execute_batch("BEGIN")?;
     is_ours(&source, from)?;
     let copy = Backup::new(&source, &mut conn)?;
-    let mut waited = 0u32;
+    let mut waited = Waited(0);
     loop {
         let step = copy.step(limits::BACKUP_STEP_PAGES)?;
         let at = copy.progress();
         let pages = |count: i32| u64::from(count.unsigned_abs());
         progress(Progress { done: pages(at.pagecount - at.remaining), of: pages(at.pagecount) });
         stop.check()?;
-        match step {
-            StepResult::Done => break,
-            StepResult::More => waited = 0,
-            StepResult::Busy | StepResult::Locked if waited < limits::BACKUP_WAITS_MAX => {
-                waited += 1;
-                std::thread::sleep(PAUSE);
+        match waited.after(step) {
+            Next::Done => break,
+            Next::Piece => {}
+            Next::Pause => std::thread::sleep(PAUSE),
+            Next::GiveUp => {
+                return Err(Trouble::Unavailable(format!("{} is locked by another process", from.display())));
             }
-            _ => return Err(Trouble::Unavailable(format!("{} is locked by another process", from.display()))),
         }
     }
     drop(copy);
@@ -164,6 +163,35 @@ fn pages(
     // One file, which needs no log beside it.
     conn.execute_batch("PRAGMA journal_mode = DELETE")?;
     Ok(conn)
+}
+
+/// Times in a row that a piece found a lock.
+struct Waited(u32);
+
+/// What comes behind a piece.
+#[derive(Debug, PartialEq, Eq)]
+enum Next {
+    Done,
+    GiveUp,
+    Pause,
+    Piece,
+}
+
+impl Waited {
+    fn after(&mut self, step: StepResult) -> Next {
+        match step {
+            StepResult::Done => Next::Done,
+            StepResult::More => {
+                self.0 = 0;
+                Next::Piece
+            }
+            StepResult::Busy | StepResult::Locked if self.0 < limits::BACKUP_WAITS_MAX => {
+                self.0 += 1;
+                Next::Pause
+            }
+            _ => Next::GiveUp,
+        }
+    }
 }
 
 /// A connection that reads the database. Where nothing stands beside it that belongs to it, no process has it open: it
@@ -308,16 +336,26 @@ fn staged(
     Ok(Staged { alone, backed, database: database.to_owned(), folder, generation, part, path, replaces })
 }
 
-/// The jobs in a status, and whether their rows can be read.
-fn open_jobs(conn: &Connection, status: JobStatus) -> Result<Vec<(JobId, bool)>, Trouble> {
-    let mut jobs = conn.prepare(Query::JobsInStatus.sql())?;
+/// A job that has not ended.
+struct Open {
+    /// None where it cannot be read.
+    id: Option<JobId>,
+    num: i64,
+    /// Whether its row can be read.
+    readable: bool,
+}
+
+/// The jobs that have not ended, and are not paused or are. One whose status is none at all has not ended.
+fn open_jobs(conn: &Connection, paused: bool) -> Result<Vec<Open>, Trouble> {
+    let mut jobs = conn.prepare(Query::JobsOpen.sql())?;
     let mut row = conn.prepare(Query::JobByNum.sql())?;
-    let mut nums = jobs.query([status.code()])?;
+    let mut nums = jobs.query([paused])?;
     let mut found = Vec::new();
     while let Some(num) = nums.next()? {
-        found.push(row.query_row([num.get::<_, i64>(0)?], |row| {
-            Ok(rows::id_of_job(row).map(|id| (id, rows::job(row).is_ok())))
-        })??);
+        let num = num.get(0)?;
+        let read = |row: &Row<'_>| Ok((rows::id_of_job(row).ok(), rows::job(row).is_ok()));
+        let (id, readable) = row.query_row([num], read)?;
+        found.push(Open { id, num, readable });
     }
     Ok(found)
 }
@@ -339,7 +377,8 @@ fn whole(database: &Path) -> Result<(), Trouble> {
 impl Staged {
     /// Holds by their rows the jobs that no event could hold: those whose histories cannot be read, as the caller has
     /// found, and those whose rows cannot be. A build that can read them will not go on with them by itself. The answer
-    /// names them, and the paused jobs whose rows cannot be read, which stay as they are. Nobody may have the copy open.
+    /// names them, where their ids can be read, and the paused jobs whose rows cannot be read, which stay as they are.
+    /// Nobody may have the copy open.
     ///
     /// # Errors
     /// The copy cannot be written, or a job is open that the caller should have held.
@@ -350,23 +389,24 @@ impl Staged {
     fn held_rest(&self, now: Timestamp, unreadable: &[JobId]) -> Result<Vec<JobId>, Trouble> {
         let mut conn = Connection::open_with_flags(&self.path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
         let tx = conn.transaction()?;
-        let mut rest = Vec::new();
-        for status in JobStatus::OPEN.into_iter().filter(|status| *status != JobStatus::Paused) {
-            rest.extend(open_jobs(&tx, status)?);
-        }
+        let rest = open_jobs(&tx, false)?;
         // Those that were held before stay as they are, and are named again.
-        let before = open_jobs(&tx, JobStatus::Paused)?.into_iter().filter(|(_, readable)| !readable);
+        let before = open_jobs(&tx, true)?.into_iter().filter(|job| !job.readable);
         let unreadable: BTreeSet<&JobId> = unreadable.iter().collect();
-        for (id, readable) in &rest {
-            if *readable && !unreadable.contains(id) {
-                return Err(Trouble::Invalid(format!("{id} can be read and is not held")));
+        for job in &rest {
+            match &job.id {
+                Some(id) if job.readable && !unreadable.contains(id) => {
+                    return Err(Trouble::Invalid(format!("{id} can be read and is not held")));
+                }
+                Some(_) => {}
+                None => tracing::warn!(number = job.num, "a job whose id cannot be read is held by its row"),
             }
             let (paused, restored) = (JobStatus::Paused.code(), PauseReason::Restored.code());
-            tx.execute(Query::JobHold.sql(), params![&id.to_bytes()[..], paused, restored, now.micros()])?;
+            tx.execute(Query::JobHold.sql(), params![job.num, paused, restored, now.micros()])?;
         }
-        tx.execute(Query::MetaRecount.sql(), [])?;
+        tx::recount(&mut Prepared::new(&tx))?;
         tx.commit()?;
-        Ok(rest.into_iter().chain(before).map(|(id, _)| id).collect())
+        Ok(rest.into_iter().chain(before).filter_map(|job| job.id).collect())
     }
 
     /// Puts the copy in the database's place. What was there is kept under another name, which is the answer. Nobody
@@ -442,5 +482,28 @@ impl Staged {
             }
         }
         folder::sync(&self.database)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A backup beside a busy store takes long, and is no worse for each lock that it had to wait for.
+    #[test]
+    fn a_copy_gives_up_where_it_gets_no_further_and_not_before() {
+        let mut waited = Waited(0);
+        for _ in 0..3 {
+            for locked in 0..limits::BACKUP_WAITS_MAX {
+                let step = if locked % 2 == 0 { StepResult::Busy } else { StepResult::Locked };
+                assert_eq!(waited.after(step), Next::Pause);
+            }
+            assert_eq!(waited.after(StepResult::More), Next::Piece);
+        }
+        for _ in 0..limits::BACKUP_WAITS_MAX {
+            assert_eq!(waited.after(StepResult::Busy), Next::Pause);
+        }
+        assert_eq!(waited.after(StepResult::Busy), Next::GiveUp);
+        assert_eq!(waited.after(StepResult::Done), Next::Done);
     }
 }

@@ -1,1 +1,0 @@
-SELECT num FROM jobs WHERE status = ?1 ORDER BY num
