@@ -1,1 +1,3 @@
-SELECT copied, folder, generation, opening, writes + (SELECT coalesce(max(num), 0) FROM events) FROM meta WHERE id = 1
+SELECT copied, folder, generation, opening, iif(writes > 9223372036854775807 - num, 9223372036854775807, writes + num)
+FROM meta, (SELECT coalesce(max(num), 0) AS num FROM events)
+WHERE id = 1

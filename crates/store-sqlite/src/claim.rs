@@ -119,6 +119,9 @@ fn take(
         return set_aside(tx, num, "it is pending, and its row says why it is paused").map(|()| None);
     }
     let before = Before { epoch: row.fence.epoch, seq: row.seq };
+    if !tx.sql.exists(Query::EventAt, params![num, int(before.seq)])? {
+        return set_aside(tx, num, "its row is ahead of its events").map(|()| None);
+    }
     let step = u32::from(!aetheris_fault::planted!("claim-keeps-epoch"));
     let Some(epoch) = before.epoch.checked_add(step) else {
         return set_aside(tx, num, "its epoch can rise no further").map(|()| None);

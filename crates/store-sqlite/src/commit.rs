@@ -9,6 +9,7 @@ use aetheris_store::rules::Kept;
 use aetheris_store::{CommitError, Committed, InboxWrite, LeaseChange, LedgerWrite, Refusal, UnitOfWork, rules};
 use rusqlite::{Row, params};
 
+use crate::codes::int;
 use crate::error::{Stop, Trouble};
 use crate::queries::Query;
 use crate::rows::{self, HotJob};
@@ -50,6 +51,7 @@ fn decide(tx: &mut Tx<'_, '_>, unit: &UnitOfWork) -> Result<Decided, Stop> {
     }
     rules::permission(unit, holder, tx.now)?;
     rules::sequence(unit, seq)?;
+    check_place(tx, unit, before.as_ref())?;
     check_plan(tx, unit)?;
     check_client_key(tx, unit)?;
     let num = before.as_ref().map(|job| job.num);
@@ -67,6 +69,18 @@ fn decide(tx: &mut Tx<'_, '_>, unit: &UnitOfWork) -> Result<Decided, Stop> {
     rules::bounds(unit, seq, kept)?;
     check_holding(unit, before.as_ref())?;
     Ok(Decided { before, fence, ledger })
+}
+
+/// Nothing is appended behind a gap: no event could ever follow.
+fn check_place(tx: &mut Tx<'_, '_>, unit: &UnitOfWork, before: Option<&HotJob>) -> Result<(), Stop> {
+    let Some(job) = before.filter(|_| !unit.events.is_empty()) else {
+        return Ok(());
+    };
+    if tx.sql.exists(Query::EventAt, params![job.num, int(job.seq)])? {
+        return Ok(());
+    }
+    let ahead = Trouble::Corrupt(format!("the row of {} is ahead of its events", unit.job));
+    Err(Stop::Answer(CommitError::Failed(ahead.at("commit"))))
 }
 
 fn check_plan(tx: &mut Tx<'_, '_>, unit: &UnitOfWork) -> Result<(), Stop> {

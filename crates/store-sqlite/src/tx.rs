@@ -3,8 +3,9 @@
 use aetheris_core::id::{BootId, JobId};
 use aetheris_core::job::JobStatus;
 use aetheris_core::time::{Reading, Timestamp};
+use aetheris_store::ErrorKind;
 use aetheris_store::clock::{Look, Mark, StoreClock};
-use rusqlite::params;
+use rusqlite::{Row, params};
 
 use crate::codes::{Code, STATUSES};
 use crate::error::Trouble;
@@ -183,7 +184,7 @@ impl<'t, 'c> Tx<'t, 'c> {
             if !self.count(self.changes.counts, silent)? {
                 // One job's row was damaged, or the counts were: no statistic refuses what is right by itself.
                 tracing::warn!("the numbers of jobs per status did not fit the jobs: they are counted anew");
-                self.exactly_one(Query::MetaRecount, [])?;
+                recount(self.sql)?;
                 if !self.count([0; STATUSES], silent)? {
                     return Err(Trouble::Corrupt("the table `meta` is empty".to_owned()));
                 }
@@ -192,7 +193,7 @@ impl<'t, 'c> Tx<'t, 'c> {
         Ok(self.changes)
     }
 
-    /// Writes the store's own row, unless a count would fall below nothing: whether it did.
+    /// Writes the store's own row, unless a count would be none after it: whether it did.
     fn count(&mut self, counts: [i64; STATUSES], silent: bool) -> Result<bool, Trouble> {
         let mark = self.mark();
         let boot_id = mark.boot_id.map(BootId::to_bytes);
@@ -214,7 +215,36 @@ impl<'t, 'c> Tx<'t, 'c> {
                 silent,
                 boot_id.as_ref().map(|bytes| &bytes[..]),
             ],
-        )?;
-        Ok(changed == 1)
+        );
+        Ok(changed.map_err(own_row)? == 1)
     }
+}
+
+/// What keeps the store's own row from being written is damage of the store, and no fault of a request.
+fn own_row(error: rusqlite::Error) -> Trouble {
+    match Trouble::from(error) {
+        trouble if trouble.kind() == ErrorKind::Invalid => {
+            Trouble::Corrupt(format!("the table `meta` cannot be written: {trouble}"))
+        }
+        trouble => trouble,
+    }
+}
+
+/// Jobs per status, by the status's number, as their rows have it. A status that is none has no number here.
+pub(crate) fn counted(sql: &mut Prepared<'_>) -> Result<[i64; STATUSES], Trouble> {
+    let mut counts = [0; STATUSES];
+    let row = |row: &Row<'_>| Ok::<(i64, i64), Trouble>((row.get(0)?, row.get(1)?));
+    for (status, jobs) in sql.all(Query::JobsCounted, [], row)? {
+        if let Some(count) = usize::try_from(status).ok().and_then(|at| counts.get_mut(at)) {
+            *count = jobs;
+        }
+    }
+    Ok(counts)
+}
+
+/// Counts the jobs anew.
+pub(crate) fn recount(sql: &mut Prepared<'_>) -> Result<(), Trouble> {
+    let counts = counted(sql)?;
+    sql.run(Query::MetaRecount, counts).map_err(own_row)?;
+    Ok(())
 }
