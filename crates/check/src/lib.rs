@@ -8,6 +8,7 @@
 //! (what others saw), then one file per group, each of them pure functions over [`facts::JobFacts`].
 
 mod acknowledged;
+mod amiss;
 pub mod facts;
 pub mod history;
 pub mod invariant;

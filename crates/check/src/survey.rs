@@ -2,12 +2,14 @@
 //! reads all that the store has about them, and counts for itself.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use aetheris_core::id::{IdempotencyKey, JobId};
 use aetheris_core::limits;
 use aetheris_store::{DoubtFilter, ErrorKind, Store, StoreError, rules};
 
+use crate::amiss::words;
 use crate::history::ClientHistory;
 use crate::invariant::Invariant;
 use crate::report::{Report, Tally};
@@ -18,13 +20,48 @@ use crate::{acknowledged, check_job, outcomes, tools};
 #[derive(Debug)]
 pub struct Survey {
     by_job: BTreeMap<JobId, Vec<WitnessLine>>,
-    done: AtomicU64,
+    course: Course,
     history: ClientHistory,
+    witness: Vec<WitnessLine>,
+}
+
+/// Who looks at which arrivals.
+#[derive(Debug)]
+struct Course {
+    done: AtomicU64,
     /// The first arrival that nobody has taken.
     next: AtomicU64,
-    /// The first that is not there.
+    /// The first that is not there; unknown before the first look.
     of: AtomicU64,
-    witness: Vec<WitnessLine>,
+}
+
+impl Course {
+    fn new() -> Self {
+        Self { done: AtomicU64::new(0), next: AtomicU64::new(0), of: AtomicU64::new(u64::MAX) }
+    }
+
+    /// The next arrivals that nobody has taken.
+    fn take(&self) -> Range<u64> {
+        let step = u64::try_from(limits::DOSSIERS_MAX).unwrap_or(u64::MAX);
+        let from = self.next.fetch_add(step, Ordering::Relaxed);
+        from..from.saturating_add(step)
+    }
+
+    /// What a hand looks at after an answer to these arrivals; nothing where it was the last.
+    fn behind(&self, asked: &Range<u64>, next: u64, end: u64) -> Option<Range<u64>> {
+        self.of.store(end, Ordering::Relaxed);
+        if end <= asked.end && next >= end {
+            return None;
+        }
+        self.done.fetch_add(next.min(asked.end) - asked.start, Ordering::Relaxed);
+        if next < asked.end {
+            return Some(next..asked.end);
+        }
+        // No job stands from there up to the next one: nobody walks it. What others have not taken of it is looked at
+        // at once, for what is left of jobs that have gone.
+        let from = self.next.fetch_max(next, Ordering::Relaxed).max(asked.end);
+        Some(if from < next { from..next } else { self.take() })
+    }
 }
 
 /// What one hand has found.
@@ -45,21 +82,14 @@ impl Survey {
         for line in witness {
             by_job.entry(line.job).or_default().push(line.clone());
         }
-        Self {
-            by_job,
-            done: AtomicU64::new(0),
-            history: history.clone(),
-            next: AtomicU64::new(0),
-            of: AtomicU64::new(u64::MAX),
-            witness: witness.to_vec(),
-        }
+        Self { by_job, course: Course::new(), history: history.clone(), witness: witness.to_vec() }
     }
 
     /// How many arrivals are looked at, of how many; unknown before the first look.
     #[must_use]
     pub fn progress(&self) -> (u64, Option<u64>) {
-        let of = self.of.load(Ordering::Relaxed);
-        (self.done.load(Ordering::Relaxed), (of != u64::MAX).then_some(of))
+        let of = self.course.of.load(Ordering::Relaxed);
+        (self.course.done.load(Ordering::Relaxed), (of != u64::MAX).then_some(of))
     }
 
     /// Takes jobs until there are none left. Several may do it at once.
@@ -69,25 +99,19 @@ impl Survey {
     pub async fn take_part(&self, store: &dyn Store) -> Result<Part, StoreError> {
         let mut part = Part::default();
         let generation = store.status().await?.generation;
-        let step = u64::try_from(limits::DOSSIERS_MAX).unwrap_or(u64::MAX);
+        let mut numbers = self.course.take();
         loop {
-            let mut from = self.next.fetch_add(step, Ordering::Relaxed);
-            let to = from.saturating_add(step);
-            while from < to {
-                let found = store.dossiers(from, to).await?;
-                self.of.store(found.end, Ordering::Relaxed);
-                for what in found.amiss {
-                    part.tally.case(Invariant::B7, false, || what);
-                }
-                for job in &found.jobs {
-                    self.examine(job, generation, &mut part);
-                }
-                from = found.next;
-                if found.end <= to && from >= found.end {
-                    return Ok(part);
-                }
+            let found = store.dossiers(numbers.start, numbers.end).await?;
+            for what in &found.amiss {
+                part.tally.case(Invariant::B7, false, || words(what));
             }
-            self.done.fetch_add(step, Ordering::Relaxed);
+            for job in &found.jobs {
+                self.examine(job, generation, &mut part);
+            }
+            let Some(further) = self.course.behind(&numbers, found.next, found.end) else {
+                return Ok(part);
+            };
+            numbers = further;
         }
     }
 
@@ -220,6 +244,38 @@ mod tests {
             // Whoever comes last has nothing left.
             let report = survey.conclude(fixture.store(), vec![all, none]).await.unwrap();
             assert_eq!((report.jobs, report.events, cases(&report, B1)), (jobs, 2 * jobs, (jobs, 0)));
+        }
+    }
+
+    /// Each number falls to one hand, in a gap too, and a gap costs each hand no more than one look.
+    #[test]
+    fn a_gap_between_the_numbers_of_jobs_is_passed_at_once_by_however_many_hands() {
+        for far in [1 << 40, (1 << 63) - 1] {
+            let jobs: BTreeSet<u64> = (0..150).chain([300, far - 70, far]).collect();
+            let end = far + 1;
+            for hands in 1..5 {
+                let course = Course::new();
+                let mut asked: Vec<Option<Range<u64>>> = (0..hands).map(|_| Some(course.take())).collect();
+                let mut looked = Vec::new();
+                while asked.iter().any(Option::is_some) {
+                    for hand in &mut asked {
+                        let Some(of) = hand.take() else { continue };
+                        // One reading may end early.
+                        let large = of.start + 40;
+                        let next = if large < of.end && jobs.range(large..of.end).next().is_some() {
+                            large
+                        } else {
+                            jobs.range(of.end..).next().copied().unwrap_or(of.end)
+                        };
+                        *hand = course.behind(&of, next, end);
+                        looked.push(of.start..next.min(of.end));
+                        assert!(looked.len() < 40, "{looked:?}");
+                    }
+                }
+                looked.sort_by_key(|of| of.start);
+                assert!(looked.iter().zip(&looked[1..]).all(|(one, two)| one.end == two.start), "{looked:?}");
+                assert!(looked[0].start == 0 && looked.last().is_some_and(|of| of.end >= end), "{looked:?}");
+            }
         }
     }
 

@@ -396,6 +396,7 @@ macro_rules! conformance_list {
                 q5_the_status_counts_what_is_there,
                 q5_the_writer_counts_accepted_units,
                 q7_one_effect_is_read_by_its_key,
+                q10_dossiers_have_every_job_once_and_nothing_is_amiss,
             }
         }
     };

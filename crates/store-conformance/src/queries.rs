@@ -513,3 +513,38 @@ pub async fn q7_one_effect_is_read_by_its_key(f: Fixture) {
     assert_eq!(f.store().effect(run.job, unknown).await.unwrap(), None);
     assert_eq!(f.store().effect(JobId::from_u128(5), unknown).await.unwrap(), None);
 }
+
+pub async fn q10_dossiers_have_every_job_once_and_nothing_is_amiss(f: Fixture) {
+    let run = f.running().await;
+    let timer = TimerSet { after_us: 1_000_000, timer: TimerId::Wait("w".into()) };
+    f.ok(f.of(run, Purpose::Block).await.wait("w", "k", WaitType::Human, true).event(timer).done()).await;
+    let ended = f.running().await;
+    f.ok(f.of(ended, Purpose::Cancel).await.event(JobCancelled {}).done()).await;
+    let held = f.running().await;
+    let mut all = vec![run.job, ended.job, held.job];
+    let delayed = Some(f.now().await.after(Span::from_secs(9)));
+    while all.len() <= limits::DOSSIERS_MAX {
+        let session = Some(SessionId::from("s")).filter(|_| all.len() % 2 == 0);
+        let labels = [("team".to_owned(), "a".to_owned())].into();
+        let run_at = delayed.filter(|_| all.len() % 3 == 0);
+        all.push(f.create(&Message { labels, run_at, session, ..f.message() }).await);
+    }
+    for step in [1, 7, 64, 1_000, u64::MAX] {
+        let (mut from, mut read) = (0u64, Vec::new());
+        loop {
+            let found = f.store().dossiers(from, from.saturating_add(step)).await.unwrap();
+            assert_eq!(found.amiss, [], "{step}");
+            read.extend(found.jobs.into_iter().map(|job| job.unwrap().row.id));
+            assert!(found.next > from, "{step}: {from} and then {}", found.next);
+            from = found.next;
+            if from >= found.end {
+                break;
+            }
+        }
+        assert_eq!(read, all, "{step}");
+    }
+    // What is in a place at one time is in it when that has passed.
+    f.advance(Span::from_secs(10));
+    f.claim(2).await;
+    assert_eq!(f.store().dossiers(0, 64).await.unwrap().amiss, []);
+}

@@ -1,1 +1,1 @@
-SELECT coalesce(max(num), 0) + 1 FROM jobs
+SELECT max(num) FROM jobs

@@ -3,46 +3,73 @@
 use aetheris_core::id::SignalId;
 use aetheris_core::limits;
 use aetheris_core::state::JobState;
+use aetheris_core::time::Timestamp;
+use aetheris_store::amiss::{Amiss, JobFault};
 use aetheris_store::{Dossier, Dossiers, Unreadable};
-use rusqlite::params;
+use rusqlite::{Row, params};
 
-use crate::amiss::Found;
-use crate::codes::int;
+use crate::amiss::Arrived;
+use crate::codes::{count, int};
 use crate::error::Trouble;
 use crate::queries::{Prepared, Query};
 use crate::read::Reads;
 use crate::rows::{self, RawHistory};
 
 impl Reads<'_> {
-    /// The jobs of these numbers, up to the one that reaches the bound of bytes.
+    /// The jobs of these numbers, up to the one that reaches the bound of bytes, and no more than are read at once.
     pub(crate) fn dossiers(&mut self, from: u64, to: u64) -> Result<Dossiers, Trouble> {
         self.at_once(|reads| {
-            let end = reads.sql.first(Query::JobsEnd, [], |row| rows::number(row, 0))?.unwrap_or(0);
+            let number = |row: &Row<'_>| {
+                Ok::<_, Trouble>(row.get::<_, Option<i64>>(0)?.map(|num| u64::try_from(num).unwrap_or(0)))
+            };
+            let end = reads.sql.first(Query::JobsEnd, [], number)?.flatten().unwrap_or(0) + 1;
             let (now, _) = reads.now()?;
-            let found = reads.sql.all(Query::JobsArrived, params![int(from), int(to)], Found::read)?;
-            let mut read = Dossiers { amiss: Vec::new(), end, jobs: Vec::with_capacity(found.len()), next: to };
-            let mut left = limits::DOSSIERS_BYTES_MAX;
+            let mut read = Dossiers { amiss: Vec::new(), end, jobs: Vec::new(), next: to.max(from) };
+            if from >= to {
+                return Ok(read);
+            }
+            let most = limits::DOSSIERS_MAX;
+            let found =
+                reads.sql.all(Query::JobsArrived, params![int(from), int(to - 1), count(most)], Arrived::read)?;
+            let (whole, mut left) = (found.len() < most, limits::DOSSIERS_BYTES_MAX);
+            let mut behind = None;
             for found in found {
-                let Ok(job) = found.job else {
-                    read.amiss.push(format!("job number {}: its id cannot be read", found.num));
-                    continue;
-                };
-                let mut tell = |what: Option<String>| read.amiss.extend(what.map(|what| format!("{job}: {what}")));
-                tell(found.misplaced(now));
-                let dossier =
-                    if found.listed { dossier(&mut reads.sql, found.num, &mut left) } else { Err(unlisted()) };
-                if let Ok(dossier) = &dossier {
-                    tell(found.unlike(&dossier.row, &mut reads.sql)?);
-                }
-                read.jobs.push(dossier.map_err(|trouble| Unreadable { error: trouble.at("check"), job }));
+                behind = Some(u64::try_from(found.num).unwrap_or(0) + 1);
+                reads.dossier(&found, now, &mut left, &mut read)?;
                 if left == 0 {
-                    read.next = u64::try_from(found.num).unwrap_or(0) + 1;
                     break;
                 }
             }
-            read.amiss.extend(reads.amiss(from, read.next, end)?);
+            read.next = match behind {
+                Some(behind) if left == 0 || !whole => behind,
+                // No gap is walked, however large.
+                _ => reads.sql.first(Query::JobsNext, [int(to)], number)?.flatten().map_or(to, |next| next.max(to)),
+            };
+            read.amiss.extend(reads.amiss(from, read.next.min(to), end)?);
             Ok(read)
         })
+    }
+
+    /// One of them, and what is amiss with how it is found.
+    fn dossier(
+        &mut self,
+        found: &Arrived,
+        now: Timestamp,
+        left: &mut usize,
+        read: &mut Dossiers,
+    ) -> Result<(), Trouble> {
+        let Ok(job) = found.job else {
+            read.amiss.push(Amiss::Id(found.num));
+            return Ok(());
+        };
+        let mut tell = |fault: Option<JobFault>| read.amiss.extend(fault.map(|fault| Amiss::Job { fault, job }));
+        tell(found.placing.misplaced(now).map(JobFault::Place));
+        let dossier = if found.listed { dossier(&mut self.sql, found.num, left) } else { Err(unlisted()) };
+        if let Ok(dossier) = &dossier {
+            tell(found.unlike(&dossier.row, &mut self.sql)?);
+        }
+        read.jobs.push(dossier.map_err(|trouble| Unreadable { error: trouble.at("check"), job }));
+        Ok(())
     }
 }
 

@@ -78,8 +78,9 @@ queries! {
     JobsArrived = "jobs_arrived";
     JobsCounted = "jobs_counted";
     JobsEnd = "jobs_end";
-    JobsInStatus = "jobs_in_status";
+    JobsNext = "jobs_next";
     JobsNextDelayed = "jobs_next_delayed";
+    JobsOpen = "jobs_open";
     JobsPage = "jobs_page";
     JobsPageOfAgent = "jobs_page_of_agent";
     JobsPageOfAgentStatus = "jobs_page_of_agent_status";
@@ -250,6 +251,51 @@ pub(crate) mod tests {
         }
         let files = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/queries")).unwrap().count();
         assert_eq!(files, Query::ALL.len());
+    }
+
+    /// What is left of a job that has gone is looked for in every table that names jobs.
+    #[test]
+    fn rows_of_no_job_are_looked_for_in_every_table_that_has_jobs() {
+        let conn = schema();
+        let tables = "SELECT t.name, c.type FROM sqlite_schema AS t, pragma_table_info(t.name) AS c
+                      WHERE t.type = 'table' AND c.name = 'job'";
+        let (mut of, mut sql) = (conn.prepare(tables).unwrap(), Prepared::new(&conn));
+        let mut by_type = |wanted: &str| {
+            let row = |row: &Row<'_>| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?));
+            let found = of.query_map([], row).unwrap().map(Result::unwrap);
+            found.filter(|(_, of)| of == wanted).map(|(name, _)| name).collect::<Vec<_>>()
+        };
+        for (query, kind, value) in [(Query::Strays, "INTEGER", "77"), (Query::StraysById, "BLOB", "zeroblob(16)")] {
+            let mut tables = by_type(kind);
+            assert!(tables.len() > 1, "{kind}: {tables:?}");
+            for table in &tables {
+                stray(&conn, table, value);
+            }
+            let bounds = if kind == "INTEGER" { vec![0, 100] } else { vec![] };
+            let found = sql.all(query, rusqlite::params_from_iter(bounds), |row| row.get::<_, String>(0));
+            let mut found: Vec<String> = found.unwrap();
+            tables.sort();
+            found.sort();
+            assert_eq!(found, tables);
+        }
+    }
+
+    /// Puts a row of a job into a table, whatever its other columns.
+    fn stray(conn: &Connection, table: &str, job: &str) {
+        conn.pragma_update(None, "ignore_check_constraints", true).unwrap();
+        let columns = format!("SELECT name, type FROM pragma_table_info('{table}') WHERE name <> 'num'");
+        let mut columns = conn.prepare(&columns).unwrap();
+        let row = |row: &Row<'_>| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?));
+        let columns: Vec<_> = columns.query_map([], row).unwrap().map(Result::unwrap).collect();
+        let value = |(name, of): &(String, String)| match (name.as_str(), of.as_str()) {
+            ("job", _) => job.to_owned(),
+            (_, "INTEGER") => "1".to_owned(),
+            (_, "BLOB") => "x'01'".to_owned(),
+            _ => "'a'".to_owned(),
+        };
+        let (names, values): (Vec<_>, Vec<_>) = columns.iter().map(|column| (column.0.as_str(), value(column))).unzip();
+        conn.execute(&format!("INSERT INTO {table} ({}) VALUES ({})", names.join(", "), values.join(", ")), [])
+            .unwrap();
     }
 
     /// A reader's statements go back to the connection after each look, which takes what is bound from them.

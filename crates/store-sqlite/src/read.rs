@@ -231,14 +231,9 @@ impl Reads<'_> {
         })
     }
 
-    /// The jobs of each status.
+    /// The jobs of each status, by the store's own row.
     pub(crate) fn counts(&mut self) -> Result<BTreeMap<JobStatus, u64>, Trouble> {
-        self.counts_by(Query::MetaCounts)
-    }
-
-    /// Jobs per status, in the order of the statuses.
-    pub(crate) fn counts_by(&mut self, query: Query) -> Result<BTreeMap<JobStatus, u64>, Trouble> {
-        let jobs = self.sql.first(query, [], |row| {
+        let jobs = self.sql.first(Query::MetaCounts, [], |row| {
             let mut jobs = BTreeMap::new();
             for (column, status) in JobStatus::ALL.into_iter().enumerate() {
                 jobs.insert(status, rows::number(row, column)?);

@@ -3,12 +3,13 @@
 //! Reading order: [`unit`] (what one write is), [`claim`] (ownership), [`query`] (reads), [`error`]
 //! (what can go wrong, and what is known then), [`rules`] (what every backend asks before it writes),
 //! [`hints`] (wake-ups, which are never facts), [`health`] (what readiness asks), [`clock`] (what a store
-//! makes of a host's clocks), [`system`] (the only file that reads clocks and entropy), [`repeats`] (what is
+//! makes of a host's clocks), [`system`] (the only file that reads clocks and entropy), [`amiss`] (what a check asks for), [`repeats`] (what is
 //! not logged again at every look), [`kept`] (a cache bounded by bytes), [`vital`] (what a process cannot live without). [`memory`] is the
 //! reference model; [`faulty`] wraps any store with the failures that naive code does not survive.
 //! `CONTRACT.md` beside this crate has the numbered clauses that every backend keeps, and the crate
 //! `aetheris-store-conformance` proves them.
 
+pub mod amiss;
 pub mod claim;
 pub mod clock;
 pub mod differences;
@@ -34,6 +35,7 @@ use aetheris_core::hash::Hash;
 use aetheris_core::id::{AgentName, IdempotencyKey, InstanceId, JobId};
 use aetheris_core::lease::Fence;
 
+pub use amiss::Amiss;
 pub use claim::{ClaimIds, ClaimRequest, Claimed, Heartbeat, LeaseRenewal, Renewal};
 pub use differences::{Difference, differences};
 pub use doubt::{Asked, DoubtCursor, DoubtFilter, DoubtPage, DoubtRow, Told};
@@ -113,7 +115,7 @@ pub trait Store: Send + Sync + 'static {
     fn history(&self, job: JobId, full: bool) -> Boxed<'_, Result<Option<History>, StoreError>>;
 
     /// Everything about the jobs that came as number `from` and later, below `to`, each as it is at one moment. It may
-    /// stop earlier, behind a large one: `next` is the first that was not read.
+    /// stop earlier, behind a large one or many: `next` is the first that was not read.
     ///
     /// # Errors
     /// The store cannot be asked now. A job that cannot be read is among the answers.

@@ -17,6 +17,7 @@ use aetheris_core::projection::WaitingView;
 use aetheris_core::state::JobState;
 use aetheris_core::time::Timestamp;
 
+use crate::amiss::Amiss;
 use crate::error::StoreError;
 use crate::unit::Checkpoint;
 
@@ -244,14 +245,15 @@ pub struct Unreadable {
 /// Jobs in the order of their arrival.
 #[derive(Debug)]
 pub struct Dossiers {
-    /// What is amiss in rows that no job's history tells of, in words: beside these jobs and, with the first of all, in the
-    /// whole store.
-    pub amiss: Vec<String>,
+    /// What is amiss in rows that no job's history tells of: beside these jobs, below `next` and `to`, and, with the first of
+    /// all, in the whole store.
+    pub amiss: Vec<Amiss>,
     /// The first arrival that is not there yet.
     pub end: u64,
     /// The jobs that were asked for, as far as they were read.
     pub jobs: Vec<Result<Dossier, Unreadable>>,
-    /// The first arrival that was not read.
+    /// The first arrival that was not read. It is behind `to` where no job stands between: there may be rows of jobs that
+    /// have gone.
     pub next: u64,
 }
 

@@ -1,5 +1,6 @@
 //! Rows that cannot be read hold up no others, and no transaction is longer for the number of rows that wait for it.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -11,9 +12,13 @@ use aetheris_core::lease::Guard;
 use aetheris_core::limits;
 use aetheris_core::plan::{EffectClass, WaitType};
 use aetheris_core::time::Span;
+use aetheris_store::amiss::Absent;
 use aetheris_store::system::SystemClock;
-use aetheris_store::{BlockedOn, DoubtFilter, ErrorKind, InboxWrite, JobFilter, Purpose, UnitOfWork};
-use aetheris_store_conformance::fixture::agent;
+use aetheris_store::{
+    Amiss, BlockedOn, DoubtFilter, ErrorKind, Heartbeat, InboxWrite, JobFilter, LeaseRenewal, Purpose, Renewal,
+    UnitOfWork,
+};
+use aetheris_store_conformance::fixture::{agent, worker};
 use aetheris_store_conformance::{Fixture, Message};
 use aetheris_store_sqlite::{Custody, Stop, backup, stage};
 
@@ -88,6 +93,41 @@ async fn a_row_that_is_behind_its_events_costs_nobody_a_claim() {
     hand.execute("UPDATE jobs SET seq = 1 WHERE id = ?1", [&broken.to_bytes()[..]]).unwrap();
     assert_eq!(fixture.claim_ids(1).await, []);
     assert_eq!(fixture.claim_ids(2).await, [other]);
+}
+
+/// An event behind a gap would be the last that the job ever gets.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_row_that_is_ahead_of_its_events_costs_nobody_a_claim() {
+    for ahead in [1, 1 << 40, i64::MAX - 3] {
+        let (fixture, hand) = opened().await;
+        let [broken, other] = [fixture.pending().await, fixture.pending().await];
+        let place = "UPDATE jobs SET seq = seq + ?2 WHERE id = ?1";
+        assert_eq!(hand.execute(place, (&broken.to_bytes()[..], ahead)).unwrap(), 1);
+        assert_eq!(fixture.claim_ids(1).await, [], "{ahead}");
+        assert_eq!(fixture.claim_ids(2).await, [other]);
+        // What was wrong is mended, and it goes on.
+        hand.execute("UPDATE jobs SET seq = seq - ?2 WHERE id = ?1", (&broken.to_bytes()[..], ahead)).unwrap();
+        fixture.advance(limits::SWEEP_BACKOFF_MAX);
+        assert_eq!(fixture.claim_ids(1).await, [broken]);
+    }
+}
+
+/// Neither its run nor whoever takes it back writes to it, and others are taken back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_held_row_that_is_ahead_of_its_events_costs_no_other_its_commit() {
+    let (fixture, hand) = opened().await;
+    let [broken, other] = [fixture.running().await, fixture.running().await];
+    let unit = fixture.of(broken, Purpose::Cancel).await.event(JobCancelled {}).done();
+    hand.execute("UPDATE jobs SET seq = 9223372036854775807 WHERE id = ?1", [&broken.job.to_bytes()[..]]).unwrap();
+    let behind = UnitOfWork { expected_seq: Some(9_223_372_036_854_775_807), ..unit.clone() };
+    for unit in [unit, behind] {
+        fixture.store().commit(unit).await.unwrap_err();
+    }
+    fixture.ok(fixture.of(other, Purpose::Cancel).await.event(JobCancelled {}).done()).await;
+    fixture.advance(Span::from_secs(3_600));
+    let expired = fixture.store().expired(None, 9).await.unwrap();
+    assert_eq!(expired.into_iter().map(|lease| lease.job).collect::<Vec<_>>(), [broken.job]);
+    assert_eq!(fixture.store().health().await.unwrap().last_write, None);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -499,6 +539,55 @@ async fn a_wrong_count_costs_nobody_a_commit() {
     assert_eq!(told, rows);
 }
 
+/// As damage of a page, or a hand, can leave it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_count_that_cannot_be_costs_nobody_a_commit() {
+    for wrong in ["9223372036854775807", "9223372036854775806", "-1", "'many'", "1.5", "x'01'"] {
+        for count in ["pending", "running", "completed", "paused"] {
+            let (fixture, hand) = opened().await;
+            let (run, other) = (fixture.running().await, fixture.pending().await);
+            hand.pragma_update(None, "ignore_check_constraints", true).unwrap();
+            hand.pragma_update(None, "writable_schema", true).unwrap();
+            let loose = "UPDATE sqlite_schema SET sql = replace(sql, 'STRICT', '') WHERE name = 'meta'";
+            assert_eq!(hand.execute(loose, []).unwrap(), 1);
+            let loose = rusqlite::Connection::open(hand.path().unwrap()).unwrap();
+            loose.pragma_update(None, "ignore_check_constraints", true).unwrap();
+            assert_eq!(loose.execute(&format!("UPDATE meta SET {count} = {wrong}"), []).unwrap(), 1);
+            assert_eq!(fixture.claim_ids(1).await, [other], "{count} = {wrong}");
+            fixture.ok(fixture.of(run, Purpose::Cancel).await.event(JobCancelled {}).done()).await;
+            let [told, rows] = counted(&fixture, &hand).await;
+            assert_eq!(told, rows, "{count} = {wrong}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn writes_that_can_be_counted_no_further_are_written() {
+    let (fixture, hand) = opened().await;
+    let run = fixture.running().await;
+    hand.execute("UPDATE meta SET writes = 9223372036854775807", []).unwrap();
+    let leases = vec![LeaseRenewal { fence: run.fence, job: run.job }];
+    let beat = Heartbeat { leases, ttl: Span::from_secs(30), worker: worker() };
+    assert!(matches!(fixture.store().heartbeat(beat).await.unwrap()[..], [Renewal::Renewed { .. }]));
+    fixture.ok(fixture.of(run, Purpose::Cancel).await.event(JobCancelled {}).done()).await;
+}
+
+/// No request is to blame for it, and readiness says so.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_row_of_the_store_that_cannot_be_written_is_told_of_the_store() {
+    let (fixture, hand) = opened().await;
+    let run = fixture.running().await;
+    let refuse = "CREATE TRIGGER refuse BEFORE UPDATE ON meta BEGIN SELECT RAISE(ABORT, 'no'); END";
+    hand.execute_batch(refuse).unwrap();
+    let unit = fixture.of(run, Purpose::Cancel).await.event(JobCancelled {}).done();
+    fixture.store().commit(unit.clone()).await.unwrap_err();
+    let failed = fixture.store().health().await.unwrap().last_write.unwrap();
+    assert_eq!(failed.kind, ErrorKind::Corrupt, "{failed:?}");
+    hand.execute_batch("DROP TRIGGER refuse").unwrap();
+    fixture.ok(unit).await;
+    assert_eq!(fixture.store().health().await.unwrap().last_write, None);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_job_whose_id_cannot_be_read_hides_no_other() {
     let (fixture, hand) = opened().await;
@@ -524,16 +613,20 @@ async fn a_job_whose_id_cannot_be_read_hides_no_other() {
     }
 }
 
-/// What a check finds beside the histories of the jobs, by pieces of a size.
-async fn amiss(fixture: &Fixture, step: u64) -> Vec<String> {
-    let (mut from, mut amiss) = (0, Vec::new());
+/// What a check finds beside the histories of the jobs, by pieces of a size. Between them it asks for the gaps.
+async fn amiss(fixture: &Fixture, step: u64) -> Vec<Amiss> {
+    let (mut from, mut to, mut amiss) = (0, step, Vec::new());
     loop {
-        let found = fixture.store().dossiers(from, from + step).await.unwrap();
+        let found = fixture.store().dossiers(from, to).await.unwrap();
         amiss.extend(found.amiss);
-        from = found.next;
-        if from >= found.end {
+        if found.end <= to && found.next >= found.end {
             return amiss;
         }
+        (from, to) = match found.next.cmp(&to) {
+            Ordering::Less => (found.next, to),
+            Ordering::Equal => (to, to + step),
+            Ordering::Greater => (to, found.next),
+        };
     }
 }
 
@@ -556,43 +649,122 @@ async fn every_kind(fixture: &Fixture) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_no_history_tells_of_is_found_by_the_check() {
     for (spoil, words) in [
-        ("UPDATE jobs SET ready = 0 WHERE num = 2", "no claim finds it"),
-        ("UPDATE jobs SET ready = 1 WHERE num = 6", "another job of its session comes first"),
-        ("UPDATE jobs SET delayed_until = delayed_until - 1 WHERE num = 3", "and its time is"),
-        ("UPDATE jobs SET delayed_until = delayed_until * 2 WHERE num = 3", "which is not its time"),
-        ("UPDATE jobs SET ready = 1, delayed_until = NULL WHERE num = 3", "and its time is"),
-        ("UPDATE jobs SET ready = 1 WHERE num = 1", "it is not pending"),
-        ("UPDATE jobs SET wait_type = 3 WHERE num = 1", "is listed under"),
-        ("DELETE FROM job_labels WHERE job = (SELECT id FROM jobs WHERE num = 2)", "its label `team` does not find it"),
-        ("UPDATE jobs SET id = x'0102' WHERE num = 4", "job number 4: its id cannot be read"),
-        ("UPDATE events SET job = 77 WHERE job = 2", "`events` has 2 of job number 77"),
-        ("UPDATE events SET job = -77 WHERE job = 2", "`events` has 2 of job number -77"),
-        ("UPDATE timers SET job = zeroblob(16)", "`timers` has 1 of job_0000"),
-        ("UPDATE meta SET completed = 4", "the store counts"),
-        ("UPDATE agents SET doc = doc || ' ' WHERE name = 'a'", "the agent `a`: its document"),
+        ("UPDATE jobs SET ready = 0 WHERE num = 2", "Place(Never)"),
+        ("UPDATE jobs SET ready = 1 WHERE num = 6", "Place(Behind)"),
+        ("UPDATE jobs SET delayed_until = delayed_until - 1 WHERE num = 3", "from: Some("),
+        ("UPDATE jobs SET delayed_until = delayed_until * 2 WHERE num = 3", "Place(Late("),
+        ("UPDATE jobs SET ready = 1, delayed_until = NULL WHERE num = 3", "from: None"),
+        ("UPDATE jobs SET ready = 1 WHERE num = 1", "Place(NotPending)"),
+        ("UPDATE jobs SET wait_type = 3 WHERE num = 1", "Wait(Some(Human))"),
+        ("DELETE FROM job_labels WHERE job = (SELECT id FROM jobs WHERE num = 2)", "Label(\"team\")"),
+        ("UPDATE jobs SET id = x'0102' WHERE num = 4", "Id(4)"),
+        ("UPDATE events SET job = 77 WHERE job = 2", "count: 2, of: Number(77), table: \"events\""),
+        ("UPDATE events SET job = -77 WHERE job = 2", "count: 2, of: Number(-77), table: \"events\""),
+        ("UPDATE timers SET job = zeroblob(16)", "count: 1, of: Id(Ok(job_00000000"),
+        ("UPDATE meta SET completed = 4", "told: Some({"),
+        ("UPDATE meta SET completed = -4", "told: None"),
+        (
+            "UPDATE agents SET doc = doc || ' ' WHERE name = 'a'",
+            "Document { fault: Hash, name: \"a\", what: \"agent\" }",
+        ),
         (
             "UPDATE plans SET doc = doc || ' ' WHERE hash = (SELECT plan_hash FROM agents WHERE name = 'a')",
-            "its document does not have its hash",
+            "fault: Hash, name",
         ),
-        ("DELETE FROM plans", "the agent `a`: its plan is not there"),
+        ("DELETE FROM plans", "Document { fault: Plan, name: \"a\", what: \"agent\" }"),
         (
             "INSERT INTO inbox (signal, job, state, received_at, key, payload) VALUES (zeroblob(16), 9, 0, 1, 'k', '1')",
-            "`inbox` has 1 of job number 9",
+            "count: 1, of: Number(9), table: \"inbox\"",
         ),
-        ("DELETE FROM jobs WHERE num = 5", "`events` has 2 of job number 5"),
+        ("DELETE FROM jobs WHERE num = 5", "count: 2, of: Number(5), table: \"events\""),
     ] {
         let (fixture, hand) = opened().await;
         every_kind(&fixture).await;
         for step in [1, 3, 64] {
-            assert_eq!(amiss(&fixture, step).await, [""; 0]);
+            assert_eq!(amiss(&fixture, step).await, []);
         }
         hand.pragma_update(None, "ignore_check_constraints", true).unwrap();
         hand.execute_batch(spoil).unwrap();
         for step in [1, 3, 64] {
             let told = amiss(&fixture, step).await;
-            assert_eq!(told.iter().filter(|told| told.contains(words)).count(), 1, "{spoil}: {told:#?}");
+            assert_eq!(told.iter().filter(|told| format!("{told:?}").contains(words)).count(), 1, "{spoil}: {told:#?}");
         }
     }
+}
+
+/// As a copy of another database can leave it, or a hand: there are more numbers between two jobs than anybody counts.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_check_walks_through_a_gap_between_the_numbers_of_jobs() {
+    for far in [1 << 40, i64::MAX - 1, i64::MAX] {
+        let (fixture, hand) = opened().await;
+        let jobs = [fixture.pending().await, fixture.pending().await, fixture.pending().await];
+        for table in ["jobs SET num = ?1 WHERE num = 3", "events SET job = ?1 WHERE job = 3"] {
+            assert!(hand.execute(&format!("UPDATE {table}"), [far]).unwrap() > 0);
+        }
+        for step in [1, 2, 64] {
+            let (mut from, mut seen, mut readings) = (0, Vec::new(), 0);
+            loop {
+                let found = fixture.store().dossiers(from, from + step).await.unwrap();
+                assert_eq!(found.amiss, []);
+                seen.extend(found.jobs.iter().map(|job| job.as_ref().unwrap().row.id));
+                (from, readings) = (found.next, readings + 1);
+                if from >= found.end {
+                    break;
+                }
+            }
+            assert!(seen == jobs && readings <= 6, "{seen:?} in {readings} readings of {step}");
+        }
+        // What is left in the gap of a job that has gone is found by whoever asks for the gap.
+        hand.execute("UPDATE events SET job = 1000000 WHERE job = 2", []).unwrap();
+        let found = fixture.store().dossiers(3, 64).await.unwrap();
+        assert_eq!((found.amiss, found.next), (vec![], far.unsigned_abs()));
+        let found = fixture.store().dossiers(64, found.next).await.unwrap();
+        let stray = Amiss::Stray { count: 2, of: Absent::Number(1_000_000), table: "events".to_owned() };
+        assert_eq!((found.amiss, found.next), (vec![stray], far.unsigned_abs()));
+    }
+}
+
+/// More than one reading takes: none is read twice or left out, whatever is asked for.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reading_of_dossiers_takes_no_more_jobs_than_its_bound() {
+    let (fixture, _hand) = opened().await;
+    for _ in 0..=2 * limits::DOSSIERS_MAX {
+        fixture.pending().await;
+    }
+    let (mut from, mut read) = (0, Vec::new());
+    loop {
+        let found = fixture.store().dossiers(from, u64::MAX).await.unwrap();
+        read.push(found.jobs.len());
+        from = found.next;
+        if from >= found.end {
+            break;
+        }
+    }
+    assert_eq!(read, [limits::DOSSIERS_MAX, limits::DOSSIERS_MAX, 1]);
+}
+
+/// What stands in place of a status is no end, and what cannot be named is held all the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restore_holds_jobs_whose_status_or_id_cannot_be_read() {
+    let (folder, elsewhere, target) = (Arc::new(Folder::new()), Folder::new(), Folder::new());
+    let fixture = Fixture::open(&At(Arc::clone(&folder))).await;
+    let hand = rusqlite::Connection::open(folder.database()).unwrap();
+    let [odd, nameless, whole] = [fixture.pending().await, fixture.pending().await, fixture.pending().await];
+    hand.pragma_update(None, "ignore_check_constraints", true).unwrap();
+    assert_eq!(hand.execute("UPDATE jobs SET status = 99 WHERE id = ?1", [&odd.to_bytes()[..]]).unwrap(), 1);
+    assert_eq!(hand.execute("UPDATE jobs SET id = x'0102' WHERE id = ?1", [&nameless.to_bytes()[..]]).unwrap(), 1);
+    // Nor is a copy refused for the counts.
+    hand.execute("UPDATE meta SET pending = 9223372036854775807, running = 1", []).unwrap();
+    let file = elsewhere.path().join("backup.db");
+    let backed = backup(&folder.database(), &file, &SystemClock, &Stop::default(), &mut |_| {}).unwrap();
+    assert_eq!((backed.jobs, backed.unfinished), (3, 3));
+    let staged = stage(&file, &target.database(), &SystemClock, &mut |_| {}).unwrap();
+    assert_eq!(staged.hold_rest(fixture.now().await, &[whole]).unwrap(), [odd, whole]);
+    let copy = rusqlite::Connection::open(&staged.path).unwrap();
+    let held = "SELECT count(*) FROM jobs WHERE status = 7 AND pause_reason IS NOT NULL AND ready = 0";
+    assert_eq!(copy.query_row(held, [], |row| row.get::<_, i64>(0)).unwrap(), 3);
+    let told = "SELECT pending, paused FROM meta";
+    assert_eq!(copy.query_row(told, [], |row| Ok((row.get(0)?, row.get(1)?))).unwrap(), (0, 3));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -614,7 +786,7 @@ async fn rows_that_contradict_themselves_are_backed_up_and_restored_and_other_da
     let target = Folder::new();
     let staged = stage(&file, &target.database(), &SystemClock, &mut |_| {}).unwrap();
     let now = fixture.now().await;
-    assert_eq!(staged.hold_rest(now, &[broken, other]).unwrap(), [other, broken]);
+    assert_eq!(staged.hold_rest(now, &[broken, other]).unwrap(), [broken, other]);
     staged.put_in_place(now, Custody { folder: 1, moved: false, opening: 77 }).unwrap();
     let restored = rusqlite::Connection::open(target.database()).unwrap();
     let held = "SELECT count(*) FROM jobs WHERE status = 7 AND ready = 0 AND delayed_until IS NULL";

@@ -1,0 +1,1 @@
+SELECT min(num) FROM jobs WHERE num >= ?1
