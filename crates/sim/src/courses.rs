@@ -59,7 +59,7 @@ pub(crate) fn budget(job: JobId, program: &Program, events: &[Recorded], tally: 
         program.steps.get(place).map(|step| &step.kind)
     };
     let (mut calls, mut tokens) = (0_u32, 0_u64);
-    for (place, recorded) in events.iter().enumerate() {
+    for recorded in events {
         let mut call = |node: &NodeId| {
             calls += 1;
             tally.case("D14", calls <= budget.tool_calls, || {
@@ -69,27 +69,18 @@ pub(crate) fn budget(job: JobId, program: &Program, events: &[Recorded], tally: 
         match &recorded.event {
             Event::ToolInvocationStarted(started) => call(&started.node),
             Event::ToolInvocationFinished(finished) if finished.outcome == InvocationOutcome::NotSent => calls -= 1,
-            // A try that is not allowed any more begins and fails in one.
-            Event::NodeStarted(started) if !exceeds(&started.node, events.get(place + 1)) => {
-                match kind(&started.node) {
-                    Some(Kind::Tool { class: EffectClass::Pure, .. }) => call(&started.node),
-                    Some(Kind::Model) => tally.case("D14", tokens < budget.tokens, || {
-                        format!("{job} {}: a model is asked after {tokens} of {} tokens", started.node, budget.tokens)
-                    }),
-                    _ => {}
-                }
-            }
+            Event::NodeStarted(started) => match kind(&started.node) {
+                Some(Kind::Tool { class: EffectClass::Pure, .. }) => call(&started.node),
+                Some(Kind::Model) => tally.case("D14", tokens < budget.tokens, || {
+                    format!("{job} {}: a model is asked after {tokens} of {} tokens", started.node, budget.tokens)
+                }),
+                _ => {}
+            },
             Event::NodeFinished(finished) => tokens += finished.model.as_ref().map_or(0, |model| model.usage.total()),
             Event::NodeRetryScheduled(retry) => tokens += retry.model.as_ref().map_or(0, |model| model.usage.total()),
             _ => {}
         }
     }
-}
-
-/// Whether the next event says that a node that has begun may not go on for its job's budget.
-fn exceeds(node: &NodeId, next: Option<&Recorded>) -> bool {
-    matches!(next.map(|next| &next.event), Some(Event::NodeFinished(finished))
-        if finished.node == *node && finished.error.as_ref().is_some_and(|error| error.code == "budget_exceeded"))
 }
 
 /// A job that loses its workers is not tried for ever.

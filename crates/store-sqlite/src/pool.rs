@@ -207,7 +207,10 @@ mod tests {
     /// Keeps the only thread of a kind busy until the sender is dropped.
     fn busy(pool: &Pool) -> (impl Future<Output = Result<(), StoreError>> + '_, Sender<()>) {
         let (release, released) = channel::<()>();
-        let asked = pool.ask_long("busy", move |_| Ok(released.recv().unwrap_or_default()));
+        let asked = pool.ask_long("busy", move |_| {
+            assert!(released.recv().is_err());
+            Ok(())
+        });
         (asked, release)
     }
 
@@ -241,7 +244,10 @@ mod tests {
         let mut waiting = Vec::new();
         for number in 0..5 {
             let order = order.clone();
-            let mut one = Box::pin(pool.ask_long("one", move |_| Ok(order.send(number).unwrap())));
+            let mut one = Box::pin(pool.ask_long("one", move |_| {
+                order.send(number).unwrap();
+                Ok(())
+            }));
             begin(one.as_mut());
             waiting.push(one);
         }
