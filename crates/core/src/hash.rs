@@ -1,6 +1,7 @@
 //! SHA-256 as a value.
 
 use std::fmt;
+use std::io;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
@@ -36,6 +37,29 @@ impl Hash {
     #[must_use]
     pub const fn as_bytes(&self) -> &[u8; 32] {
         &self.0
+    }
+}
+
+/// A digest of bytes that come piece by piece.
+#[derive(Debug, Clone, Default)]
+pub struct Hashing(Sha256);
+
+impl Hashing {
+    /// The digest of what has come.
+    #[must_use]
+    pub fn finish(self) -> Hash {
+        Hash(self.0.finalize().into())
+    }
+}
+
+impl io::Write for Hashing {
+    fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
+        self.0.update(piece);
+        Ok(piece.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 

@@ -234,6 +234,19 @@ pub fn to_canonical<T: Serialize>(value: &T) -> Vec<u8> {
     out
 }
 
+/// The hash of [`to_canonical`], of which no more than a piece is ever in memory.
+///
+/// # Panics
+/// As [`to_canonical`].
+#[must_use]
+#[expect(clippy::expect_used, reason = "serialising our own types into a digest cannot fail")]
+pub fn canonical_hash<T: Serialize>(value: &T) -> crate::hash::Hash {
+    let mut hashing = crate::hash::Hashing::default();
+    let mut serializer = serde_json::Serializer::with_formatter(&mut hashing, Canonical);
+    value.serialize(&mut serializer).expect("canonical serialization into a digest");
+    hashing.finish()
+}
+
 /// [`to_canonical`] if it has at most `max` bytes: no more than that is ever made of a larger value.
 #[must_use]
 pub fn to_canonical_within<T: Serialize>(value: &T, max: usize) -> Option<Vec<u8>> {

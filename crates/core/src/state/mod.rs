@@ -474,7 +474,7 @@ impl JobState {
     /// The hash of the canonical form of this state.
     #[must_use]
     pub fn hash(&self) -> Hash {
-        Hash::of(&crate::json::to_canonical(self))
+        crate::json::canonical_hash(self)
     }
 
     /// The step of a node; pending where nothing happened to it.
