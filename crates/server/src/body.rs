@@ -10,6 +10,7 @@ use axum::extract::{FromRequest, Request};
 use axum::http::{HeaderMap, HeaderValue, header};
 use futures_util::StreamExt;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::error::Failure;
@@ -99,8 +100,14 @@ impl Whole {
         (self.bytes, self.room)
     }
 
-    /// Reads a request. Unknown fields, wrong types and broken JSON are told by what the parser says.
-    pub(crate) fn read<'de, T: Deserialize<'de>>(&'de self) -> Result<T, Failure> {
+    /// Reads a request and lets go of its bytes: whoever then waits has it once. What is to be held as long as the request
+    /// is: it counts until then.
+    pub(crate) fn taken<T: DeserializeOwned>(self) -> Result<(T, Vec<OwnedSemaphorePermit>), Failure> {
+        Ok((self.read()?, self.room))
+    }
+
+    /// Unknown fields, wrong types and broken JSON are told by what the parser says.
+    fn read<'de, T: Deserialize<'de>>(&'de self) -> Result<T, Failure> {
         let text = without_mark(&self.bytes);
         // The parser would take an array for an object whose fields it lists in order.
         match text.iter().find(|byte| !byte.is_ascii_whitespace()) {

@@ -39,7 +39,7 @@ pub(super) async fn signal(
     body: Whole,
 ) -> Answer {
     params.finish()?;
-    let request: SignalRequest = body.read()?;
+    let (request, _room) = body.taken::<SignalRequest>()?;
     let payload = match &request.payload {
         Some(payload) => Some(body::value(&app, "payload", payload).await?),
         None => None,
@@ -149,7 +149,7 @@ pub(super) async fn resolve(
     body: Whole,
 ) -> Answer {
     params.finish()?;
-    let request: ResolveRequest = body.read()?;
+    let (request, _room) = body.taken::<ResolveRequest>()?;
     let outcome = request.outcome;
     let (happened, _held) = happened(&app, &request).await?.unzip();
     let permit = request.permit;

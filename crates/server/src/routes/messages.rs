@@ -44,9 +44,7 @@ pub(super) async fn send(
 ) -> Answer {
     let wait = params.wait()?;
     params.finish()?;
-    let request: MessageRequest = body.read()?;
-    let (bytes, room) = body.into_parts();
-    drop(bytes);
+    let (request, room) = body.taken::<MessageRequest>()?;
     let (message, held) = body::value(&app, "message", &request.message).await?;
     let submission = Submission {
         client_key: client_key(&headers)?,
