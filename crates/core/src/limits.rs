@@ -339,8 +339,14 @@ pub const STREAM_LINE_BYTES_MAX: usize = 8 * 1024 * 1024;
 pub const READS_AT_ONCE: usize = 4;
 /// Answers that are made and wait for clients to take others before there is room for them; more are refused at once.
 pub const ANSWERS_WAITING_MAX: usize = 8;
-/// Jobs that a server replays or verifies at once: each is in memory as a whole until its answer is taken.
+/// Jobs that a server replays or verifies at once; a replay counts until its answer is taken.
 pub const REPLAYS_AT_ONCE: usize = 2;
+/// Those of them that may be large: each is in memory as a whole until its answer is made.
+pub const LARGE_REPLAYS_AT_ONCE: usize = 1;
+/// Bytes of a job's events up to which it is replayed or verified beside a large one.
+pub const SMALL_JOB_BYTES: usize = 256 * 1024;
+/// Bytes of the answers of large replays until their clients have taken them.
+pub const REPLAYS_BYTES_MAX: usize = JOB_MEMORY_MAX;
 /// Bytes of jobs' outlines that a server keeps, so that the next question reads only what is new.
 pub const OUTLINES_BYTES_MAX: usize = 32 * 1024 * 1024;
 /// A connection that has something to take and does not take [`WRITE_STALL_BYTES`] within this time is ended.

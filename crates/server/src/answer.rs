@@ -21,9 +21,39 @@ pub(crate) fn json(status: StatusCode, value: &impl Serialize) -> Answer {
 /// A value as JSON.
 pub(crate) fn encoded(value: &impl Serialize) -> Result<Vec<u8>, Failure> {
     let mut bytes = Vec::with_capacity(512);
-    serde_json::to_writer(&mut bytes, value)
-        .map_err(|error| Failure::new(ErrorCode::Internal, format!("the answer cannot be written: {error}")))?;
+    serde_json::to_writer(&mut bytes, value).map_err(unwritten)?;
     Ok(bytes)
+}
+
+/// A large value as JSON: it is written into no more memory than it takes.
+pub(crate) fn encoded_large(value: &impl Serialize) -> Result<Vec<u8>, Failure> {
+    let mut bytes = Vec::new();
+    bytes.reserve_exact(text_bytes(value));
+    serde_json::to_writer(&mut bytes, value).map_err(unwritten)?;
+    Ok(bytes)
+}
+
+/// Bytes of a value's text. What cannot be written counts for nothing.
+pub(crate) fn text_bytes(value: &impl Serialize) -> usize {
+    struct Counter(usize);
+    impl std::io::Write for Counter {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0 += bytes.len();
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut counter = Counter(0);
+    let _written = serde_json::to_writer(&mut counter, value);
+    counter.0
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "an error is mapped by it")]
+fn unwritten(error: serde_json::Error) -> Failure {
+    Failure::new(ErrorCode::Internal, format!("the answer cannot be written: {error}"))
 }
 
 /// A JSON answer that all went well.

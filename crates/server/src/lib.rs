@@ -24,6 +24,7 @@ mod answer;
 mod answers;
 mod body;
 mod host;
+mod large;
 mod linger;
 mod outline;
 mod params;

@@ -21,6 +21,7 @@ use aetheris_store::{EventRow, JobRow, Store};
 use tokio::sync::OwnedMutexGuard;
 use tokio::time::Instant;
 
+use crate::answer::text_bytes;
 use crate::answers::Answers;
 use crate::error::Failure;
 use crate::reading::{AnswerSlot, aside};
@@ -160,7 +161,7 @@ impl Outlined {
 fn stays(event: &Event, payload: usize, large: bool) -> usize {
     let always = matches!(event, Event::JobCreated(_) | Event::JobCompleted(_));
     match carried(event) {
-        Some(value) if large || always => payload.saturating_sub(text_bytes(value)),
+        Some(value) if large || always => payload.saturating_sub(text_bytes(value.value())),
         Some(value) => payload + value.memory(),
         None => payload,
     }
@@ -185,25 +186,6 @@ fn carried(event: &Event) -> Option<&Json> {
     } else {
         None
     }
-}
-
-/// Bytes of a value's text.
-fn text_bytes(value: &Json) -> usize {
-    struct Counter(usize);
-    impl std::io::Write for Counter {
-        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-            self.0 += bytes.len();
-            Ok(bytes.len())
-        }
-
-        fn flush(&mut self) -> std::io::Result<()> {
-            Ok(())
-        }
-    }
-    let mut counter = Counter(0);
-    // What cannot be written counts for nothing, and the whole payload stays counted.
-    let _written = serde_json::to_writer(&mut counter, value.value());
-    counter.0
 }
 
 /// Takes the values out of a state that the event just folded has brought: message and answer always, a node's only

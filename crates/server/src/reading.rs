@@ -16,19 +16,19 @@ use crate::error::Failure;
 use crate::state::Shared;
 
 /// Bytes that count against a bound until the last piece of them is gone.
-struct Counted {
+struct Counted<R> {
     bytes: Vec<u8>,
-    _room: OwnedSemaphorePermit,
+    _room: R,
 }
 
-impl AsRef<[u8]> for Counted {
+impl<R> AsRef<[u8]> for Counted<R> {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
 }
 
 /// Bytes for as long as they hold room.
-pub(crate) fn counted(bytes: Vec<u8>, room: OwnedSemaphorePermit) -> Bytes {
+pub(crate) fn counted(bytes: Vec<u8>, room: impl Send + 'static) -> Bytes {
     Bytes::from_owner(Counted { bytes, _room: room })
 }
 

@@ -98,7 +98,11 @@ pub(crate) struct App {
     pub(crate) outlines: Outlines,
     /// Questions that may read much.
     pub(crate) reads: Room,
-    /// Jobs that are in memory as a whole.
+    /// Large jobs that are folded again.
+    pub(crate) large_replays: Room,
+    /// Bytes of their answers.
+    pub(crate) replay_answers: Room,
+    /// Replays and verifications.
     pub(crate) replays: Room,
     /// Pages of step values that are being made.
     pub(crate) step_pages: Room,
@@ -123,6 +127,8 @@ impl App {
             openapi: OnceLock::new(),
             outlines: Outlines::default(),
             reads: Room::new(limits::READS_AT_ONCE),
+            large_replays: Room::new(limits::LARGE_REPLAYS_AT_ONCE),
+            replay_answers: Room::new(limits::REPLAYS_BYTES_MAX),
             replays: Room::new(limits::REPLAYS_AT_ONCE),
             state,
             step_pages: Room::new(limits::STEP_PAGES_AT_ONCE_MAX),

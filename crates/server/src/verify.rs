@@ -5,71 +5,80 @@ use std::collections::BTreeMap;
 
 use aetheris_api::CheckView;
 use aetheris_core::chain::Header;
-use aetheris_core::event::{Event, Recorded};
 use aetheris_core::hash::Hash;
 use aetheris_core::id::{IdempotencyKey, JobId};
 use aetheris_core::job::JobStatus;
 use aetheris_core::ledger::{LedgerRow, LedgerStatus};
-use aetheris_core::limits;
 use aetheris_core::state::{Invocation, JobState, StepState};
+use aetheris_runtime::ops::{Books, RecordedResult, Refold, Unfolded};
 use aetheris_runtime::{OpError, Runtime};
-use aetheris_store::{EffectRow, ErrorKind, EventRow, History, JobRow, StoreError};
+use aetheris_store::{ErrorKind, EventRow, JobRow, StoreError};
 
 /// Differences that one check names.
 const NAMED_MAX: usize = 5;
 
-/// Verifies a job.
+/// Verifies a job: its books, and its events up to them. Whatever is written meanwhile is no part of it.
 ///
 /// # Errors
 /// No such job, or the store cannot be asked. What it has and cannot be read is a finding instead.
 pub async fn job(runtime: &Runtime, job: JobId) -> Result<Vec<CheckView>, OpError> {
     let store = runtime.store.as_ref();
-    let row = store.job(job).await?.ok_or(OpError::JobNotFound(job))?;
+    let mut books = match Books::read(store, job).await {
+        Ok(books) => Ok(books),
+        Err(error) => Err(finding(error)?),
+    };
+    let (row, mut refold) = match &mut books {
+        Ok(books) => (books.row.clone(), Refold::of(books)),
+        Err(_) => {
+            let row = store.job(job).await?.ok_or(OpError::JobNotFound(job))?;
+            let refold = Refold::until(job, row.seq);
+            (row, refold)
+        }
+    };
     let mut chain = Chain::new(job);
-    while chain.seq < row.seq {
-        let rows = store.events(job, chain.seq, limits::VERIFY_EVENTS_MAX).await?;
-        if rows.is_empty() {
-            break;
-        }
-        // What was written after the row was read is not part of what it says.
-        rows.iter().filter(|event| event.seq <= row.seq).for_each(|event| chain.push(event));
-        if rows.last().is_some_and(|event| event.seq > row.seq) {
-            break;
-        }
-    }
+    refold.read(store, |event| chain.push(event)).await?;
     let mut checks = chain.checks(&row);
-    checks.push(match runtime.replay(job).await {
-        Ok(replay) => {
-            check("replay", replay.events, "events fold to the state, the row and the timers", replay.differences)
-        }
-        Err(error) => unreadable("replay", error)?,
-    });
-    checks.push(match store.history(job, true).await.map_err(OpError::Store) {
-        Ok(Some(history)) => match JobState::fold(job, &history.events) {
-            Ok(state) => {
-                let found = ledger(&state, &history);
-                let rows = history.ledger.len() + history.effects.len();
-                check(
-                    "ledger",
-                    u64::try_from(rows).unwrap_or(u64::MAX),
-                    "rows of ledger and effects agree with the events",
-                    found,
-                )
-            }
-            Err(illegal) => check("ledger", 0, "", vec![illegal.to_string()]),
-        },
-        Ok(None) => return Err(OpError::JobNotFound(job)),
-        Err(error) => unreadable("ledger", error)?,
-    });
+    checks.push(replayed(runtime, &books, &refold).await?);
+    checks.push(settled(&books, &refold));
     Ok(checks)
 }
 
-/// A finding, where it is one; an error, where the store could not be asked.
-fn unreadable(name: &str, error: OpError) -> Result<CheckView, OpError> {
-    match error {
-        OpError::Corrupt(_) | OpError::Store(StoreError { kind: ErrorKind::Corrupt, .. }) => {
-            Ok(check(name, 0, "", vec![error.to_string()]))
+/// Whether the events fold to what is live.
+async fn replayed(runtime: &Runtime, books: &Result<Books, String>, refold: &Refold) -> Result<CheckView, OpError> {
+    let books = match books {
+        Ok(books) => books,
+        Err(why) => return Ok(check("replay", 0, "", vec![why.clone()])),
+    };
+    let what = "events fold to the state, the row and the timers";
+    match runtime.compared(books, refold).await {
+        Ok(compared) => {
+            let events = refold.state.as_ref().map_or(0, |state| state.seq);
+            Ok(check("replay", events, what, compared.differences))
         }
+        Err(error) => finding(error).map(|why| check("replay", 0, "", vec![why])),
+    }
+}
+
+/// Whether ledger and effects say the same as the events.
+fn settled(books: &Result<Books, String>, refold: &Refold) -> CheckView {
+    let what = "rows of ledger and effects agree with the events";
+    match (&refold.state, books) {
+        (Err(Unfolded::Illegal { why, .. }), Ok(_)) => check("ledger", 0, "", vec![why.to_string()]),
+        (Err(unreadable @ Unfolded::Unreadable { .. }), _) => {
+            check("ledger", 0, "", vec![unreadable.error().to_string()])
+        }
+        (_, Err(why)) => check("ledger", 0, "", vec![why.clone()]),
+        (Ok(state), Ok(books)) => {
+            let rows = u64::try_from(books.ledger.len() + books.effects.len()).unwrap_or(u64::MAX);
+            check("ledger", rows, what, ledger(state, &books.ledger, &books.effects, &refold.results))
+        }
+    }
+}
+
+/// What was found, where it is a finding; an error, where the store could not be asked.
+fn finding(error: OpError) -> Result<String, OpError> {
+    match error {
+        OpError::Corrupt(_) | OpError::Store(StoreError { kind: ErrorKind::Corrupt, .. }) => Ok(error.to_string()),
         other => Err(other),
     }
 }
@@ -161,13 +170,14 @@ impl Chain {
     }
 }
 
+/// What calls brought, by permit: the hashes of it.
+type Effects = BTreeMap<(IdempotencyKey, u32), Hash>;
+
 /// What ledger and effects say otherwise than the events.
 #[must_use]
-pub fn ledger(state: &JobState, history: &History) -> Vec<String> {
+pub fn ledger(state: &JobState, ledger: &[LedgerRow], effects: &Effects, results: &[RecordedResult]) -> Vec<String> {
     let mut found = Vec::new();
-    let rows: BTreeMap<IdempotencyKey, &LedgerRow> = history.ledger.iter().map(|row| (row.key, row)).collect();
-    let effects: BTreeMap<(IdempotencyKey, u32), &EffectRow> =
-        history.effects.iter().map(|effect| ((effect.key, effect.permit), effect)).collect();
+    let rows: BTreeMap<IdempotencyKey, &LedgerRow> = ledger.iter().map(|row| (row.key, row)).collect();
     let called = state.steps.values().filter_map(|step| Some((step, step.invocation.as_ref()?)));
     let called: BTreeMap<IdempotencyKey, (&StepState, &Invocation)> =
         called.map(|(step, call)| (call.key, (step, call))).collect();
@@ -189,22 +199,14 @@ pub fn ledger(state: &JobState, history: &History) -> Vec<String> {
     }
     let stray = effects.keys().filter(|(key, _)| !rows.contains_key(key));
     found.extend(stray.map(|(key, _)| format!("the effect of {key} has no row in the ledger")));
-    found.extend(history.events.iter().filter_map(|event| other_result(state, &effects, event)));
+    found.extend(results.iter().filter_map(|recorded| other_result(state, effects, recorded)));
     found
 }
 
 /// A recorded command whose effect is not the one that was recorded.
-fn other_result(
-    state: &JobState,
-    effects: &BTreeMap<(IdempotencyKey, u32), &EffectRow>,
-    recorded: &Recorded,
-) -> Option<String> {
-    let Event::CommandCommitted(e) = &recorded.event else {
-        return None;
-    };
-    let call = state.steps.get(&e.node)?.invocation.as_ref()?;
-    let effect = effects.get(&(call.key, call.permit));
-    let same = effect.is_some_and(|effect| effect.result.hash() == e.result_hash);
+fn other_result(state: &JobState, effects: &Effects, recorded: &RecordedResult) -> Option<String> {
+    let call = state.steps.get(&recorded.node)?.invocation.as_ref()?;
+    let same = effects.get(&(call.key, call.permit)) == Some(&recorded.result_hash);
     (!same).then(|| format!("event {} records another result than the effect of {} has", recorded.seq, call.key))
 }
 
@@ -255,12 +257,12 @@ mod tests {
     fn what_cannot_be_read_is_a_finding_and_a_store_that_cannot_be_asked_is_none() {
         let store = |kind| OpError::Store(StoreError::new(kind, "read", "x"));
         for error in [OpError::Corrupt("x".to_owned()), store(ErrorKind::Corrupt)] {
-            let found = unreadable("replay", error).unwrap();
-            assert!(!found.ok && found.name == "replay" && found.detail.contains('x'), "{found:?}");
+            let found = finding(error).unwrap();
+            assert!(found.contains('x'), "{found}");
         }
         for kind in [ErrorKind::Unavailable, ErrorKind::Full, ErrorKind::Invalid] {
-            unreadable("replay", store(kind)).unwrap_err();
+            finding(store(kind)).unwrap_err();
         }
-        unreadable("replay", OpError::JobNotFound(JobId::from_u128(1))).unwrap_err();
+        finding(OpError::JobNotFound(JobId::from_u128(1))).unwrap_err();
     }
 }

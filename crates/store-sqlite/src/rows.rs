@@ -358,7 +358,7 @@ impl RawHistory {
     pub(crate) fn decode(self) -> Result<History, Trouble> {
         let events = self
             .events
-            .iter()
+            .into_iter()
             .map(|event| event.decode().map_err(|e| Trouble::Corrupt(format!("event {}: {e}", event.seq))))
             .collect::<Result<_, _>>()?;
         let effects = self.effects.into_iter().map(RawEffect::decode).collect::<Result<_, Trouble>>()?;

@@ -16,7 +16,7 @@ pub use cancel::Cancelled;
 pub use deposit::{Deposit, DepositOutcome, Deposited};
 pub use pause::{Held, PauseAnswer, ResumeAnswer};
 pub use reclaim::{Proof, Reclaimed};
-pub use replay::Replay;
+pub use replay::{Books, Compared, RecordedResult, Refold, Replay, Unfolded};
 pub(crate) use resolve::not_happened;
 pub use resolve::{Resolution, Resolved};
 pub use signal::{Signal, SignalAnswer, schema_of};

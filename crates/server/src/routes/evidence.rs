@@ -17,7 +17,7 @@ use crate::error::Failure;
 use crate::params::{JobPath, Params};
 use crate::reading::{AnswerSlot, aside, counted};
 use crate::state::Shared;
-use crate::{trace, verify};
+use crate::{large, trace, verify};
 
 /// Replay a job
 ///
@@ -29,14 +29,22 @@ use crate::{trace, verify};
 pub(super) async fn replay(State(app): State<Shared>, JobPath(job): JobPath, params: Params) -> Answer {
     params.finish()?;
     let busy = || Failure::rate_limited("too many replays in progress; try again later");
+    // The rarer place first: whoever waits for it keeps nobody from a small job.
+    let large = large::place(&app, job).await?;
     let place = app.replays.try_one().ok_or_else(busy)?;
     let (runtime, handle) = (app.runtime().clone(), Handle::current());
     // Folded and written on a thread of its own: a long history is many megabytes.
     let bytes = aside(move || {
         let replay = handle.block_on(runtime.replay(job))?;
-        answer::encoded(&Replayed::of(&replay))
+        answer::encoded_large(&Replayed::of(&replay))
     });
-    let body = counted(bytes.await??, place);
+    let bytes = bytes.await??;
+    let room = match large {
+        Some(_) => Some(large::answer(&app, bytes.len()).await?),
+        None => None,
+    };
+    drop(large);
+    let body = counted(bytes, (place, room));
     Ok(answer::typed(StatusCode::OK, answer::JSON, body))
 }
 
@@ -74,6 +82,7 @@ impl<'a> Replayed<'a> {
 pub(super) async fn verify(State(app): State<Shared>, JobPath(job): JobPath, params: Params) -> Answer {
     params.finish()?;
     let busy = || Failure::rate_limited("too many verifications in progress; try again later");
+    let _large = large::place(&app, job).await?;
     let _place = app.replays.take(1, limits::ANSWER_PATIENCE).await.ok_or_else(busy)?;
     let (runtime, handle) = (app.runtime().clone(), Handle::current());
     let checks = aside(move || handle.block_on(verify::job(&runtime, job))).await??;

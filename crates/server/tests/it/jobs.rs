@@ -1,14 +1,17 @@
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use aetheris_core::limits;
 use aetheris_core::time::Span;
 use aetheris_store::Store;
-use aetheris_store::faulty::{Fault, FaultKind, FaultPlan, FaultyStore, Op};
+use aetheris_store::faulty::{Fault, FaultPlan, FaultyStore, Op};
 use aetheris_store::memory::MemoryStore;
 use aetheris_store::system::ManualClock;
+use tokio::sync::watch;
 
 use crate::bed::{APPROVE, Bed, moment};
+use crate::between::Between;
 
 #[tokio::test]
 async fn a_job_is_shown_through_its_life() {
@@ -246,18 +249,25 @@ async fn all_that_a_job_waits_for_is_listed() {
 /// Two pages of steps are made at once; those that wait for one of them hold no place that others need.
 #[tokio::test]
 async fn pages_of_steps_that_wait_for_each_other_keep_nobody_from_a_list() {
-    let clock = ManualClock::at("2026-11-21T09:00:00Z".parse().unwrap());
-    let memory = MemoryStore::new(Arc::new(clock.clone()));
-    let store = Arc::new(FaultyStore::new(Arc::new(memory), FaultPlan::none()));
-    let bed = Bed::on(clock, Arc::clone(&store) as Arc<dyn Store>, |state| state);
-    bed.call("PUT", "/api/agents/approve", APPROVE).await.is(201);
+    let bed = Bed::with_agents().await;
     let path = format!("/api/jobs/{}/steps", bed.send("approve", "1").await);
-    let slow = std::iter::repeat_n(Some(Fault::Slow(Span::from_secs(2))), limits::STEP_PAGES_AT_ONCE_MAX);
-    store.replan(FaultPlan::none().script(Op::Read, slow));
+    // The pages that are made stand still until this test has seen what it is about.
+    let (go_on, held) = watch::channel(());
+    let making = Arc::new(AtomicUsize::new(0));
+    let made = Arc::clone(&making);
+    let store = Between::then(Arc::clone(&bed.store), move |name| {
+        let (mut held, made) = ((name == "history").then(|| held.clone())?, Arc::clone(&made));
+        Some(Box::pin(async move {
+            made.fetch_add(1, Ordering::SeqCst);
+            // Its other end is gone.
+            held.changed().await.unwrap_err();
+        }))
+    });
+    let bed = Bed::on(bed.clock.clone(), Arc::new(store), |state| state);
     let pages = (0..limits::READS_AT_ONCE).map(|_| Box::pin(bed.get(&path)));
     let first_page = futures_util::future::select_all(pages);
     let list = async {
-        while store.happened(FaultKind::Slow) < limits::STEP_PAGES_AT_ONCE_MAX as u64 {
+        while making.load(Ordering::SeqCst) < limits::STEP_PAGES_AT_ONCE_MAX {
             tokio::task::yield_now().await;
         }
         bed.get("/api/jobs").await.is(200);
@@ -266,6 +276,7 @@ async fn pages_of_steps_that_wait_for_each_other_keep_nobody_from_a_list() {
         _ = first_page => panic!("the list waited for a page of steps"),
         () = list => {}
     }
+    drop(go_on);
 }
 
 #[tokio::test(start_paused = true)]

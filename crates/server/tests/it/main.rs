@@ -3,7 +3,9 @@
 
 mod acts;
 mod agents;
+mod audits;
 mod bed;
+mod between;
 mod document;
 mod events;
 mod evidence;

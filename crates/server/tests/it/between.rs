@@ -1,0 +1,95 @@
+//! A store with something between its answer to a question and the next one.
+
+use std::sync::Arc;
+
+use aetheris_core::id::{AgentName, JobId};
+use aetheris_store::{
+    Boxed, ClaimRequest, Claimed, CommitError, Committed, Health, Heartbeat, Hints, History, NewAgent, PutAgent,
+    Renewal, Store, StoreError, UnitOfWork,
+};
+
+/// What happens behind the answer to a question of this name.
+type Then = Box<dyn Fn(&'static str) -> Option<Boxed<'static, ()>> + Send + Sync>;
+
+/// What becomes of a history.
+type Change = Box<dyn Fn(&mut History) + Send + Sync>;
+
+/// The store.
+pub(crate) struct Between {
+    pub(crate) change: Change,
+    pub(crate) inner: Arc<dyn Store>,
+    pub(crate) then: Then,
+}
+
+impl Between {
+    /// With this behind its answers.
+    pub(crate) fn then(
+        inner: Arc<dyn Store>,
+        then: impl Fn(&'static str) -> Option<Boxed<'static, ()>> + Send + Sync + 'static,
+    ) -> Self {
+        Self { change: Box::new(|_| ()), inner, then: Box::new(then) }
+    }
+
+    /// With other histories.
+    pub(crate) fn changed(inner: Arc<dyn Store>, change: impl Fn(&mut History) + Send + Sync + 'static) -> Self {
+        Self { change: Box::new(change), inner, then: Box::new(|_| None) }
+    }
+
+    fn read<'a, T: Send + 'a>(
+        &'a self,
+        name: &'static str,
+        ask: impl FnOnce(&'a dyn Store) -> Boxed<'a, Result<T, StoreError>> + Send + 'a,
+    ) -> Boxed<'a, Result<T, StoreError>> {
+        Box::pin(async move {
+            let answer = ask(self.inner.as_ref()).await;
+            if let Some(then) = (self.then)(name) {
+                then.await;
+            }
+            answer
+        })
+    }
+}
+
+impl Store for Between {
+    fn commit(&self, unit: UnitOfWork) -> Boxed<'_, Result<Committed, CommitError>> {
+        self.inner.commit(unit)
+    }
+
+    fn settle(&self, unit: &UnitOfWork) -> Boxed<'_, Result<Option<Committed>, StoreError>> {
+        self.inner.settle(unit)
+    }
+
+    fn claim(&self, request: ClaimRequest) -> Boxed<'_, Result<Vec<Claimed>, StoreError>> {
+        self.inner.claim(request)
+    }
+
+    fn heartbeat(&self, request: Heartbeat) -> Boxed<'_, Result<Vec<Renewal>, StoreError>> {
+        self.inner.heartbeat(request)
+    }
+
+    fn put_agent(&self, agent: NewAgent) -> Boxed<'_, Result<PutAgent, StoreError>> {
+        self.inner.put_agent(agent)
+    }
+
+    fn delete_agent(&self, name: AgentName) -> Boxed<'_, Result<bool, StoreError>> {
+        self.inner.delete_agent(name)
+    }
+
+    aetheris_store::questions_through!(read);
+
+    fn history(&self, job: JobId, full: bool) -> Boxed<'_, Result<Option<History>, StoreError>> {
+        Box::pin(async move {
+            let mut history = self.read("history", move |inner| inner.history(job, full)).await?;
+            history.iter_mut().for_each(&self.change);
+            Ok(history)
+        })
+    }
+
+    fn health(&self) -> Boxed<'_, Result<Health, StoreError>> {
+        self.inner.health()
+    }
+
+    fn hints(&self) -> &Hints {
+        self.inner.hints()
+    }
+}
