@@ -184,7 +184,6 @@ async fn a_large_job_is_in_memory_once_while_it_is_verified_and_once_more_in_its
         let (one, other) = tokio::join!(ask(), ask());
         assert_eq!((one.status(), other.status()), (axum::http::StatusCode::OK, axum::http::StatusCode::OK));
         let (peak, _) = memory_mib();
-        eprintln!("{what}: {} MiB of {MIB}", peak - before);
         assert!(peak - before <= most, "{what}: {} MiB more for a job of {MIB} MiB", peak - before);
     }
 }
