@@ -341,10 +341,8 @@ pub const READS_AT_ONCE: usize = 4;
 pub const ANSWERS_WAITING_MAX: usize = 8;
 /// Jobs that a server replays or verifies at once; a replay counts until its answer is taken.
 pub const REPLAYS_AT_ONCE: usize = 2;
-/// Those of them that may be large: each is in memory as a whole until its answer is made.
+/// Those of them whose history is long: each is in memory as a whole until its answer is made.
 pub const LARGE_REPLAYS_AT_ONCE: usize = 1;
-/// Bytes of a job's events up to which it is replayed or verified beside a large one.
-pub const SMALL_JOB_BYTES: usize = 256 * 1024;
 /// Bytes of the answers of large replays until their clients have taken them.
 pub const REPLAYS_BYTES_MAX: usize = JOB_MEMORY_MAX;
 /// Bytes of jobs' outlines that a server keeps, so that the next question reads only what is new.

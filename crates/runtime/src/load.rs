@@ -128,6 +128,17 @@ impl Deref for ForWrite {
     }
 }
 
+/// A job's history from its newest checkpoint on, whatever its length.
+///
+/// # Errors
+/// It does not exist, or cannot be read.
+pub(crate) async fn history(store: &dyn Store, job: JobId) -> Result<History, OpError> {
+    match glance(store, job).await? {
+        Glance::Short(history) => Ok(*history),
+        Glance::Long => store.history(job, false).await?.ok_or(OpError::JobNotFound(job)),
+    }
+}
+
 async fn glance(store: &dyn Store, job: JobId) -> Result<Glance, OpError> {
     store.glance(job).await?.ok_or(OpError::JobNotFound(job))
 }

@@ -18,6 +18,7 @@ use aetheris_store::{
 
 use crate::Runtime;
 use crate::error::OpError;
+use crate::load;
 
 use super::too_busy;
 
@@ -176,7 +177,7 @@ impl Books {
         for _ in 0..limits::CONFLICT_RETRIES_MAX {
             let row = store.job(job).await?.ok_or(OpError::JobNotFound(job))?;
             let timers = store.timers(job).await?;
-            let history = store.history(job, false).await?.ok_or(OpError::JobNotFound(job))?;
+            let history = load::history(store, job).await?;
             // The timers are those of this moment: nothing was written between the row and the history.
             if history.row.seq == row.seq {
                 return Ok(Self::of(history, timers));

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use aetheris_core::id::{AgentName, JobId};
 use aetheris_store::{
-    Boxed, ClaimRequest, Claimed, CommitError, Committed, Health, Heartbeat, Hints, History, NewAgent, PutAgent,
-    Renewal, Store, StoreError, UnitOfWork,
+    Boxed, ClaimRequest, Claimed, CommitError, Committed, Glance, Health, Heartbeat, Hints, History, NewAgent,
+    PutAgent, Renewal, Store, StoreError, UnitOfWork,
 };
 
 /// What happens behind the answer to a question of this name.
@@ -76,6 +76,16 @@ impl Store for Between {
     }
 
     aetheris_store::questions_through!(read);
+
+    fn glance(&self, job: JobId) -> Boxed<'_, Result<Option<Glance>, StoreError>> {
+        Box::pin(async move {
+            let mut glance = self.read("glance", move |inner| inner.glance(job)).await?;
+            if let Some(Glance::Short(history)) = &mut glance {
+                (self.change)(history);
+            }
+            Ok(glance)
+        })
+    }
 
     fn history(&self, job: JobId, full: bool) -> Boxed<'_, Result<Option<History>, StoreError>> {
         Box::pin(async move {

@@ -256,7 +256,7 @@ async fn pages_of_steps_that_wait_for_each_other_keep_nobody_from_a_list() {
     let making = Arc::new(AtomicUsize::new(0));
     let made = Arc::clone(&making);
     let store = Between::then(Arc::clone(&bed.store), move |name| {
-        let (mut held, made) = ((name == "history").then(|| held.clone())?, Arc::clone(&made));
+        let (mut held, made) = ((name == "glance").then(|| held.clone())?, Arc::clone(&made));
         Some(Box::pin(async move {
             made.fetch_add(1, Ordering::SeqCst);
             // Its other end is gone.
