@@ -141,7 +141,7 @@ pub const CHECKPOINT_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// How often the ledger may refuse in one run: each time someone has settled the call in between.
 pub const LEDGER_REFUSALS_MAX: u32 = 8;
 /// How often the deposit of a known outcome is tried while the store fails: with the pause between two tries, ten
-/// minutes. A second request to stop ends it.
+/// minutes; longer where its large job has to be waited for. A second request to stop ends it.
 pub const DEPOSIT_TRIES_MAX: u32 = 6_000;
 /// How often a run may find that a signal is kept for the wait that it begins and that it did not see: each wait of
 /// the job may race with one.
@@ -341,6 +341,8 @@ pub const READS_AT_ONCE: usize = 4;
 pub const ANSWERS_WAITING_MAX: usize = 8;
 /// Jobs that a server replays or verifies at once; a replay counts until its answer is taken.
 pub const REPLAYS_AT_ONCE: usize = 2;
+/// How often a job is read anew that goes on while it is to be replayed or verified.
+pub const AUDIT_LOOKS_MAX: u32 = 8;
 /// Those of them whose history is long: each is in memory as a whole until its answer is made.
 pub const LARGE_REPLAYS_AT_ONCE: usize = 1;
 /// Bytes of the answers of large replays until their clients have taken them.

@@ -6,6 +6,7 @@
 //! their facts in a [`draft`], which the one reducer must accept before anything is written. [`ports`]
 //! is the outside world. Nothing here spawns a task that outlives its caller, or sees SQL.
 
+mod admission;
 pub mod aside;
 pub mod draft;
 pub mod error;
@@ -22,7 +23,6 @@ pub mod pulse;
 pub mod room;
 pub mod run;
 pub mod scope;
-mod turn;
 pub mod wakeups;
 
 use std::sync::Arc;

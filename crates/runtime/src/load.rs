@@ -9,12 +9,11 @@ use aetheris_core::json::Json;
 use aetheris_core::ledger::LedgerRow;
 use aetheris_core::state::{JobState, Output};
 use aetheris_store::{EffectRow, Glance, History, JobRow, KeptSignal, Store};
-use tokio::sync::OnceCell;
 
+use crate::admission::{Admitted, Caller};
 use crate::error::OpError;
 use crate::memory;
-use crate::room::{self, Asking, Held};
-use crate::turn::Turn;
+use crate::room::{self, Held, Loads};
 
 /// A job as it was read in one consistent look.
 #[derive(Debug, Clone)]
@@ -89,34 +88,35 @@ impl Loaded {
     }
 }
 
-/// A job that was read in order to write to it from outside a run. It holds room for what it takes in memory, and a large
-/// one the turn to write to it: to be kept until the write has been answered.
+/// A job that was read in order to write to it from outside a run. What it takes in memory counts, and nobody else in this
+/// process writes to it where it is large, until this is dropped: when the write has been answered.
 #[derive(Debug)]
 pub(crate) struct ForWrite {
     loaded: Loaded,
+    _admitted: Option<Admitted>,
     _memory: Held,
-    _turn: Option<Turn>,
 }
 
 impl ForWrite {
-    /// Reads and folds a job. Of large ones as many are read at once as there are places, and each by one at a time.
-    /// Whoever waits for memory or a place has nothing in memory.
+    /// Reads and folds a job, a large one when it is admitted. Whoever waits, for that or for memory, has nothing in memory
+    /// and keeps nobody from the job.
     ///
     /// # Errors
-    /// As [`Loaded::read`]; or there was no turn, place or memory for a while.
-    pub(crate) async fn read(store: &dyn Store, job: JobId, asking: Asking<'_>) -> Result<Self, OpError> {
-        let turn = OnceCell::new();
+    /// As [`Loaded::read`]; or it was not admitted, or there was no memory, for as long as the caller waits.
+    pub(crate) async fn read(store: &dyn Store, job: JobId, loads: &Loads, caller: Caller) -> Result<Self, OpError> {
         let read = async || match glance(store, job).await? {
-            Glance::Short(history) => Loaded::fold(*history),
+            Glance::Short(history) => Ok::<_, OpError>((Loaded::fold(*history)?, None)),
             Glance::Long => {
-                turn.get_or_try_init(async || asking.turn(job).await.ok_or(OpError::Crowded)).await?;
-                let _place = asking.room.folds.take(1, asking.patience).await.ok_or(OpError::Crowded)?;
-                Loaded::read_long(store, job).await
+                let mut admitted = loads.admission.ask(job, caller).await.ok_or(OpError::Crowded)?;
+                let loaded = Loaded::read_long(store, job).await?;
+                admitted.read();
+                Ok((loaded, Some(admitted)))
             }
         };
-        let made = room::made_within(&asking.room.memory, asking.patience, read, Loaded::memory).await?;
-        let (loaded, memory) = made.ok_or(OpError::Crowded)?;
-        Ok(Self { loaded, _memory: memory, _turn: turn.into_inner() })
+        let takes = |(loaded, _): &(Loaded, Option<Admitted>)| loaded.memory();
+        let made = room::made_within(loads.memory(caller), caller.patience(), read, takes).await?;
+        let ((loaded, admitted), memory) = made.ok_or(OpError::Crowded)?;
+        Ok(Self { loaded, _admitted: admitted, _memory: memory })
     }
 }
 
@@ -180,10 +180,11 @@ pub(crate) mod tests {
     use aetheris_core::plan::{Budget, Node, NodeKind, PLAN_SCHEMA_VERSION, Plan};
     use aetheris_core::projection::Projection;
     use aetheris_core::retry::RetryPolicy;
-    use aetheris_core::time::Timestamp;
+    use aetheris_core::time::{Span, Timestamp};
+    use aetheris_store::NewAgent;
+    use aetheris_store::faulty::{Fault, FaultPlan, FaultyStore, Op};
     use aetheris_store::memory::MemoryStore;
     use aetheris_store::system::{Clock, ManualClock, System, SystemIds};
-    use aetheris_store::{NewAgent, Purpose};
     use tokio::sync::OwnedSemaphorePermit;
     use tokio::time::Instant;
 
@@ -283,82 +284,95 @@ pub(crate) mod tests {
         (rt, job)
     }
 
-    async fn read(rt: &Runtime, job: JobId, purpose: Purpose) -> Result<ForWrite, OpError> {
-        ForWrite::read(rt.store.as_ref(), job, rt.loads.of(purpose)).await
+    async fn read(rt: &Runtime, job: JobId, caller: Caller) -> Result<ForWrite, OpError> {
+        ForWrite::read(rt.store.as_ref(), job, &rt.loads, caller).await
     }
 
-    /// All of a room of whoever has such a purpose.
-    fn all(rt: &Runtime, purpose: Purpose) -> [Option<OwnedSemaphorePermit>; 2] {
-        let room = rt.loads.of(purpose).room;
-        [room.folds.try_take(usize::MAX), room.memory.try_take(usize::MAX)]
+    /// All of the memory of such callers.
+    fn memory(rt: &Runtime, caller: Caller) -> Option<OwnedSemaphorePermit> {
+        rt.loads.memory(caller).try_take(usize::MAX)
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_large_job_is_written_to_by_one_at_a_time_and_by_the_process_first() {
         let (rt, job) = with_message(limits::LOOK_BYTES_MAX).await;
-        let first = read(&rt, job, Purpose::Signal).await.unwrap();
-        let (signal, timer) = (read(&rt, job, Purpose::Signal), read(&rt, job, Purpose::Timer));
-        let (mut signal, mut timer) = (pin!(signal), pin!(timer));
-        for waiting in [signal.as_mut() as Pin<&mut dyn Future<Output = _>>, timer.as_mut()] {
-            assert!(tokio::time::timeout_at(Instant::now() + Duration::from_secs(1), waiting).await.is_err());
+        let first = read(&rt, job, Caller::Client).await.unwrap();
+        assert!(memory(&rt, Caller::Client).is_none());
+        let (client, process) = (read(&rt, job, Caller::Client), read(&rt, job, Caller::Process));
+        let (mut client, mut process) = (pin!(client), pin!(process));
+        let second = || Instant::now() + Duration::from_secs(1);
+        for waiting in [client.as_mut() as Pin<&mut dyn Future<Output = _>>, process.as_mut()] {
+            assert!(tokio::time::timeout_at(second(), waiting).await.is_err());
         }
         drop(first);
-        let timer = timer.await.unwrap();
-        assert!(tokio::time::timeout_at(Instant::now() + Duration::from_secs(1), signal.as_mut()).await.is_err());
-        drop(timer);
-        let signal = signal.await.unwrap();
-        assert!(rt.loads.of(Purpose::Signal).room.memory.try_take(usize::MAX).is_none());
-        drop(signal);
-        assert!(all(&rt, Purpose::Signal).iter().all(Option::is_some));
-    }
-
-    /// One that is folded before the first look at it says nothing.
-    #[tokio::test(start_paused = true)]
-    async fn a_place_is_kept_until_the_job_is_folded() {
-        let (rt, job) = with_message(4 * limits::LOOK_BYTES_MAX).await;
-        for _ in 0..100 {
-            let mut reading = pin!(read(&rt, job, Purpose::Signal));
-            if reading.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
-                let folds = &rt.loads.of(Purpose::Signal).room.folds;
-                assert!(folds.try_take(usize::MAX).is_none());
-                let loaded = reading.await.unwrap();
-                assert!(folds.try_take(usize::MAX).is_some(), "{}", loaded.row.seq);
-                return;
-            }
-        }
-        panic!("always folded at once");
+        let process = process.await.unwrap();
+        assert!(tokio::time::timeout_at(second(), client.as_mut()).await.is_err());
+        drop(process);
+        drop(client.await.unwrap());
+        assert!(memory(&rt, Caller::Client).is_some() && memory(&rt, Caller::Process).is_some());
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_small_job_waits_for_nobody() {
         let (rt, job) = with_message(100).await;
-        let _rooms = [all(&rt, Purpose::Signal), all(&rt, Purpose::Timer)];
-        let first = read(&rt, job, Purpose::Signal).await.unwrap();
+        let _all = [memory(&rt, Caller::Client), memory(&rt, Caller::Process)];
+        let first = read(&rt, job, Caller::Client).await.unwrap();
         let started = Instant::now();
-        drop(read(&rt, job, Purpose::Signal).await.unwrap());
+        drop(read(&rt, job, Caller::Sweep).await.unwrap());
         drop(first);
         assert_eq!(started.elapsed(), Duration::ZERO);
     }
 
-    /// A request waits for a while, and so does a late outcome; a sweep has others to go on with.
+    /// Another that asks has it meanwhile, as long as it needs no such memory.
     #[tokio::test(start_paused = true)]
-    async fn a_sweep_waits_for_no_place() {
+    async fn who_waits_for_memory_keeps_nobody_from_the_job() {
         let (rt, job) = with_message(limits::LOOK_BYTES_MAX).await;
-        for part in [0, 1] {
-            let waited = async |purpose| {
-                let [folds, memory] = all(&rt, purpose);
-                let _taken = [folds, memory][part].take();
+        let all = memory(&rt, Caller::Client).unwrap();
+        let mut client = pin!(read(&rt, job, Caller::Client));
+        assert!(tokio::time::timeout_at(Instant::now() + Duration::from_secs(1), client.as_mut()).await.is_err());
+        drop(read(&rt, job, Caller::Sweep).await.unwrap());
+        drop(all);
+        drop(client.await.unwrap());
+    }
+
+    /// A request waits for a while, and so does what the process owes; a sweep has others to go on with.
+    #[tokio::test(start_paused = true)]
+    async fn a_sweep_waits_for_nothing() {
+        let (rt, job) = with_message(limits::LOOK_BYTES_MAX).await;
+        for caller in [Caller::Sweep, Caller::Process, Caller::Operator, Caller::Client] {
+            let waited = async || {
                 let started = Instant::now();
-                let refused = read(&rt, job, purpose).await;
-                assert!(matches!(refused, Err(OpError::Crowded)), "{purpose:?}");
+                assert!(matches!(read(&rt, job, caller).await, Err(OpError::Crowded)), "{caller:?}");
                 started.elapsed()
             };
-            for purpose in [Purpose::Timer, Purpose::Reclaim] {
-                assert_eq!(waited(purpose).await, Duration::ZERO, "{purpose:?}");
-            }
-            for purpose in [Purpose::Deposit, Purpose::Signal, Purpose::Cancel] {
-                assert_eq!(waited(purpose).await, limits::ANSWER_PATIENCE.to_std(), "{purpose:?}");
-            }
+            let patience = if caller == Caller::Sweep { Span::ZERO } else { limits::ANSWER_PATIENCE };
+            let all = memory(&rt, caller);
+            assert_eq!(waited().await, patience.to_std(), "{caller:?}");
+            drop(all);
+            let first = rt.loads.admission.ask(job, Caller::Client).await;
+            assert_eq!(waited().await, patience.to_std(), "{caller:?}");
+            drop(first);
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_place_is_kept_until_the_job_has_been_read() {
+        let loads = Loads::default();
+        let read = async || {
+            let (rt, job) = with_message(limits::LOOK_BYTES_MAX).await;
+            let slow = FaultPlan::none().script(Op::Read, [None, Some(Fault::Delay(Span::from_secs(5)))]);
+            let (store, loads) = (FaultyStore::new(rt.store, slow), loads.clone());
+            Box::pin(async move { ForWrite::read(&store, job, &loads, Caller::Client).await })
+        };
+        let mut reads = Vec::new();
+        for _ in 0..limits::LARGE_FOLDS_AT_ONCE {
+            assert!(!loads.admission.is_full());
+            let mut one = read().await;
+            assert!(one.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+            reads.push(one);
+        }
+        assert!(loads.admission.is_full());
+        let read = futures_util::future::join_all(reads).await;
+        assert!(!loads.admission.is_full() && read.iter().all(Result::is_ok));
     }
 }

@@ -2,13 +2,11 @@
 
 use std::sync::Arc;
 
-use aetheris_core::id::JobId;
 use aetheris_core::limits;
 use aetheris_core::time::Span;
-use aetheris_store::Purpose;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::turn::{Caller, Turn, Turns};
+use crate::admission::{Admission, Caller};
 
 /// A bound that many share.
 #[derive(Debug, Clone)]
@@ -17,58 +15,26 @@ pub struct Room {
     left: Arc<Semaphore>,
 }
 
-/// Room for large jobs that one process writes to from outside a run: one write at a time to each job, a few jobs read at
-/// a time, and the memory of all of them bounded. What the process owes has places and memory of its own, and its turn
-/// at a job before everybody's.
-#[derive(Debug, Clone, Default)]
-pub struct Loads {
-    asked: LoadRoom,
-    owed: LoadRoom,
-    turns: Turns,
-}
-
-/// Room for large jobs that are read in order to write to them.
+/// Room for large jobs that one process writes to from outside a run. What the process owes has memory and places of its
+/// own.
 #[derive(Debug, Clone)]
-pub(crate) struct LoadRoom {
-    /// Those that are being read and folded: what they take is not known yet.
-    pub(crate) folds: Room,
-    /// Memory of those that wait until they are written.
-    pub(crate) memory: Room,
-}
-
-/// Who asks for room, and how long whoever asks waits for it.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Asking<'a> {
-    caller: Caller,
-    pub(crate) patience: Span,
-    pub(crate) room: &'a LoadRoom,
-    turns: &'a Turns,
+pub struct Loads {
+    pub(crate) admission: Admission,
+    asked: Room,
+    owed: Room,
 }
 
 impl Loads {
-    /// A sweep has others to go on with, and comes again.
-    pub(crate) fn of(&self, purpose: Purpose) -> Asking<'_> {
-        let caller = Caller::of(purpose);
-        let room = match caller {
-            Caller::Process => &self.owed,
-            Caller::Operator | Caller::Client => &self.asked,
-        };
-        let sweeps = matches!(purpose, Purpose::Reclaim | Purpose::Timer);
-        let patience = if sweeps { Span::ZERO } else { limits::ANSWER_PATIENCE };
-        Asking { caller, patience, room, turns: &self.turns }
+    /// Memory of jobs that wait until they are written.
+    pub(crate) fn memory(&self, caller: Caller) -> &Room {
+        if caller.is_process() { &self.owed } else { &self.asked }
     }
 }
 
-impl Asking<'_> {
-    /// The turn to write to a large job. Whoever has it is not long: even a sweep waits for it.
-    pub(crate) async fn turn(&self, job: JobId) -> Option<Turn> {
-        self.turns.take(job, self.caller, limits::ANSWER_PATIENCE).await
-    }
-}
-
-impl Default for LoadRoom {
+impl Default for Loads {
     fn default() -> Self {
-        Self { folds: Room::new(limits::LARGE_FOLDS_AT_ONCE), memory: Room::new(limits::JOBS_WRITTEN_BYTES_MAX) }
+        let memory = || Room::new(limits::JOBS_WRITTEN_BYTES_MAX);
+        Self { admission: Admission::default(), asked: memory(), owed: memory() }
     }
 }
 
@@ -166,14 +132,9 @@ mod tests {
     #[test]
     fn what_a_process_owes_does_not_wait_behind_its_clients() {
         let loads = Loads::default();
-        let clients = loads.of(Purpose::Signal).room;
-        let _all = (clients.folds.try_take(usize::MAX).unwrap(), clients.memory.try_take(usize::MAX).unwrap());
-        let room = |purpose: &Purpose| {
-            let room = loads.of(*purpose).room;
-            room.folds.try_one().and(room.memory.try_one()).is_some()
-        };
-        let owed: Vec<Purpose> = Purpose::ALL.into_iter().filter(room).collect();
-        assert_eq!(owed, [Purpose::Timer, Purpose::Reclaim, Purpose::Deposit]);
+        let _all = loads.memory(Caller::Client).try_take(usize::MAX).unwrap();
+        let free = |caller| loads.memory(caller).try_one().is_some();
+        assert!(free(Caller::Sweep) && free(Caller::Process) && !free(Caller::Operator) && !free(Caller::Client));
     }
 
     #[tokio::test(start_paused = true)]

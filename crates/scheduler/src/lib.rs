@@ -3,12 +3,13 @@
 //! Any number of processes may sweep the same store: each firing and each reclaim is one guarded
 //! commit, and whoever comes second finds nothing to do.
 //!
-//! A pass goes through the whole list, page by page, past what fails and past what is slow ([`writes`]): a job that
-//! cannot be read, or is large, holds up nobody else's timer. What has failed is left alone for a while, longer each time
+//! A pass goes through the whole list, page by page, past what fails and past what is slow ([`sweep`]): a job that cannot
+//! be read, or is large, holds up nobody else's timer. What has failed is left alone for a while, longer each time
 //! ([`backoff`]).
 
 mod backoff;
 mod leases;
+mod sweep;
 mod timers;
 mod writes;
 
@@ -17,9 +18,6 @@ pub use timers::{fire_due, fire_timers};
 
 use aetheris_core::limits;
 use aetheris_core::time::Span;
-
-/// How many jobs a sweep writes to at once: they share the store's commits.
-const CONCURRENT_WRITES: usize = 64;
 
 /// How often a process looks for what others may have left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

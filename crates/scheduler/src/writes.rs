@@ -2,38 +2,27 @@
 
 use std::collections::BTreeSet;
 use std::future::Future;
-use std::pin::Pin;
 
-use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
+use tokio::task::JoinSet;
 
-use crate::CONCURRENT_WRITES;
-
-type Write<K, T> = Pin<Box<dyn Future<Output = (K, T)> + Send>>;
-
-/// Writes under way, at most one for each key.
+/// Writes under way, at most one for each key and so many in all. They go on whoever looks, and end with this.
 pub(crate) struct Writes<K, T> {
     begun: BTreeSet<K>,
-    under_way: FuturesUnordered<Write<K, T>>,
-}
-
-impl<K, T> Default for Writes<K, T> {
-    fn default() -> Self {
-        Self { begun: BTreeSet::new(), under_way: FuturesUnordered::new() }
-    }
+    most: usize,
+    tasks: JoinSet<(K, T)>,
 }
 
 impl<K: Clone + Ord + Send + 'static, T: Send + 'static> Writes<K, T> {
-    /// Begins one, unless that of its key is under way.
-    pub(crate) fn begin(&mut self, key: K, write: impl Future<Output = T> + Send + 'static) {
-        if self.begun.insert(key.clone()) {
-            self.under_way.push(Box::pin(async move { (key, write.await) }));
-        }
+    /// None yet, and so many at most.
+    pub(crate) fn new(most: usize) -> Self {
+        Self { begun: BTreeSet::new(), most, tasks: JoinSet::new() }
     }
 
-    /// Whether no more may be begun before one has ended.
-    pub(crate) fn is_full(&self) -> bool {
-        self.begun.len() >= CONCURRENT_WRITES
+    /// Begins one.
+    pub(crate) fn begin(&mut self, key: K, write: impl Future<Output = T> + Send + 'static) {
+        if self.begun.insert(key.clone()) {
+            self.tasks.spawn(async move { (key, write.await) });
+        }
     }
 
     /// Whether the write of a key is under way.
@@ -41,10 +30,23 @@ impl<K: Clone + Ord + Send + 'static, T: Send + 'static> Writes<K, T> {
         self.begun.contains(key)
     }
 
-    /// The next that has ended; nothing where none is under way.
+    /// Whether no more may be begun before one has ended.
+    pub(crate) fn is_full(&self) -> bool {
+        self.begun.len() >= self.most
+    }
+
+    /// The next that has ended; nothing where none is under way. What it panics with is this one's panic.
     pub(crate) async fn next(&mut self) -> Option<(K, T)> {
-        let (key, ended) = self.under_way.next().await?;
-        self.begun.remove(&key);
-        Some((key, ended))
+        match self.tasks.join_next().await? {
+            Ok((key, ended)) => {
+                self.begun.remove(&key);
+                Some((key, ended))
+            }
+            Err(error) => match error.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                // Only at the end of the process is a task cancelled.
+                Err(_) => None,
+            },
+        }
     }
 }

@@ -8,6 +8,7 @@ use aetheris_store::Purpose;
 
 use super::Plan;
 use crate::Runtime;
+use crate::admission::Caller;
 use crate::error::OpError;
 
 /// What a cancel did.
@@ -29,7 +30,7 @@ impl Runtime {
     /// [`OpError`]: no such job, it has ended otherwise, or no store.
     pub async fn cancel(&self, job: JobId) -> Result<Cancelled, OpError> {
         let ids = self.system.ids.as_ref();
-        self.amend(job, Purpose::Cancel, Guard::Outside, |loaded, mut draft| {
+        self.amend((job, Caller::Operator), Purpose::Cancel, Guard::Outside, |loaded, mut draft| {
             let status = loaded.state.status;
             match status {
                 JobStatus::Cancelled => Ok(Plan::Answer(Cancelled::Already)),

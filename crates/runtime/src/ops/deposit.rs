@@ -18,6 +18,7 @@ use aetheris_store::{Evidence, LedgerWrite, NewEffect, Purpose, Refusal, UnitOfW
 
 use super::is_open_doubt;
 use crate::Runtime;
+use crate::admission::Caller;
 use crate::draft::{self, Draft, WriteError};
 use crate::error::OpError;
 use crate::load::Loaded;
@@ -69,7 +70,7 @@ impl Runtime {
     /// [`OpError`]: the store cannot be asked; the outcome is then still only in this process.
     pub async fn deposit(&self, deposit: &Deposit) -> Result<Deposited, OpError> {
         for _ in 0..limits::CONFLICT_RETRIES_MAX {
-            let loaded = self.load_for_write(deposit.job, Purpose::Deposit).await?;
+            let loaded = self.load_for_write(deposit.job, Caller::Process).await?;
             let row = loaded.ledger.get(&deposit.key);
             let any = aetheris_fault::planted!("older-permit-settles");
             let open = row.filter(|row| (row.permit_id == deposit.permit_id || any) && is_open(row, &deposit.outcome));

@@ -36,6 +36,7 @@ use aetheris_core::state::{Illegal, Invocation, InvocationPhase, JobState, StepS
 use aetheris_store::{Committed, JobRow, LedgerWrite, Purpose, Refusal};
 
 use crate::Runtime;
+use crate::admission::Caller;
 use crate::draft::{self, Draft, WriteError};
 use crate::error::OpError;
 use crate::load::{ForWrite, Loaded};
@@ -60,13 +61,13 @@ impl Runtime {
     /// moved on meanwhile. A read and one commit where nothing interferes.
     async fn amend<T>(
         &self,
-        job: JobId,
+        (job, caller): (JobId, Caller),
         purpose: Purpose,
         guard: Guard,
         mut decide: impl FnMut(&Loaded, Draft) -> Result<Plan<T>, OpError>,
     ) -> Result<T, OpError> {
         for _ in 0..limits::CONFLICT_RETRIES_MAX {
-            let loaded = self.load_for_write(job, purpose).await?;
+            let loaded = self.load_for_write(job, caller).await?;
             let draft = Draft::new(loaded.state.clone(), guard, loaded.checkpoint_seq);
             let (draft, answer) = match decide(&loaded, draft)? {
                 Plan::Answer(answer) => return Ok(answer),
@@ -95,9 +96,9 @@ impl Runtime {
     /// Reads a job that is to be written to from outside a run. One that a
     /// restore has held by its row alone, as its events could not be read then, is first held by an event: what its row
     /// says is true before anything is decided.
-    async fn load_for_write(&self, job: JobId, purpose: Purpose) -> Result<ForWrite, OpError> {
+    async fn load_for_write(&self, job: JobId, caller: Caller) -> Result<ForWrite, OpError> {
         for _ in 0..limits::CONFLICT_RETRIES_MAX {
-            let loaded = ForWrite::read(self.store.as_ref(), job, self.loads.of(purpose)).await?;
+            let loaded = ForWrite::read(self.store.as_ref(), job, &self.loads, caller).await?;
             if !self.holds_alone(&loaded.row, &loaded.state).await? {
                 return Ok(loaded);
             }

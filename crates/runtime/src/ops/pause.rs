@@ -10,6 +10,7 @@ use aetheris_store::Purpose;
 
 use super::Plan;
 use crate::Runtime;
+use crate::admission::Caller;
 use crate::draft::Draft;
 use crate::error::OpError;
 use crate::load::Loaded;
@@ -52,7 +53,8 @@ impl Runtime {
     /// # Errors
     /// [`OpError`]: no such job, or no store.
     pub async fn hold_restored(&self, job: JobId) -> Result<Held, OpError> {
-        self.amend(job, Purpose::Pause, Guard::Outside, |loaded, draft| self.held(loaded, draft)).await
+        self.amend((job, Caller::Operator), Purpose::Pause, Guard::Outside, |loaded, draft| self.held(loaded, draft))
+            .await
     }
 
     /// The pause of a job that no process works on.
@@ -78,17 +80,19 @@ impl Runtime {
     /// [`OpError`]: no such job, it has ended or is to end, or no store.
     pub async fn pause(&self, job: JobId) -> Result<PauseAnswer, OpError> {
         let ids = self.system.ids.as_ref();
-        self.amend(job, Purpose::Pause, Guard::Outside, |loaded, mut draft| match pausing(&loaded.state)? {
-            Pausing::Answer(answer) => Ok(Plan::Answer(answer)),
-            Pausing::Ask => {
-                aetheris_fault::sometimes!(PauseOfHeld);
-                draft.push(ids, JobPauseRequested {})?;
-                Ok(Plan::Write(Box::new(draft), PauseAnswer::Requested))
-            }
-            Pausing::Hold => {
-                aetheris_fault::sometimes!(PauseOfIdle);
-                draft.push(ids, JobPaused { reason: PauseReason::Operator })?;
-                Ok(Plan::Write(Box::new(draft), PauseAnswer::Now))
+        self.amend((job, Caller::Operator), Purpose::Pause, Guard::Outside, |loaded, mut draft| {
+            match pausing(&loaded.state)? {
+                Pausing::Answer(answer) => Ok(Plan::Answer(answer)),
+                Pausing::Ask => {
+                    aetheris_fault::sometimes!(PauseOfHeld);
+                    draft.push(ids, JobPauseRequested {})?;
+                    Ok(Plan::Write(Box::new(draft), PauseAnswer::Requested))
+                }
+                Pausing::Hold => {
+                    aetheris_fault::sometimes!(PauseOfIdle);
+                    draft.push(ids, JobPaused { reason: PauseReason::Operator })?;
+                    Ok(Plan::Write(Box::new(draft), PauseAnswer::Now))
+                }
             }
         })
         .await
@@ -101,7 +105,7 @@ impl Runtime {
     /// [`OpError`]: no such job, it has ended, its worker has not let it go yet, or no store.
     pub async fn resume(&self, job: JobId) -> Result<ResumeAnswer, OpError> {
         let ids = self.system.ids.as_ref();
-        self.amend(job, Purpose::Pause, Guard::Outside, |loaded, mut draft| {
+        self.amend((job, Caller::Operator), Purpose::Pause, Guard::Outside, |loaded, mut draft| {
             let status = loaded.state.status;
             match (status, loaded.state.end_requested) {
                 (JobStatus::Completed | JobStatus::Failed | JobStatus::Cancelled, _) => {

@@ -7,6 +7,7 @@ use aetheris_core::lease::{Fence, Guard};
 use aetheris_store::{Purpose, Refusal};
 
 use crate::Runtime;
+use crate::admission::Caller;
 use crate::draft::Draft;
 use crate::error::OpError;
 use crate::load::Loaded;
@@ -46,13 +47,25 @@ impl Runtime {
     /// # Errors
     /// [`OpError`]: the job cannot be read or written.
     pub async fn reclaim(&self, job: JobId, fence: Fence, proof: Proof) -> Result<Reclaimed, OpError> {
+        self.reclaim_as(Caller::Process, job, fence, proof).await
+    }
+
+    /// The same, where the job is not large, or nobody in this process is to be waited for.
+    ///
+    /// # Errors
+    /// As [`Runtime::reclaim`]; [`OpError::Crowded`], where it was to be waited for.
+    pub async fn reclaim_if_free(&self, job: JobId, fence: Fence, proof: Proof) -> Result<Reclaimed, OpError> {
+        self.reclaim_as(Caller::Sweep, job, fence, proof).await
+    }
+
+    async fn reclaim_as(&self, caller: Caller, job: JobId, fence: Fence, proof: Proof) -> Result<Reclaimed, OpError> {
         let guard = match proof {
             Proof::Expired if aetheris_fault::planted!("reclaim-ignores-lease") => Guard::Outside,
             Proof::Expired => Guard::Expired(fence),
             Proof::Dead(instance) => Guard::Dead(fence, instance),
         };
         for _ in 0..aetheris_core::limits::CONFLICT_RETRIES_MAX {
-            let loaded = self.load_for_write(job, Purpose::Reclaim).await?;
+            let loaded = self.load_for_write(job, caller).await?;
             if loaded.state.fence != fence || loaded.state.status != JobStatus::Running {
                 return Ok(Reclaimed::NotHeld);
             }

@@ -1,8 +1,8 @@
 //! Replay: the fold again from the first event, compared with what is live. Reported, never repaired.
 //!
-//! A job may be many megabytes. Its events are read page by page, and of each page only what the state keeps outlives
-//! it. What is compared is one moment of a job that may go on meanwhile: [`Books`] are read in one look, and of the
-//! events those count that were there then.
+//! A job may be many megabytes: its events are read page by page, and only the state outlives a page. A job may go on
+//! meanwhile. All that is compared is of one moment: [`Books`] are read again until nothing was written in between, and
+//! only events that were there then count.
 
 use std::collections::BTreeMap;
 
@@ -116,6 +116,8 @@ enum Live {
     Broken(String),
     /// It is the one folded from the first event.
     Same,
+    /// It was not read: there is nothing to compare with.
+    Unread,
 }
 
 /// A checkpoint, and the hash of the state that is read from it.
@@ -151,6 +153,7 @@ impl Runtime {
             Live::Ahead(mark) => Some(mark.hash),
             Live::Apart(live) => Some(live.hash()),
             Live::Broken(why) => return Err(OpError::Corrupt(why.clone())),
+            Live::Unread => return Err(OpError::Corrupt("its live state was not read".to_owned())),
             Live::Same => None,
         };
         let state = refold.state.as_ref().map_err(Unfolded::error)?;
@@ -174,7 +177,7 @@ impl Books {
     /// # Errors
     /// [`OpError`]: no such job, it keeps changing, or what is stored cannot be read.
     pub async fn read(store: &dyn Store, job: JobId) -> Result<Self, OpError> {
-        for _ in 0..limits::CONFLICT_RETRIES_MAX {
+        for _ in 0..limits::AUDIT_LOOKS_MAX {
             let row = store.job(job).await?.ok_or(OpError::JobNotFound(job))?;
             let timers = store.timers(job).await?;
             let history = load::history(store, job).await?;
@@ -201,14 +204,14 @@ impl Refold {
     /// Of the events that were there when the books were read.
     #[must_use]
     pub fn of(books: &mut Books) -> Self {
-        let live = std::mem::replace(&mut books.live, Live::Same);
+        let live = std::mem::replace(&mut books.live, Live::Unread);
         Self { last: books.last, live, ..Self::until(books.row.id, books.last) }
     }
 
     /// Of the events up to a place.
     #[must_use]
     pub fn until(job: JobId, last: u64) -> Self {
-        Self { results: Vec::new(), job, last, live: Live::Same, state: Ok(JobState::new(job)) }
+        Self { results: Vec::new(), job, last, live: Live::Unread, state: Ok(JobState::new(job)) }
     }
 
     /// Reads the events page by page, and shows each as it is stored.
@@ -245,7 +248,7 @@ impl Refold {
             return;
         }
         if let Live::Ahead(_) | Live::Apart(_) = &self.live {
-            self.live = std::mem::replace(&mut self.live, Live::Same).after(state, &recorded);
+            self.live = std::mem::replace(&mut self.live, Live::Unread).after(state, &recorded);
         }
         if let Event::CommandCommitted(e) = recorded.event {
             self.results.push(RecordedResult { node: e.node, result_hash: e.result_hash, seq });
@@ -288,7 +291,7 @@ impl Live {
                 Ok(()) => Self::Apart(live),
                 Err(why) => Self::Broken(format!("event {}: {why}", recorded.seq)),
             },
-            Self::Ahead(_) | Self::Broken(_) | Self::Same => self,
+            Self::Ahead(_) | Self::Broken(_) | Self::Same | Self::Unread => self,
         }
     }
 }

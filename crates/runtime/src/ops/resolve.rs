@@ -4,7 +4,8 @@ use std::fmt;
 
 use aetheris_core::disproof::{self, Disproof, Grounds};
 use aetheris_core::event::{
-    DoubtOutcome, Event, Failure, InDoubtResolved, NodeFinished, NodeRetryScheduled, Resolver, StepResult, Then,
+    DoubtOutcome, Event, EventKind, Failure, InDoubtResolved, NodeFinished, NodeRetryScheduled, Resolver, StepResult,
+    Then,
 };
 use aetheris_core::hash::Hash;
 use aetheris_core::id::{IdempotencyKey, JobId, NodeId, ToolName};
@@ -15,10 +16,11 @@ use aetheris_core::limits;
 use aetheris_core::plan::{CompiledPlan, Tool};
 use aetheris_core::state::{Invocation, InvocationPhase, StepState};
 use aetheris_core::time::{Reading, Span, Timestamp};
-use aetheris_store::{LedgerWrite, NewEffect, Purpose, Refusal, UnitOfWork};
+use aetheris_store::{EventRow, LedgerWrite, NewEffect, Purpose, Refusal, UnitOfWork};
 
 use super::{Plan, is_open_doubt};
 use crate::Runtime;
+use crate::admission::Caller;
 use crate::draft::{self, Draft, WriteError};
 use crate::error::OpError;
 use crate::in_flight::IN_FLIGHT_LOOK;
@@ -147,7 +149,7 @@ impl Runtime {
         };
         let now = self.store.status().await?.now;
         let decide = |loaded: &Loaded, draft| self.answered(loaded, draft, (plan.as_deref(), now), (key, &resolution));
-        let closed = match self.amend(job, Purpose::Resolve, Guard::Outside, decide).await {
+        let closed = match self.amend((job, Caller::Operator), Purpose::Resolve, Guard::Outside, decide).await {
             Ok(None) => return Ok(Resolved::Recorded),
             Ok(Some(closed)) => closed,
             Err(OpError::StateConflict(why)) => Closed::Other(why),
@@ -166,41 +168,25 @@ impl Runtime {
         }
     }
 
-    /// What a person has said before about a permit of a call, if anybody has.
+    /// What a person has said before about a permit of a call, if anybody has: the last word on it. Reads the job's events
+    /// page by page.
     async fn said_before(&self, job: JobId, key: IdempotencyKey, permit: u32) -> Result<Option<Said>, OpError> {
-        let asking = self.loads.of(Purpose::Resolve);
-        let _place = asking.room.folds.take(1, asking.patience).await.ok_or(OpError::Crowded)?;
-        let history = self.store.history(job, true).await?.ok_or(OpError::JobNotFound(job))?;
-        let mut nodes = history.events.iter().filter_map(|recorded| match &recorded.event {
-            Event::ToolInvocationStarted(started) if started.key == key => Some(&started.node),
-            _ => None,
-        });
-        let Some(node) = nodes.next() else { return Ok(None) };
-        let mut answers =
-            history.events.iter().enumerate().rev().filter_map(|(place, recorded)| match &recorded.event {
-                Event::InDoubtResolved(answer) if answer.node == *node && answer.by == Resolver::Operator => {
-                    Some((place, answer))
-                }
-                _ => None,
-            });
-        let Some((place, said)) = answers.find(|(_, answer)| answer.permit == permit) else {
-            return Ok(None);
-        };
-        let effect = history.effects.iter().find(|effect| effect.key == key && effect.permit == said.permit);
-        // Earlier builds did not say it. An answer ends its try in the same commit; about a job that has ended it is kept.
-        let followed = || {
-            history.events.get(place + 1).and_then(|next| match &next.event {
-                Event::NodeRetryScheduled(next) if next.node == *node => Some(Then::Retry),
-                Event::NodeFinished(next) if next.node == *node => Some(Then::Fail),
-                _ => None,
-            })
-        };
-        let then = said.then.or_else(followed);
+        let (mut seq, mut search) = (0, Search { key, node: None, permit, said: None });
+        loop {
+            let rows = self.store.events(job, seq, limits::PAGE_EVENTS_MAX).await?;
+            let Some(last) = rows.last() else { break };
+            seq = last.seq;
+            rows.iter().try_for_each(|row| search.take(row))?;
+        }
+        let Some(Answered { answer, followed, .. }) = search.said else { return Ok(None) };
+        let effect = self.store.effect(job, key).await?.filter(|effect| effect.permit == permit);
         Ok(Some(Said {
-            outcome: said.outcome,
-            refused: said.grounds == Some(Grounds::OperatorRefused),
-            result: said.result.as_ref().or(effect.map(|effect| &effect.result)).map(Json::hash),
-            then,
+            outcome: answer.outcome,
+            refused: answer.grounds == Some(Grounds::OperatorRefused),
+            result: answer.result.as_ref().or(effect.as_ref().map(|effect| &effect.result)).map(Json::hash),
+            // Earlier builds did not say it. An answer ends its try in the same commit; about a job that has ended it is
+            // kept.
+            then: answer.then.or(followed),
         }))
     }
 
@@ -349,7 +335,7 @@ impl Runtime {
     /// Notes that this boot clock has read the permit: one that did not give it has to run the whole lifetime from then
     /// on before it can say that the call can no longer arrive.
     async fn note_reading(&self, job: JobId, key: IdempotencyKey) -> Result<(), OpError> {
-        let loaded = ForWrite::read(self.store.as_ref(), job, self.loads.of(Purpose::Resolve)).await?;
+        let loaded = ForWrite::read(self.store.as_ref(), job, &self.loads, Caller::Operator).await?;
         let boot = self.system.clock.boot_moment();
         let Some(row) = loaded.ledger.get(&key).filter(|row| disproof::is_unseen(row, boot)) else {
             return Ok(());
@@ -360,6 +346,54 @@ impl Runtime {
             // Another permit is the current one by now, which has readings of its own.
             Ok(_) | Err(WriteError::Refused(Refusal::Ledger(_))) => Ok(()),
             Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// The search for what a person has said about a permit of a call.
+struct Search {
+    key: IdempotencyKey,
+    /// The step of the call, once it is known.
+    node: Option<NodeId>,
+    permit: u32,
+    said: Option<Answered>,
+}
+
+/// What a person has said, and what followed it at once.
+struct Answered {
+    answer: InDoubtResolved,
+    followed: Option<Then>,
+    seq: u64,
+}
+
+impl Search {
+    /// Looks at the next event.
+    fn take(&mut self, row: &EventRow) -> Result<(), OpError> {
+        let next = self.said.as_ref().is_some_and(|said| said.seq + 1 == row.seq);
+        let tells = [EventKind::ToolInvocationStarted, EventKind::InDoubtResolved].map(EventKind::code);
+        if !next && !tells.contains(&row.kind) {
+            return Ok(());
+        }
+        let recorded = row.decode().map_err(|why| OpError::Corrupt(format!("event {}: {why}", row.seq)))?;
+        match recorded.event {
+            Event::ToolInvocationStarted(started) if started.key == self.key => self.node = Some(started.node),
+            Event::InDoubtResolved(answer) if self.is_told_by(&answer) => {
+                self.said = Some(Answered { answer, followed: None, seq: row.seq });
+            }
+            Event::NodeRetryScheduled(next) => self.followed(&next.node, Then::Retry),
+            Event::NodeFinished(next) => self.followed(&next.node, Then::Fail),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn is_told_by(&self, answer: &InDoubtResolved) -> bool {
+        self.node.as_ref() == Some(&answer.node) && answer.by == Resolver::Operator && answer.permit == self.permit
+    }
+
+    fn followed(&mut self, node: &NodeId, then: Then) {
+        if let Some(said) = self.said.as_mut().filter(|said| said.answer.node == *node) {
+            said.followed = Some(then);
         }
     }
 }

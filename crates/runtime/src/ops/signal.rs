@@ -13,6 +13,7 @@ use aetheris_core::{limits, state::JobState};
 use aetheris_store::{ExpectedSignals, InboxWrite, KeptSignal, Purpose, Refusal, UnitOfWork};
 
 use crate::Runtime;
+use crate::admission::Caller;
 use crate::aside::rendered;
 use crate::draft::{self, Draft, WriteError};
 use crate::error::OpError;
@@ -67,7 +68,7 @@ impl Runtime {
         }
         let id = SignalId::from_u128(self.system.ids.ordered());
         for _ in 0..limits::CONFLICT_RETRIES_MAX {
-            let loaded = self.load_for_write(job, Purpose::Signal).await?;
+            let loaded = self.load_for_write(job, Caller::Client).await?;
             let plan = self.plan_of(&loaded).await?;
             let ahead = upcoming(&loaded, plan.as_deref());
             let question = Incoming {

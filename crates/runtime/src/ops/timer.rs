@@ -8,6 +8,7 @@ use aetheris_store::{Purpose, TimerRow, UnitOfWork};
 
 use super::Plan;
 use crate::Runtime;
+use crate::admission::Caller;
 use crate::draft::Draft;
 use crate::error::OpError;
 use crate::load::Loaded;
@@ -19,6 +20,18 @@ impl Runtime {
     /// # Errors
     /// [`OpError`]: the job cannot be read or written.
     pub async fn fire(&self, due: &TimerRow) -> Result<bool, OpError> {
+        self.fire_as(due, Caller::Process).await
+    }
+
+    /// The same, where its job is not large, or nobody in this process is to be waited for.
+    ///
+    /// # Errors
+    /// As [`Runtime::fire`]; [`OpError::Crowded`], where it was to be waited for.
+    pub async fn fire_if_free(&self, due: &TimerRow) -> Result<bool, OpError> {
+        self.fire_as(due, Caller::Sweep).await
+    }
+
+    async fn fire_as(&self, due: &TimerRow, caller: Caller) -> Result<bool, OpError> {
         if aetheris_fault::planted!("timer-deleted-first") {
             let mut unit = UnitOfWork::new(self.event_id(), due.job, Purpose::Timer, Guard::Outside);
             unit.timers.push(TimerChange::Cleared(due.timer.clone()));
@@ -26,7 +39,7 @@ impl Runtime {
         }
         let early = aetheris_fault::planted!("timer-fires-early");
         let guard = if early { Guard::Outside } else { Guard::Due(due.due) };
-        let fired = self.amend(due.job, Purpose::Timer, guard, |loaded, mut draft| {
+        let fired = self.amend((due.job, caller), Purpose::Timer, guard, |loaded, mut draft| {
             let set = loaded.state.timers.get(&due.timer);
             // It may have been set anew since it was listed: then it is due at another moment.
             if set.is_none_or(|timer| timer.due != due.due && !early) {
