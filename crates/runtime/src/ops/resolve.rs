@@ -4,8 +4,8 @@ use std::fmt;
 
 use aetheris_core::disproof::{self, Disproof, Grounds};
 use aetheris_core::event::{
-    DoubtOutcome, Event, EventKind, Failure, InDoubtResolved, NodeFinished, NodeRetryScheduled, Resolver, StepResult,
-    Then,
+    DoubtOutcome, Event, EventKind, Failure, InDoubtResolved, InvocationOutcome, NodeFinished, NodeRetryScheduled,
+    Resolver, StepResult, Then,
 };
 use aetheris_core::hash::Hash;
 use aetheris_core::id::{IdempotencyKey, JobId, NodeId, ToolName};
@@ -94,8 +94,8 @@ impl fmt::Display for Said {
 
 /// Why nothing is recorded of an answer.
 enum Closed {
-    /// The call of this node is not in doubt; whether it was, and has been answered.
-    Call { node: NodeId, answered: bool },
+    /// The call of this node is not in doubt; whether it was, and has been answered, or is one that may be repeated.
+    Call { node: NodeId, answered: bool, repeatable: bool },
     /// Something else is in its way.
     Other(String),
 }
@@ -108,16 +108,20 @@ impl Closed {
             | InvocationPhase::Started
             | InvocationPhase::Finished(_) => false,
         };
-        Self::Call { node: node.clone(), answered }
+        let repeatable = phase == InvocationPhase::Finished(InvocationOutcome::InDoubt);
+        Self::Call { node: node.clone(), answered, repeatable }
     }
 
     /// The refusal, with what a person has said before of the permit that is answered.
     fn told(self, (job, key): (JobId, IdempotencyKey), said: Option<(u32, Said)>) -> String {
         let why = match self {
-            Self::Call { node, answered } if answered || said.is_some() => {
+            Self::Call { node, answered, .. } if answered || said.is_some() => {
                 format!("invocation {key} (node `{node}`) has been answered: the trace says how (aetheris trace {job})")
             }
-            Self::Call { node, answered: _ } => format!("invocation {key} (node `{node}`) is not in doubt"),
+            Self::Call { node, repeatable: true, .. } => {
+                format!("invocation {key} (node `{node}`) may be repeated with the same key, so no answer is accepted")
+            }
+            Self::Call { node, .. } => format!("invocation {key} (node `{node}`) is not in doubt"),
             Self::Other(why) => why,
         };
         match said {
@@ -405,8 +409,6 @@ pub(crate) fn not_happened(tool: &ToolName, why: &str) -> Failure {
 
 #[cfg(test)]
 mod tests {
-    use aetheris_core::event::InvocationOutcome;
-
     use super::*;
 
     /// Whoever is refused knows which it is: an answer that is recorded, or a call that was never in doubt.
@@ -415,11 +417,12 @@ mod tests {
         let (job, key, node) = (JobId::from_u128(1), IdempotencyKey::from_u128(2), NodeId::from("pay"));
         let call = format!("invocation {key} (node `pay`)");
         let not = format!("{call} is not in doubt");
+        let repeatable = format!("{call} may be repeated with the same key, so no answer is accepted");
         let answered = format!("{call} has been answered: the trace says how (aetheris trace {job})");
         let recorded = format!("{answered}; recorded of permit 1: it happened");
         for (phase, unsaid) in [
             (InvocationPhase::Started, &not),
-            (InvocationPhase::Finished(InvocationOutcome::InDoubt), &not),
+            (InvocationPhase::Finished(InvocationOutcome::InDoubt), &repeatable),
             (InvocationPhase::Finished(InvocationOutcome::Committed), &not),
             (InvocationPhase::Resolved(DoubtOutcome::Unresolved), &not),
             (InvocationPhase::Resolved(DoubtOutcome::Happened), &answered),

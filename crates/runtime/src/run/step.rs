@@ -211,6 +211,14 @@ impl Run<'_> {
             self.fail_step_after(node, result, failed)?;
             return Ok(Turn::Go);
         }
+        if let Some(exceeded) = self.over_budget(node) {
+            // No other try will be allowed: nothing is announced, and nobody waits for it.
+            let Failure { code, message, .. } = &failed.error;
+            let error =
+                Failure::new(BUDGET_EXCEEDED, format!("{}; the last try: {message} ({code})", exceeded.message));
+            self.fail_step_after(node, StepResult::PermanentFailure, TryFailed { error, ..failed })?;
+            return Ok(Turn::Go);
+        }
         #[expect(clippy::cast_possible_truncation, reason = "the low half of a random value is as random")]
         let random = self.ids().secret() as u64;
         let delay = policy.delay(tries, random, failed.retry_after);

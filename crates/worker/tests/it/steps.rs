@@ -156,7 +156,7 @@ async fn a_budget_ends_the_job_before_the_call() {
     assert_eq!((error.code.as_str(), world.tools.count("t")), ("budget_exceeded", 2));
 }
 
-/// What is told as used is what was asked of the outside.
+/// What is told as used is what was asked of the outside. No try is announced, and waited for, that will not be allowed.
 #[tokio::test(start_paused = true)]
 async fn a_try_that_the_budget_ends_is_no_call() {
     let world = World::new();
@@ -172,6 +172,8 @@ async fn a_try_that_the_budget_ends_is_no_call() {
     let state = world.done(job).await;
     let Some(Ending::Failed { error, .. }) = &state.ending else { panic!("{:?}", state.ending) };
     assert_eq!((error.code.as_str(), world.tools.count("t")), ("budget_exceeded", 1));
+    assert!(error.message.starts_with("the job has made 1 of 1 tool calls; the last try: "), "{}", error.message);
+    assert_eq!(state.last_at.since(state.created_at), Span::ZERO);
     let plan = world.rt.plans.get(world.rt.store.as_ref(), state.plan.unwrap().hash).await.unwrap();
     assert_eq!(state.tool_calls(&plan), 1);
 }
@@ -195,7 +197,7 @@ async fn a_call_that_fails_with_a_code_of_ours_is_a_call() {
     let job = world.submit("a", json!({})).await;
     let state = world.done(job).await;
     let Some(Ending::Failed { error, .. }) = &state.ending else { panic!("{:?}", state.ending) };
-    let told = "the job has made 2 of 2 tool calls";
+    let told = "the job has made 2 of 2 tool calls; the last try: the account has no calls left (budget_exceeded)";
     assert_eq!((error.code.as_str(), error.message.as_str(), world.tools.count("t")), ("budget_exceeded", told, 2));
     let plan = world.rt.plans.get(world.rt.store.as_ref(), state.plan.unwrap().hash).await.unwrap();
     assert_eq!(state.tool_calls(&plan), 2);
