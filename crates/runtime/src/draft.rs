@@ -214,6 +214,11 @@ impl Draft {
         }
     }
 
+    /// Its state is too large for a checkpoint: none is tried.
+    pub(crate) fn make_no_checkpoint(&mut self) {
+        self.too_large_at = self.seq;
+    }
+
     /// The writer gives the job away with this draft.
     pub fn release(&mut self) {
         self.lease = LeaseChange::Release;

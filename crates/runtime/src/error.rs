@@ -71,6 +71,9 @@ pub enum OpError {
     /// The wait ended in another way.
     #[error("the wait `{0}` is over: it ended without a signal")]
     WaitOver(String),
+    /// It was written to again and again while it was read.
+    #[error("job {0} keeps changing; try again")]
+    KeepsChanging(JobId),
     /// The state does not allow it.
     #[error("{0}")]
     StateConflict(String),
@@ -121,7 +124,7 @@ impl OpError {
                 ErrorKind::Corrupt | ErrorKind::Invalid => true,
                 ErrorKind::Full | ErrorKind::Unavailable => false,
             },
-            Self::Crowded => false,
+            Self::Crowded | Self::KeepsChanging(_) => false,
             Self::AgentNotFound(_)
             | Self::JobNotFound(_)
             | Self::InvocationNotFound { .. }

@@ -6,11 +6,14 @@ use std::ops::Deref;
 use aetheris_core::event::{Recorded, WaitEnd};
 use aetheris_core::id::{IdempotencyKey, JobId};
 use aetheris_core::json::Json;
+use aetheris_core::lease::Guard;
 use aetheris_core::ledger::LedgerRow;
+use aetheris_core::limits;
 use aetheris_core::state::{JobState, Output};
 use aetheris_store::{EffectRow, Glance, History, JobRow, KeptSignal, Store};
 
 use crate::admission::{Admitted, Caller};
+use crate::draft::Draft;
 use crate::error::OpError;
 use crate::memory;
 use crate::room::{self, Held, Loads};
@@ -36,7 +39,7 @@ impl Loaded {
     /// Folds a history.
     ///
     /// # Errors
-    /// [`OpError::Corrupt`] where the events cannot be folded.
+    /// [`OpError::Corrupt`] where the events cannot be folded, or end elsewhere than the row says.
     pub fn fold(history: History) -> Result<Self, OpError> {
         let corrupt = |why: String| OpError::Corrupt(why);
         let (mut state, checkpoint_seq) = match &history.checkpoint {
@@ -49,14 +52,37 @@ impl Loaded {
             None => (JobState::new(history.row.id), 0),
         };
         fold_onto(&mut state, &history.events)?;
-        let mut effects: BTreeMap<IdempotencyKey, EffectRow> = BTreeMap::new();
-        for effect in history.effects {
-            if effects.get(&effect.key).is_none_or(|seen| seen.permit < effect.permit) {
-                effects.insert(effect.key, effect);
-            }
-        }
-        let ledger = history.ledger.into_iter().map(|row| (row.key, row)).collect();
+        same_end(&history.row, &state)?;
+        let mut effects = BTreeMap::new();
+        take_newest(&mut effects, history.effects);
+        let ledger = by_key(history.ledger);
         Ok(Self { checkpoint_seq, effects, kept: history.kept, ledger, row: history.row, state })
+    }
+
+    /// Takes in what was written since it was read.
+    ///
+    /// # Errors
+    /// As [`Loaded::read`].
+    async fn carry_on(&mut self, store: &dyn Store) -> Result<(), OpError> {
+        let (job, since) = (self.row.id, self.row.updated_at);
+        let behind = store.history_behind(job, self.state.seq, since).await?.ok_or(OpError::JobNotFound(job))?;
+        let History { checkpoint: _, effects, events, kept, ledger, row } = behind;
+        fold_onto(&mut self.state, &events)?;
+        take_newest(&mut self.effects, effects);
+        self.ledger = by_key(ledger);
+        (self.kept, self.row) = (kept, row);
+        same_end(&self.row, &self.state)
+    }
+
+    /// A draft of what is written to it from outside a run. It makes no checkpoint that would be too large: its run knows
+    /// when to look at that again.
+    pub(crate) fn draft(&self, guard: Guard) -> Draft {
+        let mut draft = Draft::new(self.state.clone(), guard, self.checkpoint_seq);
+        let due = self.state.seq >= self.checkpoint_seq + limits::CHECKPOINT_EVENTS;
+        if due && self.memory() > limits::CHECKPOINT_BYTES_MAX {
+            draft.make_no_checkpoint();
+        }
+        draft
     }
 
     /// About how much memory its values take, in bytes.
@@ -120,6 +146,23 @@ impl ForWrite {
     }
 }
 
+impl ForWrite {
+    /// The same job once something else was written to it. A large one keeps its leave and takes in what is new: whoever
+    /// began again from nothing would come too late for ever, where its run writes faster than it is read.
+    ///
+    /// # Errors
+    /// As [`ForWrite::read`].
+    pub(crate) async fn again(mut self, store: &dyn Store, loads: &Loads, caller: Caller) -> Result<Self, OpError> {
+        if self._admitted.is_some() {
+            self.loaded.carry_on(store).await?;
+            return Ok(self);
+        }
+        let job = self.row.id;
+        drop(self);
+        Self::read(store, job, loads, caller).await
+    }
+}
+
 impl Deref for ForWrite {
     type Target = Loaded;
 
@@ -158,6 +201,26 @@ fn payload(end: &WaitEnd) -> Option<&Json> {
     }
 }
 
+/// Row and events are of one look: where they end apart, nothing could be written behind them.
+fn same_end(row: &JobRow, state: &JobState) -> Result<(), OpError> {
+    let (told, last) = (row.seq, state.seq);
+    let apart = || OpError::Corrupt(format!("its row is at event {told}, and its events end at {last}"));
+    (told == last).then_some(()).ok_or_else(apart)
+}
+
+/// Of each key the effect of its newest permit.
+fn take_newest(effects: &mut BTreeMap<IdempotencyKey, EffectRow>, more: Vec<EffectRow>) {
+    for effect in more {
+        if effects.get(&effect.key).is_none_or(|seen| seen.permit < effect.permit) {
+            effects.insert(effect.key, effect);
+        }
+    }
+}
+
+fn by_key(rows: Vec<LedgerRow>) -> BTreeMap<IdempotencyKey, LedgerRow> {
+    rows.into_iter().map(|row| (row.key, row)).collect()
+}
+
 fn fold_onto(state: &mut JobState, events: &[Recorded]) -> Result<(), OpError> {
     for recorded in events {
         state.replay(recorded).map_err(|e| OpError::Corrupt(format!("event {}: {e}", recorded.seq)))?;
@@ -173,18 +236,20 @@ pub(crate) mod tests {
     use std::time::Duration;
 
     use aetheris_core::agent::{Agent, Planner};
+    use aetheris_core::event::JobCancelled;
     use aetheris_core::hash::Hash;
+    use aetheris_core::id::{EventId, SignalId};
     use aetheris_core::json::Json;
     use aetheris_core::lease::Holder;
-    use aetheris_core::limits;
     use aetheris_core::plan::{Budget, Node, NodeKind, PLAN_SCHEMA_VERSION, Plan};
     use aetheris_core::projection::Projection;
     use aetheris_core::retry::RetryPolicy;
     use aetheris_core::time::{Span, Timestamp};
-    use aetheris_store::NewAgent;
     use aetheris_store::faulty::{Fault, FaultPlan, FaultyStore, Op};
     use aetheris_store::memory::MemoryStore;
     use aetheris_store::system::{Clock, ManualClock, System, SystemIds};
+    use aetheris_store::{NewAgent, Purpose};
+    use serde_json::json;
     use tokio::sync::OwnedSemaphorePermit;
     use tokio::time::Instant;
 
@@ -374,5 +439,30 @@ pub(crate) mod tests {
         assert!(loads.admission.is_full());
         let read = futures_util::future::join_all(reads).await;
         assert!(!loads.admission.is_full() && read.iter().all(Result::is_ok));
+    }
+
+    /// Each write from outside to such a job would serialize all of it for nothing.
+    #[tokio::test]
+    async fn a_draft_from_outside_makes_no_checkpoint_that_would_be_too_large() {
+        let (rt, job) = with_message(100).await;
+        let mut loaded = Loaded::read(rt.store.as_ref(), job).await.unwrap();
+        loaded.state.seq = limits::CHECKPOINT_EVENTS;
+        let makes_one = |loaded: &Loaded| {
+            let mut draft = loaded.draft(Guard::Outside);
+            draft.push(rt.system.ids.as_ref(), JobCancelled {}).unwrap();
+            draft.unit(Purpose::Cancel, EventId::from_u128(1)).checkpoint.is_some()
+        };
+        assert!(makes_one(&loaded));
+        let small = vec![json!({ "a": 1 }); 100_000];
+        let signal = |n| KeptSignal {
+            key: "k".to_owned(),
+            payload: Json::new(json!(small)),
+            received_at: Timestamp::default(),
+            signal: SignalId::from_u128(n),
+            wait_type: None,
+        };
+        loaded.kept = (0..16).map(signal).collect();
+        assert!(loaded.memory() > limits::CHECKPOINT_BYTES_MAX);
+        assert!(!makes_one(&loaded));
     }
 }

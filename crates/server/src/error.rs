@@ -95,7 +95,9 @@ pub fn code_of(error: &OpError) -> ErrorCode {
         OpError::JobFinished { .. } => ErrorCode::JobFinished,
         OpError::WaitOver(_) => ErrorCode::WaitOver,
         OpError::CanStillArrive(_) => ErrorCode::TooEarly,
-        OpError::StateConflict(_) | OpError::NotDue(_) | OpError::Bound(_) => ErrorCode::StateConflict,
+        OpError::StateConflict(_) | OpError::KeepsChanging(_) | OpError::NotDue(_) | OpError::Bound(_) => {
+            ErrorCode::StateConflict
+        }
         OpError::IdempotencyConflict(_) => ErrorCode::IdempotencyConflict,
         OpError::PayloadTooLarge(_) => ErrorCode::PayloadTooLarge,
         OpError::Store(error) => code_of_store(error),
@@ -190,6 +192,7 @@ mod tests {
             (OpError::WaitOver(text()), ErrorCode::WaitOver),
             (OpError::CanStillArrive(at), ErrorCode::TooEarly),
             (OpError::StateConflict(text()), ErrorCode::StateConflict),
+            (OpError::KeepsChanging(job), ErrorCode::StateConflict),
             (OpError::NotDue(at), ErrorCode::StateConflict),
             (OpError::Bound(text()), ErrorCode::StateConflict),
             (OpError::IdempotencyConflict(job), ErrorCode::IdempotencyConflict),

@@ -20,7 +20,7 @@ use super::{Fixture, Message, Run, snapshot};
 use aetheris_store::unit::{
     Checkpoint, ClientKey, ExpectedSignals, InboxWrite, LedgerWrite, NewEffect, Purpose, UnitOfWork,
 };
-use aetheris_store::{CommitError, EventRow, Glance, Refusal};
+use aetheris_store::{CommitError, EventRow, Glance, History, Refusal};
 
 /// A job with units, claims and a release behind it.
 async fn worked(f: &Fixture) -> JobId {
@@ -507,6 +507,30 @@ pub async fn j14_a_glance_brings_a_history_of_few_bytes(f: Fixture) {
         f.ok(unit).await;
         assert_eq!(is_short(&f, job).await, short);
     }
+}
+
+/// Whatever is written between two looks.
+pub async fn j15_a_history_is_carried_on_from_an_event(f: Fixture) {
+    assert_eq!(f.store().history_behind(JobId::from_u128(1), 0, Timestamp::default()).await.unwrap(), None);
+    let run = f.running().await;
+    f.ok(f.of(run, Purpose::Permit).await.call("c", EffectClass::AtMostOnce).done()).await;
+    f.ok(f.of(run, Purpose::Record).await.committed("c", Json::null()).done()).await;
+    f.advance(Span::from_secs(1));
+    f.ok(f.of(run, Purpose::Record).await.step("a", Json::null()).done()).await;
+    let full = async || f.store().history(run.job, true).await.unwrap().unwrap();
+    let before = full().await;
+    let behind = async |seq, since| f.store().history_behind(run.job, seq, since).await.unwrap().unwrap();
+    let nothing = behind(before.row.seq, before.row.updated_at).await;
+    assert_eq!((nothing.events.len(), nothing.effects.len(), &nothing.row), (0, 0, &before.row));
+    f.ok(f.of(run, Purpose::Permit).await.call("d", EffectClass::AtMostOnce).done()).await;
+    f.ok(f.of(run, Purpose::Record).await.committed("d", Json::null()).done()).await;
+    f.ok(checkpoint(&f, run, before.row.seq + 1, "not asked for")).await;
+    let behind = behind(before.row.seq, before.row.updated_at).await;
+    let mut carried = History { row: behind.row, ledger: behind.ledger, kept: behind.kept, ..before };
+    carried.events.extend(behind.events);
+    carried.effects.extend(behind.effects);
+    carried.effects.sort_unstable_by_key(|effect| (effect.key, effect.permit));
+    assert_eq!((&carried, behind.checkpoint), (&full().await, None));
 }
 
 pub async fn j11_followers_of_a_job_are_woken(f: Fixture) {

@@ -104,6 +104,7 @@ macro_rules! conformance_list {
                 j11_followers_of_a_job_are_woken,
                 j14_a_glance_brings_a_history_of_few_bytes,
                 j14_a_glance_brings_a_history_of_few_events,
+                j15_a_history_is_carried_on_from_an_event,
                 j12_a_refused_unit_disturbs_nobody_elses,
             }
             payloads {

@@ -1,1 +1,1 @@
-SELECT at, key, permit, result FROM effects WHERE job = ?1 ORDER BY key, permit
+SELECT at, key, permit, result FROM effects WHERE job = ?1 AND at >= ?2 ORDER BY key, permit

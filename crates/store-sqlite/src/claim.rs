@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 
 use crate::codes::{count, int};
 use crate::error::Trouble;
-use crate::history::{self, Bound, Wanted};
+use crate::history::{self, Bound, Start, Wanted};
 use crate::queries::{Prepared, Query};
 use crate::rows::{self, RawHistory};
 use crate::tx::Tx;
@@ -161,7 +161,7 @@ fn take(
     let job = row.id;
     // Most histories are short, and bringing them saves a read. Where there was no claim before, no run has asked
     // for permission.
-    let wanted = Wanted { full: false, ledger: before.epoch > 0 };
+    let wanted = Wanted { from: Start::Checkpoint, ledger: before.epoch > 0 };
     let history = match history::read(tx.sql, num, row, wanted, Bound::CLAIM) {
         Ok(history) => history,
         // The run asks for it again and is told.

@@ -83,7 +83,7 @@ fn dossier(sql: &mut Prepared<'_>, num: i64, left: &mut usize) -> Result<Dossier
     let (_, row) = found.ok_or_else(|| Trouble::Corrupt(format!("job number {num} has gone")))?;
     let checkpoint = sql.first(Query::CheckpointRead, params![num, JobState::VERSION], rows::checkpoint)?;
     let events = sql.all(Query::EventsPage, params![num, 0, -1], rows::event)?;
-    let effects = sql.all(Query::EffectsByJob, [num], rows::effect)?;
+    let effects = sql.all(Query::EffectsByJob, [num, i64::MIN], rows::effect)?;
     let consumed = sql.all(Query::InboxConsumed, [num], |row| rows::id(row, 0, SignalId::from_slice))?;
     let kept = sql.all(Query::InboxKept, [num], rows::kept)?;
     let ledger = sql.all(Query::LedgerByJob, [num], rows::ledger)?;

@@ -2,6 +2,7 @@
 
 use aetheris_core::limits;
 use aetheris_core::state::JobState;
+use aetheris_core::time::Timestamp;
 use aetheris_store::JobRow;
 use rusqlite::params;
 
@@ -26,11 +27,21 @@ impl Bound {
     pub(crate) const NONE: Self = Self { bytes: usize::MAX, events: u64::MAX };
 }
 
+/// Where a history begins.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Start {
+    /// With the first event.
+    First,
+    /// With the newest checkpoint.
+    Checkpoint,
+    /// Behind this event, and of effects with those that were recorded at this time or later.
+    Behind(u64, Timestamp),
+}
+
 /// Which part of a history is asked for.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Wanted {
-    /// From the first event on, and not from the newest checkpoint.
-    pub(crate) full: bool,
+    pub(crate) from: Start,
     /// Whether a run may have asked for permission: before the first claim none has.
     pub(crate) ledger: bool,
 }
@@ -45,9 +56,15 @@ pub(crate) fn read(
 ) -> Result<Option<RawHistory>, Trouble> {
     let mut left = bound.bytes;
     let size = |row: &rusqlite::Row<'_>| Ok::<(u64, usize), Trouble>((rows::number(row, 0)?, rows::number(row, 1)?));
-    let newest =
-        if wanted.full { None } else { sql.first(Query::CheckpointSize, params![num, JobState::VERSION], size)? };
-    let (after, bytes) = newest.unwrap_or((0, 0));
+    let (newest, behind, since) = match wanted.from {
+        Start::First => (None, 0, Timestamp::from_micros(i64::MIN)),
+        Start::Checkpoint => {
+            let newest = sql.first(Query::CheckpointSize, params![num, JobState::VERSION], size)?;
+            (newest, 0, Timestamp::from_micros(i64::MIN))
+        }
+        Start::Behind(seq, since) => (None, seq, since),
+    };
+    let (after, bytes) = newest.unwrap_or((behind, 0));
     let short = aetheris_fault::planted!("claim-history-one-short") && bound.events == limits::CLAIM_EVENTS_MAX;
     if row.seq.saturating_sub(after) > bound.events + u64::from(short) || bytes > left {
         return Ok(None);
@@ -73,7 +90,7 @@ pub(crate) fn read(
     };
     let mut history = RawHistory { checkpoint, effects: Vec::new(), events, kept, ledger: Vec::new(), row };
     if wanted.ledger {
-        let Some(effects) = within(sql, Query::EffectsByJob, [num], &mut left, |row| {
+        let Some(effects) = within(sql, Query::EffectsByJob, [num, since.micros()], &mut left, |row| {
             rows::effect(row).map(|effect| (effect.result.len(), effect))
         })?
         else {
@@ -117,10 +134,10 @@ pub(crate) enum Looked {
 }
 
 /// Reads the history of a job that was just found.
-pub(crate) fn look(sql: &mut Prepared<'_>, job: &[u8], full: bool, bound: Bound) -> Result<Looked, Trouble> {
+pub(crate) fn look(sql: &mut Prepared<'_>, job: &[u8], from: Start, bound: Bound) -> Result<Looked, Trouble> {
     let Some((num, row)) = sql.first(Query::JobById, [job], rows::job)? else {
         return Ok(Looked::Absent);
     };
-    let wanted = Wanted { full, ledger: true };
+    let wanted = Wanted { from, ledger: true };
     Ok(read(sql, num, row, wanted, bound)?.map_or(Looked::Much, |history| Looked::Found(Box::new(history))))
 }

@@ -21,7 +21,7 @@ use rusqlite::{Row, params};
 use crate::codes::{Code, count, int};
 use crate::documents::Documents;
 use crate::error::Trouble;
-use crate::history::{self, Bound, Looked};
+use crate::history::{self, Bound, Looked, Start};
 use crate::queries::{Prepared, Query};
 use crate::rows::{self, RawEffect};
 use crate::tx::Meta;
@@ -65,8 +65,8 @@ impl Reads<'_> {
         Ok(passed_over(ahead, format_args!("the job ahead of {job} in its session"))?.flatten().map(|(_, row)| row))
     }
 
-    pub(crate) fn history(&mut self, job: JobId, full: bool, bound: Bound) -> Result<Looked, Trouble> {
-        self.at_once(|reads| history::look(&mut reads.sql, &job.to_bytes()[..], full, bound))
+    pub(crate) fn history(&mut self, job: JobId, from: Start, bound: Bound) -> Result<Looked, Trouble> {
+        self.at_once(|reads| history::look(&mut reads.sql, &job.to_bytes()[..], from, bound))
     }
 
     pub(crate) fn events(&mut self, job: JobId, after: u64, limit: usize) -> Result<Vec<EventRow>, Trouble> {

@@ -11,6 +11,7 @@ use aetheris_core::id::{AgentName, IdempotencyKey, InstanceId, JobId};
 use aetheris_core::lease::Fence;
 use aetheris_core::ledger::LedgerRow;
 use aetheris_core::limits;
+use aetheris_core::time::Timestamp;
 use aetheris_store::clock::StoreClock;
 use aetheris_store::system::Clock;
 use aetheris_store::vital::{self, OnDeath, Vital};
@@ -27,7 +28,7 @@ use crate::clock_guard::ClockGuard;
 use crate::error::Trouble;
 use crate::file::{self, Identity, Still, Whose};
 use crate::folder;
-use crate::history::{Bound, Looked};
+use crate::history::{Bound, Looked, Start};
 use crate::migrate;
 use crate::open::{self, SqliteOptions};
 use crate::pool::Pool;
@@ -214,15 +215,15 @@ impl SqliteStore {
     fn glance_now(&self, job: JobId) -> Result<Option<Glance>, StoreError> {
         let here = aetheris_fault::planted!("large-history-on-the-spot");
         let bound = if here { Bound::NONE } else { Bound::LOOK };
-        self.pool.look("glance", |reads| match reads.history(job, false, bound)? {
+        self.pool.look("glance", |reads| match reads.history(job, Start::Checkpoint, bound)? {
             Looked::Absent => Ok(None),
             Looked::Found(raw) => raw.decode().map(|history| Some(Glance::Short(Box::new(history)))),
             Looked::Much => Ok(Some(Glance::Long)),
         })
     }
 
-    async fn history_of(&self, job: JobId, full: bool) -> Result<Option<History>, StoreError> {
-        let read = move |reads: &mut Reads<'_>| match reads.history(job, full, Bound::NONE)? {
+    async fn history_of(&self, job: JobId, from: Start) -> Result<Option<History>, StoreError> {
+        let read = move |reads: &mut Reads<'_>| match reads.history(job, from, Bound::NONE)? {
             Looked::Absent | Looked::Much => Ok(None),
             Looked::Found(raw) => raw.decode().map(Some),
         };
@@ -320,7 +321,11 @@ impl Store for SqliteStore {
     }
 
     fn history(&self, job: JobId, full: bool) -> Boxed<'_, Result<Option<History>, StoreError>> {
-        Box::pin(self.history_of(job, full))
+        Box::pin(self.history_of(job, if full { Start::First } else { Start::Checkpoint }))
+    }
+
+    fn history_behind(&self, job: JobId, seq: u64, since: Timestamp) -> Boxed<'_, Result<Option<History>, StoreError>> {
+        Box::pin(self.history_of(job, Start::Behind(seq, since)))
     }
 
     fn dossiers(&self, from: u64, to: u64) -> Boxed<'_, Result<Dossiers, StoreError>> {

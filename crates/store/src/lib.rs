@@ -34,6 +34,7 @@ use std::pin::Pin;
 use aetheris_core::hash::Hash;
 use aetheris_core::id::{AgentName, IdempotencyKey, InstanceId, JobId};
 use aetheris_core::lease::Fence;
+use aetheris_core::time::Timestamp;
 
 pub use amiss::Amiss;
 pub use claim::{ClaimIds, ClaimRequest, Claimed, Heartbeat, LeaseRenewal, Renewal};
@@ -113,6 +114,13 @@ pub trait Store: Send + Sync + 'static {
     /// # Errors
     /// The store cannot be asked now, or what it has cannot be read.
     fn history(&self, job: JobId, full: bool) -> Boxed<'_, Result<Option<History>, StoreError>>;
+
+    /// What a job has behind an event, in one consistent read: the events, all kept signals and ledger rows, the row, and
+    /// of the effects at least those that were recorded at this time or later. No checkpoint.
+    ///
+    /// # Errors
+    /// The store cannot be asked now, or what it has cannot be read.
+    fn history_behind(&self, job: JobId, seq: u64, since: Timestamp) -> Boxed<'_, Result<Option<History>, StoreError>>;
 
     /// Everything about the jobs that came as number `from` and later, below `to`, each as it is at one moment. It may
     /// stop earlier, behind a large one or many: `next` is the first that was not read.

@@ -20,6 +20,8 @@ macro_rules! questions_through {
             events(job: ::aetheris_core::id::JobId, after: u64, limit: usize) -> Vec<$crate::EventRow>;
             evidence(job: ::aetheris_core::id::JobId) -> Vec<$crate::Evidence>;
             expired(after: Option<$crate::ExpiredLease>, limit: usize) -> Vec<$crate::ExpiredLease>;
+            history_behind(job: ::aetheris_core::id::JobId, seq: u64, since: ::aetheris_core::time::Timestamp)
+                -> Option<$crate::History>;
             held_by(
                 instance: ::aetheris_core::id::InstanceId,
                 after: Option<::aetheris_core::id::JobId>,

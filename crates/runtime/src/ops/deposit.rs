@@ -19,7 +19,7 @@ use aetheris_store::{Evidence, LedgerWrite, NewEffect, Purpose, Refusal, UnitOfW
 use super::is_open_doubt;
 use crate::Runtime;
 use crate::admission::Caller;
-use crate::draft::{self, Draft, WriteError};
+use crate::draft::{self, WriteError};
 use crate::error::OpError;
 use crate::load::Loaded;
 
@@ -69,8 +69,9 @@ impl Runtime {
     /// # Errors
     /// [`OpError`]: the store cannot be asked; the outcome is then still only in this process.
     pub async fn deposit(&self, deposit: &Deposit) -> Result<Deposited, OpError> {
+        let mut before = None;
         for _ in 0..limits::CONFLICT_RETRIES_MAX {
-            let loaded = self.load_for_write(deposit.job, Caller::Process).await?;
+            let loaded = self.load_for_write(deposit.job, Caller::Process, before.take()).await?;
             let row = loaded.ledger.get(&deposit.key);
             let any = aetheris_fault::planted!("older-permit-settles");
             let open = row.filter(|row| (row.permit_id == deposit.permit_id || any) && is_open(row, &deposit.outcome));
@@ -93,11 +94,11 @@ impl Runtime {
                     report(deposit, answer);
                     return Ok(answer);
                 }
-                Err(WriteError::Refused(Refusal::Sequence { .. } | Refusal::Ledger(_))) => {}
+                Err(WriteError::Refused(Refusal::Sequence { .. } | Refusal::Ledger(_))) => before = Some(loaded),
                 Err(error) => return Err(error.into()),
             }
         }
-        Err(OpError::StateConflict(format!("job {} keeps changing; the outcome was not deposited", deposit.job)))
+        Err(OpError::KeepsChanging(deposit.job))
     }
 
     fn taking(&self, loaded: &Loaded, deposit: &Deposit, disproved: bool) -> Result<UnitOfWork, OpError> {
@@ -115,7 +116,7 @@ impl Runtime {
         let unheard = aetheris_fault::planted!("doubt-outlives-answer");
         if let (true, Some(effect)) = (doubted && !unheard, effect.clone()) {
             aetheris_fault::sometimes!(DepositEndedDoubt);
-            let mut draft = Draft::new(loaded.state.clone(), Guard::Outside, loaded.checkpoint_seq);
+            let mut draft = loaded.draft(Guard::Outside);
             let event = InDoubtResolved {
                 by: Resolver::LateDeposit,
                 node: deposit.node.clone(),

@@ -66,9 +66,10 @@ impl Runtime {
         guard: Guard,
         mut decide: impl FnMut(&Loaded, Draft) -> Result<Plan<T>, OpError>,
     ) -> Result<T, OpError> {
+        let mut before = None;
         for _ in 0..limits::CONFLICT_RETRIES_MAX {
-            let loaded = self.load_for_write(job, caller).await?;
-            let draft = Draft::new(loaded.state.clone(), guard, loaded.checkpoint_seq);
+            let loaded = self.load_for_write(job, caller, before.take()).await?;
+            let draft = loaded.draft(guard);
             let (draft, answer) = match decide(&loaded, draft)? {
                 Plan::Answer(answer) => return Ok(answer),
                 Plan::Write(draft, answer) => (draft, answer),
@@ -86,31 +87,41 @@ impl Runtime {
                     }
                     return Ok(answer);
                 }
-                Err(WriteError::Refused(Refusal::Sequence { .. })) => {}
+                Err(WriteError::Refused(Refusal::Sequence { .. })) => before = Some(loaded),
                 Err(error) => return Err(error.into()),
             }
         }
-        Err(too_busy(job))
+        Err(OpError::KeepsChanging(job))
     }
 
     /// Reads a job that is to be written to from outside a run. One that a
     /// restore has held by its row alone, as its events could not be read then, is first held by an event: what its row
     /// says is true before anything is decided.
-    async fn load_for_write(&self, job: JobId, caller: Caller) -> Result<ForWrite, OpError> {
+    async fn load_for_write(
+        &self,
+        job: JobId,
+        caller: Caller,
+        mut before: Option<ForWrite>,
+    ) -> Result<ForWrite, OpError> {
+        let store = self.store.as_ref();
         for _ in 0..limits::CONFLICT_RETRIES_MAX {
-            let loaded = ForWrite::read(self.store.as_ref(), job, &self.loads, caller).await?;
+            let loaded = match before.take() {
+                Some(loaded) => loaded.again(store, &self.loads, caller).await?,
+                None => ForWrite::read(store, job, &self.loads, caller).await?,
+            };
             if !self.holds_alone(&loaded.row, &loaded.state).await? {
                 return Ok(loaded);
             }
-            let draft = Draft::new(loaded.state.clone(), Guard::Outside, loaded.checkpoint_seq);
+            let draft = loaded.draft(Guard::Outside);
             let Plan::Write(draft, _) = self.held(&loaded, draft)? else { return Ok(loaded) };
             match self.send(&draft, Purpose::Pause).await {
                 Ok(_) if draft.state().status.is_terminal() => run::note_end(draft.state()),
                 Ok(_) | Err(WriteError::Refused(Refusal::Sequence { .. })) => {}
                 Err(error) => return Err(error.into()),
             }
+            before = Some(loaded);
         }
-        Err(too_busy(job))
+        Err(OpError::KeepsChanging(job))
     }
 
     /// Whether a restore has held a job by its row alone ([`JobRow::holds_alone`]).
@@ -180,10 +191,6 @@ impl Runtime {
         draft.release();
         Ok(())
     }
-}
-
-fn too_busy(job: JobId) -> OpError {
-    OpError::StateConflict(format!("job {job} keeps changing; try again"))
 }
 
 /// Idempotent calls of unknown outcome that were to be tried again: nobody will, and nobody is asked.

@@ -65,11 +65,11 @@ impl Runtime {
             Proof::Dead(instance) => Guard::Dead(fence, instance),
         };
         for _ in 0..aetheris_core::limits::CONFLICT_RETRIES_MAX {
-            let loaded = self.load_for_write(job, caller).await?;
+            let loaded = self.load_for_write(job, caller, None).await?;
             if loaded.state.fence != fence || loaded.state.status != JobStatus::Running {
                 return Ok(Reclaimed::NotHeld);
             }
-            let mut draft = Draft::new(loaded.state.clone(), guard, loaded.checkpoint_seq);
+            let mut draft = loaded.draft(guard);
             self.take_back(&loaded, &mut draft, proof)?;
             aetheris_fault::crash_point!("ops.reclaim.decided");
             match self.send(&draft, Purpose::Reclaim).await {

@@ -20,8 +20,6 @@ use crate::Runtime;
 use crate::error::OpError;
 use crate::load;
 
-use super::too_busy;
-
 /// The result of a replay.
 #[derive(Debug, Clone)]
 pub struct Replay {
@@ -186,7 +184,7 @@ impl Books {
                 return Ok(Self::of(history, timers));
             }
         }
-        Err(too_busy(job))
+        Err(OpError::KeepsChanging(job))
     }
 
     fn of(history: History, timers: Vec<TimerRow>) -> Self {

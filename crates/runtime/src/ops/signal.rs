@@ -67,8 +67,9 @@ impl Runtime {
             return Err(OpError::InvalidRequest(format!("correlation_key: at most {bound} characters are accepted")));
         }
         let id = SignalId::from_u128(self.system.ids.ordered());
+        let mut before = None;
         for _ in 0..limits::CONFLICT_RETRIES_MAX {
-            let loaded = self.load_for_write(job, Caller::Client).await?;
+            let loaded = self.load_for_write(job, Caller::Client, before.take()).await?;
             let plan = self.plan_of(&loaded).await?;
             let ahead = upcoming(&loaded, plan.as_deref());
             let question = Incoming {
@@ -124,11 +125,11 @@ impl Runtime {
                     aetheris_fault::crash_point!("ops.signal.written");
                     return Ok(answer);
                 }
-                Err(WriteError::Refused(Refusal::Sequence { .. } | Refusal::SignalKept(_))) => {}
+                Err(WriteError::Refused(Refusal::Sequence { .. } | Refusal::SignalKept(_))) => before = Some(loaded),
                 Err(error) => return Err(error.into()),
             }
         }
-        Err(OpError::StateConflict(format!("job {job} keeps changing; send the signal again")))
+        Err(OpError::KeepsChanging(job))
     }
 
     /// The plan that a job is pinned to, if it has begun.
@@ -142,7 +143,7 @@ impl Runtime {
     /// The wait of a node ends with a signal.
     fn delivering(&self, loaded: &Loaded, incoming: &Signal, id: SignalId, node: NodeId) -> Result<Draft, OpError> {
         let by = WaitEnd::Signal { payload: incoming.payload.clone(), signal: id };
-        let mut draft = Draft::new(loaded.state.clone(), Guard::Outside, loaded.checkpoint_seq);
+        let mut draft = loaded.draft(Guard::Outside);
         draft.push_with_inbox(self.system.ids.as_ref(), WaitCompleted { by, node }, receive(incoming, id, true))?;
         Ok(draft)
     }

@@ -1,7 +1,14 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use aetheris_core::event::{Event, Failure, NodeRetryScheduled};
+use aetheris_core::id::NodeId;
+use aetheris_core::limits;
 use aetheris_core::time::Span;
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, moment};
+use crate::bed::{Bed, moment, started};
+use crate::between::Between;
 
 #[tokio::test]
 async fn a_job_is_cancelled_at_once_on_request_and_once() {
@@ -339,4 +346,51 @@ async fn happened_is_accepted_at_once_with_its_result() {
     let trace = bed.get(&format!("/api/jobs/{job}/trace")).await;
     let doubt = &trace.is(200)["steps"][0]["doubts"][0];
     assert_eq!((doubt["outcome"].as_str(), doubt["resolved_by"].as_str()), (Some("happened"), Some("operator")));
+}
+
+/// Its run writes behind every reading of it, so that whoever began again from nothing would come too late for ever.
+#[tokio::test]
+async fn a_large_job_whose_run_writes_faster_than_it_is_read_is_cancelled_and_paused() {
+    for act in ["cancel", "pause"] {
+        let bed = Bed::with_agents().await;
+        let job = bed.send("pay", &format!("{:?}", "x".repeat(limits::LOOK_BYTES_MAX))).await;
+        let (hand, reads) = (Arc::new(bed.claim().await), Arc::new(AtomicUsize::new(0)));
+        let read = Arc::clone(&reads);
+        let store = Between::then(Arc::clone(&bed.store), move |name| {
+            let place = (name == "history").then(|| read.fetch_add(1, Ordering::SeqCst))?;
+            let hand = Arc::clone(&hand);
+            Some(Box::pin(async move {
+                let event = if place % 2 == 0 { started("send").into() } else { tried_again("send") };
+                hand.push([event]).await;
+            }))
+        });
+        let bed = Bed::on(bed.clock.clone(), Arc::new(store), |state| state);
+        let reply = bed.call("POST", &format!("/api/jobs/{job}/{act}"), "").await;
+        assert_eq!(reply.is(202)["end_requested"], act);
+        assert_eq!(reads.load(Ordering::SeqCst), 1);
+        assert_eq!(bed.get(&format!("/api/jobs/{job}/verify")).await.is(200)["valid"], true);
+    }
+}
+
+fn tried_again(node: &str) -> Event {
+    let error = Failure::new("busy", "come again");
+    NodeRetryScheduled { after_us: 1, error, model: None, node: NodeId::from(node) }.into()
+}
+
+/// It is told as what it is, at once, and not as one that keeps changing.
+#[tokio::test]
+async fn a_job_whose_row_ends_elsewhere_than_its_events_is_told_as_damaged() {
+    for wrong in [-1, 1] {
+        let bed = Bed::with_agents().await;
+        let job = bed.waiting().await;
+        let store = Between::changed(Arc::clone(&bed.store), move |history| {
+            history.row.seq = history.row.seq.checked_add_signed(wrong).unwrap();
+        });
+        let bed = Bed::on(bed.clock.clone(), Arc::new(store), |state| state);
+        for act in ["cancel", "pause", "resume"] {
+            let reply = bed.call("POST", &format!("/api/jobs/{job}/{act}"), "").await;
+            let told = reply.problem(500, "corrupt_history");
+            assert!(told.contains("its events end at"), "{told}");
+        }
+    }
 }

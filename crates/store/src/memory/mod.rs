@@ -153,6 +153,11 @@ impl Store for MemoryStore {
         Box::pin(std::future::ready(answer))
     }
 
+    fn history_behind(&self, job: JobId, seq: u64, since: Timestamp) -> Boxed<'_, Result<Option<History>, StoreError>> {
+        let answer = self.tables().history_behind(job, seq, since);
+        Box::pin(std::future::ready(answer))
+    }
+
     fn dossiers(&self, from: u64, to: u64) -> Boxed<'_, Result<Dossiers, StoreError>> {
         self.read(|tables| tables.dossiers(from, to))
     }

@@ -40,6 +40,15 @@ impl Tables {
         }))
     }
 
+    pub(super) fn history_behind(&self, id: JobId, seq: u64, since: Timestamp) -> Result<Option<History>, StoreError> {
+        let history = self.history(id, true)?;
+        Ok(history.map(|mut history| {
+            history.events.retain(|event| event.seq > seq);
+            history.effects.retain(|effect| effect.at >= since);
+            history
+        }))
+    }
+
     pub(super) fn glance(&self, id: JobId) -> Result<Option<Glance>, StoreError> {
         let (Some(job), Some(history)) = (self.jobs.get(&id), self.history(id, false)?) else {
             return Ok(None);
