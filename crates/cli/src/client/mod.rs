@@ -231,10 +231,10 @@ impl Client {
     }
 }
 
-/// Whether a text stands in an address as what it is: one that is empty or dots is taken out of it, also where a tab or a
-/// line end, which no address has, stands in it.
+/// Whether a text stands in an address as what it is. Nothing and dots are taken out of it, and so are tabs and line ends:
+/// what is left would be another name.
 fn is_one_part(part: &str) -> bool {
-    !matches!(part.replace(['\t', '\n', '\r'], "").as_str(), "" | "." | "..")
+    !matches!(part, "" | "." | "..") && !part.contains(['\t', '\n', '\r'])
 }
 
 /// What is said of a name that no address has: nothing is called so.

@@ -34,6 +34,12 @@ pub(super) async fn run(given: &args::Backup, config: &Config, context: &Context
         let file = given.file.display();
         return Err(Error::Conflict(format!("{file} exists; a backup is never written over a file: name another")));
     }
+    if given.file.as_os_str().as_encoded_bytes().ends_with(b"/") {
+        return Err(Error::Usage(format!(
+            "{} is a folder: name the file that the backup is to be",
+            given.file.display()
+        )));
+    }
     let folder = given.file.parent().filter(|folder| !folder.as_os_str().is_empty());
     let is_missing = |folder: &&Path| folder.metadata().is_err_and(|error| error.kind() == ErrorKind::NotFound);
     if let Some(folder) = folder.filter(is_missing) {

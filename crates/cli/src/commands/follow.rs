@@ -350,7 +350,7 @@ pub(super) async fn events(given: &args::Events, context: &Context) -> Result<Ex
     if given.follow {
         // A job that does not exist is said at once, before anything is followed.
         let job = jobs::get(&client, &given.job).await?.body;
-        tell_past_the_end(given.after, job.seq, context);
+        tell_past_the_end(given.after, &job, context);
         let mut follow = Follow::start(&client, &given.job, given.after);
         while let Some(news) = follow.news().await? {
             if let Some(event) = event_or_note(news, &client, context) {
@@ -375,16 +375,22 @@ pub(super) async fn events(given: &args::Events, context: &Context) -> Result<Ex
         }
     }
     if shown.count == 0 {
-        tell_past_the_end(given.after, jobs::get(&client, &given.job).await?.body.seq, context);
+        tell_past_the_end(given.after, &jobs::get(&client, &given.job).await?.body, context);
     }
     shown.end()
 }
 
 /// Says that an event was named behind which there is none.
-fn tell_past_the_end(after: u64, last: u64, context: &Context) {
-    if after > 0 && after >= last {
-        context.out.note(&format!("there is no event after {after} yet: the last one is {last}"));
+fn tell_past_the_end(after: u64, job: &JobView, context: &Context) {
+    let last = job.seq;
+    if after == 0 || after < last {
+        return;
     }
+    context.out.note(&if job.status.is_terminal() {
+        format!("there is no event after {after}: the job has ended, and its last event is {last}")
+    } else {
+        format!("there is no event after {after} yet: the newest is {last}")
+    });
 }
 
 /// Events as they are printed: each on a line at once, or all in one value.

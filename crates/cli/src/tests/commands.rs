@@ -475,12 +475,12 @@ async fn an_answer_is_about_the_permit_that_is_named() {
 #[tokio::test]
 async fn an_id_that_is_empty_or_dots_is_told_as_no_job() {
     let url = serve(Router::new().route("/api/jobs", get(|| async { "{}" }))).await;
-    for agent in ["", ".", "..", ".\t."] {
+    for agent in ["", ".", "..", ".\t.", "ref\tund", "refund\n"] {
         let ran = run(&url, &["send", agent, "hi"]).await;
         assert_eq!(ran.exit(), Exit::NotFound, "{agent}: {}", ran.error());
         assert!(ran.error().starts_with(&format!("there is no agent `{agent}`")), "{}", ran.error());
     }
-    for job in ["", ".", "..", "\n", "\r.."] {
+    for job in ["", ".", "..", "\n", "\r..", &format!("{JOB}\n"), &JOB.replace("01", "0\t1")] {
         for words in [
             vec!["show", job],
             vec!["watch", job],

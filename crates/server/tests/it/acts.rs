@@ -389,7 +389,7 @@ async fn a_job_whose_row_ends_elsewhere_than_its_events_is_told_as_damaged() {
         let bed = Bed::on(bed.clock.clone(), Arc::new(store), |state| state);
         for act in ["cancel", "pause", "resume"] {
             let reply = bed.call("POST", &format!("/api/jobs/{job}/{act}"), "").await;
-            let told = reply.problem(500, "corrupt_history");
+            let told = reply.problem(500, "internal");
             assert!(told.contains("its events end at"), "{told}");
         }
     }
