@@ -70,7 +70,9 @@ pub(crate) struct Served {
 pub(crate) fn serve(tx: &mut Tx<'_, '_>, standing: &[Standing], sent_at: Duration) -> Result<Served, Trouble> {
     promote(tx)?;
     if aetheris_fault::planted!("promoted-before-session") {
-        tx.sql.connection().execute("UPDATE jobs SET ready = 1 WHERE status = 0 AND ready = 0 AND delayed_until IS NULL AND not_before IS NOT NULL", [])?;
+        let due = "UPDATE jobs SET ready = 1
+            WHERE status = 0 AND ready = 0 AND delayed_until IS NULL AND not_before IS NOT NULL";
+        tx.sql.connection().execute(due, [])?;
     }
     let (mut claims, mut exhausted) = (Vec::with_capacity(standing.len()), false);
     for claim in standing {

@@ -2,12 +2,13 @@
 
 use aetheris_core::id::{BootId, JobId};
 use aetheris_core::job::JobStatus;
+use aetheris_core::limits;
 use aetheris_core::time::{Reading, Timestamp};
 use aetheris_store::ErrorKind;
 use aetheris_store::clock::{Look, Mark, StoreClock};
 use rusqlite::{Row, params};
 
-use crate::codes::{Code, STATUSES};
+use crate::codes::{self, Code, STATUSES};
 use crate::error::Trouble;
 use crate::queries::{Prepared, Query};
 use crate::rows;
@@ -214,6 +215,8 @@ impl<'t, 'c> Tx<'t, 'c> {
                 paused,
                 silent,
                 boot_id.as_ref().map(|bytes| &bytes[..]),
+                // Each request makes one job at most.
+                codes::count(limits::WRITER_BATCH_MAX),
             ],
         );
         Ok(changed.map_err(own_row)? == 1)

@@ -179,7 +179,11 @@ fn insert(tx: &mut Tx<'_, '_>, unit: &UnitOfWork, new: &NewJob, fence: Fence, af
     )?;
     let num = tx.sql.connection().last_insert_rowid();
     if aetheris_fault::planted!("session-by-id") {
-        tx.sql.connection().execute("UPDATE jobs AS new SET ready = 1 WHERE num = ?1 AND status = 0 AND delayed_until IS NULL AND session IS NOT NULL AND NOT EXISTS (SELECT 1 FROM jobs WHERE agent = new.agent AND session = new.session AND status NOT IN (4, 5, 6) AND id < new.id)", [num])?;
+        let by_id = "UPDATE jobs AS new SET ready = 1
+            WHERE num = ?1 AND status = 0 AND delayed_until IS NULL AND session IS NOT NULL
+              AND NOT EXISTS (SELECT 1 FROM jobs WHERE agent = new.agent AND session = new.session
+                              AND status NOT IN (4, 5, 6) AND id < new.id)";
+        tx.sql.connection().execute(by_id, [num])?;
     }
     for (key, value) in &new.labels {
         tx.exactly_one(Query::LabelInsert, params![key, value, &id[..]])?;
