@@ -1,56 +1,130 @@
 //! Words for what is amiss in rows that no job's history tells of.
 
-use aetheris_store::amiss::{Absent, Amiss, DocumentFault, JobFault, Misplaced};
+use std::collections::BTreeMap;
+
+use aetheris_core::job::JobStatus;
+use aetheris_store::amiss::{Absent, Amiss, DocumentFault, DocumentKind, JobFault, Leftover, RawId};
 
 /// One sentence.
 pub(crate) fn words(amiss: &Amiss) -> String {
     match amiss {
-        Amiss::Counts { counted, told: Some(told) } => format!("the store counts {told:?}, and has {counted:?}"),
-        Amiss::Counts { counted, told: None } => {
-            format!("the store's counts of jobs cannot be read, and it has {counted:?}")
+        Amiss::Counts { counted, told } => {
+            let told = match told {
+                Some(told) => format!("say {}", counts(told)),
+                None => "cannot be read".to_owned(),
+            };
+            format!("the store's counts of jobs {told}, and the jobs' rows say {}", counts(counted))
         }
-        Amiss::Document { fault: DocumentFault::Hash, name, what } => {
-            format!("the {what} `{name}`: its document does not have its hash")
-        }
-        Amiss::Document { fault: DocumentFault::Plan, name, what } => {
-            format!("the {what} `{name}`: its plan is not there")
+        Amiss::Document { fault, kind, name } => {
+            let fault = match fault {
+                DocumentFault::Hash => "its document does not have its hash",
+                DocumentFault::Plan => "its plan is not there",
+            };
+            format!("the {} `{name}`: {fault}", kind_of(*kind))
         }
         Amiss::Id(number) => format!("job number {number}: its id cannot be read"),
         Amiss::Job { fault, job } => format!("{job}: {}", fault_of(fault)),
-        Amiss::Stray { count, of, table } => {
-            format!("the table `{table}` has {count} of {}, which is not there", absent(of))
+        Amiss::Stray { count, of, what } => {
+            format!("{} is not there, and something is left of it: {} ({count})", absent(of), left(*what))
         }
+    }
+}
+
+/// The statuses that have jobs.
+fn counts(jobs: &BTreeMap<JobStatus, u64>) -> String {
+    let some = jobs.iter().filter(|(_, count)| **count > 0);
+    let words: Vec<String> = some.map(|(status, count)| format!("{count} {}", status.as_str())).collect();
+    if words.is_empty() { "none".to_owned() } else { words.join(", ") }
+}
+
+fn kind_of(document: DocumentKind) -> &'static str {
+    match document {
+        DocumentKind::Agent => "agent",
+        DocumentKind::Plan => "plan",
     }
 }
 
 fn fault_of(fault: &JobFault) -> String {
     match fault {
         JobFault::Label(key) => format!("its label `{key}` does not find it"),
-        JobFault::Place(misplaced) => place(*misplaced),
         JobFault::Wait(None) => "it waits for nothing, and is listed as if it did".to_owned(),
-        JobFault::Wait(Some(wait)) => format!("it waits for {wait:?}, and is not listed under that"),
+        JobFault::Wait(Some(wait)) => {
+            format!("its wait is of the type `{}`, and it is not listed under that", wait.as_str())
+        }
     }
 }
 
-fn place(misplaced: Misplaced) -> String {
-    match misplaced {
-        Misplaced::Behind => "it can be claimed, and another job of its session comes first".to_owned(),
-        Misplaced::Both => "its row says that it can be claimed, and that it cannot yet".to_owned(),
-        Misplaced::Early { at, from: None } => format!("it can be claimed, and its time is {at}"),
-        Misplaced::Early { at, from: Some(from) } => format!("it is claimed from {from} on, and its time is {at}"),
-        Misplaced::Late(until) => format!("no claim finds it before {until}, which is not its time"),
-        Misplaced::Never => "it is pending, and no claim finds it".to_owned(),
-        Misplaced::NotPending => "it is not pending, and its row says that it can be claimed".to_owned(),
+fn left(what: Leftover) -> &'static str {
+    match what {
+        Leftover::Checkpoints => "checkpoints",
+        Leftover::Effects => "effects",
+        Leftover::Events => "events",
+        Leftover::Evidence => "pieces of evidence",
+        Leftover::Labels => "labels",
+        Leftover::Ledger => "rows in the ledger",
+        Leftover::Signals => "signals",
+        Leftover::Timers => "timers",
     }
 }
 
 fn absent(job: &Absent) -> String {
     match job {
         Absent::Id(Ok(id)) => id.to_string(),
-        Absent::Id(Err(bytes)) => {
-            let told = bytes.iter().take(aetheris_core::limits::UNREADABLE_ID_BYTES_TOLD);
-            told.map(|byte| format!("{byte:02x}")).collect()
-        }
+        Absent::Id(Err(bytes)) => format!("a job whose id is `{}`", RawId(bytes)),
         Absent::Number(number) => format!("job number {number}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use aetheris_core::id::JobId;
+    use aetheris_core::plan::WaitType;
+
+    use super::*;
+
+    #[test]
+    fn what_is_amiss_is_told_in_words() {
+        let job = JobId::from_u128(7);
+        let counted: BTreeMap<_, _> = JobStatus::ALL.into_iter().zip([3, 2, 0, 0, 0, 0, 0, 1]).collect();
+        let none = Some(JobStatus::ALL.into_iter().map(|status| (status, 0)).collect());
+        let (kind, name) = (DocumentKind::Agent, "a".to_owned());
+        let stray = |of, what| Amiss::Stray { count: 2, of, what };
+        for (amiss, told) in [
+            (
+                Amiss::Counts { counted: counted.clone(), told: none },
+                "the store's counts of jobs say none, and the jobs' rows say 3 pending, 2 running, 1 paused",
+            ),
+            (
+                Amiss::Counts { counted, told: None },
+                "the store's counts of jobs cannot be read, and the jobs' rows say 3 pending, 2 running, 1 paused",
+            ),
+            (
+                Amiss::Document { fault: DocumentFault::Plan, kind, name: name.clone() },
+                "the agent `a`: its plan is not there",
+            ),
+            (
+                Amiss::Document { fault: DocumentFault::Hash, kind: DocumentKind::Plan, name },
+                "the plan `a`: its document does not have its hash",
+            ),
+            (Amiss::Id(4), "job number 4: its id cannot be read"),
+            (
+                Amiss::Job { fault: JobFault::Wait(Some(WaitType::Human)), job },
+                &format!("{job}: its wait is of the type `human`, and it is not listed under that"),
+            ),
+            (
+                stray(Absent::Number(77), Leftover::Signals),
+                "job number 77 is not there, and something is left of it: signals (2)",
+            ),
+            (
+                stray(Absent::Id(Ok(job)), Leftover::Timers),
+                &format!("{job} is not there, and something is left of it: timers (2)"),
+            ),
+            (
+                stray(Absent::Id(Err(vec![1, 0xab])), Leftover::Labels),
+                "a job whose id is `01ab` is not there, and something is left of it: labels (2)",
+            ),
+        ] {
+            assert_eq!(words(&amiss), told);
+        }
     }
 }

@@ -16,6 +16,7 @@ mod jobs;
 mod log;
 mod outcomes;
 mod ownership;
+mod placing;
 mod replay;
 pub mod report;
 pub mod survey;

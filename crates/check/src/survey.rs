@@ -7,14 +7,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use aetheris_core::id::{IdempotencyKey, JobId};
 use aetheris_core::limits;
-use aetheris_store::{DoubtFilter, ErrorKind, Store, StoreError, rules};
+use aetheris_core::time::Timestamp;
+use aetheris_store::{DoubtFilter, ErrorKind, Store, StoreError, Unreadable, rules};
 
 use crate::amiss::words;
 use crate::history::ClientHistory;
 use crate::invariant::Invariant;
 use crate::report::{Report, Tally};
 use crate::witness::WitnessLine;
-use crate::{acknowledged, check_job, outcomes, tools};
+use crate::{JobFacts, acknowledged, check_job, outcomes, placing, tools};
 
 /// What is known beside the store, and how far the check has come.
 #[derive(Debug)]
@@ -106,7 +107,7 @@ impl Survey {
                 part.tally.case(Invariant::B7, false, || words(what));
             }
             for job in &found.jobs {
-                self.examine(job, generation, &mut part);
+                self.examine(job, generation, found.now, &mut part);
             }
             let Some(further) = self.course.behind(&numbers, found.next, found.end) else {
                 return Ok(part);
@@ -115,11 +116,16 @@ impl Survey {
         }
     }
 
-    fn examine(&self, job: &Result<crate::JobFacts, aetheris_store::Unreadable>, generation: u32, part: &mut Part) {
+    /// One job, as it was at a moment.
+    fn examine(&self, job: &Result<JobFacts, Unreadable>, generation: u32, now: Timestamp, part: &mut Part) {
         part.jobs += 1;
         let facts = match job {
-            Ok(facts) => facts,
+            Ok(facts) => {
+                placing::check(facts.row.id, &facts.placing, now, &mut part.tally);
+                facts
+            }
             Err(unreadable) => {
+                placing::check(unreadable.job, &unreadable.placing, now, &mut part.tally);
                 // Whatever is wrong with one job must not hide it, nor all others.
                 part.tally.case(Invariant::B4, false, || format!("{}: {}", unreadable.job, unreadable.error));
                 part.seen.insert(unreadable.job);
@@ -189,13 +195,17 @@ mod tests {
     use aetheris_core::time::Span;
     use aetheris_store::memory::MemoryStore;
     use aetheris_store::system::Clock;
-    use aetheris_store::{Boxed, Purpose, Unreadable};
+    use aetheris_store::{Boxed, Dossiers, Placing, Purpose};
     use aetheris_store_conformance::{Fixture, Harness, Opened};
 
     use super::*;
     use crate::history::Submission;
-    use crate::invariant::Invariant::{B1, B3, B4, C2, C5};
+    use crate::invariant::Invariant::{B1, B3, B4, B7, C2, C5};
     use crate::witness::WitnessKind;
+
+    /// No claim is to find it.
+    const ENDED: Placing =
+        Placing { behind: false, delayed_until: None, not_before: None, pending: false, ready: false };
 
     struct Memory;
 
@@ -287,10 +297,10 @@ mod tests {
         let submissions = [one, two].map(|job| Submission { client_key: None, job }).to_vec();
         let survey = Survey::new(&[], &ClientHistory { submissions, ..quiet() });
         let generation = fixture.store().status().await.unwrap().generation;
-        let facts = fixture.store().dossiers(0, 64).await.unwrap().jobs;
-        let part = |job: &Result<crate::JobFacts, Unreadable>| {
+        let Dossiers { jobs: facts, now, .. } = fixture.store().dossiers(0, 64).await.unwrap();
+        let part = |job: &Result<JobFacts, Unreadable>| {
             let mut part = Part::default();
-            survey.examine(job, generation, &mut part);
+            survey.examine(job, generation, now, &mut part);
             part
         };
         let whole = survey.conclude(fixture.store(), facts.iter().map(part).collect()).await.unwrap();
@@ -312,11 +322,34 @@ mod tests {
         let mut part = Part::default();
         let error = StoreError::new(ErrorKind::Corrupt, "check", std::io::Error::other("half a row"));
         assert!(is_damage(&error));
-        survey.examine(&Err(Unreadable { error, job }), 1, &mut part);
+        survey.examine(&Err(Unreadable { error, job, placing: ENDED }), 1, Timestamp::default(), &mut part);
         let report = survey.conclude(fixture.store(), vec![part]).await.unwrap();
         assert_eq!((report.jobs, report.violated(), cases(&report, B3)), (1, vec![B4], (1, 0)));
         let told = &report.line(B4).unwrap().violations[0];
         assert!(told.starts_with(&format!("{job}: ")) && told.contains("half a row"), "{told}");
+    }
+
+    /// Whether the rest of it can be read or not.
+    #[tokio::test]
+    async fn a_job_that_claims_do_not_find_at_its_time_is_found() {
+        let fixture = Fixture::open(&Memory).await;
+        fixture.pending().await;
+        let survey = Survey::new(&[], &ClientHistory::default());
+        let Dossiers { mut jobs, now, .. } = fixture.store().dossiers(0, 64).await.unwrap();
+        let Ok(mut facts) = jobs.remove(0) else { panic!("it can be read") };
+        let judged = |job: Result<JobFacts, Unreadable>| {
+            let mut part = Part::default();
+            survey.examine(&job, 1, now, &mut part);
+            let report = part.tally.into_report(1, 0);
+            report.line(B7).map_or(vec![], |line| line.violations.clone())
+        };
+        assert_eq!(judged(Ok(facts.clone())), Vec::<String>::new());
+        let (job, placing) = (facts.row.id, Placing { ready: false, ..facts.placing });
+        facts.placing = placing;
+        let missed = [format!("{job}: it is pending, and no claim finds it")];
+        assert_eq!(judged(Ok(facts)), missed);
+        let error = StoreError::new(ErrorKind::Corrupt, "check", std::io::Error::other("half a row"));
+        assert_eq!(judged(Err(Unreadable { error, job, placing })), missed);
     }
 
     #[tokio::test]

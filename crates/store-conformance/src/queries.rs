@@ -529,6 +529,8 @@ pub async fn q10_dossiers_have_every_job_once_and_nothing_is_amiss(f: Fixture) {
         let run_at = delayed.filter(|_| all.len() % 3 == 0);
         all.push(f.create(&Message { labels, run_at, session, ..f.message() }).await);
     }
+    let heads = in_places(&f, &all).await;
+    assert!(heads > 1, "{heads} jobs can be claimed");
     for step in [1, 7, 64, 1_000, u64::MAX] {
         let (mut from, mut read) = (0u64, Vec::new());
         loop {
@@ -547,4 +549,34 @@ pub async fn q10_dossiers_have_every_job_once_and_nothing_is_amiss(f: Fixture) {
     f.advance(Span::from_secs(10));
     f.claim(2).await;
     assert_eq!(f.store().dossiers(0, 64).await.unwrap().amiss, []);
+    assert!(in_places(&f, &all).await > heads);
+}
+
+/// Each job's placing is what its row and its session make of it. How many of them claims find now.
+async fn in_places(f: &Fixture, all: &[JobId]) -> usize {
+    let (mut from, mut placed, mut found_now) = (0, Vec::new(), 0);
+    loop {
+        let found = f.store().dossiers(from, u64::MAX).await.unwrap();
+        assert_eq!(found.now, f.now().await);
+        for dossier in found.jobs.into_iter().map(Result::unwrap) {
+            let (placing, row) = (dossier.placing, dossier.row);
+            let pending = row.status == JobStatus::Pending;
+            let behind = pending && f.store().ahead_in_session(row.id).await.unwrap().is_some();
+            assert_eq!((placing.pending, placing.behind, placing.not_before), (pending, behind, row.not_before));
+            // From now on, or from its time on if that is still to come; one behind another waits for its turn.
+            let time = row.not_before.filter(|at| *at > found.now);
+            let from = placing.delayed_until.filter(|at| *at > found.now);
+            let finds = placing.ready || placing.delayed_until.is_some();
+            assert!(!(placing.ready && placing.delayed_until.is_some()), "{placing:?}");
+            assert_eq!((finds, from), (pending && (time.is_some() || !behind), time), "{placing:?}");
+            found_now += usize::from(placing.ready);
+            placed.push(row.id);
+        }
+        from = found.next;
+        if from >= found.end {
+            break;
+        }
+    }
+    assert_eq!(placed, all);
+    found_now
 }

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use aetheris_core::hash::Hash;
 use aetheris_core::id::JobId;
 use aetheris_core::job::JobStatus;
-use aetheris_store::amiss::{Absent, Amiss, DocumentFault, JobFault, Placing};
-use aetheris_store::{ErrorKind, JobRow};
+use aetheris_store::amiss::{Absent, Amiss, DocumentFault, DocumentKind, JobFault, Leftover};
+use aetheris_store::{ErrorKind, JobRow, Placing};
 use rusqlite::{Row, params};
 
 use crate::codes::{Code, STATUSES, int};
@@ -96,7 +96,24 @@ fn job_id(row: &Row<'_>, index: usize) -> Result<JobId, Vec<u8>> {
 
 /// Rows of a job that is not there.
 fn stray(row: &Row<'_>, of: Absent) -> Result<Amiss, Trouble> {
-    Ok(Amiss::Stray { count: rows::number(row, 2)?, of, table: row.get(0)? })
+    let table = rows::text(row, 0)?;
+    let what = leftover(table).ok_or_else(|| Trouble::Corrupt(format!("no job has rows in `{table}`")))?;
+    Ok(Amiss::Stray { count: rows::number(row, 2)?, of, what })
+}
+
+/// What jobs have in a table.
+pub(crate) fn leftover(table: &str) -> Option<Leftover> {
+    Some(match table {
+        "checkpoints" => Leftover::Checkpoints,
+        "effects" => Leftover::Effects,
+        "events" => Leftover::Events,
+        "evidence" => Leftover::Evidence,
+        "inbox" => Leftover::Signals,
+        "job_labels" => Leftover::Labels,
+        "ledger" => Leftover::Ledger,
+        "timers" => Leftover::Timers,
+        _ => return None,
+    })
 }
 
 /// What is wrong with a document, if anything is.
@@ -108,5 +125,10 @@ fn document(row: &Row<'_>) -> Result<Option<Amiss>, Trouble> {
         (true, false) => DocumentFault::Plan,
         (true, true) => return Ok(None),
     };
-    Ok(Some(Amiss::Document { fault, name: row.get(1)?, what: row.get(0)? }))
+    let kind = match rows::text(row, 0)? {
+        "agent" => DocumentKind::Agent,
+        "plan" => DocumentKind::Plan,
+        other => return Err(Trouble::Corrupt(format!("a document is no `{other}`"))),
+    };
+    Ok(Some(Amiss::Document { fault, kind, name: row.get(1)? }))
 }

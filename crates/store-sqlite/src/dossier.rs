@@ -3,9 +3,8 @@
 use aetheris_core::id::SignalId;
 use aetheris_core::limits;
 use aetheris_core::state::JobState;
-use aetheris_core::time::Timestamp;
-use aetheris_store::amiss::{Amiss, JobFault};
-use aetheris_store::{Dossier, Dossiers, Unreadable};
+use aetheris_store::amiss::Amiss;
+use aetheris_store::{Dossier, Dossiers, Placing, Unreadable};
 use rusqlite::{Row, params};
 
 use crate::amiss::Arrived;
@@ -24,7 +23,7 @@ impl Reads<'_> {
             };
             let end = reads.sql.first(Query::JobsEnd, [], number)?.flatten().unwrap_or(0) + 1;
             let (now, _) = reads.now()?;
-            let mut read = Dossiers { amiss: Vec::new(), end, jobs: Vec::new(), next: to.max(from) };
+            let mut read = Dossiers { amiss: Vec::new(), end, jobs: Vec::new(), next: to.max(from), now };
             if from >= to {
                 return Ok(read);
             }
@@ -35,7 +34,7 @@ impl Reads<'_> {
             let mut behind = None;
             for found in found {
                 behind = Some(u64::try_from(found.num).unwrap_or(0) + 1);
-                reads.dossier(&found, now, &mut left, &mut read)?;
+                reads.dossier(&found, &mut left, &mut read)?;
                 if left == 0 {
                     break;
                 }
@@ -50,25 +49,19 @@ impl Reads<'_> {
         })
     }
 
-    /// One of them, and what is amiss with how it is found.
-    fn dossier(
-        &mut self,
-        found: &Arrived,
-        now: Timestamp,
-        left: &mut usize,
-        read: &mut Dossiers,
-    ) -> Result<(), Trouble> {
+    /// One of them, and what is amiss with how lists find it.
+    fn dossier(&mut self, found: &Arrived, left: &mut usize, read: &mut Dossiers) -> Result<(), Trouble> {
         let Ok(job) = found.job else {
             read.amiss.push(Amiss::Id(found.num));
             return Ok(());
         };
-        let mut tell = |fault: Option<JobFault>| read.amiss.extend(fault.map(|fault| Amiss::Job { fault, job }));
-        tell(found.placing.misplaced(now).map(JobFault::Place));
-        let dossier = if found.listed { dossier(&mut self.sql, found.num, left) } else { Err(unlisted()) };
+        let placing = found.placing;
+        let dossier = if found.listed { dossier(&mut self.sql, found.num, placing, left) } else { Err(unlisted()) };
         if let Ok(dossier) = &dossier {
-            tell(found.unlike(&dossier.row, &mut self.sql)?);
+            let fault = found.unlike(&dossier.row, &mut self.sql)?;
+            read.amiss.extend(fault.map(|fault| Amiss::Job { fault, job }));
         }
-        read.jobs.push(dossier.map_err(|trouble| Unreadable { error: trouble.at("check"), job }));
+        read.jobs.push(dossier.map_err(|trouble| Unreadable { error: trouble.at("check"), job, placing }));
         Ok(())
     }
 }
@@ -78,7 +71,7 @@ fn unlisted() -> Trouble {
     Trouble::Corrupt("its `listed` column does not match its status: no list shows it".to_owned())
 }
 
-fn dossier(sql: &mut Prepared<'_>, num: i64, left: &mut usize) -> Result<Dossier, Trouble> {
+fn dossier(sql: &mut Prepared<'_>, num: i64, placing: Placing, left: &mut usize) -> Result<Dossier, Trouble> {
     let found = sql.first(Query::JobByNum, [num], rows::job)?;
     let (_, row) = found.ok_or_else(|| Trouble::Corrupt(format!("job number {num} has gone")))?;
     let checkpoint = sql.first(Query::CheckpointRead, params![num, JobState::VERSION], rows::checkpoint)?;
@@ -105,6 +98,7 @@ fn dossier(sql: &mut Prepared<'_>, num: i64, left: &mut usize) -> Result<Dossier
         evidence,
         kept: history.kept,
         ledger: history.ledger,
+        placing,
         row: history.row,
         timers,
     })

@@ -277,6 +277,7 @@ pub(crate) mod tests {
             tables.sort();
             found.sort();
             assert_eq!(found, tables);
+            assert!(found.iter().all(|table| crate::amiss::leftover(table).is_some()), "{found:?}");
         }
     }
 

@@ -77,7 +77,7 @@ pub(crate) fn time(row: &Row<'_>, index: usize) -> Result<Timestamp, Trouble> {
     Ok(Timestamp::from_micros(row.get(index)?))
 }
 
-fn text<'r>(row: &'r Row<'_>, index: usize) -> Result<&'r str, Trouble> {
+pub(crate) fn text<'r>(row: &'r Row<'_>, index: usize) -> Result<&'r str, Trouble> {
     std::str::from_utf8(bytes(row, index)?).map_err(|_| corrupt(row, index, "UTF-8 text"))
 }
 

@@ -4,7 +4,7 @@
 use std::fmt;
 
 use aetheris_core::id::{IdempotencyKey, JobId};
-use aetheris_core::limits;
+use aetheris_store::amiss::RawId;
 use aetheris_store::repeats::Repeats;
 
 use crate::error::Trouble;
@@ -28,7 +28,7 @@ impl fmt::Display for Which<'_> {
         };
         match id {
             Some(id) => f.write_str(&id),
-            None => bytes.iter().take(limits::UNREADABLE_ID_BYTES_TOLD).try_for_each(|byte| write!(f, "{byte:02x}")),
+            None => RawId(bytes).fmt(f),
         }
     }
 }
@@ -84,7 +84,7 @@ mod tests {
         assert_eq!(Which::Job(&job.to_bytes()).to_string(), job.to_string());
         assert!(Which::Call(&[9; 16]).to_string().starts_with("key_"));
         assert_eq!(Which::Job(&[0xab; 3]).to_string(), "ababab");
-        assert_eq!(Which::Call(&[0; 99]).to_string().len(), 2 * limits::UNREADABLE_ID_BYTES_TOLD);
+        assert_eq!(Which::Call(&[9; 3]).to_string(), "090909");
     }
 
     #[test]

@@ -1,16 +1,13 @@
-//! What is amiss in rows that no job's history tells of: how claims and lists find a job, counts, documents, and rows of
-//! jobs that are not there. A store says what it has found; whoever asks puts it into words.
+//! What is amiss in rows that no job's history tells of: how lists find a job, counts, documents, and rows of jobs that are
+//! not there. A store says what it has found; whoever asks puts it into words.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use aetheris_core::id::JobId;
 use aetheris_core::job::JobStatus;
 use aetheris_core::limits;
 use aetheris_core::plan::WaitType;
-use aetheris_core::time::{Span, Timestamp};
-
-/// The clock can have been so far ahead of what is kept of it.
-const CLOCK_SLACK: Span = Span::from_secs(1);
 
 /// Something that is amiss.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,14 +23,14 @@ pub enum Amiss {
     Document {
         /// What is wrong with it.
         fault: DocumentFault,
+        /// What it is.
+        kind: DocumentKind,
         /// Its name, or its hash.
         name: String,
-        /// What it is: an agent or a plan.
-        what: String,
     },
     /// The job of this number has an id that cannot be read.
     Id(i64),
-    /// How a job is found.
+    /// How lists find a job.
     Job {
         /// What is wrong with it.
         fault: JobFault,
@@ -46,9 +43,18 @@ pub enum Amiss {
         count: u64,
         /// The job.
         of: Absent,
-        /// Where they stand.
-        table: String,
+        /// What they are.
+        what: Leftover,
     },
+}
+
+/// What a document is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DocumentKind {
+    /// An agent.
+    Agent,
+    /// A plan.
+    Plan,
 }
 
 /// What can be wrong with a document.
@@ -60,15 +66,34 @@ pub enum DocumentFault {
     Plan,
 }
 
-/// What can be wrong with how a job is found.
+/// What can be wrong with how lists find a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum JobFault {
     /// A label of this key does not find it.
     Label(String),
-    /// Claims do not find it at its time, or before.
-    Place(Misplaced),
     /// Lists do not find it by what it waits for.
     Wait(Option<WaitType>),
+}
+
+/// What can be left of a job that is not there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Leftover {
+    /// Checkpoints.
+    Checkpoints,
+    /// Recorded effects.
+    Effects,
+    /// Events.
+    Events,
+    /// Late evidence.
+    Evidence,
+    /// Labels, by which lists find it.
+    Labels,
+    /// Rows of the ledger.
+    Ledger,
+    /// Signals.
+    Signals,
+    /// Timers.
+    Timers,
 }
 
 /// A job that is not there.
@@ -80,67 +105,13 @@ pub enum Absent {
     Number(i64),
 }
 
-/// How claims find a job, and what its row says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Placing {
-    /// Another job of its session comes first.
-    pub behind: bool,
-    /// From when on claims find it.
-    pub delayed_until: Option<Timestamp>,
-    /// Its time.
-    pub not_before: Option<Timestamp>,
-    /// Whether its status is pending.
-    pub pending: bool,
-    /// Whether claims find it now.
-    pub ready: bool,
-}
+/// Bytes that should be an id and are none, in hex: the first [`limits::UNREADABLE_ID_BYTES_TOLD`].
+#[derive(Debug, Clone, Copy)]
+pub struct RawId<'a>(pub &'a [u8]);
 
-/// Why a job is not claimed at its time, or before it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Misplaced {
-    /// Claims find it now, and another job of its session comes first.
-    Behind,
-    /// Claims find it now, and from a moment on.
-    Both,
-    /// Claims find it before its time: from this moment on, or now.
-    Early {
-        /// Its time.
-        at: Timestamp,
-        /// From when on claims find it.
-        from: Option<Timestamp>,
-    },
-    /// No claim finds it before this moment, which is not its time.
-    Late(Timestamp),
-    /// No claim finds it.
-    Never,
-    /// Claims find it, and it is not pending.
-    NotPending,
-}
-
-impl Placing {
-    /// What keeps the job from being claimed at its time and not before, if anything does. It is not asked by way of the
-    /// rules that have put the job there: a check is to find what is wrong with them too.
-    #[must_use]
-    pub fn misplaced(&self, now: Timestamp) -> Option<Misplaced> {
-        let latest = now.after(CLOCK_SLACK);
-        match (self.pending, self.ready, self.delayed_until) {
-            (false, false, None) => None,
-            (false, ..) => Some(Misplaced::NotPending),
-            (true, true, Some(_)) => Some(Misplaced::Both),
-            (true, true, None) if self.behind => Some(Misplaced::Behind),
-            (true, true, None) => {
-                self.not_before.filter(|at| *at > latest).map(|at| Misplaced::Early { at, from: None })
-            }
-            (true, false, None) => (!self.behind).then_some(Misplaced::Never),
-            (true, false, Some(from)) => {
-                if let Some(at) = self.not_before.filter(|at| *at > from) {
-                    return Some(Misplaced::Early { at, from: Some(from) });
-                }
-                // One whose row could not be read is looked at again later than its time.
-                let last = self.not_before.unwrap_or(from.min(latest)).max(latest.after(limits::SWEEP_BACKOFF_MAX));
-                (from > last).then_some(Misplaced::Late(from))
-            }
-        }
+impl fmt::Display for RawId<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().take(limits::UNREADABLE_ID_BYTES_TOLD).try_for_each(|byte| write!(f, "{byte:02x}"))
     }
 }
 
@@ -148,53 +119,10 @@ impl Placing {
 mod tests {
     use super::*;
 
-    const NOW: Timestamp = Timestamp::from_micros(1_000_000_000);
-
-    fn job(pending: bool, ready: bool, delayed_until: Option<Timestamp>) -> Placing {
-        Placing { behind: false, delayed_until, not_before: None, pending, ready }
-    }
-
-    fn at(seconds: u64) -> Timestamp {
-        NOW.after(Span::from_secs(seconds))
-    }
-
     #[test]
-    fn a_job_that_claims_find_at_its_time_is_in_its_place() {
-        let past = Timestamp::from_micros(5);
-        for found in [
-            job(false, false, None),
-            job(true, true, None),
-            Placing { not_before: Some(past), ..job(true, true, None) },
-            Placing { behind: true, ..job(true, false, None) },
-            Placing { not_before: Some(at(9_000)), ..job(true, false, Some(at(9_000))) },
-            Placing { behind: true, not_before: Some(at(9_000)), ..job(true, false, Some(at(9_000))) },
-            // Its row could not be read a moment ago.
-            Placing { not_before: Some(past), ..job(true, false, Some(at(60))) },
-            job(true, false, Some(at(60))),
-            // Its time has come, and nobody has asked.
-            Placing { not_before: Some(past), ..job(true, false, Some(past)) },
-        ] {
-            assert_eq!(found.misplaced(NOW), None, "{found:?}");
-        }
-    }
-
-    #[test]
-    fn a_job_that_claims_miss_or_find_too_early_is_told() {
-        for (found, misplaced) in [
-            (job(false, true, None), Misplaced::NotPending),
-            (job(false, false, Some(at(1))), Misplaced::NotPending),
-            (job(true, true, Some(at(1))), Misplaced::Both),
-            (job(true, false, None), Misplaced::Never),
-            (Placing { behind: true, ..job(true, true, None) }, Misplaced::Behind),
-            (Placing { not_before: Some(at(9)), ..job(true, true, None) }, Misplaced::Early { at: at(9), from: None }),
-            (
-                Placing { not_before: Some(at(9)), ..job(true, false, Some(at(8))) },
-                Misplaced::Early { at: at(9), from: Some(at(8)) },
-            ),
-            (Placing { not_before: Some(at(9)), ..job(true, false, Some(at(9_000))) }, Misplaced::Late(at(9_000))),
-            (job(true, false, Some(at(9_000))), Misplaced::Late(at(9_000))),
-        ] {
-            assert_eq!(found.misplaced(NOW), Some(misplaced), "{found:?}");
-        }
+    fn bytes_that_are_no_id_are_told_in_hex_as_far_as_their_bound() {
+        assert_eq!(RawId(&[]).to_string(), "");
+        assert_eq!(RawId(&[0xab, 0, 9]).to_string(), "ab0009");
+        assert_eq!(RawId(&[0; 99]).to_string(), "00".repeat(limits::UNREADABLE_ID_BYTES_TOLD));
     }
 }

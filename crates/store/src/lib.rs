@@ -45,8 +45,8 @@ pub use health::{FailedWrite, FileHealth, Health, WriterHealth};
 pub use hints::Hints;
 pub use query::{
     AgentPage, AgentRow, BlockedOn, Dossier, Dossiers, DueTimers, EffectRow, EventRow, Evidence, ExpiredLease, Glance,
-    History, JobFilter, JobPage, JobRow, KeptHead, KeptSignal, NewAgent, PlanDocument, PutAgent, StoreStatus, TimerRow,
-    Unreadable, WaitPage, WaitRow, WriterStats,
+    History, JobFilter, JobPage, JobRow, KeptHead, KeptSignal, NewAgent, Placing, PlanDocument, PutAgent, StoreStatus,
+    TimerRow, Unreadable, WaitPage, WaitRow, WriterStats,
 };
 pub use unit::{
     Checkpoint, Committed, ExpectedSignals, InboxWrite, LeaseChange, LedgerWrite, NewEffect, NewJob, Purpose,

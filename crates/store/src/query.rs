@@ -227,10 +227,27 @@ pub struct Dossier {
     pub kept: Vec<KeptSignal>,
     /// Its ledger rows.
     pub ledger: Vec<LedgerRow>,
+    /// How claims find it.
+    pub placing: Placing,
     /// Its row.
     pub row: JobRow,
     /// Its timers.
     pub timers: Vec<TimerRow>,
+}
+
+/// How claims find a job, and what its row says of its status and its time: facts. Whoever asks judges whether they fit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Placing {
+    /// Another job of its session comes first.
+    pub behind: bool,
+    /// From when on claims find it.
+    pub delayed_until: Option<Timestamp>,
+    /// Its time.
+    pub not_before: Option<Timestamp>,
+    /// Whether its status is pending.
+    pub pending: bool,
+    /// Whether claims find it now.
+    pub ready: bool,
 }
 
 /// A job that is there and cannot be read.
@@ -240,6 +257,8 @@ pub struct Unreadable {
     pub error: StoreError,
     /// The job.
     pub job: JobId,
+    /// How claims find it.
+    pub placing: Placing,
 }
 
 /// Jobs in the order of their arrival.
@@ -252,9 +271,11 @@ pub struct Dossiers {
     pub end: u64,
     /// The jobs that were asked for, as far as they were read.
     pub jobs: Vec<Result<Dossier, Unreadable>>,
-    /// The first arrival that was not read. It is behind `to` where no job stands between: there may be rows of jobs that
-    /// have gone.
+    /// The first arrival that was not read. It lies beyond `to` if there is no job between the two; rows of jobs that have
+    /// gone may be there.
     pub next: u64,
+    /// The store's time at which they were read.
+    pub now: Timestamp,
 }
 
 /// What a blocked job waits for.

@@ -14,7 +14,7 @@ use aetheris_core::plan::{EffectClass, WaitType};
 use aetheris_core::projection::{self, Projection};
 use aetheris_core::state::JobState;
 use aetheris_core::time::Timestamp;
-use aetheris_store::{EffectRow, EventRow, JobRow, TimerRow};
+use aetheris_store::{EffectRow, EventRow, JobRow, Placing, TimerRow};
 use serde_json::json;
 
 use crate::JobFacts;
@@ -78,13 +78,15 @@ impl Story {
         let timers = timers.into_iter().map(|(timer, due)| TimerRow { due, job: JOB, timer }).collect();
         let (effects, ledger) = (self.effects.clone(), self.ledger.clone());
         let row = row(&state, &events, head);
+        let (not_before, pending) = (row.not_before, row.status == JobStatus::Pending);
+        let placing = Placing { behind: false, delayed_until: None, not_before, pending, ready: pending };
         let consumed = |told: &Told| match &told.event {
             Event::WaitCompleted(WaitCompleted { by: WaitEnd::Signal { signal, .. }, .. }) => Some(*signal),
             _ => None,
         };
         let consumed = self.events.iter().filter_map(consumed).collect();
         let (checkpoint, evidence, kept) = (None, vec![], vec![]);
-        JobFacts { checkpoint, consumed, effects, events, evidence, kept, ledger, row, timers }
+        JobFacts { checkpoint, consumed, effects, events, evidence, kept, ledger, placing, row, timers }
     }
 
     /// The place of the first event of a kind.

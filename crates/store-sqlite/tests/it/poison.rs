@@ -4,6 +4,7 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use aetheris_check::{ClientHistory, Invariant, check_store};
 use aetheris_core::event::{EventKind, JobCancelled, JobWaiting, TimerId, TimerSet};
 use aetheris_core::id::{AgentName, JobId, SessionId, SignalId};
 use aetheris_core::job::JobStatus;
@@ -12,7 +13,7 @@ use aetheris_core::lease::Guard;
 use aetheris_core::limits;
 use aetheris_core::plan::{EffectClass, WaitType};
 use aetheris_core::time::Span;
-use aetheris_store::amiss::Absent;
+use aetheris_store::amiss::{Absent, Leftover};
 use aetheris_store::system::SystemClock;
 use aetheris_store::{
     Amiss, BlockedOn, DoubtFilter, ErrorKind, Heartbeat, InboxWrite, JobFilter, LeaseRenewal, Purpose, Renewal,
@@ -649,34 +650,29 @@ async fn every_kind(fixture: &Fixture) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_no_history_tells_of_is_found_by_the_check() {
     for (spoil, words) in [
-        ("UPDATE jobs SET ready = 0 WHERE num = 2", "Place(Never)"),
-        ("UPDATE jobs SET ready = 1 WHERE num = 6", "Place(Behind)"),
-        ("UPDATE jobs SET delayed_until = delayed_until - 1 WHERE num = 3", "from: Some("),
-        ("UPDATE jobs SET delayed_until = delayed_until * 2 WHERE num = 3", "Place(Late("),
-        ("UPDATE jobs SET ready = 1, delayed_until = NULL WHERE num = 3", "from: None"),
-        ("UPDATE jobs SET ready = 1 WHERE num = 1", "Place(NotPending)"),
         ("UPDATE jobs SET wait_type = 3 WHERE num = 1", "Wait(Some(Human))"),
         ("DELETE FROM job_labels WHERE job = (SELECT id FROM jobs WHERE num = 2)", "Label(\"team\")"),
         ("UPDATE jobs SET id = x'0102' WHERE num = 4", "Id(4)"),
-        ("UPDATE events SET job = 77 WHERE job = 2", "count: 2, of: Number(77), table: \"events\""),
-        ("UPDATE events SET job = -77 WHERE job = 2", "count: 2, of: Number(-77), table: \"events\""),
-        ("UPDATE timers SET job = zeroblob(16)", "count: 1, of: Id(Ok(job_00000000"),
+        ("UPDATE events SET job = 77 WHERE job = 2", "count: 2, of: Number(77), what: Events"),
+        ("UPDATE events SET job = -77 WHERE job = 2", "count: 2, of: Number(-77), what: Events"),
+        ("UPDATE timers SET job = zeroblob(16)", "count: 1, of: Id(Ok(job_00000000000000000000000000)), what: Timers"),
+        (
+            "UPDATE job_labels SET job = x'01' WHERE job = (SELECT id FROM jobs WHERE num = 2)",
+            "count: 1, of: Id(Err([1])), what: Labels",
+        ),
         ("UPDATE meta SET completed = 4", "told: Some({"),
         ("UPDATE meta SET completed = -4", "told: None"),
-        (
-            "UPDATE agents SET doc = doc || ' ' WHERE name = 'a'",
-            "Document { fault: Hash, name: \"a\", what: \"agent\" }",
-        ),
+        ("UPDATE agents SET doc = doc || ' ' WHERE name = 'a'", "Document { fault: Hash, kind: Agent, name: \"a\" }"),
         (
             "UPDATE plans SET doc = doc || ' ' WHERE hash = (SELECT plan_hash FROM agents WHERE name = 'a')",
-            "fault: Hash, name",
+            "fault: Hash, kind: Plan",
         ),
-        ("DELETE FROM plans", "Document { fault: Plan, name: \"a\", what: \"agent\" }"),
+        ("DELETE FROM plans", "Document { fault: Plan, kind: Agent, name: \"a\" }"),
         (
             "INSERT INTO inbox (signal, job, state, received_at, key, payload) VALUES (zeroblob(16), 9, 0, 1, 'k', '1')",
-            "count: 1, of: Number(9), table: \"inbox\"",
+            "count: 1, of: Number(9), what: Signals",
         ),
-        ("DELETE FROM jobs WHERE num = 5", "count: 2, of: Number(5), table: \"events\""),
+        ("DELETE FROM jobs WHERE num = 5", "count: 2, of: Number(5), what: Events"),
     ] {
         let (fixture, hand) = opened().await;
         every_kind(&fixture).await;
@@ -689,6 +685,33 @@ async fn what_no_history_tells_of_is_found_by_the_check() {
             let told = amiss(&fixture, step).await;
             assert_eq!(told.iter().filter(|told| format!("{told:?}").contains(words)).count(), 1, "{spoil}: {told:#?}");
         }
+    }
+}
+
+/// A store answers how claims find each job, and the check judges it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_that_claims_do_not_find_at_its_time_is_found_by_the_check() {
+    for (spoil, words) in [
+        ("ready = 0 WHERE num = 2", "it is pending, and no claim finds it"),
+        ("ready = 0, labels = 'nonsense' WHERE num = 2", "it is pending, and no claim finds it"),
+        ("ready = 1 WHERE num = 6", "it can be claimed, and another job of its session comes first"),
+        ("ready = 1 WHERE num = 3", "its row says that it can be claimed, and that it cannot yet"),
+        ("delayed_until = delayed_until - 1 WHERE num = 3", "it is claimed from "),
+        ("delayed_until = delayed_until * 2 WHERE num = 3", "no claim finds it before "),
+        ("ready = 1, delayed_until = NULL WHERE num = 3", "it can be claimed, and its time is "),
+        ("ready = 1 WHERE num = 1", "it is not pending, and its row says that it can be claimed"),
+    ] {
+        let (fixture, hand) = opened().await;
+        every_kind(&fixture).await;
+        let told = async || {
+            let report = check_store(fixture.store(), &[], &ClientHistory::default()).await.unwrap();
+            report.line(Invariant::B7).map_or(vec![], |line| line.violations.clone())
+        };
+        assert_eq!(told().await, Vec::<String>::new());
+        hand.pragma_update(None, "ignore_check_constraints", true).unwrap();
+        assert_eq!(hand.execute(&format!("UPDATE jobs SET {spoil}"), []).unwrap(), 1);
+        let told = told().await;
+        assert!(told.len() == 1 && told[0].contains(words), "{spoil}: {told:?}");
     }
 }
 
@@ -719,7 +742,7 @@ async fn no_check_walks_through_a_gap_between_the_numbers_of_jobs() {
         let found = fixture.store().dossiers(3, 64).await.unwrap();
         assert_eq!((found.amiss, found.next), (vec![], far.unsigned_abs()));
         let found = fixture.store().dossiers(64, found.next).await.unwrap();
-        let stray = Amiss::Stray { count: 2, of: Absent::Number(1_000_000), table: "events".to_owned() };
+        let stray = Amiss::Stray { count: 2, of: Absent::Number(1_000_000), what: Leftover::Events };
         assert_eq!((found.amiss, found.next), (vec![stray], far.unsigned_abs()));
     }
 }

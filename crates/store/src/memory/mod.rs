@@ -159,7 +159,7 @@ impl Store for MemoryStore {
     }
 
     fn dossiers(&self, from: u64, to: u64) -> Boxed<'_, Result<Dossiers, StoreError>> {
-        self.read(|tables| tables.dossiers(from, to))
+        self.read(|tables| tables.dossiers(from, to, self.now(tables)))
     }
 
     fn job(&self, job: JobId) -> Boxed<'_, Result<Option<JobRow>, StoreError>> {

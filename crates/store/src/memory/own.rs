@@ -43,7 +43,7 @@ impl Tables {
     }
 
     /// Jobs that no earlier unfinished job of their session holds up, by id.
-    fn heads(&self) -> impl Iterator<Item = (JobId, aetheris_core::job::JobStatus, Option<Timestamp>, i32)> {
+    pub(super) fn heads(&self) -> impl Iterator<Item = (JobId, aetheris_core::job::JobStatus, Option<Timestamp>, i32)> {
         let open = || self.jobs.values().filter(|job| !job.row.status.is_terminal());
         let mut first: BTreeMap<_, usize> = BTreeMap::new();
         for job in open() {

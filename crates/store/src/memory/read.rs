@@ -5,6 +5,7 @@ use std::ops::Bound;
 
 use aetheris_core::event::{EventKind, TimerId};
 use aetheris_core::id::{AgentName, InstanceId, JobId};
+use aetheris_core::job::JobStatus;
 use aetheris_core::lease::Fence;
 use aetheris_core::ledger::LedgerRow;
 use aetheris_core::limits;
@@ -15,7 +16,7 @@ use crate::doubt::{DoubtCursor, DoubtFilter, DoubtPage, DoubtRow, Told};
 use crate::error::{ErrorKind, StoreError};
 use crate::query::{
     AgentPage, BlockedOn, Dossier, Dossiers, DueTimers, EventRow, Evidence, ExpiredLease, Glance, History, JobFilter,
-    JobPage, JobRow, KeptHead, StoreStatus, TimerRow, WaitPage, WaitRow,
+    JobPage, JobRow, KeptHead, Placing, StoreStatus, TimerRow, WaitPage, WaitRow,
 };
 use crate::rules;
 
@@ -123,7 +124,7 @@ impl Tables {
     }
 
     /// Fewer than are asked for, as of a store where jobs are large: whoever asks goes on behind the last.
-    pub(super) fn dossiers(&self, from: u64, to: u64) -> Dossiers {
+    pub(super) fn dossiers(&self, from: u64, to: u64, now: Timestamp) -> Dossiers {
         let to = to.min(from.saturating_add(DOSSIERS_TOLD));
         let end = u64::try_from(self.jobs.len()).unwrap_or(u64::MAX);
         let mut jobs: Vec<_> =
@@ -138,10 +139,25 @@ impl Tables {
             evidence: self.evidence(job.row.id),
             kept: job.kept().cloned().collect(),
             ledger: self.ledger.values().filter(|row| row.job == job.row.id).cloned().collect(),
+            placing: self.placing(&job.row, now),
             row: job.row.clone(),
             timers: self.timers(job.row.id),
         };
-        Dossiers { amiss: Vec::new(), end, jobs: jobs.into_iter().map(|(_, job)| Ok(dossier(job))).collect(), next: to }
+        let jobs = jobs.into_iter().map(|(_, job)| Ok(dossier(job))).collect();
+        Dossiers { amiss: Vec::new(), end, jobs, next: to, now }
+    }
+
+    /// No column says here how a job is found: a claim asks the rows.
+    fn placing(&self, row: &JobRow, now: Timestamp) -> Placing {
+        let pending = row.status == JobStatus::Pending;
+        let due = rules::claimable(row.status, row.not_before, now);
+        Placing {
+            behind: pending && self.ahead_in_session(row.id).is_some(),
+            delayed_until: row.not_before.filter(|_| pending && !due),
+            not_before: row.not_before,
+            pending,
+            ready: due && self.heads().any(|(head, ..)| head == row.id),
+        }
     }
 
     pub(super) fn page(&self, filter: &JobFilter) -> JobPage {
