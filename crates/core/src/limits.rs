@@ -343,7 +343,8 @@ pub const ANSWERS_WAITING_MAX: usize = 8;
 pub const REPLAYS_AT_ONCE: usize = 2;
 /// How often a job is read anew that goes on while it is to be replayed or verified.
 pub const AUDIT_LOOKS_MAX: u32 = 8;
-/// Those of them whose history is long: each is in memory as a whole until its answer is made.
+/// Those of them whose history is long: the state of each is in memory once until its answer is made, its events page by
+/// page.
 pub const LARGE_REPLAYS_AT_ONCE: usize = 1;
 /// Bytes of the answers of large replays until their clients have taken them.
 pub const REPLAYS_BYTES_MAX: usize = JOB_MEMORY_MAX;

@@ -1,4 +1,5 @@
-//! Jobs that are folded again as a whole: of large ones, one at a time.
+//! Bounds on the memory of replays and verifications: of large jobs, one is folded at a time, and the answers of
+//! their replays share one room.
 
 use aetheris_api::ErrorCode;
 use aetheris_core::id::JobId;
@@ -27,11 +28,11 @@ pub(crate) async fn place(app: &Shared, job: JobId) -> Result<Option<OwnedSemaph
     }
 }
 
-/// Room for the answer of a large replay, until it is taken.
+/// Room for the answer of a large replay, which its client gives back by taking the answer.
 ///
 /// # Errors
 /// Clients take others too slowly, and there was no room for a while.
-pub(crate) async fn answer(app: &Shared, bytes: usize) -> Result<OwnedSemaphorePermit, Failure> {
+pub(crate) async fn answer_room(app: &Shared, bytes: usize) -> Result<OwnedSemaphorePermit, Failure> {
     app.replay_answers.take(bytes, limits::ANSWER_PATIENCE).await.ok_or_else(busy)
 }
 

@@ -21,7 +21,6 @@ pub mod verify;
 pub mod view;
 
 mod answer;
-mod answers;
 mod body;
 mod host;
 mod large;
@@ -29,6 +28,7 @@ mod linger;
 mod outline;
 mod params;
 mod reading;
+mod step_answers;
 mod steps;
 mod why;
 mod wire;

@@ -22,10 +22,10 @@ use tokio::sync::OwnedMutexGuard;
 use tokio::time::Instant;
 
 use crate::answer::text_bytes;
-use crate::answers::Answers;
 use crate::error::Failure;
 use crate::reading::{AnswerSlot, aside};
 use crate::state::Shared;
+use crate::step_answers::StepAnswers;
 
 /// Payloads up to this stay where they are.
 const SMALL: usize = 512;
@@ -36,7 +36,7 @@ const BESIDE: usize = 256;
 
 /// A job in outline.
 pub(crate) struct Outline {
-    answers: Answers,
+    answers: StepAnswers,
     bytes: usize,
     /// Where the values are that were left out.
     left_out: BTreeMap<NodeId, u64>,
@@ -55,7 +55,7 @@ pub(crate) struct Outlined {
 impl Outline {
     fn new(job: JobId) -> Self {
         let state = JobState::new(job);
-        let (answers, left_out) = (Answers::default(), BTreeMap::new());
+        let (answers, left_out) = (StepAnswers::default(), BTreeMap::new());
         Self { answers, bytes: BASE, left_out, message: Raw::default(), result: None, state }
     }
 
@@ -107,7 +107,7 @@ impl Outline {
 
 impl Outlined {
     /// What steps have been told with which they have not gone on.
-    pub(crate) fn answers(&self) -> &Answers {
+    pub(crate) fn answers(&self) -> &StepAnswers {
         &self.outline.answers
     }
 

@@ -94,13 +94,13 @@ pub(crate) struct App {
     /// Bytes of large bodies.
     pub(crate) bodies: Room,
     followers: Arc<Semaphore>,
+    /// Replays and verifications of large jobs.
+    pub(crate) large_replays: Room,
     pub(crate) openapi: OnceLock<Bytes>,
     pub(crate) outlines: Outlines,
     /// Questions that may read much.
     pub(crate) reads: Room,
-    /// Large jobs that are folded again.
-    pub(crate) large_replays: Room,
-    /// Bytes of their answers.
+    /// Bytes of the answers of large replays.
     pub(crate) replay_answers: Room,
     /// Replays and verifications.
     pub(crate) replays: Room,
@@ -124,10 +124,10 @@ impl App {
             answers_waiting: Room::new(limits::ANSWERS_WAITING_MAX),
             bodies: Room::new(limits::BODIES_BYTES_MAX),
             followers,
+            large_replays: Room::new(limits::LARGE_REPLAYS_AT_ONCE),
             openapi: OnceLock::new(),
             outlines: Outlines::default(),
             reads: Room::new(limits::READS_AT_ONCE),
-            large_replays: Room::new(limits::LARGE_REPLAYS_AT_ONCE),
             replay_answers: Room::new(limits::REPLAYS_BYTES_MAX),
             replays: Room::new(limits::REPLAYS_AT_ONCE),
             state,

@@ -17,7 +17,7 @@ use aetheris_core::time::{Span, Timestamp};
 use aetheris_runtime::OpError;
 use aetheris_store::{EffectRow, EventRow, Evidence, JobRow, KeptHead};
 
-use crate::answers::Answers;
+use crate::step_answers::StepAnswers;
 use crate::{outline, steps, view};
 
 /// Why a call is in doubt whose events do not say it.
@@ -46,7 +46,7 @@ struct Story {
 
 /// A job's trace, event by event.
 pub struct Tracing {
-    answers: Answers,
+    answers: StepAnswers,
     state: JobState,
     story: Story,
 }
@@ -55,7 +55,7 @@ impl Tracing {
     /// Before the first event; so many bytes of a doubt's result are shown.
     #[must_use]
     pub fn new(job: JobId, bytes: usize) -> Self {
-        Self { answers: Answers::default(), state: JobState::new(job), story: Story { bytes, ..Story::default() } }
+        Self { answers: StepAnswers::default(), state: JobState::new(job), story: Story { bytes, ..Story::default() } }
     }
 
     /// The place of the last event that was told.

@@ -40,7 +40,7 @@ pub(super) async fn replay(State(app): State<Shared>, JobPath(job): JobPath, par
     });
     let bytes = bytes.await??;
     let room = match large {
-        Some(_) => Some(large::answer(&app, bytes.len()).await?),
+        Some(_) => Some(large::answer_room(&app, bytes.len()).await?),
         None => None,
     };
     drop(large);

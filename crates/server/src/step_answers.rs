@@ -1,4 +1,4 @@
-//! What steps have been told with which they have not gone on: what ended a wait, or the doubt about a call.
+//! StepAnswers that a step has and has not acted on yet: to its wait, or to the doubt about its call.
 
 use std::collections::BTreeMap;
 
@@ -9,9 +9,9 @@ use aetheris_core::state::JobState;
 
 /// The last answer of each step that has one and has not gone on.
 #[derive(Debug, Default)]
-pub(crate) struct Answers(BTreeMap<NodeId, AnsweredView>);
+pub(crate) struct StepAnswers(BTreeMap<NodeId, AnsweredView>);
 
-impl Answers {
+impl StepAnswers {
     /// Takes note of what an event tells a step, until the step goes on. `state` has the event in it.
     pub(crate) fn note(&mut self, state: &JobState, recorded: &Recorded) {
         let (node, by) = if let Event::WaitCompleted(e) = &recorded.event {
