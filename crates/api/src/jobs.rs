@@ -15,6 +15,7 @@ use utoipa::ToSchema;
 
 use crate::raw::Raw;
 use crate::schema;
+use crate::waits::InDoubtNext;
 
 /// A message for an agent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -110,6 +111,9 @@ pub struct WaitingView {
     pub deadline: Option<Option<Timestamp>>,
     /// Whether it waits for the answer to a doubt, which no signal gives.
     pub doubt: bool,
+    /// What comes next of that doubt. Only where `doubt` is true.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<InDoubtNext>,
     /// The node.
     #[schema(value_type = String)]
     pub node_id: NodeId,

@@ -5,6 +5,7 @@ use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
 use aetheris_core::ledger::LedgerStatus;
 use aetheris_core::plan::{EffectClass, WaitType};
+use aetheris_core::recovery::DoubtNext;
 use aetheris_core::time::{Span, Timestamp};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -77,6 +78,16 @@ pub enum InDoubtNext {
     OwnPolicies,
     /// Nothing: a person finds out and answers.
     Person,
+}
+
+impl From<DoubtNext> for InDoubtNext {
+    fn from(next: DoubtNext) -> Self {
+        match next {
+            DoubtNext::CalledAgain => Self::CalledAgain,
+            DoubtNext::OwnPolicies => Self::OwnPolicies,
+            DoubtNext::Person => Self::Person,
+        }
+    }
 }
 
 /// A call that durably started and whose outcome is unknown.

@@ -4,6 +4,7 @@ use aetheris_core::time::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::command::Command;
 use crate::jobs::KeptView;
 use crate::schema;
 
@@ -51,6 +52,9 @@ pub struct WhyView {
     /// A command that helps, or shows more.
     #[serde(rename = "do")]
     pub advice: String,
+    /// Whether the job fails at `until` without having run, unless something is done.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub fails: bool,
     /// With the first reason: the signals that are kept for the job and that no wait has taken, the first that came first,
     /// at most 100. Whoever sent one may have meant the wait that is open.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -62,4 +66,20 @@ pub struct WhyView {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<schema::Time>)]
     pub until: Option<Timestamp>,
+}
+
+impl WhyView {
+    /// A reason that no time ends.
+    #[must_use]
+    pub fn new(code: WhyCode, detail: impl Into<String>, advice: &Command<'_>, since: Timestamp) -> Self {
+        Self {
+            code,
+            detail: detail.into(),
+            advice: advice.to_string(),
+            fails: false,
+            kept: Vec::new(),
+            since,
+            until: None,
+        }
+    }
 }

@@ -79,6 +79,12 @@ pub enum ToolKind {
 }
 
 impl Tool {
+    /// The policy at a place of the tool's list; behind its end there is none.
+    #[must_use]
+    pub fn policy_at(&self, place: u32) -> Option<&DoubtPolicy> {
+        self.on_in_doubt.get(usize::try_from(place).ok()?)
+    }
+
     /// How long after a permit's deadline the word of a person counts who looked and does not know that the other side
     /// refuses: the longest that the tool's own list says.
     #[must_use]

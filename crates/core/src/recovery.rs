@@ -1,9 +1,11 @@
 //! What may be done with a ledger or plain step after anything happened to it: SPEC §5's table as one
-//! pure function over what events, effect and ledger say of the current permit.
+//! pure function over what events, effect and ledger say of the current permit. Beside it: what people are told
+//! comes next of a doubt.
 
 use crate::event::{DoubtOutcome, InvocationOutcome};
+use crate::job::JobStatus;
 use crate::ledger::LedgerStatus;
-use crate::plan::EffectClass;
+use crate::plan::{DoubtPolicy, EffectClass, WaitType};
 use crate::state::{InvocationPhase, StepState};
 use crate::step::StepStatus;
 
@@ -202,6 +204,46 @@ fn current(
     Ok((effect.filter(|seen| seen.permit == permit), ledger.filter(|row| row.permit == permit).map(|row| row.status)))
 }
 
+/// What comes next of a call whose outcome is unknown, as people are told it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DoubtNext {
+    /// It is made again with the same key; in a paused job once it is resumed.
+    CalledAgain,
+    /// Its tool's own policies go on by themselves.
+    OwnPolicies,
+    /// Nothing, until a person answers.
+    Person,
+}
+
+/// Where the policies of a doubt stand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DoubtStands<'p> {
+    /// The job has blocked on it, and this ends the wait.
+    Blocked(WaitType),
+    /// At this policy of the tool's list, which the job is trying or is about to. None where the list is at its end,
+    /// has not begun or cannot be read.
+    At(Option<&'p DoubtPolicy>),
+}
+
+/// What comes next of a call in doubt that nobody has answered.
+#[must_use]
+pub const fn doubt_next(job: JobStatus, class: EffectClass, stands: DoubtStands<'_>) -> DoubtNext {
+    match (job, class) {
+        (JobStatus::Completed | JobStatus::Failed | JobStatus::Cancelled, _) => DoubtNext::Person,
+        (_, EffectClass::Idempotent | EffectClass::Pure) => DoubtNext::CalledAgain,
+        // A paused job goes on with the list only when it is resumed.
+        (JobStatus::Paused, EffectClass::AtMostOnce) => DoubtNext::Person,
+        (JobStatus::Pending | JobStatus::Running | JobStatus::Waiting | JobStatus::Parked, EffectClass::AtMostOnce) => {
+            match stands {
+                DoubtStands::Blocked(WaitType::Timer)
+                | DoubtStands::At(Some(DoubtPolicy::Reconcile(_) | DoubtPolicy::Wait(_))) => DoubtNext::OwnPolicies,
+                DoubtStands::Blocked(WaitType::Human | WaitType::Signal | WaitType::Webhook)
+                | DoubtStands::At(Some(DoubtPolicy::Human | DoubtPolicy::Fail) | None) => DoubtNext::Person,
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -373,5 +415,40 @@ mod tests {
         assert!(matches!(given_up, Decision::Corrupt(_)));
         assert_eq!(decide(Told::Ended, EFFECT, ledger(L::Committed)), Decision::Nothing);
         assert_eq!(decide(called(EffectClass::Pure), None, None), Decision::Run);
+    }
+
+    #[test]
+    fn what_comes_next_of_a_doubt_is_said_by_its_job_its_class_and_where_its_policies_stand() {
+        use DoubtNext::{CalledAgain, OwnPolicies, Person};
+        let ask = DoubtPolicy::Reconcile(crate::plan::Reconcile::by("look"));
+        let wait = DoubtPolicy::Wait(crate::time::Span::from_secs(5));
+        let at = |policy| DoubtStands::At(Some(policy));
+        let stands = [
+            (at(&ask), OwnPolicies),
+            (at(&wait), OwnPolicies),
+            (DoubtStands::Blocked(WaitType::Timer), OwnPolicies),
+            (at(&DoubtPolicy::Human), Person),
+            (DoubtStands::Blocked(WaitType::Human), Person),
+            (DoubtStands::Blocked(WaitType::Signal), Person),
+            (DoubtStands::Blocked(WaitType::Webhook), Person),
+            (at(&DoubtPolicy::Fail), Person),
+            (DoubtStands::At(None), Person),
+        ];
+        for job in JobStatus::ALL {
+            for (stands, in_a_job_that_goes_on) in stands {
+                let at_most_once = match job {
+                    JobStatus::Pending | JobStatus::Running | JobStatus::Waiting | JobStatus::Parked => {
+                        in_a_job_that_goes_on
+                    }
+                    JobStatus::Paused | JobStatus::Completed | JobStatus::Failed | JobStatus::Cancelled => Person,
+                };
+                assert_eq!(doubt_next(job, AtMostOnce, stands), at_most_once, "{job:?} {stands:?}");
+                // Nothing of a job that has ended is called again.
+                let repeated = if job.is_terminal() { Person } else { CalledAgain };
+                for class in [Idempotent, EffectClass::Pure] {
+                    assert_eq!(doubt_next(job, class, stands), repeated, "{job:?} {class:?} {stands:?}");
+                }
+            }
+        }
     }
 }

@@ -10,8 +10,9 @@ use aetheris_core::event::Failure as Reason;
 use aetheris_core::id::NodeId;
 use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
-use aetheris_core::plan::CompiledPlan;
+use aetheris_core::plan::{CompiledPlan, EffectClass};
 use aetheris_core::projection;
+use aetheris_core::recovery::{DoubtStands, doubt_next};
 use aetheris_core::state::{JobState, StepState};
 use aetheris_core::time::Timestamp;
 use aetheris_store::{AgentRow, EventRow, Evidence, JobRow, KeptHead, WaitRow};
@@ -63,7 +64,7 @@ pub fn job_row(row: &JobRow, generation: u32) -> JobView {
         steps: None,
         updated_at: row.updated_at,
         usage: None,
-        waiting: row.waiting.as_ref().map(|waiting| of_projection(waiting, None, None)),
+        waiting: waiting_of(row, None, None),
         waits: None,
         worker: holder.map(|holder| holder.worker.clone()),
     }
@@ -130,7 +131,7 @@ pub fn waiting(row: &JobRow, state: &JobState, plan: Option<&CompiledPlan>) -> O
     let since = state.blocked.as_ref().map(|blocked| blocked.since);
     let deadline = state.timers.get(&waiting.timer()).map(|timer| timer.due);
     let schema = plan.and_then(|plan| schema_of_wait(plan, waiting));
-    Some(WaitingView { schema, ..of_projection(waiting, since, Some(deadline)) })
+    Some(WaitingView { schema, ..waiting_of(row, since, Some(deadline))? })
 }
 
 /// What the payload of the signal that ends a wait must fit. A doubt is answered in another way.
@@ -142,25 +143,24 @@ pub(crate) fn schema_of_wait(plan: &CompiledPlan, waiting: &projection::WaitingV
 /// The same of a row that has them beside it.
 #[must_use]
 pub fn waiting_since(wait: &WaitRow) -> Option<WaitingView> {
-    let waiting = wait.row.waiting.as_ref()?;
-    Some(of_projection(waiting, Some(wait.since), Some(wait.deadline)))
+    waiting_of(&wait.row, Some(wait.since), Some(wait.deadline))
 }
 
-fn of_projection(
-    waiting: &projection::WaitingView,
-    since: Option<Timestamp>,
-    deadline: Option<Option<Timestamp>>,
-) -> WaitingView {
-    WaitingView {
+fn waiting_of(row: &JobRow, since: Option<Timestamp>, deadline: Option<Option<Timestamp>>) -> Option<WaitingView> {
+    let waiting = row.waiting.as_ref()?;
+    // No other class has a doubt for which its job waits.
+    let next = || doubt_next(row.status, EffectClass::AtMostOnce, DoubtStands::Blocked(waiting.wait_type));
+    Some(WaitingView {
         correlation_key: waiting.correlation_key.clone(),
         deadline,
         doubt: waiting.doubt,
+        next: waiting.doubt.then(|| next().into()),
         node_id: waiting.node.clone(),
         reason: waiting.reason.clone(),
         schema: None,
         since,
         wait_type: waiting.wait_type,
-    }
+    })
 }
 
 /// A kept signal.

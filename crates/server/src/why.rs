@@ -4,8 +4,9 @@ use aetheris_api::{AnsweredBy, Command, WhyCode, WhyView};
 use aetheris_core::event::{DoubtOutcome, EndCause, PauseReason, TimerId};
 use aetheris_core::id::NodeId;
 use aetheris_core::job::JobStatus;
-use aetheris_core::plan::{CompiledPlan, WaitType};
-use aetheris_core::state::{JobState, StepState};
+use aetheris_core::plan::{CompiledPlan, EffectClass, WaitType};
+use aetheris_core::recovery::{DoubtNext, DoubtStands, doubt_next};
+use aetheris_core::state::{Doubt, JobState, StepState};
 use aetheris_core::step::StepStatus;
 use aetheris_core::time::Timestamp;
 use aetheris_store::{FailedWrite, JobRow, KeptHead, Store, StoreError};
@@ -58,7 +59,7 @@ pub(crate) fn reasons(outlined: &Outlined, plan: Option<&CompiledPlan>, around: 
     let mut reasons = match row.status {
         JobStatus::Completed | JobStatus::Failed | JobStatus::Cancelled => vec![ended(row, state)],
         JobStatus::Waiting | JobStatus::Parked => vec![blocked(row, state, plan)],
-        JobStatus::Running => vec![held(row, state, around.now)],
+        JobStatus::Running => vec![held(row, state, plan, around.now)],
         JobStatus::Paused => paused(outlined, plan, around.generation),
         JobStatus::Pending => pending(row, state, around),
     };
@@ -82,14 +83,17 @@ fn paused(outlined: &Outlined, plan: Option<&CompiledPlan>, generation: u32) -> 
             (WhyCode::RestoredHold, "held after a restore: first check what the job did after the backup was taken")
         }
     };
-    let advice = Command::Resume(row.id).to_string();
     let detail = detail.to_owned() + &answered(outlined).unwrap_or_default();
-    let mut reasons = vec![WhyView { code, detail, advice, kept: Vec::new(), since, until: None }];
+    let mut reasons = vec![WhyView::new(code, detail, &Command::Resume(row.id), since)];
     if row.waiting.is_some() {
         reasons.push(blocked(row, state, plan));
     } else {
         // Paused before it was parked for its doubts: nothing of the row names them.
-        reasons.extend(state.steps.iter().filter_map(|(node, step)| doubted(row, node, step)));
+        reasons.extend(state.steps.iter().filter_map(|(node, step)| {
+            let since = step.doubt.as_ref().map_or(row.updated_at, |doubt| doubt.since);
+            let detail = doubted(row, plan, node, step)?;
+            Some(WhyView::new(WhyCode::InDoubt, detail, &Command::InDoubtOf(row.id), since))
+        }));
     }
     reasons
 }
@@ -106,28 +110,23 @@ fn answered(outlined: &Outlined) -> Option<String> {
     Some(format!("; {what} at {}", answered.at.to_the_second()))
 }
 
-/// A step whose call is in doubt in a job that waits for nothing.
-fn doubted(row: &JobRow, node: &NodeId, step: &StepState) -> Option<WhyView> {
-    step.invocation.as_ref().filter(|call| call.is_doubted(step.status))?;
-    let since = step.doubt.as_ref().map_or(row.updated_at, |doubt| doubt.since);
-    let reason = step.doubt.as_ref().map(|doubt| doubt.reason.as_str());
-    let advice = Command::InDoubtOf(row.id).to_string();
-    Some(WhyView {
-        code: WhyCode::InDoubt,
-        detail: unknown(node, reason),
-        advice,
-        kept: Vec::new(),
-        since,
-        until: None,
-    })
+/// That a step's call is in doubt, in a job that has not blocked on it.
+fn doubted(row: &JobRow, plan: Option<&CompiledPlan>, node: &NodeId, step: &StepState) -> Option<String> {
+    let call = step.invocation.as_ref().filter(|call| call.is_doubted(step.status))?;
+    let tool = plan.and_then(|plan| plan.tool(&call.tool));
+    let policy = tool.zip(step.doubt.as_ref()).and_then(|(tool, doubt)| tool.policy_at(doubt.policy));
+    let next = doubt_next(row.status, call.class, DoubtStands::At(policy));
+    Some(unknown(node, step.doubt.as_ref(), next))
 }
 
-/// What is added where nobody need act yet.
-const BY_ITSELF: &str = "; its tool's own policies come first; there is nothing for you to do yet";
-
-fn unknown(node: &NodeId, reason: Option<&str>) -> String {
-    let why = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
-    format!("{node} has made a call whose outcome is unknown{why}")
+/// That the outcome of a call is unknown, and where nobody need act yet.
+fn unknown(node: &NodeId, doubt: Option<&Doubt>, next: DoubtNext) -> String {
+    let why = doubt.map(|doubt| format!(": {}", doubt.reason)).unwrap_or_default();
+    let by_itself = match next {
+        DoubtNext::OwnPolicies => "; its tool's own policies come first; there is nothing for you to do yet",
+        DoubtNext::CalledAgain | DoubtNext::Person => "",
+    };
+    format!("{node} has made a call whose outcome is unknown{why}{by_itself}")
 }
 
 fn ended(row: &JobRow, state: &JobState) -> WhyView {
@@ -145,32 +144,24 @@ fn ended(row: &JobRow, state: &JobState) -> WhyView {
         None => Command::Trace(row.id),
     };
     let since = state.ended_at.unwrap_or(row.updated_at);
-    WhyView { code: WhyCode::Ended, detail, advice: advice.to_string(), kept: Vec::new(), since, until: None }
+    WhyView::new(WhyCode::Ended, detail, &advice, since)
 }
 
 fn blocked(row: &JobRow, state: &JobState, plan: Option<&CompiledPlan>) -> WhyView {
     let Some(waiting) = view::waiting(row, state, plan) else {
         // Its row says that it waits and not for what: what is stored does not add up.
-        let detail = "its record does not say what it waits for".to_owned();
-        let advice = Command::Verify(row.id).to_string();
-        return WhyView {
-            code: WhyCode::WaitingSignal,
-            detail,
-            advice,
-            kept: Vec::new(),
-            since: row.updated_at,
-            until: None,
-        };
+        let detail = "its record does not say what it waits for";
+        return WhyView::new(WhyCode::WaitingSignal, detail, &Command::Verify(row.id), row.updated_at);
     };
     let node = &waiting.node_id;
     let reason = waiting.reason.as_deref().map(|reason| format!(": {reason}")).unwrap_or_default();
-    let advice = waiting.answer(row.id).unwrap_or(Command::Watch(row.id)).to_string();
+    let advice = waiting.answer(row.id).unwrap_or(Command::Watch(row.id));
     let (code, detail) = match (waiting.doubt, waiting.wait_type) {
         (true, _) => {
             let doubt = state.steps.get(node).and_then(|step| step.doubt.as_ref());
-            let detail = unknown(node, doubt.map(|doubt| doubt.reason.as_str()));
-            let by_itself = if waiting.wait_type == WaitType::Timer { BY_ITSELF } else { "" };
-            (WhyCode::InDoubt, format!("{detail}{by_itself}"))
+            // No other class has a doubt for which its job waits.
+            let next = doubt_next(row.status, EffectClass::AtMostOnce, DoubtStands::Blocked(waiting.wait_type));
+            (WhyCode::InDoubt, unknown(node, doubt, next))
         }
         (false, WaitType::Human) => (WhyCode::WaitingApproval, format!("{node} waits for a person{reason}")),
         (false, WaitType::Signal) => (WhyCode::WaitingSignal, format!("{node} waits for a signal{reason}")),
@@ -178,31 +169,24 @@ fn blocked(row: &JobRow, state: &JobState, plan: Option<&CompiledPlan>) -> WhyVi
         (false, WaitType::Timer) => (WhyCode::WaitingTime, format!("{node} waits for time to pass{reason}")),
     };
     let since = waiting.since.unwrap_or(row.updated_at);
-    WhyView { code, detail, advice, kept: Vec::new(), since, until: waiting.deadline.flatten() }
+    WhyView { until: waiting.deadline.flatten(), ..WhyView::new(code, detail, &advice, since) }
 }
 
-fn held(row: &JobRow, state: &JobState, now: Timestamp) -> WhyView {
-    let advice = Command::Watch(row.id).to_string();
+fn held(row: &JobRow, state: &JobState, plan: Option<&CompiledPlan>, now: Timestamp) -> WhyView {
+    let advice = Command::Watch(row.id);
     let Some(holder) = &row.holder else {
-        let detail = "it is claimed, and its holder is not recorded".to_owned();
-        let advice = Command::Verify(row.id).to_string();
-        return WhyView { code: WhyCode::HeldBy, detail, advice, kept: Vec::new(), since: row.updated_at, until: None };
+        let detail = "it is claimed, and its holder is not recorded";
+        return WhyView::new(WhyCode::HeldBy, detail, &Command::Verify(row.id), row.updated_at);
     };
     let step = state.steps.iter().find(|(_, step)| step.status == StepStatus::Running);
     let since = step.and_then(|(_, step)| step.started_at).unwrap_or(row.updated_at);
     if holder.lease_until <= now {
         let detail = format!("{} has lost its lease; a sweep is about to take the job back", holder.worker);
-        let since = holder.lease_until;
-        return WhyView {
-            code: WhyCode::LeaseExpiredUnreclaimed,
-            detail,
-            advice,
-            kept: Vec::new(),
-            since,
-            until: None,
-        };
+        return WhyView::new(WhyCode::LeaseExpiredUnreclaimed, detail, &advice, holder.lease_until);
     }
-    let doing = step.map(|(node, step)| format!(" and runs {node}{}", tries(step))).unwrap_or_default();
+    let doing = step.map(|(node, step)| format!(" and runs {node}{}", tries(step)));
+    let in_doubt = || state.steps.iter().find_map(|(node, step)| doubted(row, plan, node, step));
+    let doing = doing.or_else(|| in_doubt().map(|unknown| format!("; {unknown}"))).unwrap_or_default();
     let ending = match row.end_requested {
         Some(EndCause::Cancel) => "; asked to cancel",
         Some(EndCause::Deadline) => "; its deadline has passed",
@@ -210,7 +194,7 @@ fn held(row: &JobRow, state: &JobState, now: Timestamp) -> WhyView {
         None => "",
     };
     let detail = format!("{} holds it{doing}{ending}", holder.worker);
-    WhyView { code: WhyCode::HeldBy, detail, advice, kept: Vec::new(), since, until: Some(holder.lease_until) }
+    WhyView { until: Some(holder.lease_until), ..WhyView::new(WhyCode::HeldBy, detail, &advice, since) }
 }
 
 fn tries(step: &StepState) -> String {
@@ -223,14 +207,8 @@ fn pending(row: &JobRow, state: &JobState, around: &Around) -> Vec<WhyView> {
         reasons.push(later(row, state, at));
     }
     if let Some(before) = &around.before {
-        reasons.push(WhyView {
-            code: WhyCode::SessionBusy,
-            detail: format!("its session is busy: {} is {} and comes first", before.id, before.status.as_str()),
-            advice: Command::Why(before.id).to_string(),
-            kept: Vec::new(),
-            since: row.created_at,
-            until: None,
-        });
+        let detail = format!("its session is busy: {} is {} and comes first", before.id, before.status.as_str());
+        reasons.push(WhyView::new(WhyCode::SessionBusy, detail, &Command::Why(before.id), row.created_at));
     }
     if !reasons.is_empty() {
         return reasons;
@@ -255,49 +233,27 @@ fn pending(row: &JobRow, state: &JobState, around: &Around) -> Vec<WhyView> {
             (WhyCode::NoSlot, detail, Command::Running)
         }
     };
-    let advice = advice.to_string();
-    vec![WhyView { code, detail, advice, kept: Vec::new(), since, until: None }]
+    vec![WhyView::new(code, detail, &advice, since)]
 }
 
 /// It is claimable later: after a back-off, or because it was sent so.
 fn later(row: &JobRow, state: &JobState, at: Timestamp) -> WhyView {
-    let retrying = state.steps.iter().find(|(_, step)| step.status == StepStatus::Retrying);
-    let advice = Command::Trace(row.id).to_string();
-    match retrying {
-        Some((node, step)) => {
-            let error = step.error.as_ref().map(|error| format!(": {}: {}", error.code, error.message));
-            let detail = format!("try {} of {node} failed and is tried again{}", step.tries, error.unwrap_or_default());
-            WhyView {
-                code: WhyCode::RetryBackoff,
-                detail,
-                advice,
-                kept: Vec::new(),
-                since: row.updated_at,
-                until: Some(at),
-            }
-        }
-        None => {
-            let deadline = state.timers.get(&TimerId::Deadline).map(|timer| timer.due);
-            let (detail, advice, until) = match deadline.filter(|deadline| *deadline <= at) {
-                None => ("it was sent for later".to_owned(), Command::Watch(row.id), at),
-                Some(deadline) => {
-                    let detail = format!(
-                        "it was sent for {}, later than its deadline, which counts from when it was sent: it fails at the deadline \
-                         without having run. Cancel it, and send it again with a longer deadline",
-                        at.to_the_second()
-                    );
-                    (detail, Command::Cancel(row.id), deadline)
-                }
-            };
-            let advice = advice.to_string();
-            WhyView {
-                code: WhyCode::NotBefore,
-                detail,
-                advice,
-                kept: Vec::new(),
-                since: row.created_at,
-                until: Some(until),
-            }
-        }
+    if let Some((node, step)) = state.steps.iter().find(|(_, step)| step.status == StepStatus::Retrying) {
+        let error = step.error.as_ref().map(|error| format!(": {}: {}", error.code, error.message));
+        let detail = format!("try {} of {node} failed and is tried again{}", step.tries, error.unwrap_or_default());
+        let reason = WhyView::new(WhyCode::RetryBackoff, detail, &Command::Trace(row.id), row.updated_at);
+        return WhyView { until: Some(at), ..reason };
     }
+    let deadline = state.timers.get(&TimerId::Deadline).map(|timer| timer.due);
+    let Some(deadline) = deadline.filter(|deadline| *deadline <= at) else {
+        let reason = WhyView::new(WhyCode::NotBefore, "it was sent for later", &Command::Watch(row.id), row.created_at);
+        return WhyView { until: Some(at), ..reason };
+    };
+    let detail = format!(
+        "it was sent for {}, no earlier than its deadline, which counts from when it was sent: it fails at the deadline \
+         without having run. Cancel it, and send it again with a longer deadline",
+        at.to_the_second()
+    );
+    let reason = WhyView::new(WhyCode::NotBefore, detail, &Command::Cancel(row.id), row.created_at);
+    WhyView { fails: true, until: Some(deadline), ..reason }
 }

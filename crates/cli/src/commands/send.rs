@@ -1,8 +1,7 @@
 //! `send`.
 
-use aetheris_api::{Command, ErrorCode, MessageAnswer, MessageRequest, WhyCode, WhyView};
+use aetheris_api::{Command, ErrorCode, MessageAnswer, MessageRequest};
 use aetheris_core::id::SessionId;
-use aetheris_core::time::Timestamp;
 use aetheris_store::system::System;
 
 use super::{Context, follow, jobs};
@@ -23,7 +22,7 @@ pub(super) async fn run(given: args::Send, context: &Context) -> Result<Exit, Er
         session_id: given.session.map(SessionId::new),
         ..MessageRequest::new(&message)
     };
-    let run_at = given.run_at;
+    let for_later = given.run_at.is_some();
     // Where the answer is lost, nobody knows whether there is a job: only a key makes it safe to send again.
     let key = given.key.unwrap_or_else(own_key);
     let path = ["api", "agents", &given.agent, "message"];
@@ -43,8 +42,8 @@ pub(super) async fn run(given: args::Send, context: &Context) -> Result<Exit, Er
         return Ok(Exit::Done);
     }
     context.out.line(&job)?;
-    if let Some(run_at) = run_at {
-        tell_too_late(&client, &job, run_at, context).await;
+    if for_later {
+        tell_too_late(&client, &job, context).await;
     }
     let before = if answer.status == 200 { "sent before with this key; " } else { "" };
     let watch = Command::Watch(answer.body.job_id).line(&context.program());
@@ -53,10 +52,9 @@ pub(super) async fn run(given: args::Send, context: &Context) -> Result<Exit, Er
 }
 
 /// Says of a message for later that its job's deadline comes first: it can only fail.
-async fn tell_too_late(client: &Client, job: &str, run_at: Timestamp, context: &Context) {
+async fn tell_too_late(client: &Client, job: &str, context: &Context) {
     let reasons = jobs::reasons(client, job).await;
-    let fails = |reason: &&WhyView| reason.code == WhyCode::NotBefore && reason.until.is_some_and(|end| end < run_at);
-    if let Some(reason) = reasons.iter().find(fails) {
+    if let Some(reason) = reasons.iter().find(|reason| reason.fails) {
         context.out.warn(&reason.detail);
     }
 }

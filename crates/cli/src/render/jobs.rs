@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use aetheris_api::{Command, JobView, KeptView, PausedView, TraceStep, UsageView, WaitingView, WhyView};
+use aetheris_api::{Command, InDoubtNext, JobView, KeptView, PausedView, TraceStep, UsageView, WaitingView, WhyView};
 use aetheris_core::event::{DoubtOutcome, EndCause, PauseReason};
 use aetheris_core::id::JobId;
 use aetheris_core::limits;
@@ -207,12 +207,14 @@ pub fn wait(job: &JobView, waiting: &WaitingView, program: &str, style: Style, n
     let until = waiting.deadline.flatten().map(|at| format!("until {}", clock(at)));
     let node = &waiting.node_id;
     let what = match (waiting.doubt, waiting.wait_type) {
-        (true, WaitType::Timer) => format!(
-            "{node} is in doubt: its call has started and its outcome is unknown{reason}; its tool's own policies come \
-             first, there is nothing for you to do yet"
-        ),
-        (true, WaitType::Human | WaitType::Signal | WaitType::Webhook) => {
-            format!("{node} is in doubt: its call has started and its outcome is unknown")
+        (true, _) => {
+            let by_itself = match waiting.next {
+                Some(InDoubtNext::OwnPolicies) => {
+                    format!("{reason}; its tool's own policies come first, there is nothing for you to do yet")
+                }
+                Some(InDoubtNext::CalledAgain | InDoubtNext::Person) | None => String::new(),
+            };
+            format!("{node} is in doubt: its call has started and its outcome is unknown{by_itself}")
         }
         (false, WaitType::Human) => format!("{node} waits for a person{reason}"),
         (false, WaitType::Signal) => format!("{node} waits for a signal{reason}"),
@@ -220,7 +222,8 @@ pub fn wait(job: &JobView, waiting: &WaitingView, program: &str, style: Style, n
         (false, WaitType::Timer) => format!("{node} waits for time{reason}"),
     };
     let mut text = format!("{}\n", style.paint(Tone::Attention, &wrap(&what, style.columns, 0, 2)));
-    if let Some(asks) = waiting.reason.as_deref().filter(|_| waiting.doubt && waiting.wait_type != WaitType::Timer) {
+    let for_a_person = waiting.doubt && waiting.next != Some(InDoubtNext::OwnPolicies);
+    if let Some(asks) = waiting.reason.as_deref().filter(|_| for_a_person) {
         // It asks whether the call happened: a question has a line of its own.
         text.push_str(&format!("  {}\n", wrap(&one_line(asks), style.columns, 2, 2)));
     }

@@ -91,14 +91,17 @@ fn a_doubt_points_to_the_list() {
     assert!(page.contains(said), "{page}");
     let command = format!("aetheris --server http://h:1 in-doubt --job {JOB}\n");
     assert!(page.contains(&format!("\n  see: {command}")), "{page}");
-    // While its own policy waits, nobody is asked.
+    // Nobody is asked where the server says that its own policies come first, and only there.
     doubt["wait_type"] = json!("timer");
-    let view = typed::<JobView>(&job_with("waiting", json!({ "waiting": doubt })));
-    let page = render::jobs::page(&view, &Beside::default(), "aetheris --server http://h:1", Style::default(), now());
-    assert!(
-        page.contains("there is nothing for you to do yet") && page.contains(&format!("  see: {command}")),
-        "{page}"
-    );
+    for (next, by_itself) in [(json!("own_policies"), true), (json!("person"), false), (json!(null), false)] {
+        doubt["next"] = next.clone();
+        let view = typed::<JobView>(&job_with("waiting", json!({ "waiting": doubt.clone() })));
+        let program = "aetheris --server http://h:1";
+        let page = render::jobs::page(&view, &Beside::default(), program, Style::default(), now());
+        assert_eq!(page.contains("there is nothing for you to do yet"), by_itself, "{next}: {page}");
+        assert_eq!(page.contains(said), !by_itself, "{next}: {page}");
+        assert!(page.contains("a refund of 20 EUR") && page.contains(&format!("  see: {command}")), "{next}: {page}");
+    }
 }
 
 #[test]

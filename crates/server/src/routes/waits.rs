@@ -3,15 +3,15 @@
 use std::fmt;
 use std::str::FromStr;
 
-use aetheris_api::{InDoubtList, InDoubtNext, InDoubtView, Outcome, ValueOrigin, WaitList, WaitView};
+use aetheris_api::{InDoubtList, InDoubtView, Outcome, ValueOrigin, WaitList, WaitView};
 use aetheris_core::disproof;
 use aetheris_core::event::DoubtOutcome;
 use aetheris_core::id::{JobId, ParseIdError};
-use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
-use aetheris_core::ledger::{LedgerRow, PermitNumber};
+use aetheris_core::ledger::PermitNumber;
 use aetheris_core::limits;
-use aetheris_core::plan::{CompiledPlan, DoubtPolicy, EffectClass, WaitType};
+use aetheris_core::plan::{DoubtPolicy, WaitType};
+use aetheris_core::recovery::{DoubtStands, doubt_next};
 use aetheris_core::time::{Reading, Span, Timestamp};
 use aetheris_store::{BlockedOn, DoubtCursor, DoubtFilter, DoubtRow, JobFilter, StoreStatus, WaitRow};
 use axum::extract::State;
@@ -151,8 +151,11 @@ impl FromStr for Place {
 async fn invocation(app: &App, doubt: DoubtRow, now: Reading) -> Result<InDoubtView, Failure> {
     let DoubtRow { call, evidence, told, wait } = doubt;
     let plan = app.plan_if_readable(wait.row.plan_hash).await?;
-    let asked = plan.as_deref().zip(told.asked.as_ref()).map(|(plan, asked)| policy(plan, &call, asked.policy));
     let tool = plan.as_deref().and_then(|plan| plan.tool(&call.tool));
+    let asked = plan.as_deref().zip(told.asked.as_ref());
+    let asked = asked.map(|(_, asked)| tool.and_then(|tool| tool.policy_at(asked.policy)));
+    let blocked = wait.row.waiting.as_ref().filter(|waiting| waiting.doubt && waiting.node == call.node);
+    let stands = blocked.map_or(DoubtStands::At(asked.flatten()), |waiting| DoubtStands::Blocked(waiting.wait_type));
     let settle = tool.map_or(limits::SETTLE_DEFAULT, aetheris_core::plan::Tool::settle);
     let answer = match told.answer {
         Some(DoubtOutcome::Happened) => Some(Outcome::Happened),
@@ -170,7 +173,7 @@ async fn invocation(app: &App, doubt: DoubtRow, now: Reading) -> Result<InDoubtV
         invocation: call.key,
         job_id: call.job,
         job_status: wait.row.status,
-        next: if answer.is_none() { Some(next(call.class, wait.row.status, asked.flatten())) } else { None },
+        next: answer.is_none().then(|| doubt_next(wait.row.status, call.class, stands).into()),
         node_id: call.node,
         permit: call.permit,
         policy: asked.map(words),
@@ -183,32 +186,6 @@ async fn invocation(app: &App, doubt: DoubtRow, now: Reading) -> Result<InDoubtV
     })
 }
 
-/// What comes next for a call that nobody has answered.
-const fn next(class: EffectClass, job: JobStatus, policy: Option<&DoubtPolicy>) -> InDoubtNext {
-    match (job, class, policy) {
-        (JobStatus::Completed | JobStatus::Failed | JobStatus::Cancelled, _, _) => InDoubtNext::Person,
-        (_, EffectClass::Idempotent | EffectClass::Pure, _) => InDoubtNext::CalledAgain,
-        // A job that is held still goes on with the list only when it is let go.
-        (JobStatus::Paused, EffectClass::AtMostOnce, _) => InDoubtNext::Person,
-        (
-            JobStatus::Pending | JobStatus::Running | JobStatus::Waiting | JobStatus::Parked,
-            EffectClass::AtMostOnce,
-            Some(DoubtPolicy::Reconcile(_) | DoubtPolicy::Wait(_)),
-        ) => InDoubtNext::OwnPolicies,
-        (
-            JobStatus::Pending | JobStatus::Running | JobStatus::Waiting | JobStatus::Parked,
-            EffectClass::AtMostOnce,
-            Some(DoubtPolicy::Human | DoubtPolicy::Fail) | None,
-        ) => InDoubtNext::Person,
-    }
-}
-
-/// The policy at a place of the tool's list; behind its end there is none.
-fn policy<'p>(plan: &'p CompiledPlan, row: &LedgerRow, place: u32) -> Option<&'p DoubtPolicy> {
-    let list = &plan.plan().tools.get(&row.tool)?.on_in_doubt;
-    list.get(usize::try_from(place).ok()?)
-}
-
 /// What is being done about a doubt, in the words of the agent's file.
 fn words(policy: Option<&DoubtPolicy>) -> String {
     match policy {
@@ -216,32 +193,5 @@ fn words(policy: Option<&DoubtPolicy>) -> String {
         Some(DoubtPolicy::Reconcile(whom)) => format!("reconcile: {}", whom.tool),
         Some(DoubtPolicy::Wait(span)) => format!("wait: {span}"),
         Some(DoubtPolicy::Fail) | None => "fail".to_owned(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_comes_next_of_a_doubt_is_said_by_its_job_its_class_and_its_policy() {
-        use EffectClass::{AtMostOnce, Idempotent, Pure};
-        use InDoubtNext::{CalledAgain, OwnPolicies, Person};
-        let wait = DoubtPolicy::Wait(Span::from_secs(5));
-        for (job, class, policy, expected) in [
-            (JobStatus::Waiting, AtMostOnce, Some(&wait), OwnPolicies),
-            (JobStatus::Pending, AtMostOnce, Some(&wait), OwnPolicies),
-            (JobStatus::Paused, AtMostOnce, Some(&wait), Person),
-            (JobStatus::Failed, AtMostOnce, Some(&wait), Person),
-            (JobStatus::Parked, AtMostOnce, Some(&DoubtPolicy::Human), Person),
-            (JobStatus::Running, AtMostOnce, Some(&DoubtPolicy::Fail), Person),
-            (JobStatus::Running, AtMostOnce, None, Person),
-            (JobStatus::Running, Idempotent, None, CalledAgain),
-            (JobStatus::Paused, Pure, Some(&wait), CalledAgain),
-            // Nothing of an ended job is called again.
-            (JobStatus::Cancelled, Idempotent, None, Person),
-        ] {
-            assert_eq!(next(class, job, policy), expected, "{job:?} {class:?} {policy:?}");
-        }
     }
 }

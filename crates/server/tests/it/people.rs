@@ -226,7 +226,8 @@ async fn a_call_in_doubt_is_listed_with_what_is_done_about_it() {
     let job = bed.send("pay", "5").await;
     let hand = bed.claim().await;
     let settle = Settle { trigger: LedgerTrigger::Doubt, ..hand.permit("send").await };
-    for (policy, words) in (0..).zip(["wait: 5m", "reconcile: look", "human", "fail"]) {
+    let policies = [("wait: 5m", true), ("reconcile: look", true), ("human", false), ("fail", false)];
+    for (policy, (words, by_itself)) in (0..).zip(policies) {
         let doubt = StepInDoubt { node: "send".into(), permit: 1, policy, reason: format!("lost {policy}") };
         hand.write(Purpose::Doubt, |draft| {
             if policy == 0 {
@@ -243,6 +244,13 @@ async fn a_call_in_doubt_is_listed_with_what_is_done_about_it() {
         assert_eq!(moment(call["accepted_from"].as_str().unwrap()), moment("2026-11-21T09:01:05Z"), "{call}");
         assert_eq!(moment(call["since"].as_str().unwrap()), moment("2026-11-21T09:00:00Z"), "{call}");
         assert_eq!((&call["waiting"], &call["job_status"]), (&Value::Null, &"running".into()));
+        // A job that is at work on it says the same of it as one that waits.
+        assert_eq!(call["next"], if by_itself { "own_policies" } else { "person" });
+        let why = bed.get(&format!("/api/jobs/{job}/why")).await;
+        let said =
+            if by_itself { "; its tool's own policies come first; there is nothing for you to do yet" } else { "" };
+        let said = format!("w1 holds it; send has made a call whose outcome is unknown: lost {policy}{said}");
+        assert_eq!((&why.is(200)[0]["code"], &why.body[0]["detail"]), (&"held_by".into(), &said.into()));
         bed.clock.advance(Span::from_secs(1));
     }
 }

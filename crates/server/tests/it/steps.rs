@@ -110,17 +110,26 @@ async fn a_pending_job_says_why() {
     assert_eq!(later["code"], "not_before");
     assert_eq!(later["until"].as_str().map(moment), Some(moment("2026-11-21T10:00:00Z")));
     assert!(later["do"].as_str().unwrap().starts_with("aetheris watch job_"), "{later}");
-    assert_eq!(later["detail"], "it was sent for later");
+    assert_eq!((&later["detail"], &later["fails"]), (&json!("it was sent for later"), &Value::Null));
 
-    let never = r#"{"message": 1, "run_at": "2026-11-21T10:00:00Z", "deadline": "10m"}"#;
-    let never = bed.call("POST", "/api/agents/approve/message", never).await;
-    let never = why(&bed, never.is(202)["job_id"].as_str().unwrap()).await;
-    assert!(
-        never["detail"].as_str().unwrap().starts_with("it was sent for 2026-11-21 10:00:00Z, later than its deadline"),
-        "{never}"
-    );
-    assert_eq!(never["until"].as_str().map(moment), Some(moment("2026-11-21T09:10:00Z")));
-    assert!(never["do"].as_str().unwrap().starts_with("aetheris cancel job_"), "{never}");
+    // At one moment the deadline comes first.
+    for (run_at, fails) in [("10:00:00Z", true), ("09:10:00Z", true), ("09:09:59.999999Z", false)] {
+        let never = format!(r#"{{"message": 1, "run_at": "2026-11-21T{run_at}", "deadline": "10m"}}"#);
+        let never = bed.call("POST", "/api/agents/approve/message", never).await;
+        let never = why(&bed, never.is(202)["job_id"].as_str().unwrap()).await;
+        assert_eq!(
+            (&never["code"], never["fails"].as_bool()),
+            (&json!("not_before"), fails.then_some(true)),
+            "{never}"
+        );
+        if !fails {
+            continue;
+        }
+        let said = format!("it was sent for 2026-11-21 {run_at}, no earlier than its deadline");
+        assert!(never["detail"].as_str().unwrap().starts_with(&said), "{never}");
+        assert_eq!(never["until"].as_str().map(moment), Some(moment("2026-11-21T09:10:00Z")));
+        assert!(never["do"].as_str().unwrap().starts_with("aetheris cancel job_"), "{never}");
+    }
 }
 
 #[tokio::test]
@@ -391,9 +400,10 @@ async fn a_job_that_only_time_moves_says_until_when() {
     let hand = bed.claim().await;
     let call = hand.permit("send").await;
     nap(&hand, "send", Some(call)).await;
-    let unknown = "send has made a call whose outcome is unknown: the answer was lost; its tool's own policies come \
-                   first; there is nothing for you to do yet";
-    for (job, code, detail) in [(job, "waiting_time", "nap waits for time to pass"), (doubted, "in_doubt", unknown)] {
+    let unknown = "send has made a call whose outcome is unknown: the answer was lost";
+    let by_itself = format!("{unknown}; its tool's own policies come first; there is nothing for you to do yet");
+    let of_time = (job, "waiting_time", "nap waits for time to pass");
+    for (job, code, detail) in [of_time, (doubted.clone(), "in_doubt", by_itself.as_str())] {
         let reason = why(&bed, &job).await;
         assert_eq!((&reason["code"], &reason["detail"]), (&json!(code), &json!(detail)));
         assert_eq!(reason["until"].as_str().map(moment), Some(moment("2026-11-21T10:00:00Z")), "{reason}");
@@ -407,6 +417,23 @@ async fn a_job_that_only_time_moves_says_until_when() {
     let listed: Vec<_> = waits.is(200)["waits"].as_array().unwrap().iter().map(|wait| &wait["doubt"]).collect();
     assert_eq!(listed, [&json!(true)]);
     assert_eq!(bed.get("/api/waits?wait_type=timer").await.is(200)["waits"].as_array().unwrap().len(), 2);
+    // What comes next of it is one thing wherever it is told. A paused job does not go on with its policies.
+    assert_eq!(next_of_doubt(&bed, &doubted).await, ["own_policies"; 3]);
+    bed.call("POST", &format!("/api/jobs/{doubted}/pause"), "").await.is(202);
+    assert_eq!(next_of_doubt(&bed, &doubted).await, ["person"; 3]);
+    let reasons = bed.get(&format!("/api/jobs/{doubted}/why")).await;
+    let told: Vec<_> = reasons.is(200).as_array().unwrap().iter().map(|reason| &reason["detail"]).collect();
+    assert_eq!(told, [&json!("paused by an operator"), &json!(unknown)]);
+}
+
+/// What comes next of the doubt for which a job waits: as the job, its row in the list of jobs and the list of doubts
+/// say it.
+async fn next_of_doubt(bed: &Bed, job: &str) -> [String; 3] {
+    let (one, list) = (bed.get(&format!("/api/jobs/{job}")).await, bed.get("/api/jobs").await);
+    let row = list.is(200)["jobs"].as_array().unwrap().iter().find(|row| row["id"] == job).unwrap();
+    let doubts = bed.get(&format!("/api/in-doubt?job={job}")).await;
+    let told = [&one.is(200)["waiting"]["next"], &row["waiting"]["next"], &doubts.is(200)["invocations"][0]["next"]];
+    told.map(|next| next.as_str().unwrap().to_owned())
 }
 
 #[tokio::test]
