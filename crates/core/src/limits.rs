@@ -341,11 +341,11 @@ pub const READS_AT_ONCE: usize = 4;
 pub const ANSWERS_WAITING_MAX: usize = 8;
 /// Jobs that a server replays or verifies at once; a replay counts until its answer is taken.
 pub const REPLAYS_AT_ONCE: usize = 2;
-/// How often a job is read anew that goes on while it is to be replayed or verified.
-pub const AUDIT_LOOKS_MAX: u32 = 8;
 /// Those of them whose history is long: the state of each is in memory once until its answer is made, its events page by
 /// page.
 pub const LARGE_REPLAYS_AT_ONCE: usize = 1;
+/// How often a job is read anew that goes on while it is to be replayed or verified.
+pub const AUDIT_LOOKS_MAX: u32 = 8;
 /// Bytes of the answers of large replays until their clients have taken them.
 pub const REPLAYS_BYTES_MAX: usize = JOB_MEMORY_MAX;
 /// Bytes of jobs' outlines that a server keeps, so that the next question reads only what is new.

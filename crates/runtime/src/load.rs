@@ -118,7 +118,7 @@ impl Loaded {
 /// process writes to it where it is large, until this is dropped: when the write has been answered.
 #[derive(Debug)]
 pub(crate) struct ForWrite {
-    loaded: Loaded,
+    loaded: Box<Loaded>,
     _admitted: Option<Admitted>,
     _memory: Held,
 }
@@ -142,7 +142,7 @@ impl ForWrite {
         let takes = |(loaded, _): &(Loaded, Option<Admitted>)| loaded.memory();
         let made = room::made_within(loads.memory(caller), caller.patience(), read, takes).await?;
         let ((loaded, admitted), memory) = made.ok_or(OpError::Crowded)?;
-        Ok(Self { loaded, _admitted: admitted, _memory: memory })
+        Ok(Self { loaded: Box::new(loaded), _admitted: admitted, _memory: memory })
     }
 }
 

@@ -40,18 +40,21 @@ pub(crate) trait Due: Clone + Send + Sync + 'static {
     fn tell_unreachable(&self, error: &OpError);
 }
 
+/// A row, and what became of it.
+type Ended<D> = (D, Result<<D as Due>::Done, OpError>);
+
 /// A sweep's memory between its passes.
 pub(crate) struct Sweep<D: Due> {
     failed: Backoff<D::Key>,
     /// Large jobs that it waits for.
-    large: Writes<D::Key, (D, Result<D::Done, OpError>)>,
+    large: Writes<D::Key, Ended<D>>,
     left: bool,
     over: usize,
     pulse: Pulse,
     pub(crate) rt: Runtime,
     pub(crate) stop: CancellationToken,
     unreachable: usize,
-    writes: Writes<D::Key, (D, Result<D::Done, OpError>)>,
+    writes: Writes<D::Key, Ended<D>>,
 }
 
 impl<D: Due> Sweep<D> {

@@ -101,13 +101,14 @@ fn paused(outlined: &Outlined, plan: Option<&CompiledPlan>, generation: u32) -> 
 /// What the job goes on with: whoever lets it go wants to know.
 fn answered(outlined: &Outlined) -> Option<String> {
     let (node, answered) = outlined.answers().open(outlined.state()).max_by_key(|(_, told)| told.at)?;
-    let what = match answered.by {
-        AnsweredBy::DidNotHappen => format!("the call of {node} did not happen"),
-        AnsweredBy::Happened => format!("the call of {node} happened"),
-        AnsweredBy::Signal => format!("the wait of {node} has ended with a signal"),
-        AnsweredBy::Time => format!("the wait of {node} has ended with its time"),
-    };
-    Some(format!("; {what} at {}", answered.at.to_the_second()))
+    let at = answered.at.to_the_second();
+    // When a call was made, and whether, is not when somebody has said so.
+    Some(match answered.by {
+        AnsweredBy::DidNotHappen => format!("; answered at {at}: the call of {node} did not happen"),
+        AnsweredBy::Happened => format!("; answered at {at}: the call of {node} happened"),
+        AnsweredBy::Signal => format!("; the wait of {node} has ended with a signal at {at}"),
+        AnsweredBy::Time => format!("; the wait of {node} has ended with its time at {at}"),
+    })
 }
 
 /// That a step's call is in doubt, in a job that has not blocked on it.

@@ -55,7 +55,7 @@ fn known(step: StepStatus, job: JobStatus, answered: bool) -> (StepStatus, Strin
         StepStatus::Pending if job.is_terminal() => (StepStatus::Skipped, "not run".to_owned()),
         StepStatus::Running | StepStatus::Retrying | StepStatus::Waiting if job.is_terminal() => {
             let words = if answered {
-                "the job ended before it went on".to_owned()
+                "the job ended first".to_owned()
             } else {
                 format!("{} when the job ended", step.as_str())
             };

@@ -79,13 +79,13 @@ fn note(step: &TraceStep) -> String {
 
 /// What a step will go on with: whoever lets its job go on wants to know.
 fn told(answered: AnsweredView, now: Now) -> String {
-    let what = match answered.by {
-        AnsweredBy::DidNotHappen => "known: did not happen",
-        AnsweredBy::Happened => "known: happened",
-        AnsweredBy::Signal => "answered by a signal",
-        AnsweredBy::Time => "its time was over",
-    };
-    format!("{what} {}", now.relative(answered.at))
+    let at = now.relative(answered.at);
+    match answered.by {
+        AnsweredBy::DidNotHappen => format!("known: did not happen (answered {at})"),
+        AnsweredBy::Happened => format!("known: happened (answered {at})"),
+        AnsweredBy::Signal => format!("answered by a signal {at}"),
+        AnsweredBy::Time => format!("its time was over {at}"),
+    }
 }
 
 /// The list, one line a step, indented, with its values below it where they are known.

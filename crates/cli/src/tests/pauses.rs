@@ -141,7 +141,7 @@ async fn a_step_of_a_job_that_has_ended_does_not_run_on() {
         .route("/api/jobs/{id}/trace", get(move || async move { traced.to_string() }));
     let url = serve(router).await;
     let told = run(&url, &["trace", JOB]).await.stdout;
-    assert!(told.contains("\n– asked  wait  the job ended before it went on\n"), "{told}");
+    assert!(told.contains("\n– asked  wait  the job ended first\n"), "{told}");
     let shown = run(&url, &["show", JOB]).await.stdout;
     assert!(shown.contains("\n  ended       2026-11-21 09:31:00Z ("), "{shown}");
     for line in [
@@ -154,7 +154,7 @@ async fn a_step_of_a_job_that_has_ended_does_not_run_on() {
         "– nap waiting when the job ended · 1m 00s",
         "– spin running when the job ended · 1m 00s",
         "– again retrying when the job ended · 1m 00s",
-        "– asked wait the job ended before it went on · answered by a signal 3d ago · 1m 00s",
+        "– asked wait the job ended first · answered by a signal 3d ago · 1m 00s",
         "? pay still in doubt · 1m 00s",
     ] {
         let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");

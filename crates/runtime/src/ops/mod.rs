@@ -106,8 +106,8 @@ impl Runtime {
         let store = self.store.as_ref();
         for _ in 0..limits::CONFLICT_RETRIES_MAX {
             let loaded = match before.take() {
-                Some(loaded) => loaded.again(store, &self.loads, caller).await?,
-                None => ForWrite::read(store, job, &self.loads, caller).await?,
+                Some(loaded) => Box::pin(loaded.again(store, &self.loads, caller)).await?,
+                None => Box::pin(ForWrite::read(store, job, &self.loads, caller)).await?,
             };
             if !self.holds_alone(&loaded.row, &loaded.state).await? {
                 return Ok(loaded);
