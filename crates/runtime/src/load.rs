@@ -423,8 +423,7 @@ pub(crate) mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_place_is_kept_until_the_job_has_been_read() {
         let loads = Loads::default();
-        let read = async || {
-            let (rt, job) = with_message(limits::LOOK_BYTES_MAX).await;
+        let read = |(rt, job): (Runtime, JobId)| {
             let slow = FaultPlan::none().script(Op::Read, [None, Some(Fault::Delay(Span::from_secs(5)))]);
             let (store, loads) = (FaultyStore::new(rt.store, slow), loads.clone());
             Box::pin(async move { ForWrite::read(&store, job, &loads, Caller::Client).await })
@@ -432,7 +431,7 @@ pub(crate) mod tests {
         let mut reads = Vec::new();
         for _ in 0..limits::LARGE_FOLDS_AT_ONCE {
             assert!(!loads.admission.is_full());
-            let mut one = read().await;
+            let mut one = read(with_message(limits::LOOK_BYTES_MAX).await);
             assert!(one.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
             reads.push(one);
         }
