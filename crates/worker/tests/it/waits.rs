@@ -1,5 +1,7 @@
 //! Waits, signals in every order, deadlines.
 
+use std::time::Duration;
+
 use aetheris_core::event::WaitEnd;
 use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
@@ -520,4 +522,31 @@ async fn a_kept_signal_of_another_type_lets_its_wait_block_and_stays() {
     world.rt.cancel(job).await.unwrap();
     let late = world.rt.signal(job, other).await;
     assert!(matches!(late, Err(OpError::JobFinished { .. })), "{late:?}");
+}
+
+/// However much is due, a process that is to stop fires what it has listed and no more.
+#[tokio::test(start_paused = true)]
+async fn a_sweep_that_is_to_stop_ends_with_its_page() {
+    let world = World::new();
+    world.put("agent: s\nversion: \"1\"\nplan:\n  nodes:\n    - { id: n, kind: sleep, duration: 5s }\n").await;
+    let first = world.start("first");
+    let mut jobs = Vec::new();
+    for n in 0..2 * limits::SWEEP_ROWS_MAX + 1 {
+        jobs.push(world.submit("s", json!(n)).await);
+    }
+    for job in &jobs {
+        world.until(*job, &[JobStatus::Waiting]).await;
+    }
+    first.kill();
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let slow = std::iter::repeat_n(Some(Fault::Delay(Span::from_secs(1))), jobs.len());
+    let second = world.start_behind("second", FaultPlan::none().script(Op::Commit(Purpose::Timer), slow));
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    second.sweeps.cancel();
+    tokio::time::sleep(Duration::from_secs(3_600)).await;
+    let mut waiting = 0;
+    for job in jobs {
+        waiting += usize::from(world.state(job).await.status == JobStatus::Waiting);
+    }
+    assert_eq!(waiting, limits::SWEEP_ROWS_MAX + 1);
 }
