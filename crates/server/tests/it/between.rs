@@ -14,9 +14,13 @@ type Then = Box<dyn Fn(&'static str) -> Option<Boxed<'static, ()>> + Send + Sync
 /// What becomes of a history.
 type Change = Box<dyn Fn(&mut History) + Send + Sync>;
 
+/// The error that stands in place of the answer to a question of this name.
+type Fails = Box<dyn Fn(&'static str) -> Option<StoreError> + Send + Sync>;
+
 /// The store.
 pub(crate) struct Between {
     pub(crate) change: Change,
+    pub(crate) fails: Fails,
     pub(crate) inner: Arc<dyn Store>,
     pub(crate) then: Then,
 }
@@ -27,12 +31,17 @@ impl Between {
         inner: Arc<dyn Store>,
         then: impl Fn(&'static str) -> Option<Boxed<'static, ()>> + Send + Sync + 'static,
     ) -> Self {
-        Self { change: Box::new(|_| ()), inner, then: Box::new(then) }
+        Self { change: Box::new(|_| ()), fails: Box::new(|_| None), inner, then: Box::new(then) }
+    }
+
+    /// With these errors in place of answers.
+    pub(crate) fn failing(self, fails: impl Fn(&'static str) -> Option<StoreError> + Send + Sync + 'static) -> Self {
+        Self { fails: Box::new(fails), ..self }
     }
 
     /// With other histories.
     pub(crate) fn changed(inner: Arc<dyn Store>, change: impl Fn(&mut History) + Send + Sync + 'static) -> Self {
-        Self { change: Box::new(change), inner, then: Box::new(|_| None) }
+        Self { change: Box::new(change), fails: Box::new(|_| None), inner, then: Box::new(|_| None) }
     }
 
     fn read<'a, T: Send + 'a>(
@@ -45,7 +54,7 @@ impl Between {
             if let Some(then) = (self.then)(name) {
                 then.await;
             }
-            answer
+            (self.fails)(name).map_or(answer, Err)
         })
     }
 }
