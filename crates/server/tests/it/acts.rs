@@ -1,13 +1,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use aetheris_core::event::{Event, Failure, NodeRetryScheduled};
+use aetheris_core::event::{Event, Failure, NodeRetryScheduled, NodeStarted};
 use aetheris_core::id::NodeId;
 use aetheris_core::limits;
 use aetheris_core::time::Span;
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, moment, started};
+use crate::bed::{Bed, Hand, PAY, moment, started};
 use crate::between::Between;
 
 #[tokio::test]
@@ -176,6 +176,45 @@ async fn did_not_happen_is_accepted_after_the_deadline_only() {
     bed.call("POST", &path, refused).await.problem(409, "state_conflict");
     let yes = r#"{"outcome": "happened", "note": "seen", "permit": 1}"#;
     bed.call("POST", &path, yes).await.problem(409, "state_conflict");
+}
+
+/// Call, answer and the newest checkpoint are pages apart.
+#[tokio::test]
+async fn an_answer_is_known_however_many_events_are_before_and_behind_it() {
+    let bed = Bed::new();
+    let agent = format!("{PAY}    - {{ id: busy, kind: transform, output: 1 }}\n");
+    bed.call("PUT", "/api/agents/pay", agent).await.is(201);
+    let job = bed.send("pay", "5").await;
+    let hand = bed.claim().await;
+    let call = hand.permit("send").await;
+    tried_often(&hand, 1).await;
+    bed.call("POST", &format!("/api/jobs/{job}/pause"), "").await.is(202);
+    let key = hand.doubt_and_pause(call, "send").await;
+    let path = format!("/api/jobs/{job}/in-doubt/{key}");
+    let retry = r#"{"outcome": "did_not_happen", "note": "seen", "permit": 1, "refused": true, "then": "retry"}"#;
+    bed.call("POST", &path, retry).await.is(202);
+    let answered = bed.store.job(hand.job).await.unwrap().unwrap().seq;
+    bed.call("POST", &format!("/api/jobs/{job}/resume"), "").await.is(202);
+    let page = limits::PAGE_EVENTS_MAX;
+    tried_often(&bed.claim().await, u32::try_from(page / 2).unwrap() + 1).await;
+    let checkpoint = bed.store.history(hand.job, false).await.unwrap().unwrap().checkpoint.unwrap();
+    assert!(u64::try_from(page).unwrap() < answered && answered < checkpoint.seq, "{answered} {}", checkpoint.seq);
+
+    bed.call("POST", &path, retry).await.is(200);
+    let fail = retry.replace("\"retry\"", "\"fail\"");
+    let conflict = bed.call("POST", &path, fail).await;
+    let said = conflict.problem(409, "state_conflict");
+    assert!(said.contains("recorded of permit 1: it did not happen"), "{said}");
+}
+
+/// Another step of a job is tried from its nth time on until there is a page more of events.
+async fn tried_often(hand: &Hand, first: u32) {
+    const OF_A_UNIT: u32 = 50;
+    let tries = u32::try_from(limits::PAGE_EVENTS_MAX / 2).unwrap();
+    for first in (first..first + tries).step_by(usize::try_from(OF_A_UNIT).unwrap()) {
+        let of_a_try = |number| [NodeStarted { number, ..started("busy") }.into(), tried_again("busy")];
+        hand.push((first..first + OF_A_UNIT).flat_map(of_a_try)).await;
+    }
 }
 
 /// How long a machine was off, its clock does not know: after each start it runs the whole lifetime from the first time
