@@ -190,7 +190,7 @@ pub const BUGS: &[Bug] = &[
     tested(
         "large-history-on-the-spot",
         "a history of any size is parsed on the thread that asks",
-        "a_large_history_is_read_and_parsed",
+        "a_look_at_a_large_history_reads_nothing_of_it",
     ),
     tested(
         "fuel-for-each-text",
@@ -221,3 +221,83 @@ pub const BUGS: &[Bug] = &[
     ),
     tested("never-stands-back", "a busy writer leaves other processes no turn", "a_busy_writer_stands_back"),
 ];
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::fs;
+    use std::path::Path;
+
+    use super::BUGS;
+
+    const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+
+    /// The names of all functions in the sources and tests of the workspace.
+    fn functions() -> BTreeSet<String> {
+        let mut names = BTreeSet::new();
+        for package in fs::read_dir(Path::new(ROOT).join("crates")).unwrap() {
+            let package = package.unwrap().path();
+            for folder in ["src", "tests"].map(|folder| package.join(folder)) {
+                if folder.exists() {
+                    collect(&folder, &mut names);
+                }
+            }
+        }
+        names
+    }
+
+    fn collect(folder: &Path, names: &mut BTreeSet<String>) {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                collect(&path, names);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let text = fs::read_to_string(&path).unwrap();
+                let behind = text.split("fn ").skip(1);
+                let name = |text: &str| text.split(|c: char| !is_of_a_name(c)).next().map(str::to_owned);
+                names.extend(behind.filter_map(name));
+            }
+        }
+    }
+
+    fn is_of_a_name(c: char) -> bool {
+        c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_'
+    }
+
+    /// A name that fits no test finds nothing, and its bug is told as one that nothing finds.
+    #[test]
+    fn every_test_that_finds_a_bug_is_there() {
+        let functions = functions();
+        for (bug, test) in BUGS.iter().filter_map(|bug| Some((bug.name, bug.test?))) {
+            assert!(functions.iter().any(|name| name.contains(test)), "`{bug}`: no test is called `{test}`");
+        }
+    }
+
+    /// Every test that keeps a bug away, in the last column: `module::name` or `crate: name`, where `…` stands for the
+    /// rest of a name.
+    #[test]
+    fn every_test_of_a_bug_that_was_found_is_there() {
+        const WORDS_MIN: usize = 3;
+        let functions = functions();
+        let page = fs::read_to_string(Path::new(ROOT).join("docs/bugs-found.md")).unwrap();
+        let (mut known, mut lost) = (0, vec![]);
+        for row in page.lines().filter(|line| line.starts_with('|')) {
+            let tests = row.trim_end_matches(['|', ' ']).rsplit(" | ").next().unwrap_or_default();
+            for quoted in tests.split('`').skip(1).step_by(2) {
+                let name = quoted.rsplit([':', ' ']).next().unwrap_or_default();
+                let part = name.trim_matches('…');
+                // Other names are of modules, files, commands and bugs of the zoo.
+                if !part.chars().all(is_of_a_name) || part.split('_').count() < WORDS_MIN {
+                    continue;
+                }
+                let whole = part == name;
+                let found =
+                    functions.iter().any(|function| if whole { function == part } else { function.contains(part) });
+                known += usize::from(found);
+                lost.extend((!found).then(|| quoted.to_owned()));
+            }
+        }
+        assert!(lost.is_empty(), "no test is called {lost:#?}");
+        assert!(known > 400, "{known} names were found: the page is read wrongly");
+    }
+}
