@@ -7,10 +7,12 @@ use aetheris_core::state::Ending;
 use aetheris_core::step::StepStatus;
 use aetheris_core::time::Span;
 use aetheris_runtime::ToolOutcome;
+use aetheris_runtime::ops::PauseAnswer;
 use aetheris_runtime::ports::OUT_OF_FILES;
 use aetheris_store::Purpose;
 use aetheris_store::faulty::{Fault, FaultKind, FaultPlan, Op};
 use serde_json::json;
+use tokio::time::Instant;
 
 use crate::world::{TTL, World, done, hold};
 
@@ -399,4 +401,29 @@ async fn a_claim_that_works_ends_the_trouble_of_those_before() {
     assert_eq!(process.store.happened(FaultKind::Before), 8);
     let took = state.last_at.since(state.created_at);
     assert!(took < Span::from_millis(700), "{took}");
+}
+
+/// What was written since the job was read is no reason to leave it: it is read again, and its holder is dead still.
+#[tokio::test(start_paused = true)]
+async fn a_job_of_a_dead_instance_that_is_paused_meanwhile_is_taken_back_all_the_same() {
+    let world = World::new();
+    world.put(LOOK).await;
+    let job = world.submit("a", json!(1)).await;
+    let instance = world.claim_all().await;
+    let slow = Some(Fault::Delay(Span::from_secs(1)));
+    let process = world.start_behind("w", FaultPlan::none().script(Op::Commit(Purpose::Reclaim), [slow]));
+    let began = Instant::now();
+    let taking = aetheris_scheduler::reclaim_instance(&process.rt, instance);
+    let pausing = async {
+        // The job has been read by then, and is not written yet.
+        while process.store.happened(FaultKind::Delay) == 0 {
+            tokio::task::yield_now().await;
+        }
+        world.rt.pause(job).await.unwrap()
+    };
+    let (taken, paused) = tokio::join!(taking, pausing);
+    assert_eq!((taken.unwrap(), paused), (1, PauseAnswer::Requested));
+    assert!(began.elapsed() < TTL.to_std() / 2, "{:?}", began.elapsed());
+    let state = world.state(job).await;
+    assert_eq!((state.status, state.owner), (JobStatus::Paused, None));
 }
