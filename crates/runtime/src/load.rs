@@ -239,13 +239,14 @@ pub(crate) mod tests {
     use aetheris_core::event::JobCancelled;
     use aetheris_core::hash::Hash;
     use aetheris_core::id::{EventId, SignalId};
+    use aetheris_core::job::JobStatus;
     use aetheris_core::json::Json;
     use aetheris_core::lease::Holder;
     use aetheris_core::plan::{Budget, Node, NodeKind, PLAN_SCHEMA_VERSION, Plan};
     use aetheris_core::projection::Projection;
     use aetheris_core::retry::RetryPolicy;
     use aetheris_core::time::{Span, Timestamp};
-    use aetheris_store::faulty::{Fault, FaultPlan, FaultyStore, Op};
+    use aetheris_store::faulty::{Fault, FaultKind, FaultPlan, FaultyStore, Op};
     use aetheris_store::memory::MemoryStore;
     use aetheris_store::system::{Clock, ManualClock, System, SystemIds};
     use aetheris_store::{NewAgent, Purpose};
@@ -254,7 +255,7 @@ pub(crate) mod tests {
     use tokio::time::Instant;
 
     use crate::Runtime;
-    use crate::ops::Submission;
+    use crate::ops::{Cancelled, Submission};
 
     use super::*;
 
@@ -386,6 +387,29 @@ pub(crate) mod tests {
         drop(read(&rt, job, Caller::Sweep).await.unwrap());
         drop(first);
         assert_eq!(started.elapsed(), Duration::ZERO);
+    }
+
+    /// Until a write has been answered, its job is in memory: it counts, and nobody else writes to it.
+    #[tokio::test(start_paused = true)]
+    async fn who_writes_to_a_large_job_keeps_leave_and_memory_until_the_store_has_answered() {
+        let (rt, job) = with_message(limits::LOOK_BYTES_MAX).await;
+        let slow = FaultPlan::none().script(Op::Commit(Purpose::Cancel), [Some(Fault::Delay(Span::from_secs(5)))]);
+        let store = Arc::new(FaultyStore::new(Arc::clone(&rt.store), slow));
+        let rt = Runtime { store: Arc::clone(&store) as _, ..rt };
+        let writing = tokio::spawn({
+            let rt = rt.clone();
+            async move { rt.cancel(job).await }
+        });
+        while store.happened(FaultKind::Delay) == 0 {
+            tokio::task::yield_now().await;
+        }
+        assert!(memory(&rt, Caller::Operator).is_none());
+        let mut other = pin!(read(&rt, job, Caller::Process));
+        assert!(tokio::time::timeout_at(Instant::now() + Duration::from_secs(1), other.as_mut()).await.is_err());
+        assert!(!writing.is_finished() && memory(&rt, Caller::Operator).is_none());
+        assert_eq!(writing.await.unwrap().unwrap(), Cancelled::Now);
+        assert_eq!(other.await.unwrap().state.status, JobStatus::Cancelled);
+        assert!(memory(&rt, Caller::Operator).is_some());
     }
 
     /// Another that asks has it meanwhile, as long as it needs no such memory.
