@@ -2,12 +2,13 @@
 
 use aetheris_core::event::{Event, Failure, RequeueReason};
 use aetheris_core::job::JobStatus;
+use aetheris_core::json::Json;
 use aetheris_core::limits;
 use aetheris_core::state::Ending;
 use aetheris_core::step::StepStatus;
 use aetheris_core::time::Span;
 use aetheris_runtime::ToolOutcome;
-use aetheris_runtime::ops::PauseAnswer;
+use aetheris_runtime::ops::{PauseAnswer, Signal, SignalAnswer};
 use aetheris_runtime::ports::OUT_OF_FILES;
 use aetheris_store::Purpose;
 use aetheris_store::faulty::{Fault, FaultKind, FaultPlan, Op};
@@ -426,4 +427,34 @@ async fn a_job_of_a_dead_instance_that_is_paused_meanwhile_is_taken_back_all_the
     assert!(began.elapsed() < TTL.to_std() / 2, "{:?}", began.elapsed());
     let state = world.state(job).await;
     assert_eq!((state.status, state.owner), (JobStatus::Paused, None));
+}
+
+/// It is busy for longer than whoever waits for it is patient. That is no failure, after which it would be left alone.
+#[tokio::test(start_paused = true)]
+async fn the_timer_of_a_large_job_that_is_busy_fires_once_it_is_free_and_makes_no_other_late() {
+    let world = World::new();
+    world.put(SLEEP).await;
+    let wait = "    - { id: w, kind: wait, wait_type: human, correlation_key: k, needs: [n] }";
+    let large = SLEEP.replace("agent: s", "agent: large").replace("5s", "2s");
+    world.put(&format!("{large}{wait}\n")).await;
+    let slow = Span::from_millis(20_500);
+    assert!(slow.to_std() > limits::ANSWER_PATIENCE.to_std() * 3 / 2);
+    let faults = FaultPlan::none().script(Op::Commit(Purpose::Signal), [Some(Fault::Delay(slow))]);
+    let process = world.start_behind("w", faults);
+    let large = world.submit("large", json!("x".repeat(limits::LOOK_BYTES_MAX))).await;
+    world.until(large, &[JobStatus::Waiting]).await;
+    let small = world.submit("s", json!(1)).await;
+    let signal = Signal { correlation_key: "k".to_owned(), payload: Json::null(), wait_type: None };
+    let rt = process.rt.clone();
+    let busy = tokio::spawn(async move { rt.signal(large, signal).await });
+    let state = world.until(small, &[JobStatus::Completed]).await;
+    let slept = state.last_at.since(state.created_at);
+    assert!(slept < Span::from_millis(5_400), "{slept}");
+    // Its own timer is long due.
+    assert_eq!(world.state(large).await.status, JobStatus::Waiting);
+    assert_eq!(busy.await.unwrap().unwrap(), SignalAnswer::Kept { payload_matches: true });
+    let free = Instant::now();
+    assert_eq!(world.done(large).await.status, JobStatus::Completed);
+    // At once, and not when the sweep looks again.
+    assert!(free.elapsed() < Span::from_millis(300).to_std(), "{:?}", free.elapsed());
 }
