@@ -141,7 +141,7 @@ async fn leases_of_jobs_that_cannot_be_read_hold_up_no_other() {
     let good = bad.pop().unwrap();
     let process = world.start("w");
     process.store.damage(bad.iter().copied());
-    let rt = process.runtime(&world);
+    let rt = process.rt.clone();
     assert!(aetheris_scheduler::reclaim_instance(&rt, instance).await.is_err());
     assert_eq!(world.until(good, &[JobStatus::Completed]).await.status, JobStatus::Completed);
     // The same by the end of their leases: the good one is among the last of the list.
@@ -265,9 +265,7 @@ async fn a_plain_step_that_takes_long_is_seen_while_it_runs_and_says_how_long_it
     let job = world.submit("a", json!(1)).await;
     reached.notified().await;
     // Nothing else is written by then: the claim's first step has only begun.
-    while world.state(job).await.step_status(&"n".into()) != StepStatus::Running {
-        tokio::time::sleep(limits::START_SHOWN_AFTER.to_std()).await;
-    }
+    world.start_shown(job, "n").await;
     tokio::time::sleep(std::time::Duration::from_secs(7)).await;
     release.notify_one();
     let state = world.done(job).await;
@@ -299,7 +297,7 @@ async fn jobs_of_a_dead_instance_that_the_store_cannot_take_back_now_are_not_cou
     process.sweeps.cancel();
     let refuse = |times| FaultPlan::none().script(Op::Commit(Purpose::Reclaim), vec![Some(Fault::Before); times]);
     process.store.replan(refuse(1_000));
-    let rt = process.runtime(&world);
+    let rt = process.rt.clone();
     assert!(aetheris_scheduler::reclaim_instance(&rt, instance).await.is_err());
     // One refusal of three: the second pass takes what the first has left.
     process.store.replan(refuse(1));

@@ -11,6 +11,7 @@ use aetheris_runtime::ops::{Cancelled, PauseAnswer, ResumeAnswer, SignalAnswer};
 use aetheris_runtime::{OpError, ToolOutcome};
 use aetheris_store::JobFilter;
 use serde_json::json;
+use tokio::time::Instant;
 
 use crate::world::{World, done, happened, hold, unknown};
 
@@ -307,4 +308,21 @@ async fn a_long_back_off_that_a_pause_came_upon_holds_no_slot() {
     let end = world.done(job).await;
     assert_eq!((end.status, world.tools.count("pay")), (JobStatus::Completed, 2));
     assert!(early(end.last_at) == Span::ZERO, "the second try was over at {} and due at {due}", end.last_at);
+}
+
+/// Nothing but its own process would tell the run before its heartbeat.
+#[tokio::test(start_paused = true)]
+async fn a_holder_in_the_same_process_hears_of_a_pause_at_once() {
+    let world = World::new();
+    world.put(AGENT).await;
+    let (act, reached, _release) = hold(done(json!(1)));
+    world.tools.next("look", [act]);
+    let process = world.start("w");
+    let job = world.submit("a", json!({ "pay": false })).await;
+    reached.notified().await;
+    world.start_shown(job, "m").await;
+    let asked = Instant::now();
+    assert_eq!(process.rt.pause(job).await.unwrap(), PauseAnswer::Requested);
+    world.until(job, &[JobStatus::Paused]).await;
+    assert!(asked.elapsed() < Span::from_secs(1).to_std(), "{:?}", asked.elapsed());
 }

@@ -250,7 +250,7 @@ async fn signals_raced_at_one_wait_complete_it_once() {
     let late = vec![Some(Fault::Delay(Span::from_millis(10))); 16];
     let signal = Op::Commit(Purpose::Signal);
     process.store.replan(FaultPlan::none().script(signal, late));
-    let rt = process.runtime(&world);
+    let rt = process.rt.clone();
     let send = |n: i32| {
         let payload = Json::new(json!(n));
         let signal = Signal { correlation_key: key.clone(), payload, wait_type: None };
@@ -453,6 +453,8 @@ async fn what_a_process_writes_is_heard_by_its_own_sweep_and_its_own_runs() {
         let job = process.rt.submit(&"a".into(), submission).await.unwrap().job;
         if cancels {
             reached.notified().await;
+            // The run would hear of it with that write too.
+            world.start_shown(job, "n").await;
             assert_eq!(process.rt.cancel(job).await.unwrap(), Cancelled::Requested);
         }
         let state = world.done(job).await;

@@ -7,7 +7,9 @@ use aetheris_core::event::{Event, Failure};
 use aetheris_core::id::{AttemptId, EventId, InstanceId, JobId, WorkerId};
 use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
+use aetheris_core::limits;
 use aetheris_core::state::JobState;
+use aetheris_core::step::StepStatus;
 use aetheris_core::time::Span;
 use aetheris_runtime::ops::{Resolution, Signal, SignalAnswer, Then};
 use aetheris_runtime::pulse::Pulse;
@@ -76,7 +78,7 @@ pub(crate) struct World {
 
 pub(crate) struct Process {
     pub(crate) in_flight: InFlight,
-    /// What its own parts work with, hints included.
+    /// Its operations, on its own way to the store: what its own parts work with, hints included.
     pub(crate) rt: Runtime,
     pub(crate) stop: StopSignals,
     pub(crate) store: Arc<FaultyStore>,
@@ -100,13 +102,6 @@ impl Process {
 }
 
 pub(crate) const TTL: Span = Span::from_secs(30);
-
-impl Process {
-    /// The operations of the process, on its own way to the store.
-    pub(crate) fn runtime(&self, world: &World) -> Runtime {
-        Runtime { store: Arc::clone(&self.store) as _, wakeups: Wakeups::default(), ..world.rt.clone() }
-    }
-}
 
 impl World {
     pub(crate) fn new() -> Self {
@@ -196,6 +191,13 @@ impl World {
         let end = self.inner.ended(job).await.unwrap();
         self.inner.check().await.unwrap();
         end
+    }
+
+    /// Waits until the start of a plain step, whose body runs, is written.
+    pub(crate) async fn start_shown(&self, job: JobId, node: &str) {
+        while self.state(job).await.step_status(&node.into()) != StepStatus::Running {
+            tokio::time::sleep(limits::START_SHOWN_AFTER.to_std()).await;
+        }
     }
 
     pub(crate) async fn state(&self, job: JobId) -> JobState {
