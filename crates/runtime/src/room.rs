@@ -184,4 +184,20 @@ mod tests {
         assert_eq!((times, room.left.available_permits()), (2, 5 * FREE));
         drop(held);
     }
+
+    /// Each gives back what it has waited for before it waits for more: two that kept it would wait for each other.
+    #[tokio::test(start_paused = true)]
+    async fn two_that_have_grown_while_they_waited_do_not_wait_for_each_other() {
+        let room = Room::new(10 * FREE);
+        let first = made(&room, &[9 * FREE]).await.unwrap();
+        let grows = async || made(&room, &[3 * FREE, 6 * FREE]).await.map(|(times, _held)| times);
+        let freed = async {
+            tokio::task::yield_now().await;
+            drop(first);
+        };
+        let started = tokio::time::Instant::now();
+        let (second, third, ()) = tokio::join!(grows(), grows(), freed);
+        assert_eq!((second, third, started.elapsed()), (Some(2), Some(2), std::time::Duration::ZERO));
+        assert_eq!(room.left.available_permits(), 10 * FREE);
+    }
 }
