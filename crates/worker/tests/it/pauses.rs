@@ -326,3 +326,37 @@ async fn a_holder_in_the_same_process_hears_of_a_pause_at_once() {
     world.until(job, &[JobStatus::Paused]).await;
     assert!(asked.elapsed() < Span::from_secs(1).to_std(), "{:?}", asked.elapsed());
 }
+
+/// It is paused as was asked, and fails when a holder is lost after it was resumed.
+#[tokio::test(start_paused = true)]
+async fn a_job_that_is_to_be_paused_does_not_fail_when_its_last_holder_is_lost() {
+    let world = World::new();
+    world.put(AGENT).await;
+    let job = world.submit("a", json!({ "pay": false })).await;
+    let lose = async |name: &str, pause: bool| {
+        let (act, reached, _release) = hold(done(json!(1)));
+        world.tools.next("look", [act]);
+        let process = world.start(name);
+        reached.notified().await;
+        if pause {
+            assert_eq!(world.rt.pause(job).await.unwrap(), PauseAnswer::Requested);
+        }
+        process.kill();
+    };
+    let most = world.rt.settings.max_attempts;
+    for lost in 0..most - 1 {
+        assert_eq!(world.state(job).await.reclaims, lost.saturating_sub(1));
+        lose(&format!("w{lost}"), false).await;
+    }
+    lose("paused", true).await;
+    assert_eq!(world.state(job).await.reclaims, most - 1);
+    let sweeps = world.start("sweeps");
+    let state = world.until(job, &[JobStatus::Paused, JobStatus::Failed]).await;
+    assert_eq!((state.status, state.ending), (JobStatus::Paused, None));
+    sweeps.kill();
+    world.rt.resume(job).await.unwrap();
+    lose("resumed", false).await;
+    let _last = world.start("last");
+    let Some(Ending::Failed { error, .. }) = world.done(job).await.ending else { panic!() };
+    assert_eq!(error.code, "attempts_exhausted");
+}
