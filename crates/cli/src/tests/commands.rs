@@ -1162,7 +1162,7 @@ async fn an_event_behind_the_last_is_told_as_such() {
                 () = tokio::time::sleep(std::time::Duration::from_secs(1)), if !told => continue,
             };
             assert_eq!((ran.exit(), ran.stdout.as_str()), (Exit::Done, ""));
-            let said = format!("there is no event after {after} yet: the last one is 4\n");
+            let said = format!("there is no event after {after}: the job has ended, and its last event is 4\n");
             assert_eq!(ran.stderr == said, told, "{words:?}: {}", ran.stderr);
         }
     }
