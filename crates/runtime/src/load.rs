@@ -74,7 +74,7 @@ impl Loaded {
         same_end(&self.row, &self.state)
     }
 
-    /// A draft of what is written to it from outside a run. It makes no checkpoint that would be too large: its run knows
+    /// A draft of what is written to it from outside a run. It tries no checkpoint where one may be too large: its run knows
     /// when to look at that again.
     pub(crate) fn draft(&self, guard: Guard) -> Draft {
         let mut draft = Draft::new(self.state.clone(), guard, self.checkpoint_seq);

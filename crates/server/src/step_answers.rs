@@ -1,4 +1,4 @@
-//! StepAnswers that a step has and has not acted on yet: to its wait, or to the doubt about its call.
+//! Answers that a step has and has not acted on yet: to its wait, or to the doubt about its call.
 
 use std::collections::BTreeMap;
 
