@@ -141,10 +141,10 @@ impl Config {
             ("deadlines, one step", 222_805, Self::hurried()),
             (
                 "budgets, one step",
-                194_989,
+                199_012,
                 Self { slow: 1, ..Self::frugal(1) }.with(&[&[ONCE], &[ASKED], &[IDEMPOTENT]]),
             ),
-            ("budgets, two steps", 66_712, Self::frugal(2).with(&[&[ASKED, IDEMPOTENT]])),
+            ("budgets, two steps", 66_969, Self::frugal(2).with(&[&[ASKED, IDEMPOTENT]])),
         ]
     }
 

@@ -267,7 +267,8 @@ pub async fn keep(nodes: Vec<Arc<Node>>, log: Log, stop: tokio_util::sync::Cance
                     None
                 }
             };
-            let full = log.was_on("disk_full", FULL_DISK_REACH);
+            let full = || log.was_on("disk_full", FULL_DISK_REACH);
+            let was_full = full();
             if let Some(status) = ended
                 && !node.is_explained(status, &log)
             {
@@ -275,7 +276,8 @@ pub async fn keep(nodes: Vec<Arc<Node>>, log: Log, stop: tokio_util::sync::Cance
             }
             *place = None;
             if let Err(error) = node.fill(&mut place, &Order::default()).await
-                && !full
+                // It may have become full while the process started.
+                && !(was_full || full())
             {
                 problems.add(format!("{} did not start: {error:#}", node.name));
             }
