@@ -22,7 +22,7 @@ pub(crate) enum Caller {
 }
 
 impl Caller {
-    /// How long it waits for its turn, or for room.
+    /// How long it waits to be admitted, or for memory.
     pub(crate) const fn patience(self) -> Span {
         match self {
             Self::Sweep => Span::ZERO,

@@ -144,9 +144,7 @@ impl ForWrite {
         let ((loaded, admitted), memory) = made.ok_or(OpError::Crowded)?;
         Ok(Self { loaded: Box::new(loaded), _admitted: admitted, _memory: memory })
     }
-}
 
-impl ForWrite {
     /// The same job once something else was written to it. A large one keeps its leave and takes in what is new: whoever
     /// began again from nothing would come too late for ever, where its run writes faster than it is read.
     ///
