@@ -116,10 +116,22 @@ impl Scrubber {
             secrets.into_iter().filter(|secret| secret.len() >= SECRET_BYTES_MIN).flat_map(forms).collect();
         forms.sort_by_key(|form| std::cmp::Reverse(form.len()));
         forms.dedup();
-        let mut echoes: Vec<String> =
-            sent.into_iter().filter(|secret| secret.len() >= ECHO_BYTES_MIN).map(str::to_owned).collect();
-        echoes.sort_by_key(|echo| std::cmp::Reverse(echo.len()));
-        Self { forms, echoes }
+        let mut scrubber = Self { forms, echoes: Vec::new() };
+        scrubber.echoed(sent.into_iter().map(str::to_owned));
+        scrubber
+    }
+
+    /// Takes these secrets out of answers too, in every form: they stand in the address behind its host, which some
+    /// servers repeat, in links to the next page for one.
+    pub(crate) fn in_address<'a>(&mut self, secrets: impl IntoIterator<Item = &'a str>) {
+        let secrets = secrets.into_iter().filter(|secret| secret.len() >= ECHO_BYTES_MIN);
+        self.echoed(secrets.flat_map(forms));
+    }
+
+    fn echoed(&mut self, texts: impl IntoIterator<Item = String>) {
+        self.echoes.extend(texts.into_iter().filter(|text| text.len() >= ECHO_BYTES_MIN));
+        self.echoes.sort_by_key(|echo| std::cmp::Reverse(echo.len()));
+        self.echoes.dedup();
     }
 
     /// Takes these texts out too, where they are not too short to be telling.
@@ -230,7 +242,7 @@ mod tests {
             Scrubber::new(["AbCdEf"], []).text("no answer from abcdef.example"),
             "no answer from [redacted].example"
         );
-        // What did not travel in a header is no echo.
+        // What did not travel is no echo.
         let sent = Scrubber::new(["abcdefgh"], []);
         assert_eq!(sent.json(&Json::new("abcdefgh".into())), Json::new("abcdefgh".into()));
     }
@@ -250,6 +262,18 @@ mod tests {
         );
         let kept = serde_json::json!({ "a": "<[redacted]>", "b": ["[redacted]", 912_345_678], "[redacted]": "x" });
         assert_eq!(scrubber.json(&echoed), Json::new(kept));
+    }
+
+    #[test]
+    fn a_secret_of_an_address_is_taken_out_of_answers_in_every_form() {
+        let mut scrubber = Scrubber::new([], []);
+        scrubber.in_address(["s3cret/kéy", "s3cret7"]);
+        let forms = ["s3cret/kéy", "s3cret/k%C3%A9y", "s3cret%2Fk%C3%A9y"];
+        for form in forms {
+            let echoed = serde_json::json!({ "next": format!("https://x/?key={form}&page=2"), form: "s3cret7" });
+            let kept = serde_json::json!({ "next": "https://x/?key=[redacted]&page=2", "[redacted]": "s3cret7" });
+            assert_eq!(scrubber.json(&Json::new(echoed)), Json::new(kept), "{form}");
+        }
     }
 
     #[test]

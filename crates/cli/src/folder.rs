@@ -31,18 +31,23 @@ fn of_folder(kind: &str) -> String {
 /// # Errors
 /// It cannot be made, or the disk did not keep it.
 pub(crate) fn make(folder: &Path) -> io::Result<()> {
+    make_and(folder, &mut |parent| File::open(parent)?.sync_all())
+}
+
+/// The same; `sync` makes durable what was made in a folder.
+fn make_and(folder: &Path, sync: &mut dyn FnMut(&Path) -> io::Result<()>) -> io::Result<()> {
     if folder.as_os_str().is_empty() || folder.is_dir() {
         return Ok(());
     }
     let parent = folder.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    make(parent)?;
+    make_and(parent, sync)?;
     match DirBuilder::new().mode(0o700).create(folder) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => match folder.is_dir() {
             true => Ok(()),
             false => Err(io::Error::new(io::ErrorKind::NotADirectory, "it is there, and it is no folder")),
         },
         Err(error) => Err(error),
-        Ok(()) => File::open(parent)?.sync_all(),
+        Ok(()) => sync(parent),
     }
 }
 
@@ -108,6 +113,25 @@ mod tests {
         }
         std::fs::remove_dir_all(&top).unwrap();
         assert!(open(&top, &lock_name()).is_err());
+    }
+
+    #[test]
+    fn a_new_folder_is_durable_in_the_one_that_it_stands_in() {
+        let top = std::env::temp_dir().join(format!("aetheris-durable-{}", std::process::id()));
+        std::fs::create_dir(&top).unwrap();
+        let folder = top.join("a").join("b");
+        let mut synced = Vec::new();
+        let mut sync = |parent: &Path| {
+            let made = std::fs::read_dir(parent)?.count();
+            synced.push((parent.to_owned(), made));
+            Ok(())
+        };
+        make_and(&folder, &mut sync).unwrap();
+        make_and(&folder, &mut sync).unwrap();
+        assert_eq!(synced, [(top.clone(), 1), (top.join("a"), 1)], "once each, when the new name stands there");
+        let failed = make_and(&folder.join("c"), &mut |_| Err(io::Error::other("the disk did not keep it")));
+        assert_eq!(failed.unwrap_err().to_string(), "the disk did not keep it");
+        std::fs::remove_dir_all(&top).unwrap();
     }
 
     #[test]

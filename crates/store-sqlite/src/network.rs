@@ -1,8 +1,9 @@
 //! Where a database may not be: on file systems whose locks and shared memory do not hold between hosts.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::error::Trouble;
+use crate::file;
 
 /// Their numbers.
 #[cfg(target_os = "linux")]
@@ -29,8 +30,7 @@ const LOCAL: [&str; 2] = ["fuseblk", "fuse.fuse-overlayfs"];
 pub(crate) fn refuse(database: &Path) -> Result<(), Trouble> {
     use std::os::unix::fs::MetadataExt as _;
 
-    let path = if database.exists() { Some(database) } else { database.parent() };
-    let path = path.unwrap_or(Path::new("/"));
+    let path = &place(database)?;
     let unreadable = |e: std::io::Error| Trouble::Unavailable(format!("cannot look at {}: {e}", path.display()));
     let found = rustix::fs::statfs(path).map_err(|e| unreadable(e.into()))?;
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "magic numbers have 32 bits")]
@@ -44,6 +44,16 @@ pub(crate) fn refuse(database: &Path) -> Result<(), Trouble> {
         ))),
         None => Ok(()),
     }
+}
+
+/// The file, or the folder that it would stand in, behind all links.
+#[cfg(target_os = "linux")]
+fn place(database: &Path) -> Result<PathBuf, Trouble> {
+    let mut path = file::resolved(database)?;
+    if !path.exists() {
+        path.pop();
+    }
+    Ok(path)
 }
 
 #[cfg(not(target_os = "linux"))]
@@ -75,6 +85,25 @@ fn served_as(mounts: &str, device: u64) -> Option<String> {
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
     use super::*;
+
+    /// A link on a local disk to a file on another host is on another host.
+    #[test]
+    fn a_database_is_where_its_links_lead() {
+        let top = std::env::temp_dir().join(format!("aetheris-network-{}", std::process::id()));
+        let (near, far) = (top.join("near"), top.join("far"));
+        std::fs::create_dir_all(&near).unwrap();
+        std::fs::create_dir(&far).unwrap();
+        let (near, far) = (near.canonicalize().unwrap(), far.canonicalize().unwrap());
+        std::os::unix::fs::symlink(&far, near.join("folder")).unwrap();
+        std::os::unix::fs::symlink(far.join("other.db"), near.join("aetheris.db")).unwrap();
+        assert_eq!(place(&near.join("new.db")).unwrap(), near);
+        assert_eq!(place(&near.join("folder").join("new.db")).unwrap(), far);
+        assert!(place(&near.join("aetheris.db")).is_err(), "a link that leads to nothing is not looked behind");
+        std::fs::write(far.join("other.db"), "").unwrap();
+        assert_eq!(place(&near.join("aetheris.db")).unwrap(), far.join("other.db"));
+        refuse(&near.join("aetheris.db")).unwrap();
+        std::fs::remove_dir_all(&top).unwrap();
+    }
 
     #[test]
     fn what_a_program_serves_is_known_by_its_name() {

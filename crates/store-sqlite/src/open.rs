@@ -89,7 +89,7 @@ fn end_process(error: &StoreError) {
 /// Whether the file may be opened, and whose it is. Nothing is changed, so that a database of another program stays
 /// as it is.
 pub(crate) fn admit(path: &Path, make: bool) -> Result<Whose, Trouble> {
-    network::refuse(&file::resolved(path)?)?;
+    network::refuse(path)?;
     let whose = file::whose(path)?;
     if whose == Whose::Nobody && !make {
         return Err(Trouble::Refused("there is no database, and this process makes none".to_owned()));

@@ -1,5 +1,7 @@
 //! Clocks and entropy: the only file of the library crates that reads them.
 
+use std::io;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -32,21 +34,22 @@ fn machine_boot_id() -> BootId {
     static OF_THIS_PROCESS: OnceLock<BootId> = OnceLock::new();
     *OF_THIS_PROCESS.get_or_init(|| {
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
-        let namespace = match std::fs::read_link("/proc/self/ns/time") {
-            // A kernel without time namespaces has one boot clock for all.
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(std::path::PathBuf::new()),
-            found => found,
-        };
-        match (boot, namespace) {
-            (Ok(boot), Ok(namespace)) => {
-                let name = format!("{} {}", boot.trim(), namespace.display());
-                let hash = Hash::of(name.as_bytes());
-                let (half, _) = hash.as_bytes().split_at(16);
-                BootId::from_slice(half).unwrap_or_else(|| BootId::from_u128(SystemIds.secret()))
-            }
-            (Err(_), _) | (_, Err(_)) => BootId::from_u128(SystemIds.secret()),
-        }
+        let known = boot_id_of(boot, std::fs::read_link("/proc/self/ns/time"));
+        known.unwrap_or_else(|| BootId::from_u128(SystemIds.secret()))
     })
+}
+
+/// The boot clock of a boot in a time namespace, as the kernel names the two.
+fn boot_id_of(boot: io::Result<String>, namespace: io::Result<PathBuf>) -> Option<BootId> {
+    let namespace = match namespace {
+        // A kernel without time namespaces has one boot clock for all.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => PathBuf::new(),
+        found => found.ok()?,
+    };
+    let name = format!("{} {}", boot.ok()?.trim(), namespace.display());
+    let hash = Hash::of(name.as_bytes());
+    let (half, _) = hash.as_bytes().split_at(16);
+    BootId::from_slice(half)
 }
 
 impl Clock for SystemClock {
@@ -156,5 +159,25 @@ impl System {
 impl std::fmt::Debug for System {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("System")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_boot_clock_is_that_of_one_boot_and_one_namespace() {
+        let of = |boot: &str, namespace: &str| boot_id_of(Ok(boot.to_owned()), Ok(PathBuf::from(namespace)));
+        let this = of("6f1c\n", "time:[1]");
+        assert!(this.is_some());
+        assert_eq!(of("6f1c", "time:[1]"), this);
+        assert_ne!(of("6f1c", "time:[2]"), this, "`unshare -T --boottime` sets another one");
+        assert_ne!(of("6f1d", "time:[1]"), this);
+        let kind = |kind: io::ErrorKind| boot_id_of(Ok("6f1c".to_owned()), Err(kind.into()));
+        assert_eq!(kind(io::ErrorKind::NotFound), of("6f1c", ""), "a kernel without such namespaces");
+        assert_eq!(kind(io::ErrorKind::PermissionDenied), None);
+        assert_eq!(boot_id_of(Err(io::ErrorKind::NotFound.into()), Ok(PathBuf::new())), None);
+        assert_eq!(SystemClock.boot_id(), SystemClock.boot_id());
     }
 }

@@ -54,7 +54,7 @@ impl Prepared {
         let job = JobNames { agent: call.agent.clone(), id: call.job, session: call.session.clone() };
         let mut scope = Scope { input: Some(call.input.clone()), job: Some(job), ..Scope::default() };
         let body = body(tool, &method, &scope).map_err(|error| Failure::new("invalid_body", about("body", &error)))?;
-        scope.env = Some(values);
+        scope.env = Some(values.clone());
         let rendered = rendered(&scope, |texts| texts.address(&tool.url))
             .map_err(|error| scrubber.text(&format!("cannot be rendered: {error}")))
             .and_then(|rendered| address(&rendered));
@@ -62,6 +62,10 @@ impl Prepared {
         let headers = headers(tool, &scope)
             .map_err(|(name, problem)| about(&format!("header `{name}`"), &scrubber.text(&problem)))
             .map_err(|message| Failure::new("invalid_header", message))?;
+        // A host is what others call it by, as a region or a customer.
+        let host = url.host_str().unwrap_or_default();
+        let behind = url_names.iter().filter_map(|name| values.get(name)).map(String::as_str);
+        scrubber.in_address(behind.filter(|value| !host.contains(&value.to_lowercase())));
         let private_url = (!url_names.is_empty()).then(|| tool.url.clone());
         if private_url.is_some() {
             // A secret may have become several parts of the URL, each of which tells a piece of it.

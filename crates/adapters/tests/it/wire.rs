@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use aetheris_adapters::{EnvSource, Toolbox};
+use aetheris_core::json::Json;
 use aetheris_core::ledger::PermitNumber;
 use aetheris_core::plan::{EffectClass, ToolKind};
 use aetheris_runtime::ports::{ToolCall, ToolOutcome, Tools};
@@ -129,6 +130,7 @@ async fn the_environment_is_sent_and_never_shown() {
             match &outcome {
                 ToolOutcome::Done(output) => {
                     assert_eq!(output.get("key").unwrap(), "Bearer [redacted]");
+                    assert_eq!(output.get("line").unwrap(), "POST /ok?key=[redacted] HTTP/1.1");
                 }
                 other => {
                     let message = &failure(other).message;
@@ -139,6 +141,18 @@ async fn the_environment_is_sent_and_never_shown() {
             assert!(!format!("{outcome:?}").contains(SECRET), "{outcome:?}");
         }
     }
+}
+
+/// In the address alone too; but a host is what others call it by.
+#[tokio::test]
+async fn a_secret_of_the_address_that_an_answer_repeats_is_not_recorded() {
+    let peer = Peer::new(|seen| Reply::Bytes(answer("200 OK", "", &json!({ "self": seen.line() }).to_string()))).await;
+    let env = BTreeMap::from([("KEY", SECRET), ("HOST", "127.0.0.1")].map(|(name, value)| (name.into(), value.into())));
+    let toolbox = Toolbox::builder().allow_loopback().env(EnvSource::fixed(env)).build().unwrap();
+    let url = peer.url("/hooks/{{ env.KEY }}?from=127.0.0.1").replacen("127.0.0.1", "{{ env.HOST | raw }}", 1);
+    let outcome = toolbox.call(http_call(EffectClass::AtMostOnce, http("POST", url))).await;
+    let output = json!({ "self": "POST /hooks/[redacted]?from=127.0.0.1 HTTP/1.1" });
+    assert_eq!(outcome, ToolOutcome::Done(Json::new(output)));
 }
 
 /// What is said of a call has its path as its author wrote it, and not what stood in it.

@@ -35,17 +35,22 @@ pub async fn run(config: &Config, context: &Context) -> Result<Exit, Error> {
     } else {
         let count = |count: u64, noun| counted(usize::try_from(count).unwrap_or(usize::MAX), noun);
         let (jobs, events) = (count(report.jobs, "job"), count(report.events, "event"));
-        let verdict = match (report.is_clean(), absent.len()) {
-            (false, _) => "violations found".to_owned(),
-            (true, 0) => "all invariants hold".to_owned(),
-            (true, absent) => format!("none violated; {absent} had no cases here"),
-        };
+        let verdict = verdict(report.is_clean(), absent.len());
         let style = context.out.style;
         let sum = wrap(&format!("{jobs}, {events} in {}: {verdict}", path.display()), style.columns, 0, 2);
         context.out.text(&format!("{}\n{sum}\n", render::check::report(&report, style)))?;
         context.out.note(&wrap(&beyond(&context.program()), context.out.style_aside.columns, 0, 0));
     }
     Ok(if report.is_clean() { Exit::Done } else { Exit::CheckFailed })
+}
+
+/// What a report comes to, of which so many invariants had no cases.
+fn verdict(clean: bool, absent: usize) -> String {
+    match (clean, absent) {
+        (false, _) => "violations found".to_owned(),
+        (true, 0) => "all invariants hold".to_owned(),
+        (true, absent) => format!("none violated; {absent} had no cases here"),
+    }
 }
 
 /// What no database can show: without it, "no cases here" reads as if the calls had not been recognised.
@@ -137,6 +142,13 @@ fn eprint(text: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_last_line_says_what_it_comes_to() {
+        assert_eq!(verdict(false, 2), "violations found");
+        assert_eq!(verdict(true, 0), "all invariants hold");
+        assert_eq!(verdict(true, 2), "none violated; 2 had no cases here");
+    }
 
     #[test]
     fn a_database_that_is_damaged_fails_the_check_and_one_that_cannot_be_read_does_not() {

@@ -156,7 +156,7 @@ fn keys_are_checked_against_each_other() {
         one("worker:\n  lease-ttl: 40s\n  lease_ttl: 30s\n")
             .contains(":3: worker.lease_ttl: is set twice: also in line 2")
     );
-    assert!(one("models: { a: { timeout: 1s } }").contains("models.a: has no base_url"));
+    assert!(one("models: { a: { timeout: 1s } }").starts_with("aetheris.yaml:1: models.a: has no base_url"));
     assert!(one("models: { scripted: { base_url: http://x } }").contains("models.scripted: is built in"));
     let both = "models: { a: { base_url: http://x, api_key_env: A, api_key_file: b } }";
     assert!(one(both).contains("models.a: has both api_key_env and api_key_file"));

@@ -53,6 +53,13 @@ fn global_options_stand_before_or_after_the_command() {
     }
 }
 
+/// Not what the environment or a default answers as well.
+#[test]
+fn a_usage_line_names_what_is_missing_only() {
+    let told = refused("show");
+    assert!(told.contains("Usage: aetheris show") && told.contains("<JOB>") && !told.contains("--server"), "{told}");
+}
+
 #[test]
 fn send_takes_all_its_options() {
     let line = "send refund hello --wait --timeout 30s --session s1 --key k1 --label a=b --label c=d=e --deadline 72h --priority -3 --run-at 2026-11-21T09:30:00+01:00";

@@ -751,6 +751,29 @@ async fn a_signal_that_is_kept_says_what_the_job_waits_for() {
 }
 
 #[tokio::test]
+async fn a_file_with_a_mistake_is_told_of_before_anything_is_made() {
+    let top = std::env::temp_dir().join(format!("aetheris-mistake-{}", std::process::id()));
+    std::fs::create_dir_all(&top).unwrap();
+    let file = |name: &str| {
+        let file = top.join(name);
+        std::fs::write(&file, "agent: A\nplan: { nodes: [] }\n").unwrap();
+        file.display().to_string()
+    };
+    let (one, other, data) = (file("one.yaml"), file("other.yaml"), top.join("data").display().to_string());
+    let ran = run("http://127.0.0.1:1", &["dev", "--agent", &one, "--agent", &other, "--data", &data]).await;
+    assert_eq!(ran.exit(), Exit::CheckFailed, "{:?}", ran.ended);
+    for file in [&one, &other] {
+        assert!(ran.stderr.contains(&format!("{file}:1: agent: ")), "{}", ran.stderr);
+    }
+    assert!(!std::path::Path::new(&data).exists());
+    // Tests have nothing on stdin.
+    let ran = run("http://127.0.0.1:1", &["agent", "check", "-", &one]).await;
+    assert_eq!(ran.exit(), Exit::CheckFailed);
+    assert!(ran.stdout.contains("stdin:1: ") && ran.stdout.contains(&format!("{one}:1: ")), "{}", ran.stdout);
+    std::fs::remove_dir_all(&top).unwrap();
+}
+
+#[tokio::test]
 async fn commands_without_a_server() {
     let nowhere = "http://127.0.0.1:1";
     let ran = run(nowhere, &["fork", JOB]).await;

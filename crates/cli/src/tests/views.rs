@@ -319,10 +319,13 @@ fn nothing_is_coloured_unless_it_is_wanted() {
     assert!(!plain.contains('\u{1b}') && coloured.contains('\u{1b}'));
 }
 
+/// A text that fits into no line.
+const LONG: &str = "a reason that is long, of somebody who wrote it without knowing how wide anybody's terminal is";
+
 /// Every page that has long texts in it, at one width.
-fn pages(columns: usize) -> Vec<String> {
-    let style = Style { color: false, columns: Some(columns) };
-    let long = "a reason that is long, of somebody who wrote it without knowing how wide anybody's terminal is";
+fn pages(columns: Option<usize>) -> Vec<String> {
+    let style = Style { color: false, columns };
+    let long = LONG;
     let mut wait = waiting();
     wait["reason"] = json!(long);
     let error = json!({ "code": "boom", "message": long, "node_id": "pay" });
@@ -358,7 +361,7 @@ fn pages(columns: usize) -> Vec<String> {
 #[test]
 fn no_page_is_wider_than_the_terminal_and_nothing_to_copy_is_cut() {
     for columns in [60, 80, 120, 200] {
-        for page in pages(columns) {
+        for page in pages(Some(columns)) {
             for line in page.lines() {
                 let command = line.contains("aetheris ");
                 assert!(command || render::width(line) <= columns, "{columns}: {line:?}\n{page}");
@@ -366,5 +369,12 @@ fn no_page_is_wider_than_the_terminal_and_nothing_to_copy_is_cut() {
             }
             assert!(page.contains(JOB), "{page}");
         }
+    }
+}
+
+#[test]
+fn a_pipe_gets_every_page_whole() {
+    for page in pages(None) {
+        assert!(page.contains(LONG) && !page.contains('…'), "{page}");
     }
 }
