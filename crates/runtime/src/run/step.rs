@@ -211,7 +211,8 @@ impl Run<'_> {
             self.fail_step_after(node, result, failed)?;
             return Ok(Turn::Go);
         }
-        if let Some(exceeded) = self.over_budget(node) {
+        let used = failed.model.as_ref().map_or(0, |model| model.usage.total());
+        if let Some(exceeded) = self.over_budget_after(node, used) {
             // No other try will be allowed: nothing is announced, and nobody waits for it.
             let Failure { code, message, .. } = &failed.error;
             let error =
@@ -286,13 +287,19 @@ impl Run<'_> {
 
     /// Why the node may not start, if the job's budget is used up.
     pub(super) fn over_budget(&self, node: &Node) -> Option<Failure> {
+        self.over_budget_after(node, 0)
+    }
+
+    /// The same where a try has just used so many tokens that no event has told of yet.
+    fn over_budget_after(&self, node: &Node, used: u64) -> Option<Failure> {
         let budget = self.plan.plan().budget;
+        let tokens = self.state().tokens.saturating_add(used);
         let exceeded = |what: String| Some(Failure::new(BUDGET_EXCEEDED, what));
         match &node.kind {
             NodeKind::Llm(_) => budget
                 .max_tokens
-                .filter(|max| self.state().tokens >= *max)
-                .and_then(|max| exceeded(format!("the job has used {} of {max} tokens", self.state().tokens))),
+                .filter(|max| tokens >= *max)
+                .and_then(|max| exceeded(format!("the job has used {tokens} of {max} tokens"))),
             NodeKind::Tool { .. } => budget
                 .max_tool_calls
                 .map(|max| (self.state().tool_calls(&self.plan), max))

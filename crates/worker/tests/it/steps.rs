@@ -251,12 +251,16 @@ async fn a_model_that_never_gives_json_stops_at_the_budget() {
     let state = world.done(job).await;
     let error = state.steps["n"].error.clone().unwrap();
     assert_eq!((error.code.as_str(), state.tokens, state.steps["n"].tries), ("budget_exceeded", 30, 3));
-    assert_eq!(error.message, "the job has used 30 of 25 tokens");
+    let last = "the job has used 30 of 25 tokens; the last try: ";
+    assert!(error.message.starts_with(last), "{}", error.message);
+    // No third retry is announced, as there will be none.
     let models = world.events(job).await.into_iter().filter_map(|event| match event {
-        Event::NodeRetryScheduled(retry) => retry.model,
+        Event::NodeRetryScheduled(retry) => Some(("retried", retry.model?)),
+        Event::NodeFinished(end) => Some(("ended", end.model?)),
         _ => None,
     });
-    assert_eq!(models.map(|model| model.usage.total()).collect::<Vec<_>>(), [10, 10, 10]);
+    let told = models.map(|(what, model)| (what, model.usage.total())).collect::<Vec<_>>();
+    assert_eq!(told, [("retried", 10), ("retried", 10), ("ended", 10)]);
 }
 
 /// A store that is slow for a moment is no failure of the step whose permission was being written.
