@@ -49,7 +49,7 @@ async fn one(client: &Client, job: &str, context: &Context) -> Result<Exit, Erro
 /// Resumes every job that a restore has held, page by page, newest first. It may be stopped and called again: what is
 /// resumed is not paused any more.
 async fn all_restored(client: &Client, agent: Option<&str>, context: &Context) -> Result<Exit, Error> {
-    let (mut resumed, mut refused) = (0usize, Vec::new());
+    let (mut resumed, mut by_operators, mut refused) = (0usize, 0usize, Vec::new());
     let mut cursor: Option<String> = None;
     loop {
         let limit = limits::PAGE_JOBS_MAX.to_string();
@@ -57,7 +57,9 @@ async fn all_restored(client: &Client, agent: Option<&str>, context: &Context) -
         query.extend(agent.map(|agent| ("agent", agent)));
         query.extend(cursor.as_deref().map(|cursor| ("cursor", cursor)));
         let page = client.get::<JobList>(&["api", "jobs"], &query).await?.body;
-        for job in page.jobs.iter().filter(|job| is_restored(job)) {
+        let (restored, others): (Vec<_>, Vec<_>) = page.jobs.iter().partition(|job| is_restored(job));
+        by_operators += others.len();
+        for job in restored {
             let id = job.id.to_string();
             match client.post::<ResumeResult>(&["api", "jobs", &id, "resume"], &json!({}), &[]).await {
                 Ok(_) => resumed += 1,
@@ -72,13 +74,19 @@ async fn all_restored(client: &Client, agent: Option<&str>, context: &Context) -
         }
         context.out.note(&format!("{resumed} resumed; going on"));
     }
-    if let Some(agent) = agent.filter(|_| resumed == 0 && refused.is_empty()) {
+    if let Some(agent) = agent.filter(|_| resumed + by_operators == 0 && refused.is_empty()) {
         // Nothing is held of one that does not exist, and whoever has mistyped its name waits for nothing. One that was
         // removed is not known either, and its jobs go on.
         client.get::<AgentView>(&["api", "agents", agent], &[]).await?;
     }
     for line in &refused {
         context.out.note(&format!("not resumed: {line}"));
+    }
+    if by_operators > 0 {
+        let left = counted(by_operators, "job");
+        context
+            .out
+            .note(&format!("left: {left} that an operator paused; `{} resume JOB` resumes one", context.program()));
     }
     if context.out.json {
         context.out.value(&json!({ "refused": refused, "resumed": resumed }))?;

@@ -1,7 +1,7 @@
 //! `send`.
 
 use aetheris_api::{Command, ErrorCode, MessageAnswer, MessageRequest};
-use aetheris_core::id::SessionId;
+use aetheris_core::id::{JobId, SessionId};
 use aetheris_store::system::System;
 
 use super::{Context, follow, jobs};
@@ -29,6 +29,9 @@ pub(super) async fn run(given: args::Send, context: &Context) -> Result<Exit, Er
     let answer = client.post::<MessageAnswer>(&path, &request, &[("idempotency-key", &key)]).await;
     let answer = answer.map_err(|error| with_key(error, &key))?;
     let job = answer.body.job_id.to_string();
+    if for_later {
+        tell_too_late(&client, answer.body.job_id, context).await;
+    }
     if given.wait {
         if answer.status == 200 {
             context.out.note(&format!("{job} was sent before with this key"));
@@ -42,9 +45,6 @@ pub(super) async fn run(given: args::Send, context: &Context) -> Result<Exit, Er
         return Ok(Exit::Done);
     }
     context.out.line(&job)?;
-    if for_later {
-        tell_too_late(&client, &job, context).await;
-    }
     let before = if answer.status == 200 { "sent before with this key; " } else { "" };
     let watch = Command::Watch(answer.body.job_id).line(&context.program());
     context.out.note(&format!("{before}follow it with: {watch}"));
@@ -52,10 +52,14 @@ pub(super) async fn run(given: args::Send, context: &Context) -> Result<Exit, Er
 }
 
 /// Says of a message for later that its job's deadline comes first: it can only fail.
-async fn tell_too_late(client: &Client, job: &str, context: &Context) {
-    let reasons = jobs::reasons(client, job).await;
+async fn tell_too_late(client: &Client, job: JobId, context: &Context) {
+    let reasons = jobs::reasons(client, &job.to_string()).await;
     if let Some(reason) = reasons.iter().find(|reason| reason.fails) {
-        context.out.warn(&reason.detail);
+        let cancel = Command::Cancel(job).line(&context.program());
+        context.out.warn(&format!(
+            "warning: {}\nsend it again with another time, and end this one with: {cancel}",
+            reason.detail
+        ));
     }
 }
 

@@ -1150,7 +1150,14 @@ async fn a_message_that_can_only_fail_is_told_when_it_is_sent() {
         let url = serve(router).await;
         let ran = run(&url, &["send", "refund", "hi", "--run-at", "2026-11-28T09:30:00Z"]).await;
         assert_eq!((ran.exit(), ran.stdout), (Exit::Done, format!("{JOB}\n")));
-        assert_eq!(ran.stderr.starts_with("it fails at the deadline\n"), fails, "{until}: {}", ran.stderr);
+        let told = format!(
+            "warning: it fails at the deadline\nsend it again with another time, and end this one with: aetheris cancel {JOB}\n"
+        );
+        assert_eq!(ran.stderr.starts_with(&told), fails, "{until}: {}", ran.stderr);
+        // Whoever reads the answer by a program has a log of what was said beside it.
+        let ran = run(&url, &["send", "refund", "hi", "--run-at", "2026-11-28T09:30:00Z", "--json"]).await;
+        assert_eq!(ran.stderr == told, fails, "{until}: {}", ran.stderr);
+        serde_json::from_str::<serde_json::Value>(&ran.stdout).unwrap();
         // Of one that is not sent for later there is no such reason, and nobody asks.
         assert!(!run(&url, &["send", "refund", "hi"]).await.stderr.contains("deadline"));
     }

@@ -64,8 +64,9 @@ impl Runtime {
             Proof::Expired => Guard::Expired(fence),
             Proof::Dead(instance) => Guard::Dead(fence, instance),
         };
+        let mut before = None;
         for _ in 0..aetheris_core::limits::CONFLICT_RETRIES_MAX {
-            let loaded = self.load_for_write(job, caller, None).await?;
+            let loaded = self.load_for_write(job, caller, before.take()).await?;
             if loaded.state.fence != fence || loaded.state.status != JobStatus::Running {
                 return Ok(Reclaimed::NotHeld);
             }
@@ -81,7 +82,7 @@ impl Runtime {
                     }
                     return Ok(Reclaimed::Taken);
                 }
-                Err(crate::draft::WriteError::Refused(Refusal::Sequence { .. })) => {}
+                Err(crate::draft::WriteError::Refused(Refusal::Sequence { .. })) => before = Some(loaded),
                 // Renewed, taken by someone else, or another process's: nothing of ours.
                 Err(crate::draft::WriteError::Refused(Refusal::Guard(_))) => {
                     aetheris_fault::sometimes!(ReclaimLate);
