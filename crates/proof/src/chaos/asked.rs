@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use aetheris_core::time::{Span, Timestamp};
 use anyhow::Result;
 use serde_json::{Value, json};
 
@@ -25,12 +26,20 @@ pub struct Asked {
     pub labels: BTreeMap<String, String>,
     /// Its priority.
     pub priority: i64,
+    /// Before this time, as the store tells it, it is not to begin.
+    pub run_at: Option<Timestamp>,
+    /// The conversation that it belongs to.
+    pub session: Option<String>,
 }
 
+/// A message for later is for no later than this.
+pub const LATER_MS: u64 = 2_000;
+
 impl Asked {
-    /// Draws it. Some are so short that they come in the middle of a job, some never come.
+    /// Draws it, of a message that is sent now. Some deadlines are so short that they come in the middle of a job, some
+    /// never come.
     #[must_use]
-    pub fn draw(dice: &mut Dice) -> Self {
+    pub fn draw(dice: &mut Dice, now: Timestamp) -> Self {
         let deadline_ms = match dice.within(0..100) {
             0..8 => Some(dice.within(300..6_000)),
             8..16 => Some(NEVER_MS),
@@ -39,7 +48,8 @@ impl Asked {
         let of = dice.within(0..5).to_string();
         let labels = [("run", "chaos"), ("of", of.as_str())].map(|(key, value)| (key.to_owned(), value.to_owned()));
         let priority = *dice.pick(&[0, 0, 0, 7, -7, i64::from(i32::MAX), i64::from(i32::MIN)]);
-        Self { deadline_ms, labels: labels.into(), priority }
+        let run_at = dice.chance(10).then(|| now.after(Span::from_std(dice.millis(100..LATER_MS))));
+        Self { deadline_ms, labels: labels.into(), priority, run_at, session: None }
     }
 
     /// The body of the request.
@@ -49,6 +59,12 @@ impl Asked {
         if let Some(deadline) = self.deadline_ms {
             body["deadline"] = json!(format!("{deadline}ms"));
         }
+        if let Some(run_at) = self.run_at {
+            body["run_at"] = json!(run_at);
+        }
+        if let Some(session) = &self.session {
+            body["session_id"] = json!(session);
+        }
         body.to_string()
     }
 
@@ -56,9 +72,14 @@ impl Asked {
     #[must_use]
     pub fn changed(&self, dice: &mut Dice) -> Self {
         let mut other = self.clone();
-        match dice.within(0..3) {
+        match dice.within(0..5) {
             0 => other.deadline_ms = Some(self.deadline_ms.map_or(NEVER_MS, |deadline| deadline + 1)),
             1 => drop(other.labels.insert("of".to_owned(), "another".to_owned())),
+            2 => other.session = self.session.is_none().then(|| "another".to_owned()),
+            3 => {
+                other.run_at =
+                    self.run_at.map_or(Some(Timestamp::from_micros(1)), |at| Some(at.after(Span::from_secs(1))))
+            }
             _ => other.priority = if self.priority == 3 { 4 } else { 3 },
         }
         other
@@ -80,6 +101,10 @@ pub struct Stored {
     pub labels: BTreeMap<String, String>,
     /// Its priority.
     pub priority: i64,
+    /// Its `run_at`, as it is written.
+    pub run_at: Option<String>,
+    /// Its conversation.
+    pub session: Option<String>,
     /// The nodes whose tries have begun, one for each.
     pub started: Vec<String>,
     /// What ended its waits with a signal.
@@ -98,7 +123,9 @@ SELECT job,
        json_group_array(payload ->> 'node') FILTER (WHERE kind = 'node_started'),
        json_group_array(payload -> '$.by.signal.payload')
            FILTER (WHERE kind = 'wait_completed' AND payload -> '$.by.signal' IS NOT NULL),
-       max(payload ->> '$.message.n') FILTER (WHERE kind = 'job_created')
+       max(payload ->> '$.message.n') FILTER (WHERE kind = 'job_created'),
+       max(payload ->> 'run_at') FILTER (WHERE kind = 'job_created'),
+       max(payload ->> 'session') FILTER (WHERE kind = 'job_created')
 FROM events GROUP BY job";
 
 /// What is stored of every job, by its bits, and the jobs that no message may make.
@@ -123,6 +150,8 @@ pub fn stored(evidence: &Evidence) -> Result<(BTreeMap<String, Stored>, Vec<Stri
             exceeded_at: row.get(4)?,
             labels: serde_json::from_str(&text(5)?)?,
             priority: row.get(6)?,
+            run_at: row.get(10)?,
+            session: row.get(11)?,
             started: serde_json::from_str(&text(7)?)?,
             payloads: payloads.into_iter().map(inner).collect(),
         };
@@ -186,6 +215,15 @@ fn of_job(outcome: &Outcome, program: &Program, stored: &Stored, cases: &mut Cas
     if (&stored.labels, stored.priority) != (&asked.labels, asked.priority) {
         problems.push(format!("{asked:?} was asked for, and {:?} {} is stored", stored.labels, stored.priority));
     }
+    let run_at = asked.run_at.map(|at| at.to_string());
+    let session = (&asked.session, view["session_id"].as_str());
+    if session != (&stored.session, asked.session.as_deref()) || stored.run_at != run_at {
+        let Stored { run_at, session, .. } = stored;
+        problems.push(format!(
+            "{asked:?} was asked for; {session:?} and {run_at:?} are stored, {} told",
+            view["session_id"]
+        ));
+    }
     let deadline = asked.deadline_ms.or(program.deadline_ms);
     let wanted = deadline.map(|ms| i64::try_from(ms.saturating_mul(1_000)).unwrap_or(i64::MAX));
     cases.deadlines += u64::from(wanted.is_some());
@@ -246,9 +284,16 @@ mod tests {
 
     /// A job that has all that was asked for, in its program's budget.
     fn whole() -> (Outcome, Program, Stored) {
-        let asked = Asked { deadline_ms: Some(500), labels: [("a".to_owned(), "b".to_owned())].into(), priority: 7 };
+        let asked = Asked {
+            deadline_ms: Some(500),
+            labels: [("a".to_owned(), "b".to_owned())].into(),
+            priority: 7,
+            run_at: Some(Timestamp::from_micros(0)),
+            session: Some("s".to_owned()),
+        };
         let view = json!({
-            "error": {"code": "budget_exceeded"}, "labels": {"a": "b"}, "priority": 7, "status": "failed"
+            "error": {"code": "budget_exceeded"}, "labels": {"a": "b"}, "priority": 7, "session_id": "s",
+            "status": "failed"
         });
         let stored = Stored {
             at: 1_000,
@@ -257,6 +302,8 @@ mod tests {
             exceeded_at: Some(501_000),
             labels: asked.labels.clone(),
             priority: 7,
+            run_at: Some("1970-01-01T00:00:00.000000Z".to_owned()),
+            session: Some("s".to_owned()),
             started: vec!["n0".to_owned(), "n1".to_owned()],
             payloads: vec![json!({"n": 1})],
         };
@@ -279,7 +326,11 @@ mod tests {
     #[test]
     fn what_was_asked_for_and_is_otherwise_is_told() {
         assert_eq!(found(|_, _, _| {}), Vec::<String>::new());
-        let planted: [fn(&mut Outcome, &mut Program, &mut Stored); 11] = [
+        let planted: [fn(&mut Outcome, &mut Program, &mut Stored); 15] = [
+            |outcome, _, _| outcome.view["session_id"] = json!("t"),
+            |_, _, stored| stored.session = None,
+            |_, _, stored| stored.run_at = None,
+            |outcome, _, _| outcome.asked.run_at = None,
             |outcome, _, _| outcome.view["labels"] = json!({}),
             |outcome, _, _| outcome.view["priority"] = json!(0),
             |_, _, stored| stored.labels.clear(),
@@ -301,7 +352,8 @@ mod tests {
     fn one_thing_of_what_is_asked_for_is_changed() {
         let mut dice = Dice::new(1, 1);
         for _ in 0..50 {
-            let asked = Asked::draw(&mut dice);
+            let mut asked = Asked::draw(&mut dice, Timestamp::from_micros(7));
+            asked.session = dice.chance(50).then(|| "s".to_owned());
             assert_ne!(asked.changed(&mut dice), asked);
         }
     }

@@ -1,6 +1,7 @@
 //! Clients that send every request until it is answered, drive their jobs and keep what they were told.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,10 +12,11 @@ use aetheris_core::id::JobId;
 use aetheris_core::json::Json;
 use aetheris_store::system::{Clock, SystemClock};
 use anyhow::{Context, Result, bail, ensure};
+use futures_util::future::try_join_all;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use super::asked::{self, Asked};
+use super::asked::{self, Asked, LATER_MS};
 use super::dice::Dice;
 use super::programs::{Program, SIGNAL_ADDS, SignalTime, Wait};
 use crate::http::Http;
@@ -26,6 +28,8 @@ const PAUSE: Duration = Duration::from_millis(120);
 /// How long a client goes on without an answer. What is done to an API is over in less, so that one that comes back
 /// answers: longer than a start may take, and the drain before it.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a job of a conversation may take from its turn to its end, without what its own steps wait for.
+const TURN_MS: u64 = 5_000;
 /// How often a client looks at its job.
 const LOOK: Duration = Duration::from_millis(250);
 
@@ -66,29 +70,36 @@ pub struct Counts {
 }
 
 /// Everything that the clients of a run share.
-#[derive(Debug)]
 pub struct Clients {
     /// What they did.
     pub counts: Counts,
     api: SocketAddr,
+    /// The store's time.
+    clock: Arc<dyn Clock>,
     history: Mutex<ClientHistory>,
     http: Http,
     patience: Duration,
     tools: String,
 }
 
+impl fmt::Debug for Clients {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Clients").field("api", &self.api).finish_non_exhaustive()
+    }
+}
+
 impl Clients {
-    /// Clients of the server behind `api`; operators ask the tools at `tools` themselves.
+    /// Clients of the server behind `api`, who know the store's time; operators ask the tools at `tools` themselves.
     ///
     /// # Errors
     /// The HTTP client cannot be set up.
-    pub fn new(api: SocketAddr, tools: String) -> Result<Arc<Self>> {
-        Ok(Arc::new(Self::patient_for(PATIENCE, api, tools)?))
+    pub fn new(api: SocketAddr, clock: Arc<dyn Clock>, tools: String) -> Result<Arc<Self>> {
+        Ok(Arc::new(Self::patient_for(PATIENCE, api, clock, tools)?))
     }
 
-    fn patient_for(patience: Duration, api: SocketAddr, tools: String) -> Result<Self> {
+    fn patient_for(patience: Duration, api: SocketAddr, clock: Arc<dyn Clock>, tools: String) -> Result<Self> {
         let (counts, history) = (Counts::default(), Mutex::default());
-        Ok(Self { counts, api, history, http: Http::new(REQUEST)?, patience, tools })
+        Ok(Self { counts, api, clock, history, http: Http::new(REQUEST)?, patience, tools })
     }
 
     /// What all clients were told.
@@ -289,31 +300,78 @@ struct Script<'s> {
     signalled: BTreeMap<&'s str, bool>,
 }
 
-/// Sends one job of a program and drives it to its end, or to where it is left.
+/// What a client is to send, and then to drive to its end.
+pub struct Errand {
+    asked: Asked,
+    dice: Dice,
+    key: String,
+    n: i64,
+}
+
+impl Errand {
+    /// Draws one message of a program; of a conversation it draws two, of which the second is sent while the first is on
+    /// its way. Of one whose first job waits for a human for ever there would be no end.
+    #[must_use]
+    pub fn draw(program: &Program, clients: &Clients, mut dice: Dice, key: &str) -> Vec<Self> {
+        let session = (!program.waits_for_ever() && dice.chance(20)).then(|| key.to_owned());
+        let count = if session.is_some() { 2 } else { 1 };
+        let mut errands = Vec::new();
+        for number in 1..=count {
+            let n = i64::try_from(dice.within(1..1_000)).unwrap_or(1);
+            let asked = Asked { session: session.clone(), ..Asked::draw(&mut dice, clients.clock.wall()) };
+            let key = if number == 1 { key.to_owned() } else { format!("{key}-{number}") };
+            errands.push(Self { asked, dice: Dice::new(dice.roll(), 5), key, n });
+        }
+        errands
+    }
+
+    /// How long its job may stand still without anybody's fault, with those that it waits for.
+    #[must_use]
+    pub fn idle_ms(errands: &[Self], program: &Program) -> u64 {
+        // A store whose clock is behind goes on at nine tenths.
+        let later = |errand: &Self| errand.asked.run_at.map_or(0, |_| LATER_MS * 10 / 9);
+        errands.iter().map(|errand| program.idle_ms + later(errand)).sum::<u64>() + TURN_MS * (errands.len() as u64 - 1)
+    }
+}
+
+/// Sends messages one after the other, and drives each job to its end, or to where it is left.
 ///
 /// # Errors
 /// The server refused what it should have taken, or took what it should have refused.
-pub async fn drive(clients: &Clients, program: &Program, mut dice: Dice, key: &str) -> Result<Outcome> {
-    let n = i64::try_from(dice.within(1..1_000)).unwrap_or(1);
-    let asked = Asked::draw(&mut dice);
-    if program.strict && dice.chance(15) {
-        clients.misfit(&program.agent, key, &asked).await?;
+pub async fn drive(clients: &Clients, program: &Program, errands: Vec<Errand>) -> Result<Vec<Outcome>> {
+    let mut plays = Vec::new();
+    for mut errand in errands {
+        let job = send(clients, program, &mut errand).await?;
+        plays.push(follow(clients, program, errand, job));
     }
-    let job = clients.submit(&program.agent, key, n, &asked).await?;
+    try_join_all(plays).await
+}
+
+/// Sends a message, sometimes twice, and beside it what must be refused.
+async fn send(clients: &Clients, program: &Program, errand: &mut Errand) -> Result<(JobId, bool)> {
+    let Errand { asked, dice, key, n } = errand;
+    if program.strict && dice.chance(15) {
+        clients.misfit(&program.agent, key, asked).await?;
+    }
+    let job = clients.submit(&program.agent, key, *n, asked).await?;
     let again = dice.chance(12);
     if again {
         clients.counts.resubmitted.fetch_add(1, Ordering::Relaxed);
-        let second = clients.submit(&program.agent, key, n, &asked).await?;
+        let second = clients.submit(&program.agent, key, *n, asked).await?;
         ensure!(second == job, "the key {key} was answered with {job} and {second}");
     }
     if dice.chance(10) {
-        clients.contradict(&program.agent, key, n, &asked, &mut dice).await?;
+        clients.contradict(&program.agent, key, *n, asked, dice).await?;
     }
+    Ok((job, again))
+}
+
+async fn follow(clients: &Clients, program: &Program, errand: Errand, (job, again): (JobId, bool)) -> Result<Outcome> {
+    let Errand { asked, dice, key, n } = errand;
     let mut script = Script { asked: &asked, clients, dice, job, program, signalled: BTreeMap::new() };
-    let mut outcome = script.play(n).await?;
-    outcome.n = n;
+    let outcome = script.play(n).await?;
     if again {
-        let third = clients.submit(&program.agent, key, n, &asked).await?;
+        let third = clients.submit(&program.agent, &key, n, &asked).await?;
         ensure!(third == job, "the key {key} was answered with {job} and, after its end, {third}");
     }
     Ok(outcome)
@@ -436,7 +494,8 @@ mod tests {
     #[tokio::test]
     async fn an_api_that_does_not_come_back_is_not_waited_for_for_ever() {
         let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let clients = Clients::patient_for(Duration::from_millis(200), nobody, String::new()).unwrap();
+        let patience = Duration::from_millis(200);
+        let clients = Clients::patient_for(patience, nobody, Arc::new(SystemClock), String::new()).unwrap();
         let error = clients.put(&Program::slow(), "http://127.0.0.1:9", 1).await.unwrap_err();
         assert!(error.to_string().contains("PUT /api/agents/chaos-slow: no answer"), "{error}");
         assert!(clients.counts.unknown.load(Ordering::Relaxed) >= 2);

@@ -27,6 +27,8 @@ pub struct Page<'p> {
     pub jobs: &'p Jobs,
     /// How often what was asked for was judged.
     pub cases: &'p Cases,
+    /// How often it was judged whether a job began in its turn.
+    pub turns: u64,
     /// What was done.
     pub log: &'p Log,
     /// What clients did.
@@ -118,6 +120,7 @@ impl Page<'_> {
         let Cases { budgets, used_up, deadlines, exceeded, fitting } = self.cases;
         writeln!(out, "| jobs with a budget | {budgets}, {used_up} have used it up |")?;
         writeln!(out, "| jobs with a deadline | {deadlines}, {exceeded} ended at it |")?;
+        writeln!(out, "| jobs for later, and pairs of a conversation | {} |", self.turns)?;
         let misfits = of(&counts.misfits);
         writeln!(
             out,

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use super::asked;
 use super::backend::{Backend, Sqlite};
 use super::beside::Beside;
-use super::client::{Clients, Outcome, drive};
+use super::client::{Clients, Errand, Outcome, drive};
 use super::clock::HostClock;
 use super::commands::Commands;
 use super::dice::Dice;
@@ -29,6 +29,7 @@ use super::proxy::Proxy;
 use super::report::Page;
 use crate::drive::process::{Launch, tail};
 use crate::scratch::Scratch;
+use crate::turns;
 use crate::witness::Witness;
 
 /// Worker processes.
@@ -173,7 +174,7 @@ impl Run {
         let api = Proxy::start("api", api, log.clone()).await?;
         std::fs::write(path("config.yaml"), nodes::configuration(&backend.config(), tools.addr))?;
         let nodes = Self::nodes(options, &scratch, &host, url).await?;
-        let clients = Clients::new(api.addr, format!("http://{}", witness.addr))?;
+        let clients = Clients::new(api.addr, backend.clock(&host)?, format!("http://{}", witness.addr))?;
         let mut programs = programs::draw_all(&mut Dice::new(options.seed, 1), PROGRAMS);
         for program in [Program::long(), Program::slow()] {
             programs.insert(program.agent.clone(), program);
@@ -241,10 +242,11 @@ impl Run {
         let agent = agent.to_owned();
         jobs.spawn(async move {
             let program = &world.programs[&agent];
-            let mine = (agent.clone(), program.idle_ms);
+            let errands = Errand::draw(program, &world.clients, dice, &key);
+            let mine = (agent.clone(), Errand::idle_ms(&errands, program));
             under_way.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone(), mine);
-            match drive(&world.clients, program, dice, &key).await {
-                Ok(outcome) => outcomes.lock().unwrap_or_else(PoisonError::into_inner).push(outcome),
+            match drive(&world.clients, program, errands).await {
+                Ok(ended) => outcomes.lock().unwrap_or_else(PoisonError::into_inner).extend(ended),
                 Err(error) => world.problems.add(format!("{agent} {key}: {error:#}")),
             }
             under_way.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
@@ -328,6 +330,9 @@ impl Run {
         problems.extend(jobs.problems.iter().cloned());
         let (cases, wrong) = asked::judge(&outcomes, &world.programs, &asked::stored(&checked.evidence)?);
         problems.extend(wrong);
+        let turns = turns::judge(checked.evidence.tables())?;
+        problems.extend((turns.examined == 0).then(|| "turns: no case was examined".to_owned()));
+        problems.extend(turns.violations.iter().map(|violation| format!("turns: {violation}")));
         problems.extend(checked.violations());
         problems.extend(checked.differences().into_iter().map(|text| format!("the checkers differ: {text}")));
         problems.extend(checked.rust.unexamined().iter().map(|id| format!("{id}: no case was examined")));
@@ -343,6 +348,7 @@ impl Run {
             checked: &checked,
             jobs: &jobs,
             cases: &cases,
+            turns: turns.examined,
             log: &world.log,
             counts: &world.clients.counts,
             bodies: (witness.len(), acts),

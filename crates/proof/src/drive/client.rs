@@ -5,6 +5,8 @@ use std::time::Duration;
 use aetheris_check::{AckedSignal, SignalAck, Submission};
 use aetheris_core::id::JobId;
 use aetheris_core::json::Json;
+use aetheris_core::time::Span;
+use aetheris_store::system::{Clock, SystemClock};
 use anyhow::{Context, Result, bail};
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
@@ -19,6 +21,20 @@ const PAUSE: Duration = Duration::from_millis(60);
 
 /// The priority that every message asks for.
 pub const ASKED_PRIORITY: i64 = -3;
+
+/// When a job is to begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Turn {
+    /// As soon as somebody is free.
+    AtOnce,
+    /// When those before it of its agent have ended.
+    Conversation,
+    /// After a moment.
+    Later,
+}
+
+/// How much later.
+const LATER: Span = Span::from_millis(300);
 
 /// The labels that every message asks for.
 #[must_use]
@@ -73,13 +89,18 @@ impl Client {
         Ok(())
     }
 
-    /// Sends a message under a key of its own.
+    /// Sends a message under a key of its own, of a conversation or for later.
     ///
     /// # Errors
     /// It is refused.
-    pub async fn send(&self, agent: &str, key: &str) -> Result<Submission> {
+    pub async fn send(&self, agent: &str, key: &str, turn: Turn) -> Result<Submission> {
         let path = format!("/api/agents/{agent}/message");
-        let asked = json!({"labels": asked_labels(), "message": {"n": 1}, "priority": ASKED_PRIORITY});
+        let mut asked = json!({"labels": asked_labels(), "message": {"n": 1}, "priority": ASKED_PRIORITY});
+        match turn {
+            Turn::AtOnce => {}
+            Turn::Conversation => asked["session_id"] = json!(agent),
+            Turn::Later => asked["run_at"] = json!(SystemClock.wall().after(LATER)),
+        }
         let body = asked.to_string();
         let (status, answer) = self.ask(&Method::POST, &path, Some(&body), Some(key)).await?;
         let job = answer["job_id"].as_str().with_context(|| format!("{path}: {status} {answer}"))?;

@@ -13,6 +13,7 @@ use super::client::Client;
 use super::process::{Launch, Running, Started, tail};
 use super::stories::Story;
 use crate::scratch::Scratch;
+use crate::turns;
 use crate::witness::Witness;
 
 /// Short leases, so that a cell takes seconds.
@@ -144,6 +145,8 @@ impl Fleet {
     /// One is violated, or had no case and is not excused.
     pub async fn check(&self, history: &ClientHistory, excused: &[Invariant]) -> Result<Report> {
         let path = self.scratch.path().join("data/aetheris.db");
+        let turns = turns::of_database(&path)?;
+        ensure!(turns.violations.is_empty(), "not in its turn: {:?}\n{}", turns.violations, self.tail());
         let store = Arc::new(SqliteStore::open(SqliteOptions::new(path))?);
         let report = check_store(store.as_ref(), &self.witness.lines()?, history).await?.excuse(excused);
         ensure!(report.is_proof(), "not everything holds, or was examined:\n{report}\n{}", self.tail());
