@@ -24,6 +24,9 @@ pub(crate) fn words(amiss: &Amiss) -> String {
         }
         Amiss::Id(number) => format!("job number {number}: its id cannot be read"),
         Amiss::Job { fault, job } => format!("{job}: {}", fault_of(fault)),
+        Amiss::Numbers { count, least } => {
+            format!("{count} jobs have numbers below the first, the least is {least}: they are not looked at")
+        }
         Amiss::Stray { count, of, what } => {
             format!("{} is not there, and something is left of it: {} ({count})", absent(of), left(*what))
         }
@@ -105,6 +108,10 @@ mod tests {
             (
                 Amiss::Document { fault: DocumentFault::Hash, kind: DocumentKind::Plan, name },
                 "the plan `a`: its document does not have its hash",
+            ),
+            (
+                Amiss::Numbers { count: 2, least: -5 },
+                "2 jobs have numbers below the first, the least is -5: they are not looked at",
             ),
             (Amiss::Id(4), "job number 4: its id cannot be read"),
             (

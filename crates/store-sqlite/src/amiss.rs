@@ -68,6 +68,7 @@ impl Reads<'_> {
         let mut amiss = self.sql.all(Query::Strays, [from, to], |row| stray(row, Absent::Number(row.get(1)?)))?;
         if first {
             amiss.extend(self.sql.all(Query::StraysById, [], |row| stray(row, Absent::Id(job_id(row, 1))))?);
+            amiss.extend(self.sql.first(Query::JobsMisnumbered, [], misnumbered)?.flatten());
             amiss.extend(self.miscounted()?);
             amiss.extend(self.sql.all(Query::Documents, [], document)?.into_iter().flatten());
         }
@@ -83,6 +84,12 @@ impl Reads<'_> {
         let counted = by_status(tx::counted(&mut self.sql)?);
         Ok((told.as_ref() != Some(&counted)).then_some(Amiss::Counts { counted, told }))
     }
+}
+
+/// The first number is 1.
+fn misnumbered(row: &Row<'_>) -> Result<Option<Amiss>, Trouble> {
+    let (count, least) = (rows::number(row, 0)?, row.get::<_, Option<i64>>(1)?);
+    Ok(least.map(|least| Amiss::Numbers { count, least }))
 }
 
 fn by_status(counts: [i64; STATUSES]) -> BTreeMap<JobStatus, u64> {

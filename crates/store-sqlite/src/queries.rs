@@ -78,6 +78,7 @@ queries! {
     JobsArrived = "jobs_arrived";
     JobsCounted = "jobs_counted";
     JobsEnd = "jobs_end";
+    JobsMisnumbered = "jobs_misnumbered";
     JobsNext = "jobs_next";
     JobsNextDelayed = "jobs_next_delayed";
     JobsOpen = "jobs_open";

@@ -37,6 +37,13 @@ pub enum Amiss {
         /// The job.
         job: JobId,
     },
+    /// Jobs have numbers that no arrival gives. Whoever goes by arrivals does not see them.
+    Numbers {
+        /// How many.
+        count: u64,
+        /// The least of the numbers.
+        least: i64,
+    },
     /// Rows of a job that is not there.
     Stray {
         /// How many.

@@ -747,6 +747,22 @@ async fn no_check_walks_through_a_gap_between_the_numbers_of_jobs() {
     }
 }
 
+/// No arrival has the number nought or less: whoever goes by the numbers would take the jobs for not there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn jobs_whose_numbers_no_arrival_gives_are_told() {
+    let (fixture, hand) = opened().await;
+    for _ in 0..3 {
+        fixture.pending().await;
+    }
+    assert_eq!(fixture.store().dossiers(0, 64).await.unwrap().amiss, []);
+    for (table, column) in [("jobs", "num"), ("events", "job")] {
+        hand.execute(&format!("UPDATE {table} SET {column} = {column} - 2 WHERE {column} < 3"), []).unwrap();
+    }
+    let told = Amiss::Numbers { count: 2, least: -1 };
+    assert!(fixture.store().dossiers(0, 64).await.unwrap().amiss.contains(&told));
+    assert_eq!(fixture.store().dossiers(1, 64).await.unwrap().amiss, []);
+}
+
 /// More than one reading takes: none is read twice or left out, whatever is asked for.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reading_of_dossiers_takes_no_more_jobs_than_its_bound() {

@@ -1,0 +1,1 @@
+SELECT count(*), min(num) FROM jobs WHERE num < 1
