@@ -105,6 +105,8 @@ pub struct Stored {
     pub run_at: Option<String>,
     /// Its conversation.
     pub session: Option<String>,
+    /// What models used, answer by answer.
+    pub tokens: Vec<u64>,
     /// The nodes whose tries have begun, one for each.
     pub started: Vec<String>,
     /// What ended its waits with a signal.
@@ -125,7 +127,9 @@ SELECT job,
            FILTER (WHERE kind = 'wait_completed' AND payload -> '$.by.signal' IS NOT NULL),
        max(payload ->> '$.message.n') FILTER (WHERE kind = 'job_created'),
        max(payload ->> 'run_at') FILTER (WHERE kind = 'job_created'),
-       max(payload ->> 'session') FILTER (WHERE kind = 'job_created')
+       max(payload ->> 'session') FILTER (WHERE kind = 'job_created'),
+       json_group_array((payload ->> '$.model.usage.prompt_tokens') + (payload ->> '$.model.usage.completion_tokens'))
+           FILTER (WHERE payload -> '$.model.usage' IS NOT NULL)
 FROM events GROUP BY job";
 
 /// What is stored of every job, by its bits, and the jobs that no message may make.
@@ -152,6 +156,7 @@ pub fn stored(evidence: &Evidence) -> Result<(BTreeMap<String, Stored>, Vec<Stri
             priority: row.get(6)?,
             run_at: row.get(10)?,
             session: row.get(11)?,
+            tokens: serde_json::from_str(&text(12)?)?,
             started: serde_json::from_str(&text(7)?)?,
             payloads: payloads.into_iter().map(inner).collect(),
         };
@@ -172,6 +177,8 @@ pub struct Cases {
     pub budgets: u64,
     /// Jobs that ended because their budget was used up.
     pub used_up: u64,
+    /// Jobs whose program has a budget of tokens.
+    pub tokens: u64,
     /// Jobs with a deadline.
     pub deadlines: u64,
     /// Jobs that ended at their deadline.
@@ -248,24 +255,29 @@ fn of_job(outcome: &Outcome, program: &Program, stored: &Stored, cases: &mut Cas
     problems
 }
 
-/// Every try of a pure step is a call, and so is every permission.
+/// Every try of a pure step is a call, and so is every permission. No model is asked when the tokens are used up.
 fn budget(outcome: &Outcome, program: &Program, stored: &Stored, cases: &mut Cases, problems: &mut Vec<String>) {
     let used_up = outcome.view["error"]["code"] == "budget_exceeded";
     cases.used_up += u64::from(used_up);
-    let Some(most) = program.budget else {
-        if used_up {
-            problems.push("its agent has no budget, and it was used up".to_owned());
-        }
-        return;
-    };
-    cases.budgets += 1;
-    if stored.calls > most {
-        problems.push(format!("{} calls were permitted, and its budget is {most}", stored.calls));
-    }
     let tries = stored.started.iter().filter(|node| program.pure.contains(*node)).count();
     let calls = stored.calls + u64::try_from(tries).unwrap_or(0);
-    if used_up && calls < most {
-        problems.push(format!("its budget of {most} was used up by {calls} calls"));
+    let tokens: u64 = stored.tokens.iter().sum();
+    let before = tokens - stored.tokens.last().unwrap_or(&0);
+    if let Some(most) = program.budget {
+        cases.budgets += 1;
+        if stored.calls > most {
+            problems.push(format!("{} calls were permitted, and its budget is {most}", stored.calls));
+        }
+    }
+    if let Some(most) = program.tokens {
+        cases.tokens += 1;
+        if before >= most {
+            problems.push(format!("a model was asked when {before} tokens were used, and its budget is {most}"));
+        }
+    }
+    let gone = program.budget.is_some_and(|most| calls >= most) || program.tokens.is_some_and(|most| tokens >= most);
+    if used_up && !gone {
+        problems.push(format!("its budget was used up by {calls} calls and {tokens} tokens"));
     }
 }
 
@@ -304,13 +316,14 @@ mod tests {
             priority: 7,
             run_at: Some("1970-01-01T00:00:00.000000Z".to_owned()),
             session: Some("s".to_owned()),
+            tokens: vec![8, 8],
             started: vec!["n0".to_owned(), "n1".to_owned()],
             payloads: vec![json!({"n": 1})],
         };
         let (agent, job) = ("chaos-slow".to_owned(), JobId::from_u128(7));
         let outcome = Outcome { agent, asked, job, n: 1, left: false, view, cancelled: false };
         let mut program = Program::slow();
-        program.budget = Some(2);
+        (program.budget, program.tokens) = (Some(2), Some(9));
         program.pure.insert("n1".to_owned());
         let (late, node, time) = (None, "n2".to_owned(), SignalTime::AtWait);
         program.waits.push(Wait { late, node, strict: true, time });
@@ -326,7 +339,7 @@ mod tests {
     #[test]
     fn what_was_asked_for_and_is_otherwise_is_told() {
         assert_eq!(found(|_, _, _| {}), Vec::<String>::new());
-        let planted: [fn(&mut Outcome, &mut Program, &mut Stored); 15] = [
+        let planted: [fn(&mut Outcome, &mut Program, &mut Stored); 17] = [
             |outcome, _, _| outcome.view["session_id"] = json!("t"),
             |_, _, stored| stored.session = None,
             |_, _, stored| stored.run_at = None,
@@ -339,8 +352,10 @@ mod tests {
             |outcome, program, _| (outcome.asked.deadline_ms, program.deadline_ms) = (None, Some(400)),
             |_, _, stored| stored.exceeded_at = Some(500_999),
             |_, _, stored| stored.calls = 3,
-            |_, _, stored| stored.started.clear(),
-            |_, program, _| program.budget = None,
+            |_, _, stored| (stored.tokens, stored.started) = (vec![8], Vec::new()),
+            |_, program, _| (program.budget, program.tokens) = (None, None),
+            |_, _, stored| stored.tokens.push(1),
+            |_, program, _| program.tokens = Some(8),
             |_, _, stored| stored.payloads.push(json!({"n": "many"})),
         ];
         for (place, spoil) in planted.into_iter().enumerate() {

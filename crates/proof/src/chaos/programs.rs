@@ -50,6 +50,8 @@ pub struct Program {
     pub agent: String,
     /// How many calls a job of it may make.
     pub budget: Option<u64>,
+    /// How many tokens the models of a job of it may have used before another one is asked.
+    pub tokens: Option<u64>,
     /// Its ledger steps.
     pub calls: Vec<Call>,
     /// Codes of errors that its jobs may fail with, in spite of retries.
@@ -133,9 +135,20 @@ impl Program {
             draw.program.budget = Some(most);
             draw.program.codes.insert("budget_exceeded");
         }
+        if place % 6 == 4 {
+            // Each answer of the model takes eight.
+            let most = *draw.dice.pick(&[1, 8, 9, 16, 17]);
+            let _ = writeln!(draw.program.top, "budget: {{ max_tokens: {most} }}");
+            draw.program.tokens = Some(most);
+            draw.program.codes.insert("budget_exceeded");
+            draw.model("first");
+        }
         let steps = draw.dice.within(2..7);
         for step in 0..steps {
             draw.step(usize::try_from(step).unwrap_or(0), place);
+        }
+        if draw.program.tokens.is_some() {
+            draw.model("last");
         }
         if place % 16 == 15 {
             draw.refused();
@@ -183,6 +196,7 @@ impl Program {
             adds: BTreeSet::from([0]),
             body: String::new(),
             budget: None,
+            tokens: None,
             calls: Vec::new(),
             codes: BTreeSet::new(),
             completes: true,
@@ -445,7 +459,8 @@ mod tests {
         }
         for word in [
             "at_most_once",
-            "budget:",
+            "max_tool_calls:",
+            "max_tokens:",
             "deadline:",
             "idempotent",
             "pure",

@@ -117,8 +117,8 @@ impl Page<'_> {
         writeln!(out, "| calls that were in doubt | {doubts}, {} answered by an operator |", of(&counts.resolved))?;
         writeln!(out, "| second bodies after a recorded disproof | {} |", self.jobs.after_disproof)?;
         writeln!(out, "| signals | {}, {} sent again |", self.signals, of(&counts.repeated))?;
-        let Cases { budgets, used_up, deadlines, exceeded, fitting } = self.cases;
-        writeln!(out, "| jobs with a budget | {budgets}, {used_up} have used it up |")?;
+        let Cases { budgets, used_up, tokens, deadlines, exceeded, fitting } = self.cases;
+        writeln!(out, "| jobs with a budget of calls, of tokens | {budgets}, {tokens}: {used_up} have used it up |")?;
         writeln!(out, "| jobs with a deadline | {deadlines}, {exceeded} ended at it |")?;
         writeln!(out, "| jobs for later, and pairs of a conversation | {} |", self.turns)?;
         let misfits = of(&counts.misfits);
