@@ -412,9 +412,11 @@ fn sorted<'a>(meter: &mut Meter, call: &Call<'_, 'a>, items: Vec<Operand<'a>>) -
     if let Some((first, _)) = keyed.first() {
         keyed.iter().skip(1).try_for_each(|(key, _)| ops::compare(first, key).map(|_| ()))?;
     }
-    keyed.sort_by(|(a, _), (b, _)| ops::compare(a, b).unwrap_or(Ordering::Equal));
-    if call.named("reverse").is_some_and(ops::truth) {
-        keyed.reverse();
+    // Equals stay in their order, also where the greatest comes first.
+    let order = |a: &Operand<'_>, b: &Operand<'_>| ops::compare(a, b).unwrap_or(Ordering::Equal);
+    match call.named("reverse").is_some_and(ops::truth) {
+        true => keyed.sort_by(|(a, _), (b, _)| order(b, a)),
+        false => keyed.sort_by(|(a, _), (b, _)| order(a, b)),
     }
     Ok(collected(keyed.into_iter().map(|(_, item)| item).collect()))
 }

@@ -49,7 +49,11 @@ fn filters_and_tests_keep_to_their_edges() {
         ("{{ \"it's o'clock-now 2nd\" | title }}", json!("It's O'clock-Now 2nd")),
         ("{{ message.list | sort(reverse=true) }}", json!([3, 2, 1])),
         ("{{ message.list | sort(reverse=false) }}", json!([1, 2, 3])),
-        // The first of equals, forwards; the last of them is first where the order is turned round.
+        // The first of equals; where the order is turned round they keep theirs.
+        (
+            "{{ [{'k': 1, 'n': 'a'}, {'k': 1, 'n': 'b'}, {'k': 2, 'n': 'c'}] | sort(attribute='k', reverse=true) | map(attribute='n') | join }}",
+            json!("cab"),
+        ),
         ("{{ [{'k': 1, 'n': 'a'}, {'k': 1, 'n': 'b'}] | min(attribute='k') }}", json!({"k": 1, "n": "a"})),
         ("{{ [{'k': 1, 'n': 'a'}, {'k': 1, 'n': 'b'}] | max(attribute='k') }}", json!({"k": 1, "n": "a"})),
         (
