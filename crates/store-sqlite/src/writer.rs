@@ -710,6 +710,69 @@ mod tests {
         assert!(first_answer.try_recv().is_err());
     }
 
+    /// What a transaction has left to be claimed, and when there is more.
+    #[test]
+    fn what_is_known_to_be_claimable_follows_from_what_was_written_and_served() {
+        let (desk, conn, parts) = desk("finish");
+        let mut writer = writer(&conn, parts);
+        let at = |second| Some(desk.clock.wall().after(Span::from_secs(second)));
+        let mut finish = |claimable, next_due, served: Option<(bool, Option<Timestamp>)>| {
+            let served = served.map(|(exhausted, next_due)| Served { claims: Vec::new(), exhausted, next_due });
+            let changes = Changes { claimable, next_due, ..Changes::default() };
+            writer.finish(Vec::new(), Outcome { answers: Vec::new(), changes, served });
+            (writer.claimable, writer.next_due)
+        };
+        assert_eq!(finish(false, None, None), (false, None));
+        // The earliest of all moments counts.
+        for (written, first) in [(20, 20), (10, 10), (30, 10)] {
+            assert_eq!(finish(false, at(written), None), (false, at(first)));
+        }
+        assert_eq!(finish(true, None, None), (true, at(10)), "a job is there");
+        assert_eq!(finish(false, None, None), (true, at(10)), "it is there still");
+        assert_eq!(finish(false, None, Some((false, None))), (true, at(10)), "some may be left");
+        assert_eq!(finish(true, at(5), Some((true, at(7)))), (false, at(7)), "the whole store was looked at");
+        assert_eq!(finish(false, None, Some((true, None))), (false, None), "nobody is delayed");
+    }
+
+    /// A write that failed is forgotten with one that works: a probe writes where it is asked to, and else nothing.
+    #[test]
+    fn a_probe_that_writes_ends_the_trouble_of_writes_and_one_that_does_not_says_nothing() {
+        let (desk, conn, parts) = desk("probe");
+        let vitals = Arc::clone(&parts.vitals);
+        let mut writer = writer(&conn, parts);
+        let busy = Trouble::Unavailable("busy".to_owned());
+        for (writes, left) in [(false, true), (true, false)] {
+            for part in [Part::Claim, Part::Write] {
+                vitals.failed(part, &busy, Duration::ZERO);
+            }
+            let (reply, mut answer) = oneshot::channel();
+            desk.requests.send(Request::Probe(writes, reply)).unwrap();
+            assert!(writer.round());
+            answer.try_recv().unwrap().unwrap();
+            assert_eq!(vitals.last(Part::Write, Duration::ZERO).is_some(), left, "{writes}");
+            assert!(vitals.last(Part::Claim, Duration::ZERO).is_some(), "no claim was served");
+        }
+        let (claim, mut answer) = standing(ticks());
+        desk.requests.send(Request::Claim(claim)).unwrap();
+        assert!(writer.round());
+        assert!(answer.try_recv().unwrap().unwrap().is_empty());
+        assert!(vitals.last(Part::Claim, Duration::ZERO).is_none());
+    }
+
+    #[test]
+    fn the_log_is_looked_at_once_in_so_many_transactions() {
+        let (_desk, conn, parts) = desk("checkpoint");
+        conn.execute_batch("PRAGMA synchronous = OFF; PRAGMA wal_autocheckpoint = 0; CREATE TABLE t (a)").unwrap();
+        conn.execute("INSERT INTO t VALUES (zeroblob(?1))", [2_000 * 4_096]).unwrap();
+        let mut writer = writer(&conn, parts);
+        for transaction in 1..=CHECKPOINT_EVERY {
+            writer.checkpoint();
+            let log = |row: &rusqlite::Row<'_>| Ok::<(i64, i64), Trouble>((row.get(1)?, row.get(2)?));
+            let (log, copied) = writer.sql.first(Query::WalPages, [], log).unwrap().unwrap();
+            assert_eq!(log == copied, transaction == CHECKPOINT_EVERY, "{transaction}");
+        }
+    }
+
     /// A lingering that no clock can count to is a long one.
     #[test]
     fn a_claim_is_answered_when_it_has_lingered() {
