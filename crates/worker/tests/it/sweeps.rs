@@ -152,6 +152,23 @@ async fn a_row_that_is_left_makes_its_sweep_look_sooner_and_only_until_it_is_don
     }
 }
 
+/// Left alone for longer with each failure, and as at first when it has worked in between.
+#[tokio::test(start_paused = true)]
+async fn a_row_that_has_worked_begins_anew_when_it_fails_again() {
+    let world = World::new();
+    expired(&world, 1).await;
+    let bad = Some(Fault::Impossible);
+    let plan = FaultPlan::none().script(Op::Commit(Purpose::Reclaim), [bad, bad, bad, None, bad]);
+    let sweeping = Sweeping::behind(&world, plan);
+    let _sweep = sweeping.leases(SweepOptions::default());
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    world.claim_all().await;
+    tokio::time::sleep(TTL.to_std() + Duration::from_secs(20)).await;
+    let tries = sweeping.moments(Op::Commit(Purpose::Reclaim));
+    let pauses: Vec<u128> = tries.windows(2).map(|two| (two[1] - two[0] + 100) / 1_000).collect();
+    assert_eq!((&pauses[..3], pauses[4], tries.len()), (&[1, 2, 4][..], 1, 6), "{tries:?}");
+}
+
 /// As many as share the store's commits, and the next with each that ends.
 #[tokio::test(start_paused = true)]
 async fn a_sweep_writes_to_64_jobs_at_once() {
@@ -200,17 +217,15 @@ async fn one_pass_says_when_the_next_timer_is_due_and_how_much_it_took_back() {
     let world = World::new();
     assert_eq!(fire_due(&world.rt).await.unwrap(), None, "no timer is set");
     due(&world, 2).await;
-    let refused = Sweeping::behind(
-        &world,
-        FaultPlan::none().script(Op::Commit(Purpose::Timer), vec![Some(Fault::Before); 2]),
-    );
-    let again = fire_due(&refused.rt).await.unwrap();
-    assert_eq!(again, Some(limits::SWEEP_BACKOFF.to_std()), "what is left is tried again");
-    assert_eq!(fire_due(&world.rt).await.unwrap(), None);
     let process = world.start("w");
+    process.sweeps.cancel();
     let job = world.submit("s", json!(1)).await;
     world.until(job, &[JobStatus::Waiting]).await;
     process.kill();
+    let fails = vec![Some(Fault::Before); 2];
+    let refused = Sweeping::behind(&world, FaultPlan::none().script(Op::Commit(Purpose::Timer), fails));
+    let again = fire_due(&refused.rt).await.unwrap();
+    assert_eq!(again, Some(limits::SWEEP_BACKOFF.to_std()), "what is left comes before the next");
     let now = world.rt.store.status().await.unwrap().now;
     let left = world.rt.store.timers(job).await.unwrap()[0].due.since(now).to_std();
     let next = fire_due(&world.rt).await.unwrap().unwrap();
