@@ -248,6 +248,28 @@ mod tests {
         keeper.await.unwrap();
     }
 
+    /// It was not there when the renewal was sent.
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_that_comes_while_a_renewal_is_on_its_way_is_looked_at_too() {
+        let mut rt = TestWorld::new(&FakeTools::new(), &FakeModels::new()).runtime().clone();
+        let answer = FaultPlan::none().script(Op::Heartbeat, [Some(Fault::Slow(Span::from_secs(60)))]);
+        rt.store = Arc::new(FaultyStore::new(Arc::clone(&rt.store), answer));
+        let (heartbeat, id, poll_interval) = (Span::from_secs(10), WorkerId::from("w"), Span::from_secs(1));
+        let options = WorkerOptions { heartbeat, id, lease_ttl: Span::from_secs(30), poll_interval, slots: 2 };
+        let held = Arc::new(HeldLeases::default());
+        held.begin(JobId::from_u128(1), lease(&rt, Duration::from_secs(50)), Duration::ZERO);
+        let keeper = Keeper::new(rt.clone(), options, Arc::clone(&held));
+        let comes = async {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            let (short, began) = (lease(&rt, Duration::from_secs(2)), rt.system.clock.boot());
+            held.begin(JobId::from_u128(2), Arc::clone(&short), Duration::ZERO);
+            short.lost.cancelled().await;
+            rt.system.clock.boot() - began
+        };
+        let (_, after) = tokio::join!(keeper.renew(), comes);
+        assert!(after >= Duration::from_secs(2) && after <= Duration::from_secs(3), "{after:?}");
+    }
+
     /// A run whose lease is lost may still await its call. Nothing is to be done for it, and nothing comes sooner.
     #[tokio::test(start_paused = true)]
     async fn a_lost_lease_makes_the_keeper_look_no_sooner() {

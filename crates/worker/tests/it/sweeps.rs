@@ -1,9 +1,9 @@
-//! When sweeps look and what they begin, to the moment: whatever another look would repair is late.
+//! When sweeps and workers ask the store, to the moment: whatever another look would repair is late.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use aetheris_core::id::JobId;
+use aetheris_core::id::{InstanceId, JobId};
 use aetheris_core::job::JobStatus;
 use aetheris_core::limits;
 use aetheris_core::time::Span;
@@ -12,12 +12,13 @@ use aetheris_runtime::{Runtime, Wakeups};
 use aetheris_scheduler::{SweepOptions, fire_due, fire_timers, reclaim_expired, sweep_expired};
 use aetheris_store::Purpose;
 use aetheris_store::faulty::{Decide, Fault, FaultPlan, FaultyStore, Op};
+use aetheris_worker::{StopSignals, Worker, WorkerOptions};
 use serde_json::json;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::world::{TTL, World};
+use crate::world::{TTL, World, done, hold};
 
 const LOOK: &str = "agent: a\nversion: \"1\"\nplanner: static\ntools:\n  look: { kind: function, function: f, effect: pure }\nplan:\n  nodes:\n    - { id: n, kind: tool, tool: look }\n";
 const SLEEP: &str =
@@ -127,6 +128,111 @@ async fn each_sweep_looks_as_often_as_it_is_asked_to() {
     }
 }
 
+/// A look that fails is one of them.
+#[tokio::test(start_paused = true)]
+async fn a_sweep_that_cannot_look_looks_again_when_it_would_have_done() {
+    let world = World::new();
+    let options = SweepOptions { leases: Span::from_secs(3), timers: Span::from_secs(3) };
+    for of_timers in [true, false] {
+        let fails = [Some(Fault::Before), None, Some(Fault::Before)];
+        let sweeping = Sweeping::behind(&world, FaultPlan::none().script(Op::Read, fails));
+        let sweep = if of_timers { sweeping.timers(options) } else { sweeping.leases(options) };
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        let looks: Vec<u128> = sweeping.moments(Op::Read).into_iter().map(|at| at / 100 * 100).collect();
+        assert_eq!(looks, [0, 3_000, 6_000, 9_000], "{of_timers}");
+        sweep.abort();
+    }
+}
+
+/// However much has expired, a process that is to stop takes back what it has listed and no more.
+#[tokio::test(start_paused = true)]
+async fn a_sweep_of_leases_that_is_to_stop_ends_with_its_page() {
+    let world = World::new();
+    let jobs = 2 * limits::SWEEP_ROWS_MAX + 1;
+    expired(&world, jobs).await;
+    let slow = vec![Some(Fault::Delay(Span::from_secs(1))); jobs];
+    let sweeping = Sweeping::behind(&world, FaultPlan::none().script(Op::Commit(Purpose::Reclaim), slow));
+    let sweep = sweeping.leases(SELDOM);
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    sweeping.stop.cancel();
+    sweep.await.unwrap();
+    assert_eq!(sweeping.moments(Op::Commit(Purpose::Reclaim)).len(), limits::SWEEP_ROWS_MAX);
+}
+
+/// What somebody else was quicker with is nobody's but his, and may have to be looked at again.
+#[tokio::test(start_paused = true)]
+async fn what_another_process_has_done_meanwhile_is_not_counted() {
+    let slow = || FaultPlan::none().script(Op::Read, [None, Some(Fault::Delay(Span::from_secs(5)))]);
+    let world = World::new();
+    expired(&world, 1).await;
+    let sweeping = Sweeping::behind(&world, slow());
+    let other = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        sweep_expired(&world.rt).await.unwrap()
+    };
+    let (late, quick) = tokio::join!(sweep_expired(&sweeping.rt), other);
+    assert_eq!((late.unwrap(), quick), (0, 1));
+    let world = World::new();
+    due(&world, 1).await;
+    let sweeping = Sweeping::behind(&world, slow());
+    let other = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        fire_due(&world.rt).await.unwrap()
+    };
+    let (late, quick) = tokio::join!(fire_due(&sweeping.rt), other);
+    assert_eq!((late.unwrap(), quick), (Some(limits::SWEEP_BACKOFF.to_std()), None));
+}
+
+/// A worker whose store is asked as a plan says, and its keeper.
+fn working(sweeping: &Sweeping) -> (StopSignals, JoinHandle<()>) {
+    let stop = StopSignals::default();
+    let options = WorkerOptions {
+        heartbeat: Span::from_secs(10),
+        id: "w".into(),
+        lease_ttl: TTL,
+        poll_interval: Span::from_millis(100),
+        slots: 1,
+    };
+    let instance = InstanceId::from_u128(1);
+    let (worker, keeper) = Worker::new(sweeping.rt.clone(), instance, options, stop.clone());
+    tokio::spawn(keeper.run());
+    (stop, tokio::spawn(worker.run()))
+}
+
+/// Twice as long each time, up to two seconds; and who is to stop waits for none of it.
+#[tokio::test(start_paused = true)]
+async fn claims_that_fail_are_asked_for_ever_more_rarely() {
+    let world = World::new();
+    let fails = vec![Some(Fault::Before); 100];
+    let sweeping = Sweeping::behind(&world, FaultPlan::none().script(Op::Claim, fails));
+    let (stop, worker) = working(&sweeping);
+    tokio::time::sleep(Duration::from_secs(8)).await;
+    let claims = sweeping.moments(Op::Claim);
+    let pauses: Vec<u128> = claims.windows(2).map(|two| (two[1] - two[0]) / 50 * 50).collect();
+    assert_eq!(pauses[..7], [100, 200, 400, 800, 1_600, 2_000, 2_000]);
+    let told = Instant::now();
+    stop.drain.cancel();
+    worker.await.unwrap();
+    assert_eq!(told.elapsed(), Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_is_renewed_with_each_beat_and_not_before() {
+    let world = World::new();
+    world.put(LOOK).await;
+    let (act, reached, release) = hold(done(json!(1)));
+    world.tools.next("look", [act]);
+    let sweeping = Sweeping::behind(&world, FaultPlan::none());
+    let (_stop, _worker) = working(&sweeping);
+    let job = world.submit("a", json!(1)).await;
+    reached.notified().await;
+    tokio::time::sleep(Duration::from_secs(35)).await;
+    release.notify_one();
+    world.done(job).await;
+    let beats: Vec<u128> = sweeping.moments(Op::Heartbeat).into_iter().map(|at| at / 1_000).collect();
+    assert_eq!(beats, [10, 20, 30]);
+}
+
 /// What could not be written now is written a second later, and nothing is asked for more often once it is.
 #[tokio::test(start_paused = true)]
 async fn a_row_that_is_left_makes_its_sweep_look_sooner_and_only_until_it_is_done() {
@@ -143,8 +249,7 @@ async fn a_row_that_is_left_makes_its_sweep_look_sooner_and_only_until_it_is_don
         let sweeping = Sweeping::behind(&world, plan);
         let sweep = if of_timers { sweeping.timers(SELDOM) } else { sweeping.leases(SELDOM) };
         tokio::time::sleep(Duration::from_secs(3_000)).await;
-        let tries: Vec<u128> =
-            sweeping.moments(Op::Commit(purpose)).into_iter().map(|at| at / 100 * 100).collect();
+        let tries: Vec<u128> = sweeping.moments(Op::Commit(purpose)).into_iter().map(|at| at / 100 * 100).collect();
         assert_eq!(tries, [0, 0, 1_000, 2_000], "{purpose:?}");
         let looks = sweeping.moments(Op::Read);
         assert!(looks.iter().all(|at| *at < 4_000), "{purpose:?}: {looks:?}");
@@ -233,10 +338,8 @@ async fn one_pass_says_when_the_next_timer_is_due_and_how_much_it_took_back() {
     let world = World::new();
     assert_eq!(sweep_expired(&world.rt).await.unwrap(), 0);
     expired(&world, 3).await;
-    let refused = Sweeping::behind(
-        &world,
-        FaultPlan::none().script(Op::Commit(Purpose::Reclaim), [None, Some(Fault::Before)]),
-    );
+    let refused =
+        Sweeping::behind(&world, FaultPlan::none().script(Op::Commit(Purpose::Reclaim), [None, Some(Fault::Before)]));
     assert_eq!(sweep_expired(&refused.rt).await.unwrap(), 2);
     assert_eq!(sweep_expired(&world.rt).await.unwrap(), 1);
     assert_eq!(sweep_expired(&world.rt).await.unwrap(), 0);
