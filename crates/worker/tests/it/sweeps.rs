@@ -216,21 +216,25 @@ async fn claims_that_fail_are_asked_for_ever_more_rarely() {
     assert_eq!(told.elapsed(), Duration::ZERO);
 }
 
+/// Sooner only where a claim was so long on its way that its lease is spent before the next beat.
 #[tokio::test(start_paused = true)]
-async fn a_lease_is_renewed_with_each_beat_and_not_before() {
-    let world = World::new();
-    world.put(LOOK).await;
-    let (act, reached, release) = hold(done(json!(1)));
-    world.tools.next("look", [act]);
-    let sweeping = Sweeping::behind(&world, FaultPlan::none());
-    let (_stop, _worker) = working(&sweeping);
-    let job = world.submit("a", json!(1)).await;
-    reached.notified().await;
-    tokio::time::sleep(Duration::from_secs(35)).await;
-    release.notify_one();
-    world.done(job).await;
-    let beats: Vec<u128> = sweeping.moments(Op::Heartbeat).into_iter().map(|at| at / 1_000).collect();
-    assert_eq!(beats, [10, 20, 30]);
+async fn a_lease_is_renewed_with_each_beat_and_at_once_where_little_is_left_of_it() {
+    for (slow, expected) in [(0, [10, 20, 30]), (13, [13, 23, 33])] {
+        let world = World::new();
+        world.put(LOOK).await;
+        let (act, reached, release) = hold(done(json!(1)));
+        world.tools.next("look", [act]);
+        let job = world.submit("a", json!(1)).await;
+        let answer = Some(Fault::Slow(Span::from_secs(slow)));
+        let sweeping = Sweeping::behind(&world, FaultPlan::none().script(Op::Claim, [answer]));
+        let (_stop, _worker) = working(&sweeping);
+        reached.notified().await;
+        tokio::time::sleep(Duration::from_secs(if slow > 0 { 24 } else { 35 })).await;
+        release.notify_one();
+        world.done(job).await;
+        let beats: Vec<u128> = sweeping.moments(Op::Heartbeat).into_iter().map(|at| at / 1_000).collect();
+        assert_eq!(beats, expected);
+    }
 }
 
 /// What could not be written now is written a second later, and nothing is asked for more often once it is.
