@@ -187,6 +187,17 @@ pub async fn c5_agents_are_listed_by_name(f: Fixture) {
     }
 }
 
+pub async fn c5_a_page_of_agents_is_bounded(f: Fixture) {
+    for n in 0..limits::PAGE_JOBS_MAX {
+        f.store().put_agent(agent(&format!("n{n}"), "1")).await.unwrap();
+    }
+    let page = f.store().agents(None, usize::MAX).await.unwrap();
+    assert_eq!(page.agents.len(), limits::PAGE_JOBS_MAX);
+    assert_eq!(f.store().agents(page.next, usize::MAX).await.unwrap().agents.len(), 1);
+    let none = f.store().agents(None, 0).await.unwrap();
+    assert_eq!(none.agents.len(), 0);
+}
+
 pub async fn c5_a_page_of_agents_ends_by_the_bytes_of_their_files(f: Fixture) {
     let most = limits::PAGE_ROWS_BYTES_MAX;
     for (name, bytes) in [("a", most - 1), ("b", 1), ("c", 1)] {

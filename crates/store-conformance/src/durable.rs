@@ -69,6 +69,31 @@ pub async fn j13_the_clock_does_not_run_backwards(f: Fixture, harness: &dyn Dura
     assert_eq!(f.ok(f.plain(run, Purpose::Record)).await.at, at);
 }
 
+/// Whatever was written last, and however long nothing else was: another boot knows nothing of what has passed.
+pub async fn j13_no_reboot_takes_the_clock_back_behind_a_write(f: Fixture, harness: &dyn Durable) {
+    let run = f.running().await;
+    let mut f = f;
+    for round in 0..4 {
+        f.advance(Span::from_secs(3_600));
+        let at = match round {
+            0 => f.ok(f.of(run, Purpose::Record).await.step("a", Json::null()).done()).await.at,
+            1 => f.ok(f.plain(run, Purpose::Record)).await.at,
+            2 => {
+                let draft = f.of(run, Purpose::Record).await.start("b");
+                f.ok(draft.done()).await.at
+            }
+            _ => {
+                f.pending().await;
+                f.now().await
+            }
+        };
+        f.clock.reboot();
+        f.clock.set_wall(Timestamp::from_micros(at.micros() - 1_800_000_000));
+        f = f.reopen(harness).await;
+        assert!(f.now().await >= at, "{round}: {} and then {}", at, f.now().await);
+    }
+}
+
 pub async fn j13_a_lost_answer_is_found(f: Fixture, harness: &dyn Durable) {
     let message = f.message();
     let (creation, lost) = (f.creation(&message), f.creation(&f.message()));

@@ -6,7 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 
 use aetheris_core::agent::{Agent, Planner};
-use aetheris_core::event::{EndCause, Event, JobCancelRequested, JobCreated, PlanGenerated, TimerId, TimerSet};
+use aetheris_core::event::{
+    EncodedEvent, EndCause, Event, JobCancelRequested, JobCreated, NodeFinished, PlanGenerated, StepResult, TimerId,
+    TimerSet,
+};
 use aetheris_core::hash::Hash;
 use aetheris_core::id::{AgentName, AttemptId, EventId, InstanceId, JobId, NodeId, SessionId, WorkerId};
 use aetheris_core::json::Json;
@@ -319,6 +322,21 @@ impl Fixture {
     #[must_use]
     pub fn plain(&self, run: Run, purpose: Purpose) -> UnitOfWork {
         UnitOfWork::new(self.ids.event(), run.job, purpose, run.guard())
+    }
+
+    /// Appends one event of exactly so many bytes. The store does not look into it, and nobody can fold it.
+    pub async fn fill(&self, run: Run, bytes: usize) {
+        let event = |output: String| {
+            let output = Some(Json::new(output.into()));
+            let (error, model, node, took_us) = (None, None, NodeId::from("n"), None);
+            Event::from(NodeFinished { error, model, node, output, result: StepResult::Pure, took_us })
+        };
+        let mut unit = self.plain(run, Purpose::Record);
+        let empty = EncodedEvent::new(unit.id, &event(String::new())).payload.len();
+        unit.events.push(EncodedEvent::new(unit.id, &event("x".repeat(bytes - empty))));
+        assert_eq!(unit.events[0].payload.len(), bytes);
+        unit.expected_seq = self.store().job(run.job).await.unwrap().map(|row| row.seq);
+        self.ok(unit).await;
     }
 
     /// Writes changes of the ledger alone.

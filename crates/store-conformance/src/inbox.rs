@@ -286,6 +286,20 @@ pub async fn i6_due_timers_come_oldest_first_and_bounded(f: Fixture) {
     }
 }
 
+pub async fn i5_a_jobs_timers_come_by_moment_and_then_by_name(f: Fixture) {
+    let job = f.pending().await;
+    let now = f.now().await;
+    let mut unit = outside(&f, job, Purpose::Timer);
+    let set = |name: &str, seconds| {
+        let due = Due::At(now.after(Span::from_secs(seconds)));
+        TimerChange::Set { due, timer: wait_timer(name) }
+    };
+    unit.timers = vec![set("c", 2), set("a", 3), set("d", 1), set("b", 2), set("e", 2)];
+    f.ok(unit).await;
+    let names: Vec<TimerId> = f.store().timers(job).await.unwrap().into_iter().map(|row| row.timer).collect();
+    assert_eq!(names, ["d", "b", "c", "e", "a"].map(wait_timer));
+}
+
 pub async fn i6_a_page_of_due_timers_is_bounded(f: Fixture) {
     let job = f.pending().await;
     let due = Due::At(f.now().await);

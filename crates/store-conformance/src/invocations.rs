@@ -106,6 +106,36 @@ pub async fn e6_an_effect_of_each_call_is_kept(f: Fixture) {
     assert_eq!(results, ["\"a\"", "\"b\"", "\"c\""]);
 }
 
+/// In whatever order they came: the same for everybody who reads them.
+pub async fn e6_effects_come_by_call_and_permit_and_the_newest_is_that_of_its_call(f: Fixture) {
+    let run = f.running().await;
+    let mut expected = Vec::new();
+    for (permit, order) in [(1, ["c", "a", "b"]), (2, ["b", "c", "a"]), (3, ["a", "c", "b"])] {
+        for node in order {
+            let draft = f.of(run, Purpose::Permit).await;
+            let draft = if permit == 1 { draft.start(node) } else { draft }.permit(node, EffectClass::Idempotent);
+            let call = draft.invocation(node);
+            f.ok(draft.done()).await;
+            f.advance(Span::from_micros(1));
+            let result = format!("{permit} of {node}");
+            let at = f.ok(put(&f, run, &call, &result)).await.at;
+            expected.push(EffectRow { at, key: call.key, permit, result: text(&result) });
+            let newest = f.store().effect(run.job, call.key).await.unwrap();
+            assert_eq!(newest.as_ref(), expected.last(), "{result}");
+        }
+    }
+    expected.sort_by_key(|effect| (effect.key, effect.permit));
+    for full in [false, true] {
+        assert_eq!(f.store().history(run.job, full).await.unwrap().unwrap().effects, expected);
+    }
+    // Those of a moment belong to it.
+    for since in expected.iter().map(|effect| effect.at) {
+        let behind = f.store().history_behind(run.job, 0, since).await.unwrap().unwrap();
+        let rest: Vec<_> = expected.iter().filter(|effect| effect.at >= since).cloned().collect();
+        assert_eq!(behind.effects, rest);
+    }
+}
+
 /// A unit that puts evidence from outside.
 fn deposit(f: &Fixture, run: Run, evidence: Evidence) -> UnitOfWork {
     let mut unit = UnitOfWork::new(f.ids.event(), run.job, Purpose::Deposit, Guard::Outside);
@@ -132,6 +162,12 @@ pub async fn e8_evidence_comes_in_the_order_it_came(f: Fixture) {
     }
     let rows = f.store().evidence(run.job).await.unwrap();
     assert_eq!(rows.iter().map(|row| row.permit_id.as_u128()).collect::<Vec<_>>(), [3, 1, 2]);
+    // That of one moment keeps an order too.
+    for permit in [6, 4, 5] {
+        f.ok(deposit(&f, run, evidence(PermitId::from_u128(permit)))).await;
+    }
+    let rows = f.store().evidence(run.job).await.unwrap();
+    assert_eq!(rows.iter().map(|row| row.permit_id.as_u128()).collect::<Vec<_>>(), [3, 1, 2, 4, 5, 6]);
 }
 
 pub async fn e8_evidence_of_an_ended_job_is_kept(f: Fixture) {
@@ -200,6 +236,33 @@ pub async fn e9_other_outcomes_are_no_doubts(f: Fixture) {
         f.ok(f.of(run, Purpose::Record).await.not_done("c", outcome).done()).await;
     }
     assert_eq!(f.store().in_doubt(8).await.unwrap(), []);
+}
+
+/// Each of them, whatever is asked for.
+pub async fn e9_a_page_of_doubts_is_bounded(f: Fixture) {
+    let (run, most) = (f.running().await, limits::PAGE_JOBS_MAX);
+    for unit in 0..=most / 25 {
+        let mut draft = f.of(run, Purpose::Doubt).await;
+        for n in 0..if unit < most / 25 { 25 } else { 1 } {
+            let node = format!("n{unit}.{n}");
+            draft = draft.call(&node, EffectClass::AtMostOnce).doubt(&node);
+        }
+        f.ok(draft.done()).await;
+    }
+    let listed = async |unresolved| {
+        let all = DoubtFilter { limit: usize::MAX, unresolved, ..DoubtFilter::default() };
+        let page = f.store().doubts(all).await.unwrap();
+        let rest = f.store().doubts(DoubtFilter { after: page.next, ..all }).await.unwrap();
+        assert_eq!(page.next.is_some(), !rest.doubts.is_empty() && rest.next.is_none());
+        (page.doubts.len(), rest.doubts.len())
+    };
+    for unresolved in [None, Some(false)] {
+        assert_eq!(listed(unresolved).await, (most, 1), "{unresolved:?}");
+    }
+    assert_eq!(f.store().in_doubt(usize::MAX).await.unwrap().len(), most);
+    f.ok(f.of(run, Purpose::Cancel).await.event(JobCancelled {}).done()).await;
+    assert_eq!(listed(Some(true)).await, (most, 1));
+    assert_eq!(f.store().unresolved(usize::MAX).await.unwrap().len(), most);
 }
 
 async fn doubts(f: &Fixture, unresolved: Option<bool>, job: Option<JobId>) -> Vec<DoubtRow> {

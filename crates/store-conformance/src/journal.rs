@@ -509,6 +509,46 @@ pub async fn j14_a_glance_brings_a_history_of_few_bytes(f: Fixture) {
     }
 }
 
+/// Whatever fills the last byte: events, a checkpoint, an effect, or a signal with its key.
+pub async fn j14_a_glance_brings_as_many_bytes_as_it_may_and_not_one_more(f: Fixture) {
+    for (part, more) in (0..4).flat_map(|part| [(part, 0), (part, 1)]) {
+        let run = f.running().await;
+        let draft = f.of(run, Purpose::Permit).await.call("c", EffectClass::AtMostOnce);
+        let call = draft.invocation("c");
+        f.ok(draft.done()).await;
+        let seq = f.store().job(run.job).await.unwrap().unwrap().seq;
+        // A checkpoint has all events before; the rest is a quarter each.
+        let quarter = limits::LOOK_BYTES_MAX / 4;
+        let sized = |of: usize| if of == part { quarter + more } else { quarter };
+        // A text is in quotes.
+        let value = |bytes: usize| Json::new("x".repeat(bytes - 2).into());
+        f.ok(checkpoint(&f, run, seq, &"x".repeat(sized(0)))).await;
+        f.fill(run, sized(1)).await;
+        let mut unit = f.plain(run, Purpose::Record);
+        let (key, permit, permit_id, result) = (call.key, call.permit, call.permit_id, value(sized(2)));
+        unit.effects.push(NewEffect { key, permit, permit_id, result });
+        f.ok(unit).await;
+        let mut unit = f.plain(run, Purpose::Signal);
+        let (key, payload) = ("key".to_owned(), value(sized(3) - 3));
+        let (signal, wait_type) = (SignalId::from_u128(1), None);
+        unit.inbox.push(InboxWrite::Receive { delivered: false, key, payload, signal, wait_type });
+        f.ok(unit).await;
+        let found = f.store().glance(run.job).await.unwrap().unwrap();
+        assert_eq!(matches!(found, Glance::Short(_)), more == 0, "part {part}");
+        let mut unit = f.plain(run, Purpose::Signal);
+        unit.inbox.push(InboxWrite::Consume(SignalId::from_u128(1)));
+        f.ok(unit).await;
+        assert!(matches!(f.store().glance(run.job).await.unwrap().unwrap(), Glance::Short(_)), "part {part}");
+    }
+    // A checkpoint by itself as well.
+    for (bytes, short) in [(limits::LOOK_BYTES_MAX, true), (limits::LOOK_BYTES_MAX + 1, false)] {
+        let run = f.running().await;
+        f.ok(checkpoint(&f, run, 3, &"x".repeat(bytes))).await;
+        let found = f.store().glance(run.job).await.unwrap().unwrap();
+        assert_eq!(matches!(found, Glance::Short(_)), short, "{bytes}");
+    }
+}
+
 /// Whatever is written between two looks.
 pub async fn j15_a_history_is_carried_on_from_an_event(f: Fixture) {
     assert_eq!(f.store().history_behind(JobId::from_u128(1), 0, Timestamp::default()).await.unwrap(), None);

@@ -458,6 +458,22 @@ pub async fn q3_a_page_of_events_is_bounded_in_bytes(f: Fixture) {
     assert_eq!(f.store().events(run.job, last - 1, 9).await.unwrap().len(), 1);
 }
 
+/// One that fills it to the last byte ends it; one byte less, and another comes with it.
+pub async fn q3_a_page_of_events_ends_with_the_one_that_fills_it(f: Fixture) {
+    for (missing, brought) in [(0, 4), (1, 5)] {
+        let run = f.running().await;
+        let seq = f.store().job(run.job).await.unwrap().unwrap().seq;
+        let part = limits::PAGE_EVENTS_BYTES_MAX / 4;
+        for bytes in [part, part, part, part - missing, part, part] {
+            f.fill(run, bytes).await;
+        }
+        let page = f.store().events(run.job, seq, usize::MAX).await.unwrap();
+        assert_eq!(page.len(), brought, "{missing} bytes are missing");
+        let rest = f.store().events(run.job, page[brought - 1].seq, usize::MAX).await.unwrap();
+        assert_eq!(rest.len(), 6 - brought);
+    }
+}
+
 pub async fn q4_what_is_not_there_is_none(f: Fixture) {
     let (store, job) = (f.store(), JobId::from_u128(5));
     assert_eq!(store.job(job).await.unwrap(), None);

@@ -120,6 +120,31 @@ pub async fn l11_held_jobs_are_listed_by_instance(f: Fixture) {
     assert_eq!(f.store().held_by(instance(), None, 8).await.unwrap(), mine[1..]);
 }
 
+/// By their ids, whichever lease ends first, and whatever they hold meanwhile.
+pub async fn l11_held_jobs_are_paged_by_their_ids(f: Fixture) {
+    let mut runs = Vec::new();
+    for _ in 0..5 {
+        runs.push(f.running().await);
+        f.advance(TICK);
+    }
+    for place in [3, 0, 4, 1] {
+        assert!(f.renew(runs[place]).await);
+        f.advance(TICK);
+    }
+    let expected: Vec<_> = runs.iter().map(|run| (run.job, run.fence)).collect();
+    for limit in 0..=6 {
+        let (mut after, mut paged) = (None, Vec::new());
+        loop {
+            let page = f.store().held_by(instance(), after, limit).await.unwrap();
+            assert!(page.len() <= limit);
+            let Some((last, _)) = page.last() else { break };
+            after = Some(*last);
+            paged.extend(page);
+        }
+        assert_eq!(paged, expected[..if limit == 0 { 0 } else { 5 }], "{limit} at a time");
+    }
+}
+
 pub async fn l12_a_live_lease_is_not_taken_back(f: Fixture) {
     let run = f.running().await;
     let draft = f.draft(run.job, Purpose::Reclaim, Guard::Expired(run.fence)).await;

@@ -155,5 +155,10 @@ mod tests {
         let small = Room { free: 3 * MIB, wanted: wanted(6 * MIB) };
         assert!(small.is_there() && small.lacking().is_none());
         assert!(Room::of(Path::new("/nowhere/at/all")).is_there());
+        // To the byte, and in words that do not say that nothing is there.
+        let room = |free| Room { free, wanted: MIB };
+        assert!(room(MIB).is_there() && room(MIB).lacking().is_none());
+        let lacking = room(MIB - 1).lacking();
+        assert_eq!(lacking.as_deref(), Some("it counts as full until 1 MiB are free, and 1023 KiB are"));
     }
 }

@@ -540,3 +540,247 @@ pub(crate) fn deadline(linger: aetheris_core::time::Span) -> Instant {
     let now = ticks();
     now.checked_add(linger.to_std()).unwrap_or_else(|| now + Duration::from_secs(3_600))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+    use std::sync::mpsc::{Sender, channel};
+
+    use aetheris_core::id::{InstanceId, WorkerId};
+    use aetheris_store::ClaimRequest;
+    use aetheris_store::system::{Clock as _, ManualClock};
+
+    use super::*;
+    use crate::claim::RawClaim;
+
+    /// A writer whose rounds a test makes itself.
+    struct Desk {
+        clock: ManualClock,
+        folder: PathBuf,
+        requests: Sender<Request>,
+        slots: Arc<Semaphore>,
+    }
+
+    impl Drop for Desk {
+        fn drop(&mut self) {
+            drop(std::fs::remove_dir_all(&self.folder));
+        }
+    }
+
+    fn desk(name: &str) -> (Desk, Connection, Parts) {
+        let folder = std::env::temp_dir().join(format!("aetheris-writer-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("aetheris.db");
+        let conn = Connection::open(&path).unwrap();
+        conn.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(())).unwrap();
+        let clock = ManualClock::at(Timestamp::from_micros(1_780_000_000_000_000));
+        crate::migrate::run(&conn, &clock).unwrap();
+        let ((requests, queue), slots) = (channel(), Arc::new(Semaphore::new(0)));
+        let parts = Parts {
+            clock: Arc::new(StoreClock::new(Arc::new(clock.clone()))),
+            fatal: Arc::new(|_| {}),
+            file: Identity::of(&path).unwrap(),
+            hints: Hints::default(),
+            requests: queue,
+            seen: None,
+            slots: Arc::clone(&slots),
+            stats: Arc::default(),
+            turn: Turn::open(&path).unwrap(),
+            vitals: Arc::default(),
+        };
+        (Desk { clock, folder, requests, slots }, conn, parts)
+    }
+
+    fn writer(conn: &Connection, parts: Parts) -> Writer<'_> {
+        Writer {
+            claimable: false,
+            data_version: 0,
+            mark: None,
+            next_due: None,
+            pace: Pace::default(),
+            parts,
+            sql: Prepared::new(conn),
+            standing: Vec::new(),
+            steps: Steps::default(),
+            transactions: 0,
+        }
+    }
+
+    type Answered = oneshot::Receiver<Result<Vec<RawClaim>, StoreError>>;
+
+    /// A claim that has to be answered then.
+    fn standing(deadline: Instant) -> (Standing, Answered) {
+        let (reply, answer) = oneshot::channel();
+        let (instance, worker) = (InstanceId::from_u128(1), WorkerId::from("w"));
+        let request = ClaimRequest { ids: Vec::new(), instance, linger: Span::ZERO, ttl: Span::from_secs(30), worker };
+        (Standing { deadline, reply, request }, answer)
+    }
+
+    fn probe() -> Request {
+        Request::Probe(false, oneshot::channel().0)
+    }
+
+    /// Whatever comes first: its deadline, the moment of a delayed job, the next look for what others have written.
+    #[test]
+    fn a_standing_claim_is_left_alone_for_no_longer_than_nothing_can_have_come_for_it() {
+        let (desk, conn, parts) = desk("patience");
+        let (mut writer, far) = (writer(&conn, parts), ticks() + Duration::from_secs(3_600));
+        assert_eq!(writer.patience(), None, "nobody stands");
+        let (claim, _answer) = standing(far);
+        writer.standing.push(claim);
+        assert_eq!(writer.patience(), Some(LOOK));
+        let now = desk.clock.wall();
+        for (due, patience) in [(20, 20), (49, 49), (51, 50), (0, 0)] {
+            writer.next_due = Some(now.after(Span::from_millis(due)));
+            assert_eq!(writer.patience(), Some(Duration::from_millis(patience)), "{due}");
+        }
+        writer.next_due = Some(Timestamp::from_micros(now.micros() - 1));
+        assert_eq!(writer.patience(), Some(Duration::ZERO), "it is due");
+        writer.next_due = None;
+        let (claim, _answer) = standing(ticks());
+        writer.standing.push(claim);
+        assert_eq!(writer.patience(), Some(Duration::ZERO), "the first deadline counts");
+    }
+
+    #[test]
+    fn a_round_takes_what_waits_up_to_its_bound_and_gives_every_place_back() {
+        let (desk, conn, parts) = desk("drain");
+        let mut writer = writer(&conn, parts);
+        let more = 3;
+        for _ in 0..limits::WRITER_BATCH_MAX + more - 1 {
+            desk.requests.send(probe()).unwrap();
+        }
+        let (claim, _answer) = standing(ticks() + Duration::from_secs(3_600));
+        let (requests, last_look) = writer.drain(Some(Request::Claim(claim)));
+        assert_eq!((requests.len(), writer.standing.len(), last_look), (limits::WRITER_BATCH_MAX - 1, 1, false));
+        assert_eq!(desk.slots.available_permits(), limits::WRITER_BATCH_MAX);
+        let (requests, _) = writer.drain(None);
+        assert_eq!(requests.len(), 0, "nothing was taken before");
+        let (requests, _) = writer.drain(Some(probe()));
+        assert_eq!(requests.len(), more + 1);
+        // One whose time is over, to the instant, is looked at a last time.
+        let (claim, _answer) = standing(ticks());
+        let (_, last_look) = writer.drain(Some(Request::Claim(claim)));
+        assert!(last_look);
+    }
+
+    /// Asked for in vain, nothing is there until somebody writes, or the moment of a delayed job comes.
+    #[test]
+    fn time_and_the_writes_of_others_are_noticed_once_each() {
+        let (desk, conn, parts) = desk("notice");
+        let (mut writer, other) = (writer(&conn, parts), Connection::open(desk.folder.join("aetheris.db")).unwrap());
+        let notices = |writer: &mut Writer<'_>| {
+            writer.notice_time_and_others();
+            std::mem::take(&mut writer.claimable)
+        };
+        assert!(!notices(&mut writer), "nobody stands");
+        let (claim, _answer) = standing(ticks() + Duration::from_secs(3_600));
+        writer.standing.push(claim);
+        assert!(notices(&mut writer), "it has not looked yet");
+        assert!(!notices(&mut writer));
+        other.execute("UPDATE meta SET writes = writes + 1", []).unwrap();
+        assert!(notices(&mut writer));
+        assert!(!notices(&mut writer), "it is known");
+        writer.next_due = Some(desk.clock.wall().after(Span::from_secs(1)));
+        desk.clock.advance(Span::from_micros(999_999));
+        assert!(!notices(&mut writer), "a moment too early");
+        desk.clock.advance(Span::from_micros(1));
+        assert!(notices(&mut writer));
+    }
+
+    /// Who has gone, and whose time is over, stand no longer; the others are left as they are, in their order.
+    #[test]
+    fn claims_that_are_overdue_or_whose_askers_have_gone_stand_no_longer() {
+        let (_desk, conn, parts) = desk("overdue");
+        let mut writer = writer(&conn, parts);
+        let far = ticks() + Duration::from_secs(3_600);
+        let (first, mut first_answer) = standing(far);
+        let (gone, answer) = standing(far);
+        drop(answer);
+        let (over, mut over_answer) = standing(ticks());
+        let (last, _last_answer) = standing(far + Duration::from_secs(1));
+        writer.standing.extend([first, gone]);
+        writer.answer_the_overdue();
+        assert_eq!(writer.standing.len(), 1, "nobody is there to be answered");
+        writer.standing.extend([over, last]);
+        writer.answer_the_overdue();
+        let deadlines: Vec<Instant> = writer.standing.iter().map(|claim| claim.deadline).collect();
+        assert_eq!(deadlines, [far, far + Duration::from_secs(1)]);
+        assert!(over_answer.try_recv().unwrap().unwrap().is_empty());
+        assert!(first_answer.try_recv().is_err());
+    }
+
+    /// What a transaction has left to be claimed, and when there is more.
+    #[test]
+    fn what_is_known_to_be_claimable_follows_from_what_was_written_and_served() {
+        let (desk, conn, parts) = desk("finish");
+        let mut writer = writer(&conn, parts);
+        let at = |second| Some(desk.clock.wall().after(Span::from_secs(second)));
+        let mut finish = |claimable, next_due, served: Option<(bool, Option<Timestamp>)>| {
+            let served = served.map(|(exhausted, next_due)| Served { claims: Vec::new(), exhausted, next_due });
+            let changes = Changes { claimable, next_due, ..Changes::default() };
+            writer.finish(Vec::new(), Outcome { answers: Vec::new(), changes, served });
+            (writer.claimable, writer.next_due)
+        };
+        assert_eq!(finish(false, None, None), (false, None));
+        // The earliest of all moments counts.
+        for (written, first) in [(20, 20), (10, 10), (30, 10)] {
+            assert_eq!(finish(false, at(written), None), (false, at(first)));
+        }
+        assert_eq!(finish(true, None, None), (true, at(10)), "a job is there");
+        assert_eq!(finish(false, None, None), (true, at(10)), "it is there still");
+        assert_eq!(finish(false, None, Some((false, None))), (true, at(10)), "some may be left");
+        assert_eq!(finish(true, at(5), Some((true, at(7)))), (false, at(7)), "the whole store was looked at");
+        assert_eq!(finish(false, None, Some((true, None))), (false, None), "nobody is delayed");
+    }
+
+    /// A write that failed is forgotten with one that works: a probe writes where it is asked to, and else nothing.
+    #[test]
+    fn a_probe_that_writes_ends_the_trouble_of_writes_and_one_that_does_not_says_nothing() {
+        let (desk, conn, parts) = desk("probe");
+        let vitals = Arc::clone(&parts.vitals);
+        let mut writer = writer(&conn, parts);
+        let busy = Trouble::Unavailable("busy".to_owned());
+        for (writes, left) in [(false, true), (true, false)] {
+            for part in [Part::Claim, Part::Write] {
+                vitals.failed(part, &busy, Duration::ZERO);
+            }
+            let (reply, mut answer) = oneshot::channel();
+            desk.requests.send(Request::Probe(writes, reply)).unwrap();
+            assert!(writer.round());
+            answer.try_recv().unwrap().unwrap();
+            assert_eq!(vitals.last(Part::Write, Duration::ZERO).is_some(), left, "{writes}");
+            assert!(vitals.last(Part::Claim, Duration::ZERO).is_some(), "no claim was served");
+        }
+        let (claim, mut answer) = standing(ticks());
+        desk.requests.send(Request::Claim(claim)).unwrap();
+        assert!(writer.round());
+        assert!(answer.try_recv().unwrap().unwrap().is_empty());
+        assert!(vitals.last(Part::Claim, Duration::ZERO).is_none());
+    }
+
+    #[test]
+    fn the_log_is_looked_at_once_in_so_many_transactions() {
+        let (_desk, conn, parts) = desk("checkpoint");
+        conn.execute_batch("PRAGMA synchronous = OFF; PRAGMA wal_autocheckpoint = 0; CREATE TABLE t (a)").unwrap();
+        conn.execute("INSERT INTO t VALUES (zeroblob(?1))", [2_000 * 4_096]).unwrap();
+        let mut writer = writer(&conn, parts);
+        for transaction in 1..=CHECKPOINT_EVERY {
+            writer.checkpoint();
+            let log = |row: &rusqlite::Row<'_>| Ok::<(i64, i64), Trouble>((row.get(1)?, row.get(2)?));
+            let (log, copied) = writer.sql.first(Query::WalPages, [], log).unwrap().unwrap();
+            assert_eq!(log == copied, transaction == CHECKPOINT_EVERY, "{transaction}");
+        }
+    }
+
+    /// A lingering that no clock can count to is a long one.
+    #[test]
+    fn a_claim_is_answered_when_it_has_lingered() {
+        let began = ticks();
+        assert!(deadline(Span::ZERO) >= began);
+        let hour = Span::from_secs(3_600);
+        for linger in [hour, Span::from_micros(u64::MAX)] {
+            assert!(deadline(linger) >= began + hour.to_std(), "{linger}");
+        }
+    }
+}

@@ -183,6 +183,7 @@ mod tests {
     use aetheris_store::faulty::{Fault, FaultPlan, FaultyStore, Op};
     use aetheris_store::{ClaimIds, ClaimRequest};
     use aetheris_testing::{FakeModels, FakeTools, TestWorld};
+    use futures_util::FutureExt as _;
 
     use super::*;
 
@@ -215,6 +216,58 @@ mod tests {
     fn lease(rt: &Runtime, left: Duration) -> Arc<Lease> {
         let until = rt.system.clock.boot() + left;
         Arc::new(Lease::new(Fence::default(), until, CancellationToken::new(), CancellationToken::new()))
+    }
+
+    /// At its next beat the keeper would find it spent, and end its run instead of renewing it.
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_that_is_spent_with_the_next_beat_is_looked_at_before() {
+        let rt = TestWorld::new(&FakeTools::new(), &FakeModels::new()).runtime().clone();
+        let (beat, moment) = (Duration::from_secs(10), Duration::from_micros(1));
+        for (left, told) in [(beat - moment, true), (beat, true), (beat + moment, false)] {
+            let (held, next_beat) = (HeldLeases::default(), rt.system.clock.boot() + beat);
+            held.begin(JobId::from_u128(1), lease(&rt, left), next_beat);
+            assert_eq!(held.short.notified().now_or_never().is_some(), told, "{left:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_keeper_shows_a_sign_of_life_from_its_start_on_and_with_every_look() {
+        let rt = TestWorld::new(&FakeTools::new(), &FakeModels::new()).runtime().clone();
+        let (heartbeat, id, poll_interval) = (Span::from_secs(10), WorkerId::from("w"), Span::from_secs(1));
+        let options = WorkerOptions { heartbeat, id, lease_ttl: Span::from_secs(30), poll_interval, slots: 1 };
+        let (held, pulse, clock) = (Arc::new(HeldLeases::default()), Pulse::default(), Arc::clone(&rt.system.clock));
+        let keeper = Keeper::new(rt.clone(), options, Arc::clone(&held)).with_pulse(pulse.clone());
+        assert_eq!(pulse.silent_for(clock.as_ref()), None);
+        let keeper = tokio::spawn(keeper.run());
+        for silent in [5, 0, 5, 0, 5] {
+            tokio::time::sleep(Duration::from_millis(5_001)).await;
+            let found = pulse.silent_for(clock.as_ref()).map(|silent| silent.as_secs());
+            assert_eq!(found, Some(silent));
+        }
+        held.close();
+        keeper.await.unwrap();
+    }
+
+    /// It was not there when the renewal was sent.
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_that_comes_while_a_renewal_is_on_its_way_is_looked_at_too() {
+        let mut rt = TestWorld::new(&FakeTools::new(), &FakeModels::new()).runtime().clone();
+        let answer = FaultPlan::none().script(Op::Heartbeat, [Some(Fault::Slow(Span::from_secs(60)))]);
+        rt.store = Arc::new(FaultyStore::new(Arc::clone(&rt.store), answer));
+        let (heartbeat, id, poll_interval) = (Span::from_secs(10), WorkerId::from("w"), Span::from_secs(1));
+        let options = WorkerOptions { heartbeat, id, lease_ttl: Span::from_secs(30), poll_interval, slots: 2 };
+        let held = Arc::new(HeldLeases::default());
+        held.begin(JobId::from_u128(1), lease(&rt, Duration::from_secs(50)), Duration::ZERO);
+        let keeper = Keeper::new(rt.clone(), options, Arc::clone(&held));
+        let comes = async {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            let (short, began) = (lease(&rt, Duration::from_secs(2)), rt.system.clock.boot());
+            held.begin(JobId::from_u128(2), Arc::clone(&short), Duration::ZERO);
+            short.lost.cancelled().await;
+            rt.system.clock.boot() - began
+        };
+        let (_, after) = tokio::join!(keeper.renew(), comes);
+        assert!(after >= Duration::from_secs(2) && after <= Duration::from_secs(3), "{after:?}");
     }
 
     /// A run whose lease is lost may still await its call. Nothing is to be done for it, and nothing comes sooner.

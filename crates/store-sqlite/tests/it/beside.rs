@@ -7,12 +7,13 @@ use std::sync::Arc;
 
 use aetheris_core::event::PauseReason;
 use aetheris_core::job::JobStatus;
+use aetheris_core::limits;
 use aetheris_core::plan::WaitType;
 use aetheris_core::time::Timestamp;
 use aetheris_store::system::SystemClock;
-use aetheris_store::{JobFilter, Purpose, Store as _};
+use aetheris_store::{Checkpoint, JobFilter, Purpose, Store as _};
 use aetheris_store_conformance::{Fixture, Message};
-use aetheris_store_sqlite::{Custody, SqliteOptions, SqliteStore, Staged, Stop, backup, stage};
+use aetheris_store_sqlite::{Backed, Custody, SqliteOptions, SqliteStore, Staged, Stop, backup, stage};
 
 use crate::folder::{At, Folder, options};
 
@@ -57,6 +58,38 @@ fn a_backup_leaves_the_folder_as_it_was_and_a_restore_leaves_only_the_old_databa
     staged.put_in_place(Timestamp::from_micros(0), RESTORED).unwrap();
     let aside = "aetheris.db.before-restore-19700101T000000000000Z";
     assert_eq!(names(&folder), ["aetheris.db", "aetheris.db-clock", "aetheris.db-turn", aside, "aetheris.seen"]);
+}
+
+/// While it is made, how far it is; then what is in it, and so a restore of it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_copy_says_how_far_it_is_and_what_it_holds() {
+    let (folder, elsewhere) = (Arc::new(Folder::new()), Folder::new());
+    let file = elsewhere.path().join("backup.db");
+    let fixture = Fixture::open(&At(Arc::clone(&folder))).await;
+    let ended = fixture.running().await;
+    fixture.ok(fixture.of(ended, Purpose::Finish).await.complete().done()).await;
+    fixture.running().await;
+    fixture.pending().await;
+    let run = fixture.running_among(fixture.pending().await).await;
+    // More than one piece.
+    let large = usize::try_from(limits::BACKUP_STEP_PAGES).unwrap() * 4_096 * 3 / 2;
+    let mut unit = fixture.plain(run, Purpose::Record);
+    unit.checkpoint = Some(Checkpoint::from_bytes(3, vec![b'x'; large]));
+    fixture.ok(unit).await;
+    let mut told = Vec::new();
+    let backed =
+        backup(&folder.database(), &file, &SystemClock, &Stop::default(), &mut |at| told.push((at.done, at.of)));
+    let backed = backed.unwrap();
+    let bytes = std::fs::metadata(&file).unwrap().len();
+    let pages = bytes / 4_096;
+    assert!(told.len() > 1 && told.is_sorted() && told.iter().all(|(done, of)| *done > 0 && *of == pages), "{told:?}");
+    assert_eq!(told.last(), Some(&(pages, pages)));
+    assert_eq!(backed, Backed { bytes, generation: 1, jobs: 4, unfinished: 3 });
+    drop(fixture);
+    let other = Folder::new();
+    let restored = staged(&other, &file);
+    let Backed { bytes: _, generation, jobs, unfinished } = restored.backed;
+    assert_eq!((generation, jobs, unfinished), (restored.generation, 4, 3));
 }
 
 /// They would be written over, or removed by the next start or restore.

@@ -209,3 +209,36 @@ async fn a_check_reads_every_job_once_however_large_some_are() {
     assert_eq!(seen, all);
     assert!(readings >= 4, "{readings} readings: the bound was not reached");
 }
+
+/// Whatever fills it, to the last byte: events, effects, kept signals and the checkpoint all count.
+#[tokio::test(flavor = "current_thread")]
+async fn a_reading_of_a_check_ends_with_the_job_that_fills_it() {
+    for (missing, jobs) in [(0, 1), (1, 2)] {
+        let fixture = Fixture::open(&Folders).await;
+        let run = fixture.running().await;
+        fixture.ok(fixture.of(run, Purpose::Permit).await.call("c", EffectClass::AtMostOnce).done()).await;
+        fixture.ok(fixture.of(run, Purpose::Record).await.committed("c", list(5_000)).done()).await;
+        let mut unit = UnitOfWork::new(fixture.ids.event(), run.job, Purpose::Signal, run.guard());
+        unit.inbox.push(InboxWrite::Receive {
+            delivered: false,
+            key: "key".to_owned(),
+            payload: list(3_000),
+            signal: aetheris_core::id::SignalId::from_u128(1),
+            wait_type: None,
+        });
+        fixture.ok(unit).await;
+        let found = fixture.store().dossiers(0, 64).await.unwrap().jobs.pop().unwrap().unwrap();
+        let bytes = found.events.iter().map(|event| event.payload.len()).sum::<usize>()
+            + found.effects.iter().map(|effect| effect.result.canonical().len()).sum::<usize>()
+            + found.kept.iter().map(|kept| kept.key.len() + kept.payload.canonical().len()).sum::<usize>();
+        let rest = aetheris_core::limits::DOSSIERS_BYTES_MAX - bytes - missing;
+        let mut unit = UnitOfWork::new(fixture.ids.event(), run.job, Purpose::Record, run.guard());
+        unit.checkpoint = Some(Checkpoint::from_bytes(found.row.seq, vec![b'x'; rest]));
+        fixture.ok(unit).await;
+        fixture.pending().await;
+        let reading = fixture.store().dossiers(0, 64).await.unwrap();
+        assert_eq!(reading.jobs.len(), jobs, "{missing} bytes are missing");
+        let others = fixture.store().dossiers(reading.next, 64).await.unwrap();
+        assert_eq!(others.jobs.len(), 2 - jobs);
+    }
+}

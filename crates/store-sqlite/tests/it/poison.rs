@@ -65,8 +65,9 @@ async fn a_job_that_cannot_be_read_costs_nobody_a_claim_or_a_list() {
     assert_eq!(fixture.claim_ids(1).await, [other]);
     // It is tried again, and found when it can be read.
     hand.execute("UPDATE jobs SET labels = NULL WHERE id = ?1", [&broken.to_bytes()[..]]).unwrap();
+    fixture.advance(limits::SWEEP_BACKOFF_MAX.minus(Span::from_micros(1)));
     assert_eq!(fixture.claim_ids(1).await, []);
-    fixture.advance(limits::SWEEP_BACKOFF_MAX);
+    fixture.advance(Span::from_micros(1));
     assert_eq!(fixture.claim_ids(1).await, [broken]);
 }
 
@@ -93,7 +94,8 @@ async fn a_row_that_is_behind_its_events_costs_nobody_a_claim() {
     let other = fixture.pending().await;
     hand.execute("UPDATE jobs SET seq = 1 WHERE id = ?1", [&broken.to_bytes()[..]]).unwrap();
     assert_eq!(fixture.claim_ids(1).await, []);
-    assert_eq!(fixture.claim_ids(2).await, [other]);
+    // And nobody a second one.
+    assert_eq!(fixture.claim_ids(1).await, [other]);
 }
 
 /// An event behind a gap would be the last that the job ever gets.
@@ -105,7 +107,7 @@ async fn a_row_that_is_ahead_of_its_events_costs_nobody_a_claim() {
         let place = "UPDATE jobs SET seq = seq + ?2 WHERE id = ?1";
         assert_eq!(hand.execute(place, (&broken.to_bytes()[..], ahead)).unwrap(), 1);
         assert_eq!(fixture.claim_ids(1).await, [], "{ahead}");
-        assert_eq!(fixture.claim_ids(2).await, [other]);
+        assert_eq!(fixture.claim_ids(1).await, [other]);
         // What was wrong is mended, and it goes on.
         hand.execute("UPDATE jobs SET seq = seq - ?2 WHERE id = ?1", (&broken.to_bytes()[..], ahead)).unwrap();
         fixture.advance(limits::SWEEP_BACKOFF_MAX);

@@ -58,7 +58,7 @@ impl Tables {
         let after = newest.map_or(0, |checkpoint| checkpoint.seq);
         let bytes = newest.map_or(0, |checkpoint| checkpoint.state.len())
             + job.events.iter().filter(|row| row.seq > after).map(|row| row.payload.len()).sum::<usize>()
-            + history.kept.iter().map(|signal| signal.payload.canonical().len()).sum::<usize>()
+            + history.kept.iter().map(|signal| signal.payload.canonical().len() + signal.key.len()).sum::<usize>()
             + history.effects.iter().map(|effect| effect.result.canonical().len()).sum::<usize>();
         let events = u64::try_from(history.events.len()).unwrap_or(u64::MAX);
         let short = events <= limits::LOOK_EVENTS_MAX && bytes <= limits::LOOK_BYTES_MAX;

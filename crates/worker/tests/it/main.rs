@@ -10,5 +10,6 @@ mod life;
 mod outcomes;
 mod pauses;
 mod steps;
+mod sweeps;
 mod waits;
 mod world;
