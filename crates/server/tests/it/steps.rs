@@ -158,7 +158,10 @@ async fn a_job_that_is_held_blocked_or_ended_says_why() {
     assert_eq!(held["code"], "held_by");
     assert!(held["detail"].as_str().unwrap().starts_with("w1 holds it"), "{held}");
     bed.clock.advance(aetheris_core::time::Span::from_secs(31));
-    assert_eq!(why(&bed, &job).await["code"], "lease_expired_unreclaimed");
+    let lost = why(&bed, &job).await;
+    let told = [&lost["code"], &lost["detail"], &lost["do"]];
+    let said = "w1 has lost its lease; a sweep is about to take the job back";
+    assert_eq!(told, [&json!("lease_expired_unreclaimed"), &json!(said), &json!(format!("aetheris watch {job}"))]);
     drop(hand);
 
     let bed = Bed::with_agents().await;
@@ -324,12 +327,14 @@ async fn a_step_that_is_tried_again_says_which_try_it_is_and_why() {
     .await
     .is(201);
     let job = bed.send("pay", "5").await;
+    bed.clock.advance(Span::from_secs(1));
     bed.claim().await.unheard("send", true).await;
     let later = why(&bed, &job).await;
     assert_eq!(later["code"], "retry_backoff");
+    assert_eq!(moment(later["since"].as_str().unwrap()), moment("2026-11-21T09:00:01Z"));
     assert_eq!(later["detail"], "try 1 of send failed and is tried again: timeout: the answer was lost");
     assert_eq!(later["do"], format!("aetheris trace {job}"));
-    assert_eq!(moment(later["until"].as_str().unwrap()), moment("2026-11-21T10:00:00Z"));
+    assert_eq!(moment(later["until"].as_str().unwrap()), moment("2026-11-21T10:00:01Z"));
     bed.clock.advance(Span::from_secs(3_600));
     let hand = bed.claim().await;
     assert_eq!(why(&bed, &job).await["detail"], "w1 holds it");
@@ -348,15 +353,19 @@ async fn a_held_job_says_what_it_is_asked_for() {
         let job = sent.is(202)["job_id"].as_str().unwrap().to_owned();
         let hand = bed.claim().await;
         hand.push([started("ask").into()]).await;
+        bed.clock.advance(Span::from_secs(1));
         match act {
             Some(act) => drop(bed.call("POST", &format!("/api/jobs/{job}/{act}"), "").await.is(202)),
             None => {
-                bed.clock.advance(Span::from_secs(10));
+                bed.clock.advance(Span::from_secs(9));
                 let due = bed.store.due_timers(None, 10).await.unwrap();
                 assert!(bed.state.runtime.fire(&due.timers[0]).await.unwrap());
             }
         }
-        assert_eq!(why(&bed, &job).await["detail"], format!("w1 holds it and runs ask; {said}"));
+        let held = why(&bed, &job).await;
+        assert_eq!(held["detail"], format!("w1 holds it and runs ask; {said}"));
+        // It runs since its step began, whatever is asked of it meanwhile.
+        assert_eq!(moment(held["since"].as_str().unwrap()), moment("2026-11-21T09:00:00Z"));
     }
 }
 
@@ -451,6 +460,7 @@ async fn a_failed_job_says_where_and_why() {
         assert_eq!(why(&bed, &job).await["detail"], said);
         let error = &bed.get(&format!("/api/jobs/{job}")).await.is(200)["error"].clone();
         assert_eq!(error, &json!({ "code": "boom", "message": "it broke", "node_id": node }));
+        assert_eq!(&bed.get(&format!("/api/jobs/{job}/trace")).await.is(200)["error"], error);
     }
 }
 
