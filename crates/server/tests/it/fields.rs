@@ -128,22 +128,27 @@ async fn story() -> Vec<Value> {
     told.tick();
     told.ask("while it waits", &["/api/waits", &job, &why]).await;
 
+    the_end(&mut told, [&job, &why, &trace, &steps]).await;
+    told.told
+}
+
+/// Its wait is answered, a model is asked, and it ends.
+async fn the_end(told: &mut Told, [job, why, trace, steps]: [&str; 4]) {
     told.post(&format!("{job}/signal"), json!({ "correlation_key": "ok-9", "payload": false })).await;
-    told.ask("when its wait has ended", &[&job, &why, &trace]).await;
+    told.ask("when its wait has ended", &[job, why, trace]).await;
     let hand = told.claim("THIRD").await;
     hand.finish("ask", None).await;
     told.tick();
     hand.push([started("say").into()]).await;
     told.tick();
-    told.ask("while a model is asked", &[&job, &why]).await;
+    told.ask("while a model is asked", &[job, why]).await;
     let usage = Usage { completion_tokens: 3, prompt_tokens: 9 };
     let model = ModelRecord { model: "scripted/other".to_owned(), prompt_hash: Hash::ZERO, usage };
     hand.push([NodeFinished { model: Some(model), ..finished("say", Some("said".into())) }.into()]).await;
     told.tick();
     hand.complete("say").await;
     told.tick();
-    told.ask("at its end", &["/api/jobs?status=completed", &job, &why, &trace, &steps]).await;
-    told.told
+    told.ask("at its end", &["/api/jobs?status=completed", job, why, trace, steps]).await;
 }
 
 #[tokio::test]

@@ -146,6 +146,11 @@ async fn each_part_of_the_store_that_does_not_work_is_named() {
     }
 }
 
+/// The question of this place fails, counted from nothing.
+fn nth_fails(nth: usize) -> FaultPlan {
+    FaultPlan::none().script(Op::Read, std::iter::repeat_n(None, nth).chain([Some(Fault::Before)]))
+}
+
 /// An error that is taken for "there is none" would leave out, or tell otherwise, what the store has.
 #[tokio::test]
 async fn whichever_question_of_the_store_fails_an_answer_is_whole_or_none() {
@@ -182,8 +187,6 @@ async fn whichever_question_of_the_store_fails_an_answer_is_whole_or_none() {
         .into();
     let of_job = ["", "?wait=1ms", "/why", "/trace", "/steps?render=true", "/events", "/replay", "/verify"];
     paths.extend(jobs.iter().flat_map(|job| of_job.map(|what| format!("/api/jobs/{job}{what}"))));
-    let nth_fails =
-        |nth: usize| FaultPlan::none().script(Op::Read, std::iter::repeat_n(None, nth).chain([Some(Fault::Before)]));
     for path in paths {
         let bed = fresh();
         // Whether the question of this place was asked at all, and the answer where it failed.
@@ -213,6 +216,15 @@ async fn whichever_question_of_the_store_fails_an_answer_is_whole_or_none() {
             }
         }
     }
+}
+
+/// Nor is a store that cannot be asked about itself ready.
+#[tokio::test]
+async fn whichever_question_of_readiness_fails_the_server_is_not_ready() {
+    let clock = ManualClock::at("2026-11-21T09:00:00Z".parse().unwrap());
+    let memory = MemoryStore::new(Arc::new(clock.clone()));
+    let store = Arc::new(FaultyStore::new(Arc::new(memory), FaultPlan::none()));
+    let bed = Bed::on(clock, Arc::clone(&store) as Arc<dyn Store>, |state| state);
     for failed in 0..2 {
         store.replan(nth_fails(failed));
         let ready = bed.get("/readyz").await;
