@@ -119,6 +119,14 @@ mod tests {
                 &format!("{job}: its wait is of the type `human`, and it is not listed under that"),
             ),
             (
+                Amiss::Job { fault: JobFault::Wait(None), job },
+                &format!("{job}: it waits for nothing, and is listed as if it did"),
+            ),
+            (
+                Amiss::Job { fault: JobFault::Label("team".to_owned()), job },
+                &format!("{job}: its label `team` does not find it"),
+            ),
+            (
                 stray(Absent::Number(77), Leftover::Signals),
                 "job number 77 is not there, and something is left of it: signals (2)",
             ),
@@ -132,6 +140,22 @@ mod tests {
             ),
         ] {
             assert_eq!(words(&amiss), told);
+        }
+    }
+
+    #[test]
+    fn whatever_is_left_of_a_job_has_its_name() {
+        for (what, name) in [
+            (Leftover::Checkpoints, "checkpoints"),
+            (Leftover::Effects, "effects"),
+            (Leftover::Events, "events"),
+            (Leftover::Evidence, "pieces of evidence"),
+            (Leftover::Labels, "labels"),
+            (Leftover::Ledger, "rows in the ledger"),
+            (Leftover::Signals, "signals"),
+            (Leftover::Timers, "timers"),
+        ] {
+            assert_eq!(left(what), name);
         }
     }
 }

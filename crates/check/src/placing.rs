@@ -129,4 +129,45 @@ mod tests {
             assert_eq!(misplaced(&found, NOW), Some(told), "{found:?}");
         }
     }
+
+    /// Whoever writes a moment and whoever judges it may look at clocks that are a little apart; and one whose row could
+    /// not be read is looked at again within the longest back-off.
+    #[test]
+    fn a_moment_may_be_as_far_off_as_clocks_and_back_offs_are_and_no_farther() {
+        let micro = Span::from_micros(1);
+        let slack = NOW.after(CLOCK_SLACK);
+        let claimed_from = |at| misplaced(&Placing { not_before: Some(at), ..job(true, true, None) }, NOW);
+        assert_eq!(claimed_from(slack), None);
+        let beyond = slack.after(micro);
+        assert_eq!(claimed_from(beyond), Some(Misplaced::Early { at: beyond, from: None }));
+        let last = slack.after(limits::SWEEP_BACKOFF_MAX);
+        for not_before in [None, Some(NOW), Some(at(9)), Some(last)] {
+            let hidden_until = |at| misplaced(&Placing { not_before, ..job(true, false, Some(at)) }, NOW);
+            assert_eq!(hidden_until(last), None, "{not_before:?}");
+            let beyond = last.after(micro);
+            assert_eq!(hidden_until(beyond), Some(Misplaced::Late(beyond)), "{not_before:?}");
+        }
+        // A job of a later time is found at that time, neither before nor behind it.
+        let at_its_time =
+            |from| misplaced(&Placing { not_before: Some(at(9_000)), ..job(true, false, Some(from)) }, NOW);
+        assert_eq!(at_its_time(at(9_000)), None);
+        assert_eq!(at_its_time(at(9_000).after(micro)), Some(Misplaced::Late(at(9_000).after(micro))));
+        assert_eq!(at_its_time(at(8_999)), Some(Misplaced::Early { at: at(9_000), from: Some(at(8_999)) }));
+    }
+
+    #[test]
+    fn each_misplaced_job_is_told_in_words() {
+        let (at, from) = (at(60), at(30));
+        for (misplaced, told) in [
+            (Misplaced::Behind, "it can be claimed, and another job of its session comes first".to_owned()),
+            (Misplaced::Both, "its row says that it can be claimed, and that it cannot yet".to_owned()),
+            (Misplaced::Early { at, from: None }, format!("it can be claimed, and its time is {at}")),
+            (Misplaced::Early { at, from: Some(from) }, format!("it is claimed from {from} on, and its time is {at}")),
+            (Misplaced::Late(at), format!("no claim finds it before {at}, which is not its time")),
+            (Misplaced::Never, "it is pending, and no claim finds it".to_owned()),
+            (Misplaced::NotPending, "it is not pending, and its row says that it can be claimed".to_owned()),
+        ] {
+            assert_eq!(words(misplaced), told);
+        }
+    }
 }

@@ -28,3 +28,22 @@ impl Drop for PidFile {
         let _gone = std::fs::remove_file(&self.path);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_number_is_there_for_as_long_as_its_process_has_the_folder() {
+        let folder = std::env::temp_dir().join(format!("aetheris-pid-{}", std::process::id()));
+        std::fs::create_dir(&folder).unwrap();
+        let path = folder.join(pid_name());
+        // What a kill has left is written over.
+        std::fs::write(&path, "a number of long ago\n").unwrap();
+        let file = PidFile::write(&folder);
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), format!("{}\n", std::process::id()));
+        drop(file);
+        assert!(!path.exists());
+        std::fs::remove_dir(&folder).unwrap();
+    }
+}

@@ -130,6 +130,22 @@ mod tests {
         assert_eq!(heard(within).await, Some(StopSignal::Terminate));
     }
 
+    /// To the instant: what comes when the time is over insists.
+    #[tokio::test(start_paused = true)]
+    async fn a_second_signal_insists_from_the_end_of_the_time_on() {
+        let within = limits::STOP_REPEATED_WITHIN.to_std();
+        for (after, insists) in [(within - std::time::Duration::from_millis(1), false), (within, true)] {
+            let (began, mut first) = (Instant::now(), true);
+            let next = async || {
+                let pause = if std::mem::take(&mut first) { after } else { within };
+                tokio::time::sleep(pause).await;
+                StopSignal::Interrupt
+            };
+            assert_eq!(insisting(true, next).await, StopSignal::Interrupt);
+            assert_eq!(began.elapsed() == after, insists, "{after:?}");
+        }
+    }
+
     #[tokio::test]
     async fn a_first_request_insists_only_where_nobody_has_asked() {
         use rustix::process::Signal;

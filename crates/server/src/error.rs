@@ -242,6 +242,7 @@ mod tests {
             (Failure::shutting_down(), &[tracing::Level::DEBUG][..]),
             (Failure::body_cut_off(), &[tracing::Level::DEBUG]),
             (Failure::overloaded(), &[tracing::Level::WARN]),
+            (Failure::new(ErrorCode::NotSupportedYet, "x"), &[]),
             (Failure::invalid("x"), &[]),
         ] {
             let logged = Levels::default();

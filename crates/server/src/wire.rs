@@ -213,4 +213,20 @@ mod tests {
         assert!(began.elapsed() < 2 * limits::WRITE_STALL_MAX.to_std(), "{:?}", began.elapsed());
         client.await.unwrap();
     }
+
+    /// However long it takes in all.
+    #[tokio::test(start_paused = true)]
+    async fn who_takes_enough_in_time_is_served_to_the_end() {
+        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+        let piece = limits::WRITE_STALL_BYTES;
+        let (near, mut far) = tokio::io::duplex(1_024);
+        let client = tokio::spawn(async move {
+            for _ in 0..8 {
+                sleep(limits::WRITE_STALL_MAX.minus(aetheris_core::time::Span::from_millis(1)).to_std()).await;
+                far.read_exact(&mut vec![0; piece]).await.unwrap();
+            }
+        });
+        Wire::new(near).write_all(&vec![0; 8 * piece]).await.unwrap();
+        client.await.unwrap();
+    }
 }

@@ -306,3 +306,44 @@ fn chain(error: &dyn std::error::Error) -> String {
     }
     last.to_string()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A proxy would be asked for a server of its own machine.
+    #[test]
+    fn what_is_on_this_machine_is_asked_without_a_proxy() {
+        for (url, own) in [
+            ("http://localhost:8080", true),
+            ("http://127.0.0.1", true),
+            ("http://127.8.0.1:1", true),
+            ("https://[::1]:8080/x", true),
+            ("http://localhost.example", false),
+            ("http://10.0.0.1", false),
+            ("http://[::2]", false),
+            ("http://host", false),
+        ] {
+            assert_eq!(is_loopback(&Url::parse(url).unwrap()), own, "{url}");
+        }
+    }
+
+    /// Nobody is told of a moment, and everybody of what takes long, until it is there.
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_takes_long_is_waited_for_in_sight() {
+        use tokio::time::sleep;
+        let _installed = rustls::crypto::ring::default_provider().install_default();
+        let kept = crate::tests::Kept::default();
+        let styles = [crate::render::Style::default(); 2];
+        let mut out = Out::to(Box::new(std::io::sink()), Box::new(kept.clone()), false, false, styles);
+        let client = Client::new("http://127.0.0.1:9").unwrap();
+        client.clone().told_on(&out).waited("GET /x", sleep(Duration::from_secs(9))).await;
+        out.watched = true;
+        let client = client.told_on(&out);
+        client.waited("GET /x", sleep(Duration::from_millis(1_999))).await;
+        assert_eq!(kept.text(), "", "nobody looks, or nothing takes long");
+        client.waited("GET /x", sleep(Duration::from_millis(4_500))).await;
+        let said = [2, 3, 4].map(|s| format!("\r{s}s: waiting for http://127.0.0.1:9 to answer GET /x\u{1b}[K"));
+        assert_eq!(kept.text(), said.concat() + "\r\u{1b}[K");
+    }
+}

@@ -207,6 +207,77 @@ fn secrets_are_read_where_they_are_used() {
     let env = Environment::of(&[("KEY", "s3cret")]);
     assert_eq!(env.secret(&Secret::Env("KEY".to_owned())), Ok("s3cret".to_owned()));
     assert!(env.secret(&Secret::Env("OTHER".to_owned())).unwrap_err().contains("OTHER is not set"));
+    let path = std::env::temp_dir().join(format!("aetheris-secret-{}", std::process::id()));
+    let file = || env.secret(&Secret::File(path.clone()));
+    assert!(file().unwrap_err().contains("cannot be read"));
+    for (text, read) in [("s3cret", Some("s3cret")), (" s3 cret\n", Some("s3 cret")), ("", None), (" \n", None)] {
+        std::fs::write(&path, text).unwrap();
+        assert_eq!(file().ok().as_deref(), read, "{text:?}");
+    }
+    assert!(file().unwrap_err().ends_with("is empty: the configuration reads a key from it"));
+    std::fs::remove_file(path).unwrap();
+}
+
+/// Of each key that has bounds both are values, and nothing beyond them is.
+#[test]
+fn every_bound_is_taken_and_nothing_beyond_it() {
+    for (key, good, bad) in [
+        ("worker.slots", ["1", "4096"], &["0", "4097"][..]),
+        ("worker.max_attempts", ["1", "100"], &["0", "101"]),
+        ("worker.lease_ttl", ["1s", "1h"], &["999ms", "3600001ms"]),
+        ("worker.heartbeat", ["100ms", "1h"], &["99ms", "3600001ms"]),
+        ("worker.poll_interval", ["10ms", "1m"], &["9ms", "60001ms"]),
+        ("worker.drain_timeout", ["0s", "1h"], &["3600001ms"]),
+        ("executor.step_timeout", ["1ms", "5m"], &["999us"]),
+        ("executor.max_parallel_steps", ["0", "0"], &["1"]),
+        ("models.a.timeout", ["1ms", "24h"], &["999us", "86400001ms"]),
+        ("limits.payload", ["1MiB", "1048576"], &["1048575", "1048577"]),
+        ("tools.http.allow", ["10.0.0.0/0", "10.0.0.0/32"], &["10.0.0.0/33", "10.0.0.0/-1"]),
+        ("tools.http.allow", ["fd00::/0", "fd00::/128"], &["fd00::/129"]),
+    ] {
+        let path: Vec<String> = key.split('.').map(str::to_owned).collect();
+        let super::keys::Place::Leaf(known) = super::keys::place(&path) else { panic!("{key}") };
+        let read = |text: &str| super::value::read(known.kind, &json!(text));
+        for good in good {
+            assert!(read(good).is_ok(), "{key}: {good}: {:?}", read(good));
+        }
+        for bad in bad {
+            assert!(read(bad).is_err(), "{key}: {bad}: {:?}", read(bad));
+        }
+    }
+    // A heartbeat is less than half of its lease.
+    for (beat, good) in [("14999ms", true), ("15s", false), ("15001ms", false)] {
+        assert_eq!(read(&format!("worker: {{ heartbeat: {beat} }}")).is_ok(), good, "{beat}");
+    }
+}
+
+#[test]
+fn what_is_not_said_of_a_model_holds_all_the_same() {
+    let config = read("models: { a: { base_url: http://x }, b: { base_url: http://y, timeout: 5s, api_key_file: k } }");
+    let config = config.unwrap();
+    assert_eq!((config.models["a"].timeout, config.models["a"].api_key()), (Span::from_secs(60), None));
+    let file = Secret::File("k".into());
+    assert_eq!((config.models["b"].timeout, config.models["b"].api_key()), (Span::from_secs(5), Some(file)));
+    let timeout = config.settings.iter().find(|setting| setting.key == "models.a.timeout").unwrap();
+    assert_eq!((&timeout.value, &timeout.origin), (&json!("60s"), &Origin::Default));
+    // All that holds is listed, in the order of the table, and names that were chosen in theirs.
+    let listed: Vec<&str> = config.settings.iter().map(|setting| setting.key.as_str()).collect();
+    let place = |key: &str| listed.iter().position(|listed| *listed == key).unwrap();
+    assert!(place("jobstore.type") < place("worker.slots") && place("models.a.timeout") < place("models.b.base_url"));
+    assert!(place("tools.env") < place("models.a.base_url") && place("models.b.timeout") < place("limits.payload"));
+}
+
+#[test]
+fn colours_are_unwanted_where_somebody_says_so() {
+    for (vars, unwanted) in [
+        (&[][..], false),
+        (&[("NO_COLOR", "1")], true),
+        (&[("NO_COLOR", "")], false),
+        (&[("TERM", "dumb")], true),
+        (&[("TERM", "xterm")], false),
+    ] {
+        assert_eq!(Environment::of(vars).no_color(), unwanted, "{vars:?}");
+    }
 }
 
 #[test]

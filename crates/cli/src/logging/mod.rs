@@ -190,7 +190,9 @@ mod tests {
         assert_eq!(shown(filter(0, None, None, "warn").unwrap()), "warn");
         assert_eq!(shown(filter(0, None, Some("error"), "info").unwrap()), "error");
         assert_eq!(shown(filter(0, Some("debug"), Some("error"), "info").unwrap()), "debug");
-        assert_eq!(shown(filter(1, Some("debug"), None, "info").unwrap()), "info");
+        for (times, level) in [(1, "info"), (2, "debug"), (3, "trace"), (9, "trace")] {
+            assert_eq!(shown(filter(times, Some("error"), Some("error"), "warn").unwrap()), level);
+        }
         let error = filter(0, Some("a=b=c"), None, "info").unwrap_err().to_string();
         assert!(error.starts_with("AETHERIS_LOG: `a=b=c` is not a log filter"), "{error}");
         for (wrong, why) in [

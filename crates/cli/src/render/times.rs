@@ -122,6 +122,31 @@ mod tests {
         assert_eq!(of(52 * HOUR), "2d 4h");
     }
 
+    /// The last of each unit, and the first of the next.
+    #[test]
+    fn units_end_where_the_next_begins() {
+        for (end, told, next) in [
+            (SECOND, ["0s", "999ms"], ["1s", "1.00s"]),
+            (MINUTE, ["59s", "59.9s"], ["1m", "1m 00s"]),
+            (HOUR, ["59m", "59m 59s"], ["1h", "1h 00m"]),
+            (DAY, ["23h", "23h 59m"], ["1d", "1d 0h"]),
+        ] {
+            let of = |us| [coarse(Span::from_micros(us)), span(Span::from_micros(us))];
+            assert_eq!((of(end - 1), of(end)), (told.map(str::to_owned), next.map(str::to_owned)));
+        }
+        let of = |us| span(Span::from_micros(us));
+        assert_eq!(
+            [of(999), of(1_000), of(9_999), of(10_000), of(99_999), of(100_000)],
+            ["999\u{b5}s", "1.00ms", "9.99ms", "10.0ms", "99.9ms", "100ms"]
+        );
+        let now = Now(Timestamp::from_micros(1_000_000_000_000));
+        let ago = |us: i64| now.relative(Timestamp::from_micros(1_000_000_000_000 - us));
+        assert_eq!(
+            [ago(999_999), ago(1_000_000), ago(-999_999), ago(-1_000_000)],
+            ["just now", "1s ago", "in a moment", "in 1s"]
+        );
+    }
+
     #[test]
     fn moments_to_the_second() {
         assert_eq!(clock(Timestamp::from_micros(0)), "1970-01-01 00:00:00Z");

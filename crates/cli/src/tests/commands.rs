@@ -1236,3 +1236,65 @@ async fn the_head_of_a_live_list_fits_a_narrow_terminal() {
         assert!(head.lines().all(|line| crate::render::width(line) <= 60), "{}", ran.stdout);
     }
 }
+
+/// Of many steps those around the first that is open, and how many others there are.
+#[tokio::test]
+async fn a_live_list_of_many_steps_shows_those_that_matter() {
+    for (open, first, last) in [(0, 0, 17), (9, 0, 17), (10, 1, 18), (20, 11, 28), (31, 22, 39), (39, 22, 39)] {
+        let name = |n: usize| format!("s{n:02}");
+        let step = |n: usize| {
+            let status = if n < open { "completed" } else { "pending" };
+            json!({ "status": status, "attempt": 0, "started_at": null, "finished_at": null })
+        };
+        let steps: serde_json::Map<String, Value> = (0..40).map(|n| (name(n), step(n))).collect();
+        let running = job_with("running", json!({ "steps": steps }));
+        let done = job_with("completed", json!({ "steps": steps, "result": 1 }));
+        let events = [event(5, "job_completed", &json!({ "answer": { "value": 1 } }))];
+        let ran = run_on(&serve(ending(running, done, &events)).await, &["watch", JOB], true).await;
+        let drawn = ran.stdout.split("  \u{2026} and 22 more\n").next().unwrap();
+        let shown: Vec<usize> = (0..40).filter(|n| drawn.contains(&name(*n))).collect();
+        assert_eq!(shown, (first..=last).collect::<Vec<_>>(), "{open}: {drawn}");
+        // At the end nothing is left out.
+        let end = ran.stdout.rsplit("\u{1b}[J").next().unwrap();
+        assert!((0..40).all(|n| end.contains(&name(n))) && !end.contains(" more"), "{end}");
+    }
+}
+
+/// What else is said beside a list, and what where it is empty.
+#[tokio::test]
+async fn an_empty_list_says_so_and_a_longer_one_that_it_goes_on() {
+    let page = |jobs: Value, next: Value| json!({ "jobs": jobs, "next_cursor": next }).to_string();
+    for (jobs, next, said) in [
+        (json!([]), Value::Null, "no jobs\n"),
+        (json!([job("running")]), Value::Null, ""),
+        (json!([job("running")]), json!("c"), "there are more: --limit or --all shows them\n"),
+    ] {
+        let answer = page(jobs, next);
+        let url = serve(Router::new().route("/api/jobs", get(|| async { answer }))).await;
+        let ran = run(&url, &["jobs"]).await;
+        assert_eq!((ran.exit(), ran.stderr.as_str()), (Exit::Done, said));
+    }
+    let waits = || async { json!({ "waits": [], "next_cursor": null }).to_string() };
+    let ran = run(&serve(Router::new().route("/api/waits", get(waits))).await, &["waits"]).await;
+    assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), ("", "nothing waits for anyone\n"));
+}
+
+/// Each is a question of its own: so many are asked, of the first of a list.
+#[tokio::test]
+async fn reasons_are_asked_for_the_first_of_a_long_list() {
+    let asked = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let kept = std::sync::Arc::clone(&asked);
+    let id = |n: usize| format!("job_01JD00000000000000000000{n:02}");
+    let jobs: Vec<Value> = (10..40).map(|n| job_with("pending", json!({ "id": id(n) }))).collect();
+    let page = json!({ "jobs": jobs, "next_cursor": null }).to_string();
+    let why = move |Path(job): Path<String>| async move {
+        kept.lock().unwrap().push(job);
+        json!([]).to_string()
+    };
+    let router =
+        Router::new().route("/api/jobs", get(move || async move { page })).route("/api/jobs/{id}/why", get(why));
+    run(&serve(router).await, &["jobs"]).await;
+    let mut asked = asked.lock().unwrap().clone();
+    asked.sort_unstable();
+    assert_eq!(asked, (10..30).map(id).collect::<Vec<_>>());
+}

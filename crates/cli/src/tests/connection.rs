@@ -635,3 +635,48 @@ async fn a_server_that_stood_for_a_while_and_goes_is_given_up() {
     assert_eq!(ended.unwrap_err().exit(), Exit::Unreachable);
     assert!((90..130).contains(&began.elapsed().as_secs()), "{:?}", began.elapsed());
 }
+
+/// A connection on which nothing comes, not even that the server is there, is dead, whatever the kernel says of it.
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_is_silent_for_too_long_is_made_anew() {
+    let calls = Arc::new(AtomicU32::new(0));
+    let stream = |State(calls): State<Arc<AtomicU32>>, headers: HeaderMap| async move {
+        let last: usize = headers["last-event-id"].to_str().unwrap().parse().unwrap();
+        let history = history();
+        let events = if calls.fetch_add(1, Ordering::SeqCst) == 0 { &history[..2] } else { &history[last..] };
+        let text: String = events.iter().map(sse).collect();
+        let begun = futures_util::stream::once(std::future::ready(Ok::<_, std::io::Error>(text)));
+        let open = futures_util::StreamExt::chain(begun, futures_util::stream::pending());
+        ([("content-type", "text/event-stream")], Body::from_stream(open))
+    };
+    let router = Router::new()
+        .route("/api/jobs/{id}/events/stream", get(stream))
+        .route("/api/jobs/{id}", get(|| async { job("running").to_string() }))
+        .with_state(Arc::clone(&calls));
+    let mut follow = Follow::start(&client(&serve(router).await), JOB, 0);
+    let (mut seen, mut at) = (Vec::new(), Vec::new());
+    let began = tokio::time::Instant::now();
+    while let Some(event) = follow.next().await.unwrap() {
+        seen.push(event.seq);
+        at.push(began.elapsed().as_secs());
+    }
+    assert_eq!((seen, calls.load(Ordering::SeqCst)), (vec![1, 2, 3, 4], 2));
+    assert_eq!(at, [0, 0, 90, 90]);
+}
+
+/// Only what has not been written yet is waited for.
+#[tokio::test(start_paused = true)]
+async fn pages_that_are_there_are_asked_for_one_after_the_other() {
+    let page = |query: axum::extract::RawQuery| async move {
+        let after = query.0.unwrap().strip_prefix("after=").unwrap().parse::<usize>().unwrap();
+        let next = (after < 3).then_some(after + 1);
+        json!({ "events": [history()[after]], "next_after": next }).to_string()
+    };
+    let router = Router::new()
+        .route("/api/jobs/{id}/events", get(page))
+        .route("/api/jobs/{id}", get(|| async { job("running").to_string() }));
+    let url = serve(router).await;
+    let began = tokio::time::Instant::now();
+    assert_eq!(followed(&url, 0).await.unwrap(), [1, 2, 3, 4]);
+    assert_eq!(began.elapsed().as_millis(), 0);
+}

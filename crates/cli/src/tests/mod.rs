@@ -4,9 +4,11 @@ mod arguments;
 mod commands;
 mod connection;
 mod copies;
+mod fields;
 mod pauses;
 mod samples;
 mod server;
+mod settings;
 mod views;
 
 pub(crate) use self::server::Kept;

@@ -297,7 +297,7 @@ async fn what_a_jobs_end_leaves_unresolved_is_listed_and_answered() {
 /// nothing of it runs.
 #[tokio::test]
 async fn an_answer_of_the_next_day_neither_moves_the_end_nor_starts_anything() {
-    let large = "x".repeat(4_000);
+    let large = "x".repeat(5_000);
     for (answer, outcome) in [
         (json!({"outcome": "happened", "note": "seen", "permit": 1, "result": large}), "happened"),
         (json!({"outcome": "did_not_happen", "note": "seen", "permit": 1}), "did_not_happen"),
@@ -334,11 +334,11 @@ async fn an_answer_of_the_next_day_neither_moves_the_end_nor_starts_anything() {
         assert_eq!(told().await, (ended, outcome.into()));
         // What it returned is in no step's output: the doubt has it.
         let doubt = bed.get(&trace).await.is(200)["steps"][0]["doubts"][0].clone();
-        let said = json!({"bytes": 4002, "from": "recorded", "text": "x".repeat(2048)});
+        let said = json!({"bytes": 5002, "from": "recorded", "text": "x".repeat(2048)});
         let said = Some(said).filter(|_| outcome == "happened");
         assert_eq!((&doubt["note"], doubt.get("result")), (&"seen".into(), said.as_ref()));
         let whole = bed.get(&format!("{trace}?bytes=1048576")).await.is(200)["steps"][0]["doubts"][0]["result"].clone();
-        assert_eq!(whole["value"].as_str().map(str::len), Some(4_000).filter(|_| outcome == "happened"));
+        assert_eq!(whole["value"].as_str().map(str::len), Some(5_000).filter(|_| outcome == "happened"));
         // Nothing of it is open any more: nobody is sent to look for it.
         let reason = bed.get(&why).await.is(200)[0].clone();
         assert_eq!((&reason["detail"], &reason["do"]), (&"cancelled".into(), &format!("aetheris trace {job}").into()));

@@ -45,10 +45,14 @@ async fn a_file_with_mistakes_is_refused_with_all_of_them() {
     let errors = reply.body["errors"].as_array().unwrap();
     let found: Vec<_> = errors.iter().map(|e| (e["line"].as_u64().unwrap(), e["code"].as_str().unwrap())).collect();
     assert_eq!(found, [(2, "unknown_key"), (5, "unknown_need")]);
+    assert_eq!(reply.body["detail"], "the file has 2 mistakes");
+    let one = bed.call("PUT", "/api/agents/a", file.replace("colour: red\n", "")).await;
+    assert_eq!(one.problem(422, "invalid_agent"), "the file has 1 mistake");
 
     let reply = bed.call("PUT", "/api/agents/other", APPROVE).await;
     reply.problem(422, "invalid_agent");
-    assert_eq!(reply.body["errors"][0]["code"], "name_mismatch");
+    let error = &reply.body["errors"][0];
+    assert_eq!((&error["code"], &error["path"], &error["line"]), (&"name_mismatch".into(), &"agent".into(), &2.into()));
     bed.call("PUT", "/api/agents/other", vec![0xff, 0xfe]).await.problem(422, "invalid_agent");
     bed.call("PUT", "/api/agents/other", "").await.problem(422, "invalid_agent");
     bed.get("/api/agents/other").await.problem(404, "agent_not_found");
@@ -69,6 +73,17 @@ async fn what_this_server_cannot_execute_is_refused() {
     let error = &reply.body["errors"][0];
     assert_eq!(error["message"], "approve: the function `x` is not registered");
     assert_eq!((error["line"].as_u64(), error["path"].as_str()), (Some(8), Some("plan.nodes[1]")));
+}
+
+/// To the byte.
+#[tokio::test]
+async fn a_file_may_be_as_large_as_is_said() {
+    let bed = Bed::new();
+    let of = |bytes: usize| format!("{APPROVE}# {}", "x".repeat(bytes - APPROVE.len() - 2));
+    bed.call("PUT", "/api/agents/approve", of(limits::AGENT_FILE_BYTES_MAX + 1))
+        .await
+        .problem(413, "payload_too_large");
+    bed.call("PUT", "/api/agents/approve", of(limits::AGENT_FILE_BYTES_MAX)).await.is(201);
 }
 
 #[tokio::test]
@@ -95,10 +110,17 @@ fn a_file_that_is_being_read_keeps_its_place_when_its_client_is_gone() {
         let bed = Bed::new();
         let put = || bed.call("PUT", "/api/agents/approve", APPROVE);
         let refused = async |file: String, patience: Span| {
+            let mut refused = std::pin::pin!(bed.call("PUT", "/api/agents/approve", file));
+            let whole = patience.minus(Span::from_millis(1)).to_std();
             tokio::select! {
                 biased;
-                refused = bed.call("PUT", "/api/agents/approve", file) => refused,
-                () = pass(patience.to_std() + Duration::from_secs(1)) => panic!("it was given a place"),
+                refused = refused.as_mut() => panic!("before its time: {}", refused.text),
+                () = pass(whole) => {}
+            }
+            tokio::select! {
+                biased;
+                refused = refused => refused,
+                () = pass(Duration::from_secs(1)) => panic!("it was given a place"),
             }
         };
         let large = format!("{APPROVE}# {}", "x".repeat(limits::AGENT_FILE_BYTES_MAX - APPROVE.len() - 2));

@@ -396,6 +396,12 @@ impl Hand {
 
     /// Calls, and does not hear what became of it.
     pub(crate) async fn doubt(&self, node: &str) -> IdempotencyKey {
+        let settle = self.permit(node).await;
+        self.lost(node, settle).await
+    }
+
+    /// Does not hear what became of a call, and waits for an operator.
+    pub(crate) async fn lost(&self, node: &str, call: Settle) -> IdempotencyKey {
         let waiting = JobWaiting {
             correlation_key: None,
             doubt: true,
@@ -404,8 +410,7 @@ impl Hand {
             reason: Some("an operator is to say what became of the call".to_owned()),
             wait_type: WaitType::Human,
         };
-        let settle = self.permit(node).await;
-        self.lose(settle, node, waiting.into()).await
+        self.lose(call, node, waiting.into()).await
     }
 
     /// Does not hear what became of a call, and pauses, as somebody has asked meanwhile, before its policies have begun.

@@ -7,10 +7,12 @@ use aetheris_store::memory::MemoryStore;
 use aetheris_store::system::ManualClock;
 use axum::body::Body;
 use axum::http::Request;
-use futures_util::StreamExt;
+use futures_util::{FutureExt, StreamExt};
 use serde_json::Value;
+use tokio::sync::watch;
 
 use crate::bed::{APPROVE, Bed};
+use crate::between::Between;
 
 #[tokio::test]
 async fn events_come_in_pages_as_they_are_stored() {
@@ -230,4 +232,57 @@ async fn a_stream_ends_with_the_event_that_ends_the_job_whatever_comes_behind_it
     let (behind, ended) = read(&bed, &format!("/api/jobs/{job}/events/stream"), Some(&end), usize::MAX).await;
     let kinds: Vec<_> = behind.iter().map(|event| event.1.as_str()).collect();
     assert!(ended && kinds.contains(&"in_doubt_resolved"), "{kinds:?}");
+}
+
+/// What this process writes is told at once, and its end as well: looking again is for what others write.
+#[tokio::test(start_paused = true)]
+async fn whoever_follows_hears_at_once_of_an_event_and_of_the_end_of_the_server() {
+    let bed = Bed::with_agents().await;
+    let job = bed.send("approve", "1").await;
+    let [stream, poll] = [format!("/api/jobs/{job}/events/stream?after=1"), format!("/api/jobs/{job}?wait=20s")];
+    let moment = Duration::from_millis(20);
+    let mut body = bed.raw(Request::get(&stream).body(Body::empty()).unwrap()).await.into_body().into_data_stream();
+    let planned = body.next().await.unwrap().unwrap();
+    assert!(planned.starts_with(b"id: 2\n"), "{planned:?}");
+    let began = tokio::time::Instant::now();
+    let (told, ()) = tokio::join!(body.next(), async {
+        tokio::time::sleep(moment).await;
+        bed.call("POST", &format!("/api/jobs/{job}/pause"), "").await.is(202);
+    });
+    assert!(told.unwrap().unwrap().starts_with(b"id: 3\nevent: job_paused\n"));
+    assert_eq!(began.elapsed().as_millis(), moment.as_millis());
+    let began = tokio::time::Instant::now();
+    let (polled, streamed, ()) = tokio::join!(bed.get(&poll), body.next(), async {
+        tokio::time::sleep(moment).await;
+        bed.state.closing.cancel();
+    });
+    assert_eq!((&polled.is(200)["status"], streamed.is_none()), (&"paused".into(), true));
+    assert_eq!(began.elapsed().as_millis(), moment.as_millis());
+}
+
+/// A stream that finds no place, or no room for what it has to say, goes on when there is some.
+#[tokio::test(start_paused = true)]
+async fn a_stream_outlasts_a_time_without_places() {
+    let bed = Bed::with_agents().await;
+    let job = bed.send("approve", "1").await;
+    let (go_on, held) = watch::channel(());
+    let store = Between::then(Arc::clone(&bed.store), move |name| {
+        let mut held = (name == "jobs").then(|| held.clone())?;
+        // Its other end is gone.
+        Some(Box::pin(async move { held.changed().await.unwrap_err() }.map(drop)))
+    });
+    let bed = Bed::on(bed.clock.clone(), Arc::new(store), |state| state);
+    let others = futures_util::future::join_all((0..limits::READS_AT_ONCE).map(|_| bed.get("/api/jobs")));
+    let path = format!("/api/jobs/{job}/events/stream");
+    let streamed = async {
+        // Behind the others.
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        read(&bed, &path, None, 2).await
+    };
+    let later = async {
+        tokio::time::sleep(limits::ANSWER_PATIENCE.to_std() * 2).await;
+        drop(go_on);
+    };
+    let (_, (events, _), ()) = tokio::join!(others, streamed, later);
+    assert_eq!(events.iter().map(|event| event.0).collect::<Vec<_>>(), [1, 2]);
 }

@@ -1,7 +1,7 @@
 use aetheris_core::event::{
     Event, Failure, InvocationOutcome, JobFailed, JobPaused, JobRequeued, ModelRecord, NodeFinished,
-    NodeRetryScheduled, NodeSkipped, NodeStarted, PauseReason, RequeueReason, SkipReason, Source, StepResult,
-    ToolInvocationFinished, ToolInvocationStarted, Usage,
+    NodeRetryScheduled, NodeSkipped, NodeStarted, PauseReason, RequeueReason, SkipReason, Source, StepInDoubt,
+    StepResult, ToolInvocationFinished, ToolInvocationStarted, Usage,
 };
 use aetheris_core::hash::Hash;
 use aetheris_core::id::{IdempotencyKey, NodeId, PermitId, ToolName};
@@ -482,4 +482,78 @@ async fn a_try_that_failed_for_good_says_why() {
     let step = &trace.is(200)["steps"][0];
     let said = serde_json::json!({ "code": "boom", "message": "it broke", "node_id": null });
     assert_eq!((&step["attempts"][0]["error"], &step["error"]), (&said, &said));
+}
+
+/// Each policy of a doubt says it again.
+#[tokio::test]
+async fn a_doubt_that_goes_through_several_policies_is_one() {
+    let bed = Bed::with_agents().await;
+    let job = bed.send("pay", "5").await;
+    let hand = bed.claim().await;
+    let settle = Settle { trigger: LedgerTrigger::Doubt, ..hand.permit("send").await };
+    for policy in 0..2 {
+        let doubt = StepInDoubt { node: "send".into(), permit: 1, policy, reason: format!("lost {policy}") };
+        hand.write(Purpose::Doubt, |draft| {
+            if policy == 0 {
+                draft.push_with_ledger(&SystemIds, doubt, LedgerWrite::Settle(settle)).unwrap();
+            } else {
+                draft.push(&SystemIds, doubt).unwrap();
+            }
+        })
+        .await;
+    }
+    let trace = bed.get(&format!("/api/jobs/{job}/trace")).await;
+    let doubts = trace.is(200)["steps"][0]["doubts"].as_array().unwrap();
+    assert_eq!((doubts.len(), &doubts[0]["reason"]), (1, &"lost 0".into()));
+    assert_eq!(trace.body["steps"][0]["source"], Value::Null);
+}
+
+/// A step says when it began, and a try that was told of late no earlier than it is known to have begun.
+#[tokio::test]
+async fn what_a_step_took_moves_no_beginning_that_was_written_before() {
+    let bed = Bed::new();
+    bed.call("PUT", "/api/agents/tries", TRIES).await.is(201);
+    let job = bed.send("tries", "1").await;
+    let hand = bed.claim().await;
+    hand.push([started("ask").into()]).await;
+    bed.clock.advance(Span::from_secs(9));
+    let end = NodeFinished { took_us: Some(4_000_000), ..finished("ask", Some(1.into())) };
+    hand.push([end.into()]).await;
+    let trace = bed.get(&format!("/api/jobs/{job}/trace")).await;
+    let attempt = &trace.is(200)["steps"][0]["attempts"][0];
+    assert_eq!(moment(attempt["started_at"].as_str().unwrap()), moment("2026-11-21T09:00:00Z"));
+}
+
+/// Of a tool that was not called, what the plan has.
+#[tokio::test]
+async fn a_tool_has_its_version_before_it_is_called() {
+    let bed = Bed::with_agents().await;
+    let job = bed.send("pay", "5").await;
+    let trace = bed.get(&format!("/api/jobs/{job}/trace")).await;
+    let tool = serde_json::json!({
+        "effect": "at_most_once", "invocation": null, "name": "send", "permits": 0, "version": "2"
+    });
+    assert_eq!(trace.is(200)["steps"][0]["tool"], tool);
+}
+
+/// How much was looked at is told with what was found.
+#[tokio::test]
+async fn a_verification_says_how_much_it_has_looked_at() {
+    let bed = Bed::with_agents().await;
+    let job = completed(&bed).await;
+    let verify = bed.get(&format!("/api/jobs/{job}/verify")).await;
+    let said: Vec<_> =
+        verify.is(200)["checks"].as_array().unwrap().iter().map(|check| check["detail"].as_str().unwrap()).collect();
+    assert_eq!(
+        said,
+        [
+            "9 events without gap or repetition",
+            "9 payloads are what their hashes say",
+            "9 events, each chained to the one before",
+            "9 is the last event, by the row and by the stream",
+            "9 events can be read",
+            "9 events fold to the state, the row and the timers",
+            "2 rows of ledger and effects agree with the events",
+        ]
+    );
 }

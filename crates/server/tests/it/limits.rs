@@ -1,5 +1,6 @@
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use aetheris_core::json::Json;
@@ -12,9 +13,11 @@ use aetheris_store::system::ManualClock;
 use axum::body::{Body, Bytes};
 use axum::http::Request;
 use futures_util::{StreamExt, stream};
+use tokio::sync::watch;
 use tower::ServiceExt;
 
-use crate::bed::{APPROVE, Bed, large_job};
+use crate::bed::{APPROVE, Bed, finished, large_job, started};
+use crate::between::Between;
 
 const MIB: usize = 1024 * 1024;
 
@@ -128,8 +131,10 @@ async fn unfinished_bodies_are_bounded_and_small_requests_go_on() {
     let mut arriving: Vec<_> = (0..most).map(|_| tokio::spawn(post(unfinished(MIB)))).collect();
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert!(arriving.iter().all(|request| !request.is_finished()));
+    let began = tokio::time::Instant::now();
     let refused = bed.call("POST", path, unfinished(MIB)).await;
     assert!(refused.problem(503, "overloaded").contains("send it again"));
+    assert_eq!(Span::from_std(began.elapsed()).rounded(), limits::BODY_ROOM_PATIENCE);
     assert_eq!(refused.headers["retry-after"], "1");
     bed.call("POST", path, r#"{"message": 1}"#).await.is(202);
     // Whoever goes away makes room.
@@ -173,7 +178,9 @@ async fn what_clients_have_not_taken_is_bounded_and_small_answers_go_on() {
     }
     let bytes: usize = taken.iter().map(|(chunk, _)| chunk.len()).sum();
     assert!(bytes <= limits::ANSWERS_BYTES_MAX && bytes > limits::ANSWERS_BYTES_MAX - 2 * MIB, "{bytes}");
+    let began = tokio::time::Instant::now();
     bed.get(&format!("/api/jobs/{job}/events")).await.problem(503, "overloaded");
+    assert_eq!(Span::from_std(began.elapsed()).rounded(), limits::ANSWER_PATIENCE);
     bed.get("/livez").await.is(200);
     bed.get(&format!("/api/jobs/{job}")).await.is(200);
     // Those who wait until others have taken theirs keep nobody from a small answer, however many they are.
@@ -193,7 +200,15 @@ async fn what_clients_have_not_taken_is_bounded_and_small_answers_go_on() {
         () = small => {}
     }
     waiting.await;
-    taken.pop();
+    // A stream that waits so long goes on when there is room.
+    let mut last = bed.raw(Request::get(&path).body(Body::empty()).unwrap()).await.into_body().into_data_stream();
+    let began = tokio::time::Instant::now();
+    let (chunk, ()) = tokio::join!(last.next(), async {
+        tokio::time::sleep(limits::ANSWER_PATIENCE.to_std() * 2).await;
+        taken.pop();
+    });
+    assert!(chunk.unwrap().unwrap().len() > MIB && began.elapsed() >= limits::ANSWER_PATIENCE.to_std() * 2);
+    drop(last);
     bed.get(&format!("/api/jobs/{job}/events")).await.is(200);
 }
 
@@ -219,7 +234,11 @@ async fn values_that_wait_for_the_store_are_bounded_in_memory_and_small_ones_go_
     let bed = bed_of_slow(Purpose::Create, room);
     bed.call("PUT", "/api/agents/approve", APPROVE).await.is(201);
     let path = "/api/agents/approve/message";
-    let large = || bed.call("POST", path, format!(r#"{{"message": {message}}}"#));
+    let large = async || {
+        let began = tokio::time::Instant::now();
+        let reply = bed.call("POST", path, format!(r#"{{"message": {message}}}"#)).await;
+        (reply, Span::from_std(began.elapsed()).rounded())
+    };
     let larges = futures_util::future::join_all((0..room + 2).map(|_| large()));
     let small = async {
         tokio::time::sleep(Duration::from_secs(1)).await;
@@ -227,13 +246,14 @@ async fn values_that_wait_for_the_store_are_bounded_in_memory_and_small_ones_go_
     };
     let (answers, ()) = tokio::join!(larges, small);
     let (accepted, crowded) = answers.split_at(room);
-    for answer in accepted {
+    for (answer, _) in accepted {
         answer.is(202);
     }
-    for answer in crowded {
+    for (answer, waited) in crowded {
         assert!(answer.problem(503, "overloaded").contains("nothing was done"), "{}", answer.text);
+        assert_eq!(*waited, limits::ANSWER_PATIENCE);
     }
-    large().await.is(202);
+    large().await.0.is(202);
 }
 
 /// What is written waits for nothing any more.
@@ -333,6 +353,8 @@ async fn a_name_that_is_not_the_servers_own_is_refused() {
     let said = ask("evil.example:8080").await;
     let detail = said.problem(400, "invalid_request");
     assert!(detail.contains("evil.example") && detail.contains("server.hosts"), "{detail}");
+    let long = ask(&"e".repeat(129)).await;
+    assert!(long.problem(400, "invalid_request").starts_with(&format!("Host: `{}` is not", "e".repeat(128))));
     for twice in [["evil.example", "localhost"], ["localhost", "evil.example"]] {
         let said = bed.call_with("GET", "/api/jobs", &twice.map(|host| ("host", host)), "").await;
         assert!(said.problem(400, "invalid_request").contains("`evil.example`"), "{}", said.text);
@@ -384,4 +406,154 @@ async fn no_page_is_longer_than_it_may_be() {
     }
     let page = bed.get("/api/jobs?limit=1000000").await;
     assert_eq!(page.is(200)["jobs"].as_array().unwrap().len(), most);
+}
+
+/// By default and at most, of every list: what its own words in the document say.
+#[tokio::test]
+async fn every_page_is_as_long_as_its_document_says() {
+    const MOST: usize = 501;
+    let bed = Bed::with_agents().await;
+    let nodes: String = (0..MOST).map(|n| format!("    - {{ id: n{n}, kind: transform, output: 1 }}\n")).collect();
+    bed.call("PUT", "/api/agents/long", format!("agent: long\nplan:\n  nodes:\n{nodes}")).await.is(201);
+    let job = bed.send("long", "1").await;
+    let hand = bed.claim().await;
+    for first in (0..MOST).step_by(20) {
+        let run = |n: usize| {
+            let node = format!("n{n}");
+            [started(&node).into(), finished(&node, Some(1.into())).into()]
+        };
+        hand.push((first..MOST.min(first + 20)).flat_map(run)).await;
+    }
+    for n in 0..MOST {
+        bed.doubted().await;
+        let file = format!("agent: a{n}\nplan:\n  nodes:\n    - {{ id: n, kind: transform, output: 1 }}\n");
+        bed.call("PUT", &format!("/api/agents/a{n}"), file).await.is(201);
+    }
+    let served = bed.get("/api/openapi.json").await;
+    let paths = served.is(200)["paths"].as_object().unwrap();
+    let mut lists = 0;
+    for (path, item) in paths {
+        let parameters = item["get"]["parameters"].as_array().into_iter().flatten();
+        let Some(limit) = parameters.into_iter().find(|parameter| parameter["name"] == "limit") else { continue };
+        let words = limit["description"].as_str().unwrap();
+        let numbers: Vec<usize> = words.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse().ok()).collect();
+        let (default, most) = (numbers[0], *numbers.last().unwrap());
+        let path = path.replace("{id}", &job);
+        let listed = async |query: &str| {
+            let page = bed.get(&format!("{path}{query}")).await;
+            let mut fields = page.is(200).as_object().unwrap().values();
+            fields.find_map(|field| Some(field.as_array()?.len())).unwrap()
+        };
+        let all = [listed("").await, listed(&format!("?limit={most}")).await, listed("?limit=100000").await];
+        assert_eq!(all, [default, most, most], "{path}");
+        lists += 1;
+    }
+    assert_eq!(lists, 6);
+}
+
+/// Whoever finds no place waits for one as long as is said, to the millisecond, whatever the place is for.
+#[tokio::test]
+async fn whoever_finds_no_place_waits_its_whole_patience() {
+    let bed = Bed::with_agents().await;
+    let large = large_job(&bed, 8).await;
+    let small = bed.send("pay", "1").await;
+    let [view, steps, verify, verify_large] = [
+        format!("/api/jobs/{small}"),
+        format!("/api/jobs/{small}/steps"),
+        format!("/api/jobs/{small}/verify"),
+        format!("/api/jobs/{large}/verify"),
+    ];
+    let lists = "/api/jobs".to_owned();
+    tokio::time::pause();
+    for (question, others, blocking, asked) in [
+        ("jobs", limits::READS_AT_ONCE, &lists, "/api/agents"),
+        ("jobs", limits::READS_AT_ONCE, &lists, view.as_str()),
+        ("glance", limits::STEP_PAGES_AT_ONCE_MAX, &steps, &steps),
+        ("timers", limits::REPLAYS_AT_ONCE, &verify, &verify),
+        ("history", limits::LARGE_REPLAYS_AT_ONCE, &verify_large, &verify_large),
+    ] {
+        let (go_on, held) = watch::channel(());
+        let waiting = Arc::new(AtomicUsize::new(0));
+        let waits = Arc::clone(&waiting);
+        let store = Between::then(Arc::clone(&bed.store), move |name| {
+            let (mut held, waits) = ((name == question).then(|| held.clone())?, Arc::clone(&waits));
+            Some(Box::pin(async move {
+                waits.fetch_add(1, Ordering::SeqCst);
+                // Its other end is gone.
+                held.changed().await.unwrap_err();
+            }))
+        });
+        let bed = Bed::on(bed.clock.clone(), Arc::new(store), |state| state);
+        let mut blockers = futures_util::future::join_all((0..others).map(|_| bed.get(blocking)));
+        while waiting.load(Ordering::SeqCst) < others {
+            assert!(futures_util::poll!(&mut blockers).is_pending());
+            tokio::task::yield_now().await;
+        }
+        let mut refused = std::pin::pin!(bed.get(asked));
+        assert!(futures_util::poll!(refused.as_mut()).is_pending());
+        tokio::time::advance(limits::ANSWER_PATIENCE.minus(Span::from_millis(1)).to_std()).await;
+        assert!(futures_util::poll!(refused.as_mut()).is_pending(), "{asked} behind {blocking}");
+        tokio::time::advance(Span::from_millis(2).to_std()).await;
+        refused.await.problem(
+            if asked == verify { 429 } else { 503 },
+            if asked == verify { "rate_limited" } else { "overloaded" },
+        );
+        drop(go_on);
+        for reply in blockers.await {
+            reply.is(200);
+        }
+    }
+}
+
+/// Room is for what is larger.
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_needs_no_room_is_given_where_there_is_none() {
+    let bed = Bed::with_agents().await;
+    let job = large_job(&bed, 8).await;
+    let sized = async |bytes: usize| {
+        let path = format!("/api/jobs/{}", bed.send("approve", &format!("{:?}", "x".repeat(15_000))).await);
+        let beside = bed.get(&path).await.text.len() - 15_000;
+        let job = bed.send("approve", &format!("{:?}", "x".repeat(bytes - beside))).await;
+        let path = format!("/api/jobs/{job}");
+        assert_eq!(bed.get(&path).await.text.len(), bytes);
+        path
+    };
+    let [free, beyond] = [sized(limits::ANSWER_BYTES_FREE).await, sized(limits::ANSWER_BYTES_FREE + 1).await];
+    let path = format!("/api/jobs/{job}/events/stream");
+    let mut taken = Vec::new();
+    // Until there is no room for so little.
+    let rest = loop {
+        let mut stream = bed.raw(Request::get(&path).body(Body::empty()).unwrap()).await.into_body().into_data_stream();
+        tokio::select! {
+            biased;
+            chunk = stream.next() => taken.push((chunk.unwrap().unwrap(), stream)),
+            () = tokio::time::sleep(Duration::from_secs(5)) => {
+                break limits::ANSWERS_BYTES_MAX - taken.iter().map(|(chunk, _)| chunk.len()).sum::<usize>();
+            }
+        }
+    };
+    let mut smaller = Vec::new();
+    for _ in 0..rest / (limits::ANSWER_BYTES_FREE + 1) {
+        smaller.push(bed.raw(Request::get(&beyond).body(Body::empty()).unwrap()).await);
+    }
+    bed.get(&beyond).await.problem(503, "overloaded");
+    bed.get(&free).await.is(200);
+}
+
+/// A body that is on its way when the server begins to drain has a moment to arrive.
+#[tokio::test(start_paused = true)]
+async fn a_body_that_is_arriving_when_the_drain_begins_has_a_moment() {
+    let nearly = limits::LAST_BODY_TIME_MAX.minus(Span::from_millis(1));
+    for (arrives, status) in [(nearly, 202), (limits::LAST_BODY_TIME_MAX.plus(Span::from_millis(1)), 503)] {
+        let bed = Bed::with_agents().await;
+        let [first, second] = [r#"{"mess"#, r#"age": 1}"#].map(|part| Ok::<_, Infallible>(Bytes::from(part)));
+        let second = stream::once(async move {
+            tokio::time::sleep(arrives.to_std()).await;
+            second
+        });
+        let body = Body::from_stream(stream::iter([first]).chain(second));
+        let sent = bed.call("POST", "/api/agents/approve/message", body);
+        let (sent, ()) = tokio::join!(sent, async { bed.state.closing.cancel() });
+        assert_eq!(sent.status, status, "{arrives}: {}", sent.text);
+    }
 }

@@ -9,6 +9,7 @@ mod between;
 mod document;
 mod events;
 mod evidence;
+mod fields;
 mod jobs;
 mod limits;
 mod messages;

@@ -165,6 +165,24 @@ async fn a_sender_may_wait_for_the_end() {
     assert_eq!(answer.is(200)["status"], "cancelled");
 }
 
+/// Whoever sends it again because no answer came waits for the same end.
+#[tokio::test(start_paused = true)]
+async fn whoever_sends_again_waits_as_well() {
+    let bed = Bed::with_agents().await;
+    let path = format!("{PATH}?wait=10s");
+    let send = async || bed.call_with("POST", &path, &[("Idempotency-Key", "k")], r#"{"message": 1}"#).await;
+    send().await.is(202);
+    let began = tokio::time::Instant::now();
+    assert_eq!(send().await.is(200)["status"], "pending");
+    assert_eq!(began.elapsed().as_secs(), 10);
+    let (again, ()) = tokio::join!(send(), async {
+        tokio::task::yield_now().await;
+        let job = bed.get("/api/jobs").await.is(200)["jobs"][0]["id"].as_str().unwrap().to_owned();
+        bed.call("POST", &format!("/api/jobs/{job}/cancel"), "").await.is(202);
+    });
+    assert_eq!(again.is(200)["status"], "cancelled");
+}
+
 #[tokio::test]
 async fn a_page_of_another_site_may_not_ask_for_anything() {
     let bed = Bed::with_agents().await;
@@ -185,6 +203,9 @@ async fn a_page_of_another_site_may_not_ask_for_anything() {
     }
     assert_eq!(bed.get(&format!("/api/jobs/{job}")).await.is(200)["status"], "parked");
     let own = [("host", "127.0.0.1:8080"), ("origin", "http://127.0.0.1:8080")];
+    bed.call_with("POST", PATH, &own, r#"{"message": {"order": 9}}"#).await.is(202);
+    // Names of hosts are the same in whatever case.
+    let own = [("host", "Box.Example:8080"), ("origin", "http://box.example:8080")];
     bed.call_with("POST", PATH, &own, r#"{"message": {"order": 9}}"#).await.is(202);
     let read = bed.call_with("GET", &format!("/api/jobs/{job}"), &[("origin", "https://evil.example")], "").await;
     read.is(200);

@@ -50,6 +50,12 @@ async fn a_page_of_waits_ends_by_the_bytes_of_its_schemas() {
     assert!(sizes.len() >= 3, "{sizes:?}");
     let most = limits::PAGE_ROWS_BYTES_MAX / 50_000 + 1;
     assert!(sizes.iter().all(|size| (1..=most).contains(size)), "{sizes:?}");
+    // A list that ends where its page is full ends there, and not with an empty page.
+    let full = sizes[0];
+    for job in &jobs[full..] {
+        bed.call("POST", &format!("/api/jobs/{job}/cancel"), "").await.is(202);
+    }
+    assert_eq!(pages(&bed, "/api/waits", "waits").await.1, [full]);
 }
 
 #[tokio::test]

@@ -10,6 +10,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
 use crate::bed::{Bed, large_job};
+use crate::between::Between;
 
 struct Served {
     address: std::net::SocketAddr,
@@ -88,6 +89,7 @@ async fn a_body_that_never_comes_is_refused() {
     let began = tokio::time::Instant::now();
     let answer = rest(served.connect(message).await).await;
     assert!(answer.contains("took too long"), "{answer}");
+    assert!(began.elapsed() >= limits::BODY_TIME_MAX.to_std(), "{:?}", began.elapsed());
     assert!(began.elapsed() < Duration::from_secs(40));
 }
 
@@ -259,6 +261,11 @@ async fn a_body_that_is_declared_too_large_is_refused_before_it_comes() {
         assert!(head.starts_with("http/1.1 413 "), "{head}");
         assert_eq!(problem["code"], "payload_too_large");
     }
+    // Whoever waits to be asked for the body is not asked for one that nobody wants.
+    let bed = Bed::new();
+    let served = served(&bed).await;
+    let said = rest(served.connect(&format!("{post}expect: 100-continue\r\n\r\n")).await).await;
+    assert!(said.starts_with("HTTP/1.1 413 ") && !said.contains("100 Continue"), "{said}");
 }
 
 /// Whoever sends it all the same is not cut off before the answer is there, whether or not it said how much would come.
@@ -352,4 +359,68 @@ async fn what_is_left_of_a_refused_body_is_taken_for_so_long_and_so_much() {
         assert!(taken <= 4 * limits::BODY_REST_BYTES_MAX, "{taken}");
     }
     assert!(taken >= limits::BODY_REST_BYTES_MAX, "{taken}");
+}
+
+/// Whoever ends it at once, without a drain before, ends what follows and what waits as well.
+#[tokio::test]
+async fn a_server_that_is_ended_without_a_drain_keeps_nobody_waiting() {
+    let bed = Bed::with_agents().await;
+    let job = bed.send("approve", "1").await;
+    let served = served(&bed).await;
+    let get = |path: String| format!("GET {path} HTTP/1.1\r\nhost: a\r\n\r\n");
+    let poll = served.connect(&get(format!("/api/jobs/{job}?wait=60s"))).await;
+    let mut stream = served.connect(&get(format!("/api/jobs/{job}/events/stream"))).await;
+    until(&mut stream, "event: plan_generated").await;
+    let began = tokio::time::Instant::now();
+    served.ending.over.cancel();
+    served.ended.await.unwrap().unwrap();
+    assert!(began.elapsed() < limits::SERVER_DRAIN_MAX.to_std(), "{:?}", began.elapsed());
+    assert!(rest(poll).await.contains("\"status\":\"pending\""));
+    rest(stream).await;
+}
+
+/// A request under way is waited for as long as is said, and no longer.
+#[tokio::test(start_paused = true)]
+async fn the_end_waits_for_requests_under_way() {
+    let bed = Bed::with_agents().await;
+    let (begun, mut told) = tokio::sync::mpsc::unbounded_channel();
+    let store = Between::then(std::sync::Arc::clone(&bed.store), move |name| {
+        (name == "jobs").then(|| begun.send(()).unwrap())?;
+        Some(Box::pin(std::future::pending()))
+    });
+    let bed = Bed::on(bed.clock.clone(), std::sync::Arc::new(store), |state| state);
+    let served = served(&bed).await;
+    let _asked = served.connect("GET /api/jobs HTTP/1.1\r\nhost: a\r\n\r\n").await;
+    told.recv().await.unwrap();
+    let began = tokio::time::Instant::now();
+    served.end();
+    served.ended.await.unwrap().unwrap();
+    let most = limits::SERVER_DRAIN_MAX.plus(limits::SERVER_LAST_WORDS_MAX).plus(limits::SERVER_LAST_WORDS_MAX);
+    assert!(began.elapsed() >= limits::SERVER_DRAIN_MAX.to_std(), "{:?}", began.elapsed());
+    assert!(Span::from_std(began.elapsed()).rounded() <= most, "{:?}", began.elapsed());
+}
+
+/// A body that nobody wants is nothing to wait for.
+#[tokio::test(start_paused = true)]
+async fn the_end_waits_for_no_body_that_was_refused() {
+    let bed = Bed::new();
+    let served = served(&bed).await;
+    let head = "POST /nothing HTTP/1.1\r\nhost: a\r\ncontent-length: 900000000\r\n\r\n";
+    let mut slow = served.connect(head).await;
+    until(&mut slow, "not_found").await;
+    let began = tokio::time::Instant::now();
+    served.end();
+    served.ended.await.unwrap().unwrap();
+    assert!(began.elapsed() < limits::SERVER_LAST_WORDS_MAX.to_std(), "{:?}", began.elapsed());
+}
+
+/// First line and headers together, as the refusal says it.
+#[tokio::test]
+async fn headers_may_be_as_large_as_is_said() {
+    let bed = Bed::new();
+    let served = served(&bed).await;
+    let head = "GET /livez HTTP/1.1\r\nhost: a\r\nconnection: close\r\nlong: ";
+    let long = "x".repeat(limits::HEAD_BYTES_MAX - 1 - head.len() - "\r\n\r\n".len());
+    let said = rest(served.connect(&format!("{head}{long}\r\n\r\n")).await).await;
+    assert!(said.starts_with("HTTP/1.1 200"), "{said}");
 }

@@ -158,7 +158,10 @@ async fn a_job_that_is_held_blocked_or_ended_says_why() {
     assert_eq!(held["code"], "held_by");
     assert!(held["detail"].as_str().unwrap().starts_with("w1 holds it"), "{held}");
     bed.clock.advance(aetheris_core::time::Span::from_secs(31));
-    assert_eq!(why(&bed, &job).await["code"], "lease_expired_unreclaimed");
+    let lost = why(&bed, &job).await;
+    let told = [&lost["code"], &lost["detail"], &lost["do"]];
+    let said = "w1 has lost its lease; a sweep is about to take the job back";
+    assert_eq!(told, [&json!("lease_expired_unreclaimed"), &json!(said), &json!(format!("aetheris watch {job}"))]);
     drop(hand);
 
     let bed = Bed::with_agents().await;
@@ -324,12 +327,14 @@ async fn a_step_that_is_tried_again_says_which_try_it_is_and_why() {
     .await
     .is(201);
     let job = bed.send("pay", "5").await;
+    bed.clock.advance(Span::from_secs(1));
     bed.claim().await.unheard("send", true).await;
     let later = why(&bed, &job).await;
     assert_eq!(later["code"], "retry_backoff");
+    assert_eq!(moment(later["since"].as_str().unwrap()), moment("2026-11-21T09:00:01Z"));
     assert_eq!(later["detail"], "try 1 of send failed and is tried again: timeout: the answer was lost");
     assert_eq!(later["do"], format!("aetheris trace {job}"));
-    assert_eq!(moment(later["until"].as_str().unwrap()), moment("2026-11-21T10:00:00Z"));
+    assert_eq!(moment(later["until"].as_str().unwrap()), moment("2026-11-21T10:00:01Z"));
     bed.clock.advance(Span::from_secs(3_600));
     let hand = bed.claim().await;
     assert_eq!(why(&bed, &job).await["detail"], "w1 holds it");
@@ -348,15 +353,19 @@ async fn a_held_job_says_what_it_is_asked_for() {
         let job = sent.is(202)["job_id"].as_str().unwrap().to_owned();
         let hand = bed.claim().await;
         hand.push([started("ask").into()]).await;
+        bed.clock.advance(Span::from_secs(1));
         match act {
             Some(act) => drop(bed.call("POST", &format!("/api/jobs/{job}/{act}"), "").await.is(202)),
             None => {
-                bed.clock.advance(Span::from_secs(10));
+                bed.clock.advance(Span::from_secs(9));
                 let due = bed.store.due_timers(None, 10).await.unwrap();
                 assert!(bed.state.runtime.fire(&due.timers[0]).await.unwrap());
             }
         }
-        assert_eq!(why(&bed, &job).await["detail"], format!("w1 holds it and runs ask; {said}"));
+        let held = why(&bed, &job).await;
+        assert_eq!(held["detail"], format!("w1 holds it and runs ask; {said}"));
+        // It runs since its step began, whatever is asked of it meanwhile.
+        assert_eq!(moment(held["since"].as_str().unwrap()), moment("2026-11-21T09:00:00Z"));
     }
 }
 
@@ -451,6 +460,7 @@ async fn a_failed_job_says_where_and_why() {
         assert_eq!(why(&bed, &job).await["detail"], said);
         let error = &bed.get(&format!("/api/jobs/{job}")).await.is(200)["error"].clone();
         assert_eq!(error, &json!({ "code": "boom", "message": "it broke", "node_id": node }));
+        assert_eq!(&bed.get(&format!("/api/jobs/{job}/trace")).await.is(200)["error"], error);
     }
 }
 
@@ -493,4 +503,106 @@ async fn an_input_that_cannot_be_rendered_says_why() {
     let input = &reply.is(200)["steps"][0]["input"];
     assert_eq!((&input["bytes"], &input["from"]), (&json!(0), &json!("rendered")));
     assert!(input["error"].as_str().is_some_and(|error| error.contains("order")), "{input}");
+}
+
+/// Of several reasons the one that lets go last is not hidden, and others' jobs are counted as they are.
+#[tokio::test]
+async fn a_pending_job_says_all_that_holds_it_and_how_many_are_held() {
+    let bed = Bed::with_agents().await;
+    let first = r#"{"message": {"order": 7}, "session_id": "s"}"#;
+    let later = r#"{"message": {"order": 7}, "session_id": "s", "run_at": "2026-11-21T10:00:00Z"}"#;
+    bed.call("POST", "/api/agents/approve/message", first).await.is(202);
+    bed.clock.advance(Span::from_secs(1));
+    let later = bed.call("POST", "/api/agents/approve/message", later).await;
+    let later = later.is(202)["job_id"].as_str().unwrap().to_owned();
+    assert_eq!(codes(&bed, &later).await, ["not_before", "session_busy"]);
+    bed.clock.advance(Span::from_secs(1));
+    let reasons = bed.get(&format!("/api/jobs/{later}/why")).await;
+    for reason in reasons.is(200).as_array().unwrap() {
+        assert_eq!(moment(reason["since"].as_str().unwrap()), moment("2026-11-21T09:00:01Z"), "{reason}");
+    }
+    let held = [bed.claim().await, {
+        bed.send("pay", "1").await;
+        bed.claim().await
+    }];
+    let ready = bed.send("pay", "2").await;
+    let said = why(&bed, &ready).await;
+    assert_eq!(said["detail"], "it is ready and takes the next free slot; workers hold 2 other jobs");
+    drop(held);
+}
+
+/// An agent that asks two people at once.
+const BOTH: &str = "
+agent: both
+plan:
+  nodes:
+    - { id: one, kind: wait, wait_type: human, correlation_key: ok-1, park: true, deadline: 24h }
+    - { id: two, kind: wait, wait_type: human, correlation_key: ok-2, park: true, deadline: 24h }
+";
+
+/// Whoever lets a job go on is told what came last.
+#[tokio::test]
+async fn of_several_answers_the_newest_is_told_whichever_step_has_it() {
+    for order in [["one", "two"], ["two", "one"]] {
+        let bed = Bed::new();
+        bed.call("PUT", "/api/agents/both", BOTH).await.is(201);
+        let job = bed.send("both", "1").await;
+        for node in order {
+            let key = if node == "one" { "ok-1" } else { "ok-2" };
+            bed.claim().await.wait(node, key).await;
+            bed.clock.advance(Span::from_secs(1));
+            let signal = json!({ "correlation_key": key, "payload": 1 }).to_string();
+            bed.call("POST", &format!("/api/jobs/{job}/signal"), signal).await.is(200);
+        }
+        bed.call("POST", &format!("/api/jobs/{job}/pause"), "").await.is(202);
+        let said = why(&bed, &job).await["detail"].as_str().unwrap().to_owned();
+        let expected = format!("; the wait of {} has ended with a signal at 2026-11-21 09:00:02Z", order[1]);
+        assert!(said.ends_with(&expected), "{said}");
+    }
+}
+
+/// By its time as well; and a step that goes on has none any more.
+#[tokio::test]
+async fn an_answer_says_what_gave_it_and_is_gone_when_its_step_goes_on() {
+    let bed = Bed::with_agents().await;
+    let job = bed.waiting().await;
+    bed.call("POST", &format!("/api/jobs/{job}/pause"), "").await.is(202);
+    bed.clock.advance(Span::from_secs(86_400));
+    let due = bed.store.due_timers(None, 10).await.unwrap();
+    assert!(bed.state.runtime.fire(&due.timers[0]).await.unwrap());
+    let path = format!("/api/jobs/{job}");
+    let answered = bed.get(&path).await.is(200)["steps"]["ask"]["answered"].clone();
+    assert_eq!(answered, json!({ "at": "2026-11-22T09:00:00.000000Z", "by": "time" }));
+    let said = why(&bed, &job).await["detail"].as_str().unwrap().to_owned();
+    assert!(said.ends_with("; the wait of ask has ended with its time at 2026-11-22 09:00:00Z"), "{said}");
+
+    let (job, key) = bed.doubted().await;
+    let path = format!("/api/jobs/{job}");
+    let no = r#"{"outcome": "did_not_happen", "note": "seen", "permit": 1, "refused": true}"#;
+    bed.call("POST", &format!("{path}/in-doubt/{key}"), no).await.is(202);
+    let answered = async || bed.get(&path).await.is(200)["steps"]["send"].get("answered").cloned();
+    assert_eq!(answered().await.unwrap()["by"], "did_not_happen");
+    let hand = bed.claim().await;
+    hand.push([NodeStarted { node: NodeId::from("send"), number: 2 }.into()]).await;
+    assert_eq!(answered().await, None);
+}
+
+/// Of inputs as of outputs.
+#[tokio::test]
+async fn a_page_of_large_inputs_is_shorter_as_well() {
+    let bed = Bed::new();
+    let nodes: String = (0..20)
+        .map(|n| format!("    - {{ id: n{n}, kind: tool, tool: look, input: {{ order: '{{{{ message }}}}' }} }}\n"))
+        .collect();
+    let tools = "tools:\n  look: { kind: function, function: builtin.echo, effect: pure }\n";
+    bed.call("PUT", "/api/agents/wide", format!("agent: wide\n{tools}plan:\n  nodes:\n{nodes}")).await.is(201);
+    let text = "x".repeat(900 * 1024);
+    let job = bed.send("wide", &json!(text).to_string()).await;
+    let hand = bed.claim().await;
+    for n in 0..20 {
+        hand.run(&format!("n{n}"), 1.into()).await;
+    }
+    let page = bed.get(&format!("/api/jobs/{job}/steps?bytes=1048576&render=true")).await;
+    let most = limits::PAGE_VALUES_BYTES_MAX.div_ceil(text.len());
+    assert_eq!(page.is(200)["steps"].as_array().unwrap().len(), most);
 }
