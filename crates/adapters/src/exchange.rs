@@ -184,6 +184,18 @@ pub(crate) fn origin(url: &Url) -> String {
 mod tests {
     use super::*;
 
+    /// What other sides say is cut at two hundred characters, wherever their bytes end.
+    #[test]
+    fn a_quotation_has_two_hundred_characters() {
+        let shown = |text: String| Quotation::all(text).shown(&Scrubber::new([], []));
+        for character in ["a", "é"] {
+            assert_eq!(shown(character.repeat(200)), character.repeat(200));
+            assert_eq!(shown(character.repeat(201)), format!("{}…", character.repeat(200)));
+        }
+        // On one line, and counted as it is shown.
+        assert_eq!(shown(format!(" a \r\n\t{}\u{7}", "b".repeat(198))), format!("a {}", "b".repeat(198)));
+    }
+
     #[test]
     fn want_of_files_is_told_however_deep_it_lies() {
         let os = std::io::Error::from_raw_os_error;

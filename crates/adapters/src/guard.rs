@@ -272,6 +272,44 @@ mod tests {
         guard.check_url(&Url::parse(url).unwrap_or_else(|e| panic!("{url}: {e}")))
     }
 
+    /// The first and the last address of every network that is not public, and those beside it. An end that is not its own
+    /// belongs to the network beside it.
+    #[test]
+    fn a_network_is_forbidden_from_its_first_address_to_its_last() {
+        for (before, first, last, after) in [
+            ("", "0.0.0.0", "0.255.255.255", "1.0.0.0"),
+            ("9.255.255.255", "10.0.0.0", "10.255.255.255", "11.0.0.0"),
+            ("100.63.255.255", "100.64.0.0", "100.127.255.255", "100.128.0.0"),
+            ("126.255.255.255", "127.0.0.0", "127.255.255.255", "128.0.0.0"),
+            ("168.63.129.15", "168.63.129.16", "168.63.129.16", "168.63.129.17"),
+            ("169.253.255.255", "169.254.0.0", "169.254.255.255", "169.255.0.0"),
+            ("172.15.255.255", "172.16.0.0", "172.31.255.255", "172.32.0.0"),
+            ("191.255.255.255", "192.0.0.0", "192.0.0.255", "192.0.1.0"),
+            ("192.0.1.255", "192.0.2.0", "192.0.2.255", "192.0.3.0"),
+            ("192.88.98.255", "192.88.99.0", "192.88.99.255", "192.88.100.0"),
+            ("192.167.255.255", "192.168.0.0", "192.168.255.255", "192.169.0.0"),
+            ("198.17.255.255", "198.18.0.0", "198.19.255.255", "198.20.0.0"),
+            ("198.51.99.255", "198.51.100.0", "198.51.100.255", "198.51.101.0"),
+            ("203.0.112.255", "203.0.113.0", "203.0.113.255", "203.0.114.0"),
+            ("223.255.255.255", "224.0.0.0", "239.255.255.255", ""),
+            ("", "240.0.0.0", "255.255.255.255", ""),
+            ("", "::", "1fff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", ""),
+            ("", "2001::", "2001:1ff:ffff:ffff:ffff:ffff:ffff:ffff", "2001:200::"),
+            ("2001:db7:ffff::", "2001:db8::", "2001:db8:ffff:ffff:ffff:ffff:ffff:ffff", "2001:db9::"),
+            ("2001:ffff:ffff::", "2002::", "2002:ffff:ffff:ffff:ffff:ffff:ffff:ffff", "2003::"),
+            ("3ffe:ffff:ffff::", "3fff::", "3fff:fff:ffff:ffff:ffff:ffff:ffff:ffff", "3fff:1000::"),
+            ("3fff:ffff:ffff::", "4000::", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", ""),
+        ] {
+            let guard = Guard::default();
+            for inside in [first, last] {
+                assert!(guard.check(inside.parse().unwrap()).is_err(), "{inside}");
+            }
+            for beside in [before, after].into_iter().filter(|beside| !beside.is_empty()) {
+                assert_eq!(guard.check(beside.parse().unwrap()), Ok(()), "{beside}");
+            }
+        }
+    }
+
     #[test]
     fn every_form_of_a_forbidden_address_is_refused() {
         let forbidden = [

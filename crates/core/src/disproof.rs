@@ -268,8 +268,10 @@ mod tests {
         // Readings of two boot clocks cannot be compared: when it was asked is told by the store's.
         assert_eq!(early(disprove(Some(&row), &asked(reading(169, 2, 75)), now)), 500);
         assert!(disprove(Some(&row), &asked(reading(170, 2, 0)), now).is_ok());
-        // Nobody has asked later than now.
+        // Nobody has asked later than now, by either clock.
         assert_eq!(early(disprove(Some(&row), &asked(reading(170, 1, 75)), reading(169, 1, 74))), 170);
+        assert_eq!(early(disprove(Some(&row), &asked(reading(170, 1, 75)), reading(169, 1, 75))), 170);
+        assert_eq!(early(disprove(Some(&row), &asked(reading(170, 1, 75)), reading(170, 1, 74))), 171);
     }
 
     /// The longer of what the row and the events say, and the events alone for rows that do not have it.

@@ -79,6 +79,84 @@ fn filters_and_tests_keep_to_their_edges() {
     fails("{{ message.list[-4] }}");
 }
 
+/// What each filter makes of what is at its edge: nothing, one, a sign, a space, an end that counts from behind.
+#[test]
+fn filters_do_what_they_say_at_their_edges() {
+    for (template, expected) in [
+        (
+            "{{ [{'k': 1, 'n': 'a'}, {'k': 1, 'n': 'b'}, {'k': 2, 'n': 'c'}] | sort(attribute='k', reverse=true) | map(attribute='n') | join }}",
+            json!("cba"),
+        ),
+        (
+            "{{ [2.5 | round, -2.5 | round, 0.5 | round, 2.449 | round(1), 1250.0 | round(-2), 125 | round(-2)] }}",
+            json!([3, -3, 1, 2.4, 1300, 125]),
+        ),
+        (
+            "{{ [2.9 | int, -2.9 | int, ' 7 ' | int, '-7' | int, true | int, false | int] }}",
+            json!([2, -2, 7, -7, 1, 0]),
+        ),
+        ("{{ [1 | float, ' 1.5 ' | float, '-2' | float] }}", json!([1, 1.5, -2])),
+        ("{{ [0 | abs, -1.5 | abs, 1 | abs] }}", json!([0, 1.5, 1])),
+        (
+            "{{ [0 | bool, '' | bool, 'false' | bool, [] | bool, [0] | bool, none | bool] }}",
+            json!([false, false, true, false, true, false]),
+        ),
+        ("{{ ['' | length, 'é' | length, [] | count, {'a': 1, 'b': 2} | count] }}", json!([0, 1, 0, 2])),
+        ("{{ ['' | capitalize, 'éA' | capitalize, '' | title, 'a1b c_d' | title] }}", json!(["", "Éa", "", "A1b C_D"])),
+        (
+            "{{ [' a ' | trim, 'xaxbx' | trim('x'), 'xyaxy' | trim('yx'), 'xx' | trim('x')] }}",
+            json!(["a", "axb", "a", ""]),
+        ),
+        (
+            "{{ ['aaa' | replace('a', 'b'), 'abc' | replace('b', ''), 'abc' | replace('x', 'y')] }}",
+            json!(["bbb", "ac", "abc"]),
+        ),
+        (
+            "{{ [' a  b ' | split, 'a,,b,' | split(','), '' | split, '' | split(',')] }}",
+            json!([["a", "b"], ["a", "", "b", ""], [], [""]]),
+        ),
+        ("{{ ['a\nb' | lines, 'a\r\nb\n' | lines, '' | lines] }}", json!([["a", "b"], ["a", "b"], []])),
+        ("{{ ['a b/é~' | urlencode, 'AZaz09-._~' | urlencode] }}", json!(["a%20b%2F%C3%A9~", "AZaz09-._~"])),
+        (
+            "{{ ['ab' | reverse, 'ab' | list, [1, 2] | reverse, [] | reverse, {'b': 1, 'a': 2} | list] }}",
+            json!(["ba", ["a", "b"], [2, 1], [], ["a", "b"]]),
+        ),
+        (
+            "{{ [[1] | join('-'), [1, 2] | join('-'), [1, 2] | join, [] | join('-'), [{'k': 1}, {'k': 2}] | join('+', attribute='k')] }}",
+            json!(["1", "1-2", "12", "", "1+2"]),
+        ),
+        (
+            "{{ [[] | sum, [1, 2.5] | sum, [{'k': {'n': 1}}, {'k': {'n': 2}}] | sum(attribute='k.n')] }}",
+            json!([0, 3.5, 3]),
+        ),
+        ("{{ [[3, 1, 2] | min, [3, 1, 2] | max, ['b', 'a'] | min, [2, 2.0] | max] }}", json!([1, 3, "a", 2])),
+        ("{{ {'b': 1, 'a': [2]} | items }}", json!([["a", [2]], ["b", 1]])),
+        ("{{ [{'k': 0}, {'k': 1}, {'n': 1}] | selectattr('k') }}", json!([{"k": 1}])),
+        ("{{ [{'k': 0}, {'k': 1}, {'n': 1}] | rejectattr('k') }}", json!([{"k": 0}, {"n": 1}])),
+        ("{{ [{'k': 0}, {'n': 1}] | selectattr('k', 'undefined') }}", json!([{"n": 1}])),
+        ("{{ [{'k': 0}, {'n': 1}] | selectattr('k', 'defined') }}", json!([{"k": 0}])),
+        (
+            "{{ [{'k': 1}, {'k': 2}, {'k': 3}] | selectattr('k', 'ge', 2) | rejectattr('k', 'gt', 2) | map(attribute='k') }}",
+            json!([2]),
+        ),
+        ("{{ [none | default(1), message.missing | default(1), '' | default(1), 0 | d(2)] }}", json!([1, 1, "", 0])),
+        (
+            "{{ ['[1, {\"a\": null}]' | fromjson, [1, {'a': none}] | tojson, 1.0 | tojson, 'a' | tojson] }}",
+            json!([[1, {"a": null}], "[1,{\"a\":null}]", "1", "\"a\""]),
+        ),
+        (
+            "{{ [[1, 2, 3][:-1], [1, 2, 3][-5:2], [1, 2, 3][1:2], [1, 2, 3][-1:], 'abc'[:-4], 'abc'[:9]] }}",
+            json!([[1, 2], [1, 2], [2], [3], "", "abc"]),
+        ),
+    ] {
+        assert_eq!(value(template), expected, "{template}");
+    }
+    for template in ["{{ [] | first }}", "{{ [] | last }}", "{{ [] | min }}", "{{ [] | max }}", "{{ 'x' | split('') }}"]
+    {
+        fails(template);
+    }
+}
+
 /// A list is as deep as any other value that is kept, and not deeper.
 #[test]
 fn what_a_template_makes_is_as_deep_as_a_value_may_be() {

@@ -599,6 +599,22 @@ mod tests {
         assert!(matches!(outcome(1, 12).await, WriteError::Unknown(_)));
     }
 
+    /// A store that was away for a moment is asked again in a moment, and one that stays away every second.
+    #[tokio::test(start_paused = true)]
+    async fn an_unknown_outcome_is_asked_for_soon_and_then_less_and_less_often() {
+        for (times, waited) in [(0, 0), (1, 10), (2, 30), (3, 70), (7, 1_270), (8, 2_270), (9, 3_270)] {
+            let began = tokio::time::Instant::now();
+            outcome(times, 0).await;
+            let sends = began.elapsed().as_millis();
+            assert!((waited..waited + 10).contains(&sends), "{times} sends: {sends} ms");
+            let began = tokio::time::Instant::now();
+            outcome(1, times).await;
+            // The send that is found to be lost waits once more.
+            let (looks, waited) = (began.elapsed().as_millis(), waited + 10);
+            assert!((waited..waited + 10).contains(&looks), "{times} looks: {looks} ms");
+        }
+    }
+
     /// What is settled beside the facts is settled with them on the newer state too.
     #[test]
     fn a_draft_keeps_what_it_also_settles_when_it_is_laid_onto_a_newer_state() {

@@ -79,6 +79,9 @@ pub enum ToolOutcome {
 /// left. The runtime waits and calls again, and no try is counted.
 pub const OUT_OF_FILES: &str = "out_of_files";
 
+/// The code of a [`ModelError`] that says that our own timeout ended the question.
+pub const MODEL_TIMEOUT: &str = "model_timeout";
+
 /// Whoever calls tools.
 pub trait Tools: Send + Sync {
     /// Calls once. The adapter has no retries of its own, keeps the timeout, and classifies what

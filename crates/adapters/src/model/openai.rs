@@ -9,7 +9,7 @@ use std::fmt;
 use aetheris_core::event::Usage;
 use aetheris_core::limits;
 use aetheris_core::plan::AnswerFormat;
-use aetheris_runtime::ports::{ModelAnswer, ModelError, ModelRequest, OUT_OF_FILES};
+use aetheris_runtime::ports::{MODEL_TIMEOUT, ModelAnswer, ModelError, ModelRequest, OUT_OF_FILES};
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use reqwest::{Client, Response, StatusCode, Url};
 use serde::Deserialize;
@@ -109,7 +109,8 @@ impl Endpoint {
             .usage
             .map(|usage| Usage { completion_tokens: usage.completion_tokens, prompt_tokens: usage.prompt_tokens });
         let text = self.text(request, completion.choices).map_err(|error| ModelError { usage: counted, ..error })?;
-        let estimated = || Usage { completion_tokens: estimate(&text), prompt_tokens: estimate(&request.prompt) };
+        let asked = request.prompt.len() + request.system.as_ref().map_or(0, String::len);
+        let estimated = || Usage { completion_tokens: estimate(text.len()), prompt_tokens: estimate(asked) };
         let usage = counted.unwrap_or_else(estimated);
         let model =
             completion.model.map_or_else(|| request.model.clone(), |model| format!("{}/{model}", self.config.name));
@@ -179,7 +180,7 @@ impl Endpoint {
 
     fn timed_out(&self, request: &ModelRequest) -> ModelError {
         let time = request.timeout.min(self.config.timeout);
-        retryable("model_timeout", self.words(request, &format!("did not answer within {time:?}")))
+        retryable(MODEL_TIMEOUT, self.words(request, &format!("did not answer within {time:?}")))
     }
 
     fn words(&self, request: &ModelRequest, what: &str) -> String {
@@ -212,10 +213,10 @@ fn body(model: &str, request: &ModelRequest) -> Value {
     body
 }
 
-/// Tokens of a text where the endpoint does not count: four bytes each, as a budget is better kept
+/// Tokens of so many bytes where the endpoint does not count: four bytes each, as a budget is better kept
 /// roughly than not at all.
-fn estimate(text: &str) -> u64 {
-    u64::try_from(text.len().div_ceil(4)).unwrap_or(u64::MAX)
+fn estimate(bytes: usize) -> u64 {
+    u64::try_from(bytes.div_ceil(4)).unwrap_or(u64::MAX)
 }
 
 #[derive(Deserialize)]

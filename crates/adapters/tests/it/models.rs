@@ -2,12 +2,13 @@
 
 use aetheris_adapters::{BuildError, ModelBook, ModelEndpoint, Script, Secret};
 use aetheris_core::event::Usage;
+use aetheris_core::limits;
 use aetheris_core::plan::AnswerFormat;
 use aetheris_core::time::Span;
 use aetheris_runtime::ports::{ModelAnswer, ModelError, ModelRequest, Models};
 use serde_json::{Value, json};
 
-use crate::peer::{Nobody, Peer, Reply};
+use crate::peer::{Nobody, Peer, Reply, answer};
 use crate::{PATIENCE, SHORT};
 
 const KEY: &str = "sk-very-secret";
@@ -231,6 +232,41 @@ async fn an_answer_that_is_none_says_why() {
     let answer = ask(&uncounted).await.unwrap();
     assert_eq!(answer.usage, Usage { completion_tokens: 0, prompt_tokens: 3 });
     assert_eq!((answer.text.as_str(), answer.model.as_str()), ("", "shop/org/small"));
+}
+
+/// Twice the largest value that is kept: to the byte, whether or not its length is announced.
+#[tokio::test]
+async fn an_answer_is_read_up_to_its_bound() {
+    let most = 2 * limits::PAYLOAD_BYTES_MAX;
+    for (bytes, code) in [(most, None), (most + 1, Some("model_answer_too_large"))] {
+        let padded = |text: String| format!("{text}{}", " ".repeat(bytes - text.len()));
+        let body = padded(completion(&json!("yes"), "stop"));
+        let open = format!("HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n{body}").into_bytes();
+        for reply in [answer("200 OK", "", &body), open] {
+            let peer = Peer::new(move |_| Reply::Last(reply.clone())).await;
+            let error = ask(&peer).await.err().map(|error| error.error.code);
+            assert_eq!(error.as_deref(), code, "{bytes}");
+        }
+    }
+}
+
+/// Where an endpoint does not count, all that it was sent and all that it said is estimated: a token of four bytes, begun
+/// ones as well.
+#[tokio::test]
+async fn what_is_not_counted_is_estimated() {
+    let choice = |text: &str| json!({ "choices": [{ "message": { "content": text } }] }).to_string();
+    for (system, prompt, text, prompt_tokens, completion_tokens) in [
+        (None, "", "", 0, 0),
+        (None, "a", "abcd", 1, 1),
+        (None, "abcd", "abcde", 1, 2),
+        (None, "ééé", "é", 2, 1),
+        (Some("abcd"), "abcde", "", 3, 0),
+    ] {
+        let peer = Peer::answering("200 OK", "", &choice(text)).await;
+        let request = ModelRequest { system: system.map(str::to_owned), ..request("shop/m", prompt) };
+        let usage = book(&peer).complete(request).await.unwrap().usage;
+        assert_eq!(usage, Usage { completion_tokens, prompt_tokens }, "{system:?} {prompt} {text}");
+    }
 }
 
 #[tokio::test]

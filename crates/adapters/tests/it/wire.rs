@@ -57,6 +57,21 @@ async fn the_body_is_the_input_or_what_the_tool_says() {
     }
 }
 
+/// Those that HTTP tools may have, however they are written; and what every request says that it takes.
+#[tokio::test]
+async fn a_method_is_sent_in_capitals() {
+    let peer = Peer::answering("200 OK", "", "{}").await;
+    for (written, sent) in [("get", "GET"), ("Post", "POST"), ("PUT", "PUT"), ("patch", "PATCH"), ("dElete", "DELETE")]
+    {
+        assert_eq!(kind(&ask(EffectClass::AtMostOnce, http(written, peer.url("/"))).await), "done", "{written}");
+        let seen = peer.seen().pop().unwrap();
+        assert_eq!(seen.line(), format!("{sent} / HTTP/1.1"));
+        assert_eq!(seen.header("Accept"), Some("application/json"));
+        let has_body = !matches!(sent, "GET" | "DELETE");
+        assert_eq!(seen.header("Content-Type"), has_body.then_some("application/json"), "{sent}");
+    }
+}
+
 #[tokio::test]
 async fn only_calls_that_may_be_repeated_share_connections() {
     for (class, connections) in CLASSES.into_iter().zip([1, 1, 5]) {
@@ -89,9 +104,14 @@ async fn what_cannot_be_rendered_is_never_sent() {
         (header("x", "{{ input.nothing }}"), "invalid_header"),
         (header("x", "a\r\nx-injected: 1"), "invalid_header"),
         (header("a b", "c"), "invalid_header"),
-        (header("Host", "other"), "invalid_header"),
+        (header("Connection", "close"), "invalid_header"),
         (header("content-length", "1"), "invalid_header"),
+        (header("Expect", "100-continue"), "invalid_header"),
+        (header("Host", "other"), "invalid_header"),
+        (header("TE", "trailers"), "invalid_header"),
+        (header("Trailer", "x"), "invalid_header"),
         (header("Transfer-Encoding", "chunked"), "invalid_header"),
+        (header("Upgrade", "h2c"), "invalid_header"),
         (header("x", "{{ env.KEY }}"), "env_unavailable"),
         (url("/{{ env.KEY }}"), "env_unavailable"),
         (bad_body, "invalid_body"),

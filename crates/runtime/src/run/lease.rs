@@ -79,3 +79,26 @@ impl Lease {
 fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use aetheris_core::time::Span;
+    use aetheris_store::system::ManualClock;
+
+    use super::*;
+
+    #[test]
+    fn a_lease_is_safe_up_to_its_moment_and_not_at_it() {
+        let (clock, token) = (ManualClock::default(), CancellationToken::new);
+        let lease = Lease::new(Fence::default(), Duration::from_micros(10), token(), token());
+        clock.advance(Span::from_micros(9));
+        assert!(lease.is_safe(&clock));
+        clock.advance(Span::from_micros(1));
+        assert!(!lease.is_safe(&clock));
+        lease.extend(Duration::from_micros(11));
+        assert!(lease.is_safe(&clock));
+        // What is lost is safe for no moment.
+        lease.lost.cancel();
+        assert!(!lease.is_safe(&clock));
+    }
+}

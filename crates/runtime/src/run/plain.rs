@@ -18,7 +18,7 @@ use crate::Runtime;
 use crate::aside::rendered;
 use crate::draft::Rebased;
 use crate::passing::pass;
-use crate::ports::{ModelRequest, OUT_OF_FILES, ToolCall, ToolOutcome};
+use crate::ports::{MODEL_TIMEOUT, ModelRequest, OUT_OF_FILES, ToolCall, ToolOutcome};
 
 impl Run<'_> {
     pub(super) async fn call_pure(&mut self, node: &Node, name: &ToolName, input: &Json) -> Result<Turn, Stop> {
@@ -145,6 +145,7 @@ impl Run<'_> {
         }
         self.need_safety().await?;
         let (prompt_hash, began) = (prompt_hash(&request), self.rt.system.clock.boot());
+        let again_after_timeout = self.plan.retry_of(node).on_timeout == OnTimeout::Retry;
         let limit = awaited(request.timeout);
         aetheris_fault::crash_point!("run.model.before_call");
         let answer = tokio::select! {
@@ -152,7 +153,7 @@ impl Run<'_> {
             answer = self.rt.models.complete(request) => answer,
             () = self.lease.interrupted() => return Ok(Turn::Go),
             () = pass(self.rt.system.clock.as_ref(), limit) => {
-                return self.after_failure(node, failed(overdue_failure(limit), None, true)).await;
+                return self.after_failure(node, failed(overdue_failure(limit), None, again_after_timeout)).await;
             }
         };
         aetheris_fault::crash_point!("run.model.after_call");
@@ -164,7 +165,8 @@ impl Run<'_> {
             }
             Err(e) => {
                 let model = e.usage.map(|usage| ModelRecord { model: llm.model.clone(), prompt_hash, usage });
-                let failed = failed(e.error, e.retry_after, e.retryable);
+                let retryable = e.retryable && (again_after_timeout || e.error.code != MODEL_TIMEOUT);
+                let failed = failed(e.error, e.retry_after, retryable);
                 self.after_failure(node, TryFailed { model, took_us: Some(took), ..failed }).await
             }
             Ok(answer) => {

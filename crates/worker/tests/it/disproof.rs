@@ -127,6 +127,12 @@ async fn a_person_gives_one_more_try_or_ends_the_step() {
             _ => None,
         });
         assert_eq!(said, Some(then), "what is to follow is kept with the answer");
+        // Whoever waited for a person waits for no back-off.
+        let again = world.events(job).await.into_iter().find_map(|event| match event {
+            Event::NodeRetryScheduled(again) => Some((again.after_us, again.error.code)),
+            _ => None,
+        });
+        assert_eq!(again, (then == Then::Retry).then(|| (0, "did_not_happen".to_owned())));
     }
 }
 

@@ -2,15 +2,18 @@
 
 use std::collections::BTreeSet;
 
-use aetheris_core::event::Source;
+use aetheris_core::event::{Event, RequeueReason, Source};
 use aetheris_core::id::JobId;
 use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
 use aetheris_core::ledger::LedgerStatus;
 use aetheris_core::state::Ending;
 use aetheris_core::step::StepStatus;
+use aetheris_core::time::Span;
 use aetheris_runtime::OpError;
 use aetheris_runtime::ops::{Resolution, Resolved};
+use aetheris_store::Purpose;
+use aetheris_store::faulty::{Fault, FaultKind, FaultPlan, Op};
 use serde_json::json;
 
 use crate::world::{Act, World, did_not_happen, done, happened, hold, unknown};
@@ -150,8 +153,13 @@ async fn a_killed_worker_leaves_a_doubt_and_no_second_call() {
     let _second = world.start("second");
     let state = world.until(job, &[JobStatus::Parked]).await;
     assert_eq!((state.fence.epoch, state.reclaims, world.tools.count("pay")), (2, 1, 1));
-    let reasons = world.kinds(job).await;
-    assert!(reasons.contains(&"job_requeued") && reasons.contains(&"step_in_doubt"));
+    assert!(world.kinds(job).await.contains(&"step_in_doubt"));
+    // What is told of the worker is what is known of it.
+    let why = world.events(job).await.into_iter().find_map(|event| match event {
+        Event::JobRequeued(why) => Some((why.reason, why.after_us)),
+        _ => None,
+    });
+    assert_eq!(why, Some((RequeueReason::LeaseExpired, None)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -246,6 +254,43 @@ async fn a_deposit_while_the_doubt_is_being_asked_about_is_not_overlooked() {
     };
     world.rt.deposit(&deposit).await.unwrap();
     release.notify_one();
+    assert_eq!(world.done(job).await.status, JobStatus::Completed);
+    assert_eq!((world.result(job).await, world.tools.count("pay")), (json!("late"), 1));
+}
+
+/// The doubt begins while the deposit is on its way, which has looked before: it looks again, and ends the doubt.
+#[tokio::test(start_paused = true)]
+async fn a_deposit_that_was_on_its_way_when_the_doubt_began_ends_it() {
+    let world = World::new();
+    world.put(&agent("human")).await;
+    let (act, reached, _release) = hold(done(json!(1)));
+    world.tools.next("pay", [act]);
+    let first = world.start("first");
+    let job = world.submit("a", json!({})).await;
+    reached.notified().await;
+    first.kill();
+    let state = world.state(job).await;
+    let call = state.steps["n"].invocation.clone().unwrap();
+    let deposit = aetheris_runtime::ops::Deposit {
+        job,
+        key: call.key,
+        node: "n".into(),
+        outcome: aetheris_runtime::ops::DepositOutcome::Done(Json::new(json!("late"))),
+        permit: call.permit,
+        permit_id: call.permit_id,
+    };
+    let slow = Fault::Delay(Span::from_secs(5));
+    first.store.replan(FaultPlan::none().script(Op::Commit(Purpose::Deposit), [Some(slow)]));
+    let rt = first.rt.clone();
+    let late = tokio::spawn(async move { rt.deposit(&deposit).await });
+    while first.store.happened(FaultKind::Delay) == 0 {
+        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+    }
+    let holder = world.rt.store.job(job).await.unwrap().unwrap().holder.unwrap().instance;
+    world.rt.reclaim(job, state.fence, aetheris_runtime::ops::Proof::Dead(holder)).await.unwrap();
+    let _second = world.start("second");
+    world.until(job, &[JobStatus::Parked]).await;
+    assert_eq!(late.await.unwrap().unwrap(), aetheris_runtime::ops::Deposited::Taken);
     assert_eq!(world.done(job).await.status, JobStatus::Completed);
     assert_eq!((world.result(job).await, world.tools.count("pay")), (json!("late"), 1));
 }

@@ -8,7 +8,7 @@ use aetheris_core::step::StepStatus;
 use aetheris_core::time::Span;
 use aetheris_runtime::ops::Cancelled;
 use aetheris_store::Purpose;
-use aetheris_store::faulty::{Fault, FaultPlan, Op};
+use aetheris_store::faulty::{Fault, FaultKind, FaultPlan, Op};
 use serde_json::json;
 
 use crate::world::{Act, World, done, hold, unknown};
@@ -209,4 +209,22 @@ async fn no_plain_body_begins_under_a_spent_lease() {
     let epochs: Vec<_> =
         world.tools.calls_of("look").iter().map(|call| (call.node.to_string(), call.fence.epoch)).collect();
     assert_eq!(epochs, [("n".to_owned(), 1), ("m".to_owned(), 2)]);
+}
+
+/// Its end is asked for while the doubt is being written: no tool is asked about a call that the end leaves open.
+#[tokio::test(start_paused = true)]
+async fn no_question_is_put_once_the_end_of_a_job_is_known() {
+    let world = World::new();
+    world.put(&crate::doubt::agent("[{ reconcile: look }, human]")).await;
+    world.tools.next("pay", [Act::Say(unknown("reset"))]);
+    let slow = Fault::Delay(Span::from_secs(3));
+    let process = world.start_behind("w", FaultPlan::none().script(Op::Commit(Purpose::Doubt), [Some(slow)]));
+    let job = world.submit("a", json!({})).await;
+    while process.store.happened(FaultKind::Delay) == 0 {
+        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+    }
+    assert_eq!(world.rt.cancel(job).await.unwrap(), Cancelled::Requested);
+    assert_eq!(world.done(job).await.status, JobStatus::Cancelled);
+    assert_eq!((world.tools.count("pay"), world.tools.count("look")), (1, 0));
+    assert_eq!(world.rt.store.in_doubt(10).await.unwrap().len(), 1);
 }

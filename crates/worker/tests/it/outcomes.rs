@@ -12,6 +12,7 @@ use aetheris_core::state::Ending;
 use aetheris_core::step::StepStatus;
 use aetheris_core::time::Span;
 use aetheris_runtime::ops::{Cancelled, Deposit, DepositOutcome, Deposited};
+use aetheris_runtime::ports::MODEL_TIMEOUT;
 use aetheris_runtime::{ModelAnswer, ModelError, ModelRequest, Models, Settings, ToolOutcome};
 use aetheris_store::faulty::{Fault, FaultPlan, Op};
 use aetheris_store::{Boxed, Purpose};
@@ -387,6 +388,68 @@ async fn a_models_error_says_whether_it_is_asked_again_and_what_it_used() {
         let (status, tokens) = if again.is_some() { (JobStatus::Completed, 430) } else { (JobStatus::Failed, 420) };
         assert_eq!((state.status, state.tokens), (status, tokens));
         assert_eq!(delays(&world, job).await, Vec::from_iter(again));
+    }
+}
+
+/// What a tool has done is done, also where what it says of it cannot be kept: it is called no second time.
+#[tokio::test(start_paused = true)]
+async fn a_result_that_cannot_be_recorded_is_no_reason_to_call_again() {
+    let deepest = |depth: usize| (0..depth).fold(json!(1), |inside, _| json!([inside]));
+    for effect in ["pure", "idempotent", "at_most_once"] {
+        for (depth, kept) in [(limits::JSON_DEPTH_MAX, true), (limits::JSON_DEPTH_MAX + 1, false)] {
+            let world = World::new();
+            world.put(&calling(effect, "max_attempts: 3, backoff: 1ms, jitter: none")).await;
+            world.tools.next("t", [Act::Say(done(deepest(depth)))]);
+            let _process = world.start("w");
+            let job = world.submit("a", json!({})).await;
+            let state = world
+                .until(job, &[JobStatus::Completed, JobStatus::Failed, JobStatus::Parked, JobStatus::Waiting])
+                .await;
+            assert_eq!(world.tools.count("t"), 1, "{effect} {depth}");
+            let step = &state.steps["n"];
+            if kept {
+                assert_eq!(state.status, JobStatus::Completed, "{effect}");
+                assert_eq!(world.result(job).await, deepest(depth), "{effect}");
+            } else if effect == "at_most_once" {
+                // A person is asked, and is told why.
+                let reason = step.doubt.as_ref().map(|doubt| doubt.reason.clone()).unwrap_or_default();
+                assert!(reason.starts_with("the tool's result cannot be recorded: "), "{reason}");
+                assert_eq!(world.rt.store.in_doubt(10).await.unwrap().len(), 1);
+            } else {
+                let error = step.error.clone().unwrap();
+                assert_eq!((error.code.as_str(), step.tries), ("result_refused", 1), "{effect}");
+                assert_eq!((state.status, step.result), (JobStatus::Failed, Some(StepResult::PermanentFailure)));
+            }
+        }
+    }
+}
+
+/// As for a tool: a question that was ended by its time is put again only where the policy says so.
+#[tokio::test(start_paused = true)]
+async fn a_model_that_does_not_answer_in_time_is_asked_again_as_the_policy_says() {
+    let says = |code: &str| {
+        let error = Failure::new(code, "no answer");
+        Some(ModelError { error, retry_after: None, retryable: true, usage: None })
+    };
+    for (on_timeout, error, tries) in [
+        ("retry", None, 2),
+        ("retry", says(MODEL_TIMEOUT), 2),
+        ("fail", None, 1),
+        ("fail", says(MODEL_TIMEOUT), 1),
+        ("fail", says("model_unreachable"), 2),
+    ] {
+        let told = format!("on_timeout {on_timeout}: {error:?}");
+        let mut world = World::new();
+        let retry = format!("{{ max_attempts: 3, backoff: 10s, jitter: none, on_timeout: {on_timeout} }}");
+        let node = format!("{{ id: n, kind: llm, prompt: hello, timeout: 60s, retry: {retry} }}");
+        world.put(&format!("{HEAD}plan:\n  nodes:\n    - {node}\n")).await;
+        world.rt.models = first_says(&world, error);
+        let _process = world.start("w");
+        let job = world.submit("a", json!({})).await;
+        let state = world.done(job).await;
+        let step = &state.steps["n"];
+        let result = if tries > 1 { StepResult::Pure } else { StepResult::PermanentFailure };
+        assert_eq!((step.tries, step.result), (tries, Some(result)), "{told}");
     }
 }
 

@@ -13,7 +13,7 @@ use aetheris_store::JobFilter;
 use serde_json::json;
 use tokio::time::Instant;
 
-use crate::world::{World, done, happened, hold, unknown};
+use crate::world::{Act, World, done, happened, hold, unknown};
 
 const AGENT: &str = "agent: a\nversion: \"1\"\nplanner: static\ntools:\n  pay: { kind: function, function: f, timeout: 60s, on_in_doubt: human }\n  look: { kind: function, function: f, effect: pure, timeout: 60s }\nplan:\n  nodes:\n    - { id: n, kind: tool, tool: pay, when: \"message.pay\" }\n    - { id: m, kind: tool, tool: look, when: \"not message.pay\" }\n    - { id: last, kind: tool, tool: look, needs: [n, m] }\n";
 
@@ -359,4 +359,27 @@ async fn a_job_that_is_to_be_paused_does_not_fail_when_its_last_holder_is_lost()
     let _last = world.start("last");
     let Some(Ending::Failed { error, .. }) = world.done(job).await.ending else { panic!() };
     assert_eq!(error.code, "attempts_exhausted");
+}
+
+/// The run hears of it only when it has its answer: the job is held still then, and does not fail, and begins no wait.
+#[tokio::test(start_paused = true)]
+async fn a_pause_that_comes_while_a_tool_is_asked_holds_the_doubt() {
+    let world = World::new();
+    world.put(&crate::doubt::agent("[{ reconcile: look, settle: 5s }, human]")).await;
+    world.tools.next("pay", [Act::Say(unknown("reset"))]);
+    let (no, asked, answer) = hold(done(json!({ "outcome": "did_not_happen" })));
+    let yes = Act::Say(done(json!({ "outcome": "happened", "result": 7 })));
+    world.tools.next("look", [no, yes]);
+    let _process = world.start("w");
+    let job = world.submit("a", json!({})).await;
+    asked.notified().await;
+    // In another process, and before the next heartbeat.
+    assert_eq!(world.rt.pause(job).await.unwrap(), PauseAnswer::Requested);
+    answer.notify_one();
+    let state = world.until(job, &[JobStatus::Paused, JobStatus::Failed, JobStatus::Waiting]).await;
+    assert_eq!((state.status, world.tools.count("look")), (JobStatus::Paused, 1));
+    assert!(!world.kinds(job).await.contains(&"job_waiting"));
+    world.rt.resume(job).await.unwrap();
+    assert_eq!(world.done(job).await.status, JobStatus::Completed);
+    assert_eq!((world.result(job).await, world.tools.count("pay")), (json!(7), 1));
 }

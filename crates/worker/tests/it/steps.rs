@@ -141,6 +141,23 @@ async fn a_name_that_is_missing_fails_the_step_that_names_it() {
     assert_eq!(error.code, "template_error");
 }
 
+/// No step has failed then, and none is named.
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_cannot_be_rendered_fails_the_job_and_no_step() {
+    let world = World::new();
+    let node = "{ id: n, kind: transform, output: { a: 1 } }";
+    world.put(&format!("{HEAD}plan:\n  nodes:\n    - {node}\n  answer: \"{{{{ nodes.n.output.b }}}}\"\n")).await;
+    let _process = world.start("w");
+    let job = world.submit("a", json!({})).await;
+    let state = world.done(job).await;
+    let Some(Ending::Failed { error, node }) = &state.ending else { panic!("{:?}", state.ending) };
+    assert_eq!(
+        (error.code.as_str(), node, state.step_status(&"n".into())),
+        ("template_error", &None, StepStatus::Completed)
+    );
+    assert!(error.message.starts_with("the plan's answer cannot be rendered: "), "{}", error.message);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_budget_ends_the_job_before_the_call() {
     let world = World::new();

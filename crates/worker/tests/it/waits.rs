@@ -118,11 +118,20 @@ async fn a_kept_signal_that_does_not_fit_uses_up_nothing() {
     reached.notified().await;
     let kept = world.signal(job, "ok-7", json!("{yes: true}")).await.unwrap();
     assert_eq!(kept, SignalAnswer::Kept { payload_matches: true });
+    let sent = world.rt.store.history(job, true).await.unwrap().unwrap().kept[0].signal;
     release.notify_one();
     world.until(job, &[JobStatus::Parked]).await;
     let kinds = world.kinds(job).await;
     assert_eq!(kinds.iter().filter(|kind| **kind == "signal_refused").count(), 1, "{kinds:?}");
     assert!(!kinds.contains(&"wait_completed"));
+    let refused = world.events(job).await.into_iter().find_map(|event| match event {
+        aetheris_core::event::Event::SignalRefused(refused) => Some(refused),
+        _ => None,
+    });
+    let refused = refused.unwrap();
+    assert_eq!((refused.correlation_key.as_str(), refused.node.as_str(), refused.signal), ("ok-7", "w", sent));
+    assert_eq!(refused.payload_hash, Json::new(json!("{yes: true}")).hash());
+    assert_eq!(refused.violations.len(), 1);
     assert_eq!(world.rt.store.history(job, true).await.unwrap().unwrap().kept, []);
     let refused = world.signal(job, "ok-7", json!("{yes: true}")).await;
     assert!(matches!(refused, Err(OpError::InvalidPayload { .. })), "{refused:?}");

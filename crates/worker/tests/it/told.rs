@@ -1,0 +1,155 @@
+//! What the log tells of a job's end: once, however it comes.
+
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex};
+
+use aetheris_core::job::JobStatus;
+use aetheris_core::json::Json;
+use aetheris_runtime::Settings;
+use aetheris_runtime::ops::Resolution;
+use serde_json::json;
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Metadata, Subscriber};
+
+use crate::doubt::agent;
+use crate::world::{Act, World, did_not_happen, happened, hold, unknown};
+
+/// The ends that are told: each with its job and status.
+#[derive(Clone, Default)]
+struct Ends(Arc<Mutex<Vec<Line>>>);
+
+#[derive(Debug, Clone, Default)]
+struct Line {
+    job: String,
+    message: String,
+    status: String,
+}
+
+impl Visit for Line {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        let value = format!("{value:?}");
+        match field.name() {
+            "job" => self.job = value,
+            "message" => self.message = value,
+            "status" => self.status = value.trim_matches('"').to_owned(),
+            _ => {}
+        }
+    }
+}
+
+impl Subscriber for Ends {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        let mut line = Line::default();
+        event.record(&mut line);
+        if line.message == "the job has ended"
+            && let Ok(mut lines) = self.0.lock()
+        {
+            lines.push(line);
+        }
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+const WAIT: &str = "agent: a\nversion: \"1\"\nplanner: static\nplan:\n  nodes:\n    - { id: n, kind: wait, wait_type: human, correlation_key: k }\n";
+const PAY: &str = "agent: a\nversion: \"1\"\nplanner: static\ntools:\n  pay: { kind: function, function: f, timeout: 10s }\nplan:\n  nodes:\n    - { id: n, kind: tool, tool: pay }\n";
+
+/// By its run, by whoever asks for it, by time, by whoever takes it back; and what is kept with a job that has ended is no
+/// second end.
+#[tokio::test(start_paused = true)]
+async fn the_end_of_a_job_is_told_once_by_whoever_brings_it() {
+    for (how, status) in [
+        ("answered", JobStatus::Completed),
+        ("given up, and answered later", JobStatus::Failed),
+        ("cancelled while it waits", JobStatus::Cancelled),
+        ("cancelled while it runs", JobStatus::Cancelled),
+        ("its deadline, while it waits", JobStatus::Failed),
+        ("its deadline, while it runs", JobStatus::Failed),
+        ("taken back too often", JobStatus::Failed),
+        ("taken back when its end was asked for", JobStatus::Cancelled),
+        ("held when its end was asked for", JobStatus::Cancelled),
+    ] {
+        let ends = Ends::default();
+        let _told = tracing::subscriber::set_default(ends.clone());
+        let mut world = World::new();
+        let file = match how {
+            "answered" | "cancelled while it waits" => WAIT.to_owned(),
+            "given up, and answered later" => agent("fail"),
+            "its deadline, while it waits" => format!("deadline: 5s\n{WAIT}"),
+            "its deadline, while it runs" => format!("deadline: 5s\n{PAY}"),
+            _ => PAY.to_owned(),
+        };
+        world.put(&file).await;
+        if how == "taken back too often" {
+            world.rt.settings = Arc::new(Settings { max_attempts: 1, ..Settings::clone(&world.rt.settings) });
+        }
+        let (act, reached, release) = hold(unknown("reset"));
+        world.tools.next("pay", [if how.starts_with("given up") { Act::Say(unknown("reset")) } else { act }]);
+        let process = world.start("w");
+        let job = world.submit("a", json!({})).await;
+        match how {
+            "answered" => {
+                world.until(job, &[JobStatus::Waiting]).await;
+                world.signal(job, "k", json!(1)).await.unwrap();
+            }
+            "given up, and answered later" => {
+                world.done(job).await;
+                let key = world.tools.calls_of("pay")[0].key;
+                let refused = Resolution { refused: true, ..did_not_happen(1) };
+                world.rt.resolve(job, key, refused).await.unwrap();
+                assert!(world.rt.resolve(job, key, happened(1, Json::null())).await.is_err());
+            }
+            "cancelled while it waits" => {
+                world.until(job, &[JobStatus::Waiting]).await;
+                world.rt.cancel(job).await.unwrap();
+                world.rt.cancel(job).await.unwrap();
+            }
+            "cancelled while it runs" => {
+                reached.notified().await;
+                world.rt.cancel(job).await.unwrap();
+                release.notify_one();
+            }
+            "taken back when its end was asked for" => {
+                reached.notified().await;
+                process.kill();
+                world.rt.cancel(job).await.unwrap();
+                let fence = world.state(job).await.fence;
+                let holder = world.rt.store.job(job).await.unwrap().unwrap().holder.unwrap().instance;
+                world.rt.reclaim(job, fence, aetheris_runtime::ops::Proof::Dead(holder)).await.unwrap();
+            }
+            "held when its end was asked for" => {
+                reached.notified().await;
+                process.kill();
+                world.rt.cancel(job).await.unwrap();
+                world.rt.hold_restored(job).await.unwrap();
+            }
+            "taken back too often" => {
+                reached.notified().await;
+                process.kill();
+                let _next = world.start("next");
+                world.done(job).await;
+            }
+            _ => {}
+        }
+        assert_eq!(world.done(job).await.status, status, "{how}");
+        process.kill();
+        let told = ends.0.lock().unwrap().clone();
+        let told: Vec<_> = told.iter().map(|line| (line.job.clone(), line.status.as_str())).collect();
+        assert_eq!(told, [(job.to_string(), status.as_str())], "{how}");
+    }
+}
