@@ -104,8 +104,10 @@ impl fmt::Debug for EnvSource {
 pub(crate) struct Scrubber {
     /// Every form in which a secret may come back, the longest first.
     forms: Vec<String>,
-    /// The secrets that an answer must not bring into the log, the longest first.
+    /// The texts that an answer must not bring into the log, the longest first.
     echoes: Vec<String>,
+    /// Those of them that a header carried: where one is a number, the answer may have it as one.
+    sent: Vec<String>,
 }
 
 impl Scrubber {
@@ -116,16 +118,17 @@ impl Scrubber {
             secrets.into_iter().filter(|secret| secret.len() >= SECRET_BYTES_MIN).flat_map(forms).collect();
         forms.sort_by_key(|form| std::cmp::Reverse(form.len()));
         forms.dedup();
-        let mut scrubber = Self { forms, echoes: Vec::new() };
-        scrubber.echoed(sent.into_iter().map(str::to_owned));
-        scrubber
+        let sent: Vec<String> = sent.into_iter().map(str::to_owned).collect();
+        let mut scrubber = Self { forms, echoes: Vec::new(), sent: Vec::new() };
+        scrubber.echoed(sent.iter().cloned());
+        Self { sent, ..scrubber }
     }
 
     /// Takes these secrets out of answers too, in every form: they stand in the address behind its host, which some
     /// servers repeat, in links to the next page for one.
     pub(crate) fn in_address<'a>(&mut self, secrets: impl IntoIterator<Item = &'a str>) {
         let secrets = secrets.into_iter().filter(|secret| secret.len() >= ECHO_BYTES_MIN);
-        self.echoed(secrets.flat_map(forms));
+        self.echoed(secrets.flat_map(written));
     }
 
     fn echoed(&mut self, texts: impl IntoIterator<Item = String>) {
@@ -162,13 +165,17 @@ impl Scrubber {
         if self.echoes.is_empty() { json.clone() } else { Json::new(self.value(json.value().clone())) }
     }
 
+    fn is_sent(&self, number: &str) -> bool {
+        number.len() >= ECHO_BYTES_MIN && self.sent.iter().any(|sent| sent == number)
+    }
+
     fn value(&self, value: Value) -> Value {
         let clean = |text: String| self.echoes.iter().fold(text, |text, echo| text.replace(echo, REDACTED));
         match value {
             Value::String(text) => Value::String(clean(text)),
             Value::Array(items) => items.into_iter().map(|item| self.value(item)).collect(),
             Value::Object(fields) => fields.into_iter().map(|(key, field)| (clean(key), self.value(field))).collect(),
-            Value::Number(number) if self.echoes.contains(&number.to_string()) => Value::String(REDACTED.to_owned()),
+            Value::Number(number) if self.is_sent(&number.to_string()) => Value::String(REDACTED.to_owned()),
             Value::Null | Value::Bool(_) | Value::Number(_) => value,
         }
     }
@@ -180,9 +187,17 @@ fn begun(form: &str, text: &str) -> Option<usize> {
     lengths.filter(|length| text.ends_with(&form[..*length])).last()
 }
 
-/// A secret as it is, as JSON writes it, as a URL's host, path and query write it, and percent-encoded
-/// throughout.
+/// Every form of a secret.
 fn forms(secret: &str) -> Vec<String> {
+    let mut forms = written(secret);
+    // Hosts lose their capitals.
+    forms.push(secret.to_lowercase());
+    forms.retain(|form| form.len() >= SECRET_BYTES_MIN);
+    forms
+}
+
+/// A secret as it is, as JSON writes it, as a URL's path and query write it, and percent-encoded throughout.
+fn written(secret: &str) -> Vec<String> {
     let mut forms = vec![secret.to_owned()];
     forms.push(Value::from(secret).to_string().trim_matches('"').to_owned());
     if let Ok(mut url) = Url::parse("http://x/") {
@@ -198,9 +213,6 @@ fn forms(secret: &str) -> Vec<String> {
         }
         text
     }));
-    // Hosts lose their capitals.
-    forms.push(secret.to_lowercase());
-    forms.retain(|form| form.len() >= SECRET_BYTES_MIN);
     forms
 }
 
@@ -267,7 +279,14 @@ mod tests {
     #[test]
     fn a_secret_of_an_address_is_taken_out_of_answers_in_every_form() {
         let mut scrubber = Scrubber::new([], []);
-        scrubber.in_address(["s3cret/kéy", "s3cret7"]);
+        scrubber.in_address(["s3cret/kéy", "s3cret7", "12345678", "Production"]);
+        let kept = serde_json::json!({ "n": 12_345_678, "place": "production", "text": "[redacted]" });
+        let answer = serde_json::json!({ "n": 12_345_678, "place": "production", "text": "12345678" });
+        assert_eq!(
+            scrubber.json(&Json::new(answer)),
+            Json::new(kept),
+            "a number, and a word in other letters, are no echo"
+        );
         let forms = ["s3cret/kéy", "s3cret/k%C3%A9y", "s3cret%2Fk%C3%A9y"];
         for form in forms {
             let echoed = serde_json::json!({ "next": format!("https://x/?key={form}&page=2"), form: "s3cret7" });

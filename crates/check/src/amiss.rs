@@ -25,7 +25,8 @@ pub(crate) fn words(amiss: &Amiss) -> String {
         Amiss::Id(number) => format!("job number {number}: its id cannot be read"),
         Amiss::Job { fault, job } => format!("{job}: {}", fault_of(fault)),
         Amiss::Numbers { count, least } => {
-            format!("{count} jobs have numbers below the first, the least is {least}: they are not looked at")
+            let jobs = if *count == 1 { "1 job has a number".to_owned() } else { format!("{count} jobs have numbers") };
+            format!("{jobs} below nought, the least is {least}: nothing else is said of what they hold")
         }
         Amiss::Stray { count, of, what } => {
             format!("{} is not there, and something is left of it: {} ({count})", absent(of), left(*what))
@@ -111,7 +112,7 @@ mod tests {
             ),
             (
                 Amiss::Numbers { count: 2, least: -5 },
-                "2 jobs have numbers below the first, the least is -5: they are not looked at",
+                "2 jobs have numbers below nought, the least is -5: nothing else is said of what they hold",
             ),
             (Amiss::Id(4), "job number 4: its id cannot be read"),
             (

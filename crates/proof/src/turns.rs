@@ -8,9 +8,11 @@ use rusqlite::Connection;
 
 /// What the query found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Turns {
-    /// Jobs for later that were claimed, and pairs of a conversation.
-    pub examined: u64,
+pub struct Judged {
+    /// Claims of jobs of a conversation that came after another one of it.
+    pub conversations: u64,
+    /// Claims of jobs for later.
+    pub later: u64,
     /// The first of those that were too early.
     pub violations: Vec<String>,
 }
@@ -22,13 +24,16 @@ const TOLD_MAX: usize = 10;
 ///
 /// # Errors
 /// It cannot be read.
-pub fn judge(tables: &Connection) -> Result<Turns> {
+pub fn judge(tables: &Connection) -> Result<Judged> {
     let mut statement = tables.prepare(include_str!("../sql/turns.sql")).context("turns.sql")?;
-    let mut turns = Turns::default();
+    let mut turns = Judged::default();
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
-        turns.examined += 1;
-        if let Some(violation) = row.get::<_, Option<String>>(1)?.filter(|_| turns.violations.len() < TOLD_MAX) {
+        match row.get::<_, String>(1)?.as_str() {
+            "later" => turns.later += 1,
+            _ => turns.conversations += 1,
+        }
+        if let Some(violation) = row.get::<_, Option<String>>(2)?.filter(|_| turns.violations.len() < TOLD_MAX) {
             turns.violations.push(format!("{}: {violation}", row.get::<_, String>(0)?));
         }
     }
@@ -39,7 +44,7 @@ pub fn judge(tables: &Connection) -> Result<Turns> {
 ///
 /// # Errors
 /// It cannot be read.
-pub fn of_database(database: &Path) -> Result<Turns> {
+pub fn of_database(database: &Path) -> Result<Judged> {
     let tables = Connection::open_in_memory()?;
     tables.execute("ATTACH ?1 AS store", [database.display().to_string()])?;
     tables.execute_batch(
@@ -54,7 +59,7 @@ mod tests {
     use super::*;
 
     /// Events as job, kind, time and payload.
-    fn judged(events: &[(&str, &str, i64, &str)]) -> Turns {
+    fn judged(events: &[(&str, &str, i64, &str)]) -> Judged {
         let tables = Connection::open_in_memory().unwrap();
         tables.execute_batch("CREATE TABLE events (job TEXT, kind TEXT, at INTEGER, payload TEXT)").unwrap();
         for event in events {
@@ -70,7 +75,7 @@ mod tests {
             let events =
                 [("1", "job_created", 5, later), ("1", "job_claimed", claimed, "{}"), ("2", "job_created", 5, later)];
             let turns = judged(&events);
-            assert_eq!((turns.examined, turns.violations.len()), (1, wrong), "{claimed}");
+            assert_eq!((turns.later, turns.conversations, turns.violations.len()), (1, 0, wrong), "{claimed}");
         }
     }
 
@@ -96,7 +101,7 @@ mod tests {
             ];
             events.extend(ended.map(|at| ("1", "job_failed", at, "{}")));
             let turns = judged(&events);
-            assert_eq!((turns.examined, u64::try_from(turns.violations.len()).unwrap()), expected, "{events:?}");
+            assert_eq!((turns.conversations, u64::try_from(turns.violations.len()).unwrap()), expected, "{events:?}");
         }
     }
 }

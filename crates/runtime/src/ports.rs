@@ -80,7 +80,7 @@ pub enum ToolOutcome {
 pub const OUT_OF_FILES: &str = "out_of_files";
 
 /// The code of a [`ModelError`] that says that our own timeout ended the question.
-pub const MODEL_TIMEOUT: &str = "model_timeout";
+pub const MODEL_TIMED_OUT: &str = "model_timeout";
 
 /// Whoever calls tools.
 pub trait Tools: Send + Sync {

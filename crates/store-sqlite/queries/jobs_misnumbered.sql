@@ -1,1 +1,1 @@
-SELECT count(*), min(num) FROM jobs WHERE num < 1
+SELECT count(*), min(num) FROM jobs WHERE num < 0

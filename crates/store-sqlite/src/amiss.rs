@@ -86,7 +86,7 @@ impl Reads<'_> {
     }
 }
 
-/// The first number is 1.
+/// No arrival has a number below nought.
 fn misnumbered(row: &Row<'_>) -> Result<Option<Amiss>, Trouble> {
     let (count, least) = (rows::number(row, 0)?, row.get::<_, Option<i64>>(1)?);
     Ok(least.map(|least| Amiss::Numbers { count, least }))

@@ -1,8 +1,11 @@
 //! Where a database may not be: on file systems whose locks and shared memory do not hold between hosts.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
+#[cfg(target_os = "linux")]
+use std::path::PathBuf;
 
 use crate::error::Trouble;
+#[cfg(target_os = "linux")]
 use crate::file;
 
 /// Their numbers.

@@ -37,7 +37,7 @@ pub enum Amiss {
         /// The job.
         job: JobId,
     },
-    /// Jobs have numbers that no arrival gives. Whoever goes by arrivals does not see them.
+    /// Jobs have numbers below nought. Whoever goes by arrivals does not see them.
     Numbers {
         /// How many.
         count: u64,

@@ -62,10 +62,10 @@ impl Prepared {
         let headers = headers(tool, &scope)
             .map_err(|(name, problem)| about(&format!("header `{name}`"), &scrubber.text(&problem)))
             .map_err(|message| Failure::new("invalid_header", message))?;
-        // A host is what others call it by, as a region or a customer.
-        let host = url.host_str().unwrap_or_default();
-        let behind = url_names.iter().filter_map(|name| values.get(name)).map(String::as_str);
-        scrubber.in_address(behind.filter(|value| !host.contains(&value.to_lowercase())));
+        let behind = aetheris_expr::check_template(behind_authority(&tool.url), Place::ToolAddress);
+        // A part that cannot be read by itself belongs to a block that begins before.
+        let behind = behind.map_or_else(|_| url_names.clone(), |references| references.env);
+        scrubber.in_address(behind.iter().filter_map(|name| values.get(name)).map(String::as_str));
         let private_url = (!url_names.is_empty()).then(|| tool.url.clone());
         if private_url.is_some() {
             // A secret may have become several parts of the URL, each of which tells a piece of it.
@@ -135,6 +135,43 @@ impl Prepared {
     pub(super) fn blocked(&self, blocked: &Blocked) -> Failure {
         self.failure("blocked_address", &format!("is not allowed: {blocked}"))
     }
+}
+
+/// Of an address as its author wrote it, what stands behind the host and its port. What stands before or there is what
+/// others call the server by: a region, a customer, the whole base of the address.
+fn behind_authority(url: &str) -> &str {
+    let written = outside(url);
+    let delimiter = |from: usize| written.iter().position(|(at, c)| *at >= from && matches!(c, '/' | '?' | '#'));
+    let Some(first) = delimiter(0) else { return "" };
+    let is = |place: Option<usize>, c: char| {
+        place.and_then(|place| written.get(place)).is_some_and(|(_, found)| *found == c)
+    };
+    let scheme = is(first.checked_sub(1), ':') && is(Some(first), '/') && is(Some(first + 1), '/');
+    let end = if scheme { delimiter(written[first].0 + 2) } else { Some(first) };
+    end.map_or("", |end| &url[written[end].0..])
+}
+
+/// The characters of a template that stand there as they are, and where.
+fn outside(template: &str) -> Vec<(usize, char)> {
+    let mut closing = None;
+    let mut written = Vec::new();
+    let mut inside_until = 0;
+    for (at, c) in template.char_indices() {
+        let rest = &template[at..];
+        match closing {
+            None => {
+                let opened =
+                    [("{{", "}}"), ("{%", "%}"), ("{#", "#}")].into_iter().find(|(open, _)| rest.starts_with(open));
+                closing = opened.map(|(_, close)| close);
+                if closing.is_none() && at >= inside_until {
+                    written.push((at, c));
+                }
+            }
+            Some(close) if rest.starts_with(close) => (closing, inside_until) = (None, at + close.len()),
+            Some(_) => {}
+        }
+    }
+    written
 }
 
 /// The environment variables that a template names. One that cannot be read names none, and fails when it
@@ -237,6 +274,23 @@ fn runtime_headers(call: &ToolCall) -> HeaderMap {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_stands_behind_the_host_of_an_address_is_known_as_it_is_written() {
+        for (url, behind) in [
+            ("https://h/a?b", "/a?b"),
+            ("https://h:1?b={{ env.A }}", "?b={{ env.A }}"),
+            ("https://{{ env.H }}:{{ env.P }}/{{ env.A }}", "/{{ env.A }}"),
+            ("{{ env.BASE }}/a?next=https://x/y", "/a?next=https://x/y"),
+            ("{{ env.BASE ~ '/' }}{{ env.PATH }}", ""),
+            ("http://{% if input.x %}a/b{% endif %}c#d", "#d"),
+            ("http://h", ""),
+            ("{{ env.URL }}", ""),
+            ("", ""),
+        ] {
+            assert_eq!(behind_authority(url), behind, "{url}");
+        }
+    }
 
     #[test]
     fn an_authors_headers_go_to_no_other_origin() {

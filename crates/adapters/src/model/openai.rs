@@ -9,7 +9,7 @@ use std::fmt;
 use aetheris_core::event::Usage;
 use aetheris_core::limits;
 use aetheris_core::plan::AnswerFormat;
-use aetheris_runtime::ports::{MODEL_TIMEOUT, ModelAnswer, ModelError, ModelRequest, OUT_OF_FILES};
+use aetheris_runtime::ports::{MODEL_TIMED_OUT, ModelAnswer, ModelError, ModelRequest, OUT_OF_FILES};
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use reqwest::{Client, Response, StatusCode, Url};
 use serde::Deserialize;
@@ -108,10 +108,14 @@ impl Endpoint {
         let counted = completion
             .usage
             .map(|usage| Usage { completion_tokens: usage.completion_tokens, prompt_tokens: usage.prompt_tokens });
-        let text = self.text(request, completion.choices).map_err(|error| ModelError { usage: counted, ..error })?;
         let asked = request.prompt.len() + request.system.as_ref().map_or(0, String::len);
-        let estimated = || Usage { completion_tokens: estimate(text.len()), prompt_tokens: estimate(asked) };
-        let usage = counted.unwrap_or_else(estimated);
+        let used = |answer: usize| {
+            let estimated = || Usage { completion_tokens: estimate(answer), prompt_tokens: estimate(asked) };
+            counted.unwrap_or_else(estimated)
+        };
+        let text = self.text(request, completion.choices);
+        let text = text.map_err(|error| ModelError { usage: Some(used(0)), ..error })?;
+        let usage = used(text.len());
         let model =
             completion.model.map_or_else(|| request.model.clone(), |model| format!("{}/{model}", self.config.name));
         Ok(ModelAnswer { model, text, usage })
@@ -180,7 +184,7 @@ impl Endpoint {
 
     fn timed_out(&self, request: &ModelRequest) -> ModelError {
         let time = request.timeout.min(self.config.timeout);
-        retryable(MODEL_TIMEOUT, self.words(request, &format!("did not answer within {time:?}")))
+        retryable(MODEL_TIMED_OUT, self.words(request, &format!("did not answer within {time:?}")))
     }
 
     fn words(&self, request: &ModelRequest, what: &str) -> String {

@@ -163,16 +163,21 @@ async fn the_environment_is_sent_and_never_shown() {
     }
 }
 
-/// In the address alone too; but a host is what others call it by.
+/// In the address alone too; but a host, or the base of an address, is what others call it by.
 #[tokio::test]
 async fn a_secret_of_the_address_that_an_answer_repeats_is_not_recorded() {
     let peer = Peer::new(|seen| Reply::Bytes(answer("200 OK", "", &json!({ "self": seen.line() }).to_string()))).await;
-    let env = BTreeMap::from([("KEY", SECRET), ("HOST", "127.0.0.1")].map(|(name, value)| (name.into(), value.into())));
+    let base = peer.url("/base-path");
+    let env = [("KEY", SECRET), ("HOST", "127.0.0.1"), ("BASE", &base)];
+    let env = BTreeMap::from(env.map(|(name, value)| (name.to_owned(), value.to_owned())));
     let toolbox = Toolbox::builder().allow_loopback().env(EnvSource::fixed(env)).build().unwrap();
-    let url = peer.url("/hooks/{{ env.KEY }}?from=127.0.0.1").replacen("127.0.0.1", "{{ env.HOST | raw }}", 1);
-    let outcome = toolbox.call(http_call(EffectClass::AtMostOnce, http("POST", url))).await;
-    let output = json!({ "self": "POST /hooks/[redacted]?from=127.0.0.1 HTTP/1.1" });
-    assert_eq!(outcome, ToolOutcome::Done(Json::new(output)));
+    let by_host = peer.url("/base-path").replacen("127.0.0.1", "{{ env.HOST }}", 1);
+    for address in [by_host, "{{ env.BASE }}".to_owned()] {
+        let url = format!("{address}/{{{{ env.KEY }}}}?from=127.0.0.1");
+        let outcome = toolbox.call(http_call(EffectClass::AtMostOnce, http("POST", url))).await;
+        let output = json!({ "self": "POST /base-path/[redacted]?from=127.0.0.1 HTTP/1.1" });
+        assert_eq!(outcome, ToolOutcome::Done(Json::new(output)), "{address}");
+    }
 }
 
 /// What is said of a call has its path as its author wrote it, and not what stood in it.

@@ -35,19 +35,19 @@ pub(super) fn read(files: &[PathBuf]) -> Vec<Checked<'_>> {
 }
 
 fn one(path: &Path) -> Result<Good, Bad> {
-    let text = text(path).map_err(|error| Bad::Unreadable(error.to_string()))?;
+    let text = text(path, std::io::stdin()).map_err(|error| Bad::Unreadable(error.to_string()))?;
     match aetheris_agentfile::parse(&text) {
         Ok(agent) => Ok(Good { agent, text }),
         Err(mistakes) => Err(Bad::Mistakes(mistakes)),
     }
 }
 
-fn text(path: &Path) -> Result<String, Error> {
+fn text(path: &Path, mut stdin: impl Read) -> Result<String, Error> {
     if path.as_os_str() != "-" {
         return payload::file(path);
     }
     let mut text = String::new();
-    let read = std::io::stdin().lock().read_to_string(&mut text);
+    let read = stdin.read_to_string(&mut text);
     read.map(|_| text).map_err(|source| Error::File { path: PathBuf::from("stdin"), source })
 }
 
@@ -102,6 +102,15 @@ pub(super) fn shown(path: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_dash_is_what_comes_in() {
+        assert_eq!(text(Path::new("-"), &b"agent: a"[..]).unwrap(), "agent: a");
+        let error = text(Path::new("-"), &b"\xff"[..]).unwrap_err();
+        assert!(error.to_string().contains("stdin"), "{error}");
+        assert!(text(Path::new("/does/not/exist"), &b"agent: a"[..]).is_err());
+        assert_eq!(shown(Path::new("-")), "stdin");
+    }
 
     #[test]
     fn one_file_that_cannot_be_read_hides_nothing_of_the_others() {

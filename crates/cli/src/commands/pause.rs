@@ -84,12 +84,13 @@ async fn all_restored(client: &Client, agent: Option<&str>, context: &Context) -
     }
     if by_operators > 0 {
         let left = counted(by_operators, "job");
-        context
-            .out
-            .note(&format!("left: {left} that an operator paused; `{} resume JOB` resumes one", context.program()));
+        context.out.note(&format!(
+            "still paused: {left} that an operator has paused; `{} resume JOB` resumes one",
+            context.program()
+        ));
     }
     if context.out.json {
-        context.out.value(&json!({ "refused": refused, "resumed": resumed }))?;
+        context.out.value(&json!({ "left": by_operators, "refused": refused, "resumed": resumed }))?;
     } else {
         context.out.line(&format!("resumed: {}", counted(resumed, "restored job")))?;
     }

@@ -29,22 +29,28 @@ pub(super) async fn run(given: args::Send, context: &Context) -> Result<Exit, Er
     let answer = client.post::<MessageAnswer>(&path, &request, &[("idempotency-key", &key)]).await;
     let answer = answer.map_err(|error| with_key(error, &key))?;
     let job = answer.body.job_id.to_string();
-    if for_later {
-        tell_too_late(&client, answer.body.job_id, context).await;
-    }
     if given.wait {
         if answer.status == 200 {
             context.out.note(&format!("{job} was sent before with this key"));
         } else {
             context.out.note(&format!("sent as {job}"));
         }
+        if for_later {
+            tell_too_late(&client, answer.body.job_id, context).await;
+        }
         return follow::until_end(&client, &job, given.timeout, follow::Show::Result, context).await;
     }
     if context.out.json {
         context.out.value(&answer.json()?)?;
+        if for_later {
+            tell_too_late(&client, answer.body.job_id, context).await;
+        }
         return Ok(Exit::Done);
     }
     context.out.line(&job)?;
+    if for_later {
+        tell_too_late(&client, answer.body.job_id, context).await;
+    }
     let before = if answer.status == 200 { "sent before with this key; " } else { "" };
     let watch = Command::Watch(answer.body.job_id).line(&context.program());
     context.out.note(&format!("{before}follow it with: {watch}"));
@@ -57,7 +63,7 @@ async fn tell_too_late(client: &Client, job: JobId, context: &Context) {
     if let Some(reason) = reasons.iter().find(|reason| reason.fails) {
         let cancel = Command::Cancel(job).line(&context.program());
         context.out.warn(&format!(
-            "warning: {}\nsend it again with another time, and end this one with: {cancel}",
+            "warning: {}\nend it with: {cancel}\nthen send it again for another time; a key of its own stands for this one",
             reason.detail
         ));
     }

@@ -245,7 +245,7 @@ async fn a_page_without_a_restored_job_is_not_the_end() {
     let router = Router::new().route("/api/jobs", get(list)).route("/api/jobs/{id}/resume", post(resume));
     let ran = run(&serve(router).await, &["resume", "--all-restored"]).await;
     assert_eq!((ran.exit(), ran.stdout.as_str()), (Exit::Done, "resumed: 1 restored job\n"));
-    let left = "left: 1 job that an operator paused; `aetheris resume JOB` resumes one\n";
+    let left = "still paused: 1 job that an operator has paused; `aetheris resume JOB` resumes one\n";
     assert!(ran.stderr.ends_with(left), "{}", ran.stderr);
 }
 

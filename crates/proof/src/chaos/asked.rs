@@ -128,7 +128,8 @@ SELECT job,
        max(payload ->> '$.message.n') FILTER (WHERE kind = 'job_created'),
        max(payload ->> 'run_at') FILTER (WHERE kind = 'job_created'),
        max(payload ->> 'session') FILTER (WHERE kind = 'job_created'),
-       json_group_array((payload ->> '$.model.usage.prompt_tokens') + (payload ->> '$.model.usage.completion_tokens'))
+       json_group_array((payload ->> '$.model.usage.prompt_tokens') + (payload ->> '$.model.usage.completion_tokens')
+                        ORDER BY seq)
            FILTER (WHERE payload -> '$.model.usage' IS NOT NULL)
 FROM events GROUP BY job";
 

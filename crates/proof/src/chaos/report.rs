@@ -8,6 +8,7 @@ use super::client::Counts;
 use super::judge::{Checked, Jobs};
 use super::nemesis::Log;
 use super::oracle::Oracle;
+use crate::turns::Judged;
 
 /// Everything that a page tells.
 pub struct Page<'p> {
@@ -28,7 +29,7 @@ pub struct Page<'p> {
     /// How often what was asked for was judged.
     pub cases: &'p Cases,
     /// How often it was judged whether a job began in its turn.
-    pub turns: u64,
+    pub turns: &'p Judged,
     /// What was done.
     pub log: &'p Log,
     /// What clients did.
@@ -120,7 +121,11 @@ impl Page<'_> {
         let Cases { budgets, used_up, tokens, deadlines, exceeded, fitting } = self.cases;
         writeln!(out, "| jobs with a budget of calls, of tokens | {budgets}, {tokens}: {used_up} have used it up |")?;
         writeln!(out, "| jobs with a deadline | {deadlines}, {exceeded} ended at it |")?;
-        writeln!(out, "| jobs for later, and pairs of a conversation | {} |", self.turns)?;
+        let Judged { conversations, later, .. } = self.turns;
+        writeln!(
+            out,
+            "| claims of jobs for later, of jobs behind others of a conversation | {later}, {conversations} |"
+        )?;
         let misfits = of(&counts.misfits);
         writeln!(
             out,

@@ -331,7 +331,8 @@ impl Run {
         let (cases, wrong) = asked::judge(&outcomes, &world.programs, &asked::stored(&checked.evidence)?);
         problems.extend(wrong);
         let turns = turns::judge(checked.evidence.tables())?;
-        problems.extend((turns.examined == 0).then(|| "turns: no case was examined".to_owned()));
+        let untried = turns.later == 0 || turns.conversations == 0;
+        problems.extend(untried.then(|| format!("turns: not all have a case: {turns:?}")));
         problems.extend(turns.violations.iter().map(|violation| format!("turns: {violation}")));
         problems.extend(checked.violations());
         problems.extend(checked.differences().into_iter().map(|text| format!("the checkers differ: {text}")));
@@ -348,7 +349,7 @@ impl Run {
             checked: &checked,
             jobs: &jobs,
             cases: &cases,
-            turns: turns.examined,
+            turns: &turns,
             log: &world.log,
             counts: &world.clients.counts,
             bodies: (witness.len(), acts),

@@ -24,7 +24,7 @@ pub const ASKED_PRIORITY: i64 = -3;
 
 /// When a job is to begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Turn {
+pub enum Start {
     /// As soon as somebody is free.
     AtOnce,
     /// When those before it of its agent have ended.
@@ -93,13 +93,13 @@ impl Client {
     ///
     /// # Errors
     /// It is refused.
-    pub async fn send(&self, agent: &str, key: &str, turn: Turn) -> Result<Submission> {
+    pub async fn send(&self, agent: &str, key: &str, start: Start) -> Result<Submission> {
         let path = format!("/api/agents/{agent}/message");
         let mut asked = json!({"labels": asked_labels(), "message": {"n": 1}, "priority": ASKED_PRIORITY});
-        match turn {
-            Turn::AtOnce => {}
-            Turn::Conversation => asked["session_id"] = json!(agent),
-            Turn::Later => asked["run_at"] = json!(SystemClock.wall().after(LATER)),
+        match start {
+            Start::AtOnce => {}
+            Start::Conversation => asked["session_id"] = json!(agent),
+            Start::Later => asked["run_at"] = json!(SystemClock.wall().after(LATER)),
         }
         let body = asked.to_string();
         let (status, answer) = self.ask(&Method::POST, &path, Some(&body), Some(key)).await?;

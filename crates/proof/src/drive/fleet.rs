@@ -13,7 +13,7 @@ use super::client::Client;
 use super::process::{Launch, Running, Started, tail};
 use super::stories::Story;
 use crate::scratch::Scratch;
-use crate::turns;
+use crate::turns::{self, Judged};
 use crate::witness::Witness;
 
 /// Short leases, so that a cell takes seconds.
@@ -139,15 +139,26 @@ impl Fleet {
         Ok(whole)
     }
 
+    fn database(&self) -> PathBuf {
+        self.scratch.path().join("data/aetheris.db")
+    }
+
+    /// Whether jobs began in their turn.
+    ///
+    /// # Errors
+    /// The database cannot be read.
+    pub fn turns(&self) -> Result<Judged> {
+        turns::of_database(&self.database())
+    }
+
     /// Evaluates every invariant over the database and the witness's log.
     ///
     /// # Errors
     /// One is violated, or had no case and is not excused.
     pub async fn check(&self, history: &ClientHistory, excused: &[Invariant]) -> Result<Report> {
-        let path = self.scratch.path().join("data/aetheris.db");
-        let turns = turns::of_database(&path)?;
+        let turns = self.turns()?;
         ensure!(turns.violations.is_empty(), "not in its turn: {:?}\n{}", turns.violations, self.tail());
-        let store = Arc::new(SqliteStore::open(SqliteOptions::new(path))?);
+        let store = Arc::new(SqliteStore::open(SqliteOptions::new(self.database()))?);
         let report = check_store(store.as_ref(), &self.witness.lines()?, history).await?.excuse(excused);
         ensure!(report.is_proof(), "not everything holds, or was examined:\n{report}\n{}", self.tail());
         Ok(report)

@@ -66,6 +66,8 @@ pub async fn crash_free(program: PathBuf) -> Result<String> {
         let history = fleet.play(&fleet.client()?, STORIES).await?;
         drop(running);
         let report = fleet.check(&history, CRASH_FREE).await?;
+        let turns = fleet.turns()?;
+        ensure!(turns.later > 0 && turns.conversations > 0, "not all have a case: {turns:?}");
         anyhow::Ok(report.to_string())
     };
     bounded(&fleet, "without a crash", run).await

@@ -9,7 +9,7 @@ use aetheris_core::id::JobId;
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
-use super::client::{ASKED_PRIORITY, Client, Turn, asked_labels};
+use super::client::{ASKED_PRIORITY, Client, Start, asked_labels};
 
 /// What a client does with a story's job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -300,11 +300,11 @@ impl Story {
 
     /// When its jobs are to begin.
     #[must_use]
-    pub fn turn(&self) -> Turn {
+    pub fn start(&self) -> Start {
         match self.agent {
-            "plain" | "retry" => Turn::Conversation,
-            "time" => Turn::Later,
-            _ => Turn::AtOnce,
+            "plain" | "retry" => Start::Conversation,
+            "time" => Start::Later,
+            _ => Start::AtOnce,
         }
     }
 
@@ -317,7 +317,7 @@ impl Story {
         if self.script == Script::Misfits {
             client.refused(&format!("/api/agents/{}/message", self.agent), &json!({"message": {"n": -1}})).await?;
         }
-        let submission = client.send(self.agent, key, self.turn()).await?;
+        let submission = client.send(self.agent, key, self.start()).await?;
         let job = submission.job;
         history.submissions.push(submission);
         self.act(client, job, &mut history).await?;
@@ -397,7 +397,7 @@ impl Story {
             "{} {job} has the labels {labels} and the priority {priority}",
             self.agent
         );
-        let session = (self.turn() == Turn::Conversation).then_some(self.agent);
+        let session = (self.start() == Start::Conversation).then_some(self.agent);
         ensure!(end["session_id"].as_str() == session, "{} {job} is of the session {}", self.agent, end["session_id"]);
         Ok(())
     }

@@ -18,7 +18,7 @@ use crate::Runtime;
 use crate::aside::rendered;
 use crate::draft::Rebased;
 use crate::passing::pass;
-use crate::ports::{MODEL_TIMEOUT, ModelRequest, OUT_OF_FILES, ToolCall, ToolOutcome};
+use crate::ports::{MODEL_TIMED_OUT, ModelRequest, OUT_OF_FILES, ToolCall, ToolOutcome};
 
 impl Run<'_> {
     pub(super) async fn call_pure(&mut self, node: &Node, name: &ToolName, input: &Json) -> Result<Turn, Stop> {
@@ -165,7 +165,7 @@ impl Run<'_> {
             }
             Err(e) => {
                 let model = e.usage.map(|usage| ModelRecord { model: llm.model.clone(), prompt_hash, usage });
-                let retryable = e.retryable && (again_after_timeout || e.error.code != MODEL_TIMEOUT);
+                let retryable = e.retryable && (again_after_timeout || e.error.code != MODEL_TIMED_OUT);
                 let failed = failed(e.error, e.retry_after, retryable);
                 self.after_failure(node, TryFailed { model, took_us: Some(took), ..failed }).await
             }

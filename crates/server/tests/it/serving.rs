@@ -117,9 +117,16 @@ async fn clients_that_drip_do_not_hold_up_the_end() {
 async fn at_the_end_polls_are_answered_and_streams_close() {
     let bed = Bed::with_agents().await;
     let job = bed.send("approve", "1").await;
+    let (asked, mut told) = tokio::sync::mpsc::unbounded_channel();
+    let store = Between::then(std::sync::Arc::clone(&bed.store), move |_| {
+        let _heard = asked.send(());
+        None
+    });
+    let bed = Bed::on(bed.clock.clone(), std::sync::Arc::new(store), |state| state);
     let served = served(&bed).await;
     let get = |path: String| format!("GET {path} HTTP/1.1\r\nhost: a\r\n\r\n");
     let poll = served.connect(&get(format!("/api/jobs/{job}?wait=60s"))).await;
+    told.recv().await.unwrap();
     let mut stream = served.connect(&get(format!("/api/jobs/{job}/events/stream"))).await;
     until(&mut stream, "event: plan_generated").await;
     let idle = served.connect("").await;

@@ -12,7 +12,7 @@ use aetheris_core::state::Ending;
 use aetheris_core::step::StepStatus;
 use aetheris_core::time::Span;
 use aetheris_runtime::ops::{Cancelled, Deposit, DepositOutcome, Deposited};
-use aetheris_runtime::ports::MODEL_TIMEOUT;
+use aetheris_runtime::ports::MODEL_TIMED_OUT;
 use aetheris_runtime::{ModelAnswer, ModelError, ModelRequest, Models, Settings, ToolOutcome};
 use aetheris_store::faulty::{Fault, FaultPlan, Op};
 use aetheris_store::{Boxed, Purpose};
@@ -433,9 +433,9 @@ async fn a_model_that_does_not_answer_in_time_is_asked_again_as_the_policy_says(
     };
     for (on_timeout, error, tries) in [
         ("retry", None, 2),
-        ("retry", says(MODEL_TIMEOUT), 2),
+        ("retry", says(MODEL_TIMED_OUT), 2),
         ("fail", None, 1),
-        ("fail", says(MODEL_TIMEOUT), 1),
+        ("fail", says(MODEL_TIMED_OUT), 1),
         ("fail", says("model_unreachable"), 2),
     ] {
         let told = format!("on_timeout {on_timeout}: {error:?}");
