@@ -283,7 +283,7 @@ mod tests {
             ("https://{{ env.H }}:{{ env.P }}/{{ env.A }}", "/{{ env.A }}"),
             ("{{ env.BASE }}/a?next=https://x/y", "/a?next=https://x/y"),
             ("{{ env.BASE ~ '/' }}{{ env.PATH }}", ""),
-            ("http://{% if input.x %}a/b{% endif %}c#d", "#d"),
+            ("http://{% if input.x %}a/b{% endif %}c#d", "/b{% endif %}c#d"),
             ("http://h", ""),
             ("{{ env.URL }}", ""),
             ("", ""),

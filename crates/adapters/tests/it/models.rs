@@ -220,13 +220,20 @@ async fn an_answer_that_is_none_says_why() {
         (completion(&json!(null), "content_filter"), "model_refused", false),
         ("x".repeat(3 << 20), "model_answer_too_large", false),
     ];
+    let empty = json!({ "choices": [{}] }).to_string();
+    let odd = choice(json!({ "content": { "a": 1 } }));
+    let unread = ["not json".to_owned(), "[]".to_owned(), empty, odd, "x".repeat(3 << 20)];
     for (body, code, retryable) in cases {
         let peer = Peer::answering("200 OK", "", &body).await;
         let error = ask(&peer).await.unwrap_err();
         assert_eq!((error.error.code.as_str(), error.retryable), (code, retryable), "{:.80}", body);
-        // An answer that cannot be taken has been paid for like any other.
-        let counted = body.contains("total_tokens").then_some(Usage { completion_tokens: 3, prompt_tokens: 9 });
-        assert_eq!(error.usage, counted, "{:.80}", body);
+        // An answer that cannot be taken has been paid for like any other; of one that cannot be read nobody knows.
+        let used = match (body.contains("total_tokens"), code) {
+            (true, _) => Some(Usage { completion_tokens: 3, prompt_tokens: 9 }),
+            (false, _) if !unread.contains(&body) => Some(Usage { completion_tokens: 0, prompt_tokens: 3 }),
+            (false, _) => None,
+        };
+        assert_eq!(error.usage, used, "{:.80}", body);
     }
     let uncounted = Peer::answering("200 OK", "", &choice(json!({ "content": "" }))).await;
     let answer = ask(&uncounted).await.unwrap();
