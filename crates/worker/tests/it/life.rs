@@ -106,6 +106,27 @@ async fn a_worker_that_drains_claims_nothing_that_it_gives_back() {
     }
 }
 
+/// A drain waits for the calls that have left, and as long as it does its leases are renewed.
+#[tokio::test(start_paused = true)]
+async fn a_call_that_a_drain_waits_for_keeps_its_lease() {
+    let world = World::new();
+    let tools = "tools:\n  t: { kind: function, function: f, effect: at_most_once, timeout: 500s }\n";
+    world.put(&format!("agent: a\n{tools}plan:\n  nodes:\n    - {{ id: n, kind: tool, tool: t }}\n")).await;
+    let (act, reached, release) = hold(done(json!(1)));
+    world.tools.next("t", [act]);
+    let first = world.start("first");
+    let job = world.submit("a", json!(1)).await;
+    reached.notified().await;
+    let _second = world.start("second");
+    first.stop.drain.cancel();
+    tokio::time::sleep(std::time::Duration::from_secs(300)).await;
+    assert_eq!(world.state(job).await.status, JobStatus::Running);
+    release.notify_one();
+    assert_eq!(world.done(job).await.status, JobStatus::Completed);
+    let lost = |event: &Event| matches!(event, Event::JobRequeued(e) if e.reason != RequeueReason::Draining);
+    assert_eq!((world.events(job).await.iter().filter(|event| lost(event)).count(), world.tools.count("t")), (0, 1));
+}
+
 #[tokio::test(start_paused = true)]
 async fn timers_of_jobs_that_cannot_be_read_hold_up_no_other() {
     let world = World::new();
