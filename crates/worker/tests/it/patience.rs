@@ -320,3 +320,23 @@ async fn tokens_are_used_up_to_the_budget_and_no_further() {
         assert!(error.message.starts_with(&last), "{}", error.message);
     }
 }
+
+/// The time of a permission runs from before it was written: what its commit took of the margin is not awaited again.
+#[tokio::test(start_paused = true)]
+async fn a_call_is_awaited_until_its_permission_is_over() {
+    for (commit, awaited) in [(0, 61_000), (1_000, 61_000), (1_500, 60_500)] {
+        let world = World::new();
+        world.put(&calling("at_most_once", "max_attempts: 1")).await;
+        let (act, reached, _never) = hold(done(json!(1)));
+        world.tools.next("t", [act]);
+        let slow =
+            FaultPlan::none().script(Op::Commit(Purpose::Permit), [Some(Fault::Slow(Span::from_millis(commit)))]);
+        let _process = world.start_behind("w", slow);
+        let job = world.submit("a", json!({})).await;
+        reached.notified().await;
+        let began = Instant::now();
+        world.until(job, &[JobStatus::Waiting, JobStatus::Parked]).await;
+        let took = began.elapsed().as_millis();
+        assert!((awaited..awaited + 200).contains(&took), "{commit}: {took}");
+    }
+}
