@@ -115,20 +115,25 @@ mod tests {
         assert_eq!(hints.inner.followed.lock().unwrap().len(), 0);
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn every_follower_hears_and_the_last_one_takes_the_entry_with_it() {
+        let hears = async |follower: &mut Follower| {
+            #[expect(clippy::disallowed_methods, reason = "around a wait for a hint: no future of a database")]
+            let heard = tokio::time::timeout(std::time::Duration::from_secs(1), follower.changed()).await;
+            heard.expect("a write is heard by whoever follows");
+        };
         let (hints, job) = (Hints::default(), JobId::from_u128(1));
         let (mut first, mut second) = (hints.follow(job), hints.follow(job));
         hints.written(job, 3);
-        first.changed().await;
-        second.changed().await;
+        hears(&mut first).await;
+        hears(&mut second).await;
         // A write without an event, as a signal that is kept, is one.
         hints.written(job, 3);
-        first.changed().await;
-        second.changed().await;
+        hears(&mut first).await;
+        hears(&mut second).await;
         drop(first);
         hints.written(job, 4);
-        second.changed().await;
+        hears(&mut second).await;
         drop(second);
         assert_eq!(hints.inner.followed.lock().unwrap().len(), 0);
     }

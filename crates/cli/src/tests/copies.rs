@@ -394,11 +394,13 @@ async fn backup_and_restore_leave_no_file_of_their_own() {
     assert_eq!(names(&folder.data()), left);
     assert_eq!(local(&["backup", &file, "--data", &data]).await.exit(), Exit::Done);
     assert_eq!(names(&folder.data()), left);
+    assert_eq!(names(&folder.0), ["backup.db", "data"]);
     let ran = local(&["restore", &file, "--data", &data, "--json"]).await;
     assert_eq!(ran.exit(), Exit::Done, "{:?}", ran.ended.err());
     let aside = ran.json()["kept_aside"].as_str().unwrap().rsplit('/').next().unwrap().to_owned();
     let restored = ["aetheris.db", "aetheris.db-clock", "aetheris.db-turn", &aside, "aetheris.lock", "aetheris.seen"];
     assert_eq!(names(&folder.data()), restored);
+    assert_eq!(names(&folder.0), ["backup.db", "data"]);
 }
 
 /// On the night of a restore, the keys of models may be anywhere but in this shell.

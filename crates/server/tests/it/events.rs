@@ -149,6 +149,8 @@ async fn followers_are_bounded_and_free_their_place() {
     for _ in 0..4 {
         streams.push(open().await);
     }
+    // Its status first: the text of one that is accepted has no end.
+    assert_eq!(open().await.status(), 503);
     let refused = bed.get(&path).await;
     refused.problem(503, "overloaded");
     assert_eq!(refused.headers["retry-after"], "1");

@@ -242,7 +242,10 @@ async fn values_that_wait_for_the_store_are_bounded_in_memory_and_small_ones_go_
     let larges = futures_util::future::join_all((0..room + 2).map(|_| large()));
     let small = async {
         tokio::time::sleep(Duration::from_secs(1)).await;
+        let began = tokio::time::Instant::now();
         bed.call("POST", path, r#"{"message": 1}"#).await.is(202);
+        // At once, and not when those before it have got their answers.
+        assert_eq!(Span::from_std(began.elapsed()), Span::ZERO);
     };
     let (answers, ()) = tokio::join!(larges, small);
     let (accepted, crowded) = answers.split_at(room);

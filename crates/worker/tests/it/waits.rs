@@ -11,7 +11,7 @@ use aetheris_core::state::Ending;
 use aetheris_core::step::StepStatus;
 use aetheris_core::time::{Span, Timestamp};
 use aetheris_runtime::OpError;
-use aetheris_runtime::ops::{Cancelled, Signal, SignalAnswer};
+use aetheris_runtime::ops::{Cancelled, Signal, SignalAnswer, Submission};
 use aetheris_scheduler::SweepOptions;
 use aetheris_store::faulty::{Fault, FaultPlan, Op};
 use aetheris_store::{Purpose, TimerRow};
@@ -343,6 +343,46 @@ async fn the_deadline_of_a_job_ends_it_in_every_state() {
     let state = world.until(running, &[JobStatus::Parked, JobStatus::Failed]).await;
     assert_eq!(state.status, JobStatus::Parked);
     world.done(running).await;
+    // The others; of one that runs the call that has left is awaited, and nothing more is called.
+    let minute = async |run_at| {
+        let submission = Submission {
+            deadline: Some(Span::from_secs(60)),
+            message: Some(Json::null()),
+            run_at,
+            ..Default::default()
+        };
+        world.rt.submit(&"a".into(), submission).await.unwrap().job
+    };
+    let (act, reached, release) = hold(done(json!(1)));
+    world.tools.next("t", [act]);
+    let running = minute(None).await;
+    reached.notified().await;
+    world.put(&file.replace("park: true", "park: false")).await;
+    let waiting = minute(None).await;
+    world.until(waiting, &[JobStatus::Waiting]).await;
+    let paused = minute(None).await;
+    world.until(paused, &[JobStatus::Waiting]).await;
+    world.rt.pause(paused).await.unwrap();
+    let later = world.rt.system.clock.wall().after(Span::from_secs(3_600));
+    let pending = minute(Some(later)).await;
+    let called = world.tools.count("t");
+    let all = [
+        (waiting, JobStatus::Waiting),
+        (paused, JobStatus::Paused),
+        (pending, JobStatus::Pending),
+        (running, JobStatus::Running),
+    ];
+    for (job, status) in all {
+        assert_eq!(world.state(job).await.status, status);
+    }
+    for (job, status) in all {
+        if status == JobStatus::Running {
+            release.notify_one();
+        }
+        let Some(Ending::Failed { error, .. }) = world.done(job).await.ending else { panic!("{status:?}") };
+        assert_eq!(error.code, "deadline_exceeded", "{status:?}");
+    }
+    assert_eq!(world.tools.count("t"), called);
     process.kill();
 }
 

@@ -196,9 +196,11 @@ mod tests {
         steady.look_at_clocks();
         assert_eq!(steady.notes, Vec::<String>::new());
         let hour = i64::from(3_600_u32) * 1_000_000;
-        let mut moved = machine(900, (Timestamp::from_micros(SystemClock.wall().micros() - hour), boot));
-        moved.look_at_clocks();
-        assert!(moved.notes[0].contains("3600.0 s passed"), "{:?}", moved.notes);
+        for (by, told) in [(hour, "it says that 3600.0 s passed"), (-hour, "it says that 0.0 s passed")] {
+            let mut moved = machine(900, (Timestamp::from_micros(SystemClock.wall().micros() - by), boot));
+            moved.look_at_clocks();
+            assert!(moved.notes.len() == 1 && moved.notes[0].contains(told), "{by}: {:?}", moved.notes);
+        }
     }
 
     #[test]
