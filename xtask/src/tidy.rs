@@ -288,7 +288,7 @@ fn functions(lines: &[&str]) -> Vec<(String, usize)> {
         let words: Vec<&str> = seen_in.map_or(text, |(_, rest)| rest).split_whitespace().collect();
         let Some(at) = words.iter().position(|word| *word == "fn") else { continue };
         let modifiers = ["pub", "const", "async", "unsafe"];
-        if !words[..at].iter().all(|word| modifiers.contains(word)) || text.ends_with(';') {
+        if !words[..at].iter().all(|word| modifiers.contains(word)) || text.ends_with([';', '}']) {
             continue;
         }
         let name: String = words

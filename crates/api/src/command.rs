@@ -204,6 +204,8 @@ mod tests {
         for other in [
             json!({ "type": "string" }),
             json!({ "required": ["to"], "properties": { "to": { "type": "string" } } }),
+            json!({ "required": ["send", "to"], "properties": { "send": boolean, "to": { "type": "string" } } }),
+            json!({ "required": ["send", "to"], "properties": { "send": boolean } }),
             json!({ "properties": { "send": boolean } }),
             json!({ "required": [] , "properties": {} }),
             json!(true),

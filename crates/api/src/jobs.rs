@@ -339,6 +339,16 @@ mod tests {
     }
 
     #[test]
+    fn a_request_says_every_priority_but_the_usual_one() {
+        for priority in [i32::MIN, -1, 0, 1, i32::MAX] {
+            let request = MessageRequest { priority, ..MessageRequest::new(&Json::null()) };
+            let text = serde_json::to_string(&request).unwrap();
+            assert_eq!(text.contains("priority"), priority != 0, "{text}");
+            assert_eq!(serde_json::from_str::<MessageRequest>(&text).unwrap().priority, priority);
+        }
+    }
+
+    #[test]
     fn an_unknown_field_is_refused_by_name_and_a_message_is_needed() {
         let error = serde_json::from_str::<MessageRequest>(r#"{"message": 1, "colour": 2}"#).unwrap_err();
         assert!(error.to_string().contains("unknown field `colour`"), "{error}");

@@ -125,6 +125,14 @@ fn filters_do_what_they_say_at_their_edges() {
             "{{ [[] | sum, [1, 2.5] | sum, [{'k': {'n': 1}}, {'k': {'n': 2}}] | sum(attribute='k.n')] }}",
             json!([0, 3.5, 3]),
         ),
+    ] {
+        assert_eq!(value(template), expected, "{template}");
+    }
+}
+
+#[test]
+fn filters_of_lists_do_what_they_say_at_their_edges() {
+    for (template, expected) in [
         ("{{ [[3, 1, 2] | min, [3, 1, 2] | max, ['b', 'a'] | min, [2, 2.0] | max] }}", json!([1, 3, "a", 2])),
         ("{{ {'b': 1, 'a': [2]} | items }}", json!([["a", [2]], ["b", 1]])),
         ("{{ [{'k': 0}, {'k': 1}, {'n': 1}] | selectattr('k') }}", json!([{"k": 1}])),
@@ -147,8 +155,21 @@ fn filters_do_what_they_say_at_their_edges() {
     ] {
         assert_eq!(value(template), expected, "{template}");
     }
-    for template in ["{{ [] | first }}", "{{ [] | last }}", "{{ [] | min }}", "{{ [] | max }}", "{{ 'x' | split('') }}"]
-    {
+}
+
+/// What is absent has a fallback; what has failed, or is refused, has none.
+#[test]
+fn filters_refuse_what_they_cannot_do() {
+    for template in [
+        "{{ [] | first }}",
+        "{{ [] | last }}",
+        "{{ [] | min }}",
+        "{{ [] | max }}",
+        "{{ 'x' | split('') }}",
+        "{{ (message.n // 0) | default(1) }}",
+        "{{ ('x' | fromjson) | default(1) }}",
+        "{{ (message.list[9]) | default(1) }}",
+    ] {
         fails(template);
     }
 }

@@ -9,7 +9,6 @@ use aetheris_core::id::{AttemptId, IdempotencyKey, JobId, PermitId, SignalId};
 use aetheris_core::json::Json;
 use aetheris_core::lease::{Fence, Guard, GuardRefusal};
 use aetheris_core::ledger::{LedgerRefusal, LedgerTrigger, Settle};
-use aetheris_core::limits;
 use aetheris_core::plan::EffectClass;
 use aetheris_core::projection::{Projection, TimerChange};
 use aetheris_core::time::{Due, Span, Timestamp};
@@ -20,7 +19,7 @@ use super::{Fixture, Message, Run, snapshot};
 use aetheris_store::unit::{
     Checkpoint, ClientKey, ExpectedSignals, InboxWrite, LedgerWrite, NewEffect, Purpose, UnitOfWork,
 };
-use aetheris_store::{CommitError, EventRow, Glance, History, Refusal};
+use aetheris_store::{CommitError, EventRow, Refusal};
 
 /// A job with units, claims and a release behind it.
 async fn worked(f: &Fixture) -> JobId {
@@ -412,7 +411,7 @@ pub async fn j9_a_renewal_is_no_write(f: Fixture) {
     assert_eq!((after.updated_at, after.seq, after.head), (before.updated_at, before.seq, before.head));
 }
 
-fn checkpoint(f: &Fixture, run: Run, seq: u64, state: &str) -> UnitOfWork {
+pub(super) fn checkpoint(f: &Fixture, run: Run, seq: u64, state: &str) -> UnitOfWork {
     let mut unit = f.plain(run, Purpose::Record);
     unit.checkpoint = Some(Checkpoint::from_bytes(seq, state.as_bytes().to_vec()));
     unit
@@ -457,120 +456,6 @@ pub async fn j10_a_checkpoint_of_another_version_is_as_if_absent(f: Fixture) {
     f.ok(checkpoint(&f, run, 3, "of this build")).await;
     let history = f.store().history(run.job, false).await.unwrap().unwrap();
     assert_eq!(history.checkpoint.map(|read| read.state), Some(b"of this build".to_vec()));
-}
-
-async fn is_short(f: &Fixture, job: JobId) -> bool {
-    match f.store().glance(job).await.unwrap().unwrap() {
-        Glance::Long => false,
-        Glance::Short(found) => {
-            assert_eq!(Some(*found), f.store().history(job, false).await.unwrap());
-            true
-        }
-    }
-}
-
-pub async fn j14_a_glance_brings_a_history_of_few_events(f: Fixture) {
-    assert_eq!(f.store().glance(JobId::from_u128(1)).await.unwrap(), None);
-    let run = f.running().await;
-    let events = async || f.store().job(run.job).await.unwrap().unwrap().seq;
-    while events().await < limits::LOOK_EVENTS_MAX {
-        assert!(is_short(&f, run.job).await);
-        let node = events().await.to_string();
-        f.ok(f.of(run, Purpose::Record).await.start(&node).done()).await;
-    }
-    assert!(is_short(&f, run.job).await);
-    let seq = events().await;
-    f.ok(f.of(run, Purpose::Record).await.start("more").done()).await;
-    assert!(!is_short(&f, run.job).await);
-    // What a checkpoint has need not be read.
-    f.ok(checkpoint(&f, run, seq, "{}")).await;
-    assert!(is_short(&f, run.job).await);
-}
-
-pub async fn j14_a_glance_brings_a_history_of_few_bytes(f: Fixture) {
-    let part = || Json::new("x".repeat(limits::LOOK_BYTES_MAX * 5 / 8).into());
-    let run = f.running().await;
-    f.ok(f.of(run, Purpose::Record).await.step("a", part()).done()).await;
-    assert!(is_short(&f, run.job).await);
-    f.ok(f.of(run, Purpose::Record).await.step("b", part()).done()).await;
-    assert!(!is_short(&f, run.job).await);
-    let seq = f.store().job(run.job).await.unwrap().unwrap().seq;
-    f.ok(checkpoint(&f, run, seq - 1, "small")).await;
-    assert!(is_short(&f, run.job).await);
-    f.ok(checkpoint(&f, run, seq, &"x".repeat(limits::LOOK_BYTES_MAX + 1))).await;
-    assert!(!is_short(&f, run.job).await);
-    let job = f.pending().await;
-    for (n, short) in [(1, true), (2, false)] {
-        let mut unit = f.draft(job, Purpose::Signal, Guard::Outside).await.done();
-        let (key, signal) = (n.to_string(), SignalId::from_u128(n));
-        unit.inbox.push(InboxWrite::Receive { delivered: false, key, payload: part(), signal, wait_type: None });
-        f.ok(unit).await;
-        assert_eq!(is_short(&f, job).await, short);
-    }
-}
-
-/// Whatever fills the last byte: events, a checkpoint, an effect, or a signal with its key.
-pub async fn j14_a_glance_brings_as_many_bytes_as_it_may_and_not_one_more(f: Fixture) {
-    for (part, more) in (0..4).flat_map(|part| [(part, 0), (part, 1)]) {
-        let run = f.running().await;
-        let draft = f.of(run, Purpose::Permit).await.call("c", EffectClass::AtMostOnce);
-        let call = draft.invocation("c");
-        f.ok(draft.done()).await;
-        let seq = f.store().job(run.job).await.unwrap().unwrap().seq;
-        // A checkpoint has all events before; the rest is a quarter each.
-        let quarter = limits::LOOK_BYTES_MAX / 4;
-        let sized = |of: usize| if of == part { quarter + more } else { quarter };
-        // A text is in quotes.
-        let value = |bytes: usize| Json::new("x".repeat(bytes - 2).into());
-        f.ok(checkpoint(&f, run, seq, &"x".repeat(sized(0)))).await;
-        f.fill(run, sized(1)).await;
-        let mut unit = f.plain(run, Purpose::Record);
-        let (key, permit, permit_id, result) = (call.key, call.permit, call.permit_id, value(sized(2)));
-        unit.effects.push(NewEffect { key, permit, permit_id, result });
-        f.ok(unit).await;
-        let mut unit = f.plain(run, Purpose::Signal);
-        let (key, payload) = ("key".to_owned(), value(sized(3) - 3));
-        let (signal, wait_type) = (SignalId::from_u128(1), None);
-        unit.inbox.push(InboxWrite::Receive { delivered: false, key, payload, signal, wait_type });
-        f.ok(unit).await;
-        let found = f.store().glance(run.job).await.unwrap().unwrap();
-        assert_eq!(matches!(found, Glance::Short(_)), more == 0, "part {part}");
-        let mut unit = f.plain(run, Purpose::Signal);
-        unit.inbox.push(InboxWrite::Consume(SignalId::from_u128(1)));
-        f.ok(unit).await;
-        assert!(matches!(f.store().glance(run.job).await.unwrap().unwrap(), Glance::Short(_)), "part {part}");
-    }
-    // A checkpoint by itself as well.
-    for (bytes, short) in [(limits::LOOK_BYTES_MAX, true), (limits::LOOK_BYTES_MAX + 1, false)] {
-        let run = f.running().await;
-        f.ok(checkpoint(&f, run, 3, &"x".repeat(bytes))).await;
-        let found = f.store().glance(run.job).await.unwrap().unwrap();
-        assert_eq!(matches!(found, Glance::Short(_)), short, "{bytes}");
-    }
-}
-
-/// Whatever is written between two looks.
-pub async fn j15_a_history_is_carried_on_from_an_event(f: Fixture) {
-    assert_eq!(f.store().history_behind(JobId::from_u128(1), 0, Timestamp::default()).await.unwrap(), None);
-    let run = f.running().await;
-    f.ok(f.of(run, Purpose::Permit).await.call("c", EffectClass::AtMostOnce).done()).await;
-    f.ok(f.of(run, Purpose::Record).await.committed("c", Json::null()).done()).await;
-    f.advance(Span::from_secs(1));
-    f.ok(f.of(run, Purpose::Record).await.step("a", Json::null()).done()).await;
-    let full = async || f.store().history(run.job, true).await.unwrap().unwrap();
-    let before = full().await;
-    let behind = async |seq, since| f.store().history_behind(run.job, seq, since).await.unwrap().unwrap();
-    let nothing = behind(before.row.seq, before.row.updated_at).await;
-    assert_eq!((nothing.events.len(), nothing.effects.len(), &nothing.row), (0, 0, &before.row));
-    f.ok(f.of(run, Purpose::Permit).await.call("d", EffectClass::AtMostOnce).done()).await;
-    f.ok(f.of(run, Purpose::Record).await.committed("d", Json::null()).done()).await;
-    f.ok(checkpoint(&f, run, before.row.seq + 1, "not asked for")).await;
-    let behind = behind(before.row.seq, before.row.updated_at).await;
-    let mut carried = History { row: behind.row, ledger: behind.ledger, kept: behind.kept, ..before };
-    carried.events.extend(behind.events);
-    carried.effects.extend(behind.effects);
-    carried.effects.sort_unstable_by_key(|effect| (effect.key, effect.permit));
-    assert_eq!((&carried, behind.checkpoint), (&full().await, None));
 }
 
 pub async fn j11_followers_of_a_job_are_woken(f: Fixture) {

@@ -25,6 +25,8 @@ pub mod durable;
 pub mod fencing;
 pub mod fixture;
 #[expect(missing_docs, reason = "the name of a case says what it proves")]
+pub mod glance;
+#[expect(missing_docs, reason = "the name of a case says what it proves")]
 pub mod inbox;
 #[expect(missing_docs, reason = "the name of a case says what it proves")]
 pub mod invocations;

@@ -103,11 +103,13 @@ macro_rules! conformance_list {
                 j10_a_checkpoint_may_come_with_its_events,
                 j10_a_checkpoint_of_another_version_is_as_if_absent,
                 j11_followers_of_a_job_are_woken,
+                j12_a_refused_unit_disturbs_nobody_elses,
+            }
+            glance {
                 j14_a_glance_brings_a_history_of_few_bytes,
                 j14_a_glance_brings_a_history_of_few_events,
                 j14_a_glance_brings_as_many_bytes_as_it_may_and_not_one_more,
                 j15_a_history_is_carried_on_from_an_event,
-                j12_a_refused_unit_disturbs_nobody_elses,
             }
             payloads {
                 j4_null_survives,

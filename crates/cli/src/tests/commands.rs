@@ -7,7 +7,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::routing::{get, post, put};
 use serde_json::{Value, json};
 
-use super::samples::{JOB, KEY, event, hash, job, job_with, sse, step, trace, unresolved, waiting};
+use super::samples::{JOB, KEY, event, hash, job, job_with, problem, sse, step, trace, unresolved, waiting};
 use super::server::{run, run_in_colours, run_on, serve};
 use crate::exit::Exit;
 
@@ -767,6 +767,37 @@ async fn a_file_with_a_mistake_is_told_of_before_anything_is_made() {
     }
     assert!(!std::path::Path::new(&data).exists());
     std::fs::remove_dir_all(&top).unwrap();
+}
+
+/// Each page is asked for by the cursor of the one before, and by no other.
+#[tokio::test]
+async fn the_values_of_a_job_are_read_page_by_page_to_the_last() {
+    let page = |query: axum::extract::RawQuery| async move {
+        let query = query.0.unwrap();
+        let cursors: Vec<&str> = query.split('&').filter_map(|part| part.strip_prefix("cursor=")).collect();
+        let (number, next) = match cursors[..] {
+            [] => (0, json!("one")),
+            ["one"] => (1, json!("two")),
+            ["two"] => (2, Value::Null),
+            _ => return problem("invalid_request", 400, &format!("asked for {query}")).to_string(),
+        };
+        let output = json!({ "bytes": 4, "from": "recorded", "value": format!("v{number}") });
+        let step = json!({ "input": null, "node_id": format!("n{number}"), "output": output, "status": "completed" });
+        json!({ "steps": [step], "next_cursor": next }).to_string()
+    };
+    let trace = trace((0..3).map(|number| step(&format!("n{number}"), "transform", "completed")).collect());
+    let router = Router::new()
+        .route("/api/jobs/{id}", get(|| async { job("running").to_string() }))
+        .route("/api/jobs/{id}/trace", get(move || async move { trace.to_string() }))
+        .route("/api/jobs/{id}/steps", get(page));
+    let url = serve(router).await;
+    for command in ["show", "trace"] {
+        let ran = run(&url, &[command, JOB]).await;
+        assert_eq!(ran.exit(), Exit::Done, "{:?}", ran.ended);
+        for value in ["v0", "v1", "v2"] {
+            assert!(ran.stdout.contains(value), "{command}: {}", ran.stdout);
+        }
+    }
 }
 
 #[tokio::test]

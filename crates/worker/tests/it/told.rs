@@ -3,17 +3,19 @@
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex};
 
+use aetheris_core::id::JobId;
 use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
 use aetheris_runtime::Settings;
 use aetheris_runtime::ops::Resolution;
 use serde_json::json;
+use tokio::sync::Notify;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Metadata, Subscriber};
 
 use crate::doubt::agent;
-use crate::world::{Act, World, did_not_happen, happened, hold, unknown};
+use crate::world::{Act, Process, World, did_not_happen, happened, hold, unknown};
 
 /// The ends that are told: each with its job and status.
 #[derive(Clone, Default)]
@@ -69,6 +71,54 @@ impl Subscriber for Ends {
 const WAIT: &str = "agent: a\nversion: \"1\"\nplanner: static\nplan:\n  nodes:\n    - { id: n, kind: wait, wait_type: human, correlation_key: k }\n";
 const PAY: &str = "agent: a\nversion: \"1\"\nplanner: static\ntools:\n  pay: { kind: function, function: f, timeout: 10s }\nplan:\n  nodes:\n    - { id: n, kind: tool, tool: pay }\n";
 
+/// Brings the end of a job in one of these ways.
+async fn bring(how: &str, world: &World, process: &Process, job: JobId, reached: &Notify, release: &Notify) {
+    match how {
+        "answered" => {
+            world.until(job, &[JobStatus::Waiting]).await;
+            world.signal(job, "k", json!(1)).await.unwrap();
+        }
+        "given up, and answered later" => {
+            world.done(job).await;
+            let key = world.tools.calls_of("pay")[0].key;
+            let refused = Resolution { refused: true, ..did_not_happen(1) };
+            world.rt.resolve(job, key, refused).await.unwrap();
+            assert!(world.rt.resolve(job, key, happened(1, Json::null())).await.is_err());
+        }
+        "cancelled while it waits" => {
+            world.until(job, &[JobStatus::Waiting]).await;
+            world.rt.cancel(job).await.unwrap();
+            world.rt.cancel(job).await.unwrap();
+        }
+        "cancelled while it runs" => {
+            reached.notified().await;
+            world.rt.cancel(job).await.unwrap();
+            release.notify_one();
+        }
+        "taken back when its end was asked for" => {
+            reached.notified().await;
+            process.kill();
+            world.rt.cancel(job).await.unwrap();
+            let fence = world.state(job).await.fence;
+            let holder = world.rt.store.job(job).await.unwrap().unwrap().holder.unwrap().instance;
+            world.rt.reclaim(job, fence, aetheris_runtime::ops::Proof::Dead(holder)).await.unwrap();
+        }
+        "held when its end was asked for" => {
+            reached.notified().await;
+            process.kill();
+            world.rt.cancel(job).await.unwrap();
+            world.rt.hold_restored(job).await.unwrap();
+        }
+        "taken back too often" => {
+            reached.notified().await;
+            process.kill();
+            let _next = world.start("next");
+            world.done(job).await;
+        }
+        _ => {}
+    }
+}
+
 /// By its run, by whoever asks for it, by time, by whoever takes it back; and what is kept with a job that has ended is no
 /// second end.
 #[tokio::test(start_paused = true)]
@@ -102,50 +152,7 @@ async fn the_end_of_a_job_is_told_once_by_whoever_brings_it() {
         world.tools.next("pay", [if how.starts_with("given up") { Act::Say(unknown("reset")) } else { act }]);
         let process = world.start("w");
         let job = world.submit("a", json!({})).await;
-        match how {
-            "answered" => {
-                world.until(job, &[JobStatus::Waiting]).await;
-                world.signal(job, "k", json!(1)).await.unwrap();
-            }
-            "given up, and answered later" => {
-                world.done(job).await;
-                let key = world.tools.calls_of("pay")[0].key;
-                let refused = Resolution { refused: true, ..did_not_happen(1) };
-                world.rt.resolve(job, key, refused).await.unwrap();
-                assert!(world.rt.resolve(job, key, happened(1, Json::null())).await.is_err());
-            }
-            "cancelled while it waits" => {
-                world.until(job, &[JobStatus::Waiting]).await;
-                world.rt.cancel(job).await.unwrap();
-                world.rt.cancel(job).await.unwrap();
-            }
-            "cancelled while it runs" => {
-                reached.notified().await;
-                world.rt.cancel(job).await.unwrap();
-                release.notify_one();
-            }
-            "taken back when its end was asked for" => {
-                reached.notified().await;
-                process.kill();
-                world.rt.cancel(job).await.unwrap();
-                let fence = world.state(job).await.fence;
-                let holder = world.rt.store.job(job).await.unwrap().unwrap().holder.unwrap().instance;
-                world.rt.reclaim(job, fence, aetheris_runtime::ops::Proof::Dead(holder)).await.unwrap();
-            }
-            "held when its end was asked for" => {
-                reached.notified().await;
-                process.kill();
-                world.rt.cancel(job).await.unwrap();
-                world.rt.hold_restored(job).await.unwrap();
-            }
-            "taken back too often" => {
-                reached.notified().await;
-                process.kill();
-                let _next = world.start("next");
-                world.done(job).await;
-            }
-            _ => {}
-        }
+        bring(how, &world, &process, job, &reached, &release).await;
         assert_eq!(world.done(job).await.status, status, "{how}");
         process.kill();
         let told = ends.0.lock().unwrap().clone();
