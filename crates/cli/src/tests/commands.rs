@@ -786,8 +786,11 @@ async fn the_values_of_a_job_are_read_page_by_page_to_the_last() {
         json!({ "steps": [step], "next_cursor": next }).to_string()
     };
     let trace = trace((0..3).map(|number| step(&format!("n{number}"), "transform", "completed")).collect());
+    let mut view = job("running");
+    let done = view["steps"]["query_order"].clone();
+    view["steps"] = json!({ "n0": done, "n1": done, "n2": done });
     let router = Router::new()
-        .route("/api/jobs/{id}", get(|| async { job("running").to_string() }))
+        .route("/api/jobs/{id}", get(move || async move { view.to_string() }))
         .route("/api/jobs/{id}/trace", get(move || async move { trace.to_string() }))
         .route("/api/jobs/{id}/steps", get(page));
     let url = serve(router).await;
