@@ -128,7 +128,7 @@ impl Scrubber {
     /// servers repeat, in links to the next page for one.
     pub(crate) fn in_address<'a>(&mut self, secrets: impl IntoIterator<Item = &'a str>) {
         let secrets = secrets.into_iter().filter(|secret| secret.len() >= ECHO_BYTES_MIN);
-        self.echoed(secrets.flat_map(written));
+        self.echoed(secrets.flat_map(in_writing));
     }
 
     fn echoed(&mut self, texts: impl IntoIterator<Item = String>) {
@@ -189,7 +189,7 @@ fn begun(form: &str, text: &str) -> Option<usize> {
 
 /// Every form of a secret.
 fn forms(secret: &str) -> Vec<String> {
-    let mut forms = written(secret);
+    let mut forms = in_writing(secret);
     // Hosts lose their capitals.
     forms.push(secret.to_lowercase());
     forms.retain(|form| form.len() >= SECRET_BYTES_MIN);
@@ -197,7 +197,7 @@ fn forms(secret: &str) -> Vec<String> {
 }
 
 /// A secret as it is, as JSON writes it, as a URL's path and query write it, and percent-encoded throughout.
-fn written(secret: &str) -> Vec<String> {
+fn in_writing(secret: &str) -> Vec<String> {
     let mut forms = vec![secret.to_owned()];
     forms.push(Value::from(secret).to_string().trim_matches('"').to_owned());
     if let Ok(mut url) = Url::parse("http://x/") {
