@@ -414,26 +414,6 @@ fn a_permission_given_again_without_a_reason_and_a_doubt_answered_too_early() {
         };
         s.events.insert(place, Told { at: 22, epoch: 1, event: answer.into() });
     });
-    // Of one call, and not of the one after it.
-    in_story(C5, |s| {
-        let place = s.place(EventKind::ToolInvocationFinished);
-        let answer = InDoubtResolved {
-            by: Resolver::Operator,
-            node: NodeId::from("pay"),
-            note: None,
-            outcome: DoubtOutcome::DidNotHappen,
-            permit: 1,
-            grounds: None,
-            result: None,
-            settle_us: None,
-            then: None,
-        };
-        let told = [answer.into(), story::permit("pay", 2).into(), story::permit("pay", 3).into()];
-        for (event, at) in told.into_iter().zip(22..) {
-            let place = place + usize::try_from(at - 22).unwrap_or(0);
-            s.events.insert(place, Told { at, epoch: 1, event });
-        }
-    });
     let doubts = [key("pay")].into();
     let mut tally = crate::report::Tally::default();
     crate::outcomes::listed(&doubts, &[].into(), &mut tally);

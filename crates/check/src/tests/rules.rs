@@ -253,6 +253,10 @@ fn a_further_permission_has_a_reason_and_the_next_number() {
         let story = called().then(21, 1, doubted()).then(22, 1, said).then(23, 1, again(2, EffectClass::AtMostOnce));
         assert_eq!(unfounded(story), !reason, "{outcome:?}");
     }
+    // An answer is the reason of the permission behind its own, and of no later one.
+    let said = answer(Resolver::Reconcile, Some(Grounds::Refuses), DoubtOutcome::DidNotHappen);
+    let second = called().then(21, 1, doubted()).then(22, 1, said).then(23, 1, again(2, EffectClass::AtMostOnce));
+    assert!(unfounded(second.then(24, 1, again(3, EffectClass::AtMostOnce))));
     for number in [1, 3] {
         assert!(unfounded(called().then(22, 1, again(number, EffectClass::Idempotent))), "{number}");
     }
