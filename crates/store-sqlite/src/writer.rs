@@ -126,18 +126,7 @@ pub(crate) struct Parts {
 
 /// The thread's body: runs until every sender has gone.
 pub(crate) fn run(conn: &Connection, parts: Parts) {
-    let mut writer = Writer {
-        claimable: true,
-        data_version: 0,
-        mark: None,
-        next_due: None,
-        pace: Pace::default(),
-        parts,
-        sql: Prepared::new(conn),
-        standing: Vec::new(),
-        steps: Steps::default(),
-        transactions: 0,
-    };
+    let mut writer = Writer::new(conn, parts);
     while writer.round() {}
     writer.leave();
 }
@@ -157,7 +146,22 @@ struct Writer<'c> {
     transactions: u32,
 }
 
-impl Writer<'_> {
+impl<'c> Writer<'c> {
+    fn new(conn: &'c Connection, parts: Parts) -> Self {
+        Self {
+            claimable: true,
+            data_version: 0,
+            mark: None,
+            next_due: None,
+            pace: Pace::default(),
+            parts,
+            sql: Prepared::new(conn),
+            standing: Vec::new(),
+            steps: Steps::default(),
+            transactions: 0,
+        }
+    }
+
     /// One transaction, if there is something to do. Whether the thread goes on.
     fn round(&mut self) -> bool {
         let Ok(first) = self.wait() else {
@@ -592,18 +596,7 @@ mod tests {
     }
 
     fn writer(conn: &Connection, parts: Parts) -> Writer<'_> {
-        Writer {
-            claimable: false,
-            data_version: 0,
-            mark: None,
-            next_due: None,
-            pace: Pace::default(),
-            parts,
-            sql: Prepared::new(conn),
-            standing: Vec::new(),
-            steps: Steps::default(),
-            transactions: 0,
-        }
+        Writer { claimable: false, ..Writer::new(conn, parts) }
     }
 
     type Answered = oneshot::Receiver<Result<Vec<RawClaim>, StoreError>>;
