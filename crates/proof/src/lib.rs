@@ -3,14 +3,13 @@
 //! [`witness`] is a tool service that keeps its own log. [`drive`] starts real processes, kills or stops
 //! them at named points and drives their jobs to the end. [`zoo`] plants known bugs, one at a time, and
 //! shows that each is caught. [`chaos`] lets everything go wrong at once, drawn from a seed. [`soak`] lets nothing go
-//! wrong, for a long time. [`turns`] judges when jobs began.
+//! wrong, for a long time.
 
 pub mod chaos;
 pub mod drive;
 mod http;
 pub mod scratch;
 pub mod soak;
-pub mod turns;
 pub mod witness;
 pub mod zoo;
 

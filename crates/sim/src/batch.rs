@@ -10,7 +10,7 @@ use aetheris_fault::marks::{self, Mark};
 
 use crate::cast::Mishaps;
 use crate::seed::{self, Backend, Outcome};
-use crate::tally::IDS;
+use crate::tally::{IDS, IDS_OF_A_FILE};
 
 /// Which seeds are run.
 #[derive(Debug, Clone, Copy)]
@@ -77,12 +77,18 @@ impl Summary {
         }
     }
 
+    /// What is asked of a store with a file and had no case.
+    #[must_use]
+    pub fn unexamined_in_the_file(&self, backend: Backend) -> Vec<&'static str> {
+        match backend {
+            Backend::Memory => Vec::new(),
+            Backend::Sqlite => IDS_OF_A_FILE.into_iter().filter(|id| none(&self.cases, id)).collect(),
+        }
+    }
+
     /// Invariants of which the batch had no case.
     #[must_use]
     pub fn unexamined(&self) -> Vec<&'static str> {
-        fn none(cases: &BTreeMap<&'static str, u64>, id: &str) -> bool {
-            cases.get(id).is_none_or(|cases| *cases == 0)
-        }
         let own = IDS.into_iter().filter(|id| none(&self.cases, id));
         let checkers = Invariant::ALL.iter().map(|invariant| invariant.id());
         own.chain(checkers.filter(|id| none(&self.checked, id))).collect()
@@ -93,6 +99,10 @@ impl Summary {
     pub fn unreached() -> Vec<Mark> {
         marks::reached().into_iter().filter(|(_, times)| *times == 0).map(|(mark, _)| mark).collect()
     }
+}
+
+fn none(cases: &BTreeMap<&'static str, u64>, id: &str) -> bool {
+    cases.get(id).is_none_or(|cases| *cases == 0)
 }
 
 /// Runs a batch. `progress` is told how many seeds are done, now and then.

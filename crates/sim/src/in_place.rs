@@ -97,7 +97,7 @@ pub struct InPlace {
     shown: Arc<Shown>,
     written: Notify,
     _watched: Watched,
-    _folder: Folder,
+    folder: Folder,
 }
 
 impl InPlace {
@@ -129,8 +129,14 @@ impl InPlace {
             shown,
             written: Notify::new(),
             _watched: watched,
-            _folder: folder,
+            folder,
         })
+    }
+
+    /// Where its rows are.
+    #[must_use]
+    pub fn database(&self) -> PathBuf {
+        self.folder.0.join("aetheris.db")
     }
 
     /// What ended one of the store's threads; nothing in a run that is right.

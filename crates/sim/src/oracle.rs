@@ -3,8 +3,9 @@
 //! and its operators tell the truth.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
-use aetheris_check::{ClientHistory, WitnessKind, check_store};
+use aetheris_check::{ClientHistory, Report, WitnessKind, check_store};
 use aetheris_core::event::{Answer, DoubtOutcome, Event, Failure, Recorded, SUCCEEDED_BEFORE, WaitEnd};
 use aetheris_core::id::{IdempotencyKey, JobId};
 use aetheris_core::job::JobStatus;
@@ -14,6 +15,7 @@ use aetheris_core::plan::EffectClass;
 use aetheris_core::state::Ending;
 use aetheris_core::step::StepStatus;
 use aetheris_core::time::{Span, Timestamp};
+use aetheris_plain::{Checked, copy_sqlite, turns};
 use aetheris_runtime::load::Loaded;
 use aetheris_store::{JobFilter, JobRow, Store, every_job};
 
@@ -56,6 +58,8 @@ fn is_quiet(row: &JobRow, orders: &[Order]) -> bool {
 pub struct Evidence<'e> {
     /// When the last fault was over, by the store's clock.
     pub calm: Timestamp,
+    /// The file of the store, if it has one: the second checker reads it too.
+    pub database: Option<&'e Path>,
     /// Processes that died, or gave up calls.
     pub deaths: u64,
     /// What clients were told.
@@ -73,9 +77,13 @@ pub struct Evidence<'e> {
 /// Evaluates everything.
 pub async fn examine(evidence: &Evidence<'_>, tally: &mut Tally) {
     let Evidence { history, orders, services, store, .. } = *evidence;
-    match check_store(store, &services.lines(), history).await {
+    let checked = match evidence.database {
+        Some(database) => plainly(database, evidence, tally).await,
+        None => check_store(store, &services.lines(), history).await.map_err(Into::into),
+    };
+    match checked {
         Ok(report) => tally.take_report(&report),
-        Err(error) => tally.case("B3", false, || format!("the store cannot be read: {error}")),
+        Err(error) => tally.case("B3", false, || format!("the store cannot be read: {error:#}")),
     }
     let mut jobs = Vec::new();
     let rows = every_job(store).await.unwrap_or_else(|error| {
@@ -106,6 +114,23 @@ pub async fn examine(evidence: &Evidence<'_>, tally: &mut Tally) {
             (Ok(_), None) => tally.case("B3", false, || format!("{} was accepted and is not listed", order.job)),
         }
     }
+}
+
+/// Both checkers look, and must find the same. What the second one finds alone is told here, and whether jobs began in
+/// their turn.
+async fn plainly(database: &Path, evidence: &Evidence<'_>, tally: &mut Tally) -> anyhow::Result<Report> {
+    let Evidence { history, services, store, .. } = *evidence;
+    let copy = |tables: &_| copy_sqlite(database, tables);
+    let checked = Checked::new(copy, store, &services.lines(), history).await?;
+    for (id, found) in &checked.sql {
+        tally.case("PLAIN", found.violated == 0, || format!("{id} {}", found.violations.join("; ")));
+    }
+    let differences = checked.differences();
+    tally.case("PLAIN", differences.is_empty(), || format!("the checkers differ: {}", differences.join("; ")));
+    let turns = turns::judge(checked.evidence.tables())?;
+    tally.add("TURNS", turns.conversations + turns.later);
+    tally.violations.extend(turns.violations.iter().map(|violation| format!("TURNS {violation}")));
+    Ok(checked.rust)
 }
 
 /// Every list has the rows that it is to have, newest first, and no other.

@@ -4,6 +4,7 @@
 use std::cell::RefCell;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -199,7 +200,9 @@ async fn play(seed: u64, backend: Backend) -> std::io::Result<Outcome> {
     let deaths = cast.mishaps().deaths + cast.mishaps().drains;
     repeat_everything(&stage, &crowd, &mut tally).await;
     let (store, services) = (stage.store.as_ref(), services.as_ref());
-    let evidence = Evidence { calm, deaths, history: &history, orders: &orders, services, store, weather: &weather };
+    let database = ground.database();
+    let (database, history, orders) = (database.as_deref(), &history, &orders);
+    let evidence = Evidence { calm, database, deaths, history, orders, services, store, weather: &weather };
     oracle::examine(&evidence, &mut tally).await;
     tally.merge(recorder.found());
     tally.merge(cast.found());
@@ -244,6 +247,14 @@ impl Ground {
         match self {
             Self::Memory(store) => Arc::clone(store) as Arc<dyn Store>,
             Self::Sqlite(store) => Arc::clone(store) as Arc<dyn Store>,
+        }
+    }
+
+    /// The file of the store, if it has one.
+    fn database(&self) -> Option<PathBuf> {
+        match self {
+            Self::Memory(_) => None,
+            Self::Sqlite(store) => Some(store.database()),
         }
     }
 

@@ -18,6 +18,10 @@ pub const IDS: [&str; 38] = [
     "T6", "T7",
 ];
 
+/// What is looked at beside these where the store has a file: PLAIN, what the second checker finds and whether both find the
+/// same; TURNS, whether jobs began in their turn.
+pub const IDS_OF_A_FILE: [&str; 2] = ["PLAIN", "TURNS"];
+
 /// How many violations of one run are told.
 const TOLD_MAX: usize = 50;
 

@@ -4,12 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use aetheris_core::time::{Span, Timestamp};
+use aetheris_plain::{Evidence, hex};
 use anyhow::Result;
 use serde_json::{Value, json};
 
 use super::client::Outcome;
 use super::dice::Dice;
-use super::plain::{Evidence, hex};
 use super::programs::{MISFIT, Program};
 
 /// How many problems are told.

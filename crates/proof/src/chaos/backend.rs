@@ -8,7 +8,7 @@ use std::sync::Arc;
 use aetheris_store::Store;
 use aetheris_store::system::Clock;
 use aetheris_store_sqlite::{SqliteOptions, SqliteStore};
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, bail, ensure};
 use rusqlite::{Connection, OpenFlags};
 
 use super::clock::{HostClock, StoreClock};
@@ -48,7 +48,7 @@ pub trait Backend: Send + Sync {
     /// # Errors
     /// It cannot be asked now.
     fn progress(&self) -> Result<u64>;
-    /// Its rows as the plain tables of `sql/tables.sql`.
+    /// Its rows as the plain tables of the second checker.
     ///
     /// # Errors
     /// They cannot be read.
@@ -162,7 +162,7 @@ impl Backend for Sqlite {
     }
 
     fn copy_tables(&self, into: &Connection) -> Result<()> {
-        copy_sqlite(&self.database(), into)
+        aetheris_plain::copy_sqlite(&self.database(), into)
     }
 
     fn save(&self, folder: &Path) -> Result<()> {
@@ -176,14 +176,6 @@ impl Backend for Sqlite {
         }
         Ok(())
     }
-}
-
-/// Copies the rows of a database file, table by table, in SQL.
-pub(crate) fn copy_sqlite(database: &Path, into: &Connection) -> Result<()> {
-    into.execute("ATTACH ?1 AS store", [database.display().to_string()])?;
-    into.execute_batch(include_str!("../../sql/from_sqlite.sql")).context("copying the store's tables")?;
-    into.execute_batch("DETACH store")?;
-    Ok(())
 }
 
 impl Drop for Sqlite {

@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 
 use super::asked::{self, Asked, LATER_MS};
 use super::dice::Dice;
+use super::holds::Hold;
 use super::programs::{Program, SIGNAL_ADDS, SignalTime, Wait};
 use crate::http::Http;
 
@@ -63,6 +64,8 @@ pub struct Counts {
     pub resubmitted: AtomicU64,
     /// Signals that were sent a second time.
     pub repeated: AtomicU64,
+    /// Jobs that were held still, and then let go on.
+    pub held: AtomicU64,
     /// Doubts that were answered by an operator.
     pub resolved: AtomicU64,
     /// Messages and payloads that did not fit, and were refused.
@@ -219,7 +222,11 @@ impl Clients {
         Ok(())
     }
 
-    async fn view(&self, job: JobId) -> Result<Value> {
+    /// What the server shows of a job.
+    ///
+    /// # Errors
+    /// It has none, or no answer for longer than a server may be gone.
+    pub async fn view(&self, job: JobId) -> Result<Value> {
         let (status, view) = self.ask(&Method::GET, &format!("/api/jobs/{job}"), None, None).await?;
         ensure!(status == StatusCode::OK, "{job}: {status} {view}");
         Ok(view)
@@ -295,6 +302,7 @@ struct Script<'s> {
     asked: &'s Asked,
     clients: &'s Clients,
     dice: Dice,
+    hold: Option<Hold>,
     job: JobId,
     program: &'s Program,
     signalled: BTreeMap<&'s str, bool>,
@@ -304,6 +312,7 @@ struct Script<'s> {
 pub struct Errand {
     asked: Asked,
     dice: Dice,
+    hold: Option<Hold>,
     key: String,
     n: i64,
 }
@@ -320,7 +329,8 @@ impl Errand {
             let n = i64::try_from(dice.within(1..1_000)).unwrap_or(1);
             let asked = Asked { session: session.clone(), ..Asked::draw(&mut dice, clients.clock.wall()) };
             let key = if number == 1 { key.to_owned() } else { format!("{key}-{number}") };
-            errands.push(Self { asked, dice: Dice::new(dice.roll(), 5), key, n });
+            let mut own = Dice::new(dice.roll(), 5);
+            errands.push(Self { asked, hold: Hold::draw(&mut own), dice: own, key, n });
         }
         errands
     }
@@ -330,7 +340,9 @@ impl Errand {
     pub fn idle_ms(errands: &[Self], program: &Program) -> u64 {
         // A store whose clock is behind goes on at nine tenths.
         let later = |errand: &Self| errand.asked.run_at.map_or(0, |_| LATER_MS * 10 / 9);
-        errands.iter().map(|errand| program.idle_ms + later(errand)).sum::<u64>() + TURN_MS * (errands.len() as u64 - 1)
+        let held = |errand: &Self| errand.hold.map_or(0, Hold::idle_ms);
+        errands.iter().map(|errand| program.idle_ms + later(errand) + held(errand)).sum::<u64>()
+            + TURN_MS * (errands.len() as u64 - 1)
     }
 }
 
@@ -349,7 +361,7 @@ pub async fn drive(clients: &Clients, program: &Program, errands: Vec<Errand>) -
 
 /// Sends a message, sometimes twice, and beside it what must be refused.
 async fn send(clients: &Clients, program: &Program, errand: &mut Errand) -> Result<(JobId, bool)> {
-    let Errand { asked, dice, key, n } = errand;
+    let Errand { asked, dice, key, n, .. } = errand;
     if program.strict && dice.chance(15) {
         clients.misfit(&program.agent, key, asked).await?;
     }
@@ -367,8 +379,8 @@ async fn send(clients: &Clients, program: &Program, errand: &mut Errand) -> Resu
 }
 
 async fn follow(clients: &Clients, program: &Program, errand: Errand, (job, again): (JobId, bool)) -> Result<Outcome> {
-    let Errand { asked, dice, key, n } = errand;
-    let mut script = Script { asked: &asked, clients, dice, job, program, signalled: BTreeMap::new() };
+    let Errand { asked, dice, hold, key, n } = errand;
+    let mut script = Script { asked: &asked, clients, dice, hold, job, program, signalled: BTreeMap::new() };
     let outcome = script.play(n).await?;
     if again {
         let third = clients.submit(&program.agent, &key, n, &asked).await?;
@@ -396,6 +408,9 @@ impl<'s> Script<'s> {
             }
             if cancel_in.is_some_and(|at| looks >= at) && !cancelled {
                 cancelled = self.clients.cancel(self.job).await?;
+            }
+            if !cancelled && let Some(hold) = self.hold.take_if(|hold| hold.is_due(looks)) {
+                hold.perform(self.clients, self.job).await?;
             }
             self.answer(&view).await?;
             looks += 1;

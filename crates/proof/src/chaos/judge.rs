@@ -2,84 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use aetheris_check::{ClientHistory, Invariant, Report, WitnessLine, check_store};
+use aetheris_check::{ClientHistory, Invariant, WitnessLine};
 use aetheris_core::id::{IdempotencyKey, JobId, NodeId};
-use aetheris_store::Store;
-use anyhow::Result;
+use aetheris_plain::Checked;
 
-use super::backend::Backend;
 use super::client::Outcome;
-use super::nemesis::Fault;
-use super::plain::{Evidence, Found};
 use super::programs::Program;
 
 /// How many of a kind of problem are told.
 const TOLD_MAX: usize = 20;
-
-/// Both checkers over the same evidence.
-pub struct Checked {
-    /// The Rust checker's report.
-    pub rust: Report,
-    /// What the queries found.
-    pub sql: BTreeMap<Invariant, Found>,
-    /// The evidence as tables.
-    pub evidence: Evidence,
-}
-
-/// Runs both checkers.
-///
-/// # Errors
-/// The evidence cannot be read.
-pub async fn check(
-    backend: &dyn Backend,
-    store: &dyn Store,
-    witness: &[WitnessLine],
-    history: &ClientHistory,
-    nemesis: &[Fault],
-) -> Result<Checked> {
-    let rust = check_store(store, witness, history).await?;
-    let listed: Vec<IdempotencyKey> = aetheris_check::survey::listed(store).await?.into_iter().collect();
-    let evidence = Evidence::new()?;
-    backend.copy_tables(evidence.tables())?;
-    evidence.load(witness, history, &listed, nemesis)?;
-    let sql = evidence.check()?;
-    Ok(Checked { rust, sql, evidence })
-}
-
-impl Checked {
-    /// Where the two checkers differ: in what they found violated, or, where nothing is, in the cases.
-    #[must_use]
-    pub fn differences(&self) -> Vec<String> {
-        let mut found = Vec::new();
-        for (id, sql) in &self.sql {
-            let Some(rust) = self.rust.line(*id) else { continue };
-            if (rust.violated > 0) != (sql.violated > 0) {
-                found.push(format!("{id}: {} violations in Rust, {} in SQL", rust.violated, sql.violated));
-            }
-            // A checker that has found something stops at it and looks at fewer cases.
-            if rust.violated == 0 && sql.violated == 0 && rust.examined != sql.examined {
-                found.push(format!("{id}: {} cases in Rust, {} in SQL", rust.examined, sql.examined));
-            }
-        }
-        found
-    }
-
-    /// What either of them found.
-    #[must_use]
-    pub fn violations(&self) -> Vec<String> {
-        let rust = self.rust.lines.iter().filter(|line| line.violated > 0);
-        let rust = rust.map(|line| format!("{} (Rust, {}): {}", line.id, line.violated, line.violations.join("; ")));
-        let sql = self.sql.iter().filter(|(_, found)| found.violated > 0);
-        rust.chain(sql.map(|(id, found)| format!("{id} (SQL, {}): {}", found.violated, found.violations.join("; "))))
-            .collect()
-    }
-
-    /// How many cases contradict an invariant, by the Rust checker.
-    #[must_use]
-    pub fn violated(&self, id: Invariant) -> u64 {
-        self.rust.line(id).map_or(0, |line| line.violated)
-    }
-}
 
 /// What the jobs came to, by clients and tools.
 #[derive(Debug, Default)]

@@ -5,7 +5,7 @@
 //! around them (disk, clock, tools, agents). Then everything is healed, and every job must end or wait for a
 //! human within a bound ([`run`]). What happened is judged from the store, from what the tools logged themselves,
 //! from what clients were told and from what was done ([`judge`]), by the checker that is shipped and by one of
-//! plain SQL ([`plain`]). What is told of it, by streams, lists, the API and the command line, is compared with what is
+//! plain SQL ([`aetheris_plain`]). What is told of it, by streams, lists, the API and the command line, is compared with what is
 //! stored ([`beside`]). A store takes part by a [`backend`].
 //!
 //! The seed decides what is drawn, not how the processes interleave: a run is repeated by its seed, and what it
@@ -19,11 +19,11 @@ pub mod clock;
 pub mod commands;
 pub mod dice;
 pub mod faults;
+pub mod holds;
 pub mod judge;
 pub mod nemesis;
 pub mod nodes;
 pub mod oracle;
-pub mod plain;
 pub mod poison;
 pub mod programs;
 pub mod proxy;
@@ -35,6 +35,4 @@ pub mod starts;
 pub mod stored;
 pub mod streams;
 pub mod tampered;
-#[cfg(test)]
-mod tests;
 pub mod told;

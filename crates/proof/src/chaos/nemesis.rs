@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use aetheris_core::time::Timestamp;
 use aetheris_store::system::Clock;
+use anyhow::Result;
+use rusqlite::{Connection, params};
 use serde::Serialize;
 
 /// One fault.
@@ -22,6 +24,19 @@ pub struct Fault {
     /// When it was over, since boot: the other clock is made to jump.
     #[serde(skip)]
     pub over: Option<Duration>,
+}
+
+/// Puts faults beside the rows of the run that bore them.
+///
+/// # Errors
+/// They cannot be written.
+pub fn load(faults: &[Fault], tables: &Connection) -> Result<()> {
+    let mut insert = tables.prepare("INSERT INTO nemesis VALUES (?1, ?2, ?3, ?4)")?;
+    for fault in faults {
+        let ended = fault.end.map(|end| end.micros());
+        insert.execute(params![fault.fault, fault.target, fault.begin.micros(), ended])?;
+    }
+    Ok(())
 }
 
 /// Faults in the order of their begin. Clones are the same log.

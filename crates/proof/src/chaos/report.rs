@@ -3,12 +3,14 @@
 use std::fmt::Write as _;
 use std::sync::atomic::Ordering;
 
+use aetheris_plain::Checked;
+use aetheris_plain::turns::Judged;
+
 use super::asked::Cases;
 use super::client::Counts;
-use super::judge::{Checked, Jobs};
+use super::judge::Jobs;
 use super::nemesis::Log;
 use super::oracle::Oracle;
-use crate::turns::Judged;
 
 /// Everything that a page tells.
 pub struct Page<'p> {
@@ -131,6 +133,7 @@ impl Page<'_> {
             out,
             "| messages and payloads that did not fit | {misfits} refused, {fitting} that fit ended waits |"
         )?;
+        writeln!(out, "| jobs held still, and let go on | {} |", of(&counts.held))?;
         writeln!(out, "| messages sent again under their key | {} |", of(&counts.resubmitted))?;
         writeln!(
             out,

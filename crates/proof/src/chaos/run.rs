@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use aetheris_plain::{Checked, turns};
 use aetheris_store::system::{Clock, SystemClock};
 use anyhow::{Context, Result, ensure};
 use tokio::sync::{Semaphore, watch};
@@ -20,8 +22,8 @@ use super::clock::HostClock;
 use super::commands::Commands;
 use super::dice::Dice;
 use super::faults::{self, LEASE, World};
-use super::judge::{self, Checked};
-use super::nemesis::Log;
+use super::judge;
+use super::nemesis::{self, Log};
 use super::nodes::{self, Node, Order, Problems, Role};
 use super::oracle::Oracle;
 use super::programs::{self, Program};
@@ -29,7 +31,6 @@ use super::proxy::Proxy;
 use super::report::Page;
 use crate::drive::process::{Launch, tail};
 use crate::scratch::Scratch;
-use crate::turns;
 use crate::witness::Witness;
 
 /// Worker processes.
@@ -321,7 +322,9 @@ impl Run {
         let mut missing: Vec<&str> = self.beside.missing().into_iter().collect();
         missing.extend((!world.backend.can_fill()).then_some("disk_full: mounting is not permitted"));
         let oracles = self.beside.conclude(world, self.scratch.path()).await?;
-        let checked = judge::check(world.backend.as_ref(), store.as_ref(), &witness, &history, &faults).await?;
+        let backend = world.backend.as_ref();
+        let copy = |tables: &_| backend.copy_tables(tables).and_then(|()| nemesis::load(&faults, tables));
+        let checked = Checked::new(copy, store.as_ref(), &witness, &history).await?;
         let outcomes = self.outcomes.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let jobs = judge::jobs(&outcomes, &world.programs, &witness, &history, &checked);
         let mut recovery = checked.evidence.numbers(include_str!("../../sql/recovery.sql"))?;
@@ -333,6 +336,8 @@ impl Run {
         let turns = turns::judge(checked.evidence.tables())?;
         let untried = turns.later == 0 || turns.conversations == 0;
         problems.extend(untried.then(|| format!("turns: not all have a case: {turns:?}")));
+        let held = world.clients.counts.held.load(Ordering::Relaxed);
+        problems.extend((held == 0).then(|| "no job was held still and let go on".to_owned()));
         problems.extend(turns.violations.iter().map(|violation| format!("turns: {violation}")));
         problems.extend(checked.violations());
         problems.extend(checked.differences().into_iter().map(|text| format!("the checkers differ: {text}")));

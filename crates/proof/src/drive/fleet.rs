@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use aetheris_check::{ClientHistory, Invariant, Report, check_store};
+use aetheris_plain::turns::{self, Judged};
 use aetheris_store_sqlite::{SqliteOptions, SqliteStore};
 use anyhow::{Context, Result, bail, ensure};
 use futures_util::future::try_join_all;
@@ -13,7 +14,6 @@ use super::client::Client;
 use super::process::{Launch, Running, Started, tail};
 use super::stories::Story;
 use crate::scratch::Scratch;
-use crate::turns::{self, Judged};
 use crate::witness::Witness;
 
 /// Short leases, so that a cell takes seconds.

@@ -156,7 +156,12 @@ fn run(batch: Batch, record: bool, any_marks: bool) -> Result<bool> {
     if !unexamined.is_empty() {
         println!("invariants without a case: {unexamined:?}");
     }
-    let clean = failures.is_empty() && (any_marks || (unreached.is_empty() && unexamined.is_empty()));
+    let unread = summary.unexamined_in_the_file(backend);
+    if !unread.is_empty() {
+        println!("nothing was found to judge by: {unread:?}");
+    }
+    let clean =
+        failures.is_empty() && unread.is_empty() && (any_marks || (unreached.is_empty() && unexamined.is_empty()));
     if clean && record {
         append(&format!("{from} {} {}\n", from + seeds - 1, began.elapsed().as_secs()))?;
     }

@@ -1,7 +1,7 @@
-//! The second checker: every invariant as one plain query over the evidence as tables. It shares no rule with
-//! the first one; both read the same store and the same logs, and must come to the same result.
+//! The evidence of a run as tables, and what every query finds in them.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use aetheris_check::{ClientHistory, Invariant, SignalAck, WitnessKind, WitnessLine};
 use aetheris_core::id::IdempotencyKey;
@@ -11,8 +11,6 @@ use rusqlite::types::ValueRef;
 use rusqlite::{Connection, params};
 use sha2::{Digest, Sha256};
 
-use super::nemesis::Fault;
-
 /// Violations of one invariant that are kept in words.
 const TOLD_MAX: i64 = 10;
 
@@ -20,7 +18,7 @@ macro_rules! queries {
     ($($id:ident = $file:literal,)*) => {
         /// The queries, one per invariant. Those that need the fold itself are not among them: B7 (row and
         /// timers equal the fold) and F5 (checkpoint and suffix equal the full fold).
-        pub const QUERIES: &[(Invariant, &str)] = &[$((Invariant::$id, include_str!(concat!("../../sql/", $file)))),*];
+        pub const QUERIES: &[(Invariant, &str)] = &[$((Invariant::$id, include_str!(concat!("../sql/", $file)))),*];
     };
 }
 
@@ -53,7 +51,7 @@ impl Evidence {
     pub fn new() -> Result<Self> {
         let conn = Connection::open_in_memory()?;
         functions(&conn)?;
-        conn.execute_batch(include_str!("../../sql/tables.sql"))?;
+        conn.execute_batch(include_str!("../sql/tables.sql"))?;
         Ok(Self(conn))
     }
 
@@ -67,27 +65,15 @@ impl Evidence {
     ///
     /// # Errors
     /// The tables cannot be written.
-    pub fn load(
-        &self,
-        witness: &[WitnessLine],
-        history: &ClientHistory,
-        listed: &[IdempotencyKey],
-        nemesis: &[Fault],
-    ) -> Result<()> {
+    pub fn load(&self, witness: &[WitnessLine], history: &ClientHistory, listed: &[IdempotencyKey]) -> Result<()> {
         self.0.execute_batch("BEGIN")?;
         load_witness(&self.0, witness)?;
         load_history(&self.0, history)?;
         for key in listed {
             self.0.execute("INSERT INTO listed_doubts VALUES (?1)", [hex(&key.to_bytes())])?;
         }
-        let mut insert = self.0.prepare("INSERT INTO nemesis VALUES (?1, ?2, ?3, ?4)")?;
-        for fault in nemesis {
-            let ended = fault.end.map(|end| end.micros());
-            insert.execute(params![fault.fault, fault.target, fault.begin.micros(), ended])?;
-        }
-        drop(insert);
         self.0.execute_batch("COMMIT")?;
-        self.0.execute_batch(include_str!("../../sql/derived.sql")).context("derived.sql")
+        self.0.execute_batch(include_str!("../sql/derived.sql")).context("derived.sql")
     }
 
     /// Asks every query.
@@ -140,6 +126,17 @@ impl Evidence {
         self.0.execute("VACUUM INTO ?1", [file.display().to_string()])?;
         Ok(())
     }
+}
+
+/// Copies the rows of a `SQLite` store's file, table by table, in SQL.
+///
+/// # Errors
+/// They cannot be read.
+pub fn copy_sqlite(database: &Path, into: &Connection) -> Result<()> {
+    into.execute("ATTACH ?1 AS store", [database.display().to_string()])?;
+    into.execute_batch(include_str!("../sql/from_sqlite.sql")).context("copying the store's tables")?;
+    into.execute_batch("DETACH store")?;
+    Ok(())
 }
 
 fn load_witness(conn: &Connection, witness: &[WitnessLine]) -> Result<()> {

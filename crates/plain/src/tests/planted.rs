@@ -248,11 +248,11 @@ async fn a_success_after_a_disproof_is_not_owed() {
 /// A doubt that operators are not shown.
 #[test]
 fn a_doubt_that_is_not_listed() {
-    let evidence = crate::chaos::plain::Evidence::new().unwrap();
+    let evidence = crate::Evidence::new().unwrap();
     let doubt = "INSERT INTO ledger VALUES ('aa', 'bb', 'pay', 1, 'cc', 'in_doubt', 0, 9, 9)";
     evidence.tables().execute_batch(doubt).unwrap();
     let history = aetheris_check::ClientHistory { quiet: true, ..Default::default() };
-    evidence.load(&[], &history, &[], &[]).unwrap();
+    evidence.load(&[], &history, &[]).unwrap();
     assert_eq!(evidence.check().unwrap()[&C5].violated, 1);
 }
 

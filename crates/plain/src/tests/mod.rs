@@ -1,6 +1,7 @@
 //! Each query finds a contradiction that was planted for it, the Rust checker finds the same, and neither finds
 //! anything in a history that is whole.
 
+mod moves;
 mod planted;
 mod story;
 
@@ -9,14 +10,15 @@ use std::collections::BTreeMap;
 use aetheris_check::Invariant;
 
 use self::story::Story;
-use super::judge::{self, Checked};
-use super::plain::QUERIES;
+use super::evidence::QUERIES;
+use super::{Checked, copy_sqlite};
 
 /// Writes a story into a database file, spoils the file and lets both checkers look.
 async fn look(story: &Story, spoil: &[&str]) -> Checked {
     let bed = story::Bed::new(story);
     bed.execute(spoil);
-    judge::check(&bed.backend, bed.store().as_ref(), &story.witness, &story.history, &[]).await.unwrap()
+    let copy = |tables: &_| copy_sqlite(&bed.file(), tables);
+    Checked::new(copy, bed.store().as_ref(), &story.witness, &story.history).await.unwrap()
 }
 
 #[tokio::test]

@@ -1,7 +1,8 @@
 //! A job's history that can be spoiled, written into a real database file.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use aetheris_check::witness::{WitnessKind, WitnessLine};
 use aetheris_check::{AckedSignal, ClientHistory, SignalAck, Submission};
@@ -20,9 +21,6 @@ use aetheris_store::Store;
 use aetheris_store_sqlite::{SqliteOptions, SqliteStore};
 use rusqlite::{Connection, params};
 use serde_json::json;
-
-use crate::chaos::backend::{Backend, Sqlite};
-use crate::scratch::Scratch;
 
 pub(super) const JOB: JobId = JobId::from_u128(7);
 
@@ -51,24 +49,22 @@ impl Story {
     }
 }
 
-/// A database file with one story in it.
-pub(super) struct Bed {
-    pub(super) backend: Sqlite,
-    scratch: Scratch,
-}
+/// A folder with a database file with one story in it, removed when dropped.
+pub(super) struct Bed(PathBuf);
 
 impl Bed {
     pub(super) fn new(story: &Story) -> Self {
-        let scratch = Scratch::new("planted").unwrap();
-        let backend = Sqlite::without_mount(scratch.path().join("data")).unwrap();
-        drop(backend.open().unwrap());
-        let bed = Self { backend, scratch };
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let bed = Self(std::env::temp_dir().join(format!("aetheris-plain-{}-{number}", std::process::id())));
+        std::fs::create_dir_all(&bed.0).unwrap();
+        drop(bed.store());
         write(&bed.file(), story);
         bed
     }
 
-    fn file(&self) -> std::path::PathBuf {
-        self.scratch.path().join("data/aetheris.db")
+    pub(super) fn file(&self) -> PathBuf {
+        self.0.join("aetheris.db")
     }
 
     pub(super) fn store(&self) -> Arc<dyn Store> {
@@ -81,6 +77,13 @@ impl Bed {
         for statement in statements {
             conn.execute_batch(statement).unwrap_or_else(|error| panic!("{statement}: {error}"));
         }
+    }
+}
+
+impl Drop for Bed {
+    fn drop(&mut self) {
+        // What is left behind is the system's to clean.
+        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
@@ -191,12 +194,12 @@ pub(super) fn finished(outcome: InvocationOutcome) -> ToolInvocationFinished {
     ToolInvocationFinished { error: None, node, outcome, permit: 1, source }
 }
 
-fn node_finished(node: &str, result: StepResult) -> NodeFinished {
+pub(super) fn node_finished(node: &str, result: StepResult) -> NodeFinished {
     let output = (result == StepResult::Success).then(Json::null);
     NodeFinished { error: None, model: None, node: NodeId::from(node), output, result, took_us: None }
 }
 
-fn waiting(node: &str, key: Option<&str>, wait_type: WaitType) -> JobWaiting {
+pub(super) fn waiting(node: &str, key: Option<&str>, wait_type: WaitType) -> JobWaiting {
     let (correlation_key, node) = (key.map(str::to_owned), NodeId::from(node));
     JobWaiting { correlation_key, doubt: false, node, park: false, reason: None, wait_type }
 }
@@ -217,7 +220,7 @@ pub(super) fn seen(kind: WitnessKind, micros: i64) -> WitnessLine {
     }
 }
 
-fn created() -> JobCreated {
+pub(super) fn created() -> JobCreated {
     JobCreated {
         agent: AgentName::from("a"),
         agent_version: "1".into(),
@@ -230,7 +233,7 @@ fn created() -> JobCreated {
     }
 }
 
-fn planned() -> PlanGenerated {
+pub(super) fn planned() -> PlanGenerated {
     let (planner, planner_version) = ("static".into(), "1".into());
     PlanGenerated { plan_hash: Hash::of(b"plan"), plan_version: 1, planner, planner_version }
 }

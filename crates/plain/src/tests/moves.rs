@@ -1,0 +1,275 @@
+//! D1, move by move: which events may follow which. Both checkers come to the same.
+
+use aetheris_check::Invariant::D1;
+use aetheris_core::disproof::Grounds;
+use aetheris_core::event::*;
+use aetheris_core::id::NodeId;
+use aetheris_core::plan::WaitType;
+
+use super::look;
+use super::story::{self, Story, Told, claimed, node_finished, permit, waiting};
+
+/// A history from its events: each claim begins an epoch, and each event is of a moment of its own.
+fn history(events: &[Event]) -> Story {
+    let (mut epoch, mut told) = (0, Vec::new());
+    for (at, event) in (10..).zip(events) {
+        let mut event = event.clone();
+        if matches!(event, Event::JobClaimed(_)) {
+            epoch += 1;
+            event = claimed(epoch).into();
+        }
+        told.push(Told { at, epoch, event });
+    }
+    Story { events: told, ..story::whole() }
+}
+
+async fn judged(what: &str, events: &[Event], legal: bool) {
+    let checked = look(&history(events), &[]).await;
+    let (rust, sql) = (checked.violated(D1) == 0, checked.sql[&D1].violated == 0);
+    assert_eq!((rust, sql), (legal, legal), "{what}: {:?}\n{}", checked.sql[&D1], checked.rust);
+}
+
+/// How a story goes on from a moment, and whether that may be.
+type Case = (&'static str, fn() -> Vec<Event>, bool);
+
+fn paused() -> Event {
+    JobPaused { reason: PauseReason::Operator }.into()
+}
+
+fn restored() -> Event {
+    JobPaused { reason: PauseReason::Restored }.into()
+}
+
+fn asked() -> Event {
+    JobPauseRequested {}.into()
+}
+
+fn resumed() -> Event {
+    JobResumed {}.into()
+}
+
+fn claim() -> Event {
+    claimed(0).into()
+}
+
+fn failed() -> Event {
+    let error = Failure::new("a", "b");
+    JobFailed { error, node: None }.into()
+}
+
+fn started(number: u32) -> Event {
+    NodeStarted { node: NodeId::from("pay"), number }.into()
+}
+
+fn again() -> Event {
+    let error = Failure::new("a", "b");
+    NodeRetryScheduled { after_us: 1, error, model: None, node: NodeId::from("pay") }.into()
+}
+
+fn over() -> Event {
+    WaitCompleted { by: WaitEnd::Time, node: NodeId::from("ask") }.into()
+}
+
+fn misfit(key: &str) -> Event {
+    SignalRefused {
+        correlation_key: key.to_owned(),
+        node: NodeId::from("ask"),
+        payload_hash: story::result().hash(),
+        signal: aetheris_core::id::SignalId::from_u128(9),
+        violations: Vec::new(),
+    }
+    .into()
+}
+
+fn ended(result: StepResult) -> Event {
+    let failed = !result.is_success();
+    let error = failed.then(|| Failure::new("a", "b"));
+    NodeFinished { error, ..node_finished("pay", result) }.into()
+}
+
+fn resolved(by: Resolver, outcome: DoubtOutcome) -> Event {
+    let happened = outcome == DoubtOutcome::Happened;
+    InDoubtResolved {
+        note: None,
+        by,
+        grounds: (outcome == DoubtOutcome::DidNotHappen).then_some(Grounds::Clock),
+        node: NodeId::from("pay"),
+        outcome,
+        permit: 1,
+        result: happened.then(story::result),
+        settle_us: None,
+        then: None,
+    }
+    .into()
+}
+
+/// Each is the story of a job that was just made.
+const JOBS: &[Case] = &[
+    ("claimed", || vec![claim()], true),
+    ("held still, and not claimed", || vec![paused(), claim()], false),
+    ("held still twice", || vec![paused(), paused()], false),
+    ("set going that was not held still", || vec![resumed()], false),
+    ("held still and set going", || vec![paused(), resumed(), claim()], true),
+    ("held still, failed", || vec![paused(), failed()], true),
+    ("held still, cancelled", || vec![paused(), JobCancelled {}.into()], true),
+    ("held still, cancelled, set going", || vec![paused(), JobCancelled {}.into(), resumed()], false),
+    ("a pause is asked for of nobody", || vec![asked()], false),
+    ("a pause is asked for twice", || vec![claim(), asked(), asked()], false),
+    ("a holder pauses unasked", || vec![claim(), paused()], false),
+    ("a holder pauses when asked", || vec![claim(), asked(), paused(), resumed(), claim()], true),
+    (
+        "what was asked of one holder is not asked of the next",
+        || vec![claim(), asked(), paused(), resumed(), claim(), paused()],
+        false,
+    ),
+    ("a restored job has no holder", || vec![claim(), restored(), resumed(), claim()], true),
+];
+
+/// Each is the story of a job that waits for the key `k`.
+const WAITS: &[Case] = &[
+    ("it ends", || vec![over(), claim()], true),
+    ("it ends twice", || vec![over(), over()], false),
+    ("it is claimed", || vec![claim()], false),
+    ("it is held still, ends, is set going", || vec![paused(), over(), resumed(), claim()], true),
+    ("it is held still, ends, is claimed", || vec![paused(), over(), claim()], false),
+    ("it is held still and set going, and waits", || vec![paused(), resumed(), claim()], false),
+    ("it is held still and set going, and ends", || vec![paused(), resumed(), over(), claim()], true),
+    ("it is held still and ends twice", || vec![paused(), over(), over()], false),
+    ("a kept signal does not fit", || vec![misfit("k"), over()], true),
+    ("a kept signal does not fit while it is held still", || vec![paused(), misfit("k")], true),
+    ("one of another key", || vec![misfit("j")], false),
+    ("one after the end", || vec![over(), misfit("k")], false),
+];
+
+/// Each is the story of a step that has just started.
+const STEPS: &[Case] = &[
+    ("it fails", || vec![ended(StepResult::PermanentFailure)], true),
+    ("it starts again unannounced", || vec![started(2)], false),
+    ("another try", || vec![again(), started(2)], true),
+    ("another try is announced twice", || vec![again(), again()], false),
+    (
+        "another try is announced, and its budget is used up",
+        || vec![again(), ended(StepResult::PermanentFailure)],
+        true,
+    ),
+    ("another try is announced, and it succeeds without it", || vec![again(), ended(StepResult::Pure)], false),
+    (
+        "another try is announced, and it is skipped",
+        || vec![again(), NodeSkipped { node: NodeId::from("pay"), reason: SkipReason::Condition }.into()],
+        false,
+    ),
+];
+
+/// Each is the story of a call whose outcome is unknown and waits for a person.
+const DOUBTS: &[Case] = &[
+    ("it happened", || vec![resolved(Resolver::Operator, DoubtOutcome::Happened), claim()], true),
+    (
+        "it did not",
+        || vec![resolved(Resolver::Operator, DoubtOutcome::DidNotHappen), again(), claim(), started(2)],
+        true,
+    ),
+    (
+        "it did not, the budget is used up",
+        || {
+            let no = resolved(Resolver::Operator, DoubtOutcome::DidNotHappen);
+            vec![no, again(), claim(), ended(StepResult::PermanentFailure)]
+        },
+        true,
+    ),
+    (
+        "it did not, while the job is held still",
+        || vec![paused(), resolved(Resolver::Operator, DoubtOutcome::DidNotHappen), again(), resumed(), claim()],
+        true,
+    ),
+    (
+        "it did not, while the job is held still, and is claimed",
+        || vec![paused(), resolved(Resolver::Operator, DoubtOutcome::DidNotHappen), again(), claim()],
+        false,
+    ),
+    (
+        "it did not, and then it did",
+        || {
+            let no = resolved(Resolver::Operator, DoubtOutcome::DidNotHappen);
+            vec![no, again(), resolved(Resolver::LateDeposit, DoubtOutcome::Happened), claim()]
+        },
+        true,
+    ),
+    (
+        "it did not, and then a person says that it did",
+        || {
+            let no = resolved(Resolver::Operator, DoubtOutcome::DidNotHappen);
+            vec![no, again(), resolved(Resolver::Operator, DoubtOutcome::Happened)]
+        },
+        false,
+    ),
+    (
+        "the job ends, and then a person answers",
+        || vec![JobCancelled {}.into(), resolved(Resolver::Operator, DoubtOutcome::Happened)],
+        true,
+    ),
+    (
+        "the job ends, and then a policy answers",
+        || vec![JobCancelled {}.into(), resolved(Resolver::Policy, DoubtOutcome::Unresolved)],
+        false,
+    ),
+];
+
+async fn all(before: &[Event], cases: &[Case]) {
+    for (what, then, legal) in cases {
+        let events: Vec<Event> = before.iter().cloned().chain(then()).collect();
+        judged(what, &events, *legal).await;
+    }
+}
+
+fn made() -> Vec<Event> {
+    vec![story::created().into(), story::planned().into()]
+}
+
+fn in_step() -> Vec<Event> {
+    [made(), vec![claim(), started(1)]].concat()
+}
+
+#[tokio::test]
+async fn of_a_job() {
+    all(&made(), JOBS).await;
+}
+
+#[tokio::test]
+async fn of_a_wait() {
+    let ask = NodeStarted { node: NodeId::from("ask"), number: 1 }.into();
+    let wait = waiting("ask", Some("k"), WaitType::Signal).into();
+    all(&[made(), vec![claim(), ask, wait]].concat(), WAITS).await;
+}
+
+#[tokio::test]
+async fn of_a_step() {
+    all(&in_step(), STEPS).await;
+}
+
+fn in_doubt() -> Vec<Event> {
+    let doubt = StepInDoubt { node: NodeId::from("pay"), permit: 1, policy: 0, reason: "a".to_owned() }.into();
+    let wait = JobWaiting { doubt: true, ..waiting("pay", None, WaitType::Human) }.into();
+    [in_step(), vec![permit(1).into(), doubt, wait]].concat()
+}
+
+#[tokio::test]
+async fn of_a_doubt() {
+    all(&in_doubt(), DOUBTS).await;
+}
+
+/// What comes of a disproof is written with it. Only the second checker sees that: the state of the first is the same.
+#[tokio::test]
+async fn another_try_is_announced_with_what_it_follows_from() {
+    let no = resolved(Resolver::Operator, DoubtOutcome::DidNotHappen);
+    let checked = look(&history(&[in_doubt(), vec![no, paused(), again()]].concat()), &[]).await;
+    assert_eq!((checked.violated(D1), checked.sql[&D1].violated), (0, 1));
+}
+
+/// A kind of event that the table does not know would be one that no history may have.
+#[test]
+fn the_table_knows_every_kind_of_event() {
+    let table = include_str!("../../sql/d1.sql");
+    for kind in EventKind::ALL {
+        assert!(table.contains(&format!("WHEN '{}' THEN", kind.as_str())), "{}", kind.as_str());
+    }
+}

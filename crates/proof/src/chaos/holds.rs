@@ -1,0 +1,85 @@
+//! Jobs that a person holds still and lets go on, in the middle of everything else.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use aetheris_core::id::JobId;
+use aetheris_store::system::{Clock, SystemClock};
+use anyhow::{Result, ensure};
+use reqwest::{Method, StatusCode};
+use serde_json::Value;
+
+use super::client::{Clients, is_terminal};
+use super::dice::Dice;
+
+/// How often a job that is held still is looked at.
+const LOOK: Duration = Duration::from_millis(60);
+/// The longest that one is held still.
+const HOLD_MS: std::ops::Range<u64> = 50..1_500;
+/// How long it may take until its holder has let go and until somebody has claimed it again, beside its own steps.
+const AROUND_MS: u64 = 1_500;
+/// At which look of its client a job is held still, at the latest.
+const LOOKS: u64 = 8;
+
+/// That a job is to be held still.
+#[derive(Debug, Clone, Copy)]
+pub struct Hold {
+    at: u64,
+    for_ms: u64,
+}
+
+impl Hold {
+    /// Draws whether, when and how long.
+    #[must_use]
+    pub fn draw(dice: &mut Dice) -> Option<Self> {
+        dice.chance(12).then(|| Self { at: dice.within(0..LOOKS), for_ms: dice.within(HOLD_MS) })
+    }
+
+    /// How long the job stands still because of it, with what comes before and after.
+    #[must_use]
+    pub fn idle_ms(self) -> u64 {
+        self.for_ms + AROUND_MS
+    }
+
+    /// Whether it is time.
+    #[must_use]
+    pub fn is_due(self, looks: u64) -> bool {
+        looks >= self.at
+    }
+
+    /// Holds the job still, sees that it stands still, and lets it go on.
+    ///
+    /// # Errors
+    /// It goes on by itself, or the server refuses one or the other.
+    pub async fn perform(self, clients: &Clients, job: JobId) -> Result<()> {
+        if !order(clients, job, "pause").await? {
+            return Ok(());
+        }
+        // A holder ends the call that it awaits first.
+        let mut view = clients.view(job).await?;
+        while view["status"] != "paused" && !is_terminal(&view) {
+            tokio::time::sleep(LOOK).await;
+            view = clients.view(job).await?;
+        }
+        let began = SystemClock.boot();
+        while !is_terminal(&view) && SystemClock.boot() - began < Duration::from_millis(self.for_ms) {
+            ensure!(view["status"] == "paused", "{job} was held still, and is {}", view["status"]);
+            tokio::time::sleep(LOOK).await;
+            view = clients.view(job).await?;
+        }
+        if order(clients, job, "resume").await? {
+            clients.counts.held.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+}
+
+/// Gives an order until it is answered. Whether it holds; it does not where the job has ended, or is about to.
+async fn order(clients: &Clients, job: JobId, order: &str) -> Result<bool> {
+    let (status, answer): (StatusCode, Value) =
+        clients.ask(&Method::POST, &format!("/api/jobs/{job}/{order}"), None, None).await?;
+    let ended = status == StatusCode::CONFLICT && answer["code"] == "job_finished";
+    let ending = status == StatusCode::CONFLICT && answer["code"] == "state_conflict" && order == "pause";
+    ensure!(status.is_success() || ended || ending, "{order} of {job}: {status} {answer}");
+    Ok(status.is_success())
+}
