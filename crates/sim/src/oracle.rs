@@ -3,7 +3,7 @@
 //! and its operators tell the truth.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use aetheris_check::{ClientHistory, Report, WitnessKind, check_store};
 use aetheris_core::event::{Answer, DoubtOutcome, Event, Failure, Recorded, SUCCEEDED_BEFORE, WaitEnd};
@@ -59,7 +59,7 @@ pub struct Evidence<'e> {
     /// When the last fault was over, by the store's clock.
     pub calm: Timestamp,
     /// The file of the store, if it has one: the second checker reads it too.
-    pub database: Option<&'e Path>,
+    pub database: Option<PathBuf>,
     /// Processes that died, or gave up calls.
     pub deaths: u64,
     /// What clients were told.
@@ -77,7 +77,7 @@ pub struct Evidence<'e> {
 /// Evaluates everything.
 pub async fn examine(evidence: &Evidence<'_>, tally: &mut Tally) {
     let Evidence { history, orders, services, store, .. } = *evidence;
-    let checked = match evidence.database {
+    let checked = match &evidence.database {
         Some(database) => plainly(database, evidence, tally).await,
         None => check_store(store, &services.lines(), history).await.map_err(Into::into),
     };

@@ -200,8 +200,7 @@ async fn play(seed: u64, backend: Backend) -> std::io::Result<Outcome> {
     let deaths = cast.mishaps().deaths + cast.mishaps().drains;
     repeat_everything(&stage, &crowd, &mut tally).await;
     let (store, services) = (stage.store.as_ref(), services.as_ref());
-    let database = ground.database();
-    let (database, history, orders) = (database.as_deref(), &history, &orders);
+    let (database, history, orders) = (ground.database(), &history, &orders);
     let evidence = Evidence { calm, database, deaths, history, orders, services, store, weather: &weather };
     oracle::examine(&evidence, &mut tally).await;
     tally.merge(recorder.found());
