@@ -1,5 +1,5 @@
 //! What goes on beside a run and asks what is told: followers of jobs, readers that stay at a server of their own, and at
-//! the end the command line, the API, and a copy of the database that somebody has changed.
+//! the end the command line, the API, and copies of the database: backups, and one that somebody has changed.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use super::backups::Backups;
 use super::commands::Commands;
 use super::dice::Dice;
 use super::faults::{LEASE, World};
@@ -31,6 +32,7 @@ const LOOK: Duration = Duration::from_millis(20);
 
 /// Everything that goes on beside a run.
 pub struct Beside {
+    backups: Arc<Backups>,
     commands: Commands,
     followers: Arc<Followers>,
     /// The server whom no hand of the nemesis touches: only the disk that it shares.
@@ -52,7 +54,7 @@ impl Beside {
     pub async fn start(
         world: &Arc<World>,
         calm: Launch,
-        commands: Commands,
+        (commands, scratch): (Commands, &Path),
         (load, dice): (Duration, Dice),
     ) -> Result<Self> {
         let wires = world.api.beside("streams").await?;
@@ -64,6 +66,8 @@ impl Beside {
         let (stop, readers, mut tasks) = (CancellationToken::new(), Arc::new(Readers::default()), JoinSet::new());
         tasks.spawn(nodes::keep(vec![Arc::clone(&calm)], world.log.clone(), stop.clone(), world.problems.clone()));
         tasks.spawn(Arc::clone(&followers).run(stop.clone()));
+        let backups = Backups::new(scratch.join("backups"), scratch.join("config.yaml"), commands.clone())?;
+        tasks.spawn(Arc::clone(&backups).run(Arc::clone(world), stop.clone()));
         let ready = Ready::new(address.clone())?;
         let until = SystemClock.boot() + load;
         tasks.spawn(spoil(wires, dice, until));
@@ -78,7 +82,7 @@ impl Beside {
                 }
             });
         }
-        Ok(Self { commands, followers, calm, oracles: Vec::new(), readers, ready, stays, stop, tasks })
+        Ok(Self { backups, commands, followers, calm, oracles: Vec::new(), readers, ready, stays, stop, tasks })
     }
 
     /// Everything is at rest, and the servers are there: asks what is told. Then nothing goes on any more.
@@ -113,6 +117,7 @@ impl Beside {
         let database = world.backend.database();
         self.oracles.extend(tampered::check(&database, &folder.join("tampered"), &self.commands).await?);
         self.oracles.push(poison::take_away(&database)?);
+        self.oracles.extend(self.backups.judge(&database, world).await?);
         self.oracles.push(Stored::open(&database)?.times(world.host.wall().micros())?);
         Ok(std::mem::take(&mut self.oracles))
     }

@@ -35,8 +35,12 @@ impl Commands {
     /// # Errors
     /// It cannot be started.
     pub fn start(&self, server: &str, arguments: &[&str]) -> Result<Child> {
+        self.spawn(&[arguments, &["--server", server]].concat())
+    }
+
+    fn spawn(&self, arguments: &[&str]) -> Result<Child> {
         let mut command = Command::new(&self.program);
-        command.args(arguments).args(["--json", "--server", server]);
+        command.args(arguments).arg("--json");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).kill_on_drop(true);
         command.envs(self.env.iter().map(|(name, value)| (name, value)));
         command.spawn().with_context(|| format!("{arguments:?}"))
@@ -47,12 +51,23 @@ impl Commands {
     /// # Errors
     /// It cannot be started, or does not end.
     pub async fn run(&self, server: &str, arguments: &[&str]) -> Result<Said> {
-        let child = self.start(server, arguments)?;
-        let output = tokio::select! {
-            output = child.wait_with_output() => output?,
-            () = tokio::time::sleep(PATIENCE) => bail!("{arguments:?} has not ended within {PATIENCE:?}"),
-        };
-        let value = serde_json::from_slice(&output.stdout).unwrap_or_default();
-        Ok(Said { exit: output.status.code(), value })
+        ended(self.start(server, arguments)?, arguments).await
     }
+
+    /// Runs a command with `--json` that works on the database itself to its end.
+    ///
+    /// # Errors
+    /// It cannot be started, or does not end.
+    pub async fn beside(&self, arguments: &[&str]) -> Result<Said> {
+        ended(self.spawn(arguments)?, arguments).await
+    }
+}
+
+async fn ended(child: Child, arguments: &[&str]) -> Result<Said> {
+    let output = tokio::select! {
+        output = child.wait_with_output() => output?,
+        () = tokio::time::sleep(PATIENCE) => bail!("{arguments:?} has not ended within {PATIENCE:?}"),
+    };
+    let value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+    Ok(Said { exit: output.status.code(), value })
 }

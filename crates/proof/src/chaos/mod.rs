@@ -13,6 +13,7 @@
 
 pub mod asked;
 pub mod backend;
+pub mod backups;
 pub mod beside;
 pub mod client;
 pub mod clock;

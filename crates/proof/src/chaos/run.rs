@@ -190,7 +190,8 @@ impl Run {
         tokio::spawn(nodes::keep(kept.0, kept.1, kept.2, kept.3));
         let commands = Commands { env: environment(options, &world.host), program: options.program.clone() };
         let calm = launch(options, &scratch, &world.host, "serve", "calm");
-        let beside = Beside::start(&world, calm, commands, (options.load, Dice::new(options.seed, 4))).await?;
+        let beside =
+            Beside::start(&world, calm, (commands, scratch.path()), (options.load, Dice::new(options.seed, 4))).await?;
         Ok(Self { background, beside, outcomes: Arc::default(), under_way: Arc::default(), witness, world, scratch })
     }
 
