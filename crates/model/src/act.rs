@@ -440,7 +440,7 @@ impl Search {
     fn operated(&self, system: &mut System, op: Op, unit: &Unit, idle: bool) -> Acted {
         for entry in &unit.entries {
             if let Some(Inbox::Receive { signal, .. }) = entry.inbox {
-                system.job(unit.job).acknowledged |= 1 << signal;
+                system.job(unit.job).acknowledged.push(signal);
             }
         }
         outside::wrote(self, system, unit.job, op, idle);
@@ -453,7 +453,7 @@ impl Search {
         let idle = !system.jobs[usize::from(unit.job)].held;
         match store::commit(self, system, &unit) {
             Ok(()) => self.operated(system, op, &unit, idle),
-            Err(_) if op == Op::Signal => {
+            Err(_) if matches!(op, Op::Signal { .. }) => {
                 system.job(unit.job).sent -= 1;
                 self.outside(system, unit.job, op).or(Some(()))
             }

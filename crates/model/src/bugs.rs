@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::config::{Config, Doubts, Step};
 use crate::search::{Bound, Report, run};
+use crate::signal::Word;
 
 listed! {
     /// A mistake in the protocol.
@@ -54,6 +55,18 @@ listed! {
         SignalNotUsed = "signal-not-used";
         /// A wait begins without a look at kept signals.
         WaitWithoutLooking = "wait-without-looking";
+        /// A signal that does not fit ends the wait that is open.
+        DoorTakesAll = "door-takes-all";
+        /// A kept signal that does not fit ends its wait.
+        KeptMisfitTaken = "kept-misfit-taken";
+        /// A wait that is reached looks at the first signal that is kept for it, and at no other.
+        OnlyFirstLookedAt = "only-first-kept-looked-at";
+        /// A wait that finds a kept signal that does not fit refuses all that are kept for it.
+        FitRefusedToo = "fit-refused-too";
+        /// Of kept signals that fit, the last one ends the wait.
+        LastSignalWins = "last-signal-wins";
+        /// A signal that is kept takes the place of those before it.
+        KeptReplaced = "kept-replaced";
         /// A signal is asked whether the job has ended before whether it was delivered.
         EndBeforeDuplicate = "end-before-duplicate";
         /// A cancel of a held job is accepted and not written.
@@ -72,7 +85,8 @@ impl Mutation {
     #[must_use]
     pub fn config(self) -> Config {
         const ONCE: &[&[Step]] = &[&[Step::Once(&[Doubts::Human])]];
-        const WAIT: &[&[Step]] = &[&[Step::Wait { deadline: true }]];
+        const WAIT: &[&[Step]] = &[&[Step::Wait { deadline: true, late: false }]];
+        const LATE: Step = Step::Wait { deadline: true, late: true };
         const IDEMPOTENT: &[&[Step]] = &[&[Step::Idempotent]];
         let slow = |programs| Config { slow: 1, ..Config::calm(programs) };
         let crash = |programs| Config { crashes: 1, ..Config::calm(programs) };
@@ -93,6 +107,12 @@ impl Mutation {
             Self::TimerFiresEarly => Config::calm(WAIT),
             Self::SignalNotUsed | Self::WaitWithoutLooking => signals(1),
             Self::EndBeforeDuplicate => signals(2),
+            Self::DoorTakesAll => Config { words: &[Word::Misfit], ..signals(1) },
+            Self::KeptMisfitTaken
+            | Self::OnlyFirstLookedAt
+            | Self::FitRefusedToo
+            | Self::LastSignalWins
+            | Self::KeptReplaced => Config::unfit(2).with(&[&[Step::Idempotent, LATE]]),
             Self::CancelLost => Config { cancels: true, ..Config::calm(WAIT) },
             Self::DeadlineIgnoredWhileBlocked => Config { deadlines: true, ..Config::calm(WAIT) },
             Self::BudgetOnlyOnce => Config { budget: Some(1), ..Config::calm(&[]) }.with(IDEMPOTENT),

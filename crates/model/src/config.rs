@@ -13,6 +13,7 @@ use aetheris_core::retry::{Jitter, RetryPolicy};
 use aetheris_core::time::Span;
 
 use crate::bugs::Mutation;
+use crate::signal::Word;
 
 /// The most steps of one job.
 pub const STEPS_MAX: usize = 3;
@@ -28,6 +29,8 @@ pub enum Step {
     Wait {
         /// Whether time ends it too.
         deadline: bool,
+        /// Whether its key is not known before the step ahead of it has completed.
+        late: bool,
     },
 }
 
@@ -45,8 +48,9 @@ pub enum Doubts {
 const ONCE: Step = Step::Once(&[Doubts::Human]);
 const ASKED: Step = Step::Once(&[Doubts::Wait, Doubts::Reconcile]);
 const IDEMPOTENT: Step = Step::Idempotent;
-const WAIT: Step = Step::Wait { deadline: true };
-const FOREVER: Step = Step::Wait { deadline: false };
+const WAIT: Step = Step::Wait { deadline: true, late: false };
+const FOREVER: Step = Step::Wait { deadline: false, late: false };
+const LATE: Step = Step::Wait { deadline: true, late: true };
 
 /// A job's plan.
 #[derive(Debug, Clone, PartialEq)]
@@ -90,6 +94,8 @@ pub struct Config {
     pub slow_outside: bool,
     /// Commits of runs whose outcome is unknown.
     pub unknown: u8,
+    /// What signals may bring.
+    pub words: &'static [Word],
     /// Workers.
     pub workers: u8,
 }
@@ -113,6 +119,7 @@ impl Config {
             slow: 0,
             slow_outside: false,
             unknown: 0,
+            words: &[Word::First],
             workers: 2,
         }
     }
@@ -143,6 +150,12 @@ impl Config {
                 "budgets, one step",
                 199_012,
                 Self { slow: 1, ..Self::frugal(1) }.with(&[&[ONCE], &[ASKED], &[IDEMPOTENT]]),
+            ),
+            ("signals that do not fit", 0, Self { crashes: 1, ..Self::unfit(3) }.with(&[&[WAIT, LATE]])),
+            (
+                "signals that do not fit, late",
+                0,
+                Self { crashes: 1, slow_outside: true, ..Self::unfit(2) }.with(&[&[IDEMPOTENT, LATE]]),
             ),
             ("budgets, two steps", 66_969, Self::frugal(2).with(&[&[ASKED, IDEMPOTENT]])),
         ]
@@ -193,6 +206,12 @@ impl Config {
         trouble.with(&[&[ONCE], &[IDEMPOTENT], &[WAIT]])
     }
 
+    /// So many signals, some of which fit no wait; with the late wait of a program, several of one key are kept.
+    #[must_use]
+    pub fn unfit(signals: u8) -> Self {
+        Self { signals, words: &[Word::First, Word::Second, Word::Misfit], ..Self::calm(&[]) }
+    }
+
     /// Jobs that may make so many calls.
     #[must_use]
     pub fn frugal(most: u32) -> Self {
@@ -231,6 +250,11 @@ pub fn wait_key(node: u8) -> String {
     format!("k{node}")
 }
 
+/// Its template where it has the output of the step before in it. Nobody renders it here.
+fn late_key(node: u8) -> String {
+    format!("k{{{{ nodes.n{}.output }}}}", node.saturating_sub(1))
+}
+
 fn program(steps: &[Step], max_tool_calls: Option<u32>) -> Option<Program> {
     let nodes: Vec<NodeId> = (0..steps.len()).map(|place| NodeId::from(format!("n{place}").as_str())).collect();
     let mut tools = BTreeMap::new();
@@ -238,13 +262,13 @@ fn program(steps: &[Step], max_tool_calls: Option<u32>) -> Option<Program> {
     for (place, step) in steps.iter().enumerate() {
         let tool = ToolName::from(format!("t{place}").as_str());
         let kind = match step {
-            Step::Wait { deadline } => NodeKind::Wait(WaitNode {
-                correlation_key: u8::try_from(place).ok().map(wait_key),
+            Step::Wait { deadline, late } => NodeKind::Wait(WaitNode {
+                correlation_key: u8::try_from(place).ok().map(if *late { late_key } else { wait_key }),
                 deadline: deadline.then(|| Span::from_secs(60)),
                 on_deadline: OnDeadline::ContinueWith(Json::null()),
                 park: false,
                 reason: None,
-                schema: None,
+                schema: Some(Word::schema()),
                 wait_type: WaitType::Signal,
             }),
             Step::Once(_) | Step::Idempotent => NodeKind::Tool { input: Json::null(), tool: tool.clone() },

@@ -6,8 +6,8 @@ use aetheris_core::event::{
     Answer, CommandCommitted, DoubtOutcome, EndCause, Event, Failure, InDoubtResolved, InvocationOutcome,
     JobCancelRequested, JobCancelled, JobClaimed, JobCompleted, JobCreated, JobFailed, JobPauseRequested, JobPaused,
     JobRequeued, JobResumed, JobWaiting, NodeFinished, NodeRetryScheduled, NodeStarted, PauseReason, PlanGenerated,
-    RequeueReason, Resolver, Source, StepInDoubt, StepResult, TimerFired, TimerId, TimerSet, ToolInvocationFinished,
-    ToolInvocationStarted, WaitCompleted, WaitEnd,
+    RequeueReason, Resolver, SignalRefused, Source, StepInDoubt, StepResult, TimerFired, TimerId, TimerSet,
+    ToolInvocationFinished, ToolInvocationStarted, WaitCompleted, WaitEnd,
 };
 use aetheris_core::hash::Hash;
 use aetheris_core::id::{
@@ -20,6 +20,7 @@ use aetheris_core::plan::{EffectClass, WaitType};
 use aetheris_core::time::{BootMoment, Reading, Span, Timestamp};
 
 use crate::config::{Program, STEPS_MAX, wait_key};
+use crate::signal::Signal;
 
 /// The store's clock: it stands still, and what has ended ends before it.
 pub const NOW: Timestamp = Timestamp::from_micros(1_000_000);
@@ -87,8 +88,10 @@ pub enum Fact {
         /// The step.
         node: u8,
         /// The signal.
-        signal: Option<u8>,
+        signal: Option<Signal>,
     },
+    /// `signal_refused`
+    SignalRefused(Signal),
     /// `job_cancel_requested`
     EndRequested,
     /// `job_cancel_requested`, because the deadline has come.
@@ -270,22 +273,9 @@ impl Fact {
                 let reason = if retry { RequeueReason::Retry } else { RequeueReason::LeaseExpired };
                 JobRequeued { after_us: None, reason }.into()
             }
-            Self::Waiting { doubt, node } => JobWaiting {
-                correlation_key: (!doubt).then(|| wait_key(node)),
-                doubt,
-                node: id(node),
-                park: false,
-                reason: None,
-                wait_type: WaitType::Signal,
-            }
-            .into(),
-            Self::WaitEnded { node, signal } => {
-                let by = signal.map_or(WaitEnd::Time, |signal| WaitEnd::Signal {
-                    payload: Json::null(),
-                    signal: SignalId::from_u128(u128::from(signal)),
-                });
-                WaitCompleted { by, node: id(node) }.into()
-            }
+            Self::Waiting { doubt, node } => waiting(doubt, node, id(node)).into(),
+            Self::WaitEnded { node, signal } => wait_ended(signal, id(node)).into(),
+            Self::SignalRefused(signal) => refused(signal, id(signal.node)).into(),
             Self::EndRequested => JobCancelRequested { cause: EndCause::Cancel }.into(),
             Self::DeadlineRequested => JobCancelRequested { cause: EndCause::Deadline }.into(),
             Self::DeadlineFired => TimerFired { timer: TimerId::Deadline }.into(),
@@ -357,6 +347,7 @@ impl Fact {
             | Self::Requeued { .. }
             | Self::Waiting { .. }
             | Self::WaitEnded { .. }
+            | Self::SignalRefused(_)
             | Self::EndRequested
             | Self::DeadlineRequested
             | Self::DeadlineFired
@@ -369,6 +360,35 @@ impl Fact {
             | Self::TimerSet { .. }
             | Self::TimerFired { .. } => self.event(job, program),
         }
+    }
+}
+
+fn waiting(doubt: bool, place: u8, node: NodeId) -> JobWaiting {
+    JobWaiting {
+        correlation_key: (!doubt).then(|| wait_key(place)),
+        doubt,
+        node,
+        park: false,
+        reason: None,
+        wait_type: WaitType::Signal,
+    }
+}
+
+fn wait_ended(signal: Option<Signal>, node: NodeId) -> WaitCompleted {
+    let by = signal.map_or(WaitEnd::Time, |signal| WaitEnd::Signal {
+        payload: signal.word.payload(),
+        signal: SignalId::from_u128(u128::from(signal.id)),
+    });
+    WaitCompleted { by, node }
+}
+
+fn refused(signal: Signal, node: NodeId) -> SignalRefused {
+    SignalRefused {
+        correlation_key: wait_key(signal.node),
+        node,
+        payload_hash: signal.word.hash(),
+        signal: SignalId::from_u128(u128::from(signal.id)),
+        violations: Vec::new(),
     }
 }
 

@@ -43,6 +43,7 @@ mod moves;
 pub mod outside;
 pub mod run;
 pub mod search;
+pub mod signal;
 pub mod state;
 pub mod store;
 pub mod story;

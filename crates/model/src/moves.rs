@@ -8,6 +8,7 @@ use crate::bugs::Mutation;
 use crate::config::{Doubts, Step};
 use crate::fact::{Answered, Outcome};
 use crate::outside::{self, Op};
+use crate::signal;
 use crate::state::{Job, Phase, Right, Run, Unit};
 use crate::system::{Action, Fate, Search, System, doomed};
 
@@ -85,8 +86,9 @@ impl Search {
         if job.held && holder.is_none() && self.config.proof {
             operations.push(Op::ReclaimDead);
         }
-        if job.sent < self.config.signals && outside::signalled(self.program(job)).is_some() {
-            operations.push(Op::Signal);
+        if job.sent < self.config.signals {
+            let to = |node| self.config.words.iter().map(move |word| Op::Signal { node, word: *word });
+            operations.extend(signal::waits(self.program(job)).flat_map(to));
         }
         if self.config.cancels && !job.cancelled && !status.is_terminal() {
             operations.push(Op::Cancel);
@@ -119,7 +121,7 @@ impl Search {
                 | Op::Reclaim
                 | Op::ReclaimDead
                 | Op::Resume
-                | Op::Signal => false,
+                | Op::Signal { .. } => false,
             };
             if self.config.slow_outside && system.pending.is_none() && !early {
                 actions.push(Action::Pend(number, op));

@@ -7,6 +7,7 @@ use stateright::Path;
 use crate::fact::{Answered, Outcome};
 use crate::laws::Law;
 use crate::outside::Op;
+use crate::signal::Signal;
 use crate::state::{Job, Run};
 use crate::system::{Action, Fate, Search, System};
 
@@ -51,8 +52,8 @@ fn shown(search: &Search, job: &Job) -> String {
             let _ = write!(text, "; n{node} permit {} {}{passed}{began}", row.permit.number, row.status.as_str());
         }
     }
-    if let Some(signal) = job.view.kept {
-        let _ = write!(text, "; signal {signal} kept");
+    for Signal { id, node, word } in &job.view.kept {
+        let _ = write!(text, "; signal {id} ({word:?}) kept for n{node}");
     }
     text
 }
@@ -125,6 +126,6 @@ fn operation(op: Op) -> String {
         Op::Resolve { happened, node } => {
             format!("an operator answers the doubt of n{node}: it {}", if happened { "happened" } else { "did not" })
         }
-        Op::Signal => "a client sends the signal".to_owned(),
+        Op::Signal { node, word } => format!("a client sends a signal for n{node}: {word:?}"),
     }
 }

@@ -242,12 +242,12 @@ impl Search {
         let begun = |(number, program): (u8, &usize)| {
             let fold = Fold::begin(number, self.config.programs.get(*program)?, self.config.deadlines).ok()?;
             Some(Job {
-                acknowledged: 0,
+                acknowledged: Vec::new(),
                 air: [0; STEPS_MAX],
                 bodies: [0; STEPS_MAX],
                 cancelled: false,
                 pauses: 0,
-                delivered: 0,
+                delivered: Vec::new(),
                 due: [0; STEPS_MAX],
                 expired: false,
                 evidence: [0; STEPS_MAX],
@@ -255,8 +255,9 @@ impl Search {
                 live: false,
                 held: false,
                 program: u8::try_from(*program).ok()?,
+                refused: Vec::new(),
                 sent: 0,
-                view: View { effects: [0; STEPS_MAX], fold, kept: None, ledger: [None; STEPS_MAX] },
+                view: View { effects: [0; STEPS_MAX], fold, kept: Vec::new(), ledger: [None; STEPS_MAX] },
             })
         };
         Some(System {
