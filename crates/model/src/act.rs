@@ -51,6 +51,11 @@ impl Search {
                 system.flights.remove(flight);
                 Some(())
             }
+            Action::Moment(job) => {
+                self.tally.see(Sight::MomentCame);
+                system.job(job).moment = true;
+                Some(())
+            }
             Action::Outside(job, op) => self.outside(system, job, op),
             Action::Pass { job, node } => Self::pass(system, job, node),
             Action::Pend(job, op) => match outside::look(self, system, job, op) {

@@ -71,6 +71,18 @@ listed! {
         EndBeforeDuplicate = "end-before-duplicate";
         /// A cancel of a held job is accepted and not written.
         CancelLost = "cancel-lost";
+        /// A claim does not look at the moment that a job was sent for.
+        DelayIgnored = "delay-ignored";
+        /// Claims never see that a job's moment has come.
+        MomentNotSeen = "moment-not-seen";
+        /// A job that was paused may be claimed before its moment.
+        PauseForgetsMoment = "pause-forgets-moment";
+        /// Only a job that is held holds up those behind it in its session.
+        SessionHeldUpByHeld = "session-held-up-by-held-only";
+        /// A paused job does not hold up those behind it in its session.
+        SessionPassesPaused = "session-passes-paused";
+        /// Only a job that completes lets the next one of its session go.
+        SessionNeedsAnswer = "session-needs-answer";
         /// A deadline ends only jobs that run.
         DeadlineIgnoredWhileBlocked = "deadline-ignored-while-blocked";
         /// The budget is asked before the first try alone.
@@ -113,6 +125,12 @@ impl Mutation {
             | Self::FitRefusedToo
             | Self::LastSignalWins
             | Self::KeptReplaced => Config::unfit(2).with(&[&[Step::Idempotent, LATE]]),
+            Self::MomentNotSeen => Config::delayed().with(ONCE),
+            Self::DelayIgnored => Config { later: true, ..Config::calm(ONCE) },
+            Self::PauseForgetsMoment => Config { later: true, pauses: 1, ..Config::calm(ONCE) },
+            Self::SessionHeldUpByHeld => Config { jobs: 2, session: true, ..Config::calm(ONCE) },
+            Self::SessionPassesPaused => Config { jobs: 2, pauses: 1, session: true, ..Config::calm(ONCE) },
+            Self::SessionNeedsAnswer => Config::session().with(ONCE),
             Self::CancelLost => Config { cancels: true, ..Config::calm(WAIT) },
             Self::DeadlineIgnoredWhileBlocked => Config { deadlines: true, ..Config::calm(WAIT) },
             Self::BudgetOnlyOnce => Config { budget: Some(1), ..Config::calm(&[]) }.with(IDEMPOTENT),

@@ -76,6 +76,8 @@ pub struct Config {
     pub deadlines: bool,
     /// Jobs at once; each begins with any of the programs.
     pub jobs: u8,
+    /// Whether jobs may be sent for later: each is, or is not. Their moment comes at any time.
+    pub later: bool,
     /// Calls or answers that are lost on the way.
     pub lost: u8,
     /// The planted mistake, if any.
@@ -86,6 +88,8 @@ pub struct Config {
     pub programs: Vec<Program>,
     /// Whether a dead holder may be proved dead, beside its lease expiring.
     pub proof: bool,
+    /// Whether the jobs belong to one session, in their order.
+    pub session: bool,
     /// Signals that are sent to each job.
     pub signals: u8,
     /// How often a run is so slow that its lease runs short.
@@ -110,11 +114,13 @@ impl Config {
             crashes: 0,
             deadlines: false,
             jobs: 1,
+            later: false,
             lost: 1,
             mutation: None,
             pauses: 0,
             programs: programs.iter().filter_map(|steps| program(steps, None)).collect(),
             proof: false,
+            session: false,
             signals: 0,
             slow: 0,
             slow_outside: false,
@@ -151,12 +157,24 @@ impl Config {
                 199_012,
                 Self { slow: 1, ..Self::frugal(1) }.with(&[&[ONCE], &[ASKED], &[IDEMPOTENT]]),
             ),
-            ("signals that do not fit", 0, Self { crashes: 1, ..Self::unfit(3) }.with(&[&[WAIT, LATE]])),
-            (
-                "signals that do not fit, late",
-                0,
-                Self { crashes: 1, slow_outside: true, ..Self::unfit(2) }.with(&[&[IDEMPOTENT, LATE]]),
-            ),
+            ("S WAIT LATE 3 crash slow_outside", 0, Self { crashes: 1, slow_outside: true, ..Self::unfit(3) }.with(&[&[WAIT, LATE]])),
+            ("S WAIT LATE 3 crash cancels pauses", 0, Self { crashes: 1, cancels: true, pauses: 1, ..Self::unfit(3) }.with(&[&[WAIT, LATE]])),
+            ("S WAIT LATE 3 crash unknown", 0, Self { crashes: 1, unknown: 1, ..Self::unfit(3) }.with(&[&[WAIT, LATE]])),
+            ("S IDEM LATE 2 crash", 0, Self { crashes: 1, ..Self::unfit(2) }.with(&[&[IDEMPOTENT, LATE]])),
+            ("S IDEM LATE 3 slow_outside", 0, Self { slow_outside: true, ..Self::unfit(3) }.with(&[&[IDEMPOTENT, LATE]])),
+            ("S IDEM LATE 2 slow_outside", 0, Self { slow_outside: true, ..Self::unfit(2) }.with(&[&[IDEMPOTENT, LATE]])),
+            ("L delayed", 0, Self { crashes: 1, deadlines: true, signals: 1, ..Self::delayed() }.with(&[&[ONCE], &[WAIT]])),
+            ("L delayed lost 0", 0, Self { lost: 0, crashes: 1, deadlines: true, signals: 1, slow_outside: true, ..Self::delayed() }.with(&[&[IDEMPOTENT], &[WAIT]])),
+            ("L delayed out", 0, Self { slow_outside: true, signals: 1, lost: 0, ..Self::delayed() }.with(&[&[ONCE], &[WAIT]])),
+            ("X ONCE crash", 0, Self { crashes: 1, lost: 0, ..Self::session() }.with(&[&[ONCE]])),
+            ("X ONCE WAIT pauses", 0, Self { pauses: 1, signals: 1, lost: 0, ..Self::session() }.with(&[&[ONCE], &[WAIT]])),
+            ("X IDEM pauses", 0, Self { pauses: 1, lost: 0, ..Self::session() }.with(&[&[IDEMPOTENT]])),
+            ("X IDEM crash", 0, Self { crashes: 1, lost: 0, ..Self::session() }.with(&[&[IDEMPOTENT]])),
+            ("X WAIT crash pauses", 0, Self { crashes: 1, pauses: 1, lost: 0, ..Self::session() }.with(&[&[WAIT]])),
+            ("X later ONCE WAIT", 0, Self { later: true, lost: 0, ..Self::session() }.with(&[&[ONCE], &[WAIT]])),
+            ("X later WAIT pauses", 0, Self { later: true, pauses: 1, lost: 0, ..Self::session() }.with(&[&[WAIT]])),
+            ("X ONCE outside", 0, Self { slow_outside: true, lost: 0, ..Self::session() }.with(&[&[ONCE]])),
+            ("X ONCE unk slow", 0, Self { slow: 1, lost: 0, ..Self::session() }.with(&[&[ONCE]])),
             ("budgets, two steps", 66_969, Self::frugal(2).with(&[&[ASKED, IDEMPOTENT]])),
         ]
     }
@@ -210,6 +228,18 @@ impl Config {
     #[must_use]
     pub fn unfit(signals: u8) -> Self {
         Self { signals, words: &[Word::First, Word::Second, Word::Misfit], ..Self::calm(&[]) }
+    }
+
+    /// A job that may be sent for later, and is cancelled and paused at any moment.
+    #[must_use]
+    pub fn delayed() -> Self {
+        Self { cancels: true, later: true, pauses: 1, ..Self::calm(&[]) }
+    }
+
+    /// Two jobs of one session, each of which is cancelled at any moment.
+    #[must_use]
+    pub fn session() -> Self {
+        Self { cancels: true, jobs: 2, session: true, ..Self::calm(&[]) }
     }
 
     /// Jobs that may make so many calls.

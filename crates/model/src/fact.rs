@@ -11,7 +11,7 @@ use aetheris_core::event::{
 };
 use aetheris_core::hash::Hash;
 use aetheris_core::id::{
-    AgentName, AttemptId, BootId, EventId, IdempotencyKey, InstanceId, JobId, NodeId, PermitId, SignalId, ToolName,
+    AgentName, AttemptId, BootId, EventId, IdempotencyKey, InstanceId, JobId, NodeId, PermitId, SessionId, SignalId, ToolName,
     WorkerId,
 };
 use aetheris_core::json::Json;
@@ -24,6 +24,8 @@ use crate::signal::Signal;
 
 /// The store's clock: it stands still, and what has ended ends before it.
 pub const NOW: Timestamp = Timestamp::from_micros(1_000_000);
+/// When a job that is sent for later may begin. For such a job it is this late once that has come.
+pub const MOMENT: Timestamp = Timestamp::from_micros(NOW.micros() + 1);
 /// Both clocks: neither goes on, and nobody sets them.
 pub const READING: Reading = Reading { at: NOW, boot: BootMoment { at: Span::from_secs(1), of: BootId::from_u128(1) } };
 /// How long a permit's call can still arrive.
@@ -420,9 +422,20 @@ pub fn timer(doubt: bool, node: NodeId) -> TimerId {
     if doubt { TimerId::Doubt(node) } else { TimerId::Wait(node) }
 }
 
+/// How a job is sent.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Sent {
+    /// Whether it has a deadline.
+    pub deadline: bool,
+    /// Whether it is not to begin before [`MOMENT`].
+    pub later: bool,
+    /// Whether it belongs to the session.
+    pub session: bool,
+}
+
 /// The first events of every job.
 #[must_use]
-pub fn beginning(program: &Program, deadline: bool) -> Vec<Event> {
+pub fn beginning(program: &Program, sent: Sent) -> Vec<Event> {
     let created = JobCreated {
         agent: AgentName::from("a"),
         agent_version: String::new(),
@@ -430,8 +443,8 @@ pub fn beginning(program: &Program, deadline: bool) -> Vec<Event> {
         labels: std::collections::BTreeMap::new(),
         message: Json::null(),
         priority: 0,
-        run_at: None,
-        session: None,
+        run_at: sent.later.then_some(MOMENT),
+        session: sent.session.then(|| SessionId::from("s")),
     };
     let planned = PlanGenerated {
         plan_hash: program.plan.hash(),
@@ -440,5 +453,5 @@ pub fn beginning(program: &Program, deadline: bool) -> Vec<Event> {
         planner_version: String::new(),
     };
     let timer = TimerSet { after_us: 1, timer: TimerId::Deadline };
-    [created.into(), planned.into()].into_iter().chain(deadline.then(|| timer.into())).collect()
+    [created.into(), planned.into()].into_iter().chain(sent.deadline.then(|| timer.into())).collect()
 }

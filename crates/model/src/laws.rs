@@ -78,6 +78,10 @@ laws! {
         MovesAreLegal = "D1 the reducer accepts every event that the store accepted";
         /// Terminal jobs.
         NoClaimAfterEnd = "D2 an ended job is never claimed";
+        /// Delayed jobs.
+        NotBeforeItsMoment = "D2 nobody works on a job before the moment that it was sent for";
+        /// Sessions.
+        SessionInOrder = "L8 nobody works on a job of a session before every earlier one has ended";
         /// Cancel.
         CancelOrAnswer = "D7 a job whose cancel was accepted does not complete";
         /// Deadline.
@@ -190,6 +194,18 @@ listed! {
         Paused = "a job is paused";
         /// Resume.
         Resumed = "a paused job goes on";
+        /// Delayed jobs.
+        TooEarly = "a job is not claimed because its moment has not come";
+        /// Delayed jobs.
+        MomentCame = "the moment comes that a job was sent for";
+        /// Delayed jobs.
+        CancelledEarly = "a job is cancelled before its moment";
+        /// Delayed jobs.
+        PausedEarly = "a job is paused before its moment";
+        /// Sessions.
+        HeldUp = "a job is not claimed because an earlier one of its session has not ended";
+        /// Sessions.
+        SessionGoesOn = "a job is claimed because every earlier one of its session has ended";
         /// Renewal.
         Renewed = "a lease that ran short is renewed";
         /// Ends.
@@ -268,6 +284,13 @@ pub fn judge_state(search: &Search, system: &mut System) {
             verdicts.push((Law::OneHolder, believed == 1 && holder));
         }
         verdicts.push((Law::LeaseMeansRunning, job.held == (status == JobStatus::Running)));
+        if job.has_begun() && job.later {
+            verdicts.push((Law::NotBeforeItsMoment, job.moment));
+        }
+        if job.has_begun() && search.config.session && place > 0 {
+            let ended = |earlier: &Job| earlier.status().is_terminal();
+            verdicts.push((Law::SessionInOrder, system.jobs[..place].iter().all(ended)));
+        }
         if job.cancelled && status.is_terminal() {
             verdicts.push((Law::CancelOrAnswer, status != JobStatus::Completed));
         }

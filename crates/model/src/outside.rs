@@ -99,6 +99,9 @@ pub fn wrote(search: &Search, system: &mut System, number: u8, op: Op, idle: boo
     match op {
         Op::Cancel => {
             job.cancelled = true;
+            if job.later && !job.moment {
+                search.tally.see(Sight::CancelledEarly);
+            }
             if idle {
                 search.tally.see(Sight::CancelOfIdle);
             }
@@ -110,7 +113,12 @@ pub fn wrote(search: &Search, system: &mut System, number: u8, op: Op, idle: boo
             job.expired = true;
             search.tally.see(if idle { Sight::DeadlineOfIdle } else { Sight::DeadlineOfHeld });
         }
-        Op::Pause => job.pauses += 1,
+        Op::Pause => {
+            job.pauses += 1;
+            if job.later && !job.moment {
+                search.tally.see(Sight::PausedEarly);
+            }
+        }
         Op::Fire { .. } | Op::Reclaim | Op::ReclaimDead | Op::Resume | Op::Signal { .. } => {}
     }
 }

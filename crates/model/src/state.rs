@@ -33,6 +33,7 @@ pub struct Fold {
 struct Digest {
     blocked: u8,
     deadline: bool,
+    delayed: bool,
     ending: u8,
     epoch: u32,
     reclaims: u32,
@@ -74,13 +75,13 @@ impl Fold {
         Self { digest: digest(&state, nodes), state: Arc::new(state) }
     }
 
-    /// A new job that has its plan and, perhaps, a deadline.
+    /// A new job that has its plan.
     ///
     /// # Errors
     /// The reducer refuses the first events.
-    pub fn begin(job: u8, program: &Program, deadline: bool) -> Result<Self, Illegal> {
+    pub fn begin(job: u8, program: &Program, sent: fact::Sent) -> Result<Self, Illegal> {
         let mut state = JobState::new(fact::job_id(job));
-        for event in fact::beginning(program, deadline) {
+        for event in fact::beginning(program, sent) {
             replay(&mut state, event, 0)?;
         }
         Ok(Self::of(state, &program.nodes))
@@ -152,6 +153,7 @@ fn digest(state: &JobState, nodes: &[NodeId]) -> Digest {
     Digest {
         blocked: blocked.and_then(|b| place(&b.node).map(|n| 1 + 2 * n + u8::from(b.doubt))).unwrap_or(0),
         deadline: state.timers.contains_key(&TimerId::Deadline),
+        delayed: state.not_before.is_some(),
         ending: state.end_requested.map_or(0, |cause| match cause {
             EndCause::Cancel => 1,
             EndCause::Deadline => 2,
@@ -298,8 +300,12 @@ pub struct Job {
     pub evidence: [u8; STEPS_MAX],
     /// Truth: permits whose call has left, by step.
     pub left: [u8; STEPS_MAX],
+    /// Whether it was sent for later.
+    pub later: bool,
     /// Whether the lease lives; only of use while it is held.
     pub live: bool,
+    /// Truth: whether the moment has come that it was sent for.
+    pub moment: bool,
     /// Whether anyone holds it.
     pub held: bool,
     /// The program.
@@ -324,6 +330,13 @@ impl Job {
             lease_until,
             worker: fact::worker(),
         })
+    }
+
+    /// Truth: whether anyone has worked on it.
+    #[must_use]
+    pub fn has_begun(&self) -> bool {
+        let acted = |permits: &[u8; STEPS_MAX]| permits.iter().any(|permits| *permits != 0);
+        self.view.fold.epoch() > 0 || acted(&self.left) || acted(&self.bodies)
     }
 
     /// What the job's steps do at the moment of their last event.

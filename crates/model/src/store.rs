@@ -5,16 +5,18 @@ use aetheris_core::disproof::{self, Disproof, Grounds};
 use aetheris_core::hash::Hash;
 use aetheris_core::id::JobId;
 use aetheris_core::id::NodeId;
+use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
 use aetheris_core::lease::{Guard, Holder, admit};
 use aetheris_core::ledger::{self, LedgerRow, LedgerTrigger, PermitRequest, Settle};
 use aetheris_core::plan::EffectClass;
+use aetheris_core::projection::Projection;
 use aetheris_core::time::Span;
 use aetheris_store::{ExpectedSignals, LedgerWrite, NewEffect, Purpose, UnitOfWork, rules};
 
 use crate::bugs::Mutation;
 use crate::config::{Program, STEPS_MAX, wait_key};
-use crate::fact::{self, Fact, NOW, Outcome, Permit, READING};
+use crate::fact::{self, Fact, MOMENT, NOW, Outcome, Permit, READING};
 use crate::laws::{Law, Sight, judge};
 use crate::signal::Signal;
 use crate::state::{Change, Entry, Fold, Inbox, Job, Right, Row, Unit, replay};
@@ -369,13 +371,16 @@ fn change(search: &Search, job: &mut Job, unit: &Unit, fold: Fold) {
     job.view.fold = fold;
 }
 
-/// Claims a job: the epoch is raised and the event appended in one statement. Whether it was claimable.
+/// Claims a job: the epoch is raised and the event appended in one statement. Its new epoch, if it was claimable.
 pub fn claim(search: &Search, system: &mut System, number: u8) -> Option<u8> {
     let at = usize::from(number);
     let job = system.jobs[at].clone();
     let status = job.status();
-    if !rules::claimable(status, None, NOW) {
+    if !is_claimable(search, system, number) {
         return None;
+    }
+    if search.config.session && number > 0 {
+        search.tally.see(Sight::SessionGoesOn);
     }
     let program = search.program(&job);
     let before = job.view.fold.epoch();
@@ -394,6 +399,43 @@ pub fn claim(search: &Search, system: &mut System, number: u8) -> Option<u8> {
     job.held = true;
     job.live = true;
     Some(epoch)
+}
+
+/// Whether a claim finds the job.
+pub fn is_claimable(search: &Search, system: &System, number: u8) -> bool {
+    is_due(search, &system.jobs[usize::from(number)]) && !held_up(search, system, number)
+}
+
+/// Whether production's rule lets the job be claimed now, its session aside.
+fn is_due(search: &Search, job: &Job) -> bool {
+    let now = if job.moment && !search.config.has(Mutation::MomentNotSeen) { MOMENT } else { NOW };
+    let row = Projection::of(job.view.fold.state(), false);
+    let not_before = row.not_before.map(|due| due.resolve(now)).filter(|_| match search.config.mutation {
+        Some(Mutation::DelayIgnored) => false,
+        Some(Mutation::PauseForgetsMoment) => job.pauses == 0,
+        Some(_) | None => true,
+    });
+    let claimable = rules::claimable(row.status, not_before, now);
+    if !claimable && rules::claimable(row.status, None, now) {
+        search.tally.see(Sight::TooEarly);
+    }
+    claimable
+}
+
+/// Whether another job of the session comes first. The stores say it in their queries (L8), here it is said once more:
+/// each job is held up by every one that was sent before it and has not ended.
+fn held_up(search: &Search, system: &System, number: u8) -> bool {
+    let open = |job: &Job| match search.config.mutation {
+        Some(Mutation::SessionHeldUpByHeld) => job.held,
+        Some(Mutation::SessionPassesPaused) => !job.status().is_terminal() && job.status() != JobStatus::Paused,
+        Some(Mutation::SessionNeedsAnswer) => job.status() != JobStatus::Completed,
+        Some(_) | None => !job.status().is_terminal(),
+    };
+    let held_up = search.config.session && system.jobs[..usize::from(number)].iter().any(open);
+    if held_up {
+        search.tally.see(Sight::HeldUp);
+    }
+    held_up
 }
 
 /// Renews a run's lease, if the store agrees. Whether it did.

@@ -19,7 +19,8 @@ pub fn tell(search: &Search, path: Path<System, Action>) -> (String, usize) {
     let count = steps.len().saturating_sub(1);
     if let Some((first, _)) = steps.first() {
         for (number, job) in first.jobs.iter().enumerate() {
-            let _ = writeln!(text, "    job {number}: {:?}", search.program(job).steps);
+            let later = if job.later { ", for later" } else { "" };
+            let _ = writeln!(text, "    job {number}{later}: {:?}", search.program(job).steps);
         }
     }
     for (number, (system, action)) in steps.iter().enumerate() {
@@ -83,6 +84,7 @@ fn said(system: &System, action: Action) -> String {
         Action::Land(_) => "a late commit arrives".to_owned(),
         Action::LandPending => "the operation that has looked writes".to_owned(),
         Action::Lose(_) => "a late commit never arrives".to_owned(),
+        Action::Moment(job) => format!("the moment of job {job} comes"),
         Action::Outside(job, op) => format!("job {job}: {}", operation(op)),
         Action::Pass { job, node } => format!("the permit's deadline of job {job}, n{node} passes"),
         Action::Pend(job, op) => format!("job {job}: {}; it has looked and not written", operation(op)),
