@@ -137,7 +137,7 @@ impl Config {
     pub fn gate() -> Vec<(&'static str, usize, Self)> {
         let base = Self { crashes: 2, proof: true, signals: 1, unknown: 1, ..Self::calm(&[]) };
         let slow = Self { crashes: 1, slow: 1, unknown: 0, ..base.clone() };
-        vec![
+        let mut configs = vec![
             ("crashes, at_most_once and wait", 137_046, base.clone().with(&[&[ONCE, WAIT]])),
             ("crashes, wait and at_most_once", 149_921, base.clone().with(&[&[WAIT, ONCE]])),
             ("crashes, idempotent and wait", 206_410, base.with(&[&[IDEMPOTENT, FOREVER]])),
@@ -157,25 +157,43 @@ impl Config {
                 199_012,
                 Self { slow: 1, ..Self::frugal(1) }.with(&[&[ONCE], &[ASKED], &[IDEMPOTENT]]),
             ),
-            ("S WAIT LATE 3 crash slow_outside", 0, Self { crashes: 1, slow_outside: true, ..Self::unfit(3) }.with(&[&[WAIT, LATE]])),
-            ("S WAIT LATE 3 crash cancels pauses", 0, Self { crashes: 1, cancels: true, pauses: 1, ..Self::unfit(3) }.with(&[&[WAIT, LATE]])),
-            ("S WAIT LATE 3 crash unknown", 0, Self { crashes: 1, unknown: 1, ..Self::unfit(3) }.with(&[&[WAIT, LATE]])),
-            ("S IDEM LATE 2 crash", 0, Self { crashes: 1, ..Self::unfit(2) }.with(&[&[IDEMPOTENT, LATE]])),
-            ("S IDEM LATE 3 slow_outside", 0, Self { slow_outside: true, ..Self::unfit(3) }.with(&[&[IDEMPOTENT, LATE]])),
-            ("S IDEM LATE 2 slow_outside", 0, Self { slow_outside: true, ..Self::unfit(2) }.with(&[&[IDEMPOTENT, LATE]])),
-            ("L delayed", 0, Self { crashes: 1, deadlines: true, signals: 1, ..Self::delayed() }.with(&[&[ONCE], &[WAIT]])),
-            ("L delayed lost 0", 0, Self { lost: 0, crashes: 1, deadlines: true, signals: 1, slow_outside: true, ..Self::delayed() }.with(&[&[IDEMPOTENT], &[WAIT]])),
-            ("L delayed out", 0, Self { slow_outside: true, signals: 1, lost: 0, ..Self::delayed() }.with(&[&[ONCE], &[WAIT]])),
-            ("X ONCE crash", 0, Self { crashes: 1, lost: 0, ..Self::session() }.with(&[&[ONCE]])),
-            ("X ONCE WAIT pauses", 0, Self { pauses: 1, signals: 1, lost: 0, ..Self::session() }.with(&[&[ONCE], &[WAIT]])),
-            ("X IDEM pauses", 0, Self { pauses: 1, lost: 0, ..Self::session() }.with(&[&[IDEMPOTENT]])),
-            ("X IDEM crash", 0, Self { crashes: 1, lost: 0, ..Self::session() }.with(&[&[IDEMPOTENT]])),
-            ("X WAIT crash pauses", 0, Self { crashes: 1, pauses: 1, lost: 0, ..Self::session() }.with(&[&[WAIT]])),
-            ("X later ONCE WAIT", 0, Self { later: true, lost: 0, ..Self::session() }.with(&[&[ONCE], &[WAIT]])),
-            ("X later WAIT pauses", 0, Self { later: true, pauses: 1, lost: 0, ..Self::session() }.with(&[&[WAIT]])),
-            ("X ONCE outside", 0, Self { slow_outside: true, lost: 0, ..Self::session() }.with(&[&[ONCE]])),
-            ("X ONCE unk slow", 0, Self { slow: 1, lost: 0, ..Self::session() }.with(&[&[ONCE]])),
             ("budgets, two steps", 66_969, Self::frugal(2).with(&[&[ASKED, IDEMPOTENT]])),
+        ];
+        configs.extend(Self::of_signals());
+        configs.extend(Self::of_moments());
+        configs.extend(Self::of_sessions());
+        configs
+    }
+
+    fn of_signals() -> [(&'static str, usize, Self); 3] {
+        let crash = |signals| Self { crashes: 1, ..Self::unfit(signals) };
+        [
+            ("signals that fit or not", 59_562, Self { slow_outside: true, ..crash(3) }.with(&[&[WAIT, LATE]])),
+            ("signals, pauses", 16_139, Self { cancels: true, pauses: 1, ..crash(2) }.with(&[&[WAIT, LATE]])),
+            ("signals, idempotent and wait", 57_616, Self { lost: 0, ..crash(3) }.with(&[&[IDEMPOTENT, LATE]])),
+        ]
+    }
+
+    fn of_moments() -> [(&'static str, usize, Self); 2] {
+        let calm = Self { lost: 0, ..Self::delayed() };
+        let crash = Self { crashes: 1, deadlines: true, ..calm.clone() };
+        let outside = Self { signals: 1, slow_outside: true, ..calm };
+        [
+            ("for later, deadlines", 23_488, crash.with(&[&[ONCE], &[WAIT]])),
+            ("for later, races from outside", 9_166, outside.with(&[&[ONCE], &[WAIT]])),
+        ]
+    }
+
+    fn of_sessions() -> [(&'static str, usize, Self); 5] {
+        let calm = Self { lost: 0, ..Self::session() };
+        let crash = Self { crashes: 1, ..calm.clone() };
+        let slow = Self { cancels: false, slow: 1, ..calm.clone() };
+        [
+            ("session, at_most_once", 60_912, crash.clone().with(&[&[ONCE]])),
+            ("session, pauses", 56_866, Self { pauses: 1, signals: 1, ..crash }.with(&[&[WAIT]])),
+            ("session, failures", 8_584, calm.clone().with(&[&[IDEMPOTENT]])),
+            ("session, for later", 20_808, Self { later: true, ..calm }.with(&[&[ONCE], &[WAIT]])),
+            ("session, slow", 31_913, slow.with(&[&[ONCE]])),
         ]
     }
 

@@ -11,8 +11,8 @@ use aetheris_core::event::{
 };
 use aetheris_core::hash::Hash;
 use aetheris_core::id::{
-    AgentName, AttemptId, BootId, EventId, IdempotencyKey, InstanceId, JobId, NodeId, PermitId, SessionId, SignalId, ToolName,
-    WorkerId,
+    AgentName, AttemptId, BootId, EventId, IdempotencyKey, InstanceId, JobId, NodeId, PermitId, SessionId, SignalId,
+    ToolName, WorkerId,
 };
 use aetheris_core::json::Json;
 use aetheris_core::lease::Fence;

@@ -72,7 +72,8 @@ impl Search {
     /// What may happen to a job from outside, but for [`Search::ends`].
     pub(crate) fn job_actions(&self, system: &System, number: u8, job: &Job, actions: &mut Vec<Action>) {
         let status = job.status();
-        if system.workers.iter().any(Option::is_none) && store::is_claimable(self, system, number) {
+        let idle = || system.workers.iter().any(Option::is_none);
+        if status == JobStatus::Pending && idle() && store::is_claimable(self, system, number) {
             actions.push(Action::Claim(number));
         }
         if job.later && !job.moment && !status.is_terminal() {
