@@ -108,8 +108,8 @@ impl Search {
         self.operations(system, number, operations, actions);
     }
 
-    /// What ends a job whatever it does. It is no way out for one that is stuck, and is not to hide it: these happen only
-    /// where something else can.
+    /// What ends a job whatever it does. It is no way out for one that is stuck, and is not to hide it: these happen
+    /// only where something else can.
     pub(crate) fn ends(&self, system: &System, number: u8, job: &Job, actions: &mut Vec<Action>) {
         let mut operations = Vec::new();
         if self.config.cancels && !job.cancelled && !job.status().is_terminal() {
