@@ -9,7 +9,7 @@ use crate::fact::{Answered, Outcome, Permit};
 use crate::laws::{Law, Sight, judge};
 use crate::outside::{self, Look, Op};
 use crate::run::{Stop, after_asking, next_unit, rebase};
-use crate::state::{Entry, Fold, Inbox, Known, Phase, Right, Run, Then, Unit};
+use crate::state::{Entry, Fold, Inbox, Known, Phase, Right, Run, Then, Unit, View};
 use crate::store::{self, Refused};
 use crate::system::{Action, Fate, Search, System, doomed};
 
@@ -49,6 +49,11 @@ impl Search {
             Action::LandPending => self.land_pending(system),
             Action::Lose(flight) => {
                 system.flights.remove(flight);
+                Some(())
+            }
+            Action::Moment(job) => {
+                self.tally.see(Sight::MomentCame);
+                system.job(job).moment = true;
                 Some(())
             }
             Action::Outside(job, op) => self.outside(system, job, op),
@@ -184,6 +189,8 @@ impl Search {
         {
             self.leave(system, unit.job, permit);
         }
+        // What it had seen when it drafted the unit.
+        let mut seen = None;
         for _ in 0..8 {
             if unit.is_empty() {
                 return self.written(system, worker, unit.then, None);
@@ -198,8 +205,12 @@ impl Search {
             match refused {
                 Refused::Guard | Refused::Lease => return self.lose(system, worker),
                 Refused::Illegal => return Some(()),
-                Refused::Ledger => return self.drop_draft(system, worker),
+                Refused::Ledger => {
+                    let before = seen.or_else(|| Some(system.run(worker)?.view.clone()))?;
+                    return self.drop_draft(system, worker, &before);
+                }
                 Refused::Sequence | Refused::Signal => {
+                    seen = seen.or_else(|| Some(system.run(worker)?.view.clone()));
                     if !self.reload(system, worker) {
                         return self.lose(system, worker);
                     }
@@ -218,8 +229,7 @@ impl Search {
 
     /// Someone has settled the call in the meantime: the draft is dropped, what is known is deposited, and the
     /// run looks again.
-    fn drop_draft(&self, system: &mut System, worker: usize) -> Acted {
-        let before = system.run(worker)?.view.clone();
+    fn drop_draft(&self, system: &mut System, worker: usize, before: &View) -> Acted {
         if !self.reload(system, worker) {
             return self.lose(system, worker);
         }
@@ -440,7 +450,7 @@ impl Search {
     fn operated(&self, system: &mut System, op: Op, unit: &Unit, idle: bool) -> Acted {
         for entry in &unit.entries {
             if let Some(Inbox::Receive { signal, .. }) = entry.inbox {
-                system.job(unit.job).acknowledged |= 1 << signal;
+                system.job(unit.job).acknowledged.push(signal);
             }
         }
         outside::wrote(self, system, unit.job, op, idle);
@@ -453,7 +463,7 @@ impl Search {
         let idle = !system.jobs[usize::from(unit.job)].held;
         match store::commit(self, system, &unit) {
             Ok(()) => self.operated(system, op, &unit, idle),
-            Err(_) if op == Op::Signal => {
+            Err(_) if matches!(op, Op::Signal { .. }) => {
                 system.job(unit.job).sent -= 1;
                 self.outside(system, unit.job, op).or(Some(()))
             }

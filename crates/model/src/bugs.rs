@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::config::{Config, Doubts, Step};
 use crate::search::{Bound, Report, run};
+use crate::signal::Word;
 
 listed! {
     /// A mistake in the protocol.
@@ -54,10 +55,34 @@ listed! {
         SignalNotUsed = "signal-not-used";
         /// A wait begins without a look at kept signals.
         WaitWithoutLooking = "wait-without-looking";
+        /// A signal that does not fit ends the wait that is open.
+        DoorTakesAll = "door-takes-all";
+        /// A kept signal that does not fit ends its wait.
+        KeptMisfitTaken = "kept-misfit-taken";
+        /// A wait that is reached looks at the first signal that is kept for it, and at no other.
+        OnlyFirstLookedAt = "only-first-kept-looked-at";
+        /// A wait that finds a kept signal that does not fit refuses all that are kept for it.
+        FitRefusedToo = "fit-refused-too";
+        /// Of kept signals that fit, the last one ends the wait.
+        LastSignalWins = "last-signal-wins";
+        /// A signal that is kept takes the place of those before it.
+        KeptReplaced = "kept-replaced";
         /// A signal is asked whether the job has ended before whether it was delivered.
         EndBeforeDuplicate = "end-before-duplicate";
         /// A cancel of a held job is accepted and not written.
         CancelLost = "cancel-lost";
+        /// A claim does not look at the moment that a job was sent for.
+        DelayIgnored = "delay-ignored";
+        /// Claims never see that a job's moment has come.
+        MomentNotSeen = "moment-not-seen";
+        /// A job that was paused may be claimed before its moment.
+        PauseForgetsMoment = "pause-forgets-moment";
+        /// Only a job that is held holds up those behind it in its session.
+        SessionHeldUpByHeld = "session-held-up-by-held-only";
+        /// A paused job does not hold up those behind it in its session.
+        SessionPassesPaused = "session-passes-paused";
+        /// Only a job that completes lets the next one of its session go.
+        SessionNeedsAnswer = "session-needs-answer";
         /// A deadline ends only jobs that run.
         DeadlineIgnoredWhileBlocked = "deadline-ignored-while-blocked";
         /// The budget is asked before the first try alone.
@@ -72,7 +97,8 @@ impl Mutation {
     #[must_use]
     pub fn config(self) -> Config {
         const ONCE: &[&[Step]] = &[&[Step::Once(&[Doubts::Human])]];
-        const WAIT: &[&[Step]] = &[&[Step::Wait { deadline: true }]];
+        const WAIT: &[&[Step]] = &[&[Step::Wait { deadline: true, late: false }]];
+        const LATE: Step = Step::Wait { deadline: true, late: true };
         const IDEMPOTENT: &[&[Step]] = &[&[Step::Idempotent]];
         let slow = |programs| Config { slow: 1, ..Config::calm(programs) };
         let crash = |programs| Config { crashes: 1, ..Config::calm(programs) };
@@ -93,6 +119,18 @@ impl Mutation {
             Self::TimerFiresEarly => Config::calm(WAIT),
             Self::SignalNotUsed | Self::WaitWithoutLooking => signals(1),
             Self::EndBeforeDuplicate => signals(2),
+            Self::DoorTakesAll => Config { words: &[Word::Misfit], ..signals(1) },
+            Self::KeptMisfitTaken
+            | Self::OnlyFirstLookedAt
+            | Self::FitRefusedToo
+            | Self::LastSignalWins
+            | Self::KeptReplaced => Config::unfit(2).with(&[&[Step::Idempotent, LATE]]),
+            Self::MomentNotSeen => Config::delayed().with(ONCE),
+            Self::DelayIgnored => Config { later: true, ..Config::calm(ONCE) },
+            Self::PauseForgetsMoment => Config { later: true, pauses: 1, ..Config::calm(ONCE) },
+            Self::SessionHeldUpByHeld => Config { jobs: 2, session: true, ..Config::calm(ONCE) },
+            Self::SessionPassesPaused => Config { jobs: 2, pauses: 1, session: true, ..Config::calm(ONCE) },
+            Self::SessionNeedsAnswer => Config::session().with(ONCE),
             Self::CancelLost => Config { cancels: true, ..Config::calm(WAIT) },
             Self::DeadlineIgnoredWhileBlocked => Config { deadlines: true, ..Config::calm(WAIT) },
             Self::BudgetOnlyOnce => Config { budget: Some(1), ..Config::calm(&[]) }.with(IDEMPOTENT),

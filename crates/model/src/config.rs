@@ -13,6 +13,7 @@ use aetheris_core::retry::{Jitter, RetryPolicy};
 use aetheris_core::time::Span;
 
 use crate::bugs::Mutation;
+use crate::signal::Word;
 
 /// The most steps of one job.
 pub const STEPS_MAX: usize = 3;
@@ -28,6 +29,8 @@ pub enum Step {
     Wait {
         /// Whether time ends it too.
         deadline: bool,
+        /// Whether its key is not known before the step ahead of it has completed.
+        late: bool,
     },
 }
 
@@ -45,8 +48,9 @@ pub enum Doubts {
 const ONCE: Step = Step::Once(&[Doubts::Human]);
 const ASKED: Step = Step::Once(&[Doubts::Wait, Doubts::Reconcile]);
 const IDEMPOTENT: Step = Step::Idempotent;
-const WAIT: Step = Step::Wait { deadline: true };
-const FOREVER: Step = Step::Wait { deadline: false };
+const WAIT: Step = Step::Wait { deadline: true, late: false };
+const FOREVER: Step = Step::Wait { deadline: false, late: false };
+const LATE: Step = Step::Wait { deadline: true, late: true };
 
 /// A job's plan.
 #[derive(Debug, Clone, PartialEq)]
@@ -72,6 +76,8 @@ pub struct Config {
     pub deadlines: bool,
     /// Jobs at once; each begins with any of the programs.
     pub jobs: u8,
+    /// Whether jobs may be sent for later: each is, or is not. Their moment comes at any time.
+    pub later: bool,
     /// Calls or answers that are lost on the way.
     pub lost: u8,
     /// The planted mistake, if any.
@@ -82,6 +88,8 @@ pub struct Config {
     pub programs: Vec<Program>,
     /// Whether a dead holder may be proved dead, beside its lease expiring.
     pub proof: bool,
+    /// Whether the jobs belong to one session, in their order.
+    pub session: bool,
     /// Signals that are sent to each job.
     pub signals: u8,
     /// How often a run is so slow that its lease runs short.
@@ -90,6 +98,8 @@ pub struct Config {
     pub slow_outside: bool,
     /// Commits of runs whose outcome is unknown.
     pub unknown: u8,
+    /// What signals may bring.
+    pub words: &'static [Word],
     /// Workers.
     pub workers: u8,
 }
@@ -104,15 +114,18 @@ impl Config {
             crashes: 0,
             deadlines: false,
             jobs: 1,
+            later: false,
             lost: 1,
             mutation: None,
             pauses: 0,
             programs: programs.iter().filter_map(|steps| program(steps, None)).collect(),
             proof: false,
+            session: false,
             signals: 0,
             slow: 0,
             slow_outside: false,
             unknown: 0,
+            words: &[Word::First],
             workers: 2,
         }
     }
@@ -124,7 +137,7 @@ impl Config {
     pub fn gate() -> Vec<(&'static str, usize, Self)> {
         let base = Self { crashes: 2, proof: true, signals: 1, unknown: 1, ..Self::calm(&[]) };
         let slow = Self { crashes: 1, slow: 1, unknown: 0, ..base.clone() };
-        vec![
+        let mut configs = vec![
             ("crashes, at_most_once and wait", 137_046, base.clone().with(&[&[ONCE, WAIT]])),
             ("crashes, wait and at_most_once", 149_921, base.clone().with(&[&[WAIT, ONCE]])),
             ("crashes, idempotent and wait", 206_410, base.with(&[&[IDEMPOTENT, FOREVER]])),
@@ -145,6 +158,42 @@ impl Config {
                 Self { slow: 1, ..Self::frugal(1) }.with(&[&[ONCE], &[ASKED], &[IDEMPOTENT]]),
             ),
             ("budgets, two steps", 66_969, Self::frugal(2).with(&[&[ASKED, IDEMPOTENT]])),
+        ];
+        configs.extend(Self::of_signals());
+        configs.extend(Self::of_moments());
+        configs.extend(Self::of_sessions());
+        configs
+    }
+
+    fn of_signals() -> [(&'static str, usize, Self); 3] {
+        let crash = |signals| Self { crashes: 1, ..Self::unfit(signals) };
+        [
+            ("signals that fit or not", 59_562, Self { slow_outside: true, ..crash(3) }.with(&[&[WAIT, LATE]])),
+            ("signals, pauses", 16_139, Self { cancels: true, pauses: 1, ..crash(2) }.with(&[&[WAIT, LATE]])),
+            ("signals, idempotent and wait", 57_616, Self { lost: 0, ..crash(3) }.with(&[&[IDEMPOTENT, LATE]])),
+        ]
+    }
+
+    fn of_moments() -> [(&'static str, usize, Self); 2] {
+        let calm = Self { lost: 0, ..Self::delayed() };
+        let crash = Self { crashes: 1, deadlines: true, ..calm.clone() };
+        let outside = Self { signals: 1, slow_outside: true, ..calm };
+        [
+            ("for later, deadlines", 23_488, crash.with(&[&[ONCE], &[WAIT]])),
+            ("for later, races from outside", 9_166, outside.with(&[&[ONCE], &[WAIT]])),
+        ]
+    }
+
+    fn of_sessions() -> [(&'static str, usize, Self); 5] {
+        let calm = Self { lost: 0, ..Self::session() };
+        let crash = Self { crashes: 1, ..calm.clone() };
+        let slow = Self { cancels: false, slow: 1, ..calm.clone() };
+        [
+            ("session, at_most_once", 60_912, crash.clone().with(&[&[ONCE]])),
+            ("session, pauses", 56_866, Self { pauses: 1, signals: 1, ..crash }.with(&[&[WAIT]])),
+            ("session, failures", 8_584, calm.clone().with(&[&[IDEMPOTENT]])),
+            ("session, for later", 20_808, Self { later: true, ..calm }.with(&[&[ONCE], &[WAIT]])),
+            ("session, slow", 31_913, slow.with(&[&[ONCE]])),
         ]
     }
 
@@ -193,6 +242,24 @@ impl Config {
         trouble.with(&[&[ONCE], &[IDEMPOTENT], &[WAIT]])
     }
 
+    /// So many signals, some of which fit no wait; with the late wait of a program, several of one key are kept.
+    #[must_use]
+    pub fn unfit(signals: u8) -> Self {
+        Self { signals, words: &[Word::First, Word::Second, Word::Misfit], ..Self::calm(&[]) }
+    }
+
+    /// A job that may be sent for later, and is cancelled and paused at any moment.
+    #[must_use]
+    pub fn delayed() -> Self {
+        Self { cancels: true, later: true, pauses: 1, ..Self::calm(&[]) }
+    }
+
+    /// Two jobs of one session, each of which is cancelled at any moment.
+    #[must_use]
+    pub fn session() -> Self {
+        Self { cancels: true, jobs: 2, session: true, ..Self::calm(&[]) }
+    }
+
     /// Jobs that may make so many calls.
     #[must_use]
     pub fn frugal(most: u32) -> Self {
@@ -231,6 +298,11 @@ pub fn wait_key(node: u8) -> String {
     format!("k{node}")
 }
 
+/// Its template where it has the output of the step before in it. Nobody renders it here.
+fn late_key(node: u8) -> String {
+    format!("k{{{{ nodes.n{}.output }}}}", node.saturating_sub(1))
+}
+
 fn program(steps: &[Step], max_tool_calls: Option<u32>) -> Option<Program> {
     let nodes: Vec<NodeId> = (0..steps.len()).map(|place| NodeId::from(format!("n{place}").as_str())).collect();
     let mut tools = BTreeMap::new();
@@ -238,13 +310,13 @@ fn program(steps: &[Step], max_tool_calls: Option<u32>) -> Option<Program> {
     for (place, step) in steps.iter().enumerate() {
         let tool = ToolName::from(format!("t{place}").as_str());
         let kind = match step {
-            Step::Wait { deadline } => NodeKind::Wait(WaitNode {
-                correlation_key: u8::try_from(place).ok().map(wait_key),
+            Step::Wait { deadline, late } => NodeKind::Wait(WaitNode {
+                correlation_key: u8::try_from(place).ok().map(if *late { late_key } else { wait_key }),
                 deadline: deadline.then(|| Span::from_secs(60)),
                 on_deadline: OnDeadline::ContinueWith(Json::null()),
                 park: false,
                 reason: None,
-                schema: None,
+                schema: Some(Word::schema()),
                 wait_type: WaitType::Signal,
             }),
             Step::Once(_) | Step::Idempotent => NodeKind::Tool { input: Json::null(), tool: tool.clone() },

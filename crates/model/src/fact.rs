@@ -6,13 +6,13 @@ use aetheris_core::event::{
     Answer, CommandCommitted, DoubtOutcome, EndCause, Event, Failure, InDoubtResolved, InvocationOutcome,
     JobCancelRequested, JobCancelled, JobClaimed, JobCompleted, JobCreated, JobFailed, JobPauseRequested, JobPaused,
     JobRequeued, JobResumed, JobWaiting, NodeFinished, NodeRetryScheduled, NodeStarted, PauseReason, PlanGenerated,
-    RequeueReason, Resolver, Source, StepInDoubt, StepResult, TimerFired, TimerId, TimerSet, ToolInvocationFinished,
-    ToolInvocationStarted, WaitCompleted, WaitEnd,
+    RequeueReason, Resolver, SignalRefused, Source, StepInDoubt, StepResult, TimerFired, TimerId, TimerSet,
+    ToolInvocationFinished, ToolInvocationStarted, WaitCompleted, WaitEnd,
 };
 use aetheris_core::hash::Hash;
 use aetheris_core::id::{
-    AgentName, AttemptId, BootId, EventId, IdempotencyKey, InstanceId, JobId, NodeId, PermitId, SignalId, ToolName,
-    WorkerId,
+    AgentName, AttemptId, BootId, EventId, IdempotencyKey, InstanceId, JobId, NodeId, PermitId, SessionId, SignalId,
+    ToolName, WorkerId,
 };
 use aetheris_core::json::Json;
 use aetheris_core::lease::Fence;
@@ -20,9 +20,12 @@ use aetheris_core::plan::{EffectClass, WaitType};
 use aetheris_core::time::{BootMoment, Reading, Span, Timestamp};
 
 use crate::config::{Program, STEPS_MAX, wait_key};
+use crate::signal::Signal;
 
 /// The store's clock: it stands still, and what has ended ends before it.
 pub const NOW: Timestamp = Timestamp::from_micros(1_000_000);
+/// When a job that is sent for later may begin. For such a job it is this late once that has come.
+pub const MOMENT: Timestamp = Timestamp::from_micros(NOW.micros() + 1);
 /// Both clocks: neither goes on, and nobody sets them.
 pub const READING: Reading = Reading { at: NOW, boot: BootMoment { at: Span::from_secs(1), of: BootId::from_u128(1) } };
 /// How long a permit's call can still arrive.
@@ -87,8 +90,10 @@ pub enum Fact {
         /// The step.
         node: u8,
         /// The signal.
-        signal: Option<u8>,
+        signal: Option<Signal>,
     },
+    /// `signal_refused`
+    SignalRefused(Signal),
     /// `job_cancel_requested`
     EndRequested,
     /// `job_cancel_requested`, because the deadline has come.
@@ -270,22 +275,9 @@ impl Fact {
                 let reason = if retry { RequeueReason::Retry } else { RequeueReason::LeaseExpired };
                 JobRequeued { after_us: None, reason }.into()
             }
-            Self::Waiting { doubt, node } => JobWaiting {
-                correlation_key: (!doubt).then(|| wait_key(node)),
-                doubt,
-                node: id(node),
-                park: false,
-                reason: None,
-                wait_type: WaitType::Signal,
-            }
-            .into(),
-            Self::WaitEnded { node, signal } => {
-                let by = signal.map_or(WaitEnd::Time, |signal| WaitEnd::Signal {
-                    payload: Json::null(),
-                    signal: SignalId::from_u128(u128::from(signal)),
-                });
-                WaitCompleted { by, node: id(node) }.into()
-            }
+            Self::Waiting { doubt, node } => waiting(doubt, node, id(node)).into(),
+            Self::WaitEnded { node, signal } => wait_ended(signal, id(node)).into(),
+            Self::SignalRefused(signal) => refused(signal, id(signal.node)).into(),
             Self::EndRequested => JobCancelRequested { cause: EndCause::Cancel }.into(),
             Self::DeadlineRequested => JobCancelRequested { cause: EndCause::Deadline }.into(),
             Self::DeadlineFired => TimerFired { timer: TimerId::Deadline }.into(),
@@ -357,6 +349,7 @@ impl Fact {
             | Self::Requeued { .. }
             | Self::Waiting { .. }
             | Self::WaitEnded { .. }
+            | Self::SignalRefused(_)
             | Self::EndRequested
             | Self::DeadlineRequested
             | Self::DeadlineFired
@@ -369,6 +362,35 @@ impl Fact {
             | Self::TimerSet { .. }
             | Self::TimerFired { .. } => self.event(job, program),
         }
+    }
+}
+
+fn waiting(doubt: bool, place: u8, node: NodeId) -> JobWaiting {
+    JobWaiting {
+        correlation_key: (!doubt).then(|| wait_key(place)),
+        doubt,
+        node,
+        park: false,
+        reason: None,
+        wait_type: WaitType::Signal,
+    }
+}
+
+fn wait_ended(signal: Option<Signal>, node: NodeId) -> WaitCompleted {
+    let by = signal.map_or(WaitEnd::Time, |signal| WaitEnd::Signal {
+        payload: signal.word.payload(),
+        signal: SignalId::from_u128(u128::from(signal.id)),
+    });
+    WaitCompleted { by, node }
+}
+
+fn refused(signal: Signal, node: NodeId) -> SignalRefused {
+    SignalRefused {
+        correlation_key: wait_key(signal.node),
+        node,
+        payload_hash: signal.word.hash(),
+        signal: SignalId::from_u128(u128::from(signal.id)),
+        violations: Vec::new(),
     }
 }
 
@@ -400,9 +422,20 @@ pub fn timer(doubt: bool, node: NodeId) -> TimerId {
     if doubt { TimerId::Doubt(node) } else { TimerId::Wait(node) }
 }
 
+/// How a job is sent.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Sent {
+    /// Whether it has a deadline.
+    pub deadline: bool,
+    /// Whether it is not to begin before [`MOMENT`].
+    pub later: bool,
+    /// Whether it belongs to the session.
+    pub session: bool,
+}
+
 /// The first events of every job.
 #[must_use]
-pub fn beginning(program: &Program, deadline: bool) -> Vec<Event> {
+pub fn beginning(program: &Program, sent: Sent) -> Vec<Event> {
     let created = JobCreated {
         agent: AgentName::from("a"),
         agent_version: String::new(),
@@ -410,8 +443,8 @@ pub fn beginning(program: &Program, deadline: bool) -> Vec<Event> {
         labels: std::collections::BTreeMap::new(),
         message: Json::null(),
         priority: 0,
-        run_at: None,
-        session: None,
+        run_at: sent.later.then_some(MOMENT),
+        session: sent.session.then(|| SessionId::from("s")),
     };
     let planned = PlanGenerated {
         plan_hash: program.plan.hash(),
@@ -420,5 +453,5 @@ pub fn beginning(program: &Program, deadline: bool) -> Vec<Event> {
         planner_version: String::new(),
     };
     let timer = TimerSet { after_us: 1, timer: TimerId::Deadline };
-    [created.into(), planned.into()].into_iter().chain(deadline.then(|| timer.into())).collect()
+    [created.into(), planned.into()].into_iter().chain(sent.deadline.then(|| timer.into())).collect()
 }

@@ -12,6 +12,7 @@ use aetheris_core::step::StepStatus;
 use stateright::Property;
 
 use crate::config::{Program, STEPS_MAX, wait_key};
+use crate::signal::Signal;
 use crate::state::{Job, Phase, Run};
 use crate::system::{Search, System};
 
@@ -77,18 +78,28 @@ laws! {
         MovesAreLegal = "D1 the reducer accepts every event that the store accepted";
         /// Terminal jobs.
         NoClaimAfterEnd = "D2 an ended job is never claimed";
+        /// Delayed jobs.
+        NotBeforeItsMoment = "D2 nobody works on a job before the moment that it was sent for";
+        /// Sessions.
+        SessionInOrder = "L8 nobody works on a job of a session before every earlier one has ended";
         /// Cancel.
         CancelOrAnswer = "D7 a job whose cancel was accepted does not complete";
         /// Deadline.
         DeadlineEnds = "D7 a job whose deadline has come does not complete";
         /// Budget.
         BudgetHolds = "D14 no call leaves beyond the job's budget";
+        /// Kept signals are not lost.
+        KeptStaysKnown = "E1 a signal that was acknowledged has ended its wait, was refused by it, or is kept still";
         /// Signals.
         NoWaitOverKept = "E1 a job never waits, or has waited in vain, for a signal that is kept";
         /// Acknowledged deposits.
         OutcomeNotDropped = "E1 a known outcome that came too late is an effect or evidence";
         /// Waits.
         DeliveredOnce = "E2 one signal ends one wait once";
+        /// The order of signals.
+        FirstFitEnds = "E3 of the signals that were acknowledged for a wait the first that fits is the one that ends it";
+        /// Schemas.
+        FitDecides = "E5 a wait ends only by a signal of its own that fits, and refuses only what does not";
         /// Duplicates.
         DuplicateIsKnown = "E4 a signal that was delivered is known as such for ever";
         /// Timers.
@@ -119,10 +130,22 @@ listed! {
         Rebased = "a run lays its facts onto a newer state";
         /// The race of wait and signal.
         WaitRaced = "a wait is refused because a signal was kept meanwhile";
+        /// The race of two signals.
+        KeepRaced = "a signal is not kept because another one was kept meanwhile";
         /// Kept signals.
         SignalKept = "a signal is kept";
         /// Kept signals are used.
         SignalConsumed = "a kept signal ends the wait it was kept for";
+        /// Several of one key.
+        SignalKeptBeside = "a signal is kept beside another one of its key";
+        /// Before anyone can say what fits.
+        MisfitKept = "a signal that does not fit is kept for a wait whose key is not known yet";
+        /// Where it is known what fits.
+        MisfitAtTheDoor = "a signal that does not fit its wait is refused when it comes";
+        /// Where it becomes known.
+        MisfitRefused = "a wait that is reached refuses a kept signal that does not fit";
+        /// A misfit uses up nothing.
+        FitAfterMisfit = "a signal ends a wait for which one was kept that does not fit";
         /// Signals.
         SignalDelivered = "a signal ends a wait";
         /// Late signals.
@@ -171,6 +194,18 @@ listed! {
         Paused = "a job is paused";
         /// Resume.
         Resumed = "a paused job goes on";
+        /// Delayed jobs.
+        TooEarly = "a job is not claimed because its moment has not come";
+        /// Delayed jobs.
+        MomentCame = "the moment comes that a job was sent for";
+        /// Delayed jobs.
+        CancelledEarly = "a job is cancelled before its moment";
+        /// Delayed jobs.
+        PausedEarly = "a job is paused before its moment";
+        /// Sessions.
+        HeldUp = "a job is not claimed because an earlier one of its session has not ended";
+        /// Sessions.
+        SessionGoesOn = "a job is claimed because every earlier one of its session has ended";
         /// Renewal.
         Renewed = "a lease that ran short is renewed";
         /// Ends.
@@ -249,11 +284,21 @@ pub fn judge_state(search: &Search, system: &mut System) {
             verdicts.push((Law::OneHolder, believed == 1 && holder));
         }
         verdicts.push((Law::LeaseMeansRunning, job.held == (status == JobStatus::Running)));
+        if job.has_begun() && job.later {
+            verdicts.push((Law::NotBeforeItsMoment, job.moment));
+        }
+        if job.has_begun() && search.config.session && place > 0 {
+            let ended = |earlier: &Job| earlier.status().is_terminal();
+            verdicts.push((Law::SessionInOrder, system.jobs[..place].iter().all(ended)));
+        }
         if job.cancelled && status.is_terminal() {
             verdicts.push((Law::CancelOrAnswer, status != JobStatus::Completed));
         }
         if job.expired && status.is_terminal() {
             verdicts.push((Law::DeadlineEnds, status != JobStatus::Completed));
+        }
+        if !job.acknowledged.is_empty() {
+            verdicts.push((Law::KeptStaysKnown, job.acknowledged.iter().all(|signal| places(job, signal) == 1)));
         }
         for (node, step) in (0u8..).zip(&program.steps) {
             match step.class() {
@@ -326,6 +371,11 @@ fn tool_laws(job: &Job, program: &Program, node: u8, class: EffectClass, verdict
     }
 }
 
+/// In how many places a signal stands that can stand in one only.
+fn places(job: &Job, signal: &Signal) -> usize {
+    [&job.delivered, &job.refused, &job.view.kept].into_iter().filter(|list| list.contains(signal)).count()
+}
+
 fn wait_laws(job: &Job, node: u8, verdicts: &mut Vec<(Law, bool)>) {
     if let Some(record) = job.view.fold.state().waits.get(&wait_key(node)) {
         let idle = match record.phase {
@@ -333,10 +383,11 @@ fn wait_laws(job: &Job, node: u8, verdicts: &mut Vec<(Law, bool)>) {
             WaitPhase::Delivered { .. } => false,
         };
         if idle {
-            verdicts.push((Law::NoWaitOverKept, job.view.kept.is_none()));
+            verdicts.push((Law::NoWaitOverKept, job.view.kept_for(node).next().is_none()));
         }
     }
-    verdicts.push((Law::DeliveredOnce, job.delivered.count_ones() <= 1));
+    let delivered = job.delivered.iter().filter(|delivered| delivered.node == node).count();
+    verdicts.push((Law::DeliveredOnce, delivered <= 1));
 }
 
 /// What always holds, and what comes about in the end.
@@ -359,9 +410,9 @@ pub fn eventually() -> Vec<Property<Search>> {
         at_rest("D7 an accepted cancel ends the job", |_, system: &System| {
             system.ends_with(|job| !job.cancelled || job.status().is_terminal())
         }),
-        at_rest("E1 an acknowledged signal is delivered, or its job has ended", |_, system: &System| {
-            let met = |job: &Job| job.acknowledged & !job.delivered == 0 || job.status().is_terminal();
-            system.ends_with(met)
+        at_rest("E1 an acknowledged signal is delivered or refused, or its job has ended", |_, system: &System| {
+            let met = |job: &Job| job.acknowledged.iter().all(|signal| !job.view.kept.contains(signal));
+            system.ends_with(|job| met(job) || job.status().is_terminal())
         }),
         at_rest("C5 every doubt is answered in the end", |_, system: &System| {
             let open = |job: &Job| {

@@ -37,7 +37,8 @@ enum Command {
         #[arg(long, default_value_t = 30)]
         minutes: u64,
     },
-    /// 2 workers, 1 job, 2 steps, 2 crashes, 1 signal, 1 unknown commit: exhausted.
+    /// 2 workers, 1 job, 2 steps, 2 crashes, 1 signal, 1 unknown commit; signals that do not fit, jobs for later,
+    /// two jobs of a session: exhausted.
     Gate,
     /// Plants one mistake, or none into the small configuration; the last line is JSON.
     Hunt {

@@ -8,7 +8,9 @@ use crate::bugs::Mutation;
 use crate::config::{Doubts, Step};
 use crate::fact::{Answered, Outcome};
 use crate::outside::{self, Op};
+use crate::signal;
 use crate::state::{Job, Phase, Right, Run, Unit};
+use crate::store;
 use crate::system::{Action, Fate, Search, System, doomed};
 
 impl Search {
@@ -67,11 +69,15 @@ impl Search {
         }
     }
 
-    /// What may happen to a job from outside.
+    /// What may happen to a job from outside, but for [`Search::ends`].
     pub(crate) fn job_actions(&self, system: &System, number: u8, job: &Job, actions: &mut Vec<Action>) {
         let status = job.status();
-        if status == JobStatus::Pending && system.workers.iter().any(Option::is_none) {
+        let idle = || system.workers.iter().any(Option::is_none);
+        if status == JobStatus::Pending && idle() && store::is_claimable(self, system, number) {
             actions.push(Action::Claim(number));
+        }
+        if job.later && !job.moment && !status.is_terminal() {
+            actions.push(Action::Moment(number));
         }
         let epoch = job.view.fold.epoch();
         let holder = system.runs().find(|run| run.job == number && run.epoch == epoch);
@@ -85,14 +91,9 @@ impl Search {
         if job.held && holder.is_none() && self.config.proof {
             operations.push(Op::ReclaimDead);
         }
-        if job.sent < self.config.signals && outside::signalled(self.program(job)).is_some() {
-            operations.push(Op::Signal);
-        }
-        if self.config.cancels && !job.cancelled && !status.is_terminal() {
-            operations.push(Op::Cancel);
-        }
-        if outside::has_deadline(job) {
-            operations.push(Op::Deadline);
+        if job.sent < self.config.signals {
+            let to = |node| self.config.words.iter().map(move |word| Op::Signal { node, word: *word });
+            operations.extend(signal::waits(self.program(job)).flat_map(to));
         }
         let free = job.view.fold.state().end_requested.is_none();
         if job.pauses < self.config.pauses && free && !status.is_terminal() && status != JobStatus::Paused {
@@ -104,6 +105,24 @@ impl Search {
         for (node, step) in (0u8..).zip(&self.program(job).steps) {
             self.step_actions(system.lost > 0, job, (number, node), *step, (actions, &mut operations));
         }
+        self.operations(system, number, operations, actions);
+    }
+
+    /// What ends a job whatever it does. It is no way out for one that is stuck, and is not to hide it: these happen
+    /// only where something else can.
+    pub(crate) fn ends(&self, system: &System, number: u8, job: &Job, actions: &mut Vec<Action>) {
+        let mut operations = Vec::new();
+        if self.config.cancels && !job.cancelled && !job.status().is_terminal() {
+            operations.push(Op::Cancel);
+        }
+        if outside::has_deadline(job) {
+            operations.push(Op::Deadline);
+        }
+        self.operations(system, number, operations, actions);
+    }
+
+    fn operations(&self, system: &System, number: u8, operations: Vec<Op>, actions: &mut Vec<Action>) {
+        let job = &system.jobs[usize::from(number)];
         for op in operations {
             actions.push(Action::Outside(number, op));
             // An operator who says that it did not happen has looked when it could not happen any more.
@@ -119,7 +138,7 @@ impl Search {
                 | Op::Reclaim
                 | Op::ReclaimDead
                 | Op::Resume
-                | Op::Signal => false,
+                | Op::Signal { .. } => false,
             };
             if self.config.slow_outside && system.pending.is_none() && !early {
                 actions.push(Action::Pend(number, op));

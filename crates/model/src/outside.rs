@@ -1,24 +1,18 @@
 //! The writers that hold no fence: signals, timers, cancels, reclaims, answers to doubts, deposits. Each looks
 //! at the job and drafts one unit, which holds only while the job is as it was seen.
 
-use std::sync::LazyLock;
-
 use aetheris_core::event::{EndCause, TimerId};
-use aetheris_core::hash::Hash;
 use aetheris_core::job::JobStatus;
-use aetheris_core::json::Json;
 use aetheris_core::ledger::{LedgerStatus, LedgerTrigger};
 use aetheris_core::limits;
-use aetheris_core::plan::WaitType;
-use aetheris_core::signal::{self, Incoming, Meets, Upcoming};
-use aetheris_core::step::StepStatus;
 
 use crate::bugs::Mutation;
-use crate::config::{Program, Step, wait_key};
+use crate::config::Program;
 use crate::fact::{Answered, Fact, Outcome, Permit};
 use crate::laws::{Law, Sight, judge};
 use crate::run::{Draft, Stop};
-use crate::state::{Change, Entry, Inbox, Job, Known, Right, Unit};
+use crate::signal::{self, Word};
+use crate::state::{Change, Entry, Job, Known, Right, Unit};
 use crate::system::{Search, System};
 
 /// An operation from outside.
@@ -50,8 +44,13 @@ pub enum Op {
     },
     /// Somebody lets a paused job go on.
     Resume,
-    /// A client sends the signal, again if it was sent before.
-    Signal,
+    /// A client sends a signal, again if it was sent before.
+    Signal {
+        /// The step whose wait it names.
+        node: u8,
+        /// What it brings.
+        word: Word,
+    },
 }
 
 /// What an operation makes of a job.
@@ -65,14 +64,12 @@ pub enum Look {
     Write(Box<Unit>),
 }
 
-static NULL: LazyLock<Hash> = LazyLock::new(|| Json::null().hash());
-
 /// Looks at the job and drafts what is to be written.
 pub fn look(search: &Search, system: &mut System, number: u8, op: Op) -> Look {
     let job = system.jobs[usize::from(number)].clone();
     let program = search.program(&job);
     let drafted = match op {
-        Op::Signal => return send(search, system, number, &job, program),
+        Op::Signal { node, word } => return signal::send(search, system, (number, &job), program, (node, word)),
         Op::Cancel if search.config.has(Mutation::CancelLost) && job.status() == JobStatus::Running => {
             system.jobs[usize::from(number)].cancelled = true;
             return Look::Answered;
@@ -102,6 +99,9 @@ pub fn wrote(search: &Search, system: &mut System, number: u8, op: Op, idle: boo
     match op {
         Op::Cancel => {
             job.cancelled = true;
+            if job.later && !job.moment {
+                search.tally.see(Sight::CancelledEarly);
+            }
             if idle {
                 search.tally.see(Sight::CancelOfIdle);
             }
@@ -113,80 +113,14 @@ pub fn wrote(search: &Search, system: &mut System, number: u8, op: Op, idle: boo
             job.expired = true;
             search.tally.see(if idle { Sight::DeadlineOfIdle } else { Sight::DeadlineOfHeld });
         }
-        Op::Pause => job.pauses += 1,
-        Op::Fire { .. } | Op::Reclaim | Op::ReclaimDead | Op::Resume | Op::Signal => {}
-    }
-}
-
-/// The wait that signals are for: the first of the program.
-#[must_use]
-pub fn signalled(program: &Program) -> Option<u8> {
-    let waits = program.steps.iter().position(|step| matches!(step, Step::Wait { .. }));
-    waits.and_then(|place| u8::try_from(place).ok())
-}
-
-fn upcoming(job: &Job, program: &Program) -> Vec<Upcoming> {
-    let mut waits = Vec::new();
-    for (node, step) in (0u8..).zip(&program.steps) {
-        let before = match job.view.fold.step(program, node) {
-            None => true,
-            Some(step) => match step.status {
-                StepStatus::Pending => true,
-                StepStatus::Running => step.wait_end.is_none(),
-                StepStatus::Retrying
-                | StepStatus::Waiting
-                | StepStatus::InDoubt
-                | StepStatus::Completed
-                | StepStatus::Failed
-                | StepStatus::Skipped => false,
-            },
-        };
-        if before && matches!(step, Step::Wait { .. }) {
-            waits.push(Upcoming { key: Some(wait_key(node)), wait_type: WaitType::Signal });
+        Op::Pause => {
+            job.pauses += 1;
+            if job.later && !job.moment {
+                search.tally.see(Sight::PausedEarly);
+            }
         }
+        Op::Fire { .. } | Op::Reclaim | Op::ReclaimDead | Op::Resume | Op::Signal { .. } => {}
     }
-    waits
-}
-
-fn send(search: &Search, system: &mut System, number: u8, job: &Job, program: &Program) -> Look {
-    let Some(node) = signalled(program) else {
-        return Look::Nothing;
-    };
-    let id = job.sent;
-    system.jobs[usize::from(number)].sent += 1;
-    let question = Incoming { key: wait_key(node), payload_hash: *NULL, wait_type: None };
-    let ended = job.status().is_terminal() && search.config.has(Mutation::EndBeforeDuplicate);
-    let meets = if ended {
-        Meets::JobFinished
-    } else {
-        signal::meets(job.view.fold.state(), Some(&upcoming(job, program)), &question)
-    };
-    if job.delivered != 0 {
-        let known = matches!(meets, Meets::AlreadyDelivered { payload_matches: true });
-        judge(search, system, Law::DuplicateIsKnown, known);
-    }
-    let mut unit = Unit::new(number, Right::Outside, Some(&job.view.fold));
-    match meets {
-        Meets::Deliver(_) => {
-            search.tally.see(Sight::SignalDelivered);
-            let inbox = Some(Inbox::Receive { delivered: true, signal: id });
-            let fact = Fact::WaitEnded { node, signal: Some(id) };
-            unit.entries.push(Entry { inbox, ..Entry::of(fact) });
-        }
-        Meets::Keep if job.view.kept.is_some() => return Look::Answered,
-        Meets::Keep => {
-            search.tally.see(Sight::SignalKept);
-            let inbox = Some(Inbox::Receive { delivered: false, signal: id });
-            unit.no_signal_for = Some(node);
-            unit.entries.push(Entry { inbox, ..Entry::default() });
-        }
-        Meets::AlreadyDelivered { .. } => return Look::Answered,
-        Meets::JobFinished | Meets::WaitOver | Meets::WrongType(_) | Meets::WrongKey => {
-            search.tally.see(Sight::SignalTooLate);
-            return Look::Answered;
-        }
-    }
-    Look::Write(Box::new(unit))
 }
 
 fn draft<'s>(search: &'s Search, program: &'s Program, job: &Job, number: u8, right: Right) -> Draft<'s> {

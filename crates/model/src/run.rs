@@ -14,6 +14,7 @@ use crate::config::{Program, STEPS_MAX};
 use crate::fact::{Answered, Fact, Outcome, Permit};
 use crate::laws::Sight;
 use crate::outside::asked_end;
+use crate::signal::Arrival;
 use crate::state::{Change, Entry, Inbox, Known, Right, Row, Run, Then, Unit, permit_of};
 use crate::system::Search;
 
@@ -370,8 +371,11 @@ impl Draft<'_> {
         }
         self.start(node)?;
         self.fact(Fact::Waiting { doubt: false, node })?;
-        let kept = run.view.kept.filter(|_| !self.search.config.has(Mutation::SignalNotUsed));
-        if let Some(signal) = kept {
+        let arrival = Arrival::of(&self.search.config, &run.view, node);
+        for misfit in arrival.misfits {
+            self.push(Entry { inbox: Some(Inbox::Consume(misfit)), ..Entry::of(Fact::SignalRefused(misfit)) })?;
+        }
+        if let Some(signal) = arrival.fits {
             self.search.tally.see(Sight::SignalConsumed);
             let ended = Fact::WaitEnded { node, signal: Some(signal) };
             self.push(Entry { inbox: Some(Inbox::Consume(signal)), ..Entry::of(ended) })?;
@@ -379,7 +383,7 @@ impl Draft<'_> {
             if deadline {
                 self.fact(Fact::TimerSet { doubt: false, node })?;
             }
-            self.unit.no_signal_for = run.view.kept.is_none().then_some(node);
+            self.unit.expected_signals = arrival.expected.map(|count| (node, count));
         }
         self.give_away()
     }
@@ -513,7 +517,7 @@ pub fn rebase(search: &Search, program: &Program, run: &Run, unit: &Unit, until_
     }
     let whole = draft.unit.entries.len() == unit.entries.len();
     if whole {
-        draft.unit.no_signal_for = unit.no_signal_for;
+        draft.unit.expected_signals = unit.expected_signals;
         draft.unit.release = unit.release;
         draft.unit.then = unit.then;
     }

@@ -20,6 +20,7 @@ use aetheris_core::time::{BootMoment, Span};
 
 use crate::config::{Program, STEPS_MAX, wait_key};
 use crate::fact::{self, Fact, NOW, Outcome, Permit};
+use crate::signal::{Signal, Word};
 
 /// A job's fold by production's reducer, compared by what can still make a difference.
 #[derive(Debug, Clone)]
@@ -32,6 +33,7 @@ pub struct Fold {
 struct Digest {
     blocked: u8,
     deadline: bool,
+    delayed: bool,
     ending: u8,
     epoch: u32,
     reclaims: u32,
@@ -73,13 +75,13 @@ impl Fold {
         Self { digest: digest(&state, nodes), state: Arc::new(state) }
     }
 
-    /// A new job that has its plan and, perhaps, a deadline.
+    /// A new job that has its plan.
     ///
     /// # Errors
     /// The reducer refuses the first events.
-    pub fn begin(job: u8, program: &Program, deadline: bool) -> Result<Self, Illegal> {
+    pub fn begin(job: u8, program: &Program, sent: fact::Sent) -> Result<Self, Illegal> {
         let mut state = JobState::new(fact::job_id(job));
-        for event in fact::beginning(program, deadline) {
+        for event in fact::beginning(program, sent) {
             replay(&mut state, event, 0)?;
         }
         Ok(Self::of(state, &program.nodes))
@@ -144,13 +146,14 @@ fn digest(state: &JobState, nodes: &[NodeId]) -> Digest {
         waits[place] = record.map_or(0, |record| match &record.phase {
             WaitPhase::Open => 1,
             WaitPhase::Over => 2,
-            WaitPhase::Delivered { .. } => 3,
+            WaitPhase::Delivered { payload_hash, .. } => 3 + Word::of(*payload_hash).map_or(0, |word| word as u8),
         });
     }
     let blocked = state.blocked.as_ref();
     Digest {
         blocked: blocked.and_then(|b| place(&b.node).map(|n| 1 + 2 * n + u8::from(b.doubt))).unwrap_or(0),
         deadline: state.timers.contains_key(&TimerId::Deadline),
+        delayed: state.not_before.is_some(),
         ending: state.end_requested.map_or(0, |cause| match cause {
             EndCause::Cancel => 1,
             EndCause::Deadline => 2,
@@ -254,32 +257,39 @@ impl Row {
     }
 }
 
-/// What a run knows of its job: the fold, the ledger, effects, and the kept signal.
+/// What a run knows of its job: the fold, the ledger, effects, and kept signals.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct View {
     /// Permits with an effect, by step.
     pub effects: [u8; STEPS_MAX],
     /// The fold.
     pub fold: Fold,
-    /// The kept signal.
-    pub kept: Option<u8>,
+    /// Kept signals, in the order in which they came.
+    pub kept: Vec<Signal>,
     /// The ledger.
     pub ledger: [Option<Row>; STEPS_MAX],
+}
+
+impl View {
+    /// The kept signals of a wait, in the order in which they came.
+    pub fn kept_for(&self, node: u8) -> impl Iterator<Item = Signal> + '_ {
+        self.kept.iter().copied().filter(move |kept| kept.node == node)
+    }
 }
 
 /// A job as the store has it, and the truth about its calls.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Job {
-    /// Signals that were acknowledged as kept or delivered.
-    pub acknowledged: u8,
+    /// Truth: signals that their senders were told are kept or delivered, in that order.
+    pub acknowledged: Vec<Signal>,
     /// Truth: permits whose call has left and has neither begun nor become impossible, by step.
     pub air: [u8; STEPS_MAX],
     /// Truth: permits under which a body began, by step.
     pub bodies: [u8; STEPS_MAX],
     /// Whether a cancel was accepted.
     pub cancelled: bool,
-    /// Delivered signals.
-    pub delivered: u8,
+    /// Signals that have ended a wait.
+    pub delivered: Vec<Signal>,
     /// How often someone has paused it.
     pub pauses: u8,
     /// Timers that are due: waits and doubts, by step.
@@ -290,12 +300,18 @@ pub struct Job {
     pub evidence: [u8; STEPS_MAX],
     /// Truth: permits whose call has left, by step.
     pub left: [u8; STEPS_MAX],
+    /// Whether it was sent for later.
+    pub later: bool,
     /// Whether the lease lives; only of use while it is held.
     pub live: bool,
+    /// Truth: whether the moment has come that it was sent for.
+    pub moment: bool,
     /// Whether anyone holds it.
     pub held: bool,
     /// The program.
     pub program: u8,
+    /// Signals that their waits have refused.
+    pub refused: Vec<Signal>,
     /// Signals sent so far.
     pub sent: u8,
     /// What runs may see.
@@ -314,6 +330,13 @@ impl Job {
             lease_until,
             worker: fact::worker(),
         })
+    }
+
+    /// Truth: whether anyone has worked on it.
+    #[must_use]
+    pub fn has_begun(&self) -> bool {
+        let acted = |permits: &[u8; STEPS_MAX]| permits.iter().any(|permits| *permits != 0);
+        self.view.fold.epoch() > 0 || acted(&self.left) || acted(&self.bodies)
     }
 
     /// What the job's steps do at the moment of their last event.
@@ -430,10 +453,10 @@ pub enum Inbox {
         /// Whether it is delivered.
         delivered: bool,
         /// The signal.
-        signal: u8,
+        signal: Signal,
     },
-    /// The kept signal is delivered.
-    Consume(u8),
+    /// A kept signal ends its wait, or is refused by it.
+    Consume(Signal),
 }
 
 /// A fact with what is written because of it.
@@ -469,12 +492,12 @@ pub struct Unit {
     pub entries: Vec<Entry>,
     /// A late outcome to keep beside the job.
     pub evidence: Option<Permit>,
+    /// How many signals are kept for this step's wait as far as its author knows.
+    pub expected_signals: Option<(u8, u8)>,
     /// Whether its author has seen the newest event.
     pub fresh: bool,
     /// The job.
     pub job: u8,
-    /// Whether a kept signal for this step's wait refuses it.
-    pub no_signal_for: Option<u8>,
     /// Whether the job is nobody's after it.
     pub release: bool,
     /// In whose right.
@@ -492,9 +515,9 @@ impl Unit {
         Self {
             entries: Vec::new(),
             evidence: None,
+            expected_signals: None,
             fresh: true,
             job,
-            no_signal_for: None,
             release: false,
             right,
             seen: seen.map(|fold| Seen(fold.seq())),

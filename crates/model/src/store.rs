@@ -5,18 +5,21 @@ use aetheris_core::disproof::{self, Disproof, Grounds};
 use aetheris_core::hash::Hash;
 use aetheris_core::id::JobId;
 use aetheris_core::id::NodeId;
+use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
 use aetheris_core::lease::{Guard, Holder, admit};
 use aetheris_core::ledger::{self, LedgerRow, LedgerTrigger, PermitRequest, Settle};
 use aetheris_core::plan::EffectClass;
+use aetheris_core::projection::Projection;
 use aetheris_core::time::Span;
-use aetheris_store::{LedgerWrite, NewEffect, Purpose, UnitOfWork, rules};
+use aetheris_store::{ExpectedSignals, LedgerWrite, NewEffect, Purpose, UnitOfWork, rules};
 
 use crate::bugs::Mutation;
-use crate::config::{Program, STEPS_MAX};
-use crate::fact::{self, Fact, NOW, Outcome, Permit, READING};
+use crate::config::{Program, STEPS_MAX, wait_key};
+use crate::fact::{self, Fact, MOMENT, NOW, Outcome, Permit, READING};
 use crate::laws::{Law, Sight, judge};
-use crate::state::{Change, Fold, Inbox, Job, Right, Row, Unit, replay};
+use crate::signal::Signal;
+use crate::state::{Change, Entry, Fold, Inbox, Job, Right, Row, Unit, replay};
 use crate::system::{Search, System};
 
 /// Why a unit was not written. Nothing of it is there.
@@ -70,7 +73,7 @@ pub fn commit(search: &Search, system: &mut System, unit: &Unit) -> Result<(), R
     }
     let job = &mut system.jobs[at];
     job.view.ledger = ledger;
-    change(job, program, unit, fold);
+    change(search, job, unit, fold);
     Ok(())
 }
 
@@ -104,9 +107,15 @@ fn check(search: &Search, job: &Job, unit: &Unit, guard: Guard, holder: Option<&
         search.tally.see(Sight::SequenceRefused);
         return Err(Refused::Sequence);
     }
-    if unit.no_signal_for.is_some() && job.view.kept.is_some() && !search.config.has(Mutation::WaitWithoutLooking) {
-        search.tally.see(Sight::WaitRaced);
-        return Err(Refused::Signal);
+    if let Some((node, count)) = unit.expected_signals
+        && !search.config.has(Mutation::WaitWithoutLooking)
+    {
+        let expected = ExpectedSignals { count: usize::from(count), key: wait_key(node) };
+        if rules::signals(&expected, job.view.kept_for(node).count()).is_err() {
+            let waits = matches!(unit.right, Right::Run(_));
+            search.tally.see(if waits { Sight::WaitRaced } else { Sight::KeepRaced });
+            return Err(Refused::Signal);
+        }
     }
     Ok(())
 }
@@ -261,6 +270,11 @@ fn judge_fact(search: &Search, system: &mut System, job: &Job, unit: &Unit, fact
                 judge(search, system, Law::NoIdleDoubt, left);
             }
         }
+        Fact::WaitEnded { node, signal: Some(signal) } => judge_end(search, system, job, node, signal),
+        Fact::SignalRefused(signal) => {
+            search.tally.see(Sight::MisfitRefused);
+            judge(search, system, Law::FitDecides, !signal.word.fits());
+        }
         Fact::Completed => search.tally.see(Sight::Completed),
         Fact::Told { outcome: Outcome::Unused, .. } => search.tally.see(Sight::PermitUnused),
         Fact::EndRequested => search.tally.see(Sight::CancelOfHeld),
@@ -272,7 +286,7 @@ fn judge_fact(search: &Search, system: &mut System, job: &Job, unit: &Unit, fact
         | Fact::Claimed(_)
         | Fact::Requeued { .. }
         | Fact::Waiting { .. }
-        | Fact::WaitEnded { .. }
+        | Fact::WaitEnded { signal: None, .. }
         | Fact::Failed
         | Fact::Cancelled
         | Fact::Started { .. }
@@ -287,8 +301,27 @@ fn judge_fact(search: &Search, system: &mut System, job: &Job, unit: &Unit, fact
     }
 }
 
-/// Folds the facts as every later reader will; `None` where the reducer refuses one.
+/// A wait ends by a signal.
+fn judge_end(search: &Search, system: &mut System, job: &Job, node: u8, signal: Signal) {
+    judge(search, system, Law::FitDecides, signal.node == node && signal.word.fits());
+    let of_wait = || job.acknowledged.iter().filter(|known| known.node == node);
+    let first = of_wait().find(|known| known.word.fits());
+    judge(search, system, Law::FirstFitEnds, first.is_none_or(|first| *first == signal));
+    if of_wait().any(|known| !known.word.fits()) {
+        search.tally.see(Sight::FitAfterMisfit);
+    }
+}
+
+/// Folds the facts as every later reader will; `None` where the reducer refuses one, or a signal is consumed that is not
+/// kept.
 fn append(job: &Job, program: &Program, unit: &Unit) -> Option<Fold> {
+    let kept = |entry: &Entry| match entry.inbox {
+        Some(Inbox::Consume(signal)) => job.view.kept.contains(&signal),
+        Some(Inbox::Receive { .. }) | None => true,
+    };
+    if !unit.entries.iter().all(kept) {
+        return None;
+    }
     if unit.entries.iter().all(|entry| entry.fact.is_none()) {
         return Some(job.view.fold.clone());
     }
@@ -300,7 +333,8 @@ fn append(job: &Job, program: &Program, unit: &Unit) -> Option<Fold> {
     Some(Fold::of(state, &program.nodes))
 }
 
-fn change(job: &mut Job, program: &Program, unit: &Unit, fold: Fold) {
+fn change(search: &Search, job: &mut Job, unit: &Unit, fold: Fold) {
+    let program = search.program(job);
     if unit.release {
         job.held = false;
         job.live = false;
@@ -310,13 +344,18 @@ fn change(job: &mut Job, program: &Program, unit: &Unit, fold: Fold) {
             job.view.effects[usize::from(permit.node)] |= permit.bit();
         }
         match entry.inbox {
-            Some(Inbox::Receive { delivered: true, signal }) => job.delivered |= 1 << signal,
-            Some(Inbox::Receive { delivered: false, signal }) => job.view.kept = Some(signal),
-            Some(Inbox::Consume(signal)) => {
-                job.view.kept = None;
-                job.delivered |= 1 << signal;
+            Some(Inbox::Receive { delivered: false, signal }) => {
+                let replaced = search.config.has(Mutation::KeptReplaced);
+                job.view.kept.retain(|kept| !replaced || kept.node != signal.node);
+                job.view.kept.push(signal);
             }
-            None => {}
+            Some(Inbox::Consume(signal)) => job.view.kept.retain(|kept| *kept != signal),
+            Some(Inbox::Receive { delivered: true, .. }) | None => {}
+        }
+        match entry.fact {
+            Some(Fact::WaitEnded { signal: Some(signal), .. }) => job.delivered.push(signal),
+            Some(Fact::SignalRefused(signal)) => job.refused.push(signal),
+            Some(_) | None => {}
         }
     }
     if let Some(permit) = unit.evidence {
@@ -332,13 +371,16 @@ fn change(job: &mut Job, program: &Program, unit: &Unit, fold: Fold) {
     job.view.fold = fold;
 }
 
-/// Claims a job: the epoch is raised and the event appended in one statement. Whether it was claimable.
+/// Claims a job: the epoch is raised and the event appended in one statement. Its new epoch, if it was claimable.
 pub fn claim(search: &Search, system: &mut System, number: u8) -> Option<u8> {
     let at = usize::from(number);
     let job = system.jobs[at].clone();
     let status = job.status();
-    if !rules::claimable(status, None, NOW) {
+    if !is_claimable(search, system, number) {
         return None;
+    }
+    if search.config.session && number > 0 {
+        search.tally.see(Sight::SessionGoesOn);
     }
     let program = search.program(&job);
     let before = job.view.fold.epoch();
@@ -357,6 +399,43 @@ pub fn claim(search: &Search, system: &mut System, number: u8) -> Option<u8> {
     job.held = true;
     job.live = true;
     Some(epoch)
+}
+
+/// Whether a claim finds the job.
+pub fn is_claimable(search: &Search, system: &System, number: u8) -> bool {
+    is_due(search, &system.jobs[usize::from(number)]) && !held_up(search, system, number)
+}
+
+/// Whether production's rule lets the job be claimed now, its session aside.
+fn is_due(search: &Search, job: &Job) -> bool {
+    let now = if job.moment && !search.config.has(Mutation::MomentNotSeen) { MOMENT } else { NOW };
+    let row = Projection::of(job.view.fold.state(), false);
+    let not_before = row.not_before.map(|due| due.resolve(now)).filter(|_| match search.config.mutation {
+        Some(Mutation::DelayIgnored) => false,
+        Some(Mutation::PauseForgetsMoment) => job.pauses == 0,
+        Some(_) | None => true,
+    });
+    let claimable = rules::claimable(row.status, not_before, now);
+    if !claimable && rules::claimable(row.status, None, now) {
+        search.tally.see(Sight::TooEarly);
+    }
+    claimable
+}
+
+/// Whether another job of the session comes first. The stores say it in their queries (L8), here it is said once more:
+/// each job is held up by every one that was sent before it and has not ended.
+fn held_up(search: &Search, system: &System, number: u8) -> bool {
+    let open = |job: &Job| match search.config.mutation {
+        Some(Mutation::SessionHeldUpByHeld) => job.held,
+        Some(Mutation::SessionPassesPaused) => !job.status().is_terminal() && job.status() != JobStatus::Paused,
+        Some(Mutation::SessionNeedsAnswer) => job.status() != JobStatus::Completed,
+        Some(_) | None => !job.status().is_terminal(),
+    };
+    let held_up = search.config.session && system.jobs[..usize::from(number)].iter().any(open);
+    if held_up {
+        search.tally.see(Sight::HeldUp);
+    }
+    held_up
 }
 
 /// Renews a run's lease, if the store agrees. Whether it did.

@@ -7,6 +7,7 @@ use stateright::Path;
 use crate::fact::{Answered, Outcome};
 use crate::laws::Law;
 use crate::outside::Op;
+use crate::signal::Signal;
 use crate::state::{Job, Run};
 use crate::system::{Action, Fate, Search, System};
 
@@ -18,7 +19,8 @@ pub fn tell(search: &Search, path: Path<System, Action>) -> (String, usize) {
     let count = steps.len().saturating_sub(1);
     if let Some((first, _)) = steps.first() {
         for (number, job) in first.jobs.iter().enumerate() {
-            let _ = writeln!(text, "    job {number}: {:?}", search.program(job).steps);
+            let later = if job.later { ", for later" } else { "" };
+            let _ = writeln!(text, "    job {number}{later}: {:?}", search.program(job).steps);
         }
     }
     for (number, (system, action)) in steps.iter().enumerate() {
@@ -51,8 +53,8 @@ fn shown(search: &Search, job: &Job) -> String {
             let _ = write!(text, "; n{node} permit {} {}{passed}{began}", row.permit.number, row.status.as_str());
         }
     }
-    if let Some(signal) = job.view.kept {
-        let _ = write!(text, "; signal {signal} kept");
+    for Signal { id, node, word } in &job.view.kept {
+        let _ = write!(text, "; signal {id} ({word:?}) kept for n{node}");
     }
     text
 }
@@ -82,6 +84,7 @@ fn said(system: &System, action: Action) -> String {
         Action::Land(_) => "a late commit arrives".to_owned(),
         Action::LandPending => "the operation that has looked writes".to_owned(),
         Action::Lose(_) => "a late commit never arrives".to_owned(),
+        Action::Moment(job) => format!("the moment of job {job} comes"),
         Action::Outside(job, op) => format!("job {job}: {}", operation(op)),
         Action::Pass { job, node } => format!("the permit's deadline of job {job}, n{node} passes"),
         Action::Pend(job, op) => format!("job {job}: {}; it has looked and not written", operation(op)),
@@ -125,6 +128,6 @@ fn operation(op: Op) -> String {
         Op::Resolve { happened, node } => {
             format!("an operator answers the doubt of n{node}: it {}", if happened { "happened" } else { "did not" })
         }
-        Op::Signal => "a client sends the signal".to_owned(),
+        Op::Signal { node, word } => format!("a client sends a signal for n{node}: {word:?}"),
     }
 }

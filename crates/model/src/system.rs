@@ -6,7 +6,7 @@ use stateright::{Model, Property};
 
 use crate::bugs::Mutation;
 use crate::config::{Config, Program, STEPS_MAX};
-use crate::fact::{Answered, Outcome};
+use crate::fact::{Answered, Outcome, Sent};
 use crate::laws::{self, Tally, judge_state};
 use crate::outside::Op;
 use crate::state::{Fold, Job, Phase, Run, Unit, View};
@@ -97,6 +97,8 @@ pub enum Action {
     },
     /// Someone outside looks, and writes later.
     Pend(u8, Op),
+    /// The moment comes that a job was sent for.
+    Moment(u8),
     /// A run renews its lease.
     Renew(usize),
     /// A run learns the outcome of its call.
@@ -183,16 +185,20 @@ impl Model for Search {
     type State = System;
 
     fn init_states(&self) -> Vec<System> {
-        let programs = self.config.programs.len();
+        let moments = if self.config.later { &[false, true][..] } else { &[false] };
+        let programs = 0..self.config.programs.len();
+        let kinds: Vec<_> = programs.flat_map(|program| moments.iter().map(move |later| (program, *later))).collect();
         let mut combinations: Vec<Vec<usize>> = vec![Vec::new()];
         for _ in 0..self.config.jobs {
             let longer = |list: &Vec<usize>| {
-                let from = list.last().copied().unwrap_or(0);
-                (from..programs).map(|next| list.iter().copied().chain([next]).collect()).collect::<Vec<_>>()
+                // Only in a session does it matter which comes first.
+                let from = list.last().copied().filter(|_| !self.config.session).unwrap_or(0);
+                (from..kinds.len()).map(|next| list.iter().copied().chain([next]).collect()).collect::<Vec<_>>()
             };
             combinations = combinations.iter().flat_map(longer).collect();
         }
-        combinations.iter().filter_map(|list| self.begin(list)).collect()
+        let of_kind = |list: &Vec<usize>| list.iter().map(|kind| kinds[*kind]).collect::<Vec<_>>();
+        combinations.iter().filter_map(|list| self.begin(&of_kind(list))).collect()
     }
 
     fn actions(&self, system: &System, actions: &mut Vec<Action>) {
@@ -212,6 +218,11 @@ impl Model for Search {
         }
         if system.pending.is_some() {
             actions.push(Action::LandPending);
+        }
+        if !actions.is_empty() {
+            for (number, job) in (0u8..).zip(&system.jobs) {
+                self.ends(system, number, job, actions);
+            }
         }
     }
 
@@ -238,32 +249,36 @@ impl Search {
         !self.config.has(Mutation::FenceNotChecked)
     }
 
-    fn begin(&self, programs: &[usize]) -> Option<System> {
-        let begun = |(number, program): (u8, &usize)| {
-            let fold = Fold::begin(number, self.config.programs.get(*program)?, self.config.deadlines).ok()?;
+    fn begin(&self, jobs: &[(usize, bool)]) -> Option<System> {
+        let begun = |(number, (program, later)): (u8, &(usize, bool))| {
+            let sent = Sent { deadline: self.config.deadlines, later: *later, session: self.config.session };
+            let fold = Fold::begin(number, self.config.programs.get(*program)?, sent).ok()?;
             Some(Job {
-                acknowledged: 0,
+                acknowledged: Vec::new(),
                 air: [0; STEPS_MAX],
                 bodies: [0; STEPS_MAX],
                 cancelled: false,
                 pauses: 0,
-                delivered: 0,
+                delivered: Vec::new(),
                 due: [0; STEPS_MAX],
                 expired: false,
                 evidence: [0; STEPS_MAX],
                 left: [0; STEPS_MAX],
+                later: *later,
                 live: false,
+                moment: false,
                 held: false,
                 program: u8::try_from(*program).ok()?,
+                refused: Vec::new(),
                 sent: 0,
-                view: View { effects: [0; STEPS_MAX], fold, kept: None, ledger: [None; STEPS_MAX] },
+                view: View { effects: [0; STEPS_MAX], fold, kept: Vec::new(), ledger: [None; STEPS_MAX] },
             })
         };
         Some(System {
             broken: 0,
             crashes: self.config.crashes,
             flights: Vec::new(),
-            jobs: (0u8..).zip(programs).map(begun).collect::<Option<_>>()?,
+            jobs: (0u8..).zip(jobs).map(begun).collect::<Option<_>>()?,
             pending: None,
             lost: self.config.lost,
             slow: self.config.slow,
