@@ -272,6 +272,30 @@ mod tests {
         guard.check_url(&Url::parse(url).unwrap_or_else(|e| panic!("{url}: {e}")))
     }
 
+    /// A name that has them has public and private addresses: only the public ones are connected to, in whatever order they
+    /// came.
+    #[tokio::test]
+    async fn of_a_name_with_many_addresses_only_those_that_are_allowed_are_left() {
+        struct Fixed(&'static [&'static str]);
+        impl Lookup for Fixed {
+            fn lookup(&self, _name: String) -> BoxFuture<'static, std::io::Result<Vec<SocketAddr>>> {
+                let all = self.0.iter().map(|ip| SocketAddr::new(ip.parse().unwrap(), 0)).collect();
+                Box::pin(async move { Ok(all) })
+            }
+        }
+        let left = async |all: &'static [&'static str]| {
+            let resolver = GuardedResolver { guard: Guard::default(), lookup: Arc::new(Fixed(all)), own: None };
+            let addresses = resolver.resolve("name.example".parse().unwrap()).await;
+            addresses.map(|found| found.map(|address| address.ip().to_string()).collect::<Vec<_>>())
+        };
+        let (one, two) = ("93.184.215.14", "2606:2800:21f:cb07:6820:80da:af6b:8b2c");
+        assert_eq!(left(&["93.184.215.14", "169.254.169.254", "10.0.0.1"]).await.unwrap(), [one]);
+        assert_eq!(left(&["10.0.0.1", "93.184.215.14", "::1"]).await.unwrap(), [one]);
+        let both = left(&["93.184.215.14", "127.0.0.1", "2606:2800:21f:cb07:6820:80da:af6b:8b2c"]).await.unwrap();
+        assert_eq!(both, [one, two]);
+        assert!(left(&["10.0.0.1", "fe80::1"]).await.is_err());
+    }
+
     /// The first and the last address of every network that is not public, and those beside it. An end that is not its own
     /// belongs to the network beside it.
     #[test]

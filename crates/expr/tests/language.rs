@@ -70,6 +70,10 @@ fn filters_and_tests_keep_to_their_edges() {
         ("{{ [-2 is even, -3 is even, 0 is even] }}", json!([true, false, true])),
         ("{{ [message.list[-1], message.list[-3], 'abc'[-2:], 'abc'[2:1], [1, 2][5:]] }}", json!([2, 3, "bc", "", []])),
         (
+            "{{ ['Grüße'[-2:], 'Grüße'[:-1], 'Grüße'[-3:-1], 'Grüße'[:3], 'Grüße'[3:]] }}",
+            json!(["ße", "Grüß", "üß", "Grü", "ße"]),
+        ),
+        (
             "{{ [1 == 1.0, 1000000 == 1e6, [1] == [1.0], 9007199254740993 == 9007199254740992.0] }}",
             json!([true, true, true, false]),
         ),

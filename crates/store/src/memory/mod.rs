@@ -52,6 +52,11 @@ impl MemoryStore {
         }
     }
 
+    /// Begins another generation, as a restore does: who claims from now on writes with a higher fence.
+    pub fn restored(&self) {
+        self.tables().restores += 1;
+    }
+
     fn tables(&self) -> MutexGuard<'_, Tables> {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -11,7 +11,7 @@ use aetheris_core::lease::{Fence, Holder};
 use aetheris_core::limits;
 use aetheris_core::time::{Span, Timestamp};
 
-use super::tables::{GENERATION, Tables};
+use super::tables::Tables;
 use crate::claim::{ClaimIds, ClaimRequest, Claimed, Heartbeat, LeaseRenewal, Renewal};
 use crate::clock::Look;
 use crate::error::{ErrorKind, StoreError};
@@ -79,9 +79,10 @@ impl Tables {
         sent_at: Duration,
     ) -> Result<Claimed, StoreError> {
         let corrupt = |what| StoreError::new(ErrorKind::Corrupt, "claim", what);
+        let generation = self.generation();
         let job = self.jobs.get_mut(&id).ok_or_else(|| corrupt("a job has gone".to_owned()))?;
         let step = u32::from(!aetheris_fault::planted!("claim-keeps-epoch"));
-        let fence = Fence { generation: GENERATION, epoch: job.row.fence.epoch + step };
+        let fence = Fence { generation, epoch: job.row.fence.epoch + step };
         let lease_until = now.after(request.ttl);
         let claimed = Event::from(JobClaimed {
             attempt_id: ids.attempt,

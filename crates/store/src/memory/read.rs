@@ -11,7 +11,7 @@ use aetheris_core::ledger::LedgerRow;
 use aetheris_core::limits;
 use aetheris_core::time::Timestamp;
 
-use super::tables::{GENERATION, Job, Tables};
+use super::tables::{Job, Tables};
 use crate::doubt::{DoubtCursor, DoubtFilter, DoubtPage, DoubtRow, Told};
 use crate::error::{ErrorKind, StoreError};
 use crate::query::{
@@ -247,7 +247,7 @@ impl Tables {
         StoreStatus {
             backend: "memory",
             durability: "none: everything ends with the process".to_owned(),
-            generation: GENERATION,
+            generation: self.generation(),
             jobs,
             now,
             writer: self.stats,

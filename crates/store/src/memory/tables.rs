@@ -14,8 +14,8 @@ use crate::clock::{Look, Mark};
 use crate::query::{AgentRow, EffectRow, EventRow, Evidence, JobRow, KeptSignal, WriterStats};
 use crate::unit::Checkpoint;
 
-/// The number of this store's life; there is no other, since it ends with its process.
-pub(super) const GENERATION: u32 = 1;
+/// The generation that a store begins with.
+const FIRST_GENERATION: u32 = 1;
 
 /// Everything.
 #[derive(Debug, Default)]
@@ -32,8 +32,17 @@ pub(super) struct Tables {
     pub(super) mark: Option<Mark>,
     /// By hash.
     pub(super) plans: BTreeMap<Hash, Arc<Plan>>,
+    /// How often it was put back.
+    pub(super) restores: u32,
     /// What was written.
     pub(super) stats: WriterStats,
+}
+
+impl Tables {
+    /// The generation of whatever is claimed or made from now on.
+    pub(super) const fn generation(&self) -> u32 {
+        FIRST_GENERATION + self.restores
+    }
 }
 
 /// A job with all its rows.

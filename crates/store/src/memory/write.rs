@@ -13,7 +13,7 @@ use aetheris_core::ledger::LedgerRow;
 use aetheris_core::projection::{Projection, TimerChange};
 use aetheris_core::time::{Reading, Span, Timestamp};
 
-use super::tables::{GENERATION, InboxRow, Job, Tables};
+use super::tables::{InboxRow, Job, Tables};
 use crate::clock::Look;
 use crate::error::{CommitError, Refusal};
 use crate::query::{AgentRow, EffectRow, EventRow, Evidence, JobRow, KeptSignal, NewAgent, PutAgent};
@@ -43,7 +43,7 @@ impl Tables {
         if job.is_none() && unit.create.is_none() {
             return Err(Refusal::UnknownJob.into());
         }
-        let fence = job.map_or(rules::unclaimed(GENERATION), |job| job.row.fence);
+        let fence = job.map_or(rules::unclaimed(self.generation()), |job| job.row.fence);
         let holder = job.and_then(|job| job.row.holder.as_ref());
         let seq = job.map_or(0, |job| job.row.seq);
         if !aetheris_fault::planted!("fence-not-checked") {
@@ -122,10 +122,11 @@ impl Tables {
             let name = (new.agent.clone(), client.key.clone());
             self.client_keys.insert(name, (unit.job, client.body_hash));
         }
+        let fence = rules::unclaimed(self.generation());
         let arrival = self.jobs.len();
         let created = unit.create.as_ref();
         let job = match created {
-            Some(new) => self.jobs.entry(unit.job).or_insert_with(|| Job::new(unit.job, new, now, arrival)),
+            Some(new) => self.jobs.entry(unit.job).or_insert_with(|| Job::new(unit.job, new, now, (arrival, fence))),
             // The job was looked up by the checks, under the same lock.
             None => match self.jobs.get_mut(&unit.job) {
                 Some(job) => job,
@@ -249,14 +250,14 @@ fn check_inbox(unit: &UnitOfWork, job: Option<&Job>) -> Result<rules::Kept, Comm
 }
 
 impl Job {
-    fn new(id: aetheris_core::id::JobId, new: &NewJob, now: Timestamp, arrival: usize) -> Self {
+    fn new(id: aetheris_core::id::JobId, new: &NewJob, now: Timestamp, (arrival, fence): (usize, Fence)) -> Self {
         let row = JobRow {
             agent: new.agent.clone(),
             agent_version: new.agent_version.clone(),
             created_at: now,
             end_requested: None,
             error: None,
-            fence: rules::unclaimed(GENERATION),
+            fence,
             head: Hash::ZERO,
             holder: None,
             id,

@@ -1,19 +1,23 @@
 //! Calls of unknown outcome: never sent again without proof or a person.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use aetheris_core::event::{Event, RequeueReason, Source};
 use aetheris_core::id::JobId;
 use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
 use aetheris_core::ledger::LedgerStatus;
+use aetheris_core::limits;
 use aetheris_core::state::Ending;
 use aetheris_core::step::StepStatus;
 use aetheris_core::time::Span;
 use aetheris_runtime::OpError;
-use aetheris_runtime::ops::{Resolution, Resolved};
+use aetheris_runtime::load::Loaded;
+use aetheris_runtime::ops::{Resolution, Resolved, Submission};
 use aetheris_store::Purpose;
 use aetheris_store::faulty::{Fault, FaultKind, FaultPlan, Op};
+use aetheris_store::memory::MemoryStore;
 use serde_json::json;
 
 use crate::world::{Act, World, did_not_happen, done, happened, hold, unknown};
@@ -103,6 +107,50 @@ async fn a_tool_is_asked_and_says_that_it_happened() {
     assert_eq!(asked[0].input.get("idempotency_key"), Some(&json!(key.to_string())));
     is_not_recorded(&world, job, happened(1, Json::new(json!({ "id": 3 })))).await;
     is_not_recorded(&world, job, did_not_happen(1)).await;
+}
+
+/// A tool is asked about the call that it may have got: by the permit with which that left, also when a restore has begun
+/// another generation since.
+#[tokio::test(start_paused = true)]
+async fn after_a_restore_a_tool_is_asked_about_the_call_that_left() {
+    let mut world = World::new();
+    let store = Arc::new(MemoryStore::new(Arc::clone(&world.rt.system.clock)));
+    world.rt.store = Arc::clone(&store) as _;
+    world.put(&agent("[{ wait: 10m }, { reconcile: look }]")).await;
+    world.tools.next("pay", [Act::Say(unknown("reset"))]);
+    world.tools.next("look", [Act::Say(done(json!({ "outcome": "happened", "result": { "id": 3 } })))]);
+    let _process = world.start("w");
+    let job = world.rt.submit(&"a".into(), Submission::default()).await.unwrap().job;
+    tokio::time::sleep(std::time::Duration::from_secs(60)).await;
+    store.restored();
+    tokio::time::sleep(std::time::Duration::from_secs(900)).await;
+    let state = Loaded::read(store.as_ref(), job).await.unwrap().state;
+    assert_eq!((state.status, state.fence.generation), (JobStatus::Completed, 2));
+    let asked = world.tools.calls_of("look");
+    assert_eq!((asked.len(), asked[0].input.get("permit")), (1, Some(&json!("1.1"))));
+}
+
+/// A page of events ends with its bytes too: what a person has said stands behind it, and is found.
+#[tokio::test(start_paused = true)]
+async fn an_answer_is_the_same_again_behind_a_history_of_large_events() {
+    let world = World::new();
+    let tools = "tools:\n  big: { kind: function, function: f, effect: pure }\n  pay: { kind: function, function: f, on_in_doubt: human }\n";
+    let big = |id: &str, after: &str| format!("    - {{ id: {id}, kind: tool, tool: big{after} }}\n");
+    let nodes = [big("b", ""), big("c", ", needs: [b]"), big("d", ", needs: [c]")].concat();
+    let pay = "    - { id: n, kind: tool, tool: pay, needs: [d] }\n";
+    world.put(&format!("agent: a\n{tools}plan:\n  nodes:\n{nodes}{pay}")).await;
+    world.tools.next("big", (0..3).map(|_| Act::Say(done(json!("x".repeat(600 << 10))))));
+    world.tools.next("pay", [Act::Say(unknown("reset"))]);
+    let _process = world.start("w");
+    let job = world.submit("a", json!({})).await;
+    world.until(job, &[JobStatus::Parked]).await;
+    let page = world.rt.store.events(job, 0, limits::PAGE_EVENTS_MAX).await.unwrap();
+    assert!(page.len() < world.events(job).await.len(), "one page has all of it");
+    let key = world.rt.store.in_doubt(10).await.unwrap()[0].key;
+    let answer = happened(1, Json::new(json!({ "id": 9 })));
+    assert_eq!(world.rt.resolve(job, key, answer.clone()).await.unwrap(), Resolved::Recorded);
+    world.done(job).await;
+    assert_eq!(world.rt.resolve(job, key, answer).await.unwrap(), Resolved::Already);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,6 +1,6 @@
 //! How runs end from outside: cancel, drain, poison.
 
-use aetheris_core::event::{DoubtOutcome, Event};
+use aetheris_core::event::{DoubtOutcome, Event, RequeueReason};
 use aetheris_core::job::JobStatus;
 use aetheris_core::ledger::LedgerStatus;
 use aetheris_core::state::Ending;
@@ -31,6 +31,36 @@ async fn a_cancel_waits_for_the_call_that_has_left_and_records_its_outcome() {
     assert_eq!(state.status, JobStatus::Cancelled);
     assert_eq!(state.step_status(&"n".into()), StepStatus::Completed);
     assert_eq!((world.tools.count("pay"), world.tools.count("look")), (1, 0));
+}
+
+/// Who took back what is only waiting for its call would not know the outcome: the lease is renewed until it is there.
+#[tokio::test(start_paused = true)]
+async fn a_job_that_is_to_end_or_to_pause_keeps_its_lease_until_its_call_has_ended() {
+    for pauses in [false, true] {
+        let world = World::new();
+        let tools = "tools:\n  t: { kind: function, function: f, effect: at_most_once, timeout: 500s }\n";
+        world.put(&format!("agent: a\n{tools}plan:\n  nodes:\n    - {{ id: n, kind: tool, tool: t }}\n")).await;
+        let (act, reached, release) = hold(done(json!(1)));
+        world.tools.next("t", [act]);
+        let first = world.start("first");
+        let job = world.submit("a", json!(1)).await;
+        reached.notified().await;
+        let _second = world.start("second");
+        let end = if pauses {
+            first.rt.pause(job).await.unwrap();
+            JobStatus::Paused
+        } else {
+            first.rt.cancel(job).await.unwrap();
+            JobStatus::Cancelled
+        };
+        tokio::time::sleep(std::time::Duration::from_secs(300)).await;
+        assert_eq!(world.state(job).await.status, JobStatus::Running);
+        release.notify_one();
+        let state = world.until(job, &[end]).await;
+        assert_eq!((state.step_status(&"n".into()), world.tools.count("t")), (StepStatus::Completed, 1));
+        let reclaims = |event: &Event| matches!(event, Event::JobRequeued(e) if e.reason != RequeueReason::Draining);
+        assert!(!world.events(job).await.iter().any(reclaims), "{pauses}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
