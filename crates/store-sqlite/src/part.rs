@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use aetheris_fault::files::{Done, tell};
 use aetheris_store::system::Clock;
 use rusqlite::{Connection, InterruptHandle};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
@@ -54,6 +55,7 @@ impl Part {
     pub(crate) fn named(&mut self, file: &Path) -> Result<(), Trouble> {
         named(&self.path, file, |from, to| renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE))
             .map_err(|error| Trouble::Unavailable(format!("{} cannot be named: {error}", file.display())))?;
+        tell(Done::Renamed { from: &self.path, to: file });
         self.done();
         Ok(())
     }

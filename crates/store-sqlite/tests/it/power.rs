@@ -355,6 +355,41 @@ async fn what_has_failed_is_told_until_it_works_again() {
     assert_eq!(fixture.store().status().await.unwrap().writer.commits, before);
 }
 
+/// A backup, cut short at every moment with the power: what has its name is whole, and once it is said to be made it is there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_backup_survives_a_power_cut() {
+    let taped = Taped::new();
+    let mut author = Author { asked: Vec::new(), fixture: Fixture::open(&taped).await, watched: &taped.watched };
+    author.running(10).await;
+    let begun = taped.watched.tape().len();
+    let file = taped.folder.path().join("monday.db");
+    backup(&taped.folder.database(), &file, &aetheris_store::system::SystemClock, &Stop::default(), &mut |_| {})
+        .unwrap();
+    let tape = taped.watched.tape();
+    let mut found = [0; 2];
+    for before in begun..=tape.len() {
+        for seed in 0..12 {
+            let (folder, at) = (Folder::in_memory(), format!("cut before {before} of {}, seed {seed}", tape.len()));
+            tape.cut(before, seed, folder.path()).unwrap();
+            let file = folder.path().join("monday.db");
+            found[usize::from(file.exists())] += 1;
+            if file.exists() {
+                let conn = plain(&file);
+                let (check, jobs): (String, u32) = conn
+                    .query_row(
+                        "SELECT (SELECT * FROM pragma_integrity_check), (SELECT count(*) FROM jobs)",
+                        [],
+                        |row| Ok((row.get(0)?, row.get(1)?)),
+                    )
+                    .unwrap();
+                assert_eq!((check.as_str(), jobs), ("ok", 1), "{at}");
+            }
+            assert!(before < tape.len() || file.exists(), "{at}: it is not there");
+        }
+    }
+    assert!(found[0] > 12 && found[1] > 12, "{found:?}");
+}
+
 /// What a folder has after a restore that was cut short, looked at as whoever starts next does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Left {
