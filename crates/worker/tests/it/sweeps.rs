@@ -278,6 +278,28 @@ async fn a_row_that_has_worked_begins_anew_when_it_fails_again() {
     assert_eq!((&pauses[..3], pauses[4], tries.len()), (&[1, 2, 4][..], 1, 6), "{tries:?}");
 }
 
+/// A page of the next pass has it again: it is not begun a second time.
+#[tokio::test(start_paused = true)]
+async fn what_a_sweep_writes_slowly_is_not_begun_again() {
+    for of_timers in [true, false] {
+        let world = World::new();
+        let purpose = if of_timers {
+            due(&world, 1).await;
+            Purpose::Timer
+        } else {
+            expired(&world, 1).await;
+            Purpose::Reclaim
+        };
+        let slow = Some(Fault::Delay(Span::from_secs(10)));
+        let sweeping = Sweeping::behind(&world, FaultPlan::none().script(Op::Commit(purpose), [slow]));
+        let options = SweepOptions { leases: Span::from_secs(1), timers: Span::from_secs(1) };
+        let sweep = if of_timers { sweeping.timers(options) } else { sweeping.leases(options) };
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        assert_eq!(sweeping.moments(Op::Commit(purpose)), [0], "{purpose:?}");
+        sweep.abort();
+    }
+}
+
 /// As many as share the store's commits, and the next with each that ends.
 #[tokio::test(start_paused = true)]
 async fn a_sweep_writes_to_64_jobs_at_once() {
