@@ -3,10 +3,11 @@
 //! [`witness`] is a tool service that keeps its own log. [`drive`] starts real processes, kills or stops
 //! them at named points and drives their jobs to the end. [`zoo`] plants known bugs, one at a time, and
 //! shows that each is caught. [`chaos`] lets everything go wrong at once, drawn from a seed. [`soak`] lets nothing go
-//! wrong, for a long time.
+//! wrong, for a long time. [`golden`] leaves what later builds have to go on with.
 
 pub mod chaos;
 pub mod drive;
+pub mod golden;
 mod http;
 pub mod scratch;
 pub mod soak;

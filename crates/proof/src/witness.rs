@@ -54,6 +54,8 @@ pub struct Witness {
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
+/// An address of the loopback network that no other program takes: who calls a witness that has gone finds nobody there.
+const ADDRESS: &str = "127.99.99.1:0";
 /// More than any reader takes.
 const HUGE: usize = 3 * 1024 * 1024;
 
@@ -133,7 +135,7 @@ impl Witness {
             queued: BTreeSet::new(),
             refused: BTreeMap::new(),
         };
-        let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+        let listener = std::net::TcpListener::bind(ADDRESS)?;
         listener.set_nonblocking(true)?;
         let addr = listener.local_addr()?;
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();

@@ -1,6 +1,6 @@
 //! A scratch folder with a witness, a configuration and agents, and the processes that share it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use aetheris_check::{ClientHistory, Invariant, Report, check_store};
@@ -139,8 +139,20 @@ impl Fleet {
         Ok(whole)
     }
 
+    /// The program under test.
+    #[must_use]
+    pub fn program(&self) -> &Path {
+        &self.program
+    }
+
+    /// The data folder.
+    #[must_use]
+    pub fn data(&self) -> PathBuf {
+        self.scratch.path().join("data")
+    }
+
     fn database(&self) -> PathBuf {
-        self.scratch.path().join("data/aetheris.db")
+        self.data().join("aetheris.db")
     }
 
     /// Whether jobs began in their turn.

@@ -35,17 +35,27 @@ impl Folder {
     async fn open(name: &str) -> Self {
         let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden").join(name);
         let scratch = Scratch::new("golden").unwrap();
-        for (from, to) in [("aetheris.sqlite", "aetheris.db"), ("aetheris.lock", "aetheris.lock")] {
-            std::fs::copy(golden.join(from), scratch.path().join(to)).unwrap();
+        std::fs::copy(golden.join("aetheris.sqlite"), scratch.path().join("aetheris.db")).unwrap();
+        std::fs::copy(golden.join("aetheris.lock"), scratch.path().join("aetheris.lock")).unwrap();
+        // Builds that have it know by it that the folder is another one.
+        let seen = golden.join("aetheris.seen");
+        if seen.exists() {
+            std::fs::copy(&seen, scratch.path().join("aetheris.seen")).unwrap();
         }
         let jobs = serde_json::from_slice(&std::fs::read(golden.join("expected.json")).unwrap()).unwrap();
-        let process = start(scratch.path()).await;
+        let process = start(scratch.path(), seen.exists()).await;
         let (_, url) = watch::channel(process.url().unwrap());
         Self { client: Client::new(url).unwrap(), jobs, process, scratch }
     }
 
     fn job(&self, label: &str) -> JobId {
         self.jobs[label].job
+    }
+
+    async fn resume(&self, label: &str) {
+        let path = format!("/api/jobs/{}/resume", self.job(label));
+        let (status, answer) = self.client.ask(&Method::POST, &path, None, None).await.unwrap();
+        assert!(status.is_success(), "{label}: {answer}");
     }
 
     async fn ask(&self, path: &str) -> Value {
@@ -65,9 +75,10 @@ impl Folder {
     }
 }
 
-async fn start(data: &Path) -> Box<Running> {
+async fn start(data: &Path, moved: bool) -> Box<Running> {
     let args = ["dev", "--listen", "127.0.0.1:0", "--data"].map(str::to_owned);
-    let args = args.into_iter().chain([data.display().to_string()]).collect();
+    let moved = moved.then(|| "--moved".to_owned());
+    let args = args.into_iter().chain([data.display().to_string()]).chain(moved).collect();
     let log = data.join("log");
     let launch = Launch { args, crash: None, env: Vec::new(), log, program: crate::program() };
     match launch.start().await.unwrap() {
@@ -82,7 +93,7 @@ async fn nothing_has_changed(folder: &Folder) {
         let now = folder.client.job(kept.job).await.unwrap();
         let ended = ["completed", "failed", "cancelled"].map(Value::from).contains(&kept.shown["status"]);
         for (field, was) in &kept.shown {
-            let moves = !ended && ["status", "epoch", "usage", "error", "result"].contains(&field.as_str());
+            let moves = !ended && ["status", "epoch", "usage", "error", "result", "waiting"].contains(&field.as_str());
             // Its tool calls are those that a budget counts since: tries of pure tools too.
             let more = field == "usage" && now[field]["tokens"] == was["tokens"];
             assert!(moves || more || now[field] == *was, "{label}: `{field}` was {was} and is {}", now[field]);
@@ -94,7 +105,7 @@ async fn nothing_has_changed(folder: &Folder) {
     }
 }
 
-async fn what_was_open_goes_on(folder: &Folder) {
+async fn what_the_kernel_left_open_goes_on(folder: &Folder) {
     let yes = |label: &str| format!("yes-{}", folder.job(label));
     for label in ["parked", "behind"] {
         folder.until(label, "parked").await;
@@ -116,13 +127,39 @@ async fn what_was_open_goes_on(folder: &Folder) {
     }
 }
 
-#[test]
-fn what_the_kernel_left_behind_is_opened_verified_and_gone_on_with() {
+async fn what_the_repairs_left_open_goes_on(folder: &Folder) {
+    let ask = |label: &str| format!("ask-{}", folder.job(label));
+    // What a restore holds and what a person has paused stays so until somebody lets it go on.
+    for label in ["held", "paused"] {
+        folder.until(label, "paused").await;
+        folder.resume(label).await;
+    }
+    for label in ["parked", "behind", "held", "paused"] {
+        folder.until(label, "parked").await;
+        folder.signal(label, &ask(label), &json!({"said": label})).await;
+        assert_eq!(folder.until(label, "completed").await["result"], json!({"said": label}));
+    }
+    // Behind a checkpoint, or, if this build does not know its form, behind a longer fold.
+    folder.signal("long-open", &ask("long-open"), &json!("end")).await;
+    assert_eq!(folder.until("long-open", "completed").await["result"], "end of 7");
+    for label in ["in-flight", "doubt"] {
+        folder.until(label, "parked").await;
+        folder.client.resolve(folder.job(label)).await.unwrap();
+        assert_eq!(folder.until(label, "completed").await["result"], json!({"by": "operator"}));
+    }
+    assert_eq!(folder.until("pure-in-flight", "failed").await["error"]["code"], "connection_refused");
+    for (label, status) in [("asleep", "waiting"), ("kept", "waiting"), ("future", "pending"), ("backoff", "pending")] {
+        folder.until(label, status).await;
+    }
+}
+
+/// Opens a folder, goes on with it, and checks it when its process has ended.
+fn opened_and_gone_on_with(name: &str, goes_on: impl AsyncFn(&Folder)) {
     crate::block_on(async {
-        let mut folder = Folder::open("kernel").await;
+        let mut folder = Folder::open(name).await;
         let work = async {
             nothing_has_changed(&folder).await;
-            what_was_open_goes_on(&folder).await;
+            goes_on(&folder).await;
             nothing_has_changed(&folder).await;
         };
         tokio::select! {
@@ -135,4 +172,14 @@ fn what_the_kernel_left_behind_is_opened_verified_and_gone_on_with() {
         let found = check.args(["check-consistency", "--data"]).arg(folder.scratch.path()).output().unwrap();
         assert!(found.status.success(), "{}", String::from_utf8_lossy(&found.stdout));
     });
+}
+
+#[test]
+fn what_the_kernel_left_behind_is_opened_verified_and_gone_on_with() {
+    opened_and_gone_on_with("kernel", what_the_kernel_left_open_goes_on);
+}
+
+#[test]
+fn what_the_repairs_left_behind_is_opened_verified_and_gone_on_with() {
+    opened_and_gone_on_with("repairs", what_the_repairs_left_open_goes_on);
 }
