@@ -335,6 +335,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::too_many_lines, reason = "a table")]
     fn every_form_of_a_forbidden_address_is_refused() {
         let forbidden = [
             ("127.0.0.1", "loopback"),
