@@ -42,7 +42,7 @@ impl Decide for Noted {
 }
 
 /// The sweeps of a process that has nothing else.
-struct Sweeping {
+pub(crate) struct Sweeping {
     asked: Asked,
     pulse: Pulse,
     rt: Runtime,
@@ -50,7 +50,7 @@ struct Sweeping {
 }
 
 impl Sweeping {
-    fn behind(world: &World, plan: FaultPlan) -> Self {
+    pub(crate) fn behind(world: &World, plan: FaultPlan) -> Self {
         let asked = Asked::default();
         let noted = Noted { asked: Arc::clone(&asked), began: Instant::now(), plan };
         let store = FaultyStore::decided_by(Arc::clone(&world.rt.store), Box::new(noted));
@@ -58,11 +58,11 @@ impl Sweeping {
         Self { asked, pulse: Pulse::default(), rt, stop: CancellationToken::new() }
     }
 
-    fn timers(&self, options: SweepOptions) -> JoinHandle<()> {
+    pub(crate) fn timers(&self, options: SweepOptions) -> JoinHandle<()> {
         tokio::spawn(fire_timers(self.rt.clone(), options, self.pulse.clone(), self.stop.clone()))
     }
 
-    fn leases(&self, options: SweepOptions) -> JoinHandle<()> {
+    pub(crate) fn leases(&self, options: SweepOptions) -> JoinHandle<()> {
         tokio::spawn(reclaim_expired(self.rt.clone(), options, self.pulse.clone(), self.stop.clone()))
     }
 
@@ -74,7 +74,7 @@ impl Sweeping {
 }
 
 /// Jobs that sleep, whose timers are all due: nobody has fired one.
-async fn due(world: &World, jobs: usize) -> Vec<JobId> {
+pub(crate) async fn due(world: &World, jobs: usize) -> Vec<JobId> {
     world.put(SLEEP).await;
     let first = world.start("first");
     let mut sleeping = Vec::new();
@@ -90,7 +90,7 @@ async fn due(world: &World, jobs: usize) -> Vec<JobId> {
 }
 
 /// Jobs whose leases are all over.
-async fn expired(world: &World, jobs: usize) {
+pub(crate) async fn expired(world: &World, jobs: usize) {
     world.put(LOOK).await;
     for n in 0..jobs {
         world.submit("a", json!(n)).await;

@@ -1,28 +1,46 @@
-//! What the log tells of a job's end: once, however it comes.
+//! What the log tells: of a job's end, once, however it comes; of what a sweep does, and cannot do.
 
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use aetheris_core::id::JobId;
 use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
 use aetheris_runtime::Settings;
 use aetheris_runtime::ops::Resolution;
+use aetheris_scheduler::SweepOptions;
+use aetheris_store::Purpose;
+use aetheris_store::faulty::{Fault, FaultPlan, Op};
 use serde_json::json;
 use tokio::sync::Notify;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
-use tracing::{Metadata, Subscriber};
+use tracing::{Level, Metadata, Subscriber};
 
 use crate::doubt::agent;
+use crate::sweeps::{Sweeping, due, expired};
 use crate::world::{Act, Process, World, did_not_happen, happened, hold, unknown};
 
-/// The ends that are told: each with its job and status.
+/// What is told, from `info` on.
 #[derive(Clone, Default)]
-struct Ends(Arc<Mutex<Vec<Line>>>);
+struct Heard(Arc<Mutex<Vec<Line>>>);
+
+impl Heard {
+    /// Those of this message.
+    fn of(&self, message: &str) -> Vec<Line> {
+        self.0.lock().unwrap().iter().filter(|line| line.message == message).cloned().collect()
+    }
+
+    /// How often a message begins so.
+    fn times(&self, begins: &str) -> usize {
+        self.0.lock().unwrap().iter().filter(|line| line.message.starts_with(begins)).count()
+    }
+}
 
 #[derive(Debug, Clone, Default)]
 struct Line {
+    count: String,
     job: String,
     message: String,
     status: String,
@@ -34,15 +52,16 @@ impl Visit for Line {
         match field.name() {
             "job" => self.job = value,
             "message" => self.message = value,
+            "jobs" | "timers" => self.count = value,
             "status" => self.status = value.trim_matches('"').to_owned(),
             _ => {}
         }
     }
 }
 
-impl Subscriber for Ends {
-    fn enabled(&self, _: &Metadata<'_>) -> bool {
-        true
+impl Subscriber for Heard {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        *metadata.level() <= Level::INFO
     }
 
     fn new_span(&self, _: &Attributes<'_>) -> Id {
@@ -56,11 +75,7 @@ impl Subscriber for Ends {
     fn event(&self, event: &tracing::Event<'_>) {
         let mut line = Line::default();
         event.record(&mut line);
-        if line.message == "the job has ended"
-            && let Ok(mut lines) = self.0.lock()
-        {
-            lines.push(line);
-        }
+        self.0.lock().unwrap().push(line);
     }
 
     fn enter(&self, _: &Id) {}
@@ -134,8 +149,8 @@ async fn the_end_of_a_job_is_told_once_by_whoever_brings_it() {
         ("taken back when its end was asked for", JobStatus::Cancelled),
         ("held when its end was asked for", JobStatus::Cancelled),
     ] {
-        let ends = Ends::default();
-        let _told = tracing::subscriber::set_default(ends.clone());
+        let heard = Heard::default();
+        let _told = tracing::subscriber::set_default(heard.clone());
         let mut world = World::new();
         let file = match how {
             "answered" | "cancelled while it waits" => WAIT.to_owned(),
@@ -155,8 +170,58 @@ async fn the_end_of_a_job_is_told_once_by_whoever_brings_it() {
         bring(how, &world, &process, job, &reached, &release).await;
         assert_eq!(world.done(job).await.status, status, "{how}");
         process.kill();
-        let told = ends.0.lock().unwrap().clone();
+        let told = heard.of("the job has ended");
         let told: Vec<_> = told.iter().map(|line| (line.job.clone(), line.status.as_str())).collect();
         assert_eq!(told, [(job.to_string(), status.as_str())], "{how}");
+    }
+}
+
+/// An operator reads what a sweep cannot do: of one row that fails by itself the first time only, of many that fail for
+/// the store's sake one, and with the next pass how many there were.
+#[tokio::test(start_paused = true)]
+async fn a_sweep_tells_what_it_cannot_do_once_and_how_much_it_was() {
+    for of_timers in [true, false] {
+        let (what, count, purpose) = if of_timers {
+            ("a timer could not be fired", "timers could not be fired; trying again", Purpose::Timer)
+        } else {
+            let what = "a job could not be taken back from its holder";
+            (what, "jobs could not be taken back from their holders; trying again", Purpose::Reclaim)
+        };
+        for (fault, failing, again) in [
+            (Fault::Before, 3, "trying again"),
+            (Fault::Before, 1, "trying again"),
+            (Fault::Impossible, 1, "it is tried again, less and less often"),
+        ] {
+            let heard = Heard::default();
+            let world = World::new();
+            if of_timers {
+                due(&world, 3).await;
+            } else {
+                expired(&world, 3).await;
+            }
+            // The first row fails for as long as a row does that is left alone in between; the store's trouble is over at once.
+            let own = fault == Fault::Impossible;
+            let script: Vec<_> = if own {
+                [Some(fault), None, None, Some(fault), Some(fault)].to_vec()
+            } else {
+                vec![Some(fault); failing]
+            };
+            let sweeping = Sweeping::behind(&world, FaultPlan::none().script(Op::Commit(purpose), script));
+            let _told = tracing::subscriber::set_default(heard.clone());
+            let sweep = if of_timers {
+                sweeping.timers(SweepOptions::default())
+            } else {
+                sweeping.leases(SweepOptions::default())
+            };
+            tokio::time::sleep(Duration::from_secs(20)).await;
+            sweep.abort();
+            assert_eq!(heard.times(&format!("{what}; {again}")), 1, "{what}, {failing}");
+            assert_eq!(heard.times(what), 1, "{what}, {failing}");
+            let counts: Vec<String> = heard.of(count).into_iter().map(|line| line.count).collect();
+            let expected: &[&str] = if failing > 1 { &["3"] } else { &[] };
+            assert_eq!(counts, expected, "{what}, {failing}");
+            let taken = heard.times("a job was taken back from its holder");
+            assert_eq!(taken, if of_timers { 0 } else { 3 }, "{failing}");
+        }
     }
 }
