@@ -1,13 +1,21 @@
 //! D1, move by move: which events may follow which. Both checkers come to the same.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use aetheris_check::Invariant::D1;
 use aetheris_core::disproof::Grounds;
 use aetheris_core::event::*;
-use aetheris_core::id::NodeId;
+use aetheris_core::hash::Hash;
+use aetheris_core::id::{EventId, NodeId};
+use aetheris_core::lease::Fence;
 use aetheris_core::plan::WaitType;
+use aetheris_core::state::JobState;
+use aetheris_core::time::Timestamp;
+use rusqlite::params;
 
 use super::look;
-use super::story::{self, Story, Told, claimed, node_finished, permit, waiting};
+use super::story::{self, Story, Told, claimed, finished, node_finished, permit, waiting};
+use crate::Evidence;
 
 /// A history from its events: each claim begins an epoch, and each event is of a moment of its own.
 fn history(events: &[Event]) -> Story {
@@ -268,8 +276,143 @@ async fn another_try_is_announced_with_what_it_follows_from() {
 /// A kind of event that the table does not know would be one that no history may have.
 #[test]
 fn the_table_knows_every_kind_of_event() {
-    let table = include_str!("../../sql/d1.sql");
+    let (_, table) = include_str!("../../sql/d1.sql").split_once("SELECT job || ' ' || seq AS place").unwrap();
     for kind in EventKind::ALL {
         assert!(table.contains(&format!("WHEN '{}' THEN", kind.as_str())), "{}", kind.as_str());
     }
+}
+
+/// Writes a history as the events of a job; whether the reducer takes all of it.
+fn write(evidence: &Evidence, job: &str, events: &[Event]) -> bool {
+    let (mut state, mut takes) = (JobState::new(story::JOB), true);
+    for (seq, told) in (1..).zip(history(events).events) {
+        let encoded = EncodedEvent::new(EventId::from_u128(u128::from(seq)), &told.event);
+        let payload = std::str::from_utf8(&encoded.payload).unwrap();
+        let row = params![job, i64::try_from(seq).unwrap(), told.event.kind().as_str(), told.at, payload];
+        let insert = "INSERT INTO events (job, seq, kind, at, payload) VALUES (?1, ?2, ?3, ?4, ?5)";
+        evidence.tables().prepare_cached(insert).unwrap().execute(row).unwrap();
+        let (at, fence) = (Timestamp::from_micros(told.at), Fence { generation: 1, epoch: told.epoch });
+        let recorded = Recorded { seq, id: encoded.id, fence, at, hash: Hash::ZERO, event: told.event };
+        takes = takes && state.replay(&recorded).is_ok();
+    }
+    takes
+}
+
+/// Every event behind every moment: where the reducer takes it, the query does, and where not, not. The reducer alone does
+/// not ask that what comes of a disproof is written with it.
+#[test]
+fn both_tables_agree_about_every_event_at_every_moment() {
+    let (evidence, mut takes) = (Evidence::new().unwrap(), BTreeMap::new());
+    for (moment, before) in moments() {
+        assert!(write(&evidence, moment, &before), "{moment}");
+        takes.insert(moment.to_owned(), true);
+        for event in every_event() {
+            let job = format!("{moment} | {event:?}");
+            let events: Vec<Event> = before.iter().cloned().chain([event]).collect();
+            takes.insert(job.clone(), write(&evidence, &job, &events));
+        }
+    }
+    let query =
+        format!("SELECT DISTINCT place FROM (\n{}\n) WHERE violation IS NOT NULL", include_str!("../../sql/d1.sql"));
+    let mut refused = evidence.tables().prepare(&query).unwrap();
+    let places = refused.query_map([], |row| row.get::<_, String>(0)).unwrap();
+    let refused: BTreeSet<String> = places.map(|place| place.unwrap().rsplit_once(' ').unwrap().0.to_owned()).collect();
+    assert!(takes.len() > 1_000 && refused.len() > 500, "{} of {}", refused.len(), takes.len());
+    let late = |job: &str| job.starts_with("disproved, again | NodeFinished") && !job.contains("Pure");
+    let differ: Vec<_> = takes.iter().filter(|(job, takes)| **takes == refused.contains(*job) && !late(job)).collect();
+    assert!(differ.is_empty(), "{} differ, and whether the reducer takes them: {differ:#?}", differ.len());
+}
+
+fn moments() -> Vec<(&'static str, Vec<Event>)> {
+    let waits = |node: &str| {
+        let start = NodeStarted { node: NodeId::from(node), number: 1 }.into();
+        [made(), vec![claim(), start, waiting(node, Some("k"), WaitType::Signal).into()]].concat()
+    };
+    let cancel = || JobCancelRequested { cause: EndCause::Cancel }.into();
+    let no = || resolved(Resolver::Operator, DoubtOutcome::DidNotHappen);
+    let and = |before: Vec<Event>, then: Vec<Event>| [before, then].concat();
+    let skipped = NodeSkipped { node: NodeId::from("pay"), reason: SkipReason::Condition }.into();
+    vec![
+        ("nothing", Vec::new()),
+        ("made", made()),
+        ("claimed", and(made(), vec![claim()])),
+        ("paused", and(made(), vec![paused()])),
+        ("requeued", and(made(), vec![claim(), requeued()])),
+        ("a pause is asked for", and(in_step(), vec![asked()])),
+        ("a cancel is asked for", and(in_step(), vec![cancel()])),
+        ("a pause, then a cancel", and(in_step(), vec![asked(), cancel()])),
+        ("in a step", in_step()),
+        ("called", and(in_step(), vec![permit(1).into()])),
+        ("called, and a cancel is asked for", and(in_step(), vec![permit(1).into(), cancel()])),
+        ("answered", and(in_step(), vec![permit(1).into(), finished(InvocationOutcome::Committed).into()])),
+        ("refused", and(in_step(), vec![permit(1).into(), finished(InvocationOutcome::RefusedRetryable).into()])),
+        ("retrying", and(in_step(), vec![again()])),
+        ("a step has ended", and(in_step(), vec![ended(StepResult::Pure)])),
+        ("a step has failed", and(in_step(), vec![ended(StepResult::PermanentFailure)])),
+        ("a step was skipped", and(made(), vec![claim(), skipped])),
+        ("waiting", waits("ask")),
+        ("waiting, paused", and(waits("ask"), vec![paused()])),
+        ("waited", and(waits("ask"), vec![over()])),
+        ("in doubt", and(in_step(), vec![permit(1).into(), in_doubt().remove(in_step().len() + 1)])),
+        ("a person is asked", in_doubt()),
+        ("a person is asked, paused", and(in_doubt(), vec![paused()])),
+        ("disproved", and(in_doubt(), vec![no()])),
+        ("disproved, again", and(in_doubt(), vec![no(), again()])),
+        ("disproved, again, claimed", and(in_doubt(), vec![no(), again(), claim()])),
+        ("completed", and(in_step(), vec![ended(StepResult::Pure), completed()])),
+        ("failed", and(in_step(), vec![failed()])),
+        ("cancelled in doubt", and(in_doubt(), vec![JobCancelled {}.into()])),
+    ]
+}
+
+fn every_event() -> Vec<Event> {
+    let mut all = vec![
+        story::created().into(),
+        story::planned().into(),
+        claim(),
+        requeued(),
+        paused(),
+        restored(),
+        asked(),
+        resumed(),
+        failed(),
+        completed(),
+        JobCancelled {}.into(),
+        JobCancelRequested { cause: EndCause::Cancel }.into(),
+        JobCancelRequested { cause: EndCause::Deadline }.into(),
+        NodeStarted { node: NodeId::from("ask"), number: 1 }.into(),
+        started(1),
+        started(2),
+        again(),
+        over(),
+        WaitCompleted { by: WaitEnd::Time, node: NodeId::from("pay") }.into(),
+        misfit("k"),
+        misfit("j"),
+        permit(1).into(),
+        NodeSkipped { node: NodeId::from("pay"), reason: SkipReason::Condition }.into(),
+        waiting("pay", Some("k"), WaitType::Signal).into(),
+        JobWaiting { doubt: true, ..waiting("pay", None, WaitType::Human) }.into(),
+        JobWaiting { doubt: true, ..waiting("ask", None, WaitType::Human) }.into(),
+        StepInDoubt { node: NodeId::from("pay"), permit: 1, policy: 0, reason: "a".to_owned() }.into(),
+        CommandCommitted { node: NodeId::from("pay"), result_hash: story::result().hash() }.into(),
+        finished(InvocationOutcome::Committed).into(),
+        finished(InvocationOutcome::InDoubt).into(),
+    ];
+    for result in [StepResult::Pure, StepResult::RetryableFailure, StepResult::PermanentFailure] {
+        all.push(ended(result));
+        let other = NodeFinished { node: NodeId::from("ask"), ..node_finished("pay", result) };
+        all.push(other.into());
+    }
+    for by in [Resolver::Operator, Resolver::Policy, Resolver::Reconcile, Resolver::LateDeposit] {
+        all.extend(DoubtOutcome::ALL.map(|outcome| resolved(by, outcome)));
+    }
+    all
+}
+
+fn requeued() -> Event {
+    JobRequeued { after_us: None, reason: RequeueReason::Retry }.into()
+}
+
+fn completed() -> Event {
+    JobCompleted { answer: Answer::Value(aetheris_core::json::Json::null()) }.into()
 }
