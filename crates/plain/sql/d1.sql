@@ -1,9 +1,10 @@
 -- D1: only moves of the two tables. Cases are events. The state of a job, of a step and of its call follows from the last
 -- event that moved it; the table says after which states each event may come.
 WITH waits AS (
-    -- What was open before each event: a wait, an order to pause or to end, and whether the job was paused.
+    -- What was open before each event: a wait, an order to pause or to end, and whether the job was paused. The last of a
+    -- kind is found by its number, in front of what is asked of it.
     SELECT job, seq, kind, payload, payload ->> 'node' AS node,
-           max(CASE WHEN kind = 'job_waiting' THEN seq END) OVER w AS began,
+           max(CASE WHEN kind = 'job_waiting' THEN printf('%012d', seq) || payload END) OVER w AS began,
            max(CASE WHEN kind IN ('wait_completed', 'in_doubt_resolved', 'job_claimed', 'job_completed', 'job_failed',
                                   'job_cancelled') THEN seq END) OVER w AS over,
            coalesce(max(CASE WHEN kind = 'job_cancel_requested' THEN seq END) OVER w
@@ -11,14 +12,17 @@ WITH waits AS (
            coalesce(max(CASE WHEN kind = 'job_pause_requested' THEN seq END) OVER w
                     > max(CASE WHEN kind = 'job_claimed' THEN seq END) OVER w, 0) AS pausing,
            coalesce(max(CASE WHEN kind = 'job_paused' THEN seq END) OVER w
-                    > coalesce(max(CASE WHEN kind = 'job_resumed' THEN seq END) OVER w, 0), 0) AS still
-    FROM events WINDOW w AS (PARTITION BY job ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
+                    > coalesce(max(CASE WHEN kind = 'job_resumed' THEN seq END) OVER w, 0), 0) AS still,
+           -- What was disproved just before.
+           CASE WHEN lag(kind) OVER o = 'in_doubt_resolved' AND lag(payload ->> 'outcome') OVER o = 'did_not_happen'
+                THEN lag(payload ->> 'node') OVER o END AS disproved
+    FROM events WINDOW o AS (PARTITION BY job ORDER BY seq),
+                       w AS (PARTITION BY job ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
 ), opened AS (
-    SELECT w.job, w.seq, w.kind, w.payload, w.node, w.ending, w.pausing, w.still,
-           coalesce(w.began > coalesce(w.over, 0), 0) AS open,
-           b.payload ->> 'correlation_key' AS awaited, b.node AS waits_at,
-           coalesce(w.began > coalesce(w.over, 0) AND b.payload ->> 'doubt', 0) AS of_doubt
-    FROM waits w LEFT JOIN waits b ON b.job = w.job AND b.seq = w.began
+    SELECT *, coalesce(began > coalesce(printf('%012d', over), ''), 0) AS open,
+           substr(began, 13) ->> 'correlation_key' AS awaited, substr(began, 13) ->> 'node' AS waits_at,
+           coalesce(began > coalesce(printf('%012d', over), '') AND substr(began, 13) ->> 'doubt', 0) AS of_doubt
+    FROM waits
 ), moved AS (
     SELECT *,
            CASE kind
@@ -38,31 +42,28 @@ WITH waits AS (
                WHEN 'in_doubt_resolved' THEN CASE payload ->> 'outcome' WHEN 'unresolved' THEN 'in_doubt' ELSE 'running' END
            END AS step_state,
            CASE kind
-               WHEN 'tool_invocation_started' THEN 'open' WHEN 'tool_invocation_finished' THEN payload ->> 'outcome'
+               WHEN 'tool_invocation_started' THEN CASE payload ->> 'effect' WHEN 'idempotent' THEN 'repeatable' ELSE 'open' END
+               WHEN 'tool_invocation_finished' THEN payload ->> 'outcome'
                WHEN 'in_doubt_resolved' THEN 'resolved ' || (payload ->> 'outcome') END AS call_state
     FROM opened
-), last AS (
-    SELECT *, max(CASE WHEN job_state IS NOT NULL THEN seq END) OVER j AS job_move,
-           CASE WHEN node IS NOT NULL THEN max(CASE WHEN step_state IS NOT NULL THEN seq END) OVER n END AS step_move,
-           CASE WHEN node IS NOT NULL THEN max(CASE WHEN call_state IS NOT NULL THEN seq END) OVER n END AS call_move,
+), changed AS (
+    SELECT *, lag(step_state, 1, 'ended') OVER (PARTITION BY job, node, step_state IS NULL ORDER BY seq) AS step_was FROM moved
+), both AS (
+    SELECT *, coalesce(substr(max(CASE WHEN job_state IS NOT NULL THEN printf('%012d', seq) || job_state END) OVER j, 13), 'none')
+               AS job_before,
+           CASE WHEN node IS NOT NULL THEN coalesce(substr(max(CASE WHEN step_state IS NOT NULL
+               THEN printf('%012d', seq) || step_state END) OVER n, 13), 'pending') END AS step_before,
+           CASE WHEN node IS NOT NULL THEN substr(max(CASE WHEN call_state IS NOT NULL
+               THEN printf('%012d', seq) || call_state END) OVER n, 13) END AS call_before,
+           sum(CASE WHEN step_state IS NOT NULL THEN (step_state <> 'ended') - (step_was <> 'ended') END) OVER j AS open_steps,
            count(CASE WHEN kind = 'node_started' THEN 1 END) OVER n AS tries,
            count(CASE WHEN kind = 'tool_invocation_started' THEN 1 END) OVER n AS permits,
-           count(CASE WHEN kind = 'step_in_doubt' THEN 1 END) OVER p AS policies
-    FROM moved
+           count(CASE WHEN kind = 'step_in_doubt' THEN 1 END) OVER p AS policies,
+           disproved = node AS disproved_before
+    FROM changed
     WINDOW j AS (PARTITION BY job ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING),
            n AS (PARTITION BY job, node ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING),
            p AS (PARTITION BY job, node, payload ->> 'permit' ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
-), steps AS (
-    SELECT job, node, seq, step_state, lead(seq) OVER (PARTITION BY job, node ORDER BY seq) AS until
-    FROM moved WHERE step_state IS NOT NULL
-), both AS (
-    SELECT m.*, coalesce(l.job_state, 'none') AS job_before,
-           CASE WHEN m.node IS NOT NULL THEN coalesce(s.step_state, 'pending') END AS step_before, c.call_state AS call_before,
-           d.kind = 'in_doubt_resolved' AND d.payload ->> 'outcome' = 'did_not_happen' AND d.node = m.node AS disproved_before
-    FROM last m LEFT JOIN moved l ON l.job = m.job AND l.seq = m.job_move
-    LEFT JOIN moved s ON s.job = m.job AND s.seq = m.step_move
-    LEFT JOIN moved c ON c.job = m.job AND c.seq = m.call_move
-    LEFT JOIN moved d ON d.job = m.job AND d.seq = m.seq - 1
 )
 SELECT job || ' ' || seq AS place,
        CASE WHEN NOT coalesce(CASE kind
@@ -83,8 +84,7 @@ SELECT job || ' ' || seq AS place,
                     AND (pausing OR payload ->> 'reason' = 'restored'))
                 WHEN 'job_resumed' THEN job_before = 'paused'
                 WHEN 'job_completed' THEN job_before = 'running' AND NOT ending AND NOT pausing
-                    AND NOT EXISTS (SELECT 1 FROM steps s WHERE s.job = both.job AND s.seq < both.seq
-                        AND coalesce(s.until > both.seq, 1) AND s.step_state <> 'ended')
+                    AND coalesce(open_steps, 0) = 0
                 WHEN 'job_failed' THEN job_before IN ('pending', 'running', 'waiting', 'paused')
                 WHEN 'job_cancelled' THEN job_before IN ('pending', 'running', 'waiting', 'paused')
                 WHEN 'node_started' THEN job_before = 'running' AND NOT ending AND NOT pausing
@@ -99,20 +99,20 @@ SELECT job || ' ' || seq AS place,
                     AND (job_before = 'running' OR (job_before IN ('pending', 'paused') AND disproved_before))
                 WHEN 'node_skipped' THEN job_before = 'running' AND step_before = 'pending'
                 WHEN 'tool_invocation_started' THEN job_before = 'running' AND NOT ending AND NOT pausing AND step_before = 'running'
-                    AND coalesce(call_before IN ('refused_retryable', 'not_sent', 'in_doubt', 'resolved did_not_happen'), 1)
+                    AND coalesce(call_before IN ('refused_retryable', 'not_sent', 'in_doubt', 'repeatable', 'resolved did_not_happen'), 1)
                     AND payload ->> 'permit' = permits + 1
                 WHEN 'tool_invocation_finished' THEN job_before = 'running'
-                    AND (call_before = 'open' OR (call_before = 'resolved happened' AND payload ->> 'outcome' = 'committed'))
+                    AND (call_before IN ('open', 'repeatable') OR (call_before = 'resolved happened' AND payload ->> 'outcome' = 'committed'))
                 WHEN 'command_committed' THEN call_before = 'committed'
                 WHEN 'step_in_doubt' THEN job_before NOT IN ('none', 'ended') AND step_before IN ('running', 'in_doubt')
-                    AND call_before = 'open' AND payload ->> 'policy' = policies
+                    AND call_before IN ('open', 'repeatable') AND payload ->> 'policy' = policies
                 -- An answer that comes late: to a call that its job's end left open, or the success of one that was disproved.
                 WHEN 'in_doubt_resolved' THEN (NOT open OR waits_at = node) AND CASE
                     WHEN job_before = 'ended' THEN payload ->> 'by' IN ('operator', 'late_deposit')
-                        AND payload ->> 'outcome' <> 'unresolved' AND (call_before IN ('open', 'in_doubt', 'resolved unresolved')
+                        AND payload ->> 'outcome' <> 'unresolved' AND (call_before IN ('open', 'repeatable', 'in_doubt', 'resolved unresolved')
                             OR (call_before = 'resolved did_not_happen' AND payload ->> 'by' = 'late_deposit'
                                 AND payload ->> 'outcome' = 'happened'))
-                    WHEN step_before = 'in_doubt' THEN call_before = 'open'
+                    WHEN step_before = 'in_doubt' THEN call_before IN ('open', 'repeatable')
                     ELSE step_before IN ('running', 'retrying') AND call_before = 'resolved did_not_happen'
                         AND payload ->> 'by' = 'late_deposit' AND payload ->> 'outcome' = 'happened' END
                 WHEN 'timer_set' THEN job_before <> 'none'

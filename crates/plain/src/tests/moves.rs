@@ -8,7 +8,7 @@ use aetheris_core::event::*;
 use aetheris_core::hash::Hash;
 use aetheris_core::id::{EventId, NodeId};
 use aetheris_core::lease::Fence;
-use aetheris_core::plan::WaitType;
+use aetheris_core::plan::{EffectClass, WaitType};
 use aetheris_core::state::JobState;
 use aetheris_core::time::Timestamp;
 use rusqlite::params;
@@ -343,6 +343,7 @@ fn moments() -> Vec<(&'static str, Vec<Event>)> {
         ("a pause, then a cancel", and(in_step(), vec![asked(), cancel()])),
         ("in a step", in_step()),
         ("called", and(in_step(), vec![permit(1).into()])),
+        ("called, which may be repeated", and(in_step(), vec![idempotent(1).into()])),
         ("called, and a cancel is asked for", and(in_step(), vec![permit(1).into(), cancel()])),
         ("answered", and(in_step(), vec![permit(1).into(), finished(InvocationOutcome::Committed).into()])),
         ("refused", and(in_step(), vec![permit(1).into(), finished(InvocationOutcome::RefusedRetryable).into()])),
@@ -389,6 +390,8 @@ fn every_event() -> Vec<Event> {
         misfit("k"),
         misfit("j"),
         permit(1).into(),
+        permit(2).into(),
+        idempotent(2).into(),
         NodeSkipped { node: NodeId::from("pay"), reason: SkipReason::Condition }.into(),
         waiting("pay", Some("k"), WaitType::Signal).into(),
         JobWaiting { doubt: true, ..waiting("pay", None, WaitType::Human) }.into(),
@@ -407,6 +410,10 @@ fn every_event() -> Vec<Event> {
         all.extend(DoubtOutcome::ALL.map(|outcome| resolved(by, outcome)));
     }
     all
+}
+
+fn idempotent(number: u32) -> ToolInvocationStarted {
+    ToolInvocationStarted { effect: EffectClass::Idempotent, ..permit(number) }
 }
 
 fn requeued() -> Event {
