@@ -272,8 +272,7 @@ mod tests {
         guard.check_url(&Url::parse(url).unwrap_or_else(|e| panic!("{url}: {e}")))
     }
 
-    /// A name that has them has public and private addresses: only the public ones are connected to, in whatever order they
-    /// came.
+    /// A name may have public and private addresses: only the public ones are connected to, whatever their order.
     #[tokio::test]
     async fn of_a_name_with_many_addresses_only_those_that_are_allowed_are_left() {
         struct Fixed(&'static [&'static str]);

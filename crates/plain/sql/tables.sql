@@ -20,5 +20,3 @@ CREATE TABLE signals (job TEXT, key TEXT, ack TEXT, payload_hash TEXT);
 CREATE TABLE cancels (job TEXT);
 CREATE TABLE writes (job TEXT, event TEXT, unknown INTEGER);
 CREATE TABLE run (quiet INTEGER);
--- What was done to the run.
-CREATE TABLE nemesis (fault TEXT, target TEXT, began INTEGER, ended INTEGER);

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use aetheris_check::Invariant;
 use aetheris_fault::marks::{self, Mark};
+use aetheris_plain::evidence::QUERIES;
 
 use crate::cast::Mishaps;
 use crate::seed::{self, Backend, Outcome};
@@ -36,6 +37,8 @@ pub struct Summary {
     pub cases: BTreeMap<&'static str, u64>,
     /// Those of the checker.
     pub checked: BTreeMap<&'static str, u64>,
+    /// How many each query of the second checker has looked at.
+    pub plain: BTreeMap<&'static str, u64>,
     /// Runs that failed, the first few, by seed.
     pub failures: Vec<Outcome>,
     /// How many failed.
@@ -69,6 +72,9 @@ impl Summary {
         for (id, cases) in &outcome.tally.checked {
             *self.checked.entry(id).or_default() += cases;
         }
+        for (id, cases) in &outcome.tally.plain {
+            *self.plain.entry(id).or_default() += cases;
+        }
         if !outcome.tally.violations.is_empty() {
             self.failed += 1;
             self.failures.push(outcome);
@@ -82,7 +88,10 @@ impl Summary {
     pub fn unexamined_in_the_file(&self, backend: Backend) -> Vec<&'static str> {
         match backend {
             Backend::Memory => Vec::new(),
-            Backend::Sqlite => IDS_OF_A_FILE.into_iter().filter(|id| none(&self.cases, id)).collect(),
+            Backend::Sqlite => {
+                let own = IDS_OF_A_FILE.into_iter().filter(|id| none(&self.cases, id));
+                own.chain(QUERIES.iter().map(|(id, _)| id.id()).filter(|id| none(&self.plain, id))).collect()
+            }
         }
     }
 

@@ -123,12 +123,15 @@ async fn plainly(database: &Path, evidence: &Evidence<'_>, tally: &mut Tally) ->
     let copy = |tables: &_| copy_sqlite(database, tables);
     let checked = Checked::new(copy, store, &services.lines(), history).await?;
     for (id, found) in &checked.sql {
+        tally.add("PLAIN", found.examined);
         tally.case("PLAIN", found.violated == 0, || format!("{id} {}", found.violations.join("; ")));
+        *tally.plain.entry(id.id()).or_default() += found.examined;
     }
     let differences = checked.differences();
     tally.case("PLAIN", differences.is_empty(), || format!("the checkers differ: {}", differences.join("; ")));
     let turns = turns::judge(checked.evidence.tables())?;
-    tally.add("TURNS", turns.conversations + turns.later);
+    tally.add("TURNS", turns.conversations);
+    tally.add("LATER", turns.later);
     tally.violations.extend(turns.violations.iter().map(|violation| format!("TURNS {violation}")));
     Ok(checked.rust)
 }

@@ -19,8 +19,8 @@ pub const IDS: [&str; 38] = [
 ];
 
 /// What is looked at beside these where the store has a file: PLAIN, what the second checker finds and whether both find the
-/// same; TURNS, whether jobs began in their turn.
-pub const IDS_OF_A_FILE: [&str; 2] = ["PLAIN", "TURNS"];
+/// same; TURNS and LATER, whether jobs of a session began in their turn, and others not before their time.
+pub const IDS_OF_A_FILE: [&str; 3] = ["PLAIN", "TURNS", "LATER"];
 
 /// How many violations of one run are told.
 const TOLD_MAX: usize = 50;
@@ -32,6 +32,8 @@ pub struct Tally {
     pub cases: BTreeMap<&'static str, u64>,
     /// How many the checker has looked at: a case of one is none of the other, whatever both are called.
     pub checked: BTreeMap<&'static str, u64>,
+    /// How many each query of the second checker has looked at.
+    pub plain: BTreeMap<&'static str, u64>,
     /// What is wrong, in words.
     pub violations: Vec<String>,
 }
@@ -53,6 +55,7 @@ impl Tally {
     /// Takes in what someone else has found.
     pub fn merge(&mut self, other: Self) {
         other.cases.into_iter().for_each(|(id, cases)| self.add(id, cases));
+        other.plain.into_iter().for_each(|(id, cases)| *self.plain.entry(id).or_default() += cases);
         other.checked.into_iter().for_each(|(id, cases)| *self.checked.entry(id).or_default() += cases);
         self.violations.extend(other.violations);
     }

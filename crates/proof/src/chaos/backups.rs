@@ -17,7 +17,7 @@ use super::poison;
 
 /// The pause between two.
 const PAUSE: Duration = Duration::from_secs(7);
-/// How many are kept: of a longer run the first ones.
+/// How many are kept: of a longer run the last ones.
 const KEPT_MAX: usize = 24;
 /// How long after the disk was full a backup may still have met it.
 const FULL_REACH: Duration = Duration::from_secs(2);
@@ -58,7 +58,7 @@ impl Backups {
 
     /// Makes one after the other until it is stopped. One that is refused while there is room is a problem of the run.
     pub async fn run(self: Arc<Self>, world: Arc<World>, stop: CancellationToken) {
-        for number in 0..KEPT_MAX {
+        for number in 0.. {
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = tokio::time::sleep(PAUSE) => {}
@@ -69,13 +69,17 @@ impl Backups {
         }
     }
 
-    async fn make(&self, world: &World, number: usize) -> Result<()> {
+    async fn make(&self, world: &World, number: u64) -> Result<()> {
         let acknowledged = world.clients.history().submissions.len();
         let file = self.folder.join(format!("{number}.db"));
         let (to, config) = (file.display().to_string(), self.config.display().to_string());
         let said = self.commands.beside(&["backup", &to, "--config", &config]).await?;
         if said.exit == Some(0) {
-            self.kept.lock().unwrap_or_else(PoisonError::into_inner).push(Kept { file, acknowledged });
+            let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+            kept.push(Kept { file, acknowledged });
+            if kept.len() > KEPT_MAX {
+                std::fs::remove_file(kept.remove(0).file)?;
+            }
         } else if !world.log.was_on("disk_full", FULL_REACH) {
             anyhow::bail!("it ended with {:?} and said {}", said.exit, said.value);
         }

@@ -411,6 +411,8 @@ impl<'s> Script<'s> {
             }
             if !cancelled && let Some(hold) = self.hold.take_if(|hold| hold.is_due(looks)) {
                 hold.perform(self.clients, self.job).await?;
+            } else if self.hold.is_none() {
+                Hold::let_go(self.clients, self.job, &view).await?;
             }
             self.answer(&view).await?;
             looks += 1;

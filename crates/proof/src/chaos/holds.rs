@@ -47,6 +47,17 @@ impl Hold {
         looks >= self.at
     }
 
+    /// Lets a job go on that is paused once more: an order that was repeated may be carried out late.
+    ///
+    /// # Errors
+    /// The server refuses it.
+    pub async fn let_go(clients: &Clients, job: JobId, view: &Value) -> Result<()> {
+        if view["status"] == "paused" {
+            order(clients, job, "resume").await?;
+        }
+        Ok(())
+    }
+
     /// Holds the job still, sees that it stands still, and lets it go on.
     ///
     /// # Errors
@@ -78,8 +89,13 @@ impl Hold {
 async fn order(clients: &Clients, job: JobId, order: &str) -> Result<bool> {
     let (status, answer): (StatusCode, Value) =
         clients.ask(&Method::POST, &format!("/api/jobs/{job}/{order}"), None, None).await?;
-    let ended = status == StatusCode::CONFLICT && answer["code"] == "job_finished";
-    let ending = status == StatusCode::CONFLICT && answer["code"] == "state_conflict" && order == "pause";
-    ensure!(status.is_success() || ended || ending, "{order} of {job}: {status} {answer}");
-    Ok(status.is_success())
+    if status == StatusCode::CONFLICT {
+        // Only an end is a reason: it has come, or was asked for.
+        let view = clients.view(job).await?;
+        let ending = view["end_requested"] == "cancel" || view["end_requested"] == "deadline";
+        ensure!(is_terminal(&view) || ending, "{order} of {job}: {status} {answer}, and it is {view}");
+        return Ok(false);
+    }
+    ensure!(status.is_success(), "{order} of {job}: {status} {answer}");
+    Ok(true)
 }

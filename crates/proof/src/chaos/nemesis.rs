@@ -31,6 +31,7 @@ pub struct Fault {
 /// # Errors
 /// They cannot be written.
 pub fn load(faults: &[Fault], tables: &Connection) -> Result<()> {
+    tables.execute_batch("CREATE TABLE nemesis (fault TEXT, target TEXT, began INTEGER, ended INTEGER)")?;
     let mut insert = tables.prepare("INSERT INTO nemesis VALUES (?1, ?2, ?3, ?4)")?;
     for fault in faults {
         let ended = fault.end.map(|end| end.micros());

@@ -8,6 +8,7 @@ use aetheris_core::id::JobId;
 use aetheris_proof::drive::client::Client;
 use aetheris_proof::drive::process::{Launch, Running, Started};
 use aetheris_proof::scratch::Scratch;
+use aetheris_store::system::{Clock as _, SystemClock};
 use reqwest::{Method, StatusCode};
 use rustix::process::Signal;
 use serde::Deserialize;
@@ -75,23 +76,37 @@ impl Folder {
     }
 }
 
+/// How long after its last event a folder is opened, whatever day it is: what it waits for is years away then as now.
+const LATER_US: i64 = 3_600_000_000;
+
+/// What takes the clock back to then.
+fn offset(database: &Path) -> i64 {
+    let conn = rusqlite::Connection::open(database).unwrap();
+    let last: i64 = conn.query_row("SELECT max(at) FROM events", [], |row| row.get(0)).unwrap();
+    last + LATER_US - SystemClock.wall().micros()
+}
+
 async fn start(data: &Path, moved: bool) -> Box<Running> {
+    let clock = data.join("clock");
+    std::fs::write(&clock, offset(&data.join("aetheris.db")).to_string()).unwrap();
+    let env = vec![("AETHERIS_CLOCK_OFFSET".to_owned(), clock.display().to_string())];
     let args = ["dev", "--listen", "127.0.0.1:0", "--data"].map(str::to_owned);
     let moved = moved.then(|| "--moved".to_owned());
     let args = args.into_iter().chain([data.display().to_string()]).chain(moved).collect();
     let log = data.join("log");
-    let launch = Launch { args, crash: None, env: Vec::new(), log, program: crate::program() };
+    let launch = Launch { args, crash: None, env, log, program: crate::program() };
     match launch.start().await.unwrap() {
         Started::Ready(process) => process,
         Started::Killed => unreachable!("nothing kills it"),
     }
 }
 
-/// What had ended is shown as it was, and every history verifies and replays.
-async fn nothing_has_changed(folder: &Folder) {
+/// What had ended, or rests, is shown as it was, and every history verifies and replays.
+async fn nothing_has_changed(folder: &Folder, at_rest: &[&str]) {
     for (label, kept) in &folder.jobs {
         let now = folder.client.job(kept.job).await.unwrap();
-        let ended = ["completed", "failed", "cancelled"].map(Value::from).contains(&kept.shown["status"]);
+        let ended = ["completed", "failed", "cancelled"].map(Value::from).contains(&kept.shown["status"])
+            || at_rest.contains(&label.as_str());
         for (field, was) in &kept.shown {
             let moves = !ended && ["status", "epoch", "usage", "error", "result", "waiting"].contains(&field.as_str());
             // Its tool calls are those that a budget counts since: tries of pure tools too.
@@ -154,13 +169,13 @@ async fn what_the_repairs_left_open_goes_on(folder: &Folder) {
 }
 
 /// Opens a folder, goes on with it, and checks it when its process has ended.
-fn opened_and_gone_on_with(name: &str, goes_on: impl AsyncFn(&Folder)) {
+fn opened_and_gone_on_with(name: &str, at_rest: &[&str], goes_on: impl AsyncFn(&Folder)) {
     crate::block_on(async {
         let mut folder = Folder::open(name).await;
         let work = async {
-            nothing_has_changed(&folder).await;
+            nothing_has_changed(&folder, at_rest).await;
             goes_on(&folder).await;
-            nothing_has_changed(&folder).await;
+            nothing_has_changed(&folder, &[]).await;
         };
         tokio::select! {
             () = work => {}
@@ -176,10 +191,11 @@ fn opened_and_gone_on_with(name: &str, goes_on: impl AsyncFn(&Folder)) {
 
 #[test]
 fn what_the_kernel_left_behind_is_opened_verified_and_gone_on_with() {
-    opened_and_gone_on_with("kernel", what_the_kernel_left_open_goes_on);
+    opened_and_gone_on_with("kernel", &["asleep", "future", "kept", "parked"], what_the_kernel_left_open_goes_on);
 }
 
 #[test]
 fn what_the_repairs_left_behind_is_opened_verified_and_gone_on_with() {
-    opened_and_gone_on_with("repairs", what_the_repairs_left_open_goes_on);
+    let at_rest = ["asleep", "doubt", "future", "held", "kept", "long-open", "parked", "paused"];
+    opened_and_gone_on_with("repairs", &at_rest, what_the_repairs_left_open_goes_on);
 }

@@ -44,7 +44,8 @@ enum Command {
         /// What keeps the facts.
         #[arg(long, value_enum, default_value = "memory")]
         store: Store,
-        /// Do not fail because a mark was never reached or an invariant had no case: for short batches.
+        /// Do not fail because a mark was never reached or an invariant had no case: for short batches. What only a store
+        /// with a file is asked is still demanded of 500 seeds and more.
         #[arg(long)]
         any_marks: bool,
     },
@@ -125,6 +126,9 @@ fn main() -> ExitCode {
     }
 }
 
+/// From so many seeds on, each query of the second checker has cases.
+const JUDGED_FROM: u64 = 500;
+
 fn run(batch: Batch, record: bool, any_marks: bool) -> Result<bool> {
     let Batch { backend, from, seeds, .. } = batch;
     let began = now();
@@ -158,10 +162,10 @@ fn run(batch: Batch, record: bool, any_marks: bool) -> Result<bool> {
     }
     let unread = summary.unexamined_in_the_file(backend);
     if !unread.is_empty() {
-        println!("nothing was found to judge by: {unread:?}");
+        println!("the second checker had no case: {unread:?}");
     }
-    let clean =
-        failures.is_empty() && unread.is_empty() && (any_marks || (unreached.is_empty() && unexamined.is_empty()));
+    let judged = unread.is_empty() || (any_marks && seeds < JUDGED_FROM);
+    let clean = failures.is_empty() && judged && (any_marks || (unreached.is_empty() && unexamined.is_empty()));
     if clean && record {
         append(&format!("{from} {} {}\n", from + seeds - 1, began.elapsed().as_secs()))?;
     }

@@ -52,8 +52,9 @@ impl MemoryStore {
         }
     }
 
-    /// Begins another generation, as a restore does: who claims from now on writes with a higher fence.
-    pub fn restored(&self) {
+    /// Begins another generation, as a restore does before it holds jobs: who claims from now on writes with a higher
+    /// fence. It holds none.
+    pub fn begin_generation(&self) {
         self.tables().restores += 1;
     }
 

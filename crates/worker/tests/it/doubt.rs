@@ -122,7 +122,7 @@ async fn after_a_restore_a_tool_is_asked_about_the_call_that_left() {
     let _process = world.start("w");
     let job = world.rt.submit(&"a".into(), Submission::default()).await.unwrap().job;
     tokio::time::sleep(std::time::Duration::from_secs(60)).await;
-    store.restored();
+    store.begin_generation();
     tokio::time::sleep(std::time::Duration::from_secs(900)).await;
     let state = Loaded::read(store.as_ref(), job).await.unwrap().state;
     assert_eq!((state.status, state.fence.generation), (JobStatus::Completed, 2));

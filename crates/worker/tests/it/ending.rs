@@ -33,7 +33,8 @@ async fn a_cancel_waits_for_the_call_that_has_left_and_records_its_outcome() {
     assert_eq!((world.tools.count("pay"), world.tools.count("look")), (1, 0));
 }
 
-/// Who took back what is only waiting for its call would not know the outcome: the lease is renewed until it is there.
+/// A job that is to end still waits for the outcome of its call. Its lease is renewed until then: whoever reclaimed the job
+/// would not know the outcome.
 #[tokio::test(start_paused = true)]
 async fn a_job_that_is_to_end_or_to_pause_keeps_its_lease_until_its_call_has_ended() {
     for pauses in [false, true] {
