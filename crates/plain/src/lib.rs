@@ -1,6 +1,6 @@
 //! The second checker: every invariant as one plain query over the evidence as tables ([`evidence`]). It shares no
-//! rule with the checker that is shipped, but that both read the list of doubts page by page in one way; [`Checked`] has both read the same store and the same logs, and they must
-//! come to the same result. [`turns`] judges when jobs began.
+//! rule with the checker that is shipped; only the list of doubts is read by the same function for both. [`Checked`] has
+//! both read the same store and the same logs, and they must come to the same result. [`turns`] judges when jobs began.
 
 pub mod evidence;
 #[cfg(test)]
