@@ -143,6 +143,28 @@ async fn a_deposit_is_tried_again_until_it_is_taken_or_somebody_insists() {
     }
 }
 
+/// One that no store can take is not sent again.
+#[tokio::test(start_paused = true)]
+async fn a_deposit_that_can_never_be_written_is_tried_once() {
+    let world = World::new();
+    world.put(&calling("at_most_once", "max_attempts: 1")).await;
+    let (act, reached, release) = hold(done(json!(7)));
+    world.tools.next("t", [act]);
+    let process = world.start("w");
+    let job = world.submit("a", json!(1)).await;
+    reached.notified().await;
+    let gone = [Purpose::Record, Purpose::Requeue, Purpose::Finish].into_iter();
+    let never = vec![Some(Fault::Before); 1_000];
+    let plan = gone.fold(FaultPlan::none(), |plan, purpose| plan.script(Op::Commit(purpose), never.clone()));
+    // A second one would be taken.
+    process.store.replan(plan.script(Op::Commit(Purpose::Deposit), [Some(Fault::Impossible)]));
+    process.stop.drain.cancel();
+    release.notify_one();
+    process.worker.await.unwrap();
+    let effects = world.rt.store.history(job, true).await.unwrap().unwrap().effects;
+    assert!(effects.is_empty(), "{effects:?}");
+}
+
 /// Models that take their time for one answer.
 struct Slow(Duration, Result<ModelAnswer, ModelError>);
 
