@@ -243,6 +243,7 @@ pub(crate) mod tests {
     use aetheris_core::plan::{Budget, Node, NodeKind, PLAN_SCHEMA_VERSION, Plan};
     use aetheris_core::projection::Projection;
     use aetheris_core::retry::RetryPolicy;
+    use aetheris_core::state::StepState;
     use aetheris_core::time::{Span, Timestamp};
     use aetheris_store::faulty::{Fault, FaultKind, FaultPlan, FaultyStore, Op};
     use aetheris_store::memory::MemoryStore;
@@ -314,6 +315,24 @@ pub(crate) mod tests {
                 loaded.effects.iter().map(|(key, effect)| (*key, effect.permit)).collect();
             assert_eq!(permits, [(one, 3), (other, 2)]);
         }
+    }
+
+    #[tokio::test]
+    async fn whatever_stands_with_a_job_takes_memory() {
+        let (rt, job) = with_message(100).await;
+        let mut loaded = Loaded::read(rt.store.as_ref(), job).await.unwrap();
+        let large = || Json::new(json!(vec![json!({ "a": 1 }); 100]));
+        let (before, one) = (loaded.memory(), large().memory());
+        let (key, at) = (IdempotencyKey::from_u128(1), Timestamp::default());
+        let mut step = StepState { output: Some(Output::Inline(large())), ..StepState::default() };
+        loaded.state.steps.insert("inline".into(), step.clone());
+        assert_eq!(loaded.memory(), before + one);
+        step.output = Some(Output::Effect(key));
+        step.wait_end = Some(WaitEnd::Signal { payload: large(), signal: SignalId::from_u128(1) });
+        loaded.state.steps.insert("woken".into(), step);
+        assert_eq!(loaded.memory(), before + 2 * one);
+        loaded.effects.insert(key, EffectRow { at, key, permit: 1, result: large() });
+        assert_eq!(loaded.memory(), before + 3 * one);
     }
 
     /// A runtime with one job that waits to be claimed, whose message has so many bytes.
