@@ -59,11 +59,13 @@ WITH waits AS (
            count(CASE WHEN kind = 'node_started' THEN 1 END) OVER n AS tries,
            count(CASE WHEN kind = 'tool_invocation_started' THEN 1 END) OVER n AS permits,
            count(CASE WHEN kind = 'step_in_doubt' THEN 1 END) OVER p AS policies,
+           count(CASE WHEN kind = 'job_waiting' THEN 1 END) OVER k AS same_key,
            disproved = node AS disproved_before
     FROM changed
     WINDOW j AS (PARTITION BY job ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING),
            n AS (PARTITION BY job, node ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING),
-           p AS (PARTITION BY job, node, payload ->> 'permit' ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
+           p AS (PARTITION BY job, node, payload ->> 'permit' ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING),
+           k AS (PARTITION BY job, payload ->> 'correlation_key' ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
 )
 SELECT job || ' ' || seq AS place,
        CASE WHEN NOT coalesce(CASE kind
@@ -74,6 +76,7 @@ SELECT job || ' ' || seq AS place,
                 WHEN 'job_requeued' THEN job_before = 'running' AND NOT ending AND NOT pausing
                 WHEN 'job_waiting' THEN job_before = 'running' AND NOT ending AND NOT pausing
                     AND step_before = CASE WHEN payload ->> 'doubt' THEN 'in_doubt' ELSE 'running' END
+                    AND (payload ->> 'correlation_key' IS NULL OR same_key = 0)
                 WHEN 'wait_completed' THEN open AND job_before IN ('waiting', 'paused') AND waits_at = node
                     AND NOT (of_doubt AND json_type(payload, '$.by.signal') IS NOT NULL)
                 WHEN 'signal_refused' THEN open AND job_before IN ('waiting', 'paused') AND waits_at = node
@@ -101,13 +104,14 @@ SELECT job || ' ' || seq AS place,
                 WHEN 'tool_invocation_started' THEN job_before = 'running' AND NOT ending AND NOT pausing AND step_before = 'running'
                     AND coalesce(call_before IN ('refused_retryable', 'not_sent', 'in_doubt', 'repeatable', 'resolved did_not_happen'), 1)
                     AND payload ->> 'permit' = permits + 1
-                WHEN 'tool_invocation_finished' THEN job_before = 'running'
+                WHEN 'tool_invocation_finished' THEN job_before = 'running' AND payload ->> 'permit' = permits
                     AND (call_before IN ('open', 'repeatable') OR (call_before = 'resolved happened' AND payload ->> 'outcome' = 'committed'))
                 WHEN 'command_committed' THEN call_before = 'committed'
                 WHEN 'step_in_doubt' THEN job_before NOT IN ('none', 'ended') AND step_before IN ('running', 'in_doubt')
-                    AND call_before IN ('open', 'repeatable') AND payload ->> 'policy' = policies
+                    AND call_before IN ('open', 'repeatable') AND payload ->> 'permit' = permits
+                    AND payload ->> 'policy' = policies
                 -- An answer that comes late: to a call that its job's end left open, or the success of one that was disproved.
-                WHEN 'in_doubt_resolved' THEN (NOT open OR waits_at = node) AND CASE
+                WHEN 'in_doubt_resolved' THEN (NOT open OR waits_at = node) AND payload ->> 'permit' = permits AND CASE
                     WHEN job_before = 'ended' THEN payload ->> 'by' IN ('operator', 'late_deposit')
                         AND payload ->> 'outcome' <> 'unresolved' AND (call_before IN ('open', 'repeatable', 'in_doubt', 'resolved unresolved')
                             OR (call_before = 'resolved did_not_happen' AND payload ->> 'by' = 'late_deposit'
@@ -116,6 +120,7 @@ SELECT job || ' ' || seq AS place,
                     ELSE step_before IN ('running', 'retrying') AND call_before = 'resolved did_not_happen'
                         AND payload ->> 'by' = 'late_deposit' AND payload ->> 'outcome' = 'happened' END
                 WHEN 'timer_set' THEN job_before <> 'none'
+                -- Whether it was set is E6's.
                 WHEN 'timer_fired' THEN job_before NOT IN ('none', 'ended') END, 0)
             THEN coalesce(kind, 'an unknown event') || ' of a ' || job_before || ' job, its step ' || coalesce(step_before, '-') END
            AS violation

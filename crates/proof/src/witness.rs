@@ -54,8 +54,9 @@ pub struct Witness {
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
-/// An address of the loopback network that no other program takes: who calls a witness that has gone finds nobody there.
-const ADDRESS: &str = "127.99.99.1:0";
+/// An address of the loopback network that no other program takes: who calls a witness that has gone finds nobody there. The
+/// kept folders name one at 127.99.99.1, where none listens any more.
+const ADDRESS: &str = "127.99.99.2:0";
 /// More than any reader takes.
 const HUGE: usize = 3 * 1024 * 1024;
 

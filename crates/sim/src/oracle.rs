@@ -17,7 +17,7 @@ use aetheris_core::step::StepStatus;
 use aetheris_core::time::{Span, Timestamp};
 use aetheris_plain::{Checked, copy_sqlite, turns};
 use aetheris_runtime::load::Loaded;
-use aetheris_store::{JobFilter, JobRow, Store, every_job};
+use aetheris_store::{JobFilter, JobRow, Scope, Store, every_job};
 
 use crate::clients::Order;
 use crate::courses;
@@ -91,7 +91,7 @@ pub async fn examine(evidence: &Evidence<'_>, tally: &mut Tally) {
         Vec::new()
     });
     for row in rows {
-        match store.history(row.id, true).await {
+        match store.history(Scope::System, row.id, true).await {
             Ok(Some(history)) => {
                 courses::reclaims(row.id, &history.events, tally);
                 jobs.push((row, history.events));
@@ -105,7 +105,7 @@ pub async fn examine(evidence: &Evidence<'_>, tally: &mut Tally) {
     delivered(evidence, tally).await;
     let events: BTreeMap<JobId, &[Recorded]> = jobs.iter().map(|(row, events)| (row.id, events.as_slice())).collect();
     for order in orders {
-        match (Loaded::read(store, order.job).await, events.get(&order.job)) {
+        match (Loaded::read(store, &Scope::System, order.job).await, events.get(&order.job)) {
             (Ok(loaded), Some(events)) => {
                 examine_job(evidence, &loaded, events, order, tally);
                 kept(evidence, &loaded, events, tally).await;
@@ -123,12 +123,11 @@ async fn plainly(database: &Path, evidence: &Evidence<'_>, tally: &mut Tally) ->
     let copy = |tables: &_| copy_sqlite(database, tables);
     let checked = Checked::new(copy, store, &services.lines(), history).await?;
     for (id, found) in &checked.sql {
-        tally.add("PLAIN", found.examined);
-        tally.case("PLAIN", found.violated == 0, || format!("{id} {}", found.violations.join("; ")));
+        tally.violations.extend(found.violations.iter().map(|violation| format!("PLAIN {id} {violation}")));
         *tally.plain.entry(id.id()).or_default() += found.examined;
     }
     let differences = checked.differences();
-    tally.case("PLAIN", differences.is_empty(), || format!("the checkers differ: {}", differences.join("; ")));
+    tally.violations.extend(differences.iter().map(|difference| format!("PLAIN the checkers differ: {difference}")));
     let turns = turns::judge(checked.evidence.tables())?;
     tally.add("TURNS", turns.conversations);
     tally.add("LATER", turns.later);
@@ -183,7 +182,7 @@ async fn delivered(evidence: &Evidence<'_>, tally: &mut Tally) {
     }
     for (job, key, fence) in evidence.services.delivered() {
         let (Ok(Some(history)), Ok(kept)) =
-            (evidence.store.history(job, true).await, evidence.store.evidence(job).await)
+            (evidence.store.history(Scope::System, job, true).await, evidence.store.evidence(Scope::System, job).await)
         else {
             tally.case("B3", false, || format!("{job} cannot be read"));
             continue;
@@ -201,7 +200,7 @@ async fn delivered(evidence: &Evidence<'_>, tally: &mut Tally) {
 /// What is kept as late evidence: an answer is kept once, as an effect or as evidence, and the success of a permit that
 /// another one followed has contradicted the job.
 async fn kept(evidence: &Evidence<'_>, loaded: &Loaded, events: &[Recorded], tally: &mut Tally) {
-    let Ok(kept) = evidence.store.evidence(loaded.state.id).await else {
+    let Ok(kept) = evidence.store.evidence(Scope::System, loaded.state.id).await else {
         tally.case("B3", false, || format!("the evidence of {} cannot be read", loaded.state.id));
         return;
     };
@@ -279,7 +278,7 @@ fn examine_job(evidence: &Evidence<'_>, loaded: &Loaded, events: &[Recorded], or
 fn answer_of(loaded: &Loaded, answer: &Answer) -> Option<String> {
     let value = match answer {
         Answer::Value(value) => value.clone(),
-        Answer::Node(node) => aetheris_runtime::scope::output(&loaded.state, &loaded.effects, node),
+        Answer::Node(node) => aetheris_runtime::names::output(&loaded.state, &loaded.effects, node),
     };
     value.value().as_str().map(str::to_owned)
 }

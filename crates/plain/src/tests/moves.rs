@@ -354,6 +354,7 @@ fn moments() -> Vec<(&'static str, Vec<Event>)> {
         ("waiting", waits("ask")),
         ("waiting, paused", and(waits("ask"), vec![paused()])),
         ("waited", and(waits("ask"), vec![over()])),
+        ("waited, and in the next step", and(waits("ask"), vec![over(), claim(), started(1)])),
         ("in doubt", and(in_step(), vec![permit(1).into(), in_doubt().remove(in_step().len() + 1)])),
         ("a person is asked", in_doubt()),
         ("a person is asked, paused", and(in_doubt(), vec![paused()])),
@@ -398,9 +399,12 @@ fn every_event() -> Vec<Event> {
         JobWaiting { doubt: true, ..waiting("ask", None, WaitType::Human) }.into(),
         StepInDoubt { node: NodeId::from("pay"), permit: 1, policy: 0, reason: "a".to_owned() }.into(),
         CommandCommitted { node: NodeId::from("pay"), result_hash: story::result().hash() }.into(),
-        finished(InvocationOutcome::Committed).into(),
-        finished(InvocationOutcome::InDoubt).into(),
+        StepInDoubt { node: NodeId::from("pay"), permit: 2, policy: 0, reason: "a".to_owned() }.into(),
+        ToolInvocationFinished { permit: 7, ..finished(InvocationOutcome::Committed) }.into(),
+        TimerSet { after_us: 1, timer: TimerId::Deadline }.into(),
+        waiting("pay", Some("other"), WaitType::Signal).into(),
     ];
+    all.extend(OUTCOMES.map(|outcome| finished(outcome).into()));
     for result in [StepResult::Pure, StepResult::RetryableFailure, StepResult::PermanentFailure] {
         all.push(ended(result));
         let other = NodeFinished { node: NodeId::from("ask"), ..node_finished("pay", result) };
@@ -408,8 +412,29 @@ fn every_event() -> Vec<Event> {
     }
     for by in [Resolver::Operator, Resolver::Policy, Resolver::Reconcile, Resolver::LateDeposit] {
         all.extend(DoubtOutcome::ALL.map(|outcome| resolved(by, outcome)));
+        all.push(of_permit(9, resolved(by, DoubtOutcome::Happened)));
     }
+    // Of a timer that fires E6 asks whether it was set.
+    let drawn: BTreeSet<EventKind> = all.iter().map(Event::kind).collect();
+    let missing: Vec<_> = EventKind::ALL.iter().copied().filter(|kind| !drawn.contains(kind)).collect();
+    assert_eq!(missing, [EventKind::TimerFired]);
     all
+}
+
+const OUTCOMES: [InvocationOutcome; 5] = [
+    InvocationOutcome::Committed,
+    InvocationOutcome::InDoubt,
+    InvocationOutcome::NotSent,
+    InvocationOutcome::RefusedPermanent,
+    InvocationOutcome::RefusedRetryable,
+];
+
+/// An answer about another permit.
+fn of_permit(permit: u32, event: Event) -> Event {
+    match event {
+        Event::InDoubtResolved(resolved) => InDoubtResolved { permit, ..resolved }.into(),
+        other => other,
+    }
 }
 
 fn idempotent(number: u32) -> ToolInvocationStarted {

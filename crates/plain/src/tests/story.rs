@@ -230,6 +230,7 @@ pub(super) fn created() -> JobCreated {
         priority: 0,
         run_at: None,
         session: None,
+        tenant: TenantId::default(),
     }
 }
 

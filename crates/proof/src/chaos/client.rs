@@ -396,7 +396,7 @@ impl<'s> Script<'s> {
             self.signal(wait).await?;
         }
         let cancel_in = self.dice.chance(6).then(|| self.dice.within(0..10));
-        let (mut looks, mut cancelled) = (0, false);
+        let (mut looks, mut cancelled, mut was_held) = (0, false, false);
         loop {
             let view = self.clients.view(self.job).await?;
             let ended = is_terminal(&view);
@@ -410,9 +410,10 @@ impl<'s> Script<'s> {
                 cancelled = self.clients.cancel(self.job).await?;
             }
             if !cancelled && let Some(hold) = self.hold.take_if(|hold| hold.is_due(looks)) {
+                was_held = true;
                 hold.perform(self.clients, self.job).await?;
             } else if self.hold.is_none() {
-                Hold::let_go(self.clients, self.job, &view).await?;
+                Hold::let_go(self.clients, self.job, &view, was_held).await?;
             }
             self.answer(&view).await?;
             looks += 1;

@@ -204,7 +204,7 @@ impl Clock for StoreClock {
 mod tests {
     use std::collections::BTreeMap;
 
-    use aetheris_core::id::JobId;
+    use aetheris_core::id::{JobId, TenantId};
     use aetheris_core::json::Json;
     use aetheris_store::Store as _;
     use aetheris_store_conformance::fixture::{self, Ids, Message};
@@ -233,6 +233,7 @@ mod tests {
             priority: 0,
             run_at: None,
             session: None,
+            tenant: TenantId::default(),
         };
         (store, ids, message)
     }

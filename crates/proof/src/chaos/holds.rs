@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use super::client::{Clients, is_terminal};
 use super::dice::Dice;
+use super::told;
 
 /// How often a job that is held still is looked at.
 const LOOK: Duration = Duration::from_millis(60);
@@ -18,6 +19,8 @@ const LOOK: Duration = Duration::from_millis(60);
 const HOLD_MS: std::ops::Range<u64> = 50..1_500;
 /// How long it may take until its holder has let go and until somebody has claimed it again, beside its own steps.
 const AROUND_MS: u64 = 1_500;
+/// The longest until a job that is told to stand still does.
+const TAKES_MAX: Duration = Duration::from_secs(120);
 /// At which look of its client a job is held still, at the latest.
 const LOOKS: u64 = 8;
 
@@ -47,12 +50,14 @@ impl Hold {
         looks >= self.at
     }
 
-    /// Lets a job go on that is paused once more: an order that was repeated may be carried out late.
+    /// Lets a job go on that is paused once more, if its client has held it still: an order that was repeated may be carried
+    /// out late.
     ///
     /// # Errors
-    /// The server refuses it.
-    pub async fn let_go(clients: &Clients, job: JobId, view: &Value) -> Result<()> {
+    /// Nobody has paused it, or the server refuses.
+    pub async fn let_go(clients: &Clients, job: JobId, view: &Value, was_held: bool) -> Result<()> {
         if view["status"] == "paused" {
+            ensure!(was_held, "{job} is paused, and nobody has held it still: {view}");
             order(clients, job, "resume").await?;
         }
         Ok(())
@@ -66,11 +71,19 @@ impl Hold {
         if !order(clients, job, "pause").await? {
             return Ok(());
         }
-        // A holder ends the call that it awaits first.
+        // A holder ends the call that it awaits first; one that has died is waited for, too.
         let mut view = clients.view(job).await?;
+        let asked = SystemClock.boot();
         while view["status"] != "paused" && !is_terminal(&view) {
+            let waited = SystemClock.boot() - asked;
+            ensure!(waited < TAKES_MAX, "{job} was told {waited:?} ago to stand still, and is {}", view["status"]);
             tokio::time::sleep(LOOK).await;
             view = clients.view(job).await?;
+        }
+        // One that has ended before it stood still was about to: that nothing began behind the order is D1's.
+        if is_terminal(&view) {
+            ensure!(is_ordered(clients, job).await?, "{job} was told to stand still, and nothing says so");
+            return Ok(());
         }
         let began = SystemClock.boot();
         while !is_terminal(&view) && SystemClock.boot() - began < Duration::from_millis(self.for_ms) {
@@ -83,6 +96,12 @@ impl Hold {
         }
         Ok(())
     }
+}
+
+/// Whether a job's events have an order to stand still.
+async fn is_ordered(clients: &Clients, job: JobId) -> Result<bool> {
+    let order = |event: &Value| event["type"] == "job_pause_requested" || event["type"] == "job_paused";
+    Ok(told::pages(clients, &job.to_string()).await?.iter().any(order))
 }
 
 /// Gives an order until it is answered. Whether it holds; it does not where the job has ended, or is about to.

@@ -99,7 +99,7 @@ async fn get(clients: &Clients, path: &str) -> Result<Value> {
 }
 
 /// A job's events by the API, page by page.
-async fn pages(clients: &Clients, job: &str) -> Result<Vec<Value>> {
+pub(super) async fn pages(clients: &Clients, job: &str) -> Result<Vec<Value>> {
     let (mut all, mut after) = (Vec::new(), 0);
     loop {
         let page = get(clients, &format!("/api/jobs/{job}/events?after={after}&limit={PAGE}")).await?;
