@@ -2,17 +2,18 @@
 //!
 //! Beside the database is a folder with one file for each process that listens: its addresses, under an
 //! exclusive lock that it holds for as long as it lives. The kernel releases the lock with the process, however
-//! that ends, so that a file which nobody locks says nothing.
+//! that ends, so that a file which nobody locks says nothing. "Any address" means other addresses in another network
+//! namespace: a process that listens there says which ones those are where it is.
 //!
 //! What a running process says can be removed. So it looks every second whether its file still stands, and writes it
 //! again, and ends if it cannot; and while a folder that was there is gone, or was made anew so lately that not everybody may have noticed,
 //! nothing is called.
 
 use std::convert::Infallible;
-use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
+use std::fs::{DirBuilder, File, OpenOptions, Permissions, TryLockError};
 use std::io::{self, Read, Write};
-use std::net::SocketAddr;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::net::{IpAddr, SocketAddr};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
@@ -29,9 +30,16 @@ use crate::wiring::LIVE;
 #[derive(Debug, Default)]
 pub(crate) struct ListenAddresses {
     /// Where all processes of the database look; none for a store in memory, which is one process's own.
-    folder: Option<PathBuf>,
+    folder: Option<Live>,
     own: Mutex<Own>,
     seen: Mutex<Option<Seen>>,
+}
+
+/// The folder of a database's listeners. It is for those who have the database.
+#[derive(Debug, Clone)]
+struct Live {
+    database: PathBuf,
+    path: PathBuf,
 }
 
 #[derive(Debug, Default)]
@@ -46,6 +54,7 @@ struct Held {
     file: File,
     instance: InstanceId,
     path: PathBuf,
+    said: Vec<SocketAddr>,
 }
 
 /// The folder as it was seen last.
@@ -62,9 +71,13 @@ type FolderId = (u64, u64, Option<SystemTime>);
 impl ListenAddresses {
     /// Of the processes of a database.
     pub(crate) fn beside(database: &Path) -> Self {
-        let folder = crate::wiring::in_folder_of(database, LIVE);
-        let seen = id(&folder).ok().map(|id| Seen { id, replaced: None });
-        Self { folder: Some(folder), own: Mutex::default(), seen: Mutex::new(seen) }
+        let path = crate::wiring::in_folder_of(database, LIVE);
+        let seen = id(&path).ok().map(|id| Seen { id, replaced: None });
+        Self {
+            folder: Some(Live { database: database.to_owned(), path }),
+            own: Mutex::default(),
+            seen: Mutex::new(seen),
+        }
     }
 
     /// Says where this process is about to listen. When this returns, every process of the database knows.
@@ -75,9 +88,9 @@ impl ListenAddresses {
         let mut own = self.own();
         own.addresses.push(address);
         let Some(folder) = &self.folder else { return Ok(()) };
-        let failed = |e| anyhow::anyhow!("{}: this process cannot say where it listens: {e}", folder.display());
-        DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(failed)?;
-        own.held = Some(publish(folder, instance, &own.addresses).map_err(failed)?);
+        let failed = |e| anyhow::anyhow!("{}: this process cannot say where it listens: {e}", folder.path.display());
+        folder.make(true).map_err(failed)?;
+        own.held = Some(folder.publish(instance, reached_at(&own.addresses).map_err(failed)?).map_err(failed)?);
         Ok(self.believed(folder).map_err(failed)?)
     }
 
@@ -95,48 +108,53 @@ impl ListenAddresses {
                 Ok(again) => {
                     failing_since = None;
                     if again {
-                        let folder = folder.display();
-                        tracing::warn!(%folder, "the file that says where this process listens was removed; it was written again");
+                        let folder = folder.path.display();
+                        tracing::warn!(%folder, "the file that says where this process listens was removed, or its addresses have changed; it was written again");
                     }
                 }
                 Err(error) => {
                     let since = *failing_since.get_or_insert_with(Instant::now);
                     if since.elapsed() >= limits::LISTENERS_SETTLE.to_std() {
                         let gone = "what says where this process listens is gone, and cannot be written";
-                        return Err(io::Error::new(error.kind(), format!("{}: {gone}: {error}", folder.display())));
+                        return Err(io::Error::new(
+                            error.kind(),
+                            format!("{}: {gone}: {error}", folder.path.display()),
+                        ));
                     }
                 }
             }
         }
     }
 
-    /// Writes the file of this process again where it does not stand any more; whether that was so.
+    /// Writes the file of this process again where it does not stand any more, or says something else than what is so by now;
+    /// whether that was so.
     fn announce_again(&self) -> io::Result<bool> {
         let mut own = self.own();
         let (Some(folder), Some(held)) = (&self.folder, &own.held) else { return Ok(false) };
         let number = |metadata: &std::fs::Metadata| (metadata.dev(), metadata.ino());
+        let reached = reached_at(&own.addresses)?;
         match std::fs::metadata(&held.path) {
-            Ok(found) if number(&found) == number(&held.file.metadata()?) => return Ok(false),
+            Ok(found) if number(&found) == number(&held.file.metadata()?) && reached == held.said => return Ok(false),
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             Ok(_) | Err(_) => {}
         }
-        make_again(folder)?;
-        own.held = Some(publish(folder, held.instance, &own.addresses)?);
+        folder.make(false)?;
+        own.held = Some(folder.publish(held.instance, reached)?);
         Ok(true)
     }
 
     /// Whether the folder can be believed.
-    fn believed(&self, folder: &Path) -> io::Result<()> {
+    fn believed(&self, folder: &Live) -> io::Result<()> {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = match id(folder) {
+        let found = match id(&folder.path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 if seen.is_none() {
                     // Nobody has ever listened.
                     return Ok(());
                 }
                 // For those who listen, and for whoever asks next where nobody does.
-                make_again(folder)?;
-                id(folder)?
+                folder.make(false)?;
+                id(&folder.path)?
             }
             found => found?,
         };
@@ -146,7 +164,7 @@ impl ListenAddresses {
         }
         match now.replaced {
             Some(when) if when.elapsed() < limits::LISTENERS_SETTLE.to_std() => {
-                Err(io::Error::other(format!("{} was removed a moment ago", folder.display())))
+                Err(io::Error::other(format!("{} was removed a moment ago", folder.path.display())))
             }
             Some(_) | None => Ok(()),
         }
@@ -162,7 +180,7 @@ impl OwnAddresses for ListenAddresses {
         let mut all = self.own().addresses.clone();
         let Some(folder) = &self.folder else { return Ok(all) };
         self.believed(folder)?;
-        for path in files(folder)? {
+        for path in files(&folder.path)? {
             let Some(mut file) = existing(&path)? else { continue };
             match file.try_lock_shared() {
                 // Nobody holds it: its process is dead.
@@ -188,23 +206,56 @@ impl Drop for ListenAddresses {
     }
 }
 
-/// Writes the file under a name that nobody looks at, and gives it its name when it is locked and complete.
-fn publish(folder: &Path, instance: InstanceId, addresses: &[SocketAddr]) -> io::Result<Held> {
-    remove_dead(folder)?;
-    let (unseen, path) = (folder.join(format!(".{instance}")), folder.join(instance.to_string()));
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).open(&unseen)?;
-    file.lock()?;
-    file.write_all(&serde_json::to_vec(addresses)?)?;
-    std::fs::rename(&unseen, &path)?;
-    Ok(Held { file, instance, path })
+impl Live {
+    /// Makes the folder where it is not there: with those above it, or only beside a database that is still there.
+    fn make(&self, above: bool) -> io::Result<()> {
+        match DirBuilder::new().recursive(above).mode(0o700).create(&self.path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            Err(error) => Err(error),
+            Ok(()) => {
+                self.give(&File::open(&self.path)?, 0o111);
+                Ok(())
+            }
+        }
+    }
+
+    /// Writes the file under a name that nobody looks at, and gives it its name when it is locked and complete.
+    fn publish(&self, instance: InstanceId, said: Vec<SocketAddr>) -> io::Result<Held> {
+        remove_dead(&self.path)?;
+        let (unseen, path) = (self.path.join(format!(".{instance}")), self.path.join(instance.to_string()));
+        let mut file = OpenOptions::new().write(true).create(true).truncate(true).open(&unseen)?;
+        self.give(&file, 0);
+        file.lock()?;
+        file.write_all(&serde_json::to_vec(&said)?)?;
+        std::fs::rename(&unseen, &path)?;
+        Ok(Held { file, instance, path, said })
+    }
+
+    /// Gives what was made to those who have the database, as far as this process may; `enter` is what of a folder lets
+    /// those in who may read it.
+    fn give(&self, made: &File, enter: u32) {
+        let Ok(database) = std::fs::metadata(&self.database) else { return };
+        let shared = database.mode() & 0o666;
+        let mode = 0o600 | shared | (enter & (0o100 | shared >> 2));
+        if fchown(made, None, Some(database.gid())).is_ok() {
+            // Some file systems know of no modes.
+            let _set = made.set_permissions(Permissions::from_mode(mode));
+        }
+    }
 }
 
-/// Makes the folder of a database that is still there.
-fn make_again(folder: &Path) -> io::Result<()> {
-    match DirBuilder::new().mode(0o700).create(folder) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
-        Ok(()) | Err(_) => Ok(()),
+/// Where a process is reached that listens there: at "any address", at each that its network namespace has now as well.
+fn reached_at(listening: &[SocketAddr]) -> io::Result<Vec<SocketAddr>> {
+    let mut reached = listening.to_vec();
+    if listening.iter().any(|address| address.ip().is_unspecified()) {
+        let interfaces: Vec<IpAddr> = if_addrs::get_if_addrs()?.iter().map(if_addrs::Interface::ip).collect();
+        for any in listening.iter().filter(|address| address.ip().is_unspecified()) {
+            reached.extend(interfaces.iter().map(|ip| SocketAddr::new(*ip, any.port())));
+        }
     }
+    reached.sort_unstable();
+    reached.dedup();
+    Ok(reached)
 }
 
 fn id(folder: &Path) -> io::Result<FolderId> {
@@ -257,7 +308,7 @@ mod tests {
 
     #[test]
     fn the_folder_is_never_the_database_itself() {
-        let folder = |name: &str| ListenAddresses::beside(Path::new(name)).folder.clone().unwrap();
+        let folder = |name: &str| ListenAddresses::beside(Path::new(name)).folder.clone().unwrap().path;
         assert_eq!(folder("d/aetheris.db"), Path::new("d/aetheris.live"));
         assert_eq!(folder("d/aetheris.live"), Path::new("d/aetheris.live-live"));
         assert_eq!(folder("d/aetheris.sqlite"), Path::new("d/aetheris.sqlite-live"));
@@ -275,8 +326,10 @@ mod tests {
         let mode = std::fs::metadata(folder.join("aetheris.live")).unwrap().mode();
         assert_eq!(mode & 0o777, 0o700, "nobody else says where this store listens");
         second.announce(InstanceId::from_u128(2), b).unwrap();
+        // Beside what "any address" stands for here.
         let known = |of: &ListenAddresses| {
             let mut all = of.listening().unwrap();
+            all.retain(|address| [a, b].contains(address));
             all.sort_unstable();
             all.dedup();
             all
@@ -298,6 +351,43 @@ mod tests {
         assert_eq!((known(&worker), known(&alone)), (vec![a], vec![b]));
         drop(third);
         std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    /// In another network namespace "any address" is other ones: each process has to be told which.
+    #[test]
+    fn any_address_is_every_one_that_the_process_has_where_it_listens() {
+        let folder = std::env::temp_dir().join(format!("aetheris-listen-any-{}", std::process::id()));
+        let server = ListenAddresses::beside(&folder.join("aetheris.db"));
+        server.announce(InstanceId::from_u128(1), "0.0.0.0:2222".parse().unwrap()).unwrap();
+        let known = ListenAddresses::beside(&folder.join("aetheris.db")).listening().unwrap();
+        for own in ["0.0.0.0:2222", "127.0.0.1:2222"] {
+            assert!(known.contains(&own.parse().unwrap()), "{own}: {known:?}");
+        }
+        assert!(!server.announce_again().unwrap(), "nothing has changed");
+        server.own().held.as_mut().unwrap().said.push("192.0.2.1:2222".parse().unwrap());
+        assert!(server.announce_again().unwrap(), "an address that is gone is said no more");
+        assert_eq!(ListenAddresses::beside(&folder.join("aetheris.db")).listening().unwrap(), known);
+        drop(server);
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn whoever_has_the_database_may_say_and_read_where_it_listens() {
+        let top = std::env::temp_dir().join(format!("aetheris-listen-group-{}", std::process::id()));
+        for (of_database, of_folder, of_file) in [(0o600, 0o700, 0o600), (0o660, 0o770, 0o660), (0o640, 0o750, 0o640)] {
+            std::fs::create_dir(&top).unwrap();
+            let database = top.join("aetheris.db");
+            std::fs::write(&database, "").unwrap();
+            std::fs::set_permissions(&database, Permissions::from_mode(of_database)).unwrap();
+            let server = ListenAddresses::beside(&database);
+            server.announce(InstanceId::from_u128(1), "127.0.0.1:1111".parse().unwrap()).unwrap();
+            let mode = |path: &Path| std::fs::metadata(path).unwrap().mode() & 0o777;
+            let live = top.join("aetheris.live");
+            let found = (mode(&live), mode(&live.join(InstanceId::from_u128(1).to_string())));
+            assert_eq!(found, (of_folder, of_file), "{of_database:o}");
+            drop(server);
+            std::fs::remove_dir_all(&top).unwrap();
+        }
     }
 
     #[tokio::test(start_paused = true)]

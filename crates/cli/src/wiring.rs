@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aetheris_adapters::{EnvSource, IpNet, ModelBook, ModelEndpoint, OwnAddresses, Secret, Toolbox, Unusable};
-use aetheris_core::id::{InstanceId, WorkerId};
+use aetheris_core::id::{InstanceId, TenantId, WorkerId};
 use aetheris_core::limits;
 use aetheris_core::plan::NodeKind;
 use aetheris_core::time::Span;
@@ -143,6 +143,10 @@ impl Wired {
         let toolbox = Arc::new(toolbox(&config, env, role, own)?);
         let models = Arc::new(models(&config, env, role)?);
         if role.runs_steps() {
+            // It would claim jobs and call no tool.
+            listen_addresses
+                .listening()
+                .map_err(|e| anyhow::anyhow!("it cannot be read where this database's servers listen: {e}"))?;
             for name in config.unset_names(env) {
                 tracing::warn!(name, "a variable of `tools.env` is not set: {UNSET}");
             }
@@ -235,13 +239,14 @@ impl Wired {
         let ready = self.pulses.checks(self.role, self.config.worker.heartbeat, &self.rt.system.clock);
         let server = &self.config.server;
         // Whoever is out of reach is not to be reached by a name that someone else chose.
-        let hosts = if server.listen.ip().is_loopback() { Hosts::Own(server.hosts.clone()) } else { Hosts::Any };
+        let hosts = if is_loopback(server.listen) { Hosts::Own(server.hosts.clone()) } else { Hosts::Any };
         AppState {
             check_agent: self.check_agent(),
             connections_max: open_files::connections_max(self.open_files),
             hosts,
             ready,
-            ..AppState::new(self.rt.clone())
+            // Whoever asks from outside is the tenant `default`: nobody says who he is yet.
+            ..AppState::new(self.rt.of(TenantId::default()))
         }
     }
 
@@ -266,6 +271,11 @@ impl Wired {
 /// It is taken or not ours.
 pub fn can_listen(address: SocketAddr, role: Role) -> Result<(), Error> {
     std::net::TcpListener::bind(address).map(drop).map_err(|error| unheard(address, elsewhere(role), &error))
+}
+
+/// Whether only this machine can reach an address, in whatever form it is written.
+pub(crate) fn is_loopback(address: SocketAddr) -> bool {
+    address.ip().to_canonical().is_loopback()
 }
 
 /// The option by which a command listens elsewhere.

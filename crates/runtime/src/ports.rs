@@ -78,6 +78,15 @@ pub enum ToolOutcome {
 /// The code of a [`ToolOutcome::NotSent`], or a [`ModelError`], that is nobody's but this process's: it has no open file
 /// left. The runtime waits and calls again, and no try is counted.
 pub const OUT_OF_FILES: &str = "out_of_files";
+/// The code of a call that did not leave, as it cannot be read where the store's own servers listen.
+pub const OWN_ADDRESSES_UNKNOWN: &str = "own_addresses_unknown";
+
+/// Whether a call did not leave for want of something in this process alone. That passes and says nothing of the other side:
+/// it is nobody's try, and the call is made when what was wanting is there.
+#[must_use]
+pub fn is_own_want(error: &Failure) -> bool {
+    matches!(error.code.as_str(), OUT_OF_FILES | OWN_ADDRESSES_UNKNOWN)
+}
 
 /// The code of a [`ModelError`] that says that our own timeout ended the question.
 pub const MODEL_TIMED_OUT: &str = "model_timeout";

@@ -34,22 +34,30 @@ fn machine_boot_id() -> BootId {
     static OF_THIS_PROCESS: OnceLock<BootId> = OnceLock::new();
     *OF_THIS_PROCESS.get_or_init(|| {
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
-        let known = boot_id_of(boot, std::fs::read_link("/proc/self/ns/time"));
+        let namespace = std::fs::read_link("/proc/self/ns/time");
+        let known = boot_id_of(boot, namespace, std::fs::read_to_string("/proc/self/timens_offsets"));
         known.unwrap_or_else(|| BootId::from_u128(SystemIds.secret()))
     })
 }
 
-/// The boot clock of a boot in a time namespace, as the kernel names the two.
-fn boot_id_of(boot: io::Result<String>, namespace: io::Result<PathBuf>) -> Option<BootId> {
+/// The boot clock of a boot in a time namespace, as the kernel names the two, and by how much it is ahead there: the
+/// number of a namespace is given again when it has gone.
+fn boot_id_of(boot: io::Result<String>, namespace: io::Result<PathBuf>, offsets: io::Result<String>) -> Option<BootId> {
     let namespace = match namespace {
         // A kernel without time namespaces has one boot clock for all.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => PathBuf::new(),
-        found => found.ok()?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+        found => format!("{} {}", found.ok()?.display(), boot_offset(&offsets.ok()?)?),
     };
-    let name = format!("{} {}", boot.ok()?.trim(), namespace.display());
+    let name = format!("{} {namespace}", boot.ok()?.trim());
     let hash = Hash::of(name.as_bytes());
     let (half, _) = hash.as_bytes().split_at(16);
     BootId::from_slice(half)
+}
+
+/// What the kernel adds to the boot clock in a time namespace: seconds and nanoseconds.
+fn boot_offset(offsets: &str) -> Option<String> {
+    let line = offsets.lines().find_map(|line| line.trim_start().strip_prefix("boottime"))?;
+    Some(line.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
 impl Clock for SystemClock {
@@ -168,16 +176,25 @@ mod tests {
 
     #[test]
     fn a_boot_clock_is_that_of_one_boot_and_one_namespace() {
-        let of = |boot: &str, namespace: &str| boot_id_of(Ok(boot.to_owned()), Ok(PathBuf::from(namespace)));
-        let this = of("6f1c\n", "time:[1]");
+        const NONE: &str = "monotonic           0         0\nboottime            0         0\n";
+        let of = |boot: &str, namespace: &str, offsets: &str| {
+            boot_id_of(Ok(boot.to_owned()), Ok(PathBuf::from(namespace)), Ok(offsets.to_owned()))
+        };
+        let this = of("6f1c\n", "time:[1]", NONE);
         assert!(this.is_some());
-        assert_eq!(of("6f1c", "time:[1]"), this);
-        assert_ne!(of("6f1c", "time:[2]"), this, "`unshare -T --boottime` sets another one");
-        assert_ne!(of("6f1d", "time:[1]"), this);
-        let kind = |kind: io::ErrorKind| boot_id_of(Ok("6f1c".to_owned()), Err(kind.into()));
-        assert_eq!(kind(io::ErrorKind::NotFound), of("6f1c", ""), "a kernel without such namespaces");
+        assert_eq!(of("6f1c", "time:[1]", NONE), this);
+        assert_ne!(of("6f1c", "time:[2]", NONE), this, "`unshare -T --boottime` sets another one");
+        assert_ne!(of("6f1d", "time:[1]", NONE), this);
+        for ahead in ["monotonic 0 0\nboottime 3600 0\n", "boottime 0 1\n", "boottime -3600 0\n"] {
+            assert_ne!(of("6f1c", "time:[1]", ahead), this, "the number of one that has gone is given again: {ahead}");
+        }
+        assert_eq!((of("6f1c", "time:[1]", ""), of("6f1c", "time:[1]", "monotonic 0 0\n")), (None, None));
+        let gone = || -> io::Result<String> { Err(io::ErrorKind::NotFound.into()) };
+        assert_eq!(boot_id_of(Ok("6f1c".to_owned()), Ok(PathBuf::from("time:[1]")), gone()), None);
+        let kind = |kind: io::ErrorKind| boot_id_of(Ok("6f1c".to_owned()), Err(kind.into()), gone());
+        assert!(kind(io::ErrorKind::NotFound).is_some(), "a kernel without such namespaces");
         assert_eq!(kind(io::ErrorKind::PermissionDenied), None);
-        assert_eq!(boot_id_of(Err(io::ErrorKind::NotFound.into()), Ok(PathBuf::new())), None);
+        assert_eq!(boot_id_of(Err(io::ErrorKind::NotFound.into()), Ok(PathBuf::new()), Ok(NONE.to_owned())), None);
         assert_eq!(SystemClock.boot_id(), SystemClock.boot_id());
     }
 }

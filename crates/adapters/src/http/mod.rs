@@ -24,7 +24,7 @@ mod verdict;
 use std::sync::Arc;
 
 use aetheris_core::plan::{EffectClass, HttpTool};
-use aetheris_runtime::ports::{OUT_OF_FILES, ToolCall, ToolOutcome};
+use aetheris_runtime::ports::{OUT_OF_FILES, OWN_ADDRESSES_UNKNOWN, ToolCall, ToolOutcome};
 use reqwest::{Client, Method, Response};
 
 use crate::exchange::{CONNECT_TIME_MAX, Deadline, Elapsed, client_builder, is_out_of_files};
@@ -146,10 +146,9 @@ impl HttpTools {
     }
 }
 
-/// Nothing is called while it is not known where this store's own servers listen. That no file could be opened is
-/// nobody's try.
+/// Nothing is called while it is not known where this store's own servers listen; it is nobody's try.
 fn own_unknown(request: &Prepared, error: &std::io::Error) -> ToolOutcome {
-    let code = if is_out_of_files(error) { OUT_OF_FILES } else { "own_addresses_unknown" };
+    let code = if is_out_of_files(error) { OUT_OF_FILES } else { OWN_ADDRESSES_UNKNOWN };
     let what = format!("was not sent: the addresses of this store's servers cannot be read: {error}");
     ToolOutcome::NotSent { error: request.failure(code, &what), permanent: false }
 }

@@ -295,7 +295,7 @@ pub fn without_secret(server: &str) -> String {
 
 fn is_loopback(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
-    host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+    host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback())
 }
 
 /// The last cause of an error, which is what happened.
@@ -319,6 +319,7 @@ mod tests {
             ("http://127.0.0.1", true),
             ("http://127.8.0.1:1", true),
             ("https://[::1]:8080/x", true),
+            ("http://[::ffff:127.0.0.1]:8080", true),
             ("http://localhost.example", false),
             ("http://10.0.0.1", false),
             ("http://[::2]", false),

@@ -15,7 +15,7 @@ use crate::logging;
 use crate::out::Out;
 use crate::signals::StopRequests;
 use crate::supervise::{Ended, Tasks};
-use crate::wiring::{Wired, absolute};
+use crate::wiring::{self, Wired, absolute};
 
 /// Runs until SIGTERM, SIGINT or SIGHUP, then drains: no new claims and steps, what runs ends, the rest is given
 /// back, and the server answers until then. A second SIGTERM or SIGINT gives up calls that have left as well. A task
@@ -111,7 +111,7 @@ pub(super) fn announce(out: &Out, wired: &Wired, ready: &str, address: Option<st
     if let Err(error) = out.line(&line) {
         tracing::debug!(%error, "stdout cannot be written");
     }
-    if let Some(address) = address.filter(|address| !address.ip().is_loopback()) {
+    if let Some(address) = address.filter(|address| !wiring::is_loopback(*address)) {
         tracing::warn!(%address, "{OPEN}");
     }
     let store = match wired.config.jobstore.kind {
@@ -119,7 +119,7 @@ pub(super) fn announce(out: &Out, wired: &Wired, ready: &str, address: Option<st
         StoreKind::Sqlite => absolute(&wired.config.jobstore.sqlite.path).display().to_string(),
     };
     let (instance, version) = (wired.instance, env!("CARGO_PKG_VERSION"));
-    tracing::info!(%instance, version, store, listening = url.unwrap_or_default(), open_files = wired.open_files, "started");
+    tracing::info!(%instance, version, store, listening = url.as_deref(), open_files = wired.open_files, "started");
 }
 
 /// What is said where others than this machine's programs may ask.

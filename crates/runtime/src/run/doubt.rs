@@ -18,7 +18,7 @@ use super::{Run, RunEnd, Stop, Turn, unwritten};
 use crate::draft::Rebased;
 use crate::in_flight::IN_FLIGHT_LOOK;
 use crate::ops::{Known, is_open_doubt, known_outcome, not_happened};
-use crate::ports::ToolOutcome;
+use crate::ports::{ToolOutcome, is_own_want};
 
 /// What a reconcile tool said.
 enum Reconciled {
@@ -318,6 +318,13 @@ impl Run<'_> {
         aetheris_fault::crash_point!("run.reconcile.after_call");
         Ok(Some(match outcome {
             ToolOutcome::Done(answer) => read_answer(name, &answer),
+            // It was not asked: nobody has said that he does not know.
+            ToolOutcome::NotSent { error, .. }
+                if is_own_want(&error) && !aetheris_fault::planted!("unasked-is-unknown") =>
+            {
+                self.wait_to_leave(node, &error).await;
+                return Ok(None);
+            }
             ToolOutcome::NotSent { .. }
             | ToolOutcome::RefusedRetryable { .. }
             | ToolOutcome::RefusedPermanent(_)

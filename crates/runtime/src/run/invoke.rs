@@ -24,7 +24,7 @@ use crate::aside::rendered;
 use crate::draft::Rebased;
 use crate::ops::{Deposit, DepositOutcome};
 use crate::passing::pass;
-use crate::ports::{OUT_OF_FILES, ToolCall, ToolOutcome};
+use crate::ports::{ToolCall, ToolOutcome, is_own_want};
 
 /// A permission that this run was given.
 struct Permit {
@@ -270,8 +270,8 @@ impl Run<'_> {
                     (InvocationOutcome::InDoubt, LedgerTrigger::Doubt, super::plain::failed(failure, None, false))
                 }
             },
-            ToolOutcome::NotSent { error, .. } if error.code == OUT_OF_FILES => {
-                self.wait_for_files(node, &error).await;
+            ToolOutcome::NotSent { error, .. } if is_own_want(&error) => {
+                self.wait_to_leave(node, &error).await;
                 return self.give_up_permit(node, permit, error);
             }
             ToolOutcome::NotSent { error, permanent } => {

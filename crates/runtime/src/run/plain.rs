@@ -18,7 +18,7 @@ use crate::Runtime;
 use crate::aside::rendered;
 use crate::draft::Rebased;
 use crate::passing::pass;
-use crate::ports::{MODEL_TIMED_OUT, ModelRequest, OUT_OF_FILES, ToolCall, ToolOutcome};
+use crate::ports::{MODEL_TIMED_OUT, ModelRequest, ToolCall, ToolOutcome, is_own_want};
 
 impl Run<'_> {
     pub(super) async fn call_pure(&mut self, node: &Node, name: &ToolName, input: &Json) -> Result<Turn, Stop> {
@@ -44,8 +44,8 @@ impl Run<'_> {
         let on_timeout = self.plan.retry_of(node).on_timeout;
         let failed = match outcome {
             ToolOutcome::Done(output) => return self.succeed_within_bounds(node, output, took),
-            ToolOutcome::NotSent { error, .. } if error.code == OUT_OF_FILES => {
-                self.wait_for_files(node, &error).await;
+            ToolOutcome::NotSent { error, .. } if is_own_want(&error) => {
+                self.wait_to_leave(node, &error).await;
                 return Ok(Turn::Go);
             }
             ToolOutcome::NotSent { error, permanent } => failed(error, None, !permanent),
@@ -84,7 +84,7 @@ impl Run<'_> {
 
     /// This process has no open file for the call: nobody's failure, and no try. Waits before the step is looked at
     /// again.
-    pub(super) async fn wait_for_files(&self, node: &Node, error: &Failure) {
+    pub(super) async fn wait_to_leave(&self, node: &Node, error: &Failure) {
         tracing::warn!(job = %self.state().id, node = %node.id, error = %error.message, "a call could not leave; trying again");
         tokio::select! {
             biased;
@@ -159,8 +159,8 @@ impl Run<'_> {
         aetheris_fault::crash_point!("run.model.after_call");
         let took = self.took_since(began);
         match answer {
-            Err(e) if e.error.code == OUT_OF_FILES => {
-                self.wait_for_files(node, &e.error).await;
+            Err(e) if is_own_want(&e.error) => {
+                self.wait_to_leave(node, &e.error).await;
                 Ok(Turn::Go)
             }
             Err(e) => {
