@@ -294,7 +294,7 @@ pub struct Send {
     /// The message: JSON or text, `-` for stdin, `@FILE` for a file
     #[arg(value_name = "MESSAGE", allow_hyphen_values = true)]
     pub message: String,
-    /// Take MESSAGE for text, also where it begins like JSON
+    /// Treat MESSAGE as text, even if it looks like JSON
     #[arg(long)]
     pub text: bool,
     /// Wait for the job's end and print its result; exit 1 if it failed

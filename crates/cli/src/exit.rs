@@ -23,11 +23,13 @@ pub enum Exit {
     StillRunning,
     /// A part of a server process, without which it can do nothing, stopped unexpectedly, and the process with it.
     Died,
+    /// Ctrl-C, as shells tell it.
+    Interrupted,
 }
 
 impl Exit {
     /// Every code, in order.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Done,
         Self::Failed,
         Self::Usage,
@@ -37,6 +39,7 @@ impl Exit {
         Self::CheckFailed,
         Self::StillRunning,
         Self::Died,
+        Self::Interrupted,
     ];
 
     /// Its number.
@@ -52,6 +55,7 @@ impl Exit {
             Self::CheckFailed => 6,
             Self::StillRunning => 7,
             Self::Died => 70,
+            Self::Interrupted => 130,
         }
     }
 
@@ -110,7 +114,7 @@ mod tests {
     fn the_numbers_are_the_documented_ones() {
         let numbers: Vec<u8> = Exit::ALL.into_iter().map(Exit::code).collect();
         assert_eq!(i32::from(Exit::Died.code()), aetheris_store::vital::EXIT_DIED);
-        assert_eq!(numbers, [0, 1, 2, 3, 4, 5, 6, 7, 70]);
+        assert_eq!(numbers, [0, 1, 2, 3, 4, 5, 6, 7, 70, 130]);
     }
 
     #[test]

@@ -44,7 +44,7 @@ fn make_and(folder: &Path, sync: &mut dyn FnMut(&Path) -> io::Result<()>) -> io:
     match DirBuilder::new().mode(0o700).create(folder) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => match folder.is_dir() {
             true => Ok(()),
-            false => Err(io::Error::new(io::ErrorKind::NotADirectory, "it is there, and it is no folder")),
+            false => Err(io::Error::new(io::ErrorKind::NotADirectory, "it exists and is not a folder")),
         },
         Err(error) => Err(error),
         Ok(()) => sync(parent),
@@ -147,7 +147,7 @@ mod tests {
         std::fs::write(folder.join("file"), "").unwrap();
         for below in [folder.join("file"), folder.join("file").join("c")] {
             let error = make(&below).unwrap_err();
-            assert!(error.to_string().ends_with("it is no folder"), "{error}");
+            assert!(error.to_string().ends_with("is not a folder"), "{error}");
         }
         std::fs::remove_dir_all(&top).unwrap();
     }

@@ -28,6 +28,7 @@ pub mod pulses;
 pub mod render;
 pub mod role;
 mod signals;
+mod stored_agents;
 mod supervise;
 #[cfg(test)]
 mod tests;

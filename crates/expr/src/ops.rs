@@ -221,7 +221,7 @@ fn add(left: &Value, right: &Value) -> Result<Value, ExprError> {
 fn arithmetic(operator: Binary, left: &Value, right: &Value) -> Result<Value, ExprError> {
     let (Some(a), Some(b)) = (Num::of(left), Num::of(right)) else {
         let message = format!(
-            "{} and {} cannot be calculated with: numbers can; texts are joined by `~`",
+            "{} and {} cannot be used in arithmetic: convert texts with `| int` or `| float`; join texts with `~`",
             kind(left),
             kind(right)
         );

@@ -9,7 +9,7 @@ use aetheris_core::recovery::{DoubtNext, DoubtStands, doubt_next};
 use aetheris_core::state::{Doubt, JobState, StepState};
 use aetheris_core::step::StepStatus;
 use aetheris_core::time::Timestamp;
-use aetheris_store::{FailedWrite, JobRow, KeptHead, Store, StoreError};
+use aetheris_store::{FailedWrite, JobRow, KeptHead, Scope, Store, StoreError};
 
 use crate::outline::Outlined;
 use crate::view;
@@ -37,8 +37,10 @@ impl Around {
         let status = store.status().await?;
         let running = status.jobs.get(&JobStatus::Running).copied().unwrap_or(0);
         let pending = row.status == JobStatus::Pending;
-        let before = if pending { store.ahead_in_session(row.id).await? } else { None };
-        let kept = if row.status.is_terminal() { Vec::new() } else { store.kept(row.id).await? };
+        // What is around a job is of its own tenant.
+        let scope = Scope::Tenant(row.tenant.clone());
+        let before = if pending { store.ahead_in_session(scope.clone(), row.id).await? } else { None };
+        let kept = if row.status.is_terminal() { Vec::new() } else { store.kept(scope, row.id).await? };
         let (generation, now) = (status.generation, status.now);
         let around = Self { before, failed_claim: None, generation, kept, now, running };
         if !pending || running > 0 || !around.is_ready(row) {
@@ -225,8 +227,8 @@ fn pending(row: &JobRow, state: &JobState, around: &Around) -> Vec<WhyView> {
             (WhyCode::NoWorker, detail, Command::Worker)
         }
         (0, None) => {
-            let detail = "it is ready and no worker has taken it; no worker holds any job. Does one run? One that has \
-                          nothing to do takes it within its poll_interval";
+            let detail = "it is ready, but no worker has taken it, and no worker holds any job. Is one running? An idle \
+                          worker takes it within its poll_interval";
             (WhyCode::NoWorker, detail.to_owned(), Command::Worker)
         }
         (held, Some(_) | None) => {

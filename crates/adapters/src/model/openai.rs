@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use super::{ModelEndpoint, permanent, retryable};
 use crate::exchange::{
-    BodyError, Deadline, Elapsed, Quotation, cause, client_builder, is_out_of_files, origin, quote, read_body,
+    BodyError, Deadline, Elapsed, Quotation, cause, client_builder, is_out_of_files, quote, read_body,
 };
 use crate::retry_after::retry_after;
 use crate::secret::Scrubber;
@@ -188,7 +188,7 @@ impl Endpoint {
     }
 
     fn words(&self, request: &ModelRequest, what: &str) -> String {
-        self.scrubber.text(&format!("model `{}` at {} {what}", request.model, origin(&self.url)))
+        self.scrubber.text(&format!("model `{}` at {} {what}", request.model, self.url))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use aetheris_core::id::InstanceId;
+use aetheris_core::id::{InstanceId, TenantId};
 use aetheris_runtime::OpError;
 use aetheris_server::Ending;
 use aetheris_store::NewAgent;
@@ -22,6 +22,7 @@ use crate::pid::PidFile;
 use crate::progress::Progress;
 use crate::role::Role;
 use crate::signals::StopRequests;
+use crate::stored_agents;
 use crate::supervise::Tasks;
 use crate::wiring::{self, Wired};
 
@@ -51,6 +52,7 @@ pub async fn run(given: &args::Dev, config: Config, context: &Context) -> Result
         put(&wired, agent, out).await?;
     }
     aetheris_fault::crash_point!("start.agents_put");
+    stored_agents::warn_of_unusable(&wired).await?;
     if let Some(lock) = &mut lock {
         take_back(lock, async |dead| aetheris_scheduler::reclaim_instance(&wired.rt, dead).await).await?;
         aetheris_fault::crash_point!("start.taken_back");
@@ -86,7 +88,7 @@ fn agents(given: &args::Dev, config: &Config, context: &Context) -> Result<Optio
             let told = format!("{}:{line}: {path}: {}", agent_files::shown(file.path), problem.message);
             logging::mistake(&context.out, &told);
         }
-        agents.push(NewAgent { agent: Arc::new(agent), source: text });
+        agents.push(NewAgent { agent: Arc::new(agent), source: text, tenant: TenantId::default() });
     }
     Ok(good.then_some(agents))
 }
@@ -96,7 +98,7 @@ fn agents(given: &args::Dev, config: &Config, context: &Context) -> Result<Optio
 async fn put(wired: &Wired, new: NewAgent, out: &Out) -> Result<(), Error> {
     let store = &wired.rt.store;
     let (name, version) = (new.agent.agent.clone(), new.agent.version.clone());
-    let before = store.agent(name.clone()).await.map_err(anyhow::Error::from)?;
+    let before = store.agent(new.tenant.clone(), name.clone()).await.map_err(anyhow::Error::from)?;
     let put = store.put_agent(new).await.map_err(anyhow::Error::from)?;
     if let Some(before) = before.filter(|before| before.hash != put.hash) {
         let became = super::agent::replaces((before.hash, &before.agent.version), (put.hash, &version));

@@ -7,13 +7,18 @@ use crate::error::Error;
 use crate::exit::Exit;
 use crate::render::{Style, Tone, wrap};
 
-/// What is promised.
-const GUARANTEED: [&str; 5] = [
-    "A call of an at_most_once tool is sent at most once per recorded permission.",
+/// What is promised: the first column of docs/guarantees.md, word for word.
+const GUARANTEED: [&str; 10] = [
+    "A call of an `at_most_once` tool is sent at most once per recorded permission.",
     "A second permission needs proof or a person.",
-    "Where the outside outcome cannot be known, the job says so: it is in doubt.",
-    "Nothing that was accepted is lost.",
+    "Where the outside outcome cannot be known, the job says so.",
+    "An acknowledged job or signal is not lost while the store keeps what it acknowledged.",
+    "No writer without the newest fence changes a job.",
+    "A never-retry tool's body starts at most once per key.",
+    "An idempotent tool may be called again with the same key.",
+    "Replay calls nothing.",
     "Every decision can be replayed and audited.",
+    "A wait ends exactly once, whatever is repeated or raced.",
 ];
 
 /// What is not.
@@ -54,4 +59,17 @@ const COLUMNS: usize = 96;
 fn item(sign: &str, text: &str, style: Style) -> String {
     let columns = style.columns.map_or(COLUMNS, |columns| columns.min(COLUMNS));
     format!("  {sign} {}\n", wrap(text, Some(columns), 4, 4))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_promises_what_the_page_does() {
+        let page = include_str!("../../../../docs/guarantees.md");
+        let table = page.split("\n## ").find(|part| part.starts_with("What is guaranteed")).unwrap();
+        let rows = table.lines().filter_map(|line| line.strip_prefix("| ")?.split(" | ").next());
+        assert_eq!(rows.skip(1).collect::<Vec<_>>(), GUARANTEED);
+    }
 }

@@ -10,7 +10,7 @@ use aetheris_core::limits;
 use aetheris_runtime::Runtime;
 use aetheris_runtime::ops::Held;
 use aetheris_store::system::System;
-use aetheris_store::{JobFilter, JobPage, JobRow};
+use aetheris_store::{JobFilter, JobPage, JobRow, Scope};
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use serde_json::json;
 
@@ -105,7 +105,7 @@ fn refused(file: &Path, error: &aetheris_store::StoreError) -> Error {
 /// A file of which no database can be made, whatever the state of the folder is.
 fn unusable(file: &Path, error: &aetheris_store::StoreError) -> Error {
     let file = file.display();
-    let message = format!("{file} is no backup of a database, or is damaged: {}", error.source);
+    let message = format!("{file} is not a backup of a database, or is damaged: {}", error.source);
     Error::Other { message, exit: Exit::Failed }
 }
 
@@ -229,7 +229,7 @@ async fn held_before(rt: &Runtime) -> Result<Holds, Error> {
 /// The next page of the jobs in these states.
 async fn page(rt: &Runtime, statuses: &[JobStatus], before: Option<JobId>) -> Result<JobPage, Error> {
     let limit = limits::PAGE_JOBS_MAX;
-    let filter = JobFilter { before, limit, statuses: statuses.to_vec(), ..JobFilter::default() };
+    let filter = JobFilter { before, limit, scope: Scope::System, statuses: statuses.to_vec(), ..JobFilter::default() };
     Ok(rt.store.jobs(filter).await.map_err(anyhow::Error::from)?)
 }
 
@@ -258,7 +258,7 @@ mod tests {
         let error = |kind| refused(Path::new("b.db"), &aetheris_store::StoreError::new(kind, "restore", "why"));
         for (kind, exit, words) in [
             (ErrorKind::Invalid, Exit::Conflict, "b.db cannot be restored: why"),
-            (ErrorKind::Corrupt, Exit::Failed, "b.db is no backup of a database, or is damaged: why"),
+            (ErrorKind::Corrupt, Exit::Failed, "b.db is not a backup of a database, or is damaged: why"),
             (ErrorKind::Full, Exit::Failed, "b.db cannot be restored: the store is full"),
             (ErrorKind::Unavailable, Exit::Failed, "b.db cannot be restored: the store is unavailable"),
         ] {

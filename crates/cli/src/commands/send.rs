@@ -63,7 +63,7 @@ async fn tell_too_late(client: &Client, job: JobId, context: &Context) {
     if let Some(reason) = reasons.iter().find(|reason| reason.fails) {
         let cancel = Command::Cancel(job).line(&context.program());
         context.out.warn(&format!(
-            "warning: {}\nend it with: {cancel}\nthen send it again for another time; a key of its own stands for this one",
+            "warning: {}\nend it with: {cancel}\nthen send it again for another time, with another --key if you gave one",
             reason.detail
         ));
     }

@@ -20,15 +20,18 @@ use crate::wiring::{self, Wired};
 /// The process cannot start.
 pub async fn run(config: Config, moved: bool, context: &Context) -> Result<Exit, Error> {
     let out = &context.out;
-    if config.jobstore.kind == StoreKind::Sqlite && !config.jobstore.sqlite.path.exists() {
+    if config.jobstore.kind == StoreKind::Memory {
+        // No worker could ever share it.
+        let message = "a server without a worker shares a database with workers; jobstore.type memory is one process's own: \
+                       `aetheris dev --ephemeral` runs both on one";
+        return Err(Error::Usage(message.to_owned()));
+    }
+    if !config.jobstore.sqlite.path.exists() {
         // Nothing is to be left behind where nobody can be answered.
         wiring::can_listen(config.server.listen, Role::Serve)?;
     }
     // Taken before the database is opened: a second process changes nothing.
-    let _lock = match config.jobstore.kind {
-        StoreKind::Memory => None,
-        StoreKind::Sqlite => Some(SharedLock::take(config.data_folder())?),
-    };
+    let _lock = SharedLock::take(config.data_folder())?;
     let opening = Progress::of(out, "opening the database");
     let wired = Wired::new(config, &context.env, Role::Serve, moved)?;
     drop(opening);

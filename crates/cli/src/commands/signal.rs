@@ -49,7 +49,7 @@ pub(super) async fn run(given: &args::Signal, context: &Context) -> Result<Exit,
     }
     match (payload_matches, status) {
         (true, SignalStatus::Kept) => {
-            context.out.note("of several signals that are kept with this key, the first that fits the wait counts");
+            context.out.note("if several signals are kept under this key, the first one that fits the wait ends it");
         }
         (false, SignalStatus::Kept) | (true, SignalStatus::Delivered | SignalStatus::AlreadyDelivered) => {}
         (false, SignalStatus::Delivered | SignalStatus::AlreadyDelivered) => {

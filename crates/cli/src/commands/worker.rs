@@ -17,6 +17,7 @@ use crate::out::Out;
 use crate::progress::Progress;
 use crate::role::Role;
 use crate::signals::StopRequests;
+use crate::stored_agents;
 use crate::supervise::Tasks;
 use crate::wiring::{self, Wired};
 
@@ -36,6 +37,7 @@ pub async fn run(config: Config, moved: bool, context: &Context) -> Result<Exit,
     let opening = Progress::of(out, "opening the database");
     let wired = Wired::new(config, &context.env, Role::Worker, moved)?;
     drop(opening);
+    stored_agents::warn_of_unusable(&wired).await?;
     let signals = StopRequests::new()?;
     let mut tasks = Tasks::default();
     let ending = Ending::default();

@@ -17,6 +17,7 @@ pub mod waits;
 pub mod why;
 mod wrap;
 
+pub use self::safe::one_line;
 pub use self::style::{Style, Tone};
 pub use self::table::Table;
 pub use self::text::{cut, json_line, json_page, width};

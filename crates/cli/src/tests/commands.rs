@@ -1181,7 +1181,7 @@ async fn a_message_that_can_only_fail_is_told_when_it_is_sent() {
         let ran = run(&url, &["send", "refund", "hi", "--run-at", "2026-11-28T09:30:00Z"]).await;
         assert_eq!((ran.exit(), ran.stdout), (Exit::Done, format!("{JOB}\n")));
         let told = format!(
-            "warning: it fails at the deadline\nend it with: aetheris cancel {JOB}\nthen send it again for another time; a key of its own stands for this one\n"
+            "warning: it fails at the deadline\nend it with: aetheris cancel {JOB}\nthen send it again for another time, with another --key if you gave one\n"
         );
         assert_eq!(ran.stderr.starts_with(&told), fails, "{until}: {}", ran.stderr);
         // Whoever reads the answer by a program has a log of what was said beside it.

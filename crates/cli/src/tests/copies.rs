@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use aetheris_check::{ClientHistory, Invariant};
 use aetheris_core::event::{EventKind, PauseReason};
-use aetheris_core::id::{AgentName, AttemptId, EventId, IdempotencyKey, InstanceId, JobId, PermitId, WorkerId};
+use aetheris_core::id::{
+    AgentName, AttemptId, EventId, IdempotencyKey, InstanceId, JobId, PermitId, TenantId, WorkerId,
+};
 use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
 use aetheris_core::limits;
@@ -14,7 +16,7 @@ use aetheris_runtime::OpError;
 use aetheris_runtime::ops::{
     Deposit, DepositOutcome, Deposited, PauseAnswer, Resolution, ResumeAnswer, Signal, SignalAnswer, Submission, Then,
 };
-use aetheris_store::{ClaimIds, ClaimRequest, JobFilter, NewAgent};
+use aetheris_store::{ClaimIds, ClaimRequest, JobFilter, NewAgent, Scope};
 
 use super::server::{Ran, run, serve};
 use crate::config::{self, Environment, Override};
@@ -61,13 +63,13 @@ fn open(data: &Path, moved: bool) -> Result<Wired, Error> {
 
 async fn submit(wired: &Wired) -> JobId {
     let agent = Arc::new(aetheris_agentfile::parse(AGENT).unwrap());
-    wired.rt.store.put_agent(NewAgent { agent, source: AGENT.to_owned() }).await.unwrap();
+    wired.rt.store.put_agent(NewAgent { agent, source: AGENT.to_owned(), tenant: TenantId::default() }).await.unwrap();
     let message = Submission { message: Some(Json::null()), ..Submission::default() };
     wired.rt.submit(&AgentName::from("a"), message).await.unwrap().job
 }
 
 async fn status(wired: &Wired, job: JobId) -> (JobStatus, Option<PauseReason>) {
-    let row = wired.rt.store.job(job).await.unwrap().unwrap();
+    let row = wired.rt.store.job(Scope::System, job).await.unwrap().unwrap();
     (row.status, row.paused.map(|(reason, _)| reason))
 }
 
@@ -115,7 +117,7 @@ async fn a_backup_of_a_folder_in_use_is_put_back_and_holds_what_was_unfinished()
     assert_eq!(status(&wired, held).await, (JobStatus::Paused, Some(PauseReason::Restored)));
     assert_eq!(status(&wired, mine).await, (JobStatus::Paused, Some(PauseReason::Operator)));
     assert_eq!(status(&wired, cancelled).await, (JobStatus::Cancelled, None));
-    assert!(wired.rt.store.job(later).await.unwrap().is_none());
+    assert!(wired.rt.store.job(Scope::System, later).await.unwrap().is_none());
     wired.rt.resume(held).await.unwrap();
     assert_eq!(status(&wired, held).await, (JobStatus::Pending, None));
     drop(wired);
@@ -357,7 +359,7 @@ async fn what_is_no_backup_changes_nothing() {
         for file in [&text, &foreign] {
             let ran = local(&["restore", file, "--data", data]).await;
             assert_eq!(ran.ended.as_ref().unwrap_err().exit(), Exit::Failed, "{file}");
-            assert!(ran.error().contains("is no backup of a database"), "{}", ran.error());
+            assert!(ran.error().contains("is not a backup of a database"), "{}", ran.error());
         }
     }
     assert!(!Path::new(&new).exists(), "a folder was made for nothing");
@@ -496,7 +498,7 @@ async fn a_job_that_cannot_be_read_keeps_no_other_from_being_restored() {
 async fn whatever_comes_first_makes_true_what_their_rows_say(wired: &Wired, jobs: [JobId; 6]) {
     let [signalled, paused, asked, late, resumed, cancelled] = jobs;
     let kinds = async |job: JobId| {
-        let events = wired.rt.store.history(job, true).await.unwrap().unwrap().events;
+        let events = wired.rt.store.history(Scope::System, job, true).await.unwrap().unwrap().events;
         events.iter().map(|recorded| recorded.event.kind()).collect::<Vec<_>>()
     };
     let began = [EventKind::JobCreated, EventKind::PlanGenerated, EventKind::JobPaused];

@@ -1,11 +1,14 @@
 //! What the configuration says, where it has its effect.
 
+use aetheris_core::id::TenantId;
 use aetheris_core::time::Span;
 use aetheris_runtime::Models as _;
 use aetheris_server::Hosts;
+use aetheris_store::NewAgent;
 
 use crate::config::{Environment, from_text};
 use crate::role::Role;
+use crate::stored_agents::unusable;
 use crate::wiring::Wired;
 
 fn wired(text: &str) -> Wired {
@@ -39,12 +42,45 @@ async fn names_of_hosts_are_asked_for_on_loopback_alone() {
     for (listen, hosts) in [
         ("127.0.0.1:0", own.clone()),
         ("127.0.0.2:0", own.clone()),
-        ("[::1]:0", own),
+        ("[::1]:0", own.clone()),
+        ("[::ffff:127.0.0.1]:0", own),
         ("0.0.0.0:0", Hosts::Any),
         ("[::]:0", Hosts::Any),
         ("192.0.2.1:0", Hosts::Any),
     ] {
         let wired = wired(&format!("server: {{ listen: \"{listen}\", hosts: [box.example] }}\n"));
         assert_eq!(wired.app_state().hosts, hosts, "{listen}");
+    }
+}
+
+/// A worker beside `dev`, or a restart without the configuration: what the one accepts the other fails.
+#[tokio::test]
+async fn agents_that_a_process_cannot_run_are_told_when_it_starts() {
+    let file = "agent: a\nversion: \"1\"\nplanner: static\nplan:\n  nodes:\n    - { id: n, kind: llm, model: m/x, prompt: hello }\n";
+    let put = async |wired: &Wired| {
+        let agent = std::sync::Arc::new(aetheris_agentfile::parse(file).unwrap());
+        let new = NewAgent { agent, source: file.to_owned(), tenant: TenantId::default() };
+        wired.rt.store.put_agent(new).await.unwrap();
+        unusable(wired).await.unwrap()
+    };
+    assert_eq!(put(&wired("models: { m: { base_url: http://127.0.0.1:9/v1 } }\n")).await, []);
+    let told = put(&wired("")).await;
+    assert!(matches!(&told[..], [(agent, why)] if agent == "a" && why.contains("no model provider `m`")), "{told:?}");
+}
+
+/// Whoever is out of reach answers to its own names only.
+#[test]
+fn loopback_is_known_in_every_form() {
+    for (address, loopback) in [
+        ("127.0.0.1:80", true),
+        ("127.9.9.9:80", true),
+        ("[::1]:80", true),
+        ("[::ffff:127.0.0.1]:80", true),
+        ("0.0.0.0:80", false),
+        ("[::]:80", false),
+        ("10.0.0.1:80", false),
+        ("[::ffff:10.0.0.1]:80", false),
+    ] {
+        assert_eq!(crate::wiring::is_loopback(address.parse().unwrap()), loopback, "{address}");
     }
 }

@@ -48,7 +48,7 @@ pub(super) async fn signal(
         Failure::new(ErrorCode::MissingCorrelationKey, "correlation_key: a signal names the wait that it ends")
     })?;
     let (payload, _held) = payload.ok_or_else(|| {
-        Failure::invalid("payload: a signal has one; write null where it brings nothing. The wait goes on")
+        Failure::invalid("payload: a signal must have one; write null if it carries nothing. Nothing was delivered")
     })?;
     let signal = Signal { correlation_key, payload, wait_type: request.wait_type };
     let (code, status, payload_matches) = match app.runtime().signal(job, signal).await? {
@@ -180,5 +180,5 @@ async fn happened(app: &App, request: &ResolveRequest) -> Result<Option<(Json, H
 }
 
 async fn status(app: &App, job: JobId) -> Result<JobStatus, Failure> {
-    Ok(app.store().job(job).await?.ok_or(OpError::JobNotFound(job))?.status)
+    Ok(app.store().job(app.scope(), job).await?.ok_or(OpError::JobNotFound(job))?.status)
 }

@@ -7,6 +7,7 @@ use super::table::percentile;
 use super::world::World;
 use super::{Goal, Plan, Rows};
 use crate::error::Error;
+use aetheris_store::Scope;
 
 const STEPS: usize = 1_000;
 
@@ -20,7 +21,7 @@ pub(crate) async fn measure(plan: &Plan, rows: &mut Rows) -> Result<(), Error> {
     let mut events = 0;
     for _ in 0..plan.rounds(50) {
         let start = world.now();
-        let history = world.store().history(job, true).await.map_err(anyhow::Error::from)?;
+        let history = world.store().history(Scope::System, job, true).await.map_err(anyhow::Error::from)?;
         let history = history.ok_or_else(|| anyhow::anyhow!("{job} has no history"))?;
         let loaded = aetheris_runtime::load::Loaded::fold(history).map_err(anyhow::Error::from)?;
         taken.push(u64::try_from((world.now() - start).as_micros()).unwrap_or(u64::MAX));

@@ -13,6 +13,7 @@ use super::table::percentile;
 use super::world::World;
 use super::{Goal, Plan, Rows};
 use crate::error::Error;
+use aetheris_store::Scope;
 
 const WAITING: &str = "agent: waiting\nversion: \"1\"\nplanner: static\nplan:\n  nodes:\n    - { id: w, kind: wait, wait_type: signal, correlation_key: go, park: true }\n    - { id: after, kind: transform, needs: [w], output: 1 }\n";
 const PARKED: usize = 10_000;
@@ -84,7 +85,7 @@ async fn resumes(plan: &Plan, world: &Arc<World>, agent: &AgentName) -> Result<V
 
 /// The wait ended once and the job was claimed after it.
 async fn resumed(world: &World, job: JobId) -> Result<(), Error> {
-    let events = world.store().events(job, 0, 100).await.map_err(anyhow::Error::from)?;
+    let events = world.store().events(Scope::System, job, 0, 100).await.map_err(anyhow::Error::from)?;
     let count = |kind: EventKind| events.iter().filter(|row| row.kind == kind.code()).count();
     if (count(EventKind::WaitCompleted), count(EventKind::JobClaimed)) == (1, 2) {
         return Ok(());

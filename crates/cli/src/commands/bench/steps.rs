@@ -6,7 +6,7 @@ use std::time::Duration;
 use aetheris_core::event::EventKind;
 use aetheris_core::id::AgentName;
 use aetheris_core::job::JobStatus;
-use aetheris_store::WriterStats;
+use aetheris_store::{Scope, WriterStats};
 use tokio::sync::Semaphore;
 
 use super::bare;
@@ -164,7 +164,7 @@ async fn one_at_a_time(
 
 /// Nine steps: from the record of the first to that of the tenth, by the store's clock.
 async fn span_of(world: &World, job: aetheris_core::id::JobId) -> Result<u64, Error> {
-    let events = world.store().events(job, 0, 1_000).await.map_err(anyhow::Error::from)?;
+    let events = world.store().events(Scope::System, job, 0, 1_000).await.map_err(anyhow::Error::from)?;
     let mut finished = events.iter().filter(|row| row.kind == EventKind::NodeFinished.code()).map(|row| row.at);
     match (finished.next(), finished.next_back()) {
         (Some(first), Some(last)) => Ok(last.since(first).micros()),

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use aetheris_core::id::{AgentName, JobId};
+use aetheris_core::id::{AgentName, JobId, TenantId};
 use aetheris_core::json::Json;
 use aetheris_runtime::ops::Submission;
 use aetheris_store::system::Clock;
-use aetheris_store::{NewAgent, Store};
+use aetheris_store::{NewAgent, Scope, Store};
 use tokio_util::sync::CancellationToken;
 
 use super::Place;
@@ -50,7 +50,7 @@ impl World {
         let agent =
             aetheris_agentfile::parse(file).map_err(|e| anyhow::anyhow!("the benchmark's agent is wrong: {e:?}"))?;
         let name = agent.agent.clone();
-        let new = NewAgent { agent: Arc::new(agent), source: file.to_owned() };
+        let new = NewAgent { agent: Arc::new(agent), source: file.to_owned(), tenant: TenantId::default() };
         self.store().put_agent(new).await.map_err(anyhow::Error::from)?;
         Ok(name)
     }
@@ -73,7 +73,7 @@ impl World {
     ) -> Result<aetheris_store::JobRow, Error> {
         let mut follower = self.store().hints().follow(job);
         loop {
-            let row = self.store().job(job).await.map_err(anyhow::Error::from)?;
+            let row = self.store().job(Scope::System, job).await.map_err(anyhow::Error::from)?;
             if let Some(row) = row.filter(&wanted) {
                 return Ok(row);
             }
@@ -86,7 +86,7 @@ impl World {
 
     /// A job's row.
     pub(crate) async fn row(&self, job: JobId) -> Result<aetheris_store::JobRow, Error> {
-        let row = self.store().job(job).await.map_err(anyhow::Error::from)?;
+        let row = self.store().job(Scope::System, job).await.map_err(anyhow::Error::from)?;
         Ok(row.ok_or_else(|| anyhow::anyhow!("{job} is gone"))?)
     }
 

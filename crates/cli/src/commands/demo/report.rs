@@ -27,13 +27,12 @@ pub(super) struct Report {
 
 impl Report {
     pub(super) fn tell(&self, story: &Story) {
-        let mut table =
-            Table::new(&["ACT", "KILLED OR STOPPED", ">BOOKINGS", "JOB", "OUTCOME FOUND BY", "LATE ANSWER", "CHAIN"]);
+        let mut table = Table::new(&["ACT", "KILLED OR STOPPED", ">BOOKED", "JOB", "FOUND BY", "LATE ANSWER", "CHAIN"]);
         let good = |holds: bool, text: &str| story.paint(if holds { Tone::Good } else { Tone::Bad }, text);
         let control = &self.control;
         table.row(vec![
             "–".to_owned(),
-            "nothing: the same call twice by hand".to_owned(),
+            "nothing: called by hand".to_owned(),
             good(control.bookings == control.calls, &control.bookings.to_string()),
             "none".to_owned(),
         ]);
@@ -47,8 +46,8 @@ impl Report {
                     finding.job_status == Some(JobStatus::Completed),
                     finding.job_status.map_or("–", JobStatus::as_str),
                 ),
-                finding.found_by.clone(),
-                if finding.late_evidence.is_empty() { "none".to_owned() } else { "kept as evidence".to_owned() },
+                finding.found_by.strip_suffix(": happened").unwrap_or(&finding.found_by).to_owned(),
+                if finding.late_evidence.is_empty() { "none".to_owned() } else { "kept".to_owned() },
                 good(finding.chain_valid == Some(true), chain),
             ]);
         }

@@ -5,10 +5,12 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::out::Out;
-use crate::render::{Style, Tone, cut, json_line};
+use crate::render::{Style, Tone, cut, json_line, one_line, wrap};
 
 /// Columns of the name before a line.
 const WHO_COLUMNS: usize = 10;
+/// Columns of what stands before a line's text: its time, and who did it.
+const BEFORE_COLUMNS: usize = 7 + 2 + WHO_COLUMNS + 2;
 /// Columns of a line's text, at most.
 const TEXT_COLUMNS: usize = 100;
 /// Columns of one value in it, at most.
@@ -53,9 +55,9 @@ impl Story {
         self.timed(who, &self.fit(what), Some(tone));
     }
 
-    /// What is left of a line behind its time and who did it.
+    /// A line's text, in as many lines of the terminal as it takes behind its time and who did it.
     fn fit(&self, text: &str) -> String {
-        cut(&self.style().fit(text, 7 + 2 + WHO_COLUMNS + 2), TEXT_COLUMNS)
+        wrap(&cut(&one_line(text), TEXT_COLUMNS), self.style().columns, BEFORE_COLUMNS, BEFORE_COLUMNS)
     }
 
     fn timed(&self, who: &str, what: &str, tone: Option<Tone>) {

@@ -38,11 +38,11 @@ pub(in crate::commands) fn asked_to_stop() -> impl Future<Output = Error> + Send
             Ok(asked) => asked,
             Err(error) => return Error::Internal(error.into()),
         };
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-            _ = hangup.recv() => {}
-        }
-        Error::Other { message: "stopped; everything that was started is killed".to_owned(), exit: Exit::Failed }
+        let exit = tokio::select! {
+            _ = interrupt.recv() => Exit::Interrupted,
+            _ = terminate.recv() => Exit::Failed,
+            _ = hangup.recv() => Exit::Failed,
+        };
+        Error::Other { message: "stopped; everything that was started is killed".to_owned(), exit }
     }
 }

@@ -50,7 +50,7 @@ guarantees! {
     /// Cases are waits, sleeps and cancels.
     EndsOnce = "ends-once", "A wait ends exactly once, whatever is repeated or raced.";
     /// Cases are processes that want a folder, and writes while someone else holds the lock.
-    Conditions = "conditions", "One process holds a data folder; who waits for the database's lock loses nothing.";
+    Conditions = "conditions", "One process holds a data folder; a process that waits for the database's lock loses nothing.";
 }
 
 impl Guarantee {

@@ -50,9 +50,9 @@ impl Act {
     /// What was done to which process.
     pub(super) const fn interrupted(self) -> &'static str {
         match self {
-            Self::InFlight => "dev: SIGKILL, call in flight",
-            Self::Window => "dev: SIGKILL, answer not committed",
-            Self::Slow => "worker-a: SIGSTOP past its lease",
+            Self::InFlight => "dev, call in flight",
+            Self::Window => "dev, before its commit",
+            Self::Slow => "worker-a, past its lease",
         }
     }
 

@@ -1,4 +1,4 @@
-//! One process holds a data folder; and who waits for the database's lock loses nothing.
+//! One process holds a data folder; and a process that waits for the database's lock loses nothing.
 
 use std::time::Duration;
 
