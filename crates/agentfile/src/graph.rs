@@ -7,7 +7,7 @@ use aetheris_core::id::{NodeId, ToolName};
 use aetheris_core::json::Json;
 use aetheris_core::plan::{Budget, EffectClass, GraphError, Node, NodeKind, PLAN_SCHEMA_VERSION, Plan, Tool, ToolKind};
 use aetheris_core::retry::RetryPolicy;
-use aetheris_expr::{Scope, Texts};
+use aetheris_expr::{Context, Texts};
 
 use crate::error::{Code, Errors};
 use crate::nodes::Draft;
@@ -195,7 +195,7 @@ impl Graph {
     /// used up, a node counts as one that may run: it is then skipped by every job, which is what its author wrote.
     fn unreachable(&self, drafts: &[Draft<'_>], order: &[usize], errors: &mut Errors) {
         let mut dead = vec![false; drafts.len()];
-        let nothing = Scope::default();
+        let nothing = Context::default();
         let mut conditions = Texts::new(&nothing);
         for node in order {
             let draft = &drafts[*node];

@@ -37,6 +37,7 @@ const PAYLOADS: &[(EventKind, &[Field])] = &[
             ("priority", MAY, whole),
             ("run_at", MAY, named::<schema::Time>),
             ("session", MAY, text),
+            ("tenant", MAY, text),
         ],
     ),
     (

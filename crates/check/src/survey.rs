@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use aetheris_core::id::{IdempotencyKey, JobId};
 use aetheris_core::limits;
 use aetheris_core::time::Timestamp;
-use aetheris_store::{DoubtFilter, ErrorKind, Store, StoreError, Unreadable, rules};
+use aetheris_store::{DoubtFilter, ErrorKind, Scope, Store, StoreError, Unreadable, rules};
 
 use crate::amiss::words;
 use crate::history::ClientHistory;
@@ -168,10 +168,10 @@ impl Survey {
 /// # Errors
 /// The store cannot be read.
 pub async fn listed(store: &dyn Store) -> Result<BTreeSet<IdempotencyKey>, StoreError> {
-    let mut filter = DoubtFilter { limit: limits::PAGE_JOBS_MAX, ..DoubtFilter::default() };
+    let mut filter = DoubtFilter { limit: limits::PAGE_JOBS_MAX, scope: Scope::System, ..DoubtFilter::default() };
     let mut listed = BTreeSet::new();
     loop {
-        let page = store.doubts(filter).await?;
+        let page = store.doubts(filter.clone()).await?;
         listed.extend(page.doubts.iter().map(|doubt| doubt.call.key));
         if page.next.is_none() {
             return Ok(listed);

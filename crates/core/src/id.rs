@@ -203,6 +203,26 @@ names! {
     WorkerId;
     /// An ordered conversation with an agent.
     SessionId;
+    /// Whose agents and jobs they are. A name of another tenant's is another name.
+    TenantId;
+}
+
+/// The tenant of whatever names none: everything that came before there were tenants is its own.
+impl Default for TenantId {
+    fn default() -> Self {
+        Self::from(Self::DEFAULT)
+    }
+}
+
+impl TenantId {
+    /// The name of the tenant that is always there.
+    pub const DEFAULT: &str = "default";
+
+    /// Whether it is the tenant of whatever names none: in events and states that one is left out.
+    #[must_use]
+    pub fn is_default(&self) -> bool {
+        self.as_str() == Self::DEFAULT
+    }
 }
 
 impl IdempotencyKey {

@@ -11,7 +11,7 @@ use crate::address::Address;
 use crate::ast::{Args, Binary, Expr, Root, Stmt};
 use crate::error::{ExprError, shortened};
 use crate::meter::Meter;
-use crate::{Scope, filters, ops, predicates};
+use crate::{Context, filters, ops, predicates};
 
 /// What looking past a local name costs, in bytes.
 const PER_LOCAL: usize = 8;
@@ -25,7 +25,7 @@ pub(crate) struct Eval<'a, 'm> {
     pub(crate) address: Option<Address>,
     locals: Vec<(&'a str, Operand<'a>)>,
     pub(crate) meter: &'m mut Meter,
-    scope: &'a Scope,
+    scope: &'a Context,
 }
 
 /// Arguments after evaluation.
@@ -36,7 +36,7 @@ pub(crate) struct Given<'a> {
 }
 
 impl<'a, 'm> Eval<'a, 'm> {
-    pub(crate) fn new(scope: &'a Scope, meter: &'m mut Meter) -> Self {
+    pub(crate) fn new(scope: &'a Context, meter: &'m mut Meter) -> Self {
         Self { address: None, locals: Vec::new(), meter, scope }
     }
 

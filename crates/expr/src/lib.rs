@@ -44,7 +44,7 @@ use crate::parse::Names;
 
 /// The values that templates may name.
 #[derive(Debug, Clone, Default)]
-pub struct Scope {
+pub struct Context {
     /// `env.NAME`; only for a tool's url and headers.
     pub env: Option<BTreeMap<String, String>>,
     /// `input`; only in tools.
@@ -103,7 +103,7 @@ impl References {
 ///
 /// # Errors
 /// [`ExprError`] of the first template that fails.
-pub fn render(template: &Json, scope: &Scope) -> Result<Json, ExprError> {
+pub fn render(template: &Json, scope: &Context) -> Result<Json, ExprError> {
     Texts::new(scope).value(template)
 }
 
@@ -111,7 +111,7 @@ pub fn render(template: &Json, scope: &Scope) -> Result<Json, ExprError> {
 ///
 /// # Errors
 /// [`ExprError`] says what is wrong with it.
-pub fn render_text(template: &str, scope: &Scope) -> Result<String, ExprError> {
+pub fn render_text(template: &str, scope: &Context) -> Result<String, ExprError> {
     Texts::new(scope).render(template)
 }
 
@@ -120,20 +120,20 @@ pub fn render_text(template: &str, scope: &Scope) -> Result<String, ExprError> {
 #[derive(Debug)]
 pub struct Texts<'s> {
     meter: Meter,
-    scope: &'s Scope,
+    scope: &'s Context,
 }
 
 impl<'s> Texts<'s> {
     /// None rendered yet.
     #[must_use]
-    pub fn new(scope: &'s Scope) -> Self {
+    pub fn new(scope: &'s Context) -> Self {
         Self { meter: Meter::new(), scope }
     }
 
     /// The same within [`limits::MOMENT_FUEL`]: what ends with [`ExprError::Budget`] here may be done by [`Texts::new`],
     /// where nobody waits for it.
     #[must_use]
-    pub fn for_a_moment(scope: &'s Scope) -> Self {
+    pub fn for_a_moment(scope: &'s Context) -> Self {
         Self { meter: Meter::moment(), scope }
     }
 
@@ -222,7 +222,7 @@ pub struct Rendered {
 ///
 /// # Errors
 /// [`ExprError`] says what is wrong with it.
-pub fn condition(expr: &str, scope: &Scope) -> Result<bool, ExprError> {
+pub fn condition(expr: &str, scope: &Context) -> Result<bool, ExprError> {
     Texts::new(scope).holds(expr)
 }
 
@@ -288,7 +288,7 @@ fn parsed(template: &str, names: &mut Names) -> Result<Vec<Stmt>, ExprError> {
     statements::template(template, names)
 }
 
-fn render_value(template: &Value, scope: &Scope, meter: &mut Meter) -> Result<Value, ExprError> {
+fn render_value(template: &Value, scope: &Context, meter: &mut Meter) -> Result<Value, ExprError> {
     match template {
         Value::String(text) if !is_literal(text) => render_string(text, scope, meter),
         Value::Array(items) => {
@@ -303,7 +303,7 @@ fn render_value(template: &Value, scope: &Scope, meter: &mut Meter) -> Result<Va
     }
 }
 
-fn render_string(text: &str, scope: &Scope, meter: &mut Meter) -> Result<Value, ExprError> {
+fn render_string(text: &str, scope: &Context, meter: &mut Meter) -> Result<Value, ExprError> {
     meter.next_template(text)?;
     let statements = parsed(text, &mut Names::default())?;
     if let [Stmt::Emit(expr)] = statements.as_slice() {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use aetheris_core::json::Json;
-use aetheris_expr::{Scope, render_text};
+use aetheris_expr::{Context, render_text};
 use minijinja::{Environment, UndefinedBehavior};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -19,7 +19,7 @@ fn theirs(template: &str) -> Option<String> {
 }
 
 fn ours(template: &str) -> Option<String> {
-    render_text(template, &Scope { message: Some(Json::new(message())), ..Scope::default() }).ok()
+    render_text(template, &Context { message: Some(Json::new(message())), ..Context::default() }).ok()
 }
 
 const OPERANDS: &[&str] = &[

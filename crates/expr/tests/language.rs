@@ -7,14 +7,14 @@ use aetheris_core::id::JobId;
 use aetheris_core::json::Json;
 use aetheris_core::limits;
 use aetheris_expr::{
-    ExprError, JobNames, Place, Scope, Texts, check_address, check_condition, check_template, condition, render,
+    Context, ExprError, JobNames, Place, Texts, check_address, check_condition, check_template, condition, render,
     render_text,
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-fn scope() -> Scope {
-    Scope {
+fn scope() -> Context {
+    Context {
         env: None,
         input: None,
         job: Some(JobNames { agent: "refund".into(), id: JobId::from_u128(7), session: None }),
@@ -181,9 +181,9 @@ fn filters_refuse_what_they_cannot_do() {
 #[test]
 fn what_a_template_makes_is_as_deep_as_a_value_may_be() {
     let nested = |levels: usize| format!("{}1{}", "[".repeat(levels), "]".repeat(levels));
-    let scope = |levels| Scope {
+    let scope = |levels| Context {
         message: Some(Json::new(serde_json::from_str(&nested(levels)).expect("nested lists"))),
-        ..Scope::default()
+        ..Context::default()
     };
     let render = |levels| render_text("{{ [message] | length }}", &scope(levels));
     assert_eq!(render(limits::JSON_DEPTH_MAX - 1), Ok("1".to_owned()));
@@ -262,7 +262,7 @@ fn text_forms_are_canonical_json() {
     // Where canonical JSON is written otherwise than JSON is elsewhere: far numbers, and the order of far keys. What a
     // template makes is written as what it is given.
     let far = Json::new(json!({"n": 1e-7, "o": {"\u{e000}": 1, "\u{1f600}": 2}}));
-    let far = Scope { message: Some(far), ..Scope::default() };
+    let far = Context { message: Some(far), ..Context::default() };
     let told = render_text("{{ message.n }} {{ message.o }} {{ [message.n, 4 / 2] }}", &far);
     assert_eq!(told.as_deref(), Ok("1e-7 {\"\u{1f600}\":2,\"\u{e000}\":1} [1e-7,2]"));
 }
@@ -365,14 +365,14 @@ fn places_decide_about_names() {
     }
 }
 
-fn rendered_address(template: &str, scope: &Scope) -> Result<String, ExprError> {
+fn rendered_address(template: &str, scope: &Context) -> Result<String, ExprError> {
     Texts::new(scope).address(template).map(|rendered| rendered.text)
 }
 
 fn address(template: &str, input: Value) -> Result<String, ExprError> {
     let env =
         BTreeMap::from([("BASE".to_owned(), "https://h:8443/v1".to_owned()), ("P".to_owned(), "a/../b".to_owned())]);
-    let scope = Scope { env: Some(env), input: Some(Json::new(input)), ..scope() };
+    let scope = Context { env: Some(env), input: Some(Json::new(input)), ..scope() };
     rendered_address(template, &scope)
 }
 
@@ -408,7 +408,7 @@ fn what_templates_bring_stays_in_its_place_of_an_address() {
     ] {
         assert_eq!(address(template, json!({ "id": input })), Ok(expected.to_owned()), "{template} {input}");
     }
-    assert_eq!(rendered_address("http://h/a/../b", &Scope::default()), Ok("http://h/a/../b".to_owned()));
+    assert_eq!(rendered_address("http://h/a/../b", &Context::default()), Ok("http://h/a/../b".to_owned()));
 }
 
 #[test]
@@ -461,7 +461,7 @@ fn no_value_becomes_the_host_when_it_is_rendered() {
         assert_eq!(refused, Err(ExprError::NoHost), "{template}");
     }
     let origin = |template: &str| {
-        let scope = Scope { input: Some(Json::new(json!("x"))), ..scope() };
+        let scope = Context { input: Some(Json::new(json!("x"))), ..scope() };
         Texts::new(&scope).address(template).unwrap().origin
     };
     assert_eq!(origin("http://h:80/{{ input }}").as_deref(), Some("http://h:80"));
@@ -614,7 +614,7 @@ fn every_bomb_ends_in_a_named_error() {
 #[test]
 fn output_is_bounded_over_all_templates_of_a_value() {
     let half = Json::new(json!("x".repeat(limits::TEMPLATE_OUTPUT_BYTES_MAX / 2 - 100)));
-    let scope = Scope { message: Some(half), ..Scope::default() };
+    let scope = Context { message: Some(half), ..Context::default() };
     assert!(render(&Json::new(json!("{{ message }}")), &scope).is_ok());
     let three = Json::new(json!(["{{ message }}", "{{ message }}", "{{ message }}"]));
     assert_eq!(render(&three, &scope), Err(ExprError::TooLarge));
@@ -629,7 +629,7 @@ fn output_is_bounded_over_all_templates_of_a_value() {
 #[test]
 fn work_is_bounded_over_all_templates_of_a_value() {
     let busy = "{% for i in range(12000) %}{% endfor %}";
-    let render = |texts: usize| render(&Json::new(json!(vec![busy; texts])), &Scope::default());
+    let render = |texts: usize| render(&Json::new(json!(vec![busy; texts])), &Context::default());
     let most = usize::try_from(limits::VALUE_FUEL / limits::TEMPLATE_FUEL).unwrap();
     assert!(render(most).is_ok());
     for over in [most + 2, 20_000] {
@@ -637,8 +637,8 @@ fn work_is_bounded_over_all_templates_of_a_value() {
     }
     // What one template leaves over is the next one's, up to the bound of a template.
     let idle = Json::new(json!(vec!["{{ 1 + 1 }}"; 20_000]));
-    assert!(aetheris_expr::render(&idle, &Scope::default()).is_ok());
-    let scope = Scope::default();
+    assert!(aetheris_expr::render(&idle, &Context::default()).is_ok());
+    let scope = Context::default();
     let mut texts = Texts::new(&scope);
     let rendered = (0..20_000).take_while(|_| texts.render(busy).is_ok()).count();
     assert!((most..most + 2).contains(&rendered), "{rendered}");
@@ -649,7 +649,7 @@ fn work_is_bounded_over_all_templates_of_a_value() {
 #[test]
 fn a_large_message_fits_the_budget() {
     let items: Vec<Value> = (0..5_000).map(|n| json!({"id": n, "name": format!("item {n}")})).collect();
-    let scope = Scope { message: Some(Json::new(json!({ "items": items }))), ..Scope::default() };
+    let scope = Context { message: Some(Json::new(json!({ "items": items }))), ..Context::default() };
     let listed = render_text("{% for item in message.items %}{{ item.name }}\n{% endfor %}", &scope).unwrap();
     assert_eq!(listed.lines().count(), 5_000);
     assert_eq!(render_text("{{ message.items | length }}", &scope).unwrap(), "5000");
@@ -693,7 +693,7 @@ proptest! {
         if !checked || check_address(&template).is_ok() {
             let env = BTreeMap::from([("BASE".to_owned(), "http://base.example/v1".to_owned()), ("NONE".to_owned(), String::new())]);
             let input = json!({"evil": "evil", "yes": true, "no": false, "list": vec![1; times]});
-            let scope = Scope { env: Some(env), input: Some(Json::new(input)), ..Scope::default() };
+            let scope = Context { env: Some(env), input: Some(Json::new(input)), ..Context::default() };
             if let Ok(rendered) = Texts::new(&scope).address(&template) {
                 prop_assert!(!host_of(&rendered.text).contains("evil"), "{template:?} {rendered:?}");
                 let origin = rendered.origin.unwrap_or_else(|| rendered.text.clone());
@@ -705,7 +705,7 @@ proptest! {
     /// Whatever a value is, the address has the segments that its author wrote.
     #[test]
     fn an_address_keeps_its_segments(text in prop_oneof![any::<String>(), "[./%2eE\\\\?#:@ ]{0,8}"]) {
-        let scope = Scope { input: Some(Json::new(json!(text))), ..Scope::default() };
+        let scope = Context { input: Some(Json::new(json!(text))), ..Context::default() };
         if let Ok(rendered) = rendered_address("https://h/a/{{ input }}/b?q={{ input }}", &scope) {
             let (path, query) = rendered.strip_prefix("https://h/").unwrap().split_once('?').unwrap();
             prop_assert_eq!(path.split(['/', '\\']).count(), 3, "{}", rendered);
@@ -717,7 +717,7 @@ proptest! {
 
     #[test]
     fn a_whole_template_gives_back_any_value_exactly(value in any_json()) {
-        let scope = Scope { message: Some(Json::new(value.clone())), ..Scope::default() };
+        let scope = Context { message: Some(Json::new(value.clone())), ..Context::default() };
         let rendered = render(&Json::new(json!("{{ message }}")), &scope).unwrap();
         let kept = Json::new(value);
         prop_assert_eq!(&rendered, &kept);
@@ -727,17 +727,17 @@ proptest! {
 
     #[test]
     fn text_and_back_gives_any_value(value in any_json()) {
-        let scope = Scope { message: Some(Json::new(value.clone())), ..Scope::default() };
+        let scope = Context { message: Some(Json::new(value.clone())), ..Context::default() };
         let rendered = render(&Json::new(json!("{{ message | tojson | fromjson == message }}")), &scope).unwrap();
         prop_assert_eq!(rendered.value(), &json!(true));
     }
 
     #[test]
     fn texts_without_braces_are_unchanged(text in "[^{]*") {
-        prop_assert_eq!(render_text(&text, &Scope::default()), Ok(text.clone()));
+        prop_assert_eq!(render_text(&text, &Context::default()), Ok(text.clone()));
         prop_assert_eq!(check_template(&text, Place::Plan).map(|found| found.nodes.len()), Ok(0));
         let json = Json::new(json!({"k": text}));
-        prop_assert_eq!(render(&json, &Scope::default()), Ok(json));
+        prop_assert_eq!(render(&json, &Context::default()), Ok(json));
     }
 
     #[test]
@@ -745,7 +745,7 @@ proptest! {
         list in prop::collection::vec(prop_oneof![4 => (0u8..9).prop_map(Value::from), 4 => "[a-c]{0,2}".prop_map(Value::from), 1 => Just(Value::Null)], 0..100),
     ) {
         let ordered = list.len() < 2 || list.iter().all(Value::is_number) || list.iter().all(Value::is_string);
-        let scope = Scope { message: Some(Json::new(list.into())), ..Scope::default() };
+        let scope = Context { message: Some(Json::new(list.into())), ..Context::default() };
         prop_assert_eq!(render_text("{{ message | sort }}", &scope).is_ok(), ordered);
     }
 
@@ -753,7 +753,7 @@ proptest! {
     #[test]
     fn no_error_quotes_a_value(expr in "(message|message\\.secret|1|\\[message\\])( \\| (int|float|fromjson|sort|sum|abs|round|items|upper|first|replace\\('a'\\)|split\\(1\\)))?( (\\+|~|-|<|in|/) (message|1))?") {
         for secret in ["SECRET", "[SECRET", "{\"SECRET\":1,\"SECRET\":2}", "1SECRET"] {
-            let scope = Scope { message: Some(Json::new(json!(secret))), ..Scope::default() };
+            let scope = Context { message: Some(Json::new(json!(secret))), ..Context::default() };
             if let Err(error) = render_text(&format!("{{{{ {expr} }}}}"), &scope) {
                 prop_assert!(!error.to_string().contains("SECRET"), "{expr}: {error}");
             }

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 use aetheris_core::json::Json;
 
 use aetheris_core::limits;
-use aetheris_expr::{ExprError, Place, Scope, check_address, check_template, render, render_text};
+use aetheris_expr::{Context, ExprError, Place, check_address, check_template, render, render_text};
 use serde_json::{Value, json};
 
-fn scope(message: Value) -> Scope {
-    Scope { message: Some(Json::new(message)), ..Scope::default() }
+fn scope(message: Value) -> Context {
+    Context { message: Some(Json::new(message)), ..Context::default() }
 }
 
 type Greedy = (&'static str, String, Value);

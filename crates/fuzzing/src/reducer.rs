@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use aetheris_core::disproof::Grounds;
 use aetheris_core::event::*;
 use aetheris_core::hash::Hash;
-use aetheris_core::id::{AttemptId, EventId, IdempotencyKey, InstanceId, JobId, NodeId, PermitId, SignalId};
+use aetheris_core::id::{AttemptId, EventId, IdempotencyKey, InstanceId, JobId, NodeId, PermitId, SignalId, TenantId};
 use aetheris_core::job::{JobStatus, JobTrigger};
 use aetheris_core::json::{Json, to_canonical};
 use aetheris_core::lease::Fence;
@@ -73,6 +73,7 @@ fn job_event(kind: EventKind, [a, b, c]: [u8; 3]) -> Option<Event> {
             priority: i32::from(b),
             run_at: optional(c, |c| Timestamp::from_micros(i64::from(c))),
             session: optional(b, |_| "s".into()),
+            tenant: TenantId::default(),
         }
         .into(),
         EventKind::PlanGenerated => PlanGenerated {

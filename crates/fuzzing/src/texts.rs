@@ -19,7 +19,7 @@ use aetheris_core::plan::WaitType;
 use aetheris_core::signal::{Incoming, Meets, Upcoming, meets};
 use aetheris_core::state::{JobState, WaitPhase, WaitRecord};
 use aetheris_core::time::{Span, Timestamp};
-use aetheris_expr::{JobNames, Place, Scope};
+use aetheris_expr::{Context, JobNames, Place};
 use reqwest::header::{DATE, HeaderMap, HeaderValue, RETRY_AFTER};
 
 fn text(bytes: &[u8]) -> Option<&str> {
@@ -53,9 +53,9 @@ pub fn agent_file(bytes: &[u8]) {
     }
 }
 
-fn scope() -> Scope {
+fn scope() -> Context {
     let value = |value| Json::new(value);
-    Scope {
+    Context {
         env: Some(BTreeMap::from([("BASE".to_owned(), "https://example.com".to_owned())])),
         input: Some(value(serde_json::json!({ "cents": 5, "name": "é" }))),
         job: Some(JobNames { agent: AgentName::from("a"), id: JobId::from_u128(1), session: None }),

@@ -14,7 +14,7 @@ use aetheris_runtime::{Plans, Runtime, Settings, Wakeups};
 use aetheris_server::AppState;
 use aetheris_store::memory::MemoryStore;
 use aetheris_store::system::{ManualClock, System};
-use aetheris_store::{Boxed, ClaimIds, ClaimRequest, Store};
+use aetheris_store::{Boxed, ClaimIds, ClaimRequest, Scope, Store};
 use axum::Router;
 use tokio_util::sync::CancellationToken;
 
@@ -118,6 +118,7 @@ impl World {
             loads: aetheris_runtime::Loads::default(),
             models: Arc::new(Outside),
             plans: Plans::default(),
+            scope: Scope::System,
             settings: Arc::new(Settings::default()),
             store,
             system: System { clock: Arc::new(clock.clone()), ids: Arc::new(Counted::default()) },

@@ -12,7 +12,7 @@ use aetheris_core::event::{
 use aetheris_core::hash::Hash;
 use aetheris_core::id::{
     AgentName, AttemptId, BootId, EventId, IdempotencyKey, InstanceId, JobId, NodeId, PermitId, SessionId, SignalId,
-    ToolName, WorkerId,
+    TenantId, ToolName, WorkerId,
 };
 use aetheris_core::json::Json;
 use aetheris_core::lease::Fence;
@@ -445,6 +445,7 @@ pub fn beginning(program: &Program, sent: Sent) -> Vec<Event> {
         priority: 0,
         run_at: sent.later.then_some(MOMENT),
         session: sent.session.then(|| SessionId::from("s")),
+        tenant: TenantId::default(),
     };
     let planned = PlanGenerated {
         plan_hash: program.plan.hash(),

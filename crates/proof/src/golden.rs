@@ -10,7 +10,7 @@ use aetheris_core::id::JobId;
 use aetheris_core::state::JobState;
 use aetheris_plain::hex;
 use aetheris_runtime::load::Loaded;
-use aetheris_store::Store as _;
+use aetheris_store::{Scope, Store as _};
 use aetheris_store_sqlite::{SqliteOptions, SqliteStore};
 use anyhow::{Context, Result, bail, ensure};
 use futures_util::future::try_join_all;
@@ -275,7 +275,7 @@ impl Maker {
         let conn = Connection::open(&database)?;
         let store = SqliteStore::open(SqliteOptions::new(database))?;
         for (label, job) in &self.jobs {
-            let state = Loaded::read(&store, *job).await?.state;
+            let state = Loaded::read(&store, &Scope::System, *job).await?.state;
             let kept = json!({"events": events(&conn, *job)?, "job": hex(&job.to_bytes()), "shown": folded(&state)});
             std::fs::write(histories.join(format!("{label}.json")), pretty(&kept)?)?;
         }

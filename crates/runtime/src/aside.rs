@@ -1,6 +1,6 @@
 //! Work that takes long and awaits nothing: the other tasks of its thread go on meanwhile.
 
-use aetheris_expr::{Scope, Texts};
+use aetheris_expr::{Context, Texts};
 
 /// Lets the other tasks of this thread go on elsewhere meanwhile, where there are other threads.
 pub fn aside<T>(work: impl FnOnce() -> T) -> T {
@@ -13,7 +13,7 @@ pub fn aside<T>(work: impl FnOnce() -> T) -> T {
 }
 
 /// Renders templates. Most take less time than going aside does: what takes more than a moment is begun once more, aside.
-pub fn rendered<T>(names: &Scope, render: impl Fn(&mut Texts<'_>) -> T) -> T {
+pub fn rendered<T>(names: &Context, render: impl Fn(&mut Texts<'_>) -> T) -> T {
     let mut texts = Texts::for_a_moment(names);
     let done = render(&mut texts);
     if texts.is_spent() { aside(|| render(&mut Texts::new(names))) } else { done }
@@ -30,7 +30,7 @@ mod tests {
     const BUSY: &str = "{% for i in range(12000) %}{% endfor %}done";
 
     fn both(met: &Mutex<Receiver<()>>) -> (String, bool) {
-        rendered(&Scope::default(), |texts| match texts.render(BUSY) {
+        rendered(&Context::default(), |texts| match texts.render(BUSY) {
             Ok(text) => (text, met.lock().unwrap().recv_timeout(Duration::from_secs(60)).is_ok()),
             Err(error) => (error.to_string(), false),
         })

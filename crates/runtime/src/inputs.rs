@@ -3,21 +3,21 @@
 
 use aetheris_core::json::Json;
 use aetheris_core::plan::{LlmNode, Node, NodeKind};
-use aetheris_expr::{ExprError, Scope};
+use aetheris_expr::{Context, ExprError};
 use serde_json::{Map, Value};
 
 use crate::load::Loaded;
-use crate::scope;
+use crate::names;
 
 /// The names of a job, from which the inputs of its steps are made.
 #[derive(Debug)]
-pub struct Inputs(Scope);
+pub struct Inputs(Context);
 
 impl Inputs {
     /// The names of a job as it is recorded.
     #[must_use]
     pub fn of_job(loaded: &Loaded) -> Self {
-        Self(scope::of(&loaded.state, &loaded.effects))
+        Self(names::of(&loaded.state, &loaded.effects))
     }
 
     /// The input of a step that calls a tool or asks a model; nothing for other kinds.

@@ -14,6 +14,7 @@ pub mod in_flight;
 pub mod inputs;
 pub mod load;
 mod memory;
+pub mod names;
 pub mod offline;
 pub mod ops;
 mod passing;
@@ -22,15 +23,15 @@ pub mod ports;
 pub mod pulse;
 pub mod room;
 pub mod run;
-pub mod scope;
 pub mod wakeups;
 
 use std::sync::Arc;
 
+use aetheris_core::id::TenantId;
 use aetheris_core::limits;
 use aetheris_core::time::Span;
-use aetheris_store::Store;
 use aetheris_store::system::System;
+use aetheris_store::{Scope, Store};
 
 pub use error::OpError;
 pub use in_flight::InFlight;
@@ -72,6 +73,8 @@ pub struct Runtime {
     pub models: Arc<dyn Models>,
     /// Compiled plans.
     pub plans: Plans,
+    /// On whose behalf it asks and writes.
+    pub scope: Scope,
     /// Settings.
     pub settings: Arc<Settings>,
     /// Where facts live.
@@ -82,6 +85,14 @@ pub struct Runtime {
     pub tools: Arc<dyn Tools>,
     /// Hints inside this process.
     pub wakeups: Wakeups,
+}
+
+impl Runtime {
+    /// The same on behalf of one tenant: jobs and agents of others are not there.
+    #[must_use]
+    pub fn of(&self, tenant: TenantId) -> Self {
+        Self { scope: Scope::Tenant(tenant), ..self.clone() }
+    }
 }
 
 impl std::fmt::Debug for Runtime {

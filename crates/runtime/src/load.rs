@@ -10,7 +10,7 @@ use aetheris_core::lease::Guard;
 use aetheris_core::ledger::LedgerRow;
 use aetheris_core::limits;
 use aetheris_core::state::{JobState, Output};
-use aetheris_store::{EffectRow, Glance, History, JobRow, KeptSignal, Store};
+use aetheris_store::{EffectRow, Glance, History, JobRow, KeptSignal, Scope, Store};
 
 use crate::admission::{Admitted, Caller};
 use crate::draft::Draft;
@@ -59,13 +59,14 @@ impl Loaded {
         Ok(Self { checkpoint_seq, effects, kept: history.kept, ledger, row: history.row, state })
     }
 
-    /// Takes in what was written since it was read.
+    /// Takes in what was written since it was read. Whoever has it was let in to it.
     ///
     /// # Errors
     /// As [`Loaded::read`].
     async fn carry_on(&mut self, store: &dyn Store) -> Result<(), OpError> {
         let (job, since) = (self.row.id, self.row.updated_at);
-        let behind = store.history_behind(job, self.state.seq, since).await?.ok_or(OpError::JobNotFound(job))?;
+        let behind =
+            store.history_behind(Scope::System, job, self.state.seq, since).await?.ok_or(OpError::JobNotFound(job))?;
         let History { checkpoint: _, effects, events, kept, ledger, row } = behind;
         fold_onto(&mut self.state, &events)?;
         take_newest(&mut self.effects, effects);
@@ -99,16 +100,16 @@ impl Loaded {
     ///
     /// # Errors
     /// It does not exist, cannot be read or cannot be folded.
-    pub async fn read(store: &dyn Store, job: JobId) -> Result<Self, OpError> {
-        match glance(store, job).await? {
+    pub async fn read(store: &dyn Store, scope: &Scope, job: JobId) -> Result<Self, OpError> {
+        match glance(store, scope, job).await? {
             Glance::Short(history) => Self::fold(*history),
-            Glance::Long => Self::read_long(store, job).await,
+            Glance::Long => Self::read_long(store, scope, job).await,
         }
     }
 
     /// Reading and folding what is large takes long, and this thread may serve everybody.
-    async fn read_long(store: &dyn Store, job: JobId) -> Result<Self, OpError> {
-        let history = store.history(job, false).await?.ok_or(OpError::JobNotFound(job))?;
+    async fn read_long(store: &dyn Store, scope: &Scope, job: JobId) -> Result<Self, OpError> {
+        let history = store.history(scope.clone(), job, false).await?.ok_or(OpError::JobNotFound(job))?;
         let folded = tokio::task::spawn_blocking(|| Self::fold(history)).await;
         folded.map_err(|e| OpError::Corrupt(format!("it cannot be folded: {e}")))?
     }
@@ -129,12 +130,17 @@ impl ForWrite {
     ///
     /// # Errors
     /// As [`Loaded::read`]; or it was not admitted, or there was no memory, for as long as the caller waits.
-    pub(crate) async fn read(store: &dyn Store, job: JobId, loads: &Loads, caller: Caller) -> Result<Self, OpError> {
-        let read = async || match glance(store, job).await? {
+    pub(crate) async fn read(
+        (store, scope): (&dyn Store, &Scope),
+        job: JobId,
+        loads: &Loads,
+        caller: Caller,
+    ) -> Result<Self, OpError> {
+        let read = async || match glance(store, scope, job).await? {
             Glance::Short(history) => Ok::<_, OpError>((Loaded::fold(*history)?, None)),
             Glance::Long => {
                 let mut admitted = loads.admission.ask(job, caller).await.ok_or(OpError::Crowded)?;
-                let loaded = Loaded::read_long(store, job).await?;
+                let loaded = Loaded::read_long(store, scope, job).await?;
                 admitted.read();
                 Ok((loaded, Some(admitted)))
             }
@@ -155,9 +161,9 @@ impl ForWrite {
             self.loaded.carry_on(store).await?;
             return Ok(self);
         }
-        let job = self.row.id;
+        let (job, scope) = (self.row.id, Scope::Tenant(self.row.tenant.clone()));
         drop(self);
-        Self::read(store, job, loads, caller).await
+        Self::read((store, &scope), job, loads, caller).await
     }
 }
 
@@ -173,15 +179,15 @@ impl Deref for ForWrite {
 ///
 /// # Errors
 /// It does not exist, or cannot be read.
-pub(crate) async fn history(store: &dyn Store, job: JobId) -> Result<History, OpError> {
-    match glance(store, job).await? {
+pub(crate) async fn history(store: &dyn Store, scope: &Scope, job: JobId) -> Result<History, OpError> {
+    match glance(store, scope, job).await? {
         Glance::Short(history) => Ok(*history),
-        Glance::Long => store.history(job, false).await?.ok_or(OpError::JobNotFound(job)),
+        Glance::Long => store.history(scope.clone(), job, false).await?.ok_or(OpError::JobNotFound(job)),
     }
 }
 
-async fn glance(store: &dyn Store, job: JobId) -> Result<Glance, OpError> {
-    store.glance(job).await?.ok_or(OpError::JobNotFound(job))
+async fn glance(store: &dyn Store, scope: &Scope, job: JobId) -> Result<Glance, OpError> {
+    store.glance(scope.clone(), job).await?.ok_or(OpError::JobNotFound(job))
 }
 
 fn inline(output: &Output) -> Option<&Json> {
@@ -236,7 +242,7 @@ pub(crate) mod tests {
     use aetheris_core::agent::{Agent, Planner};
     use aetheris_core::event::JobCancelled;
     use aetheris_core::hash::Hash;
-    use aetheris_core::id::{EventId, SignalId};
+    use aetheris_core::id::{EventId, SignalId, TenantId};
     use aetheris_core::job::JobStatus;
     use aetheris_core::json::Json;
     use aetheris_core::lease::Holder;
@@ -286,6 +292,7 @@ pub(crate) mod tests {
             seq: state.seq,
             session: state.session.clone(),
             status,
+            tenant: state.tenant.clone(),
             updated_at: state.last_at,
             waiting,
         }
@@ -320,7 +327,7 @@ pub(crate) mod tests {
     #[tokio::test]
     async fn whatever_stands_with_a_job_takes_memory() {
         let (rt, job) = with_message(100).await;
-        let mut loaded = Loaded::read(rt.store.as_ref(), job).await.unwrap();
+        let mut loaded = Loaded::read(rt.store.as_ref(), &rt.scope, job).await.unwrap();
         let large = || Json::new(json!(vec![json!({ "a": 1 }); 100]));
         let (before, one) = (loaded.memory(), large().memory());
         let (key, at) = (IdempotencyKey::from_u128(1), Timestamp::default());
@@ -360,7 +367,10 @@ pub(crate) mod tests {
             planner: Planner::Static,
             version: "1".to_owned(),
         };
-        rt.store.put_agent(NewAgent { agent: Arc::new(agent), source: String::new() }).await.unwrap();
+        rt.store
+            .put_agent(NewAgent { agent: Arc::new(agent), source: String::new(), tenant: TenantId::default() })
+            .await
+            .unwrap();
         let message = Some(Json::new("x".repeat(bytes).into()));
         let submission = Submission { message, ..Submission::default() };
         let job = rt.submit(&"a".into(), submission).await.unwrap().job;
@@ -368,7 +378,7 @@ pub(crate) mod tests {
     }
 
     async fn read(rt: &Runtime, job: JobId, caller: Caller) -> Result<ForWrite, OpError> {
-        ForWrite::read(rt.store.as_ref(), job, &rt.loads, caller).await
+        ForWrite::read((rt.store.as_ref(), &rt.scope), job, &rt.loads, caller).await
     }
 
     /// All of the memory of such callers.
@@ -467,7 +477,7 @@ pub(crate) mod tests {
         let read = |(rt, job): (Runtime, JobId)| {
             let slow = FaultPlan::none().script(Op::Read, [None, Some(Fault::Delay(Span::from_secs(5)))]);
             let (store, loads) = (FaultyStore::new(rt.store, slow), loads.clone());
-            Box::pin(async move { ForWrite::read(&store, job, &loads, Caller::Client).await })
+            Box::pin(async move { ForWrite::read((&store, &Scope::System), job, &loads, Caller::Client).await })
         };
         let mut reads = Vec::new();
         for _ in 0..limits::LARGE_FOLDS_AT_ONCE {
@@ -485,7 +495,7 @@ pub(crate) mod tests {
     #[tokio::test]
     async fn a_draft_from_outside_makes_no_checkpoint_that_would_be_too_large() {
         let (rt, job) = with_message(100).await;
-        let mut loaded = Loaded::read(rt.store.as_ref(), job).await.unwrap();
+        let mut loaded = Loaded::read(rt.store.as_ref(), &rt.scope, job).await.unwrap();
         loaded.state.seq = limits::CHECKPOINT_EVENTS;
         let makes_one = |loaded: &Loaded| {
             let mut draft = loaded.draft(Guard::Outside);

@@ -2,11 +2,11 @@
 
 use aetheris_core::json::Json;
 use aetheris_core::state::JobState;
-use aetheris_expr::Scope;
+use aetheris_expr::Context;
 use aetheris_store::KeptSignal;
 
 /// What the values take that a job keeps: what it was given, and its outputs as a run has them.
-pub(crate) fn of_run(state: &JobState, kept: &[KeptSignal], names: &Scope) -> usize {
+pub(crate) fn of_run(state: &JobState, kept: &[KeptSignal], names: &Context) -> usize {
     given(state, kept) + of(names.nodes.values())
 }
 
@@ -36,9 +36,9 @@ mod tests {
     fn what_a_job_keeps_in_memory_is_all_counted() {
         let mut state = JobState::new(JobId::from_u128(1));
         let large = || Json::new(json!(vec![json!({ "a": 1 }); 1_000]));
-        let none = of_run(&state, &[], &Scope::default());
+        let none = of_run(&state, &[], &Context::default());
         state.message = large();
-        let message = of_run(&state, &[], &Scope::default()) - none;
+        let message = of_run(&state, &[], &Context::default()) - none;
         let signal = KeptSignal {
             key: "k".to_owned(),
             payload: large(),
@@ -46,8 +46,8 @@ mod tests {
             signal: SignalId::from_u128(1),
             wait_type: None,
         };
-        let kept = of_run(&state, &[signal], &Scope::default()) - none - message;
-        let mut names = Scope::default();
+        let kept = of_run(&state, &[signal], &Context::default()) - none - message;
+        let mut names = Context::default();
         names.nodes.insert("n".into(), large());
         let outputs = of_run(&state, &[], &names) - none - message;
         let call = Invocation {
@@ -65,7 +65,7 @@ mod tests {
             unsent: 0,
         };
         state.steps.insert("n".into(), StepState { invocation: Some(call), ..StepState::default() });
-        let input = of_run(&state, &[], &Scope::default()) - none - message;
+        let input = of_run(&state, &[], &Context::default()) - none - message;
         assert!([message, kept, outputs, input].iter().all(|part| part.abs_diff(large().memory()) < 100));
         assert!(large().memory() > 100_000);
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use aetheris_core::event::Failure;
 use aetheris_store::system::System;
-use aetheris_store::{Boxed, Store};
+use aetheris_store::{Boxed, Scope, Store};
 
 use crate::ports::{ModelAnswer, ModelError, ModelRequest, Models, ToolCall, ToolOutcome, Tools};
 use crate::room::Loads;
@@ -49,6 +49,7 @@ impl Runtime {
             loads: Loads::default(),
             models: Arc::new(Offline),
             plans: Plans::default(),
+            scope: Scope::System,
             settings: Arc::new(Settings::default()),
             store,
             system,

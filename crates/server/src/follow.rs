@@ -37,7 +37,7 @@ pub(crate) async fn until_ended(
         end = end.min(Instant::now() + limits::DRAIN_POLL_MAX.to_std());
     }
     loop {
-        let Some(row) = app.store().job(job).await? else {
+        let Some(row) = app.store().job(app.scope(), job).await? else {
             return Ok(None);
         };
         let now = Instant::now();
@@ -121,7 +121,7 @@ impl Tail {
     async fn look(&self) -> Result<Look, StoreError> {
         let (app, job, after) = (Arc::clone(&self.app), self.job, self.after);
         let looking = tokio::spawn(async move {
-            let Some(row) = app.store().job(job).await? else {
+            let Some(row) = app.store().job(app.scope(), job).await? else {
                 return Ok(Look::Over);
             };
             if row.seq > after {
@@ -138,7 +138,7 @@ async fn chunk(app: &Shared, job: JobId, after: u64) -> Result<Look, StoreError>
     let Ok(slot) = AnswerSlot::begin(app).await else {
         return Ok(Look::Nothing);
     };
-    let rows = app.store().events(job, after, limits::STREAM_EVENTS_MAX).await?;
+    let rows = app.store().events(app.scope(), job, after, limits::STREAM_EVENTS_MAX).await?;
     let Some(newest) = rows.last().map(|row| row.seq) else {
         return Ok(Look::Over);
     };

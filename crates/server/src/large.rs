@@ -16,7 +16,7 @@ use crate::state::Shared;
 /// # Errors
 /// There was none for a while, no such job, or the store cannot be asked.
 pub(crate) async fn place(app: &Shared, job: JobId) -> Result<Option<OwnedSemaphorePermit>, Failure> {
-    match app.store().glance(job).await {
+    match app.store().glance(app.scope(), job).await {
         Ok(Some(Glance::Short(_))) => Ok(None),
         Ok(None) => Err(OpError::JobNotFound(job).into()),
         // What cannot be read is a finding, and may be long.

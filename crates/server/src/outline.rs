@@ -17,7 +17,7 @@ use aetheris_core::step::StepStatus;
 use aetheris_core::time::Span;
 use aetheris_runtime::OpError;
 use aetheris_store::kept::Kept;
-use aetheris_store::{EventRow, JobRow, Store};
+use aetheris_store::{EventRow, JobRow, Scope, Store};
 use tokio::sync::OwnedMutexGuard;
 use tokio::time::Instant;
 
@@ -140,13 +140,14 @@ impl Outlined {
         let Some(step) = self.outline.state.steps.get(node).filter(|step| step.status == StepStatus::Completed) else {
             return Ok(Json::null());
         };
+        let scope = Scope::Tenant(self.row.tenant.clone());
         match (&step.output, self.outline.left_out.get(node)) {
             (Some(Output::Effect(key)), _) => {
-                let effect = store.effect(self.row.id, *key).await?;
+                let effect = store.effect(scope, self.row.id, *key).await?;
                 Ok(effect.map_or_else(Json::null, |effect| effect.result))
             }
             (Some(Output::Inline(_)), Some(place)) => {
-                let found = store.events(self.row.id, place.saturating_sub(1), 1).await?.pop();
+                let found = store.events(scope, self.row.id, place.saturating_sub(1), 1).await?.pop();
                 let recorded = found.map(|row| row.decode()).transpose();
                 let recorded = recorded.map_err(|error| OpError::Corrupt(format!("event {place}: {error}")))?;
                 Ok(recorded.and_then(|recorded| value(recorded.event)).unwrap_or_else(Json::null))
@@ -262,14 +263,14 @@ fn value(event: Event) -> Option<Json> {
 /// There is no such job, it cannot be read, or there was no place.
 pub(crate) async fn read(app: &Shared, job: JobId) -> Result<(Outlined, AnswerSlot), Failure> {
     let missing = || Failure::from(OpError::JobNotFound(job));
-    app.store().job(job).await?.ok_or_else(missing)?;
+    app.store().job(app.scope(), job).await?.ok_or_else(missing)?;
     let (mut outline, slot) = taken(app, job).await?;
-    let row = app.store().job(job).await?.ok_or_else(missing)?;
+    let row = app.store().job(app.scope(), job).await?.ok_or_else(missing)?;
     if outline.state.seq > row.seq {
         *outline = Outline::new(job);
     }
     while outline.state.seq < row.seq {
-        let rows = app.store().events(job, outline.state.seq, limits::PAGE_EVENTS_MAX).await?;
+        let rows = app.store().events(app.scope(), job, outline.state.seq, limits::PAGE_EVENTS_MAX).await?;
         if rows.is_empty() {
             return Err(OpError::Corrupt(format!("event {} is missing", outline.state.seq + 1)).into());
         }
@@ -346,7 +347,7 @@ mod tests {
     };
     use aetheris_core::hash::Hash;
     use aetheris_core::id::{
-        AgentName, AttemptId, EventId, IdempotencyKey, InstanceId, PermitId, SignalId, ToolName, WorkerId,
+        AgentName, AttemptId, EventId, IdempotencyKey, InstanceId, PermitId, SignalId, TenantId, ToolName, WorkerId,
     };
     use aetheris_core::lease::Fence;
     use aetheris_core::plan::{EffectClass, WaitType};
@@ -402,6 +403,7 @@ mod tests {
                 priority: 0,
                 run_at: None,
                 session: None,
+                tenant: TenantId::default(),
             }
             .into(),
             PlanGenerated { plan_hash: Hash::ZERO, plan_version: 1, planner: long(60), planner_version: long(60) }

@@ -4,11 +4,12 @@ use std::sync::{Arc, OnceLock};
 
 use aetheris_core::agent::Agent;
 use aetheris_core::hash::Hash;
+use aetheris_core::id::TenantId;
 use aetheris_core::limits;
 use aetheris_core::plan::CompiledPlan;
 use aetheris_runtime::{OpError, Room, Runtime};
-use aetheris_store::Store;
 use aetheris_store::repeats::Repeats;
+use aetheris_store::{Scope, Store};
 use axum::body::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
@@ -162,6 +163,16 @@ impl App {
             }
             plan => plan,
         }
+    }
+
+    /// On whose behalf it asks.
+    pub(crate) fn scope(&self) -> Scope {
+        self.state.runtime.scope.clone()
+    }
+
+    /// Whose agents it has.
+    pub(crate) fn tenant(&self) -> TenantId {
+        self.state.runtime.scope.owner()
     }
 
     pub(crate) fn runtime(&self) -> &Runtime {

@@ -12,7 +12,7 @@ use aetheris_core::state::StepState;
 use aetheris_core::step::StepStatus;
 use aetheris_runtime::inputs::Inputs;
 use aetheris_runtime::load::Loaded;
-use aetheris_runtime::scope;
+use aetheris_runtime::names;
 use serde_json::Value;
 
 /// What is asked of the values of a job's steps.
@@ -64,7 +64,7 @@ fn shown(value: Option<&ValueView>) -> usize {
 
 fn step_values(loaded: &Loaded, node: &Node, step: &StepState, names: Option<&Inputs>, most: usize) -> StepValuesView {
     let completed = step.status == StepStatus::Completed;
-    let output = completed.then(|| scope::output(&loaded.state, &loaded.effects, &node.id));
+    let output = completed.then(|| names::output(&loaded.state, &loaded.effects, &node.id));
     let input = match &step.invocation {
         Some(invocation) => Some(view(ValueOrigin::Recorded, &invocation.input, most)),
         None => names.and_then(|names| names.render(node)).map(|input| match input {

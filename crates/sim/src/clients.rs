@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use aetheris_check::{ClientHistory, Submission};
-use aetheris_core::id::{AgentName, JobId};
+use aetheris_core::id::{AgentName, JobId, TenantId};
 use aetheris_core::json::Json;
 use aetheris_core::ledger::PermitNumber;
 use aetheris_core::plan::WaitType;
@@ -24,6 +24,7 @@ use crate::program::{Kind, Program};
 use crate::services::QUEUE_MS;
 use crate::tally::Tally;
 use crate::tell;
+use aetheris_store::Scope;
 
 /// A job as its customer sees it.
 #[derive(Debug, Clone)]
@@ -137,7 +138,8 @@ impl Crowd {
         let file = program.file();
         match aetheris_agentfile::parse(&file) {
             Ok(agent) => {
-                let new = aetheris_store::NewAgent { agent: Arc::new(agent), source: file };
+                let new =
+                    aetheris_store::NewAgent { agent: Arc::new(agent), source: file, tenant: TenantId::default() };
                 let stored = self.stage.store.put_agent(new).await.is_ok();
                 tell!(self.stage.trace, "client", "puts {} version {}: {stored}", program.name, program.version);
             }
@@ -213,7 +215,8 @@ impl Crowd {
     /// The same message again: the same job, and what that is doing.
     async fn once_more(&self, agent: &AgentName, job: JobId, message: &Message, random: &mut Random) {
         tokio::time::sleep(Duration::from_millis(random.below(20_000))).await;
-        let status = async || self.stage.store.job(job).await.ok().flatten().map(|row| (row.seq, row.status));
+        let status =
+            async || self.stage.store.job(Scope::System, job).await.ok().flatten().map(|row| (row.seq, row.status));
         let before = status().await;
         let again = self.ask(random, "submit again", |rt| submit(rt, agent.clone(), message.clone())).await;
         let Ok(again) = again else { return };
@@ -250,7 +253,7 @@ impl Crowd {
         versions: &[Arc<Program>],
         mut random: Random,
     ) {
-        let row = self.stage.store.job(job).await.ok().flatten();
+        let row = self.stage.store.job(Scope::System, job).await.ok().flatten();
         let version = row.map(|row| row.agent_version).unwrap_or_default();
         let Some(program) = versions.iter().find(|program| program.version.to_string() == version) else { return };
         let cancelled = random.chance(80);
@@ -330,7 +333,7 @@ impl Crowd {
         tell!(self.stage.trace, "client", "{} signal {key}: {answer:?}", self.stage.trace.name(job));
         if let Err(OpError::WrongCorrelationKey { .. }) = &answer {
             let node = key.split('-').next().unwrap_or_default().replace('k', "n");
-            let loaded = Loaded::read(self.stage.store.as_ref(), job).await;
+            let loaded = Loaded::read(self.stage.store.as_ref(), &Scope::System, job).await;
             let skipped =
                 loaded.is_ok_and(|loaded| loaded.state.step_status(&node.as_str().into()) == StepStatus::Skipped);
             self.case("T5", skipped, || format!("{}: {answer:?}, which is in its plan", self.stage.trace.name(job)));

@@ -15,7 +15,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::Duration;
 
-use aetheris_core::id::{AgentName, BootId, JobId};
+use aetheris_core::id::{AgentName, BootId, JobId, TenantId};
 use aetheris_core::job::JobStatus;
 use aetheris_core::limits;
 use aetheris_core::time::{Span, Timestamp};
@@ -23,7 +23,7 @@ use aetheris_disk::Watched;
 use aetheris_store::system::Clock;
 use aetheris_store::{
     Boxed, ClaimRequest, Claimed, CommitError, Committed, Glance, Health, Heartbeat, Hints, History, JobFilter,
-    NewAgent, PutAgent, Renewal, Store, StoreError, UnitOfWork,
+    NewAgent, PutAgent, Renewal, Scope, Store, StoreError, UnitOfWork,
 };
 use aetheris_store_sqlite::{SqliteOptions, SqliteStore};
 use tokio::sync::Notify;
@@ -182,7 +182,7 @@ impl InPlace {
         let mut due = None;
         for row in pending.iter().filter(|row| row.not_before.is_some()) {
             // Behind another one of its session a job waits for that one.
-            if row.session.is_none() || self.answer(|inner| inner.ahead_in_session(row.id))?.is_none() {
+            if row.session.is_none() || self.answer(|inner| inner.ahead_in_session(Scope::System, row.id))?.is_none() {
                 due = due.into_iter().chain(row.not_before).min();
             }
         }
@@ -199,7 +199,7 @@ impl InPlace {
             written.as_mut().enable();
             let claimed = self.answer(|inner| inner.claim(request.clone()))?;
             for job in &claimed {
-                let row = self.answer(|inner| inner.job(job.job))?;
+                let row = self.answer(|inner| inner.job(Scope::System, job.job))?;
                 self.hints.written(job.job, row.map_or(0, |row| row.seq));
             }
             let left = until.saturating_duration_since(Instant::now());
@@ -243,18 +243,18 @@ impl Store for InPlace {
         Box::pin(async move { self.answer(|inner| inner.put_agent(agent)) })
     }
 
-    fn delete_agent(&self, name: AgentName) -> Boxed<'_, Result<bool, StoreError>> {
-        Box::pin(async move { self.answer(|inner| inner.delete_agent(name)) })
+    fn delete_agent(&self, tenant: TenantId, name: AgentName) -> Boxed<'_, Result<bool, StoreError>> {
+        Box::pin(async move { self.answer(|inner| inner.delete_agent(tenant, name)) })
     }
 
     aetheris_store::questions_through!(read);
 
-    fn glance(&self, job: JobId) -> Boxed<'_, Result<Option<Glance>, StoreError>> {
-        self.read("glance", move |inner| inner.glance(job))
+    fn glance(&self, scope: Scope, job: JobId) -> Boxed<'_, Result<Option<Glance>, StoreError>> {
+        self.read("glance", move |inner| inner.glance(scope, job))
     }
 
-    fn history(&self, job: JobId, full: bool) -> Boxed<'_, Result<Option<History>, StoreError>> {
-        self.read("history", move |inner| inner.history(job, full))
+    fn history(&self, scope: Scope, job: JobId, full: bool) -> Boxed<'_, Result<Option<History>, StoreError>> {
+        self.read("history", move |inner| inner.history(scope, job, full))
     }
 
     fn health(&self) -> Boxed<'_, Result<Health, StoreError>> {

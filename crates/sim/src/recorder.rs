@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use aetheris_core::event::EventKind;
-use aetheris_core::id::{AgentName, IdempotencyKey, InstanceId, JobId, PermitId, WorkerId};
+use aetheris_core::id::{AgentName, IdempotencyKey, InstanceId, JobId, PermitId, TenantId, WorkerId};
 use aetheris_core::lease::{Fence, Guard};
 use aetheris_core::limits;
 use aetheris_core::time::{Span, Timestamp};
 use aetheris_runtime::ToolCall;
 use aetheris_store::{
     Boxed, ClaimRequest, Claimed, CommitError, Committed, Glance, Health, Heartbeat, Hints, History, LeaseChange,
-    LedgerWrite, NewAgent, Purpose, PutAgent, Renewal, Store, StoreError, UnitOfWork,
+    LedgerWrite, NewAgent, Purpose, PutAgent, Renewal, Scope, Store, StoreError, UnitOfWork,
 };
 use futures_util::FutureExt as _;
 use tokio::sync::Notify;
@@ -336,18 +336,18 @@ impl Store for Recorder {
         self.inner.put_agent(agent)
     }
 
-    fn delete_agent(&self, name: AgentName) -> Boxed<'_, Result<bool, StoreError>> {
-        self.inner.delete_agent(name)
+    fn delete_agent(&self, tenant: TenantId, name: AgentName) -> Boxed<'_, Result<bool, StoreError>> {
+        self.inner.delete_agent(tenant, name)
     }
 
     aetheris_store::questions_through!(read);
 
-    fn glance(&self, job: JobId) -> Boxed<'_, Result<Option<Glance>, StoreError>> {
-        self.read("glance", move |inner| inner.glance(job))
+    fn glance(&self, scope: Scope, job: JobId) -> Boxed<'_, Result<Option<Glance>, StoreError>> {
+        self.read("glance", move |inner| inner.glance(scope, job))
     }
 
-    fn history(&self, job: JobId, full: bool) -> Boxed<'_, Result<Option<History>, StoreError>> {
-        self.read("history", move |inner| inner.history(job, full))
+    fn history(&self, scope: Scope, job: JobId, full: bool) -> Boxed<'_, Result<Option<History>, StoreError>> {
+        self.read("history", move |inner| inner.history(scope, job, full))
     }
 
     fn health(&self) -> Boxed<'_, Result<Health, StoreError>> {

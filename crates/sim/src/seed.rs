@@ -18,7 +18,7 @@ use aetheris_runtime::OpError;
 use aetheris_runtime::ops::{Signal, SignalAnswer};
 use aetheris_store::memory::MemoryStore;
 use aetheris_store::system::Clock;
-use aetheris_store::{Store, every_job};
+use aetheris_store::{Scope, Store, every_job};
 use aetheris_testing::gate::Peace;
 use aetheris_testing::process::{Duties, Process, World};
 use aetheris_testing::random::{Random, SeededIds};
@@ -298,10 +298,10 @@ async fn repeat_everything(stage: &Stage, crowd: &Crowd, tally: &mut Tally) {
     };
     let process = Process::start(&world, Duties::default(), Arc::new(Peace));
     for signal in crowd.history().signals {
-        let before = stage.store.job(signal.job).await.ok().flatten().map(|row| (row.seq, row.status));
+        let before = stage.store.job(Scope::System, signal.job).await.ok().flatten().map(|row| (row.seq, row.status));
         let again = Signal { correlation_key: signal.key.clone(), payload: Json::null(), wait_type: None };
         let answer = process.runtime().signal(signal.job, again).await;
-        let after = stage.store.job(signal.job).await.ok().flatten().map(|row| (row.seq, row.status));
+        let after = stage.store.job(Scope::System, signal.job).await.ok().flatten().map(|row| (row.seq, row.status));
         let ended = before.is_some_and(|(_, status)| status.is_terminal());
         let same = match signal.ack {
             SignalAck::Delivered => matches!(answer, Ok(SignalAnswer::AlreadyDelivered { .. })),

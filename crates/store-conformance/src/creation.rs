@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use aetheris_core::hash::Hash;
-use aetheris_core::id::{AgentName, SessionId};
+use aetheris_core::id::{AgentName, SessionId, TenantId};
 use aetheris_core::job::JobStatus;
 use aetheris_core::limits;
 use aetheris_core::time::Span;
@@ -11,7 +11,7 @@ use aetheris_core::time::Span;
 use super::fixture::{agent, plan};
 use super::{Fixture, Message, snapshot};
 use aetheris_store::unit::{ClientKey, Purpose};
-use aetheris_store::{CommitError, NewAgent, Refusal};
+use aetheris_store::{CommitError, NewAgent, Refusal, Scope};
 
 fn client_key(key: &str, body: &str) -> Option<ClientKey> {
     Some(ClientKey { body_hash: Hash::of(body.as_bytes()), key: key.to_owned() })
@@ -23,19 +23,19 @@ pub async fn c1_creation_writes_everything_at_once(f: Fixture) {
     let deadline = Some(Span::from_secs(60));
     let message = Message { deadline, labels: labels.clone(), priority: -7, run_at, session, ..f.message() };
     let committed = f.ok(f.creation(&message)).await;
-    let row = f.store().job(message.job).await.unwrap().unwrap();
+    let row = f.store().job(Scope::System, message.job).await.unwrap().unwrap();
     assert_eq!((row.id, row.agent.as_str(), row.agent_version.as_str()), (message.job, "agent", "1"));
     assert_eq!((row.labels, row.priority, row.session), (labels, -7, message.session));
     assert_eq!((row.status, row.not_before, row.plan_hash), (JobStatus::Pending, run_at, Some(f.plan)));
     assert_eq!((row.created_at, row.updated_at), (committed.at, committed.at));
     assert_eq!((row.seq, row.head, row.holder), (committed.seq, committed.head, None));
     assert_eq!((row.error, row.end_requested, row.waiting), (None, None, None));
-    assert_eq!((committed.seq, f.store().timers(message.job).await.unwrap().len()), (3, 1));
+    assert_eq!((committed.seq, f.store().timers(Scope::System, message.job).await.unwrap().len()), (3, 1));
 }
 
 pub async fn c1_a_job_may_have_no_plan_yet(f: Fixture) {
     let job = f.create(&Message { plan: None, ..f.message() }).await;
-    assert_eq!(f.store().job(job).await.unwrap().unwrap().plan_hash, None);
+    assert_eq!(f.store().job(Scope::System, job).await.unwrap().unwrap().plan_hash, None);
 }
 
 pub async fn c2_the_same_request_makes_one_job(f: Fixture) {
@@ -43,7 +43,7 @@ pub async fn c2_the_same_request_makes_one_job(f: Fixture) {
     f.create(&first).await;
     let again = Message { client_key: client_key("k", "body"), ..f.message() };
     assert_eq!(f.refused(f.creation(&again)).await, Refusal::Duplicate(first.job));
-    assert_eq!(f.store().job(again.job).await.unwrap(), None);
+    assert_eq!(f.store().job(Scope::System, again.job).await.unwrap(), None);
     assert_eq!(snapshot::jobs(f.store()).await.len(), 1);
 }
 
@@ -52,7 +52,7 @@ pub async fn c2_another_request_under_the_same_key_is_a_conflict(f: Fixture) {
     f.create(&first).await;
     let other = Message { client_key: client_key("k", "other"), ..f.message() };
     assert_eq!(f.refused(f.creation(&other)).await, Refusal::KeyConflict(first.job));
-    assert_eq!(f.store().job(other.job).await.unwrap(), None);
+    assert_eq!(f.store().job(Scope::System, other.job).await.unwrap(), None);
 }
 
 pub async fn c2_keys_are_per_agent_and_exact(f: Fixture) {
@@ -92,12 +92,13 @@ pub async fn c2_of_sixteen_equal_requests_one_makes_the_job(f: Fixture) {
 
 pub async fn c2_a_key_can_be_asked_for_when_its_agent_is_gone(f: Fixture) {
     let name = AgentName::from("agent");
-    let ask =
-        async |agent: &str, key: &str| f.store().client_key(AgentName::from(agent), key.to_owned()).await.unwrap();
+    let ask = async |agent: &str, key: &str| {
+        f.store().client_key(TenantId::default(), AgentName::from(agent), key.to_owned()).await.unwrap()
+    };
     assert_eq!(ask("agent", "k").await, None);
     let first = Message { agent: name.clone(), client_key: client_key("k", "body"), ..f.message() };
     f.create(&first).await;
-    f.store().delete_agent(name).await.unwrap();
+    f.store().delete_agent(TenantId::default(), name).await.unwrap();
     assert_eq!(ask("agent", "k").await, Some((first.job, Hash::of(b"body"))));
     assert_eq!((ask("other", "k").await, ask("agent", "K").await), (None, None));
 }
@@ -105,7 +106,7 @@ pub async fn c2_a_key_can_be_asked_for_when_its_agent_is_gone(f: Fixture) {
 pub async fn c3_a_plan_that_is_not_there_is_refused(f: Fixture) {
     let message = Message { plan: Some(Hash::of(b"unknown")), ..f.message() };
     assert_eq!(f.refused(f.creation(&message)).await, Refusal::UnknownPlan);
-    assert_eq!(f.store().job(message.job).await.unwrap(), None);
+    assert_eq!(f.store().job(Scope::System, message.job).await.unwrap(), None);
     assert_eq!(f.claim_ids(1).await, []);
 }
 
@@ -121,7 +122,7 @@ pub async fn c3_a_plan_recorded_later_must_be_there_too(f: Fixture) {
     let unknown = f.draft(job, Purpose::Record, guard).await.event(planned(Hash::of(b"unknown"))).done();
     assert_eq!(f.refused(unknown).await, Refusal::UnknownPlan);
     f.ok(f.draft(job, Purpose::Record, guard).await.event(planned(f.plan)).done()).await;
-    assert_eq!(f.store().job(job).await.unwrap().unwrap().plan_hash, Some(f.plan));
+    assert_eq!(f.store().job(Scope::System, job).await.unwrap().unwrap().plan_hash, Some(f.plan));
 }
 
 pub async fn c4_a_job_is_not_created_twice(f: Fixture) {
@@ -142,7 +143,7 @@ pub async fn c5_an_agent_is_put_read_and_replaced(f: Fixture) {
     let second = agent("other", "2");
     let put = f.store().put_agent(second.clone()).await.unwrap();
     assert_eq!((put.created, put.hash), (false, second.agent.hash()));
-    let row = f.store().agent(AgentName::from("other")).await.unwrap().unwrap();
+    let row = f.store().agent(TenantId::default(), AgentName::from("other")).await.unwrap().unwrap();
     assert_eq!((row.agent, row.hash, row.source), (second.agent.clone(), second.agent.hash(), second.source));
     assert_eq!(row.updated_at, f.now().await);
     for version in ["1", "2"] {
@@ -155,14 +156,14 @@ pub async fn c5_an_agent_is_put_read_and_replaced(f: Fixture) {
 pub async fn c5_an_agent_put_again_is_the_same(f: Fixture) {
     let put = f.store().put_agent(agent("agent", "1")).await.unwrap();
     assert!(!put.created);
-    assert_eq!(f.store().agents(None, 10).await.unwrap().agents.len(), 1);
+    assert_eq!(f.store().agents(TenantId::default(), None, 10).await.unwrap().agents.len(), 1);
 }
 
 pub async fn c5_a_deleted_agent_leaves_jobs_and_plans(f: Fixture) {
     let job = f.pending().await;
-    assert!(f.store().delete_agent(AgentName::from("agent")).await.unwrap());
-    assert!(!f.store().delete_agent(AgentName::from("agent")).await.unwrap());
-    assert_eq!(f.store().agent(AgentName::from("agent")).await.unwrap(), None);
+    assert!(f.store().delete_agent(TenantId::default(), AgentName::from("agent")).await.unwrap());
+    assert!(!f.store().delete_agent(TenantId::default(), AgentName::from("agent")).await.unwrap());
+    assert_eq!(f.store().agent(TenantId::default(), AgentName::from("agent")).await.unwrap(), None);
     assert!(f.store().plan(f.plan).await.unwrap().is_some());
     assert_eq!(f.claim_ids(1).await, [job]);
     assert!(f.store().put_agent(agent("agent", "1")).await.unwrap().created);
@@ -175,7 +176,7 @@ pub async fn c5_agents_are_listed_by_name(f: Fixture) {
     for limit in [1, 2, 5, 9] {
         let (mut names, mut after): (Vec<String>, _) = (Vec::new(), None);
         loop {
-            let page = f.store().agents(after, limit).await.unwrap();
+            let page = f.store().agents(TenantId::default(), after, limit).await.unwrap();
             assert!(page.agents.len() <= limit);
             names.extend(page.agents.iter().map(|row| row.agent.agent.to_string()));
             after = page.next;
@@ -191,10 +192,10 @@ pub async fn c5_a_page_of_agents_is_bounded(f: Fixture) {
     for n in 0..limits::PAGE_JOBS_MAX {
         f.store().put_agent(agent(&format!("n{n}"), "1")).await.unwrap();
     }
-    let page = f.store().agents(None, usize::MAX).await.unwrap();
+    let page = f.store().agents(TenantId::default(), None, usize::MAX).await.unwrap();
     assert_eq!(page.agents.len(), limits::PAGE_JOBS_MAX);
-    assert_eq!(f.store().agents(page.next, usize::MAX).await.unwrap().agents.len(), 1);
-    let none = f.store().agents(None, 0).await.unwrap();
+    assert_eq!(f.store().agents(TenantId::default(), page.next, usize::MAX).await.unwrap().agents.len(), 1);
+    let none = f.store().agents(TenantId::default(), None, 0).await.unwrap();
     assert_eq!(none.agents.len(), 0);
 }
 
@@ -202,12 +203,12 @@ pub async fn c5_a_page_of_agents_ends_by_the_bytes_of_their_files(f: Fixture) {
     let most = limits::PAGE_ROWS_BYTES_MAX;
     for (name, bytes) in [("a", most - 1), ("b", 1), ("c", 1)] {
         let NewAgent { agent, .. } = agent(name, "1");
-        f.store().put_agent(NewAgent { agent, source: " ".repeat(bytes) }).await.unwrap();
+        f.store().put_agent(NewAgent { agent, source: " ".repeat(bytes), tenant: TenantId::default() }).await.unwrap();
     }
-    let page = f.store().agents(None, 10).await.unwrap();
+    let page = f.store().agents(TenantId::default(), None, 10).await.unwrap();
     assert_eq!(page.agents.len(), 2);
     assert_eq!(page.next, Some(AgentName::from("b")));
-    let rest = f.store().agents(page.next, 10).await.unwrap();
+    let rest = f.store().agents(TenantId::default(), page.next, 10).await.unwrap();
     assert_eq!(rest.agents.iter().map(|row| row.agent.agent.as_str()).collect::<Vec<_>>(), ["agent", "c"]);
     assert_eq!(rest.next, None);
 }

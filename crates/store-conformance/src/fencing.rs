@@ -9,7 +9,7 @@ use aetheris_core::time::{Span, Timestamp};
 
 use super::{Fixture, Run, fixture, snapshot};
 use aetheris_store::unit::{Checkpoint, InboxWrite, Purpose, UnitOfWork};
-use aetheris_store::{Evidence, Refusal};
+use aetheris_store::{Evidence, Refusal, Scope};
 
 /// A write of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -246,5 +246,5 @@ pub async fn l3_nobody_holds_a_job_that_is_not_there(f: Fixture) {
     unit.guard = Guard::Run(aetheris_core::lease::Fence { generation: 1, epoch: 1 });
     let refusal = f.refused(unit).await;
     assert!(matches!(refusal, Refusal::Guard(GuardRefusal::Stale { held: false, .. })), "{refusal:?}");
-    assert_eq!(f.store().job(message.job).await.unwrap(), None);
+    assert_eq!(f.store().job(Scope::System, message.job).await.unwrap(), None);
 }

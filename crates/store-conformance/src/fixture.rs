@@ -11,7 +11,7 @@ use aetheris_core::event::{
     TimerSet,
 };
 use aetheris_core::hash::Hash;
-use aetheris_core::id::{AgentName, AttemptId, EventId, InstanceId, JobId, NodeId, SessionId, WorkerId};
+use aetheris_core::id::{AgentName, AttemptId, EventId, InstanceId, JobId, NodeId, SessionId, TenantId, WorkerId};
 use aetheris_core::json::Json;
 use aetheris_core::lease::{Fence, Guard};
 use aetheris_core::plan::{Budget, Node, NodeKind, PLAN_SCHEMA_VERSION, Plan};
@@ -24,7 +24,7 @@ use aetheris_store::system::ManualClock;
 use aetheris_store::unit::{ClientKey, Committed, LedgerWrite, NewJob, Purpose, UnitOfWork};
 use aetheris_store::{
     Boxed, ClaimIds, ClaimRequest, Claimed, CommitError, ErrorKind, Heartbeat, LeaseRenewal, NewAgent, Refusal,
-    Renewal, Store,
+    Renewal, Scope, Store,
 };
 
 /// How long leases live unless a case says otherwise.
@@ -88,6 +88,8 @@ pub struct Message {
     pub run_at: Option<Timestamp>,
     /// The conversation.
     pub session: Option<SessionId>,
+    /// Whose it is.
+    pub tenant: TenantId,
 }
 
 /// What a case works with.
@@ -135,7 +137,11 @@ pub fn agent(name: &str, version: &str) -> NewAgent {
         planner: Planner::Static,
         version: version.to_owned(),
     };
-    NewAgent { agent: Arc::new(agent), source: format!("agent: {name}\nversion: {version}\n") }
+    NewAgent {
+        agent: Arc::new(agent),
+        source: format!("agent: {name}\nversion: {version}\n"),
+        tenant: TenantId::default(),
+    }
 }
 
 /// The unit that accepts a message.
@@ -150,6 +156,7 @@ pub fn create_unit(ids: &Ids, message: &Message) -> UnitOfWork {
         priority: message.priority,
         run_at: message.run_at,
         session: message.session.clone(),
+        tenant: message.tenant.clone(),
     };
     let unit = UnitOfWork::new(ids.event(), message.job, Purpose::Create, Guard::Outside);
     let mut draft = Draft::new(unit, JobState::new(message.job), ids.clone()).event(created);
@@ -171,6 +178,7 @@ pub fn create_unit(ids: &Ids, message: &Message) -> UnitOfWork {
         labels: message.labels.clone(),
         priority: message.priority,
         session: message.session.clone(),
+        tenant: message.tenant.clone(),
     });
     draft.done()
 }
@@ -240,6 +248,7 @@ impl Fixture {
             priority: 0,
             run_at: None,
             session: None,
+            tenant: TenantId::default(),
         }
     }
 
@@ -335,7 +344,7 @@ impl Fixture {
         let empty = EncodedEvent::new(unit.id, &event(String::new())).payload.len();
         unit.events.push(EncodedEvent::new(unit.id, &event("x".repeat(bytes - empty))));
         assert_eq!(unit.events[0].payload.len(), bytes);
-        unit.expected_seq = self.store().job(run.job).await.unwrap().map(|row| row.seq);
+        unit.expected_seq = self.store().job(Scope::System, run.job).await.unwrap().map(|row| row.seq);
         self.ok(unit).await;
     }
 
@@ -383,7 +392,7 @@ impl Fixture {
 
 /// The job's state, folded from everything that is stored.
 pub async fn state(store: &dyn Store, job: JobId) -> JobState {
-    let history = store.history(job, true).await.unwrap().expect("the job is there");
+    let history = store.history(Scope::System, job, true).await.unwrap().expect("the job is there");
     JobState::fold(job, &history.events).expect("what is stored can be folded")
 }
 

@@ -10,22 +10,22 @@ use aetheris_core::time::{Span, Timestamp};
 use super::Fixture;
 use super::journal::checkpoint;
 use aetheris_store::unit::{InboxWrite, NewEffect, Purpose};
-use aetheris_store::{Glance, History};
+use aetheris_store::{Glance, History, Scope};
 
 async fn is_short(f: &Fixture, job: JobId) -> bool {
-    match f.store().glance(job).await.unwrap().unwrap() {
+    match f.store().glance(Scope::System, job).await.unwrap().unwrap() {
         Glance::Long => false,
         Glance::Short(found) => {
-            assert_eq!(Some(*found), f.store().history(job, false).await.unwrap());
+            assert_eq!(Some(*found), f.store().history(Scope::System, job, false).await.unwrap());
             true
         }
     }
 }
 
 pub async fn j14_a_glance_brings_a_history_of_few_events(f: Fixture) {
-    assert_eq!(f.store().glance(JobId::from_u128(1)).await.unwrap(), None);
+    assert_eq!(f.store().glance(Scope::System, JobId::from_u128(1)).await.unwrap(), None);
     let run = f.running().await;
-    let events = async || f.store().job(run.job).await.unwrap().unwrap().seq;
+    let events = async || f.store().job(Scope::System, run.job).await.unwrap().unwrap().seq;
     while events().await < limits::LOOK_EVENTS_MAX {
         assert!(is_short(&f, run.job).await);
         let node = events().await.to_string();
@@ -47,7 +47,7 @@ pub async fn j14_a_glance_brings_a_history_of_few_bytes(f: Fixture) {
     assert!(is_short(&f, run.job).await);
     f.ok(f.of(run, Purpose::Record).await.step("b", part()).done()).await;
     assert!(!is_short(&f, run.job).await);
-    let seq = f.store().job(run.job).await.unwrap().unwrap().seq;
+    let seq = f.store().job(Scope::System, run.job).await.unwrap().unwrap().seq;
     f.ok(checkpoint(&f, run, seq - 1, "small")).await;
     assert!(is_short(&f, run.job).await);
     f.ok(checkpoint(&f, run, seq, &"x".repeat(limits::LOOK_BYTES_MAX + 1))).await;
@@ -69,7 +69,7 @@ pub async fn j14_a_glance_brings_as_many_bytes_as_it_may_and_not_one_more(f: Fix
         let draft = f.of(run, Purpose::Permit).await.call("c", EffectClass::AtMostOnce);
         let call = draft.invocation("c");
         f.ok(draft.done()).await;
-        let seq = f.store().job(run.job).await.unwrap().unwrap().seq;
+        let seq = f.store().job(Scope::System, run.job).await.unwrap().unwrap().seq;
         // A checkpoint has all events before; the rest is a quarter each.
         let quarter = limits::LOOK_BYTES_MAX / 4;
         let sized = |of: usize| if of == part { quarter + more } else { quarter };
@@ -86,33 +86,40 @@ pub async fn j14_a_glance_brings_as_many_bytes_as_it_may_and_not_one_more(f: Fix
         let (signal, wait_type) = (SignalId::from_u128(1), None);
         unit.inbox.push(InboxWrite::Receive { delivered: false, key, payload, signal, wait_type });
         f.ok(unit).await;
-        let found = f.store().glance(run.job).await.unwrap().unwrap();
+        let found = f.store().glance(Scope::System, run.job).await.unwrap().unwrap();
         assert_eq!(matches!(found, Glance::Short(_)), more == 0, "part {part}");
         let mut unit = f.plain(run, Purpose::Signal);
         unit.inbox.push(InboxWrite::Consume(SignalId::from_u128(1)));
         f.ok(unit).await;
-        assert!(matches!(f.store().glance(run.job).await.unwrap().unwrap(), Glance::Short(_)), "part {part}");
+        assert!(
+            matches!(f.store().glance(Scope::System, run.job).await.unwrap().unwrap(), Glance::Short(_)),
+            "part {part}"
+        );
     }
     // A checkpoint by itself as well.
     for (bytes, short) in [(limits::LOOK_BYTES_MAX, true), (limits::LOOK_BYTES_MAX + 1, false)] {
         let run = f.running().await;
         f.ok(checkpoint(&f, run, 3, &"x".repeat(bytes))).await;
-        let found = f.store().glance(run.job).await.unwrap().unwrap();
+        let found = f.store().glance(Scope::System, run.job).await.unwrap().unwrap();
         assert_eq!(matches!(found, Glance::Short(_)), short, "{bytes}");
     }
 }
 
 /// Whatever is written between two looks.
 pub async fn j15_a_history_is_carried_on_from_an_event(f: Fixture) {
-    assert_eq!(f.store().history_behind(JobId::from_u128(1), 0, Timestamp::default()).await.unwrap(), None);
+    assert_eq!(
+        f.store().history_behind(Scope::System, JobId::from_u128(1), 0, Timestamp::default()).await.unwrap(),
+        None
+    );
     let run = f.running().await;
     f.ok(f.of(run, Purpose::Permit).await.call("c", EffectClass::AtMostOnce).done()).await;
     f.ok(f.of(run, Purpose::Record).await.committed("c", Json::null()).done()).await;
     f.advance(Span::from_secs(1));
     f.ok(f.of(run, Purpose::Record).await.step("a", Json::null()).done()).await;
-    let full = async || f.store().history(run.job, true).await.unwrap().unwrap();
+    let full = async || f.store().history(Scope::System, run.job, true).await.unwrap().unwrap();
     let before = full().await;
-    let behind = async |seq, since| f.store().history_behind(run.job, seq, since).await.unwrap().unwrap();
+    let behind =
+        async |seq, since| f.store().history_behind(Scope::System, run.job, seq, since).await.unwrap().unwrap();
     let nothing = behind(before.row.seq, before.row.updated_at).await;
     assert_eq!((nothing.events.len(), nothing.effects.len(), &nothing.row), (0, 0, &before.row));
     f.ok(f.of(run, Purpose::Permit).await.call("d", EffectClass::AtMostOnce).done()).await;

@@ -13,7 +13,7 @@ use aetheris_core::time::{Due, Span};
 use super::fixture::invalid;
 use super::{Fixture, snapshot};
 use aetheris_store::unit::{ExpectedSignals, InboxWrite, Purpose, UnitOfWork};
-use aetheris_store::{KeptHead, KeptSignal, Refusal, TimerRow};
+use aetheris_store::{KeptHead, KeptSignal, Refusal, Scope, TimerRow};
 
 const TICK: Span = Span::from_micros(1);
 
@@ -35,10 +35,10 @@ fn receive(f: &Fixture, job: JobId, signal: SignalId, key: &str) -> UnitOfWork {
 }
 
 async fn kept(f: &Fixture, job: JobId) -> Vec<KeptSignal> {
-    let kept = f.store().history(job, false).await.unwrap().unwrap().kept;
+    let kept = f.store().history(Scope::System, job, false).await.unwrap().unwrap().kept;
     // People are shown them without what they bring.
     let heads: Vec<KeptHead> = kept.iter().map(KeptHead::of).collect();
-    assert_eq!(f.store().kept(job).await.unwrap(), heads);
+    assert_eq!(f.store().kept(Scope::System, job).await.unwrap(), heads);
     kept
 }
 
@@ -75,7 +75,8 @@ pub async fn i1_kept_signals_come_in_the_order_they_came(f: Fixture) {
     for n in 10..10 + limits::KEPT_SHOWN_MAX as u128 {
         f.ok(receive(&f, job, signal(n), &format!("k{n}"))).await;
     }
-    let keys: Vec<String> = f.store().kept(job).await.unwrap().into_iter().map(|head| head.key).collect();
+    let keys: Vec<String> =
+        f.store().kept(Scope::System, job).await.unwrap().into_iter().map(|head| head.key).collect();
     assert_eq!(
         (keys.len(), &keys[..5]),
         (limits::KEPT_SHOWN_MAX, &["k5", "k2", "k9", "k1", "k10"].map(String::from)[..])
@@ -99,7 +100,7 @@ pub async fn i1_a_signal_that_its_own_unit_delivers_is_not_kept(f: Fixture) {
     });
     f.ok(unit.done()).await;
     assert_eq!(kept(&f, run.job).await, []);
-    let row = f.store().job(run.job).await.unwrap().unwrap();
+    let row = f.store().job(Scope::System, run.job).await.unwrap().unwrap();
     assert_eq!((row.status, row.waiting), (JobStatus::Pending, None));
     // The same signal once more, as something to be kept: it was delivered.
     f.ok(receive(&f, run.job, signal(1), "k")).await;
@@ -199,7 +200,7 @@ pub async fn i4_other_keys_other_jobs_and_delivered_signals_do_not_matter(f: Fix
     unit.inbox.push(InboxWrite::Consume(signal(3)));
     f.ok(unit).await;
     f.ok(f.of(run, Purpose::Block).await.wait("w", "k", WaitType::Signal, false).done()).await;
-    let waiting = f.store().job(run.job).await.unwrap().unwrap().waiting.unwrap();
+    let waiting = f.store().job(Scope::System, run.job).await.unwrap().unwrap().waiting.unwrap();
     assert_eq!((waiting.correlation_key.as_deref(), waiting.node.as_str()), (Some("k"), "w"));
 }
 
@@ -213,7 +214,7 @@ pub async fn i5_a_timers_length_is_counted_from_now(f: Fixture) {
     f.advance(Span::from_secs(3));
     let at = f.ok(f.of(run, Purpose::Record).await.event(set).done()).await.at;
     let expected = TimerRow { due: at.after(Span::from_secs(5)), job: run.job, timer: TimerId::Deadline };
-    assert_eq!(f.store().timers(run.job).await.unwrap(), [expected]);
+    assert_eq!(f.store().timers(Scope::System, run.job).await.unwrap(), [expected]);
 }
 
 pub async fn i5_timers_are_set_moved_and_cleared(f: Fixture) {
@@ -227,7 +228,7 @@ pub async fn i5_timers_are_set_moved_and_cleared(f: Fixture) {
     unit.timers =
         vec![set(TimerId::Deadline, 1), TimerChange::Cleared(wait_timer("a")), TimerChange::Cleared(wait_timer("b"))];
     f.ok(unit).await;
-    let rows = f.store().timers(job).await.unwrap();
+    let rows = f.store().timers(Scope::System, job).await.unwrap();
     let rows: Vec<_> = rows.into_iter().map(|row| (row.due.since(now).micros() / 1_000_000, row.timer)).collect();
     assert_eq!(rows, [(1, TimerId::Deadline), (5, TimerId::Doubt(NodeId::from("a")))]);
 }
@@ -236,9 +237,9 @@ pub async fn i5_a_job_that_ends_has_no_timers_left(f: Fixture) {
     let deadline = Some(Span::from_secs(60));
     let job = f.create(&super::Message { deadline, ..f.message() }).await;
     let run = f.take(job).await;
-    assert_eq!(f.store().timers(job).await.unwrap().len(), 1);
+    assert_eq!(f.store().timers(Scope::System, job).await.unwrap().len(), 1);
     f.ok(f.of(run, Purpose::Finish).await.complete().done()).await;
-    assert_eq!(f.store().timers(job).await.unwrap(), []);
+    assert_eq!(f.store().timers(Scope::System, job).await.unwrap(), []);
     assert_eq!(f.store().due_timers(None, 8).await.unwrap().next, None);
 }
 
@@ -296,7 +297,8 @@ pub async fn i5_a_jobs_timers_come_by_moment_and_then_by_name(f: Fixture) {
     };
     unit.timers = vec![set("c", 2), set("a", 3), set("d", 1), set("b", 2), set("e", 2)];
     f.ok(unit).await;
-    let names: Vec<TimerId> = f.store().timers(job).await.unwrap().into_iter().map(|row| row.timer).collect();
+    let names: Vec<TimerId> =
+        f.store().timers(Scope::System, job).await.unwrap().into_iter().map(|row| row.timer).collect();
     assert_eq!(names, ["d", "b", "c", "e", "a"].map(wait_timer));
 }
 
@@ -320,7 +322,7 @@ pub async fn i6_a_fired_timer_is_gone(f: Fixture) {
     let moment = f.now().await;
     f.ok(f.draft(job, Purpose::Timer, Guard::Due(moment)).await.event(fired).done()).await;
     assert_eq!(f.store().due_timers(None, 8).await.unwrap().timers, []);
-    assert_eq!(f.store().timers(job).await.unwrap(), []);
+    assert_eq!(f.store().timers(Scope::System, job).await.unwrap(), []);
 }
 
 pub async fn i7_a_timer_is_not_fired_before_its_moment_whatever_was_listed(f: Fixture) {

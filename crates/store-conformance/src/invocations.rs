@@ -16,7 +16,7 @@ use super::draft::LIFETIME;
 use super::fencing::evidence;
 use super::{Fixture, Run, snapshot};
 use aetheris_store::unit::{NewEffect, Purpose, UnitOfWork};
-use aetheris_store::{Asked, DoubtCursor, DoubtFilter, DoubtPage, DoubtRow, EffectRow, Evidence, Refusal, Told};
+use aetheris_store::{Asked, DoubtCursor, DoubtFilter, DoubtPage, DoubtRow, EffectRow, Evidence, Refusal, Scope, Told};
 
 fn text(text: &str) -> Json {
     Json::new(serde_json::json!(text))
@@ -32,7 +32,7 @@ async fn called(f: &Fixture, class: EffectClass) -> (Run, Invocation) {
 }
 
 async fn effects(f: &Fixture, run: Run) -> Vec<EffectRow> {
-    f.store().history(run.job, false).await.unwrap().unwrap().effects
+    f.store().history(Scope::System, run.job, false).await.unwrap().unwrap().effects
 }
 
 /// A unit that puts an outcome and nothing else.
@@ -47,7 +47,7 @@ pub async fn e6_an_effect_is_recorded_with_its_events_and_ledger(f: Fixture) {
     let (run, call) = called(&f, EffectClass::AtMostOnce).await;
     f.advance(Span::from_secs(1));
     let at = f.ok(f.of(run, Purpose::Record).await.committed("c", text("paid")).done()).await.at;
-    let history = f.store().history(run.job, false).await.unwrap().unwrap();
+    let history = f.store().history(Scope::System, run.job, false).await.unwrap().unwrap();
     assert_eq!(history.effects, [EffectRow { at, key: call.key, permit: 1, result: text("paid") }]);
     assert_eq!(history.ledger[0].status, LedgerStatus::Committed);
 }
@@ -120,17 +120,17 @@ pub async fn e6_effects_come_by_call_and_permit_and_the_newest_is_that_of_its_ca
             let result = format!("{permit} of {node}");
             let at = f.ok(put(&f, run, &call, &result)).await.at;
             expected.push(EffectRow { at, key: call.key, permit, result: text(&result) });
-            let newest = f.store().effect(run.job, call.key).await.unwrap();
+            let newest = f.store().effect(Scope::System, run.job, call.key).await.unwrap();
             assert_eq!(newest.as_ref(), expected.last(), "{result}");
         }
     }
     expected.sort_by_key(|effect| (effect.key, effect.permit));
     for full in [false, true] {
-        assert_eq!(f.store().history(run.job, full).await.unwrap().unwrap().effects, expected);
+        assert_eq!(f.store().history(Scope::System, run.job, full).await.unwrap().unwrap().effects, expected);
     }
     // Those of a moment belong to it.
     for since in expected.iter().map(|effect| effect.at) {
-        let behind = f.store().history_behind(run.job, 0, since).await.unwrap().unwrap();
+        let behind = f.store().history_behind(Scope::System, run.job, 0, since).await.unwrap().unwrap();
         let rest: Vec<_> = expected.iter().filter(|effect| effect.at >= since).cloned().collect();
         assert_eq!(behind.effects, rest);
     }
@@ -150,7 +150,7 @@ pub async fn e8_evidence_is_kept_once_with_the_stores_time(f: Fixture) {
     f.advance(Span::from_secs(1));
     let again = Evidence { outcome: text("other"), conflict: false, ..first.clone() };
     f.ok(deposit(&f, run, again)).await;
-    assert_eq!(f.store().evidence(run.job).await.unwrap(), [Evidence { at, ..first }]);
+    assert_eq!(f.store().evidence(Scope::System, run.job).await.unwrap(), [Evidence { at, ..first }]);
     assert_eq!(effects(&f, run).await, []);
 }
 
@@ -160,13 +160,13 @@ pub async fn e8_evidence_comes_in_the_order_it_came(f: Fixture) {
         f.ok(deposit(&f, run, evidence(PermitId::from_u128(permit)))).await;
         f.advance(Span::from_micros(1));
     }
-    let rows = f.store().evidence(run.job).await.unwrap();
+    let rows = f.store().evidence(Scope::System, run.job).await.unwrap();
     assert_eq!(rows.iter().map(|row| row.permit_id.as_u128()).collect::<Vec<_>>(), [3, 1, 2]);
     // That of one moment keeps an order too.
     for permit in [6, 4, 5] {
         f.ok(deposit(&f, run, evidence(PermitId::from_u128(permit)))).await;
     }
-    let rows = f.store().evidence(run.job).await.unwrap();
+    let rows = f.store().evidence(Scope::System, run.job).await.unwrap();
     assert_eq!(rows.iter().map(|row| row.permit_id.as_u128()).collect::<Vec<_>>(), [3, 1, 2, 4, 5, 6]);
 }
 
@@ -174,7 +174,7 @@ pub async fn e8_evidence_of_an_ended_job_is_kept(f: Fixture) {
     let (run, _) = called(&f, EffectClass::AtMostOnce).await;
     f.ok(f.of(run, Purpose::Cancel).await.event(JobCancelled {}).done()).await;
     f.ok(deposit(&f, run, evidence(PermitId::from_u128(1)))).await;
-    assert_eq!(f.store().evidence(run.job).await.unwrap().len(), 1);
+    assert_eq!(f.store().evidence(Scope::System, run.job).await.unwrap().len(), 1);
 }
 
 pub async fn e9_doubts_are_listed_until_they_have_an_answer(f: Fixture) {
@@ -251,7 +251,7 @@ pub async fn e9_a_page_of_doubts_is_bounded(f: Fixture) {
     }
     let listed = async |unresolved| {
         let all = DoubtFilter { limit: usize::MAX, unresolved, ..DoubtFilter::default() };
-        let page = f.store().doubts(all).await.unwrap();
+        let page = f.store().doubts(all.clone()).await.unwrap();
         let rest = f.store().doubts(DoubtFilter { after: page.next, ..all }).await.unwrap();
         assert_eq!(page.next.is_some(), !rest.doubts.is_empty() && rest.next.is_none());
         (page.doubts.len(), rest.doubts.len())
@@ -266,7 +266,7 @@ pub async fn e9_a_page_of_doubts_is_bounded(f: Fixture) {
 }
 
 async fn doubts(f: &Fixture, unresolved: Option<bool>, job: Option<JobId>) -> Vec<DoubtRow> {
-    f.store().doubts(DoubtFilter { job, limit: 8, unresolved, after: None }).await.unwrap().doubts
+    f.store().doubts(DoubtFilter { job, limit: 8, unresolved, ..DoubtFilter::default() }).await.unwrap().doubts
 }
 
 /// What the calls of these cases are given.
@@ -346,7 +346,7 @@ pub async fn q8_doubts_of_one_job_are_told_each_by_its_own(f: Fixture) {
     let all = DoubtFilter { limit: 1, ..DoubtFilter::default() };
     for limit in 1..=4 {
         for job in [None, Some(run.job)] {
-            assert_eq!(told(DoubtFilter { job, limit, ..all }).await, expected, "{limit} of {job:?}");
+            assert_eq!(told(DoubtFilter { job, limit, ..all.clone() }).await, expected, "{limit} of {job:?}");
         }
     }
     // What is told of one changes nothing of the others.
@@ -355,7 +355,7 @@ pub async fn q8_doubts_of_one_job_are_told_each_by_its_own(f: Fixture) {
     expected[1].1.as_mut().unwrap().reason = "the lookup of c knows nothing".to_owned();
     f.ok(f.of(run, Purpose::Resolve).await.resolve("d", DoubtOutcome::Unresolved).event(JobCancelled {}).done()).await;
     expected[2].2 = Some(DoubtOutcome::Unresolved);
-    let mut left = told(DoubtFilter { job: Some(run.job), unresolved: Some(true), ..all }).await;
+    let mut left = told(DoubtFilter { job: Some(run.job), unresolved: Some(true), ..all.clone() }).await;
     left.sort_by_key(|(_, asked, _)| asked.as_ref().map(|asked| asked.since));
     assert_eq!(left, expected);
     // So is what came too late for one of them.
@@ -390,7 +390,7 @@ pub async fn q8_doubts_are_found_by_whether_their_job_goes_on(f: Fixture) {
 async fn paged(f: &Fixture, mut filter: DoubtFilter) -> Vec<DoubtRow> {
     let mut read: Vec<DoubtRow> = Vec::new();
     loop {
-        let page = f.store().doubts(filter).await.unwrap();
+        let page = f.store().doubts(filter.clone()).await.unwrap();
         assert!(page.doubts.len() <= filter.limit);
         read.extend(page.doubts);
         let last = read.last().map(|doubt| DoubtCursor::of(&doubt.call));
@@ -414,7 +414,7 @@ pub async fn q8_a_page_of_doubts_ends_by_the_bytes_of_its_evidence(f: Fixture) {
         jobs.push(run.job);
     }
     let all = DoubtFilter { limit: 9, ..DoubtFilter::default() };
-    let page = f.store().doubts(all).await.unwrap();
+    let page = f.store().doubts(all.clone()).await.unwrap();
     let of = |doubts: &[DoubtRow]| doubts.iter().map(|doubt| doubt.call.job).collect::<Vec<_>>();
     assert_eq!((of(&page.doubts), page.next.is_some()), (jobs[..2].to_vec(), true));
     assert_eq!(of(&paged(&f, all).await), jobs);
@@ -430,16 +430,20 @@ pub async fn q8_doubts_come_in_pages_without_gap_or_repetition(f: Fixture) {
     }
     for (unresolved, count) in [(None, 9), (Some(false), 6), (Some(true), 3)] {
         let whole = DoubtFilter { limit: 99, unresolved, ..DoubtFilter::default() };
-        let page = f.store().doubts(whole).await.unwrap();
+        let page = f.store().doubts(whole.clone()).await.unwrap();
         assert_eq!((page.doubts.len(), page.next), (count, None));
         let places: Vec<_> = page.doubts.iter().map(|doubt| DoubtCursor::of(&doubt.call)).collect();
         assert!(places.is_sorted() && places.windows(2).any(|two| two[0].updated_at == two[1].updated_at));
         for limit in 1..=10 {
-            assert_eq!(paged(&f, DoubtFilter { limit, ..whole }).await, page.doubts, "{limit} of {unresolved:?}");
+            assert_eq!(
+                paged(&f, DoubtFilter { limit, ..whole.clone() }).await,
+                page.doubts,
+                "{limit} of {unresolved:?}"
+            );
         }
         let first = &page.doubts[0].call;
-        let of_job = DoubtFilter { job: Some(first.job), limit: 1, unresolved, after: None };
-        assert_eq!(paged(&f, of_job).await, page.doubts[..1]);
+        let of_job = DoubtFilter { job: Some(first.job), limit: 1, unresolved, ..DoubtFilter::default() };
+        assert_eq!(paged(&f, of_job.clone()).await, page.doubts[..1]);
         let behind = DoubtFilter { after: Some(DoubtCursor::of(first)), ..of_job };
         assert_eq!(f.store().doubts(behind).await.unwrap(), DoubtPage::default());
         let after = Some(places[count / 2]);

@@ -19,7 +19,7 @@ use super::{Fixture, Message, Run, snapshot};
 use aetheris_store::unit::{
     Checkpoint, ClientKey, ExpectedSignals, InboxWrite, LedgerWrite, NewEffect, Purpose, UnitOfWork,
 };
-use aetheris_store::{CommitError, EventRow, Refusal};
+use aetheris_store::{CommitError, EventRow, Refusal, Scope::System};
 
 /// A job with units, claims and a release behind it.
 async fn worked(f: &Fixture) -> JobId {
@@ -40,7 +40,7 @@ pub async fn j1_places_are_dense_over_units_and_claims(f: Fixture) {
     let expected = "job_created plan_generated job_claimed node_started node_finished job_requeued job_claimed \
                     node_started node_finished job_completed";
     assert_eq!(kinds.join(" "), expected);
-    assert_eq!(f.store().job(job).await.unwrap().unwrap().seq, rows.len() as u64);
+    assert_eq!(f.store().job(System, job).await.unwrap().unwrap().seq, rows.len() as u64);
 }
 
 pub async fn j1_one_of_sixteen_units_with_one_expectation_is_accepted(f: Fixture) {
@@ -90,7 +90,7 @@ pub async fn j3_the_chain_verifies_from_stored_bytes(f: Fixture) {
     let rows = snapshot::events(f.store(), job).await;
     assert!(rows.iter().any(|row| row.kind == EventKind::JobClaimed.code()));
     let head = verify(job, &rows);
-    assert_eq!(f.store().job(job).await.unwrap().unwrap().head, head);
+    assert_eq!(f.store().job(System, job).await.unwrap().unwrap().head, head);
 }
 
 pub async fn j1_sixteen_jobs_are_written_at_once_each_in_order(f: Fixture) {
@@ -121,7 +121,7 @@ pub async fn j1_sixteen_jobs_are_written_at_once_each_in_order(f: Fixture) {
     for run in runs {
         let rows = snapshot::events(f.store(), run.job).await;
         assert_eq!(rows.len(), 3 + 16);
-        assert_eq!(verify(run.job, &rows), f.store().job(run.job).await.unwrap().unwrap().head);
+        assert_eq!(verify(run.job, &rows), f.store().job(System, run.job).await.unwrap().unwrap().head);
     }
 }
 
@@ -212,7 +212,7 @@ pub async fn j5_the_clock_does_not_run_backwards(f: Fixture) {
     assert_eq!(committed.at, at);
     let job = f.pending().await;
     assert_eq!(f.claim(1).await[0].lease_until, at.after(TTL));
-    assert_eq!(f.store().job(job).await.unwrap().unwrap().created_at, at);
+    assert_eq!(f.store().job(System, job).await.unwrap().unwrap().created_at, at);
 }
 
 pub async fn j5_a_clock_that_was_set_back_goes_on(f: Fixture) {
@@ -370,7 +370,7 @@ pub async fn j9_the_row_is_the_units_projection(f: Fixture) {
     let projection = unit.row.clone().unwrap();
     f.advance(Span::from_secs(1));
     let at = f.ok(unit).await.at;
-    let row = f.store().job(run.job).await.unwrap().unwrap();
+    let row = f.store().job(System, run.job).await.unwrap().unwrap();
     assert_eq!((row.status, row.error, row.waiting), (projection.status, projection.error, projection.waiting));
     assert_eq!((row.plan_hash, row.end_requested), (projection.plan_hash, projection.end_requested));
     assert_eq!((row.updated_at, row.not_before), (at, None));
@@ -381,33 +381,33 @@ pub async fn j9_every_row_equals_its_fold(f: Fixture) {
     let run = f.running_among(jobs[2]).await;
     f.ok(f.of(run, Purpose::Requeue).await.requeue(RequeueReason::Retry, Some(Span::from_secs(2))).done()).await;
     for job in jobs {
-        let (state, row) = (f.state(job).await, f.store().job(job).await.unwrap().unwrap());
+        let (state, row) = (f.state(job).await, f.store().job(System, job).await.unwrap().unwrap());
         let folded = Projection::of(&state, false);
         assert_eq!((row.status, row.error, row.waiting), (folded.status, folded.error, folded.waiting));
         assert_eq!((row.plan_hash, row.end_requested), (folded.plan_hash, folded.end_requested));
         assert_eq!(row.not_before.map(Due::At), folded.not_before);
         assert_eq!((row.seq, row.fence, row.created_at), (state.seq, state.fence, state.created_at));
         assert_eq!(row.holder.is_some(), state.owner.is_some());
-        let timers = f.store().timers(job).await.unwrap().into_iter().map(|timer| (timer.timer, timer.due)).collect();
+        let timers = f.store().timers(System, job).await.unwrap().into_iter().map(|row| (row.timer, row.due)).collect();
         assert_eq!(aetheris_core::projection::timers(&state), timers);
     }
 }
 
 pub async fn j9_a_unit_without_a_row_leaves_it_but_for_its_time(f: Fixture) {
     let run = f.running().await;
-    let before = f.store().job(run.job).await.unwrap().unwrap();
+    let before = f.store().job(System, run.job).await.unwrap().unwrap();
     f.advance(Span::from_secs(1));
     let at = f.ok(f.plain(run, Purpose::Record)).await.at;
-    let after = f.store().job(run.job).await.unwrap().unwrap();
+    let after = f.store().job(System, run.job).await.unwrap().unwrap();
     assert_eq!(after, aetheris_store::JobRow { updated_at: at, ..before });
 }
 
 pub async fn j9_a_renewal_is_no_write(f: Fixture) {
     let run = f.running().await;
-    let before = f.store().job(run.job).await.unwrap().unwrap();
+    let before = f.store().job(System, run.job).await.unwrap().unwrap();
     f.advance(Span::from_secs(1));
     assert!(f.renew(run).await);
-    let after = f.store().job(run.job).await.unwrap().unwrap();
+    let after = f.store().job(System, run.job).await.unwrap().unwrap();
     assert_eq!((after.updated_at, after.seq, after.head), (before.updated_at, before.seq, before.head));
 }
 
@@ -421,10 +421,10 @@ pub async fn j10_a_history_starts_from_the_newest_checkpoint(f: Fixture) {
     let run = f.running().await;
     f.ok(checkpoint(&f, run, 3, "at three \u{0}")).await;
     f.ok(f.of(run, Purpose::Record).await.step("a", Json::null()).done()).await;
-    let history = f.store().history(run.job, false).await.unwrap().unwrap();
+    let history = f.store().history(System, run.job, false).await.unwrap().unwrap();
     assert_eq!(history.checkpoint, Some(Checkpoint::from_bytes(3, b"at three \x00".to_vec())));
     assert_eq!(history.events.iter().map(|event| event.seq).collect::<Vec<_>>(), [4, 5]);
-    let full = f.store().history(run.job, true).await.unwrap().unwrap();
+    let full = f.store().history(System, run.job, true).await.unwrap().unwrap();
     assert_eq!((full.checkpoint, full.events.len()), (None, 5));
 }
 
@@ -432,7 +432,7 @@ pub async fn j10_an_older_checkpoint_never_replaces_a_newer_one(f: Fixture) {
     let run = f.running().await;
     f.ok(checkpoint(&f, run, 3, "newer")).await;
     f.ok(checkpoint(&f, run, 2, "older")).await;
-    let history = f.store().history(run.job, false).await.unwrap().unwrap();
+    let history = f.store().history(System, run.job, false).await.unwrap().unwrap();
     assert_eq!(history.checkpoint.unwrap().state, b"newer");
 }
 
@@ -442,7 +442,7 @@ pub async fn j10_a_checkpoint_may_come_with_its_events(f: Fixture) {
     let state = aetheris_core::json::to_canonical(&draft.state);
     let unit = draft.with(|unit| unit.checkpoint = Some(Checkpoint::from_bytes(5, state.clone()))).done();
     f.ok(unit).await;
-    let history = f.store().history(run.job, false).await.unwrap().unwrap();
+    let history = f.store().history(System, run.job, false).await.unwrap().unwrap();
     assert_eq!((history.events.len(), history.checkpoint), (0, Some(Checkpoint::from_bytes(5, state))));
 }
 
@@ -451,10 +451,10 @@ pub async fn j10_a_checkpoint_of_another_version_is_as_if_absent(f: Fixture) {
     let mut unit = checkpoint(&f, run, 3, "of another build");
     unit.checkpoint.as_mut().unwrap().version += 1;
     f.ok(unit).await;
-    let history = f.store().history(run.job, false).await.unwrap().unwrap();
+    let history = f.store().history(System, run.job, false).await.unwrap().unwrap();
     assert_eq!((history.checkpoint, history.events[0].seq), (None, 1));
     f.ok(checkpoint(&f, run, 3, "of this build")).await;
-    let history = f.store().history(run.job, false).await.unwrap().unwrap();
+    let history = f.store().history(System, run.job, false).await.unwrap().unwrap();
     assert_eq!(history.checkpoint.map(|read| read.state), Some(b"of this build".to_vec()));
 }
 

@@ -16,18 +16,18 @@ use aetheris_core::time::Span;
 use super::fixture::{TTL, instance, stands, worker};
 use super::{Fixture, Message, Run, snapshot};
 use aetheris_store::unit::Purpose;
-use aetheris_store::{Heartbeat, LeaseRenewal, Refusal, Renewal};
+use aetheris_store::{Heartbeat, LeaseRenewal, Refusal, Renewal, Scope};
 
 const TICK: Span = Span::from_micros(1);
 
 pub async fn l1_a_claim_writes_owner_epoch_and_event(f: Fixture) {
     let job = f.create(&Message { run_at: Some(f.now().await), ..f.message() }).await;
-    let before = f.store().job(job).await.unwrap().unwrap();
+    let before = f.store().job(Scope::System, job).await.unwrap().unwrap();
     assert_eq!((before.fence, before.holder), (Fence { generation: 1, epoch: 0 }, None));
     let request = f.request(1);
     let (attempt_id, event) = (request.ids[0].attempt, request.ids[0].event);
     let claimed = f.store().claim(request).await.unwrap().pop().unwrap();
-    let row = f.store().job(job).await.unwrap().unwrap();
+    let row = f.store().job(Scope::System, job).await.unwrap().unwrap();
     let lease_until = f.now().await.after(TTL);
     assert_eq!(row.fence, Fence { generation: 1, epoch: 1 });
     assert_eq!(row.holder, Some(Holder { attempt_id, instance: instance(), lease_until, worker: worker() }));
@@ -52,7 +52,7 @@ pub async fn l1_every_claim_has_the_next_epoch(f: Fixture) {
 pub async fn l1_a_delayed_job_is_claimable_from_its_moment_on(f: Fixture) {
     let at = f.now().await.after(Span::from_secs(60));
     let job = f.create(&Message { run_at: Some(at), ..f.message() }).await;
-    assert_eq!(f.store().job(job).await.unwrap().unwrap().not_before, Some(at));
+    assert_eq!(f.store().job(Scope::System, job).await.unwrap().unwrap().not_before, Some(at));
     f.advance(Span::from_secs(60).minus(TICK));
     assert_eq!(f.claim_ids(1).await, []);
     f.advance(TICK);
@@ -64,7 +64,7 @@ pub async fn l1_a_backed_off_job_is_claimable_from_its_moment_on(f: Fixture) {
     let delay = Span::from_secs(5);
     let unit = f.of(run, Purpose::Requeue).await.requeue(RequeueReason::Retry, Some(delay)).done();
     let at = f.ok(unit).await.at;
-    let row = f.store().job(run.job).await.unwrap().unwrap();
+    let row = f.store().job(Scope::System, run.job).await.unwrap().unwrap();
     assert_eq!((row.not_before, row.status), (Some(at.after(delay)), JobStatus::Pending));
     f.advance(delay.minus(TICK));
     assert_eq!(f.claim_ids(1).await, []);
@@ -94,7 +94,7 @@ async fn left(f: &Fixture, status: JobStatus) -> JobId {
         JobStatus::Pending | JobStatus::Running => panic!("a job that has left"),
     };
     f.ok(unit.done()).await;
-    let row = f.store().job(run.job).await.unwrap().unwrap();
+    let row = f.store().job(Scope::System, run.job).await.unwrap().unwrap();
     assert_eq!((row.status, row.holder), (status, None));
     f.advance(Span::from_secs(24 * 3600));
     assert_eq!(f.claim_ids(8).await, []);
@@ -167,7 +167,7 @@ pub async fn l4_a_renewal_counts_from_now(f: Fixture) {
     let run = f.running().await;
     f.advance(Span::from_secs(10));
     assert!(f.renew(run).await);
-    let row = f.store().job(run.job).await.unwrap().unwrap();
+    let row = f.store().job(Scope::System, run.job).await.unwrap().unwrap();
     assert_eq!(row.holder.unwrap().lease_until, f.now().await.after(TTL));
 }
 
@@ -267,7 +267,7 @@ pub async fn l5_only_the_holders_run_gets_permissions(f: Fixture) {
 pub async fn l6_a_requeued_job_is_claimable_at_once(f: Fixture) {
     let run = f.running().await;
     f.ok(f.of(run, Purpose::Requeue).await.requeue(RequeueReason::Draining, None).done()).await;
-    assert_eq!(f.store().job(run.job).await.unwrap().unwrap().holder, None);
+    assert_eq!(f.store().job(Scope::System, run.job).await.unwrap().unwrap().holder, None);
     assert_eq!(f.claim_ids(1).await, [run.job]);
 }
 
@@ -282,10 +282,10 @@ pub async fn l6_a_signal_right_after_blocking_is_picked_up_at_once(f: Fixture) {
 
 pub async fn l6_a_unit_that_keeps_the_lease_leaves_the_holder(f: Fixture) {
     let run = f.running().await;
-    let holder = f.store().job(run.job).await.unwrap().unwrap().holder;
+    let holder = f.store().job(Scope::System, run.job).await.unwrap().unwrap().holder;
     f.ok(f.of(run, Purpose::Record).await.step("a", Json::null()).done()).await;
     f.ask_end(run.job).await;
-    assert_eq!(f.store().job(run.job).await.unwrap().unwrap().holder, holder);
+    assert_eq!(f.store().job(Scope::System, run.job).await.unwrap().unwrap().holder, holder);
 }
 
 pub async fn l7_higher_priority_comes_first_then_the_older_job(f: Fixture) {
@@ -409,13 +409,13 @@ pub async fn l13_a_claims_answer_is_what_was_written(f: Fixture) {
     let claimed = f.store().claim(request).await.unwrap();
     assert_eq!(claimed.iter().map(|claimed| claimed.job).collect::<Vec<_>>(), jobs);
     for (claimed, attempt) in claimed.into_iter().zip(attempts) {
-        let row = f.store().job(claimed.job).await.unwrap().unwrap();
+        let row = f.store().job(Scope::System, claimed.job).await.unwrap().unwrap();
         let holder = row.holder.clone().unwrap();
         assert_eq!((claimed.attempt_id, claimed.fence), (attempt, row.fence));
         assert_eq!((holder.attempt_id, holder.lease_until), (attempt, claimed.lease_until));
         assert_eq!(claimed.sent_at, Duration::from_secs(2));
         if let Some(history) = claimed.history {
-            assert_eq!(Some(history), f.store().history(claimed.job, false).await.unwrap());
+            assert_eq!(Some(history), f.store().history(Scope::System, claimed.job, false).await.unwrap());
         }
     }
 }

@@ -12,7 +12,7 @@ use super::fixture::refusal;
 use super::{Fixture, Run, snapshot};
 use aetheris_store::system::Clock as _;
 use aetheris_store::unit::LedgerWrite;
-use aetheris_store::{CommitError, Committed, Refusal};
+use aetheris_store::{CommitError, Committed, Refusal, Scope};
 
 const KEY: IdempotencyKey = IdempotencyKey::from_u128(77);
 
@@ -39,7 +39,7 @@ async fn settle(f: &Fixture, run: Run, permit_id: PermitId, trigger: LedgerTrigg
 }
 
 async fn row(f: &Fixture, run: Run) -> Option<LedgerRow> {
-    let rows = f.store().history(run.job, false).await.unwrap().unwrap().ledger;
+    let rows = f.store().history(Scope::System, run.job, false).await.unwrap().unwrap().ledger;
     rows.into_iter().find(|row| row.key == KEY)
 }
 
@@ -218,7 +218,8 @@ async fn settlements(f: Fixture, at: At) {
         for step in path(at) {
             settle(*step).await.unwrap();
         }
-        let read = || async { f.store().history(run.job, true).await.unwrap().unwrap().ledger.pop().unwrap() };
+        let read =
+            || async { f.store().history(Scope::System, run.job, true).await.unwrap().unwrap().ledger.pop().unwrap() };
         let before = read().await;
         let answer = settle(trigger).await;
         let after = read().await;
@@ -386,7 +387,7 @@ pub async fn e5_who_refuses_the_permit_is_believed_at_once(f: Fixture) {
         let disproof =
             Disproof { asked: None, grounds, key, lifetime: LIFETIME, permit_id, settle: Span::from_secs(60) };
         f.ledger(run, LedgerWrite::Disprove(disproof)).await.unwrap();
-        let rows = f.store().history(run.job, true).await.unwrap().unwrap().ledger;
+        let rows = f.store().history(Scope::System, run.job, true).await.unwrap().unwrap().ledger;
         assert!(rows[0].disproved);
     }
 }

@@ -47,6 +47,8 @@ pub mod reclaim;
 pub mod sessions;
 pub mod snapshot;
 #[expect(missing_docs, reason = "the name of a case says what it proves")]
+pub mod tenants;
+#[expect(missing_docs, reason = "the name of a case says what it proves")]
 pub mod unknown;
 
 use std::any::Any;

@@ -251,6 +251,16 @@ macro_rules! conformance_list {
                 q9_the_job_ahead_is_the_first_unfinished_that_came_before,
                 q9_what_came_later_or_belongs_elsewhere_is_not_ahead,
             }
+            tenants {
+                t1_an_agent_of_a_tenant_is_its_own,
+                t1_a_clients_key_of_a_tenant_is_its_own,
+                t1_a_session_of_a_tenant_is_its_own,
+                t2_no_question_about_a_job_is_answered_for_another_tenant,
+                t2_no_list_of_a_tenant_has_jobs_of_another,
+                t2_a_page_of_a_session_has_only_its_own_tenants_jobs,
+                t3_a_row_and_its_state_say_whose_it_is,
+                t3_what_the_process_does_is_for_everybody,
+            }
             ledger {
                 e1_the_first_permission_is_given_and_read_back,
                 e1_of_sixteen_that_ask_for_a_key_one_gets_it,

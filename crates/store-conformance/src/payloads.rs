@@ -13,7 +13,7 @@ use serde_json::json;
 use super::fencing::evidence;
 use super::{Fixture, Message, Run, snapshot};
 use aetheris_store::unit::{ClientKey, InboxWrite, Purpose, UnitOfWork};
-use aetheris_store::{Evidence, JobFilter, Refusal, rules};
+use aetheris_store::{Evidence, JobFilter, Refusal, Scope, rules};
 
 /// Sends a value through every place that takes one, and reads it back.
 async fn survives(f: Fixture, value: serde_json::Value) {
@@ -28,10 +28,10 @@ async fn survives(f: Fixture, value: serde_json::Value) {
     f.ok(f.of(run, Purpose::Permit).await.call("c", EffectClass::AtMostOnce).done()).await;
     f.ok(f.of(run, Purpose::Record).await.committed("c", value.clone()).done()).await;
     let bytes = value.canonical();
-    let history = f.store().history(job, true).await.unwrap().unwrap();
+    let history = f.store().history(Scope::System, job, true).await.unwrap().unwrap();
     assert_eq!(history.kept[0].payload.canonical(), bytes, "signal");
     assert_eq!(history.effects[0].result.canonical(), bytes, "effect");
-    assert_eq!(f.store().evidence(job).await.unwrap()[0].outcome.canonical(), bytes, "evidence");
+    assert_eq!(f.store().evidence(Scope::System, job).await.unwrap()[0].outcome.canonical(), bytes, "evidence");
     let state = f.state(job).await;
     assert_eq!(state.message.canonical(), bytes, "message");
     let rows = snapshot::events(f.store(), job).await;
@@ -82,7 +82,7 @@ pub async fn j4_odd_names_survive(f: Fixture) {
         let run = Run { fence: claimed.fence, job };
         let draft = f.of(run, Purpose::Block).await;
         f.ok(draft.wait(odd, odd, aetheris_core::plan::WaitType::Signal, false).done()).await;
-        let row = f.store().job(job).await.unwrap().unwrap();
+        let row = f.store().job(Scope::System, job).await.unwrap().unwrap();
         assert_eq!((row.agent.as_str(), row.session.unwrap().as_str()), (odd, odd));
         assert_eq!(row.labels, labels);
         let waiting = row.waiting.unwrap();
@@ -210,7 +210,10 @@ pub async fn j6_kept_signals_are_bounded(f: Fixture) {
     f.ok(outside(vec![receive(1, Json::null())])).await;
     let swap = vec![InboxWrite::Consume(SignalId::from_u128(1)), receive(max + 1, Json::null())];
     f.ok(outside(swap)).await;
-    assert_eq!(f.store().history(job, false).await.unwrap().unwrap().kept.len(), limits::KEPT_SIGNALS_MAX);
+    assert_eq!(
+        f.store().history(Scope::System, job, false).await.unwrap().unwrap().kept.len(),
+        limits::KEPT_SIGNALS_MAX
+    );
 }
 
 /// In one unit and in many: whoever sends at once has seen nothing kept.
@@ -255,7 +258,7 @@ pub async fn j6_kept_bytes_are_bounded(f: Fixture) {
     let both = vec![InboxWrite::Consume(SignalId::from_u128(2)), InboxWrite::Consume(SignalId::from_u128(3))];
     f.ok(outside(both)).await;
     f.ok(outside(vec![receive(most + 2, Json::null())])).await;
-    let kept = f.store().history(job, false).await.unwrap().unwrap().kept;
+    let kept = f.store().history(Scope::System, job, false).await.unwrap().unwrap().kept;
     assert_eq!(kept.len() as u128, most - 1);
 }
 

@@ -7,7 +7,7 @@ use aetheris_core::event::{
     TimerId, TimerSet, WaitCompleted, WaitEnd,
 };
 use aetheris_core::hash::Hash;
-use aetheris_core::id::{AgentName, IdempotencyKey, InstanceId, JobId, NodeId, SessionId, SignalId};
+use aetheris_core::id::{AgentName, IdempotencyKey, InstanceId, JobId, NodeId, SessionId, SignalId, TenantId};
 use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
 use aetheris_core::lease::Guard;
@@ -18,7 +18,7 @@ use aetheris_core::time::Span;
 
 use super::{Fixture, Message, snapshot};
 use aetheris_store::unit::Purpose;
-use aetheris_store::{BlockedOn, JobFilter, JobRow};
+use aetheris_store::{BlockedOn, JobFilter, JobRow, Scope::System};
 
 async fn found(f: &Fixture, filter: JobFilter) -> Vec<JobId> {
     let filter = JobFilter { limit: limits::PAGE_JOBS_MAX, ..filter };
@@ -155,7 +155,7 @@ pub async fn q2_what_waits_for_someone(f: Fixture) {
     let expected = [run.job, waits[3], waits[2], waits[0]];
     let someone = JobFilter { blocked_on: Some(BlockedOn::Someone), ..JobFilter::default() };
     assert_eq!(found(&f, someone.clone()).await, expected);
-    let agent = f.store().job(run.job).await.unwrap().unwrap().agent;
+    let agent = f.store().job(System, run.job).await.unwrap().unwrap().agent;
     for filter in [
         JobFilter { agent: Some(agent), ..someone.clone() },
         JobFilter { statuses: vec![JobStatus::Waiting, JobStatus::Parked, JobStatus::Running], ..someone.clone() },
@@ -316,7 +316,7 @@ pub async fn q2_what_is_paused(f: Fixture) {
         f.advance(Span::from_secs(1));
         let guard = if job == held.job { held.guard() } else { Guard::Outside };
         f.ok(f.draft(job, Purpose::Pause, guard).await.pause().done()).await;
-        let row = f.store().job(job).await.unwrap().unwrap();
+        let row = f.store().job(System, job).await.unwrap().unwrap();
         assert_eq!((row.status, row.holder), (JobStatus::Paused, None));
         assert_eq!(row.paused, Some((PauseReason::Operator, f.now().await)));
     }
@@ -325,14 +325,14 @@ pub async fn q2_what_is_paused(f: Fixture) {
     // What happens to it meanwhile does not move the moment.
     let at = aetheris_core::event::TimerSet { after_us: 1, timer: aetheris_core::event::TimerId::Deadline };
     f.ok(f.draft(held.job, Purpose::Timer, Guard::Outside).await.event(at).done()).await;
-    assert_eq!(f.store().job(held.job).await.unwrap().unwrap().paused, Some((PauseReason::Operator, since)));
+    assert_eq!(f.store().job(System, held.job).await.unwrap().unwrap().paused, Some((PauseReason::Operator, since)));
     let by = JobFilter { statuses: vec![JobStatus::Paused], ..JobFilter::default() };
     assert_eq!(found(&f, by).await, [pending, held.job, parked.job]);
     // An open wait can be ended while its job is paused: it stays listed.
     let waits = JobFilter { blocked_on: Some(BlockedOn::Type(WaitType::Human)), ..JobFilter::default() };
     assert_eq!(found(&f, waits).await, [parked.job]);
     f.ok(f.draft(parked.job, Purpose::Pause, Guard::Outside).await.event(JobResumed {}).done()).await;
-    let row = f.store().job(parked.job).await.unwrap().unwrap();
+    let row = f.store().job(System, parked.job).await.unwrap().unwrap();
     assert_eq!((row.status, row.paused, row.waiting.is_some()), (JobStatus::Parked, None, true));
     assert_eq!(f.store().status().await.unwrap().jobs[&JobStatus::Paused], 2);
 }
@@ -412,7 +412,7 @@ pub async fn q2_filters_hold_across_pages(f: Fixture) {
 pub async fn q3_events_come_after_a_place(f: Fixture) {
     let job = f.running().await.job;
     let places = |after, limit| {
-        let events = f.store().events(job, after, limit);
+        let events = f.store().events(System, job, after, limit);
         async move { events.await.unwrap().into_iter().map(|row| row.seq).collect::<Vec<_>>() }
     };
     assert_eq!(places(0, 9).await, [1, 2, 3]);
@@ -433,7 +433,7 @@ pub async fn q3_a_page_of_events_is_bounded(f: Fixture) {
         }
         f.ok(draft.done()).await;
     }
-    let page = f.store().events(run.job, 0, usize::MAX).await.unwrap();
+    let page = f.store().events(System, run.job, 0, usize::MAX).await.unwrap();
     assert_eq!(page.len(), limits::PAGE_EVENTS_MAX);
     let all = snapshot::events(f.store(), run.job).await;
     assert_eq!(all.len() as u64, f.state(run.job).await.seq);
@@ -445,7 +445,7 @@ pub async fn q3_a_page_of_events_is_bounded_in_bytes(f: Fixture) {
     for n in 0..4 {
         f.ok(f.of(run, Purpose::Record).await.step(&format!("n{n}"), large.clone()).done()).await;
     }
-    let page = f.store().events(run.job, 0, usize::MAX).await.unwrap();
+    let page = f.store().events(System, run.job, 0, usize::MAX).await.unwrap();
     let bytes: usize = page.iter().map(|row| row.payload.len()).sum();
     let newest = page.last().map_or(0, |row| row.payload.len());
     assert!(bytes >= limits::PAGE_EVENTS_BYTES_MAX && bytes - newest < limits::PAGE_EVENTS_BYTES_MAX, "{bytes}");
@@ -455,34 +455,34 @@ pub async fn q3_a_page_of_events_is_bounded_in_bytes(f: Fixture) {
     let one = Json::new("x".repeat(limits::PAYLOAD_BYTES_MAX - 256).into());
     f.ok(f.of(run, Purpose::Record).await.step("n9", one).done()).await;
     let last = f.state(run.job).await.seq;
-    assert_eq!(f.store().events(run.job, last - 1, 9).await.unwrap().len(), 1);
+    assert_eq!(f.store().events(System, run.job, last - 1, 9).await.unwrap().len(), 1);
 }
 
 /// One that fills it to the last byte ends it; one byte less, and another comes with it.
 pub async fn q3_a_page_of_events_ends_with_the_one_that_fills_it(f: Fixture) {
     for (missing, brought) in [(0, 4), (1, 5)] {
         let run = f.running().await;
-        let seq = f.store().job(run.job).await.unwrap().unwrap().seq;
+        let seq = f.store().job(System, run.job).await.unwrap().unwrap().seq;
         let part = limits::PAGE_EVENTS_BYTES_MAX / 4;
         for bytes in [part, part, part, part - missing, part, part] {
             f.fill(run, bytes).await;
         }
-        let page = f.store().events(run.job, seq, usize::MAX).await.unwrap();
+        let page = f.store().events(System, run.job, seq, usize::MAX).await.unwrap();
         assert_eq!(page.len(), brought, "{missing} bytes are missing");
-        let rest = f.store().events(run.job, page[brought - 1].seq, usize::MAX).await.unwrap();
+        let rest = f.store().events(System, run.job, page[brought - 1].seq, usize::MAX).await.unwrap();
         assert_eq!(rest.len(), 6 - brought);
     }
 }
 
 pub async fn q4_what_is_not_there_is_none(f: Fixture) {
     let (store, job) = (f.store(), JobId::from_u128(5));
-    assert_eq!(store.job(job).await.unwrap(), None);
-    assert_eq!(store.history(job, true).await.unwrap(), None);
-    assert_eq!(store.events(job, 0, 9).await.unwrap(), []);
-    assert_eq!(store.timers(job).await.unwrap(), []);
-    assert_eq!(store.evidence(job).await.unwrap(), []);
-    assert_eq!(store.agent(AgentName::from("nobody")).await.unwrap(), None);
-    assert!(!store.delete_agent(AgentName::from("nobody")).await.unwrap());
+    assert_eq!(store.job(System, job).await.unwrap(), None);
+    assert_eq!(store.history(System, job, true).await.unwrap(), None);
+    assert_eq!(store.events(System, job, 0, 9).await.unwrap(), []);
+    assert_eq!(store.timers(System, job).await.unwrap(), []);
+    assert_eq!(store.evidence(System, job).await.unwrap(), []);
+    assert_eq!(store.agent(TenantId::default(), AgentName::from("nobody")).await.unwrap(), None);
+    assert!(!store.delete_agent(TenantId::default(), AgentName::from("nobody")).await.unwrap());
     assert_eq!(store.plan(Hash::of(b"nothing")).await.unwrap(), None);
     assert_eq!(store.in_doubt(9).await.unwrap(), []);
     assert_eq!(store.expired(None, 9).await.unwrap(), []);
@@ -520,14 +520,14 @@ pub async fn q7_one_effect_is_read_by_its_key(f: Fixture) {
         let result = Json::new(format!("of {node}").into());
         f.ok(f.of(run, Purpose::Record).await.committed(node, result).done()).await;
     }
-    let all = f.store().history(run.job, true).await.unwrap().unwrap().effects;
+    let all = f.store().history(System, run.job, true).await.unwrap().unwrap().effects;
     assert_eq!(all.len(), 2);
     for effect in all {
-        assert_eq!(f.store().effect(run.job, effect.key).await.unwrap(), Some(effect));
+        assert_eq!(f.store().effect(System, run.job, effect.key).await.unwrap(), Some(effect));
     }
     let unknown = IdempotencyKey::from_u128(9);
-    assert_eq!(f.store().effect(run.job, unknown).await.unwrap(), None);
-    assert_eq!(f.store().effect(JobId::from_u128(5), unknown).await.unwrap(), None);
+    assert_eq!(f.store().effect(System, run.job, unknown).await.unwrap(), None);
+    assert_eq!(f.store().effect(System, JobId::from_u128(5), unknown).await.unwrap(), None);
 }
 
 pub async fn q10_dossiers_have_every_job_once_and_nothing_is_amiss(f: Fixture) {
@@ -577,7 +577,7 @@ async fn in_places(f: &Fixture, all: &[JobId]) -> usize {
         for dossier in found.jobs.into_iter().map(Result::unwrap) {
             let (placing, row) = (dossier.placing, dossier.row);
             let pending = row.status == JobStatus::Pending;
-            let behind = pending && f.store().ahead_in_session(row.id).await.unwrap().is_some();
+            let behind = pending && f.store().ahead_in_session(System, row.id).await.unwrap().is_some();
             assert_eq!((placing.pending, placing.behind, placing.not_before), (pending, behind, row.not_before));
             // From now on, or from its time on if that is still to come; one behind another waits for its turn.
             let time = row.not_before.filter(|at| *at > found.now);

@@ -7,7 +7,7 @@ use aetheris_core::plan::WaitType;
 use aetheris_core::time::Span;
 
 use super::{Fixture, Message};
-use aetheris_store::unit::Purpose;
+use aetheris_store::{Scope, unit::Purpose};
 
 async fn in_session(f: &Fixture, session: &str) -> JobId {
     f.create(&Message { session: Some(SessionId::from(session)), ..f.message() }).await
@@ -121,7 +121,7 @@ pub async fn l8_one_claim_takes_one_job_of_a_session(f: Fixture) {
 }
 
 async fn ahead(f: &Fixture, job: JobId) -> Option<JobId> {
-    f.store().ahead_in_session(job).await.unwrap().map(|row| row.id)
+    f.store().ahead_in_session(Scope::System, job).await.unwrap().map(|row| row.id)
 }
 
 pub async fn q9_the_job_ahead_is_the_first_unfinished_that_came_before(f: Fixture) {
@@ -138,8 +138,8 @@ pub async fn q9_the_job_ahead_is_the_first_unfinished_that_came_before(f: Fixtur
     assert_eq!(all().await, [None, Some(jobs[0]), Some(jobs[0])]);
     f.ok(f.of(run, Purpose::Finish).await.complete().done()).await;
     assert_eq!(all().await, [None, None, Some(jobs[1])]);
-    let row = f.store().ahead_in_session(jobs[2]).await.unwrap();
-    assert_eq!(row, f.store().job(jobs[1]).await.unwrap());
+    let row = f.store().ahead_in_session(Scope::System, jobs[2]).await.unwrap();
+    assert_eq!(row, f.store().job(Scope::System, jobs[1]).await.unwrap());
     f.ok(f.draft(jobs[1], Purpose::Cancel, Guard::Outside).await.event(JobCancelled {}).done()).await;
     assert_eq!(all().await, [None, None, None]);
 }

@@ -1,13 +1,16 @@
 //! Everything that can be read of a store, to be compared.
 
-use aetheris_core::id::{InstanceId, JobId};
+use aetheris_core::id::{InstanceId, JobId, TenantId};
 use aetheris_core::lease::Fence;
 use aetheris_core::limits;
 
 use aetheris_store::{
-    AgentRow, DoubtFilter, DoubtRow, DueTimers, EventRow, Evidence, ExpiredLease, History, JobRow, PlanDocument, Store,
-    StoreStatus, TimerRow, WriterStats,
+    AgentRow, DoubtFilter, DoubtRow, DueTimers, EventRow, Evidence, ExpiredLease, History, JobFilter, JobRow,
+    PlanDocument, Scope, Store, StoreStatus, TimerRow, WriterStats,
 };
+
+/// Whose jobs the differential runs have.
+pub const TENANTS: [&str; 2] = [TenantId::DEFAULT, "other"];
 
 /// One job.
 #[derive(Debug, Clone, PartialEq)]
@@ -31,7 +34,7 @@ pub struct JobSnapshot {
 /// What is read across jobs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Overview {
-    /// Agents and their plans.
+    /// Agents of both tenants and their plans.
     pub agents: Vec<(AgentRow, Option<PlanDocument>)>,
     /// Calls in doubt.
     pub doubts: Vec<DoubtRow>,
@@ -43,8 +46,10 @@ pub struct Overview {
     pub expired: Vec<ExpiredLease>,
     /// What each instance holds.
     pub held: Vec<Vec<(JobId, Fence)>>,
-    /// All rows, newest first.
+    /// Everybody's rows, newest first.
     pub jobs: Vec<JobRow>,
+    /// What each tenant is shown of them, and of the calls in doubt.
+    pub shown: Vec<(Vec<JobId>, Vec<JobId>)>,
     /// Clock and counts, without what backends count differently.
     pub status: StoreStatus,
 }
@@ -52,13 +57,13 @@ pub struct Overview {
 /// Reads everything of one job.
 pub async fn of_job(store: &dyn Store, job: JobId) -> JobSnapshot {
     JobSnapshot {
-        ahead: store.ahead_in_session(job).await.unwrap(),
+        ahead: store.ahead_in_session(Scope::System, job).await.unwrap(),
         events: events(store, job).await,
-        evidence: store.evidence(job).await.unwrap(),
-        folded: store.history(job, false).await.unwrap(),
-        full: store.history(job, true).await.unwrap(),
-        row: store.job(job).await.unwrap(),
-        timers: store.timers(job).await.unwrap(),
+        evidence: store.evidence(Scope::System, job).await.unwrap(),
+        folded: store.history(Scope::System, job, false).await.unwrap(),
+        full: store.history(Scope::System, job, true).await.unwrap(),
+        row: store.job(Scope::System, job).await.unwrap(),
+        timers: store.timers(Scope::System, job).await.unwrap(),
     }
 }
 
@@ -67,7 +72,7 @@ pub async fn events(store: &dyn Store, job: JobId) -> Vec<EventRow> {
     let mut all: Vec<EventRow> = Vec::new();
     loop {
         let after = all.last().map_or(0, |row| row.seq);
-        let page = store.events(job, after, limits::PAGE_EVENTS_MAX).await.unwrap();
+        let page = store.events(Scope::System, job, after, limits::PAGE_EVENTS_MAX).await.unwrap();
         if page.is_empty() {
             return all;
         }
@@ -83,9 +88,17 @@ pub async fn jobs(store: &dyn Store) -> Vec<JobRow> {
 /// Reads everything that is across jobs.
 pub async fn overview(store: &dyn Store, instances: &[InstanceId]) -> Overview {
     let mut agents = Vec::new();
-    for row in store.agents(None, limits::PAGE_JOBS_MAX).await.unwrap().agents {
-        let plan = store.plan(row.agent.plan.hash()).await.unwrap();
-        agents.push((row, plan));
+    let mut shown = Vec::new();
+    for tenant in TENANTS.map(TenantId::from) {
+        for row in store.agents(tenant.clone(), None, limits::PAGE_JOBS_MAX).await.unwrap().agents {
+            let plan = store.plan(row.agent.plan.hash()).await.unwrap();
+            agents.push((row, plan));
+        }
+        let (scope, limit) = (Scope::Tenant(tenant), limits::PAGE_JOBS_MAX);
+        let page = store.jobs(JobFilter { limit, scope: scope.clone(), ..JobFilter::default() }).await.unwrap();
+        let doubts = store.doubts(DoubtFilter { limit, scope, ..DoubtFilter::default() }).await.unwrap().doubts;
+        let of = |doubt: DoubtRow| doubt.call.job;
+        shown.push((page.jobs.iter().map(|row| row.id).collect(), doubts.into_iter().map(of).collect()));
     }
     let mut held = Vec::new();
     for instance in instances {
@@ -93,7 +106,8 @@ pub async fn overview(store: &dyn Store, instances: &[InstanceId]) -> Overview {
     }
     let status = store.status().await.unwrap();
     let doubts = async |unresolved| {
-        let filter = DoubtFilter { limit: limits::PAGE_JOBS_MAX, unresolved, ..DoubtFilter::default() };
+        let filter =
+            DoubtFilter { limit: limits::PAGE_JOBS_MAX, scope: Scope::System, unresolved, ..DoubtFilter::default() };
         store.doubts(filter).await.unwrap().doubts
     };
     Overview {
@@ -104,6 +118,7 @@ pub async fn overview(store: &dyn Store, instances: &[InstanceId]) -> Overview {
         expired: store.expired(None, limits::SWEEP_ROWS_MAX).await.unwrap(),
         held,
         jobs: jobs(store).await,
+        shown,
         status: StoreStatus { backend: "", durability: String::new(), writer: WriterStats::default(), ..status },
     }
 }

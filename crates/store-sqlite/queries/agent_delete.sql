@@ -1,1 +1,1 @@
-DELETE FROM agents WHERE name = ?1
+DELETE FROM agents WHERE tenant = (SELECT num FROM tenants WHERE name = ?2) AND name = ?1

@@ -1,1 +1,1 @@
-SELECT 1 FROM agents WHERE name = ?1
+SELECT 1 FROM agents WHERE tenant = ?2 AND name = ?1

@@ -1,1 +1,1 @@
-INSERT INTO job_labels (key, value, job) VALUES (?1, ?2, ?3)
+INSERT INTO job_labels (tenant, key, value, job) VALUES (?4, ?1, ?2, ?3)

@@ -1,6 +1,6 @@
 //! Agents and their plan documents.
 
-use aetheris_core::id::AgentName;
+use aetheris_core::id::{AgentName, TenantId};
 use aetheris_store::{NewAgent, PutAgent};
 use rusqlite::params;
 
@@ -9,13 +9,14 @@ use crate::queries::Query;
 use crate::rows::Text;
 use crate::tx::Tx;
 
-/// Puts an agent in place of any of that name, and keeps its plan under its hash.
+/// Puts an agent in place of any of that name of its tenant, and keeps its plan under its hash.
 pub(crate) fn put(tx: &mut Tx<'_, '_>, new: &NewAgent) -> Result<PutAgent, Trouble> {
     let agent = &new.agent;
     let (hash, plan_hash) = (agent.hash(), agent.plan.hash());
     let plan = aetheris_core::json::to_canonical(&agent.plan);
     let doc = aetheris_core::json::to_canonical(agent.as_ref());
-    let created = !tx.sql.exists(Query::AgentKnown, [agent.agent.as_str()])?;
+    let tenant = tx.tenant_num(&new.tenant)?;
+    let created = !tx.sql.exists(Query::AgentKnown, params![agent.agent.as_str(), tenant])?;
     tx.run(Query::PlanPut, params![&plan_hash.as_bytes()[..], Text(&plan)])?;
     tx.exactly_one(
         Query::AgentPut,
@@ -27,6 +28,7 @@ pub(crate) fn put(tx: &mut Tx<'_, '_>, new: &NewAgent) -> Result<PutAgent, Troub
             tx.now.micros(),
             Text(&doc),
             new.source,
+            tenant,
         ],
     )?;
     tx.changes.bytes += u64::try_from(plan.len() + doc.len() + new.source.len()).unwrap_or(0);
@@ -34,6 +36,6 @@ pub(crate) fn put(tx: &mut Tx<'_, '_>, new: &NewAgent) -> Result<PutAgent, Troub
 }
 
 /// Takes an agent away.
-pub(crate) fn delete(tx: &mut Tx<'_, '_>, name: &AgentName) -> Result<bool, Trouble> {
-    Ok(tx.run(Query::AgentDelete, [name.as_str()])? > 0)
+pub(crate) fn delete(tx: &mut Tx<'_, '_>, tenant: &TenantId, name: &AgentName) -> Result<bool, Trouble> {
+    Ok(tx.run(Query::AgentDelete, [name.as_str(), tenant.as_str()])? > 0)
 }

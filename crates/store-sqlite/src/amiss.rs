@@ -51,7 +51,7 @@ impl Arrived {
             return Ok(Some(JobFault::Wait(waits)));
         }
         for (key, value) in &row.labels {
-            if !sql.exists(Query::LabelKnown, params![key, value, &row.id.to_bytes()[..]])? {
+            if !sql.exists(Query::LabelKnown, params![key, value, &row.id.to_bytes()[..], row.tenant.as_str()])? {
                 return Ok(Some(JobFault::Label(key.clone())));
             }
         }

@@ -97,7 +97,11 @@ fn check_client_key(tx: &mut Tx<'_, '_>, unit: &UnitOfWork) -> Result<(), Stop> 
     let Some((new, client)) = unit.create.as_ref().and_then(|new| Some((new, new.client_key.as_ref()?))) else {
         return Ok(());
     };
-    let found = tx.sql.first(Query::ClientKey, params![new.agent.as_str(), client.key], rows::client_key)?;
+    let found = tx.sql.first(
+        Query::ClientKey,
+        params![new.agent.as_str(), client.key, new.tenant.as_str()],
+        rows::client_key,
+    )?;
     match found {
         Some((job, hash)) if hash == client.body_hash => Err(Refusal::Duplicate(job).into()),
         Some((job, _)) => Err(Refusal::KeyConflict(job).into()),

@@ -133,11 +133,13 @@ pub(crate) enum Looked {
     Much,
 }
 
-/// Reads the history of a job that was just found.
-pub(crate) fn look(sql: &mut Prepared<'_>, job: &[u8], from: Start, bound: Bound) -> Result<Looked, Trouble> {
-    let Some((num, row)) = sql.first(Query::JobById, [job], rows::job)? else {
-        return Ok(Looked::Absent);
-    };
+/// Reads the history of a job that was just found: its number and its row.
+pub(crate) fn look(
+    sql: &mut Prepared<'_>,
+    (num, row): (i64, JobRow),
+    from: Start,
+    bound: Bound,
+) -> Result<Looked, Trouble> {
     let wanted = Wanted { from, ledger: true };
     Ok(read(sql, num, row, wanted, bound)?.map_or(Looked::Much, |history| Looked::Found(Box::new(history))))
 }

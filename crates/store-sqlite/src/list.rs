@@ -8,8 +8,8 @@ use aetheris_core::limits;
 use aetheris_core::plan::WaitType;
 use aetheris_core::time::Timestamp;
 use aetheris_store::{
-    BlockedOn, DoubtCursor, DoubtFilter, DoubtPage, DoubtRow, EventRow, JobFilter, JobPage, JobRow, Told, WaitPage,
-    WaitRow,
+    BlockedOn, DoubtCursor, DoubtFilter, DoubtPage, DoubtRow, EventRow, JobFilter, JobPage, JobRow, Scope, Told,
+    WaitPage, WaitRow,
 };
 use rusqlite::types::Value;
 use rusqlite::{Row, ToSql, params};
@@ -31,7 +31,13 @@ const LAST: [u8; 17] = [0xff; 17];
 impl Reads<'_> {
     pub(crate) fn jobs(&mut self, filter: &JobFilter) -> Result<JobPage, Trouble> {
         let limit = filter.limit.min(limits::PAGE_JOBS_MAX);
-        let mut found = self.at_once(|reads| reads.candidates(filter, limit + 1))?;
+        let mut found = self.at_once(|reads| {
+            let mut found = Vec::new();
+            for tenant in reads.tenants(&filter.scope)? {
+                found.extend(reads.candidates(tenant, filter, limit + 1)?);
+            }
+            Ok(found)
+        })?;
         newest(&mut found, limit + 1);
         let more = found.len() > limit;
         found.truncate(limit);
@@ -77,9 +83,19 @@ impl Reads<'_> {
     pub(crate) fn doubts(&mut self, filter: &DoubtFilter) -> Result<DoubtPage, Trouble> {
         let limit = filter.limit.min(limits::PAGE_JOBS_MAX);
         self.at_once(|reads| {
+            let tenants = match &filter.scope {
+                Scope::System => None,
+                scope @ Scope::Tenant(_) => Some(reads.tenants(scope)?),
+            };
+            let tenant = match tenants.as_deref() {
+                None => None,
+                Some([tenant, ..]) => Some(*tenant),
+                // Nothing was ever made of it.
+                Some([]) => return Ok(DoubtPage::default()),
+            };
             let (mut page, mut after) = (DoubtPage::default(), filter.after);
             for _ in 0..LOOKS_MAX {
-                let calls = reads.calls_of(filter, after, limit + 1)?;
+                let calls = reads.calls_of(tenant, filter, after, limit + 1)?;
                 // All calls of one job come at once.
                 let more = filter.job.is_none() && calls.len() > limit;
                 for call in calls {
@@ -111,27 +127,30 @@ impl Reads<'_> {
     /// Calls that may be in doubt, in the order of their places.
     fn calls_of(
         &mut self,
+        tenant: Option<i64>,
         filter: &DoubtFilter,
         after: Option<DoubtCursor>,
         limit: usize,
     ) -> Result<Vec<LedgerRow>, Trouble> {
         match (filter.job, filter.unresolved) {
             (Some(job), _) => {
-                let Some(num) = self.number(job)? else { return Ok(Vec::new()) };
+                let Some(num) = self.number(&filter.scope, job)? else { return Ok(Vec::new()) };
                 let mut calls = self.sql.all(Query::LedgerByJob, [num], rows::ledger)?;
                 calls.sort_by_key(DoubtCursor::of);
                 Ok(calls)
             }
-            (None, None) => self.calls(Query::LedgerInDoubt, after, limit),
-            (None, Some(true)) => self.calls(Query::LedgerUnresolved, after, limit),
-            (None, Some(false)) => self.calls(Query::LedgerInDoubtOpen, after, limit),
+            (None, None) => self.calls(Query::LedgerInDoubt, tenant, after, limit),
+            (None, Some(true)) => self.calls(Query::LedgerUnresolved, tenant, after, limit),
+            (None, Some(false)) => self.calls(Query::LedgerInDoubtOpen, tenant, after, limit),
         }
     }
 
     /// What is told of a call, if it is one that is asked for.
     fn doubt(&mut self, call: LedgerRow, filter: &DoubtFilter) -> Result<Option<DoubtRow>, Trouble> {
-        let Some(row) = self.job(call.job)?.filter(|row| filter.wants(&call, row.status)) else { return Ok(None) };
-        let num = self.number(call.job)?;
+        let Some(row) = self.job(&filter.scope, call.job)?.filter(|row| filter.wants(&call, row.status)) else {
+            return Ok(None);
+        };
+        let num = self.number(&filter.scope, call.job)?;
         let (mut told, mut before) = (Told::default(), i64::MAX);
         while let Some(event) = self.sql.first(Query::EventDoubtBefore, params![num, before], rows::event)? {
             let event: EventRow = event;
@@ -140,40 +159,46 @@ impl Reads<'_> {
             }
             before = int(event.seq);
         }
-        let mut evidence = self.evidence(call.job)?;
+        let mut evidence = self.evidence(&filter.scope, call.job)?;
         evidence.retain(|late| late.key == call.key);
         Ok(Some(DoubtRow { call, evidence, told, wait: self.wait(row)? }))
     }
 
     /// The newest jobs that fit: from the one index whose first columns are what is asked for or, where several states
     /// are, from one for each.
-    fn candidates(&mut self, filter: &JobFilter, limit: usize) -> Result<Vec<Found>, Trouble> {
+    fn candidates(&mut self, tenant: i64, filter: &JobFilter, limit: usize) -> Result<Vec<Found>, Trouble> {
         if filter.session.is_some() {
-            return self.page(Query::JobsPageOfSession, filter, limit, Part::Whole);
+            return self.page(tenant, Query::JobsPageOfSession, filter, limit, Part::Whole);
         }
         if filter.label.is_some() && !self.are_few(filter)? {
-            return self.page(Query::JobsPageOfLabel, filter, limit, Part::Whole);
+            return self.page(tenant, Query::JobsPageOfLabel, filter, limit, Part::Whole);
         }
         if filter.statuses.is_empty() {
             return match (filter.blocked_on, &filter.agent) {
-                (Some(on), _) => self.blocked(filter, limit, on),
-                (None, Some(_)) => self.page(Query::JobsPageOfAgent, filter, limit, Part::Whole),
-                (None, None) => self.page(Query::JobsPage, filter, limit, Part::Whole),
+                (Some(on), _) => self.blocked(tenant, filter, limit, on),
+                (None, Some(_)) => self.page(tenant, Query::JobsPageOfAgent, filter, limit, Part::Whole),
+                (None, None) => self.page(tenant, Query::JobsPage, filter, limit, Part::Whole),
             };
         }
         let mut found = Vec::new();
         for status in JobStatus::ALL.into_iter().filter(|status| filter.statuses.contains(status)) {
-            found.extend(self.of_status(filter, limit, status)?);
+            found.extend(self.of_status(tenant, filter, limit, status)?);
         }
         Ok(found)
     }
 
-    fn of_status(&mut self, filter: &JobFilter, limit: usize, status: JobStatus) -> Result<Vec<Found>, Trouble> {
+    fn of_status(
+        &mut self,
+        tenant: i64,
+        filter: &JobFilter,
+        limit: usize,
+        status: JobStatus,
+    ) -> Result<Vec<Found>, Trouble> {
         let part = Part::Status(status);
         match (status, &filter.agent) {
-            (JobStatus::Running, _) => self.page(Query::JobsPageRunning, filter, limit, part),
+            (JobStatus::Running, _) => self.page(tenant, Query::JobsPageRunning, filter, limit, part),
             // Most jobs of an agent have completed.
-            (JobStatus::Completed, Some(_)) => self.page(Query::JobsPageOfAgent, filter, limit, part),
+            (JobStatus::Completed, Some(_)) => self.page(tenant, Query::JobsPageOfAgent, filter, limit, part),
             (
                 JobStatus::Pending
                 | JobStatus::Waiting
@@ -182,7 +207,7 @@ impl Reads<'_> {
                 | JobStatus::Cancelled
                 | JobStatus::Paused,
                 Some(_),
-            ) => self.page(Query::JobsPageOfAgentStatus, filter, limit, part),
+            ) => self.page(tenant, Query::JobsPageOfAgentStatus, filter, limit, part),
             (
                 JobStatus::Pending
                 | JobStatus::Waiting
@@ -192,12 +217,12 @@ impl Reads<'_> {
                 | JobStatus::Cancelled
                 | JobStatus::Paused,
                 None,
-            ) => self.page(Query::JobsPageOfStatus, filter, limit, part),
+            ) => self.page(tenant, Query::JobsPageOfStatus, filter, limit, part),
         }
     }
 
     /// Jobs that wait for one thing, or for any.
-    fn blocked(&mut self, filter: &JobFilter, limit: usize, on: BlockedOn) -> Result<Vec<Found>, Trouble> {
+    fn blocked(&mut self, tenant: i64, filter: &JobFilter, limit: usize, on: BlockedOn) -> Result<Vec<Found>, Trouble> {
         let all = [WaitType::Human, WaitType::Signal, WaitType::Timer, WaitType::Webhook];
         let asked = |of: &WaitType| match on {
             BlockedOn::Anything => true,
@@ -207,11 +232,11 @@ impl Reads<'_> {
         let mut found = Vec::new();
         for wait_type in all.into_iter().filter(asked) {
             let filter = JobFilter { blocked_on: Some(BlockedOn::Type(wait_type)), ..filter.clone() };
-            found.extend(self.page(Query::JobsPageOfWait, &filter, limit, Part::Whole)?);
+            found.extend(self.page(tenant, Query::JobsPageOfWait, &filter, limit, Part::Whole)?);
         }
         if on == BlockedOn::Someone {
             // Found by the calls in doubt, all of which are looked through.
-            found.extend(self.page(Query::JobsPageOfDoubt, filter, limit, Part::Whole)?);
+            found.extend(self.page(tenant, Query::JobsPageOfDoubt, filter, limit, Part::Whole)?);
         }
         Ok(found)
     }
@@ -226,7 +251,14 @@ impl Reads<'_> {
         Ok(statuses.iter().filter_map(|status| counts.get(status)).sum())
     }
 
-    fn page(&mut self, query: Query, filter: &JobFilter, limit: usize, part: Part) -> Result<Vec<Found>, Trouble> {
+    fn page(
+        &mut self,
+        tenant: i64,
+        query: Query,
+        filter: &JobFilter,
+        limit: usize,
+        part: Part,
+    ) -> Result<Vec<Found>, Trouble> {
         let before = filter.before.map_or_else(|| LAST.to_vec(), |id| id.to_bytes().to_vec());
         let (label, value) = filter.label.as_ref().map(|(key, value)| (key.as_str(), value.as_str())).unzip();
         let (blocked, wait_type) = match filter.blocked_on {
@@ -243,7 +275,7 @@ impl Reads<'_> {
         // A job whose id cannot be read has no place that a page could name: others come for it.
         unreadable::page(Value::Blob(before), limit, |before, limit| {
             let limit = count(limit);
-            let fixed = params![before, agent, session, statuses, blocked, wait_type, label, value, limit];
+            let fixed = params![before, agent, session, statuses, blocked, wait_type, label, value, limit, tenant];
             let mut all: Vec<&dyn ToSql> = fixed.to_vec();
             match (&part, query) {
                 (Part::Status(_), Query::JobsPageOfAgentStatus | Query::JobsPageOfStatus) => all.push(&number),

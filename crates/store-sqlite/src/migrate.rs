@@ -7,8 +7,11 @@ use rusqlite::{Connection, params};
 use crate::error::Trouble;
 
 /// The steps: the file of version n stands at n - 1.
-pub(crate) const MIGRATIONS: &[&str] =
-    &[include_str!("../migrations/0001_init.sql"), include_str!("../migrations/0002_repairs.sql")];
+pub(crate) const MIGRATIONS: &[&str] = &[
+    include_str!("../migrations/0001_init.sql"),
+    include_str!("../migrations/0002_repairs.sql"),
+    include_str!("../migrations/0003_tenants.sql"),
+];
 /// Marks the file as one of ours: "aeth".
 pub(crate) const APPLICATION: i64 = 0x6165_7468;
 

@@ -123,6 +123,9 @@ queries! {
     SessionEarlier = "session_earlier";
     Strays = "strays";
     StraysById = "strays_by_id";
+    TenantInsert = "tenant_insert";
+    TenantNum = "tenant_num";
+    TenantsAll = "tenants_all";
     TimerDelete = "timer_delete";
     TimerDue = "timer_due";
     TimerPut = "timer_put";
@@ -331,7 +334,7 @@ pub(crate) mod tests {
     fn hot_statements_use_their_index_and_nothing_is_walked() {
         let conn = schema();
         for (query, index) in [
-            (Query::ClientKey, "jobs_client_key"),
+            (Query::ClientKey, "jobs_client_key (tenant=? AND agent=? AND client_key=?)"),
             (Query::EventAt, "events_job"),
             (Query::EventDoubtBefore, "events_job (job=? AND seq<?)"),
             (Query::EventLastOf, "events_job (job=?)"),
@@ -345,15 +348,16 @@ pub(crate) mod tests {
             (Query::JobHot, "jobs_id"),
             (Query::JobRenew, "jobs_id"),
             (Query::JobsNextDelayed, "jobs_delayed"),
-            (Query::JobsPageOfAgent, "jobs_agent (agent=? AND id<?)"),
-            (Query::JobsPageOfAgentStatus, "jobs_agent_listed (agent=? AND listed=? AND id<?)"),
+            (Query::JobsPage, "jobs_tenant (tenant=? AND id<?)"),
+            (Query::JobsPageOfAgent, "jobs_agent (tenant=? AND agent=? AND id<?)"),
+            (Query::JobsPageOfAgentStatus, "jobs_agent_listed (tenant=? AND agent=? AND listed=? AND id<?)"),
             (Query::JobsPageOfDoubt, "jobs USING INTEGER PRIMARY KEY (rowid=?)"),
             (Query::JobsPageOfDoubt, "ledger USING INDEX ledger_in_doubt"),
-            (Query::JobsPageOfLabel, "PRIMARY KEY (key=? AND value=? AND job<?)"),
-            (Query::JobsPageOfSession, "jobs_session (session=? AND id<?)"),
-            (Query::JobsPageOfWait, "jobs_blocked (wait_type=? AND id<?)"),
+            (Query::JobsPageOfLabel, "PRIMARY KEY (tenant=? AND key=? AND value=? AND job<?)"),
+            (Query::JobsPageOfSession, "jobs_session (tenant=? AND session=? AND id<?)"),
+            (Query::JobsPageOfWait, "jobs_blocked (tenant=? AND wait_type=? AND id<?)"),
             (Query::JobsPageRunning, "jobs_held"),
-            (Query::JobsPageOfStatus, "jobs_listed (listed=? AND id<?)"),
+            (Query::JobsPageOfStatus, "jobs_listed (tenant=? AND listed=? AND id<?)"),
             (Query::JobsPromote, "jobs_delayed"),
             (Query::JobsReady, "jobs_pending"),
             (Query::LeasesExpired, "jobs_held"),
@@ -362,7 +366,7 @@ pub(crate) mod tests {
             (Query::LedgerInDoubtOpen, "ledger_in_doubt ((updated_at,key)>(?,?))"),
             (Query::LedgerUnresolved, "ledger_unresolved ((updated_at,key)>(?,?))"),
             (Query::SessionAdvance, "jobs_session_open"),
-            (Query::SessionAhead, "jobs_session_open (agent=? AND session=? AND rowid<?)"),
+            (Query::SessionAhead, "jobs_session_open (tenant=? AND agent=? AND session=? AND rowid<?)"),
             (Query::SessionEarlier, "jobs_session_open"),
             (Query::TimersDue, "timers_due"),
             (Query::TimersDueAfter, "timers_due"),

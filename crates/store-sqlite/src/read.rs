@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use aetheris_core::hash::Hash;
-use aetheris_core::id::{AgentName, IdempotencyKey, InstanceId, JobId};
+use aetheris_core::id::{AgentName, IdempotencyKey, InstanceId, JobId, TenantId};
 use aetheris_core::job::JobStatus;
 use aetheris_core::lease::Fence;
 use aetheris_core::ledger::LedgerRow;
@@ -14,7 +14,7 @@ use aetheris_core::time::Timestamp;
 use aetheris_store::clock::StoreClock;
 use aetheris_store::{
     AgentPage, AgentRow, DoubtCursor, DueTimers, EffectRow, EventRow, Evidence, ExpiredLease, JobRow, KeptHead,
-    PlanDocument, TimerRow,
+    PlanDocument, Scope, TimerRow,
 };
 use rusqlite::{Row, params};
 
@@ -46,8 +46,18 @@ impl Reads<'_> {
         answer
     }
 
-    pub(crate) fn number(&mut self, job: JobId) -> Result<Option<i64>, Trouble> {
-        Ok(self.sql.first(Query::JobNum, [&job.to_bytes()[..]], |row| row.get(0))?)
+    /// The number of a job that is there for whoever asks.
+    pub(crate) fn number(&mut self, scope: &Scope, job: JobId) -> Result<Option<i64>, Trouble> {
+        Ok(self.sql.first(Query::JobNum, params![&job.to_bytes()[..], name(scope)], |row| row.get(0))?)
+    }
+
+    /// The numbers of the tenants that a question is about.
+    pub(crate) fn tenants(&mut self, scope: &Scope) -> Result<Vec<i64>, Trouble> {
+        let number = |row: &Row<'_>| Ok::<i64, Trouble>(row.get(0)?);
+        match scope {
+            Scope::System => self.sql.all(Query::TenantsAll, [], number),
+            Scope::Tenant(tenant) => self.sql.all(Query::TenantNum, [tenant.as_str()], number),
+        }
     }
 
     /// The store's clock, inside a transaction.
@@ -56,21 +66,32 @@ impl Reads<'_> {
         Ok((self.clock.look(Some(meta.mark)).now, meta.generation))
     }
 
-    pub(crate) fn job(&mut self, job: JobId) -> Result<Option<JobRow>, Trouble> {
-        Ok(self.sql.first(Query::JobById, [&job.to_bytes()[..]], rows::job)?.map(|(_, row)| row))
+    pub(crate) fn job(&mut self, scope: &Scope, job: JobId) -> Result<Option<JobRow>, Trouble> {
+        Ok(self.sql.first(Query::JobById, params![&job.to_bytes()[..], name(scope)], rows::job)?.map(|(_, row)| row))
     }
 
-    pub(crate) fn ahead_in_session(&mut self, job: JobId) -> Result<Option<JobRow>, Trouble> {
-        let ahead = self.sql.first(Query::SessionAhead, [&job.to_bytes()[..]], rows::job);
+    pub(crate) fn ahead_in_session(&mut self, scope: &Scope, job: JobId) -> Result<Option<JobRow>, Trouble> {
+        let ahead = self.sql.first(Query::SessionAhead, params![&job.to_bytes()[..], name(scope)], rows::job);
         Ok(passed_over(ahead, format_args!("the job ahead of {job} in its session"))?.flatten().map(|(_, row)| row))
     }
 
-    pub(crate) fn history(&mut self, job: JobId, from: Start, bound: Bound) -> Result<Looked, Trouble> {
-        self.at_once(|reads| history::look(&mut reads.sql, &job.to_bytes()[..], from, bound))
+    pub(crate) fn history(&mut self, scope: &Scope, job: JobId, from: Start, bound: Bound) -> Result<Looked, Trouble> {
+        self.at_once(|reads| {
+            match reads.sql.first(Query::JobById, params![&job.to_bytes()[..], name(scope)], rows::job)? {
+                None => Ok(Looked::Absent),
+                Some(found) => history::look(&mut reads.sql, found, from, bound),
+            }
+        })
     }
 
-    pub(crate) fn events(&mut self, job: JobId, after: u64, limit: usize) -> Result<Vec<EventRow>, Trouble> {
-        let Some(num) = self.number(job)? else {
+    pub(crate) fn events(
+        &mut self,
+        scope: &Scope,
+        job: JobId,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<EventRow>, Trouble> {
+        let Some(num) = self.number(scope, job)? else {
             return Ok(Vec::new());
         };
         let limit = count(limit.min(limits::PAGE_EVENTS_MAX));
@@ -86,8 +107,13 @@ impl Reads<'_> {
         Ok(events)
     }
 
-    pub(crate) fn effect(&mut self, job: JobId, key: IdempotencyKey) -> Result<Option<EffectRow>, Trouble> {
-        let Some(num) = self.number(job)? else {
+    pub(crate) fn effect(
+        &mut self,
+        scope: &Scope,
+        job: JobId,
+        key: IdempotencyKey,
+    ) -> Result<Option<EffectRow>, Trouble> {
+        let Some(num) = self.number(scope, job)? else {
             return Ok(None);
         };
         let effect = self.sql.first(Query::EffectNewest, params![num, &key.to_bytes()[..]], rows::effect)?;
@@ -95,16 +121,26 @@ impl Reads<'_> {
     }
 
     /// The job of a client's key, and the hash of the request that made it.
-    pub(crate) fn client_key(&mut self, agent: &AgentName, key: &str) -> Result<Option<(JobId, Hash)>, Trouble> {
-        self.sql.first(Query::ClientKey, params![agent.as_str(), key], rows::client_key)
+    pub(crate) fn client_key(
+        &mut self,
+        tenant: &TenantId,
+        agent: &AgentName,
+        key: &str,
+    ) -> Result<Option<(JobId, Hash)>, Trouble> {
+        self.sql.first(Query::ClientKey, params![agent.as_str(), key, tenant.as_str()], rows::client_key)
     }
 
-    pub(crate) fn agent(&mut self, name: &AgentName) -> Result<Option<AgentRow>, Trouble> {
+    pub(crate) fn agent(&mut self, tenant: &TenantId, name: &AgentName) -> Result<Option<AgentRow>, Trouble> {
         let documents = Arc::clone(&self.documents);
-        self.sql.first(Query::AgentRead, [name.as_str()], |row| agent(&documents, row))
+        self.sql.first(Query::AgentRead, [name.as_str(), tenant.as_str()], |row| agent(&documents, row))
     }
 
-    pub(crate) fn agents(&mut self, after: Option<&AgentName>, limit: usize) -> Result<AgentPage, Trouble> {
+    pub(crate) fn agents(
+        &mut self,
+        tenant: &TenantId,
+        after: Option<&AgentName>,
+        limit: usize,
+    ) -> Result<AgentPage, Trouble> {
         let documents = Arc::clone(&self.documents);
         let mut page = AgentPage::default();
         let read = |row: &Row<'_>| {
@@ -112,7 +148,8 @@ impl Reads<'_> {
             passed_over(agent(&documents, row), format_args!("the agent `{name}`"))
         };
         let take = |row: Option<AgentRow>| row.is_none_or(|row| page.take(row, limit));
-        self.sql.until(Query::AgentsPage, [after.map_or("", AgentName::as_str)], read, take)?;
+        let behind = [after.map_or("", AgentName::as_str), tenant.as_str()];
+        self.sql.until(Query::AgentsPage, behind, read, take)?;
         Ok(page)
     }
 
@@ -124,17 +161,19 @@ impl Reads<'_> {
     }
 
     pub(crate) fn in_doubt(&mut self, limit: usize) -> Result<Vec<LedgerRow>, Trouble> {
-        self.calls(Query::LedgerInDoubt, None, limit.min(limits::PAGE_JOBS_MAX))
+        self.calls(Query::LedgerInDoubt, None, None, limit.min(limits::PAGE_JOBS_MAX))
     }
 
     pub(crate) fn unresolved(&mut self, limit: usize) -> Result<Vec<LedgerRow>, Trouble> {
-        self.calls(Query::LedgerUnresolved, None, limit.min(limits::PAGE_JOBS_MAX))
+        self.calls(Query::LedgerUnresolved, None, None, limit.min(limits::PAGE_JOBS_MAX))
     }
 
-    /// Rows of one of the lists of doubts, those behind a place only. One that cannot be read is passed over.
+    /// Rows of one of the lists of doubts, of one tenant or of all, those behind a place only. One that cannot be read is
+    /// passed over.
     pub(crate) fn calls(
         &mut self,
         list: Query,
+        tenant: Option<i64>,
         after: Option<DoubtCursor>,
         limit: usize,
     ) -> Result<Vec<LedgerRow>, Trouble> {
@@ -142,7 +181,7 @@ impl Reads<'_> {
         // No key comes before the empty one.
         let key = after.map_or_else(Vec::new, |place| place.key.to_bytes().to_vec());
         unreadable::page((at, key), limit, |(at, key), wanted| {
-            self.sql.all(list, params![count(wanted), at, key], |row| {
+            self.sql.all(list, params![count(wanted), at, key, tenant], |row| {
                 let (at, key): (_, Vec<u8>) = (row.get(13)?, row.get(7)?);
                 let call = passed_over(rows::ledger(row), format_args!("the call {}", Which::Call(&key)))?;
                 Ok(((at, key), call))
@@ -150,15 +189,15 @@ impl Reads<'_> {
         })
     }
 
-    pub(crate) fn evidence(&mut self, job: JobId) -> Result<Vec<Evidence>, Trouble> {
-        match self.number(job)? {
+    pub(crate) fn evidence(&mut self, scope: &Scope, job: JobId) -> Result<Vec<Evidence>, Trouble> {
+        match self.number(scope, job)? {
             Some(num) => self.sql.all(Query::EvidenceByJob, [num], rows::evidence),
             None => Ok(Vec::new()),
         }
     }
 
-    pub(crate) fn kept(&mut self, job: JobId) -> Result<Vec<KeptHead>, Trouble> {
-        match self.number(job)? {
+    pub(crate) fn kept(&mut self, scope: &Scope, job: JobId) -> Result<Vec<KeptHead>, Trouble> {
+        match self.number(scope, job)? {
             Some(num) => {
                 let heads = self.sql.all(Query::InboxHeads, params![num, count(limits::KEPT_SHOWN_MAX)], |row| {
                     passed_over(rows::kept_head(row), format_args!("a kept signal of {job}"))
@@ -169,7 +208,10 @@ impl Reads<'_> {
         }
     }
 
-    pub(crate) fn timers(&mut self, job: JobId) -> Result<Vec<TimerRow>, Trouble> {
+    pub(crate) fn timers(&mut self, scope: &Scope, job: JobId) -> Result<Vec<TimerRow>, Trouble> {
+        if self.number(scope, job)?.is_none() {
+            return Ok(Vec::new());
+        }
         self.sql.all(Query::TimersByJob, [&job.to_bytes()[..]], rows::timer)
     }
 
@@ -252,6 +294,11 @@ impl Reads<'_> {
             Ok((now, generation, jobs))
         })
     }
+}
+
+/// The tenant whose jobs alone are there; none where everybody's are.
+fn name(scope: &Scope) -> Option<&str> {
+    scope.tenant().map(TenantId::as_str)
 }
 
 /// A row of the agents' statements.

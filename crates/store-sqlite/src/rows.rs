@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use aetheris_core::event::Failure;
 use aetheris_core::hash::Hash;
 use aetheris_core::id::{
-    AgentName, BootId, EventId, IdempotencyKey, JobId, NodeId, PermitId, SessionId, SignalId, ToolName, WorkerId,
+    AgentName, BootId, EventId, IdempotencyKey, JobId, NodeId, PermitId, SessionId, SignalId, TenantId, ToolName,
+    WorkerId,
 };
 use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
@@ -119,7 +120,16 @@ pub(crate) struct HotJob {
     /// Whether it has an error or waits, which most jobs never do.
     pub(crate) has_texts: bool,
     /// Whose turn it is to be claimed depends on the others of the same.
-    pub(crate) session: Option<(AgentName, SessionId)>,
+    pub(crate) session: Option<Conversation>,
+}
+
+/// Jobs of which one at a time has its turn.
+#[derive(Debug, Clone)]
+pub(crate) struct Conversation {
+    pub(crate) agent: AgentName,
+    pub(crate) session: SessionId,
+    /// The tenant's number.
+    pub(crate) tenant: i64,
 }
 
 /// A row of `job_hot.sql`.
@@ -135,8 +145,14 @@ pub(crate) fn hot_job(row: &Row<'_>) -> Result<HotJob, Trouble> {
         end_requested: maybe(row, 11, code)?,
         plan_hash: maybe(row, 12, |row, i| id(row, i, Hash::from_slice))?,
         has_texts: row.get(13)?,
-        session: maybe(row, 14, |row, i| Ok((AgentName::from(text(row, 15)?), SessionId::from(text(row, i)?))))?,
+        session: maybe(row, 14, conversation)?,
     })
+}
+
+/// The columns session, agent and tenant.
+fn conversation(row: &Row<'_>, index: usize) -> Result<Conversation, Trouble> {
+    let (session, agent) = (SessionId::from(text(row, index)?), AgentName::from(text(row, index + 1)?));
+    Ok(Conversation { agent, session, tenant: row.get(index + 2)? })
 }
 
 /// How an error stands in its column.
@@ -169,6 +185,7 @@ pub(crate) fn job(row: &Row<'_>) -> Result<(i64, JobRow), Trouble> {
         seq: number(row, 1)?,
         session: maybe(row, 20, |row, i| text(row, i).map(SessionId::from))?,
         status: code(row, 4)?,
+        tenant: TenantId::from(text(row, 25)?),
         updated_at: time(row, 6)?,
         waiting: maybe(row, 15, |row, i| json::<WaitingView>("what a job waits for", bytes(row, i)?))?,
     };

@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use aetheris_core::hash::Hash;
-use aetheris_core::id::{AgentName, IdempotencyKey, InstanceId, JobId};
+use aetheris_core::id::{AgentName, IdempotencyKey, InstanceId, JobId, TenantId};
 use aetheris_core::lease::Fence;
 use aetheris_core::ledger::LedgerRow;
 use aetheris_core::limits;
@@ -18,7 +18,7 @@ use aetheris_store::vital::{self, OnDeath, Vital};
 use aetheris_store::{
     AgentPage, AgentRow, Boxed, ClaimRequest, Claimed, CommitError, Committed, Dossiers, DoubtFilter, DoubtPage,
     DueTimers, EffectRow, ErrorKind, EventRow, Evidence, ExpiredLease, FailedWrite, Glance, Health, Heartbeat, Hints,
-    History, JobFilter, JobPage, JobRow, KeptHead, NewAgent, PlanDocument, PutAgent, Renewal, Store, StoreError,
+    History, JobFilter, JobPage, JobRow, KeptHead, NewAgent, PlanDocument, PutAgent, Renewal, Scope, Store, StoreError,
     StoreStatus, TimerRow, UnitOfWork, WaitPage, WriterHealth,
 };
 use tokio::sync::{Semaphore, oneshot};
@@ -212,18 +212,18 @@ impl SqliteStore {
     }
 
     /// Read and parsed on the thread that asks, which may be one that serves everybody.
-    fn glance_now(&self, job: JobId) -> Result<Option<Glance>, StoreError> {
+    fn glance_now(&self, scope: &Scope, job: JobId) -> Result<Option<Glance>, StoreError> {
         let here = aetheris_fault::planted!("large-history-on-the-spot");
         let bound = if here { Bound::NONE } else { Bound::LOOK };
-        self.pool.look("glance", |reads| match reads.history(job, Start::Checkpoint, bound)? {
+        self.pool.look("glance", |reads| match reads.history(scope, job, Start::Checkpoint, bound)? {
             Looked::Absent => Ok(None),
             Looked::Found(raw) => raw.decode().map(|history| Some(Glance::Short(Box::new(history)))),
             Looked::Much => Ok(Some(Glance::Long)),
         })
     }
 
-    async fn history_of(&self, job: JobId, from: Start) -> Result<Option<History>, StoreError> {
-        let read = move |reads: &mut Reads<'_>| match reads.history(job, from, Bound::NONE)? {
+    async fn history_of(&self, scope: Scope, job: JobId, from: Start) -> Result<Option<History>, StoreError> {
+        let read = move |reads: &mut Reads<'_>| match reads.history(&scope, job, from, Bound::NONE)? {
             Looked::Absent | Looked::Much => Ok(None),
             Looked::Found(raw) => raw.decode().map(Some),
         };
@@ -312,60 +312,87 @@ impl Store for SqliteStore {
         Box::pin(self.ask("put_agent", |reply| Request::PutAgent(agent, reply)))
     }
 
-    fn delete_agent(&self, name: AgentName) -> Boxed<'_, Result<bool, StoreError>> {
-        Box::pin(self.ask("delete_agent", |reply| Request::DeleteAgent(name, reply)))
+    fn delete_agent(&self, tenant: TenantId, name: AgentName) -> Boxed<'_, Result<bool, StoreError>> {
+        Box::pin(self.ask("delete_agent", |reply| Request::DeleteAgent(tenant, name, reply)))
     }
 
-    fn glance(&self, job: JobId) -> Boxed<'_, Result<Option<Glance>, StoreError>> {
-        Box::pin(async move { self.glance_now(job) })
+    fn glance(&self, scope: Scope, job: JobId) -> Boxed<'_, Result<Option<Glance>, StoreError>> {
+        Box::pin(async move { self.glance_now(&scope, job) })
     }
 
-    fn history(&self, job: JobId, full: bool) -> Boxed<'_, Result<Option<History>, StoreError>> {
-        Box::pin(self.history_of(job, if full { Start::First } else { Start::Checkpoint }))
+    fn history(&self, scope: Scope, job: JobId, full: bool) -> Boxed<'_, Result<Option<History>, StoreError>> {
+        Box::pin(self.history_of(scope, job, if full { Start::First } else { Start::Checkpoint }))
     }
 
-    fn history_behind(&self, job: JobId, seq: u64, since: Timestamp) -> Boxed<'_, Result<Option<History>, StoreError>> {
-        Box::pin(self.history_of(job, Start::Behind(seq, since)))
+    fn history_behind(
+        &self,
+        scope: Scope,
+        job: JobId,
+        seq: u64,
+        since: Timestamp,
+    ) -> Boxed<'_, Result<Option<History>, StoreError>> {
+        Box::pin(self.history_of(scope, job, Start::Behind(seq, since)))
     }
 
     fn dossiers(&self, from: u64, to: u64) -> Boxed<'_, Result<Dossiers, StoreError>> {
         Box::pin(self.pool.ask_long("check", move |reads| reads.dossiers(from, to)))
     }
 
-    fn job(&self, job: JobId) -> Boxed<'_, Result<Option<JobRow>, StoreError>> {
-        Box::pin(async move { self.pool.look("job", |reads| reads.job(job)) })
+    fn job(&self, scope: Scope, job: JobId) -> Boxed<'_, Result<Option<JobRow>, StoreError>> {
+        Box::pin(async move { self.pool.look("job", |reads| reads.job(&scope, job)) })
     }
 
-    fn ahead_in_session(&self, job: JobId) -> Boxed<'_, Result<Option<JobRow>, StoreError>> {
-        Box::pin(async move { self.pool.look("ahead_in_session", |reads| reads.ahead_in_session(job)) })
+    fn ahead_in_session(&self, scope: Scope, job: JobId) -> Boxed<'_, Result<Option<JobRow>, StoreError>> {
+        Box::pin(async move { self.pool.look("ahead_in_session", |reads| reads.ahead_in_session(&scope, job)) })
     }
 
     fn jobs(&self, filter: JobFilter) -> Boxed<'_, Result<JobPage, StoreError>> {
         Box::pin(self.pool.ask("jobs", move |reads| reads.jobs(&filter)))
     }
 
-    fn client_key(&self, agent: AgentName, key: String) -> Boxed<'_, Result<Option<(JobId, Hash)>, StoreError>> {
-        Box::pin(async move { self.pool.look("client_key", |reads| reads.client_key(&agent, &key)) })
+    fn client_key(
+        &self,
+        tenant: TenantId,
+        agent: AgentName,
+        key: String,
+    ) -> Boxed<'_, Result<Option<(JobId, Hash)>, StoreError>> {
+        Box::pin(async move { self.pool.look("client_key", |reads| reads.client_key(&tenant, &agent, &key)) })
     }
 
     fn waits(&self, filter: JobFilter) -> Boxed<'_, Result<WaitPage, StoreError>> {
         Box::pin(self.pool.ask("waits", move |reads| reads.waits(&filter)))
     }
 
-    fn effect(&self, job: JobId, key: IdempotencyKey) -> Boxed<'_, Result<Option<EffectRow>, StoreError>> {
-        Box::pin(self.pool.ask("effect", move |reads| reads.effect(job, key)))
+    fn effect(
+        &self,
+        scope: Scope,
+        job: JobId,
+        key: IdempotencyKey,
+    ) -> Boxed<'_, Result<Option<EffectRow>, StoreError>> {
+        Box::pin(self.pool.ask("effect", move |reads| reads.effect(&scope, job, key)))
     }
 
-    fn events(&self, job: JobId, after: u64, limit: usize) -> Boxed<'_, Result<Vec<EventRow>, StoreError>> {
-        Box::pin(self.pool.ask("events", move |reads| reads.events(job, after, limit)))
+    fn events(
+        &self,
+        scope: Scope,
+        job: JobId,
+        after: u64,
+        limit: usize,
+    ) -> Boxed<'_, Result<Vec<EventRow>, StoreError>> {
+        Box::pin(self.pool.ask("events", move |reads| reads.events(&scope, job, after, limit)))
     }
 
-    fn agent(&self, name: AgentName) -> Boxed<'_, Result<Option<AgentRow>, StoreError>> {
-        Box::pin(async move { self.pool.look("agent", |reads| reads.agent(&name)) })
+    fn agent(&self, tenant: TenantId, name: AgentName) -> Boxed<'_, Result<Option<AgentRow>, StoreError>> {
+        Box::pin(async move { self.pool.look("agent", |reads| reads.agent(&tenant, &name)) })
     }
 
-    fn agents(&self, after: Option<AgentName>, limit: usize) -> Boxed<'_, Result<AgentPage, StoreError>> {
-        Box::pin(self.pool.ask("agents", move |reads| reads.agents(after.as_ref(), limit)))
+    fn agents(
+        &self,
+        tenant: TenantId,
+        after: Option<AgentName>,
+        limit: usize,
+    ) -> Boxed<'_, Result<AgentPage, StoreError>> {
+        Box::pin(self.pool.ask("agents", move |reads| reads.agents(&tenant, after.as_ref(), limit)))
     }
 
     fn plan(&self, hash: Hash) -> Boxed<'_, Result<Option<PlanDocument>, StoreError>> {
@@ -384,20 +411,20 @@ impl Store for SqliteStore {
         Box::pin(self.pool.ask("unresolved", move |reads| reads.unresolved(limit)))
     }
 
-    fn kept(&self, job: JobId) -> Boxed<'_, Result<Vec<KeptHead>, StoreError>> {
-        Box::pin(std::future::ready(self.pool.look("kept", move |reads| reads.kept(job))))
+    fn kept(&self, scope: Scope, job: JobId) -> Boxed<'_, Result<Vec<KeptHead>, StoreError>> {
+        Box::pin(std::future::ready(self.pool.look("kept", move |reads| reads.kept(&scope, job))))
     }
 
-    fn evidence(&self, job: JobId) -> Boxed<'_, Result<Vec<Evidence>, StoreError>> {
-        Box::pin(self.pool.ask("evidence", move |reads| reads.evidence(job)))
+    fn evidence(&self, scope: Scope, job: JobId) -> Boxed<'_, Result<Vec<Evidence>, StoreError>> {
+        Box::pin(self.pool.ask("evidence", move |reads| reads.evidence(&scope, job)))
     }
 
     fn due_timers(&self, after: Option<TimerRow>, limit: usize) -> Boxed<'_, Result<DueTimers, StoreError>> {
         Box::pin(async move { self.pool.look("due_timers", |reads| reads.due_timers(after.as_ref(), limit)) })
     }
 
-    fn timers(&self, job: JobId) -> Boxed<'_, Result<Vec<TimerRow>, StoreError>> {
-        Box::pin(async move { self.pool.look("timers", |reads| reads.timers(job)) })
+    fn timers(&self, scope: Scope, job: JobId) -> Boxed<'_, Result<Vec<TimerRow>, StoreError>> {
+        Box::pin(async move { self.pool.look("timers", |reads| reads.timers(&scope, job)) })
     }
 
     fn expired(&self, after: Option<ExpiredLease>, limit: usize) -> Boxed<'_, Result<Vec<ExpiredLease>, StoreError>> {

@@ -1,6 +1,6 @@
 //! One write transaction: what it has read of the store's own row, and what it changes of it at its end.
 
-use aetheris_core::id::{BootId, JobId};
+use aetheris_core::id::{BootId, JobId, TenantId};
 use aetheris_core::job::JobStatus;
 use aetheris_core::limits;
 use aetheris_core::time::{Reading, Timestamp};
@@ -64,6 +64,8 @@ pub(crate) struct Tx<'t, 'c> {
     pub(crate) sql: &'t mut Prepared<'c>,
     /// The number of the boot clock that was asked for last.
     boot: Option<(BootId, i64)>,
+    /// The number of the tenant that was asked for last.
+    tenant: Option<(TenantId, i64)>,
     /// Jobs that this transaction made pending and that nobody has claimed in it.
     unclaimed: Vec<i64>,
     look: Look,
@@ -83,6 +85,7 @@ impl<'t, 'c> Tx<'t, 'c> {
             now: look.now,
             sql,
             boot: None,
+            tenant: None,
             unclaimed: Vec::new(),
             look,
             mark,
@@ -142,6 +145,23 @@ impl<'t, 'c> Tx<'t, 'c> {
             }
         };
         self.boot = Some((id, num));
+        Ok(num)
+    }
+
+    /// The number that a tenant has in this database, given to it when it is first met.
+    pub(crate) fn tenant_num(&mut self, tenant: &TenantId) -> Result<i64, Trouble> {
+        if let Some((_, num)) = self.tenant.as_ref().filter(|(known, _)| known == tenant) {
+            return Ok(*num);
+        }
+        let num = |row: &rusqlite::Row<'_>| Ok::<i64, Trouble>(row.get(0)?);
+        let num = match self.sql.first(Query::TenantNum, [tenant.as_str()], num)? {
+            Some(num) => num,
+            None => {
+                self.exactly_one(Query::TenantInsert, [tenant.as_str()])?;
+                self.sql.connection().last_insert_rowid()
+            }
+        };
+        self.tenant = Some((tenant.clone(), num));
         Ok(num)
     }
 

@@ -3,7 +3,7 @@
 use aetheris_core::chain::Header;
 use aetheris_core::event::EncodedEvent;
 use aetheris_core::hash::Hash;
-use aetheris_core::id::{AgentName, SessionId};
+use aetheris_core::id::SessionId;
 use aetheris_core::job::JobStatus;
 use aetheris_core::lease::{Fence, Guard};
 use aetheris_core::ledger::LedgerRow;
@@ -16,7 +16,7 @@ use crate::codes::{Code, count, int};
 use crate::commit::{Decided, LedgerStep};
 use crate::error::Trouble;
 use crate::queries::Query;
-use crate::rows::{ErrorText, HotJob, Text};
+use crate::rows::{Conversation, ErrorText, HotJob, Text};
 use crate::tx::Tx;
 
 /// What an event's row has beside its payload, in bytes: numbers, time, id and hash. Indexes are not
@@ -117,7 +117,7 @@ struct Derived {
 fn derive(
     tx: &mut Tx<'_, '_>,
     num: Option<i64>,
-    session: Option<&(AgentName, SessionId)>,
+    session: Option<&Conversation>,
     row: &Projection,
 ) -> Result<Derived, Trouble> {
     let not_before = row.not_before.map(|due| due.resolve(tx.now));
@@ -126,11 +126,11 @@ fn derive(
     let delayed_until = not_before.filter(|at| delayed && *at > tx.now);
     let mut ready = pending && delayed_until.is_none();
     if ready
-        && let Some((agent, session)) = session
+        && let Some(Conversation { agent, session, tenant }) = session
         && !aetheris_fault::planted!("session-order-ignored")
     {
         // A new job comes behind all that are there, whatever its id says: that was made before.
-        let earlier = params![agent.as_str(), session.as_str(), num.unwrap_or(i64::MAX)];
+        let earlier = params![agent.as_str(), session.as_str(), num.unwrap_or(i64::MAX), tenant];
         ready = !tx.sql.exists(Query::SessionEarlier, earlier)?;
     }
     tx.changes.claimable |= ready;
@@ -146,7 +146,10 @@ fn derive(
 
 fn insert(tx: &mut Tx<'_, '_>, unit: &UnitOfWork, new: &NewJob, fence: Fence, after: &After) -> Result<i64, Trouble> {
     let row = unit.row.as_ref().ok_or_else(|| Trouble::Invalid("a new job has a row".to_owned()))?;
-    let session = new.session.as_ref().map(|session| (new.agent.clone(), session.clone()));
+    let tenant = tx.tenant_num(&new.tenant)?;
+    let conversation =
+        |session: &SessionId| Conversation { agent: new.agent.clone(), session: session.clone(), tenant };
+    let session = new.session.as_ref().map(conversation);
     let derived = derive(tx, None, session.as_ref(), row)?;
     let labels = (!new.labels.is_empty()).then(|| aetheris_core::json::to_canonical(&new.labels));
     let id = unit.job.to_bytes();
@@ -175,18 +178,19 @@ fn insert(tx: &mut Tx<'_, '_>, unit: &UnitOfWork, new: &NewJob, fence: Fence, af
             labels.as_deref().map(Text),
             new.client_key.as_ref().map(|client| client.key.as_str()),
             new.client_key.as_ref().map(|client| &client.body_hash.as_bytes()[..]),
+            tenant,
         ],
     )?;
     let num = tx.sql.connection().last_insert_rowid();
     if aetheris_fault::planted!("session-by-id") {
         let by_id = "UPDATE jobs AS new SET ready = 1
             WHERE num = ?1 AND status = 0 AND delayed_until IS NULL AND session IS NOT NULL
-              AND NOT EXISTS (SELECT 1 FROM jobs WHERE agent = new.agent AND session = new.session
+              AND NOT EXISTS (SELECT 1 FROM jobs WHERE tenant = new.tenant AND agent = new.agent AND session = new.session
                               AND status NOT IN (4, 5, 6) AND id < new.id)";
         tx.sql.connection().execute(by_id, [num])?;
     }
     for (key, value) in &new.labels {
-        tx.exactly_one(Query::LabelInsert, params![key, value, &id[..]])?;
+        tx.exactly_one(Query::LabelInsert, params![key, value, &id[..], tenant])?;
         tx.changes.bytes += u64::try_from(key.len() + value.len() + id.len()).unwrap_or(0);
     }
     tx.moved(None, row.status);
@@ -198,8 +202,8 @@ fn insert(tx: &mut Tx<'_, '_>, unit: &UnitOfWork, new: &NewJob, fence: Fence, af
 }
 
 /// Lets the first unfinished job of a session be claimed, if only its turn was missing.
-fn advance(tx: &mut Tx<'_, '_>, agent: &AgentName, session: &SessionId) -> Result<(), Trouble> {
-    let freed = tx.run(Query::SessionAdvance, params![agent.as_str(), session.as_str()])?;
+fn advance(tx: &mut Tx<'_, '_>, of: &Conversation) -> Result<(), Trouble> {
+    let freed = tx.run(Query::SessionAdvance, params![of.agent.as_str(), of.session.as_str(), of.tenant])?;
     tx.changes.claimable |= freed > 0;
     Ok(())
 }
@@ -263,10 +267,10 @@ fn update(tx: &mut Tx<'_, '_>, unit: &UnitOfWork, job: &HotJob, after: &After) -
     if row.status == JobStatus::Pending {
         tx.arrived(job.num);
     }
-    if let Some((agent, session)) = &job.session
+    if let Some(conversation) = &job.session
         && row.status.is_terminal()
     {
-        advance(tx, agent, session)?;
+        advance(tx, conversation)?;
     }
     Ok(job.num)
 }

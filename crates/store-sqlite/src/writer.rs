@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
 
-use aetheris_core::id::AgentName;
+use aetheris_core::id::{AgentName, TenantId};
 use aetheris_core::limits;
 use aetheris_core::time::{Span, Timestamp};
 use aetheris_store::clock::{Look, Mark, StoreClock};
@@ -50,7 +50,7 @@ pub(crate) enum Request {
     Claim(Standing),
     Heartbeat(Heartbeat, Duration, Reply<Vec<Renewal>>),
     PutAgent(NewAgent, Reply<PutAgent>),
-    DeleteAgent(AgentName, Reply<bool>),
+    DeleteAgent(TenantId, AgentName, Reply<bool>),
     /// Asks for nothing; with `true`, one small write is tried.
     Probe(bool, Reply<Span>),
     Settle(Box<UnitOfWork>, Reply<Option<Committed>>),
@@ -435,7 +435,7 @@ impl<'c> Writer<'c> {
                 Request::Claim(claim) => drop(claim.reply.send(Err(error))),
                 Request::Heartbeat(_, _, reply) => drop(reply.send(Err(error))),
                 Request::PutAgent(_, reply) => drop(reply.send(Err(error))),
-                Request::DeleteAgent(_, reply) => drop(reply.send(Err(error))),
+                Request::DeleteAgent(_, _, reply) => drop(reply.send(Err(error))),
                 Request::Probe(_, reply) => drop(reply.send(Err(error))),
                 Request::Settle(_, reply) => drop(reply.send(Err(error))),
             }
@@ -497,7 +497,7 @@ fn execute(tx: &mut Tx<'_, '_>, request: &Request) -> Result<Answer, Trouble> {
         },
         Request::Heartbeat(request, sent_at, _) => heartbeat::renew(tx, request, *sent_at).map(Answer::Heartbeat),
         Request::PutAgent(agent, _) => agents::put(tx, agent).map(Answer::PutAgent),
-        Request::DeleteAgent(name, _) => agents::delete(tx, name).map(Answer::DeleteAgent),
+        Request::DeleteAgent(tenant, name, _) => agents::delete(tx, tenant, name).map(Answer::DeleteAgent),
         Request::Probe(write, _) => {
             if *write {
                 tx.write_mark();
@@ -515,7 +515,7 @@ fn send(request: Request, answer: Answer) {
         (Request::Commit(_, reply), Answer::Commit(answer)) => drop(reply.send(answer)),
         (Request::Heartbeat(_, _, reply), Answer::Heartbeat(answer)) => drop(reply.send(Ok(answer))),
         (Request::PutAgent(_, reply), Answer::PutAgent(answer)) => drop(reply.send(Ok(answer))),
-        (Request::DeleteAgent(_, reply), Answer::DeleteAgent(answer)) => drop(reply.send(Ok(answer))),
+        (Request::DeleteAgent(_, _, reply), Answer::DeleteAgent(answer)) => drop(reply.send(Ok(answer))),
         (Request::Probe(_, reply), Answer::Probe(answer)) => drop(reply.send(Ok(answer))),
         (Request::Settle(_, reply), Answer::Settle(answer)) => drop(reply.send(Ok(answer))),
         // A dropped reply is an error to whoever waits for it.

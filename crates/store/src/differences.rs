@@ -47,6 +47,7 @@ pub fn differences(state: &JobState, row: &JobRow, holds_alone: bool, timers: &[
         seq,
         session,
         status,
+        tenant,
         updated_at: _,
         waiting,
     } = row;
@@ -77,6 +78,7 @@ pub fn differences(state: &JobState, row: &JobRow, holds_alone: bool, timers: &[
     compare("priority", state.priority.to_string(), priority.to_string());
     compare("labels", format!("{:?}", state.labels), format!("{labels:?}"));
     compare("session", format!("{:?}", state.session), format!("{session:?}"));
+    compare("tenant", state.tenant.to_string(), tenant.to_string());
     compare("creation", state.created_at.to_string(), created_at.to_string());
     let mut told: Vec<String> =
         projection::timers(state).into_iter().map(|(id, due)| format!("{id} at {due}")).collect();

@@ -11,9 +11,10 @@ use aetheris_core::time::Timestamp;
 
 use crate::query::{EventRow, Evidence, WaitRow};
 use crate::rules;
+use crate::scope::Scope;
 
 /// Which doubts are asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DoubtFilter {
     /// Behind this place.
     pub after: Option<DoubtCursor>,
@@ -21,6 +22,8 @@ pub struct DoubtFilter {
     pub job: Option<JobId>,
     /// At most so many; bounded by [`aetheris_core::limits::PAGE_JOBS_MAX`].
     pub limit: usize,
+    /// On whose behalf.
+    pub scope: Scope,
     /// Those that their job's end has left unresolved, given up or in doubt; or in doubt in a job that goes on. Without
     /// it, all that are in doubt.
     pub unresolved: Option<bool>,

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use aetheris_core::id::{AgentName, JobId};
+use aetheris_core::id::{AgentName, JobId, TenantId};
 use aetheris_core::time::Span;
 use tokio::sync::Notify;
 
@@ -15,7 +15,7 @@ use crate::claim::{ClaimRequest, Claimed, Heartbeat, Renewal};
 use crate::error::{CommitError, ErrorKind, StoreError};
 use crate::query::{Glance, History, NewAgent, PutAgent};
 use crate::unit::{Committed, Purpose, UnitOfWork};
-use crate::{Boxed, Health, Hints, Store};
+use crate::{Boxed, Health, Hints, Scope, Store};
 
 /// An operation that can meet a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -406,28 +406,28 @@ impl Store for FaultyStore {
         Box::pin(self.call((Op::Agent, "put_agent"), |inner| inner.put_agent(agent), late))
     }
 
-    fn delete_agent(&self, name: AgentName) -> Boxed<'_, Result<bool, StoreError>> {
-        let again = name.clone();
+    fn delete_agent(&self, tenant: TenantId, name: AgentName) -> Boxed<'_, Result<bool, StoreError>> {
+        let again = (tenant.clone(), name.clone());
         let late = |inner: Arc<dyn Store>| -> Option<Boxed<'static, ()>> {
-            Some(Box::pin(async move { drop(inner.delete_agent(again).await) }))
+            Some(Box::pin(async move { drop(inner.delete_agent(again.0, again.1).await) }))
         };
-        Box::pin(self.call((Op::Agent, "delete_agent"), |inner| inner.delete_agent(name), late))
+        Box::pin(self.call((Op::Agent, "delete_agent"), |inner| inner.delete_agent(tenant, name), late))
     }
 
     crate::questions_through!(read);
 
-    fn glance(&self, job: JobId) -> Boxed<'_, Result<Option<Glance>, StoreError>> {
+    fn glance(&self, scope: Scope, job: JobId) -> Boxed<'_, Result<Option<Glance>, StoreError>> {
         match self.unreadable_now(job, "glance") {
             Some(error) => Box::pin(std::future::ready(Err(error))),
-            None => self.read("glance", move |inner| inner.glance(job)),
+            None => self.read("glance", move |inner| inner.glance(scope, job)),
         }
     }
 
-    fn history(&self, job: JobId, full: bool) -> Boxed<'_, Result<Option<History>, StoreError>> {
+    fn history(&self, scope: Scope, job: JobId, full: bool) -> Boxed<'_, Result<Option<History>, StoreError>> {
         if let Some(error) = self.unreadable_now(job, "history") {
             return Box::pin(std::future::ready(Err(error)));
         }
-        self.read("history", move |inner| inner.history(job, full))
+        self.read("history", move |inner| inner.history(scope, job, full))
     }
 
     fn health(&self) -> Boxed<'_, Result<Health, StoreError>> {

@@ -1,7 +1,7 @@
 //! The store port: the one door for writes, claims and renewals, and the reads beside them.
 //!
 //! Reading order: [`unit`] (what one write is), [`claim`] (ownership), [`query`] (reads), [`error`]
-//! (what can go wrong, and what is known then), [`rules`] (what every backend asks before it writes),
+//! (what can go wrong, and what is known then), [`scope`] (on whose behalf), [`rules`] (what every backend asks before it writes),
 //! [`hints`] (wake-ups, which are never facts), [`health`] (what readiness asks), [`clock`] (what a store
 //! makes of a host's clocks), [`system`] (the only file that reads clocks and entropy), [`amiss`] (what a check asks for), [`repeats`] (what is
 //! not logged again at every look), [`kept`] (a cache bounded by bytes), [`vital`] (what a process cannot live without). [`memory`] is the
@@ -23,6 +23,7 @@ pub mod memory;
 pub mod query;
 pub mod repeats;
 pub mod rules;
+pub mod scope;
 pub mod system;
 mod through;
 pub mod unit;
@@ -32,7 +33,7 @@ use std::future::Future;
 use std::pin::Pin;
 
 use aetheris_core::hash::Hash;
-use aetheris_core::id::{AgentName, IdempotencyKey, InstanceId, JobId};
+use aetheris_core::id::{AgentName, IdempotencyKey, InstanceId, JobId, TenantId};
 use aetheris_core::lease::Fence;
 use aetheris_core::time::Timestamp;
 
@@ -48,6 +49,7 @@ pub use query::{
     History, JobFilter, JobPage, JobRow, KeptHead, KeptSignal, NewAgent, Placing, PlanDocument, PutAgent, StoreStatus,
     TimerRow, Unreadable, WaitPage, WaitRow, WriterStats,
 };
+pub use scope::Scope;
 pub use unit::{
     Checkpoint, Committed, ExpectedSignals, InboxWrite, LeaseChange, LedgerWrite, NewEffect, NewJob, Purpose,
     UnitOfWork,
@@ -57,6 +59,9 @@ pub use unit::{
 pub type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// Where facts live. Every method is safe to call from many tasks at once.
+///
+/// Questions about a job or a list say on whose behalf they are asked ([`Scope`]); names that clients give are names within
+/// a tenant. The others are the process's own, and are about everybody.
 ///
 /// Nothing is answered before it is durable. A future of this trait is never to be dropped half-way:
 /// a task owns it, and no timeout surrounds it.
@@ -88,7 +93,7 @@ pub trait Store: Send + Sync + 'static {
     /// The store cannot be asked now; nothing is known of the leases.
     fn heartbeat(&self, request: Heartbeat) -> Boxed<'_, Result<Vec<Renewal>, StoreError>>;
 
-    /// Puts an agent, with its plan document, in place of any of that name.
+    /// Puts an agent, with its plan document, in place of any of that name of its tenant.
     ///
     /// # Errors
     /// The store cannot be asked now.
@@ -98,7 +103,7 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// # Errors
     /// The store cannot be asked now.
-    fn delete_agent(&self, name: AgentName) -> Boxed<'_, Result<bool, StoreError>>;
+    fn delete_agent(&self, tenant: TenantId, name: AgentName) -> Boxed<'_, Result<bool, StoreError>>;
 
     /// All that is needed to fold a job, in one consistent read from its newest checkpoint on, where it is short
     /// ([`LOOK_EVENTS_MAX`](aetheris_core::limits::LOOK_EVENTS_MAX) events,
@@ -106,21 +111,27 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// # Errors
     /// The store cannot be asked now, or what it has cannot be read.
-    fn glance(&self, job: JobId) -> Boxed<'_, Result<Option<Glance>, StoreError>>;
+    fn glance(&self, scope: Scope, job: JobId) -> Boxed<'_, Result<Option<Glance>, StoreError>>;
 
     /// All that is needed to fold a job, however long it is, in one consistent read: from its newest checkpoint on, or from
     /// the first event with `full`.
     ///
     /// # Errors
     /// The store cannot be asked now, or what it has cannot be read.
-    fn history(&self, job: JobId, full: bool) -> Boxed<'_, Result<Option<History>, StoreError>>;
+    fn history(&self, scope: Scope, job: JobId, full: bool) -> Boxed<'_, Result<Option<History>, StoreError>>;
 
     /// What a job has behind an event, in one consistent read: the events, all kept signals and ledger rows, the row, and
     /// of the effects at least those that were recorded at this time or later. No checkpoint.
     ///
     /// # Errors
     /// The store cannot be asked now, or what it has cannot be read.
-    fn history_behind(&self, job: JobId, seq: u64, since: Timestamp) -> Boxed<'_, Result<Option<History>, StoreError>>;
+    fn history_behind(
+        &self,
+        scope: Scope,
+        job: JobId,
+        seq: u64,
+        since: Timestamp,
+    ) -> Boxed<'_, Result<Option<History>, StoreError>>;
 
     /// Everything about the jobs that came as number `from` and later, below `to`, each as it is at one moment. It may
     /// stop earlier, behind a large one or many: `next` is the first that was not read.
@@ -133,13 +144,13 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// # Errors
     /// The store cannot be asked now.
-    fn job(&self, job: JobId) -> Boxed<'_, Result<Option<JobRow>, StoreError>>;
+    fn job(&self, scope: Scope, job: JobId) -> Boxed<'_, Result<Option<JobRow>, StoreError>>;
 
     /// The job that holds this one up in its session: the first unfinished one of them all, if it came before this one.
     ///
     /// # Errors
     /// The store cannot be asked now.
-    fn ahead_in_session(&self, job: JobId) -> Boxed<'_, Result<Option<JobRow>, StoreError>>;
+    fn ahead_in_session(&self, scope: Scope, job: JobId) -> Boxed<'_, Result<Option<JobRow>, StoreError>>;
 
     /// A page of jobs, newest first.
     ///
@@ -147,11 +158,16 @@ pub trait Store: Send + Sync + 'static {
     /// The store cannot be asked now.
     fn jobs(&self, filter: JobFilter) -> Boxed<'_, Result<JobPage, StoreError>>;
 
-    /// The job that a client's key has made, and the hash of the request that made it.
+    /// The job that a client's key has made, and the hash of the request that made it. A key belongs to an agent of a tenant.
     ///
     /// # Errors
     /// The store cannot be asked now.
-    fn client_key(&self, agent: AgentName, key: String) -> Boxed<'_, Result<Option<(JobId, Hash)>, StoreError>>;
+    fn client_key(
+        &self,
+        tenant: TenantId,
+        agent: AgentName,
+        key: String,
+    ) -> Boxed<'_, Result<Option<(JobId, Hash)>, StoreError>>;
 
     /// A page of blocked jobs, with the times of their waits and without their histories. Of a filter that does not ask
     /// for blocked jobs, those that are.
@@ -164,26 +180,38 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// # Errors
     /// The store cannot be asked now, or what it has cannot be read.
-    fn effect(&self, job: JobId, key: IdempotencyKey) -> Boxed<'_, Result<Option<EffectRow>, StoreError>>;
+    fn effect(&self, scope: Scope, job: JobId, key: IdempotencyKey)
+    -> Boxed<'_, Result<Option<EffectRow>, StoreError>>;
 
     /// A page of a job's events, from the one after `after` on: it ends at `limit`, and with the event that brings
     /// its payloads to [`aetheris_core::limits::PAGE_EVENTS_BYTES_MAX`]. An empty one is the last.
     ///
     /// # Errors
     /// The store cannot be asked now.
-    fn events(&self, job: JobId, after: u64, limit: usize) -> Boxed<'_, Result<Vec<EventRow>, StoreError>>;
+    fn events(
+        &self,
+        scope: Scope,
+        job: JobId,
+        after: u64,
+        limit: usize,
+    ) -> Boxed<'_, Result<Vec<EventRow>, StoreError>>;
 
-    /// An agent.
+    /// An agent of a tenant.
     ///
     /// # Errors
     /// The store cannot be asked now.
-    fn agent(&self, name: AgentName) -> Boxed<'_, Result<Option<AgentRow>, StoreError>>;
+    fn agent(&self, tenant: TenantId, name: AgentName) -> Boxed<'_, Result<Option<AgentRow>, StoreError>>;
 
-    /// A page of agents, by name, behind `after`.
+    /// A page of a tenant's agents, by name, behind `after`.
     ///
     /// # Errors
     /// The store cannot be asked now.
-    fn agents(&self, after: Option<AgentName>, limit: usize) -> Boxed<'_, Result<AgentPage, StoreError>>;
+    fn agents(
+        &self,
+        tenant: TenantId,
+        after: Option<AgentName>,
+        limit: usize,
+    ) -> Boxed<'_, Result<AgentPage, StoreError>>;
 
     /// A plan document.
     ///
@@ -197,13 +225,13 @@ pub trait Store: Send + Sync + 'static {
     /// The store cannot be asked now.
     fn doubts(&self, filter: DoubtFilter) -> Boxed<'_, Result<DoubtPage, StoreError>>;
 
-    /// Invocations in doubt, oldest first.
+    /// Everybody's invocations in doubt, oldest first.
     ///
     /// # Errors
     /// The store cannot be asked now.
     fn in_doubt(&self, limit: usize) -> Boxed<'_, Result<Vec<aetheris_core::ledger::LedgerRow>, StoreError>>;
 
-    /// Calls whose outcome was unknown when their job ended, oldest first: given up, or still in doubt.
+    /// Everybody's calls whose outcome was unknown when their job ended, oldest first: given up, or still in doubt.
     ///
     /// # Errors
     /// The store cannot be asked now.
@@ -213,14 +241,14 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// # Errors
     /// The store cannot be asked now.
-    fn evidence(&self, job: JobId) -> Boxed<'_, Result<Vec<Evidence>, StoreError>>;
+    fn evidence(&self, scope: Scope, job: JobId) -> Boxed<'_, Result<Vec<Evidence>, StoreError>>;
 
     /// The first [`aetheris_core::limits::KEPT_SHOWN_MAX`] signals of a job that are kept, as they came and without what
     /// they bring.
     ///
     /// # Errors
     /// The store cannot be asked now.
-    fn kept(&self, job: JobId) -> Boxed<'_, Result<Vec<KeptHead>, StoreError>>;
+    fn kept(&self, scope: Scope, job: JobId) -> Boxed<'_, Result<Vec<KeptHead>, StoreError>>;
 
     /// Timers that are due, in the order of their moments, those after `after` only; and when the next one is that
     /// is not due yet.
@@ -233,7 +261,7 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// # Errors
     /// The store cannot be asked now.
-    fn timers(&self, job: JobId) -> Boxed<'_, Result<Vec<TimerRow>, StoreError>>;
+    fn timers(&self, scope: Scope, job: JobId) -> Boxed<'_, Result<Vec<TimerRow>, StoreError>>;
 
     /// Leases that have expired, the longest over first, those after `after` only.
     ///
@@ -269,7 +297,7 @@ pub trait Store: Send + Sync + 'static {
     fn hints(&self) -> &Hints;
 }
 
-/// The rows of all jobs, newest first, page by page. For tests and checks: a server asks for one page.
+/// The rows of everybody's jobs, newest first, page by page. For tests and checks: a server asks for one page.
 ///
 /// # Errors
 /// [`StoreError`] of any page.
@@ -278,7 +306,7 @@ pub async fn every_job(store: &dyn Store) -> Result<Vec<JobRow>, StoreError> {
     let mut before = None;
     loop {
         let limit = aetheris_core::limits::PAGE_JOBS_MAX;
-        let page = store.jobs(JobFilter { before, limit, ..JobFilter::default() }).await?;
+        let page = store.jobs(JobFilter { before, limit, scope: Scope::System, ..JobFilter::default() }).await?;
         jobs.extend(page.jobs);
         before = page.next;
         if before.is_none() {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use aetheris_core::agent::Agent;
 use aetheris_core::event::{EndCause, EventKind, Failure, PauseReason, Recorded, TimerId};
 use aetheris_core::hash::Hash;
-use aetheris_core::id::{AgentName, EventId, IdempotencyKey, JobId, NodeId, PermitId, SessionId, SignalId};
+use aetheris_core::id::{AgentName, EventId, IdempotencyKey, JobId, NodeId, PermitId, SessionId, SignalId, TenantId};
 use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
 use aetheris_core::lease::{Fence, Holder};
@@ -19,6 +19,7 @@ use aetheris_core::time::Timestamp;
 
 use crate::amiss::Amiss;
 use crate::error::StoreError;
+use crate::scope::Scope;
 use crate::unit::Checkpoint;
 
 /// A job's row: its projection, its ownership and what it was created with.
@@ -58,6 +59,8 @@ pub struct JobRow {
     pub session: Option<SessionId>,
     /// What it is doing.
     pub status: JobStatus,
+    /// Whose it is.
+    pub tenant: TenantId,
     /// When it was last written.
     pub updated_at: Timestamp,
     /// What it waits for.
@@ -314,6 +317,8 @@ pub struct JobFilter {
     pub label: Option<(String, String)>,
     /// At most so many; bounded by [`aetheris_core::limits::PAGE_JOBS_MAX`].
     pub limit: usize,
+    /// On whose behalf.
+    pub scope: Scope,
     /// Of this conversation.
     pub session: Option<SessionId>,
     /// In one of these states; empty for any.
@@ -364,6 +369,8 @@ pub struct NewAgent {
     pub agent: Arc<Agent>,
     /// The file as it came.
     pub source: String,
+    /// Whose it is.
+    pub tenant: TenantId,
 }
 
 /// What putting an agent did.
@@ -513,6 +520,7 @@ pub(crate) mod tests {
             seq: 9,
             session: None,
             status: JobStatus::Paused,
+            tenant: TenantId::default(),
             updated_at: Timestamp::default(),
             waiting: None,
         };

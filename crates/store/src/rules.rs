@@ -289,7 +289,7 @@ mod tests {
 
     use aetheris_core::event::{EncodedEvent, Event, JobCancelled, JobClaimed, NodeStarted, PlanGenerated};
     use aetheris_core::hash::Hash;
-    use aetheris_core::id::{AttemptId, BootId, EventId, IdempotencyKey, InstanceId, PermitId, SignalId};
+    use aetheris_core::id::{AttemptId, BootId, EventId, IdempotencyKey, InstanceId, PermitId, SignalId, TenantId};
     use aetheris_core::json::Json;
     use aetheris_core::ledger::LedgerTrigger;
     use aetheris_core::plan::EffectClass;
@@ -351,6 +351,7 @@ mod tests {
             labels: std::collections::BTreeMap::new(),
             priority: 0,
             session: None,
+            tenant: TenantId::default(),
         });
         unit
     }

@@ -7,20 +7,20 @@
 macro_rules! questions_through {
     ($read:ident) => {
         $crate::questions_through! { $read:
-            agent(name: ::aetheris_core::id::AgentName) -> Option<$crate::AgentRow>;
-            agents(after: Option<::aetheris_core::id::AgentName>, limit: usize) -> $crate::AgentPage;
-            ahead_in_session(job: ::aetheris_core::id::JobId) -> Option<$crate::JobRow>;
-            client_key(agent: ::aetheris_core::id::AgentName, key: String)
+            agent(tenant: ::aetheris_core::id::TenantId, name: ::aetheris_core::id::AgentName) -> Option<$crate::AgentRow>;
+            agents(tenant: ::aetheris_core::id::TenantId, after: Option<::aetheris_core::id::AgentName>, limit: usize) -> $crate::AgentPage;
+            ahead_in_session(scope: $crate::Scope, job: ::aetheris_core::id::JobId) -> Option<$crate::JobRow>;
+            client_key(tenant: ::aetheris_core::id::TenantId, agent: ::aetheris_core::id::AgentName, key: String)
                 -> Option<(::aetheris_core::id::JobId, ::aetheris_core::hash::Hash)>;
             dossiers(from: u64, to: u64) -> $crate::Dossiers;
             doubts(filter: $crate::DoubtFilter) -> $crate::DoubtPage;
             due_timers(after: Option<$crate::TimerRow>, limit: usize) -> $crate::DueTimers;
-            effect(job: ::aetheris_core::id::JobId, key: ::aetheris_core::id::IdempotencyKey)
+            effect(scope: $crate::Scope, job: ::aetheris_core::id::JobId, key: ::aetheris_core::id::IdempotencyKey)
                 -> Option<$crate::EffectRow>;
-            events(job: ::aetheris_core::id::JobId, after: u64, limit: usize) -> Vec<$crate::EventRow>;
-            evidence(job: ::aetheris_core::id::JobId) -> Vec<$crate::Evidence>;
+            events(scope: $crate::Scope, job: ::aetheris_core::id::JobId, after: u64, limit: usize) -> Vec<$crate::EventRow>;
+            evidence(scope: $crate::Scope, job: ::aetheris_core::id::JobId) -> Vec<$crate::Evidence>;
             expired(after: Option<$crate::ExpiredLease>, limit: usize) -> Vec<$crate::ExpiredLease>;
-            history_behind(job: ::aetheris_core::id::JobId, seq: u64, since: ::aetheris_core::time::Timestamp)
+            history_behind(scope: $crate::Scope, job: ::aetheris_core::id::JobId, seq: u64, since: ::aetheris_core::time::Timestamp)
                 -> Option<$crate::History>;
             held_by(
                 instance: ::aetheris_core::id::InstanceId,
@@ -29,12 +29,12 @@ macro_rules! questions_through {
             )
                 -> Vec<(::aetheris_core::id::JobId, ::aetheris_core::lease::Fence)>;
             in_doubt(limit: usize) -> Vec<::aetheris_core::ledger::LedgerRow>;
-            job(job: ::aetheris_core::id::JobId) -> Option<$crate::JobRow>;
+            job(scope: $crate::Scope, job: ::aetheris_core::id::JobId) -> Option<$crate::JobRow>;
             jobs(filter: $crate::JobFilter) -> $crate::JobPage;
-            kept(job: ::aetheris_core::id::JobId) -> Vec<$crate::KeptHead>;
+            kept(scope: $crate::Scope, job: ::aetheris_core::id::JobId) -> Vec<$crate::KeptHead>;
             plan(hash: ::aetheris_core::hash::Hash) -> Option<$crate::PlanDocument>;
             status() -> $crate::StoreStatus;
-            timers(job: ::aetheris_core::id::JobId) -> Vec<$crate::TimerRow>;
+            timers(scope: $crate::Scope, job: ::aetheris_core::id::JobId) -> Vec<$crate::TimerRow>;
             unresolved(limit: usize) -> Vec<::aetheris_core::ledger::LedgerRow>;
             waits(filter: $crate::JobFilter) -> $crate::WaitPage;
         }

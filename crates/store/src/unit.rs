@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use aetheris_core::disproof::Disproof;
 use aetheris_core::event::EncodedEvent;
 use aetheris_core::hash::Hash;
-use aetheris_core::id::{AgentName, EventId, IdempotencyKey, JobId, PermitId, SessionId, SignalId};
+use aetheris_core::id::{AgentName, EventId, IdempotencyKey, JobId, PermitId, SessionId, SignalId, TenantId};
 use aetheris_core::json::Json;
 use aetheris_core::lease::Guard;
 use aetheris_core::ledger::{PermitRequest, Settle};
@@ -95,7 +95,7 @@ impl Purpose {
 pub struct ClientKey {
     /// Hash of everything else in the request.
     pub body_hash: Hash,
-    /// The name, unique per agent.
+    /// The name, unique per agent of a tenant.
     pub key: String,
 }
 
@@ -114,6 +114,8 @@ pub struct NewJob {
     pub priority: i32,
     /// The conversation.
     pub session: Option<SessionId>,
+    /// Whose it is.
+    pub tenant: TenantId,
 }
 
 /// Whether the writer goes on holding the job.

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use aetheris_core::id::{AgentName, JobId};
+use aetheris_core::id::{AgentName, JobId, TenantId};
 use aetheris_runtime::{ModelAnswer, ModelError, ModelRequest, Models, ToolCall, ToolOutcome, Tools};
 use aetheris_store::{
     Boxed, ClaimRequest, Claimed, CommitError, Committed, Glance, Health, Heartbeat, Hints, History, NewAgent,
-    PutAgent, Renewal, Store, StoreError, UnitOfWork,
+    PutAgent, Renewal, Scope, Store, StoreError, UnitOfWork,
 };
 
 use crate::gate::{Call, Crossing, Gate};
@@ -93,18 +93,18 @@ impl Store for StoreLink {
         Box::pin(self.through(Call::Agent, Box::pin(async move { self.inner.put_agent(agent).await })))
     }
 
-    fn delete_agent(&self, name: AgentName) -> Boxed<'_, Result<bool, StoreError>> {
-        Box::pin(self.through(Call::Agent, Box::pin(async move { self.inner.delete_agent(name).await })))
+    fn delete_agent(&self, tenant: TenantId, name: AgentName) -> Boxed<'_, Result<bool, StoreError>> {
+        Box::pin(self.through(Call::Agent, Box::pin(async move { self.inner.delete_agent(tenant, name).await })))
     }
 
     aetheris_store::questions_through!(read);
 
-    fn glance(&self, job: JobId) -> Boxed<'_, Result<Option<Glance>, StoreError>> {
-        self.read("glance", move |inner| inner.glance(job))
+    fn glance(&self, scope: Scope, job: JobId) -> Boxed<'_, Result<Option<Glance>, StoreError>> {
+        self.read("glance", move |inner| inner.glance(scope, job))
     }
 
-    fn history(&self, job: JobId, full: bool) -> Boxed<'_, Result<Option<History>, StoreError>> {
-        self.read("history", move |inner| inner.history(job, full))
+    fn history(&self, scope: Scope, job: JobId, full: bool) -> Boxed<'_, Result<Option<History>, StoreError>> {
+        self.read("history", move |inner| inner.history(scope, job, full))
     }
 
     fn health(&self) -> Boxed<'_, Result<Health, StoreError>> {

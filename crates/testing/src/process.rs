@@ -7,7 +7,7 @@ use aetheris_runtime::pulse::Pulse;
 use aetheris_runtime::{InFlight, Models, Plans, Runtime, Settings, Tools, Wakeups};
 use aetheris_scheduler::SweepOptions;
 use aetheris_store::Store;
-use aetheris_store::system::System;
+use aetheris_store::{Scope, system::System};
 use aetheris_worker::{StopSignals, Worker, WorkerOptions};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -67,6 +67,7 @@ impl Process {
             loads: aetheris_runtime::Loads::default(),
             models: Arc::new(ModelsLink::new(Arc::clone(&world.models), gate.clone())),
             plans: Plans::default(),
+            scope: Scope::System,
             settings: Arc::new(duties.settings),
             store: Arc::new(StoreLink::new(Arc::clone(&world.store), gate.clone(), Arc::clone(&world.clock))),
             system: System { clock: Arc::clone(&world.clock) as _, ids: Arc::clone(&world.ids) },

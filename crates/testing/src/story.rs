@@ -8,6 +8,7 @@ use aetheris_core::time::{Span, Timestamp};
 
 use crate::time::BEGINNING;
 use crate::world::TestWorld;
+use aetheris_store::Scope;
 
 /// The longest that a line says of an event.
 const DETAIL_CHARS_MAX: usize = 110;
@@ -23,7 +24,9 @@ impl TestWorld {
         let mut lines: Vec<(Timestamp, u8, String)> = Vec::new();
         lines.extend(also.map(|(at, text)| (BEGINNING.after(Span::from_std(at)), 3, text)));
         let mut after = 0;
-        while let Ok(page) = self.runtime().store.events(job, after, aetheris_core::limits::PAGE_EVENTS_MAX).await {
+        while let Ok(page) =
+            self.runtime().store.events(Scope::System, job, after, aetheris_core::limits::PAGE_EVENTS_MAX).await
+        {
             let Some(last) = page.last() else { break };
             after = last.seq;
             for row in &page {

@@ -6,19 +6,19 @@ use std::time::Duration;
 
 use aetheris_check::{AckedSignal, ClientHistory, Report, SignalAck};
 use aetheris_core::event::{Answer, Event};
-use aetheris_core::id::{AgentName, JobId, WorkerId};
+use aetheris_core::id::{AgentName, JobId, TenantId, WorkerId};
 use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
 use aetheris_core::state::{Ending, JobState};
 use aetheris_core::time::Span;
 use aetheris_runtime::load::Loaded;
 use aetheris_runtime::ops::{Cancelled, Resolution, Signal, SignalAnswer, Submission, Then};
-use aetheris_runtime::{Models, OpError, Plans, Runtime, Settings, Tools, Wakeups, scope};
+use aetheris_runtime::{Models, OpError, Plans, Runtime, Settings, Tools, Wakeups, names};
 use aetheris_scheduler::SweepOptions;
 use aetheris_store::hints::Follower;
 use aetheris_store::memory::MemoryStore;
 use aetheris_store::system::System;
-use aetheris_store::{JobFilter, NewAgent, Store};
+use aetheris_store::{JobFilter, NewAgent, Scope, Store};
 use aetheris_worker::WorkerOptions;
 use serde_json::Value;
 
@@ -90,6 +90,7 @@ impl TestWorld {
             loads: aetheris_runtime::Loads::default(),
             models: Arc::clone(&world.models),
             plans: Plans::default(),
+            scope: Scope::System,
             settings: Arc::new(Settings::default()),
             store: Arc::clone(&world.store),
             system: System { clock: Arc::clone(&clock) as _, ids: Arc::clone(&world.ids) },
@@ -251,7 +252,7 @@ impl TestWorld {
     /// # Errors
     /// There is no such job.
     pub async fn state(&self, job: JobId) -> Result<JobState, Failed> {
-        Ok(Loaded::read(self.rt.store.as_ref(), job).await?.state)
+        Ok(Loaded::read(self.rt.store.as_ref(), &Scope::System, job).await?.state)
     }
 
     /// The answer of a job that has completed.
@@ -259,11 +260,11 @@ impl TestWorld {
     /// # Errors
     /// It has not; the text tells its story.
     pub async fn result(&self, job: JobId) -> Result<Value, Failed> {
-        let loaded = Loaded::read(self.rt.store.as_ref(), job).await?;
+        let loaded = Loaded::read(self.rt.store.as_ref(), &Scope::System, job).await?;
         match &loaded.state.ending {
             Some(Ending::Answered(Answer::Value(value))) => Ok(value.value().clone()),
             Some(Ending::Answered(Answer::Node(node))) => {
-                Ok(scope::output(&loaded.state, &loaded.effects, node).value().clone())
+                Ok(names::output(&loaded.state, &loaded.effects, node).value().clone())
             }
             Some(Ending::Cancelled | Ending::Failed { .. }) | None => {
                 let status = loaded.state.status.as_str();
@@ -277,7 +278,7 @@ impl TestWorld {
     /// # Errors
     /// There is no such job, or it cannot be read.
     pub async fn events(&self, job: JobId) -> Result<Vec<Event>, Failed> {
-        let history = self.rt.store.history(job, true).await?.ok_or(OpError::JobNotFound(job))?;
+        let history = self.rt.store.history(Scope::System, job, true).await?.ok_or(OpError::JobNotFound(job))?;
         Ok(history.events.into_iter().map(|recorded| recorded.event).collect())
     }
 
@@ -379,7 +380,7 @@ impl TestWorld {
     ) -> Result<T, Failed> {
         let mut follower = self.rt.store.hints().follow(job);
         loop {
-            let row = self.rt.store.job(job).await?.ok_or(OpError::JobNotFound(job))?;
+            let row = self.rt.store.job(Scope::System, job).await?.ok_or(OpError::JobNotFound(job))?;
             if matters(row.status)
                 && let Some(seen) = see(&self.state(job).await?)
             {
@@ -453,7 +454,7 @@ pub(crate) fn read_agent(file: &str) -> Result<NewAgent, Failed> {
         let lines: Vec<String> = errors.iter().map(|error| format!("  {error}")).collect();
         Failed::new(format!("the agent file is not accepted:\n{}", lines.join("\n")))
     })?;
-    Ok(NewAgent { agent: Arc::new(agent), source: file.to_owned() })
+    Ok(NewAgent { agent: Arc::new(agent), source: file.to_owned(), tenant: TenantId::default() })
 }
 
 /// The violations of a report, one per line.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use aetheris_core::event::Failure;
 use aetheris_core::json::Json;
 use aetheris_core::plan::HttpTool;
-use aetheris_expr::{JobNames, Place, Rendered, Scope, Texts};
+use aetheris_expr::{Context, JobNames, Place, Rendered, Texts};
 use aetheris_runtime::aside::rendered;
 use aetheris_runtime::ports::ToolCall;
 use reqwest::header::{
@@ -52,7 +52,7 @@ impl Prepared {
         let sent = values.iter().filter(|(name, _)| header_names.contains(*name)).map(|(_, value)| value.as_str());
         let mut scrubber = Scrubber::new(values.values().map(String::as_str), sent);
         let job = JobNames { agent: call.agent.clone(), id: call.job, session: call.session.clone() };
-        let mut scope = Scope { input: Some(call.input.clone()), job: Some(job), ..Scope::default() };
+        let mut scope = Context { input: Some(call.input.clone()), job: Some(job), ..Context::default() };
         let body = body(tool, &method, &scope).map_err(|error| Failure::new("invalid_body", about("body", &error)))?;
         scope.env = Some(values.clone());
         let rendered = rendered(&scope, |texts| texts.address(&tool.url))
@@ -205,7 +205,7 @@ pub(super) fn written_address(tool: &HttpTool) -> Option<Url> {
     Url::parse(known.trim()).ok()
 }
 
-fn body(tool: &HttpTool, method: &Method, scope: &Scope) -> Result<Option<Vec<u8>>, String> {
+fn body(tool: &HttpTool, method: &Method, scope: &Context) -> Result<Option<Vec<u8>>, String> {
     let whole_input = || scope.input.clone().unwrap_or_else(Json::null);
     let body = match &tool.body {
         _ if method == Method::GET => None,
@@ -232,7 +232,7 @@ fn address(rendered: &Rendered) -> Result<Url, String> {
 }
 
 /// The tool's own headers, or the name of the one that is wrong and why.
-fn headers(tool: &HttpTool, scope: &Scope) -> Result<HeaderMap, (String, String)> {
+fn headers(tool: &HttpTool, scope: &Context) -> Result<HeaderMap, (String, String)> {
     rendered(scope, |texts| headers_of(tool, texts))
 }
 

@@ -129,6 +129,7 @@ fn row(state: &JobState, events: &[EventRow], head: Hash) -> JobRow {
         updated_at: state.last_at,
         paused: told.paused.map(|(reason, since)| (reason, since.resolve(Timestamp::default()))),
         waiting: told.waiting,
+        tenant: TenantId::default(),
     }
 }
 
@@ -142,6 +143,7 @@ pub(super) fn created() -> JobCreated {
         priority: 0,
         run_at: None,
         session: None,
+        tenant: TenantId::default(),
     }
 }
 

@@ -176,9 +176,9 @@ impl JobState {
         self.agent_version.clone_from(&e.agent_version);
         self.labels.clone_from(&e.labels);
         self.message = e.message.clone();
-        self.priority = e.priority;
         self.session.clone_from(&e.session);
-        self.not_before = e.run_at;
+        self.tenant = e.tenant.clone();
+        (self.not_before, self.priority) = (e.run_at, e.priority);
     }
 
     fn planned(&mut self, e: &event::PlanGenerated) -> Result<(), Illegal> {

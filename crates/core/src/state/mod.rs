@@ -22,7 +22,8 @@ use crate::event::{
 };
 use crate::hash::Hash;
 use crate::id::{
-    AgentName, AttemptId, IdempotencyKey, InstanceId, JobId, NodeId, PermitId, SessionId, SignalId, ToolName, WorkerId,
+    AgentName, AttemptId, IdempotencyKey, InstanceId, JobId, NodeId, PermitId, SessionId, SignalId, TenantId, ToolName,
+    WorkerId,
 };
 use crate::job::JobStatus;
 use crate::json::Json;
@@ -412,6 +413,9 @@ pub struct JobState {
     pub status: JobStatus,
     /// Its steps, as far as anything happened to them.
     pub steps: BTreeMap<NodeId, StepState>,
+    /// Whose it is. Left out for the tenant `default`: such a state has the hash that it had before there were tenants.
+    #[serde(default, skip_serializing_if = "TenantId::is_default")]
+    pub tenant: TenantId,
     /// Its timers.
     #[serde(with = "timers_as_text")]
     pub timers: BTreeMap<TimerId, Timer>,
@@ -449,6 +453,7 @@ impl JobState {
             session: None,
             status: JobStatus::Pending,
             steps: BTreeMap::new(),
+            tenant: TenantId::default(),
             timers: BTreeMap::new(),
             tokens: 0,
             waits: BTreeMap::new(),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use aetheris_core::event::*;
 use aetheris_core::hash::Hash;
-use aetheris_core::id::{AttemptId, EventId, IdempotencyKey, InstanceId, NodeId, PermitId, SignalId};
+use aetheris_core::id::{AttemptId, EventId, IdempotencyKey, InstanceId, NodeId, PermitId, SignalId, TenantId};
 use aetheris_core::json::Json;
 use aetheris_core::lease::Fence;
 use aetheris_core::plan::{EffectClass, WaitType};
@@ -46,6 +46,7 @@ fn created() -> impl Strategy<Value = Event> {
             priority: 3,
             run_at: Some(Timestamp::from_micros(7)),
             session: session.map(Into::into),
+            tenant: TenantId::default(),
         }
         .into()
     })

@@ -6,7 +6,7 @@ use aetheris_core::event::{
 };
 use aetheris_core::hash::Hash;
 use aetheris_core::id::{
-    AgentName, AttemptId, IdempotencyKey, InstanceId, JobId, NodeId, PermitId, ToolName, WorkerId,
+    AgentName, AttemptId, IdempotencyKey, InstanceId, JobId, NodeId, PermitId, TenantId, ToolName, WorkerId,
 };
 use aetheris_core::json::Json;
 use aetheris_core::plan::EffectClass;
@@ -40,6 +40,7 @@ fn called() -> JobState {
             priority: 0,
             run_at: None,
             session: None,
+            tenant: TenantId::default(),
         }
         .into(),
         PlanGenerated {

@@ -2,6 +2,7 @@
 
 use aetheris_runtime::run::{self, RunEnd};
 use aetheris_store::Purpose;
+use aetheris_store::Scope;
 use aetheris_store::faulty::{Fault, FaultPlan, Op};
 use anyhow::Result;
 
@@ -190,7 +191,7 @@ pub(super) async fn drained(world: &World) -> Result<()> {
 pub(super) async fn lost_only_answer(world: &World) -> Result<()> {
     let job = world.send(&once("lost").replace("max_attempts: 3, backoff: 1ms", "max_attempts: 1")).await?;
     world.settle().await?;
-    let doubts = world.rt.store.events(job, 0, 1_000).await?;
+    let doubts = world.rt.store.events(Scope::System, job, 0, 1_000).await?;
     let told = doubts.iter().any(|event| event.kind == aetheris_core::event::EventKind::StepInDoubt.code());
     world.expect(told, "C5 the outcome of a call is unknown, and nothing says so");
     world.expect_end(job, "failed", "in_doubt_unresolved").await

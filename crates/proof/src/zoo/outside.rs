@@ -7,7 +7,7 @@ use aetheris_core::lease::{Fence, Guard};
 use aetheris_core::ledger::PermitRequest;
 use aetheris_core::plan::EffectClass;
 use aetheris_core::time::Span;
-use aetheris_store::{Heartbeat, LeaseRenewal, LedgerWrite, Purpose, Renewal, UnitOfWork};
+use aetheris_store::{Heartbeat, LeaseRenewal, LedgerWrite, Purpose, Renewal, Scope, UnitOfWork};
 use anyhow::{Context, Result};
 
 use super::world::{TTL, World, parsed};
@@ -129,7 +129,7 @@ pub(super) async fn acknowledged(world: &World) -> Result<()> {
     let mut acked = 0;
     for line in String::from_utf8_lossy(&output.stdout).lines() {
         let job: JobId = line.parse().map_err(|e| anyhow::anyhow!("{e}"))?;
-        let there = aetheris_store::Store::job(&store, job).await?.is_some();
+        let there = aetheris_store::Store::job(&store, Scope::System, job).await?.is_some();
         world.expect(there, "B3 an acknowledged job is gone");
         acked += 1;
     }

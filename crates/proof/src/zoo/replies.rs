@@ -13,6 +13,7 @@ use aetheris_core::time::Span;
 use aetheris_runtime::OpError;
 use aetheris_runtime::ops::{Proof, Resolution, Signal, Submission as Message, Then};
 use aetheris_store::Purpose;
+use aetheris_store::Scope;
 use aetheris_store::faulty::{Fault, FaultKind, FaultPlan, Op};
 use anyhow::{Result, ensure};
 
@@ -222,7 +223,7 @@ async fn paused(world: &World) -> Result<()> {
     }
     settle(world).await?;
     for job in jobs {
-        let row = world.rt.store.job(job).await?;
+        let row = world.rt.store.job(Scope::System, job).await?;
         ensure!(row.is_some_and(|row| row.status == JobStatus::Paused), "{job} did not stay paused");
         insist(|| world.rt.resume(job)).await?;
     }

@@ -10,6 +10,7 @@ use aetheris_core::time::{Span, Timestamp};
 use aetheris_runtime::ops::{Proof, Reclaimed};
 use aetheris_runtime::run;
 use aetheris_store::Purpose;
+use aetheris_store::Scope;
 use aetheris_store::faulty::Fault;
 use aetheris_store::system::{Clock, ManualClock, System};
 use anyhow::Result;
@@ -180,7 +181,7 @@ pub(super) async fn early_timer(world: &World) -> Result<()> {
     let job = world.send("agent: zoo\nplan:\n  nodes:\n    - { id: nap, kind: sleep, duration: 5s }\n").await?;
     let claimed = world.must_claim().await?;
     world.run(claimed).await;
-    for timer in world.rt.store.timers(job).await? {
+    for timer in world.rt.store.timers(Scope::System, job).await? {
         world.rt.fire(&timer).await?;
     }
     world.settle().await?;

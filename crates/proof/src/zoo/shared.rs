@@ -8,7 +8,7 @@ use aetheris_core::time::{Span, Timestamp};
 use aetheris_runtime::draft::{self, Draft};
 use aetheris_runtime::load::Loaded;
 use aetheris_runtime::ops::{Signal, SignalAnswer, Submission};
-use aetheris_store::Purpose;
+use aetheris_store::{Purpose, Scope};
 use anyhow::Result;
 
 use super::outside::{PLAIN, asking, lost, renewal_refused};
@@ -38,13 +38,13 @@ pub(super) async fn overtaken_answer(world: &World) -> Result<()> {
     let job = world.send(PLAIN).await?;
     let fence = world.must_claim().await?.fence;
     let store = world.rt.store.as_ref();
-    let (loaded, ids) = (Loaded::read(store, job).await?, world.rt.system.ids.as_ref());
+    let (loaded, ids) = (Loaded::read(store, &Scope::System, job).await?, world.rt.system.ids.as_ref());
     let mut draft = Draft::new(loaded.state, Guard::Run(fence), loaded.checkpoint_seq);
     draft.push(ids, JobCompleted { answer: Answer::Value(Json::null()) })?;
     draft.release();
     world.rt.cancel(job).await?;
     world.told(|history| history.cancels.extend([job]));
-    draft.rebase(Loaded::read(store, job).await?.state);
+    draft.rebase(Loaded::read(store, &Scope::System, job).await?.state);
     if draft.is_empty() {
         world.expire(job, fence).await?;
     } else {
@@ -97,7 +97,7 @@ pub(super) async fn clock_set_back(world: &World) -> Result<()> {
     world.clock.set_wall(Timestamp::from_micros(before.micros() - 3_600_000_000));
     world.signal(job, "k").await;
     world.settle().await?;
-    let events = world.rt.store.events(job, 0, 1_000).await?;
+    let events = world.rt.store.events(Scope::System, job, 0, 1_000).await?;
     world.expect(events.is_sorted_by_key(|event| event.at), "A6 the store's clock went back");
     world.expect_end(job, "completed", "").await
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use aetheris_check::{AckedSignal, ClientHistory, SignalAck, Submission, check_store};
-use aetheris_core::id::{AgentName, AttemptId, EventId, InstanceId, JobId, WorkerId};
+use aetheris_core::id::{AgentName, AttemptId, EventId, InstanceId, JobId, TenantId, WorkerId};
 use aetheris_core::json::Json;
 use aetheris_core::lease::Fence;
 use aetheris_core::time::{Span, Timestamp};
@@ -16,7 +16,7 @@ use aetheris_runtime::{OpError, Plans, Runtime, Settings, Wakeups};
 use aetheris_store::faulty::{Fault, FaultPlan, FaultyStore, Op};
 use aetheris_store::memory::MemoryStore;
 use aetheris_store::system::{Clock, ManualClock, System, SystemIds};
-use aetheris_store::{ClaimIds, ClaimRequest, Claimed, JobRow, NewAgent, Purpose, Store};
+use aetheris_store::{ClaimIds, ClaimRequest, Claimed, JobRow, NewAgent, Purpose, Scope, Store};
 use aetheris_store_sqlite::{SqliteOptions, SqliteStore};
 use anyhow::{Context, Result};
 use tokio_util::sync::CancellationToken;
@@ -89,6 +89,7 @@ impl World {
             loads: aetheris_runtime::Loads::default(),
             models: Arc::clone(&tools) as Arc<dyn aetheris_runtime::Models>,
             plans: Plans::default(),
+            scope: Scope::System,
             settings: Arc::new(Settings::default()),
             store,
             system: System { clock: Arc::new(clock.clone()), ids: Arc::new(SystemIds) },
@@ -232,7 +233,7 @@ impl World {
     }
 
     pub(super) async fn row(&self, job: JobId) -> Result<JobRow> {
-        self.rt.store.job(job).await?.context("the job has gone")
+        self.rt.store.job(Scope::System, job).await?.context("the job has gone")
     }
 
     /// Runs whatever can be run, fires what is due, lets time pass, until nothing moves.
@@ -296,5 +297,5 @@ fn open(scratch: &Scratch, clock: &ManualClock) -> Result<Arc<dyn Store>> {
 /// An agent file as a store takes it.
 pub(super) fn parsed(file: &str) -> Result<NewAgent> {
     let agent = aetheris_agentfile::parse(file).map_err(|errors| anyhow::anyhow!("{errors:?}"))?;
-    Ok(NewAgent { agent: Arc::new(agent), source: file.to_owned() })
+    Ok(NewAgent { agent: Arc::new(agent), source: file.to_owned(), tenant: TenantId::default() })
 }

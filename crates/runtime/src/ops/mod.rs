@@ -107,7 +107,7 @@ impl Runtime {
         for _ in 0..limits::CONFLICT_RETRIES_MAX {
             let loaded = match before.take() {
                 Some(loaded) => Box::pin(loaded.again(store, &self.loads, caller)).await?,
-                None => Box::pin(ForWrite::read(store, job, &self.loads, caller)).await?,
+                None => Box::pin(ForWrite::read((store, &self.scope), job, &self.loads, caller)).await?,
             };
             if !self.holds_alone(&loaded.row, &loaded.state).await? {
                 return Ok(loaded);

@@ -13,7 +13,7 @@ use aetheris_core::ledger::LedgerRow;
 use aetheris_core::limits;
 use aetheris_core::state::{Illegal, JobState};
 use aetheris_store::{
-    Checkpoint, EffectRow, ErrorKind, EventRow, History, JobRow, Store, StoreError, TimerRow, differences,
+    Checkpoint, EffectRow, ErrorKind, EventRow, History, JobRow, Scope, Store, StoreError, TimerRow, differences,
 };
 
 use crate::Runtime;
@@ -134,7 +134,7 @@ impl Runtime {
     /// [`OpError`]: no such job, or its history cannot be read or folded.
     pub async fn replay(&self, job: JobId) -> Result<Replay, OpError> {
         let store = self.store.as_ref();
-        let mut books = Books::read(store, job).await?;
+        let mut books = Books::read(store, &self.scope, job).await?;
         let mut refold = Refold::of(&mut books);
         refold.read(store, |_| ()).await?;
         let Compared { differences, live_state_hash, state_hash } = self.compared(&books, &refold).await?;
@@ -174,11 +174,11 @@ impl Books {
     ///
     /// # Errors
     /// [`OpError`]: no such job, it keeps changing, or what is stored cannot be read.
-    pub async fn read(store: &dyn Store, job: JobId) -> Result<Self, OpError> {
+    pub async fn read(store: &dyn Store, scope: &Scope, job: JobId) -> Result<Self, OpError> {
         for _ in 0..limits::AUDIT_LOOKS_MAX {
-            let row = store.job(job).await?.ok_or(OpError::JobNotFound(job))?;
-            let timers = store.timers(job).await?;
-            let history = load::history(store, job).await?;
+            let row = store.job(scope.clone(), job).await?.ok_or(OpError::JobNotFound(job))?;
+            let timers = store.timers(scope.clone(), job).await?;
+            let history = load::history(store, scope, job).await?;
             // The timers are those of this moment: nothing was written between the row and the history.
             if history.row.seq == row.seq {
                 return Ok(Self::of(history, timers));
@@ -212,14 +212,14 @@ impl Refold {
         Self { results: Vec::new(), job, last, live: Live::Unread, state: Ok(JobState::new(job)) }
     }
 
-    /// Reads the events page by page, and shows each as it is stored.
+    /// Reads the events page by page, and shows each as it is stored. Whoever has the books was let in to the job.
     ///
     /// # Errors
     /// The store cannot be asked. What does not fold is no error here.
     pub async fn read(&mut self, store: &dyn Store, mut show: impl FnMut(&EventRow)) -> Result<(), OpError> {
         let mut seq = 0;
         while seq < self.last {
-            let rows = store.events(self.job, seq, limits::VERIFY_EVENTS_MAX).await?;
+            let rows = store.events(Scope::System, self.job, seq, limits::VERIFY_EVENTS_MAX).await?;
             let Some(newest) = rows.last() else { break };
             seq = newest.seq;
             // What was written later is no part of the moment that is compared.

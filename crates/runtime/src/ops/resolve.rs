@@ -146,7 +146,7 @@ impl Runtime {
         if resolution.note.is_empty() {
             return Err(OpError::InvalidRequest("note: say how it is known; the audit keeps it".to_owned()));
         }
-        let row = self.store.job(job).await?.ok_or(OpError::JobNotFound(job))?;
+        let row = self.store.job(self.scope.clone(), job).await?.ok_or(OpError::JobNotFound(job))?;
         let plan = match row.plan_hash {
             Some(hash) => Some(self.plans.get(self.store.as_ref(), hash).await?),
             None => None,
@@ -177,13 +177,13 @@ impl Runtime {
     async fn said_before(&self, job: JobId, key: IdempotencyKey, permit: u32) -> Result<Option<Said>, OpError> {
         let (mut seq, mut search) = (0, Search { key, node: None, permit, said: None });
         loop {
-            let rows = self.store.events(job, seq, limits::PAGE_EVENTS_MAX).await?;
+            let rows = self.store.events(self.scope.clone(), job, seq, limits::PAGE_EVENTS_MAX).await?;
             let Some(last) = rows.last() else { break };
             seq = last.seq;
             rows.iter().try_for_each(|row| search.take(row))?;
         }
         let Some(Answered { answer, followed, .. }) = search.said else { return Ok(None) };
-        let effect = self.store.effect(job, key).await?.filter(|effect| effect.permit == permit);
+        let effect = self.store.effect(self.scope.clone(), job, key).await?.filter(|effect| effect.permit == permit);
         Ok(Some(Said {
             outcome: answer.outcome,
             refused: answer.grounds == Some(Grounds::OperatorRefused),
@@ -339,7 +339,7 @@ impl Runtime {
     /// Notes that this boot clock has read the permit: one that did not give it has to run the whole lifetime from then
     /// on before it can say that the call can no longer arrive.
     async fn note_reading(&self, job: JobId, key: IdempotencyKey) -> Result<(), OpError> {
-        let loaded = ForWrite::read(self.store.as_ref(), job, &self.loads, Caller::Operator).await?;
+        let loaded = ForWrite::read((self.store.as_ref(), &self.scope), job, &self.loads, Caller::Operator).await?;
         let boot = self.system.clock.boot_moment();
         let Some(row) = loaded.ledger.get(&key).filter(|row| disproof::is_unseen(row, boot)) else {
             return Ok(());

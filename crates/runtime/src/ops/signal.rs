@@ -18,7 +18,7 @@ use crate::aside::rendered;
 use crate::draft::{self, Draft, WriteError};
 use crate::error::OpError;
 use crate::load::Loaded;
-use crate::scope;
+use crate::names;
 
 /// An outside message.
 #[derive(Debug, Clone, PartialEq)]
@@ -278,7 +278,7 @@ impl<'p> Ahead<'p> {
 /// the work of one value together: one that is beyond it is not known yet, so that a signal for it is kept.
 fn upcoming<'p>(loaded: &Loaded, plan: Option<&'p CompiledPlan>) -> Option<Ahead<'p>> {
     let plan = plan?;
-    let names = scope::of(&loaded.state, &loaded.effects);
+    let names = names::of(&loaded.state, &loaded.effects);
     // A wait that has started and not blocked yet, as after a drain, is not reached either.
     let pending = |node: &&Node| match loaded.state.steps.get(&node.id) {
         None => true,

@@ -94,7 +94,7 @@ impl Runtime {
     pub async fn submit(&self, agent: &AgentName, submission: Submission) -> Result<Submitted, OpError> {
         submission.check()?;
         let message = submission.message.clone().unwrap_or_else(Json::null);
-        let Some(row) = self.store.agent(agent.clone()).await? else {
+        let Some(row) = self.store.agent(self.scope.owner(), agent.clone()).await? else {
             // What was accepted stays accepted, also when its agent is gone.
             let earlier = self.sent_before(agent, &submission, &message).await?;
             let earlier = earlier.filter(|_| !aetheris_fault::planted!("agent-before-key"));
@@ -121,6 +121,7 @@ impl Runtime {
             labels: submission.labels,
             priority: submission.priority,
             session: submission.session,
+            tenant: self.scope.owner(),
         };
         let fallback = self.event_id();
         let unit = || {
@@ -154,7 +155,7 @@ impl Runtime {
         let Some(key) = submission.client_key.clone() else {
             return Ok(None);
         };
-        match self.store.client_key(agent.clone(), key).await? {
+        match self.store.client_key(self.scope.owner(), agent.clone(), key).await? {
             Some((job, hash)) if hash == submission.body_hash(message) => self.earlier(job).await.map(Some),
             Some((job, _)) => Err(OpError::IdempotencyConflict(job)),
             None => Ok(None),
@@ -162,7 +163,7 @@ impl Runtime {
     }
 
     async fn earlier(&self, job: JobId) -> Result<Submitted, OpError> {
-        let row = self.store.job(job).await?.ok_or(OpError::JobNotFound(job))?;
+        let row = self.store.job(self.scope.clone(), job).await?.ok_or(OpError::JobNotFound(job))?;
         let status = if aetheris_fault::planted!("repeat-is-pending") { JobStatus::Pending } else { row.status };
         Ok(Submitted { created: false, job, status })
     }
@@ -190,6 +191,7 @@ impl Runtime {
                 priority: submission.priority,
                 run_at: submission.run_at,
                 session: submission.session.clone(),
+                tenant: self.scope.owner(),
             },
         )?;
         if !aetheris_fault::planted!("job-without-plan") {

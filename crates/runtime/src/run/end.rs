@@ -9,7 +9,7 @@ use aetheris_core::json::Json;
 use aetheris_core::lease::{Fence, Guard};
 use aetheris_core::state::{Ending, JobState};
 use aetheris_core::step::StepStatus;
-use aetheris_store::Purpose;
+use aetheris_store::{Purpose, Scope};
 
 use super::{Run, RunEnd, Stop};
 use crate::Runtime;
@@ -135,7 +135,7 @@ impl Run<'_> {
     pub(super) async fn fail_faulty(&mut self, failure: Failure) -> Result<RunEnd, OpError> {
         tracing::error!(job = %self.state().id, code = %failure.code, message = %failure.message, "the job cannot go on");
         self.deposit_owed().await?;
-        let loaded = Loaded::read(self.rt.store.as_ref(), self.state().id).await?;
+        let loaded = Loaded::read(self.rt.store.as_ref(), &Scope::System, self.state().id).await?;
         fail_loaded(self.rt, loaded, self.lease.fence, failure).await
     }
 }

@@ -43,15 +43,17 @@ use aetheris_core::plan::CompiledPlan;
 use aetheris_core::schedule::{self, Next};
 use aetheris_core::state::{Illegal, JobState};
 use aetheris_core::time::Timestamp;
-use aetheris_expr::Scope;
-use aetheris_store::{Claimed, Committed, EffectRow, ErrorKind, KeptSignal, NewEffect, Purpose, Refusal, StoreError};
+use aetheris_expr::Context;
+use aetheris_store::{
+    Claimed, Committed, EffectRow, ErrorKind, KeptSignal, NewEffect, Purpose, Refusal, Scope, StoreError,
+};
 
 use crate::draft::{self, Draft, Rebased, WriteError};
 use crate::error::OpError;
 use crate::load::Loaded;
 use crate::memory;
 use crate::ops::{Deposit, Ledger};
-use crate::{Runtime, scope};
+use crate::{Runtime, names};
 
 /// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -114,7 +116,7 @@ struct Run<'r> {
     ledger_refusals: u32,
     /// What the values that the job keeps take.
     memory: usize,
-    names: Scope,
+    names: Context,
     /// Outcomes that are known and not written yet; deposited if the lease is lost.
     owed: Vec<Deposit>,
     place: usize,
@@ -137,7 +139,7 @@ pub async fn run_job(rt: &Runtime, claimed: Claimed, lease: &Lease) -> Result<Ru
     aetheris_fault::crash_point!("run.claimed");
     let loaded = match claimed.history {
         Some(history) => Loaded::fold(history)?,
-        None => Loaded::read(rt.store.as_ref(), claimed.job).await?,
+        None => Loaded::read(rt.store.as_ref(), &Scope::System, claimed.job).await?,
     };
     if loaded.state.fence != claimed.fence || loaded.state.status != JobStatus::Running {
         return Ok(RunEnd::Lost);
@@ -147,7 +149,11 @@ pub async fn run_job(rt: &Runtime, claimed: Claimed, lease: &Lease) -> Result<Ru
     };
     let mut hash = plan.hash;
     if aetheris_fault::planted!("plan-of-newest-version") {
-        hash = rt.store.agent(loaded.state.agent.clone()).await?.map_or(hash, |row| row.plan_hash);
+        hash = rt
+            .store
+            .agent(loaded.state.tenant.clone(), loaded.state.agent.clone())
+            .await?
+            .map_or(hash, |row| row.plan_hash);
     }
     let plan = rt.plans.get(rt.store.as_ref(), hash).await?;
     aetheris_fault::always!(
@@ -178,7 +184,7 @@ pub async fn run_job(rt: &Runtime, claimed: Claimed, lease: &Lease) -> Result<Ru
 
 impl<'r> Run<'r> {
     fn new(rt: &'r Runtime, lease: &'r Lease, plan: Arc<CompiledPlan>, loaded: Loaded) -> Self {
-        let names = scope::of(&loaded.state, &loaded.effects);
+        let names = names::of(&loaded.state, &loaded.effects);
         let memory = memory::of_run(&loaded.state, &loaded.kept, &names);
         Self {
             accepted_from: None,
@@ -300,7 +306,7 @@ impl<'r> Run<'r> {
                     if self.draft.rebase(state) == Rebased::Cut {
                         result = Rebased::Cut;
                     }
-                    self.refresh_scope();
+                    self.refresh_names();
                 }
                 Err(WriteError::Refused(refusal)) => return self.refused(refusal).await,
                 Err(WriteError::Failed(_)) if aetheris_fault::planted!("append-error-ignored") => {
@@ -346,7 +352,7 @@ impl<'r> Run<'r> {
                 }
                 let state = self.reload().await?;
                 self.draft.rebase_unblocked(state);
-                self.refresh_scope();
+                self.refresh_names();
                 Ok(Rebased::Cut)
             }
             // Someone has settled the call in the meantime: a deposit, or an operator.
@@ -366,7 +372,7 @@ impl<'r> Run<'r> {
                 }
                 let state = self.reload().await?;
                 self.draft = Draft::new(state, Guard::Run(self.lease.fence), self.draft.checkpoint_seq());
-                self.refresh_scope();
+                self.refresh_names();
                 self.deposit_owed().await?;
                 Ok(Rebased::Cut)
             }
@@ -412,12 +418,12 @@ impl<'r> Run<'r> {
     async fn look_again(&mut self) -> Result<(), Stop> {
         let state = self.reload().await?;
         self.draft.rebase(state);
-        self.refresh_scope();
+        self.refresh_names();
         Ok(())
     }
 
     async fn reload(&mut self) -> Result<JobState, Stop> {
-        let loaded = Loaded::read(self.rt.store.as_ref(), self.state().id).await?;
+        let loaded = Loaded::read(self.rt.store.as_ref(), &Scope::System, self.state().id).await?;
         if loaded.state.fence != self.lease.fence || loaded.row.holder.is_none() {
             return Err(Stop::Lost);
         }
@@ -429,11 +435,11 @@ impl<'r> Run<'r> {
 
     /// Takes in what the draft's state says after the job was read again: with it the effects that the draft
     /// is about to write, which the store cannot know.
-    fn refresh_scope(&mut self) {
+    fn refresh_names(&mut self) {
         for effect in self.draft.effects() {
             self.effects.insert(effect.key, unwritten(effect));
         }
-        self.names = scope::of(self.draft.state(), &self.effects);
+        self.names = names::of(self.draft.state(), &self.effects);
         self.memory = memory::of_run(self.draft.state(), &self.kept, &self.names);
         self.place = 0;
     }

@@ -34,7 +34,7 @@ pub(super) async fn list(State(app): State<Shared>, mut params: Params) -> Answe
     let after = params.text("cursor")?.map(AgentName::new);
     params.finish()?;
     let slot = AnswerSlot::begin(&app).await?;
-    let page = app.store().agents(after, limit).await?;
+    let page = app.store().agents(app.tenant(), after, limit).await?;
     let agents = page.agents.iter().map(|row| view::agent(row, false)).collect();
     slot.ok(&AgentList { agents, next_cursor: page.next.map(|name| name.to_string()) }).await
 }
@@ -48,7 +48,8 @@ pub(super) async fn list(State(app): State<Shared>, mut params: Params) -> Answe
 pub(super) async fn get(State(app): State<Shared>, AgentPath(name): AgentPath, params: Params) -> Answer {
     params.finish()?;
     let slot = AnswerSlot::begin(&app).await?;
-    let row = app.store().agent(name.clone()).await?.ok_or_else(|| Failure::no_such_agent(name.as_str()))?;
+    let row =
+        app.store().agent(app.tenant(), name.clone()).await?.ok_or_else(|| Failure::no_such_agent(name.as_str()))?;
     slot.ok(&view::agent(&row, true)).await
 }
 
@@ -86,7 +87,7 @@ pub(super) async fn put(State(app): State<Shared>, AgentPath(name): AgentPath, p
     let agent = agent.map_err(|errors| mistakes(&errors))?;
     check(&app, &name, &agent, &source)?;
     let agent = Arc::new(agent);
-    let put = app.store().put_agent(NewAgent { agent: Arc::clone(&agent), source }).await?;
+    let put = app.store().put_agent(NewAgent { agent: Arc::clone(&agent), source, tenant: app.tenant() }).await?;
     let status = if put.created { StatusCode::CREATED } else { StatusCode::OK };
     answer::json(status, &AgentPut { agent: agent.agent.clone(), hash: put.hash, version: agent.version.clone() })
 }
@@ -103,7 +104,7 @@ pub(super) async fn delete(
     params: Params,
 ) -> Result<Response, Failure> {
     params.finish()?;
-    if app.store().delete_agent(name.clone()).await? {
+    if app.store().delete_agent(app.tenant(), name.clone()).await? {
         Ok(StatusCode::NO_CONTENT.into_response())
     } else {
         Err(Failure::no_such_agent(name.as_str()))

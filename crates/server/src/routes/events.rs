@@ -32,8 +32,8 @@ pub(super) async fn page(State(app): State<Shared>, JobPath(job): JobPath, mut p
     let limit = params.limit(PAGE_DEFAULT, limits::PAGE_EVENTS_MAX)?;
     params.finish()?;
     let slot = AnswerSlot::begin(&app).await?;
-    let last = app.store().job(job).await?.ok_or(OpError::JobNotFound(job))?.seq;
-    let rows = app.store().events(job, after, limit).await?;
+    let last = app.store().job(app.scope(), job).await?.ok_or(OpError::JobNotFound(job))?.seq;
+    let rows = app.store().events(app.scope(), job, after, limit).await?;
     let bytes = rows.iter().map(|row| row.payload.len()).sum();
     let make = move || {
         let events: Vec<EventView> = rows.iter().map(view::event).collect();
@@ -68,7 +68,7 @@ pub(super) async fn stream(
     let asked = after(&mut params)?;
     params.finish()?;
     let after = last_seen(&headers)?.unwrap_or(asked);
-    app.store().job(job).await?.ok_or(OpError::JobNotFound(job))?;
+    app.store().job(app.scope(), job).await?.ok_or(OpError::JobNotFound(job))?;
     let body = follow::stream(app, job, after)?;
     let mut response = answer::typed(StatusCode::OK, HeaderValue::from_static("text/event-stream"), body);
     response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));

@@ -102,10 +102,10 @@ pub(super) async fn trace(State(app): State<Shared>, JobPath(job): JobPath, mut 
     let bytes = params.bounded("bytes", limits::VALUE_SHOWN_BYTES, limits::PAYLOAD_BYTES_MAX)?;
     params.finish()?;
     let slot = AnswerSlot::begin(&app).await?;
-    let row = app.store().job(job).await?.ok_or(OpError::JobNotFound(job))?;
+    let row = app.store().job(app.scope(), job).await?.ok_or(OpError::JobNotFound(job))?;
     let mut tracing = trace::Tracing::new(job, bytes);
     while tracing.seq() < row.seq {
-        let rows = app.store().events(job, tracing.seq(), limits::PAGE_EVENTS_MAX).await?;
+        let rows = app.store().events(app.scope(), job, tracing.seq(), limits::PAGE_EVENTS_MAX).await?;
         if rows.is_empty() {
             return Err(OpError::Corrupt(format!("event {} is missing", tracing.seq() + 1)).into());
         }
@@ -118,9 +118,9 @@ pub(super) async fn trace(State(app): State<Shared>, JobPath(job): JobPath, mut 
     }
     let mut effects = Vec::new();
     for (node, key) in tracing.answered_late() {
-        effects.extend(app.store().effect(job, key).await?.map(|effect| (node, effect)));
+        effects.extend(app.store().effect(app.scope(), job, key).await?.map(|effect| (node, effect)));
     }
-    let (evidence, kept) = (app.store().evidence(job).await?, app.store().kept(job).await?);
+    let (evidence, kept) = (app.store().evidence(app.scope(), job).await?, app.store().kept(app.scope(), job).await?);
     let plan = app.plan(row.plan_hash).await?;
     let view = move || {
         effects.iter().for_each(|(node, effect)| tracing.returned(node, effect));

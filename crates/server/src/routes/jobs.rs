@@ -44,6 +44,7 @@ pub(super) async fn list(State(app): State<Shared>, mut params: Params) -> Answe
         blocked_on: None,
         label: params.one("label")?.map(|text| label(&text)).transpose()?,
         limit: params.limit(PAGE_DEFAULT, limits::PAGE_JOBS_MAX)?,
+        scope: app.scope(),
         session: params.text("session_id")?.map(SessionId::new),
         statuses: statuses(&params.all("status"))?,
     };
@@ -77,7 +78,7 @@ pub(super) async fn get(State(app): State<Shared>, JobPath(job): JobPath, mut pa
     let steps = outlined.state().steps.len() * STEP_BYTES;
     let bytes = outlined.message().text().len() + result.text().len() + steps;
     let generation = generation(&app, std::iter::once(&outlined.row)).await?;
-    let kept = app.store().kept(job).await?;
+    let kept = app.store().kept(app.scope(), job).await?;
     let make = move || {
         let view = view::job(&outlined, plan.as_deref(), (generation, &kept));
         let ended_at = outlined.state().ended_at;

@@ -45,7 +45,7 @@ pub(super) async fn list(State(app): State<Shared>, JobPath(job): JobPath, mut p
     let (runtime, handle) = (app.runtime().clone(), Handle::current());
     // Read and rendered on a thread of its own: a job as a whole may be many megabytes.
     let bytes = aside(move || {
-        let loaded = handle.block_on(Loaded::read(runtime.store.as_ref(), job))?;
+        let loaded = handle.block_on(Loaded::read(runtime.store.as_ref(), &runtime.scope, job))?;
         let page = match loaded.state.plan {
             Some(plan) => {
                 let plan = handle.block_on(runtime.plans.get(runtime.store.as_ref(), plan.hash))?;

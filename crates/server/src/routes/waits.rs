@@ -43,7 +43,10 @@ pub(super) async fn list(State(app): State<Shared>, mut params: Params) -> Answe
     params.finish()?;
     let on = wait_type.map_or(BlockedOn::Someone, BlockedOn::Type);
     let slot = AnswerSlot::begin(&app).await?;
-    let page = app.store().waits(JobFilter { before, blocked_on: Some(on), limit, ..JobFilter::default() }).await?;
+    let page = app
+        .store()
+        .waits(JobFilter { before, blocked_on: Some(on), limit, scope: app.scope(), ..JobFilter::default() })
+        .await?;
     let status = app.store().status().await?;
     let mut list = WaitList { next_cursor: page.next.map(|job| job.to_string()), waits: Vec::new() };
     let mut rows = page.waits.into_iter().peekable();
@@ -113,7 +116,7 @@ pub(super) async fn in_doubt(State(app): State<Shared>, mut params: Params) -> A
     let unresolved: Option<bool> = params.read("unresolved", "true or false")?;
     let after: Option<Place> = params.read("cursor", "the `next_cursor` of an earlier page")?;
     params.finish()?;
-    let filter = DoubtFilter { after: after.map(|Place(cursor)| cursor), job, limit, unresolved };
+    let filter = DoubtFilter { after: after.map(|Place(cursor)| cursor), job, limit, scope: app.scope(), unresolved };
     let slot = AnswerSlot::begin(&app).await?;
     let page = app.store().doubts(filter).await?;
     let now = Reading { at: app.store().status().await?.now, boot: app.runtime().system.clock.boot_moment() };

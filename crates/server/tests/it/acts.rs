@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::bed::{Bed, Hand, PAY, moment, started};
 use crate::between::Between;
+use aetheris_store::Scope;
 
 #[tokio::test]
 async fn a_job_is_cancelled_at_once_on_request_and_once() {
@@ -193,11 +194,11 @@ async fn an_answer_is_known_however_many_events_are_before_and_behind_it() {
     let path = format!("/api/jobs/{job}/in-doubt/{key}");
     let retry = r#"{"outcome": "did_not_happen", "note": "seen", "permit": 1, "refused": true, "then": "retry"}"#;
     bed.call("POST", &path, retry).await.is(202);
-    let answered = bed.store.job(hand.job).await.unwrap().unwrap().seq;
+    let answered = bed.store.job(Scope::System, hand.job).await.unwrap().unwrap().seq;
     bed.call("POST", &format!("/api/jobs/{job}/resume"), "").await.is(202);
     let page = limits::PAGE_EVENTS_MAX;
     tried_often(&bed.claim().await, u32::try_from(page / 2).unwrap() + 1).await;
-    let checkpoint = bed.store.history(hand.job, false).await.unwrap().unwrap().checkpoint.unwrap();
+    let checkpoint = bed.store.history(Scope::System, hand.job, false).await.unwrap().unwrap().checkpoint.unwrap();
     assert!(u64::try_from(page).unwrap() < answered && answered < checkpoint.seq, "{answered} {}", checkpoint.seq);
 
     bed.call("POST", &path, retry).await.is(200);

@@ -8,7 +8,7 @@ use aetheris_core::limits;
 use aetheris_core::state::JobState;
 use aetheris_runtime::draft::Draft;
 use aetheris_store::system::SystemIds;
-use aetheris_store::{Checkpoint, ErrorKind, History, Purpose, StoreError};
+use aetheris_store::{Checkpoint, ErrorKind, History, Purpose, Scope, StoreError};
 use axum::body::Body;
 use axum::http::Request;
 use futures_util::poll;
@@ -32,7 +32,7 @@ async fn cancelled_behind((question, place): (&'static str, usize), what: &str) 
     });
     let seen = Bed::on(bed.clock.clone(), Arc::new(store), |state| state);
     let reply = seen.get(&format!("/api/jobs/{job}/{what}")).await;
-    let row = bed.store.job(job.parse().unwrap()).await.unwrap().unwrap();
+    let row = bed.store.job(Scope::System, job.parse().unwrap()).await.unwrap().unwrap();
     assert!(row.status.is_terminal(), "{question} is not asked");
     reply
 }

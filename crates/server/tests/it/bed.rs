@@ -22,7 +22,7 @@ use aetheris_runtime::{Plans, Runtime, Settings, Wakeups};
 use aetheris_server::AppState;
 use aetheris_store::memory::MemoryStore;
 use aetheris_store::system::{ManualClock, System, SystemIds};
-use aetheris_store::{Boxed, ClaimIds, ClaimRequest, LedgerWrite, NewEffect, Purpose, Store};
+use aetheris_store::{Boxed, ClaimIds, ClaimRequest, LedgerWrite, NewEffect, Purpose, Scope, Store};
 use axum::Router;
 use axum::body::Body;
 use axum::http::{HeaderMap, Request, Response, StatusCode};
@@ -123,6 +123,7 @@ impl Bed {
             loads: aetheris_runtime::Loads::default(),
             models: Arc::new(Nobody),
             plans: Plans::default(),
+            scope: Scope::System,
             settings: Arc::new(Settings::default()),
             store: Arc::clone(&store),
             system: System { clock: Arc::new(clock.clone()), ids: Arc::new(SystemIds) },
@@ -230,7 +231,7 @@ pub(crate) struct Hand {
 impl Hand {
     /// Writes what is drafted.
     pub(crate) async fn write(&self, purpose: Purpose, fill: impl FnOnce(&mut Draft)) {
-        let loaded = Loaded::read(self.store.as_ref(), self.job).await.unwrap();
+        let loaded = Loaded::read(self.store.as_ref(), &Scope::System, self.job).await.unwrap();
         let mut draft = Draft::new(loaded.state, Guard::Run(self.fence), loaded.checkpoint_seq);
         fill(&mut draft);
         let id = EventId::from_u128(SystemIds.secret());
@@ -386,7 +387,7 @@ impl Hand {
     pub(crate) async fn doubt_and_wait(&self, node: &str) {
         self.doubt(node).await;
         let done = WaitCompleted { by: WaitEnd::Time, node: NodeId::from(node) };
-        let loaded = Loaded::read(self.store.as_ref(), self.job).await.unwrap();
+        let loaded = Loaded::read(self.store.as_ref(), &Scope::System, self.job).await.unwrap();
         let mut draft = Draft::new(loaded.state, Guard::Outside, loaded.checkpoint_seq);
         draft.push(&SystemIds, done).unwrap();
         draft::write(self.store.as_ref(), || draft.unit(Purpose::Timer, EventId::from_u128(SystemIds.ordered())))

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use aetheris_core::id::{AgentName, JobId};
+use aetheris_core::id::{AgentName, JobId, TenantId};
 use aetheris_store::{
     Boxed, ClaimRequest, Claimed, CommitError, Committed, Glance, Health, Heartbeat, Hints, History, NewAgent,
-    PutAgent, Renewal, Store, StoreError, UnitOfWork,
+    PutAgent, Renewal, Scope, Store, StoreError, UnitOfWork,
 };
 
 /// What happens behind the answer to a question of this name.
@@ -80,15 +80,15 @@ impl Store for Between {
         self.inner.put_agent(agent)
     }
 
-    fn delete_agent(&self, name: AgentName) -> Boxed<'_, Result<bool, StoreError>> {
-        self.inner.delete_agent(name)
+    fn delete_agent(&self, tenant: TenantId, name: AgentName) -> Boxed<'_, Result<bool, StoreError>> {
+        self.inner.delete_agent(tenant, name)
     }
 
     aetheris_store::questions_through!(read);
 
-    fn glance(&self, job: JobId) -> Boxed<'_, Result<Option<Glance>, StoreError>> {
+    fn glance(&self, scope: Scope, job: JobId) -> Boxed<'_, Result<Option<Glance>, StoreError>> {
         Box::pin(async move {
-            let mut glance = self.read("glance", move |inner| inner.glance(job)).await?;
+            let mut glance = self.read("glance", move |inner| inner.glance(scope, job)).await?;
             if let Some(Glance::Short(history)) = &mut glance {
                 (self.change)(history);
             }
@@ -96,9 +96,9 @@ impl Store for Between {
         })
     }
 
-    fn history(&self, job: JobId, full: bool) -> Boxed<'_, Result<Option<History>, StoreError>> {
+    fn history(&self, scope: Scope, job: JobId, full: bool) -> Boxed<'_, Result<Option<History>, StoreError>> {
         Box::pin(async move {
-            let mut history = self.read("history", move |inner| inner.history(job, full)).await?;
+            let mut history = self.read("history", move |inner| inner.history(scope, job, full)).await?;
             history.iter_mut().for_each(&self.change);
             Ok(history)
         })

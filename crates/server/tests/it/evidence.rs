@@ -14,7 +14,7 @@ use aetheris_core::time::Span;
 use aetheris_runtime::ops::RecordedResult;
 use aetheris_server::verify::{self, Chain};
 use aetheris_store::system::SystemIds;
-use aetheris_store::{EventRow, History, JobRow, LedgerWrite, Purpose};
+use aetheris_store::{EventRow, History, JobRow, LedgerWrite, Purpose, Scope};
 use serde_json::Value;
 
 use crate::bed::{Bed, Hand, finished, moment, started};
@@ -236,8 +236,8 @@ fn found(state: &JobState, history: &History) -> Vec<String> {
 
 pub(crate) async fn stored(bed: &Bed, job: &str) -> (Vec<EventRow>, History) {
     let id = job.parse().unwrap();
-    let rows = bed.store.events(id, 0, 1_000).await.unwrap();
-    (rows, bed.store.history(id, true).await.unwrap().unwrap())
+    let rows = bed.store.events(Scope::System, id, 0, 1_000).await.unwrap();
+    (rows, bed.store.history(Scope::System, id, true).await.unwrap().unwrap())
 }
 
 /// The names of the checks that a changed stream fails.

@@ -10,6 +10,7 @@ use aetheris_core::time::Span;
 use serde_json::{Value, json};
 
 use crate::bed::{Bed, Hand, finished, started};
+use aetheris_store::Scope;
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/fields.json");
 
@@ -48,7 +49,7 @@ impl Told {
 
     async fn claim(&mut self, name: &str) -> Hand {
         let hand = self.bed.claim().await;
-        let row = self.bed.store.job(hand.job).await.unwrap().unwrap();
+        let row = self.bed.store.job(Scope::System, hand.job).await.unwrap().unwrap();
         self.name(&row.holder.unwrap().attempt_id, name);
         self.tick();
         hand
@@ -95,7 +96,7 @@ async fn story() -> Vec<Value> {
     ];
     told.post(&format!("{job}/signal"), json!({ "correlation_key": "ok-8", "payload": true })).await;
     let hand = told.claim("FIRST").await;
-    let row = told.bed.store.job(hand.job).await.unwrap().unwrap();
+    let row = told.bed.store.job(Scope::System, hand.job).await.unwrap().unwrap();
     told.name(&row.plan_hash.unwrap(), "PLAN");
     let call = hand.permit("send").await;
     told.name(&call.key, "KEY");

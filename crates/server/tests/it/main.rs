@@ -18,3 +18,4 @@ mod serving;
 mod signals;
 mod steps;
 mod system;
+mod tenants;

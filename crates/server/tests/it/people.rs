@@ -7,7 +7,7 @@ use aetheris_core::limits;
 use aetheris_core::time::Span;
 use aetheris_runtime::ops::{Deposit, DepositOutcome, Deposited};
 use aetheris_store::system::SystemIds;
-use aetheris_store::{LedgerWrite, Purpose};
+use aetheris_store::{LedgerWrite, Purpose, Scope};
 use serde_json::Value;
 
 use crate::bed::{Bed, moment};
@@ -270,7 +270,7 @@ async fn what_comes_too_late_is_told_with_whether_it_contradicts() {
         let yes = r#"{"outcome": "happened", "note": "seen", "permit": 1, "result": {"receipt": 3}}"#;
         bed.call("POST", &format!("/api/jobs/{job}/in-doubt/{key}"), yes).await.is(202);
         let id = job.parse().unwrap();
-        let row = bed.store.history(id, true).await.unwrap().unwrap().ledger[0].clone();
+        let row = bed.store.history(Scope::System, id, true).await.unwrap().unwrap().ledger[0].clone();
         let outcome = DepositOutcome::Done(Json::new(late.clone()));
         let (permit, permit_id, node) = (row.permit, row.permit_id, row.node);
         let deposit = Deposit { job: id, key: row.key, node, outcome, permit, permit_id };

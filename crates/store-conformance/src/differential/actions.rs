@@ -7,7 +7,7 @@ use aetheris_core::event::{
     JobResumed, JobWaiting, RequeueReason, TimerFired, TimerId, TimerSet, WaitCompleted, WaitEnd,
 };
 use aetheris_core::hash::Hash;
-use aetheris_core::id::{AgentName, AttemptId, JobId, NodeId, PermitId, SessionId, SignalId};
+use aetheris_core::id::{AgentName, AttemptId, JobId, NodeId, PermitId, SessionId, SignalId, TenantId};
 use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
 use aetheris_core::lease::{Fence, Guard};
@@ -18,12 +18,13 @@ use aetheris_core::time::{Span, Timestamp};
 
 use super::compare::{answer, equal, renewal};
 use super::spoil::spoil;
-use super::world::{World, instance, worker};
+use super::world::{Random, World, instance, worker};
 use crate::draft::LIFETIME;
 use crate::fencing::evidence;
 use crate::fixture::{Message, TTL, agent, create_unit};
+use crate::snapshot::TENANTS;
 use aetheris_store::unit::{Checkpoint, ClientKey, InboxWrite, Purpose, UnitOfWork};
-use aetheris_store::{ClaimIds, ClaimRequest, Evidence, Heartbeat, LeaseRenewal};
+use aetheris_store::{ClaimIds, ClaimRequest, Evidence, Heartbeat, LeaseRenewal, NewAgent, Scope};
 
 /// An operation, for the message of a difference.
 #[derive(Debug)]
@@ -73,7 +74,8 @@ pub(super) async fn step(world: &mut World<'_>) -> Operation {
 
 async fn put_agent(world: &mut World<'_>) -> Operation {
     let name = format!("agent {}", world.random.below(3));
-    let new = agent(&name, &world.random.below(4).to_string());
+    let version = world.random.below(4).to_string();
+    let new = NewAgent { tenant: tenant(&mut world.random), ..agent(&name, &version) };
     let operation = Operation::of("put_agent", Vec::new(), &new);
     if !world.plans.contains(&new.agent.plan) {
         world.plans.push(new.agent.plan.clone());
@@ -89,12 +91,18 @@ async fn delete_agent(world: &mut World<'_>) -> Option<Operation> {
         return None;
     }
     let name = AgentName::new(format!("agent {}", world.random.below(3)));
-    let operation = Operation::of("delete_agent", Vec::new(), &name);
-    let first = world.a.delete_agent(name.clone()).await.unwrap();
-    let second = world.b.delete_agent(name).await.unwrap();
+    let of = tenant(&mut world.random);
+    let operation = Operation::of("delete_agent", Vec::new(), &(of.clone(), name.clone()));
+    let first = world.a.delete_agent(of.clone(), name.clone()).await.unwrap();
+    let second = world.b.delete_agent(of, name).await.unwrap();
     equal(world, &operation, "the answers", &first, &second);
     world.accepted("delete_agent");
     Some(operation)
+}
+
+/// Names are drawn for both, so that they meet.
+fn tenant(random: &mut Random) -> TenantId {
+    TenantId::from(TENANTS[usize::from(random.one_in(3))])
 }
 
 fn message(world: &mut World<'_>) -> Message {
@@ -119,6 +127,7 @@ fn message(world: &mut World<'_>) -> Message {
         priority: [0, 0, 1, -1][random.below(4)],
         run_at: random.one_in(4).then_some(run_at),
         session: random.one_in(3).then_some(SessionId::new(format!("s{}", random.below(2)))),
+        tenant: tenant(random),
     }
 }
 
@@ -382,7 +391,7 @@ fn resume(world: &mut World<'_>, state: JobState) -> Option<Written> {
 async fn signal_deliver(world: &mut World<'_>, state: JobState) -> Option<Written> {
     let blocked = state.blocked.clone().filter(|blocked| !blocked.doubt)?;
     let key = blocked.correlation_key?;
-    let kept = world.a.history(state.id, false).await.unwrap()?.kept;
+    let kept = world.a.history(Scope::System, state.id, false).await.unwrap()?.kept;
     let first = kept.into_iter().find(|kept| kept.key == key);
     let signal = first.as_ref().map_or_else(|| SignalId::from_u128(world.ids.next()), |kept| kept.signal);
     let by = WaitEnd::Signal { payload: Json::null(), signal };

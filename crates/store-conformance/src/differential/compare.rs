@@ -6,7 +6,7 @@ use aetheris_core::ledger::LedgerRefusal;
 use super::actions::Operation;
 use super::world::{World, instances};
 use crate::snapshot;
-use aetheris_store::{CommitError, Committed, Refusal, Renewal};
+use aetheris_store::{CommitError, Committed, Refusal, Renewal, Scope};
 
 /// The name of a way not to be accepted.
 pub(super) fn kind(error: &CommitError) -> &'static str {
@@ -96,9 +96,11 @@ pub(super) async fn rows(world: &World<'_>, operation: &Operation, everything: b
 /// Compares the rows and timers of the jobs that an operation names.
 pub(super) async fn heads(world: &World<'_>, operation: &Operation) {
     for job in &operation.jobs {
-        let (first, second) = (world.a.job(*job).await.unwrap(), world.b.job(*job).await.unwrap());
+        let (first, second) =
+            (world.a.job(Scope::System, *job).await.unwrap(), world.b.job(Scope::System, *job).await.unwrap());
         equal(world, operation, "the row of a job", &first, &second);
-        let (first, second) = (world.a.timers(*job).await.unwrap(), world.b.timers(*job).await.unwrap());
+        let (first, second) =
+            (world.a.timers(Scope::System, *job).await.unwrap(), world.b.timers(Scope::System, *job).await.unwrap());
         equal(world, operation, "the timers of a job", &first, &second);
     }
 }

@@ -10,15 +10,15 @@ use aetheris_core::limits;
 use super::world::{World, instance};
 use crate::draft::LIFETIME;
 use crate::fencing::evidence;
-use aetheris_store::Evidence;
 use aetheris_store::unit::{ExpectedSignals, InboxWrite, LedgerWrite, NewEffect, UnitOfWork};
+use aetheris_store::{Evidence, Scope};
 
 /// Changes one thing of a unit, most often to something that is refused: so that it is answered in a given way,
 /// where there is one.
 pub(super) async fn spoil(world: &mut World<'_>, answer: Option<&'static str>, mut unit: UnitOfWork) -> UnitOfWork {
     let missing = IdempotencyKey::from_u128(404);
     let unknown = PermitId::from_u128(404);
-    let history = world.a.history(unit.job, false).await.unwrap();
+    let history = world.a.history(Scope::System, unit.job, false).await.unwrap();
     let (fence, ledger, kept) =
         history.map(|history| (history.row.fence, history.ledger, history.kept)).unwrap_or_default();
     let way = match answer {

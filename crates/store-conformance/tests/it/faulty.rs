@@ -9,7 +9,7 @@ use aetheris_store::faulty::{Fault, FaultKind, FaultPlan, FaultyStore, Op};
 use aetheris_store::memory::MemoryStore;
 use aetheris_store::system::{Clock, ManualClock};
 use aetheris_store::unit::Purpose;
-use aetheris_store::{Boxed, CommitError, Store};
+use aetheris_store::{Boxed, CommitError, Scope, Store};
 use aetheris_store_conformance::{Fixture, Harness, Opened};
 
 /// Gives the same store to a fixture and to the test.
@@ -38,7 +38,7 @@ async fn before_fails_and_writes_nothing() {
     let (f, inner, store) = faulty(create([Some(Fault::Before)])).await;
     let unit = f.creation(&f.message());
     assert!(matches!(store.commit(unit.clone()).await, Err(CommitError::Failed(_))));
-    assert_eq!(inner.job(unit.job).await.unwrap(), None);
+    assert_eq!(inner.job(Scope::System, unit.job).await.unwrap(), None);
     assert!(store.commit(unit).await.is_ok(), "the script is over");
     assert_eq!(store.counts().into_iter().collect::<Vec<_>>(), [((Op::Commit(Purpose::Create), FaultKind::Before), 1)]);
 }
@@ -52,7 +52,7 @@ async fn a_lost_answer_says_nothing_of_the_write() {
     f.pending().await;
     let written = f.creation(&f.message());
     assert!(matches!(store.commit(written.clone()).await, Err(CommitError::Unknown(_))));
-    assert!(inner.job(written.job).await.unwrap().is_some());
+    assert!(inner.job(Scope::System, written.job).await.unwrap().is_some());
     assert!(store.settle(&written).await.unwrap().is_some());
 }
 
@@ -62,7 +62,7 @@ async fn settle_waits_for_a_late_write() {
     let unit = f.creation(&f.message());
     let begun = tokio::time::Instant::now();
     assert!(matches!(store.commit(unit.clone()).await, Err(CommitError::Unknown(_))));
-    assert_eq!(inner.job(unit.job).await.unwrap(), None);
+    assert_eq!(inner.job(Scope::System, unit.job).await.unwrap(), None);
     assert!(store.settle(&unit).await.unwrap().is_some());
     assert_eq!(begun.elapsed(), Duration::from_secs(3));
 }
@@ -74,7 +74,7 @@ async fn a_delay_is_before_the_write() {
     let (job, writer) = (unit.job, store.clone());
     let write = tokio::spawn(async move { writer.commit(unit).await });
     tokio::time::sleep(Duration::from_secs(2)).await;
-    assert_eq!(inner.job(job).await.unwrap(), None);
+    assert_eq!(inner.job(Scope::System, job).await.unwrap(), None);
     assert!(write.await.unwrap().is_ok());
     assert_eq!(store.happened(FaultKind::Delay), 1);
 }
@@ -85,11 +85,11 @@ async fn a_claim_may_have_happened() {
     let (f, inner, store) = faulty(plan).await;
     let (first, second) = (f.pending().await, f.pending().await);
     assert!(store.claim(f.request(1)).await.is_err());
-    assert!(inner.job(first).await.unwrap().unwrap().holder.is_some());
+    assert!(inner.job(Scope::System, first).await.unwrap().unwrap().holder.is_some());
     assert!(store.claim(f.request(1)).await.is_err());
-    assert!(inner.job(second).await.unwrap().unwrap().holder.is_none());
+    assert!(inner.job(Scope::System, second).await.unwrap().unwrap().holder.is_none());
     tokio::time::sleep(Duration::from_secs(2)).await;
-    assert!(inner.job(second).await.unwrap().unwrap().holder.is_some());
+    assert!(inner.job(Scope::System, second).await.unwrap().unwrap().holder.is_some());
 }
 
 #[tokio::test]
@@ -97,12 +97,12 @@ async fn questions_and_renewals_fail_too() {
     let (f, _, store) = faulty(FaultPlan::none()).await;
     let run = f.running().await;
     store.replan(FaultPlan::none().script(Op::Read, [Some(Fault::Before)]).script(Op::Heartbeat, [Some(Fault::After)]));
-    assert!(store.job(run.job).await.is_err());
-    assert!(store.job(run.job).await.is_ok());
+    assert!(store.job(Scope::System, run.job).await.is_err());
+    assert!(store.job(Scope::System, run.job).await.is_ok());
     let leases = vec![aetheris_store::LeaseRenewal { fence: run.fence, job: run.job }];
     let worker = aetheris_store_conformance::fixture::worker();
     let request = aetheris_store::Heartbeat { leases, ttl: Span::from_secs(60), worker };
     assert!(store.heartbeat(request).await.is_err());
-    let until = store.job(run.job).await.unwrap().unwrap().holder.unwrap().lease_until;
+    let until = store.job(Scope::System, run.job).await.unwrap().unwrap().holder.unwrap().lease_until;
     assert_eq!(until, Timestamp::from_micros(60_000_001), "it was renewed all the same");
 }

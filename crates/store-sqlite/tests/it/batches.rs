@@ -6,7 +6,7 @@ use std::time::Duration;
 use aetheris_core::id::JobId;
 use aetheris_core::json::Json;
 use aetheris_core::limits;
-use aetheris_store::{ClaimRequest, Claimed, CommitError, ErrorKind, LeaseChange, Purpose, StoreError};
+use aetheris_store::{ClaimRequest, Claimed, CommitError, ErrorKind, LeaseChange, Purpose, Scope, StoreError};
 use aetheris_store_conformance::fixture::stands;
 use aetheris_store_conformance::{Fixture, Message, Run};
 
@@ -52,7 +52,7 @@ async fn a_bad_unit_among_many_is_refused_alone() {
         }
     }
     for (number, run) in runs.iter().enumerate() {
-        let seq = fixture.store().job(run.job).await.unwrap().unwrap().seq;
+        let seq = fixture.store().job(Scope::System, run.job).await.unwrap().unwrap().seq;
         assert_eq!(seq, if matches!(number % 8, 3 | 5) { 3 } else { 5 }, "job {number}");
     }
 }

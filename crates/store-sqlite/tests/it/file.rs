@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use aetheris_core::event::{EncodedEvent, Event, EventKind, JobCreated};
-use aetheris_core::id::{AgentName, EventId, JobId};
+use aetheris_core::id::{AgentName, EventId, JobId, TenantId};
 use aetheris_core::json::Json;
 use aetheris_core::lease::Guard;
 use aetheris_core::projection::Projection;
@@ -170,7 +170,7 @@ fn sixteen_openings_at_once_make_one_schema() {
     let conn = Connection::open(folder.database()).unwrap();
     let number = |sql: &str| conn.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap();
     assert_eq!(number("SELECT count(*) FROM meta"), 1);
-    assert_eq!(number("PRAGMA user_version"), 2);
+    assert_eq!(number("PRAGMA user_version"), 3);
     assert_eq!(number("SELECT count(*) FROM event_kinds"), i64::try_from(EventKind::ALL.len()).unwrap());
 }
 
@@ -237,6 +237,7 @@ fn creation() -> UnitOfWork {
         priority: 0,
         run_at: None,
         session: None,
+        tenant: TenantId::default(),
     };
     let new = NewJob {
         agent: AgentName::from("agent"),
@@ -245,6 +246,7 @@ fn creation() -> UnitOfWork {
         labels: BTreeMap::new(),
         priority: 0,
         session: None,
+        tenant: TenantId::default(),
     };
     let (id, job) = (EventId::from_u128(1), JobId::from_u128(2));
     let mut state = JobState::new(job);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use aetheris_core::json::Json;
 use aetheris_store::system::Clock;
-use aetheris_store::{Boxed, CommitError, ErrorKind};
+use aetheris_store::{Boxed, CommitError, ErrorKind, Scope};
 use aetheris_store_conformance::{Fixture, Harness, Opened};
 use aetheris_store_sqlite::{SqliteOptions, SqliteStore};
 
@@ -45,7 +45,7 @@ async fn a_full_disk_is_told_and_loses_nothing() {
     }
     assert!(full > 0 && accepted.len() > 10, "{full} full, {} accepted", accepted.len());
     for (job, committed) in accepted {
-        let history = fixture.store().history(job, true).await.unwrap().unwrap();
+        let history = fixture.store().history(Scope::System, job, true).await.unwrap().unwrap();
         assert_eq!((history.row.seq, history.row.head), (committed.seq, committed.head));
         assert_eq!(history.events.len(), usize::try_from(committed.seq).unwrap());
     }

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 use aetheris_core::event::{EncodedEvent, Event, NodeFinished, RequeueReason, StepResult};
 use aetheris_core::json::Json;
 use aetheris_core::plan::EffectClass;
-use aetheris_store::{Checkpoint, Glance, InboxWrite, Purpose, UnitOfWork};
+use aetheris_store::{Checkpoint, Glance, InboxWrite, Purpose, Scope, UnitOfWork};
 use aetheris_store_conformance::{Fixture, Run};
 
 use crate::folder::Folders;
@@ -26,7 +26,7 @@ async fn append(fixture: &Fixture, run: Run, results: u64, numbers: u64) {
         result: StepResult::Pure,
         took_us: None,
     });
-    let mut seq = fixture.store().job(run.job).await.unwrap().unwrap().seq;
+    let mut seq = fixture.store().job(Scope::System, run.job).await.unwrap().unwrap().seq;
     for _ in 0..results {
         let id = fixture.ids.event();
         let mut unit = UnitOfWork::new(id, run.job, Purpose::Record, run.guard());
@@ -38,12 +38,12 @@ async fn append(fixture: &Fixture, run: Run, results: u64, numbers: u64) {
 
 /// Whether a look finds all of a job's history. It answers on the thread that asks, before anything else may happen there.
 async fn is_short(fixture: &Fixture, run: Run) -> bool {
-    let mut glance = pin!(fixture.store().glance(run.job));
+    let mut glance = pin!(fixture.store().glance(Scope::System, run.job));
     let found = match glance.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(found) => found.unwrap(),
         Poll::Pending => None,
     };
-    let history = fixture.store().history(run.job, false).await.unwrap().unwrap();
+    let history = fixture.store().history(Scope::System, run.job, false).await.unwrap().unwrap();
     assert!(found.is_some(), "a look waits for another thread");
     match found.unwrap() {
         Glance::Short(found) => {
@@ -109,7 +109,7 @@ async fn effects_count_as_part_of_the_history() {
     let claimed = fixture.claim(1).await.pop().unwrap();
     assert!(claimed.history.is_none(), "a claim loads no more than it would of events");
     assert!(!is_short(&fixture, run).await);
-    let history = fixture.store().history(run.job, false).await.unwrap().unwrap();
+    let history = fixture.store().history(Scope::System, run.job, false).await.unwrap().unwrap();
     assert_eq!(history.effects[0].result, list(150_000));
 }
 
@@ -120,7 +120,7 @@ async fn a_claim_brings_a_whole_history_or_none() {
     let most = aetheris_core::limits::CLAIM_EVENTS_MAX;
     for events in most - 2..=most + 2 {
         let run = fixture.running().await;
-        let seq = async || fixture.store().job(run.job).await.unwrap().unwrap().seq;
+        let seq = async || fixture.store().job(Scope::System, run.job).await.unwrap().unwrap().seq;
         // The requeue and the claim are the last two.
         while seq().await < events - 2 {
             let (node, draft) = (seq().await.to_string(), fixture.of(run, Purpose::Record).await);
@@ -130,7 +130,7 @@ async fn a_claim_brings_a_whole_history_or_none() {
         fixture.advance(aetheris_store_conformance::fixture::TTL);
         fixture.reclaim(run).await;
         let claimed = fixture.claim(1).await.pop().unwrap();
-        let (row, history) = (fixture.store().job(run.job).await.unwrap().unwrap(), claimed.history);
+        let (row, history) = (fixture.store().job(Scope::System, run.job).await.unwrap().unwrap(), claimed.history);
         assert_eq!(row.seq, events);
         assert_eq!(history.is_some(), events <= most, "{events}");
         assert!(history.is_none_or(|history| history.events.len() as u64 == events), "{events}");
@@ -147,7 +147,7 @@ async fn a_claim_brings_what_came_since_a_checkpoint() {
         for n in 0..aetheris_core::limits::CLAIM_EVENTS_MAX {
             fixture.ok(fixture.of(run, Purpose::Record).await.step(&n.to_string(), list(1)).done()).await;
         }
-        let seq = fixture.store().job(run.job).await.unwrap().unwrap().seq;
+        let seq = fixture.store().job(Scope::System, run.job).await.unwrap().unwrap().seq;
         if let Some(bytes) = state {
             let mut unit = fixture.plain(run, Purpose::Record);
             unit.checkpoint = Some(Checkpoint::from_bytes(seq, vec![b'x'; bytes]));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use aetheris_core::id::JobId;
 use aetheris_core::job::JobStatus;
 use aetheris_store::system::SystemClock;
-use aetheris_store::{DoubtFilter, JobFilter, Store};
+use aetheris_store::{DoubtFilter, JobFilter, Scope, Store};
 use aetheris_store_sqlite::SqliteStore;
 use rusqlite::{Connection, params};
 
@@ -61,7 +61,7 @@ async fn a_database_of_the_first_schema_opens_and_says_what_it_said() {
     let labelled = store.jobs(JobFilter { label, limit: 9, ..JobFilter::default() }).await.unwrap().jobs;
     assert_eq!(labelled.iter().map(|row| row.status).collect::<Vec<_>>(), [JobStatus::Completed]);
     for (number, status) in (0i64..).zip(old).filter(|(_, status)| *status != JobStatus::Failed) {
-        let row = store.job(JobId::from_u128(job(number))).await.unwrap().unwrap();
+        let row = store.job(Scope::System, JobId::from_u128(job(number))).await.unwrap().unwrap();
         assert_eq!((row.status, row.seq, row.paused, row.holder.is_some()), (status, 2, None, number == 1));
         let filter = JobFilter { statuses: vec![status], limit: 9, ..JobFilter::default() };
         let listed: Vec<JobId> = store.jobs(filter).await.unwrap().jobs.iter().map(|row| row.id).collect();
@@ -70,7 +70,7 @@ async fn a_database_of_the_first_schema_opens_and_says_what_it_said() {
     drop(store);
     let conn = Connection::open(folder.database()).unwrap();
     let number = |sql: &str| conn.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap();
-    assert_eq!(number("PRAGMA user_version"), 2);
+    assert_eq!(number("PRAGMA user_version"), 3);
     // What other tables call a job by is what it was.
     assert_eq!(number("SELECT num FROM jobs WHERE status = 6"), 9);
     assert_eq!(number("SELECT count(*) FROM job_list"), 7);
@@ -135,7 +135,7 @@ async fn labels_and_calls_of_the_first_schema_are_found() {
         (DoubtFilter { job: Some(of(3)), ..DoubtFilter::default() }, 3),
     ];
     for (filter, status) in asked {
-        let page = store.doubts(DoubtFilter { limit: 9, ..filter }).await.unwrap();
+        let page = store.doubts(DoubtFilter { limit: 9, ..filter.clone() }).await.unwrap();
         let found: Vec<JobId> = page.doubts.iter().map(|doubt| doubt.call.job).collect();
         assert_eq!(found, [of(status)], "{filter:?}");
     }

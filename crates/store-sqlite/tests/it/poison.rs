@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use aetheris_check::{ClientHistory, Invariant, check_store};
 use aetheris_core::event::{EventKind, JobCancelled, JobWaiting, TimerId, TimerSet};
-use aetheris_core::id::{AgentName, JobId, SessionId, SignalId};
+use aetheris_core::id::{AgentName, JobId, SessionId, SignalId, TenantId};
 use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
 use aetheris_core::lease::Guard;
@@ -16,7 +16,7 @@ use aetheris_core::time::Span;
 use aetheris_store::amiss::{Absent, Leftover};
 use aetheris_store::system::SystemClock;
 use aetheris_store::{
-    Amiss, BlockedOn, DoubtFilter, ErrorKind, Heartbeat, InboxWrite, JobFilter, LeaseRenewal, Purpose, Renewal,
+    Amiss, BlockedOn, DoubtFilter, ErrorKind, Heartbeat, InboxWrite, JobFilter, LeaseRenewal, Purpose, Renewal, Scope,
     UnitOfWork,
 };
 use aetheris_store_conformance::fixture::{agent, worker};
@@ -82,7 +82,7 @@ async fn a_history_that_cannot_be_read_keeps_nobody_from_a_claim() {
         let claimed = fixture.claim(2).await;
         let whole: Vec<_> = claimed.iter().map(|claimed| (claimed.job, claimed.history.is_some())).collect();
         assert_eq!(whole, [(broken, false), (other, true)], "{spoil}");
-        let error = fixture.store().history(broken, false).await.unwrap_err();
+        let error = fixture.store().history(Scope::System, broken, false).await.unwrap_err();
         assert_eq!(error.kind, ErrorKind::Corrupt, "{error}");
     }
 }
@@ -141,7 +141,7 @@ async fn a_held_row_that_cannot_be_read_keeps_no_other_from_being_taken_back() {
         jobs.push(fixture.running().await.job);
     }
     jobs.sort();
-    let instance = fixture.store().job(jobs[0]).await.unwrap().unwrap().holder.unwrap().instance;
+    let instance = fixture.store().job(Scope::System, jobs[0]).await.unwrap().unwrap().holder.unwrap().instance;
     for broken in &jobs {
         hand.execute("UPDATE jobs SET epoch = 5000000000 WHERE id = ?1", [&broken.to_bytes()[..]]).unwrap();
         let others: Vec<JobId> = jobs.iter().copied().filter(|job| job != broken).collect();
@@ -333,9 +333,9 @@ async fn the_job_ahead_in_a_session_may_be_one_that_cannot_be_read() {
     let (fixture, hand) = opened().await;
     let [first, second] = [(); 2].map(|()| Message { session: Some(SessionId::from("s")), ..fixture.message() });
     let [first, second] = [fixture.create(&first).await, fixture.create(&second).await];
-    assert_eq!(fixture.store().ahead_in_session(second).await.unwrap().map(|row| row.id), Some(first));
+    assert_eq!(fixture.store().ahead_in_session(Scope::System, second).await.unwrap().map(|row| row.id), Some(first));
     hand.execute("UPDATE jobs SET labels = 'nonsense' WHERE id = ?1", [&first.to_bytes()[..]]).unwrap();
-    assert_eq!(fixture.store().ahead_in_session(second).await.unwrap(), None);
+    assert_eq!(fixture.store().ahead_in_session(Scope::System, second).await.unwrap(), None);
 }
 
 /// Each of the statements that find a page looks at the label's value as well.
@@ -416,7 +416,7 @@ async fn a_wait_that_cannot_be_read_hides_no_other_from_whoever_is_asked() {
         doubts.push(run.job);
     }
     hand.execute("UPDATE jobs SET waiting = 'nonsense' WHERE id = ?1", [&doubts[0].to_bytes()[..]]).unwrap();
-    let agent = fixture.store().job(asked.job).await.unwrap().unwrap().agent;
+    let agent = fixture.store().job(Scope::System, asked.job).await.unwrap().unwrap().agent;
     for filter in [JobFilter::default(), JobFilter { agent: Some(agent), ..JobFilter::default() }] {
         let filter = JobFilter { blocked_on: Some(BlockedOn::Someone), limit: 9, ..filter };
         let found = fixture.store().waits(filter).await.unwrap();
@@ -441,7 +441,7 @@ async fn a_kept_signal_that_cannot_be_read_hides_no_other() {
     }
     hand.pragma_update(None, "ignore_check_constraints", true).unwrap();
     assert_eq!(hand.execute("UPDATE inbox SET wait_type = 99 WHERE key = 'first'", []).unwrap(), 1);
-    let kept = fixture.store().kept(job).await.unwrap();
+    let kept = fixture.store().kept(Scope::System, job).await.unwrap();
     assert_eq!(kept.iter().map(|head| head.key.as_str()).collect::<Vec<_>>(), ["second"]);
 }
 
@@ -456,7 +456,7 @@ async fn an_agent_that_cannot_be_read_hides_no_other() {
     for limit in [1, 2, 9] {
         let (mut found, mut after) = (Vec::new(), None);
         loop {
-            let page = fixture.store().agents(after, limit).await.unwrap();
+            let page = fixture.store().agents(TenantId::default(), after, limit).await.unwrap();
             found.extend(page.agents.iter().map(|row| row.agent.agent.clone()));
             after = page.next;
             if after.is_none() {

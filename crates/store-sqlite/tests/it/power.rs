@@ -6,13 +6,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use aetheris_core::id::JobId;
+use aetheris_core::id::{JobId, TenantId};
 use aetheris_core::json::Json;
 use aetheris_core::plan::EffectClass;
 use aetheris_core::time::{Span, Timestamp};
 use aetheris_disk::{Fault, Kind, Op, Tape, Watched};
 use aetheris_store::system::{Clock, ManualClock};
-use aetheris_store::{Boxed, CommitError, Committed, ErrorKind, Purpose, Store as _, StoreError, UnitOfWork};
+use aetheris_store::{Boxed, CommitError, Committed, ErrorKind, Purpose, Scope, Store as _, StoreError, UnitOfWork};
 use aetheris_store_conformance::{Durable, Fixture, Harness, Opened, Run};
 use aetheris_store_sqlite::{Custody, SqliteOptions, SqliteStore, Stop, backup, stage};
 use rusqlite::{Connection, OpenFlags};
@@ -171,7 +171,7 @@ async fn judge(asked: &[Asked], tape: &Tape, before: usize, seed: u64) {
                 there.push((unit.as_ref(), found.is_some()));
             }
             Asked::Claim(run) if safe(place) => {
-                let row = store.job(run.job).await.unwrap();
+                let row = store.job(Scope::System, run.job).await.unwrap();
                 assert!(row.is_some_and(|row| row.fence >= run.fence), "{}: claim {place} is lost", at());
             }
             Asked::Claim(_) => {}
@@ -211,6 +211,7 @@ async fn goes_on(store: &SqliteStore) -> JobId {
         priority: 0,
         run_at: None,
         session: None,
+        tenant: TenantId::default(),
     };
     store.commit(aetheris_store_conformance::fixture::create_unit(&ids, &message)).await.unwrap();
     message.job
@@ -312,7 +313,7 @@ async fn a_commit_that_fails_is_told_as_unknown_or_as_nothing() {
         let next = SqliteStore::open(in_custody(&harness.taped.folder, clock, 2)).unwrap();
         assert_eq!(next.settle(&kept).await.unwrap(), Some(kept_at), "{fault:?}");
         let events = if next.settle(&lost).await.unwrap().is_some() { lost.events.len() } else { 0 };
-        let rows = next.events(lost.job, 0, 16).await.unwrap();
+        let rows = next.events(Scope::System, lost.job, 0, 16).await.unwrap();
         assert_eq!(rows.len(), events, "{fault:?}: part of a unit");
         drop(next);
     }
@@ -409,7 +410,10 @@ async fn left(folder: &Folder, (old, new): (JobId, JobId), at: &str) -> Left {
             Left::Refused
         }
         Ok(store) => {
-            let there = [store.job(old).await.unwrap().is_some(), store.job(new).await.unwrap().is_some()];
+            let there = [
+                store.job(Scope::System, old).await.unwrap().is_some(),
+                store.job(Scope::System, new).await.unwrap().is_some(),
+            ];
             let generation = store.status().await.unwrap().generation;
             assert!(there == [true, generation == 1], "{at}: {there:?} in generation {generation}");
             if generation == 1 { Left::Old } else { Left::Restored }

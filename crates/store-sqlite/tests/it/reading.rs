@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use aetheris_store::system::{Clock, SystemClock};
-use aetheris_store::{CommitError, ErrorKind, Purpose, Store, StoreError, UnitOfWork};
+use aetheris_store::{CommitError, ErrorKind, Purpose, Scope, Store, StoreError, UnitOfWork};
 use aetheris_store_conformance::Fixture;
 use aetheris_store_sqlite::SqliteStore;
 
@@ -35,7 +35,7 @@ async fn a_database_that_was_left_is_one_file_and_is_read_without_a_trace() {
     let before = contents(&folder);
     assert!(!before.contains_key("aetheris.db-wal") && !before.contains_key("aetheris.db-shm"), "{:?}", before.keys());
     let store = open(&folder.database()).unwrap();
-    assert_eq!(store.job(job).await.unwrap().unwrap().id, job);
+    assert_eq!(store.job(Scope::System, job).await.unwrap().unwrap().id, job);
     let found = store.dossiers(0, 64).await.unwrap();
     assert_eq!(found.jobs.iter().map(|job| job.as_ref().unwrap().events.len()).collect::<Vec<_>>(), [2]);
     let unit = UnitOfWork::new(
@@ -58,7 +58,7 @@ async fn a_database_in_use_is_read_beside_its_writer() {
     let store = open(&folder.database()).unwrap();
     let second = fixture.pending().await;
     for job in [first, second] {
-        assert_eq!(store.job(job).await.unwrap().unwrap().id, job);
+        assert_eq!(store.job(Scope::System, job).await.unwrap().unwrap().id, job);
     }
     store.was_left_alone().unwrap();
 }
@@ -87,7 +87,7 @@ async fn a_copy_without_the_right_to_write_is_read() {
     std::fs::set_permissions(copy.database(), may(0o400)).unwrap();
     std::fs::set_permissions(copy.path(), may(0o500)).unwrap();
     let store = open(&copy.database()).unwrap();
-    assert!(store.job(job).await.unwrap().is_some());
+    assert!(store.job(Scope::System, job).await.unwrap().is_some());
     drop(store);
     assert_eq!(contents(&copy).len(), 1);
     std::fs::set_permissions(copy.path(), may(0o700)).unwrap();

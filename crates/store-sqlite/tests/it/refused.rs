@@ -13,6 +13,7 @@ use rusqlite::Connection;
 
 use crate::folder::{Folder, options};
 use crate::migrate::first_schema;
+use aetheris_core::id::TenantId;
 
 fn custody(folder: u128, moved: bool, opening: u128) -> Custody {
     Custody { folder, moved, opening }
@@ -174,7 +175,7 @@ async fn the_folders_file_is_told_of_every_write() {
     told("a renewal").await;
     fixture.ok(fixture.plain(run, Purpose::Record)).await;
     told("a unit without events").await;
-    assert!(fixture.store().delete_agent("agent".into()).await.unwrap());
+    assert!(fixture.store().delete_agent(TenantId::default(), "agent".into()).await.unwrap());
     told("an agent that is gone").await;
 }
 

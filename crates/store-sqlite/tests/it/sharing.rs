@@ -10,7 +10,7 @@ use aetheris_core::limits;
 use aetheris_core::time::Span;
 use aetheris_store::system::{Clock, SystemClock};
 use aetheris_store::{
-    Boxed, ClaimRequest, FileHealth, Health, Heartbeat, LeaseRenewal, Purpose, Renewal, Store, WriterHealth,
+    Boxed, ClaimRequest, FileHealth, Health, Heartbeat, LeaseRenewal, Purpose, Renewal, Scope, Store, WriterHealth,
 };
 use aetheris_store_conformance::fixture::stands;
 use aetheris_store_conformance::{Fixture, Harness, Opened, Run};
@@ -72,7 +72,7 @@ async fn two_stores_share_a_file_without_a_double_claim_or_a_gap() {
     assert!(claims.values().all(|count| *count == 1), "a job was claimed twice");
     assert_eq!(claims.len(), jobs.len());
     for job in jobs {
-        let history = second.store.history(job, true).await.unwrap().unwrap();
+        let history = second.store.history(Scope::System, job, true).await.unwrap().unwrap();
         let places: Vec<u64> = history.events.iter().map(|event| event.seq).collect();
         assert_eq!(places, (1..=history.row.seq).collect::<Vec<_>>());
         assert_eq!(history.row.fence.epoch, 1);

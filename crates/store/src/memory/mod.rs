@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use aetheris_core::hash::Hash;
-use aetheris_core::id::{AgentName, IdempotencyKey, InstanceId, JobId};
+use aetheris_core::id::{AgentName, IdempotencyKey, InstanceId, JobId, TenantId};
 use aetheris_core::lease::Fence;
 use aetheris_core::ledger::LedgerRow;
 use aetheris_core::time::Timestamp;
@@ -29,7 +29,7 @@ use crate::query::{
 };
 use crate::system::Clock;
 use crate::unit::{Committed, UnitOfWork};
-use crate::{Boxed, Health, Hints, Store};
+use crate::{Boxed, Health, Hints, Scope, Store};
 use tables::Tables;
 
 /// A store that lives as long as its process.
@@ -145,22 +145,28 @@ impl Store for MemoryStore {
         Box::pin(async move { Ok(self.write(|tables, look| tables.put_agent(agent, look))) })
     }
 
-    fn delete_agent(&self, name: AgentName) -> Boxed<'_, Result<bool, StoreError>> {
-        Box::pin(async move { Ok(self.write(|tables, look| tables.delete_agent(&name, look))) })
+    fn delete_agent(&self, tenant: TenantId, name: AgentName) -> Boxed<'_, Result<bool, StoreError>> {
+        Box::pin(async move { Ok(self.write(|tables, look| tables.delete_agent(tenant, name, look))) })
     }
 
-    fn glance(&self, job: JobId) -> Boxed<'_, Result<Option<Glance>, StoreError>> {
-        let answer = self.tables().glance(job);
+    fn glance(&self, scope: Scope, job: JobId) -> Boxed<'_, Result<Option<Glance>, StoreError>> {
+        let answer = self.tables().glance(&scope, job);
         Box::pin(std::future::ready(answer))
     }
 
-    fn history(&self, job: JobId, full: bool) -> Boxed<'_, Result<Option<History>, StoreError>> {
-        let answer = self.tables().history(job, full);
+    fn history(&self, scope: Scope, job: JobId, full: bool) -> Boxed<'_, Result<Option<History>, StoreError>> {
+        let answer = self.tables().history(&scope, job, full);
         Box::pin(std::future::ready(answer))
     }
 
-    fn history_behind(&self, job: JobId, seq: u64, since: Timestamp) -> Boxed<'_, Result<Option<History>, StoreError>> {
-        let answer = self.tables().history_behind(job, seq, since);
+    fn history_behind(
+        &self,
+        scope: Scope,
+        job: JobId,
+        seq: u64,
+        since: Timestamp,
+    ) -> Boxed<'_, Result<Option<History>, StoreError>> {
+        let answer = self.tables().history_behind(&scope, job, seq, since);
         Box::pin(std::future::ready(answer))
     }
 
@@ -168,43 +174,64 @@ impl Store for MemoryStore {
         self.read(|tables| tables.dossiers(from, to, self.now(tables)))
     }
 
-    fn job(&self, job: JobId) -> Boxed<'_, Result<Option<JobRow>, StoreError>> {
-        self.read(|tables| tables.jobs.get(&job).map(|job| job.row.clone()))
+    fn job(&self, scope: Scope, job: JobId) -> Boxed<'_, Result<Option<JobRow>, StoreError>> {
+        self.read(|tables| tables.job(&scope, job).map(|job| job.row.clone()))
     }
 
-    fn ahead_in_session(&self, job: JobId) -> Boxed<'_, Result<Option<JobRow>, StoreError>> {
-        self.read(|tables| tables.ahead_in_session(job))
+    fn ahead_in_session(&self, scope: Scope, job: JobId) -> Boxed<'_, Result<Option<JobRow>, StoreError>> {
+        self.read(|tables| tables.ahead_in_session(&scope, job))
     }
 
     fn jobs(&self, filter: JobFilter) -> Boxed<'_, Result<JobPage, StoreError>> {
         self.read(|tables| tables.page(&filter))
     }
 
-    fn client_key(&self, agent: AgentName, key: String) -> Boxed<'_, Result<Option<(JobId, Hash)>, StoreError>> {
-        self.read(|tables| tables.client_keys.get(&(agent, key)).copied())
+    fn client_key(
+        &self,
+        tenant: TenantId,
+        agent: AgentName,
+        key: String,
+    ) -> Boxed<'_, Result<Option<(JobId, Hash)>, StoreError>> {
+        self.read(|tables| tables.client_keys.get(&(tenant, agent, key)).copied())
     }
 
     fn waits(&self, filter: JobFilter) -> Boxed<'_, Result<WaitPage, StoreError>> {
         self.read(|tables| tables.waits(&filter))
     }
 
-    fn effect(&self, job: JobId, key: IdempotencyKey) -> Boxed<'_, Result<Option<EffectRow>, StoreError>> {
+    fn effect(
+        &self,
+        scope: Scope,
+        job: JobId,
+        key: IdempotencyKey,
+    ) -> Boxed<'_, Result<Option<EffectRow>, StoreError>> {
         self.read(|tables| {
-            let effects = &tables.jobs.get(&job)?.effects;
+            let effects = &tables.job(&scope, job)?.effects;
             effects.range((key, 0)..=(key, u32::MAX)).next_back().map(|(_, effect)| effect.clone())
         })
     }
 
-    fn events(&self, job: JobId, after: u64, limit: usize) -> Boxed<'_, Result<Vec<EventRow>, StoreError>> {
-        self.read(|tables| tables.events(job, after, limit))
+    fn events(
+        &self,
+        scope: Scope,
+        job: JobId,
+        after: u64,
+        limit: usize,
+    ) -> Boxed<'_, Result<Vec<EventRow>, StoreError>> {
+        self.read(|tables| tables.events(&scope, job, after, limit))
     }
 
-    fn agent(&self, name: AgentName) -> Boxed<'_, Result<Option<AgentRow>, StoreError>> {
-        self.read(|tables| tables.agents.get(&name).cloned())
+    fn agent(&self, tenant: TenantId, name: AgentName) -> Boxed<'_, Result<Option<AgentRow>, StoreError>> {
+        self.read(|tables| tables.agents.get(&(tenant, name)).cloned())
     }
 
-    fn agents(&self, after: Option<AgentName>, limit: usize) -> Boxed<'_, Result<AgentPage, StoreError>> {
-        self.read(|tables| tables.agent_page(after, limit))
+    fn agents(
+        &self,
+        tenant: TenantId,
+        after: Option<AgentName>,
+        limit: usize,
+    ) -> Boxed<'_, Result<AgentPage, StoreError>> {
+        self.read(|tables| tables.agent_page(&tenant, after, limit))
     }
 
     fn plan(&self, hash: Hash) -> Boxed<'_, Result<Option<PlanDocument>, StoreError>> {
@@ -223,20 +250,20 @@ impl Store for MemoryStore {
         self.read(|tables| tables.unresolved(limit))
     }
 
-    fn kept(&self, job: JobId) -> Boxed<'_, Result<Vec<KeptHead>, StoreError>> {
-        self.read(|tables| tables.kept(job))
+    fn kept(&self, scope: Scope, job: JobId) -> Boxed<'_, Result<Vec<KeptHead>, StoreError>> {
+        self.read(|tables| tables.kept(&scope, job))
     }
 
-    fn evidence(&self, job: JobId) -> Boxed<'_, Result<Vec<Evidence>, StoreError>> {
-        self.read(|tables| tables.evidence(job))
+    fn evidence(&self, scope: Scope, job: JobId) -> Boxed<'_, Result<Vec<Evidence>, StoreError>> {
+        self.read(|tables| tables.evidence(&scope, job))
     }
 
     fn due_timers(&self, after: Option<TimerRow>, limit: usize) -> Boxed<'_, Result<DueTimers, StoreError>> {
         self.read(|tables| tables.due_timers(after.as_ref(), limit, self.now(tables)))
     }
 
-    fn timers(&self, job: JobId) -> Boxed<'_, Result<Vec<TimerRow>, StoreError>> {
-        self.read(|tables| tables.timers(job))
+    fn timers(&self, scope: Scope, job: JobId) -> Boxed<'_, Result<Vec<TimerRow>, StoreError>> {
+        self.read(|tables| tables.timers(&scope, job))
     }
 
     fn expired(&self, after: Option<ExpiredLease>, limit: usize) -> Boxed<'_, Result<Vec<ExpiredLease>, StoreError>> {

@@ -17,6 +17,7 @@ use crate::clock::Look;
 use crate::error::{ErrorKind, StoreError};
 use crate::query::History;
 use crate::rules;
+use crate::scope::Scope;
 
 impl Tables {
     pub(super) fn claim(
@@ -48,7 +49,7 @@ impl Tables {
         let mut first: BTreeMap<_, usize> = BTreeMap::new();
         for job in open() {
             if let Some(session) = &job.row.session {
-                let earliest = first.entry((&job.row.agent, session)).or_insert(job.arrival);
+                let earliest = first.entry((&job.row.tenant, &job.row.agent, session)).or_insert(job.arrival);
                 if job.arrival < *earliest && !aetheris_fault::planted!("session-by-id") {
                     *earliest = job.arrival;
                 }
@@ -56,7 +57,7 @@ impl Tables {
         }
         open().filter_map(move |job| {
             let row = &job.row;
-            let session = row.session.as_ref().and_then(|session| first.get(&(&row.agent, session)));
+            let session = row.session.as_ref().and_then(|session| first.get(&(&row.tenant, &row.agent, session)));
             let next = session.is_none_or(|earliest| *earliest == job.arrival);
             let next = next || aetheris_fault::planted!("session-order-ignored");
             next.then_some((row.id, row.status, row.not_before, row.priority))
@@ -103,7 +104,7 @@ impl Tables {
         // As much as the others put beside a claim: whoever runs on this store reads the rest by itself too.
         let short =
             |history: &History| u64::try_from(history.events.len()).is_ok_and(|e| e <= limits::CLAIM_EVENTS_MAX);
-        let history = self.history(id, false)?.filter(short);
+        let history = self.history(&Scope::System, id, false)?.filter(short);
         Ok(Claimed { attempt_id: ids.attempt, fence, history, job: id, lease_until, sent_at })
     }
 

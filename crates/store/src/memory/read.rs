@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use aetheris_core::event::{EventKind, TimerId};
-use aetheris_core::id::{AgentName, InstanceId, JobId};
+use aetheris_core::id::{AgentName, InstanceId, JobId, TenantId};
 use aetheris_core::job::JobStatus;
 use aetheris_core::lease::Fence;
 use aetheris_core::ledger::LedgerRow;
@@ -19,13 +19,14 @@ use crate::query::{
     JobPage, JobRow, KeptHead, Placing, StoreStatus, TimerRow, WaitPage, WaitRow,
 };
 use crate::rules;
+use crate::scope::Scope;
 
 /// Jobs that one question for dossiers is answered with.
 const DOSSIERS_TOLD: u64 = 24;
 
 impl Tables {
-    pub(super) fn history(&self, id: JobId, full: bool) -> Result<Option<History>, StoreError> {
-        let Some(job) = self.jobs.get(&id) else {
+    pub(super) fn history(&self, scope: &Scope, id: JobId, full: bool) -> Result<Option<History>, StoreError> {
+        let Some(job) = self.job(scope, id) else {
             return Ok(None);
         };
         let checkpoint = job.checkpoint.clone().filter(|checkpoint| !full && checkpoint.is_readable());
@@ -41,8 +42,14 @@ impl Tables {
         }))
     }
 
-    pub(super) fn history_behind(&self, id: JobId, seq: u64, since: Timestamp) -> Result<Option<History>, StoreError> {
-        let history = self.history(id, true)?;
+    pub(super) fn history_behind(
+        &self,
+        scope: &Scope,
+        id: JobId,
+        seq: u64,
+        since: Timestamp,
+    ) -> Result<Option<History>, StoreError> {
+        let history = self.history(scope, id, true)?;
         Ok(history.map(|mut history| {
             history.events.retain(|event| event.seq > seq);
             history.effects.retain(|effect| effect.at >= since);
@@ -50,8 +57,8 @@ impl Tables {
         }))
     }
 
-    pub(super) fn glance(&self, id: JobId) -> Result<Option<Glance>, StoreError> {
-        let (Some(job), Some(history)) = (self.jobs.get(&id), self.history(id, false)?) else {
+    pub(super) fn glance(&self, scope: &Scope, id: JobId) -> Result<Option<Glance>, StoreError> {
+        let (Some(job), Some(history)) = (self.job(scope, id), self.history(scope, id, false)?) else {
             return Ok(None);
         };
         let newest = history.checkpoint.as_ref();
@@ -65,10 +72,11 @@ impl Tables {
         Ok(Some(if short { Glance::Short(Box::new(history)) } else { Glance::Long }))
     }
 
-    pub(super) fn ahead_in_session(&self, id: JobId) -> Option<JobRow> {
-        let of = self.jobs.get(&id)?;
+    pub(super) fn ahead_in_session(&self, scope: &Scope, id: JobId) -> Option<JobRow> {
+        let of = self.job(scope, id)?;
         let session = of.row.session.as_ref()?;
-        let same = |row: &JobRow| row.agent == of.row.agent && row.session.as_ref() == Some(session);
+        let whose = |row: &JobRow| (row.tenant.clone(), row.agent.clone());
+        let same = |row: &JobRow| whose(row) == whose(&of.row) && row.session.as_ref() == Some(session);
         let ahead = self.jobs.values().filter(|job| job.arrival < of.arrival && same(&job.row));
         let open = ahead.filter(|job| !job.row.status.is_terminal());
         open.min_by_key(|job| job.arrival).map(|job| job.row.clone())
@@ -88,10 +96,12 @@ impl Tables {
         WaitRow { deadline, row, since }
     }
 
-    pub(super) fn agent_page(&self, after: Option<AgentName>, limit: usize) -> AgentPage {
+    pub(super) fn agent_page(&self, tenant: &TenantId, after: Option<AgentName>, limit: usize) -> AgentPage {
         let mut page = AgentPage::default();
-        let behind = after.map_or(Bound::Unbounded, Bound::Excluded);
-        for row in self.agents.range((behind, Bound::Unbounded)).map(|(_, row)| row) {
+        // No name comes before the empty one.
+        let behind = Bound::Excluded((tenant.clone(), after.unwrap_or_else(|| AgentName::from(""))));
+        let own = self.agents.range((behind, Bound::Unbounded)).take_while(|((of, _), _)| of == tenant);
+        for (_, row) in own {
             if !page.take(row.clone(), limit) {
                 break;
             }
@@ -101,7 +111,8 @@ impl Tables {
 
     pub(super) fn doubts(&self, filter: &DoubtFilter) -> DoubtPage {
         let of = |call: &LedgerRow| self.jobs.get(&call.job);
-        let wanted = |call: &&LedgerRow| of(call).is_some_and(|job| filter.wants(call, job.row.status));
+        let there = |call: &LedgerRow| of(call).filter(|job| filter.scope.admits(&job.row.tenant));
+        let wanted = |call: &&LedgerRow| there(call).is_some_and(|job| filter.wants(call, job.row.status));
         let mut calls: Vec<_> = self.ledger.values().filter(wanted).cloned().collect();
         calls.sort_by_key(DoubtCursor::of);
         let mut page = DoubtPage::default();
@@ -114,7 +125,7 @@ impl Tables {
                     break;
                 }
             }
-            let mut evidence = self.evidence(call.job);
+            let mut evidence = self.evidence(&filter.scope, call.job);
             evidence.retain(|late| late.key == call.key);
             if !page.take(DoubtRow { evidence, told, wait: self.wait(job.row.clone()), call }, filter.limit) {
                 break;
@@ -136,12 +147,12 @@ impl Tables {
             consumed: job.consumed().collect(),
             effects: job.effects.values().cloned().collect(),
             events: job.events.clone(),
-            evidence: self.evidence(job.row.id),
+            evidence: self.evidence(&Scope::System, job.row.id),
             kept: job.kept().cloned().collect(),
             ledger: self.ledger.values().filter(|row| row.job == job.row.id).cloned().collect(),
             placing: self.placing(&job.row, now),
             row: job.row.clone(),
-            timers: self.timers(job.row.id),
+            timers: self.timers(&Scope::System, job.row.id),
         };
         let jobs = jobs.into_iter().map(|(_, job)| Ok(dossier(job))).collect();
         Dossiers { amiss: Vec::new(), end, jobs, next: to, now }
@@ -152,7 +163,7 @@ impl Tables {
         let pending = row.status == JobStatus::Pending;
         let due = rules::claimable(row.status, row.not_before, now);
         Placing {
-            behind: pending && self.ahead_in_session(row.id).is_some(),
+            behind: pending && self.ahead_in_session(&Scope::System, row.id).is_some(),
             delayed_until: row.not_before.filter(|_| pending && !due),
             not_before: row.not_before,
             pending,
@@ -168,9 +179,9 @@ impl Tables {
         JobPage { jobs, next }
     }
 
-    pub(super) fn events(&self, job: JobId, after: u64, limit: usize) -> Vec<EventRow> {
+    pub(super) fn events(&self, scope: &Scope, job: JobId, after: u64, limit: usize) -> Vec<EventRow> {
         let limit = limit.min(limits::PAGE_EVENTS_MAX);
-        let rows = self.jobs.get(&job).map(|job| job.events.as_slice()).unwrap_or_default();
+        let rows = self.job(scope, job).map(|job| job.events.as_slice()).unwrap_or_default();
         let mut bytes = 0;
         let within = |row: &&EventRow| {
             let room = bytes < limits::PAGE_EVENTS_BYTES_MAX;
@@ -196,24 +207,24 @@ impl Tables {
         rows
     }
 
-    pub(super) fn kept(&self, job: JobId) -> Vec<KeptHead> {
-        self.jobs.get(&job).into_iter().flat_map(Job::kept).take(limits::KEPT_SHOWN_MAX).map(KeptHead::of).collect()
+    pub(super) fn kept(&self, scope: &Scope, job: JobId) -> Vec<KeptHead> {
+        self.job(scope, job).into_iter().flat_map(Job::kept).take(limits::KEPT_SHOWN_MAX).map(KeptHead::of).collect()
     }
 
-    pub(super) fn evidence(&self, job: JobId) -> Vec<Evidence> {
-        let mut rows = self.jobs.get(&job).map(|job| job.evidence.clone()).unwrap_or_default();
+    pub(super) fn evidence(&self, scope: &Scope, job: JobId) -> Vec<Evidence> {
+        let mut rows = self.job(scope, job).map(|job| job.evidence.clone()).unwrap_or_default();
         rows.sort_by_key(|row| (row.at, row.permit_id));
         rows
     }
 
-    pub(super) fn timers(&self, job: JobId) -> Vec<TimerRow> {
-        let timers = self.jobs.get(&job).map(|job| job.timers.iter());
+    pub(super) fn timers(&self, scope: &Scope, job: JobId) -> Vec<TimerRow> {
+        let timers = self.job(scope, job).map(|job| job.timers.iter());
         let rows = timers.into_iter().flatten().map(|(timer, due)| TimerRow { due: *due, job, timer: timer.clone() });
         sorted(rows.collect())
     }
 
     pub(super) fn due_timers(&self, after: Option<&TimerRow>, limit: usize, now: Timestamp) -> DueTimers {
-        let all = sorted(self.jobs.keys().flat_map(|job| self.timers(*job)).collect());
+        let all = sorted(self.jobs.keys().flat_map(|job| self.timers(&Scope::System, *job)).collect());
         let next = all.iter().map(|row| row.due).find(|due| *due > now);
         let limit = limit.min(limits::SWEEP_ROWS_MAX);
         let due = all.into_iter().filter(|row| row.due <= now);
@@ -267,7 +278,8 @@ fn place(row: &TimerRow) -> (Timestamp, JobId, &TimerId) {
 
 fn fits(row: &JobRow, filter: &JobFilter) -> bool {
     let waits = |wanted: BlockedOn| row.waiting.as_ref().is_some_and(|waiting| wanted.is_on(waiting));
-    filter.agent.as_ref().is_none_or(|agent| row.agent == *agent)
+    filter.scope.admits(&row.tenant)
+        && filter.agent.as_ref().is_none_or(|agent| row.agent == *agent)
         && filter.before.is_none_or(|before| row.id < before)
         && filter.blocked_on.is_none_or(waits)
         && filter.label.as_ref().is_none_or(|(key, value)| row.labels.get(key) == Some(value))

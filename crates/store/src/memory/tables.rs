@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use aetheris_core::event::TimerId;
 use aetheris_core::hash::Hash;
-use aetheris_core::id::{AgentName, IdempotencyKey, JobId, SignalId};
+use aetheris_core::id::{AgentName, IdempotencyKey, JobId, SignalId, TenantId};
 use aetheris_core::ledger::LedgerRow;
 use aetheris_core::plan::Plan;
 use aetheris_core::time::Timestamp;
 
 use crate::clock::{Look, Mark};
 use crate::query::{AgentRow, EffectRow, EventRow, Evidence, JobRow, KeptSignal, WriterStats};
+use crate::scope::Scope;
 use crate::unit::Checkpoint;
 
 /// The generation that a store begins with.
@@ -20,10 +21,10 @@ const FIRST_GENERATION: u32 = 1;
 /// Everything.
 #[derive(Debug, Default)]
 pub(super) struct Tables {
-    /// By name.
-    pub(super) agents: BTreeMap<AgentName, AgentRow>,
-    /// Clients' names for messages: the job each has made, and the hash of its request.
-    pub(super) client_keys: BTreeMap<(AgentName, String), (JobId, Hash)>,
+    /// By tenant and name.
+    pub(super) agents: BTreeMap<(TenantId, AgentName), AgentRow>,
+    /// Clients' names for messages, of an agent of a tenant: the job each has made, and the hash of its request.
+    pub(super) client_keys: BTreeMap<(TenantId, AgentName, String), (JobId, Hash)>,
     /// By id. The order in which they came is in each of them: an id is made before its job is written.
     pub(super) jobs: BTreeMap<JobId, Job>,
     /// By idempotency key, of all jobs.
@@ -39,6 +40,11 @@ pub(super) struct Tables {
 }
 
 impl Tables {
+    /// A job that is there for whoever asks.
+    pub(super) fn job(&self, scope: &Scope, id: JobId) -> Option<&Job> {
+        self.jobs.get(&id).filter(|job| scope.admits(&job.row.tenant))
+    }
+
     /// The generation of whatever is claimed or made from now on.
     pub(super) const fn generation(&self) -> u32 {
         FIRST_GENERATION + self.restores

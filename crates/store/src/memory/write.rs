@@ -6,7 +6,7 @@ use std::sync::Arc;
 use aetheris_core::chain::Header;
 use aetheris_core::event::EncodedEvent;
 use aetheris_core::hash::Hash;
-use aetheris_core::id::{AgentName, IdempotencyKey};
+use aetheris_core::id::{AgentName, IdempotencyKey, TenantId};
 use aetheris_core::job::JobStatus;
 use aetheris_core::lease::{self, Fence};
 use aetheris_core::ledger::LedgerRow;
@@ -77,7 +77,7 @@ impl Tables {
         let Some((new, client)) = unit.create.as_ref().and_then(|new| Some((new, new.client_key.as_ref()?))) else {
             return Ok(());
         };
-        match self.client_keys.get(&(new.agent.clone(), client.key.clone())) {
+        match self.client_keys.get(&(new.tenant.clone(), new.agent.clone(), client.key.clone())) {
             Some((job, hash)) if *hash == client.body_hash => Err(Refusal::Duplicate(*job)),
             Some((job, _)) => Err(Refusal::KeyConflict(*job)),
             None => Ok(()),
@@ -119,7 +119,7 @@ impl Tables {
         if let Some(new) = &unit.create
             && let Some(client) = &new.client_key
         {
-            let name = (new.agent.clone(), client.key.clone());
+            let name = (new.tenant.clone(), new.agent.clone(), client.key.clone());
             self.client_keys.insert(name, (unit.job, client.body_hash));
         }
         let fence = rules::unclaimed(self.generation());
@@ -210,17 +210,17 @@ impl Tables {
         let hash = new.agent.hash();
         self.plans.entry(new.agent.plan.hash()).or_insert_with(|| Arc::clone(&new.agent.plan));
         self.count(0, 2, new.source.len());
-        let name = new.agent.agent.clone();
+        let name = (new.tenant, new.agent.agent.clone());
         let row =
             AgentRow { plan_hash: new.agent.plan.hash(), agent: new.agent, hash, source: new.source, updated_at: now };
         let created = self.agents.insert(name, row).is_none();
         PutAgent { created, hash }
     }
 
-    pub(super) fn delete_agent(&mut self, name: &AgentName, look: Look) -> bool {
+    pub(super) fn delete_agent(&mut self, tenant: TenantId, name: AgentName, look: Look) -> bool {
         self.tick(look);
         self.count(0, 1, 0);
-        self.agents.remove(name).is_some()
+        self.agents.remove(&(tenant, name)).is_some()
     }
 }
 
@@ -269,6 +269,7 @@ impl Job {
             seq: 0,
             session: new.session.clone(),
             status: JobStatus::Pending,
+            tenant: new.tenant.clone(),
             updated_at: now,
             waiting: None,
         };

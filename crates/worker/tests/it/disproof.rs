@@ -14,7 +14,7 @@ use aetheris_runtime::OpError;
 use aetheris_runtime::draft::Draft;
 use aetheris_runtime::load::Loaded;
 use aetheris_runtime::ops::{Resolution, Resolved, Then};
-use aetheris_store::{DoubtFilter, LedgerWrite, Purpose};
+use aetheris_store::{DoubtFilter, LedgerWrite, Purpose, Scope};
 use aetheris_testing::time::VirtualClock;
 use serde_json::json;
 
@@ -44,7 +44,7 @@ async fn did_not_happen_ends_the_try_and_the_retry_policy_decides() {
         let kinds = world.kinds(job).await;
         let answered = kinds.iter().position(|kind| *kind == "in_doubt_resolved").unwrap();
         assert_eq!(kinds[answered + 1], if attempts == 1 { "node_finished" } else { "node_retry_scheduled" });
-        let row = world.rt.store.history(job, true).await.unwrap().unwrap().ledger.remove(0);
+        let row = world.rt.store.history(Scope::System, job, true).await.unwrap().unwrap().ledger.remove(0);
         assert!(row.disproved && row.status == LedgerStatus::InDoubt);
     }
 }
@@ -82,7 +82,7 @@ async fn the_budget_is_asked_before_an_idempotent_call_is_made_again() {
     let state = world.done(job).await;
     let Some(Ending::Failed { error, .. }) = &state.ending else { panic!("{:?}", state.ending) };
     assert_eq!((error.code.as_str(), world.tools.count("pay")), ("budget_exceeded", 1));
-    let row = world.rt.store.history(job, true).await.unwrap().unwrap().ledger.remove(0);
+    let row = world.rt.store.history(Scope::System, job, true).await.unwrap().unwrap().ledger.remove(0);
     assert_eq!((row.permit, row.status), (1, LedgerStatus::FailedUnresolved));
 }
 
@@ -98,7 +98,7 @@ async fn an_unknown_call_is_given_up_where_the_budget_has_no_next_try() {
     let state = world.done(job).await;
     let Some(Ending::Failed { error, .. }) = &state.ending else { panic!("{:?}", state.ending) };
     assert_eq!((error.code.as_str(), world.tools.count("pay")), ("budget_exceeded", 1));
-    let row = world.rt.store.history(job, true).await.unwrap().unwrap().ledger.remove(0);
+    let row = world.rt.store.history(Scope::System, job, true).await.unwrap().unwrap().ledger.remove(0);
     assert_eq!((row.permit, row.status), (1, LedgerStatus::FailedUnresolved));
     assert!(world.rt.store.in_doubt(10).await.unwrap().is_empty());
 }
@@ -249,7 +249,7 @@ async fn a_late_success_is_taken_after_a_disproof_and_the_next_try_is_cancelled(
     let state = world.done(job).await;
     assert_eq!((state.status, world.tools.count("pay")), (JobStatus::Completed, 1));
     assert_eq!(world.result(job).await, json!("late"));
-    let evidence = world.rt.store.evidence(job).await.unwrap();
+    let evidence = world.rt.store.evidence(Scope::System, job).await.unwrap();
     assert_eq!((evidence.len(), evidence[0].conflict), (1, true));
 }
 
@@ -285,7 +285,7 @@ async fn a_call_that_this_process_awaits_is_not_disproved_by_a_tool() {
     let process = world.start("w");
     let job = world.submit("a", json!({})).await;
     asked.notified().await;
-    let row = world.rt.store.history(job, true).await.unwrap().unwrap().ledger.remove(0);
+    let row = world.rt.store.history(Scope::System, job, true).await.unwrap().unwrap().ledger.remove(0);
     let flight = process.in_flight.leave(row.permit_id);
     answer.notify_one();
     tokio::time::sleep(std::time::Duration::from_secs(300)).await;
@@ -347,7 +347,7 @@ async fn a_history_in_which_a_disproof_did_not_end_the_try_goes_through_policy_a
     let job = world.submit("a", json!({})).await;
     world.until(job, &[JobStatus::Parked]).await;
     tokio::time::sleep(std::time::Duration::from_secs(20)).await;
-    let loaded = Loaded::read(world.rt.store.as_ref(), job).await.unwrap();
+    let loaded = Loaded::read(world.rt.store.as_ref(), &Scope::System, job).await.unwrap();
     let invocation = loaded.state.steps["n"].invocation.clone().unwrap();
     let mut draft = Draft::new(loaded.state, Guard::Outside, loaded.checkpoint_seq);
     let answer = InDoubtResolved {

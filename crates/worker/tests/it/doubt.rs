@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use aetheris_core::event::{Event, RequeueReason, Source};
+use aetheris_core::event::{Event, Failure, RequeueReason, Source};
 use aetheris_core::id::JobId;
 use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
@@ -12,12 +12,13 @@ use aetheris_core::limits;
 use aetheris_core::state::Ending;
 use aetheris_core::step::StepStatus;
 use aetheris_core::time::Span;
-use aetheris_runtime::OpError;
 use aetheris_runtime::load::Loaded;
 use aetheris_runtime::ops::{Resolution, Resolved, Submission};
+use aetheris_runtime::ports::{OUT_OF_FILES, OWN_ADDRESSES_UNKNOWN};
+use aetheris_runtime::{OpError, ToolOutcome};
 use aetheris_store::Purpose;
 use aetheris_store::faulty::{Fault, FaultKind, FaultPlan, Op};
-use aetheris_store::memory::MemoryStore;
+use aetheris_store::{Scope, memory::MemoryStore};
 use serde_json::json;
 
 use crate::world::{Act, World, did_not_happen, done, happened, hold, unknown};
@@ -38,13 +39,39 @@ pub(crate) async fn in_doubt(policies: &str) -> (World, crate::world::Process, J
     (world, process, job)
 }
 
+/// The next policy is for a tool that has no answer, and not for one that was never asked.
+#[tokio::test(start_paused = true)]
+async fn a_question_that_could_not_leave_has_no_answer_yet() {
+    for code in [OUT_OF_FILES, OWN_ADDRESSES_UNKNOWN] {
+        let (world, _process, job) = {
+            let world = World::new();
+            world.put(&agent("[{ reconcile: look }, fail]")).await;
+            world.tools.next("pay", [Act::Say(unknown("connection reset"))]);
+            let wanting = || ToolOutcome::NotSent { error: Failure::new(code, "not now"), permanent: false };
+            let answer = done(json!({ "outcome": "happened", "result": 7 }));
+            world.tools.next("look", (0..20).map(|_| Act::Say(wanting())).chain([Act::Say(answer)]));
+            let process = world.start("w");
+            let job = world.submit("a", json!({})).await;
+            (world, process, job)
+        };
+        let state = world.done(job).await;
+        assert_eq!(
+            (state.status, world.tools.count("pay"), world.tools.count("look")),
+            (JobStatus::Completed, 1, 21),
+            "{code}"
+        );
+        let asked = world.kinds(job).await.iter().filter(|kind| **kind == "step_in_doubt").count();
+        assert_eq!(asked, 1, "{code}: its policy stands where it stood");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn without_a_policy_the_step_fails_and_the_call_stays_on_record() {
     let (world, _process, job) = in_doubt("fail").await;
     let state = world.done(job).await;
     let Some(Ending::Failed { error, .. }) = &state.ending else { panic!() };
     assert_eq!((error.code.as_str(), world.tools.count("pay")), ("in_doubt_unresolved", 1));
-    let ledger = world.rt.store.history(job, true).await.unwrap().unwrap().ledger;
+    let ledger = world.rt.store.history(Scope::System, job, true).await.unwrap().unwrap().ledger;
     assert_eq!(ledger[0].status, LedgerStatus::FailedUnresolved);
 }
 
@@ -124,7 +151,7 @@ async fn after_a_restore_a_tool_is_asked_about_the_call_that_left() {
     tokio::time::sleep(std::time::Duration::from_secs(60)).await;
     store.begin_generation();
     tokio::time::sleep(std::time::Duration::from_secs(900)).await;
-    let state = Loaded::read(store.as_ref(), job).await.unwrap().state;
+    let state = Loaded::read(store.as_ref(), &Scope::System, job).await.unwrap().state;
     assert_eq!((state.status, state.fence.generation), (JobStatus::Completed, 2));
     let asked = world.tools.calls_of("look");
     assert_eq!((asked.len(), asked[0].input.get("permit")), (1, Some(&json!("1.1"))));
@@ -144,7 +171,7 @@ async fn an_answer_is_the_same_again_behind_a_history_of_large_events() {
     let _process = world.start("w");
     let job = world.submit("a", json!({})).await;
     world.until(job, &[JobStatus::Parked]).await;
-    let page = world.rt.store.events(job, 0, limits::PAGE_EVENTS_MAX).await.unwrap();
+    let page = world.rt.store.events(Scope::System, job, 0, limits::PAGE_EVENTS_MAX).await.unwrap();
     assert!(page.len() < world.events(job).await.len(), "one page has all of it");
     let key = world.rt.store.in_doubt(10).await.unwrap()[0].key;
     let answer = happened(1, Json::new(json!({ "id": 9 })));
@@ -227,7 +254,7 @@ async fn a_slow_worker_deposits_and_the_waiting_doubt_is_over() {
     tokio::time::sleep(std::time::Duration::from_secs(5)).await;
     // Take the lease away as a partition would: another claim of a higher epoch.
     let fence = world.state(job).await.fence;
-    let instance = world.rt.store.job(job).await.unwrap().unwrap().holder.unwrap().instance;
+    let instance = world.rt.store.job(Scope::System, job).await.unwrap().unwrap().holder.unwrap().instance;
     world.rt.reclaim(job, fence, aetheris_runtime::ops::Proof::Dead(instance)).await.unwrap();
     world.until(job, &[JobStatus::Waiting]).await;
     release.notify_one();
@@ -252,7 +279,7 @@ async fn what_comes_after_a_second_permit_is_evidence_and_never_an_effect() {
     first.stop.drain.cancel();
     let _second = world.start("second");
     let fence = world.state(job).await.fence;
-    let instance = world.rt.store.job(job).await.unwrap().unwrap().holder.unwrap().instance;
+    let instance = world.rt.store.job(Scope::System, job).await.unwrap().unwrap().holder.unwrap().instance;
     world.rt.reclaim(job, fence, aetheris_runtime::ops::Proof::Dead(instance)).await.unwrap();
     world.until(job, &[JobStatus::Parked]).await;
     // The runtime gives the call up at eleven seconds; the permit dies at twelve. Between the two the
@@ -275,7 +302,7 @@ async fn what_comes_after_a_second_permit_is_evidence_and_never_an_effect() {
     world.done(job).await;
     assert_eq!(world.result(job).await, json!("second"));
     world.rt.deposit(&deposit).await.unwrap();
-    let evidence = world.rt.store.evidence(job).await.unwrap();
+    let evidence = world.rt.store.evidence(Scope::System, job).await.unwrap();
     assert_eq!((evidence.len(), evidence[0].conflict), (1, true));
     assert_eq!(world.result(job).await, json!("second"));
     release.notify_one();
@@ -334,7 +361,7 @@ async fn a_deposit_that_was_on_its_way_when_the_doubt_began_ends_it() {
     while first.store.happened(FaultKind::Delay) == 0 {
         tokio::time::sleep(std::time::Duration::from_millis(1)).await;
     }
-    let holder = world.rt.store.job(job).await.unwrap().unwrap().holder.unwrap().instance;
+    let holder = world.rt.store.job(Scope::System, job).await.unwrap().unwrap().holder.unwrap().instance;
     world.rt.reclaim(job, state.fence, aetheris_runtime::ops::Proof::Dead(holder)).await.unwrap();
     let _second = world.start("second");
     world.until(job, &[JobStatus::Parked]).await;

@@ -7,8 +7,8 @@ use aetheris_core::state::Ending;
 use aetheris_core::step::StepStatus;
 use aetheris_core::time::Span;
 use aetheris_runtime::ops::Cancelled;
-use aetheris_store::Purpose;
 use aetheris_store::faulty::{Fault, FaultKind, FaultPlan, Op};
+use aetheris_store::{Purpose, Scope};
 use serde_json::json;
 
 use crate::world::{Act, World, done, hold, unknown};
@@ -213,7 +213,7 @@ async fn an_end_that_comes_between_a_call_and_its_unknown_outcome_gives_the_call
     let state = world.done(job).await;
     let kinds = ["job_cancel_requested", "tool_invocation_finished", "node_retry_scheduled", "job_cancelled"];
     assert!(world.kinds(job).await.ends_with(&kinds));
-    let row = world.rt.store.history(job, true).await.unwrap().unwrap().ledger.remove(0);
+    let row = world.rt.store.history(Scope::System, job, true).await.unwrap().unwrap().ledger.remove(0);
     assert_eq!((row.permit, row.status), (1, LedgerStatus::FailedUnresolved));
     assert_eq!(world.rt.store.in_doubt(10).await.unwrap(), []);
     assert_eq!(state.steps["n"].left_in_doubt(state.status), Some(DoubtOutcome::Unresolved));

@@ -9,9 +9,9 @@ use aetheris_core::step::StepStatus;
 use aetheris_core::time::Span;
 use aetheris_runtime::ToolOutcome;
 use aetheris_runtime::ops::{PauseAnswer, Signal, SignalAnswer};
-use aetheris_runtime::ports::OUT_OF_FILES;
-use aetheris_store::Purpose;
+use aetheris_runtime::ports::{OUT_OF_FILES, OWN_ADDRESSES_UNKNOWN};
 use aetheris_store::faulty::{Fault, FaultKind, FaultPlan, Op};
+use aetheris_store::{Purpose, Scope};
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -258,11 +258,11 @@ async fn leases_that_failed_before_hold_up_none_that_expires_later() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn want_of_open_files_is_nobodys_try() {
-    let none = || ToolOutcome::NotSent { error: Failure::new(OUT_OF_FILES, "no file"), permanent: false };
-    for (agent, tool) in
-        [(LOOK.replace("tool: look }", "tool: look, retry: { max_attempts: 1 } }"), "look"), (PAY.to_owned(), "pay")]
-    {
+async fn what_this_process_alone_wants_for_a_call_is_nobodys_try() {
+    let once = LOOK.replace("tool: look }", "tool: look, retry: { max_attempts: 1 } }");
+    let own = [OUT_OF_FILES, OWN_ADDRESSES_UNKNOWN];
+    for (code, (agent, tool)) in own.into_iter().flat_map(|code| [(code, (&*once, "look")), (code, (PAY, "pay"))]) {
+        let none = || ToolOutcome::NotSent { error: Failure::new(code, "not now"), permanent: false };
         let world = World::new();
         // A call that never left is none of the budget's either.
         world.put(&format!("budget: {{ max_tool_calls: 2 }}\n{agent}")).await;
@@ -370,7 +370,7 @@ async fn a_run_that_gives_up_on_the_store_deposits_what_it_knows() {
     process.stop.drain.cancel();
     release.notify_one();
     process.worker.await.unwrap();
-    let effects = world.rt.store.history(job, true).await.unwrap().unwrap().effects;
+    let effects = world.rt.store.history(Scope::System, job, true).await.unwrap().unwrap().effects;
     assert_eq!(effects.len(), 1, "the tool has answered, and nobody else knows what");
     let _second = world.start("second");
     assert_eq!((world.done(job).await.status, world.tools.count("pay")), (JobStatus::Completed, 1));

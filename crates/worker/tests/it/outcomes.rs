@@ -15,7 +15,7 @@ use aetheris_runtime::ops::{Cancelled, Deposit, DepositOutcome, Deposited};
 use aetheris_runtime::ports::MODEL_TIMED_OUT;
 use aetheris_runtime::{ModelAnswer, ModelError, ModelRequest, Models, Settings, ToolOutcome};
 use aetheris_store::faulty::{Fault, FaultPlan, Op};
-use aetheris_store::{Boxed, Purpose};
+use aetheris_store::{Boxed, Purpose, Scope};
 use serde_json::{Value, json};
 
 use crate::world::{Act, World, done, hold, unknown};
@@ -160,7 +160,7 @@ async fn a_late_refusal_ends_no_doubt() {
         };
         assert_eq!(world.rt.deposit(&deposit).await.unwrap(), Deposited::Evidence { conflict: false }, "{trigger:?}");
     }
-    let row = world.rt.store.history(job, true).await.unwrap().unwrap().ledger.remove(0);
+    let row = world.rt.store.history(Scope::System, job, true).await.unwrap().unwrap().ledger.remove(0);
     assert_eq!((row.status, world.state(job).await.status), (LedgerStatus::InDoubt, JobStatus::Parked));
 }
 
@@ -186,7 +186,7 @@ async fn a_refusal_that_could_not_be_written_is_deposited() {
         first.stop.drain.cancel();
         release.notify_one();
         first.worker.await.unwrap();
-        let row = world.rt.store.history(job, true).await.unwrap().unwrap().ledger.remove(0);
+        let row = world.rt.store.history(Scope::System, job, true).await.unwrap().unwrap().ledger.remove(0);
         assert_eq!(row.status, status);
         assert_eq!(world.state(job).await.status, JobStatus::Running, "its lease is left to expire");
     }
@@ -206,10 +206,10 @@ async fn a_permission_that_was_not_used_is_deposited_as_such() {
     // Its permission is written and the answer is on its way; meanwhile the job is taken from it.
     first.stop.drain.cancel();
     let (fence, holder) =
-        (world.state(job).await.fence, world.rt.store.job(job).await.unwrap().unwrap().holder.unwrap());
+        (world.state(job).await.fence, world.rt.store.job(Scope::System, job).await.unwrap().unwrap().holder.unwrap());
     world.rt.reclaim(job, fence, aetheris_runtime::ops::Proof::Dead(holder.instance)).await.unwrap();
     first.worker.await.unwrap();
-    let row = world.rt.store.history(job, true).await.unwrap().unwrap().ledger.remove(0);
+    let row = world.rt.store.history(Scope::System, job, true).await.unwrap().unwrap().ledger.remove(0);
     assert_eq!((row.permit, row.status, world.tools.count("t")), (1, LedgerStatus::NotSent, 0));
     let _second = world.start("second");
     assert_eq!((world.done(job).await.status, world.tools.count("t")), (JobStatus::Completed, 1));
@@ -240,7 +240,7 @@ async fn a_run_that_cannot_go_on_ends_its_job_as_it_was_asked() {
             Some(Ending::Failed { error, .. }) => assert!(!asked && error.code == "write_impossible", "{error:?}"),
             other => panic!("{other:?}"),
         }
-        let row = world.rt.store.job(job).await.unwrap().unwrap();
+        let row = world.rt.store.job(Scope::System, job).await.unwrap().unwrap();
         assert_eq!(row.holder, None);
         // What became of the call is not known, and that is on record.
         let listed = world.rt.store.unresolved(10).await.unwrap();
@@ -260,7 +260,7 @@ async fn a_run_that_cannot_go_on_deposits_what_it_knows() {
     let state = world.done(job).await;
     let Some(Ending::Failed { error, .. }) = &state.ending else { panic!("{:?}", state.ending) };
     assert_eq!(error.code, "write_impossible");
-    let history = world.rt.store.history(job, true).await.unwrap().unwrap();
+    let history = world.rt.store.history(Scope::System, job, true).await.unwrap().unwrap();
     assert_eq!((history.effects.len(), history.ledger[0].status), (1, LedgerStatus::Committed));
     assert_eq!(world.rt.store.unresolved(10).await.unwrap(), []);
 }
@@ -299,7 +299,7 @@ async fn a_call_carries_its_job_its_try_and_its_permit() {
         assert_eq!((call.timeout, call.fence.epoch), (Duration::from_secs(60), 1));
     }
     assert_eq!(calls.len(), 3);
-    let row = world.rt.store.history(job, true).await.unwrap().unwrap().ledger.remove(0);
+    let row = world.rt.store.history(Scope::System, job, true).await.unwrap().unwrap().ledger.remove(0);
     assert_eq!(row.lifetime, Some(Span::from_secs(62)), "its timeout, and what it has to leave within");
 }
 
@@ -533,7 +533,7 @@ async fn a_call_whose_outcome_was_deposited_is_not_left_in_doubt_by_the_end_of_i
         assert_eq!(world.rt.cancel(job).await.unwrap(), Cancelled::Requested);
         let _second = world.start("second");
         assert_eq!(world.done(job).await.status, JobStatus::Cancelled);
-        let row = world.rt.store.history(job, true).await.unwrap().unwrap().ledger.remove(0);
+        let row = world.rt.store.history(Scope::System, job, true).await.unwrap().unwrap().ledger.remove(0);
         assert_eq!(row.status, status);
         assert_eq!(world.rt.store.unresolved(10).await.unwrap(), []);
     }

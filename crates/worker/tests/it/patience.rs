@@ -17,7 +17,7 @@ use aetheris_runtime::{ModelAnswer, ModelError, ModelRequest, Models, OpError, T
 use aetheris_store::faulty::{Fault, FaultPlan, Op};
 use aetheris_store::memory::MemoryStore;
 use aetheris_store::system::Clock;
-use aetheris_store::{Boxed, Purpose};
+use aetheris_store::{Boxed, Purpose, Scope};
 use aetheris_testing::time::VirtualClock;
 use serde_json::json;
 use tokio::time::Instant;
@@ -135,7 +135,7 @@ async fn a_deposit_is_tried_again_until_it_is_taken_or_somebody_insists() {
         }
         let began = Instant::now();
         process.worker.await.unwrap();
-        let effects = world.rt.store.history(job, true).await.unwrap().unwrap().effects.len();
+        let effects = world.rt.store.history(Scope::System, job, true).await.unwrap().unwrap().effects.len();
         assert_eq!(effects, usize::from(!insists));
         // Five seconds for the writes, and three hundred tenths for the deposits.
         let most = Duration::from_secs(if insists { 1 } else { 40 });
@@ -161,7 +161,7 @@ async fn a_deposit_that_can_never_be_written_is_tried_once() {
     process.stop.drain.cancel();
     release.notify_one();
     process.worker.await.unwrap();
-    let effects = world.rt.store.history(job, true).await.unwrap().unwrap().effects;
+    let effects = world.rt.store.history(Scope::System, job, true).await.unwrap().unwrap().effects;
     assert!(effects.is_empty(), "{effects:?}");
 }
 
@@ -275,7 +275,7 @@ impl Clock for Machine {
 }
 
 async fn state(world: &World, job: JobId) -> JobState {
-    Loaded::read(world.rt.store.as_ref(), job).await.unwrap().state
+    Loaded::read(world.rt.store.as_ref(), &Scope::System, job).await.unwrap().state
 }
 
 /// After the machine has been started again its clock has to run the permit's whole life, and what settles, from when it

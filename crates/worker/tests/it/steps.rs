@@ -7,8 +7,8 @@ use aetheris_core::state::Ending;
 use aetheris_core::step::StepStatus;
 use aetheris_core::time::Span;
 use aetheris_runtime::ToolOutcome;
-use aetheris_store::Purpose;
 use aetheris_store::faulty::{Fault, FaultPlan, Op};
+use aetheris_store::{Purpose, Scope};
 use serde_json::json;
 
 use crate::world::{Act, World, done, unknown};
@@ -232,7 +232,7 @@ async fn a_job_longer_than_a_checkpoint_replays_from_it() {
     let _process = world.start("w");
     let job = world.submit("a", json!({})).await;
     assert_eq!(world.done(job).await.status, JobStatus::Completed);
-    let history = world.rt.store.history(job, false).await.unwrap().unwrap();
+    let history = world.rt.store.history(Scope::System, job, false).await.unwrap().unwrap();
     assert!(history.checkpoint.is_some());
     assert_eq!(world.result(job).await, json!(399));
 }

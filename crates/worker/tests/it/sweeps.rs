@@ -10,8 +10,8 @@ use aetheris_core::time::Span;
 use aetheris_runtime::pulse::Pulse;
 use aetheris_runtime::{Runtime, Wakeups};
 use aetheris_scheduler::{SweepOptions, fire_due, fire_timers, reclaim_expired, sweep_expired};
-use aetheris_store::Purpose;
 use aetheris_store::faulty::{Decide, Fault, FaultPlan, FaultyStore, Op};
+use aetheris_store::{Purpose, Scope};
 use aetheris_worker::{StopSignals, Worker, WorkerOptions};
 use serde_json::json;
 use tokio::task::JoinHandle;
@@ -358,7 +358,7 @@ async fn one_pass_says_when_the_next_timer_is_due_and_how_much_it_took_back() {
     let again = fire_due(&refused.rt).await.unwrap();
     assert_eq!(again, Some(limits::SWEEP_BACKOFF.to_std()), "what is left comes before the next");
     let now = world.rt.store.status().await.unwrap().now;
-    let left = world.rt.store.timers(job).await.unwrap()[0].due.since(now).to_std();
+    let left = world.rt.store.timers(Scope::System, job).await.unwrap()[0].due.since(now).to_std();
     let next = fire_due(&world.rt).await.unwrap().unwrap();
     assert!(next <= left && left - next < Duration::from_millis(100), "{next:?} of {left:?}");
     let world = World::new();

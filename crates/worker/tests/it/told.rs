@@ -10,8 +10,8 @@ use aetheris_core::json::Json;
 use aetheris_runtime::Settings;
 use aetheris_runtime::ops::Resolution;
 use aetheris_scheduler::SweepOptions;
-use aetheris_store::Purpose;
 use aetheris_store::faulty::{Fault, FaultPlan, Op};
+use aetheris_store::{Purpose, Scope};
 use serde_json::json;
 use tokio::sync::Notify;
 use tracing::field::{Field, Visit};
@@ -115,7 +115,7 @@ async fn bring(how: &str, world: &World, process: &Process, job: JobId, reached:
             process.kill();
             world.rt.cancel(job).await.unwrap();
             let fence = world.state(job).await.fence;
-            let holder = world.rt.store.job(job).await.unwrap().unwrap().holder.unwrap().instance;
+            let holder = world.rt.store.job(Scope::System, job).await.unwrap().unwrap().holder.unwrap().instance;
             world.rt.reclaim(job, fence, aetheris_runtime::ops::Proof::Dead(holder)).await.unwrap();
         }
         "held when its end was asked for" => {

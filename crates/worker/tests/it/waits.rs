@@ -14,7 +14,7 @@ use aetheris_runtime::OpError;
 use aetheris_runtime::ops::{Cancelled, Signal, SignalAnswer, Submission};
 use aetheris_scheduler::SweepOptions;
 use aetheris_store::faulty::{Fault, FaultPlan, Op};
-use aetheris_store::{Purpose, TimerRow};
+use aetheris_store::{Purpose, Scope, TimerRow};
 use serde_json::json;
 
 use crate::world::{World, done, hold};
@@ -65,7 +65,7 @@ async fn a_signal_before_its_wait_is_kept_and_consumed() {
     release.notify_one();
     world.done(job).await;
     assert_eq!(world.result(job).await, json!("early"));
-    assert_eq!(world.rt.store.history(job, true).await.unwrap().unwrap().kept, []);
+    assert_eq!(world.rt.store.history(Scope::System, job, true).await.unwrap().unwrap().kept, []);
 }
 
 /// It is in every list that the job is in, and made of what others have sent.
@@ -118,7 +118,7 @@ async fn a_kept_signal_that_does_not_fit_uses_up_nothing() {
     reached.notified().await;
     let kept = world.signal(job, "ok-7", json!("{yes: true}")).await.unwrap();
     assert_eq!(kept, SignalAnswer::Kept { payload_matches: true });
-    let sent = world.rt.store.history(job, true).await.unwrap().unwrap().kept[0].signal;
+    let sent = world.rt.store.history(Scope::System, job, true).await.unwrap().unwrap().kept[0].signal;
     release.notify_one();
     world.until(job, &[JobStatus::Parked]).await;
     let kinds = world.kinds(job).await;
@@ -132,7 +132,7 @@ async fn a_kept_signal_that_does_not_fit_uses_up_nothing() {
     assert_eq!((refused.correlation_key.as_str(), refused.node.as_str(), refused.signal), ("ok-7", "w", sent));
     assert_eq!(refused.payload_hash, Json::new(json!("{yes: true}")).hash());
     assert_eq!(refused.violations.len(), 1);
-    assert_eq!(world.rt.store.history(job, true).await.unwrap().unwrap().kept, []);
+    assert_eq!(world.rt.store.history(Scope::System, job, true).await.unwrap().unwrap().kept, []);
     let refused = world.signal(job, "ok-7", json!("{yes: true}")).await;
     assert!(matches!(refused, Err(OpError::InvalidPayload { .. })), "{refused:?}");
     assert_eq!(world.signal(job, "ok-7", json!({ "yes": 1 })).await.unwrap(), SignalAnswer::Delivered);
@@ -184,7 +184,7 @@ async fn a_signal_that_cannot_count_swallows_no_other_of_its_key() {
             let kept = signal(payload, claims).await.unwrap();
             assert_eq!(kept, SignalAnswer::Kept { payload_matches: true }, "{payload}");
         }
-        assert_eq!(world.rt.store.history(job, true).await.unwrap().unwrap().kept.len(), 2);
+        assert_eq!(world.rt.store.history(Scope::System, job, true).await.unwrap().unwrap().kept.len(), 2);
         release.notify_one();
         world.done(job).await;
         assert_eq!(world.result(job).await, right, "{first}");
@@ -459,7 +459,7 @@ async fn a_timer_is_fired_at_its_moment_by_the_stores_clock_whatever_was_listed(
     let process = world.start("w");
     let job = world.submit("a", json!({})).await;
     let parked = world.until(job, &[JobStatus::Parked]).await;
-    let row = world.rt.store.timers(job).await.unwrap().remove(0);
+    let row = world.rt.store.timers(Scope::System, job).await.unwrap().remove(0);
     let earlier = TimerRow { due: Timestamp::from_micros(row.due.micros() - 3_600_000_000), ..row.clone() };
     for row in [&row, &earlier] {
         assert!(!world.rt.fire(row).await.unwrap(), "{row:?}");
@@ -557,17 +557,20 @@ async fn a_kept_signal_of_another_type_lets_its_wait_block_and_stays() {
     let kept = SignalAnswer::Kept { payload_matches: true };
     assert_eq!(world.rt.signal(job, signal(Some(WaitType::Webhook))).await.unwrap(), kept);
     assert_eq!(world.rt.signal(job, signal(Some(WaitType::Webhook))).await.unwrap(), kept);
-    assert_eq!(world.rt.store.kept(job).await.unwrap().len(), 1, "it is the same again");
+    assert_eq!(world.rt.store.kept(Scope::System, job).await.unwrap().len(), 1, "it is the same again");
     release.notify_one();
     let state = world.until(job, &[JobStatus::Waiting, JobStatus::Parked]).await;
-    assert_eq!((state.blocked.unwrap().node.as_str(), world.rt.store.kept(job).await.unwrap().len()), ("w", 1));
+    assert_eq!(
+        (state.blocked.unwrap().node.as_str(), world.rt.store.kept(Scope::System, job).await.unwrap().len()),
+        ("w", 1)
+    );
     assert_eq!(world.rt.signal(job, signal(Some(WaitType::Human))).await.unwrap(), SignalAnswer::Delivered);
     // Another claim makes it another signal, also where the payload is the same.
     process.kill();
     let (job, other) = (world.submit("a", json!({})).await, signal(None));
     assert_eq!(world.rt.signal(job, signal(Some(WaitType::Webhook))).await.unwrap(), kept);
     assert_eq!(world.rt.signal(job, other.clone()).await.unwrap(), kept);
-    let claims: Vec<_> = world.rt.store.history(job, true).await.unwrap().unwrap().kept;
+    let claims: Vec<_> = world.rt.store.history(Scope::System, job, true).await.unwrap().unwrap().kept;
     assert_eq!(claims.iter().map(|kept| kept.wait_type).collect::<Vec<_>>(), [Some(WaitType::Webhook), None]);
     // The end of the job is the answer to all that comes later, kept before or not.
     world.rt.cancel(job).await.unwrap();

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
 
 use aetheris_core::event::{Event, Failure};
-use aetheris_core::id::{AttemptId, EventId, InstanceId, JobId, WorkerId};
+use aetheris_core::id::{AttemptId, EventId, InstanceId, JobId, TenantId, WorkerId};
 use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
 use aetheris_core::limits;
@@ -113,7 +113,7 @@ impl World {
 
     pub(crate) async fn put(&self, file: &str) {
         let agent = aetheris_agentfile::parse(file).unwrap_or_else(|errors| panic!("{errors:?}"));
-        let new = NewAgent { agent: Arc::new(agent), source: file.to_owned() };
+        let new = NewAgent { agent: Arc::new(agent), source: file.to_owned(), tenant: TenantId::default() };
         self.rt.store.put_agent(new).await.unwrap();
     }
 

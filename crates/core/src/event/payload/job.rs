@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{is_false, is_none};
 use crate::hash::Hash;
-use crate::id::{AgentName, AttemptId, InstanceId, NodeId, SessionId, SignalId, WorkerId};
+use crate::id::{AgentName, AttemptId, InstanceId, NodeId, SessionId, SignalId, TenantId, WorkerId};
 use crate::json::Json;
 use crate::limits;
 use crate::plan::WaitType;
@@ -36,6 +36,9 @@ pub struct JobCreated {
     /// The conversation.
     #[serde(default, skip_serializing_if = "is_none")]
     pub session: Option<SessionId>,
+    /// Whose it is. Left out for the tenant `default`, so that its events have the bytes that they always had.
+    #[serde(default, skip_serializing_if = "TenantId::is_default")]
+    pub tenant: TenantId,
 }
 
 /// The plan was recorded.

@@ -13,7 +13,7 @@ use crate::event::{
     ToolInvocationStarted, WaitCompleted, WaitEnd,
 };
 use crate::hash::Hash;
-use crate::id::{AttemptId, EventId, IdempotencyKey, InstanceId, JobId, NodeId, PermitId, SignalId};
+use crate::id::{AttemptId, EventId, IdempotencyKey, InstanceId, JobId, NodeId, PermitId, SignalId, TenantId};
 use crate::json::Json;
 use crate::lease::Fence;
 use crate::plan::{EffectClass, WaitType};
@@ -113,6 +113,7 @@ fn created() -> JobCreated {
         priority: 7,
         run_at: Some(at(99)),
         session: Some("s".into()),
+        tenant: TenantId::default(),
     }
 }
 

@@ -6,19 +6,19 @@ use aetheris_core::id::{IdempotencyKey, NodeId};
 use aetheris_core::json::Json;
 use aetheris_core::state::{JobState, Output, StepState};
 use aetheris_core::step::StepStatus;
-use aetheris_expr::{JobNames, Scope};
+use aetheris_expr::{Context, JobNames};
 use aetheris_store::EffectRow;
 
 /// The names of a job: its message, itself, and the outputs of nodes that have ended.
 #[must_use]
-pub fn of(state: &JobState, effects: &BTreeMap<IdempotencyKey, EffectRow>) -> Scope {
+pub fn of(state: &JobState, effects: &BTreeMap<IdempotencyKey, EffectRow>) -> Context {
     let mut nodes = BTreeMap::new();
     for (node, step) in &state.steps {
         if let Some(output) = ended(step, effects) {
             nodes.insert(node.clone(), output);
         }
     }
-    Scope {
+    Context {
         env: None,
         input: None,
         job: Some(JobNames { agent: state.agent.clone(), id: state.id, session: state.session.clone() }),

@@ -1,0 +1,1 @@
+SELECT num FROM tenants WHERE name = ?1

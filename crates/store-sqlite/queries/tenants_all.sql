@@ -1,0 +1,1 @@
+SELECT num FROM tenants ORDER BY num
