@@ -26,7 +26,7 @@ const LOOKS_MAX: u32 = 3_000;
 /// What the kills find besides: no server error is a named one that may be retried (`hooks.py` holds it to that).
 const KILLS: [&str; 2] = ["--exclude-checks", "not_a_server_error"];
 
-const USAGE: &str = "usage: cargo xtask api-fuzz [--seconds N] [--max-examples N] [--seed N] [--generators N] \
+const USAGE: &str = "usage: cargo xtask api-fuzz --prepare | [--seconds N] [--max-examples N] [--seed N] [--generators N] \
                      [--workers N] [--kills]";
 
 /// What was asked for.
@@ -40,8 +40,11 @@ struct Asked {
     workers: u32,
 }
 
-/// Runs the command; whether nothing was found.
+/// Runs the command; whether nothing was found. `--prepare` alone installs what it needs.
 pub(crate) fn run(root: &Path, arguments: &[String]) -> bool {
+    if arguments == ["--prepare"] {
+        return generators(root).inspect_err(|why| say(why)).is_ok();
+    }
     let asked = match asked(arguments) {
         Ok(asked) => asked,
         Err(why) => {
@@ -85,9 +88,15 @@ fn asked(arguments: &[String]) -> Result<Asked, String> {
     Ok(asked)
 }
 
-fn fuzz(root: &Path, asked: &Asked) -> Result<bool, String> {
+/// Where the runs have their folders, and the Python of the generators.
+fn generators(root: &Path) -> Result<(PathBuf, PathBuf), String> {
     let folder = root.join("target").join("api-fuzz");
     let python = environment(&root.join("fuzz/api/requirements.txt"), &folder)?;
+    Ok((folder, python))
+}
+
+fn fuzz(root: &Path, asked: &Asked) -> Result<bool, String> {
+    let (folder, python) = generators(root)?;
     let built = crate::run(root, &["build", "--quiet", "--locked", "-p", "aetheris-cli", "--bin", "aetheris"]);
     if !built {
         return Err("the server cannot be built".to_owned());

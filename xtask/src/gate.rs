@@ -26,10 +26,10 @@ type Named = (&'static str, &'static str);
 const NEEDED: usize = 2;
 
 /// The stages, one after the other. Their lanes run beside each other, each part of a lane after the one before: chaos
-/// mostly waits. The simulation has the same seeds for everybody, so that a failure is the change's; campaigns run
-/// fresh ones.
+/// mostly waits, and so does an installation. The simulation has the same seeds for everybody, so that a failure is the
+/// change's; campaigns run fresh ones.
 const STAGES: [&[&[Named]]; 6] = [
-    &[&[("format, tidy, clippy", "lint")]],
+    &[&[("format, tidy, clippy", "lint")], &[("packages of API fuzz", "api-fuzz --prepare")]],
     &[&[("build of the tests", "test --no-run")]],
     &[&[("every test", "test")]],
     &[
