@@ -12,7 +12,7 @@ use aetheris_core::ledger::{LedgerRow, LedgerStatus};
 use aetheris_core::state::{Invocation, JobState, StepState};
 use aetheris_runtime::ops::{Books, RecordedResult, Refold, Unfolded};
 use aetheris_runtime::{OpError, Runtime};
-use aetheris_store::{ErrorKind, EventRow, JobRow, Scope, StoreError};
+use aetheris_store::{ErrorKind, EventRow, JobRow, StoreError};
 
 /// Differences that one check names.
 const NAMED_MAX: usize = 5;
@@ -23,7 +23,7 @@ const NAMED_MAX: usize = 5;
 /// No such job, or the store cannot be asked. What it has and cannot be read is a finding instead.
 pub async fn job(runtime: &Runtime, job: JobId) -> Result<Vec<CheckView>, OpError> {
     let store = runtime.store.as_ref();
-    let mut books = match Books::read(store, &Scope::System, job).await {
+    let mut books = match Books::read(store, &runtime.scope, job).await {
         Ok(books) => Ok(books),
         Err(error) => Err(finding(error)?),
     };

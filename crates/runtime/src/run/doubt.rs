@@ -319,9 +319,7 @@ impl Run<'_> {
         Ok(Some(match outcome {
             ToolOutcome::Done(answer) => read_answer(name, &answer),
             // It was not asked: nobody has said that he does not know.
-            ToolOutcome::NotSent { error, .. }
-                if is_own_want(&error) && !aetheris_fault::planted!("unasked-is-unknown") =>
-            {
+            ToolOutcome::NotSent { error, .. } if is_own_want(&error) => {
                 self.wait_to_leave(node, &error).await;
                 return Ok(None);
             }
