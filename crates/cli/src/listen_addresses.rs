@@ -132,7 +132,8 @@ impl ListenAddresses {
         let mut own = self.own();
         let (Some(folder), Some(held)) = (&self.folder, &own.held) else { return Ok(false) };
         let number = |metadata: &std::fs::Metadata| (metadata.dev(), metadata.ino());
-        let reached = reached_at(&own.addresses)?;
+        // Asking for them takes an open file: what was said stands while there is none.
+        let reached = reached_at(&own.addresses).unwrap_or_else(|_| held.said.clone());
         match std::fs::metadata(&held.path) {
             Ok(found) if number(&found) == number(&held.file.metadata()?) && reached == held.said => return Ok(false),
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),

@@ -83,15 +83,13 @@ impl Reads<'_> {
     pub(crate) fn doubts(&mut self, filter: &DoubtFilter) -> Result<DoubtPage, Trouble> {
         let limit = filter.limit.min(limits::PAGE_JOBS_MAX);
         self.at_once(|reads| {
-            let tenants = match &filter.scope {
+            let tenant = match &filter.scope {
                 Scope::System => None,
-                scope @ Scope::Tenant(_) => Some(reads.tenants(scope)?),
-            };
-            let tenant = match tenants.as_deref() {
-                None => None,
-                Some([tenant, ..]) => Some(*tenant),
-                // Nothing was ever made of it.
-                Some([]) => return Ok(DoubtPage::default()),
+                scope @ Scope::Tenant(_) => match reads.tenants(scope)?.first() {
+                    Some(tenant) => Some(*tenant),
+                    // Nothing was ever made of it.
+                    None => return Ok(DoubtPage::default()),
+                },
             };
             let (mut page, mut after) = (DoubtPage::default(), filter.after);
             for _ in 0..LOOKS_MAX {

@@ -23,7 +23,7 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use crate::doubt::agent;
-use crate::world::{Act, World, did_not_happen, done, hold, unknown};
+use crate::world::{Act, Process, World, did_not_happen, done, hold, unknown};
 
 const HEAD: &str = "agent: a\nversion: \"1\"\nplanner: static\nmodel: scripted/echo\n";
 
@@ -110,24 +110,29 @@ async fn a_write_and_a_deposit_that_failed_are_sent_again_a_tenth_of_a_second_la
     assert!(took >= Span::from_secs(2) && took < Span::from_millis(2_100), "{took}");
 }
 
+/// A process that is to stop, has the answer of its call and can only deposit it, which fails like this.
+async fn owing(deposits: Vec<Option<Fault>>) -> (World, Process, JobId) {
+    let world = World::new();
+    world.put(&calling("at_most_once", "max_attempts: 1")).await;
+    let (act, reached, release) = hold(done(json!(7)));
+    world.tools.next("t", [act]);
+    let process = world.start("w");
+    let job = world.submit("a", json!(1)).await;
+    reached.notified().await;
+    let gone = [Purpose::Record, Purpose::Requeue, Purpose::Finish].into_iter();
+    let never = vec![Some(Fault::Before); 1_000];
+    let plan = gone.fold(FaultPlan::none(), |plan, purpose| plan.script(Op::Commit(purpose), never.clone()));
+    process.store.replan(plan.script(Op::Commit(Purpose::Deposit), deposits));
+    process.stop.drain.cancel();
+    release.notify_one();
+    (world, process, job)
+}
+
 /// What a tool has answered is known to nobody else: its deposit is tried for as long as nobody insists.
 #[tokio::test(start_paused = true)]
 async fn a_deposit_is_tried_again_until_it_is_taken_or_somebody_insists() {
     for insists in [false, true] {
-        let world = World::new();
-        world.put(&calling("at_most_once", "max_attempts: 1")).await;
-        let (act, reached, release) = hold(done(json!(7)));
-        world.tools.next("t", [act]);
-        let process = world.start("w");
-        let job = world.submit("a", json!(1)).await;
-        reached.notified().await;
-        let gone = [Purpose::Record, Purpose::Requeue, Purpose::Finish].into_iter();
-        let never = vec![Some(Fault::Before); 1_000];
-        let plan = gone.fold(FaultPlan::none(), |plan, purpose| plan.script(Op::Commit(purpose), never.clone()));
-        let refused = vec![Some(Fault::Before); if insists { 10_000 } else { 300 }];
-        process.store.replan(plan.script(Op::Commit(Purpose::Deposit), refused));
-        process.stop.drain.cancel();
-        release.notify_one();
+        let (world, process, job) = owing(vec![Some(Fault::Before); if insists { 10_000 } else { 300 }]).await;
         if insists {
             tokio::time::sleep(Duration::from_secs(20)).await;
             assert!(!process.worker.is_finished(), "it deposits still");
@@ -146,20 +151,8 @@ async fn a_deposit_is_tried_again_until_it_is_taken_or_somebody_insists() {
 /// One that no store can take is not sent again.
 #[tokio::test(start_paused = true)]
 async fn a_deposit_that_can_never_be_written_is_tried_once() {
-    let world = World::new();
-    world.put(&calling("at_most_once", "max_attempts: 1")).await;
-    let (act, reached, release) = hold(done(json!(7)));
-    world.tools.next("t", [act]);
-    let process = world.start("w");
-    let job = world.submit("a", json!(1)).await;
-    reached.notified().await;
-    let gone = [Purpose::Record, Purpose::Requeue, Purpose::Finish].into_iter();
-    let never = vec![Some(Fault::Before); 1_000];
-    let plan = gone.fold(FaultPlan::none(), |plan, purpose| plan.script(Op::Commit(purpose), never.clone()));
     // A second one would be taken.
-    process.store.replan(plan.script(Op::Commit(Purpose::Deposit), [Some(Fault::Impossible)]));
-    process.stop.drain.cancel();
-    release.notify_one();
+    let (world, process, job) = owing(vec![Some(Fault::Impossible)]).await;
     process.worker.await.unwrap();
     let effects = world.rt.store.history(Scope::System, job, true).await.unwrap().unwrap().effects;
     assert!(effects.is_empty(), "{effects:?}");
