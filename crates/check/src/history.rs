@@ -12,6 +12,8 @@ use serde::{Deserialize, Serialize};
 pub struct ClientHistory {
     /// Jobs whose cancel was answered well.
     pub cancels: BTreeSet<JobId>,
+    /// Jobs whose pause was answered with "done" or "asked for".
+    pub pauses: BTreeSet<JobId>,
     /// Whether the run was driven to its end: nothing is pending, running or about to be.
     pub quiet: bool,
     /// Signals that were answered well.
@@ -26,8 +28,8 @@ impl ClientHistory {
     /// Whether it says nothing about any job.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        let Self { cancels, quiet: _, signals, submissions, writes } = self;
-        cancels.is_empty() && signals.is_empty() && submissions.is_empty() && writes.is_empty()
+        let Self { cancels, pauses, quiet: _, signals, submissions, writes } = self;
+        cancels.is_empty() && pauses.is_empty() && signals.is_empty() && submissions.is_empty() && writes.is_empty()
     }
 }
 

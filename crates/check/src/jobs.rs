@@ -1,17 +1,18 @@
-//! D1, D5, D7, D8: the job machine.
+//! D1, D5, D7, D8: the job machine. B3, of a job: its pauses.
 
 use aetheris_core::event::{Event, EventKind, Recorded};
 use aetheris_core::state::JobState;
 
 use crate::facts::JobFacts;
 use crate::history::ClientHistory;
-use crate::invariant::Invariant::{D1, D5, D7, D8};
+use crate::invariant::Invariant::{B3, D1, D5, D7, D8};
 use crate::report::Tally;
 
 pub(crate) fn check(facts: &JobFacts, events: &[Recorded], history: &ClientHistory, tally: &mut Tally) {
     moves(facts, events, tally);
     made_whole(facts, events, tally);
     ended_once(facts, events, history, tally);
+    paused(facts, events, history, tally);
     planned(facts, events, tally);
 }
 
@@ -56,6 +57,17 @@ fn ended_once(facts: &JobFacts, events: &[Recorded], history: &ClientHistory, ta
         let names: Vec<&str> = ends.iter().map(|kind| kind.as_str()).collect();
         format!("{job}: its end was asked for, and it ended with [{}]", names.join(", "))
     });
+}
+
+/// A pause that a client was told of stands in the history, whatever became of it.
+fn paused(facts: &JobFacts, events: &[Recorded], history: &ClientHistory, tally: &mut Tally) {
+    let job = facts.row.id;
+    if !history.pauses.contains(&job) {
+        return;
+    }
+    let stands =
+        |recorded: &Recorded| matches!(recorded.event.kind(), EventKind::JobPauseRequested | EventKind::JobPaused);
+    tally.case(B3, events.iter().any(stands), || format!("{job}: its pause was accepted, and no event tells of one"));
 }
 
 fn planned(facts: &JobFacts, events: &[Recorded], tally: &mut Tally) {

@@ -15,30 +15,42 @@ const TOLD_MAX: usize = 16;
 /// # Errors
 /// The store cannot be asked.
 pub(crate) async fn warn_of_unusable(wired: &Wired) -> Result<(), Error> {
-    let unusable = unusable(wired).await?;
+    let Found { all, unusable } = unusable(wired).await?;
     for (agent, problem) in unusable.iter().take(TOLD_MAX) {
         tracing::warn!(%agent, problem, "an agent of this database cannot run here: if this process claims a job of it, the job fails at that step");
     }
     if let Some(more) = unusable.len().checked_sub(TOLD_MAX).filter(|more| *more > 0) {
         tracing::warn!(more, "further agents of this database cannot run here");
     }
+    if !all {
+        tracing::info!("this database has so many agents that not all were checked for whether they can run here");
+    }
     Ok(())
 }
 
-/// Each agent that this process cannot run, and why.
-pub(crate) async fn unusable(wired: &Wired) -> Result<Vec<(String, String)>, Error> {
+/// What a look at the agents of a database has found.
+pub(crate) struct Found {
+    /// Whether it was a look at all of them: a start does not wait for more than a bound of pages.
+    pub(crate) all: bool,
+    /// Each agent that this process cannot run, and why.
+    pub(crate) unusable: Vec<(String, String)>,
+}
+
+/// Looks through the agents of the database.
+pub(crate) async fn unusable(wired: &Wired) -> Result<Found, Error> {
     let check = wired.check_agent();
-    let (mut found, mut after) = (Vec::new(), None);
-    loop {
+    let (mut unusable, mut after) = (Vec::new(), None);
+    for _ in 0..limits::START_AGENT_PAGES_MAX {
         let page = wired.rt.store.agents(TenantId::default(), after, limits::PAGE_JOBS_MAX).await;
         let page = page.map_err(anyhow::Error::from)?;
         for row in &page.agents {
             let problems = check(&row.agent);
-            found.extend(problems.into_iter().map(|problem| (row.agent.agent.to_string(), problem.message)));
+            unusable.extend(problems.into_iter().map(|problem| (row.agent.agent.to_string(), problem.message)));
         }
         after = page.next;
         if after.is_none() {
-            return Ok(found);
+            return Ok(Found { all: true, unusable });
         }
     }
+    Ok(Found { all: false, unusable })
 }

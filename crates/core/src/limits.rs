@@ -171,6 +171,8 @@ pub const BACKUP_WAITS_MAX: u32 = 500;
 pub const RESTORE_HOLDS_MAX: usize = 64;
 /// Jobs, or agents, of one page of a list.
 pub const PAGE_JOBS_MAX: usize = 500;
+/// Pages of agents that a process looks through at its start for those that it cannot run.
+pub const START_AGENT_PAGES_MAX: usize = 8;
 /// Bytes of one page of a list after which it ends: with the row that reaches them. Counted are the parts of a row that
 /// others decide and that may be large: files, schemas, and the memory of calls' inputs and late evidence.
 pub const PAGE_ROWS_BYTES_MAX: usize = 1024 * 1024;

@@ -18,5 +18,6 @@ CREATE TABLE witness (line INTEGER, kind TEXT, acts INTEGER, at INTEGER, fence I
 CREATE TABLE submissions (num INTEGER, client_key TEXT, job TEXT);
 CREATE TABLE signals (job TEXT, key TEXT, ack TEXT, payload_hash TEXT);
 CREATE TABLE cancels (job TEXT);
+CREATE TABLE pauses (job TEXT);
 CREATE TABLE writes (job TEXT, event TEXT, unknown INTEGER);
 CREATE TABLE run (quiet INTEGER);

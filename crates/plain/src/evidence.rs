@@ -173,6 +173,9 @@ fn load_history(conn: &Connection, history: &ClientHistory) -> Result<()> {
     for job in &history.cancels {
         conn.execute("INSERT INTO cancels VALUES (?1)", [hex(&job.to_bytes())])?;
     }
+    for job in &history.pauses {
+        conn.execute("INSERT INTO pauses VALUES (?1)", [hex(&job.to_bytes())])?;
+    }
     for write in &history.writes {
         let (job, event) = (hex(&write.job.to_bytes()), hex(&write.event.to_bytes()));
         conn.execute("INSERT INTO writes VALUES (?1, ?2, ?3)", params![job, event, write.unknown])?;

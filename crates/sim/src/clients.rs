@@ -13,7 +13,7 @@ use aetheris_core::plan::WaitType;
 use aetheris_core::step::StepStatus;
 use aetheris_core::time::Span;
 use aetheris_runtime::load::Loaded;
-use aetheris_runtime::ops::{Resolution, Signal, SignalAnswer, Submission as Message, Submitted, Then};
+use aetheris_runtime::ops::{PauseAnswer, Resolution, Signal, SignalAnswer, Submission as Message, Submitted, Then};
 use aetheris_runtime::{OpError, Runtime};
 use aetheris_testing::random::Random;
 use aetheris_testing::time::BEGINNING;
@@ -299,6 +299,9 @@ impl Crowd {
         tokio::time::sleep(Duration::from_millis(random.between(0, 25_000))).await;
         let answer = self.ask(&mut random, "pause", |rt| async move { rt.pause(job).await }).await;
         tell!(self.stage.trace, "client", "{} pause: {answer:?}", self.stage.trace.name(job));
+        if let Ok(PauseAnswer::Now | PauseAnswer::Requested) = answer {
+            self.told().pauses.insert(job);
+        }
         tokio::time::sleep(Duration::from_millis(random.between(0, PAUSE_MAX))).await;
         let answer = self.ask(&mut random, "resume", |rt| async move { rt.resume(job).await }).await;
         tell!(self.stage.trace, "client", "{} resume: {answer:?}", self.stage.trace.name(job));

@@ -348,7 +348,8 @@ pub(crate) mod tests {
             (Query::JobHot, "jobs_id"),
             (Query::JobRenew, "jobs_id"),
             (Query::JobsNextDelayed, "jobs_delayed"),
-            (Query::JobsPage, "jobs_tenant (tenant=? AND id<?)"),
+            (Query::JobsPage, "COVERING INDEX jobs_listed (tenant=? AND listed=? AND id<?)"),
+            (Query::JobsPage, "jobs USING INTEGER PRIMARY KEY (rowid=?)"),
             (Query::JobsPageOfAgent, "jobs_agent (tenant=? AND agent=? AND id<?)"),
             (Query::JobsPageOfAgentStatus, "jobs_agent_listed (tenant=? AND agent=? AND listed=? AND id<?)"),
             (Query::JobsPageOfDoubt, "jobs USING INTEGER PRIMARY KEY (rowid=?)"),
@@ -379,7 +380,6 @@ pub(crate) mod tests {
         // In the order of its index, so that a page is as cheap in a large store as in a small one.
         for query in [
             Query::EventsPage,
-            Query::JobsPage,
             Query::JobsPageOfAgent,
             Query::JobsPageOfAgentStatus,
             Query::JobsPageOfLabel,

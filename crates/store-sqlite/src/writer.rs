@@ -172,7 +172,7 @@ impl<'c> Writer<'c> {
         self.notice_time_and_others();
         let claims = if self.claimable || last_look { Claims::Always } else { Claims::IfClaimable };
         if !requests.is_empty() || (claims == Claims::Always && !self.standing.is_empty()) {
-            self.transact(requests, claims);
+            self.transact(requests, claims, ticks() + PATIENCE);
             self.checkpoint();
         }
         self.answer_the_overdue();
@@ -256,9 +256,8 @@ impl<'c> Writer<'c> {
         }
     }
 
-    fn transact(&mut self, requests: Vec<Request>, claims: Claims) {
-        // One patience for all: a batch that is repeated one by one must not wait again for each.
-        let until = ticks() + PATIENCE;
+    /// Has one patience for all: a batch that is repeated one by one does not wait again for each.
+    fn transact(&mut self, requests: Vec<Request>, claims: Claims, until: Instant) {
         let (requests, failure) = match self.attempt(requests, claims, until) {
             Ok(()) => return,
             Err(failed) => failed,
@@ -548,11 +547,13 @@ pub(crate) fn deadline(linger: aetheris_core::time::Span) -> Instant {
 #[cfg(test)]
 mod tests {
     use std::path::PathBuf;
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicBool, Ordering};
     use std::sync::mpsc::{Sender, channel};
 
-    use aetheris_core::id::{InstanceId, WorkerId};
+    use aetheris_core::id::{BootId, InstanceId, WorkerId};
     use aetheris_store::ClaimRequest;
-    use aetheris_store::system::{Clock as _, ManualClock};
+    use aetheris_store::system::{Clock, ManualClock};
 
     use super::*;
     use crate::claim::RawClaim;
@@ -750,6 +751,57 @@ mod tests {
         assert!(writer.round());
         assert!(answer.try_recv().unwrap().unwrap().is_empty());
         assert!(vitals.last(Part::Claim, Duration::ZERO).is_none());
+    }
+
+    /// Lets another process have the file from the first moment on at which it is free after the first look at the clock.
+    struct Interloper {
+        clock: ManualClock,
+        conn: Mutex<Connection>,
+        looked: AtomicBool,
+    }
+
+    impl Clock for Interloper {
+        fn boot(&self) -> Duration {
+            if self.looked.swap(true, Ordering::SeqCst) {
+                drop(self.conn.lock().unwrap().execute_batch("BEGIN IMMEDIATE"));
+            }
+            self.clock.boot()
+        }
+
+        fn boot_id(&self) -> BootId {
+            self.clock.boot_id()
+        }
+
+        fn wall(&self) -> Timestamp {
+            self.clock.wall()
+        }
+    }
+
+    /// Heartbeats stand behind them: each would wait as long as all of them may.
+    #[test]
+    fn a_batch_that_is_repeated_one_by_one_waits_once_for_another_process() {
+        let (desk, conn, parts) = desk("one-patience");
+        conn.busy_timeout(Duration::ZERO).unwrap();
+        let other = Connection::open(desk.folder.join("aetheris.db")).unwrap();
+        other.busy_timeout(Duration::ZERO).unwrap();
+        let between = Interloper { clock: desk.clock.clone(), conn: Mutex::new(other), looked: AtomicBool::new(false) };
+        let clock = Arc::new(StoreClock::new(Arc::new(between)));
+        let mut writer = writer(&conn, Parts { clock, ..parts });
+        let (claim, _answer) = standing(ticks());
+        let (mut batch, mut answers) = (vec![Request::Claim(claim)], Vec::new());
+        for _ in 0..9 {
+            let (reply, answer) = oneshot::channel();
+            batch.push(Request::Probe(false, reply));
+            answers.push(answer);
+        }
+        let (began, patience) = (ticks(), Duration::from_millis(500));
+        writer.transact(batch, Claims::Never, began + patience);
+        let took = ticks() - began;
+        for mut answer in answers {
+            let error = answer.try_recv().unwrap().unwrap_err().to_string();
+            assert!(error.contains("locked"), "{error}");
+        }
+        assert!((patience..3 * patience).contains(&took), "nine waited for {took:?} where one may for {patience:?}");
     }
 
     #[test]

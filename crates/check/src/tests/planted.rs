@@ -451,6 +451,24 @@ fn a_cancel_that_ended_nothing() {
     assert!(!found.violated().contains(&D7), "{found}");
 }
 
+/// Whoever asked may have been told of it before its holder let the job go, or at once.
+#[test]
+fn a_pause_that_was_accepted_and_stands_nowhere() {
+    let held = || {
+        let mut story = whole();
+        story.events.truncate(story.place(EventKind::JobRequeued));
+        story.history.pauses = [JOB].into();
+        story
+    };
+    is_found(B3, &held(), &held().facts());
+    for event in [JobPauseRequested {}.into(), JobPaused { reason: PauseReason::Operator }.into()] {
+        let mut story = held();
+        story.events.push(Told { at: 300, epoch: 2, event });
+        let found = report(&story.facts(), &story.witness, &story.history);
+        assert!(!found.violated().contains(&B3), "{found}");
+    }
+}
+
 fn kept(name: &str) -> KeptSignal {
     // The one that the story's wait ended with.
     let signal = SignalId::from_u128(1);

@@ -600,6 +600,7 @@ fn a_history_of_clients_says_nothing_only_where_all_of_it_is_empty() {
     assert!(none.is_empty() && !whole.is_empty());
     for part in [
         ClientHistory { cancels: whole.cancels, ..none.clone() },
+        ClientHistory { pauses: [JOB].into(), ..none.clone() },
         ClientHistory { signals: whole.signals, ..none.clone() },
         ClientHistory { submissions: whole.submissions, ..none.clone() },
         ClientHistory { writes: whole.writes, ..none.clone() },

@@ -61,7 +61,9 @@ async fn agents_that_a_process_cannot_run_are_told_when_it_starts() {
         let agent = std::sync::Arc::new(aetheris_agentfile::parse(file).unwrap());
         let new = NewAgent { agent, source: file.to_owned(), tenant: TenantId::default() };
         wired.rt.store.put_agent(new).await.unwrap();
-        unusable(wired).await.unwrap()
+        let found = unusable(wired).await.unwrap();
+        assert!(found.all);
+        found.unusable
     };
     assert_eq!(put(&wired("models: { m: { base_url: http://127.0.0.1:9/v1 } }\n")).await, []);
     let told = put(&wired("")).await;

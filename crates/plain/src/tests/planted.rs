@@ -76,6 +76,11 @@ async fn acknowledgements() {
         s.history.signals.push(signal);
     })
     .await;
+    in_story(B3, |s| {
+        s.events.truncate(s.place(EventKind::JobRequeued));
+        s.history.pauses = [JOB].into();
+    })
+    .await;
     in_story(D5, |s| s.history.submissions.push(Submission { client_key: Some("c".into()), job })).await;
 }
 

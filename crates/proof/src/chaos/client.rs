@@ -119,7 +119,7 @@ impl Clients {
         history.submissions.iter().skip(place).map(|submission| submission.job).collect()
     }
 
-    fn told(&self, tell: impl FnOnce(&mut ClientHistory)) {
+    pub(super) fn told(&self, tell: impl FnOnce(&mut ClientHistory)) {
         tell(&mut self.history.lock().unwrap_or_else(PoisonError::into_inner));
     }
 

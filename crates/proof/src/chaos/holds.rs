@@ -71,6 +71,9 @@ impl Hold {
         if !order(clients, job, "pause").await? {
             return Ok(());
         }
+        clients.told(|history| {
+            history.pauses.insert(job);
+        });
         // A holder ends the call that it awaits first; one that has died is waited for, too.
         let mut view = clients.view(job).await?;
         let asked = SystemClock.boot();

@@ -133,6 +133,7 @@ impl Fleet {
         let mut whole = ClientHistory { quiet: true, ..ClientHistory::default() };
         for history in try_join_all(plays).await? {
             whole.cancels.extend(history.cancels);
+            whole.pauses.extend(history.pauses);
             whole.signals.extend(history.signals);
             whole.submissions.extend(history.submissions);
         }

@@ -101,6 +101,7 @@ pub const BUGS: &[Bug] = &[
     run("timer-deleted-first", "a timer is taken away before it has fired", Scenario::FailedFiring),
     run("deadline-forgotten", "a job's deadline is not set", Scenario::Deadline),
     run("deadline-ignored-while-blocked", "a deadline ends only jobs that run", Scenario::Deadline),
+    run("pause-lost", "a pause of a running job is answered and not written", Scenario::Pause),
     run("cancel-lost", "a cancel of a running job is answered and not written", Scenario::Cancel),
     run("reducer-not-asked", "facts are laid onto a newer state whatever it says", Scenario::OvertakenAnswer),
     run("drain-cancels", "a worker that stops cancels its jobs", Scenario::Drained),

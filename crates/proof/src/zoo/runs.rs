@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use aetheris_core::id::JobId;
+use aetheris_core::job::JobStatus;
 use aetheris_core::time::{Span, Timestamp};
 use aetheris_runtime::ops::{Proof, Reclaimed};
 use aetheris_runtime::run;
@@ -203,6 +204,28 @@ pub(super) async fn cancel(world: &World) -> Result<()> {
     cancelled?;
     world.settle().await?;
     world.expect_end(job, "cancelled", "").await
+}
+
+pub(super) async fn pause(world: &World) -> Result<()> {
+    let job = world.send(&once("held")).await?;
+    let claimed = world.must_claim().await?;
+    let run = world.run(claimed);
+    let pause = async {
+        world.tools.begun.acquire().await?.forget();
+        world.rt.pause(job).await?;
+        world.told(|history| history.pauses.extend([job]));
+        world.tools.gate.add_permits(1);
+        anyhow::Ok(())
+    };
+    let (_, paused) = tokio::join!(run, pause);
+    paused?;
+    world.settle().await?;
+    let row = world.rt.store.job(Scope::System, job).await?;
+    if row.is_some_and(|row| row.status == JobStatus::Paused) {
+        world.rt.resume(job).await?;
+        world.settle().await?;
+    }
+    world.expect_end(job, "completed", "").await
 }
 
 pub(super) async fn resend(world: &World) -> Result<()> {

@@ -93,6 +93,8 @@ scenarios! {
     OlderRenewal = "older-renewal", shared::older_renewal;
     /// A job's end is asked for between its answer and the write of it.
     OvertakenAnswer = "overtaken-answer", shared::overtaken_answer;
+    /// A running job is paused and goes on later.
+    Pause = "pause", runs::pause;
     /// A job waits, and is told what it waits for.
     PlainWait = "plain-wait", failures::plain_wait;
     /// A job kills every worker that takes it.

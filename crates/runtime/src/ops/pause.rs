@@ -83,6 +83,7 @@ impl Runtime {
         self.amend((job, Caller::Operator), Purpose::Pause, Guard::Outside, |loaded, mut draft| {
             match pausing(&loaded.state)? {
                 Pausing::Answer(answer) => Ok(Plan::Answer(answer)),
+                Pausing::Ask if aetheris_fault::planted!("pause-lost") => Ok(Plan::Answer(PauseAnswer::Requested)),
                 Pausing::Ask => {
                     aetheris_fault::sometimes!(PauseOfHeld);
                     draft.push(ids, JobPauseRequested {})?;

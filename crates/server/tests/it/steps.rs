@@ -1,4 +1,6 @@
+use std::fmt::Write as _;
 use std::sync::Arc;
+use std::time::Duration;
 
 use aetheris_core::event::{Failure, JobFailed, JobWaiting, NodeStarted, StepInDoubt, TimerId, TimerSet};
 use aetheris_core::id::NodeId;
@@ -8,7 +10,7 @@ use aetheris_core::plan::WaitType;
 use aetheris_core::time::Span;
 use aetheris_store::faulty::{FaultPlan, FaultyStore};
 use aetheris_store::memory::MemoryStore;
-use aetheris_store::system::{ManualClock, SystemIds};
+use aetheris_store::system::{Clock as _, ManualClock, SystemClock, SystemIds};
 use aetheris_store::{ErrorKind, FailedWrite, Health, LedgerWrite, Purpose, Store};
 use serde_json::{Value, json};
 
@@ -605,4 +607,43 @@ async fn a_page_of_large_inputs_is_shorter_as_well() {
     let page = bed.get(&format!("/api/jobs/{job}/steps?bytes=1048576&render=true")).await;
     let most = limits::PAGE_VALUES_BYTES_MAX.div_ceil(text.len());
     assert_eq!(page.is(200)["steps"].as_array().unwrap().len(), most);
+}
+
+/// The shortest of a few readings: what disturbs one disturbs no other.
+async fn reading(bed: &Bed, path: &str) -> Duration {
+    let mut shortest = Duration::MAX;
+    for _ in 0..5 {
+        let began = SystemClock.boot();
+        bed.get(path).await.is(200);
+        shortest = shortest.min(SystemClock.boot().saturating_sub(began));
+    }
+    shortest
+}
+
+/// A look at each step for each step takes a hundred times as long for ten times as many.
+#[tokio::test]
+async fn a_job_of_many_steps_is_shown_in_a_time_that_grows_with_them_and_no_faster() {
+    let bed = Bed::new();
+    let mut jobs = Vec::new();
+    for steps in [900, 9_000] {
+        let name = format!("steps-{steps}");
+        let mut file = format!(
+            "agent: {name}\ntools:\n  look: {{ kind: function, function: builtin.echo, effect: pure }}\nplan:\n  nodes:\n"
+        );
+        for step in 0..steps {
+            writeln!(file, "    - {{ id: s{step}, kind: tool, tool: look, input: null }}").unwrap();
+        }
+        bed.call("PUT", &format!("/api/agents/{name}"), file).await.is(201);
+        let job = bed.send(&name, "null").await;
+        bed.claim().await.run("s0", json!(1)).await;
+        assert_eq!(bed.get(&format!("/api/jobs/{job}")).await.is(200)["steps"].as_object().unwrap().len(), steps);
+        jobs.push(job);
+    }
+    for path in ["", "/steps", "/trace"] {
+        let (few, many) = (
+            reading(&bed, &format!("/api/jobs/{}{path}", jobs[0])).await,
+            reading(&bed, &format!("/api/jobs/{}{path}", jobs[1])).await,
+        );
+        assert!(many < 40 * few, "{path}: {many:?} for 9,000 steps, {few:?} for 900");
+    }
 }
