@@ -36,7 +36,7 @@ impl ClientHistory {
 /// A message that was accepted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Submission {
-    /// The client's name for it.
+    /// The client's name for it, with the tenant and the agent that it is a name within where the run has several.
     #[serde(default)]
     pub client_key: Option<String>,
     /// The job that it was told.

@@ -82,11 +82,16 @@ mod tests {
     #[test]
     fn jobs_of_a_conversation_run_one_after_the_other() {
         let (ours, others) = (r#"{"agent": "a", "session": "s"}"#, r#"{"agent": "b", "session": "s"}"#);
+        let (named, theirs) = [r#""default""#, r#""another""#]
+            .map(|tenant| format!(r#"{{"agent": "a", "session": "s", "tenant": {tenant}}}"#))
+            .into();
         for (second_made, second, ended, agent, expected) in [
             (6, 9, Some(9), ours, (1, 0)),
             (6, 8, Some(9), ours, (1, 1)),
             (6, 8, None, ours, (1, 1)),
             (6, 8, None, others, (0, 0)),
+            (6, 8, None, &named, (1, 1)),
+            (6, 8, None, &theirs, (0, 0)),
             // Of two that came at once either may be the first; beside each other they may not run.
             (5, 9, Some(9), ours, (1, 0)),
             (5, 8, Some(9), ours, (1, 1)),

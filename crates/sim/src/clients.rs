@@ -15,6 +15,7 @@ use aetheris_core::time::Span;
 use aetheris_runtime::load::Loaded;
 use aetheris_runtime::ops::{PauseAnswer, Resolution, Signal, SignalAnswer, Submission as Message, Submitted, Then};
 use aetheris_runtime::{OpError, Runtime};
+use aetheris_store::{NewAgent, Scope};
 use aetheris_testing::random::Random;
 use aetheris_testing::time::BEGINNING;
 use aetheris_testing::world::acked;
@@ -24,7 +25,6 @@ use crate::program::{Kind, Program};
 use crate::services::QUEUE_MS;
 use crate::tally::Tally;
 use crate::tell;
-use aetheris_store::Scope;
 
 /// A job as its customer sees it.
 #[derive(Debug, Clone)]
@@ -50,7 +50,12 @@ pub struct Crowd {
     orders: Arc<Mutex<Vec<Order>>>,
     programs: Arc<Vec<Vec<Arc<Program>>>>,
     stage: Stage,
+    /// On whose behalf.
+    tenant: TenantId,
 }
+
+/// Whoever else there is: with agents, keys and sessions of the same names.
+const NEIGHBOUR: &str = "neighbour";
 
 /// How long a client waits for an answer before it asks someone else.
 const PATIENCE: Duration = Duration::from_secs(12);
@@ -75,6 +80,7 @@ impl Crowd {
             orders: Arc::default(),
             programs: Arc::new(programs),
             stage,
+            tenant: TenantId::default(),
         }
     }
 
@@ -110,13 +116,18 @@ impl Crowd {
         self.history.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// A process that answers, on behalf of the client's tenant.
+    fn reach(&self, random: &mut Random) -> Option<Runtime> {
+        self.cast.reach(random).map(|rt| rt.of(self.tenant.clone()))
+    }
+
     /// Asks until somebody answers something certain.
     async fn ask<T, F>(&self, random: &mut Random, what: &str, call: impl Fn(Runtime) -> F) -> Result<T, OpError>
     where
         F: Future<Output = Result<T, OpError>>,
     {
         loop {
-            if let Some(rt) = self.cast.reach(random) {
+            if let Some(rt) = self.reach(random) {
                 let answer = tokio::select! {
                     biased;
                     answer = call(rt) => Some(answer),
@@ -133,28 +144,35 @@ impl Crowd {
         }
     }
 
-    /// Puts the next version of an agent.
+    /// Puts the next version of an agent, which both tenants have.
     pub async fn put(&self, program: &Program) {
         let file = program.file();
         match aetheris_agentfile::parse(&file) {
             Ok(agent) => {
-                let new =
-                    aetheris_store::NewAgent { agent: Arc::new(agent), source: file, tenant: TenantId::default() };
-                let stored = self.stage.store.put_agent(new).await.is_ok();
-                tell!(self.stage.trace, "client", "puts {} version {}: {stored}", program.name, program.version);
+                let agent = Arc::new(agent);
+                for tenant in [TenantId::default(), NEIGHBOUR.into()] {
+                    let new = NewAgent { agent: Arc::clone(&agent), source: file.clone(), tenant };
+                    let stored = self.stage.store.put_agent(new).await.is_ok();
+                    tell!(self.stage.trace, "client", "puts {} version {}: {stored}", program.name, program.version);
+                }
             }
             Err(errors) => tell!(self.stage.trace, "client", "REFUSED {}: {errors:?}", program.name),
         }
     }
 
     /// One customer: sends a message, then whatever its job waits for, and perhaps a cancel.
-    pub async fn customer(self, number: u64, mut random: Random) {
+    pub async fn customer(mut self, number: u64, mut random: Random) {
         tokio::time::sleep(Duration::from_millis(random.between(0, 15_000))).await;
         let agent = usize::try_from(random.below(u64::try_from(self.programs.len()).unwrap_or(1))).unwrap_or(0);
         let Some(versions) = self.programs.get(agent) else { return };
         let Some(name) = versions.first().map(|program| AgentName::from(program.name.as_str())) else { return };
         let text = format!("m{number}");
-        let key = random.chance(800).then(|| format!("c{number}"));
+        let neighbours = random.chance(250);
+        if neighbours {
+            self.tenant = NEIGHBOUR.into();
+        }
+        // A neighbour takes the name that the customer before it may have: a name within its tenant.
+        let key = random.chance(800).then(|| format!("c{}", number + u64::from(!neighbours)));
         let message = self.message(key.clone(), &text, &mut random).await;
         if versions.iter().all(|program| program.strict) && random.chance(300) {
             self.unfit(&name, &message, &mut random).await;
@@ -165,7 +183,7 @@ impl Crowd {
             // Sent again and again under its name until it is accepted.
             Some(_) => self.ask(&mut random, "submit", |rt| submit(rt, name.clone(), sent())).await.ok().map(|s| s.job),
             // Without a name it is sent once, and whoever hears nothing does not know.
-            None => match self.cast.reach(&mut random) {
+            None => match self.reach(&mut random) {
                 Some(rt) => tokio::select! {
                     biased;
                     answer = submit(rt, name.clone(), sent()) => answer.ok().map(|submitted| submitted.job),
@@ -176,7 +194,7 @@ impl Crowd {
         };
         let Some(job) = submitted else { return };
         tell!(self.stage.trace, "client", "{} accepted", self.stage.trace.name(job));
-        self.told().submissions.push(Submission { client_key: key.clone(), job });
+        self.told().submissions.push(Submission { client_key: self.named(key.as_ref()), job });
         if key.is_some() && random.chance(200) {
             // A client that has lost the answer.
             self.once_more(&name, job, &message, &mut random).await;
@@ -185,6 +203,35 @@ impl Crowd {
             self.another(&name, job, message, &mut random).await;
         }
         self.follow(job, (text, deadline), versions, random).await;
+    }
+
+    /// A client's name with whatever it is a name within.
+    fn named(&self, key: Option<&String>) -> Option<String> {
+        key.map(|key| format!("{}/{key}", self.tenant))
+    }
+
+    /// Asks for a job as somebody whose it is not: it is not there, and nothing becomes of it.
+    async fn guess(self, job: JobId, mut random: Random) {
+        tokio::time::sleep(Duration::from_millis(random.between(0, 25_000))).await;
+        let own = self.tenant == TenantId::default();
+        let guesser = Self { tenant: if own { NEIGHBOUR.into() } else { TenantId::default() }, ..self };
+        let missing = |answer: &Result<(), OpError>| matches!(answer, Err(OpError::JobNotFound(of)) if *of == job);
+        for act in ["cancel", "pause", "resume", "signal"] {
+            let answer = guesser
+                .ask(&mut random, act, |rt| async move {
+                    let signal = Signal { correlation_key: "k".to_owned(), payload: Json::null(), wait_type: None };
+                    match act {
+                        "cancel" => rt.cancel(job).await.map(drop),
+                        "pause" => rt.pause(job).await.map(drop),
+                        "resume" => rt.resume(job).await.map(drop),
+                        _ => rt.signal(job, signal).await.map(drop),
+                    }
+                })
+                .await;
+            guesser.case("T8", missing(&answer), || {
+                format!("{}: another tenant's {act} was told {answer:?}", guesser.stage.trace.name(job))
+            });
+        }
     }
 
     /// A message that is not what its agent says a message must be: it makes no job and uses up no key.
@@ -220,7 +267,8 @@ impl Crowd {
         let before = status().await;
         let again = self.ask(random, "submit again", |rt| submit(rt, agent.clone(), message.clone())).await;
         let Ok(again) = again else { return };
-        self.told().submissions.push(Submission { client_key: message.client_key.clone(), job: again.job });
+        let client_key = self.named(message.client_key.as_ref());
+        self.told().submissions.push(Submission { client_key, job: again.job });
         let after = status().await;
         if before == after {
             let told = Some(again.status) == after.map(|(_, status)| status);
@@ -290,6 +338,9 @@ impl Crowd {
         }
         if random.chance(150) {
             errands.push(Box::pin(self.clone().pause_and_resume(job, random.fork())));
+        }
+        if random.chance(100) {
+            errands.push(Box::pin(self.clone().guess(job, random.fork())));
         }
         futures_util::future::join_all(errands).await;
     }

@@ -114,7 +114,8 @@ pub(crate) fn sessions(jobs: &[(JobRow, Vec<Recorded>)], tally: &mut Tally) {
     for (row, events) in jobs.iter().filter(|(row, _)| row.session.is_some()) {
         let Some(claimed) = first_claim(events) else { continue };
         let same = |(other, _): &&(JobRow, Vec<Recorded>)| {
-            let session = other.agent == row.agent && other.session == row.session;
+            let names = |row: &JobRow| (row.tenant.clone(), row.agent.clone(), row.session.clone());
+            let session = names(other) == names(row);
             session && other.id != row.id && other.created_at <= row.created_at
         };
         for (earlier, others) in jobs.iter().filter(same) {

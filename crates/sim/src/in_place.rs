@@ -176,8 +176,12 @@ impl InPlace {
 
     /// How long it takes until time alone makes a job claimable.
     fn next_due(&self) -> Result<Option<Duration>, StoreError> {
-        let filter =
-            JobFilter { limit: limits::PAGE_JOBS_MAX, statuses: vec![JobStatus::Pending], ..JobFilter::default() };
+        let filter = JobFilter {
+            limit: limits::PAGE_JOBS_MAX,
+            scope: Scope::System,
+            statuses: vec![JobStatus::Pending],
+            ..JobFilter::default()
+        };
         let pending = self.answer(|inner| inner.jobs(filter))?.jobs;
         let mut due = None;
         for row in pending.iter().filter(|row| row.not_before.is_some()) {

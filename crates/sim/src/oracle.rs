@@ -35,8 +35,7 @@ pub fn restless<'j>(jobs: &'j [JobRow], orders: &[Order]) -> Vec<&'j JobRow> {
             // Arrival decides, which the time of a row tells but for those of one moment.
             other.id != row.id
                 && other.created_at <= row.created_at
-                && other.agent == row.agent
-                && other.session == row.session
+                && (&other.tenant, &other.agent, &other.session) == (&row.tenant, &row.agent, &row.session)
         };
         let mut earlier = jobs.iter().filter(before).filter(|other| !other.status.is_terminal());
         row.session.is_some() && earlier.next().is_some()
@@ -140,6 +139,9 @@ async fn lists(store: &dyn Store, jobs: &[(JobRow, Vec<Recorded>)], tally: &mut 
     let all = JobFilter { limit: 3, ..JobFilter::default() };
     let mut filters: Vec<JobFilter> = Vec::new();
     for (row, _) in jobs {
+        let all = JobFilter { scope: Scope::Tenant(row.tenant.clone()), ..all.clone() };
+        filters.push(all.clone());
+        filters.push(JobFilter { scope: Scope::System, statuses: vec![row.status], ..all.clone() });
         filters.push(JobFilter { agent: Some(row.agent.clone()), ..all.clone() });
         filters.push(JobFilter { statuses: vec![row.status], ..all.clone() });
         filters.push(JobFilter { session: row.session.clone(), agent: Some(row.agent.clone()), ..all.clone() });
@@ -152,7 +154,8 @@ async fn lists(store: &dyn Store, jobs: &[(JobRow, Vec<Recorded>)], tally: &mut 
             continue;
         }
         let wanted = |row: &JobRow| {
-            filter.agent.as_ref().is_none_or(|agent| *agent == row.agent)
+            filter.scope.admits(&row.tenant)
+                && filter.agent.as_ref().is_none_or(|agent| *agent == row.agent)
                 && (filter.statuses.is_empty() || filter.statuses.contains(&row.status))
                 && filter.session.as_ref().is_none_or(|session| Some(session) == row.session.as_ref())
                 && filter.label.as_ref().is_none_or(|(key, value)| row.labels.get(key) == Some(value))

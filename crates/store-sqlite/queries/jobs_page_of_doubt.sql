@@ -1,7 +1,8 @@
 SELECT num, seq, generation, epoch, status, head, updated_at, not_before, lease_until, attempt, instance, worker,
        end_requested, plan_hash, error, waiting, id, agent, agent_version, priority, session, labels, created_at,
        pause_reason, paused_at, (SELECT name FROM tenants WHERE tenants.num = jobs.tenant) AS tenant
-FROM (SELECT DISTINCT job FROM ledger INDEXED BY ledger_in_doubt WHERE status = 5 AND disproved = 0) AS call
+FROM (SELECT DISTINCT job FROM ledger INDEXED BY ledger_in_doubt
+      WHERE tenant = ?10 AND status = 5 AND disproved = 0) AS call
      CROSS JOIN jobs ON jobs.num = call.job
 WHERE tenant = ?10 AND id < ?1 AND wait_type = 2 AND CASE WHEN json_valid(waiting) THEN waiting ->> 'doubt' ELSE 1 END
   AND (?2 IS NULL OR agent = ?2) AND (?3 IS NULL OR session = ?3) AND (?4 >> status) & 1

@@ -8,7 +8,7 @@ use aetheris_core::limits;
 use aetheris_core::plan::WaitType;
 use aetheris_core::time::Timestamp;
 use aetheris_store::{
-    BlockedOn, DoubtCursor, DoubtFilter, DoubtPage, DoubtRow, EventRow, JobFilter, JobPage, JobRow, Scope, Told,
+    BlockedOn, DoubtCursor, DoubtFilter, DoubtPage, DoubtRow, EventRow, JobFilter, JobPage, JobRow, Told,
     WaitPage, WaitRow,
 };
 use rusqlite::types::Value;
@@ -83,17 +83,9 @@ impl Reads<'_> {
     pub(crate) fn doubts(&mut self, filter: &DoubtFilter) -> Result<DoubtPage, Trouble> {
         let limit = filter.limit.min(limits::PAGE_JOBS_MAX);
         self.at_once(|reads| {
-            let tenant = match &filter.scope {
-                Scope::System => None,
-                scope @ Scope::Tenant(_) => match reads.tenants(scope)?.first() {
-                    Some(tenant) => Some(*tenant),
-                    // Nothing was ever made of it.
-                    None => return Ok(DoubtPage::default()),
-                },
-            };
             let (mut page, mut after) = (DoubtPage::default(), filter.after);
             for _ in 0..LOOKS_MAX {
-                let calls = reads.calls_of(tenant, filter, after, limit + 1)?;
+                let calls = reads.calls_of(filter, after, limit + 1)?;
                 // All calls of one job come at once.
                 let more = filter.job.is_none() && calls.len() > limit;
                 for call in calls {
@@ -125,7 +117,6 @@ impl Reads<'_> {
     /// Calls that may be in doubt, in the order of their places.
     fn calls_of(
         &mut self,
-        tenant: Option<i64>,
         filter: &DoubtFilter,
         after: Option<DoubtCursor>,
         limit: usize,
@@ -137,9 +128,9 @@ impl Reads<'_> {
                 calls.sort_by_key(DoubtCursor::of);
                 Ok(calls)
             }
-            (None, None) => self.calls(Query::LedgerInDoubt, tenant, after, limit),
-            (None, Some(true)) => self.calls(Query::LedgerUnresolved, tenant, after, limit),
-            (None, Some(false)) => self.calls(Query::LedgerInDoubtOpen, tenant, after, limit),
+            (None, None) => self.calls(Query::LedgerInDoubt, &filter.scope, after, limit),
+            (None, Some(true)) => self.calls(Query::LedgerUnresolved, &filter.scope, after, limit),
+            (None, Some(false)) => self.calls(Query::LedgerInDoubtOpen, &filter.scope, after, limit),
         }
     }
 

@@ -11,7 +11,7 @@ pub(crate) const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0001_init.sql"),
     include_str!("../migrations/0002_repairs.sql"),
     include_str!("../migrations/0003_tenants.sql"),
-    include_str!("../migrations/0004_pages.sql"),
+    include_str!("../migrations/0004_lists.sql"),
 ];
 /// Marks the file as one of ours: "aeth".
 pub(crate) const APPLICATION: i64 = 0x6165_7468;

@@ -221,9 +221,11 @@ impl<'c> Prepared<'c> {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use aetheris_core::job::JobStatus;
     use rusqlite::StatementStatus;
 
     use super::*;
+    use crate::codes::Code as _;
 
     pub(crate) fn schema() -> Connection {
         let conn = Connection::open_in_memory().unwrap();
@@ -330,6 +332,19 @@ pub(crate) mod tests {
         }
     }
 
+    /// A status that is left out would be in no list of all jobs.
+    #[test]
+    fn a_page_of_all_jobs_has_a_part_for_every_status() {
+        let page = Query::JobsPage.sql();
+        for status in JobStatus::ALL {
+            let part = match status {
+                JobStatus::Running => "lease_until IS NOT NULL".to_owned(),
+                listed => format!("listed = {} ", listed.code()),
+            };
+            assert_eq!(page.matches(&part).count(), 1, "{status:?}");
+        }
+    }
+
     #[test]
     fn hot_statements_use_their_index_and_nothing_is_walked() {
         let conn = schema();
@@ -353,7 +368,7 @@ pub(crate) mod tests {
             (Query::JobsPageOfAgent, "jobs_agent (tenant=? AND agent=? AND id<?)"),
             (Query::JobsPageOfAgentStatus, "jobs_agent_listed (tenant=? AND agent=? AND listed=? AND id<?)"),
             (Query::JobsPageOfDoubt, "jobs USING INTEGER PRIMARY KEY (rowid=?)"),
-            (Query::JobsPageOfDoubt, "ledger USING INDEX ledger_in_doubt"),
+            (Query::JobsPageOfDoubt, "ledger USING INDEX ledger_in_doubt (tenant=?)"),
             (Query::JobsPageOfLabel, "PRIMARY KEY (tenant=? AND key=? AND value=? AND job<?)"),
             (Query::JobsPageOfSession, "jobs_session (tenant=? AND session=? AND id<?)"),
             (Query::JobsPageOfWait, "jobs_blocked (tenant=? AND wait_type=? AND id<?)"),
@@ -363,9 +378,9 @@ pub(crate) mod tests {
             (Query::JobsReady, "jobs_pending"),
             (Query::LeasesExpired, "jobs_held"),
             (Query::LedgerByJob, "ledger_job"),
-            (Query::LedgerInDoubt, "ledger_in_doubt ((updated_at,key)>(?,?))"),
-            (Query::LedgerInDoubtOpen, "ledger_in_doubt ((updated_at,key)>(?,?))"),
-            (Query::LedgerUnresolved, "ledger_unresolved ((updated_at,key)>(?,?))"),
+            (Query::LedgerInDoubt, "ledger_in_doubt (tenant=? AND (updated_at,key)>(?,?))"),
+            (Query::LedgerInDoubtOpen, "ledger_in_doubt (tenant=? AND (updated_at,key)>(?,?))"),
+            (Query::LedgerUnresolved, "ledger_unresolved (tenant=? AND (updated_at,key)>(?,?))"),
             (Query::SessionAdvance, "jobs_session_open"),
             (Query::SessionAhead, "jobs_session_open (tenant=? AND agent=? AND session=? AND rowid<?)"),
             (Query::SessionEarlier, "jobs_session_open"),

@@ -161,32 +161,38 @@ impl Reads<'_> {
     }
 
     pub(crate) fn in_doubt(&mut self, limit: usize) -> Result<Vec<LedgerRow>, Trouble> {
-        self.calls(Query::LedgerInDoubt, None, None, limit.min(limits::PAGE_JOBS_MAX))
+        self.calls(Query::LedgerInDoubt, &Scope::System, None, limit.min(limits::PAGE_JOBS_MAX))
     }
 
     pub(crate) fn unresolved(&mut self, limit: usize) -> Result<Vec<LedgerRow>, Trouble> {
-        self.calls(Query::LedgerUnresolved, None, None, limit.min(limits::PAGE_JOBS_MAX))
+        self.calls(Query::LedgerUnresolved, &Scope::System, None, limit.min(limits::PAGE_JOBS_MAX))
     }
 
-    /// Rows of one of the lists of doubts, of one tenant or of all, those behind a place only. One that cannot be read is
-    /// passed over.
+    /// Rows of one of the lists of doubts, those behind a place only: of one tenant, or of all, merged from those of each.
+    /// One that cannot be read is passed over.
     pub(crate) fn calls(
         &mut self,
         list: Query,
-        tenant: Option<i64>,
+        scope: &Scope,
         after: Option<DoubtCursor>,
         limit: usize,
     ) -> Result<Vec<LedgerRow>, Trouble> {
         let at = after.map_or(i64::MIN, |place| place.updated_at.micros());
         // No key comes before the empty one.
         let key = after.map_or_else(Vec::new, |place| place.key.to_bytes().to_vec());
-        unreadable::page((at, key), limit, |(at, key), wanted| {
-            self.sql.all(list, params![count(wanted), at, key, tenant], |row| {
-                let (at, key): (_, Vec<u8>) = (row.get(13)?, row.get(7)?);
-                let call = passed_over(rows::ledger(row), format_args!("the call {}", Which::Call(&key)))?;
-                Ok(((at, key), call))
-            })
-        })
+        let mut calls = Vec::new();
+        for tenant in self.tenants(scope)? {
+            calls.extend(unreadable::page((at, key.clone()), limit, |(at, key), wanted| {
+                self.sql.all(list, params![count(wanted), at, key, tenant], |row| {
+                    let (at, key): (_, Vec<u8>) = (row.get(13)?, row.get(7)?);
+                    let call = passed_over(rows::ledger(row), format_args!("the call {}", Which::Call(&key)))?;
+                    Ok(((at, key), call))
+                })
+            })?);
+        }
+        calls.sort_by_key(DoubtCursor::of);
+        calls.truncate(limit);
+        Ok(calls)
     }
 
     pub(crate) fn evidence(&mut self, scope: &Scope, job: JobId) -> Result<Vec<Evidence>, Trouble> {

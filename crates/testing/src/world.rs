@@ -351,7 +351,8 @@ impl TestWorld {
             return Ok(Pace::Busy);
         }
         let limit = aetheris_core::limits::PAGE_JOBS_MAX;
-        let filter = JobFilter { limit, statuses: vec![JobStatus::Pending], ..JobFilter::default() };
+        let filter =
+            JobFilter { limit, scope: Scope::System, statuses: vec![JobStatus::Pending], ..JobFilter::default() };
         let pending = store.jobs(filter).await?;
         let delays: Option<Vec<_>> = pending.jobs.iter().map(|row| row.not_before).collect();
         let Some(delays) = delays.filter(|_| pending.next.is_none()) else { return Ok(Pace::Busy) };
