@@ -25,7 +25,7 @@ cargo xtask soak    one `dev` for long: --jobs N | --minutes M; fails if anythin
 cargo xtask sim     the simulation: run --seeds N | repeat SEED | hunt | hashes SEED...; run --help for more
 cargo xtask model   the exhaustive search: gate | campaign | bugs; --help for more
 cargo xtask fuzz    every fuzzer for a while: [--seconds N] [--target T] [--input FILE]
-cargo xtask api-fuzz  schemathesis against servers: [--seconds N] [--max-examples N] [--seed N] [--generators N]
+cargo xtask api-fuzz  schemathesis against servers: [--seconds N] [--max-examples N] [--seed N] [--generators N] [--prepare]
                     [--workers N] [--kills]
 cargo xtask api-clients  the OpenAPI document, validated by others; a Python and a TypeScript client made of it drive a job
 cargo xtask chaos   --minutes M --store sqlite [--seed N]: real processes under faults, judged by two checkers;

@@ -23,7 +23,7 @@ pub enum Exit {
     StillRunning,
     /// A part of a server process, without which it can do nothing, stopped unexpectedly, and the process with it.
     Died,
-    /// Ctrl-C, as shells tell it.
+    /// Ctrl-C, by the shells' convention.
     Interrupted,
 }
 

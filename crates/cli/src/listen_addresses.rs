@@ -126,7 +126,7 @@ impl ListenAddresses {
         }
     }
 
-    /// Writes the file of this process again where it does not stand any more, or says something else than what is so by now;
+    /// Writes the file of this process again where it does not stand any more, or is out of date;
     /// whether that was so.
     fn announce_again(&self) -> io::Result<bool> {
         let mut own = self.own();

@@ -135,10 +135,8 @@ impl Wired {
     /// The store cannot be opened, or an adapter not be set up.
     pub fn new(config: Config, env: &Environment, role: Role, moved: bool) -> Result<Self, Error> {
         let system = System::machine();
-        let listen_addresses = Arc::new(match config.jobstore.kind {
-            StoreKind::Memory => ListenAddresses::default(),
-            StoreKind::Sqlite => ListenAddresses::beside(&config.jobstore.sqlite.path),
-        });
+        let beside = config.jobstore.database();
+        let listen_addresses = Arc::new(beside.map_or_else(ListenAddresses::default, ListenAddresses::beside));
         let own = Arc::clone(&listen_addresses) as Arc<dyn OwnAddresses>;
         let toolbox = Arc::new(toolbox(&config, env, role, own)?);
         let models = Arc::new(models(&config, env, role)?);
@@ -146,7 +144,7 @@ impl Wired {
             // It would claim jobs and call no tool.
             listen_addresses
                 .listening()
-                .map_err(|e| anyhow::anyhow!("it cannot be read where this database's servers listen: {e}"))?;
+                .map_err(|e| anyhow::anyhow!("cannot read where this database's servers listen: {e}"))?;
             for name in config.unset_names(env) {
                 tracing::warn!(name, "a variable of `tools.env` is not set: {UNSET}");
             }

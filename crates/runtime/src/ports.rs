@@ -78,10 +78,10 @@ pub enum ToolOutcome {
 /// The code of a [`ToolOutcome::NotSent`], or a [`ModelError`], that is nobody's but this process's: it has no open file
 /// left. The runtime waits and calls again, and no try is counted.
 pub const OUT_OF_FILES: &str = "out_of_files";
-/// The code of a call that did not leave, as it cannot be read where the store's own servers listen.
+/// The code of a call that did not leave because this process cannot read where the store's own servers listen.
 pub const OWN_ADDRESSES_UNKNOWN: &str = "own_addresses_unknown";
 
-/// Whether a call did not leave for want of something in this process alone. That passes and says nothing of the other side:
+/// Whether a call did not leave because this process alone lacked something. That passes and says nothing of the other side:
 /// it is nobody's try, and the call is made when what was wanting is there.
 #[must_use]
 pub fn is_own_want(error: &Failure) -> bool {

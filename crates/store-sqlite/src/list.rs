@@ -8,8 +8,8 @@ use aetheris_core::limits;
 use aetheris_core::plan::WaitType;
 use aetheris_core::time::Timestamp;
 use aetheris_store::{
-    BlockedOn, DoubtCursor, DoubtFilter, DoubtPage, DoubtRow, EventRow, JobFilter, JobPage, JobRow, Told,
-    WaitPage, WaitRow,
+    BlockedOn, DoubtCursor, DoubtFilter, DoubtPage, DoubtRow, EventRow, JobFilter, JobPage, JobRow, Told, WaitPage,
+    WaitRow,
 };
 use rusqlite::types::Value;
 use rusqlite::{Row, ToSql, params};

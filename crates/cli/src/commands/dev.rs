@@ -12,7 +12,7 @@ use super::Context;
 use super::agent_files::{self, Good};
 use super::lifecycle::{announce, start_server, until_stopped};
 use crate::args;
-use crate::config::{Config, StoreKind};
+use crate::config::Config;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::lock::DataLock;
@@ -34,14 +34,14 @@ pub async fn run(given: &args::Dev, config: Config, context: &Context) -> Result
     let out = &context.out;
     let Some(agents) = agents(given, &config, context)? else { return Ok(Exit::CheckFailed) };
     let instance = InstanceId::from_u128(System::machine().ids.secret());
-    if config.jobstore.kind == StoreKind::Sqlite && !config.data_folder().exists() {
+    if config.jobstore.database().is_some() && !config.data_folder().exists() {
         // Nobody is there who would be named instead, and nothing is to be left behind.
         wiring::can_listen(config.server.listen, Role::Dev)?;
     }
     // The folder is taken before the database is opened: a second process changes nothing.
-    let mut lock = match config.jobstore.kind {
-        StoreKind::Memory => None,
-        StoreKind::Sqlite => Some(DataLock::take(config.data_folder(), instance)?),
+    let mut lock = match config.jobstore.database() {
+        None => None,
+        Some(_) => Some(DataLock::take(config.data_folder(), instance)?),
     };
     let _pid = lock.as_ref().map(|_| PidFile::write(config.data_folder()));
     let opening = Progress::of(out, "opening the database");

@@ -7,7 +7,6 @@ use aetheris_server::Ending;
 use aetheris_store::system::{Clock as _, SystemClock};
 use tokio::net::TcpListener;
 
-use crate::config::StoreKind;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::last_words::died;
@@ -114,10 +113,8 @@ pub(super) fn announce(out: &Out, wired: &Wired, ready: &str, address: Option<st
     if let Some(address) = address.filter(|address| !wiring::is_loopback(*address)) {
         tracing::warn!(%address, "{OPEN}");
     }
-    let store = match wired.config.jobstore.kind {
-        StoreKind::Memory => "memory".to_owned(),
-        StoreKind::Sqlite => absolute(&wired.config.jobstore.sqlite.path).display().to_string(),
-    };
+    let database = wired.config.jobstore.database();
+    let store = database.map_or_else(|| "memory".to_owned(), |path| absolute(path).display().to_string());
     let (instance, version) = (wired.instance, env!("CARGO_PKG_VERSION"));
     tracing::info!(%instance, version, store, listening = url.as_deref(), open_files = wired.open_files, "started");
 }

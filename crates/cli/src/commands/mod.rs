@@ -34,7 +34,7 @@ pub use self::outside::ChildArgs;
 
 use crate::args::{self, Args, Command, Global};
 use crate::client::Client;
-use crate::config::{Config, Environment, Override, StoreKind};
+use crate::config::{Config, Environment, Override};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::logging;
@@ -189,7 +189,7 @@ async fn without_config(command: Command, context: &Context) -> Result<Exit, Err
 fn local(file: Option<&Path>, data: Option<&Path>, context: &Context) -> Result<Config, Error> {
     let config = crate::config::load(file, &context.env, &data_flags(data)).map_err(Error::Config)?;
     context.start_logging(None)?;
-    if config.jobstore.kind == StoreKind::Memory {
+    if config.jobstore.database().is_none() {
         return Err(Error::Usage("jobstore.type memory keeps nothing: there is no database on the disk".to_owned()));
     }
     Ok(config)

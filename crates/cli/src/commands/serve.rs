@@ -4,7 +4,7 @@ use aetheris_server::Ending;
 
 use super::Context;
 use super::lifecycle::{announce, start_server, until_stopped};
-use crate::config::{Config, StoreKind};
+use crate::config::Config;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::lock::SharedLock;
@@ -20,13 +20,13 @@ use crate::wiring::{self, Wired};
 /// The process cannot start.
 pub async fn run(config: Config, moved: bool, context: &Context) -> Result<Exit, Error> {
     let out = &context.out;
-    if config.jobstore.kind == StoreKind::Memory {
+    let Some(database) = config.jobstore.database() else {
         // No worker could ever share it.
         let message = "a server without a worker shares a database with workers; jobstore.type memory is one process's own: \
                        `aetheris dev --ephemeral` runs both on one";
         return Err(Error::Usage(message.to_owned()));
-    }
-    if !config.jobstore.sqlite.path.exists() {
+    };
+    if !database.exists() {
         // Nothing is to be left behind where nobody can be answered.
         wiring::can_listen(config.server.listen, Role::Serve)?;
     }

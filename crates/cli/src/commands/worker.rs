@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::Context;
 use super::lifecycle::{announce, until_stopped};
-use crate::config::{Config, StoreKind};
+use crate::config::Config;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::logging;
@@ -26,14 +26,14 @@ use crate::wiring::{self, Wired};
 /// # Errors
 /// The process cannot start.
 pub async fn run(config: Config, moved: bool, context: &Context) -> Result<Exit, Error> {
-    if config.jobstore.kind == StoreKind::Memory {
+    let Some(database) = config.jobstore.database() else {
         let message = "a worker shares a database with a server; jobstore.type memory is one process's own";
         return Err(Error::Usage(message.to_owned()));
-    }
+    };
     let out = &context.out;
     // Before anything is waited for: what is wrong with the configuration stays wrong.
     wiring::agent_check(&config, &context.env, Role::Worker)?;
-    made(&config.jobstore.sqlite.path, out).await?;
+    made(database, out).await?;
     let opening = Progress::of(out, "opening the database");
     let wired = Wired::new(config, &context.env, Role::Worker, moved)?;
     drop(opening);

@@ -103,6 +103,17 @@ pub struct JobStore {
     pub sqlite: Sqlite,
 }
 
+impl JobStore {
+    /// The database's file; none where nothing is kept beyond the process.
+    #[must_use]
+    pub fn database(&self) -> Option<&Path> {
+        match self.kind {
+            StoreKind::Sqlite => Some(&self.sqlite.path),
+            StoreKind::Memory => None,
+        }
+    }
+}
+
 /// A store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]

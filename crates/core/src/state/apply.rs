@@ -178,7 +178,8 @@ impl JobState {
         self.message = e.message.clone();
         self.session.clone_from(&e.session);
         self.tenant = e.tenant.clone();
-        (self.not_before, self.priority) = (e.run_at, e.priority);
+        self.not_before = e.run_at;
+        self.priority = e.priority;
     }
 
     fn planned(&mut self, e: &event::PlanGenerated) -> Result<(), Illegal> {

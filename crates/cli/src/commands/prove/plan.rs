@@ -7,7 +7,7 @@ use aetheris_core::time::Span;
 use serde_json::{Map, Value, json};
 
 use super::args::ProveArgs;
-use crate::config::{Config, StoreKind};
+use crate::config::Config;
 use crate::error::Error;
 
 /// Reclaims that a job of an experiment survives: it is killed more often than a job of users ever is.
@@ -42,14 +42,14 @@ impl Plan {
     /// # Errors
     /// The configuration has no store whose durability could be proved.
     pub(super) fn new(given: &ProveArgs, config: &Config) -> Result<Self, Error> {
-        if config.jobstore.kind == StoreKind::Memory {
+        let Some(database) = config.jobstore.database() else {
             return Err(Error::Usage(
                 "jobstore.type is memory: nothing outlives the process, and there is nothing to prove over a kill; \
                  --data DIR proves SQLite in that folder"
                     .to_owned(),
             ));
-        }
-        let folder = config.jobstore.sqlite.path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        };
+        let folder = database.parent().filter(|folder| !folder.as_os_str().is_empty());
         // What is printed is to be found from anywhere.
         let beside = std::path::absolute(folder.unwrap_or(Path::new("."))).map_err(anyhow::Error::from)?;
         let worker = &config.worker;
