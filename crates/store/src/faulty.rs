@@ -45,6 +45,8 @@ pub enum Fault {
     /// The connection breaks in mid-transaction, so much later: never executed, and of a commit nothing is
     /// known.
     Broken(Span),
+    /// It is executed, and the answer is that the store is damaged ([`ErrorKind::Corrupt`]): of a commit nothing is known.
+    Damaged,
     /// It is executed so much later, and answered then.
     Delay(Span),
     /// It can never be done: [`ErrorKind::Invalid`], and not executed.
@@ -68,6 +70,8 @@ pub enum FaultKind {
     Before,
     /// [`Fault::Broken`].
     Broken,
+    /// [`Fault::Damaged`].
+    Damaged,
     /// [`Fault::Delay`].
     Delay,
     /// [`Fault::Impossible`].
@@ -90,6 +94,7 @@ impl Fault {
             Self::After => FaultKind::After,
             Self::Before => FaultKind::Before,
             Self::Broken(_) => FaultKind::Broken,
+            Self::Damaged => FaultKind::Damaged,
             Self::Delay(_) => FaultKind::Delay,
             Self::Impossible => FaultKind::Impossible,
             Self::Late(_) => FaultKind::Late,
@@ -286,6 +291,10 @@ impl FaultyStore {
                 drop(self.inner.commit(unit).await);
                 unknown()
             }
+            Some(Fault::Damaged) => {
+                drop(self.inner.commit(unit).await);
+                Err(CommitError::Unknown(damaged("commit")))
+            }
             Some(Fault::Delay(by)) => {
                 tokio::time::sleep(by.to_std()).await;
                 self.inner.commit(unit).await
@@ -326,6 +335,10 @@ impl FaultyStore {
                 drop(call(self.inner.as_ref()).await?);
                 Err(injected(name))
             }
+            Some(Fault::Damaged) => {
+                drop(call(self.inner.as_ref()).await?);
+                Err(damaged(name))
+            }
             Some(Fault::Delay(by)) => {
                 tokio::time::sleep(by.to_std()).await;
                 call(self.inner.as_ref()).await
@@ -362,6 +375,10 @@ fn later(by: Span, call: impl Future<Output = ()> + Send + 'static) {
 
 fn injected(op: &'static str) -> StoreError {
     StoreError::new(ErrorKind::Unavailable, op, "a fault was injected")
+}
+
+fn damaged(op: &'static str) -> StoreError {
+    StoreError::new(ErrorKind::Corrupt, op, "damage was injected")
 }
 
 fn impossible(op: &'static str) -> StoreError {
