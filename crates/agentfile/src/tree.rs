@@ -212,7 +212,7 @@ impl Builder<'_> {
             return self.stop(
                 at,
                 Code::Syntax,
-                "a key must be a text; if this is a template, put it in quotes: \"{{ … }}\"",
+                "a key must be a string; if this is a template, put it in quotes: \"{{ … }}\"",
             );
         }
         if self.open.len() >= limits::JSON_DEPTH_MAX {

@@ -39,7 +39,7 @@ Exit codes:
   6    a check found something wrong
   7    still running after --timeout
   70   a part of a server or worker stopped unexpectedly
-  74   the disk failed
+  74   the disk failed, or the database was removed
   130  interrupted by Ctrl-C";
 
 /// The arguments of one call of the program.

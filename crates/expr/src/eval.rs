@@ -218,7 +218,7 @@ impl<'a, 'm> Eval<'a, 'm> {
                 Value::String(key) => key,
                 other => {
                     return Err(ExprError::failed(format!(
-                        "the key of an object must be a text, not {}",
+                        "the key of an object must be a string, not {}",
                         ops::kind(&other)
                     )));
                 }

@@ -146,7 +146,7 @@ impl<'a> Call<'_, 'a> {
 
     /// The argument `attribute`, a path of fields divided by dots.
     fn attribute(&self) -> Result<Option<&str>, ExprError> {
-        let wrong = || ExprError::failed(format!("the argument `attribute` of `{}` must be a text", self.name));
+        let wrong = || ExprError::failed(format!("the argument `attribute` of `{}` must be a string", self.name));
         self.named("attribute").map(|value| value.as_str().ok_or_else(wrong)).transpose()
     }
 }

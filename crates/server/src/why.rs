@@ -253,8 +253,8 @@ fn later(row: &JobRow, state: &JobState, at: Timestamp) -> WhyView {
         return WhyView { until: Some(at), ..reason };
     };
     let detail = format!(
-        "it was sent for {}, no earlier than its deadline, which counts from when it was sent: it fails at the deadline \
-         without having run. Cancel it, and send it again with a longer deadline",
+        "it is scheduled for {}, not before its deadline, which counts from when it was sent: it will fail without \
+         running. Cancel it, and send it again with a longer deadline",
         at.to_the_second()
     );
     let reason = WhyView::new(WhyCode::NotBefore, detail, &Command::Cancel(row.id), row.created_at);

@@ -128,7 +128,7 @@ impl Worker {
         // From here on nothing is claimed any more, so that what is given back stays given back.
         self.claimed_last.cancel();
         if !runs.is_empty() {
-            tracing::info!(jobs = runs.len(), "draining: jobs are given back, calls that have left are awaited");
+            tracing::info!(jobs = runs.len(), "draining: jobs are given back; calls in flight are waited for");
         }
         while let Some(ended) = runs.join_next().await {
             note_panic(ended);

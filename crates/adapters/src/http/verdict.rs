@@ -98,7 +98,7 @@ impl Verdict<'_> {
             Ok(output) => ToolOutcome::Done(self.request.scrubber.json(&output)),
             Err(error) => {
                 let error = self.without_half_a_secret(error);
-                self.unreadable(&format!("answered {status}, but its body cannot be read: {error}"))
+                self.unreadable(&format!("answered {status}, but its body cannot be read: {error} (a tool answers with JSON, or with nothing)"))
             }
         }
     }

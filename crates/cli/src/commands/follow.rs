@@ -49,7 +49,8 @@ pub(super) async fn until_end(
     context: &Context,
 ) -> Result<Exit, Error> {
     let until = Instant::now() + timeout.map_or(FOREVER, Span::to_std);
-    let first = by(until, client, jobs::get(client, job)).await?.body;
+    // Also who waits for no time at all is told where the job is.
+    let first = by(until.max(Instant::now() + LAST_LOOK_MAX), client, jobs::get(client, job)).await?.body;
     let ended_before = first.status.is_terminal();
     let followed = async {
         if context.out.live { live(client, first, context).await } else { plain(client, &first, show, context).await }

@@ -124,7 +124,7 @@ const OPEN: &str = "listening beyond this machine without authentication: anyone
                     on loopback, or let only an authenticating proxy reach it";
 
 const STOPPING: &str =
-    "no new claims, jobs are given back, calls that have left are awaited. Stop again to stop waiting for them";
+    "no new claims; jobs are given back; calls in flight are waited for. Stop again to stop waiting for them";
 
 /// The task that answers.
 const SERVER: &str = "server";

@@ -20,9 +20,11 @@ pub(super) async fn run(given: &args::Signal, context: &Context) -> Result<Exit,
     };
     let client = context.client()?;
     let answer = client.post::<SignalResult>(&["api", "jobs", &given.job, "signal"], &request, &[]).await?;
+    // Whoever comes second with another payload has decided nothing.
+    let exit = if answer.body.payload_matches { Exit::Done } else { Exit::Conflict };
     if context.out.json {
         context.out.value(&answer.json()?)?;
-        return Ok(Exit::Done);
+        return Ok(exit);
     }
     // A job that cannot be asked about goes on as most do.
     let job = jobs::get(&client, &given.job).await.ok().map(|job| job.body);
@@ -56,7 +58,7 @@ pub(super) async fn run(given: &args::Signal, context: &Context) -> Result<Exit,
             context.out.warn("the payload that ended the wait counts, and it differs from this one");
         }
     }
-    Ok(Exit::Done)
+    Ok(exit)
 }
 
 /// Whoever mistyped a key is told what the job waits for, and everybody where the signal is seen again.

@@ -232,6 +232,21 @@ async fn a_timeout_leaves_the_job_alone_and_is_exit_7() {
     assert!(ran.stderr.contains("timed out; the job is running"), "{}", ran.stderr);
 }
 
+/// Whoever waits for no time at all asks where the job is.
+#[tokio::test]
+async fn a_timeout_of_nothing_says_where_the_job_is() {
+    for (status, exit) in [
+        ("running", Exit::StillRunning),
+        ("parked", Exit::StillRunning),
+        ("completed", Exit::Done),
+        ("failed", Exit::Failed),
+    ] {
+        let url = serve(stream(job_route(job(status)), &[])).await;
+        let ran = run(&url, &["watch", JOB, "--timeout", "0s"]).await;
+        assert_eq!(ran.exit(), exit, "{status}: {}", ran.stderr);
+    }
+}
+
 /// A server whose job has ended as soon as it is asked for the second time.
 fn ending(first: Value, last: Value, events: &[Value]) -> Router {
     let asked = std::sync::atomic::AtomicBool::new(false);
@@ -342,6 +357,7 @@ async fn a_signal_says_what_became_of_it() {
     let ran = run(&url, &["signal", JOB, "k", "{\"approved\": true}", "--type", "human"]).await;
     assert_eq!(ran.stdout, "already delivered: nothing changed\n");
     assert_eq!(ran.stderr, "the payload that ended the wait counts, and it differs from this one\n");
+    assert_eq!(ran.exit(), Exit::Conflict);
 }
 
 #[tokio::test]
@@ -742,7 +758,7 @@ async fn a_signal_that_is_kept_says_what_the_job_waits_for() {
         .route("/api/jobs/{id}/signal", post(move || async move { (StatusCode::ACCEPTED, refused) }));
     let ran = run(&serve(router).await, &["signal", JOB, "k", "{}"]).await;
     assert!(ran.stdout.starts_with("not kept: an earlier signal with this key"), "{}", ran.stdout);
-    assert_eq!(ran.exit(), Exit::Done);
+    assert_eq!(ran.exit(), Exit::Conflict);
     assert!(ran.stderr.contains(&format!("what is kept is listed by: aetheris show {JOB}")), "{}", ran.stderr);
     let kept = json!([{ "correlation_key": "aprove it", "received_at": "2026-11-21T09:30:00Z", "wait_type": null }]);
     let url = serve(job_route(job_with("parked", json!({ "kept": kept })))).await;

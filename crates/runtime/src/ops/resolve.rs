@@ -409,6 +409,11 @@ pub(crate) fn not_happened(tool: &ToolName, why: &str) -> Failure {
 
 #[cfg(test)]
 mod tests {
+    use aetheris_core::event::ToolInvocationStarted;
+    use aetheris_core::id::{EventId, PermitId};
+    use aetheris_core::lease::Fence;
+    use aetheris_core::plan::EffectClass;
+
     use super::*;
 
     /// Whoever is refused knows which it is: an answer that is recorded, or a call that was never in doubt.
@@ -431,6 +436,58 @@ mod tests {
             let said = Said { outcome: DoubtOutcome::Happened, refused: false, result: None, then: None };
             assert_eq!(&Closed::of(&node, phase).told((job, key), None), unsaid, "{phase:?}");
             assert_eq!(Closed::of(&node, phase).told((job, key), Some((1, said))), recorded, "{phase:?}");
+        }
+    }
+
+    /// Each call of a job has its first permit, and a person may have answered for several of them.
+    #[test]
+    fn what_was_said_of_one_call_is_not_taken_for_another_ones() {
+        let row = |seq, event: Event| {
+            let encoded = aetheris_core::event::EncodedEvent::new(EventId::from_u128(u128::from(seq)), &event);
+            EventRow {
+                at: Timestamp::default(),
+                fence: Fence::default(),
+                hash: Hash::ZERO,
+                id: encoded.id,
+                kind: encoded.kind.code(),
+                payload: encoded.payload,
+                payload_hash: encoded.payload_hash,
+                schema_version: encoded.schema_version,
+                seq,
+            }
+        };
+        let started = |number: u128| ToolInvocationStarted {
+            effect: EffectClass::AtMostOnce,
+            input: None,
+            key: IdempotencyKey::from_u128(number),
+            lifetime_us: 1,
+            node: NodeId::new(format!("n{number}")),
+            permit: 1,
+            permit_id: PermitId::from_u128(number),
+            tool: ToolName::from("t"),
+            tool_version: None,
+        };
+        let resolved = |number: u128, outcome| InDoubtResolved {
+            by: Resolver::Operator,
+            grounds: None,
+            node: NodeId::new(format!("n{number}")),
+            note: None,
+            outcome,
+            permit: 1,
+            result: None,
+            settle_us: None,
+            then: None,
+        };
+        let events = [
+            row(1, started(1).into()),
+            row(2, started(2).into()),
+            row(3, resolved(1, DoubtOutcome::Happened).into()),
+            row(4, resolved(2, DoubtOutcome::DidNotHappen).into()),
+        ];
+        for (number, said) in [(1, Some(DoubtOutcome::Happened)), (2, Some(DoubtOutcome::DidNotHappen)), (3, None)] {
+            let mut search = Search { key: IdempotencyKey::from_u128(number), node: None, permit: 1, said: None };
+            events.iter().for_each(|event| search.take(event).unwrap());
+            assert_eq!(search.said.map(|said| said.answer.outcome), said, "call {number}");
         }
     }
 

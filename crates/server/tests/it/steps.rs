@@ -127,7 +127,7 @@ async fn a_pending_job_says_why() {
         if !fails {
             continue;
         }
-        let said = format!("it was sent for 2026-11-21 {run_at}, no earlier than its deadline");
+        let said = format!("it is scheduled for 2026-11-21 {run_at}, not before its deadline");
         assert!(never["detail"].as_str().unwrap().starts_with(&said), "{never}");
         assert_eq!(never["until"].as_str().map(moment), Some(moment("2026-11-21T09:10:00Z")));
         assert!(never["do"].as_str().unwrap().starts_with("aetheris cancel job_"), "{never}");

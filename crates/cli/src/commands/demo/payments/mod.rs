@@ -64,7 +64,7 @@ pub async fn run(args: &PaymentsArgs) -> Result<Exit, Error> {
     let app = routes::router(service).into_make_service_with_connect_info::<Tag>();
     tokio::select! {
         served = axum::serve(Watched::new(listener, ended_as), app) => served.map_err(anyhow::Error::from)?,
-        _ended = end => {}
+        _ended = end => tracing::info!("stdin has ended: stopping"),
     }
     Ok(Exit::Done)
 }
