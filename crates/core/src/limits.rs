@@ -146,8 +146,11 @@ pub const DEPOSIT_TRIES_MAX: u32 = 6_000;
 /// How often a run may find that a signal is kept for the wait that it begins and that it did not see: each wait of
 /// the job may race with one.
 pub const KEPT_SIGNALS_MET_MAX: u32 = 10_000;
-/// How long a call that found no open file left in this process waits before it is tried again.
-pub const OUT_OF_FILES_PAUSE: Span = Span::from_secs(1);
+/// How long a call waits that could not leave because this process alone lacked something, before it is tried again;
+/// doubled each time,
+pub const OWN_WANT_PAUSE: Span = Span::from_secs(1);
+/// so often: up to 32 seconds.
+pub const OWN_WANT_DOUBLINGS_MAX: u32 = 5;
 /// A plain step that runs longer than this has its start written while it runs, so that people see it.
 pub const START_SHOWN_AFTER: Span = Span::from_millis(100);
 /// How often a write that failed for want of the store is sent again while the lease lasts, once the worker is

@@ -271,8 +271,11 @@ impl Run<'_> {
                 }
             },
             ToolOutcome::NotSent { error, .. } if is_own_want(&error) => {
+                let turn = self.give_up_permit(node, permit, error.clone())?;
+                // Known before the wait: whoever comes after a crash finds no permit that may have been used.
+                self.flush(Purpose::Record).await?;
                 self.wait_to_leave(node, &error).await;
-                return self.give_up_permit(node, permit, error);
+                return Ok(turn);
             }
             ToolOutcome::NotSent { error, permanent } => {
                 (InvocationOutcome::NotSent, LedgerTrigger::NotSent, super::plain::failed(error, None, !permanent))

@@ -126,6 +126,8 @@ struct Run<'r> {
     rt: &'r Runtime,
     /// How often a wait was refused for a signal that was kept for it.
     signals_met: u32,
+    /// The step whose call could not leave for want of something in this process, and how often in a row.
+    wanting: Option<(NodeId, u32)>,
     /// Writes of this run.
     writes: u64,
 }
@@ -203,6 +205,7 @@ impl<'r> Run<'r> {
             questions: 0,
             rt,
             signals_met: 0,
+        wanting: None,
             writes: 0,
         }
     }
@@ -452,6 +455,7 @@ impl<'r> Run<'r> {
 
     /// Outcomes that could not be written in this run's right are deposited in the right of their permit.
     async fn deposit_owed(&mut self) -> Result<(), OpError> {
+        let mut deposited = Ok(());
         for deposit in std::mem::take(&mut self.owed) {
             aetheris_fault::crash_point!("run.deposit.owed");
             if aetheris_fault::planted!("deposit-dropped") {
@@ -462,13 +466,15 @@ impl<'r> Run<'r> {
                 tries += 1;
                 let permanent = matches!(&error, OpError::Store(error) if is_permanent(error));
                 if permanent || tries >= limits::DEPOSIT_TRIES_MAX || self.lease.abandon.is_cancelled() {
-                    return Err(error);
+                    // The others are tried all the same.
+                    deposited = deposited.and(Err(error));
+                    break;
                 }
                 tracing::warn!(job = %deposit.job, node = %deposit.node, %error, "a late outcome could not be deposited; trying again");
                 tokio::time::sleep(STORE_RETRY).await;
             }
         }
-        Ok(())
+        deposited
     }
 }
 

@@ -82,14 +82,17 @@ impl Run<'_> {
         u64::try_from(self.rt.system.clock.boot().saturating_sub(began).as_micros()).unwrap_or(u64::MAX)
     }
 
-    /// This process has no open file for the call: nobody's failure, and no try. Waits before the step is looked at
-    /// again.
-    pub(super) async fn wait_to_leave(&self, node: &Node, error: &Failure) {
+    /// This process alone lacks something that the call needs: nobody's failure, and no try. Waits before the step is
+    /// looked at again, each time longer up to a bound.
+    pub(super) async fn wait_to_leave(&mut self, node: &Node, error: &Failure) {
+        let before = self.wanting.take().filter(|(wanting, _)| *wanting == node.id).map_or(0, |(_, times)| times);
+        self.wanting = Some((node.id.clone(), before.saturating_add(1)));
+        let pause = limits::OWN_WANT_PAUSE.to_std() * 2u32.pow(before.min(limits::OWN_WANT_DOUBLINGS_MAX));
         tracing::warn!(job = %self.state().id, node = %node.id, error = %error.message, "a call could not leave; trying again");
         tokio::select! {
             biased;
             () = self.lease.interrupted() => {}
-            () = tokio::time::sleep(limits::OUT_OF_FILES_PAUSE.to_std()) => {}
+            () = tokio::time::sleep(pause) => {}
         }
     }
 

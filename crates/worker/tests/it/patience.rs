@@ -7,6 +7,7 @@ use std::time::Duration;
 use aetheris_core::event::{Event, Failure, Usage};
 use aetheris_core::id::{BootId, JobId};
 use aetheris_core::job::JobStatus;
+use aetheris_core::ledger::LedgerStatus;
 use aetheris_core::limits;
 use aetheris_core::state::{Ending, JobState};
 use aetheris_core::time::{Span, Timestamp};
@@ -82,7 +83,7 @@ async fn whoever_ends_or_holds_a_job_waits_for_no_pause_between_its_calls() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_found_no_file_leaves_again_a_second_later() {
+async fn a_call_that_found_no_file_leaves_again_after_pauses_that_grow() {
     for effect in ["pure", "idempotent", "at_most_once"] {
         let world = World::new();
         world.put(&calling(effect, "max_attempts: 1")).await;
@@ -91,9 +92,32 @@ async fn a_call_that_found_no_file_leaves_again_a_second_later() {
         let job = world.submit("a", json!({})).await;
         let state = world.done(job).await;
         let took = state.last_at.since(state.created_at);
-        let pauses = limits::OUT_OF_FILES_PAUSE.plus(limits::OUT_OF_FILES_PAUSE).plus(limits::OUT_OF_FILES_PAUSE);
+        let pauses = Span::from_micros(7 * limits::OWN_WANT_PAUSE.micros());
         assert_eq!((state.status, world.tools.count("t")), (JobStatus::Completed, 4));
         assert!(took >= pauses && took.minus(pauses) < Span::from_millis(100), "{effect}: {took}");
+    }
+}
+
+/// A process that dies while it waits, as it is out of files, leaves no call behind that might have happened.
+#[tokio::test(start_paused = true)]
+async fn a_call_that_did_not_leave_is_known_as_such_before_it_is_waited_for() {
+    for effect in ["idempotent", "at_most_once"] {
+        let world = World::new();
+        world.put(&calling(effect, "max_attempts: 1")).await;
+        world.tools.next("t", (0..40).map(|_| Act::Say(no_file())));
+        let _process = world.start("w");
+        let job = world.submit("a", json!({})).await;
+        let mut looks = 0;
+        while world.tools.count("t") < 9 {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            let history = world.rt.store.history(Scope::System, job, true).await.unwrap().unwrap();
+            for row in history.ledger {
+                assert_eq!(row.status, LedgerStatus::NotSent, "{effect}, after {looks} looks");
+                looks += 1;
+            }
+        }
+        // 1, 2, 4, 8, 16, 32, 32 and 32 seconds.
+        assert!((400..450).contains(&looks), "{effect}: {looks} looks");
     }
 }
 
