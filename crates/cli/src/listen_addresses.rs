@@ -7,8 +7,10 @@
 //!
 //! What a running process says can be removed. So it looks every second whether its file still stands, and writes it
 //! again, and ends if it cannot; and while a folder that was there is gone, or was made anew so lately that not everybody may have noticed,
-//! nothing is called.
+//! nothing is called. Where a file alone is gone, what it said is believed for as long as its process may take to notice. A
+//! process that ends leaves its file: unlocked it says that nobody is there, and whoever starts next removes it.
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::fs::{DirBuilder, File, OpenOptions, Permissions, TryLockError};
 use std::io::{self, Read, Write};
@@ -31,8 +33,27 @@ use crate::wiring::LIVE;
 pub(crate) struct ListenAddresses {
     /// Where all processes of the database look; none for a store in memory, which is one process's own.
     folder: Option<Live>,
+    heard: Mutex<BTreeMap<PathBuf, Heard>>,
     own: Mutex<Own>,
     seen: Mutex<Option<Seen>>,
+}
+
+/// What the file of a live process has said.
+#[derive(Debug, Clone)]
+struct Heard {
+    addresses: Vec<SocketAddr>,
+    /// When it was first missed.
+    missing: Option<Instant>,
+}
+
+/// What a file says.
+enum Says {
+    /// Its process lives and listens there.
+    At(Vec<SocketAddr>),
+    /// Nobody holds it: its process is dead.
+    Dead,
+    /// It is not there.
+    Missing,
 }
 
 /// The folder of a database's listeners. It is for those who have the database.
@@ -75,6 +96,7 @@ impl ListenAddresses {
         let seen = id(&path).ok().map(|id| Seen { id, replaced: None });
         Self {
             folder: Some(Live { database: database.to_owned(), path }),
+            heard: Mutex::default(),
             own: Mutex::default(),
             seen: Mutex::new(seen),
         }
@@ -180,31 +202,61 @@ impl OwnAddresses for ListenAddresses {
     fn listening(&self) -> io::Result<Vec<SocketAddr>> {
         let mut all = self.own().addresses.clone();
         let Some(folder) = &self.folder else { return Ok(all) };
-        self.believed(folder)?;
+        let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        // Once it can be believed again, everybody has noticed.
+        self.believed(folder).inspect_err(|_| heard.clear())?;
+        let mut live = 0;
         for path in files(&folder.path)? {
-            let Some(mut file) = existing(&path)? else { continue };
-            match file.try_lock_shared() {
-                // Nobody holds it: its process is dead.
-                Ok(()) => {}
-                Err(TryLockError::WouldBlock) => {
-                    let mut text = String::new();
-                    file.read_to_string(&mut text)?;
-                    all.extend(serde_json::from_str::<Vec<SocketAddr>>(&text)?);
+            match says(&path).map_err(|error| unreadable(&path, &error))? {
+                Says::At(addresses) => {
+                    live += 1;
+                    heard.insert(path, Heard { addresses, missing: None });
                 }
-                Err(TryLockError::Error(error)) => return Err(error),
+                Says::Dead => drop(heard.remove(&path)),
+                Says::Missing => {}
             }
         }
+        if live > limits::LISTENERS_MAX {
+            return Err(io::Error::other(format!("{} has too many files", folder.path.display())));
+        }
+        let now = Instant::now();
+        // Gone under a process that lives: it writes its file again, maybe.
+        heard.retain(|path, heard| {
+            path.exists() || now.duration_since(*heard.missing.get_or_insert(now)) < limits::LISTENERS_SETTLE.to_std()
+        });
+        all.extend(heard.values().flat_map(|heard| &heard.addresses));
         Ok(all)
     }
 }
 
-impl Drop for ListenAddresses {
-    fn drop(&mut self) {
-        if let Some(held) = self.own().held.take() {
-            // Without its lock it says nothing: whoever starts next removes it.
-            let _left_behind = std::fs::remove_file(held.path);
+/// Reads a file of a process, whose lock and name belong together: it may be replaced meanwhile.
+fn says(path: &Path) -> io::Result<Says> {
+    loop {
+        let Some(mut file) = existing(path)? else { return Ok(Says::Missing) };
+        match file.try_lock_shared() {
+            Ok(()) => {
+                let number = |metadata: std::fs::Metadata| (metadata.dev(), metadata.ino());
+                let opened = number(file.metadata()?);
+                if std::fs::metadata(path).map(number).is_ok_and(|now| now != opened) {
+                    continue;
+                }
+                return Ok(Says::Dead);
+            }
+            Err(TryLockError::WouldBlock) => {
+                let mut text = String::new();
+                file.read_to_string(&mut text)?;
+                return Ok(Says::At(serde_json::from_str(&text)?));
+            }
+            Err(TryLockError::Error(error)) => return Err(error),
         }
     }
+}
+
+/// Somebody else's file, who may live: only its owner, or whoever may remove it, can say more.
+fn unreadable(path: &Path, error: &io::Error) -> io::Error {
+    let owner = std::fs::metadata(path).map(|found| format!(" (of user {})", found.uid())).unwrap_or_default();
+    let what = format!("{}{owner} cannot be read: {error}; if its process has ended, remove the file", path.display());
+    io::Error::new(error.kind(), what)
 }
 
 impl Live {
@@ -222,7 +274,7 @@ impl Live {
 
     /// Writes the file under a name that nobody looks at, and gives it its name when it is locked and complete.
     fn publish(&self, instance: InstanceId, said: Vec<SocketAddr>) -> io::Result<Held> {
-        remove_dead(&self.path)?;
+        remove_dead(&self.path);
         let (unseen, path) = (self.path.join(format!(".{instance}")), self.path.join(instance.to_string()));
         let mut file = OpenOptions::new().write(true).create(true).truncate(true).open(&unseen)?;
         self.give(&file, 0);
@@ -238,7 +290,9 @@ impl Live {
         let Ok(database) = std::fs::metadata(&self.database) else { return };
         let shared = database.mode() & 0o666;
         let mode = 0o600 | shared | (enter & (0o100 | shared >> 2));
-        if fchown(made, None, Some(database.gid())).is_ok() {
+        // Only root may give it to another owner.
+        let given = fchown(made, Some(database.uid()), Some(database.gid()));
+        if given.or_else(|_| fchown(made, None, Some(database.gid()))).is_ok() {
             // Some file systems know of no modes.
             let _set = made.set_permissions(Permissions::from_mode(mode));
         }
@@ -264,16 +318,13 @@ fn id(folder: &Path) -> io::Result<FolderId> {
     Ok((metadata.dev(), metadata.ino(), metadata.created().ok()))
 }
 
-fn remove_dead(folder: &Path) -> io::Result<()> {
-    for path in files(folder)? {
-        if existing(&path)?.is_some_and(|file| file.try_lock().is_ok()) {
-            match std::fs::remove_file(&path) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                Ok(()) | Err(_) => {}
-            }
+/// What cannot be looked at or removed is left: it keeps nobody from saying where it listens.
+fn remove_dead(folder: &Path) {
+    for path in files(folder).unwrap_or_default() {
+        if existing(&path).is_ok_and(|file| file.is_some_and(|file| file.try_lock().is_ok())) {
+            let _left = std::fs::remove_file(&path);
         }
     }
-    Ok(())
 }
 
 fn existing(path: &Path) -> io::Result<Option<File>> {
@@ -293,11 +344,9 @@ fn files(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let mut paths = Vec::new();
     for entry in entries {
         let entry = entry?;
-        if !entry.file_name().as_encoded_bytes().starts_with(b".") {
+        let ours = !entry.file_name().as_encoded_bytes().starts_with(b".");
+        if ours && entry.file_type().is_ok_and(|kind| kind.is_file()) {
             paths.push(entry.path());
-        }
-        if paths.len() > limits::LISTENERS_MAX {
-            return Err(io::Error::other(format!("{} has too many files", folder.display())));
         }
     }
     Ok(paths)
@@ -338,12 +387,11 @@ mod tests {
         for process in [&worker, &first, &second] {
             assert_eq!(known(process), [a, b]);
         }
-        // Ended in good order: its file is gone. Killed: its file is there, and nobody holds it.
+        // However they end: their files are there, and nobody holds them.
         drop(first);
         assert_eq!(known(&worker), [b]);
-        let held = second.own().held.take();
-        drop((second, held));
-        assert_eq!((known(&worker), std::fs::read_dir(folder.join("aetheris.live")).unwrap().count()), (vec![], 1));
+        drop(second);
+        assert_eq!((known(&worker), std::fs::read_dir(folder.join("aetheris.live")).unwrap().count()), (vec![], 2));
         let third = ListenAddresses::beside(&database);
         third.announce(InstanceId::from_u128(3), a).unwrap();
         assert_eq!(std::fs::read_dir(folder.join("aetheris.live")).unwrap().count(), 1);
@@ -416,9 +464,14 @@ mod tests {
         for process in [&early, &late] {
             assert_eq!(process.listening().unwrap(), [address]);
         }
+        // The file alone: whoever has heard of it goes by what it said until it stands again.
         std::fs::remove_file(live.join(InstanceId::from_u128(1).to_string())).unwrap();
+        for process in [&early, &late] {
+            assert_eq!(process.listening().unwrap(), [address]);
+        }
         sleep(limits::LISTENERS_LOOK.to_std() * 2).await;
         assert_eq!(late.listening().unwrap(), [address]);
+        assert!(live.join(InstanceId::from_u128(1).to_string()).exists());
         // Where nobody listens any more, a folder that is removed does not end all calls for ever.
         keeping.abort();
         assert!(keeping.await.unwrap_err().is_cancelled());
@@ -445,6 +498,44 @@ mod tests {
             () = sleep(limits::LISTENERS_SETTLE.to_std() * 2) => panic!("it goes on"),
         };
         assert!(error.contains("aetheris.live: what says where this process listens is gone"), "{error}");
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_file_that_is_gone_for_good_is_believed_for_as_long_as_its_process_may_take_to_notice() {
+        let folder = std::env::temp_dir().join(format!("aetheris-listen-missed-{}", std::process::id()));
+        let live = folder.join("aetheris.live");
+        let address: SocketAddr = "127.0.0.1:1111".parse().unwrap();
+        let server = ListenAddresses::beside(&folder.join("aetheris.db"));
+        server.announce(InstanceId::from_u128(1), address).unwrap();
+        let worker = ListenAddresses::beside(&folder.join("aetheris.db"));
+        assert_eq!(worker.listening().unwrap(), [address]);
+        sleep(limits::LISTENERS_SETTLE.to_std() * 10).await;
+        std::fs::remove_file(live.join(InstanceId::from_u128(1).to_string())).unwrap();
+        assert_eq!(worker.listening().unwrap(), [address], "missed just now");
+        sleep(limits::LISTENERS_SETTLE.to_std() / 2).await;
+        assert_eq!(worker.listening().unwrap(), [address]);
+        sleep(limits::LISTENERS_SETTLE.to_std()).await;
+        assert_eq!(worker.listening().unwrap(), []);
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    /// A look by root, a file that somebody has put there, a folder: none of them keeps a server from its start.
+    #[test]
+    fn what_others_have_left_keeps_nobody_from_saying_where_it_listens() {
+        let folder = std::env::temp_dir().join(format!("aetheris-listen-left-{}", std::process::id()));
+        let live = folder.join("aetheris.live");
+        std::fs::create_dir_all(live.join("a-folder")).unwrap();
+        for number in 0..=limits::LISTENERS_MAX {
+            std::fs::write(live.join(format!("dead-{number}")), "[]").unwrap();
+        }
+        let worker = ListenAddresses::beside(&folder.join("aetheris.db"));
+        assert_eq!(worker.listening().unwrap(), [], "the dead are not counted");
+        let address: SocketAddr = "127.0.0.1:1111".parse().unwrap();
+        let server = ListenAddresses::beside(&folder.join("aetheris.db"));
+        server.announce(InstanceId::from_u128(1), address).unwrap();
+        assert_eq!(worker.listening().unwrap(), [address]);
+        assert_eq!(std::fs::read_dir(&live).unwrap().count(), 2, "the dead are gone");
         std::fs::remove_dir_all(folder).unwrap();
     }
 

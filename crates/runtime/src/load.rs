@@ -240,13 +240,16 @@ pub(crate) mod tests {
     use std::time::Duration;
 
     use aetheris_core::agent::{Agent, Planner};
-    use aetheris_core::event::JobCancelled;
+    use aetheris_core::event::{
+        InvocationOutcome, JobCancelled, NodeStarted, Source, ToolInvocationFinished, ToolInvocationStarted,
+    };
     use aetheris_core::hash::Hash;
-    use aetheris_core::id::{EventId, SignalId, TenantId};
+    use aetheris_core::id::{AttemptId, EventId, InstanceId, PermitId, SignalId, TenantId, WorkerId};
     use aetheris_core::job::JobStatus;
     use aetheris_core::json::Json;
     use aetheris_core::lease::Holder;
-    use aetheris_core::plan::{Budget, Node, NodeKind, PLAN_SCHEMA_VERSION, Plan};
+    use aetheris_core::ledger::{LedgerTrigger, PermitRequest, Settle};
+    use aetheris_core::plan::{Budget, EffectClass, Node, NodeKind, PLAN_SCHEMA_VERSION, Plan};
     use aetheris_core::projection::Projection;
     use aetheris_core::retry::RetryPolicy;
     use aetheris_core::state::StepState;
@@ -254,7 +257,7 @@ pub(crate) mod tests {
     use aetheris_store::faulty::{Fault, FaultKind, FaultPlan, FaultyStore, Op};
     use aetheris_store::memory::MemoryStore;
     use aetheris_store::system::{Clock, ManualClock, System, SystemIds};
-    use aetheris_store::{NewAgent, Purpose};
+    use aetheris_store::{ClaimIds, ClaimRequest, InboxWrite, LedgerWrite, NewAgent, NewEffect, Purpose, UnitOfWork};
     use serde_json::json;
     use tokio::sync::OwnedSemaphorePermit;
     use tokio::time::Instant;
@@ -489,6 +492,85 @@ pub(crate) mod tests {
         assert!(loads.admission.is_full());
         let read = futures_util::future::join_all(reads).await;
         assert!(!loads.admission.is_full() && read.iter().all(Result::is_ok));
+    }
+
+    /// A job under a lease, whose call has been permitted and is not settled: the draft that goes on with it, and the permit.
+    async fn in_a_call(rt: &Runtime, job: JobId) -> (Draft, Settle) {
+        let ids = rt.system.ids.as_ref();
+        let pair = ClaimIds { attempt: AttemptId::from_u128(1), event: EventId::from_u128(ids.secret()) };
+        let (instance, ttl) = (InstanceId::from_u128(1), Span::from_secs(30));
+        let request = ClaimRequest { ids: vec![pair], instance, linger: Span::ZERO, ttl, worker: WorkerId::from("w") };
+        let fence = rt.store.claim(request).await.unwrap()[0].fence;
+        let state = Loaded::read(rt.store.as_ref(), &Scope::System, job).await.unwrap().state;
+        let mut draft = Draft::new(state, Guard::Run(fence), 0);
+        let (key, permit_id, input) = (IdempotencyKey::from_u128(1), PermitId::from_u128(1), Json::null());
+        let started = ToolInvocationStarted {
+            effect: EffectClass::AtMostOnce,
+            input: Some(input.clone()),
+            key,
+            lifetime_us: Span::from_secs(10).micros(),
+            node: "a".into(),
+            permit: 1,
+            permit_id,
+            tool: "t".into(),
+            tool_version: None,
+        };
+        let request = PermitRequest {
+            class: started.effect,
+            input_hash: input.hash(),
+            key,
+            lifetime: Span::from_secs(10),
+            node: "a".into(),
+            permit: 1,
+            permit_id,
+            tool: "t".into(),
+        };
+        draft.push(ids, NodeStarted { node: "a".into(), number: 1 }).unwrap();
+        draft.push_with_ledger(ids, started, LedgerWrite::Permit(request)).unwrap();
+        let committed = rt.store.commit(draft.unit(Purpose::Permit, EventId::from_u128(1))).await.unwrap();
+        draft.written(&committed);
+        (draft, Settle { key, permit_id, trigger: LedgerTrigger::Commit })
+    }
+
+    /// Whoever is refused for what another has written decides anew on all that the other has written: events, effects,
+    /// ledger and kept signals.
+    #[tokio::test]
+    async fn what_is_carried_on_is_what_is_read_anew() {
+        let (rt, job) = with_message(limits::LOOK_BYTES_MAX).await;
+        let ids = rt.system.ids.as_ref();
+        let (mut draft, settle) = in_a_call(&rt, job).await;
+        let before = read(&rt, job, Caller::Client).await.unwrap();
+        let old = Loaded::clone(&before);
+        let finished = ToolInvocationFinished {
+            error: None,
+            node: "a".into(),
+            outcome: InvocationOutcome::Committed,
+            permit: 1,
+            source: Source::Executed,
+        };
+        let effect = NewEffect { key: settle.key, permit: 1, permit_id: settle.permit_id, result: Json::new(json!(7)) };
+        draft.push_with_effect(ids, finished, effect, LedgerWrite::Settle(settle)).unwrap();
+        rt.store.commit(draft.unit(Purpose::Record, EventId::from_u128(2))).await.unwrap();
+        let mut keeping = UnitOfWork::new(EventId::from_u128(3), job, Purpose::Signal, Guard::Outside);
+        keeping.inbox.push(InboxWrite::Receive {
+            delivered: false,
+            key: "k".to_owned(),
+            payload: Json::null(),
+            signal: SignalId::from_u128(1),
+            wait_type: None,
+        });
+        rt.store.commit(keeping).await.unwrap();
+        let carried = before.again(rt.store.as_ref(), &rt.loads, Caller::Client).await.unwrap();
+        let Loaded { checkpoint_seq, effects, kept, ledger, row, state } =
+            Loaded::read(rt.store.as_ref(), &rt.scope, job).await.unwrap();
+        assert!(old.state != state && old.row != row, "something was written meanwhile");
+        assert!(old.effects != effects && old.ledger != ledger && old.kept != kept);
+        assert_eq!(carried.checkpoint_seq, checkpoint_seq);
+        assert_eq!(carried.effects, effects);
+        assert_eq!(carried.kept, kept);
+        assert_eq!(carried.ledger, ledger);
+        assert_eq!(carried.row, row);
+        assert_eq!(carried.state, state);
     }
 
     /// Each write from outside to such a job would serialize all of it for nothing.

@@ -19,7 +19,7 @@ use aetheris_core::limits;
 use aetheris_core::time::Timestamp;
 use aetheris_store::StoreError;
 use aetheris_store::system::Clock;
-use rusqlite::backup::{Backup, StepResult};
+use rusqlite::backup::Backup;
 use rusqlite::{Connection, OpenFlags, Row, params};
 
 use crate::codes::Code;
@@ -27,6 +27,7 @@ use crate::error::Trouble;
 use crate::file::{self, JOURNAL, PARTS, Still, WAL, beside, remove_beside};
 use crate::folder::Owner;
 use crate::part::{Part, Stop, remove_abandoned};
+use crate::pieces::{Next, Waited};
 use crate::queries::{Prepared, Query};
 use crate::seen::{self, Alone, Custody, Known};
 use crate::{folder, migrate, open, rows, tx};
@@ -142,7 +143,7 @@ fn pages(
     source.execute_batch("BEGIN")?;
     is_ours(&source, from)?;
     let copy = Backup::new(&source, &mut conn)?;
-    let mut waited = Waited(0);
+    let mut waited = Waited::default();
     loop {
         let step = copy.step(limits::BACKUP_STEP_PAGES)?;
         let at = copy.progress();
@@ -163,35 +164,6 @@ fn pages(
     // One file, which needs no log beside it.
     conn.execute_batch("PRAGMA journal_mode = DELETE")?;
     Ok(conn)
-}
-
-/// Times in a row that a piece found a lock.
-struct Waited(u32);
-
-/// What comes behind a piece.
-#[derive(Debug, PartialEq, Eq)]
-enum Next {
-    Done,
-    GiveUp,
-    Pause,
-    Piece,
-}
-
-impl Waited {
-    fn after(&mut self, step: StepResult) -> Next {
-        match step {
-            StepResult::Done => Next::Done,
-            StepResult::More => {
-                self.0 = 0;
-                Next::Piece
-            }
-            StepResult::Busy | StepResult::Locked if self.0 < limits::BACKUP_WAITS_MAX => {
-                self.0 += 1;
-                Next::Pause
-            }
-            _ => Next::GiveUp,
-        }
-    }
 }
 
 /// A connection that reads the database. Where nothing stands beside it that belongs to it, no process has it open: it
@@ -435,9 +407,18 @@ impl Staged {
         self.still_alone()?;
         // From here on only the copy may be opened here. A crash leaves the old database, or none, or the copy: the
         // first two are refused at the next start, and the restore can be made again.
+        let before = self.alone.file.text()?;
         seen::announce(&self.alone.file, &known, folder, custody.opening)?;
-        self.move_aside(&aside)?;
-        folder::rename(&self.path, &self.database)?;
+        let placed = self.move_aside(&aside).and_then(|()| folder::rename(&self.path, &self.database));
+        if let Err(trouble) = placed {
+            return Err(match self.take_back(&before, &aside) {
+                Ok(()) => Trouble::Refused(format!("{trouble}. Nothing was changed: the database is as it was")),
+                Err(further) => Trouble::Refused(format!(
+                    "{trouble}; and what was there could not be put back: {further}. Only this backup can be restored here \
+                     now"
+                )),
+            });
+        }
         self.part.done();
         folder::sync(&self.database)?;
         Ok(self.replaces.map(|_| aside))
@@ -464,6 +445,18 @@ impl Staged {
         }
     }
 
+    /// Puts the old database back in its place after an error, with what its folder has said of it.
+    fn take_back(&self, before: &str, aside: &Path) -> Result<(), Trouble> {
+        for part in [""].into_iter().chain(PARTS) {
+            let (old, moved) = (beside(&self.database, part), beside(aside, part));
+            if moved.exists() && !old.exists() {
+                folder::rename(&moved, &old)?;
+            }
+        }
+        folder::sync(&self.database)?;
+        seen::say_again(&self.alone.file, before)
+    }
+
     /// Gives the old database and its log other names.
     fn move_aside(&self, aside: &Path) -> Result<(), Trouble> {
         if self.replaces.is_none() {
@@ -482,28 +475,5 @@ impl Staged {
             }
         }
         folder::sync(&self.database)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A backup beside a busy store takes long, and is no worse for each lock that it had to wait for.
-    #[test]
-    fn a_copy_gives_up_where_it_gets_no_further_and_not_before() {
-        let mut waited = Waited(0);
-        for _ in 0..3 {
-            for locked in 0..limits::BACKUP_WAITS_MAX {
-                let step = if locked % 2 == 0 { StepResult::Busy } else { StepResult::Locked };
-                assert_eq!(waited.after(step), Next::Pause);
-            }
-            assert_eq!(waited.after(StepResult::More), Next::Piece);
-        }
-        for _ in 0..limits::BACKUP_WAITS_MAX {
-            assert_eq!(waited.after(StepResult::Busy), Next::Pause);
-        }
-        assert_eq!(waited.after(StepResult::Busy), Next::GiveUp);
-        assert_eq!(waited.after(StepResult::Done), Next::Done);
     }
 }

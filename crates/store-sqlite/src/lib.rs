@@ -67,6 +67,7 @@ mod migrate;
 mod network;
 mod open;
 mod part;
+mod pieces;
 mod pool;
 mod queries;
 mod read;

@@ -274,6 +274,13 @@ pub(crate) fn announce(file: &Held, known: &Known, folder: u128, opening: u128) 
     write(file, Content { folder, generation: known.generation, next: opening, opening, writes: known.writes })
 }
 
+/// Has the file say what it said before an announcement that came to nothing, whatever that was.
+pub(crate) fn say_again(file: &Held, text: &str) -> Result<(), Trouble> {
+    file.put(0, text)?;
+    file.shorten(u64::try_from(text.len()).unwrap_or(0))?;
+    file.sync()
+}
+
 /// Writes all of the file, and makes it durable.
 fn write(file: &Held, content: Content) -> Result<(), Trouble> {
     file.put(0, &content.text())?;

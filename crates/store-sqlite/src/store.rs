@@ -38,6 +38,7 @@ use crate::stats::Stats;
 use crate::turn::Turn;
 use crate::vitals::{Part, Room, Vitals};
 use crate::wait::Waiting;
+use crate::wal;
 use crate::writer::{self, Parts, Request};
 
 /// The embedded store: one file, one writing thread per process, readers beside it.
@@ -73,6 +74,10 @@ impl SqliteStore {
         let clock_guard = ClockGuard::take(&options.path, options.clock.boot_id())?;
         let conn = open::writer(&options, whose, entered.as_ref())?;
         let seen = entered.map(|entered| Seen::take(&conn, entered)).transpose()?;
+        if whose == Whose::Nobody {
+            // Whoever takes the file without its log is to find whose it is.
+            wal::begin(&conn)?;
+        }
         let turn = Turn::open(&options.path)?;
         let pool = Pool::start(&options.path, options.readers, &clock, &options.on_death)?;
         let (requests, queue) = channel();

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use rusqlite::Connection;
+
 use crate::error::Trouble;
 use crate::queries::{Prepared, Query};
 
@@ -21,6 +23,15 @@ const REST_MAX: Duration = Duration::from_secs(10);
 pub(crate) fn empty(sql: &mut Prepared<'_>) -> Result<(), Trouble> {
     let copied = sql.first(Query::WalTruncate, [], |_| Ok::<_, Trouble>(()));
     match copied {
+        Err(trouble) if !trouble.is_busy() => Err(trouble),
+        Ok(_) | Err(_) => Ok(()),
+    }
+}
+
+/// Copies what a new database's log has into its file, before anything is acknowledged. Where others have the file open
+/// already, as much as they leave.
+pub(crate) fn begin(conn: &Connection) -> Result<(), Trouble> {
+    match Prepared::new(conn).first(Query::WalCheckpoint, [], |_| Ok::<_, Trouble>(())) {
         Err(trouble) if !trouble.is_busy() => Err(trouble),
         Ok(_) | Err(_) => Ok(()),
     }
@@ -92,8 +103,6 @@ pub(crate) fn copy(sql: &mut Prepared<'_>, pace: &mut Pace, now: Instant) -> Res
 
 #[cfg(test)]
 mod tests {
-    use rusqlite::Connection;
-
     use super::*;
 
     #[test]

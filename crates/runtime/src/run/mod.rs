@@ -205,7 +205,7 @@ impl<'r> Run<'r> {
             questions: 0,
             rt,
             signals_met: 0,
-        wanting: None,
+            wanting: None,
             writes: 0,
         }
     }

@@ -32,6 +32,23 @@ async fn events_come_in_pages_as_they_are_stored() {
     assert_eq!(page.body["events"].as_array().unwrap()[..], events[1..3]);
 }
 
+/// Wherever a page ends, also one event before the last, its reader comes to all that follows.
+#[tokio::test]
+async fn pages_of_any_size_are_together_all_the_events() {
+    let bed = Bed::with_agents().await;
+    let path = format!("/api/jobs/{}/events", bed.waiting().await);
+    let all = bed.get(&path).await.is(200)["events"].as_array().unwrap().clone();
+    for limit in 1..=all.len() {
+        let (mut read, mut after) = (Vec::new(), Some(0));
+        while let Some(place) = after {
+            let page = bed.get(&format!("{path}?limit={limit}&after={place}")).await;
+            read.extend(page.is(200)["events"].as_array().unwrap().iter().cloned());
+            after = page.body["next_after"].as_u64();
+        }
+        assert_eq!(read, all, "{limit}");
+    }
+}
+
 /// Reads a stream until it ends, or until so many events are there.
 async fn read(bed: &Bed, path: &str, header: Option<&str>, most: usize) -> (Vec<(u64, String, Value)>, bool) {
     let mut request = Request::get(path);

@@ -1,11 +1,12 @@
 use std::sync::Arc;
 
-use aetheris_store::Store;
 use aetheris_store::faulty::{Fault, FaultPlan, FaultyStore, Op};
 use aetheris_store::memory::MemoryStore;
 use aetheris_store::system::ManualClock;
+use aetheris_store::{ErrorKind, Store, StoreError};
 
 use crate::bed::{APPROVE, Bed, moment};
+use crate::between::Between;
 
 const PATH: &str = "/api/agents/approve/message";
 
@@ -115,6 +116,22 @@ async fn a_key_is_known_when_its_agent_is_gone() {
     let other = send("k", r#"{"message": {"order": 2}}"#).await;
     assert!(other.problem(409, "idempotency_conflict").contains(first.body["job_id"].as_str().unwrap()));
     send("new", r#"{"message": {"order": 1}}"#).await.problem(404, "agent_not_found");
+}
+
+/// Whoever is told that there is no such agent gives up a message that is accepted; one told to come again is told of its
+/// job.
+#[tokio::test]
+async fn a_key_that_cannot_be_looked_up_is_not_unknown() {
+    let bed = Bed::with_agents().await;
+    let send = async |bed: &Bed| {
+        bed.call_with("POST", PATH, &[("Idempotency-Key", "k")], r#"{"message": {"order": 1}}"#).await
+    };
+    let first = send(&bed).await;
+    bed.call("DELETE", "/api/agents/approve", "").await;
+    let store = Between::then(Arc::clone(&bed.store), |_| None)
+        .failing(|name| (name == "client_key").then(|| StoreError::new(ErrorKind::Unavailable, "client_key", "busy")));
+    send(&Bed::on(bed.clock.clone(), Arc::new(store), |state| state)).await.problem(503, "store_unavailable");
+    assert_eq!(send(&bed).await.is(200), first.is(202));
 }
 
 /// What a document calls a length is in characters, whatever their bytes.

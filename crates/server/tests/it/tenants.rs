@@ -1,10 +1,14 @@
 //! Two tenants on one store. Nobody says yet who he is, so that each has a server of its own here.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use aetheris_core::id::TenantId;
 use aetheris_server::AppState;
 use serde_json::Value;
 
-use crate::bed::{Bed, PAY};
+use crate::bed::{APPROVE, Bed, PAY, started};
+use crate::between::Between;
 
 /// A server for another tenant on the same store.
 fn of(bed: &Bed, tenant: &str) -> Bed {
@@ -78,4 +82,34 @@ async fn no_list_and_no_name_of_a_tenant_is_anothers() {
     assert_eq!(send(&two).await.is(200)["job_id"], second);
     assert_eq!(two.call("DELETE", "/api/agents/pay", "").await.status, 204);
     one.get("/api/agents/pay").await.is(200);
+}
+
+/// The first event says whose a job is, and so does its row: whoever has the events alone believes them.
+#[tokio::test]
+async fn the_events_of_a_job_are_of_its_tenant() {
+    let two = of(&Bed::new(), "other");
+    two.call("PUT", "/api/agents/pay", PAY).await.is(201);
+    let job = two.send("pay", "5").await;
+    let replay = two.get(&format!("/api/jobs/{job}/replay")).await;
+    assert_eq!(replay.is(200)["matches"], true, "{}", replay.text);
+}
+
+/// Its run writes behind the first reading of it, so that it is read again before it is written to.
+#[tokio::test]
+async fn a_tenants_job_that_goes_on_is_still_its_own() {
+    for act in ["cancel", "pause", "signal"] {
+        let bed = of(&Bed::new(), "other");
+        bed.call("PUT", "/api/agents/approve", APPROVE).await.is(201);
+        let path = format!("/api/jobs/{}/{act}", bed.send("approve", r#"{"order": 7}"#).await);
+        let (hand, reads) = (Arc::new(bed.claim().await), Arc::new(AtomicUsize::new(0)));
+        let read = Arc::clone(&reads);
+        let store = Between::then(Arc::clone(&bed.store), move |name| {
+            let first = name == "glance" && read.fetch_add(1, Ordering::SeqCst) == 0;
+            let hand = first.then(|| Arc::clone(&hand))?;
+            Some(Box::pin(async move { hand.push([started("ask").into()]).await }))
+        });
+        let two = of(&Bed::on(bed.clock.clone(), Arc::new(store), |state| state), "other");
+        two.call("POST", &path, body(&path)).await.is(202);
+        assert_eq!(reads.load(Ordering::SeqCst), 2, "{act}");
+    }
 }

@@ -6,12 +6,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use aetheris_core::event::PauseReason;
+use aetheris_core::id::TenantId;
 use aetheris_core::job::JobStatus;
 use aetheris_core::limits;
 use aetheris_core::plan::WaitType;
 use aetheris_core::time::Timestamp;
-use aetheris_store::system::SystemClock;
+use aetheris_store::system::{Clock as _, SystemClock};
 use aetheris_store::{Checkpoint, JobFilter, Purpose, Store as _};
+use aetheris_store_conformance::fixture::agent;
 use aetheris_store_conformance::{Fixture, Message};
 use aetheris_store_sqlite::{Backed, Custody, SqliteOptions, SqliteStore, Staged, Stop, backup, stage};
 
@@ -443,4 +445,32 @@ fn a_restored_database_that_is_lost_is_not_replaced_by_an_empty_one() {
     assert!(!folder.database().exists());
     staged(&folder, &file).put_in_place(Timestamp::from_micros(0), Custody { opening: 78, ..RESTORED }).unwrap();
     drop(open(&folder, 3));
+}
+
+/// As where the file is bound into a container, or its folder lets nobody but its owner take it away: here the other name
+/// is too long.
+#[tokio::test]
+async fn a_restore_that_cannot_move_what_is_there_leaves_it_as_it_is() {
+    let folder = Folder::new();
+    let database = folder.path().join(format!("{}.db", "d".repeat(220)));
+    let custody = |opening| Custody { folder: 1, moved: false, opening };
+    let open = |opening| {
+        let usual = options(&folder, Arc::new(SystemClock));
+        SqliteStore::open(SqliteOptions { custody: Some(custody(opening)), path: database.clone(), ..usual })
+    };
+    let store = open(1).unwrap();
+    store.put_agent(agent("before", "1")).await.unwrap();
+    let file = folder.path().join("monday.db");
+    backup(&database, &file, &SystemClock, &Stop::default(), &mut |_| {}).unwrap();
+    store.put_agent(agent("after", "1")).await.unwrap();
+    drop(store);
+    let said = std::fs::read(database.with_extension("seen")).unwrap();
+    let staged = stage(&file, &database, &SystemClock, &mut |_| {}).unwrap();
+    let error = staged.put_in_place(SystemClock.wall(), custody(2)).unwrap_err().to_string();
+    assert!(error.contains("Nothing was changed"), "{error}");
+    assert_eq!(std::fs::read(database.with_extension("seen")).unwrap(), said);
+    let store = open(3).unwrap();
+    for name in ["before", "after"] {
+        assert!(store.agent(TenantId::default(), name.into()).await.unwrap().is_some(), "{name}");
+    }
 }

@@ -88,6 +88,18 @@ async fn a_backup_is_left_as_it_is() {
     }
 }
 
+/// A file that is bound into a container, linked or copied comes without its log: it says whose it is all the same.
+#[tokio::test]
+async fn the_file_alone_of_a_database_in_use_is_no_new_one() {
+    let folder = Folder::new();
+    let store = open(&folder, custody(1, false, 11)).unwrap();
+    store.put_agent(agent("agent", "1")).await.unwrap();
+    let other = Folder::new();
+    std::fs::copy(folder.database(), other.database()).unwrap();
+    refused(&other, false, "which belongs beside it, is missing", true);
+    drop(store);
+}
+
 /// As a restore leaves it that was cut short between its renames.
 #[tokio::test]
 async fn no_database_is_made_where_one_was_lost() {

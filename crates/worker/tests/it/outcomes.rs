@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use aetheris_core::event::{Answer, Event, Failure, Source, StepResult, Usage};
+use aetheris_core::event::{Answer, Event, Failure, SUCCEEDED_BEFORE, Source, StepResult, Usage};
 use aetheris_core::job::JobStatus;
 use aetheris_core::ledger::{LedgerStatus, LedgerTrigger};
 use aetheris_core::limits;
@@ -189,6 +189,44 @@ async fn a_refusal_that_could_not_be_written_is_deposited() {
         let row = world.rt.store.history(Scope::System, job, true).await.unwrap().unwrap().ledger.remove(0);
         assert_eq!(row.status, status);
         assert_eq!(world.state(job).await.status, JobStatus::Running, "its lease is left to expire");
+    }
+}
+
+/// Somebody has settled the permit otherwise while the tool answered: the run goes on with what the ledger says, and what it
+/// was told itself is kept beside it. After a success nothing is called again, whatever the ledger says.
+#[tokio::test(start_paused = true)]
+async fn an_outcome_that_meets_a_settled_ledger_is_kept() {
+    let error = || Failure::new("code", "message");
+    let success = || json!({ "outcome": "success", "result": 7 });
+    let refusal = || json!({ "outcome": "refuse_permanent" });
+    for (outcome, trigger, (calls, code), (kept, conflict)) in [
+        (done(json!(7)), LedgerTrigger::RefusePermanent, (1, Some("refused")), (success(), true)),
+        (done(json!(7)), LedgerTrigger::NotSent, (1, Some(SUCCEEDED_BEFORE)), (success(), true)),
+        (ToolOutcome::RefusedPermanent(error()), LedgerTrigger::NotSent, (2, None), (refusal(), false)),
+    ] {
+        let told = format!("{trigger:?}, then {outcome:?}");
+        let world = World::new();
+        world.put(&calling("at_most_once", "max_attempts: 2, backoff: 1s, jitter: none")).await;
+        let (act, reached, release) = hold(outcome);
+        world.tools.next("t", [act]);
+        let _process = world.start("w");
+        let job = world.submit("a", json!({})).await;
+        reached.notified().await;
+        let call = world.state(job).await.steps["n"].invocation.clone().unwrap();
+        let (key, permit, permit_id) = (call.key, call.permit, call.permit_id);
+        let outcome = DepositOutcome::Settled(trigger);
+        let deposit = Deposit { job, key, node: "n".into(), outcome, permit, permit_id };
+        assert_eq!(world.rt.deposit(&deposit).await.unwrap(), Deposited::Taken, "{told}");
+        release.notify_one();
+        let state = world.done(job).await;
+        let found = match &state.ending {
+            Some(Ending::Failed { error, .. }) => Some(error.code.as_str()),
+            _ => None,
+        };
+        assert_eq!((world.tools.count("t"), found), (calls, code), "{told}");
+        let evidence = world.rt.store.evidence(Scope::System, job).await.unwrap();
+        let found: Vec<_> = evidence.iter().map(|e| (e.permit_id, e.outcome.value().clone(), e.conflict)).collect();
+        assert_eq!(found, [(permit_id, kept, conflict)], "{told}");
     }
 }
 
