@@ -28,6 +28,9 @@ use tokio::time::{Instant, sleep};
 use crate::error::Error;
 use crate::wiring::LIVE;
 
+/// How often a file is read again that was replaced meanwhile: its process does so once a second at most.
+const READS_MAX: usize = 8;
+
 /// What this process says of itself, and what it reads of the others.
 #[derive(Debug, Default)]
 pub(crate) struct ListenAddresses {
@@ -231,7 +234,7 @@ impl OwnAddresses for ListenAddresses {
 
 /// Reads a file of a process, whose lock and name belong together: it may be replaced meanwhile.
 fn says(path: &Path) -> io::Result<Says> {
-    loop {
+    for _ in 0..READS_MAX {
         let Some(mut file) = existing(path)? else { return Ok(Says::Missing) };
         match file.try_lock_shared() {
             Ok(()) => {
@@ -250,6 +253,7 @@ fn says(path: &Path) -> io::Result<Says> {
             Err(TryLockError::Error(error)) => return Err(error),
         }
     }
+    Err(io::Error::other("it is replaced all the time"))
 }
 
 /// Somebody else's file, who may live: only its owner, or whoever may remove it, can say more.
