@@ -231,7 +231,7 @@ pub const SWEEP_FAILED_MAX: usize = 10_000;
 pub const CLAIM_JOBS_MAX: usize = 512;
 /// Slots of one worker.
 pub const WORKER_SLOTS_MAX: usize = 4_096;
-/// Processes of one database that listen at once, live ones and those that died since the last start.
+/// Live processes of one database that listen at once.
 pub const LISTENERS_MAX: usize = 1_024;
 /// How often a process that listens looks whether what it says of itself still stands.
 pub const LISTENERS_LOOK: Span = Span::from_secs(1);

@@ -39,10 +39,8 @@ pub async fn run(given: &args::Dev, config: Config, context: &Context) -> Result
         wiring::can_listen(config.server.listen, Role::Dev)?;
     }
     // The folder is taken before the database is opened: a second process changes nothing.
-    let mut lock = match config.jobstore.database() {
-        None => None,
-        Some(_) => Some(DataLock::take(config.data_folder(), instance)?),
-    };
+    let lock = config.jobstore.database().map(|_| DataLock::take(config.data_folder(), instance));
+    let mut lock = lock.transpose()?;
     let _pid = lock.as_ref().map(|_| PidFile::write(config.data_folder()));
     let opening = Progress::of(out, "opening the database");
     let wired = Wired { instance, ..Wired::new(config, &context.env, Role::Dev, given.moved)? };

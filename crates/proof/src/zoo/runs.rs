@@ -189,37 +189,40 @@ pub(super) async fn early_timer(world: &World) -> Result<()> {
     world.expect_end(job, "completed", "").await
 }
 
-pub(super) async fn cancel(world: &World) -> Result<()> {
+/// Does something to a job while its tool is called, and lets the call end.
+async fn while_called(world: &World, act: impl AsyncFnOnce(JobId) -> Result<()>) -> Result<JobId> {
     let job = world.send(&once("held")).await?;
     let claimed = world.must_claim().await?;
     let run = world.run(claimed);
-    let cancel = async {
+    let act = async {
         world.tools.begun.acquire().await?.forget();
-        world.rt.cancel(job).await?;
-        world.told(|history| history.cancels.extend([job]));
+        act(job).await?;
         world.tools.gate.add_permits(1);
         anyhow::Ok(())
     };
-    let (_, cancelled) = tokio::join!(run, cancel);
-    cancelled?;
+    let (_, acted) = tokio::join!(run, act);
+    acted?;
     world.settle().await?;
+    Ok(job)
+}
+
+pub(super) async fn cancel(world: &World) -> Result<()> {
+    let cancel = async |job| {
+        world.rt.cancel(job).await?;
+        world.told(|history| history.cancels.extend([job]));
+        Ok(())
+    };
+    let job = while_called(world, cancel).await?;
     world.expect_end(job, "cancelled", "").await
 }
 
 pub(super) async fn pause(world: &World) -> Result<()> {
-    let job = world.send(&once("held")).await?;
-    let claimed = world.must_claim().await?;
-    let run = world.run(claimed);
-    let pause = async {
-        world.tools.begun.acquire().await?.forget();
+    let pause = async |job| {
         world.rt.pause(job).await?;
         world.told(|history| history.pauses.extend([job]));
-        world.tools.gate.add_permits(1);
-        anyhow::Ok(())
+        Ok(())
     };
-    let (_, paused) = tokio::join!(run, pause);
-    paused?;
-    world.settle().await?;
+    let job = while_called(world, pause).await?;
     let row = world.rt.store.job(Scope::System, job).await?;
     if row.is_some_and(|row| row.status == JobStatus::Paused) {
         world.rt.resume(job).await?;
