@@ -115,8 +115,11 @@ fn fuzz(root: &Path, asked: &Asked) -> Result<bool, String> {
         let ended = generators.into_iter().map(|one| one.join().unwrap_or_else(|_| Err("a panic".to_owned())));
         ended.collect()
     });
-    for number in 0..asked.generators {
-        for file in ["schemathesis.log", "counts.json", "verdict.txt"] {
+    // Of a long output the end is looked at, and the gate keeps no more: there stands what was found.
+    let mut shown: Vec<(u32, &Result<bool, String>)> = (0..asked.generators).zip(&ended).collect();
+    shown.sort_by_key(|(_, ended)| !matches!(ended, Ok(true)));
+    for (number, _) in shown {
+        for file in ["counts.json", "schemathesis.log", "verdict.txt"] {
             say(&fs::read_to_string(folder(number).join(file)).unwrap_or_default());
         }
     }

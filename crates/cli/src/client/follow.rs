@@ -128,18 +128,22 @@ impl Follower {
         loop {
             let before = self.after;
             let end = if polls { self.poll().await } else { self.stream().await };
+            let (answered, quiet) = (self.there_since.take(), matches!(end, Ok(End::Cut(_))));
             // A connection that stood for a while says as much as an event: the server was there until now.
-            let stood = self.there_since.take().is_some_and(|since| since.elapsed() > PAUSE_MAX);
-            if self.after > before || stood {
-                (away_since, pause) = (None, Duration::from_millis(100));
+            let stood = answered.is_some_and(|since| since.elapsed() > PAUSE_MAX);
+            let went_on = self.after > before || stood;
+            if went_on {
+                pause = Duration::from_millis(100);
             }
-            let quiet = matches!(end, Ok(End::Cut(_)));
+            if went_on || quiet {
+                away_since = None;
+            }
             match end {
                 Ok(End::Over) => return,
                 Ok(End::NoStream) => polls = true,
                 Ok(End::Broken(error) | End::Cut(error)) => {
-                    // What comes back may stream again.
-                    polls = false;
+                    // A stream that breaks as soon as it begins is asked for in pages. What comes back may stream again.
+                    polls = !polls && answered.is_some() && !went_on;
                     let since = *away_since.get_or_insert_with(Instant::now);
                     if !self.was_there || since.elapsed() > AWAY_MAX {
                         return self.fail(error).await;

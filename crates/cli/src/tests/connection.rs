@@ -574,6 +574,37 @@ async fn a_server_that_is_there_is_not_given_up_because_its_job_is_silent() {
     assert_eq!(followed_over(&[2, 0, 0, 2]).await.unwrap(), [1, 2, 3, 4]);
 }
 
+/// Something between them ends each stream as soon as it has begun: the server is there all the same, and has pages.
+#[tokio::test(start_paused = true)]
+async fn a_server_whose_streams_end_at_once_is_asked_for_pages_and_not_given_up() {
+    for breaks in [false, true] {
+        let streams = Arc::new(AtomicU32::new(0));
+        let stream = move |State(calls): State<Arc<AtomicU32>>| async move {
+            calls.fetch_add(1, Ordering::SeqCst);
+            let begun = futures_util::stream::once(std::future::ready(Ok(": here\n\n".to_owned())));
+            let end = futures_util::stream::once(async move {
+                tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+                if breaks { Err(std::io::Error::other("cut")) } else { Ok(String::new()) }
+            });
+            ([("content-type", "text/event-stream")], Body::from_stream(futures_util::StreamExt::chain(begun, end)))
+        };
+        let began = tokio::time::Instant::now();
+        let page = move || async move {
+            let events = if began.elapsed().as_secs() < 300 { Vec::new() } else { history() };
+            json!({ "events": events, "next_after": null }).to_string()
+        };
+        let router = Router::new()
+            .route("/api/jobs/{id}/events/stream", get(stream))
+            .route("/api/jobs/{id}/events", get(page))
+            .route("/api/jobs/{id}", get(|| async { job("running").to_string() }))
+            .with_state(Arc::clone(&streams));
+        let url = serve(router).await;
+        let ended = tokio::time::timeout(std::time::Duration::from_secs(600), followed(&url, 0)).await;
+        assert_eq!(ended.expect("it is followed for ever").unwrap(), [1, 2, 3, 4], "{breaks}");
+        assert_eq!(streams.load(Ordering::SeqCst), 1, "{breaks}");
+    }
+}
+
 /// Nobody knows whether it was accepted where the server itself does not.
 #[tokio::test]
 async fn a_message_that_a_server_failed_at_is_said_with_its_key() {

@@ -42,6 +42,8 @@ const SILENCE: Duration = Duration::from_secs(4);
 const LAST: Duration = Duration::from_secs(40);
 /// How the command line ends where it has no server.
 const EXIT_UNREACHABLE: i32 = 5;
+/// How long it has at least waited for a server that was there: a minute, less what its last line took to get here.
+const AWAY: Duration = Duration::from_secs(55);
 
 /// One follower.
 #[derive(Debug)]
@@ -207,24 +209,26 @@ impl Followers {
         }
     }
 
-    /// Lets the command line follow; whether it came to the end. Where there was no server from the beginning on, a
-    /// person starts it again.
+    /// Lets the command line follow; whether it came to the end. Where there was no server from the beginning on, or none
+    /// for as long as it waits, a person starts it again behind the last event seen.
     async fn command(&self, follower: &Follower) -> Result<bool> {
         let server = format!("http://{}", self.api);
-        let mut child = self.commands.start(&server, &["events", &follower.job, "--follow"])?;
+        let after = follower.last().to_string();
+        let mut child = self.commands.start(&server, &["events", &follower.job, "--follow", "--after", &after])?;
         let mut lines = BufReader::new(child.stdout.take().context("no stdout")?).lines();
-        let mut any = false;
+        let mut heard = None;
         while let Some(line) = lines.next_line().await? {
             let Ok(event) = serde_json::from_str::<Value>(&line) else { continue };
             if event.get("seq").is_some() {
-                any = true;
+                heard = Some(SystemClock.boot());
                 follower.take(event);
             }
         }
+        let silent = heard.map(|at| SystemClock.boot() - at);
         match child.wait().await?.code() {
             Some(0) => Ok(true),
-            Some(EXIT_UNREACHABLE) if !any => Ok(false),
-            code => bail!("`events --follow` ended with {code:?}"),
+            Some(EXIT_UNREACHABLE) if silent.is_none_or(|silent| silent >= AWAY) => Ok(false),
+            code => bail!("`events --follow` ended with {code:?}, its last event {silent:?} before"),
         }
     }
 
