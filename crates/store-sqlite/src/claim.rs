@@ -2,12 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use aetheris_core::chain::Header;
-use aetheris_core::event::{EncodedEvent, Event, JobClaimed};
 use aetheris_core::job::JobStatus;
 use aetheris_core::lease::{Fence, Holder};
 use aetheris_core::limits;
 use aetheris_core::time::Timestamp;
+use aetheris_store::decide::{self, Candidate, ClaimWrites};
 use aetheris_store::{ClaimIds, ClaimRequest, Claimed, JobRow, StoreError};
 use rusqlite::{ErrorCode, params};
 use tokio::sync::oneshot;
@@ -117,37 +116,24 @@ fn take(
         Err(Trouble::Corrupt(why)) => return set_aside(tx, num, &why).map(|()| None),
         Err(trouble) => return Err(trouble),
     };
-    if row.paused.is_some() {
-        return set_aside(tx, num, "it is pending, and its row says why it is paused").map(|()| None);
-    }
     let before = Before { epoch: row.fence.epoch, seq: row.seq };
-    if !tx.sql.exists(Query::EventAt, params![num, int(before.seq)])? {
-        return set_aside(tx, num, "its row is ahead of its events").map(|()| None);
-    }
-    let step = u32::from(!aetheris_fault::planted!("claim-keeps-epoch"));
-    let Some(epoch) = before.epoch.checked_add(step) else {
-        return set_aside(tx, num, "its epoch can rise no further").map(|()| None);
-    };
-    let fence = Fence { generation: tx.generation, epoch };
-    let holder = Holder {
-        attempt_id: ids.attempt,
-        instance: request.instance,
-        lease_until: tx.now.after(request.ttl),
-        worker: request.worker.clone(),
-    };
-    let claimed = JobClaimed { attempt_id: ids.attempt, instance: request.instance, worker: request.worker.clone() };
-    let event = EncodedEvent::new(ids.event, &Event::from(claimed));
-    let header = Header::of(row.id, before.seq + 1, &event, fence, tx.now);
-    let hash = header.chain(&row.head);
-    row.seq = header.seq;
-    row.head = hash;
+    let last_event = tx.sql.exists(Query::EventAt, params![num, int(before.seq)])?;
+    let (paused, seq) = (row.paused.is_some(), row.seq);
+    let candidate = Candidate { fence: row.fence, head: row.head, id: row.id, last_event, paused, seq };
+    let ClaimWrites { event, fence, head, holder, seq } =
+        match decide::claim(&candidate, ids, request, tx.generation, tx.now) {
+            Ok(writes) => writes,
+            Err(why) => return set_aside(tx, num, why).map(|()| None),
+        };
+    row.seq = seq;
+    row.head = head;
     row.fence = fence;
     row.status = JobStatus::Running;
     row.not_before = None;
     row.updated_at = tx.now;
     let lease_until = holder.lease_until;
     // The event first: where its place is taken, nothing is written yet.
-    match write::insert_event(tx, num, header.seq, &event, fence, &hash) {
+    match write::insert_event(tx, num, seq, &event, fence, &head) {
         Ok(()) => {}
         Err(error) if error.sqlite_error_code() == Some(ErrorCode::ConstraintViolation) => {
             return set_aside(tx, num, "its row does not fit its events").map(|()| None);

@@ -1,6 +1,6 @@
 //! What goes wrong below the port, and which of the port's kinds it is.
 
-use aetheris_store::{CommitError, ErrorKind, Refusal, StoreError};
+use aetheris_store::{CommitError, ErrorKind, StoreError};
 use rusqlite::ErrorCode;
 
 /// Trouble inside one operation.
@@ -114,28 +114,9 @@ pub(crate) enum Stop {
     Broken(Trouble),
 }
 
-impl Stop {
-    /// The unit itself is wrong, which was seen before its first write.
-    pub(crate) fn invalid(text: impl Into<String>) -> Self {
-        Self::Answer(CommitError::Failed(Trouble::Invalid(text.into()).at("commit")))
-    }
-}
-
 impl From<Trouble> for Stop {
     fn from(trouble: Trouble) -> Self {
         Self::Broken(trouble)
-    }
-}
-
-impl From<rusqlite::Error> for Stop {
-    fn from(error: rusqlite::Error) -> Self {
-        Self::Broken(error.into())
-    }
-}
-
-impl From<Refusal> for Stop {
-    fn from(refusal: Refusal) -> Self {
-        Self::Answer(refusal.into())
     }
 }
 

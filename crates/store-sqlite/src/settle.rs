@@ -1,11 +1,11 @@
 //! Whether a unit was written, found by the names that its author gave. Asked in a write transaction, so
 //! that nothing which could still bring the unit is under way.
 
-use aetheris_core::event::EncodedEvent;
 use aetheris_core::hash::Hash;
 use aetheris_core::id::EventId;
 use aetheris_core::time::Timestamp;
-use aetheris_store::{Committed, InboxWrite, LedgerWrite, UnitOfWork};
+use aetheris_store::decide::{self, Trace};
+use aetheris_store::{Committed, UnitOfWork};
 use rusqlite::params;
 
 use crate::codes::{count, int};
@@ -19,24 +19,48 @@ pub(crate) fn find(tx: &mut Tx<'_, '_>, unit: &UnitOfWork) -> Result<Option<Comm
     let Some(job) = tx.sql.first(Query::JobHot, [&unit.job.to_bytes()[..]], rows::hot_job)? else {
         return Ok(None);
     };
-    match (unit.events.first(), unit.expected_seq) {
-        (Some(first), Some(seen)) => by_events(tx, unit, job.num, first, seen),
-        (Some(_), None) => Ok(None),
-        (None, _) => by_names(tx, unit, &job),
+    for trace in decide::traces(unit) {
+        let found = look_for(tx, &job, trace)?;
+        if found.is_some() {
+            return Ok(found);
+        }
     }
+    Ok(None)
 }
 
-fn by_events(
+fn look_for(tx: &mut Tx<'_, '_>, job: &HotJob, trace: Trace<'_>) -> Result<Option<Committed>, Trouble> {
+    let num = job.num;
+    let at = match trace {
+        Trace::Events { count, first, seen } => return events(tx, num, (first, seen), count),
+        Trace::Signal(signal) => {
+            tx.sql.first(Query::InboxState, params![num, &signal.to_bytes()[..]], |row| rows::time(row, 1))?
+        }
+        Trace::Evidence(permit) => {
+            tx.sql.first(Query::EvidenceAt, params![&permit.to_bytes()[..], num], |row| rows::time(row, 0))?
+        }
+        Trace::Effect(effect) => {
+            let result = effect.result.canonical();
+            let names = params![num, &effect.key.to_bytes()[..], effect.permit, Text(&result)];
+            tx.sql.first(Query::EffectKnown, names, |row| rows::time(row, 0))?
+        }
+        Trace::Permit(asked) => {
+            let row = tx.sql.first(Query::LedgerByKey, [&asked.key.to_bytes()[..]], rows::ledger)?;
+            row.filter(|row| row.permit_id == asked.permit_id).map(|row| row.updated_at)
+        }
+    };
+    Ok(at.map(|at| Committed { at, head: job.head, seq: job.seq }))
+}
+
+fn events(
     tx: &mut Tx<'_, '_>,
-    unit: &UnitOfWork,
     num: i64,
-    first: &EncodedEvent,
-    seen: u64,
+    (first, seen): (EventId, u64),
+    events: usize,
 ) -> Result<Option<Committed>, Trouble> {
-    if event(tx, num, int(seen) + 1)?.is_none_or(|(id, _, _)| id != first.id) {
+    if event(tx, num, int(seen) + 1)?.is_none_or(|(id, _, _)| id != first) {
         return Ok(None);
     }
-    let seq = int(seen) + count(unit.events.len());
+    let seq = int(seen) + count(events);
     let last = event(tx, num, seq)?;
     let (_, at, head) = last.ok_or_else(|| Trouble::Corrupt("a unit is there without its last event".to_owned()))?;
     Ok(Some(Committed { at, head, seq: u64::try_from(seq).unwrap_or(0) }))
@@ -46,42 +70,4 @@ fn event(tx: &mut Tx<'_, '_>, num: i64, seq: i64) -> Result<Option<(EventId, Tim
     tx.sql.first(Query::EventAt, params![num, seq], |row| {
         Ok((rows::id(row, 0, EventId::from_slice)?, rows::time(row, 1)?, rows::id(row, 2, Hash::from_slice)?))
     })
-}
-
-fn by_names(tx: &mut Tx<'_, '_>, unit: &UnitOfWork, job: &HotJob) -> Result<Option<Committed>, Trouble> {
-    let committed = |at: Option<Timestamp>| at.map(|at| Committed { at, head: job.head, seq: job.seq });
-    for write in &unit.inbox {
-        if let InboxWrite::Receive { signal, .. } = write {
-            let names = params![job.num, &signal.to_bytes()[..]];
-            let at = tx.sql.first(Query::InboxState, names, |row| rows::time(row, 1))?;
-            if at.is_some() {
-                return Ok(committed(at));
-            }
-        }
-    }
-    if let Some(evidence) = unit.evidence.first() {
-        let names = params![&evidence.permit_id.to_bytes()[..], job.num];
-        let at = tx.sql.first(Query::EvidenceAt, names, |row| rows::time(row, 0))?;
-        if at.is_some() {
-            return Ok(committed(at));
-        }
-    }
-    if let Some(effect) = unit.effects.first() {
-        // Only its own: another author may have put another result under the same names.
-        let result = effect.result.canonical();
-        let names = params![job.num, &effect.key.to_bytes()[..], effect.permit, Text(&result)];
-        let at = tx.sql.first(Query::EffectKnown, names, |row| rows::time(row, 0))?;
-        if at.is_some() {
-            return Ok(committed(at));
-        }
-    }
-    for write in &unit.ledger {
-        if let LedgerWrite::Permit(asked) = write {
-            let row = tx.sql.first(Query::LedgerByKey, [&asked.key.to_bytes()[..]], rows::ledger)?;
-            if let Some(row) = row.filter(|row| row.permit_id == asked.permit_id) {
-                return Ok(committed(Some(row.updated_at)));
-            }
-        }
-    }
-    Ok(None)
 }

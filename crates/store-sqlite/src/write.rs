@@ -1,6 +1,5 @@
 //! The writes of an accepted unit. Each repeats in its statement what the checks have found, but for the moment of a timer.
 
-use aetheris_core::chain::Header;
 use aetheris_core::event::EncodedEvent;
 use aetheris_core::hash::Hash;
 use aetheris_core::id::SessionId;
@@ -9,11 +8,11 @@ use aetheris_core::lease::{Fence, Guard};
 use aetheris_core::ledger::LedgerRow;
 use aetheris_core::projection::{Projection, TimerChange};
 use aetheris_core::time::{BootMoment, Span, Timestamp};
+use aetheris_store::decide::{LedgerStep, Moments, Writes};
 use aetheris_store::{Committed, InboxWrite, LeaseChange, NewJob, UnitOfWork};
 use rusqlite::{ToSql, params};
 
 use crate::codes::{Code, count, int};
-use crate::commit::{Decided, LedgerStep};
 use crate::error::Trouble;
 use crate::queries::Query;
 use crate::rows::{Conversation, ErrorText, HotJob, Text};
@@ -25,22 +24,23 @@ const EVENT_ROW_BYTES: u64 = 72;
 /// What a touched job's row has new, in bytes.
 const TOUCH_BYTES: u64 = 48;
 
-/// Where the unit leaves the job's stream.
-struct After {
-    head: Hash,
-    seq: u64,
-}
-
 /// Writes a unit. An error leaves the transaction to be rolled back.
-pub(crate) fn put(tx: &mut Tx<'_, '_>, unit: &UnitOfWork, decided: &Decided) -> Result<Committed, Trouble> {
-    let (hashes, after) = chain(tx.now, unit, decided);
-    let num = match (&decided.before, &unit.create) {
-        (Some(job), _) => update(tx, unit, job, &after)?,
-        (None, Some(new)) => insert(tx, unit, new, decided.fence, &after)?,
+pub(crate) fn put(
+    tx: &mut Tx<'_, '_>,
+    unit: &UnitOfWork,
+    before: Option<&HotJob>,
+    writes: &Writes,
+) -> Result<Committed, Trouble> {
+    let num = match (before, &unit.create) {
+        (Some(job), _) => update(tx, unit, job, writes)?,
+        (None, Some(new)) => insert(tx, unit, new, writes)?,
         (None, None) => return Err(Trouble::Invalid("a unit of no job came through its checks".to_owned())),
     };
-    events(tx, unit, decided, num, &hashes)?;
-    for step in &decided.ledger {
+    let first = before.map_or(0, |job| job.seq) + 1;
+    for ((event, hash), seq) in unit.events.iter().zip(&writes.hashes).zip(first..) {
+        insert_event(tx, num, seq, event, writes.fence, hash)?;
+    }
+    for step in &writes.ledger {
         ledger(tx, num, step)?;
     }
     effects(tx, unit, num)?;
@@ -50,28 +50,8 @@ pub(crate) fn put(tx: &mut Tx<'_, '_>, unit: &UnitOfWork, decided: &Decided) -> 
         tx.run(Query::CheckpointPut, params![num, int(checkpoint.seq), checkpoint.version, checkpoint.state])?;
     }
     tx.changes.units += 1;
-    tx.changes.written.push((unit.job, after.seq));
-    Ok(Committed { at: tx.now, head: after.head, seq: after.seq })
-}
-
-fn chain(at: Timestamp, unit: &UnitOfWork, decided: &Decided) -> (Vec<Hash>, After) {
-    let (mut seq, mut head) = decided.before.as_ref().map_or((0, Hash::ZERO), |job| (job.seq, job.head));
-    let hashed_at = at.after(Span::from_micros(u64::from(aetheris_fault::planted!("hash-before-storing"))));
-    let hashes = unit.events.iter().map(|event| {
-        seq += 1;
-        head = Header::of(unit.job, seq, event, decided.fence, hashed_at).chain(&head);
-        head
-    });
-    let hashes = hashes.collect();
-    (hashes, After { head, seq })
-}
-
-fn events(tx: &mut Tx<'_, '_>, unit: &UnitOfWork, decided: &Decided, num: i64, hashes: &[Hash]) -> Result<(), Trouble> {
-    let first = decided.before.as_ref().map_or(0, |job| job.seq) + 1;
-    for ((event, hash), seq) in unit.events.iter().zip(hashes).zip(first..) {
-        insert_event(tx, num, seq, event, decided.fence, hash)?;
-    }
-    Ok(())
+    tx.changes.written.push((unit.job, writes.seq));
+    Ok(Committed { at: tx.now, head: writes.head, seq: writes.seq })
 }
 
 /// Writes one event of a job.
@@ -106,10 +86,8 @@ pub(crate) fn insert_event(
 
 /// The derived columns as they are to be.
 struct Derived {
-    delayed_until: Option<Timestamp>,
     error: Option<Vec<u8>>,
-    not_before: Option<Timestamp>,
-    ready: bool,
+    moments: Moments,
     waiting: Option<Vec<u8>>,
 }
 
@@ -118,13 +96,9 @@ fn derive(
     tx: &mut Tx<'_, '_>,
     num: Option<i64>,
     session: Option<&Conversation>,
-    row: &Projection,
+    (row, moments): (&Projection, Moments),
 ) -> Result<Derived, Trouble> {
-    let not_before = row.not_before.map(|due| due.resolve(tx.now));
-    let pending = row.status == JobStatus::Pending;
-    let delayed = pending && !aetheris_fault::planted!("delay-ignored");
-    let delayed_until = not_before.filter(|at| delayed && *at > tx.now);
-    let mut ready = pending && delayed_until.is_none();
+    let mut ready = moments.ready;
     if ready
         && let Some(Conversation { agent, session, tenant }) = session
         && !aetheris_fault::planted!("session-order-ignored")
@@ -134,37 +108,42 @@ fn derive(
         ready = !tx.sql.exists(Query::SessionEarlier, earlier)?;
     }
     tx.changes.claimable |= ready;
-    if let Some(at) = delayed_until {
+    if let Some(at) = moments.delayed_until {
         tx.changes.next_due = Some(tx.changes.next_due.map_or(at, |next| next.min(at)));
     }
     let error = row.error.as_ref().map(|(error, node)| {
         aetheris_core::json::to_canonical(&ErrorText { error: error.clone(), node: node.clone() })
     });
     let waiting = row.waiting.as_ref().map(aetheris_core::json::to_canonical);
-    Ok(Derived { delayed_until, error, not_before, ready, waiting })
+    Ok(Derived { error, moments: Moments { ready, ..moments }, waiting })
 }
 
-fn insert(tx: &mut Tx<'_, '_>, unit: &UnitOfWork, new: &NewJob, fence: Fence, after: &After) -> Result<i64, Trouble> {
-    let row = unit.row.as_ref().ok_or_else(|| Trouble::Invalid("a new job has a row".to_owned()))?;
+/// A unit's row with its moments.
+fn row_of<'u>(unit: &'u UnitOfWork, writes: &Writes) -> Option<(&'u Projection, Moments)> {
+    unit.row.as_ref().zip(writes.moments)
+}
+
+fn insert(tx: &mut Tx<'_, '_>, unit: &UnitOfWork, new: &NewJob, writes: &Writes) -> Result<i64, Trouble> {
+    let (row, moments) = row_of(unit, writes).ok_or_else(|| Trouble::Invalid("a new job has a row".to_owned()))?;
     let tenant = tx.tenant_num(&new.tenant)?;
     let conversation =
         |session: &SessionId| Conversation { agent: new.agent.clone(), session: session.clone(), tenant };
     let session = new.session.as_ref().map(conversation);
-    let derived = derive(tx, None, session.as_ref(), row)?;
+    let derived = derive(tx, None, session.as_ref(), (row, moments))?;
     let labels = (!new.labels.is_empty()).then(|| aetheris_core::json::to_canonical(&new.labels));
     let id = unit.job.to_bytes();
     tx.exactly_one(
         Query::JobInsert,
         params![
-            int(after.seq),
-            fence.generation,
-            fence.epoch,
+            int(writes.seq),
+            writes.fence.generation,
+            writes.fence.epoch,
             row.status.code(),
-            &after.head.as_bytes()[..],
+            &writes.head.as_bytes()[..],
             tx.now.micros(),
-            derived.ready,
-            derived.delayed_until.map(Timestamp::micros),
-            derived.not_before.map(Timestamp::micros),
+            derived.moments.ready,
+            derived.moments.delayed_until.map(Timestamp::micros),
+            derived.moments.not_before.map(Timestamp::micros),
             row.end_requested.map(Code::code),
             row.waiting.as_ref().map(|waiting| waiting.wait_type.code()),
             row.plan_hash.as_ref().map(|hash| &hash.as_bytes()[..]),
@@ -209,17 +188,17 @@ fn advance(tx: &mut Tx<'_, '_>, of: &Conversation) -> Result<(), Trouble> {
 }
 
 /// Whether the row's derived part stays as it is: then its indexes need not be touched.
-fn unchanged(row: &Projection, job: &HotJob, now: Timestamp) -> bool {
+fn unchanged((row, moments): &(&Projection, Moments), job: &HotJob) -> bool {
     row.status == job.status
         && row.end_requested == job.end_requested
         && row.plan_hash == job.plan_hash
-        && row.not_before.map(|due| due.resolve(now)) == job.not_before
+        && moments.not_before == job.not_before
         && row.error.is_none()
         && row.waiting.is_none()
         && !job.has_texts
 }
 
-fn update(tx: &mut Tx<'_, '_>, unit: &UnitOfWork, job: &HotJob, after: &After) -> Result<i64, Trouble> {
+fn update(tx: &mut Tx<'_, '_>, unit: &UnitOfWork, job: &HotJob, writes: &Writes) -> Result<i64, Trouble> {
     // The guard's own fence, so that the statement finds nothing where the check was wrong.
     let (fence, held) = match unit.guard {
         Guard::Outside | Guard::Due(_) => (job.fence, false),
@@ -230,19 +209,20 @@ fn update(tx: &mut Tx<'_, '_>, unit: &UnitOfWork, job: &HotJob, after: &After) -
     let seq = unit.expected_seq.filter(|_| !aetheris_fault::planted!("sequence-not-checked")).unwrap_or(job.seq);
     tx.changes.bytes += TOUCH_BYTES;
     let keeps = unit.lease == LeaseChange::Keep || job.holder.is_none();
-    let Some(row) = unit.row.as_ref().filter(|row| !keeps || !unchanged(row, job, tx.now)) else {
-        let head = &after.head.as_bytes()[..];
+    let Some((row, moments)) = row_of(unit, writes).filter(|row| !keeps || !unchanged(row, job)) else {
+        let head = &writes.head.as_bytes()[..];
         let touched =
-            params![int(after.seq), head, tx.now.micros(), job.num, int(seq), fence.generation, fence.epoch, held];
+            params![int(writes.seq), head, tx.now.micros(), job.num, int(seq), fence.generation, fence.epoch, held];
         tx.exactly_one(Query::JobTouch, touched)?;
         return Ok(job.num);
     };
-    let derived = derive(tx, Some(job.num), job.session.as_ref(), row)?;
+    let derived = derive(tx, Some(job.num), job.session.as_ref(), (row, moments))?;
+    let Moments { delayed_until, not_before, paused, ready } = derived.moments;
     tx.exactly_one(
         Query::JobUpdate,
         params![
-            int(after.seq),
-            &after.head.as_bytes()[..],
+            int(writes.seq),
+            &writes.head.as_bytes()[..],
             tx.now.micros(),
             job.num,
             int(seq),
@@ -250,17 +230,17 @@ fn update(tx: &mut Tx<'_, '_>, unit: &UnitOfWork, job: &HotJob, after: &After) -
             fence.epoch,
             held,
             row.status.code(),
-            derived.ready,
-            derived.delayed_until.map(Timestamp::micros),
-            derived.not_before.map(Timestamp::micros),
+            ready,
+            delayed_until.map(Timestamp::micros),
+            not_before.map(Timestamp::micros),
             row.end_requested.map(Code::code),
             row.waiting.as_ref().map(|waiting| waiting.wait_type.code()),
             row.plan_hash.as_ref().map(|hash| &hash.as_bytes()[..]),
             derived.error.as_deref().map(Text),
             derived.waiting.as_deref().map(Text),
             unit.lease == LeaseChange::Keep,
-            row.paused.map(|(reason, _)| reason.code()),
-            row.paused.map(|(_, since)| since.resolve(tx.now).micros()),
+            paused.map(|(reason, _)| reason.code()),
+            paused.map(|(_, since)| since.micros()),
         ],
     )?;
     tx.moved(Some(job.status), row.status);

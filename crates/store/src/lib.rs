@@ -12,6 +12,7 @@
 pub mod amiss;
 pub mod claim;
 pub mod clock;
+pub mod decide;
 pub mod differences;
 pub mod doubt;
 pub mod error;

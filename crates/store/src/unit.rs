@@ -145,6 +145,19 @@ pub enum LedgerWrite {
     },
 }
 
+impl LedgerWrite {
+    /// The invocation.
+    #[must_use]
+    pub const fn key(&self) -> IdempotencyKey {
+        match self {
+            Self::Permit(request) => request.key,
+            Self::Settle(settle) => settle.key,
+            Self::Disprove(disproof) => disproof.key,
+            Self::See { key, .. } => *key,
+        }
+    }
+}
+
 /// A recorded outcome. One per key and permit; the first stays.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewEffect {

@@ -4,16 +4,15 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use aetheris_core::event::{EncodedEvent, Event, JobClaimed};
 use aetheris_core::id::JobId;
 use aetheris_core::job::JobTrigger;
-use aetheris_core::lease::{Fence, Holder};
 use aetheris_core::limits;
 use aetheris_core::time::{Span, Timestamp};
 
 use super::tables::Tables;
 use crate::claim::{ClaimIds, ClaimRequest, Claimed, Heartbeat, LeaseRenewal, Renewal};
 use crate::clock::Look;
+use crate::decide::{self, Candidate, ClaimWrites};
 use crate::error::{ErrorKind, StoreError};
 use crate::query::History;
 use crate::rules;
@@ -82,25 +81,19 @@ impl Tables {
         let corrupt = |what| StoreError::new(ErrorKind::Corrupt, "claim", what);
         let generation = self.generation();
         let job = self.jobs.get_mut(&id).ok_or_else(|| corrupt("a job has gone".to_owned()))?;
-        let step = u32::from(!aetheris_fault::planted!("claim-keeps-epoch"));
-        let fence = Fence { generation, epoch: job.row.fence.epoch + step };
-        let lease_until = now.after(request.ttl);
-        let claimed = Event::from(JobClaimed {
-            attempt_id: ids.attempt,
-            instance: request.instance,
-            worker: request.worker.clone(),
-        });
+        let row = &job.row;
+        let paused = row.paused.is_some();
+        let candidate = Candidate { fence: row.fence, head: row.head, id, last_event: true, paused, seq: row.seq };
+        let claimed =
+            decide::claim(&candidate, ids, request, generation, now).map_err(|why| corrupt(why.to_owned()))?;
+        let ClaimWrites { event, fence, head, holder, seq: _ } = claimed;
+        let lease_until = holder.lease_until;
         job.row.status = job.row.status.next(JobTrigger::Claim).map_err(|illegal| corrupt(illegal.to_string()))?;
         job.row.fence = fence;
         job.row.not_before = None;
-        job.row.holder = Some(Holder {
-            attempt_id: ids.attempt,
-            instance: request.instance,
-            lease_until,
-            worker: request.worker.clone(),
-        });
+        job.row.holder = Some(holder);
         job.row.updated_at = now;
-        job.append(EncodedEvent::new(ids.event, &claimed), now);
+        job.append(event, fence, head, now);
         // As much as the others put beside a claim: whoever runs on this store reads the rest by itself too.
         let short =
             |history: &History| u64::try_from(history.events.len()).is_ok_and(|e| e <= limits::CLAIM_EVENTS_MAX);

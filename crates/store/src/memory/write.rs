@@ -3,126 +3,74 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use aetheris_core::chain::Header;
 use aetheris_core::event::EncodedEvent;
 use aetheris_core::hash::Hash;
 use aetheris_core::id::{AgentName, IdempotencyKey, TenantId};
 use aetheris_core::job::JobStatus;
-use aetheris_core::lease::{self, Fence};
-use aetheris_core::ledger::LedgerRow;
+use aetheris_core::lease::Fence;
 use aetheris_core::projection::{Projection, TimerChange};
-use aetheris_core::time::{Reading, Span, Timestamp};
+use aetheris_core::time::Timestamp;
 
 use super::tables::{InboxRow, Job, Tables};
 use crate::clock::Look;
-use crate::error::{CommitError, Refusal};
+use crate::decide::{self, Facts, KnownSignal, Moments, Standing, Trace, Writes};
+use crate::error::CommitError;
 use crate::query::{AgentRow, EffectRow, EventRow, Evidence, JobRow, KeptSignal, NewAgent, PutAgent};
-use crate::rules;
-use crate::unit::{Committed, InboxWrite, LeaseChange, LedgerWrite, NewEffect, NewJob, UnitOfWork};
-
-/// Rows of the ledger as a unit leaves them.
-type Staged = BTreeMap<IdempotencyKey, LedgerRow>;
+use crate::rules::{self, Kept};
+use crate::unit::{Committed, InboxWrite, LeaseChange, NewEffect, NewJob, UnitOfWork};
 
 impl Tables {
     pub(super) fn commit(&mut self, unit: UnitOfWork, look: Look) -> Result<Committed, CommitError> {
         rules::shape(&unit).map_err(CommitError::Failed)?;
-        let staged = self.check(&unit, look.reading())?;
+        let writes = decide::decide(&unit, &self.facts(&unit), look.reading())?;
         let now = self.tick(look);
-        let rows = 1 + unit.events.len() + unit.effects.len() + unit.inbox.len() + unit.timers.len() + staged.len();
+        let steps = writes.ledger.len();
+        let rows = 1 + unit.events.len() + unit.effects.len() + unit.inbox.len() + unit.timers.len() + steps;
         let bytes = unit.events.iter().map(|event| event.payload.len()).sum::<usize>()
             + unit.effects.iter().map(|effect| effect.result.canonical().len()).sum::<usize>();
         self.count(1, rows, bytes);
-        self.ledger.extend(staged);
-        Ok(self.write(unit, now))
+        Ok(self.write(unit, writes, now))
     }
 
-    /// Every check, in the order of the contract. Changes nothing.
-    fn check(&self, unit: &UnitOfWork, reading: Reading) -> Result<Staged, CommitError> {
-        let now = reading.at;
+    /// What the decision needs.
+    fn facts(&self, unit: &UnitOfWork) -> Facts<'_> {
+        let needs = decide::needs(unit);
         let job = self.jobs.get(&unit.job);
-        if job.is_none() && unit.create.is_none() {
-            return Err(Refusal::UnknownJob.into());
-        }
-        let fence = job.map_or(rules::unclaimed(self.generation()), |job| job.row.fence);
-        let holder = job.and_then(|job| job.row.holder.as_ref());
-        let seq = job.map_or(0, |job| job.row.seq);
-        if !aetheris_fault::planted!("fence-not-checked") {
-            lease::admit(unit.guard, fence, holder, now).map_err(Refusal::Guard)?;
-        }
-        rules::permission(unit, holder, now)?;
-        rules::sequence(unit, seq)?;
-        self.check_plan(unit)?;
-        self.check_client_key(unit)?;
-        if let Some(expected) = &unit.expected_signals {
-            let kept = job.map_or(0, |job| job.kept().filter(|kept| kept.key == expected.key).count());
-            rules::signals(expected, kept)?;
-        }
-        let staged = self.check_ledger(unit, fence, reading)?;
-        for effect in &unit.effects {
-            let row = staged.get(&effect.key).or_else(|| self.ledger.get(&effect.key));
-            rules::effect(row.filter(|row| row.job == unit.job), effect)?;
-        }
-        let kept = check_inbox(unit, job)?;
-        rules::bounds(unit, seq, kept)?;
-        Ok(staged)
-    }
-
-    fn check_plan(&self, unit: &UnitOfWork) -> Result<(), Refusal> {
-        let recorded = unit.events.iter().any(|event| event.kind == aetheris_core::event::EventKind::PlanGenerated);
-        let hash = unit.row.as_ref().and_then(|row| row.plan_hash).filter(|_| recorded);
-        if hash.is_some_and(|hash| !self.plans.contains_key(&hash)) { Err(Refusal::UnknownPlan) } else { Ok(()) }
-    }
-
-    fn check_client_key(&self, unit: &UnitOfWork) -> Result<(), Refusal> {
-        let Some((new, client)) = unit.create.as_ref().and_then(|new| Some((new, new.client_key.as_ref()?))) else {
-            return Ok(());
+        let client_key = needs.client_key.and_then(|(new, client)| {
+            self.client_keys.get(&(new.tenant.clone(), new.agent.clone(), client.key.clone())).copied()
+        });
+        let contradicts = |key: &IdempotencyKey| {
+            job.is_some_and(|job| job.evidence.iter().any(|evidence| evidence.key == *key && evidence.conflict))
         };
-        match self.client_keys.get(&(new.tenant.clone(), new.agent.clone(), client.key.clone())) {
-            Some((job, hash)) if *hash == client.body_hash => Err(Refusal::Duplicate(*job)),
-            Some((job, _)) => Err(Refusal::KeyConflict(*job)),
-            None => Ok(()),
+        let size = |signal: &KeptSignal| Kept::of(&signal.payload);
+        let inbox = job.map_or(&[][..], |job| &job.inbox).iter();
+        let asked = inbox.clone().filter(|row| needs.signals.contains(&row.signal.signal));
+        let known = asked.map(|row| (row.signal.signal, KnownSignal { kept: !row.delivered, size: size(&row.signal) }));
+        let kept = inbox.filter(|row| !row.delivered && !needs.signals.is_empty());
+        let kept_of = |key: &str| job.map_or(0, |job| job.kept().filter(|kept| kept.key == key).count());
+        Facts {
+            client_key,
+            generation: self.generation(),
+            job: job.map(|job| job.standing()),
+            kept: kept.fold(Kept::default(), |all, row| all.plus(size(&row.signal))),
+            kept_of: needs.kept_of.map_or(0, kept_of),
+            last_event: true,
+            ledger: needs.ledger.iter().filter_map(|key| Some((*key, self.ledger.get(key)?.clone()))).collect(),
+            plan: needs.plan.is_some_and(|hash| self.plans.contains_key(&hash)),
+            signals: known.collect(),
+            succeeded: needs.succeeded.into_iter().filter(contradicts).collect(),
         }
     }
 
-    /// Each change sees those before it in the unit.
-    fn check_ledger(&self, unit: &UnitOfWork, fence: Fence, now: Reading) -> Result<Staged, Refusal> {
-        let succeeded = |key| {
-            let kept = self.jobs.get(&unit.job).map_or(&[][..], |job| &job.evidence);
-            kept.iter().any(|evidence| evidence.key == key && evidence.conflict)
-        };
-        let mut staged = Staged::new();
-        for write in &unit.ledger {
-            let row = match write {
-                LedgerWrite::Permit(request) => {
-                    let existing = staged.get(&request.key).or_else(|| self.ledger.get(&request.key));
-                    rules::grant((unit.job, fence), existing, request, succeeded(request.key), now)?
-                }
-                LedgerWrite::Settle(settle) => {
-                    let existing = staged.get(&settle.key).or_else(|| self.ledger.get(&settle.key));
-                    rules::settle(unit.job, existing, settle, now.at)?
-                }
-                LedgerWrite::Disprove(disproof) => {
-                    let existing = staged.get(&disproof.key).or_else(|| self.ledger.get(&disproof.key));
-                    rules::disprove(unit.job, existing, disproof, now)?
-                }
-                LedgerWrite::See { key, permit_id } => {
-                    let existing = staged.get(key).or_else(|| self.ledger.get(key));
-                    rules::see(unit.job, existing, (*key, *permit_id), now)?
-                }
-            };
-            staged.insert(row.key, row);
-        }
-        Ok(staged)
-    }
-
-    fn write(&mut self, unit: UnitOfWork, now: Timestamp) -> Committed {
+    fn write(&mut self, unit: UnitOfWork, writes: Writes, now: Timestamp) -> Committed {
+        let Writes { fence, hashes, head, ledger, moments, seq } = writes;
+        self.ledger.extend(ledger.into_iter().map(|step| (step.after.key, step.after)));
         if let Some(new) = &unit.create
             && let Some(client) = &new.client_key
         {
             let name = (new.tenant.clone(), new.agent.clone(), client.key.clone());
             self.client_keys.insert(name, (unit.job, client.body_hash));
         }
-        let fence = rules::unclaimed(self.generation());
         let arrival = self.jobs.len();
         let created = unit.create.as_ref();
         let job = match created {
@@ -133,12 +81,12 @@ impl Tables {
                 None => return Committed { at: now, head: Hash::ZERO, seq: 0 },
             },
         };
-        for event in unit.events {
-            job.append(event, now);
+        for (event, hash) in unit.events.into_iter().zip(hashes) {
+            job.append(event, fence, hash, now);
         }
         job.row.updated_at = now;
-        if let Some(projection) = unit.row {
-            job.project(projection, now);
+        if let Some((projection, moments)) = unit.row.zip(moments) {
+            job.project(projection, moments);
         }
         if unit.lease == LeaseChange::Release {
             job.row.holder = None;
@@ -166,43 +114,33 @@ impl Tables {
         {
             job.checkpoint = Some(checkpoint);
         }
-        Committed { at: now, head: job.row.head, seq: job.row.seq }
+        Committed { at: now, head, seq }
     }
 
     /// Looks for what only this unit can have written, by the names that its author gave.
     pub(super) fn settle(&self, unit: &UnitOfWork) -> Option<Committed> {
         let job = self.jobs.get(&unit.job)?;
-        if let Some(first) = unit.events.first() {
-            let start = job.events.iter().position(|row| row.id == first.id)?;
-            let last = job.events.get(start + unit.events.len() - 1)?;
-            return Some(Committed { at: last.at, head: last.hash, seq: last.seq });
-        }
-        let received = unit.inbox.iter().find_map(|write| match write {
-            InboxWrite::Receive { signal, .. } => {
-                job.inbox.iter().find(|row| row.signal.signal == *signal).map(|row| row.signal.received_at)
-            }
-            InboxWrite::Consume(_) => None,
-        });
-        let deposited = || {
-            let put = unit.evidence.first()?;
-            job.evidence.iter().find(|row| row.permit_id == put.permit_id).map(|row| row.at)
-        };
-        let effect = || {
-            let put = unit.effects.first()?;
-            // Only its own: another author may have put another result under the same names.
-            let row = job.effects.get(&(put.key, put.permit))?;
-            (row.result.canonical() == put.result.canonical()).then_some(row.at)
-        };
-        let permitted = || {
-            unit.ledger.iter().find_map(|write| match write {
-                LedgerWrite::Permit(asked) => {
-                    self.ledger.get(&asked.key).filter(|row| row.permit_id == asked.permit_id).map(|row| row.updated_at)
+        let row = &job.row;
+        decide::traces(unit).into_iter().find_map(|trace| {
+            let at = match trace {
+                Trace::Events { count, first, seen } => {
+                    let place = usize::try_from(seen).ok()?;
+                    job.events.get(place).filter(|row| row.id == first)?;
+                    let last = job.events.get(place + count - 1)?;
+                    return Some(Committed { at: last.at, head: last.hash, seq: last.seq });
                 }
-                LedgerWrite::Settle(_) | LedgerWrite::Disprove(_) | LedgerWrite::See { .. } => None,
-            })
-        };
-        let at = received.or_else(deposited).or_else(effect).or_else(permitted)?;
-        Some(Committed { at, head: job.row.head, seq: job.row.seq })
+                Trace::Signal(id) => job.inbox.iter().find(|row| row.signal.signal == id)?.signal.received_at,
+                Trace::Evidence(permit_id) => job.evidence.iter().find(|row| row.permit_id == permit_id)?.at,
+                Trace::Effect(put) => {
+                    let row = job.effects.get(&(put.key, put.permit))?;
+                    Some(row.at).filter(|_| row.result.canonical() == put.result.canonical())?
+                }
+                Trace::Permit(asked) => {
+                    self.ledger.get(&asked.key).filter(|row| row.permit_id == asked.permit_id)?.updated_at
+                }
+            };
+            Some(Committed { at, head: row.head, seq: row.seq })
+        })
     }
 
     pub(super) fn put_agent(&mut self, new: NewAgent, look: Look) -> PutAgent {
@@ -222,31 +160,6 @@ impl Tables {
         self.count(0, 1, 0);
         self.agents.remove(&(tenant, name)).is_some()
     }
-}
-
-/// What is kept with a unit that adds to it.
-fn check_inbox(unit: &UnitOfWork, job: Option<&Job>) -> Result<rules::Kept, CommitError> {
-    let known = |signal| job.is_some_and(|job| job.inbox.iter().any(|row| row.signal.signal == signal));
-    let size = |kept: &KeptSignal| (kept.signal, rules::Kept::of(&kept.payload));
-    let mut kept: Vec<_> = job.map(|job| job.kept().map(size).collect()).unwrap_or_default();
-    let mut adds = false;
-    for write in &unit.inbox {
-        let at = |signal| kept.iter().position(|(kept, _)| *kept == signal);
-        match write {
-            InboxWrite::Receive { delivered: false, signal, payload, .. }
-                if !known(*signal) && at(*signal).is_none() =>
-            {
-                kept.push((*signal, rules::Kept::of(payload)));
-                adds = true;
-            }
-            InboxWrite::Receive { .. } => {}
-            InboxWrite::Consume(signal) => {
-                kept.swap_remove(at(*signal).ok_or_else(|| CommitError::Failed(rules::not_kept()))?);
-            }
-        }
-    }
-    let none = rules::Kept::default();
-    Ok(if adds { kept.into_iter().fold(none, |all, (_, one)| all.plus(one)) } else { none })
 }
 
 impl Job {
@@ -285,32 +198,28 @@ impl Job {
         }
     }
 
-    /// Appends one event under the fence of the last claim and chains it to the one before.
-    pub(super) fn append(&mut self, event: EncodedEvent, at: Timestamp) {
-        let row = &mut self.row;
-        row.seq += 1;
-        let hashed_at = at.after(Span::from_micros(u64::from(aetheris_fault::planted!("hash-before-storing"))));
-        let header = Header::of(row.id, row.seq, &event, row.fence, hashed_at);
-        row.head = header.chain(&row.head);
-        self.events.push(EventRow {
-            at,
-            fence: header.fence,
-            hash: row.head,
-            id: header.id,
-            kind: header.kind,
-            payload: event.payload,
-            payload_hash: header.payload_hash,
-            schema_version: header.schema_version,
-            seq: header.seq,
-        });
+    /// As the decision sees it.
+    fn standing(&self) -> Standing<'_> {
+        let row = &self.row;
+        Standing { fence: row.fence, head: row.head, holder: row.holder.as_ref(), seq: row.seq, status: row.status }
     }
 
-    fn project(&mut self, projection: Projection, now: Timestamp) {
+    /// Appends one event, whose hash is the chain's next.
+    pub(super) fn append(&mut self, event: EncodedEvent, fence: Fence, hash: Hash, at: Timestamp) {
+        let row = &mut self.row;
+        row.seq += 1;
+        row.head = hash;
+        let EncodedEvent { id, kind, payload, payload_hash, schema_version } = event;
+        let kind = kind.code();
+        self.events.push(EventRow { at, fence, hash, id, kind, payload, payload_hash, schema_version, seq: row.seq });
+    }
+
+    fn project(&mut self, projection: Projection, moments: Moments) {
         let row = &mut self.row;
         row.end_requested = projection.end_requested;
         row.error = projection.error;
-        row.not_before = projection.not_before.map(|due| due.resolve(now));
-        row.paused = projection.paused.map(|(reason, since)| (reason, since.resolve(now)));
+        row.not_before = moments.not_before;
+        row.paused = moments.paused;
         row.plan_hash = projection.plan_hash;
         row.status = projection.status;
         row.waiting = projection.waiting;
