@@ -1,8 +1,5 @@
-//! The rules of a commit that need no table: every backend asks these, so that none has its own.
-//!
-//! The order in which a commit is checked is part of the contract (CONTRACT.md, J8): [`shape`], the job,
-//! [`aetheris_core::lease::admit`], [`permission`], [`sequence`], the plan and the client's key, kept
-//! signals, the ledger, effects, the inbox, [`bounds`]. The first that refuses is the answer.
+//! The rules of a commit that need no table, one by one. Which is asked when is [`crate::decide`]'s; no backend has rules of
+//! its own.
 
 use aetheris_core::disproof::{self, Disproof, Grounds};
 use aetheris_core::event::EventKind;
