@@ -77,6 +77,10 @@ marks! {
     PausedByReclaim,
     /// A job ended because its workers died too often.
     PoisonJob,
+    /// A run had gone on by the time its unit was written.
+    RanAhead,
+    /// A unit was refused whose author had gone on.
+    Recalled,
     /// A draft was laid onto a newer state and kept whole.
     RebasedWhole,
     /// A draft was laid onto a newer state and cut.

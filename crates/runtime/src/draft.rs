@@ -3,6 +3,9 @@
 //! A draft applies each event to its state at once, so that an illegal one is refused before it is
 //! sent. After the commit the same events are stamped with the store's time. If the store says that
 //! something else was written meanwhile, the draft is laid onto the newer state ([`Draft::rebase`]).
+//!
+//! Facts may be added while those before them are being written ([`Draft::send`]): they are the next unit's. If the
+//! store refuses the first, the others are dropped with it ([`Draft::recall`]).
 
 use std::time::Duration;
 
@@ -42,6 +45,9 @@ pub struct Draft {
     checkpoint_seq: u64,
     /// The state before the first entry, if it is to be kept as a checkpoint.
     checkpoint: Option<Checkpoint>,
+    /// How many of the entries, from the first on, are in a unit that is being written.
+    sent: usize,
+    /// The place of the last event that is written.
     seq: u64,
     state: JobState,
     timers: Vec<TimerId>,
@@ -71,6 +77,7 @@ impl Draft {
             settles: Vec::new(),
             checkpoint_seq,
             checkpoint: None,
+            sent: 0,
             seq: state.seq,
             state,
             timers,
@@ -182,8 +189,7 @@ impl Draft {
     }
 
     fn push_entry(&mut self, entry: Entry) -> Result<(), Illegal> {
-        let every = aetheris_fault::tuned!(CheckpointEvents, limits::CHECKPOINT_EVENTS);
-        if self.entries.is_empty() && self.seq >= self.checkpoint_seq.max(self.too_large_at) + every {
+        if self.entries.is_empty() && self.wants_checkpoint() {
             self.make_checkpoint(limits::CHECKPOINT_BYTES_MAX);
         }
         let applied = self.state.apply(&entry.event);
@@ -192,6 +198,12 @@ impl Draft {
         }
         self.entries.push(entry);
         Ok(())
+    }
+
+    /// Whether the state after all its entries is to be kept as a checkpoint.
+    fn wants_checkpoint(&self) -> bool {
+        let every = aetheris_fault::tuned!(CheckpointEvents, limits::CHECKPOINT_EVENTS);
+        self.state.seq >= self.checkpoint_seq.max(self.too_large_at) + every
     }
 
     /// Keeps the state as a checkpoint if it is within its bound. If not, the job is folded from further back, and
@@ -260,31 +272,69 @@ impl Draft {
         unit
     }
 
+    /// The unit of all its facts, for an author who goes on while it is written; none where its end has to be awaited:
+    /// nothing in it has to be durable, it gives the job away or holds more than facts, or a checkpoint is due, which is
+    /// made of a state that is written. [`Draft::sent_written`] or [`Draft::recall`] follows.
+    pub(crate) fn send(&mut self, purpose: Purpose, fallback: EventId) -> Option<UnitOfWork> {
+        let more = self.lease != LeaseChange::Keep || self.expected_signals.is_some() || !self.settles.is_empty();
+        if self.sent > 0 || more || self.wants_checkpoint() {
+            return None;
+        }
+        let unit = UnitOfWork { overlaps: true, ..self.unit(purpose, fallback) };
+        self.sent = self.entries.len();
+        Some(unit)
+    }
+
+    /// The facts that were sent are written. Those that came since are still to be.
+    pub(crate) fn sent_written(&mut self, committed: &Committed) {
+        let sent = std::mem::take(&mut self.sent);
+        self.stamp(sent, committed);
+    }
+
+    /// What was sent is not written and is to be decided anew, and what came since stands on it. The facts that were sent
+    /// alone are left, for [`Draft::rebase`]: the state is none that they led to. Whether anything was dropped.
+    pub(crate) fn recall(&mut self) -> bool {
+        let sent = std::mem::take(&mut self.sent);
+        let ahead = self.entries.len() > sent;
+        self.entries.truncate(sent);
+        // All else that a unit can have came after it was sent.
+        self.lease = LeaseChange::Keep;
+        self.expected_signals = None;
+        self.settles.clear();
+        ahead
+    }
+
     /// Takes in what the store says: the facts get their time and the draft is empty again.
     ///
     /// # Panics
     /// The store has written the facts at another place than the draft's.
     pub fn written(&mut self, committed: &Committed) {
+        self.stamp(self.entries.len(), committed);
+        self.lease = LeaseChange::Keep;
+        self.expected_signals = None;
+        self.settles.clear();
+    }
+
+    /// So many of the facts, from the first on, are written.
+    fn stamp(&mut self, count: usize, committed: &Committed) {
         let unknown = aetheris_fault::planted!("unknown-is-committed");
         let unchecked = aetheris_fault::planted!("sequence-not-checked");
+        let left = self.entries.len() - count;
+        let seq = self.state.seq - u64::try_from(left).unwrap_or(u64::MAX);
         aetheris_fault::always!(
-            committed.seq == self.state.seq || unknown || unchecked,
-            "job {}: a draft up to event {} was written up to event {}",
+            committed.seq == seq || unknown || unchecked,
+            "job {}: a draft up to event {seq} was written up to event {}",
             self.state.id,
-            self.state.seq,
             committed.seq
         );
-        for entry in self.entries.drain(..) {
+        for entry in self.entries.drain(..count) {
             self.state.stamp(&entry.event, committed.at);
         }
         if let Some(checkpoint) = self.checkpoint.take() {
             self.checkpoint_seq = checkpoint.seq;
         }
-        self.seq = self.state.seq;
+        self.seq = seq;
         self.timers = self.state.timers.keys().cloned().collect();
-        self.lease = LeaseChange::Keep;
-        self.expected_signals = None;
-        self.settles.clear();
     }
 
     /// Lays the facts onto a newer state up to the one that blocks the job, which is to be decided anew.

@@ -188,10 +188,14 @@ impl SqliteStore {
 
     async fn commit_unit(&self, unit: UnitOfWork) -> Result<Committed, CommitError> {
         let (reply, answer) = oneshot::channel();
-        let waiting = self.waiting.begin();
+        let waiting = (!unit.overlaps).then(|| self.waiting.begin());
         self.send("commit", Request::Commit(Box::new(unit), reply)).await.map_err(CommitError::Failed)?;
+        let answered = match waiting {
+            Some(waiting) => waiting.answer(answer).await,
+            None => answer.await.ok(),
+        };
         // A reply that is dropped without an answer: the writer has gone while it had the unit.
-        waiting.answer(answer).await.ok_or_else(|| CommitError::Unknown(closing("commit")))?
+        answered.ok_or_else(|| CommitError::Unknown(closing("commit")))?
     }
 
     async fn claim_jobs(&self, request: ClaimRequest) -> Result<Vec<Claimed>, StoreError> {

@@ -262,6 +262,9 @@ pub struct UnitOfWork {
     pub lease: LeaseChange,
     /// Changes of the ledger, in order.
     pub ledger: Vec<LedgerWrite>,
+    /// Whether its author works on while it is written. Nobody then looks out for the answer, and a store may take the way
+    /// that leaves the processor to others.
+    pub overlaps: bool,
     /// What it is for.
     pub purpose: Purpose,
     /// The derived part of the row, where it may have changed.
@@ -288,6 +291,7 @@ impl UnitOfWork {
             job,
             lease: LeaseChange::Keep,
             ledger: Vec::new(),
+            overlaps: false,
             purpose,
             row: None,
             timers: Vec::new(),

@@ -21,11 +21,13 @@ mod doubt;
 mod end;
 mod invoke;
 mod lease;
+mod overlap;
 mod plain;
 mod step;
 
 pub(crate) use end::note_end;
 pub use lease::Lease;
+use overlap::Sent;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -103,6 +105,8 @@ enum Turn {
 
 /// A run in progress.
 struct Run<'r> {
+    /// About how many bytes the outputs have that were drafted since a unit was sent.
+    ahead: usize,
     /// From when on the store accepts that the call in doubt has not happened, where it has refused to before.
     accepted_from: Option<Timestamp>,
     draft: Draft,
@@ -124,6 +128,8 @@ struct Run<'r> {
     /// Questions of this run to reconcile tools.
     questions: u32,
     rt: &'r Runtime,
+    /// The unit that is being written while the run goes on.
+    sent: Option<Sent<'r>>,
     /// How often a wait was refused for a signal that was kept for it.
     signals_met: u32,
     /// The step whose call could not leave for want of something in this process, and how often in a row.
@@ -170,6 +176,7 @@ pub async fn run_job(rt: &Runtime, claimed: Claimed, lease: &Lease) -> Result<Ru
         Ok(end) => return Ok(end),
         Err(stop) => stop,
     };
+    run.await_sent().await;
     match stop {
         Stop::Lost => {
             aetheris_fault::sometimes!(RunLost);
@@ -189,6 +196,7 @@ impl<'r> Run<'r> {
         let names = names::of(&loaded.state, &loaded.effects);
         let memory = memory::of_run(&loaded.state, &loaded.kept, &names);
         Self {
+            ahead: 0,
             accepted_from: None,
             draft: Draft::new(loaded.state, Guard::Run(lease.fence), loaded.checkpoint_seq),
             draining_writes: 0,
@@ -204,6 +212,7 @@ impl<'r> Run<'r> {
             plan,
             questions: 0,
             rt,
+            sent: None,
             signals_met: 0,
             wanting: None,
             writes: 0,
@@ -245,7 +254,8 @@ impl<'r> Run<'r> {
                     Turn::End(end) => return Ok(end),
                 },
             }
-            if self.draft.len() + EVENTS_OF_ONE_TURN_MAX > limits::UNIT_EVENTS_MAX {
+            let full = self.draft.len() + EVENTS_OF_ONE_TURN_MAX > limits::UNIT_EVENTS_MAX;
+            if full || self.ahead > limits::UNWRITTEN_BYTES_MAX {
                 self.flush(Purpose::Record).await?;
             }
             // A turn may have computed for as long as its templates are allowed to, and who writes may have been answered
@@ -291,15 +301,12 @@ impl<'r> Run<'r> {
     /// it; [`Rebased::Cut`] says that not everything could be kept, and what comes next is to be decided
     /// anew.
     async fn flush(&mut self, purpose: Purpose) -> Result<Rebased, Stop> {
-        let mut result = Rebased::Whole;
+        let mut result = self.land().await?;
         let mut conflicts = 0;
         let fallback = self.rt.event_id();
         while !self.draft.is_empty() {
             match draft::write(self.rt.store.as_ref(), || self.draft.unit(purpose, fallback)).await {
-                Ok(committed) => {
-                    self.writes += 1;
-                    self.written(&committed);
-                }
+                Ok(committed) => self.written(&committed),
                 Err(WriteError::Refused(Refusal::Sequence { .. })) => {
                     conflicts += 1;
                     if conflicts > limits::CONFLICT_RETRIES_MAX {
@@ -330,10 +337,17 @@ impl<'r> Run<'r> {
     }
 
     fn written(&mut self, committed: &Committed) {
+        self.note_write();
+        self.draft.written(committed);
+        self.ahead = 0;
+    }
+
+    /// A unit of the run is written.
+    fn note_write(&mut self) {
+        self.writes += 1;
         if self.draft.sets_timer() {
             self.rt.wakeups.timer_set();
         }
-        self.draft.written(committed);
         if !aetheris_fault::planted!("owed-for-ever") {
             self.owed.clear();
         }
@@ -449,7 +463,9 @@ impl<'r> Run<'r> {
 
     /// Makes a node's output known to templates.
     fn name_output(&mut self, node: &NodeId, output: Json) {
-        self.memory += output.memory();
+        let bytes = output.memory();
+        self.memory += bytes;
+        self.ahead += bytes;
         self.names.nodes.insert(node.clone(), output);
     }
 

@@ -27,7 +27,7 @@ impl Run<'_> {
             Err(error) => return self.fail_template(node, "its input", &error),
         };
         self.start(node)?;
-        if self.draft.has_results() && self.flush(Purpose::Record).await? == Rebased::Cut {
+        if self.write_before(name).await? == Rebased::Cut {
             return Ok(Turn::Go);
         }
         let Some(call) = self.tool_call(node, name, input) else {

@@ -28,6 +28,7 @@ async fn commits_of(effect: &str, nodes: usize) -> u64 {
     world.rt.store.status().await.unwrap().writer.units - before - 1
 }
 
+/// Where each is written at once. What goes on while a unit is written shares the next (`overlap.rs`).
 #[tokio::test(start_paused = true)]
 async fn a_chain_of_n_plain_steps_costs_n_commits() {
     assert_eq!(commits_of("pure", 10).await, 10);

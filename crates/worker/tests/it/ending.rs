@@ -225,7 +225,7 @@ async fn no_plain_body_begins_under_a_spent_lease() {
     let world = World::new();
     world
         .put(
-            "agent: a\nversion: \"1\"\nplanner: static\nmodel: scripted/echo\ntools:\n  look: { kind: function, function: f, effect: pure }\n\
+            "agent: a\nversion: \"1\"\nplanner: static\nmodel: scripted/echo\ntools:\n  look: { kind: http, method: GET, url: \"http://look.test/\", effect: pure }\n\
              plan:\n  nodes:\n    - { id: n, kind: tool, tool: look }\n    - { id: m, kind: tool, tool: look, needs: [n] }\n",
         )
         .await;

@@ -8,6 +8,7 @@ mod doubt;
 mod ending;
 mod life;
 mod outcomes;
+mod overlap;
 mod patience;
 mod pauses;
 mod steps;

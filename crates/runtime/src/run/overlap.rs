@@ -1,0 +1,165 @@
+//! Work that overlaps with durability.
+//!
+//! ```text
+//! results ─► sent, being written ─────────────────────► written ─► the next unit: all that came meanwhile
+//!            transforms, conditions, functions go on
+//! ```
+//!
+//! While a unit of the job is being written, what does not leave this process goes on, on the drafted state. There is one
+//! unit of a job on its way at most; all that is known when it has arrived is the next. Whatever can be noticed outside
+//! (a call of a tool, a question to a model, an answer, a block, an end) is behind a [`Run::flush`], which awaits both. A
+//! crash repeats at most plain bodies whose results were not durable.
+
+use std::sync::{Mutex, PoisonError};
+
+use aetheris_core::id::ToolName;
+use aetheris_core::plan::ToolKind;
+use aetheris_store::{Committed, Purpose, Refusal, Store, UnitOfWork};
+use futures_util::future::{BoxFuture, poll_immediate};
+
+use super::{Run, Stop, WriteFailed};
+use crate::draft::{self, Rebased, WriteError};
+
+/// A unit on its way to the store.
+pub(super) struct Sent<'r> {
+    unit: UnitOfWork,
+    /// Never locked: it makes of what only its owner polls something that others may hold a reference to.
+    writing: Mutex<Writing<'r>>,
+}
+
+type Writing<'r> = BoxFuture<'r, Result<Committed, WriteError>>;
+
+impl<'r> Sent<'r> {
+    fn new(store: &'r dyn Store, unit: UnitOfWork) -> Self {
+        let again = unit.clone();
+        let writing: Writing<'r> = Box::pin(draft::write(store, move || again.clone()));
+        Self { unit, writing: Mutex::new(writing) }
+    }
+
+    fn writing(&mut self) -> &mut Writing<'r> {
+        self.writing.get_mut().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Run<'_> {
+    /// Writes what has to be durable before a pure tool is called. A function of this process nobody outside can notice:
+    /// for it that is sent and not awaited.
+    pub(super) async fn write_before(&mut self, tool: &ToolName) -> Result<Rebased, Stop> {
+        if !self.draft.has_results() {
+            return Ok(Rebased::Whole);
+        }
+        let leaves = match self.plan.tool(tool).map(|tool| &tool.kind) {
+            Some(ToolKind::Function(_)) => false,
+            Some(ToolKind::Http(_)) | None => !aetheris_fault::planted!("pure-call-before-durable"),
+        };
+        if leaves { self.flush(Purpose::Record).await } else { self.send().await }
+    }
+
+    /// Sends all that is drafted, unless a unit is still on its way.
+    async fn send(&mut self) -> Result<Rebased, Stop> {
+        if self.look_for_sent().await? == Rebased::Cut {
+            return Ok(Rebased::Cut);
+        }
+        if self.sent.is_some() || !self.draft.has_results() {
+            return Ok(Rebased::Whole);
+        }
+        let Some(unit) = self.draft.send(Purpose::Record, self.rt.event_id()) else {
+            return self.flush(Purpose::Record).await;
+        };
+        self.sent = Some(Sent::new(self.rt.store.as_ref(), unit));
+        self.ahead = 0;
+        // It is in the store's queue before anything else is done.
+        self.look_for_sent().await
+    }
+
+    /// Whether the unit on its way, if it has arrived, could be kept whole. Where it could not, what is left of it is written
+    /// at once.
+    async fn look_for_sent(&mut self) -> Result<Rebased, Stop> {
+        let answer = match &mut self.sent {
+            Some(sent) => poll_immediate(sent.writing()).await,
+            None => None,
+        };
+        let Some(answer) = answer else { return Ok(Rebased::Whole) };
+        let kept = self.landed(answer).await?;
+        if kept == Rebased::Cut {
+            self.flush(Purpose::Record).await?;
+        }
+        Ok(kept)
+    }
+
+    /// Awaits the unit on its way. [`Rebased::Cut`] says that it could not be kept whole; what ran ahead of it is gone.
+    pub(super) async fn land(&mut self) -> Result<Rebased, Stop> {
+        match &mut self.sent {
+            Some(sent) => {
+                let answer = sent.writing().await;
+                self.landed(answer).await
+            }
+            None => Ok(Rebased::Whole),
+        }
+    }
+
+    async fn landed(&mut self, answer: Result<Committed, WriteError>) -> Result<Rebased, Stop> {
+        let Some(Sent { unit, .. }) = self.sent.take() else {
+            return Ok(Rebased::Whole);
+        };
+        let store = self.rt.store.as_ref();
+        let mut answer = answer;
+        loop {
+            let failed = match answer {
+                Ok(committed) => {
+                    aetheris_fault::sometimes!(RanAhead, self.draft.len() > unit.events.len());
+                    self.sent_written(&committed);
+                    return Ok(Rebased::Whole);
+                }
+                Err(WriteError::Refused(refusal)) => return self.recall(refusal).await,
+                Err(WriteError::Failed(error)) => WriteFailed::Absent(error),
+                Err(WriteError::Unknown(error)) => WriteFailed::Unknown(error),
+            };
+            let unknown = matches!(failed, WriteFailed::Unknown(_));
+            self.retry_while_leased(failed).await?;
+            // Whether it is there is asked before it is sent again.
+            answer = match store.settle(&unit).await {
+                Ok(Some(committed)) if unknown => Ok(committed),
+                Ok(_) | Err(_) => draft::write(store, || unit.clone()).await,
+            };
+        }
+    }
+
+    /// The unit on its way was refused: what ran ahead of it is dropped, and what it held is laid onto the newer state.
+    async fn recall(&mut self, refusal: Refusal) -> Result<Rebased, Stop> {
+        aetheris_fault::sometimes!(Recalled, self.draft.recall());
+        match refusal {
+            Refusal::Sequence { .. } => {
+                self.look_again().await?;
+                Ok(Rebased::Cut)
+            }
+            refusal @ (Refusal::Guard(_)
+            | Refusal::LeaseExpired
+            | Refusal::SignalKept(_)
+            | Refusal::Ledger(_)
+            | Refusal::Duplicate(_)
+            | Refusal::KeyConflict(_)
+            | Refusal::UnknownJob
+            | Refusal::UnknownPlan
+            | Refusal::Bound { .. }) => self.refused(refusal).await,
+        }
+    }
+
+    /// What is owed was drafted before anything ran ahead.
+    fn sent_written(&mut self, committed: &Committed) {
+        self.note_write();
+        self.draft.sent_written(committed);
+    }
+
+    /// The run gives up: what became of the unit on its way is known before anybody else writes for it. Where that cannot
+    /// be learned, whoever runs the job next reads it.
+    pub(super) async fn await_sent(&mut self) {
+        let Some(mut sent) = self.sent.take() else { return };
+        match sent.writing().await {
+            Ok(committed) => self.sent_written(&committed),
+            Err(error) => {
+                tracing::warn!(job = %self.state().id, %error, "what the run sent last was not written");
+            }
+        }
+    }
+}

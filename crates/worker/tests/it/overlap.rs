@@ -1,0 +1,129 @@
+//! What goes on while a unit of the job is being written, and what waits.
+
+use std::time::Duration;
+
+use aetheris_core::event::Event;
+use aetheris_core::job::JobStatus;
+use aetheris_core::time::Span;
+use aetheris_store::Purpose;
+use aetheris_store::faulty::{Fault, FaultKind, FaultPlan, Op};
+use serde_json::json;
+
+use crate::world::{Process, World, done, hold};
+
+/// `n` and `m` in this process, and `o`, by HTTP where it `leaves`; each after the one before.
+fn agent(leaves: bool) -> String {
+    let outside =
+        if leaves { "kind: http, method: GET, url: \"http://look.test/\"" } else { "kind: function, function: f" };
+    format!(
+        "agent: a\nversion: \"1\"\nplanner: static\ntools:\n  look: {{ kind: function, function: f, effect: pure }}\n  \
+         ask: {{ {outside}, effect: pure }}\nplan:\n  nodes:\n    - {{ id: n, kind: tool, tool: look }}\n    \
+         - {{ id: m, kind: tool, tool: look, needs: [n] }}\n    - {{ id: o, kind: tool, tool: ask, needs: [m] }}\n"
+    )
+}
+
+/// The first write of results meets this.
+fn first(world: &World, fault: Fault) -> Process {
+    world.start_behind("w", FaultPlan::none().script(Op::Commit(Purpose::Record), [Some(fault)]))
+}
+
+/// The nodes whose ends are written.
+async fn written(world: &World, job: aetheris_core::id::JobId) -> Vec<String> {
+    let ended = |event| match event {
+        Event::NodeFinished(finished) => Some(finished.node.to_string()),
+        _ => None,
+    };
+    world.events(job).await.into_iter().filter_map(ended).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn functions_go_on_while_a_unit_is_written_and_what_they_gave_is_the_next() {
+    let world = World::new();
+    world.put(&agent(false)).await;
+    let _process = first(&world, Fault::Delay(Span::from_secs(5)));
+    let before = world.rt.store.status().await.unwrap().writer.units;
+    let job = world.submit("a", json!(null)).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!((world.tools.count("look"), world.tools.count("ask")), (2, 1));
+    assert_eq!(written(&world, job).await, Vec::<String>::new());
+    assert_eq!(world.done(job).await.status, JobStatus::Completed);
+    assert_eq!(written(&world, job).await, ["n", "m", "o"]);
+    assert_eq!((world.tools.count("look"), world.tools.count("ask")), (2, 1));
+    // Its creation, the first result, and all the others with its end.
+    assert_eq!(world.rt.store.status().await.unwrap().writer.units - before, 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_leaves_the_process_waits_for_all_that_is_before_it() {
+    let world = World::new();
+    world.put(&agent(true)).await;
+    let (act, reached, release) = hold(done(json!(1)));
+    world.tools.next("ask", [act]);
+    let _process = first(&world, Fault::Delay(Span::from_secs(5)));
+    let job = world.submit("a", json!(null)).await;
+    reached.notified().await;
+    assert_eq!(written(&world, job).await, ["n", "m"]);
+    release.notify_one();
+    assert_eq!(world.done(job).await.status, JobStatus::Completed);
+}
+
+/// Something else was written meanwhile that the unit does not fit: neither it nor what ran ahead of it is written.
+#[tokio::test(start_paused = true)]
+async fn what_ran_ahead_of_a_refused_unit_is_dropped() {
+    let world = World::new();
+    world.put(&agent(false)).await;
+    let _process = first(&world, Fault::Delay(Span::from_secs(5)));
+    let job = world.submit("a", json!(null)).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(world.tools.count("ask"), 1);
+    world.rt.pause(job).await.unwrap();
+    world.until(job, &[JobStatus::Paused]).await;
+    // Nothing starts once a pause is asked for, and the start of `n` was not written yet.
+    assert_eq!(written(&world, job).await, Vec::<String>::new());
+    world.rt.resume(job).await.unwrap();
+    assert_eq!(world.done(job).await.status, JobStatus::Completed);
+    assert_eq!(written(&world, job).await, ["n", "m", "o"]);
+    let nodes: Vec<_> = world.tools.calls_of("look").iter().map(|call| call.node.to_string()).collect();
+    assert_eq!((nodes, world.tools.count("ask")), (["n", "m", "n", "m"].map(str::to_owned).to_vec(), 2));
+}
+
+/// Whatever becomes of the unit or its answer: each end is written once.
+#[tokio::test(start_paused = true)]
+async fn a_unit_whose_writing_fails_is_written_once_and_before_what_ran_ahead() {
+    let soon = Span::from_secs(2);
+    for (fault, kind) in [
+        (Fault::Before, FaultKind::Before),
+        (Fault::After, FaultKind::After),
+        (Fault::Lost, FaultKind::Lost),
+        (Fault::Broken(soon), FaultKind::Broken),
+        (Fault::Slow(soon), FaultKind::Slow),
+        (Fault::Late(Span::from_micros(1)), FaultKind::Late),
+        (Fault::PoolTimeout(soon), FaultKind::PoolTimeout),
+    ] {
+        let world = World::new();
+        world.put(&agent(false)).await;
+        let process = first(&world, fault);
+        let job = world.submit("a", json!(null)).await;
+        assert_eq!(world.done(job).await.status, JobStatus::Completed, "{fault:?}");
+        assert_eq!(process.store.happened(kind), 1, "{fault:?}");
+        assert_eq!(written(&world, job).await, ["n", "m", "o"], "{fault:?}");
+        assert_eq!((world.tools.count("look"), world.tools.count("ask")), (2, 1), "{fault:?}");
+    }
+}
+
+/// Its holder has lost it: nothing that ran ahead is written under a lease that another has.
+#[tokio::test(start_paused = true)]
+async fn what_ran_ahead_under_a_lost_lease_is_run_by_the_next() {
+    let world = World::new();
+    world.put(&agent(false)).await;
+    let process = first(&world, Fault::Delay(Span::from_secs(100)));
+    process.freeze_keeper();
+    let job = world.submit("a", json!(null)).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let _second = world.start("second");
+    let state = world.done(job).await;
+    assert_eq!((state.status, state.fence.epoch), (JobStatus::Completed, 2));
+    tokio::time::sleep(Duration::from_secs(200)).await;
+    assert_eq!(written(&world, job).await, ["n", "m", "o"]);
+    assert_eq!((world.tools.count("look"), world.tools.count("ask")), (4, 2));
+}
