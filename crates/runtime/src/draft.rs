@@ -45,11 +45,12 @@ pub struct Draft {
     checkpoint_seq: u64,
     /// The state before the first entry, if it is to be kept as a checkpoint.
     checkpoint: Option<Checkpoint>,
-    /// How many of the entries, from the first on, are in a unit that is being written.
-    sent: usize,
+    /// How many of the entries, from the first on, are in a unit that is being written, and the timers that it leaves.
+    sent: (usize, Vec<TimerId>),
     /// The place of the last event that is written.
     seq: u64,
     state: JobState,
+    /// The timers that are written.
     timers: Vec<TimerId>,
     /// The place at which the state was found too large for a checkpoint; 0 if it was not.
     too_large_at: u64,
@@ -68,7 +69,7 @@ impl Draft {
     /// A draft on a state that is as the store has it.
     #[must_use]
     pub fn new(state: JobState, guard: Guard, checkpoint_seq: u64) -> Self {
-        let timers = state.timers.keys().cloned().collect();
+        let timers = timers_of(&state);
         Self {
             entries: Vec::new(),
             guard,
@@ -77,7 +78,7 @@ impl Draft {
             settles: Vec::new(),
             checkpoint_seq,
             checkpoint: None,
-            sent: 0,
+            sent: (0, Vec::new()),
             seq: state.seq,
             state,
             timers,
@@ -277,24 +278,25 @@ impl Draft {
     /// made of a state that is written. [`Draft::sent_written`] or [`Draft::recall`] follows.
     pub(crate) fn send(&mut self, purpose: Purpose, fallback: EventId) -> Option<UnitOfWork> {
         let more = self.lease != LeaseChange::Keep || self.expected_signals.is_some() || !self.settles.is_empty();
-        if self.sent > 0 || more || self.wants_checkpoint() {
+        if self.sent.0 > 0 || more || self.wants_checkpoint() {
             return None;
         }
         let unit = UnitOfWork { overlaps: true, ..self.unit(purpose, fallback) };
-        self.sent = self.entries.len();
+        self.sent = (self.entries.len(), timers_of(&self.state));
         Some(unit)
     }
 
     /// The facts that were sent are written. Those that came since are still to be.
     pub(crate) fn sent_written(&mut self, committed: &Committed) {
-        let sent = std::mem::take(&mut self.sent);
+        let (sent, timers) = std::mem::take(&mut self.sent);
         self.stamp(sent, committed);
+        self.timers = timers;
     }
 
     /// What was sent is not written and is to be decided anew, and what came since stands on it. The facts that were sent
     /// alone are left, for [`Draft::rebase`]: the state is none that they led to. Whether anything was dropped.
     pub(crate) fn recall(&mut self) -> bool {
-        let sent = std::mem::take(&mut self.sent);
+        let (sent, _) = std::mem::take(&mut self.sent);
         let ahead = self.entries.len() > sent;
         self.entries.truncate(sent);
         // All else that a unit can have came after it was sent.
@@ -310,6 +312,7 @@ impl Draft {
     /// The store has written the facts at another place than the draft's.
     pub fn written(&mut self, committed: &Committed) {
         self.stamp(self.entries.len(), committed);
+        self.timers = timers_of(&self.state);
         self.lease = LeaseChange::Keep;
         self.expected_signals = None;
         self.settles.clear();
@@ -334,7 +337,6 @@ impl Draft {
             self.checkpoint_seq = checkpoint.seq;
         }
         self.seq = seq;
-        self.timers = self.state.timers.keys().cloned().collect();
     }
 
     /// Lays the facts onto a newer state up to the one that blocks the job, which is to be decided anew.
@@ -373,6 +375,10 @@ impl Draft {
         aetheris_fault::sometimes!(RebasedWhole, total > 0);
         Rebased::Whole
     }
+}
+
+fn timers_of(state: &JobState) -> Vec<TimerId> {
+    state.timers.keys().cloned().collect()
 }
 
 fn event_id(ids: &dyn IdSource) -> EventId {
@@ -581,6 +587,76 @@ mod tests {
         // The timer that was written is one that can be cleared.
         draft.push(&SystemIds, TimerFired { timer: TimerId::Deadline }).unwrap();
         assert_eq!(unit(&draft).timers, [projection::TimerChange::Cleared(TimerId::Deadline)]);
+    }
+
+    /// A job with a deadline whose first step is being written while its second ends.
+    fn ahead() -> (Draft, UnitOfWork) {
+        let mut state = running();
+        state.apply(&TimerSet { after_us: 5, timer: TimerId::Deadline }.into()).unwrap();
+        let mut draft = Draft::new(state, Guard::Outside, 0);
+        draft.push(&SystemIds, started("a")).unwrap();
+        let sent = draft.send(Purpose::Record, EventId::from_u128(4)).unwrap();
+        assert!(draft.send(Purpose::Record, EventId::from_u128(4)).is_none(), "one at a time");
+        draft.push(&SystemIds, started("b")).unwrap();
+        draft.push(&SystemIds, TimerFired { timer: TimerId::Deadline }).unwrap();
+        draft.release();
+        (draft, sent)
+    }
+
+    #[test]
+    fn what_came_while_a_unit_was_written_is_the_next() {
+        let (mut draft, sent) = ahead();
+        assert!(sent.overlaps);
+        assert_eq!(
+            (sent.events.len(), sent.expected_seq, sent.timers.len(), sent.lease),
+            (1, Some(4), 0, LeaseChange::Keep)
+        );
+        draft.sent_written(&Committed { at: Timestamp::from_micros(10), head: Hash::ZERO, seq: 5 });
+        let steps = &draft.state().steps;
+        assert_eq!((steps["a"].started_at, steps["b"].started_at), (Some(Timestamp::from_micros(10)), None));
+        let next = unit(&draft);
+        assert_eq!((next.events.len(), next.expected_seq, next.lease), (2, Some(5), LeaseChange::Release));
+        assert!(!next.overlaps);
+        // The timer was there when the first was sent: it is still to be cleared.
+        assert_eq!(next.timers, [projection::TimerChange::Cleared(TimerId::Deadline)]);
+    }
+
+    #[test]
+    fn what_ran_ahead_of_a_refused_unit_is_dropped_with_all_that_came_with_it() {
+        let (mut draft, _) = ahead();
+        draft.expect_signals(expected());
+        draft.also_settle(see());
+        assert!(draft.recall());
+        let mut newer = running();
+        newer.apply(&started("c").into()).unwrap();
+        assert_eq!(draft.rebase(newer), Rebased::Whole);
+        let left = unit(&draft);
+        assert_eq!(
+            (left.events.len(), left.lease, left.expected_signals, left.ledger.len()),
+            (1, LeaseChange::Keep, None, 0)
+        );
+        assert!(!draft.state().steps.contains_key("b"));
+        let mut only = Draft::new(running(), Guard::Outside, 0);
+        only.push(&SystemIds, started("a")).unwrap();
+        only.send(Purpose::Record, EventId::from_u128(4)).unwrap();
+        assert!(!only.recall(), "nothing ran ahead");
+    }
+
+    /// A checkpoint is of a state that is written, and what gives the job away is awaited.
+    #[test]
+    fn what_has_to_be_awaited_is_not_sent_ahead() {
+        let every = limits::CHECKPOINT_EVENTS;
+        let with = |change: fn(&mut Draft)| {
+            let mut draft = Draft::new(JobState { seq: every - 2, ..running() }, Guard::Outside, 0);
+            draft.push(&SystemIds, started("a")).unwrap();
+            change(&mut draft);
+            draft.send(Purpose::Record, EventId::from_u128(4)).is_some()
+        };
+        assert!(with(|_| {}));
+        assert!(!with(|draft| draft.push(&SystemIds, started("b")).unwrap()), "a checkpoint is due");
+        assert!(!with(Draft::release));
+        assert!(!with(|draft| draft.expect_signals(expected())));
+        assert!(!with(|draft| draft.also_settle(see())));
     }
 
     /// What follows a fact that the newer state refuses was drafted in its sight.
