@@ -290,7 +290,8 @@ impl Draft {
     pub(crate) fn sent_written(&mut self, committed: &Committed) {
         let (sent, timers) = std::mem::take(&mut self.sent);
         self.stamp(sent, committed);
-        self.timers = timers;
+        self.timers =
+            if aetheris_fault::planted!("timers-of-what-ran-ahead") { timers_of(&self.state) } else { timers };
     }
 
     /// What was sent is not written and is to be decided anew, and what came since stands on it. The facts that were sent
@@ -300,7 +301,9 @@ impl Draft {
         let ahead = self.entries.len() > sent;
         self.entries.truncate(sent);
         // All else that a unit can have came after it was sent.
-        self.lease = LeaseChange::Keep;
+        if !aetheris_fault::planted!("recall-keeps-release") {
+            self.lease = LeaseChange::Keep;
+        }
         self.expected_signals = None;
         self.settles.clear();
         ahead

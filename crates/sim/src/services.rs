@@ -221,7 +221,7 @@ impl Services {
     }
 
     /// What happens at the service when a call arrives: the outcome, and whether the answer is sent.
-    async fn serve(&self, call: &ToolCall) -> (ToolOutcome, bool) {
+    async fn serve(&self, call: &ToolCall, at_once: bool) -> (ToolOutcome, bool) {
         if ["look", "refuse"].iter().any(|name| call.tool_name.as_str().starts_with(name)) {
             return (self.look(call), true);
         }
@@ -254,7 +254,11 @@ impl Services {
         });
         self.log(WitnessKind::BodyStart, call, None);
         let slow = matches!(act, Act::SlowFirst(times) if arrival <= times);
-        let time = if slow { call.timeout + Duration::from_millis(700) } else { self.millis(0, 60) };
+        let time = match (slow, at_once) {
+            (true, _) => call.timeout + Duration::from_millis(700),
+            (false, true) => Duration::ZERO,
+            (false, false) => self.millis(0, 60),
+        };
         tokio::time::sleep(time).await;
         let result = Json::new(result.into());
         self.log(WitnessKind::BodyEnd, call, Some(&result));
@@ -268,17 +272,20 @@ impl Services {
         // A closed connection takes nothing back: what stands in the receiver's queue arrives, up to what settles.
         let once = call.tool.effect == EffectClass::AtMostOnce;
         let queued = once && self.weather.is_bad() && self.random().chance(100);
+        // A function of the process itself may be done before the store has answered anything.
+        let at_once = call.tool.effect == EffectClass::Pure && self.random().chance(500);
         let transit = match (self.weather.is_bad(), queued) {
+            _ if at_once => Duration::ZERO,
             (true, true) => self.millis(longest, longest + QUEUE_MS),
             (true, false) => self.millis(0, longest.min(800)),
             (false, _) => self.millis(0, 3),
         };
         tokio::time::sleep(transit).await;
         self.note(call.key, |known| known.on_the_way -= 1);
-        let (outcome, answers) = self.serve(&call).await;
+        let (outcome, answers) = self.serve(&call, at_once).await;
         match way {
             Way::Good if answers => {
-                let back = self.millis(0, 3);
+                let back = if at_once { Duration::ZERO } else { self.millis(0, 3) };
                 tokio::time::sleep(back).await;
                 // Nobody may be there to hear it any more.
                 let _ = reply.send(outcome);

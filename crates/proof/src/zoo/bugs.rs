@@ -220,6 +220,26 @@ pub const BUGS: &[Bug] = &[
         "whoever follows a job stops where its stream broke",
         "a_stream_that_broke_before_the_end",
     ),
+    tested(
+        "pure-call-before-durable",
+        "a pure call leaves while what is before it is being written",
+        "what_leaves_the_process_waits_for_all",
+    ),
+    tested(
+        "recall-keeps-release",
+        "a unit that is recalled gives the job away, as what ran ahead of it was to",
+        "what_ran_ahead_of_a_refused_unit_is_dropped_with_all",
+    ),
+    tested(
+        "sent-error-ignored",
+        "a unit that could not be written while its run went on counts as written",
+        "a_unit_whose_writing_fails_is_written_once",
+    ),
+    tested(
+        "timers-of-what-ran-ahead",
+        "of a unit that is written the timers count that its run has come to since",
+        "what_came_while_a_unit_was_written",
+    ),
     tested("never-stands-back", "a busy writer leaves other processes no turn", "a_busy_writer_stands_back"),
 ];
 

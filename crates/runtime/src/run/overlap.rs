@@ -12,6 +12,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
+use aetheris_core::hash::Hash;
 use aetheris_core::id::ToolName;
 use aetheris_core::plan::ToolKind;
 use aetheris_store::{Committed, Purpose, Refusal, Store, UnitOfWork};
@@ -112,6 +113,11 @@ impl Run<'_> {
                     return Ok(Rebased::Whole);
                 }
                 Err(WriteError::Refused(refusal)) => return self.recall(refusal).await,
+                Err(WriteError::Failed(_)) if aetheris_fault::planted!("sent-error-ignored") => {
+                    let seq = unit.expected_seq.unwrap_or(0) + u64::try_from(unit.events.len()).unwrap_or(0);
+                    self.sent_written(&Committed { at: self.state().last_at, head: Hash::ZERO, seq });
+                    return Ok(Rebased::Whole);
+                }
                 Err(WriteError::Failed(error)) => WriteFailed::Absent(error),
                 Err(WriteError::Unknown(error)) => WriteFailed::Unknown(error),
             };
@@ -127,7 +133,8 @@ impl Run<'_> {
 
     /// The unit on its way was refused: what ran ahead of it is dropped, and what it held is laid onto the newer state.
     async fn recall(&mut self, refusal: Refusal) -> Result<Rebased, Stop> {
-        aetheris_fault::sometimes!(Recalled, self.draft.recall());
+        let ran_ahead = self.draft.recall();
+        aetheris_fault::sometimes!(Recalled, ran_ahead);
         match refusal {
             Refusal::Sequence { .. } => {
                 self.look_again().await?;
