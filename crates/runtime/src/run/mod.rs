@@ -5,9 +5,10 @@
 //!               └──────────────────────────────────────────────────┘ until done, blocked, given back or lost
 //! ```
 //!
-//! **Commits.** Facts gather in a [`Draft`] and are written before any body runs and before the run
+//! **Commits.** Facts gather in a [`Draft`] and are written before anything leaves the process and before the run
 //! ends. A plain step's start and result go together, and the start of the next step rides along: a
-//! chain of n plain steps costs n commits, the last of which ends the job. A ledger step's permission
+//! chain of n plain steps costs n commits, the last of which ends the job. Functions of the process do not wait for the
+//! unit before them, and share the next one ([`overlap`]). A ledger step's permission
 //! (commit A) rides with the result of the step before: a chain of n ledger steps costs n+1. Transforms,
 //! conditions and skips cost none of their own. One commit is one round trip to the store's writer, and
 //! many runs share its fsync.
@@ -24,33 +25,31 @@ mod lease;
 mod overlap;
 mod plain;
 mod step;
+mod write;
 
 pub(crate) use end::note_end;
 pub use lease::Lease;
 use overlap::Sent;
+use write::is_permanent;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use aetheris_core::event::{Failure, SUCCEEDED_BEFORE};
-use aetheris_core::hash::Hash;
+use aetheris_core::event::Failure;
 use aetheris_core::id::{IdSource, IdempotencyKey, NodeId};
 use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
 use aetheris_core::lease::Guard;
-use aetheris_core::ledger::LedgerRefusal;
 use aetheris_core::limits;
 use aetheris_core::plan::CompiledPlan;
 use aetheris_core::schedule::{self, Next};
 use aetheris_core::state::{Illegal, JobState};
 use aetheris_core::time::Timestamp;
 use aetheris_expr::Context;
-use aetheris_store::{
-    Claimed, Committed, EffectRow, ErrorKind, KeptSignal, NewEffect, Purpose, Refusal, Scope, StoreError,
-};
+use aetheris_store::{Claimed, EffectRow, KeptSignal, NewEffect, Purpose, Scope};
 
-use crate::draft::{self, Draft, Rebased, WriteError};
+use crate::draft::Draft;
 use crate::error::OpError;
 use crate::load::Loaded;
 use crate::memory;
@@ -297,159 +296,6 @@ impl<'r> Run<'r> {
         Stop::Op(OpError::StateConflict(format!("job {job} keeps changing while its run writes it")))
     }
 
-    /// Writes the draft. A sequence that has moved under a valid fence is folded and the draft laid onto
-    /// it; [`Rebased::Cut`] says that not everything could be kept, and what comes next is to be decided
-    /// anew.
-    async fn flush(&mut self, purpose: Purpose) -> Result<Rebased, Stop> {
-        let mut result = self.land().await?;
-        let mut conflicts = 0;
-        let fallback = self.rt.event_id();
-        while !self.draft.is_empty() {
-            match draft::write(self.rt.store.as_ref(), || self.draft.unit(purpose, fallback)).await {
-                Ok(committed) => self.written(&committed),
-                Err(WriteError::Refused(Refusal::Sequence { .. })) => {
-                    conflicts += 1;
-                    if conflicts > limits::CONFLICT_RETRIES_MAX {
-                        return Err(self.too_busy());
-                    }
-                    let state = self.reload().await?;
-                    if self.draft.rebase(state) == Rebased::Cut {
-                        result = Rebased::Cut;
-                    }
-                    self.refresh_names();
-                }
-                Err(WriteError::Refused(refusal)) => return self.refused(refusal).await,
-                Err(WriteError::Failed(_)) if aetheris_fault::planted!("append-error-ignored") => {
-                    let (at, seq) = (self.state().last_at, self.state().seq);
-                    self.written(&Committed { at, head: Hash::ZERO, seq });
-                }
-                Err(WriteError::Failed(error)) => self.retry_while_leased(WriteFailed::Absent(error)).await?,
-                Err(WriteError::Unknown(error)) => {
-                    self.retry_while_leased(WriteFailed::Unknown(error)).await?;
-                    // Whether it is there is asked before it is sent again.
-                    if let Ok(Some(committed)) = self.rt.store.settle(&self.draft.unit(purpose, fallback)).await {
-                        self.written(&committed);
-                    }
-                }
-            }
-        }
-        Ok(result)
-    }
-
-    fn written(&mut self, committed: &Committed) {
-        self.note_write();
-        self.draft.written(committed);
-        self.ahead = 0;
-    }
-
-    /// A unit of the run is written.
-    fn note_write(&mut self) {
-        self.writes += 1;
-        if self.draft.sets_timer() {
-            self.rt.wakeups.timer_set();
-        }
-        if !aetheris_fault::planted!("owed-for-ever") {
-            self.owed.clear();
-        }
-    }
-
-    /// What a refusal other than a moved sequence means for the run.
-    async fn refused(&mut self, refusal: Refusal) -> Result<Rebased, Stop> {
-        match refusal {
-            Refusal::Guard(_) | Refusal::LeaseExpired => {
-                aetheris_fault::sometimes!(StaleRefused);
-                Err(Stop::Lost)
-            }
-            Refusal::SignalKept(_) => {
-                aetheris_fault::sometimes!(SignalRacedWait);
-                self.signals_met += 1;
-                if self.signals_met > limits::KEPT_SIGNALS_MET_MAX {
-                    let why = "the store keeps a signal for a wait and does not show it";
-                    return Err(Stop::Op(OpError::Corrupt(why.to_owned())));
-                }
-                let state = self.reload().await?;
-                self.draft.rebase_unblocked(state);
-                self.refresh_names();
-                Ok(Rebased::Cut)
-            }
-            // Someone has settled the call in the meantime: a deposit, or an operator.
-            Refusal::Ledger(refusal) => {
-                aetheris_fault::sometimes!(RunMetSettledLedger);
-                match refusal {
-                    // The run waits for that moment, which bounds how often it is refused.
-                    LedgerRefusal::CanStillArrive { accepted_from, .. } => self.accepted_from = Some(accepted_from),
-                    LedgerRefusal::Missing(_)
-                    | LedgerRefusal::OtherPermit { .. }
-                    | LedgerRefusal::Succeeded(_)
-                    | LedgerRefusal::ArgumentsDiffer(_)
-                    | LedgerRefusal::Illegal { .. } => self.ledger_refusals += 1,
-                }
-                if self.ledger_refusals > limits::LEDGER_REFUSALS_MAX {
-                    return Err(Stop::Fault(refused_for_good(&refusal)));
-                }
-                let state = self.reload().await?;
-                self.draft = Draft::new(state, Guard::Run(self.lease.fence), self.draft.checkpoint_seq());
-                self.refresh_names();
-                self.deposit_owed().await?;
-                Ok(Rebased::Cut)
-            }
-            Refusal::Sequence { .. }
-            | Refusal::Duplicate(_)
-            | Refusal::KeyConflict(_)
-            | Refusal::UnknownJob
-            | Refusal::UnknownPlan
-            | Refusal::Bound { .. } => Err(Stop::Fault(Failure::new("write_refused", refusal.to_string()))),
-        }
-    }
-
-    /// A write that failed for want of the store is sent again for as long as the lease is safe; once the worker is to
-    /// stop, [`limits::DRAINING_WRITES_MAX`] times at most, and no more at a second request. One that no store can
-    /// take is not: the job fails, without it.
-    async fn retry_while_leased(&mut self, error: WriteFailed) -> Result<(), Stop> {
-        let job = self.state().id;
-        let error = match error {
-            WriteFailed::Absent(error) if is_permanent(&error) => {
-                let message = format!("what the job has to write can never be written: {error}");
-                return Err(Stop::Fault(Failure::new("write_impossible", message)));
-            }
-            // It may be there: the next run looks.
-            WriteFailed::Unknown(error) if is_permanent(&error) => return Err(Stop::Op(error.into())),
-            WriteFailed::Absent(error) | WriteFailed::Unknown(error) => error,
-        };
-        let draining = self.lease.drain.is_cancelled();
-        self.draining_writes += u32::from(draining);
-        let given_up = self.lease.abandon.is_cancelled() || self.draining_writes > limits::DRAINING_WRITES_MAX;
-        if given_up || !self.lease.is_safe(self.rt.system.clock.as_ref()) {
-            return Err(Stop::Op(error.into()));
-        }
-        tracing::warn!(%job, %error, "a write failed; trying again while the lease lasts");
-        tokio::select! {
-            biased;
-            () = self.lease.lost.cancelled() => Err(Stop::Lost),
-            () = self.lease.abandon.cancelled() => Err(Stop::Op(error.into())),
-            () = tokio::time::sleep(STORE_RETRY) => Ok(()),
-        }
-    }
-
-    /// Reads the job again and takes in what others have written.
-    async fn look_again(&mut self) -> Result<(), Stop> {
-        let state = self.reload().await?;
-        self.draft.rebase(state);
-        self.refresh_names();
-        Ok(())
-    }
-
-    async fn reload(&mut self) -> Result<JobState, Stop> {
-        let loaded = Loaded::read(self.rt.store.as_ref(), &Scope::System, self.state().id).await?;
-        if loaded.state.fence != self.lease.fence || loaded.row.holder.is_none() {
-            return Err(Stop::Lost);
-        }
-        self.effects = loaded.effects;
-        self.kept = loaded.kept;
-        self.ledger = loaded.ledger;
-        Ok(loaded.state)
-    }
-
     /// Takes in what the draft's state says after the job was read again: with it the effects that the draft
     /// is about to write, which the store cannot know.
     fn refresh_names(&mut self) {
@@ -494,22 +340,6 @@ impl<'r> Run<'r> {
     }
 }
 
-/// A write that was not acknowledged, and what is known of it.
-enum WriteFailed {
-    /// Nothing of it is there.
-    Absent(StoreError),
-    /// It may be there.
-    Unknown(StoreError),
-}
-
-/// Whether asking again cannot help.
-fn is_permanent(error: &StoreError) -> bool {
-    match error.kind {
-        ErrorKind::Corrupt | ErrorKind::Invalid => !aetheris_fault::planted!("unwritable-for-ever"),
-        ErrorKind::Full | ErrorKind::Unavailable => false,
-    }
-}
-
 /// An effect as its row will be; the store gives it its time.
 fn unwritten(effect: &NewEffect) -> EffectRow {
     EffectRow { at: Timestamp::default(), key: effect.key, permit: effect.permit, result: effect.result.clone() }
@@ -519,21 +349,3 @@ fn unwritten(effect: &NewEffect) -> EffectRow {
 const EVENTS_OF_ONE_TURN_MAX: usize = 16 + limits::KEPT_SIGNALS_OF_KEY_MAX;
 /// The pause before a store that failed is asked again.
 const STORE_RETRY: Duration = Duration::from_millis(100);
-
-/// Why a call is never permitted. Of a key of which a call has succeeded after it was said not to have happened, that is
-/// an end like others; of anything else it contradicts the job's history.
-fn refused_for_good(refusal: &LedgerRefusal) -> Failure {
-    match refusal {
-        LedgerRefusal::Succeeded(_) => {
-            let look = "its result is kept as late evidence, which `aetheris trace` shows";
-            Failure::new(SUCCEEDED_BEFORE, format!("{refusal}; {look}"))
-        }
-        LedgerRefusal::CanStillArrive { .. }
-        | LedgerRefusal::Missing(_)
-        | LedgerRefusal::OtherPermit { .. }
-        | LedgerRefusal::ArgumentsDiffer(_)
-        | LedgerRefusal::Illegal { .. } => {
-            Failure::new("ledger_refused", format!("the ledger keeps refusing what the events call for: {refusal}"))
-        }
-    }
-}

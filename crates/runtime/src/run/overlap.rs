@@ -18,7 +18,8 @@ use aetheris_core::plan::ToolKind;
 use aetheris_store::{Committed, Purpose, Refusal, Store, UnitOfWork};
 use futures_util::future::{BoxFuture, poll_immediate};
 
-use super::{Run, Stop, WriteFailed};
+use super::write::WriteFailed;
+use super::{Run, Stop};
 use crate::draft::{self, Rebased, WriteError};
 
 /// A unit on its way to the store.
