@@ -1,7 +1,6 @@
 """Asks a server for every job that it has acknowledged: `acknowledged.py URL FILE`. Fails if one is gone.
 
-A server that has just been started may answer that it cannot yet: it is asked again, as a client would, and says for how
-long at most.
+A server that has just been started may be unable to answer yet: it is asked again for up to 30 s, as a client would.
 """
 
 import sys

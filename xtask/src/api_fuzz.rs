@@ -115,7 +115,7 @@ fn fuzz(root: &Path, asked: &Asked) -> Result<bool, String> {
         let ended = generators.into_iter().map(|one| one.join().unwrap_or_else(|_| Err("a panic".to_owned())));
         ended.collect()
     });
-    // Of a long output the end is looked at, and the gate keeps no more: there stands what was found.
+    // Failures last: the gate keeps only the end of a long output.
     let mut shown: Vec<(u32, &Result<bool, String>)> = (0..asked.generators).zip(&ended).collect();
     shown.sort_by_key(|(_, ended)| !matches!(ended, Ok(true)));
     for (number, _) in shown {

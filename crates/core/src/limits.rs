@@ -33,8 +33,8 @@ pub const JOB_MEMORY_MAX: usize = 512 * 1024 * 1024;
 pub const TURNS_AT_ONCE: usize = 8;
 /// Most events of one unit of work.
 pub const UNIT_EVENTS_MAX: usize = 128;
-/// Largest outputs of steps that no unit of work holds yet while the one before is written, in bytes of memory. A crash
-/// repeats the plain bodies that gave them.
+/// Most memory of the outputs that a run gathers while a unit of its job is being written, in bytes; then it waits for
+/// that. A crash repeats the functions that gave them.
 pub const UNWRITTEN_BYTES_MAX: usize = 1024 * 1024;
 /// Most signals kept for waits that a job has not reached.
 pub const KEPT_SIGNALS_MAX: usize = 1_000;

@@ -78,6 +78,17 @@ pub enum ToolKind {
     Http(HttpTool),
 }
 
+impl ToolKind {
+    /// Whether a call can be noticed outside the process: it waits until all before it is durable.
+    #[must_use]
+    pub const fn leaves_process(&self) -> bool {
+        match self {
+            Self::Function(_) => false,
+            Self::Http(_) => true,
+        }
+    }
+}
+
 impl Tool {
     /// The policy at a place of the tool's list; behind its end there is none.
     #[must_use]

@@ -110,8 +110,8 @@ impl Draft {
         self.entries.is_empty()
     }
 
-    /// Whether it holds anything that must be durable before a body runs: more than the start of the
-    /// step itself.
+    /// Whether it holds anything that must be durable before a call leaves, or on its way before a function runs: more than
+    /// the start of the step itself.
     #[must_use]
     pub fn has_results(&self) -> bool {
         self.entries.iter().any(|entry| entry.event.kind() != EventKind::NodeStarted)

@@ -4,7 +4,7 @@
 //!
 //! Each process has one thread that writes, with the only connection that can (`writer`). What waits for
 //! it goes into one `BEGIN IMMEDIATE … COMMIT`: units of many jobs, renewals, agents. Each is decided on its
-//! own before its first write (`commit`: the checks, in the contract's order; `write`: the statements, each
+//! own before its first write (`commit`: looks up the facts, and `store::decide` checks them; `write`: the statements, each
 //! of which repeats in its `WHERE` what the checks have found). A refused one has written nothing and the
 //! transaction goes on. SQL trouble rolls the transaction back, and each request is tried in one of its own.
 //! Nobody is answered before `COMMIT` has returned.

@@ -5,7 +5,7 @@
 //!              →  the backend writes what was decided, and nothing else
 //! ```
 //!
-//! The order of the checks is the contract's (CONTRACT.md, J8), and it stands here only. A store that looks nothing up for
+//! The order of the checks is the contract's (CONTRACT.md, J8), and it stands here only, for every store that ships. A store that looks nothing up for
 //! a check that an earlier one makes needless is free to do so: what [`Facts`] lack is never asked for by the checks before.
 //! Claims ([`claim`]) and the question whether a unit was written ([`traces`]) are decided here as well.
 

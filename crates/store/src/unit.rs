@@ -262,8 +262,7 @@ pub struct UnitOfWork {
     pub lease: LeaseChange,
     /// Changes of the ledger, in order.
     pub ledger: Vec<LedgerWrite>,
-    /// Whether its author works on while it is written. Nobody then looks out for the answer, and a store may take the way
-    /// that leaves the processor to others.
+    /// Whether the author keeps working while this is written. A store need not spin for the answer then.
     pub overlaps: bool,
     /// What it is for.
     pub purpose: Purpose,

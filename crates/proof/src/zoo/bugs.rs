@@ -227,7 +227,7 @@ pub const BUGS: &[Bug] = &[
     ),
     tested(
         "recall-keeps-release",
-        "a unit that is recalled gives the job away, as what ran ahead of it was to",
+        "a unit that is recalled still releases the job",
         "what_ran_ahead_of_a_refused_unit_is_dropped_with_all",
     ),
     tested(
@@ -237,7 +237,7 @@ pub const BUGS: &[Bug] = &[
     ),
     tested(
         "timers-of-what-ran-ahead",
-        "of a unit that is written the timers count that its run has come to since",
+        "a written unit's timers include those set since",
         "what_came_while_a_unit_was_written",
     ),
     tested("never-stands-back", "a busy writer leaves other processes no turn", "a_busy_writer_stands_back"),

@@ -254,7 +254,7 @@ impl<'r> Run<'r> {
                 },
             }
             let full = self.draft.len() + EVENTS_OF_ONE_TURN_MAX > limits::UNIT_EVENTS_MAX;
-            if full || self.ahead > limits::UNWRITTEN_BYTES_MAX {
+            if full || (self.sent.is_some() && self.ahead > limits::UNWRITTEN_BYTES_MAX) {
                 self.flush(Purpose::Record).await?;
             }
             // A turn may have computed for as long as its templates are allowed to, and who writes may have been answered

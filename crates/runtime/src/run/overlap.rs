@@ -14,7 +14,6 @@ use std::sync::{Mutex, PoisonError};
 
 use aetheris_core::hash::Hash;
 use aetheris_core::id::ToolName;
-use aetheris_core::plan::ToolKind;
 use aetheris_store::{Committed, Purpose, Refusal, Store, UnitOfWork};
 use futures_util::future::{BoxFuture, poll_immediate};
 
@@ -44,17 +43,18 @@ impl<'r> Sent<'r> {
 }
 
 impl Run<'_> {
-    /// Writes what has to be durable before a pure tool is called. A function of this process nobody outside can notice:
-    /// for it that is sent and not awaited.
+    /// Writes what has to be durable before a pure tool is called. Nobody outside notices a function of this process, so
+    /// before one the unit is sent and not awaited.
     pub(super) async fn write_before(&mut self, tool: &ToolName) -> Result<Rebased, Stop> {
         if !self.draft.has_results() {
             return Ok(Rebased::Whole);
         }
-        let leaves = match self.plan.tool(tool).map(|tool| &tool.kind) {
-            Some(ToolKind::Function(_)) => false,
-            Some(ToolKind::Http(_)) | None => !aetheris_fault::planted!("pure-call-before-durable"),
-        };
-        if leaves { self.flush(Purpose::Record).await } else { self.send().await }
+        let leaves = self.plan.tool(tool).is_none_or(|tool| tool.kind.leaves_process());
+        if leaves && !aetheris_fault::planted!("pure-call-before-durable") {
+            self.flush(Purpose::Record).await
+        } else {
+            self.send().await
+        }
     }
 
     /// Sends all that is drafted, unless a unit is still on its way.
@@ -104,6 +104,8 @@ impl Run<'_> {
         let Some(Sent { unit, .. }) = self.sent.take() else {
             return Ok(Rebased::Whole);
         };
+        // From here on the run waits.
+        let unit = UnitOfWork { overlaps: false, ..unit };
         let store = self.rt.store.as_ref();
         let mut answer = answer;
         loop {
@@ -125,9 +127,10 @@ impl Run<'_> {
             let unknown = matches!(failed, WriteFailed::Unknown(_));
             self.retry_while_leased(failed).await?;
             // Whether it is there is asked before it is sent again.
-            answer = match store.settle(&unit).await {
-                Ok(Some(committed)) if unknown => Ok(committed),
-                Ok(_) | Err(_) => draft::write(store, || unit.clone()).await,
+            let settled = if unknown { store.settle(&unit).await.ok().flatten() } else { None };
+            answer = match settled {
+                Some(committed) => Ok(committed),
+                None => draft::write(store, || unit.clone()).await,
             };
         }
     }

@@ -1,4 +1,5 @@
-//! Chains of ten no-op steps, each recorded before the next begins: plain ones and ledger ones.
+//! Chains of ten no-op steps: ledger ones, each recorded before the next begins, and plain ones, which go on while those
+//! before them are being written.
 
 use std::sync::Arc;
 use std::time::Duration;
