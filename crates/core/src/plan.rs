@@ -1,8 +1,10 @@
 //! The plan: everything a job needs to be executed, recorded once and named by its hash.
 
 mod doubt;
+mod tool;
 
 pub use doubt::{DoubtPolicy, Reconcile};
+pub use tool::{EffectClass, HttpTool, Tool, ToolKind};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,123 +14,8 @@ use serde::{Deserialize, Serialize};
 use crate::hash::Hash;
 use crate::id::{NodeId, ToolName};
 use crate::json::Json;
-use crate::limits;
 use crate::retry::RetryPolicy;
 use crate::time::Span;
-
-/// What repeating a tool call would do to the outside world.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, Default)]
-#[serde(rename_all = "snake_case")]
-pub enum EffectClass {
-    /// Reads only: may run again until its result is recorded.
-    Pure,
-    /// May be called again, but only with the same idempotency key.
-    Idempotent,
-    /// Is sent at most once per recorded permission (the default: nothing else is safe to assume).
-    #[default]
-    AtMostOnce,
-}
-
-impl EffectClass {
-    /// Whether calls go through the ledger.
-    #[must_use]
-    pub const fn is_ledger(self) -> bool {
-        match self {
-            Self::Pure => false,
-            Self::Idempotent | Self::AtMostOnce => true,
-        }
-    }
-
-    /// Its name in files and events.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Pure => "pure",
-            Self::Idempotent => "idempotent",
-            Self::AtMostOnce => "at_most_once",
-        }
-    }
-}
-
-/// How an HTTP tool is called. Texts are templates.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct HttpTool {
-    /// Body; the whole input when absent.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "Json::present")]
-    pub body: Option<Json>,
-    /// Headers beside those that the runtime sets.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub headers: BTreeMap<String, String>,
-    /// GET, POST, PUT, PATCH or DELETE.
-    pub method: String,
-    /// Statuses by which the other side says that it has not acted and will not (INTERFACE: 409).
-    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
-    pub refused_statuses: BTreeSet<u16>,
-    /// Address.
-    pub url: String,
-}
-
-/// How a tool is reached.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ToolKind {
-    /// A function registered from Rust code, built-ins included.
-    Function(String),
-    /// An HTTP request.
-    Http(HttpTool),
-}
-
-impl ToolKind {
-    /// Whether a call can be noticed outside the process: it waits until all before it is durable.
-    #[must_use]
-    pub const fn leaves_process(&self) -> bool {
-        match self {
-            Self::Function(_) => false,
-            Self::Http(_) => true,
-        }
-    }
-}
-
-impl Tool {
-    /// The policy at a place of the tool's list; behind its end there is none.
-    #[must_use]
-    pub fn policy_at(&self, place: u32) -> Option<&DoubtPolicy> {
-        self.on_in_doubt.get(usize::try_from(place).ok()?)
-    }
-
-    /// How long after a permit's deadline the word of a person counts who looked and does not know that the other side
-    /// refuses: the longest that the tool's own list says.
-    #[must_use]
-    pub fn settle(&self) -> Span {
-        let settles = self.on_in_doubt.iter().filter_map(|policy| match policy {
-            DoubtPolicy::Reconcile(reconcile) => Some(reconcile.settle()),
-            DoubtPolicy::Fail | DoubtPolicy::Human | DoubtPolicy::Wait(_) => None,
-        });
-        settles.max().unwrap_or(limits::SETTLE_DEFAULT)
-    }
-}
-
-/// A tool as the plan pins it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Tool {
-    /// What repeating a call would do.
-    pub effect: EffectClass,
-    /// How it is reached.
-    pub kind: ToolKind,
-    /// What is done when a call's outcome is unknown. Empty means fail.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub on_in_doubt: Vec<DoubtPolicy>,
-    /// Asked about a call, it refuses with "did not happen" every later call with that key and that or an earlier
-    /// permit. So its answer counts at once.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub refuses: bool,
-    /// The time one call may take.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub timeout: Option<Span>,
-    /// The author's name of its version.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub version: Option<String>,
-}
 
 /// What kind of outside message ends a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -514,6 +401,7 @@ impl CompiledPlan {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits;
 
     fn plan(edges: &[(&str, &[&str])]) -> Arc<Plan> {
         let nodes = edges
