@@ -21,8 +21,8 @@ pub(crate) fn apply(tx: &mut Tx<'_, '_>, unit: &UnitOfWork) -> Result<Committed,
     rules::shape(unit).map_err(|error| Stop::Answer(CommitError::Failed(error)))?;
     let job = tx.sql.first(Query::JobHot, [&unit.job.to_bytes()[..]], rows::hot_job)?;
     let facts = Facts { generation: tx.generation, job: job.as_ref().map(standing), ..Facts::default() };
-    // Of a job that is not there, there is nothing to look up.
-    let facts = if job.is_some() || unit.create.is_some() { look_up(tx, unit, job.as_ref(), facts)? } else { facts };
+    decide::admit(unit, &facts, tx.reading()).map_err(|refusal| Stop::Answer(refusal.into()))?;
+    let facts = look_up(tx, unit, job.as_ref(), facts)?;
     let writes = decide::decide(unit, &facts, tx.reading()).map_err(Stop::Answer)?;
     write::put(tx, unit, job.as_ref(), &writes).map_err(Stop::Broken)
 }

@@ -157,24 +157,38 @@ pub fn needs(unit: &UnitOfWork) -> Needs<'_> {
     }
 }
 
+/// The first checks, which need the job's row and nothing else: whether it is there, guard, lease and sequence. A backend
+/// asks them before it looks up the rest, so that damage there is met only by who may write.
+///
+/// # Errors
+/// The first that refuses.
+pub fn admit(unit: &UnitOfWork, facts: &Facts<'_>, now: Reading) -> Result<(), Refusal> {
+    let job = facts.job.as_ref();
+    if job.is_none() && unit.create.is_none() {
+        return Err(Refusal::UnknownJob);
+    }
+    let holder = job.and_then(|job| job.holder);
+    if !aetheris_fault::planted!("fence-not-checked") {
+        lease::admit(unit.guard, fence_of(facts), holder, now.at).map_err(Refusal::Guard)?;
+    }
+    rules::permission(unit, holder, now.at)?;
+    rules::sequence(unit, job.map_or(0, |job| job.seq))
+}
+
+fn fence_of(facts: &Facts<'_>) -> Fence {
+    facts.job.as_ref().map_or(rules::unclaimed(facts.generation), |job| job.fence)
+}
+
 /// Every check, in the order of the contract, and what an accepted unit writes. Its shape ([`rules::shape`]) is asked for
 /// before anything is looked up.
 ///
 /// # Errors
 /// The first that refuses.
 pub fn decide(unit: &UnitOfWork, facts: &Facts<'_>, now: Reading) -> Result<Writes, CommitError> {
-    if facts.job.is_none() && unit.create.is_none() {
-        return Err(Refusal::UnknownJob.into());
-    }
+    admit(unit, facts, now)?;
     let job = facts.job.as_ref();
-    let fence = job.map_or(rules::unclaimed(facts.generation), |job| job.fence);
-    let holder = job.and_then(|job| job.holder);
+    let fence = fence_of(facts);
     let (seq, head) = job.map_or((0, Hash::ZERO), |job| (job.seq, job.head));
-    if !aetheris_fault::planted!("fence-not-checked") {
-        lease::admit(unit.guard, fence, holder, now.at).map_err(Refusal::Guard)?;
-    }
-    rules::permission(unit, holder, now.at)?;
-    rules::sequence(unit, seq)?;
     let needs = needs(unit);
     if needs.last_event && !facts.last_event {
         // Nothing is appended behind a gap: no event could ever follow.
@@ -617,6 +631,13 @@ mod tests {
         assert_eq!(asked.ledger, (1..=5).map(IdempotencyKey::from_u128).collect());
         assert_eq!(asked.succeeded, [IdempotencyKey::from_u128(1)].into());
         assert_eq!(asked.signals, [6, 7].map(SignalId::from_u128).into());
+        // A plan is asked for where it is recorded, and not again with each row that names it.
+        let hash = Some(Hash::of(b"plan"));
+        let mut names = unit(vec![event(1, JobCancelled {})]);
+        names.row = Some(Projection { plan_hash: hash, ..Projection::of(&JobState::new(JOB), false) });
+        assert_eq!(needs(&names).plan, None);
+        names.events[0].kind = EventKind::PlanGenerated;
+        assert_eq!(needs(&names).plan, hash);
     }
 
     #[test]

@@ -255,9 +255,14 @@ impl Follower {
             {
                 Ok(End::Over)
             }
-            Ok(_) => {
-                let reason = "the stream ended early".to_owned();
-                Ok(End::Cut(Error::Unreachable { server: self.client.server().to_owned(), reason }))
+            Ok(job) => {
+                let server = self.client.server().to_owned();
+                if job.body.status.is_terminal() {
+                    // A server that does not bring what there is will be given up.
+                    let reason = format!("it has {} events of the job and brings {}", job.body.seq, self.after);
+                    return Ok(End::Broken(Error::Unreachable { server, reason }));
+                }
+                Ok(End::Cut(Error::Unreachable { server, reason: "the stream ended early".to_owned() }))
             }
             // What a restart behind a proxy is met with first.
             Err(error) if error.may_pass() => Ok(End::Broken(error)),

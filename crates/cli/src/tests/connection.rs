@@ -608,6 +608,22 @@ async fn a_server_whose_streams_end_at_once_is_asked_for_pages_and_not_given_up(
     }
 }
 
+/// It says that there is more, and never brings it.
+#[tokio::test(start_paused = true)]
+async fn a_server_that_does_not_bring_the_last_events_is_given_up() {
+    let page = || async { json!({ "events": [], "next_after": null }).to_string() };
+    let router = Router::new()
+        .route("/api/jobs/{id}/events/stream", get(|| async { ([("content-type", "text/event-stream")], "") }))
+        .route("/api/jobs/{id}/events", get(page))
+        .route("/api/jobs/{id}", get(|| async { job("completed").to_string() }));
+    let url = serve(router).await;
+    let error = tokio::select! {
+        ended = followed(&url, 0) => ended.unwrap_err(),
+        () = tokio::time::sleep(std::time::Duration::from_secs(600)) => panic!("it is followed for ever"),
+    };
+    assert_eq!(error.exit(), Exit::Unreachable);
+}
+
 /// Nobody knows whether it was accepted where the server itself does not.
 #[tokio::test]
 async fn a_message_that_a_server_failed_at_is_said_with_its_key() {

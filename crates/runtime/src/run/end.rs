@@ -114,6 +114,10 @@ impl Run<'_> {
             self.draft.push(self.ids(), JobCancelled {})?;
             return self.finish().await;
         }
+        // A unit on its way is not left alone for as long as others need to stop claiming.
+        if self.land().await? == Rebased::Cut {
+            return Ok(None);
+        }
         tokio::select! {
             biased;
             () = self.lease.lost.cancelled() => {}

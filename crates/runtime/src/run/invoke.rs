@@ -257,8 +257,7 @@ impl Run<'_> {
         outcome
     }
 
-    /// Records what is known after a call. It is durable before anything else leaves the process, and on its way before a
-    /// function of the process runs.
+    /// Records what is known after a call; it is durable before any other body runs.
     async fn record_outcome(&mut self, node: &Node, permit: &Permit, outcome: ToolOutcome) -> Result<Turn, Stop> {
         let on_timeout = self.plan.retry_of(node).on_timeout;
         let (told, trigger, failed) = match outcome {
@@ -331,8 +330,8 @@ impl Run<'_> {
         self.after_failure(node, failed).await
     }
 
-    /// The facts of a known effect. They ride with the next commit of this run, which is durable before anything else leaves
-    /// the process; if the lease is lost first, the effect is deposited.
+    /// The facts of a known effect. They ride with the next commit of this run, which is durable before any
+    /// other body; if the lease is lost first, the effect is deposited.
     fn record_effect(&mut self, node: &Node, permit: &Permit, result: Json) -> Result<Turn, Stop> {
         let effect = NewEffect { key: permit.key, permit: permit.number, permit_id: permit.id, result: result.clone() };
         let commit = Settle { key: permit.key, permit_id: permit.id, trigger: LedgerTrigger::Commit };

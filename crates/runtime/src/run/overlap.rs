@@ -44,13 +44,14 @@ impl<'r> Sent<'r> {
 
 impl Run<'_> {
     /// Writes what has to be durable before a pure tool is called. Nobody outside notices a function of this process, so
-    /// before one the unit is sent and not awaited.
+    /// before one the unit is sent and not awaited; but for the outcome of a call that left: a function that takes the
+    /// process down would make a doubt of it.
     pub(super) async fn write_before(&mut self, tool: &ToolName) -> Result<Rebased, Stop> {
         if !self.draft.has_results() {
             return Ok(Rebased::Whole);
         }
         let leaves = self.plan.tool(tool).is_none_or(|tool| tool.kind.leaves_process());
-        if leaves && !aetheris_fault::planted!("pure-call-before-durable") {
+        if !self.owed.is_empty() || (leaves && !aetheris_fault::planted!("pure-call-before-durable")) {
             self.flush(Purpose::Record).await
         } else {
             self.send().await
@@ -156,7 +157,6 @@ impl Run<'_> {
         }
     }
 
-    /// What is owed was drafted before anything ran ahead.
     fn sent_written(&mut self, committed: &Committed) {
         self.note_write();
         self.draft.sent_written(committed);

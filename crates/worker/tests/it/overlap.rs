@@ -127,3 +127,24 @@ async fn what_ran_ahead_under_a_lost_lease_is_run_by_the_next() {
     assert_eq!(written(&world, job).await, ["n", "m", "o"]);
     assert_eq!((world.tools.count("look"), world.tools.count("ask")), (4, 2));
 }
+
+/// A function may take the process down: what is known of a call that left is durable by then.
+#[tokio::test(start_paused = true)]
+async fn no_function_runs_while_the_outcome_of_a_call_is_being_written() {
+    let world = World::new();
+    world
+        .put(
+            "agent: a\nversion: \"1\"\nplanner: static\ntools:\n  pay: { kind: function, function: f }\n  \
+             look: { kind: function, function: f, effect: pure }\nplan:\n  nodes:\n    - { id: p, kind: tool, tool: pay }\n    \
+             - { id: n, kind: tool, tool: look, needs: [p] }\n",
+        )
+        .await;
+    let (act, reached, release) = hold(done(json!(1)));
+    world.tools.next("look", [act]);
+    let _process = first(&world, Fault::Delay(Span::from_secs(5)));
+    let job = world.submit("a", json!(null)).await;
+    reached.notified().await;
+    assert_eq!(written(&world, job).await, ["p"]);
+    release.notify_one();
+    assert_eq!(world.done(job).await.status, JobStatus::Completed);
+}
