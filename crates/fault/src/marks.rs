@@ -79,7 +79,7 @@ marks! {
     PoisonJob,
     /// A run had gone on by the time its unit was written.
     RanAhead,
-    /// A unit was refused whose author had gone on.
+    /// A unit was refused whose author did not wait for it.
     Recalled,
     /// A draft was laid onto a newer state and kept whole.
     RebasedWhole,

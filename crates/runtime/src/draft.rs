@@ -295,10 +295,9 @@ impl Draft {
     }
 
     /// What was sent is not written and is to be decided anew, and what came since stands on it. The facts that were sent
-    /// alone are left, for [`Draft::rebase`]: the state is none that they led to. Whether anything was dropped.
-    pub(crate) fn recall(&mut self) -> bool {
+    /// alone are left, for [`Draft::rebase`]: the state is none that they led to.
+    pub(crate) fn recall(&mut self) {
         let (sent, _) = std::mem::take(&mut self.sent);
-        let ahead = self.entries.len() > sent;
         self.entries.truncate(sent);
         // All else that a unit can have came after it was sent.
         if !aetheris_fault::planted!("recall-keeps-release") {
@@ -306,7 +305,6 @@ impl Draft {
         }
         self.expected_signals = None;
         self.settles.clear();
-        ahead
     }
 
     /// Takes in what the store says: the facts get their time and the draft is empty again.
@@ -629,7 +627,7 @@ mod tests {
         let (mut draft, _) = ahead();
         draft.expect_signals(expected());
         draft.also_settle(see());
-        assert!(draft.recall());
+        draft.recall();
         let mut newer = running();
         newer.apply(&started("c").into()).unwrap();
         assert_eq!(draft.rebase(newer), Rebased::Whole);
@@ -639,10 +637,6 @@ mod tests {
             (1, LeaseChange::Keep, None, 0)
         );
         assert!(!draft.state().steps.contains_key("b"));
-        let mut only = Draft::new(running(), Guard::Outside, 0);
-        only.push(&SystemIds, started("a")).unwrap();
-        only.send(Purpose::Record, EventId::from_u128(4)).unwrap();
-        assert!(!only.recall(), "nothing ran ahead");
     }
 
     /// A checkpoint is of a state that is written, and what gives the job away is awaited.

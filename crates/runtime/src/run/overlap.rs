@@ -138,8 +138,8 @@ impl Run<'_> {
 
     /// The unit on its way was refused: what ran ahead of it is dropped, and what it held is laid onto the newer state.
     async fn recall(&mut self, refusal: Refusal) -> Result<Rebased, Stop> {
-        let ran_ahead = self.draft.recall();
-        aetheris_fault::sometimes!(Recalled, ran_ahead);
+        aetheris_fault::sometimes!(Recalled);
+        self.draft.recall();
         match refusal {
             Refusal::Sequence { .. } => {
                 self.look_again().await?;
