@@ -273,9 +273,9 @@ impl Draft {
         unit
     }
 
-    /// The unit of all its facts, for an author who goes on while it is written; none where its end has to be awaited:
-    /// nothing in it has to be durable, it gives the job away or holds more than facts, or a checkpoint is due, which is
-    /// made of a state that is written. [`Draft::sent_written`] or [`Draft::recall`] follows.
+    /// The unit of all its facts, for an author who goes on while it is written; none where that has to be awaited: one is
+    /// on its way already, it gives the job away or holds more than facts, or a checkpoint is due, which is made of a state
+    /// that is written. [`Draft::sent_written`] or [`Draft::recall`] follows.
     pub(crate) fn send(&mut self, purpose: Purpose, fallback: EventId) -> Option<UnitOfWork> {
         let more = self.lease != LeaseChange::Keep || self.expected_signals.is_some() || !self.settles.is_empty();
         if self.sent.0 > 0 || more || self.wants_checkpoint() {

@@ -137,7 +137,6 @@ pub struct Writes {
 /// What has to be looked up before a unit is decided.
 #[must_use]
 pub fn needs(unit: &UnitOfWork) -> Needs<'_> {
-    let recorded = unit.events.iter().any(|event| event.kind == EventKind::PlanGenerated);
     let of_ledger = unit.ledger.iter().map(LedgerWrite::key);
     let signals = unit.inbox.iter().map(|write| match write {
         InboxWrite::Receive { signal, .. } | InboxWrite::Consume(signal) => *signal,
@@ -147,14 +146,28 @@ pub fn needs(unit: &UnitOfWork) -> Needs<'_> {
         LedgerWrite::Settle(_) | LedgerWrite::Disprove(_) | LedgerWrite::See { .. } => None,
     });
     Needs {
-        client_key: unit.create.as_ref().and_then(|new| Some((new, new.client_key.as_ref()?))),
+        client_key: new_client_key(unit),
         kept_of: unit.expected_signals.as_ref().map(|expected| expected.key.as_str()),
-        last_event: unit.create.is_none() && !unit.events.is_empty(),
+        last_event: follows(unit),
         ledger: of_ledger.chain(unit.effects.iter().map(|effect| effect.key)).collect(),
-        plan: unit.row.as_ref().and_then(|row| row.plan_hash).filter(|_| recorded),
+        plan: recorded_plan(unit),
         signals: signals.collect(),
         succeeded: permits.collect(),
     }
+}
+
+fn new_client_key(unit: &UnitOfWork) -> Option<(&NewJob, &ClientKey)> {
+    unit.create.as_ref().and_then(|new| Some((new, new.client_key.as_ref()?)))
+}
+
+/// Whether it appends to events that are there.
+fn follows(unit: &UnitOfWork) -> bool {
+    unit.create.is_none() && !unit.events.is_empty()
+}
+
+fn recorded_plan(unit: &UnitOfWork) -> Option<Hash> {
+    let recorded = unit.events.iter().any(|event| event.kind == EventKind::PlanGenerated);
+    unit.row.as_ref().and_then(|row| row.plan_hash).filter(|_| recorded)
 }
 
 /// The first checks, which need the job's row and nothing else: whether it is there, guard, lease and sequence. A backend
@@ -189,16 +202,15 @@ pub fn decide(unit: &UnitOfWork, facts: &Facts<'_>, now: Reading) -> Result<Writ
     let job = facts.job.as_ref();
     let fence = fence_of(facts);
     let (seq, head) = job.map_or((0, Hash::ZERO), |job| (job.seq, job.head));
-    let needs = needs(unit);
-    if needs.last_event && !facts.last_event {
+    if follows(unit) && !facts.last_event {
         // Nothing is appended behind a gap: no event could ever follow.
         let ahead = format!("the row of {} is ahead of its events", unit.job);
         return Err(CommitError::Failed(StoreError::new(ErrorKind::Corrupt, "commit", ahead)));
     }
-    if needs.plan.is_some() && !facts.plan {
+    if recorded_plan(unit).is_some() && !facts.plan {
         return Err(Refusal::UnknownPlan.into());
     }
-    client_key(&needs, facts)?;
+    client_key(unit, facts)?;
     if let Some(expected) = &unit.expected_signals {
         rules::signals(expected, facts.kept_of)?;
     }
@@ -215,8 +227,8 @@ pub fn decide(unit: &UnitOfWork, facts: &Facts<'_>, now: Reading) -> Result<Writ
     Ok(Writes { fence, hashes, head, ledger, moments, seq })
 }
 
-fn client_key(needs: &Needs<'_>, facts: &Facts<'_>) -> Result<(), Refusal> {
-    match (needs.client_key, facts.client_key) {
+fn client_key(unit: &UnitOfWork, facts: &Facts<'_>) -> Result<(), Refusal> {
+    match (new_client_key(unit), facts.client_key) {
         (Some((_, client)), Some((job, hash))) if hash == client.body_hash => Err(Refusal::Duplicate(job)),
         (Some(_), Some((job, _))) => Err(Refusal::KeyConflict(job)),
         (Some(_), None) | (None, _) => Ok(()),

@@ -1,7 +1,8 @@
 //! The store port: the one door for writes, claims and renewals, and the reads beside them.
 //!
 //! Reading order: [`unit`] (what one write is), [`claim`] (ownership), [`query`] (reads), [`error`]
-//! (what can go wrong, and what is known then), [`scope`] (on whose behalf), [`decide`] (whether a write is accepted and what it writes, for every backend) and the single [`rules`] it asks,
+//! (what can go wrong, and what is known then), [`scope`] (on whose behalf), [`decide`] (whether a write is accepted
+//! and what it writes, for every backend) and the single [`rules`] that it asks,
 //! [`hints`] (wake-ups, which are never facts), [`health`] (what readiness asks), [`clock`] (what a store
 //! makes of a host's clocks), [`system`] (the only file that reads clocks and entropy), [`amiss`] (what a check asks for), [`repeats`] (what is
 //! not logged again at every look), [`kept`] (a cache bounded by bytes), [`vital`] (what a process cannot live without). [`memory`] is the

@@ -114,8 +114,10 @@ enum End {
     Over,
     /// It broke; it is made anew.
     Broken(Error),
-    /// It ended before the last event, and the server is there; it is made anew.
+    /// It ended while the job goes on, and the server is there; it is made anew.
     Cut(Error),
+    /// It ended before the last event of a job that has ended; it is made anew, for as long as a server may be away.
+    Short(Error),
     /// The server does not stream.
     NoStream,
 }
@@ -128,20 +130,20 @@ impl Follower {
         loop {
             let before = self.after;
             let end = if polls { self.poll().await } else { self.stream().await };
-            let (answered, quiet) = (self.there_since.take(), matches!(end, Ok(End::Cut(_))));
+            let (answered, quiet) = (self.there_since.take(), matches!(end, Ok(End::Cut(_) | End::Short(_))));
             // A connection that stood for a while says as much as an event: the server was there until now.
             let stood = answered.is_some_and(|since| since.elapsed() > PAUSE_MAX);
             let went_on = self.after > before || stood;
             if went_on {
                 pause = Duration::from_millis(100);
             }
-            if went_on || quiet {
+            if went_on || matches!(end, Ok(End::Cut(_))) {
                 away_since = None;
             }
             match end {
                 Ok(End::Over) => return,
                 Ok(End::NoStream) => polls = true,
-                Ok(End::Broken(error) | End::Cut(error)) => {
+                Ok(End::Broken(error) | End::Cut(error) | End::Short(error)) => {
                     // A stream that breaks as soon as it begins is asked for in pages. What comes back may stream again.
                     polls = !polls && answered.is_some() && !went_on;
                     let since = *away_since.get_or_insert_with(Instant::now);
@@ -258,9 +260,8 @@ impl Follower {
             Ok(job) => {
                 let server = self.client.server().to_owned();
                 if job.body.status.is_terminal() {
-                    // A server that does not bring what there is will be given up.
                     let reason = format!("it has {} events of the job and brings {}", job.body.seq, self.after);
-                    return Ok(End::Broken(Error::Unreachable { server, reason }));
+                    return Ok(End::Short(Error::Unreachable { server, reason }));
                 }
                 Ok(End::Cut(Error::Unreachable { server, reason: "the stream ended early".to_owned() }))
             }
@@ -290,7 +291,7 @@ impl Follower {
                 match self.ended().await? {
                     // Without a stream, one that is cut is a job that goes on.
                     End::Cut(_) => {}
-                    end @ (End::Over | End::Broken(_) | End::NoStream) => return Ok(end),
+                    end @ (End::Over | End::Broken(_) | End::NoStream | End::Short(_)) => return Ok(end),
                 }
                 tokio::select! {
                     () = sleep(POLL) => {}

@@ -10,7 +10,7 @@
 //! (a call of a tool, a question to a model, an answer, a block, an end) is behind a [`Run::flush`], which awaits both. A
 //! crash repeats at most plain bodies whose results were not durable.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use aetheris_core::hash::Hash;
 use aetheris_core::id::ToolName;
@@ -23,7 +23,7 @@ use crate::draft::{self, Rebased, WriteError};
 
 /// A unit on its way to the store.
 pub(super) struct Sent<'r> {
-    unit: UnitOfWork,
+    unit: Arc<UnitOfWork>,
     /// Never locked: it makes of what only its owner polls something that others may hold a reference to.
     writing: Mutex<Writing<'r>>,
 }
@@ -32,8 +32,9 @@ type Writing<'r> = BoxFuture<'r, Result<Committed, WriteError>>;
 
 impl<'r> Sent<'r> {
     fn new(store: &'r dyn Store, unit: UnitOfWork) -> Self {
-        let again = unit.clone();
-        let writing: Writing<'r> = Box::pin(draft::write(store, move || again.clone()));
+        let unit = Arc::new(unit);
+        let sent = Arc::clone(&unit);
+        let writing: Writing<'r> = Box::pin(draft::write(store, move || UnitOfWork::clone(&sent)));
         Self { unit, writing: Mutex::new(writing) }
     }
 
@@ -105,8 +106,6 @@ impl Run<'_> {
         let Some(Sent { unit, .. }) = self.sent.take() else {
             return Ok(Rebased::Whole);
         };
-        // From here on the run waits.
-        let unit = UnitOfWork { overlaps: false, ..unit };
         let store = self.rt.store.as_ref();
         let mut answer = answer;
         loop {
@@ -125,6 +124,8 @@ impl Run<'_> {
                 Err(WriteError::Failed(error)) => WriteFailed::Absent(error),
                 Err(WriteError::Unknown(error)) => WriteFailed::Unknown(error),
             };
+            // From here on the run waits.
+            let unit = UnitOfWork { overlaps: false, ..UnitOfWork::clone(&unit) };
             let unknown = matches!(failed, WriteFailed::Unknown(_));
             self.retry_while_leased(failed).await?;
             // Whether it is there is asked before it is sent again.

@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use aetheris_core::event::Event;
 use aetheris_core::job::JobStatus;
+use aetheris_core::limits;
 use aetheris_core::time::Span;
 use aetheris_store::Purpose;
 use aetheris_store::faulty::{Fault, FaultKind, FaultPlan, Op};
 use serde_json::json;
 
-use crate::world::{Process, World, done, hold};
+use crate::world::{Act, Process, World, done, hold};
 
 /// `n` and `m` in this process, and `o`, by HTTP where it `leaves`; each after the one before.
 fn agent(leaves: bool) -> String {
@@ -147,4 +148,23 @@ async fn no_function_runs_while_the_outcome_of_a_call_is_being_written() {
     assert_eq!(written(&world, job).await, ["p"]);
     release.notify_one();
     assert_eq!(world.done(job).await.status, JobStatus::Completed);
+}
+
+/// What is not written is bounded: with so much of it the run waits for the unit on its way.
+#[tokio::test(start_paused = true)]
+async fn a_run_that_is_far_ahead_waits() {
+    // Behind the first, which is on its way, the second and third together are too much.
+    for (bytes, ahead) in [(limits::UNWRITTEN_BYTES_MAX / 4, 4), (limits::UNWRITTEN_BYTES_MAX * 3 / 4, 3)] {
+        let world = World::new();
+        let node = |n: usize| format!("    - {{ id: n{n}, kind: tool, tool: look, needs: [n{}] }}\n", n - 1);
+        let file = agent(false).split_once("    - {").unwrap().0.to_owned();
+        let nodes: String = (1..4).map(node).collect();
+        world.put(&format!("{file}    - {{ id: n0, kind: tool, tool: look }}\n{nodes}")).await;
+        world.tools.next("look", (0..4).map(|_| Act::Say(done(json!("x".repeat(bytes))))));
+        let _process = first(&world, Fault::Delay(Span::from_secs(5)));
+        let job = world.submit("a", json!(null)).await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(world.tools.count("look"), ahead, "{bytes}");
+        assert_eq!(world.done(job).await.status, JobStatus::Completed);
+    }
 }
