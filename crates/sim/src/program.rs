@@ -368,6 +368,11 @@ impl Program {
     }
 }
 
+/// Half of the pure tools are reached over a network: what came before them is durable when they are asked.
+fn leaves(place: usize, class: EffectClass) -> bool {
+    class == EffectClass::Pure && place % 2 == 1
+}
+
 fn write_tool(
     tools: &mut String,
     (place, version): (usize, u32),
@@ -376,10 +381,12 @@ fn write_tool(
     timeout: u64,
 ) {
     let effect = class.as_str();
-    let _ = write!(
-        tools,
-        "  t{place}: {{ kind: function, function: sim, effect: {effect}, version: \"{version}\", timeout: {timeout}ms"
-    );
+    let kind = if leaves(place, class) {
+        "kind: http, method: POST, url: \"http://sim.test/\""
+    } else {
+        "kind: function, function: sim"
+    };
+    let _ = write!(tools, "  t{place}: {{ {kind}, effect: {effect}, version: \"{version}\", timeout: {timeout}ms");
     if class == EffectClass::AtMostOnce {
         let end = policies.last().is_none_or(|last| *last != Policy::Human).then(|| "fail".to_owned());
         let texts: Vec<String> = policies

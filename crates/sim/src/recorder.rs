@@ -1,10 +1,10 @@
 //! The store itself, watched: every write that it accepts is held against what can be checked at once.
 //! The full set of invariants is evaluated at the end of a run; these here name the moment.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use aetheris_core::event::EventKind;
+use aetheris_core::event::{EncodedEvent, EventKind};
 use aetheris_core::id::{AgentName, IdempotencyKey, InstanceId, JobId, PermitId, TenantId, WorkerId};
 use aetheris_core::lease::{Fence, Guard};
 use aetheris_core::limits;
@@ -33,6 +33,17 @@ struct Seen {
     /// Whose the last claim was.
     instance: Option<InstanceId>,
     seq: u64,
+    /// The nodes of which an end is stored.
+    settled: BTreeSet<String>,
+}
+
+/// The node of an event that ends one, out of what is stored.
+fn settled(event: &EncodedEvent) -> Option<String> {
+    if !matches!(event.kind, EventKind::NodeFinished | EventKind::NodeSkipped) {
+        return None;
+    }
+    let payload: serde_json::Value = serde_json::from_slice(&event.payload).ok()?;
+    payload.get("node")?.as_str().map(str::to_owned)
 }
 
 #[derive(Default)]
@@ -141,6 +152,7 @@ impl Recorder {
         });
         check_right(found, seen, unit, committed, &name);
         seen.seq = committed.seq;
+        seen.settled.extend(unit.events.iter().filter_map(settled));
         let ended = [EventKind::JobCompleted, EventKind::JobFailed, EventKind::JobCancelled].map(EventKind::as_str);
         seen.ended |= kinds.iter().any(|kind| ended.contains(kind));
         if unit.lease == LeaseChange::Release {
@@ -192,8 +204,9 @@ impl Recorder {
         self.book().reclaims.clone()
     }
 
-    /// A call leaves: its lease must still be the job's, and live, and its permit fresh.
-    pub fn call_leaves(&self, call: &ToolCall, at: Timestamp) {
+    /// A call leaves: its lease must still be the job's, and live, and its permit fresh; and the ends of all nodes that it
+    /// needs must be stored.
+    pub fn call_leaves(&self, call: &ToolCall, needs: &[String], at: Timestamp) {
         let (job, fence) = (call.job, call.fence);
         let name = self.trace.name(job);
         let (jumps, stands_still) = (self.weather.jumps, self.weather.stops > 0 || self.weather.nemesis > 0);
@@ -207,6 +220,12 @@ impl Recorder {
             found.case("S3", late <= most, || format!("{name}: a call leaves {late:?} after its permit was stored"));
         }
         let seen = jobs.entry(job).or_default();
+        if call.tool.effect.is_ledger() || call.tool.kind.leaves_process() {
+            let open: Vec<&String> = needs.iter().filter(|need| !seen.settled.contains(*need)).collect();
+            found.case("S6", open.is_empty(), || {
+                format!("{name} {}: a call leaves, and no end of {open:?} is stored", call.node)
+            });
+        }
         let live = seen.fence == fence && seen.holder.as_ref().is_some_and(|(_, until)| *until > at);
         // Where the store's clock jumps, nobody can know that a lease has just ended.
         if !jumps {

@@ -19,7 +19,7 @@ use aetheris_testing::random::Random;
 use serde_json::json;
 use tokio::sync::oneshot;
 
-use crate::program::{Act, Kind, Program, output_of};
+use crate::program::{Act, Kind, Program, Step, output_of};
 use crate::recorder::Recorder;
 use crate::tell;
 use crate::trace::Trace;
@@ -154,12 +154,21 @@ impl Services {
         Duration::from_millis(self.random().between(from, to))
     }
 
-    fn act_of(&self, call: &ToolCall) -> Option<Act> {
+    /// The step that a tool of its own is called for.
+    fn step_of(&self, call: &ToolCall) -> Option<Step> {
         let place: usize = call.tool_name.as_str().strip_prefix('t')?.parse().ok()?;
-        let state = self.state();
         let version = call.tool.version.clone()?;
-        let program = state.programs.get(&(call.agent.to_string(), version))?;
-        match program.steps.get(place)?.kind {
+        self.state().programs.get(&(call.agent.to_string(), version))?.steps.get(place).cloned()
+    }
+
+    /// The nodes that a call stands behind.
+    fn needs_of(&self, call: &ToolCall) -> Vec<String> {
+        let needs = self.step_of(call).map(|step| step.needs).unwrap_or_default();
+        needs.into_iter().map(|need| format!("n{need}")).collect()
+    }
+
+    fn act_of(&self, call: &ToolCall) -> Option<Act> {
+        match self.step_of(call)?.kind {
             Kind::Tool { act, .. } => Some(act),
             Kind::Model | Kind::Wait { .. } | Kind::Timer(_) | Kind::Sleep(_) | Kind::Transform | Kind::Condition => {
                 None
@@ -330,7 +339,7 @@ impl Tools for Outside {
     fn call(&self, call: ToolCall) -> Boxed<'_, ToolOutcome> {
         let services = Arc::clone(&self.0);
         Box::pin(async move {
-            services.store.call_leaves(&call, services.now());
+            services.store.call_leaves(&call, &services.needs_of(&call), services.now());
             let way = services.way();
             let timed_out = ToolOutcome::Unknown {
                 error: Failure::new("timeout", "no answer in time"),

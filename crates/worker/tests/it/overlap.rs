@@ -88,6 +88,35 @@ async fn what_ran_ahead_of_a_refused_unit_is_dropped() {
     assert_eq!((nodes, world.tools.count("ask")), (["n", "m", "n", "m"].map(str::to_owned).to_vec(), 2));
 }
 
+/// The job does not wait either: the block goes with what it stood on.
+#[tokio::test(start_paused = true)]
+async fn a_block_that_was_drafted_behind_a_refused_unit_is_dropped() {
+    let world = World::new();
+    world
+        .put(
+            "agent: a\nversion: \"1\"\nplanner: static\ntools:\n  look: { kind: function, function: f, effect: pure }\n\
+             plan:\n  nodes:\n    - { id: n, kind: tool, tool: look }\n    \
+             - { id: m, kind: tool, tool: look, needs: [n] }\n    \
+             - { id: w, kind: wait, needs: [m], wait_type: signal, correlation_key: k }\n    \
+             - { id: o, kind: tool, tool: look, needs: [w] }\n",
+        )
+        .await;
+    let _process = first(&world, Fault::Delay(Span::from_secs(5)));
+    let job = world.submit("a", json!(null)).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    // The block is drafted behind the result of `m`, and that of `n` is on its way.
+    assert_eq!((world.tools.count("look"), written(&world, job).await.len()), (2, 0));
+    world.rt.pause(job).await.unwrap();
+    let paused = world.until(job, &[JobStatus::Paused]).await;
+    assert_eq!((paused.fence.epoch, written(&world, job).await.len()), (1, 0));
+    world.rt.resume(job).await.unwrap();
+    world.until(job, &[JobStatus::Waiting]).await;
+    world.signal(job, "k", json!("yes")).await.unwrap();
+    assert_eq!(world.done(job).await.status, JobStatus::Completed);
+    assert_eq!(written(&world, job).await, ["n", "m", "w", "o"]);
+    assert_eq!(world.tools.count("look"), 5, "what had run ahead ran again");
+}
+
 /// Whatever becomes of the unit or its answer: each end is written once.
 #[tokio::test(start_paused = true)]
 async fn a_unit_whose_writing_fails_is_written_once_and_before_what_ran_ahead() {
