@@ -2,6 +2,7 @@
 //! tools and models that count.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
 
+mod answers;
 mod commits;
 mod disproof;
 mod doubt;

@@ -15,7 +15,7 @@ use aetheris_runtime::ops::{Resolution, Signal, SignalAnswer, Then};
 use aetheris_runtime::pulse::Pulse;
 use aetheris_runtime::{InFlight, OpError, Runtime, ToolCall, ToolOutcome, Tools, Wakeups};
 use aetheris_scheduler::SweepOptions;
-use aetheris_store::faulty::{FaultPlan, FaultyStore};
+use aetheris_store::faulty::{Decide, FaultPlan, FaultyStore};
 use aetheris_store::{Boxed, ClaimIds, ClaimRequest, NewAgent, Store};
 use aetheris_testing::{FakeModels, FakeTools, ModelReply, TestWorld};
 use aetheris_worker::{StopSignals, Worker, WorkerOptions};
@@ -123,12 +123,12 @@ impl World {
     }
 
     /// As [`World::start`], with a store that fails that process as a plan says.
-    pub(crate) fn start_behind(&self, name: &str, faults: FaultPlan) -> Process {
+    pub(crate) fn start_behind(&self, name: &str, faults: impl Decide + 'static) -> Process {
         self.start_looking(name, faults, SweepOptions::default())
     }
 
     /// As [`World::start_behind`], with sweeps that look so often by themselves.
-    pub(crate) fn start_looking(&self, name: &str, faults: FaultPlan, sweep: SweepOptions) -> Process {
+    pub(crate) fn start_looking(&self, name: &str, faults: impl Decide + 'static, sweep: SweepOptions) -> Process {
         let stop = StopSignals::default();
         let options = WorkerOptions {
             heartbeat: Span::from_secs(10),
@@ -139,7 +139,7 @@ impl World {
         };
         let instance = InstanceId::from_u128(self.rt.system.ids.secret());
         // Another process: its hints are its own.
-        let store = Arc::new(FaultyStore::new(Arc::clone(&self.rt.store), faults));
+        let store = Arc::new(FaultyStore::decided_by(Arc::clone(&self.rt.store), Box::new(faults)));
         let wakeups = Wakeups::default();
         let shared: Arc<dyn Store> = Arc::clone(&store) as _;
         let in_flight = InFlight::default();
