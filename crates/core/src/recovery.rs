@@ -11,7 +11,7 @@ use crate::step::StepStatus;
 
 /// What the events say of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Told {
+pub enum StepEvidence {
     /// Nothing: it has not started.
     NotStarted,
     /// It started, and has no ledger invocation.
@@ -104,70 +104,74 @@ pub enum Decision {
 
 /// What the events of a step say, for [`decide`].
 #[must_use]
-pub fn told(step: &StepState) -> Told {
+pub fn told(step: &StepState) -> StepEvidence {
     match step.status {
-        StepStatus::Pending => Told::NotStarted,
-        StepStatus::Completed => Told::Succeeded,
-        StepStatus::Failed | StepStatus::Skipped => Told::Ended,
-        StepStatus::Retrying => disproved(step, AfterDisproof::NextTry).unwrap_or(Told::Retryable),
+        StepStatus::Pending => StepEvidence::NotStarted,
+        StepStatus::Completed => StepEvidence::Succeeded,
+        StepStatus::Failed | StepStatus::Skipped => StepEvidence::Ended,
+        StepStatus::Retrying => disproved(step, AfterDisproof::NextTry).unwrap_or(StepEvidence::Retryable),
         StepStatus::Running | StepStatus::Waiting | StepStatus::InDoubt => match &step.invocation {
-            None => Told::StartedPlain,
+            None => StepEvidence::StartedPlain,
             Some(invocation) => match invocation.phase {
                 InvocationPhase::Started if step.status == StepStatus::InDoubt => {
-                    Told::Doubted { permit: invocation.permit }
+                    StepEvidence::Doubted { permit: invocation.permit }
                 }
-                InvocationPhase::Started => Told::Called { permit: invocation.permit, class: invocation.class },
-                InvocationPhase::Resolved(DoubtOutcome::Happened) => Told::Happened { permit: invocation.permit },
+                InvocationPhase::Started => StepEvidence::Called { permit: invocation.permit, class: invocation.class },
+                InvocationPhase::Resolved(DoubtOutcome::Happened) => {
+                    StepEvidence::Happened { permit: invocation.permit }
+                }
                 InvocationPhase::Resolved(DoubtOutcome::DidNotHappen) => {
                     let next = if step.doubt.is_some() { AfterDisproof::EndTry } else { AfterDisproof::Begun };
-                    Told::Disproved { permit: invocation.permit, next }
+                    StepEvidence::Disproved { permit: invocation.permit, next }
                 }
                 // A further try has started and has not asked for its permit yet.
-                InvocationPhase::Finished(_) => Told::StartedPlain,
-                InvocationPhase::Resolved(DoubtOutcome::Unresolved) => Told::Doubted { permit: invocation.permit },
+                InvocationPhase::Finished(_) => StepEvidence::StartedPlain,
+                InvocationPhase::Resolved(DoubtOutcome::Unresolved) => {
+                    StepEvidence::Doubted { permit: invocation.permit }
+                }
             },
         },
     }
 }
 
-fn disproved(step: &StepState, next: AfterDisproof) -> Option<Told> {
+fn disproved(step: &StepState, next: AfterDisproof) -> Option<StepEvidence> {
     let invocation = step.invocation.as_ref()?;
     let disproved = invocation.phase == InvocationPhase::Resolved(DoubtOutcome::DidNotHappen);
-    disproved.then_some(Told::Disproved { permit: invocation.permit, next })
+    disproved.then_some(StepEvidence::Disproved { permit: invocation.permit, next })
 }
 
 /// Decides. An effect or ledger row of an older permit than the events speak of is late evidence, not
 /// an outcome, and counts as absent; one of a newer permit contradicts commit A.
 #[must_use]
-pub fn decide(told: Told, effect: Option<EffectSeen>, ledger: Option<LedgerSeen>) -> Decision {
+pub fn decide(told: StepEvidence, effect: Option<EffectSeen>, ledger: Option<LedgerSeen>) -> Decision {
     match told {
-        Told::Succeeded => Decision::Inject,
-        Told::Ended => Decision::Nothing,
-        Told::Retryable => Decision::NextTry,
-        Told::NotStarted => match (effect, ledger) {
+        StepEvidence::Succeeded => Decision::Inject,
+        StepEvidence::Ended => Decision::Nothing,
+        StepEvidence::Retryable => Decision::NextTry,
+        StepEvidence::NotStarted => match (effect, ledger) {
             (Some(_), _) => Decision::CatchUp,
             (None, None) => Decision::Run,
             (None, Some(_)) => Decision::Corrupt("the ledger has an invocation of a step that never started"),
         },
-        Told::StartedPlain => Decision::Run,
-        Told::Disproved { permit, next } => match (current(permit, effect, ledger), next) {
+        StepEvidence::StartedPlain => Decision::Run,
+        StepEvidence::Disproved { permit, next } => match (current(permit, effect, ledger), next) {
             (Err(why), _) => Decision::Corrupt(why),
             (Ok((Some(_), _)), _) => Decision::CatchUp,
             (Ok((None, _)), AfterDisproof::EndTry) => Decision::EndTry,
             (Ok((None, _)), AfterDisproof::NextTry) => Decision::NextTry,
             (Ok((None, _)), AfterDisproof::Begun) => Decision::Run,
         },
-        Told::Happened { permit } => match current(permit, effect, ledger) {
+        StepEvidence::Happened { permit } => match current(permit, effect, ledger) {
             Ok((Some(_), _)) => Decision::CatchUp,
             Ok((None, _)) => Decision::Corrupt("a doubt was answered by \"happened\", and its effect is missing"),
             Err(why) => Decision::Corrupt(why),
         },
-        Told::Called { permit, class } => match current(permit, effect, ledger) {
+        StepEvidence::Called { permit, class } => match current(permit, effect, ledger) {
             Err(why) => Decision::Corrupt(why),
             Ok((Some(_), _)) => Decision::CatchUp,
             Ok((None, status)) => called_without_effect(class, status),
         },
-        Told::Doubted { permit } => match current(permit, effect, ledger) {
+        StepEvidence::Doubted { permit } => match current(permit, effect, ledger) {
             Err(why) => Decision::Corrupt(why),
             Ok((Some(_), _)) => Decision::CatchUp,
             Ok((None, _)) => Decision::ResumeDoubt,
@@ -257,23 +261,23 @@ mod tests {
         Some(LedgerSeen { permit: 2, status })
     }
 
-    fn called(class: EffectClass) -> Told {
-        Told::Called { permit: 2, class }
+    fn called(class: EffectClass) -> StepEvidence {
+        StepEvidence::Called { permit: 2, class }
     }
 
     #[test]
     fn finished_with_success_is_injected_whatever_else_is_there() {
         for effect in [None, EFFECT, OLDER] {
             for status in [None].into_iter().chain(L::ALL.map(Some)) {
-                assert_eq!(decide(Told::Succeeded, effect, status.and_then(ledger)), Decision::Inject);
+                assert_eq!(decide(StepEvidence::Succeeded, effect, status.and_then(ledger)), Decision::Inject);
             }
         }
     }
 
     #[test]
     fn a_retryable_failure_is_tried_again_and_never_injected() {
-        assert_eq!(decide(Told::Retryable, EFFECT, ledger(L::Committed)), Decision::NextTry);
-        assert_eq!(decide(Told::Retryable, None, None), Decision::NextTry);
+        assert_eq!(decide(StepEvidence::Retryable, EFFECT, ledger(L::Committed)), Decision::NextTry);
+        assert_eq!(decide(StepEvidence::Retryable, None, None), Decision::NextTry);
     }
 
     #[test]
@@ -307,7 +311,7 @@ mod tests {
 
     #[test]
     fn a_doubt_resumes_where_it_stood_until_an_effect_arrives() {
-        let told = Told::Doubted { permit: 2 };
+        let told = StepEvidence::Doubted { permit: 2 };
         assert_eq!(decide(told, None, ledger(L::InDoubt)), Decision::ResumeDoubt);
         assert_eq!(decide(told, EFFECT, ledger(L::Committed)), Decision::CatchUp);
         assert_eq!(decide(told, OLDER, ledger(L::InDoubt)), Decision::ResumeDoubt);
@@ -315,10 +319,10 @@ mod tests {
 
     #[test]
     fn plain_steps_and_steps_that_never_started_run() {
-        assert_eq!(decide(Told::StartedPlain, None, None), Decision::Run);
-        assert_eq!(decide(Told::NotStarted, None, None), Decision::Run);
-        assert_eq!(decide(Told::NotStarted, EFFECT, None), Decision::CatchUp);
-        assert!(matches!(decide(Told::NotStarted, None, ledger(L::Started)), Decision::Corrupt(_)));
+        assert_eq!(decide(StepEvidence::StartedPlain, None, None), Decision::Run);
+        assert_eq!(decide(StepEvidence::NotStarted, None, None), Decision::Run);
+        assert_eq!(decide(StepEvidence::NotStarted, EFFECT, None), Decision::CatchUp);
+        assert!(matches!(decide(StepEvidence::NotStarted, None, ledger(L::Started)), Decision::Corrupt(_)));
     }
 
     #[test]
@@ -332,18 +336,21 @@ mod tests {
     fn a_permit_without_its_event_is_corruption() {
         let newer = Some(LedgerSeen { permit: 3, status: L::Started });
         assert!(matches!(decide(called(AtMostOnce), None, newer), Decision::Corrupt(_)));
-        assert!(matches!(decide(Told::Happened { permit: 2 }, None, ledger(L::Committed)), Decision::Corrupt(_)));
+        assert!(matches!(
+            decide(StepEvidence::Happened { permit: 2 }, None, ledger(L::Committed)),
+            Decision::Corrupt(_)
+        ));
     }
 
     #[test]
     fn an_answered_doubt_is_caught_up_or_called_again() {
-        assert_eq!(decide(Told::Happened { permit: 2 }, EFFECT, ledger(L::Committed)), Decision::CatchUp);
+        assert_eq!(decide(StepEvidence::Happened { permit: 2 }, EFFECT, ledger(L::Committed)), Decision::CatchUp);
         for (next, decision) in [
             (AfterDisproof::EndTry, Decision::EndTry),
             (AfterDisproof::NextTry, Decision::NextTry),
             (AfterDisproof::Begun, Decision::Run),
         ] {
-            let told = Told::Disproved { permit: 2, next };
+            let told = StepEvidence::Disproved { permit: 2, next };
             assert_eq!(decide(told, None, ledger(L::InDoubt)), decision);
             assert_eq!(decide(told, OLDER, ledger(L::InDoubt)), decision);
             assert_eq!(decide(told, EFFECT, ledger(L::Committed)), Decision::CatchUp);
@@ -372,28 +379,28 @@ mod tests {
     fn what_the_events_of_a_step_say_is_read_from_its_state() {
         use InvocationPhase::{Finished, Resolved, Started};
         use StepStatus as S;
-        let disproved = |next| Told::Disproved { permit: 2, next };
+        let disproved = |next| StepEvidence::Disproved { permit: 2, next };
         for (status, expected) in [
-            (S::Pending, Told::NotStarted),
-            (S::Completed, Told::Succeeded),
-            (S::Failed, Told::Ended),
-            (S::Skipped, Told::Ended),
-            (S::Retrying, Told::Retryable),
-            (S::Running, Told::StartedPlain),
-            (S::Waiting, Told::StartedPlain),
+            (S::Pending, StepEvidence::NotStarted),
+            (S::Completed, StepEvidence::Succeeded),
+            (S::Failed, StepEvidence::Ended),
+            (S::Skipped, StepEvidence::Ended),
+            (S::Retrying, StepEvidence::Retryable),
+            (S::Running, StepEvidence::StartedPlain),
+            (S::Waiting, StepEvidence::StartedPlain),
         ] {
             assert_eq!(told(&step(status, None)), expected, "{status:?}");
         }
         for (status, phase, expected) in [
             (S::Running, Started, called(AtMostOnce)),
-            (S::InDoubt, Started, Told::Doubted { permit: 2 }),
-            (S::Running, Resolved(DoubtOutcome::Happened), Told::Happened { permit: 2 }),
+            (S::InDoubt, Started, StepEvidence::Doubted { permit: 2 }),
+            (S::Running, Resolved(DoubtOutcome::Happened), StepEvidence::Happened { permit: 2 }),
             (S::Running, Resolved(DoubtOutcome::DidNotHappen), disproved(AfterDisproof::Begun)),
             (S::Retrying, Resolved(DoubtOutcome::DidNotHappen), disproved(AfterDisproof::NextTry)),
-            (S::Retrying, Finished(InvocationOutcome::NotSent), Told::Retryable),
-            (S::Failed, Resolved(DoubtOutcome::DidNotHappen), Told::Ended),
-            (S::InDoubt, Resolved(DoubtOutcome::Unresolved), Told::Doubted { permit: 2 }),
-            (S::Running, Finished(InvocationOutcome::NotSent), Told::StartedPlain),
+            (S::Retrying, Finished(InvocationOutcome::NotSent), StepEvidence::Retryable),
+            (S::Failed, Resolved(DoubtOutcome::DidNotHappen), StepEvidence::Ended),
+            (S::InDoubt, Resolved(DoubtOutcome::Unresolved), StepEvidence::Doubted { permit: 2 }),
+            (S::Running, Finished(InvocationOutcome::NotSent), StepEvidence::StartedPlain),
         ] {
             assert_eq!(told(&step(status, Some(phase))), expected, "{status:?} {phase:?}");
         }
@@ -404,8 +411,10 @@ mod tests {
 
     #[test]
     fn only_the_current_permit_is_read_and_a_newer_one_is_corruption() {
-        let disproved = Told::Disproved { permit: 2, next: AfterDisproof::NextTry };
-        for told in [called(AtMostOnce), Told::Doubted { permit: 2 }, Told::Happened { permit: 2 }, disproved] {
+        let disproved = StepEvidence::Disproved { permit: 2, next: AfterDisproof::NextTry };
+        for told in
+            [called(AtMostOnce), StepEvidence::Doubted { permit: 2 }, StepEvidence::Happened { permit: 2 }, disproved]
+        {
             let newer = Some(EffectSeen { permit: 3 });
             assert!(matches!(decide(told, newer, None), Decision::Corrupt(_)), "{told:?}");
             let row = Some(LedgerSeen { permit: 3, status: L::Committed });
@@ -413,7 +422,7 @@ mod tests {
         }
         let given_up = decide(called(AtMostOnce), None, ledger(L::FailedUnresolved));
         assert!(matches!(given_up, Decision::Corrupt(_)));
-        assert_eq!(decide(Told::Ended, EFFECT, ledger(L::Committed)), Decision::Nothing);
+        assert_eq!(decide(StepEvidence::Ended, EFFECT, ledger(L::Committed)), Decision::Nothing);
         assert_eq!(decide(called(EffectClass::Pure), None, None), Decision::Run);
     }
 

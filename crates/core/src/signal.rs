@@ -27,7 +27,7 @@ pub struct Incoming {
 
 /// What is to be done with a signal.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Meets {
+pub enum Route {
     /// It ends the current wait of this node.
     Deliver(NodeId),
     /// A signal with this key was delivered before; nothing changes.
@@ -49,38 +49,38 @@ pub enum Meets {
 
 /// Decides. `upcoming` are the waits that the job has not reached; `None` where it has no plan yet.
 #[must_use]
-pub fn meets(state: &JobState, upcoming: Option<&[Upcoming]>, signal: &Incoming) -> Meets {
+pub fn route(state: &JobState, upcoming: Option<&[Upcoming]>, signal: &Incoming) -> Route {
     let mismatch = |wait_type: WaitType| signal.wait_type.is_some_and(|claimed| claimed != wait_type);
     let known = state.waits.get(&signal.key);
     if let Some(record) = known
         && mismatch(record.wait_type)
     {
-        return Meets::WrongType(record.wait_type);
+        return Route::WrongType(record.wait_type);
     }
     match known.map(|record| &record.phase) {
         Some(WaitPhase::Delivered { payload_hash, .. }) => {
-            return Meets::AlreadyDelivered { payload_matches: *payload_hash == signal.payload_hash };
+            return Route::AlreadyDelivered { payload_matches: *payload_hash == signal.payload_hash };
         }
         Some(WaitPhase::Open | WaitPhase::Over) | None => {}
     }
     if state.status.is_terminal() {
-        return Meets::JobFinished;
+        return Route::JobFinished;
     }
     match known {
-        Some(record) if record.phase == WaitPhase::Open => return Meets::Deliver(record.node.clone()),
-        Some(_) => return Meets::WaitOver,
+        Some(record) if record.phase == WaitPhase::Open => return Route::Deliver(record.node.clone()),
+        Some(_) => return Route::WaitOver,
         None => {}
     }
     let Some(upcoming) = upcoming else {
-        return Meets::Keep;
+        return Route::Keep;
     };
     if let Some(wait) = upcoming.iter().find(|wait| wait.key.as_deref() == Some(signal.key.as_str())) {
-        return if mismatch(wait.wait_type) { Meets::WrongType(wait.wait_type) } else { Meets::Keep };
+        return if mismatch(wait.wait_type) { Route::WrongType(wait.wait_type) } else { Route::Keep };
     }
     if upcoming.iter().any(|wait| wait.key.is_none() && !mismatch(wait.wait_type)) {
-        Meets::Keep
+        Route::Keep
     } else {
-        Meets::WrongKey
+        Route::WrongKey
     }
 }
 
@@ -117,48 +117,48 @@ mod tests {
     fn an_open_wait_gets_the_signal_that_names_it() {
         let state = job(JobStatus::Waiting, WaitPhase::Open);
         for claimed in [None, Some(WaitType::Human)] {
-            assert_eq!(meets(&state, Some(&[]), &signal("k", claimed)), Meets::Deliver("a".into()));
+            assert_eq!(route(&state, Some(&[]), &signal("k", claimed)), Route::Deliver("a".into()));
         }
         let wrong = signal("k", Some(WaitType::Webhook));
-        assert_eq!(meets(&state, Some(&[]), &wrong), Meets::WrongType(WaitType::Human));
-        assert_eq!(meets(&state, Some(&[]), &signal("other", None)), Meets::WrongKey);
+        assert_eq!(route(&state, Some(&[]), &wrong), Route::WrongType(WaitType::Human));
+        assert_eq!(route(&state, Some(&[]), &signal("other", None)), Route::WrongKey);
     }
 
     #[test]
     fn a_delivered_signal_is_remembered_for_ever() {
         for status in [JobStatus::Running, JobStatus::Completed, JobStatus::Cancelled] {
             let same = job(status, delivered(b"payload"));
-            let again = meets(&same, Some(&[]), &signal("k", None));
-            assert_eq!(again, Meets::AlreadyDelivered { payload_matches: true });
-            let other = meets(&job(status, delivered(b"else")), None, &signal("k", None));
-            assert_eq!(other, Meets::AlreadyDelivered { payload_matches: false });
-            let wrong = meets(&same, Some(&[]), &signal("k", Some(WaitType::Signal)));
-            assert_eq!(wrong, Meets::WrongType(WaitType::Human));
+            let again = route(&same, Some(&[]), &signal("k", None));
+            assert_eq!(again, Route::AlreadyDelivered { payload_matches: true });
+            let other = route(&job(status, delivered(b"else")), None, &signal("k", None));
+            assert_eq!(other, Route::AlreadyDelivered { payload_matches: false });
+            let wrong = route(&same, Some(&[]), &signal("k", Some(WaitType::Signal)));
+            assert_eq!(wrong, Route::WrongType(WaitType::Human));
         }
     }
 
     #[test]
     fn a_wait_that_ended_otherwise_is_over_and_an_ended_job_is_finished() {
-        let over = |status| meets(&job(status, WaitPhase::Over), Some(&[]), &signal("k", None));
-        assert_eq!(over(JobStatus::Running), Meets::WaitOver);
-        assert_eq!(over(JobStatus::Failed), Meets::JobFinished);
+        let over = |status| route(&job(status, WaitPhase::Over), Some(&[]), &signal("k", None));
+        assert_eq!(over(JobStatus::Running), Route::WaitOver);
+        assert_eq!(over(JobStatus::Failed), Route::JobFinished);
         let ended = job(JobStatus::Completed, WaitPhase::Over);
         let ahead = [upcoming(Some("later"), WaitType::Human)];
-        assert_eq!(meets(&ended, Some(&ahead), &signal("later", None)), Meets::JobFinished);
-        assert_eq!(meets(&ended, None, &signal("later", None)), Meets::JobFinished);
+        assert_eq!(route(&ended, Some(&ahead), &signal("later", None)), Route::JobFinished);
+        assert_eq!(route(&ended, None, &signal("later", None)), Route::JobFinished);
     }
 
     #[test]
     fn a_signal_for_a_wait_ahead_is_kept() {
         let state = job(JobStatus::Running, WaitPhase::Over);
-        assert_eq!(meets(&state, None, &signal("later", None)), Meets::Keep);
+        assert_eq!(route(&state, None, &signal("later", None)), Route::Keep);
         let ahead = [upcoming(Some("x"), WaitType::Signal), upcoming(Some("later"), WaitType::Human)];
         for claimed in [None, Some(WaitType::Human)] {
-            assert_eq!(meets(&state, Some(&ahead), &signal("later", claimed)), Meets::Keep);
+            assert_eq!(route(&state, Some(&ahead), &signal("later", claimed)), Route::Keep);
         }
         let wrong = signal("later", Some(WaitType::Signal));
-        assert_eq!(meets(&state, Some(&ahead), &wrong), Meets::WrongType(WaitType::Human));
-        assert_eq!(meets(&state, Some(&ahead), &signal("never", None)), Meets::WrongKey);
+        assert_eq!(route(&state, Some(&ahead), &wrong), Route::WrongType(WaitType::Human));
+        assert_eq!(route(&state, Some(&ahead), &signal("never", None)), Route::WrongKey);
     }
 
     #[test]
@@ -166,8 +166,8 @@ mod tests {
         let state = job(JobStatus::Running, WaitPhase::Over);
         let ahead = [upcoming(Some("x"), WaitType::Signal), upcoming(None, WaitType::Human)];
         for claimed in [None, Some(WaitType::Human)] {
-            assert_eq!(meets(&state, Some(&ahead), &signal("any", claimed)), Meets::Keep);
+            assert_eq!(route(&state, Some(&ahead), &signal("any", claimed)), Route::Keep);
         }
-        assert_eq!(meets(&state, Some(&ahead), &signal("any", Some(WaitType::Signal))), Meets::WrongKey);
+        assert_eq!(route(&state, Some(&ahead), &signal("any", Some(WaitType::Signal))), Route::WrongKey);
     }
 }

@@ -16,7 +16,7 @@ use aetheris_core::lease::Fence;
 use aetheris_core::ledger::LedgerStatus;
 use aetheris_core::plan::{EffectClass, WaitType};
 use aetheris_core::projection::{self, Projection};
-use aetheris_core::recovery::{self, Decision, EffectSeen, LedgerSeen, Told};
+use aetheris_core::recovery::{self, Decision, EffectSeen, LedgerSeen, StepEvidence};
 use aetheris_core::state::{InvocationPhase, JobState};
 use aetheris_core::step::{StepStatus, StepTrigger};
 use aetheris_core::time::Timestamp;
@@ -352,7 +352,7 @@ fn recovered(step: &aetheris_core::state::StepState) {
         for effect in [None, Some(EffectSeen { permit })] {
             let decision = recovery::decide(told, effect, ledger);
             let runs = matches!(decision, Decision::Run | Decision::NextTry | Decision::CallAgain);
-            let alive = !matches!(told, Told::Succeeded | Told::Ended);
+            let alive = !matches!(told, StepEvidence::Succeeded | StepEvidence::Ended);
             assert!(!(open && alive && runs), "{told:?} {ledger:?} {effect:?}: {decision:?}");
         }
     }

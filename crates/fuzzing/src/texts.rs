@@ -16,7 +16,7 @@ use aetheris_core::job::JobStatus;
 use aetheris_core::json::{Json, to_canonical};
 use aetheris_core::limits;
 use aetheris_core::plan::WaitType;
-use aetheris_core::signal::{Incoming, Meets, Upcoming, meets};
+use aetheris_core::signal::{Incoming, Route, Upcoming, route};
 use aetheris_core::state::{JobState, WaitPhase, WaitRecord};
 use aetheris_core::time::{Span, Timestamp};
 use aetheris_expr::{Context, JobNames, Place};
@@ -195,26 +195,26 @@ pub fn signal(bytes: &[u8]) {
     ];
     for state in states() {
         for upcoming in [None, Some(&upcoming[..]), Some(&upcoming[..1]), Some(&[])] {
-            let met = meets(&state, upcoming, &incoming);
+            let met = route(&state, upcoming, &incoming);
             let record = state.waits.get(&key);
             let fits = |wait: WaitType| incoming.wait_type.is_none_or(|claimed| claimed == wait);
             match met {
-                Meets::Deliver(node) => {
+                Route::Deliver(node) => {
                     assert!(!state.status.is_terminal() && node.as_str() == "a");
                     assert!(record.is_some_and(|record| record.phase == WaitPhase::Open && fits(record.wait_type)));
                 }
-                Meets::AlreadyDelivered { payload_matches } => {
+                Route::AlreadyDelivered { payload_matches } => {
                     let phase = record.map(|record| record.phase.clone());
                     let Some(WaitPhase::Delivered { payload_hash, .. }) = phase else {
                         panic!("nothing was delivered")
                     };
                     assert_eq!(payload_matches, payload_hash == incoming.payload_hash);
                 }
-                Meets::Keep => assert!(record.is_none() && !state.status.is_terminal()),
-                Meets::JobFinished => assert!(state.status.is_terminal()),
-                Meets::WaitOver => assert!(record.is_some_and(|record| record.phase == WaitPhase::Over)),
-                Meets::WrongType(expected) => assert!(!fits(expected)),
-                Meets::WrongKey => assert!(record.is_none() && upcoming.is_some() && !state.status.is_terminal()),
+                Route::Keep => assert!(record.is_none() && !state.status.is_terminal()),
+                Route::JobFinished => assert!(state.status.is_terminal()),
+                Route::WaitOver => assert!(record.is_some_and(|record| record.phase == WaitPhase::Over)),
+                Route::WrongType(expected) => assert!(!fits(expected)),
+                Route::WrongKey => assert!(record.is_none() && upcoming.is_some() && !state.status.is_terminal()),
             }
         }
     }

@@ -4,7 +4,7 @@
 //! The decisions are those of production: [`aetheris_core::lease::admit`], the ledger's
 //! [`grant`](aetheris_core::ledger::grant) and [`settle`](aetheris_core::ledger::settle), the reducer
 //! [`JobState`](aetheris_core::state::JobState), [`decide`](aetheris_core::recovery::decide),
-//! [`meets`](aetheris_core::signal::meets), [`next`](aetheris_core::schedule::next),
+//! [`route`](aetheris_core::signal::route), [`next`](aetheris_core::schedule::next),
 //! [`Projection`](aetheris_core::projection::Projection), the retry policy and `aetheris_store::rules` are called, not
 //! copied. What is modelled is what surrounds them: processes that crash or are slow, leases that end, calls in
 //! the air, commits whose outcome is unknown.

@@ -4,7 +4,7 @@
 use aetheris_core::event::{EndCause, InvocationOutcome, WaitEnd};
 use aetheris_core::ledger::{LedgerStatus, LedgerTrigger};
 use aetheris_core::plan::{DoubtPolicy, EffectClass, Node, NodeKind};
-use aetheris_core::recovery::{self, Decision, EffectSeen, LedgerSeen, Told};
+use aetheris_core::recovery::{self, Decision, EffectSeen, LedgerSeen, StepEvidence};
 use aetheris_core::schedule::{self, Next};
 use aetheris_core::state::{InvocationPhase, JobState, StepState};
 use aetheris_core::step::StepStatus;
@@ -103,7 +103,7 @@ impl<'s> Draft<'s> {
             let permit = permit_of(u8::try_from(node).unwrap_or(0), invocation);
             let unknown = invocation.phase == InvocationPhase::Finished(InvocationOutcome::InDoubt);
             let still = row.is_none_or(|row| row.permit.number < permit.number || row.status == LedgerStatus::InDoubt);
-            if matches!(recovery::told(step), Told::Called { .. }) {
+            if matches!(recovery::told(step), StepEvidence::Called { .. }) {
                 if row.is_none_or(|row| row.status == LedgerStatus::Started) {
                     self.settling(Fact::Doubt { permit, policy: 0 }, permit, LedgerTrigger::Doubt)?;
                 }
@@ -186,7 +186,7 @@ impl Draft<'_> {
     /// The facts of an outcome that the run has just learned.
     fn record(&mut self, known: Known) -> Done {
         let Known { outcome, permit } = known;
-        let told = Fact::Told { outcome, permit };
+        let told = Fact::StepEvidence { outcome, permit };
         let once = self.class(permit.node) == Some(EffectClass::AtMostOnce);
         match outcome {
             Outcome::Done => {
@@ -207,7 +207,11 @@ impl Draft<'_> {
                 self.after_failure(permit, true)
             }
             Outcome::Unknown if once && self.search.config.has(Mutation::TimeoutIsFailure) => {
-                self.settling(Fact::Told { outcome: Outcome::NotSent, permit }, permit, LedgerTrigger::NotSent)?;
+                self.settling(
+                    Fact::StepEvidence { outcome: Outcome::NotSent, permit },
+                    permit,
+                    LedgerTrigger::NotSent,
+                )?;
                 self.after_failure(permit, true)
             }
             Outcome::Unknown if once => {
@@ -259,7 +263,7 @@ impl Draft<'_> {
 
     fn turn(&mut self, run: &Run, node: &Node, place: usize) -> Done {
         let number = u8::try_from(place).unwrap_or(0);
-        let told = self.step(number).map_or(Told::NotStarted, recovery::told);
+        let told = self.step(number).map_or(StepEvidence::NotStarted, recovery::told);
         let effects = run.view.effects[place];
         let effect = (effects != 0).then(|| EffectSeen { permit: 7 - effects.leading_zeros() });
         let ledger =
@@ -326,7 +330,7 @@ impl Draft<'_> {
     fn give_up(&mut self, node: u8) -> Done {
         self.search.tally.see(Sight::BudgetUsedUp);
         let permit = self.permit(node)?;
-        let told = Fact::Told { outcome: Outcome::Unknown, permit };
+        let told = Fact::StepEvidence { outcome: Outcome::Unknown, permit };
         match self.ledger[usize::from(node)] {
             Some(row) if row.status == LedgerStatus::InDoubt => self.fact(told)?,
             Some(_) | None => self.settling(told, permit, LedgerTrigger::Doubt)?,
@@ -436,7 +440,7 @@ impl Draft<'_> {
         if self.step(node).is_some_and(|step| step.status == StepStatus::InDoubt) {
             self.fact(Fact::Answered { answer: Answered::Happened, permit })?;
         }
-        let told = Fact::Told { outcome: Outcome::Done, permit };
+        let told = Fact::StepEvidence { outcome: Outcome::Done, permit };
         let open = self.ledger[usize::from(node)].filter(|row| row.status != LedgerStatus::Committed);
         match open {
             Some(row) => self.settling(told, row.permit, LedgerTrigger::Commit)?,
@@ -454,7 +458,7 @@ impl Draft<'_> {
                 (Outcome::Refused, false)
             }
         };
-        self.fact(Fact::Told { outcome, permit })?;
+        self.fact(Fact::StepEvidence { outcome, permit })?;
         self.after_failure(permit, retryable)
     }
 }

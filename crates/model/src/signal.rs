@@ -1,14 +1,14 @@
 //! Signals: what clients send, how a job takes it, and what of it a wait finds when it is reached.
 //!
 //! Whether a payload fits is given: [`Word`] says it. What follows from that is the order of production's checks, with
-//! [`meets`](aetheris_core::signal::meets) and the store's rule for kept signals.
+//! [`route`](aetheris_core::signal::route) and the store's rule for kept signals.
 
 use std::sync::LazyLock;
 
 use aetheris_core::hash::Hash;
 use aetheris_core::json::Json;
 use aetheris_core::plan::WaitType;
-use aetheris_core::signal::{self, Incoming, Meets, Upcoming};
+use aetheris_core::signal::{self, Incoming, Route, Upcoming};
 use aetheris_core::step::StepStatus;
 
 use crate::bugs::Mutation;
@@ -133,14 +133,14 @@ pub fn send(
     let ahead = upcoming(job, program);
     let question = Incoming { key: wait_key(node), payload_hash: word.hash(), wait_type: None };
     let ended = job.status().is_terminal() && search.config.has(Mutation::EndBeforeDuplicate);
-    let meets = if ended { Meets::JobFinished } else { signal::meets(job.view.fold.state(), Some(&ahead), &question) };
+    let meets = if ended { Route::JobFinished } else { signal::route(job.view.fold.state(), Some(&ahead), &question) };
     if let Some(before) = job.delivered.iter().find(|delivered| delivered.node == node) {
-        let known = meets == Meets::AlreadyDelivered { payload_matches: before.word == word };
+        let known = meets == Route::AlreadyDelivered { payload_matches: before.word == word };
         judge(search, system, Law::DuplicateIsKnown, known);
     }
     match meets {
-        Meets::Deliver(_) if !word.fits() && !search.config.has(Mutation::DoorTakesAll) => at_the_door(search),
-        Meets::Deliver(_) => {
+        Route::Deliver(_) if !word.fits() && !search.config.has(Mutation::DoorTakesAll) => at_the_door(search),
+        Route::Deliver(_) => {
             search.tally.see(Sight::SignalDelivered);
             let mut unit = Unit::new(number, Right::Outside, Some(&job.view.fold));
             let inbox = Some(Inbox::Receive { delivered: true, signal });
@@ -148,12 +148,12 @@ pub fn send(
             unit.entries.push(Entry { inbox, ..Entry::of(fact) });
             Look::Write(Box::new(unit))
         }
-        Meets::Keep => {
+        Route::Keep => {
             let named = ahead.iter().any(|wait| wait.key.as_ref() == Some(&question.key));
             keep(search, (number, job), signal, named)
         }
-        Meets::AlreadyDelivered { .. } => Look::Answered,
-        Meets::JobFinished | Meets::WaitOver | Meets::WrongType(_) | Meets::WrongKey => {
+        Route::AlreadyDelivered { .. } => Look::Answered,
+        Route::JobFinished | Route::WaitOver | Route::WrongType(_) | Route::WrongKey => {
             search.tally.see(Sight::SignalTooLate);
             Look::Answered
         }

@@ -455,7 +455,7 @@ async fn blind_retry(store: &dyn Store, unit: UnitOfWork) {
 async fn settle(store: &dyn Store, unit: &UnitOfWork) -> Result<Option<Committed>, StoreError> {
     let mut attempt = 0;
     loop {
-        match store.settle(unit).await {
+        match store.resolve_unknown(unit).await {
             Ok(answer) => return Ok(answer),
             Err(error) if attempt + 1 >= SETTLE_TRIES_MAX => return Err(error),
             Err(_) => pause(attempt).await,
@@ -705,7 +705,7 @@ mod tests {
         let lost = |count: u32, fault| (0..count).map(move |_| Some(fault));
         let plan = FaultPlan::none()
             .script(Op::Commit(Purpose::Record), lost(sends, Fault::Lost))
-            .script(Op::Settle, lost(looks, Fault::Before));
+            .script(Op::ResolveUnknown, lost(looks, Fault::Before));
         let store = FaultyStore::new(Arc::new(MemoryStore::new(Arc::new(ManualClock::default()))), plan);
         let draft = Draft::new(running(), Guard::Outside, 0);
         write(&store, || unit(&draft)).await.unwrap_err()

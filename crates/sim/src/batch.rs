@@ -9,7 +9,7 @@ use aetheris_check::Invariant;
 use aetheris_fault::marks::{self, Mark};
 use aetheris_plain::evidence::QUERIES;
 
-use crate::cast::Mishaps;
+use crate::processes::Mishaps;
 use crate::seed::{self, Backend, Outcome};
 use crate::tally::{IDS, IDS_OF_A_FILE};
 

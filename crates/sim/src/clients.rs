@@ -20,7 +20,7 @@ use aetheris_testing::random::Random;
 use aetheris_testing::time::BEGINNING;
 use aetheris_testing::world::acked;
 
-use crate::cast::{Cast, Stage};
+use crate::processes::{Processes, Stage};
 use crate::program::{Kind, Program};
 use crate::services::QUEUE_MS;
 use crate::tally::Tally;
@@ -43,8 +43,8 @@ pub struct Order {
 
 /// What all clients share.
 #[derive(Clone)]
-pub struct Crowd {
-    cast: Cast,
+pub struct Clients {
+    processes: Processes,
     found: Arc<Mutex<Tally>>,
     history: Arc<Mutex<ClientHistory>>,
     orders: Arc<Mutex<Vec<Order>>>,
@@ -69,12 +69,12 @@ pub(crate) const DEADLINE_MAX: u64 = 60_000;
 /// The longest that a job is held still, in milliseconds.
 pub(crate) const PAUSE_MAX: u64 = 20_000;
 
-impl Crowd {
+impl Clients {
     /// The clients of a run; `programs` are the versions of each agent.
     #[must_use]
-    pub fn new(stage: Stage, cast: Cast, programs: Vec<Vec<Arc<Program>>>) -> Self {
+    pub fn new(stage: Stage, processes: Processes, programs: Vec<Vec<Arc<Program>>>) -> Self {
         Self {
-            cast,
+            processes,
             found: Arc::default(),
             history: Arc::default(),
             orders: Arc::default(),
@@ -86,8 +86,8 @@ impl Crowd {
 
     /// The processes that they reach.
     #[must_use]
-    pub fn cast(&self) -> &Cast {
-        &self.cast
+    pub fn processes(&self) -> &Processes {
+        &self.processes
     }
 
     /// What was told to them and is not so.
@@ -118,7 +118,7 @@ impl Crowd {
 
     /// A process that answers, on behalf of the client's tenant.
     fn reach(&self, random: &mut Random) -> Option<Runtime> {
-        self.cast.reach(random).map(|rt| rt.of(self.tenant.clone()))
+        self.processes.reach(random).map(|rt| rt.of(self.tenant.clone()))
     }
 
     /// Asks until somebody answers something certain.
@@ -328,9 +328,9 @@ impl Crowd {
             }
             let key = program.key(place, &message);
             for turn in 0..random.between(1, 2) {
-                let crowd = self.clone();
+                let clients = self.clone();
                 let (key, random) = (key.clone(), random.fork());
-                errands.push(Box::pin(crowd.send_signal(job, key, turn, wait, random)));
+                errands.push(Box::pin(clients.send_signal(job, key, turn, wait, random)));
             }
         }
         if cancelled {
@@ -458,7 +458,7 @@ impl Crowd {
                 let then = if random.chance(200) { Then::Fail } else { Then::Retry };
                 let note = "looked at the tool's own log".to_owned();
                 let resolution = Resolution { happened, note, permit: doubt.permit, refused, then };
-                let Some(rt) = self.cast.reach(&mut random) else { continue };
+                let Some(rt) = self.processes.reach(&mut random) else { continue };
                 let answer = tokio::select! {
                     biased;
                     answer = rt.resolve(doubt.job, doubt.key, resolution.clone()) => Some(answer.is_ok()),

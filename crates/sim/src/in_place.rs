@@ -230,8 +230,8 @@ impl Store for InPlace {
         })
     }
 
-    fn settle(&self, unit: &UnitOfWork) -> Boxed<'_, Result<Option<Committed>, StoreError>> {
-        let answer = self.answer(|inner| inner.settle(unit));
+    fn resolve_unknown(&self, unit: &UnitOfWork) -> Boxed<'_, Result<Option<Committed>, StoreError>> {
+        let answer = self.answer(|inner| inner.resolve_unknown(unit));
         Box::pin(std::future::ready(answer))
     }
 

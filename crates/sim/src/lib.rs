@@ -2,17 +2,18 @@
 //! virtual time, over a store that fails as databases fail: the one in memory, or SQLite's own. A seed decides everything, and the same seed
 //! does the same for ever.
 //!
-//! Reading order: [`program`] (what is run, and what must come out), [`weather`] (how much goes wrong),
+//! Reading order: [`program`] (what is run, and what must come out), [`fault_rates`] (how much goes wrong),
 //! [`wire`] and [`services`] (the store's and the tools' side of it), [`recorder`] (what is checked at
-//! every write), [`cast`] (the processes), [`clients`] (who sends and answers), [`oracle`] (what is checked
+//! every write), [`processes`] (the processes), [`clients`] (who sends and answers), [`oracle`] (what is checked
 //! at the end), [`tally`] (how often), [`in_place`] (SQLite's store in virtual time), [`seed`] (one run), [`batch`] (many).
 
 pub mod batch;
-pub mod cast;
 pub mod clients;
-mod courses;
+pub mod fault_rates;
 pub mod in_place;
+mod job_rules;
 pub mod oracle;
+pub mod processes;
 pub mod program;
 pub mod recorder;
 pub mod seed;
@@ -20,5 +21,4 @@ pub mod services;
 pub mod tally;
 pub mod trace;
 pub mod troubles;
-pub mod weather;
 pub mod wire;

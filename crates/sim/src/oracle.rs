@@ -20,11 +20,11 @@ use aetheris_runtime::load::Loaded;
 use aetheris_store::{JobFilter, JobRow, Scope, Store, every_job};
 
 use crate::clients::Order;
-use crate::courses;
+use crate::fault_rates::FaultRates;
+use crate::job_rules;
 use crate::program::{Act, Kind, Policy, Program};
 use crate::services::Services;
 use crate::tally::Tally;
-use crate::weather::Weather;
 
 /// The jobs that still need something from the machine: neither have they ended, nor is a person asked, nor
 /// do they stand behind a job of their session for which one is. One that has a deadline has to end in any case.
@@ -70,7 +70,7 @@ pub struct Evidence<'e> {
     /// The store.
     pub store: &'e dyn Store,
     /// What the run had to bear.
-    pub weather: &'e Weather,
+    pub rates: &'e FaultRates,
 }
 
 /// Evaluates everything.
@@ -92,14 +92,14 @@ pub async fn examine(evidence: &Evidence<'_>, tally: &mut Tally) {
     for row in rows {
         match store.history(Scope::System, row.id, true).await {
             Ok(Some(history)) => {
-                courses::reclaims(row.id, &history.events, tally);
+                job_rules::reclaims(row.id, &history.events, tally);
                 jobs.push((row, history.events));
             }
             Ok(None) => tally.case("B3", false, || format!("{} is listed and cannot be found", row.id)),
             Err(error) => tally.case("B4", false, || format!("{}: {error}", row.id)),
         }
     }
-    courses::sessions(&jobs, tally);
+    job_rules::sessions(&jobs, tally);
     lists(store, &jobs, tally).await;
     delivered(evidence, tally).await;
     let events: BTreeMap<JobId, &[Recorded]> = jobs.iter().map(|(row, events)| (row.id, events.as_slice())).collect();
@@ -240,8 +240,8 @@ fn examine_job(evidence: &Evidence<'_>, loaded: &Loaded, events: &[Recorded], or
     let outputs = outputs(events, order);
     asked_once(evidence, events, (order, &outputs), tally);
     in_time(evidence, events, order, tally);
-    courses::tries(order.job, &order.program, events, evidence.weather.jumps, tally);
-    courses::budget(order.job, &order.program, events, tally);
+    job_rules::tries(order.job, &order.program, events, evidence.rates.jumps, tally);
+    job_rules::budget(order.job, &order.program, events, tally);
     fitting(events, order, tally);
     for (place, step) in order.program.steps.iter().enumerate() {
         if let Kind::Tool { class, .. } = &step.kind {
@@ -327,7 +327,7 @@ fn asked_once(
     tally: &mut Tally,
 ) {
     // A run that was stopped may ask once more when it goes on; a question names no fence.
-    let stale = evidence.weather.stops > 0 || evidence.weather.nemesis > 0;
+    let stale = evidence.rates.stops > 0 || evidence.rates.nemesis > 0;
     let lines = evidence.services.lines();
     for (place, step) in order.program.steps.iter().enumerate() {
         let node = format!("n{place}");
@@ -343,7 +343,7 @@ fn asked_once(
                     format!("{} {node}: the model was asked at {asked:?}, its answer was recorded at {at}", order.job)
                 });
             }
-            Kind::Tool { class: EffectClass::Pure, .. } if !evidence.weather.jumps => {
+            Kind::Tool { class: EffectClass::Pure, .. } if !evidence.rates.jumps => {
                 let tool = format!("t{place}");
                 let bodies = lines
                     .iter()
@@ -375,7 +375,7 @@ fn asked_once(
 
 /// A job that has a deadline ends at it, or as soon after it as the faults are over and its calls are home.
 fn in_time(evidence: &Evidence<'_>, events: &[Recorded], order: &Order, tally: &mut Tally) {
-    let (Some(deadline), false) = (order.deadline, evidence.weather.jumps) else { return };
+    let (Some(deadline), false) = (order.deadline, evidence.rates.jumps) else { return };
     let Some(created) = events.first().map(|event| event.at) else { return };
     let due = created.after(Span::from_millis(deadline)).max(evidence.calm);
     // Whoever fires timers may stand still for two leases more, and the job's holder as long after it.

@@ -18,10 +18,10 @@ use futures_util::FutureExt as _;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use crate::fault_rates::{FaultRates, Hints as HintFaults};
 use crate::tally::Tally;
 use crate::tell;
 use crate::trace::Trace;
-use crate::weather::{Hints as HintWeather, Weather};
 
 /// What is known of a job from the writes that were accepted.
 #[derive(Debug, Clone, Default)]
@@ -66,7 +66,7 @@ pub struct Recorder {
     inner: Arc<dyn Store>,
     listed: Arc<Notify>,
     trace: Trace,
-    weather: Weather,
+    rates: FaultRates,
 }
 
 impl std::fmt::Debug for Recorder {
@@ -98,8 +98,8 @@ fn in_true_time(found: &mut Tally, permits: &mut BTreeMap<PermitId, (Instant, Sp
 impl Recorder {
     /// Watches a store. Whoever waits for `listed` is told when somebody has been told of timers that are due.
     #[must_use]
-    pub fn new(inner: Arc<dyn Store>, listed: Arc<Notify>, trace: Trace, weather: Weather) -> Self {
-        Self { book: Mutex::default(), inner, listed, trace, weather }
+    pub fn new(inner: Arc<dyn Store>, listed: Arc<Notify>, trace: Trace, rates: FaultRates) -> Self {
+        Self { book: Mutex::default(), inner, listed, trace, rates }
     }
 
     /// What was found.
@@ -209,7 +209,7 @@ impl Recorder {
     pub fn call_leaves(&self, call: &ToolCall, needs: &[String], at: Timestamp) {
         let (job, fence) = (call.job, call.fence);
         let name = self.trace.name(job);
-        let (jumps, stands_still) = (self.weather.jumps, self.weather.stops > 0 || self.weather.nemesis > 0);
+        let (jumps, stands_still) = (self.rates.jumps, self.rates.stops > 0 || self.rates.nemesis > 0);
         let mut book = self.book();
         let Book { found, granted, jobs, .. } = &mut *book;
         let granted = call.permit.and_then(|permit| granted.get(&(call.key, permit.number)));
@@ -241,7 +241,7 @@ impl Recorder {
         ask: impl FnOnce(&'a dyn Store) -> Boxed<'a, Result<T, StoreError>>,
     ) -> Boxed<'a, Result<T, StoreError>> {
         let asked = ask(self.inner.as_ref());
-        if name != "due_timers" || !self.weather.jumps {
+        if name != "due_timers" || !self.rates.jumps {
             return asked;
         }
         Box::pin(async move {
@@ -265,7 +265,7 @@ impl Recorder {
     #[must_use]
     pub fn outside_time(&self) -> Timestamp {
         let stored = self.book().stored;
-        if self.weather.jumps {
+        if self.rates.jumps {
             return stored;
         }
         self.now().now_or_never().unwrap_or(stored)
@@ -314,14 +314,14 @@ impl Store for Recorder {
         })
     }
 
-    fn settle(&self, unit: &UnitOfWork) -> Boxed<'_, Result<Option<Committed>, StoreError>> {
-        self.inner.settle(unit)
+    fn resolve_unknown(&self, unit: &UnitOfWork) -> Boxed<'_, Result<Option<Committed>, StoreError>> {
+        self.inner.resolve_unknown(unit)
     }
 
     fn claim(&self, request: ClaimRequest) -> Boxed<'_, Result<Vec<Claimed>, StoreError>> {
         Box::pin(async move {
             let mut asked = request.clone();
-            if self.weather.hints == HintWeather::Dropped {
+            if self.rates.hints == HintFaults::Dropped {
                 // Nothing tells a claim that lingers of new work: it has to come again.
                 tokio::time::sleep(asked.linger.to_std()).await;
                 asked.linger = Span::ZERO;

@@ -1,4 +1,4 @@
-//! One run: a seed draws the world, faults rage, then the weather clears up and everything must come to
+//! One run: a seed draws the world, faults rage, then they end and everything must come to
 //! its end.
 
 use std::cell::RefCell;
@@ -25,10 +25,11 @@ use aetheris_testing::random::{Random, SeededIds};
 use aetheris_testing::time::VirtualClock;
 use tokio::sync::Notify;
 
-use crate::cast::{Cast, Mishaps, Stage};
-use crate::clients::{self, Crowd};
+use crate::clients::{self, Clients};
+use crate::fault_rates::FaultRates;
 use crate::in_place::InPlace;
 use crate::oracle::{self, Evidence};
+use crate::processes::{Mishaps, Processes, Stage};
 use crate::program::Program;
 use crate::recorder::Recorder;
 use crate::services::{Outside, Services};
@@ -36,7 +37,6 @@ use crate::tally::Tally;
 use crate::tell;
 use crate::trace::Trace;
 use crate::troubles::Troubles;
-use crate::weather::Weather;
 
 /// What a run has shown.
 #[derive(Debug, Clone)]
@@ -146,16 +146,16 @@ fn tune(random: &mut Random) {
 
 async fn play(seed: u64, backend: Backend) -> std::io::Result<Outcome> {
     let mut random = Random::new(seed);
-    let weather = Weather::draw(&mut random);
+    let rates = FaultRates::draw(&mut random);
     let clock = VirtualClock::new();
     let trace = Trace::new(Arc::clone(&clock));
-    tell!(trace, "world", "seed {seed}: {weather:?}");
+    tell!(trace, "world", "seed {seed}: {rates:?}");
     tune(&mut random);
     let store_clock = clock.skewed(0, 0);
     let ground = Ground::open(backend, Arc::clone(&store_clock) as _)?;
     let listed = Arc::new(Notify::new());
-    let recorder = Arc::new(Recorder::new(ground.store(), Arc::clone(&listed), trace.clone(), weather.clone()));
-    let services = Services::new(Arc::clone(&recorder), random.fork(), weather.clone(), trace.clone());
+    let recorder = Arc::new(Recorder::new(ground.store(), Arc::clone(&listed), trace.clone(), rates.clone()));
+    let services = Services::new(Arc::clone(&recorder), random.fork(), rates.clone(), trace.clone());
     let stage = Stage {
         clock,
         ids: SeededIds::new(random.next()),
@@ -165,59 +165,60 @@ async fn play(seed: u64, backend: Backend) -> std::io::Result<Outcome> {
         store_clock,
         trace: trace.clone(),
         troubles: Troubles::default(),
-        weather: weather.clone(),
+        rates: rates.clone(),
     };
     // Of its own stream: what was drawn before these were there is drawn as it was.
     let mut beside = Random::new(seed.rotate_left(32) ^ BESIDE);
     let programs = draw_programs(&mut random, &mut beside);
-    let cast = Cast::start(stage.clone(), &mut random);
-    let crowd = Crowd::new(stage.clone(), cast.clone(), programs.clone());
+    let processes = Processes::start(stage.clone(), &mut random);
+    let clients = Clients::new(stage.clone(), processes.clone(), programs.clone());
     for versions in &programs {
         versions.iter().for_each(|program| services.learn(program));
         if let Some(first) = versions.first() {
-            crowd.put(first).await;
+            clients.put(first).await;
         }
     }
     let customers = draw_customers(&mut random);
     let longest: u64 = programs.iter().flatten().map(|program| program.longest()).max().unwrap_or(0);
-    let people = people(&crowd, &programs, customers, &mut random);
+    let people = people(&clients, &programs, customers, &mut random);
     let people = tokio::spawn(futures_util::future::join_all(people));
     if random.chance(800) {
-        tokio::spawn(crowd.clone().operator(random.fork()));
+        tokio::spawn(clients.clone().operator(random.fork()));
     }
-    tokio::spawn(cast.clone().plague(random.fork()));
+    tokio::spawn(processes.clone().plague(random.fork()));
     let storm = random.between(5_000, STORM_MAX);
     let rounds = tokio::spawn(make_rounds(ground.store(), trace.clone(), storm, beside));
     tokio::time::sleep(Duration::from_millis(storm)).await;
-    weather.clear_up();
-    tell!(trace, "world", "the weather clears up");
+    rates.clear_up();
+    tell!(trace, "world", "the rates clears up");
     let calm = stage.store.status().await.map(|status| status.now).unwrap_or_default();
-    let bound = Duration::from_millis(bound(longest, customers, cast.ttl().to_std())) + cast.mishaps().set_back;
+    let bound =
+        Duration::from_millis(bound(longest, customers, processes.ttl().to_std())) + processes.mishaps().set_back;
     let mut tally = rounds.await.unwrap_or_default();
-    come_to_rest(&stage, &crowd, people, bound, &mut tally).await;
-    let (orders, mut history) = (crowd.orders(), crowd.history());
+    come_to_rest(&stage, &clients, people, bound, &mut tally).await;
+    let (orders, mut history) = (clients.orders(), clients.history());
     history.quiet = true;
-    let deaths = cast.mishaps().deaths + cast.mishaps().drains;
-    repeat_everything(&stage, &crowd, &mut tally).await;
+    let deaths = processes.mishaps().deaths + processes.mishaps().drains;
+    repeat_everything(&stage, &clients, &mut tally).await;
     let (store, services) = (stage.store.as_ref(), services.as_ref());
     let (database, history, orders) = (ground.database(), &history, &orders);
-    let evidence = Evidence { calm, database, deaths, history, orders, services, store, weather: &weather };
+    let evidence = Evidence { calm, database, deaths, history, orders, services, store, rates: &rates };
     oracle::examine(&evidence, &mut tally).await;
     tally.merge(recorder.found());
-    tally.merge(cast.found());
-    tally.merge(crowd.found());
-    left_alone(&recorder.reclaims(), &stage.troubles, &weather, &mut tally);
+    tally.merge(processes.found());
+    tally.merge(clients.found());
+    left_alone(&recorder.reclaims(), &stage.troubles, &rates, &mut tally);
     let last_words = ground.last_words();
     tally.case("PANIC", last_words.is_empty(), || last_words.join("; "));
     let bodies = u64::try_from(services.lines().iter().filter(|line| line.is_act()).count()).unwrap_or(0);
     let jobs = u64::try_from(every_job(stage.store.as_ref()).await.unwrap_or_default().len()).unwrap_or(0);
-    let (mishaps, time, trace_hash) = (cast.mishaps(), trace.passed(), trace.hash());
+    let (mishaps, time, trace_hash) = (processes.mishaps(), trace.passed(), trace.hash());
     Ok(Outcome { bodies, jobs, mishaps, seed, tally, time, trace: trace.text(), trace_hash })
 }
 
 /// No job is taken from a holder that lived, went on and was answered, because its lease had expired.
-fn left_alone(reclaims: &[(JobId, InstanceId)], troubles: &Troubles, weather: &Weather, tally: &mut Tally) {
-    if weather.jumps {
+fn left_alone(reclaims: &[(JobId, InstanceId)], troubles: &Troubles, rates: &FaultRates, tally: &mut Tally) {
+    if rates.jumps {
         return;
     }
     for (job, holder) in reclaims {
@@ -266,17 +267,17 @@ impl Ground {
 }
 
 /// Everybody who wants something: the customers, and whoever puts later versions of the agents.
-fn people(crowd: &Crowd, programs: &[Vec<Arc<Program>>], customers: u64, random: &mut Random) -> Vec<Errand> {
+fn people(clients: &Clients, programs: &[Vec<Arc<Program>>], customers: u64, random: &mut Random) -> Vec<Errand> {
     let mut people: Vec<Errand> = Vec::new();
     for number in 0..customers {
-        people.push(Box::pin(crowd.clone().customer(number, random.fork())));
+        people.push(Box::pin(clients.clone().customer(number, random.fork())));
     }
     for versions in programs {
         for later in versions.iter().skip(1) {
-            let (crowd, later, at) = (crowd.clone(), Arc::clone(later), random.between(500, 20_000));
+            let (clients, later, at) = (clients.clone(), Arc::clone(later), random.between(500, 20_000));
             people.push(Box::pin(async move {
                 tokio::time::sleep(Duration::from_millis(at)).await;
-                crowd.put(&later).await;
+                clients.put(&later).await;
             }));
         }
     }
@@ -288,7 +289,7 @@ type Errand = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Whatever was answered once is answered the same for ever: every delivered signal is sent again, when
 /// all is over.
-async fn repeat_everything(stage: &Stage, crowd: &Crowd, tally: &mut Tally) {
+async fn repeat_everything(stage: &Stage, clients: &Clients, tally: &mut Tally) {
     let world = World {
         clock: Arc::clone(&stage.clock),
         ids: Arc::new(stage.ids.clone()),
@@ -297,7 +298,7 @@ async fn repeat_everything(stage: &Stage, crowd: &Crowd, tally: &mut Tally) {
         tools: Arc::new(Outside(Arc::clone(&stage.services))),
     };
     let process = Process::start(&world, Duties::default(), Arc::new(Peace));
-    for signal in crowd.history().signals {
+    for signal in clients.history().signals {
         let before = stage.store.job(Scope::System, signal.job).await.ok().flatten().map(|row| (row.seq, row.status));
         let again = Signal { correlation_key: signal.key.clone(), payload: Json::null(), wait_type: None };
         let answer = process.runtime().signal(signal.job, again).await;
@@ -372,7 +373,7 @@ fn bound(longest: u64, customers: u64, ttl: Duration) -> u64 {
 /// then a little longer, for what a process that stood still may yet do.
 async fn come_to_rest(
     stage: &Stage,
-    crowd: &Crowd,
+    clients: &Clients,
     people: tokio::task::JoinHandle<Vec<()>>,
     bound: Duration,
     tally: &mut Tally,
@@ -381,10 +382,10 @@ async fn come_to_rest(
     let mut quiet_looks = 0;
     loop {
         tokio::time::sleep(LOOK).await;
-        let orders = crowd.orders();
+        let orders = clients.orders();
         let Ok(jobs) = every_job(stage.store.as_ref()).await else { continue };
         let restless = oracle::restless(&jobs, &orders);
-        let at_rest = people.is_finished() && crowd.cast().is_whole() && restless.is_empty();
+        let at_rest = people.is_finished() && clients.processes().is_whole() && restless.is_empty();
         quiet_looks = if at_rest { quiet_looks + 1 } else { 0 };
         if quiet_looks >= QUIET_LOOKS {
             tally.case("H1", true, String::new);

@@ -19,11 +19,11 @@ use aetheris_testing::random::Random;
 use serde_json::json;
 use tokio::sync::oneshot;
 
+use crate::fault_rates::FaultRates;
 use crate::program::{Act, Kind, Program, Step, output_of};
 use crate::recorder::Recorder;
 use crate::tell;
 use crate::trace::Trace;
-use crate::weather::Weather;
 
 /// How much longer than its caller's timeout a call may stand in the service's queue: less than any program's `settle`.
 pub const QUEUE_MS: u64 = 900;
@@ -62,7 +62,7 @@ pub struct Services {
     state: Mutex<State>,
     store: Arc<Recorder>,
     trace: Trace,
-    weather: Weather,
+    rates: FaultRates,
 }
 
 /// What the network does to one call.
@@ -83,9 +83,9 @@ enum Way {
 impl Services {
     /// The services of a world.
     #[must_use]
-    pub fn new(store: Arc<Recorder>, random: Random, weather: Weather, trace: Trace) -> Arc<Self> {
+    pub fn new(store: Arc<Recorder>, random: Random, rates: FaultRates, trace: Trace) -> Arc<Self> {
         let (random, state) = (Mutex::new(random), Mutex::default());
-        Arc::new(Self { random, state, store, trace, weather })
+        Arc::new(Self { random, state, store, trace, rates })
     }
 
     /// Makes a program known: what its tools do.
@@ -139,7 +139,7 @@ impl Services {
 
     fn way(&self) -> Way {
         let mut random = self.random();
-        if !self.weather.is_bad() || !random.chance(self.weather.network) {
+        if !self.rates.is_bad() || !random.chance(self.rates.network) {
             return Way::Good;
         }
         match random.below(4) {
@@ -215,7 +215,7 @@ impl Services {
         let refuses = call.tool.refuses;
         let permit = call.input.get("permit").and_then(serde_json::Value::as_str).and_then(permit_of);
         let known = self.known(key);
-        let unsure = self.weather.is_bad() && self.random().chance(100);
+        let unsure = self.rates.is_bad() && self.random().chance(100);
         let answer = if unsure {
             json!({ "outcome": "unknown" })
         } else if known.acts > 0 {
@@ -280,10 +280,10 @@ impl Services {
         let longest = u64::try_from(call.timeout.as_millis()).unwrap_or(300);
         // A closed connection takes nothing back: what stands in the receiver's queue arrives, up to what settles.
         let once = call.tool.effect == EffectClass::AtMostOnce;
-        let queued = once && self.weather.is_bad() && self.random().chance(100);
+        let queued = once && self.rates.is_bad() && self.random().chance(100);
         // A function of the process itself may be done before the store has answered anything.
         let at_once = call.tool.effect == EffectClass::Pure && self.random().chance(500);
-        let transit = match (self.weather.is_bad(), queued) {
+        let transit = match (self.rates.is_bad(), queued) {
             _ if at_once => Duration::ZERO,
             (true, true) => self.millis(longest, longest + QUEUE_MS),
             (true, false) => self.millis(0, longest.min(800)),
@@ -378,7 +378,7 @@ impl Models for Outside {
         Box::pin(async move {
             let pause = services.millis(1, 400);
             tokio::time::sleep(pause).await;
-            let fails = services.weather.is_bad() && services.random().chance(services.weather.network);
+            let fails = services.rates.is_bad() && services.random().chance(services.rates.network);
             let now = services.now();
             let mut state = services.state();
             state.questions.push((now, request.prompt.clone()));

@@ -6,35 +6,35 @@ use aetheris_core::time::Span;
 use aetheris_store::faulty::{Decide, Fault, Op};
 use aetheris_testing::random::Random;
 
+use crate::fault_rates::{FaultRates, HARMLESS};
 use crate::tell;
 use crate::trace::Trace;
 use crate::troubles::Troubles;
-use crate::weather::{HARMLESS, Weather};
 
 /// Decides what one process's calls of the store meet.
 pub struct Wire {
     random: Random,
     trace: Trace,
     troubles: Troubles,
-    weather: Weather,
+    rates: FaultRates,
     who: String,
 }
 
 impl Wire {
     /// The wire of a process.
     #[must_use]
-    pub fn new(who: &str, random: Random, weather: Weather, trace: Trace, troubles: Troubles) -> Self {
-        Self { random, trace, troubles, weather, who: who.to_owned() }
+    pub fn new(who: &str, random: Random, rates: FaultRates, trace: Trace, troubles: Troubles) -> Self {
+        Self { random, trace, troubles, rates, who: who.to_owned() }
     }
 
     fn late(&mut self) -> Span {
-        Span::from_millis(self.random.between(0, self.weather.store_delay.max(5)))
+        Span::from_millis(self.random.between(0, self.rates.store_delay.max(5)))
     }
 }
 
 impl Decide for Wire {
     fn decide(&mut self, op: Op) -> Option<Fault> {
-        if self.weather.is_bad() && self.random.chance(self.weather.store) {
+        if self.rates.is_bad() && self.random.chance(self.rates.store) {
             let fault = match self.random.below(7) {
                 0 => Fault::After,
                 1 => Fault::Before,
@@ -48,8 +48,8 @@ impl Decide for Wire {
             self.troubles.befalls(&self.who);
             return Some(fault);
         }
-        if self.weather.is_bad() && self.random.chance(self.weather.slow) {
-            let late = self.random.between(1, self.weather.slow_longest);
+        if self.rates.is_bad() && self.random.chance(self.rates.slow) {
+            let late = self.random.between(1, self.rates.slow_longest);
             if late > HARMLESS {
                 self.troubles.befalls(&self.who);
             }

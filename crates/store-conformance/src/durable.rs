@@ -99,8 +99,8 @@ pub async fn j13_a_lost_answer_is_found(f: Fixture, harness: &dyn Durable) {
     let (creation, lost) = (f.creation(&message), f.creation(&f.message()));
     let committed = f.ok(creation.clone()).await;
     let f = f.reopen(harness).await;
-    assert_eq!(f.store().settle(&creation).await.unwrap(), Some(committed));
-    assert_eq!(f.store().settle(&lost).await.unwrap(), None);
+    assert_eq!(f.store().resolve_unknown(&creation).await.unwrap(), Some(committed));
+    assert_eq!(f.store().resolve_unknown(&lost).await.unwrap(), None);
 }
 
 pub async fn j13_a_clients_key_is_remembered(f: Fixture, harness: &dyn Durable) {

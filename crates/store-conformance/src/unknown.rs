@@ -20,15 +20,15 @@ async fn settles(f: Fixture, write: Write) {
         f.advance(fixture::TTL);
     }
     let before = snapshot::of_job(f.store(), run.job).await;
-    assert_eq!(f.store().settle(&unit).await.unwrap(), None);
+    assert_eq!(f.store().resolve_unknown(&unit).await.unwrap(), None);
     assert_eq!(snapshot::of_job(f.store(), run.job).await, before, "asking changes nothing");
     let committed = f.ok(unit.clone()).await;
-    assert_eq!(f.store().settle(&unit).await.unwrap(), Some(committed));
+    assert_eq!(f.store().resolve_unknown(&unit).await.unwrap(), Some(committed));
     f.advance(Span::from_secs(1));
     let draft = f.draft(run.job, Purpose::Cancel, Guard::Outside).await;
     if !draft.state.status.is_terminal() {
         f.ok(draft.event(JobCancelled {}).done()).await;
-        let settled = f.store().settle(&unit).await.unwrap().unwrap();
+        let settled = f.store().resolve_unknown(&unit).await.unwrap().unwrap();
         assert_eq!(settled.at, committed.at);
         assert_eq!(settled == committed, !unit.events.is_empty(), "place and head of its own last event");
     }
@@ -61,10 +61,10 @@ settled! {
 pub async fn u1_a_creation_is_found(f: Fixture) {
     let message = f.message();
     let unit = f.creation(&message);
-    assert_eq!(f.store().settle(&unit).await.unwrap(), None);
+    assert_eq!(f.store().resolve_unknown(&unit).await.unwrap(), None);
     let committed = f.ok(unit.clone()).await;
     f.take(message.job).await;
-    assert_eq!(f.store().settle(&unit).await.unwrap(), Some(committed));
+    assert_eq!(f.store().resolve_unknown(&unit).await.unwrap(), Some(committed));
 }
 
 pub async fn u2_a_refused_unit_is_not_found(f: Fixture) {
@@ -72,22 +72,22 @@ pub async fn u2_a_refused_unit_is_not_found(f: Fixture) {
     let (kept, lost) = (unit(&f, run, Write::Record).await, unit(&f, run, Write::Doubt).await);
     f.ok(kept.clone()).await;
     f.refused(lost.clone()).await;
-    assert_eq!(f.store().settle(&lost).await.unwrap(), None);
-    assert!(f.store().settle(&kept).await.unwrap().is_some());
+    assert_eq!(f.store().resolve_unknown(&lost).await.unwrap(), None);
+    assert!(f.store().resolve_unknown(&kept).await.unwrap().is_some());
 }
 
 pub async fn u2_an_equal_unit_of_another_author_is_not_this_one(f: Fixture) {
     let run = busy(&f).await;
     let (mine, theirs) = (unit(&f, run, Write::Finish).await, unit(&f, run, Write::Finish).await);
     f.ok(theirs).await;
-    assert_eq!(f.store().settle(&mine).await.unwrap(), None);
+    assert_eq!(f.store().resolve_unknown(&mine).await.unwrap(), None);
 }
 
 pub async fn u2_an_event_of_another_job_is_not_this_one(f: Fixture) {
     let (one, two) = (f.pending().await, f.pending().await);
     let unit = f.draft(one, Purpose::Cancel, Guard::Outside).await.event(JobCancelled {}).done();
     f.ok(unit.clone()).await;
-    assert_eq!(f.store().settle(&UnitOfWork { job: two, ..unit }).await.unwrap(), None);
+    assert_eq!(f.store().resolve_unknown(&UnitOfWork { job: two, ..unit }).await.unwrap(), None);
 }
 
 fn eventless(f: &Fixture, run: Run) -> UnitOfWork {
@@ -95,14 +95,14 @@ fn eventless(f: &Fixture, run: Run) -> UnitOfWork {
 }
 
 async fn found(f: &Fixture, unit: UnitOfWork) {
-    assert_eq!(f.store().settle(&unit).await.unwrap(), None);
+    assert_eq!(f.store().resolve_unknown(&unit).await.unwrap(), None);
     let committed = f.ok(unit.clone()).await;
-    assert_eq!(f.store().settle(&unit).await.unwrap(), Some(committed));
+    assert_eq!(f.store().resolve_unknown(&unit).await.unwrap(), Some(committed));
     // Written again, it changes nothing.
     let before = snapshot::of_job(f.store(), unit.job).await;
     drop(f.store().commit(unit.clone()).await);
     assert_eq!(snapshot::of_job(f.store(), unit.job).await, before);
-    let again = f.store().settle(&unit).await.unwrap();
+    let again = f.store().resolve_unknown(&unit).await.unwrap();
     assert_eq!(again, Some(committed));
 }
 
@@ -154,8 +154,8 @@ pub async fn u3_another_authors_effect_is_not_this_one(f: Fixture) {
     };
     let (theirs, mine) = (put(Json::new(serde_json::json!({ "by": "them" }))), put(Json::null()));
     f.ok(theirs.clone()).await;
-    assert_eq!(f.store().settle(&mine).await.unwrap(), None);
-    assert!(f.store().settle(&theirs).await.unwrap().is_some());
+    assert_eq!(f.store().resolve_unknown(&mine).await.unwrap(), None);
+    assert!(f.store().resolve_unknown(&theirs).await.unwrap().is_some());
 }
 
 pub async fn u3_a_permission_alone_is_found(f: Fixture) {
@@ -175,8 +175,8 @@ pub async fn u3_another_authors_permission_is_not_this_one(f: Fixture) {
     }
     assert_ne!(units[0].ledger, units[1].ledger);
     f.ok(units[0].clone()).await;
-    assert!(f.store().settle(&units[0]).await.unwrap().is_some());
-    assert_eq!(f.store().settle(&units[1]).await.unwrap(), None);
+    assert!(f.store().resolve_unknown(&units[0]).await.unwrap().is_some());
+    assert_eq!(f.store().resolve_unknown(&units[1]).await.unwrap(), None);
 }
 
 pub async fn u3_a_unit_without_a_name_is_not_found_and_may_be_repeated(f: Fixture) {
@@ -184,7 +184,7 @@ pub async fn u3_a_unit_without_a_name_is_not_found_and_may_be_repeated(f: Fixtur
     let mut unit = eventless(&f, run);
     unit.checkpoint = Some(Checkpoint::from_bytes(3, b"{}".to_vec()));
     f.ok(unit.clone()).await;
-    assert_eq!(f.store().settle(&unit).await.unwrap(), None);
+    assert_eq!(f.store().resolve_unknown(&unit).await.unwrap(), None);
     let before = snapshot::of_job(f.store(), run.job).await;
     f.ok(unit).await;
     assert_eq!(snapshot::of_job(f.store(), run.job).await, before);
@@ -198,7 +198,7 @@ pub async fn u4_settle_waits_for_a_write_in_flight(f: Fixture) {
         let commit = f.store().commit(unit.clone());
         let mut commit = Box::pin(commit);
         let early = std::future::poll_fn(|context| std::task::Poll::Ready(commit.as_mut().poll(context))).await;
-        let settled = f.store().settle(&unit).await.unwrap();
+        let settled = f.store().resolve_unknown(&unit).await.unwrap();
         let answer = match early {
             std::task::Poll::Ready(answer) => answer.unwrap(),
             std::task::Poll::Pending => commit.await.unwrap(),
@@ -215,7 +215,7 @@ pub async fn u1_a_unit_of_many_events_is_found_by_its_first(f: Fixture) {
     }
     let unit = draft.done();
     let committed = f.ok(unit.clone()).await;
-    assert_eq!((committed.seq, f.store().settle(&unit).await.unwrap()), (43, Some(committed)));
+    assert_eq!((committed.seq, f.store().resolve_unknown(&unit).await.unwrap()), (43, Some(committed)));
     // A unit that only names an event in the middle of another is nobody's.
     let middle = unit.events[3].id;
     let cancelled = Event::from(JobCancelled {});
@@ -223,7 +223,7 @@ pub async fn u1_a_unit_of_many_events_is_found_by_its_first(f: Fixture) {
     other.events = vec![EncodedEvent::new(f.ids.event(), &cancelled)];
     other.id = other.events[0].id;
     other.expected_seq = Some(committed.seq);
-    assert_eq!(f.store().settle(&other).await.unwrap(), None);
+    assert_eq!(f.store().resolve_unknown(&other).await.unwrap(), None);
 }
 
 pub async fn u3_a_settled_permission_is_still_found(f: Fixture) {
@@ -236,5 +236,5 @@ pub async fn u3_a_settled_permission_is_still_found(f: Fixture) {
     let (key, permit_id, trigger) = (asked.key, asked.permit_id, LedgerTrigger::NotSent);
     let settle = aetheris_core::ledger::Settle { key, permit_id, trigger };
     f.ledger(run, LedgerWrite::Settle(settle)).await.unwrap();
-    assert!(f.store().settle(&unit).await.unwrap().is_some());
+    assert!(f.store().resolve_unknown(&unit).await.unwrap().is_some());
 }

@@ -4,13 +4,13 @@ use aetheris_core::id::{AgentName, TenantId};
 use aetheris_store::{NewAgent, PutAgent};
 use rusqlite::params;
 
-use crate::error::Trouble;
+use crate::error::Error;
 use crate::queries::Query;
 use crate::rows::Text;
 use crate::tx::Tx;
 
 /// Puts an agent in place of any of that name of its tenant, and keeps its plan under its hash.
-pub(crate) fn put(tx: &mut Tx<'_, '_>, new: &NewAgent) -> Result<PutAgent, Trouble> {
+pub(crate) fn put(tx: &mut Tx<'_, '_>, new: &NewAgent) -> Result<PutAgent, Error> {
     let agent = &new.agent;
     let (hash, plan_hash) = (agent.hash(), agent.plan.hash());
     let plan = aetheris_core::json::to_canonical(&agent.plan);
@@ -36,6 +36,6 @@ pub(crate) fn put(tx: &mut Tx<'_, '_>, new: &NewAgent) -> Result<PutAgent, Troub
 }
 
 /// Takes an agent away.
-pub(crate) fn delete(tx: &mut Tx<'_, '_>, tenant: &TenantId, name: &AgentName) -> Result<bool, Trouble> {
+pub(crate) fn delete(tx: &mut Tx<'_, '_>, tenant: &TenantId, name: &AgentName) -> Result<bool, Error> {
     Ok(tx.run(Query::AgentDelete, [name.as_str(), tenant.as_str()])? > 0)
 }

@@ -11,7 +11,7 @@ use aetheris_store::{ErrorKind, JobRow, Placing};
 use rusqlite::{Row, params};
 
 use crate::codes::{Code, STATUSES, int};
-use crate::error::Trouble;
+use crate::error::Error;
 use crate::queries::{Prepared, Query};
 use crate::read::Reads;
 use crate::{rows, tx};
@@ -28,7 +28,7 @@ pub(crate) struct Arrived {
 }
 
 impl Arrived {
-    pub(crate) fn read(row: &Row<'_>) -> Result<Self, Trouble> {
+    pub(crate) fn read(row: &Row<'_>) -> Result<Self, Error> {
         Ok(Self {
             num: row.get(0)?,
             job: job_id(row, 1),
@@ -45,7 +45,7 @@ impl Arrived {
     }
 
     /// What lists find it by that is not what its row says.
-    pub(crate) fn unlike(&self, row: &JobRow, sql: &mut Prepared<'_>) -> Result<Option<JobFault>, Trouble> {
+    pub(crate) fn unlike(&self, row: &JobRow, sql: &mut Prepared<'_>) -> Result<Option<JobFault>, Error> {
         let waits = row.waiting.as_ref().map(|waiting| waiting.wait_type);
         if waits.map(Code::code) != self.wait_type {
             return Ok(Some(JobFault::Wait(waits)));
@@ -61,7 +61,7 @@ impl Arrived {
 
 impl Reads<'_> {
     /// What is amiss beside the jobs of these numbers; with the first of them, in the whole store.
-    pub(crate) fn amiss(&mut self, from: u64, to: u64, end: u64) -> Result<Vec<Amiss>, Trouble> {
+    pub(crate) fn amiss(&mut self, from: u64, to: u64, end: u64) -> Result<Vec<Amiss>, Error> {
         // Numbers that no job can have are looked at with the first and the last that one has.
         let (first, last) = (from == 0, from < end.max(1) && to >= end);
         let (from, to) = (if first { i64::MIN } else { int(from) }, if last { i64::MAX } else { int(to) });
@@ -76,9 +76,9 @@ impl Reads<'_> {
     }
 
     /// Jobs per status, by the row that keeps their numbers and by their own.
-    fn miscounted(&mut self) -> Result<Option<Amiss>, Trouble> {
+    fn miscounted(&mut self) -> Result<Option<Amiss>, Error> {
         let told = match self.counts() {
-            Err(trouble) if trouble.kind() == ErrorKind::Corrupt => None,
+            Err(error) if error.kind() == ErrorKind::Corrupt => None,
             told => Some(told?),
         };
         let counted = by_status(tx::counted(&mut self.sql)?);
@@ -87,7 +87,7 @@ impl Reads<'_> {
 }
 
 /// No arrival has a number below nought.
-fn misnumbered(row: &Row<'_>) -> Result<Option<Amiss>, Trouble> {
+fn misnumbered(row: &Row<'_>) -> Result<Option<Amiss>, Error> {
     let (count, least) = (rows::number(row, 0)?, row.get::<_, Option<i64>>(1)?);
     Ok(least.map(|least| Amiss::Numbers { count, least }))
 }
@@ -102,9 +102,9 @@ fn job_id(row: &Row<'_>, index: usize) -> Result<JobId, Vec<u8>> {
 }
 
 /// Rows of a job that is not there.
-fn stray(row: &Row<'_>, of: Absent) -> Result<Amiss, Trouble> {
+fn stray(row: &Row<'_>, of: Absent) -> Result<Amiss, Error> {
     let table = rows::text(row, 0)?;
-    let what = leftover(table).ok_or_else(|| Trouble::Corrupt(format!("no job has rows in `{table}`")))?;
+    let what = leftover(table).ok_or_else(|| Error::Corrupt(format!("no job has rows in `{table}`")))?;
     Ok(Amiss::Stray { count: rows::number(row, 2)?, of, what })
 }
 
@@ -124,7 +124,7 @@ pub(crate) fn leftover(table: &str) -> Option<Leftover> {
 }
 
 /// What is wrong with a document, if anything is.
-fn document(row: &Row<'_>) -> Result<Option<Amiss>, Trouble> {
+fn document(row: &Row<'_>) -> Result<Option<Amiss>, Error> {
     let hashed =
         rows::bytes(row, 3).is_ok_and(|doc| rows::bytes(row, 2).is_ok_and(|hash| Hash::of(doc).as_bytes() == hash));
     let fault = match (hashed, row.get(4)?) {
@@ -135,7 +135,7 @@ fn document(row: &Row<'_>) -> Result<Option<Amiss>, Trouble> {
     let kind = match rows::text(row, 0)? {
         "agent" => DocumentKind::Agent,
         "plan" => DocumentKind::Plan,
-        other => return Err(Trouble::Corrupt(format!("a document is no `{other}`"))),
+        other => return Err(Error::Corrupt(format!("a document is no `{other}`"))),
     };
     Ok(Some(Amiss::Document { fault, kind, name: row.get(1)? }))
 }

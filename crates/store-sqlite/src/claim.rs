@@ -12,7 +12,7 @@ use rusqlite::{ErrorCode, params};
 use tokio::sync::oneshot;
 
 use crate::codes::{count, int};
-use crate::error::Trouble;
+use crate::error::Error;
 use crate::history::{self, Bound, Start, Wanted};
 use crate::queries::{Prepared, Query};
 use crate::rows::{self, RawHistory};
@@ -23,7 +23,7 @@ use crate::write;
 const CLAIM_ROW_BYTES: u64 = 96;
 
 /// A claim whose answer is not due yet.
-pub(crate) struct Standing {
+pub(crate) struct PendingClaim {
     /// When it is answered, with whatever there is.
     pub(crate) deadline: Instant,
     pub(crate) reply: oneshot::Sender<Result<Vec<RawClaim>, StoreError>>,
@@ -55,7 +55,7 @@ impl RawClaim {
     }
 }
 
-/// What serving standing claims has found.
+/// What serving pending claims has found.
 pub(crate) struct Served {
     /// The jobs of each claim, in the order of the claims.
     pub(crate) claims: Vec<Vec<RawClaim>>,
@@ -65,16 +65,16 @@ pub(crate) struct Served {
     pub(crate) next_due: Option<Timestamp>,
 }
 
-/// Gives claimable jobs to standing claims, in the order in which they came.
-pub(crate) fn serve(tx: &mut Tx<'_, '_>, standing: &[Standing], sent_at: Duration) -> Result<Served, Trouble> {
+/// Gives claimable jobs to pending claims, in the order in which they came.
+pub(crate) fn serve(tx: &mut Tx<'_, '_>, pending: &[PendingClaim], sent_at: Duration) -> Result<Served, Error> {
     promote(tx)?;
     if aetheris_fault::planted!("promoted-before-session") {
         let due = "UPDATE jobs SET ready = 1
             WHERE status = 0 AND ready = 0 AND delayed_until IS NULL AND not_before IS NOT NULL";
         tx.sql.connection().execute(due, [])?;
     }
-    let (mut claims, mut exhausted) = (Vec::with_capacity(standing.len()), false);
-    for claim in standing {
+    let (mut claims, mut exhausted) = (Vec::with_capacity(pending.len()), false);
+    for claim in pending {
         let mut taken = Vec::new();
         // Whoever asked may have gone; a job would wait for the end of a lease that nobody holds.
         if !exhausted && !claim.reply.is_closed() {
@@ -93,12 +93,12 @@ pub(crate) fn serve(tx: &mut Tx<'_, '_>, standing: &[Standing], sent_at: Duratio
 
 /// Due jobs go over to those that can be claimed, a bounded number in one transaction: heartbeats and commits wait for
 /// its end. Those that are left are due, so that whoever finds nothing to claim is served again at once.
-fn promote(tx: &mut Tx<'_, '_>) -> Result<(), Trouble> {
+fn promote(tx: &mut Tx<'_, '_>) -> Result<(), Error> {
     tx.run(Query::JobsPromote, params![tx.now.micros(), count(limits::WRITER_BATCH_MAX)])?;
     Ok(())
 }
 
-fn next_delayed(sql: &mut Prepared<'_>) -> Result<Option<Timestamp>, Trouble> {
+fn next_delayed(sql: &mut Prepared<'_>) -> Result<Option<Timestamp>, Error> {
     let next = sql.first(Query::JobsNextDelayed, [], |row| row.get::<_, Option<i64>>(0))?;
     Ok(next.flatten().map(Timestamp::from_micros))
 }
@@ -109,12 +109,12 @@ fn take(
     ids: ClaimIds,
     request: &ClaimRequest,
     sent_at: Duration,
-) -> Result<Option<RawClaim>, Trouble> {
+) -> Result<Option<RawClaim>, Error> {
     let mut row = match tx.sql.first(Query::JobByNum, [num], rows::job) {
-        Ok(found) => found.ok_or_else(|| Trouble::Corrupt(format!("job number {num} has gone")))?.1,
+        Ok(found) => found.ok_or_else(|| Error::Corrupt(format!("job number {num} has gone")))?.1,
         // One row that cannot be read costs nobody else a claim.
-        Err(Trouble::Corrupt(why)) => return set_aside(tx, num, &why).map(|()| None),
-        Err(trouble) => return Err(trouble),
+        Err(Error::Corrupt(why)) => return set_aside(tx, num, &why).map(|()| None),
+        Err(error) => return Err(error),
     };
     let before = Before { epoch: row.fence.epoch, seq: row.seq };
     let last_event = tx.sql.exists(Query::EventAt, params![num, int(before.seq)])?;
@@ -153,14 +153,14 @@ fn take(
     let history = match history::read(tx.sql, num, row, wanted, Bound::CLAIM) {
         Ok(history) => history,
         // The run asks for it again and is told.
-        Err(Trouble::Corrupt(_)) => None,
-        Err(trouble) => return Err(trouble),
+        Err(Error::Corrupt(_)) => None,
+        Err(error) => return Err(error),
     };
     Ok(Some(RawClaim { attempt: ids.attempt, fence, history, job, lease_until, sent_at }))
 }
 
 /// A job whose row cannot be read is looked at again later.
-fn set_aside(tx: &mut Tx<'_, '_>, num: i64, why: &str) -> Result<(), Trouble> {
+fn set_aside(tx: &mut Tx<'_, '_>, num: i64, why: &str) -> Result<(), Error> {
     tracing::error!(number = num, why, "a pending job cannot be read, and is not claimed");
     let until = tx.now.after(limits::SWEEP_BACKOFF_MAX);
     tx.exactly_one(Query::JobSetAside, params![num, until.micros()])
@@ -173,7 +173,7 @@ struct Before {
     seq: u64,
 }
 
-fn hold(tx: &mut Tx<'_, '_>, num: i64, row: &JobRow, holder: &Holder, before: Before) -> Result<(), Trouble> {
+fn hold(tx: &mut Tx<'_, '_>, num: i64, row: &JobRow, holder: &Holder, before: Before) -> Result<(), Error> {
     let params = params![
         int(row.seq),
         &row.head.as_bytes()[..],

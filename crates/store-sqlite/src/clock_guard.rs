@@ -12,10 +12,10 @@ use std::time::Duration;
 
 use aetheris_core::id::BootId;
 
-use crate::error::Trouble;
+use crate::error::Error;
+use crate::fairness::ticks;
 use crate::file::{CLOCK, beside};
 use crate::folder;
-use crate::turn::ticks;
 
 /// How long opening waits for another process that is just looking.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -30,9 +30,9 @@ pub(crate) struct ClockGuard {
 
 impl ClockGuard {
     /// Joins those who have the file open, or is the first of them.
-    pub(crate) fn take(database: &Path, clocks: BootId) -> Result<Self, Trouble> {
+    pub(crate) fn take(database: &Path, clocks: BootId) -> Result<Self, Error> {
         let path = beside(database, CLOCK);
-        let failed = |e: io::Error| Trouble::Unavailable(format!("{} cannot be used: {e}", path.display()));
+        let failed = |e: io::Error| Error::Unavailable(format!("{} cannot be used: {e}", path.display()));
         let mut file = folder::shared(&path, database).map_err(failed)?;
         if file.try_lock().is_ok() {
             write(&mut file, clocks).map_err(failed)?;
@@ -47,11 +47,11 @@ impl ClockGuard {
         }
         match read(&mut file).map_err(failed)? {
             Some(found) if found == clocks || aetheris_fault::planted!("any-boot-clock") => Ok(Self { _held: file }),
-            Some(found) => Err(Trouble::Refused(format!(
+            Some(found) => Err(Error::Refused(format!(
                 "another process has this database open and has other clocks ({found}; this one: {clocks}): run both \
                  under the same boot of one machine and in the same time namespace"
             ))),
-            None => Err(Trouble::Unavailable(format!("{} cannot be read", path.display()))),
+            None => Err(Error::Unavailable(format!("{} cannot be read", path.display()))),
         }
     }
 }

@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use aetheris_core::id::{IdempotencyKey, SignalId};
 use aetheris_core::ledger::LedgerRow;
-use aetheris_store::decide::{self, Facts, KnownSignal, Needs, Standing};
+use aetheris_store::decide::{self, Facts, JobFacts, KnownSignal, Needs};
 use aetheris_store::rules::Kept;
 use aetheris_store::{CommitError, Committed, UnitOfWork, rules};
 use rusqlite::{Row, params};
 
 use crate::codes::int;
-use crate::error::{Stop, Trouble};
+use crate::error::{Error, Stop};
 use crate::queries::Query;
 use crate::rows::{self, HotJob};
 use crate::tx::Tx;
@@ -20,15 +20,15 @@ use crate::write;
 pub(crate) fn apply(tx: &mut Tx<'_, '_>, unit: &UnitOfWork) -> Result<Committed, Stop> {
     rules::shape(unit).map_err(|error| Stop::Answer(CommitError::Failed(error)))?;
     let job = tx.sql.first(Query::JobHot, [&unit.job.to_bytes()[..]], rows::hot_job)?;
-    let facts = Facts { generation: tx.generation, job: job.as_ref().map(standing), ..Facts::default() };
+    let facts = Facts { generation: tx.generation, job: job.as_ref().map(job_facts), ..Facts::default() };
     decide::admit(unit, &facts, tx.reading()).map_err(|refusal| Stop::Answer(refusal.into()))?;
     let facts = look_up(tx, unit, job.as_ref(), facts)?;
     let writes = decide::decide(unit, &facts, tx.reading()).map_err(Stop::Answer)?;
     write::put(tx, unit, job.as_ref(), &writes).map_err(Stop::Broken)
 }
 
-fn standing(job: &HotJob) -> Standing<'_> {
-    Standing { fence: job.fence, head: job.head, holder: job.holder.as_ref(), seq: job.seq, status: job.status }
+fn job_facts(job: &HotJob) -> JobFacts<'_> {
+    JobFacts { fence: job.fence, head: job.head, holder: job.holder.as_ref(), seq: job.seq, status: job.status }
 }
 
 /// One statement for each kind of fact that the unit needs, or for each of them; most units need one or two.
@@ -37,7 +37,7 @@ fn look_up<'f>(
     unit: &UnitOfWork,
     job: Option<&HotJob>,
     facts: Facts<'f>,
-) -> Result<Facts<'f>, Trouble> {
+) -> Result<Facts<'f>, Error> {
     let needs = decide::needs(unit);
     let num = job.map(|job| job.num);
     let last_event = match job.filter(|_| needs.last_event) {
@@ -71,7 +71,7 @@ fn look_up<'f>(
     Ok(Facts { client_key, kept, kept_of, last_event, ledger, plan, signals, succeeded, ..facts })
 }
 
-fn ledger(tx: &mut Tx<'_, '_>, needs: &Needs<'_>) -> Result<BTreeMap<IdempotencyKey, LedgerRow>, Trouble> {
+fn ledger(tx: &mut Tx<'_, '_>, needs: &Needs<'_>) -> Result<BTreeMap<IdempotencyKey, LedgerRow>, Error> {
     let mut rows = BTreeMap::new();
     for key in &needs.ledger {
         if let Some(row) = tx.sql.first(Query::LedgerByKey, [&key.to_bytes()[..]], rows::ledger)? {
@@ -87,7 +87,7 @@ fn succeeded(
     unit: &UnitOfWork,
     needs: &Needs<'_>,
     ledger: &BTreeMap<IdempotencyKey, LedgerRow>,
-) -> Result<BTreeSet<IdempotencyKey>, Trouble> {
+) -> Result<BTreeSet<IdempotencyKey>, Error> {
     let mut found = BTreeSet::new();
     for key in needs.succeeded.iter().filter(|key| ledger.contains_key(key)) {
         if tx.sql.exists(Query::EvidenceOfSuccess, params![&unit.job.to_bytes()[..], &key.to_bytes()[..]])? {
@@ -98,15 +98,15 @@ fn succeeded(
 }
 
 /// All that is kept for the job, and what is known of the unit's signals.
-fn inbox(tx: &mut Tx<'_, '_>, num: i64, needs: &Needs<'_>) -> Result<(Kept, BTreeMap<SignalId, KnownSignal>), Trouble> {
+fn inbox(tx: &mut Tx<'_, '_>, num: i64, needs: &Needs<'_>) -> Result<(Kept, BTreeMap<SignalId, KnownSignal>), Error> {
     let all = |row: &Row<'_>| {
         let (bytes, count, memory) = (rows::number(row, 1)?, rows::number(row, 0)?, rows::number(row, 2)?);
-        Ok::<_, Trouble>(Kept { bytes, count, memory })
+        Ok::<_, Error>(Kept { bytes, count, memory })
     };
     let kept = tx.sql.first(Query::InboxCount, [num], all)?.unwrap_or_default();
     let one = |row: &Row<'_>| {
         let size = Kept { bytes: rows::number(row, 2)?, count: 1, memory: rows::number(row, 3)? };
-        Ok::<_, Trouble>(KnownSignal { kept: row.get::<_, i64>(0)? == 0, size })
+        Ok::<_, Error>(KnownSignal { kept: row.get::<_, i64>(0)? == 0, size })
     };
     let mut signals = BTreeMap::new();
     for signal in &needs.signals {

@@ -23,7 +23,7 @@ use rusqlite::backup::Backup;
 use rusqlite::{Connection, OpenFlags, Row, params};
 
 use crate::codes::Code;
-use crate::error::Trouble;
+use crate::error::Error;
 use crate::file::{self, JOURNAL, PARTS, Still, WAL, beside, remove_beside};
 use crate::folder::Owner;
 use crate::part::{Part, Stop, remove_abandoned};
@@ -70,7 +70,7 @@ pub fn backup(
 ) -> Result<Backed, StoreError> {
     let backed = back_up(database, file, clock, stop, progress);
     // What it was doing then is not what ended it.
-    backed.map_err(|trouble| stop.check().err().unwrap_or(trouble).at("backup"))
+    backed.map_err(|error| stop.check().err().unwrap_or(error).at("backup"))
 }
 
 fn back_up(
@@ -79,10 +79,10 @@ fn back_up(
     clock: &dyn Clock,
     stop: &Stop,
     progress: &mut dyn FnMut(Progress),
-) -> Result<Backed, Trouble> {
+) -> Result<Backed, Error> {
     if file::is_name_of(database, file)? {
         let (file, database) = (file.display(), database.display());
-        return Err(Trouble::Refused(format!("{file} is a name that {database} uses itself; name another")));
+        return Err(Error::Refused(format!("{file} is a name that {database} uses itself; name another")));
     }
     refuse_taken(file)?;
     remove_abandoned(file);
@@ -98,9 +98,9 @@ fn back_up(
     Ok(backed)
 }
 
-fn refuse_taken(file: &Path) -> Result<(), Trouble> {
+fn refuse_taken(file: &Path) -> Result<(), Error> {
     if file.exists() {
-        return Err(Trouble::Refused(format!("{} exists; a backup is never written over a file", file.display())));
+        return Err(Error::Refused(format!("{} exists; a backup is never written over a file", file.display())));
     }
     Ok(())
 }
@@ -112,7 +112,7 @@ fn copied(
     clock: &dyn Clock,
     stop: &Stop,
     progress: &mut dyn FnMut(Progress),
-) -> Result<Connection, Trouble> {
+) -> Result<Connection, Error> {
     let (source, still) = source(from)?;
     let mut conn = pages(source, (from, to), stop, progress);
     if still.is_some_and(|still| still.check().is_err()) {
@@ -133,7 +133,7 @@ fn pages(
     (from, to): (&Path, &Path),
     stop: &Stop,
     progress: &mut dyn FnMut(Progress),
-) -> Result<Connection, Trouble> {
+) -> Result<Connection, Error> {
     // Its owner's alone from the first byte on.
     folder::make_own(to)?;
     let mut conn =
@@ -155,7 +155,7 @@ fn pages(
             Next::Piece => {}
             Next::Pause => std::thread::sleep(PAUSE),
             Next::GiveUp => {
-                return Err(Trouble::Unavailable(format!("{} is locked by another process", from.display())));
+                return Err(Error::Unavailable(format!("{} is locked by another process", from.display())));
             }
         }
     }
@@ -168,9 +168,9 @@ fn pages(
 
 /// A connection that reads the database. Where nothing stands beside it that belongs to it, no process has it open: it
 /// is read as it stands, and still has to when it was read. A reader would make a log and could not remove it.
-fn source(from: &Path) -> Result<(Connection, Option<Still>), Trouble> {
+fn source(from: &Path) -> Result<(Connection, Option<Still>), Error> {
     if !from.is_file() {
-        return Err(Trouble::Unavailable(format!("there is no database {}", from.display())));
+        return Err(Error::Unavailable(format!("there is no database {}", from.display())));
     }
     let path = file::resolved(from)?;
     if [WAL, JOURNAL].iter().any(|end| beside(&path, end).exists()) {
@@ -180,7 +180,7 @@ fn source(from: &Path) -> Result<(Connection, Option<Still>), Trouble> {
     Ok((open::quiet_reader(&path)?, Some(still)))
 }
 
-fn is_ours(source: &Connection, from: &Path) -> Result<(), Trouble> {
+fn is_ours(source: &Connection, from: &Path) -> Result<(), Error> {
     let application = source.query_row("PRAGMA application_id", [], |row| row.get::<_, i64>(0));
     match application {
         Ok(found) if found == migrate::APPLICATION => {
@@ -188,8 +188,8 @@ fn is_ours(source: &Connection, from: &Path) -> Result<(), Trouble> {
             source.query_row("SELECT count(*) FROM meta", [], |row| row.get::<_, i64>(0))?;
             Ok(())
         }
-        Ok(_) => Err(Trouble::Refused(format!("{} is not a database of this program", from.display()))),
-        Err(error) => Err(Trouble::Refused(format!("{} is not a database: {error}", from.display()))),
+        Ok(_) => Err(Error::Refused(format!("{} is not a database of this program", from.display()))),
+        Err(error) => Err(Error::Refused(format!("{} is not a database: {error}", from.display()))),
     }
 }
 
@@ -197,12 +197,12 @@ fn is_ours(source: &Connection, from: &Path) -> Result<(), Trouble> {
 const SOUND: &str = "ok";
 
 /// The first thing that SQLite's own check finds.
-fn checked(conn: &Connection) -> Result<String, Trouble> {
+fn checked(conn: &Connection) -> Result<String, Error> {
     Ok(conn.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?)
 }
 
 /// Checks a copy, closes it and makes it durable.
-fn finished(conn: Connection, path: &Path) -> Result<Backed, Trouble> {
+fn finished(conn: Connection, path: &Path) -> Result<Backed, Error> {
     let found = checked(&conn)?;
     if found != SOUND {
         // Rows that contradict themselves are copied as they are: without them no other job could be saved. What else
@@ -210,7 +210,7 @@ fn finished(conn: Connection, path: &Path) -> Result<Backed, Trouble> {
         conn.pragma_update(None, "ignore_check_constraints", true)?;
         let damage = checked(&conn)?;
         if damage != SOUND {
-            return Err(Trouble::Corrupt(format!("the copy does not pass SQLite's own check: {damage}")));
+            return Err(Error::Corrupt(format!("the copy does not pass SQLite's own check: {damage}")));
         }
         tracing::warn!(%found, "rows contradict themselves, and are copied as they are: check-consistency names them");
     }
@@ -228,7 +228,7 @@ fn finished(conn: Connection, path: &Path) -> Result<Backed, Trouble> {
 /// It is none, or cannot be read.
 pub fn recognise(file: &Path) -> Result<(), StoreError> {
     let recognised = source(file).and_then(|(conn, _still)| is_ours(&conn, file));
-    recognised.map_err(|trouble| trouble.at("restore"))
+    recognised.map_err(|error| error.at("restore"))
 }
 
 /// A copy that can be put in the place of a database.
@@ -262,7 +262,7 @@ pub fn stage(
     clock: &dyn Clock,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Staged, StoreError> {
-    staged(file, database, clock, progress).map_err(|trouble| trouble.at("restore"))
+    staged(file, database, clock, progress).map_err(|error| error.at("restore"))
 }
 
 fn staged(
@@ -270,11 +270,11 @@ fn staged(
     database: &Path,
     clock: &dyn Clock,
     progress: &mut dyn FnMut(Progress),
-) -> Result<Staged, Trouble> {
+) -> Result<Staged, Error> {
     let alone = seen::alone(database)?;
     let path = beside(database, "-restoring");
     if file::resolved(file).ok() == file::resolved(&path).ok() {
-        return Err(Trouble::Refused(format!(
+        return Err(Error::Refused(format!(
             "{} is where the copy is made; give the backup another name",
             file.display()
         )));
@@ -292,7 +292,7 @@ fn staged(
     let highest = before.fold(own, u32::max);
     let step = if mute { limits::GENERATIONS_SKIPPED } else { 1 };
     let generation =
-        highest.checked_add(step).ok_or_else(|| Trouble::Corrupt("there is no next generation".to_owned()))?;
+        highest.checked_add(step).ok_or_else(|| Error::Corrupt("there is no next generation".to_owned()))?;
     if mute {
         tracing::warn!(
             "neither the database that was there nor its aetheris.seen says how often it was restored: this one goes on in \
@@ -318,7 +318,7 @@ struct Open {
 }
 
 /// The jobs that have not ended, and are not paused or are. One whose status is none at all has not ended.
-fn open_jobs(conn: &Connection, paused: bool) -> Result<Vec<Open>, Trouble> {
+fn open_jobs(conn: &Connection, paused: bool) -> Result<Vec<Open>, Error> {
     let mut jobs = conn.prepare(Query::JobsOpen.sql())?;
     let mut row = conn.prepare(Query::JobByNum.sql())?;
     let mut nums = jobs.query([paused])?;
@@ -339,7 +339,7 @@ fn known_of(database: &Path) -> Option<Known> {
 }
 
 /// Copies the log of a database that nobody has open into it, and takes the log away.
-fn whole(database: &Path) -> Result<(), Trouble> {
+fn whole(database: &Path) -> Result<(), Error> {
     let conn = Connection::open_with_flags(database, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?;
     conn.close().map_err(|(_, error)| error)?;
@@ -355,10 +355,10 @@ impl Staged {
     /// # Errors
     /// The copy cannot be written, or a job is open that the caller should have held.
     pub fn hold_rest(&self, now: Timestamp, unreadable: &[JobId]) -> Result<Vec<JobId>, StoreError> {
-        self.held_rest(now, unreadable).map_err(|trouble| trouble.at("restore"))
+        self.held_rest(now, unreadable).map_err(|error| error.at("restore"))
     }
 
-    fn held_rest(&self, now: Timestamp, unreadable: &[JobId]) -> Result<Vec<JobId>, Trouble> {
+    fn held_rest(&self, now: Timestamp, unreadable: &[JobId]) -> Result<Vec<JobId>, Error> {
         let mut conn = Connection::open_with_flags(&self.path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
         let tx = conn.transaction()?;
         let rest = open_jobs(&tx, false)?;
@@ -368,7 +368,7 @@ impl Staged {
         for job in &rest {
             match &job.id {
                 Some(id) if job.readable && !unreadable.contains(id) => {
-                    return Err(Trouble::Invalid(format!("{id} can be read and is not held")));
+                    return Err(Error::Invalid(format!("{id} can be read and is not held")));
                 }
                 Some(_) => {}
                 None => tracing::warn!(number = job.num, "a job whose id cannot be read is held by its row"),
@@ -387,10 +387,10 @@ impl Staged {
     /// # Errors
     /// A file cannot be renamed or synced. Whatever was done, no process opens what is half in place.
     pub fn put_in_place(self, now: Timestamp, custody: Custody) -> Result<Option<PathBuf>, StoreError> {
-        self.renamed(now, custody).map_err(|trouble| trouble.at("restore"))
+        self.renamed(now, custody).map_err(|error| error.at("restore"))
     }
 
-    fn renamed(mut self, now: Timestamp, custody: Custody) -> Result<Option<PathBuf>, Trouble> {
+    fn renamed(mut self, now: Timestamp, custody: Custody) -> Result<Option<PathBuf>, Error> {
         let folder = self.folder.unwrap_or(custody.folder);
         let conn = Connection::open_with_flags(&self.path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
         conn.query_row("PRAGMA journal_mode = DELETE", [], |row| row.get::<_, String>(0))?;
@@ -410,11 +410,11 @@ impl Staged {
         let before = self.alone.file.text()?;
         seen::announce(&self.alone.file, &known, folder, custody.opening)?;
         let placed = self.move_aside(&aside).and_then(|()| folder::rename(&self.path, &self.database));
-        if let Err(trouble) = placed {
+        if let Err(error) = placed {
             return Err(match self.take_back(&before, &aside) {
-                Ok(()) => Trouble::Refused(format!("{trouble}. Nothing was changed: the database is as it was")),
-                Err(further) => Trouble::Refused(format!(
-                    "{trouble}; and what was there could not be put back: {further}. Only this backup can be restored here \
+                Ok(()) => Error::Refused(format!("{error}. Nothing was changed: the database is as it was")),
+                Err(further) => Error::Refused(format!(
+                    "{error}; and what was there could not be put back: {further}. Only this backup can be restored here \
                      now"
                 )),
             });
@@ -425,28 +425,28 @@ impl Staged {
     }
 
     /// Whether nobody has opened the folder since: not one that knows of its file, and no other.
-    fn still_alone(&self) -> Result<(), Trouble> {
+    fn still_alone(&self) -> Result<(), Error> {
         if self.alone.file.is_in_place() && file::number(&self.database).ok() == self.replaces {
             return Ok(());
         }
-        Err(Trouble::Refused(format!(
+        Err(Error::Refused(format!(
             "another process opened {} during the restore: stop it, and restore again",
             self.database.display()
         )))
     }
 
     /// The name for the database that was there.
-    fn aside(&self, now: Timestamp) -> Result<PathBuf, Trouble> {
+    fn aside(&self, now: Timestamp) -> Result<PathBuf, Error> {
         let stamp: String = now.to_string().chars().filter(char::is_ascii_alphanumeric).collect();
         let aside = beside(&self.database, &format!(".before-restore-{stamp}"));
         match aside.exists() {
-            true => Err(Trouble::Refused(format!("{} exists; try again", aside.display()))),
+            true => Err(Error::Refused(format!("{} exists; try again", aside.display()))),
             false => Ok(aside),
         }
     }
 
     /// Puts the old database back in its place after an error, with what its folder has said of it.
-    fn take_back(&self, before: &str, aside: &Path) -> Result<(), Trouble> {
+    fn take_back(&self, before: &str, aside: &Path) -> Result<(), Error> {
         for part in [""].into_iter().chain(PARTS) {
             let (old, moved) = (beside(&self.database, part), beside(aside, part));
             if moved.exists() && !old.exists() {
@@ -458,7 +458,7 @@ impl Staged {
     }
 
     /// Gives the old database and its log other names.
-    fn move_aside(&self, aside: &Path) -> Result<(), Trouble> {
+    fn move_aside(&self, aside: &Path) -> Result<(), Error> {
         if self.replaces.is_none() {
             PARTS.iter().try_for_each(|part| folder::remove(&beside(&self.database, part)))?;
             return folder::sync(&self.database);

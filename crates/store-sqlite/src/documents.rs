@@ -8,7 +8,7 @@ use aetheris_core::json::Json;
 use aetheris_core::limits;
 use aetheris_store::kept::Kept;
 
-use crate::error::Trouble;
+use crate::error::Error;
 use crate::rows;
 
 /// Agents by hash, under which they never change: those that were asked for last, up to a bound.
@@ -29,7 +29,7 @@ impl Documents {
     }
 
     /// The agent of a hash, which is parsed where it is not kept.
-    pub(crate) fn agent(&self, hash: Hash, text: &[u8]) -> Result<Arc<Agent>, Trouble> {
+    pub(crate) fn agent(&self, hash: Hash, text: &[u8]) -> Result<Arc<Agent>, Error> {
         if let Some(agent) = self.kept().get(&hash) {
             return Ok(agent);
         }

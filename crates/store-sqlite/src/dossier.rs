@@ -9,17 +9,17 @@ use rusqlite::{Row, params};
 
 use crate::amiss::Arrived;
 use crate::codes::{count, int};
-use crate::error::Trouble;
+use crate::error::Error;
 use crate::queries::{Prepared, Query};
 use crate::read::Reads;
 use crate::rows::{self, RawHistory};
 
 impl Reads<'_> {
     /// The jobs of these numbers, up to the one that reaches the bound of bytes, and no more than are read at once.
-    pub(crate) fn dossiers(&mut self, from: u64, to: u64) -> Result<Dossiers, Trouble> {
+    pub(crate) fn dossiers(&mut self, from: u64, to: u64) -> Result<Dossiers, Error> {
         self.at_once(|reads| {
             let number = |row: &Row<'_>| {
-                Ok::<_, Trouble>(row.get::<_, Option<i64>>(0)?.map(|num| u64::try_from(num).unwrap_or(0)))
+                Ok::<_, Error>(row.get::<_, Option<i64>>(0)?.map(|num| u64::try_from(num).unwrap_or(0)))
             };
             let end = reads.sql.first(Query::JobsEnd, [], number)?.flatten().unwrap_or(0) + 1;
             let (now, _) = reads.now()?;
@@ -50,7 +50,7 @@ impl Reads<'_> {
     }
 
     /// One of them, and what is amiss with how lists find it.
-    fn dossier(&mut self, found: &Arrived, left: &mut usize, read: &mut Dossiers) -> Result<(), Trouble> {
+    fn dossier(&mut self, found: &Arrived, left: &mut usize, read: &mut Dossiers) -> Result<(), Error> {
         let Ok(job) = found.job else {
             read.amiss.push(Amiss::Id(found.num));
             return Ok(());
@@ -61,19 +61,19 @@ impl Reads<'_> {
             let fault = found.unlike(&dossier.row, &mut self.sql)?;
             read.amiss.extend(fault.map(|fault| Amiss::Job { fault, job }));
         }
-        read.jobs.push(dossier.map_err(|trouble| Unreadable { error: trouble.at("check"), job, placing }));
+        read.jobs.push(dossier.map_err(|error| Unreadable { error: error.at("check"), job, placing }));
         Ok(())
     }
 }
 
 /// What no list shows nobody looks after.
-fn unlisted() -> Trouble {
-    Trouble::Corrupt("its `listed` column does not match its status: no list shows it".to_owned())
+fn unlisted() -> Error {
+    Error::Corrupt("its `listed` column does not match its status: no list shows it".to_owned())
 }
 
-fn dossier(sql: &mut Prepared<'_>, num: i64, placing: Placing, left: &mut usize) -> Result<Dossier, Trouble> {
+fn dossier(sql: &mut Prepared<'_>, num: i64, placing: Placing, left: &mut usize) -> Result<Dossier, Error> {
     let found = sql.first(Query::JobByNum, [num], rows::job)?;
-    let (_, row) = found.ok_or_else(|| Trouble::Corrupt(format!("job number {num} has gone")))?;
+    let (_, row) = found.ok_or_else(|| Error::Corrupt(format!("job number {num} has gone")))?;
     let checkpoint = sql.first(Query::CheckpointRead, params![num, JobState::VERSION], rows::checkpoint)?;
     let events = sql.all(Query::EventsPage, params![num, 0, -1], rows::event)?;
     let effects = sql.all(Query::EffectsByJob, [num, i64::MIN], rows::effect)?;

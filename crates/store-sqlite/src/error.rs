@@ -3,9 +3,9 @@
 use aetheris_store::{CommitError, ErrorKind, StoreError};
 use rusqlite::ErrorCode;
 
-/// Trouble inside one operation.
+/// Error inside one operation.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Trouble {
+pub(crate) enum Error {
     /// SQLite says so.
     #[error(transparent)]
     Sql(#[from] rusqlite::Error),
@@ -26,7 +26,7 @@ pub(crate) enum Trouble {
     Refused(String),
 }
 
-impl Trouble {
+impl Error {
     /// Its kind at the port.
     pub(crate) fn kind(&self) -> ErrorKind {
         match self {
@@ -86,7 +86,7 @@ fn sql_kind(error: &rusqlite::Error) -> ErrorKind {
     }
 }
 
-/// The same trouble for another request of the same transaction.
+/// The same error for another request of the same transaction.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{text}")]
 pub(crate) struct Shared {
@@ -96,7 +96,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(error: &Trouble, op: &'static str) -> Self {
+    pub(crate) fn new(error: &Error, op: &'static str) -> Self {
         Self { kind: error.kind(), op, text: error.to_string() }
     }
 
@@ -111,12 +111,12 @@ pub(crate) enum Stop {
     /// The answer is certain and nothing of the unit was written: the transaction goes on.
     Answer(CommitError),
     /// Something of it may be written: the transaction has to be rolled back.
-    Broken(Trouble),
+    Broken(Error),
 }
 
-impl From<Trouble> for Stop {
-    fn from(trouble: Trouble) -> Self {
-        Self::Broken(trouble)
+impl From<Error> for Stop {
+    fn from(error: Error) -> Self {
+        Self::Broken(error)
     }
 }
 
@@ -126,8 +126,8 @@ mod tests {
 
     use super::*;
 
-    fn sqlite(code: i32) -> Trouble {
-        Trouble::Sql(rusqlite::Error::SqliteFailure(ffi::Error::new(code), None))
+    fn sqlite(code: i32) -> Error {
+        Error::Sql(rusqlite::Error::SqliteFailure(ffi::Error::new(code), None))
     }
 
     #[test]
@@ -145,16 +145,16 @@ mod tests {
             assert_eq!(sqlite(code).kind(), kind, "{code}");
         }
         let text = String::new;
-        for (trouble, kind) in [
+        for (error, kind) in [
             // Not from SQLite: what stands there is not what the schema says.
-            (Trouble::Sql(rusqlite::Error::QueryReturnedNoRows), ErrorKind::Corrupt),
-            (Trouble::Corrupt(text()), ErrorKind::Corrupt),
-            (Trouble::Invalid(text()), ErrorKind::Invalid),
-            (Trouble::Refused(text()), ErrorKind::Invalid),
-            (Trouble::Unavailable(text()), ErrorKind::Unavailable),
-            (Trouble::Moved(text()), ErrorKind::Unavailable),
+            (Error::Sql(rusqlite::Error::QueryReturnedNoRows), ErrorKind::Corrupt),
+            (Error::Corrupt(text()), ErrorKind::Corrupt),
+            (Error::Invalid(text()), ErrorKind::Invalid),
+            (Error::Refused(text()), ErrorKind::Invalid),
+            (Error::Unavailable(text()), ErrorKind::Unavailable),
+            (Error::Moved(text()), ErrorKind::Unavailable),
         ] {
-            assert_eq!(trouble.kind(), kind, "{trouble:?}");
+            assert_eq!(error.kind(), kind, "{error:?}");
         }
     }
 

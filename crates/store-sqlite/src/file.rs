@@ -9,7 +9,7 @@ use aetheris_store::FileHealth;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
-use crate::error::Trouble;
+use crate::error::Error;
 use crate::migrate::APPLICATION;
 use crate::{folder, open};
 
@@ -28,7 +28,7 @@ pub(crate) const SHM: &str = "-shm";
 pub(crate) const JOURNAL: &str = "-journal";
 /// Which clocks its processes have ([`crate::clock_guard`]).
 pub(crate) const CLOCK: &str = "-clock";
-/// Who waits for the next transaction ([`crate::turn`]).
+/// Who waits for the next transaction ([`crate::fairness`]).
 pub(crate) const TURN: &str = "-turn";
 
 /// What a database is lost or damaged without: it moves with the database.
@@ -66,7 +66,7 @@ pub fn in_folder_of(database: &Path, kind: &str) -> PathBuf {
 
 /// Whether a path is of a name that a database, its store or the processes of its folder use themselves, or may use one
 /// day: they would write over what stands there, or remove it.
-pub(crate) fn is_name_of(database: &Path, path: &Path) -> Result<bool, Trouble> {
+pub(crate) fn is_name_of(database: &Path, path: &Path) -> Result<bool, Error> {
     let (database, path) = (resolved(database)?, resolved(path)?);
     let own = |path: &Path| -> Option<bool> {
         let (name, of) = (path.file_name()?.to_str()?, database.file_name()?.to_str()?);
@@ -87,14 +87,14 @@ pub(crate) enum Whose {
 }
 
 /// Looks whose file it is, without changing a byte of it.
-pub(crate) fn whose(path: &Path) -> Result<Whose, Trouble> {
+pub(crate) fn whose(path: &Path) -> Result<Whose, Error> {
     let mut header = Vec::with_capacity(HEADER);
     let bytes = match File::open(path) {
         Ok(file) => file.take(u64::try_from(HEADER).unwrap_or(0)).read_to_end(&mut header),
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Whose::Nobody),
         Err(error) => Err(error),
     };
-    bytes.map_err(|e| Trouble::Unavailable(format!("{} cannot be read: {e}", path.display())))?;
+    bytes.map_err(|e| Error::Unavailable(format!("{} cannot be read: {e}", path.display())))?;
     if header.is_empty() {
         return Ok(Whose::Nobody);
     }
@@ -104,7 +104,7 @@ pub(crate) fn whose(path: &Path) -> Result<Whose, Trouble> {
     }
     let number = header.get(APPLICATION_AT..APPLICATION_AT + 4);
     let Some(number) = number.filter(|_| header.len() == HEADER && header.starts_with(MAGIC)) else {
-        return Err(Trouble::Corrupt("the file is no SQLite database, or its beginning is damaged".to_owned()));
+        return Err(Error::Corrupt("the file is no SQLite database, or its beginning is damaged".to_owned()));
     };
     let number = number.iter().fold(0, |number, byte| number << 8 | i64::from(*byte));
     if number == APPLICATION {
@@ -114,14 +114,14 @@ pub(crate) fn whose(path: &Path) -> Result<Whose, Trouble> {
     if number == 0 { look_inside(path) } else { Err(foreign()) }
 }
 
-fn foreign() -> Trouble {
-    Trouble::Refused("the file is a database of another program".to_owned())
+fn foreign() -> Error {
+    Error::Refused("the file is a database of another program".to_owned())
 }
 
 /// One statement, so one moment: whose number it has, and how many tables.
 const OF_WHOM: &str = "SELECT (SELECT application_id FROM pragma_application_id), (SELECT count(*) FROM sqlite_master)";
 
-fn look_inside(path: &Path) -> Result<Whose, Trouble> {
+fn look_inside(path: &Path) -> Result<Whose, Error> {
     let conn = quiet(path)?;
     // What makes a new database may be committed between two looks: tables without a number would be another program's.
     let (number, tables) = conn.query_row(OF_WHOM, [], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?)))?;
@@ -133,7 +133,7 @@ fn look_inside(path: &Path) -> Result<Whose, Trouble> {
 }
 
 /// A connection that cannot write and makes no file.
-pub(crate) fn quiet(path: &Path) -> Result<Connection, Trouble> {
+pub(crate) fn quiet(path: &Path) -> Result<Connection, Error> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let path = &resolved(path)?;
     let (log, index) = (beside(path, WAL), beside(path, SHM));
@@ -141,7 +141,7 @@ pub(crate) fn quiet(path: &Path) -> Result<Connection, Trouble> {
     // looked at twice, one that is being opened is not either: its index is there before anything is in its log.
     let without_index = || !index.exists();
     if without_index() && fs::metadata(&log).is_ok_and(|log| log.len() > 0) && without_index() {
-        return Err(Trouble::Unavailable(format!(
+        return Err(Error::Unavailable(format!(
             "{} stands there without {}: copy both, or let a process open the database once",
             log.display(),
             index.display()
@@ -164,7 +164,7 @@ pub(crate) fn has_journal(path: &Path) -> bool {
 
 /// A connection that reads the database with its log, and changes and makes nothing. Whether it reads without locks:
 /// then it has read one state only if the file was still (`Still`).
-pub(crate) fn undisturbed(path: &Path) -> Result<(Connection, bool), Trouble> {
+pub(crate) fn undisturbed(path: &Path) -> Result<(Connection, bool), Error> {
     let (log, index) = (beside(path, WAL), beside(path, SHM));
     if fs::metadata(&log).is_ok_and(|log| log.len() > 0) && !index.exists() {
         return without_index(path).map(|conn| (conn, false));
@@ -175,7 +175,7 @@ pub(crate) fn undisturbed(path: &Path) -> Result<(Connection, bool), Trouble> {
 
 /// The log of a process that has ended tells what it has without its index too: whoever has the database alone keeps
 /// the index in memory.
-fn without_index(path: &Path) -> Result<Connection, Trouble> {
+fn without_index(path: &Path) -> Result<Connection, Error> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let conn = Connection::open_with_flags(path, flags)?;
     // The log stays as it is when this is closed.
@@ -200,17 +200,17 @@ pub(crate) fn beside(database: &Path, ending: &str) -> PathBuf {
 }
 
 /// Removes every file beside a database.
-pub(crate) fn remove_beside(database: &Path) -> Result<(), Trouble> {
+pub(crate) fn remove_beside(database: &Path) -> Result<(), Error> {
     ENDINGS.iter().try_for_each(|ending| folder::remove(&beside(database, ending)))
 }
 
 /// Where a database really stands: SQLite follows links, and its log stands beside what they lead to.
-pub(crate) fn resolved(path: &Path) -> Result<PathBuf, Trouble> {
+pub(crate) fn resolved(path: &Path) -> Result<PathBuf, Error> {
     let unreadable =
-        |what: &Path, e: &io::Error| Trouble::Unavailable(format!("cannot look at the folder {}: {e}", what.display()));
+        |what: &Path, e: &io::Error| Error::Unavailable(format!("cannot look at the folder {}: {e}", what.display()));
     if path.is_symlink() || path.exists() {
         return fs::canonicalize(path)
-            .map_err(|e| Trouble::Unavailable(format!("{} leads to nothing that can be opened: {e}", path.display())));
+            .map_err(|e| Error::Unavailable(format!("{} leads to nothing that can be opened: {e}", path.display())));
     }
     let folder = folder::of(path);
     let folder = fs::canonicalize(folder).map_err(|e| unreadable(folder, &e))?;
@@ -224,22 +224,22 @@ pub(crate) struct Identity(Vec<(PathBuf, (u64, u64))>);
 
 impl Identity {
     /// Of a database that is open: its log is there.
-    pub(crate) fn of(database: &Path) -> Result<Self, Trouble> {
+    pub(crate) fn of(database: &Path) -> Result<Self, Error> {
         Self::all([database.to_owned(), beside(&resolved(database)?, WAL)])
     }
 
     /// Of a database that is only read: there may be no log.
-    pub(crate) fn alone(database: &Path) -> Result<Self, Trouble> {
+    pub(crate) fn alone(database: &Path) -> Result<Self, Error> {
         Self::all([database.to_owned()])
     }
 
-    fn all<const PARTS: usize>(paths: [PathBuf; PARTS]) -> Result<Self, Trouble> {
+    fn all<const PARTS: usize>(paths: [PathBuf; PARTS]) -> Result<Self, Error> {
         let parts = paths.into_iter().map(|path| {
             let number = number(&path);
-            let number = number.map_err(|e| Trouble::Unavailable(format!("cannot look at {}: {e}", path.display())))?;
+            let number = number.map_err(|e| Error::Unavailable(format!("cannot look at {}: {e}", path.display())))?;
             Ok((path, number))
         });
-        parts.collect::<Result<_, Trouble>>().map(Self)
+        parts.collect::<Result<_, Error>>().map(Self)
     }
 
     /// What stands there now, of the database or else of its log.
@@ -255,7 +255,7 @@ impl Identity {
     }
 
     /// Nothing that was written is durable where another file stands, or none.
-    pub(crate) fn check(&self) -> Result<(), Trouble> {
+    pub(crate) fn check(&self) -> Result<(), Error> {
         let what = match self.look() {
             FileHealth::AsOpened | FileHealth::Unknown(_) => return Ok(()),
             FileHealth::Gone | FileHealth::Replaced if aetheris_fault::planted!("lost-file-unnoticed") => return Ok(()),
@@ -263,7 +263,7 @@ impl Identity {
             FileHealth::Replaced => "was replaced by another file",
         };
         let path = self.0.first().map(|(path, _)| path.display().to_string()).unwrap_or_default();
-        Err(Trouble::Moved(format!("{path} (or its log) {what} while it was in use: nothing more can be saved")))
+        Err(Error::Moved(format!("{path} (or its log) {what} while it was in use: nothing more can be saved")))
     }
 }
 
@@ -281,12 +281,12 @@ impl Still {
     }
 
     /// Whether it is as it was, and nobody has it open.
-    pub(crate) fn check(&self) -> Result<(), Trouble> {
+    pub(crate) fn check(&self) -> Result<(), Error> {
         if !beside(&self.path, WAL).exists() && changed(&self.path) == self.then {
             return Ok(());
         }
         let path = self.path.display();
-        Err(Trouble::Unavailable(format!("{path} was opened by another process while it was read: run it again")))
+        Err(Error::Unavailable(format!("{path} was opened by another process while it was read: run it again")))
     }
 }
 

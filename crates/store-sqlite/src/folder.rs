@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use aetheris_fault::files::{Done, tell};
 use rustix::fs::OFlags;
 
-use crate::error::Trouble;
+use crate::error::Error;
 
 /// How often a file is opened that another process is just taking away.
 const OPENINGS_MAX: u32 = 100;
@@ -98,7 +98,7 @@ impl Held {
     /// Takes a file, if it is there or is to be made. Whether it was made.
     ///
     /// A lock is on a file and not on its name: one that has lost its name meanwhile is let go, and the next one taken.
-    pub(crate) fn take(path: &Path, hold: Hold, make: Option<For>) -> Result<Option<(Self, bool)>, Trouble> {
+    pub(crate) fn take(path: &Path, hold: Hold, make: Option<For>) -> Result<Option<(Self, bool)>, Error> {
         for _ in 0..OPENINGS_MAX {
             let (file, made) = match open(path)? {
                 Some(file) => (file, false),
@@ -115,17 +115,17 @@ impl Held {
                 return Ok(Some((held, made)));
             }
         }
-        Err(Trouble::Unavailable(format!("{} keeps being removed", path.display())))
+        Err(Error::Unavailable(format!("{} keeps being removed", path.display())))
     }
 
-    fn lock(&self, hold: Hold) -> Result<(), Trouble> {
+    fn lock(&self, hold: Hold) -> Result<(), Error> {
         let locked = match hold {
             Hold::Alone => self.file.try_lock(),
             Hold::AloneAtFirst => self.file.try_lock().and_then(|()| self.file.try_lock_shared()),
             Hold::Shared => self.file.try_lock_shared(),
         };
         locked.map_err(|error| match error {
-            TryLockError::WouldBlock => Trouble::Refused(format!(
+            TryLockError::WouldBlock => Error::Refused(format!(
                 "another process has the database open or is restoring it ({} is locked): end that one first",
                 self.path.display()
             )),
@@ -150,7 +150,7 @@ impl Held {
     }
 
     /// Everything in it.
-    pub(crate) fn text(&self) -> Result<String, Trouble> {
+    pub(crate) fn text(&self) -> Result<String, Error> {
         let mut text = Vec::new();
         let mut file = &self.file;
         let read = file.rewind().and_then(|()| file.read_to_end(&mut text));
@@ -159,14 +159,14 @@ impl Held {
     }
 
     /// Writes in place, from here on.
-    pub(crate) fn put(&self, at: u64, text: &str) -> Result<(), Trouble> {
+    pub(crate) fn put(&self, at: u64, text: &str) -> Result<(), Error> {
         self.file.write_all_at(text.as_bytes(), at).map_err(|error| failed(&self.path, "cannot be written", &error))?;
         tell(Done::Wrote(&self.path, at, text.as_bytes()));
         Ok(())
     }
 
     /// Cuts off what stands behind this length, if anything does.
-    pub(crate) fn shorten(&self, length: u64) -> Result<(), Trouble> {
+    pub(crate) fn shorten(&self, length: u64) -> Result<(), Error> {
         if self.file.metadata().is_ok_and(|found| found.len() <= length) {
             return Ok(());
         }
@@ -176,7 +176,7 @@ impl Held {
     }
 
     /// Makes durable what was written.
-    pub(crate) fn sync(&self) -> Result<(), Trouble> {
+    pub(crate) fn sync(&self) -> Result<(), Error> {
         self.file.sync_data().map_err(|error| failed(&self.path, "cannot be synced", &error))?;
         tell(Done::Synced(&self.path));
         Ok(())
@@ -192,7 +192,7 @@ impl Held {
     }
 }
 
-fn open(path: &Path) -> Result<Option<File>, Trouble> {
+fn open(path: &Path) -> Result<Option<File>, Error> {
     match OpenOptions::new().read(true).write(true).open(path) {
         Ok(file) => Ok(Some(file)),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
@@ -201,7 +201,7 @@ fn open(path: &Path) -> Result<Option<File>, Trouble> {
 }
 
 /// `None` where another process was first.
-fn create(path: &Path, mode: u32, users: For) -> Result<Option<File>, Trouble> {
+fn create(path: &Path, mode: u32, users: For) -> Result<Option<File>, Error> {
     match OpenOptions::new().read(true).write(true).create_new(true).mode(mode).open(path) {
         Ok(file) => {
             users.give(&file);
@@ -233,7 +233,7 @@ pub(crate) fn shared(path: &Path, database: &Path) -> io::Result<File> {
 
 /// Gives a file that this process has made to others, durably. Whoever may write in the folder could have put a link
 /// there meanwhile, to what is not theirs.
-pub(crate) fn give(path: &Path, owner: Owner) -> Result<(), Trouble> {
+pub(crate) fn give(path: &Path, owner: Owner) -> Result<(), Error> {
     let no_link = i32::try_from(OFlags::NOFOLLOW.bits()).unwrap_or(0);
     let opened = OpenOptions::new().read(true).custom_flags(no_link).open(path);
     let given = opened.and_then(|file| {
@@ -253,15 +253,15 @@ pub(crate) fn give(path: &Path, owner: Owner) -> Result<(), Trouble> {
 }
 
 /// Makes an empty file for its owner alone, where there is none.
-pub(crate) fn make_own(path: &Path) -> Result<(), Trouble> {
+pub(crate) fn make_own(path: &Path) -> Result<(), Error> {
     match create(path, 0o600, For::Process)? {
         Some(_) => Ok(()),
-        None => Err(Trouble::Unavailable(format!("{} cannot be made: it is there", path.display()))),
+        None => Err(Error::Unavailable(format!("{} cannot be made: it is there", path.display()))),
     }
 }
 
 /// Makes durable what was written to a file by whoever. Its length, in bytes.
-pub(crate) fn sync_file(path: &Path) -> Result<u64, Trouble> {
+pub(crate) fn sync_file(path: &Path) -> Result<u64, Error> {
     let synced = File::open(path).and_then(|file| {
         file.sync_all()?;
         file.metadata()
@@ -272,15 +272,15 @@ pub(crate) fn sync_file(path: &Path) -> Result<u64, Trouble> {
 }
 
 /// Gives a file another name, in the place of whatever has it.
-pub(crate) fn rename(from: &Path, to: &Path) -> Result<(), Trouble> {
+pub(crate) fn rename(from: &Path, to: &Path) -> Result<(), Error> {
     std::fs::rename(from, to)
-        .map_err(|e| Trouble::Unavailable(format!("{} cannot be renamed to {}: {e}", from.display(), to.display())))?;
+        .map_err(|e| Error::Unavailable(format!("{} cannot be renamed to {}: {e}", from.display(), to.display())))?;
     tell(Done::Renamed { from, to });
     Ok(())
 }
 
 /// Removes a file, if it is there.
-pub(crate) fn remove(path: &Path) -> Result<(), Trouble> {
+pub(crate) fn remove(path: &Path) -> Result<(), Error> {
     match std::fs::remove_file(path) {
         Ok(()) => {
             tell(Done::Removed(path));
@@ -297,15 +297,15 @@ pub(crate) fn of(path: &Path) -> &Path {
 }
 
 /// Makes the names in the folder of a file durable.
-pub(crate) fn sync(path: &Path) -> Result<(), Trouble> {
+pub(crate) fn sync(path: &Path) -> Result<(), Error> {
     let folder = of(path);
     File::open(folder).and_then(|open| open.sync_all()).map_err(|error| failed(folder, "cannot be synced", &error))?;
     tell(Done::SyncedFolder(folder));
     Ok(())
 }
 
-fn failed(path: &Path, what: &str, error: &std::io::Error) -> Trouble {
-    Trouble::Unavailable(format!("{} {what}: {error}", path.display()))
+fn failed(path: &Path, what: &str, error: &std::io::Error) -> Error {
+    Error::Unavailable(format!("{} {what}: {error}", path.display()))
 }
 
 #[cfg(test)]

@@ -5,12 +5,12 @@ use std::time::Duration;
 use aetheris_store::{Heartbeat, Renewal};
 use rusqlite::params;
 
-use crate::error::Trouble;
+use crate::error::Error;
 use crate::queries::Query;
 use crate::tx::Tx;
 
 /// Renews what may be renewed and says of every lease whether it was.
-pub(crate) fn renew(tx: &mut Tx<'_, '_>, request: &Heartbeat, sent_at: Duration) -> Result<Vec<Renewal>, Trouble> {
+pub(crate) fn renew(tx: &mut Tx<'_, '_>, request: &Heartbeat, sent_at: Duration) -> Result<Vec<Renewal>, Error> {
     let lease_until = tx.now.after(request.ttl).micros();
     let alive_after = if aetheris_fault::planted!("lease-never-expires-check") { i64::MIN } else { tx.now.micros() };
     let mut answers = Vec::with_capacity(request.leases.len());

@@ -7,7 +7,7 @@ use aetheris_store::JobRow;
 use rusqlite::params;
 
 use crate::codes::int;
-use crate::error::Trouble;
+use crate::error::Error;
 use crate::queries::{Prepared, Query};
 use crate::rows::{self, RawHistory};
 
@@ -53,9 +53,9 @@ pub(crate) fn read(
     row: JobRow,
     wanted: Wanted,
     bound: Bound,
-) -> Result<Option<RawHistory>, Trouble> {
+) -> Result<Option<RawHistory>, Error> {
     let mut left = bound.bytes;
-    let size = |row: &rusqlite::Row<'_>| Ok::<(u64, usize), Trouble>((rows::number(row, 0)?, rows::number(row, 1)?));
+    let size = |row: &rusqlite::Row<'_>| Ok::<(u64, usize), Error>((rows::number(row, 0)?, rows::number(row, 1)?));
     let (newest, behind, since) = match wanted.from {
         Start::First => (None, 0, Timestamp::from_micros(i64::MIN)),
         Start::Checkpoint => {
@@ -108,8 +108,8 @@ fn within<T>(
     query: Query,
     params: impl rusqlite::Params,
     left: &mut usize,
-    mut map: impl FnMut(&rusqlite::Row<'_>) -> Result<(usize, T), Trouble>,
-) -> Result<Option<Vec<T>>, Trouble> {
+    mut map: impl FnMut(&rusqlite::Row<'_>) -> Result<(usize, T), Error>,
+) -> Result<Option<Vec<T>>, Error> {
     let mut rows = sql.get(query)?.query(params)?;
     let mut found = Vec::new();
     while let Some(row) = rows.next()? {
@@ -139,7 +139,7 @@ pub(crate) fn look(
     (num, row): (i64, JobRow),
     from: Start,
     bound: Bound,
-) -> Result<Looked, Trouble> {
+) -> Result<Looked, Error> {
     let wanted = Wanted { from, ledger: true };
     Ok(read(sql, num, row, wanted, bound)?.map_or(Looked::Much, |history| Looked::Found(Box::new(history))))
 }

@@ -6,11 +6,11 @@
 //! it goes into one `BEGIN IMMEDIATE … COMMIT`: units of many jobs, renewals, agents. Each is decided on its
 //! own before its first write (`commit`: looks up the facts, and `store::decide` checks them; `write`: the statements, each
 //! of which repeats in its `WHERE` what the checks have found). A refused one has written nothing and the
-//! transaction goes on. SQL trouble rolls the transaction back, and each request is tried in one of its own.
+//! transaction goes on. SQL error rolls the transaction back, and each request is tried in one of its own.
 //! Nobody is answered before `COMMIT` has returned.
 //!
 //! Several processes may share the file: SQLite's write lock keeps their transactions apart, and everything
-//! is read again inside each. `turn` keeps a busy one from starving the others. All are on one host; network
+//! is read again inside each. `fairness` keeps a busy one from starving the others. All are on one host; network
 //! file systems are refused.
 //!
 //! # What is durable, and what it costs
@@ -24,7 +24,7 @@
 //! # What is known after an error
 //!
 //! An error before `COMMIT`, a lock that was not to be had, and a full disk have written nothing:
-//! `CommitError::Failed`. Any other error of `COMMIT` itself leaves the outcome unknown, and `settle` finds
+//! `CommitError::Failed`. Any other error of `COMMIT` itself leaves the outcome unknown, and `resolve_unknown` finds
 //! it in a later write transaction, behind everything that could still bring the unit. A failed fsync ends
 //! the process (`SqliteOptions::on_fatal`): what is on the disk then is known only by reading it again.
 //!
@@ -45,7 +45,7 @@
 //! `seen` keeps a file beside the database that tells the newest state of it from an older copy; `copy` makes backups
 //! and puts them back.
 //!
-//! Reading order: `migrations/0001_init.sql`, `store`, `writer`, `commit`, `write`, `claim`, `settle`,
+//! Reading order: `migrations/0001_init.sql`, `store`, `writer`, `commit`, `write`, `claim`, `unknown`,
 //! `read`, `rows`. Every statement is a file under `queries`, registered in `queries.rs`.
 
 mod agents;
@@ -58,6 +58,7 @@ mod copy;
 mod documents;
 mod dossier;
 mod error;
+mod fairness;
 mod file;
 mod folder;
 mod heartbeat;
@@ -73,11 +74,10 @@ mod queries;
 mod read;
 mod rows;
 mod seen;
-mod settle;
 mod stats;
 mod store;
-mod turn;
 mod tx;
+mod unknown;
 mod unreadable;
 mod vitals;
 mod wait;

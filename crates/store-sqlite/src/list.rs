@@ -15,7 +15,7 @@ use rusqlite::types::Value;
 use rusqlite::{Row, ToSql, params};
 
 use crate::codes::{Code, count, int};
-use crate::error::Trouble;
+use crate::error::Error;
 use crate::queries::Query;
 use crate::read::{Reads, mask};
 use crate::rows;
@@ -29,7 +29,7 @@ const LOOKS_MAX: usize = 8;
 const LAST: [u8; 17] = [0xff; 17];
 
 impl Reads<'_> {
-    pub(crate) fn jobs(&mut self, filter: &JobFilter) -> Result<JobPage, Trouble> {
+    pub(crate) fn jobs(&mut self, filter: &JobFilter) -> Result<JobPage, Error> {
         let limit = filter.limit.min(limits::PAGE_JOBS_MAX);
         let mut found = self.at_once(|reads| {
             let mut found = Vec::new();
@@ -48,7 +48,7 @@ impl Reads<'_> {
 
     /// Blocked jobs with the times of their waits: the moment of the event that began it, which is among the last, and
     /// its timer.
-    pub(crate) fn waits(&mut self, filter: &JobFilter) -> Result<WaitPage, Trouble> {
+    pub(crate) fn waits(&mut self, filter: &JobFilter) -> Result<WaitPage, Error> {
         let filter = JobFilter { blocked_on: Some(filter.blocked_on.unwrap_or(BlockedOn::Anything)), ..filter.clone() };
         let JobPage { jobs, next } = self.jobs(&filter)?;
         let mut waits = Vec::with_capacity(jobs.len());
@@ -58,14 +58,14 @@ impl Reads<'_> {
         Ok(WaitPage { next, waits })
     }
 
-    fn wait(&mut self, row: JobRow) -> Result<WaitRow, Trouble> {
+    fn wait(&mut self, row: JobRow) -> Result<WaitRow, Error> {
         let times = passed_over(self.times(&row), format_args!("since when {} waits", row.id))?;
         let (since, deadline) = times.unwrap_or((row.updated_at, None));
         Ok(WaitRow { deadline, since, row })
     }
 
     /// Since and until when a job waits.
-    fn times(&mut self, row: &JobRow) -> Result<(Timestamp, Option<Timestamp>), Trouble> {
+    fn times(&mut self, row: &JobRow) -> Result<(Timestamp, Option<Timestamp>), Error> {
         let id = row.id.to_bytes();
         let began = params![&id[..], EventKind::JobWaiting.code()];
         let since = self.sql.first(Query::EventLastOf, began, |found| rows::time(found, 0))?;
@@ -80,7 +80,7 @@ impl Reads<'_> {
     }
 
     /// Calls in doubt, with what their jobs' newest events tell of them.
-    pub(crate) fn doubts(&mut self, filter: &DoubtFilter) -> Result<DoubtPage, Trouble> {
+    pub(crate) fn doubts(&mut self, filter: &DoubtFilter) -> Result<DoubtPage, Error> {
         let limit = filter.limit.min(limits::PAGE_JOBS_MAX);
         self.at_once(|reads| {
             let (mut page, mut after) = (DoubtPage::default(), filter.after);
@@ -120,7 +120,7 @@ impl Reads<'_> {
         filter: &DoubtFilter,
         after: Option<DoubtCursor>,
         limit: usize,
-    ) -> Result<Vec<LedgerRow>, Trouble> {
+    ) -> Result<Vec<LedgerRow>, Error> {
         match (filter.job, filter.unresolved) {
             (Some(job), _) => {
                 let Some(num) = self.number(&filter.scope, job)? else { return Ok(Vec::new()) };
@@ -135,7 +135,7 @@ impl Reads<'_> {
     }
 
     /// What is told of a call, if it is one that is asked for.
-    fn doubt(&mut self, call: LedgerRow, filter: &DoubtFilter) -> Result<Option<DoubtRow>, Trouble> {
+    fn doubt(&mut self, call: LedgerRow, filter: &DoubtFilter) -> Result<Option<DoubtRow>, Error> {
         let Some(row) = self.job(&filter.scope, call.job)?.filter(|row| filter.wants(&call, row.status)) else {
             return Ok(None);
         };
@@ -155,7 +155,7 @@ impl Reads<'_> {
 
     /// The newest jobs that fit: from the one index whose first columns are what is asked for or, where several states
     /// are, from one for each.
-    fn candidates(&mut self, tenant: i64, filter: &JobFilter, limit: usize) -> Result<Vec<Found>, Trouble> {
+    fn candidates(&mut self, tenant: i64, filter: &JobFilter, limit: usize) -> Result<Vec<Found>, Error> {
         if filter.session.is_some() {
             return self.page(tenant, Query::JobsPageOfSession, filter, limit, Part::Whole);
         }
@@ -182,7 +182,7 @@ impl Reads<'_> {
         filter: &JobFilter,
         limit: usize,
         status: JobStatus,
-    ) -> Result<Vec<Found>, Trouble> {
+    ) -> Result<Vec<Found>, Error> {
         let part = Part::Status(status);
         match (status, &filter.agent) {
             (JobStatus::Running, _) => self.page(tenant, Query::JobsPageRunning, filter, limit, part),
@@ -211,7 +211,7 @@ impl Reads<'_> {
     }
 
     /// Jobs that wait for one thing, or for any.
-    fn blocked(&mut self, tenant: i64, filter: &JobFilter, limit: usize, on: BlockedOn) -> Result<Vec<Found>, Trouble> {
+    fn blocked(&mut self, tenant: i64, filter: &JobFilter, limit: usize, on: BlockedOn) -> Result<Vec<Found>, Error> {
         let all = [WaitType::Human, WaitType::Signal, WaitType::Timer, WaitType::Webhook];
         let asked = |of: &WaitType| match on {
             BlockedOn::Anything => true,
@@ -231,11 +231,11 @@ impl Reads<'_> {
     }
 
     /// Whether so few jobs are in the asked states that they are looked through for the rest of the filter.
-    fn are_few(&mut self, filter: &JobFilter) -> Result<bool, Trouble> {
+    fn are_few(&mut self, filter: &JobFilter) -> Result<bool, Error> {
         Ok(!filter.statuses.is_empty() && self.count(&filter.statuses)? <= FEW)
     }
 
-    fn count(&mut self, statuses: &[JobStatus]) -> Result<u64, Trouble> {
+    fn count(&mut self, statuses: &[JobStatus]) -> Result<u64, Error> {
         let counts = self.counts()?;
         Ok(statuses.iter().filter_map(|status| counts.get(status)).sum())
     }
@@ -247,7 +247,7 @@ impl Reads<'_> {
         filter: &JobFilter,
         limit: usize,
         part: Part,
-    ) -> Result<Vec<Found>, Trouble> {
+    ) -> Result<Vec<Found>, Error> {
         let before = filter.before.map_or_else(|| LAST.to_vec(), |id| id.to_bytes().to_vec());
         let (label, value) = filter.label.as_ref().map(|(key, value)| (key.as_str(), value.as_str())).unzip();
         let (blocked, wait_type) = match filter.blocked_on {
@@ -302,7 +302,7 @@ struct Found {
 }
 
 impl Found {
-    fn read(row: &Row<'_>) -> Result<Self, Trouble> {
+    fn read(row: &Row<'_>) -> Result<Self, Error> {
         let id = rows::id_of_job(row)?;
         let job = passed_over(rows::job(row), id)?;
         Ok(Self { id, row: job.map(|(_, job)| job) })

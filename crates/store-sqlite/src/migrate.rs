@@ -4,7 +4,7 @@ use aetheris_core::event::EventKind;
 use aetheris_store::system::Clock;
 use rusqlite::{Connection, params};
 
-use crate::error::Trouble;
+use crate::error::Error;
 
 /// The steps: the file of version n stands at n - 1.
 pub(crate) const MIGRATIONS: &[&str] = &[
@@ -22,13 +22,13 @@ pub(crate) fn newest() -> i64 {
 }
 
 /// Whether the schema is of an earlier build.
-pub(crate) fn is_due(conn: &Connection) -> Result<bool, Trouble> {
+pub(crate) fn is_due(conn: &Connection) -> Result<bool, Error> {
     let version: i64 = conn.query_row("PRAGMA user_version", [], |row| row.get(0))?;
     Ok((1..newest()).contains(&version))
 }
 
 /// Has the file itself say whose it is, if there is nothing in it yet.
-pub(crate) fn mark(conn: &Connection) -> Result<(), Trouble> {
+pub(crate) fn mark(conn: &Connection) -> Result<(), Error> {
     conn.execute_batch("BEGIN IMMEDIATE")?;
     let marked = tables(conn).and_then(|tables| match tables {
         0 => Ok(conn.pragma_update(None, "application_id", APPLICATION)?),
@@ -37,19 +37,19 @@ pub(crate) fn mark(conn: &Connection) -> Result<(), Trouble> {
     finished(conn, marked)
 }
 
-fn tables(conn: &Connection) -> Result<i64, Trouble> {
+fn tables(conn: &Connection) -> Result<i64, Error> {
     Ok(conn.query_row("SELECT count(*) FROM sqlite_master", [], |row| row.get(0))?)
 }
 
 /// Makes the schema of a new file. Two processes may do it at once: the second finds it done.
-pub(crate) fn run(conn: &Connection, clock: &dyn Clock) -> Result<(), Trouble> {
+pub(crate) fn run(conn: &Connection, clock: &dyn Clock) -> Result<(), Error> {
     conn.execute_batch("BEGIN IMMEDIATE")?;
     finished(conn, apply(conn, clock))
 }
 
 /// Brings the schema up to date without a write-ahead log, so that nobody else reads or writes meanwhile. Whether it was
 /// done: it is not where another process has taken up the log before.
-pub(crate) fn run_alone(conn: &Connection, clock: &dyn Clock) -> Result<bool, Trouble> {
+pub(crate) fn run_alone(conn: &Connection, clock: &dyn Clock) -> Result<bool, Error> {
     conn.execute_batch("PRAGMA synchronous = FULL; BEGIN EXCLUSIVE")?;
     let mode: String = conn.query_row("PRAGMA journal_mode", [], |row| row.get(0))?;
     if mode != "delete" {
@@ -59,7 +59,7 @@ pub(crate) fn run_alone(conn: &Connection, clock: &dyn Clock) -> Result<bool, Tr
     finished(conn, apply(conn, clock)).map(|()| true)
 }
 
-fn finished(conn: &Connection, applied: Result<(), Trouble>) -> Result<(), Trouble> {
+fn finished(conn: &Connection, applied: Result<(), Error>) -> Result<(), Error> {
     match applied {
         Ok(()) => {
             aetheris_fault::crash_point!("store.migrate.before_commit");
@@ -67,45 +67,45 @@ fn finished(conn: &Connection, applied: Result<(), Trouble>) -> Result<(), Troub
             aetheris_fault::crash_point!("store.migrate.after_commit");
             Ok(())
         }
-        Err(trouble) => {
-            // The first trouble is the one to report.
+        Err(error) => {
+            // The first error is the one to report.
             drop(conn.execute_batch("ROLLBACK"));
-            Err(trouble)
+            Err(error)
         }
     }
 }
 
 /// Refuses a schema of another version than this build's: nothing is brought up to date where nothing is written.
-pub(crate) fn is_newest(conn: &Connection) -> Result<(), Trouble> {
+pub(crate) fn is_newest(conn: &Connection) -> Result<(), Error> {
     let version: i64 = conn.query_row("PRAGMA user_version", [], |row| row.get(0))?;
     if version == newest() {
         return Ok(());
     }
     let advice = if version > newest() { "a newer aetheris has to read it" } else { "open it once with this aetheris" };
-    Err(Trouble::Refused(format!(
+    Err(Error::Refused(format!(
         "the database has schema version {version}, and this build reads version {}: {advice}",
         newest()
     )))
 }
 
 /// The schema's version, if this build knows it.
-pub(crate) fn not_newer(conn: &Connection) -> Result<i64, Trouble> {
+pub(crate) fn not_newer(conn: &Connection) -> Result<i64, Error> {
     let version: i64 = conn.query_row("PRAGMA user_version", [], |row| row.get(0))?;
     if version <= newest() {
         return Ok(version);
     }
-    Err(Trouble::Refused(format!(
+    Err(Error::Refused(format!(
         "the database has schema version {version}; this build knows versions up to {}: it was written by a newer \
          aetheris, which has to open it",
         newest()
     )))
 }
 
-fn apply(conn: &Connection, clock: &dyn Clock) -> Result<(), Trouble> {
+fn apply(conn: &Connection, clock: &dyn Clock) -> Result<(), Error> {
     let pragma = |name: &str| conn.query_row(&format!("PRAGMA {name}"), [], |row| row.get::<_, i64>(0));
     let (version, application) = (not_newer(conn)?, pragma("application_id")?);
     if application != APPLICATION && tables(conn)? > 0 {
-        return Err(Trouble::Refused("the file is a database of another program".to_owned()));
+        return Err(Error::Refused("the file is a database of another program".to_owned()));
     }
     let done = usize::try_from(version).unwrap_or(0);
     for (migration, number) in MIGRATIONS.iter().zip(1i64..).skip(done) {
@@ -126,7 +126,7 @@ fn apply(conn: &Connection, clock: &dyn Clock) -> Result<(), Trouble> {
 }
 
 /// The names of this build's kinds, for people who look into the file.
-fn name_kinds(conn: &Connection) -> Result<(), Trouble> {
+fn name_kinds(conn: &Connection) -> Result<(), Error> {
     let known = conn.query_row("SELECT count(*) FROM event_kinds", [], |row| row.get::<_, i64>(0))?;
     if usize::try_from(known).is_ok_and(|known| known >= EventKind::ALL.len()) {
         return Ok(());

@@ -4,7 +4,7 @@ use std::path::Path;
 #[cfg(target_os = "linux")]
 use std::path::PathBuf;
 
-use crate::error::Trouble;
+use crate::error::Error;
 #[cfg(target_os = "linux")]
 use crate::file;
 
@@ -30,18 +30,18 @@ const LOCAL: [&str; 2] = ["fuseblk", "fuse.fuse-overlayfs"];
 
 /// Refuses a database whose file or folder, behind all links, is on a network file system.
 #[cfg(target_os = "linux")]
-pub(crate) fn refuse(database: &Path) -> Result<(), Trouble> {
+pub(crate) fn refuse(database: &Path) -> Result<(), Error> {
     use std::os::unix::fs::MetadataExt as _;
 
     let path = &place(database)?;
-    let unreadable = |e: std::io::Error| Trouble::Unavailable(format!("cannot look at {}: {e}", path.display()));
+    let unreadable = |e: std::io::Error| Error::Unavailable(format!("cannot look at {}: {e}", path.display()));
     let found = rustix::fs::statfs(path).map_err(|e| unreadable(e.into()))?;
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "magic numbers have 32 bits")]
     let magic = found.f_type as u32;
     let device = std::fs::metadata(path).map_err(unreadable)?.dev();
     let mounts = || std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     match kind(magic, || served_as(&mounts(), device)) {
-        Some(name) => Err(Trouble::Refused(format!(
+        Some(name) => Err(Error::Refused(format!(
             "{} is on {name}, a network file system: its locks do not keep two hosts apart; use a local disk",
             path.display()
         ))),
@@ -51,7 +51,7 @@ pub(crate) fn refuse(database: &Path) -> Result<(), Trouble> {
 
 /// The file, or the folder that it would stand in, behind all links.
 #[cfg(target_os = "linux")]
-fn place(database: &Path) -> Result<PathBuf, Trouble> {
+fn place(database: &Path) -> Result<PathBuf, Error> {
     let mut path = file::resolved(database)?;
     if !path.exists() {
         path.pop();
@@ -61,7 +61,7 @@ fn place(database: &Path) -> Result<PathBuf, Trouble> {
 
 #[cfg(not(target_os = "linux"))]
 #[expect(clippy::unnecessary_wraps, reason = "the signature of the other one")]
-pub(crate) fn refuse(_: &Path) -> Result<(), Trouble> {
+pub(crate) fn refuse(_: &Path) -> Result<(), Error> {
     Ok(())
 }
 

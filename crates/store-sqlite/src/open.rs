@@ -10,11 +10,11 @@ use aetheris_store::vital::{self, OnDeath};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
-use crate::error::Trouble;
+use crate::error::Error;
+use crate::fairness::{WriterFairness, ticks};
 use crate::file::{self, Whose};
 use crate::queries::Query;
 use crate::seen::{Custody, Entered};
-use crate::turn::{Turn, ticks};
 use crate::{migrate, network, seen};
 
 /// Told of an error after which the process must not go on.
@@ -88,18 +88,18 @@ fn end_process(error: &StoreError) {
 
 /// Whether the file may be opened, and whose it is. Nothing is changed, so that a database of another program stays
 /// as it is.
-pub(crate) fn admit(path: &Path, make: bool) -> Result<Whose, Trouble> {
+pub(crate) fn admit(path: &Path, make: bool) -> Result<Whose, Error> {
     network::refuse(path)?;
     let whose = file::whose(path)?;
     if whose == Whose::Nobody && !make {
-        return Err(Trouble::Refused("there is no database, and this process makes none".to_owned()));
+        return Err(Error::Refused("there is no database, and this process makes none".to_owned()));
     }
     seen::refuse_newer(path)?;
     Ok(whose)
 }
 
 /// The connection that writes, on a schema that is up to date.
-pub(crate) fn writer(options: &SqliteOptions, whose: Whose, entered: Option<&Entered>) -> Result<Connection, Trouble> {
+pub(crate) fn writer(options: &SqliteOptions, whose: Whose, entered: Option<&Entered>) -> Result<Connection, Error> {
     let mut conn = opened(&options.path)?;
     // Before the first change.
     let asked = |conn: &Connection| {
@@ -109,15 +109,15 @@ pub(crate) fn writer(options: &SqliteOptions, whose: Whose, entered: Option<&Ent
     };
     let due = match asked(&conn) {
         // Another process is bringing it up to date.
-        Err(trouble) if trouble.is_busy() => true,
+        Err(error) if error.is_busy() => true,
         due => due?,
     };
     if due {
         // Two new processes would each wait for the other to close the file.
         drop(conn);
-        let turn = Turn::open(&options.path)?;
-        if !turn.alone(MIGRATION_PATIENCE) {
-            return Err(Trouble::Unavailable(
+        let fairness = WriterFairness::open(&options.path)?;
+        if !fairness.alone(MIGRATION_PATIENCE) {
+            return Err(Error::Unavailable(
                 "another process is bringing the database up to date: start this one again when it is ready".to_owned(),
             ));
         }
@@ -132,7 +132,7 @@ pub(crate) fn writer(options: &SqliteOptions, whose: Whose, entered: Option<&Ent
     }
     let mode: String = patiently(BUSY, || Ok(conn.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?))?;
     if mode != "wal" {
-        return Err(Trouble::Refused(format!("the journal cannot be a write-ahead log here, only `{mode}`")));
+        return Err(Error::Refused(format!("the journal cannot be a write-ahead log here, only `{mode}`")));
     }
     // What was answered is on disk: FULL fsyncs the log at every COMMIT. Checkpoints are the writer's own.
     conn.execute_batch(
@@ -154,17 +154,17 @@ pub(crate) fn writer(options: &SqliteOptions, whose: Whose, entered: Option<&Ent
 
 /// What SQLite does not wait for itself though another process is only beginning: it asks nobody to be patient where that
 /// could make two wait for each other, as a change of the journal does. Who is still in the way after so long, is.
-fn patiently<T>(patience: Duration, ask: impl Fn() -> Result<T, Trouble>) -> Result<T, Trouble> {
+fn patiently<T>(patience: Duration, ask: impl Fn() -> Result<T, Error>) -> Result<T, Error> {
     let until = ticks() + patience;
     loop {
         match ask() {
-            Err(trouble) if trouble.is_busy() && ticks() < until => std::thread::sleep(Duration::from_millis(10)),
+            Err(error) if error.is_busy() && ticks() < until => std::thread::sleep(Duration::from_millis(10)),
             answer => return answer,
         }
     }
 }
 
-fn opened(path: &Path) -> Result<Connection, Trouble> {
+fn opened(path: &Path) -> Result<Connection, Error> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let conn = Connection::open_with_flags(path, flags)?;
     conn.busy_timeout(BUSY)?;
@@ -174,7 +174,7 @@ fn opened(path: &Path) -> Result<Connection, Trouble> {
 
 /// Plans are made once, whatever is bound: without this SQLite prepares a statement again for other values of a limit or
 /// of what is compared with an indexed column, which for us is nearly every read.
-pub(crate) fn stable(conn: &Connection) -> Result<(), Trouble> {
+pub(crate) fn stable(conn: &Connection) -> Result<(), Error> {
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     Ok(())
 }
@@ -183,13 +183,13 @@ pub(crate) fn stable(conn: &Connection) -> Result<(), Trouble> {
 /// is brought up to date. SQLite gives up the write-ahead log only to the last one.
 ///
 /// A process that starts beside this one looks at the file for a moment, and the change of the journal does not wait.
-fn migrated(conn: &Connection, clock: &dyn Clock) -> Result<(), Trouble> {
+fn migrated(conn: &Connection, clock: &dyn Clock) -> Result<(), Error> {
     let brought = patiently(ALONE_PATIENCE, || {
         let mode: String = conn.query_row("PRAGMA journal_mode = DELETE", [], |row| row.get(0))?;
-        if mode == "delete" && migrate::run_alone(conn, clock)? { Ok(()) } else { Err(Trouble::busy()) }
+        if mode == "delete" && migrate::run_alone(conn, clock)? { Ok(()) } else { Err(Error::busy()) }
     });
     match brought {
-        Err(trouble) if trouble.is_busy() => Err(Trouble::Refused(
+        Err(error) if error.is_busy() => Err(Error::Refused(
             "the database is of an earlier aetheris, and another process has it open: stop that process first, so that \
              this build can bring the database up to date"
                 .to_owned(),
@@ -199,17 +199,17 @@ fn migrated(conn: &Connection, clock: &dyn Clock) -> Result<(), Trouble> {
 }
 
 /// A connection that cannot write.
-pub(crate) fn reader(path: &Path) -> Result<Connection, Trouble> {
+pub(crate) fn reader(path: &Path) -> Result<Connection, Error> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     prepared(Connection::open_with_flags(path, flags)?)
 }
 
 /// A connection that cannot write and makes no file.
-pub(crate) fn quiet_reader(path: &Path) -> Result<Connection, Trouble> {
+pub(crate) fn quiet_reader(path: &Path) -> Result<Connection, Error> {
     prepared(file::quiet(path)?)
 }
 
-fn prepared(conn: Connection) -> Result<Connection, Trouble> {
+fn prepared(conn: Connection) -> Result<Connection, Error> {
     conn.busy_timeout(BUSY)?;
     stable(&conn)?;
     conn.execute_batch("PRAGMA cache_size = -1024; PRAGMA temp_store = MEMORY;")?;
@@ -239,7 +239,7 @@ mod tests {
         other.execute_batch("BEGIN EXCLUSIVE; CREATE TABLE t (a)").unwrap();
         let conn = Connection::open(&path).unwrap();
         let asked = Cell::new(0);
-        let change = |conn: &Connection| -> Result<String, Trouble> {
+        let change = |conn: &Connection| -> Result<String, Error> {
             asked.set(asked.get() + 1);
             Ok(conn.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?)
         };
@@ -263,7 +263,7 @@ mod tests {
         });
         assert!(!wrong.unwrap_err().is_busy());
         assert_eq!(asked.get(), 1);
-        assert!(Trouble::busy().is_busy());
+        assert!(Error::busy().is_busy());
         std::fs::remove_dir_all(folder).unwrap();
     }
 

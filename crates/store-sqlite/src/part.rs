@@ -11,7 +11,7 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
 
-use crate::error::Trouble;
+use crate::error::Error;
 use crate::file::{ENDINGS, beside, remove_beside};
 use crate::folder;
 
@@ -52,9 +52,9 @@ impl Part {
     }
 
     /// Gives it its final name, unless a file has it.
-    pub(crate) fn named(&mut self, file: &Path) -> Result<(), Trouble> {
+    pub(crate) fn named(&mut self, file: &Path) -> Result<(), Error> {
         named(&self.path, file, |from, to| renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE))
-            .map_err(|error| Trouble::Unavailable(format!("{} cannot be named: {error}", file.display())))?;
+            .map_err(|error| Error::Unavailable(format!("{} cannot be named: {error}", file.display())))?;
         tell(Done::Renamed { from: &self.path, to: file });
         self.done();
         Ok(())
@@ -138,12 +138,12 @@ impl Stop {
     }
 
     /// Ends whoever goes on all the same.
-    pub(crate) fn check(&self) -> Result<(), Trouble> {
-        if self.is_asked() { Err(Trouble::Unavailable("it was stopped".to_owned())) } else { Ok(()) }
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        if self.is_asked() { Err(Error::Unavailable("it was stopped".to_owned())) } else { Ok(()) }
     }
 
     /// Breaks off what this connection does from now on when it is asked.
-    pub(crate) fn watch(&self, conn: &Connection) -> Result<(), Trouble> {
+    pub(crate) fn watch(&self, conn: &Connection) -> Result<(), Error> {
         *self.handle() = Some(conn.get_interrupt_handle());
         self.check()
     }

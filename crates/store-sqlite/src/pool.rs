@@ -18,7 +18,7 @@ use rusqlite::Connection;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use crate::documents::Documents;
-use crate::error::Trouble;
+use crate::error::Error;
 use crate::open;
 use crate::queries::Prepared;
 use crate::read::Reads;
@@ -51,7 +51,7 @@ impl Pool {
         readers: usize,
         clock: &Arc<StoreClock>,
         on_death: &OnDeath,
-    ) -> Result<Self, Trouble> {
+    ) -> Result<Self, Error> {
         Self::with(&|| open::reader(path), readers, clock, on_death)
     }
 
@@ -61,16 +61,16 @@ impl Pool {
         readers: usize,
         clock: &Arc<StoreClock>,
         on_death: &OnDeath,
-    ) -> Result<Self, Trouble> {
+    ) -> Result<Self, Error> {
         Self::with(&|| open::quiet_reader(path), readers, clock, on_death)
     }
 
     fn with(
-        open: &dyn Fn() -> Result<Connection, Trouble>,
+        open: &dyn Fn() -> Result<Connection, Error>,
         readers: usize,
         clock: &Arc<StoreClock>,
         on_death: &OnDeath,
-    ) -> Result<Self, Trouble> {
+    ) -> Result<Self, Error> {
         let documents = Arc::new(Documents::default());
         let mut threads = Vec::new();
         let mut threads_of = |name: &str| {
@@ -88,9 +88,9 @@ impl Pool {
                     vital.release();
                 };
                 let thread = std::thread::Builder::new().name(name).spawn(body);
-                threads.push(thread.map_err(|e| Trouble::Unavailable(format!("no thread to read: {e}")))?);
+                threads.push(thread.map_err(|e| Error::Unavailable(format!("no thread to read: {e}")))?);
             }
-            Ok::<_, Trouble>(Queue { questions, standing })
+            Ok::<_, Error>(Queue { questions, standing })
         };
         let (pages, long) = (threads_of("read")?, threads_of("long")?);
         let direct = (0..readers.max(1)).map(|_| open().map(Mutex::new)).collect::<Result<_, _>>()?;
@@ -102,21 +102,21 @@ impl Pool {
     pub(crate) fn look<T>(
         &self,
         op: &'static str,
-        question: impl FnOnce(&mut Reads<'_>) -> Result<T, Trouble>,
+        question: impl FnOnce(&mut Reads<'_>) -> Result<T, Error>,
     ) -> Result<T, StoreError> {
         let free = self.direct.iter().find_map(|conn| conn.try_lock().ok());
         let conn = free.or_else(|| Some(self.direct.first()?.lock().unwrap_or_else(PoisonError::into_inner)));
         let conn = conn.ok_or_else(|| StoreError::new(ErrorKind::Unavailable, op, "the store is closing"))?;
         let (clock, documents) = (Arc::clone(&self.clock), Arc::clone(&self.documents));
         let mut reads = Reads { clock, documents, sql: Prepared::new(&conn) };
-        question(&mut reads).map_err(|trouble| trouble.at(op))
+        question(&mut reads).map_err(|error| error.at(op))
     }
 
     /// Asks one of the threads that read pages.
     pub(crate) async fn ask<T: Send + 'static>(
         &self,
         op: &'static str,
-        question: impl for<'a, 'c> FnOnce(&'a mut Reads<'c>) -> Result<T, Trouble> + Send + 'static,
+        question: impl for<'a, 'c> FnOnce(&'a mut Reads<'c>) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, StoreError> {
         ask(self.pages.as_ref(), op, question).await
     }
@@ -125,7 +125,7 @@ impl Pool {
     pub(crate) async fn ask_long<T: Send + 'static>(
         &self,
         op: &'static str,
-        question: impl for<'a, 'c> FnOnce(&'a mut Reads<'c>) -> Result<T, Trouble> + Send + 'static,
+        question: impl for<'a, 'c> FnOnce(&'a mut Reads<'c>) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, StoreError> {
         ask(self.long.as_ref(), op, question).await
     }
@@ -134,21 +134,21 @@ impl Pool {
 async fn ask<T: Send + 'static>(
     queue: Option<&Queue>,
     op: &'static str,
-    question: impl for<'a, 'c> FnOnce(&'a mut Reads<'c>) -> Result<T, Trouble> + Send + 'static,
+    question: impl for<'a, 'c> FnOnce(&'a mut Reads<'c>) -> Result<T, Error> + Send + 'static,
 ) -> Result<T, StoreError> {
     let closing = || StoreError::new(ErrorKind::Unavailable, op, "the store is closing");
     let queue = queue.ok_or_else(closing)?;
     let place = Arc::clone(&queue.standing).acquire_owned().await.map_err(|_| closing())?;
     let (reply, answer) = oneshot::channel();
     queue.questions.send(standing(place, reply, question)).map_err(|_| closing())?;
-    answer.await.map_err(|_| closing())?.map_err(|trouble| trouble.at(op))
+    answer.await.map_err(|_| closing())?.map_err(|error| error.at(op))
 }
 
 /// A question that gives its place back before it is answered. One whose asker has left is let go.
 fn standing<T: Send + 'static>(
     place: OwnedSemaphorePermit,
-    reply: oneshot::Sender<Result<T, Trouble>>,
-    question: impl for<'a, 'c> FnOnce(&'a mut Reads<'c>) -> Result<T, Trouble> + Send + 'static,
+    reply: oneshot::Sender<Result<T, Error>>,
+    question: impl for<'a, 'c> FnOnce(&'a mut Reads<'c>) -> Result<T, Error> + Send + 'static,
 ) -> Question {
     Box::new(move |reads| {
         if !reply.is_closed() {

@@ -20,7 +20,7 @@ use rusqlite::{Row, params};
 
 use crate::codes::{Code, count, int};
 use crate::documents::Documents;
-use crate::error::Trouble;
+use crate::error::Error;
 use crate::history::{self, Bound, Looked, Start};
 use crate::queries::{Prepared, Query};
 use crate::rows::{self, RawEffect};
@@ -36,7 +36,7 @@ pub(crate) struct Reads<'c> {
 
 impl Reads<'_> {
     /// Several statements on one state of the store.
-    pub(crate) fn at_once<T>(&mut self, ask: impl FnOnce(&mut Self) -> Result<T, Trouble>) -> Result<T, Trouble> {
+    pub(crate) fn at_once<T>(&mut self, ask: impl FnOnce(&mut Self) -> Result<T, Error>) -> Result<T, Error> {
         if aetheris_fault::planted!("torn-reads") {
             return ask(self);
         }
@@ -47,13 +47,13 @@ impl Reads<'_> {
     }
 
     /// The number of a job that is there for whoever asks.
-    pub(crate) fn number(&mut self, scope: &Scope, job: JobId) -> Result<Option<i64>, Trouble> {
+    pub(crate) fn number(&mut self, scope: &Scope, job: JobId) -> Result<Option<i64>, Error> {
         Ok(self.sql.first(Query::JobNum, params![&job.to_bytes()[..], name(scope)], |row| row.get(0))?)
     }
 
     /// The numbers of the tenants that a question is about.
-    pub(crate) fn tenants(&mut self, scope: &Scope) -> Result<Vec<i64>, Trouble> {
-        let number = |row: &Row<'_>| Ok::<i64, Trouble>(row.get(0)?);
+    pub(crate) fn tenants(&mut self, scope: &Scope) -> Result<Vec<i64>, Error> {
+        let number = |row: &Row<'_>| Ok::<i64, Error>(row.get(0)?);
         match scope {
             Scope::System => self.sql.all(Query::TenantsAll, [], number),
             Scope::Tenant(tenant) => self.sql.all(Query::TenantNum, [tenant.as_str()], number),
@@ -61,21 +61,21 @@ impl Reads<'_> {
     }
 
     /// The store's clock, inside a transaction.
-    pub(crate) fn now(&mut self) -> Result<(Timestamp, u32), Trouble> {
+    pub(crate) fn now(&mut self) -> Result<(Timestamp, u32), Error> {
         let meta = Meta::read(&mut self.sql)?;
         Ok((self.clock.look(Some(meta.mark)).now, meta.generation))
     }
 
-    pub(crate) fn job(&mut self, scope: &Scope, job: JobId) -> Result<Option<JobRow>, Trouble> {
+    pub(crate) fn job(&mut self, scope: &Scope, job: JobId) -> Result<Option<JobRow>, Error> {
         Ok(self.sql.first(Query::JobById, params![&job.to_bytes()[..], name(scope)], rows::job)?.map(|(_, row)| row))
     }
 
-    pub(crate) fn ahead_in_session(&mut self, scope: &Scope, job: JobId) -> Result<Option<JobRow>, Trouble> {
+    pub(crate) fn ahead_in_session(&mut self, scope: &Scope, job: JobId) -> Result<Option<JobRow>, Error> {
         let ahead = self.sql.first(Query::SessionAhead, params![&job.to_bytes()[..], name(scope)], rows::job);
         Ok(passed_over(ahead, format_args!("the job ahead of {job} in its session"))?.flatten().map(|(_, row)| row))
     }
 
-    pub(crate) fn history(&mut self, scope: &Scope, job: JobId, from: Start, bound: Bound) -> Result<Looked, Trouble> {
+    pub(crate) fn history(&mut self, scope: &Scope, job: JobId, from: Start, bound: Bound) -> Result<Looked, Error> {
         self.at_once(|reads| {
             match reads.sql.first(Query::JobById, params![&job.to_bytes()[..], name(scope)], rows::job)? {
                 None => Ok(Looked::Absent),
@@ -90,7 +90,7 @@ impl Reads<'_> {
         job: JobId,
         after: u64,
         limit: usize,
-    ) -> Result<Vec<EventRow>, Trouble> {
+    ) -> Result<Vec<EventRow>, Error> {
         let Some(num) = self.number(scope, job)? else {
             return Ok(Vec::new());
         };
@@ -112,7 +112,7 @@ impl Reads<'_> {
         scope: &Scope,
         job: JobId,
         key: IdempotencyKey,
-    ) -> Result<Option<EffectRow>, Trouble> {
+    ) -> Result<Option<EffectRow>, Error> {
         let Some(num) = self.number(scope, job)? else {
             return Ok(None);
         };
@@ -126,11 +126,11 @@ impl Reads<'_> {
         tenant: &TenantId,
         agent: &AgentName,
         key: &str,
-    ) -> Result<Option<(JobId, Hash)>, Trouble> {
+    ) -> Result<Option<(JobId, Hash)>, Error> {
         self.sql.first(Query::ClientKey, params![agent.as_str(), key, tenant.as_str()], rows::client_key)
     }
 
-    pub(crate) fn agent(&mut self, tenant: &TenantId, name: &AgentName) -> Result<Option<AgentRow>, Trouble> {
+    pub(crate) fn agent(&mut self, tenant: &TenantId, name: &AgentName) -> Result<Option<AgentRow>, Error> {
         let documents = Arc::clone(&self.documents);
         self.sql.first(Query::AgentRead, [name.as_str(), tenant.as_str()], |row| agent(&documents, row))
     }
@@ -140,7 +140,7 @@ impl Reads<'_> {
         tenant: &TenantId,
         after: Option<&AgentName>,
         limit: usize,
-    ) -> Result<AgentPage, Trouble> {
+    ) -> Result<AgentPage, Error> {
         let documents = Arc::clone(&self.documents);
         let mut page = AgentPage::default();
         let read = |row: &Row<'_>| {
@@ -153,18 +153,18 @@ impl Reads<'_> {
         Ok(page)
     }
 
-    pub(crate) fn plan(&mut self, hash: Hash) -> Result<Option<PlanDocument>, Trouble> {
+    pub(crate) fn plan(&mut self, hash: Hash) -> Result<Option<PlanDocument>, Error> {
         let plan = self.sql.first(Query::PlanRead, [&hash.as_bytes()[..]], |row| {
             rows::json::<Plan>("a plan document", rows::bytes(row, 0)?)
         })?;
         Ok(plan.map(|plan| PlanDocument { hash, plan: Arc::new(plan) }))
     }
 
-    pub(crate) fn in_doubt(&mut self, limit: usize) -> Result<Vec<LedgerRow>, Trouble> {
+    pub(crate) fn in_doubt(&mut self, limit: usize) -> Result<Vec<LedgerRow>, Error> {
         self.calls(Query::LedgerInDoubt, &Scope::System, None, limit.min(limits::PAGE_JOBS_MAX))
     }
 
-    pub(crate) fn unresolved(&mut self, limit: usize) -> Result<Vec<LedgerRow>, Trouble> {
+    pub(crate) fn unresolved(&mut self, limit: usize) -> Result<Vec<LedgerRow>, Error> {
         self.calls(Query::LedgerUnresolved, &Scope::System, None, limit.min(limits::PAGE_JOBS_MAX))
     }
 
@@ -176,7 +176,7 @@ impl Reads<'_> {
         scope: &Scope,
         after: Option<DoubtCursor>,
         limit: usize,
-    ) -> Result<Vec<LedgerRow>, Trouble> {
+    ) -> Result<Vec<LedgerRow>, Error> {
         let at = after.map_or(i64::MIN, |place| place.updated_at.micros());
         // No key comes before the empty one.
         let key = after.map_or_else(Vec::new, |place| place.key.to_bytes().to_vec());
@@ -195,14 +195,14 @@ impl Reads<'_> {
         Ok(calls)
     }
 
-    pub(crate) fn evidence(&mut self, scope: &Scope, job: JobId) -> Result<Vec<Evidence>, Trouble> {
+    pub(crate) fn evidence(&mut self, scope: &Scope, job: JobId) -> Result<Vec<Evidence>, Error> {
         match self.number(scope, job)? {
             Some(num) => self.sql.all(Query::EvidenceByJob, [num], rows::evidence),
             None => Ok(Vec::new()),
         }
     }
 
-    pub(crate) fn kept(&mut self, scope: &Scope, job: JobId) -> Result<Vec<KeptHead>, Trouble> {
+    pub(crate) fn kept(&mut self, scope: &Scope, job: JobId) -> Result<Vec<KeptHead>, Error> {
         match self.number(scope, job)? {
             Some(num) => {
                 let heads = self.sql.all(Query::InboxHeads, params![num, count(limits::KEPT_SHOWN_MAX)], |row| {
@@ -214,14 +214,14 @@ impl Reads<'_> {
         }
     }
 
-    pub(crate) fn timers(&mut self, scope: &Scope, job: JobId) -> Result<Vec<TimerRow>, Trouble> {
+    pub(crate) fn timers(&mut self, scope: &Scope, job: JobId) -> Result<Vec<TimerRow>, Error> {
         if self.number(scope, job)?.is_none() {
             return Ok(Vec::new());
         }
         self.sql.all(Query::TimersByJob, [&job.to_bytes()[..]], rows::timer)
     }
 
-    pub(crate) fn due_timers(&mut self, after: Option<&TimerRow>, limit: usize) -> Result<DueTimers, Trouble> {
+    pub(crate) fn due_timers(&mut self, after: Option<&TimerRow>, limit: usize) -> Result<DueTimers, Error> {
         self.at_once(|reads| {
             let (now, _) = reads.now()?;
             let limit = limit.min(limits::SWEEP_ROWS_MAX);
@@ -235,7 +235,7 @@ impl Reads<'_> {
                     }
                 };
                 let read = |(due, job, timer): (Timestamp, Vec<u8>, String)| {
-                    let parsed = rows::parsed_timer(due, &job, &timer).map_err(Trouble::Corrupt);
+                    let parsed = rows::parsed_timer(due, &job, &timer).map_err(Error::Corrupt);
                     let parsed = passed_over(parsed, format_args!("the due timer `{timer}` of {}", Which::Job(&job)))?;
                     Ok((Some((due, job, timer)), parsed))
                 };
@@ -246,7 +246,7 @@ impl Reads<'_> {
         })
     }
 
-    pub(crate) fn expired(&mut self, after: Option<ExpiredLease>, limit: usize) -> Result<Vec<ExpiredLease>, Trouble> {
+    pub(crate) fn expired(&mut self, after: Option<ExpiredLease>, limit: usize) -> Result<Vec<ExpiredLease>, Error> {
         self.at_once(|reads| {
             let (now, _) = reads.now()?;
             let limit = limit.min(limits::SWEEP_ROWS_MAX);
@@ -267,7 +267,7 @@ impl Reads<'_> {
         instance: InstanceId,
         after: Option<JobId>,
         limit: usize,
-    ) -> Result<Vec<(JobId, Fence)>, Trouble> {
+    ) -> Result<Vec<(JobId, Fence)>, Error> {
         let limit = limit.min(limits::SWEEP_ROWS_MAX);
         let after = after.map(|after| after.to_bytes().to_vec()).unwrap_or_default();
         unreadable::page(after, limit, |after, wanted| {
@@ -280,19 +280,19 @@ impl Reads<'_> {
     }
 
     /// The jobs of each status, by the store's own row.
-    pub(crate) fn counts(&mut self) -> Result<BTreeMap<JobStatus, u64>, Trouble> {
+    pub(crate) fn counts(&mut self) -> Result<BTreeMap<JobStatus, u64>, Error> {
         let jobs = self.sql.first(Query::MetaCounts, [], |row| {
             let mut jobs = BTreeMap::new();
             for (column, status) in JobStatus::ALL.into_iter().enumerate() {
                 jobs.insert(status, rows::number(row, column)?);
             }
-            Ok::<_, Trouble>(jobs)
+            Ok::<_, Error>(jobs)
         })?;
         Ok(jobs.unwrap_or_default())
     }
 
     /// The clock, the generation and the jobs of each status that has any.
-    pub(crate) fn status(&mut self) -> Result<(Timestamp, u32, BTreeMap<JobStatus, u64>), Trouble> {
+    pub(crate) fn status(&mut self) -> Result<(Timestamp, u32, BTreeMap<JobStatus, u64>), Error> {
         self.at_once(|reads| {
             let (now, generation) = reads.now()?;
             let mut jobs = reads.counts()?;
@@ -308,7 +308,7 @@ fn name(scope: &Scope) -> Option<&str> {
 }
 
 /// A row of the agents' statements.
-fn agent(documents: &Documents, row: &Row<'_>) -> Result<AgentRow, Trouble> {
+fn agent(documents: &Documents, row: &Row<'_>) -> Result<AgentRow, Error> {
     let hash = rows::id(row, 0, Hash::from_slice)?;
     let agent = documents.agent(hash, rows::bytes(row, 2)?)?;
     Ok(AgentRow {
@@ -357,7 +357,7 @@ mod tests {
         assert_eq!(seen.unwrap(), (0, 0));
         assert_eq!(reads.at_once(|reads| Ok(look(reads))).unwrap(), 1);
         // A question that fails leaves nothing open.
-        reads.at_once(|_| Err::<(), _>(Trouble::Corrupt("a row".to_owned()))).unwrap_err();
+        reads.at_once(|_| Err::<(), _>(Error::Corrupt("a row".to_owned()))).unwrap_err();
         assert_eq!(reads.at_once(|reads| Ok(look(reads))).unwrap(), 1);
         std::fs::remove_dir_all(&folder).unwrap();
     }

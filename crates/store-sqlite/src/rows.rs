@@ -22,7 +22,7 @@ use rusqlite::types::{ToSqlOutput, ValueRef};
 use serde::{Deserialize, Serialize};
 
 use crate::codes::Code;
-use crate::error::Trouble;
+use crate::error::Error;
 
 /// Canonical bytes bound as text without being looked at: they are UTF-8 by the way they were made.
 pub(crate) struct Text<'a>(pub(crate) &'a [u8]);
@@ -33,13 +33,13 @@ impl rusqlite::ToSql for Text<'_> {
     }
 }
 
-fn corrupt(row: &Row<'_>, index: usize, what: &str) -> Trouble {
+fn corrupt(row: &Row<'_>, index: usize, what: &str) -> Error {
     let column = row.as_ref().column_name(index).unwrap_or("?");
-    Trouble::Corrupt(format!("column `{column}` does not hold a {what}"))
+    Error::Corrupt(format!("column `{column}` does not hold a {what}"))
 }
 
 /// The bytes of a text or blob column.
-pub(crate) fn bytes<'r>(row: &'r Row<'_>, index: usize) -> Result<&'r [u8], Trouble> {
+pub(crate) fn bytes<'r>(row: &'r Row<'_>, index: usize) -> Result<&'r [u8], Error> {
     match row.get_ref(index)? {
         ValueRef::Text(bytes) | ValueRef::Blob(bytes) => Ok(bytes),
         ValueRef::Null | ValueRef::Integer(_) | ValueRef::Real(_) => Err(corrupt(row, index, "text")),
@@ -50,8 +50,8 @@ pub(crate) fn bytes<'r>(row: &'r Row<'_>, index: usize) -> Result<&'r [u8], Trou
 pub(crate) fn maybe<T>(
     row: &Row<'_>,
     index: usize,
-    read: impl FnOnce(&Row<'_>, usize) -> Result<T, Trouble>,
-) -> Result<Option<T>, Trouble> {
+    read: impl FnOnce(&Row<'_>, usize) -> Result<T, Error>,
+) -> Result<Option<T>, Error> {
     match row.get_ref(index)? {
         ValueRef::Null => Ok(None),
         ValueRef::Integer(_) | ValueRef::Real(_) | ValueRef::Text(_) | ValueRef::Blob(_) => read(row, index).map(Some),
@@ -59,41 +59,41 @@ pub(crate) fn maybe<T>(
 }
 
 /// An id or hash.
-pub(crate) fn id<T>(row: &Row<'_>, index: usize, of: impl FnOnce(&[u8]) -> Option<T>) -> Result<T, Trouble> {
+pub(crate) fn id<T>(row: &Row<'_>, index: usize, of: impl FnOnce(&[u8]) -> Option<T>) -> Result<T, Error> {
     of(bytes(row, index)?).ok_or_else(|| corrupt(row, index, "id or hash"))
 }
 
 /// An enum's number.
-pub(crate) fn code<T: Code>(row: &Row<'_>, index: usize) -> Result<T, Trouble> {
+pub(crate) fn code<T: Code>(row: &Row<'_>, index: usize) -> Result<T, Error> {
     T::of(row.get(index)?).ok_or_else(|| corrupt(row, index, T::WHAT))
 }
 
 /// An unsigned number.
-pub(crate) fn number<T: TryFrom<i64>>(row: &Row<'_>, index: usize) -> Result<T, Trouble> {
+pub(crate) fn number<T: TryFrom<i64>>(row: &Row<'_>, index: usize) -> Result<T, Error> {
     T::try_from(row.get::<_, i64>(index)?).map_err(|_| corrupt(row, index, "number in its range"))
 }
 
 /// A moment.
-pub(crate) fn time(row: &Row<'_>, index: usize) -> Result<Timestamp, Trouble> {
+pub(crate) fn time(row: &Row<'_>, index: usize) -> Result<Timestamp, Error> {
     Ok(Timestamp::from_micros(row.get(index)?))
 }
 
-pub(crate) fn text<'r>(row: &'r Row<'_>, index: usize) -> Result<&'r str, Trouble> {
+pub(crate) fn text<'r>(row: &'r Row<'_>, index: usize) -> Result<&'r str, Error> {
     std::str::from_utf8(bytes(row, index)?).map_err(|_| corrupt(row, index, "UTF-8 text"))
 }
 
 /// JSON of this program's own making.
-pub(crate) fn json<T: for<'de> Deserialize<'de>>(what: &str, bytes: &[u8]) -> Result<T, Trouble> {
-    serde_json::from_slice(bytes).map_err(|e| Trouble::Corrupt(format!("{what} cannot be read: {e}")))
+pub(crate) fn json<T: for<'de> Deserialize<'de>>(what: &str, bytes: &[u8]) -> Result<T, Error> {
+    serde_json::from_slice(bytes).map_err(|e| Error::Corrupt(format!("{what} cannot be read: {e}")))
 }
 
 /// The columns generation and epoch.
-pub(crate) fn fence(row: &Row<'_>, index: usize) -> Result<Fence, Trouble> {
+pub(crate) fn fence(row: &Row<'_>, index: usize) -> Result<Fence, Error> {
     Ok(Fence { generation: number(row, index)?, epoch: number(row, index + 1)? })
 }
 
 /// The columns lease_until, attempt, instance and worker.
-fn holder(row: &Row<'_>, index: usize) -> Result<Option<Holder>, Trouble> {
+fn holder(row: &Row<'_>, index: usize) -> Result<Option<Holder>, Error> {
     let Some(lease_until) = maybe(row, index, time)? else {
         return Ok(None);
     };
@@ -133,7 +133,7 @@ pub(crate) struct Conversation {
 }
 
 /// A row of `job_hot.sql`.
-pub(crate) fn hot_job(row: &Row<'_>) -> Result<HotJob, Trouble> {
+pub(crate) fn hot_job(row: &Row<'_>) -> Result<HotJob, Error> {
     Ok(HotJob {
         num: row.get(0)?,
         seq: number(row, 1)?,
@@ -150,7 +150,7 @@ pub(crate) fn hot_job(row: &Row<'_>) -> Result<HotJob, Trouble> {
 }
 
 /// The columns session, agent and tenant.
-fn conversation(row: &Row<'_>, index: usize) -> Result<Conversation, Trouble> {
+fn conversation(row: &Row<'_>, index: usize) -> Result<Conversation, Error> {
     let (session, agent) = (SessionId::from(text(row, index)?), AgentName::from(text(row, index + 1)?));
     Ok(Conversation { agent, session, tenant: row.get(index + 2)? })
 }
@@ -164,7 +164,7 @@ pub(crate) struct ErrorText {
 }
 
 /// A row of `job_by_id.sql` and of the pages, and its number.
-pub(crate) fn job(row: &Row<'_>) -> Result<(i64, JobRow), Trouble> {
+pub(crate) fn job(row: &Row<'_>) -> Result<(i64, JobRow), Error> {
     let error = maybe(row, 14, |row, i| json::<ErrorText>("a job's error", bytes(row, i)?))?;
     let labels = maybe(row, 21, |row, i| json("a job's labels", bytes(row, i)?))?;
     let job = JobRow {
@@ -196,12 +196,12 @@ pub(crate) fn job(row: &Row<'_>) -> Result<(i64, JobRow), Trouble> {
 pub(crate) const JOB_ID_AT: usize = 16;
 
 /// The id in a row of the jobs, which stands there whatever the rest says.
-pub(crate) fn id_of_job(row: &Row<'_>) -> Result<JobId, Trouble> {
+pub(crate) fn id_of_job(row: &Row<'_>) -> Result<JobId, Error> {
     id(row, JOB_ID_AT, JobId::from_slice)
 }
 
 /// A row of `events_page.sql`.
-pub(crate) fn event(row: &Row<'_>) -> Result<EventRow, Trouble> {
+pub(crate) fn event(row: &Row<'_>) -> Result<EventRow, Error> {
     let payload = bytes(row, 9)?.to_vec();
     let stored = maybe(row, 7, |row, i| id(row, i, Hash::from_slice))?;
     Ok(EventRow {
@@ -218,7 +218,7 @@ pub(crate) fn event(row: &Row<'_>) -> Result<EventRow, Trouble> {
 }
 
 /// A boot clock's name and a moment of it, in two columns.
-fn boot_moment(row: &Row<'_>, at: usize) -> Result<Option<BootMoment>, Trouble> {
+fn boot_moment(row: &Row<'_>, at: usize) -> Result<Option<BootMoment>, Error> {
     match row.get::<_, Option<i64>>(at + 1)? {
         None => Ok(None),
         Some(micros) => Ok(Some(BootMoment { at: span(micros), of: id(row, at, BootId::from_slice)? })),
@@ -230,7 +230,7 @@ fn span(micros: i64) -> Span {
 }
 
 /// A row of the ledger's statements.
-pub(crate) fn ledger(row: &Row<'_>) -> Result<LedgerRow, Trouble> {
+pub(crate) fn ledger(row: &Row<'_>) -> Result<LedgerRow, Error> {
     Ok(LedgerRow {
         boot: boot_moment(row, 14)?,
         class: code(row, 0)?,
@@ -262,14 +262,14 @@ pub(crate) struct RawEffect {
 
 impl RawEffect {
     /// Parses it.
-    pub(crate) fn decode(self) -> Result<EffectRow, Trouble> {
+    pub(crate) fn decode(self) -> Result<EffectRow, Error> {
         let result = json("an effect", &self.result)?;
         Ok(EffectRow { at: self.at, key: self.key, permit: self.permit, result })
     }
 }
 
 /// A row of the effects' statements.
-pub(crate) fn effect(row: &Row<'_>) -> Result<RawEffect, Trouble> {
+pub(crate) fn effect(row: &Row<'_>) -> Result<RawEffect, Error> {
     Ok(RawEffect {
         at: time(row, 0)?,
         key: id(row, 1, IdempotencyKey::from_slice)?,
@@ -293,7 +293,7 @@ impl RawSignal {
 }
 
 /// A row of `inbox_kept.sql`.
-pub(crate) fn kept(row: &Row<'_>) -> Result<RawSignal, Trouble> {
+pub(crate) fn kept(row: &Row<'_>) -> Result<RawSignal, Error> {
     let signal = KeptSignal {
         key: text(row, 0)?.to_owned(),
         payload: Json::null(),
@@ -305,12 +305,12 @@ pub(crate) fn kept(row: &Row<'_>) -> Result<RawSignal, Trouble> {
 }
 
 /// A row of `inbox_heads.sql`.
-pub(crate) fn kept_head(row: &Row<'_>) -> Result<KeptHead, Trouble> {
+pub(crate) fn kept_head(row: &Row<'_>) -> Result<KeptHead, Error> {
     Ok(KeptHead { key: text(row, 0)?.to_owned(), received_at: time(row, 1)?, wait_type: maybe(row, 2, code)? })
 }
 
 /// A row of `evidence_by_job.sql`.
-pub(crate) fn evidence(row: &Row<'_>) -> Result<Evidence, Trouble> {
+pub(crate) fn evidence(row: &Row<'_>) -> Result<Evidence, Error> {
     Ok(Evidence {
         at: time(row, 0)?,
         conflict: row.get(1)?,
@@ -323,13 +323,13 @@ pub(crate) fn evidence(row: &Row<'_>) -> Result<Evidence, Trouble> {
 }
 
 /// A row of the timers' statements.
-pub(crate) fn timer(row: &Row<'_>) -> Result<TimerRow, Trouble> {
+pub(crate) fn timer(row: &Row<'_>) -> Result<TimerRow, Error> {
     let (due, job, timer) = raw_timer(row)?;
-    parsed_timer(due, &job, &timer).map_err(Trouble::Corrupt)
+    parsed_timer(due, &job, &timer).map_err(Error::Corrupt)
 }
 
 /// The same, of which nothing but the types of its columns was looked at: the moment, the job, and the timer.
-pub(crate) fn raw_timer(row: &Row<'_>) -> Result<(Timestamp, Vec<u8>, String), Trouble> {
+pub(crate) fn raw_timer(row: &Row<'_>) -> Result<(Timestamp, Vec<u8>, String), Error> {
     Ok((time(row, 0)?, bytes(row, 1)?.to_vec(), text(row, 2)?.to_owned()))
 }
 
@@ -340,21 +340,21 @@ pub(crate) fn parsed_timer(due: Timestamp, job: &[u8], timer: &str) -> Result<Ti
 }
 
 /// A row of `client_key.sql`.
-pub(crate) fn client_key(row: &Row<'_>) -> Result<(JobId, Hash), Trouble> {
+pub(crate) fn client_key(row: &Row<'_>) -> Result<(JobId, Hash), Error> {
     Ok((id(row, 0, JobId::from_slice)?, id(row, 1, Hash::from_slice)?))
 }
 
 /// A row of `checkpoint_read.sql`.
-pub(crate) fn checkpoint(row: &Row<'_>) -> Result<Checkpoint, Trouble> {
+pub(crate) fn checkpoint(row: &Row<'_>) -> Result<Checkpoint, Error> {
     Ok(Checkpoint { seq: number(row, 0)?, state: bytes(row, 1)?.to_vec(), version: number(row, 2)? })
 }
 
 /// A job with its fence.
-pub(crate) fn lease(row: &Row<'_>) -> Result<(JobId, Fence), Trouble> {
+pub(crate) fn lease(row: &Row<'_>) -> Result<(JobId, Fence), Error> {
     Ok((id(row, 0, JobId::from_slice)?, fence(row, 1)?))
 }
 
-pub(crate) fn expired(row: &Row<'_>) -> Result<ExpiredLease, Trouble> {
+pub(crate) fn expired(row: &Row<'_>) -> Result<ExpiredLease, Error> {
     let (job, fence) = lease(row)?;
     Ok(ExpiredLease { until: time(row, 3)?, job, fence })
 }
@@ -372,18 +372,18 @@ pub(crate) struct RawHistory {
 
 impl RawHistory {
     /// Parses it.
-    pub(crate) fn decode(self) -> Result<History, Trouble> {
+    pub(crate) fn decode(self) -> Result<History, Error> {
         let events = self
             .events
             .into_iter()
-            .map(|event| event.decode().map_err(|e| Trouble::Corrupt(format!("event {}: {e}", event.seq))))
+            .map(|event| event.decode().map_err(|e| Error::Corrupt(format!("event {}: {e}", event.seq))))
             .collect::<Result<_, _>>()?;
-        let effects = self.effects.into_iter().map(RawEffect::decode).collect::<Result<_, Trouble>>()?;
+        let effects = self.effects.into_iter().map(RawEffect::decode).collect::<Result<_, Error>>()?;
         let kept = self
             .kept
             .into_iter()
             .map(|raw| Ok(KeptSignal { payload: json("a kept signal", &raw.payload)?, ..raw.signal }))
-            .collect::<Result<_, Trouble>>()?;
+            .collect::<Result<_, Error>>()?;
         Ok(History { checkpoint: self.checkpoint, effects, events, kept, ledger: self.ledger, row: self.row })
     }
 }

@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use rusqlite::{Connection, params};
 
-use crate::error::Trouble;
+use crate::error::Error;
 use crate::file::{self, Still, Whose};
 use crate::folder::{self, For, Held, Hold, Owner};
 use crate::queries::Query;
@@ -96,7 +96,7 @@ impl Drop for Entered {
 }
 
 /// Takes the folder of a database, if it may be opened. Nothing is changed where it may not.
-pub(crate) fn enter(database: &Path, custody: Custody) -> Result<Entered, Trouble> {
+pub(crate) fn enter(database: &Path, custody: Custody) -> Result<Entered, Error> {
     let path = path_of(database);
     let hold = if custody.moved { Hold::AloneAtFirst } else { Hold::Shared };
     let found = Held::take(&path, hold, None)?;
@@ -104,7 +104,7 @@ pub(crate) fn enter(database: &Path, custody: Custody) -> Result<Entered, Troubl
     let (file, made) = match found {
         Some(found) => found,
         None => Held::take(&path, hold, Some(For::users_of(database)))?
-            .ok_or_else(|| Trouble::Unavailable(format!("{} cannot be made", path.display())))?,
+            .ok_or_else(|| Error::Unavailable(format!("{} cannot be made", path.display())))?,
     };
     Ok(Entered { custody, database: database.to_owned(), file: Some(file), made })
 }
@@ -112,7 +112,7 @@ pub(crate) fn enter(database: &Path, custody: Custody) -> Result<Entered, Troubl
 impl Entered {
     /// Asks once more, through the connection that will write and before it does: SQLite has mended by now what it had
     /// to, and what could not be read quietly.
-    pub(crate) fn ask(&self, conn: &Connection) -> Result<(), Trouble> {
+    pub(crate) fn ask(&self, conn: &Connection) -> Result<(), Error> {
         ask(&self.database, self.custody, || known_by(conn))
     }
 }
@@ -120,7 +120,7 @@ impl Entered {
 /// Refuses a database that does not belong to its folder's file. While other processes open it, database and file are
 /// not read at one moment: what is said then counts only if the file's names are what they were. Who is not refused is
 /// asked again under the write lock.
-fn ask(database: &Path, custody: Custody, mut look: impl FnMut() -> Result<Look, Trouble>) -> Result<(), Trouble> {
+fn ask(database: &Path, custody: Custody, mut look: impl FnMut() -> Result<Look, Error>) -> Result<(), Error> {
     let path = path_of(database);
     for _ in 0..LOOKS_MAX {
         let before = content_at(&path)?;
@@ -141,7 +141,7 @@ fn ask(database: &Path, custody: Custody, mut look: impl FnMut() -> Result<Look,
 }
 
 /// What a database says of itself, without a change to it or beside it.
-fn look_at(database: &Path) -> Result<Look, Trouble> {
+fn look_at(database: &Path) -> Result<Look, Error> {
     if file::whose(database)? == Whose::Nobody {
         return Ok(Look::Absent);
     }
@@ -157,7 +157,7 @@ fn look_at(database: &Path) -> Result<Look, Trouble> {
     };
     let look = match known_by(&conn) {
         // Whatever is wrong with the file, the connection that is to write says it.
-        Err(Trouble::Sql(_)) => Look::Unsure,
+        Err(Error::Sql(_)) => Look::Unsure,
         look => look?,
     };
     if unlocked && still.check().is_err() {
@@ -166,7 +166,7 @@ fn look_at(database: &Path) -> Result<Look, Trouble> {
     Ok(look)
 }
 
-fn known_by(conn: &Connection) -> Result<Look, Trouble> {
+fn known_by(conn: &Connection) -> Result<Look, Error> {
     if migrate::not_newer(conn)? == 0 {
         return Ok(Look::Absent);
     }
@@ -174,22 +174,22 @@ fn known_by(conn: &Connection) -> Result<Look, Trouble> {
 }
 
 /// Refuses the database of a newer build. Nothing is changed.
-pub(crate) fn refuse_newer(database: &Path) -> Result<(), Trouble> {
+pub(crate) fn refuse_newer(database: &Path) -> Result<(), Error> {
     look_at(database).map(drop)
 }
 
 impl Seen {
     /// Opens a database under the custody of its folder.
-    pub(crate) fn take(conn: &Connection, mut entered: Entered) -> Result<Self, Trouble> {
+    pub(crate) fn take(conn: &Connection, mut entered: Entered) -> Result<Self, Error> {
         // Another process may be in the middle of a write.
         conn.busy_timeout(open::BUSY)?;
         conn.execute_batch("BEGIN IMMEDIATE")?;
         let file = match begin(conn, &mut entered) {
             Ok(file) => file,
-            Err(trouble) => {
-                // The first trouble is the one to report.
+            Err(error) => {
+                // The first error is the one to report.
                 drop(conn.execute_batch("ROLLBACK"));
-                return Err(trouble);
+                return Err(error);
             }
         };
         conn.execute_batch("COMMIT")?;
@@ -225,9 +225,9 @@ impl Seen {
 }
 
 /// Decides, and tells the file which opening comes next. The transaction is open and is to be committed.
-fn begin(conn: &Connection, entered: &mut Entered) -> Result<Held, Trouble> {
+fn begin(conn: &Connection, entered: &mut Entered) -> Result<Held, Error> {
     let custody = entered.custody;
-    let gone = || Trouble::Unavailable(format!("{} was taken away meanwhile", path_of(&entered.database).display()));
+    let gone = || Error::Unavailable(format!("{} was taken away meanwhile", path_of(&entered.database).display()));
     let mut file = entered.file.take().ok_or_else(gone)?;
     if !file.is_in_place() {
         // Whoever had made it for an opening that came to nothing has taken it away.
@@ -270,19 +270,19 @@ fn begin(conn: &Connection, entered: &mut Entered) -> Result<Held, Trouble> {
 
 /// Has the file say that of all databases only this one belongs here, which is about to get its place. From here on
 /// whatever else stands there is refused.
-pub(crate) fn announce(file: &Held, known: &Known, folder: u128, opening: u128) -> Result<(), Trouble> {
+pub(crate) fn announce(file: &Held, known: &Known, folder: u128, opening: u128) -> Result<(), Error> {
     write(file, Content { folder, generation: known.generation, next: opening, opening, writes: known.writes })
 }
 
 /// Has the file say what it said before an announcement that came to nothing, whatever that was.
-pub(crate) fn say_again(file: &Held, text: &str) -> Result<(), Trouble> {
+pub(crate) fn say_again(file: &Held, text: &str) -> Result<(), Error> {
     file.put(0, text)?;
     file.shorten(u64::try_from(text.len()).unwrap_or(0))?;
     file.sync()
 }
 
 /// Writes all of the file, and makes it durable.
-fn write(file: &Held, content: Content) -> Result<(), Trouble> {
+fn write(file: &Held, content: Content) -> Result<(), Error> {
     file.put(0, &content.text())?;
     file.shorten(u64::try_from(LENGTH).unwrap_or(0))?;
     file.sync()?;
@@ -290,7 +290,7 @@ fn write(file: &Held, content: Content) -> Result<(), Trouble> {
 }
 
 /// What a database says of its folder. One of the first schema says nothing.
-pub(crate) fn known(conn: &Connection) -> Result<Known, Trouble> {
+pub(crate) fn known(conn: &Connection) -> Result<Known, Error> {
     let id = |bytes: Option<Vec<u8>>| bytes.and_then(|bytes| bytes.try_into().ok()).map(u128::from_be_bytes);
     if migrate::not_newer(conn)? < FOLDER_SINCE {
         return generation_alone(conn);
@@ -308,7 +308,7 @@ pub(crate) fn known(conn: &Connection) -> Result<Known, Trouble> {
 }
 
 /// How often a database was restored, where that is all it can say: it is a newer build's, or its events are damaged.
-pub(crate) fn generation_alone(conn: &Connection) -> Result<Known, Trouble> {
+pub(crate) fn generation_alone(conn: &Connection) -> Result<Known, Error> {
     let generation = conn.query_row(Query::MetaGeneration.sql(), [], |row| row.get(0))?;
     Ok(Known { generation, ..Known::default() })
 }
@@ -331,18 +331,18 @@ impl Drop for Alone {
 
 /// Takes the file alone. One that is damaged can be replaced, and one that is a database by somebody's choice of names
 /// must not be.
-pub(crate) fn alone(database: &Path) -> Result<Alone, Trouble> {
+pub(crate) fn alone(database: &Path) -> Result<Alone, Error> {
     let path = path_of(database);
     let refuse_database = |file: &File| match file::is_database(file) {
         false => Ok(()),
-        true => Err(Trouble::Refused(format!(
+        true => Err(Error::Refused(format!(
             "{} is a database, and has the name of a file of the one that is restored: move it away first",
             path.display()
         ))),
     };
     let users = Owner::of_database(database).map_or(For::Process, For::Owner);
     let taken = Held::take(&path, Hold::Alone, Some(users))?;
-    let (file, made) = taken.ok_or_else(|| Trouble::Unavailable(format!("{} cannot be made", path.display())))?;
+    let (file, made) = taken.ok_or_else(|| Error::Unavailable(format!("{} cannot be made", path.display())))?;
     refuse_database(file.file())?;
     Ok(Alone { file, made })
 }
@@ -354,15 +354,15 @@ impl Alone {
     }
 }
 
-fn content_at(path: &Path) -> Result<Option<Content>, Trouble> {
+fn content_at(path: &Path) -> Result<Option<Content>, Error> {
     match std::fs::read(path) {
         Ok(text) => read(&String::from_utf8_lossy(&text), path),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(Trouble::Unavailable(format!("{} cannot be read: {error}", path.display()))),
+        Err(error) => Err(Error::Unavailable(format!("{} cannot be read: {error}", path.display()))),
     }
 }
 
-fn content(file: &Held) -> Result<Option<Content>, Trouble> {
+fn content(file: &Held) -> Result<Option<Content>, Error> {
     read(&file.text()?, file.path())
 }
 

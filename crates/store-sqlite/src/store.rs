@@ -23,9 +23,10 @@ use aetheris_store::{
 };
 use tokio::sync::{Semaphore, oneshot};
 
-use crate::claim::{RawClaim, Standing};
+use crate::claim::{PendingClaim, RawClaim};
 use crate::clock_guard::ClockGuard;
-use crate::error::Trouble;
+use crate::error::Error;
+use crate::fairness::WriterFairness;
 use crate::file::{self, Identity, Still, Whose};
 use crate::folder;
 use crate::history::{Bound, Looked, Start};
@@ -35,7 +36,6 @@ use crate::pool::Pool;
 use crate::read::Reads;
 use crate::seen::{self, Seen};
 use crate::stats::Stats;
-use crate::turn::Turn;
 use crate::vitals::{Part, Room, Vitals};
 use crate::wait::Waiting;
 use crate::wal;
@@ -64,10 +64,10 @@ impl SqliteStore {
     /// # Errors
     /// The file cannot be opened, is of a newer build, or stands on a network file system.
     pub fn open(options: SqliteOptions) -> Result<Self, StoreError> {
-        Self::start(options).map_err(|trouble| trouble.at("open"))
+        Self::start(options).map_err(|error| error.at("open"))
     }
 
-    fn start(options: SqliteOptions) -> Result<Self, Trouble> {
+    fn start(options: SqliteOptions) -> Result<Self, Error> {
         let clock = Arc::new(StoreClock::new(Arc::clone(&options.clock)));
         let whose = open::admit(&options.path, options.make)?;
         let entered = options.custody.map(|custody| seen::enter(&options.path, custody)).transpose()?;
@@ -78,7 +78,7 @@ impl SqliteStore {
             // Whoever takes the file without its log is to find whose it is.
             wal::begin(&conn)?;
         }
-        let turn = Turn::open(&options.path)?;
+        let fairness = WriterFairness::open(&options.path)?;
         let pool = Pool::start(&options.path, options.readers, &clock, &options.on_death)?;
         let (requests, queue) = channel();
         let slots = Arc::new(Semaphore::new(limits::WRITER_QUEUE_MAX));
@@ -93,7 +93,7 @@ impl SqliteStore {
             seen,
             slots: Arc::clone(&slots),
             stats: Arc::clone(&stats),
-            turn,
+            fairness,
             vitals: Arc::clone(&vitals),
         };
         let thread = std::thread::Builder::new().name("store-write".to_owned());
@@ -104,7 +104,7 @@ impl SqliteStore {
             vital.release();
         };
         let thread = thread.spawn(body);
-        let writer = thread.map_err(|e| Trouble::Unavailable(format!("no thread to write: {e}")))?;
+        let writer = thread.map_err(|e| Error::Unavailable(format!("no thread to write: {e}")))?;
         Ok(Self {
             clock: options.clock,
             file,
@@ -131,7 +131,7 @@ impl SqliteStore {
         let pool = || {
             let whose = file::whose(path)?;
             if whose == Whose::Nobody {
-                return Err(Trouble::Refused("it is empty: there is no database in it".to_owned()));
+                return Err(Error::Refused("it is empty: there is no database in it".to_owned()));
             }
             let unlogged = !file::beside(path, file::WAL).exists();
             migrate::is_newest(&open::quiet_reader(path)?)?;
@@ -140,7 +140,7 @@ impl SqliteStore {
             let pool = Pool::quiet(path, readers, &store_clock, &on_death)?;
             Ok((Identity::alone(path)?, pool, unlogged))
         };
-        let (file, pool, unlogged) = pool().map_err(|trouble| trouble.at("open"))?;
+        let (file, pool, unlogged) = pool().map_err(|error| error.at("open"))?;
         let still = unlogged.then(|| file::Still::of(path));
         Ok(Self {
             clock: Arc::clone(clock),
@@ -165,7 +165,7 @@ impl SqliteStore {
     /// # Errors
     /// The file was written meanwhile: what was read says nothing.
     pub fn was_left_alone(&self) -> Result<(), StoreError> {
-        self.still.as_ref().map_or(Ok(()), |still| still.check().map_err(|trouble| trouble.at("read")))
+        self.still.as_ref().map_or(Ok(()), |still| still.check().map_err(|error| error.at("read")))
     }
 
     /// Hands a request to the writer, waiting for room in its queue.
@@ -204,7 +204,7 @@ impl SqliteStore {
         }
         let deadline = writer::deadline(request.linger);
         let claimed: Vec<RawClaim> =
-            self.ask("claim", |reply| Request::Claim(Standing { deadline, reply, request })).await?;
+            self.ask("claim", |reply| Request::Claim(PendingClaim { deadline, reply, request })).await?;
         Ok(claimed.into_iter().map(RawClaim::decode).collect())
     }
 
@@ -303,9 +303,9 @@ impl Store for SqliteStore {
         Box::pin(self.commit_unit(unit))
     }
 
-    fn settle(&self, unit: &UnitOfWork) -> Boxed<'_, Result<Option<Committed>, StoreError>> {
+    fn resolve_unknown(&self, unit: &UnitOfWork) -> Boxed<'_, Result<Option<Committed>, StoreError>> {
         let unit = Box::new(unit.clone());
-        Box::pin(self.ask("settle", |reply| Request::Settle(unit, reply)))
+        Box::pin(self.ask("resolve_unknown", |reply| Request::ResolveUnknown(unit, reply)))
     }
 
     fn claim(&self, request: ClaimRequest) -> Boxed<'_, Result<Vec<Claimed>, StoreError>> {

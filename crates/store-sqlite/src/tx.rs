@@ -9,7 +9,7 @@ use aetheris_store::clock::{Look, Mark, StoreClock};
 use rusqlite::{Row, params};
 
 use crate::codes::{self, Code, STATUSES};
-use crate::error::Trouble;
+use crate::error::Error;
 use crate::queries::{Prepared, Query};
 use crate::rows;
 
@@ -22,13 +22,13 @@ pub(crate) struct Meta {
 
 impl Meta {
     /// Reads it in the current transaction.
-    pub(crate) fn read(sql: &mut Prepared<'_>) -> Result<Self, Trouble> {
+    pub(crate) fn read(sql: &mut Prepared<'_>) -> Result<Self, Error> {
         let found = sql.first(Query::MetaRead, [], |row| {
             let boot_id = rows::maybe(row, 4, |row, i| rows::id(row, i, BootId::from_slice))?;
             let mark = Mark { boot: row.get(3)?, boot_id, clock: row.get(1)?, offset: row.get(2)? };
-            Ok::<_, Trouble>(Self { generation: rows::number(row, 0)?, mark })
+            Ok::<_, Error>(Self { generation: rows::number(row, 0)?, mark })
         })?;
-        found.ok_or_else(|| Trouble::Corrupt("the table `meta` is empty".to_owned()))
+        found.ok_or_else(|| Error::Corrupt("the table `meta` is empty".to_owned()))
     }
 }
 
@@ -75,7 +75,7 @@ pub(crate) struct Tx<'t, 'c> {
 
 impl<'t, 'c> Tx<'t, 'c> {
     /// Reads the store's row and its clock.
-    pub(crate) fn open(sql: &'t mut Prepared<'c>, clock: &StoreClock) -> Result<Self, Trouble> {
+    pub(crate) fn open(sql: &'t mut Prepared<'c>, clock: &StoreClock) -> Result<Self, Error> {
         let Meta { generation, mark } = Meta::read(sql)?;
         let look = clock.look(Some(mark));
         let changes = Changes::default();
@@ -114,29 +114,29 @@ impl<'t, 'c> Tx<'t, 'c> {
     }
 
     /// Runs a statement that must change exactly one row: the last wall behind the checks.
-    pub(crate) fn exactly_one(&mut self, query: Query, params: impl rusqlite::Params) -> Result<(), Trouble> {
+    pub(crate) fn exactly_one(&mut self, query: Query, params: impl rusqlite::Params) -> Result<(), Error> {
         let changed = self.sql.run(query, params)?;
         self.changes.rows += 1;
         if changed == 1 {
             return Ok(());
         }
-        Err(Trouble::Invalid(format!("{query:?} changed {changed} rows where its checks had found one")))
+        Err(Error::Invalid(format!("{query:?} changed {changed} rows where its checks had found one")))
     }
 
     /// Runs a statement that may change rows; how many.
-    pub(crate) fn run(&mut self, query: Query, params: impl rusqlite::Params) -> Result<usize, Trouble> {
+    pub(crate) fn run(&mut self, query: Query, params: impl rusqlite::Params) -> Result<usize, Error> {
         let changed = self.sql.run(query, params)?;
         self.changes.rows += u64::try_from(changed).unwrap_or(0);
         Ok(changed)
     }
 
     /// The number that a boot clock has in this database, given to it when it is first met.
-    pub(crate) fn boot_num(&mut self, id: BootId) -> Result<i64, Trouble> {
+    pub(crate) fn boot_num(&mut self, id: BootId) -> Result<i64, Error> {
         if let Some((_, num)) = self.boot.filter(|(known, _)| *known == id) {
             return Ok(num);
         }
         let bytes = id.to_bytes();
-        let num = |row: &rusqlite::Row<'_>| Ok::<i64, Trouble>(row.get(0)?);
+        let num = |row: &rusqlite::Row<'_>| Ok::<i64, Error>(row.get(0)?);
         let num = match self.sql.first(Query::BootNum, [&bytes[..]], num)? {
             Some(num) => num,
             None => {
@@ -149,11 +149,11 @@ impl<'t, 'c> Tx<'t, 'c> {
     }
 
     /// The number that a tenant has in this database, given to it when it is first met.
-    pub(crate) fn tenant_num(&mut self, tenant: &TenantId) -> Result<i64, Trouble> {
+    pub(crate) fn tenant_num(&mut self, tenant: &TenantId) -> Result<i64, Error> {
         if let Some((_, num)) = self.tenant.as_ref().filter(|(known, _)| known == tenant) {
             return Ok(*num);
         }
-        let num = |row: &rusqlite::Row<'_>| Ok::<i64, Trouble>(row.get(0)?);
+        let num = |row: &rusqlite::Row<'_>| Ok::<i64, Error>(row.get(0)?);
         let num = match self.sql.first(Query::TenantNum, [tenant.as_str()], num)? {
             Some(num) => num,
             None => {
@@ -192,7 +192,7 @@ impl<'t, 'c> Tx<'t, 'c> {
     }
 
     /// Lists the jobs that nobody has claimed and writes what has changed of the store's own row. COMMIT comes next.
-    pub(crate) fn finish(mut self) -> Result<Changes, Trouble> {
+    pub(crate) fn finish(mut self) -> Result<Changes, Error> {
         for num in std::mem::take(&mut self.unclaimed) {
             self.run(Query::JobEnlist, [num])?;
         }
@@ -207,7 +207,7 @@ impl<'t, 'c> Tx<'t, 'c> {
                 tracing::warn!("the numbers of jobs per status did not fit the jobs: they are counted anew");
                 recount(self.sql)?;
                 if !self.count([0; STATUSES], silent)? {
-                    return Err(Trouble::Corrupt("the table `meta` is empty".to_owned()));
+                    return Err(Error::Corrupt("the table `meta` is empty".to_owned()));
                 }
             }
         }
@@ -215,7 +215,7 @@ impl<'t, 'c> Tx<'t, 'c> {
     }
 
     /// Writes the store's own row, unless a count would be none after it: whether it did.
-    fn count(&mut self, counts: [i64; STATUSES], silent: bool) -> Result<bool, Trouble> {
+    fn count(&mut self, counts: [i64; STATUSES], silent: bool) -> Result<bool, Error> {
         let mark = self.mark();
         let boot_id = mark.boot_id.map(BootId::to_bytes);
         let [pending, running, waiting, parked, completed, failed, cancelled, paused] = counts;
@@ -244,19 +244,19 @@ impl<'t, 'c> Tx<'t, 'c> {
 }
 
 /// What keeps the store's own row from being written is damage of the store, and no fault of a request.
-fn own_row(error: rusqlite::Error) -> Trouble {
-    match Trouble::from(error) {
-        trouble if trouble.kind() == ErrorKind::Invalid => {
-            Trouble::Corrupt(format!("the table `meta` cannot be written: {trouble}"))
+fn own_row(error: rusqlite::Error) -> Error {
+    match Error::from(error) {
+        error if error.kind() == ErrorKind::Invalid => {
+            Error::Corrupt(format!("the table `meta` cannot be written: {error}"))
         }
-        trouble => trouble,
+        error => error,
     }
 }
 
 /// Jobs per status, by the status's number, as their rows have it. A status that is none has no number here.
-pub(crate) fn counted(sql: &mut Prepared<'_>) -> Result<[i64; STATUSES], Trouble> {
+pub(crate) fn counted(sql: &mut Prepared<'_>) -> Result<[i64; STATUSES], Error> {
     let mut counts = [0; STATUSES];
-    let row = |row: &Row<'_>| Ok::<(i64, i64), Trouble>((row.get(0)?, row.get(1)?));
+    let row = |row: &Row<'_>| Ok::<(i64, i64), Error>((row.get(0)?, row.get(1)?));
     for (status, jobs) in sql.all(Query::JobsCounted, [], row)? {
         if let Some(count) = usize::try_from(status).ok().and_then(|at| counts.get_mut(at)) {
             *count = jobs;
@@ -266,7 +266,7 @@ pub(crate) fn counted(sql: &mut Prepared<'_>) -> Result<[i64; STATUSES], Trouble
 }
 
 /// Counts the jobs anew.
-pub(crate) fn recount(sql: &mut Prepared<'_>) -> Result<(), Trouble> {
+pub(crate) fn recount(sql: &mut Prepared<'_>) -> Result<(), Error> {
     let counts = counted(sql)?;
     sql.run(Query::MetaRecount, counts).map_err(own_row)?;
     Ok(())

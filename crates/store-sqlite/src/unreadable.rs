@@ -7,8 +7,8 @@ use aetheris_core::id::{IdempotencyKey, JobId};
 use aetheris_store::amiss::RawId;
 use aetheris_store::repeats::Repeats;
 
-use crate::error::Trouble;
-use crate::turn::ticks;
+use crate::error::Error;
+use crate::fairness::ticks;
 
 /// What this process logged lately.
 static LOGGED: Repeats = Repeats::new();
@@ -33,15 +33,15 @@ impl fmt::Display for Which<'_> {
     }
 }
 
-/// A row, or nothing where it cannot be read. Other trouble is an error.
-pub(crate) fn passed_over<T>(read: Result<T, Trouble>, what: impl fmt::Display) -> Result<Option<T>, Trouble> {
+/// A row, or nothing where it cannot be read. Other error is an error.
+pub(crate) fn passed_over<T>(read: Result<T, Error>, what: impl fmt::Display) -> Result<Option<T>, Error> {
     match read {
         Ok(read) => Ok(Some(read)),
-        Err(Trouble::Corrupt(why)) => {
+        Err(Error::Corrupt(why)) => {
             tell(what, &why);
             Ok(None)
         }
-        Err(trouble) => Err(trouble),
+        Err(error) => Err(error),
     }
 }
 
@@ -50,8 +50,8 @@ pub(crate) fn passed_over<T>(read: Result<T, Trouble>, what: impl fmt::Display) 
 pub(crate) fn page<P, T>(
     mut place: P,
     limit: usize,
-    mut next: impl FnMut(&P, usize) -> Result<Vec<(P, Option<T>)>, Trouble>,
-) -> Result<Vec<T>, Trouble> {
+    mut next: impl FnMut(&P, usize) -> Result<Vec<(P, Option<T>)>, Error>,
+) -> Result<Vec<T>, Error> {
     let mut page = Vec::new();
     loop {
         let wanted = limit - page.len();
@@ -89,8 +89,8 @@ mod tests {
 
     #[test]
     fn other_trouble_is_not_passed_over() {
-        assert_eq!(passed_over(Ok::<_, Trouble>(1), "x").unwrap(), Some(1));
-        assert_eq!(passed_over(Err::<i32, _>(Trouble::Corrupt("y".to_owned())), "x").unwrap(), None);
-        passed_over(Err::<i32, _>(Trouble::Invalid("y".to_owned())), "x").unwrap_err();
+        assert_eq!(passed_over(Ok::<_, Error>(1), "x").unwrap(), Some(1));
+        assert_eq!(passed_over(Err::<i32, _>(Error::Corrupt("y".to_owned())), "x").unwrap(), None);
+        passed_over(Err::<i32, _>(Error::Invalid("y".to_owned())), "x").unwrap_err();
     }
 }

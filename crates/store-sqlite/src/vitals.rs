@@ -8,7 +8,7 @@ use aetheris_core::limits;
 use aetheris_core::time::Span;
 use aetheris_store::{ErrorKind, FailedWrite};
 
-use crate::error::Trouble;
+use crate::error::Error;
 
 /// What can fail while the rest works.
 #[derive(Debug, Clone, Copy)]
@@ -34,14 +34,14 @@ struct Failed {
 impl Vitals {
     /// It failed at this moment of the boot clock. A write that is itself wrong says nothing about the store. A claim
     /// brings nothing that could be wrong: where one fails, no job is given until it works again.
-    pub(crate) fn failed(&self, part: Part, trouble: &Trouble, at: Duration) {
-        let kind = trouble.kind();
+    pub(crate) fn failed(&self, part: Part, error: &Error, at: Duration) {
+        let kind = error.kind();
         let counts = match part {
             Part::Claim => true,
             Part::Write => kind != ErrorKind::Invalid,
         };
         if counts {
-            *self.part(part) = Some(Failed { at, error: trouble.to_string(), kind });
+            *self.part(part) = Some(Failed { at, error: error.to_string(), kind });
         }
     }
 
@@ -121,15 +121,15 @@ mod tests {
     #[test]
     fn a_failure_is_remembered_until_it_works_again_and_a_wrong_request_is_none() {
         let (vitals, now) = (Vitals::default(), Duration::from_secs(100));
-        vitals.failed(Part::Write, &Trouble::Invalid("no such column".to_owned()), now);
+        vitals.failed(Part::Write, &Error::Invalid("no such column".to_owned()), now);
         assert_eq!(vitals.last(Part::Write, now), None);
-        vitals.failed(Part::Claim, &Trouble::Corrupt("a row".to_owned()), now);
+        vitals.failed(Part::Claim, &Error::Corrupt("a row".to_owned()), now);
         assert_eq!((vitals.last(Part::Write, now), vitals.may_be_over(|| true)), (None, false));
         let failed = vitals.last(Part::Claim, now + Duration::from_secs(7)).unwrap();
         assert_eq!((failed.age, failed.kind, failed.error.as_str()), (Span::from_secs(7), ErrorKind::Corrupt, "a row"));
         vitals.worked(Part::Claim);
         assert_eq!(vitals.last(Part::Claim, now), None);
-        vitals.failed(Part::Claim, &Trouble::Invalid("no row lets it through".to_owned()), now);
+        vitals.failed(Part::Claim, &Error::Invalid("no row lets it through".to_owned()), now);
         assert_eq!(vitals.last(Part::Claim, now).unwrap().kind, ErrorKind::Invalid);
     }
 
@@ -139,9 +139,9 @@ mod tests {
         let full = rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_FULL), None);
         vitals.failed(Part::Write, &full.into(), now);
         assert!(!vitals.may_be_over(|| false) && vitals.may_be_over(|| true));
-        vitals.failed(Part::Write, &Trouble::Unavailable("busy".to_owned()), now);
+        vitals.failed(Part::Write, &Error::Unavailable("busy".to_owned()), now);
         assert!(vitals.may_be_over(|| false));
-        vitals.failed(Part::Write, &Trouble::Corrupt("a page".to_owned()), now);
+        vitals.failed(Part::Write, &Error::Corrupt("a page".to_owned()), now);
         assert!(!vitals.may_be_over(|| true));
     }
 

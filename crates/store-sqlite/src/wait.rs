@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot::{self, error::TryRecvError};
 
-use crate::turn::ticks;
+use crate::fairness::ticks;
 
 /// Commits that usually take longer are slept through.
 const SPIN_MAX: Duration = Duration::from_micros(250);

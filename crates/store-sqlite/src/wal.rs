@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
 
-use crate::error::Trouble;
+use crate::error::Error;
 use crate::queries::{Prepared, Query};
 
 /// Pages in the log that are not in the file yet, from which on they are copied. A log that is short
@@ -20,19 +20,19 @@ const REST_MIN: Duration = Duration::from_secs(1);
 const REST_MAX: Duration = Duration::from_secs(10);
 
 /// Copies the whole log into the file and empties it, if nobody else has it open.
-pub(crate) fn empty(sql: &mut Prepared<'_>) -> Result<(), Trouble> {
-    let copied = sql.first(Query::WalTruncate, [], |_| Ok::<_, Trouble>(()));
+pub(crate) fn empty(sql: &mut Prepared<'_>) -> Result<(), Error> {
+    let copied = sql.first(Query::WalTruncate, [], |_| Ok::<_, Error>(()));
     match copied {
-        Err(trouble) if !trouble.is_busy() => Err(trouble),
+        Err(error) if !error.is_busy() => Err(error),
         Ok(_) | Err(_) => Ok(()),
     }
 }
 
 /// Copies what a new database's log has into its file, before anything is acknowledged. Where others have the file open
 /// already, as much as they leave.
-pub(crate) fn begin(conn: &Connection) -> Result<(), Trouble> {
-    match Prepared::new(conn).first(Query::WalCheckpoint, [], |_| Ok::<_, Trouble>(())) {
-        Err(trouble) if !trouble.is_busy() => Err(trouble),
+pub(crate) fn begin(conn: &Connection) -> Result<(), Error> {
+    match Prepared::new(conn).first(Query::WalCheckpoint, [], |_| Ok::<_, Error>(())) {
+        Err(error) if !error.is_busy() => Err(error),
         Ok(_) | Err(_) => Ok(()),
     }
 }
@@ -70,11 +70,11 @@ impl Pace {
 }
 
 /// Copies the log into the file where it has become long, and makes it begin anew where it is very long.
-pub(crate) fn copy(sql: &mut Prepared<'_>, pace: &mut Pace, now: Instant) -> Result<Became, Trouble> {
+pub(crate) fn copy(sql: &mut Prepared<'_>, pace: &mut Pace, now: Instant) -> Result<Became, Error> {
     if pace.rests(now) {
         return Ok(Became::Left);
     }
-    let pages = |row: &rusqlite::Row<'_>| Ok::<(i64, i64), Trouble>((row.get(1)?, row.get(2)?));
+    let pages = |row: &rusqlite::Row<'_>| Ok::<(i64, i64), Error>((row.get(1)?, row.get(2)?));
     let (log, copied) = sql.first(Query::WalPages, [], pages)?.unwrap_or((0, 0));
     if log - copied < CHECKPOINT_PAGES {
         return Ok(Became::Left);
@@ -86,14 +86,14 @@ pub(crate) fn copy(sql: &mut Prepared<'_>, pace: &mut Pace, now: Instant) -> Res
     // Writers that take turns leave no moment at which all of the log is copied, and it would only grow. This
     // waits for one, shortly; who is busy then is asked again after a rest.
     sql.connection().busy_timeout(RESTART_PATIENCE)?;
-    let restarted = sql.first(Query::WalRestart, [], |row| Ok::<bool, Trouble>(row.get::<_, i64>(0)? == 0));
+    let restarted = sql.first(Query::WalRestart, [], |row| Ok::<bool, Error>(row.get::<_, i64>(0)? == 0));
     sql.connection().busy_timeout(Duration::ZERO)?;
     match restarted {
         Ok(Some(true)) => {
             *pace = Pace::default();
             Ok(Became::Anew)
         }
-        Err(trouble) if !trouble.is_busy() => Err(trouble),
+        Err(error) if !error.is_busy() => Err(error),
         Ok(Some(false) | None) | Err(_) => {
             pace.rest(now);
             Ok(Became::HeldUp)
@@ -115,8 +115,8 @@ mod tests {
         let write = |pages: i64| conn.execute("INSERT INTO t VALUES (zeroblob(?1))", [pages * 4_096]).unwrap();
         let (mut sql, mut pace) = (Prepared::new(&conn), Pace::default());
         let mut now = || {
-            let became = copy(&mut sql, &mut pace, crate::turn::ticks()).unwrap();
-            let log = |row: &rusqlite::Row<'_>| Ok::<(i64, i64), Trouble>((row.get(1)?, row.get(2)?));
+            let became = copy(&mut sql, &mut pace, crate::fairness::ticks()).unwrap();
+            let log = |row: &rusqlite::Row<'_>| Ok::<(i64, i64), Error>((row.get(1)?, row.get(2)?));
             let (log, copied) = sql.first(Query::WalPages, [], log).unwrap().unwrap();
             (became, log == copied)
         };
@@ -144,7 +144,7 @@ mod tests {
         reader.query_row("SELECT count(*) FROM t", [], |_| Ok(())).unwrap();
         let bytes = (RESTART_PAGES + 1_000) * 4_096;
         conn.execute("INSERT INTO t VALUES (zeroblob(?1))", [bytes]).unwrap();
-        let (mut sql, mut pace, begun) = (Prepared::new(&conn), Pace::default(), crate::turn::ticks());
+        let (mut sql, mut pace, begun) = (Prepared::new(&conn), Pace::default(), crate::fairness::ticks());
         let mut at = |millis| copy(&mut sql, &mut pace, begun + Duration::from_millis(millis)).unwrap();
         // What ran every time, before: a thousand transactions within a minute.
         let tries: Vec<u64> = (0..60_000).step_by(60).filter(|millis| at(*millis) == Became::HeldUp).collect();

@@ -8,12 +8,12 @@ use aetheris_core::lease::{Fence, Guard};
 use aetheris_core::ledger::LedgerRow;
 use aetheris_core::projection::{Projection, TimerChange};
 use aetheris_core::time::{BootMoment, Span, Timestamp};
-use aetheris_store::decide::{LedgerStep, Moments, Writes};
+use aetheris_store::decide::{LedgerChange, Moments, Writes};
 use aetheris_store::{Committed, InboxWrite, LeaseChange, NewJob, UnitOfWork};
 use rusqlite::{ToSql, params};
 
 use crate::codes::{Code, count, int};
-use crate::error::Trouble;
+use crate::error::Error;
 use crate::queries::Query;
 use crate::rows::{Conversation, ErrorText, HotJob, Text};
 use crate::tx::Tx;
@@ -30,11 +30,11 @@ pub(crate) fn put(
     unit: &UnitOfWork,
     before: Option<&HotJob>,
     writes: &Writes,
-) -> Result<Committed, Trouble> {
+) -> Result<Committed, Error> {
     let num = match (before, &unit.create) {
         (Some(job), _) => update(tx, unit, job, writes)?,
         (None, Some(new)) => insert(tx, unit, new, writes)?,
-        (None, None) => return Err(Trouble::Invalid("a unit of no job came through its checks".to_owned())),
+        (None, None) => return Err(Error::Invalid("a unit of no job came through its checks".to_owned())),
     };
     let first = before.map_or(0, |job| job.seq) + 1;
     for ((event, hash), seq) in unit.events.iter().zip(&writes.hashes).zip(first..) {
@@ -97,7 +97,7 @@ fn derive(
     num: Option<i64>,
     session: Option<&Conversation>,
     (row, moments): (&Projection, Moments),
-) -> Result<Derived, Trouble> {
+) -> Result<Derived, Error> {
     let mut ready = moments.ready;
     if ready
         && let Some(Conversation { agent, session, tenant }) = session
@@ -123,8 +123,8 @@ fn row_of<'u>(unit: &'u UnitOfWork, writes: &Writes) -> Option<(&'u Projection, 
     unit.row.as_ref().zip(writes.moments)
 }
 
-fn insert(tx: &mut Tx<'_, '_>, unit: &UnitOfWork, new: &NewJob, writes: &Writes) -> Result<i64, Trouble> {
-    let (row, moments) = row_of(unit, writes).ok_or_else(|| Trouble::Invalid("a new job has a row".to_owned()))?;
+fn insert(tx: &mut Tx<'_, '_>, unit: &UnitOfWork, new: &NewJob, writes: &Writes) -> Result<i64, Error> {
+    let (row, moments) = row_of(unit, writes).ok_or_else(|| Error::Invalid("a new job has a row".to_owned()))?;
     let tenant = tx.tenant_num(&new.tenant)?;
     let conversation =
         |session: &SessionId| Conversation { agent: new.agent.clone(), session: session.clone(), tenant };
@@ -181,7 +181,7 @@ fn insert(tx: &mut Tx<'_, '_>, unit: &UnitOfWork, new: &NewJob, writes: &Writes)
 }
 
 /// Lets the first unfinished job of a session be claimed, if only its turn was missing.
-fn advance(tx: &mut Tx<'_, '_>, of: &Conversation) -> Result<(), Trouble> {
+fn advance(tx: &mut Tx<'_, '_>, of: &Conversation) -> Result<(), Error> {
     let freed = tx.run(Query::SessionAdvance, params![of.agent.as_str(), of.session.as_str(), of.tenant])?;
     tx.changes.claimable |= freed > 0;
     Ok(())
@@ -198,7 +198,7 @@ fn unchanged((row, moments): &(&Projection, Moments), job: &HotJob) -> bool {
         && !job.has_texts
 }
 
-fn update(tx: &mut Tx<'_, '_>, unit: &UnitOfWork, job: &HotJob, writes: &Writes) -> Result<i64, Trouble> {
+fn update(tx: &mut Tx<'_, '_>, unit: &UnitOfWork, job: &HotJob, writes: &Writes) -> Result<i64, Error> {
     // The guard's own fence, so that the statement finds nothing where the check was wrong.
     let (fence, held) = match unit.guard {
         Guard::Outside | Guard::Due(_) => (job.fence, false),
@@ -255,7 +255,7 @@ fn update(tx: &mut Tx<'_, '_>, unit: &UnitOfWork, job: &HotJob, writes: &Writes)
     Ok(job.num)
 }
 
-fn ledger(tx: &mut Tx<'_, '_>, num: i64, step: &LedgerStep) -> Result<(), Trouble> {
+fn ledger(tx: &mut Tx<'_, '_>, num: i64, step: &LedgerChange) -> Result<(), Error> {
     let LedgerRow {
         boot,
         class,
@@ -314,14 +314,14 @@ fn ledger(tx: &mut Tx<'_, '_>, num: i64, step: &LedgerStep) -> Result<(), Troubl
 }
 
 /// A boot clock's number and a moment of it, in two columns.
-fn boot_moment(tx: &mut Tx<'_, '_>, moment: Option<BootMoment>) -> Result<(Option<i64>, Option<i64>), Trouble> {
+fn boot_moment(tx: &mut Tx<'_, '_>, moment: Option<BootMoment>) -> Result<(Option<i64>, Option<i64>), Error> {
     Ok(match moment {
         Some(BootMoment { at, of }) => (Some(tx.boot_num(of)?), Some(at.micros_i64())),
         None => (None, None),
     })
 }
 
-fn effects(tx: &mut Tx<'_, '_>, unit: &UnitOfWork, num: i64) -> Result<(), Trouble> {
+fn effects(tx: &mut Tx<'_, '_>, unit: &UnitOfWork, num: i64) -> Result<(), Error> {
     let at = tx.now.micros();
     for effect in &unit.effects {
         let (key, id) = (effect.key.to_bytes(), effect.permit_id.to_bytes());
@@ -341,7 +341,7 @@ fn effects(tx: &mut Tx<'_, '_>, unit: &UnitOfWork, num: i64) -> Result<(), Troub
     Ok(())
 }
 
-fn inbox(tx: &mut Tx<'_, '_>, unit: &UnitOfWork, num: i64) -> Result<(), Trouble> {
+fn inbox(tx: &mut Tx<'_, '_>, unit: &UnitOfWork, num: i64) -> Result<(), Error> {
     for write in &unit.inbox {
         match write {
             InboxWrite::Receive { delivered, key, payload, signal, wait_type } => {
@@ -363,7 +363,7 @@ fn inbox(tx: &mut Tx<'_, '_>, unit: &UnitOfWork, num: i64) -> Result<(), Trouble
     Ok(())
 }
 
-fn timers(tx: &mut Tx<'_, '_>, unit: &UnitOfWork) -> Result<(), Trouble> {
+fn timers(tx: &mut Tx<'_, '_>, unit: &UnitOfWork) -> Result<(), Error> {
     let job = unit.job.to_bytes();
     for change in &unit.timers {
         match change {

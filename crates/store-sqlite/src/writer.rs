@@ -1,7 +1,7 @@
 //! The one writer of a process: a thread that owns the only connection which writes.
 //!
 //! Requests that wait when the thread comes round go into one transaction and one fsync. Each is decided
-//! on its own; a refused one leaves nothing, and SQL trouble in the middle rolls everything back and tries
+//! on its own; a refused one leaves nothing, and SQL error in the middle rolls everything back and tries
 //! each request in a transaction of its own. Nobody is answered before COMMIT has returned. Claims that
 //! found nothing stay here and are served at the end of the transaction that makes jobs claimable.
 
@@ -17,25 +17,25 @@ use aetheris_store::{CommitError, Committed, Heartbeat, Hints, NewAgent, PutAgen
 use rusqlite::Connection;
 use tokio::sync::{Semaphore, oneshot};
 
-use crate::claim::{self, Served, Standing};
-use crate::error::{Shared, Stop, Trouble};
+use crate::claim::{self, PendingClaim, Served};
+use crate::error::{Error, Shared, Stop};
+use crate::fairness::{WriterFairness, ticks};
 use crate::file::Identity;
 use crate::open::Fatal;
 use crate::queries::{Prepared, Query};
 use crate::seen::Seen;
 use crate::stats::Stats;
-use crate::turn::{Turn, ticks};
 use crate::tx::{Changes, Tx};
 use crate::vitals::{Part, Vitals};
 use crate::wal::Pace;
-use crate::{agents, commit, heartbeat, settle, wal};
+use crate::{agents, commit, heartbeat, unknown, wal};
 
 /// How long the thread looks for the next request before it sleeps: at one request in flight the next one
 /// comes within it, and waking a thread costs as much as the transaction's own work.
 const SPIN: Duration = Duration::from_micros(100);
 /// How long a batch waits for the transactions of other processes.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How often a standing claim looks whether another process has written.
+/// How often a pending claim looks whether another process has written.
 const LOOK: Duration = Duration::from_millis(50);
 /// The log's length is asked for once in so many transactions: large ones are copied in larger pieces.
 const CHECKPOINT_EVERY: u32 = 16;
@@ -47,13 +47,13 @@ type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
 /// What is asked of the writer.
 pub(crate) enum Request {
     Commit(Box<UnitOfWork>, oneshot::Sender<Result<Committed, CommitError>>),
-    Claim(Standing),
+    Claim(PendingClaim),
     Heartbeat(Heartbeat, Duration, Reply<Vec<Renewal>>),
     PutAgent(NewAgent, Reply<PutAgent>),
     DeleteAgent(TenantId, AgentName, Reply<bool>),
     /// Asks for nothing; with `true`, one small write is tried.
     Probe(bool, Reply<Span>),
-    Settle(Box<UnitOfWork>, Reply<Option<Committed>>),
+    ResolveUnknown(Box<UnitOfWork>, Reply<Option<Committed>>),
 }
 
 /// An answer that waits for its COMMIT.
@@ -63,10 +63,10 @@ enum Answer {
     PutAgent(PutAgent),
     DeleteAgent(bool),
     Probe(Span),
-    Settle(Option<Committed>),
+    ResolveUnknown(Option<Committed>),
 }
 
-/// Whether a transaction serves standing claims.
+/// Whether a transaction serves pending claims.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Claims {
     Always,
@@ -87,7 +87,7 @@ struct Failure {
     unknown: bool,
     /// Whether trying its requests one by one may help.
     divisible: bool,
-    trouble: Trouble,
+    error: Error,
 }
 
 /// Which steps of the wall clock are reported already.
@@ -120,7 +120,7 @@ pub(crate) struct Parts {
     pub(crate) seen: Option<Seen>,
     pub(crate) slots: Arc<Semaphore>,
     pub(crate) stats: Arc<Stats>,
-    pub(crate) turn: Turn,
+    pub(crate) fairness: WriterFairness,
     pub(crate) vitals: Arc<Vitals>,
 }
 
@@ -141,7 +141,7 @@ struct Writer<'c> {
     pace: Pace,
     parts: Parts,
     sql: Prepared<'c>,
-    standing: Vec<Standing>,
+    pending: Vec<PendingClaim>,
     steps: Steps,
     transactions: u32,
 }
@@ -156,7 +156,7 @@ impl<'c> Writer<'c> {
             pace: Pace::default(),
             parts,
             sql: Prepared::new(conn),
-            standing: Vec::new(),
+            pending: Vec::new(),
             steps: Steps::default(),
             transactions: 0,
         }
@@ -171,7 +171,7 @@ impl<'c> Writer<'c> {
         let (requests, last_look) = self.drain(first);
         self.notice_time_and_others();
         let claims = if self.claimable || last_look { Claims::Always } else { Claims::IfClaimable };
-        if !requests.is_empty() || (claims == Claims::Always && !self.standing.is_empty()) {
+        if !requests.is_empty() || (claims == Claims::Always && !self.pending.is_empty()) {
             self.transact(requests, claims, ticks() + PATIENCE);
             self.checkpoint();
         }
@@ -179,11 +179,11 @@ impl<'c> Writer<'c> {
         true
     }
 
-    /// The next request; none when a standing claim is to be looked at.
+    /// The next request; none when a pending claim is to be looked at.
     fn wait(&self) -> Result<Option<Request>, ()> {
         if let Ok(request) = self.parts.requests.try_recv() {
             // There is always more to do: others on this file get their turn.
-            self.parts.turn.stand_back();
+            self.parts.fairness.yield_to_others();
             return Ok(Some(request));
         }
         let spin_until = ticks() + SPIN;
@@ -205,9 +205,9 @@ impl<'c> Writer<'c> {
         }
     }
 
-    /// How long standing claims can be left alone.
+    /// How long pending claims can be left alone.
     fn patience(&self) -> Option<Duration> {
-        let deadline = self.standing.iter().map(|claim| claim.deadline).min()?;
+        let deadline = self.pending.iter().map(|claim| claim.deadline).min()?;
         let due = self.next_due.map_or(LOOK, |due| due.since(self.now()).to_std());
         Some(deadline.saturating_duration_since(ticks()).min(due).min(LOOK))
     }
@@ -220,7 +220,7 @@ impl<'c> Writer<'c> {
         while let Some(request) = next.take() {
             taken += 1;
             match request {
-                Request::Claim(claim) => self.standing.push(claim),
+                Request::Claim(claim) => self.pending.push(claim),
                 other => requests.push(other),
             }
             if taken < limits::WRITER_BATCH_MAX {
@@ -230,7 +230,7 @@ impl<'c> Writer<'c> {
         let leaked = if aetheris_fault::planted!("queue-slot-leaks") { taken - requests.len() } else { 0 };
         self.parts.slots.add_permits(taken - leaked);
         let now = ticks();
-        (requests, self.standing.iter().any(|claim| claim.deadline <= now))
+        (requests, self.pending.iter().any(|claim| claim.deadline <= now))
     }
 
     /// The store's clock, without a look at its row.
@@ -239,7 +239,7 @@ impl<'c> Writer<'c> {
     }
 
     fn notice_time_and_others(&mut self) {
-        if self.standing.is_empty() || self.claimable {
+        if self.pending.is_empty() || self.claimable {
             return;
         }
         if self.next_due.is_some_and(|due| due <= self.now()) {
@@ -262,11 +262,11 @@ impl<'c> Writer<'c> {
             Ok(()) => return,
             Err(failed) => failed,
         };
-        let several = requests.len() > 1 || (!self.standing.is_empty() && !requests.is_empty());
+        let several = requests.len() > 1 || (!self.pending.is_empty() && !requests.is_empty());
         if !failure.divisible || !several {
             return self.fail(requests, claims, &failure);
         }
-        tracing::warn!(error = %failure.trouble, requests = requests.len(), "a batch is repeated one by one");
+        tracing::warn!(error = %failure.error, requests = requests.len(), "a batch is repeated one by one");
         for request in requests {
             if let Err((request, failure)) = self.attempt(vec![request], Claims::Never, until) {
                 self.fail(request, Claims::Never, &failure);
@@ -314,11 +314,11 @@ impl<'c> Writer<'c> {
     fn prepare(&mut self, requests: &[Request], claims: Claims, until: Instant) -> Result<Outcome, Failure> {
         // What is left of a lease is measured from before the transaction that gives it.
         let sent_at = self.parts.clock.clocks().boot();
-        let begun = self.parts.turn.begin(&mut self.sql, until);
-        begun.map_err(|trouble| Failure { unknown: false, divisible: false, trouble })?;
-        self.apply(requests, claims, sent_at).map_err(|trouble| {
+        let begun = self.parts.fairness.begin(&mut self.sql, until);
+        begun.map_err(|error| Failure { unknown: false, divisible: false, error })?;
+        self.apply(requests, claims, sent_at).map_err(|error| {
             self.roll_back();
-            Failure { unknown: false, divisible: true, trouble }
+            Failure { unknown: false, divisible: true, error }
         })
     }
 
@@ -328,14 +328,14 @@ impl<'c> Writer<'c> {
         }
         self.sql.run(Query::Commit, []).map_err(|error| self.commit_failed(error.into()))?;
         // Before anybody is answered: what went into a file that has gone is not there at the next start.
-        self.parts.file.check().map_err(|trouble| self.commit_failed(trouble))?;
+        self.parts.file.check().map_err(|error| self.commit_failed(error))?;
         for purpose in points {
             aetheris_fault::crash_point!("store.{purpose}.after_commit");
         }
         Ok(())
     }
 
-    fn apply(&mut self, requests: &[Request], claims: Claims, sent_at: Duration) -> Result<Outcome, Trouble> {
+    fn apply(&mut self, requests: &[Request], claims: Claims, sent_at: Duration) -> Result<Outcome, Error> {
         let mut tx = Tx::open(&mut self.sql, self.parts.clock.as_ref())?;
         self.steps.tell(tx.look());
         self.mark = Some(tx.mark());
@@ -348,27 +348,27 @@ impl<'c> Writer<'c> {
             Claims::IfClaimable => tx.changes.claimable,
             Claims::Never => false,
         };
-        let wanted = wanted && !self.standing.is_empty();
-        let served = if wanted { Some(claim::serve(&mut tx, &self.standing, sent_at)?) } else { None };
+        let wanted = wanted && !self.pending.is_empty();
+        let served = if wanted { Some(claim::serve(&mut tx, &self.pending, sent_at)?) } else { None };
         let mut changes = tx.finish()?;
         if changes.rows > 0 && self.parts.seen.is_some() {
-            let reached = |row: &rusqlite::Row<'_>| Ok::<i64, Trouble>(row.get(0)?);
+            let reached = |row: &rusqlite::Row<'_>| Ok::<i64, Error>(row.get(0)?);
             changes.reached = self.sql.first(Query::MetaWrites, [], reached)?.map(i64::unsigned_abs);
         }
         Ok(Outcome { answers, changes, served })
     }
 
     /// Whether anything of it is there, after COMMIT has answered with an error.
-    fn commit_failed(&mut self, trouble: Trouble) -> Failure {
-        let fatal = trouble.is_fatal();
+    fn commit_failed(&mut self, error: Error) -> Failure {
+        let fatal = error.is_fatal();
         if fatal {
             // Nobody knows what is on the disk, and a second fsync may say that all is well.
-            (self.parts.fatal)(&Shared::new(&trouble, "commit").error());
+            (self.parts.fatal)(&Shared::new(&error, "commit").error());
         }
         // SQLite writes no commit record when it is busy or finds no room.
-        let nothing = self.roll_back() && !fatal && trouble.is_before_commit();
+        let nothing = self.roll_back() && !fatal && error.is_before_commit();
         let nothing = nothing || aetheris_fault::planted!("unclear-commit-failed");
-        Failure { unknown: !nothing, divisible: nothing, trouble }
+        Failure { unknown: !nothing, divisible: nothing, error }
     }
 
     /// Whether the connection is out of its transaction.
@@ -407,10 +407,10 @@ impl<'c> Writer<'c> {
             if exhausted {
                 self.next_due = next_due;
             }
-            let standing = std::mem::take(&mut self.standing);
-            for (claim, jobs) in standing.into_iter().zip(claims) {
+            let pending = std::mem::take(&mut self.pending);
+            for (claim, jobs) in pending.into_iter().zip(claims) {
                 if jobs.is_empty() {
-                    self.standing.push(claim);
+                    self.pending.push(claim);
                 } else {
                     drop(claim.reply.send(Ok(jobs)));
                 }
@@ -422,10 +422,10 @@ impl<'c> Writer<'c> {
     }
 
     fn fail(&mut self, requests: Vec<Request>, claims: Claims, failure: &Failure) {
-        let shared = Shared::new(&failure.trouble, "commit");
+        let shared = Shared::new(&failure.error, "commit");
         let part = if requests.is_empty() { Part::Claim } else { Part::Write };
-        self.parts.vitals.failed(part, &failure.trouble, self.parts.clock.clocks().boot());
-        tracing::error!(error = %failure.trouble, unknown = failure.unknown, "a transaction failed");
+        self.parts.vitals.failed(part, &failure.error, self.parts.clock.clocks().boot());
+        tracing::error!(error = %failure.error, unknown = failure.unknown, "a transaction failed");
         for request in requests {
             let error = shared.error();
             match request {
@@ -436,11 +436,11 @@ impl<'c> Writer<'c> {
                 Request::PutAgent(_, reply) => drop(reply.send(Err(error))),
                 Request::DeleteAgent(_, _, reply) => drop(reply.send(Err(error))),
                 Request::Probe(_, reply) => drop(reply.send(Err(error))),
-                Request::Settle(_, reply) => drop(reply.send(Err(error))),
+                Request::ResolveUnknown(_, reply) => drop(reply.send(Err(error))),
             }
         }
         if claims == Claims::Always || failure.unknown {
-            for claim in std::mem::take(&mut self.standing) {
+            for claim in std::mem::take(&mut self.pending) {
                 drop(claim.reply.send(Err(shared.error())));
             }
         }
@@ -450,15 +450,15 @@ impl<'c> Writer<'c> {
     /// Claims whose time is over have been looked at in this round, and get what there is: nothing.
     fn answer_the_overdue(&mut self) {
         let now = ticks();
-        if self.standing.iter().all(|claim| claim.deadline > now && !claim.reply.is_closed()) {
+        if self.pending.iter().all(|claim| claim.deadline > now && !claim.reply.is_closed()) {
             return;
         }
-        let standing = std::mem::take(&mut self.standing);
-        for claim in standing {
+        let pending = std::mem::take(&mut self.pending);
+        for claim in pending {
             if claim.deadline <= now {
                 drop(claim.reply.send(Ok(Vec::new())));
             } else if !claim.reply.is_closed() {
-                self.standing.push(claim);
+                self.pending.push(claim);
             }
         }
     }
@@ -466,8 +466,8 @@ impl<'c> Writer<'c> {
     /// The end of the thread: the file alone has everything, for whoever copies it.
     fn leave(&mut self) {
         let whole = self.parts.file.check().and_then(|()| wal::empty(&mut self.sql));
-        if let Err(trouble) = whole {
-            tracing::warn!(error = %trouble, "the log could not be copied into the file; the next start does it");
+        if let Err(error) = whole {
+            tracing::warn!(error = %error, "the log could not be copied into the file; the next start does it");
         }
     }
 
@@ -480,19 +480,19 @@ impl<'c> Writer<'c> {
         }
         match wal::copy(&mut self.sql, &mut self.pace, ticks()) {
             Ok(_) => {}
-            Err(trouble) if trouble.is_fatal() => (self.parts.fatal)(&Shared::new(&trouble, "checkpoint").error()),
-            Err(trouble) => tracing::warn!(error = %trouble, "the log could not be copied into the file"),
+            Err(error) if error.is_fatal() => (self.parts.fatal)(&Shared::new(&error, "checkpoint").error()),
+            Err(error) => tracing::warn!(error = %error, "the log could not be copied into the file"),
         }
     }
 }
 
-/// Decides one request. Trouble rolls the whole transaction back.
-fn execute(tx: &mut Tx<'_, '_>, request: &Request) -> Result<Answer, Trouble> {
+/// Decides one request. Error rolls the whole transaction back.
+fn execute(tx: &mut Tx<'_, '_>, request: &Request) -> Result<Answer, Error> {
     match request {
         Request::Commit(unit, _) => match commit::apply(tx, unit) {
             Ok(committed) => Ok(Answer::Commit(Ok(committed))),
             Err(Stop::Answer(answer)) => Ok(Answer::Commit(Err(answer))),
-            Err(Stop::Broken(trouble)) => Err(trouble),
+            Err(Stop::Broken(error)) => Err(error),
         },
         Request::Heartbeat(request, sent_at, _) => heartbeat::renew(tx, request, *sent_at).map(Answer::Heartbeat),
         Request::PutAgent(agent, _) => agents::put(tx, agent).map(Answer::PutAgent),
@@ -503,8 +503,8 @@ fn execute(tx: &mut Tx<'_, '_>, request: &Request) -> Result<Answer, Trouble> {
             }
             Ok(Answer::Probe(tx.look().ahead()))
         }
-        Request::Settle(unit, _) => settle::find(tx, unit).map(Answer::Settle),
-        Request::Claim(_) => Err(Trouble::Invalid("a claim stands beside the requests".to_owned())),
+        Request::ResolveUnknown(unit, _) => unknown::find(tx, unit).map(Answer::ResolveUnknown),
+        Request::Claim(_) => Err(Error::Invalid("a claim stands beside the requests".to_owned())),
     }
 }
 
@@ -516,7 +516,7 @@ fn send(request: Request, answer: Answer) {
         (Request::PutAgent(_, reply), Answer::PutAgent(answer)) => drop(reply.send(Ok(answer))),
         (Request::DeleteAgent(_, _, reply), Answer::DeleteAgent(answer)) => drop(reply.send(Ok(answer))),
         (Request::Probe(_, reply), Answer::Probe(answer)) => drop(reply.send(Ok(answer))),
-        (Request::Settle(_, reply), Answer::Settle(answer)) => drop(reply.send(Ok(answer))),
+        (Request::ResolveUnknown(_, reply), Answer::ResolveUnknown(answer)) => drop(reply.send(Ok(answer))),
         // A dropped reply is an error to whoever waits for it.
         _ => {}
     }
@@ -532,7 +532,7 @@ fn crash_points(requests: &[Request], outcome: &Outcome) -> Vec<&'static str> {
         Request::Heartbeat(..) => Some("heartbeat"),
         Request::PutAgent(..) => Some("put_agent"),
         Request::DeleteAgent(..) => Some("delete_agent"),
-        Request::Claim(_) | Request::Probe(..) | Request::Settle(..) => None,
+        Request::Claim(_) | Request::Probe(..) | Request::ResolveUnknown(..) => None,
     });
     let claims = outcome.served.iter().flat_map(|served| &served.claims).flatten().map(|_| "claim");
     names.chain(claims).collect()
@@ -590,7 +590,7 @@ mod tests {
             seen: None,
             slots: Arc::clone(&slots),
             stats: Arc::default(),
-            turn: Turn::open(&path).unwrap(),
+            fairness: WriterFairness::open(&path).unwrap(),
             vitals: Arc::default(),
         };
         (Desk { clock, folder, requests, slots }, conn, parts)
@@ -603,11 +603,11 @@ mod tests {
     type Answered = oneshot::Receiver<Result<Vec<RawClaim>, StoreError>>;
 
     /// A claim that has to be answered then.
-    fn standing(deadline: Instant) -> (Standing, Answered) {
+    fn pending(deadline: Instant) -> (PendingClaim, Answered) {
         let (reply, answer) = oneshot::channel();
         let (instance, worker) = (InstanceId::from_u128(1), WorkerId::from("w"));
         let request = ClaimRequest { ids: Vec::new(), instance, linger: Span::ZERO, ttl: Span::from_secs(30), worker };
-        (Standing { deadline, reply, request }, answer)
+        (PendingClaim { deadline, reply, request }, answer)
     }
 
     fn probe() -> Request {
@@ -620,8 +620,8 @@ mod tests {
         let (desk, conn, parts) = desk("patience");
         let (mut writer, far) = (writer(&conn, parts), ticks() + Duration::from_secs(3_600));
         assert_eq!(writer.patience(), None, "nobody stands");
-        let (claim, _answer) = standing(far);
-        writer.standing.push(claim);
+        let (claim, _answer) = pending(far);
+        writer.pending.push(claim);
         assert_eq!(writer.patience(), Some(LOOK));
         let now = desk.clock.wall();
         for (due, patience) in [(20, 20), (49, 49), (51, 50), (0, 0)] {
@@ -631,8 +631,8 @@ mod tests {
         writer.next_due = Some(Timestamp::from_micros(now.micros() - 1));
         assert_eq!(writer.patience(), Some(Duration::ZERO), "it is due");
         writer.next_due = None;
-        let (claim, _answer) = standing(ticks());
-        writer.standing.push(claim);
+        let (claim, _answer) = pending(ticks());
+        writer.pending.push(claim);
         assert_eq!(writer.patience(), Some(Duration::ZERO), "the first deadline counts");
     }
 
@@ -644,16 +644,16 @@ mod tests {
         for _ in 0..limits::WRITER_BATCH_MAX + more - 1 {
             desk.requests.send(probe()).unwrap();
         }
-        let (claim, _answer) = standing(ticks() + Duration::from_secs(3_600));
+        let (claim, _answer) = pending(ticks() + Duration::from_secs(3_600));
         let (requests, last_look) = writer.drain(Some(Request::Claim(claim)));
-        assert_eq!((requests.len(), writer.standing.len(), last_look), (limits::WRITER_BATCH_MAX - 1, 1, false));
+        assert_eq!((requests.len(), writer.pending.len(), last_look), (limits::WRITER_BATCH_MAX - 1, 1, false));
         assert_eq!(desk.slots.available_permits(), limits::WRITER_BATCH_MAX);
         let (requests, _) = writer.drain(None);
         assert_eq!(requests.len(), 0, "nothing was taken before");
         let (requests, _) = writer.drain(Some(probe()));
         assert_eq!(requests.len(), more + 1);
         // One whose time is over, to the instant, is looked at a last time.
-        let (claim, _answer) = standing(ticks());
+        let (claim, _answer) = pending(ticks());
         let (_, last_look) = writer.drain(Some(Request::Claim(claim)));
         assert!(last_look);
     }
@@ -668,8 +668,8 @@ mod tests {
             std::mem::take(&mut writer.claimable)
         };
         assert!(!notices(&mut writer), "nobody stands");
-        let (claim, _answer) = standing(ticks() + Duration::from_secs(3_600));
-        writer.standing.push(claim);
+        let (claim, _answer) = pending(ticks() + Duration::from_secs(3_600));
+        writer.pending.push(claim);
         assert!(notices(&mut writer), "it has not looked yet");
         assert!(!notices(&mut writer));
         other.execute("UPDATE meta SET writes = writes + 1", []).unwrap();
@@ -688,17 +688,17 @@ mod tests {
         let (_desk, conn, parts) = desk("overdue");
         let mut writer = writer(&conn, parts);
         let far = ticks() + Duration::from_secs(3_600);
-        let (first, mut first_answer) = standing(far);
-        let (gone, answer) = standing(far);
+        let (first, mut first_answer) = pending(far);
+        let (gone, answer) = pending(far);
         drop(answer);
-        let (over, mut over_answer) = standing(ticks());
-        let (last, _last_answer) = standing(far + Duration::from_secs(1));
-        writer.standing.extend([first, gone]);
+        let (over, mut over_answer) = pending(ticks());
+        let (last, _last_answer) = pending(far + Duration::from_secs(1));
+        writer.pending.extend([first, gone]);
         writer.answer_the_overdue();
-        assert_eq!(writer.standing.len(), 1, "nobody is there to be answered");
-        writer.standing.extend([over, last]);
+        assert_eq!(writer.pending.len(), 1, "nobody is there to be answered");
+        writer.pending.extend([over, last]);
         writer.answer_the_overdue();
-        let deadlines: Vec<Instant> = writer.standing.iter().map(|claim| claim.deadline).collect();
+        let deadlines: Vec<Instant> = writer.pending.iter().map(|claim| claim.deadline).collect();
         assert_eq!(deadlines, [far, far + Duration::from_secs(1)]);
         assert!(over_answer.try_recv().unwrap().unwrap().is_empty());
         assert!(first_answer.try_recv().is_err());
@@ -734,7 +734,7 @@ mod tests {
         let (desk, conn, parts) = desk("probe");
         let vitals = Arc::clone(&parts.vitals);
         let mut writer = writer(&conn, parts);
-        let busy = Trouble::Unavailable("busy".to_owned());
+        let busy = Error::Unavailable("busy".to_owned());
         for (writes, left) in [(false, true), (true, false)] {
             for part in [Part::Claim, Part::Write] {
                 vitals.failed(part, &busy, Duration::ZERO);
@@ -746,7 +746,7 @@ mod tests {
             assert_eq!(vitals.last(Part::Write, Duration::ZERO).is_some(), left, "{writes}");
             assert!(vitals.last(Part::Claim, Duration::ZERO).is_some(), "no claim was served");
         }
-        let (claim, mut answer) = standing(ticks());
+        let (claim, mut answer) = pending(ticks());
         desk.requests.send(Request::Claim(claim)).unwrap();
         assert!(writer.round());
         assert!(answer.try_recv().unwrap().unwrap().is_empty());
@@ -787,7 +787,7 @@ mod tests {
         let between = Interloper { clock: desk.clock.clone(), conn: Mutex::new(other), looked: AtomicBool::new(false) };
         let clock = Arc::new(StoreClock::new(Arc::new(between)));
         let mut writer = writer(&conn, Parts { clock, ..parts });
-        let (claim, _answer) = standing(ticks());
+        let (claim, _answer) = pending(ticks());
         let (mut batch, mut answers) = (vec![Request::Claim(claim)], Vec::new());
         for _ in 0..9 {
             let (reply, answer) = oneshot::channel();
@@ -812,7 +812,7 @@ mod tests {
         let mut writer = writer(&conn, parts);
         for transaction in 1..=CHECKPOINT_EVERY {
             writer.checkpoint();
-            let log = |row: &rusqlite::Row<'_>| Ok::<(i64, i64), Trouble>((row.get(1)?, row.get(2)?));
+            let log = |row: &rusqlite::Row<'_>| Ok::<(i64, i64), Error>((row.get(1)?, row.get(2)?));
             let (log, copied) = writer.sql.first(Query::WalPages, [], log).unwrap().unwrap();
             assert_eq!(log == copied, transaction == CHECKPOINT_EVERY, "{transaction}");
         }

@@ -48,7 +48,7 @@ pub struct Needs<'u> {
 
 /// A job as the store has it.
 #[derive(Debug, Clone, Copy)]
-pub struct Standing<'f> {
+pub struct JobFacts<'f> {
     /// Of its last claim.
     pub fence: Fence,
     /// The hash of its last event.
@@ -78,7 +78,7 @@ pub struct Facts<'f> {
     /// The store's generation.
     pub generation: u32,
     /// The job; none for one that is not there.
-    pub job: Option<Standing<'f>>,
+    pub job: Option<JobFacts<'f>>,
     /// All that is kept for the job.
     pub kept: Kept,
     /// How many of the key that was asked about.
@@ -97,7 +97,7 @@ pub struct Facts<'f> {
 
 /// A change of the ledger that was granted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LedgerStep {
+pub struct LedgerChange {
     /// The row as it is to be.
     pub after: LedgerRow,
     /// The row as the unit's changes before this one leave it.
@@ -127,7 +127,7 @@ pub struct Writes {
     /// The chain's head after it.
     pub head: Hash,
     /// Changes of the ledger, in order.
-    pub ledger: Vec<LedgerStep>,
+    pub ledger: Vec<LedgerChange>,
     /// The row's moments, where the unit has a row.
     pub moments: Option<Moments>,
     /// The place of the job's last event after it.
@@ -236,13 +236,13 @@ fn client_key(unit: &UnitOfWork, facts: &Facts<'_>) -> Result<(), Refusal> {
 }
 
 /// The ledger's row of an invocation as the unit's changes so far leave it.
-fn current<'f>(steps: &'f [LedgerStep], facts: &'f Facts<'_>, key: IdempotencyKey) -> Option<&'f LedgerRow> {
+fn current<'f>(steps: &'f [LedgerChange], facts: &'f Facts<'_>, key: IdempotencyKey) -> Option<&'f LedgerRow> {
     let changed = steps.iter().rev().find(|step| step.after.key == key).map(|step| &step.after);
     changed.or_else(|| facts.ledger.get(&key))
 }
 
 /// Each change sees those before it in the unit.
-fn steps(unit: &UnitOfWork, fence: Fence, facts: &Facts<'_>, now: Reading) -> Result<Vec<LedgerStep>, Refusal> {
+fn steps(unit: &UnitOfWork, fence: Fence, facts: &Facts<'_>, now: Reading) -> Result<Vec<LedgerChange>, Refusal> {
     let mut steps = Vec::with_capacity(unit.ledger.len());
     for write in &unit.ledger {
         let found = current(&steps, facts, write.key());
@@ -257,7 +257,7 @@ fn steps(unit: &UnitOfWork, fence: Fence, facts: &Facts<'_>, now: Reading) -> Re
             LedgerWrite::See { key, permit_id } => (own, rules::see(unit.job, own, (*key, *permit_id), now)?),
         };
         let before = before.cloned();
-        steps.push(LedgerStep { after, before });
+        steps.push(LedgerChange { after, before });
     }
     Ok(steps)
 }
@@ -292,7 +292,7 @@ fn kept_with(unit: &UnitOfWork, facts: &Facts<'_>) -> Result<Kept, CommitError> 
 }
 
 /// A running job has a holder, and nothing else has one.
-fn holding(unit: &UnitOfWork, job: Option<&Standing<'_>>) -> Result<(), CommitError> {
+fn holding(unit: &UnitOfWork, job: Option<&JobFacts<'_>>) -> Result<(), CommitError> {
     let status = unit.row.as_ref().map(|row| row.status).or(job.map(|job| job.status));
     let held = unit.lease == LeaseChange::Keep && job.is_some_and(|job| job.holder.is_some());
     if held == (status == Some(JobStatus::Running)) {
@@ -460,9 +460,9 @@ mod tests {
         Holder { attempt_id, instance, lease_until: at(100), worker: "w".into() }
     }
 
-    fn running(holder: &Holder) -> Standing<'_> {
+    fn running(holder: &Holder) -> JobFacts<'_> {
         let head = Hash::of(b"head");
-        Standing { fence: FENCE, head, holder: Some(holder), seq: 7, status: JobStatus::Running }
+        JobFacts { fence: FENCE, head, holder: Some(holder), seq: 7, status: JobStatus::Running }
     }
 
     fn event(id: u128, event: impl Into<Event>) -> EncodedEvent {
@@ -741,7 +741,7 @@ mod tests {
             let standing = running(&alive);
             let (holder, status_before) =
                 if held { (standing.holder, JobStatus::Running) } else { (None, JobStatus::Waiting) };
-            let job = Some(Standing { holder, status: status_before, ..standing });
+            let job = Some(JobFacts { holder, status: status_before, ..standing });
             let found = Facts { job, ..facts(&alive) };
             let written = UnitOfWork { guard: Guard::Outside, lease, row: status.and_then(row), ..unit(vec![]) };
             assert_eq!(decide(&written, &found, reading(50)).is_ok(), right, "{held}, {lease:?}, {status:?}");

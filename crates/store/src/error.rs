@@ -116,7 +116,7 @@ pub enum CommitError {
     /// It failed; nothing of it is written.
     #[error(transparent)]
     Failed(StoreError),
-    /// It may have been written: [`crate::Store::settle`] says.
+    /// It may have been written: [`crate::Store::resolve_unknown`] says.
     #[error("the outcome of a commit is unknown: {0}")]
     Unknown(StoreError),
 }

@@ -31,7 +31,7 @@ pub enum Op {
     /// Any question.
     Read,
     /// Asking what became of a unit.
-    Settle,
+    ResolveUnknown,
 }
 
 /// What happens to a call.
@@ -390,12 +390,12 @@ impl Store for FaultyStore {
         Box::pin(self.commit_faultily(unit))
     }
 
-    fn settle(&self, unit: &UnitOfWork) -> Boxed<'_, Result<Option<Committed>, StoreError>> {
+    fn resolve_unknown(&self, unit: &UnitOfWork) -> Boxed<'_, Result<Option<Committed>, StoreError>> {
         let unit = unit.clone();
         Box::pin(async move {
-            self.call((Op::Settle, "settle"), |_| Box::pin(std::future::ready(Ok(()))), |_| None).await?;
+            self.call((Op::ResolveUnknown, "settle"), |_| Box::pin(std::future::ready(Ok(()))), |_| None).await?;
             self.in_flight.wait_for(unit.job).await;
-            self.inner.settle(&unit).await
+            self.inner.resolve_unknown(&unit).await
         })
     }
 

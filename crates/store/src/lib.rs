@@ -79,7 +79,7 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// # Errors
     /// The store cannot be asked now.
-    fn settle(&self, unit: &UnitOfWork) -> Boxed<'_, Result<Option<Committed>, StoreError>>;
+    fn resolve_unknown(&self, unit: &UnitOfWork) -> Boxed<'_, Result<Option<Committed>, StoreError>>;
 
     /// Takes ownership of claimable jobs: at most one per id pair given, highest priority first, then
     /// oldest. May linger until some become claimable. The claim is durable when this answers.

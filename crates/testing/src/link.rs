@@ -59,9 +59,9 @@ impl Store for StoreLink {
         Box::pin(self.through(call, Box::pin(async move { self.inner.commit(unit).await })))
     }
 
-    fn settle(&self, unit: &UnitOfWork) -> Boxed<'_, Result<Option<Committed>, StoreError>> {
+    fn resolve_unknown(&self, unit: &UnitOfWork) -> Boxed<'_, Result<Option<Committed>, StoreError>> {
         let unit = unit.clone();
-        Box::pin(self.through(Call::Settle, Box::pin(async move { self.inner.settle(&unit).await })))
+        Box::pin(self.through(Call::Settle, Box::pin(async move { self.inner.resolve_unknown(&unit).await })))
     }
 
     fn claim(&self, request: ClaimRequest) -> Boxed<'_, Result<Vec<Claimed>, StoreError>> {

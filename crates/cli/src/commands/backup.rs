@@ -147,7 +147,7 @@ fn size(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::outside::Folder;
+    use crate::commands::process_control::Folder;
     use crate::render::Style;
 
     /// Nobody is told of half a backup, and none is left.

@@ -14,8 +14,8 @@ mod guarantees;
 mod init;
 mod jobs;
 mod lifecycle;
-mod outside;
 mod pause;
+mod process_control;
 pub mod prove;
 mod restore;
 mod send;
@@ -30,7 +30,7 @@ use aetheris_api::shell::word;
 use clap::CommandFactory;
 use serde_json::json;
 
-pub use self::outside::ChildArgs;
+pub use self::process_control::ChildArgs;
 
 use crate::args::{self, Args, Command, Global};
 use crate::client::Client;
@@ -158,7 +158,7 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Error> {
 async fn without_config(command: Command, context: &Context) -> Result<Exit, Error> {
     match command {
         Command::Demo(given) => demo::run(&given, &context.out).await,
-        Command::Child(given) => outside::run_child(&given),
+        Command::Child(given) => process_control::run_child(&given),
         Command::DemoPayments(given) => demo::run_payments(&given).await,
         Command::Bench(given) => Box::pin(bench::run(&given, context)).await,
         Command::Agent(agent) => agent::run(agent, context).await,

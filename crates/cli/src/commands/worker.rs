@@ -83,7 +83,7 @@ async fn made(path: &Path, out: &Out) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::outside::Folder;
+    use crate::commands::process_control::Folder;
 
     /// A server that is just making it has the file before there is anything in it.
     #[tokio::test(start_paused = true)]

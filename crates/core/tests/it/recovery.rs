@@ -3,23 +3,23 @@
 use aetheris_core::event::InvocationOutcome;
 use aetheris_core::ledger::LedgerStatus;
 use aetheris_core::plan::EffectClass;
-use aetheris_core::recovery::{AfterDisproof, Decision, EffectSeen, LedgerSeen, Told, decide};
+use aetheris_core::recovery::{AfterDisproof, Decision, EffectSeen, LedgerSeen, StepEvidence, decide};
 
-fn all() -> Vec<(Told, Option<EffectSeen>, Option<LedgerSeen>)> {
-    let called = |class| Told::Called { permit: 2, class };
+fn all() -> Vec<(StepEvidence, Option<EffectSeen>, Option<LedgerSeen>)> {
+    let called = |class| StepEvidence::Called { permit: 2, class };
     let told = [
-        Told::NotStarted,
-        Told::StartedPlain,
+        StepEvidence::NotStarted,
+        StepEvidence::StartedPlain,
         called(EffectClass::AtMostOnce),
         called(EffectClass::Idempotent),
-        Told::Doubted { permit: 2 },
-        Told::Happened { permit: 2 },
-        Told::Disproved { permit: 2, next: AfterDisproof::EndTry },
-        Told::Disproved { permit: 2, next: AfterDisproof::NextTry },
-        Told::Disproved { permit: 2, next: AfterDisproof::Begun },
-        Told::Retryable,
-        Told::Succeeded,
-        Told::Ended,
+        StepEvidence::Doubted { permit: 2 },
+        StepEvidence::Happened { permit: 2 },
+        StepEvidence::Disproved { permit: 2, next: AfterDisproof::EndTry },
+        StepEvidence::Disproved { permit: 2, next: AfterDisproof::NextTry },
+        StepEvidence::Disproved { permit: 2, next: AfterDisproof::Begun },
+        StepEvidence::Retryable,
+        StepEvidence::Succeeded,
+        StepEvidence::Ended,
     ];
     let permits = [1, 2, 3];
     let effects: Vec<_> = std::iter::once(None).chain(permits.map(|permit| Some(EffectSeen { permit }))).collect();
@@ -41,7 +41,8 @@ fn all() -> Vec<(Told, Option<EffectSeen>, Option<LedgerSeen>)> {
 fn an_open_at_most_once_call_is_never_run_again_by_recovery() {
     for (told, effect, ledger) in all() {
         let decision = decide(told, effect, ledger);
-        let open = matches!(told, Told::Called { class: EffectClass::AtMostOnce, .. } | Told::Doubted { .. });
+        let open =
+            matches!(told, StepEvidence::Called { class: EffectClass::AtMostOnce, .. } | StepEvidence::Doubted { .. });
         if open {
             assert!(
                 !matches!(decision, Decision::Run | Decision::CallAgain | Decision::NextTry),
@@ -57,11 +58,11 @@ fn what_has_a_current_effect_is_never_run() {
         let current = effect == Some(EffectSeen { permit: 2 });
         let asks = matches!(
             told,
-            Told::Called { .. }
-                | Told::Doubted { .. }
-                | Told::Happened { .. }
-                | Told::Disproved { .. }
-                | Told::NotStarted
+            StepEvidence::Called { .. }
+                | StepEvidence::Doubted { .. }
+                | StepEvidence::Happened { .. }
+                | StepEvidence::Disproved { .. }
+                | StepEvidence::NotStarted
         );
         if current && asks {
             let decision = decide(told, effect, ledger);

@@ -43,7 +43,7 @@ impl fmt::Display for ReplyCell {
         let op = match self.op {
             Op::Commit(purpose) => purpose.as_str(),
             Op::Claim => "claim",
-            Op::Agent | Op::Heartbeat | Op::Read | Op::Settle => "other",
+            Op::Agent | Op::Heartbeat | Op::Read | Op::ResolveUnknown => "other",
         };
         write!(f, "{op} {:?} {} {:?}", self.fault.kind(), self.hit, self.backend)
     }
@@ -104,7 +104,7 @@ async fn story(world: &World, op: Op) -> Result<()> {
         | Op::Claim
         | Op::Heartbeat
         | Op::Read
-        | Op::Settle => life(world).await,
+        | Op::ResolveUnknown => life(world).await,
     }
 }
 

@@ -7,7 +7,7 @@ use aetheris_core::id::{JobId, NodeId, SignalId};
 use aetheris_core::json::Json;
 use aetheris_core::lease::Guard;
 use aetheris_core::plan::{CompiledPlan, Node, NodeKind, WaitNode, WaitType};
-use aetheris_core::signal::{self, Incoming, Meets, Upcoming};
+use aetheris_core::signal::{self, Incoming, Route, Upcoming};
 use aetheris_core::step::StepStatus;
 use aetheris_core::{limits, state::JobState};
 use aetheris_store::{ExpectedSignals, InboxWrite, KeptSignal, Purpose, Refusal, UnitOfWork};
@@ -78,23 +78,23 @@ impl Runtime {
                 wait_type: incoming.wait_type,
             };
             aetheris_fault::crash_point!("ops.signal.looked");
-            let met = signal::meets(&loaded.state, ahead.as_ref().map(|ahead| ahead.waits.as_slice()), &question);
+            let met = signal::route(&loaded.state, ahead.as_ref().map(|ahead| ahead.waits.as_slice()), &question);
             // One that is kept already is told so again, whatever has become known of its wait.
-            let again = met == Meets::Keep && loaded.kept.iter().any(|kept| incoming.is(kept));
+            let again = met == Route::Keep && loaded.kept.iter().any(|kept| incoming.is(kept));
             if !again {
                 self.refuse_misfit(plan.as_deref(), ahead.as_ref(), &met, &incoming).await?;
             }
             let answer = match met {
-                Meets::Deliver(node) => {
+                Route::Deliver(node) => {
                     let draft = self.delivering(&loaded, &incoming, id, node)?;
                     let fallback = self.event_id();
                     let unit = || draft.unit(Purpose::Signal, fallback);
                     draft::write(self.store.as_ref(), unit).await.map(|_| SignalAnswer::Delivered)
                 }
-                Meets::Keep if aetheris_fault::planted!("early-signal-refused") => {
-                    return Err(refusal(&loaded.state, &incoming, &Meets::WrongKey));
+                Route::Keep if aetheris_fault::planted!("early-signal-refused") => {
+                    return Err(refusal(&loaded.state, &incoming, &Route::WrongKey));
                 }
-                Meets::Keep => {
+                Route::Keep => {
                     let anew = aetheris_fault::planted!("second-signal-wins");
                     let of_key = loaded.kept.iter().filter(|kept| !anew && kept.key == incoming.correlation_key);
                     let kept: Vec<&KeptSignal> = of_key.collect();
@@ -107,16 +107,16 @@ impl Runtime {
                     aetheris_fault::sometimes!(SignalKeptBeside, !kept.is_empty());
                     draft::write(self.store.as_ref(), unit).await.map(|_| SignalAnswer::Kept { payload_matches: true })
                 }
-                Meets::AlreadyDelivered { .. }
+                Route::AlreadyDelivered { .. }
                     if loaded.state.status.is_terminal() && aetheris_fault::planted!("duplicate-signal-refused") =>
                 {
-                    return Err(refusal(&loaded.state, &incoming, &Meets::JobFinished));
+                    return Err(refusal(&loaded.state, &incoming, &Route::JobFinished));
                 }
-                Meets::AlreadyDelivered { payload_matches } => {
+                Route::AlreadyDelivered { payload_matches } => {
                     aetheris_fault::sometimes!(SignalRepeated);
                     return Ok(SignalAnswer::AlreadyDelivered { payload_matches });
                 }
-                refused @ (Meets::JobFinished | Meets::WaitOver | Meets::WrongType(_) | Meets::WrongKey) => {
+                refused @ (Route::JobFinished | Route::WaitOver | Route::WrongType(_) | Route::WrongKey) => {
                     return kept_or_refused(&loaded, &incoming, &refused);
                 }
             };
@@ -153,17 +153,17 @@ impl Runtime {
         &self,
         plan: Option<&CompiledPlan>,
         ahead: Option<&Ahead<'_>>,
-        met: &Meets,
+        met: &Route,
         incoming: &Signal,
     ) -> Result<(), OpError> {
         let node = match met {
-            Meets::Deliver(node) => plan.and_then(|plan| plan.node(node)),
-            Meets::Keep => ahead.and_then(|ahead| ahead.named(&incoming.correlation_key)),
-            Meets::AlreadyDelivered { .. }
-            | Meets::JobFinished
-            | Meets::WaitOver
-            | Meets::WrongType(_)
-            | Meets::WrongKey => None,
+            Route::Deliver(node) => plan.and_then(|plan| plan.node(node)),
+            Route::Keep => ahead.and_then(|ahead| ahead.named(&incoming.correlation_key)),
+            Route::AlreadyDelivered { .. }
+            | Route::JobFinished
+            | Route::WaitOver
+            | Route::WrongType(_)
+            | Route::WrongKey => None,
         };
         let Some(schema) = node.and_then(schema_of) else { return Ok(()) };
         let violations = self.plans.violations(schema, &incoming.payload).await?;
@@ -219,8 +219,8 @@ impl Runtime {
 }
 
 /// A signal that was accepted before its wait was skipped is kept still, and is told the same for ever.
-fn kept_or_refused(loaded: &Loaded, incoming: &Signal, met: &Meets) -> Result<SignalAnswer, OpError> {
-    let of_key = loaded.kept.iter().filter(|kept| *met == Meets::WrongKey && kept.key == incoming.correlation_key);
+fn kept_or_refused(loaded: &Loaded, incoming: &Signal, met: &Route) -> Result<SignalAnswer, OpError> {
+    let of_key = loaded.kept.iter().filter(|kept| *met == Route::WrongKey && kept.key == incoming.correlation_key);
     let kept: Vec<&KeptSignal> = of_key.collect();
     if kept.is_empty() { Err(refusal(&loaded.state, incoming, met)) } else { Ok(told_as_kept(&kept, incoming)) }
 }
@@ -240,20 +240,20 @@ fn receive(incoming: &Signal, signal: SignalId, delivered: bool) -> InboxWrite {
     }
 }
 
-fn refusal(state: &JobState, incoming: &Signal, met: &Meets) -> OpError {
+fn refusal(state: &JobState, incoming: &Signal, met: &Route) -> OpError {
     match met {
-        Meets::WaitOver => OpError::WaitOver(incoming.correlation_key.clone()),
-        Meets::WrongType(expected) => OpError::WrongWaitType {
+        Route::WaitOver => OpError::WaitOver(incoming.correlation_key.clone()),
+        Route::WrongType(expected) => OpError::WrongWaitType {
             expected: *expected,
             given: incoming.wait_type.unwrap_or(*expected),
             key: incoming.correlation_key.clone(),
         },
-        Meets::WrongKey => OpError::WrongCorrelationKey {
+        Route::WrongKey => OpError::WrongCorrelationKey {
             job: state.id,
             key: incoming.correlation_key.clone(),
             waiting: state.open_key().map(str::to_owned),
         },
-        Meets::Deliver(_) | Meets::AlreadyDelivered { .. } | Meets::Keep | Meets::JobFinished => {
+        Route::Deliver(_) | Route::AlreadyDelivered { .. } | Route::Keep | Route::JobFinished => {
             OpError::JobFinished { job: state.id, status: state.status }
         }
     }

@@ -13,7 +13,7 @@ use aetheris_core::state::{Doubt, Invocation, StepState};
 use aetheris_core::time::{Reading, Span};
 use aetheris_store::{LedgerWrite, NewEffect, Purpose};
 
-use super::plain::{awaited, droppable};
+use super::plain::{awaited, call_cancellable};
 use super::{Run, RunEnd, Stop, Turn, unwritten};
 use crate::draft::Rebased;
 use crate::in_flight::IN_FLIGHT_LOOK;
@@ -174,7 +174,7 @@ impl Run<'_> {
         if early > Span::ZERO {
             return self.ask_later(node, &whom.tool, early).await;
         }
-        self.need_safety().await?;
+        self.require_safe_lease().await?;
         let asked = self.reading();
         let Some(answer) = self.ask(node, &whom.tool, invocation).await? else {
             return Ok(Turn::Go);
@@ -312,7 +312,7 @@ impl Run<'_> {
         call.key = IdempotencyKey::derive(self.state().id, &question, self.questions);
         aetheris_fault::crash_point!("run.reconcile.before_call");
         let limit = awaited(call.timeout);
-        let Some(outcome) = droppable(self.rt, self.lease, call, limit).await else {
+        let Some(outcome) = call_cancellable(self.rt, self.lease, call, limit).await else {
             return Ok(None);
         };
         aetheris_fault::crash_point!("run.reconcile.after_call");

@@ -17,7 +17,7 @@ use aetheris_core::step::StepStatus;
 use aetheris_store::{LedgerWrite, NewEffect, Purpose};
 
 use super::doubt::settle;
-use super::plain::{droppable, overdue};
+use super::plain::{call_cancellable, overdue};
 use super::step::TryFailed;
 use super::{Run, Stop, Turn, unwritten};
 use crate::aside::rendered;
@@ -51,7 +51,7 @@ impl Run<'_> {
                 Err(error) => return self.fail_template(node, "its input", &error),
             },
         };
-        self.need_safety().await?;
+        self.require_safe_lease().await?;
         let number = previous.as_ref().map_or(1, |invocation| invocation.permit.saturating_add(1));
         self.start(node)?;
         if previous.is_none() {
@@ -159,7 +159,7 @@ impl Run<'_> {
 
     /// With too little left of the lease nothing new starts: what is known is written, and the run ends as
     /// one that has lost it.
-    pub(super) async fn need_safety(&mut self) -> Result<(), Stop> {
+    pub(super) async fn require_safe_lease(&mut self) -> Result<(), Stop> {
         let unchecked = aetheris_fault::planted!("lease-not-checked-before-call");
         if unchecked || self.lease.is_safe(self.rt.system.clock.as_ref()) {
             return Ok(());
@@ -244,7 +244,7 @@ impl Run<'_> {
         let spent = self.rt.system.clock.boot().saturating_sub(permit.sent_at);
         let limit = call.timeout + grace_after(spent);
         let outcome = match permit.class {
-            EffectClass::Pure | EffectClass::Idempotent => droppable(self.rt, self.lease, call, limit).await,
+            EffectClass::Pure | EffectClass::Idempotent => call_cancellable(self.rt, self.lease, call, limit).await,
             EffectClass::AtMostOnce => tokio::select! {
                 biased;
                 outcome = self.rt.tools.call(call) => Some(outcome),

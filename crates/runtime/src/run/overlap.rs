@@ -129,7 +129,7 @@ impl Run<'_> {
             let unknown = matches!(failed, WriteFailed::Unknown(_));
             self.retry_while_leased(failed).await?;
             // Whether it is there is asked before it is sent again.
-            let settled = if unknown { store.settle(&unit).await.ok().flatten() } else { None };
+            let settled = if unknown { store.resolve_unknown(&unit).await.ok().flatten() } else { None };
             answer = match settled {
                 Some(committed) => Ok(committed),
                 None => draft::write(store, || unit.clone()).await,

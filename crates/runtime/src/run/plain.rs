@@ -33,7 +33,7 @@ impl Run<'_> {
         let Some(call) = self.tool_call(node, name, input) else {
             return Err(Stop::Fault(Failure::new("unknown_tool", format!("the plan has no tool `{name}`"))));
         };
-        self.need_safety().await?;
+        self.require_safe_lease().await?;
         aetheris_fault::crash_point!("run.pure.before_call");
         let began = self.rt.system.clock.boot();
         let Some(outcome) = self.perform_shown(call).await? else {
@@ -63,7 +63,7 @@ impl Run<'_> {
     /// interrupted, or the start could not be kept: the body then counts for nothing, and is run again.
     async fn perform_shown(&mut self, call: ToolCall) -> Result<Option<ToolOutcome>, Stop> {
         let limit = awaited(call.timeout);
-        let mut body = std::pin::pin!(droppable(self.rt, self.lease, call, limit));
+        let mut body = std::pin::pin!(call_cancellable(self.rt, self.lease, call, limit));
         tokio::select! {
             biased;
             outcome = body.as_mut() => return Ok(outcome),
@@ -146,7 +146,7 @@ impl Run<'_> {
         if self.flush(Purpose::Record).await? == Rebased::Cut {
             return Ok(Turn::Go);
         }
-        self.need_safety().await?;
+        self.require_safe_lease().await?;
         let (prompt_hash, began) = (prompt_hash(&request), self.rt.system.clock.boot());
         let again_after_timeout = self.plan.retry_of(node).on_timeout == OnTimeout::Retry;
         let limit = awaited(request.timeout);
@@ -269,7 +269,12 @@ fn prompt_hash(request: &ModelRequest) -> aetheris_core::hash::Hash {
 }
 
 /// Calls a tool whose call may be dropped, and awaits it for at most so long; `None` when the run was interrupted.
-pub(super) async fn droppable(rt: &Runtime, lease: &Lease, call: ToolCall, limit: Duration) -> Option<ToolOutcome> {
+pub(super) async fn call_cancellable(
+    rt: &Runtime,
+    lease: &Lease,
+    call: ToolCall,
+    limit: Duration,
+) -> Option<ToolOutcome> {
     tokio::select! {
         biased;
         outcome = rt.tools.call(call) => Some(outcome),

@@ -9,7 +9,7 @@ use aetheris_core::id::IdempotencyKey;
 use aetheris_core::json::Json;
 use aetheris_core::limits;
 use aetheris_core::plan::{Node, NodeKind};
-use aetheris_core::recovery::{self, Decision, EffectSeen, LedgerSeen, Told};
+use aetheris_core::recovery::{self, Decision, EffectSeen, LedgerSeen, StepEvidence};
 use aetheris_core::step::StepStatus;
 use aetheris_core::time::Span;
 use aetheris_store::{LedgerWrite, Purpose};
@@ -47,7 +47,7 @@ impl Run<'_> {
     /// Decides from events, effect and ledger what may be done, and does it.
     pub(super) async fn turn(&mut self, node: &Node) -> Result<Turn, Stop> {
         let key = self.key_of(node);
-        let told = self.state().steps.get(&node.id).map_or(Told::NotStarted, recovery::told);
+        let told = self.state().steps.get(&node.id).map_or(StepEvidence::NotStarted, recovery::told);
         let effect = self.effects.get(&key).map(|effect| EffectSeen { permit: effect.permit });
         let ledger = self.ledger.get(&key).map(|row| LedgerSeen { permit: row.permit, status: row.status });
         match recovery::decide(told, effect, ledger) {

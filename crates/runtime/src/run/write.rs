@@ -44,7 +44,9 @@ impl Run<'_> {
                 Err(WriteError::Unknown(error)) => {
                     self.retry_while_leased(WriteFailed::Unknown(error)).await?;
                     // Whether it is there is asked before it is sent again.
-                    if let Ok(Some(committed)) = self.rt.store.settle(&self.draft.unit(purpose, fallback)).await {
+                    if let Ok(Some(committed)) =
+                        self.rt.store.resolve_unknown(&self.draft.unit(purpose, fallback)).await
+                    {
                         self.written(&committed);
                     }
                 }

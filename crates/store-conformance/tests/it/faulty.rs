@@ -48,12 +48,12 @@ async fn a_lost_answer_says_nothing_of_the_write() {
     let (f, inner, store) = faulty(create([Some(Fault::Lost), None, Some(Fault::After)])).await;
     let lost = f.creation(&f.message());
     assert!(matches!(store.commit(lost.clone()).await, Err(CommitError::Unknown(_))));
-    assert_eq!(store.settle(&lost).await.unwrap(), None);
+    assert_eq!(store.resolve_unknown(&lost).await.unwrap(), None);
     f.pending().await;
     let written = f.creation(&f.message());
     assert!(matches!(store.commit(written.clone()).await, Err(CommitError::Unknown(_))));
     assert!(inner.job(Scope::System, written.job).await.unwrap().is_some());
-    assert!(store.settle(&written).await.unwrap().is_some());
+    assert!(store.resolve_unknown(&written).await.unwrap().is_some());
 }
 
 #[tokio::test(start_paused = true)]
@@ -63,7 +63,7 @@ async fn settle_waits_for_a_late_write() {
     let begun = tokio::time::Instant::now();
     assert!(matches!(store.commit(unit.clone()).await, Err(CommitError::Unknown(_))));
     assert_eq!(inner.job(Scope::System, unit.job).await.unwrap(), None);
-    assert!(store.settle(&unit).await.unwrap().is_some());
+    assert!(store.resolve_unknown(&unit).await.unwrap().is_some());
     assert_eq!(begun.elapsed(), Duration::from_secs(3));
 }
 

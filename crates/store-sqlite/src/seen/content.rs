@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::Custody;
-use crate::error::Trouble;
+use crate::error::Error;
 
 /// The file as it is first written: fixed places, so that a number is written over in place.
 const FIRST: &str = "aetheris.seen 1\nfolder  ";
@@ -62,8 +62,8 @@ impl Content {
 /// A way on besides a restore.
 const MOVED: &str = "; `--moved` says that this folder was moved and its original is gone";
 
-fn refused(why: &str, besides: &str) -> Result<Start, Trouble> {
-    Err(Trouble::Refused(format!(
+fn refused(why: &str, besides: &str) -> Result<Start, Error> {
+    Err(Error::Refused(format!(
         "{why}. What was done since would be done again. `aetheris restore FILE` puts a backup in place and holds its \
          unfinished jobs{besides}"
     )))
@@ -75,7 +75,7 @@ pub(super) fn decide(
     seen: Option<&Content>,
     custody: Custody,
     path: &Path,
-) -> Result<Start, Trouble> {
+) -> Result<Start, Error> {
     let file = path.display();
     let Some(known) = known else {
         return match seen {
@@ -91,7 +91,7 @@ pub(super) fn decide(
         };
     };
     if known.copied {
-        return Err(Trouble::Refused(
+        return Err(Error::Refused(
             "it is a backup and not a database in use: `aetheris restore FILE --data DIR` puts it in place".to_owned(),
         ));
     }
@@ -140,9 +140,9 @@ pub(super) fn decide(
 }
 
 /// `None` for a file in which nothing stands yet.
-pub(super) fn read(text: &str, path: &Path) -> Result<Option<Content>, Trouble> {
+pub(super) fn read(text: &str, path: &Path) -> Result<Option<Content>, Error> {
     let damaged = || {
-        Trouble::Refused(format!(
+        Error::Refused(format!(
             "{} is damaged: it cannot be said whether the database is its newest. `aetheris restore FILE` puts a backup \
              in place, or the database that is there, and holds its unfinished jobs",
             path.display()
@@ -189,8 +189,7 @@ mod tests {
     }
 
     fn says(known: Known, seen: Option<Content>, custody: Custody) -> Result<Start, String> {
-        decide(Some(&known), seen.as_ref(), custody, Path::new("d/aetheris.seen"))
-            .map_err(|trouble| trouble.to_string())
+        decide(Some(&known), seen.as_ref(), custody, Path::new("d/aetheris.seen")).map_err(|error| error.to_string())
     }
 
     /// What a refusal says, which names a restore, and `--moved` only where it helps.

@@ -165,7 +165,7 @@ async fn judge(asked: &[Asked], tape: &Tape, before: usize, seed: u64) {
     for (place, asked) in asked.iter().enumerate() {
         match asked {
             Asked::Unit(unit, committed) => {
-                let found = store.settle(unit).await.unwrap();
+                let found = store.resolve_unknown(unit).await.unwrap();
                 assert!(found.as_ref().is_none_or(|found| found == committed), "{}: {place} is another", at());
                 assert!(found.is_some() || !safe(place), "{}: {place} was acknowledged and is lost", at());
                 there.push((unit.as_ref(), found.is_some()));
@@ -305,14 +305,14 @@ async fn a_commit_that_fails_is_told_as_unknown_or_as_nothing() {
         };
         assert_eq!((told, harness.fatal.load(Ordering::SeqCst)), (unknown, fatal), "{fault:?}");
         if !unknown {
-            assert_eq!(fixture.store().settle(&lost).await.unwrap(), None, "{fault:?}");
+            assert_eq!(fixture.store().resolve_unknown(&lost).await.unwrap(), None, "{fault:?}");
             fixture.ok(lost.clone()).await;
         }
         let clock: Arc<dyn Clock> = Arc::new(fixture.clock.clone());
         drop(fixture);
         let next = SqliteStore::open(in_custody(&harness.taped.folder, clock, 2)).unwrap();
-        assert_eq!(next.settle(&kept).await.unwrap(), Some(kept_at), "{fault:?}");
-        let events = if next.settle(&lost).await.unwrap().is_some() { lost.events.len() } else { 0 };
+        assert_eq!(next.resolve_unknown(&kept).await.unwrap(), Some(kept_at), "{fault:?}");
+        let events = if next.resolve_unknown(&lost).await.unwrap().is_some() { lost.events.len() } else { 0 };
         let rows = next.events(Scope::System, lost.job, 0, 16).await.unwrap();
         assert_eq!(rows.len(), events, "{fault:?}: part of a unit");
         drop(next);

@@ -126,8 +126,8 @@ impl Store for MemoryStore {
         Box::pin(async move { self.commit_now(unit) })
     }
 
-    fn settle(&self, unit: &UnitOfWork) -> Boxed<'_, Result<Option<Committed>, StoreError>> {
-        self.read(|tables| tables.settle(unit))
+    fn resolve_unknown(&self, unit: &UnitOfWork) -> Boxed<'_, Result<Option<Committed>, StoreError>> {
+        self.read(|tables| tables.resolve_unknown(unit))
     }
 
     fn claim(&self, request: ClaimRequest) -> Boxed<'_, Result<Vec<Claimed>, StoreError>> {

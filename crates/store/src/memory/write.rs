@@ -13,7 +13,7 @@ use aetheris_core::time::Timestamp;
 
 use super::tables::{InboxRow, Job, Tables};
 use crate::clock::Look;
-use crate::decide::{self, Facts, KnownSignal, Moments, Standing, Trace, Writes};
+use crate::decide::{self, Facts, JobFacts, KnownSignal, Moments, Trace, Writes};
 use crate::error::CommitError;
 use crate::query::{AgentRow, EffectRow, EventRow, Evidence, JobRow, KeptSignal, NewAgent, PutAgent};
 use crate::rules::{self, Kept};
@@ -118,7 +118,7 @@ impl Tables {
     }
 
     /// Looks for what only this unit can have written, by the names that its author gave.
-    pub(super) fn settle(&self, unit: &UnitOfWork) -> Option<Committed> {
+    pub(super) fn resolve_unknown(&self, unit: &UnitOfWork) -> Option<Committed> {
         let job = self.jobs.get(&unit.job)?;
         let row = &job.row;
         decide::traces(unit).into_iter().find_map(|trace| {
@@ -199,9 +199,9 @@ impl Job {
     }
 
     /// As the decision sees it.
-    fn standing(&self) -> Standing<'_> {
+    fn standing(&self) -> JobFacts<'_> {
         let row = &self.row;
-        Standing { fence: row.fence, head: row.head, holder: row.holder.as_ref(), seq: row.seq, status: row.status }
+        JobFacts { fence: row.fence, head: row.head, holder: row.holder.as_ref(), seq: row.seq, status: row.status }
     }
 
     /// Appends one event, whose hash is the chain's next.

@@ -49,7 +49,7 @@ async fn a_run_whose_store_is_damaged_leaves_it_to_the_next_one_to_see_what_was_
     let faults = FaultPlan::none().script(Op::Commit(Purpose::Record), [Some(Fault::Damaged)]);
     // Nor does the question what became of it have an answer.
     let asked = usize::try_from(SETTLE_TRIES_MAX).unwrap();
-    let faults = faults.script(Op::Settle, vec![Some(Fault::Damaged); asked]);
+    let faults = faults.script(Op::ResolveUnknown, vec![Some(Fault::Damaged); asked]);
     let process = world.start_behind("w", faults);
     let job = world.submit("a", json!(1)).await;
     let state = world.done(job).await;

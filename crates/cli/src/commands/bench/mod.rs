@@ -23,7 +23,7 @@ use std::sync::Arc;
 use aetheris_store::vital;
 
 use super::Context;
-use super::outside::asked_to_stop;
+use super::process_control::asked_to_stop;
 use crate::args;
 use crate::error::Error;
 use crate::exit::Exit;

@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::super::outside::Folder;
+use super::super::process_control::Folder;
 use crate::error::Error;
 
 /// A folder with one folder for each part that is measured. Files are made in a part's folder only, so that nothing

@@ -12,7 +12,7 @@ use super::acts::Act;
 use super::payments::{self, Booking};
 use super::refund::{ORDER, Witness, of_refund};
 use super::story::Story;
-use crate::commands::outside::{Fault, said};
+use crate::commands::process_control::{Fault, said};
 use crate::render::Tone;
 
 /// How the outcome of the call is found in every act.

@@ -5,7 +5,7 @@
 //! service books every call that reaches it, so its own log is the proof: one refund, one booking.
 //!
 //! Reading order: `acts`, `refund` (the job), `stage` (who plays), `payments` (the outside world),
-//! `finding` (what is checked), `report`. Processes and locks are in `outside`.
+//! `finding` (what is checked), `report`. Processes and locks are in `process_control`.
 
 mod acts;
 mod finding;
@@ -26,7 +26,7 @@ use self::finding::Finding;
 use self::report::{Control, Report};
 use self::stage::Stage;
 use self::story::Story;
-use super::outside::{Fault, Folder, asked_to_stop};
+use super::process_control::{Fault, Folder, asked_to_stop};
 use crate::args::Demo;
 use crate::client::Client;
 use crate::error::Error;

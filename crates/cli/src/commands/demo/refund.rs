@@ -11,8 +11,8 @@ use super::payments::Booking;
 use super::stage::{Payments, Server, Stage};
 use super::story::Story;
 use crate::client::{Client, Follow};
-use crate::commands::outside::Fault;
-use crate::commands::outside::{Process, said, within};
+use crate::commands::process_control::Fault;
+use crate::commands::process_control::{Process, said, within};
 use crate::render::Tone;
 
 /// The order that is refunded.

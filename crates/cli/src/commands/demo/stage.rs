@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use super::payments::{Booking, Command, Notice};
 use super::story::Story;
 use crate::client::Client;
-use crate::commands::outside::Fault;
-use crate::commands::outside::{Process, Surroundings};
+use crate::commands::process_control::Fault;
+use crate::commands::process_control::{Process, Surroundings};
 
 /// The address in the agent files, in whose place the service's own comes.
 const ADDRESS_IN_FILES: &str = "http://127.0.0.1:9000";

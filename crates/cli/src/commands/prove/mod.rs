@@ -4,7 +4,7 @@
 //! keep a log of their own. Nothing in the runtime knows of it. Everything happens in a new folder beside the
 //! user's data, never in it.
 //!
-//! Reading order: `guarantee` (the table), `plan` (settings), `site` (where an experiment happens), `tools`
+//! Reading order: `guarantee` (the table), `plan` (settings), `workspace` (where an experiment happens), `tools`
 //! (the outside world), `experiments`, `report`.
 
 mod agents;
@@ -15,8 +15,8 @@ mod guarantee;
 mod machine;
 mod plan;
 mod report;
-mod site;
 mod tools;
+mod workspace;
 
 use std::path::{Path, PathBuf};
 
@@ -34,9 +34,9 @@ use self::machine::Machine;
 pub(in crate::commands) use self::machine::percentile;
 use self::plan::Plan;
 use self::report::{Done, Report, Verdict};
-use self::site::Site;
+use self::workspace::Workspace;
 use super::Context;
-use super::outside::{Fault, Folder, asked_to_stop};
+use super::process_control::{Fault, Folder, asked_to_stop};
 use crate::config::{Config, Override};
 use crate::error::{Error, counted};
 use crate::exit::Exit;
@@ -230,15 +230,15 @@ fn estimate(plan: &Plan, chosen: &[Experiment]) -> u64 {
 /// Runs one experiment in a folder of its own, checks every invariant after it, and tells of it.
 async fn conduct(experiment: Experiment, plan: &Plan, folder: &Path, teller: &Teller) -> Done {
     let began = Instant::now();
-    let (cases, invariants) = match Site::new(plan, folder.join(experiment.id())).await {
-        Ok(mut site) => {
-            let ran = experiment.run(&mut site).await;
-            site.history.quiet = ran.is_ok();
+    let (cases, invariants) = match Workspace::new(plan, folder.join(experiment.id())).await {
+        Ok(mut workspace) => {
+            let ran = experiment.run(&mut workspace).await;
+            workspace.history.quiet = ran.is_ok();
             if let Err(fault) = ran {
-                broke_off(experiment, &fault, &mut site.cases);
+                broke_off(experiment, &fault, &mut workspace.cases);
             }
-            let lines = checked(&mut site).await;
-            (std::mem::take(&mut site.cases), lines)
+            let lines = checked(&mut workspace).await;
+            (std::mem::take(&mut workspace.cases), lines)
         }
         Err(fault) => {
             let mut cases = Cases::default();
@@ -278,22 +278,22 @@ fn broke_off(experiment: Experiment, fault: &Fault, cases: &mut Cases) {
 }
 
 /// Every invariant over what an experiment has left.
-async fn checked(site: &mut Site<'_>) -> Vec<Line> {
-    if !site.database().exists() {
+async fn checked(workspace: &mut Workspace<'_>) -> Vec<Line> {
+    if !workspace.database().exists() {
         return Vec::new();
     }
-    match site.check().await {
+    match workspace.check().await {
         Ok(report) => {
             for line in report.lines.iter().filter(|line| line.violated > 0) {
                 for violation in &line.violations {
                     let what = format!("invariant {} ({}): {violation}", line.id, line.what);
-                    site.cases.contradicted(Guarantee::of(line.id), what);
+                    workspace.cases.contradicted(Guarantee::of(line.id), what);
                 }
             }
             report.lines
         }
         Err(fault) => {
-            site.cases.contradicted(Guarantee::Audited, fault.to_string());
+            workspace.cases.contradicted(Guarantee::Audited, fault.to_string());
             Vec::new()
         }
     }

@@ -36,7 +36,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::commands::outside::{Ended, Fault, Tag, Watched, within_of};
+use crate::commands::process_control::{Ended, Fault, Tag, Watched, within_of};
 
 /// The service of one experiment. Dropping it ends it.
 pub(super) struct Tools {

@@ -4,7 +4,7 @@ use super::super::finding::{Expected, Finding};
 use super::super::refund::Refund;
 use super::super::stage::Stage;
 use super::{Act, REFUND};
-use crate::commands::outside::Fault;
+use crate::commands::process_control::Fault;
 use crate::render::Tone;
 
 pub(super) async fn play(stage: &Stage<'_>) -> Result<Finding, Fault> {

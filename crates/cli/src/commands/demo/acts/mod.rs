@@ -6,7 +6,7 @@ mod window;
 
 use super::finding::Finding;
 use super::stage::Stage;
-use crate::commands::outside::Fault;
+use crate::commands::process_control::Fault;
 
 /// An act.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,8 +5,8 @@ use super::super::finding::{Expected, Finding};
 use super::super::refund::{Refund, of_refund};
 use super::super::stage::Stage;
 use super::{Act, PATIENT};
-use crate::commands::outside::Fault;
-use crate::commands::outside::WriteLock;
+use crate::commands::process_control::Fault;
+use crate::commands::process_control::WriteLock;
 use crate::render::Tone;
 
 pub(super) async fn play(stage: &Stage<'_>) -> Result<Finding, Fault> {

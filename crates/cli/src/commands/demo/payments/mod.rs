@@ -28,7 +28,7 @@ use tokio::sync::oneshot;
 pub(super) use self::log::{Booking, read as read_log};
 use self::routes::Service;
 pub(super) use self::wire::{Command, Notice};
-use super::super::outside::{Ended, Tag, Watched};
+use super::super::process_control::{Ended, Tag, Watched};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::wiring::{LISTEN_FLAG, unheard};

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 
 use super::log::{Booking, BookingLog, Wish};
 use super::wire::Notice;
-use crate::commands::outside::Tag;
+use crate::commands::process_control::Tag;
 
 /// The price of every order.
 const CENTS: i64 = 4_990;

@@ -1,5 +1,5 @@
 use super::log::{BookingLog, Wish, read};
-use crate::commands::outside::Folder;
+use crate::commands::process_control::Folder;
 
 fn wish(key: &str) -> Wish {
     Wish {

@@ -6,44 +6,49 @@ use aetheris_core::job::JobStatus;
 
 use super::super::agents::Agent;
 use super::super::guarantee::Guarantee;
-use super::super::site::{self, PATIENCE, Site};
-use crate::commands::outside::Fault;
+use super::super::workspace::{self, PATIENCE, Workspace};
+use crate::commands::process_control::Fault;
 
 const AGENTS: [Agent; 3] = [Agent::Ask, Agent::Nap, Agent::OnceAnswer];
 
-pub(super) async fn run(site: &mut Site<'_>) -> Result<(), Fault> {
+pub(super) async fn run(workspace: &mut Workspace<'_>) -> Result<(), Fault> {
     for kill in [false, true] {
-        let server = site.dev(&AGENTS).await?;
-        let count = site.plan.rounds(6, 2);
-        let mut jobs: Vec<JobId> = site.send(&server, Agent::Ask, count).await?;
-        jobs.extend(site.send(&server, Agent::Nap, count).await?);
-        site::waiting(&server.client, &jobs).await?;
+        let server = workspace.dev(&AGENTS).await?;
+        let count = workspace.plan.rounds(6, 2);
+        let mut jobs: Vec<JobId> = workspace.send(&server, Agent::Ask, count).await?;
+        jobs.extend(workspace.send(&server, Agent::Nap, count).await?);
+        workspace::waiting(&server.client, &jobs).await?;
         // Of calls that have left, the answers come after the cancel.
-        site.tools.hold(true);
-        let called = site.send(&server, Agent::OnceAnswer, site.plan.jobs(count)).await?;
-        site.tools.until(WitnessKind::BodyEnd, &called, PATIENCE).await?;
+        workspace.tools.hold(true);
+        let called = workspace.send(&server, Agent::OnceAnswer, workspace.plan.jobs(count)).await?;
+        workspace.tools.until(WitnessKind::BodyEnd, &called, PATIENCE).await?;
         jobs.extend(&called);
         for job in &jobs {
-            site.cancel(&server, *job).await?;
+            workspace.cancel(&server, *job).await?;
         }
         let server = if kill {
             server.process.kill();
-            site.tools.hold(false);
-            site.dev(&AGENTS).await?
+            workspace.tools.hold(false);
+            workspace.dev(&AGENTS).await?
         } else {
-            site.tools.hold(false);
+            workspace.tools.hold(false);
             server
         };
-        for view in site::ended(&server.client, &jobs, PATIENCE).await? {
+        for view in workspace::ended(&server.client, &jobs, PATIENCE).await? {
             let cancelled = view.status == JobStatus::Cancelled;
-            site.cases
-                .case(Guarantee::Kept, cancelled, || format!("after an acknowledged cancel: {}", site::end(&view)));
-            let ends = site::count(&site::events(&server.client, view.id).await?, "job_cancelled");
-            site.cases.case(Guarantee::EndsOnce, ends == 1, || format!("job {} was cancelled {ends} times", view.id));
+            workspace.cases.case(Guarantee::Kept, cancelled, || {
+                format!("after an acknowledged cancel: {}", workspace::end(&view))
+            });
+            let ends = workspace::count(&workspace::events(&server.client, view.id).await?, "job_cancelled");
+            workspace
+                .cases
+                .case(Guarantee::EndsOnce, ends == 1, || format!("job {} was cancelled {ends} times", view.id));
         }
         for job in called {
-            let bodies = site.tools.bodies(job);
-            site.cases.case(Guarantee::BodyOnce, bodies == 1, || format!("job {job}: {bodies} bodies instead of 1"));
+            let bodies = workspace.tools.bodies(job);
+            workspace
+                .cases
+                .case(Guarantee::BodyOnce, bodies == 1, || format!("job {job}: {bodies} bodies instead of 1"));
         }
         server.process.stop().await?;
     }

@@ -3,7 +3,7 @@
 mod calls;
 mod cancels;
 mod doubts;
-mod kept;
+mod durability;
 mod leases;
 mod records;
 mod restarts;
@@ -15,8 +15,8 @@ use std::pin::Pin;
 
 use super::guarantee::Guarantee;
 use super::plan::Plan;
-use super::site::Site;
-use crate::commands::outside::Fault;
+use super::workspace::Workspace;
+use crate::commands::process_control::Fault;
 
 macro_rules! experiments {
     ($($(#[$doc:meta])* $name:ident = $id:literal, $what:literal, [$($proves:ident),*], $run:path;)*) => {
@@ -48,9 +48,9 @@ macro_rules! experiments {
             /// Runs it.
             pub(super) fn run<'s>(
                 self,
-                site: &'s mut Site<'_>,
+                workspace: &'s mut Workspace<'_>,
             ) -> Pin<Box<dyn Future<Output = Result<(), Fault>> + 's>> {
-                match self { $(Self::$name => Box::pin($run(site)),)* }
+                match self { $(Self::$name => Box::pin($run(workspace)),)* }
             }
         }
     };
@@ -59,7 +59,7 @@ macro_rules! experiments {
 experiments! {
     /// Kill right after an answer.
     Accepted = "accepted", "kill -9 right after messages and signals were acknowledged",
-        [Kept], kept::run;
+        [Kept], durability::run;
     /// Kill around a call.
     Calls = "calls", "kill -9 in the body of a call, before its answer is recorded, and after",
         [Permitted, BodyOnce], calls::run;

@@ -9,43 +9,43 @@ use rusqlite::Connection;
 
 use super::super::agents::Agent;
 use super::super::guarantee::Guarantee;
-use super::super::site::{self, PATIENCE, Server, Site};
-use crate::commands::outside::Fault;
+use super::super::workspace::{self, PATIENCE, Server, Workspace};
+use crate::commands::process_control::Fault;
 use crate::exit::Exit;
 
 const AGENTS: [Agent; 6] =
     [Agent::Long, Agent::Chain, Agent::DoubtAsks, Agent::AgainFailing, Agent::Ask, Agent::DoubtFails];
 
 /// Jobs of every kind, at their ends; those that wait for a person do so.
-async fn jobs(site: &mut Site<'_>, server: &Server) -> Result<Vec<JobId>, Fault> {
-    let count = site.plan.rounds(2, 1);
+async fn jobs(workspace: &mut Workspace<'_>, server: &Server) -> Result<Vec<JobId>, Fault> {
+    let count = workspace.plan.rounds(2, 1);
     let mut jobs = Vec::new();
     for agent in AGENTS {
-        let sent = site.send(server, agent, count).await?;
+        let sent = workspace.send(server, agent, count).await?;
         if agent == Agent::Ask {
-            site::waiting(&server.client, &sent).await?;
+            workspace::waiting(&server.client, &sent).await?;
         } else {
             jobs.extend(&sent);
         }
     }
-    site::ended(&server.client, &jobs, PATIENCE).await?;
+    workspace::ended(&server.client, &jobs, PATIENCE).await?;
     Ok(jobs)
 }
 
-pub(super) async fn replay(site: &mut Site<'_>) -> Result<(), Fault> {
-    let server = site.dev(&AGENTS).await?;
-    let jobs = jobs(site, &server).await?;
-    let before = site.tools.lines().len();
-    for round in 0..site.plan.rounds(4, 2) {
+pub(super) async fn replay(workspace: &mut Workspace<'_>) -> Result<(), Fault> {
+    let server = workspace.dev(&AGENTS).await?;
+    let jobs = jobs(workspace, &server).await?;
+    let before = workspace.tools.lines().len();
+    for round in 0..workspace.plan.rounds(4, 2) {
         for job in &jobs {
             let id = job.to_string();
             let replayed = server.client.get::<ReplayView>(&["api", "jobs", &id, "replay"], &[]).await;
             let replayed = replayed.map_err(|error| Fault::api("a replay", error))?.body;
-            site.cases.case(Guarantee::Audited, replayed.matches, || {
+            workspace.cases.case(Guarantee::Audited, replayed.matches, || {
                 format!("the replay of {job} differs: {}", replayed.differences.join(", "))
             });
-            let called = site.tools.lines().len() - before;
-            site.cases.case(Guarantee::Silent, called == 0, || {
+            let called = workspace.tools.lines().len() - before;
+            workspace.cases.case(Guarantee::Silent, called == 0, || {
                 format!("{called} calls of tools came with replay {} of {job}", round + 1)
             });
         }
@@ -54,32 +54,32 @@ pub(super) async fn replay(site: &mut Site<'_>) -> Result<(), Fault> {
     Ok(())
 }
 
-pub(super) async fn chain(site: &mut Site<'_>) -> Result<(), Fault> {
-    let server = site.dev(&AGENTS).await?;
-    let jobs = jobs(site, &server).await?;
+pub(super) async fn chain(workspace: &mut Workspace<'_>) -> Result<(), Fault> {
+    let server = workspace.dev(&AGENTS).await?;
+    let jobs = jobs(workspace, &server).await?;
     for job in &jobs {
         let id = job.to_string();
         let verified = server.client.get::<VerifyView>(&["api", "jobs", &id, "verify"], &[]).await;
         let verified = verified.map_err(|error| Fault::api("a verification", error))?.body;
         let failed = verified.checks.iter().filter(|check| !check.ok).map(|check| check.name.clone());
         let failed: Vec<String> = failed.collect();
-        site.cases.case(Guarantee::Audited, verified.valid && failed.is_empty(), || {
+        workspace.cases.case(Guarantee::Audited, verified.valid && failed.is_empty(), || {
             format!("{job} does not verify: {}", failed.join(", "))
         });
     }
     server.process.stop().await?;
-    consistent(site, &site.data(), None).await?;
-    flip(site, &jobs).await
+    consistent(workspace, &workspace.data(), None).await?;
+    flip(workspace, &jobs).await
 }
 
 /// `check-consistency` finds nothing in a folder, or names a job.
-async fn consistent(site: &mut Site<'_>, data: &Path, damaged: Option<JobId>) -> Result<(), Fault> {
+async fn consistent(workspace: &mut Workspace<'_>, data: &Path, damaged: Option<JobId>) -> Result<(), Fault> {
     let args: [PathBuf; 3] = ["check-consistency".into(), "--data".into(), data.to_owned()];
-    let mut checking = site.start("check-consistency", &args)?;
+    let mut checking = workspace.start("check-consistency", &args)?;
     let code = checking.code("having checked").await?;
     let wanted = if damaged.is_some() { Exit::CheckFailed } else { Exit::Done };
     let named = damaged.is_none_or(|job| checking.told().contains(&job.to_string()));
-    site.cases.case(Guarantee::Audited, named && code == Some(i32::from(wanted.code())), || {
+    workspace.cases.case(Guarantee::Audited, named && code == Some(i32::from(wanted.code())), || {
         let what = damaged.map_or_else(|| "a whole database".to_owned(), |job| format!("a flipped byte of {job}"));
         format!("check-consistency ended with {code:?} for {what}")
     });
@@ -116,26 +116,26 @@ struct Byte {
 }
 
 /// Flips bytes in a copy of the database, one at a time: the job must be named.
-async fn flip(site: &mut Site<'_>, jobs: &[JobId]) -> Result<(), Fault> {
-    let copy = site.folder.join("damaged");
-    copied(&site.data(), &copy)?;
+async fn flip(workspace: &mut Workspace<'_>, jobs: &[JobId]) -> Result<(), Fault> {
+    let copy = workspace.folder.join("damaged");
+    copied(&workspace.data(), &copy)?;
     let database = copy.join("aetheris.db");
-    let flips = site.plan.rounds(36, 8);
+    let flips = workspace.plan.rounds(36, 8);
     for number in 0..flips {
         let job = jobs[number % jobs.len()];
         let way = [Way::Letter, Way::FirstByte, Way::Hash][number % DAMAGES];
         let byte = chosen(&database, job, way, number)?;
         let before = damage(&database, &byte)?;
-        let report = site::check(&database, &site.tools, &site.history).await?;
+        let report = workspace::check(&database, &workspace.tools, &workspace.history).await?;
         let line = report.line(Invariant::B4);
         let id = job.to_string();
         let named = line.is_some_and(|line| line.violated > 0 && line.violations.iter().any(|text| text.contains(&id)));
-        site.cases.case(Guarantee::Audited, named, || {
+        workspace.cases.case(Guarantee::Audited, named, || {
             format!("a flipped byte in `{}` of event row {} of {job} was not found", byte.way.column(), byte.event)
         });
         // People ask with the command; each way of damage once.
         if number + DAMAGES >= flips {
-            consistent(site, &copy, Some(job)).await?;
+            consistent(workspace, &copy, Some(job)).await?;
         }
         repair(&database, &byte, &before)?;
     }
@@ -199,7 +199,7 @@ fn write(conn: &Connection, byte: &Byte, bytes: &[u8]) -> Result<(), Fault> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::outside::Folder;
+    use crate::commands::process_control::Folder;
 
     #[test]
     fn a_job_without_an_event_is_not_passed_over() {

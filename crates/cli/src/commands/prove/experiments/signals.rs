@@ -8,44 +8,44 @@ use serde_json::{Value, json};
 
 use super::super::agents::Agent;
 use super::super::guarantee::Guarantee;
-use super::super::site::{self, PATIENCE, Server, Site};
-use crate::commands::outside::{Fault, said};
+use super::super::workspace::{self, PATIENCE, Server, Workspace};
+use crate::commands::process_control::{Fault, said};
 use crate::error::Error;
 
 /// Signals that race for one wait.
 const RACERS: usize = 8;
 
-pub(super) async fn run(site: &mut Site<'_>) -> Result<(), Fault> {
+pub(super) async fn run(workspace: &mut Workspace<'_>) -> Result<(), Fault> {
     let agents = [Agent::Ask, Agent::Early];
-    let count = site.plan.rounds(12, 3);
-    let server = site.dev(&agents).await?;
+    let count = workspace.plan.rounds(12, 3);
+    let server = workspace.dev(&agents).await?;
     // Before the wait: every job is in a body that is held until all have their signals.
-    site.tools.hold(true);
-    let early = site.send(&server, Agent::Early, site.plan.jobs(count)).await?;
-    site.tools.until(WitnessKind::BodyStart, &early, PATIENCE).await?;
+    workspace.tools.hold(true);
+    let early = workspace.send(&server, Agent::Early, workspace.plan.jobs(count)).await?;
+    workspace.tools.until(WitnessKind::BodyStart, &early, PATIENCE).await?;
     for job in &early {
-        let answer = deliver(site, &server, *job, "first").await?;
+        let answer = deliver(workspace, &server, *job, "first").await?;
         let kept = answer == SignalStatus::Kept;
-        site.cases.case(Guarantee::Kept, kept, || format!("a signal before the wait of {job} was {answer:?}"));
+        workspace.cases.case(Guarantee::Kept, kept, || format!("a signal before the wait of {job} was {answer:?}"));
     }
-    site.tools.hold(false);
+    workspace.tools.hold(false);
     // After it, and a second time with another payload.
-    let late = site.send(&server, Agent::Ask, count).await?;
-    site::waiting(&server.client, &late).await?;
+    let late = workspace.send(&server, Agent::Ask, count).await?;
+    workspace::waiting(&server.client, &late).await?;
     for job in &late {
-        deliver(site, &server, *job, "first").await?;
-        again(site, &server, *job).await?;
+        deliver(workspace, &server, *job, "first").await?;
+        again(workspace, &server, *job).await?;
     }
     // Many at once.
-    let raced = site.send(&server, Agent::Ask, count).await?;
-    site::waiting(&server.client, &raced).await?;
+    let raced = workspace.send(&server, Agent::Ask, count).await?;
+    workspace::waiting(&server.client, &raced).await?;
     for job in &raced {
-        race(site, &server, *job).await?;
+        race(workspace, &server, *job).await?;
     }
-    for view in site::ended(&server.client, &[early, late].concat(), PATIENCE).await? {
-        let events = site::events(&server.client, view.id).await?;
-        let good = site::answered(&view, &json!("first")) && site::count(&events, "wait_completed") == 1;
-        site.cases.case(Guarantee::EndsOnce, good, || site::end(&view));
+    for view in workspace::ended(&server.client, &[early, late].concat(), PATIENCE).await? {
+        let events = workspace::events(&server.client, view.id).await?;
+        let good = workspace::answered(&view, &json!("first")) && workspace::count(&events, "wait_completed") == 1;
+        workspace.cases.case(Guarantee::EndsOnce, good, || workspace::end(&view));
     }
     server.process.stop().await?;
     Ok(())
@@ -55,35 +55,37 @@ fn payload(n: &str) -> Value {
     json!({ "n": n })
 }
 
-async fn deliver(site: &mut Site<'_>, server: &Server, job: JobId, n: &str) -> Result<SignalStatus, Fault> {
+async fn deliver(workspace: &mut Workspace<'_>, server: &Server, job: JobId, n: &str) -> Result<SignalStatus, Fault> {
     let key = format!("ask-{job}");
-    let answer = site::signal(&server.client, job, &key, &payload(n)).await;
+    let answer = workspace::signal(&server.client, job, &key, &payload(n)).await;
     let answer = answer.map_err(|error| Fault::api("a signal", error))?;
-    site.signalled(job, &key, answer, &payload(n));
+    workspace.signalled(job, &key, answer, &payload(n));
     Ok(answer.status)
 }
 
 /// The same signal again answers as the first time; another payload changes nothing.
-async fn again(site: &mut Site<'_>, server: &Server, job: JobId) -> Result<(), Fault> {
+async fn again(workspace: &mut Workspace<'_>, server: &Server, job: JobId) -> Result<(), Fault> {
     let key = format!("ask-{job}");
     for (n, matches) in [("first", true), ("second", false)] {
-        let answer = site::signal(&server.client, job, &key, &payload(n)).await;
+        let answer = workspace::signal(&server.client, job, &key, &payload(n)).await;
         let good = match &answer {
             Ok(answer) => answer.status == SignalStatus::AlreadyDelivered && answer.payload_matches == matches,
             Err(Error::Problem(problem)) => problem.status == 409 && !matches,
             Err(_) => false,
         };
-        site.cases.case(Guarantee::EndsOnce, good, || format!("a repeated signal to {job} (`{n}`) was {answer:?}"));
+        workspace
+            .cases
+            .case(Guarantee::EndsOnce, good, || format!("a repeated signal to {job} (`{n}`) was {answer:?}"));
     }
     Ok(())
 }
 
 /// Eight payloads at once: one of them ends the wait, and the job has that one.
-async fn race(site: &mut Site<'_>, server: &Server, job: JobId) -> Result<(), Fault> {
+async fn race(workspace: &mut Workspace<'_>, server: &Server, job: JobId) -> Result<(), Fault> {
     let key = format!("ask-{job}");
     let sent = (0..RACERS).map(|number| {
         let (client, key) = (server.client.clone(), key.clone());
-        async move { site::signal(&client, job, &key, &payload(&number.to_string())).await }
+        async move { workspace::signal(&client, job, &key, &payload(&number.to_string())).await }
     });
     let answers = join_all(sent).await;
     let winners: Vec<usize> = answers
@@ -94,15 +96,20 @@ async fn race(site: &mut Site<'_>, server: &Server, job: JobId) -> Result<(), Fa
             Err(_) => None,
         })
         .collect();
-    let view = site::until(&server.client, job, ("the job ends", PATIENCE), |view| view.status.is_terminal()).await?;
-    let events = site::events(&server.client, job).await?;
+    let view =
+        workspace::until(&server.client, job, ("the job ends", PATIENCE), |view| view.status.is_terminal()).await?;
+    let events = workspace::events(&server.client, job).await?;
     let ends = events.iter().filter(|event| event.kind == "wait_completed" && said(event)["node"] == "ask").count();
-    let won = winners.first().is_some_and(|number| site::answered(&view, &json!(number.to_string())));
-    site.cases.case(Guarantee::EndsOnce, winners.len() == 1 && won && ends == 1, || {
-        format!("{RACERS} signals at once: {} delivered, {ends} ends of the wait, {}", winners.len(), site::end(&view))
+    let won = winners.first().is_some_and(|number| workspace::answered(&view, &json!(number.to_string())));
+    workspace.cases.case(Guarantee::EndsOnce, winners.len() == 1 && won && ends == 1, || {
+        format!(
+            "{RACERS} signals at once: {} delivered, {ends} ends of the wait, {}",
+            winners.len(),
+            workspace::end(&view)
+        )
     });
     if let Some(answer) = winners.first().and_then(|number| answers[*number].as_ref().ok().copied()) {
-        site.signalled(job, &key, answer, &payload(&winners[0].to_string()));
+        workspace.signalled(job, &key, answer, &payload(&winners[0].to_string()));
     }
     Ok(())
 }

@@ -8,80 +8,84 @@ use serde_json::json;
 
 use super::super::agents::Agent;
 use super::super::guarantee::Guarantee;
-use super::super::site::{self, PATIENCE, Server, Site};
-use crate::commands::outside::{Fault, Process, WriteLock};
+use super::super::workspace::{self, PATIENCE, Server, Workspace};
+use crate::commands::process_control::{Fault, Process, WriteLock};
 use crate::exit::Exit;
 
 /// How long the write lock is held.
 const HELD: Duration = Duration::from_millis(limits::PERMIT_MARGIN.micros() / 1_000 + 500);
 
 /// A second process is refused while the first one lives, and needs nothing but its death.
-pub(super) async fn folder(site: &mut Site<'_>) -> Result<(), Fault> {
-    let mut server = site.dev(&[Agent::Ask]).await?;
-    for round in 0..site.plan.rounds(4, 2) {
-        let job = site.send(&server, Agent::Ask, 1).await?[0];
-        let second = site.start_dev(&[Agent::Ask])?;
-        in_use(site, second, "a second `dev` on the folder").await?;
-        let second = site.start_serve()?;
-        in_use(site, second, "a `serve` on the folder of a `dev`").await?;
-        let view = site::job(&server.client, job).await;
-        site.cases.case(Guarantee::Conditions, view.is_ok(), || format!("the first process is disturbed: {view:?}"));
+pub(super) async fn folder(workspace: &mut Workspace<'_>) -> Result<(), Fault> {
+    let mut server = workspace.dev(&[Agent::Ask]).await?;
+    for round in 0..workspace.plan.rounds(4, 2) {
+        let job = workspace.send(&server, Agent::Ask, 1).await?[0];
+        let second = workspace.start_dev(&[Agent::Ask])?;
+        in_use(workspace, second, "a second `dev` on the folder").await?;
+        let second = workspace.start_serve()?;
+        in_use(workspace, second, "a `serve` on the folder of a `dev`").await?;
+        let view = workspace::job(&server.client, job).await;
+        workspace
+            .cases
+            .case(Guarantee::Conditions, view.is_ok(), || format!("the first process is disturbed: {view:?}"));
         if round % 2 == 0 {
             server.process.kill();
         } else {
             server.process.stop().await?;
         }
-        server = site.dev(&[Agent::Ask]).await?;
-        let view = site::job(&server.client, job).await;
-        site.cases.case(Guarantee::Conditions, view.is_ok(), || format!("its successor lacks a job: {view:?}"));
+        server = workspace.dev(&[Agent::Ask]).await?;
+        let view = workspace::job(&server.client, job).await;
+        workspace.cases.case(Guarantee::Conditions, view.is_ok(), || format!("its successor lacks a job: {view:?}"));
     }
     server.process.stop().await?;
-    let server = site.serve(&[]).await?;
-    let second = site.start_dev(&[Agent::Ask])?;
-    in_use(site, second, "a `dev` on the folder of a `serve`").await?;
+    let server = workspace.serve(&[]).await?;
+    let second = workspace.start_dev(&[Agent::Ask])?;
+    in_use(workspace, second, "a `dev` on the folder of a `serve`").await?;
     server.process.stop().await?;
     Ok(())
 }
 
 /// A process that has to be refused because another one has the folder.
-async fn in_use(site: &mut Site<'_>, mut second: Process, what: &str) -> Result<(), Fault> {
+async fn in_use(workspace: &mut Workspace<'_>, mut second: Process, what: &str) -> Result<(), Fault> {
     let code = second.code("because the folder is in use").await?;
     let words = second.last_words();
     let refused = code == Some(i32::from(Exit::Conflict.code())) && words.contains("in use");
-    site.cases.case(Guarantee::Conditions, refused, || format!("{what} ended with {code:?}: {words}"));
+    workspace.cases.case(Guarantee::Conditions, refused, || format!("{what} ended with {code:?}: {words}"));
     Ok(())
 }
 
 /// Another process holds the write lock for some seconds, while jobs run and messages come.
-pub(super) async fn lock(site: &mut Site<'_>) -> Result<(), Fault> {
-    let server = site.dev(&[Agent::Chain, Agent::ChainOnce, Agent::Ask]).await?;
-    for _ in 0..site.plan.rounds(2, 1) {
-        let mut running = site.send(&server, Agent::Chain, site.plan.jobs(4)).await?;
+pub(super) async fn lock(workspace: &mut Workspace<'_>) -> Result<(), Fault> {
+    let server = workspace.dev(&[Agent::Chain, Agent::ChainOnce, Agent::Ask]).await?;
+    for _ in 0..workspace.plan.rounds(2, 1) {
+        let mut running = workspace.send(&server, Agent::Chain, workspace.plan.jobs(4)).await?;
         // What was written too late to be used is no try of the step.
-        running.extend(site.send(&server, Agent::ChainOnce, site.plan.jobs(4)).await?);
+        running.extend(workspace.send(&server, Agent::ChainOnce, workspace.plan.jobs(4)).await?);
         // Held for less than a lease: what is meant is a backup or a shell, not a second death. With leases of ten seconds,
         // for longer than a permission may take to be written, so that nothing is sent under those that wait.
-        let held = (site.plan.lease / 4).min(HELD);
-        let lock = WriteLock::take(&site.database())?;
+        let held = (workspace.plan.lease / 4).min(HELD);
+        let lock = WriteLock::take(&workspace.database())?;
         let sent = (0..6).map(|number| {
             let (client, key) = (server.client.clone(), format!("locked-{}-{number}", running[0]));
-            async move { (site::send(&client, Agent::Ask, &key).await, key) }
+            async move { (workspace::send(&client, Agent::Ask, &key).await, key) }
         });
         let sending = join_all(sent);
         let holding = async {
             tokio::time::sleep(held).await;
-            let read = site::job(&server.client, running[0]).await;
+            let read = workspace::job(&server.client, running[0]).await;
             (lock.release(), read)
         };
         let (sent, (released, read)) = tokio::join!(sending, holding);
         released?;
-        site.cases.case(Guarantee::Conditions, read.is_ok(), || format!("reads had to wait for a writer: {read:?}"));
+        workspace
+            .cases
+            .case(Guarantee::Conditions, read.is_ok(), || format!("reads had to wait for a writer: {read:?}"));
         for (answer, key) in sent {
-            locked_out(site, &server, answer, &key).await?;
+            locked_out(workspace, &server, answer, &key).await?;
         }
-        for view in site::ended(&server.client, &running, PATIENCE).await? {
-            let good = site::answered(&view, &json!("2-4"));
-            site.cases.case(Guarantee::Conditions, good, || site::end(&view));
+        for view in workspace::ended(&server.client, &running, PATIENCE).await? {
+            let good = workspace::answered(&view, &json!("2-4"));
+            workspace.cases.case(Guarantee::Conditions, good, || workspace::end(&view));
         }
     }
     server.process.stop().await?;
@@ -90,16 +94,17 @@ pub(super) async fn lock(site: &mut Site<'_>) -> Result<(), Fault> {
 
 /// What was acknowledged exists; what was not can be sent again and is made once.
 async fn locked_out(
-    site: &mut Site<'_>,
+    workspace: &mut Workspace<'_>,
     server: &Server,
     answer: Result<aetheris_core::id::JobId, crate::error::Error>,
     key: &str,
 ) -> Result<(), Fault> {
-    let again = site::send(&server.client, Agent::Ask, key).await.map_err(|error| Fault::api("a message", error))?;
-    site.accepted(key, again);
+    let again =
+        workspace::send(&server.client, Agent::Ask, key).await.map_err(|error| Fault::api("a message", error))?;
+    workspace.accepted(key, again);
     if let Ok(job) = answer {
-        site.accepted(key, job);
-        site.cases.case(Guarantee::Kept, job == again, || format!("the message `{key}` is {job} and {again}"));
+        workspace.accepted(key, job);
+        workspace.cases.case(Guarantee::Kept, job == again, || format!("the message `{key}` is {job} and {again}"));
     }
     Ok(())
 }

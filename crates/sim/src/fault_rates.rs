@@ -1,4 +1,4 @@
-//! How much goes wrong in one run. Every seed has a weather of its own: calm ones find what storms hide,
+//! How much goes wrong in one run. Every seed has rates of its own: calm ones find what storms hide,
 //! and a storm of one kind finds what a little of everything does not.
 
 use std::sync::Arc;
@@ -20,9 +20,9 @@ pub enum Hints {
     Doubled,
 }
 
-/// The weather of a run; rates are of a thousand. Clones end together.
+/// The fault rates of a run: of a thousand. Clones end together.
 #[derive(Debug, Clone)]
-pub struct Weather {
+pub struct FaultRates {
     /// Crossings at which a process dies.
     pub deaths: u64,
     /// Whether clocks drift.
@@ -50,8 +50,8 @@ pub struct Weather {
     bad: Arc<AtomicBool>,
 }
 
-impl Weather {
-    /// Draws a weather.
+impl FaultRates {
+    /// Draws them.
     #[must_use]
     pub fn draw(random: &mut Random) -> Self {
         fn rate(random: &mut Random, often: u64, most: u64) -> u64 {

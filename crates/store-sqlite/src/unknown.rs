@@ -9,13 +9,13 @@ use aetheris_store::{Committed, UnitOfWork};
 use rusqlite::params;
 
 use crate::codes::{count, int};
-use crate::error::Trouble;
+use crate::error::Error;
 use crate::queries::Query;
 use crate::rows::{self, HotJob, Text};
 use crate::tx::Tx;
 
 /// What the unit has left, if it was written.
-pub(crate) fn find(tx: &mut Tx<'_, '_>, unit: &UnitOfWork) -> Result<Option<Committed>, Trouble> {
+pub(crate) fn find(tx: &mut Tx<'_, '_>, unit: &UnitOfWork) -> Result<Option<Committed>, Error> {
     let Some(job) = tx.sql.first(Query::JobHot, [&unit.job.to_bytes()[..]], rows::hot_job)? else {
         return Ok(None);
     };
@@ -28,7 +28,7 @@ pub(crate) fn find(tx: &mut Tx<'_, '_>, unit: &UnitOfWork) -> Result<Option<Comm
     Ok(None)
 }
 
-fn look_for(tx: &mut Tx<'_, '_>, job: &HotJob, trace: Trace<'_>) -> Result<Option<Committed>, Trouble> {
+fn look_for(tx: &mut Tx<'_, '_>, job: &HotJob, trace: Trace<'_>) -> Result<Option<Committed>, Error> {
     let num = job.num;
     let at = match trace {
         Trace::Events { count, first, seen } => return events(tx, num, (first, seen), count),
@@ -56,17 +56,17 @@ fn events(
     num: i64,
     (first, seen): (EventId, u64),
     events: usize,
-) -> Result<Option<Committed>, Trouble> {
+) -> Result<Option<Committed>, Error> {
     if event(tx, num, int(seen) + 1)?.is_none_or(|(id, _, _)| id != first) {
         return Ok(None);
     }
     let seq = int(seen) + count(events);
     let last = event(tx, num, seq)?;
-    let (_, at, head) = last.ok_or_else(|| Trouble::Corrupt("a unit is there without its last event".to_owned()))?;
+    let (_, at, head) = last.ok_or_else(|| Error::Corrupt("a unit is there without its last event".to_owned()))?;
     Ok(Some(Committed { at, head, seq: u64::try_from(seq).unwrap_or(0) }))
 }
 
-fn event(tx: &mut Tx<'_, '_>, num: i64, seq: i64) -> Result<Option<(EventId, Timestamp, Hash)>, Trouble> {
+fn event(tx: &mut Tx<'_, '_>, num: i64, seq: i64) -> Result<Option<(EventId, Timestamp, Hash)>, Error> {
     tx.sql.first(Query::EventAt, params![num, seq], |row| {
         Ok((rows::id(row, 0, EventId::from_slice)?, rows::time(row, 1)?, rows::id(row, 2, Hash::from_slice)?))
     })

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use super::super::agents::Agent;
 use super::super::guarantee::Guarantee;
-use super::super::site::{self, PATIENCE, Server, Site};
-use crate::commands::outside::Fault;
+use super::super::workspace::{self, PATIENCE, Server, Workspace};
+use crate::commands::process_control::Fault;
 
 /// Messages that are sent at once.
 const AT_ONCE: usize = 8;
@@ -21,28 +21,28 @@ enum Told {
     Signal(JobId, Option<aetheris_api::SignalResult>),
 }
 
-pub(super) async fn run(site: &mut Site<'_>) -> Result<(), Fault> {
+pub(super) async fn run(workspace: &mut Workspace<'_>) -> Result<(), Fault> {
     // By key: the job that its first acknowledgement named.
     let mut jobs: BTreeMap<String, JobId> = BTreeMap::new();
     let mut unsignalled: Vec<JobId> = Vec::new();
-    for round in 0..site.plan.rounds(30, 5) {
-        let server = site.dev(&[Agent::Ask]).await?;
+    for round in 0..workspace.plan.rounds(30, 5) {
+        let server = workspace.dev(&[Agent::Ask]).await?;
         let waiting = std::mem::take(&mut unsignalled);
         let asked = ask(&server, round, &waiting);
         let told = until_killed(server, asked, 1 + round % AT_ONCE).await;
-        let server = site.dev(&[Agent::Ask]).await?;
+        let server = workspace.dev(&[Agent::Ask]).await?;
         for told in told {
             match told {
                 Told::Job(key, acknowledged) => {
-                    let again = again(site, &server, &key, acknowledged).await?;
+                    let again = again(workspace, &server, &key, acknowledged).await?;
                     jobs.insert(key, again);
                     unsignalled.push(again);
                 }
                 Told::Signal(job, Some(answer)) => {
-                    site.signalled(job, &format!("ask-{job}"), answer, &payload(job));
-                    let view = site::job(&server.client, job).await?;
+                    workspace.signalled(job, &format!("ask-{job}"), answer, &payload(job));
+                    let view = workspace::job(&server.client, job).await?;
                     let delivered = view.status.is_terminal() || view.waiting.is_none();
-                    site.cases.case(Guarantee::Kept, delivered, || {
+                    workspace.cases.case(Guarantee::Kept, delivered, || {
                         format!("the signal to {job} was acknowledged before the kill, and the job waits for it after")
                     });
                 }
@@ -51,7 +51,7 @@ pub(super) async fn run(site: &mut Site<'_>) -> Result<(), Fault> {
         }
         server.process.kill();
     }
-    finish(site, &jobs).await
+    finish(workspace, &jobs).await
 }
 
 fn payload(job: JobId) -> Value {
@@ -68,14 +68,14 @@ fn ask(
     for number in 0..AT_ONCE {
         let (client, key) = (server.client.clone(), format!("accepted-{round}-{number}"));
         asked.push(Box::pin(async move {
-            let job = site::send(&client, Agent::Ask, &key).await.ok();
+            let job = workspace::send(&client, Agent::Ask, &key).await.ok();
             Told::Job(key, job)
         }));
     }
     for job in waiting.iter().copied() {
         let client = server.client.clone();
         asked.push(Box::pin(async move {
-            let answer = site::signal(&client, job, &format!("ask-{job}"), &payload(job)).await;
+            let answer = workspace::signal(&client, job, &format!("ask-{job}"), &payload(job)).await;
             Told::Signal(job, answer.ok())
         }));
     }
@@ -104,14 +104,20 @@ async fn until_killed(
 
 /// The same message again, as a client would send it that heard nothing: it must be the job that was
 /// acknowledged.
-async fn again(site: &mut Site<'_>, server: &Server, key: &str, acknowledged: Option<JobId>) -> Result<JobId, Fault> {
-    let again = site::send(&server.client, Agent::Ask, key).await.map_err(|error| Fault::api("a message", error))?;
-    site.accepted(key, again);
+async fn again(
+    workspace: &mut Workspace<'_>,
+    server: &Server,
+    key: &str,
+    acknowledged: Option<JobId>,
+) -> Result<JobId, Fault> {
+    let again =
+        workspace::send(&server.client, Agent::Ask, key).await.map_err(|error| Fault::api("a message", error))?;
+    workspace.accepted(key, again);
     if let Some(job) = acknowledged {
-        site.accepted(key, job);
-        let view = site::job(&server.client, job).await;
+        workspace.accepted(key, job);
+        let view = workspace::job(&server.client, job).await;
         let there = view.is_ok() && again == job;
-        site.cases.case(Guarantee::Kept, there, || match view {
+        workspace.cases.case(Guarantee::Kept, there, || match view {
             Ok(_) => format!("the message `{key}` was acknowledged as {job} before the kill, and is {again} after"),
             Err(error) => format!("{job} was acknowledged before the kill: {error}"),
         });
@@ -120,23 +126,23 @@ async fn again(site: &mut Site<'_>, server: &Server, key: &str, acknowledged: Op
 }
 
 /// Every job gets its signal and ends with it.
-async fn finish(site: &mut Site<'_>, jobs: &BTreeMap<String, JobId>) -> Result<(), Fault> {
-    let server = site.dev(&[Agent::Ask]).await?;
+async fn finish(workspace: &mut Workspace<'_>, jobs: &BTreeMap<String, JobId>) -> Result<(), Fault> {
+    let server = workspace.dev(&[Agent::Ask]).await?;
     for job in jobs.values() {
         let key = format!("ask-{job}");
-        let sent = site::signal(&server.client, *job, &key, &payload(*job)).await;
+        let sent = workspace::signal(&server.client, *job, &key, &payload(*job)).await;
         match sent {
-            Ok(answer) => site.signalled(*job, &key, answer, &payload(*job)),
+            Ok(answer) => workspace.signalled(*job, &key, answer, &payload(*job)),
             // It has ended, by the signal that it had before.
             Err(crate::error::Error::Problem(problem)) if problem.status == 409 => {}
             Err(error) => return Err(Fault::api("a signal", error)),
         }
-        let view = site::until(&server.client, *job, ("the job ends by its signal", PATIENCE), |view| {
+        let view = workspace::until(&server.client, *job, ("the job ends by its signal", PATIENCE), |view| {
             view.status.is_terminal()
         });
         let view = view.await?;
         let expected = json!(job.to_string());
-        site.cases.case(Guarantee::Kept, site::answered(&view, &expected), || site::end(&view));
+        workspace.cases.case(Guarantee::Kept, workspace::answered(&view, &expected), || workspace::end(&view));
     }
     Ok(())
 }

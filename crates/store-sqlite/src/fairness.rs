@@ -6,7 +6,7 @@ use std::fs::{File, TryLockError};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::error::Trouble;
+use crate::error::Error;
 use crate::file::{TURN, beside};
 use crate::folder;
 use crate::queries::{Prepared, Query};
@@ -17,16 +17,16 @@ const PAUSE: Duration = Duration::from_millis(2);
 const LOOK: Duration = Duration::from_micros(300);
 
 /// The file of one process.
-pub(crate) struct Turn {
+pub(crate) struct WriterFairness {
     file: File,
 }
 
-impl Turn {
+impl WriterFairness {
     /// Opens the file beside the database.
-    pub(crate) fn open(database: &Path) -> Result<Self, Trouble> {
+    pub(crate) fn open(database: &Path) -> Result<Self, Error> {
         let path = beside(database, TURN);
         let file = folder::shared(&path, database)
-            .map_err(|e| Trouble::Unavailable(format!("cannot open {}: {e}", path.display())))?;
+            .map_err(|e| Error::Unavailable(format!("cannot open {}: {e}", path.display())))?;
         Ok(Self { file })
     }
 
@@ -44,9 +44,9 @@ impl Turn {
     }
 
     /// Begins a write transaction, waiting for other processes until then.
-    pub(crate) fn begin(&self, sql: &mut Prepared<'_>, until: Instant) -> Result<(), Trouble> {
+    pub(crate) fn begin(&self, sql: &mut Prepared<'_>, until: Instant) -> Result<(), Error> {
         match begin(sql) {
-            Err(trouble) if trouble.is_busy() => {}
+            Err(error) if error.is_busy() => {}
             other => return other,
         }
         // Never waited for: another process may hold it for as long as it likes, and without it the waiting
@@ -56,7 +56,7 @@ impl Turn {
             shown = shown || self.file.try_lock_shared().is_ok();
             std::thread::sleep(LOOK);
             match begin(sql) {
-                Err(trouble) if trouble.is_busy() && ticks() < until => {}
+                Err(error) if error.is_busy() && ticks() < until => {}
                 other => break other,
             }
         };
@@ -67,7 +67,7 @@ impl Turn {
     }
 
     /// Stands back if another process waits. Only for a writer that has its next transaction at hand.
-    pub(crate) fn stand_back(&self) {
+    pub(crate) fn yield_to_others(&self) {
         if aetheris_fault::planted!("never-stands-back") {
             return;
         }
@@ -79,7 +79,7 @@ impl Turn {
     }
 }
 
-fn begin(sql: &mut Prepared<'_>) -> Result<(), Trouble> {
+fn begin(sql: &mut Prepared<'_>) -> Result<(), Error> {
     sql.run(Query::Begin, [])?;
     Ok(())
 }
@@ -104,7 +104,7 @@ mod tests {
         let (busy, conn) = (Connection::open(&database).unwrap(), Connection::open(&database).unwrap());
         busy.execute_batch("BEGIN IMMEDIATE").unwrap();
         conn.busy_timeout(Duration::ZERO).unwrap();
-        let (kept, turn) = (Turn::open(&database).unwrap(), Turn::open(&database).unwrap());
+        let (kept, turn) = (WriterFairness::open(&database).unwrap(), WriterFairness::open(&database).unwrap());
         kept.file.lock().unwrap();
         let mut sql = Prepared::new(&conn);
         assert!(turn.begin(&mut sql, ticks()).unwrap_err().is_busy());
@@ -125,13 +125,13 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("aetheris-turn-back-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let database = folder.join("aetheris.db");
-        let (waits, busy) = (Turn::open(&database).unwrap(), Turn::open(&database).unwrap());
+        let (waits, busy) = (WriterFairness::open(&database).unwrap(), WriterFairness::open(&database).unwrap());
         waits.file.lock_shared().unwrap();
         let began = ticks();
-        busy.stand_back();
+        busy.yield_to_others();
         assert!(ticks() - began >= PAUSE);
         waits.file.unlock().unwrap();
-        busy.stand_back();
+        busy.yield_to_others();
         assert!(waits.alone(Duration::ZERO), "who stands back keeps nothing");
         std::fs::remove_dir_all(&folder).unwrap();
     }

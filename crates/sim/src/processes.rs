@@ -17,12 +17,12 @@ use aetheris_testing::time::VirtualClock;
 use aetheris_worker::WorkerOptions;
 use tokio::sync::{Notify, mpsc};
 
+use crate::fault_rates::{FaultRates, Hints};
 use crate::services::{Outside, Services};
 use crate::tally::Tally;
 use crate::tell;
 use crate::trace::Trace;
 use crate::troubles::Troubles;
-use crate::weather::{Hints, Weather};
 use crate::wire::Wire;
 
 /// What strikes a process.
@@ -45,20 +45,20 @@ struct Fates {
     member: usize,
     random: Mutex<Random>,
     trace: Trace,
-    weather: Weather,
+    rates: FaultRates,
     who: String,
 }
 
 impl Ambush for Fates {
     fn at(&self, crossing: &Crossing) -> Fate {
-        if !self.weather.is_bad() {
+        if !self.rates.is_bad() {
             return Fate::Pass;
         }
         let mut random = self.random.lock().unwrap_or_else(PoisonError::into_inner);
-        let dies = random.chance(self.weather.deaths);
+        let dies = random.chance(self.rates.deaths);
         // Frozen between its last check and its send, for longer than every bound, is what no runtime can
         // promise anything about (guarantees); everywhere else it may stand still.
-        let stops = random.chance(self.weather.stops) && !matches!(crossing, Crossing::ToTool(..));
+        let stops = random.chance(self.rates.stops) && !matches!(crossing, Crossing::ToTool(..));
         let (fate, blow) = match (dies, stops) {
             (true, _) => (Fate::Die, Blow::Death),
             (false, true) => (Fate::Stop, Blow::Standstill),
@@ -128,27 +128,27 @@ pub struct Stage {
     pub trace: Trace,
     /// What befell whom.
     pub troubles: Troubles,
-    /// The weather.
-    pub weather: Weather,
+    /// The fault rates.
+    pub rates: FaultRates,
 }
 
-/// All processes of a run. Clones are the same cast.
+/// All processes of a run. Clones are the same processes.
 #[derive(Clone)]
-pub struct Cast {
+pub struct Processes {
     befell: mpsc::UnboundedSender<Befell>,
     inner: Arc<Mutex<Inner>>,
     stage: Stage,
     ttl: Span,
 }
 
-impl std::fmt::Debug for Cast {
+impl std::fmt::Debug for Processes {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Cast")
+        f.write_str("Processes")
     }
 }
 
-impl Cast {
-    /// Draws a cast and starts it, with the director that brings its members back.
+impl Processes {
+    /// Draws a processes and starts it, with the director that brings its members back.
     #[must_use]
     pub fn start(stage: Stage, random: &mut Random) -> Self {
         let (befell, told) = mpsc::unbounded_channel();
@@ -157,11 +157,11 @@ impl Cast {
         let others = random.between(1, 2);
         let members = (0..workers + others).map(|place| draw_member(&stage, random, place, place < workers, ttl));
         let inner = Inner { found: Tally::default(), members: members.collect(), mishaps: Mishaps::default() };
-        let cast = Self { befell, inner: Arc::new(Mutex::new(inner)), stage, ttl };
-        let count = cast.inner().members.len();
-        (0..count).for_each(|member| cast.begin(member));
-        tokio::spawn(cast.clone().direct(told, random.fork()));
-        cast
+        let processes = Self { befell, inner: Arc::new(Mutex::new(inner)), stage, ttl };
+        let count = processes.inner().members.len();
+        (0..count).for_each(|member| processes.begin(member));
+        tokio::spawn(processes.clone().direct(told, random.fork()));
+        processes
     }
 
     /// How long leases live.
@@ -206,8 +206,8 @@ impl Cast {
         }
         member.incarnation += 1;
         let who = member.called();
-        let Stage { trace, troubles, weather, .. } = &self.stage;
-        let wire = Wire::new(&who, member.random.fork(), weather.clone(), trace.clone(), troubles.clone());
+        let Stage { trace, troubles, rates, .. } = &self.stage;
+        let wire = Wire::new(&who, member.random.fork(), rates.clone(), trace.clone(), troubles.clone());
         let store = FaultyStore::decided_by(Arc::clone(&self.stage.store), Box::new(wire));
         let world = World {
             clock: Arc::clone(&member.clock),
@@ -221,7 +221,7 @@ impl Cast {
             member: place,
             random: Mutex::new(member.random.fork()),
             trace: self.stage.trace.clone(),
-            weather: self.stage.weather.clone(),
+            rates: self.stage.rates.clone(),
             who: who.clone(),
         };
         let version = if member.random.chance(200) { "2" } else { "1" };
@@ -233,7 +233,7 @@ impl Cast {
         if let Some(dead) = dead.filter(|_| member.random.chance(400)) {
             tokio::spawn(self.clone().take_back(process.runtime().clone(), dead));
         }
-        if self.stage.weather.hints == Hints::Doubled {
+        if self.stage.rates.hints == Hints::Doubled {
             tokio::spawn(rumour(process.runtime().clone(), process.gate().clone(), member.random.fork()));
         }
         member.process = Some(process);
@@ -247,10 +247,10 @@ impl Cast {
                 Blow::Standstill => self.standstill(&mut random),
             };
             self.fallen(befell);
-            let cast = self.clone();
+            let processes = self.clone();
             tokio::spawn(async move {
                 tokio::time::sleep(Duration::from_millis(pause)).await;
-                cast.recover(befell);
+                processes.recover(befell);
             });
         }
     }
@@ -309,22 +309,22 @@ impl Cast {
         self.inner().found.clone()
     }
 
-    /// Does something bad to someone now and then, until the weather clears up.
+    /// Does something bad to someone now and then, until the faults are over.
     pub async fn plague(self, mut random: Random) {
-        let longest = self.stage.weather.nemesis;
-        while longest > 0 && self.stage.weather.is_bad() {
+        let longest = self.stage.rates.nemesis;
+        while longest > 0 && self.stage.rates.is_bad() {
             tokio::time::sleep(Duration::from_millis(random.between(1, longest))).await;
-            if !self.stage.weather.is_bad() {
+            if !self.stage.rates.is_bad() {
                 return;
             }
             let count = u64::try_from(self.inner().members.len()).unwrap_or(1);
             let member = usize::try_from(random.below(count)).unwrap_or(0);
             let blow = random.below(10);
-            match if self.stage.weather.mild { blow.max(7) } else { blow } {
+            match if self.stage.rates.mild { blow.max(7) } else { blow } {
                 0..=3 => self.strike(member, Blow::Death),
                 4..=6 => self.strike(member, Blow::Standstill),
-                7 => self.drain(member, random.chance(200) && !self.stage.weather.mild),
-                8 if self.stage.weather.jumps => {
+                7 => self.drain(member, random.chance(200) && !self.stage.rates.mild),
+                8 if self.stage.rates.jumps => {
                     let by = i64::try_from(random.between(1, 600_000_000)).unwrap_or(0);
                     let by = if random.chance(500) { by } else { -by };
                     if by < 0 {
@@ -335,7 +335,7 @@ impl Cast {
                             () = self.stage.listed.notified() => {}
                             () = tokio::time::sleep(patience) => {}
                         }
-                        if !self.stage.weather.is_bad() {
+                        if !self.stage.rates.is_bad() {
                             return;
                         }
                     }
@@ -394,18 +394,18 @@ impl Cast {
         }
         drop(inner);
         process.drain(abandon);
-        let cast = self.clone();
+        let processes = self.clone();
         tokio::spawn(async move {
             tokio::select! {
                 biased;
                 () = process.drained() => {}
                 () = tokio::time::sleep(Duration::from_secs(20)) => {
                     process.kill();
-                    cast.stage.troubles.befalls(&who);
+                    processes.stage.troubles.befalls(&who);
                 }
             }
             drop(process);
-            cast.begin(place);
+            processes.begin(place);
         });
     }
 }
@@ -420,7 +420,7 @@ async fn rumour(rt: Runtime, gate: Gate, mut random: Random) {
 
 fn draw_member(stage: &Stage, random: &mut Random, place: u64, works: bool, ttl: Span) -> Member {
     let rate = i64::try_from(random.below(400_000)).unwrap_or(0) - 200_000;
-    let rate = if stage.weather.drift { rate } else { 0 };
+    let rate = if stage.rates.drift { rate } else { 0 };
     let offset = i64::try_from(random.below(7_200_000_000)).unwrap_or(0) - 3_600_000_000;
     let name = if works { format!("w{place}") } else { format!("a{place}") };
     let sweeps = SweepOptions { leases: Span::from_secs(1), timers: Span::from_secs(1) };
@@ -434,7 +434,7 @@ fn draw_member(stage: &Stage, random: &mut Random, place: u64, works: bool, ttl:
     // Somebody must sweep: those that do not work do.
     let sweeps = (!works || random.chance(400)).then_some(sweeps);
     let settings = Settings { step_timeout: Span::from_secs(5), ..Settings::default() };
-    let duties = Duties { settings, sweeps, shares_hints: stage.weather.hints != Hints::Dropped, worker };
+    let duties = Duties { settings, sweeps, shares_hints: stage.rates.hints != Hints::Dropped, worker };
     let clock = stage.clock.skewed(rate, offset);
     Member { clock, duties, incarnation: 0, name, process: None, random: random.fork() }
 }

@@ -21,7 +21,7 @@ use super::cases::Cases;
 use super::plan::Plan;
 use super::tools::Tools;
 use crate::client::Client;
-use crate::commands::outside::{Fault, Process, Surroundings, within_of};
+use crate::commands::process_control::{Fault, Process, Surroundings, within_of};
 use crate::error::Error;
 use crate::wiring;
 
@@ -31,7 +31,7 @@ const LOOK: Duration = Duration::from_millis(25);
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Where an experiment happens.
-pub(super) struct Site<'p> {
+pub(super) struct Workspace<'p> {
     /// What it has looked at.
     pub(super) cases: Cases,
     pub(super) folder: PathBuf,
@@ -48,7 +48,7 @@ pub(super) struct Server {
     pub(super) process: Process,
 }
 
-impl<'p> Site<'p> {
+impl<'p> Workspace<'p> {
     /// A new folder, and tools.
     ///
     /// # Errors
