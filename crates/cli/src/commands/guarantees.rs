@@ -3,23 +3,10 @@
 use serde_json::json;
 
 use super::Context;
+use super::prove::guarantee::Guarantee;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::render::{Style, Tone, wrap};
-
-/// What is promised: the first column of docs/guarantees.md, word for word.
-const GUARANTEED: [&str; 10] = [
-    "A call of an `at_most_once` tool is sent at most once per recorded permission.",
-    "A second permission needs proof or a person.",
-    "Where the outside outcome cannot be known, the job says so.",
-    "An acknowledged job or signal is not lost while the store keeps what it acknowledged.",
-    "No writer without the newest fence changes a job.",
-    "A never-retry tool's body starts at most once per key.",
-    "An idempotent tool may be called again with the same key.",
-    "Replay calls nothing.",
-    "Every decision can be replayed and audited.",
-    "A wait ends exactly once, whatever is repeated or raced.",
-];
 
 /// What is not.
 const NOT_GUARANTEED: [&str; 7] = [
@@ -39,13 +26,14 @@ const NOT_GUARANTEED: [&str; 7] = [
 ];
 
 pub(super) fn run(context: &Context) -> Result<Exit, Error> {
+    let promises: Vec<&str> = Guarantee::promises().collect();
     if context.out.json {
-        context.out.value(&json!({ "guaranteed": GUARANTEED, "not_guaranteed": NOT_GUARANTEED }))?;
+        context.out.value(&json!({ "guaranteed": promises, "not_guaranteed": NOT_GUARANTEED }))?;
         return Ok(Exit::Done);
     }
     let style = context.out.style;
     let mut text = format!("{}\n", style.paint(Tone::Strong, "What is guaranteed, exactly, and nothing stronger"));
-    text.extend(GUARANTEED.iter().map(|line| item(&style.paint(Tone::Good, "✓"), line, style)));
+    text.extend(promises.iter().map(|line| item(&style.paint(Tone::Good, "✓"), line, style)));
     text.push_str(&format!("\n{}\n", style.paint(Tone::Strong, "What is not")));
     text.extend(NOT_GUARANTEED.iter().map(|line| item(&style.paint(Tone::Attention, "–"), line, style)));
     context.out.text(&text)?;
@@ -59,17 +47,4 @@ const COLUMNS: usize = 96;
 fn item(sign: &str, text: &str, style: Style) -> String {
     let columns = style.columns.map_or(COLUMNS, |columns| columns.min(COLUMNS));
     format!("  {sign} {}\n", wrap(text, Some(columns), 4, 4))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_command_promises_what_the_page_does() {
-        let page = include_str!("../../../../docs/guarantees.md");
-        let table = page.split("\n## ").find(|part| part.starts_with("What is guaranteed")).unwrap();
-        let rows = table.lines().filter_map(|line| line.strip_prefix("| ")?.split(" | ").next());
-        assert_eq!(rows.skip(1).collect::<Vec<_>>(), GUARANTEED);
-    }
 }

@@ -1,4 +1,5 @@
-//! The rows of the guarantee table in `docs/guarantees.md`, and which of them an invariant speaks for.
+//! The rows of the guarantee table, the only list of them: `guarantees` prints it, `docs/guarantees.md` repeats it, `prove`
+//! judges by it. And which of them an invariant speaks for.
 
 use aetheris_check::Invariant;
 use serde::{Serialize, Serializer};
@@ -7,7 +8,7 @@ macro_rules! guarantees {
     ($($(#[$doc:meta])* $name:ident = $id:literal, $what:literal;)*) => {
         /// A row of the guarantee table.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-        pub(super) enum Guarantee {
+        pub(in crate::commands) enum Guarantee {
             $($(#[$doc])* $name,)*
         }
 
@@ -30,7 +31,7 @@ macro_rules! guarantees {
 
 guarantees! {
     /// Cases are calls.
-    Permitted = "permitted-once", "A call of an at_most_once tool is sent at most once per recorded permission.";
+    Permitted = "permitted-once", "A call of an `at_most_once` tool is sent at most once per recorded permission.";
     /// Cases are calls whose outcome was unknown, and attempts to answer for them.
     Reasoned = "second-permission", "A second permission needs proof or a person.";
     /// Cases are calls whose outcome was unknown.
@@ -54,6 +55,11 @@ guarantees! {
 }
 
 impl Guarantee {
+    /// What is promised: every row but the condition.
+    pub(in crate::commands) fn promises() -> impl Iterator<Item = &'static str> {
+        Self::ALL.iter().filter(|row| **row != Self::Conditions).map(|row| row.what())
+    }
+
     /// The row that an invariant's violation contradicts.
     pub(super) const fn of(invariant: Invariant) -> Self {
         match invariant {
@@ -81,5 +87,18 @@ impl Guarantee {
 impl Serialize for Guarantee {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(self.id())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_promises_what_the_commands_do() {
+        let page = include_str!("../../../../../docs/guarantees.md");
+        let table = page.split("\n## ").find(|part| part.starts_with("What is guaranteed")).unwrap();
+        let rows = table.lines().filter_map(|line| line.strip_prefix("| ")?.split(" | ").next());
+        assert_eq!(rows.skip(1).collect::<Vec<_>>(), Guarantee::promises().collect::<Vec<_>>());
     }
 }

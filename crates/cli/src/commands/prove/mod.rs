@@ -11,7 +11,7 @@ mod agents;
 mod args;
 mod cases;
 mod experiments;
-mod guarantee;
+pub(super) mod guarantee;
 mod machine;
 mod plan;
 mod report;
