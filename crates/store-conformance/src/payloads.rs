@@ -206,6 +206,10 @@ pub async fn j6_kept_signals_are_bounded(f: Fixture) {
     f.ok(outside((1..=max).map(|n| receive(n, Json::null())).collect())).await;
     let refused = f.refused(outside(vec![receive(max + 1, Json::null())])).await;
     assert_eq!(refused, Refusal::Bound { bound: limits::KEPT_SIGNALS_MAX as u64, what: "kept signals" });
+    // What ends its wait at once is kept for nobody, and needs no room.
+    let (key, signal) = ("k".to_owned(), SignalId::from_u128(max + 2));
+    let at_once = InboxWrite::Receive { delivered: true, key, payload: Json::null(), signal, wait_type: None };
+    f.ok(outside(vec![at_once])).await;
     // One that is there already, and one in the place of another, are not more.
     f.ok(outside(vec![receive(1, Json::null())])).await;
     let swap = vec![InboxWrite::Consume(SignalId::from_u128(1)), receive(max + 1, Json::null())];

@@ -272,7 +272,11 @@ fn kept_with(unit: &UnitOfWork, facts: &Facts<'_>) -> Result<Kept, CommitError> 
         let stored = facts.signals.get(signal);
         let before = received.iter().find(|(seen, _)| seen == signal).map(|(_, size)| *size);
         match write {
-            InboxWrite::Receive { delivered: false, payload, .. } if stored.is_none() && before.is_none() => {
+            InboxWrite::Receive { delivered, payload, .. }
+                if stored.is_none()
+                    && before.is_none()
+                    && (!delivered || aetheris_fault::planted!("delivered-needs-room")) =>
+            {
                 let size = Kept::of(payload);
                 received.push((*signal, size));
                 kept = kept.plus(size);
@@ -484,6 +488,11 @@ mod tests {
 
     fn effect(request: &PermitRequest) -> NewEffect {
         NewEffect { key: request.key, permit: request.permit, permit_id: request.permit_id, result: Json::null() }
+    }
+
+    fn delivered(signal: u128) -> InboxWrite {
+        let (key, signal) = ("k".to_owned(), SignalId::from_u128(signal));
+        InboxWrite::Receive { delivered: true, key, payload: Json::null(), signal, wait_type: None }
     }
 
     fn receive(signal: u128) -> InboxWrite {
@@ -707,6 +716,8 @@ mod tests {
         let with = |inbox| UnitOfWork { inbox, ..unit(vec![]) };
         for (inbox, accepted) in [
             (vec![receive(3)], false),
+            (vec![delivered(3)], true),
+            (vec![delivered(3), receive(4)], false),
             (vec![receive(1)], true),
             (vec![receive(2)], true),
             (vec![consume(1), receive(3)], true),

@@ -539,8 +539,8 @@ async fn an_empty_message_or_payload_is_refused_before_it_is_sent() {
     }
 }
 
-/// Follows over streams that are cut after a minute in which each brings so many events.
-async fn followed_over(cuts: &'static [usize]) -> Result<Vec<u64>, Error> {
+/// Follows over streams that end, or break, after a minute in which each brings so many events.
+async fn followed_over(cuts: &'static [usize], breaks: bool) -> Result<Vec<u64>, Error> {
     let stream = move |State(calls): State<Arc<AtomicU32>>, headers: HeaderMap| async move {
         let call = calls.fetch_add(1, Ordering::SeqCst);
         let last: usize = headers["last-event-id"].to_str().unwrap().parse().unwrap();
@@ -554,7 +554,12 @@ async fn followed_over(cuts: &'static [usize]) -> Result<Vec<u64>, Error> {
             tokio::time::resume();
             Ok::<_, std::io::Error>(text)
         };
-        ([("content-type", "text/event-stream")], Body::from_stream(futures_util::stream::once(minute)))
+        let end = async move {
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+            if breaks { Err(std::io::Error::other("cut")) } else { Ok(": over\n\n".to_owned()) }
+        };
+        let parts = futures_util::StreamExt::chain(futures_util::stream::once(minute), futures_util::stream::once(end));
+        ([("content-type", "text/event-stream")], Body::from_stream(parts))
     };
     let router = Router::new()
         .route("/api/jobs/{id}/events/stream", get(stream))
@@ -565,13 +570,17 @@ async fn followed_over(cuts: &'static [usize]) -> Result<Vec<u64>, Error> {
 
 #[tokio::test]
 async fn how_long_a_server_was_away_begins_anew_with_each_event() {
-    assert_eq!(followed_over(&[1, 1, 2]).await.unwrap(), [1, 2, 3, 4]);
+    for breaks in [false, true] {
+        assert_eq!(followed_over(&[1, 1, 2], breaks).await.unwrap(), [1, 2, 3, 4], "{breaks}");
+    }
 }
 
 /// A job that waits for a person says nothing for hours, and a proxy or a restart cuts its stream meanwhile.
 #[tokio::test]
 async fn a_server_that_is_there_is_not_given_up_because_its_job_is_silent() {
-    assert_eq!(followed_over(&[2, 0, 0, 2]).await.unwrap(), [1, 2, 3, 4]);
+    for breaks in [false, true] {
+        assert_eq!(followed_over(&[2, 0, 0, 2], breaks).await.unwrap(), [1, 2, 3, 4], "{breaks}");
+    }
 }
 
 /// Something between them ends each stream as soon as it has begun: the server is there all the same, and has pages.

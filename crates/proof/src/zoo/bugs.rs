@@ -129,6 +129,7 @@ pub const BUGS: &[Bug] = &[
     survivor("repeat-is-pending", "a repeated message is always told `pending`"),
     survivor("body-without-labels", "another message under the same key passes if only its labels differ"),
     survivor("margin-not-checked", "a call leaves however long its permission took to be written"),
+    survivor("pure-call-before-durable", "a pure call leaves while what is before it is being written"),
     survivor("owed-for-ever", "an outcome that was written is deposited again"),
     survivor("equal-results-agree", "the success of an older permission contradicts nothing if it is equal"),
     survivor("doubt-outlives-answer", "a late answer is stored and the doubt about it stays open"),
@@ -221,11 +222,6 @@ pub const BUGS: &[Bug] = &[
         "a_stream_that_broke_before_the_end",
     ),
     tested(
-        "pure-call-before-durable",
-        "a pure call leaves while what is before it is being written",
-        "what_leaves_the_process_waits_for_all",
-    ),
-    tested(
         "recall-keeps-release",
         "a unit that is recalled still releases the job",
         "what_ran_ahead_of_a_refused_unit_is_dropped_with_all",
@@ -239,6 +235,16 @@ pub const BUGS: &[Bug] = &[
         "timers-of-what-ran-ahead",
         "a written unit's timers include those set since",
         "what_came_while_a_unit_was_written",
+    ),
+    tested(
+        "delivered-needs-room",
+        "a signal that ends its wait at once is refused where many are kept",
+        "j6_kept_signals_are_bounded",
+    ),
+    tested(
+        "progress-counts-as-away",
+        "a job is given up a minute after its first stream broke, though each brings events",
+        "how_long_a_server_was_away",
     ),
     tested("never-stands-back", "a busy writer leaves other processes no turn", "a_busy_writer_stands_back"),
 ];
