@@ -10,7 +10,7 @@ use aetheris_core::id::{AttemptId, EventId, IdSource, InstanceId, WorkerId};
 use aetheris_core::time::Span;
 use aetheris_runtime::ports::{ModelAnswer, ModelError, ModelRequest, Models, ToolCall, ToolOutcome, Tools};
 use aetheris_runtime::run::{self, Lease};
-use aetheris_runtime::{Plans, Runtime, Settings, Wakeups};
+use aetheris_runtime::{Plans, Runtime, Settings};
 use aetheris_server::AppState;
 use aetheris_store::memory::MemoryStore;
 use aetheris_store::system::{ManualClock, System};
@@ -123,7 +123,6 @@ impl World {
             store,
             system: System { clock: Arc::new(clock.clone()), ids: Arc::new(Counted::default()) },
             tools: Arc::new(Outside),
-            wakeups: Wakeups::default(),
         };
         Self { clock, router: aetheris_server::router(AppState::new(rt.clone())), rt }
     }

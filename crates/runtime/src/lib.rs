@@ -23,7 +23,6 @@ pub mod ports;
 pub mod pulse;
 pub mod room;
 pub mod run;
-pub mod wakeups;
 
 use std::sync::Arc;
 
@@ -39,7 +38,6 @@ pub use offline::Offline;
 pub use plans::Plans;
 pub use ports::{ModelAnswer, ModelError, ModelRequest, Models, ToolCall, ToolOutcome, Tools};
 pub use room::{Loads, Room};
-pub use wakeups::Wakeups;
 
 /// What the server's configuration says about runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -83,8 +81,6 @@ pub struct Runtime {
     pub system: System,
     /// Tools.
     pub tools: Arc<dyn Tools>,
-    /// Hints inside this process.
-    pub wakeups: Wakeups,
 }
 
 impl Runtime {

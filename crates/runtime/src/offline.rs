@@ -9,7 +9,7 @@ use aetheris_store::{Boxed, Scope, Store};
 
 use crate::ports::{ModelAnswer, ModelError, ModelRequest, Models, ToolCall, ToolOutcome, Tools};
 use crate::room::Loads;
-use crate::{InFlight, Plans, Runtime, Settings, Wakeups};
+use crate::{InFlight, Plans, Runtime, Settings};
 
 /// The code of every refusal of [`Offline`].
 pub const OFFLINE: &str = "offline";
@@ -54,7 +54,6 @@ impl Runtime {
             store,
             system,
             tools: Arc::new(Offline),
-            wakeups: Wakeups::default(),
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::sweep::{Due, Sweep};
 
 /// Fires timers when they are due, until told to stop. Its pulse beats with every page and every timer.
 pub async fn fire_timers(rt: Runtime, options: SweepOptions, pulse: Pulse, stop: CancellationToken) {
-    let wakeups = rt.wakeups.clone();
+    let bus = rt.store.bus().clone();
     let mut sweep = Sweep::new(rt, pulse, stop);
     while !sweep.stop.is_cancelled() {
         aetheris_fault::crash_point!("vital.timers");
@@ -26,7 +26,7 @@ pub async fn fire_timers(rt: Runtime, options: SweepOptions, pulse: Pulse, stop:
                 options.timers.to_std()
             }
         };
-        sweep.rest(pause, wakeups.timers_changed()).await;
+        sweep.rest(pause, bus.timers_changed()).await;
     }
     sweep.finish().await;
 }

@@ -8,7 +8,7 @@ use aetheris_core::event::EventKind;
 use aetheris_core::id::JobId;
 use aetheris_core::limits;
 use aetheris_core::time::Span;
-use aetheris_store::hints::Follower;
+use aetheris_store::bus::Follower;
 use aetheris_store::{EventRow, JobRow, StoreError};
 use axum::body::{Body, Bytes};
 use futures_util::stream;
@@ -30,7 +30,7 @@ pub(crate) async fn until_ended(
     gone: &Gone,
 ) -> Result<Option<JobRow>, StoreError> {
     let mut end = Instant::now() + wait.to_std();
-    let mut follower = app.store().hints().follow(job);
+    let mut follower = app.store().bus().follow(job);
     // Who asks a server that ends would else ask again at once, and again.
     let late = app.state.closing.is_cancelled();
     if late {
@@ -58,7 +58,7 @@ pub(crate) async fn until_ended(
 /// until the job has ended. Following begins before the first look, so that nothing is missed between.
 pub(crate) fn stream(app: Shared, job: JobId, after: u64) -> Result<Body, Failure> {
     let place = app.follower()?;
-    let follower = app.store().hints().follow(job);
+    let follower = app.store().bus().follow(job);
     let tail = Tail { after, app, ended: false, follower, job, _place: place };
     Ok(Body::from_stream(stream::unfold(tail, |mut tail| async move {
         let chunk = tail.next().await?;

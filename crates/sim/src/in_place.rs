@@ -22,8 +22,8 @@ use aetheris_core::time::{Span, Timestamp};
 use aetheris_disk::Watched;
 use aetheris_store::system::Clock;
 use aetheris_store::{
-    Boxed, ClaimRequest, Claimed, CommitError, Committed, Glance, Health, Heartbeat, Hints, History, JobFilter,
-    NewAgent, PutAgent, Renewal, Scope, Store, StoreError, UnitOfWork,
+    Boxed, Bus, ClaimRequest, Claimed, CommitError, Committed, Glance, Health, Heartbeat, History, JobFilter, NewAgent,
+    PutAgent, Renewal, Scope, Store, StoreError, UnitOfWork,
 };
 use aetheris_store_sqlite::{SqliteOptions, SqliteStore};
 use tokio::sync::Notify;
@@ -89,7 +89,7 @@ impl Wake for Unpark {
 pub struct InPlace {
     /// The clock that the store is to see.
     clock: Arc<dyn Clock>,
-    hints: Hints,
+    bus: Bus,
     /// Closed before its folder goes.
     inner: SqliteStore,
     /// What ended one of its threads.
@@ -123,7 +123,7 @@ impl InPlace {
         let inner = SqliteStore::open(options).map_err(std::io::Error::other)?;
         Ok(Self {
             clock,
-            hints: Hints::default(),
+            bus: Bus::default(),
             inner,
             last_words,
             shown,
@@ -170,7 +170,7 @@ impl InPlace {
     }
 
     fn told(&self, job: JobId, seq: u64) {
-        self.hints.written(job, seq);
+        self.bus.written(job, seq);
         self.written.notify_waiters();
     }
 
@@ -204,7 +204,7 @@ impl InPlace {
             let claimed = self.answer(|inner| inner.claim(request.clone()))?;
             for job in &claimed {
                 let row = self.answer(|inner| inner.job(Scope::System, job.job))?;
-                self.hints.written(job.job, row.map_or(0, |row| row.seq));
+                self.bus.written(job.job, row.map_or(0, |row| row.seq));
             }
             let left = until.saturating_duration_since(Instant::now());
             if !claimed.is_empty() || left.is_zero() {
@@ -265,7 +265,7 @@ impl Store for InPlace {
         self.read("health", |inner| inner.health())
     }
 
-    fn hints(&self) -> &Hints {
-        &self.hints
+    fn bus(&self) -> &Bus {
+        &self.bus
     }
 }

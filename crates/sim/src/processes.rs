@@ -414,7 +414,7 @@ impl Processes {
 async fn rumour(rt: Runtime, gate: Gate, mut random: Random) {
     while gate.life() != Life::Dead {
         tokio::time::sleep(Duration::from_millis(random.between(1, 4_000))).await;
-        rt.wakeups.timer_set();
+        rt.store.bus().timer_set();
     }
 }
 

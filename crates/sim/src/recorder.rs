@@ -11,7 +11,7 @@ use aetheris_core::limits;
 use aetheris_core::time::{Span, Timestamp};
 use aetheris_runtime::ToolCall;
 use aetheris_store::{
-    Boxed, ClaimRequest, Claimed, CommitError, Committed, Glance, Health, Heartbeat, Hints, History, LeaseChange,
+    Boxed, Bus, ClaimRequest, Claimed, CommitError, Committed, Glance, Health, Heartbeat, History, LeaseChange,
     LedgerWrite, NewAgent, Purpose, PutAgent, Renewal, Scope, Store, StoreError, UnitOfWork,
 };
 use futures_util::FutureExt as _;
@@ -373,7 +373,7 @@ impl Store for Recorder {
         self.read("health", |inner| inner.health())
     }
 
-    fn hints(&self) -> &Hints {
-        self.inner.hints()
+    fn bus(&self) -> &Bus {
+        self.inner.bus()
     }
 }

@@ -460,7 +460,7 @@ pub async fn j10_a_checkpoint_of_another_version_is_as_if_absent(f: Fixture) {
 
 pub async fn j11_followers_of_a_job_are_woken(f: Fixture) {
     let job = f.pending().await;
-    let mut follower = f.store().hints().follow(job);
+    let mut follower = f.store().bus().follow(job);
     let run = f.take(job).await;
     follower.changed().await;
     f.ok(f.of(run, Purpose::Record).await.step("a", Json::null()).done()).await;

@@ -16,9 +16,9 @@ use aetheris_store::clock::StoreClock;
 use aetheris_store::system::Clock;
 use aetheris_store::vital::{self, OnDeath, Vital};
 use aetheris_store::{
-    AgentPage, AgentRow, Boxed, ClaimRequest, Claimed, CommitError, Committed, Dossiers, DoubtFilter, DoubtPage,
-    DueTimers, EffectRow, ErrorKind, EventRow, Evidence, ExpiredLease, FailedWrite, Glance, Health, Heartbeat, Hints,
-    History, JobFilter, JobPage, JobRow, KeptHead, NewAgent, PlanDocument, PutAgent, Renewal, Scope, Store, StoreError,
+    AgentPage, AgentRow, Boxed, Bus, ClaimRequest, Claimed, CommitError, Committed, Dossiers, DoubtFilter, DoubtPage,
+    DueTimers, EffectRow, ErrorKind, EventRow, Evidence, ExpiredLease, FailedWrite, Glance, Health, Heartbeat, History,
+    JobFilter, JobPage, JobRow, KeptHead, NewAgent, PlanDocument, PutAgent, Renewal, Scope, Store, StoreError,
     StoreStatus, TimerRow, UnitOfWork, WaitPage, WriterHealth,
 };
 use tokio::sync::{Semaphore, oneshot};
@@ -46,7 +46,7 @@ pub struct SqliteStore {
     clock: Arc<dyn Clock>,
     file: Identity,
     folder: PathBuf,
-    hints: Hints,
+    bus: Bus,
     pool: Pool,
     _clock_guard: Option<ClockGuard>,
     requests: Option<Sender<Request>>,
@@ -82,13 +82,13 @@ impl SqliteStore {
         let pool = Pool::start(&options.path, options.readers, &clock, &options.on_death)?;
         let (requests, queue) = channel();
         let slots = Arc::new(Semaphore::new(limits::WRITER_QUEUE_MAX));
-        let (stats, hints, vitals) = (Arc::<Stats>::default(), Hints::default(), Arc::<Vitals>::default());
+        let (stats, bus, vitals) = (Arc::<Stats>::default(), Bus::default(), Arc::<Vitals>::default());
         let file = Identity::of(&options.path)?;
         let parts = Parts {
             clock,
             fatal: options.on_fatal,
             file: file.clone(),
-            hints: hints.clone(),
+            bus: bus.clone(),
             requests: queue,
             seen,
             slots: Arc::clone(&slots),
@@ -109,7 +109,7 @@ impl SqliteStore {
             clock: options.clock,
             file,
             folder: folder::of(&options.path).to_owned(),
-            hints,
+            bus,
             pool,
             _clock_guard: Some(clock_guard),
             requests: Some(requests),
@@ -146,7 +146,7 @@ impl SqliteStore {
             clock: Arc::clone(clock),
             file,
             folder: folder::of(path).to_owned(),
-            hints: Hints::default(),
+            bus: Bus::default(),
             pool,
             _clock_guard: None,
             requests: None,
@@ -457,7 +457,7 @@ impl Store for SqliteStore {
         Box::pin(self.health_now())
     }
 
-    fn hints(&self) -> &Hints {
-        &self.hints
+    fn bus(&self) -> &Bus {
+        &self.bus
     }
 }

@@ -13,7 +13,7 @@ use aetheris_core::id::{AgentName, TenantId};
 use aetheris_core::limits;
 use aetheris_core::time::{Span, Timestamp};
 use aetheris_store::clock::{Look, Mark, StoreClock};
-use aetheris_store::{CommitError, Committed, Heartbeat, Hints, NewAgent, PutAgent, Renewal, StoreError, UnitOfWork};
+use aetheris_store::{Bus, CommitError, Committed, Heartbeat, NewAgent, PutAgent, Renewal, StoreError, UnitOfWork};
 use rusqlite::Connection;
 use tokio::sync::{Semaphore, oneshot};
 
@@ -115,7 +115,7 @@ pub(crate) struct Parts {
     pub(crate) clock: Arc<StoreClock>,
     pub(crate) fatal: Fatal,
     pub(crate) file: Identity,
-    pub(crate) hints: Hints,
+    pub(crate) bus: Bus,
     pub(crate) requests: Receiver<Request>,
     pub(crate) seen: Option<Seen>,
     pub(crate) slots: Arc<Semaphore>,
@@ -417,7 +417,7 @@ impl<'c> Writer<'c> {
             }
         }
         for (job, seq) in changes.written {
-            self.parts.hints.written(job, seq);
+            self.parts.bus.written(job, seq);
         }
     }
 
@@ -585,7 +585,7 @@ mod tests {
             clock: Arc::new(StoreClock::new(Arc::new(clock.clone()))),
             fatal: Arc::new(|_| {}),
             file: Identity::of(&path).unwrap(),
-            hints: Hints::default(),
+            bus: Bus::default(),
             requests: queue,
             seen: None,
             slots: Arc::clone(&slots),

@@ -15,7 +15,7 @@ use crate::claim::{ClaimRequest, Claimed, Heartbeat, Renewal};
 use crate::error::{CommitError, ErrorKind, StoreError};
 use crate::query::{Glance, History, NewAgent, PutAgent};
 use crate::unit::{Committed, Purpose, UnitOfWork};
-use crate::{Boxed, Health, Hints, Scope, Store};
+use crate::{Boxed, Bus, Health, Scope, Store};
 
 /// An operation that can meet a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -189,7 +189,7 @@ pub struct FaultyStore {
     decisions: Mutex<Decisions>,
     health: Mutex<Option<Health>>,
     /// In place of the wrapped store's.
-    hints: Option<Hints>,
+    bus: Option<Bus>,
     in_flight: Arc<InFlight>,
     inner: Arc<dyn Store>,
     unreadable: Mutex<BTreeSet<JobId>>,
@@ -213,13 +213,13 @@ impl FaultyStore {
     pub fn decided_by(inner: Arc<dyn Store>, plan: Box<dyn Decide>) -> Self {
         let decisions = Mutex::new(Decisions { counts: BTreeMap::new(), plan });
         let (health, unreadable) = (Mutex::default(), Mutex::default());
-        Self { decisions, health, hints: None, in_flight: Arc::default(), inner, unreadable }
+        Self { decisions, health, bus: None, in_flight: Arc::default(), inner, unreadable }
     }
 
-    /// The same, where every write is another process's: nobody who follows a job is woken.
+    /// The same with a bus of its own, as another process has: it hears nothing of what others write.
     #[must_use]
-    pub fn unhinted(self) -> Self {
-        Self { hints: Some(Hints::default()), ..self }
+    pub fn apart(self) -> Self {
+        Self { bus: Some(Bus::default()), ..self }
     }
 
     /// Replaces the plan: what a test calls when the trouble is to end, or to begin.
@@ -454,7 +454,7 @@ impl Store for FaultyStore {
         }
     }
 
-    fn hints(&self) -> &Hints {
-        self.hints.as_ref().unwrap_or_else(|| self.inner.hints())
+    fn bus(&self) -> &Bus {
+        self.bus.as_ref().unwrap_or_else(|| self.inner.bus())
     }
 }

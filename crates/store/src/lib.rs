@@ -3,7 +3,7 @@
 //! Reading order: [`unit`] (what one write is), [`claim`] (ownership), [`query`] (reads), [`error`]
 //! (what can go wrong, and what is known then), [`scope`] (on whose behalf), [`decide`] (whether a write is accepted
 //! and what it writes, for every backend) and the single [`rules`] that it asks,
-//! [`hints`] (wake-ups, which are never facts), [`health`] (what readiness asks), [`clock`] (what a store
+//! [`bus`] (wake-ups, which are never facts), [`health`] (what readiness asks), [`clock`] (what a store
 //! makes of a host's clocks), [`system`] (the only file that reads clocks and entropy), [`amiss`] (what a check asks for), [`repeats`] (what is
 //! not logged again at every look), [`kept`] (a cache bounded by bytes), [`vital`] (what a process cannot live without). [`memory`] is the
 //! reference model; [`faulty`] wraps any store with the failures that naive code does not survive.
@@ -11,6 +11,7 @@
 //! `aetheris-store-conformance` proves them.
 
 pub mod amiss;
+pub mod bus;
 pub mod claim;
 pub mod clock;
 pub mod decide;
@@ -19,7 +20,6 @@ pub mod doubt;
 pub mod error;
 pub mod faulty;
 pub mod health;
-pub mod hints;
 pub mod kept;
 pub mod memory;
 pub mod query;
@@ -40,12 +40,12 @@ use aetheris_core::lease::Fence;
 use aetheris_core::time::Timestamp;
 
 pub use amiss::Amiss;
+pub use bus::Bus;
 pub use claim::{ClaimIds, ClaimRequest, Claimed, Heartbeat, LeaseRenewal, Renewal};
 pub use differences::{Difference, differences};
 pub use doubt::{Asked, DoubtCursor, DoubtFilter, DoubtPage, DoubtRow, Told};
 pub use error::{CommitError, ErrorKind, Refusal, StoreError};
 pub use health::{FailedWrite, FileHealth, Health, WriterHealth};
-pub use hints::Hints;
 pub use query::{
     AgentPage, AgentRow, BlockedOn, Dossier, Dossiers, DueTimers, EffectRow, EventRow, Evidence, ExpiredLease, Glance,
     History, JobFilter, JobPage, JobRow, KeptHead, KeptSignal, NewAgent, Placing, PlanDocument, PutAgent, StoreStatus,
@@ -295,8 +295,8 @@ pub trait Store: Send + Sync + 'static {
     /// The store cannot be asked now.
     fn health(&self) -> Boxed<'_, Result<Health, StoreError>>;
 
-    /// Wake-ups about jobs that this process has written.
-    fn hints(&self) -> &Hints;
+    /// What the parts of this process tell each other; never facts.
+    fn bus(&self) -> &Bus;
 }
 
 /// The rows of everybody's jobs, newest first, page by page. For tests and checks: a server asks for one page.

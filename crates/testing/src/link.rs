@@ -5,8 +5,8 @@ use std::sync::Arc;
 use aetheris_core::id::{AgentName, JobId, TenantId};
 use aetheris_runtime::{ModelAnswer, ModelError, ModelRequest, Models, ToolCall, ToolOutcome, Tools};
 use aetheris_store::{
-    Boxed, ClaimRequest, Claimed, CommitError, Committed, Glance, Health, Heartbeat, Hints, History, NewAgent,
-    PutAgent, Renewal, Scope, Store, StoreError, UnitOfWork,
+    Boxed, Bus, ClaimRequest, Claimed, CommitError, Committed, Glance, Health, Heartbeat, History, NewAgent, PutAgent,
+    Renewal, Scope, Store, StoreError, UnitOfWork,
 };
 
 use crate::gate::{Call, Crossing, Gate};
@@ -14,6 +14,7 @@ use crate::time::VirtualClock;
 
 /// A process's way to the store. Times of sending are told by the process's own clock.
 pub struct StoreLink {
+    bus: Bus,
     clock: Arc<VirtualClock>,
     gate: Gate,
     inner: Arc<dyn Store>,
@@ -23,7 +24,7 @@ impl StoreLink {
     /// The way of the process behind `gate` to a store.
     #[must_use]
     pub fn new(inner: Arc<dyn Store>, gate: Gate, clock: Arc<VirtualClock>) -> Self {
-        Self { clock, gate, inner }
+        Self { bus: Bus::default(), clock, gate, inner }
     }
 
     async fn through<T>(&self, call: Call, answer: Boxed<'_, T>) -> T {
@@ -111,8 +112,8 @@ impl Store for StoreLink {
         self.read("health", |inner| inner.health())
     }
 
-    fn hints(&self) -> &Hints {
-        self.inner.hints()
+    fn bus(&self) -> &Bus {
+        &self.bus
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use aetheris_core::id::{IdSource, InstanceId};
 use aetheris_runtime::pulse::Pulse;
-use aetheris_runtime::{InFlight, Models, Plans, Runtime, Settings, Tools, Wakeups};
+use aetheris_runtime::{InFlight, Models, Plans, Runtime, Settings, Tools};
 use aetheris_scheduler::SweepOptions;
 use aetheris_store::Store;
 use aetheris_store::{Scope, system::System};
@@ -62,6 +62,7 @@ impl Process {
     #[must_use]
     pub fn start(world: &World, duties: Duties, ambush: Arc<dyn Ambush>) -> Self {
         let gate = Gate::new(ambush);
+        let way = || Arc::new(StoreLink::new(Arc::clone(&world.store), gate.clone(), Arc::clone(&world.clock)));
         let rt = Runtime {
             in_flight: InFlight::default(),
             loads: aetheris_runtime::Loads::default(),
@@ -69,17 +70,16 @@ impl Process {
             plans: Plans::default(),
             scope: Scope::System,
             settings: Arc::new(duties.settings),
-            store: Arc::new(StoreLink::new(Arc::clone(&world.store), gate.clone(), Arc::clone(&world.clock))),
+            store: way(),
             system: System { clock: Arc::clone(&world.clock) as _, ids: Arc::clone(&world.ids) },
             tools: Arc::new(ToolsLink::new(Arc::clone(&world.tools), gate.clone())),
-            wakeups: Wakeups::default(),
         };
         let instance = InstanceId::from_u128(world.ids.secret());
         let (stop, sweeping) = (StopSignals::default(), CancellationToken::new());
         let mut tasks = Vec::new();
         let part = |shared: &Runtime| match duties.shares_hints {
             true => shared.clone(),
-            false => Runtime { in_flight: InFlight::default(), wakeups: Wakeups::default(), ..shared.clone() },
+            false => Runtime { in_flight: InFlight::default(), store: way(), ..shared.clone() },
         };
         if let Some(options) = duties.sweeps {
             tasks.push(tokio::spawn(aetheris_scheduler::fire_timers(

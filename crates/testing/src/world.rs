@@ -13,9 +13,9 @@ use aetheris_core::state::{Ending, JobState};
 use aetheris_core::time::Span;
 use aetheris_runtime::load::Loaded;
 use aetheris_runtime::ops::{Cancelled, Resolution, Signal, SignalAnswer, Submission, Then};
-use aetheris_runtime::{Models, OpError, Plans, Runtime, Settings, Tools, Wakeups, names};
+use aetheris_runtime::{Models, OpError, Plans, Runtime, Settings, Tools, names};
 use aetheris_scheduler::SweepOptions;
-use aetheris_store::hints::Follower;
+use aetheris_store::bus::Follower;
 use aetheris_store::memory::MemoryStore;
 use aetheris_store::system::System;
 use aetheris_store::{JobFilter, NewAgent, Scope, Store};
@@ -95,7 +95,6 @@ impl TestWorld {
             store: Arc::clone(&world.store),
             system: System { clock: Arc::clone(&clock) as _, ids: Arc::clone(&world.ids) },
             tools: Arc::clone(&world.tools),
-            wakeups: Wakeups::default(),
         };
         let history = Mutex::default();
         Self { clock, history, models: models.clone(), rt, tools: tools.clone(), world }
@@ -379,7 +378,7 @@ impl TestWorld {
         matters: impl Fn(JobStatus) -> bool,
         mut see: impl FnMut(&JobState) -> Option<T>,
     ) -> Result<T, Failed> {
-        let mut follower = self.rt.store.hints().follow(job);
+        let mut follower = self.rt.store.bus().follow(job);
         loop {
             let row = self.rt.store.job(Scope::System, job).await?.ok_or(OpError::JobNotFound(job))?;
             if matters(row.status)

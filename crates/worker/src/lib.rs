@@ -17,8 +17,9 @@ use std::time::Duration;
 use aetheris_core::id::{AttemptId, EventId, InstanceId, JobId, WorkerId};
 use aetheris_core::limits;
 use aetheris_core::time::Span;
+use aetheris_runtime::Runtime;
 use aetheris_runtime::run::{self, Lease, RunEnd};
-use aetheris_runtime::{Runtime, Wakeups};
+use aetheris_store::Bus;
 use aetheris_store::{ClaimIds, ClaimRequest, Claimed};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
@@ -214,25 +215,25 @@ impl Worker {
 
 /// A run's lease being kept; dropping it, by a panic too, ends that, and the lease expires.
 struct KeptLease {
+    bus: Bus,
     held: Arc<HeldLeases>,
     job: JobId,
     lease: Arc<Lease>,
-    wakeups: Wakeups,
 }
 
 impl KeptLease {
     fn begin(worker: &Worker, job: JobId, lease: &Arc<Lease>) -> Self {
         let next_beat = worker.rt.system.clock.boot() + worker.options.heartbeat.to_std();
         worker.held.begin(job, Arc::clone(lease), next_beat);
-        worker.rt.wakeups.run_began(job, lease.fence, lease.ending.clone());
-        let (held, wakeups) = (Arc::clone(&worker.held), worker.rt.wakeups.clone());
-        Self { held, job, lease: Arc::clone(lease), wakeups }
+        worker.rt.store.bus().run_began(job, lease.fence, lease.ending.clone());
+        let (bus, held) = (worker.rt.store.bus().clone(), Arc::clone(&worker.held));
+        Self { bus, held, job, lease: Arc::clone(lease) }
     }
 }
 
 impl Drop for KeptLease {
     fn drop(&mut self) {
-        self.wakeups.run_ended(self.job, self.lease.fence);
+        self.bus.run_ended(self.job, self.lease.fence);
         self.held.end(self.job, &self.lease);
     }
 }

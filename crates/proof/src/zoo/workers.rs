@@ -8,7 +8,7 @@ use aetheris_core::id::{InstanceId, WorkerId};
 use aetheris_core::time::{Span, Timestamp};
 use aetheris_runtime::ops::Submission;
 use aetheris_runtime::pulse::Pulse;
-use aetheris_runtime::{Plans, Runtime, ToolCall, ToolOutcome, Tools, Wakeups};
+use aetheris_runtime::{Plans, Runtime, ToolCall, ToolOutcome, Tools};
 use aetheris_scheduler::SweepOptions;
 use aetheris_store::Boxed;
 use aetheris_store::memory::MemoryStore;
@@ -68,7 +68,6 @@ async fn calls_of_first_claim(world: &World, lasts: Duration) -> Result<Vec<Dura
         store: Arc::new(MemoryStore::new(Arc::clone(&clock))),
         system: System { clock, ids: Arc::clone(&world.rt.system.ids) },
         tools: Arc::clone(&tools) as Arc<dyn Tools>,
-        wakeups: Wakeups::default(),
         ..world.rt.clone()
     };
     rt.store.put_agent(parsed(AGENT)?).await?;

@@ -12,7 +12,7 @@ use aetheris_core::lease::Fence;
 use aetheris_core::time::{Span, Timestamp};
 use aetheris_runtime::ops::{Proof, Reclaimed, Signal, SignalAnswer, Submission as Message};
 use aetheris_runtime::run::{self, Lease, RunEnd};
-use aetheris_runtime::{OpError, Plans, Runtime, Settings, Wakeups};
+use aetheris_runtime::{OpError, Plans, Runtime, Settings};
 use aetheris_store::faulty::{Fault, FaultPlan, FaultyStore, Op};
 use aetheris_store::memory::MemoryStore;
 use aetheris_store::system::{Clock, ManualClock, System, SystemIds};
@@ -94,7 +94,6 @@ impl World {
             store,
             system: System { clock: Arc::new(clock.clone()), ids: Arc::new(SystemIds) },
             tools: Arc::clone(&tools) as Arc<dyn aetheris_runtime::Tools>,
-            wakeups: Wakeups::default(),
         };
         let (found, history) = (Mutex::default(), Mutex::default());
         Ok(Self { clock, faults, found, history, instance: InstanceId::from_u128(1), rt, scratch, tools })

@@ -83,7 +83,7 @@ impl Runtime {
                         run::note_end(draft.state());
                     }
                     if draft.state().end_requested.is_some() {
-                        self.wakeups.end_requested(job, draft.state().fence);
+                        self.store.bus().end_requested(job, draft.state().fence);
                     }
                     return Ok(answer);
                 }

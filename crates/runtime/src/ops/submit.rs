@@ -133,7 +133,7 @@ impl Runtime {
             Ok(_) => {
                 aetheris_fault::crash_point!("ops.create.written");
                 if !draft.state().timers.is_empty() {
-                    self.wakeups.timer_set();
+                    self.store.bus().timer_set();
                 }
                 Ok(Submitted { created: true, job, status: JobStatus::Pending })
             }

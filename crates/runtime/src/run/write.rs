@@ -65,7 +65,7 @@ impl Run<'_> {
     pub(super) fn note_write(&mut self) {
         self.writes += 1;
         if self.draft.sets_timer() {
-            self.rt.wakeups.timer_set();
+            self.rt.store.bus().timer_set();
         }
         if !aetheris_fault::planted!("owed-for-ever") {
             self.owed.clear();

@@ -18,7 +18,7 @@ use aetheris_core::time::{Span, Timestamp};
 use aetheris_runtime::draft::{self, Draft};
 use aetheris_runtime::load::Loaded;
 use aetheris_runtime::ports::{ModelAnswer, ModelError, ModelRequest, Models, ToolCall, ToolOutcome, Tools};
-use aetheris_runtime::{Plans, Runtime, Settings, Wakeups};
+use aetheris_runtime::{Plans, Runtime, Settings};
 use aetheris_server::AppState;
 use aetheris_store::memory::MemoryStore;
 use aetheris_store::system::{ManualClock, System, SystemIds};
@@ -128,7 +128,6 @@ impl Bed {
             store: Arc::clone(&store),
             system: System { clock: Arc::new(clock.clone()), ids: Arc::new(SystemIds) },
             tools: Arc::new(Nobody),
-            wakeups: Wakeups::default(),
         };
         let state = change(AppState::new(runtime));
         Self { clock, router: aetheris_server::router(state.clone()), state, store }

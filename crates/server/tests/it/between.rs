@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use aetheris_core::id::{AgentName, JobId, TenantId};
 use aetheris_store::{
-    Boxed, ClaimRequest, Claimed, CommitError, Committed, Glance, Health, Heartbeat, Hints, History, NewAgent,
-    PutAgent, Renewal, Scope, Store, StoreError, UnitOfWork,
+    Boxed, Bus, ClaimRequest, Claimed, CommitError, Committed, Glance, Health, Heartbeat, History, NewAgent, PutAgent,
+    Renewal, Scope, Store, StoreError, UnitOfWork,
 };
 
 /// What happens behind the answer to a question of this name.
@@ -108,7 +108,7 @@ impl Store for Between {
         self.inner.health()
     }
 
-    fn hints(&self) -> &Hints {
-        self.inner.hints()
+    fn bus(&self) -> &Bus {
+        self.inner.bus()
     }
 }

@@ -216,7 +216,7 @@ async fn a_long_history_is_streamed_whole() {
 async fn what_another_process_writes_is_found_by_looking_again() {
     let clock = ManualClock::at("2026-11-21T09:00:00Z".parse().unwrap());
     let memory = Arc::new(MemoryStore::new(Arc::new(clock.clone())));
-    let bed = Bed::on(clock, Arc::new(FaultyStore::new(memory, FaultPlan::none()).unhinted()), |state| state);
+    let bed = Bed::on(clock, Arc::new(FaultyStore::new(memory, FaultPlan::none()).apart()), |state| state);
     bed.call("PUT", "/api/agents/approve", APPROVE).await.is(201);
     let job = bed.send("approve", "1").await;
     let began = tokio::time::Instant::now();

@@ -29,13 +29,13 @@ use crate::query::{
 };
 use crate::system::Clock;
 use crate::unit::{Committed, UnitOfWork};
-use crate::{Boxed, Health, Hints, Scope, Store};
+use crate::{Boxed, Bus, Health, Scope, Store};
 use tables::Tables;
 
 /// A store that lives as long as its process.
 pub struct MemoryStore {
     clock: StoreClock,
-    hints: Hints,
+    bus: Bus,
     tables: Mutex<Tables>,
     written: Notify,
 }
@@ -44,12 +44,7 @@ impl MemoryStore {
     /// An empty store on a clock.
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>) -> Self {
-        Self {
-            clock: StoreClock::new(clock),
-            hints: Hints::default(),
-            tables: Mutex::default(),
-            written: Notify::new(),
-        }
+        Self { clock: StoreClock::new(clock), bus: Bus::default(), tables: Mutex::default(), written: Notify::new() }
     }
 
     /// Begins another generation, as a restore does before it holds jobs: who claims from now on writes with a higher
@@ -80,7 +75,7 @@ impl MemoryStore {
     fn commit_now(&self, unit: UnitOfWork) -> Result<Committed, CommitError> {
         let job = unit.job;
         let committed = self.write(|tables, look| tables.commit(unit, look))?;
-        self.hints.written(job, committed.seq);
+        self.bus.written(job, committed.seq);
         self.written.notify_waiters();
         Ok(committed)
     }
@@ -99,7 +94,7 @@ impl MemoryStore {
             })?;
             for job in &claimed {
                 let seq = self.tables().jobs.get(&job.job).map_or(0, |job| job.row.seq);
-                self.hints.written(job.job, seq);
+                self.bus.written(job.job, seq);
             }
             let left = until.saturating_duration_since(tokio::time::Instant::now());
             if !claimed.is_empty() || left.is_zero() {
@@ -287,7 +282,7 @@ impl Store for MemoryStore {
         self.read(|_| Health::good())
     }
 
-    fn hints(&self) -> &Hints {
-        &self.hints
+    fn bus(&self) -> &Bus {
+        &self.bus
     }
 }

@@ -7,8 +7,8 @@ use aetheris_core::id::{InstanceId, JobId};
 use aetheris_core::job::JobStatus;
 use aetheris_core::limits;
 use aetheris_core::time::Span;
+use aetheris_runtime::Runtime;
 use aetheris_runtime::pulse::Pulse;
-use aetheris_runtime::{Runtime, Wakeups};
 use aetheris_scheduler::{SweepOptions, fire_due, fire_timers, reclaim_expired, sweep_expired};
 use aetheris_store::faulty::{Decide, Fault, FaultPlan, FaultyStore, Op};
 use aetheris_store::{Purpose, Scope};
@@ -53,8 +53,8 @@ impl Sweeping {
     pub(crate) fn behind(world: &World, plan: FaultPlan) -> Self {
         let asked = Asked::default();
         let noted = Noted { asked: Arc::clone(&asked), began: Instant::now(), plan };
-        let store = FaultyStore::decided_by(Arc::clone(&world.rt.store), Box::new(noted));
-        let rt = Runtime { store: Arc::new(store), wakeups: Wakeups::default(), ..world.rt.clone() };
+        let store = FaultyStore::decided_by(Arc::clone(&world.rt.store), Box::new(noted)).apart();
+        let rt = Runtime { store: Arc::new(store), ..world.rt.clone() };
         Self { asked, pulse: Pulse::default(), rt, stop: CancellationToken::new() }
     }
 

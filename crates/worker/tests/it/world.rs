@@ -13,7 +13,7 @@ use aetheris_core::step::StepStatus;
 use aetheris_core::time::Span;
 use aetheris_runtime::ops::{Resolution, Signal, SignalAnswer, Then};
 use aetheris_runtime::pulse::Pulse;
-use aetheris_runtime::{InFlight, OpError, Runtime, ToolCall, ToolOutcome, Tools, Wakeups};
+use aetheris_runtime::{InFlight, OpError, Runtime, ToolCall, ToolOutcome, Tools};
 use aetheris_scheduler::SweepOptions;
 use aetheris_store::faulty::{Decide, FaultPlan, FaultyStore};
 use aetheris_store::{Boxed, ClaimIds, ClaimRequest, NewAgent, Store};
@@ -78,7 +78,7 @@ pub(crate) struct World {
 
 pub(crate) struct Process {
     pub(crate) in_flight: InFlight,
-    /// Its operations, on its own way to the store: what its own parts work with, hints included.
+    /// Its operations, on its own way to the store: what its own parts work with, its bus included.
     pub(crate) rt: Runtime,
     pub(crate) stop: StopSignals,
     pub(crate) store: Arc<FaultyStore>,
@@ -138,12 +138,11 @@ impl World {
             slots: 8,
         };
         let instance = InstanceId::from_u128(self.rt.system.ids.secret());
-        // Another process: its hints are its own.
-        let store = Arc::new(FaultyStore::decided_by(Arc::clone(&self.rt.store), Box::new(faults)));
-        let wakeups = Wakeups::default();
+        // Another process: its bus is its own.
+        let store = Arc::new(FaultyStore::decided_by(Arc::clone(&self.rt.store), Box::new(faults)).apart());
         let shared: Arc<dyn Store> = Arc::clone(&store) as _;
         let in_flight = InFlight::default();
-        let rt = Runtime { in_flight: in_flight.clone(), store: shared, wakeups, ..self.rt.clone() };
+        let rt = Runtime { in_flight: in_flight.clone(), store: shared, ..self.rt.clone() };
         let (worker, keeper) = Worker::new(rt.clone(), instance, options, stop.clone());
         let sweeps = CancellationToken::new();
         tokio::spawn(aetheris_scheduler::fire_timers(rt.clone(), sweep, Pulse::default(), sweeps.clone()));

@@ -71,7 +71,7 @@ impl World {
         job: JobId,
         wanted: impl Fn(&aetheris_store::JobRow) -> bool,
     ) -> Result<aetheris_store::JobRow, Error> {
-        let mut follower = self.store().hints().follow(job);
+        let mut follower = self.store().bus().follow(job);
         loop {
             let row = self.store().job(Scope::System, job).await.map_err(anyhow::Error::from)?;
             if let Some(row) = row.filter(&wanted) {

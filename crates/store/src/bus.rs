@@ -1,13 +1,17 @@
-//! Wake-ups inside one process. A hint says that a job was written; it may come twice or never, and
-//! whoever waits for one also looks at the store from time to time.
+//! The bus: what the parts of one process tell each other so that nobody has to poll. A job was written, its end was asked
+//! for, a timer was set. Nothing on it is a fact: a message may come twice or never, and whoever waits for one also looks
+//! at the store from time to time.
 
+use std::collections::BTreeMap;
 #[expect(clippy::disallowed_types, reason = "lookups only; its order is never seen")]
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use aetheris_core::id::JobId;
-use tokio::sync::watch;
+use aetheris_core::lease::Fence;
+use tokio::sync::{Notify, watch};
+use tokio_util::sync::CancellationToken;
 
 #[expect(clippy::disallowed_types, reason = "lookups only; its order is never seen")]
 type Followed = HashMap<JobId, Entry>;
@@ -20,16 +24,18 @@ struct Entry {
     sender: watch::Sender<u64>,
 }
 
-/// Who follows which job.
+/// Who waits for what. Clones are the same bus.
 #[derive(Debug, Clone, Default)]
-pub struct Hints {
+pub struct Bus {
     inner: Arc<Inner>,
 }
 
 #[derive(Debug, Default)]
 struct Inner {
-    followed: Mutex<Followed>,
     count: AtomicUsize,
+    followed: Mutex<Followed>,
+    running: Mutex<BTreeMap<JobId, (Fence, CancellationToken)>>,
+    timers: Notify,
 }
 
 /// A follower of one job; dropping it ends the following.
@@ -40,7 +46,7 @@ pub struct Follower {
     receiver: watch::Receiver<u64>,
 }
 
-impl Hints {
+impl Bus {
     /// Follows a job from now on.
     #[must_use]
     pub fn follow(&self, job: JobId) -> Follower {
@@ -64,6 +70,41 @@ impl Hints {
             // A write without an event is told as well: `send` always marks the value as changed.
             entry.sender.send_replace(seq);
         }
+    }
+
+    /// A run of this process wants to hear that its job's end is asked for.
+    pub fn run_began(&self, job: JobId, fence: Fence, ending: CancellationToken) {
+        self.running().insert(job, (fence, ending));
+    }
+
+    /// The run under this fence is over; the job's next one may have begun already.
+    pub fn run_ended(&self, job: JobId, fence: Fence) {
+        let mut running = self.running();
+        if running.get(&job).is_some_and(|(began, _)| *began == fence) {
+            running.remove(&job);
+        }
+    }
+
+    /// The end of a job was asked for while it ran under this fence; that run, if it is in this process, hears it now
+    /// and not with its next heartbeat. A later one has nothing to end.
+    pub fn end_requested(&self, job: JobId, fence: Fence) {
+        if let Some((_, ending)) = self.running().get(&job).filter(|(began, _)| *began == fence) {
+            ending.cancel();
+        }
+    }
+
+    /// A timer was set; it may be due before anything that was known.
+    pub fn timer_set(&self) {
+        self.inner.timers.notify_one();
+    }
+
+    /// Waits for the next [`Bus::timer_set`].
+    pub async fn timers_changed(&self) {
+        self.inner.timers.notified().await;
+    }
+
+    fn running(&self) -> MutexGuard<'_, BTreeMap<JobId, (Fence, CancellationToken)>> {
+        self.inner.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -98,11 +139,11 @@ mod tests {
 
     #[test]
     fn two_followers_that_end_together_leave_nothing() {
-        let (hints, start) = (Hints::default(), Barrier::new(2));
+        let (bus, start) = (Bus::default(), Barrier::new(2));
         let rounds = 20_000;
         let follow = || {
             for round in 0..rounds {
-                let follower = hints.follow(JobId::from_u128(round));
+                let follower = bus.follow(JobId::from_u128(round));
                 start.wait();
                 drop(follower);
             }
@@ -111,8 +152,8 @@ mod tests {
             scope.spawn(follow);
             scope.spawn(follow);
         });
-        assert_eq!(hints.inner.count.load(Ordering::Acquire), 0);
-        assert_eq!(hints.inner.followed.lock().unwrap().len(), 0);
+        assert_eq!(bus.inner.count.load(Ordering::Acquire), 0);
+        assert_eq!(bus.inner.followed.lock().unwrap().len(), 0);
     }
 
     #[tokio::test(start_paused = true)]
@@ -122,19 +163,46 @@ mod tests {
             let heard = tokio::time::timeout(std::time::Duration::from_secs(1), follower.changed()).await;
             heard.expect("a write is heard by whoever follows");
         };
-        let (hints, job) = (Hints::default(), JobId::from_u128(1));
-        let (mut first, mut second) = (hints.follow(job), hints.follow(job));
-        hints.written(job, 3);
+        let (bus, job) = (Bus::default(), JobId::from_u128(1));
+        let (mut first, mut second) = (bus.follow(job), bus.follow(job));
+        bus.written(job, 3);
         hears(&mut first).await;
         hears(&mut second).await;
         // A write without an event, as a signal that is kept, is one.
-        hints.written(job, 3);
+        bus.written(job, 3);
         hears(&mut first).await;
         hears(&mut second).await;
         drop(first);
-        hints.written(job, 4);
+        bus.written(job, 4);
         hears(&mut second).await;
         drop(second);
-        assert_eq!(hints.inner.followed.lock().unwrap().len(), 0);
+        assert_eq!(bus.inner.followed.lock().unwrap().len(), 0);
+    }
+
+    #[test]
+    fn a_request_that_is_heard_late_ends_no_later_run() {
+        let (bus, job) = (Bus::default(), JobId::from_u128(1));
+        let [first, second] = [1, 2].map(|epoch| Fence { generation: 1, epoch });
+        let ending = CancellationToken::new();
+        bus.run_began(job, second, ending.clone());
+        bus.end_requested(job, first);
+        assert!(!ending.is_cancelled());
+        bus.end_requested(job, second);
+        assert!(ending.is_cancelled());
+    }
+
+    /// A job may come back to its process before the run that gave it away has ended.
+    #[test]
+    fn the_end_of_an_old_run_leaves_the_next_one_listening() {
+        let (bus, job) = (Bus::default(), JobId::from_u128(1));
+        let [first, second] = [1, 2].map(|epoch| Fence { generation: 1, epoch });
+        let ending = CancellationToken::new();
+        bus.run_began(job, first, CancellationToken::new());
+        bus.run_began(job, second, ending.clone());
+        bus.run_ended(job, first);
+        bus.end_requested(job, second);
+        assert!(ending.is_cancelled());
+        bus.run_ended(job, second);
+        assert!(bus.running().is_empty());
     }
 }
