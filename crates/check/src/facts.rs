@@ -1,3 +1,3 @@
 //! What is read of one job.
 
-pub use aetheris_store::Dossier as JobFacts;
+pub use aetheris_store::Dossier;

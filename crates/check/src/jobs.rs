@@ -3,12 +3,12 @@
 use aetheris_core::event::{Event, EventKind, Recorded};
 use aetheris_core::state::JobState;
 
-use crate::facts::JobFacts;
+use crate::facts::Dossier;
 use crate::history::ClientHistory;
 use crate::invariant::Invariant::{B3, D1, D5, D7, D8};
 use crate::report::Tally;
 
-pub(crate) fn check(facts: &JobFacts, events: &[Recorded], history: &ClientHistory, tally: &mut Tally) {
+pub(crate) fn check(facts: &Dossier, events: &[Recorded], history: &ClientHistory, tally: &mut Tally) {
     moves(facts, events, tally);
     made_whole(facts, events, tally);
     ended_once(facts, events, history, tally);
@@ -16,7 +16,7 @@ pub(crate) fn check(facts: &JobFacts, events: &[Recorded], history: &ClientHisto
     planned(facts, events, tally);
 }
 
-fn moves(facts: &JobFacts, events: &[Recorded], tally: &mut Tally) {
+fn moves(facts: &Dossier, events: &[Recorded], tally: &mut Tally) {
     let mut state = JobState::new(facts.row.id);
     for recorded in events {
         let result = state.replay(recorded);
@@ -31,7 +31,7 @@ fn moves(facts: &JobFacts, events: &[Recorded], tally: &mut Tally) {
     }
 }
 
-fn made_whole(facts: &JobFacts, events: &[Recorded], tally: &mut Tally) {
+fn made_whole(facts: &Dossier, events: &[Recorded], tally: &mut Tally) {
     let kinds: Vec<EventKind> = events.iter().take(2).map(|event| event.event.kind()).collect();
     let together = events.first().zip(events.get(1)).is_some_and(|(created, planned)| created.at == planned.at);
     let whole = kinds == [EventKind::JobCreated, EventKind::PlanGenerated] && together;
@@ -39,7 +39,7 @@ fn made_whole(facts: &JobFacts, events: &[Recorded], tally: &mut Tally) {
 }
 
 /// From the first event on that asks for the end, or the client's cancel that was answered well.
-fn ended_once(facts: &JobFacts, events: &[Recorded], history: &ClientHistory, tally: &mut Tally) {
+fn ended_once(facts: &Dossier, events: &[Recorded], history: &ClientHistory, tally: &mut Tally) {
     let job = facts.row.id;
     let ends: Vec<EventKind> = events
         .iter()
@@ -60,7 +60,7 @@ fn ended_once(facts: &JobFacts, events: &[Recorded], history: &ClientHistory, ta
 }
 
 /// A pause that a client was told of stands in the history, whatever became of it.
-fn paused(facts: &JobFacts, events: &[Recorded], history: &ClientHistory, tally: &mut Tally) {
+fn paused(facts: &Dossier, events: &[Recorded], history: &ClientHistory, tally: &mut Tally) {
     let job = facts.row.id;
     if !history.pauses.contains(&job) {
         return;
@@ -70,7 +70,7 @@ fn paused(facts: &JobFacts, events: &[Recorded], history: &ClientHistory, tally:
     tally.case(B3, events.iter().any(stands), || format!("{job}: its pause was accepted, and no event tells of one"));
 }
 
-fn planned(facts: &JobFacts, events: &[Recorded], tally: &mut Tally) {
+fn planned(facts: &Dossier, events: &[Recorded], tally: &mut Tally) {
     let (mut versions, mut steps) = (0u32, false);
     let mut wrong = None;
     for recorded in events {

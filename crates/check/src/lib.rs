@@ -5,7 +5,7 @@
 //! a proof unless the caller says that it does not apply to the run ([`Report::excuse`]).
 //!
 //! Reading order: [`invariant`] (what is checked), [`facts`] (what is read), [`survey`] (by whom), [`witness`] and [`history`]
-//! (what others saw), then one file per group, each of them pure functions over [`facts::JobFacts`].
+//! (what others saw), then one file per group, each of them pure functions over [`facts::Dossier`].
 
 mod acknowledged;
 mod amiss;
@@ -30,7 +30,7 @@ pub mod witness;
 use aetheris_core::event::Recorded;
 use aetheris_store::{EventRow, Store, StoreError};
 
-pub use facts::JobFacts;
+pub use facts::Dossier;
 pub use history::{AckedSignal, ClientHistory, SignalAck, Submission};
 pub use invariant::Invariant;
 pub use report::{Line, Report};
@@ -54,7 +54,7 @@ pub async fn check_store(
 }
 
 /// Every invariant of one job, in a store of this generation. `witness` are the lines that name it.
-fn check_job(facts: &JobFacts, generation: u32, witness: &[WitnessLine], history: &ClientHistory, tally: &mut Tally) {
+fn check_job(facts: &Dossier, generation: u32, witness: &[WitnessLine], history: &ClientHistory, tally: &mut Tally) {
     let decoded: Vec<_> = facts.events.iter().map(EventRow::decode).collect();
     log::check(facts, &decoded, history, tally);
     let Ok(events) = decoded.into_iter().collect::<Result<Vec<Recorded>, _>>() else {

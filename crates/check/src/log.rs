@@ -9,7 +9,7 @@ use aetheris_core::id::EventId;
 use aetheris_core::state::{JobState, StepState};
 use aetheris_store::{EventRow, differences};
 
-use crate::facts::JobFacts;
+use crate::facts::Dossier;
 use crate::history::ClientHistory;
 use crate::invariant::Invariant::{B1, B2, B4, B5, B7, C5};
 use crate::report::Tally;
@@ -17,14 +17,14 @@ use crate::report::Tally;
 /// An event as it is understood, or why it is not.
 type Decoded = Result<Recorded, DecodeError>;
 
-pub(crate) fn check(facts: &JobFacts, decoded: &[Decoded], history: &ClientHistory, tally: &mut Tally) {
+pub(crate) fn check(facts: &Dossier, decoded: &[Decoded], history: &ClientHistory, tally: &mut Tally) {
     dense(facts, tally);
     named_once(facts, history, tally);
     chain(facts, decoded, tally);
     terminal(facts, tally);
 }
 
-fn dense(facts: &JobFacts, tally: &mut Tally) {
+fn dense(facts: &Dossier, tally: &mut Tally) {
     let job = facts.row.id;
     let gap = facts.events.iter().zip(1u64..).find(|(event, expected)| event.seq != *expected);
     let last = facts.events.last().map_or(0, |event| event.seq);
@@ -35,7 +35,7 @@ fn dense(facts: &JobFacts, tally: &mut Tally) {
     });
 }
 
-fn named_once(facts: &JobFacts, history: &ClientHistory, tally: &mut Tally) {
+fn named_once(facts: &Dossier, history: &ClientHistory, tally: &mut Tally) {
     let job = facts.row.id;
     let mut times: BTreeMap<EventId, u32> = BTreeMap::new();
     for event in &facts.events {
@@ -51,7 +51,7 @@ fn named_once(facts: &JobFacts, history: &ClientHistory, tally: &mut Tally) {
     }
 }
 
-fn chain(facts: &JobFacts, decoded: &[Decoded], tally: &mut Tally) {
+fn chain(facts: &Dossier, decoded: &[Decoded], tally: &mut Tally) {
     let job = facts.row.id;
     let mut previous = Hash::ZERO;
     for (event, decoded) in facts.events.iter().zip(decoded) {
@@ -62,7 +62,7 @@ fn chain(facts: &JobFacts, decoded: &[Decoded], tally: &mut Tally) {
     tally.case(B4, facts.row.head == previous, || format!("{job}: the row's head is not the last event's hash"));
 }
 
-fn broken(facts: &JobFacts, event: &EventRow, decoded: &Decoded, previous: &Hash) -> Option<String> {
+fn broken(facts: &Dossier, event: &EventRow, decoded: &Decoded, previous: &Hash) -> Option<String> {
     if Hash::of(&event.payload) != event.payload_hash {
         return Some("its payload does not have its hash".to_owned());
     }
@@ -93,7 +93,7 @@ const fn is_terminal(kind: EventKind) -> bool {
 }
 
 /// Answers to doubts may follow an end: they change no state of the job.
-fn terminal(facts: &JobFacts, tally: &mut Tally) {
+fn terminal(facts: &Dossier, tally: &mut Tally) {
     let kinds = || facts.events.iter().map(|event| (event.seq, EventKind::from_code(event.kind)));
     let Some((end, _)) = kinds().find(|(_, kind)| kind.is_some_and(is_terminal)) else {
         return;
@@ -109,7 +109,7 @@ fn terminal(facts: &JobFacts, tally: &mut Tally) {
 }
 
 /// B7 and the rows of the ledger, of events that are all understood.
-pub(crate) fn projected(facts: &JobFacts, generation: u32, events: &[Recorded], tally: &mut Tally) {
+pub(crate) fn projected(facts: &Dossier, generation: u32, events: &[Recorded], tally: &mut Tally) {
     let Ok(state) = JobState::fold(facts.row.id, events) else {
         return;
     };
@@ -125,7 +125,7 @@ pub(crate) fn projected(facts: &JobFacts, generation: u32, events: &[Recorded], 
 
 /// What `verify` asks of a ledger row holds of every one. `outcomes` counts the rows as cases; here only a violation is
 /// counted.
-fn ledger(facts: &JobFacts, state: &JobState, tally: &mut Tally) {
+fn ledger(facts: &Dossier, state: &JobState, tally: &mut Tally) {
     for row in &facts.ledger {
         let of_row = |step: &&StepState| step.invocation.as_ref().is_some_and(|call| call.key == row.key);
         let step = state.steps.get(&row.node).filter(of_row);

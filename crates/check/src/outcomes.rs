@@ -14,7 +14,7 @@ use aetheris_core::plan::EffectClass;
 use aetheris_core::time::{Span, Timestamp};
 use aetheris_store::EffectRow;
 
-use crate::facts::JobFacts;
+use crate::facts::Dossier;
 use crate::invariant::Invariant::{C5, C7, C8};
 use crate::report::Tally;
 
@@ -41,7 +41,7 @@ struct Told {
     permits: Vec<(Timestamp, ToolInvocationStarted)>,
 }
 
-pub(crate) fn check(facts: &JobFacts, events: &[Recorded], tally: &mut Tally) {
+pub(crate) fn check(facts: &Dossier, events: &[Recorded], tally: &mut Tally) {
     let told = told(events);
     for row in &facts.ledger {
         let nothing = Told::default();
@@ -136,7 +136,7 @@ fn answered(said: &Told, permit: u32, outcome: DoubtOutcome) -> bool {
 }
 
 /// What is wrong with a ledger row, given what the events say of its key.
-fn in_order(facts: &JobFacts, row: &LedgerRow, said: &Told) -> Option<String> {
+fn in_order(facts: &Dossier, row: &LedgerRow, said: &Told) -> Option<String> {
     let (permit, status) = (row.permit, facts.row.status);
     let is_of_row = |(_, started): &&(Timestamp, ToolInvocationStarted)| {
         started.permit == permit && started.permit_id == row.permit_id
@@ -203,7 +203,7 @@ fn in_time(row: &LedgerRow, given: Timestamp, lifetime: Span) -> Option<String> 
 
 /// Every further permission of an `at_most_once` call has a recorded reason, and "did not happen" was not
 /// believed while the call could still arrive.
-fn again_with_reason(facts: &JobFacts, key: IdempotencyKey, said: &Told, tally: &mut Tally) {
+fn again_with_reason(facts: &Dossier, key: IdempotencyKey, said: &Told, tally: &mut Tally) {
     let job = facts.row.id;
     for (place, (_, started)) in said.permits.iter().enumerate() {
         let ordered = usize::try_from(started.permit).is_ok_and(|permit| permit == place + 1);
@@ -232,7 +232,7 @@ fn again_with_reason(facts: &JobFacts, key: IdempotencyKey, said: &Told, tally: 
     }
 }
 
-fn agree(facts: &JobFacts, (key, said, row): (IdempotencyKey, &Told, Option<&LedgerRow>), tally: &mut Tally) {
+fn agree(facts: &Dossier, (key, said, row): (IdempotencyKey, &Told, Option<&LedgerRow>), tally: &mut Tally) {
     let committed = row.is_some_and(|row| row.status == LedgerStatus::Committed);
     let disproved = row.is_some_and(|row| answered(said, row.permit, DoubtOutcome::DidNotHappen));
     if !committed && said.committed.is_none() {
@@ -256,7 +256,7 @@ fn agree(facts: &JobFacts, (key, said, row): (IdempotencyKey, &Told, Option<&Led
 
 /// A job that fails as a call of it has succeeded before has that success as late evidence, which contradicted it; with a
 /// recorded effect it had only to take that in. What an operator says after the end of a later call is no effect yet.
-fn with_its_success(facts: &JobFacts, told: &BTreeMap<IdempotencyKey, Told>, ended: Timestamp, tally: &mut Tally) {
+fn with_its_success(facts: &Dossier, told: &BTreeMap<IdempotencyKey, Told>, ended: Timestamp, tally: &mut Tally) {
     let kept = facts.evidence.iter().any(|evidence| {
         let before = |effect: &EffectRow| effect.key == evidence.key && effect.at <= ended;
         let recorded = facts.effects.iter().any(before);
@@ -268,7 +268,7 @@ fn with_its_success(facts: &JobFacts, told: &BTreeMap<IdempotencyKey, Told>, end
     });
 }
 
-fn one_outcome(facts: &JobFacts, told: &BTreeMap<IdempotencyKey, Told>, tally: &mut Tally) {
+fn one_outcome(facts: &Dossier, told: &BTreeMap<IdempotencyKey, Told>, tally: &mut Tally) {
     let job = facts.row.id;
     for effect in &facts.effects {
         let key = effect.key;

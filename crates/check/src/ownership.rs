@@ -5,17 +5,17 @@ use std::collections::BTreeSet;
 use aetheris_core::event::{Event, Recorded, RequeueReason};
 use aetheris_core::lease::Fence;
 
-use crate::facts::JobFacts;
+use crate::facts::Dossier;
 use crate::invariant::Invariant::{A2, A3, A9};
 use crate::report::Tally;
 
-pub(crate) fn check(facts: &JobFacts, events: &[Recorded], tally: &mut Tally) {
+pub(crate) fn check(facts: &Dossier, events: &[Recorded], tally: &mut Tally) {
     epochs(facts, events, tally);
     fences(facts, events, tally);
     reclaims(facts, events, tally);
 }
 
-fn epochs(facts: &JobFacts, events: &[Recorded], tally: &mut Tally) {
+fn epochs(facts: &Dossier, events: &[Recorded], tally: &mut Tally) {
     let job = facts.row.id;
     let (mut last, mut attempts) = (Fence::default(), BTreeSet::new());
     for recorded in events {
@@ -35,7 +35,7 @@ fn epochs(facts: &JobFacts, events: &[Recorded], tally: &mut Tally) {
     }
 }
 
-fn fences(facts: &JobFacts, events: &[Recorded], tally: &mut Tally) {
+fn fences(facts: &Dossier, events: &[Recorded], tally: &mut Tally) {
     let mut highest = Fence::default();
     for recorded in events {
         let found = recorded.fence;
@@ -46,7 +46,7 @@ fn fences(facts: &JobFacts, events: &[Recorded], tally: &mut Tally) {
     }
 }
 
-fn reclaims(facts: &JobFacts, events: &[Recorded], tally: &mut Tally) {
+fn reclaims(facts: &Dossier, events: &[Recorded], tally: &mut Tally) {
     let mut held = false;
     for recorded in events {
         match &recorded.event {

@@ -3,11 +3,11 @@
 use aetheris_core::event::Recorded;
 use aetheris_core::state::JobState;
 
-use crate::facts::JobFacts;
+use crate::facts::Dossier;
 use crate::invariant::Invariant::F5;
 use crate::report::Tally;
 
-pub(crate) fn check(facts: &JobFacts, events: &[Recorded], tally: &mut Tally) {
+pub(crate) fn check(facts: &Dossier, events: &[Recorded], tally: &mut Tally) {
     let Some(checkpoint) = &facts.checkpoint else { return };
     let job = facts.row.id;
     let Ok(full) = JobState::fold(job, events) else { return };

@@ -15,7 +15,7 @@ use crate::history::ClientHistory;
 use crate::invariant::Invariant;
 use crate::report::{Report, Tally};
 use crate::witness::WitnessLine;
-use crate::{JobFacts, acknowledged, check_job, outcomes, placing, tools};
+use crate::{Dossier, acknowledged, check_job, outcomes, placing, tools};
 
 /// What is known beside the store, and how far the check has come.
 #[derive(Debug)]
@@ -117,7 +117,7 @@ impl Survey {
     }
 
     /// One job, as it was at a moment.
-    fn examine(&self, job: &Result<JobFacts, Unreadable>, generation: u32, now: Timestamp, part: &mut Part) {
+    fn examine(&self, job: &Result<Dossier, Unreadable>, generation: u32, now: Timestamp, part: &mut Part) {
         part.jobs += 1;
         let facts = match job {
             Ok(facts) => {
@@ -298,7 +298,7 @@ mod tests {
         let survey = Survey::new(&[], &ClientHistory { submissions, ..quiet() });
         let generation = fixture.store().status().await.unwrap().generation;
         let Dossiers { jobs: facts, now, .. } = fixture.store().dossiers(0, 64).await.unwrap();
-        let part = |job: &Result<JobFacts, Unreadable>| {
+        let part = |job: &Result<Dossier, Unreadable>| {
             let mut part = Part::default();
             survey.examine(job, generation, now, &mut part);
             part
@@ -337,7 +337,7 @@ mod tests {
         let survey = Survey::new(&[], &ClientHistory::default());
         let Dossiers { mut jobs, now, .. } = fixture.store().dossiers(0, 64).await.unwrap();
         let Ok(mut facts) = jobs.remove(0) else { panic!("it can be read") };
-        let judged = |job: Result<JobFacts, Unreadable>| {
+        let judged = |job: Result<Dossier, Unreadable>| {
             let mut part = Part::default();
             survey.examine(&job, 1, now, &mut part);
             let report = part.tally.into_report(1, 0);

@@ -6,11 +6,11 @@ use aetheris_core::event::{Event, Recorded, TimerId};
 use aetheris_core::job::JobStatus;
 use aetheris_core::time::{Span, Timestamp};
 
-use crate::facts::JobFacts;
+use crate::facts::Dossier;
 use crate::invariant::Invariant::{E6, E7};
 use crate::report::Tally;
 
-pub(crate) fn check(facts: &JobFacts, events: &[Recorded], tally: &mut Tally) {
+pub(crate) fn check(facts: &Dossier, events: &[Recorded], tally: &mut Tally) {
     fired(facts, events, tally);
     delayed(facts, events, tally);
     let row = &facts.row;
@@ -19,7 +19,7 @@ pub(crate) fn check(facts: &JobFacts, events: &[Recorded], tally: &mut Tally) {
     }
 }
 
-fn fired(facts: &JobFacts, events: &[Recorded], tally: &mut Tally) {
+fn fired(facts: &Dossier, events: &[Recorded], tally: &mut Tally) {
     let mut due: BTreeMap<&TimerId, Timestamp> = BTreeMap::new();
     for recorded in events {
         match &recorded.event {
@@ -39,7 +39,7 @@ fn fired(facts: &JobFacts, events: &[Recorded], tally: &mut Tally) {
 }
 
 /// A job given back with a delay is not claimed before its end.
-fn delayed(facts: &JobFacts, events: &[Recorded], tally: &mut Tally) {
+fn delayed(facts: &Dossier, events: &[Recorded], tally: &mut Tally) {
     let mut not_before: Option<Timestamp> = None;
     for recorded in events {
         match &recorded.event {

@@ -11,7 +11,7 @@ use aetheris_core::lease::Fence;
 use aetheris_core::plan::EffectClass;
 use aetheris_core::time::Timestamp;
 
-use crate::facts::JobFacts;
+use crate::facts::Dossier;
 use crate::invariant::Invariant::{C1, C2, C4, C6, C7};
 use crate::report::Tally;
 use crate::witness::{WitnessKind, WitnessLine};
@@ -24,7 +24,7 @@ struct Permit {
     key: IdempotencyKey,
 }
 
-pub(crate) fn check(facts: &JobFacts, events: &[Recorded], witness: &[WitnessLine], tally: &mut Tally) {
+pub(crate) fn check(facts: &Dossier, events: &[Recorded], witness: &[WitnessLine], tally: &mut Tally) {
     let permits = permits(events);
     let mut bodies: BTreeMap<IdempotencyKey, Vec<&WitnessLine>> = BTreeMap::new();
     for line in witness.iter().filter(|line| line.is_act()) {
@@ -66,7 +66,7 @@ fn answers<'e>(events: &'e [Recorded], node: &NodeId) -> impl Iterator<Item = &'
 }
 
 fn once_per_permit(
-    facts: &JobFacts,
+    facts: &Dossier,
     events: &[Recorded],
     (key, bodies, permits): (IdempotencyKey, &[&WitnessLine], &[&Permit]),
     tally: &mut Tally,
@@ -94,7 +94,7 @@ fn once_per_permit(
     });
 }
 
-fn permitted(facts: &JobFacts, (bodies, permits): (&[&WitnessLine], &[&Permit]), tally: &mut Tally) {
+fn permitted(facts: &Dossier, (bodies, permits): (&[&WitnessLine], &[&Permit]), tally: &mut Tally) {
     for body in bodies {
         let permit = permits.iter().any(|permit| permit.fence == body.fence && permit.at <= body.at);
         tally.case(C2, permit, || {
@@ -108,7 +108,7 @@ fn permitted(facts: &JobFacts, (bodies, permits): (&[&WitnessLine], &[&Permit]),
 /// same one. What an older run sends late is bounded by its permit, and is another invariant; so is what
 /// was on its way to an idempotent tool when someone else said how an earlier call had ended.
 fn silent_after_outcome(
-    facts: &JobFacts,
+    facts: &Dossier,
     events: &[Recorded],
     (key, bodies, permits): (IdempotencyKey, &[&WitnessLine], &[&Permit]),
     tally: &mut Tally,
@@ -132,7 +132,7 @@ fn silent_after_outcome(
     }
 }
 
-fn same_key(facts: &JobFacts, witness: &[WitnessLine], tally: &mut Tally) {
+fn same_key(facts: &Dossier, witness: &[WitnessLine], tally: &mut Tally) {
     let mut keys: BTreeMap<&NodeId, BTreeSet<IdempotencyKey>> = BTreeMap::new();
     // Who only asks what became of a call has a key of its own for each question.
     for line in witness.iter().filter(|line| line.acts) {
@@ -147,7 +147,7 @@ fn same_key(facts: &JobFacts, witness: &[WitnessLine], tally: &mut Tally) {
 }
 
 /// What was recorded is what a body has answered, unless someone else brought the answer.
-fn answered(facts: &JobFacts, events: &[Recorded], witness: &[WitnessLine], tally: &mut Tally) {
+fn answered(facts: &Dossier, events: &[Recorded], witness: &[WitnessLine], tally: &mut Tally) {
     for effect in &facts.effects {
         let ends = witness.iter().filter(|line| line.key == effect.key && line.kind == WitnessKind::BodyEnd);
         let told: BTreeSet<Hash> = ends.clone().filter_map(|line| line.result_hash).collect();

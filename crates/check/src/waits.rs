@@ -6,7 +6,7 @@ use aetheris_core::event::{Event, Recorded, WaitEnd};
 use aetheris_core::hash::Hash;
 use aetheris_core::id::SignalId;
 
-use crate::facts::JobFacts;
+use crate::facts::Dossier;
 use crate::history::{ClientHistory, SignalAck};
 use crate::invariant::Invariant::{E1, E2};
 use crate::report::Tally;
@@ -20,7 +20,7 @@ struct Wait {
     seq: u64,
 }
 
-pub(crate) fn check(facts: &JobFacts, events: &[Recorded], history: &ClientHistory, tally: &mut Tally) {
+pub(crate) fn check(facts: &Dossier, events: &[Recorded], history: &ClientHistory, tally: &mut Tally) {
     ended_once(facts, events, tally);
     let delivered = delivered(events);
     acknowledged(facts, &delivered, &refused(events), history, tally);
@@ -28,7 +28,7 @@ pub(crate) fn check(facts: &JobFacts, events: &[Recorded], history: &ClientHisto
     told(facts, events, tally);
 }
 
-fn ended_once(facts: &JobFacts, events: &[Recorded], tally: &mut Tally) {
+fn ended_once(facts: &Dossier, events: &[Recorded], tally: &mut Tally) {
     let mut waits: Vec<Wait> = Vec::new();
     let mut stray = None;
     for recorded in events {
@@ -95,7 +95,7 @@ fn refused(events: &[Recorded]) -> BTreeSet<(&str, Hash)> {
 }
 
 fn acknowledged(
-    facts: &JobFacts,
+    facts: &Dossier,
     delivered: &BTreeMap<String, (SignalId, Hash)>,
     refused: &BTreeSet<(&str, Hash)>,
     history: &ClientHistory,
@@ -119,7 +119,7 @@ fn acknowledged(
 }
 
 /// A signal is never kept beside the wait that it is for.
-fn not_forgotten(facts: &JobFacts, delivered: &BTreeMap<String, (SignalId, Hash)>, tally: &mut Tally) {
+fn not_forgotten(facts: &Dossier, delivered: &BTreeMap<String, (SignalId, Hash)>, tally: &mut Tally) {
     let job = facts.row.id;
     for (key, (signal, _)) in delivered {
         let twice = facts.kept.iter().any(|kept| kept.signal == *signal);
@@ -135,7 +135,7 @@ fn not_forgotten(facts: &JobFacts, delivered: &BTreeMap<String, (SignalId, Hash)
 }
 
 /// What is kept no more has an event that says what became of it. Only a violation is counted.
-fn told(facts: &JobFacts, events: &[Recorded], tally: &mut Tally) {
+fn told(facts: &Dossier, events: &[Recorded], tally: &mut Tally) {
     let of_event = |recorded: &Recorded| match &recorded.event {
         Event::WaitCompleted(completed) => match &completed.by {
             WaitEnd::Signal { signal, .. } => Some(*signal),

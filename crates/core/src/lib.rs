@@ -4,7 +4,7 @@
 //! done), [`event`] and [`chain`] (what happened, and how it is kept), [`job`] and [`step`] (the two
 //! transition tables), [`state`] (the one reducer), [`ledger`], [`disproof`] and [`lease`] (who may act),
 //! [`recovery`] (what a step may do after anything happened to it), [`schedule`] (what comes next),
-//! [`signal`] (what an outside message meets), [`projection`] (the row that is derived from it all).
+//! [`signal`] (where an outside message goes), [`projection`] (the row that is derived from it all).
 
 pub mod agent;
 pub mod chain;

@@ -1,4 +1,4 @@
-//! What an outside message meets in a job: SPEC §7's order of checks as one pure function.
+//! Where an outside message goes in a job: SPEC §7's order of checks as one pure function.
 
 use crate::hash::Hash;
 use crate::id::NodeId;

@@ -100,9 +100,9 @@ marks! {
     /// A run that had lost its lease ended.
     RunLost,
     /// An unknown commit was found to be written.
-    SettledWritten,
+    ResolvedWritten,
     /// An unknown commit was found not to be there, and was sent again.
-    SettledAbsent,
+    ResolvedAbsent,
     /// A signal came before its wait and was kept.
     SignalKept,
     /// A kept signal was consumed by its wait.

@@ -133,7 +133,7 @@ pub enum Fact {
     /// `tool_invocation_started`
     Called(Permit),
     /// `tool_invocation_finished`
-    StepEvidence {
+    InvocationFinished {
         /// What is known.
         outcome: Outcome,
         /// Of which permit.
@@ -294,7 +294,7 @@ impl Fact {
             | Self::StepFailed(_)
             | Self::Retry(_)
             | Self::Called(_)
-            | Self::StepEvidence { .. }
+            | Self::InvocationFinished { .. }
             | Self::Command(_)
             | Self::Doubt { .. }
             | Self::Answered { .. } => self.step_event(job, program),
@@ -328,7 +328,7 @@ impl Fact {
                 tool_version: None,
             }
             .into(),
-            Self::StepEvidence { outcome, permit } => ToolInvocationFinished {
+            Self::InvocationFinished { outcome, permit } => ToolInvocationFinished {
                 error: None,
                 node: id(permit.node),
                 outcome: outcome.told(),

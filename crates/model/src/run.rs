@@ -186,7 +186,7 @@ impl Draft<'_> {
     /// The facts of an outcome that the run has just learned.
     fn record(&mut self, known: Known) -> Done {
         let Known { outcome, permit } = known;
-        let told = Fact::StepEvidence { outcome, permit };
+        let told = Fact::InvocationFinished { outcome, permit };
         let once = self.class(permit.node) == Some(EffectClass::AtMostOnce);
         match outcome {
             Outcome::Done => {
@@ -208,7 +208,7 @@ impl Draft<'_> {
             }
             Outcome::Unknown if once && self.search.config.has(Mutation::TimeoutIsFailure) => {
                 self.settling(
-                    Fact::StepEvidence { outcome: Outcome::NotSent, permit },
+                    Fact::InvocationFinished { outcome: Outcome::NotSent, permit },
                     permit,
                     LedgerTrigger::NotSent,
                 )?;
@@ -330,7 +330,7 @@ impl Draft<'_> {
     fn give_up(&mut self, node: u8) -> Done {
         self.search.tally.see(Sight::BudgetUsedUp);
         let permit = self.permit(node)?;
-        let told = Fact::StepEvidence { outcome: Outcome::Unknown, permit };
+        let told = Fact::InvocationFinished { outcome: Outcome::Unknown, permit };
         match self.ledger[usize::from(node)] {
             Some(row) if row.status == LedgerStatus::InDoubt => self.fact(told)?,
             Some(_) | None => self.settling(told, permit, LedgerTrigger::Doubt)?,
@@ -440,7 +440,7 @@ impl Draft<'_> {
         if self.step(node).is_some_and(|step| step.status == StepStatus::InDoubt) {
             self.fact(Fact::Answered { answer: Answered::Happened, permit })?;
         }
-        let told = Fact::StepEvidence { outcome: Outcome::Done, permit };
+        let told = Fact::InvocationFinished { outcome: Outcome::Done, permit };
         let open = self.ledger[usize::from(node)].filter(|row| row.status != LedgerStatus::Committed);
         match open {
             Some(row) => self.settling(told, row.permit, LedgerTrigger::Commit)?,
@@ -458,7 +458,7 @@ impl Draft<'_> {
                 (Outcome::Refused, false)
             }
         };
-        self.fact(Fact::StepEvidence { outcome, permit })?;
+        self.fact(Fact::InvocationFinished { outcome, permit })?;
         self.after_failure(permit, retryable)
     }
 }

@@ -276,7 +276,7 @@ fn judge_fact(search: &Search, system: &mut System, job: &Job, unit: &Unit, fact
             judge(search, system, Law::FitDecides, !signal.word.fits());
         }
         Fact::Completed => search.tally.see(Sight::Completed),
-        Fact::StepEvidence { outcome: Outcome::Unused, .. } => search.tally.see(Sight::PermitUnused),
+        Fact::InvocationFinished { outcome: Outcome::Unused, .. } => search.tally.see(Sight::PermitUnused),
         Fact::EndRequested => search.tally.see(Sight::CancelOfHeld),
         Fact::DeadlineFired | Fact::DeadlineRequested => {}
         Fact::PauseRequested => search.tally.see(Sight::PauseOfHeld),
@@ -294,7 +294,7 @@ fn judge_fact(search: &Search, system: &mut System, job: &Job, unit: &Unit, fact
         | Fact::StepFailed(_)
         | Fact::Retry(_)
         | Fact::Called(_)
-        | Fact::StepEvidence { .. }
+        | Fact::InvocationFinished { .. }
         | Fact::Command(_)
         | Fact::TimerSet { .. }
         | Fact::Answered { .. } => {}

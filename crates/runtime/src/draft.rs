@@ -401,13 +401,13 @@ pub enum WriteError {
 }
 
 /// Sends one unit until its outcome is known: an unknown commit is read back, and sent again only if it
-/// is not there. Bounded by [`SETTLE_TRIES_MAX`].
+/// is not there. Bounded by [`RESOLVE_TRIES_MAX`].
 ///
 /// # Errors
 /// [`WriteError`] says what is known.
 pub async fn write(store: &dyn Store, mut unit: impl FnMut() -> UnitOfWork) -> Result<Committed, WriteError> {
     let mut trouble = None;
-    for attempt in 0..SETTLE_TRIES_MAX {
+    for attempt in 0..RESOLVE_TRIES_MAX {
         match store.commit(unit()).await {
             Ok(committed) => return Ok(committed),
             Err(CommitError::Refused(refusal)) => return Err(WriteError::Refused(refusal)),
@@ -423,13 +423,13 @@ pub async fn write(store: &dyn Store, mut unit: impl FnMut() -> UnitOfWork) -> R
         if aetheris_fault::planted!("blind-retry") {
             blind_retry(store, unit()).await;
         }
-        match settle(store, &unit()).await {
+        match resolve(store, &unit()).await {
             Ok(Some(committed)) => {
-                aetheris_fault::sometimes!(SettledWritten);
+                aetheris_fault::sometimes!(ResolvedWritten);
                 return Ok(committed);
             }
             Ok(None) => {
-                aetheris_fault::sometimes!(SettledAbsent);
+                aetheris_fault::sometimes!(ResolvedAbsent);
                 pause(attempt).await;
             }
             Err(error) => return Err(WriteError::Unknown(error)),
@@ -452,12 +452,12 @@ async fn blind_retry(store: &dyn Store, unit: UnitOfWork) {
 }
 
 /// Asks what became of a unit, for as long as its bound allows.
-async fn settle(store: &dyn Store, unit: &UnitOfWork) -> Result<Option<Committed>, StoreError> {
+async fn resolve(store: &dyn Store, unit: &UnitOfWork) -> Result<Option<Committed>, StoreError> {
     let mut attempt = 0;
     loop {
         match store.resolve_unknown(unit).await {
             Ok(answer) => return Ok(answer),
-            Err(error) if attempt + 1 >= SETTLE_TRIES_MAX => return Err(error),
+            Err(error) if attempt + 1 >= RESOLVE_TRIES_MAX => return Err(error),
             Err(_) => pause(attempt).await,
         }
         attempt += 1;
@@ -465,7 +465,7 @@ async fn settle(store: &dyn Store, unit: &UnitOfWork) -> Result<Option<Committed
 }
 
 /// How often an unknown outcome is asked for.
-pub const SETTLE_TRIES_MAX: u32 = 12;
+pub const RESOLVE_TRIES_MAX: u32 = 12;
 
 /// Waits between two looks: 10 ms, doubled up to a second.
 async fn pause(attempt: u32) {

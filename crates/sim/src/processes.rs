@@ -148,7 +148,7 @@ impl std::fmt::Debug for Processes {
 }
 
 impl Processes {
-    /// Draws a processes and starts it, with the director that brings its members back.
+    /// Draws the processes and starts them, with the director that brings them back.
     #[must_use]
     pub fn start(stage: Stage, random: &mut Random) -> Self {
         let (befell, told) = mpsc::unbounded_channel();

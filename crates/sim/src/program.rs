@@ -368,9 +368,21 @@ impl Program {
     }
 }
 
-/// Half of the pure tools are reached over a network: what came before them is durable when they are asked.
-fn leaves(place: usize, class: EffectClass) -> bool {
-    class == EffectClass::Pure && place % 2 == 1
+impl Step {
+    /// Whether what it does at that place can be noticed outside its process.
+    #[must_use]
+    pub fn leaves(&self, place: usize) -> bool {
+        match self.kind {
+            Kind::Tool { class, .. } => class != EffectClass::Pure || over_a_network(place, class),
+            Kind::Model => true,
+            Kind::Wait { .. } | Kind::Timer(_) | Kind::Sleep(_) | Kind::Transform | Kind::Condition => false,
+        }
+    }
+}
+
+/// Some of the pure tools are reached over a network: what came before them is durable when they are asked.
+fn over_a_network(place: usize, class: EffectClass) -> bool {
+    class == EffectClass::Pure && place % 4 == 1
 }
 
 fn write_tool(
@@ -381,7 +393,7 @@ fn write_tool(
     timeout: u64,
 ) {
     let effect = class.as_str();
-    let kind = if leaves(place, class) {
+    let kind = if over_a_network(place, class) {
         "kind: http, method: POST, url: \"http://sim.test/\""
     } else {
         "kind: function, function: sim"

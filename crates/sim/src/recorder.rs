@@ -34,11 +34,11 @@ struct Seen {
     instance: Option<InstanceId>,
     seq: u64,
     /// The nodes of which an end is stored.
-    settled: BTreeSet<String>,
+    over: BTreeSet<String>,
 }
 
 /// The node of an event that ends one, out of what is stored.
-fn settled(event: &EncodedEvent) -> Option<String> {
+fn over(event: &EncodedEvent) -> Option<String> {
     if !matches!(event.kind, EventKind::NodeFinished | EventKind::NodeSkipped) {
         return None;
     }
@@ -152,7 +152,7 @@ impl Recorder {
         });
         check_right(found, seen, unit, committed, &name);
         seen.seq = committed.seq;
-        seen.settled.extend(unit.events.iter().filter_map(settled));
+        seen.over.extend(unit.events.iter().filter_map(over));
         let ended = [EventKind::JobCompleted, EventKind::JobFailed, EventKind::JobCancelled].map(EventKind::as_str);
         seen.ended |= kinds.iter().any(|kind| ended.contains(kind));
         if unit.lease == LeaseChange::Release {
@@ -204,9 +204,9 @@ impl Recorder {
         self.book().reclaims.clone()
     }
 
-    /// A call leaves: its lease must still be the job's, and live, and its permit fresh; and the ends of all nodes that it
-    /// needs must be stored.
-    pub fn call_leaves(&self, call: &ToolCall, needs: &[String], at: Timestamp) {
+    /// A call leaves: its lease must still be the job's, and live, and its permit fresh; and where it leaves its process, the
+    /// ends of the nodes that its step `needs` must be stored.
+    pub fn call_leaves(&self, call: &ToolCall, needs: Option<&[String]>, at: Timestamp) {
         let (job, fence) = (call.job, call.fence);
         let name = self.trace.name(job);
         let (jumps, stands_still) = (self.rates.jumps, self.rates.stops > 0 || self.rates.nemesis > 0);
@@ -220,8 +220,8 @@ impl Recorder {
             found.case("S3", late <= most, || format!("{name}: a call leaves {late:?} after its permit was stored"));
         }
         let seen = jobs.entry(job).or_default();
-        if call.tool.effect.is_ledger() || call.tool.kind.leaves_process() {
-            let open: Vec<&String> = needs.iter().filter(|need| !seen.settled.contains(*need)).collect();
+        if let Some(needs) = needs {
+            let open: Vec<&String> = needs.iter().filter(|need| !seen.over.contains(*need)).collect();
             found.case("S6", open.is_empty(), || {
                 format!("{name} {}: a call leaves, and no end of {open:?} is stored", call.node)
             });

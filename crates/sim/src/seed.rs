@@ -190,7 +190,7 @@ async fn play(seed: u64, backend: Backend) -> std::io::Result<Outcome> {
     let rounds = tokio::spawn(make_rounds(ground.store(), trace.clone(), storm, beside));
     tokio::time::sleep(Duration::from_millis(storm)).await;
     rates.clear_up();
-    tell!(trace, "world", "the rates clears up");
+    tell!(trace, "world", "faults end");
     let calm = stage.store.status().await.map(|status| status.now).unwrap_or_default();
     let bound =
         Duration::from_millis(bound(longest, customers, processes.ttl().to_std())) + processes.mishaps().set_back;

@@ -155,20 +155,22 @@ impl Services {
     }
 
     /// The step that a tool of its own is called for.
-    fn step_of(&self, call: &ToolCall) -> Option<Step> {
+    fn step_of(&self, call: &ToolCall) -> Option<(usize, Step)> {
         let place: usize = call.tool_name.as_str().strip_prefix('t')?.parse().ok()?;
         let version = call.tool.version.clone()?;
-        self.state().programs.get(&(call.agent.to_string(), version))?.steps.get(place).cloned()
+        let step = self.state().programs.get(&(call.agent.to_string(), version))?.steps.get(place).cloned()?;
+        Some((place, step))
     }
 
-    /// The nodes that a call stands behind.
-    fn needs_of(&self, call: &ToolCall) -> Vec<String> {
-        let needs = self.step_of(call).map(|step| step.needs).unwrap_or_default();
-        needs.into_iter().map(|need| format!("n{need}")).collect()
+    /// The nodes that a call which leaves its process stands behind; none for another.
+    fn needs_of(&self, call: &ToolCall) -> Option<Vec<String>> {
+        let (place, step) = self.step_of(call)?;
+        let leaves = step.leaves(place);
+        leaves.then(|| step.needs.into_iter().map(|need| format!("n{need}")).collect())
     }
 
     fn act_of(&self, call: &ToolCall) -> Option<Act> {
-        match self.step_of(call)?.kind {
+        match self.step_of(call)?.1.kind {
             Kind::Tool { act, .. } => Some(act),
             Kind::Model | Kind::Wait { .. } | Kind::Timer(_) | Kind::Sleep(_) | Kind::Transform | Kind::Condition => {
                 None
@@ -339,7 +341,7 @@ impl Tools for Outside {
     fn call(&self, call: ToolCall) -> Boxed<'_, ToolOutcome> {
         let services = Arc::clone(&self.0);
         Box::pin(async move {
-            services.store.call_leaves(&call, &services.needs_of(&call), services.now());
+            services.store.call_leaves(&call, services.needs_of(&call).as_deref(), services.now());
             let way = services.way();
             let timed_out = ToolOutcome::Unknown {
                 error: Failure::new("timeout", "no answer in time"),

@@ -3,7 +3,7 @@
 use aetheris_store::{CommitError, ErrorKind, StoreError};
 use rusqlite::ErrorCode;
 
-/// Error inside one operation.
+/// What one operation failed with.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     /// SQLite says so.

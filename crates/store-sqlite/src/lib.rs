@@ -6,7 +6,7 @@
 //! it goes into one `BEGIN IMMEDIATE … COMMIT`: units of many jobs, renewals, agents. Each is decided on its
 //! own before its first write (`commit`: looks up the facts, and `store::decide` checks them; `write`: the statements, each
 //! of which repeats in its `WHERE` what the checks have found). A refused one has written nothing and the
-//! transaction goes on. SQL error rolls the transaction back, and each request is tried in one of its own.
+//! transaction goes on. An SQL error rolls the transaction back, and each request is tried in one of its own.
 //! Nobody is answered before `COMMIT` has returned.
 //!
 //! Several processes may share the file: SQLite's write lock keeps their transactions apart, and everything

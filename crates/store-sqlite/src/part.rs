@@ -102,7 +102,13 @@ fn is_gone(process: i32) -> bool {
     if u32::try_from(process).is_ok_and(|process| process == std::process::id()) {
         return true;
     }
-    Pid::from_raw(process).is_none_or(|process| test_kill_process(process) == Err(Errno::SRCH))
+    Pid::from_raw(process).is_none_or(|process| says_gone(test_kill_process(process)))
+}
+
+/// What the kernel says of a signal that is not sent: one that may not be sent, because the process is another user's, has
+/// somebody who would get it.
+fn says_gone(asked: Result<(), Errno>) -> bool {
+    if aetheris_fault::planted!("other-users-are-gone") { asked.is_err() } else { asked == Err(Errno::SRCH) }
 }
 
 /// Asks a backup to end. It does at its next piece, or in the middle of its check; nothing is left of it.
@@ -152,6 +158,11 @@ impl Stop {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_process_of_another_user_is_there() {
+        assert_eq!([Ok(()), Err(Errno::PERM), Err(Errno::SRCH)].map(says_gone), [false, false, true]);
+    }
 
     /// NFS and most of FUSE answer so to every rename with a condition; a backup usually stands there.
     #[test]

@@ -33,7 +33,7 @@ impl fmt::Display for Which<'_> {
     }
 }
 
-/// A row, or nothing where it cannot be read. Other error is an error.
+/// A row, or nothing where it cannot be read. Any other error is returned.
 pub(crate) fn passed_over<T>(read: Result<T, Error>, what: impl fmt::Display) -> Result<Option<T>, Error> {
     match read {
         Ok(read) => Ok(Some(read)),

@@ -1,7 +1,7 @@
 //! The one writer of a process: a thread that owns the only connection which writes.
 //!
 //! Requests that wait when the thread comes round go into one transaction and one fsync. Each is decided
-//! on its own; a refused one leaves nothing, and SQL error in the middle rolls everything back and tries
+//! on its own; a refused one leaves nothing, and an SQL error in the middle rolls everything back and tries
 //! each request in a transaction of its own. Nobody is answered before COMMIT has returned. Claims that
 //! found nothing stay here and are served at the end of the transaction that makes jobs claimable.
 
@@ -486,7 +486,7 @@ impl<'c> Writer<'c> {
     }
 }
 
-/// Decides one request. Error rolls the whole transaction back.
+/// Decides one request. An error rolls the whole transaction back.
 fn execute(tx: &mut Tx<'_, '_>, request: &Request) -> Result<Answer, Error> {
     match request {
         Request::Commit(unit, _) => match commit::apply(tx, unit) {

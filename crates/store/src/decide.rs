@@ -267,15 +267,14 @@ fn kept_with(unit: &UnitOfWork, facts: &Facts<'_>) -> Result<Kept, CommitError> 
     let mut kept = facts.kept;
     let mut received: Vec<(SignalId, Kept)> = Vec::new();
     let mut consumed: Vec<SignalId> = Vec::new();
+    let roomless = aetheris_fault::planted!("delivered-needs-room");
     for write in &unit.inbox {
         let (InboxWrite::Receive { signal, .. } | InboxWrite::Consume(signal)) = write;
         let stored = facts.signals.get(signal);
         let before = received.iter().find(|(seen, _)| seen == signal).map(|(_, size)| *size);
         match write {
             InboxWrite::Receive { delivered, payload, .. }
-                if stored.is_none()
-                    && before.is_none()
-                    && (!delivered || aetheris_fault::planted!("delivered-needs-room")) =>
+                if stored.is_none() && before.is_none() && (!delivered || roomless) =>
             {
                 let size = Kept::of(payload);
                 received.push((*signal, size));

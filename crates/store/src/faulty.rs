@@ -393,7 +393,8 @@ impl Store for FaultyStore {
     fn resolve_unknown(&self, unit: &UnitOfWork) -> Boxed<'_, Result<Option<Committed>, StoreError>> {
         let unit = unit.clone();
         Box::pin(async move {
-            self.call((Op::ResolveUnknown, "settle"), |_| Box::pin(std::future::ready(Ok(()))), |_| None).await?;
+            self.call((Op::ResolveUnknown, "resolve_unknown"), |_| Box::pin(std::future::ready(Ok(()))), |_| None)
+                .await?;
             self.in_flight.wait_for(unit.job).await;
             self.inner.resolve_unknown(&unit).await
         })

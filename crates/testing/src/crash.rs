@@ -176,7 +176,7 @@ fn is_step(crossing: &Crossing) -> bool {
     match crossing {
         Crossing::ToTool(..) | Crossing::FromTool(..) | Crossing::ToModel | Crossing::FromModel => true,
         Crossing::ToStore(call) | Crossing::FromStore(call) => match call {
-            Call::Commit(_) | Call::Settle => true,
+            Call::Commit(_) | Call::ResolveUnknown => true,
             Call::Agent | Call::Claim | Call::Heartbeat | Call::Read(_) => false,
         },
     }

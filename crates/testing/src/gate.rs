@@ -22,7 +22,7 @@ pub enum Call {
     /// Any question, by name.
     Read(&'static str),
     /// Asking what became of a unit.
-    Settle,
+    ResolveUnknown,
 }
 
 /// A place at which a process and the world meet. Between two of them nothing outside can change, so a
@@ -51,7 +51,7 @@ impl fmt::Display for Crossing {
             Call::Commit(purpose) => write!(f, "the write `{}`", purpose.as_str()),
             Call::Heartbeat => f.write_str("a heartbeat"),
             Call::Read(what) => write!(f, "the read `{what}`"),
-            Call::Settle => f.write_str("asking about a write"),
+            Call::ResolveUnknown => f.write_str("asking about a write"),
         };
         match self {
             Self::ToStore(what) => {

@@ -62,7 +62,7 @@ impl Store for StoreLink {
 
     fn resolve_unknown(&self, unit: &UnitOfWork) -> Boxed<'_, Result<Option<Committed>, StoreError>> {
         let unit = unit.clone();
-        Box::pin(self.through(Call::Settle, Box::pin(async move { self.inner.resolve_unknown(&unit).await })))
+        Box::pin(self.through(Call::ResolveUnknown, Box::pin(async move { self.inner.resolve_unknown(&unit).await })))
     }
 
     fn claim(&self, request: ClaimRequest) -> Boxed<'_, Result<Vec<Claimed>, StoreError>> {

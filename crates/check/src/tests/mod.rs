@@ -8,13 +8,13 @@ use crate::history::ClientHistory;
 use crate::invariant::Invariant;
 use crate::report::{Report, Tally};
 use crate::witness::WitnessLine;
-use crate::{JobFacts, check_job};
+use crate::{Dossier, check_job};
 
 /// A restore has begun it: the stories are of the one before.
 const GENERATION: u32 = 2;
 
 /// Evaluates one job, with what its tools have seen and its clients were told.
-fn report(facts: &JobFacts, witness: &[WitnessLine], history: &ClientHistory) -> Report {
+fn report(facts: &Dossier, witness: &[WitnessLine], history: &ClientHistory) -> Report {
     let mut tally = Tally::default();
     check_job(facts, GENERATION, witness, history, &mut tally);
     crate::acknowledged::exist(&[facts.row.id].into(), history, &mut tally);

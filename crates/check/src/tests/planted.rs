@@ -11,13 +11,13 @@ use aetheris_store::{Checkpoint, EffectRow, Evidence, KeptSignal};
 
 use super::report;
 use super::story::{self, JOB, Story, Told, at, fence, key, result, seen, whole};
-use crate::JobFacts;
+use crate::Dossier;
 use crate::history::{AckedSignal, SignalAck, Submission, Write};
 use crate::invariant::Invariant::{self, *};
 use crate::report::{Report, Tally};
 use crate::witness::WitnessKind;
 
-fn is_found(id: Invariant, story: &Story, facts: &JobFacts) {
+fn is_found(id: Invariant, story: &Story, facts: &Dossier) {
     let found = report(facts, &story.witness, &story.history);
     assert!(found.violated().contains(&id), "{id} is not violated:\n{found}");
 }
@@ -30,7 +30,7 @@ fn in_story(id: Invariant, spoil: impl FnOnce(&mut Story)) {
 }
 
 /// Spoils what is stored.
-fn in_facts(id: Invariant, spoil: impl FnOnce(&mut JobFacts)) {
+fn in_facts(id: Invariant, spoil: impl FnOnce(&mut Dossier)) {
     let story = whole();
     let mut facts = story.facts();
     spoil(&mut facts);
@@ -115,7 +115,7 @@ fn a_job_that_a_restore_holds_by_its_row() {
     let mut story = whole();
     story.events.truncate(story.place(EventKind::WaitCompleted) - 1);
     let mut facts = story.facts();
-    let wrong = |facts: &JobFacts| report(facts, &story.witness, &story.history).violated().contains(&B7);
+    let wrong = |facts: &Dossier| report(facts, &story.witness, &story.history).violated().contains(&B7);
     assert!(facts.row.holder.take().is_some() && !wrong(&story.facts()));
     facts.row.status = JobStatus::Paused;
     facts.row.paused = Some((PauseReason::Restored, at(300)));
@@ -133,7 +133,7 @@ fn a_job_that_a_restore_holds_by_its_row() {
 }
 
 /// Whether what is stored of a story, spoiled, contradicts its events.
-fn contradicts(story: &Story, spoil: impl FnOnce(&mut JobFacts)) -> bool {
+fn contradicts(story: &Story, spoil: impl FnOnce(&mut Dossier)) -> bool {
     let mut facts = story.facts();
     spoil(&mut facts);
     report(&facts, &story.witness, &story.history).violated().contains(&B7)
@@ -225,7 +225,7 @@ fn against_row(told: &[Event], status: LedgerStatus, disproved: bool) -> String 
     found.line(C5).unwrap().violations.join("\n")
 }
 
-fn decoded(facts: &JobFacts) -> Vec<Recorded> {
+fn decoded(facts: &Dossier) -> Vec<Recorded> {
     facts.events.iter().map(aetheris_store::EventRow::decode).collect::<Result<_, _>>().unwrap()
 }
 
@@ -320,7 +320,7 @@ fn a_ledger_row_that_only_the_fold_contradicts() {
 /// Its node has a call, and it is another one.
 #[test]
 fn a_ledger_row_that_is_no_call_of_its_node() {
-    let said = |spoil: fn(&mut JobFacts)| {
+    let said = |spoil: fn(&mut Dossier)| {
         let story = whole();
         let mut facts = story.facts();
         spoil(&mut facts);

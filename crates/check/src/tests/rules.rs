@@ -13,14 +13,14 @@ use aetheris_store::{EffectRow, KeptSignal, TimerRow};
 
 use super::report;
 use super::story::{self, JOB, Story, Told, at, fence, key, result, seen, whole};
-use crate::JobFacts;
+use crate::Dossier;
 use crate::history::{AckedSignal, ClientHistory, SignalAck, Write};
 use crate::invariant::Invariant::{self, *};
 use crate::report::{Report, Tally, VIOLATIONS_TOLD_MAX};
 use crate::witness::{self, WitnessKind, WitnessLine};
 
 /// What is said against an invariant, of what is stored of a story.
-fn told(id: Invariant, story: &Story, facts: &JobFacts) -> String {
+fn told(id: Invariant, story: &Story, facts: &Dossier) -> String {
     report(facts, &story.witness, &story.history).line(id).unwrap().violations.join("\n")
 }
 
@@ -56,7 +56,7 @@ fn again(permit: u32, effect: EffectClass) -> ToolInvocationStarted {
 }
 
 /// A history whose every hash follows from what stands there.
-fn rechained(mut facts: JobFacts) -> JobFacts {
+fn rechained(mut facts: Dossier) -> Dossier {
     let mut head = Hash::ZERO;
     for event in &mut facts.events {
         let header = Header {
@@ -139,7 +139,7 @@ fn a_named_write_is_there_once_or_at_most_once_where_its_author_was_told_nothing
 #[test]
 fn a_chain_that_holds_does_not_stand_in_for_what_it_goes_over() {
     let story = whole();
-    let spoilt = |spoil: fn(&mut JobFacts)| {
+    let spoilt = |spoil: fn(&mut Dossier)| {
         let mut facts = story.facts();
         spoil(&mut facts);
         told(B4, &story, &rechained(facts))
@@ -172,7 +172,7 @@ fn only_the_answer_to_a_doubt_follows_an_end() {
 }
 
 /// Changes what is stored.
-type Spoil<'a> = &'a dyn Fn(&mut JobFacts);
+type Spoil<'a> = &'a dyn Fn(&mut Dossier);
 
 /// One column after the other.
 #[test]

@@ -17,7 +17,7 @@ use aetheris_core::time::Timestamp;
 use aetheris_store::{EffectRow, EventRow, JobRow, Placing, TimerRow};
 use serde_json::json;
 
-use crate::JobFacts;
+use crate::Dossier;
 use crate::history::{AckedSignal, ClientHistory, SignalAck, Submission, Write};
 use crate::witness::{WitnessKind, WitnessLine};
 
@@ -58,7 +58,7 @@ pub(super) fn result() -> Json {
 
 impl Story {
     /// Chains and projects the events as they are.
-    pub(super) fn facts(&self) -> JobFacts {
+    pub(super) fn facts(&self) -> Dossier {
         let (mut events, mut head) = (Vec::new(), Hash::ZERO);
         for (place, told) in self.events.iter().enumerate() {
             let seq = place as u64 + 1;
@@ -86,7 +86,7 @@ impl Story {
         };
         let consumed = self.events.iter().filter_map(consumed).collect();
         let (checkpoint, evidence, kept) = (None, vec![], vec![]);
-        JobFacts { checkpoint, consumed, effects, events, evidence, kept, ledger, placing, row, timers }
+        Dossier { checkpoint, consumed, effects, events, evidence, kept, ledger, placing, row, timers }
     }
 
     /// The place of the first event of a kind.

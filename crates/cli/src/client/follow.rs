@@ -283,10 +283,16 @@ impl Follower {
             };
             self.there().await;
             let more = page.next_after.is_some() && !page.events.is_empty();
+            let before = self.after;
             for event in page.events {
                 if self.pass_on(event).await {
                     return Ok(End::Over);
                 }
+            }
+            if more && self.after == before {
+                let server = self.client.server().to_owned();
+                let reason = format!("its page of events behind {before} brings none behind it");
+                return Ok(End::Short(Error::Unreachable { server, reason }));
             }
             if !more {
                 match self.ended().await? {

@@ -28,7 +28,8 @@ impl Parser {
             start += length + 1;
         }
         self.rest.drain(..start);
-        (self.rest.len() <= limits::STREAM_LINE_BYTES_MAX).then_some(messages)
+        let bounded = self.rest.len().max(self.message.data.len()) <= limits::STREAM_LINE_BYTES_MAX;
+        bounded.then_some(messages)
     }
 
     fn line(&mut self, line: &str) -> Option<Message> {
@@ -52,6 +53,14 @@ impl Parser {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_message_without_an_end_makes_no_sense() {
+        let mut parser = Parser::default();
+        let piece = "data: x\n".repeat(1 << 16);
+        let fed = (0..limits::STREAM_LINE_BYTES_MAX >> 16).take_while(|_| parser.feed(piece.as_bytes()).is_some());
+        assert!(fed.count() < limits::STREAM_LINE_BYTES_MAX >> 16);
+    }
 
     #[test]
     fn messages_survive_any_cut() {

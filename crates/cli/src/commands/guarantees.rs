@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::Context;
-use super::prove::guarantee::Guarantee;
+use super::guarantee::Guarantee;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::render::{Style, Tone, wrap};

@@ -140,7 +140,8 @@ pub(super) async fn values(client: &Client, job: &str, full: bool) -> Result<Val
             }
         };
         values.steps.extend(page.steps.into_iter().map(|step| (step.node_id.clone(), step)));
-        let Some(cursor) = page.next_cursor else { return Ok(values) };
+        let asked = query.get(2).map(|(_, cursor)| cursor.clone());
+        let Some(cursor) = client.next(asked, page.next_cursor)? else { return Ok(values) };
         query.truncate(2);
         query.push(("cursor", cursor));
     }

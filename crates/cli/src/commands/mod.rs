@@ -10,6 +10,7 @@ pub mod demo;
 pub mod dev;
 mod evidence;
 mod follow;
+mod guarantee;
 mod guarantees;
 mod init;
 mod jobs;

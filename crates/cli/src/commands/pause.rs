@@ -68,7 +68,7 @@ async fn all_restored(client: &Client, agent: Option<&str>, context: &Context) -
                 Err(error) => return Err(error),
             }
         }
-        cursor = page.next_cursor;
+        cursor = client.next(cursor, page.next_cursor)?;
         if cursor.is_none() {
             break;
         }

@@ -633,6 +633,28 @@ async fn a_server_that_does_not_bring_the_last_events_is_given_up() {
     assert_eq!(error.exit(), Exit::Unreachable);
 }
 
+/// Something between them answers every page with the first one.
+#[tokio::test(start_paused = true)]
+async fn a_server_whose_pages_do_not_go_on_is_given_up() {
+    let asked = Arc::new(AtomicU32::new(0));
+    let page = |State(asked): State<Arc<AtomicU32>>| async move {
+        asked.fetch_add(1, Ordering::SeqCst);
+        json!({ "events": &history()[..2], "next_after": 2 }).to_string()
+    };
+    let router = Router::new()
+        .route("/api/jobs/{id}/events/stream", get(|| async { StatusCode::NOT_FOUND }))
+        .route("/api/jobs/{id}/events", get(page))
+        .route("/api/jobs/{id}", get(|| async { job("running").to_string() }))
+        .with_state(Arc::clone(&asked));
+    let url = serve(router).await;
+    let error = tokio::select! {
+        ended = followed(&url, 0) => ended.unwrap_err(),
+        () = tokio::time::sleep(std::time::Duration::from_secs(600)) => panic!("it is followed for ever"),
+    };
+    assert_eq!(error.exit(), Exit::Unreachable);
+    assert!(asked.load(Ordering::SeqCst) < 100, "{asked:?}");
+}
+
 /// Nobody knows whether it was accepted where the server itself does not.
 #[tokio::test]
 async fn a_message_that_a_server_failed_at_is_said_with_its_key() {

@@ -237,6 +237,21 @@ pub const BUGS: &[Bug] = &[
         "what_came_while_a_unit_was_written",
     ),
     tested(
+        "answer-left-unwritten",
+        "a function runs over an answer from outside that is not written",
+        "no_function_runs_while_an_answer",
+    ),
+    tested(
+        "failed-look-is-absence",
+        "a look for a unit of unknown outcome that fails counts as not there",
+        "whichever_answer_is_lost",
+    ),
+    tested(
+        "other-users-are-gone",
+        "another user's running backup loses its part",
+        "a_process_of_another_user_is_there",
+    ),
+    tested(
         "delivered-needs-room",
         "a signal that ends its wait at once is refused where many are kept",
         "j6_kept_signals_are_bounded",

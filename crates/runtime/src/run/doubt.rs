@@ -316,6 +316,7 @@ impl Run<'_> {
             return Ok(None);
         };
         aetheris_fault::crash_point!("run.reconcile.after_call");
+        self.answered = true;
         Ok(Some(match outcome {
             ToolOutcome::Done(answer) => read_answer(name, &answer),
             // It was not asked: nobody has said that he does not know.

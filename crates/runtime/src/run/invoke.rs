@@ -351,6 +351,7 @@ impl Run<'_> {
     }
 
     fn owe(&mut self, node: &Node, permit: &Permit, outcome: DepositOutcome) {
+        self.answered = true;
         self.owed.push(Deposit {
             job: self.state().id,
             key: permit.key,

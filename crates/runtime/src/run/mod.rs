@@ -108,6 +108,8 @@ struct Run<'r> {
     ahead: usize,
     /// From when on the store accepts that the call in doubt has not happened, where it has refused to before.
     accepted_from: Option<Timestamp>,
+    /// Whether the answer of something outside the process is drafted and not written yet.
+    answered: bool,
     draft: Draft,
     /// Writes that failed since the worker is to stop.
     draining_writes: u32,
@@ -197,6 +199,7 @@ impl<'r> Run<'r> {
         Self {
             ahead: 0,
             accepted_from: None,
+            answered: false,
             draft: Draft::new(loaded.state, Guard::Run(lease.fence), loaded.checkpoint_seq),
             draining_writes: 0,
             effects: loaded.effects,

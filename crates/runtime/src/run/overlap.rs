@@ -45,18 +45,20 @@ impl<'r> Sent<'r> {
 
 impl Run<'_> {
     /// Writes what has to be durable before a pure tool is called. Nobody outside notices a function of this process, so
-    /// before one the unit is sent and not awaited; but for the outcome of a call that left: a function that takes the
-    /// process down would make a doubt of it.
+    /// before one the unit is sent and not awaited; but for an answer from outside, which a function that takes the process
+    /// down would lose: a known outcome would be a doubt, and a model asked and paid again.
     pub(super) async fn write_before(&mut self, tool: &ToolName) -> Result<Rebased, Stop> {
         if !self.draft.has_results() {
             return Ok(Rebased::Whole);
         }
-        let leaves = self.plan.tool(tool).is_none_or(|tool| tool.kind.leaves_process());
-        if !self.owed.is_empty() || (leaves && !aetheris_fault::planted!("pure-call-before-durable")) {
-            self.flush(Purpose::Record).await
-        } else {
-            self.send().await
-        }
+        let leaves = self.leaves(tool) && !aetheris_fault::planted!("pure-call-before-durable");
+        let answered = self.answered && !aetheris_fault::planted!("answer-left-unwritten");
+        if leaves || answered { self.flush(Purpose::Record).await } else { self.send().await }
+    }
+
+    /// Whether a call of a tool of the plan can be noticed outside the process.
+    pub(super) fn leaves(&self, tool: &ToolName) -> bool {
+        self.plan.tool(tool).is_none_or(|tool| tool.kind.leaves_process())
     }
 
     /// Sends all that is drafted, unless a unit is still on its way.
@@ -126,11 +128,7 @@ impl Run<'_> {
             };
             // From here on the run waits.
             let unit = UnitOfWork { overlaps: false, ..UnitOfWork::clone(&unit) };
-            let unknown = matches!(failed, WriteFailed::Unknown(_));
-            self.retry_while_leased(failed).await?;
-            // Whether it is there is asked before it is sent again.
-            let settled = if unknown { store.resolve_unknown(&unit).await.ok().flatten() } else { None };
-            answer = match settled {
+            answer = match self.after_failed_write(failed, &unit).await? {
                 Some(committed) => Ok(committed),
                 None => draft::write(store, || unit.clone()).await,
             };

@@ -40,6 +40,7 @@ impl Run<'_> {
             return Ok(Turn::Go);
         };
         aetheris_fault::crash_point!("run.pure.after_call");
+        self.answered |= self.leaves(name);
         let took = self.took_since(began);
         let on_timeout = self.plan.retry_of(node).on_timeout;
         let failed = match outcome {
@@ -160,6 +161,7 @@ impl Run<'_> {
             }
         };
         aetheris_fault::crash_point!("run.model.after_call");
+        self.answered = true;
         let took = self.took_since(began);
         match answer {
             Err(e) if is_own_want(&e.error) => {

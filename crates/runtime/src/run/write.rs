@@ -6,7 +6,7 @@ use aetheris_core::lease::Guard;
 use aetheris_core::ledger::LedgerRefusal;
 use aetheris_core::limits;
 use aetheris_core::state::JobState;
-use aetheris_store::{Committed, ErrorKind, Purpose, Refusal, Scope, StoreError};
+use aetheris_store::{Committed, ErrorKind, Purpose, Refusal, Scope, StoreError, UnitOfWork};
 
 use super::{Run, STORE_RETRY, Stop};
 use crate::draft::{self, Draft, Rebased, WriteError};
@@ -42,11 +42,8 @@ impl Run<'_> {
                 }
                 Err(WriteError::Failed(error)) => self.retry_while_leased(WriteFailed::Absent(error)).await?,
                 Err(WriteError::Unknown(error)) => {
-                    self.retry_while_leased(WriteFailed::Unknown(error)).await?;
-                    // Whether it is there is asked before it is sent again.
-                    if let Ok(Some(committed)) =
-                        self.rt.store.resolve_unknown(&self.draft.unit(purpose, fallback)).await
-                    {
+                    let unit = self.draft.unit(purpose, fallback);
+                    if let Some(committed) = self.after_failed_write(WriteFailed::Unknown(error), &unit).await? {
                         self.written(&committed);
                     }
                 }
@@ -61,9 +58,33 @@ impl Run<'_> {
         self.ahead = 0;
     }
 
+    /// Before a unit is sent again: waits, and asks whether it is there where that is unknown, for as long as the lease is
+    /// safe. A look that fails says nothing: the unit would be refused for its own events, and taken for somebody else's.
+    pub(super) async fn after_failed_write(
+        &mut self,
+        failed: WriteFailed,
+        unit: &UnitOfWork,
+    ) -> Result<Option<Committed>, Stop> {
+        let unknown = matches!(failed, WriteFailed::Unknown(_));
+        let mut failed = failed;
+        loop {
+            self.retry_while_leased(failed).await?;
+            if !unknown {
+                return Ok(None);
+            }
+            match self.rt.store.resolve_unknown(unit).await {
+                Err(error) if !aetheris_fault::planted!("failed-look-is-absence") => {
+                    failed = WriteFailed::Unknown(error);
+                }
+                found => return Ok(found.ok().flatten()),
+            }
+        }
+    }
+
     /// A unit of the run is written.
     pub(super) fn note_write(&mut self) {
         self.writes += 1;
+        self.answered = false;
         if self.draft.sets_timer() {
             self.rt.store.bus().timer_set();
         }

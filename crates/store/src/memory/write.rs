@@ -51,7 +51,7 @@ impl Tables {
         Facts {
             client_key,
             generation: self.generation(),
-            job: job.map(|job| job.standing()),
+            job: job.map(|job| job.facts()),
             kept: kept.fold(Kept::default(), |all, row| all.plus(size(&row.signal))),
             kept_of: needs.kept_of.map_or(0, kept_of),
             last_event: true,
@@ -199,7 +199,7 @@ impl Job {
     }
 
     /// As the decision sees it.
-    fn standing(&self) -> JobFacts<'_> {
+    fn facts(&self) -> JobFacts<'_> {
         let row = &self.row;
         JobFacts { fence: row.fence, head: row.head, holder: row.holder.as_ref(), seq: row.seq, status: row.status }
     }

@@ -9,13 +9,14 @@ use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
 use aetheris_core::time::Span;
 use aetheris_runtime::OpError;
-use aetheris_runtime::ops::{Signal, Submission};
+use aetheris_runtime::ops::{Signal, SignalAnswer, Submission};
 use aetheris_store::faulty::{Decide, Fault, Op};
 use serde_json::json;
 
 use crate::world::{Act, World, done, hold, unknown};
 
-/// A call in which a process dies and that is looked up, a plain step, a call that may be made again, a wait for a person, a sleep.
+/// A call in which a process dies and that is looked up, two plain steps, the first of which is
+/// written while the second runs, a call that may be made again, a wait for a person, a sleep.
 const AGENT: &str = "agent: a
 version: \"1\"
 planner: static
@@ -29,7 +30,8 @@ plan:
   nodes:
     - { id: p, kind: tool, tool: pay }
     - { id: l, kind: tool, tool: look, needs: [p] }
-    - { id: n, kind: tool, tool: note, needs: [l], retry: { max_attempts: 3, backoff: 10ms } }
+    - { id: m, kind: tool, tool: look, needs: [l] }
+    - { id: n, kind: tool, tool: note, needs: [m], retry: { max_attempts: 3, backoff: 10ms } }
     - { id: w, kind: wait, needs: [n], wait_type: human, correlation_key: k }
     - { id: s, kind: sleep, needs: [w], duration: 5s }
     - { id: t, kind: tool, tool: pay, needs: [s] }
@@ -51,7 +53,7 @@ struct Lost {
 /// Counts what is asked.
 struct Asked {
     counts: Arc<Mutex<BTreeMap<Op, u64>>>,
-    lost: Option<Lost>,
+    lost: Vec<Lost>,
 }
 
 impl Decide for Asked {
@@ -59,9 +61,8 @@ impl Decide for Asked {
         let mut counts = self.counts.lock().unwrap();
         let count = counts.entry(op).or_default();
         *count += 1;
-        self.lost
-            .filter(|lost| lost.op == op && (lost.nth..lost.nth + lost.count).contains(count))
-            .map(|lost| lost.fault)
+        let now = |lost: &&Lost| lost.op == op && (lost.nth..lost.nth + lost.count).contains(count);
+        self.lost.iter().find(now).map(|lost| lost.fault)
     }
 }
 
@@ -88,7 +89,7 @@ fn message() -> Submission {
 }
 
 /// The whole story, with everybody behind that store. How often it was asked what.
-async fn story(lost: Option<Lost>) -> BTreeMap<Op, u64> {
+async fn story(lost: Vec<Lost>) -> BTreeMap<Op, u64> {
     let world = World::new();
     world.put(AGENT).await;
     let (held, reached, _) = hold(done(json!(null)));
@@ -102,18 +103,20 @@ async fn story(lost: Option<Lost>) -> BTreeMap<Op, u64> {
     reached.notified().await;
     gone.kill();
     let counts = Arc::default();
-    let process = world.start_behind("w", Asked { counts: Arc::clone(&counts), lost });
+    let process = world.start_behind("w", Asked { counts: Arc::clone(&counts), lost: lost.clone() });
     let rt = &process.rt;
     assert_eq!(insist("submit", async || rt.submit(&agent, message()).await).await.job, job, "{lost:?}");
     world.until(job, &[JobStatus::Waiting]).await;
     insist("pause", async || rt.pause(job).await).await;
     world.until(job, &[JobStatus::Paused]).await;
     insist("resume", async || rt.resume(job).await).await;
-    insist("signal", async || {
+    let answer = insist("signal", async || {
         let signal = Signal { correlation_key: "k".to_owned(), payload: Json::new(json!("yes")), wait_type: None };
         rt.signal(job, signal).await
     })
     .await;
+    let ended = matches!(answer, SignalAnswer::Delivered | SignalAnswer::AlreadyDelivered { payload_matches: true });
+    assert!(ended, "{lost:?}: {answer:?}");
     let state = world.done(job).await;
     assert_eq!(state.status, JobStatus::Completed, "{lost:?}: {:?}", world.kinds(job).await);
     assert_eq!((world.tools.count("pay"), world.result(job).await), (2, json!({})), "{lost:?}");
@@ -126,17 +129,23 @@ async fn story(lost: Option<Lost>) -> BTreeMap<Op, u64> {
 #[tokio::test(start_paused = true)]
 async fn whichever_answer_is_lost_the_job_ends_as_if_none_had_been() {
     let soon = Span::from_secs(2);
-    for (op, times) in story(None).await {
+    for (op, times) in story(Vec::new()).await {
         // Claims come every tenth of a second while nothing can be claimed.
         let times = if op == Op::Claim { times.min(CLAIMS) } else { times };
         for nth in 1..=times {
             for fault in [Fault::Before, Fault::After, Fault::Lost, Fault::Late(soon), Fault::Delay(soon)] {
-                story(Some(Lost { count: 1, fault, nth, op })).await;
+                story(vec![Lost { count: 1, fault, nth, op }]).await;
             }
             // More than the writer of a unit asks by itself.
             if let Op::Commit(_) = op {
                 for fault in [Fault::Before, Fault::Lost] {
-                    story(Some(Lost { count: SENDS + 1, fault, nth, op })).await;
+                    story(vec![Lost { count: SENDS + 1, fault, nth, op }]).await;
+                }
+                // It is there, and for a while nobody says so.
+                for count in [1, SENDS, SENDS + 1] {
+                    let unheard = Lost { count: 1, fault: Fault::After, nth, op };
+                    let unseen = Lost { count, fault: Fault::Before, nth: 1, op: Op::ResolveUnknown };
+                    story(vec![unheard, unseen]).await;
                 }
             }
         }

@@ -8,7 +8,7 @@ use aetheris_core::state::Ending;
 use aetheris_core::step::StepStatus;
 use aetheris_core::time::Span;
 use aetheris_runtime::ToolOutcome;
-use aetheris_runtime::draft::SETTLE_TRIES_MAX;
+use aetheris_runtime::draft::RESOLVE_TRIES_MAX;
 use aetheris_runtime::ops::{PauseAnswer, Signal, SignalAnswer};
 use aetheris_runtime::ports::{OUT_OF_FILES, OWN_ADDRESSES_UNKNOWN};
 use aetheris_store::faulty::{Fault, FaultKind, FaultPlan, Op};
@@ -48,12 +48,12 @@ async fn a_run_whose_store_is_damaged_leaves_it_to_the_next_one_to_see_what_was_
         .await;
     let faults = FaultPlan::none().script(Op::Commit(Purpose::Record), [Some(Fault::Damaged)]);
     // Nor does the question what became of it have an answer.
-    let asked = usize::try_from(SETTLE_TRIES_MAX).unwrap();
+    let asked = usize::try_from(RESOLVE_TRIES_MAX).unwrap();
     let faults = faults.script(Op::ResolveUnknown, vec![Some(Fault::Damaged); asked]);
     let process = world.start_behind("w", faults);
     let job = world.submit("a", json!(1)).await;
     let state = world.done(job).await;
-    assert_eq!(process.store.happened(FaultKind::Damaged), 1 + u64::from(SETTLE_TRIES_MAX));
+    assert_eq!(process.store.happened(FaultKind::Damaged), 1 + u64::from(RESOLVE_TRIES_MAX));
     assert_eq!((state.status, state.fence.epoch), (JobStatus::Completed, 2));
     assert_eq!(world.tools.calls_of("look").len(), 2, "each step once");
 }

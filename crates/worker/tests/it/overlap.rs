@@ -10,7 +10,7 @@ use aetheris_store::Purpose;
 use aetheris_store::faulty::{Fault, FaultKind, FaultPlan, Op};
 use serde_json::json;
 
-use crate::world::{Act, Process, World, done, hold};
+use crate::world::{Act, Process, World, done, hold, unknown};
 
 /// `n` and `m` in this process, and `o`, by HTTP where it `leaves`; each after the one before.
 fn agent(leaves: bool) -> String {
@@ -158,25 +158,39 @@ async fn what_ran_ahead_under_a_lost_lease_is_run_by_the_next() {
     assert_eq!((world.tools.count("look"), world.tools.count("ask")), (4, 2));
 }
 
-/// A function may take the process down: what is known of a call that left is durable by then.
+/// A function may take the process down: what came from outside is durable by then.
 #[tokio::test(start_paused = true)]
-async fn no_function_runs_while_the_outcome_of_a_call_is_being_written() {
-    let world = World::new();
-    world
-        .put(
-            "agent: a\nversion: \"1\"\nplanner: static\ntools:\n  pay: { kind: function, function: f }\n  \
-             look: { kind: function, function: f, effect: pure }\nplan:\n  nodes:\n    - { id: p, kind: tool, tool: pay }\n    \
-             - { id: n, kind: tool, tool: look, needs: [p] }\n",
-        )
-        .await;
-    let (act, reached, release) = hold(done(json!(1)));
-    world.tools.next("look", [act]);
-    let _process = first(&world, Fault::Delay(Span::from_secs(5)));
-    let job = world.submit("a", json!(null)).await;
-    reached.notified().await;
-    assert_eq!(written(&world, job).await, ["p"]);
-    release.notify_one();
-    assert_eq!(world.done(job).await.status, JobStatus::Completed);
+async fn no_function_runs_while_an_answer_from_outside_is_unwritten() {
+    for node in [
+        "kind: tool, tool: pay",
+        "kind: tool, tool: doubtful",
+        "kind: llm, model: fake/m, prompt: p",
+        "kind: tool, tool: page",
+    ] {
+        let world = World::new();
+        world
+            .put(&format!(
+                "agent: a\nversion: \"1\"\nplanner: static\ntools:\n  pay: {{ kind: function, function: f }}\n  \
+                 doubtful: {{ kind: function, function: f, on_in_doubt: [{{ reconcile: ask }}, human] }}\n  \
+                 ask: {{ kind: function, function: f, effect: pure }}\n  \
+                 page: {{ kind: http, method: GET, url: \"http://look.test/\", effect: pure }}\n  \
+                 look: {{ kind: function, function: f, effect: pure }}\nplan:\n  nodes:\n    - {{ id: p, {node} }}\n    \
+                 - {{ id: n, kind: tool, tool: look, needs: [p] }}\n"
+            ))
+            .await;
+        let (act, reached, release) = hold(done(json!(1)));
+        world.tools.next("look", [act]);
+        world.tools.next("doubtful", [Act::Say(unknown("cut off"))]);
+        world.tools.next("ask", [Act::Say(done(json!({ "outcome": "happened", "result": 1 })))]);
+        // Each write of results comes late, whichever has the answer.
+        let late = vec![Some(Fault::Delay(Span::from_secs(5))); 3];
+        let _process = world.start_behind("w", FaultPlan::none().script(Op::Commit(Purpose::Record), late));
+        let job = world.submit("a", json!(null)).await;
+        reached.notified().await;
+        assert_eq!(written(&world, job).await, ["p"], "{node}");
+        release.notify_one();
+        assert_eq!(world.done(job).await.status, JobStatus::Completed, "{node}");
+    }
 }
 
 /// What is not written is bounded: with so much of it the run waits for the unit on its way.

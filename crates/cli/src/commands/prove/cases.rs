@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::guarantee::Guarantee;
+use crate::commands::guarantee::Guarantee;
 
 /// Failures of one guarantee that are kept in words.
 const TOLD_MAX: usize = 5;

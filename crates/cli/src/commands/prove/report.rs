@@ -7,8 +7,8 @@ use serde::Serialize;
 
 use super::cases::{Cases, Count};
 use super::experiments::Experiment;
-use super::guarantee::Guarantee;
 use super::machine::Machine;
+use crate::commands::guarantee::Guarantee;
 use crate::error::counted;
 use crate::render::{Style, Table, Tone};
 

@@ -5,8 +5,8 @@ use aetheris_core::id::JobId;
 use serde_json::json;
 
 use super::super::agents::Agent;
-use super::super::guarantee::Guarantee;
 use super::super::workspace::{self, PATIENCE, Server, Workspace};
+use crate::commands::guarantee::Guarantee;
 use crate::commands::process_control::{Fault, WriteLock};
 
 const AGENTS: [Agent; 2] = [Agent::OnceBody, Agent::OnceAnswer];

@@ -5,8 +5,8 @@ use aetheris_core::id::JobId;
 use aetheris_core::job::JobStatus;
 
 use super::super::agents::Agent;
-use super::super::guarantee::Guarantee;
 use super::super::workspace::{self, PATIENCE, Workspace};
+use crate::commands::guarantee::Guarantee;
 use crate::commands::process_control::Fault;
 
 const AGENTS: [Agent; 3] = [Agent::Ask, Agent::Nap, Agent::OnceAnswer];

@@ -7,8 +7,8 @@ use aetheris_core::job::JobStatus;
 use serde_json::json;
 
 use super::super::agents::Agent;
-use super::super::guarantee::Guarantee;
 use super::super::workspace::{self, PATIENCE, Server, Workspace};
+use crate::commands::guarantee::Guarantee;
 use crate::commands::process_control::Fault;
 use crate::error::Error;
 

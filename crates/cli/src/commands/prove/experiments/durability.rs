@@ -8,8 +8,8 @@ use futures_util::stream::FuturesUnordered;
 use serde_json::{Value, json};
 
 use super::super::agents::Agent;
-use super::super::guarantee::Guarantee;
 use super::super::workspace::{self, PATIENCE, Server, Workspace};
+use crate::commands::guarantee::Guarantee;
 use crate::commands::process_control::Fault;
 
 /// Messages that are sent at once.

@@ -7,9 +7,9 @@ use aetheris_core::id::JobId;
 use serde_json::json;
 
 use super::super::agents::Agent;
-use super::super::guarantee::Guarantee;
 use super::super::workspace::{self, PATIENCE, Server, Workspace};
 use super::doubts::same_key;
+use crate::commands::guarantee::Guarantee;
 use crate::commands::process_control::{Fault, Process, WriteLock, said};
 
 /// How long the end of a lease is waited for.

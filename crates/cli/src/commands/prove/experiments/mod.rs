@@ -13,9 +13,9 @@ mod timers;
 
 use std::pin::Pin;
 
-use super::guarantee::Guarantee;
 use super::plan::Plan;
 use super::workspace::Workspace;
+use crate::commands::guarantee::Guarantee;
 use crate::commands::process_control::Fault;
 
 macro_rules! experiments {

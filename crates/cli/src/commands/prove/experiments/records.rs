@@ -8,8 +8,8 @@ use aetheris_core::id::JobId;
 use rusqlite::Connection;
 
 use super::super::agents::Agent;
-use super::super::guarantee::Guarantee;
 use super::super::workspace::{self, PATIENCE, Server, Workspace};
+use crate::commands::guarantee::Guarantee;
 use crate::commands::process_control::Fault;
 use crate::exit::Exit;
 

@@ -5,8 +5,8 @@ use aetheris_store::system::System;
 use serde_json::json;
 
 use super::super::agents::Agent;
-use super::super::guarantee::Guarantee;
 use super::super::workspace::{self, PATIENCE, Workspace};
+use crate::commands::guarantee::Guarantee;
 use crate::commands::process_control::Fault;
 
 /// The sleep of the agent.

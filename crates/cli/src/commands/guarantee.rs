@@ -8,7 +8,7 @@ macro_rules! guarantees {
     ($($(#[$doc:meta])* $name:ident = $id:literal, $what:literal;)*) => {
         /// A row of the guarantee table.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-        pub(in crate::commands) enum Guarantee {
+        pub(super) enum Guarantee {
             $($(#[$doc])* $name,)*
         }
 
@@ -56,7 +56,7 @@ guarantees! {
 
 impl Guarantee {
     /// What is promised: every row but the condition.
-    pub(in crate::commands) fn promises() -> impl Iterator<Item = &'static str> {
+    pub(super) fn promises() -> impl Iterator<Item = &'static str> {
         Self::ALL.iter().filter(|row| **row != Self::Conditions).map(|row| row.what())
     }
 
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn the_page_promises_what_the_commands_do() {
-        let page = include_str!("../../../../../docs/guarantees.md");
+        let page = include_str!("../../../../docs/guarantees.md");
         let table = page.split("\n## ").find(|part| part.starts_with("What is guaranteed")).unwrap();
         let rows = table.lines().filter_map(|line| line.strip_prefix("| ")?.split(" | ").next());
         assert_eq!(rows.skip(1).collect::<Vec<_>>(), Guarantee::promises().collect::<Vec<_>>());
