@@ -122,8 +122,7 @@ async fn story(lost: Vec<Lost>) -> BTreeMap<Op, u64> {
     assert_eq!((world.tools.count("pay"), world.result(job).await), (2, json!({})), "{lost:?}");
     assert_eq!(world.tools.count("note"), 2, "{lost:?}");
     process.kill();
-    let counts = counts.lock().unwrap().clone();
-    counts
+    counts.lock().unwrap().clone()
 }
 
 #[tokio::test(start_paused = true)]
