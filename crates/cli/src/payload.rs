@@ -34,7 +34,7 @@ impl Form {
 pub fn read(name: &str, argument: &str, form: Form, stdin: impl Read) -> Result<Json, Error> {
     let text = text(argument, stdin)?;
     if form == Form::Text {
-        return checked(Value::from(text));
+        return checked(name, Value::from(text));
     }
     if text.is_empty() {
         return Err(Error::Usage(format!(
@@ -49,10 +49,14 @@ pub fn read(name: &str, argument: &str, form: Form, stdin: impl Read) -> Result<
                 "{name} begins with `{open}` and is not JSON: {why}\n\
                  nothing was sent. Check the quotes, as in '{{\"approved\": true}}', or add --text to send it as text"
             ))),
-            Some(_) | None => checked(Value::from(text)),
+            Some(_) | None => checked(name, Value::from(text)),
         },
-        Err(error) => Err(Error::Usage(error.to_string())),
+        Err(error) => Err(unsent(name, &error)),
     }
+}
+
+fn unsent(name: &str, error: &JsonError) -> Error {
+    Error::Usage(format!("{name}: {error}\nnothing was sent"))
 }
 
 /// Reads an argument that must be JSON.
@@ -64,8 +68,8 @@ pub fn read_json(argument: &str, stdin: impl Read) -> Result<Json, Error> {
     Json::parse(text.as_bytes()).map_err(|error| Error::Usage(format!("--result: {error}")))
 }
 
-fn checked(value: Value) -> Result<Json, Error> {
-    Json::checked(value).map_err(|error| Error::Usage(error.to_string()))
+fn checked(name: &str, value: Value) -> Result<Json, Error> {
+    Json::checked(value).map_err(|error| unsent(name, &error))
 }
 
 fn text(argument: &str, mut stdin: impl Read) -> Result<String, Error> {

@@ -1,7 +1,7 @@
 //! What an operation from outside a run can answer beside success.
 
 use aetheris_core::event::DecodeError;
-use aetheris_core::id::{AgentName, IdempotencyKey, JobId};
+use aetheris_core::id::{AgentName, IdempotencyKey, JobId, NodeId};
 use aetheris_core::job::JobStatus;
 use aetheris_core::lease::GuardRefusal;
 use aetheris_core::plan::WaitType;
@@ -48,7 +48,7 @@ pub enum OpError {
         /// What was named.
         key: String,
         /// What it waits for, if anything.
-        waiting: Option<String>,
+        waiting: Option<Awaited>,
     },
     /// The wait is of another type.
     #[error("the wait `{key}` is of type {}, not {}", .expected.as_str(), .given.as_str())]
@@ -105,8 +105,23 @@ pub enum OpError {
     Corrupt(String),
 }
 
-fn waiting_for(waiting: &Option<String>) -> String {
-    waiting.as_ref().map_or_else(String::new, |key| format!("; it waits for `{key}`"))
+/// What a job waits for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Awaited {
+    /// An answer about the call of this node, which no signal gives.
+    Doubt(NodeId),
+    /// The signal of this key.
+    Signal(String),
+}
+
+fn waiting_for(waiting: &Option<Awaited>) -> String {
+    match waiting {
+        Some(Awaited::Doubt(node)) => {
+            format!("; its call of `{node}` is in doubt, which no signal answers (`aetheris in-doubt` shows how to)")
+        }
+        Some(Awaited::Signal(key)) => format!("; it waits for `{key}`"),
+        None => String::new(),
+    }
 }
 
 impl OpError {

@@ -74,7 +74,7 @@ impl Runtime {
     }
 
     /// Holds a job still until it is resumed. One commit; where a worker holds the job, the worker writes the pause
-    /// when its calls have ended, or whoever reclaims it.
+    /// when its calls have ended, or whoever reclaims it. One that a restore holds is the operator's from then on.
     ///
     /// # Errors
     /// [`OpError`]: no such job, it has ended or is to end, or no store.
@@ -91,6 +91,12 @@ impl Runtime {
                 }
                 Pausing::Hold => {
                     aetheris_fault::sometimes!(PauseOfIdle);
+                    draft.push(ids, JobPaused { reason: PauseReason::Operator })?;
+                    Ok(Plan::Write(Box::new(draft), PauseAnswer::Now))
+                }
+                // One unit: nobody finds it on its way.
+                Pausing::TakeOver => {
+                    draft.push(ids, JobResumed {})?;
                     draft.push(ids, JobPaused { reason: PauseReason::Operator })?;
                     Ok(Plan::Write(Box::new(draft), PauseAnswer::Now))
                 }
@@ -140,6 +146,8 @@ enum Pausing {
     Ask,
     /// Nobody holds the job: it is paused.
     Hold,
+    /// A restore holds it: from now on the operator does, and what resumes restored jobs leaves it alone.
+    TakeOver,
 }
 
 /// Decides a pause. The reducer does not count pauses and resumes against the bound of events, since a full job must still
@@ -147,7 +155,10 @@ enum Pausing {
 fn pausing(state: &JobState) -> Result<Pausing, OpError> {
     let JobState { id: job, status, .. } = *state;
     let found = match (status, state.end_requested) {
-        (JobStatus::Paused, _) => return Ok(Pausing::Answer(PauseAnswer::Already)),
+        (JobStatus::Paused, _) => match state.paused.as_ref().map(|paused| paused.reason) {
+            Some(PauseReason::Restored) => Pausing::TakeOver,
+            Some(PauseReason::Operator) | None => return Ok(Pausing::Answer(PauseAnswer::Already)),
+        },
         (JobStatus::Completed | JobStatus::Failed | JobStatus::Cancelled, _) => {
             return Err(OpError::JobFinished { job, status });
         }
@@ -189,6 +200,17 @@ mod tests {
                 let refused = pausing(&job(status, None, seq));
                 assert!(matches!(refused, Err(OpError::Bound(_))), "{status:?} at {seq}: {refused:?}");
             }
+        }
+    }
+
+    #[test]
+    fn only_an_operators_pause_is_one_already() {
+        let paused = |reason| Some(aetheris_core::state::Paused { parked: false, reason, since: None });
+        for (reason, found) in
+            [(PauseReason::Operator, Pausing::Answer(PauseAnswer::Already)), (PauseReason::Restored, Pausing::TakeOver)]
+        {
+            let job = JobState { paused: paused(reason), ..job(JobStatus::Paused, None, 4) };
+            assert_eq!(pausing(&job).unwrap(), found);
         }
     }
 

@@ -16,7 +16,7 @@ use crate::Runtime;
 use crate::admission::Caller;
 use crate::aside::rendered;
 use crate::draft::{self, Draft, WriteError};
-use crate::error::OpError;
+use crate::error::{Awaited, OpError};
 use crate::load::Loaded;
 use crate::names;
 
@@ -251,7 +251,10 @@ fn refusal(state: &JobState, incoming: &Signal, met: &Route) -> OpError {
         Route::WrongKey => OpError::WrongCorrelationKey {
             job: state.id,
             key: incoming.correlation_key.clone(),
-            waiting: state.open_key().map(str::to_owned),
+            waiting: match &state.blocked {
+                Some(blocked) if blocked.doubt => Some(Awaited::Doubt(blocked.node.clone())),
+                Some(_) | None => state.open_key().map(|key| Awaited::Signal(key.to_owned())),
+            },
         },
         Route::Deliver(_) | Route::AlreadyDelivered { .. } | Route::Keep | Route::JobFinished => {
             OpError::JobFinished { job: state.id, status: state.status }

@@ -159,6 +159,31 @@ async fn a_parked_job_goes_back_to_its_wait() {
     assert_eq!(world.done(job).await.status, JobStatus::Completed);
 }
 
+/// Whoever pauses a job that a restore holds wants it still when the others are let go.
+#[tokio::test(start_paused = true)]
+async fn a_pause_takes_over_what_a_restore_holds() {
+    for file in [AGENT.to_owned(), wait("")] {
+        let world = World::new();
+        world.put(&file).await;
+        let process = world.start("w");
+        if file == AGENT {
+            process.kill();
+        }
+        let job = world.submit("a", json!({ "pay": false })).await;
+        let status = if file == AGENT { JobStatus::Pending } else { JobStatus::Parked };
+        world.until(job, &[status]).await;
+        let reason = async || world.state(job).await.paused.map(|paused| paused.reason);
+        world.rt.hold_restored(job).await.unwrap();
+        assert_eq!(reason().await, Some(PauseReason::Restored));
+        assert_eq!(world.rt.pause(job).await.unwrap(), PauseAnswer::Now);
+        assert_eq!(reason().await, Some(PauseReason::Operator));
+        assert_eq!(world.rt.pause(job).await.unwrap(), PauseAnswer::Already);
+        world.rt.hold_restored(job).await.unwrap();
+        assert_eq!((reason().await, world.state(job).await.status), (Some(PauseReason::Operator), JobStatus::Paused));
+        assert_eq!(world.rt.resume(job).await.unwrap(), ResumeAnswer::Now(status));
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_signal_that_comes_while_a_job_is_paused_counts() {
     let world = World::new();
