@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use aetheris_core::event::{Event, Failure, JobCancelled, JobFailed, RequeueReason, WaitCompleted, WaitEnd};
+use aetheris_core::event::{
+    Event, Failure, JobCancelled, JobFailed, JobPaused, JobResumed, PauseReason, RequeueReason, WaitCompleted, WaitEnd,
+};
 use aetheris_core::id::{JobId, NodeId, WorkerId};
 use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
@@ -112,6 +114,19 @@ pub async fn l1_a_parked_job_is_not_claimed(f: Fixture) {
 
 pub async fn l1_a_paused_job_is_not_claimed(f: Fixture) {
     left(&f, JobStatus::Paused).await;
+}
+
+/// Held by a restore, and by whoever pauses it then: the status is the same, and the row says who.
+pub async fn l1_a_pause_is_taken_over(f: Fixture) {
+    let job = f.pending().await;
+    let hold = JobPaused { reason: PauseReason::Restored };
+    f.ok(f.draft(job, Purpose::Pause, Guard::Outside).await.event(hold).done()).await;
+    f.advance(Span::from_secs(1));
+    let taken = f.draft(job, Purpose::Pause, Guard::Outside).await.event(JobResumed {}).pause().done();
+    let at = f.ok(taken).await.at;
+    let row = f.store().job(Scope::System, job).await.unwrap().unwrap();
+    assert_eq!((row.status, row.paused), (JobStatus::Paused, Some((PauseReason::Operator, at))));
+    assert!(f.store().claim(f.request(1)).await.unwrap().is_empty());
 }
 
 pub async fn l1_a_completed_job_is_not_claimed(f: Fixture) {

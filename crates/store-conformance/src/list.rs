@@ -192,6 +192,7 @@ macro_rules! conformance_list {
                 l1_a_waiting_job_is_not_claimed,
                 l1_a_parked_job_is_not_claimed,
                 l1_a_paused_job_is_not_claimed,
+                l1_a_pause_is_taken_over,
                 l1_a_completed_job_is_not_claimed,
                 l1_a_failed_job_is_not_claimed,
                 l1_a_cancelled_job_is_not_claimed,

@@ -195,6 +195,8 @@ fn unchanged((row, moments): &(&Projection, Moments), job: &HotJob) -> bool {
         && moments.not_before == job.not_before
         && row.error.is_none()
         && row.waiting.is_none()
+        // A pause may have been taken over.
+        && row.paused.is_none()
         && !job.has_texts
 }
 

@@ -504,7 +504,11 @@ async fn whatever_comes_first_makes_true_what_their_rows_say(wired: &Wired, jobs
     let began = [EventKind::JobCreated, EventKind::PlanGenerated, EventKind::JobPaused];
     let signal = Signal { correlation_key: "k".to_owned(), payload: Json::null(), wait_type: None };
     assert!(matches!(wired.rt.signal(signalled, signal).await.unwrap(), SignalAnswer::Kept { .. }));
-    assert_eq!(wired.rt.pause(paused).await.unwrap(), PauseAnswer::Already);
+    // An operator takes it over, behind the event that its row stood for.
+    let taken = [&began[..], &[EventKind::JobResumed, EventKind::JobPaused]].concat();
+    assert_eq!(wired.rt.pause(paused).await.unwrap(), PauseAnswer::Now);
+    assert_eq!(status(wired, paused).await, (JobStatus::Paused, Some(PauseReason::Operator)));
+    assert_eq!(kinds(paused).await, taken);
     // Also what is refused, or only kept as evidence: no such call was made.
     let (key, permit) = (IdempotencyKey::from_u128(1), 1);
     let answer = Resolution { happened: None, note: "seen".to_owned(), permit, refused: false, then: Then::Retry };
@@ -513,14 +517,15 @@ async fn whatever_comes_first_makes_true_what_their_rows_say(wired: &Wired, jobs
     let (outcome, permit_id) = (DepositOutcome::Done(Json::null()), PermitId::from_u128(1));
     let deposit = Deposit { job: late, key, node: "w".into(), outcome, permit, permit_id };
     assert_eq!(wired.rt.deposit(&deposit).await.unwrap(), Deposited::Evidence { conflict: true });
-    for job in [signalled, paused, asked, late] {
+    for job in [signalled, asked, late] {
         assert_eq!(status(wired, job).await, (JobStatus::Paused, Some(PauseReason::Restored)));
         assert_eq!(kinds(job).await, began);
     }
     for job in [resumed, signalled, paused, asked, late] {
+        let before = if job == paused { &taken[..] } else { &began[..] };
         assert_eq!(wired.rt.resume(job).await.unwrap(), ResumeAnswer::Now(JobStatus::Pending));
         assert_eq!(status(wired, job).await, (JobStatus::Pending, None));
-        assert_eq!(kinds(job).await, [&began[..], &[EventKind::JobResumed]].concat());
+        assert_eq!(kinds(job).await, [before, &[EventKind::JobResumed]].concat());
     }
     wired.rt.cancel(cancelled).await.unwrap();
     assert_eq!(status(wired, cancelled).await.0, JobStatus::Cancelled);
