@@ -8,7 +8,7 @@ use aetheris_check::Report;
 /// case has not tested it. Its own are: S1, a proof of death takes every job of the dead back; S2, none is taken back for
 /// its lease from a process that lived, went on and was answered; S3, a call leaves within the margin of its
 /// permit; S4, a doubt whose answer is stored is not open; S5, an answer is kept once; S6, a call that leaves
-/// its process does so behind the stored ends of all that it needs. T1 to T5 are about what is told: the status
+/// its process does so behind the stored ends of the nodes that its step needs. T1 to T5 are about what is told: the status
 /// of a job whose message is repeated, the refusal of another message under the same name, lists, whether late evidence
 /// contradicts the job, that a signal for a wait of the plan is taken, that a message which does not fit makes no job, that no
 /// wait ends with what it does not accept, and (T8) that a job is not there for another tenant. ROUND: what the checker asks of the whole store in the middle of the
